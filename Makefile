@@ -1,0 +1,49 @@
+# Everything runs in .venv, which the first target that needs it sets up. A PyTorch >= 2.11 that PYTHON
+# already has is used from there:  make demo PYTHON=/path/to/a/python
+PYTHON  ?= python3
+WORKERS ?= 2
+ARGS    ?=
+
+BIN   := .venv/bin
+# A PYTHON that was asked for replaces an environment made with another one; the default does not.
+SETUP  = @command -v "$(PYTHON)" >/dev/null || { echo "make: no $(PYTHON) here; pass PYTHON=" >&2; exit 1; }; \
+	"$(PYTHON)" tools/environment.py $(if $(filter file,$(origin PYTHON)),--any-python)
+BENCHMARKS = $(filter-out benchmarks/_%,$(wildcard benchmarks/*.py))
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint format typecheck bench clean user-environment dev-environment
+
+help:  ## list the targets
+	@awk -F ':.*##' '/^[a-z]+:.*##/ {printf "  make %-10s%s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+	@echo "  PYTHON=... picks the interpreter (3.11 or newer); its own torch >= 2.11 is used if it has one"
+
+demo: user-environment  ## multiply real matrices: native, prismm and exact side by side
+	$(BIN)/prismm demo $(ARGS)
+
+test: dev-environment  ## run the tests; ARGS="-k name" to choose, WORKERS=2 processes
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
+
+lint: dev-environment  ## check style and layout
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+format: dev-environment  ## lay the code out and mend what can be mended by itself
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+typecheck: dev-environment  ## mypy --strict on src
+	$(BIN)/mypy
+
+bench: dev-environment  ## run every benchmark, each writing its CSV under benchmarks/results (long)
+	@set -e; for script in $(BENCHMARKS); do echo "$$script"; $(BIN)/python "$$script"; done
+
+clean:  ## remove .venv and what the tools left behind
+	@if [ -f .venv/prismm-environment.json ]; then rm -rf .venv; fi
+	rm -rf build dist src/*.egg-info .pytest_cache .hypothesis .ruff_cache .mypy_cache
+	find src tests benchmarks tools -name __pycache__ -type d -prune -exec rm -rf {} +
+
+user-environment:
+	$(SETUP) demo
+
+dev-environment:
+	$(SETUP) dev

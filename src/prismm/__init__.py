@@ -1,0 +1,70 @@
+"""prismm multiplies matrices to a stated accuracy on hardware that is fast only at low accuracy.
+
+It splits each operand into low-precision parts, multiplies the parts exactly on a matrix engine, joins the
+products, and certifies every entry of the result.
+
+>>> import numpy as np, prismm
+>>> a = np.array([[1e16, 1.0, -1e16]])
+>>> b = np.ones((3, 1))
+>>> prismm.matmul(a, b, accuracy="correctly-rounded")
+array([[1.]])
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from prismm._matmul import explain, gemm, matmul, prepare
+    from prismm.planner import Auto, Plan
+    from prismm.report import Report
+    from prismm.schemes.native import Native
+    from prismm.schemes.prepared import Prepared
+    from prismm.schemes.residues import Residues
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "matmul": "prismm._matmul",
+    "gemm": "prismm._matmul",
+    "prepare": "prismm._matmul",
+    "explain": "prismm._matmul",
+    "Plan": "prismm.planner",
+    "Auto": "prismm.planner",
+    "Report": "prismm.report",
+    "Prepared": "prismm.schemes.prepared",
+    "Residues": "prismm.schemes.residues",
+    "Native": "prismm.schemes.native",
+}
+_MODULES = ("engines", "errors", "formats", "metrics", "schemes", "testing")
+
+__all__ = [
+    "Auto",
+    "Native",
+    "Plan",
+    "Prepared",
+    "Report",
+    "Residues",
+    "explain",
+    "gemm",
+    "matmul",
+    "prepare",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name on first use, so that ``import prismm`` loads nothing heavy."""
+    from importlib import import_module
+
+    if name in _HOMES:
+        value = getattr(import_module(_HOMES[name]), name)
+    elif name in _MODULES:
+        value = import_module(f"prismm.{name}")
+    else:
+        raise AttributeError(f"module 'prismm' has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, *_MODULES, "__version__"])

@@ -1,0 +1,108 @@
+"""What a report can say about each entry: guaranteed bounds, worked out when asked for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from prismm.formats import Format
+from prismm.schemes.base import Epilogue, real_parts
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from prismm.schemes.split import Scales
+
+_UP = 1.0 + 2.0**-40
+
+
+def half_ulp(c: NDArray[Any], result: Format) -> NDArray[np.float64]:
+    """Half the distance to the next value outwards, of the larger real part; 0 for Inf and NaN."""
+    sizes = np.zeros(c.shape)
+    for part in real_parts(c):
+        _, e = np.frexp(np.where(np.isfinite(part), part, 0.0).astype(np.float64))
+        ulp = np.ldexp(1.0, np.maximum(e - result.precision, result.subnormal_exponent))
+        sizes = np.maximum(sizes, np.where(np.isfinite(part), 0.5 * ulp, 0.0))
+    return sizes
+
+
+@dataclass(frozen=True)
+class RoundedBound:
+    """Correctly rounded entries: half an ulp."""
+
+    result: Format
+
+    def at(self, c: NDArray[Any], i: Any, j: Any) -> NDArray[np.float64]:
+        """Bound of entries (i, j) of the result c, which may be slices."""
+        return half_ulp(c[i, j], self.result)
+
+
+@dataclass(frozen=True)
+class ResidueBound:
+    """The scheme's bound before rounding, plus half an ulp; holds for repaired entries as well."""
+
+    result: Format
+    rows: Scales
+    columns: Scales
+    a_priori: bool
+    terms: int
+    weight: float = 1.0
+
+    def at(self, c: NDArray[Any], i: Any, j: Any) -> NDArray[np.float64]:
+        """Bound of entries (i, j) of the result c, which may be slices."""
+        r, q = self.rows.vectors(self.a_priori)[:, i], self.columns.vectors(self.a_priori)[:, j]
+        s, t = self.rows.shift[i], self.columns.shift[j]
+        if np.ndim(s) or np.ndim(t):
+            r, s = np.atleast_2d(r.reshape(4, -1))[:, :, None], np.reshape(s, (-1, 1))
+            q, t = np.atleast_2d(q.reshape(4, -1))[:, None, :], np.reshape(t, (1, -1))
+        with np.errstate(over="ignore", invalid="ignore"):
+            first = r[3] * q[0] + q[3] * r[0] + r[3] * q[3] * (self.terms / 4.0)
+            second = r[1] * q[2] + (r[2] + r[1]) * q[1]
+            units = np.minimum(first, second) * _UP * self.weight
+            bound = np.ldexp(units, -(s + t))
+            # Never report 0 for a positive bound that underflows.
+            bound = np.where((units > 0.0) & (bound == 0.0), 2.0**-1074, bound * _UP)
+        value = c[i, j]
+        bound = np.reshape(bound, np.shape(value))
+        return np.where(np.isfinite(value), bound + half_ulp(value, self.result) * _UP, 0.0)
+
+
+@dataclass(frozen=True)
+class ConventionalBound:
+    """K·u·(|a||b|) + K·η from the operands themselves, which must not have changed since; an epilogue adds its terms."""
+
+    result: Format
+    a: NDArray[Any]
+    b: NDArray[Any]
+    terms: int
+    unit_roundoff: float
+    epilogue: Epilogue | None = None
+
+    def at(self, c: NDArray[Any], i: Any, j: Any) -> NDArray[np.float64]:
+        """Bound of entries (i, j) of the result c, which may be slices."""
+        rows = _moduli(self.a[i] if isinstance(i, slice) else self.a[[i]])
+        columns = _moduli(self.b[:, j] if isinstance(j, slice) else self.b[:, [j]])
+        with np.errstate(over="ignore", invalid="ignore"):
+            # The product of moduli is itself rounded: its own bound, (terms + 2) roundings, goes on top.
+            size = (rows @ columns) * (1.0 + (self.terms + 4) * 2.0**-52)
+            value = c[i, j]
+            size = np.reshape(size, np.shape(value))
+            terms = self.terms
+            if self.epilogue is not None:
+                size = abs(self.epilogue.alpha) * size * _UP
+                terms += 3
+                if self.epilogue.c is not None:
+                    size = size + abs(self.epilogue.beta) * np.abs(self.epilogue.c[i, j]).astype(np.float64) * _UP
+            bound = (terms * self.unit_roundoff * size + terms * self.result.smallest_subnormal) * _UP
+            if self.unit_roundoff < self.result.unit_roundoff:
+                bound = bound + half_ulp(value, self.result) * _UP
+            return np.where(np.isfinite(value), bound, 0.0)
+
+
+def _moduli(x: NDArray[Any]) -> NDArray[np.float64]:
+    x = np.asarray(x)
+    if np.iscomplexobj(x):
+        return np.hypot(x.real.astype(np.float64), x.imag.astype(np.float64)) * (1.0 + 2.0**-50)
+    return np.abs(x.astype(np.float64))

@@ -1,0 +1,48 @@
+"""The ``prismm`` command: one subcommand a module, each importing what is heavy when it runs."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from prismm import __version__
+from prismm.cli import bench, demo, env, explain, multiply
+from prismm.cli.console import say
+from prismm.errors import PrismmError
+
+app = typer.Typer(
+    name="prismm",
+    help="Multiply matrices to a stated accuracy, with a certificate for every entry.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+for _command in (multiply.multiply, explain.explain, env.env, bench.bench, demo.demo):
+    app.command()(_command)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        print(f"prismm {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Multiply matrices to a stated accuracy, with a certificate for every entry."""
+
+
+def main() -> None:
+    """Run the command line: exit 0 when done, 2 for bad input or usage, 1 for a failure."""
+    try:
+        app(prog_name="prismm")
+    except PrismmError as error:
+        say(f"error: {' '.join(str(error).split())}")
+        sys.exit(2)

@@ -1,0 +1,135 @@
+"""The certificate of a product made tile by tile: what ran, and how wrong an entry can be."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+from prismm.cli.console import at_most, table
+
+if TYPE_CHECKING:
+    from prismm import Report
+
+
+def tile_record(report: Report) -> dict[str, Any]:
+    """What the certificate needs of one tile's report, JSON-able, so that a journal can keep it."""
+    import numpy as np
+
+    bounds = report.bounds
+    finite = bounds[np.isfinite(bounds)]
+    return {
+        "scheme": str(report.scheme),
+        "engine": str(report.engine),
+        "roads": {str(road): int(count) for road, count in report.roads.items()},
+        "repaired": int(report.repaired),
+        "worst": float(finite.max(initial=0.0)),
+        "unbounded": int(bounds.size - finite.size),
+    }
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """A whole product: inputs, what ran where, the guarantee, and the hash of the result's bits."""
+
+    product: str
+    dtype: str
+    accuracy: str
+    guarantee: str
+    reproducible: bool
+    schemes: tuple[str, ...]
+    engines: tuple[str, ...]
+    roads: dict[str, int]
+    repaired: int
+    worst: float
+    unbounded: int
+    tiles: int
+    resumed: int
+    seconds: float
+    sha256: str
+
+    @classmethod
+    def of(cls, records: list[dict[str, Any]], **rest: Any) -> Certificate:
+        """Add up the records of all tiles."""
+        roads: Counter[str] = Counter()
+        for record in records:
+            roads.update(record["roads"])
+        return cls(
+            schemes=tuple(dict.fromkeys(record["scheme"] for record in records)),
+            engines=tuple(dict.fromkeys(record["engine"] for record in records)),
+            roads=dict(roads),
+            repaired=sum(record["repaired"] for record in records),
+            worst=max((record["worst"] for record in records), default=0.0),
+            unbounded=sum(record["unbounded"] for record in records),
+            **rest,
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything, JSON-able."""
+        return {
+            "product": self.product,
+            "dtype": self.dtype,
+            "accuracy": self.accuracy,
+            "guarantee": self.guarantee,
+            "reproducible": self.reproducible,
+            "schemes": list(self.schemes),
+            "engines": list(self.engines),
+            "roads": self.roads,
+            "repaired": self.repaired,
+            "worst_absolute_bound": self.worst,
+            "entries_without_bound": self.unbounded,
+            "tiles": self.tiles,
+            "tiles_resumed": self.resumed,
+            "seconds": self.seconds,
+            "sha256": self.sha256,
+        }
+
+    def __str__(self) -> str:
+        roads = ", ".join(f"{count} {road}" for road, count in self.roads.items() if count)
+        worst = f"at most {at_most(self.worst)}"
+        if self.unbounded:
+            worst += f" ({self.unbounded} entries are Inf, NaN or without a bound)"
+        tiles = f"{self.tiles}" + (f", {self.resumed} of them from before" if self.resumed else "")
+        return table(
+            [
+                ("product", f"{self.product} {self.dtype}"),
+                ("accuracy", self.accuracy + (", reproducible" if self.reproducible else "")),
+                ("guarantee", self.guarantee),
+                ("worst error", worst),
+                ("scheme", ", ".join(self.schemes) or "nothing to do"),
+                ("engine", ", ".join(self.engines) or "nothing to do"),
+                ("entries", roads or "none"),
+                ("repaired", str(self.repaired)),
+                ("tiles", tiles),
+                ("time", f"{self.seconds:.2f} s"),
+                ("sha256", self.sha256),
+            ]
+        )
+
+
+def guarantee(accuracy: str | float | None, explicit_scheme: bool, k: int, dtype: Any) -> str:
+    """What the target promises of every entry, in numbers.
+
+    >>> import numpy as np
+    >>> guarantee("correctly-rounded", False, 100, np.dtype(float))
+    'every entry is the exact value rounded to nearest: error at most 1/2 ulp'
+    >>> guarantee("native", False, 100, np.dtype(np.float32))
+    '|error| <= 5.97e-06 |A||B| + 1.41e-43, every entry'
+    """
+    import numpy as np
+
+    real = np.finfo(dtype)
+    unit, tiny = float(real.eps) / 2, float(real.smallest_subnormal)
+    parts = ", real and imaginary part each" if dtype.kind == "c" else ""
+    if accuracy is None and explicit_scheme:
+        return "the scheme's own value and bound, nothing repaired"
+    if accuracy == "correctly-rounded":
+        return f"every entry is the exact value rounded to nearest: error at most 1/2 ulp{parts}"
+    if accuracy == "fast":
+        return "normwise, as a native product on evenly scaled data; nothing per entry"
+    if isinstance(accuracy, float):
+        own = f"{accuracy!r} |A||B| + {at_most(unit)} |exact| + {at_most(Decimal(tiny) / 2)}"
+        return f"|error| <= {own}, every entry{parts}"
+    terms = k * (2 if dtype.kind == "c" else 1)
+    return f"|error| <= {at_most(terms * unit)} |A||B| + {at_most(terms * tiny)}, every entry{parts}"

@@ -1,0 +1,113 @@
+"""Where words go: results to stdout, everything else to stderr, bars only where someone watches."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from decimal import ROUND_CEILING, Context, Decimal
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+
+def say(text: str) -> None:
+    """One line of words on stderr."""
+    print(f"prismm: {text}", file=sys.stderr, flush=True)
+
+
+def print_json(content: dict[str, Any]) -> None:
+    """A result for machines, on stdout: strict JSON, in which NaN and infinities are null."""
+    print(json.dumps(_strict(content), indent=2, ensure_ascii=False))
+
+
+def progress(quiet: bool = False) -> Progress:
+    """A progress bar on stderr, shown only on a terminal."""
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.percentage:>3.0f}%"),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+        console=Console(stderr=True),
+        disable=quiet or not sys.stderr.isatty(),
+        transient=True,
+    )
+
+
+def table(rows: list[tuple[str, str]]) -> str:
+    """Names and values in two columns.
+
+    >>> print(table([("scheme", "Native()"), ("k", "3")]))
+    scheme  Native()
+    k       3
+    """
+    width = max(len(name) for name, _ in rows)
+    return "\n".join(f"{name:<{width}}  {value}".rstrip() for name, value in rows)
+
+
+def columns(head: list[str], rows: list[list[str]], left: tuple[str, ...] = ()) -> str:
+    """A table of text, right-aligned except for the columns named in ``left``.
+
+    >>> print(columns(["n", "scheme"], [["8", "Native()"], ["128", "Auto()"]], left=("scheme",)))
+      n  scheme
+    ---  --------
+      8  Native()
+    128  Auto()
+    """
+    widths = [max(len(row[place]) for row in [head, *rows]) for place in range(len(head))]
+
+    def line(cells: list[str]) -> str:
+        aligned = (
+            f"{cell:<{width}}" if name in left else f"{cell:>{width}}"
+            for name, cell, width in zip(head, cells, widths, strict=True)
+        )
+        return "  ".join(aligned).rstrip()
+
+    return "\n".join([line(head), line(["-" * width for width in widths]), *map(line, rows)])
+
+
+def at_most(bound: float | Decimal) -> str:
+    """A bound with three digits, rounded up, so that what is shown holds as well.
+
+    >>> at_most(2**-53), at_most(100.0), at_most(5e-324), at_most(0.0)
+    ('1.12e-16', '100', '4.95e-324', '0')
+    """
+    up = Decimal(bound).normalize(Context(prec=3, rounding=ROUND_CEILING))
+    # Below float64's normal range the way back through a float would round.
+    return f"{up:e}" if 0 < up < Decimal("1e-300") else f"{float(up):.3g}"
+
+
+def bytes_text(count: int) -> str:
+    """A count of bytes for people.
+
+    >>> bytes_text(3 << 30)
+    '3.0 GiB'
+    """
+    size, unit = float(count), "B"
+    for larger in ("KiB", "MiB", "GiB", "TiB"):
+        if size < 1024:
+            break
+        size, unit = size / 1024, larger
+    return f"{count} B" if unit == "B" else f"{size:.1f} {unit}"
+
+
+def _strict(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(key): _strict(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_strict(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value

@@ -1,0 +1,144 @@
+"""``prismm env``: what prismm finds on this machine, and what it would run on it."""
+
+from __future__ import annotations
+
+import os
+import platform
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+from prismm.cli import options
+from prismm.cli.console import bytes_text, print_json, table
+from prismm.cli.memory import available
+from prismm.errors import EngineError
+
+_PACKAGES = ("numpy", "torch", "numba", "llvmlite", "triton", "scipy", "python-flint")
+_FEATURES = ("fma", "avx2", "avx_vnni", "avx512f", "avx512_vnni", "avx512_bf16", "amx_int8")
+_VARIABLES = (
+    "PRISMM_ENGINE",
+    "PRISMM_THREADS",
+    "PRISMM_CACHE_DIR",
+    "OMP_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "NUMBA_NUM_THREADS",
+    "NUMBA_THREADING_LAYER",
+    "ONEDNN_MAX_CPU_ISA",
+    "ONEDNN_DEFAULT_FPMATH_MODE",
+    "NVIDIA_TF32_OVERRIDE",
+)
+
+
+def env(json: options.Json = False) -> None:
+    """Print versions, the processor, the engines and whether each proved itself, and settings."""
+    content = environment()
+    if json:
+        print_json(content)
+        return
+    for title, rows in content.items():
+        print(f"{title}")
+        body = rows or {"none": ""}
+        print("\n".join(f"  {line}" for line in table([(k, _text(v)) for k, v in body.items()]).splitlines()))
+
+
+def environment() -> dict[str, dict[str, Any]]:
+    """All of it by topic, JSON-able."""
+    import prismm
+    from prismm.engines.pool import worker_count
+    from prismm.kernels.cpu.jit import cache_folder
+
+    return {
+        "versions": {"prismm": prismm.__version__, "python": platform.python_version()}
+        | {name: _version(name) for name in _PACKAGES},
+        "processor": {
+            "model": processor(),
+            "cores": os.cpu_count(),
+            "features": " ".join(_features()) or "unknown",
+            "libraries": _blas(),
+            "system": f"{platform.system()} {platform.release()} {platform.machine()}",
+        },
+        "engines": {
+            name: reason if usable else f"not usable: {reason}"
+            for name, (usable, reason) in prismm.engines.available().items()
+        },
+        "settings": {
+            "threads": worker_count(),
+            "memory available": bytes_text(available()),
+            "compiled kernels": str(cache_folder() or "not kept: no folder can be written"),
+            "arithmetic": _arithmetic(),
+            "float32 of torch": _float32(),
+        },
+        "variables": {name: os.environ[name] for name in _VARIABLES if name in os.environ},
+    }
+
+
+def machine(threads: int | None = None) -> dict[str, Any]:
+    """One line about this machine for tables of measurements."""
+    import prismm
+
+    return {
+        "device": processor(),
+        "threads": threads or "default",
+        "prismm": prismm.__version__,
+        "python": platform.python_version(),
+        **{name: _version(name) for name in ("numpy", "torch", "numba")},
+    }
+
+
+def processor() -> str:
+    """The processor's name as the system gives it."""
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as lines:
+            for line in lines:
+                if line.startswith("model name"):
+                    return line.split(":", 1)[1].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()
+
+
+def _features() -> list[str]:
+    """Instruction sets that matter here, as Linux names them."""
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as lines:
+            flags = next((line for line in lines if line.startswith("flags")), "").split()
+    except OSError:
+        return []
+    return [name for name in _FEATURES if name in flags]
+
+
+def _blas() -> str:
+    """The libraries behind NumPy's and torch's own products."""
+    import numpy  # noqa: F401
+    import torch  # noqa: F401
+    from threadpoolctl import threadpool_info
+
+    found = [f"{lib['internal_api']} {lib.get('version') or ''}".strip() for lib in threadpool_info()]
+    return ", ".join(dict.fromkeys(found))
+
+
+def _arithmetic() -> str:
+    from prismm.engines.environment import check_arithmetic
+
+    try:
+        check_arithmetic()
+    except EngineError as error:
+        return str(error)
+    return "rounds to nearest, keeps subnormals"
+
+
+def _float32() -> str:
+    from prismm.engines.environment import reduced_float32
+
+    return reduced_float32() or "full precision"
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "not installed"
+
+
+def _text(value: Any) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)

@@ -1,0 +1,57 @@
+"""``prismm explain``: what a product would run, and why, without running it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from prismm.cli import options
+from prismm.cli.console import print_json
+from prismm.errors import ArgumentError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+def explain(
+    a: Annotated[str, typer.Argument(metavar="A", help="A file, or a shape such as 4096x4096.")],
+    b: Annotated[str, typer.Argument(metavar="B", help="Likewise.")],
+    accuracy: options.Accuracy = None,
+    reproducible: options.Reproducible = False,
+    scheme: options.Scheme = None,
+    dtype: Annotated[
+        str,
+        typer.Option(metavar="DTYPE", help=f"Type of shapes: {', '.join(options.DTYPES)}."),
+    ] = "float64",
+    out_dtype: options.OutDtype = None,
+    engine: options.Engine = None,
+    threads: options.Threads = None,
+    json: options.Json = False,
+) -> None:
+    """Print the plan of a product: scheme, engine, predicted time and guaranteed bound."""
+    import prismm
+
+    keywords = options.matmul_options(accuracy, scheme, reproducible, out_dtype, engine, threads)
+    left, right = _operand(a, dtype), _operand(b, dtype)
+    plan = prismm.explain(left, right, **keywords)
+    if json:
+        print_json(plan.to_dict())
+    else:
+        print(plan)
+
+
+def _operand(text: str, dtype: str) -> np.ndarray[Any, Any]:
+    """The matrix in a file, or one of the given shape that takes no memory."""
+    import numpy as np
+
+    from prismm import files
+
+    if match := re.fullmatch(r"(\d+)x(\d+)", text):
+        shape = int(match[1]), int(match[2])
+        return np.broadcast_to(np.ones((), options.parse_dtype(dtype)), shape)
+    if not text.lower().endswith((".npy", ".mtx", ".mtx.gz")):
+        raise ArgumentError(f"{text!r} is neither a matrix file nor a shape such as 4096x4096")
+    return files.read(Path(text))

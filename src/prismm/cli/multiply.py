@@ -1,0 +1,64 @@
+"""``prismm multiply``: the product of two files into a third, with its certificate."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from prismm.cli import options
+from prismm.cli.console import print_json, say
+
+
+def multiply(
+    a: Annotated[Path, typer.Argument(metavar="A", help="Left matrix: .npy, .mtx or .mtx.gz.")],
+    b: Annotated[Path, typer.Argument(metavar="B", help="Right matrix, likewise.")],
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="C", help="The result: .npy or .mtx.")],
+    accuracy: options.Accuracy = None,
+    reproducible: options.Reproducible = False,
+    scheme: options.Scheme = None,
+    out_dtype: options.OutDtype = None,
+    engine: options.Engine = None,
+    threads: options.Threads = None,
+    memory: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SIZE",
+            help="Memory to work in, e.g. 2GiB; larger products are made tile by tile. "
+            "Default: half of what is available.",
+        ),
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace C, or an unfinished product of that name.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue the product that was interrupted.")] = False,
+    json: options.Json = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar, no words, no certificate.")] = False,
+) -> None:
+    """Multiply A by B into the file C and print the certificate.
+
+    C appears under its name only when it is whole. Ctrl-C keeps the finished tiles for --resume and
+    exits with 130 (143 when terminated).
+    """
+    from prismm.cli.memory import parse_size
+    from prismm.cli.product import Interrupted, Request, run
+
+    request = Request(
+        a=a,
+        b=b,
+        output=output,
+        options=options.matmul_options(accuracy, scheme, reproducible, out_dtype, engine, threads),
+        memory=None if memory is None else parse_size(memory),
+        force=force,
+        resume=resume,
+        quiet=quiet,
+    )
+    try:
+        certificate = run(request)
+    except Interrupted as interruption:
+        if not quiet:
+            say(str(interruption))
+        raise typer.Exit(interruption.exit_code) from interruption
+    if json:
+        print_json(certificate.to_dict())
+    elif not quiet:
+        print(certificate)

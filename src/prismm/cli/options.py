@@ -1,0 +1,99 @@
+"""Options that several commands share, and their values as the library takes them."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any
+
+import typer
+
+from prismm.errors import AccuracyError, ArgumentError, DTypeError
+
+ACCURACIES = ("fast", "native", "correctly-rounded")
+DTYPES = ("float32", "float64", "complex64", "complex128")
+
+Accuracy = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TARGET",
+        help="fast, native (the default), correctly-rounded, or a tolerance relative to |A||B|, e.g. 1e-12.",
+    ),
+]
+Scheme = Annotated[
+    str | None,
+    typer.Option(metavar="SCHEME", help="auto (the default), native, or residues:N with N moduli."),
+]
+Reproducible = Annotated[bool, typer.Option("--reproducible", help="The same bits on every machine and thread count.")]
+OutDtype = Annotated[
+    str | None,
+    typer.Option("--out-dtype", metavar="DTYPE", help=f"Type of the result: {', '.join(DTYPES)}."),
+]
+Engine = Annotated[str | None, typer.Option(metavar="ENGINE", help="One of those that `prismm env` lists.")]
+Threads = Annotated[int | None, typer.Option(min=1, help="Worker threads.")]
+Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+
+
+def parse_accuracy(text: str | None) -> str | float | None:
+    """A target's name or its tolerance; AccuracyError for anything else.
+
+    >>> parse_accuracy("1e-12"), parse_accuracy("native"), parse_accuracy(None)
+    (1e-12, 'native', None)
+    """
+    if text is None or text in ACCURACIES:
+        return text
+    try:
+        tolerance = float(text)
+    except ValueError:
+        tolerance = float("nan")
+    if not 0 < tolerance < float("inf"):
+        names = ", ".join(ACCURACIES)
+        raise AccuracyError(f"accuracy {text!r}; pass {names}, or a tolerance above 0 such as 1e-12")
+    return tolerance
+
+
+def parse_scheme(text: str | None) -> Any:
+    """``residues``, ``residues:N``, ``native`` or ``auto`` as a scheme; ArgumentError otherwise."""
+    if text is None:
+        return None
+    import prismm
+
+    name = text.lower()
+    if name == "auto":
+        return prismm.Auto()
+    if name == "native":
+        return prismm.Native()
+    if name == "residues":
+        return prismm.Residues()
+    if match := re.fullmatch(r"residues:(\d+)", name):
+        return prismm.Residues(moduli=int(match[1]))
+    raise ArgumentError(f"scheme {text!r}; pass auto, native, residues or residues:N, e.g. residues:15")
+
+
+def parse_dtype(text: str | None) -> Any:
+    """One of DTYPES as a NumPy dtype; DTypeError otherwise."""
+    if text is None:
+        return None
+    import numpy as np
+
+    if text not in DTYPES:
+        raise DTypeError(f"dtype {text!r}; pass one of {', '.join(DTYPES)}")
+    return np.dtype(text)
+
+
+def matmul_options(
+    accuracy: str | None,
+    scheme: str | None,
+    reproducible: bool,
+    out_dtype: str | None,
+    engine: str | None,
+    threads: int | None,
+) -> dict[str, Any]:
+    """The keyword arguments of ``prismm.matmul`` that a command line asks for."""
+    return {
+        "accuracy": parse_accuracy(accuracy),
+        "scheme": parse_scheme(scheme),
+        "reproducible": reproducible,
+        "out_dtype": parse_dtype(out_dtype),
+        "engine": engine,
+        "threads": threads,
+    }

@@ -1,0 +1,323 @@
+"""A product of two files, tile by tile: it survives interruption and harms no older result."""
+
+from __future__ import annotations
+
+import signal
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any, Literal
+
+import numpy as np
+
+import prismm
+from prismm import files
+from prismm.cli import tiling
+from prismm.cli.certificate import Certificate, guarantee, tile_record
+from prismm.cli.console import progress
+from prismm.cli.journal import Journal, journal_of
+from prismm.cli.memory import available
+from prismm.errors import FileError, ShapeError
+from prismm.files.target import Target, explained, part_of, reserve
+
+_CHECKPOINT = 0.5  # seconds between flushes: what a power cut can cost
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the command line asks for; ``options`` are keyword arguments of ``prismm.matmul``."""
+
+    a: Path
+    b: Path
+    output: Path
+    options: dict[str, Any]
+    memory: int | None
+    force: bool
+    resume: bool
+    quiet: bool
+
+
+class Interrupted(Exception):
+    """A signal stopped the run; the message says what was kept, ``exit_code`` is the shell's."""
+
+    def __init__(self, message: str, exit_code: int) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
+
+
+class _Stop(KeyboardInterrupt):
+    """A signal that asks the process to end."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+
+def run(request: Request) -> Certificate:
+    """Multiply the files; return the certificate once the result has its name.
+
+    Raises a PrismmError before any work for what cannot be done, and FileError for a disk that
+    fills up, after removing the temporary; raises Interrupted, finished tiles kept, when stopped.
+    """
+    with _stoppable():
+        try:
+            return _run(request)
+        except KeyboardInterrupt as stop:
+            raise Interrupted("interrupted before any work", _exit_code(stop)) from stop
+
+
+def _run(request: Request) -> Certificate:
+    start = time.perf_counter()
+    _check_output(request)
+    a, b = files.describe(request.a), files.describe(request.b)
+    if a.shape[1] != b.shape[0]:
+        raise ShapeError(
+            f"{request.a} is {a.shape[0]}x{a.shape[1]}, {request.b} is {b.shape[0]}x{b.shape[1]}: "
+            "A must have as many columns as B has rows"
+        )
+    dtype = _result_dtype(a, b, request.options)
+    memory = available() // 2 if request.memory is None else request.memory
+    journal, grid = _plan(request, a, b, dtype, memory)
+    resumed = len(journal.tiles)
+    target = Target(request.output, (grid.m, grid.n), dtype, request.resume)
+    with ExitStack() as stack:
+        try:
+            if not request.resume:
+                journal.save()
+            room = memory if len(grid) == 1 else memory // 8
+            left, right = (
+                stack.enter_context(_operand(path, request.output.parent, room)) for path in (request.a, request.b)
+            )
+            _multiply(request, grid, left, right, target, journal)
+            sha256 = files.sha256_of_bits(target.read())
+            target.complete()
+            with _unstoppable():
+                target.commit()
+                journal.remove()
+        except KeyboardInterrupt as stop:
+            raise _interrupted(stop, target, journal, grid) from stop
+        except BaseException:
+            target.discard()
+            journal.remove()
+            raise
+    return Certificate.of(
+        list(journal.tiles.values()),
+        product=f"{grid.m}x{grid.k} by {grid.k}x{grid.n}",
+        dtype=dtype.name,
+        accuracy=_accuracy_text(request.options),
+        guarantee=guarantee(request.options["accuracy"], request.options["scheme"] is not None, grid.k, dtype),
+        reproducible=bool(request.options["reproducible"]),
+        tiles=len(grid),
+        resumed=resumed,
+        seconds=time.perf_counter() - start,
+        sha256=sha256,
+    )
+
+
+def _check_output(request: Request) -> None:
+    output, part = request.output, part_of(request.output)
+    if files.kind(output) == "mtx" and output.name.lower().endswith(".gz"):
+        raise FileError(f"{output}: results are written as .npy or .mtx; compress it afterwards")
+    if not output.parent.is_dir():
+        raise FileError(f"{output}: there is no directory {output.parent}")
+    if output.is_dir():
+        raise FileError(f"{output}: is a directory")
+    if output.exists() and not request.force:
+        raise FileError(f"{output}: exists already; pass --force to replace it")
+    if part.exists() and not (request.resume or request.force):
+        raise FileError(
+            f"{output}: an unfinished product of that name is here; --resume continues it, --force starts over"
+        )
+
+
+def _result_dtype(a: files.Description, b: files.Description, options: dict[str, Any]) -> np.dtype[Any]:
+    """The type of the result, found by an empty product, which also checks every option."""
+    nothing = prismm.matmul(
+        np.empty((0, 1), a.dtype.newbyteorder("=")),
+        np.empty((1, 0), b.dtype.newbyteorder("=")),
+        **options,
+    )
+    dtype: np.dtype[Any] = nothing.dtype
+    return dtype
+
+
+def _plan(
+    request: Request,
+    a: files.Description,
+    b: files.Description,
+    dtype: np.dtype[Any],
+    memory: int,
+) -> tuple[Journal, tiling.Grid]:
+    """The tiles and their journal: a new one, or the one to continue if it is this request's."""
+    path = journal_of(request.output)
+    journal = Journal.load(path) if request.resume else Journal(path, {})
+    m, k, n = a.shape[0], a.shape[1], b.shape[1]
+    element = max(a.dtype.itemsize, b.dtype.itemsize, dtype.itemsize)
+    grid = tiling.choose(m, k, n, element, memory)
+    if request.resume and request.memory is None:
+        # What is free now need not be what was free then.
+        kept = journal.identity.get("grid", {})
+        grid = tiling.Grid(m, k, n, kept.get("rows", grid.rows), kept.get("columns", grid.columns))
+    identity = {
+        "prismm": prismm.__version__,
+        "a": _fingerprint(request.a, a),
+        "b": _fingerprint(request.b, b),
+        "options": {
+            key: value if value is None or isinstance(value, (bool, int, float, str)) else str(value)
+            for key, value in request.options.items()
+        },
+        "result": {"dtype": dtype.str},
+        "grid": {"rows": grid.rows, "columns": grid.columns},
+    }
+    if request.resume:
+        journal.check(identity)
+        if not part_of(request.output).exists():
+            raise FileError(f"nothing to resume: there is no {part_of(request.output)}")
+    journal.identity = identity
+    return journal, grid
+
+
+def _fingerprint(path: Path, description: files.Description) -> dict[str, Any]:
+    """What tells an operand from another one, wherever it lies."""
+    return {
+        "dtype": description.dtype.str,
+        "shape": list(description.shape),
+        "bytes": path.stat().st_size,
+        "sha256": files.sha256_of_file(path),
+    }
+
+
+@contextmanager
+def _operand(path: Path, directory: Path, room: int) -> Iterator[np.ndarray[Any, Any]]:
+    """The matrix in ``path``; one from text that exceeds ``room`` bytes lies on disk meanwhile."""
+    with ExitStack() as stack:
+
+        def allocate(shape: tuple[int, int], dtype: np.dtype[Any], order: Literal["C", "F"]) -> np.ndarray[Any, Any]:
+            nbytes = shape[0] * shape[1] * dtype.itemsize
+            if nbytes <= room:
+                return np.zeros(shape, dtype, order)
+            name = directory / path.name
+            with explained(name):
+                scratch = stack.enter_context(tempfile.TemporaryFile(dir=directory))
+                reserve(scratch, name, nbytes)
+            return np.asarray(np.memmap(scratch, dtype, "r+", 0, shape, order))
+
+        yield files.read(path, allocate)
+
+
+def _multiply(
+    request: Request,
+    grid: tiling.Grid,
+    left: np.ndarray[Any, Any],
+    right: np.ndarray[Any, Any],
+    target: Target,
+    journal: Journal,
+) -> None:
+    """Make every tile that the journal does not list, one column panel of B after the other."""
+    pending: dict[tuple[int, int], dict[str, Any]] = {}
+
+    def checkpoint() -> None:
+        target.flush()
+        journal.tiles.update(pending)
+        pending.clear()
+        journal.save()
+
+    panel: Any
+    last = time.monotonic()
+    with progress(request.quiet) as bar:
+        task = bar.add_task("multiplying", total=len(grid), completed=len(journal.tiles))
+        try:
+            for j in range(grid.column_panels):
+                missing = [i for i in range(grid.row_panels) if (i, j) not in journal.tiles]
+                if not missing:
+                    continue
+                panel = None  # two at once would not fit
+                panel = _native(right[:, grid.column_slice(j)])
+                if len(missing) > 1:
+                    panel = prismm.prepare(panel, side="right", **request.options)
+                for i in missing:
+                    rows = _native(left[grid.row_slice(i)])
+                    tile, report = prismm.matmul(rows, panel, full_output=True, **request.options)
+                    target.write(grid.row_slice(i).start, grid.column_slice(j).start, tile)
+                    pending[i, j] = tile_record(report)
+                    if time.monotonic() - last > _CHECKPOINT:
+                        checkpoint()
+                        last = time.monotonic()
+                    bar.advance(task)
+        except KeyboardInterrupt:
+            with _unstoppable():
+                checkpoint()
+            raise
+        checkpoint()
+
+
+def _interrupted(stop: KeyboardInterrupt, target: Target, journal: Journal, grid: tiling.Grid) -> Interrupted:
+    """Keep what is finished, or clean up where nothing is, and say so."""
+    if journal.tiles:
+        target.close()
+        message = (
+            f"interrupted; {len(journal.tiles)} of {len(grid)} tiles are kept in {target.part}; "
+            "the same command with --resume continues"
+        )
+    else:
+        target.discard()
+        journal.remove()
+        message = f"interrupted before the first of {len(grid)} tiles; nothing is kept"
+    return Interrupted(message, _exit_code(stop))
+
+
+def _exit_code(stop: KeyboardInterrupt) -> int:
+    """What a shell expects of a process that a signal ended."""
+    return 128 + (stop.number if isinstance(stop, _Stop) else signal.SIGINT)
+
+
+def _native(block: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """A block in this machine's byte order."""
+    return block if block.dtype.isnative else block.astype(block.dtype.newbyteorder("="))
+
+
+def _accuracy_text(options: dict[str, Any]) -> str:
+    accuracy = options["accuracy"]
+    if accuracy is None:
+        return "native" if options["scheme"] is None else "as the scheme gives it"
+    return str(accuracy)
+
+
+_SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
+
+
+@contextmanager
+def _stoppable() -> Iterator[None]:
+    """Ctrl-C, termination and a closed terminal all end the work in an orderly way."""
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        raise _Stop(number)
+
+    yield from _handled(stop)
+
+
+@contextmanager
+def _unstoppable() -> Iterator[None]:
+    """Signals wait outside: what is inside takes moments and must be whole."""
+    yield from _handled(signal.SIG_IGN)
+
+
+def _handled(handler: Any) -> Iterator[None]:
+    if threading.current_thread() is not threading.main_thread():  # only it can handle signals
+        yield
+        return
+    before = {number: signal.getsignal(number) for number in _SIGNALS}
+    # What is ignored stays so (nohup), and what Python did not install cannot be put back.
+    ours = [number for number, old in before.items() if old not in (signal.SIG_IGN, None)]
+    for number in ours:
+        signal.signal(number, handler)
+    try:
+        yield
+    finally:
+        for number in ours:
+            signal.signal(number, before[number])

@@ -1,0 +1,238 @@
+"""CPU engines: INT8 dot-product units through torch, FP64 BLAS through NumPy, and a direct integer dot for tiny products.
+
+| name | moduli | inner product | exact because |
+| --- | --- | --- | --- |
+| cpu:int8 | up to 256 | torch._int_mm | k·2^14 < 2^31 for k <= 131071, on CPUs whose INT8 product keeps 32 bits |
+| cpu:int8-7bit | up to 128 | torch._int_mm | pairs of 7-bit products fit the 16-bit sums of older units |
+| cpu:float64 | up to 2^22 | numpy.matmul | k·2^42 <= 2^53 for k <= 2048, in any order of summation |
+| cpu:direct | none | Numba | limbs of 20 bits, see `kernels.cpu.direct` |
+
+Without VNNI, oneDNN's INT8 product saturates and is silently wrong: hence the proof, once per process, on operands that
+would show it.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from prismm.engines.base import Proof
+from prismm.errors import ArgumentError, EngineError
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+INT8_BLOCK = 131071
+FLOAT64_BLOCK = 2048
+
+
+@dataclass(frozen=True)
+class Int8Engine:
+    """INT8 products with int32 sums through ``torch._int_mm`` (oneDNN)."""
+
+    name: str
+    largest_modulus: int
+
+    @property
+    def dtype(self) -> str:
+        """Element type of the residues."""
+        return "int8"
+
+    @property
+    def sum_dtype(self) -> str:
+        """Element type of the products."""
+        return "int32"
+
+    def prove(self) -> Proof:
+        """See `Engine.prove`."""
+        return _prove(self.name)
+
+    def multiply(
+        self,
+        left: NDArray[np.int8],
+        right: NDArray[np.int8],
+        out: NDArray[np.int32],
+        moduli: tuple[int, ...],
+        workspace: NDArray[np.int32] | None = None,
+    ) -> None:
+        """out[l] = left[l] (m, k) @ right[l] (k, n); beyond k = 131071 residues are added block by block."""
+        import torch
+
+        left_t, right_t, out_t = torch.from_numpy(left), torch.from_numpy(right), torch.from_numpy(out)
+        k = left.shape[2]
+        if k <= INT8_BLOCK:
+            for x, y, z in zip(left_t.unbind(0), right_t.unbind(0), out_t.unbind(0), strict=True):
+                torch._int_mm(x, y, out=z)
+            return
+        from prismm.kernels.cpu.rounding import fold_int32
+
+        block = torch.empty_like(out_t[0])
+        for l, q in enumerate(moduli):
+            torch._int_mm(left_t[l][:, :INT8_BLOCK], right_t[l][:INT8_BLOCK], out=out_t[l])
+            for h in range(INT8_BLOCK, k, INT8_BLOCK):
+                torch._int_mm(left_t[l][:, h : h + INT8_BLOCK], right_t[l][h : h + INT8_BLOCK], out=block)
+                fold_int32(out[l], block.numpy(), float(q))
+
+
+@dataclass(frozen=True)
+class Float64Engine:
+    """Products of 22-bit residues in FP64 BLAS: exact integers below 2^53 on any IEEE machine."""
+
+    name: str = "cpu:float64"
+    largest_modulus: int = 1 << 22
+
+    @property
+    def dtype(self) -> str:
+        """Element type of the residues."""
+        return "float64"
+
+    @property
+    def sum_dtype(self) -> str:
+        """Element type of the products."""
+        return "float64"
+
+    def prove(self) -> Proof:
+        """See `Engine.prove`."""
+        return _prove(self.name)
+
+    def multiply(
+        self,
+        left: NDArray[np.float64],
+        right: NDArray[np.float64],
+        out: NDArray[np.float64],
+        moduli: tuple[int, ...],
+        workspace: NDArray[np.float64] | None = None,
+    ) -> None:
+        """out[l] = left[l] @ right[l], in blocks of 2048 of the inner dimension."""
+        import numpy as np
+
+        from prismm.kernels.cpu.rounding import fold_float64
+
+        k = left.shape[2]
+        for l, q in enumerate(moduli):
+            np.matmul(left[l][:, :FLOAT64_BLOCK], right[l][:FLOAT64_BLOCK], out=out[l])
+            for h in range(FLOAT64_BLOCK, k, FLOAT64_BLOCK):
+                block = np.matmul(left[l][:, h : h + FLOAT64_BLOCK], right[l][h : h + FLOAT64_BLOCK])
+                fold_float64(out[l], block, float(q))
+
+
+@dataclass(frozen=True)
+class DirectEngine:
+    """Exact integer dot products in compiled loops; no residues at all."""
+
+    name: str = "cpu:direct"
+    largest_modulus: int = 0
+
+    def prove(self) -> Proof:
+        """See `Engine.prove`."""
+        return Proof(True, "exact integer limbs in float64")
+
+
+CpuEngine = Int8Engine | Float64Engine | DirectEngine
+
+INT8 = Int8Engine("cpu:int8", 256)
+INT8_7BIT = Int8Engine("cpu:int8-7bit", 128)
+FLOAT64 = Float64Engine()
+DIRECT = DirectEngine()
+ENGINES: dict[str, CpuEngine] = {e.name: e for e in (INT8, INT8_7BIT, FLOAT64, DIRECT)}
+
+
+@functools.cache
+def _prove(name: str) -> Proof:
+    import numpy as np
+
+    engine = ENGINES[name]
+    assert not isinstance(engine, DirectEngine)
+    if isinstance(engine, Int8Engine):
+        try:
+            import torch
+        except ImportError:
+            return Proof(False, "torch is not installed")
+        if not hasattr(torch, "_int_mm"):
+            return Proof(False, f"torch {torch.__version__} has no _int_mm")
+    half = engine.largest_modulus // 2
+    low, high = -half, half - 1
+    rng = np.random.default_rng(20260101)
+    long = 4096 if isinstance(engine, Int8Engine) else 2048
+    for m, k, n in ((1, 1, 1), (3, 5, 7), (16, 64, 16), (17, 259, 33), (64, 256, 48), (5, long, 9)):
+        cases = []
+        for x in (low, high):
+            for y in (low, high):
+                cases.append((np.full((m, k), x), np.full((k, n), y)))
+        signs = np.where(np.arange(k) % 2 == 0, low, high)
+        cases.append((np.broadcast_to(signs, (m, k)), np.broadcast_to(signs[:, None], (k, n))))
+        cases.append((rng.integers(low, high + 1, (m, k)), rng.integers(low, high + 1, (k, n))))
+        for a, b in cases:
+            expected = a.astype(np.int64) @ b.astype(np.int64)
+            out = np.empty((1, m, n), engine.sum_dtype)
+            left = np.ascontiguousarray(a, dtype=engine.dtype)[None]
+            right = np.ascontiguousarray(b, dtype=engine.dtype)[None]
+            try:
+                engine.multiply(left, right, out, (engine.largest_modulus,))
+            except RuntimeError as error:
+                return Proof(False, f"the product failed: {error}")
+            if not np.array_equal(out[0].astype(np.int64), expected):
+                return Proof(False, f"inexact on extreme {engine.dtype} operands of shape ({m}, {k}) x ({k}, {n})")
+    return Proof(True, "exact on extreme operands")
+
+
+def available() -> dict[str, tuple[bool, str]]:
+    """Every CPU engine by name: whether it proved itself exact in this process, and why (not).
+
+    >>> available()["cpu:float64"]
+    (True, 'exact on extreme operands')
+    """
+    from prismm.engines import pool
+
+    names = list(ENGINES)
+
+    def proofs(_: int) -> dict[str, tuple[bool, str]]:
+        pool.limit_openmp()
+        found = {}
+        for name in names:
+            proof = ENGINES[name].prove()
+            found[name] = (proof.usable, proof.reason)
+        return found
+
+    result: dict[str, tuple[bool, str]] = pool.run(proofs, 1)[0]
+    return result
+
+
+def choose(name: str | None = None) -> CpuEngine:
+    """The engine of this name (``PRISMM_ENGINE`` where none is given), or for "cpu" the fastest that proved itself.
+
+    Raises:
+        ArgumentError: for an unknown name.
+        EngineError: where the engine asked for is not exact on this machine.
+    """
+    asked = name if name is not None else os.environ.get("PRISMM_ENGINE") or "cpu"
+    if asked == "cpu":
+        return _best()
+    if asked not in ENGINES:
+        raise ArgumentError(f"unknown engine {asked!r}; pass 'cpu' or one of {', '.join(map(repr, ENGINES))}")
+    proof = _proof(asked)
+    if not proof.usable:
+        raise EngineError(f"engine {asked!r} cannot be used here: {proof.reason}; pass engine='cpu' for the best that can")
+    return ENGINES[asked]
+
+
+def _proof(name: str) -> Proof:
+    from prismm.engines import pool
+
+    def prove(_: int) -> Proof:
+        pool.limit_openmp()
+        return ENGINES[name].prove()
+
+    proof: Proof = pool.run(prove, 1)[0]
+    return proof
+
+
+@functools.cache
+def _best() -> CpuEngine:
+    for engine in (INT8, INT8_7BIT, FLOAT64):
+        if _proof(engine.name).usable:
+            return engine
+    raise EngineError("no CPU engine is exact on this machine; is the floating-point environment IEEE?")

@@ -1,0 +1,43 @@
+"""Checks of the floating-point environment and of frameworks' flags; prismm reads them and writes none."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from prismm.errors import EngineError
+
+_ONE = 1.0
+_HALF_ULP = 2.0**-53
+_MORE_THAN_HALF = 1.5 * 2.0**-53
+_SMALLEST_NORMAL = 2.0**-1022
+_SMALLEST = 2.0**-1074
+_HALF = 0.5
+
+
+def check_arithmetic() -> None:
+    """Raise unless this thread rounds to nearest even and honours subnormals (as IEEE 754 asks by default).
+
+    Raises:
+        EngineError: where the thread's control register flushes subnormals (``torch.set_flush_denormal``) or rounds otherwise.
+    """
+    if _SMALLEST_NORMAL * _HALF == 0.0 or _SMALLEST * _ONE == 0.0:
+        raise EngineError(
+            "this thread flushes subnormal numbers to zero, which spoils exactness; call torch.set_flush_denormal(False) "
+            "or remove what set it"
+        )
+    if (_ONE + _HALF_ULP, -_ONE - _HALF_ULP, _ONE + _MORE_THAN_HALF) != (1.0, -1.0, 1.0 + 2.0**-52):
+        raise EngineError("this thread does not round to nearest, which spoils exactness; restore the default rounding")
+
+
+def reduced_float32() -> str | None:
+    """Why torch's float32 GEMM on this CPU may use fewer bits than float32, or None if it may not."""
+    mode = os.environ.get("ONEDNN_DEFAULT_FPMATH_MODE", "").upper()
+    if mode not in ("", "STRICT"):
+        return f"ONEDNN_DEFAULT_FPMATH_MODE={mode}"
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        precision = torch.get_float32_matmul_precision()
+        if precision != "highest":
+            return f"torch.get_float32_matmul_precision() is {precision!r}"
+    return None

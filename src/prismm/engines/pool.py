@@ -1,0 +1,125 @@
+"""Worker threads for the CPU engine.
+
+Kernels release the GIL, so plain threads suffice. Each worker limits every OpenMP runtime to one thread *for itself* (the limit
+belongs to the calling thread, not to the process), so that a GEMM called in a worker neither starts nor waits for
+OpenMP teams: no pools that spin against each other, and none that a fork could leave dead. The pool is made on
+first use, and anew in a forked child.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+from prismm.errors import ArgumentError
+
+_LOCAL = threading.local()
+_GUARD = threading.Lock()
+_POOLS: dict[int, ThreadPoolExecutor] = {}
+
+
+def _forget() -> None:
+    global _GUARD
+    _GUARD = threading.Lock()
+    _POOLS.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget)
+
+
+def worker_count(threads: int | None = None) -> int:
+    """Number of workers: the argument, else ``PRISMM_THREADS``, else the processors that this process may use."""
+    if threads is None:
+        text = os.environ.get("PRISMM_THREADS")
+        if text:
+            try:
+                threads = int(text)
+            except ValueError:
+                raise ArgumentError(f"PRISMM_THREADS={text!r} is no number; set it to 1 or more") from None
+            if threads < 1:
+                raise ArgumentError(f"PRISMM_THREADS={text!r}; set it to 1 or more")
+            return threads
+        if hasattr(os, "sched_getaffinity"):
+            return len(os.sched_getaffinity(0))
+        return os.cpu_count() or 1
+    if isinstance(threads, bool) or not isinstance(threads, int) or threads < 1:
+        raise ArgumentError(f"threads={threads!r}; pass an integer of 1 or more")
+    return threads
+
+
+def limit_openmp() -> None:
+    """Give the calling worker OpenMP teams of one; again whenever torch has come in since (it may bring a runtime)."""
+    loaded = "torch" in sys.modules
+    if getattr(_LOCAL, "limited", None) is loaded:
+        return
+    if loaded:
+        import torch
+
+        torch.get_num_threads()  # torch sets its own default on a thread's first use; let that come before ours
+    from threadpoolctl import ThreadpoolController
+
+    for library in ThreadpoolController().select(user_api="openmp").lib_controllers:
+        library.set_num_threads(1)
+    _LOCAL.limited = loaded
+
+
+def in_worker() -> bool:
+    """Whether the caller is itself a worker (nested calls then run in place)."""
+    return getattr(_LOCAL, "worker", False)
+
+
+def _mark() -> None:
+    _LOCAL.worker = True
+
+
+def run(task: Callable[[int], Any], workers: int) -> list[Any]:
+    """task(0), …, task(workers-1), each on its own worker; waits for all, then raises the first error, if any."""
+    if in_worker():
+        return [task(w) for w in range(workers)]
+    with _GUARD:
+        pool = _POOLS.get(workers)
+        if pool is None:
+            pool = ThreadPoolExecutor(workers, thread_name_prefix="prismm", initializer=_mark)
+            _POOLS[workers] = pool
+    futures: list[Future[Any]] = [pool.submit(task, w) for w in range(workers)]
+    error: BaseException | None = None
+    results = []
+    for future in futures:
+        try:
+            results.append(future.result())
+        except BaseException as caught:  # an interrupt, too, must wait until no worker writes to our arrays
+            error = error or caught
+            for other in futures:
+                other.cancel()
+    for future in futures:
+        if not future.cancelled():
+            future.exception()
+    if error is not None:
+        raise error
+    return results
+
+
+def spread(task: Callable[[Any], None], items: list[Any], workers: int) -> None:
+    """task(item) for all items, handed out in order to `workers` workers as they become free."""
+    if not items:
+        return
+    lock = threading.Lock()
+    position = iter(items)
+
+    def loop(_: int) -> None:
+        while True:
+            with lock:
+                item = next(position, _END)
+            if item is _END:
+                return
+            task(item)
+
+    run(loop, min(workers, len(items)))
+
+
+_END = object()

@@ -1,0 +1,349 @@
+"""Matrix Market .mtx files (array and coordinate; gzip by name), read strictly and written exactly.
+
+Every number is read as the nearest float64; an integer that is no float64 and a decimal beyond
+float64's range are errors, never silently altered. Errors name the line. Format: Boisvert, Pozo,
+Remington, "The Matrix Market Exchange Formats: Initial Design", NISTIR 5935 (1996).
+"""
+
+from __future__ import annotations
+
+import gzip
+import itertools
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, Literal, NoReturn, Protocol
+
+import numpy as np
+
+from prismm.errors import FileError
+
+_CHUNK = 1 << 16  # lines parsed at a time
+_LONGEST = 1024  # characters a line may have, by the format's definition
+_FIELDS = {"real": 1, "double": 1, "integer": 1, "complex": 2, "pattern": 0}  # numbers per entry
+_SYMMETRIES = ("general", "symmetric", "skew-symmetric", "hermitian")
+
+Allocate = Callable[[tuple[int, int], "np.dtype[Any]", Literal["C", "F"]], "np.ndarray[Any, Any]"]
+
+
+@dataclass(frozen=True)
+class Header:
+    """What the first lines say; ``line`` is the number of the line of sizes."""
+
+    layout: str
+    field: str
+    symmetry: str
+    shape: tuple[int, int]
+    entries: int
+    line: int
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The element type that the matrix is read as."""
+        return np.dtype(np.complex128 if self.field == "complex" else np.float64)
+
+    @property
+    def strict(self) -> bool:
+        """Whether the diagonal is left out (it is zero)."""
+        return self.symmetry == "skew-symmetric"
+
+
+def describe(path: Path) -> Header:
+    """The header of ``path``; FileError, with the line, where it does not follow the format."""
+    with _opened(path) as stream:
+        return _read_header(path, stream)
+
+
+def read(path: Path, allocate: Allocate) -> np.ndarray[Any, Any]:
+    """The matrix in ``path``, dense: float64, or complex128 for a complex field.
+
+    ``allocate(shape, dtype, order)`` gives the zeroed array to fill. A coordinate file that gives
+    an entry two nonzero values is an error: their sum would have to be rounded.
+    """
+    with _opened(path) as stream:
+        header = _read_header(path, stream)
+        array = header.layout == "array"
+        out = allocate(header.shape, header.dtype, "F" if array else "C")
+        put: _Fill = _ArrayFill(header, out) if array else _CoordinateFill(header, out)
+        found, promise = 0, f"{header.entries} entries that line {header.line} promises"
+        for lines, columns in _columns(path, stream, header):
+            found += len(lines)
+            if found > header.entries:
+                _bad(path, lines[header.entries - found], f"more than the {promise}")
+            _store(path, header, put, lines, columns)
+        if found < header.entries:
+            raise FileError(f"{path}: truncated: {found} of the {promise}")
+    return out
+
+
+def write(stream: IO[bytes], array: np.ndarray[Any, Any]) -> None:
+    """Write a real or complex matrix as a dense general array, every value exactly."""
+    complex_ = array.dtype.kind == "c"
+    rows, columns = array.shape
+    field = "complex" if complex_ else "real"
+    stream.write(f"%%MatrixMarket matrix array {field} general\n{rows} {columns}\n".encode())
+    step = max(1, _CHUNK // max(1, rows))
+    for first in range(0, columns, step):
+        values = np.asarray(array[:, first : first + step]).T.reshape(-1)
+        if complex_:
+            text = (f"{z.real!r} {z.imag!r}\n" for z in values.tolist())
+        else:
+            text = (f"{x!r}\n" for x in values.tolist())
+        stream.write("".join(text).encode())
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[IO[bytes]]:
+    """The decompressed bytes of a file; every way of failing to read them is a FileError."""
+    try:
+        zipped = path.name.lower().endswith(".gz")
+        with gzip.open(path) if zipped else path.open("rb") as stream:
+            yield stream  # type: ignore[misc]
+    except FileError:
+        raise
+    except EOFError as error:
+        raise FileError(f"{path}: truncated gzip file") from error
+    except (zlib.error, gzip.BadGzipFile) as error:
+        raise FileError(f"{path}: not a gzip file, or a damaged one: {error}") from error
+    except OSError as error:
+        raise FileError(f"{path}: {error.strerror or error}") from error
+
+
+def _bad(path: Path, line: int, what: str) -> NoReturn:
+    raise FileError(f"{path}, line {line}: {what}")
+
+
+def _show(token: bytes) -> str:
+    return repr(token[:40].decode("ascii", "backslashreplace"))
+
+
+def _read_header(path: Path, stream: IO[bytes]) -> Header:
+    banner = stream.readline(_LONGEST + 1)
+    words = banner.lower().split()
+    if len(words) != 5 or words[0] != b"%%matrixmarket" or words[1] != b"matrix":
+        form = "%%MatrixMarket matrix array|coordinate real|integer|complex|pattern general|…"
+        _bad(path, 1, f"{_show(banner.strip())} is no Matrix Market banner ({form})")
+    layout, field, symmetry = (word.decode("ascii", "backslashreplace") for word in words[2:])
+    if layout not in ("array", "coordinate"):
+        _bad(path, 1, f"layout {layout!r}; pass array or coordinate")
+    if field not in _FIELDS:
+        _bad(path, 1, f"field {field!r}; pass real, integer, complex or pattern")
+    if symmetry not in _SYMMETRIES:
+        _bad(path, 1, f"symmetry {symmetry!r}; pass {', '.join(_SYMMETRIES)}")
+    if field == "pattern" and (layout == "array" or symmetry in ("skew-symmetric", "hermitian")):
+        _bad(path, 1, f"a pattern cannot be {layout} {symmetry}")
+    if symmetry == "hermitian" and field != "complex":
+        _bad(path, 1, f"a hermitian matrix has a complex field, not {field}")
+    for line, text in enumerate(stream, 2):  # noqa: B007
+        if text.strip() and not text.lstrip().startswith(b"%"):
+            break
+    else:
+        raise FileError(f"{path}: truncated: ends before the line of sizes")
+    sizes = text.split()
+    wanted = 2 if layout == "array" else 3
+    if len(sizes) != wanted or not all(size.isdigit() for size in sizes):
+        names = "rows columns" + (" entries" if wanted == 3 else "")
+        _bad(path, line, f"{_show(text.strip())} where the {wanted} sizes belong ({names})")
+    m, n = int(sizes[0]), int(sizes[1])
+    if symmetry != "general" and m != n:
+        _bad(path, line, f"a {symmetry} matrix is square, not {m}x{n}")
+    if layout == "coordinate":
+        entries = int(sizes[2])
+    elif symmetry == "general":
+        entries = m * n
+    else:
+        entries = n * (n - 1) // 2 if symmetry == "skew-symmetric" else n * (n + 1) // 2
+    return Header(layout, field, symmetry, (m, n), entries, line)
+
+
+def _columns(
+    path: Path, stream: IO[bytes], header: Header
+) -> Iterator[tuple[Sequence[int], list[Sequence[bytes]]]]:
+    """Chunks of entry lines: their line numbers, and their tokens column by column."""
+    width = _FIELDS[header.field] + (2 if header.layout == "coordinate" else 0)
+    line = header.line
+    while texts := list(itertools.islice(stream, _CHUNK)):
+        rows = [text.split() for text in texts]
+        numbers: Sequence[int] = range(line + 1, line + 1 + len(rows))
+        line += len(rows)
+        if set(map(len, rows)) != {width} or b"%" in b"".join(texts):
+            # Blank lines and comments may stand between entries; another width is an error.
+            pairs = zip(numbers, rows, strict=True)
+            kept = [(i, row) for i, row in pairs if row and row[0][:1] != b"%"]
+            for i, row in kept:
+                if len(row) != width:
+                    _bad(path, i, f"{_show(b' '.join(row))} where {width} numbers belong")
+            numbers, rows = [i for i, _ in kept], [row for _, row in kept]
+        if rows:
+            yield numbers, list(zip(*rows, strict=True))
+
+
+def _store(
+    path: Path, header: Header, put: _Fill, lines: Sequence[int], columns: list[Sequence[bytes]]
+) -> None:
+    """Parse one chunk and hand it to the filler, turning its complaints into errors with a line."""
+    numbers, i, j = columns, np.empty(0, np.int64), np.empty(0, np.int64)
+    if header.layout == "coordinate":
+        i = _indices(path, lines, columns[0], header.shape[0], "row")
+        j = _indices(path, lines, columns[1], header.shape[1], "column")
+        numbers = columns[2:]
+    values = np.ones(len(lines), header.dtype)
+    if header.field == "complex":
+        values.real = _floats(path, lines, numbers[0])
+        values.imag = _floats(path, lines, numbers[1])
+    elif header.field == "integer":
+        values = _integers(path, lines, numbers[0])
+    elif header.field != "pattern":
+        values = _floats(path, lines, numbers[0])
+    complaint = put(i, j, values)
+    if complaint is not None:
+        place, what = complaint
+        _bad(path, lines[place], what)
+
+
+def _parse(
+    path: Path,
+    lines: Sequence[int],
+    tokens: Sequence[bytes],
+    kind: Callable[[bytes], Any],
+    what: str,
+) -> list[Any]:
+    """Every token through ``int`` or ``float``; the line of the first that is none."""
+    try:
+        if b"_" in b"".join(tokens):  # Python alone reads 1_000 as a number
+            raise ValueError
+        return list(map(kind, tokens))
+    except ValueError:
+        for line, token in zip(lines, tokens, strict=True):
+            try:
+                kind(token.replace(b"_", b"?"))
+            except ValueError:
+                _bad(path, line, f"{_show(token)} is not {what}")
+        raise
+
+
+def _floats(path: Path, lines: Sequence[int], tokens: Sequence[bytes]) -> np.ndarray[Any, Any]:
+    """Tokens to the nearest float64 each (Python's float rounds correctly)."""
+    values = np.array(_parse(path, lines, tokens, float, "a number"))
+    for place in np.flatnonzero(np.isinf(values)).tolist():
+        if b"i" not in tokens[place].lower():
+            _bad(path, lines[place], f"{_show(tokens[place])} is beyond the range of float64")
+    return values
+
+
+def _integers(path: Path, lines: Sequence[int], tokens: Sequence[bytes]) -> np.ndarray[Any, Any]:
+    """Integer tokens as float64, each exactly."""
+    values = _parse(path, lines, tokens, int, "an integer")
+    if max(max(values), -min(values)) > 1 << 53:
+        for line, value in zip(lines, values, strict=True):
+            if not _exact(value):
+                _bad(path, line, f"the integer {value} is no float64; a real field would round it")
+    return np.array(values, np.float64)
+
+
+def _exact(value: int) -> bool:
+    """Whether an integer is a float64: at most 53 bits between its ends, below 2^1024."""
+    magnitude = abs(value)
+    trailing = (magnitude & -magnitude).bit_length() - 1
+    return magnitude.bit_length() - trailing <= 53 and magnitude.bit_length() <= 1024
+
+
+def _indices(
+    path: Path, lines: Sequence[int], tokens: Sequence[bytes], size: int, name: str
+) -> np.ndarray[Any, Any]:
+    """One-based indices to zero-based int64, each in range."""
+    values = _parse(path, lines, tokens, int, f"a {name} index")
+    if min(values) < 1 or max(values) > size:
+        for line, value in zip(lines, values, strict=True):
+            if not 1 <= value <= size:
+                _bad(path, line, f"{name} {value} is not between 1 and {size}")
+    return np.array(values, np.int64) - 1
+
+
+class _Fill(Protocol):
+    """Stores a chunk of entries; returns (place in the chunk, what is wrong) instead of raising."""
+
+    def __call__(
+        self, i: np.ndarray[Any, Any], j: np.ndarray[Any, Any], values: np.ndarray[Any, Any]
+    ) -> tuple[int, str] | None: ...
+
+
+class _ArrayFill:
+    """Stores an array file's values: column by column, only the lower triangle if symmetric."""
+
+    def __init__(self, header: Header, out: np.ndarray[Any, Any]) -> None:
+        self._header, self._out, self._next = header, out, 0
+        n = header.shape[1]
+        first = np.arange(n, dtype=np.int64)
+        length = n - first - header.strict
+        self._starts = np.concatenate([[0], np.cumsum(length)[:-1]]) if n else first
+
+    def __call__(
+        self, i: np.ndarray[Any, Any], j: np.ndarray[Any, Any], values: np.ndarray[Any, Any]
+    ) -> tuple[int, str] | None:
+        place = np.arange(self._next, self._next + len(values))
+        self._next += len(values)
+        if self._header.symmetry == "general":
+            # Allocated column-major, so that the transpose is one contiguous run.
+            self._out.T.reshape(-1)[place[0] : place[-1] + 1] = values
+            return None
+        j = np.searchsorted(self._starts, place, side="right") - 1
+        i = place - self._starts[j] + j + self._header.strict
+        return _mirror(self._header, self._out, i, j, values)
+
+
+class _CoordinateFill:
+    """Stores (row, column, value) entries and refuses a second nonzero value for an entry."""
+
+    def __init__(self, header: Header, out: np.ndarray[Any, Any]) -> None:
+        self._header, self._out = header, out
+
+    def __call__(
+        self, i: np.ndarray[Any, Any], j: np.ndarray[Any, Any], values: np.ndarray[Any, Any]
+    ) -> tuple[int, str] | None:
+        place = np.flatnonzero(values != 0)  # NaN != 0 as well
+        i, j, values = i[place], j[place], values[place]
+        p, q = (
+            (np.maximum(i, j), np.minimum(i, j)) if self._header.symmetry != "general" else (i, j)
+        )
+        _, first = np.unique(p * self._header.shape[1] + q, return_index=True)
+        again = np.ones(len(p), bool)
+        again[first] = False
+        again |= self._out[i, j] != 0
+        if again.any():
+            at = int(np.flatnonzero(again)[0])
+            return int(place[at]), f"a second value for entry ({i[at] + 1}, {j[at] + 1})"
+        if self._header.symmetry == "general":
+            self._out[i, j] = values
+            return None
+        complaint = _mirror(self._header, self._out, i, j, values)
+        return None if complaint is None else (int(place[complaint[0]]), complaint[1])
+
+
+def _mirror(
+    header: Header,
+    out: np.ndarray[Any, Any],
+    i: np.ndarray[Any, Any],
+    j: np.ndarray[Any, Any],
+    values: np.ndarray[Any, Any],
+) -> tuple[int, str] | None:
+    """Store entries and their mirror images; complain about a diagonal that cannot be."""
+    diagonal = i == j
+    if header.symmetry == "symmetric":
+        mirrored = values
+    elif header.symmetry == "skew-symmetric":
+        mirrored = -values
+        wrong = diagonal & (values != 0)
+    else:
+        mirrored = values.conj()
+        wrong = diagonal & (values.imag != 0)
+    if header.symmetry != "symmetric" and wrong.any():
+        at = int(np.flatnonzero(wrong)[0])
+        part = "zero" if header.symmetry == "skew-symmetric" else "real"
+        return at, f"the diagonal of a {header.symmetry} matrix is {part}, not {values[at]}"
+    out[i, j] = values
+    below = ~diagonal
+    out[j[below], i[below]] = mirrored[below]
+    return None

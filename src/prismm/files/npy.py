@@ -1,0 +1,87 @@
+"""NumPy's .npy files: validated, memory-mapped, never unpickled."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from prismm.errors import FileError
+
+_KINDS = "biufc"  # bool, integers, floats, complex: what a matrix can hold
+
+
+def describe(path: Path) -> tuple[tuple[int, int], np.dtype[Any]]:
+    """Shape and dtype of the matrix in ``path``; FileError unless it is whole and of numbers."""
+    shape, dtype, _, _ = _header(path)
+    return shape, dtype
+
+
+def read(path: Path) -> np.ndarray[Any, Any]:
+    """The matrix in ``path`` as a read-only memory map (a plain array where it has no elements)."""
+    shape, dtype, fortran, offset = _header(path)
+    if 0 in shape:
+        return np.zeros(shape, dtype)
+    try:
+        mapped = np.memmap(path, dtype, "r", offset, shape, "F" if fortran else "C")
+    except (OSError, ValueError) as error:
+        raise FileError(f"{path}: cannot be memory-mapped: {error}") from error
+    return np.asarray(mapped)
+
+
+def write_header(stream: IO[bytes], shape: tuple[int, int], dtype: np.dtype[Any]) -> int:
+    """Write the header of a row-major array and return its length in bytes."""
+    np.lib.format.write_array_header_1_0(
+        stream, {"descr": dtype.str, "fortran_order": False, "shape": shape}
+    )
+    return stream.tell()
+
+
+def _header(path: Path) -> tuple[tuple[int, int], np.dtype[Any], bool, int]:
+    """Shape, dtype, whether column-major and the data's offset, checked against the file's size."""
+    try:
+        with path.open("rb") as stream:
+            version = np.lib.format.read_magic(stream)
+            # Version 3 differs from 2 by structured types alone, and those are no matrices.
+            if version == (1, 0):
+                shape, fortran, dtype = np.lib.format.read_array_header_1_0(stream)
+            elif version == (2, 0):
+                shape, fortran, dtype = np.lib.format.read_array_header_2_0(stream)
+            else:
+                raise FileError(f"{path}: .npy version {version} does not hold a matrix of numbers")
+            offset = stream.tell()
+            size = stream.seek(0, 2)
+    except FileError:
+        raise
+    except OSError as error:
+        raise FileError(f"{path}: {error.strerror or error}") from error
+    except (ValueError, EOFError) as error:
+        raise FileError(f"{path}: not a .npy file: {_first_line(error)}") from error
+    if dtype.hasobject:
+        raise FileError(
+            f"{path}: holds Python objects, which are never unpickled; save it again as numbers, "
+            "e.g. np.save(path, x.astype(float))"
+        )
+    if dtype.kind not in _KINDS:
+        raise FileError(f"{path}: holds elements of type {dtype}; pass a matrix of numbers")
+    if len(shape) != 2:
+        raise FileError(
+            f"{path}: holds an array of shape {shape}; pass a matrix (2-D), e.g. x.reshape(-1, 1)"
+        )
+    expected = offset + shape[0] * shape[1] * dtype.itemsize
+    if size < expected:
+        raise FileError(
+            f"{path}: truncated: {shape[0]}x{shape[1]} of {dtype} takes {expected} bytes, "
+            f"the file has {size}; write it again"
+        )
+    if size > expected:
+        raise FileError(
+            f"{path}: has {size - expected} bytes after its {shape[0]}x{shape[1]} matrix of "
+            f"{dtype}; write one array per file"
+        )
+    return (int(shape[0]), int(shape[1])), dtype, fortran, offset
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]

@@ -1,0 +1,200 @@
+"""Arrays in and out: NumPy arrays, torch CPU tensors, anything with ``__dlpack__``; types, shapes, results."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from prismm.errors import DTypeError, OperandError, ShapeError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+RESULTS = ("float32", "float64", "complex64", "complex128")
+_KINDS = frozenset(
+    ("float16", "float32", "float64", "complex64", "complex128")
+    + tuple(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))
+)
+
+
+@dataclass(frozen=True)
+class Array:
+    """An operand as a NumPy view (or an exact copy where no view exists), and where it came from."""
+
+    data: NDArray[Any]
+    family: str
+    source: Any
+
+
+def normalise(x: Any, name: str) -> Array:
+    """The operand as a NumPy array of a type that prismm multiplies.
+
+    Raises:
+        OperandError: for what is no array, a tensor on another device or one that requires grad.
+        DTypeError: for other element types (bool, object, longdouble, strings, …).
+    """
+    if isinstance(x, np.ndarray):
+        if isinstance(x, np.ma.MaskedArray):
+            raise OperandError(f"{name} is a masked array; pass {name}.filled(value)")
+        return Array(_checked(x, name), "numpy", x)
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(x, torch.Tensor):
+        return Array(_from_torch(x, name), "torch", x)
+    if hasattr(x, "__dlpack__"):
+        return Array(_checked(_from_dlpack(x, name), name), "dlpack", x)
+    raise OperandError(
+        f"{name} is a {type(x).__name__}; pass a NumPy array, a torch tensor or an array with __dlpack__ "
+        f"(numpy.asarray({name}) makes one of nested lists)"
+    )
+
+
+def _checked(x: NDArray[Any], name: str) -> NDArray[Any]:
+    if x.dtype.name not in _KINDS:
+        raise DTypeError(
+            f"{name} has dtype {x.dtype}; prismm multiplies float16, float32, float64, complex64, complex128 and integers: "
+            f"convert with {name}.astype(...)"
+        )
+    x = x.view(np.ndarray) if type(x) is not np.ndarray else x
+    return x if x.dtype.isnative else x.astype(x.dtype.newbyteorder("="))
+
+
+def _from_torch(x: Any, name: str) -> NDArray[Any]:
+    import torch
+
+    if x.requires_grad:
+        raise OperandError(f"{name} requires grad, and prismm has no derivative for it yet; pass {name}.detach()")
+    if x.device.type != "cpu":
+        raise OperandError(f"{name} is on {x.device}; this version of prismm computes on the CPU: pass {name}.cpu()")
+    if x.layout is not torch.strided:
+        raise OperandError(f"{name} has layout {x.layout}; pass {name}.to_dense()")
+    if x.dtype is torch.bfloat16:
+        x = x.float()
+    try:
+        return _checked(x.resolve_conj().resolve_neg().numpy(), name)
+    except TypeError:
+        raise DTypeError(f"{name} has dtype {x.dtype}, which NumPy does not know; pass {name}.float()") from None
+
+
+def _from_dlpack(x: Any, name: str) -> NDArray[Any]:
+    device = x.__dlpack_device__() if hasattr(x, "__dlpack_device__") else (1, 0)
+    if int(device[0]) != 1:
+        raise OperandError(
+            f"{name} is on DLPack device {tuple(int(d) for d in device)}; this version of prismm computes on the CPU: copy it there"
+        )
+    try:
+        array: NDArray[Any] = np.from_dlpack(x)
+    except (BufferError, RuntimeError, TypeError, ValueError) as error:
+        raise OperandError(f"{name} cannot be read through __dlpack__ ({error}); pass numpy.asarray({name})") from error
+    return array
+
+
+def same_family(arrays: list[tuple[str, Array]]) -> str:
+    """The family of all arrays.
+
+    Raises:
+        OperandError: where NumPy arrays and tensors are mixed.
+    """
+    families = {array.family for _, array in arrays}
+    if len(families) > 1:
+        found = ", ".join(f"{name}: {array.family}" for name, array in arrays)
+        raise OperandError(f"operands of different kinds ({found}); convert them to one kind first")
+    return families.pop()
+
+
+def result_dtype(arrays: list[NDArray[Any]], out_dtype: Any) -> np.dtype[Any]:
+    """The result's type: `out_dtype`, else NumPy's promotion; integers alone give float64, narrow floats float32.
+
+    Raises:
+        DTypeError: for an `out_dtype` other than the four, or a real one for complex operands.
+    """
+    promoted = np.result_type(*[x.dtype for x in arrays])
+    if promoted.kind in "iu":
+        promoted = np.dtype(np.float64)
+    elif promoted == np.float16:
+        promoted = np.dtype(np.float32)
+    if out_dtype is None:
+        return promoted
+    try:
+        name = str(out_dtype).removeprefix("torch.") if "torch" in str(out_dtype) else np.dtype(out_dtype).name
+    except TypeError:
+        name = str(out_dtype)
+    if name not in RESULTS:
+        raise DTypeError(f"out_dtype={out_dtype!r}; pass one of {', '.join(RESULTS)}")
+    wanted = np.dtype(name)
+    if promoted.kind == "c" and wanted.kind != "c":
+        raise DTypeError(f"out_dtype={name} cannot hold a complex product; pass complex64 or complex128")
+    return wanted
+
+
+def product_shape(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
+    """Shape of the product of arrays of these shapes, by NumPy's matmul rules.
+
+    >>> product_shape((5, 1, 2, 3), (4, 3, 7))
+    (5, 4, 2, 7)
+
+    Raises:
+        ShapeError: where they do not fit.
+    """
+    if not a or not b:
+        raise ShapeError(f"a has shape {a}, b has shape {b}; scalars do not multiply here, use * for them")
+    left = a if len(a) > 1 else (1, *a)
+    right = b if len(b) > 1 else (*b, 1)
+    if left[-1] != right[-2]:
+        raise ShapeError(
+            f"a has shape {a}, b has shape {b}: the inner dimensions {left[-1]} and {right[-2]} differ; "
+            "a needs as many columns as b has rows"
+        )
+    try:
+        batch = np.broadcast_shapes(left[:-2], right[:-2])
+    except ValueError:
+        raise ShapeError(f"a has shape {a}, b has shape {b}: batch dimensions {left[:-2]} and {right[:-2]} differ") from None
+    rows = (left[-2],) if len(a) > 1 else ()
+    columns = (right[-1],) if len(b) > 1 else ()
+    return (*batch, *rows, *columns)
+
+
+def as_caller(result: NDArray[Any], family: str, source: Any) -> Any:
+    """The result as the kind of array that the caller passed in."""
+    if family == "numpy":
+        return result
+    if family == "torch":
+        import torch
+
+        return torch.from_numpy(result)
+    namespace = getattr(source, "__array_namespace__", None)
+    if namespace is not None and hasattr(namespace(), "from_dlpack"):
+        return namespace().from_dlpack(result)
+    return result
+
+
+def big_integers(x: NDArray[Any]) -> bool:
+    """Whether x holds integers that float64 cannot."""
+    if x.dtype.kind not in "iu" or x.dtype.itemsize < 8 or x.size == 0:
+        return False
+    return bool(x.max() > 2**53) or bool(x.min() < -(2**53))
+
+
+def high_low(x: NDArray[Any]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """64-bit integers as an exact sum high + low of float64, low = 0 where high alone is exact."""
+    low_bits = (x & x.dtype.type(0xFFFFFFFF)).astype(np.float64)
+    low = np.where(low_bits >= 2.0**31, low_bits - 2.0**32, low_bits)
+    # x - low is a multiple of 2^32 of at most 64 bits: exact in float64 when formed from the upper half.
+    upper = (x >> x.dtype.type(32)).astype(np.float64) + (low_bits >= 2.0**31)
+    high = upper * 2.0**32
+    small = (x <= 2**53) & (x >= -(2**53)) if x.dtype.kind == "i" else x <= 2**53
+    exact = np.where(small, x, 0).astype(np.float64)
+    return np.where(small, exact, high), np.where(small, 0.0, low)
+
+
+def widened(a: NDArray[Any], b: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Operands whose product is a @ b exactly, without integers beyond 2^53: they become two terms of the inner dimension."""
+    if big_integers(a):
+        high, low = high_low(a)
+        a, b = np.concatenate([high, low], axis=-1), np.concatenate([b, b], axis=-2)
+    if big_integers(b):
+        high, low = high_low(b)
+        a, b = np.concatenate([a, a], axis=-1), np.concatenate([high, low], axis=-2)
+    return a, b

@@ -1,0 +1,1 @@
+"""Compiled element-wise kernels: split, join, certify, repair."""

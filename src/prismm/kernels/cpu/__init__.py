@@ -1,0 +1,1 @@
+"""CPU kernels, compiled by Numba on first use and kept on disk."""

@@ -1,0 +1,92 @@
+"""The epilogue of gemm: alpha·X + beta·C on joined pairs, rounded once and certified as a whole."""
+
+import numpy as np
+
+from prismm.kernels.cpu.jit import fma, kernel
+from prismm.kernels.cpu.join import two_sum
+
+
+@kernel(
+    "int64(float64[:,::1], float64[:,::1], float64[:,::1], float64[:,::1], int64, int64[::1], int64[::1], float64[:,::1],"
+    " float64[:,::1], float64, float64[:,:], float64[:,:], float64[::1], int64, float64,"
+    " int64, float64[:,:], float32[:,:], int32[::1])"
+)
+def combine(  # type: ignore[no-untyped-def]
+    high1, low1, high2, low2, unit, row_shift, column_shift, row_terms, column_terms, terms, add1, add2, factors, mode,
+    kappa, precision, out, out32, failed,
+):  # fmt: skip
+    """RN(f0·X1 + f1·X2 + f2·add1 + f3·add2) with X = (high + low)·2^(unit-s-t); returns how many entries it lists.
+
+    Four exact products are added with two-sums. The twelve tails are at most 2u·size each (size = Σ of the magnitudes), so
+    their floating-point sum is off by less than 2^-97·size; what underflows on the way is below 2^-1070 and negligible
+    beside 2^-96·size >= 2^-896. Listed (i·n + j) are entries whose rounding is open (mode 1: within the scheme's bound, else
+    within the arithmetic's own), whose magnitude does not cover kappa times the bound (mode 2), and those with sizes or
+    results beyond 2^±800: they want exact arithmetic.
+    """
+    m = row_shift.size
+    n = column_shift.size
+    count = 0
+    weight = abs(factors[0]) + abs(factors[1])
+    for i in range(m):
+        for j in range(n):
+            shift = row_shift[i] + column_shift[j]
+            e = unit - shift
+            safe = -900 < e < 900 and -900 < shift < 900
+            scale = np.ldexp(1.0, e) if safe else 0.0
+            high = 0.0
+            low = 0.0
+            size = 0.0
+            for part in range(4):
+                f = factors[part]
+                if f == 0.0:
+                    continue
+                x = 0.0
+                tail = 0.0
+                if part == 0:
+                    x = high1[i, j] * scale
+                    tail = low1[i, j] * scale
+                elif part == 1:
+                    x = high2[i, j] * scale
+                    tail = low2[i, j] * scale
+                elif part == 2:
+                    x = add1[i, j]
+                else:
+                    x = add2[i, j]
+                p = f * x
+                high, r = two_sum(high, p)
+                low += r + (fma(f, x, -p) + f * tail)
+                size += abs(p)
+            fa = row_terms[3, i]
+            fb = column_terms[3, j]
+            e1 = fa * column_terms[0, j] + fb * row_terms[0, i] + fa * fb * terms
+            e2 = row_terms[1, i] * column_terms[2, j] + (row_terms[2, i] + row_terms[1, i]) * column_terms[1, j]
+            bound = min(e1, e2) * (1.0 + 2.0**-30) * weight
+            bound *= np.ldexp(1.0, -shift) if safe else 1.0
+            bound = 0.0 if mode == 0 else bound
+            safe &= size == 0.0 or 2.0**-800 < size < 2.0**900
+            high, low = two_sum(high, low)
+            err = size * 2.0**-96 + abs(low) * 2.0**-50
+            if size == 0.0 and bound == 0.0 and safe:
+                listed = False
+            elif not safe or not abs(high) > 2.0**-800:
+                listed = True
+            else:
+                covered = mode != 2 or bound == 0.0 or abs(high) - err >= bound * kappa
+                err += bound if mode == 1 else 0.0
+                if precision == 53:
+                    is_open = high + (low + err) != high or high + (low - err) != high
+                else:
+                    below = high + (low - err)
+                    above = high + (low + err)
+                    below -= abs(below) * 2.0**-51
+                    above += abs(above) * 2.0**-51
+                    is_open = np.float32(below) != np.float32(above)
+                listed = is_open or not covered
+            if precision == 53:
+                out[i, j] = high
+            else:
+                out32[i, j] = np.float32(high)
+            if listed:
+                failed[count] = i * n + j
+                count += 1
+    return count

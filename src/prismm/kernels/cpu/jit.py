@@ -1,0 +1,162 @@
+"""Compile Numba kernels on first use and keep them on disk.
+
+A *kernel* has one explicit signature, releases the GIL and is compiled when it is first called; a *device* function
+is a helper that kernels inline. Kernels never use Numba's own threads: prismm splits the work over its workers, so
+calls from many Python threads and from forked children are safe.
+
+Numba's stock cache keys a file by its own source alone, so an edit of a helper in another file would go unnoticed, and
+two processes that compile different signatures at once can swap their files. Here the folder's name carries a digest of
+every kernel source and of the versions, and each kernel has a single signature: equal names mean equal contents.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+import sys
+import tempfile
+import threading
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numba
+from numba import njit
+from numba.core import types
+from numba.core.caching import CompileResultCacheImpl, FunctionCache, _CacheLocator
+from numba.extending import intrinsic
+
+_COMPILE_LOCK = threading.RLock()
+
+
+def cache_root() -> Path | None:
+    """Folder for compiled kernels: ``PRISMM_CACHE_DIR``, else the user's cache folder, else none if unwritable."""
+    asked = os.environ.get("PRISMM_CACHE_DIR")
+    if asked:
+        candidates = [Path(asked)]
+    elif sys.platform == "win32":
+        candidates = [Path(os.environ.get("LOCALAPPDATA", tempfile.gettempdir())) / "prismm" / "cache"]
+    else:
+        home = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+        candidates = [Path(home) / "prismm"]
+    for candidate in candidates:
+        try:
+            candidate.mkdir(parents=True, exist_ok=True)
+            tempfile.TemporaryFile(dir=candidate).close()
+        except OSError:
+            continue
+        return candidate
+    return None
+
+
+@functools.cache
+def cache_folder() -> Path | None:
+    """The folder of this exact set of kernels, or None where nothing can be written (kernels then live in memory)."""
+    root = cache_root()
+    if root is None:
+        return None
+    digest = hashlib.blake2b(digest_size=12)
+    for part in (numba.__version__, sys.version, sys.platform):
+        digest.update(part.encode())
+    for source in sorted(Path(__file__).parent.glob("*.py")):
+        digest.update(source.name.encode())
+        digest.update(source.read_bytes())
+    return root / f"kernels-{digest.hexdigest()}"
+
+
+class _Locator(_CacheLocator):  # type: ignore[misc]
+    def __init__(self, name: str, folder: Path) -> None:
+        self._name = name
+        self._folder = folder
+        self._py_file = str(folder)
+
+    def get_cache_path(self) -> str:
+        return str(self._folder)
+
+    def get_source_stamp(self) -> str:
+        return self._folder.name
+
+    def get_disambiguator(self) -> str:
+        return "k"
+
+    @classmethod
+    def from_function(cls, py_func: Any, py_file: str) -> _Locator | None:
+        folder = cache_folder()
+        return None if folder is None else cls(py_func.__qualname__, folder)
+
+
+class _Impl(CompileResultCacheImpl):  # type: ignore[misc]
+    _locator_classes = [_Locator]
+
+
+class _Cache(FunctionCache):  # type: ignore[misc]
+    _impl_class = _Impl
+
+
+@functools.cache
+def _announce() -> None:
+    print("prismm: compiling kernels for this CPU (once; about 15 s)", file=sys.stderr, flush=True)
+
+
+class Kernel:
+    """A function compiled for one signature on its first call."""
+
+    def __init__(self, function: Callable[..., Any], signature: str, fastmath: set[str]) -> None:
+        self.function = function
+        self.signature = signature
+        self._fastmath = fastmath
+        self._compiled: Any = None
+        functools.update_wrapper(self, function)
+
+    def compile(self) -> Any:
+        """The compiled function, from disk where it is there."""
+        with _COMPILE_LOCK:
+            if self._compiled is None:
+                dispatcher = njit(nogil=True, error_model="numpy", fastmath=self._fastmath or False)(
+                    self.function
+                )
+                if cache_folder() is not None:
+                    dispatcher._cache = _Cache(self.function)
+                    known = dispatcher._cache._cache_file._load_index()
+                else:
+                    known = {}
+                if not known:
+                    _announce()
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore", numba.NumbaPerformanceWarning)
+                    dispatcher.compile(self.signature)
+                dispatcher.disable_compile()
+                self._compiled = dispatcher
+        return self._compiled
+
+    def __call__(self, *args: Any) -> Any:
+        compiled = self._compiled or self.compile()
+        return compiled(*args)
+
+
+def kernel(signature: str, fastmath: set[str] | None = None) -> Callable[[Callable[..., Any]], Kernel]:
+    """Decorate a function as a kernel with one Numba signature."""
+    return lambda function: Kernel(function, signature, fastmath or set())
+
+
+def device(function: Callable[..., Any]) -> Any:
+    """Decorate a helper that kernels call; strict IEEE arithmetic, no contraction, no reassociation."""
+    return njit(nogil=True, error_model="numpy")(function)
+
+
+def device_any_order(function: Callable[..., Any]) -> Any:
+    """Decorate a reduction whose order of summation does not matter (exact sums, or bounds that hold for any order)."""
+    return njit(nogil=True, error_model="numpy", fastmath={"reassoc", "contract"})(function)
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def fma(typingctx: Any, x: Any, y: Any, z: Any) -> Any:
+    """x*y + z with one rounding (LLVM's ``fma``: the instruction, or libm's exact routine)."""
+    signature = types.float64(types.float64, types.float64, types.float64)
+
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        return builder.fma(*args)
+
+    return signature, codegen

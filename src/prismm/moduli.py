@@ -1,0 +1,198 @@
+"""Residue number systems: coprime moduli, the constants that split and join need, and how large operands may be.
+
+The *scheme's* system (moduli up to 256, product P) fixes the scale exponents and so the result's bits. An *engine* may
+compute with any other coprime moduli whose product Q is at least P: the integer product C' lies in (-P/2, P/2), so both
+systems determine it.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+MAX_MODULI = 22
+"""The largest number of moduli: operands of up to 85 bits still split into two exact float64 parts."""
+
+LIMB_BITS = 40
+MAX_LIMBS = 5
+MAX_Q = 20
+
+
+@functools.cache
+def coprime_moduli(largest: int, count: int) -> tuple[int, ...]:
+    """The `count` largest pairwise coprime integers not above `largest`, taken greedily, largest first.
+
+    >>> coprime_moduli(256, 8)
+    (256, 255, 253, 251, 247, 241, 239, 233)
+    """
+    found: list[int] = []
+    candidate = largest
+    while len(found) < count and candidate > 1:
+        if all(math.gcd(candidate, other) == 1 for other in found):
+            found.append(candidate)
+        candidate -= 1
+    if len(found) < count:
+        raise ValueError(f"there are only {len(found)} coprime moduli up to {largest}, not {count}")
+    return tuple(found)
+
+
+@functools.cache
+def scheme_product(moduli: int) -> int:
+    """P, the product of the scheme's first `moduli` moduli."""
+    return math.prod(coprime_moduli(256, moduli))
+
+
+def operand_bits(moduli: int) -> float:
+    """L = log2(P-1)/2 - 1/2: the 2-norm, in bits, that a scaled row or column may have.
+
+    >>> round(operand_bits(15), 2)
+    58.39
+    """
+    return 0.5 * math.log2(scheme_product(moduli) - 1) - 0.5
+
+
+@functools.cache
+def norm_limit(moduli: int) -> int:
+    """Largest allowed 2*‖A'_i‖²: just under P, with 2^-16 to spare.
+
+    With 2‖A'_i‖² and 2‖B'_j‖² at most this, Cauchy-Schwarz gives 2|C'_ij| <= P(1 - 2^-16): the quotient by P (or by any
+    larger Q) that the join rounds in floating point is never closer than 2^-17 to a half.
+    """
+    product = scheme_product(moduli)
+    return product - (product >> 16) - 1
+
+
+def norm_fraction_bits(moduli: int, terms: int) -> int:
+    """q: fraction bits kept of |a|/2^e in the integer norms, so that `terms` of them fit under the limit unscaled.
+
+    Then t = s + e - q >= 0 and ceil(|a|·2^(q-e))·2^t is an integer, which a rounded |a|·2^s cannot exceed (RN is monotone).
+    Zero or less means that the scheme has too few moduli for this inner dimension.
+    """
+    room = norm_limit(moduli) // (2 * max(terms, 1))
+    return min(MAX_Q, (room.bit_length() - 1) // 2)
+
+
+@functools.cache
+def shift_thresholds(moduli: int) -> tuple[int, ...]:
+    """(T_0, T_1, …): 2·ν·4^t <= limit holds exactly for ν <= T_t; decreasing, down to 1."""
+    limit = norm_limit(moduli)
+    thresholds = []
+    t = 0
+    while (threshold := limit // (2 * 4**t)) >= 1:
+        thresholds.append(threshold)
+        t += 1
+    return tuple(thresholds)
+
+
+def largest_shift(moduli: int, norm: int) -> int:
+    """The largest t with 2·norm·4^t <= limit (slow and obvious; the kernels look it up in `shift_thresholds`)."""
+    t = 0
+    while 2 * norm * 4 ** (t + 1) <= norm_limit(moduli):
+        t += 1
+    return t
+
+
+def symmetric(value: int, modulus: int) -> int:
+    """The representative of `value` in (-modulus/2, modulus/2]."""
+    value %= modulus
+    return value - modulus if value > modulus // 2 else value
+
+
+@dataclass(frozen=True, eq=False)
+class ResidueSystem:
+    """Tables for one engine's moduli: all float64, all entries exact integers (reciprocals apart).
+
+    left, right: (moduli, parts) constants c with residue = Σ_p x_p·c_p mod q; `left` has (Q/q)^-1 folded in, so that the
+    product's residue is at once the digit of the Chinese remainder sum Σ_l digit_l·(Q/q_l).
+    weights: (digits, 5) of Q/q_l in `limbs` limbs of 40 bits, top first, then zeros; product: Q likewise; quotient: what
+    the top two limbs of a sum, over Q, are worth. digit_split: how many base-128 digits
+    each residue is cut into before it meets the weights (1 for moduli up to 256, 3 for 22-bit ones).
+    """
+
+    moduli: tuple[int, ...]
+    parts: int
+    part_bits: int
+    digit_split: int
+    limbs: int
+    modulus: NDArray[np.float64]
+    reciprocal: NDArray[np.float64]
+    left: NDArray[np.float64]
+    right: NDArray[np.float64]
+    weights: NDArray[np.float64]
+    product: NDArray[np.float64]
+    quotient: NDArray[np.float64]
+    bias: float
+
+
+def _limbs(value: int, count: int) -> list[float]:
+    """Limbs of 40 bits, the top one first."""
+    return [float((value >> (LIMB_BITS * x)) & ((1 << LIMB_BITS) - 1)) for x in reversed(range(count))]
+
+
+DIGIT_BITS = 7
+
+
+@functools.cache
+def residue_system(moduli: int, largest: int) -> ResidueSystem:
+    """The system with which an engine whose moduli are at most `largest` computes the scheme of `moduli` moduli.
+
+    Parts: |A'| < 2^(L+1/2) is cut into `parts` integers of about `part_bits` bits so that u = Σ x_p·c_p stays below
+    0.9·2^51. The computed u·(1/q) is then off by at most 2^-52·|u|/q < 1/(2q), so an odd q leaves |u - q·rint(u/q)| <= (q-1)/2.
+    An even q may leave +q/2: int8 wraps it for q = 256, and for q = 128 `bias`, added before rint, breaks that tie upwards.
+    digit_split: |y| <= 2^21 has three base-128 digits with |d| <= 128, so that up to 32 digits times 2^40 stay below 2^53.
+    """
+    import numpy as np
+
+    product_needed = scheme_product(moduli)
+    count = 1
+    while math.prod(coprime_moduli(largest, count)) < product_needed:
+        count += 1
+    chosen = coprime_moduli(largest, count)
+    q_product = math.prod(chosen)
+    bits = math.ceil(operand_bits(moduli) + 0.5)
+    modulus_bits = (largest - 1).bit_length() - 1
+    parts = 1
+    while True:
+        part_bits = -(-bits // parts) if parts > 1 else bits
+        if (1 << modulus_bits) * ((1 << part_bits) + (parts - 1) * (1 << max(part_bits - 1, 0))) < 0.9 * 2**51:
+            break
+        parts += 1
+    inverse = [pow(q_product // q, -1, q) for q in chosen]
+    left = [[symmetric((i << (part_bits * p)) % q, q) for p in range(parts)] for q, i in zip(chosen, inverse, strict=True)]
+    right = [[symmetric((1 << (part_bits * p)) % q, q) for p in range(parts)] for q in chosen]
+    digit_split = 1 if largest <= 256 else -(-((largest - 1).bit_length() - 1) // DIGIT_BITS)
+    limbs = max(2, -(-q_product.bit_length() // LIMB_BITS))
+    if limbs > MAX_LIMBS:
+        raise ValueError(f"{moduli} moduli need {limbs} limbs, more than {MAX_LIMBS}")
+    weights = [
+        _limbs(((q_product // q) << (DIGIT_BITS * d)) % q_product, limbs) for q in chosen for d in range(digit_split)
+    ]
+    rows = -(-len(weights) // 4) * 4
+    table = np.zeros((rows, MAX_LIMBS))
+    table[: len(weights), :limbs] = weights
+    product = np.zeros(MAX_LIMBS)
+    product[:limbs] = _limbs(q_product, limbs)
+    quotient = np.array([2.0 ** (LIMB_BITS * (limbs - 1)) / q_product, 2.0 ** (LIMB_BITS * (limbs - 2)) / q_product])
+    q_array = np.ones(-(-count // 4) * 4)
+    q_array[:count] = chosen
+    return ResidueSystem(
+        moduli=chosen,
+        parts=parts,
+        part_bits=part_bits,
+        digit_split=digit_split,
+        limbs=limbs,
+        modulus=q_array,
+        reciprocal=1.0 / q_array,
+        left=np.array(left, dtype=np.float64),
+        right=np.array(right, dtype=np.float64),
+        weights=table,
+        product=product,
+        quotient=quotient,
+        bias=2.0**-9 if largest == 128 else 0.0,
+    )

@@ -1,0 +1,377 @@
+"""The plan of a product: which scheme, on which engine, why, and what it is expected to cost.
+
+`Auto` is itself a scheme that can be asked. Its table, for a CPU:
+
+| asked for | chosen |
+| --- | --- |
+| "native", "fast" | Native: certified a priori, and nothing is faster |
+| a tolerance of at least (K+2)·u | Native |
+| a smaller tolerance | Residues, moduli by what the tolerance needs |
+| "correctly-rounded", float32 data and result, real | Native(compute="float64"), rounding test, repair |
+| "correctly-rounded", otherwise | Residues, moduli by a sample of the data: their number cannot change the result |
+| reproducible=True | Residues, moduli from result type, K and target alone |
+
+Integers beyond 2^53 never take the native road below "fast".
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import os
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from prismm.accuracy import Target
+from prismm.formats import FP64, Format, format_of
+from prismm.moduli import MAX_MODULI, operand_bits
+from prismm.schemes.native import Native, _fits_single, cannot_underflow, gemm_dtype, native_meets
+from prismm.schemes.residues import Residues
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+DIRECT_WORK = 40_000
+"""Products of at most this many multiply-adds go to the direct engine: no pipeline pays for itself there."""
+
+GRADE = {53: 15, 24: 7}
+"""Moduli whose typical error is that of a native GEMM or smaller, by the precision of the result."""
+
+
+@dataclass(frozen=True)
+class Rates:
+    """What one worker does in a second: multiply-adds of residues, of native GEMMs, elements split and joined (per modulus)."""
+
+    residue: float
+    float64: float = 2.5e10
+    float32: float = 5.0e10
+    split: float = 1.6e9
+    join: float = 1.3e9
+    repair: float = 3.0e8
+
+
+RATES = {
+    "cpu:int8": Rates(2.1e11),
+    "cpu:int8-7bit": Rates(0.9e11),
+    "cpu:float64": Rates(2.3e10),
+    "cpu:direct": Rates(1.5e9),
+}
+CALL_SECONDS = 2.5e-4
+
+
+@dataclass(frozen=True)
+class Auto:
+    """The scheme that chooses a scheme; see the table in this module's docstring.
+
+    Value, bound, reproducibility: those of what it selects.
+    """
+
+    @property
+    def reproducible(self) -> bool:
+        """What it selects may be either."""
+        return False
+
+    def select(self, need: Need) -> tuple[Any, str]:
+        """The scheme for this need, and the reason."""
+        target = need.target
+        precision = need.result.precision
+        if need.reproducible and target.kind != "correctly-rounded":
+            return _reproducible_moduli(need)
+        if target.kind == "fast" or (target.kind == "native" and not need.big_integers):
+            if target.kind == "native" and need.terms == 1 and need.compute_narrower:
+                return Residues(GRADE[precision]), "a single product in a wider type would round twice"
+            return Native(), "its a-priori bound meets the target, and nothing is faster on a CPU"
+        if target.kind == "tolerance" and not need.big_integers and not need.epilogue and need.a is not None:
+            assert target.tolerance is not None
+            unit = need.compute_unit
+            if native_meets(target.tolerance, need.terms, unit, need.result.unit_roundoff) and cannot_underflow(
+                need.a, need.b, need.compute
+            ):
+                return Native(), f"(K+2)·u = {(need.terms + 2) * unit:.1e} is within the tolerance"
+        if target.kind == "correctly-rounded" and need.single and not need.epilogue:
+            return Native("float64"), "float32 products are exact in float64; one rounding test per entry"
+        if target.kind == "correctly-rounded":
+            return _moduli_by_sample(need)
+        if target.kind == "native":
+            return Residues(GRADE[precision]), "integers beyond 2^53 need exact operands"
+        return _moduli_for_tolerance(need)
+
+
+@dataclass(frozen=True)
+class Need:
+    """What is asked of `Auto`: shapes, types, target, and the data where the choice may look at it."""
+
+    m: int
+    n: int
+    k: int
+    terms: int
+    result: Format
+    target: Target
+    reproducible: bool
+    is_complex: bool
+    single: bool
+    big_integers: bool
+    epilogue: bool
+    compute: Any
+    a: Any = field(default=None, repr=False)
+    b: Any = field(default=None, repr=False)
+
+    @property
+    def compute_unit(self) -> float:
+        """Unit roundoff of the native GEMM."""
+        return format_of(self.compute).unit_roundoff
+
+    @property
+    def compute_narrower(self) -> bool:
+        """Whether the result is narrower than the GEMM's type, so that a native value is rounded twice."""
+        return self.compute_unit < self.result.unit_roundoff
+
+
+def _reproducible_moduli(need: Need) -> tuple[Any, str]:
+    if need.target.kind == "tolerance":
+        return _moduli_for_tolerance(need)
+    moduli = GRADE[need.result.precision]
+    # Too few bits for a very long inner dimension: more moduli, still from K alone.
+    while operand_bits(moduli) < need.result.precision + 2 + 0.25 * math.log2(max(need.terms, 1)) and moduli < MAX_MODULI:
+        moduli += 1
+    return Residues(moduli), "reproducible, of native grade; the number of moduli follows from result type and K alone"
+
+
+def _moduli_for_tolerance(need: Need) -> tuple[Any, str]:
+    assert need.target.tolerance is not None
+    wanted = -math.log2(need.target.tolerance) + 0.5 * math.log2(max(need.terms, 1)) + 2.0
+    wanted = min(wanted, need.result.precision + 0.5 * math.log2(max(need.terms, 1)) + 14.0)
+    moduli = 4 if need.result.precision == 24 else 8
+    while operand_bits(moduli) < wanted and moduli < MAX_MODULI:
+        moduli += 1
+    return Residues(moduli), f"the fewest moduli whose bound is likely within {need.target.tolerance:g}·|a||b|"
+
+
+def default_moduli(result: Format, terms: int) -> int:
+    """Moduli for correct rounding without a look at the data: enough for a few repairs on normal data."""
+    wanted = 1.25 * result.precision + 4.0 if result is not FP64 else 72.5
+    moduli = 7
+    while operand_bits(moduli) < wanted:
+        moduli += 1
+    return moduli
+
+
+def _moduli_by_sample(need: Need) -> tuple[Any, str]:
+    default = default_moduli(need.result, need.terms)
+    if need.a is None or need.m * need.n * need.k < 1 << 25 or need.big_integers:
+        return Residues(default), "leaves few roundings open on ordinary data"
+    moduli, share = sampled_moduli(need)
+    return Residues(moduli), f"fewest seconds by a sample of the data, which expects {share:.2g} of the entries in repair"
+
+
+def _sample_rows(x: NDArray[Any], count: int) -> NDArray[np.float64]:
+    import numpy as np
+
+    chosen = np.linspace(0, x.shape[0] - 1, min(count, x.shape[0])).astype(np.int64)
+    rows = x[chosen]
+    if np.iscomplexobj(rows):
+        rows = np.concatenate([rows.real, rows.imag], axis=1)
+    rows = rows.astype(np.float64)
+    return np.where(np.isfinite(rows), rows, 0.0)
+
+
+def sampled_moduli(need: Need, count: int = 16) -> tuple[int, float]:
+    """(moduli, expected share of open entries) that minimise products plus repair, from `count` rows and columns.
+
+    At a scale 2^s an element is inexact if its last bit is below 2^-s; each inexact one adds 1/12 to ‖δ‖². An entry x stays
+    open with probability about 2ε/ulp(x). No guarantee hangs on this: it only chooses the cheaper of two right ways.
+    """
+    import numpy as np
+
+    samples = [_sample_rows(need.a, count), _sample_rows(need.b.T, count)]
+    x = np.abs(samples[0] @ samples[1].T)
+    norms, lasts = [], []
+    for sample in samples:
+        norms.append(np.sqrt(np.einsum("ij,ij->i", sample, sample)))
+        fraction, exponent = np.frexp(sample)
+        integer = np.abs(np.ldexp(fraction, 53)).astype(np.int64)
+        lowest = np.frexp((integer & -integer).astype(np.float64))[1] - 1
+        last = np.where(integer == 0, 1 << 20, exponent - 53 + lowest)
+        lasts.append(np.sort(last, axis=1))
+    best = (math.inf, 0, 0.0)
+    repair_seconds = need.k * (2 if need.is_complex else 1) * 3.4e-9 + 3e-7
+    for moduli in range(8 if need.result.precision == 53 else 6, MAX_MODULI + 1):
+        deltas, scaled = [], []
+        for norm, last in zip(norms, lasts, strict=True):
+            with np.errstate(divide="ignore"):
+                s = np.where(norm > 0.0, np.floor(operand_bits(moduli) - np.log2(np.where(norm > 0, norm, 1.0))), 0.0)
+            inexact = np.array([np.searchsorted(row, -shift) for row, shift in zip(last, s, strict=True)])
+            deltas.append(np.sqrt(inexact / 12.0))
+            scaled.append((norm, s))
+        # ε relative to the product, per pair: ‖δa‖·‖b̂‖ + ‖â‖·‖δb‖, in the operands' own units.
+        da = np.ldexp(deltas[0], (-scaled[0][1]).astype(np.int64))
+        db = np.ldexp(deltas[1], (-scaled[1][1]).astype(np.int64))
+        bound = da[:, None] * norms[1][None, :] + norms[0][:, None] * db[None, :]
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            chance = np.minimum(1.0, np.where(bound > 0.0, 2.0 * bound * 2.0**need.result.precision / x, 0.0))
+        share = float(np.nan_to_num(chance, nan=1.0).mean())
+        entries = need.m * need.n
+        seconds = entries * need.k * moduli * (3 if need.is_complex else 1) / 2.1e11
+        seconds += share * entries * (2 if need.is_complex else 1) * repair_seconds
+        if seconds < best[0]:
+            best = (seconds, moduli, share)
+    return best[1], best[2]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What would run for a product, why, and what it is expected to take; printed by `prismm.explain`.
+
+    predicted_seconds and native_seconds are estimates for this kind of machine, not measurements. workspace_bytes is what the
+    product takes beside operands and result.
+    """
+
+    m: int
+    n: int
+    k: int
+    batch: tuple[int, ...]
+    operands: tuple[str, str]
+    result: str
+    target: Target | None
+    scheme: Any
+    engine: str
+    reproducible: bool
+    threads: int
+    products: int
+    row_panel: int
+    column_block: int
+    workspace_bytes: int
+    predicted_seconds: float
+    native_seconds: float
+    bound: str
+    reasons: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """A dictionary that JSON can hold."""
+        return {
+            "m": self.m,
+            "n": self.n,
+            "k": self.k,
+            "batch": list(self.batch),
+            "operands": list(self.operands),
+            "result": self.result,
+            "accuracy": str(self.target) if self.target is not None else None,
+            "scheme": str(self.scheme),
+            "engine": self.engine,
+            "reproducible": self.reproducible,
+            "threads": self.threads,
+            "products": self.products,
+            "row_panel": self.row_panel,
+            "column_block": self.column_block,
+            "workspace_bytes": self.workspace_bytes,
+            "predicted_seconds": self.predicted_seconds,
+            "native_seconds": self.native_seconds,
+            "bound": self.bound,
+            "reasons": list(self.reasons),
+        }
+
+    def __str__(self) -> str:
+        shape = f"({self.m} x {self.k}) @ ({self.k} x {self.n})"
+        if self.batch:
+            shape = f"{'x'.join(map(str, self.batch))} of {shape}"
+        target = str(self.target) if self.target is not None else "the scheme's own value"
+        lines = [
+            f"{shape}, {self.operands[0]} and {self.operands[1]} -> {self.result}",
+            f"  accuracy    {target}" + (", reproducible" if self.reproducible else ""),
+            f"  scheme      {self.scheme} on {self.engine}, {self.threads} thread{'s' if self.threads != 1 else ''}",
+            f"  products    {self.products}",
+            f"  bound       {self.bound}",
+            f"  predicted   {_time(self.predicted_seconds)} (native {_time(self.native_seconds)})",
+            f"  workspace   {self.workspace_bytes / 2**20:.1f} MiB, panels of {self.row_panel} rows, "
+            f"blocks of {self.column_block} columns",
+        ]
+        return "\n".join([*lines, *(f"  because     {reason}" for reason in self.reasons)])
+
+
+def _time(seconds: float) -> str:
+    if seconds < 1e-3:
+        return f"{seconds * 1e6:.0f} µs"
+    return f"{seconds * 1e3:.1f} ms" if seconds < 1.0 else f"{seconds:.2f} s"
+
+
+def bound_text(scheme: Any, target: Target | None, result: Format, is_complex: bool) -> str:
+    """The guarantee per entry, in one line."""
+    u = f"2^-{result.precision}"
+    terms = "2k" if is_complex else "k"
+    if target is None:
+        return "the scheme's own: Report.bound(i, j)"
+    if target.kind == "correctly-rounded":
+        return "half an ulp: c = RN(exact)" + (", real and imaginary part each" if is_complex else "")
+    if target.kind == "tolerance":
+        return f"|c - exact| <= {target.tolerance:g}·(|a||b|) + {u}·|exact| + η/2"
+    if target.kind == "native":
+        return f"|c - exact| <= {terms}·{u}·(|a||b|) + {terms}·η"
+    return "none per entry; Report.bound(i, j) gives what the scheme guarantees"
+
+
+@functools.cache
+def physical_memory() -> int:
+    """Bytes of memory of this machine, or 8 GiB where the system does not say."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, OSError, ValueError):
+        return 8 << 30
+
+
+def workspace_limit(operands: int, result: int) -> int:
+    """Bytes of scratch that a product may take: 1.4 times its data, at least 192 MiB, at most a quarter of the memory."""
+    return min(max(192 << 20, int(1.4 * (operands + result))), max(64 << 20, physical_memory() // 4))
+
+
+def predict(scheme: Any, engine: str, need: Need, moduli: int, parts: int, workers: int) -> tuple[float, float]:
+    """Seconds expected for the scheme and for the native GEMM."""
+    rates = RATES.get(engine, RATES["cpu:int8"])
+    work = float(need.m) * need.n * need.k
+    native_rate = rates.float64 if need.compute_unit < 2.0**-30 else rates.float32
+    native = work * (4 if need.is_complex else 1) / (native_rate * workers) + 2e-6
+    if isinstance(scheme, Native):
+        if scheme.compute == "float64" and native_rate == rates.float32:
+            doubled = 2.0 * native + 3.0 * need.m * need.n / (rates.join * workers)
+            return doubled, native
+        return native + need.m * need.n * 4e-10, native
+    if engine == "cpu:direct":
+        return work * (2 if need.is_complex else 1) * 12 / rates.residue + 3e-5, native
+    split = (need.m + need.n) * need.k * moduli * parts / rates.split
+    join = float(need.m) * need.n * moduli * parts / rates.join
+    return (work * moduli * parts / rates.residue + split + join) / workers + CALL_SECONDS, native
+
+
+def need_of(
+    a: NDArray[Any],
+    b: NDArray[Any],
+    out_dtype: np.dtype[Any],
+    target: Target,
+    reproducible: bool,
+    epilogue: bool,
+    big_integers: bool,
+) -> Need:
+    """The `Need` of a product of two matrices."""
+    import numpy as np
+
+    result = format_of(out_dtype)
+    is_complex = out_dtype.kind == "c"
+    k = a.shape[-1]
+    single = result.precision == 24 and not is_complex and _fits_single(a) and _fits_single(b)
+    empty = np.empty(0, out_dtype)
+    return Need(
+        m=a.shape[-2],
+        n=b.shape[-1],
+        k=k,
+        terms=2 * k if is_complex else k,
+        result=result,
+        target=target,
+        reproducible=reproducible,
+        is_complex=is_complex,
+        single=single,
+        big_integers=big_integers,
+        epilogue=epilogue,
+        compute=gemm_dtype(a, b, empty, None),
+        a=a if a.ndim == 2 else a.reshape(-1, a.shape[-1]) if a.size else None,
+        b=b if b.ndim == 2 else b.reshape(-1, *b.shape[-2:])[0] if b.size else None,
+    )

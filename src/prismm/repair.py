@@ -1,0 +1,276 @@
+"""Repair: entries that a certificate left open, recomputed one by one until each is proved.
+
+The roads, cheapest first: magnitudes (a 7-bit lower bound of |a||b|, or the proof that every product is zero), lane dots
+(float32 data), double-double, exact arithmetic. Rows and columns are gathered in pieces of bounded size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from prismm import accuracy
+from prismm.engines import pool
+from prismm.schemes.base import Job, Outcome, real_parts
+from prismm.specials import real_operands
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from prismm.schemes.split import Scales
+
+_GATHER_BYTES = 32 << 20
+_SLICE = 256
+
+Indices = "NDArray[np.int64]"
+
+
+@dataclass(frozen=True)
+class Entries:
+    """Open entries of one real part: their rows and columns."""
+
+    part: int
+    i: NDArray[np.int64]
+    j: NDArray[np.int64]
+
+    def keep(self, where: NDArray[np.bool_]) -> Entries:
+        """Those selected."""
+        return Entries(self.part, self.i[where], self.j[where])
+
+
+@dataclass(frozen=True)
+class Gathered:
+    """Rows and columns of one piece, contiguous, with index pairs into them; `where` selects the piece's entries."""
+
+    rows: NDArray[np.float64]
+    columns: NDArray[np.float64]
+    ri: NDArray[np.int64]
+    ci: NDArray[np.int64]
+    row_index: NDArray[np.int64]
+    column_index: NDArray[np.int64]
+    where: NDArray[np.int64]
+
+
+def gathered(a: NDArray[Any], b: NDArray[Any], entries: Entries, parts: tuple[int, ...]) -> Iterator[Gathered]:
+    """The entries' rows and columns in pieces of at most 32 MiB each; vectors of several real parts one after the other."""
+    if entries.i.size == 0:
+        return
+    rows, columns = np.unique(entries.i), np.unique(entries.j)
+    length = max(1, a.shape[1] * (2 if np.iscomplexobj(a) else 1) * len(parts))
+    step = max(1, _GATHER_BYTES // (8 * length))
+    order = np.argsort(entries.i // 1, kind="stable")
+    sorted_i = entries.i[order]
+    for r0 in range(0, rows.size, step):
+        piece = rows[r0 : r0 + step]
+        lo, hi = np.searchsorted(sorted_i, [piece[0], piece[-1] + 1])
+        here = order[lo:hi]
+        left = _vectors(a[piece], parts, left=True)
+        for c0 in range(0, columns.size, step):
+            chosen = columns[c0 : c0 + step]
+            j = entries.j[here]
+            where = here[(j >= chosen[0]) & (j <= chosen[-1])] if columns.size > step else here
+            if where.size == 0:
+                continue
+            used = np.unique(entries.j[where]) if columns.size > step else chosen
+            right = _vectors(b[:, used], parts, left=False)
+            yield Gathered(
+                left,
+                right,
+                np.searchsorted(piece, entries.i[where]),
+                np.searchsorted(used, entries.j[where]),
+                piece,
+                used,
+                where,
+            )
+
+
+def _vectors(x: NDArray[Any], parts: tuple[int, ...], *, left: bool) -> NDArray[np.float64]:
+    """Real vectors as contiguous float64 rows; for complex data [re, ∓im] on the left, [re, im] or [im, re] on the right."""
+    if not np.iscomplexobj(x):
+        return np.ascontiguousarray(x if left else x.T, dtype=np.float64)
+    dummy = np.zeros((1, x.shape[1]) if left else (x.shape[0], 1), x.dtype)
+    pieces = []
+    for part in parts:
+        if left:
+            pieces.append(real_operands(x, dummy.T, part)[0])
+        else:
+            pieces.append(real_operands(dummy.T, x, part)[1].T)
+    return np.ascontiguousarray(np.concatenate(pieces, axis=1), dtype=np.float64)
+
+
+def _in_slices(task: Any, count: int, workers: int) -> None:
+    """task(slice) over `count` entries, in workers where there are many."""
+    slices = [slice(s, min(count, s + _SLICE)) for s in range(0, count, _SLICE)]
+    if len(slices) == 1:
+        task(slices[0])
+    else:
+        pool.spread(task, slices, workers)
+
+
+def repair(
+    a: NDArray[Any],
+    b: NDArray[Any],
+    out: NDArray[Any],
+    entries: Entries,
+    job: Job,
+    outcome: Outcome,
+    scales: tuple[Scales, Scales] | None = None,
+    single: bool = False,
+) -> None:
+    """Prove or recompute the entries of `out`, which belong to finite rows and columns.
+
+    scales: of a scheme that scaled, for the magnitude road. single: the data are float32 exactly and the result is float32.
+    """
+    if entries.i.size == 0:
+        return
+    target = real_parts(out)[entries.part]
+    plain = job.epilogue is None or job.epilogue.trivial
+    if plain and scales is not None:
+        entries = _by_magnitude(a, b, target, entries, job, outcome, scales)
+    if plain and single:
+        entries = _by_kernel(a, b, target, entries, job, outcome, "lane dots")
+    if plain:
+        entries = _by_kernel(a, b, target, entries, job, outcome, "double-double")
+    exactly(a, b, out, entries, job, outcome)
+
+
+def _by_magnitude(
+    a: NDArray[Any],
+    b: NDArray[Any],
+    target: NDArray[Any],
+    entries: Entries,
+    job: Job,
+    outcome: Outcome,
+    scales: tuple[Scales, Scales],
+) -> Entries:
+    """Certify by magnitudes: κ·ε <= LB, all in integers and one product; or no product is nonzero, so the entry is 0."""
+    from prismm.kernels.cpu.dot import magnitude_dots, magnitudes
+
+    assert job.target is not None
+    rounding = job.target.kind == "correctly-rounded"
+    factor = np.inf if rounding else accuracy.magnitude_kappa(job.target, job.terms, job.result)
+    done = np.zeros(entries.i.size, np.bool_)
+    candidates = entries
+    index = np.arange(entries.i.size)
+    if rounding:
+        index = np.flatnonzero(target[entries.i, entries.j] == 0)
+        candidates = entries.keep(target[entries.i, entries.j] == 0)
+    rows, columns = scales
+    for piece in gathered(a, b, candidates, (entries.part,)):
+        left = np.empty(piece.rows.shape, np.uint8)
+        right = np.empty(piece.columns.shape, np.uint8)
+        magnitudes(piece.rows, rows.exponent[piece.row_index], left)
+        magnitudes(piece.columns, columns.exponent[piece.column_index], right)
+        total = np.empty(piece.ri.size, np.int64)
+        hit = np.empty(piece.ri.size, np.uint8)
+
+        def dots(
+            s: slice,
+            left: NDArray[Any] = left,
+            right: NDArray[Any] = right,
+            piece: Gathered = piece,
+            total: NDArray[Any] = total,
+            hit: NDArray[Any] = hit,
+        ) -> None:
+            magnitude_dots(left, right, piece.ri[s], piece.ci[s], total[s], hit[s])
+
+        _in_slices(dots, piece.ri.size, job.workers)
+        proved = hit == 0
+        if not rounding:
+            i, j = candidates.i[piece.where], candidates.j[piece.where]
+            power = rows.shift[i] + rows.exponent[i] + columns.shift[j] + columns.exponent[j] - 14
+            lower = np.ldexp(total.astype(np.float64), power)
+            bound = bound_in_units(rows.vectors(job.a_priori)[:, i], columns.vectors(job.a_priori)[:, j], a, job)
+            with np.errstate(invalid="ignore", over="ignore"):
+                proved |= bound * factor <= lower
+        done[index[piece.where[proved]]] = True
+    outcome.count("magnitude", int(done.sum()))
+    return entries.keep(~done)
+
+
+def bound_in_units(rows: NDArray[np.float64], columns: NDArray[np.float64], a: NDArray[Any], job: Job) -> Any:
+    """The bound of `kernels.cpu.join`, entry by entry, from the vectors of matching rows and columns."""
+    terms = a.shape[1] * (2 if np.iscomplexobj(a) else 1) / 4.0
+    with np.errstate(over="ignore", invalid="ignore"):
+        first = rows[3] * columns[0] + columns[3] * rows[0] + rows[3] * columns[3] * terms
+        second = (rows[1] * columns[2] + (rows[2] + rows[1]) * columns[1]) * (1.0 + 2.0**-40)
+    return np.minimum(first, second)
+
+
+def _by_kernel(
+    a: NDArray[Any],
+    b: NDArray[Any],
+    target: NDArray[Any],
+    entries: Entries,
+    job: Job,
+    outcome: Outcome,
+    road: str,
+) -> Entries:
+    """Recompute by lane dots or in double-double; what their own bounds leave open stays."""
+    from prismm.kernels.cpu.dot import double_double, lane_dots
+
+    done = np.zeros(entries.i.size, np.bool_)
+    for piece in gathered(a, b, entries, (entries.part,)):
+        value = np.empty(piece.ri.size)
+        undecided = np.empty(piece.ri.size, np.uint8)
+        extra: tuple[Any, ...] = (job.result.precision,)
+        if road == "lane dots":
+            extra = tuple(np.sqrt(np.einsum("ij,ij->i", x, x)) * (1.0 + 2.0**-20) for x in (piece.rows, piece.columns))
+
+        def dots(
+            s: slice,
+            piece: Gathered = piece,
+            value: NDArray[Any] = value,
+            undecided: NDArray[Any] = undecided,
+            extra: tuple[Any, ...] = extra,
+        ) -> None:
+            kernel = lane_dots if road == "lane dots" else double_double
+            kernel(piece.rows, piece.columns, piece.ri[s], piece.ci[s], *extra, value[s], undecided[s])
+
+        _in_slices(dots, piece.ri.size, job.workers)
+        proved = undecided == 0
+        chosen = piece.where[proved]
+        target[entries.i[chosen], entries.j[chosen]] = value[proved]
+        done[chosen] = True
+    outcome.count(road, int(done.sum()))
+    return entries.keep(~done)
+
+
+def exactly(
+    a: NDArray[Any], b: NDArray[Any], out: NDArray[Any], entries: Entries, job: Job, outcome: Outcome, road: str = "exact"
+) -> None:
+    """Set entries to the exactly rounded value of a·b (or of the epilogue's sum)."""
+    from prismm.kernels.cpu.dot import exact_dots
+    from prismm.schemes.residues import epilogue_factors
+
+    target = real_parts(out)[entries.part]
+    parts: tuple[int, ...] = (entries.part,)
+    alpha, beta = np.ones(1), np.empty(0)
+    addends = np.empty((entries.i.size, 0))
+    if job.epilogue is not None and not job.epilogue.trivial:
+        count = 2 if np.iscomplexobj(out) else 1
+        factors = epilogue_factors(job.epilogue, entries.part, count)
+        parts = tuple(range(count))
+        alpha, beta = factors[:count].copy(), factors[2 : 2 + count].copy()
+        c = job.epilogue.c
+        if c is None or not beta.any():
+            beta = np.empty(0)
+        else:
+            addends = np.stack([x[entries.i, entries.j].astype(np.float64) for x in real_parts(c)], axis=1)
+    for piece in gathered(a, b, entries, parts):
+        value = np.empty(piece.ri.size)
+        added = np.ascontiguousarray(addends[piece.where])
+
+        def dots(
+            s: slice, piece: Gathered = piece, value: NDArray[Any] = value, added: NDArray[Any] = added
+        ) -> None:
+            exact_dots(
+                piece.rows, piece.columns, piece.ri[s], piece.ci[s], alpha, added[s], beta, job.result.precision, value[s]
+            )
+
+        _in_slices(dots, piece.ri.size, job.workers)
+        target[entries.i[piece.where], entries.j[piece.where]] = value
+    outcome.count(road, int(entries.i.size))

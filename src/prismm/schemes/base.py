@@ -1,0 +1,99 @@
+"""What a scheme is, and what one product of two matrices hands to it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+from prismm.accuracy import Target
+from prismm.formats import Format
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+
+@runtime_checkable
+class Scheme(Protocol):
+    """A way to multiply. It must hold that
+
+    - the result meets the bound in the scheme's docstring, entry by entry, for all finite operands;
+    - if `reproducible`, each entry is a function of its row of A, its column of B and the scheme alone;
+    - scaling rows of A or columns of B by powers of two scales the result exactly, away from overflow and underflow,
+      where the scheme scales rows and columns.
+
+    Schemes are frozen dataclasses: they print, compare and hash by value.
+    """
+
+    @property
+    def reproducible(self) -> bool:
+        """Whether the value is the same on every engine, thread count, batch and order of the inner dimension."""
+
+
+@dataclass(frozen=True)
+class Epilogue:
+    """alpha·AB + beta·C, with C of the result's shape and type (or None where beta is 0)."""
+
+    alpha: complex
+    beta: complex
+    c: NDArray[Any] | None
+
+    @property
+    def trivial(self) -> bool:
+        """Whether it is AB itself."""
+        return self.alpha == 1.0 and self.beta == 0.0
+
+
+@dataclass(frozen=True)
+class Job:
+    """One two-dimensional product, decided in every respect: what a scheme's `multiply` carries out.
+
+    target None means the scheme's own value, neither certified nor repaired. terms is K of the accuracy targets. a_priori:
+    certificates from integer norms alone, so that what is repaired depends on nothing but row, column and scheme.
+    """
+
+    result: Format
+    target: Target | None
+    terms: int
+    a_priori: bool
+    workers: int
+    memory: int
+    epilogue: Epilogue | None = None
+
+
+@dataclass
+class Outcome:
+    """What became of a two-dimensional product: entries per road, and what a bound needs."""
+
+    roads: dict[str, int] = field(default_factory=dict)
+    timings: dict[str, float] = field(default_factory=dict)
+    products: int = 0
+    split_left: int = 0
+    split_right: int = 0
+    bound: Any = None
+
+    def count(self, road: str, entries: int) -> None:
+        """Add entries (real and imaginary parts counted apart) to a road."""
+        if entries:
+            self.roads[road] = self.roads.get(road, 0) + entries
+
+    def time(self, phase: str, seconds: float) -> None:
+        """Add wall-clock seconds to a phase."""
+        self.timings[phase] = self.timings.get(phase, 0.0) + seconds
+
+    def merge(self, other: Outcome) -> None:
+        """Add another product of the same call (a batch)."""
+        for road, entries in other.roads.items():
+            self.count(road, entries)
+        for phase, seconds in other.timings.items():
+            self.time(phase, seconds)
+        self.products += other.products
+        self.split_left += other.split_left
+        self.split_right += other.split_right
+
+
+def real_parts(x: NDArray[Any]) -> list[NDArray[Any]]:
+    """[x], or [real part, imaginary part]."""
+    import numpy as np
+
+    return [x.real, x.imag] if np.iscomplexobj(x) else [x]

@@ -1,0 +1,281 @@
+"""Native: the GEMM of NumPy's BLAS (or torch's, for tensors) in the precision of the result, certified a priori."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from prismm.bounds import ConventionalBound, RoundedBound
+from prismm.engines import environment, pool
+from prismm.errors import ArgumentError
+from prismm.repair import Entries, exactly, repair
+from prismm.schemes.base import Job, Outcome, real_parts
+from prismm.specials import patch
+from prismm.workspace import Scratch
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+_PANEL = 1024
+
+
+@dataclass(frozen=True)
+class Native:
+    """The engine's own GEMM.
+
+    Value: a sum of rounded products in an order that the BLAS chooses. Bound: K·u·(|a||b|) + K·η for any such order (Jeannerod
+    and Rump 2013). Reproducible: no. Scale-invariant: in practice, but not promised. Entries that overflow on the way
+    are recomputed, so that ±Inf appears exactly where the exact result overflows.
+
+    Args:
+        compute: precision of the GEMM: None for the result's own, "float64" to multiply float32 data in float64 (their
+            products are then exact) and round once.
+
+    Raises:
+        ArgumentError: for another ``compute``.
+    """
+
+    compute: Literal["float32", "float64"] | None = None
+
+    def __post_init__(self) -> None:
+        if self.compute not in (None, "float32", "float64"):
+            raise ArgumentError(f"Native(compute={self.compute!r}); pass None, 'float32' or 'float64'")
+
+    @property
+    def reproducible(self) -> bool:
+        """Always False: the order of summation is the library's."""
+        return False
+
+
+def gemm_dtype(a: NDArray[Any], b: NDArray[Any], out: NDArray[Any], compute: str | None) -> np.dtype[Any]:
+    """Element type in which the GEMM runs: at least float32, at least the result's, wide enough to hold the operands."""
+    kind = np.result_type(a.dtype, b.dtype, out.dtype, np.float32)
+    if compute == "float64":
+        kind = np.result_type(kind, np.float64)
+    return kind
+
+
+def product(a: NDArray[Any], b: NDArray[Any], out: NDArray[Any] | None = None, *, as_torch: bool = False) -> NDArray[Any]:
+    """a @ b by BLAS: torch's for tensors unless its flags allow fewer bits, else NumPy's."""
+    with np.errstate(all="ignore"):
+        if as_torch and (a.dtype not in (np.float32, np.complex64) or environment.reduced_float32() is None):
+            import torch
+
+            # torch cannot view arrays with negative strides or foreign byte order.
+            left = torch.from_numpy(np.ascontiguousarray(a) if min(a.strides, default=0) < 0 else a)
+            right = torch.from_numpy(np.ascontiguousarray(b) if min(b.strides, default=0) < 0 else b)
+            result: NDArray[Any] = torch.matmul(left, right).numpy()
+            if out is not None:
+                out[...] = result
+                return out
+            return result
+        if out is not None and out.dtype == np.result_type(a, b):
+            return np.matmul(a, b, out=out)
+        result = np.matmul(a, b)
+        if out is not None:
+            out[...] = result
+            return out
+        return result
+
+
+def all_small(c: NDArray[Any]) -> bool:
+    """Whether every entry is finite and below the square root of the largest float, decided in one pass of BLAS dot."""
+    if c.size == 0:
+        return True
+    flat = c.reshape(-1) if c.flags.c_contiguous else c.ravel()
+    if np.iscomplexobj(flat):
+        flat = flat.view(flat.real.dtype)
+    return bool(np.dot(flat, flat) < np.inf)
+
+
+def suspicious(c: NDArray[Any]) -> NDArray[np.bool_]:
+    """Real entries that are not finite, or so large that rounding errors may hide an overflow of the exact value.
+
+    If |c| < 2^(emax-1) while |exact| overflows, the error exceeds 2^(emax-1); it is at most K·u·|a||b| <= K²·u·2^emax, since any
+    product that overflows leaves an entry that is not finite. So K < 2^25 (float64) or 2^11 (float32) excludes that.
+    """
+    limit = 2.0**1023 if c.dtype == np.float64 else 2.0**127
+    with np.errstate(invalid="ignore"):
+        return ~(np.abs(c) < limit)
+
+
+def multiply(
+    scheme: Native, a: NDArray[Any], b: NDArray[Any], out: NDArray[Any], job: Job, *, as_torch: bool = False
+) -> Outcome:
+    """out = a @ b (two-dimensional, or the epilogue's sum) up to the job's target."""
+    outcome = Outcome(products=1)
+    start = time.perf_counter()
+    kind = gemm_dtype(a, b, out, scheme.compute)
+    target = job.target.kind if job.target is not None else None
+    plain = job.epilogue is None or job.epilogue.trivial
+    wide = np.dtype(kind).type(0).real.dtype == np.float64
+    single = wide and out.dtype == np.float32 and a.dtype != np.float64 and b.dtype != np.float64
+    single = single and not np.iscomplexobj(out) and _fits_single(a) and _fits_single(b)
+    if plain and single and target == "correctly-rounded":
+        entries = _rounded_in_float64(a, b, out, job, outcome)
+        outcome.time("multiply", time.perf_counter() - start)
+        start = time.perf_counter()
+        _finish_open(a, b, out, entries, job, outcome, single=True)
+        outcome.time("repair", time.perf_counter() - start)
+        outcome.bound = RoundedBound(job.result)
+        return outcome
+    x, y = a.astype(kind, copy=False), b.astype(kind, copy=False)
+    if plain:
+        product(x, y, out, as_torch=as_torch)
+    else:
+        assert job.epilogue is not None
+        _epilogue(product(x, y, as_torch=as_torch), out, job)
+    outcome.time("multiply", time.perf_counter() - start)
+    start = time.perf_counter()
+    unit = 2.0**-53 if wide else 2.0**-24
+    outcome.bound = ConventionalBound(job.result, a, b, job.terms, unit, None if plain else job.epilogue)
+    if target in ("correctly-rounded", "tolerance") and not _a_priori(job, unit, a, b, kind):
+        i, j = (x.reshape(-1) for x in np.indices(out.shape, dtype=np.int64))
+        _finish_open(a, b, out, [Entries(part, i, j) for part in range(len(real_parts(out)))], job, outcome)
+        outcome.bound = RoundedBound(job.result)
+    else:
+        outcome.count("a priori", out.size * len(real_parts(out)))
+        small = all_small(out)
+        long = job.terms >= (1 << 11) and not wide
+        if not small or (long and not _far_from_overflow(out)):
+            _overflowed(a, b, out, job, outcome)
+    outcome.time("repair", time.perf_counter() - start)
+    return outcome
+
+
+def _a_priori(job: Job, unit: float, a: NDArray[Any], b: NDArray[Any], kind: np.dtype[Any]) -> bool:
+    """Whether K·u·(|a||b|) alone meets the tolerance: then nothing needs a certificate."""
+    assert job.target is not None
+    if job.target.tolerance is None:
+        return False
+    meets = native_meets(job.target.tolerance, job.terms, unit, job.result.unit_roundoff)
+    return meets and cannot_underflow(a, b, kind)
+
+
+def native_meets(tolerance: float, terms: int, unit: float, result_unit: float) -> bool:
+    """Whether (K+2)·u·(|a||b|), u that of the GEMM, is within tol·|a||b|; a narrower result is rounded on top of it."""
+    return (terms + 2) * unit * (1.0 + 2.0**-20) <= tolerance and unit <= result_unit
+
+
+def cannot_underflow(a: NDArray[Any], b: NDArray[Any], kind: np.dtype[Any]) -> bool:
+    """Whether no product of nonzero elements is subnormal in the GEMM's precision; the K·η of the bound is then not needed."""
+    lowest = 1.0
+    for x in (a, b):
+        for part in real_parts(x):
+            size = np.abs(part.astype(np.float64, copy=False))
+            with np.errstate(invalid="ignore"):
+                lowest *= float(np.min(size, initial=1.0, where=size > 0.0))
+    normal = 2.0**-1022 if np.dtype(kind).type(0).real.dtype == np.float64 else 2.0**-126
+    return lowest >= normal
+
+
+def _far_from_overflow(c: NDArray[Any]) -> bool:
+    """All entries below 2^64 (float32): with K < 2^40 no rounding error can hide an overflow."""
+    return bool(all(np.all(np.abs(part) < 2.0**64) for part in real_parts(c)))
+
+
+def _fits_single(x: NDArray[Any]) -> bool:
+    return bool(x.dtype in (np.float32, np.float16, np.int8, np.uint8, np.int16, np.uint16))
+
+
+def _epilogue(ab: NDArray[Any], out: NDArray[Any], job: Job) -> None:
+    """out = alpha·ab + beta·C in the precision of ab: three more roundings."""
+    assert job.epilogue is not None
+    epilogue = job.epilogue
+    scalar = complex if np.iscomplexobj(out) else (lambda z: complex(z).real)
+    with np.errstate(all="ignore"):
+        value = ab if epilogue.alpha == 1.0 else ab * ab.dtype.type(scalar(epilogue.alpha))
+        if epilogue.c is not None:
+            value = value + ab.dtype.type(scalar(epilogue.beta)) * epilogue.c.astype(ab.dtype, copy=False)
+        out[...] = value
+
+
+def _overflowed(a: NDArray[Any], b: NDArray[Any], out: NDArray[Any], job: Job, outcome: Outcome) -> None:
+    """Law 4: entries that meet Inf or NaN get the defining sum's value, other suspicious ones are recomputed exactly."""
+    rows, columns = nonfinite(a, axis=1), nonfinite(b, axis=0)
+    outcome.count("special", patch(a, b, out, rows, columns, job.epilogue))
+    for part, values in enumerate(real_parts(out)):
+        i, j = np.nonzero(suspicious(values) & ~rows[:, None] & ~columns[None, :])
+        if job.epilogue is not None and job.epilogue.c is not None:
+            finite = np.isfinite(job.epilogue.c[i, j])
+            i, j = i[finite], j[finite]
+        exactly(a, b, out, Entries(part, i.astype(np.int64), j.astype(np.int64)), job, outcome)
+        outcome.count("a priori", -int(i.size))
+
+
+def nonfinite(x: NDArray[Any], axis: int) -> NDArray[np.bool_]:
+    """Which rows (axis 1) or columns (axis 0) hold Inf or NaN."""
+    if x.dtype.kind in "iu":
+        return np.zeros(x.shape[1 - axis], np.bool_)
+    return ~np.isfinite(x).all(axis=axis)
+
+
+def _finish_open(
+    a: NDArray[Any],
+    b: NDArray[Any],
+    out: NDArray[Any],
+    entries: list[Entries],
+    job: Job,
+    outcome: Outcome,
+    single: bool = False,
+) -> None:
+    rows, columns = nonfinite(a, axis=1), nonfinite(b, axis=0)
+    outcome.count("special", patch(a, b, out, rows, columns, job.epilogue))
+    for some in entries:
+        repair(a, b, out, some.keep(~(rows[some.i] | columns[some.j])), job, outcome, single=single)
+
+
+def _rounded_in_float64(
+    a: NDArray[Any], b: NDArray[Any], out: NDArray[Any], job: Job, outcome: Outcome
+) -> list[Entries]:
+    """float32 data in a float64 GEMM: products are exact, so |error| <= K·u·Σ|ab| <= K·u·‖a_i‖‖b_j‖ in any order of summation.
+
+    Norms are computed in float64 from exact squares: (k+2)u relatively, which the factor's 2^-20 covers for k < 2^32.
+    """
+    from prismm.kernels.cpu.rounding import round_to_float32
+
+    m, k = a.shape
+    n = b.shape[1]
+    found: list[tuple[NDArray[np.int64], NDArray[np.int64]]] = []
+    b64 = np.ascontiguousarray(b, dtype=np.float64)
+    column_norm = np.sqrt(np.einsum("kj,kj->j", b64, b64)) * (1.0 + 2.0**-20)
+    column_norm = np.where(np.isfinite(column_norm), column_norm, 0.0)
+    factor = (k + 2) * 2.0**-53 * (1.0 + 2.0**-20)
+    step = max(1, min(_PANEL, m))
+    for i0 in range(0, m, step):
+        i1 = min(m, i0 + step)
+        with Scratch() as scratch:
+            c = scratch.empty((i1 - i0, n), np.float64)
+            a64 = np.ascontiguousarray(a[i0:i1], dtype=np.float64)
+            row_norm = np.sqrt(np.einsum("ik,ik->i", a64, a64)) * (1.0 + 2.0**-20)
+            row_norm = np.where(np.isfinite(row_norm), row_norm, 0.0)
+            with np.errstate(all="ignore"):
+                np.matmul(a64, b64, out=c)
+            rows = max(1, -(-(i1 - i0) // job.workers))
+            pieces = [(r, min(i1 - i0, r + rows)) for r in range(0, i1 - i0, rows)]
+            results: list[Any] = [None] * len(pieces)
+
+            def test(
+                index: int,
+                pieces: list[tuple[int, int]] = pieces,
+                results: list[Any] = results,
+                c: NDArray[Any] = c,
+                row_norm: NDArray[Any] = row_norm,
+                i0: int = i0,
+            ) -> None:
+                r0, r1 = pieces[index]
+                failed = np.empty((r1 - r0) * n, np.int32)
+                count = round_to_float32(c[r0:r1], row_norm[r0:r1], column_norm, factor, out[i0 + r0 : i0 + r1], failed)
+                i, j = np.divmod(failed[:count].astype(np.int64), n)
+                results[index] = (i + (i0 + r0), j)
+
+            pool.spread(test, list(range(len(pieces))), job.workers)
+            found += results
+    outcome.count("certified", out.size)
+    i = np.concatenate([f[0] for f in found]) if found else np.empty(0, np.int64)
+    j = np.concatenate([f[1] for f in found]) if found else np.empty(0, np.int64)
+    outcome.count("certified", -int(i.size))
+    return [Entries(0, i, j)]

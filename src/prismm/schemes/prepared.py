@@ -1,0 +1,54 @@
+"""Prepared: an operand split once and used often."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+from prismm.accuracy import Target
+from prismm.errors import OperandError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from prismm.interop import Array
+    from prismm.schemes.residues import SplitLeft, SplitRight
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A left or right operand that knows its scheme, its scales and its shape; made by `prismm.prepare`.
+
+    It keeps a private copy of the matrix, for repair. Pass it to `matmul` or `gemm` in place of that operand; accuracy, scheme,
+    reproducibility, engine and result type come with it.
+    """
+
+    side: Literal["left", "right"]
+    scheme: Any
+    target: Target | None
+    reproducible: bool
+    engine: str
+    out_dtype: str
+    array: Array = field(repr=False)
+    split: SplitLeft | SplitRight | None = field(repr=False)
+
+    @property
+    def data(self) -> NDArray[Any]:
+        """The private copy of the matrix."""
+        return self.array.data
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the matrix."""
+        return tuple(self.data.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held: the copy and its residues."""
+        return int(self.data.nbytes) + (self.split.nbytes if self.split is not None else 0)
+
+    def refuse(self, keyword: str, given: Any, own: Any) -> OperandError:
+        """The error for an option that contradicts what the operand was prepared for."""
+        return OperandError(
+            f"the {self.side} operand was prepared with {keyword}={own!r}, not {given!r}; leave {keyword} out, or prepare it again"
+        )

@@ -1,0 +1,201 @@
+"""Split operands: scale rows or columns by powers of two, round to integers, take residues.
+
+The shapes of one operand's split: residues (parts, moduli, rows, k) per left panel, and (parts, moduli, k, columns) per right
+block, with one part for real data and three (real, imaginary, their sum) for complex data.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from prismm.engines.cpu import CpuEngine, DirectEngine
+from prismm.errors import ArgumentError
+from prismm.moduli import ResidueSystem, norm_fraction_bits, operand_bits, residue_system, shift_thresholds
+from prismm.schemes.base import real_parts
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+NONFINITE = 1 << 20
+UNMEASURED = 1e300
+
+
+@dataclass(frozen=True)
+class Splitter:
+    """How to split for `moduli` moduli on one engine, for an inner dimension of k (2k terms if complex)."""
+
+    moduli: int
+    engine: CpuEngine
+    k: int
+    is_complex: bool
+
+    @property
+    def terms(self) -> int:
+        """Terms of the real sum behind each real part of an entry."""
+        return 2 * self.k if self.is_complex else self.k
+
+    @property
+    def fraction_bits(self) -> int:
+        """q of `moduli.norm_fraction_bits`; ArgumentError where the scheme has too few moduli for k."""
+        q = norm_fraction_bits(self.moduli, self.terms)
+        if q < 1:
+            raise ArgumentError(
+                f"{self.moduli} moduli hold {operand_bits(self.moduli):.1f} bits, too few for an inner dimension of {self.k}; "
+                f"pass Residues(moduli={self.moduli + 1}) or more"
+            )
+        return q
+
+    @property
+    def system(self) -> ResidueSystem:
+        """The engine's residue number system."""
+        return residue_system(self.moduli, self.engine.largest_modulus)
+
+    @property
+    def thresholds(self) -> NDArray[np.int64]:
+        """Norm thresholds, those beyond int64 clipped (no norm reaches them)."""
+        return np.array([min(t, 2**63 - 1) for t in shift_thresholds(self.moduli)], dtype=np.int64)
+
+    @property
+    def limbs(self) -> int:
+        """Limbs of 20 bits that the direct engine cuts an operand into."""
+        return int(operand_bits(self.moduli) + 2.5) // 20 + 1
+
+    @property
+    def residue_parts(self) -> int:
+        """Residue matrices per modulus: 1, or 3 for complex data."""
+        return 3 if self.is_complex else 1
+
+
+@dataclass(frozen=True)
+class Scales:
+    """Per row of A or column of B: the scale 2^shift, and the vectors of the bound.
+
+    terms: (4, n) rows ½‖A'‖₁, ‖δ‖₂, ‖A'‖₂ and the flag "not represented exactly", all upper bounds in units of A'.
+    a_priori: the same without the measured ‖δ‖₂. exponent: e with |a| < 2^e (0 for zero, 2^20 for Inf or NaN).
+    """
+
+    shift: NDArray[np.int64]
+    exponent: NDArray[np.int64]
+    terms: NDArray[np.float64]
+
+    def vectors(self, a_priori: bool) -> NDArray[np.float64]:
+        """The bound's vectors, measured or from integers alone."""
+        if not a_priori:
+            return self.terms
+        fixed = self.terms.copy()
+        fixed[1] = np.where(self.terms[3] != 0.0, UNMEASURED, 0.0)
+        return fixed
+
+    def part(self, start: int, stop: int) -> Scales:
+        """The scales of a range of rows or columns."""
+        return Scales(
+            self.shift[start:stop], self.exponent[start:stop], np.ascontiguousarray(self.terms[:, start:stop])
+        )
+
+    @property
+    def nonfinite(self) -> NDArray[np.bool_]:
+        """Where a row or column holds Inf or NaN."""
+        return self.exponent >= NONFINITE
+
+    @staticmethod
+    def joined(pieces: list[Scales]) -> Scales:
+        """Scales of consecutive ranges as one."""
+        return Scales(
+            np.concatenate([p.shift for p in pieces]),
+            np.concatenate([p.exponent for p in pieces]),
+            np.concatenate([p.terms for p in pieces], axis=1),
+        )
+
+
+def _norms(x: NDArray[np.float64], splitter: Splitter, columns: bool) -> tuple[NDArray[np.int64], ...]:
+    """Exponent, shift t, ν and Σv per row (or column) of a contiguous float64 matrix, complex parts stacked along k."""
+    from prismm.kernels.cpu.scale import scale_columns, scale_rows
+
+    count = x.shape[1] if columns else x.shape[0]
+    exponent, t, norm2, norm1 = np.empty((4, count), np.int64)
+    q, thresholds = splitter.fraction_bits, splitter.thresholds
+    if columns:
+        scale_columns(x, 0, count, thresholds, q, exponent, t, norm2, norm1)
+    else:
+        scale_rows(x, thresholds, q, exponent, t, norm2, norm1)
+    return exponent, t, norm2, norm1
+
+
+def _scales(
+    norms: tuple[NDArray[np.int64], ...],
+    splitter: Splitter,
+    residual2: NDArray[np.float64],
+    tiny: NDArray[np.bool_],
+) -> NDArray[np.float64]:
+    """The bound's vectors. Sums of k squares err by at most (k+2)u relatively, which 2^-28 covers for k < 2^24."""
+    _, t, norm2, norm1 = norms
+    terms = np.empty((4, t.size))
+    scale = np.ldexp(1.0, t)
+    np.multiply(norm1, scale * 0.5, out=terms[0])
+    np.sqrt(residual2 + tiny * (splitter.terms * 2.0**-600), out=terms[1])
+    np.sqrt(norm2.astype(np.float64), out=terms[2])
+    terms[2] *= scale
+    terms[1:3] *= 1.0 + 2.0**-28
+    terms[3] = (residual2 > 0.0) | tiny
+    return terms
+
+
+def contiguous_parts(x: NDArray[Any]) -> list[NDArray[np.float64]]:
+    """The real parts of a matrix as contiguous float64 (exact for every narrower type)."""
+    return [np.ascontiguousarray(part, dtype=np.float64) for part in real_parts(x)]
+
+
+def split_operand(x: NDArray[Any], splitter: Splitter, out: NDArray[Any], *, left: bool, first: int = 0) -> Scales:
+    """Split rows of x (m, k) or, if not `left`, columns of x (k, n) into `out`.
+
+    Left: (parts, moduli, m, k). Right: (parts, moduli, k, columns), of which x fills those from `first` on. The direct engine's
+    limbs: (1 or 2, m, k, limbs) and (1 or 2, k, limbs, n).
+    """
+    parts = contiguous_parts(x)
+    stacked = parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1 if left else 0)
+    norms = _norms(stacked, splitter, columns=not left)
+    exponent, t = norms[0], norms[1]
+    nonfinite = exponent >= NONFINITE
+    shift = np.where(nonfinite, -NONFINITE, t + splitter.fraction_bits - exponent)
+    residual2 = np.zeros(shift.size)
+    tiny = np.zeros(shift.size, np.bool_)
+    measured, flags = np.empty(shift.size), np.empty(shift.size, np.uint8)
+    for index, part in enumerate(parts):
+        _split_part(part, shift, splitter, out[index], measured, flags, left, first)
+        residual2 += measured
+        tiny |= flags != 0
+    if len(parts) == 2 and not isinstance(splitter.engine, DirectEngine):
+        from prismm.kernels.cpu import rounding
+
+        add = rounding.add_residues_int8 if out.dtype == np.int8 else rounding.add_residues_float64
+        add(out[0], out[1], splitter.system.modulus, out[2])
+    return Scales(np.where(nonfinite, 0, shift), exponent, _scales(norms, splitter, residual2, tiny))
+
+
+def _split_part(
+    part: NDArray[np.float64],
+    shift: NDArray[np.int64],
+    splitter: Splitter,
+    out: NDArray[Any],
+    measured: NDArray[np.float64],
+    flags: NDArray[np.uint8],
+    left: bool,
+    first: int,
+) -> None:
+    if isinstance(splitter.engine, DirectEngine):
+        from prismm.kernels.cpu.direct import limb_columns, limb_rows
+
+        (limb_rows if left else limb_columns)(part, shift, splitter.limbs, out, measured, flags)
+        return
+    from prismm.kernels.cpu import split as kernels
+
+    system = splitter.system
+    kernel = getattr(kernels, f"split_{'rows' if left else 'columns'}_{splitter.engine.dtype}")
+    constants = (system.left if left else system.right, system.modulus, system.reciprocal, system.bias)
+    if left:
+        kernel(part, shift, system.part_bits, *constants, out, measured, flags)
+    else:
+        kernel(part, shift, system.part_bits, *constants, first, out, measured, flags)

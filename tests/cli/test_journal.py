@@ -1,0 +1,82 @@
+"""The journal comes back as it was saved, and says what differs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from prismm.cli.journal import Journal, journal_of
+from prismm.errors import ArgumentError, FileError
+
+IDENTITY: dict[str, Any] = {
+    "prismm": "0.1.0",
+    "a": {"shape": [3, 4], "sha256": "aa"},
+    "options": {"accuracy": 1e-12, "reproducible": False, "engine": None},
+    "grid": {"rows": 2, "columns": 3},
+}
+
+
+def journal(tmp_path: Path) -> Journal:
+    made = Journal(journal_of(tmp_path / "c.npy"), IDENTITY, {(1, 0): {"worst": 0.1}})
+    made.save()
+    return made
+
+
+def test_round_trip(tmp_path: Path) -> None:
+    made = journal(tmp_path)
+    assert made.path.name == ".c.npy.part-prismm.json"
+    assert Journal.load(made.path) == made
+    made.check(IDENTITY)
+    made.remove()
+    made.remove()
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        ({"a": {"shape": [3, 5], "sha256": "aa"}}, r"a shape was \[3, 4\], is now \[3, 5\]"),
+        ({"a": {"shape": [3, 4], "sha256": "ab"}}, 'a sha256 was "aa", is now "ab"'),
+        ({"prismm": "0.2.0"}, 'prismm was "0.1.0", is now "0.2.0"'),
+        (
+            {"options": {"accuracy": "native", "reproducible": True, "engine": None}},
+            'options accuracy was 1e-12, is now "native"; options reproducible was false, is now',
+        ),
+        ({"options": {"accuracy": 1e-12, "engine": None}}, "reproducible was false, is now absent"),
+        ({"grid": {"rows": 2, "columns": 4}}, "grid columns was 3, is now 4"),
+    ],
+)
+def test_differences_are_named(tmp_path: Path, change: dict[str, Any], what: str) -> None:
+    with pytest.raises(ArgumentError, match=what):
+        journal(tmp_path).check(IDENTITY | change)
+
+
+@pytest.mark.parametrize(
+    ("content", "what"),
+    [
+        (None, "nothing to resume: there is no .*leave out --resume"),
+        ("{", "cannot be read"),
+        ("[]", "no journal of prismm"),
+        ('{"format": "other"}', "no journal of prismm"),
+        ('{"format": "prismm-multiply", "version": 99}', "version 99, this prismm knows 1"),
+        ('{"format": "prismm-multiply", "version": 1}', "damaged"),
+        ('{"format": "prismm-multiply", "version": 1, "tiles": [{"tile": [0]}]}', "damaged"),
+    ],
+)
+def test_what_is_no_journal(tmp_path: Path, content: str | None, what: str) -> None:
+    path = tmp_path / "j.json"
+    if content is not None:
+        path.write_text(content)
+    with pytest.raises(FileError, match=what):
+        Journal.load(path)
+
+
+def test_floats_survive_exactly(tmp_path: Path) -> None:
+    made = journal(tmp_path)
+    made.tiles[0, 0] = {"worst": 5e-324, "other": float("inf")}
+    made.save()
+    assert Journal.load(made.path).tiles == made.tiles
+    assert json.loads(made.path.read_text())["version"] == 1

@@ -1,0 +1,481 @@
+"""``prismm multiply``: the bits of the product in memory, from files, by tiles, whatever happens."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+import pytest
+import scipy.io
+
+import prismm
+from prismm.cli import product
+from prismm.cli.journal import journal_of
+from prismm.files import target
+from prismm.files.target import part_of
+
+Run = Callable[..., Any]
+
+CORRECT = ("--accuracy", "correctly-rounded")
+TILED = ("--memory", "300KiB")  # makes a few dozen tiles of the products below
+
+
+def names(folder: Path) -> set[str]:
+    return {entry.name for entry in folder.iterdir()}
+
+
+def same_bits(x: Any, y: Any) -> bool:
+    return x.dtype == y.dtype and x.shape == y.shape and x.tobytes() == y.tobytes()
+
+
+@pytest.fixture
+def pair(folder: Path, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """Operands in a.npy and b.npy, whose product has tiles of unequal sizes."""
+    a = rng.standard_normal((170, 30)) * np.exp(rng.standard_normal((170, 30)))
+    b = rng.standard_normal((30, 150))
+    np.save("a.npy", a)
+    np.save("b.npy", b)
+    return a, b
+
+
+# --- the same bits --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "keywords"),
+    [
+        (CORRECT, {"accuracy": "correctly-rounded"}),
+        (("--reproducible",), {"reproducible": True}),
+        (("--accuracy", "1e-10", "--reproducible"), {"accuracy": 1e-10, "reproducible": True}),
+        (("--scheme", "residues:15"), {"scheme": prismm.Residues(moduli=15)}),
+        ((*CORRECT, "--out-dtype", "float32"), {"accuracy": "correctly-rounded", "out_dtype": "float32"}),
+    ],
+)
+@pytest.mark.parametrize("dtypes", [("f8", "f8"), ("f4", "f4"), ("c16", "c16"), ("f4", "f8"), ("i2", "f8")])
+def test_tiles_have_the_bits_of_the_product_in_memory(
+    prismm_main: Run,
+    rng: np.random.Generator,
+    arguments: tuple[str, ...],
+    keywords: dict[str, Any],
+    dtypes: tuple[str, str],
+) -> None:
+    if dtypes[0] == "c16" and "out_dtype" in keywords:
+        arguments, keywords = (*CORRECT, "--out-dtype", "complex64"), keywords | {"out_dtype": "complex64"}
+    a, b = 50 * rng.standard_normal((70, 30)), rng.standard_normal((30, 90))
+    if dtypes[0] == "c16":
+        a, b = a * (1 + 2j), b + 1j * b[::-1]
+    a, b = a.astype(dtypes[0]), np.asfortranarray(b.astype(dtypes[1]))
+    np.save("a.npy", a)
+    np.save("b.npy", b)
+    expected = prismm.matmul(a, b, **keywords)
+    certificate = prismm_main(
+        "multiply", "a.npy", "b.npy", "-o", "c.npy", *arguments, "--memory", "120KiB", "--json"
+    ).json()
+    assert certificate["tiles"] > 1
+    assert same_bits(np.load("c.npy"), expected)
+    assert certificate["sha256"] == hashlib.sha256(expected.tobytes()).hexdigest()
+    assert certificate["dtype"] == expected.dtype.name
+
+
+def test_one_tile_and_many_agree_for_every_kind_of_file(
+    prismm_main: Run, folder: Path, pair: tuple[np.ndarray, np.ndarray]
+) -> None:
+    a, b = pair
+    np.save("big.npy", a.astype(">f8"))
+    np.save("fortran.npy", np.asfortranarray(b))
+    scipy.io.mmwrite("a.mtx", a, precision=17)
+    scipy.io.mmwrite("b.mtx", b, precision=17)
+    subprocess.run(["gzip", "b.mtx"], check=True)
+    inputs = names(folder)
+    expected = prismm.matmul(a, b, accuracy="correctly-rounded")
+    for left in ("a.npy", "big.npy", "a.mtx"):
+        for right in ("b.npy", "fortran.npy", "b.mtx.gz"):
+            for extra in ((), TILED):
+                done = prismm_main("multiply", left, right, "-o", "c.npy", "--force", *CORRECT, *extra, "--json")
+                assert (done.json()["tiles"] > 1) == bool(extra)
+                assert same_bits(np.load("c.npy"), expected)
+                assert names(folder) == inputs | {"c.npy"}
+
+
+def test_result_as_mtx(prismm_main: Run, folder: Path, pair: tuple[np.ndarray, np.ndarray]) -> None:
+    expected = prismm.matmul(*pair, accuracy="correctly-rounded")
+    done = prismm_main("multiply", "a.npy", "b.npy", "-o", "c.mtx", *CORRECT, *TILED, "--json")
+    assert done.json()["sha256"] == hashlib.sha256(expected.tobytes()).hexdigest()
+    assert np.array_equal(scipy.io.mmread("c.mtx"), expected)
+    assert names(folder) == {"a.npy", "b.npy", "c.mtx"}
+
+
+@pytest.mark.parametrize(("m", "k", "n"), [(0, 3, 4), (3, 0, 4), (3, 4, 0), (0, 0, 0), (1, 1, 1)])
+def test_empty_and_tiny_products(prismm_main: Run, m: int, k: int, n: int) -> None:
+    np.save("a.npy", np.ones((m, k)))
+    np.save("b.npy", np.ones((k, n)))
+    assert prismm_main("multiply", "a.npy", "b.npy", "-o", "c.npy").code == 0
+    assert same_bits(np.load("c.npy"), np.full((m, n), float(k)))
+
+
+def test_specials_pass_through_tiles(prismm_main: Run, pair: tuple[np.ndarray, np.ndarray]) -> None:
+    a, b = pair
+    a[3, 4], b[7, 8], a[100, 0] = np.inf, np.nan, -np.inf
+    np.save("a.npy", a)
+    np.save("b.npy", b)
+    done = prismm_main("multiply", "a.npy", "b.npy", "-o", "c.npy", *CORRECT, *TILED, "--json").json()
+    assert np.array_equal(np.load("c.npy"), prismm.matmul(a, b, accuracy="correctly-rounded"), equal_nan=True)
+    assert done["worst_absolute_bound"] is not None
+
+
+# --- words ----------------------------------------------------------------------------------------
+
+
+def test_certificate_for_people(prismm_main: Run, pair: tuple[np.ndarray, np.ndarray]) -> None:
+    done = prismm_main("multiply", "a.npy", "b.npy", "-o", "c.npy", *CORRECT)
+    assert done.code == 0
+    lines = dict(line.split("  ", 1) for line in done.out.splitlines())
+    assert lines["product"].strip() == "170x30 by 30x150 float64"
+    assert lines["sha256"].strip() == hashlib.sha256(np.load("c.npy").tobytes()).hexdigest()
+    assert "1/2 ulp" in lines["guarantee"]
+    assert str(170 * 150) in done.out
+    quiet = prismm_main("multiply", "a.npy", "b.npy", "-o", "d.npy", *CORRECT, "--quiet")
+    assert (quiet.code, quiet.out) == (0, "")
+
+
+def test_certificate_adds_up_and_bounds_hold(prismm_main: Run, pair: tuple[np.ndarray, np.ndarray]) -> None:
+    a, b = pair
+    exact = prismm.testing.exact_product(a, b)
+    for arguments in (CORRECT, ("--reproducible",), ("--scheme", "residues:12"), ()):
+        command = ("multiply", "a.npy", "b.npy", "-o", "c.npy", "--force", *arguments, "--json")
+        for extra in ((), TILED):
+            done = prismm_main(*command, *extra).json()
+            error = exact.error(np.load("c.npy"))
+            assert error.max() <= done["worst_absolute_bound"]
+            assert sum(done["roads"].values()) == a.shape[0] * b.shape[1]
+
+
+def test_as_a_process(prismm_process: Run, pair: tuple[np.ndarray, np.ndarray]) -> None:
+    done = prismm_process("multiply", "a.npy", "b.npy", "-o", "c.npy", "--reproducible", "--threads", 1)
+    assert done.code == 0, done.err
+    assert done.out.startswith("product")
+    assert "multiplying" not in done.err  # no bar where nobody watches
+    assert same_bits(np.load("c.npy"), prismm.matmul(*pair, reproducible=True))
+
+
+# --- refusals, before any work --------------------------------------------------------------------
+
+
+def test_refusals(prismm_main: Run, folder: Path, pair: tuple[np.ndarray, np.ndarray]) -> None:
+    np.save("c.npy", np.eye(2))
+    np.save("objects.npy", np.array([[object()]], dtype=object), allow_pickle=True)
+    np.save("text.npy", np.array([["x"]]))
+    Path("cut.npy").write_bytes(Path("a.npy").read_bytes()[:-8])
+    Path("junk.mtx").write_text("%%MatrixMarket matrix array real general\n30 1\n" + "1\n" * 7 + "?\n")
+    Path("folder.npy").mkdir()
+    before = {name: _content(name) for name in names(folder)}
+    for arguments, what in [
+        (("a.npy", "b.npy", "-o", "c.npy"), "c.npy: exists already; pass --force to replace it"),
+        (("a.npy", "a.npy", "-o", "d.npy"), "a.npy is 170x30, a.npy is 170x30: A must have as many"),
+        (("a.npy", "b.npy", "-o", "d.csv"), "d.csv: unknown kind of file"),
+        (("a.npy", "b.npy", "-o", "d.mtx.gz"), "written as .npy or .mtx"),
+        (("a.npy", "b.npy", "-o", "no/d.npy"), "there is no directory no"),
+        (("a.npy", "b.npy", "-o", "folder.npy", "--force"), "folder.npy: is a directory"),
+        (("a.npy", "none.npy", "-o", "d.npy"), "none.npy: No such file"),
+        (("a.npy", "folder.npy", "-o", "d.npy"), "folder.npy: Is a directory"),
+        (("a.npy", "objects.npy", "-o", "d.npy"), "objects.npy: holds Python objects, which are never"),
+        (("a.npy", "text.npy", "-o", "d.npy"), "text.npy: holds elements of type <U1"),
+        (("cut.npy", "b.npy", "-o", "d.npy"), "cut.npy: truncated"),
+        (("a.npy", "junk.mtx", "-o", "d.npy"), "junk.mtx, line 10: '?' is not a number"),
+        (("a.npy", "b.npy", "-o", "d.npy", "--accuracy", "best"), "accuracy 'best'; pass fast"),
+        (("a.npy", "b.npy", "-o", "d.npy", "--accuracy", "-1"), "accuracy '-1'"),
+        (("a.npy", "b.npy", "-o", "d.npy", "--scheme", "magic"), "scheme 'magic'"),
+        (("a.npy", "b.npy", "-o", "d.npy", "--scheme", "residues:999"), "999"),
+        (("a.npy", "b.npy", "-o", "d.npy", "--engine", "abacus"), "abacus"),
+        (("a.npy", "b.npy", "-o", "d.npy", "--out-dtype", "int8"), "dtype 'int8'"),
+        (("a.npy", "b.npy", "-o", "d.npy", "--memory", "lots"), "memory 'lots' is no size"),
+        (("a.npy", "b.npy", "-o", "d.npy", "--memory", "1k"), "pass --memory 1952 or more"),
+        (("a.npy", "b.npy", "-o", "d.npy", "--resume"), "nothing to resume"),
+    ]:
+        assert what in prismm_main("multiply", *arguments).refused()
+        assert {name: _content(name) for name in names(folder)} == before
+
+
+def _content(name: str) -> bytes | None:
+    return None if Path(name).is_dir() else Path(name).read_bytes()
+
+
+def test_force_replaces(prismm_main: Run, pair: tuple[np.ndarray, np.ndarray]) -> None:
+    Path("c.npy").write_text("old")
+    assert prismm_main("multiply", "a.npy", "b.npy", "-o", "c.npy", "--force").code == 0
+    assert np.load("c.npy").shape == (170, 150)
+    # The target may be an operand: it is replaced only at the end.
+    expected = prismm.matmul(*pair, accuracy="correctly-rounded")
+    assert prismm_main("multiply", "a.npy", "b.npy", "-o", "a.npy", "--force", *CORRECT, *TILED).code == 0
+    assert same_bits(np.load("a.npy"), expected)
+
+
+# --- a full disk ----------------------------------------------------------------------------------
+
+
+def test_full_disk_harms_nothing(prismm_process: Run, folder: Path, pair: tuple[np.ndarray, np.ndarray]) -> None:
+    Path("c.npy").write_text("old")
+
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+
+    done = prismm_process("multiply", "a.npy", "b.npy", "-o", "c.npy", "--force", preexec_fn=limit)
+    assert done.code == 2
+    assert "prismm: error: " in done.err and "no space left for .c.npy.part-prismm" in done.err
+    assert "Traceback" not in done.err
+    assert names(folder) == {"a.npy", "b.npy", "c.npy"}
+    assert Path("c.npy").read_text() == "old"
+
+
+class Filling:
+    """A file on a disk that is full after some writes."""
+
+    def __init__(self, stream: IO[bytes], writes: int) -> None:
+        self._stream, self._writes = stream, writes
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, data: bytes) -> int:
+        self._writes -= 1
+        if self._writes < 0:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return self._stream.write(data)
+
+
+@pytest.mark.parametrize("name", ["c.npy", "c.mtx"])
+def test_disk_that_fills_up_on_the_way(
+    prismm_main: Run,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    pair: tuple[np.ndarray, np.ndarray],
+    name: str,
+) -> None:
+    Path(name).write_text("old")
+    if name == "c.npy":
+        real = target.Target.__init__
+
+        def init(self: Any, *arguments: Any) -> None:
+            real(self, *arguments)
+            self._stream = Filling(self._stream, 20)
+
+        monkeypatch.setattr(target.Target, "__init__", init)
+    else:
+        write = target.mtx.write
+        monkeypatch.setattr(target.mtx, "write", lambda s, array: write(Filling(s, 1), array))
+    done = prismm_main("multiply", "a.npy", "b.npy", "-o", name, "--force", *TILED)
+    assert "no space left for ." + name in done.refused()
+    assert names(folder) == {"a.npy", "b.npy", name}
+    assert Path(name).read_text() == "old"
+
+
+def test_a_crash_leaves_nothing(
+    prismm_main: Run,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    pair: tuple[np.ndarray, np.ndarray],
+) -> None:
+    monkeypatch.setattr(product, "tile_record", lambda report: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        prismm_main("multiply", "a.npy", "b.npy", "-o", "c.npy", *TILED)
+    assert names(folder) == {"a.npy", "b.npy"}
+
+
+# --- interruption ---------------------------------------------------------------------------------
+
+SLOW = """
+import time
+import prismm, prismm.cli
+import prismm.cli.product as product
+product._CHECKPOINT = 0.0
+matmul = prismm.matmul
+def slow(a, b, **keywords):
+    time.sleep(0.03 * (len(a) > 0))
+    return matmul(a, b, **keywords)
+prismm.matmul = slow
+prismm.cli.main()
+"""
+MULTIPLY = ("multiply", "a.npy", "b.npy", "-o", "c.npy", *CORRECT, *TILED)
+
+
+def interrupted(number: int, *arguments: str, finished: int = 3) -> tuple[int, str]:
+    """Start a slow product, send it a signal after some tiles, return its exit code and words."""
+    process = subprocess.Popen([sys.executable, "-c", SLOW, *arguments], stderr=subprocess.PIPE, text=True)
+    journal = journal_of(Path("c.npy"))
+    give_up = time.monotonic() + 200
+    while not (journal.exists() and len(json.loads(journal.read_text())["tiles"]) >= finished):
+        assert process.poll() is None, process.stderr and process.stderr.read()
+        assert time.monotonic() < give_up
+        time.sleep(0.005)
+    process.send_signal(number)
+    _, words = process.communicate(timeout=100)
+    return process.returncode, words
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGKILL, -9)])
+def test_an_interrupted_product_is_resumed_where_it_stopped(
+    prismm_main: Run, folder: Path, pair: tuple[np.ndarray, np.ndarray], number: int, code: int
+) -> None:
+    Path("c.npy").write_text("old")
+    returned, words = interrupted(number, *MULTIPLY, "--force")
+    assert returned == code
+    journal, part = journal_of(Path("c.npy")), part_of(Path("c.npy"))
+    kept = len(json.loads(journal.read_text())["tiles"])
+    assert Path("c.npy").read_text() == "old"
+    assert names(folder) == {"a.npy", "b.npy", "c.npy", part.name, journal.name}
+    if number != signal.SIGKILL:
+        assert f"interrupted; {kept} of " in words and "--resume continues" in words
+
+    again = "c.npy: an unfinished product of that name is here; --resume continues it, --force starts"
+    Path("c.npy").rename("old.npy")
+    assert again in prismm_main(*MULTIPLY).refused()
+
+    # A mark in a finished tile survives: finished tiles are not made again.
+    expected = prismm.matmul(*pair, accuracy="correctly-rounded")
+    i, j = json.loads(journal.read_text())["tiles"][0]["tile"]
+    assert (i, j) == (0, 0)
+    data = np.lib.format.open_memmap(part, "r+")
+    assert data[0, 0] == expected[0, 0]
+    data[0, 0] = 12345.0
+    data.flush()
+    del data
+
+    done = prismm_main(*MULTIPLY, "--resume", "--json").json()
+    assert done["tiles_resumed"] == kept < done["tiles"]
+    assert sum(done["roads"].values()) == expected.size
+    result = np.load("c.npy")
+    assert result[0, 0] == 12345.0
+    result[0, 0] = expected[0, 0]
+    assert same_bits(result, expected)
+    assert names(folder) == {"a.npy", "b.npy", "c.npy", "old.npy"}
+
+
+@pytest.fixture
+def unfinished(folder: Path, monkeypatch: pytest.MonkeyPatch, prismm_main: Run, pair: Any) -> Iterator[None]:
+    """A product stopped after four tiles, in this process."""
+    real, calls = product.tile_record, []
+
+    def record(report: Any) -> dict[str, Any]:
+        calls.append(report)
+        if len(calls) == 5:
+            raise KeyboardInterrupt
+        return real(report)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(product, "tile_record", record)
+        done = prismm_main(*MULTIPLY)
+    assert done.code == 130
+    assert "4 of " in done.err
+    yield
+
+
+def test_resume_refuses_anything_that_differs(
+    unfinished: None, prismm_main: Run, folder: Path, pair: tuple[np.ndarray, np.ndarray]
+) -> None:
+    a, b = pair
+    np.save("other.npy", -a)
+    np.save("single.npy", a.astype("f4"))
+    before = names(folder)
+    files = ("multiply", "a.npy", "b.npy", "-o", "c.npy")
+    for arguments, what in [
+        (("multiply", "other.npy", *MULTIPLY[2:]), "a sha256 was "),
+        (("multiply", "single.npy", *MULTIPLY[2:]), 'a dtype was "<f8", is now "<f4"'),
+        ((*files, *TILED), 'options accuracy was "correctly-rounded", is now null'),
+        ((*files, "--accuracy", "1e-9", *TILED), "is now 1e-09"),
+        ((*MULTIPLY, "--reproducible"), "options reproducible was false, is now true"),
+        ((*MULTIPLY, "--scheme", "residues:18"), "options scheme was null, is now"),
+        ((*MULTIPLY, "--threads", "1"), "options threads was null, is now 1"),
+        ((*MULTIPLY, "--engine", "cpu:float64"), "options engine was null, is now"),
+        ((*MULTIPLY, "--out-dtype", "float32"), "result dtype was"),
+        ((*files, *CORRECT, "--memory", "200KiB"), "grid columns was "),
+    ]:
+        refusal = prismm_main(*arguments, "--resume").refused()
+        assert "not the product that was interrupted" in refusal and what in refusal
+        assert names(folder) == before
+    # Without --memory the tiles are those of then, and the same content may lie elsewhere.
+    Path("a.npy").rename("moved.npy")
+    done = prismm_main("multiply", "moved.npy", *files[2:], *CORRECT, "--resume", "--json").json()
+    assert done["tiles_resumed"] == 4
+    assert same_bits(np.load("c.npy"), prismm.matmul(a, b, accuracy="correctly-rounded"))
+
+
+def test_force_starts_over(
+    unfinished: None, prismm_main: Run, folder: Path, pair: tuple[np.ndarray, np.ndarray]
+) -> None:
+    done = prismm_main(*MULTIPLY, "--force", "--json").json()
+    assert done["tiles_resumed"] == 0
+    assert same_bits(np.load("c.npy"), prismm.matmul(*pair, accuracy="correctly-rounded"))
+    assert names(folder) == {"a.npy", "b.npy", "c.npy"}
+
+
+def test_resume_without_its_temporary(unfinished: None, prismm_main: Run) -> None:
+    part_of(Path("c.npy")).unlink()
+    assert "nothing to resume: there is no .c.npy.part-prismm" in prismm_main(*MULTIPLY, "--resume").refused()
+
+
+def test_resume_with_a_damaged_temporary(unfinished: None, prismm_main: Run) -> None:
+    os.truncate(part_of(Path("c.npy")), 1000)
+    assert "start over with --force" in prismm_main(*MULTIPLY, "--resume").refused()
+
+
+def test_interruption_before_the_first_tile_keeps_nothing(
+    prismm_main: Run,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    pair: tuple[np.ndarray, np.ndarray],
+) -> None:
+    def stop(*arguments: Any) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(5)
+
+    for place in ("tile_record", "_fingerprint"):
+        with monkeypatch.context() as patch:
+            patch.setattr(product, place, stop)
+            done = prismm_main(*MULTIPLY)
+        assert done.code == 143
+        assert done.err.startswith("prismm: interrupted before") and done.out == ""
+        assert names(folder) == {"a.npy", "b.npy"}
+
+
+def test_a_product_being_written_is_left_alone(prismm_main: Run, pair: tuple[np.ndarray, np.ndarray]) -> None:
+    writing = target.Target(Path("c.npy"), (170, 150), np.dtype(float), False)
+    assert "another prismm is writing" in prismm_main(*MULTIPLY, "--force").refused()
+    writing.discard()
+
+
+def test_interruption_after_the_last_tile_keeps_all(
+    prismm_main: Run, monkeypatch: pytest.MonkeyPatch, pair: tuple[np.ndarray, np.ndarray]
+) -> None:
+    def stop(self: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(target.Target, "complete", stop)
+        assert prismm_main(*MULTIPLY).code == 130
+    done = prismm_main(*MULTIPLY, "--resume", "--json").json()
+    assert done["tiles_resumed"] == done["tiles"] > 1
+    assert same_bits(np.load("c.npy"), prismm.matmul(*pair, accuracy="correctly-rounded"))
+
+
+def test_ignored_signals_stay_ignored() -> None:
+    """As under nohup."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with product._stoppable():
+            os.kill(os.getpid(), signal.SIGHUP)
+            assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+            assert signal.getsignal(signal.SIGTERM) != signal.SIG_DFL
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL

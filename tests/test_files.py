@@ -1,0 +1,523 @@
+"""Reading and writing .npy and .mtx: exact, strict, and never through pickle."""
+
+from __future__ import annotations
+
+import doctest
+import errno
+import gzip
+import hashlib
+import math
+import os
+import resource
+import subprocess
+import sys
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.io
+import scipy.sparse
+from hypothesis import given
+from hypothesis import strategies as st
+
+from prismm import files
+from prismm.errors import FileError
+from prismm.files import mtx, target
+from prismm.files.target import Target
+
+BANNER = "%%MatrixMarket matrix "
+
+
+def market(path: Path, text: str) -> Path:
+    """Write a Matrix Market file whose banner starts as every banner does."""
+    path.write_text(BANNER + text)
+    return path
+
+
+def same_bits(x: np.ndarray[Any, Any], y: np.ndarray[Any, Any]) -> bool:
+    return x.dtype == y.dtype and x.shape == y.shape and x.tobytes() == y.tobytes()
+
+
+def test_docstrings() -> None:
+    for module in (files, target, mtx):
+        assert doctest.testmod(module).failed == 0
+
+
+# --- .npy -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", ["f2", "f4", "f8", ">f8", "c8", "c16", "i1", "u8", "?"])
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("shape", [(3, 5), (1, 1), (0, 4), (4, 0)])
+def test_npy_is_mapped_with_every_bit(
+    tmp_path: Path, rng: np.random.Generator, dtype: str, order: Any, shape: tuple[int, int]
+) -> None:
+    path = tmp_path / "a.npy"
+    array = np.asarray(rng.integers(0, 2, shape) * 1.0, order=order).astype(dtype, order=order)
+    np.save(path, array)
+    assert files.describe(path) == files.Description(shape, array.dtype, "npy")
+    read = files.read(path)
+    assert same_bits(read, array)
+    assert 0 in shape or not read.flags.writeable
+
+
+@pytest.mark.parametrize("kept", [-1, -8, 130, 128, 60, 9, 5, 0])
+def test_truncated_npy(tmp_path: Path, kept: int) -> None:
+    path = tmp_path / "a.npy"
+    np.save(path, np.eye(7))
+    path.write_bytes(path.read_bytes()[:kept])
+    with pytest.raises(FileError, match=r"a\.npy: (truncated|not a \.npy file)"):
+        files.read(path)
+
+
+def test_npy_with_bytes_behind_its_matrix(tmp_path: Path) -> None:
+    path = tmp_path / "a.npy"
+    with path.open("wb") as stream:
+        np.save(stream, np.eye(2))
+        np.save(stream, np.eye(2))
+    with pytest.raises(FileError, match="160 bytes after its 2x2 matrix"):
+        files.read(path)
+
+
+class Bomb:
+    """Unpickling one of these leaves a mark."""
+
+    marked = False
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (setattr, (Bomb, "marked", True))
+
+
+@pytest.mark.parametrize(
+    ("array", "what"),
+    [
+        (np.array([[Bomb()]], dtype=object), "Python objects, which are never unpickled"),
+        (np.array([["text"]]), "elements of type <U4"),
+        (np.zeros((2, 2), [("x", "f8")]), "elements of type"),
+        (np.zeros((2, 2), "M8[s]"), "elements of type datetime64"),
+        (np.zeros(3), r"shape \(3,\); pass a matrix"),
+        (np.zeros((2, 2, 2)), r"shape \(2, 2, 2\)"),
+        (np.float64(3), r"shape \(\)"),
+    ],
+)
+def test_npy_that_holds_no_matrix(tmp_path: Path, array: Any, what: str) -> None:
+    path = tmp_path / "a.npy"
+    np.save(path, array, allow_pickle=True)
+    with pytest.raises(FileError, match=what):
+        files.read(path)
+    assert not Bomb.marked
+
+
+def test_npy_that_is_none(tmp_path: Path) -> None:
+    path = tmp_path / "a.npy"
+    path.write_bytes(b"PK\x03\x04 not NumPy at all")
+    with pytest.raises(FileError, match=r"a\.npy: not a \.npy file"):
+        files.read(path)
+    with pytest.raises(FileError, match="No such file"):
+        files.read(tmp_path / "none.npy")
+    with pytest.raises(FileError, match="directory"):
+        files.read(_directory(tmp_path))
+    with pytest.raises(FileError, match=r"pass a name that ends in \.npy"):
+        files.read(tmp_path / "a.csv")
+
+
+def _directory(parent: Path) -> Path:
+    path = parent / "d.npy"
+    path.mkdir()
+    return path
+
+
+# --- .mtx: what scipy reads ----------------------------------------------------------------------
+
+
+KINDS = [
+    (layout, field, symmetry)
+    for layout in ("array", "coordinate")
+    for field in ("real", "integer", "complex", "pattern")
+    for symmetry in ("general", "symmetric", "skew-symmetric", "hermitian")
+    # what the format has no files of
+    if not (field == "pattern" and (layout == "array" or symmetry == "skew-symmetric"))
+    if not (symmetry == "hermitian" and field != "complex")
+]
+
+
+@pytest.mark.parametrize(("layout", "field", "symmetry"), KINDS)
+@pytest.mark.parametrize("ending", [".mtx", ".mtx.gz"])
+def test_scipy_writes_and_both_read_the_same(
+    tmp_path: Path,
+    rng: np.random.Generator,
+    layout: str,
+    field: str,
+    symmetry: str,
+    ending: str,
+) -> None:
+    n = 9
+    matrix = np.where(rng.random((n, n)) < 0.5, rng.standard_normal((n, n)), 0.0)
+    if field == "integer":
+        matrix = np.rint(10 * matrix).astype(np.int64)
+    if field == "complex":
+        matrix = matrix + 1j * np.where(matrix, rng.standard_normal((n, n)), 0)
+    if field == "pattern":
+        matrix = (matrix != 0) * 1.0
+    lower = np.tril(matrix, -1)
+    if symmetry == "symmetric":
+        matrix = lower + lower.T + np.diag(np.diag(matrix))
+    elif symmetry == "skew-symmetric":
+        matrix = lower - lower.T
+    elif symmetry == "hermitian":
+        matrix = lower + lower.conj().T + np.diag(np.diag(matrix).real)
+    path = tmp_path / ("a" + ending)
+    plain = tmp_path / "plain.mtx"
+    source = matrix if layout == "array" else scipy.sparse.coo_array(matrix)
+    scipy.io.mmwrite(plain, source, field=field, symmetry=symmetry, precision=17)
+    path.write_bytes(
+        gzip.compress(plain.read_bytes()) if ending == ".mtx.gz" else plain.read_bytes()
+    )
+    header = mtx.describe(path)
+    assert (header.layout, header.field, header.symmetry) == (layout, field, symmetry)
+    read = files.read(path)
+    twin = scipy.io.mmread(plain)
+    twin = twin.toarray() if layout == "coordinate" else twin
+    assert np.array_equal(read, twin)
+    assert np.array_equal(read, matrix)
+    assert files.describe(path).dtype == read.dtype == (complex if field == "complex" else float)
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8", "c8", "c16"])
+@pytest.mark.parametrize("shape", [(3, 70), (200, 3), (1, 1), (0, 3), (3, 0)])
+def test_written_mtx_has_the_same_values(
+    tmp_path: Path, rng: np.random.Generator, dtype: str, shape: tuple[int, int]
+) -> None:
+    bits = rng.integers(0, 256, (*shape, np.dtype(dtype).itemsize), np.uint8)
+    real = bits.view("f4" if dtype in ("f4", "c8") else "f8") if bits.size else np.zeros(0)
+    real[np.isnan(real)] = np.nan  # quiet ones: the others warn when they are widened
+    array = real.view(dtype)[..., 0] if bits.size else np.zeros(shape, dtype)
+    if array.size:
+        array[-1, -1], array[0, 0] = np.inf, -0.0
+    path = tmp_path / "c.mtx"
+    with path.open("wb") as stream:
+        mtx.write(stream, array)
+    read = files.read(path)
+    wide = array.astype(np.complex128 if dtype[0] == "c" else np.float64)
+    assert np.array_equal(read, wide, equal_nan=True)
+    parts = [(read.real, wide.real), (read.imag, wide.imag)]
+    assert all(
+        np.array_equal(np.signbit(x[~np.isnan(x)]), np.signbit(y[~np.isnan(y)])) for x, y in parts
+    )
+    if array.size:  # scipy cannot read an empty one
+        assert np.array_equal(scipy.io.mmread(path), wide, equal_nan=True)
+
+
+@given(
+    st.lists(
+        st.one_of(
+            st.decimals(allow_nan=False, allow_infinity=False).map(str),
+            st.floats(allow_nan=False, allow_infinity=False).map(repr),
+            st.tuples(st.integers(0, 10**30), st.integers(-340, 270)).map(
+                lambda p: f"{p[0]}e{p[1]}"
+            ),
+        ),
+        min_size=1,
+        max_size=20,
+    )
+)
+def test_every_decimal_is_read_as_the_nearest_float64(
+    tmp_path_factory: pytest.TempPathFactory, tokens: list[str]
+) -> None:
+    path = tmp_path_factory.mktemp("mtx") / "a.mtx"
+    top = Fraction(sys.float_info.max) + Fraction(2) ** 970  # what rounds to infinity starts here
+    fit = [t for t in tokens if abs(Fraction(t)) < top]
+    market(path, f"array real general\n{len(fit)} 1\n" + "".join(t + "\n" for t in fit))
+    for value, token in zip(files.read(path)[:, 0].tolist(), fit, strict=True):
+        error = abs(Fraction(value) - Fraction(token))
+        for other in (math.nextafter(value, math.inf), math.nextafter(value, -math.inf)):
+            assert math.isinf(other) or error <= abs(Fraction(other) - Fraction(token))
+
+
+# --- .mtx: chunks, comments, symmetry -------------------------------------------------------------
+
+
+def test_chunks_comments_and_blank_lines_change_nothing(
+    tmp_path: Path, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mtx, "_CHUNK", 7)
+    matrix = rng.standard_normal((11, 13))
+    entries = [
+        f"{i + 1} {j + 1} {float(matrix[i, j])!r}\n" for i, j in rng.permutation(_places(11, 13))
+    ]
+    noise = ["% a comment\n", "\n", "   \n", "% 1 2\n", "%\n"]
+    for place in sorted(rng.integers(0, len(entries), 20), reverse=True):
+        entries.insert(place, noise[place % len(noise)])
+    path = market(
+        tmp_path / "a.mtx",
+        "Coordinate REAL general\n% " + "x" * 3000 + "\n\n 11 13  143 \n" + "".join(entries),
+    )
+    assert same_bits(files.read(path), matrix)
+
+
+def _places(m: int, n: int) -> np.ndarray[Any, Any]:
+    return np.stack(np.meshgrid(range(m), range(n), indexing="ij"), -1).reshape(-1, 2)
+
+
+@pytest.mark.parametrize("symmetry", ["symmetric", "skew-symmetric"])
+def test_symmetric_array_over_many_chunks(
+    tmp_path: Path, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch, symmetry: str
+) -> None:
+    monkeypatch.setattr(mtx, "_CHUNK", 5)
+    full = rng.standard_normal((12, 12))
+    lower = np.tril(full, -1)
+    matrix = lower - lower.T if symmetry == "skew-symmetric" else np.tril(full) + lower.T
+    path = tmp_path / "a.mtx"
+    scipy.io.mmwrite(path, matrix, symmetry=symmetry, precision=17)
+    assert np.array_equal(files.read(path), matrix)
+
+
+def test_entries_above_the_diagonal_of_a_symmetric_file_are_mirrored(tmp_path: Path) -> None:
+    path = market(tmp_path / "a.mtx", "coordinate complex hermitian\n2 2 1\n1 2 1 2\n")
+    assert np.array_equal(files.read(path), [[0, 1 + 2j], [1 - 2j, 0]])
+
+
+def test_dense_memory_comes_from_the_caller(tmp_path: Path) -> None:
+    path = market(tmp_path / "a.mtx", "array real general\n2 2\n1\n2\n3\n4\n")
+    out = np.zeros((2, 2), order="F")
+    assert files.read(path, lambda shape, dtype, order: out) is out
+    assert np.array_equal(out, [[1, 3], [2, 4]])
+
+
+# --- .mtx: what is refused ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("array real general\n2 1\n1\nabc\n", "line 4: 'abc' is not a number"),
+        ("array real general\n2 1\n1\n1_0\n", "line 4: '1_0' is not a number"),
+        ("array real general\n2 1\n1\n1e400\n", "line 4: '1e400' is beyond the range of float64"),
+        ("array real general\n2 1\n1\n1 2\n", "line 4: '1 2' where 1 numbers belong"),
+        ("array real general\n2 1\n1\n", "truncated: 1 of the 2 entries that line 2 promises"),
+        (
+            "array real general\n% c\n\n1 1\n1\n%\n2\n",
+            "line 7: more than the 1 entries that line 4",
+        ),
+        ("array real general\n", "truncated: ends before the line of sizes"),
+        ("array real general\n2\n", "line 2: '2' where the 2 sizes belong"),
+        ("array real general\n-1 2\n", "line 2: '-1 2' where the 2 sizes belong"),
+        ("array real symmetric\n2 3\n", "line 2: a symmetric matrix is square, not 2x3"),
+        ("array pattern general\n2 2\n", "line 1: a pattern cannot be array general"),
+        ("array real hermitian\n2 2\n", "line 1: a hermitian matrix has a complex field"),
+        ("array quaternion general\n2 2\n", "line 1: field 'quaternion'"),
+        ("list real general\n2 2\n", "line 1: layout 'list'"),
+        ("array real diagonal\n2 2\n", "line 1: symmetry 'diagonal'"),
+        ("array integer general\n1 1\n1.5\n", "line 3: '1.5' is not an integer"),
+        (
+            "array integer general\n1 1\n9007199254740993\n",
+            "line 3: the integer 9007199254740993 is",
+        ),
+        ("array complex general\n1 1\n1\n", "line 3: '1' where 2 numbers belong"),
+        (
+            "array complex hermitian\n1 1\n1 2\n",
+            r"line 3: the diagonal of a hermitian matrix is real",
+        ),
+        ("coordinate real general\n2 2 1\n3 1 1\n", "line 3: row 3 is not between 1 and 2"),
+        ("coordinate real general\n2 2 1\n1 0 1\n", "line 3: column 0 is not between 1 and 2"),
+        ("coordinate real general\n2 2 1\nx 1 1\n", "line 3: 'x' is not a row index"),
+        (
+            "coordinate real general\n2 2 2\n1 2 3\n1 2 4\n",
+            r"line 4: a second value for entry \(1, 2\)",
+        ),
+        (
+            "coordinate real symmetric\n2 2 2\n1 2 3\n2 1 3\n",
+            r"line 4: a second value for entry \(2, 1\)",
+        ),
+        (
+            "coordinate real skew-symmetric\n2 2 1\n2 2 3\n",
+            "line 3: the diagonal of a skew-symmetric",
+        ),
+        ("coordinate pattern general\n2 2 1\n1 1 1\n", "line 3: '1 1 1' where 2 numbers belong"),
+        ("coordinate real general\n2 2 3\n1 1 1\n", "truncated: 1 of the 3 entries"),
+        ("coordinate real general\n9999999999 9999999999 1\n1 1 1\n", "does not fit in memory"),
+    ],
+)
+def test_junk_mtx_names_its_line(tmp_path: Path, text: str, what: str) -> None:
+    with pytest.raises(FileError, match=what):
+        files.read(market(tmp_path / "a.mtx", text))
+
+
+@pytest.mark.parametrize("content", [b"", b"hello\n", b"\x93NUMPY\x01\x00", b"\x00" * 5000, b"%%M"])
+def test_no_matrix_market_file_at_all(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "a.mtx"
+    path.write_bytes(content)
+    with pytest.raises(FileError, match=r"line 1: .* is no Matrix Market banner"):
+        files.describe(path)
+
+
+def test_a_second_value_is_found_across_chunks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mtx, "_CHUNK", 1)
+    path = market(tmp_path / "a.mtx", "coordinate real general\n2 2 3\n1 1 nan\n%\n2 2 1\n1 1 5\n")
+    with pytest.raises(FileError, match=r"line 6: a second value for entry \(1, 1\)"):
+        files.read(path)
+    market(path, "coordinate real general\n2 2 3\n1 1 0\n2 2 1\n1 1 5\n")  # zero adds nothing
+    assert np.array_equal(files.read(path), [[5, 0], [0, 1]])
+
+
+def test_damaged_gzip(tmp_path: Path) -> None:
+    path = tmp_path / "a.mtx.gz"
+    whole = gzip.compress((BANNER + "array real general\n900 1\n" + "1.5\n" * 900).encode())
+    for content, what in [
+        (whole[:-20], "truncated gzip"),
+        (b"%%MatrixMarket plain", "not a gzip file"),
+        (whole[:30] + b"\xff\xff" + whole[32:], "gzip|line"),
+    ]:
+        path.write_bytes(content)
+        with pytest.raises(FileError, match=what):
+            files.read(path)
+
+
+# --- hashes ---------------------------------------------------------------------------------------
+
+
+def test_hash_of_bits_is_that_of_the_row_major_bytes(
+    tmp_path: Path, rng: np.random.Generator
+) -> None:
+    array = rng.standard_normal((300, 7))
+    expected = hashlib.sha256(array.tobytes()).hexdigest()
+    assert files.sha256_of_bits(array) == expected
+    assert files.sha256_of_bits(np.asfortranarray(array)) == expected
+    assert files.sha256_of_bits(array.astype(">f8")) == expected
+    assert files.sha256_of_bits(np.empty((0, 3))) == hashlib.sha256().hexdigest()
+    assert files.sha256_of_bits(array) != files.sha256_of_bits(-array)
+    path = tmp_path / "x"
+    path.write_bytes(b"abc")
+    assert files.sha256_of_file(path) == hashlib.sha256(b"abc").hexdigest()
+
+
+# --- targets --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["c.npy", "c.mtx"])
+def test_target_appears_only_when_whole(
+    tmp_path: Path, rng: np.random.Generator, name: str
+) -> None:
+    path = tmp_path / name
+    path.write_text("old")
+    matrix = rng.standard_normal((10, 12))
+    out = Target(path, matrix.shape, matrix.dtype, resume=False)
+    for rows in (slice(0, 4), slice(4, 10)):
+        for columns in (slice(6, 12), slice(0, 6)):
+            out.write(rows.start, columns.start, np.asfortranarray(matrix[rows, columns]))
+    out.complete()
+    assert path.read_text() == "old"
+    assert same_bits(out.read(), matrix)
+    out.commit()
+    assert np.array_equal(files.read(path), matrix)
+    assert [entry.name for entry in tmp_path.iterdir()] == [name]
+
+
+def test_discarded_target_leaves_the_old_one(tmp_path: Path) -> None:
+    path = tmp_path / "c.npy"
+    path.write_text("old")
+    Target(path, (3, 3), np.dtype(float), resume=False).discard()
+    assert [entry.name for entry in tmp_path.iterdir()] == ["c.npy"]
+    assert path.read_text() == "old"
+
+
+def test_closed_target_can_be_resumed_unless_it_changed(tmp_path: Path) -> None:
+    path = tmp_path / "c.npy"
+    first = Target(path, (2, 3), np.dtype(float), resume=False)
+    first.write(0, 0, np.full((1, 3), 7.0))
+    first.close()
+    again = Target(path, (2, 3), np.dtype(float), resume=True)
+    assert again.read()[0].tolist() == [7, 7, 7]
+    again.close()
+    with pytest.raises(FileError, match="start over with --force"):
+        Target(path, (2, 4), np.dtype(float), resume=True)
+    target.part_of(path).unlink()
+    with pytest.raises(FileError, match="No such file"):
+        Target(path, (2, 3), np.dtype(float), resume=True)
+
+
+@pytest.mark.parametrize("resume", [False, True])
+def test_two_writers_of_one_product_are_refused(tmp_path: Path, resume: bool) -> None:
+    path = tmp_path / "c.npy"
+    first = Target(path, (2, 2), np.dtype(float), resume=False)
+    with pytest.raises(FileError, match="another prismm is writing"):
+        Target(path, (2, 2), np.dtype(float), resume=resume)
+    first.write(0, 0, np.eye(2))
+    first.complete()
+    first.commit()
+    assert np.array_equal(np.load(path), np.eye(2))
+
+
+def test_too_little_space_is_found_before_any_work(tmp_path: Path) -> None:
+    path = tmp_path / "c.npy"
+    with pytest.raises(FileError, match=r"\d+ bytes are needed for \.c\.npy\.part-prismm, \d+ are"):
+        Target(path, (10**8, 10**8), np.dtype(float), resume=False)
+    assert not list(tmp_path.iterdir())
+
+
+def _limited(code: str, limit: int, cwd: Path) -> str:
+    """Run Python code where files may not grow beyond ``limit`` bytes; return its stdout."""
+
+    def limit_files() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=cwd,
+        preexec_fn=limit_files,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return done.stdout
+
+
+@pytest.mark.parametrize("fallocate", [True, False])
+def test_full_disk_is_an_error_and_harms_nothing(tmp_path: Path, fallocate: bool) -> None:
+    (tmp_path / "c.npy").write_text("old")
+    code = f"""
+import os, numpy as np, pathlib
+from prismm.errors import FileError
+from prismm.files.target import Target
+if not {fallocate}:
+    import prismm.files.target as module
+    module.reserve = lambda *args: None
+out = None
+try:
+    out = Target(pathlib.Path("c.npy"), (100, 100), np.dtype(float), resume=False)
+    out.write(0, 0, np.ones((100, 100)))
+except FileError as error:
+    print(error)
+    if out is not None:
+        out.discard()
+"""
+    assert "no space left for .c.npy.part-prismm" in _limited(code, 40_000, tmp_path)
+    assert [entry.name for entry in tmp_path.iterdir()] == ["c.npy"]
+    assert (tmp_path / "c.npy").read_text() == "old"
+
+
+def test_errors_of_the_system_become_file_errors(tmp_path: Path) -> None:
+    for number, what in [
+        (errno.ENOSPC, "no space left for x"),
+        (errno.EIO, "x: cannot be written"),
+    ]:
+        with pytest.raises(FileError, match=what), target.explained(tmp_path / "x"):
+            raise OSError(number, os.strerror(number))
+
+
+def test_replaced_text_is_old_or_new(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "j.json"
+    target.replace_text(path, "one")
+
+    def fail(fd: int) -> None:
+        raise OSError(errno.ENOSPC, "full")
+
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(FileError, match="no space left"):
+        target.replace_text(path, "two")
+    assert path.read_text() == "one"
+    assert [entry.name for entry in tmp_path.iterdir()] == ["j.json"]
