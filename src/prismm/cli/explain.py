@@ -44,14 +44,18 @@ def explain(
 
 
 def _operand(text: str, dtype: str) -> np.ndarray[Any, Any]:
-    """The matrix in a file, or one of the given shape that takes no memory."""
+    """The matrix in a file, or one of the given shape: normal random numbers that take no memory."""
     import numpy as np
 
     from prismm import files
 
     if match := re.fullmatch(r"(\d+)x(\d+)", text):
-        shape = int(match[1]), int(match[2])
-        return np.broadcast_to(np.ones((), options.parse_dtype(dtype)), shape)
+        rows, columns = int(match[1]), int(match[2])
+        kind = options.parse_dtype(dtype)
+        rng = np.random.default_rng([rows, columns])
+        numbers = rng.standard_normal(rows + columns) * (1 + 1j if kind.kind == "c" else 1)
+        # Each row is the one above moved by one place: a plan that looks at some rows sees ordinary data.
+        return np.lib.stride_tricks.sliding_window_view(numbers.astype(kind), columns)[:rows]
     if not text.lower().endswith((".npy", ".mtx", ".mtx.gz")):
         raise ArgumentError(f"{text!r} is neither a matrix file nor a shape such as 4096x4096")
     return files.read(Path(text))

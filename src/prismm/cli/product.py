@@ -228,6 +228,8 @@ def _multiply(
         journal.save()
 
     panel: Any
+    # 64-bit integers need not be floats, and only those are prepared.
+    preparable = not any(x.dtype.kind in "iu" and x.dtype.itemsize == 8 for x in (left, right))
     last = time.monotonic()
     with progress(request.quiet) as bar:
         task = bar.add_task("multiplying", total=len(grid), completed=len(journal.tiles))
@@ -238,11 +240,13 @@ def _multiply(
                     continue
                 panel = None  # two at once would not fit
                 panel = _native(right[:, grid.column_slice(j)])
-                if len(missing) > 1:
-                    panel = prismm.prepare(panel, side="right", **request.options)
+                how = request.options | {"out_dtype": target.dtype}
+                if len(missing) > 1 and preparable:
+                    panel = prismm.prepare(panel, side="right", **how)
+                    how = {"threads": how["threads"], "out_dtype": target.dtype}  # the panel brings the rest
                 for i in missing:
                     rows = _native(left[grid.row_slice(i)])
-                    tile, report = prismm.matmul(rows, panel, full_output=True, **request.options)
+                    tile, report = prismm.matmul(rows, panel, full_output=True, **how)
                     target.write(grid.row_slice(i).start, grid.column_slice(j).start, tile)
                     pending[i, j] = tile_record(report)
                     if time.monotonic() - last > _CHECKPOINT:

@@ -88,7 +88,8 @@ def all_small(c: NDArray[Any]) -> bool:
     flat = c.reshape(-1) if c.flags.c_contiguous else c.ravel()
     if np.iscomplexobj(flat):
         flat = flat.view(flat.real.dtype)
-    return bool(np.dot(flat, flat) < np.inf)
+    with np.errstate(all="ignore"):
+        return bool(np.dot(flat, flat) < np.inf)
 
 
 def suspicious(c: NDArray[Any]) -> NDArray[np.bool_]:

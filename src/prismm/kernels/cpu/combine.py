@@ -68,7 +68,7 @@ def combine(  # type: ignore[no-untyped-def]
             err = size * 2.0**-96 + abs(low) * 2.0**-50
             if size == 0.0 and bound == 0.0 and safe:
                 listed = False
-            elif not safe or not abs(high) > 2.0**-800:
+            elif not safe or not abs(high) > 2.0**-800 or (precision == 24 and abs(high) >= 2.0**127):
                 listed = True
             else:
                 covered = mode != 2 or bound == 0.0 or abs(high) - err >= bound * kappa

@@ -89,7 +89,7 @@ def double_double(rows, columns, ri, ci, precision, value, undecided):  # type: 
             below = round_expansion(h0, m0, 0.0, 0, precision, lowest)
             above = round_expansion(h1, m1, 0.0, 0, precision, lowest)
             value[c] = below
-            undecided[c] = below != above
+            undecided[c] = below != above or (h0 > 0.0) != (h1 > 0.0)
 
 
 @kernel("void(float64[:,::1], float64[:,::1], int64[::1], int64[::1], float64[::1], float64[::1], float64[::1], uint8[::1])")
@@ -121,7 +121,7 @@ def lane_dots(rows, columns, ri, ci, row_norm, column_norm, value, undecided):  
         high += abs(high) * 2.0**-51
         below = np.float32(low)
         value[c] = below
-        undecided[c] = (below != np.float32(high)) | (abs(lanes[0]) > 2.0**900) | (abs(lanes[0]) < 2.0**-900)
+        undecided[c] = (below != np.float32(high)) | ((low > 0.0) != (high > 0.0))
 
 
 @device

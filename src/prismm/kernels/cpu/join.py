@@ -135,8 +135,9 @@ def _accumulate(y, g, w, limbs, weights, sums):  # type: ignore[no-untyped-def]
 def _expand(s0, s1, s2, s3, s4, product, quotient, h, m, t):  # type: ignore[no-untyped-def]
     """C' = h + m + t in units of the third limb (s0 is the top): |m| <= ulp(h)/2, t has the sign of what is left, or is 0.
 
-    The first sum is exact since |top·2^40| >= |next| or top = 0; m + third is an exact two-sum of integers below 2^67, so t
-    is an integer of at most 2^13; the fourth and fifth limbs are each below half the unit of what stands above: signs survive.
+    The first sum is exact since |top·2^40| >= |next| or top = 0; the third and fourth limbs join by exact two-sums. d is then the
+    error of the latter (0, or at least 2^-40 in magnitude) plus the fifth limb (at most 2^-41): exact where it is not dominated, and
+    of the right sign. Four terms that fall off in this order sink into place in two rounds; leading zeros (cancellation) move up.
     """
     p0, p1, p2, p3, p4 = product[0], product[1], product[2], product[3], product[4]
     i0, i1 = quotient[0], quotient[1]
@@ -163,14 +164,17 @@ def _expand(s0, s1, s2, s3, s4, product, quotient, h, m, t):  # type: ignore[no-
         x0 += carry
         a, b = fast_two_sum(x0 * 2.0**80, x1 * up)
         b, c = two_sum(b, x2)
-        c += x3 * down
-        c += x4 * 2.0**-80
+        c, d = two_sum(c, x3 * down)
+        d += x4 * 2.0**-80
+        a, b = fast_two_sum(a, b)
+        b, c = fast_two_sum(b, c)
+        c, d = fast_two_sum(c, d)
         a, b = fast_two_sum(a, b)
         b, c = fast_two_sum(b, c)
         a, b = fast_two_sum(a, b)
         h[j] = a
         m[j] = b
-        t[j] = c
+        t[j] = c + d
 
 
 @device
@@ -234,20 +238,23 @@ def _bounds(n1a, da, n2a, fa, n1b, db, n2b, fb, terms, bound):  # type: ignore[n
 
 @device
 def _store_plain(h, m, t, unit, shift, out, hard):  # type: ignore[no-untyped-def]
-    """out = h·2^(unit - shift) where that is normal and no tie is open; `hard` marks the rest."""
+    """out = h·2^(unit - shift) where that is normal, below the top binade, and no tie is open; `hard` marks the rest."""
     bits = h.view(np.int64)
     target = out.view(np.int64)
     for j in range(h.size):
         field = (bits[j] >> 52) & 0x7FF
         moved = field + unit - shift[j]
         open_tie = (t[j] != 0.0) & (h[j] + m[j] * (1.0 + 2.0**-50) != h[j])
-        hard[j] = np.uint8(((moved < 1) | (moved > 2046) | open_tie) & (h[j] != 0.0))
+        hard[j] = np.uint8(((moved < 1) | (moved > 2045) | open_tie) & (h[j] != 0.0))
         target[j] = bits[j] + ((unit - shift[j]) << 52) if h[j] != 0.0 else 0
 
 
 @device
 def _store_odd(h, m, t, unit, shift, out, hard):  # type: ignore[no-untyped-def]
-    """The same rounded to odd in 53 bits, so that a conversion to float32 rounds once (Boldo and Melquiond 2008)."""
+    """The same rounded to odd in 53 bits, so that a conversion to float32 rounds once (Boldo and Melquiond 2008).
+
+    `hard` marks values outside float64's normal range and those of float32's top binade (2^127) or beyond.
+    """
     bits = h.view(np.int64)
     target = out.view(np.int64)
     for j in range(h.size):
@@ -256,7 +263,7 @@ def _store_odd(h, m, t, unit, shift, out, hard):  # type: ignore[no-untyped-def]
         rest = m[j] if m[j] != 0.0 else t[j]
         step = 1 if (rest > 0.0) == (h[j] > 0.0) else -1
         step = step if (rest != 0.0) & ((bits[j] & 1) == 0) else 0
-        hard[j] = np.uint8(((moved < 2) | (moved > 2045)) & (h[j] != 0.0))
+        hard[j] = np.uint8(((moved < 2) | (moved > 1149)) & (h[j] != 0.0))
         target[j] = bits[j] + step + ((unit - shift[j]) << 52) if h[j] != 0.0 else 0
 
 
@@ -283,7 +290,7 @@ def _test_rounding32(h, m, t, unit_bound, bound, odd, fail):  # type: ignore[no-
         low -= abs(low) * 2.0**-51
         high += abs(high) * 2.0**-51
         scale = odd[j] / h[j]
-        same = np.float32(low * scale) == np.float32(high * scale)
+        same = (np.float32(low * scale) == np.float32(high * scale)) & ((low > 0.0) == (high > 0.0))
         fail[j] = np.uint8((not same) & (e != 0.0))
 
 
@@ -370,6 +377,8 @@ def finish(  # type: ignore[no-untyped-def]
             if hard[j]:
                 e = unit - shift[j]
                 value[j] = round_expansion(h[j], m[j], t[j], e, precision, lowest)
+                if mode == 2 and not fail[j]:
+                    fail[j] = _overflow_open(h[j], m[j], t[j], bound[j] * unit_bound, e, precision, lowest)
             if mode == 1 and (hard[j] or fail[j]):
                 fail[j] = _undecided(
                     h[j], m[j], t[j], bound[j] * unit_bound, unit - shift[j], precision, lowest
@@ -387,6 +396,19 @@ def finish(  # type: ignore[no-untyped-def]
 
 
 @device
+def _overflow_open(h, m, t, bound, exponent, precision, lowest):  # type: ignore[no-untyped-def]
+    """Whether some number within `bound` of h + m + t overflows and another does not."""
+    if bound == 0.0:
+        return np.uint8(0)
+    err = bound * (1.0 + 2.0**-45) + abs(t) * 2.0 + abs(m) * 2.0**-50
+    lh, lm = two_sum(h, m - err)
+    hh, hm = two_sum(h, m + err)
+    low = round_expansion(lh, lm, 0.0, exponent, precision, lowest)
+    high = round_expansion(hh, hm, 0.0, exponent, precision, lowest)
+    return np.uint8(np.isinf(low) != np.isinf(high))
+
+
+@device
 def _undecided(h, m, t, bound, exponent, precision, lowest):  # type: ignore[no-untyped-def]
     """Whether numbers within `bound` of h + m + t round differently, at any exponent (subnormals, overflow, ties)."""
     if bound == 0.0:
@@ -396,7 +418,7 @@ def _undecided(h, m, t, bound, exponent, precision, lowest):  # type: ignore[no-
     hh, hm = two_sum(h, m + err)
     low = round_expansion(lh, lm, 0.0, exponent, precision, lowest)
     high = round_expansion(hh, hm, 0.0, exponent, precision, lowest)
-    return np.uint8(low != high)
+    return np.uint8(low != high or (lh > 0.0) != (hh > 0.0))
 
 
 _TILE = (

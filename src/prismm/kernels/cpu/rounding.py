@@ -18,15 +18,15 @@ def _round_row(c, a, b, factor, out, fail):  # type: ignore[no-untyped-def]
         low -= abs(low) * 2.0**-51
         high += abs(high) * 2.0**-51
         below = np.float32(low)
-        out[j] = below + np.float32(0.0)
-        fail[j] = np.uint8(not (below == np.float32(high)))
+        out[j] = below if c[j] != 0.0 else np.float32(0.0)
+        fail[j] = np.uint8(not ((below == np.float32(high)) & ((low > 0.0) == (high > 0.0))))
 
 
 @kernel("int64(float64[:,::1], float64[::1], float64[::1], float64, float32[:,:], int32[::1])")
 def round_to_float32(c, row_norm, column_norm, factor, out, failed):  # type: ignore[no-untyped-def]
     """out = RN(c) where |exact - c| <= factor·row_norm_i·column_norm_j settles it; returns how many it does not.
 
-    An exact zero keeps its place only where the bound is zero; -0 becomes +0 unless a negative value underflows.
+    An exact zero is +0, a negative value that underflows -0; an interval that holds both signs is open.
     """
     m, n = c.shape
     fail = np.empty(n, np.uint8)

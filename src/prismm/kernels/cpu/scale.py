@@ -42,16 +42,21 @@ def _largest_bits(row):  # type: ignore[no-untyped-def]
     return largest
 
 
+@device
+def _scaled_up(row, f1, f2, v):  # type: ignore[no-untyped-def]
+    """v = ceil(|a|·f1·f2), in this order: f1·f2 alone may overflow. A nonzero element that underflows counts as 1."""
+    for h in range(row.size):
+        x = np.ceil(abs(row[h]) * f1 * f2)
+        v[h] = 1.0 if (x == 0.0 and row[h] != 0.0) else x
+
+
 @device_any_order
-def _norm_chunk(row, f1, f2):  # type: ignore[no-untyped-def]
+def _sums(v):  # type: ignore[no-untyped-def]
     squares = 0.0
     total = 0.0
-    for h in range(row.size):
-        v = np.ceil(abs(row[h]) * f1 * f2)
-        # A nonzero element so small that the scaled value underflows still counts as 1.
-        v = 1.0 if (v == 0.0 and row[h] != 0.0) else v
-        squares += v * v
-        total += v
+    for h in range(v.size):
+        squares += v[h] * v[h]
+        total += v[h]
     return squares, total
 
 
@@ -75,6 +80,7 @@ def shift_for(norm, thresholds):  # type: ignore[no-untyped-def]
 def scale_rows(a, thresholds, q, exponent, shift, norm2, norm1):  # type: ignore[no-untyped-def]
     """Per row of `a` (m, k): e, t, ν and Σv (both in units of 2^(e-q), squared for ν). Non-finite rows: e = 2^20, rest 0."""
     m, k = a.shape
+    v = np.empty(min(k, _CHUNK))
     for i in range(m):
         bits = _largest_bits(a[i])
         exponent[i] = 0
@@ -87,7 +93,9 @@ def scale_rows(a, thresholds, q, exponent, shift, norm2, norm1):  # type: ignore
             e = exponent_above(bits)
             f1, f2 = two_factors(q - e)
             for h in range(0, k, _CHUNK):
-                squares, total = _norm_chunk(a[i, h : h + _CHUNK], f1, f2)
+                row = a[i, h : h + _CHUNK]
+                _scaled_up(row, f1, f2, v[: row.size])
+                squares, total = _sums(v[: row.size])
                 norm2[i] += np.int64(squares)
                 norm1[i] += np.int64(total)
             exponent[i] = e

@@ -16,21 +16,24 @@ _TINY = 2.0**-300
 
 
 @device
-def _round_row(row, f1, f2, rounded):  # type: ignore[no-untyped-def]
-    for h in range(row.size):
-        rounded[h] = np.rint(row[h] * f1 * f2)
-
-
-@device_any_order
-def _residual_row(row, f1, f2, rounded):  # type: ignore[no-untyped-def]
-    squares = 0.0
+def _round_row(row, f1, f2, rounded, residual):  # type: ignore[no-untyped-def]
+    """A' = RN(a·f1·f2), in this order, and the residual; returns how many nonzero elements scale to next to nothing."""
     tiny = 0
     for h in range(row.size):
         x = row[h] * f1 * f2
-        r = x - rounded[h]
-        squares += r * r
+        y = np.rint(x)
+        rounded[h] = y
+        residual[h] = x - y
         tiny += np.int64((abs(x) < _TINY) & (row[h] != 0.0))
-    return squares, tiny
+    return tiny
+
+
+@device_any_order
+def _squares(x):  # type: ignore[no-untyped-def]
+    total = 0.0
+    for h in range(x.size):
+        total += x[h] * x[h]
+    return total
 
 
 @device
@@ -75,14 +78,6 @@ def _emit_float64(parts, c, q, r, out):  # type: ignore[no-untyped-def]
         out[h] = fma(-np.rint(u * r), q, u)
 
 
-@device
-def _prepare_row(row, scale, part_bits, parts):  # type: ignore[no-untyped-def]
-    f1, f2 = two_factors(scale)
-    _round_row(row, f1, f2, parts[0])
-    squares, tiny = _residual_row(row, f1, f2, parts[0])
-    return squares, tiny
-
-
 _ROWS = (
     "void(float64[:,::1], int64[::1], int64, float64[:,::1], float64[::1], float64[::1], float64, {}[:,:,::1], "
     "float64[::1], uint8[::1])"
@@ -97,15 +92,16 @@ def split_rows_int8(a, scale, part_bits, c, q, r, bias, out, residual2, tiny):  
     """
     m, k = a.shape
     parts = np.empty((c.shape[1], k))
+    residual = np.empty(k)
     for i in range(m):
         residual2[i] = 0.0
         tiny[i] = 0
         if scale[i] >= 1 << 16 or scale[i] <= -(1 << 16):
             parts[:] = 0.0
         else:
-            squares, small = _prepare_row(a[i], scale[i], part_bits, parts)
-            residual2[i] = squares
-            tiny[i] = small > 0
+            f1, f2 = two_factors(scale[i])
+            tiny[i] = _round_row(a[i], f1, f2, parts[0], residual) > 0
+            residual2[i] = _squares(residual)
             _cut(parts[0], part_bits, parts)
         for l in range(c.shape[0]):
             _emit_int8(parts, c[l], q[l], r[l], bias, out[l, i])
@@ -116,15 +112,16 @@ def split_rows_float64(a, scale, part_bits, c, q, r, bias, out, residual2, tiny)
     """The same with float64 residues, for wide moduli (`bias` unused)."""
     m, k = a.shape
     parts = np.empty((c.shape[1], k))
+    residual = np.empty(k)
     for i in range(m):
         residual2[i] = 0.0
         tiny[i] = 0
         if scale[i] >= 1 << 16 or scale[i] <= -(1 << 16):
             parts[:] = 0.0
         else:
-            squares, small = _prepare_row(a[i], scale[i], part_bits, parts)
-            residual2[i] = squares
-            tiny[i] = small > 0
+            f1, f2 = two_factors(scale[i])
+            tiny[i] = _round_row(a[i], f1, f2, parts[0], residual) > 0
+            residual2[i] = _squares(residual)
             _cut(parts[0], part_bits, parts)
         for l in range(c.shape[0]):
             _emit_float64(parts, c[l], q[l], r[l], out[l, i])
