@@ -412,6 +412,7 @@ def test_target_appears_only_when_whole(
     out.complete()
     assert path.read_text() == "old"
     assert same_bits(out.read(), matrix)
+    assert out.sha256() == files.sha256_of_bits(matrix)
     out.commit()
     assert np.array_equal(files.read(path), matrix)
     assert [entry.name for entry in tmp_path.iterdir()] == [name]

@@ -94,7 +94,7 @@ def _run(request: Request) -> Certificate:
                 stack.enter_context(_operand(path, request.output.parent, room)) for path in (request.a, request.b)
             )
             _multiply(request, grid, left, right, target, journal)
-            sha256 = files.sha256_of_bits(target.read())
+            sha256 = target.sha256()
             target.complete()
             with _unstoppable():
                 target.commit()

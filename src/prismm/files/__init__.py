@@ -102,9 +102,7 @@ def sha256_of_bits(array: np.ndarray[Any, Any]) -> str:
     return digest.hexdigest()
 
 
-def _zeros(
-    shape: tuple[int, int], dtype: np.dtype[Any], order: Literal["C", "F"]
-) -> np.ndarray[Any, Any]:
+def _zeros(shape: tuple[int, int], dtype: np.dtype[Any], order: Literal["C", "F"]) -> np.ndarray[Any, Any]:
     try:
         return np.zeros(shape, dtype, order)
     except (MemoryError, ValueError) as error:

@@ -158,9 +158,7 @@ def _read_header(path: Path, stream: IO[bytes]) -> Header:
     return Header(layout, field, symmetry, (m, n), entries, line)
 
 
-def _columns(
-    path: Path, stream: IO[bytes], header: Header
-) -> Iterator[tuple[Sequence[int], list[Sequence[bytes]]]]:
+def _columns(path: Path, stream: IO[bytes], header: Header) -> Iterator[tuple[Sequence[int], list[Sequence[bytes]]]]:
     """Chunks of entry lines: their line numbers, and their tokens column by column."""
     width = _FIELDS[header.field] + (2 if header.layout == "coordinate" else 0)
     line = header.line
@@ -180,9 +178,7 @@ def _columns(
             yield numbers, list(zip(*rows, strict=True))
 
 
-def _store(
-    path: Path, header: Header, put: _Fill, lines: Sequence[int], columns: list[Sequence[bytes]]
-) -> None:
+def _store(path: Path, header: Header, put: _Fill, lines: Sequence[int], columns: list[Sequence[bytes]]) -> None:
     """Parse one chunk and hand it to the filler, turning its complaints into errors with a line."""
     numbers, i, j = columns, np.empty(0, np.int64), np.empty(0, np.int64)
     if header.layout == "coordinate":
@@ -250,9 +246,7 @@ def _exact(value: int) -> bool:
     return magnitude.bit_length() - trailing <= 53 and magnitude.bit_length() <= 1024
 
 
-def _indices(
-    path: Path, lines: Sequence[int], tokens: Sequence[bytes], size: int, name: str
-) -> np.ndarray[Any, Any]:
+def _indices(path: Path, lines: Sequence[int], tokens: Sequence[bytes], size: int, name: str) -> np.ndarray[Any, Any]:
     """One-based indices to zero-based int64, each in range."""
     values = _parse(path, lines, tokens, int, f"a {name} index")
     if min(values) < 1 or max(values) > size:
@@ -305,9 +299,7 @@ class _CoordinateFill:
     ) -> tuple[int, str] | None:
         place = np.flatnonzero(values != 0)  # NaN != 0 as well
         i, j, values = i[place], j[place], values[place]
-        p, q = (
-            (np.maximum(i, j), np.minimum(i, j)) if self._header.symmetry != "general" else (i, j)
-        )
+        p, q = (np.maximum(i, j), np.minimum(i, j)) if self._header.symmetry != "general" else (i, j)
         _, first = np.unique(p * self._header.shape[1] + q, return_index=True)
         again = np.ones(len(p), bool)
         again[first] = False

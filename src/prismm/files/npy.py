@@ -32,9 +32,7 @@ def read(path: Path) -> np.ndarray[Any, Any]:
 
 def write_header(stream: IO[bytes], shape: tuple[int, int], dtype: np.dtype[Any]) -> int:
     """Write the header of a row-major array and return its length in bytes."""
-    np.lib.format.write_array_header_1_0(
-        stream, {"descr": dtype.str, "fortran_order": False, "shape": shape}
-    )
+    np.lib.format.write_array_header_1_0(stream, {"descr": dtype.str, "fortran_order": False, "shape": shape})
     return stream.tell()
 
 
@@ -66,9 +64,7 @@ def _header(path: Path) -> tuple[tuple[int, int], np.dtype[Any], bool, int]:
     if dtype.kind not in _KINDS:
         raise FileError(f"{path}: holds elements of type {dtype}; pass a matrix of numbers")
     if len(shape) != 2:
-        raise FileError(
-            f"{path}: holds an array of shape {shape}; pass a matrix (2-D), e.g. x.reshape(-1, 1)"
-        )
+        raise FileError(f"{path}: holds an array of shape {shape}; pass a matrix (2-D), e.g. x.reshape(-1, 1)")
     expected = offset + shape[0] * shape[1] * dtype.itemsize
     if size < expected:
         raise FileError(

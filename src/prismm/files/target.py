@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import hashlib
 import os
 import shutil
 from collections.abc import Iterator
@@ -36,11 +37,9 @@ class Target:
     With ``resume`` it must be there already; without, one that is there is replaced.
     """
 
-    def __init__(
-        self, path: Path, shape: tuple[int, int], dtype: np.dtype[Any], resume: bool
-    ) -> None:
+    def __init__(self, path: Path, shape: tuple[int, int], dtype: np.dtype[Any], resume: bool) -> None:
         self.path, self.part = path, part_of(path)
-        self.shape, self.dtype = shape, dtype
+        self.shape, self.dtype = shape, dtype.newbyteorder("<")
         self._text = path.with_name(f".{path.name}.text-prismm")
         with explained(self.part):
             if not resume and self.part.exists():
@@ -52,12 +51,10 @@ class Target:
         _lock(self._stream, self.part)
         try:
             with explained(self.part):
-                self._offset = npy.write_header(self._stream, shape, dtype)
+                self._offset = npy.write_header(self._stream, shape, self.dtype)
                 size = self._offset + self.nbytes
                 if resume and os.fstat(self._stream.fileno()).st_size != size:
-                    raise FileError(
-                        f"{self.part}: is not {size} bytes long; start over with --force"
-                    )
+                    raise FileError(f"{self.part}: is not {size} bytes long; start over with --force")
                 reserve(self._stream, self.part, size, self._text_bytes)
         except BaseException:
             self._stream.close()
@@ -90,6 +87,12 @@ class Target:
     def read(self) -> np.ndarray[Any, Any]:
         """What has been written, as a read-only memory map."""
         return npy.read(self.part)
+
+    def sha256(self) -> str:
+        """The hash that `prismm.files.sha256_of_bits` gives of what has been written."""
+        with explained(self.part), self.part.open("rb") as stream:
+            stream.seek(self._offset)
+            return hashlib.file_digest(stream, "sha256").hexdigest()
 
     def complete(self) -> None:
         """After the last tile: everything on the disk, the text file of an .mtx target included."""

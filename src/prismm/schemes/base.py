@@ -97,3 +97,21 @@ def real_parts(x: NDArray[Any]) -> list[NDArray[Any]]:
     import numpy as np
 
     return [x.real, x.imag] if np.iscomplexobj(x) else [x]
+
+
+class _Unlocked:
+    """Hands an array's memory to NumPy without its read-only mark, and keeps the array alive."""
+
+    def __init__(self, x: NDArray[Any]) -> None:
+        self.owner = x
+        interface = dict(x.__array_interface__)
+        interface["data"] = (interface["data"][0], False)
+        self.__array_interface__ = interface
+
+
+def for_kernels(x: NDArray[Any]) -> NDArray[np.float64]:
+    """x as contiguous float64, exactly. Compiled kernels take no read-only arrays, so one comes back unmarked: never write it."""
+    import numpy as np
+
+    x = np.ascontiguousarray(x, dtype=np.float64)
+    return x if x.flags.writeable else np.asarray(_Unlocked(x))

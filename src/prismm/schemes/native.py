@@ -12,7 +12,7 @@ from prismm.bounds import ConventionalBound, RoundedBound
 from prismm.engines import environment, pool
 from prismm.errors import ArgumentError
 from prismm.repair import Entries, exactly, repair
-from prismm.schemes.base import Job, Outcome, real_parts
+from prismm.schemes.base import Job, Outcome, for_kernels, real_parts
 from prismm.specials import patch
 from prismm.workspace import Scratch
 
@@ -241,7 +241,7 @@ def _rounded_in_float64(
     m, k = a.shape
     n = b.shape[1]
     found: list[tuple[NDArray[np.int64], NDArray[np.int64]]] = []
-    b64 = np.ascontiguousarray(b, dtype=np.float64)
+    b64 = for_kernels(b)
     column_norm = np.sqrt(np.einsum("kj,kj->j", b64, b64)) * (1.0 + 2.0**-20)
     column_norm = np.where(np.isfinite(column_norm), column_norm, 0.0)
     factor = (k + 2) * 2.0**-53 * (1.0 + 2.0**-20)
@@ -250,7 +250,7 @@ def _rounded_in_float64(
         i1 = min(m, i0 + step)
         with Scratch() as scratch:
             c = scratch.empty((i1 - i0, n), np.float64)
-            a64 = np.ascontiguousarray(a[i0:i1], dtype=np.float64)
+            a64 = for_kernels(a[i0:i1])
             row_norm = np.sqrt(np.einsum("ik,ik->i", a64, a64)) * (1.0 + 2.0**-20)
             row_norm = np.where(np.isfinite(row_norm), row_norm, 0.0)
             with np.errstate(all="ignore"):

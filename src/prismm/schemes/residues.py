@@ -19,7 +19,7 @@ from prismm.engines import pool
 from prismm.engines.cpu import CpuEngine, DirectEngine
 from prismm.errors import ArgumentError
 from prismm.moduli import MAX_MODULI, operand_bits
-from prismm.schemes.base import Job, Outcome, real_parts
+from prismm.schemes.base import Job, Outcome, for_kernels, real_parts
 from prismm.schemes.split import Scales, Splitter, split_operand
 from prismm.workspace import Scratch
 
@@ -403,7 +403,7 @@ class Product:
             adds = [nothing, nothing]
             if c is not None:
                 inner = c[i0:i1, j0 + first_column : j1 + first_column]
-                adds = [x.astype(np.float64, copy=False) for x in real_parts(inner)] * (2 if len(targets) == 1 else 1)
+                adds = [for_kernels(x) for x in real_parts(inner)] * (2 if len(targets) == 1 else 1)
             out64 = target if target.dtype == np.float64 else np.empty((0, 0))
             out32 = target if target.dtype == np.float32 else np.empty((0, 0), np.float32)
             failed = np.empty(target.size, np.int32)

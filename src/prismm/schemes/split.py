@@ -14,7 +14,7 @@ import numpy as np
 from prismm.engines.cpu import CpuEngine, DirectEngine
 from prismm.errors import ArgumentError
 from prismm.moduli import ResidueSystem, norm_fraction_bits, operand_bits, residue_system, shift_thresholds
-from prismm.schemes.base import real_parts
+from prismm.schemes.base import for_kernels, real_parts
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -145,7 +145,7 @@ def _scales(
 
 def contiguous_parts(x: NDArray[Any]) -> list[NDArray[np.float64]]:
     """The real parts of a matrix as contiguous float64 (exact for every narrower type)."""
-    return [np.ascontiguousarray(part, dtype=np.float64) for part in real_parts(x)]
+    return [for_kernels(part) for part in real_parts(x)]
 
 
 def split_operand(x: NDArray[Any], splitter: Splitter, out: NDArray[Any], *, left: bool, first: int = 0) -> Scales:
