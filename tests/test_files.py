@@ -172,9 +172,7 @@ def test_scipy_writes_and_both_read_the_same(
     plain = tmp_path / "plain.mtx"
     source = matrix if layout == "array" else scipy.sparse.coo_array(matrix)
     scipy.io.mmwrite(plain, source, field=field, symmetry=symmetry, precision=17)
-    path.write_bytes(
-        gzip.compress(plain.read_bytes()) if ending == ".mtx.gz" else plain.read_bytes()
-    )
+    path.write_bytes(gzip.compress(plain.read_bytes()) if ending == ".mtx.gz" else plain.read_bytes())
     header = mtx.describe(path)
     assert (header.layout, header.field, header.symmetry) == (layout, field, symmetry)
     read = files.read(path)
@@ -203,9 +201,7 @@ def test_written_mtx_has_the_same_values(
     wide = array.astype(np.complex128 if dtype[0] == "c" else np.float64)
     assert np.array_equal(read, wide, equal_nan=True)
     parts = [(read.real, wide.real), (read.imag, wide.imag)]
-    assert all(
-        np.array_equal(np.signbit(x[~np.isnan(x)]), np.signbit(y[~np.isnan(y)])) for x, y in parts
-    )
+    assert all(np.array_equal(np.signbit(x[~np.isnan(x)]), np.signbit(y[~np.isnan(y)])) for x, y in parts)
     if array.size:  # scipy cannot read an empty one
         assert np.array_equal(scipy.io.mmread(path), wide, equal_nan=True)
 
@@ -215,9 +211,7 @@ def test_written_mtx_has_the_same_values(
         st.one_of(
             st.decimals(allow_nan=False, allow_infinity=False).map(str),
             st.floats(allow_nan=False, allow_infinity=False).map(repr),
-            st.tuples(st.integers(0, 10**30), st.integers(-340, 270)).map(
-                lambda p: f"{p[0]}e{p[1]}"
-            ),
+            st.tuples(st.integers(0, 10**30), st.integers(-340, 270)).map(lambda p: f"{p[0]}e{p[1]}"),
         ),
         min_size=1,
         max_size=20,
@@ -244,9 +238,7 @@ def test_chunks_comments_and_blank_lines_change_nothing(
 ) -> None:
     monkeypatch.setattr(mtx, "_CHUNK", 7)
     matrix = rng.standard_normal((11, 13))
-    entries = [
-        f"{i + 1} {j + 1} {float(matrix[i, j])!r}\n" for i, j in rng.permutation(_places(11, 13))
-    ]
+    entries = [f"{i + 1} {j + 1} {float(matrix[i, j])!r}\n" for i, j in rng.permutation(_places(11, 13))]
     noise = ["% a comment\n", "\n", "   \n", "% 1 2\n", "%\n"]
     for place in sorted(rng.integers(0, len(entries), 20), reverse=True):
         entries.insert(place, noise[place % len(noise)])
@@ -353,9 +345,7 @@ def test_no_matrix_market_file_at_all(tmp_path: Path, content: bytes) -> None:
         files.describe(path)
 
 
-def test_a_second_value_is_found_across_chunks(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_second_value_is_found_across_chunks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mtx, "_CHUNK", 1)
     path = market(tmp_path / "a.mtx", "coordinate real general\n2 2 3\n1 1 nan\n%\n2 2 1\n1 1 5\n")
     with pytest.raises(FileError, match=r"line 6: a second value for entry \(1, 1\)"):
@@ -380,9 +370,7 @@ def test_damaged_gzip(tmp_path: Path) -> None:
 # --- hashes ---------------------------------------------------------------------------------------
 
 
-def test_hash_of_bits_is_that_of_the_row_major_bytes(
-    tmp_path: Path, rng: np.random.Generator
-) -> None:
+def test_hash_of_bits_is_that_of_the_row_major_bytes(tmp_path: Path, rng: np.random.Generator) -> None:
     array = rng.standard_normal((300, 7))
     expected = hashlib.sha256(array.tobytes()).hexdigest()
     assert files.sha256_of_bits(array) == expected
@@ -399,9 +387,7 @@ def test_hash_of_bits_is_that_of_the_row_major_bytes(
 
 
 @pytest.mark.parametrize("name", ["c.npy", "c.mtx"])
-def test_target_appears_only_when_whole(
-    tmp_path: Path, rng: np.random.Generator, name: str
-) -> None:
+def test_target_appears_only_when_whole(tmp_path: Path, rng: np.random.Generator, name: str) -> None:
     path = tmp_path / name
     path.write_text("old")
     matrix = rng.standard_normal((10, 12))

@@ -217,7 +217,9 @@ def prepare(
     if isinstance(chosen, Residues) and copy.data.size:
         k = copy.data.shape[1] if side == "left" else copy.data.shape[0]
         engine_used = _engine(chosen_engine)
-        splitter = Splitter(chosen.moduli, engine_used, k, dtype.kind == "c")
+        mode = residues.join_mode(options.target)
+        tested = mode == residues.MAGNITUDE
+        splitter = Splitter(chosen.moduli, engine_used, k, dtype.kind == "c", a_priori=tested, levels=tested)
         data = copy.data.astype(np.complex128) if dtype.kind == "c" and copy.data.dtype.kind != "c" else copy.data
         if side == "right":
             split = residues.prepare_right(data, splitter, options.threads)
@@ -608,7 +610,7 @@ def _one(
         result=format_of(call.dtype),
         target=target,
         terms=terms,
-        a_priori=isinstance(plan.scheme, Residues) and (target is None or target.kind != "correctly-rounded"),
+        a_priori=residues.join_mode(target) == residues.MAGNITUDE,
         workers=options.threads,
         memory=workspace_limit(a.nbytes + b.nbytes, out.nbytes),
         epilogue=epilogue,

@@ -47,13 +47,12 @@ class ResidueBound:
     result: Format
     rows: Scales
     columns: Scales
-    a_priori: bool
     terms: int
     weight: float = 1.0
 
     def at(self, c: NDArray[Any], i: Any, j: Any) -> NDArray[np.float64]:
         """Bound of entries (i, j) of the result c, which may be slices."""
-        r, q = self.rows.vectors(self.a_priori)[:, i], self.columns.vectors(self.a_priori)[:, j]
+        r, q = self.rows.terms[:, i], self.columns.terms[:, j]
         s, t = self.rows.shift[i], self.columns.shift[j]
         if np.ndim(s) or np.ndim(t):
             r, s = np.atleast_2d(r.reshape(4, -1))[:, :, None], np.reshape(s, (-1, 1))

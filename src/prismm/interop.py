@@ -159,7 +159,7 @@ def product_shape(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
 def as_caller(result: NDArray[Any], family: str, source: Any) -> Any:
     """The result as the kind of array that the caller passed in."""
     if family == "numpy":
-        return result
+        return result if result.ndim else result[()]
     if family == "torch":
         import torch
 

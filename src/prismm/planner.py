@@ -132,10 +132,7 @@ def _reproducible_moduli(need: Need) -> tuple[Any, str]:
     if need.target.kind == "tolerance":
         return _moduli_for_tolerance(need)
     moduli = GRADE[need.result.precision]
-    # Too few bits for a very long inner dimension: more moduli, still from K alone.
-    while operand_bits(moduli) < need.result.precision + 2 + 0.25 * math.log2(max(need.terms, 1)) and moduli < MAX_MODULI:
-        moduli += 1
-    return Residues(moduli), "reproducible, of native grade; the number of moduli follows from result type and K alone"
+    return Residues(moduli), "reproducible, of native grade; the number of moduli follows from the result type alone"
 
 
 def _moduli_for_tolerance(need: Need) -> tuple[Any, str]:

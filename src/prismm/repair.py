@@ -181,9 +181,9 @@ def _by_magnitude(
         proved = hit == 0
         if not rounding:
             i, j = candidates.i[piece.where], candidates.j[piece.where]
-            power = rows.shift[i] + rows.exponent[i] + columns.shift[j] + columns.exponent[j] - 14
+            power = rows.power[i] + columns.power[j] - 14
             lower = np.ldexp(total.astype(np.float64), power)
-            bound = bound_in_units(rows.vectors(job.a_priori)[:, i], columns.vectors(job.a_priori)[:, j], a, job)
+            bound = bound_in_units(rows.terms[:, i], columns.terms[:, j], a, job)
             with np.errstate(invalid="ignore", over="ignore"):
                 proved |= bound * factor <= lower
                 # Near the top of the range the question is whether the exact value overflows: magnitudes cannot tell.

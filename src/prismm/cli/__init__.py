@@ -46,3 +46,6 @@ def main() -> None:
     except PrismmError as error:
         say(f"error: {' '.join(str(error).split())}")
         sys.exit(2)
+    except MemoryError as error:
+        say(f"error: not enough memory: {error}; a smaller --memory makes smaller tiles")
+        sys.exit(1)

@@ -24,7 +24,7 @@ def read(path: Path) -> np.ndarray[Any, Any]:
     if 0 in shape:
         return np.zeros(shape, dtype)
     try:
-        mapped = np.memmap(path, dtype, "c", offset, shape, "F" if fortran else "C")
+        mapped = np.memmap(path, dtype, "r", offset, shape, "F" if fortran else "C")
     except (OSError, ValueError) as error:
         raise FileError(f"{path}: cannot be memory-mapped: {error}") from error
     return np.asarray(mapped)

@@ -192,7 +192,7 @@ def prepare_left(a: NDArray[Any], splitter: Splitter, workers: int, panel: int =
 
 def _no_scales() -> Scales:
     nothing = np.empty(0, np.int64)
-    return Scales(nothing, nothing, np.empty((4, 0)))
+    return Scales(nothing, nothing, np.empty((4, 0)), np.empty((0, 0), np.int64))
 
 
 def _spread(task: Any, items: list[Any], workers: int, splitter: Splitter) -> None:
@@ -204,6 +204,13 @@ def _spread(task: Any, items: list[Any], workers: int, splitter: Splitter) -> No
         pool.spread(task, items, workers)
 
 
+def join_mode(target: accuracy.Target | None) -> int:
+    """What the join tests for this target."""
+    if target is None:
+        return RAW
+    return ROUNDING if target.kind == "correctly-rounded" else MAGNITUDE
+
+
 class Product:
     """One product under way: split, multiply, join, certify; it gathers the entries that are left for repair."""
 
@@ -212,17 +219,13 @@ class Product:
         self.job = job
         self.outcome = outcome
         self.open: list[tuple[int, NDArray[np.int64], NDArray[np.int64]]] = []
-        self.mode, self.kappa = self._mode()
-
-    def _mode(self) -> tuple[int, float]:
-        target = self.job.target
-        if target is None:
-            return RAW, 0.0
-        if target.kind == "correctly-rounded":
-            return ROUNDING, 0.0
-        if target.kind == "fast":
-            return RAW, 0.0
-        return MAGNITUDE, accuracy.kappa(target, self.job.terms, self.job.result)
+        self.mode, self.kappa, self.magnitude_kappa = join_mode(job.target), 0.0, 0.0
+        if self.mode == MAGNITUDE:
+            # "fast" tests nothing but overflow: kappa 0 passes every entry.
+            assert job.target is not None
+        if self.mode == MAGNITUDE and job.target is not None and job.target.kind != "fast":
+            self.kappa = accuracy.kappa(job.target, job.terms, job.result)
+            self.magnitude_kappa = accuracy.magnitude_kappa(job.target, job.terms, job.result)
 
     def run(
         self,
@@ -350,8 +353,8 @@ class Product:
         failed = np.empty(target.size if mode in (ROUNDING, MAGNITUDE) else 0, np.int32)
         low = np.empty((0, 0)) if low is None else low
         tail = (
-            rows.shift, columns.shift, rows.vectors(job.a_priori), columns.vectors(job.a_priori), splitter.terms / 4.0,
-            mode, self.kappa, precision, out64, out32, low, failed,
+            rows.shift, columns.shift, rows.terms, columns.terms, splitter.terms / 4.0, rows.power, columns.power,
+            rows.counts, columns.counts, splitter.terms, mode, self.kappa, self.magnitude_kappa, precision, out64, out32, low, failed,
         )  # fmt: skip
         if isinstance(splitter.engine, DirectEngine):
             from prismm.kernels.cpu.direct import direct_product
@@ -408,8 +411,8 @@ class Product:
             out32 = target if target.dtype == np.float32 else np.empty((0, 0), np.float32)
             failed = np.empty(target.size, np.int32)
             count = combine(
-                *pairs[0], *pairs[-1], 40 * (limbs - 3), rows.shift, columns.shift, rows.vectors(job.a_priori),
-                columns.vectors(job.a_priori), splitter.terms / 4.0, adds[0], adds[1], factors, self.mode, self.kappa,
+                *pairs[0], *pairs[-1], 40 * (limbs - 3), rows.shift, columns.shift, rows.terms,
+                columns.terms, splitter.terms / 4.0, adds[0], adds[1], factors, self.mode, self.kappa,
                 job.result.precision, out64, out32, failed,
             )  # fmt: skip
             self._note(part, failed[:count], tile, first_column)
@@ -451,7 +454,8 @@ def multiply(
     from prismm.repair import Entries, exactly, repair
     from prismm.specials import patch
 
-    splitter = Splitter(scheme.moduli, engine, a.shape[1], np.iscomplexobj(out))
+    levels = join_mode(job.target) == MAGNITUDE
+    splitter = Splitter(scheme.moduli, engine, a.shape[1], np.iscomplexobj(out), job.a_priori, levels)
     direct = isinstance(engine, DirectEngine)
     outcome = Outcome(products=1 if direct else len(splitter.system.moduli) * splitter.residue_parts)
     work = Product(splitter, job, outcome)
@@ -490,7 +494,7 @@ def multiply(
         if job.epilogue is not None:
             factors = epilogue_factors(job.epilogue, 0, parts)
             weight = float(abs(factors[0]) + abs(factors[1]))
-        outcome.bound = ResidueBound(job.result, rows, columns, job.a_priori, splitter.terms, weight)
+        outcome.bound = ResidueBound(job.result, rows, columns, splitter.terms, weight)
     return outcome
 
 
@@ -538,7 +542,7 @@ def _with_more_moduli(
         return entries
     gain = 2.0 ** (operand_bits(scheme.moduli) - operand_bits(MAX_MODULI))
     some = entries[0].keep(np.arange(entries[0].i.size) % max(1, entries[0].i.size // 512) == 0)
-    bound = bound_in_units(scales[0].vectors(False)[:, some.i], scales[1].vectors(False)[:, some.j], a, job)
+    bound = bound_in_units(scales[0].terms[:, some.i], scales[1].terms[:, some.j], a, job)
     value = np.abs(real_parts(out)[some.part][some.i, some.j].astype(np.float64))
     size = np.ldexp(value, scales[0].shift[some.i] + scales[1].shift[some.j])
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):

@@ -6,6 +6,7 @@ block, with one part for real data and three (real, imaginary, their sum) for co
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -20,17 +21,27 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 NONFINITE = 1 << 20
-UNMEASURED = 1e300
+LEVELS = 8
+
+
+@functools.cache
+def _thresholds(moduli: int) -> NDArray[np.int64]:
+    return np.array([min(t, 2**63 - 1) for t in shift_thresholds(moduli)], dtype=np.int64)
 
 
 @dataclass(frozen=True)
 class Splitter:
-    """How to split for `moduli` moduli on one engine, for an inner dimension of k (2k terms if complex)."""
+    """How to split for `moduli` moduli on one engine, for an inner dimension of k (2k terms if complex).
+
+    a_priori: bounds from integers alone. levels: count large elements, for certificates by magnitude.
+    """
 
     moduli: int
     engine: CpuEngine
     k: int
     is_complex: bool
+    a_priori: bool = False
+    levels: bool = False
 
     @property
     def terms(self) -> int:
@@ -56,7 +67,7 @@ class Splitter:
     @property
     def thresholds(self) -> NDArray[np.int64]:
         """Norm thresholds, those beyond int64 clipped (no norm reaches them)."""
-        return np.array([min(t, 2**63 - 1) for t in shift_thresholds(self.moduli)], dtype=np.int64)
+        return _thresholds(self.moduli)
 
     @property
     def limbs(self) -> int:
@@ -71,29 +82,32 @@ class Splitter:
 
 @dataclass(frozen=True)
 class Scales:
-    """Per row of A or column of B: the scale 2^shift, and the vectors of the bound.
+    """Per row of A or column of B: the scale 2^shift, and what the bounds need.
 
-    terms: (4, n) rows ½‖A'‖₁, ‖δ‖₂, ‖A'‖₂ and the flag "not represented exactly", all upper bounds in units of A'.
-    a_priori: the same without the measured ‖δ‖₂. exponent: e with |a| < 2^e (0 for zero, 2^20 for Inf or NaN).
+    exponent: e with |a| < 2^e (0 for zero, 2^20 for Inf or NaN). terms (4, n): ½‖A'‖₁, ‖δ‖₂, ‖A'‖₂ and the flag "inexact", upper
+    bounds in units of A' (`kernels.cpu.scale.bound_terms`). counts (n, levels): elements of at least 2^(e-1), 2^(e-2), ….
     """
 
     shift: NDArray[np.int64]
     exponent: NDArray[np.int64]
     terms: NDArray[np.float64]
-
-    def vectors(self, a_priori: bool) -> NDArray[np.float64]:
-        """The bound's vectors, measured or from integers alone."""
-        if not a_priori:
-            return self.terms
-        fixed = self.terms.copy()
-        fixed[1] = np.where(self.terms[3] != 0.0, UNMEASURED, 0.0)
-        return fixed
+    counts: NDArray[np.int64]
 
     def part(self, start: int, stop: int) -> Scales:
         """The scales of a range of rows or columns."""
+        if start == 0 and stop == self.shift.size:
+            return self
         return Scales(
-            self.shift[start:stop], self.exponent[start:stop], np.ascontiguousarray(self.terms[:, start:stop])
+            self.shift[start:stop],
+            self.exponent[start:stop],
+            np.ascontiguousarray(self.terms[:, start:stop]),
+            self.counts[start:stop],
         )
+
+    @property
+    def power(self) -> NDArray[np.int64]:
+        """e + s: |A'| <= 2^(e+s)."""
+        return self.exponent + self.shift
 
     @property
     def nonfinite(self) -> NDArray[np.bool_]:
@@ -103,44 +117,14 @@ class Scales:
     @staticmethod
     def joined(pieces: list[Scales]) -> Scales:
         """Scales of consecutive ranges as one."""
+        if len(pieces) == 1:
+            return pieces[0]
         return Scales(
             np.concatenate([p.shift for p in pieces]),
             np.concatenate([p.exponent for p in pieces]),
             np.concatenate([p.terms for p in pieces], axis=1),
+            np.concatenate([p.counts for p in pieces]),
         )
-
-
-def _norms(x: NDArray[np.float64], splitter: Splitter, columns: bool) -> tuple[NDArray[np.int64], ...]:
-    """Exponent, shift t, ν and Σv per row (or column) of a contiguous float64 matrix, complex parts stacked along k."""
-    from prismm.kernels.cpu.scale import scale_columns, scale_rows
-
-    count = x.shape[1] if columns else x.shape[0]
-    exponent, t, norm2, norm1 = np.empty((4, count), np.int64)
-    q, thresholds = splitter.fraction_bits, splitter.thresholds
-    if columns:
-        scale_columns(x, 0, count, thresholds, q, exponent, t, norm2, norm1)
-    else:
-        scale_rows(x, thresholds, q, exponent, t, norm2, norm1)
-    return exponent, t, norm2, norm1
-
-
-def _scales(
-    norms: tuple[NDArray[np.int64], ...],
-    splitter: Splitter,
-    residual2: NDArray[np.float64],
-    tiny: NDArray[np.bool_],
-) -> NDArray[np.float64]:
-    """The bound's vectors. Sums of k squares err by at most (k+2)u relatively, which 2^-28 covers for k < 2^24."""
-    _, t, norm2, norm1 = norms
-    terms = np.empty((4, t.size))
-    scale = np.ldexp(1.0, t)
-    np.multiply(norm1, scale * 0.5, out=terms[0])
-    np.sqrt(residual2 + tiny * (splitter.terms * 2.0**-600), out=terms[1])
-    np.sqrt(norm2.astype(np.float64), out=terms[2])
-    terms[2] *= scale
-    terms[1:3] *= 1.0 + 2.0**-28
-    terms[3] = (residual2 > 0.0) | tiny
-    return terms
 
 
 def contiguous_parts(x: NDArray[Any]) -> list[NDArray[np.float64]]:
@@ -154,25 +138,30 @@ def split_operand(x: NDArray[Any], splitter: Splitter, out: NDArray[Any], *, lef
     Left: (parts, moduli, m, k). Right: (parts, moduli, k, columns), of which x fills those from `first` on. The direct engine's
     limbs: (1 or 2, m, k, limbs) and (1 or 2, k, limbs, n).
     """
+    from prismm.kernels.cpu import scale
+
     parts = contiguous_parts(x)
     stacked = parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1 if left else 0)
-    norms = _norms(stacked, splitter, columns=not left)
-    exponent, t = norms[0], norms[1]
-    nonfinite = exponent >= NONFINITE
-    shift = np.where(nonfinite, -NONFINITE, t + splitter.fraction_bits - exponent)
-    residual2 = np.zeros(shift.size)
-    tiny = np.zeros(shift.size, np.bool_)
-    measured, flags = np.empty(shift.size), np.empty(shift.size, np.uint8)
+    count = stacked.shape[0 if left else 1]
+    exponent, shift, norm2, norm1 = np.empty((4, count), np.int64)
+    counts = np.empty((count, min(LEVELS, splitter.fraction_bits) if splitter.levels else 0), np.int64)
+    q = splitter.fraction_bits
+    (scale.scale_rows if left else scale.scale_columns)(
+        stacked, splitter.thresholds, q, exponent, shift, norm2, norm1, counts
+    )
+    residual2, tiny = np.zeros(count), np.zeros(count, np.uint8)
     for index, part in enumerate(parts):
-        _split_part(part, shift, splitter, out[index], measured, flags, left, first)
-        residual2 += measured
-        tiny |= flags != 0
+        _split_part(part, shift, splitter, out[index], residual2, tiny, left, first)
     if len(parts) == 2 and not isinstance(splitter.engine, DirectEngine):
         from prismm.kernels.cpu import rounding
 
         add = rounding.add_residues_int8 if out.dtype == np.int8 else rounding.add_residues_float64
         add(out[0], out[1], splitter.system.modulus, out[2])
-    return Scales(np.where(nonfinite, 0, shift), exponent, _scales(norms, splitter, residual2, tiny))
+    terms = np.empty((4, count))
+    scale.bound_terms(
+        exponent, shift, q, norm2, norm1, residual2, tiny, splitter.terms, int(splitter.a_priori), terms
+    )
+    return Scales(shift, exponent, terms, counts)
 
 
 def _split_part(

@@ -49,19 +49,19 @@ def _rounded(x, scale, residual):  # type: ignore[no-untyped-def]
 
 @kernel("void(float64[:,::1], int64[::1], int64, float64[:,:,::1], float64[::1], uint8[::1])")
 def limb_rows(a, scale, limbs, out, residual2, tiny):  # type: ignore[no-untyped-def]
-    """Limbs (m, k, limbs) of the scaled rows, lowest first; Σδ² and underflow flag per row."""
+    """Limbs (m, k, limbs) of the scaled rows, lowest first; Σδ² and underflow flag are added per row."""
     residual = np.empty(2)
     for i in range(a.shape[0]):
         residual[:] = 0.0
         for h in range(a.shape[1]):
             _limb(_rounded(a[i, h], scale[i], residual), limbs, out[i, h])
-        residual2[i] = residual[0]
-        tiny[i] = residual[1] != 0.0
+        residual2[i] += residual[0]
+        tiny[i] |= np.uint8(residual[1] != 0.0)
 
 
 @kernel("void(float64[:,::1], int64[::1], int64, float64[:,:,::1], float64[::1], uint8[::1])")
 def limb_columns(b, scale, limbs, out, residual2, tiny):  # type: ignore[no-untyped-def]
-    """Limbs (k, limbs, n) of the scaled columns; Σδ² and flag per column."""
+    """Limbs (k, limbs, n) of the scaled columns; Σδ² and flag are added per column."""
     residual = np.empty(2)
     digits = np.empty(LIMBS)
     for j in range(b.shape[1]):
@@ -70,17 +70,18 @@ def limb_columns(b, scale, limbs, out, residual2, tiny):  # type: ignore[no-unty
             _limb(_rounded(b[h, j], scale[j], residual), limbs, digits[:limbs])
             for p in range(limbs):
                 out[h, p, j] = digits[p]
-        residual2[j] = residual[0]
-        tiny[j] = residual[1] != 0.0
+        residual2[j] += residual[0]
+        tiny[j] |= np.uint8(residual[1] != 0.0)
 
 
 @kernel(
-    "int64(float64[:,:,::1], float64[:,:,::1], int64[::1], int64[::1], float64[:,::1], float64[:,::1], float64, int64, "
-    "float64, int64, float64[:,:], float32[:,:], float64[:,::1], int32[::1])"
+    "int64(float64[:,:,::1], float64[:,:,::1], int64[::1], int64[::1], float64[:,::1], float64[:,::1], float64, "
+    "int64[::1], int64[::1], int64[:,::1], int64[:,::1], int64, int64, float64, float64, int64, float64[:,:], float32[:,:], float64[:,::1], int32[::1])"
 )
 def direct_product(  # type: ignore[no-untyped-def]
-    left, right, row_shift, column_shift, row_terms, column_terms, terms, mode, kappa, precision, out, out32, low, failed
-):
+    left, right, row_shift, column_shift, row_terms, column_terms, terms, row_power, column_power, row_counts, column_counts,
+    terms_k, mode, kappa, magnitude_kappa, precision, out, out32, low, failed,
+):  # fmt: skip
     """Multiply limbs (m, k, l) by (k, l, n) and finish as `join.join_fused` does; returns the number of listed entries."""
     m, k, limbs = left.shape
     n = right.shape[2]
@@ -114,8 +115,8 @@ def direct_product(  # type: ignore[no-untyped-def]
                 for j in range(w):
                     sums[LIMBS - 1 - x, j] = fma(groups[2 * x + 1, j], _UP, groups[2 * x, j])
             count = finish(
-                sums, LIMBS, nothing, nothing, i, j0, row_shift, column_shift, row_terms, column_terms, terms, mode, kappa,
-                precision, out, out32, low, failed, count, work[0, :w], work[1, :w], work[2, :w], work[3, :w],
+                sums, LIMBS, nothing, nothing, i, j0, row_shift, column_shift, row_terms, column_terms, terms, row_power,
+                column_power, row_counts, column_counts, terms_k, mode, kappa, magnitude_kappa, precision, out, out32, low, failed, count, work[0, :w], work[1, :w], work[2, :w], work[3, :w],
                 work[4, :w], shift[:w], flags[0, :w], flags[1, :w],
             )  # fmt: skip
     return count

@@ -333,7 +333,8 @@ def _sums(c0, c1, c2, i, j0, j1, part, limbs, split, modulus, reciprocal, weight
 
 @device
 def finish(  # type: ignore[no-untyped-def]
-    sums, limbs, product, quotient, i, j0, row_shift, column_shift, row_terms, column_terms, terms, mode, kappa, precision,
+    sums, limbs, product, quotient, i, j0, row_shift, column_shift, row_terms, column_terms, terms,
+    row_power, column_power, row_counts, column_counts, k, mode, kappa, magnitude_kappa, precision,
     out, out32, low, failed, count, h, m, t, bound, value, shift, hard, fail,
 ):  # fmt: skip
     """From the limbs of a strip to rounded, tested, stored entries; returns the new count of failures."""
@@ -376,13 +377,21 @@ def finish(  # type: ignore[no-untyped-def]
         for j in range(w):
             if hard[j]:
                 e = unit - shift[j]
+                if mode == 2 and fail[j]:
+                    fail[j] = 2
                 value[j] = round_expansion(h[j], m[j], t[j], e, precision, lowest)
                 if mode == 2 and not fail[j]:
-                    fail[j] = _overflow_open(h[j], m[j], t[j], bound[j] * unit_bound, e, precision, lowest)
+                    # 2: magnitudes cannot settle it
+                    fail[j] = 2 * _overflow_open(h[j], m[j], t[j], bound[j] * unit_bound, e, precision, lowest)
             if mode == 1 and (hard[j] or fail[j]):
                 fail[j] = _undecided(
                     h[j], m[j], t[j], bound[j] * unit_bound, unit - shift[j], precision, lowest
                 )
+            if mode == 2 and fail[j] == 1 and _pigeonhole(
+                row_counts[i], column_counts[j0 + j], k, row_power[i] + column_power[j0 + j],
+                bound[j] * unit_bound * magnitude_kappa, unit,
+            ):  # fmt: skip
+                fail[j] = 0
             if fail[j]:
                 failed[count] = i * n + j0 + j
                 count += 1
@@ -393,6 +402,20 @@ def finish(  # type: ignore[no-untyped-def]
         for j in range(w):
             out32[i, j0 + j] = np.float32(value[j])
     return count
+
+
+@device
+def _pigeonhole(row_counts, column_counts, k, power, needed, unit):  # type: ignore[no-untyped-def]
+    """Whether |a||b| >= needed, since at least #{|a| >= α} + #{|b| >= β} - k of the k products are at least α·β.
+
+    α = 2^(e-1-p) and β likewise; `power` is the sum of both e in units of A'B', `needed` is in units of 2^unit.
+    """
+    for p in range(row_counts.size):
+        for r in range(column_counts.size):
+            hits = row_counts[p] + column_counts[r] - k
+            if hits > 0 and np.float64(hits) * math.ldexp(1.0, power - 2 - p - r - unit) >= needed:
+                return True
+    return False
 
 
 @device
@@ -423,7 +446,8 @@ def _undecided(h, m, t, bound, exponent, precision, lowest):  # type: ignore[no-
 
 _TILE = (
     "int64, int64, float64[::1], float64[::1], float64[:,::1], float64[::1], float64[::1], int64[::1], int64[::1], "
-    "float64[:,::1], float64[:,::1], float64, int64, float64, int64, float64[:,:], float32[:,:], float64[:,::1], "
+    "float64[:,::1], float64[:,::1], float64, int64[::1], int64[::1], int64[:,::1], int64[:,::1], int64, int64, float64, "
+    "float64, int64, float64[:,:], float32[:,:], float64[:,::1], "
     "int32[::1])"
 )
 _THREE = "int64({0}[:,:,::1], {0}[:,:,::1], {0}[:,:,::1], int64, "
@@ -432,11 +456,13 @@ _THREE = "int64({0}[:,:,::1], {0}[:,:,::1], {0}[:,:,::1], int64, "
 @kernel("int64(int32[:,:,::1], " + _TILE)
 def join_fused(  # type: ignore[no-untyped-def]
     c, limbs, split, modulus, reciprocal, weights, product, quotient,
-    row_shift, column_shift, row_terms, column_terms, terms, mode, kappa, precision, out, out32, low, failed,
+    row_shift, column_shift, row_terms, column_terms, terms,
+    row_power, column_power, row_counts, column_counts, k, mode, kappa, magnitude_kappa, precision, out, out32, low, failed,
 ):  # fmt: skip
     """Join a tile of real int32 products (moduli, m, n) with at most four limbs.
 
-    row_terms, column_terms: (4, m) and (4, n), the bound's vectors (`accuracy.Terms`). mode: RAW stores RN(C'·2^-(s+t)) only;
+    row_terms, column_terms: (4, m) and (4, n), the bound's vectors (`scale.bound_terms`). row_power: e + s, so that |A'| < 2^(e+s);
+    row_counts (m, levels): `scale.scale_rows`; k: terms of the real sum; both only for MAGNITUDE. mode: RAW stores RN(C'·2^-(s+t)) only;
     ROUNDING also lists the entries that the bound leaves undecided, MAGNITUDE those with |C'| < kappa·bound; PAIR stores
     C' as an unscaled pair in `out`, `low`. precision 53 writes `out`, 24 `out32`. Returns the number of listed
     entries, their i·n + j in `failed`.
@@ -453,8 +479,8 @@ def join_fused(  # type: ignore[no-untyped-def]
             w = min(n, j0 + STRIP) - j0
             _sums_fused(c, i, j0, j0 + w, limbs, modulus, reciprocal, weights, zero, sums)
             count = finish(
-                sums, limbs, product, quotient, i, j0, row_shift, column_shift, row_terms, column_terms, terms, mode, kappa,
-                precision, out, out32, low, failed, count, work[0, :w], work[1, :w], work[2, :w], work[3, :w],
+                sums, limbs, product, quotient, i, j0, row_shift, column_shift, row_terms, column_terms, terms, row_power,
+                column_power, row_counts, column_counts, k, mode, kappa, magnitude_kappa, precision, out, out32, low, failed, count, work[0, :w], work[1, :w], work[2, :w], work[3, :w],
                 work[4, :w], shift[:w], flags[0, :w], flags[1, :w],
             )  # fmt: skip
     return count
@@ -463,7 +489,8 @@ def join_fused(  # type: ignore[no-untyped-def]
 @device
 def _join_parts(  # type: ignore[no-untyped-def]
     c0, c1, c2, part, limbs, split, modulus, reciprocal, weights, product, quotient,
-    row_shift, column_shift, row_terms, column_terms, terms, mode, kappa, precision, out, out32, low, failed,
+    row_shift, column_shift, row_terms, column_terms, terms,
+    row_power, column_power, row_counts, column_counts, k, mode, kappa, magnitude_kappa, precision, out, out32, low, failed,
 ):  # fmt: skip
     n = column_shift.size
     y = np.empty((4, STRIP))
@@ -478,8 +505,8 @@ def _join_parts(  # type: ignore[no-untyped-def]
             w = min(n, j0 + STRIP) - j0
             _sums(c0, c1, c2, i, j0, j0 + w, part, limbs, split, modulus, reciprocal, weights, y, rest[:w], sums)
             count = finish(
-                sums, limbs, product, quotient, i, j0, row_shift, column_shift, row_terms, column_terms, terms, mode, kappa,
-                precision, out, out32, low, failed, count, work[0, :w], work[1, :w], work[2, :w], work[3, :w],
+                sums, limbs, product, quotient, i, j0, row_shift, column_shift, row_terms, column_terms, terms, row_power,
+                column_power, row_counts, column_counts, k, mode, kappa, magnitude_kappa, precision, out, out32, low, failed, count, work[0, :w], work[1, :w], work[2, :w], work[3, :w],
                 work[4, :w], shift[:w], flags[0, :w], flags[1, :w],
             )  # fmt: skip
     return count
@@ -488,22 +515,26 @@ def _join_parts(  # type: ignore[no-untyped-def]
 @kernel(_THREE.format("int32") + _TILE)
 def join_int32(  # type: ignore[no-untyped-def]
     c0, c1, c2, part, limbs, split, modulus, reciprocal, weights, product, quotient,
-    row_shift, column_shift, row_terms, column_terms, terms, mode, kappa, precision, out, out32, low, failed,
+    row_shift, column_shift, row_terms, column_terms, terms,
+    row_power, column_power, row_counts, column_counts, k, mode, kappa, magnitude_kappa, precision, out, out32, low, failed,
 ):  # fmt: skip
     """The same for any number of limbs, and for the parts of a complex product: DIFFERENCE c0 - c1, CROSS c2 - c0 - c1."""
     return _join_parts(
         c0, c1, c2, part, limbs, split, modulus, reciprocal, weights, product, quotient,
-        row_shift, column_shift, row_terms, column_terms, terms, mode, kappa, precision, out, out32, low, failed,
+        row_shift, column_shift, row_terms, column_terms, terms,
+    row_power, column_power, row_counts, column_counts, k, mode, kappa, magnitude_kappa, precision, out, out32, low, failed,
     )  # fmt: skip
 
 
 @kernel(_THREE.format("float64") + _TILE)
 def join_float64(  # type: ignore[no-untyped-def]
     c0, c1, c2, part, limbs, split, modulus, reciprocal, weights, product, quotient,
-    row_shift, column_shift, row_terms, column_terms, terms, mode, kappa, precision, out, out32, low, failed,
+    row_shift, column_shift, row_terms, column_terms, terms,
+    row_power, column_power, row_counts, column_counts, k, mode, kappa, magnitude_kappa, precision, out, out32, low, failed,
 ):  # fmt: skip
     """The same for float64 products of wide moduli."""
     return _join_parts(
         c0, c1, c2, part, limbs, split, modulus, reciprocal, weights, product, quotient,
-        row_shift, column_shift, row_terms, column_terms, terms, mode, kappa, precision, out, out32, low, failed,
+        row_shift, column_shift, row_terms, column_terms, terms,
+    row_power, column_power, row_counts, column_counts, k, mode, kappa, magnitude_kappa, precision, out, out32, low, failed,
     )  # fmt: skip

@@ -9,13 +9,12 @@ Bytes: each operand is read twice (the second time mostly from cache); 8 flops a
 """
 
 import numpy as np
-from numba.core import types  # noqa: F401  (named in signatures)
-
 from prismm.kernels.cpu.jit import device, device_any_order, kernel
 
 _EXPONENT_MASK = 0x7FF0000000000000
 _CHUNK = 8192
 _COLUMNS = 64
+NONFINITE = 1 << 20
 
 
 @device
@@ -76,77 +75,134 @@ def shift_for(norm, thresholds):  # type: ignore[no-untyped-def]
     return t
 
 
-@kernel("void(float64[:,::1], int64[::1], int64, int64[::1], int64[::1], int64[::1], int64[::1])")
-def scale_rows(a, thresholds, q, exponent, shift, norm2, norm1):  # type: ignore[no-untyped-def]
-    """Per row of `a` (m, k): e, t, ν and Σv (both in units of 2^(e-q), squared for ν). Non-finite rows: e = 2^20, rest 0."""
+@device
+def _store(i, e, t, q, squares, total, exponent, shift, norm2, norm1):  # type: ignore[no-untyped-def]
+    exponent[i] = e
+    shift[i] = t + q - e if e < NONFINITE else -NONFINITE
+    norm2[i] = squares
+    norm1[i] = total
+
+
+@device_any_order
+def _count_row(row, threshold):  # type: ignore[no-untyped-def]
+    count = np.int64(0)
+    for h in range(row.size):
+        count += np.int64(abs(row[h]) >= threshold)
+    return count
+
+
+@kernel("void(float64[:,::1], int64[::1], int64, int64[::1], int64[::1], int64[::1], int64[::1], int64[:,::1])")
+def scale_rows(a, thresholds, q, exponent, shift, norm2, norm1, counts):  # type: ignore[no-untyped-def]
+    """Per row of `a` (m, k): e, s = t + q - e, ν and Σv in units of 2^(e-q); rows with Inf or NaN: e = 2^20, s = -2^20.
+
+    counts (m, p): how many |a| are at least 2^(e-1), 2^(e-2), …, or (m, 0) for none.
+    """
     m, k = a.shape
     v = np.empty(min(k, _CHUNK))
     for i in range(m):
         bits = _largest_bits(a[i])
-        exponent[i] = 0
-        shift[i] = 0
-        norm2[i] = 0
-        norm1[i] = 0
+        for p in range(counts.shape[1]):
+            counts[i, p] = 0
         if bits >= _EXPONENT_MASK:
-            exponent[i] = 1 << 20
-        elif bits > 0:
+            _store(i, NONFINITE, 0, q, 0, 0, exponent, shift, norm2, norm1)
+        elif bits == 0:
+            _store(i, 0, 0, q, 0, 0, exponent, shift, norm2, norm1)
+        else:
             e = exponent_above(bits)
             f1, f2 = two_factors(q - e)
+            squares = np.int64(0)
+            total = np.int64(0)
             for h in range(0, k, _CHUNK):
                 row = a[i, h : h + _CHUNK]
                 _scaled_up(row, f1, f2, v[: row.size])
-                squares, total = _sums(v[: row.size])
-                norm2[i] += np.int64(squares)
-                norm1[i] += np.int64(total)
-            exponent[i] = e
-            shift[i] = shift_for(norm2[i], thresholds)
+                part, part1 = _sums(v[: row.size])
+                squares += np.int64(part)
+                total += np.int64(part1)
+                for p in range(counts.shape[1]):
+                    # 2^(q-1-p) in units of v: v >= it exactly where |a| >= 2^(e-1-p), for p < q.
+                    counts[i, p] += _count_row(v[: row.size], np.ldexp(1.0, q - 1 - p))
+            _store(i, e, shift_for(squares, thresholds), q, squares, total, exponent, shift, norm2, norm1)
 
 
-@kernel(
-    "void(float64[:,::1], int64, int64, int64[::1], int64, int64[::1], int64[::1], int64[::1], int64[::1])"
-)
-def scale_columns(b, j0, j1, thresholds, q, exponent, shift, norm2, norm1):  # type: ignore[no-untyped-def]
-    """The same per column j0 <= j < j1 of `b` (k, n), in strips of 64 columns."""
-    k = b.shape[0]
+@kernel("void(float64[:,::1], int64[::1], int64, int64[::1], int64[::1], int64[::1], int64[::1], int64[:,::1])")
+def scale_columns(b, thresholds, q, exponent, shift, norm2, norm1, counts):  # type: ignore[no-untyped-def]
+    """The same per column of `b` (k, n), in strips of 64 columns; counts (n, p)."""
+    k, n = b.shape
+    levels = counts.shape[1]
     largest = np.empty(_COLUMNS, np.int64)
     f1 = np.empty(_COLUMNS)
     f2 = np.empty(_COLUMNS)
     squares = np.empty(_COLUMNS)
     total = np.empty(_COLUMNS)
-    for c0 in range(j0, j1, _COLUMNS):
-        c1 = min(j1, c0 + _COLUMNS)
+    v = np.empty(_COLUMNS)
+    found = np.empty((levels, _COLUMNS))
+    limit = np.empty(levels)
+    for p in range(levels):
+        limit[p] = np.ldexp(1.0, q - 1 - p)
+    for c0 in range(0, n, _COLUMNS):
+        c1 = min(n, c0 + _COLUMNS)
         w = c1 - c0
-        largest[:] = 0
+        for j in range(w):
+            largest[j] = 0
         for h in range(k):
             bits = b[h, c0:c1].view(np.int64)
             for j in range(w):
                 largest[j] = max(largest[j], bits[j] & 0x7FFFFFFFFFFFFFFF)
         for j in range(w):
-            exponent[c0 + j] = 0
-            shift[c0 + j] = 0
-            norm2[c0 + j] = 0
-            norm1[c0 + j] = 0
             f1[j] = 0.0
             f2[j] = 0.0
+            e = np.int64(0)
             if largest[j] >= _EXPONENT_MASK:
-                exponent[c0 + j] = 1 << 20
+                e = np.int64(NONFINITE)
             elif largest[j] > 0:
-                exponent[c0 + j] = exponent_above(largest[j])
-                f1[j], f2[j] = two_factors(q - exponent[c0 + j])
+                e = exponent_above(largest[j])
+                f1[j], f2[j] = two_factors(q - e)
+            _store(c0 + j, e, 0, q, 0, 0, exponent, shift, norm2, norm1)
+            for p in range(levels):
+                found[p, j] = 0.0
         for h0 in range(0, k, _CHUNK):
-            squares[:] = 0.0
-            total[:] = 0.0
+            for j in range(w):
+                squares[j] = 0.0
+                total[j] = 0.0
             for h in range(h0, min(k, h0 + _CHUNK)):
                 row = b[h, c0:c1]
                 for j in range(w):
-                    v = np.ceil(abs(row[j]) * f1[j] * f2[j])
-                    v = 1.0 if (v == 0.0 and row[j] != 0.0) else v
-                    squares[j] += v * v
-                    total[j] += v
+                    x = np.ceil(abs(row[j]) * f1[j] * f2[j])
+                    x = 1.0 if (x == 0.0 and row[j] != 0.0) else x
+                    v[j] = x
+                    squares[j] += x * x
+                    total[j] += x
+                for p in range(levels):
+                    threshold = limit[p]
+                    hits = found[p, :w]
+                    for j in range(w):
+                        hits[j] += 1.0 if v[j] >= threshold else 0.0
             for j in range(w):
                 if 0 < largest[j] < _EXPONENT_MASK:
                     norm2[c0 + j] += np.int64(squares[j])
                     norm1[c0 + j] += np.int64(total[j])
         for j in range(w):
-            if 0 < largest[j] < _EXPONENT_MASK:
-                shift[c0 + j] = shift_for(norm2[c0 + j], thresholds)
+            ordinary = 0 < largest[j] < _EXPONENT_MASK
+            for p in range(levels):
+                counts[c0 + j, p] = np.int64(found[p, j]) if ordinary else 0
+            if ordinary:
+                shift[c0 + j] += shift_for(norm2[c0 + j], thresholds)
+
+
+@kernel("void(int64[::1], int64[::1], int64, int64[::1], int64[::1], float64[::1], uint8[::1], int64, int64, float64[:,::1])")
+def bound_terms(exponent, shift, q, norm2, norm1, residual2, tiny, terms, a_priori, out):  # type: ignore[no-untyped-def]
+    """out (4, n): ½‖A'‖₁, ‖δ‖₂, ‖A'‖₂ and the flag "inexact", upper bounds in units of A'.
+
+    2^s·|a| <= v·2^t gives the norms; sums of squares of k residuals err by at most (k+2)u relatively and the root by u, which
+    2^-28 covers for k < 2^24; each element flagged tiny adds at most 2^-600. a_priori: ‖δ‖₂ is not used (1e300, or 0 where
+    exact), so that the bound rests on integers alone.
+    """
+    for i in range(exponent.size):
+        t = shift[i] - q + exponent[i] if exponent[i] < NONFINITE else 0
+        scale = np.ldexp(1.0, t)
+        inexact = residual2[i] > 0.0 or tiny[i] != 0
+        residual = np.sqrt(residual2[i] + (terms * 2.0**-600 if tiny[i] else 0.0)) * (1.0 + 2.0**-28)
+        out[0, i] = 0.5 * np.float64(norm1[i]) * scale
+        out[1, i] = (1e300 if inexact else 0.0) if a_priori else residual
+        out[2, i] = np.sqrt(np.float64(norm2[i])) * scale * (1.0 + 2.0**-28)
+        out[3, i] = 1.0 if inexact else 0.0

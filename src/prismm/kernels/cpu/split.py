@@ -86,7 +86,7 @@ _ROWS = (
 
 @kernel(_ROWS.format("int8"))
 def split_rows_int8(a, scale, part_bits, c, q, r, bias, out, residual2, tiny):  # type: ignore[no-untyped-def]
-    """Residues (moduli, m, k) of the rows of `a` scaled by 2^scale; Σδ² and underflow flag per row.
+    """Residues (moduli, m, k) of the rows of `a` scaled by 2^scale; Σδ² and underflow flag are added per row.
 
     Rows whose scale is 2^20 (non-finite) or more become zero.
     """
@@ -94,14 +94,13 @@ def split_rows_int8(a, scale, part_bits, c, q, r, bias, out, residual2, tiny):  
     parts = np.empty((c.shape[1], k))
     residual = np.empty(k)
     for i in range(m):
-        residual2[i] = 0.0
-        tiny[i] = 0
         if scale[i] >= 1 << 16 or scale[i] <= -(1 << 16):
             parts[:] = 0.0
         else:
             f1, f2 = two_factors(scale[i])
-            tiny[i] = _round_row(a[i], f1, f2, parts[0], residual) > 0
-            residual2[i] = _squares(residual)
+            if _round_row(a[i], f1, f2, parts[0], residual) > 0:
+                tiny[i] = 1
+            residual2[i] += _squares(residual)
             _cut(parts[0], part_bits, parts)
         for l in range(c.shape[0]):
             _emit_int8(parts, c[l], q[l], r[l], bias, out[l, i])
@@ -114,14 +113,13 @@ def split_rows_float64(a, scale, part_bits, c, q, r, bias, out, residual2, tiny)
     parts = np.empty((c.shape[1], k))
     residual = np.empty(k)
     for i in range(m):
-        residual2[i] = 0.0
-        tiny[i] = 0
         if scale[i] >= 1 << 16 or scale[i] <= -(1 << 16):
             parts[:] = 0.0
         else:
             f1, f2 = two_factors(scale[i])
-            tiny[i] = _round_row(a[i], f1, f2, parts[0], residual) > 0
-            residual2[i] = _squares(residual)
+            if _round_row(a[i], f1, f2, parts[0], residual) > 0:
+                tiny[i] = 1
+            residual2[i] += _squares(residual)
             _cut(parts[0], part_bits, parts)
         for l in range(c.shape[0]):
             _emit_float64(parts, c[l], q[l], r[l], out[l, i])
@@ -159,14 +157,12 @@ _COLUMNS = (
 @kernel(_COLUMNS.format("int8"))
 def split_columns_int8(b, scale, part_bits, c, q, r, bias, first, out, residual2, tiny):  # type: ignore[no-untyped-def]
     """Residues (moduli, k, n) of the columns of `b` (rows contiguous) scaled by 2^scale, written to
-    columns first, first + 1, … of out; Σδ² and flag per column."""
+    columns first, first + 1, … of out; Σδ² and flag are added per column."""
     k, n = b.shape
     parts = np.empty((c.shape[1], n))
     f1 = np.empty(n)
     f2 = np.empty(n)
     _column_factors(scale, f1, f2)
-    residual2[:] = 0.0
-    tiny[:] = 0
     for h in range(k):
         _prepare_across(b[h], f1, f2, parts, residual2, tiny)
         _cut(parts[0], part_bits, parts)
@@ -182,8 +178,6 @@ def split_columns_float64(b, scale, part_bits, c, q, r, bias, first, out, residu
     f1 = np.empty(n)
     f2 = np.empty(n)
     _column_factors(scale, f1, f2)
-    residual2[:] = 0.0
-    tiny[:] = 0
     for h in range(k):
         _prepare_across(b[h], f1, f2, parts, residual2, tiny)
         _cut(parts[0], part_bits, parts)
