@@ -6,7 +6,9 @@ each two-dimensional product; `prepare` stops after the split, `explain` after t
 
 from __future__ import annotations
 
+import functools
 import math
+import os
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
@@ -14,15 +16,15 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from prismm import interop
-from prismm.accuracy import Target, parse_target
+from prismm.accuracy import Target, kappa, magnitude_kappa, parse_target
 from prismm.engines import environment, pool
 from prismm.engines.cpu import DIRECT, DirectEngine, choose
 from prismm.errors import ArgumentError, DTypeError, OperandError, ShapeError
 from prismm.formats import format_of
-from prismm.planner import DIRECT_WORK, Auto, Plan, bound_text, need_of, predict, workspace_limit
+from prismm.planner import DIRECT_WORK, GRADE, TINY_MODULI, Auto, Plan, bound_text, need_of, predict, workspace_limit
 from prismm.report import Piece, Report
 from prismm.schemes import native, residues
-from prismm.schemes.base import Epilogue, Job, Outcome
+from prismm.schemes.base import Epilogue, Job, Outcome, for_kernels
 from prismm.schemes.native import Native
 from prismm.schemes.prepared import Prepared
 from prismm.schemes.residues import Residues, SplitLeft, SplitRight
@@ -31,7 +33,9 @@ from prismm.schemes.split import Splitter
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-_PLAIN = {np.dtype(name): 2.0**-24 if name in ("float32", "complex64") else 2.0**-53 for name in interop.RESULTS}
+_PLAIN = frozenset(np.dtype(name) for name in interop.RESULTS)
+_NOTHING64 = np.empty((0, 0))
+_NOTHING32 = np.empty((0, 0), np.float32)
 
 
 @dataclass(frozen=True)
@@ -91,9 +95,7 @@ def matmul(
            [7.]])
     """
     if (
-        accuracy is None
-        and scheme is None
-        and not reproducible
+        scheme is None
         and out is None
         and out_dtype is None
         and engine is None
@@ -101,8 +103,9 @@ def matmul(
         and type(a) is np.ndarray
         and type(b) is np.ndarray
         and a.ndim == 2 == b.ndim
+        and (threads is None or pool.worker_count(threads))
     ):
-        result = _native_at_once(a, b, threads)
+        result = _at_once(a, b, accuracy, reproducible)
         if result is not None:
             return result
     start = time.perf_counter()
@@ -110,18 +113,54 @@ def matmul(
     return _run(a, b, None, options, out, full_output, start)
 
 
-def _native_at_once(a: NDArray[Any], b: NDArray[Any], threads: int | None) -> NDArray[Any] | None:
-    """The default call on two plain matrices: what `Auto` would select, without the ceremony; None where anything is special."""
+def _at_once(a: NDArray[Any], b: NDArray[Any], accuracy: Any, reproducible: Any) -> NDArray[Any] | None:
+    """Two roads through the whole flow without its ceremony, for plain matrices: the default call, and tiny certified products.
+
+    They take what `Auto` would select and return the same bits; None where anything is out of the ordinary (another target,
+    special values, an entry that its certificate leaves open), and the ordinary road decides.
+    """
     if a.dtype not in _PLAIN or b.dtype != a.dtype or a.shape[1] != b.shape[0] or a.shape[1] == 0:
         return None
-    if threads is not None:
-        pool.worker_count(threads)
-    environment.check_arithmetic()
-    c = native.product(a, b)
-    # A long float32 sum may hide an overflow behind rounding (`native.suspicious`); the ordinary road looks closer.
-    if not native.all_small(c) or (a.shape[1] >= 1 << 10 and c.dtype in (np.float32, np.complex64) and c.size and False):
+    native_grade = accuracy is None or (isinstance(accuracy, str) and accuracy == "native")
+    if native_grade and reproducible is False:
+        environment.check_arithmetic()
+        c = native.product(a, b)
+        return c if native.ordinary(a, b, c) else None
+    if a.dtype.kind == "c" or a.shape[0] * a.shape[1] * b.shape[1] > DIRECT_WORK or "PRISMM_ENGINE" in os.environ:
         return None
-    return c
+    if native_grade and reproducible is True:
+        target = "native"
+    elif isinstance(accuracy, str) and accuracy == "correctly-rounded" and isinstance(reproducible, bool):
+        target = accuracy
+    else:
+        return None
+    environment.check_arithmetic()
+    return _direct_at_once(a, b, target)
+
+
+@functools.lru_cache(maxsize=1024)
+def _direct_recipe(dtype: np.dtype[Any], k: int, accuracy: str) -> tuple[Any, ...]:
+    """What `direct_at_once` needs for this type, inner dimension and target."""
+    target = parse_target(accuracy)
+    result = format_of(dtype)
+    mode = residues.join_mode(target)
+    tested = mode == residues.MAGNITUDE
+    splitter = Splitter((GRADE if tested else TINY_MODULI)[result.precision], DIRECT, k, False)
+    factors = (kappa(target, k, result), magnitude_kappa(target, k, result)) if tested else (0.0, 0.0)
+    levels = splitter.count_levels if tested else 0
+    return (
+        splitter.thresholds, splitter.fraction_bits, splitter.limbs, levels, int(tested), mode, *factors, result.precision
+    )  # fmt: skip
+
+
+def _direct_at_once(a: NDArray[Any], b: NDArray[Any], accuracy: str) -> NDArray[Any] | None:
+    """A tiny real product by the direct engine in one compiled call, or None if any entry is left open."""
+    from prismm.kernels.cpu.direct import direct_at_once
+
+    recipe = _direct_recipe(a.dtype, a.shape[1], accuracy)
+    out = np.empty((a.shape[0], b.shape[1]), a.dtype)
+    out64, out32 = (out, _NOTHING32) if out.dtype == np.float64 else (_NOTHING64, out)
+    return out if direct_at_once(for_kernels(a), for_kernels(b), *recipe, out64, out32) == 0 else None
 
 
 def gemm(
@@ -296,7 +335,7 @@ def _options(
             raise prepared.refuse("scheme", scheme, prepared.scheme)
         if reproducible and not prepared.reproducible:
             raise prepared.refuse("reproducible", True, False)
-        if engine is not None and engine not in ("cpu", prepared.engine):
+        if engine not in (None, "cpu", prepared.engine):
             raise prepared.refuse("engine", engine, prepared.engine)
         if out_dtype is not None and interop.result_dtype([prepared.data], out_dtype).name != prepared.out_dtype:
             raise prepared.refuse("out_dtype", out_dtype, prepared.out_dtype)
@@ -397,6 +436,10 @@ def _engine(name: str) -> Any:
     return DIRECT if name == DIRECT.name else choose(name)
 
 
+_BLAS = "cpu:blas"
+"""What a report calls the engine of `Native`."""
+
+
 def _select(
     a: NDArray[Any],
     b: NDArray[Any],
@@ -408,9 +451,8 @@ def _select(
     look: bool,
 ) -> tuple[Any, str, tuple[str, ...]]:
     """Scheme, engine and reasons. `look`: whether the choice may depend on the data (never for what is reproducible)."""
-    import os
-
-    asked = options.engine or os.environ.get("PRISMM_ENGINE") or "cpu"
+    asked = None if options.engine == _BLAS else options.engine
+    asked = asked or os.environ.get("PRISMM_ENGINE") or "cpu"
     forced = choose(asked).name if asked != "cpu" else None
     need = need_of(a, b, dtype, options.target or Target("fast"), options.reproducible, epilogue, big)
     if not look:
@@ -425,12 +467,12 @@ def _select(
             need = replace(need, single=False)
         scheme, reason = Auto().select(need)
     if isinstance(scheme, Native):
-        return scheme, "cpu:blas", (reason,)
+        return scheme, _BLAS, (reason,)
     reasons = [reason]
     if forced is not None:
         name = forced
         reasons.append(f"engine {name} asked for by the caller")
-    elif look and need.m * need.n * max(need.k, 1) <= DIRECT_WORK:
+    elif look and need.tiny:
         name = DIRECT.name
         reasons.append("tiny: exact integer dot products beat any pipeline")
     else:
@@ -571,7 +613,7 @@ def _native_batch(
     start = time.perf_counter()
     kind = native.gemm_dtype(a, b, view, None)
     native.product(a.astype(kind, copy=False), b.astype(kind, copy=False), view, as_torch=call.family == "torch")
-    if not native.all_small(view):
+    if not native.ordinary(a, b, view):
         return None
     total = Outcome(products=math.prod(view.shape[:-2]))
     total.count("a priori", view.size * (2 if view.dtype.kind == "c" else 1))

@@ -23,6 +23,7 @@ def half_ulp(c: NDArray[Any], result: Format) -> NDArray[np.float64]:
     sizes = np.zeros(c.shape)
     for part in real_parts(c):
         _, e = np.frexp(np.where(np.isfinite(part), part, 0.0).astype(np.float64))
+        e = np.where(part == 0.0, result.subnormal_exponent, e)
         # Half of float64's η is no float64: η itself bounds it.
         half = np.ldexp(1.0, np.maximum(np.maximum(e - result.precision, result.subnormal_exponent) - 1, -1074))
         sizes = np.maximum(sizes, np.where(np.isfinite(part), half, 0.0))

@@ -15,8 +15,11 @@ if TYPE_CHECKING:
 
 RESULTS = ("float32", "float64", "complex64", "complex128")
 _KINDS = frozenset(
-    ("float16", "float32", "float64", "complex64", "complex128")
-    + tuple(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))
+    np.dtype(name)
+    for name in (
+        *("float16", "float32", "float64", "complex64", "complex128"),
+        *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)),
+    )
 )
 
 
@@ -52,7 +55,7 @@ def normalise(x: Any, name: str) -> Array:
 
 
 def _checked(x: NDArray[Any], name: str) -> NDArray[Any]:
-    if x.dtype.name not in _KINDS:
+    if x.dtype not in _KINDS and x.dtype.newbyteorder("=") not in _KINDS:
         raise DTypeError(
             f"{name} has dtype {x.dtype}; prismm multiplies float16, float32, float64, complex64, complex128 and integers: "
             f"convert with {name}.astype(...)"

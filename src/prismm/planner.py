@@ -35,6 +35,9 @@ if TYPE_CHECKING:
 DIRECT_WORK = 40_000
 """Products of at most this many multiply-adds go to the direct engine: no pipeline pays for itself there."""
 
+TINY_MODULI = {53: 17, 24: 11}
+"""Moduli for correct rounding by the direct engine, by the precision of the result: operands of three limbs, or two."""
+
 GRADE = {53: 15, 24: 7}
 """Moduli whose typical error is that of a native GEMM or smaller, by the precision of the result."""
 
@@ -89,6 +92,8 @@ class Auto:
                 need.a, need.b, need.compute
             ):
                 return Native(), f"(K+2)·u = {(need.terms + 2) * unit:.1e} is within the tolerance"
+        if target.kind == "correctly-rounded" and need.tiny:
+            return Residues(TINY_MODULI[precision]), "leaves few roundings open in a tiny product"
         if target.kind == "correctly-rounded" and need.single and not need.epilogue:
             return Native("float64"), "float32 products are exact in float64; one rounding test per entry"
         if target.kind == "correctly-rounded":
@@ -116,6 +121,11 @@ class Need:
     compute: Any
     a: Any = field(default=None, repr=False)
     b: Any = field(default=None, repr=False)
+
+    @property
+    def tiny(self) -> bool:
+        """Whether the direct engine is the natural choice."""
+        return self.m * self.n * max(self.k, 1) <= DIRECT_WORK
 
     @property
     def compute_unit(self) -> float:

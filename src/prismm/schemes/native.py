@@ -81,23 +81,39 @@ def product(a: NDArray[Any], b: NDArray[Any], out: NDArray[Any] | None = None, *
         return result
 
 
-def all_small(c: NDArray[Any]) -> bool:
-    """Whether every entry is finite and below the square root of the largest float, decided in one pass of BLAS dot."""
-    if c.size == 0:
-        return True
-    flat = c.reshape(-1) if c.flags.c_contiguous else c.ravel()
-    if np.iscomplexobj(flat):
+def _energy(x: NDArray[Any]) -> float:
+    """Σ|x|² in x's own precision, in one pass of BLAS dot; Inf or NaN where that overflows or x is not finite."""
+    flat = x.reshape(-1) if x.flags.c_contiguous else x.ravel(order="K")
+    if flat.dtype.kind == "c":
         flat = flat.view(flat.real.dtype)
     with np.errstate(all="ignore"):
-        return bool(np.dot(flat, flat) < np.inf)
+        return float(np.dot(flat, flat))
+
+
+def _long(k: int, dtype: np.dtype[Any]) -> bool:
+    """Whether a sum of k terms may round away an overflow, so that a finite entry does not prove a finite exact value.
+
+    A finite entry means products below 2^(emax+1), so |a||b| <= K·2^(emax+1) and an error of at most K²·u·2^(emax+1); an entry below
+    2^(emax-1) hides an overflow only if that reaches 2^(emax-1): K >= 2^11 in float32, 2^25.5 in float64; K is 2k for complex.
+    """
+    return k >= (1 << 24 if dtype.name in ("float64", "complex128") else 1 << 10)
+
+
+def ordinary(a: NDArray[Any], b: NDArray[Any], c: NDArray[Any]) -> bool:
+    """Whether all of c = a @ b is finite and hides no overflow, decided cheaply; False asks for a closer look.
+
+    For short sums Σ|c|² < Inf suffices (entries are then below the root of the largest float). For long ones ‖A‖²‖B‖² bounds every
+    |a||b|²: 2^160 leaves room for the rounding of these sums themselves (relatively below 2^17 for 2^40 elements).
+    """
+    if c.size == 0:
+        return True
+    if not _long(a.shape[-1], c.dtype):
+        return _energy(c) < np.inf
+    return _energy(a) < 2.0**80 and _energy(b) < 2.0**80
 
 
 def suspicious(c: NDArray[Any]) -> NDArray[np.bool_]:
-    """Real entries that are not finite, or so large that rounding errors may hide an overflow of the exact value.
-
-    If |c| < 2^(emax-1) while |exact| overflows, the error exceeds 2^(emax-1); it is at most K·u·|a||b| <= K²·u·2^emax, since any
-    product that overflows leaves an entry that is not finite. So K < 2^25 (float64) or 2^11 (float32) excludes that.
-    """
+    """Real entries that are not finite, or so large that rounding errors may hide an overflow of the exact value (`_long`)."""
     limit = 2.0**1023 if c.dtype == np.float64 else 2.0**127
     with np.errstate(invalid="ignore"):
         return ~(np.abs(c) < limit)
@@ -124,6 +140,10 @@ def multiply(
         outcome.bound = RoundedBound(job.result)
         return outcome
     x, y = a.astype(kind, copy=False), b.astype(kind, copy=False)
+    if not wide and _long(a.shape[1], kind) and not (_energy(x) < 2.0**80 and _energy(y) < 2.0**80):
+        # Rounding could hide an overflow in a long float32 sum of huge products: sum in float64, where nothing overflows.
+        kind, wide = np.result_type(kind, np.float64), True
+        x, y = a.astype(kind), b.astype(kind)
     if plain:
         product(x, y, out, as_torch=as_torch)
     else:
@@ -139,9 +159,7 @@ def multiply(
         outcome.bound = RoundedBound(job.result)
     else:
         outcome.count("a priori", out.size * len(real_parts(out)))
-        small = all_small(out)
-        long = job.terms >= (1 << 11) and not wide
-        if not small or (long and not _far_from_overflow(out)):
+        if not ordinary(x, y, out) or not plain:
             _overflowed(a, b, out, job, outcome)
     outcome.time("repair", time.perf_counter() - start)
     return outcome
@@ -173,11 +191,6 @@ def cannot_underflow(a: NDArray[Any], b: NDArray[Any], kind: np.dtype[Any]) -> b
     return lowest >= normal
 
 
-def _far_from_overflow(c: NDArray[Any]) -> bool:
-    """All entries below 2^64 (float32): with K < 2^40 no rounding error can hide an overflow."""
-    return bool(all(np.all(np.abs(part) < 2.0**64) for part in real_parts(c)))
-
-
 def _fits_single(x: NDArray[Any]) -> bool:
     return bool(x.dtype in (np.float32, np.float16, np.int8, np.uint8, np.int16, np.uint16))
 
@@ -197,14 +210,22 @@ def _epilogue(ab: NDArray[Any], out: NDArray[Any], job: Job) -> None:
 def _overflowed(a: NDArray[Any], b: NDArray[Any], out: NDArray[Any], job: Job, outcome: Outcome) -> None:
     """Law 4: entries that meet Inf or NaN get the defining sum's value, other suspicious ones are recomputed exactly."""
     rows, columns = nonfinite(a, axis=1), nonfinite(b, axis=0)
-    outcome.count("special", patch(a, b, out, rows, columns, job.epilogue))
+    special = patch(a, b, out, rows, columns, job.epilogue)
+    outcome.count("special", special)
+    outcome.count("a priori", -special)
+    hidden = wide_and_long(a, b)
     for part, values in enumerate(real_parts(out)):
-        i, j = np.nonzero(suspicious(values) & ~rows[:, None] & ~columns[None, :])
+        i, j = np.nonzero((suspicious(values) | hidden) & ~rows[:, None] & ~columns[None, :])
         if job.epilogue is not None and job.epilogue.c is not None:
             finite = np.isfinite(job.epilogue.c[i, j])
             i, j = i[finite], j[finite]
         exactly(a, b, out, Entries(part, i.astype(np.int64), j.astype(np.int64)), job, outcome)
         outcome.count("a priori", -int(i.size))
+
+
+def wide_and_long(a: NDArray[Any], b: NDArray[Any]) -> bool:
+    """Whether a float64 sum is so long, of numbers so large, that any entry may hide an overflow."""
+    return a.shape[1] >= 1 << 24 and not (_energy(a) < 2.0**80 and _energy(b) < 2.0**80)
 
 
 def nonfinite(x: NDArray[Any], axis: int) -> NDArray[np.bool_]:

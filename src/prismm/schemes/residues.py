@@ -398,7 +398,7 @@ class Product:
             high, low = np.empty(shape), np.empty(shape)
             self._join(residues, block, products, rows, columns, part, high, PAIR, low)
             pairs.append((high, low))
-        limbs = 5 if isinstance(splitter.engine, DirectEngine) else splitter.system.limbs
+        unit = 2 * 44 if isinstance(splitter.engine, DirectEngine) else 40 * (splitter.system.limbs - 3)
         for part, target in enumerate(targets):
             factors = epilogue_factors(job.epilogue, part, len(targets))
             c = job.epilogue.c
@@ -411,7 +411,7 @@ class Product:
             out32 = target if target.dtype == np.float32 else np.empty((0, 0), np.float32)
             failed = np.empty(target.size, np.int32)
             count = combine(
-                *pairs[0], *pairs[-1], 40 * (limbs - 3), rows.shift, columns.shift, rows.terms,
+                *pairs[0], *pairs[-1], unit, rows.shift, columns.shift, rows.terms,
                 columns.terms, splitter.terms / 4.0, adds[0], adds[1], factors, self.mode, self.kappa,
                 job.result.precision, out64, out32, failed,
             )  # fmt: skip

@@ -7,6 +7,7 @@ block, with one part for real data and three (real, imaginary, their sum) for co
 from __future__ import annotations
 
 import functools
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -71,8 +72,13 @@ class Splitter:
 
     @property
     def limbs(self) -> int:
-        """Limbs of 20 bits that the direct engine cuts an operand into."""
-        return int(operand_bits(self.moduli) + 2.5) // 20 + 1
+        """Limbs of 22 bits that the direct engine cuts an operand into: |A'| <= 2^L, so the top one is at most 2^22."""
+        return max(1, math.ceil(operand_bits(self.moduli) / 22))
+
+    @property
+    def count_levels(self) -> int:
+        """Powers of two below a row's largest element at which elements are counted."""
+        return min(LEVELS, self.fraction_bits)
 
     @property
     def residue_parts(self) -> int:
@@ -144,7 +150,7 @@ def split_operand(x: NDArray[Any], splitter: Splitter, out: NDArray[Any], *, lef
     stacked = parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1 if left else 0)
     count = stacked.shape[0 if left else 1]
     exponent, shift, norm2, norm1 = np.empty((4, count), np.int64)
-    counts = np.empty((count, min(LEVELS, splitter.fraction_bits) if splitter.levels else 0), np.int64)
+    counts = np.empty((count, splitter.count_levels if splitter.levels else 0), np.int64)
     q = splitter.fraction_bits
     (scale.scale_rows if left else scale.scale_columns)(
         stacked, splitter.thresholds, q, exponent, shift, norm2, norm1, counts

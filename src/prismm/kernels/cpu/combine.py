@@ -36,12 +36,14 @@ def combine(  # type: ignore[no-untyped-def]
             high = 0.0
             low = 0.0
             size = 0.0
+            nonzero = False
             for part in range(4):
                 f = factors[part]
                 if f == 0.0:
                     continue
                 x = 0.0
                 tail = 0.0
+                nonzero |= (part == 0 and high1[i, j] != 0.0) or (part == 1 and high2[i, j] != 0.0)
                 if part == 0:
                     x = high1[i, j] * scale
                     tail = low1[i, j] * scale
@@ -52,6 +54,7 @@ def combine(  # type: ignore[no-untyped-def]
                     x = add1[i, j]
                 else:
                     x = add2[i, j]
+                nonzero |= x != 0.0
                 p = f * x
                 high, r = two_sum(high, p)
                 low += r + (fma(f, x, -p) + f * tail)
@@ -63,10 +66,10 @@ def combine(  # type: ignore[no-untyped-def]
             bound = min(e1, e2) * (1.0 + 2.0**-30) * weight
             bound *= np.ldexp(1.0, -shift) if safe else 1.0
             bound = 0.0 if mode == 0 else bound
-            safe &= size == 0.0 or 2.0**-800 < size < 2.0**900
+            safe &= not nonzero or 2.0**-800 < size < 2.0**900
             high, low = two_sum(high, low)
             err = size * 2.0**-96 + abs(low) * 2.0**-50
-            if size == 0.0 and bound == 0.0 and safe:
+            if not nonzero and bound == 0.0 and safe:
                 listed = False
             elif not safe or not abs(high) > 2.0**-800 or (precision == 24 and abs(high) >= 2.0**127):
                 listed = True

@@ -131,6 +131,11 @@ class Kernel:
                 self._compiled = dispatcher
         return self._compiled
 
+    @property
+    def device(self) -> Any:
+        """The same function as a helper that other kernels call."""
+        return njit(nogil=True, error_model="numpy", fastmath=self._fastmath or False)(self.function)
+
     def __call__(self, *args: Any) -> Any:
         compiled = self._compiled or self.compile()
         return compiled(*args)

@@ -14,6 +14,7 @@ import numpy as np
 from prismm.kernels.cpu.jit import device, fma, kernel
 
 STRIP = 256
+RADIX = 40
 RAW, ROUNDING, MAGNITUDE, PAIR = 0, 1, 2, 3
 REAL, DIFFERENCE, CROSS = 0, 1, 2
 
@@ -132,17 +133,21 @@ def _accumulate(y, g, w, limbs, weights, sums):  # type: ignore[no-untyped-def]
 
 
 @device
-def _expand(s0, s1, s2, s3, s4, product, quotient, h, m, t):  # type: ignore[no-untyped-def]
+def _expand(s0, s1, s2, s3, s4, radix, product, quotient, h, m, t):  # type: ignore[no-untyped-def]
     """C' = h + m + t in units of the third limb (s0 is the top): |m| <= ulp(h)/2, t has the sign of what is left, or is 0.
 
+    Limbs are in base 2^radix (40 for residues, 44 for the direct engine) and at most half of it once carries are taken.
+
     The first sum is exact since |top·2^40| >= |next| or top = 0; the third and fourth limbs join by exact two-sums. d is then the
-    error of the latter (0, or at least 2^-40 in magnitude) plus the fifth limb (at most 2^-41): exact where it is not dominated, and
+    error of the latter (0, or at least 2^-radix in magnitude) plus the fifth limb (at most half that): exact where it is not dominated, and
     of the right sign. Four terms that fall off in this order sink into place in two rounds; leading zeros (cancellation) move up.
     """
     p0, p1, p2, p3, p4 = product[0], product[1], product[2], product[3], product[4]
     i0, i1 = quotient[0], quotient[1]
-    down = 2.0**-40
-    up = 2.0**40
+    down = math.ldexp(1.0, -radix)
+    up = math.ldexp(1.0, radix)
+    above = up * up
+    below = down * down
     for j in range(h.size):
         q = -np.rint(fma(s0[j], i0, s1[j] * i1))
         x4 = fma(q, p4, s4[j])
@@ -162,10 +167,10 @@ def _expand(s0, s1, s2, s3, s4, product, quotient, h, m, t):  # type: ignore[no-
         carry = np.rint(x1 * down)
         x1 = fma(-carry, up, x1)
         x0 += carry
-        a, b = fast_two_sum(x0 * 2.0**80, x1 * up)
+        a, b = fast_two_sum(x0 * above, x1 * up)
         b, c = two_sum(b, x2)
         c, d = two_sum(c, x3 * down)
-        d += x4 * 2.0**-80
+        d += x4 * below
         a, b = fast_two_sum(a, b)
         b, c = fast_two_sum(b, c)
         c, d = fast_two_sum(c, d)
@@ -333,7 +338,7 @@ def _sums(c0, c1, c2, i, j0, j1, part, limbs, split, modulus, reciprocal, weight
 
 @device
 def finish(  # type: ignore[no-untyped-def]
-    sums, limbs, product, quotient, i, j0, row_shift, column_shift, row_terms, column_terms, terms,
+    sums, limbs, radix, product, quotient, i, j0, row_shift, column_shift, row_terms, column_terms, terms,
     row_power, column_power, row_counts, column_counts, k, mode, kappa, magnitude_kappa, precision,
     out, out32, low, failed, count, h, m, t, bound, value, shift, hard, fail,
 ):  # fmt: skip
@@ -341,8 +346,8 @@ def finish(  # type: ignore[no-untyped-def]
     w = h.size
     j1 = j0 + w
     n = column_shift.size
-    unit = 40 * (limbs - 3)
-    _expand(sums[0, :w], sums[1, :w], sums[2, :w], sums[3, :w], sums[4, :w], product, quotient, h, m, t)
+    unit = radix * (limbs - 3)
+    _expand(sums[0, :w], sums[1, :w], sums[2, :w], sums[3, :w], sums[4, :w], radix, product, quotient, h, m, t)
     if mode == 3:
         for j in range(w):
             out[i, j0 + j] = h[j]
@@ -479,7 +484,7 @@ def join_fused(  # type: ignore[no-untyped-def]
             w = min(n, j0 + STRIP) - j0
             _sums_fused(c, i, j0, j0 + w, limbs, modulus, reciprocal, weights, zero, sums)
             count = finish(
-                sums, limbs, product, quotient, i, j0, row_shift, column_shift, row_terms, column_terms, terms, row_power,
+                sums, limbs, RADIX, product, quotient, i, j0, row_shift, column_shift, row_terms, column_terms, terms, row_power,
                 column_power, row_counts, column_counts, k, mode, kappa, magnitude_kappa, precision, out, out32, low, failed, count, work[0, :w], work[1, :w], work[2, :w], work[3, :w],
                 work[4, :w], shift[:w], flags[0, :w], flags[1, :w],
             )  # fmt: skip
@@ -505,7 +510,7 @@ def _join_parts(  # type: ignore[no-untyped-def]
             w = min(n, j0 + STRIP) - j0
             _sums(c0, c1, c2, i, j0, j0 + w, part, limbs, split, modulus, reciprocal, weights, y, rest[:w], sums)
             count = finish(
-                sums, limbs, product, quotient, i, j0, row_shift, column_shift, row_terms, column_terms, terms, row_power,
+                sums, limbs, RADIX, product, quotient, i, j0, row_shift, column_shift, row_terms, column_terms, terms, row_power,
                 column_power, row_counts, column_counts, k, mode, kappa, magnitude_kappa, precision, out, out32, low, failed, count, work[0, :w], work[1, :w], work[2, :w], work[3, :w],
                 work[4, :w], shift[:w], flags[0, :w], flags[1, :w],
             )  # fmt: skip
