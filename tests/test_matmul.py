@@ -88,13 +88,11 @@ def test_shapes_are_numpys(left, right, dtype, rng):
                 assert_same_bits(c, expected, str(engine))
             else:
                 np.testing.assert_allclose(c, expected, rtol=1e-5, atol=1e-5)
-            assert report.bounds.shape == c.shape
+            bounds = report.bounds
+            assert bounds.shape == c.shape
             for index in np.ndindex(*c.shape):
-                assert report.bound(*index) == report.bounds[index], (index, keywords)
+                assert report.bound(*index) == pytest.approx(bounds[index], rel=1e-12), (index, keywords)
             assert sum(report.roads.values()) == c.size * (2 if c.dtype.kind == "c" else 1)
-    plain = prismm.matmul(a, b)
-    assert isinstance(plain, np.ndarray) or plain.ndim == 0
-
 
 @pytest.mark.parametrize(
     ("left", "right", "words"),
@@ -126,16 +124,18 @@ def test_every_pair_of_types_is_taken_exactly(left, right, rng):
     for engine in (None, *usable_engines()):
         c = prismm.matmul(a, b, engine=engine, **CORRECT)
         assert_same_bits(c, expected, str(engine))
-    for keywords in ({}, {"reproducible": True}, {"accuracy": 1e-12}, {"scheme": prismm.Residues(15), "accuracy": "native"}):
+    exact = exact_product(a, b)
+    u = 2.0**-53 if dtype in (np.float64, np.complex128) else 2.0**-24
+    native, tolerance = (12 if dtype.kind == "c" else 6) * u, 1e-12 + u
+    for keywords, slack in (
+        ({}, native),
+        ({"reproducible": True}, native),
+        ({"scheme": prismm.Residues(15), "accuracy": "native"}, native),
+        ({"accuracy": 1e-12}, tolerance),
+    ):
         c, report = prismm.matmul(a, b, full_output=True, **keywords)
         assert c.dtype == dtype
-        exact = exact_product(a, b)
-        u = 2.0**-53 if dtype in (np.float64, np.complex128) else 2.0**-24
-        terms = 12 if dtype.kind == "c" else 6
-        allowed = terms * u * (1 + 1e-9) * exact.magnitude("up") if "accuracy" not in keywords or keywords["accuracy"] == "native" else (
-            (1e-12 + u) * (1 + 1e-9) * exact.magnitude("up")
-        )
-        assert exact.within(c, allowed).all(), keywords
+        assert exact.within(c, slack * (1 + 1e-9) * exact.magnitude("up")).all(), keywords
         assert exact.within(c, report.bounds).all(), keywords
 
 
@@ -196,7 +196,7 @@ def test_out_is_written_whatever_its_layout(keywords, dtype, rng):
         np.full((6, 5), np.nan, dtype)[::-1, ::-1],
     ):
         assert prismm.matmul(a, b, out=out, **keywords) is out
-        if keywords:
+        if "reproducible" in keywords or "scheme" in keywords or keywords is CORRECT:
             assert_same_bits(out, expected)
         else:
             np.testing.assert_allclose(out, expected, rtol=1e-4, atol=1e-4)

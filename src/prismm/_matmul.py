@@ -135,12 +135,12 @@ def _at_once(a: NDArray[Any], b: NDArray[Any], accuracy: Any, reproducible: Any)
     else:
         return None
     environment.check_arithmetic()
-    return _direct_at_once(a, b, target)
+    return _tiny_at_once(a, b, target)
 
 
 @functools.lru_cache(maxsize=1024)
-def _direct_recipe(dtype: np.dtype[Any], k: int, accuracy: str) -> tuple[Any, ...]:
-    """What `direct_at_once` needs for this type, inner dimension and target."""
+def _tiny_recipe(dtype: np.dtype[Any], k: int, accuracy: str) -> tuple[Any, ...]:
+    """What `tiny_product` needs for this type, inner dimension and target."""
     target = parse_target(accuracy)
     result = format_of(dtype)
     mode = residues.join_mode(target)
@@ -148,19 +148,17 @@ def _direct_recipe(dtype: np.dtype[Any], k: int, accuracy: str) -> tuple[Any, ..
     splitter = Splitter((GRADE if tested else TINY_MODULI)[result.precision], DIRECT, k, False)
     factors = (kappa(target, k, result), magnitude_kappa(target, k, result)) if tested else (0.0, 0.0)
     levels = splitter.count_levels if tested else 0
-    return (
-        splitter.thresholds, splitter.fraction_bits, splitter.limbs, levels, int(tested), mode, *factors, result.precision
-    )  # fmt: skip
+    return splitter.thresholds, splitter.fraction_bits, levels, mode, *factors, result.precision
 
 
-def _direct_at_once(a: NDArray[Any], b: NDArray[Any], accuracy: str) -> NDArray[Any] | None:
+def _tiny_at_once(a: NDArray[Any], b: NDArray[Any], accuracy: str) -> NDArray[Any] | None:
     """A tiny real product by the direct engine in one compiled call, or None if any entry is left open."""
-    from prismm.kernels.cpu.direct import direct_at_once
+    from prismm.kernels.cpu.tiny import tiny_product
 
-    recipe = _direct_recipe(a.dtype, a.shape[1], accuracy)
+    recipe = _tiny_recipe(a.dtype, a.shape[1], accuracy)
     out = np.empty((a.shape[0], b.shape[1]), a.dtype)
     out64, out32 = (out, _NOTHING32) if out.dtype == np.float64 else (_NOTHING64, out)
-    return out if direct_at_once(for_kernels(a), for_kernels(b), *recipe, out64, out32) == 0 else None
+    return out if tiny_product(for_kernels(a), for_kernels(b), *recipe, out64, out32) == 0 else None
 
 
 def gemm(

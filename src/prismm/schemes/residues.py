@@ -133,13 +133,13 @@ def _even(m: int, workers: int, largest: int) -> int:
 
 def _left_shape(splitter: Splitter, rows: int) -> tuple[int, ...]:
     if isinstance(splitter.engine, DirectEngine):
-        return (2 if splitter.is_complex else 1, rows, splitter.k, splitter.limbs)
+        return (2 if splitter.is_complex else 1, rows, splitter.limbs, splitter.k)
     return (splitter.residue_parts, len(splitter.system.moduli), rows, splitter.k)
 
 
 def _right_shape(splitter: Splitter, columns: int) -> tuple[int, ...]:
     if isinstance(splitter.engine, DirectEngine):
-        return (2 if splitter.is_complex else 1, splitter.k, splitter.limbs, columns)
+        return (2 if splitter.is_complex else 1, columns, splitter.limbs, splitter.k)
     return (splitter.residue_parts, len(splitter.system.moduli), splitter.k, columns)
 
 
@@ -436,7 +436,7 @@ def _real_limbs(
         return left[0], right[0]
     second = -left[1] if part == 0 else left[1]
     order = (0, 1) if part == 0 else (1, 0)
-    return np.concatenate([left[0], second], axis=1), np.concatenate([right[order[0]], right[order[1]]], axis=0)
+    return np.concatenate([left[0], second], axis=2), np.concatenate([right[order[0]], right[order[1]]], axis=2)
 
 
 def multiply(

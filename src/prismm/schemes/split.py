@@ -142,7 +142,7 @@ def split_operand(x: NDArray[Any], splitter: Splitter, out: NDArray[Any], *, lef
     """Split rows of x (m, k) or, if not `left`, columns of x (k, n) into `out`.
 
     Left: (parts, moduli, m, k). Right: (parts, moduli, k, columns), of which x fills those from `first` on. The direct engine's
-    limbs: (1 or 2, m, k, limbs) and (1 or 2, k, limbs, n).
+    limbs: (1 or 2, m, limbs, k) and (1 or 2, n, limbs, k).
     """
     from prismm.kernels.cpu import scale
 

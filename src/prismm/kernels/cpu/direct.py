@@ -7,9 +7,9 @@ are taken. The groups, in base 2^22, pair up to limbs of 44 bits that feed the s
 
 import numpy as np
 
-from prismm.kernels.cpu.jit import device, fma, kernel
+from prismm.kernels.cpu.jit import device, device_any_order, fma, kernel
 from prismm.kernels.cpu.join import STRIP, finish
-from prismm.kernels.cpu.scale import bound_terms, scale_columns, scale_rows, two_factors
+from prismm.kernels.cpu.scale import two_factors
 
 LIMB_BITS = 22
 RADIX = 44
@@ -18,22 +18,9 @@ _BLOCK = 256
 _UP = 2.0**22
 _DOWN = 2.0**-22
 
-_scale_rows = scale_rows.device
-_scale_columns = scale_columns.device
-_bound_terms = bound_terms.device
-
-
 @device
-def _limb(x, limbs, out):  # type: ignore[no-untyped-def]
-    for p in range(limbs):
-        carry = np.rint(x * _DOWN) if p < limbs - 1 else 0.0
-        out[p] = fma(-carry, _UP, x)
-        x = carry
-
-
-@device
-def _carry(groups, w):  # type: ignore[no-untyped-def]
-    for g in range(groups.shape[0] - 1):
+def _carry(groups, used, w):  # type: ignore[no-untyped-def]
+    for g in range(used - 1):
         low = groups[g, :w]
         high = groups[g + 1, :w]
         for j in range(w):
@@ -42,43 +29,46 @@ def _carry(groups, w):  # type: ignore[no-untyped-def]
             high[j] += carry
 
 
-@device
-def _rounded(x, f1, f2, residual):  # type: ignore[no-untyped-def]
-    """RN(x·f1·f2); adds the square of what it dropped to residual[0], flags underflow in residual[1]."""
-    y = x * f1 * f2
-    r = np.rint(y)
-    residual[0] += (y - r) * (y - r)
-    if x != 0.0 and abs(y) < 2.0**-300:
-        residual[1] = 1.0
-    return r
-
-
 @kernel("void(float64[:,::1], int64[::1], int64, float64[:,:,::1], float64[::1], uint8[::1])")
 def limb_rows(a, scale, limbs, out, residual2, tiny):  # type: ignore[no-untyped-def]
-    """Limbs (m, k, limbs) of the scaled rows, lowest first; Σδ² and underflow flag are added per row."""
-    residual = np.empty(2)
+    """Limbs (m, limbs, k) of the scaled rows, lowest first; Σδ² and underflow flag are added per row."""
+    k = a.shape[1]
+    x = np.empty(k)
     for i in range(a.shape[0]):
-        residual[0] = 0.0
-        residual[1] = 0.0
         ordinary = -(1 << 16) < scale[i] < 1 << 16
         f1, f2 = two_factors(scale[i]) if ordinary else (0.0, 0.0)
-        for h in range(a.shape[1]):
-            _limb(_rounded(a[i, h], f1, f2, residual) if ordinary else 0.0, limbs, out[i, h])
-        residual2[i] += residual[0]
-        tiny[i] |= np.uint8(residual[1] != 0.0)
+        for h in range(k):
+            y = a[i, h] * f1 * f2 if ordinary else 0.0
+            r = np.rint(y)
+            residual2[i] += (y - r) * (y - r)
+            tiny[i] |= np.uint8((a[i, h] != 0.0) & ordinary & (abs(y) < 2.0**-300))
+            x[h] = r
+        for p in range(limbs):
+            _peel(x, p == limbs - 1, out[i, p])
+
+
+@device
+def _peel(x, last, digit):  # type: ignore[no-untyped-def]
+    """The lowest limb of x into `digit`, the rest back into x."""
+    keep = 0.0 if last else 1.0
+    for h in range(x.size):
+        carry = np.rint(x[h] * _DOWN) * keep
+        digit[h] = fma(-carry, _UP, x[h])
+        x[h] = carry
 
 
 @kernel("void(float64[:,::1], int64[::1], int64, float64[:,:,::1], float64[::1], uint8[::1])")
 def limb_columns(b, scale, limbs, out, residual2, tiny):  # type: ignore[no-untyped-def]
-    """Limbs (k, limbs, n) of the scaled columns; Σδ² and flag are added per column."""
-    n = b.shape[1]
+    """Limbs (n, limbs, k) of the scaled columns; Σδ² and flag are added per column."""
+    k, n = b.shape
     f1 = np.zeros(n)
     f2 = np.zeros(n)
     x = np.empty(n)
+    digit = np.empty(n)
     for j in range(n):
         if -(1 << 16) < scale[j] < 1 << 16:
             f1[j], f2[j] = two_factors(scale[j])
-    for h in range(b.shape[0]):
+    for h in range(k):
         for j in range(n):
             y = b[h, j] * f1[j] * f2[j] if f1[j] != 0.0 else 0.0
             r = np.rint(y)
@@ -86,34 +76,51 @@ def limb_columns(b, scale, limbs, out, residual2, tiny):  # type: ignore[no-unty
             tiny[j] |= np.uint8((b[h, j] != 0.0) & (f1[j] != 0.0) & (abs(y) < 2.0**-300))
             x[j] = r
         for p in range(limbs):
-            digit = out[h, p]
+            _peel(x, p == limbs - 1, digit)
             for j in range(n):
-                carry = np.rint(x[j] * _DOWN) if p < limbs - 1 else 0.0
-                digit[j] = fma(-carry, _UP, x[j])
-                x[j] = carry
+                out[j, p, h] = digit[j]
+
+
+@device_any_order
+def _dot3(a0, a1, a2, b0, b1, b2):  # type: ignore[no-untyped-def]
+    """The five groups of three limbs by three; exact, so the order of summation does not matter."""
+    s0 = s1 = s2 = s3 = s4 = 0.0
+    for h in range(a0.size):
+        x0, x1, x2, y0, y1, y2 = a0[h], a1[h], a2[h], b0[h], b1[h], b2[h]
+        s0 += x0 * y0
+        s1 += x0 * y1 + x1 * y0
+        s2 += x0 * y2 + x1 * y1 + x2 * y0
+        s3 += x1 * y2 + x2 * y1
+        s4 += x2 * y2
+    return s0, s1, s2, s3, s4
+
+
+@device_any_order
+def _dot1(a, b):  # type: ignore[no-untyped-def]
+    total = 0.0
+    for h in range(a.size):
+        total += a[h] * b[h]
+    return total
 
 
 @device
-def _multiply_add(left, i, right, h, count, limbs, j0, j1, groups):  # type: ignore[no-untyped-def]
-    """groups[p + r] += Σ over `count` (1 or 4) consecutive h of left limb p times right limb r."""
-    w = j1 - j0
-    for p in range(limbs):
-        x0 = left[i, h, p]
-        x1 = left[i, h + 1, p] if count == 4 else 0.0
-        x2 = left[i, h + 2, p] if count == 4 else 0.0
-        x3 = left[i, h + 3, p] if count == 4 else 0.0
-        for r in range(limbs):
-            s = groups[p + r, :w]
-            y0 = right[h, r, j0:j1]
-            if count == 4:
-                y1 = right[h + 1, r, j0:j1]
-                y2 = right[h + 2, r, j0:j1]
-                y3 = right[h + 3, r, j0:j1]
-                for j in range(s.size):
-                    s[j] = fma(x0, y0[j], fma(x1, y1[j], fma(x2, y2[j], fma(x3, y3[j], s[j]))))
-            else:
-                for j in range(s.size):
-                    s[j] = fma(x0, y0[j], s[j])
+def _groups(left, right, i, j, start, stop, groups):  # type: ignore[no-untyped-def]
+    """Add the products of a block of the inner dimension to the groups of entry (i, j)."""
+    limbs = left.shape[1]
+    if limbs == 3:
+        s0, s1, s2, s3, s4 = _dot3(
+            left[i, 0, start:stop], left[i, 1, start:stop], left[i, 2, start:stop],
+            right[j, 0, start:stop], right[j, 1, start:stop], right[j, 2, start:stop],
+        )  # fmt: skip
+        groups[0, j % STRIP] += s0
+        groups[1, j % STRIP] += s1
+        groups[2, j % STRIP] += s2
+        groups[3, j % STRIP] += s3
+        groups[4, j % STRIP] += s4
+    else:
+        for p in range(limbs):
+            for r in range(limbs):
+                groups[p + r, j % STRIP] += _dot1(left[i, p, start:stop], right[j, r, start:stop])
 
 
 @kernel(
@@ -125,9 +132,10 @@ def direct_product(  # type: ignore[no-untyped-def]
     left, right, row_shift, column_shift, row_terms, column_terms, terms, row_power, column_power, row_counts, column_counts,
     k, mode, kappa, magnitude_kappa, precision, out, out32, low, failed,
 ):  # fmt: skip
-    """Multiply limbs (m, K, l) by (K, l, n) and finish as `join.join_fused` does; returns the number of listed entries."""
-    m, length, limbs = left.shape
-    n = right.shape[2]
+    """Multiply limbs (m, l, K) by (n, l, K) and finish as `join.join_fused` does; returns the number of listed entries."""
+    m, limbs, length = left.shape
+    n = right.shape[0]
+    used = 2 * limbs
     groups = np.empty((2 * LIMBS, STRIP))
     sums = np.empty((LIMBS, STRIP))
     work = np.empty((5, STRIP))
@@ -144,12 +152,9 @@ def direct_product(  # type: ignore[no-untyped-def]
                     groups[g, j] = 0.0
             for start in range(0, length, _BLOCK):
                 stop = min(length, start + _BLOCK)
-                whole = stop - (stop - start) % 4
-                for h in range(start, whole, 4):
-                    _multiply_add(left, i, right, h, 4, limbs, j0, j1, groups)
-                for h in range(whole, stop):
-                    _multiply_add(left, i, right, h, 1, limbs, j0, j1, groups)
-                _carry(groups, w)
+                for j in range(j0, j1):
+                    _groups(left, right, i, j, start, stop, groups)
+                _carry(groups, min(used, groups.shape[0]), w)
             for x in range(LIMBS):
                 for j in range(w):
                     sums[LIMBS - 1 - x, j] = fma(groups[2 * x + 1, j], _UP, groups[2 * x, j])
@@ -159,53 +164,3 @@ def direct_product(  # type: ignore[no-untyped-def]
                 count, work[0, :w], work[1, :w], work[2, :w], work[3, :w], work[4, :w], shift[:w], flags[0, :w], flags[1, :w],
             )  # fmt: skip
     return count
-
-
-_limb_rows = limb_rows.device
-_limb_columns = limb_columns.device
-_direct_product = direct_product.device
-
-
-@kernel(
-    "int64(float64[:,::1], float64[:,::1], int64[::1], int64, int64, int64, int64, int64, float64, float64, int64, "
-    "float64[:,:], float32[:,:])"
-)
-def direct_at_once(  # type: ignore[no-untyped-def]
-    a, b, thresholds, q, limbs, levels, a_priori, mode, kappa, magnitude_kappa, precision, out, out32
-):
-    """Scale, split, multiply, join and test a small real product in one call.
-
-    Returns the number of entries that its certificate leaves open, or -1 where an operand holds Inf or NaN.
-    """
-    m, k = a.shape
-    n = b.shape[1]
-    rows = np.empty((4, m), np.int64)
-    columns = np.empty((4, n), np.int64)
-    row_counts = np.empty((m, levels), np.int64)
-    column_counts = np.empty((n, levels), np.int64)
-    _scale_rows(a, thresholds, q, rows[0], rows[1], rows[2], rows[3], row_counts)
-    _scale_columns(b, thresholds, q, columns[0], columns[1], columns[2], columns[3], column_counts)
-    for i in range(m):
-        if rows[0, i] >= 1 << 20:
-            return -1
-    for j in range(n):
-        if columns[0, j] >= 1 << 20:
-            return -1
-    left = np.empty((m, k, limbs))
-    right = np.empty((k, limbs, n))
-    row_residual = np.zeros(m)
-    column_residual = np.zeros(n)
-    row_tiny = np.zeros(m, np.uint8)
-    column_tiny = np.zeros(n, np.uint8)
-    _limb_rows(a, rows[1], limbs, left, row_residual, row_tiny)
-    _limb_columns(b, columns[1], limbs, right, column_residual, column_tiny)
-    row_terms = np.empty((4, m))
-    column_terms = np.empty((4, n))
-    _bound_terms(rows[0], rows[1], q, rows[2], rows[3], row_residual, row_tiny, k, a_priori, row_terms)
-    _bound_terms(columns[0], columns[1], q, columns[2], columns[3], column_residual, column_tiny, k, a_priori, column_terms)
-    failed = np.empty(m * n, np.int32)
-    low = np.empty((0, 0))
-    return _direct_product(
-        left, right, rows[1], columns[1], row_terms, column_terms, k / 4.0, rows[0] + rows[1], columns[0] + columns[1],
-        row_counts, column_counts, k, mode, kappa, magnitude_kappa, precision, out, out32, low, failed,
-    )  # fmt: skip

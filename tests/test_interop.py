@@ -1,0 +1,315 @@
+"""Arrays in and out: NumPy's kinds, torch tensors, and anything with ``__dlpack__``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from judge import CORRECT, DTYPES, assert_same_bits, each_dtype, usable_engines
+
+import prismm
+from prismm.errors import DTypeError, OperandError
+from prismm.testing import HOSTILE, SPECIAL, correctly_rounded
+
+CALLS: list[dict[str, Any]] = [{}, CORRECT, {"reproducible": True}, {"accuracy": 1e-13}]
+
+
+class Capsule:
+    """An array library of which nothing is known but ``__dlpack__``."""
+
+    def __init__(self, x: np.ndarray, device: tuple[int, int] = (1, 0)) -> None:
+        self._x = x
+        self._device = device
+
+    def __dlpack__(self, **keywords: Any) -> Any:
+        return self._x.__dlpack__(**keywords)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self._device
+
+
+class Namespace:
+    """The array API's namespace of `Standard`."""
+
+    @staticmethod
+    def from_dlpack(x: Any) -> Standard:
+        return Standard(np.from_dlpack(x))
+
+
+class Standard(Capsule):
+    """An array-API array: it names its namespace, so results can go back to it."""
+
+    def __array_namespace__(self, api_version: str | None = None) -> type[Namespace]:
+        return Namespace
+
+    @property
+    def values(self) -> np.ndarray:
+        return self._x
+
+
+class Broken:
+    """Announces ``__dlpack__`` and cannot export."""
+
+    def __dlpack__(self, **keywords: Any) -> Any:
+        raise BufferError("no memory to export")
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return (1, 0)
+
+
+@each_dtype
+@pytest.mark.parametrize("keywords", CALLS, ids=str)
+def test_tensors_in_and_tensors_out(keywords, dtype, seed):
+    a, b = HOSTILE["phi2"](20, 30, 25, seed, dtype)
+    c, report = prismm.matmul(torch.from_numpy(a), torch.from_numpy(b), full_output=True, **keywords)
+    assert isinstance(c, torch.Tensor) and c.dtype is getattr(torch, dtype)
+    right = correctly_rounded(a, b)
+    if keywords is CORRECT:
+        assert_same_bits(c.numpy(), right)
+    np.testing.assert_array_less(np.abs(c.numpy() - right), 2 * report.bounds + np.abs(right) * 1e-6 * (right.real.itemsize == 4))
+    if keywords.get("reproducible"):
+        assert_same_bits(c.numpy(), prismm.matmul(a, b, **keywords))
+    c.add_(1)  # the result is an ordinary tensor that owns its memory
+
+
+@pytest.mark.parametrize("keywords", CALLS, ids=str)
+def test_tensor_views_of_every_kind(keywords, seed):
+    a, b = HOSTILE["normal"](12, 9, 10, seed, "complex128")
+    right = correctly_rounded(a, b)
+    x, y = torch.from_numpy(a), torch.from_numpy(b)
+    views = {
+        "conjugate view": (torch.from_numpy(a.conj()).conj(), y),
+        "conjugate transpose": (x, torch.from_numpy(np.ascontiguousarray(b.conj().T)).mH),
+        "negative view": (torch.from_numpy(a.conj()).conj().real, torch.from_numpy(b.conj()).conj().imag),
+        "expanded": (x[:, :1].expand(12, 9), y),
+        "strided": (torch.stack([x, x], dim=2).reshape(12, 18)[:, ::2], y),
+        "flipped": (x.flip(1), y.flip(0)),
+    }
+    for how, (left, other) in views.items():
+        expected = right if left.shape == x.shape and how not in ("negative view", "expanded") else None
+        if expected is None:
+            expected = correctly_rounded(left.resolve_conj().resolve_neg().numpy(), other.resolve_conj().resolve_neg().numpy())
+        c = prismm.matmul(left, other, **keywords)
+        assert isinstance(c, torch.Tensor)
+        if keywords is CORRECT:
+            assert_same_bits(c.numpy(), expected, how)
+        np.testing.assert_allclose(c.numpy(), expected, rtol=1e-13, atol=1e-13, err_msg=how)
+
+
+def test_the_imaginary_part_of_a_conjugate_is_a_negative_view():
+    x = torch.from_numpy(np.array([[1 + 2j]])).conj().imag
+    assert x.is_neg()
+    assert prismm.matmul(x, x, **CORRECT).item() == 4.0
+    assert prismm.matmul(x, torch.ones(1, 1, dtype=torch.float64)).item() == -2.0
+
+
+@pytest.mark.parametrize("keywords", CALLS, ids=str)
+def test_bfloat16_and_half_are_taken_exactly(keywords, seed):
+    rng = np.random.default_rng(seed)
+    for kind in (torch.bfloat16, torch.float16):
+        x = torch.from_numpy(rng.standard_normal((7, 40))).to(kind)
+        y = torch.from_numpy(rng.standard_normal((40, 6))).to(kind)
+        c = prismm.matmul(x, y, **keywords)
+        right = correctly_rounded(x.float().numpy(), y.float().numpy())
+        assert c.dtype is torch.float32
+        if keywords is CORRECT:
+            assert_same_bits(c.numpy(), right)
+        np.testing.assert_allclose(c.numpy(), right, rtol=1e-4, atol=1e-5)
+        wide = prismm.matmul(x, y, out_dtype=torch.float64, **CORRECT)
+        assert_same_bits(wide.numpy(), correctly_rounded(x.double().numpy(), y.double().numpy()))
+
+
+def test_torch_integers_batches_and_vectors(seed):
+    rng = np.random.default_rng(seed)
+    a, b = rng.integers(-(2**62), 2**62, (3, 4, 5)), rng.integers(-(2**62), 2**62, (5, 2))
+    c = prismm.matmul(torch.from_numpy(a), torch.from_numpy(b), **CORRECT)
+    for i in range(3):
+        assert_same_bits(c[i].numpy(), correctly_rounded(a[i], b, np.float64))
+    x, y = rng.standard_normal(5), rng.standard_normal((5, 2))
+    d = prismm.matmul(torch.from_numpy(x), torch.from_numpy(y), **CORRECT)
+    assert_same_bits(d.numpy(), correctly_rounded(x[None], y)[0])
+    e = prismm.matmul(torch.from_numpy(x), torch.from_numpy(x), **CORRECT)
+    assert isinstance(e, torch.Tensor) and e.shape == ()
+
+
+def test_torch_out_gemm_and_prepare(seed):
+    a, b = HOSTILE["phi1"](6, 8, 5, seed)
+    c, _ = HOSTILE["normal"](6, 5, 1, seed)
+    x, y, z = map(torch.from_numpy, (a, b, c.copy()))
+    expected = prismm.gemm(a, b, c, beta=2.0, **CORRECT)
+    d = prismm.gemm(x, y, z, beta=2.0, out=z, **CORRECT)
+    assert d is z
+    assert_same_bits(z.numpy(), expected)
+    out = torch.empty(5, 6, dtype=torch.float64).T
+    assert prismm.matmul(x, prismm.prepare(y, **CORRECT), out=out) is out
+    assert_same_bits(out.numpy(), correctly_rounded(a, b))
+    turned = prismm.gemm(x.mT.contiguous(), y, trans_a="T", **CORRECT)
+    assert isinstance(turned, torch.Tensor)
+    assert_same_bits(turned.numpy(), correctly_rounded(a, b))
+
+
+def test_specials_in_tensors(seed):
+    for dtype in DTYPES:
+        a, b = SPECIAL["specials"](8, 6, 7, seed, dtype)
+        for keywords in (CORRECT, {}):
+            c = prismm.matmul(torch.from_numpy(a), torch.from_numpy(b), **keywords)
+            right = correctly_rounded(a, b)
+            assert_same_bits(np.where(np.isfinite(right), 0, c.numpy()), np.where(np.isfinite(right), 0, right))
+
+
+def test_gradients_are_refused_and_detached_tensors_are_not():
+    x = torch.ones(2, 2, dtype=torch.float64, requires_grad=True)
+    y = torch.ones(2, 2, dtype=torch.float64)
+    for a, b, name in ((x, y, "a"), (y, x, "b")):
+        for keywords in CALLS:
+            with pytest.raises(OperandError, match=rf"{name} requires grad.*{name}\.detach\(\)"):
+                prismm.matmul(a, b, **keywords)
+    with pytest.raises(OperandError, match=r"c requires grad.*c\.detach\(\)"):
+        prismm.gemm(y, y, x, beta=1.0)
+    with pytest.raises(OperandError, match="requires grad"):
+        prismm.prepare(x)
+    with pytest.raises(OperandError, match="out requires grad"):
+        prismm.matmul(y, y, out=x)
+    assert prismm.matmul(x.detach(), y)[0, 0] == 2.0
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: torch.eye(2).to_sparse(), ["layout torch.sparse_coo", ".to_dense()"]),
+        (lambda: torch.eye(2, device="meta"), ["on meta", ".cpu()"]),
+    ],
+)
+def test_sparse_tensors_and_other_devices_are_refused(make, words):
+    x = make()
+    for name, operands in (("a", (x, torch.eye(2))), ("b", (torch.eye(2), x))):
+        with pytest.raises(OperandError) as caught:
+            prismm.matmul(*operands)
+        for word in (f"{name} ", *words):
+            assert word in str(caught.value)
+
+
+@pytest.mark.filterwarnings("ignore:Sparse CSR tensor support")
+def test_compressed_sparse_tensors_are_refused():
+    with pytest.raises(OperandError, match=r"layout torch.sparse_csr.*to_dense"):
+        prismm.matmul(torch.eye(2).to_sparse_csr(), torch.eye(2))
+
+
+@pytest.mark.parametrize("kind", [torch.bool, torch.float8_e4m3fn, torch.complex32])
+def test_other_torch_types_are_refused(kind):
+    x = torch.ones(2, 2).to(kind)
+    with pytest.raises(DTypeError, match="a has dtype"):
+        prismm.matmul(x, x)
+
+
+def test_mixed_kinds_are_refused():
+    x = np.ones((2, 2))
+    for a, b in ((x, torch.ones(2, 2)), (torch.ones(2, 2), x), (Capsule(x), x), (torch.ones(2, 2), Capsule(x))):
+        with pytest.raises(OperandError, match="different kinds.*convert them to one kind"):
+            prismm.matmul(a, b)
+    with pytest.raises(OperandError, match="out is of kind torch, the operands are of kind numpy"):
+        prismm.matmul(x, x, out=torch.empty(2, 2, dtype=torch.float64))
+
+
+@each_dtype
+def test_dlpack_objects(dtype, seed):
+    a, b = HOSTILE["phi2"](10, 12, 11, seed, dtype)
+    right = correctly_rounded(a, b)
+    for engine in usable_engines():
+        c = prismm.matmul(Capsule(a), Capsule(b), engine=engine, **CORRECT)
+        assert_same_bits(c, right, engine)
+        c = prismm.matmul(Standard(a), Standard(b), engine=engine, **CORRECT)
+        assert isinstance(c, Standard)
+        assert_same_bits(c.values, right, engine)
+    strided = prismm.matmul(Capsule(np.asfortranarray(a)), Capsule(b[:, ::2]), **CORRECT)
+    assert_same_bits(strided, right[:, ::2])
+    prepared = prismm.prepare(Standard(b), **CORRECT)
+    again = prismm.matmul(Standard(a), prepared)
+    assert_same_bits(again.values if isinstance(again, Standard) else again, right)
+
+
+def test_dlpack_objects_elsewhere_or_broken_are_refused():
+    x = np.ones((2, 2))
+    with pytest.raises(OperandError, match=r"a is on DLPack device \(2, 0\).*CPU: copy it"):
+        prismm.matmul(Capsule(x, (2, 0)), Capsule(x))
+    with pytest.raises(OperandError, match=r"b cannot be read through __dlpack__ \(no memory.*numpy.asarray\(b\)"):
+        prismm.matmul(Capsule(x), Broken())
+
+
+@pytest.mark.filterwarnings("ignore:the matrix subclass")
+def test_subclasses_of_ndarray():
+    """np.matrix is an array; masked values have no number, so they are refused."""
+    m = np.matrix([[1.0, 2.0], [3.0, 4.0]])
+    for keywords in CALLS:
+        c = prismm.matmul(m, m, **keywords)
+        assert type(c) is np.ndarray
+        np.testing.assert_array_equal(c, [[7, 10], [15, 22]])
+    row = prismm.matmul(m[0], m)
+    assert row.shape == (1, 2)
+    masked = np.ma.masked_array(np.ones((2, 2)), mask=np.eye(2, dtype=bool))
+    for name, operands in (("a", (masked, np.eye(2))), ("b", (np.eye(2), masked))):
+        with pytest.raises(OperandError, match=rf"{name} is a masked array; pass {name}\.filled\(value\)"):
+            prismm.matmul(*operands)
+    with pytest.raises(OperandError, match="out is a masked array"):
+        prismm.matmul(np.eye(2), np.eye(2), out=masked)
+
+
+@pytest.mark.parametrize("order", [">", "<"])
+def test_either_byte_order(order, seed):
+    for dtype in (*DTYPES, "float16", "int32", "uint64"):
+        rng = np.random.default_rng(seed)
+        a, b = (100 * rng.standard_normal((4, 6))).astype(dtype), (100 * rng.standard_normal((6, 5))).astype(dtype)
+        x, y = a.astype(a.dtype.newbyteorder(order)), b.astype(b.dtype.newbyteorder(order))
+        c = prismm.matmul(x, y, **CORRECT)
+        assert c.dtype.isnative
+        assert_same_bits(c, prismm.matmul(a, b, **CORRECT), dtype)
+        np.testing.assert_array_equal(prismm.matmul(x, b), prismm.matmul(x, y))
+
+
+@pytest.mark.parametrize("x", [[[1.0, 2.0], [3.0, 4.0]], ((1, 2), (3, 4)), 3.0, 2, "ab", None, {1: 2}, b"12", memoryview(b"12")])
+def test_what_is_no_array_is_refused(x):
+    for name, operands in (("a", (x, np.eye(2))), ("b", (np.eye(2), x))):
+        for keywords in CALLS:
+            with pytest.raises(OperandError) as caught:
+                prismm.matmul(*operands, **keywords)
+            assert f"{name} is a {type(x).__name__}" in str(caught.value)
+            assert f"numpy.asarray({name})" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "x",
+    [
+        np.array([[1, "x"], [2, 3]], object),
+        np.ones((2, 2), bool),
+        np.array([["a", "b"], ["c", "d"]]),
+        np.zeros((2, 2), "datetime64[s]"),
+        np.zeros((2, 2), [("x", "f8")]),
+        pytest.param(
+            np.ones((2, 2), np.longdouble),
+            marks=pytest.mark.skipif(np.dtype(np.longdouble) == np.float64, reason="longdouble is float64 here"),
+        ),
+        pytest.param(
+            np.ones((2, 2), np.clongdouble),
+            marks=pytest.mark.skipif(np.dtype(np.longdouble) == np.float64, reason="longdouble is float64 here"),
+        ),
+    ],
+    ids=lambda x: str(x.dtype),
+)
+def test_other_element_types_are_refused(x):
+    for name, operands in (("a", (x, np.eye(2))), ("b", (np.eye(2), x)), ("a", (x, x))):
+        for keywords in CALLS:
+            with pytest.raises(DTypeError) as caught:
+                prismm.matmul(*operands, **keywords)
+            message = str(caught.value)
+            assert f"{name} has dtype" in message and f"{name}.astype" in message and "float64" in message
+
+
+def test_a_result_shares_no_memory_with_the_operands():
+    x = np.eye(3)
+    for engine in usable_engines():
+        c = prismm.matmul(x, x, engine=engine, **CORRECT)
+        assert not np.may_share_memory(c, x)
+        c[:] = 5
+        assert_same_bits(prismm.matmul(x, x, engine=engine, **CORRECT), np.eye(3))
