@@ -21,7 +21,7 @@ from prismm.engines import environment, pool
 from prismm.engines.cpu import DIRECT, DirectEngine, choose
 from prismm.errors import ArgumentError, DTypeError, OperandError, ShapeError
 from prismm.formats import format_of
-from prismm.planner import DIRECT_WORK, GRADE, TINY_MODULI, Auto, Plan, bound_text, need_of, predict, workspace_limit
+from prismm.planner import DIRECT_WORK, GRADE, TINY_MODULI, Auto, Need, Plan, bound_text, need_of, predict, workspace_limit
 from prismm.report import Piece, Report
 from prismm.schemes import native, residues
 from prismm.schemes.base import Epilogue, Job, Outcome, for_kernels
@@ -249,7 +249,7 @@ def prepare(
     copy = interop.Array(np.array(array.data, order="C"), array.family, array.source if array.family == "dlpack" else None)
     dtype = interop.result_dtype([copy.data], options.out_dtype)
     left, right = (copy.data, copy.data.T) if side == "left" else (copy.data.T, copy.data)
-    chosen, chosen_engine, _ = _select(left, right, dtype, options, epilogue=False, big=False, look=False)
+    chosen, chosen_engine, _, _ = _select(left, right, dtype, options, epilogue=False, big=False, look=False)
     split: SplitLeft | SplitRight | None = None
     if isinstance(chosen, Residues) and copy.data.size:
         k = copy.data.shape[1] if side == "left" else copy.data.shape[0]
@@ -354,7 +354,7 @@ def _options(
 
 @dataclass(frozen=True)
 class Normalised:
-    """A call after normalisation and planning."""
+    """A call after normalisation, with its scheme and engine chosen; `plan` tells the rest when someone asks."""
 
     a: NDArray[Any]
     b: NDArray[Any]
@@ -363,11 +363,22 @@ class Normalised:
     source: Any
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
-    plan: Plan
+    scheme: Any
+    engine: str
+    reasons: tuple[str, ...]
+    need: Need
+    options: Options
+    batch: tuple[int, ...]
+    k: int
     left: SplitLeft | None
     right: SplitRight | None
     terms: int
     inputs: list[NDArray[Any]]
+
+    @functools.cached_property
+    def plan(self) -> Plan:
+        """The plan, with its predictions."""
+        return _plan(self)
 
 
 def _array(x: Any, name: str) -> interop.Array:
@@ -412,13 +423,16 @@ def _normalise(a: Any, b: Any, extra: tuple[complex, complex, interop.Array | No
             raise OperandError("a prepared operand meets integers beyond 2^53; pass both matrices unprepared")
         x, y = interop.widened(x, y)
     epilogue = extra is not None and (extra[0] != 1 or extra[1] != 0)
-    scheme, engine, reasons = _select(x, y, dtype, options, epilogue=epilogue, big=big, look=True)
+    scheme, engine, reasons, need = _select(x, y, dtype, options, epilogue=epilogue, big=big, look=True)
     left = a.split if isinstance(a, Prepared) else None
     right = b.split if isinstance(b, Prepared) else None
-    plan = _plan(x, y, dtype, options, scheme, engine, reasons, epilogue, big, k)
     c = None
     if extra is not None and extra[2] is not None and extra[1] != 0:
         c = extra[2].data
+        if interop.big_integers(c):
+            raise DTypeError("c holds integers beyond 2^53; pass c.astype(float) if rounding them is meant")
+        if dtype.kind == "c" and c.dtype.kind != "c":
+            c = c.astype(np.complex128)
         try:
             c = np.broadcast_to(c, shape)
         except ValueError:
@@ -427,7 +441,11 @@ def _normalise(a: Any, b: Any, extra: tuple[complex, complex, interop.Array | No
     assert right is None or isinstance(right, SplitRight)
     inputs = [array.data for _, array in named]
     terms = max(k, 1) * (2 if dtype.kind == "c" else 1)
-    return Normalised(x, y, c, family, named[0][1].source, shape, dtype, plan, left, right, terms, inputs)
+    batch = tuple(np.broadcast_shapes(x.shape[:-2], y.shape[:-2])) if x.ndim > 2 or y.ndim > 2 else ()
+    return Normalised(
+        x, y, c, family, named[0][1].source, shape, dtype, scheme, engine, reasons, need, options, batch, k, left, right, terms,
+        inputs,
+    )  # fmt: skip
 
 
 def _engine(name: str) -> Any:
@@ -447,7 +465,7 @@ def _select(
     epilogue: bool,
     big: bool,
     look: bool,
-) -> tuple[Any, str, tuple[str, ...]]:
+) -> tuple[Any, str, tuple[str, ...], Need]:
     """Scheme, engine and reasons. `look`: whether the choice may depend on the data (never for what is reproducible)."""
     asked = None if options.engine == _BLAS else options.engine
     asked = asked or os.environ.get("PRISMM_ENGINE") or "cpu"
@@ -465,7 +483,7 @@ def _select(
             need = replace(need, single=False)
         scheme, reason = Auto().select(need)
     if isinstance(scheme, Native):
-        return scheme, _BLAS, (reason,)
+        return scheme, _BLAS, (reason,), need
     reasons = [reason]
     if forced is not None:
         name = forced
@@ -477,23 +495,15 @@ def _select(
         name = choose("cpu").name
         if name != "cpu:int8":
             reasons.append(f"{name}: the INT8 units of this CPU are not exact, or torch has none")
-    return scheme, name, tuple(reasons)
+    return scheme, name, tuple(reasons), need
 
 
-def _plan(
-    a: NDArray[Any],
-    b: NDArray[Any],
-    dtype: np.dtype[Any],
-    options: Options,
-    scheme: Any,
-    engine: str,
-    reasons: tuple[str, ...],
-    epilogue: bool,
-    big: bool,
-    k: int,
-) -> Plan:
-    need = need_of(a, b, dtype, options.target or Target("fast"), options.reproducible, epilogue, big)
-    batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+def _plan(call: Normalised) -> Plan:
+    """All that can be said of a call before it runs."""
+    a, b, need, options, scheme, engine, dtype = (
+        call.a, call.b, call.need, call.options, call.scheme, call.engine, call.dtype
+    )  # fmt: skip
+    batch = call.batch
     count = math.prod(batch)
     products, parts, panel, block, workspace, moduli = 1, 1, need.m, need.n, 0, 1
     if isinstance(scheme, Residues):
@@ -508,13 +518,13 @@ def _plan(
         workspace = 8 * (need.k * need.n + min(need.m, 1024) * (need.n + need.k))
     seconds, native_seconds = predict(scheme, engine, need, moduli, parts, options.threads)
     return Plan(
-        m=need.m, n=need.n, k=k, batch=tuple(batch), operands=(a.dtype.name, b.dtype.name), result=dtype.name,
+        m=need.m, n=need.n, k=call.k, batch=batch, operands=(a.dtype.name, b.dtype.name), result=dtype.name,
         target=options.target, scheme=scheme, engine=engine,
         reproducible=options.reproducible or bool(scheme.reproducible)
         or (options.target is not None and options.target.kind == "correctly-rounded"),
         threads=options.threads, products=products, row_panel=panel, column_block=block, workspace_bytes=workspace,
         predicted_seconds=seconds * count, native_seconds=native_seconds * count,
-        bound=bound_text(scheme, options.target, need.result, need.is_complex), reasons=reasons,
+        bound=bound_text(scheme, options.target, need.result, need.is_complex), reasons=call.reasons,
     )  # fmt: skip
 
 
@@ -541,7 +551,7 @@ def _run(
     report = Report(
         plan=call.plan, outcome=outcome, shape=call.shape, pieces=pieces,
         rows_kept=len(call.shape) > 0 and _ndim(call.inputs[0]) > 1, columns_kept=_ndim(call.inputs[1]) > 1,
-        repeated=math.prod(call.plan.batch),
+        repeated=math.prod(call.batch),
     )  # fmt: skip
     return answer, report
 
@@ -571,24 +581,23 @@ def _multiply(
 ) -> tuple[Outcome, list[Piece]]:
     """Carry out the two-dimensional products of a call."""
     a, b = call.a, call.b
-    plan = call.plan
     total = Outcome()
     pieces: list[Piece] = []
     if result.size == 0:
         return total, pieces
-    view = result.reshape(*plan.batch, plan.m, plan.n) if result.ndim else result.reshape(1, 1)
+    view = result.reshape(*call.batch, call.need.m, call.need.n) if result.ndim else result.reshape(1, 1)
     addend = call.c.reshape(view.shape) if call.c is not None else None
-    if plan.batch and b.ndim == 2:
+    if call.batch and b.ndim == 2:
         # A batch of left operands against one matrix is one tall product.
-        rows = math.prod(plan.batch) * plan.m
+        rows = math.prod(call.batch) * call.need.m
         a = a.reshape(rows, a.shape[-1])
-        view = view.reshape(rows, plan.n)
+        view = view.reshape(rows, call.need.n)
         addend = addend.reshape(view.shape) if addend is not None else None
     batch = view.shape[:-2]
     if batch:
         a = np.broadcast_to(a, (*batch, *a.shape[-2:]))
         b = np.broadcast_to(b, (*batch, *b.shape[-2:]))
-        if isinstance(plan.scheme, Native) and extra is None and plan.target is not None and plan.target.kind != "tolerance":
+        if isinstance(call.scheme, Native) and extra is None and options.target is not None and options.target.kind != "tolerance":
             done = _native_batch(a, b, view, call)
             if done is not None:
                 return done
@@ -604,7 +613,8 @@ def _native_batch(
     a: NDArray[Any], b: NDArray[Any], view: NDArray[Any], call: Normalised
 ) -> tuple[Outcome, list[Piece]] | None:
     """A whole batch by one native call, where every entry is ordinary and the a-priori bound is all that is asked."""
-    if call.plan.scheme.compute is not None or call.plan.target is None or call.plan.target.kind == "correctly-rounded":
+    target = call.options.target
+    if call.scheme.compute is not None or target is None or target.kind == "correctly-rounded":
         return None
     from prismm.bounds import ConventionalBound
 
@@ -634,14 +644,13 @@ def _one(
     options: Options,
 ) -> Outcome:
     """One two-dimensional product by the plan's scheme."""
-    plan = call.plan
     epilogue = None
     if extra is not None and (extra[0] != 1 or extra[1] != 0):
         epilogue = Epilogue(extra[0], extra[1], c)
     if a.shape[1] == 0:
         # An empty sum is zero; one zero term stands for it.
         a, b = np.zeros((a.shape[0], 1), call.dtype), np.zeros((1, b.shape[1]), call.dtype)
-    if call.dtype.kind == "c" and not (isinstance(plan.scheme, Native) and options.target is None):
+    if call.dtype.kind == "c" and not (isinstance(call.scheme, Native) and options.target is None):
         a = a if a.dtype.kind == "c" else a.astype(np.complex128)
         b = b if b.dtype.kind == "c" else b.astype(np.complex128)
     terms = call.terms + (3 if epilogue is not None else 0)
@@ -655,10 +664,10 @@ def _one(
         memory=workspace_limit(a.nbytes + b.nbytes, out.nbytes),
         epilogue=epilogue,
     )
-    if isinstance(plan.scheme, Native):
-        return native.multiply(plan.scheme, a, b, out, job, as_torch=call.family == "torch")
-    engine = _engine(plan.engine)
+    if isinstance(call.scheme, Native):
+        return native.multiply(call.scheme, a, b, out, job, as_torch=call.family == "torch")
+    engine = _engine(call.engine)
     left, right = call.left, call.right
     if isinstance(engine, DirectEngine):
         left = right = None
-    return residues.multiply(plan.scheme, a, b, out, job, engine, left, right)
+    return residues.multiply(call.scheme, a, b, out, job, engine, left, right)

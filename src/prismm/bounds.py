@@ -67,7 +67,7 @@ class ResidueBound:
             bound = np.where((units > 0.0) & (bound == 0.0), 2.0**-1074, bound * _UP)
         value = c[i, j]
         bound = np.reshape(bound, np.shape(value))
-        return np.where(np.isfinite(value), bound + half_ulp(value, self.result) * _UP, 0.0)
+        return np.where(_alive(value), bound + half_ulp(value, self.result) * _UP, 0.0)
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,13 @@ class ConventionalBound:
             bound = (terms * self.unit_roundoff * size + terms * self.result.smallest_subnormal) * _UP
             if self.unit_roundoff < self.result.unit_roundoff:
                 bound = bound + half_ulp(value, self.result) * _UP
-            return np.where(np.isfinite(value), bound, 0.0)
+            return np.where(_alive(value), bound, 0.0)
+
+
+def _alive(c: NDArray[Any]) -> NDArray[np.bool_]:
+    """Where some real part is finite, so that there is an error to bound."""
+    alive: NDArray[np.bool_] = np.isfinite(c.real) | np.isfinite(c.imag) if np.iscomplexobj(c) else np.isfinite(c)
+    return alive
 
 
 def _moduli(x: NDArray[Any]) -> NDArray[np.float64]:

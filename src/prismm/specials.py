@@ -76,3 +76,30 @@ def patch(
         out[where] = value
     touched = i.size * out.shape[1] + j.size * out.shape[0] - i.size * j.size
     return int(touched) * (2 if complex_result else 1)
+
+
+def patch_addend(out: NDArray[Any], epilogue: Any, keep: NDArray[np.bool_]) -> tuple[list[NDArray[np.bool_]], int]:
+    """Set the real parts of alpha·AB + beta·C, with AB finite, that meet Inf or NaN in C: to beta·C.
+
+    A zero part of beta leaves that part of C alone. keep: entries already settled. Returns a mask per real part, and the count.
+    """
+    parts = [out.real, out.imag] if np.iscomplexobj(out) else [out]
+    masks = [np.zeros(out.shape, np.bool_) for _ in parts]
+    if epilogue is None or epilogue.c is None or epilogue.trivial or np.isfinite(epilogue.c).all():
+        return masks, 0
+    beta = complex(epilogue.beta)
+    c = epilogue.c
+    if len(parts) == 1:
+        terms = [[(beta.real, c)]]
+    else:
+        terms = [[(beta.real, c.real), (-beta.imag, c.imag)], [(beta.imag, c.real), (beta.real, c.imag)]]
+    for part, mask, some in zip(parts, masks, terms, strict=True):
+        value = np.zeros(out.shape)
+        with np.errstate(invalid="ignore", over="ignore"):
+            for factor, addend in some:
+                if factor != 0.0:
+                    # signs only: a finite product that overflows is not special
+                    value = value + np.sign(factor) * signs(addend)
+        mask |= ~np.isfinite(value) & ~keep
+        part[mask] = value[mask]
+    return masks, sum(int(mask.sum()) for mask in masks)

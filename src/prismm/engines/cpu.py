@@ -185,20 +185,7 @@ def available() -> dict[str, tuple[bool, str]]:
     >>> available()["cpu:float64"]
     (True, 'exact on extreme operands')
     """
-    from prismm.engines import pool
-
-    names = list(ENGINES)
-
-    def proofs(_: int) -> dict[str, tuple[bool, str]]:
-        pool.limit_openmp()
-        found = {}
-        for name in names:
-            proof = ENGINES[name].prove()
-            found[name] = (proof.usable, proof.reason)
-        return found
-
-    result: dict[str, tuple[bool, str]] = pool.run(proofs, 1)[0]
-    return result
+    return {name: (_proof(name).usable, _proof(name).reason) for name in ENGINES}
 
 
 def choose(name: str | None = None) -> CpuEngine:
@@ -219,7 +206,9 @@ def choose(name: str | None = None) -> CpuEngine:
     return ENGINES[asked]
 
 
+@functools.cache
 def _proof(name: str) -> Proof:
+    """The engine's proof, run on a worker (whose OpenMP teams have one thread, as in use)."""
     from prismm.engines import pool
 
     def prove(_: int) -> Proof:

@@ -13,7 +13,7 @@ from prismm.engines import environment, pool
 from prismm.errors import ArgumentError
 from prismm.repair import Entries, exactly, repair
 from prismm.schemes.base import Job, Outcome, for_kernels, real_parts
-from prismm.specials import patch
+from prismm.specials import patch, patch_addend
 from prismm.workspace import Scratch
 
 if TYPE_CHECKING:
@@ -210,15 +210,14 @@ def _epilogue(ab: NDArray[Any], out: NDArray[Any], job: Job) -> None:
 def _overflowed(a: NDArray[Any], b: NDArray[Any], out: NDArray[Any], job: Job, outcome: Outcome) -> None:
     """Law 4: entries that meet Inf or NaN get the defining sum's value, other suspicious ones are recomputed exactly."""
     rows, columns = nonfinite(a, axis=1), nonfinite(b, axis=0)
-    special = patch(a, b, out, rows, columns, job.epilogue)
+    outside = rows[:, None] | columns[None, :]
+    masks, special = patch_addend(out, job.epilogue, outside)
+    special += patch(a, b, out, rows, columns, job.epilogue)
     outcome.count("special", special)
     outcome.count("a priori", -special)
     hidden = wide_and_long(a, b)
     for part, values in enumerate(real_parts(out)):
-        i, j = np.nonzero((suspicious(values) | hidden) & ~rows[:, None] & ~columns[None, :])
-        if job.epilogue is not None and job.epilogue.c is not None:
-            finite = np.isfinite(job.epilogue.c[i, j])
-            i, j = i[finite], j[finite]
+        i, j = np.nonzero((suspicious(values) | hidden) & ~outside & ~masks[part])
         exactly(a, b, out, Entries(part, i.astype(np.int64), j.astype(np.int64)), job, outcome)
         outcome.count("a priori", -int(i.size))
 
@@ -245,9 +244,13 @@ def _finish_open(
     single: bool = False,
 ) -> None:
     rows, columns = nonfinite(a, axis=1), nonfinite(b, axis=0)
-    outcome.count("special", patch(a, b, out, rows, columns, job.epilogue))
+    outside = rows[:, None] | columns[None, :]
+    masks, special = patch_addend(out, job.epilogue, outside)
+    special += patch(a, b, out, rows, columns, job.epilogue)
+    outcome.count("special", special)
     for some in entries:
-        repair(a, b, out, some.keep(~(rows[some.i] | columns[some.j])), job, outcome, single=single)
+        some = some.keep(~(outside | masks[some.part])[some.i, some.j])
+        repair(a, b, out, some, job, outcome, single=single)
 
 
 def _rounded_in_float64(

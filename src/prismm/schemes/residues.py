@@ -452,7 +452,7 @@ def multiply(
     """Split, multiply, join, certify and repair: out = a @ b (or the epilogue's sum) up to the job's target."""
     from prismm.bounds import ResidueBound, RoundedBound
     from prismm.repair import Entries, exactly, repair
-    from prismm.specials import patch
+    from prismm.specials import patch, patch_addend
 
     levels = join_mode(job.target) == MAGNITUDE
     splitter = Splitter(scheme.moduli, engine, a.shape[1], np.iscomplexobj(out), job.a_priori, levels)
@@ -462,7 +462,9 @@ def multiply(
     rows, columns = work.run(a, b, out, left, right)
     start = time.perf_counter()
     parts = len(real_parts(out))
-    special = patch(a, b, out, rows.nonfinite, columns.nonfinite, job.epilogue)
+    outside = rows.nonfinite[:, None] | columns.nonfinite[None, :] if job.epilogue is not None else np.empty((0, 0), np.bool_)
+    masks, special = patch_addend(out, job.epilogue, outside)
+    special += patch(a, b, out, rows.nonfinite, columns.nonfinite, job.epilogue)
     outcome.count("special", special)
     entries = []
     for part in range(parts):
@@ -471,8 +473,7 @@ def multiply(
             continue
         some = Entries(part, np.concatenate([x[0] for x in mine]), np.concatenate([x[1] for x in mine]))
         some = some.keep(~(rows.nonfinite[some.i] | columns.nonfinite[some.j]))
-        if job.epilogue is not None and job.epilogue.c is not None and job.epilogue.beta != 0:
-            some = some.keep(np.isfinite(job.epilogue.c[some.i, some.j]))
+        some = some.keep(~masks[part][some.i, some.j])
         entries.append(some)
     total_open = sum(e.i.size for e in entries)
     road = "value" if work.mode == RAW else "certified"
