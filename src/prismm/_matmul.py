@@ -1,7 +1,7 @@
 """The public verbs: normalise -> plan -> split -> multiply -> join -> certify.
 
-`matmul` and `gemm` normalise their operands and plan; a scheme's `multiply` splits, multiplies, joins, certifies and repairs
-each two-dimensional product; `prepare` stops after the split, `explain` after the plan.
+`matmul` and `gemm` normalise their operands and plan; a scheme's `multiply` splits, multiplies, joins, certifies and
+repairs each two-dimensional product; `prepare` stops after the split, `explain` after the plan.
 """
 
 from __future__ import annotations
@@ -21,7 +21,18 @@ from prismm.engines import environment, pool
 from prismm.engines.cpu import DIRECT, DirectEngine, choose
 from prismm.errors import ArgumentError, DTypeError, OperandError, ShapeError
 from prismm.formats import format_of
-from prismm.planner import DIRECT_WORK, GRADE, TINY_MODULI, Auto, Need, Plan, bound_text, need_of, predict, workspace_limit
+from prismm.planner import (
+    DIRECT_WORK,
+    GRADE,
+    TINY_MODULI,
+    Auto,
+    Need,
+    Plan,
+    bound_text,
+    need_of,
+    predict,
+    workspace_limit,
+)
 from prismm.report import Piece, Report
 from prismm.schemes import native, residues
 from prismm.schemes.base import Epilogue, Job, Outcome, for_kernels
@@ -67,10 +78,12 @@ def matmul(
     """Multiply matrices to a stated accuracy.
 
     Args:
-        a: array of shape (..., m, k) or (k,): NumPy array, torch CPU tensor or anything with ``__dlpack__``; float64, float32,
+        a: array of shape (..., m, k) or (k,): NumPy array, torch CPU tensor or anything with ``__dlpack__``;
+        float64, float32,
             complex128, complex64; float16, bfloat16 and integers are taken exactly. Any strides.
         b: array of shape (..., k, n) or (k,), of the same kind.
-        accuracy: "fast", "native" (default), "correctly-rounded", or a tolerance relative to |a||b|; see the guarantees in
+        accuracy: "fast", "native" (default), "correctly-rounded", or a tolerance relative to |a||b|; see the
+        guarantees in
             the documentation. With an explicit scheme None means the scheme's own value, unrepaired.
         scheme: `Residues`, `Native` or `Auto` (default).
         reproducible: the same bits on every machine, thread count, batch position and order of the inner dimension.
@@ -85,8 +98,8 @@ def matmul(
         defining sum gives; ±Inf elsewhere exactly where the exact value overflows.
 
     Raises:
-        ShapeError, DTypeError, AccuracyError, ArgumentError, OperandError: before any work, for what cannot be multiplied.
-        EngineError: for an engine that is not exact on this machine, or a thread that flushes subnormals.
+        ShapeError, DTypeError, AccuracyError, ArgumentError, OperandError: before any work, for what cannot be
+        multiplied. EngineError: for an engine that is not exact on this machine, or a thread that flushes subnormals.
 
     >>> import numpy as np, prismm
     >>> a = np.array([[1.0, 2.0**-60], [3.0, 4.0]])
@@ -114,10 +127,11 @@ def matmul(
 
 
 def _at_once(a: NDArray[Any], b: NDArray[Any], accuracy: Any, reproducible: Any) -> NDArray[Any] | None:
-    """Two roads through the whole flow without its ceremony, for plain matrices: the default call, and tiny certified products.
+    """Two roads through the whole flow without its ceremony, for plain matrices: the default call, and tiny
+    certified products.
 
-    They take what `Auto` would select and return the same bits; None where anything is out of the ordinary (another target,
-    special values, an entry that its certificate leaves open), and the ordinary road decides.
+    They take what `Auto` would select and return the same bits; None where anything is out of the ordinary (another
+    target, special values, an entry that its certificate leaves open), and the ordinary road decides.
     """
     if a.dtype not in _PLAIN or b.dtype != a.dtype or a.shape[1] != b.shape[0] or a.shape[1] == 0:
         return None
@@ -224,8 +238,8 @@ def prepare(
         x: matrix of shape (k, n) for side "right", (m, k) for "left".
         side: where it will stand.
 
-    The other arguments are those of `matmul`, and travel with the operand. The result of a product with a prepared operand has
-    the same bits as without, for every reproducible or correctly rounded product.
+    The other arguments are those of `matmul`, and travel with the operand. The result of a product with a prepared
+    operand has the same bits as without, for every reproducible or correctly rounded product.
 
     Raises:
         ArgumentError: for another side. ShapeError: for what is no matrix. The errors of `matmul` besides.
@@ -246,7 +260,9 @@ def prepare(
         raise ShapeError(f"x has shape {array.data.shape}; prepare takes a matrix of two dimensions")
     if interop.big_integers(array.data):
         raise DTypeError("x holds integers beyond 2^53, which are not prepared; pass them to matmul directly")
-    copy = interop.Array(np.array(array.data, order="C"), array.family, array.source if array.family == "dlpack" else None)
+    copy = interop.Array(
+        np.array(array.data, order="C"), array.family, array.source if array.family == "dlpack" else None
+    )
     dtype = interop.result_dtype([copy.data], options.out_dtype)
     left, right = (copy.data, copy.data.T) if side == "left" else (copy.data.T, copy.data)
     chosen, chosen_engine, _, _ = _select(left, right, dtype, options, epilogue=False, big=False, look=False)
@@ -262,7 +278,8 @@ def prepare(
             split = residues.prepare_right(data, splitter, options.threads)
         else:
             split = residues.prepare_left(data, splitter, options.threads)
-    return Prepared(side, chosen, options.target, options.reproducible, chosen_engine, dtype.name, copy, split)
+    asked = dtype.name if options.out_dtype is not None else None
+    return Prepared(side, chosen, options.target, options.reproducible, chosen_engine, dtype.name, asked, copy, split)
 
 
 def explain(
@@ -321,7 +338,9 @@ def _options(
         raise ArgumentError(f"reproducible={reproducible!r}; pass True or False")
     target = parse_target(accuracy) if accuracy is not None else None
     if scheme is not None and not isinstance(scheme, (Residues, Native, Auto)):
-        raise ArgumentError(f"scheme={scheme!r} is no scheme; pass prismm.Residues(...), prismm.Native() or prismm.Auto()")
+        raise ArgumentError(
+            f"scheme={scheme!r} is no scheme; pass prismm.Residues(...), prismm.Native() or prismm.Auto()"
+        )
     if engine is not None and not isinstance(engine, str):
         raise ArgumentError(f"engine={engine!r}; pass a name such as 'cpu'")
     for prepared in (a, b):
@@ -338,6 +357,7 @@ def _options(
         if out_dtype is not None and interop.result_dtype([prepared.data], out_dtype).name != prepared.out_dtype:
             raise prepared.refuse("out_dtype", out_dtype, prepared.out_dtype)
         target = target if target is not None else prepared.target
+        out_dtype = out_dtype if out_dtype is not None else prepared.asked_dtype
         scheme, reproducible, engine = prepared.scheme, prepared.reproducible, prepared.engine
     if isinstance(a, Prepared) and isinstance(b, Prepared):
         for keyword in ("scheme", "target", "reproducible", "engine", "out_dtype"):
@@ -387,7 +407,9 @@ def _array(x: Any, name: str) -> interop.Array:
     return x if isinstance(x, interop.Array) else interop.normalise(x, name)
 
 
-def _normalise(a: Any, b: Any, extra: tuple[complex, complex, interop.Array | None] | None, options: Options) -> Normalised:
+def _normalise(
+    a: Any, b: Any, extra: tuple[complex, complex, interop.Array | None] | None, options: Options
+) -> Normalised:
     environment.check_arithmetic()
     if isinstance(a, Prepared) and a.side != "left":
         raise OperandError("the left operand was prepared for side='right'; prepare it with side='left'")
@@ -403,7 +425,9 @@ def _normalise(a: Any, b: Any, extra: tuple[complex, complex, interop.Array | No
     dtype = interop.result_dtype(arrays, options.out_dtype)
     if extra is not None:
         if dtype.kind != "c" and (extra[0].imag != 0 or extra[1].imag != 0):
-            raise DTypeError(f"alpha={extra[0]}, beta={extra[1]} are complex; pass out_dtype=complex128 or real scalars")
+            raise DTypeError(
+                f"alpha={extra[0]}, beta={extra[1]} are complex; pass out_dtype=complex128 or real scalars"
+            )
         if extra[0] == 0:
             # alpha = 0 never reads A and B: an empty inner dimension has the same shape and no elements.
             x, y = np.zeros((*x.shape[:-1], 0), dtype), np.zeros((*y.shape[:-2], 0, *y.shape[-1:]), dtype)
@@ -411,7 +435,8 @@ def _normalise(a: Any, b: Any, extra: tuple[complex, complex, interop.Array | No
     for prepared in (a, b):
         if isinstance(prepared, Prepared) and dtype.name != prepared.out_dtype:
             raise OperandError(
-                f"the {prepared.side} operand was prepared for a {prepared.out_dtype} result, and this product gives {dtype.name}; "
+                f"the {prepared.side} operand was prepared for a {prepared.out_dtype} result, and this product "
+                f"gives {dtype.name}; "
                 f"prepare it with out_dtype={dtype.name!r}"
             )
     k = x.shape[-1]
@@ -443,7 +468,8 @@ def _normalise(a: Any, b: Any, extra: tuple[complex, complex, interop.Array | No
     terms = max(k, 1) * (2 if dtype.kind == "c" else 1)
     batch = tuple(np.broadcast_shapes(x.shape[:-2], y.shape[:-2])) if x.ndim > 2 or y.ndim > 2 else ()
     return Normalised(
-        x, y, c, family, named[0][1].source, shape, dtype, scheme, engine, reasons, need, options, batch, k, left, right, terms,
+        x, y, c, family, named[0][1].source, shape, dtype, scheme, engine, reasons, need, options, batch, k, left,
+        right, terms,
         inputs,
     )  # fmt: skip
 
@@ -466,7 +492,9 @@ def _select(
     big: bool,
     look: bool,
 ) -> tuple[Any, str, tuple[str, ...], Need]:
-    """Scheme, engine and reasons. `look`: whether the choice may depend on the data (never for what is reproducible)."""
+    """Scheme, engine and reasons. `look`: whether the choice may depend on the data (never for what is
+    reproducible).
+    """
     asked = None if options.engine == _BLAS else options.engine
     asked = asked or os.environ.get("PRISMM_ENGINE") or "cpu"
     forced = choose(asked).name if asked != "cpu" else None
@@ -570,14 +598,21 @@ def _target_array(out: Any, call: Normalised) -> NDArray[Any] | None:
     if array.data.shape != call.shape:
         raise ShapeError(f"out has shape {array.data.shape}, the product has shape {call.shape}")
     if array.data.dtype != call.dtype:
-        raise DTypeError(f"out has dtype {array.data.dtype.name}, the product has {call.dtype.name}; pass out_dtype or another out")
-    if not array.data.flags.writeable or (array.family == "numpy" and array.data.dtype is not out.dtype and not out.dtype.isnative):
+        raise DTypeError(
+            f"out has dtype {array.data.dtype.name}, the product has {call.dtype.name}; pass out_dtype or another out"
+        )
+    if not array.data.flags.writeable or (
+        array.family == "numpy" and array.data.dtype is not out.dtype and not out.dtype.isnative
+    ):
         raise OperandError("out is read-only or of foreign byte order; pass a writable native array")
     return array.data
 
 
 def _multiply(
-    call: Normalised, result: NDArray[Any], extra: tuple[complex, complex, interop.Array | None] | None, options: Options
+    call: Normalised,
+    result: NDArray[Any],
+    extra: tuple[complex, complex, interop.Array | None] | None,
+    options: Options,
 ) -> tuple[Outcome, list[Piece]]:
     """Carry out the two-dimensional products of a call."""
     a, b = call.a, call.b
@@ -585,8 +620,8 @@ def _multiply(
     pieces: list[Piece] = []
     if result.size == 0:
         return total, pieces
-    view = result.reshape(*call.batch, call.need.m, call.need.n) if result.ndim else result.reshape(1, 1)
-    addend = call.c.reshape(view.shape) if call.c is not None else None
+    view: NDArray[Any] = result.reshape(*call.batch, call.need.m, call.need.n) if result.ndim else result.reshape(1, 1)
+    addend: NDArray[Any] | None = call.c.reshape(view.shape) if call.c is not None else None
     if call.batch and b.ndim == 2:
         # A batch of left operands against one matrix is one tall product.
         rows = math.prod(call.batch) * call.need.m
@@ -597,7 +632,12 @@ def _multiply(
     if batch:
         a = np.broadcast_to(a, (*batch, *a.shape[-2:]))
         b = np.broadcast_to(b, (*batch, *b.shape[-2:]))
-        if isinstance(call.scheme, Native) and extra is None and options.target is not None and options.target.kind != "tolerance":
+        if (
+            isinstance(call.scheme, Native)
+            and extra is None
+            and options.target is not None
+            and options.target.kind != "tolerance"
+        ):
             done = _native_batch(a, b, view, call)
             if done is not None:
                 return done

@@ -1,12 +1,12 @@
 """Accuracy targets and their certificates, as pure functions.
 
-Notation: u the unit roundoff of the result, η its smallest subnormal, K = k terms (2k for complex), |a||b| the product of the
-moduli, x the joined value before its one rounding, ε a bound with |x - exact| <= ε. A complex entry counts as its two
-real parts.
+Notation: u the unit roundoff of the result, η its smallest subnormal, K = k terms (2k for complex), |a||b| the
+product of the moduli, x the joined value before its one rounding, ε a bound with |x - exact| <= ε. A complex entry
+counts as its two real parts.
 
-Certificate. c = RN(x) gives |c - exact| <= ε + u·|x| + η/2 <= ε(1+u) + u·|exact| + η/2, and |exact| <= |a||b|. So a target
-"slack·|a||b| + u|exact| + η/2" holds where ε(1+u) <= slack·LB for any lower bound LB of |a||b|: slack = (K-1)u for "native",
-tol for a tolerance. LB = |x| - ε costs nothing; the product of 7-bit magnitudes serves the rest.
+Certificate. c = RN(x) gives |c - exact| <= ε + u·|x| + η/2 <= ε(1+u) + u·|exact| + η/2, and |exact| <= |a||b|. So a
+target "slack·|a||b| + u|exact| + η/2" holds where ε(1+u) <= slack·LB for any lower bound LB of |a||b|: slack =
+(K-1)u for "native", tol for a tolerance. LB = |x| - ε costs nothing; the product of 7-bit magnitudes serves the rest.
 """
 
 from __future__ import annotations
@@ -80,7 +80,8 @@ def kappa(target: Target, terms: int, result: Format) -> float:
 
 
 def conventional_bound(terms: int, result: Format, magnitude: float) -> float:
-    """K·u·(|a||b|) + K·η, what a conventional GEMM guarantees in any order of summation (Jeannerod and Rump 2013), rounded up.
+    """K·u·(|a||b|) + K·η, what a conventional GEMM guarantees in any order of summation (Jeannerod and Rump 2013),
+    rounded up.
 
     >>> from prismm.formats import FP64
     >>> conventional_bound(1000, FP64, 1.0) < 1.2e-13

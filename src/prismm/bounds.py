@@ -63,8 +63,8 @@ class ResidueBound:
             second = r[1] * q[2] + (r[2] + r[1]) * q[1]
             units = np.minimum(first, second) * _UP * self.weight
             bound = np.ldexp(units, -(s + t))
-            # Never report 0 for a positive bound that underflows.
-            bound = np.where((units > 0.0) & (bound == 0.0), 2.0**-1074, bound * _UP)
+            # η more makes up for what ldexp rounds away where the bound is subnormal, or underflows.
+            bound = np.where(units > 0.0, bound * _UP + 2.0**-1074, bound)
         value = c[i, j]
         bound = np.reshape(bound, np.shape(value))
         return np.where(_alive(value), bound + half_ulp(value, self.result) * _UP, 0.0)
@@ -72,7 +72,9 @@ class ResidueBound:
 
 @dataclass(frozen=True)
 class ConventionalBound:
-    """K·u·(|a||b|) + K·η from the operands themselves, which must not have changed since; an epilogue adds its terms."""
+    """K·u·(|a||b|) + K·η from the operands themselves, which must not have changed since; an epilogue adds its
+    terms.
+    """
 
     result: Format
     a: NDArray[Any]

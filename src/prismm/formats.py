@@ -61,9 +61,7 @@ class Format:
             ("fraction_bits", 1, self.fraction_bits, 52),
         ):
             if not low <= bits <= high:
-                raise ArgumentError(
-                    f"{what}={bits} is no format within float64; pass {what} from {low} to {high}"
-                )
+                raise ArgumentError(f"{what}={bits} is no format within float64; pass {what} from {low} to {high}")
 
     @property
     def bits(self) -> int:
@@ -185,9 +183,7 @@ def format_of(dtype: Any) -> Format:
     return found
 
 
-def round_fraction(
-    format: Format, numerator: int, exponent: int, rounding: Rounding = "nearest"
-) -> float:
+def round_fraction(format: Format, numerator: int, exponent: int, rounding: Rounding = "nearest") -> float:
     """Round the exact number numerator * 2^exponent once, to a value of ``format``.
 
     This is the readable specification that vectorised code is compared with.

@@ -57,7 +57,8 @@ def normalise(x: Any, name: str) -> Array:
 def _checked(x: NDArray[Any], name: str) -> NDArray[Any]:
     if x.dtype not in _KINDS and x.dtype.newbyteorder("=") not in _KINDS:
         raise DTypeError(
-            f"{name} has dtype {x.dtype}; prismm multiplies float16, float32, float64, complex64, complex128 and integers: "
+            f"{name} has dtype {x.dtype}; prismm multiplies float16, float32, float64, complex64, complex128 and "
+            f"integers: "
             f"convert with {name}.astype(...)"
         )
     x = x.view(np.ndarray) if type(x) is not np.ndarray else x
@@ -85,7 +86,8 @@ def _from_dlpack(x: Any, name: str) -> NDArray[Any]:
     device = x.__dlpack_device__() if hasattr(x, "__dlpack_device__") else (1, 0)
     if int(device[0]) != 1:
         raise OperandError(
-            f"{name} is on DLPack device {tuple(int(d) for d in device)}; this version of prismm computes on the CPU: copy it there"
+            f"{name} is on DLPack device {tuple(int(d) for d in device)}; this version of prismm computes on the "
+            f"CPU: copy it there"
         )
     try:
         array: NDArray[Any] = np.from_dlpack(x)
@@ -153,7 +155,9 @@ def product_shape(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
     try:
         batch = np.broadcast_shapes(left[:-2], right[:-2])
     except ValueError:
-        raise ShapeError(f"a has shape {a}, b has shape {b}: batch dimensions {left[:-2]} and {right[:-2]} differ") from None
+        raise ShapeError(
+            f"a has shape {a}, b has shape {b}: batch dimensions {left[:-2]} and {right[:-2]} differ"
+        ) from None
     rows = (left[-2],) if len(a) > 1 else ()
     columns = (right[-1],) if len(b) > 1 else ()
     return (*batch, *rows, *columns)
@@ -193,7 +197,9 @@ def high_low(x: NDArray[Any]) -> tuple[NDArray[np.float64], NDArray[np.float64]]
 
 
 def widened(a: NDArray[Any], b: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Operands whose product is a @ b exactly, without integers beyond 2^53: they become two terms of the inner dimension."""
+    """Operands whose product is a @ b exactly, without integers beyond 2^53: they become two terms of the inner
+    dimension.
+    """
     if big_integers(a):
         high, low = high_low(a)
         a, b = np.concatenate([high, low], axis=-1), np.concatenate([b, b], axis=-2)

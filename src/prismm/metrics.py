@@ -164,9 +164,7 @@ def _parts(c: NDArray[Any], reference: NDArray[Any]) -> list[tuple[NDArray[Any],
     reference = np.asarray(reference)
     format_of(c.dtype)  # refuses what is not floating point
     if c.shape != reference.shape:
-        raise ShapeError(
-            f"c has shape {c.shape} and its reference {reference.shape}; pass equal shapes"
-        )
+        raise ShapeError(f"c has shape {c.shape} and its reference {reference.shape}; pass equal shapes")
     if np.iscomplexobj(reference) and not np.iscomplexobj(c):
         raise DTypeError(f"c is {c.dtype} and its reference {reference.dtype}; pass a complex c")
     if np.iscomplexobj(c):
@@ -191,16 +189,12 @@ def _nan_as_inf(errors: Floats) -> Floats:
 def _part_ulps(c: NDArray[Any], reference: NDArray[Any]) -> Floats:
     fmt = format_of(c.dtype)
     with np.errstate(all="ignore"):
-        nearest = reference.astype(
-            c.dtype
-        )  # the binade that counts is that of the rounded reference
+        nearest = reference.astype(c.dtype)  # the binade that counts is that of the rounded reference
         reference = np.where(np.isfinite(nearest), reference, nearest)
         binade = np.where(nearest == 0, fmt.minexp, np.frexp(nearest.astype(np.float64))[1] - 1)
         shift = fmt.fraction_bits - np.maximum(binade, fmt.minexp)
         # In ulps first, then subtract: the difference neither overflows nor underflows.
-        scaled = np.ldexp(c.astype(np.float64), shift) - np.ldexp(
-            reference.astype(np.float64), shift
-        )
+        scaled = np.ldexp(c.astype(np.float64), shift) - np.ldexp(reference.astype(np.float64), shift)
         return _settle(np.abs(scaled), c, reference)
 
 

@@ -71,8 +71,8 @@ def norm_limit(moduli: int) -> int:
 def norm_fraction_bits(moduli: int, terms: int) -> int:
     """q: fraction bits kept of |a|/2^e in the integer norms, so that `terms` of them fit under the limit unscaled.
 
-    Then t = s + e - q >= 0 and ceil(|a|·2^(q-e))·2^t is an integer, which a rounded |a|·2^s cannot exceed (RN is monotone).
-    Zero or less means that the scheme has too few moduli for this inner dimension.
+    Then t = s + e - q >= 0 and ceil(|a|·2^(q-e))·2^t is an integer, which a rounded |a|·2^s cannot exceed (RN is
+    monotone). Zero or less means that the scheme has too few moduli for this inner dimension.
     """
     room = norm_limit(moduli) // (2 * max(terms, 1))
     return min(MAX_Q, (room.bit_length() - 1) // 2)
@@ -108,10 +108,10 @@ def symmetric(value: int, modulus: int) -> int:
 class ResidueSystem:
     """Tables for one engine's moduli: all float64, all entries exact integers (reciprocals apart).
 
-    left, right: (moduli, parts) constants c with residue = Σ_p x_p·c_p mod q; `left` has (Q/q)^-1 folded in, so that the
-    product's residue is at once the digit of the Chinese remainder sum Σ_l digit_l·(Q/q_l).
-    weights: (digits, 5) of Q/q_l in `limbs` limbs of 40 bits, top first, then zeros; product: Q likewise; quotient: what
-    the top two limbs of a sum, over Q, are worth. digit_split: how many base-128 digits
+    left, right: (moduli, parts) constants c with residue = Σ_p x_p·c_p mod q; `left` has (Q/q)^-1 folded in, so that
+    the product's residue is at once the digit of the Chinese remainder sum Σ_l digit_l·(Q/q_l).
+    weights: (digits, 5) of Q/q_l in `limbs` limbs of 40 bits, top first, then zeros; product: Q likewise; quotient:
+    what the top two limbs of a sum, over Q, are worth. digit_split: how many base-128 digits
     each residue is cut into before it meets the weights (1 for moduli up to 256, 3 for 22-bit ones).
     """
 
@@ -143,9 +143,10 @@ def residue_system(moduli: int, largest: int) -> ResidueSystem:
     """The system with which an engine whose moduli are at most `largest` computes the scheme of `moduli` moduli.
 
     Parts: |A'| < 2^(L+1/2) is cut into `parts` integers of about `part_bits` bits so that u = Σ x_p·c_p stays below
-    0.9·2^51. The computed u·(1/q) is then off by at most 2^-52·|u|/q < 1/(2q), so an odd q leaves |u - q·rint(u/q)| <= (q-1)/2.
-    An even q may leave +q/2: int8 wraps it for q = 256, and for q = 128 `bias`, added before rint, breaks that tie upwards.
-    digit_split: |y| <= 2^21 has three base-128 digits with |d| <= 128, so that up to 32 digits times 2^40 stay below 2^53.
+    0.9·2^51. The computed u·(1/q) is then off by at most 2^-52·|u|/q < 1/(2q), so an odd q leaves |u - q·rint(u/q)|
+    <= (q-1)/2. An even q may leave +q/2: int8 wraps it for q = 256, and for q = 128 `bias`, added before rint,
+    breaks that tie upwards. digit_split: |y| <= 2^21 has three base-128 digits with |d| <= 128, so that up to 32
+    digits times 2^40 stay below 2^53.
     """
     import numpy as np
 
@@ -164,7 +165,9 @@ def residue_system(moduli: int, largest: int) -> ResidueSystem:
             break
         parts += 1
     inverse = [pow(q_product // q, -1, q) for q in chosen]
-    left = [[symmetric((i << (part_bits * p)) % q, q) for p in range(parts)] for q, i in zip(chosen, inverse, strict=True)]
+    left = [
+        [symmetric((i << (part_bits * p)) % q, q) for p in range(parts)] for q, i in zip(chosen, inverse, strict=True)
+    ]
     right = [[symmetric((1 << (part_bits * p)) % q, q) for p in range(parts)] for q in chosen]
     digit_split = 1 if largest <= 256 else -(-((largest - 1).bit_length() - 1) // DIGIT_BITS)
     limbs = max(2, -(-q_product.bit_length() // LIMB_BITS))

@@ -44,7 +44,9 @@ GRADE = {53: 15, 24: 7}
 
 @dataclass(frozen=True)
 class Rates:
-    """What one worker does in a second: multiply-adds of residues, of native GEMMs, elements split and joined (per modulus)."""
+    """What one worker does in a second: multiply-adds of residues, of native GEMMs, elements split and joined (per
+    modulus).
+    """
 
     residue: float
     float64: float = 2.5e10
@@ -169,7 +171,9 @@ def _moduli_by_sample(need: Need) -> tuple[Any, str]:
     if need.a is None or need.m * need.n * need.k < 1 << 25 or need.big_integers:
         return Residues(default), "leaves few roundings open on ordinary data"
     moduli, share = sampled_moduli(need)
-    return Residues(moduli), f"fewest seconds by a sample of the data, which expects {share:.2g} of the entries in repair"
+    return Residues(
+        moduli
+    ), f"fewest seconds by a sample of the data, which expects {share:.2g} of the entries in repair"
 
 
 def _sample_rows(x: NDArray[Any], count: int) -> NDArray[np.float64]:
@@ -186,8 +190,9 @@ def _sample_rows(x: NDArray[Any], count: int) -> NDArray[np.float64]:
 def sampled_moduli(need: Need, count: int = 16) -> tuple[int, float]:
     """(moduli, expected share of open entries) that minimise products plus repair, from `count` rows and columns.
 
-    At a scale 2^s an element is inexact if its last bit is below 2^-s; each inexact one adds 1/12 to ‖δ‖². An entry x stays
-    open with probability about 2ε/ulp(x). No guarantee hangs on this: it only chooses the cheaper of two right ways.
+    At a scale 2^s an element is inexact if its last bit is below 2^-s; each inexact one adds 1/12 to ‖δ‖². An entry
+    x stays open with probability about 2ε/ulp(x). No guarantee hangs on this: it only chooses the cheaper of two
+    right ways.
     """
     import numpy as np
 
@@ -230,8 +235,8 @@ def sampled_moduli(need: Need, count: int = 16) -> tuple[int, float]:
 class Plan:
     """What would run for a product, why, and what it is expected to take; printed by `prismm.explain`.
 
-    predicted_seconds and native_seconds are estimates for this kind of machine, not measurements. workspace_bytes is what the
-    product takes beside operands and result.
+    predicted_seconds and native_seconds are estimates for this kind of machine, not measurements. workspace_bytes is
+    what the product takes beside operands and result.
     """
 
     m: int
@@ -327,7 +332,9 @@ def physical_memory() -> int:
 
 
 def workspace_limit(operands: int, result: int) -> int:
-    """Bytes of scratch that a product may take: 1.4 times its data, at least 192 MiB, at most a quarter of the memory."""
+    """Bytes of scratch that a product may take: 1.4 times its data, at least 192 MiB, at most a quarter of the
+    memory.
+    """
     return min(max(192 << 20, int(1.4 * (operands + result))), max(64 << 20, physical_memory() // 4))
 
 

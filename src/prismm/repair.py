@@ -1,7 +1,7 @@
 """Repair: entries that a certificate left open, recomputed one by one until each is proved.
 
-The roads, cheapest first: magnitudes (a 7-bit lower bound of |a||b|, or the proof that every product is zero), lane dots
-(float32 data), double-double, exact arithmetic. Rows and columns are gathered in pieces of bounded size.
+The roads, cheapest first: magnitudes (a 7-bit lower bound of |a||b|, or the proof that every product is zero), lane
+dots (float32 data), double-double, exact arithmetic. Rows and columns are gathered in pieces of bounded size.
 """
 
 from __future__ import annotations
@@ -55,7 +55,9 @@ class Gathered:
 
 
 def gathered(a: NDArray[Any], b: NDArray[Any], entries: Entries, parts: tuple[int, ...]) -> Iterator[Gathered]:
-    """The entries' rows and columns in pieces of at most 32 MiB each; vectors of several real parts one after the other."""
+    """The entries' rows and columns in pieces of at most 32 MiB each; vectors of several real parts one after the
+    other.
+    """
     if entries.i.size == 0:
         return
     rows, columns = np.unique(entries.i), np.unique(entries.j)
@@ -88,7 +90,9 @@ def gathered(a: NDArray[Any], b: NDArray[Any], entries: Entries, parts: tuple[in
 
 
 def _vectors(x: NDArray[Any], parts: tuple[int, ...], *, left: bool) -> NDArray[np.float64]:
-    """Real vectors as contiguous float64 rows; for complex data [re, ∓im] on the left, [re, im] or [im, re] on the right."""
+    """Real vectors as contiguous float64 rows; for complex data [re, ∓im] on the left, [re, im] or [im, re] on the
+    right.
+    """
     if not np.iscomplexobj(x):
         return for_kernels(x if left else x.T)
     dummy = np.zeros((1, x.shape[1]) if left else (x.shape[0], 1), x.dtype)
@@ -122,7 +126,8 @@ def repair(
 ) -> None:
     """Prove or recompute the entries of `out`, which belong to finite rows and columns.
 
-    scales: of a scheme that scaled, for the magnitude road. single: the data are float32 exactly and the result is float32.
+    scales: of a scheme that scaled, for the magnitude road. single: the data are float32 exactly and the result is
+    float32.
     """
     if entries.i.size == 0:
         return
@@ -146,7 +151,9 @@ def _by_magnitude(
     outcome: Outcome,
     scales: tuple[Scales, Scales],
 ) -> Entries:
-    """Certify by magnitudes: κ·ε <= LB, all in integers and one product; or no product is nonzero, so the entry is 0."""
+    """Certify by magnitudes: κ·ε <= LB, all in integers and one product; or no product is nonzero, so the entry is
+    0.
+    """
     from prismm.kernels.cpu.dot import magnitude_dots, magnitudes
 
     assert job.target is not None
@@ -242,7 +249,13 @@ def _by_kernel(
 
 
 def exactly(
-    a: NDArray[Any], b: NDArray[Any], out: NDArray[Any], entries: Entries, job: Job, outcome: Outcome, road: str = "exact"
+    a: NDArray[Any],
+    b: NDArray[Any],
+    out: NDArray[Any],
+    entries: Entries,
+    job: Job,
+    outcome: Outcome,
+    road: str = "exact",
 ) -> None:
     """Set entries to the exactly rounded value of a·b (or of the epilogue's sum)."""
     from prismm.kernels.cpu.dot import exact_dots
@@ -266,11 +279,17 @@ def exactly(
         value = np.empty(piece.ri.size)
         added = np.ascontiguousarray(addends[piece.where])
 
-        def dots(
-            s: slice, piece: Gathered = piece, value: NDArray[Any] = value, added: NDArray[Any] = added
-        ) -> None:
+        def dots(s: slice, piece: Gathered = piece, value: NDArray[Any] = value, added: NDArray[Any] = added) -> None:
             exact_dots(
-                piece.rows, piece.columns, piece.ri[s], piece.ci[s], alpha, added[s], beta, job.result.precision, value[s]
+                piece.rows,
+                piece.columns,
+                piece.ri[s],
+                piece.ci[s],
+                alpha,
+                added[s],
+                beta,
+                job.result.precision,
+                value[s],
             )
 
         _in_slices(dots, piece.ri.size, job.workers)

@@ -28,10 +28,11 @@ class Piece:
 class Report:
     """Returned beside the result by ``full_output=True``.
 
-    plan: the `Plan` that ran. products: low-precision matrix products. roads: real entries (a complex one counts twice) by how
-    they were settled: "a priori" (a theorem covers them), "certified" (the join's own test), "value" (an explicit scheme's
-    uncertified value), "magnitude", "lane dots", "double-double", "more moduli", "exact", "special" (Inf or NaN).
-    timings: seconds per phase and in total. splits: elements split in this call, left and right.
+    plan: the `Plan` that ran. products: low-precision matrix products. roads: real entries (a complex one counts
+    twice) by how they were settled: "a priori" (a theorem covers them), "certified" (the join's own test), "value"
+    (an explicit scheme's uncertified value), "magnitude", "lane dots", "double-double", "more moduli", "exact",
+    "special" (Inf or NaN). timings: seconds per phase and in total. splits: elements split in this call, left and
+    right.
 
     >>> import numpy as np, prismm
     >>> c, report = prismm.matmul(np.eye(2), np.eye(2), accuracy="correctly-rounded", full_output=True)
@@ -95,8 +96,8 @@ class Report:
     def bound(self, *index: int) -> float:
         """A guaranteed upper bound on |c - exact| of one entry (of the larger real part, if complex).
 
-        0 for an entry that is Inf or NaN. The native scheme's bound is worked out from the operands when asked for: they
-        must not have been changed since.
+        0 for an entry that is Inf or NaN. The native scheme's bound is worked out from the operands when asked for:
+        they must not have been changed since.
 
         Raises:
             IndexError: for an index that is no entry.
@@ -150,6 +151,5 @@ class Report:
     def __str__(self) -> str:
         roads = ", ".join(f"{count} {road}" for road, count in self.roads.items()) or "no entries"
         total = self.timings.get("total", 0.0)
-        return (
-            f"{self.scheme} on {self.engine}, accuracy {self.accuracy}: {self.products} products, {roads}, {total * 1e3:.1f} ms"
-        )
+        head = f"{self.scheme} on {self.engine}, accuracy {self.accuracy}"
+        return f"{head}: {self.products} products, {roads}, {total * 1e3:.1f} ms"

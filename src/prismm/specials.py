@@ -19,8 +19,8 @@ def signs(x: NDArray[Any]) -> NDArray[np.float64]:
 def special_product(a: NDArray[Any], b: NDArray[Any]) -> NDArray[np.float64]:
     """The IEEE value of Σ a_h·b_h for each row of a (m, k) and column of b (k, n) of which one holds Inf or NaN.
 
-    Signs cannot overflow, so ±Inf and NaN come from the operands' own: Inf·0 and Inf - Inf are NaN. Entries whose row and
-    column are both finite are meaningless here.
+    Signs cannot overflow, so ±Inf and NaN come from the operands' own: Inf·0 and Inf - Inf are NaN. Entries whose
+    row and column are both finite are meaningless here.
     """
     m, k = a.shape
     n = b.shape[1]
@@ -35,7 +35,9 @@ def special_product(a: NDArray[Any], b: NDArray[Any]) -> NDArray[np.float64]:
 
 
 def real_operands(a: NDArray[Any], b: NDArray[Any], part: int) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Real matrices whose product is the real (part 0) or imaginary (1) part of a·b, for complex a and b, or a, b themselves."""
+    """Real matrices whose product is the real (part 0) or imaginary (1) part of a·b, for complex a and b, or a, b
+    themselves.
+    """
     if not np.iscomplexobj(a):
         return a, b
     if part == 0:
@@ -81,7 +83,8 @@ def patch(
 def patch_addend(out: NDArray[Any], epilogue: Any, keep: NDArray[np.bool_]) -> tuple[list[NDArray[np.bool_]], int]:
     """Set the real parts of alpha·AB + beta·C, with AB finite, that meet Inf or NaN in C: to beta·C.
 
-    A zero part of beta leaves that part of C alone. keep: entries already settled. Returns a mask per real part, and the count.
+    A zero part of beta leaves that part of C alone. keep: entries already settled. Returns a mask per real part, and
+    the count.
     """
     parts = [out.real, out.imag] if np.iscomplexobj(out) else [out]
     masks = [np.zeros(out.shape, np.bool_) for _ in parts]

@@ -64,4 +64,5 @@ class Scratch:
         with _LOCK:
             self._lent.append(block)
         start = -block.ctypes.data % 64
-        return block[start : start + size].view(dtype).reshape(shape)
+        array: NDArray[Any] = block[start : start + size].view(dtype).reshape(shape)
+        return array

@@ -83,7 +83,7 @@ def test_the_schemes_own_value_needs_no_bound(precision, rng):
     wanted = [rn(exact_sum(pairs, 0, shifts[j], adds, factors, j)[0], FORMATS[precision]) for j in range(n)]
     keep = [j for j in range(n) if j not in listed]
     assert same_bits(out[keep], np.array(wanted)[keep]), differing(out[keep], np.array(wanted)[keep])
-    assert len(keep) > n * 9 // 10
+    assert len(keep) > n * 6 // 10  # a third cancels, and may be listed
 
 
 @pytest.mark.parametrize("precision", [53, 24])

@@ -1,4 +1,5 @@
-"""CPU engines: INT8 dot-product units through torch, FP64 BLAS through NumPy, and a direct integer dot for tiny products.
+"""CPU engines: INT8 dot-product units through torch, FP64 BLAS through NumPy, and a direct integer dot for tiny
+products.
 
 | name | moduli | inner product | exact because |
 | --- | --- | --- | --- |
@@ -16,7 +17,7 @@ from __future__ import annotations
 import functools
 import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from prismm.engines.base import Proof
 from prismm.errors import ArgumentError, EngineError
@@ -58,7 +59,7 @@ class Int8Engine:
         moduli: tuple[int, ...],
         workspace: NDArray[np.int32] | None = None,
     ) -> None:
-        """out[l] = left[l] (m, k) @ right[l] (k, n); beyond k = 131071 residues are added block by block."""
+        """out[q] = left[q] (m, k) @ right[q] (k, n); beyond k = 131071 residues are added block by block."""
         import torch
 
         left_t, right_t, out_t = torch.from_numpy(left), torch.from_numpy(right), torch.from_numpy(out)
@@ -70,11 +71,11 @@ class Int8Engine:
         from prismm.kernels.cpu.rounding import fold_int32
 
         block = torch.empty_like(out_t[0])
-        for l, q in enumerate(moduli):
-            torch._int_mm(left_t[l][:, :INT8_BLOCK], right_t[l][:INT8_BLOCK], out=out_t[l])
+        for which, q in enumerate(moduli):
+            torch._int_mm(left_t[which][:, :INT8_BLOCK], right_t[which][:INT8_BLOCK], out=out_t[which])
             for h in range(INT8_BLOCK, k, INT8_BLOCK):
-                torch._int_mm(left_t[l][:, h : h + INT8_BLOCK], right_t[l][h : h + INT8_BLOCK], out=block)
-                fold_int32(out[l], block.numpy(), float(q))
+                torch._int_mm(left_t[which][:, h : h + INT8_BLOCK], right_t[which][h : h + INT8_BLOCK], out=block)
+                fold_int32(out[which], block.numpy(), float(q))
 
 
 @dataclass(frozen=True)
@@ -106,17 +107,17 @@ class Float64Engine:
         moduli: tuple[int, ...],
         workspace: NDArray[np.float64] | None = None,
     ) -> None:
-        """out[l] = left[l] @ right[l], in blocks of 2048 of the inner dimension."""
+        """out[q] = left[q] @ right[q], in blocks of 2048 of the inner dimension."""
         import numpy as np
 
         from prismm.kernels.cpu.rounding import fold_float64
 
         k = left.shape[2]
-        for l, q in enumerate(moduli):
-            np.matmul(left[l][:, :FLOAT64_BLOCK], right[l][:FLOAT64_BLOCK], out=out[l])
+        for which, q in enumerate(moduli):
+            np.matmul(left[which][:, :FLOAT64_BLOCK], right[which][:FLOAT64_BLOCK], out=out[which])
             for h in range(FLOAT64_BLOCK, k, FLOAT64_BLOCK):
-                block = np.matmul(left[l][:, h : h + FLOAT64_BLOCK], right[l][h : h + FLOAT64_BLOCK])
-                fold_float64(out[l], block, float(q))
+                block = np.matmul(left[which][:, h : h + FLOAT64_BLOCK], right[which][h : h + FLOAT64_BLOCK])
+                fold_float64(out[which], block, float(q))
 
 
 @dataclass(frozen=True)
@@ -202,7 +203,9 @@ def choose(name: str | None = None) -> CpuEngine:
         raise ArgumentError(f"unknown engine {asked!r}; pass 'cpu' or one of {', '.join(map(repr, ENGINES))}")
     proof = _proof(asked)
     if not proof.usable:
-        raise EngineError(f"engine {asked!r} cannot be used here: {proof.reason}; pass engine='cpu' for the best that can")
+        raise EngineError(
+            f"engine {asked!r} cannot be used here: {proof.reason}; pass engine='cpu' for the best that can"
+        )
     return ENGINES[asked]
 
 

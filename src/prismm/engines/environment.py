@@ -19,11 +19,13 @@ def check_arithmetic() -> None:
     """Raise unless this thread rounds to nearest even and honours subnormals (as IEEE 754 asks by default).
 
     Raises:
-        EngineError: where the thread's control register flushes subnormals (``torch.set_flush_denormal``) or rounds otherwise.
+        EngineError: where the thread's control register flushes subnormals (``torch.set_flush_denormal``) or rounds
+        otherwise.
     """
     if _SMALLEST_NORMAL * _HALF == 0.0 or _SMALLEST * _ONE == 0.0:
         raise EngineError(
-            "this thread flushes subnormal numbers to zero, which spoils exactness; call torch.set_flush_denormal(False) "
+            "this thread flushes subnormal numbers to zero, which spoils exactness; call "
+            "torch.set_flush_denormal(False) "
             "or remove what set it"
         )
     if (_ONE + _HALF_ULP, -_ONE - _HALF_ULP, _ONE + _MORE_THAN_HALF) != (1.0, -1.0, 1.0 + 2.0**-52):

@@ -1,9 +1,9 @@
 """Worker threads for the CPU engine.
 
-Kernels release the GIL, so plain threads suffice. Each worker limits every OpenMP runtime to one thread *for itself* (the limit
-belongs to the calling thread, not to the process), so that a GEMM called in a worker neither starts nor waits for
-OpenMP teams: no pools that spin against each other, and none that a fork could leave dead. The pool is made on
-first use, and anew in a forked child.
+Kernels release the GIL, so plain threads suffice. Each worker limits every OpenMP runtime to one thread *for itself*
+(the limit belongs to the calling thread, not to the process), so that a GEMM called in a worker neither starts nor
+waits for OpenMP teams: no pools that spin against each other, and none that a fork could leave dead. The pool is
+made on first use, and anew in a forked child.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Schemes: ways to multiply through low-precision parts, each with its value, its bound and whether it is reproducible."""
+"""Schemes: ways to multiply through low-precision parts, each with its value, its bound and whether it is
+reproducible.
+"""
 
 from __future__ import annotations
 

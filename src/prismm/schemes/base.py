@@ -48,8 +48,9 @@ class Epilogue:
 class Job:
     """One two-dimensional product, decided in every respect: what a scheme's `multiply` carries out.
 
-    target None means the scheme's own value, neither certified nor repaired. terms is K of the accuracy targets. a_priori:
-    certificates from integer norms alone, so that what is repaired depends on nothing but row, column and scheme.
+    target None means the scheme's own value, neither certified nor repaired. terms is K of the accuracy targets.
+    a_priori: certificates from integer norms alone, so that what is repaired depends on nothing but row, column and
+    scheme.
     """
 
     result: Format
@@ -110,7 +111,9 @@ class _Unlocked:
 
 
 def for_kernels(x: NDArray[Any]) -> NDArray[np.float64]:
-    """x as contiguous float64, exactly. Compiled kernels take no read-only arrays, so one comes back unmarked: never write it."""
+    """x as contiguous float64, exactly. Compiled kernels take no read-only arrays, so one comes back unmarked: never
+    write it.
+    """
     import numpy as np
 
     x = np.ascontiguousarray(x, dtype=np.float64)

@@ -26,9 +26,9 @@ _PANEL = 1024
 class Native:
     """The engine's own GEMM.
 
-    Value: a sum of rounded products in an order that the BLAS chooses. Bound: K·u·(|a||b|) + K·η for any such order (Jeannerod
-    and Rump 2013). Reproducible: no. Scale-invariant: in practice, but not promised. Entries that overflow on the way
-    are recomputed, so that ±Inf appears exactly where the exact result overflows.
+    Value: a sum of rounded products in an order that the BLAS chooses. Bound: K·u·(|a||b|) + K·η for any such order
+    (Jeannerod and Rump 2013). Reproducible: no. Scale-invariant: in practice, but not promised. Entries that
+    overflow on the way are recomputed, so that ±Inf appears exactly where the exact result overflows.
 
     Args:
         compute: precision of the GEMM: None for the result's own, "float64" to multiply float32 data in float64 (their
@@ -51,14 +51,18 @@ class Native:
 
 
 def gemm_dtype(a: NDArray[Any], b: NDArray[Any], out: NDArray[Any], compute: str | None) -> np.dtype[Any]:
-    """Element type in which the GEMM runs: at least float32, at least the result's, wide enough to hold the operands."""
+    """Element type in which the GEMM runs: at least float32, at least the result's, wide enough to hold the
+    operands.
+    """
     kind = np.result_type(a.dtype, b.dtype, out.dtype, np.float32)
     if compute == "float64":
         kind = np.result_type(kind, np.float64)
     return kind
 
 
-def product(a: NDArray[Any], b: NDArray[Any], out: NDArray[Any] | None = None, *, as_torch: bool = False) -> NDArray[Any]:
+def product(
+    a: NDArray[Any], b: NDArray[Any], out: NDArray[Any] | None = None, *, as_torch: bool = False
+) -> NDArray[Any]:
     """a @ b by BLAS: torch's for tensors unless its flags allow fewer bits, else NumPy's."""
     with np.errstate(all="ignore"):
         if as_torch and (a.dtype not in (np.float32, np.complex64) or environment.reduced_float32() is None):
@@ -93,8 +97,9 @@ def _energy(x: NDArray[Any]) -> float:
 def _long(k: int, dtype: np.dtype[Any]) -> bool:
     """Whether a sum of k terms may round away an overflow, so that a finite entry does not prove a finite exact value.
 
-    A finite entry means products below 2^(emax+1), so |a||b| <= K·2^(emax+1) and an error of at most K²·u·2^(emax+1); an entry below
-    2^(emax-1) hides an overflow only if that reaches 2^(emax-1): K >= 2^11 in float32, 2^25.5 in float64; K is 2k for complex.
+    A finite entry means products below 2^(emax+1), so |a||b| <= K·2^(emax+1) and an error of at most
+    K²·u·2^(emax+1); an entry below 2^(emax-1) hides an overflow only if that reaches 2^(emax-1): K >= 2^11 in
+    float32, 2^25.5 in float64; K is 2k for complex.
     """
     return k >= (1 << 24 if dtype.name in ("float64", "complex128") else 1 << 10)
 
@@ -102,7 +107,8 @@ def _long(k: int, dtype: np.dtype[Any]) -> bool:
 def ordinary(a: NDArray[Any], b: NDArray[Any], c: NDArray[Any]) -> bool:
     """Whether all of c = a @ b is finite and hides no overflow, decided cheaply; False asks for a closer look.
 
-    For short sums Σ|c|² < Inf suffices (entries are then below the root of the largest float). For long ones ‖A‖²‖B‖² bounds every
+    For short sums Σ|c|² < Inf suffices (entries are then below the root of the largest float). For long ones
+    ‖A‖²‖B‖² bounds every
     |a||b|²: 2^160 leaves room for the rounding of these sums themselves (relatively below 2^17 for 2^40 elements).
     """
     if c.size == 0:
@@ -113,10 +119,13 @@ def ordinary(a: NDArray[Any], b: NDArray[Any], c: NDArray[Any]) -> bool:
 
 
 def suspicious(c: NDArray[Any]) -> NDArray[np.bool_]:
-    """Real entries that are not finite, or so large that rounding errors may hide an overflow of the exact value (`_long`)."""
+    """Real entries that are not finite, or so large that rounding errors may hide an overflow of the exact value
+    (`_long`).
+    """
     limit = 2.0**1023 if c.dtype == np.float64 else 2.0**127
     with np.errstate(invalid="ignore"):
-        return ~(np.abs(c) < limit)
+        found: NDArray[np.bool_] = ~(np.abs(c) < limit)
+    return found
 
 
 def multiply(
@@ -141,7 +150,8 @@ def multiply(
         return outcome
     x, y = a.astype(kind, copy=False), b.astype(kind, copy=False)
     if not wide and _long(a.shape[1], kind) and not (_energy(x) < 2.0**80 and _energy(y) < 2.0**80):
-        # Rounding could hide an overflow in a long float32 sum of huge products: sum in float64, where nothing overflows.
+        # Rounding could hide an overflow in a long float32 sum of huge products: sum in float64, where nothing
+        # overflows.
         kind, wide = np.result_type(kind, np.float64), True
         x, y = a.astype(kind), b.astype(kind)
     if plain:
@@ -180,15 +190,26 @@ def native_meets(tolerance: float, terms: int, unit: float, result_unit: float) 
 
 
 def cannot_underflow(a: NDArray[Any], b: NDArray[Any], kind: np.dtype[Any]) -> bool:
-    """Whether no product of nonzero elements is subnormal in the GEMM's precision; the K·η of the bound is then not needed."""
-    lowest = 1.0
-    for x in (a, b):
-        for part in real_parts(x):
-            size = np.abs(part.astype(np.float64, copy=False))
-            with np.errstate(invalid="ignore"):
-                lowest *= float(np.min(size, initial=1.0, where=size > 0.0))
+    """Whether no product of nonzero elements is subnormal in the GEMM's precision; the K·η of the bound is then not
+    needed.
+    """
+    lowest = smallest(a) * smallest(b)
     normal = 2.0**-1022 if np.dtype(kind).type(0).real.dtype == np.float64 else 2.0**-126
     return lowest >= normal
+
+
+def smallest(x: NDArray[Any]) -> float:
+    """The smallest nonzero magnitude of a real part, 1 at most; by rows, so that no copy of the operand is made."""
+    # Repeated (zero-stride) axes hold one element each.
+    x = x[tuple(slice(0, 1) if stride == 0 else slice(None) for stride in x.strides)]
+    least = 1.0
+    step = max(1, (1 << 20) // max(1, x.shape[-1]))
+    for start in range(0, x.shape[0], step):
+        for part in real_parts(x[start : start + step]):
+            size = np.abs(part.astype(np.float64, copy=False))
+            with np.errstate(invalid="ignore"):
+                least = min(least, float(np.min(size, initial=1.0, where=size > 0.0)))
+    return least
 
 
 def _fits_single(x: NDArray[Any]) -> bool:
@@ -208,7 +229,9 @@ def _epilogue(ab: NDArray[Any], out: NDArray[Any], job: Job) -> None:
 
 
 def _overflowed(a: NDArray[Any], b: NDArray[Any], out: NDArray[Any], job: Job, outcome: Outcome) -> None:
-    """Law 4: entries that meet Inf or NaN get the defining sum's value, other suspicious ones are recomputed exactly."""
+    """Law 4: entries that meet Inf or NaN get the defining sum's value, other suspicious ones are recomputed
+    exactly.
+    """
     rows, columns = nonfinite(a, axis=1), nonfinite(b, axis=0)
     outside = rows[:, None] | columns[None, :]
     masks, special = patch_addend(out, job.epilogue, outside)
@@ -231,7 +254,8 @@ def nonfinite(x: NDArray[Any], axis: int) -> NDArray[np.bool_]:
     """Which rows (axis 1) or columns (axis 0) hold Inf or NaN."""
     if x.dtype.kind in "iu":
         return np.zeros(x.shape[1 - axis], np.bool_)
-    return ~np.isfinite(x).all(axis=axis)
+    found: NDArray[np.bool_] = ~np.isfinite(x).all(axis=axis)
+    return found
 
 
 def _finish_open(
@@ -256,7 +280,8 @@ def _finish_open(
 def _rounded_in_float64(
     a: NDArray[Any], b: NDArray[Any], out: NDArray[Any], job: Job, outcome: Outcome
 ) -> list[Entries]:
-    """float32 data in a float64 GEMM: products are exact, so |error| <= K·u·Σ|ab| <= K·u·‖a_i‖‖b_j‖ in any order of summation.
+    """float32 data in a float64 GEMM: products are exact, so |error| <= K·u·Σ|ab| <= K·u·‖a_i‖‖b_j‖ in any order of
+    summation.
 
     Norms are computed in float64 from exact squares: (k+2)u relatively, which the factor's 2^-20 covers for k < 2^32.
     """

@@ -19,8 +19,9 @@ if TYPE_CHECKING:
 class Prepared:
     """A left or right operand that knows its scheme, its scales and its shape; made by `prismm.prepare`.
 
-    It keeps a private copy of the matrix, for repair. Pass it to `matmul` or `gemm` in place of that operand; accuracy, scheme,
-    reproducibility, engine and result type come with it.
+    It keeps a private copy of the matrix, for repair. Pass it to `matmul` or `gemm` in place of that operand;
+    accuracy, scheme, reproducibility and engine come with it, and so does a result type that was asked for
+    (`asked_dtype`).
     """
 
     side: Literal["left", "right"]
@@ -29,6 +30,7 @@ class Prepared:
     reproducible: bool
     engine: str
     out_dtype: str
+    asked_dtype: str | None
     array: Array = field(repr=False)
     split: SplitLeft | SplitRight | None = field(repr=False)
 
@@ -50,5 +52,6 @@ class Prepared:
     def refuse(self, keyword: str, given: Any, own: Any) -> OperandError:
         """The error for an option that contradicts what the operand was prepared for."""
         return OperandError(
-            f"the {self.side} operand was prepared with {keyword}={own!r}, not {given!r}; leave {keyword} out, or prepare it again"
+            f"the {self.side} operand was prepared with {keyword}={own!r}, not {given!r}; leave {keyword} out, or "
+            f"prepare it again"
         )

@@ -1,9 +1,9 @@
 """Residues: Ozaki scheme II. Integer matrix products modulo many small coprime numbers, joined exactly.
 
-Row i of A is scaled by the largest power of two 2^s_i, column j of B by 2^t_j, that keep every entry of the product of the
-rounded operands A' = RN(2^s·a), B' = RN(2^t·b) below P/2, where P is the product of the moduli. Then A'B' is computed modulo
-each modulus (exactly: INT8 products, INT32 sums), joined by the Chinese remainder theorem in exact multi-limb
-arithmetic, and rounded once (Ozaki, Uchino and Imamura 2025; Uchino, Ozaki and Imamura 2025).
+Row i of A is scaled by the largest power of two 2^s_i, column j of B by 2^t_j, that keep every entry of the product
+of the rounded operands A' = RN(2^s·a), B' = RN(2^t·b) below P/2, where P is the product of the moduli. Then A'B' is
+computed modulo each modulus (exactly: INT8 products, INT32 sums), joined by the Chinese remainder theorem in exact
+multi-limb arithmetic, and rounded once (Ozaki, Uchino and Imamura 2025; Uchino, Ozaki and Imamura 2025).
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ class Residues:
     """Exact product of the operands rounded to `moduli`-dependent integers; one rounding at the end.
 
     Value: c_ij = RN(Σ_h A'_ih·B'_hj · 2^-(s_i+t_j)). Bound, before that rounding: the smaller of
-    2^-s·½‖b_j‖₁ + 2^-t·½‖a_i‖₁ + k/4·2^-(s+t) and ‖δa_i‖₂‖b̂_j‖₂ + (‖â_i‖₂ + ‖δa_i‖₂)‖δb_j‖₂ with the rounding errors δ; 0 where row and
-    column are represented exactly. Reproducible: yes. Scale-invariant: yes. Complex: one scale for both parts, three real
-    products per modulus.
+    2^-s·½‖b_j‖₁ + 2^-t·½‖a_i‖₁ + k/4·2^-(s+t) and ‖δa_i‖₂‖b̂_j‖₂ + (‖â_i‖₂ + ‖δa_i‖₂)‖δb_j‖₂ with the rounding
+    errors δ; 0 where row and column are represented exactly. Reproducible: yes. Scale-invariant: yes. Complex: one
+    scale for both parts, three real products per modulus.
 
     Args:
         moduli: 2 to 22. 7 give float32 grade, 15 float64 grade, 18-20 leave few open roundings in float64.
@@ -106,7 +106,9 @@ class Tiling:
 
 
 def tiling(m: int, n: int, splitter: Splitter, workers: int, memory: int) -> Tiling:
-    """Cut so that residues of B, of one panel of A per worker and the products of one tile per worker fit in `memory`."""
+    """Cut so that residues of B, of one panel of A per worker and the products of one tile per worker fit in
+    `memory`.
+    """
     if isinstance(splitter.engine, DirectEngine):
         return Tiling(max(m, 1), max(n, 1), max(n, 1), 8 * splitter.limbs * splitter.terms * (m + n))
     count = len(splitter.system.moduli) * splitter.residue_parts
@@ -125,7 +127,9 @@ def tiling(m: int, n: int, splitter: Splitter, workers: int, memory: int) -> Til
 
 
 def _even(m: int, workers: int, largest: int) -> int:
-    """Rows per panel: at most `largest`, and the panels a multiple of the workers where that leaves at least 32 rows."""
+    """Rows per panel: at most `largest`, and the panels a multiple of the workers where that leaves at least 32
+    rows.
+    """
     panels = max(1, -(-m // largest))
     panels = -(-panels // workers) * workers
     return max(min(m, 32), -(-m // panels), 1)
@@ -282,7 +286,9 @@ class Product:
                 buffers = self._buffers(i1 - i0, widest, scratch)
                 for j0, j1, block in right.blocks:
                     tile = (i0, i1, j0, j1)
-                    self._tile(residues, block, scales[index], right.scales.part(j0, j1), tile, out, first_column, buffers)
+                    self._tile(
+                        residues, block, scales[index], right.scales.part(j0, j1), tile, out, first_column, buffers
+                    )
 
         _spread(panel, list(range(len(panels))), job.workers, splitter)
         if left is None:
@@ -354,7 +360,8 @@ class Product:
         low = np.empty((0, 0)) if low is None else low
         tail = (
             rows.shift, columns.shift, rows.terms, columns.terms, splitter.terms / 4.0, rows.power, columns.power,
-            rows.counts, columns.counts, splitter.terms, mode, self.kappa, self.magnitude_kappa, precision, out64, out32, low, failed,
+            rows.counts, columns.counts, splitter.terms, mode, self.kappa, self.magnitude_kappa, precision, out64,
+            out32, low, failed,
         )  # fmt: skip
         if isinstance(splitter.engine, DirectEngine):
             from prismm.kernels.cpu.direct import direct_product
@@ -462,7 +469,9 @@ def multiply(
     rows, columns = work.run(a, b, out, left, right)
     start = time.perf_counter()
     parts = len(real_parts(out))
-    outside = rows.nonfinite[:, None] | columns.nonfinite[None, :] if job.epilogue is not None else np.empty((0, 0), np.bool_)
+    outside = (
+        rows.nonfinite[:, None] | columns.nonfinite[None, :] if job.epilogue is not None else np.empty((0, 0), np.bool_)
+    )
     masks, special = patch_addend(out, job.epilogue, outside)
     special += patch(a, b, out, rows.nonfinite, columns.nonfinite, job.epilogue)
     outcome.count("special", special)
@@ -523,10 +532,11 @@ def _with_more_moduli(
     outcome: Outcome,
     scales: tuple[Scales, Scales],
 ) -> list[Any]:
-    """Many open roundings: multiply their rows and columns again with more moduli, if that promises to settle most of them.
+    """Many open roundings: multiply their rows and columns again with more moduli, if that promises to settle most
+    of them.
 
-    Raising N by d moduli divides the bound of every inexact row and column by about 2^(3.8·d). An entry x stays open with
-    probability about 2ε·2^p/|x|.
+    Raising N by d moduli divides the bound of every inexact row and column by about 2^(3.8·d). An entry x stays open
+    with probability about 2ε·2^p/|x|.
     """
     from prismm.repair import Entries, bound_in_units
 
@@ -534,7 +544,7 @@ def _with_more_moduli(
     total = sum(e.i.size for e in entries)
     if job.target.kind != "correctly-rounded" or total < MANY or scheme.moduli >= MAX_MODULI:
         return entries
-    if job.epilogue is not None and not job.epilogue.trivial:
+    if isinstance(engine, DirectEngine) or (job.epilogue is not None and not job.epilogue.trivial):
         return entries
     i, j = np.unique(np.concatenate([e.i for e in entries])), np.unique(np.concatenate([e.j for e in entries]))
     repair_cost = total * a.shape[1] * 3.4e-9

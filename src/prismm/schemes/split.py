@@ -1,7 +1,7 @@
 """Split operands: scale rows or columns by powers of two, round to integers, take residues.
 
-The shapes of one operand's split: residues (parts, moduli, rows, k) per left panel, and (parts, moduli, k, columns) per right
-block, with one part for real data and three (real, imaginary, their sum) for complex data.
+The shapes of one operand's split: residues (parts, moduli, rows, k) per left panel, and (parts, moduli, k, columns)
+per right block, with one part for real data and three (real, imaginary, their sum) for complex data.
 """
 
 from __future__ import annotations
@@ -55,7 +55,8 @@ class Splitter:
         q = norm_fraction_bits(self.moduli, self.terms)
         if q < 1:
             raise ArgumentError(
-                f"{self.moduli} moduli hold {operand_bits(self.moduli):.1f} bits, too few for an inner dimension of {self.k}; "
+                f"{self.moduli} moduli hold {operand_bits(self.moduli):.1f} bits, too few for an inner dimension "
+                f"of {self.k}; "
                 f"pass Residues(moduli={self.moduli + 1}) or more"
             )
         return q
@@ -90,8 +91,9 @@ class Splitter:
 class Scales:
     """Per row of A or column of B: the scale 2^shift, and what the bounds need.
 
-    exponent: e with |a| < 2^e (0 for zero, 2^20 for Inf or NaN). terms (4, n): ½‖A'‖₁, ‖δ‖₂, ‖A'‖₂ and the flag "inexact", upper
-    bounds in units of A' (`kernels.cpu.scale.bound_terms`). counts (n, levels): elements of at least 2^(e-1), 2^(e-2), ….
+    exponent: e with |a| < 2^e (0 for zero, 2^20 for Inf or NaN). terms (4, n): ½‖A'‖₁, ‖δ‖₂, ‖A'‖₂ and the flag
+    "inexact", upper bounds in units of A' (`kernels.cpu.scale.bound_terms`). counts (n, levels): elements of at
+    least 2^(e-1), 2^(e-2), ….
     """
 
     shift: NDArray[np.int64]
@@ -141,8 +143,8 @@ def contiguous_parts(x: NDArray[Any]) -> list[NDArray[np.float64]]:
 def split_operand(x: NDArray[Any], splitter: Splitter, out: NDArray[Any], *, left: bool, first: int = 0) -> Scales:
     """Split rows of x (m, k) or, if not `left`, columns of x (k, n) into `out`.
 
-    Left: (parts, moduli, m, k). Right: (parts, moduli, k, columns), of which x fills those from `first` on. The direct engine's
-    limbs: (1 or 2, m, limbs, k) and (1 or 2, n, limbs, k).
+    Left: (parts, moduli, m, k). Right: (parts, moduli, k, columns), of which x fills those from `first` on. The
+    direct engine's limbs: (1 or 2, m, limbs, k) and (1 or 2, n, limbs, k).
     """
     from prismm.kernels.cpu import scale
 
@@ -164,9 +166,7 @@ def split_operand(x: NDArray[Any], splitter: Splitter, out: NDArray[Any], *, lef
         add = rounding.add_residues_int8 if out.dtype == np.int8 else rounding.add_residues_float64
         add(out[0], out[1], splitter.system.modulus, out[2])
     terms = np.empty((4, count))
-    scale.bound_terms(
-        exponent, shift, q, norm2, norm1, residual2, tiny, splitter.terms, int(splitter.a_priori), terms
-    )
+    scale.bound_terms(exponent, shift, q, norm2, norm1, residual2, tiny, splitter.terms, int(splitter.a_priori), terms)
     return Scales(shift, exponent, terms, counts)
 
 

@@ -39,9 +39,7 @@ def cancelling(m: int, k: int, n: int, rng: np.random.Generator, fmt: Format) ->
     v = _round(rng.standard_normal((pairs, n)), fmt)
     a, b = cancelling_pairs(u, v)
     right = slice(n // 2, n)
-    b[pairs:, right] = np.nextafter(
-        b[pairs:, right].astype(_numpy(fmt)), np.array(np.inf, _numpy(fmt))
-    )
+    b[pairs:, right] = np.nextafter(b[pairs:, right].astype(_numpy(fmt)), np.array(np.inf, _numpy(fmt)))
     return shuffled(rng, *_padded(a, b, k))
 
 
@@ -99,9 +97,7 @@ def subnormal_results(m: int, k: int, n: int, rng: np.random.Generator, fmt: For
     a = (2.0 * rng.integers(-8, 8, (m, k)) + 1) * powers(left)
     b = (2.0 * rng.integers(-8, 8, (k, n)) + 1) * powers(right)
     odd = a[1::2]
-    odd[:] = rng.standard_normal(odd.shape) * powers(
-        left + rng.integers(-8, fmt.precision + 8, (odd.shape[0], 1))
-    )
+    odd[:] = rng.standard_normal(odd.shape) * powers(left + rng.integers(-8, fmt.precision + 8, (odd.shape[0], 1)))
     return a, b
 
 
@@ -201,6 +197,4 @@ def _numpy(fmt: Format) -> np.dtype[Any]:
 def _padded(a: Floats, b: Floats, k: int) -> Pair:
     """With columns and rows of zeros up to the inner dimension ``k``."""
     missing = k - a.shape[1]
-    return np.hstack([a, np.zeros((a.shape[0], missing))]), np.vstack(
-        [b, np.zeros((missing, b.shape[1]))]
-    )
+    return np.hstack([a, np.zeros((a.shape[0], missing))]), np.vstack([b, np.zeros((missing, b.shape[1]))])

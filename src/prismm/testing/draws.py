@@ -97,14 +97,10 @@ def shuffled(rng: np.random.Generator, a: NDArray[Any], b: NDArray[Any]) -> Pair
     return a[:, order], b[order, :]
 
 
-def _setting(
-    seed: Seed, dtype: DTypeLike
-) -> tuple[np.random.Generator, Format, np.dtype[Any], bool]:
+def _setting(seed: Seed, dtype: DTypeLike) -> tuple[np.random.Generator, Format, np.dtype[Any], bool]:
     kind = np.dtype(dtype)
     if kind not in (np.float64, np.float32, np.complex128, np.complex64):
-        raise ArgumentError(
-            f"dtype={kind} is not drawn; pass float64, float32, complex128 or complex64"
-        )
+        raise ArgumentError(f"dtype={kind} is not drawn; pass float64, float32, complex128 or complex64")
     return (
         np.random.default_rng(seed),
         format_of(kind),

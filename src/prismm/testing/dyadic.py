@@ -62,24 +62,18 @@ class Dyadic:
             integers = np.array([int(v) for v in x.ravel().tolist()], dtype=object)
             return cls(integers.reshape(x.shape), np.zeros(x.shape, np.int64))
         if x.dtype.kind != "f":
-            raise DTypeError(
-                f"cannot read {x.dtype} exactly; pass float16, float32, float64 or integers"
-            )
+            raise DTypeError(f"cannot read {x.dtype} exactly; pass float16, float32, float64 or integers")
         fmt = format_of(x.dtype)  # refuses longdouble
         native = np.ascontiguousarray(x, dtype=x.dtype.newbyteorder("="))
         bits = native.view(f"u{fmt.bits // 8}").astype(np.uint64).view(np.int64).reshape(x.shape)
         biased = (bits >> fmt.fraction_bits) & ((1 << fmt.exponent_bits) - 1)
         if np.any(biased == (1 << fmt.exponent_bits) - 1):
-            raise ArgumentError(
-                "an exact reference needs finite entries; see correctly_rounded for Inf and NaN"
-            )
+            raise ArgumentError("an exact reference needs finite entries; see correctly_rounded for Inf and NaN")
         significand = bits & ((1 << fmt.fraction_bits) - 1)
         significand |= (biased > 0).astype(np.int64) << fmt.fraction_bits
         exponents = np.maximum(biased, 1) - 1 + fmt.subnormal_exponent
         lowest = significand & -significand
-        zeros = np.where(significand == 0, 0, np.bitwise_count(np.maximum(lowest, 1) - 1)).astype(
-            np.int64
-        )
+        zeros = np.where(significand == 0, 0, np.bitwise_count(np.maximum(lowest, 1) - 1)).astype(np.int64)
         negative = (bits >> (fmt.bits - 1)) & 1 == 1
         numerators = np.where(negative, -(significand >> zeros), significand >> zeros)
         return cls(numerators.astype(object), np.where(significand == 0, 0, exponents + zeros))
@@ -115,9 +109,7 @@ class Dyadic:
     def rounded(self, fmt: Format, rounding: Rounding = "nearest") -> NDArray[np.float64]:
         """Every entry rounded once by `prismm.formats.round_fraction`, as float64."""
         pairs = zip(self.numerators.ravel().tolist(), self.exponents.ravel().tolist(), strict=True)
-        values = [
-            round_fraction(fmt, numerator, exponent, rounding) for numerator, exponent in pairs
-        ]
+        values = [round_fraction(fmt, numerator, exponent, rounding) for numerator, exponent in pairs]
         return np.array(values, dtype=np.float64).reshape(self.numerators.shape)
 
 

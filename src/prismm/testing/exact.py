@@ -88,9 +88,7 @@ class ExactProduct:
         real = [part.rounded(fmt) for part in self.parts]
         if np.dtype(dtype).kind != "c":
             if self.is_complex:
-                raise DTypeError(
-                    f"the product is complex; pass complex64 or complex128, not {np.dtype(dtype)}"
-                )
+                raise DTypeError(f"the product is complex; pass complex64 or complex128, not {np.dtype(dtype)}")
             return real[0].astype(dtype)
         result = np.zeros(self.shape, dtype)
         result.real = real[0]
@@ -108,9 +106,7 @@ class ExactProduct:
             ShapeError: if ``c`` has another shape.
             DTypeError: if ``c`` is not floating point, or real where the product is complex.
         """
-        return tuple(
-            _settle(gap.rounded(FP64, "up"), part, x) for part, x, gap in self._compared(c)
-        )
+        return tuple(_settle(gap.rounded(FP64, "up"), part, x) for part, x, gap in self._compared(c))
 
     def error(self, c: NDArray[Any]) -> Floats:
         """|c − exact| rounded up; of complex entries the larger of the two parts' errors.
@@ -135,9 +131,7 @@ class ExactProduct:
         room = Dyadic.from_array(np.where(np.isfinite(limit), limit, 0.0))
         verdict = np.ones(self.shape, bool)
         for part, x, gap in self._compared(c):
-            met = np.where(
-                np.isfinite(limit), ((room - gap).numerators >= 0).astype(bool), limit == np.inf
-            )
+            met = np.where(np.isfinite(limit), ((room - gap).numerators >= 0).astype(bool), limit == np.inf)
             odd = ~np.isfinite(x)
             verdict &= np.where(odd, _settle(np.zeros(self.shape), part, x) <= limit, met)
         return verdict
@@ -155,9 +149,7 @@ class ExactProduct:
             nearest = part.rounded(fmt)
             finite = np.isfinite(nearest)
             units = [fmt.ulp_exponent(v) if np.isfinite(v) else 0 for v in nearest.ravel().tolist()]
-            in_units = Dyadic(
-                gap.numerators, gap.exponents - np.array(units, np.int64).reshape(self.shape)
-            )
+            in_units = Dyadic(gap.numerators, gap.exponents - np.array(units, np.int64).reshape(self.shape))
             counted = np.where(finite, in_units.rounded(FP64, "up"), np.inf)
             worst = np.maximum(worst, _settle(counted, part, x))
         return worst
@@ -181,13 +173,9 @@ class ExactProduct:
         c = np.asarray(c)
         format_of(c.dtype)
         if c.shape != self.shape:
-            raise ShapeError(
-                f"c has shape {c.shape}, the exact product {self.shape}; pass equal shapes"
-            )
+            raise ShapeError(f"c has shape {c.shape}, the exact product {self.shape}; pass equal shapes")
         if self.is_complex and c.dtype.kind != "c":
-            raise DTypeError(
-                f"the product is complex and c is {c.dtype}; pass complex64 or complex128"
-            )
+            raise DTypeError(f"the product is complex and c is {c.dtype}; pass complex64 or complex128")
         exact, given = self.parts, real_arrays(c)
         if len(given) > len(exact):
             exact = (*exact, Dyadic.from_array(np.zeros(self.shape)))
@@ -197,9 +185,7 @@ class ExactProduct:
         ]
 
 
-def exact_product(
-    a: NDArray[Any], b: NDArray[Any], *, backend: Backend | None = None
-) -> ExactProduct:
+def exact_product(a: NDArray[Any], b: NDArray[Any], *, backend: Backend | None = None) -> ExactProduct:
     """a @ b without any rounding.
 
     Args:
@@ -221,9 +207,7 @@ def exact_product(
     a, b = np.asarray(a), np.asarray(b)
     _check_shapes(a, b)
     x, y = read(a), read(b)
-    return ExactProduct(
-        product(x, y, backend), lambda way: moduli_product(x, y, way, backend).rounded(FP64, way)
-    )
+    return ExactProduct(product(x, y, backend), lambda way: moduli_product(x, y, way, backend).rounded(FP64, way))
 
 
 def exact_gemm(
@@ -277,9 +261,7 @@ def exact_gemm(
         sizes.append(lambda way: moduli(right, way).times(moduli(z, way)))
 
     def magnitude(way: Side) -> Floats:
-        return sum((size(way) for size in sizes), Dyadic.from_array(np.zeros(shape))).rounded(
-            FP64, way
-        )
+        return sum((size(way) for size in sizes), Dyadic.from_array(np.zeros(shape))).rounded(FP64, way)
 
     return ExactProduct(total, magnitude)
 

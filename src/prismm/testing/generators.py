@@ -224,9 +224,7 @@ def _wide(rng: np.random.Generator, shape: tuple[int, int], span: int) -> NDArra
     return rng.standard_normal(shape) * powers(rng.integers(-span, span + 1, shape))
 
 
-def _sprinkled(
-    m: int, k: int, n: int, seed: Seed, dtype: DTypeLike, values: list[float], share: float = 0.2
-) -> Pair:
+def _sprinkled(m: int, k: int, n: int, seed: Seed, dtype: DTypeLike, values: list[float], share: float = 0.2) -> Pair:
     """Normal data; in each third row of a and column of b, one or a ``share`` of ``values``."""
     rng = np.random.default_rng(seed)
     a, b = normal(m, k, n, rng, dtype)

@@ -7,21 +7,22 @@ from prismm.kernels.cpu.join import two_sum
 
 
 @kernel(
-    "int64(float64[:,::1], float64[:,::1], float64[:,::1], float64[:,::1], int64, int64[::1], int64[::1], float64[:,::1],"
+    "int64(float64[:,::1], float64[:,::1], float64[:,::1], float64[:,::1], int64, int64[::1], int64[::1], "
+    "float64[:,::1],"
     " float64[:,::1], float64, float64[:,:], float64[:,:], float64[::1], int64, float64,"
     " int64, float64[:,:], float32[:,:], int32[::1])"
 )
-def combine(  # type: ignore[no-untyped-def]
+def combine(
     high1, low1, high2, low2, unit, row_shift, column_shift, row_terms, column_terms, terms, add1, add2, factors, mode,
     kappa, precision, out, out32, failed,
 ):  # fmt: skip
     """RN(f0·X1 + f1·X2 + f2·add1 + f3·add2) with X = (high + low)·2^(unit-s-t); returns how many entries it lists.
 
-    Four exact products are added with two-sums. The twelve tails are at most 2u·size each (size = Σ of the magnitudes), so
-    their floating-point sum is off by less than 2^-97·size; what underflows on the way is below 2^-1070 and negligible
-    beside 2^-96·size >= 2^-896. Listed (i·n + j) are entries whose rounding is open (mode 1: within the scheme's bound, else
-    within the arithmetic's own), whose magnitude does not cover kappa times the bound (mode 2), and those with sizes or
-    results beyond 2^±800: they want exact arithmetic.
+    Four exact products are added with two-sums. The twelve tails are at most 2u·size each (size = Σ of the
+    magnitudes), so their floating-point sum is off by less than 2^-97·size; what underflows on the way is below
+    2^-1070 and negligible beside 2^-96·size >= 2^-896. Listed (i·n + j) are entries whose rounding is open (mode 1:
+    within the scheme's bound, else within the arithmetic's own), whose magnitude does not cover kappa times the
+    bound (mode 2), and those with sizes or results beyond 2^±800: they want exact arithmetic.
     """
     m = row_shift.size
     n = column_shift.size

@@ -1,8 +1,10 @@
-"""The direct engine: exact integer dot products of scaled operands, for tiny products and as every engine's obvious twin.
+"""The direct engine: exact integer dot products of scaled operands, for tiny products and as every engine's obvious
+twin.
 
-A' and B' are cut into balanced limbs: all but the top one are at most 2^21, that one at most 2^22. The products that meet in one
-group of equal weight add up to at most 2^44.4 (three limbs: 2·2^43 + 2^42), so 256 terms stay below 2^53 before carries
-are taken. The groups, in base 2^22, pair up to limbs of 44 bits that feed the same `finish` as every join.
+A' and B' are cut into balanced limbs: all but the top one are at most 2^21, that one at most 2^22. The products that
+meet in one group of equal weight add up to at most 2^44.4 (three limbs: 2·2^43 + 2^42), so 256 terms stay below 2^53
+before carries are taken. The groups, in base 2^22, pair up to limbs of 44 bits that feed the same `finish` as every
+join.
 """
 
 import numpy as np
@@ -18,8 +20,9 @@ _BLOCK = 256
 _UP = 2.0**22
 _DOWN = 2.0**-22
 
+
 @device
-def _carry(groups, used, w):  # type: ignore[no-untyped-def]
+def _carry(groups, used, w):
     for g in range(used - 1):
         low = groups[g, :w]
         high = groups[g + 1, :w]
@@ -30,7 +33,7 @@ def _carry(groups, used, w):  # type: ignore[no-untyped-def]
 
 
 @kernel("void(float64[:,::1], int64[::1], int64, float64[:,:,::1], float64[::1], uint8[::1])")
-def limb_rows(a, scale, limbs, out, residual2, tiny):  # type: ignore[no-untyped-def]
+def limb_rows(a, scale, limbs, out, residual2, tiny):
     """Limbs (m, limbs, k) of the scaled rows, lowest first; Σδ² and underflow flag are added per row."""
     k = a.shape[1]
     x = np.empty(k)
@@ -48,7 +51,7 @@ def limb_rows(a, scale, limbs, out, residual2, tiny):  # type: ignore[no-untyped
 
 
 @device
-def _peel(x, last, digit):  # type: ignore[no-untyped-def]
+def _peel(x, last, digit):
     """The lowest limb of x into `digit`, the rest back into x."""
     keep = 0.0 if last else 1.0
     for h in range(x.size):
@@ -58,7 +61,7 @@ def _peel(x, last, digit):  # type: ignore[no-untyped-def]
 
 
 @kernel("void(float64[:,::1], int64[::1], int64, float64[:,:,::1], float64[::1], uint8[::1])")
-def limb_columns(b, scale, limbs, out, residual2, tiny):  # type: ignore[no-untyped-def]
+def limb_columns(b, scale, limbs, out, residual2, tiny):
     """Limbs (n, limbs, k) of the scaled columns; Σδ² and flag are added per column."""
     k, n = b.shape
     f1 = np.zeros(n)
@@ -82,7 +85,7 @@ def limb_columns(b, scale, limbs, out, residual2, tiny):  # type: ignore[no-unty
 
 
 @device_any_order
-def _dot3(a0, a1, a2, b0, b1, b2):  # type: ignore[no-untyped-def]
+def _dot3(a0, a1, a2, b0, b1, b2):
     """The five groups of three limbs by three; exact, so the order of summation does not matter."""
     s0 = s1 = s2 = s3 = s4 = 0.0
     for h in range(a0.size):
@@ -96,7 +99,7 @@ def _dot3(a0, a1, a2, b0, b1, b2):  # type: ignore[no-untyped-def]
 
 
 @device_any_order
-def _dot1(a, b):  # type: ignore[no-untyped-def]
+def _dot1(a, b):
     total = 0.0
     for h in range(a.size):
         total += a[h] * b[h]
@@ -104,7 +107,7 @@ def _dot1(a, b):  # type: ignore[no-untyped-def]
 
 
 @device
-def _groups(left, right, i, j, start, stop, groups):  # type: ignore[no-untyped-def]
+def _groups(left, right, i, j, start, stop, groups):
     """Add the products of a block of the inner dimension to the groups of entry (i, j)."""
     limbs = left.shape[1]
     if limbs == 3:
@@ -125,14 +128,18 @@ def _groups(left, right, i, j, start, stop, groups):  # type: ignore[no-untyped-
 
 @kernel(
     "int64(float64[:,:,::1], float64[:,:,::1], int64[::1], int64[::1], float64[:,::1], float64[:,::1], float64, "
-    "int64[::1], int64[::1], int64[:,::1], int64[:,::1], int64, int64, float64, float64, int64, float64[:,:], float32[:,:], "
+    "int64[::1], int64[::1], int64[:,::1], int64[:,::1], int64, int64, float64, float64, int64, float64[:,:], "
+    "float32[:,:], "
     "float64[:,::1], int32[::1])"
 )
-def direct_product(  # type: ignore[no-untyped-def]
-    left, right, row_shift, column_shift, row_terms, column_terms, terms, row_power, column_power, row_counts, column_counts,
+def direct_product(
+    left, right, row_shift, column_shift, row_terms, column_terms, terms, row_power, column_power, row_counts,
+    column_counts,
     k, mode, kappa, magnitude_kappa, precision, out, out32, low, failed,
 ):  # fmt: skip
-    """Multiply limbs (m, l, K) by (n, l, K) and finish as `join.join_fused` does; returns the number of listed entries."""
+    """Multiply limbs (m, l, K) by (n, l, K) and finish as `join.join_fused` does; returns the number of listed
+    entries.
+    """
     m, limbs, length = left.shape
     n = right.shape[0]
     used = 2 * limbs
@@ -159,8 +166,11 @@ def direct_product(  # type: ignore[no-untyped-def]
                 for j in range(w):
                     sums[LIMBS - 1 - x, j] = fma(groups[2 * x + 1, j], _UP, groups[2 * x, j])
             count = finish(
-                sums, LIMBS, RADIX, nothing, nothing, i, j0, row_shift, column_shift, row_terms, column_terms, terms, row_power,
-                column_power, row_counts, column_counts, k, mode, kappa, magnitude_kappa, precision, out, out32, low, failed,
-                count, work[0, :w], work[1, :w], work[2, :w], work[3, :w], work[4, :w], shift[:w], flags[0, :w], flags[1, :w],
+                sums, LIMBS, RADIX, nothing, nothing, i, j0, row_shift, column_shift, row_terms, column_terms,
+                terms, row_power,
+                column_power, row_counts, column_counts, k, mode, kappa, magnitude_kappa, precision, out, out32,
+                low, failed,
+                count, work[0, :w], work[1, :w], work[2, :w], work[3, :w], work[4, :w], shift[:w], flags[0, :w],
+                flags[1, :w],
             )  # fmt: skip
     return count

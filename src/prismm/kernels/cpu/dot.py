@@ -18,7 +18,7 @@ _MASK32 = (1 << 32) - 1
 
 
 @device
-def _products(a, b, p, e):  # type: ignore[no-untyped-def]
+def _products(a, b, p, e):
     """p + e = a·b exactly, unless the product underflows."""
     for h in range(a.size):
         x = a[h] * b[h]
@@ -27,7 +27,7 @@ def _products(a, b, p, e):  # type: ignore[no-untyped-def]
 
 
 @device
-def _fold(p, e, half):  # type: ignore[no-untyped-def]
+def _fold(p, e, half):
     """Add the upper half of the pairs to the lower half; two-sums, their errors gathered in e."""
     for h in range(half):
         s, r = two_sum(p[h], p[half + h])
@@ -36,7 +36,7 @@ def _fold(p, e, half):  # type: ignore[no-untyped-def]
 
 
 @device_any_order
-def _sum_abs(p):  # type: ignore[no-untyped-def]
+def _sum_abs(p):
     total = 0.0
     for h in range(p.size):
         total += abs(p[h])
@@ -44,12 +44,13 @@ def _sum_abs(p):  # type: ignore[no-untyped-def]
 
 
 @kernel("void(float64[:,::1], float64[:,::1], int64[::1], int64[::1], int64, float64[::1], uint8[::1])")
-def double_double(rows, columns, ri, ci, precision, value, undecided):  # type: ignore[no-untyped-def]
+def double_double(rows, columns, ri, ci, precision, value, undecided):
     """Each dot product in double-double, rounded; `undecided` where its own bound leaves the rounding open.
 
-    Dot2 (Ogita, Rump, Oishi 2005) as a binary tree of depth D = ceil(log2 k). Products are exact pairs p + e; each level adds at
-    most u·Σ|p|(1+u)^D in magnitude to the gathered errors, so Σ|e| <= (D+1)·u·Σ|p|·(1+2^-40); they are summed in a tree of
-    2D + 1 additions: the error is at most (2D+1)(D+1)·u²·Σ|p|·(1+2^-30). A product that underflows loses at most 2^-1074.
+    Dot2 (Ogita, Rump, Oishi 2005) as a binary tree of depth D = ceil(log2 k). Products are exact pairs p + e; each
+    level adds at most u·Σ|p|(1+u)^D in magnitude to the gathered errors, so Σ|e| <= (D+1)·u·Σ|p|·(1+2^-40); they are
+    summed in a tree of 2D + 1 additions: the error is at most (2D+1)(D+1)·u²·Σ|p|·(1+2^-30). A product that
+    underflows loses at most 2^-1074.
     """
     k = rows.shape[1]
     depth = 0
@@ -92,9 +93,13 @@ def double_double(rows, columns, ri, ci, precision, value, undecided):  # type: 
             undecided[c] = below != above or (h0 > 0.0) != (h1 > 0.0)
 
 
-@kernel("void(float64[:,::1], float64[:,::1], int64[::1], int64[::1], float64[::1], float64[::1], float64[::1], uint8[::1])")
-def lane_dots(rows, columns, ri, ci, row_norm, column_norm, value, undecided):  # type: ignore[no-untyped-def]
-    """Float32 data: products are exact in float64; 64 lanes cut the bound to (k/64 + 7)·u·‖a‖‖b‖. Rounded to float32."""
+@kernel(
+    "void(float64[:,::1], float64[:,::1], int64[::1], int64[::1], float64[::1], float64[::1], float64[::1], uint8[::1])"
+)
+def lane_dots(rows, columns, ri, ci, row_norm, column_norm, value, undecided):
+    """Float32 data: products are exact in float64; 64 lanes cut the bound to (k/64 + 7)·u·‖a‖‖b‖. Rounded to
+    float32.
+    """
     k = rows.shape[1]
     lanes = np.empty(LANES)
     whole = k - k % LANES
@@ -102,17 +107,17 @@ def lane_dots(rows, columns, ri, ci, row_norm, column_norm, value, undecided):  
     for c in range(ri.size):
         a = rows[ri[c]]
         b = columns[ci[c]]
-        for l in range(LANES):
-            lanes[l] = 0.0
+        for lane in range(LANES):
+            lanes[lane] = 0.0
         for h in range(0, whole, LANES):
-            for l in range(LANES):
-                lanes[l] += a[h + l] * b[h + l]
+            for lane in range(LANES):
+                lanes[lane] += a[h + lane] * b[h + lane]
         for h in range(whole, k):
             lanes[h - whole] += a[h] * b[h]
         half = LANES // 2
         while half > 0:
-            for l in range(half):
-                lanes[l] += lanes[l + half]
+            for lane in range(half):
+                lanes[lane] += lanes[lane + half]
             half //= 2
         err = factor * row_norm[ri[c]] * column_norm[ci[c]]
         low = lanes[0] - err
@@ -125,7 +130,7 @@ def lane_dots(rows, columns, ri, ci, row_norm, column_norm, value, undecided):  
 
 
 @device
-def _parts(x):  # type: ignore[no-untyped-def]
+def _parts(x):
     """Finite x = (high·2^27 + low)·2^e with |high| < 2^26, 0 <= |low| < 2^27, both of x's sign."""
     if x == 0.0:
         return np.int64(0), np.int64(0), np.int64(0)
@@ -143,14 +148,14 @@ def _parts(x):  # type: ignore[no-untyped-def]
 
 
 @device
-def _deposit(bins, position, v):  # type: ignore[no-untyped-def]
+def _deposit(bins, position, v):
     """Add v·2^position, |v| < 2^56, in two pieces below 2^32: 2^30 deposits fit in an int64 bin."""
     bins[position] += v & _MASK32
     bins[position + 32] += v >> 32
 
 
 @device
-def _deposit_product(bins, x, y, z):  # type: ignore[no-untyped-def]
+def _deposit_product(bins, x, y, z):
     """Add x·y·z exactly; returns the lowest bin used, or a large number for zero."""
     if x == 0.0 or y == 0.0 or z == 0.0:
         return _BINS
@@ -184,7 +189,7 @@ def _deposit_product(bins, x, y, z):  # type: ignore[no-untyped-def]
 
 
 @device
-def _round_bins(bins, lowest_bin, highest_bin, precision, lowest):  # type: ignore[no-untyped-def]
+def _round_bins(bins, lowest_bin, highest_bin, precision, lowest):
     """RN of Σ bins[i]·2^(i-base); clears the bins it read."""
     stop = min(highest_bin + 200, bins.size)
     carry = np.int64(0)
@@ -230,11 +235,11 @@ def _round_bins(bins, lowest_bin, highest_bin, precision, lowest):  # type: igno
     "void(float64[:,::1], float64[:,::1], int64[::1], int64[::1], float64[::1], float64[:,::1], float64[::1], int64, "
     "float64[::1])"
 )
-def exact_dots(rows, columns, ri, ci, alpha, addends, beta, precision, value):  # type: ignore[no-untyped-def]
+def exact_dots(rows, columns, ri, ci, alpha, addends, beta, precision, value):
     """RN(Σ_g alpha_g·(segment g of row · segment g of column) + Σ_h beta_h·addends[c, h]), each entry exactly rounded.
 
-    Rows and columns hold len(alpha) segments of equal length. One bin per binary place (a long accumulator after Kulisch);
-    for finite input of any exponent.
+    Rows and columns hold len(alpha) segments of equal length. One bin per binary place (a long accumulator after
+    Kulisch); for finite input of any exponent.
     """
     k = rows.shape[1]
     segments = alpha.size
@@ -261,7 +266,7 @@ def exact_dots(rows, columns, ri, ci, alpha, addends, beta, precision, value):  
 
 
 @kernel("void(float64[:,::1], int64[::1], uint8[:,::1])")
-def magnitudes(rows, exponent, out):  # type: ignore[no-untyped-def]
+def magnitudes(rows, exponent, out):
     """2·floor(|a|·2^(7-e)) + (a != 0) as a byte, for rows with |a| < 2^e; zero rows and non-finite ones are 0."""
     for i in range(rows.shape[0]):
         half = (7 - exponent[i]) // 2
@@ -274,7 +279,7 @@ def magnitudes(rows, exponent, out):  # type: ignore[no-untyped-def]
 
 
 @device_any_order
-def _magnitude_dot(a, b):  # type: ignore[no-untyped-def]
+def _magnitude_dot(a, b):
     total = np.int32(0)
     hits = np.int32(0)
     for h in range(a.size):
@@ -286,8 +291,10 @@ def _magnitude_dot(a, b):  # type: ignore[no-untyped-def]
 
 
 @kernel("void(uint8[:,::1], uint8[:,::1], int64[::1], int64[::1], int64[::1], uint8[::1])")
-def magnitude_dots(rows, columns, ri, ci, total, hit):  # type: ignore[no-untyped-def]
-    """Σ of the products of 7-bit magnitudes per entry (exact), and whether any product of the given operands is nonzero."""
+def magnitude_dots(rows, columns, ri, ci, total, hit):
+    """Σ of the products of 7-bit magnitudes per entry (exact), and whether any product of the given operands is
+    nonzero.
+    """
     k = rows.shape[1]
     for c in range(ri.size):
         a = rows[ri[c]]

@@ -88,7 +88,7 @@ class _Locator(_CacheLocator):  # type: ignore[misc]
 
 
 class _Impl(CompileResultCacheImpl):  # type: ignore[misc]
-    _locator_classes = [_Locator]
+    _locator_classes = (_Locator,)
 
 
 class _Cache(FunctionCache):  # type: ignore[misc]
@@ -114,9 +114,7 @@ class Kernel:
         """The compiled function, from disk where it is there."""
         with _COMPILE_LOCK:
             if self._compiled is None:
-                dispatcher = njit(nogil=True, error_model="numpy", fastmath=self._fastmath or False)(
-                    self.function
-                )
+                dispatcher = njit(nogil=True, error_model="numpy", fastmath=self._fastmath or False)(self.function)
                 if cache_folder() is not None:
                     dispatcher._cache = _Cache(self.function)
                     known = dispatcher._cache._cache_file._load_index()
@@ -137,6 +135,7 @@ class Kernel:
         return njit(nogil=True, error_model="numpy", fastmath=self._fastmath or False)(self.function)
 
     def __call__(self, *args: Any) -> Any:
+        """Compile on the first call, then run."""
         compiled = self._compiled or self.compile()
         return compiled(*args)
 
@@ -156,7 +155,7 @@ def device_any_order(function: Callable[..., Any]) -> Any:
     return njit(nogil=True, error_model="numpy", fastmath={"reassoc", "contract"})(function)
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def fma(typingctx: Any, x: Any, y: Any, z: Any) -> Any:
     """x*y + z with one rounding (LLVM's ``fma``: the instruction, or libm's exact routine)."""
     signature = types.float64(types.float64, types.float64, types.float64)

@@ -1,8 +1,9 @@
 """Join residues: the exact integer C' from its digits, one rounding, and the certificate, in one pass.
 
-Per entry: digits y_l = c_l - q_l·rint(c_l/q_l); S = Σ y_l·(Q/q_l) in limbs of 40 bits held in float64 (every sum below 2^53,
-so exact); C' = S - Q·rint(S/Q), unambiguous since |C'|/Q <= 1/2 - 2^-17 (`moduli.norm_limit`); carries leave limbs of at most 2^39
-in magnitude; three of them at a time collapse into an expansion h + m + t with h = RN(h+m+t) up to a tie that t decides.
+Per entry: digits y_l = c_l - q_l·rint(c_l/q_l); S = Σ y_l·(Q/q_l) in limbs of 40 bits held in float64 (every sum
+below 2^53, so exact); C' = S - Q·rint(S/Q), unambiguous since |C'|/Q <= 1/2 - 2^-17 (`moduli.norm_limit`); carries
+leave limbs of at most 2^39 in magnitude; three of them at a time collapse into an expansion h + m + t with h =
+RN(h+m+t) up to a tie that t decides.
 
 Bytes: four read per entry and modulus, eight written; about 5 + 2·limbs flops per entry and modulus, 60 per entry.
 """
@@ -20,7 +21,7 @@ REAL, DIFFERENCE, CROSS = 0, 1, 2
 
 
 @device
-def two_sum(x, y):  # type: ignore[no-untyped-def]
+def two_sum(x, y):
     """s + e = x + y exactly (Knuth)."""
     s = x + y
     z = s - x
@@ -28,14 +29,14 @@ def two_sum(x, y):  # type: ignore[no-untyped-def]
 
 
 @device
-def fast_two_sum(x, y):  # type: ignore[no-untyped-def]
+def fast_two_sum(x, y):
     """s + e = x + y exactly where |x| >= |y| or x = 0 (Dekker)."""
     s = x + y
     return s, y - (s - x)
 
 
 @device
-def _combine(c0, c1, c2, part, y):  # type: ignore[no-untyped-def]
+def _combine(c0, c1, c2, part, y):
     """The integer product of one modulus: D, D - E or F - D - E; at most 2^54 in magnitude, exact."""
     if part == 0:
         for j in range(y.size):
@@ -49,17 +50,17 @@ def _combine(c0, c1, c2, part, y):  # type: ignore[no-untyped-def]
 
 
 @device
-def _reduce(y, q, r):  # type: ignore[no-untyped-def]
+def _reduce(y, q, r):
     for j in range(y.size):
         v = y[j]
         y[j] = fma(-np.rint(v * r), q, v)
 
 
-def _fused(limbs):  # type: ignore[no-untyped-def]
+def _fused(limbs):
     """Four int32 residues to digits and onto `limbs` sums, in one loop: the inner loop of every real int8 product."""
 
     @device
-    def group(c0, c1, c2, c3, q, r, g, weights, s0, s1, s2, s3):  # type: ignore[no-untyped-def]
+    def group(c0, c1, c2, c3, q, r, g, weights, s0, s1, s2, s3):
         q0, q1, q2, q3 = q[g], q[g + 1], q[g + 2], q[g + 3]
         r0, r1, r2, r3 = r[g], r[g + 1], r[g + 2], r[g + 3]
         a0, a1, a2, a3 = weights[g, 0], weights[g + 1, 0], weights[g + 2, 0], weights[g + 3, 0]
@@ -91,7 +92,7 @@ _fused4 = _fused(4)
 
 
 @device
-def _sums_fused(c, i, j0, j1, limbs, modulus, reciprocal, weights, zero, sums):  # type: ignore[no-untyped-def]
+def _sums_fused(c, i, j0, j1, limbs, modulus, reciprocal, weights, zero, sums):
     """S of one strip for real int8 products with at most four limbs."""
     w = j1 - j0
     last = c.shape[0] - 1
@@ -116,7 +117,7 @@ def _sums_fused(c, i, j0, j1, limbs, modulus, reciprocal, weights, zero, sums): 
 
 
 @device
-def _accumulate(y, g, w, limbs, weights, sums):  # type: ignore[no-untyped-def]
+def _accumulate(y, g, w, limbs, weights, sums):
     """sums[x] += Σ_d y[d]·weights[g + d, x] for a group of four digits."""
     y0 = y[0, :w]
     y1 = y[1, :w]
@@ -133,14 +134,16 @@ def _accumulate(y, g, w, limbs, weights, sums):  # type: ignore[no-untyped-def]
 
 
 @device
-def _expand(s0, s1, s2, s3, s4, radix, product, quotient, h, m, t):  # type: ignore[no-untyped-def]
-    """C' = h + m + t in units of the third limb (s0 is the top): |m| <= ulp(h)/2, t has the sign of what is left, or is 0.
+def _expand(s0, s1, s2, s3, s4, radix, product, quotient, h, m, t):
+    """C' = h + m + t in units of the third limb (s0 is the top): |m| <= ulp(h)/2, t has the sign of what is left, or
+    is 0.
 
     Limbs are in base 2^radix (40 for residues, 44 for the direct engine) and at most half of it once carries are taken.
 
-    The first sum is exact since |top·2^40| >= |next| or top = 0; the third and fourth limbs join by exact two-sums. d is then the
-    error of the latter (0, or at least 2^-radix in magnitude) plus the fifth limb (at most half that): exact where it is not dominated, and
-    of the right sign. Four terms that fall off in this order sink into place in two rounds; leading zeros (cancellation) move up.
+    The first sum is exact since |top·2^40| >= |next| or top = 0; the third and fourth limbs join by exact two-sums.
+    d is then the error of the latter (0, or at least 2^-radix in magnitude) plus the fifth limb (at most half that):
+    exact where it is not dominated, and of the right sign. Four terms that fall off in this order sink into place in
+    two rounds; leading zeros (cancellation) move up.
     """
     p0, p1, p2, p3, p4 = product[0], product[1], product[2], product[3], product[4]
     i0, i1 = quotient[0], quotient[1]
@@ -183,13 +186,13 @@ def _expand(s0, s1, s2, s3, s4, radix, product, quotient, h, m, t):  # type: ign
 
 
 @device
-def round_expansion(h, m, t, exponent, precision, lowest):  # type: ignore[no-untyped-def]
+def round_expansion(h, m, t, exponent, precision, lowest):
     """RN((h + m + t)·2^exponent) to `precision` bits with least exponent `lowest`, ties to even, in plain integers.
 
-    With M the 53-bit significand of h, the value is M ulp(h) plus a remainder of at most half an ulp (a tie included, which
-    t may break). 8·M plus a stand-in for the remainder (in eighths: 1 and 3 inside, 2 and 4 exactly at a quarter and
-    a half, 5 beyond) rounds like the value itself: at least two bits are dropped, and odd stand-ins never hit a midpoint.
-    Returns a float64; overflow gives infinity.
+    With M the 53-bit significand of h, the value is M ulp(h) plus a remainder of at most half an ulp (a tie
+    included, which t may break). 8·M plus a stand-in for the remainder (in eighths: 1 and 3 inside, 2 and 4 exactly
+    at a quarter and a half, 5 beyond) rounds like the value itself: at least two bits are dropped, and odd stand-ins
+    never hit a midpoint. Returns a float64; overflow gives infinity.
     """
     if h == 0.0:
         return 0.0
@@ -233,7 +236,7 @@ def round_expansion(h, m, t, exponent, precision, lowest):  # type: ignore[no-un
 
 
 @device
-def _bounds(n1a, da, n2a, fa, n1b, db, n2b, fb, terms, bound):  # type: ignore[no-untyped-def]
+def _bounds(n1a, da, n2a, fa, n1b, db, n2b, fb, terms, bound):
     """|C' - 2^(s+t)·exact| <= the smaller of the two bounds of `accuracy.residual_bound`, rounding included."""
     for j in range(bound.size):
         e1 = fma(fa, n1b[j], fb[j] * n1a) + fa * fb[j] * terms
@@ -242,8 +245,10 @@ def _bounds(n1a, da, n2a, fa, n1b, db, n2b, fb, terms, bound):  # type: ignore[n
 
 
 @device
-def _store_plain(h, m, t, unit, shift, out, hard):  # type: ignore[no-untyped-def]
-    """out = h·2^(unit - shift) where that is normal, below the top binade, and no tie is open; `hard` marks the rest."""
+def _store_plain(h, m, t, unit, shift, out, hard):
+    """out = h·2^(unit - shift) where that is normal, below the top binade, and no tie is open; `hard` marks the
+    rest.
+    """
     bits = h.view(np.int64)
     target = out.view(np.int64)
     for j in range(h.size):
@@ -255,7 +260,7 @@ def _store_plain(h, m, t, unit, shift, out, hard):  # type: ignore[no-untyped-de
 
 
 @device
-def _store_odd(h, m, t, unit, shift, out, hard):  # type: ignore[no-untyped-def]
+def _store_odd(h, m, t, unit, shift, out, hard):
     """The same rounded to odd in 53 bits, so that a conversion to float32 rounds once (Boldo and Melquiond 2008).
 
     `hard` marks values outside float64's normal range and those of float32's top binade (2^127) or beyond.
@@ -273,7 +278,7 @@ def _store_odd(h, m, t, unit, shift, out, hard):  # type: ignore[no-untyped-def]
 
 
 @device
-def _test_rounding(h, m, t, unit_bound, bound, fail):  # type: ignore[no-untyped-def]
+def _test_rounding(h, m, t, unit_bound, bound, fail):
     """fail where some number within `bound` of h+m+t may round (to 53 bits) elsewhere than h."""
     for j in range(h.size):
         e = bound[j] * unit_bound
@@ -284,7 +289,7 @@ def _test_rounding(h, m, t, unit_bound, bound, fail):  # type: ignore[no-untyped
 
 
 @device
-def _test_rounding32(h, m, t, unit_bound, bound, odd, fail):  # type: ignore[no-untyped-def]
+def _test_rounding32(h, m, t, unit_bound, bound, odd, fail):
     """fail where some number within `bound` may round to another float32; the interval is widened by an ulp of float64
     at each end, so that an end which is itself a midpoint of float32 decides nothing. `odd` holds the scaled value."""
     for j in range(h.size):
@@ -300,7 +305,7 @@ def _test_rounding32(h, m, t, unit_bound, bound, odd, fail):  # type: ignore[no-
 
 
 @device
-def _test_magnitude(h, unit_bound, bound, kappa, fail):  # type: ignore[no-untyped-def]
+def _test_magnitude(h, unit_bound, bound, kappa, fail):
     """fail unless |h| >= kappa·bound or the bound is zero: one product, so the same decision on every engine."""
     for j in range(h.size):
         e = bound[j] * unit_bound
@@ -308,7 +313,7 @@ def _test_magnitude(h, unit_bound, bound, kappa, fail):  # type: ignore[no-untyp
 
 
 @device
-def _sums(c0, c1, c2, i, j0, j1, part, limbs, split, modulus, reciprocal, weights, y, rest, sums):  # type: ignore[no-untyped-def]
+def _sums(c0, c1, c2, i, j0, j1, part, limbs, split, modulus, reciprocal, weights, y, rest, sums):
     """S of one strip: the digits of every modulus (each cut into `split` base-128 digits) times their weights."""
     w = j1 - j0
     for x in range(sums.shape[0]):
@@ -325,10 +330,10 @@ def _sums(c0, c1, c2, i, j0, j1, part, limbs, split, modulus, reciprocal, weight
                 _combine(c0[d, i, j0:j1], c1[d, i, j0:j1], c2[d, i, j0:j1], part, target)
                 _reduce(target, modulus[d], reciprocal[d])
             else:
-                l = d // split
+                which = d // split
                 if d % split == 0:
-                    _combine(c0[l, i, j0:j1], c1[l, i, j0:j1], c2[l, i, j0:j1], part, rest)
-                    _reduce(rest, modulus[l], reciprocal[l])
+                    _combine(c0[which, i, j0:j1], c1[which, i, j0:j1], c2[which, i, j0:j1], part, rest)
+                    _reduce(rest, modulus[which], reciprocal[which])
                 for j in range(target.size):
                     carry = np.rint(rest[j] * 2.0**-7) if d % split < split - 1 else 0.0
                     target[j] = fma(-carry, 128.0, rest[j])
@@ -337,7 +342,7 @@ def _sums(c0, c1, c2, i, j0, j1, part, limbs, split, modulus, reciprocal, weight
 
 
 @device
-def finish(  # type: ignore[no-untyped-def]
+def finish(
     sums, limbs, radix, product, quotient, i, j0, row_shift, column_shift, row_terms, column_terms, terms,
     row_power, column_power, row_counts, column_counts, k, mode, kappa, magnitude_kappa, precision,
     out, out32, low, failed, count, h, m, t, bound, value, shift, hard, fail,
@@ -389,9 +394,7 @@ def finish(  # type: ignore[no-untyped-def]
                     # 2: magnitudes cannot settle it
                     fail[j] = 2 * _overflow_open(h[j], m[j], t[j], bound[j] * unit_bound, e, precision, lowest)
             if mode == 1 and (hard[j] or fail[j]):
-                fail[j] = _undecided(
-                    h[j], m[j], t[j], bound[j] * unit_bound, unit - shift[j], precision, lowest
-                )
+                fail[j] = _undecided(h[j], m[j], t[j], bound[j] * unit_bound, unit - shift[j], precision, lowest)
             if mode == 2 and fail[j] == 1 and _pigeonhole(
                 row_counts[i], column_counts[j0 + j], k, row_power[i] + column_power[j0 + j],
                 bound[j] * unit_bound * magnitude_kappa, unit,
@@ -410,7 +413,7 @@ def finish(  # type: ignore[no-untyped-def]
 
 
 @device
-def _pigeonhole(row_counts, column_counts, k, power, needed, unit):  # type: ignore[no-untyped-def]
+def _pigeonhole(row_counts, column_counts, k, power, needed, unit):
     """Whether |a||b| >= needed, since at least #{|a| >= α} + #{|b| >= β} - k of the k products are at least α·β.
 
     α = 2^(e-1-p) and β likewise; `power` is the sum of both e in units of A'B', `needed` is in units of 2^unit.
@@ -424,7 +427,7 @@ def _pigeonhole(row_counts, column_counts, k, power, needed, unit):  # type: ign
 
 
 @device
-def _overflow_open(h, m, t, bound, exponent, precision, lowest):  # type: ignore[no-untyped-def]
+def _overflow_open(h, m, t, bound, exponent, precision, lowest):
     """Whether some number within `bound` of h + m + t overflows and another does not."""
     if bound == 0.0:
         return np.uint8(0)
@@ -437,7 +440,7 @@ def _overflow_open(h, m, t, bound, exponent, precision, lowest):  # type: ignore
 
 
 @device
-def _undecided(h, m, t, bound, exponent, precision, lowest):  # type: ignore[no-untyped-def]
+def _undecided(h, m, t, bound, exponent, precision, lowest):
     """Whether numbers within `bound` of h + m + t round differently, at any exponent (subnormals, overflow, ties)."""
     if bound == 0.0:
         return np.uint8(0)
@@ -451,7 +454,8 @@ def _undecided(h, m, t, bound, exponent, precision, lowest):  # type: ignore[no-
 
 _TILE = (
     "int64, int64, float64[::1], float64[::1], float64[:,::1], float64[::1], float64[::1], int64[::1], int64[::1], "
-    "float64[:,::1], float64[:,::1], float64, int64[::1], int64[::1], int64[:,::1], int64[:,::1], int64, int64, float64, "
+    "float64[:,::1], float64[:,::1], float64, int64[::1], int64[::1], int64[:,::1], int64[:,::1], int64, int64, "
+    "float64, "
     "float64, int64, float64[:,:], float32[:,:], float64[:,::1], "
     "int32[::1])"
 )
@@ -459,18 +463,19 @@ _THREE = "int64({0}[:,:,::1], {0}[:,:,::1], {0}[:,:,::1], int64, "
 
 
 @kernel("int64(int32[:,:,::1], " + _TILE)
-def join_fused(  # type: ignore[no-untyped-def]
+def join_fused(
     c, limbs, split, modulus, reciprocal, weights, product, quotient,
     row_shift, column_shift, row_terms, column_terms, terms,
-    row_power, column_power, row_counts, column_counts, k, mode, kappa, magnitude_kappa, precision, out, out32, low, failed,
+    row_power, column_power, row_counts, column_counts, k, mode, kappa, magnitude_kappa, precision, out, out32,
+    low, failed,
 ):  # fmt: skip
     """Join a tile of real int32 products (moduli, m, n) with at most four limbs.
 
-    row_terms, column_terms: (4, m) and (4, n), the bound's vectors (`scale.bound_terms`). row_power: e + s, so that |A'| < 2^(e+s);
-    row_counts (m, levels): `scale.scale_rows`; k: terms of the real sum; both only for MAGNITUDE. mode: RAW stores RN(C'·2^-(s+t)) only;
-    ROUNDING also lists the entries that the bound leaves undecided, MAGNITUDE those with |C'| < kappa·bound; PAIR stores
-    C' as an unscaled pair in `out`, `low`. precision 53 writes `out`, 24 `out32`. Returns the number of listed
-    entries, their i·n + j in `failed`.
+    row_terms, column_terms: (4, m) and (4, n), the bound's vectors (`scale.bound_terms`). row_power: e + s, so that
+    |A'| < 2^(e+s); row_counts (m, levels): `scale.scale_rows`; k: terms of the real sum; both only for MAGNITUDE.
+    mode: RAW stores RN(C'·2^-(s+t)) only; ROUNDING also lists the entries that the bound leaves undecided, MAGNITUDE
+    those with |C'| < kappa·bound; PAIR stores C' as an unscaled pair in `out`, `low`. precision 53 writes `out`, 24
+    `out32`. Returns the number of listed entries, their i·n + j in `failed`.
     """
     n = column_shift.size
     zero = np.zeros(STRIP, np.int32)
@@ -484,18 +489,21 @@ def join_fused(  # type: ignore[no-untyped-def]
             w = min(n, j0 + STRIP) - j0
             _sums_fused(c, i, j0, j0 + w, limbs, modulus, reciprocal, weights, zero, sums)
             count = finish(
-                sums, limbs, RADIX, product, quotient, i, j0, row_shift, column_shift, row_terms, column_terms, terms, row_power,
-                column_power, row_counts, column_counts, k, mode, kappa, magnitude_kappa, precision, out, out32, low, failed, count, work[0, :w], work[1, :w], work[2, :w], work[3, :w],
+                sums, limbs, RADIX, product, quotient, i, j0, row_shift, column_shift, row_terms, column_terms,
+                terms, row_power,
+                column_power, row_counts, column_counts, k, mode, kappa, magnitude_kappa, precision, out, out32,
+                low, failed, count, work[0, :w], work[1, :w], work[2, :w], work[3, :w],
                 work[4, :w], shift[:w], flags[0, :w], flags[1, :w],
             )  # fmt: skip
     return count
 
 
 @device
-def _join_parts(  # type: ignore[no-untyped-def]
+def _join_parts(
     c0, c1, c2, part, limbs, split, modulus, reciprocal, weights, product, quotient,
     row_shift, column_shift, row_terms, column_terms, terms,
-    row_power, column_power, row_counts, column_counts, k, mode, kappa, magnitude_kappa, precision, out, out32, low, failed,
+    row_power, column_power, row_counts, column_counts, k, mode, kappa, magnitude_kappa, precision, out, out32,
+    low, failed,
 ):  # fmt: skip
     n = column_shift.size
     y = np.empty((4, STRIP))
@@ -510,36 +518,44 @@ def _join_parts(  # type: ignore[no-untyped-def]
             w = min(n, j0 + STRIP) - j0
             _sums(c0, c1, c2, i, j0, j0 + w, part, limbs, split, modulus, reciprocal, weights, y, rest[:w], sums)
             count = finish(
-                sums, limbs, RADIX, product, quotient, i, j0, row_shift, column_shift, row_terms, column_terms, terms, row_power,
-                column_power, row_counts, column_counts, k, mode, kappa, magnitude_kappa, precision, out, out32, low, failed, count, work[0, :w], work[1, :w], work[2, :w], work[3, :w],
+                sums, limbs, RADIX, product, quotient, i, j0, row_shift, column_shift, row_terms, column_terms,
+                terms, row_power,
+                column_power, row_counts, column_counts, k, mode, kappa, magnitude_kappa, precision, out, out32,
+                low, failed, count, work[0, :w], work[1, :w], work[2, :w], work[3, :w],
                 work[4, :w], shift[:w], flags[0, :w], flags[1, :w],
             )  # fmt: skip
     return count
 
 
 @kernel(_THREE.format("int32") + _TILE)
-def join_int32(  # type: ignore[no-untyped-def]
+def join_int32(
     c0, c1, c2, part, limbs, split, modulus, reciprocal, weights, product, quotient,
     row_shift, column_shift, row_terms, column_terms, terms,
-    row_power, column_power, row_counts, column_counts, k, mode, kappa, magnitude_kappa, precision, out, out32, low, failed,
+    row_power, column_power, row_counts, column_counts, k, mode, kappa, magnitude_kappa, precision, out, out32,
+    low, failed,
 ):  # fmt: skip
-    """The same for any number of limbs, and for the parts of a complex product: DIFFERENCE c0 - c1, CROSS c2 - c0 - c1."""
+    """The same for any number of limbs, and for the parts of a complex product: DIFFERENCE c0 - c1, CROSS c2 - c0 -
+    c1.
+    """
     return _join_parts(
         c0, c1, c2, part, limbs, split, modulus, reciprocal, weights, product, quotient,
         row_shift, column_shift, row_terms, column_terms, terms,
-    row_power, column_power, row_counts, column_counts, k, mode, kappa, magnitude_kappa, precision, out, out32, low, failed,
+    row_power, column_power, row_counts, column_counts, k, mode, kappa, magnitude_kappa, precision, out, out32,
+    low, failed,
     )  # fmt: skip
 
 
 @kernel(_THREE.format("float64") + _TILE)
-def join_float64(  # type: ignore[no-untyped-def]
+def join_float64(
     c0, c1, c2, part, limbs, split, modulus, reciprocal, weights, product, quotient,
     row_shift, column_shift, row_terms, column_terms, terms,
-    row_power, column_power, row_counts, column_counts, k, mode, kappa, magnitude_kappa, precision, out, out32, low, failed,
+    row_power, column_power, row_counts, column_counts, k, mode, kappa, magnitude_kappa, precision, out, out32,
+    low, failed,
 ):  # fmt: skip
     """The same for float64 products of wide moduli."""
     return _join_parts(
         c0, c1, c2, part, limbs, split, modulus, reciprocal, weights, product, quotient,
         row_shift, column_shift, row_terms, column_terms, terms,
-    row_power, column_power, row_counts, column_counts, k, mode, kappa, magnitude_kappa, precision, out, out32, low, failed,
+    row_power, column_power, row_counts, column_counts, k, mode, kappa, magnitude_kappa, precision, out, out32,
+    low, failed,
     )  # fmt: skip

@@ -9,7 +9,7 @@ from prismm.kernels.cpu.jit import device, fma, kernel
 
 
 @device
-def _round_row(c, a, b, factor, out, fail):  # type: ignore[no-untyped-def]
+def _round_row(c, a, b, factor, out, fail):
     """Widen by the bound and by an ulp of float64 at each end; equal roundings of both ends decide the entry."""
     for j in range(c.size):
         err = a * b[j] * factor
@@ -23,7 +23,7 @@ def _round_row(c, a, b, factor, out, fail):  # type: ignore[no-untyped-def]
 
 
 @kernel("int64(float64[:,::1], float64[::1], float64[::1], float64, float32[:,:], int32[::1])")
-def round_to_float32(c, row_norm, column_norm, factor, out, failed):  # type: ignore[no-untyped-def]
+def round_to_float32(c, row_norm, column_norm, factor, out, failed):
     """out = RN(c) where |exact - c| <= factor·row_norm_i·column_norm_j settles it; returns how many it does not.
 
     An exact zero is +0, a negative value that underflows -0; an interval that holds both signs is open.
@@ -47,15 +47,15 @@ def round_to_float32(c, row_norm, column_norm, factor, out, failed):  # type: ig
 
 
 @kernel("void(int8[:,:,::1], int8[:,:,::1], float64[::1], int8[:,:,::1])")
-def add_residues_int8(x, y, modulus, out):  # type: ignore[no-untyped-def]
+def add_residues_int8(x, y, modulus, out):
     """Symmetric residue of x + y: the third operand of the three-product complex scheme."""
-    for l in range(x.shape[0]):
-        q = np.int16(modulus[l])
+    for which in range(x.shape[0]):
+        q = np.int16(modulus[which])
         high = np.int16((q - 1) // 2)
         for i in range(x.shape[1]):
-            u = x[l, i]
-            v = y[l, i]
-            o = out[l, i]
+            u = x[which, i]
+            v = y[which, i]
+            o = out[which, i]
             for h in range(u.size):
                 s = np.int16(u[h]) + np.int16(v[h])
                 s = s - q if s > high else s
@@ -65,22 +65,22 @@ def add_residues_int8(x, y, modulus, out):  # type: ignore[no-untyped-def]
 
 
 @kernel("void(float64[:,:,::1], float64[:,:,::1], float64[::1], float64[:,:,::1])")
-def add_residues_float64(x, y, modulus, out):  # type: ignore[no-untyped-def]
+def add_residues_float64(x, y, modulus, out):
     """The same for float64 residues."""
-    for l in range(x.shape[0]):
-        q = modulus[l]
+    for which in range(x.shape[0]):
+        q = modulus[which]
         r = 1.0 / q
         for i in range(x.shape[1]):
-            u = x[l, i]
-            v = y[l, i]
-            o = out[l, i]
+            u = x[which, i]
+            v = y[which, i]
+            o = out[which, i]
             for h in range(u.size):
                 s = u[h] + v[h]
                 o[h] = fma(-np.rint(s * r), q, s)
 
 
 @kernel("void(int32[:,::1], int32[:,::1], float64)")
-def fold_int32(total, block, modulus):  # type: ignore[no-untyped-def]
+def fold_int32(total, block, modulus):
     """total = (total mod q) + (block mod q), symmetric: sums over blocks of the inner dimension never overflow."""
     r = 1.0 / modulus
     for i in range(total.shape[0]):
@@ -95,7 +95,7 @@ def fold_int32(total, block, modulus):  # type: ignore[no-untyped-def]
 
 
 @kernel("void(float64[:,::1], float64[:,::1], float64)")
-def fold_float64(total, block, modulus):  # type: ignore[no-untyped-def]
+def fold_float64(total, block, modulus):
     """The same for float64 products."""
     r = 1.0 / modulus
     for i in range(total.shape[0]):

@@ -1,14 +1,15 @@
 """Scale exponents of rows and columns, from exact integer norms.
 
 For a row a with |a_h| < 2^e: v_h = ceil(|a_h|·2^(q-e)) <= 2^q, ν = Σ v_h², s = t + q - e with t the largest shift that
-keeps 2·ν·4^t within the scheme's limit (`moduli.norm_limit`). Sums of squares of integers below 2^20 are exact in float64
-for 2^13 terms, then added in int64: no order of summation, thread count or stride can change them.
+keeps 2·ν·4^t within the scheme's limit (`moduli.norm_limit`). Sums of squares of integers below 2^20 are exact in
+float64 for 2^13 terms, then added in int64: no order of summation, thread count or stride can change them.
 
 A row with Inf or NaN counts as zero here; its results come from `specials`.
 Bytes: each operand is read twice (the second time mostly from cache); 8 flops an element.
 """
 
 import numpy as np
+
 from prismm.kernels.cpu.jit import device, device_any_order, kernel
 
 _EXPONENT_MASK = 0x7FF0000000000000
@@ -18,7 +19,7 @@ NONFINITE = 1 << 20
 
 
 @device
-def exponent_above(bits):  # type: ignore[no-untyped-def]
+def exponent_above(bits):
     """The smallest e with x < 2^e for the positive finite float64 with this bit pattern; 0 for zero."""
     if bits == 0:
         return 0
@@ -33,7 +34,7 @@ def exponent_above(bits):  # type: ignore[no-untyped-def]
 
 
 @device_any_order
-def _largest_bits(row):  # type: ignore[no-untyped-def]
+def _largest_bits(row):
     bits = row.view(np.int64)
     largest = np.int64(0)
     for h in range(bits.size):
@@ -42,7 +43,7 @@ def _largest_bits(row):  # type: ignore[no-untyped-def]
 
 
 @device
-def _scaled_up(row, f1, f2, v):  # type: ignore[no-untyped-def]
+def _scaled_up(row, f1, f2, v):
     """v = ceil(|a|·f1·f2), in this order: f1·f2 alone may overflow. A nonzero element that underflows counts as 1."""
     for h in range(row.size):
         x = np.ceil(abs(row[h]) * f1 * f2)
@@ -50,7 +51,7 @@ def _scaled_up(row, f1, f2, v):  # type: ignore[no-untyped-def]
 
 
 @device_any_order
-def _sums(v):  # type: ignore[no-untyped-def]
+def _sums(v):
     squares = 0.0
     total = 0.0
     for h in range(v.size):
@@ -60,14 +61,14 @@ def _sums(v):  # type: ignore[no-untyped-def]
 
 
 @device
-def two_factors(exponent):  # type: ignore[no-untyped-def]
+def two_factors(exponent):
     """2^exponent as a product of two normal powers of two (|exponent| <= 2000)."""
     half = exponent // 2
     return np.ldexp(1.0, half), np.ldexp(1.0, exponent - half)
 
 
 @device
-def shift_for(norm, thresholds):  # type: ignore[no-untyped-def]
+def shift_for(norm, thresholds):
     """The largest t with norm <= thresholds[t]; thresholds decrease."""
     t = 0
     while t + 1 < thresholds.size and norm <= thresholds[t + 1]:
@@ -76,7 +77,7 @@ def shift_for(norm, thresholds):  # type: ignore[no-untyped-def]
 
 
 @device
-def _store(i, e, t, q, squares, total, exponent, shift, norm2, norm1):  # type: ignore[no-untyped-def]
+def _store(i, e, t, q, squares, total, exponent, shift, norm2, norm1):
     exponent[i] = e
     shift[i] = t + q - e if e < NONFINITE else -NONFINITE
     norm2[i] = squares
@@ -84,7 +85,7 @@ def _store(i, e, t, q, squares, total, exponent, shift, norm2, norm1):  # type: 
 
 
 @device_any_order
-def _count_row(row, threshold):  # type: ignore[no-untyped-def]
+def _count_row(row, threshold):
     count = np.int64(0)
     for h in range(row.size):
         count += np.int64(abs(row[h]) >= threshold)
@@ -92,7 +93,7 @@ def _count_row(row, threshold):  # type: ignore[no-untyped-def]
 
 
 @kernel("void(float64[:,::1], int64[::1], int64, int64[::1], int64[::1], int64[::1], int64[::1], int64[:,::1])")
-def scale_rows(a, thresholds, q, exponent, shift, norm2, norm1, counts):  # type: ignore[no-untyped-def]
+def scale_rows(a, thresholds, q, exponent, shift, norm2, norm1, counts):
     """Per row of `a` (m, k): e, s = t + q - e, ν and Σv in units of 2^(e-q); rows with Inf or NaN: e = 2^20, s = -2^20.
 
     counts (m, p): how many |a| are at least 2^(e-1), 2^(e-2), …, or (m, 0) for none.
@@ -125,7 +126,7 @@ def scale_rows(a, thresholds, q, exponent, shift, norm2, norm1, counts):  # type
 
 
 @kernel("void(float64[:,::1], int64[::1], int64, int64[::1], int64[::1], int64[::1], int64[::1], int64[:,::1])")
-def scale_columns(b, thresholds, q, exponent, shift, norm2, norm1, counts):  # type: ignore[no-untyped-def]
+def scale_columns(b, thresholds, q, exponent, shift, norm2, norm1, counts):
     """The same per column of `b` (k, n), in strips of 64 columns; counts (n, p)."""
     k, n = b.shape
     levels = counts.shape[1]
@@ -189,13 +190,16 @@ def scale_columns(b, thresholds, q, exponent, shift, norm2, norm1, counts):  # t
                 shift[c0 + j] += shift_for(norm2[c0 + j], thresholds)
 
 
-@kernel("void(int64[::1], int64[::1], int64, int64[::1], int64[::1], float64[::1], uint8[::1], int64, int64, float64[:,::1])")
-def bound_terms(exponent, shift, q, norm2, norm1, residual2, tiny, terms, a_priori, out):  # type: ignore[no-untyped-def]
+@kernel(
+    "void(int64[::1], int64[::1], int64, int64[::1], int64[::1], float64[::1], uint8[::1], int64, int64, "
+    "float64[:,::1])"
+)
+def bound_terms(exponent, shift, q, norm2, norm1, residual2, tiny, terms, a_priori, out):
     """out (4, n): ½‖A'‖₁, ‖δ‖₂, ‖A'‖₂ and the flag "inexact", upper bounds in units of A'.
 
-    2^s·|a| <= v·2^t gives the norms; sums of squares of k residuals err by at most (k+2)u relatively and the root by u, which
-    2^-28 covers for k < 2^24; each element flagged tiny adds at most 2^-600. a_priori: ‖δ‖₂ is not used (1e300, or 0 where
-    exact), so that the bound rests on integers alone.
+    2^s·|a| <= v·2^t gives the norms; sums of squares of k residuals err by at most (k+2)u relatively and the root by
+    u, which 2^-28 covers for k < 2^24; each element flagged tiny adds at most 2^-600. a_priori: ‖δ‖₂ is not used
+    (1e300, or 0 where exact), so that the bound rests on integers alone.
     """
     for i in range(exponent.size):
         t = shift[i] - q + exponent[i] if exponent[i] < NONFINITE else 0

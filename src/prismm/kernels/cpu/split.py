@@ -1,8 +1,9 @@
 """Split scaled rows or columns into residues.
 
-x = a·2^s is exact in float64 (two factors; a tiny element that underflows is flagged), A' = RN(x) is again a float64, and
-A' = Σ_p x_p·2^(w·p) with few-bit integers x_p. The residue of Σ_p x_p·c_p is u - q·rint(u/q), every step exact.
-On the way the residual δ = x - A' is measured: its squared 2-norm, and whether any element was inexact at all.
+x = a·2^s is exact in float64 (two factors; a tiny element that underflows is flagged), A' = RN(x) is again a
+float64, and A' = Σ_p x_p·2^(w·p) with few-bit integers x_p. The residue of Σ_p x_p·c_p is u - q·rint(u/q), every
+step exact. On the way the residual δ = x - A' is measured: its squared 2-norm, and whether any element was inexact
+at all.
 
 Bytes: 8 read and one written per element and modulus; about 6 flops per element and modulus.
 """
@@ -16,7 +17,7 @@ _TINY = 2.0**-300
 
 
 @device
-def _round_row(row, f1, f2, rounded, residual):  # type: ignore[no-untyped-def]
+def _round_row(row, f1, f2, rounded, residual):
     """A' = RN(a·f1·f2), in this order, and the residual; returns how many nonzero elements scale to next to nothing."""
     tiny = 0
     for h in range(row.size):
@@ -29,7 +30,7 @@ def _round_row(row, f1, f2, rounded, residual):  # type: ignore[no-untyped-def]
 
 
 @device_any_order
-def _squares(x):  # type: ignore[no-untyped-def]
+def _squares(x):
     total = 0.0
     for h in range(x.size):
         total += x[h] * x[h]
@@ -37,7 +38,7 @@ def _squares(x):  # type: ignore[no-untyped-def]
 
 
 @device
-def _cut(rounded, part_bits, parts):  # type: ignore[no-untyped-def]
+def _cut(rounded, part_bits, parts):
     """Cut integers in parts[0] into parts[p], lowest first, in place; each but the last at most 2^(part_bits-1)."""
     up = 2.0**part_bits
     down = 2.0**-part_bits
@@ -52,7 +53,7 @@ def _cut(rounded, part_bits, parts):  # type: ignore[no-untyped-def]
 
 
 @device
-def _emit_int8(parts, c, q, r, bias, out):  # type: ignore[no-untyped-def]
+def _emit_int8(parts, c, q, r, bias, out):
     if parts.shape[0] == 1:
         x0 = parts[0]
         c0 = c[0]
@@ -70,7 +71,7 @@ def _emit_int8(parts, c, q, r, bias, out):  # type: ignore[no-untyped-def]
 
 
 @device
-def _emit_float64(parts, c, q, r, out):  # type: ignore[no-untyped-def]
+def _emit_float64(parts, c, q, r, out):
     for h in range(out.size):
         u = parts[0, h] * c[0]
         for p in range(1, parts.shape[0]):
@@ -85,7 +86,7 @@ _ROWS = (
 
 
 @kernel(_ROWS.format("int8"))
-def split_rows_int8(a, scale, part_bits, c, q, r, bias, out, residual2, tiny):  # type: ignore[no-untyped-def]
+def split_rows_int8(a, scale, part_bits, c, q, r, bias, out, residual2, tiny):
     """Residues (moduli, m, k) of the rows of `a` scaled by 2^scale; Σδ² and underflow flag are added per row.
 
     Rows whose scale is 2^20 (non-finite) or more become zero.
@@ -102,12 +103,12 @@ def split_rows_int8(a, scale, part_bits, c, q, r, bias, out, residual2, tiny):  
                 tiny[i] = 1
             residual2[i] += _squares(residual)
             _cut(parts[0], part_bits, parts)
-        for l in range(c.shape[0]):
-            _emit_int8(parts, c[l], q[l], r[l], bias, out[l, i])
+        for which in range(c.shape[0]):
+            _emit_int8(parts, c[which], q[which], r[which], bias, out[which, i])
 
 
 @kernel(_ROWS.format("float64"))
-def split_rows_float64(a, scale, part_bits, c, q, r, bias, out, residual2, tiny):  # type: ignore[no-untyped-def]
+def split_rows_float64(a, scale, part_bits, c, q, r, bias, out, residual2, tiny):
     """The same with float64 residues, for wide moduli (`bias` unused)."""
     m, k = a.shape
     parts = np.empty((c.shape[1], k))
@@ -121,12 +122,12 @@ def split_rows_float64(a, scale, part_bits, c, q, r, bias, out, residual2, tiny)
                 tiny[i] = 1
             residual2[i] += _squares(residual)
             _cut(parts[0], part_bits, parts)
-        for l in range(c.shape[0]):
-            _emit_float64(parts, c[l], q[l], r[l], out[l, i])
+        for which in range(c.shape[0]):
+            _emit_float64(parts, c[which], q[which], r[which], out[which, i])
 
 
 @device
-def _column_factors(scale, f1, f2):  # type: ignore[no-untyped-def]
+def _column_factors(scale, f1, f2):
     for j in range(scale.size):
         if scale[j] >= 1 << 16 or scale[j] <= -(1 << 16):
             f1[j] = 0.0
@@ -136,7 +137,7 @@ def _column_factors(scale, f1, f2):  # type: ignore[no-untyped-def]
 
 
 @device
-def _prepare_across(row, f1, f2, parts, residual2, tiny):  # type: ignore[no-untyped-def]
+def _prepare_across(row, f1, f2, parts, residual2, tiny):
     rounded = parts[0]
     for j in range(row.size):
         x = row[j] * f1[j] * f2[j]
@@ -155,7 +156,7 @@ _COLUMNS = (
 
 
 @kernel(_COLUMNS.format("int8"))
-def split_columns_int8(b, scale, part_bits, c, q, r, bias, first, out, residual2, tiny):  # type: ignore[no-untyped-def]
+def split_columns_int8(b, scale, part_bits, c, q, r, bias, first, out, residual2, tiny):
     """Residues (moduli, k, n) of the columns of `b` (rows contiguous) scaled by 2^scale, written to
     columns first, first + 1, … of out; Σδ² and flag are added per column."""
     k, n = b.shape
@@ -166,12 +167,12 @@ def split_columns_int8(b, scale, part_bits, c, q, r, bias, first, out, residual2
     for h in range(k):
         _prepare_across(b[h], f1, f2, parts, residual2, tiny)
         _cut(parts[0], part_bits, parts)
-        for l in range(c.shape[0]):
-            _emit_int8(parts, c[l], q[l], r[l], bias, out[l, h, first : first + n])
+        for which in range(c.shape[0]):
+            _emit_int8(parts, c[which], q[which], r[which], bias, out[which, h, first : first + n])
 
 
 @kernel(_COLUMNS.format("float64"))
-def split_columns_float64(b, scale, part_bits, c, q, r, bias, first, out, residual2, tiny):  # type: ignore[no-untyped-def]
+def split_columns_float64(b, scale, part_bits, c, q, r, bias, first, out, residual2, tiny):
     """The same with float64 residues, for wide moduli (`bias` unused)."""
     k, n = b.shape
     parts = np.empty((c.shape[1], n))
@@ -181,5 +182,5 @@ def split_columns_float64(b, scale, part_bits, c, q, r, bias, first, out, residu
     for h in range(k):
         _prepare_across(b[h], f1, f2, parts, residual2, tiny)
         _cut(parts[0], part_bits, parts)
-        for l in range(c.shape[0]):
-            _emit_float64(parts, c[l], q[l], r[l], out[l, h, first : first + n])
+        for which in range(c.shape[0]):
+            _emit_float64(parts, c[which], q[which], r[which], out[which, h, first : first + n])

@@ -1,8 +1,8 @@
 """Tiny products in one compiled call: double-double dot products, vectorised over the columns, with the certificate.
 
-For correct rounding the operands themselves are multiplied, for `Residues` the rounded operands A', B' (float64 integers). The
-double-double value is off by at most `err`, so either its rounding is certain, and then it is the value that any engine
-returns, or the call gives up and leaves the product to the ordinary road.
+For correct rounding the operands themselves are multiplied, for `Residues` the rounded operands A', B' (float64
+integers). The double-double value is off by at most `err`, so either its rounding is certain, and then it is the
+value that any engine returns, or the call gives up and leaves the product to the ordinary road.
 """
 
 import math
@@ -20,7 +20,7 @@ _bound_terms = bound_terms.device
 
 
 @device
-def _add_products(x, y, s, c, g):  # type: ignore[no-untyped-def]
+def _add_products(x, y, s, c, g):
     """s + c += x·y in double-double, g += |x·y|."""
     for j in range(y.size):
         p = x * y[j]
@@ -34,7 +34,7 @@ def _add_products(x, y, s, c, g):  # type: ignore[no-untyped-def]
 
 
 @device
-def _settle(s, c, g, factor, precision, shift, none_lost, value, open_):  # type: ignore[no-untyped-def]
+def _settle(s, c, g, factor, precision, shift, none_lost, value, open_):
     """value = RN((s + c)·2^-shift), and where that is not certain: the rounding is open, or the range is unusual."""
     for j in range(s.size):
         high = s[j] + c[j]
@@ -60,7 +60,7 @@ def _settle(s, c, g, factor, precision, shift, none_lost, value, open_):  # type
 
 
 @device
-def _smallest(x):  # type: ignore[no-untyped-def]
+def _smallest(x):
     least = np.inf
     for i in range(x.shape[0]):
         row = x[i]
@@ -74,14 +74,14 @@ def _smallest(x):  # type: ignore[no-untyped-def]
     "int64(float64[:,::1], float64[:,::1], int64[::1], int64, int64, int64, float64, float64, int64, float64[:,:], "
     "float32[:,:])"
 )
-def tiny_product(a, b, thresholds, q, levels, mode, kappa, magnitude_kappa, precision, out, out32):  # type: ignore[no-untyped-def]
+def tiny_product(a, b, thresholds, q, levels, mode, kappa, magnitude_kappa, precision, out, out32):
     """A real product (m, k) by (k, n) into out (precision 53) or out32 (24); returns how many entries are left open.
 
-    mode 1: RN(exact). mode 2: RN of the product of the rounded operands, certified by kappa as in `join.join_fused`, a priori. Open are
-    all entries (m·n of them) where an operand holds Inf or NaN.
+    mode 1: RN(exact). mode 2: RN of the product of the rounded operands, certified by kappa as in `join.join_fused`,
+    a priori. Open are all entries (m·n of them) where an operand holds Inf or NaN.
 
-    Errors of c: its 2k addends are at most u|p| and u·g(1+ku) each, (k+1)·u·g in sum, so 2k additions lose at most 2k(k+1)u²g;
-    2.1·(k+1)²·u² covers that and the rounding of g, and 2^-1000 what underflows beside |s| > 2^-900.
+    Errors of c: its 2k addends are at most u|p| and u·g(1+ku) each, (k+1)·u·g in sum, so 2k additions lose at most
+    2k(k+1)u²g; 2.1·(k+1)²·u² covers that and the rounding of g, and 2^-1000 what underflows beside |s| > 2^-900.
     """
     m, k = a.shape
     n = b.shape[1]
@@ -132,7 +132,9 @@ def tiny_product(a, b, thresholds, q, levels, mode, kappa, magnitude_kappa, prec
                 column_residual[j] += abs(scaled - target[j])
                 column_tiny[j] |= np.uint8((target[j] == 0.0) & (source[j] != 0.0))
         _bound_terms(rows[0], rows[1], q, rows[2], rows[3], row_residual, row_tiny, k, 1, row_terms)
-        _bound_terms(columns[0], columns[1], q, columns[2], columns[3], column_residual, column_tiny, k, 1, column_terms)
+        _bound_terms(
+            columns[0], columns[1], q, columns[2], columns[3], column_residual, column_tiny, k, 1, column_terms
+        )
     none_lost = mode == 2 or _smallest(a) * _smallest(b) > 2.0**-1000
     factor = 2.1 * (k + 1.0) * (k + 1.0) * 2.0**-106
     s = np.empty(STRIP)
@@ -163,7 +165,8 @@ def tiny_product(a, b, thresholds, q, levels, mode, kappa, magnitude_kappa, prec
                     k / 4.0, bound[:w],
                 )  # fmt: skip
                 for j in range(w):
-                    # Join's test of RN53(C'), with an ulp to spare: what is so close may be decided on the ordinary road.
+                    # Join's test of RN53(C'), with an ulp to spare: what is so close may be decided on the ordinary
+                    # road.
                     e = bound[j]
                     if e != 0.0 and not abs(s[j] + c[j]) * (1.0 - 2.0**-50) >= e * kappa:
                         power = rows[0, i] + rows[1, i] + columns[0, j0 + j] + columns[1, j0 + j]

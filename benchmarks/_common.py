@@ -1,0 +1,90 @@
+"""What every benchmark shares: interleaved timing, the machine's description, CSV."""
+
+from __future__ import annotations
+
+import csv
+import os
+import platform
+import statistics
+import time
+from collections.abc import Callable
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+RESULTS = Path(__file__).parent / "results"
+
+
+def cpu_name() -> str:
+    """The processor's model, as Linux tells it."""
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()
+
+
+def machine() -> dict[str, Any]:
+    """Columns that every row carries."""
+    import numba
+    import numpy
+    import torch
+
+    import prismm
+
+    return {
+        "date": date.today().isoformat(),
+        "cpu": cpu_name(),
+        "cores": os.cpu_count(),
+        "prismm": prismm.__version__,
+        "numpy": numpy.__version__,
+        "torch": torch.__version__,
+        "numba": numba.__version__,
+    }
+
+
+def warm_up(seconds: float = 3.0) -> None:
+    """Keep all cores busy for a while: idle ones start slow, and threads may share a core at first."""
+    import numpy as np
+
+    x = np.ones((1024, 1024))
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end:
+        x @ x
+
+
+def interleaved(ours: Callable[[], Any], theirs: Callable[[], Any], repeats: int) -> dict[str, float]:
+    """Alternate the two; medians in milliseconds and the quantiles of theirs/ours pair by pair."""
+    ours()
+    theirs()
+    a, b = [], []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        theirs()
+        middle = time.perf_counter()
+        ours()
+        a.append(time.perf_counter() - middle)
+        b.append(middle - start)
+    ratios = sorted(y / x for x, y in zip(a, b, strict=True))
+    return {
+        "ratio": statistics.median(ratios),
+        "ratio_p20": ratios[int(0.2 * (len(ratios) - 1))],
+        "ratio_p80": ratios[int(0.8 * (len(ratios) - 1))],
+        "ms": 1e3 * statistics.median(a),
+        "numpy_ms": 1e3 * statistics.median(b),
+        "repeats": repeats,
+    }
+
+
+def write(name: str, rows: list[dict[str, Any]]) -> Path:
+    """Write rows to results/NAME.csv."""
+    RESULTS.mkdir(exist_ok=True)
+    path = RESULTS / f"{name}.csv"
+    with path.open("w", newline="") as stream:
+        writer = csv.DictWriter(stream, fieldnames=list(rows[0]), lineterminator="\n")
+        writer.writeheader()
+        for row in rows:
+            writer.writerow({k: f"{v:.5g}" if isinstance(v, float) else v for k, v in row.items()})
+    return path

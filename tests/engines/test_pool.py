@@ -1,0 +1,136 @@
+"""Workers: errors, nesting, forks, and OpenMP limits that stay their own."""
+
+import os
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from prismm.engines import pool
+from prismm.errors import ArgumentError
+
+
+def test_results_come_in_order_from_as_many_threads():
+    barrier = threading.Barrier(3, timeout=30)
+
+    def task(index):
+        barrier.wait()  # passes only if three run at once
+        return index, threading.get_ident()
+
+    results = pool.run(task, 3)
+    assert [index for index, _ in results] == [0, 1, 2]
+    assert len({ident for _, ident in results}) == 3
+    assert threading.get_ident() not in {ident for _, ident in results}
+
+
+def test_the_first_error_comes_out_after_all_have_ended():
+    ended = threading.Event()
+    started = threading.Event()
+
+    def task(index):
+        if index == 0:
+            started.wait(30)
+            raise KeyError("first")
+        started.set()
+        ended.wait(0.2)
+        ended.set()
+        raise ValueError("second")
+
+    with pytest.raises(KeyError, match="first"):
+        pool.run(task, 2)
+    assert ended.is_set(), "an error came out while another worker was still writing"
+    assert pool.run(lambda i: i, 2) == [0, 1], "the pool survives"
+
+
+def test_spread_hands_out_every_item_once_and_stops_at_an_error():
+    seen, lock = [], threading.Lock()
+
+    def task(item):
+        with lock:
+            seen.append(item)
+
+    pool.spread(task, list(range(100)), 3)
+    assert sorted(seen) == list(range(100))
+    pool.spread(task, [], 3)
+    assert len(seen) == 100
+
+    def fails(item):
+        if item == 5:
+            raise OSError("item 5")
+
+    with pytest.raises(OSError, match="item 5"):
+        pool.spread(fails, list(range(10)), 2)
+
+
+def test_nested_calls_run_in_place():
+    def outer(_):
+        assert pool.in_worker()
+        me = threading.get_ident()
+        return [ident == me for ident in pool.run(lambda _: threading.get_ident(), 4)]
+
+    assert not pool.in_worker()
+    assert pool.run(outer, 2) == [[True] * 4, [True] * 4]
+    with pytest.raises(ZeroDivisionError):
+        pool.run(lambda _: pool.run(lambda i: 1 // i, 2), 2)
+
+
+def test_a_worker_limits_openmp_for_itself_alone():
+    import torch
+    from threadpoolctl import ThreadpoolController
+
+    def openmp():
+        return [lib.num_threads for lib in ThreadpoolController().select(user_api="openmp").lib_controllers]
+
+    before, before_torch = openmp(), torch.get_num_threads()
+    assert before, "torch brings an OpenMP runtime"
+
+    def limited(_):
+        pool.limit_openmp()
+        return openmp(), torch.get_num_threads()
+
+    for counts, of_torch in pool.run(limited, 2):
+        assert set(counts) == {1} and of_torch == 1
+    assert openmp() == before and torch.get_num_threads() == before_torch
+
+
+@pytest.mark.parametrize("threads", [0, -1, 1.5, True, "2"])
+def test_bad_counts_are_refused(threads):
+    with pytest.raises(ArgumentError, match="threads="):
+        pool.worker_count(threads)
+
+
+def test_counts_come_from_argument_environment_or_affinity(monkeypatch):
+    monkeypatch.delenv("PRISMM_THREADS", raising=False)
+    assert pool.worker_count() >= 1
+    if hasattr(os, "sched_getaffinity"):
+        assert pool.worker_count() == len(os.sched_getaffinity(0))
+    monkeypatch.setenv("PRISMM_THREADS", "7")
+    assert pool.worker_count() == 7 and pool.worker_count(3) == 3
+    for text in ("many", "0", "-2"):
+        monkeypatch.setenv("PRISMM_THREADS", text)
+        with pytest.raises(ArgumentError, match="PRISMM_THREADS"):
+            pool.worker_count()
+
+
+FORK = """
+import os, sys, numpy as np, prismm
+rng = np.random.default_rng(1)
+a, b = rng.standard_normal((150, 120)), rng.standard_normal((120, 130))
+first = prismm.matmul(a, b, scheme=prismm.Residues(15), threads=2)
+child = os.fork()
+if child == 0:
+    import threading
+    threading.Timer(60, os._exit, (3,)).start()
+    again = prismm.matmul(a, b, scheme=prismm.Residues(15), threads=2)
+    os._exit(0 if np.array_equal(first, again) else 1)
+_, status = os.waitpid(child, 0)
+again = prismm.matmul(a, b, scheme=prismm.Residues(15), threads=2)
+sys.exit(10 + os.waitstatus_to_exitcode(status) if status or not np.array_equal(first, again) else 0)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_forked_child_works_with_a_pool_of_its_own():
+    run = subprocess.run([sys.executable, "-W", "ignore", "-c", FORK], capture_output=True, text=True, timeout=150, check=False)
+    assert run.returncode == 0, (run.returncode, run.stderr)

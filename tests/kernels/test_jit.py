@@ -1,0 +1,85 @@
+"""The kernel cache: its folder follows the sources, and each kernel has one signature."""
+
+import importlib
+import pkgutil
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import prismm.kernels.cpu
+from prismm.kernels.cpu import jit
+
+KERNELS = {
+    f"{module.name}.{name}": value
+    for module in pkgutil.iter_modules(prismm.kernels.cpu.__path__)
+    for name, value in vars(importlib.import_module(f"prismm.kernels.cpu.{module.name}")).items()
+    if isinstance(value, jit.Kernel) and value.function.__module__.endswith(module.name)
+}
+
+
+def test_kernels_have_one_signature_each():
+    assert len(KERNELS) > 15
+    for name, kernel in KERNELS.items():
+        compiled = kernel.compile()
+        assert len(compiled.signatures) == 1, name
+        assert kernel.compile() is compiled
+    assert len({k.function.__qualname__ for k in KERNELS.values()}) == len(KERNELS), "equal names would share cache files"
+
+
+def test_other_types_are_refused_rather_than_compiled():
+    x = np.ones((2, 2), np.float32)
+    with pytest.raises(TypeError):
+        KERNELS["rounding.fold_float64"](x, x, 3.0)
+    assert len(KERNELS["rounding.fold_float64"].compile().signatures) == 1
+
+
+def folder_of(tree: Path, cache: Path, home: str = "") -> str:
+    """The cache folder that a fresh process with this copy of the sources uses."""
+    code = "from prismm.kernels.cpu import jit; print(jit.__file__); print(jit.cache_folder())"
+    environment = {"PYTHONPATH": str(tree), "PRISMM_CACHE_DIR": str(cache), "PATH": "/usr/bin:/bin", "HOME": home or str(cache)}
+    run = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    used, folder = run.stdout.split("\n")[:2]
+    assert used.startswith(str(tree))
+    return folder
+
+
+def test_the_folder_changes_with_any_kernel_source_and_with_nothing_else(tmp_path):
+    tree, cache = tmp_path / "src", tmp_path / "cache"
+    shutil.copytree(Path(prismm.__file__).parent, tree / "prismm", ignore=shutil.ignore_patterns("__pycache__"))
+    first = folder_of(tree, cache)
+    assert Path(first).parent == cache
+    helper = tree / "prismm" / "kernels" / "cpu" / "scale.py"
+    original = helper.read_text()
+    helper.write_text(original + "# changed\n")
+    assert folder_of(tree, cache) != first
+    helper.write_text(original)
+    (tree / "prismm" / "report.py").write_text((tree / "prismm" / "report.py").read_text() + "# not a kernel\n")
+    assert folder_of(tree, cache) == first
+
+
+def test_the_cache_root_is_asked_for_or_found(tmp_path, monkeypatch):
+    monkeypatch.setenv("PRISMM_CACHE_DIR", str(tmp_path / "asked"))
+    assert jit.cache_root() == tmp_path / "asked" and (tmp_path / "asked").is_dir()
+    monkeypatch.delenv("PRISMM_CACHE_DIR")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
+    assert jit.cache_root() == tmp_path / "xdg" / "prismm"
+    blocked = tmp_path / "file"
+    blocked.write_text("not a folder")
+    monkeypatch.setenv("PRISMM_CACHE_DIR", str(blocked))
+    assert jit.cache_root() is None
+
+
+def test_fma_rounds_once(monkeypatch, capfd):
+    monkeypatch.setattr(jit, "cache_folder", lambda: None)  # a kernel of the tests' own: nothing for the user's cache
+
+    @jit.kernel("float64(float64, float64, float64)")
+    def once(x, y, z):
+        return jit.fma(x, y, z)
+
+    x = 1.0 + 2.0**-30
+    assert once(x, x, -(x * x)) == 2.0**-60
+    assert x * x - x * x == 0.0
