@@ -97,7 +97,7 @@ class ConventionalBound:
                 size = abs(self.epilogue.alpha) * size * _UP
                 terms += 3
                 if self.epilogue.c is not None:
-                    size = size + abs(self.epilogue.beta) * np.abs(self.epilogue.c[i, j]).astype(np.float64) * _UP
+                    size = size + abs(self.epilogue.beta) * _moduli(self.epilogue.c[i, j]) * _UP
             bound = (terms * self.unit_roundoff * size + terms * self.result.smallest_subnormal) * _UP
             if self.unit_roundoff < self.result.unit_roundoff:
                 bound = bound + half_ulp(value, self.result) * _UP

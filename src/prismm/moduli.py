@@ -74,7 +74,8 @@ def norm_fraction_bits(moduli: int, terms: int) -> int:
     Then t = s + e - q >= 0 and ceil(|a|·2^(q-e))·2^t is an integer, which a rounded |a|·2^s cannot exceed (RN is
     monotone). Zero or less means that the scheme has too few moduli for this inner dimension.
     """
-    room = norm_limit(moduli) // (2 * max(terms, 1))
+    # The kernels add squares in int64.
+    room = min(norm_limit(moduli) // 2, 2**63 - 1) // max(terms, 1)
     return min(MAX_Q, (room.bit_length() - 1) // 2)
 
 

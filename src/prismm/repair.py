@@ -194,7 +194,11 @@ def _by_magnitude(
             with np.errstate(invalid="ignore", over="ignore"):
                 proved |= bound * factor <= lower
                 # Near the top of the range the question is whether the exact value overflows: magnitudes cannot tell.
-                proved &= np.abs(target[i, j]) < 2.0 ** (job.result.maxexp - 1)
+                with np.errstate(over="ignore"):
+                    reach = np.abs(target[i, j].astype(np.float64)) + np.ldexp(
+                        bound, -(rows.shift[i] + columns.shift[j])
+                    )
+                proved &= reach < 2.0 ** (job.result.maxexp - 2)
         done[index[piece.where[proved]]] = True
     outcome.count("magnitude", int(done.sum()))
     return entries.keep(~done)

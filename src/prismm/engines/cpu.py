@@ -5,7 +5,7 @@ products.
 | --- | --- | --- | --- |
 | cpu:int8 | up to 256 | torch._int_mm | k·2^14 < 2^31 for k <= 131071, on CPUs whose INT8 product keeps 32 bits |
 | cpu:int8-7bit | up to 128 | torch._int_mm | pairs of 7-bit products fit the 16-bit sums of older units |
-| cpu:float64 | up to 2^22 | numpy.matmul | k·2^42 <= 2^53 for k <= 2048, in any order of summation |
+| cpu:float64 | up to 2^22 | numpy.matmul | 3·k·2^42 < 2^53 for k <= 512 (3: complex), in any order |
 | cpu:direct | none | Numba | limbs of 20 bits, see `kernels.cpu.direct` |
 
 Without VNNI, oneDNN's INT8 product saturates and is silently wrong: hence the proof, once per process, on operands that
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 INT8_BLOCK = 131071
-FLOAT64_BLOCK = 2048
+FLOAT64_BLOCK = 512
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ class Float64Engine:
         moduli: tuple[int, ...],
         workspace: NDArray[np.float64] | None = None,
     ) -> None:
-        """out[q] = left[q] @ right[q], in blocks of 2048 of the inner dimension."""
+        """out[q] = left[q] @ right[q], in blocks of 512 of the inner dimension."""
         import numpy as np
 
         from prismm.kernels.cpu.rounding import fold_float64
@@ -157,7 +157,7 @@ def _prove(name: str) -> Proof:
     half = engine.largest_modulus // 2
     low, high = -half, half - 1
     rng = np.random.default_rng(20260101)
-    long = 4096 if isinstance(engine, Int8Engine) else 2048
+    long = 4096 if isinstance(engine, Int8Engine) else FLOAT64_BLOCK
     for m, k, n in ((1, 1, 1), (3, 5, 7), (16, 64, 16), (17, 259, 33), (64, 256, 48), (5, long, 9)):
         cases = []
         for x in (low, high):

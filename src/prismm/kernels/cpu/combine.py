@@ -18,11 +18,12 @@ def combine(
 ):  # fmt: skip
     """RN(f0·X1 + f1·X2 + f2·add1 + f3·add2) with X = (high + low)·2^(unit-s-t); returns how many entries it lists.
 
-    Four exact products are added with two-sums. The twelve tails are at most 2u·size each (size = Σ of the
-    magnitudes), so their floating-point sum is off by less than 2^-97·size; what underflows on the way is below
-    2^-1070 and negligible beside 2^-96·size >= 2^-896. Listed (i·n + j) are entries whose rounding is open (mode 1:
-    within the scheme's bound, else within the arithmetic's own), whose magnitude does not cover kappa times the
-    bound (mode 2), and those with sizes or results beyond 2^±800: they want exact arithmetic.
+    Four exact products are added with two-sums; X's own tail is rounded, which 2^-106·size bounds. The twelve tails
+    are at most 2u·size each (size = Σ of the magnitudes), so their floating-point sum is off by less than
+    2^-97·size; what underflows on the way is below 2^-1070 and negligible beside 2^-96·size >= 2^-896. Listed (i·n +
+    j) are entries whose rounding is open (mode 1: within the scheme's bound, else within the arithmetic's own),
+    whose magnitude does not cover kappa times the bound (mode 2), and those with sizes or results beyond 2^±800:
+    they want exact arithmetic.
     """
     m = row_shift.size
     n = column_shift.size

@@ -2,9 +2,9 @@
 twin.
 
 A' and B' are cut into balanced limbs: all but the top one are at most 2^21, that one at most 2^22. The products that
-meet in one group of equal weight add up to at most 2^44.4 (three limbs: 2·2^43 + 2^42), so 256 terms stay below 2^53
-before carries are taken. The groups, in base 2^22, pair up to limbs of 44 bits that feed the same `finish` as every
-join.
+meet in one group of equal weight add up to at most 2^44.4 (three limbs: 2·2^43 + 2^42; of four the top one is at
+most 2^19), so 256 terms stay below 2^53 before carries are taken. The groups, in base 2^22, pair up to limbs of 44
+bits that feed the same `finish` as every join.
 """
 
 import numpy as np

@@ -37,7 +37,9 @@ def fast_two_sum(x, y):
 
 @device
 def _combine(c0, c1, c2, part, y):
-    """The integer product of one modulus: D, D - E or F - D - E; at most 2^54 in magnitude, exact."""
+    """The integer product of one modulus: D, D - E or F - D - E, below 2^53 in magnitude (3·2^31, or 3·512·2^42),
+    exact.
+    """
     if part == 0:
         for j in range(y.size):
             y[j] = np.float64(c0[j])
@@ -246,7 +248,7 @@ def _bounds(n1a, da, n2a, fa, n1b, db, n2b, fb, terms, bound):
 
 @device
 def _store_plain(h, m, t, unit, shift, out, hard):
-    """out = h·2^(unit - shift) where that is normal, below the top binade, and no tie is open; `hard` marks the
+    """out = h·2^(unit - shift) where that is normal, below the top two binades, and no tie is open; `hard` marks the
     rest.
     """
     bits = h.view(np.int64)
@@ -255,7 +257,7 @@ def _store_plain(h, m, t, unit, shift, out, hard):
         field = (bits[j] >> 52) & 0x7FF
         moved = field + unit - shift[j]
         open_tie = (t[j] != 0.0) & (h[j] + m[j] * (1.0 + 2.0**-50) != h[j])
-        hard[j] = np.uint8(((moved < 1) | (moved > 2045) | open_tie) & (h[j] != 0.0))
+        hard[j] = np.uint8(((moved < 1) | (moved > 2044) | open_tie) & (h[j] != 0.0))
         target[j] = bits[j] + ((unit - shift[j]) << 52) if h[j] != 0.0 else 0
 
 
@@ -263,7 +265,7 @@ def _store_plain(h, m, t, unit, shift, out, hard):
 def _store_odd(h, m, t, unit, shift, out, hard):
     """The same rounded to odd in 53 bits, so that a conversion to float32 rounds once (Boldo and Melquiond 2008).
 
-    `hard` marks values outside float64's normal range and those of float32's top binade (2^127) or beyond.
+    `hard` marks values outside float64's normal range and those of float32's top two binades (2^126) or beyond.
     """
     bits = h.view(np.int64)
     target = out.view(np.int64)
@@ -273,7 +275,7 @@ def _store_odd(h, m, t, unit, shift, out, hard):
         rest = m[j] if m[j] != 0.0 else t[j]
         step = 1 if (rest > 0.0) == (h[j] > 0.0) else -1
         step = step if (rest != 0.0) & ((bits[j] & 1) == 0) else 0
-        hard[j] = np.uint8(((moved < 2) | (moved > 1149)) & (h[j] != 0.0))
+        hard[j] = np.uint8(((moved < 2) | (moved > 1148)) & (h[j] != 0.0))
         target[j] = bits[j] + step + ((unit - shift[j]) << 52) if h[j] != 0.0 else 0
 
 
@@ -395,11 +397,13 @@ def finish(
                     fail[j] = 2 * _overflow_open(h[j], m[j], t[j], bound[j] * unit_bound, e, precision, lowest)
             if mode == 1 and (hard[j] or fail[j]):
                 fail[j] = _undecided(h[j], m[j], t[j], bound[j] * unit_bound, unit - shift[j], precision, lowest)
-            if mode == 2 and fail[j] == 1 and _pigeonhole(
-                row_counts[i], column_counts[j0 + j], k, row_power[i] + column_power[j0 + j],
-                bound[j] * unit_bound * magnitude_kappa, unit,
-            ):  # fmt: skip
-                fail[j] = 0
+            if mode == 2 and fail[j] == 1:
+                e = bound[j] * unit_bound
+                # Magnitudes say nothing of overflow, so what could reach the top of the range stays listed.
+                far = math.ldexp(abs(h[j]) + e, unit - shift[j]) < (2.0**1022 if precision == 53 else 2.0**126)
+                power = row_power[i] + column_power[j0 + j]
+                if far and _pigeonhole(row_counts[i], column_counts[j0 + j], k, power, e * magnitude_kappa, unit):
+                    fail[j] = 0
             if fail[j]:
                 failed[count] = i * n + j0 + j
                 count += 1
@@ -416,7 +420,8 @@ def finish(
 def _pigeonhole(row_counts, column_counts, k, power, needed, unit):
     """Whether |a||b| >= needed, since at least #{|a| >= α} + #{|b| >= β} - k of the k products are at least α·β.
 
-    α = 2^(e-1-p) and β likewise; `power` is the sum of both e in units of A'B', `needed` is in units of 2^unit.
+    α = 2^(e-1-p) and β likewise, counted by `scale.scale_rows`; `power` is the sum of both e in units of A'B',
+    `needed` is in units of 2^unit.
     """
     for p in range(row_counts.size):
         for r in range(column_counts.size):

@@ -88,7 +88,7 @@ def _store(i, e, t, q, squares, total, exponent, shift, norm2, norm1):
 def _count_row(row, threshold):
     count = np.int64(0)
     for h in range(row.size):
-        count += np.int64(abs(row[h]) >= threshold)
+        count += np.int64(row[h] > threshold)
     return count
 
 
@@ -96,7 +96,7 @@ def _count_row(row, threshold):
 def scale_rows(a, thresholds, q, exponent, shift, norm2, norm1, counts):
     """Per row of `a` (m, k): e, s = t + q - e, ν and Σv in units of 2^(e-q); rows with Inf or NaN: e = 2^20, s = -2^20.
 
-    counts (m, p): how many |a| are at least 2^(e-1), 2^(e-2), …, or (m, 0) for none.
+    counts (m, p): of so many elements it is proved that |a| > 2^(e-1), 2^(e-2), …; (m, 0) for none.
     """
     m, k = a.shape
     v = np.empty(min(k, _CHUNK))
@@ -120,7 +120,7 @@ def scale_rows(a, thresholds, q, exponent, shift, norm2, norm1, counts):
                 squares += np.int64(part)
                 total += np.int64(part1)
                 for p in range(counts.shape[1]):
-                    # 2^(q-1-p) in units of v: v >= it exactly where |a| >= 2^(e-1-p), for p < q.
+                    # v is a ceiling: v > 2^(q-1-p) proves |a|·2^(q-e) > v - 1 >= 2^(q-1-p), that is |a| > 2^(e-1-p).
                     counts[i, p] += _count_row(v[: row.size], np.ldexp(1.0, q - 1 - p))
             _store(i, e, shift_for(squares, thresholds), q, squares, total, exponent, shift, norm2, norm1)
 
@@ -177,7 +177,7 @@ def scale_columns(b, thresholds, q, exponent, shift, norm2, norm1, counts):
                     threshold = limit[p]
                     hits = found[p, :w]
                     for j in range(w):
-                        hits[j] += 1.0 if v[j] >= threshold else 0.0
+                        hits[j] += 1.0 if v[j] > threshold else 0.0
             for j in range(w):
                 if 0 < largest[j] < _EXPONENT_MASK:
                     norm2[c0 + j] += np.int64(squares[j])

@@ -146,7 +146,7 @@ def _prepare_across(row, f1, f2, parts, residual2, tiny):
         rounded[j] = y
         d = x - y
         residual2[j] = fma(d, d, residual2[j])
-        tiny[j] |= np.uint8((abs(x) < _TINY) & (row[j] != 0.0))
+        tiny[j] |= np.uint8((abs(x) < _TINY) & (row[j] != 0.0) & (f1[j] != 0.0))
 
 
 _COLUMNS = (

@@ -170,7 +170,11 @@ def tiny_product(a, b, thresholds, q, levels, mode, kappa, magnitude_kappa, prec
                     e = bound[j]
                     if e != 0.0 and not abs(s[j] + c[j]) * (1.0 - 2.0**-50) >= e * kappa:
                         power = rows[0, i] + rows[1, i] + columns[0, j0 + j] + columns[1, j0 + j]
-                        if not _pigeonhole(row_counts[i], column_counts[j0 + j], k, power, e * magnitude_kappa, 0):
+                        size = (abs(s[j] + c[j]) + e) * scale[j]
+                        far = size < (2.0**1000 if precision == 53 else 2.0**126)
+                        if not far or not _pigeonhole(
+                            row_counts[i], column_counts[j0 + j], k, power, e * magnitude_kappa, 0
+                        ):
                             open_[j] = 1
             for j in range(w):
                 count += open_[j]
