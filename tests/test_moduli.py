@@ -1,5 +1,6 @@
 """Moduli and the constants of split and join, against plain integers."""
 
+import itertools
 import math
 
 import numpy as np
@@ -23,8 +24,8 @@ from prismm.moduli import (
 )
 
 TABLE = (
-    "256 255 253 251 247 241 239 233 229 227 223 217 211 199 197 193 191 181 179 173 167 163 157 151 149 139 137 131 127 113 "
-    "109 107 103 101 97 89 83 79 73 71 67 61 59 53 47 43 41 37 29"
+    "256 255 253 251 247 241 239 233 229 227 223 217 211 199 197 193 191 181 179 173 167 163 157 151 149 139 137 131 127 "
+    "113 109 107 103 101 97 89 83 79 73 71 67 61 59 53 47 43 41 37 29"
 )
 
 
@@ -61,7 +62,7 @@ def test_the_norm_limit_keeps_quotients_away_from_a_half(moduli):
 @pytest.mark.parametrize("moduli", range(2, MAX_MODULI + 1))
 def test_thresholds_agree_with_the_definition(moduli, rng):
     thresholds = shift_thresholds(moduli)
-    assert thresholds[-1] >= 1 and all(x > y for x, y in zip(thresholds, thresholds[1:], strict=False))
+    assert thresholds[-1] >= 1 and all(x > y for x, y in itertools.pairwise(thresholds))
     norms = [1, 2, 3] + [t + d for t in thresholds for d in (-1, 0, 1)] + [int(x) for x in rng.integers(1, 2**62, 20)]
     for norm in norms:
         if 0 < 2 * norm <= norm_limit(moduli):
@@ -100,17 +101,19 @@ def test_every_system_covers_its_scheme_and_its_tables_are_exact():
             assert system.moduli == coprime_moduli(256, moduli)
         assert system.limbs <= MAX_LIMBS
         assert q_product < 2 ** (LIMB_BITS * system.limbs)
-        value = sum(int(x) << (LIMB_BITS * (system.limbs - 1 - i)) for i, x in enumerate(system.product[: system.limbs]))
+        value = sum(
+            int(x) << (LIMB_BITS * (system.limbs - 1 - i)) for i, x in enumerate(system.product[: system.limbs])
+        )
         assert value == q_product
-        for l, q in enumerate(system.moduli):
-            assert system.modulus[l] == q and system.reciprocal[l] == 1.0 / q
+        for index, q in enumerate(system.moduli):
+            assert system.modulus[index] == q and system.reciprocal[index] == 1.0 / q
             inverse = pow(q_product // q, -1, q)
             for p in range(system.parts):
-                assert (int(system.right[l, p]) - (1 << (system.part_bits * p))) % q == 0
-                assert (int(system.left[l, p]) - (inverse << (system.part_bits * p))) % q == 0
-                assert max(abs(system.left[l, p]), abs(system.right[l, p])) <= q // 2
+                assert (int(system.right[index, p]) - (1 << (system.part_bits * p))) % q == 0
+                assert (int(system.left[index, p]) - (inverse << (system.part_bits * p))) % q == 0
+                assert max(abs(system.left[index, p]), abs(system.right[index, p])) <= q // 2
             for d in range(system.digit_split):
-                row = system.weights[l * system.digit_split + d]
+                row = system.weights[index * system.digit_split + d]
                 weight = sum(int(x) << (LIMB_BITS * (system.limbs - 1 - i)) for i, x in enumerate(row[: system.limbs]))
                 assert (weight - (q_product // q << (7 * d))) % q_product == 0 and weight < q_product
                 assert not row[system.limbs :].any() and row.max() < 2**LIMB_BITS
@@ -124,7 +127,8 @@ def test_every_step_of_split_and_join_stays_exact():
         assert operand <= 2 ** (system.part_bits * system.parts)
         for table in (system.left, system.right):
             u = max(
-                abs(row[-1]) * largest_part + sum(abs(c) * 2.0 ** (system.part_bits - 1) for c in row[:-1]) for row in table
+                abs(row[-1]) * largest_part + sum(abs(c) * 2.0 ** (system.part_bits - 1) for c in row[:-1])
+                for row in table
             )
             assert u < 2.0**53
             for q, row in zip(system.moduli, table, strict=True):

@@ -65,7 +65,9 @@ def test_only_the_listed_entries_are_touched(dtype, seed, rng):
     assert_same_bits(out, np.where(touched, wanted, np.full_like(out, 7)))
 
 
-@pytest.mark.parametrize("target", [Target("native"), Target("tolerance", 1e-9), Target("tolerance", 2.0**-50)], ids=str)
+@pytest.mark.parametrize(
+    "target", [Target("native"), Target("tolerance", 1e-9), Target("tolerance", 2.0**-50)], ids=str
+)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("name", HOSTILE)
 def test_magnitudes_pass_an_entry_only_within_its_target(name, dtype, target, seed):

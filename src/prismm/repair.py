@@ -54,7 +54,9 @@ class Gathered:
     where: NDArray[np.int64]
 
 
-def gathered(a: NDArray[Any], b: NDArray[Any], entries: Entries, parts: tuple[int, ...]) -> Iterator[Gathered]:
+def gathered(
+    a: NDArray[Any], b: NDArray[Any], entries: Entries, parts: tuple[int, ...], workers: int = 1
+) -> Iterator[Gathered]:
     """The entries' rows and columns in pieces of at most 32 MiB each; vectors of several real parts one after the
     other.
     """
@@ -77,7 +79,7 @@ def gathered(a: NDArray[Any], b: NDArray[Any], entries: Entries, parts: tuple[in
             if where.size == 0:
                 continue
             used = np.unique(entries.j[where]) if columns.size > step else chosen
-            right = _vectors(b[:, used], parts, left=False)
+            right = _columns(b, used, parts, workers)
             yield Gathered(
                 left,
                 right,
@@ -87,6 +89,22 @@ def gathered(a: NDArray[Any], b: NDArray[Any], entries: Entries, parts: tuple[in
                 used,
                 where,
             )
+
+
+def _columns(b: NDArray[Any], used: NDArray[np.int64], parts: tuple[int, ...], workers: int) -> NDArray[np.float64]:
+    """The columns `used` of b as contiguous rows; in compiled code and in parallel where b is plain float64."""
+    if b.dtype != np.float64 or not b.flags.c_contiguous or used.size * b.shape[0] < 1 << 14:
+        return _vectors(b[:, used], parts, left=False)
+    from prismm.kernels.cpu.dot import gather_columns
+
+    k = b.shape[0]
+    out = np.empty((used.size, k))
+    source = for_kernels(b)
+    step = -(-k // workers) + 7 & ~7
+    pool.spread(
+        lambda h: gather_columns(source, used, h, min(k, h + step), out), list(range(0, k, max(8, step))), workers
+    )
+    return out
 
 
 def _vectors(x: NDArray[Any], parts: tuple[int, ...], *, left: bool) -> NDArray[np.float64]:
@@ -166,7 +184,7 @@ def _by_magnitude(
         index = np.flatnonzero(target[entries.i, entries.j] == 0)
         candidates = entries.keep(target[entries.i, entries.j] == 0)
     rows, columns = scales
-    for piece in gathered(a, b, candidates, (entries.part,)):
+    for piece in gathered(a, b, candidates, (entries.part,), job.workers):
         left = np.empty(piece.rows.shape, np.uint8)
         right = np.empty(piece.columns.shape, np.uint8)
         magnitudes(piece.rows, rows.exponent[piece.row_index], left)
@@ -226,7 +244,7 @@ def _by_kernel(
     from prismm.kernels.cpu.dot import double_double, lane_dots
 
     done = np.zeros(entries.i.size, np.bool_)
-    for piece in gathered(a, b, entries, (entries.part,)):
+    for piece in gathered(a, b, entries, (entries.part,), job.workers):
         value = np.empty(piece.ri.size)
         undecided = np.empty(piece.ri.size, np.uint8)
         extra: tuple[Any, ...] = (job.result.precision,)
@@ -279,7 +297,7 @@ def exactly(
             beta = np.empty(0)
         else:
             addends = np.stack([x[entries.i, entries.j].astype(np.float64) for x in real_parts(c)], axis=1)
-    for piece in gathered(a, b, entries, parts):
+    for piece in gathered(a, b, entries, parts, job.workers):
         value = np.empty(piece.ri.size)
         added = np.ascontiguousarray(addends[piece.where])
 

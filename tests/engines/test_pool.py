@@ -132,5 +132,7 @@ sys.exit(10 + os.waitstatus_to_exitcode(status) if status or not np.array_equal(
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_a_forked_child_works_with_a_pool_of_its_own():
-    run = subprocess.run([sys.executable, "-W", "ignore", "-c", FORK], capture_output=True, text=True, timeout=150, check=False)
+    run = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", FORK], capture_output=True, text=True, timeout=150, check=False
+    )
     assert run.returncode == 0, (run.returncode, run.stderr)

@@ -55,7 +55,9 @@ def dot(a: Any, b: Any) -> Fraction:
 
 def same_bits(got: Any, expected: Any) -> bool:
     """Equal as float64 bit patterns: signs of zero count."""
-    return bool(np.array_equal(np.asarray(got, np.float64).view(np.int64), np.asarray(expected, np.float64).view(np.int64)))
+    return bool(
+        np.array_equal(np.asarray(got, np.float64).view(np.int64), np.asarray(expected, np.float64).view(np.int64))
+    )
 
 
 def differing(got: Any, expected: Any) -> list[tuple[int, float, float]]:
@@ -103,18 +105,20 @@ def encode(
     top = 1 << (50 if wide else 31)
     shape = (count, 1, n)
     c0, c1, c2 = (np.zeros(shape, np.int64) for _ in range(3))
-    for l, q in enumerate(system.moduli):
+    for index, q in enumerate(system.moduli):
         inverse = pow(q_product // q, -1, q)
         digit = np.array([v * inverse % q for v in values], np.int64)
         others = rng.integers(-top + 2 * q, top - 2 * q, (2, n))
         if part == REAL:
-            c0[l, 0] = _representative(digit, q, others[0])
+            c0[index, 0] = _representative(digit, q, others[0])
         elif part == DIFFERENCE:
-            c1[l, 0] = others[0]
-            c0[l, 0] = _representative(digit + others[0] % q, q, others[1])
+            c1[index, 0] = others[0]
+            c0[index, 0] = _representative(digit + others[0] % q, q, others[1])
         else:
-            c0[l, 0], c1[l, 0] = others
-            c2[l, 0] = _representative(digit + others[0] % q + others[1] % q, q, rng.integers(-top + 2 * q, top - 2 * q, n))
+            c0[index, 0], c1[index, 0] = others
+            c2[index, 0] = _representative(
+                digit + others[0] % q + others[1] % q, q, rng.integers(-top + 2 * q, top - 2 * q, n)
+            )
     kind = np.float64 if wide else np.int32
     assert max(abs(x).max(initial=0) for x in (c0, c1, c2)) < top
     return c0.astype(kind), c1.astype(kind), c2.astype(kind)

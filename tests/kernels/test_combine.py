@@ -18,7 +18,11 @@ def run(pairs, unit, shifts, adds, factors, mode, precision, bounds=None, kappa=
         columns[0] = columns[2] = bounds
     out, out32 = np.full((1, n), np.nan), np.full((1, n), np.nan, np.float32)
     failed = np.empty(n, np.int32)
-    named = {f"{part}{x + 1}": np.ascontiguousarray(p[None]) for x, pair in enumerate(pairs) for part, p in zip(("high", "low"), pair)}
+    named = {
+        f"{part}{x + 1}": np.ascontiguousarray(p[None])
+        for x, pair in enumerate(pairs)
+        for part, p in zip(("high", "low"), pair, strict=True)
+    }
     count = call(
         combine, **named, unit=unit, row_shift=np.zeros(1, np.int64), column_shift=np.zeros(n, np.int64) + shifts,
         row_terms=rows, column_terms=columns, terms=0.0, add1=np.ascontiguousarray(adds[0][None]),
@@ -45,7 +49,9 @@ def exact_sum(pairs, unit, shift, adds, factors, j):
 
 
 def draw(rng, n, precision):
-    values = [[int(rng.integers(-(2**62), 2**62)) * int(rng.integers(-(2**40), 2**40)) for _ in range(n)] for _ in range(2)]
+    values = [
+        [int(rng.integers(-(2**62), 2**62)) * int(rng.integers(-(2**40), 2**40)) for _ in range(n)] for _ in range(2)
+    ]
     pairs = [pair_of(v) for v in values]
     shifts = rng.integers(60, 140, n)
     adds = [rng.standard_normal(n) for _ in range(2)]
@@ -112,7 +118,11 @@ def test_the_magnitude_test_covers_the_bound(precision, rng):
     sums = [exact_sum(pairs, 0, shifts[j], adds, factors, j)[0] for j in range(n)]
     weight = Fraction(1.5) + Fraction(0.7)
     fuzz = rng.choice([0.5, 0.999, 1.001, 2.0], n)
-    bounds = np.array([float(abs(s) * exact_power(int(t)) / weight) for s, t in zip(sums, shifts, strict=True)]) / kappa * fuzz
+    bounds = (
+        np.array([float(abs(s) * exact_power(int(t)) / weight) for s, t in zip(sums, shifts, strict=True)])
+        / kappa
+        * fuzz
+    )
     out, listed = run(pairs, 0, shifts, adds, factors, MAGNITUDE, precision, bounds, kappa)
     for j in range(n):
         needed = Fraction(bounds[j]) * exact_power(-int(shifts[j])) * weight * Fraction(kappa)
@@ -136,7 +146,12 @@ def test_extreme_exponents_are_listed_or_right(mode, precision, rng):
     adds[0][::10] = 0.0
     zeros = np.zeros(n)
     seen = set()
-    for factors in ([1.0, 0.0, 1.0, 0.0], [2.0**-1074, 0.0, 2.0**-800, 0.0], [2.0**1000, 0.0, 2.0**1000, 0.0], [0.0, 0.0, 1.0, 0.0]):
+    for factors in (
+        [1.0, 0.0, 1.0, 0.0],
+        [2.0**-1074, 0.0, 2.0**-800, 0.0],
+        [2.0**1000, 0.0, 2.0**1000, 0.0],
+        [0.0, 0.0, 1.0, 0.0],
+    ):
         shifts = rng.choice([-1200, -880, -100, 0, 100, 880, 1200, 540], n)
         pairs = [pair_of(x), (zeros, zeros)]
         out, listed = run(pairs, 0, shifts, adds, factors, mode, precision, np.zeros(n), 2.0)

@@ -21,7 +21,16 @@ def limbs_of(x, count, *, columns=False, scale=0):
     residual2, tiny = np.zeros(m), np.zeros(m, np.uint8)
     kernel = limb_columns if columns else limb_rows
     source = np.ascontiguousarray(x.T if columns else x)
-    call(kernel, a=source, b=source, scale=np.zeros(m, np.int64) + scale, limbs=count, out=out, residual2=residual2, tiny=tiny)
+    call(
+        kernel,
+        a=source,
+        b=source,
+        scale=np.zeros(m, np.int64) + scale,
+        limbs=count,
+        out=out,
+        residual2=residual2,
+        tiny=tiny,
+    )
     return out, residual2, tiny
 
 
@@ -32,10 +41,10 @@ def multiply(a, b, limbs, shift, precision):
     right, _, _ = limbs_of(b, limbs, columns=True)
     out, out32 = np.full((m, n), np.nan), np.full((m, n), np.nan, np.float32)
     call(
-        direct_product, left=left, right=right, row_shift=np.zeros(m, np.int64), column_shift=np.zeros(n, np.int64) + shift,
-        row_terms=np.zeros((4, m)), column_terms=np.zeros((4, n)), terms=0.0, row_power=np.zeros(m, np.int64),
-        column_power=np.zeros(n, np.int64), row_counts=np.empty((m, 0), np.int64), column_counts=np.empty((n, 0), np.int64),
-        k=a.shape[1], mode=RAW, kappa=0.0, magnitude_kappa=0.0, precision=precision, out=out, out32=out32,
+        direct_product, left=left, right=right, row_shift=np.zeros(m, np.int64),
+        column_shift=np.zeros(n, np.int64) + shift, row_terms=np.zeros((4, m)), column_terms=np.zeros((4, n)), terms=0.0, row_power=np.zeros(m, np.int64),
+        column_power=np.zeros(n, np.int64), row_counts=np.empty((m, 0), np.int64),
+        column_counts=np.empty((n, 0), np.int64), k=a.shape[1], mode=RAW, kappa=0.0, magnitude_kappa=0.0, precision=precision, out=out, out32=out32,
         low=np.empty((0, 0)), failed=np.empty(0, np.int32),
     )  # fmt: skip
     return out if precision == 53 else out32.astype(np.float64)

@@ -127,7 +127,9 @@ def test_exact_dots_meet_ties_cancellation_and_long_rows(precision, rng):
         columns = np.ones((1, k))
         value = np.full(40, np.nan)
         index = np.arange(40)
-        exact_dots(rows, columns, index, np.zeros(40, np.int64), np.ones(1), np.empty((40, 0)), np.empty(0), precision, value)
+        exact_dots(
+            rows, columns, index, np.zeros(40, np.int64), np.ones(1), np.empty((40, 0)), np.empty(0), precision, value
+        )
         for i in range(40):
             exact = Fraction(rows[i, 0]) + Fraction(rows[i, 1]) + Fraction(rows[i, 2])
             assert value[i] == rn(exact, fmt)
@@ -153,7 +155,8 @@ def test_magnitudes_are_seven_rounded_down_bits_and_a_flag(rng):
     k = 200
     rows = np.vstack([
         rng.standard_normal((4, k)), np.ldexp(rng.standard_normal((4, k)), rng.integers(-1000, 900, (4, k))),
-        rng.integers(-5, 6, (2, k)) * 2.0**-1074, np.full((1, k), np.nextafter(1.0, 0.0)), np.ldexp(1.0, -rng.integers(0, 9, (1, k))),
+        rng.integers(-5, 6, (2, k)) * 2.0**-1074, np.full((1, k), np.nextafter(1.0, 0.0)),
+        np.ldexp(1.0, -rng.integers(0, 9, (1, k))),
         np.zeros((1, k)), np.full((1, k), np.finfo(float).max), np.full((2, k), np.nan),
     ])  # fmt: skip
     exponent = np.array([math.frexp(np.abs(r).max())[1] if np.isfinite(r).all() else 1 << 20 for r in rows])
@@ -180,7 +183,9 @@ def test_magnitude_dots_are_exact_and_see_every_product(k, rng):
     magnitude_dots(rows, columns, i, j, total, hit)
     high_r, high_c = rows.astype(np.int64) >> 1, columns.astype(np.int64) >> 1
     assert np.array_equal(total, (high_r @ high_c.T).ravel())
-    assert np.array_equal(hit, ((rows.astype(np.int64) & 1) @ (columns.astype(np.int64) & 1).T > 0).ravel().astype(np.uint8))
+    assert np.array_equal(
+        hit, ((rows.astype(np.int64) & 1) @ (columns.astype(np.int64) & 1).T > 0).ravel().astype(np.uint8)
+    )
     assert total[0] == 127 * 127 * k and hit.any() and not hit.all()
 
 
@@ -211,7 +216,11 @@ def test_rounding_of_expansions(precision, rng):
         h = float(rng.integers(2**52, 2**53)) if rng.random() < 0.7 else float(2**52) * float(rng.choice([1.0, 1.5]))
         if rng.random() < 0.3:  # a midpoint of the shorter precision, or a short number
             h = math.ldexp(float(rng.integers(2**24, 2**25)), 28)
-        m = float(rng.choice([0.0, 0.5, 0.25, 0.125, 0.375, 2.0**-40, 0.25 - 2.0**-55, 0.5 - 2.0**-54, float(rng.random()) / 2]))
+        m = float(
+            rng.choice(
+                [0.0, 0.5, 0.25, 0.125, 0.375, 2.0**-40, 0.25 - 2.0**-55, 0.5 - 2.0**-54, float(rng.random()) / 2]
+            )
+        )
         t = float(rng.choice([0.0, 2.0**-70, 2.0**-60])) * float(rng.choice([-1, 1]))
         sign, other = (float(x) for x in rng.choice([-1, 1], 2))
         where = int(rng.integers(0, 4))
@@ -232,7 +241,16 @@ def test_products_that_underflow_are_left_to_exact_arithmetic():
     value, undecided = np.empty(1), np.zeros(1, np.uint8)
     zero = np.zeros(1, np.int64)
     for precision in (53, 24):
-        call(double_double, rows=rows, columns=columns, ri=zero, ci=zero, precision=precision, value=value, undecided=undecided)
+        call(
+            double_double,
+            rows=rows,
+            columns=columns,
+            ri=zero,
+            ci=zero,
+            precision=precision,
+            value=value,
+            undecided=undecided,
+        )
         assert undecided[0] == 1
     rows[0] = 0.0
     call(double_double, rows=rows, columns=columns, ri=zero, ci=zero, precision=53, value=value, undecided=undecided)

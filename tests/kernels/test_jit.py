@@ -27,7 +27,9 @@ def test_kernels_have_one_signature_each():
         compiled = kernel.compile()
         assert len(compiled.signatures) == 1, name
         assert kernel.compile() is compiled
-    assert len({k.function.__qualname__ for k in KERNELS.values()}) == len(KERNELS), "equal names would share cache files"
+    assert len({k.function.__qualname__ for k in KERNELS.values()}) == len(KERNELS), (
+        "equal names would share cache files"
+    )
 
 
 def test_other_types_are_refused_rather_than_compiled():
@@ -37,10 +39,10 @@ def test_other_types_are_refused_rather_than_compiled():
     assert len(KERNELS["rounding.fold_float64"].compile().signatures) == 1
 
 
-def folder_of(tree: Path, cache: Path, home: str = "") -> str:
+def folder_of(tree: Path, cache: Path) -> str:
     """The cache folder that a fresh process with this copy of the sources uses."""
     code = "from prismm.kernels.cpu import jit; print(jit.__file__); print(jit.cache_folder())"
-    environment = {"PYTHONPATH": str(tree), "PRISMM_CACHE_DIR": str(cache), "PATH": "/usr/bin:/bin", "HOME": home or str(cache)}
+    environment = {"PYTHONPATH": str(tree), "PRISMM_CACHE_DIR": str(cache), "PATH": "/usr/bin:/bin", "HOME": str(cache)}
     run = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
     used, folder = run.stdout.split("\n")[:2]
     assert used.startswith(str(tree))

@@ -35,7 +35,7 @@ def expected(values, shifts, precision):
 
 
 def edges(values, precision, rng):
-    """Shifts that put values among the subnormals, at the smallest normal, at the largest values and anywhere between."""
+    """Shifts that put values among the subnormals, at the smallest normal, at the largest values and between."""
     fmt = FORMATS[precision]
     shifts = []
     for v in values:
@@ -70,7 +70,7 @@ def test_every_system_rounds_the_exact_integer_once(precision, part, rng):
 @kinds
 @pytest.mark.parametrize("moduli", [2, 9, 15, 20, 22])
 def test_midpoints_and_their_neighbours(moduli, kind, precision, rng):
-    """(2M+1)·2^s ± 1 for all s, M even and odd: the remainder is half an ulp, or differs from it by the last bit of all."""
+    """(2M+1)·2^s ± 1 for all s, M even and odd: the remainder is half an ulp, or differs by the last bit."""
     limit = largest_product(moduli)
     values = []
     for s in range(limit.bit_length() - precision):
@@ -99,10 +99,10 @@ def test_pairs_hold_the_integer_to_twice_the_precision(moduli, kind, rng):
     values = hostile_integers(largest_product(moduli), rng, 400)
     high, low, _ = join(system, values, 0, rng, wide=kind == "float64", mode=PAIR)
     unit = exact_power(40 * (system.limbs - 3))
-    for v, h, l in zip(values, high, low, strict=True):
-        pair = (Fraction(h) + Fraction(l)) * unit
-        assert abs(pair - v) <= abs(v) * exact_power(-105), (v, h, l)
-        assert abs(Fraction(l)) <= abs(Fraction(h)) * exact_power(-52)
+    for v, h, rest in zip(values, high, low, strict=True):
+        pair = (Fraction(h) + Fraction(rest)) * unit
+        assert abs(pair - v) <= abs(v) * exact_power(-105), (v, h, rest)
+        assert abs(Fraction(rest)) <= abs(Fraction(h)) * exact_power(-52)
 
 
 def interval(v, e, s):
@@ -119,7 +119,9 @@ def test_a_decided_rounding_is_decided(moduli, kind, precision, rng):
     values = hostile_integers(largest_product(moduli), rng, 500)
     shifts = edges(values, precision, rng)
     relative = rng.choice([0.0, 2.0**-70, 2.0**-58, 2.0**-54, 2.0**-40, 2.0**-26, 2.0**-10, 2.0], len(values))
-    bounds = np.array([float(abs(v)) * r * x for v, r, x in zip(values, relative, rng.random(len(values)), strict=True)])
+    bounds = np.array(
+        [float(abs(v)) * r * x for v, r, x in zip(values, relative, rng.random(len(values)), strict=True)]
+    )
     some = rng.random(len(values)) < 0.2
     bounds[some] = rng.integers(1, 9, some.sum()) / 4
     out, _, listed = join(
@@ -154,7 +156,9 @@ def test_bounds_that_just_reach_a_midpoint(kind, precision, rng):
         for bound in (d, np.nextafter(d, 0.0), np.nextafter(d, np.inf), d * (1 - 2.0**-30), d * (1 + 2.0**-30)):
             values.append(int(rng.choice([-1, 1])) * (middle + int(rng.choice([-1, 1])) * d))
             bounds.append(float(bound))
-    out, _, listed = join(system, values, 0, rng, wide=kind == "float64", precision=precision, mode=ROUNDING, bounds=bounds)
+    out, _, listed = join(
+        system, values, 0, rng, wide=kind == "float64", precision=precision, mode=ROUNDING, bounds=bounds
+    )
     assert same_bits(out, expected(values, np.zeros(len(values)), precision))
     for j, (v, e) in enumerate(zip(values, bounds, strict=True)):
         if j not in listed:
@@ -171,11 +175,25 @@ def test_an_interval_around_zero_is_open(kind, rng):
     values = [0, 1, -1, 5, -5]
     for precision, shift in ((53, 1200), (24, 400)):
         _, _, listed = join(
-            system, values, shift, rng, wide=kind == "float64", precision=precision, mode=ROUNDING, bounds=np.full(5, 6.0)
+            system,
+            values,
+            shift,
+            rng,
+            wide=kind == "float64",
+            precision=precision,
+            mode=ROUNDING,
+            bounds=np.full(5, 6.0),
         )
         assert listed == set(range(5))
         _, _, listed = join(
-            system, values, shift, rng, wide=kind == "float64", precision=precision, mode=ROUNDING, bounds=np.full(5, 0.5)
+            system,
+            values,
+            shift,
+            rng,
+            wide=kind == "float64",
+            precision=precision,
+            mode=ROUNDING,
+            bounds=np.full(5, 0.5),
         )
         assert listed == {0}
 
@@ -202,7 +220,15 @@ def test_the_magnitude_test_is_one_product_of_floats(kind, precision, rng):
 def test_infinite_kappa_passes_exact_entries_only(precision, rng):
     system = residue_system(15, 256)
     _, _, listed = join(
-        system, [5, 0, 5, 0], 0, rng, wide=False, precision=precision, mode=MAGNITUDE, bounds=[0, 0, 1e-30, 1e-30], kappa=np.inf
+        system,
+        [5, 0, 5, 0],
+        0,
+        rng,
+        wide=False,
+        precision=precision,
+        mode=MAGNITUDE,
+        bounds=[0, 0, 1e-30, 1e-30],
+        kappa=np.inf,
     )
     assert listed == {2, 3}
 
@@ -224,7 +250,15 @@ def test_an_undecided_overflow_is_listed(kind, precision, rng):
     shifts = np.array(shifts)
     for mode in (MAGNITUDE, ROUNDING):
         out, _, listed = join(
-            system, values, shifts, rng, wide=kind == "float64", precision=precision, mode=mode, bounds=bounds, kappa=1.5
+            system,
+            values,
+            shifts,
+            rng,
+            wide=kind == "float64",
+            precision=precision,
+            mode=mode,
+            bounds=bounds,
+            kappa=1.5,
         )
         assert same_bits(out, expected(values, shifts, precision))
         split = set()

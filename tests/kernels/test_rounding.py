@@ -64,7 +64,9 @@ def test_rounding_to_float32_decides_only_what_is_certain(rng):
     m, n = 40, 300
     c = rng.standard_normal((m, n)) * 2.0 ** rng.integers(-160, 130, (m, n)).astype(float)
     near = rng.integers(2**23, 2**24, (m, n)) + 0.5  # midpoints of float32, and their neighbours
-    c[: m // 2] = np.ldexp(near, rng.integers(-150, 100, (m, n)))[: m // 2] * (1.0 + rng.integers(-2, 3, (m // 2, n)) * 2.0**-52)
+    c[: m // 2] = np.ldexp(near, rng.integers(-150, 100, (m, n)))[: m // 2] * (
+        1.0 + rng.integers(-2, 3, (m // 2, n)) * 2.0**-52
+    )
     c[m - 1] = np.ldexp(rng.integers(1, 2**24, n) + rng.choice([0.0, 0.5], n), -149 - rng.integers(0, 24, n))
     c[m - 2, ::3] = 0.0
     c[m - 3, :4] = np.array([2.0**128 - 2.0**103, 2.0**128, 2.0**127, 2.0**128 - 2.0**104])

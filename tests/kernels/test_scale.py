@@ -24,8 +24,8 @@ def scaled(a, moduli, *, columns=False, levels=LEVELS, q=None):
     e, s, norm2, norm1 = np.full((4, count), -99, np.int64)
     counts = np.full((count, min(levels, q)), -99, np.int64)
     call(
-        scale_columns if columns else scale_rows, a=x, b=x, thresholds=thresholds, q=q, exponent=e, shift=s, norm2=norm2,
-        norm1=norm1, counts=counts,
+        scale_columns if columns else scale_rows, a=x, b=x, thresholds=thresholds, q=q, exponent=e, shift=s,
+        norm2=norm2, norm1=norm1, counts=counts,
     )  # fmt: skip
     return e, s, norm2, norm1, counts
 
@@ -46,7 +46,7 @@ def slow_scale(row, moduli, q):
 
 
 def hostile_rows(k, rng):
-    """Rows of every magnitude: subnormals, 2^±1000, wide, powers of two and their neighbours, zeros, non-finite ones."""
+    """Rows of every magnitude: subnormals, 2^±1000, wide, powers of two, neighbours, zeros, non-finite ones."""
     normal = rng.standard_normal((8, k))
     rows = [
         normal[0], normal[1] * 2.0**1000, normal[2] * 2.0**-1000, np.ldexp(normal[3], rng.integers(-1000, 1000, k)),
@@ -68,7 +68,7 @@ def hostile_rows(k, rng):
 def test_exponents_and_norms_follow_the_definition(k, moduli, columns, rng):
     q = norm_fraction_bits(moduli, k)
     if q < 1:
-        assert moduli == 2 and k == 150 or moduli < 3
+        assert (moduli == 2 and k == 150) or moduli < 3
     q = max(q, 1) if norm_limit(moduli) >= 8 * k else q
     a = hostile_rows(k, rng)
     e, s, norm2, norm1, _ = scaled(a, moduli, columns=columns, q=q)

@@ -25,8 +25,8 @@ def residues(x, scale, system, kind, side):
     table = system.left if side == "rows" else system.right
     source = np.ascontiguousarray(x if side == "rows" else x.T)
     call(
-        kernel, a=source, b=source, scale=scale, part_bits=system.part_bits, c=table, q=system.modulus, r=system.reciprocal,
-        bias=system.bias, first=first, out=out, residual2=residual2, tiny=tiny,
+        kernel, a=source, b=source, scale=scale, part_bits=system.part_bits, c=table, q=system.modulus,
+        r=system.reciprocal, bias=system.bias, first=first, out=out, residual2=residual2, tiny=tiny,
     )  # fmt: skip
     if side == "columns":
         assert (out[:, :, :first] == 77).all() and (out[:, :, first + m :] == 77).all(), "wrote beyond its columns"
@@ -44,9 +44,9 @@ def round_half_even(x):
 def expected_residues(integers, system, side):
     """The symmetric representatives: [-q/2, q/2) for even q where the kernel promises that, else |r| <= q/2."""
     q_product = math.prod(system.moduli)
-    for l, q in enumerate(system.moduli):
+    for index, q in enumerate(system.moduli):
         fold = pow(q_product // q, -1, q) if side == "rows" else 1
-        yield l, q, [(v * fold) % q for v in integers]
+        yield index, q, [(v * fold) % q for v in integers]
 
 
 def check(x, scale, moduli, kind, side):
@@ -56,8 +56,8 @@ def check(x, scale, moduli, kind, side):
     for i, row in enumerate(x):
         exact = [Fraction(float(a)) * exact_power(int(scales[i])) for a in row]
         integers = [round_half_even(a) for a in exact]
-        for l, q, wanted in expected_residues(integers, system, side):
-            got = [int(r) for r in out[l, i]]
+        for index, q, wanted in expected_residues(integers, system, side):
+            got = [int(r) for r in out[index, i]]
             assert [r % q for r in got] == wanted, (moduli, kind, side, q)
             if kind == "float64" or q % 2:
                 assert max(map(abs, got), default=0) <= q // 2
@@ -82,7 +82,12 @@ def test_every_system_takes_the_extremes(kind, side, rng):
         largest = float(top)
         largest = largest if int(largest) <= top else math.nextafter(largest, 0.0)
         bits = top.bit_length()
-        borders = [m * q + d for q in (255, 256, 128, 127, 2**22) for m in (0, 1, -1, 3) for d in (q // 2, q // 2 + 1, -(q // 2))]
+        borders = [
+            m * q + d
+            for q in (255, 256, 128, 127, 2**22)
+            for m in (0, 1, -1, 3)
+            for d in (q // 2, q // 2 + 1, -(q // 2))
+        ]
         row = [0.0, 1.0, -1.0, 0.5, 1.5, 2.5, -0.5, -1.5, 2.0**-40, largest, -largest]
         row += [math.nextafter(largest, 0.0), -math.nextafter(largest, 0.0)]
         row += [sign * math.ldexp(1.0, e) for e in range(bits - 1) for sign in (1, -1)]
@@ -149,7 +154,7 @@ def test_residuals_are_added_to_what_is_there(rng):
         out = np.empty((8, 4, 20) if side == "rows" else (8, 20, 4), np.int8)
         call(
             getattr(split, f"split_{side}_int8"), a=source, b=source, scale=np.full(4, 3), part_bits=system.part_bits,
-            c=system.right, q=system.modulus, r=system.reciprocal, bias=system.bias, first=0, out=out, residual2=residual2,
-            tiny=tiny,
+            c=system.right, q=system.modulus, r=system.reciprocal, bias=system.bias, first=0, out=out,
+            residual2=residual2, tiny=tiny,
         )  # fmt: skip
         assert np.allclose(residual2, 2 * once, rtol=1e-13) and (once > 0).all() and (tiny == 1).all()

@@ -44,7 +44,9 @@ def test_tiles_fit_the_memory_they_were_given(engine, is_complex, rng):
         tile = count * cut.row_panel * cut.column_block * sums
         right = count * k * cut.columns_at_once * size
         assert cut.bytes == workers * (a_panel + tile) + right
-        smallest = workers * count * min(m, 64) * (k * size + cut.column_block * sums) + count * k * cut.column_block * size
+        smallest = (
+            workers * count * min(m, 64) * (k * size + cut.column_block * sums) + count * k * cut.column_block * size
+        )
         if memory >= 4 * smallest:
             assert cut.bytes <= memory
         larger = tiling(m, n, splitter, workers, 4 * memory)
@@ -54,7 +56,7 @@ def test_tiles_fit_the_memory_they_were_given(engine, is_complex, rng):
 @engines
 @pytest.mark.parametrize("dtype", ["float64", "complex128"])
 def test_memory_in_use_is_what_the_tiling_said(engine, dtype, rng, monkeypatch):
-    """The arrays lent at one time, counted while a product runs in pieces, and the bits of one run in a single piece."""
+    """The arrays lent at one time, counted while a product runs in pieces, and the bits of one single piece."""
     need(engine)
     lock, live, peak, lent = threading.Lock(), [0], [0], {}
 
@@ -113,7 +115,9 @@ def hostile_complex(k, which, rng):
 
     def side(sign, factor):
         low = [symmetric(sign * ((q - 1) // 2 - int(x)) * factor, q) for x in rng.integers(0, 50, k)]
-        return np.array([x + q * int(z) * (1 if x >= 0 else -1) for x, z in zip(low, rng.integers(6, 9, k), strict=True)], float)
+        return np.array(
+            [x + q * int(z) * (1 if x >= 0 else -1) for x, z in zip(low, rng.integers(6, 9, k), strict=True)], float
+        )
 
     a = side(1, unfold) + 1j * side(-1, unfold)
     b = side(1, 1) + 1j * side(1, 1)
@@ -131,7 +135,7 @@ def test_complex_sums_of_wide_residues_stay_exact(k, rng):
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_long_inner_dimensions_keep_the_twins_bits(engine, rng):
-    """Beyond one block of every engine but INT8 (whose own is in tests/engines), certified against the exact product."""
+    """Beyond one block of every engine but INT8 (whose own is in tests/engines), against the exact product."""
     need(ENGINES[engine])
     k = 5000
     a = rng.standard_normal((3, k))

@@ -8,7 +8,7 @@ import pytest
 
 from prismm.engines.cpu import DIRECT, FLOAT64, INT8, INT8_7BIT
 from prismm.errors import ArgumentError
-from prismm.moduli import largest_shift, norm_fraction_bits
+from prismm.moduli import largest_shift, norm_fraction_bits, norm_limit
 from prismm.schemes.split import NONFINITE, Scales, Splitter, split_operand
 from prismm.testing import HOSTILE
 
@@ -66,10 +66,10 @@ def test_residues_are_congruent_to_the_rounded_operand(engine, dtype, left, seed
             integers = [[round(v * Fraction(2) ** s) for v in p[i]] for p in parts]
             if is_complex:
                 integers.append([a + b for a, b in zip(*integers, strict=True)])
-            for l, modulus in enumerate(splitter.system.moduli):
+            for index, modulus in enumerate(splitter.system.moduli):
                 fold = pow(q_product // modulus, -1, modulus) if left else 1
                 for part, values in enumerate(integers):
-                    got = [int(r) for r in residues[part, l, i]]
+                    got = [int(r) for r in residues[part, index, i]]
                     assert [r % modulus for r in got] == [v * fold % modulus for v in values]
                     assert max(map(abs, got)) <= modulus // 2
             check_terms(scales, i, [v * Fraction(2) ** s for p in parts for v in p[i]])
@@ -181,6 +181,5 @@ def test_norms_never_overflow_however_long_the_row(k, is_complex):
 def test_parts_and_limbs_per_engine():
     assert [Splitter(15, e, 9, c).residue_parts for e in ENGINES for c in (False, True)] == [1, 3] * 3
     for moduli in range(2, 23):
-        limbs = Splitter(moduli, DIRECT, 9, False).limbs
-        assert 22 * (limbs - 1) < math.log2(math.isqrt(2 ** (2 * 22 * limbs))) + 1e-9
-        assert 2 ** (22 * limbs) >= math.isqrt(math.prod(Splitter(moduli, INT8, 9, False).system.moduli) // 2)
+        limbs, largest = Splitter(moduli, DIRECT, 9, False).limbs, math.isqrt(norm_limit(moduli) // 2)
+        assert largest <= 2 ** (22 * limbs) and (limbs == 1 or largest > 2 ** (22 * (limbs - 1))), moduli

@@ -22,8 +22,13 @@ _GUARD = threading.Lock()
 _POOLS: dict[int, ThreadPoolExecutor] = {}
 
 
+FORKED = False
+"""Whether this process is a forked child: OpenMP teams that the parent had started are dead in it."""
+
+
 def _forget() -> None:
-    global _GUARD
+    global _GUARD, FORKED
+    FORKED = True
     _GUARD = threading.Lock()
     _POOLS.clear()
 

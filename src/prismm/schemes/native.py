@@ -63,9 +63,15 @@ def gemm_dtype(a: NDArray[Any], b: NDArray[Any], out: NDArray[Any], compute: str
 def product(
     a: NDArray[Any], b: NDArray[Any], out: NDArray[Any] | None = None, *, as_torch: bool = False
 ) -> NDArray[Any]:
-    """a @ b by BLAS: torch's for tensors unless its flags allow fewer bits, else NumPy's."""
+    """a @ b by BLAS: torch's for tensors, NumPy's for arrays, where torch's flags allow fewer bits, and in forked
+    children (whose copy of torch's thread pool is dead).
+    """
     with np.errstate(all="ignore"):
-        if as_torch and (a.dtype not in (np.float32, np.complex64) or environment.reduced_float32() is None):
+        if (
+            as_torch
+            and not pool.FORKED
+            and (a.dtype not in (np.float32, np.complex64) or environment.reduced_float32() is None)
+        ):
             import torch
 
             # torch cannot view arrays with negative strides or foreign byte order.
@@ -141,10 +147,11 @@ def multiply(
     single = wide and out.dtype == np.float32 and a.dtype != np.float64 and b.dtype != np.float64
     single = single and not np.iscomplexobj(out) and _fits_single(a) and _fits_single(b)
     if plain and single and target == "correctly-rounded":
-        entries = _rounded_in_float64(a, b, out, job, outcome)
+        b64, column_norm = _widened(b, job.workers, columns=True)
+        entries = _rounded_in_float64(a, b64, column_norm, out, job, outcome)
         outcome.time("multiply", time.perf_counter() - start)
         start = time.perf_counter()
-        _finish_open(a, b, out, entries, job, outcome, single=True)
+        _finish_open(a, b64, out, entries, job, outcome, single=True)
         outcome.time("repair", time.perf_counter() - start)
         outcome.bound = RoundedBound(job.result)
         return outcome
@@ -277,33 +284,57 @@ def _finish_open(
         repair(a, b, out, some, job, outcome, single=single)
 
 
-def _rounded_in_float64(
-    a: NDArray[Any], b: NDArray[Any], out: NDArray[Any], job: Job, outcome: Outcome
-) -> list[Entries]:
-    """float32 data in a float64 GEMM: products are exact, so |error| <= K·u·Σ|ab| <= K·u·‖a_i‖‖b_j‖ in any order of
-    summation.
+def _widened(x: NDArray[Any], workers: int, columns: bool) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """x as contiguous float64 and upper bounds of its row (or column) 2-norms, in parallel; 0 for norms that are not
+    finite.
 
-    Norms are computed in float64 from exact squares: (k+2)u relatively, which the factor's 2^-20 covers for k < 2^32.
+    The squares of float32 numbers are exact, their sums good to k·u, which 2^-20 covers for k < 2^32.
     """
+    from prismm.kernels.cpu.dot import column_energies, row_energies
+
+    wide = x if x.dtype == np.float64 and x.flags.c_contiguous else np.empty(x.shape)
+    count = x.shape[1 if columns else 0]
+    energy = np.empty(count)
+
+    def copy(i: int) -> None:
+        np.copyto(wide[i : i + rows], x[i : i + rows])
+
+    def measure(i: int) -> None:
+        (column_energies if columns else row_energies)(wide, i, min(count, i + share), energy)
+
+    rows, share = max(1, -(-x.shape[0] // workers)), max(1, -(-count // workers))
+    if wide is not x:
+        pool.spread(copy, list(range(0, x.shape[0], rows)), workers)
+    else:
+        wide = for_kernels(wide)
+    pool.spread(measure, list(range(0, count, share)), workers)
+    norm = np.sqrt(energy) * (1.0 + 2.0**-20)
+    return wide, np.where(np.isfinite(norm), norm, 0.0)
+
+
+def _rounded_in_float64(
+    a: NDArray[Any],
+    b: NDArray[np.float64],
+    column_norm: NDArray[np.float64],
+    out: NDArray[Any],
+    job: Job,
+    outcome: Outcome,
+) -> list[Entries]:
+    """float32 data in a float64 GEMM: products are exact, so |error| <= K·u·Σ|ab| <= K·u·‖a_i‖‖b_j‖ in any order."""
     from prismm.kernels.cpu.rounding import round_to_float32
 
     m, k = a.shape
     n = b.shape[1]
     found: list[tuple[NDArray[np.int64], NDArray[np.int64]]] = []
-    b64 = for_kernels(b)
-    column_norm = np.sqrt(np.einsum("kj,kj->j", b64, b64)) * (1.0 + 2.0**-20)
-    column_norm = np.where(np.isfinite(column_norm), column_norm, 0.0)
     factor = (k + 2) * 2.0**-53 * (1.0 + 2.0**-20)
     step = max(1, min(_PANEL, m))
     for i0 in range(0, m, step):
         i1 = min(m, i0 + step)
         with Scratch() as scratch:
             c = scratch.empty((i1 - i0, n), np.float64)
-            a64 = for_kernels(a[i0:i1])
-            row_norm = np.sqrt(np.einsum("ik,ik->i", a64, a64)) * (1.0 + 2.0**-20)
-            row_norm = np.where(np.isfinite(row_norm), row_norm, 0.0)
+            a64, row_norm = _widened(a[i0:i1], job.workers, columns=False)
             with np.errstate(all="ignore"):
-                np.matmul(a64, b64, out=c)
+                np.matmul(a64, b, out=c)
             rows = max(1, -(-(i1 - i0) // job.workers))
             pieces = [(r, min(i1 - i0, r + rows)) for r in range(0, i1 - i0, rows)]
             results: list[Any] = [None] * len(pieces)

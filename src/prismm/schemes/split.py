@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 NONFINITE = 1 << 20
-LEVELS = 8
+LEVELS = 5
 
 
 @functools.cache

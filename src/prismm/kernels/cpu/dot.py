@@ -129,6 +129,46 @@ def lane_dots(rows, columns, ri, ci, row_norm, column_norm, value, undecided):
         undecided[c] = (below != np.float32(high)) | ((low > 0.0) != (high > 0.0))
 
 
+@kernel("void(float64[:,::1], int64[::1], int64, int64, float64[:,::1])")
+def gather_columns(b, columns, h0, h1, out):
+    """out[c, h] = b[h, columns[c]] for h0 <= h < h1: eight rows at a time, so that reads and writes stay in cache
+    lines.
+    """
+    for h in range(h0, h1, 8):
+        stop = min(h1, h + 8)
+        for c in range(columns.size):
+            j = columns[c]
+            for g in range(h, stop):
+                out[c, g] = b[g, j]
+
+
+@device_any_order
+def _energy(x):
+    total = 0.0
+    for h in range(x.size):
+        total += x[h] * x[h]
+    return total
+
+
+@kernel("void(float64[:,::1], int64, int64, float64[::1])")
+def row_energies(x, i0, i1, out):
+    """out[i] = Σ_h x_ih² for i0 <= i < i1, in some order of summation."""
+    for i in range(i0, i1):
+        out[i] = _energy(x[i])
+
+
+@kernel("void(float64[:,::1], int64, int64, float64[::1])")
+def column_energies(x, j0, j1, out):
+    """out[j] = Σ_h x_hj² for j0 <= j < j1, in some order of summation."""
+    for j in range(j0, j1):
+        out[j] = 0.0
+    for h in range(x.shape[0]):
+        row = x[h, j0:j1]
+        total = out[j0:j1]
+        for j in range(row.size):
+            total[j] = fma(row[j], row[j], total[j])
+
+
 @device
 def _parts(x):
     """Finite x = (high·2^27 + low)·2^e with |high| < 2^26, 0 <= |low| < 2^27, both of x's sign."""

@@ -188,6 +188,26 @@ def _expand(s0, s1, s2, s3, s4, radix, product, quotient, h, m, t):
 
 
 @device
+def _expand_two(s0, s1, radix, product, quotient, h, m, t):
+    """`_expand` for two limbs: h + m is all of C', still in units of a third limb."""
+    p0, p1 = product[0], product[1]
+    i0, i1 = quotient[0], quotient[1]
+    down = math.ldexp(1.0, -radix)
+    up = math.ldexp(1.0, radix)
+    above = up * up
+    for j in range(h.size):
+        q = -np.rint(fma(s0[j], i0, s1[j] * i1))
+        x1 = fma(q, p1, s1[j])
+        x0 = fma(q, p0, s0[j])
+        carry = np.rint(x1 * down)
+        x1 = fma(-carry, up, x1)
+        a, b = fast_two_sum((x0 + carry) * above, x1 * up)
+        h[j] = a
+        m[j] = b
+        t[j] = 0.0
+
+
+@device
 def round_expansion(h, m, t, exponent, precision, lowest):
     """RN((h + m + t)·2^exponent) to `precision` bits with least exponent `lowest`, ties to even, in plain integers.
 
@@ -354,7 +374,10 @@ def finish(
     j1 = j0 + w
     n = column_shift.size
     unit = radix * (limbs - 3)
-    _expand(sums[0, :w], sums[1, :w], sums[2, :w], sums[3, :w], sums[4, :w], radix, product, quotient, h, m, t)
+    if limbs == 2:
+        _expand_two(sums[0, :w], sums[1, :w], radix, product, quotient, h, m, t)
+    else:
+        _expand(sums[0, :w], sums[1, :w], sums[2, :w], sums[3, :w], sums[4, :w], radix, product, quotient, h, m, t)
     if mode == 3:
         for j in range(w):
             out[i, j0 + j] = h[j]

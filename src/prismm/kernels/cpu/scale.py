@@ -198,14 +198,14 @@ def bound_terms(exponent, shift, q, norm2, norm1, residual2, tiny, terms, a_prio
     """out (4, n): ½‖A'‖₁, ‖δ‖₂, ‖A'‖₂ and the flag "inexact", upper bounds in units of A'.
 
     2^s·|a| <= v·2^t gives the norms; sums of squares of k residuals err by at most (k+2)u relatively and the root by
-    u, which 2^-28 covers for k < 2^24; each element flagged tiny adds at most 2^-600. a_priori: ‖δ‖₂ is not used
+    u, which 2^-28 + k·2^-53 covers; each element flagged tiny adds at most 2^-600. a_priori: ‖δ‖₂ is not used
     (1e300, or 0 where exact), so that the bound rests on integers alone.
     """
     for i in range(exponent.size):
         t = shift[i] - q + exponent[i] if exponent[i] < NONFINITE else 0
         scale = np.ldexp(1.0, t)
         inexact = residual2[i] > 0.0 or tiny[i] != 0
-        residual = np.sqrt(residual2[i] + (terms * 2.0**-600 if tiny[i] else 0.0)) * (1.0 + 2.0**-28)
+        residual = np.sqrt(residual2[i] + (terms * 2.0**-600 if tiny[i] else 0.0)) * (1.0 + 2.0**-28 + terms * 2.0**-53)
         out[0, i] = 0.5 * np.float64(norm1[i]) * scale
         out[1, i] = (1e300 if inexact else 0.0) if a_priori else residual
         out[2, i] = np.sqrt(np.float64(norm2[i])) * scale * (1.0 + 2.0**-28)
