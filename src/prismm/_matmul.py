@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from prismm import interop
-from prismm.accuracy import Target, kappa, magnitude_kappa, parse_target
+from prismm.accuracy import MAGNITUDE, Target, kappa, magnitude_kappa, parse_target
 from prismm.engines import environment, pool
 from prismm.engines.cpu import DIRECT, DirectEngine, choose
 from prismm.errors import ArgumentError, DTypeError, OperandError, ShapeError
@@ -158,7 +158,7 @@ def _tiny_recipe(dtype: np.dtype[Any], k: int, accuracy: str) -> tuple[Any, ...]
     target = parse_target(accuracy)
     result = format_of(dtype)
     mode = residues.join_mode(target)
-    tested = mode == residues.MAGNITUDE
+    tested = mode == MAGNITUDE
     splitter = Splitter((GRADE if tested else TINY_MODULI)[result.precision], DIRECT, k, False)
     factors = (kappa(target, k, result), magnitude_kappa(target, k, result)) if tested else (0.0, 0.0)
     levels = splitter.count_levels if tested else 0
@@ -271,7 +271,7 @@ def prepare(
         k = copy.data.shape[1] if side == "left" else copy.data.shape[0]
         engine_used = _engine(chosen_engine)
         mode = residues.join_mode(options.target)
-        tested = mode == residues.MAGNITUDE
+        tested = mode == MAGNITUDE
         splitter = Splitter(chosen.moduli, engine_used, k, dtype.kind == "c", a_priori=tested, levels=tested)
         data = copy.data.astype(np.complex128) if dtype.kind == "c" and copy.data.dtype.kind != "c" else copy.data
         if side == "right":
@@ -699,7 +699,7 @@ def _one(
         result=format_of(call.dtype),
         target=target,
         terms=terms,
-        a_priori=residues.join_mode(target) == residues.MAGNITUDE,
+        a_priori=residues.join_mode(target) == MAGNITUDE,
         workers=options.threads,
         memory=workspace_limit(a.nbytes + b.nbytes, out.nbytes),
         epilogue=epilogue,

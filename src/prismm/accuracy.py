@@ -21,6 +21,11 @@ from prismm.formats import Format
 __all__ = ["Target", "conventional_bound", "kappa", "magnitude_kappa", "parse_target"]
 
 Kind = Literal["fast", "native", "tolerance", "correctly-rounded"]
+RAW, ROUNDING, MAGNITUDE, PAIR = 0, 1, 2, 3
+"""What a join does with an entry: store it; test its rounding; test its bound against |a||b|; store an unscaled
+pair.
+"""
+
 NAMES = ("fast", "native", "correctly-rounded")
 
 

@@ -42,10 +42,11 @@ def multiply(a, b, limbs, shift, precision):
     out, out32 = np.full((m, n), np.nan), np.full((m, n), np.nan, np.float32)
     call(
         direct_product, left=left, right=right, row_shift=np.zeros(m, np.int64),
-        column_shift=np.zeros(n, np.int64) + shift, row_terms=np.zeros((4, m)), column_terms=np.zeros((4, n)), terms=0.0, row_power=np.zeros(m, np.int64),
-        column_power=np.zeros(n, np.int64), row_counts=np.empty((m, 0), np.int64),
-        column_counts=np.empty((n, 0), np.int64), k=a.shape[1], mode=RAW, kappa=0.0, magnitude_kappa=0.0, precision=precision, out=out, out32=out32,
-        low=np.empty((0, 0)), failed=np.empty(0, np.int32),
+        column_shift=np.zeros(n, np.int64) + shift, row_terms=np.zeros((4, m)), column_terms=np.zeros((4, n)),
+        terms=0.0, row_power=np.zeros(m, np.int64), column_power=np.zeros(n, np.int64),
+        row_counts=np.empty((m, 0), np.int64), column_counts=np.empty((n, 0), np.int64), k=a.shape[1], mode=RAW,
+        kappa=0.0, magnitude_kappa=0.0, precision=precision, out=out, out32=out32, low=np.empty((0, 0)),
+        failed=np.empty(0, np.int32),
     )  # fmt: skip
     return out if precision == 53 else out32.astype(np.float64)
 
@@ -87,11 +88,15 @@ def test_any_product_is_rounded_once(moduli, kind, precision, rng):
 
 
 def test_long_sums_take_their_carries(rng):
-    """Thousands of the largest products of one sign, so that every block fills its limbs."""
+    """Thousands of products of one sign whose limbs are all nearly as large as limbs may be."""
     for moduli, k in ((17, 4100), (22, 1027), (11, 8191)):
         a, b = operands(moduli, k, rng, "largest")
-        got = multiply(a[:2], b[:3], Splitter(moduli, DIRECT, k, False).limbs, 0, 53)
-        assert same_bits(got, [[rn(dot(x, y), FORMATS[53]) for y in b[:3]] for x in a[:2]])
+        full = [(2.0**21 - rng.integers(1, 50, (2, k))) * 2.0**22 + 2.0**21 - rng.integers(1, 50, (2, k)) for _ in "ab"]
+        a[2:], b[:2] = full
+        if moduli > 11:
+            a[3] += 2.0**50
+        got = multiply(a, b[:3], Splitter(moduli, DIRECT, k, False).limbs, 0, 53)
+        assert same_bits(got, [[rn(dot(x, y), FORMATS[53]) for y in b[:3]] for x in a])
 
 
 @pytest.mark.parametrize("columns", [False, True])

@@ -9,7 +9,7 @@ import pytest
 from kernels.harness import FORMATS, call, differing, dot, exact_power, rn, same_bits
 from prismm.formats import FP32, FP64
 from prismm.kernels.cpu.dot import double_double, exact_dots, lane_dots, magnitude_dots, magnitudes
-from prismm.kernels.cpu.join import round_expansion
+from prismm.kernels.cpu.expansion import round_expansion
 from prismm.testing import HOSTILE, exact_product
 
 precisions = pytest.mark.parametrize("precision", [53, 24])

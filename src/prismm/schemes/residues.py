@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from prismm import accuracy
+from prismm.accuracy import MAGNITUDE, PAIR, RAW, ROUNDING
 from prismm.engines import pool
 from prismm.engines.cpu import CpuEngine, DirectEngine
 from prismm.errors import ArgumentError
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 
 COLUMN_BLOCK = 512
 ROW_PANEL = 1024
-RAW, ROUNDING, MAGNITUDE, PAIR = 0, 1, 2, 3
 
 
 @dataclass(frozen=True)

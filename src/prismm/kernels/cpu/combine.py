@@ -2,8 +2,8 @@
 
 import numpy as np
 
+from prismm.kernels.cpu.expansion import two_sum
 from prismm.kernels.cpu.jit import fma, kernel
-from prismm.kernels.cpu.join import two_sum
 
 
 @kernel(

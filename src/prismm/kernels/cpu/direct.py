@@ -9,8 +9,9 @@ bits that feed the same `finish` as every join.
 
 import numpy as np
 
+from prismm.kernels.cpu.finish import finish
 from prismm.kernels.cpu.jit import device, device_any_order, fma, kernel
-from prismm.kernels.cpu.join import STRIP, finish
+from prismm.kernels.cpu.join import STRIP
 from prismm.kernels.cpu.scale import two_factors
 
 LIMB_BITS = 22

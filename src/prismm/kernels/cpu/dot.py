@@ -7,8 +7,8 @@ import math
 
 import numpy as np
 
+from prismm.kernels.cpu.expansion import fast_two_sum, round_expansion, two_sum
 from prismm.kernels.cpu.jit import device, device_any_order, fma, kernel
-from prismm.kernels.cpu.join import fast_two_sum, round_expansion, two_sum
 
 LANES = 64
 _BASE = 3300

@@ -9,8 +9,8 @@ import math
 
 import numpy as np
 
+from prismm.kernels.cpu.finish import bounds, pigeonhole
 from prismm.kernels.cpu.jit import device, fma, kernel
-from prismm.kernels.cpu.join import _bounds, _pigeonhole
 from prismm.kernels.cpu.scale import bound_terms, scale_columns, scale_rows
 
 STRIP = 256
@@ -159,7 +159,7 @@ def tiny_product(a, b, thresholds, q, levels, mode, kappa, magnitude_kappa, prec
                 _add_products(x[i, h], y[h, j0:j1], s[:w], c[:w], g[:w])
             _settle(s[:w], c[:w], g[:w], factor, precision, scale[:w], none_lost, value[:w], open_[:w])
             if mode == 2:
-                _bounds(
+                bounds(
                     row_terms[0, i], row_terms[1, i], row_terms[2, i], row_terms[3, i],
                     column_terms[0, j0:j1], column_terms[1, j0:j1], column_terms[2, j0:j1], column_terms[3, j0:j1],
                     k / 4.0, bound[:w],
@@ -172,7 +172,7 @@ def tiny_product(a, b, thresholds, q, levels, mode, kappa, magnitude_kappa, prec
                         power = rows[0, i] + rows[1, i] + columns[0, j0 + j] + columns[1, j0 + j]
                         size = (abs(s[j] + c[j]) + e) * scale[j]
                         far = size < (2.0**1000 if precision == 53 else 2.0**126)
-                        if not far or not _pigeonhole(
+                        if not far or not pigeonhole(
                             row_counts[i], column_counts[j0 + j], k, power, e * magnitude_kappa, 0
                         ):
                             open_[j] = 1
