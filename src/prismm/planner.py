@@ -35,6 +35,9 @@ if TYPE_CHECKING:
 DIRECT_WORK = 40_000
 """Products of at most this many multiply-adds go to the direct engine: no pipeline pays for itself there."""
 
+TINY_WORK = 300_000
+"""Up to so many multiply-adds one compiled call in double-double is faster still, where it settles every entry."""
+
 TINY_MODULI = {53: 17, 24: 11}
 """Moduli for correct rounding by the direct engine, by the precision of the result: operands of three limbs, or two."""
 

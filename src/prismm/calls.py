@@ -1,0 +1,288 @@
+"""From the arguments of a call to what will run: check, normalise, select, and the plan that tells it."""
+
+from __future__ import annotations
+
+import functools
+import math
+import os
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from prismm import interop
+from prismm.accuracy import Target, parse_target
+from prismm.engines import environment, pool
+from prismm.engines.cpu import DIRECT, choose
+from prismm.errors import ArgumentError, DTypeError, OperandError, ShapeError
+from prismm.planner import Auto, Need, Plan, bound_text, need_of, predict, workspace_limit
+from prismm.schemes import residues
+from prismm.schemes.native import Native
+from prismm.schemes.prepared import Prepared
+from prismm.schemes.residues import Residues, SplitLeft, SplitRight
+from prismm.schemes.split import Splitter
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+BLAS = "cpu:blas"
+"""What a report calls the engine of `Native`."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """The keywords that say how to multiply, checked."""
+
+    target: Target | None
+    scheme: Any
+    reproducible: bool
+    out_dtype: Any
+    engine: str | None
+    threads: int
+
+
+def finite_scalar(x: Any, name: str) -> complex:
+    """The scalar as a complex number; ArgumentError for what is no finite number."""
+    try:
+        value = complex(x)
+    except (TypeError, ValueError):
+        raise ArgumentError(f"{name}={x!r} is no number; pass a scalar") from None
+    if not (math.isfinite(value.real) and math.isfinite(value.imag)):
+        raise ArgumentError(f"{name}={x!r} is not finite; apply it to the result instead")
+    return value
+
+
+def transposed(x: Any, how: str, name: str) -> Any:
+    """op(x) for a transposition flag, as a view where numbers allow."""
+    if how not in ("N", "T", "C"):
+        raise ArgumentError(f"{name}={how!r}; pass 'N', 'T' or 'C'")
+    if how == "N":
+        return x
+    if isinstance(x, Prepared):
+        raise OperandError(f"{name}={how!r} with a prepared operand; prepare the transposed matrix instead")
+    array = interop.normalise(x, name[-1])
+    if array.data.ndim < 2:
+        raise ShapeError(f"{name}={how!r} needs a matrix; {name[-1]} has shape {array.data.shape}")
+    swapped = np.swapaxes(array.data, -1, -2)
+    return interop.Array(swapped.conj() if how == "C" else swapped, array.family, array.source)
+
+
+def check_options(
+    accuracy: Any, scheme: Any, reproducible: bool, out_dtype: Any, engine: Any, threads: Any, a: Any, b: Any
+) -> tuple[Options, Any, Any]:
+    """Check the keywords; what a prepared operand carries fills in, and must not be contradicted."""
+    if not isinstance(reproducible, (bool, np.bool_)):
+        raise ArgumentError(f"reproducible={reproducible!r}; pass True or False")
+    target = parse_target(accuracy) if accuracy is not None else None
+    if scheme is not None and not isinstance(scheme, (Residues, Native, Auto)):
+        raise ArgumentError(
+            f"scheme={scheme!r} is no scheme; pass prismm.Residues(...), prismm.Native() or prismm.Auto()"
+        )
+    if engine is not None and not isinstance(engine, str):
+        raise ArgumentError(f"engine={engine!r}; pass a name such as 'cpu'")
+    for prepared in (a, b):
+        if not isinstance(prepared, Prepared):
+            continue
+        if target is not None and target != prepared.target and prepared.target is not None:
+            raise prepared.refuse("accuracy", accuracy, str(prepared.target))
+        if scheme is not None and not isinstance(scheme, Auto) and scheme != prepared.scheme:
+            raise prepared.refuse("scheme", scheme, prepared.scheme)
+        if reproducible and not prepared.reproducible:
+            raise prepared.refuse("reproducible", True, False)
+        if engine not in (None, "cpu", prepared.engine):
+            raise prepared.refuse("engine", engine, prepared.engine)
+        if out_dtype is not None and interop.result_dtype([prepared.data], out_dtype).name != prepared.out_dtype:
+            raise prepared.refuse("out_dtype", out_dtype, prepared.out_dtype)
+        target = target if target is not None else prepared.target
+        out_dtype = out_dtype if out_dtype is not None else prepared.asked_dtype
+        scheme, reproducible, engine = prepared.scheme, prepared.reproducible, prepared.engine
+    if isinstance(a, Prepared) and isinstance(b, Prepared):
+        for keyword in ("scheme", "target", "reproducible", "engine", "out_dtype"):
+            if getattr(a, keyword) != getattr(b, keyword):
+                raise b.refuse(keyword, getattr(a, keyword), getattr(b, keyword))
+    if isinstance(scheme, Auto):
+        scheme = None
+    if scheme is None and target is None:
+        target = Target("native")
+    if scheme is not None and reproducible and not scheme.reproducible:
+        raise ArgumentError(f"{scheme} is not reproducible; pass prismm.Residues(...) or leave scheme out")
+    return Options(target, scheme, bool(reproducible), out_dtype, engine, pool.worker_count(threads)), a, b
+
+
+@dataclass(frozen=True)
+class Call:
+    """A call after normalisation, with its scheme and engine chosen; `plan` tells the rest when someone asks."""
+
+    a: NDArray[Any]
+    b: NDArray[Any]
+    c: NDArray[Any] | None
+    family: str
+    source: Any
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    scheme: Any
+    engine: str
+    reasons: tuple[str, ...]
+    need: Need
+    options: Options
+    batch: tuple[int, ...]
+    k: int
+    left: SplitLeft | None
+    right: SplitRight | None
+    terms: int
+    inputs: list[NDArray[Any]]
+
+    @functools.cached_property
+    def plan(self) -> Plan:
+        """The plan, with its predictions."""
+        return make_plan(self)
+
+
+def as_array(x: Any, name: str) -> interop.Array:
+    """The operand normalised, whether prepared, normalised already, or raw."""
+    if isinstance(x, Prepared):
+        return x.array
+    return x if isinstance(x, interop.Array) else interop.normalise(x, name)
+
+
+def normalise_call(
+    a: Any, b: Any, extra: tuple[complex, complex, interop.Array | None] | None, options: Options
+) -> Call:
+    """The call with everything checked and chosen, before any work on the data's size."""
+    environment.check_arithmetic()
+    if isinstance(a, Prepared) and a.side != "left":
+        raise OperandError("the left operand was prepared for side='right'; prepare it with side='left'")
+    if isinstance(b, Prepared) and b.side != "right":
+        raise OperandError("the right operand was prepared for side='left'; prepare it with side='right'")
+    named = [("a", as_array(a, "a")), ("b", as_array(b, "b"))]
+    if extra is not None and extra[2] is not None:
+        named.append(("c", extra[2]))
+    family = interop.same_family(named)
+    x, y = named[0][1].data, named[1][1].data
+    shape = interop.product_shape(x.shape, y.shape)
+    arrays = [array.data for _, array in named]
+    dtype = interop.result_dtype(arrays, options.out_dtype)
+    if extra is not None:
+        if dtype.kind != "c" and (extra[0].imag != 0 or extra[1].imag != 0):
+            raise DTypeError(
+                f"alpha={extra[0]}, beta={extra[1]} are complex; pass out_dtype=complex128 or real scalars"
+            )
+        if extra[0] == 0:
+            # alpha = 0 never reads A and B: an empty inner dimension has the same shape and no elements.
+            x, y = np.zeros((*x.shape[:-1], 0), dtype), np.zeros((*y.shape[:-2], 0, *y.shape[-1:]), dtype)
+            a = b = None
+    for prepared in (a, b):
+        if isinstance(prepared, Prepared) and dtype.name != prepared.out_dtype:
+            raise OperandError(
+                f"the {prepared.side} operand was prepared for a {prepared.out_dtype} result, and this product "
+                f"gives {dtype.name}; "
+                f"prepare it with out_dtype={dtype.name!r}"
+            )
+    k = x.shape[-1]
+    x = x if x.ndim > 1 else x[None, :]
+    y = y if y.ndim > 1 else y[:, None]
+    big = interop.big_integers(x) or interop.big_integers(y)
+    if big:
+        if isinstance(a, Prepared) or isinstance(b, Prepared):
+            raise OperandError("a prepared operand meets integers beyond 2^53; pass both matrices unprepared")
+        x, y = interop.widened(x, y)
+    epilogue = extra is not None and (extra[0] != 1 or extra[1] != 0)
+    scheme, engine, reasons, need = select(x, y, dtype, options, epilogue=epilogue, big=big, look=True)
+    left = a.split if isinstance(a, Prepared) else None
+    right = b.split if isinstance(b, Prepared) else None
+    c = None
+    if extra is not None and extra[2] is not None and extra[1] != 0:
+        c = extra[2].data
+        if interop.big_integers(c):
+            raise DTypeError("c holds integers beyond 2^53; pass c.astype(float) if rounding them is meant")
+        if dtype.kind == "c" and c.dtype.kind != "c":
+            c = c.astype(np.complex128)
+        try:
+            c = np.broadcast_to(c, shape)
+        except ValueError:
+            raise ShapeError(f"c has shape {c.shape}, the product has shape {shape}; c must broadcast to it") from None
+    assert left is None or isinstance(left, SplitLeft)
+    assert right is None or isinstance(right, SplitRight)
+    inputs = [array.data for _, array in named]
+    terms = max(k, 1) * (2 if dtype.kind == "c" else 1)
+    batch = tuple(np.broadcast_shapes(x.shape[:-2], y.shape[:-2])) if x.ndim > 2 or y.ndim > 2 else ()
+    return Call(
+        x, y, c, family, named[0][1].source, shape, dtype, scheme, engine, reasons, need, options, batch, k, left,
+        right, terms,
+        inputs,
+    )  # fmt: skip
+
+
+def engine_named(name: str) -> Any:
+    """The engine that a plan names."""
+    return DIRECT if name == DIRECT.name else choose(name)
+
+
+def select(
+    a: NDArray[Any],
+    b: NDArray[Any],
+    dtype: np.dtype[Any],
+    options: Options,
+    *,
+    epilogue: bool,
+    big: bool,
+    look: bool,
+) -> tuple[Any, str, tuple[str, ...], Need]:
+    """Scheme, engine and reasons. `look`: whether the choice may depend on the data (never for what is
+    reproducible).
+    """
+    asked = None if options.engine == BLAS else options.engine
+    asked = asked or os.environ.get("PRISMM_ENGINE") or "cpu"
+    forced = choose(asked).name if asked != "cpu" else None
+    need = need_of(a, b, dtype, options.target or Target("fast"), options.reproducible, epilogue, big)
+    if not look:
+        need = replace(need, a=None, b=None)
+    scheme, reason = options.scheme, "asked for by the caller"
+    if scheme is None:
+        if forced is not None and options.target is not None and options.target.kind == "correctly-rounded":
+            need = replace(need, single=False)
+        scheme, reason = Auto().select(need)
+    if isinstance(scheme, Native):
+        return scheme, BLAS, (reason,), need
+    reasons = [reason]
+    if forced is not None:
+        name = forced
+        reasons.append(f"engine {name} asked for by the caller")
+    elif look and need.tiny:
+        name = DIRECT.name
+        reasons.append("tiny: exact integer dot products beat any pipeline")
+    else:
+        name = choose("cpu").name
+        if name != "cpu:int8":
+            reasons.append(f"{name}: the INT8 units of this CPU are not exact, or torch has none")
+    return scheme, name, tuple(reasons), need
+
+
+def make_plan(call: Call) -> Plan:
+    """All that can be said of a call before it runs."""
+    a, b, need, options, scheme, engine, dtype = (
+        call.a, call.b, call.need, call.options, call.scheme, call.engine, call.dtype
+    )  # fmt: skip
+    batch = call.batch
+    count = math.prod(batch)
+    products, parts, panel, block, workspace, moduli = 1, 1, need.m, need.n, 0, 1
+    if isinstance(scheme, Residues):
+        splitter = Splitter(scheme.moduli, engine_named(engine), need.k, need.is_complex)
+        if engine != DIRECT.name:
+            moduli, parts = len(splitter.system.moduli), splitter.residue_parts
+            limit = workspace_limit(a.nbytes + b.nbytes, need.m * need.n * dtype.itemsize)
+            cut = residues.tiling(need.m, need.n, splitter, options.threads, limit)
+            panel, block, workspace = cut.row_panel, cut.column_block, cut.bytes
+        products = moduli * parts * count
+    elif scheme.compute == "float64":
+        workspace = 8 * (need.k * need.n + min(need.m, 1024) * (need.n + need.k))
+    seconds, native_seconds = predict(scheme, engine, need, moduli, parts, options.threads)
+    return Plan(
+        m=need.m, n=need.n, k=call.k, batch=batch, operands=(a.dtype.name, b.dtype.name), result=dtype.name,
+        target=options.target, scheme=scheme, engine=engine,
+        reproducible=options.reproducible or bool(scheme.reproducible)
+        or (options.target is not None and options.target.kind == "correctly-rounded"),
+        threads=options.threads, products=products, row_panel=panel, column_block=block, workspace_bytes=workspace,
+        predicted_seconds=seconds * count, native_seconds=native_seconds * count,
+        bound=bound_text(scheme, options.target, need.result, need.is_complex), reasons=call.reasons,
+    )  # fmt: skip

@@ -1,0 +1,75 @@
+"""Two roads through the whole flow without its ceremony: the default call, and tiny certified products."""
+
+from __future__ import annotations
+
+import functools
+import os
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from prismm import interop
+from prismm.accuracy import MAGNITUDE, kappa, magnitude_kappa, parse_target
+from prismm.engines import environment
+from prismm.engines.cpu import DIRECT
+from prismm.formats import format_of
+from prismm.planner import GRADE, TINY_MODULI, TINY_WORK
+from prismm.schemes import native, residues
+from prismm.schemes.base import for_kernels
+from prismm.schemes.split import Splitter
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+_PLAIN = frozenset(np.dtype(name) for name in interop.RESULTS)
+_NOTHING64 = np.empty((0, 0))
+_NOTHING32 = np.empty((0, 0), np.float32)
+
+
+def at_once(a: NDArray[Any], b: NDArray[Any], accuracy: Any, reproducible: Any) -> NDArray[Any] | None:
+    """Two roads through the whole flow without its ceremony, for plain matrices: the default call, and tiny
+    certified products.
+
+    They take what `Auto` would select and return the same bits; None where anything is out of the ordinary (another
+    target, special values, an entry that its certificate leaves open), and the ordinary road decides.
+    """
+    if a.dtype not in _PLAIN or b.dtype != a.dtype or a.shape[1] != b.shape[0] or a.shape[1] == 0:
+        return None
+    native_grade = accuracy is None or (isinstance(accuracy, str) and accuracy == "native")
+    if native_grade and reproducible is False:
+        environment.check_arithmetic()
+        c = native.product(a, b)
+        return c if native.ordinary(a, b, c) else None
+    if a.dtype.kind == "c" or a.shape[0] * a.shape[1] * b.shape[1] > TINY_WORK or "PRISMM_ENGINE" in os.environ:
+        return None
+    if native_grade and reproducible is True:
+        target = "native"
+    elif isinstance(accuracy, str) and accuracy == "correctly-rounded" and isinstance(reproducible, bool):
+        target = accuracy
+    else:
+        return None
+    environment.check_arithmetic()
+    return _tiny_at_once(a, b, target)
+
+
+@functools.lru_cache(maxsize=1024)
+def _tiny_recipe(dtype: np.dtype[Any], k: int, accuracy: str) -> tuple[Any, ...]:
+    """What `tiny_product` needs for this type, inner dimension and target."""
+    target = parse_target(accuracy)
+    result = format_of(dtype)
+    mode = residues.join_mode(target)
+    tested = mode == MAGNITUDE
+    splitter = Splitter((GRADE if tested else TINY_MODULI)[result.precision], DIRECT, k, False)
+    factors = (kappa(target, k, result), magnitude_kappa(target, k, result)) if tested else (0.0, 0.0)
+    levels = splitter.count_levels if tested else 0
+    return splitter.thresholds, splitter.fraction_bits, levels, mode, *factors, result.precision
+
+
+def _tiny_at_once(a: NDArray[Any], b: NDArray[Any], accuracy: str) -> NDArray[Any] | None:
+    """A tiny real product by the direct engine in one compiled call, or None if any entry is left open."""
+    from prismm.kernels.cpu.tiny import tiny_product
+
+    recipe = _tiny_recipe(a.dtype, a.shape[1], accuracy)
+    out = np.empty((a.shape[0], b.shape[1]), a.dtype)
+    out64, out32 = (out, _NOTHING32) if out.dtype == np.float64 else (_NOTHING64, out)
+    return out if tiny_product(for_kernels(a), for_kernels(b), *recipe, out64, out32) == 0 else None
