@@ -74,7 +74,8 @@ rng = np.random.default_rng(5)
 a, b = rng.standard_normal((90, 300)), rng.standard_normal((300, 80))
 x, y = torch.from_numpy(a), torch.from_numpy(b)
 torch.set_num_threads(2)
-calls = [dict(accuracy="correctly-rounded", engine=e, threads=t) for e in ENGINES for t in (1, 2)] + [dict(reproducible=True, threads=2)]
+calls = [dict(accuracy="correctly-rounded", engine=e, threads=t) for e in ENGINES for t in (1, 2)]
+calls.append(dict(reproducible=True, threads=2))
 
 def all_bits():
     found = [prismm.matmul(a, b, **k).tobytes() for k in calls]
@@ -145,7 +146,9 @@ if child == 0:
     os._exit(0 if (c == 1).all() else 3)
 print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """
-    ran = subprocess.run([sys.executable, "-W", "ignore", "-c", program], capture_output=True, text=True, timeout=120, check=False)
+    ran = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", program], capture_output=True, text=True, timeout=120, check=False
+    )
     assert ran.stdout.strip() == "0", ran
 
 

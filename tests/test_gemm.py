@@ -191,7 +191,7 @@ def test_complex_factors_of_real_matrices(seed):
         assert_same_bits(d, exact_gemm(1 + 2j, a, b, 0.1j, c).rounded(np.complex128), engine)
     with pytest.raises(DTypeError, match=r"alpha=\(1\+2j\).*out_dtype=complex128"):
         prismm.gemm(a, b, c, alpha=1 + 2j)
-    with pytest.raises(DTypeError, match="beta=.*complex"):
+    with pytest.raises(DTypeError, match=r"beta=.*complex"):
         prismm.gemm(a, b, c, beta=2j)
 
 
@@ -255,12 +255,20 @@ def test_c_of_another_type_promotes(seed):
     assert_same_bits(d, exact_gemm(1.0, a, b, 1.0, c).rounded(np.float32), "rounded once, to float32")
 
 
-def test_c_of_integers_beyond_two_to_the_53():
-    """They count exactly, as in a and b."""
+def test_c_of_integers_beyond_two_to_the_53_is_refused():
+    """a and b hold them exactly; c cannot, and is never rounded in silence."""
     a, b = np.ones((2, 2)), np.eye(2)
-    c = np.array([[2**53 + 1, 2**62 + 1], [-(2**60) - 1, 3]])
-    d = prismm.gemm(a, b, c, alpha=0.5, beta=1.0, **CORRECT)
-    assert_same_bits(d, exact_gemm(0.5, a, b, 1.0, c).rounded(np.float64))
+    for c in (
+        np.array([[2**53 + 1, 0], [0, 0]]),
+        np.array([[0, 0], [0, 2**63]], np.uint64),
+        np.array([[0, -(2**60)], [0, 0]]),
+    ):
+        for keywords in TARGETS:
+            with pytest.raises(DTypeError, match=r"c holds integers beyond 2\^53; pass c.astype\(float\)"):
+                prismm.gemm(a, b, c, beta=1.0, **keywords)
+        assert_same_bits(prismm.gemm(a, b, c, beta=0.0, **CORRECT), np.ones((2, 2)))
+    d = prismm.gemm(a, b, np.full((2, 2), 2**53), beta=0.5, **CORRECT)
+    assert_same_bits(d, np.full((2, 2), 2.0**52 + 1))
 
 
 def test_empty_and_k_0():

@@ -14,7 +14,9 @@ HEAVY = ("numpy", "numba", "llvmlite", "torch", "scipy", "flint", "threadpoolctl
 
 
 def run(program: str, *flags: str) -> str:
-    ran = subprocess.run([sys.executable, *flags, "-c", program], capture_output=True, text=True, timeout=120, check=False)
+    ran = subprocess.run(
+        [sys.executable, *flags, "-c", program], capture_output=True, text=True, timeout=120, check=False
+    )
     assert ran.returncode == 0, ran.stderr
     return ran.stdout.strip()
 

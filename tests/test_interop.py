@@ -68,7 +68,9 @@ def test_tensors_in_and_tensors_out(keywords, dtype, seed):
     right = correctly_rounded(a, b)
     if keywords is CORRECT:
         assert_same_bits(c.numpy(), right)
-    np.testing.assert_array_less(np.abs(c.numpy() - right), 2 * report.bounds + np.abs(right) * 1e-6 * (right.real.itemsize == 4))
+    np.testing.assert_array_less(
+        np.abs(c.numpy() - right), 2 * report.bounds + np.abs(right) * 1e-6 * (right.real.itemsize == 4)
+    )
     if keywords.get("reproducible"):
         assert_same_bits(c.numpy(), prismm.matmul(a, b, **keywords))
     c.add_(1)  # the result is an ordinary tensor that owns its memory
@@ -90,7 +92,9 @@ def test_tensor_views_of_every_kind(keywords, seed):
     for how, (left, other) in views.items():
         expected = right if left.shape == x.shape and how not in ("negative view", "expanded") else None
         if expected is None:
-            expected = correctly_rounded(left.resolve_conj().resolve_neg().numpy(), other.resolve_conj().resolve_neg().numpy())
+            expected = correctly_rounded(
+                left.resolve_conj().resolve_neg().numpy(), other.resolve_conj().resolve_neg().numpy()
+            )
         c = prismm.matmul(left, other, **keywords)
         assert isinstance(c, torch.Tensor)
         if keywords is CORRECT:
@@ -207,7 +211,7 @@ def test_other_torch_types_are_refused(kind):
 def test_mixed_kinds_are_refused():
     x = np.ones((2, 2))
     for a, b in ((x, torch.ones(2, 2)), (torch.ones(2, 2), x), (Capsule(x), x), (torch.ones(2, 2), Capsule(x))):
-        with pytest.raises(OperandError, match="different kinds.*convert them to one kind"):
+        with pytest.raises(OperandError, match=r"different kinds.*convert them to one kind"):
             prismm.matmul(a, b)
     with pytest.raises(OperandError, match="out is of kind torch, the operands are of kind numpy"):
         prismm.matmul(x, x, out=torch.empty(2, 2, dtype=torch.float64))
@@ -268,7 +272,9 @@ def test_either_byte_order(order, seed):
         np.testing.assert_array_equal(prismm.matmul(x, b), prismm.matmul(x, y))
 
 
-@pytest.mark.parametrize("x", [[[1.0, 2.0], [3.0, 4.0]], ((1, 2), (3, 4)), 3.0, 2, "ab", None, {1: 2}, b"12", memoryview(b"12")])
+@pytest.mark.parametrize(
+    "x", [[[1.0, 2.0], [3.0, 4.0]], ((1, 2), (3, 4)), 3.0, 2, "ab", None, {1: 2}, b"12", memoryview(b"12")]
+)
 def test_what_is_no_array_is_refused(x):
     for name, operands in (("a", (x, np.eye(2))), ("b", (np.eye(2), x))):
         for keywords in CALLS:

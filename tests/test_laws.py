@@ -40,6 +40,7 @@ def mixture(seed: int, dtype: str, m: int = M, k: int = K, n: int = N) -> tuple[
 def test_engines_and_threads_change_no_bit(call, dtype, seed):
     a, b = mixture(seed, dtype)
     expected = prismm.matmul(a, b, threads=1, **CALLS[call])
+    assert_same_bits(prismm.matmul(a, b, **CALLS[call]), expected, "nothing else asked for")
     for engine in usable_engines():
         for threads in (1, 2, 3):
             c = prismm.matmul(a, b, engine=engine, threads=threads, **CALLS[call])
@@ -177,6 +178,25 @@ def test_powers_of_two_pass_straight_through(call, dtype, name, rng, seed):
     assert_same_bits(prismm.matmul(-a, b, **CALLS[call]) + 0, -plain + 0, "signs pass through, but for that of zero")
 
 
+@each_dtype
+@pytest.mark.parametrize("name", [*HOSTILE, *SPECIAL])
+def test_short_roads_return_the_same_bits(name, dtype, seed):
+    """A plain call may take a shortcut through the whole flow; asking for the report forbids it."""
+    for shape in ((1, 1, 1), (2, 3, 2), (11, 17, 9), (30, 61, 40), (70, 40, 66)):
+        a, b = {**HOSTILE, **SPECIAL}[name](*shape, seed, dtype)
+        for keywords in (
+            {},
+            {"accuracy": "native"},
+            {"reproducible": True},
+            CORRECT,
+            {**CORRECT, "reproducible": True},
+        ):
+            expected, _ = prismm.matmul(a, b, full_output=True, **keywords)
+            assert_same_bits(prismm.matmul(a, b, **keywords), expected, f"{shape} {keywords}")
+        turned = prismm.matmul(np.asfortranarray(a), b[:, ::-1], reproducible=True)
+        assert_same_bits(turned[:, ::-1], prismm.matmul(a, b, reproducible=True, threads=1), f"{shape} turned")
+
+
 def times_power(x: np.ndarray, exponent: np.ndarray) -> np.ndarray:
     """x·2^exponent, exactly (signs of zero kept)."""
     scaled = np.empty_like(x)
@@ -214,6 +234,8 @@ def test_reproducible_choices_depend_on_no_data(seed):
             for accuracy in ("native", 1e-9, "fast"):
                 a, b = HOSTILE[name](3, k, 4, seed, dtype)
                 chosen = prismm.explain(a, b, reproducible=True, accuracy=accuracy).scheme
-                again = prismm.explain(np.zeros((90, k), dtype), np.zeros((k, 80), dtype), reproducible=True, accuracy=accuracy)
+                again = prismm.explain(
+                    np.zeros((90, k), dtype), np.zeros((k, 80), dtype), reproducible=True, accuracy=accuracy
+                )
                 assert again.scheme == chosen
                 assert again.reproducible

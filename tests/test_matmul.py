@@ -94,6 +94,7 @@ def test_shapes_are_numpys(left, right, dtype, rng):
                 assert report.bound(*index) == pytest.approx(bounds[index], rel=1e-12), (index, keywords)
             assert sum(report.roads.values()) == c.size * (2 if c.dtype.kind == "c" else 1)
 
+
 @pytest.mark.parametrize(
     ("left", "right", "words"),
     [
@@ -179,7 +180,7 @@ def test_out_dtype_is_rounded_to_once(operands, out_dtype, rng):
 
 @pytest.mark.parametrize("out_dtype", ["float16", "int64", "longdouble", "bogus", object, 7])
 def test_other_out_dtypes_are_refused(out_dtype):
-    with pytest.raises(DTypeError, match="out_dtype=.*float32, float64, complex64, complex128"):
+    with pytest.raises(DTypeError, match=r"out_dtype=.*float32, float64, complex64, complex128"):
         prismm.matmul(np.ones((2, 2)), np.ones((2, 2)), out_dtype=out_dtype)
 
 
@@ -234,7 +235,7 @@ def test_a_read_only_out_is_refused_and_left_alone():
     out = np.zeros((2, 2))
     out.flags.writeable = False
     for keywords in CALLS:
-        with pytest.raises(OperandError, match="read-only.*writable"):
+        with pytest.raises(OperandError, match=r"read-only.*writable"):
             prismm.matmul(np.ones((2, 2)), np.ones((2, 2)), out=out, **keywords)
     assert (out == 0).all()
 

@@ -22,7 +22,9 @@ def best() -> str:
 
 def plan_of(dtype: str = "float64", k: int = 64, **keywords: Any) -> prismm.Plan:
     rng = np.random.default_rng(1)
-    return prismm.explain(rng.standard_normal((48, k)).astype(dtype), rng.standard_normal((k, 52)).astype(dtype), **keywords)
+    return prismm.explain(
+        rng.standard_normal((48, k)).astype(dtype), rng.standard_normal((k, 52)).astype(dtype), **keywords
+    )
 
 
 @pytest.mark.parametrize(
@@ -57,7 +59,14 @@ def test_tight_tolerances_take_more_moduli():
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(
     "keywords",
-    [{}, {"reproducible": True}, CORRECT, {"accuracy": 1e-15}, {"scheme": prismm.Residues(5)}, {"accuracy": "fast", "threads": 1}],
+    [
+        {},
+        {"reproducible": True},
+        CORRECT,
+        {"accuracy": 1e-15},
+        {"scheme": prismm.Residues(5)},
+        {"accuracy": "fast", "threads": 1},
+    ],
     ids=str,
 )
 def test_the_plan_is_what_runs(keywords, dtype, seed):
@@ -79,7 +88,14 @@ def test_the_plan_tells_shapes_types_and_costs():
     assert plan.predicted_seconds > 0 and plan.native_seconds > 0
     assert json.loads(json.dumps(plan.to_dict()))["scheme"] == "Residues(moduli=15)"
     text = str(plan)
-    for word in ("(2 x 3) @ (3 x 5)", "float32 and float64 -> float64", "Residues(moduli=15)", "2 threads", "because", "predicted"):
+    for word in (
+        "(2 x 3) @ (3 x 5)",
+        "float32 and float64 -> float64",
+        "Residues(moduli=15)",
+        "2 threads",
+        "because",
+        "predicted",
+    ):
         assert word in text
 
 

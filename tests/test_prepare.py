@@ -32,7 +32,9 @@ def splits(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
 
 
 @each_dtype
-@pytest.mark.parametrize("keywords", [{"reproducible": True}, {"scheme": prismm.Residues(12)}, {"reproducible": True, **CORRECT}])
+@pytest.mark.parametrize(
+    "keywords", [{"reproducible": True}, {"scheme": prismm.Residues(12)}, {"reproducible": True, **CORRECT}]
+)
 def test_a_prepared_operand_is_not_split_again(keywords, dtype, splits, seed):
     a, b = HOSTILE["normal"](M, K, N, seed, dtype)
     if dtype == "float32" and "accuracy" in keywords:
@@ -90,7 +92,9 @@ def test_every_target_prepares(size, accuracy, dtype, seed):
         assert report.accuracy == (f"{accuracy:g}" if isinstance(accuracy, float) else accuracy or "native")
         if accuracy == "correctly-rounded":
             assert_same_bits(c, expected)
-        assert (np.abs(c - expected) <= 2 * report.bounds + np.abs(expected) * 1e-6 * (expected.real.itemsize == 4)).all()
+        assert (
+            np.abs(c - expected) <= 2 * report.bounds + np.abs(expected) * 1e-6 * (expected.real.itemsize == 4)
+        ).all()
 
 
 def test_a_prepared_operand_keeps_its_own_copy(seed):
@@ -122,10 +126,18 @@ def test_it_knows_what_it_is():
     [
         ({**CORRECT}, {"accuracy": "native"}, ["accuracy='correctly-rounded'", "'native'", "leave accuracy out"]),
         ({"reproducible": True}, {"accuracy": 1e-9}, ["accuracy='native'", "1e-09", "leave accuracy out"]),
-        ({"scheme": prismm.Residues(9)}, {"scheme": prismm.Residues(10)}, ["Residues(moduli=9)", "Residues(moduli=10)", "scheme"]),
+        (
+            {"scheme": prismm.Residues(9)},
+            {"scheme": prismm.Residues(10)},
+            ["Residues(moduli=9)", "Residues(moduli=10)", "scheme"],
+        ),
         ({"scheme": prismm.Residues(9)}, {"scheme": prismm.Native()}, ["Residues(moduli=9)", "Native"]),
         ({"scheme": prismm.Residues(9)}, {"reproducible": True}, ["reproducible=False", "True"]),
-        ({"reproducible": True, "engine": "cpu:float64"}, {"engine": "cpu:direct"}, ["engine='cpu:float64'", "'cpu:direct'"]),
+        (
+            {"reproducible": True, "engine": "cpu:float64"},
+            {"engine": "cpu:direct"},
+            ["engine='cpu:float64'", "'cpu:direct'"],
+        ),
         ({"reproducible": True}, {"out_dtype": "float32"}, ["out_dtype='float64'", "'float32'"]),
     ],
 )
@@ -159,7 +171,10 @@ def test_the_wrong_partner_is_refused():
     with pytest.raises(OperandError, match="integers beyond 2\\^53"):
         prismm.matmul(np.full((3, 3), 2**60 + 1), right)
     with pytest.raises(OperandError, match="scheme"):
-        prismm.matmul(prismm.prepare(ones, side="left", scheme=prismm.Residues(9)), prismm.prepare(ones, scheme=prismm.Residues(10)))
+        prismm.matmul(
+            prismm.prepare(ones, side="left", scheme=prismm.Residues(9)),
+            prismm.prepare(ones, scheme=prismm.Residues(10)),
+        )
     assert prismm.matmul(left, right)[0, 0] == 3.0
 
 

@@ -49,7 +49,9 @@ def test_int8_products_are_as_many_as_the_moduli(seed):
     a, b = HOSTILE["normal"](40, 50, 44, seed)
     _, report = prismm.matmul(a, b, engine="cpu:int8", scheme=prismm.Residues(9), full_output=True)
     assert report.products == 9
-    _, report = prismm.matmul(np.stack([a, a]), np.stack([b, b]), engine="cpu:int8", scheme=prismm.Residues(9), full_output=True)
+    _, report = prismm.matmul(
+        np.stack([a, a]), np.stack([b, b]), engine="cpu:int8", scheme=prismm.Residues(9), full_output=True
+    )
     assert report.products == 18
     assert report.plan.products == 18
 
@@ -82,7 +84,9 @@ def test_roads_are_taken(dtype, seed):
     a, b = HOSTILE["cancelling"](20, 30, 22, seed, dtype)
     c, report = prismm.matmul(a, b, scheme=prismm.Residues(7), full_output=True, **CORRECT)
     assert report.repaired > c.size // 4
-    assert report.repaired == sum(report.roads.get(road, 0) for road in ("lane dots", "double-double", "more moduli", "exact"))
+    assert report.repaired == sum(
+        report.roads.get(road, 0) for road in ("lane dots", "double-double", "more moduli", "exact")
+    )
     a, b = HOSTILE["lattice"](20, 30, 22, seed, dtype)
     c, report = prismm.matmul(a, b, scheme=prismm.Residues(7), full_output=True, **CORRECT)
     assert report.roads == {"certified": c.size * (2 if c.dtype.kind == "c" else 1)}

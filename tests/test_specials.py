@@ -76,7 +76,9 @@ def test_every_pair_of_values():
             expected = x[:, None] * x[None, :]
         for engine in usable_engines():
             c = prismm.matmul(x[:, None], x[None, :], engine=engine, **CORRECT)
-            assert_same_bits(np.where(np.isfinite(c), c + 0, c), np.where(np.isfinite(c), expected + 0, expected), engine)
+            assert_same_bits(
+                np.where(np.isfinite(c), c + 0, c), np.where(np.isfinite(c), expected + 0, expected), engine
+            )
 
 
 @pytest.mark.parametrize(

@@ -91,12 +91,13 @@ def test_long_sums_take_their_carries(rng):
     """Thousands of products of one sign whose limbs are all nearly as large as limbs may be."""
     for moduli, k in ((17, 4100), (22, 1027), (11, 8191)):
         a, b = operands(moduli, k, rng, "largest")
-        full = [(2.0**21 - rng.integers(1, 50, (2, k))) * 2.0**22 + 2.0**21 - rng.integers(1, 50, (2, k)) for _ in "ab"]
-        a[2:], b[:2] = full
-        if moduli > 11:
+        if moduli > 11:  # else the scheme has no room for them
+            for x in (a, b):
+                x[2:4] = (2.0**21 - rng.integers(1, 50, (2, k))) * 2.0**22 + 2.0**21 - rng.integers(1, 50, (2, k))
             a[3] += 2.0**50
-        got = multiply(a, b[:3], Splitter(moduli, DIRECT, k, False).limbs, 0, 53)
-        assert same_bits(got, [[rn(dot(x, y), FORMATS[53]) for y in b[:3]] for x in a])
+        assert all(2 * dot(x, x) <= norm_limit(moduli) for x in (*a, *b[:4]))
+        got = multiply(a, b[:4], Splitter(moduli, DIRECT, k, False).limbs, 0, 53)
+        assert same_bits(got, [[rn(dot(x, y), FORMATS[53]) for y in b[:4]] for x in a])
 
 
 @pytest.mark.parametrize("columns", [False, True])

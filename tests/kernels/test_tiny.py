@@ -21,8 +21,8 @@ def tiny(a, b, mode, precision, moduli=15):
     count = call(
         tiny_product, a=np.ascontiguousarray(a, np.float64), b=np.ascontiguousarray(b, np.float64),
         thresholds=splitter.thresholds, q=splitter.fraction_bits,
-        levels=splitter.count_levels if mode == MAGNITUDE else 0, mode=mode, kappa=kappa(target, k, fmt), magnitude_kappa=magnitude_kappa(target, k, fmt), precision=precision,
-        out=out, out32=out32,
+        levels=splitter.count_levels if mode == MAGNITUDE else 0, mode=mode, kappa=kappa(target, k, fmt),
+        magnitude_kappa=magnitude_kappa(target, k, fmt), precision=precision, out=out, out32=out32,
     )  # fmt: skip
     return out if precision == 53 else out32.astype(np.float64), count
 

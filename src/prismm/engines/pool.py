@@ -8,10 +8,11 @@ made on first use, and anew in a forked child.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
@@ -78,8 +79,23 @@ def in_worker() -> bool:
     return getattr(_LOCAL, "worker", False)
 
 
-def _mark() -> None:
+def _start(places: Iterator[int] | None) -> None:
+    """Mark the thread as a worker, and give it a processor of its own.
+
+    Only where the workers take all processors of the process: any placement is then the same to others, while the system's
+    own may leave two workers on one processor for seconds (after a BLAS call whose threads still spin, say).
+    """
     _LOCAL.worker = True
+    if places is not None:
+        with contextlib.suppress(OSError, StopIteration):
+            os.sched_setaffinity(0, {next(places)})
+
+
+def _places(workers: int) -> Iterator[int] | None:
+    if not hasattr(os, "sched_setaffinity"):
+        return None
+    processors = sorted(os.sched_getaffinity(0))
+    return iter(processors) if workers == len(processors) > 1 else None
 
 
 def run(task: Callable[[int], Any], workers: int) -> list[Any]:
@@ -89,7 +105,9 @@ def run(task: Callable[[int], Any], workers: int) -> list[Any]:
     with _GUARD:
         pool = _POOLS.get(workers)
         if pool is None:
-            pool = ThreadPoolExecutor(workers, thread_name_prefix="prismm", initializer=_mark)
+            pool = ThreadPoolExecutor(
+                workers, thread_name_prefix="prismm", initializer=_start, initargs=(_places(workers),)
+            )
             _POOLS[workers] = pool
     futures: list[Future[Any]] = [pool.submit(task, w) for w in range(workers)]
     error: BaseException | None = None
