@@ -123,6 +123,44 @@ def test_one_or_two_terms(name, k, dtype, seed):
             assert_bounds_hold(exact, c, report, f"{keywords}")
 
 
+def huge_and_cancelling(seed: int, dtype: str) -> tuple[np.ndarray, np.ndarray]:
+    """|a||b| far beyond the largest float, all of it in pairs that cancel but for one term, 2^-g times smaller.
+
+    What is left may overflow although a scheme's own value is 0 and its bound meets any target relative to |a||b|.
+    """
+    rng = np.random.default_rng(seed)
+    half, precision = (500, 53) if dtype in ("float64", "complex128") else (60, 24)
+    k = int(rng.integers(3, 9))
+    u, v = rng.standard_normal((6, k)), rng.standard_normal((k, 5))
+    last = rng.standard_normal((6, 1)) * 2.0 ** -rng.integers(0, 2 * precision, (6, 1))
+    order = rng.permutation(2 * k + 1)
+    a = np.hstack([u, u, last])[:, order]
+    b = np.vstack([v, -v, rng.standard_normal((1, 5))])[order]
+    a, b = (np.ldexp(x, int(rng.integers(half, 2 * half - 30))) for x in (a, b))
+    if dtype.startswith("complex"):
+        a, b = a * (1 + 1j), b * 1j ** rng.integers(0, 4, (1, 5))
+    return a.astype(dtype), b.astype(dtype)
+
+
+@each_dtype
+@pytest.mark.parametrize("fast", [False, True], ids=["certified", "fast"])
+def test_overflow_that_cancellation_hides(fast, dtype, seed):
+    overflowed = 0
+    for draw in range(8):
+        a, b = huge_and_cancelling(seed + draw, dtype)
+        exact, magnitude = exact_product(a, b), magnitudes(a, b)
+        overflowed += int(np.isinf(exact.rounded(dtype).real).sum())
+        for keywords in ways(dtype, usable_engines()):
+            if (keywords["accuracy"] == "fast") is not fast:
+                continue
+            c = prismm.matmul(a, b, **keywords)
+            if fast:
+                assert_overflow_is_right(exact, c, f"{keywords}")
+            else:
+                assert_meets(keywords["accuracy"], exact, magnitude, c, entry_terms(a, c), f"{keywords}")
+    assert overflowed > 0
+
+
 @pytest.mark.parametrize("dtype", ["float64", "complex64"])
 def test_an_inner_dimension_beyond_one_int32_sum(dtype, seed):
     """k > 131071: INT8 products are summed in blocks, reduced between them."""

@@ -114,7 +114,7 @@ def test_the_bound_is_told(keywords, words):
 
 
 def test_nothing_is_multiplied(monkeypatch):
-    from prismm.schemes import native, residues
+    from prismm.schemes import native, product, residues
 
     def refuse(*_: Any, **__: Any) -> None:
         raise AssertionError("explain multiplied")
@@ -122,7 +122,7 @@ def test_nothing_is_multiplied(monkeypatch):
     monkeypatch.setattr(native, "multiply", refuse)
     monkeypatch.setattr(native, "product", refuse)
     monkeypatch.setattr(residues, "multiply", refuse)
-    monkeypatch.setattr(residues, "split_operand", refuse)
+    monkeypatch.setattr(product, "split_operand", refuse)
     for keywords in ({}, CORRECT, {"reproducible": True}):
         assert plan_of(**keywords).m == 48
 

@@ -10,7 +10,7 @@ from judge import CORRECT, assert_same_bits, each_dtype, each_engine, need
 
 import prismm
 from prismm.errors import AccuracyError, ArgumentError, DTypeError, OperandError, ShapeError
-from prismm.schemes import residues
+from prismm.schemes import product, tiles
 from prismm.testing import HOSTILE, SPECIAL, correctly_rounded
 
 M, K, N = 40, 50, 44
@@ -21,13 +21,14 @@ M, K, N = 40, 50, 44
 def splits(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
     """Elements that the scheme's only splitter was asked to split, by side, since the last clear()."""
     counted: dict[str, int] = {"left": 0, "right": 0}
-    split = residues.split_operand
+    split = tiles.split_operand
 
     def counting(x: np.ndarray, *arguments: Any, left: bool, **keywords: Any) -> Any:
         counted["left" if left else "right"] += x.size
         return split(x, *arguments, left=left, **keywords)
 
-    monkeypatch.setattr(residues, "split_operand", counting)
+    for user in (tiles, product):
+        monkeypatch.setattr(user, "split_operand", counting)
     return counted
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from prismm import interop
-from prismm.accuracy import MAGNITUDE
+from prismm.accuracy import MAGNITUDE, join_mode
 from prismm.calls import (
     Call,
     Options,
@@ -37,8 +37,9 @@ from prismm.schemes import native, residues
 from prismm.schemes.base import Epilogue, Job, Outcome
 from prismm.schemes.native import Native
 from prismm.schemes.prepared import Prepared
-from prismm.schemes.residues import Residues, SplitLeft, SplitRight
+from prismm.schemes.residues import Residues
 from prismm.schemes.split import Splitter
+from prismm.schemes.tiles import SplitLeft, SplitRight, prepare_left, prepare_right
 from prismm.shortcuts import at_once
 
 if TYPE_CHECKING:
@@ -205,14 +206,14 @@ def prepare(
     if isinstance(chosen, Residues) and copy.data.size:
         k = copy.data.shape[1] if side == "left" else copy.data.shape[0]
         engine_used = engine_named(chosen_engine)
-        mode = residues.join_mode(options.target)
+        mode = join_mode(options.target)
         tested = mode == MAGNITUDE
         splitter = Splitter(chosen.moduli, engine_used, k, dtype.kind == "c", a_priori=tested, levels=tested)
         data = copy.data.astype(np.complex128) if dtype.kind == "c" and copy.data.dtype.kind != "c" else copy.data
         if side == "right":
-            split = residues.prepare_right(data, splitter, options.threads)
+            split = prepare_right(data, splitter, options.threads)
         else:
-            split = residues.prepare_left(data, splitter, options.threads)
+            split = prepare_left(data, splitter, options.threads)
     asked = dtype.name if options.out_dtype is not None else None
     return Prepared(side, chosen, options.target, options.reproducible, chosen_engine, dtype.name, asked, copy, split)
 
@@ -384,7 +385,7 @@ def _one(
         result=format_of(call.dtype),
         target=target,
         terms=terms,
-        a_priori=residues.join_mode(target) == MAGNITUDE,
+        a_priori=join_mode(target) == MAGNITUDE,
         workers=options.threads,
         memory=workspace_limit(a.nbytes + b.nbytes, out.nbytes),
         epilogue=epilogue,

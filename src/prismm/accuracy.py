@@ -18,7 +18,7 @@ from typing import Any, Literal
 from prismm.errors import AccuracyError
 from prismm.formats import Format
 
-__all__ = ["Target", "conventional_bound", "kappa", "magnitude_kappa", "parse_target"]
+__all__ = ["Target", "conventional_bound", "join_mode", "kappa", "magnitude_kappa", "parse_target"]
 
 Kind = Literal["fast", "native", "tolerance", "correctly-rounded"]
 RAW, ROUNDING, MAGNITUDE, PAIR = 0, 1, 2, 3
@@ -94,3 +94,10 @@ def conventional_bound(terms: int, result: Format, magnitude: float) -> float:
     """
     bound = terms * result.unit_roundoff * magnitude * (1.0 + 2.0**-50) + terms * result.smallest_subnormal
     return math.nextafter(bound, math.inf)
+
+
+def join_mode(target: Target | None) -> int:
+    """What the join tests for this target."""
+    if target is None:
+        return RAW
+    return ROUNDING if target.kind == "correctly-rounded" else MAGNITUDE

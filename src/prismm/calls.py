@@ -16,11 +16,11 @@ from prismm.engines import environment, pool
 from prismm.engines.cpu import DIRECT, choose
 from prismm.errors import ArgumentError, DTypeError, OperandError, ShapeError
 from prismm.planner import Auto, Need, Plan, bound_text, need_of, predict, workspace_limit
-from prismm.schemes import residues
 from prismm.schemes.native import Native
 from prismm.schemes.prepared import Prepared
-from prismm.schemes.residues import Residues, SplitLeft, SplitRight
+from prismm.schemes.residues import Residues
 from prismm.schemes.split import Splitter
+from prismm.schemes.tiles import SplitLeft, SplitRight, tiling
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -271,7 +271,7 @@ def make_plan(call: Call) -> Plan:
         if engine != DIRECT.name:
             moduli, parts = len(splitter.system.moduli), splitter.residue_parts
             limit = workspace_limit(a.nbytes + b.nbytes, need.m * need.n * dtype.itemsize)
-            cut = residues.tiling(need.m, need.n, splitter, options.threads, limit)
+            cut = tiling(need.m, need.n, splitter, options.threads, limit)
             panel, block, workspace = cut.row_panel, cut.column_block, cut.bytes
         products = moduli * parts * count
     elif scheme.compute == "float64":

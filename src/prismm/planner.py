@@ -88,7 +88,7 @@ class Auto:
             return _reproducible_moduli(need)
         if target.kind == "fast" or (target.kind == "native" and not need.big_integers):
             if target.kind == "native" and need.terms == 1 and need.compute_narrower:
-                return Residues(GRADE[precision]), "a single product in a wider type would round twice"
+                return Residues(grade(need.result, need.terms)), "a single product in a wider type would round twice"
             return Native(), "its a-priori bound meets the target, and nothing is faster on a CPU"
         if target.kind == "tolerance" and not need.big_integers and not need.epilogue and need.a is not None:
             assert target.tolerance is not None
@@ -104,7 +104,7 @@ class Auto:
         if target.kind == "correctly-rounded":
             return _moduli_by_sample(need)
         if target.kind == "native":
-            return Residues(GRADE[precision]), "integers beyond 2^53 need exact operands"
+            return Residues(grade(need.result, need.terms)), "integers beyond 2^53 need exact operands"
         return _moduli_for_tolerance(need)
 
 
@@ -143,11 +143,19 @@ class Need:
         return self.compute_unit < self.result.unit_roundoff
 
 
+def grade(result: Format, terms: int) -> int:
+    """Moduli of native grade. The scheme's error grows like √K beside a native one that BLAS's blocking keeps flat: it
+    catches up at K = 2^13 (float32) and 2^17 (float64); one modulus more is worth a factor of 14, so of 200 in K.
+    """
+    room = terms / (1 << 17 if result.precision == 53 else 1 << 13)
+    return GRADE[result.precision] + (1 + int(math.log2(room) / 7.7) if room >= 1.0 else 0)
+
+
 def _reproducible_moduli(need: Need) -> tuple[Any, str]:
     if need.target.kind == "tolerance":
         return _moduli_for_tolerance(need)
-    moduli = GRADE[need.result.precision]
-    return Residues(moduli), "reproducible, of native grade; the number of moduli follows from the result type alone"
+    moduli = grade(need.result, need.terms)
+    return Residues(moduli), "reproducible, of native grade; the number of moduli follows from result type and K alone"
 
 
 def _moduli_for_tolerance(need: Need) -> tuple[Any, str]:

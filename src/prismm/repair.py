@@ -281,7 +281,6 @@ def exactly(
 ) -> None:
     """Set entries to the exactly rounded value of a·b (or of the epilogue's sum)."""
     from prismm.kernels.cpu.dot import exact_dots
-    from prismm.schemes.residues import epilogue_factors
 
     target = real_parts(out)[entries.part]
     parts: tuple[int, ...] = (entries.part,)
@@ -289,7 +288,7 @@ def exactly(
     addends = np.empty((entries.i.size, 0))
     if job.epilogue is not None and not job.epilogue.trivial:
         count = 2 if np.iscomplexobj(out) else 1
-        factors = epilogue_factors(job.epilogue, entries.part, count)
+        factors = job.epilogue.factors(entries.part, count)
         parts = tuple(range(count))
         alpha, beta = factors[:count].copy(), factors[2 : 2 + count].copy()
         c = job.epilogue.c

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from prismm import interop
-from prismm.accuracy import MAGNITUDE, kappa, magnitude_kappa, parse_target
+from prismm.accuracy import MAGNITUDE, join_mode, kappa, magnitude_kappa, parse_target
 from prismm.engines import environment
 from prismm.engines.cpu import DIRECT
 from prismm.formats import format_of
-from prismm.planner import GRADE, TINY_MODULI, TINY_WORK
-from prismm.schemes import native, residues
+from prismm.planner import TINY_MODULI, TINY_WORK, grade
+from prismm.schemes import native
 from prismm.schemes.base import for_kernels
 from prismm.schemes.split import Splitter
 
@@ -57,9 +57,9 @@ def _tiny_recipe(dtype: np.dtype[Any], k: int, accuracy: str) -> tuple[Any, ...]
     """What `tiny_product` needs for this type, inner dimension and target."""
     target = parse_target(accuracy)
     result = format_of(dtype)
-    mode = residues.join_mode(target)
+    mode = join_mode(target)
     tested = mode == MAGNITUDE
-    splitter = Splitter((GRADE if tested else TINY_MODULI)[result.precision], DIRECT, k, False)
+    splitter = Splitter(grade(result, k) if tested else TINY_MODULI[result.precision], DIRECT, k, False)
     factors = (kappa(target, k, result), magnitude_kappa(target, k, result)) if tested else (0.0, 0.0)
     levels = splitter.count_levels if tested else 0
     return splitter.thresholds, splitter.fraction_bits, levels, mode, *factors, result.precision

@@ -24,7 +24,7 @@ def scaled(a, moduli, *, columns=False, levels=LEVELS, q=None):
     e, s, norm2, norm1 = np.full((4, count), -99, np.int64)
     counts = np.full((count, min(levels, q)), -99, np.int64)
     call(
-        scale_columns if columns else scale_rows, a=x, b=x, thresholds=thresholds, q=q, exponent=e, shift=s,
+        scale_columns if columns else scale_rows, a=x, b=x, start=0, thresholds=thresholds, q=q, exponent=e, shift=s,
         norm2=norm2, norm1=norm1, counts=counts,
     )  # fmt: skip
     return e, s, norm2, norm1, counts

@@ -26,7 +26,7 @@ def residues(x, scale, system, kind, side):
     source = np.ascontiguousarray(x if side == "rows" else x.T)
     call(
         kernel, a=source, b=source, scale=scale, part_bits=system.part_bits, c=table, q=system.modulus,
-        r=system.reciprocal, bias=system.bias, first=first, out=out, residual2=residual2, tiny=tiny,
+        r=system.reciprocal, bias=system.bias, start=0, first=first, out=out, residual2=residual2, tiny=tiny,
     )  # fmt: skip
     if side == "columns":
         assert (out[:, :, :first] == 77).all() and (out[:, :, first + m :] == 77).all(), "wrote beyond its columns"
@@ -154,7 +154,7 @@ def test_residuals_are_added_to_what_is_there(rng):
         out = np.empty((8, 4, 20) if side == "rows" else (8, 20, 4), np.int8)
         call(
             getattr(split, f"split_{side}_int8"), a=source, b=source, scale=np.full(4, 3), part_bits=system.part_bits,
-            c=system.right, q=system.modulus, r=system.reciprocal, bias=system.bias, first=0, out=out,
+            c=system.right, q=system.modulus, r=system.reciprocal, bias=system.bias, start=0, first=0, out=out,
             residual2=residual2, tiny=tiny,
         )  # fmt: skip
         assert np.allclose(residual2, 2 * once, rtol=1e-13) and (once > 0).all() and (tiny == 1).all()

@@ -10,9 +10,9 @@ from judge import assert_same_bits
 import prismm
 from prismm.engines.cpu import DIRECT, ENGINES, FLOAT64, INT8, INT8_7BIT, available
 from prismm.moduli import symmetric
-from prismm.schemes import residues
-from prismm.schemes.residues import tiling
+from prismm.schemes import product, residues
 from prismm.schemes.split import Splitter
+from prismm.schemes.tiles import tiling
 from prismm.testing import exact_product
 from prismm.workspace import Scratch
 
@@ -74,7 +74,7 @@ def test_memory_in_use_is_what_the_tiling_said(engine, dtype, rng, monkeypatch):
                 live[0] -= lent.pop(id(self), 0)
             super().__exit__(*error)
 
-    monkeypatch.setattr(residues, "Scratch", Counted)
+    monkeypatch.setattr(product, "Scratch", Counted)
     m, k, n = 150, 60, 1300
     a, b = (rng.standard_normal(s).astype(dtype) for s in ((m, k), (k, n)))
     splitter = Splitter(9, engine, k, dtype == "complex128")

@@ -82,8 +82,8 @@ def in_worker() -> bool:
 def _start(places: Iterator[int] | None) -> None:
     """Mark the thread as a worker, and give it a processor of its own.
 
-    Only where the workers take all processors of the process: any placement is then the same to others, while the system's
-    own may leave two workers on one processor for seconds (after a BLAS call whose threads still spin, say).
+    Only where the workers take all processors of the process: any placement is then the same to others, while the
+    system's own may leave two workers on one processor for seconds (after a BLAS call whose threads still spin, say).
     """
     _LOCAL.worker = True
     if places is not None:

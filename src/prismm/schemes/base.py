@@ -43,6 +43,17 @@ class Epilogue:
         """Whether it is AB itself."""
         return self.alpha == 1.0 and self.beta == 0.0
 
+    def factors(self, part: int, parts: int) -> NDArray[np.float64]:
+        """Factors of (X_re, X_im, C_re, C_im) in the real (part 0) or imaginary part of alpha·X + beta·C."""
+        import numpy as np
+
+        alpha, beta = complex(self.alpha), complex(self.beta)
+        if parts == 1:
+            return np.array([alpha.real, 0.0, beta.real, 0.0])
+        if part == 0:
+            return np.array([alpha.real, -alpha.imag, beta.real, -beta.imag])
+        return np.array([alpha.imag, alpha.real, beta.imag, beta.real])
+
 
 @dataclass(frozen=True)
 class Job:

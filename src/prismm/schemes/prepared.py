@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from prismm.interop import Array
-    from prismm.schemes.residues import SplitLeft, SplitRight
+    from prismm.schemes.tiles import SplitLeft, SplitRight
 
 
 @dataclass(frozen=True)

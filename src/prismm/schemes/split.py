@@ -140,26 +140,40 @@ def contiguous_parts(x: NDArray[Any]) -> list[NDArray[np.float64]]:
     return [for_kernels(part) for part in real_parts(x)]
 
 
-def split_operand(x: NDArray[Any], splitter: Splitter, out: NDArray[Any], *, left: bool, first: int = 0) -> Scales:
-    """Split rows of x (m, k) or, if not `left`, columns of x (k, n) into `out`.
+def split_operand(
+    x: NDArray[Any],
+    splitter: Splitter,
+    out: NDArray[Any],
+    *,
+    left: bool,
+    columns: tuple[int, int] | None = None,
+    first: int = 0,
+) -> Scales:
+    """Split rows of x (m, k) or, if not `left`, columns of x (k, N) into `out`.
 
-    Left: (parts, moduli, m, k). Right: (parts, moduli, k, columns), of which x fills those from `first` on. The
-    direct engine's limbs: (1 or 2, m, limbs, k) and (1 or 2, n, limbs, k).
+    Left: (parts, moduli, m, k). Right: (parts, moduli, k, columns), of which the chosen range of x's columns fills
+    those from `first` on. The direct engine's limbs: (1 or 2, m, limbs, k) and (1 or 2, n, limbs, k).
     """
     from prismm.kernels.cpu import scale
 
+    start, stop = columns or (0, x.shape[1])
+    plain = x.dtype == np.float64 and x.flags.c_contiguous and not isinstance(splitter.engine, DirectEngine)
+    if not left and not plain:
+        # Only plain matrices are read in place.
+        x, start, stop = x[:, start:stop], 0, stop - start
     parts = contiguous_parts(x)
     stacked = parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1 if left else 0)
-    count = stacked.shape[0 if left else 1]
+    count = x.shape[0] if left else stop - start
     exponent, shift, norm2, norm1 = np.empty((4, count), np.int64)
     counts = np.empty((count, splitter.count_levels if splitter.levels else 0), np.int64)
-    q = splitter.fraction_bits
-    (scale.scale_rows if left else scale.scale_columns)(
-        stacked, splitter.thresholds, q, exponent, shift, norm2, norm1, counts
-    )
+    q, thresholds = splitter.fraction_bits, splitter.thresholds
+    if left:
+        scale.scale_rows(stacked, thresholds, q, exponent, shift, norm2, norm1, counts)
+    else:
+        scale.scale_columns(stacked, start, thresholds, q, exponent, shift, norm2, norm1, counts)
     residual2, tiny = np.zeros(count), np.zeros(count, np.uint8)
     for index, part in enumerate(parts):
-        _split_part(part, shift, splitter, out[index], residual2, tiny, left, first)
+        _split_part(part, shift, splitter, out[index], residual2, tiny, left, start, first)
     if len(parts) == 2 and not isinstance(splitter.engine, DirectEngine):
         from prismm.kernels.cpu import rounding
 
@@ -178,6 +192,7 @@ def _split_part(
     measured: NDArray[np.float64],
     flags: NDArray[np.uint8],
     left: bool,
+    start: int,
     first: int,
 ) -> None:
     if isinstance(splitter.engine, DirectEngine):
@@ -193,4 +208,4 @@ def _split_part(
     if left:
         kernel(part, shift, system.part_bits, *constants, out, measured, flags)
     else:
-        kernel(part, shift, system.part_bits, *constants, first, out, measured, flags)
+        kernel(part, start, shift, system.part_bits, *constants, first, out, measured, flags)

@@ -125,10 +125,13 @@ def scale_rows(a, thresholds, q, exponent, shift, norm2, norm1, counts):
             _store(i, e, shift_for(squares, thresholds), q, squares, total, exponent, shift, norm2, norm1)
 
 
-@kernel("void(float64[:,::1], int64[::1], int64, int64[::1], int64[::1], int64[::1], int64[::1], int64[:,::1])")
-def scale_columns(b, thresholds, q, exponent, shift, norm2, norm1, counts):
-    """The same per column of `b` (k, n), in strips of 64 columns; counts (n, p)."""
-    k, n = b.shape
+@kernel("void(float64[:,::1], int64, int64[::1], int64, int64[::1], int64[::1], int64[::1], int64[::1], int64[:,::1])")
+def scale_columns(b, start, thresholds, q, exponent, shift, norm2, norm1, counts):
+    """The same per column start, start + 1, … of `b` (k, N), as many as `exponent` has; in strips of 64; counts (n,
+    p).
+    """
+    k = b.shape[0]
+    n = exponent.size
     levels = counts.shape[1]
     largest = np.empty(_COLUMNS, np.int64)
     f1 = np.empty(_COLUMNS)
@@ -146,7 +149,7 @@ def scale_columns(b, thresholds, q, exponent, shift, norm2, norm1, counts):
         for j in range(w):
             largest[j] = 0
         for h in range(k):
-            bits = b[h, c0:c1].view(np.int64)
+            bits = b[h, start + c0 : start + c1].view(np.int64)
             for j in range(w):
                 largest[j] = max(largest[j], bits[j] & 0x7FFFFFFFFFFFFFFF)
         for j in range(w):
@@ -166,7 +169,7 @@ def scale_columns(b, thresholds, q, exponent, shift, norm2, norm1, counts):
                 squares[j] = 0.0
                 total[j] = 0.0
             for h in range(h0, min(k, h0 + _CHUNK)):
-                row = b[h, c0:c1]
+                row = b[h, start + c0 : start + c1]
                 for j in range(w):
                     x = np.ceil(abs(row[j]) * f1[j] * f2[j])
                     x = 1.0 if (x == 0.0 and row[j] != 0.0) else x

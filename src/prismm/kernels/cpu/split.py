@@ -150,37 +150,39 @@ def _prepare_across(row, f1, f2, parts, residual2, tiny):
 
 
 _COLUMNS = (
-    "void(float64[:,::1], int64[::1], int64, float64[:,::1], float64[::1], float64[::1], float64, int64, {}[:,:,::1], "
-    "float64[::1], uint8[::1])"
+    "void(float64[:,::1], int64, int64[::1], int64, float64[:,::1], float64[::1], float64[::1], float64, int64, "
+    "{}[:,:,::1], float64[::1], uint8[::1])"
 )
 
 
 @kernel(_COLUMNS.format("int8"))
-def split_columns_int8(b, scale, part_bits, c, q, r, bias, first, out, residual2, tiny):
-    """Residues (moduli, k, n) of the columns of `b` (rows contiguous) scaled by 2^scale, written to
+def split_columns_int8(b, start, scale, part_bits, c, q, r, bias, first, out, residual2, tiny):
+    """Residues (moduli, k, n) of the columns of `b` from `start` on scaled by 2^scale, written to
     columns first, first + 1, … of out; Σδ² and flag are added per column."""
-    k, n = b.shape
+    k = b.shape[0]
+    n = scale.size
     parts = np.empty((c.shape[1], n))
     f1 = np.empty(n)
     f2 = np.empty(n)
     _column_factors(scale, f1, f2)
     for h in range(k):
-        _prepare_across(b[h], f1, f2, parts, residual2, tiny)
+        _prepare_across(b[h, start : start + n], f1, f2, parts, residual2, tiny)
         _cut(parts[0], part_bits, parts)
         for which in range(c.shape[0]):
             _emit_int8(parts, c[which], q[which], r[which], bias, out[which, h, first : first + n])
 
 
 @kernel(_COLUMNS.format("float64"))
-def split_columns_float64(b, scale, part_bits, c, q, r, bias, first, out, residual2, tiny):
+def split_columns_float64(b, start, scale, part_bits, c, q, r, bias, first, out, residual2, tiny):
     """The same with float64 residues, for wide moduli (`bias` unused)."""
-    k, n = b.shape
+    k = b.shape[0]
+    n = scale.size
     parts = np.empty((c.shape[1], n))
     f1 = np.empty(n)
     f2 = np.empty(n)
     _column_factors(scale, f1, f2)
     for h in range(k):
-        _prepare_across(b[h], f1, f2, parts, residual2, tiny)
+        _prepare_across(b[h, start : start + n], f1, f2, parts, residual2, tiny)
         _cut(parts[0], part_bits, parts)
         for which in range(c.shape[0]):
             _emit_float64(parts, c[which], q[which], r[which], out[which, h, first : first + n])

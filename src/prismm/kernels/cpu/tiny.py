@@ -97,7 +97,7 @@ def tiny_product(a, b, thresholds, q, levels, mode, kappa, magnitude_kappa, prec
     column_terms = np.zeros((4, n))
     if mode == 2:
         _scale_rows(a, thresholds, q, rows[0], rows[1], rows[2], rows[3], row_counts)
-        _scale_columns(b, thresholds, q, columns[0], columns[1], columns[2], columns[3], column_counts)
+        _scale_columns(b, 0, thresholds, q, columns[0], columns[1], columns[2], columns[3], column_counts)
         for i in range(m):
             if rows[0, i] >= 1 << 20 or abs(rows[1, i]) > 400:
                 return m * n

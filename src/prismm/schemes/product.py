@@ -1,0 +1,251 @@
+"""One product by residues under way: split, multiply, join, certify; what stays open is left for repair."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from prismm import accuracy
+from prismm.accuracy import MAGNITUDE, PAIR, ROUNDING
+from prismm.engines import pool
+from prismm.engines.cpu import DirectEngine
+from prismm.schemes.base import Job, Outcome, for_kernels, real_parts
+from prismm.schemes.split import Scales, Splitter, split_operand
+from prismm.schemes.tiles import (
+    SplitLeft,
+    SplitRight,
+    left_shape,
+    no_scales,
+    prepare_left,
+    prepare_right,
+    residue_dtype,
+    spread,
+    tiling,
+)
+from prismm.workspace import Scratch
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+class Product:
+    """One product under way: split, multiply, join, certify; it gathers the entries that are left for repair."""
+
+    def __init__(self, splitter: Splitter, job: Job, outcome: Outcome) -> None:
+        self.splitter = splitter
+        self.job = job
+        self.outcome = outcome
+        self.open: list[tuple[int, NDArray[np.int64], NDArray[np.int64]]] = []
+        self.mode, self.kappa, self.magnitude_kappa = accuracy.join_mode(job.target), 0.0, 0.0
+        if self.mode == MAGNITUDE:
+            # "fast" tests nothing but overflow: kappa 0 passes every entry.
+            assert job.target is not None
+        if self.mode == MAGNITUDE and job.target is not None and job.target.kind != "fast":
+            self.kappa = accuracy.kappa(job.target, job.terms, job.result)
+            self.magnitude_kappa = accuracy.magnitude_kappa(job.target, job.terms, job.result)
+
+    def run(
+        self,
+        a: NDArray[Any],
+        b: NDArray[Any],
+        out: NDArray[Any],
+        left: SplitLeft | None = None,
+        right: SplitRight | None = None,
+    ) -> tuple[Scales, Scales]:
+        """out = a @ b (or the epilogue's) up to the entries in `open`; returns the scales of rows and columns."""
+        n = out.shape[1]
+        if right is not None:
+            return self._columns(a, right, out, 0, left), right.scales
+        cut = tiling(out.shape[0], n, self.splitter, self.job.workers, self.job.memory)
+        rows: Scales | None = None
+        columns = []
+        for j0 in range(0, n, cut.columns_at_once):
+            j1 = min(n, j0 + cut.columns_at_once)
+            with Scratch() as scratch:
+                start = time.perf_counter()
+                piece = prepare_right(b[:, j0:j1], self.splitter, self.job.workers, scratch.empty, cut.column_block)
+                self.outcome.split_right += piece.scales.shift.size * self.splitter.k
+                self.outcome.time("split", time.perf_counter() - start)
+                rows = self._columns(a, piece, out[:, j0:j1], j0, left)
+                columns.append(piece.scales)
+        if rows is None:
+            rows = left.scales if left is not None else prepare_left(a, self.splitter, 1).scales
+        return rows, Scales.joined(columns) if columns else no_scales()
+
+    def _columns(
+        self, a: NDArray[Any], right: SplitRight, out: NDArray[Any], first_column: int, left: SplitLeft | None
+    ) -> Scales:
+        m = out.shape[0]
+        splitter, job = self.splitter, self.job
+        if left is not None:
+            panels: list[tuple[int, int, Any]] = list(left.panels)
+        else:
+            step = tiling(m, out.shape[1], splitter, job.workers, job.memory).row_panel
+            panels = [(i, min(m, i + step), None) for i in range(0, m, step)]
+        scales: list[Any] = [None] * len(panels)
+        start = time.perf_counter()
+
+        def panel(index: int) -> None:
+            i0, i1, residues = panels[index]
+            pool.limit_openmp()
+            with Scratch() as scratch:
+                if residues is None:
+                    residues = scratch.empty(left_shape(splitter, i1 - i0), residue_dtype(splitter.engine))
+                    scales[index] = split_operand(a[i0:i1], splitter, residues, left=True)
+                else:
+                    assert left is not None
+                    scales[index] = left.scales.part(i0, i1)
+                widest = max((j1 - j0 for j0, j1, _ in right.blocks), default=0)
+                buffers = self._buffers(i1 - i0, widest, scratch)
+                for j0, j1, block in right.blocks:
+                    tile = (i0, i1, j0, j1)
+                    self._tile(
+                        residues, block, scales[index], right.scales.part(j0, j1), tile, out, first_column, buffers
+                    )
+
+        spread(panel, list(range(len(panels))), job.workers, splitter)
+        if left is None:
+            self.outcome.split_left += m * splitter.k
+        self.outcome.time("multiply and join", time.perf_counter() - start)
+        return Scales.joined(scales) if scales else no_scales()
+
+    def _buffers(self, rows: int, columns: int, scratch: Scratch) -> list[NDArray[Any]]:
+        """Room for the products of one tile, used for all tiles of a panel in turn."""
+        splitter = self.splitter
+        if isinstance(splitter.engine, DirectEngine):
+            return []
+        size = len(splitter.system.moduli) * rows * columns
+        return [scratch.empty((size,), splitter.engine.sum_dtype) for _ in range(splitter.residue_parts)]
+
+    def _tile(
+        self,
+        residues: NDArray[Any],
+        block: NDArray[Any],
+        rows: Scales,
+        columns: Scales,
+        tile: tuple[int, int, int, int],
+        out: NDArray[Any],
+        first_column: int,
+        buffers: list[NDArray[Any]],
+    ) -> None:
+        i0, i1, j0, j1 = tile
+        splitter = self.splitter
+        products: list[NDArray[Any]] = []
+        if not isinstance(splitter.engine, DirectEngine):
+            moduli = splitter.system.moduli
+            shape = (len(moduli), i1 - i0, j1 - j0)
+            for part, buffer in enumerate(buffers):
+                product = buffer[: shape[0] * shape[1] * shape[2]].reshape(shape)
+                splitter.engine.multiply(residues[part], block[part], product, moduli)
+                products.append(product)
+        targets = real_parts(out[i0:i1, j0:j1])
+        if self.job.epilogue is not None and not self.job.epilogue.trivial:
+            self._combined(residues, block, products, rows, columns, targets, tile, first_column)
+        else:
+            for part, target in enumerate(targets):
+                failed, count = self._join(residues, block, products, rows, columns, part, target, self.mode, None)
+                self._note(part, failed[:count], tile, first_column)
+
+    def _note(self, part: int, failed: NDArray[np.int32], tile: tuple[int, int, int, int], first_column: int) -> None:
+        if failed.size:
+            i0, _, j0, j1 = tile
+            i, j = np.divmod(failed.astype(np.int64), j1 - j0)
+            self.open.append((part, i + i0, j + j0 + first_column))
+
+    def _join(
+        self,
+        residues: NDArray[Any],
+        block: NDArray[Any],
+        products: list[NDArray[Any]],
+        rows: Scales,
+        columns: Scales,
+        part: int,
+        target: NDArray[Any],
+        mode: int,
+        low: NDArray[np.float64] | None,
+    ) -> tuple[NDArray[np.int32], int]:
+        """Join one real part of a tile into `target`; the entries that failed the test."""
+        splitter, job = self.splitter, self.job
+        precision = job.result.precision if mode != PAIR else 53
+        out64 = target if target.dtype == np.float64 else np.empty((0, 0))
+        out32 = target if target.dtype == np.float32 else np.empty((0, 0), np.float32)
+        failed = np.empty(target.size if mode in (ROUNDING, MAGNITUDE) else 0, np.int32)
+        low = np.empty((0, 0)) if low is None else low
+        tail = (
+            rows.shift, columns.shift, rows.terms, columns.terms, splitter.terms / 4.0, rows.power, columns.power,
+            rows.counts, columns.counts, splitter.terms, mode, self.kappa, self.magnitude_kappa, precision, out64,
+            out32, low, failed,
+        )  # fmt: skip
+        if isinstance(splitter.engine, DirectEngine):
+            from prismm.kernels.cpu.direct import direct_product
+
+            left, right = _real_limbs(residues, block, part, splitter.is_complex)
+            return failed, direct_product(left, right, *tail)
+        from prismm.kernels.cpu import join
+
+        system = splitter.system
+        tables = (
+            system.limbs, system.digit_split, system.modulus, system.reciprocal, system.weights, system.product,
+            system.quotient,
+        )  # fmt: skip
+        if splitter.engine.sum_dtype == "int32" and not splitter.is_complex and system.limbs <= 4:
+            return failed, join.join_fused(products[0], *tables, *tail)
+        kernel = join.join_int32 if splitter.engine.sum_dtype == "int32" else join.join_float64
+        if splitter.is_complex:
+            return failed, kernel(products[0], products[1], products[2], part + 1, *tables, *tail)
+        return failed, kernel(products[0], products[0], products[0], 0, *tables, *tail)
+
+    def _combined(
+        self,
+        residues: NDArray[Any],
+        block: NDArray[Any],
+        products: list[NDArray[Any]],
+        rows: Scales,
+        columns: Scales,
+        targets: list[NDArray[Any]],
+        tile: tuple[int, int, int, int],
+        first_column: int,
+    ) -> None:
+        """alpha·X + beta·C for one tile, from exact pairs of X's real parts."""
+        from prismm.kernels.cpu.combine import combine
+
+        i0, i1, j0, j1 = tile
+        splitter, job = self.splitter, self.job
+        assert job.epilogue is not None
+        shape = (i1 - i0, j1 - j0)
+        pairs = []
+        for part in range(len(targets)):
+            high, low = np.empty(shape), np.empty(shape)
+            self._join(residues, block, products, rows, columns, part, high, PAIR, low)
+            pairs.append((high, low))
+        unit = 2 * 44 if isinstance(splitter.engine, DirectEngine) else 40 * (splitter.system.limbs - 3)
+        for part, target in enumerate(targets):
+            factors = job.epilogue.factors(part, len(targets))
+            c = job.epilogue.c
+            nothing = np.zeros((1, 1))
+            adds = [nothing, nothing]
+            if c is not None:
+                inner = c[i0:i1, j0 + first_column : j1 + first_column]
+                adds = [for_kernels(x) for x in real_parts(inner)] * (2 if len(targets) == 1 else 1)
+            out64 = target if target.dtype == np.float64 else np.empty((0, 0))
+            out32 = target if target.dtype == np.float32 else np.empty((0, 0), np.float32)
+            failed = np.empty(target.size, np.int32)
+            count = combine(
+                *pairs[0], *pairs[-1], unit, rows.shift, columns.shift, rows.terms,
+                columns.terms, splitter.terms / 4.0, adds[0], adds[1], factors, self.mode, self.kappa,
+                job.result.precision, out64, out32, failed,
+            )  # fmt: skip
+            self._note(part, failed[:count], tile, first_column)
+
+
+def _real_limbs(
+    left: NDArray[Any], right: NDArray[Any], part: int, is_complex: bool
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """The direct engine's real operands: for complex data [re, -im]·[re; im] and [re, im]·[im; re]."""
+    if not is_complex:
+        return left[0], right[0]
+    second = -left[1] if part == 0 else left[1]
+    order = (0, 1) if part == 0 else (1, 0)
+    return np.concatenate([left[0], second], axis=2), np.concatenate([right[order[0]], right[order[1]]], axis=2)
