@@ -12,6 +12,7 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
+PAUSE = 0.2
 RESULTS = Path(__file__).parent / "results"
 
 
@@ -56,17 +57,19 @@ def warm_up(seconds: float = 3.0) -> None:
 
 
 def interleaved(ours: Callable[[], Any], theirs: Callable[[], Any], repeats: int) -> dict[str, float]:
-    """Alternate the two; medians in milliseconds and the quantiles of theirs/ours pair by pair."""
-    ours()
-    theirs()
+    """Alternate the two; medians in milliseconds and the quantiles of theirs/ours pair by pair.
+
+    OpenBLAS's threads go on spinning for about 0.1 s after a product and take half of a processor from whoever comes
+    next, so each timed call follows a pause and one untimed call of its own kind: both are measured warm and alone.
+    """
     a, b = [], []
     for _ in range(repeats):
-        start = time.perf_counter()
-        theirs()
-        middle = time.perf_counter()
-        ours()
-        a.append(time.perf_counter() - middle)
-        b.append(middle - start)
+        for call, times in ((theirs, b), (ours, a)):
+            time.sleep(PAUSE)
+            call()
+            start = time.perf_counter()
+            call()
+            times.append(time.perf_counter() - start)
     ratios = sorted(y / x for x, y in zip(a, b, strict=True))
     return {
         "ratio": statistics.median(ratios),

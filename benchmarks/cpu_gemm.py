@@ -47,7 +47,7 @@ def sampled_error(c: np.ndarray, a: np.ndarray, b: np.ndarray, count: int = 16) 
 
 def repeats_for(n: int, is_complex: bool) -> int:
     """Enough repetitions for a steady median in bounded time."""
-    return int(np.clip(2e10 / n**3 / (4 if is_complex else 1), 3, 200))
+    return int(np.clip(2e11 / n**3 / (4 if is_complex else 1), 3, 25))
 
 
 def measure(n: int, dtype: str, call: str, data: str) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from prismm.errors import (
     PrismmError,
     ShapeError,
 )
-from prismm.schemes import native, residues
+from prismm.schemes import native, product, residues, tiles
 
 A, B = np.ones((2, 3)), np.ones((3, 2))
 
@@ -38,7 +38,8 @@ def no_work(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(native, "product", refuse)
     monkeypatch.setattr(native, "multiply", refuse)
     monkeypatch.setattr(residues, "multiply", refuse)
-    monkeypatch.setattr(residues, "split_operand", refuse)
+    monkeypatch.setattr(product, "split_operand", refuse)
+    monkeypatch.setattr(tiles, "split_operand", refuse)
 
 
 @pytest.mark.parametrize(
