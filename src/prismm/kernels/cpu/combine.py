@@ -85,7 +85,7 @@ def combine(
                     above = high + (low + err)
                     below -= abs(below) * 2.0**-51
                     above += abs(above) * 2.0**-51
-                    is_open = np.float32(below) != np.float32(above)
+                    is_open = np.float32(below) != np.float32(above) or (below > 0.0) != (above > 0.0)
                 listed = is_open or not covered
             if precision == 53:
                 out[i, j] = high

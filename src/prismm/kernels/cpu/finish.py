@@ -90,6 +90,17 @@ def _test_magnitude(h, unit_bound, bound, kappa, fail):
 
 
 @device
+def _mark_reach(h, bound, unit_bound, unit, shift, top, reach, hard):
+    """Mark as hard what might overflow somewhere within its bound: |h| + bound in the top two binades or beyond."""
+    for j in range(h.size):
+        reach[j] = abs(h[j]) + bound[j] * unit_bound
+    bits = reach.view(np.int64)
+    for j in range(h.size):
+        moved = ((bits[j] >> 52) & 0x7FF) + unit - shift[j]
+        hard[j] |= np.uint8((moved > top) & (bound[j] != 0.0))
+
+
+@device
 def pigeonhole(row_counts, column_counts, k, power, needed, unit):
     """Whether |a||b| >= needed, since at least #{|a| >= α} + #{|b| >= β} - k of the k products are at least α·β.
 
@@ -114,7 +125,7 @@ def _overflow_open(h, m, t, bound, exponent, precision, lowest):
     hh, hm = two_sum(h, m + err)
     low = round_expansion(lh, lm, 0.0, exponent, precision, lowest)
     high = round_expansion(hh, hm, 0.0, exponent, precision, lowest)
-    return np.uint8(np.isinf(low) != np.isinf(high))
+    return np.uint8((np.isinf(low) or np.isinf(high)) and low != high)
 
 
 @device
@@ -134,7 +145,7 @@ def _undecided(h, m, t, bound, exponent, precision, lowest):
 def finish(
     sums, limbs, radix, product, quotient, i, j0, row_shift, column_shift, row_terms, column_terms, terms,
     row_power, column_power, row_counts, column_counts, k, mode, kappa, magnitude_kappa, precision,
-    out, out32, low, failed, count, h, m, t, bound, value, shift, hard, fail,
+    out, out32, low, failed, count, h, m, t, bound, value, reach, shift, hard, fail,
 ):  # fmt: skip
     """From the limbs of a strip to rounded, tested, stored entries; returns the new count of failures."""
     w = h.size
@@ -167,6 +178,7 @@ def finish(
         )  # fmt: skip
         if mode == 2:
             _test_magnitude(h, unit_bound, bound, kappa, fail)
+            _mark_reach(h, bound, unit_bound, unit, shift, 2044 if precision == 53 else 1148, reach, hard)
         elif precision == 53:
             _test_rounding(h, m, t, unit_bound, bound, fail)
         else:
@@ -183,16 +195,14 @@ def finish(
                     fail[j] = 2
                 value[j] = round_expansion(h[j], m[j], t[j], e, precision, lowest)
                 if mode == 2 and not fail[j]:
-                    # 2: magnitudes cannot settle it
+                    # 2: magnitudes say nothing of overflow
                     fail[j] = 2 * _overflow_open(h[j], m[j], t[j], bound[j] * unit_bound, e, precision, lowest)
             if mode == 1 and (hard[j] or fail[j]):
                 fail[j] = _undecided(h[j], m[j], t[j], bound[j] * unit_bound, unit - shift[j], precision, lowest)
             if mode == 2 and fail[j] == 1:
-                e = bound[j] * unit_bound
-                # Magnitudes say nothing of overflow, so what could reach the top of the range stays listed.
-                far = math.ldexp(abs(h[j]) + e, unit - shift[j]) < (2.0**1022 if precision == 53 else 2.0**126)
+                needed = bound[j] * unit_bound * magnitude_kappa
                 power = row_power[i] + column_power[j0 + j]
-                if far and pigeonhole(row_counts[i], column_counts[j0 + j], k, power, e * magnitude_kappa, unit):
+                if pigeonhole(row_counts[i], column_counts[j0 + j], k, power, needed, unit):
                     fail[j] = 0
             if fail[j]:
                 failed[count] = i * n + j0 + j

@@ -175,7 +175,7 @@ def join_fused(
     n = column_shift.size
     zero = np.zeros(STRIP, np.int32)
     sums = np.empty((5, STRIP))
-    work = np.empty((5, STRIP))
+    work = np.empty((6, STRIP))
     shift = np.empty(STRIP, np.int64)
     flags = np.empty((2, STRIP), np.uint8)
     count = 0
@@ -188,7 +188,7 @@ def join_fused(
                 terms, row_power,
                 column_power, row_counts, column_counts, k, mode, kappa, magnitude_kappa, precision, out, out32,
                 low, failed, count, work[0, :w], work[1, :w], work[2, :w], work[3, :w],
-                work[4, :w], shift[:w], flags[0, :w], flags[1, :w],
+                work[4, :w], work[5, :w], shift[:w], flags[0, :w], flags[1, :w],
             )  # fmt: skip
     return count
 
@@ -204,7 +204,7 @@ def _join_parts(
     y = np.empty((4, STRIP))
     rest = np.empty(STRIP)
     sums = np.empty((5, STRIP))
-    work = np.empty((5, STRIP))
+    work = np.empty((6, STRIP))
     shift = np.empty(STRIP, np.int64)
     flags = np.empty((2, STRIP), np.uint8)
     count = 0
@@ -217,7 +217,7 @@ def _join_parts(
                 terms, row_power,
                 column_power, row_counts, column_counts, k, mode, kappa, magnitude_kappa, precision, out, out32,
                 low, failed, count, work[0, :w], work[1, :w], work[2, :w], work[3, :w],
-                work[4, :w], shift[:w], flags[0, :w], flags[1, :w],
+                work[4, :w], work[5, :w], shift[:w], flags[0, :w], flags[1, :w],
             )  # fmt: skip
     return count
 

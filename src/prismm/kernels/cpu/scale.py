@@ -14,7 +14,7 @@ from prismm.kernels.cpu.jit import device, device_any_order, kernel
 
 _EXPONENT_MASK = 0x7FF0000000000000
 _CHUNK = 8192
-_COLUMNS = 64
+_COLUMNS = 256
 NONFINITE = 1 << 20
 
 
@@ -127,7 +127,7 @@ def scale_rows(a, thresholds, q, exponent, shift, norm2, norm1, counts):
 
 @kernel("void(float64[:,::1], int64, int64[::1], int64, int64[::1], int64[::1], int64[::1], int64[::1], int64[:,::1])")
 def scale_columns(b, start, thresholds, q, exponent, shift, norm2, norm1, counts):
-    """The same per column start, start + 1, … of `b` (k, N), as many as `exponent` has; in strips of 64; counts (n,
+    """The same per column start, start + 1, … of `b` (k, N), as many as `exponent` has; in strips of 256; counts (n,
     p).
     """
     k = b.shape[0]
