@@ -139,10 +139,10 @@ def test_explain_refuses_what_matmul_refuses():
 def test_wide_data_get_more_moduli_or_repair_than_integers():
     """A sample of the data decides; the result cannot depend on it."""
     rng = np.random.default_rng(3)
-    small = rng.integers(-8, 9, (400, 400)).astype(float)
-    normal = rng.standard_normal((400, 400))
+    small = rng.integers(-8, 9, (700, 700)).astype(float)
+    normal = rng.standard_normal((700, 700))
     few, many = (prismm.explain(x, x, **CORRECT).scheme.moduli for x in (small, normal))
-    assert few < many <= default_moduli(prismm.formats.FP64, 400) + 2
+    assert few < many <= default_moduli(prismm.formats.FP64, 700) + 2
 
 
 def test_workspace_has_a_limit():

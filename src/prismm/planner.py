@@ -179,7 +179,7 @@ def default_moduli(result: Format, terms: int) -> int:
 
 def _moduli_by_sample(need: Need) -> tuple[Any, str]:
     default = default_moduli(need.result, need.terms)
-    if need.a is None or need.m * need.n * need.k < 1 << 25 or need.big_integers:
+    if need.a is None or need.m * need.n * need.k < 1 << 28 or need.big_integers:
         return Residues(default), "leaves few roundings open on ordinary data"
     moduli, share = sampled_moduli(need)
     return Residues(
@@ -198,7 +198,7 @@ def _sample_rows(x: NDArray[Any], count: int) -> NDArray[np.float64]:
     return np.where(np.isfinite(rows), rows, 0.0)
 
 
-def sampled_moduli(need: Need, count: int = 16) -> tuple[int, float]:
+def sampled_moduli(need: Need, count: int = 8) -> tuple[int, float]:
     """(moduli, expected share of open entries) that minimise products plus repair, from `count` rows and columns.
 
     At a scale 2^s an element is inexact if its last bit is below 2^-s; each inexact one adds 1/12 to ‖δ‖². An entry

@@ -14,6 +14,7 @@ from prismm.engines.cpu import DirectEngine
 from prismm.schemes.base import Job, Outcome, for_kernels, real_parts
 from prismm.schemes.split import Scales, Splitter, split_operand
 from prismm.schemes.tiles import (
+    COLUMN_BLOCK,
     SplitLeft,
     SplitRight,
     left_shape,
@@ -21,6 +22,7 @@ from prismm.schemes.tiles import (
     prepare_left,
     prepare_right,
     residue_dtype,
+    right_shape,
     spread,
     tiling,
 )
@@ -28,6 +30,10 @@ from prismm.workspace import Scratch
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+
+SMALL = 300_000
+"""Elements of an operand up to which `Product` splits it in one piece."""
 
 
 class Product:
@@ -58,6 +64,8 @@ class Product:
         n = out.shape[1]
         if right is not None:
             return self._columns(a, right, out, 0, left), right.scales
+        if left is None and self._small(a, b):
+            return self._both_at_once(a, b, out)
         cut = tiling(out.shape[0], n, self.splitter, self.job.workers, self.job.memory)
         rows: Scales | None = None
         columns = []
@@ -73,6 +81,37 @@ class Product:
         if rows is None:
             rows = left.scales if left is not None else prepare_left(a, self.splitter, 1).scales
         return rows, Scales.joined(columns) if columns else no_scales()
+
+    def _small(self, a: NDArray[Any], b: NDArray[Any]) -> bool:
+        """Whether one worker should split A while another splits B: in smaller pieces the calls cost more than they
+        do.
+        """
+        if isinstance(self.splitter.engine, DirectEngine) or self.job.workers < 2:
+            return False
+        return 0 < max(a.size, b.size) <= SMALL and b.shape[1] <= COLUMN_BLOCK
+
+    def _both_at_once(self, a: NDArray[Any], b: NDArray[Any], out: NDArray[Any]) -> tuple[Scales, Scales]:
+        """A small product: each operand is split whole, both at the same time."""
+        splitter, workers = self.splitter, self.job.workers
+        m, n = out.shape
+        with Scratch() as scratch:
+            start = time.perf_counter()
+            dtype = residue_dtype(splitter.engine)
+            both = [scratch.empty(left_shape(splitter, m), dtype), scratch.empty(right_shape(splitter, n), dtype)]
+            scales: list[Any] = [None, None]
+
+            def split(side: int) -> None:
+                scales[side] = split_operand((a, b)[side], splitter, both[side], left=side == 0)
+
+            spread(split, [0, 1], workers, splitter)
+            self.outcome.split_left += m * splitter.k
+            self.outcome.split_right += n * splitter.k
+            self.outcome.time("split", time.perf_counter() - start)
+            step = tiling(m, n, splitter, workers, self.job.memory).row_panel
+            panels = [(i, min(m, i + step), both[0][:, :, i : i + step]) for i in range(0, m, step)]
+            right = SplitRight(splitter, [(0, n, both[1])], scales[1])
+            self._columns(a, right, out, 0, SplitLeft(splitter, panels, scales[0]))
+        return scales[0], scales[1]
 
     def _columns(
         self, a: NDArray[Any], right: SplitRight, out: NDArray[Any], first_column: int, left: SplitLeft | None
