@@ -57,21 +57,25 @@ class Gathered:
 def gathered(
     a: NDArray[Any], b: NDArray[Any], entries: Entries, parts: tuple[int, ...], workers: int = 1
 ) -> Iterator[Gathered]:
-    """The entries' rows and columns in pieces of at most 32 MiB each; vectors of several real parts one after the
-    other.
+    """The entries' rows and columns in pieces of at most 32 MiB each (rows of a plain float64 matrix in place); vectors
+    of several real parts one after the other.
     """
     if entries.i.size == 0:
         return
-    rows, columns = np.unique(entries.i), np.unique(entries.j)
+    columns = np.unique(entries.j)
     length = max(1, a.shape[1] * (2 if np.iscomplexobj(a) else 1) * len(parts))
     step = max(1, _GATHER_BYTES // (8 * length))
-    order = np.argsort(entries.i // 1, kind="stable")
-    sorted_i = entries.i[order]
-    for r0 in range(0, rows.size, step):
-        piece = rows[r0 : r0 + step]
-        lo, hi = np.searchsorted(sorted_i, [piece[0], piece[-1] + 1])
+    # A plain matrix is its own gathering of rows.
+    in_place = a.dtype == np.float64 and a.flags.c_contiguous and len(parts) == 1
+    rows = np.arange(a.shape[0]) if in_place else np.unique(entries.i)
+    row_step = max(1, rows.size) if in_place else step
+    order = np.arange(entries.i.size) if in_place else np.argsort(entries.i, kind="stable")
+    sorted_i = entries.i if in_place else entries.i[order]
+    for r0 in range(0, rows.size, row_step):
+        piece = rows[r0 : r0 + row_step]
+        lo, hi = (0, order.size) if in_place else np.searchsorted(sorted_i, [piece[0], piece[-1] + 1])
         here = order[lo:hi]
-        left = _vectors(a[piece], parts, left=True)
+        left = for_kernels(a) if in_place else _vectors(a[piece], parts, left=True)
         for c0 in range(0, columns.size, step):
             chosen = columns[c0 : c0 + step]
             j = entries.j[here]
@@ -231,6 +235,18 @@ def bound_in_units(rows: NDArray[np.float64], columns: NDArray[np.float64], a: N
     return np.minimum(first, second)
 
 
+def _norms(x: NDArray[np.float64], workers: int) -> NDArray[np.float64]:
+    """Upper bounds of the 2-norms of float32 data's rows (sums of exact squares, good to k·u)."""
+    from prismm.kernels.cpu.dot import row_energies
+
+    energy = np.empty(x.shape[0])
+    step = max(64, -(-x.shape[0] // workers))
+    pool.spread(
+        lambda i: row_energies(x, i, min(x.shape[0], i + step), energy), list(range(0, x.shape[0], step)), workers
+    )
+    return np.sqrt(energy) * (1.0 + 2.0**-20)
+
+
 def _by_kernel(
     a: NDArray[Any],
     b: NDArray[Any],
@@ -249,7 +265,7 @@ def _by_kernel(
         undecided = np.empty(piece.ri.size, np.uint8)
         extra: tuple[Any, ...] = (job.result.precision,)
         if road == "lane dots":
-            extra = tuple(np.sqrt(np.einsum("ij,ij->i", x, x)) * (1.0 + 2.0**-20) for x in (piece.rows, piece.columns))
+            extra = (_norms(piece.rows, job.workers), _norms(piece.columns, job.workers))
 
         def dots(
             s: slice,

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-KEEP_BYTES = 128 << 20
+KEEP_BYTES = 224 << 20
 """At most this much stays allocated between calls."""
 
 _LOCK = threading.Lock()

@@ -151,7 +151,10 @@ def multiply(
         entries = _rounded_in_float64(a, b64, column_norm, out, job, outcome)
         outcome.time("multiply", time.perf_counter() - start)
         start = time.perf_counter()
-        _finish_open(a, b64, out, entries, job, outcome, single=True)
+        # Many entries touch most rows: then convert all of them at once.
+        many = entries[0].i.size > a.shape[0]
+        rows64 = _widened(a, job.workers, columns=False)[0] if many else a
+        _finish_open(rows64, b64, out, entries, job, outcome, single=True)
         outcome.time("repair", time.perf_counter() - start)
         outcome.bound = RoundedBound(job.result)
         return outcome
