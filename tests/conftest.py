@@ -99,8 +99,6 @@ def pytest_testnodedown(node: object) -> None:
     node.config.stash[_ENGINES].update(getattr(node, "workeroutput", {}).get("engines", ()))
 
 
-def pytest_terminal_summary(
-    terminalreporter: pytest.TerminalReporter, config: pytest.Config
-) -> None:
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     if config.stash[_ENGINES]:
         terminalreporter.write_line(f"engines: {', '.join(sorted(config.stash[_ENGINES]))}")

@@ -68,14 +68,10 @@ def test_the_formats_without_a_numpy_type():
 def test_every_value_and_midpoint_of_small_formats(fmt, rounding):
     values = values_by_pattern(fmt)
     assert values == sorted(set(values))
-    low = (
-        fmt.subnormal_exponent - 3
-    )  # eighths of the smallest spacing: below, at and above each midpoint
+    low = fmt.subnormal_exponent - 3  # eighths of the smallest spacing: below, at and above each midpoint
     step = Fraction(2) ** low
     points = {int(v / step) + d for v in values for d in range(-2, 3)}
-    points |= {
-        int((v + w) / 2 / step) + d for v, w in itertools.pairwise(values) for d in (-1, 0, 1)
-    }
+    points |= {int((v + w) / 2 / step) + d for v, w in itertools.pairwise(values) for d in (-1, 0, 1)}
     for numerator in points | {-p for p in points}:
         got = round_fraction(fmt, numerator, low, rounding)
         expected = rounded_by_enumeration(fmt, values, numerator * step, rounding)
@@ -98,9 +94,7 @@ def test_fp64_is_pythons_correctly_rounded_division(numerator, exponent):
 def test_fp16_is_numpys_at_every_value_midpoint_and_beside():
     patterns = np.arange(0x7C00, dtype=np.uint16).view(np.float16).astype(np.float64)
     middles = (patterns + np.append(patterns[1:], 65536.0)) / 2
-    points = np.concatenate(
-        [patterns, middles, np.nextafter(middles, 0), np.nextafter(middles, np.inf)]
-    )
+    points = np.concatenate([patterns, middles, np.nextafter(middles, 0), np.nextafter(middles, np.inf)])
     with np.errstate(over="ignore"):
         expected = points.astype(np.float16).astype(np.float64)
     for x, y in zip(points.tolist(), expected.tolist(), strict=True):
@@ -119,9 +113,7 @@ def test_fp32_is_numpys_conversion(x):
 
 @given(st.sampled_from(ALL), st.integers(-(2**80), 2**80), st.integers(-1250, 1050))
 def test_directed_roundings_enclose_the_nearest(fmt, numerator, exponent):
-    down, near, up = (
-        round_fraction(fmt, numerator, exponent, r) for r in ("down", "nearest", "up")
-    )
+    down, near, up = (round_fraction(fmt, numerator, exponent, r) for r in ("down", "nearest", "up"))
     exact = Fraction(numerator) * Fraction(2) ** exponent
     assert near in (down, up)
     assert down == -math.inf or Fraction(down) <= exact
@@ -220,10 +212,7 @@ def test_formats_are_frozen_values():
 
 
 def test_importing_formats_loads_nothing_heavy():
-    code = (
-        "import sys, prismm.formats; "
-        "print([m for m in ('numpy', 'torch', 'numba') if m in sys.modules])"
-    )
+    code = "import sys, prismm.formats; print([m for m in ('numpy', 'torch', 'numba') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 

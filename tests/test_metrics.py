@@ -116,9 +116,7 @@ def test_exact_products_and_their_rounded_values_agree(name, dtype):
         if name == "subnormal_results":
             slack = 1.0
         assert measure(c, exact) == pytest.approx(measure(c, nearest), rel=1e-6, abs=slack)
-    assert componentwise(nearest, exact, exact.magnitude()) <= componentwise(
-        c, exact, exact.magnitude()
-    )
+    assert componentwise(nearest, exact, exact.magnitude()) <= componentwise(c, exact, exact.magnitude())
 
 
 @pytest.mark.parametrize("measure", MEASURES)

@@ -85,9 +85,7 @@ def create():
     try:
         import venv
 
-        builder = venv.EnvBuilder(
-            with_pip=True, symlinks=True, system_site_packages=torch is not None and not in_venv
-        )
+        builder = venv.EnvBuilder(with_pip=True, symlinks=True, system_site_packages=torch is not None and not in_venv)
         builder.create(VENV)
     except (subprocess.CalledProcessError, ImportError):
         shutil.rmtree(VENV)
@@ -126,9 +124,7 @@ def install(extra, reused_torch):
     present = torch_version(VENV_PYTHON)
     if reused_torch is not None:
         if present != reused_torch:
-            stop(
-                f"torch {reused_torch} is not what .venv finds ({present}): make clean, try again."
-            )
+            stop(f"torch {reused_torch} is not what .venv finds ({present}): make clean, try again.")
         # Nor may pip replace the torch that is there by another.
         constraints = os.path.join(VENV, "constraints.txt")
         with open(constraints, "w") as file:

@@ -100,9 +100,7 @@ def assert_same_bits(x, y):
 def cases(shape=(5, 7, 6), seed=2024):
     for name, generate in HOSTILE.items():
         for dtype in DTYPES:
-            yield pytest.param(
-                *generate(*shape, seed, dtype), dtype, id=f"{name}-{np.dtype(dtype)}-{seed}"
-            )
+            yield pytest.param(*generate(*shape, seed, dtype), dtype, id=f"{name}-{np.dtype(dtype)}-{seed}")
 
 
 @two_backends
@@ -156,9 +154,7 @@ def test_error_within_and_ulps_are_exact(a, b, dtype):
             assert below[i, j] < true <= Fraction(float(errors[i, j]))
         rounded = [float(nearest(x, c.real.dtype)) for _, x in parts]
         if np.isfinite(rounded).all():
-            scaled = [
-                g / Fraction(2) ** fmt.ulp_exponent(r) for g, r in zip(gaps, rounded, strict=True)
-            ]
+            scaled = [g / Fraction(2) ** fmt.ulp_exponent(r) for g, r in zip(gaps, rounded, strict=True)]
             if units[i, j] < inf:
                 assert np.nextafter(units[i, j], -inf) < max(scaled) <= Fraction(float(units[i, j]))
         else:
@@ -201,9 +197,7 @@ def test_magnitude_of_pythagorean_numbers_is_exact():
         exact_product(a, b).magnitude("sideways")
 
 
-@pytest.mark.parametrize(
-    "entry", [1 + 1j, 1 + 2.0**-300 * 1j, 2.0**-1074 * (3 + 1j), 3 + 4j, 2j, 0]
-)
+@pytest.mark.parametrize("entry", [1 + 1j, 1 + 2.0**-300 * 1j, 2.0**-1074 * (3 + 1j), 3 + 4j, 2j, 0])
 def test_moduli_enclose_the_square_root(entry):
     parts = read(np.array([[entry]], complex))
     square = sum(Fraction(x) ** 2 for x in (entry.real, entry.imag))
@@ -222,18 +216,14 @@ finite = st.floats(allow_nan=False, allow_infinity=False)
 finite32 = st.floats(allow_nan=False, allow_infinity=False, width=32)
 
 
-@given(
-    st.lists(finite, min_size=8, max_size=8), st.sampled_from([np.float64, np.float32, np.float16])
-)
+@given(st.lists(finite, min_size=8, max_size=8), st.sampled_from([np.float64, np.float32, np.float16]))
 def test_any_floats(entries, out):
     a, b = np.reshape(entries[:4], (2, 2)), np.reshape(entries[4:], (2, 2))
     product = naive_product(a, b)
     for backend in BACKENDS:
         if backend == "flint":
             pytest.importorskip("flint")
-        assert_same_bits(
-            exact_product(a, b, backend=backend).rounded(out), naive_rounded(product, out)
-        )
+        assert_same_bits(exact_product(a, b, backend=backend).rounded(out), naive_rounded(product, out))
 
 
 @given(st.lists(finite32, min_size=8, max_size=8))
@@ -241,9 +231,7 @@ def test_any_complex64(entries):
     a = np.array(entries[:4], np.float32).view(np.complex64).reshape(1, 2)
     b = np.array(entries[4:], np.float32).view(np.complex64).reshape(2, 1)
     product = naive_product(a, b)
-    assert_same_bits(
-        exact_product(a, b).rounded(np.complex64), naive_rounded(product, np.complex64)
-    )
+    assert_same_bits(exact_product(a, b).rounded(np.complex64), naive_rounded(product, np.complex64))
 
 
 @two_backends
@@ -286,12 +274,8 @@ def test_complex_errors_are_the_larger_part():
 
 @two_backends
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize(
-    "name", ["normal", "wide_rows_and_columns", "cancelling", "subnormal_results"]
-)
-@pytest.mark.parametrize(
-    ("alpha", "beta"), [(1.0, -1.0), (-0.1, 3e-200), (0.5 + 2j, 1j), (0.0, 0.3), (2, 0)]
-)
+@pytest.mark.parametrize("name", ["normal", "wide_rows_and_columns", "cancelling", "subnormal_results"])
+@pytest.mark.parametrize(("alpha", "beta"), [(1.0, -1.0), (-0.1, 3e-200), (0.5 + 2j, 1j), (0.0, 0.3), (2, 0)])
 def test_gemm_is_the_naive_sum(name, dtype, alpha, beta, backend):
     rng = np.random.default_rng(5)
     a, b = HOSTILE[name](3, 4, 5, rng, dtype)
@@ -353,10 +337,7 @@ def test_strides_and_byte_order_do_not_matter():
 def test_a_format_may_be_asked_for():
     exact = exact_product(np.array([[1.0, 2.0**-8]]), np.ones((2, 1)))
     assert exact.rounded(BF16) == 1.0  # a tie
-    assert (
-        exact_product(np.array([[1.0, 2.0**-8 + 2.0**-60]]), np.ones((2, 1))).rounded(BF16)
-        == 1 + 2.0**-7
-    )
+    assert exact_product(np.array([[1.0, 2.0**-8 + 2.0**-60]]), np.ones((2, 1))).rounded(BF16) == 1 + 2.0**-7
     assert exact_product(np.array([[1j]]), np.ones((1, 1))).rounded(BF16).dtype == np.complex128
 
 

@@ -22,9 +22,7 @@ each_k = pytest.mark.parametrize("k", [1, 2, 3, 4, 7, 16])
 def values(exact):
     """All parts of all entries, as Fractions."""
     for part in exact.parts:
-        for numerator, exponent in zip(
-            part.numerators.ravel(), part.exponents.ravel(), strict=True
-        ):
+        for numerator, exponent in zip(part.numerators.ravel(), part.exponents.ravel(), strict=True):
             yield Fraction(int(numerator)) * Fraction(2) ** int(exponent)
 
 
@@ -60,9 +58,7 @@ def test_shapes_types_and_determinism(name, dtype):
 
 
 @each_dtype
-@pytest.mark.parametrize(
-    "shape", [(0, 0, 0), (0, 3, 2), (2, 0, 3), (3, 2, 0), (1, 1, 1), (5, 1, 4), (1, 9, 1)]
-)
+@pytest.mark.parametrize("shape", [(0, 0, 0), (0, 3, 2), (2, 0, 3), (3, 2, 0), (1, 1, 1), (5, 1, 4), (1, 9, 1)])
 @pytest.mark.parametrize("name", EVERY)
 def test_any_shape(name, shape, dtype):
     m, k, n = shape
@@ -93,9 +89,7 @@ def test_near_ties_are_not_ties_but_almost(k, dtype):
     assert all(Fraction(3, 4) < d < 1 for d in distances)
     assert min(1 - d for d in distances) < Fraction(2) ** -60
     rounded = exact_product(a, b).rounded(dtype)
-    assert (
-        rounded != exact_product(*HOSTILE["ties"](6, k, 7, 200 + k, dtype)).rounded(dtype)
-    ).any()
+    assert (rounded != exact_product(*HOSTILE["ties"](6, k, 7, 200 + k, dtype)).rounded(dtype)).any()
 
 
 @each_dtype
@@ -120,9 +114,7 @@ def test_sums_at_the_overflow_threshold(k, dtype, seed):
     parts = [rounded.real, rounded.imag] if rounded.dtype.kind == "c" else [rounded]
     threshold = Fraction(fmt.max) + Fraction(2) ** (fmt.maxexp - fmt.precision - 1)
     distinct = {abs(x) for x in values(exact_product(a, b))}
-    assert all(
-        abs(x - threshold) <= Fraction(2) ** (fmt.maxexp - fmt.precision - 1) for x in distinct
-    )
+    assert all(abs(x - threshold) <= Fraction(2) ** (fmt.maxexp - fmt.precision - 1) for x in distinct)
     for part in parts:
         for i, row in enumerate(abs(part)):
             infinite = k > 1 and i % 4 in ((0, 3) if k > 2 else (0, 1, 3))
@@ -154,9 +146,7 @@ def test_subnormal_operands(dtype):
     assert np.isfinite(rounded).all()
     assert (abs(rounded[::2, ::2]) > 2.0**-60).all()
     assert not rounded[::2, 1::2].any()
-    assert (abs(rounded[1::2, 1::2]) < 1000 * fmt.smallest_normal).all() and rounded[
-        1::2, 1::2
-    ].any()
+    assert (abs(rounded[1::2, 1::2]) < 1000 * fmt.smallest_normal).all() and rounded[1::2, 1::2].any()
 
 
 @each_dtype
