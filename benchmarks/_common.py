@@ -60,16 +60,20 @@ def interleaved(ours: Callable[[], Any], theirs: Callable[[], Any], repeats: int
     """Alternate the two; medians in milliseconds and the quantiles of theirs/ours pair by pair.
 
     OpenBLAS's threads go on spinning for about 0.1 s after a product and take half of a processor from whoever comes
-    next, so each timed call follows a pause and one untimed call of its own kind: both are measured warm and alone.
+    next, so each turn is a pause, untimed calls for 10 ms (one at least), then timed calls for 10 ms (one at least) of
+    which the median counts: both are measured warm and alone.
     """
     a, b = [], []
     for _ in range(repeats):
         for call, times in ((theirs, b), (ours, a)):
             time.sleep(PAUSE)
-            call()
-            start = time.perf_counter()
-            call()
-            times.append(time.perf_counter() - start)
+            for _ in ("warm", "timed"):
+                turn: list[float] = []
+                while sum(turn) < 0.01:
+                    start = time.perf_counter()
+                    call()
+                    turn.append(time.perf_counter() - start)
+            times.append(statistics.median(turn))
     ratios = sorted(y / x for x, y in zip(a, b, strict=True))
     return {
         "ratio": statistics.median(ratios),
@@ -81,13 +85,19 @@ def interleaved(ours: Callable[[], Any], theirs: Callable[[], Any], repeats: int
     }
 
 
-def write(name: str, rows: list[dict[str, Any]]) -> Path:
-    """Write rows to results/NAME.csv."""
+def write(name: str, rows: list[dict[str, Any]], key: tuple[str, ...]) -> Path:
+    """Write rows to results/NAME.csv; rows there with other values of the key columns stay."""
     RESULTS.mkdir(exist_ok=True)
     path = RESULTS / f"{name}.csv"
+    texts = [{k: f"{v:.5g}" if isinstance(v, float) else str(v) for k, v in row.items()} for row in rows]
+    new = {tuple(row[k] for k in key): row for row in texts}
+    kept: list[dict[str, str]] = []
+    if path.exists():
+        with path.open(newline="") as stream:
+            for row in csv.DictReader(stream):
+                kept.append(new.pop(tuple(row[k] for k in key), row))
     with path.open("w", newline="") as stream:
-        writer = csv.DictWriter(stream, fieldnames=list(rows[0]), lineterminator="\n")
+        writer = csv.DictWriter(stream, fieldnames=list(texts[0]), lineterminator="\n")
         writer.writeheader()
-        for row in rows:
-            writer.writerow({k: f"{v:.5g}" if isinstance(v, float) else v for k, v in row.items()})
+        writer.writerows([*kept, *new.values()])
     return path

@@ -60,7 +60,7 @@ def main() -> None:
     for name, value, unit in found:
         print(f"{name}: {value:.3g} {unit}", flush=True)
         rows.append({"what": name, "value": value, "unit": unit, **machine()})
-    print(write("cpu_footprint", rows))
+    print(write("cpu_footprint", rows, ("what",)))
 
 
 if __name__ == "__main__":

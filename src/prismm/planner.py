@@ -170,7 +170,7 @@ def _moduli_for_tolerance(need: Need) -> tuple[Any, str]:
 
 def default_moduli(result: Format, terms: int) -> int:
     """Moduli for correct rounding without a look at the data: enough for a few repairs on normal data."""
-    wanted = 1.25 * result.precision + 4.0 if result is not FP64 else 72.5
+    wanted = 72.5 if result is FP64 else 42.0
     moduli = 7
     while operand_bits(moduli) < wanted:
         moduli += 1

@@ -97,6 +97,9 @@ def _energy(x: NDArray[Any]) -> float:
     if flat.dtype.kind == "c":
         flat = flat.view(flat.real.dtype)
     with np.errstate(all="ignore"):
+        if flat.size <= 1 << 17:
+            # In pieces too short for BLAS to wake its threads, which would take longer than the sum.
+            return float(sum(np.dot(x, x) for x in (flat[i : i + 8192] for i in range(0, flat.size, 8192))))
         return float(np.dot(flat, flat))
 
 
