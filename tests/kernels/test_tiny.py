@@ -64,5 +64,6 @@ def test_a_settled_native_product_is_the_schemes_and_within_its_target(name, pre
 @pytest.mark.parametrize("name", SPECIAL)
 def test_special_values_are_left_to_others(name, mode, seed):
     a, b = SPECIAL[name](4, 6, 5, seed, "float64")
-    assert not (np.isfinite(a).all() and np.isfinite(b).all())
+    if np.isfinite(a).all() and np.isfinite(b).all():
+        b[seed % 6, seed % 5] = np.inf  # sprinkled draws this small may hold none
     assert tiny(a, b, mode, 53)[1] > 0
