@@ -301,7 +301,7 @@ import prismm.cli.product as product
 product._CHECKPOINT = 0.0
 matmul = prismm.matmul
 def slow(a, b, **keywords):
-    time.sleep(0.03 * (len(a) > 0))
+    time.sleep(0.3 * (len(a) > 0))
     return matmul(a, b, **keywords)
 prismm.matmul = slow
 prismm.cli.main()
