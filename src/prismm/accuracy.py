@@ -18,7 +18,7 @@ from typing import Any, Literal
 from prismm.errors import AccuracyError
 from prismm.formats import Format
 
-__all__ = ["Target", "conventional_bound", "join_mode", "kappa", "magnitude_kappa", "parse_target"]
+__all__ = ["Target", "conventional_bound", "join_mode", "join_test", "kappa", "magnitude_kappa", "parse_target"]
 
 Kind = Literal["fast", "native", "tolerance", "correctly-rounded"]
 RAW, ROUNDING, MAGNITUDE, PAIR = 0, 1, 2, 3
@@ -101,3 +101,11 @@ def join_mode(target: Target | None) -> int:
     if target is None:
         return RAW
     return ROUNDING if target.kind == "correctly-rounded" else MAGNITUDE
+
+
+def join_test(target: Target | None, terms: int, result: Format) -> tuple[int, float, float]:
+    """(mode, kappa, magnitude_kappa) of a join; "fast" tests nothing but overflow: kappa 0 passes every entry."""
+    mode = join_mode(target)
+    if mode != MAGNITUDE or target is None or target.kind == "fast":
+        return mode, 0.0, 0.0
+    return mode, kappa(target, terms, result), magnitude_kappa(target, terms, result)

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 _GATHER_BYTES = 32 << 20
 _SLICE = 256
 
-Indices = "NDArray[np.int64]"
-
 
 @dataclass(frozen=True)
 class Entries:

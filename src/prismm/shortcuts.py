@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from prismm import interop
-from prismm.accuracy import MAGNITUDE, join_mode, kappa, magnitude_kappa, parse_target
+from prismm.accuracy import MAGNITUDE, join_test, parse_target
 from prismm.engines import environment
 from prismm.engines.cpu import DIRECT
 from prismm.formats import format_of
@@ -57,12 +57,11 @@ def _tiny_recipe(dtype: np.dtype[Any], k: int, accuracy: str) -> tuple[Any, ...]
     """What `tiny_product` needs for this type, inner dimension and target."""
     target = parse_target(accuracy)
     result = format_of(dtype)
-    mode = join_mode(target)
+    mode, *kappas = join_test(target, k, result)
     tested = mode == MAGNITUDE
     splitter = Splitter(grade(result, k) if tested else TINY_MODULI[result.precision], DIRECT, k, False)
-    factors = (kappa(target, k, result), magnitude_kappa(target, k, result)) if tested else (0.0, 0.0)
     levels = splitter.count_levels if tested else 0
-    return splitter.thresholds, splitter.fraction_bits, levels, mode, *factors, result.precision
+    return splitter.thresholds, splitter.fraction_bits, levels, mode, *kappas, result.precision
 
 
 def _tiny_at_once(a: NDArray[Any], b: NDArray[Any], accuracy: str) -> NDArray[Any] | None:

@@ -29,5 +29,5 @@ class Engine(Protocol):
     def prove(self) -> Proof:
         """Multiply extreme operands once per process and compare with exact integers."""
 
-    def multiply(self, left: Any, right: Any, out: Any, moduli: Any, workspace: Any) -> None:
+    def multiply(self, left: Any, right: Any, out: Any, moduli: Any) -> None:
         """out[l] = left[l] @ right[l], reduced between blocks of the inner dimension where it must be."""

@@ -57,7 +57,6 @@ class Int8Engine:
         right: NDArray[np.int8],
         out: NDArray[np.int32],
         moduli: tuple[int, ...],
-        workspace: NDArray[np.int32] | None = None,
     ) -> None:
         """out[q] = left[q] (m, k) @ right[q] (k, n); beyond k = 131071 residues are added block by block."""
         import torch
@@ -105,7 +104,6 @@ class Float64Engine:
         right: NDArray[np.float64],
         out: NDArray[np.float64],
         moduli: tuple[int, ...],
-        workspace: NDArray[np.float64] | None = None,
     ) -> None:
         """out[q] = left[q] @ right[q], in blocks of 512 of the inner dimension."""
         import numpy as np

@@ -44,13 +44,7 @@ class Product:
         self.job = job
         self.outcome = outcome
         self.open: list[tuple[int, NDArray[np.int64], NDArray[np.int64]]] = []
-        self.mode, self.kappa, self.magnitude_kappa = accuracy.join_mode(job.target), 0.0, 0.0
-        if self.mode == MAGNITUDE:
-            # "fast" tests nothing but overflow: kappa 0 passes every entry.
-            assert job.target is not None
-        if self.mode == MAGNITUDE and job.target is not None and job.target.kind != "fast":
-            self.kappa = accuracy.kappa(job.target, job.terms, job.result)
-            self.magnitude_kappa = accuracy.magnitude_kappa(job.target, job.terms, job.result)
+        self.mode, self.kappa, self.magnitude_kappa = accuracy.join_test(job.target, job.terms, job.result)
 
     def run(
         self,

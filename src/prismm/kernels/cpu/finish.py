@@ -116,15 +116,22 @@ def pigeonhole(row_counts, column_counts, k, power, needed, unit):
 
 
 @device
-def _overflow_open(h, m, t, bound, exponent, precision, lowest):
-    """Whether some number within `bound` of h + m + t overflows and another does not."""
-    if bound == 0.0:
-        return np.uint8(0)
+def _ends(h, m, t, bound, exponent, precision, lowest):
+    """The two ends of h + m + t ± bound, rounded at any exponent, and whether they differ in sign."""
     err = bound * (1.0 + 2.0**-45) + abs(t) * 2.0 + abs(m) * 2.0**-50
     lh, lm = two_sum(h, m - err)
     hh, hm = two_sum(h, m + err)
     low = round_expansion(lh, lm, 0.0, exponent, precision, lowest)
     high = round_expansion(hh, hm, 0.0, exponent, precision, lowest)
+    return low, high, (lh > 0.0) != (hh > 0.0)
+
+
+@device
+def _overflow_open(h, m, t, bound, exponent, precision, lowest):
+    """Whether some number within `bound` of h + m + t overflows and another does not."""
+    if bound == 0.0:
+        return np.uint8(0)
+    low, high, _ = _ends(h, m, t, bound, exponent, precision, lowest)
     return np.uint8((np.isinf(low) or np.isinf(high)) and low != high)
 
 
@@ -133,12 +140,8 @@ def _undecided(h, m, t, bound, exponent, precision, lowest):
     """Whether numbers within `bound` of h + m + t round differently, at any exponent (subnormals, overflow, ties)."""
     if bound == 0.0:
         return np.uint8(0)
-    err = bound * (1.0 + 2.0**-45) + abs(t) * 2.0 + abs(m) * 2.0**-50
-    lh, lm = two_sum(h, m - err)
-    hh, hm = two_sum(h, m + err)
-    low = round_expansion(lh, lm, 0.0, exponent, precision, lowest)
-    high = round_expansion(hh, hm, 0.0, exponent, precision, lowest)
-    return np.uint8(low != high or (lh > 0.0) != (hh > 0.0))
+    low, high, signs_differ = _ends(h, m, t, bound, exponent, precision, lowest)
+    return np.uint8(low != high or signs_differ)
 
 
 @device
