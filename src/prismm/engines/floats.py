@@ -1,0 +1,87 @@
+"""Engines that multiply matrices of low-precision floating-point values, and say how they add.
+
+`BlasEngine` is what a CPU has: products of short significands are exact in float32 or float64, sums are rounded to
+nearest in an order that the BLAS chooses. Other arithmetics are simulated (`engines.simulated`), never replaced by
+better ones.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+from prismm.errors import EngineError
+from prismm.formats import FP32, FP64, Format
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+@dataclass(frozen=True)
+class Accumulation:
+    """|computed - exact| <= gamma·(|left||right|) + floor, entry by entry, for values of the input format."""
+
+    gamma: float
+    floor: float
+
+
+@runtime_checkable
+class FloatEngine(Protocol):
+    """The protocol of engines that serve floating-point parts.
+
+    It must hold that `multiply` is within `accumulation` of the exact product, for all values of the input format whose
+    products and sums do not overflow.
+    """
+
+    @property
+    def name(self) -> str:
+        """As `engine=` and reports have it."""
+
+    def refuse(self, inputs: Format, accumulate: Format) -> str | None:
+        """Why it cannot multiply values of `inputs` with sums in `accumulate`; None where it can."""
+
+    def accumulation(self, k: int, inputs: Format, accumulate: Format) -> Accumulation:
+        """The error of a product of inner dimension k."""
+
+    def multiply(
+        self, left: NDArray[Any], right: NDArray[Any], inputs: Format, accumulate: Format, workers: int
+    ) -> NDArray[Any]:
+        """left (m, k) @ right (k, n), both of values of `inputs` in float32 or float64 arrays.
+
+        Returns a new array of values of `accumulate`: float32 where those fit in it, else float64.
+        """
+
+
+@dataclass(frozen=True)
+class BlasEngine:
+    """SGEMM and DGEMM of the words themselves: exact products, sums rounded to nearest in float32 or float64."""
+
+    name: str = "cpu:blas"
+
+    def refuse(self, inputs: Format, accumulate: Format) -> str | None:
+        """See `FloatEngine.refuse`."""
+        if accumulate not in (FP32, FP64):
+            return f"the CPU adds in fp32 or fp64, not in {accumulate.name or accumulate}"
+        if 2 * inputs.precision > accumulate.precision:
+            return f"products of {inputs.precision}-bit significands are not exact in {accumulate.name}"
+        return None
+
+    def accumulation(self, k: int, inputs: Format, accumulate: Format) -> Accumulation:
+        """k·u for any order of summation of exact products (Jeannerod and Rump 2013); each product may lose η/2."""
+        return Accumulation(k * accumulate.unit_roundoff, k * accumulate.smallest_subnormal)
+
+    def multiply(
+        self, left: NDArray[Any], right: NDArray[Any], inputs: Format, accumulate: Format, workers: int
+    ) -> NDArray[Any]:
+        """See `FloatEngine.multiply`."""
+        import numpy as np
+
+        reason = self.refuse(inputs, accumulate)
+        if reason is not None:
+            raise EngineError(f"engine 'cpu:blas' cannot be used here: {reason}; pass engine='simulated:…'")
+        dtype = np.float32 if accumulate == FP32 else np.float64
+        result: NDArray[Any] = np.matmul(left.astype(dtype, copy=False), right.astype(dtype, copy=False))
+        return result
+
+
+BLAS = BlasEngine()
