@@ -1,8 +1,9 @@
-"""CPU engines: INT8 dot-product units through torch, FP64 BLAS through NumPy, and a direct integer dot for tiny
-products.
+"""CPU engines: INT8 dot-product units through own kernels and through torch, FP64 BLAS through NumPy, and a direct
+integer dot for tiny products.
 
 | name | moduli | inner product | exact because |
 | --- | --- | --- | --- |
+| cpu:vnni | up to 256 | Numba, AVX-512 VNNI | k·2^14 < 2^31 for k <= 131068, reduced between such blocks |
 | cpu:int8 | up to 256 | torch._int_mm | k·2^14 < 2^31 for k <= 131071, on CPUs whose INT8 product keeps 32 bits |
 | cpu:int8-7bit | up to 128 | torch._int_mm | pairs of 7-bit products fit the 16-bit sums of older units |
 | cpu:float64 | up to 2^22 | numpy.matmul | 3·k·2^42 < 2^53 for k <= 512 (3: complex), in any order |
@@ -78,6 +79,68 @@ class Int8Engine:
 
 
 @dataclass(frozen=True)
+class PackedEngine:
+    """INT8 products by the VNNI kernel, joined tile by tile while they are in the cache (`kernels.cpu.vnni`)."""
+
+    name: str = "cpu:vnni"
+    largest_modulus: int = 256
+
+    @property
+    def dtype(self) -> str:
+        """Element type of the left operand's residues; the right one's are packed four to a dword."""
+        return "int8"
+
+    @property
+    def sum_dtype(self) -> str:
+        """Element type of the products."""
+        return "int32"
+
+    def prove(self) -> Proof:
+        """See `Engine.prove`."""
+        from prismm.kernels.cpu import vnni
+
+        if not vnni.supported():
+            return Proof(False, "the CPU has no AVX-512 VNNI instructions")
+        return _prove(self.name)
+
+    def pitch(self, k: int) -> int:
+        """Bytes of a left row: its residues, an int32 per chunk, and an odd number of cache lines in all."""
+        from prismm.kernels.cpu.vnni import CHUNK
+
+        lines = -(-(k + 4 * -(-k // CHUNK)) // 64)
+        return 64 * (lines | 1)
+
+    def panel_shape(self, columns: int, k: int) -> tuple[int, int, int]:
+        """Shape of a modulus' right residues: panels of 32 columns, dwords of 4 rows (an odd number), columns."""
+        return -(-columns // 32), -(-k // 4) | 1, 32
+
+    def multiply(
+        self,
+        left: NDArray[np.int8],
+        right: NDArray[np.int8],
+        out: NDArray[np.int32],
+        moduli: tuple[int, ...],
+    ) -> None:
+        """out[q] = left[q] (m, k) @ right[q] (k, n) for plain residues, packed here; products of operands split once
+        and used often are joined without leaving the cache (`kernels.cpu.fused`).
+        """
+        import numpy as np
+
+        from prismm.kernels.cpu import packed, vnni
+
+        count, m, k = left.shape
+        n = right.shape[2]
+        rows = -(-m // vnni.ROWS) * vnni.ROWS
+        modulus = np.array(moduli, np.float64)
+        x = np.zeros((count, rows, self.pitch(k)), np.int8)
+        y = np.zeros((count, *self.panel_shape(n, k)), np.uint32)
+        packed.pack_residues(left, right, x, y)
+        whole = np.empty((count, rows, 32 * y.shape[1]), np.int32)
+        vnni.packed_product(x, y, k, modulus, whole)
+        out[...] = whole[:, :m, :n]
+
+
+@dataclass(frozen=True)
 class Float64Engine:
     """Products of 22-bit residues in FP64 BLAS: exact integers below 2^53 on any IEEE machine."""
 
@@ -130,13 +193,14 @@ class DirectEngine:
         return Proof(True, "exact integer limbs in float64")
 
 
-CpuEngine = Int8Engine | Float64Engine | DirectEngine
+CpuEngine = PackedEngine | Int8Engine | Float64Engine | DirectEngine
 
+VNNI = PackedEngine()
 INT8 = Int8Engine("cpu:int8", 256)
 INT8_7BIT = Int8Engine("cpu:int8-7bit", 128)
 FLOAT64 = Float64Engine()
 DIRECT = DirectEngine()
-ENGINES: dict[str, CpuEngine] = {e.name: e for e in (INT8, INT8_7BIT, FLOAT64, DIRECT)}
+ENGINES: dict[str, CpuEngine] = {e.name: e for e in (VNNI, INT8, INT8_7BIT, FLOAT64, DIRECT)}
 
 
 @functools.cache
@@ -155,7 +219,7 @@ def _prove(name: str) -> Proof:
     half = engine.largest_modulus // 2
     low, high = -half, half - 1
     rng = np.random.default_rng(20260101)
-    long = 4096 if isinstance(engine, Int8Engine) else FLOAT64_BLOCK
+    long = FLOAT64_BLOCK if isinstance(engine, Float64Engine) else 4100
     for m, k, n in ((1, 1, 1), (3, 5, 7), (16, 64, 16), (17, 259, 33), (64, 256, 48), (5, long, 9)):
         cases = []
         for x in (low, high):
@@ -222,7 +286,7 @@ def _proof(name: str) -> Proof:
 
 @functools.cache
 def _best() -> CpuEngine:
-    for engine in (INT8, INT8_7BIT, FLOAT64):
+    for engine in (VNNI, INT8, INT8_7BIT, FLOAT64):
         if _proof(engine.name).usable:
             return engine
     raise EngineError("no CPU engine is exact on this machine; is the floating-point environment IEEE?")

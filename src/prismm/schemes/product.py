@@ -10,7 +10,8 @@ import numpy as np
 from prismm import accuracy
 from prismm.accuracy import MAGNITUDE, PAIR, ROUNDING
 from prismm.engines import pool
-from prismm.engines.cpu import DirectEngine
+from prismm.engines.cpu import DirectEngine, PackedEngine
+from prismm.schemes import streamed
 from prismm.schemes.base import Job, Outcome, for_kernels, real_parts
 from prismm.schemes.split import Scales, Splitter, split_operand
 from prismm.schemes.tiles import (
@@ -31,6 +32,9 @@ from prismm.workspace import Scratch
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+
+TILE = (48, 192)
+"""Rows and columns of the tiles that the VNNI kernel joins in the cache; as in `kernels.cpu.vnni`."""
 
 SMALL = 300_000
 """Elements of an operand up to which `Product` splits it in one piece."""
@@ -55,7 +59,9 @@ class Product:
         right: SplitRight | None = None,
     ) -> tuple[Scales, Scales]:
         """out = a @ b (or the epilogue's) up to the entries in `open`; returns the scales of rows and columns."""
-        n = out.shape[1]
+        m, n = out.shape
+        if isinstance(self.splitter.engine, PackedEngine) and left is None and streamed.suits(m, n, self.job.workers):
+            return streamed.run(self, a, b, out, right)
         if right is not None:
             return self._columns(a, right, out, 0, left), right.scales
         if left is None and self._small(a, b):
@@ -90,8 +96,10 @@ class Product:
         m, n = out.shape
         with Scratch() as scratch:
             start = time.perf_counter()
-            dtype = residue_dtype(splitter.engine)
-            both = [scratch.empty(left_shape(splitter, m), dtype), scratch.empty(right_shape(splitter, n), dtype)]
+            both = [
+                scratch.empty(left_shape(splitter, m), residue_dtype(splitter.engine, left=True)),
+                scratch.empty(right_shape(splitter, n), residue_dtype(splitter.engine, left=False)),
+            ]
             scales: list[Any] = [None, None]
 
             def split(side: int) -> None:
@@ -125,16 +133,18 @@ class Product:
             pool.limit_openmp()
             with Scratch() as scratch:
                 if residues is None:
-                    residues = scratch.empty(left_shape(splitter, i1 - i0), residue_dtype(splitter.engine))
+                    residues = scratch.empty(
+                        left_shape(splitter, i1 - i0), residue_dtype(splitter.engine, left=True)
+                    )
                     scales[index] = split_operand(a[i0:i1], splitter, residues, left=True)
                 else:
                     assert left is not None
                     scales[index] = left.scales.part(i0, i1)
                 widest = max((j1 - j0 for j0, j1, _ in right.blocks), default=0)
-                buffers = self._buffers(i1 - i0, widest, scratch)
+                buffers = self.buffers(i1 - i0, widest, scratch)
                 for j0, j1, block in right.blocks:
                     tile = (i0, i1, j0, j1)
-                    self._tile(
+                    self.tile(
                         residues, block, scales[index], right.scales.part(j0, j1), tile, out, first_column, buffers
                     )
 
@@ -144,15 +154,17 @@ class Product:
         self.outcome.time("multiply and join", time.perf_counter() - start)
         return Scales.joined(scales) if scales else no_scales()
 
-    def _buffers(self, rows: int, columns: int, scratch: Scratch) -> list[NDArray[Any]]:
+    def buffers(self, rows: int, columns: int, scratch: Scratch) -> list[NDArray[Any]]:
         """Room for the products of one tile, used for all tiles of a panel in turn."""
         splitter = self.splitter
         if isinstance(splitter.engine, DirectEngine):
             return []
+        if isinstance(splitter.engine, PackedEngine):
+            return [scratch.empty((splitter.residue_parts, len(splitter.system.moduli), *TILE), "int32")]
         size = len(splitter.system.moduli) * rows * columns
         return [scratch.empty((size,), splitter.engine.sum_dtype) for _ in range(splitter.residue_parts)]
 
-    def _tile(
+    def tile(
         self,
         residues: NDArray[Any],
         block: NDArray[Any],
@@ -163,23 +175,23 @@ class Product:
         first_column: int,
         buffers: list[NDArray[Any]],
     ) -> None:
+        """Multiply and join one tile (first row, last, first column, last) of split operands."""
         i0, i1, j0, j1 = tile
         splitter = self.splitter
-        products: list[NDArray[Any]] = []
-        if not isinstance(splitter.engine, DirectEngine):
+        operands = (residues, block, rows, columns)
+        if not isinstance(splitter.engine, (DirectEngine, PackedEngine)):
             moduli = splitter.system.moduli
             shape = (len(moduli), i1 - i0, j1 - j0)
             for part, buffer in enumerate(buffers):
                 product = buffer[: shape[0] * shape[1] * shape[2]].reshape(shape)
                 splitter.engine.multiply(residues[part], block[part], product, moduli)
-                products.append(product)
+                buffers[part] = product
         targets = real_parts(out[i0:i1, j0:j1])
         if self.job.epilogue is not None and not self.job.epilogue.trivial:
-            self._combined(residues, block, products, rows, columns, targets, tile, first_column)
+            self._combined(operands, buffers, targets, tile, first_column)
         else:
-            for part, target in enumerate(targets):
-                failed, count = self._join(residues, block, products, rows, columns, part, target, self.mode, None)
-                self._note(part, failed[:count], tile, first_column)
+            for part, failed in enumerate(self._join(operands, buffers, targets, self.mode, [])):
+                self._note(part, failed, tile, first_column)
 
     def _note(self, part: int, failed: NDArray[np.int32], tile: tuple[int, int, int, int], first_column: int) -> None:
         if failed.size:
@@ -189,54 +201,75 @@ class Product:
 
     def _join(
         self,
-        residues: NDArray[Any],
-        block: NDArray[Any],
+        operands: tuple[NDArray[Any], NDArray[Any], Scales, Scales],
         products: list[NDArray[Any]],
-        rows: Scales,
-        columns: Scales,
-        part: int,
-        target: NDArray[Any],
+        targets: list[NDArray[Any]],
         mode: int,
-        low: NDArray[np.float64] | None,
-    ) -> tuple[NDArray[np.int32], int]:
-        """Join one real part of a tile into `target`; the entries that failed the test."""
+        lows: list[NDArray[np.float64]],
+    ) -> list[NDArray[np.int32]]:
+        """Join the real parts of a tile into `targets`; per part, the entries that failed the test.
+
+        lows: where mode is PAIR, arrays for the lower halves.
+        """
+        residues, block, rows, columns = operands
         splitter, job = self.splitter, self.job
         precision = job.result.precision if mode != PAIR else 53
-        out64 = target if target.dtype == np.float64 else np.empty((0, 0))
-        out32 = target if target.dtype == np.float32 else np.empty((0, 0), np.float32)
-        failed = np.empty(target.size if mode in (ROUNDING, MAGNITUDE) else 0, np.int32)
-        low = np.empty((0, 0)) if low is None else low
-        tail = (
+        head = (
             rows.shift, columns.shift, rows.terms, columns.terms, splitter.terms / 4.0, rows.power, columns.power,
-            rows.counts, columns.counts, splitter.terms, mode, self.kappa, self.magnitude_kappa, precision, out64,
-            out32, low, failed,
+            rows.counts, columns.counts, splitter.terms, mode, self.kappa, self.magnitude_kappa, precision,
         )  # fmt: skip
-        if isinstance(splitter.engine, DirectEngine):
-            from prismm.kernels.cpu.direct import direct_product
+        stores = []
+        for part, target in enumerate(targets):
+            out64 = target if target.dtype == np.float64 else np.empty((0, 0))
+            out32 = target if target.dtype == np.float32 else np.empty((0, 0), np.float32)
+            failed = np.empty(target.size if mode in (ROUNDING, MAGNITUDE) else 0, np.int32)
+            stores.append((out64, out32, lows[part] if lows else np.empty((0, 0)), failed))
+        counts = self._run_join(residues, block, products, head, stores)
+        return [store[3][:count] for store, count in zip(stores, counts, strict=True)]
 
-            left, right = _real_limbs(residues, block, part, splitter.is_complex)
-            return failed, direct_product(left, right, *tail)
-        from prismm.kernels.cpu import join
-
-        system = splitter.system
-        tables = (
-            system.limbs, system.digit_split, system.modulus, system.reciprocal, system.weights, system.product,
-            system.quotient,
-        )  # fmt: skip
-        if splitter.engine.sum_dtype == "int32" and not splitter.is_complex and system.limbs <= 4:
-            return failed, join.join_fused(products[0], *tables, *tail)
-        kernel = join.join_int32 if splitter.engine.sum_dtype == "int32" else join.join_float64
-        if splitter.is_complex:
-            return failed, kernel(products[0], products[1], products[2], part + 1, *tables, *tail)
-        return failed, kernel(products[0], products[0], products[0], 0, *tables, *tail)
-
-    def _combined(
+    def _run_join(
         self,
         residues: NDArray[Any],
         block: NDArray[Any],
         products: list[NDArray[Any]],
-        rows: Scales,
-        columns: Scales,
+        head: tuple[Any, ...],
+        stores: list[tuple[NDArray[Any], ...]],
+    ) -> list[int]:
+        """The engine's kernel: how many entries of each part it lists."""
+        splitter = self.splitter
+        if isinstance(splitter.engine, DirectEngine):
+            from prismm.kernels.cpu.direct import direct_product
+
+            counts = []
+            for part, store in enumerate(stores):
+                left, right = _real_limbs(residues, block, part, splitter.is_complex)
+                counts.append(int(direct_product(left, right, *head, *store)))
+            return counts
+        system = splitter.system
+        numbers = (system.modulus, system.reciprocal, system.weights, system.product, system.quotient)
+        if isinstance(splitter.engine, PackedEngine):
+            from prismm.kernels.cpu import fused
+
+            given = (residues, block, splitter.k, products[0], system.limbs, *numbers, *head)
+            if not splitter.is_complex:
+                return [int(fused.fused_product(*given, *stores[0]))]
+            found = np.zeros(2, np.int64)
+            fused.fused_complex_product(*given, *stores[0], *stores[1], found)
+            return [int(x) for x in found]
+        from prismm.kernels.cpu import join
+
+        tables = (system.limbs, system.digit_split, *numbers)
+        if splitter.engine.sum_dtype == "int32" and not splitter.is_complex and system.limbs <= 4:
+            return [int(join.join_fused(products[0], *tables, *head, *stores[0]))]
+        kernel = join.join_int32 if splitter.engine.sum_dtype == "int32" else join.join_float64
+        if splitter.is_complex:
+            return [int(kernel(*products, part + 1, *tables, *head, *store)) for part, store in enumerate(stores)]
+        return [int(kernel(products[0], products[0], products[0], 0, *tables, *head, *stores[0]))]
+
+    def _combined(
+        self,
+        operands: tuple[NDArray[Any], NDArray[Any], Scales, Scales],
+        products: list[NDArray[Any]],
         targets: list[NDArray[Any]],
         tile: tuple[int, int, int, int],
         first_column: int,
@@ -245,14 +278,13 @@ class Product:
         from prismm.kernels.cpu.combine import combine
 
         i0, i1, j0, j1 = tile
+        _, _, rows, columns = operands
         splitter, job = self.splitter, self.job
         assert job.epilogue is not None
         shape = (i1 - i0, j1 - j0)
-        pairs = []
-        for part in range(len(targets)):
-            high, low = np.empty(shape), np.empty(shape)
-            self._join(residues, block, products, rows, columns, part, high, PAIR, low)
-            pairs.append((high, low))
+        highs, lows = [np.empty(shape) for _ in targets], [np.empty(shape) for _ in targets]
+        self._join(operands, products, highs, PAIR, lows)
+        pairs = list(zip(highs, lows, strict=True))
         unit = 2 * 44 if isinstance(splitter.engine, DirectEngine) else 40 * (splitter.system.limbs - 3)
         for part, target in enumerate(targets):
             factors = job.epilogue.factors(part, len(targets))

@@ -1,7 +1,8 @@
 """Split operands: scale rows or columns by powers of two, round to integers, take residues.
 
 The shapes of one operand's split: residues (parts, moduli, rows, k) per left panel, and (parts, moduli, k, columns)
-per right block, with one part for real data and three (real, imaginary, their sum) for complex data.
+per right block, with one part for real data and three (real, imaginary, their sum) for complex data; packed for the
+VNNI kernel they are (parts, moduli, rows, pitch) and (parts, moduli, panels, dwords, 32).
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from prismm.engines.cpu import CpuEngine, DirectEngine
+from prismm.engines.cpu import CpuEngine, DirectEngine, PackedEngine
 from prismm.errors import ArgumentError
 from prismm.moduli import ResidueSystem, norm_fraction_bits, operand_bits, residue_system, shift_thresholds
 from prismm.schemes.base import for_kernels, real_parts
@@ -152,7 +153,8 @@ def split_operand(
     """Split rows of x (m, k) or, if not `left`, columns of x (k, N) into `out`.
 
     Left: (parts, moduli, m, k). Right: (parts, moduli, k, columns), of which the chosen range of x's columns fills
-    those from `first` on. The direct engine's limbs: (1 or 2, m, limbs, k) and (1 or 2, n, limbs, k).
+    those from `first` on. Where they are packed, `first` is the first row on the left, and a multiple of 32 on the
+    right. The direct engine's limbs: (1 or 2, m, limbs, k) and (1 or 2, n, limbs, k).
     """
     from prismm.kernels.cpu import scale
 
@@ -177,8 +179,18 @@ def split_operand(
     if len(parts) == 2 and not isinstance(splitter.engine, DirectEngine):
         from prismm.kernels.cpu import rounding
 
-        add = rounding.add_residues_int8 if out.dtype == np.int8 else rounding.add_residues_float64
-        add(out[0], out[1], splitter.system.modulus, out[2])
+        modulus = splitter.system.modulus
+        if isinstance(splitter.engine, PackedEngine):
+            from prismm.kernels.cpu import packed
+
+            if left:
+                packed.add_packed_rows(out[0], out[1], first, first + count, splitter.k, modulus, out[2])
+            else:
+                packed.add_packed_columns(out[0], out[1], modulus, out[2])
+        elif out.dtype == np.int8:
+            rounding.add_residues_int8(out[0], out[1], modulus, out[2])
+        else:
+            rounding.add_residues_float64(out[0], out[1], modulus, out[2])
     terms = np.empty((4, count))
     scale.bound_terms(exponent, shift, q, norm2, norm1, residual2, tiny, splitter.terms, int(splitter.a_priori), terms)
     return Scales(shift, exponent, terms, counts)
@@ -200,9 +212,18 @@ def _split_part(
 
         (limb_rows if left else limb_columns)(part, shift, splitter.limbs, out, measured, flags)
         return
+    system = splitter.system
+    if isinstance(splitter.engine, PackedEngine):
+        from prismm.kernels.cpu import packed
+
+        tables = (system.left if left else system.right, system.modulus, system.reciprocal)
+        if left:
+            packed.pack_rows(part, shift, system.part_bits, *tables, first, out, measured, flags)
+        else:
+            packed.pack_columns(part, start, shift, system.part_bits, *tables, first // 32, out, measured, flags)
+        return
     from prismm.kernels.cpu import split as kernels
 
-    system = splitter.system
     kernel = getattr(kernels, f"split_{'rows' if left else 'columns'}_{splitter.engine.dtype}")
     constants = (system.left if left else system.right, system.modulus, system.reciprocal, system.bias)
     if left:

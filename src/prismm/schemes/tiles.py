@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from prismm.engines import pool
-from prismm.engines.cpu import CpuEngine, DirectEngine
+from prismm.engines.cpu import CpuEngine, DirectEngine, PackedEngine
 from prismm.schemes.split import Scales, Splitter, split_operand
 
 if TYPE_CHECKING:
@@ -90,6 +90,10 @@ def left_shape(splitter: Splitter, rows: int) -> tuple[int, ...]:
     """Shape of the residues (or limbs) of that many rows of A."""
     if isinstance(splitter.engine, DirectEngine):
         return (2 if splitter.is_complex else 1, rows, splitter.limbs, splitter.k)
+    if isinstance(splitter.engine, PackedEngine):
+        # The kernel takes rows by four.
+        pitch = splitter.engine.pitch(splitter.k)
+        return (splitter.residue_parts, len(splitter.system.moduli), -(-rows // 4) * 4, pitch)
     return (splitter.residue_parts, len(splitter.system.moduli), rows, splitter.k)
 
 
@@ -97,11 +101,17 @@ def right_shape(splitter: Splitter, columns: int) -> tuple[int, ...]:
     """Shape of the residues (or limbs) of that many columns of B."""
     if isinstance(splitter.engine, DirectEngine):
         return (2 if splitter.is_complex else 1, columns, splitter.limbs, splitter.k)
+    if isinstance(splitter.engine, PackedEngine):
+        return (
+            splitter.residue_parts, len(splitter.system.moduli), *splitter.engine.panel_shape(columns, splitter.k)
+        )  # fmt: skip
     return (splitter.residue_parts, len(splitter.system.moduli), splitter.k, columns)
 
 
-def residue_dtype(engine: CpuEngine) -> str:
+def residue_dtype(engine: CpuEngine, *, left: bool) -> str:
     """Element type of the residues (or limbs)."""
+    if isinstance(engine, PackedEngine):
+        return "int8" if left else "uint32"
     return "float64" if isinstance(engine, DirectEngine) else engine.dtype
 
 
@@ -114,10 +124,10 @@ def prepare_right(
     pieces: list[tuple[int, int, int]] = []
     for j0 in range(0, n, block):
         j1 = min(n, j0 + block)
-        blocks.append((j0, j1, empty(right_shape(splitter, j1 - j0), residue_dtype(splitter.engine))))
+        blocks.append((j0, j1, empty(right_shape(splitter, j1 - j0), residue_dtype(splitter.engine, left=False))))
         step = j1 - j0
         if not splitter.is_complex and not isinstance(splitter.engine, DirectEngine):
-            step = max(64, -(-(j1 - j0) // workers)) if n <= workers * block else step
+            step = max(64, -(-(j1 - j0) // workers) + 31 & ~31) if n <= workers * block else step
         pieces += [(len(blocks) - 1, c, min(j1, c + step)) for c in range(j0, j1, step)]
     scales: list[Any] = [None] * len(pieces)
 
@@ -134,9 +144,9 @@ def prepare_left(a: NDArray[Any], splitter: Splitter, workers: int, panel: int =
     """Split all rows of a (m, k), in parallel."""
     m = a.shape[0]
     step = _even(m, workers, panel)
+    dtype = residue_dtype(splitter.engine, left=True)
     panels = [
-        (i, min(m, i + step), np.empty(left_shape(splitter, min(m, i + step) - i), residue_dtype(splitter.engine)))
-        for i in range(0, m, step)
+        (i, min(m, i + step), np.empty(left_shape(splitter, min(m, i + step) - i), dtype)) for i in range(0, m, step)
     ]
     scales: list[Any] = [None] * len(panels)
 

@@ -8,7 +8,7 @@ import math
 
 import numpy as np
 
-from prismm.kernels.cpu.expansion import expand, expand_two, round_expansion, two_sum
+from prismm.kernels.cpu.expansion import expand, expand_three, expand_two, round_expansion, two_sum
 from prismm.kernels.cpu.jit import device, fma
 
 
@@ -157,6 +157,8 @@ def finish(
     unit = radix * (limbs - 3)
     if limbs == 2:
         expand_two(sums[0, :w], sums[1, :w], radix, product, quotient, h, m, t)
+    elif limbs == 3:
+        expand_three(sums[0, :w], sums[1, :w], sums[2, :w], radix, product, quotient, h, m, t)
     else:
         expand(sums[0, :w], sums[1, :w], sums[2, :w], sums[3, :w], sums[4, :w], radix, product, quotient, h, m, t)
     if mode == 3:

@@ -77,7 +77,7 @@ _fused4 = _fused(4)
 
 
 @device
-def _sums_fused(c, i, j0, j1, limbs, modulus, reciprocal, weights, zero, sums):
+def sums_fused(c, i, j0, j1, limbs, modulus, reciprocal, weights, zero, sums):
     """S of one strip for real int8 products with at most four limbs."""
     w = j1 - j0
     last = c.shape[0] - 1
@@ -119,7 +119,7 @@ def _accumulate(y, g, w, limbs, weights, sums):
 
 
 @device
-def _sums(c0, c1, c2, i, j0, j1, part, limbs, split, modulus, reciprocal, weights, y, rest, sums):
+def sums_of(c0, c1, c2, i, j0, j1, part, limbs, split, modulus, reciprocal, weights, y, rest, sums):
     """S of one strip: the digits of every modulus (each cut into `split` base-128 digits) times their weights."""
     w = j1 - j0
     for x in range(sums.shape[0]):
@@ -182,7 +182,7 @@ def join_fused(
     for i in range(row_shift.size):
         for j0 in range(0, n, STRIP):
             w = min(n, j0 + STRIP) - j0
-            _sums_fused(c, i, j0, j0 + w, limbs, modulus, reciprocal, weights, zero, sums)
+            sums_fused(c, i, j0, j0 + w, limbs, modulus, reciprocal, weights, zero, sums)
             count = finish(
                 sums, limbs, RADIX, product, quotient, i, j0, row_shift, column_shift, row_terms, column_terms,
                 terms, row_power,
@@ -211,7 +211,7 @@ def _join_parts(
     for i in range(row_shift.size):
         for j0 in range(0, n, STRIP):
             w = min(n, j0 + STRIP) - j0
-            _sums(c0, c1, c2, i, j0, j0 + w, part, limbs, split, modulus, reciprocal, weights, y, rest[:w], sums)
+            sums_of(c0, c1, c2, i, j0, j0 + w, part, limbs, split, modulus, reciprocal, weights, y, rest[:w], sums)
             count = finish(
                 sums, limbs, RADIX, product, quotient, i, j0, row_shift, column_shift, row_terms, column_terms,
                 terms, row_power,

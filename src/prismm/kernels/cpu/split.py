@@ -17,7 +17,7 @@ _TINY = 2.0**-300
 
 
 @device
-def _round_row(row, f1, f2, rounded, residual):
+def round_row(row, f1, f2, rounded, residual):
     """A' = RN(a·f1·f2), in this order, and the residual; returns how many nonzero elements scale to next to nothing."""
     tiny = 0
     for h in range(row.size):
@@ -30,7 +30,8 @@ def _round_row(row, f1, f2, rounded, residual):
 
 
 @device_any_order
-def _squares(x):
+def squares(x):
+    """Σx²."""
     total = 0.0
     for h in range(x.size):
         total += x[h] * x[h]
@@ -38,7 +39,7 @@ def _squares(x):
 
 
 @device
-def _cut(rounded, part_bits, parts):
+def cut(rounded, part_bits, parts):
     """Cut integers in parts[0] into parts[p], lowest first, in place; each but the last at most 2^(part_bits-1)."""
     up = 2.0**part_bits
     down = 2.0**-part_bits
@@ -99,10 +100,10 @@ def split_rows_int8(a, scale, part_bits, c, q, r, bias, out, residual2, tiny):
             parts[:] = 0.0
         else:
             f1, f2 = two_factors(scale[i])
-            if _round_row(a[i], f1, f2, parts[0], residual) > 0:
+            if round_row(a[i], f1, f2, parts[0], residual) > 0:
                 tiny[i] = 1
-            residual2[i] += _squares(residual)
-            _cut(parts[0], part_bits, parts)
+            residual2[i] += squares(residual)
+            cut(parts[0], part_bits, parts)
         for which in range(c.shape[0]):
             _emit_int8(parts, c[which], q[which], r[which], bias, out[which, i])
 
@@ -118,16 +119,17 @@ def split_rows_float64(a, scale, part_bits, c, q, r, bias, out, residual2, tiny)
             parts[:] = 0.0
         else:
             f1, f2 = two_factors(scale[i])
-            if _round_row(a[i], f1, f2, parts[0], residual) > 0:
+            if round_row(a[i], f1, f2, parts[0], residual) > 0:
                 tiny[i] = 1
-            residual2[i] += _squares(residual)
-            _cut(parts[0], part_bits, parts)
+            residual2[i] += squares(residual)
+            cut(parts[0], part_bits, parts)
         for which in range(c.shape[0]):
             _emit_float64(parts, c[which], q[which], r[which], out[which, i])
 
 
 @device
-def _column_factors(scale, f1, f2):
+def column_factors(scale, f1, f2):
+    """2^scale as two factors per column, zeros for what is not to be split."""
     for j in range(scale.size):
         if scale[j] >= 1 << 16 or scale[j] <= -(1 << 16):
             f1[j] = 0.0
@@ -137,7 +139,8 @@ def _column_factors(scale, f1, f2):
 
 
 @device
-def _prepare_across(row, f1, f2, parts, residual2, tiny):
+def prepare_across(row, f1, f2, parts, residual2, tiny):
+    """`round_row` for one row of many columns, each with its own factors and residual."""
     rounded = parts[0]
     for j in range(row.size):
         x = row[j] * f1[j] * f2[j]
@@ -164,10 +167,10 @@ def split_columns_int8(b, start, scale, part_bits, c, q, r, bias, first, out, re
     parts = np.empty((c.shape[1], n))
     f1 = np.empty(n)
     f2 = np.empty(n)
-    _column_factors(scale, f1, f2)
+    column_factors(scale, f1, f2)
     for h in range(k):
-        _prepare_across(b[h, start : start + n], f1, f2, parts, residual2, tiny)
-        _cut(parts[0], part_bits, parts)
+        prepare_across(b[h, start : start + n], f1, f2, parts, residual2, tiny)
+        cut(parts[0], part_bits, parts)
         for which in range(c.shape[0]):
             _emit_int8(parts, c[which], q[which], r[which], bias, out[which, h, first : first + n])
 
@@ -180,9 +183,9 @@ def split_columns_float64(b, start, scale, part_bits, c, q, r, bias, first, out,
     parts = np.empty((c.shape[1], n))
     f1 = np.empty(n)
     f2 = np.empty(n)
-    _column_factors(scale, f1, f2)
+    column_factors(scale, f1, f2)
     for h in range(k):
-        _prepare_across(b[h, start : start + n], f1, f2, parts, residual2, tiny)
-        _cut(parts[0], part_bits, parts)
+        prepare_across(b[h, start : start + n], f1, f2, parts, residual2, tiny)
+        cut(parts[0], part_bits, parts)
         for which in range(c.shape[0]):
             _emit_float64(parts, c[which], q[which], r[which], out[which, h, first : first + n])
