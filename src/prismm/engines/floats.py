@@ -131,3 +131,8 @@ def accumulator_of(engine: FloatEngine, inputs: Format) -> Format:
         f"engine {engine.name!r} cannot be used here: {engine.refuse(inputs, FP32)}; "
         f"pass another of {', '.join(map(repr, float_engines()))}"
     )
+
+
+def engine_for(name: str | None) -> FloatEngine:
+    """See `float_engine`."""
+    return float_engine(name)
