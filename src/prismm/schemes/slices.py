@@ -121,6 +121,11 @@ class Slices:
         return self.mode == "CR"
 
     @property
+    def takes_workspace(self) -> bool:
+        """Slices, sums and products go to the memory that the caller lends, if any."""
+        return True
+
+    @property
     def granule(self) -> tuple[int, int]:
         """Any rows and columns: an entry depends on its row and column alone."""
         return (1, 1)
@@ -186,11 +191,13 @@ class Slices:
         """See `Composite.split`."""
         engine: SliceEngine = setting.engine
         layout = held_by(self.layout(x.k), engine.dtype, engine.sum_limit if self.group else None)
+        empty = setting.workspace.empty if setting.workspace is not None else None
         if self.mode == "CR":
-            return cut_to_the_end(x, layout, setting.workers)
+            return cut_to_the_end(x, layout, setting.workers, empty=empty)
         if self.slices is not None:
-            return cut(x, layout, self.slices, setting.workers)
-        return cut(x, layout, expected_slices(layout.bits, x.k, _PRECISION[self.mode]) + 1, setting.workers, keep=True)
+            return cut(x, layout, self.slices, setting.workers, empty=empty)
+        slices = expected_slices(layout.bits, x.k, _PRECISION[self.mode]) + 1
+        return cut(x, layout, slices, setting.workers, empty=empty, keep=True)
 
     def multiply(self, left: Sliced, right: Sliced, setting: Setting) -> Joined:
         """See `Composite.multiply`."""
@@ -215,9 +222,10 @@ class Slices:
                 prove(engine, UNITS[self.unit], layout.bits, together, self.rounding)
         pairs = kept_pairs(*used, d if fast else None)
         with Scratch() as scratch:
+            empty = setting.workspace.empty if setting.workspace is not None else scratch.empty
             found = multiply_slices(
                 left, right, pairs, engine, group=self.group, workers=setting.workers,
-                memory=max(setting.memory // 2, 1 << 20), empty=scratch.empty,
+                memory=max(setting.memory // 2, 1 << 20), empty=empty,
             )  # fmt: skip
         rows, columns = _bound(left, right, used, d if fast else None)
         settled = not columns[0].any() and not rows[1].any()
@@ -226,10 +234,15 @@ class Slices:
         gamma = 0.0 if self.mode == "CR" and found.exact else _JOIN_ERROR
         floor = 0.0 if settled and not found.underflow else 2.0**-1070
         blocks = self.layout(layout.k).blocks
-        found.notes["slices"] = max(used)
+        found.notes["most slices"] = max(used)
         if blocks > 1:
-            found.notes["blocks of the inner dimension"] = blocks
-        return Joined(found.high, found.low, gamma, rows, columns, floor, found.products * blocks, found.notes)
+            found.notes["most blocks of the inner dimension"] = blocks
+        if setting.workspace is not None and setting.workspace.beyond:
+            found.notes["most bytes beyond the workspace"] = setting.workspace.beyond
+        return Joined(
+            found.high, found.low, gamma, rows, columns, floor, found.products * blocks, found.notes,
+            rounds=not found.underflow,
+        )  # fmt: skip
 
     def _estimated(self, left: Sliced, right: Sliced, setting: Setting) -> tuple[Sliced, Sliced, int, bool]:
         """Algorithm 3 on both sides; slices are added where they do not suffice to tell."""
