@@ -12,6 +12,8 @@ from prismm.engines.cpu import available
 from prismm.engines.simulated import names
 from prismm.errors import ArgumentError, EngineError
 from prismm.formats import FP32, FP64
+from prismm.kernels.cpu import weigh
+from prismm.schemes import slice_products
 from prismm.schemes.composite import Composite, Scaled, Setting
 from prismm.schemes.slice_count import expected_slices, slices_table
 from prismm.schemes.slice_engines import prove
@@ -183,6 +185,27 @@ def test_pieces_of_rows_change_no_bit(seed):
         pieces = multiply_slices(x, y, pairs, setting.engine, **how, memory=30_000)
         same(pieces, whole)
         assert pieces.notes["engine calls"] > whole.notes["engine calls"]
+
+
+def test_carries_are_taken_before_limbs_overflow(seed, monkeypatch):
+    left, right = operands("phi1", 8, 30, 7, seed)
+    scheme = Slices("fp16-fp16", slices=8)
+    expected = product(scheme, left, right)
+    calls = []
+    carry = weigh.carry
+    monkeypatch.setattr(weigh, "carry", lambda limbs: (calls.append(1), carry(limbs)))
+    product(scheme, left, right)
+    usual = len(calls)
+    monkeypatch.setattr(slice_products, "_SPILL", 3)
+    same(product(scheme, left, right), expected)
+    assert len(calls) > 2 * usual
+    # 2^15 products of 24 bits, shifted by 23, stay below 2^63; between carries there are at most _SPILL and a batch.
+    limbs = np.zeros((1, 4, 1), np.int64)
+    position = np.full(1 << 15, 23, np.int64)
+    for value in (2.0**53 - 1, 1 - 2.0**53):
+        limbs[:] = 0
+        weigh.add_float64(np.full(1 << 15, value), 1, 1, position, limbs)
+        assert sum(int(x) << (24 * i) for i, x in enumerate(limbs[0, :, 0])) == int(value) << 38
 
 
 @pytest.mark.parametrize("unit", list(UNITS))

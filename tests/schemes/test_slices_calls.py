@@ -39,6 +39,20 @@ def test_cr_mode_is_the_correctly_rounded_product(name, dtype, seed):
         assert_bounds_hold(exact_product(a, b), c, report, str(scheme))
 
 
+def test_entries_far_below_their_rows_and_columns_are_right():
+    """Row and column meet in their smallest elements alone: 2^-1800 in scaled units, an ordinary number in the end."""
+    a = np.array([[1.5 * 2.0**500, 0.0, 1.1 * 2.0**-400], [1.0, 1.0, 1.0]])
+    b = np.array([[0.0, 1.0], [1.5 * 2.0**500, 1.0], [1.3 * 2.0**-400, 1.0]])
+    expected = correctly_rounded(a, b)
+    assert expected[0, 0] == 1.1 * 2.0**-400 * (1.3 * 2.0**-400)
+    for scheme in CR:
+        assert_same_bits(prismm.matmul(a, b, scheme=scheme), expected, str(scheme))
+    for scheme in GRADED:
+        c, report = prismm.matmul(a, b, scheme=scheme, accuracy="native", full_output=True)
+        assert_meets("native", exact_product(a, b), magnitudes(a, b), c, 3, str(scheme))
+        assert_bounds_hold(exact_product(a, b), c, report, str(scheme))
+
+
 @pytest.mark.parametrize("name", sorted(SPECIAL))
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_specials_are_the_defining_sums(name, dtype, seed):

@@ -246,7 +246,7 @@ class Slices:
             found.notes["most bytes beyond the workspace"] = setting.workspace.beyond
         return Joined(
             found.high, found.low, gamma, rows, columns, floor, found.products * blocks, found.notes,
-            rounds=not found.underflow,
+            rounds=True,
         )  # fmt: skip
 
     def _estimated(self, left: Sliced, right: Sliced, setting: Setting) -> tuple[Sliced, Sliced, int, bool]:
