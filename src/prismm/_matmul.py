@@ -18,6 +18,7 @@ from prismm.calls import (
     Call,
     Options,
     check_options,
+    composite_engine,
     engine_named,
     finite_scalar,
     normalise_call,
@@ -33,14 +34,16 @@ from prismm.planner import (
     workspace_limit,
 )
 from prismm.report import Piece, Report
-from prismm.schemes import native, residues
+from prismm.schemes import flow, native, residues
 from prismm.schemes.base import Epilogue, Job, Outcome
+from prismm.schemes.composite import Composite
 from prismm.schemes.native import Native
 from prismm.schemes.prepared import Prepared
 from prismm.schemes.residues import Residues
 from prismm.schemes.split import Splitter
 from prismm.schemes.tiles import SplitLeft, SplitRight, prepare_left, prepare_right
 from prismm.shortcuts import at_once
+from prismm.workspace import MIN_WORKSPACE
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -58,6 +61,7 @@ def matmul(
     out_dtype: Any = None,
     engine: str | None = None,
     threads: int | None = None,
+    workspace: Any = None,
     full_output: bool = False,
 ) -> Any:
     """Multiply matrices to a stated accuracy.
@@ -76,6 +80,8 @@ def matmul(
         out_dtype: type of the result, wider or narrower than the operands'.
         engine: "cpu", "cpu:int8", "cpu:int8-7bit", "cpu:float64" or "cpu:direct".
         threads: workers; default all processors, or ``PRISMM_THREADS``.
+        workspace: scratch memory for `Slices`, a NumPy array of uint8, used in place of memory of its own: the product
+            is cut so that slices, sums and products of slices fit in it. Its contents are lost.
         full_output: return (result, `Report`).
 
     Returns:
@@ -98,6 +104,7 @@ def matmul(
         and out_dtype is None
         and engine is None
         and not full_output
+        and workspace is None
         and type(a) is np.ndarray
         and type(b) is np.ndarray
         and a.ndim == 2 == b.ndim
@@ -107,7 +114,7 @@ def matmul(
         if result is not None:
             return result
     start = time.perf_counter()
-    options, a, b = check_options(accuracy, scheme, reproducible, out_dtype, engine, threads, a, b)
+    options, a, b = check_options(accuracy, scheme, reproducible, out_dtype, engine, threads, a, b, workspace)
     return _run(a, b, None, options, out, full_output, start)
 
 
@@ -128,6 +135,7 @@ def gemm(
     out_dtype: Any = None,
     engine: str | None = None,
     threads: int | None = None,
+    workspace: Any = None,
     full_output: bool = False,
 ) -> Any:
     """alpha·op(A)·op(B) + beta·C, rounded once: targets apply to the sum as a whole.
@@ -149,7 +157,7 @@ def gemm(
     start = time.perf_counter()
     alpha, beta = finite_scalar(alpha, "alpha"), finite_scalar(beta, "beta")
     a, b = transposed(a, trans_a, "trans_a"), transposed(b, trans_b, "trans_b")
-    options, a, b = check_options(accuracy, scheme, reproducible, out_dtype, engine, threads, a, b)
+    options, a, b = check_options(accuracy, scheme, reproducible, out_dtype, engine, threads, a, b, workspace)
     if beta != 0 and c is None:
         raise ArgumentError(f"beta={beta!r} needs c; pass it, or beta=0")
     addend = interop.normalise(c, "c") if beta != 0 else None
@@ -202,8 +210,13 @@ def prepare(
     dtype = interop.result_dtype([copy.data], options.out_dtype)
     left, right = (copy.data, copy.data.T) if side == "left" else (copy.data.T, copy.data)
     chosen, chosen_engine, _, _ = select(left, right, dtype, options, epilogue=False, big=False, look=False)
-    split: SplitLeft | SplitRight | None = None
-    if isinstance(chosen, Residues) and copy.data.size:
+    split: SplitLeft | SplitRight | flow.SplitOperand | None = None
+    if isinstance(chosen, Composite) and copy.data.size:
+        data = copy.data.astype(np.complex128) if dtype.kind == "c" and copy.data.dtype.kind != "c" else copy.data
+        memory = workspace_limit(2 * data.nbytes, data.nbytes)
+        job = Job(format_of(dtype), options.target, 1, False, options.threads, memory)
+        split = flow.split_operand(chosen, data, side, job, composite_engine(chosen, chosen_engine))
+    elif isinstance(chosen, Residues) and copy.data.size:
         k = copy.data.shape[1] if side == "left" else copy.data.shape[0]
         engine_used = engine_named(chosen_engine)
         mode = join_mode(options.target)
@@ -381,19 +394,27 @@ def _one(
         b = b if b.dtype.kind == "c" else b.astype(np.complex128)
     terms = call.terms + (3 if epilogue is not None else 0)
     target = options.target
+    memory = workspace_limit(a.nbytes + b.nbytes, out.nbytes)
+    if options.workspace is not None:
+        memory = max(options.workspace.nbytes, MIN_WORKSPACE)
     job = Job(
         result=format_of(call.dtype),
         target=target,
         terms=terms,
         a_priori=join_mode(target) == MAGNITUDE,
         workers=options.threads,
-        memory=workspace_limit(a.nbytes + b.nbytes, out.nbytes),
+        memory=memory,
         epilogue=epilogue,
+        workspace=options.workspace,
     )
     if isinstance(call.scheme, Native):
         return native.multiply(call.scheme, a, b, out, job, as_torch=call.family == "torch")
-    engine = engine_named(call.engine)
     left, right = call.left, call.right
+    if isinstance(call.scheme, Composite):
+        assert not isinstance(left, SplitLeft) and not isinstance(right, SplitRight)
+        return flow.multiply(call.scheme, a, b, out, job, composite_engine(call.scheme, call.engine), left, right)
+    assert not isinstance(left, flow.SplitOperand) and not isinstance(right, flow.SplitOperand)
+    engine = engine_named(call.engine)
     if isinstance(engine, DirectEngine):
         left = right = None
     return residues.multiply(call.scheme, a, b, out, job, engine, left, right)
