@@ -91,7 +91,9 @@ def test_schemes() -> None:
     assert options.parse_scheme("RESIDUES") == prismm.Residues()
     assert isinstance(options.parse_scheme("native"), prismm.Native)
     assert isinstance(options.parse_scheme("auto"), prismm.Auto)
-    for text in ("residue", "residues:", "residues:x", "residues:-3", ""):
+    assert options.parse_scheme("words:tf32") == prismm.Words.tf32(3)
+    assert options.parse_scheme("words:TF64x4") == prismm.Words.tf64(4)
+    for text in ("words", "words:fp8", "words:tf32x", "residue", "residues:", "residues:x", "residues:-3", ""):
         with pytest.raises(ArgumentError, match="pass auto, native, residues or residues:N"):
             options.parse_scheme(text)
     with pytest.raises(DTypeError, match="pass one of float32"):

@@ -32,7 +32,9 @@ OutDtype = Annotated[
     str | None,
     typer.Option("--out-dtype", metavar="DTYPE", help=f"Type of the result: {', '.join(DTYPES)}."),
 ]
-Engine = Annotated[str | None, typer.Option(metavar="ENGINE", help="One of those that `prismm env` lists.")]
+Engine = Annotated[
+    str | None, typer.Option(metavar="ENGINE", help="One of those that `prismm env` lists, simulated:NAME too.")
+]
 Threads = Annotated[int | None, typer.Option(min=1, help="Worker threads.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 

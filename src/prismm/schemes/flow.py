@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _TILE = 1 << 16
+_WIDE = 256
 
 
 @dataclass
@@ -76,7 +77,8 @@ def blocking(
 ) -> tuple[int, int, int]:
     """(rows, columns, bytes) of tiles whose scratch fits in the job's memory, if the granule lets it.
 
-    k: inner dimension of the real product. fixed: sides whose extent is not to change.
+    Rows are cut first, down to about 256: while B stays whole, A is split once. k: inner dimension of the real
+    product. fixed: sides whose extent is not to change.
     """
     extent, granule = [max(1, m), max(1, n)], scheme.granule
 
@@ -86,10 +88,10 @@ def blocking(
         return own + scheme.workspace(rows, columns, k, job.result) * parts
 
     while need() > job.memory:
-        order = sorted((s for s in (0, 1) if not fixed[s] and extent[s] > granule[s]), key=lambda s: -extent[s])
-        if not order:
+        free = [side for side in (0, 1) if not fixed[side] and extent[side] > granule[side]]
+        if not free:
             break
-        side = order[0]
+        side = max(free, key=lambda side: (extent[side] > _WIDE, -side if extent[side] > _WIDE else extent[side]))
         half = -(-extent[side] // 2)
         extent[side] = min(extent[side] - 1, -(-half // granule[side]) * granule[side])
         extent[side] = max(granule[side], extent[side] // granule[side] * granule[side])
@@ -159,21 +161,26 @@ class Flow:
         fixed = (left is not None, right is not None)
         bm, bn, _ = blocking(self.scheme, *sides, self.inner, self.job, self.parts, fixed)
         kept: list[Block] | None = left.blocks if left else None
-        rows, columns = [], []
-        for j, right_block in enumerate(self._blocks(self.b, "right", bn, right)):
+        rows: list[Units] = []
+        columns: list[Units] = []
+        for right_block in self._blocks(self.b, "right", bn, right):
             found: list[Block] = []
+            # The last column block is the last to ask for rows.
+            keep, first = right_block.stop < n, not rows
             for left_block in kept if kept is not None else self._blocks(self.a, "left", bm, None):
                 self._tile(left_block, right_block)
-                if kept is None:
+                if kept is None and first:
+                    rows.append(left_block.units)
+                if kept is None and keep:
                     found.append(left_block)
-                    if j == 0:
-                        rows.append(left_block.units)
-                    if right_block.stop == n or sum(x.nbytes for x in found) > self.job.memory // 2:
-                        # Too much to keep, or no other column block will ask for it.
-                        found[-1] = Block(left_block.start, left_block.stop, [], left_block.units)
-            if kept is None and all(x.parts for x in found):
+                    keep = sum(x.nbytes for x in found) <= self.job.memory // 2
+                    found = found if keep else []
+                # No name may hold a block while the next one is split.
+                del left_block
+            if kept is None and keep:
                 kept = found
             columns.append(right_block.units)
+            del right_block, found
         if left is not None:
             rows = [x.units for x in left.blocks]
         return Units.joined(rows), Units.joined(columns)
@@ -193,6 +200,7 @@ class Flow:
                 self.outcome.split_right += some.size
             self.outcome.time("split", time.perf_counter() - start)
             yield block
+            del block
 
     def _tile(self, left: Block, right: Block) -> None:
         joined: list[Joined] = []

@@ -133,9 +133,7 @@ class Product:
             pool.limit_openmp()
             with Scratch() as scratch:
                 if residues is None:
-                    residues = scratch.empty(
-                        left_shape(splitter, i1 - i0), residue_dtype(splitter.engine, left=True)
-                    )
+                    residues = scratch.empty(left_shape(splitter, i1 - i0), residue_dtype(splitter.engine, left=True))
                     scales[index] = split_operand(a[i0:i1], splitter, residues, left=True)
                 else:
                     assert left is not None
@@ -218,7 +216,7 @@ class Product:
             rows.shift, columns.shift, rows.terms, columns.terms, splitter.terms / 4.0, rows.power, columns.power,
             rows.counts, columns.counts, splitter.terms, mode, self.kappa, self.magnitude_kappa, precision,
         )  # fmt: skip
-        stores = []
+        stores: list[tuple[NDArray[Any], ...]] = []
         for part, target in enumerate(targets):
             out64 = target if target.dtype == np.float64 else np.empty((0, 0))
             out32 = target if target.dtype == np.float32 else np.empty((0, 0), np.float32)

@@ -129,8 +129,8 @@ def _micro(rows: int) -> Any:
 micro12 = _micro(ROWS)
 """micro12(start, pitch, offsets, panel, steps, out, width, fresh, ahead1, stride1, ahead2, stride2): out (12, 32) of
 int32, `width` a row, plus, or (where `fresh`) the rows' int32 at `offsets` plus, Σ over `steps` >= 1 dwords of rows at
-`start` and of the panel; `pitch` bytes from row to row. What lies at `ahead`, `stride` bytes a step, is fetched into the
-L2 cache. All but steps, width and fresh are addresses and bytes."""
+`start` and of the panel; `pitch` bytes from row to row. What lies at `ahead`, `stride` bytes a step, is fetched into
+the L2 cache. All but steps, width and fresh are addresses and bytes."""
 micro4 = _micro(FEW_ROWS)
 
 
@@ -161,7 +161,8 @@ def tile_product(left, first, rows, right, panel, panels, k, modulus, tile, next
     """tile[:rows, :32·panels] = rows first, first + 1, … of left (m, pitch) times some panels of right (·, >= k/4, 32).
 
     next_left, next_right: addresses of what the next product will read first, fetched into the L2 cache on the way: its
-    rows, and its first panel. Rows of `left` are contiguous. Whole micro-tiles are written: `tile` and `left` have room for a multiple of 4 rows.
+    rows, and its first panel. Rows of `left` are contiguous. Whole micro-tiles are written: `tile` and `left` have room
+    for a multiple of 4 rows.
     """
     pitch = left.shape[1]
     width = tile.shape[1]
