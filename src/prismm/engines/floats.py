@@ -7,10 +7,11 @@ better ones.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from prismm.errors import EngineError
+from prismm.errors import ArgumentError, EngineError
 from prismm.formats import FP32, FP64, Format
 
 if TYPE_CHECKING:
@@ -40,8 +41,8 @@ class FloatEngine(Protocol):
     def refuse(self, inputs: Format, accumulate: Format) -> str | None:
         """Why it cannot multiply values of `inputs` with sums in `accumulate`; None where it can."""
 
-    def accumulation(self, k: int, inputs: Format, accumulate: Format) -> Accumulation:
-        """The error of a product of inner dimension k."""
+    def accumulation(self, k: int, inputs: Format, accumulate: Format, largest: float = math.inf) -> Accumulation:
+        """The error of a product of inner dimension k, whose elements are `largest` at most."""
 
     def multiply(
         self, left: NDArray[Any], right: NDArray[Any], inputs: Format, accumulate: Format, workers: int
@@ -66,7 +67,7 @@ class BlasEngine:
             return f"products of {inputs.precision}-bit significands are not exact in {accumulate.name}"
         return None
 
-    def accumulation(self, k: int, inputs: Format, accumulate: Format) -> Accumulation:
+    def accumulation(self, k: int, inputs: Format, accumulate: Format, largest: float = math.inf) -> Accumulation:
         """k·u for any order of summation of exact products (Jeannerod and Rump 2013); each product may lose η/2."""
         return Accumulation(k * accumulate.unit_roundoff, k * accumulate.smallest_subnormal)
 
@@ -85,3 +86,23 @@ class BlasEngine:
 
 
 BLAS = BlasEngine()
+
+
+def engine_for(name: str | None) -> FloatEngine:
+    """The float engine of this name: "cpu:blas" (also "cpu" and None), or "simulated:…".
+
+    >>> engine_for("cpu").name
+    'cpu:blas'
+
+    Raises:
+        ArgumentError: for an unknown name.
+    """
+    if name in (None, "cpu", BLAS.name):
+        return BLAS
+    assert name is not None
+    if name.startswith("simulated:"):
+        from importlib import import_module
+
+        engine: FloatEngine = import_module("prismm.engines.simulated").engine(name)
+        return engine
+    raise ArgumentError(f"engine={name!r} multiplies no floating-point parts; pass 'cpu:blas' or 'simulated:…'")
