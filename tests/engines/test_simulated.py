@@ -10,7 +10,7 @@ from kernels.low_precision import KINDS, operands
 import prismm.engines.floats
 import prismm.engines.simulated
 from prismm.engines.floats import BLAS, FloatEngine, accumulator_of, float_engine, float_engines
-from prismm.engines.simulated import Accumulator, SimulatedEngine, names
+from prismm.engines.simulated import Accumulator, SimulatedEngine, Unit, names
 from prismm.errors import ArgumentError, EngineError
 from prismm.formats import BF16, FP16, FP32, FP64, TF32, Format
 
@@ -188,6 +188,22 @@ def test_values_of_no_such_format_are_refused(wrong):
 def test_impossible_accumulators_are_refused(wrong):
     with pytest.raises(ArgumentError, match=r"pass|needs"):
         Accumulator(**{"format": FP32, **wrong})
+
+
+@pytest.mark.parametrize("inputs", [None, Format(9, 10, "e9m10"), Format(8, 26, "e8m26")])
+def test_inputs_that_cannot_be_aligned_are_refused(inputs):
+    with pytest.raises(ArgumentError, match="aligned"):
+        Unit(inputs, Accumulator(FP32, "zero", 4, 23))
+
+
+@pytest.mark.parametrize("kept", [23, 30, 40])
+def test_the_bound_counts_the_largest_term_where_it_loses_bits_too(kept, rng):
+    engine = SimulatedEngine("simulated:test", (Unit(FP32, Accumulator(FP32, "zero", 4, kept)),))
+    for kind in ("cancelling", "narrow"):
+        a, b = operands(kind, FP32, 3, 41, 4, rng)
+        assert excess(engine, a, b, FP32, FP32) <= 1
+    a = np.full((1, 1), 1 + 2.0**-23)
+    assert excess(engine, a, a, FP32, FP32) <= 1
 
 
 def test_examples():
