@@ -8,7 +8,7 @@ import pytest
 from judge import assert_same_bits
 
 import prismm.schemes.scaled_half
-from prismm.engines.floats import float_engine
+from prismm.engines.floats import engine_for
 from prismm.errors import ArgumentError, EngineError
 from prismm.formats import BF16, FP16, FP32, FP64
 from prismm.metrics import relative_frobenius
@@ -120,7 +120,7 @@ def test_norms_are_upper_bounds_and_tight(scheme, side, rng):
 def twin(scheme, a, b, engine):
     """The value of one entry, from the words, the engine's specification, and sums in the stated order."""
     left, right = words_of(scheme, a), words_of(scheme, b, "right")
-    _, accumulator = float_engine(engine).unit(FP16, FP32)
+    _, accumulator = engine_for(engine).unit(FP16, FP32)
     k, chunk = a.shape[1], scheme.chunk_for(a.shape[1])
     value = np.zeros((a.shape[0], b.shape[1]))
     for i in range(a.shape[0]):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from prismm.engines.floats import Accumulation, FloatEngine, float_engine
+from prismm.engines.floats import Accumulation, FloatEngine, engine_for
 from prismm.errors import ArgumentError, EngineError
 from prismm.formats import FP16, FP32, Format
 from prismm.schemes.composite import Joined, Scaled, Setting
@@ -102,7 +102,7 @@ class ScaledHalf:
 
     def engine_for(self, name: str | None) -> FloatEngine:
         """See `Composite.engine_for`: BLAS, or a simulated engine with FP32 sums."""
-        engine = float_engine(name)
+        engine = engine_for(name)
         reason = engine.refuse(FP16, FP32)
         if reason is not None:
             raise EngineError(

@@ -1,8 +1,8 @@
 """Split numbers into two FP16 words, the low one amplified by 2^sb, and measure what is left.
 
 high = fl16(x·2^t), low = fl16((x·2^t - high)·2^sb); both differences are exact in float64: x·2^t - high is a multiple
-of x's last place, and no larger than half of high's (all, toward zero). Per element: 8 bytes read, 8 written, about 25 operations; at 1024^2
-3 ms on one core, of which memory would take 1 ms.
+of x's last place, and no larger than half of high's (all, toward zero). Per element: 8 bytes read, 8 written, about
+25 operations; at 1024^2 2 ms on one core, of which memory would take 1 ms.
 """
 
 import numpy as np
