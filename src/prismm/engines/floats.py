@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from prismm.errors import ArgumentError, EngineError
-from prismm.formats import FP32, FP64, Format
+from prismm.formats import FP16, FP32, FP64, Format
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -42,7 +42,7 @@ class FloatEngine(Protocol):
         """Why it cannot multiply values of `inputs` with sums in `accumulate`; None where it can."""
 
     def accumulation(self, k: int, inputs: Format, accumulate: Format, largest: float = math.inf) -> Accumulation:
-        """The error of a product of inner dimension k, whose elements are `largest` at most."""
+        """The error of a product of inner dimension k, of values up to `largest` (at most the largest of `inputs`)."""
 
     def multiply(
         self, left: NDArray[Any], right: NDArray[Any], inputs: Format, accumulate: Format, workers: int
@@ -88,21 +88,46 @@ class BlasEngine:
 BLAS = BlasEngine()
 
 
-def engine_for(name: str | None) -> FloatEngine:
-    """The float engine of this name: "cpu:blas" (also "cpu" and None), or "simulated:…".
-
-    >>> engine_for("cpu").name
-    'cpu:blas'
+def engine_for(name: str | None = None) -> FloatEngine:
+    """The engine of this name: BLAS for None, "cpu" and "cpu:blas", a simulated one for "simulated:…".
 
     Raises:
-        ArgumentError: for an unknown name.
+        ArgumentError: for an unknown name, with those there are.
+
+    >>> engine_for().name, engine_for("simulated:volta").name
+    ('cpu:blas', 'simulated:volta')
     """
+    from prismm.engines import simulated
+
     if name in (None, "cpu", BLAS.name):
         return BLAS
-    assert name is not None
-    if name.startswith("simulated:"):
-        from importlib import import_module
+    if name not in simulated.names():
+        raise ArgumentError(
+            f"no engine {name!r} multiplies floats; pass one of {', '.join(map(repr, float_engines()))}"
+        )
+    return simulated.engine(name)
 
-        engine: FloatEngine = import_module("prismm.engines.simulated").engine(name)
-        return engine
-    raise ArgumentError(f"engine={name!r} multiplies no floating-point parts; pass 'cpu:blas' or 'simulated:…'")
+
+def float_engines() -> list[str]:
+    """The names that `engine_for` knows."""
+    from prismm.engines import simulated
+
+    return ["cpu", BLAS.name, *simulated.names()]
+
+
+def accumulator_of(engine: FloatEngine, inputs: Format) -> Format:
+    """The format in which the engine adds products of `inputs`: FP32 where it can, else FP16, else FP64.
+
+    Raises:
+        EngineError: where it can do none of them.
+
+    >>> accumulator_of(engine_for("simulated:volta-fp16"), FP16).name
+    'fp16'
+    """
+    for accumulate in (FP32, FP16, FP64):
+        if engine.refuse(inputs, accumulate) is None:
+            return accumulate
+    raise EngineError(
+        f"engine {engine.name!r} cannot be used here: {engine.refuse(inputs, FP32)}; "
+        f"pass another of {', '.join(map(repr, float_engines()))}"
+    )
