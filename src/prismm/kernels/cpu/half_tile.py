@@ -2,7 +2,8 @@
 
 Each vector of the step is scaled to [2^14, 2^15) by a power of two; hi = RN16(x), lo = RN16((x - hi)·2^12). A pair's
 entry is hi·hi' + 2^-12(hi·lo' + lo·hi'), three sums of exact products in float32, in the order of the inner
-dimension. Three products of a tile, 6·width operations an entry.
+dimension. Three products of a tile, 6·width operations an entry: 6.4e9 for 1024 x 1024 x 1024, 36 ms at the
+rate of SGEMM on two cores; measured 0.2 s, everything else included, where all tiles fall back.
 """
 
 import numpy as np
