@@ -1,4 +1,4 @@
-r"""How wrong a product is: errors in ulps, relative to norms, and relative to |a||b|.
+"""How wrong a product is: errors in ulps, relative to norms, and relative to |a||b|.
 
 | measure of the literature | here |
 | --- | --- |
@@ -236,7 +236,7 @@ def max_relative(c: NDArray[Any], reference: Reference) -> float:
 
 
 def mean_relative(c: NDArray[Any], reference: Reference) -> float:
-    """Mean of |c − reference| / |reference| over all entries, as MixPert has it of scalar products (E_e); else as
+    """Mean of |c − reference| / |reference| over all entries, as MixPert has it of scalar products; else as
     `max_relative`. Its E_γ of matrices is `relative_frobenius`.
 
     >>> import numpy as np
@@ -279,7 +279,8 @@ def _differences(c: NDArray[Any], reference: Reference) -> NDArray[Any]:
     signed = [np.where(np.isinf(e), e, s * e) for s, e in zip(signs, errors, strict=True)]
     signed = [np.where(e == 0, 0.0, x) for x, e in zip(signed, errors, strict=True)]
     if len(signed) == 1:
-        return signed[0]
+        only: NDArray[Any] = signed[0]
+        return only
     result = np.empty(c.shape, np.complex128)
     result.real, result.imag = signed
     return result

@@ -82,9 +82,10 @@ def _spectral(x: NDArray[Any]) -> float:
 def _lanczos(x: NDArray[Any]) -> float:
     """Golub-Kahan-Lanczos bidiagonalisation with full reorthogonalisation, from a fixed start; from below."""
     rng = np.random.default_rng(0)
-    v = rng.standard_normal(x.shape[1]).astype(x.dtype)
+    v = np.asarray(rng.standard_normal(x.shape[1]), x.dtype)
     v /= np.linalg.norm(v)
-    right, left = [v], []
+    right: list[NDArray[Any]] = [v]
+    left: list[NDArray[Any]] = []
     alphas: list[float] = []
     betas: list[float] = []
     found = 0.0

@@ -203,8 +203,10 @@ class ScaledHalf:
                 if lows[0]:
                     total += product(left.low, right.high, s) * np.float32(down)
             value = total.astype(np.float64)
-        rows, columns = -left.shift, -right.shift
-        value = np.ldexp(np.ldexp(value, rows[:, None]), columns[None, :])
+        if self.scale:
+            value *= 2.0 ** (-2 * (self.largest_exponent + 1))
+        else:
+            value = np.ldexp(np.ldexp(value, -left.shift[:, None]), -right.shift[None, :])
         return self._bound(value, left, right, engine, chunk, len(slices), 1 + sum(lows))
 
     def _bound(
