@@ -348,6 +348,23 @@ def test_every_target_through_matmul(dtype, target, seed):
                 assert_meets(target, exact, magnitude, c, entry_terms(a, c), note)
 
 
+@pytest.mark.parametrize("target", [None, "native", "correctly-rounded"])
+@pytest.mark.parametrize("engine", [None, "simulated:volta"])
+def test_operands_as_they_are_meet_their_targets_too(engine, target, seed):
+    scheme, tried = ScaledHalf(scale=False, chunk=20), 0
+    for name in HOSTILE:
+        a, b = HOSTILE[name](7, 30, 6, seed, np.float32)
+        if not fits(scheme, a, b):
+            continue
+        tried += 1
+        c, report = prismm.matmul(a, b, scheme=scheme, accuracy=target, engine=engine, full_output=True)
+        exact = exact_product(a, b)
+        assert_bounds_hold(exact, c, report, name)
+        if target is not None:
+            assert_meets(target, exact, magnitudes(a, b), c, 30, name)
+    assert tried > 8
+
+
 @pytest.mark.parametrize("scheme", [ScaledHalf(), ScaledHalf(order="element", sb=9)], ids=str)
 @pytest.mark.parametrize("target", [None, "native", "correctly-rounded"])
 def test_powers_of_two_pass_straight_through(scheme, target, rng):

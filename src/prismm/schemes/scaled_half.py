@@ -228,7 +228,9 @@ class ScaledHalf:
         Σ|h||h'| + |h||l'| + |l||h'|, and |h||h'| <= (|a| + |r|)(|a'| + |r'|) <= |a||a'| + |r|(|a'| + |r'|) + |a||r'|
         with r = a - h = l + δ. Sums of products of the others are at most products of 2-norms (Cauchy and Schwarz).
         """
-        found: Accumulation = engine.accumulation(chunk, FP16, FP32, FP16.max)
+        # |high| <= 2^shift, |low| <= 2^(shift - 11 + sb), with either rounding.
+        top = max(int(left.shift.max(initial=-99)), int(right.shift.max(initial=-99)))
+        found: Accumulation = engine.accumulation(chunk, FP16, FP32, 2.0 ** max(top, top - 11 + self.sb))
         g = (3 * chunks + 2) * (2.0**-53 if self.order == "term" else 2.0**-24)
         outer = g / (1.0 - g) if g < 0.5 else math.inf
         gamma = (found.gamma + outer * (1.0 + found.gamma)) * _SLACK
