@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from prismm.schemes.native import Native
     from prismm.schemes.prepared import Prepared
     from prismm.schemes.residues import Residues
+    from prismm.schemes.scaled_half import ScaledHalf
     from prismm.schemes.slices import Slices
+    from prismm.schemes.tile_int8 import TileInt8
     from prismm.schemes.words import Words
 
 __version__ = "0.1.0"
@@ -51,7 +53,9 @@ __all__ = [
     "Prepared",
     "Report",
     "Residues",
+    "ScaledHalf",
     "Slices",
+    "TileInt8",
     "Words",
     "explain",
     "gemm",

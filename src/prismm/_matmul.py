@@ -78,7 +78,7 @@ def matmul(
         reproducible: the same bits on every machine, thread count, batch position and order of the inner dimension.
         out: array of the result's shape and type to write to; may overlap the operands.
         out_dtype: type of the result, wider or narrower than the operands'.
-        engine: "cpu", "cpu:int8", "cpu:int8-7bit", "cpu:float64" or "cpu:direct".
+        engine: "cpu", "cpu:vnni", "cpu:int8", "cpu:int8-7bit", "cpu:float64" or "cpu:direct".
         threads: workers; default all processors, or ``PRISMM_THREADS``.
         workspace: scratch memory for `Slices`, a NumPy array of uint8, used in place of memory of its own: the product
             is cut so that slices, sums and products of slices fit in it. Its contents are lost.

@@ -320,7 +320,7 @@ def select(
         reasons.append("tiny: exact integer dot products beat any pipeline")
     else:
         name = choose("cpu").name
-        if name != "cpu:int8":
+        if name not in ("cpu:vnni", "cpu:int8"):
             reasons.append(f"{name}: the INT8 units of this CPU are not exact, or torch has none")
     return scheme, name, tuple(reasons), need
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from prismm import accuracy
 from prismm.costs import predict
+from prismm.engines.cpu import choose
 from prismm.errors import PrismmError
 from prismm.planner import Alternative, grade
 from prismm.schemes.native import Native, native_meets
@@ -119,7 +120,8 @@ def weigh(need: Need, scheme: Any, reason: str) -> tuple[Any, str]:
 
 def _seconds(scheme: Any, need: Need, workers: int) -> float:
     if isinstance(scheme, Residues):
-        return predict(scheme, "cpu:int8", need, scheme.moduli, 3 if need.is_complex else 1, workers)[0]
+        moduli, parts = scheme.moduli, 3 if need.is_complex else 1
+        return predict(scheme, choose("cpu").name, need, moduli, parts, workers)[0]
     return predict(scheme, "cpu:blas", need, 1, 1, workers)[0]
 
 
@@ -134,7 +136,7 @@ def alternatives(need: Need, scheme: Any, seconds: float, workers: int) -> tuple
     if not isinstance(scheme, Residues):
         other = Residues(grade(need.result, need.terms))
         meets = need.target.kind in ("native", "fast")
-        others.append(Candidate(other, "cpu:int8", _seconds(other, need, workers), meets, True))
+        others.append(Candidate(other, choose("cpu").name, _seconds(other, need, workers), meets, True))
     found = [
         Alternative(str(x.scheme), x.engine, x.seconds, x.why_not(need, seconds) or "another scheme was asked for")
         for x in others

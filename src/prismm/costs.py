@@ -27,6 +27,7 @@ class Rates:
 
 
 RATES = {
+    "cpu:vnni": Rates(2.25e11),
     "cpu:int8": Rates(2.1e11),
     "cpu:int8-7bit": Rates(0.9e11),
     "cpu:float64": Rates(2.3e10),
@@ -34,7 +35,7 @@ RATES = {
 }
 CALL_SECONDS = 2.5e-4
 
-COMPOSITE_RATES = {"cpu:blas": 2.5e10, "cpu:int8": 1.2e11, "simulated": 1.5e8}
+COMPOSITE_RATES = {"cpu:blas": 2.5e10, "cpu:int8": 1.2e11, "simulated": 1.5e9}
 """Multiply-adds of parts that one worker makes in a second, sums between products included, by engine (all simulated
 ones under one name)."""
 

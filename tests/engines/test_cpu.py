@@ -11,15 +11,16 @@ import pytest
 from prismm.engines import cpu
 from prismm.engines.base import Engine
 from prismm.errors import ArgumentError, EngineError
+from prismm.kernels.cpu.vnni import CHUNK
 from prismm.moduli import residue_system
 
-RESIDUE_ENGINES = [cpu.INT8, cpu.INT8_7BIT, cpu.FLOAT64]
+RESIDUE_ENGINES = [cpu.VNNI, cpu.INT8, cpu.INT8_7BIT, cpu.FLOAT64]
 engines = pytest.mark.parametrize("engine", RESIDUE_ENGINES, ids=lambda e: e.name)
 
 
 def need(engine):
     works, reason = cpu.available()[engine.name]
-    assert works or engine.name.startswith("cpu:int8"), f"any machine has {engine.name}: {reason}"
+    assert works or engine.name.startswith(("cpu:vnni", "cpu:int8")), f"any machine has {engine.name}: {reason}"
     if not works:
         pytest.skip(reason)
 
@@ -28,6 +29,11 @@ def product(engine, left, right, moduli):
     out = np.full((len(moduli), left.shape[1], right.shape[2]), 55, engine.sum_dtype)
     engine.multiply(left.astype(engine.dtype), right.astype(engine.dtype), out, moduli)
     return out.astype(np.int64)
+
+
+def block_of(engine):
+    """Inner dimensions up to this are one exact sum; longer ones are reduced on the way."""
+    return {"cpu:vnni": CHUNK, "cpu:float64": cpu.FLOAT64_BLOCK}.get(engine.name, cpu.INT8_BLOCK)
 
 
 def exact(left, right):
@@ -52,7 +58,7 @@ def test_products_are_exact_integers(engine, shape, rng):
     left[:, :, ::3] = -half
     right[:, ::3] = -half
     got, wanted = product(engine, left, right, moduli), exact(left, right)
-    if k <= (cpu.INT8_BLOCK if engine.dtype == "int8" else cpu.FLOAT64_BLOCK):
+    if k <= block_of(engine):
         assert np.array_equal(got, wanted)
     else:
         assert not ((got - wanted) % np.array(moduli)[:, None, None]).any()
@@ -63,7 +69,7 @@ def test_products_are_exact_integers(engine, shape, rng):
 def test_long_inner_dimensions_never_overflow(engine, signs, rng):
     """Just within the engine's block, just beyond it, and three blocks, with the largest residues of one sign."""
     need(engine)
-    block = cpu.INT8_BLOCK if engine.dtype == "int8" else cpu.FLOAT64_BLOCK
+    block = block_of(engine)
     for k in (block, block + 1, 131072 + 5 if engine.dtype == "int8" else 4100):
         moduli = residue_system(2, engine.largest_modulus).moduli[:2]
         left = np.empty((len(moduli), 2, k), np.int64)
@@ -78,7 +84,8 @@ def test_long_inner_dimensions_never_overflow(engine, signs, rng):
         if k <= block:
             assert np.array_equal(got, wanted)
         else:
-            assert np.abs(got).max() <= max(moduli)
+            # The VNNI kernel reduces before a chunk, the others after it too.
+            assert engine is cpu.VNNI or np.abs(got).max() <= max(moduli)
 
 
 def broken(monkeypatch, spoil):
@@ -187,11 +194,14 @@ def run_with(**environment):
 
 
 def test_a_cpu_without_vnni_gets_another_engine_and_the_same_bits():
-    """oneDNN held to instructions whose INT8 product saturates: refused where it is wrong; no bit changes."""
+    """oneDNN and Numba held to AVX2, whose INT8 product saturates: refused where it is wrong; no bit changes."""
+    need(cpu.VNNI)
     need(cpu.INT8)
     best = run_with()
-    assert best["engine"] == "cpu:int8" and best["refused"] is None and best["right"]
-    old = run_with(ONEDNN_MAX_CPU_ISA="AVX2")
+    assert best["engine"] == "cpu:vnni" and best["refused"] is None and best["right"]
+    old = run_with(ONEDNN_MAX_CPU_ISA="AVX2", NUMBA_CPU_NAME="haswell", NUMBA_CPU_FEATURES="+avx2,+fma")
+    works, reason = old["available"]["cpu:vnni"]
+    assert not works and "VNNI" in reason
     works, reason = old["available"]["cpu:int8"]
     assert not works and "inexact" in reason, "does this oneDNN ignore ONEDNN_MAX_CPU_ISA?"
     assert old["available"]["cpu:int8-7bit"][0] and old["engine"] == "cpu:int8-7bit"

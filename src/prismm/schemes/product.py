@@ -177,18 +177,20 @@ class Product:
         i0, i1, j0, j1 = tile
         splitter = self.splitter
         operands = (residues, block, rows, columns)
+        products = buffers
         if not isinstance(splitter.engine, (DirectEngine, PackedEngine)):
+            products = []
             moduli = splitter.system.moduli
             shape = (len(moduli), i1 - i0, j1 - j0)
             for part, buffer in enumerate(buffers):
                 product = buffer[: shape[0] * shape[1] * shape[2]].reshape(shape)
                 splitter.engine.multiply(residues[part], block[part], product, moduli)
-                buffers[part] = product
+                products.append(product)
         targets = real_parts(out[i0:i1, j0:j1])
         if self.job.epilogue is not None and not self.job.epilogue.trivial:
-            self._combined(operands, buffers, targets, tile, first_column)
+            self._combined(operands, products, targets, tile, first_column)
         else:
-            for part, failed in enumerate(self._join(operands, buffers, targets, self.mode, [])):
+            for part, failed in enumerate(self._join(operands, products, targets, self.mode, [])):
                 self._note(part, failed, tile, first_column)
 
     def _note(self, part: int, failed: NDArray[np.int32], tile: tuple[int, int, int, int], first_column: int) -> None:

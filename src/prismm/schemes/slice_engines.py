@@ -104,11 +104,11 @@ def engine_for_unit(unit: Unit, name: str | None) -> SliceEngine:
 
 
 def _simulated(unit: Unit, name: str) -> SliceEngine:
-    from prismm.engines.floats import float_engine
+    from prismm.engines.floats import engine_for
 
     if unit.inputs is None or unit.accumulate is None:
         raise ArgumentError(f"engine {name!r} multiplies floating-point values; pass unit='fp16' or another of them")
-    found = float_engine(name)
+    found = engine_for(name)
     reason = found.refuse(unit.inputs, unit.accumulate)
     if reason is not None:
         raise EngineError(f"engine {name!r} cannot serve unit {unit.name!r}: {reason}; pass another engine or unit")

@@ -1,0 +1,66 @@
+"""The VNNI engine's order of work: the same bits however rows and columns are cut, and what it counts."""
+
+import numpy as np
+import pytest
+from judge import assert_same_bits
+
+import prismm
+from prismm.engines.cpu import INT8, VNNI
+from prismm.formats import format_of
+from prismm.kernels.cpu import vnni
+from prismm.schemes import streamed
+from prismm.schemes.base import Job
+from prismm.schemes.product import TILE
+from prismm.schemes.residues import Residues, multiply
+from prismm.schemes.split import Splitter
+
+pytestmark = pytest.mark.skipif(not vnni.supported(), reason="no AVX-512 VNNI")
+
+
+def job(dtype, workers, memory):
+    return Job(format_of(dtype), None, 1, a_priori=True, workers=workers, memory=memory)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "complex128", "float32"])
+@pytest.mark.parametrize("workers", [1, 2, 3])
+@pytest.mark.parametrize("memory", [0, 1 << 22, 1 << 30])
+def test_however_it_is_cut(dtype, workers, memory, rng):
+    """Little memory takes rows in turns, and splits the right operand once for each."""
+    a, b = rng.standard_normal((500, 70)), rng.standard_normal((70, 450))
+    if dtype == "complex128":
+        a, b = a + 1j * rng.standard_normal(a.shape), b + 1j * rng.standard_normal(b.shape)
+    a, b = a.astype(dtype), b.astype(dtype)
+    results = []
+    for engine in (VNNI, INT8):
+        out = np.empty((500, 450), dtype)
+        outcome = multiply(Residues(9), a, b, out, job(dtype, workers, memory), engine)
+        results.append(out)
+        if engine is VNNI:
+            splitter = Splitter(9, VNNI, 70, dtype == "complex128")
+            block = streamed.block_columns(450, splitter, workers)
+            turns = -(-500 // streamed.rows_at_once(500, splitter, workers, memory, block))
+            assert outcome.split_left == a.size and outcome.split_right == turns * b.size
+            assert memory or turns > 1
+    assert_same_bits(*results)
+
+
+@pytest.mark.parametrize("shape", [(3, 40, 700), (700, 40, 3), (1, 9, 1000), (90, 40, 129), (2000, 5, 130)])
+def test_every_shape(shape, rng):
+    m, k, n = shape
+    a, b = rng.standard_normal((m, k)), rng.standard_normal((k, n))
+    results = [prismm.matmul(a, b, scheme=Residues(12), engine=e) for e in ("cpu:vnni", "cpu:int8")]
+    assert_same_bits(*results)
+
+
+def test_blocks_are_even_and_fit():
+    for n in (64, 129, 1000, 5000):
+        for k in (1, 300, 20000):
+            for workers in (1, 2, 7):
+                splitter = Splitter(15, VNNI, k, False)
+                block = streamed.block_columns(n, splitter, workers)
+                assert block % 32 == 0 and block >= 32
+                assert block <= 96 or block * k * 15 <= streamed.PANEL_BYTES + 32 * k * 15
+
+
+def test_the_tile_is_the_kernels():
+    assert TILE == (vnni.TILE_ROWS, vnni.TILE_COLUMNS)
