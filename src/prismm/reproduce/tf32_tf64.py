@@ -1,0 +1,180 @@
+"""TF32 and TF64 (Valero-Lara et al. 2023): SGEMM and DGEMM from words half as long, and what fewer bits would give."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from prismm.reproduce.framework import Experiment, Point, Row, Size
+from prismm.reproduce.plot import Panel
+from prismm.reproduce.tf32_tf64_claims import CLAIMS
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+EXPONENT_BITS = (5, 6, 8, 11)
+FRACTION_BITS = (7, 9, 10, 11, 13, 15, 17, 19, 21, 22, 23, 24, 25)
+A100 = "simulated:ampere"
+
+
+def _rows(
+    figure: str, results: dict[str, Any], a: NDArray[Any], b: NDArray[Any], high: Any, low: Any, n: int
+) -> list[Row]:
+    """‖C − Ĉ‖_p / (‖A‖_p ‖B‖_p), p = 1, 2, ∞ (§3.1), of every result."""
+    from prismm.reproduce.reference import error_of, norms
+
+    sizes = {p: x * y for (p, x), y in zip(norms(a).items(), norms(b).values(), strict=True)}
+    rows = []
+    for name, c in results.items():
+        for p, error in norms(error_of(c, high, low)).items():
+            rows.append(Row(figure, name, f"{p} error", error / sizes[p], "n", n))
+    return rows
+
+
+def _difference(
+    figure: str, name: str, c: NDArray[Any], d: NDArray[Any], a: NDArray[Any], b: NDArray[Any], n: int
+) -> list[Row]:
+    """The same measure of |c − d|, which the paper draws at the right of its graphs."""
+    import numpy as np
+
+    return _rows(figure, {name: c}, a, b, np.asarray(d, np.float64), None, n)
+
+
+def _figure_4(n: int, simulated: bool) -> Point:
+    def run(rng: np.random.Generator) -> list[Row]:
+        import numpy as np
+
+        import prismm
+        from prismm.formats import FP16, TF32
+
+        a, b = (rng.random((n, n)).astype(np.float32) for _ in range(2))
+        a64, b64 = a.astype(np.float64), b.astype(np.float64)
+
+        def words(fmt: Any, count: int, products: int, engine: str | None = None) -> Any:
+            return prismm.matmul(a, b, scheme=prismm.Words(fmt, words=count, products=products), engine=engine)
+
+        results = {
+            "1xFP16": words(FP16, 1, 1),
+            "1xTF32": words(TF32, 1, 1),
+            "3xTF32": words(TF32, 2, 3),
+            "4xTF32": words(TF32, 2, 4),
+            "SGEMM": a @ b,
+        }
+        results["1xFP16, FP16 output"] = results["1xFP16"].astype(np.float16)
+        if simulated:
+            results["1xFP16, FP16 sums"] = half_sums(a, b)
+            results["1xTF32, A100"] = words(TF32, 1, 1, A100)
+            results["3xTF32, A100"] = words(TF32, 2, 3, A100)
+        # DGEMM of float32 data: within n·2^-53 of |A||B|, five orders below what is judged.
+        rows = _rows("4", results, a64, b64, a64 @ b64, None, n)
+        return rows + _difference("4", "|SGEMM - 3xTF32|", results["3xTF32"], results["SGEMM"], a64, b64, n)
+
+    return Point(f"fig4 n={n}" + (" simulated" if simulated else ""), run)
+
+
+def half_sums(a: NDArray[np.float32], b: NDArray[np.float32]) -> NDArray[np.float64]:
+    """a and b rounded to float16, exact products, every sum rounded to float16: a GEMM in float16 throughout."""
+    raise NotImplementedError
+
+
+def _figure_5(n: int) -> Point:
+    def run(rng: np.random.Generator) -> list[Row]:
+        import numpy as np
+
+        import prismm
+        from prismm.formats import FP32
+        from prismm.reproduce.reference import twofold
+
+        a, b = rng.random((n, n)), rng.random((n, n))
+        results: dict[str, Any] = {
+            f"{products}xTF64": prismm.matmul(a, b, scheme=prismm.Words(FP32, words=words, products=products))
+            for words, products in ((1, 1), (2, 3), (2, 4))
+        }
+        results["DGEMM"] = a @ b
+        results["SGEMM"] = a.astype(np.float32) @ b.astype(np.float32)
+        rows = _rows("5", results, a, b, *twofold(a, b), n)
+        return rows + _difference("5", "|DGEMM - 3xTF64|", results["3xTF64"], results["DGEMM"], a, b, n)
+
+    return Point(f"fig5 n={n}", run)
+
+
+def _formats(n: int, words: int, products: int, exponent_bits: int) -> Point:
+    """Error of TF64 with lower formats against fraction bits: the open question of §5."""
+
+    def run(rng: np.random.Generator) -> list[Row]:
+        import prismm
+        from prismm.formats import Format
+        from prismm.reproduce.reference import twofold
+
+        a, b = rng.random((n, n)), rng.random((n, n))
+        reference = twofold(a, b)
+        rows = _rows("formats", {"DGEMM": a @ b}, a, b, *reference, 0)
+        for bits in FRACTION_BITS:
+            fmt = Format(exponent_bits=exponent_bits, fraction_bits=bits)
+            c = prismm.matmul(a, b, scheme=prismm.Words(fmt, words=words, products=products))
+            rows += _rows(series(words, products, exponent_bits), {"error": c}, a, b, *reference, bits)
+        named = [Row("formats", row.figure, row.measure, row.value, "fraction bits", row.x) for row in rows[3:]]
+        dgemm = series(words, products, exponent_bits) + " DGEMM"
+        return [Row("formats", dgemm, row.measure, row.value, "fraction bits", 0) for row in rows[:3]] + named
+
+    return Point(f"formats {words} words {products} products e={exponent_bits} n={n}", run)
+
+
+def series(words: int, products: int, exponent_bits: int) -> str:
+    """The name of a line of the open question's figure."""
+    return f"{words} words, {products} products, {exponent_bits} exponent bits"
+
+
+def _points(size: Size) -> list[Point]:
+    singles = {"quick": (32, 128), "default": (32, 64, 128, 256, 512, 1024), "full": tuple(32 << i for i in range(8))}
+    simulated = {"quick": 64, "default": 512, "full": 1024}[size]
+    doubles = {"quick": (32, 64), "default": (32, 64, 128, 256, 512, 1024), "full": tuple(32 << i for i in range(8))}
+    order = {"quick": 32, "default": 256, "full": 1024}[size]
+    points = [_figure_4(n, simulated=n <= simulated) for n in singles[size]]
+    points += [_figure_5(n) for n in doubles[size]]
+    kinds = ((2, 3), (2, 4), (3, 6))
+    return points + [_formats(order, w, p, e) for w, p in kinds for e in EXPONENT_BITS]
+
+
+def _error_panels() -> tuple[Panel, ...]:
+    panels = []
+    for figure, what in (("4", "SGEMM and TF32"), ("5", "DGEMM and TF64")):
+        for p in ("l1", "l2", "linf"):
+            panels.append(Panel(f"Fig. {figure}: {what}, {p}", figure, f"{p} error", "n", "error"))
+    return tuple(panels)
+
+
+EXPERIMENT = Experiment(
+    name="tf32-tf64",
+    version=1,
+    setup=(
+        "Inputs: uniform on (0, 1), square; the paper says random, and only data of one sign has its magnitudes. Error: "
+        "‖C - Ĉ‖_p/(‖A‖_p‖B‖_p).\nReference: DGEMM for float32 data (within n·2^-53 of |A||B|), a two-fold product "
+        "(within 2^-98) for float64.\nSums of the words' exact products are SGEMM's and DGEMM's; 'A100' is the simulated "
+        "engine, 'FP16 sums' rounds every sum to float16.\nThe paper's Fig. 2 lists A2·B2 twice; the third product is "
+        "A2·B1, as its equation has it."
+    ),
+    points=_points,
+    claims=CLAIMS,
+    panels=(
+        *_error_panels(),
+        Panel(
+            "Open question: TF64 from lower formats, 2 words",
+            "formats",
+            "l2 error",
+            "fraction bits",
+            "l2 error",
+            logx=False,
+            series=tuple(series(2, p, e) for p in (3, 4) for e in EXPONENT_BITS),
+        ),
+        Panel(
+            "Open question: TF64 from lower formats, 3 words",
+            "formats",
+            "l2 error",
+            "fraction bits",
+            "l2 error",
+            logx=False,
+            series=tuple(series(3, 6, e) for e in EXPONENT_BITS),
+        ),
+    ),
+)
