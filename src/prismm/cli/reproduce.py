@@ -23,7 +23,9 @@ def reproduce(
     list_: Annotated[bool, typer.Option("--list", help="List the experiments.")] = False,
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where CSV and PNG go.")] = Path(),
     quick: Annotated[bool, typer.Option("--quick", help="Seconds, at small sizes.")] = False,
-    full: Annotated[bool, typer.Option("--full", help="As near to the paper's sizes as a CPU gets; may take an hour.")] = False,
+    full: Annotated[
+        bool, typer.Option("--full", help="As near to the paper's sizes as a CPU gets; may take an hour.")
+    ] = False,
     fresh: Annotated[bool, typer.Option("--fresh", help="Measure anew what an earlier run has left.")] = False,
     seed: Annotated[int, typer.Option(min=0, help="Seed of every random matrix.")] = 0,
     json: options.Json = False,
@@ -68,7 +70,10 @@ def reproduce(
         )
     else:
         _print(experiment, f"{paper.title}\n{paper.citation}", result)
-    say(f"{result.points} points in {result.seconds:.0f} s; rows in {result.csv}" + (f", plot in {plot}" if plot else ""))
+    say(
+        f"{result.points} points in {result.seconds:.0f} s; rows in {result.csv}"
+        + (f", plot in {plot}" if plot else "")
+    )
 
 
 def _list(json: bool) -> None:
@@ -133,7 +138,9 @@ def _print(experiment: Experiment, title: str, result: Result) -> None:
         for found in result.comparisons
     ]
     print(columns(head, cells, left=("where", "what", "published", "rule", "verdict")))
-    notes = [(found.claim.where, found.claim.what, found.claim.note) for found in result.comparisons if found.claim.note]
+    notes = [
+        (found.claim.where, found.claim.what, found.claim.note) for found in result.comparisons if found.claim.note
+    ]
     if notes:
         print("\n" + "\n".join(f"{where}, {what}: {note}" for where, what, note in notes))
     counts = Counter(found.verdict for found in result.comparisons)

@@ -192,7 +192,11 @@ def _points(size: Size) -> list[Point]:
     points = [Point("Eqs. 3-6, Fig. 2", _counting), Point("Eqs. 6, 8-10, Fig. 5", _blocking)]
     points += [_against_exponent(e, m, k, n) for e in exponents]
     orders = {"quick": (64, 128), "default": (64, 128, 256, 512, 1024), "full": (64, 128, 256, 512, 1024, 2048, 4096)}
-    depths = {"quick": (32, 256, 2048), "default": tuple(32 << i for i in range(10)), "full": tuple(32 << i for i in range(12))}
+    depths = {
+        "quick": (32, 256, 2048),
+        "default": tuple(32 << i for i in range(10)),
+        "full": tuple(32 << i for i in range(12)),
+    }
     points += [_against_size("9a", "m = n", x, x, 704 if size == "quick" else 2816, x) for x in orders[size]]
     points += [_against_size("9b", "k", x, 176, x, 32) for x in depths[size]]
     points += [_against_size("9c", "m = n = k", x, x, x, x) for x in orders[size]]
@@ -264,7 +268,10 @@ def _first_exponent(rows: Rows) -> list[float]:
 
 
 _TERM, _ELEMENT = "sb=12, term", "sb=12, element"
-_BLAS = "the accumulator of the paper's NPU is not published; sums here are SGEMM's own, which adds the products " "of words with the same roundings as float32's"
+_BLAS = (
+    "the accumulator of the paper's NPU is not published; sums here are SGEMM's own, which adds the products "
+    "of words with the same roundings as float32's"
+)
 _CLAIMS = (
     Claim("Eq. 3", "sum of P(N=n)", "1", equals(1.0), lambda r: [sum(r.curve("Eq. 3", "Eq. 3", "P(N=n)").values())]
           if r.curve("Eq. 3", "Eq. 3", "P(N=n)") else [], "equation"),
@@ -320,7 +327,9 @@ _CLAIMS = (
 
 
 def _size_panel(figure: str, variable: str, kind: str) -> Panel:
-    return Panel(f"Fig. {figure[0]}({figure[1]}), {kind}", f"{figure} {kind}", "relative error", variable, "relative error")
+    return Panel(
+        f"Fig. {figure[0]}({figure[1]}), {kind}", f"{figure} {kind}", "relative error", variable, "relative error"
+    )
 
 
 EXPERIMENT = Experiment(

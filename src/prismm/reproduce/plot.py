@@ -8,7 +8,18 @@ from pathlib import Path
 from prismm.errors import EngineError
 from prismm.reproduce.framework import Rows
 
-_COLOURS = ("#0b6e99", "#c1272d", "#1b7f3b", "#8a5a00", "#6a3d9a", "#444444", "#d95f8d", "#2aa198", "#b58900", "#000000")
+_COLOURS = (
+    "#0b6e99",
+    "#c1272d",
+    "#1b7f3b",
+    "#8a5a00",
+    "#6a3d9a",
+    "#444444",
+    "#d95f8d",
+    "#2aa198",
+    "#b58900",
+    "#000000",
+)
 _MARKS = ("o", "s", "^", "D", "v", "x", "P", "*", "<", ">")
 
 

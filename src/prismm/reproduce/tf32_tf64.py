@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from prismm.reproduce.framework import Experiment, Point, Row, Size
 from prismm.reproduce.plot import Panel
-from prismm.reproduce.tf32_tf64_claims import CLAIMS
+from prismm.reproduce.tf32_tf64_claims import CLAIMS, series
 
 if TYPE_CHECKING:
     import numpy as np
@@ -118,11 +118,6 @@ def _formats(n: int, words: int, products: int, exponent_bits: int) -> Point:
         return [Row("formats", dgemm, row.measure, row.value, "fraction bits", 0) for row in rows[:3]] + named
 
     return Point(f"formats {words} words {products} products e={exponent_bits} n={n}", run)
-
-
-def series(words: int, products: int, exponent_bits: int) -> str:
-    """The name of a line of the open question's figure."""
-    return f"{words} words, {products} products, {exponent_bits} exponent bits"
 
 
 def _points(size: Size) -> list[Point]:

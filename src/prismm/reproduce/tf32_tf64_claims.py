@@ -12,6 +12,11 @@ _L2 = "l2 error"
 _A100 = "an A100"
 
 
+def series(words: int, products: int, exponent_bits: int) -> str:
+    """The name of a line of the open question's figure."""
+    return f"{words} words, {products} products, {exponent_bits} exponent bits"
+
+
 def _ratios(figure: str, top: str, bottom: str, least: float = 0.0) -> Measure:
     return lambda rows: rows.ratios(figure, top, bottom, _L2, least)
 
@@ -36,8 +41,6 @@ def _all_norms(figure: str, top: str, bottom: str) -> Measure:
 
 def _fewest_bits(words: int, products: int, exponent_bits: int, factor: float) -> Measure:
     """Fewest fraction bits from which on the error stays within a factor of DGEMM's."""
-    from prismm.reproduce.tf32_tf64 import series
-
     name = series(words, products, exponent_bits)
 
     def measure(rows: Rows) -> list[float]:
@@ -128,9 +131,18 @@ CLAIMS = (
         _ratios("5", "1xTF64", "SGEMM"),
         "words",
     ),
-    Claim("Fig. 5, §3.3", "3xTF64 over DGEMM", "equivalent in magnitude", at_most(10), _all_norms("5", "3xTF64", "DGEMM"), "words"),
+    Claim(
+        "Fig. 5, §3.3",
+        "3xTF64 over DGEMM",
+        "equivalent in magnitude",
+        at_most(10),
+        _all_norms("5", "3xTF64", "DGEMM"),
+        "words",
+    ),
     Claim("-", "3xTF64 over DGEMM, n >= 512", "-", at_most(2), _ratios("5", "3xTF64", "DGEMM", 512), "words"),
-    Claim("Fig. 5, §3.3", "1xTF64 over 3xTF64", "on the order of 1e7", within(5, 1e7), _ratios("5", "1xTF64", "3xTF64")),
+    Claim(
+        "Fig. 5, §3.3", "1xTF64 over 3xTF64", "on the order of 1e7", within(5, 1e7), _ratios("5", "1xTF64", "3xTF64")
+    ),
     Claim(
         "Fig. 5, §3.3",
         "3xTF64 over 4xTF64, n <= 64",

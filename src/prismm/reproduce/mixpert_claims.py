@@ -1,0 +1,135 @@
+"""What Lin et al. 2024 (MixPert) published, and how our rows are compared with it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from prismm.reproduce.claims import Claim, at_least, at_most, equals, falls, within
+from prismm.reproduce.framework import Rows
+
+Measure = Callable[[Rows], list[float]]
+_A100, _RTX = "an A100", "an RTX 3090"
+_KINDS = ("uniform", "normal")
+
+
+def _value(series: str, measure: str) -> Measure:
+    return lambda rows: list(rows.curve("§3.2.3", series, measure).values())
+
+
+def _mean(series: str, kinds: tuple[str, ...] = _KINDS, least: float = 0) -> Measure:
+    """Mean of E over the inner dimensions from `least` on, one number for each kind of data."""
+
+    def measure(rows: Rows) -> list[float]:
+        found = []
+        for kind in kinds:
+            values = [value for k, value in rows.curve(f"9 {kind}", series, "E").items() if k >= least]
+            found += [sum(values) / len(values)] if values else []
+        return found
+
+    return measure
+
+
+def _each(series: str, kind: str, most: float = float("inf")) -> Measure:
+    return lambda rows: [value for k, value in rows.curve(f"9 {kind}", series, "E").items() if k <= most]
+
+
+def _levels(rows: Rows) -> list[float]:
+    """E of levels I, II, IV at the largest k of uniform data."""
+    curves = [rows.curve("9 uniform", f"MixPert {level}", "E") for level in ("I", "II", "IV")]
+    return [curve[max(curve)] for curve in curves if curve]
+
+
+def _against(series: str, other: str, kind: str = "uniform") -> Measure:
+    return lambda rows: rows.ratios(f"9 {kind}", series, other, "E")
+
+
+def _wide(measure: str, binades: tuple[float, float]) -> Measure:
+    low, high = binades
+    return lambda rows: [v for x, v in rows.curve("§3.3.3", "with fallback", measure).items() if low <= x <= high]
+
+
+_APE = (
+    "six products of exact BF16 words leave no more than FP32's own error: 1e-4 needs sums that are cut, see the "
+    "simulated A100, where data of one sign drifts with k"
+)
+
+CLAIMS = (
+    Claim(
+        "§3.2.3",
+        "expected e of a scalar product",
+        "2.82e-7",
+        within(1.1, 2.82e-7),
+        _value("Eq. 6", "mean relative error"),
+        note="the stated distributions give 2.98e-7, by enumeration of all values; not the printed 2.82e-7",
+    ),
+    Claim("§3.2.3", "expected e, limit", "< 1.5·2^-22", at_most(1.5 * 2**-22), _value("Eq. 6", "mean relative error")),
+    Claim("§3.2.3", "worst e", "7.15e-7", within(1.001, 7.15e-7), _value("Eq. 6", "largest relative error")),
+    Claim("§3.2.3", "worst e, limit", "< 3·2^-22", at_most(3 * 2**-22), _value("Eq. 6", "largest relative error")),
+    Claim(
+        "-",
+        "expected e of prismm's TileInt8 IV",
+        "-",
+        None,
+        _value("prismm TileInt8 IV", "mean relative error"),
+        "words",
+        "it rounds at bit 20 where Eq. 6 assumes truncation",
+    ),
+    Claim("Fig. 9, §4.3", "mean E of MixPert IV", "4.46e-7", within(4, 4.46e-7), _mean("MixPert IV")),
+    Claim("-", "E of MixPert IV, uniform, k <= 16384", "-", at_most(5e-7), _each("MixPert IV", "uniform", 16384), "words"),
+    Claim(
+        "Fig. 9, §4.3",
+        "mean E of FP32, sums one after the other",
+        "1.14e-6 (cuBLAS)",
+        within(4, 1.14e-6),
+        _mean("FP32, one after the other", ("uniform",)),
+        note="the paper's mean is over four applications",
+    ),
+    Claim("Fig. 9, §4.3", "mean E of FP32, this CPU's SGEMM", "1.14e-6 (cuBLAS)", within(4, 1.14e-6), _mean("FP32")),
+    Claim("Fig. 9, §4.3", "mean E of 3xTF32, sums rounded", "4.61e-7 (CUTLASS)", within(4, 4.61e-7), _mean("CUTLASS 3xTF32")),
+    Claim(
+        "Fig. 9, §4.3",
+        "mean E of 3xTF32, simulated A100",
+        "4.61e-7 (CUTLASS)",
+        within(4, 4.61e-7),
+        _mean("CUTLASS 3xTF32, A100", ("normal",)),
+        note="normal data; on uniform data the cut sums drift with k",
+    ),
+    Claim("Fig. 9, §4.3", "mean E of APE, sums rounded", "7.16e-5", within(4, 7.16e-5), _mean("APE, 3 BF16 words"), note=_APE),
+    Claim(
+        "Fig. 9, §4.3",
+        "mean E of APE, simulated A100, uniform",
+        "7.16e-5",
+        within(4, 7.16e-5),
+        _mean("APE, 3 BF16 words, A100", ("uniform",), 1024),
+        note=_APE,
+    ),
+    Claim(
+        "§2.2",
+        "E of APE on GEMM, simulated A100, uniform, largest k",
+        "9.85e-5",
+        within(4, 9.85e-5),
+        lambda rows: list(rows.curve("9 uniform", "APE, 3 BF16 words, A100", "E").values())[-1:],
+    ),
+    Claim("§2.2", "E of QuanTensor, one INT8 product", "6.76e-5", within(100, 6.76e-5), _mean("QuanTensor, 1 product"),
+          note="quoted by the paper from QuanTensor's own, with data and scaling not stated"),
+    Claim("§2.2", "E of QuanTensor, refined, 9 products", "1.5e-6", within(4, 1.5e-6), _mean("QuanTensor, 9 products")),
+    Claim("Fig. 9, §4.3", "MixPert IV over FP32 (one after the other), uniform", "significantly lower", at_most(1.0),
+          _against("MixPert IV", "FP32, one after the other"), "words"),
+    Claim("Fig. 9, §4.3", "E of MixPert IV, normal, largest k over smallest", "robust against larger input sizes",
+          at_most(2.0), lambda rows: [max(c) / min(c) for c in [_each("MixPert IV", "normal")(rows)] if len(c) > 1], "words"),
+    Claim("§3.3.1", "E of levels I, II, IV", "falls with every level", falls(), _levels, "words"),
+    Claim("§3.3.1", "levels II over III, uniform", "-", within(1.5, 1.0), _against("MixPert II", "MixPert III"), "words",
+          "they mirror each other"),
+    Claim("§3.3.3", "tile pairs that fall back, one binade of spread", "locality fulfils it in most cases", equals(0.0),
+          _wide("share of tile pairs that fall back", (0, 0)), "words"),
+    Claim("§3.3.3", "tile pairs that fall back, 24 binades", "identified and switched", at_least(0.5),
+          _wide("share of tile pairs that fall back", (24, 24)), "words"),
+    Claim("§3.3.3", "E with fallback, any spread", "maintains accuracy", at_most(1e-6), _wide("E", (0, 99)), "words"),
+    Claim("Fig. 8, §4.2", "speed over cuBLAS FP32: mean; GEMM at 24576", "1.72x; 2.71x", None, device=_A100),
+    Claim("Fig. 8, §4.2", "speed of APE; of CUTLASS", "1.41x; 1.45x", None, device=_A100),
+    Claim("Fig. 10, §4.4", "tuned Cholesky at tolerance 5e-4", "25 % faster", None, device=_A100),
+    Claim("Fig. 11, §4.5", "overhead: MixPert, large sizes; APE; CUTLASS", "11.1 %, 4.24 %; 4.29 %; 30.5 %", None, device=_A100),
+    Claim("Fig. 12(a), §4.6", "speed over cuBLAS FP32: mean; larger", "1.12x; 1.30x", None, device=_RTX),
+    Claim("Fig. 12(b), §4.6", "1 to 8 processes: over CUTLASS, APE", "24.3 %, 33.9 %", None, device=_A100),
+    Claim("Fig. 9, §4.3", "HPL-AI, MLP, Cholesky errors", "about 1e-6", None, device="the applications (benchmarks/apps)"),
+)  # fmt: skip
