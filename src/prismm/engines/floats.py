@@ -7,11 +7,12 @@ better ones.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from prismm.errors import EngineError
-from prismm.formats import FP32, FP64, Format
+from prismm.errors import ArgumentError, EngineError
+from prismm.formats import FP16, FP32, FP64, Format
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -40,8 +41,8 @@ class FloatEngine(Protocol):
     def refuse(self, inputs: Format, accumulate: Format) -> str | None:
         """Why it cannot multiply values of `inputs` with sums in `accumulate`; None where it can."""
 
-    def accumulation(self, k: int, inputs: Format, accumulate: Format) -> Accumulation:
-        """The error of a product of inner dimension k."""
+    def accumulation(self, k: int, inputs: Format, accumulate: Format, largest: float = math.inf) -> Accumulation:
+        """The error of a product of inner dimension k, of values up to `largest` (at most the largest of `inputs`)."""
 
     def multiply(
         self, left: NDArray[Any], right: NDArray[Any], inputs: Format, accumulate: Format, workers: int
@@ -66,7 +67,7 @@ class BlasEngine:
             return f"products of {inputs.precision}-bit significands are not exact in {accumulate.name}"
         return None
 
-    def accumulation(self, k: int, inputs: Format, accumulate: Format) -> Accumulation:
+    def accumulation(self, k: int, inputs: Format, accumulate: Format, largest: float = math.inf) -> Accumulation:
         """k·u for any order of summation of exact products (Jeannerod and Rump 2013); each product may lose η/2."""
         return Accumulation(k * accumulate.unit_roundoff, k * accumulate.smallest_subnormal)
 
@@ -85,3 +86,48 @@ class BlasEngine:
 
 
 BLAS = BlasEngine()
+
+
+def float_engine(name: str | None = None) -> FloatEngine:
+    """The engine of this name: BLAS for None, "cpu" and "cpu:blas", a simulated one for "simulated:…".
+
+    Raises:
+        ArgumentError: for an unknown name, with those there are.
+
+    >>> float_engine().name, float_engine("simulated:volta").name
+    ('cpu:blas', 'simulated:volta')
+    """
+    from prismm.engines import simulated
+
+    if name in (None, "cpu", BLAS.name):
+        return BLAS
+    if name not in simulated.names():
+        raise ArgumentError(
+            f"no engine {name!r} multiplies floats; pass one of {', '.join(map(repr, float_engines()))}"
+        )
+    return simulated.engine(name)
+
+
+def float_engines() -> list[str]:
+    """The names that `float_engine` knows."""
+    from prismm.engines import simulated
+
+    return ["cpu", BLAS.name, *simulated.names()]
+
+
+def accumulator_of(engine: FloatEngine, inputs: Format) -> Format:
+    """The format in which the engine adds products of `inputs`: FP32 where it can, else FP16, else FP64.
+
+    Raises:
+        EngineError: where it can do none of them.
+
+    >>> accumulator_of(float_engine("simulated:volta-fp16"), FP16).name
+    'fp16'
+    """
+    for accumulate in (FP32, FP16, FP64):
+        if engine.refuse(inputs, accumulate) is None:
+            return accumulate
+    raise EngineError(
+        f"engine {engine.name!r} cannot be used here: {engine.refuse(inputs, FP32)}; "
+        f"pass another of {', '.join(map(repr, float_engines()))}"
+    )

@@ -1,0 +1,195 @@
+"""Simulated engines against published outputs of the hardware, their bounds, and the names they answer to."""
+
+import doctest
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from kernels.low_precision import KINDS, operands
+
+import prismm.engines.floats
+import prismm.engines.simulated
+from prismm.engines.floats import BLAS, FloatEngine, accumulator_of, float_engine, float_engines
+from prismm.engines.simulated import Accumulator, SimulatedEngine, names
+from prismm.errors import ArgumentError, EngineError
+from prismm.formats import BF16, FP16, FP32, FP64, TF32, Format
+
+GENERATIONS = ["volta", "turing", "ampere", "hopper"]
+
+
+def dot(name, *blocks, inputs=FP16, accumulate=FP32):
+    """The blocks of (a, b) pairs, each padded to one of the engine's; so that one can set up the accumulator."""
+    engine = float_engine(f"simulated:{name}")
+    width = engine.unit(inputs, accumulate)[1].block
+    flat = [pair for block in blocks for pair in [*block, *[(0.0, 0.0)] * (width - len(block))]]
+    a, b = np.array(flat).T
+    return float(engine.multiply(a[None, :], b[:, None], inputs, accumulate, 1)[0, 0])
+
+
+@pytest.mark.parametrize(("name", "expected"), zip(GENERATIONS, [0.0, -0.5, -0.5, -0.75], strict=True))
+def test_the_sum_that_tells_generations_apart(name, expected):
+    """2^23 - 2^23 - 0.5 - 0.25 - 0.125 with 2^23 in the accumulator (Xie et al. 2024, Table 8)."""
+    terms = [(-(2.0**13), 2.0**10), (-0.5, 1.0), (-0.25, 1.0), (-0.125, 1.0)]
+    assert dot(name, [(2.0**13, 2.0**10)], terms) == expected
+
+
+@pytest.mark.parametrize("name", GENERATIONS)
+def test_the_published_findings(name):
+    """Fasi, Higham, Mikaitis and Pranesh 2021, §3.1: what their tests found on V100, T4 and A100; H100 with two more
+    bits.
+    """
+    wide = name == "hopper"
+    one = [(1.0, 1.0)]
+    assert dot(name, [(2.0**-24, 4.0)]) == 2.0**-22  # subnormal inputs count
+    assert dot(name, [(1 - 2.0**-11, 1 - 2.0**-11)] * 4) == 4 * (1 - 2.0**-10 + 2.0**-22)  # exact products
+    assert dot(name, one, [(0.5, 2.0**-24)] * 4) == (1.0 + 2.0**-23 if wide else 1.0)  # each term is cut off by itself
+    assert dot(name, [(2.0, 1.0)], [(2.0**-11, 2.0**-12), (2.0**-12, 2.0**-12)]) == 2.0  # toward zero
+    assert dot(name, [(-2.0, 1.0)], [(-(2.0**-11), 2.0**-12), (-(2.0**-12), 2.0**-12)]) == -2.0
+    for sign in (1.0, -1.0):  # carries, and toward zero where they are normalised
+        start = [(sign, 1.0), (sign * 2.0**-11, 2.0**-11), (sign * 2.0**-12, 2.0**-11)]
+        assert dot(name, start, [(sign, 1.0)] * 4) == sign * 5.0
+    # fp16 sums are rounded to nearest
+    assert dot(name, [(2.0**-14, 2.0**-11), (2.0**-14, 2.0**-12)], accumulate=FP16) == 2.0**-24
+
+
+@pytest.mark.parametrize(("name", "width"), [("turing", 8), ("ampere", 8), ("hopper", 16)])
+def test_two_small_terms_meet_in_one_block_only(name, width):
+    """FTTN's test of the block's width: 2^-24 twice beside 1."""
+    small = (2.0**-12, 2.0**-12)
+    for i in range(1, 20):
+        later = [(0.0, 0.0)] * (i - 1) + [small]
+        pairs = [small, *later]
+        blocks = [pairs[h : h + width] for h in range(0, len(pairs), width)]
+        assert dot(name, [(1.0, 1.0)], *blocks) == (1.0 + 2.0**-23 if i < width else 1.0), i
+
+
+@pytest.mark.parametrize(("name", "last"), [("volta", 42), ("turing", 44), ("ampere", 44), ("hopper", 46)])
+def test_the_least_exponent_of_an_empty_accumulator(name, last):
+    """2^-25 + 2^-k into fp16: half of the least subnormal ties to 0, unless the small term survives alignment."""
+    for k in range(36, 49):
+        pairs = [(2.0**-14, 2.0**-11), (2.0**-24, 2.0 ** (24 - k))]
+        assert dot(name, pairs, accumulate=FP16) == (2.0**-24 if k <= last else 0.0), k
+
+
+def cases():
+    for name in names():
+        engine = float_engine(name)
+        for inputs in (FP16, BF16, TF32, FP32):
+            for accumulate in (FP16, FP32, FP64):
+                if engine.refuse(inputs, accumulate) is None:
+                    yield name, inputs, accumulate
+
+
+def excess(engine, a, b, inputs, accumulate, largest=np.inf):
+    """The largest |computed - exact| as a share of its bound, exactly; overflowed entries are left out."""
+    got = engine.multiply(a, b, inputs, accumulate, 2)
+    bound = engine.accumulation(a.shape[1], inputs, accumulate, largest)
+    worst = Fraction(0)
+    for i, row in enumerate(a):
+        for j, column in enumerate(b.T):
+            terms = [Fraction(float(x)) * Fraction(float(y)) for x, y in zip(row, column, strict=True)]
+            if not np.isfinite(got[i, j]):
+                assert sum(map(abs, terms)) > 2 ** (accumulate.maxexp - 1)
+                continue
+            room = Fraction(bound.gamma) * sum(map(abs, terms)) + Fraction(bound.floor)
+            gap = abs(Fraction(float(got[i, j])) - sum(terms))
+            worst = max(worst, gap / room if room else Fraction(gap != 0) * 2)
+    return worst
+
+
+@pytest.mark.parametrize("case", cases(), ids=lambda c: f"{c[0]}-{c[1].name}-{c[2].name}")
+def test_the_bound_holds(case, rng):
+    name, inputs, accumulate = case
+    engine = float_engine(name)
+    for kind in KINDS:
+        if kind == "largest" and accumulate.maxexp <= inputs.maxexp:
+            continue
+        for k in (1, 5, 33, 100):
+            a, b = operands(kind, inputs, 3, k, 4, rng)
+            largest = float(max(np.abs(a).max(), np.abs(b).max()))
+            assert excess(engine, a, b, inputs, accumulate, largest) <= 1, (kind, k)
+            assert excess(engine, a, b, inputs, accumulate) <= 1, (kind, k)
+
+
+@pytest.mark.parametrize(
+    ("name", "share"), [("volta", 0.7), ("ampere", 0.7), ("hopper", 0.35), ("rz", 0.9), ("rn", 0.45), ("fp16", 0.4)]
+)
+def test_the_bound_is_nearly_attained(name, share):
+    """1 in the accumulator, then products of one sign that are cut off as far as the engine can cut them."""
+    engine = float_engine(f"simulated:{name}")
+    accumulate = accumulator_of(engine, FP16)
+    acc = engine.unit(FP16, accumulate)[1]
+    kept = acc.kept if acc.kept is not None else accumulate.fraction_bits
+    unit = 2.0 ** -(kept // 2), 2.0 ** -(kept - kept // 2)
+    factor = 2 - 2.0**-10 if acc.rounding == "zero" else 1.0
+    k = acc.block + 1024
+    a, b = np.full((1, k), unit[0] * factor), np.full((k, 1), unit[1] / 2)
+    a[0, : acc.block], b[: acc.block] = 0.0, 0.0
+    a[0, 0] = b[0] = 1.0
+    assert share < excess(engine, a, b, FP16, accumulate, 1.0) <= 1
+
+
+def test_the_floor_covers_subnormal_factors():
+    """A subnormal factor aligns the block as if it were the least normal number, and cuts off everything else."""
+    a = np.array([[2.0**-24, 2.0**-15, 2.0**-15, 2.0**-15]])
+    b = np.array([[0.5], [2.0**-24], [2.0**-24], [2.0**-24]])
+    engine = float_engine("simulated:volta")
+    assert engine.multiply(a, b, FP16, FP32, 1)[0, 0] != float((a @ b)[0, 0])
+    assert excess(engine, a, b, FP16, FP32, 0.5) <= 1
+
+
+def test_names_and_their_engines():
+    assert float_engine(None) is float_engine("cpu") is float_engine("cpu:blas") is BLAS
+    for name in names():
+        engine = float_engine(name)
+        assert engine.name == name and isinstance(engine, FloatEngine) and isinstance(engine, SimulatedEngine)
+    assert {"simulated:volta", "simulated:fp16", "simulated:rn", "simulated:rz", "cpu"} <= set(float_engines())
+    for wrong in ("volta", "simulated:pascal", "cpu:int8", ""):
+        with pytest.raises(ArgumentError, match="'simulated:volta'"):
+            float_engine(wrong)
+    assert accumulator_of(BLAS, FP16) == FP32 and accumulator_of(BLAS, FP32) == FP64
+    assert accumulator_of(float_engine("simulated:fp16"), FP16) == FP16
+
+
+def test_what_an_engine_lacks_is_refused_with_what_it_has():
+    volta = float_engine("simulated:volta")
+    assert "bf16" in volta.refuse(BF16, FP32) and "fp16 -> fp32" in volta.refuse(BF16, FP32)
+    assert float_engine("simulated:volta-fp16").refuse(FP16, FP32) is not None
+    assert volta.refuse(Format(4, 3, "e4m3"), FP32) is None  # its values are fp16 values
+    assert float_engine("simulated:rn").refuse(FP64, FP64) is not None
+    with pytest.raises(EngineError, match="simulated:ampere"):
+        volta.multiply(np.ones((1, 1)), np.ones((1, 1)), TF32, FP32, 1)
+    with pytest.raises(EngineError, match="pass another"):
+        volta.accumulation(3, FP32, FP32)
+    with pytest.raises(EngineError, match="pass another"):
+        accumulator_of(volta, FP32)
+
+
+@pytest.mark.parametrize("wrong", [1 + 2.0**-11, 65536.0, np.inf, np.nan, 2.0**-25, 3 * 2.0**-25])
+def test_values_of_no_such_format_are_refused(wrong):
+    engine = float_engine("simulated:volta")
+    for x, y in ((wrong, 1.0), (1.0, -wrong)):
+        with pytest.raises(EngineError, match=r"1 elements of the .* operand are no fp16 values"):
+            engine.multiply(np.array([[x, 0.0]]), np.array([[y], [0.0]]), FP16, FP32, 1)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"rounding": "up"},
+        {"block": 4},
+        {"block": 0, "kept": 23},
+        {"block": 4, "kept": 60},
+        {"block": 4, "kept": 22},
+        {"block": 4, "kept": 23, "least": -126},
+        {"format": Format(11, 51, "e11m51")},
+    ],
+)
+def test_impossible_accumulators_are_refused(wrong):
+    with pytest.raises(ArgumentError, match=r"pass|needs"):
+        Accumulator(**{"format": FP32, **wrong})
+
+
+def test_examples():
+    assert doctest.testmod(prismm.engines.simulated).failed == 0
+    assert doctest.testmod(prismm.engines.floats).failed == 0
