@@ -59,9 +59,9 @@ def at_least(limit: float) -> Rule:
     return Rule(f">= {limit:g}", lambda values: all(v >= limit for v in values))
 
 
-def equals(published: float) -> Rule:
+def equals(published: float, text: str = "") -> Rule:
     """Every value is exactly the published one."""
-    return Rule(f"= {published:g}", lambda values: all(v == published for v in values))
+    return Rule(f"= {text or format(published, 'g')}", lambda values: all(v == published for v in values))
 
 
 def falls(factor: float = 1.0) -> Rule:
@@ -89,7 +89,8 @@ class Claim:
 
     where: figure, table or section. what: the quantity. published: the paper's words or number. measure: our numbers
     from the rows, in the order that the rule looks at them; empty where the rows have none. rule None: with `device`,
-    what only that device can show; without, an open question that we answer (`measure` gives the answer).
+    what only that device can show; without, an open question that we answer (`measure` gives the answer). show: how a
+    number of ours is printed.
     """
 
     where: str
@@ -100,6 +101,7 @@ class Claim:
     reading: Reading = "text"
     note: str = ""
     device: str = ""
+    show: Callable[[float], str] = lambda value: f"{value:.4g}"
 
     def __post_init__(self) -> None:
         if self.device and self.rule is not None:
@@ -138,8 +140,8 @@ class Comparison:
         """
         if not self.values:
             return "-"
-        if len(self.values) == 1:
-            return f"{self.values[0]:.4g}"
+        if len(set(self.values)) == 1:
+            return self.claim.show(self.values[0]) + (f" ({len(self.values)})" if len(self.values) > 1 else "")
         if any(math.isnan(value) for value in self.values):
             return f"nan ({len(self.values)})"
         return f"{min(self.values):.3g} ... {max(self.values):.3g} ({len(self.values)})"
