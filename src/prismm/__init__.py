@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from prismm.schemes.native import Native
     from prismm.schemes.prepared import Prepared
     from prismm.schemes.residues import Residues
+    from prismm.schemes.words import Words
 
 __version__ = "0.1.0"
 
@@ -35,6 +36,10 @@ _HOMES = {
     "Prepared": "prismm.schemes.prepared",
     "Residues": "prismm.schemes.residues",
     "Native": "prismm.schemes.native",
+    "Words": "prismm.schemes.words",
+    "ScaledHalf": "prismm.schemes.scaled_half",
+    "TileInt8": "prismm.schemes.tile_int8",
+    "Slices": "prismm.schemes.slices",
 }
 _MODULES = ("engines", "errors", "formats", "metrics", "schemes", "testing")
 
@@ -45,6 +50,7 @@ __all__ = [
     "Prepared",
     "Report",
     "Residues",
+    "Words",
     "explain",
     "gemm",
     "matmul",

@@ -18,6 +18,7 @@ from prismm.calls import (
     Call,
     Options,
     check_options,
+    composite_engine,
     engine_named,
     finite_scalar,
     normalise_call,
@@ -33,8 +34,9 @@ from prismm.planner import (
     workspace_limit,
 )
 from prismm.report import Piece, Report
-from prismm.schemes import native, residues
+from prismm.schemes import flow, native, residues
 from prismm.schemes.base import Epilogue, Job, Outcome
+from prismm.schemes.composite import Composite
 from prismm.schemes.native import Native
 from prismm.schemes.prepared import Prepared
 from prismm.schemes.residues import Residues
@@ -202,8 +204,13 @@ def prepare(
     dtype = interop.result_dtype([copy.data], options.out_dtype)
     left, right = (copy.data, copy.data.T) if side == "left" else (copy.data.T, copy.data)
     chosen, chosen_engine, _, _ = select(left, right, dtype, options, epilogue=False, big=False, look=False)
-    split: SplitLeft | SplitRight | None = None
-    if isinstance(chosen, Residues) and copy.data.size:
+    split: SplitLeft | SplitRight | flow.SplitOperand | None = None
+    if isinstance(chosen, Composite) and copy.data.size:
+        data = copy.data.astype(np.complex128) if dtype.kind == "c" and copy.data.dtype.kind != "c" else copy.data
+        memory = workspace_limit(2 * data.nbytes, data.nbytes)
+        job = Job(format_of(dtype), options.target, 1, False, options.threads, memory)
+        split = flow.split_operand(chosen, data, side, job, composite_engine(chosen, chosen_engine))
+    elif isinstance(chosen, Residues) and copy.data.size:
         k = copy.data.shape[1] if side == "left" else copy.data.shape[0]
         engine_used = engine_named(chosen_engine)
         mode = join_mode(options.target)
@@ -392,8 +399,12 @@ def _one(
     )
     if isinstance(call.scheme, Native):
         return native.multiply(call.scheme, a, b, out, job, as_torch=call.family == "torch")
-    engine = engine_named(call.engine)
     left, right = call.left, call.right
+    if isinstance(call.scheme, Composite):
+        assert not isinstance(left, SplitLeft) and not isinstance(right, SplitRight)
+        return flow.multiply(call.scheme, a, b, out, job, composite_engine(call.scheme, call.engine), left, right)
+    assert not isinstance(left, flow.SplitOperand) and not isinstance(right, flow.SplitOperand)
+    engine = engine_named(call.engine)
     if isinstance(engine, DirectEngine):
         left = right = None
     return residues.multiply(call.scheme, a, b, out, job, engine, left, right)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
 import os
@@ -13,9 +14,12 @@ import numpy as np
 from prismm import interop
 from prismm.accuracy import Target, parse_target
 from prismm.engines import environment, pool
-from prismm.engines.cpu import DIRECT, choose
-from prismm.errors import ArgumentError, DTypeError, OperandError, ShapeError
+from prismm.engines.cpu import DIRECT, ENGINES, choose
+from prismm.errors import ArgumentError, DTypeError, EngineError, OperandError, ShapeError
 from prismm.planner import Auto, Need, Plan, bound_text, need_of, predict, workspace_limit
+from prismm.schemes.base import Job
+from prismm.schemes.composite import Composite
+from prismm.schemes.flow import SplitOperand, blocking
 from prismm.schemes.native import Native
 from prismm.schemes.prepared import Prepared
 from prismm.schemes.residues import Residues
@@ -74,9 +78,10 @@ def check_options(
     if not isinstance(reproducible, (bool, np.bool_)):
         raise ArgumentError(f"reproducible={reproducible!r}; pass True or False")
     target = parse_target(accuracy) if accuracy is not None else None
-    if scheme is not None and not isinstance(scheme, (Residues, Native, Auto)):
+    if scheme is not None and (isinstance(scheme, type) or not isinstance(scheme, (Residues, Native, Auto, Composite))):
         raise ArgumentError(
-            f"scheme={scheme!r} is no scheme; pass prismm.Residues(...), prismm.Native() or prismm.Auto()"
+            f"scheme={scheme!r} is no scheme; pass prismm.Residues(...), prismm.Words(...), prismm.Native() or "
+            f"prismm.Auto()"
         )
     if engine is not None and not isinstance(engine, str):
         raise ArgumentError(f"engine={engine!r}; pass a name such as 'cpu'")
@@ -127,8 +132,8 @@ class Call:
     options: Options
     batch: tuple[int, ...]
     k: int
-    left: SplitLeft | None
-    right: SplitRight | None
+    left: SplitLeft | SplitOperand | None
+    right: SplitRight | SplitOperand | None
     terms: int
     inputs: list[NDArray[Any]]
 
@@ -201,8 +206,8 @@ def normalise_call(
             c = np.broadcast_to(c, shape)
         except ValueError:
             raise ShapeError(f"c has shape {c.shape}, the product has shape {shape}; c must broadcast to it") from None
-    assert left is None or isinstance(left, SplitLeft)
-    assert right is None or isinstance(right, SplitRight)
+    assert left is None or not isinstance(left, SplitRight)
+    assert right is None or not isinstance(right, SplitLeft)
     inputs = [array.data for _, array in named]
     terms = max(k, 1) * (2 if dtype.kind == "c" else 1)
     batch = tuple(np.broadcast_shapes(x.shape[:-2], y.shape[:-2])) if x.ndim > 2 or y.ndim > 2 else ()
@@ -218,6 +223,34 @@ def engine_named(name: str) -> Any:
     return DIRECT if name == DIRECT.name else choose(name)
 
 
+def composite_engine(scheme: Composite, name: str | None) -> Any:
+    """The engine of this name for a composite scheme; without one that of ``PRISMM_ENGINE``, unless it names an engine
+    of this machine that serves other schemes only.
+    """
+    if name is None:
+        name = os.environ.get("PRISMM_ENGINE") or None
+        if name == BLAS or name in ENGINES:
+            with contextlib.suppress(ArgumentError, EngineError):
+                return scheme.engine_for(name)
+            name = None
+    return scheme.engine_for(name)
+
+
+def _integer_engine(name: str | None, scheme: Any) -> str:
+    """The engine asked for `Residues`; ``PRISMM_ENGINE`` may name one of other schemes, which is none here."""
+    if name is not None and name.startswith("simulated:"):
+        what = "prismm.Auto()" if scheme is None else scheme
+        raise ArgumentError(
+            f"engine={name!r} multiplies floating-point parts, and {what} multiplies integers exactly; pass "
+            f"scheme=prismm.Words(...) or another scheme of rounded products, or engine='cpu'"
+        )
+    asked = None if name == BLAS else name
+    default = os.environ.get("PRISMM_ENGINE") or "cpu"
+    if default == BLAS or default.startswith("simulated:"):
+        default = "cpu"
+    return asked or default
+
+
 def select(
     a: NDArray[Any],
     b: NDArray[Any],
@@ -231,13 +264,16 @@ def select(
     """Scheme, engine and reasons. `look`: whether the choice may depend on the data (never for what is
     reproducible).
     """
-    asked = None if options.engine == BLAS else options.engine
-    asked = asked or os.environ.get("PRISMM_ENGINE") or "cpu"
-    forced = choose(asked).name if asked != "cpu" else None
     need = need_of(a, b, dtype, options.target or Target("fast"), options.reproducible, epilogue, big)
     if not look:
         need = replace(need, a=None, b=None)
     scheme, reason = options.scheme, "asked for by the caller"
+    if isinstance(scheme, Composite):
+        engine = composite_engine(scheme, options.engine)
+        scheme.check(max(1, need.terms), need.result)
+        return scheme, engine.name, (reason,), need
+    asked = _integer_engine(options.engine, scheme)
+    forced = choose(asked).name if asked != "cpu" else None
     if scheme is None:
         if forced is not None and options.target is not None and options.target.kind == "correctly-rounded":
             need = replace(need, single=False)
@@ -274,6 +310,12 @@ def make_plan(call: Call) -> Plan:
             cut = tiling(need.m, need.n, splitter, options.threads, limit)
             panel, block, workspace = cut.row_panel, cut.column_block, cut.bytes
         products = moduli * parts * count
+    elif isinstance(scheme, Composite):
+        parts = 2 if need.is_complex else 1
+        products = scheme.products_for(need.terms, need.result) * parts * count
+        limit = workspace_limit(a.nbytes + b.nbytes, need.m * need.n * dtype.itemsize)
+        job = Job(need.result, options.target, need.terms, False, options.threads, limit)
+        panel, block, workspace = blocking(scheme, need.m, need.n, need.terms, job, parts)
     elif scheme.compute == "float64":
         workspace = 8 * (need.k * need.n + min(need.m, 1024) * (need.n + need.k))
     seconds, native_seconds = predict(scheme, engine, need, moduli, parts, options.threads)

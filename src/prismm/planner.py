@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 from prismm.accuracy import Target
 from prismm.formats import FP64, Format, format_of
 from prismm.moduli import MAX_MODULI, operand_bits
+from prismm.schemes.composite import Composite
 from prismm.schemes.native import Native, _fits_single, cannot_underflow, gemm_dtype, native_meets
 from prismm.schemes.residues import Residues
 
@@ -66,6 +67,12 @@ RATES = {
     "cpu:direct": Rates(1.5e9),
 }
 CALL_SECONDS = 2.5e-4
+
+COMPOSITE_RATES = {"cpu:blas": 4.0e10, "cpu:float64": 2.3e10, "cpu:int8": 2.1e11, "simulated": 2.0e8}
+"""Multiply-adds of parts that one worker makes in a second, by engine (any simulated one under one name)."""
+
+ELEMENT_SECONDS, ENTRY_SECONDS = 1.5e-8, 3.0e-8
+"""Seconds that one worker takes to scale and split an element, and to join and certify an entry."""
 
 
 @dataclass(frozen=True)
@@ -360,11 +367,25 @@ def predict(scheme: Any, engine: str, need: Need, moduli: int, parts: int, worke
             doubled = 2.0 * native + 3.0 * need.m * need.n / (rates.join * workers)
             return doubled, native
         return native + need.m * need.n * 4e-10, native
+    if isinstance(scheme, Composite):
+        return composite_seconds(scheme, engine, need, workers), native
     if engine == "cpu:direct":
         return work * (2 if need.is_complex else 1) * 12 / rates.residue + 3e-5, native
     split = (need.m + need.n) * need.k * moduli * parts / rates.split
     join = float(need.m) * need.n * moduli * parts / rates.join
     return (work * moduli * parts / rates.residue + split + join) / workers + CALL_SECONDS, native
+
+
+def composite_seconds(scheme: Composite, engine: str, need: Need, workers: int) -> float:
+    """Seconds expected for a composite scheme: its products, two measured passes over operands and result."""
+    rate = COMPOSITE_RATES.get(engine, COMPOSITE_RATES["simulated"])
+    parts = 2 if need.is_complex else 1
+    work = float(need.m) * need.n * need.terms * parts
+    products = scheme.products_for(max(1, need.terms), need.result)
+    passes = (need.m + need.n) * need.terms * parts * ELEMENT_SECONDS + need.m * need.n * parts * ENTRY_SECONDS
+    certified = need.target.kind in ("native", "tolerance")
+    magnitudes = work / COMPOSITE_RATES["cpu:float64"] if certified else 0.0
+    return (work * products / rate + magnitudes + passes) / workers + CALL_SECONDS
 
 
 def need_of(

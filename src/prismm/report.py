@@ -84,6 +84,11 @@ class Report:
         return sum(count for road, count in self.roads.items() if road in _RECOMPUTED)
 
     @property
+    def notes(self) -> dict[str, int]:
+        """What the scheme counted, such as {"fallback tiles": 3}; often empty."""
+        return dict(self.outcome.notes)
+
+    @property
     def timings(self) -> dict[str, float]:
         """Seconds per phase; "total" is the whole call."""
         return self.outcome.timings
@@ -144,6 +149,7 @@ class Report:
             "products": self.products,
             "roads": self.roads,
             "repaired": self.repaired,
+            "notes": self.notes,
             "timings": dict(self.timings),
             "plan": self.plan.to_dict(),
         }

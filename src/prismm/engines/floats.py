@@ -131,3 +131,23 @@ def accumulator_of(engine: FloatEngine, inputs: Format) -> Format:
         f"engine {engine.name!r} cannot be used here: {engine.refuse(inputs, FP32)}; "
         f"pass another of {', '.join(map(repr, float_engines()))}"
     )
+
+
+def engine_for(name: str | None) -> FloatEngine:
+    """The float engine of this name: "cpu:blas" (also "cpu" and None), or "simulated:…".
+
+    >>> engine_for("cpu").name
+    'cpu:blas'
+
+    Raises:
+        ArgumentError: for an unknown name.
+    """
+    if name in (None, "cpu", BLAS.name):
+        return BLAS
+    assert name is not None
+    if name.startswith("simulated:"):
+        from importlib import import_module
+
+        engine: FloatEngine = import_module("prismm.engines.simulated").engine(name)
+        return engine
+    raise ArgumentError(f"engine={name!r} multiplies no floating-point parts; pass 'cpu:blas' or 'simulated:…'")

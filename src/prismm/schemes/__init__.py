@@ -9,19 +9,25 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from prismm.planner import Auto
     from prismm.schemes.base import Scheme
+    from prismm.schemes.composite import Composite
     from prismm.schemes.native import Native
     from prismm.schemes.residues import Residues
+    from prismm.schemes.words import Words
 
-__all__ = ["Auto", "Native", "Residues", "Scheme"]
+COMPOSITE = {"Words": "words", "ScaledHalf": "scaled_half", "TileInt8": "tile_int8", "Slices": "slices"}
+"""Schemes of several rounded products, and their modules."""
+
+_HOMES = {"Residues": "residues", "Native": "native", "Scheme": "base", "Composite": "composite", **COMPOSITE}
+
+__all__ = ["Auto", "Composite", "Native", "Residues", "Scheme", "Words"]
 
 
 def __getattr__(name: str) -> Any:
     """The scheme of this name, imported on first use."""
     import importlib
 
-    homes = {"Residues": "residues", "Native": "native", "Scheme": "base"}
-    if name in homes:
-        return getattr(importlib.import_module(f"prismm.schemes.{homes[name]}"), name)
+    if name in _HOMES:
+        return getattr(importlib.import_module(f"prismm.schemes.{_HOMES[name]}"), name)
     if name == "Auto":
         return importlib.import_module("prismm.planner").Auto
     raise AttributeError(f"module 'prismm.schemes' has no attribute {name!r}")

@@ -75,7 +75,7 @@ class Job:
 
 @dataclass
 class Outcome:
-    """What became of a two-dimensional product: entries per road, and what a bound needs."""
+    """What became of a two-dimensional product: entries per road, what a bound needs, what the scheme counted."""
 
     roads: dict[str, int] = field(default_factory=dict)
     timings: dict[str, float] = field(default_factory=dict)
@@ -83,6 +83,7 @@ class Outcome:
     split_left: int = 0
     split_right: int = 0
     bound: Any = None
+    notes: dict[str, int] = field(default_factory=dict)
 
     def count(self, road: str, entries: int) -> None:
         """Add entries (real and imaginary parts counted apart) to a road."""
@@ -93,6 +94,10 @@ class Outcome:
         """Add wall-clock seconds to a phase."""
         self.timings[phase] = self.timings.get(phase, 0.0) + seconds
 
+    def note(self, name: str, number: int) -> None:
+        """Add to a count that the scheme keeps."""
+        self.notes[name] = self.notes.get(name, 0) + number
+
     def merge(self, other: Outcome) -> None:
         """Add another product of the same call (a batch)."""
         for road, entries in other.roads.items():
@@ -102,6 +107,8 @@ class Outcome:
         self.products += other.products
         self.split_left += other.split_left
         self.split_right += other.split_right
+        for name, number in other.notes.items():
+            self.note(name, number)
 
 
 def real_parts(x: NDArray[Any]) -> list[NDArray[Any]]:

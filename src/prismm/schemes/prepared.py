@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from prismm.interop import Array
+    from prismm.schemes.flow import SplitOperand
     from prismm.schemes.tiles import SplitLeft, SplitRight
 
 
@@ -32,7 +33,7 @@ class Prepared:
     out_dtype: str
     asked_dtype: str | None
     array: Array = field(repr=False)
-    split: SplitLeft | SplitRight | None = field(repr=False)
+    split: SplitLeft | SplitRight | SplitOperand | None = field(repr=False)
 
     @property
     def data(self) -> NDArray[Any]:
@@ -46,7 +47,7 @@ class Prepared:
 
     @property
     def nbytes(self) -> int:
-        """Bytes held: the copy and its residues."""
+        """Bytes held: the copy and its parts."""
         return int(self.data.nbytes) + (self.split.nbytes if self.split is not None else 0)
 
     def refuse(self, keyword: str, given: Any, own: Any) -> OperandError:
