@@ -24,7 +24,7 @@ def slices_needed(
     Args:
         row_panels: A, (rows, k) at a time.
         column_sums: |B|e, (k,).
-        bits: β, so that a slice holds multiples of 2^(τ-β) of a row below 2^τ: ρ = 53 - β in Algorithm 1.
+        bits: β = 53 - ρ of Algorithm 1: slices of a row up to 2^τ are multiples of 2^(τ-β), digits at most 2^β.
         unit_roundoff: of the result, 2^-53 or 2^-24.
 
     Returns:
@@ -74,3 +74,27 @@ def products_for(d: int, fast: bool) -> int:
 def magnitude_sums(panels: Iterable[NDArray[Any]]) -> NDArray[np.float64]:
     """|B|e from B's rows, a panel at a time."""
     return np.concatenate([np.abs(panel).sum(axis=1) for panel in panels])
+
+
+def sum_of_slices(a: NDArray[np.float64], b: NDArray[np.float64], bits: int, unit_roundoff: float) -> NDArray[Any]:
+    """The paper's product (Algorithm 2): slices multiplied without error and added in float64 as they come.
+
+    d is that of Algorithm 3; where fast mode is on, pairs with p + q > d + 1 are left out. SGEMM's sums
+    (unit_roundoff 2^-24) are rounded to float32.
+    """
+    d, fast = slices_needed([a], np.abs(b).sum(axis=1), bits, unit_roundoff)
+    left, right = _cut_all(a, bits, d), [x.T for x in _cut_all(np.ascontiguousarray(b.T), bits, d)]
+    total = np.zeros((a.shape[0], b.shape[1]), np.float64 if unit_roundoff < 2.0**-30 else np.float32)
+    for p, x in enumerate(left, 1):
+        for q, y in enumerate(right, 1):
+            if not fast or p + q <= d + 1:
+                total += (x @ y).astype(total.dtype)
+    return total
+
+
+def _cut_all(x: NDArray[np.float64], bits: int, count: int) -> list[NDArray[np.float64]]:
+    slices = []
+    for _ in range(count):
+        slice_, x = cut(x, bits)
+        slices.append(slice_)
+    return slices

@@ -30,6 +30,7 @@ def _accuracy(n: int, phi: float) -> Point:
         import numpy as np
 
         import prismm
+        from prismm.reproduce.algorithm3 import paper_bits, sum_of_slices
         from prismm.reproduce.reference import max_relative
 
         a, b = draw(rng, n, n, phi), draw(rng, n, n, phi)
@@ -38,24 +39,31 @@ def _accuracy(n: int, phi: float) -> Point:
         def judge(figure: str, name: str, c: NDArray[Any], correct: NDArray[Any]) -> None:
             rows.append(Row(f"{figure} phi={phi:g}", name, "max relative error", max_relative(c, correct), "n", n))
 
+        def schemes(mode: str) -> dict[str, prismm.Slices]:
+            paper = {"exponents": "adaptive", "fast": True, "k_block": n, "bits": paper_bits(n)}
+            return {
+                f"prismm Slices {mode}, the paper's slices": prismm.Slices("fp16", mode, **paper),
+                f"prismm Slices {mode}": prismm.Slices("fp16", mode),
+            }
+
         correct = prismm.matmul(a, b, accuracy="correctly-rounded")
-        for name, c, report in (
-            ("DGEMM", a @ b, None),
-            *(
-                (f"DGEMM-TC-{mode}", *prismm.matmul(a, b, scheme=prismm.Slices(mode=mode), full_output=True))
-                for mode in ("DP", "CR")
-            ),
-        ):
+        judge("3", "DGEMM", a @ b, correct)
+        judge("3", "DGEMM-TC-DP, FP64 sums", sum_of_slices(a, b, paper_bits(n), 2.0**-53), correct)
+        exact = {"DGEMM-TC-CR": prismm.Slices("fp16", "CR"), "DGEMM-DP-CR": prismm.Slices("fp64", "CR")}
+        for name, scheme in (schemes("DP") | exact).items():
+            c, report = prismm.matmul(a, b, scheme=scheme, full_output=True)
             judge("3", name, c, correct)
-            if report is not None:
-                rows += _counts(f"3 phi={phi:g}", name, report, n)
-            if name.endswith("CR"):
+            rows.extend(_counts(f"3 phi={phi:g}", name, report, n))
+            if name in exact:
                 wrong = float(np.count_nonzero(c != correct))
                 rows.append(Row(f"3 phi={phi:g}", name, "wrong entries", wrong, "n", n))
         a32, b32 = a.astype(np.float32), b.astype(np.float32)
-        correct32 = prismm.matmul(a32, b32, accuracy="correctly-rounded")
-        judge("8", "SGEMM", a32 @ b32, correct32)
-        judge("8", "SGEMM-TC-SP", prismm.matmul(a32, b32, scheme=prismm.Slices(mode="SP")), correct32)
+        correct = prismm.matmul(a32, b32, accuracy="correctly-rounded")
+        judge("8", "SGEMM", a32 @ b32, correct)
+        published = sum_of_slices(a32.astype(np.float64), b32.astype(np.float64), paper_bits(n), 2.0**-24)
+        judge("8", "SGEMM-TC-SP, FP32 sums", published.astype(np.float32), correct)
+        for name, scheme in schemes("SP").items():
+            judge("8", name, prismm.matmul(a32, b32, scheme=scheme), correct)
         return rows
 
     return Point(f"figs3,8 phi={phi:g} n={n}", run)
@@ -63,12 +71,11 @@ def _accuracy(n: int, phi: float) -> Point:
 
 def _counts(figure: str, name: str, report: Any, n: int) -> list[Row]:
     """Products and the shares of the time of one run."""
-    rows = [Row(figure, name, "products", float(report.products), "n", n)]
-    phases = {phase: seconds for phase, seconds in report.timings.items() if phase in ("split", "multiply", "join")}
-    total = sum(phases.values())
-    if total:
-        rows += [Row(figure, name, f"share of {p}", s / total, "n", n) for p, s in phases.items()]
-    return rows
+    phases = {"split": "split", "multiply": "products and sums", "join and certify": "rounding"}
+    seconds = {name: report.timings.get(phase, 0.0) for phase, name in phases.items()}
+    total = sum(seconds.values())
+    rows = [Row(figure, name, f"share of {phase}", value / total, "n", n) for phase, value in seconds.items() if total]
+    return [Row(figure, name, "products", report.products, "n", n), *rows]
 
 
 def _slices(n: int, phi: float, rows_drawn: int) -> Point:
@@ -84,9 +91,11 @@ def _slices(n: int, phi: float, rows_drawn: int) -> Point:
         panels = [draw(rng, min(_PANEL, rows_drawn - start), n, phi) for start in range(0, rows_drawn, _PANEL)]
         rows = []
         for figure, u in (("5(b)", 2.0**-53), ("9", 2.0**-24)):
-            d, fast = slices_needed(_as(panels, u), sums, paper_bits(n), u)
+            operand = _as(panels, u)
+            d, fast = slices_needed(operand, sums, paper_bits(n), u)
             rows.append(Row(figure, f"phi={phi:g}", "slices", d, "n", n))
             rows.append(Row(figure, f"phi={phi:g}", "products", products_for(d, fast), "n", n))
+            rows.append(Row(figure, f"prismm, phi={phi:g}", "slices", _slices_of_ours(operand, sums, u), "n", n))
         return rows
 
     return Point(f"slices n={n} phi={phi:g} rows={rows_drawn}", run)
@@ -99,27 +108,39 @@ def _as(panels: list[NDArray[np.float64]], unit_roundoff: float) -> list[NDArray
     return panels if unit_roundoff < 2.0**-30 else [panel.astype(np.float32).astype(np.float64) for panel in panels]
 
 
-def _units(phi: float, rows_drawn: int) -> Point:
-    """Slices and products for float64 by unit (§6), of inner dimension 256, and 16 where formats differ."""
+def _slices_of_ours(panels: list[NDArray[np.float64]], sums: NDArray[np.float64], unit_roundoff: float) -> float:
+    """Algorithm 3 as `Slices` has it, with the paper's slices, on the rows of A."""
+    import numpy as np
 
-    def run(rng: np.random.Generator) -> list[Row]:
-        from prismm.reproduce.algorithm3 import magnitude_sums, products_for, slices_needed
-        from prismm.schemes.units import UNITS, slice_bits
+    from prismm.reproduce.algorithm3 import paper_bits
+    from prismm.schemes.composite import Scaled
+    from prismm.schemes.slice_count import estimate
+    from prismm.schemes.sliced import cut
+    from prismm.schemes.slices import Slices
 
-        rows = []
-        for k, names in ((256, tuple(UNITS)), (16, ("fp16", "bf16"))):
-            sums = magnitude_sums([draw(rng, k, 1024, phi)])
-            panel = draw(rng, rows_drawn, k, phi)
-            for name in names:
-                # The paper's rule: digits up to 2^β, k·2^2β <= T, which a truncating split has too.
-                bits = slice_bits(UNITS[name], k, "toward-zero")
-                d, fast = slices_needed([panel], sums, bits, 2.0**-53)
-                series = name if k == 256 else f"{name}, k={k}"
-                for measure, value in (("bits", bits), ("slices", d), ("products", products_for(d, fast))):
-                    rows.append(Row(f"§6 phi={phi:g}", series, measure, value, "k", 256))
-        return rows
+    most, k = 0, sums.size
+    layout = Slices("fp16", exponents="adaptive", fast=True, k_block=k, bits=paper_bits(k)).layout(k)
+    for panel in panels:
+        exponent = np.frexp(np.abs(panel).max(axis=1))[1].astype(np.int64)
+        data = np.ldexp(panel, -exponent[:, None])
+        scaled = Scaled("left", data, exponent, np.zeros(len(panel), np.bool_))
+        told = estimate(cut(scaled, layout, 20, 1, keep=True), sums, unit_roundoff)
+        most = max(most, told.slices or 99)
+    return float(most)
 
-    return Point(f"units phi={phi:g} rows={rows_drawn}", run)
+
+def _units(rng: np.random.Generator) -> list[Row]:
+    """Slices and products for float64 on each unit (§6), blocked along k and not, for even data."""
+    from prismm.schemes.slice_count import slices_table
+
+    rows = []
+    for figure, block in (("§6", False), ("§6 blocked", True)):
+        for k in (16, 256, 1024, 7168):
+            for found in slices_table(k, 53, block=block):
+                if found["slices"]:
+                    rows.append(Row(figure, found["unit"], "slices", found["slices"], "k", k))
+                    rows.append(Row(figure, found["unit"], "products", found["fast"], "k", k))
+    return rows
 
 
 def _range(phi: float, n: int) -> Point:
@@ -148,7 +169,7 @@ def _points(size: Size) -> list[Point]:
     # The published count is of the whole matrix; a few rows find it too, but do not prove it.
     points += [_slices(n, phi, min(n, drawn)) for phi in PHIS for n in counted if (n, phi) != (7168, 0.1)]
     points += [_slices(7168, 0.1, 64 if size == "quick" else 7168)]
-    points += [_units(phi, drawn) for phi in PHIS]
+    points += [Point("units", _units)]
     return points + ([] if size == "quick" else [_range(phi, 10240) for phi in PHIS])
 
 
@@ -158,7 +179,8 @@ EXPERIMENT = Experiment(
     setup=(
         "Inputs: (rand - 0.5)·exp(φ·randn), square. Error: largest relative error of an entry against the correctly "
         "rounded product.\nCR: prismm's Slices until nothing is left over, compared bit for bit with prismm's own "
-        "correctly rounded product.\nCounts of slices come from Algorithms 1 and 3 alone, at the paper's sizes; speeds "
+        "correctly rounded product.\n'FP64 sums' and 'FP32 sums' are the paper's algorithm written out; prismm adds the "
+        "products of slices exactly.\nCounts of slices come from Algorithms 1 and 3 alone, at the paper's sizes; speeds "
         "in GFlops are its GPUs'."
     ),
     points=_points,
@@ -175,5 +197,8 @@ EXPERIMENT = Experiment(
             for figure, what in (("3", "DP mode"), ("8", "SP mode"))
             for phi in PHIS
         ),
+        Panel("Fig. 5(b): slices, DP mode", "5(b)", "slices", "n", "slices", logy=False),
+        Panel("Fig. 5(b): GEMMs, DP mode", "5(b)", "products", "n", "GEMMs", logy=False),
+        Panel("§6: GEMMs by unit, k not blocked", "§6", "products", "k", "GEMMs, fast mode"),
     ),
 )

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-
 def _split(x: NDArray[np.float32], sb: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     """High and amplified low float16 word (Eq. 7), as float32."""
     import numpy as np

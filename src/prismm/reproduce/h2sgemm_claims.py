@@ -137,5 +137,3 @@ CLAIMS = (
     Claim("Fig. 10", "share of 256/3 = 85.3 TFLOPS", "77 %", None, device=_ASCEND),
     Claim("Fig. 11", "against m = n, k, all; H2SGEMM on 910A, SGEMM on 910B3", "60 and 63 TFLOPS", None, device="Ascend 910A and 910B3 NPUs"),
 )  # fmt: skip
-
-

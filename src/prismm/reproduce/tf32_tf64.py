@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 EXPONENT_BITS = (5, 6, 8, 11)
 FRACTION_BITS = (7, 9, 10, 11, 13, 15, 17, 19, 21, 22, 23, 24, 25)
-A100 = "simulated:ampere"
+_A100, _A100_FP16 = "simulated:ampere", "simulated:ampere-fp16"
 
 
 def _rows(
@@ -45,26 +45,31 @@ def _figure_4(n: int, simulated: bool) -> Point:
         import numpy as np
 
         import prismm
-        from prismm.formats import FP16, TF32
+        from prismm.formats import FP16
 
         a, b = (rng.random((n, n)).astype(np.float32) for _ in range(2))
         a64, b64 = a.astype(np.float64), b.astype(np.float64)
 
-        def words(fmt: Any, count: int, products: int, engine: str | None = None) -> Any:
-            return prismm.matmul(a, b, scheme=prismm.Words(fmt, words=count, products=products), engine=engine)
-
         results = {
-            "1xFP16": words(FP16, 1, 1),
-            "1xTF32": words(TF32, 1, 1),
-            "3xTF32": words(TF32, 2, 3),
-            "4xTF32": words(TF32, 2, 4),
-            "SGEMM": a @ b,
+            name: prismm.matmul(a, b, scheme=scheme)
+            for name, scheme in (
+                ("1xFP16", prismm.Words.fp16(products=1)),
+                ("1xTF32", prismm.Words.tf32(products=1)),
+                ("3xTF32", prismm.Words.tf32(products=3)),
+                ("4xTF32", prismm.Words.tf32(products=4)),
+            )
         }
+        results["SGEMM"] = a @ b
         results["1xFP16, FP16 output"] = results["1xFP16"].astype(np.float16)
         if simulated:
-            results["1xFP16, FP16 sums"] = half_sums(a, b)
-            results["1xTF32, A100"] = words(TF32, 1, 1, A100)
-            results["3xTF32, A100"] = words(TF32, 2, 3, A100)
+            for name, scheme, engine in (
+                ("1xFP16, FP16 sums", prismm.Words.fp16(products=1, accumulate=FP16, chunk=n), "simulated:fp16"),
+                ("1xFP16, FP16 sums, A100", prismm.Words.fp16(products=1, accumulate=FP16, chunk=n), _A100_FP16),
+                ("1xTF32, A100", prismm.Words.tf32(products=1, chunk=n), _A100),
+                ("3xTF32, A100", prismm.Words.tf32(products=3, chunk=n), _A100),
+                ("3xTF32, A100, chunks of 32", prismm.Words.tf32(products=3, chunk=32), _A100),
+            ):
+                results[name] = prismm.matmul(a, b, scheme=scheme, engine=engine)
         # DGEMM of float32 data: within n·2^-53 of |A||B|, five orders below what is judged.
         rows = _rows("4", results, a64, b64, a64 @ b64, None, n)
         return rows + _difference("4", "|SGEMM - 3xTF32|", results["3xTF32"], results["SGEMM"], a64, b64, n)
@@ -72,23 +77,17 @@ def _figure_4(n: int, simulated: bool) -> Point:
     return Point(f"fig4 n={n}" + (" simulated" if simulated else ""), run)
 
 
-def half_sums(a: NDArray[np.float32], b: NDArray[np.float32]) -> NDArray[np.float64]:
-    """a and b rounded to float16, exact products, every sum rounded to float16: a GEMM in float16 throughout."""
-    raise NotImplementedError
-
-
 def _figure_5(n: int) -> Point:
     def run(rng: np.random.Generator) -> list[Row]:
         import numpy as np
 
         import prismm
-        from prismm.formats import FP32
         from prismm.reproduce.reference import twofold
 
         a, b = rng.random((n, n)), rng.random((n, n))
         results: dict[str, Any] = {
-            f"{products}xTF64": prismm.matmul(a, b, scheme=prismm.Words(FP32, words=words, products=products))
-            for words, products in ((1, 1), (2, 3), (2, 4))
+            f"{products}xTF64": prismm.matmul(a, b, scheme=prismm.Words.tf64(products=products))
+            for products in (1, 3, 4)
         }
         results["DGEMM"] = a @ b
         results["SGEMM"] = a.astype(np.float32) @ b.astype(np.float32)
@@ -103,7 +102,7 @@ def _formats(n: int, words: int, products: int, exponent_bits: int) -> Point:
 
     def run(rng: np.random.Generator) -> list[Row]:
         import prismm
-        from prismm.formats import Format
+        from prismm.formats import FP64, Format
         from prismm.reproduce.reference import twofold
 
         a, b = rng.random((n, n)), rng.random((n, n))
@@ -111,7 +110,8 @@ def _formats(n: int, words: int, products: int, exponent_bits: int) -> Point:
         rows = _rows("formats", {"DGEMM": a @ b}, a, b, *reference, 0)
         for bits in FRACTION_BITS:
             fmt = Format(exponent_bits=exponent_bits, fraction_bits=bits)
-            c = prismm.matmul(a, b, scheme=prismm.Words(fmt, words=words, products=products))
+            scheme = prismm.Words(fmt, words=words, products=products, accumulate=FP64)
+            c = prismm.matmul(a, b, scheme=scheme)
             rows += _rows(series(words, products, exponent_bits), {"error": c}, a, b, *reference, bits)
         named = [Row("formats", row.figure, row.measure, row.value, "fraction bits", row.x) for row in rows[3:]]
         dgemm = series(words, products, exponent_bits) + " DGEMM"
