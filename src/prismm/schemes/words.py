@@ -113,8 +113,8 @@ class Words:
             )
         if 25 < self.accumulate.precision < 53:
             raise ArgumentError(
-                f"accumulate={_name(self.accumulate)} has {self.accumulate.precision} bits of precision; pass one of at "
-                f"most 25 bits, or formats.FP64"
+                f"accumulate={_name(self.accumulate)} has {self.accumulate.precision} bits of precision; pass one "
+                f"of at most 25 bits, or formats.FP64"
             )
         if self.accumulate != FP64 and self.format.exponent_bits > 8:
             raise ArgumentError(

@@ -1,0 +1,98 @@
+"""Tile pairs in two FP16 words, the fallback of `TileInt8`: split of one step, and its products summed in float32.
+
+Each vector of the step is scaled to [2^13, 2^14) by a power of two; hi = RN16(x), lo = RN16((x - hi)·2^12). A pair's
+entry is hi·hi' + 2^-12(hi·lo' + lo·hi'), three sums of exact products in float32, in the order of the inner
+dimension. Three products of a tile, 6·width operations an entry.
+"""
+
+import numpy as np
+
+from prismm.kernels.cpu.jit import device, kernel
+from prismm.kernels.cpu.tile import LOWEST, sum_of_squares
+
+_MAGNITUDE = 0x7FFFFFFFFFFFFFFF
+
+
+@device
+def round_to_half(x, out):
+    """RN to FP16 (ties to even, subnormals) of float64 below 2^15 in magnitude, as float64."""
+    bits = x.view(np.int64)
+    for h in range(x.size):
+        e = ((bits[h] & _MAGNITUDE) >> 52) - 1023
+        magic = np.ldexp(1.5, max(e, np.int64(-14)) + 42)  # its last bit is that of the FP16 value
+        out[h] = (x[h] + magic) - magic
+
+
+@kernel("void(float64[:,::1], float32[:,::1], float32[:,::1], float64[::1], float64[::1])")
+def half_words(x, high, low, weight, residual2):
+    """Words of the vectors of one step, x (v, w) into high, low (v, width) padded with zeros.
+
+    weight: the value of a unit of the words, 0 for a zero vector. residual2: Σ(|x - hi - lo·2^-12| + 2^-41·2^e)²,
+    2^e <= max|x|: the addend covers what rounding of the smallest elements adds to the sums (see `TileInt8`).
+    """
+    v, w = x.shape
+    y = np.empty(w)
+    hi = np.empty(w)
+    lo = np.empty(w)
+    for i in range(v):
+        top = np.int64(0)
+        bits = x[i].view(np.int64)
+        for h in range(w):
+            top = max(top, bits[h] & _MAGNITUDE)
+        e = max((top >> 52) - 1023, np.int64(LOWEST))
+        up = np.ldexp(1.0, 13 - e)
+        down = np.ldexp(1.0, e - 13)
+        for h in range(w):
+            y[h] = x[i, h] * up
+        round_to_half(y, hi)
+        for h in range(w):
+            y[h] = (y[h] - hi[h]) * 4096.0
+        round_to_half(y, lo)
+        for h in range(w):
+            high[i, h] = np.float32(hi[h])
+            low[i, h] = np.float32(lo[h])
+            rest = abs(y[h] - lo[h]) * 2.0**-12 + 2.0**-28
+            y[h] = rest * down if x[i, h] != 0.0 else 0.0
+        for h in range(w, high.shape[1]):
+            high[i, h] = np.float32(0.0)
+            low[i, h] = np.float32(0.0)
+        residual2[i] = sum_of_squares(y)
+        weight[i] = down if top > 0 else 0.0
+
+
+@device
+def _add(a, row, sums):
+    for j in range(sums.size):
+        sums[j] = sums[j] + a * row[j]
+
+
+@kernel(
+    "void(float32[:,::1], float32[:,::1], float64[::1], float32[:,::1], float32[:,::1], float64[::1], uint8[:,::1], "
+    "int64, int64, float32[:,::1])"
+)
+def half_products(left_high, left_low, left_weight, right_high, right_low, right_weight, chosen, rows, columns, acc):
+    """acc += the products of the tile pairs `chosen` (I, J), rows by columns each; all sums rounded to float32."""
+    m, width = left_high.shape
+    n = right_high.shape[0]
+    high = np.empty((width, columns), np.float32)
+    low = np.empty((width, columns), np.float32)
+    sums = np.empty((3, columns), np.float32)
+    for j_tile in range(chosen.shape[1]):
+        j0 = j_tile * columns
+        w = min(n, j0 + columns) - j0
+        for j in range(w):
+            for h in range(width):
+                high[h, j] = right_high[j0 + j, h]
+                low[h, j] = right_low[j0 + j, h]
+        for i_tile in range(chosen.shape[0]):
+            if chosen[i_tile, j_tile]:
+                for i in range(i_tile * rows, min(m, (i_tile + 1) * rows)):
+                    sums[:] = np.float32(0.0)
+                    for h in range(width):
+                        _add(left_high[i, h], high[h, :w], sums[0, :w])
+                        _add(left_high[i, h], low[h, :w], sums[1, :w])
+                        _add(left_low[i, h], high[h, :w], sums[2, :w])
+                    for j in range(w):
+                        t = (sums[1, j] + sums[2, j]) * np.float32(2.0**-12) + sums[0, j]
+                        scale = left_weight[i] * right_weight[j0 + j]
+                        acc[i, j0 + j] = acc[i, j0 + j] + np.float32(np.float64(t) * scale)
