@@ -1,8 +1,8 @@
 """H2SGEMM (Xue et al. 2025): float32 products from two float16 words with an amplified low part.
 
-prismm's own scheme scales rows and columns by powers of two before it splits, so its error cannot depend on the offset
-exponent. The paper's algorithm does not, and its Fig. 8 shows just that: it is written out here (`_unscaled`) from
-Eq. 7 and Fig. 7, and prismm stands beside it.
+By default prismm's scheme scales rows and columns by powers of two before it splits, so its error cannot depend on the
+offset exponent. The paper's algorithm does not, and its Fig. 8 shows just that: so the series of the paper are
+`ScaledHalf(scale=False, chunk=None)`, and prismm's own choice stands beside them.
 """
 
 from __future__ import annotations
@@ -10,38 +10,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from prismm.reproduce.framework import Experiment, Point, Row, Size
-from prismm.reproduce.h2sgemm_claims import CLAIMS, KINDS
+from prismm.reproduce.h2sgemm_claims import CLAIMS, KINDS, ORDERS
 from prismm.reproduce.plot import Panel
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
-
-
-def _split(x: NDArray[np.float32], sb: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """High and amplified low float16 word (Eq. 7), as float32."""
-    import numpy as np
-
-    high = x.astype(np.float16).astype(np.float32)
-    low = np.ldexp(x - high, sb).astype(np.float16).astype(np.float32)
-    return high, low
-
-
-def _unscaled(a: NDArray[np.float32], b: NDArray[np.float32], sb: int, order: str) -> NDArray[np.float32]:
-    """The paper's product, rows and columns as they come: Fig. 7(a) "element", or (b) "term".
-
-    Words multiply exactly in float32; sums are SGEMM's, as the accumulator of the paper's engine is not published.
-    """
-    import numpy as np
-
-    (a_high, a_low), (b_high, b_low) = _split(a, sb), _split(b, sb)
-    if order == "term":
-        small = np.ldexp(a_low @ b_high + a_high @ b_low, -sb)
-        return np.asarray(small + a_high @ b_high, np.float32)
-    m, k = a.shape
-    left = np.stack([np.ldexp(a_low, -sb), a_high, a_high], axis=2).reshape(m, 3 * k)
-    right = np.stack([b_high, np.ldexp(b_low, -sb), b_high], axis=1).reshape(3 * k, b.shape[1])
-    return np.asarray(left @ right, np.float32)
 
 
 def _draw(
@@ -68,11 +42,11 @@ def _errors(a: NDArray[np.float32], b: NDArray[np.float32], all_orders: bool) ->
     half = a.astype(np.float16).astype(np.float32) @ b.astype(np.float16).astype(np.float32)
     results: dict[str, Any] = {"half": half, "SGEMM": a @ b}
     for sb in (0, 6, 12) if all_orders else (12,):
-        for order in ("term", "element"):
-            results[f"sb={sb}, {order}"] = _unscaled(a, b, sb, order)
-    for order in ("term", "element"):
-        scheme = prismm.ScaledHalf(sb=12, order=order)
-        results[f"prismm ScaledHalf, {order}"] = prismm.matmul(a, b, scheme=scheme)
+        for order in ORDERS:
+            paper = prismm.ScaledHalf(sb=sb, order=order, chunk=None, scale=False)
+            results[f"sb={sb}, {order}"] = prismm.matmul(a, b, scheme=paper)
+    for order in ORDERS:
+        results[f"prismm, {order}"] = prismm.matmul(a, b, scheme=prismm.ScaledHalf(order=order))
     return {name: relative_frobenius(result.astype(np.float64) - truth, truth) for name, result in results.items()}
 
 
@@ -110,7 +84,7 @@ def _counting(rng: np.random.Generator) -> list[Row]:
     """Underflow of the low word and bits kept, counted over all patterns of discarded bits; and Eqs. 3 and 5."""
     import numpy as np
 
-    from prismm.schemes.scaled_half import leading_zero_probability, underflow_probability
+    from prismm.schemes.half_model import leading_zeros_probability, retained_bits, underflow_probability
 
     values = _discarded_bits()
     rows = []
@@ -118,68 +92,65 @@ def _counting(rng: np.random.Generator) -> list[Row]:
     with np.errstate(divide="ignore"):
         zeros = np.where(rest == 0, 12, -12 - np.floor(np.log2(np.abs(rest))))
     for n in range(-1, 13):
+        equation = leading_zeros_probability(n, "truncated") + leading_zeros_probability(n, "rounded")
         rows.append(Row("Eq. 3", "counted", "P(N=n)", float(np.mean(zeros == n)), "n", n))
-        rows.append(Row("Eq. 3", "Eq. 3", "P(N=n)", float(leading_zero_probability(n)), "n", n))
-    for exponent in range(-14, 16):
+        rows.append(Row("Eq. 3", "Eq. 3", "P(N=n)", float(equation), "n", n))
+    for exponent in range(-14, 15):
         x = np.ldexp(values, exponent)
-        rest = np.abs(x - np.ldexp(values.astype(np.float16).astype(np.float64), exponent))
-        # Zero rest counts as N=12 (Eq. 3), below any rest there is.
-        rest = np.where(rest == 0, 2.0 ** (exponent - 24), rest)
+        # A rest of 0 counts as N=12 (Eq. 3), below any other rest.
+        size = np.where(rest == 0, 2.0 ** (exponent - 24), np.ldexp(np.abs(rest), exponent))
         for measure, threshold, gradual in (("P_u+gu", 2.0**-14, True), ("P_u", 2.0**-24, False)):
-            counted = float(np.mean(rest < threshold))
+            counted = float(np.mean(size < threshold))
             rows.append(Row("2a", f"counted {measure}", "probability", counted, "offset exponent", exponent))
-            equation = float(underflow_probability(exponent, gradual=gradual))
-            rows.append(Row("2a", f"Eq. 5 {measure}", "probability", equation, "offset exponent", exponent))
+            found = float(underflow_probability(exponent, gradual=gradual))
+            rows.append(Row("2a", f"Eq. 5 {measure}", "probability", found, "offset exponent", exponent))
         for sb in (0, 12):
-            rows.append(Row("2b", f"sb={sb}", "bits", _bits_kept(x, sb), "offset exponent", exponent))
+            rows.append(
+                Row("2b", f"counted, sb={sb}", "bits", _bits_kept(x, exponent, sb), "offset exponent", exponent)
+            )
+            bits = retained_bits(exponent, sb)
+            rows.append(Row("2b", f"Fig. 2(b), sb={sb}", "bits", bits, "offset exponent", exponent))
     return rows
 
 
-def _bits_kept(x: NDArray[np.float64], sb: int) -> float:
-    """Fraction bits b such that every x in a binade 2^e is kept within 2^(e-b-1), as RN to b fraction bits would."""
+def _bits_kept(x: NDArray[np.float64], exponent: int, sb: int) -> float:
+    """Significant bits b with |x - (high + low·2^-sb)| <= 2^(e-b) for every x of the binade 2^e."""
     import numpy as np
 
-    with np.errstate(over="ignore", invalid="ignore"):
-        high = x.astype(np.float16).astype(np.float64)
+    high = x.astype(np.float16).astype(np.float64)
+    with np.errstate(over="ignore"):
         low = np.ldexp(x - high, sb).astype(np.float16).astype(np.float64)
-        error = float(np.max(np.abs(x - high - np.ldexp(low, -sb))))
-    if not np.isfinite(error):
-        return 0.0
-    binade = np.floor(np.log2(x[0]))
-    return float(binade - 1 - np.log2(error)) if error else 23.0
+    error = float(np.max(np.abs(x - high - np.ldexp(low, -sb))))
+    return float(np.floor(exponent - np.log2(error))) if error else 24.0
 
 
 def _blocking(rng: np.random.Generator) -> list[Row]:
     """Eqs. 6 and 8-10: admissible sb, fused blocks, the correction f, and the optimal block height."""
-    from prismm.schemes.scaled_half import blocks_fit, fused_blocks, optimal_block_height, sb_range
+    from prismm.schemes.half_model import Blocking, admissible_sb, feasible_blocks, optimal_rows, paper_sb_range
 
-    l1 = 512 * 1024  # the paper's numbers come out with its 512 KB taken as as many elements
+    low, high = paper_sb_range(-14, 15)
     rows = [
-        Row("Eq. 8", "(176, 64, 176)", "N_fused", float(fused_blocks(176, 64, 176, l1))),
-        Row("Eq. 6", "paper", "lowest sb", float(sb_range(-14, 15, paper=True)[0])),
-        Row("Eq. 6", "paper", "highest sb", float(sb_range(-14, 15, paper=True)[1])),
-        Row("Eq. 6", "prismm", "highest sb", float(sb_range(-14, 15)[1])),
+        Row("Eq. 8", "(176, 64, 176)", "N_fused", Blocking(176, 64, 176).fused),
+        Row("Eq. 6", "paper", "lowest sb", low),
+        Row("Eq. 6", "paper", "highest sb", high),
+        Row("Eq. 6", "prismm", "highest sb", admissible_sb(-14, 15)[1]),
     ]
-    least = most = None
-    blocks = range(16, 513, 16)
-    for bm in blocks:
-        for bk in blocks:
-            for bn in blocks:
-                if not blocks_fit(bm, bk, bn) or not 0.5 <= bn / bm <= 2 or l1 < 16 * bm * bk:
-                    continue
-                count = fused_blocks(bm, bk, bn, l1)
-                f = count * bm * bk / l1
-                least, most = min(f, least or f), max(f, most or f)
-                rows.append(Row("5", f"b_n/b_m={bn / bm:g}", "f", f, "b_m b_k", bm * bk)) if bn in (
-                    bm // 2,
-                    bm,
-                    2 * bm,
-                ) else None
-    assert least is not None and most is not None
-    rows += [Row("5", "all blocks", "least f", least), Row("5", "all blocks", "largest f", most)]
-    for f in (0.92, 1.0):
-        rows.append(Row("Eq. 9", f"f={f:g}", "optimal b_m", optimal_block_height(f, l1, 32)))
-    return rows
+    # Eq. 10's discussion wants L1/(b_m b_k) >= 16, the figure 0.5 <= b_n/b_m <= 2.
+    blocks = [
+        b for b in feasible_blocks() if b.cache.l1 >= 16 * b.rows * b.depth and b.rows <= 2 * b.columns <= 4 * b.rows
+    ]
+    for ratio in (0.5, 1.0, 2.0):
+        least: dict[int, float] = {}
+        for block in blocks:
+            if block.columns == ratio * block.rows:
+                size = block.rows * block.depth
+                least[size] = min(block.efficiency, least.get(size, 1.0))
+        rows += [Row("5", f"b_n/b_m = {ratio:g}", "f", f, "b_m b_k", size) for size, f in sorted(least.items())]
+    efficiencies = [block.efficiency for block in blocks]
+    rows += [Row("5", "all blocks", name, pick(efficiencies)) for name, pick in (("least f", min), ("largest f", max))]
+    share = sum(f >= 0.92 for f in efficiencies) / len(efficiencies)
+    rows.append(Row("5", "all blocks", "share with f >= 0.92", share))
+    return rows + [Row("Eq. 9", f"f={f:g}", "optimal b_m", optimal_rows(f)) for f in (0.92, 1.0)]
 
 
 def _points(size: Size) -> list[Point]:
@@ -210,8 +181,9 @@ EXPERIMENT = Experiment(
     version=1,
     setup=(
         "Inputs: uniform float32 in [-2^e, 2^e] (symmetric) or [0, 2^e] (non-negative). Error: Eq. 11 with the Frobenius "
-        "norm against DGEMM,\nwhose own error is below k·2^-53 of |a||b|. 'sb=…' is the paper's algorithm without "
-        "scaling, with SGEMM's sums of exact products;\n'prismm ScaledHalf' is the library's scheme. Figs. 10 and 11 are "
+        "norm against DGEMM,\nwhose own error is below k·2^-53 of |a||b|. 'sb=…' is ScaledHalf as in the paper, "
+        "without scaling or chunks;\n'prismm' is ScaledHalf() with its own choices. Sums of the words' exact products "
+        "are SGEMM's: the NPU's accumulator is not published. Figs. 10 and 11 are "
         "throughput of an NPU."
     ),
     points=_points,

@@ -62,7 +62,7 @@ def draw(panels: tuple[Panel, ...], rows: Rows, path: Path, title: str) -> None:
     shown = [panel for panel in panels if len(rows.pick(panel.figure, measure=panel.measure))]
     across = min(3, max(1, len(shown)))
     down = max(1, -(-len(shown) // across))
-    figure = Figure(figsize=(5.4 * across, 4.4 * down), layout="constrained")
+    figure = Figure(figsize=(5.4 * across, 5.0 * down), layout="constrained")
     axes = figure.subplots(down, across, squeeze=False).ravel()
     for axis, panel in zip(axes, shown, strict=False):
         _panel(axis, panel, rows)
@@ -70,7 +70,7 @@ def draw(panels: tuple[Panel, ...], rows: Rows, path: Path, title: str) -> None:
         axis.set_axis_off()
     figure.suptitle(title)
     with explained(path):
-        figure.savefig(path, dpi=100, format="png")
+        figure.savefig(path, dpi=80, format="png")
 
 
 def _panel(axis: object, panel: Panel, rows: Rows) -> None:
@@ -100,4 +100,4 @@ def _panel(axis: object, panel: Panel, rows: Rows) -> None:
         ax.set_yscale("log")  # type: ignore[attr-defined]
     ax.set(title=panel.title, xlabel=panel.xlabel, ylabel=panel.ylabel)  # type: ignore[attr-defined]
     ax.grid(alpha=0.3)  # type: ignore[attr-defined]
-    ax.legend(fontsize=7)  # type: ignore[attr-defined]
+    ax.legend(fontsize=6.5, loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=2, frameon=False)  # type: ignore[attr-defined]

@@ -117,7 +117,7 @@ def _tests() -> list[Test]:
     for place, ((products, c), (products_t4, c_t4)) in enumerate(zip(_order(u), _order(v), strict=True), 1):
         tests.append(
             Test(
-                f"order, 1 in place {place}",
+                f"order of sums, place {place}",
                 "§3.1.2",
                 "from the largest",
                 products,
@@ -130,7 +130,14 @@ def _tests() -> list[Test]:
         terms = [1.0] * 4
         terms[place] = 2.0**-23
         tests.append(
-            Test(f"carry bits, {place + 1}", "§3.1.4", "at least two", _sums(*terms), 1 + 3 * 2.0**-23, 4 + 2.0**-21)
+            Test(
+                f"carry bits, place {place + 1}",
+                "§3.1.4",
+                "at least two",
+                _sums(*terms),
+                1 + 3 * 2.0**-23,
+                4 + 2.0**-21,
+            )
         )
     return tests
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from prismm.reproduce.framework import Experiment, Point, Row, Size
 from prismm.reproduce.plot import Panel
-from prismm.reproduce.tf32_tf64_claims import CLAIMS, series
+from prismm.reproduce.tf32_tf64_claims import CLAIMS, FORMAT_KINDS, KINDS, series
 
 if TYPE_CHECKING:
     import numpy as np
@@ -40,14 +40,25 @@ def _difference(
     return _rows(figure, {name: c}, a, b, np.asarray(d, np.float64), None, n)
 
 
-def _figure_4(n: int, simulated: bool) -> Point:
+def _draw(rng: np.random.Generator, kind: str, n: int) -> NDArray[np.float64]:
+    import numpy as np
+
+    if kind == "wide":
+        result: NDArray[np.float64] = (rng.random((n, n)) - 0.5) * np.exp(2.0 * rng.standard_normal((n, n)))
+        return result
+    return rng.random((n, n)) if kind == "uniform" else rng.standard_normal((n, n))
+
+
+def _figure_4(kind: str, n: int, simulated: bool) -> Point:
+    figure = f"4 {kind}"
+
     def run(rng: np.random.Generator) -> list[Row]:
         import numpy as np
 
         import prismm
         from prismm.formats import FP16
 
-        a, b = (rng.random((n, n)).astype(np.float32) for _ in range(2))
+        a, b = (_draw(rng, kind, n).astype(np.float32) for _ in range(2))
         a64, b64 = a.astype(np.float64), b.astype(np.float64)
 
         results = {
@@ -71,53 +82,62 @@ def _figure_4(n: int, simulated: bool) -> Point:
             ):
                 results[name] = prismm.matmul(a, b, scheme=scheme, engine=engine)
         # DGEMM of float32 data: within n·2^-53 of |A||B|, five orders below what is judged.
-        rows = _rows("4", results, a64, b64, a64 @ b64, None, n)
-        return rows + _difference("4", "|SGEMM - 3xTF32|", results["3xTF32"], results["SGEMM"], a64, b64, n)
+        rows = _rows(figure, results, a64, b64, a64 @ b64, None, n)
+        return rows + _difference(figure, "|SGEMM - 3xTF32|", results["3xTF32"], results["SGEMM"], a64, b64, n)
 
-    return Point(f"fig4 n={n}" + (" simulated" if simulated else ""), run)
+    return Point(f"fig4 {kind} n={n}" + (" simulated" if simulated else ""), run)
 
 
-def _figure_5(n: int) -> Point:
+def _figure_5(kind: str, n: int) -> Point:
+    figure = f"5 {kind}"
+
     def run(rng: np.random.Generator) -> list[Row]:
         import numpy as np
 
         import prismm
         from prismm.reproduce.reference import twofold
 
-        a, b = rng.random((n, n)), rng.random((n, n))
+        a, b = _draw(rng, kind, n), _draw(rng, kind, n)
         results: dict[str, Any] = {
             f"{products}xTF64": prismm.matmul(a, b, scheme=prismm.Words.tf64(products=products))
             for products in (1, 3, 4)
         }
+        for products in (3, 4):
+            scheme = prismm.Words.tf64(products=products, rounding="toward-zero")
+            results[f"{products}xTF64, words cut"] = prismm.matmul(a, b, scheme=scheme)
         results["DGEMM"] = a @ b
         results["SGEMM"] = a.astype(np.float32) @ b.astype(np.float32)
-        rows = _rows("5", results, a, b, *twofold(a, b), n)
-        return rows + _difference("5", "|DGEMM - 3xTF64|", results["3xTF64"], results["DGEMM"], a, b, n)
+        rows = _rows(figure, results, a, b, *twofold(a, b), n)
+        return rows + _difference(figure, "|DGEMM - 3xTF64|", results["3xTF64"], results["DGEMM"], a, b, n)
 
-    return Point(f"fig5 n={n}", run)
+    return Point(f"fig5 {kind} n={n}", run)
 
 
-def _formats(n: int, words: int, products: int, exponent_bits: int) -> Point:
+def _formats(kind: str, n: int, words: int, products: int, exponent_bits: int) -> Point:
     """Error of TF64 with lower formats against fraction bits: the open question of §5."""
+    name = series(words, products, exponent_bits)
 
     def run(rng: np.random.Generator) -> list[Row]:
         import prismm
         from prismm.formats import FP64, Format
-        from prismm.reproduce.reference import twofold
+        from prismm.reproduce.reference import error_of, norms, twofold
 
-        a, b = rng.random((n, n)), rng.random((n, n))
-        reference = twofold(a, b)
-        rows = _rows("formats", {"DGEMM": a @ b}, a, b, *reference, 0)
+        a, b = _draw(rng, kind, n), _draw(rng, kind, n)
+        high, low = twofold(a, b)
+        size = norms(a)["l2"] * norms(b)["l2"]
+
+        def row(series: str, c: NDArray[Any], bits: int) -> Row:
+            error = norms(error_of(c, high, low))["l2"] / size
+            return Row(f"formats {kind}", series, "l2 error", error, "fraction bits", bits)
+
+        rows = [row(f"{name}: DGEMM", a @ b, 52)]
         for bits in FRACTION_BITS:
             fmt = Format(exponent_bits=exponent_bits, fraction_bits=bits)
             scheme = prismm.Words(fmt, words=words, products=products, accumulate=FP64)
-            c = prismm.matmul(a, b, scheme=scheme)
-            rows += _rows(series(words, products, exponent_bits), {"error": c}, a, b, *reference, bits)
-        named = [Row("formats", row.figure, row.measure, row.value, "fraction bits", row.x) for row in rows[3:]]
-        dgemm = series(words, products, exponent_bits) + " DGEMM"
-        return [Row("formats", dgemm, row.measure, row.value, "fraction bits", 0) for row in rows[:3]] + named
+            rows.append(row(name, prismm.matmul(a, b, scheme=scheme), bits))
+        return rows
 
-    return Point(f"formats {words} words {products} products e={exponent_bits} n={n}", run)
+    return Point(f"formats {kind} {name} n={n}", run)
 
 
 def _points(size: Size) -> list[Point]:
@@ -125,26 +145,25 @@ def _points(size: Size) -> list[Point]:
     simulated = {"quick": 64, "default": 512, "full": 1024}[size]
     doubles = {"quick": (32, 64), "default": (32, 64, 128, 256, 512, 1024), "full": tuple(32 << i for i in range(8))}
     order = {"quick": 32, "default": 256, "full": 1024}[size]
-    points = [_figure_4(n, simulated=n <= simulated) for n in singles[size]]
-    points += [_figure_5(n) for n in doubles[size]]
-    kinds = ((2, 3), (2, 4), (3, 6))
-    return points + [_formats(order, w, p, e) for w, p in kinds for e in EXPONENT_BITS]
+    points = [_figure_4(kind, n, simulated=n <= simulated) for kind in KINDS for n in singles[size]]
+    points += [_figure_5(kind, n) for kind in KINDS for n in doubles[size]]
+    counts = ((2, 3), (2, 4), (3, 6))
+    return points + [_formats(kind, order, w, p, e) for kind in FORMAT_KINDS for w, p in counts for e in EXPONENT_BITS]
 
 
 def _error_panels() -> tuple[Panel, ...]:
-    panels = []
-    for figure, what in (("4", "SGEMM and TF32"), ("5", "DGEMM and TF64")):
-        for p in ("l1", "l2", "linf"):
-            panels.append(Panel(f"Fig. {figure}: {what}, {p}", figure, f"{p} error", "n", "error"))
-    return tuple(panels)
+    return tuple(
+        Panel(f"Fig. {figure}: {what}, {kind} data, {p}", f"{figure} {kind}", f"{p} error", "n", "error")
+        for figure, what in (("4", "TF32"), ("5", "TF64"))
+        for kind, p in (("uniform", "l1"), ("uniform", "l2"), ("uniform", "linf"), ("normal", "l2"), ("normal", "linf"))
+    )
 
 
 EXPERIMENT = Experiment(
     name="tf32-tf64",
     version=1,
     setup=(
-        "Inputs: uniform on (0, 1), square; the paper says random, and only data of one sign has its magnitudes. Error: "
-        "‖C - Ĉ‖_p/(‖A‖_p‖B‖_p).\nReference: DGEMM for float32 data (within n·2^-53 of |A||B|), a two-fold product "
+        "Inputs: square, uniform on (0, 1) and standard normal ('wide': (rand - 0.5)·exp(2·randn)); the paper says random. Error: ‖C - Ĉ‖_p/(‖A‖_p‖B‖_p).\nReference: DGEMM for float32 data (within n·2^-53 of |A||B|), a two-fold product "
         "(within 2^-98) for float64.\nSums of the words' exact products are SGEMM's and DGEMM's; 'A100' is the simulated "
         "engine, 'FP16 sums' rounds every sum to float16.\nThe paper's Fig. 2 lists A2·B2 twice; the third product is "
         "A2·B1, as its equation has it."
@@ -153,23 +172,18 @@ EXPERIMENT = Experiment(
     claims=CLAIMS,
     panels=(
         *_error_panels(),
-        Panel(
-            "Open question: TF64 from lower formats, 2 words",
-            "formats",
-            "l2 error",
-            "fraction bits",
-            "l2 error",
-            logx=False,
-            series=tuple(series(2, p, e) for p in (3, 4) for e in EXPONENT_BITS),
-        ),
-        Panel(
-            "Open question: TF64 from lower formats, 3 words",
-            "formats",
-            "l2 error",
-            "fraction bits",
-            "l2 error",
-            logx=False,
-            series=tuple(series(3, 6, e) for e in EXPONENT_BITS),
+        *(
+            Panel(
+                f"Open question: TF64 from lower formats, {words} words, {kind} data",
+                f"formats {kind}",
+                "l2 error",
+                "fraction bits",
+                "l2 error",
+                logx=False,
+                series=tuple(series(words, p, e) for p in products for e in EXPONENT_BITS),
+            )
+            for kind in FORMAT_KINDS
+            for words, products in ((2, (3, 4)), (3, (6,)))
         ),
     ),
 )
