@@ -13,10 +13,12 @@ import numpy as np
 
 from prismm import interop
 from prismm.accuracy import Target, parse_target
+from prismm.candidates import alternatives
+from prismm.costs import predict
 from prismm.engines import environment, pool
 from prismm.engines.cpu import DIRECT, ENGINES, choose
 from prismm.errors import ArgumentError, DTypeError, EngineError, OperandError, ShapeError
-from prismm.planner import Auto, Need, Plan, bound_text, need_of, predict, workspace_limit
+from prismm.planner import Auto, Need, Plan, bound_text, need_of, workspace_limit
 from prismm.schemes.base import Job
 from prismm.schemes.composite import Composite
 from prismm.schemes.flow import SplitOperand, blocking
@@ -107,6 +109,8 @@ def check_options(
                 raise b.refuse(keyword, getattr(a, keyword), getattr(b, keyword))
     if isinstance(scheme, Auto):
         scheme = None
+    if target is None and getattr(scheme, "rounds_correctly", False):
+        target = Target("correctly-rounded")
     if scheme is None and target is None:
         target = Target("native")
     if scheme is not None and reproducible and not scheme.reproducible:
@@ -327,4 +331,5 @@ def make_plan(call: Call) -> Plan:
         threads=options.threads, products=products, row_panel=panel, column_block=block, workspace_bytes=workspace,
         predicted_seconds=seconds * count, native_seconds=native_seconds * count,
         bound=bound_text(scheme, options.target, need.result, need.is_complex), reasons=call.reasons,
+        alternatives=alternatives(need, scheme, seconds, options.threads),
     )  # fmt: skip

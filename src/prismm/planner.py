@@ -11,7 +11,9 @@
 | "correctly-rounded", otherwise | Residues, moduli by a sample of the data: their number cannot change the result |
 | reproducible=True | Residues, moduli from result type, K and target alone |
 
-Integers beyond 2^53 never take the native road below "fast".
+Integers beyond 2^53 never take the native road below "fast". `prismm.candidates` weighs the schemes of rounded
+products against this table: one of them is taken where its bound meets the target on units that the machine has, and
+fewer seconds are predicted for it. No CPU has come to that.
 """
 
 from __future__ import annotations
@@ -25,7 +27,6 @@ from typing import TYPE_CHECKING, Any
 from prismm.accuracy import Target
 from prismm.formats import FP64, Format, format_of
 from prismm.moduli import MAX_MODULI, operand_bits
-from prismm.schemes.composite import Composite
 from prismm.schemes.native import Native, _fits_single, cannot_underflow, gemm_dtype, native_meets
 from prismm.schemes.residues import Residues
 
@@ -47,35 +48,6 @@ GRADE = {53: 15, 24: 7}
 
 
 @dataclass(frozen=True)
-class Rates:
-    """What one worker does in a second: multiply-adds of residues, of native GEMMs, elements split and joined (per
-    modulus).
-    """
-
-    residue: float
-    float64: float = 2.5e10
-    float32: float = 5.0e10
-    split: float = 1.6e9
-    join: float = 1.3e9
-    repair: float = 3.0e8
-
-
-RATES = {
-    "cpu:int8": Rates(2.1e11),
-    "cpu:int8-7bit": Rates(0.9e11),
-    "cpu:float64": Rates(2.3e10),
-    "cpu:direct": Rates(1.5e9),
-}
-CALL_SECONDS = 2.5e-4
-
-COMPOSITE_RATES = {"cpu:blas": 4.0e10, "cpu:float64": 2.3e10, "cpu:int8": 2.1e11, "simulated": 2.0e8}
-"""Multiply-adds of parts that one worker makes in a second, by engine (any simulated one under one name)."""
-
-ELEMENT_SECONDS, ENTRY_SECONDS = 1.5e-8, 3.0e-8
-"""Seconds that one worker takes to scale and split an element, and to join and certify an entry."""
-
-
-@dataclass(frozen=True)
 class Auto:
     """The scheme that chooses a scheme; see the table in this module's docstring.
 
@@ -89,6 +61,12 @@ class Auto:
 
     def select(self, need: Need) -> tuple[Any, str]:
         """The scheme for this need, and the reason."""
+        from prismm.candidates import weigh
+
+        return weigh(need, *self._on_this_machine(need))
+
+    def _on_this_machine(self, need: Need) -> tuple[Any, str]:
+        """The table above."""
         target = need.target
         precision = need.result.precision
         if need.reproducible and target.kind != "correctly-rounded":
@@ -250,11 +228,33 @@ def sampled_moduli(need: Need, count: int = 8) -> tuple[int, float]:
 
 
 @dataclass(frozen=True)
+class Alternative:
+    """A scheme that was not taken: what it would need, and why not."""
+
+    scheme: str
+    engine: str
+    predicted_seconds: float
+    reason: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """A dictionary that JSON can hold."""
+        return {
+            "scheme": self.scheme,
+            "engine": self.engine,
+            "predicted_seconds": self.predicted_seconds,
+            "reason": self.reason,
+        }
+
+    def __str__(self) -> str:
+        return f"{self.scheme} on {self.engine}, {readable_seconds(self.predicted_seconds)}: {self.reason}"
+
+
+@dataclass(frozen=True)
 class Plan:
     """What would run for a product, why, and what it is expected to take; printed by `prismm.explain`.
 
     predicted_seconds and native_seconds are estimates for this kind of machine, not measurements. workspace_bytes is
-    what the product takes beside operands and result.
+    what the product takes beside operands and result. alternatives: schemes that were not taken, and why not.
     """
 
     m: int
@@ -276,6 +276,7 @@ class Plan:
     native_seconds: float
     bound: str
     reasons: tuple[str, ...]
+    alternatives: tuple[Alternative, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """A dictionary that JSON can hold."""
@@ -299,6 +300,7 @@ class Plan:
             "native_seconds": self.native_seconds,
             "bound": self.bound,
             "reasons": list(self.reasons),
+            "alternatives": [alternative.to_dict() for alternative in self.alternatives],
         }
 
     def __str__(self) -> str:
@@ -306,20 +308,23 @@ class Plan:
         if self.batch:
             shape = f"{'x'.join(map(str, self.batch))} of {shape}"
         target = str(self.target) if self.target is not None else "the scheme's own value"
+        expected, native = readable_seconds(self.predicted_seconds), readable_seconds(self.native_seconds)
         lines = [
             f"{shape}, {self.operands[0]} and {self.operands[1]} -> {self.result}",
             f"  accuracy    {target}" + (", reproducible" if self.reproducible else ""),
             f"  scheme      {self.scheme} on {self.engine}, {self.threads} thread{'s' if self.threads != 1 else ''}",
             f"  products    {self.products}",
             f"  bound       {self.bound}",
-            f"  predicted   {_time(self.predicted_seconds)} (native {_time(self.native_seconds)})",
+            f"  predicted   {expected} (native {native})",
             f"  workspace   {self.workspace_bytes / 2**20:.1f} MiB, panels of {self.row_panel} rows, "
             f"blocks of {self.column_block} columns",
         ]
-        return "\n".join([*lines, *(f"  because     {reason}" for reason in self.reasons)])
+        lines += [f"  because     {reason}" for reason in self.reasons]
+        return "\n".join([*lines, *(f"  instead     {alternative}" for alternative in self.alternatives)])
 
 
-def _time(seconds: float) -> str:
+def readable_seconds(seconds: float) -> str:
+    """Seconds in a unit that suits them."""
     if seconds < 1e-3:
         return f"{seconds * 1e6:.0f} µs"
     return f"{seconds * 1e3:.1f} ms" if seconds < 1.0 else f"{seconds:.2f} s"
@@ -354,38 +359,6 @@ def workspace_limit(operands: int, result: int) -> int:
     memory.
     """
     return min(max(192 << 20, int(1.4 * (operands + result))), max(64 << 20, physical_memory() // 4))
-
-
-def predict(scheme: Any, engine: str, need: Need, moduli: int, parts: int, workers: int) -> tuple[float, float]:
-    """Seconds expected for the scheme and for the native GEMM."""
-    rates = RATES.get(engine, RATES["cpu:int8"])
-    work = float(need.m) * need.n * need.k
-    native_rate = rates.float64 if need.compute_unit < 2.0**-30 else rates.float32
-    native = work * (4 if need.is_complex else 1) / (native_rate * workers) + 2e-6
-    if isinstance(scheme, Native):
-        if scheme.compute == "float64" and native_rate == rates.float32:
-            doubled = 2.0 * native + 3.0 * need.m * need.n / (rates.join * workers)
-            return doubled, native
-        return native + need.m * need.n * 4e-10, native
-    if isinstance(scheme, Composite):
-        return composite_seconds(scheme, engine, need, workers), native
-    if engine == "cpu:direct":
-        return work * (2 if need.is_complex else 1) * 12 / rates.residue + 3e-5, native
-    split = (need.m + need.n) * need.k * moduli * parts / rates.split
-    join = float(need.m) * need.n * moduli * parts / rates.join
-    return (work * moduli * parts / rates.residue + split + join) / workers + CALL_SECONDS, native
-
-
-def composite_seconds(scheme: Composite, engine: str, need: Need, workers: int) -> float:
-    """Seconds expected for a composite scheme: its products, two measured passes over operands and result."""
-    rate = COMPOSITE_RATES.get(engine, COMPOSITE_RATES["simulated"])
-    parts = 2 if need.is_complex else 1
-    work = float(need.m) * need.n * need.terms * parts
-    products = scheme.products_for(max(1, need.terms), need.result)
-    passes = (need.m + need.n) * need.terms * parts * ELEMENT_SECONDS + need.m * need.n * parts * ENTRY_SECONDS
-    certified = need.target.kind in ("native", "tolerance")
-    magnitudes = work / COMPOSITE_RATES["cpu:float64"] if certified else 0.0
-    return (work * products / rate + magnitudes + passes) / workers + CALL_SECONDS
 
 
 def need_of(

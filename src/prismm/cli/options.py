@@ -21,7 +21,11 @@ Accuracy = Annotated[
 ]
 Scheme = Annotated[
     str | None,
-    typer.Option(metavar="SCHEME", help="auto (the default), native, or residues:N with N moduli."),
+    typer.Option(
+        metavar="SCHEME",
+        help="auto (the default), native, residues:N with N moduli, words:tf32x3 (or bf16x6, fp16x3, tf64x3, …), "
+        "scaled-half, tile-int8:LEVEL, or slices:UNIT:MODE (a unit such as int8; dp, sp, cr, or a number of slices).",
+    ),
 ]
 Reproducible = Annotated[bool, typer.Option("--reproducible", help="The same bits on every machine and thread count.")]
 OutDtype = Annotated[
@@ -52,7 +56,11 @@ def parse_accuracy(text: str | None) -> str | float | None:
 
 
 def parse_scheme(text: str | None) -> Any:
-    """``residues``, ``residues:N``, ``native`` or ``auto`` as a scheme; ArgumentError otherwise."""
+    """A scheme by its name and parameters, as the help of ``--scheme`` has them; ArgumentError otherwise.
+
+    >>> parse_scheme("words:bf16x6"), parse_scheme("residues:12")
+    (Words(bf16, words=3, products=6), Residues(moduli=12))
+    """
     if text is None:
         return None
     import prismm
@@ -66,7 +74,22 @@ def parse_scheme(text: str | None) -> Any:
         return prismm.Residues()
     if match := re.fullmatch(r"residues:(\d+)", name):
         return prismm.Residues(moduli=int(match[1]))
-    raise ArgumentError(f"scheme {text!r}; pass auto, native, residues or residues:N, e.g. residues:15")
+    if match := re.fullmatch(r"words:(tf32|bf16|fp16|tf64)(?:x(\d+))?", name):
+        make = getattr(prismm.Words, match[1])
+        return make(int(match[2])) if match[2] else make()
+    if name == "scaled-half":
+        return prismm.ScaledHalf()
+    if match := re.fullmatch(r"tile-int8(?::(\d))?", name):
+        return prismm.TileInt8(level=int(match[1])) if match[1] else prismm.TileInt8()
+    if match := re.fullmatch(r"slices(?::([a-z0-9-]+?))?(?::(dp|sp|cr|\d+))?", name):
+        chosen: dict[str, Any] = {"unit": match[1]} if match[1] else {}
+        if match[2]:
+            chosen |= {"slices": int(match[2])} if match[2].isdigit() else {"mode": match[2].upper()}
+        return prismm.Slices(**chosen)
+    raise ArgumentError(
+        f"scheme {text!r}; pass auto, native, residues or residues:N, words:tf32x3, scaled-half, tile-int8 or "
+        f"slices:int8:dp"
+    )
 
 
 def parse_dtype(text: str | None) -> Any:

@@ -50,16 +50,16 @@ class WordParts:
 class Words:
     """Products of words of a short format, added in chunks.
 
-    Value: Σ over the kept pairs (i, j), smallest first, and over chunks of the inner dimension, of the engine's
-    product w_i·v_j, added to nearest in the accumulator's format. Bound: see `bound_terms`. Reproducible: no, the
-    engine chooses its order within a chunk. Scale-invariant: yes; rows and columns are scaled so that no word and no
-    sum overflows and as few low words as possible underflow.
+    Value: in each chunk of the inner dimension the engine's products w_i·v_j of the kept pairs (i, j), added smallest
+    first; then the sum of the chunks, pairwise; every addition to nearest in the accumulator's format. Bound: see
+    `bound_terms`. Reproducible: no, the engine chooses its order within a chunk. Scale-invariant: yes; rows and columns
+    are scaled so that no word and no sum overflows and as few low words as possible underflow.
 
     Args:
         format: of the words: `formats.TF32`, `BF16`, `FP16`, `FP32`, or any `Format` of at most 26 bits of precision.
         words: p, how many an element is cut into.
         products: how many pairs (i, j) are kept: all with i + j <= d for some d. Default: d = p + 1.
-        chunk: inner dimension of one product on the engine; between chunks sums are rounded to nearest.
+        chunk: inner dimension of one product on the engine. Default: see `chunk_for`.
         rounding: of the words: "nearest" (ties to even), or "toward-zero" as older methods have it.
         accumulate: format in which products are added; FP32 for words of at most 12 bits and 8 exponent bits, else
             FP64, by default. FP64 for narrower words is the "TF64" of Valero-Lara et al.
@@ -76,7 +76,7 @@ class Words:
     format: Format = TF32
     words: int = 2
     products: int | None = None
-    chunk: int = 256
+    chunk: int | None = None
     rounding: Literal["nearest", "toward-zero"] = "nearest"
     accumulate: Format | None = field(default=None)
 
@@ -88,7 +88,8 @@ class Words:
                 f"format={_name(self.format)} has {self.format.precision} bits of precision; products are exact in "
                 f"fp64 up to {LARGEST_PRECISION}: pass a format with fraction_bits <= {LARGEST_PRECISION - 1}"
             )
-        for name, value, low, high in (("words", self.words, 1, 8), ("chunk", self.chunk, 1, 1 << 30)):
+        chunk = 1 if self.chunk is None else self.chunk
+        for name, value, low, high in (("words", self.words, 1, 8), ("chunk", chunk, 1, 1 << 30)):
             if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
                 raise ArgumentError(f"{name}={value!r}; pass an integer from {low} to {high}")
         counts = [len(_pairs(self.words, d)) for d in range(2, 2 * self.words + 1)]
@@ -175,6 +176,16 @@ class Words:
         assert self.products is not None
         return _kept(self.words, self.products)
 
+    def chunk_for(self, k: int) -> int:
+        """Inner dimension of one product on the engine: the chunk asked for, or a power of two near k/4 from 8 to 128.
+
+        The error of a sum grows with its length: chunks make up for what two words of TF32 lose of float32 data, at
+        any k from 32 on, and their number stays small.
+        """
+        if self.chunk is not None:
+            return self.chunk
+        return min(128, max(8, 1 << max(0, (k // 4).bit_length() - 1)))
+
     def scale_exponent(self, k: int) -> int:
         """t: words are those of 2^t·x with |x| < 1, so that no word exceeds 2^t and no sum of k products the
         accumulator: t <= maxexp - 1 and k·4^t <= 2^(maxexp - 2) there. Larger t would only bring overflow, smaller t
@@ -238,29 +249,36 @@ class Words:
         return WordParts(out, norm1, worst * (1.0 + 2.0**-40), found)
 
     def multiply(self, left: WordParts, right: WordParts, setting: Setting) -> Joined:
-        """The kept products, smallest first, chunk by chunk."""
+        """The kept products of each chunk, smallest first, and the sum of all chunks."""
         import numpy as np
 
         from prismm.schemes.composite import Joined
 
-        engine, inputs, accumulate = setting.engine, self.format, self.accumulate_format
         k = left.words.shape[2]
-        total: NDArray[Any] | None = None
-        count = 0
-        for i, j in self.pairs:
-            if not (left.present[i] and right.present[j]):
-                continue
-            count += 1
-            for h in range(0, k, self.chunk):
-                x, y = left.words[i, :, h : h + self.chunk], right.words[j, h : h + self.chunk]
-                value = engine.multiply(x, y, inputs, accumulate, setting.workers)
+        chunk = self.chunk_for(k)
+        pairs = [(i, j) for i, j in self.pairs if left.present[i] and right.present[j]]
+        # A binary counter: sums of 1, 2, 4, … chunks, each met by its equal, so that few additions follow any of them.
+        sums: list[NDArray[Any]] = []
+        for number, h in enumerate(range(0, k if pairs else 0, chunk), start=1):
+            total: NDArray[Any] | None = None
+            for i, j in pairs:
+                x, y = left.words[i, :, h : h + chunk], right.words[j, h : h + chunk]
+                value = setting.engine.multiply(x, y, self.format, self.accumulate_format, setting.workers)
                 total = value if total is None else self._add(total, value)
-        if total is None:
-            total = np.zeros((left.words.shape[1], right.words.shape[2]), left.words.dtype)
-        scale = -2 * self.scale_exponent(k)
-        gamma, rows, columns, floor = self.bound_terms(left, right, k, engine)
-        high = np.multiply(total, math.ldexp(1.0, scale), dtype=np.float64)
-        return Joined(high, None, gamma, rows, columns, floor, count)
+            assert total is not None
+            while number % 2 == 0:
+                total, number = self._add(sums.pop(), total), number // 2
+            sums.append(total)
+        while len(sums) > 1:
+            last = sums.pop()
+            sums[-1] = self._add(sums[-1], last)
+        scale = math.ldexp(1.0, -2 * self.scale_exponent(k))
+        if sums:
+            high = np.multiply(sums[0], scale, dtype=np.float64)
+        else:
+            high = np.zeros((left.words.shape[1], right.words.shape[2]))
+        gamma, rows, columns, floor = self.bound_terms(left, right, k, setting.engine)
+        return Joined(high, None, gamma, rows, columns, floor, len(pairs))
 
     def _add(self, total: NDArray[Any], value: NDArray[Any]) -> NDArray[Any]:
         """RN(total + value) in the accumulator's format."""
@@ -297,8 +315,8 @@ class Words:
         ω'_j, where ω is the measured excess (0 but for underflow) and κ is 0 for words that are all zero (few bits
         are then exact). Hence c·(κλ|a||b| + κ‖a_i‖₁ω'_j + ω_iλ‖b_j‖₁ + kω_iω'_j).
 
-        A product that n chunk additions follow loses γ·|W||V| in the engine (`FloatEngine.accumulation`) and at most
-        u·(1+u)^n·(1+γ)|W||V| in each addition.
+        A product loses γ·|W||V| in the engine (`FloatEngine.accumulation`) and at most u·(1+u)^n·(1+γ)|W||V| in each
+        of the n additions that follow it: of later products of its chunk, and at most bit_length(chunks) of chunks.
         """
         import numpy as np
 
@@ -307,16 +325,17 @@ class Words:
         other = [f if p else 0.0 for f, p in zip(base, right.present, strict=True)]
         rest = self.words
         coefficients: list[tuple[int, int, float]] = []
-        chunks, accumulate = -(-k // self.chunk), self.accumulate_format
+        chunk, accumulate = self.chunk_for(k), self.accumulate_format
+        chunks = -(-k // chunk)
         made: Accumulation = engine.accumulation(
-            min(k, self.chunk), self.format, accumulate, math.ldexp(1.0, self.scale_exponent(k))
+            min(k, chunk), self.format, accumulate, math.ldexp(1.0, self.scale_exponent(k))
         )
         pairs = [(i, j) for i, j in self.pairs if left.present[i] and right.present[j]]
-        additions = max(0, len(pairs) * chunks - 1)
+        between = chunks.bit_length() if chunks > 1 else 0
         unit = accumulate.unit_roundoff
-        growth = (1.0 + made.gamma) * math.exp(additions * unit) * (1.0 + 2.0**-40)
+        growth = (1.0 + made.gamma) * math.exp((len(pairs) + between) * unit) * (1.0 + 2.0**-40)
         for index, (i, j) in enumerate(pairs):
-            follow = min(additions, (len(pairs) - index) * chunks)
+            follow = min(len(pairs) - index, len(pairs) - 1) + between
             coefficients.append((i, j, (made.gamma + follow * unit) * growth))
         dropped = {(i, j) for i in range(rest) for j in range(rest)} - set(self.pairs)
         coefficients += [(i, j, 1.0) for i, j in dropped]
@@ -349,14 +368,27 @@ class Words:
             math.ldexp(floor, -2 * t) * up + (2.0**-1074 if t * 2 + 200 > 1000 else 0.0),
         )
 
+    def relative_bound(self, k: int) -> float:
+        """ε/(|a||b|) for data of which nothing underflows, on the CPU's engine; infinite where the format's exponents
+        are so few that ordinary data underflow.
+        """
+        import numpy as np
+
+        if self.format.exponent_bits < 8:
+            return math.inf
+        all_there, nothing = np.ones(self.words + 1, np.bool_), np.zeros((self.words + 1, 1))
+        part = WordParts(np.empty((self.words, 1, 1)), np.zeros(1), nothing, all_there)
+        return self.bound_terms(part, part, k, engine_for(None))[0]
+
     def products_for(self, k: int, result: Format) -> int:
         """The kept pairs."""
         return len(self.pairs)
 
     def workspace(self, m: int, n: int, k: int, result: Format) -> int:
-        """Words of both operands, one chunk's product, the sum, and the sum in float64."""
+        """Words of both operands, one product, the sums of chunks that wait, and the sum in float64."""
         size = 8 if self.accumulate_format == FP64 else 4
-        return self.words * size * k * (m + n) + (2 * size + 8) * m * n
+        waiting = (-(-max(1, k) // self.chunk_for(k))).bit_length()
+        return self.words * size * k * (m + n) + ((2 + waiting) * size + 8) * m * n
 
 
 def _name(format: Format) -> str:
