@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Literal
 
 from prismm.engines.floats import BLAS, BlasEngine
@@ -91,6 +91,14 @@ class TileInt8:
             raise ArgumentError(f"TileInt8(fallback={self.fallback!r}); pass True or False")
         if self.scaling not in ("vectors", "none"):
             raise ArgumentError(f"TileInt8(scaling={self.scaling!r}); pass 'vectors' or 'none'")
+
+    def __repr__(self) -> str:
+        shown = [f"level={self.level}"]
+        plain = {f.name: f.default for f in fields(self)}
+        for name in ("tile", "exponent", "fallback", "scaling"):
+            if getattr(self, name) != plain[name]:
+                shown.append(f"{name}={getattr(self, name)!r}")
+        return f"TileInt8({', '.join(shown)})"
 
     @property
     def reproducible(self) -> bool:

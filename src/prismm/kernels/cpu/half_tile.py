@@ -66,33 +66,47 @@ def _add(a, row, sums):
         sums[j] = sums[j] + a * row[j]
 
 
+@device
+def _join(sums, row_weight, column_weight, acc):
+    for j in range(acc.size):
+        t = (sums[1, j] + sums[2, j]) * np.float32(2.0**-12) + sums[0, j]
+        acc[j] = acc[j] + np.float32(np.float64(t) * (row_weight * column_weight[j]))
+
+
 @kernel(
     "void(float32[:,::1], float32[:,::1], float64[::1], float32[:,::1], float32[:,::1], float64[::1], uint8[:,::1], "
     "int64, int64, float32[:,::1])"
 )
 def half_products(left_high, left_low, left_weight, right_high, right_low, right_weight, chosen, rows, columns, acc):
-    """acc += the products of the tile pairs `chosen` (I, J), rows by columns each; all sums rounded to float32."""
+    """acc += the products of the tile pairs `chosen` (I, J), rows by columns each; all sums rounded to float32.
+
+    Neighbouring pairs of a row of tiles are multiplied together: entries do not know of each other.
+    """
     m, width = left_high.shape
     n = right_high.shape[0]
-    high = np.empty((width, columns), np.float32)
-    low = np.empty((width, columns), np.float32)
-    sums = np.empty((3, columns), np.float32)
-    for j_tile in range(chosen.shape[1]):
-        j0 = j_tile * columns
-        w = min(n, j0 + columns) - j0
-        for j in range(w):
-            for h in range(width):
-                high[h, j] = right_high[j0 + j, h]
-                low[h, j] = right_low[j0 + j, h]
-        for i_tile in range(chosen.shape[0]):
-            if chosen[i_tile, j_tile]:
-                for i in range(i_tile * rows, min(m, (i_tile + 1) * rows)):
-                    sums[:] = np.float32(0.0)
-                    for h in range(width):
-                        _add(left_high[i, h], high[h, :w], sums[0, :w])
-                        _add(left_high[i, h], low[h, :w], sums[1, :w])
-                        _add(left_low[i, h], high[h, :w], sums[2, :w])
-                    for j in range(w):
-                        t = (sums[1, j] + sums[2, j]) * np.float32(2.0**-12) + sums[0, j]
-                        scale = left_weight[i] * right_weight[j0 + j]
-                        acc[i, j0 + j] = acc[i, j0 + j] + np.float32(np.float64(t) * scale)
+    high = np.empty((width, n), np.float32)
+    low = np.empty((width, n), np.float32)
+    for j in range(n):
+        for h in range(width):
+            high[h, j] = right_high[j, h]
+            low[h, j] = right_low[j, h]
+    sums = np.empty((3, n), np.float32)
+    tiles = chosen.shape[1]
+    for i_tile in range(chosen.shape[0]):
+        end = 0
+        while end < tiles:
+            start = end
+            while start < tiles and not chosen[i_tile, start]:
+                start += 1
+            end = start
+            while end < tiles and chosen[i_tile, end]:
+                end += 1
+            j0 = min(n, start * columns)
+            j1 = min(n, end * columns)
+            for i in range(i_tile * rows, min(m, (i_tile + 1) * rows) if j1 > j0 else 0):
+                sums[:, j0:j1] = np.float32(0.0)
+                for h in range(width):
+                    _add(left_high[i, h], high[h, j0:j1], sums[0, j0:j1])
+                    _add(left_high[i, h], low[h, j0:j1], sums[1, j0:j1])
+                    _add(left_low[i, h], high[h, j0:j1], sums[2, j0:j1])
+                _join(sums[:, j0:j1], left_weight[i], right_weight[j0:j1], acc[i, j0:j1])
