@@ -9,8 +9,8 @@ from kernels.low_precision import KINDS, operands
 
 import prismm.engines.floats
 import prismm.engines.simulated
-from prismm.engines.floats import BLAS, FloatEngine, accumulator_of, float_engine, float_engines
-from prismm.engines.simulated import Accumulator, SimulatedEngine, names
+from prismm.engines.floats import BLAS, FloatEngine, accumulator_of, engine_for, float_engines
+from prismm.engines.simulated import Accumulator, SimulatedEngine, Unit, names
 from prismm.errors import ArgumentError, EngineError
 from prismm.formats import BF16, FP16, FP32, FP64, TF32, Format
 
@@ -19,7 +19,7 @@ GENERATIONS = ["volta", "turing", "ampere", "hopper"]
 
 def dot(name, *blocks, inputs=FP16, accumulate=FP32):
     """The blocks of (a, b) pairs, each padded to one of the engine's; so that one can set up the accumulator."""
-    engine = float_engine(f"simulated:{name}")
+    engine = engine_for(f"simulated:{name}")
     width = engine.unit(inputs, accumulate)[1].block
     flat = [pair for block in blocks for pair in [*block, *[(0.0, 0.0)] * (width - len(block))]]
     a, b = np.array(flat).T
@@ -73,7 +73,7 @@ def test_the_least_exponent_of_an_empty_accumulator(name, last):
 
 def cases():
     for name in names():
-        engine = float_engine(name)
+        engine = engine_for(name)
         for inputs in (FP16, BF16, TF32, FP32):
             for accumulate in (FP16, FP32, FP64):
                 if engine.refuse(inputs, accumulate) is None:
@@ -100,7 +100,7 @@ def excess(engine, a, b, inputs, accumulate, largest=np.inf):
 @pytest.mark.parametrize("case", cases(), ids=lambda c: f"{c[0]}-{c[1].name}-{c[2].name}")
 def test_the_bound_holds(case, rng):
     name, inputs, accumulate = case
-    engine = float_engine(name)
+    engine = engine_for(name)
     for kind in KINDS:
         if kind == "largest" and accumulate.maxexp <= inputs.maxexp:
             continue
@@ -116,7 +116,7 @@ def test_the_bound_holds(case, rng):
 )
 def test_the_bound_is_nearly_attained(name, share):
     """1 in the accumulator, then products of one sign that are cut off as far as the engine can cut them."""
-    engine = float_engine(f"simulated:{name}")
+    engine = engine_for(f"simulated:{name}")
     accumulate = accumulator_of(engine, FP16)
     acc = engine.unit(FP16, accumulate)[1]
     kept = acc.kept if acc.kept is not None else accumulate.fraction_bits
@@ -133,30 +133,30 @@ def test_the_floor_covers_subnormal_factors():
     """A subnormal factor aligns the block as if it were the least normal number, and cuts off everything else."""
     a = np.array([[2.0**-24, 2.0**-15, 2.0**-15, 2.0**-15]])
     b = np.array([[0.5], [2.0**-24], [2.0**-24], [2.0**-24]])
-    engine = float_engine("simulated:volta")
+    engine = engine_for("simulated:volta")
     assert engine.multiply(a, b, FP16, FP32, 1)[0, 0] != float((a @ b)[0, 0])
     assert excess(engine, a, b, FP16, FP32, 0.5) <= 1
 
 
 def test_names_and_their_engines():
-    assert float_engine(None) is float_engine("cpu") is float_engine("cpu:blas") is BLAS
+    assert engine_for(None) is engine_for("cpu") is engine_for("cpu:blas") is BLAS
     for name in names():
-        engine = float_engine(name)
+        engine = engine_for(name)
         assert engine.name == name and isinstance(engine, FloatEngine) and isinstance(engine, SimulatedEngine)
     assert {"simulated:volta", "simulated:fp16", "simulated:rn", "simulated:rz", "cpu"} <= set(float_engines())
     for wrong in ("volta", "simulated:pascal", "cpu:int8", ""):
         with pytest.raises(ArgumentError, match="'simulated:volta'"):
-            float_engine(wrong)
+            engine_for(wrong)
     assert accumulator_of(BLAS, FP16) == FP32 and accumulator_of(BLAS, FP32) == FP64
-    assert accumulator_of(float_engine("simulated:fp16"), FP16) == FP16
+    assert accumulator_of(engine_for("simulated:fp16"), FP16) == FP16
 
 
 def test_what_an_engine_lacks_is_refused_with_what_it_has():
-    volta = float_engine("simulated:volta")
+    volta = engine_for("simulated:volta")
     assert "bf16" in volta.refuse(BF16, FP32) and "fp16 -> fp32" in volta.refuse(BF16, FP32)
-    assert float_engine("simulated:volta-fp16").refuse(FP16, FP32) is not None
+    assert engine_for("simulated:volta-fp16").refuse(FP16, FP32) is not None
     assert volta.refuse(Format(4, 3, "e4m3"), FP32) is None  # its values are fp16 values
-    assert float_engine("simulated:rn").refuse(FP64, FP64) is not None
+    assert engine_for("simulated:rn").refuse(FP64, FP64) is not None
     with pytest.raises(EngineError, match="simulated:ampere"):
         volta.multiply(np.ones((1, 1)), np.ones((1, 1)), TF32, FP32, 1)
     with pytest.raises(EngineError, match="pass another"):
@@ -167,7 +167,7 @@ def test_what_an_engine_lacks_is_refused_with_what_it_has():
 
 @pytest.mark.parametrize("wrong", [1 + 2.0**-11, 65536.0, np.inf, np.nan, 2.0**-25, 3 * 2.0**-25])
 def test_values_of_no_such_format_are_refused(wrong):
-    engine = float_engine("simulated:volta")
+    engine = engine_for("simulated:volta")
     for x, y in ((wrong, 1.0), (1.0, -wrong)):
         with pytest.raises(EngineError, match=r"1 elements of the .* operand are no fp16 values"):
             engine.multiply(np.array([[x, 0.0]]), np.array([[y], [0.0]]), FP16, FP32, 1)
@@ -188,6 +188,22 @@ def test_values_of_no_such_format_are_refused(wrong):
 def test_impossible_accumulators_are_refused(wrong):
     with pytest.raises(ArgumentError, match=r"pass|needs"):
         Accumulator(**{"format": FP32, **wrong})
+
+
+@pytest.mark.parametrize("inputs", [None, Format(9, 10, "e9m10"), Format(8, 26, "e8m26")])
+def test_inputs_that_cannot_be_aligned_are_refused(inputs):
+    with pytest.raises(ArgumentError, match="aligned"):
+        Unit(inputs, Accumulator(FP32, "zero", 4, 23))
+
+
+@pytest.mark.parametrize("kept", [23, 30, 40])
+def test_the_bound_counts_the_largest_term_where_it_loses_bits_too(kept, rng):
+    engine = SimulatedEngine("simulated:test", (Unit(FP32, Accumulator(FP32, "zero", 4, kept)),))
+    for kind in ("cancelling", "narrow"):
+        a, b = operands(kind, FP32, 3, 41, 4, rng)
+        assert excess(engine, a, b, FP32, FP32) <= 1
+    a = np.full((1, 1), 1 + 2.0**-23)
+    assert excess(engine, a, a, FP32, FP32) <= 1
 
 
 def test_examples():

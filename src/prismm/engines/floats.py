@@ -88,13 +88,13 @@ class BlasEngine:
 BLAS = BlasEngine()
 
 
-def float_engine(name: str | None = None) -> FloatEngine:
+def engine_for(name: str | None = None) -> FloatEngine:
     """The engine of this name: BLAS for None, "cpu" and "cpu:blas", a simulated one for "simulated:…".
 
     Raises:
         ArgumentError: for an unknown name, with those there are.
 
-    >>> float_engine().name, float_engine("simulated:volta").name
+    >>> engine_for().name, engine_for("simulated:volta").name
     ('cpu:blas', 'simulated:volta')
     """
     from prismm.engines import simulated
@@ -109,7 +109,7 @@ def float_engine(name: str | None = None) -> FloatEngine:
 
 
 def float_engines() -> list[str]:
-    """The names that `float_engine` knows."""
+    """The names that `engine_for` knows."""
     from prismm.engines import simulated
 
     return ["cpu", BLAS.name, *simulated.names()]
@@ -121,7 +121,7 @@ def accumulator_of(engine: FloatEngine, inputs: Format) -> Format:
     Raises:
         EngineError: where it can do none of them.
 
-    >>> accumulator_of(float_engine("simulated:volta-fp16"), FP16).name
+    >>> accumulator_of(engine_for("simulated:volta-fp16"), FP16).name
     'fp16'
     """
     for accumulate in (FP32, FP16, FP64):
@@ -131,23 +131,3 @@ def accumulator_of(engine: FloatEngine, inputs: Format) -> Format:
         f"engine {engine.name!r} cannot be used here: {engine.refuse(inputs, FP32)}; "
         f"pass another of {', '.join(map(repr, float_engines()))}"
     )
-
-
-def engine_for(name: str | None) -> FloatEngine:
-    """The float engine of this name: "cpu:blas" (also "cpu" and None), or "simulated:…".
-
-    >>> engine_for("cpu").name
-    'cpu:blas'
-
-    Raises:
-        ArgumentError: for an unknown name.
-    """
-    if name in (None, "cpu", BLAS.name):
-        return BLAS
-    assert name is not None
-    if name.startswith("simulated:"):
-        from importlib import import_module
-
-        engine: FloatEngine = import_module("prismm.engines.simulated").engine(name)
-        return engine
-    raise ArgumentError(f"engine={name!r} multiplies no floating-point parts; pass 'cpu:blas' or 'simulated:…'")

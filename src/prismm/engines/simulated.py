@@ -132,9 +132,9 @@ class Accumulator:
 
         With c the accumulator, P the block's products: the block's sum is c + P + δ, and its rounding errs by at most
         r·|c + P + δ| + η, r = u to nearest and 2u toward zero, η half or all of the accumulator's smallest subnormal.
-        At most `block` of the block + 1 terms are cut off, since the largest one has no bits to lose (both
-        2·fraction_bits of the inputs and the accumulator's fraction bits are <= kept), each by less than 2^(E-kept):
-        |δ| <= g·2^E, g = block·2^-kept, and 2^E <= |c| + |P| + σ, where σ = μ + block·λ·(2·largest + λ): λ and μ are
+        Of the block + 1 terms at most `cut` lose bits, each less than 2^(E-kept): all but the largest one, which has no
+        bits to lose where 2·fraction_bits of the inputs (the accumulator's always) are <= kept; else all. So
+        |δ| <= g·2^E, g = cut·2^-kept, and 2^E <= |c| + |P| + σ, where σ = μ + block·λ·(2·largest + λ): λ and μ are
         the least normal values of inputs and accumulator, because subnormal factors count with exponents above their
         own, |2^(e_a+e_b)| <= max(|a|, λ)·max(|b|, λ) <= |a||b| + λ(|a| + |b|) + λ². By induction with A = |a||b| and
         |c| <= A + ε: ε' <= (1+r)(1+g)·ε + ((1+r)(1+g) - 1)·A + (1+r)·g·σ + η, hence after n blocks
@@ -144,7 +144,9 @@ class Accumulator:
         nearest = self.rounding == "nearest"
         r = self.format.unit_roundoff if nearest else 2.0 * self.format.unit_roundoff
         eta = self.format.smallest_subnormal * (0.5 if nearest else 1.0)
-        g = 0.0 if self.kept is None else self.block * 2.0**-self.kept
+        g = 0.0
+        if self.kept is not None:
+            g = (self.block + (2 * inputs.fraction_bits > self.kept)) * 2.0**-self.kept
         growth = blocks * (math.log1p(r) + math.log1p(g))
         gamma = math.expm1(growth) * (1.0 + 2.0**-40) if growth < 600.0 else math.inf
         sigma = 0.0
@@ -170,6 +172,13 @@ class Unit:
     inputs: Format | None
     accumulator: Accumulator | None
     rounding: Literal["nearest", "zero"] = "nearest"
+
+    def __post_init__(self) -> None:
+        aligned = self.accumulator is not None and self.accumulator.kept is not None
+        if aligned and (self.inputs is None or self.inputs.exponent_bits > 8 or not _exact_products(self.inputs)):
+            raise ArgumentError(
+                f"inputs={self.inputs} cannot be aligned; pass a format of at most 8 exponent and 25 fraction bits"
+            )
 
     def serves(self, inputs: Format, accumulate: Format) -> bool:
         """Whether values of `inputs` can be multiplied with sums in `accumulate`."""

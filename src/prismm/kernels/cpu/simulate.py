@@ -22,7 +22,7 @@ NEAREST, ZERO = 0, 1
 
 
 @intrinsic
-def _bits(typingctx, x):
+def bits_of(typingctx, x):
     """The bit pattern of a float64."""
 
     def codegen(context, builder, signature, args):
@@ -32,7 +32,7 @@ def _bits(typingctx, x):
 
 
 @intrinsic
-def _float(typingctx, x):
+def float_of(typingctx, x):
     """The float64 of a bit pattern."""
 
     def codegen(context, builder, signature, args):
@@ -65,16 +65,16 @@ def _rounded(s, drop, least_normal, magic, quantum, overflow, toward_zero):
     magic = 1.5·2^52·quantum rounds to a multiple of quantum, to nearest and ties to even. From `overflow` = 2^maxexp
     on the result is infinite. The sign of s stays.
     """
-    bits = _bits(s)
+    bits = bits_of(s)
     size = _magnitude(bits)
     half = np.int64(0) if toward_zero else ((np.int64(1) << (drop - 1)) - 1) + ((size >> drop) & 1)
-    normal = _float(((size + half) >> drop) << drop)
-    a = _float(size)
+    normal = float_of(((size + half) >> drop) << drop)
+    a = float_of(size)
     small = (a + magic) - magic
     small = small - quantum if (toward_zero and small > a) else small
     r = small if a < least_normal else normal
     r = np.inf if r >= overflow else r
-    return _float(_bits(r) | (bits & _SIGN))
+    return float_of(bits_of(r) | (bits & _SIGN))
 
 
 @kernel(
@@ -116,7 +116,7 @@ def aligned_product(
                 for j in range(w):
                     x = source[j]
                     value[j] = x
-                    e = _float(_bits(x) & _EXPONENT)
+                    e = float_of(bits_of(x) & _EXPONENT)
                     power[j] = 0.0 if x == 0.0 else max(e, smallest_input)
             for i in range(rows):
                 a = left[block, i0 + i]
@@ -125,10 +125,10 @@ def aligned_product(
                 inv = inverse[:w]
                 s = sums[:w]
                 for h in range(length):
-                    e = _float(_bits(a[h]) & _EXPONENT)
+                    e = float_of(bits_of(a[h]) & _EXPONENT)
                     power_a[h] = 0.0 if a[h] == 0.0 else max(e, smallest_input)
                 for j in range(w):
-                    e = max(_float(_bits(c[j]) & _EXPONENT), least_normal)
+                    e = max(float_of(bits_of(c[j]) & _EXPONENT), least_normal)
                     m[j] = least if c[j] == 0.0 else e
                 for h in range(0, length, 4):
                     a0, a1, a2, a3 = power_a[h], power_a[h + 1], power_a[h + 2], power_a[h + 3]
@@ -137,7 +137,7 @@ def aligned_product(
                         y = max(a2 * powers[h + 2, j], a3 * powers[h + 3, j])
                         m[j] = max(m[j], max(x, y))
                 for j in range(w):
-                    inv[j] = _float(invert - _bits(m[j]))
+                    inv[j] = float_of(invert - bits_of(m[j]))
                     s[j] = _truncate(c[j] * inv[j])
                 for h in range(0, length, 4):
                     a0, a1, a2, a3 = a[h], a[h + 1], a[h + 2], a[h + 3]
@@ -162,11 +162,11 @@ def _sum_to_odd(x, y):
     s = x + y
     t = s - x
     error = (x - (s - t)) + (y - t)  # exact (Knuth), away from overflow
-    bits = _bits(s)
+    bits = bits_of(s)
     exact = (error == 0.0) | (abs(s) == np.inf)
     # Toward zero first: where the error has the other sign, s is too large by less than one ulp.
-    toward = bits - 1 if (_bits(error) ^ bits) < 0 else bits
-    return s if exact else _float(toward | 1)
+    toward = bits - 1 if (bits_of(error) ^ bits) < 0 else bits
+    return s if exact else float_of(toward | 1)
 
 
 @device
@@ -184,9 +184,9 @@ def _finite_sum_to_zero(x, y):
     s = x + y
     t = s - x
     error = (x - (s - t)) + (y - t)
-    bits = _bits(s)
-    over = (error != 0.0) & (abs(s) < np.inf) & ((_bits(error) ^ bits) < 0)
-    return _float(bits - 1) if over else s
+    bits = bits_of(s)
+    over = (error != 0.0) & (abs(s) < np.inf) & ((bits_of(error) ^ bits) < 0)
+    return float_of(bits - 1) if over else s
 
 
 @kernel(
