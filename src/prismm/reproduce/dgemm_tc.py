@@ -177,11 +177,11 @@ EXPERIMENT = Experiment(
     name="dgemm-tc",
     version=1,
     setup=(
-        "Inputs: (rand - 0.5)·exp(φ·randn), square. Error: largest relative error of an entry against the correctly "
-        "rounded product.\nCR: prismm's Slices until nothing is left over, compared bit for bit with prismm's own "
-        "correctly rounded product.\n'FP64 sums' and 'FP32 sums' are the paper's algorithm written out; prismm adds the "
-        "products of slices exactly.\nCounts of slices come from Algorithms 1 and 3 alone, at the paper's sizes; speeds "
-        "in GFlops are its GPUs'."
+        "Inputs: (rand - 0.5)·exp(φ·randn), square. Error: largest relative error of an entry against the\n"
+        "correctly rounded product. 'FP64 sums' and 'FP32 sums': the paper's algorithm written out; prismm\n"
+        "adds the products of slices exactly. CR: Slices until nothing is left over, compared bit for bit\n"
+        "with prismm's correctly rounded product. Counts of slices come from Algorithms 1 and 3 alone, at the\n"
+        "paper's sizes."
     ),
     points=_points,
     claims=CLAIMS,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from prismm.errors import EngineError
 from prismm.reproduce.framework import Rows
@@ -73,15 +74,14 @@ def draw(panels: tuple[Panel, ...], rows: Rows, path: Path, title: str) -> None:
         figure.savefig(path, dpi=80, format="png")
 
 
-def _panel(axis: object, panel: Panel, rows: Rows) -> None:
+def _panel(ax: Any, panel: Panel, rows: Rows) -> None:
     part = rows.pick(panel.figure, measure=panel.measure)
     names = panel.series or tuple(dict.fromkeys(row.series for row in part))
-    ax: object = axis
     for place, name in enumerate(names):
         curve = part.curve(panel.figure, name, panel.measure)
         points = [(x, y) for x, y in curve.items() if y > 0 or not panel.logy]
         if points:
-            ax.plot(  # type: ignore[attr-defined]
+            ax.plot(
                 *zip(*points, strict=True),
                 marker=_MARKS[place % len(_MARKS)],
                 color=_COLOURS[place % len(_COLOURS)],
@@ -90,14 +90,12 @@ def _panel(axis: object, panel: Panel, rows: Rows) -> None:
                 label=name,
             )
     for value, label in panel.levels:
-        ax.axhline(value, color="0.55", linestyle=":", linewidth=1)  # type: ignore[attr-defined]
-        ax.annotate(  # type: ignore[attr-defined]
-            label, (0.01, value), xycoords=("axes fraction", "data"), fontsize=7, color="0.35", va="bottom"
-        )
+        ax.axhline(value, color="0.55", linestyle=":", linewidth=1)
+        ax.annotate(label, (0.01, value), xycoords=("axes fraction", "data"), fontsize=7, color="0.35", va="bottom")
     if panel.logx:
-        ax.set_xscale("log", base=2)  # type: ignore[attr-defined]
+        ax.set_xscale("log", base=2)
     if panel.logy:
-        ax.set_yscale("log")  # type: ignore[attr-defined]
-    ax.set(title=panel.title, xlabel=panel.xlabel, ylabel=panel.ylabel)  # type: ignore[attr-defined]
-    ax.grid(alpha=0.3)  # type: ignore[attr-defined]
-    ax.legend(fontsize=6.5, loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=2, frameon=False)  # type: ignore[attr-defined]
+        ax.set_yscale("log")
+    ax.set(title=panel.title, xlabel=panel.xlabel, ylabel=panel.ylabel)
+    ax.grid(alpha=0.3)
+    ax.legend(fontsize=6.5, loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=2, frameon=False)

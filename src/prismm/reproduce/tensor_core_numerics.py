@@ -61,9 +61,7 @@ def _tests() -> list[Test]:
         Test("subnormal input, binary16", "§3.1.1", "and returned", ((2.0**-24, 4.0),), 0.0, 2.0**-22, "binary16"),
         Test("subnormal result, binary32", "§3.1.1", "made of normal ones", ((2.0**-14, 0.5),), 0.0, 2.0**-15),
         Test("subnormal result, binary16", "§3.1.1", "", ((2.0**-14, 0.5),), 0.0, 2.0**-15, "binary16"),
-        Test(
-            "subnormal difference, binary16", "§3.1.1", "", ((2.0**-14, 1.0),), -(2.0**-15), 2.0**-15, "binary16"
-        ),
+        Test("subnormal difference, binary16", "§3.1.1", "", ((2.0**-14, 1.0),), -(2.0**-15), 2.0**-15, "binary16"),
         Test("subnormal cut off", "§3.1.1", "in hardware, toward zero", _sums(3 * u, 2.0), 0.0, 2.0),
         Test("exact products", "§3.1.2", "kept exactly", ((h, h),) * 4, 0.0, 4 * (1 - 2.0**-10 + 2.0**-22)),
         Test(
@@ -110,10 +108,15 @@ def _tests() -> list[Test]:
             t4=(_sums(v, v, v, 3 * v), 1 - u, 1 + 2.0**-23),
         ),
         Test(
-            "monotonicity, c = 1", "§3.1.4", "a smaller sum", _sums(u, u, u, u), 1.0, 1.0,
+            "monotonicity, c = 1",
+            "§3.1.4",
+            "a smaller sum",
+            _sums(u, u, u, u),
+            1.0,
+            1.0,
             t4=(_sums(v, v, v, 3 * v), 1.0, 1.0),
         ),
-    ]  # fmt: skip
+    ]
     for place, ((products, c), (products_t4, c_t4)) in enumerate(zip(_order(u), _order(v), strict=True), 1):
         tests.append(
             Test(
@@ -200,7 +203,7 @@ def _run_tests(device: str) -> Point:
             products, c, expected = test.on(device)
             rows.append(Row(test.name, device, "result", result_of(ENGINES[device], products, c, test.output)))
             rows.append(Row(test.name, device, "expected", expected))
-        return rows + [Row("extra bits", device, "result", _extra_bits(ENGINES[device]))]
+        return [*rows, Row("extra bits", device, "result", _extra_bits(ENGINES[device]))]
 
     return Point(f"tests {device}", run)
 
@@ -243,9 +246,8 @@ EXPERIMENT = Experiment(
     name="tensor-core-numerics",
     version=1,
     setup=(
-        "Engines: simulated, with the models that reproduce published outputs of these devices; a real one can be tested "
-        "in the same way.\nInputs: the paper's, and for the T4 the constants that its extra bit needs (§3.2). c is built "
-        "by an earlier block of products."
+        "Engines: simulated, by the models that reproduce published outputs of these devices. Inputs: the\n"
+        "paper's; for the T4 the constants that its extra bit needs (§3.2). c is built by an earlier block."
     ),
     points=_points,
     claims=claims(TESTS),

@@ -19,7 +19,7 @@ _TABLE_1 = {
     ("A100", "bf16"): (8, ""),
     ("A100", "fp16"): (8, ""),
     ("A100", "tf32"): (8, "published outputs fit blocks of 4; its output, binary64 in the table, is binary32"),
-}  # fmt: skip
+}
 PARAMETERS = ("p", "e_max", "e_min", "epsilon", "f_min", "s_min")
 _TABLE_3 = {
     "fp16": (11, 15, -14, 2.0**-10, 2.0**-14, 2.0**-24),
@@ -85,11 +85,18 @@ def claims(tests: Sequence[Test]) -> tuple[Claim, ...]:
         Claim("§3.2", "T4: extra bits below binary32's last", "1: {3.24}", equals(1), _found("extra bits", "T4")),
         Claim("-", "A100: extra bits", "to be tested", None, _found("extra bits", "A100")),
         Claim("-", "H100: extra bits", "later device", None, _found("extra bits", "H100")),
-        Claim("§3.1.4", "V100: d(c below 1) - d(c = 1)", "2^-23: not monotone", equals(2.0**-23), _non_monotone("V100")),
+        Claim(
+            "§3.1.4", "V100: d(c below 1) - d(c = 1)", "2^-23: not monotone", equals(2.0**-23), _non_monotone("V100")
+        ),
         Claim("§3.2", "T4: d(c below 1) - d(c = 1)", "2^-23: not monotone", equals(2.0**-23), _non_monotone("T4")),
-        Claim("§3.1.1", "binary32 subnormal c = 2^-149 with zero products", "unchanged", None,
-              device="an engine with an accumulator input"),
-    ]  # fmt: skip
+        Claim(
+            "§3.1.1",
+            "binary32 subnormal c = 2^-149 with zero products",
+            "unchanged",
+            None,
+            device="an engine with an accumulator input",
+        ),
+    ]
     for (device, fmt), (k, note) in _TABLE_1.items():
         found.append(
             Claim(

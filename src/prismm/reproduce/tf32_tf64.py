@@ -163,10 +163,11 @@ EXPERIMENT = Experiment(
     name="tf32-tf64",
     version=1,
     setup=(
-        "Inputs: square, uniform on (0, 1) and standard normal ('wide': (rand - 0.5)·exp(2·randn)); the paper says random. Error: ‖C - Ĉ‖_p/(‖A‖_p‖B‖_p).\nReference: DGEMM for float32 data (within n·2^-53 of |A||B|), a two-fold product "
-        "(within 2^-98) for float64.\nSums of the words' exact products are SGEMM's and DGEMM's; 'A100' is the simulated "
-        "engine, 'FP16 sums' rounds every sum to float16.\nThe paper's Fig. 2 lists A2·B2 twice; the third product is "
-        "A2·B1, as its equation has it."
+        "Inputs: square, uniform on (0, 1) and standard normal (the paper says random); wide: (rand -\n"
+        "0.5)·exp(2·randn). Error: ‖C - Ĉ‖_p/(‖A‖_p‖B‖_p). Reference: DGEMM for float32 data (within n·2^-53\n"
+        "of |A||B|), for float64 a two-fold product (within 2^-98). Sums of the words' exact products are\n"
+        "SGEMM's and DGEMM's; 'A100' is the simulated engine, 'FP16 sums' rounds every sum to float16. The\n"
+        "paper's Fig. 2 lists A2·B2 twice: the third product must be A2·B1."
     ),
     points=_points,
     claims=CLAIMS,
