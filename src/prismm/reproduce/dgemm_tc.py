@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from prismm.reproduce.dgemm_tc_claims import CLAIMS, PHIS
 from prismm.reproduce.framework import Experiment, Point, Row, Size
@@ -39,10 +39,9 @@ def _accuracy(n: int, phi: float) -> Point:
         def judge(figure: str, name: str, c: NDArray[Any], correct: NDArray[Any]) -> None:
             rows.append(Row(f"{figure} phi={phi:g}", name, "max relative error", max_relative(c, correct), "n", n))
 
-        def schemes(mode: str) -> dict[str, prismm.Slices]:
-            paper = {"exponents": "adaptive", "fast": True, "k_block": n, "bits": paper_bits(n)}
+        def schemes(mode: Literal["DP", "SP"]) -> dict[str, prismm.Slices]:
             return {
-                f"prismm Slices {mode}, the paper's slices": prismm.Slices("fp16", mode, **paper),
+                f"prismm Slices {mode}, the paper's slices": _as_published(n, mode),
                 f"prismm Slices {mode}": prismm.Slices("fp16", mode),
             }
 
@@ -57,6 +56,7 @@ def _accuracy(n: int, phi: float) -> Point:
             if name in exact:
                 wrong = float(np.count_nonzero(c != correct))
                 rows.append(Row(f"3 phi={phi:g}", name, "wrong entries", wrong, "n", n))
+                rows.append(Row(f"3 phi={phi:g}", name, "repaired entries", report.repaired, "n", n))
         a32, b32 = a.astype(np.float32), b.astype(np.float32)
         correct = prismm.matmul(a32, b32, accuracy="correctly-rounded")
         judge("8", "SGEMM", a32 @ b32, correct)
@@ -67,6 +67,20 @@ def _accuracy(n: int, phi: float) -> Point:
         return rows
 
     return Point(f"figs3,8 phi={phi:g} n={n}", run)
+
+
+def _as_published(k: int, mode: Literal["DP", "SP"]) -> Slices:
+    """`Slices` as the paper has them: one block of k, exponents from the current maximum, β of Algorithm 1, fast mode.
+
+    Algorithm 1 adds and subtracts a power of two whose unit is 2^(τ-β) below and 2^(τ-β+1) above it: slices toward
+    zero with digits of β bits are the nearest that `Slices` has.
+    """
+    import prismm
+    from prismm.reproduce.algorithm3 import paper_bits
+
+    return prismm.Slices(
+        "fp16", mode, exponents="adaptive", rounding="toward-zero", fast=True, k_block=k, bits=paper_bits(k)
+    )
 
 
 def _counts(figure: str, name: str, report: Any, n: int) -> list[Row]:
@@ -112,14 +126,12 @@ def _slices_of_ours(panels: list[NDArray[np.float64]], sums: NDArray[np.float64]
     """Algorithm 3 as `Slices` has it, with the paper's slices, on the rows of A."""
     import numpy as np
 
-    from prismm.reproduce.algorithm3 import paper_bits
     from prismm.schemes.composite import Scaled
     from prismm.schemes.slice_count import estimate
     from prismm.schemes.sliced import cut
-    from prismm.schemes.slices import Slices
 
     most, k = 0, sums.size
-    layout = Slices("fp16", exponents="adaptive", fast=True, k_block=k, bits=paper_bits(k)).layout(k)
+    layout = _as_published(k, "DP").layout(k)
     for panel in panels:
         exponent = np.frexp(np.abs(panel).max(axis=1))[1].astype(np.int64)
         data = np.ldexp(panel, -exponent[:, None])

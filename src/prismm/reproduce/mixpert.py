@@ -73,6 +73,7 @@ def _gemm(kind: str, m: int, k: int, n: int, simulated: bool) -> Point:
         }
         if simulated:
             methods["CUTLASS 3xTF32, A100"] = (prismm.Words(TF32, words=2, products=3, chunk=k), _A100)
+            methods["CUTLASS 3xTF32, A100, staged"] = (prismm.Words(TF32, words=2, products=3, chunk=32), _A100)
             methods["APE, 3 BF16 words, A100"] = (prismm.Words(BF16, words=3, products=6, chunk=k), _A100)
         results = {"FP32": a @ b, "FP32, one after the other": _chain(a, b)}
         results |= {name: prismm.matmul(a, b, scheme=s, engine=e) for name, (s, e) in methods.items()}

@@ -50,20 +50,26 @@ _QUANTENSOR = (
     "column, the original one for a matrix"
 )
 _APE = (
-    "six products of exact BF16 words leave no more than FP32's own error: 1e-4 needs sums that are cut, see the "
-    "simulated A100, where data of one sign drifts with k"
+    "six products of exact BF16 words leave no more than FP32's own error: the published 1e-4 is that of sums which "
+    "the tensor cores cut, which on data of one sign drift with k"
 )
 _APPLICATIONS = "the paper's mean is over GEMM, HPL-AI, MLP and Cholesky"
 _APE_A100 = "APE, 3 BF16 words, A100"
+_STAGED = "CUTLASS 3xTF32, A100, staged"
+_STAGES = (
+    "CUTLASS adds the tensor cores' sums of each main-loop step to a separate accumulator (its staged accumulation for "
+    "3xTF32), as `chunk=` does here"
+)
 # where, what, our series, published value and text, factor, note
 _MEANS = (
     ("Fig. 9, §4.3", "MixPert IV", "MixPert IV", 4.46e-7, "4.46e-7", 4, _APPLICATIONS),
     ("Fig. 9, §4.3", "FP32, sums one after the other", "FP32, one after the other", 1.14e-6, "1.14e-6 (cuBLAS)", 4, ""),
     ("Fig. 9, §4.3", "FP32, this CPU's SGEMM", "FP32", 1.14e-6, "1.14e-6 (cuBLAS)", 4, ""),
     ("Fig. 9, §4.3", "3xTF32, sums rounded", "CUTLASS 3xTF32", 4.61e-7, "4.61e-7 (CUTLASS)", 4, ""),
-    ("Fig. 9, §4.3", "3xTF32, simulated A100", "CUTLASS 3xTF32, A100", 4.61e-7, "4.61e-7 (CUTLASS)", 4, ""),
-    ("Fig. 9, §4.3", "APE, sums rounded", "APE, 3 BF16 words", 7.16e-5, "7.16e-5", 4, _APE),
-    ("Fig. 9, §4.3", "APE, simulated A100", _APE_A100, 7.16e-5, "7.16e-5", 4, ""),
+    ("Fig. 9, §4.3", "3xTF32, A100, sums of 32 staged", _STAGED, 4.61e-7, "4.61e-7 (CUTLASS)", 4, _STAGES),
+    ("Fig. 9, §4.3", "3xTF32, A100, sums not staged", "CUTLASS 3xTF32, A100", 4.61e-7, "4.61e-7 (CUTLASS)", 4, ""),
+    ("Fig. 9, §4.3", "APE, sums rounded", "APE, 3 BF16 words", 7.16e-5, "7.16e-5", 4, ""),
+    ("Fig. 9, §4.3", "APE, A100, sums not staged", _APE_A100, 7.16e-5, "7.16e-5", 4, _APE),
     ("§2.2", "QuanTensor, two INT8 words", "QuanTensor, 4 products", 6.76e-5, "6.76e-5 (8:14 bits)", 10, _QUANTENSOR),
     ("§2.2", "QuanTensor, three INT8 words", "QuanTensor, 9 products", 1.5e-6, "1.5e-6", 10, _QUANTENSOR),
 )
@@ -158,7 +164,7 @@ CLAIMS = (
         _wide("share of tile pairs that fall back", (24, 24)),
         "words",
     ),
-    Claim("§3.3.3", "E with fallback, any spread", "maintains accuracy", at_most(1e-6), _wide("E", (0, 99)), "words"),
+    Claim("§3.3.3", "E with fallback, any spread", "around 1e-6 (§4.3)", at_most(2e-6), _wide("E", (0, 99)), "words"),
     Claim("Fig. 8, §4.2", "speed over cuBLAS FP32: mean; GEMM at 24576", "1.72x; 2.71x", None, device=_A100),
     Claim("Fig. 8, §4.2", "speed of APE; of CUTLASS", "1.41x; 1.45x", None, device=_A100),
     Claim("Fig. 10, §4.4", "tuned Cholesky at tolerance 5e-4", "25 % faster", None, device=_A100),
