@@ -13,9 +13,9 @@ import pytest
 
 import prismm
 from prismm.formats import format_of
-from prismm.testing import ExactProduct
+from prismm.testing import ExactProduct, exact_gemm
 from prismm.testing.dyadic import Dyadic
-from prismm.testing.parts import moduli_product, read, real_arrays
+from prismm.testing.parts import moduli, moduli_product, read, real_arrays, scalar
 
 ENGINES = ("cpu:int8", "cpu:int8-7bit", "cpu:float64", "cpu:direct")
 DTYPES = ("float64", "float32", "complex128", "complex64")
@@ -141,3 +141,30 @@ def assert_bounds_hold(exact: ExactProduct, c: np.ndarray, report: Any, note: st
     held = exact.within(c, bounds)
     assert held.all(), f"{note}: {int((~held).sum())} bounds do not hold, the first at {np.argwhere(~held)[0]}"
     assert sum(report.roads.values()) == c.size * (2 if c.dtype.kind == "c" else 1), (note, report.roads)
+
+
+def assert_gemm(a: Any, b: Any, c: Any, alpha: complex, beta: complex, keywords: dict[str, Any]) -> None:
+    """d meets its target, with |alpha||a||b| + |beta||c| for |a||b|, and its bounds hold."""
+    d, report = prismm.gemm(a, b, c, alpha=alpha, beta=beta, full_output=True, **keywords)
+    exact = exact_gemm(alpha, a, b, beta, c)
+    note = f"alpha={alpha}, beta={beta}, {keywords}"
+    assert_overflow_is_right(exact, d, note)
+    size = moduli(scalar("alpha", alpha), "up").times(moduli_product(read(a), read(b), "up", None))
+    if beta != 0:
+        size = size + moduli(scalar("beta", beta), "up").times(moduli(read(c), "up"))
+    terms, eta = entry_terms(a, d) + 3, format_of(d.dtype).subnormal_exponent
+    accuracy = keywords.get("accuracy", "native")
+    if accuracy == "correctly-rounded":
+        assert_same_bits(d, exact.rounded(d.dtype), note)
+    for part, x in zip(exact.parts, real_arrays(d), strict=True):
+        finite = np.isfinite(x)
+        gap = abs(part - Dyadic.from_array(np.where(finite, x, 0)))
+        if accuracy == "native":
+            allowed = size.times(unit_roundoff(d)).times(power(0, terms)) + power(eta, terms)
+        elif not isinstance(accuracy, float):
+            continue
+        else:
+            allowed = size.times(dyadic(accuracy)) + power(eta - 1)
+            allowed = allowed + abs(part).times(unit_roundoff(d))
+        assert not ((allowed - gap).numerators < 0)[finite].any(), note
+    assert_bounds_hold(exact, d, report, note)

@@ -6,26 +6,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from judge import (
-    CORRECT,
-    assert_bounds_hold,
-    assert_overflow_is_right,
-    assert_same_bits,
-    each_dtype,
-    each_engine,
-    entry_terms,
-    need,
-    power,
-    unit_roundoff,
-    usable_engines,
-)
+from judge import CORRECT, assert_gemm, assert_same_bits, each_dtype, each_engine, need, usable_engines
 
 import prismm
 from prismm.errors import ArgumentError, DTypeError, OperandError, ShapeError
-from prismm.formats import format_of
 from prismm.testing import HOSTILE, exact_gemm
-from prismm.testing.dyadic import Dyadic
-from prismm.testing.parts import moduli, moduli_product, read, real_arrays, scalar
 
 TARGETS: list[dict[str, Any]] = [
     {},
@@ -38,33 +23,6 @@ TARGETS: list[dict[str, Any]] = [
     {"scheme": prismm.Residues(9), "accuracy": "native"},
     {"scheme": prismm.Native(), **CORRECT},
 ]
-
-
-def assert_gemm(a: Any, b: Any, c: Any, alpha: complex, beta: complex, keywords: dict[str, Any]) -> None:
-    """d meets its target, with |alpha||a||b| + |beta||c| for |a||b|, and its bounds hold."""
-    d, report = prismm.gemm(a, b, c, alpha=alpha, beta=beta, full_output=True, **keywords)
-    exact = exact_gemm(alpha, a, b, beta, c)
-    note = f"alpha={alpha}, beta={beta}, {keywords}"
-    assert_overflow_is_right(exact, d, note)
-    size = moduli(scalar("alpha", alpha), "up").times(moduli_product(read(a), read(b), "up", None))
-    if beta != 0:
-        size = size + moduli(scalar("beta", beta), "up").times(moduli(read(c), "up"))
-    terms, eta = entry_terms(a, d) + 3, format_of(d.dtype).subnormal_exponent
-    accuracy = keywords.get("accuracy", "native")
-    if accuracy == "correctly-rounded":
-        assert_same_bits(d, exact.rounded(d.dtype), note)
-    for part, x in zip(exact.parts, real_arrays(d), strict=True):
-        finite = np.isfinite(x)
-        gap = abs(part - Dyadic.from_array(np.where(finite, x, 0)))
-        if accuracy == "native":
-            allowed = size.times(unit_roundoff(d)).times(power(0, terms)) + power(eta, terms)
-        elif accuracy == "correctly-rounded":
-            continue
-        else:
-            allowed = size.times(Dyadic.from_array(np.array([[accuracy]]))) + power(eta - 1)
-            allowed = allowed + abs(part).times(unit_roundoff(d))
-        assert not ((allowed - gap).numerators < 0)[finite].any(), note
-    assert_bounds_hold(exact, d, report, note)
 
 
 @each_dtype
