@@ -188,7 +188,7 @@ def test_join_rounds_each_operation(weights, rng):
 
 
 def test_half_words_of_every_fp16_value():
-    """Beside 1, each value is rounded as FP16 rounds it after scaling by 2^13; the second word takes the rest."""
+    """Beside 1, each value is rounded as FP16 rounds it after scaling by 2^15; the second word takes the rest."""
     x = every_finite("fp16")
     x = x[np.abs(x) < 1.0]
     pairs = np.stack([np.full(x.size, 0.5), x], axis=1)
@@ -196,7 +196,7 @@ def test_half_words_of_every_fp16_value():
     weight, residual2 = np.empty(x.size), np.empty(x.size)
     half_words(pairs, hi, lo, weight, residual2)
     top = np.maximum(np.frexp(np.abs(pairs).max(axis=1))[1] - 1, LOWEST)
-    np.testing.assert_array_equal(weight, np.ldexp(1.0, top - 13))
+    np.testing.assert_array_equal(weight, np.ldexp(1.0, top - 14))
     np.testing.assert_array_equal((hi[:, 1] + lo[:, 1] / 4096.0) * weight, x)
     np.testing.assert_array_equal(hi[:, 1], (x / weight).astype(np.float16))
 
@@ -221,6 +221,27 @@ def test_half_words_of_wider_values(rng):
         ]
         assert_close_above(residual2[i], rest)
         assert all(rn(w, FP16) == w for w in high + low)
+
+
+def test_words_are_those_of_scaled_half(rng):
+    """The fallback multiplies as `ScaledHalf(sb=12)` splits, each step of a row for itself."""
+    from prismm.formats import FP32
+    from prismm.schemes.composite import Scaled, Setting
+    from prismm.schemes.scaled_half import ScaledHalf
+
+    x = rng.uniform(-1, 1, (60, 32)) * 2.0 ** -rng.integers(0, 45, (60, 32))
+    x[:, 3] = 1.0 - 2.0 ** -rng.integers(1, 54, 60)
+    scheme = ScaledHalf(sb=12)
+    expected = scheme.split(
+        Scaled("left", x, np.zeros(60, np.int64), np.zeros(60, np.bool_)),
+        Setting(FP32, 1, 1 << 30, scheme.engine_for(None)),
+    )
+    hi, lo = np.empty((60, 32), np.float32), np.empty((60, 32), np.float32)
+    weight, residual2 = np.empty(60), np.empty(60)
+    half_words(x, hi, lo, weight, residual2)
+    np.testing.assert_array_equal(hi, expected.high)
+    np.testing.assert_array_equal(lo, expected.low)
+    np.testing.assert_array_equal(weight, np.ldexp(1.0, -expected.shift))
 
 
 def test_half_products_touch_the_chosen_pairs_only(rng):

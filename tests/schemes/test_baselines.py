@@ -92,7 +92,7 @@ def test_quantensor_adds_long_sums_in_pieces(rng, monkeypatch):
 
 
 def test_published_errors_on_uniform_data(rng):
-    """QuanTensor: 6.76e-5 with two words, 1.5e-6 with three, which one scale a row betters. FP16: bits differ."""
+    """Published for QuanTensor: 6.76e-5 (read as two words) and 1.5e-6 (three). Of FP16 words, truncated ones lose more."""
     a, b = rng.random((64, 512), np.float32), rng.random((512, 64), np.float32)
     exact = exact_product(a, b)
 

@@ -5,8 +5,16 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from judge import assert_same_bits
+from judge import (
+    assert_bounds_hold,
+    assert_meets,
+    assert_overflow_is_right,
+    assert_same_bits,
+    entry_terms,
+    magnitudes,
+)
 
+import prismm
 import prismm.schemes.scaled_half
 from prismm.engines.floats import engine_for
 from prismm.errors import ArgumentError, EngineError
@@ -14,7 +22,7 @@ from prismm.formats import BF16, FP16, FP32, FP64
 from prismm.metrics import relative_frobenius
 from prismm.schemes.composite import Composite, Scaled, Setting
 from prismm.schemes.scaled_half import ScaledHalf
-from prismm.testing import HOSTILE, exact_product
+from prismm.testing import HOSTILE, exact_gemm, exact_product
 
 
 def scaled(x, side):
@@ -311,5 +319,54 @@ def test_it_is_a_composite_scheme():
     assert words_of(scheme, np.ones((2, 3))).nbytes == 2 * 24 + 4 * 16
 
 
+def test_it_prints_what_is_not_the_default():
+    assert repr(ScaledHalf()) == "ScaledHalf(sb=12)"
+    scheme = ScaledHalf(sb=0, order="element", chunk=None, rounding="zero", scale=False)
+    assert eval(repr(scheme)) == scheme
+
+
 def test_examples():
     assert doctest.testmod(prismm.schemes.scaled_half).failed == 0
+
+
+TARGETS = [None, "fast", "native", 1e-5, 1e-12, "correctly-rounded"]
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=str)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.complex64])
+def test_every_target_through_matmul(dtype, target, seed):
+    for name in HOSTILE:
+        a, b = HOSTILE[name](7, 30, 6, seed, dtype)
+        exact, magnitude = exact_product(a, b), magnitudes(a, b)
+        for scheme, engine in ((ScaledHalf(), None), (ScaledHalf(order="element"), "simulated:ampere")):
+            c, report = prismm.matmul(a, b, scheme=scheme, accuracy=target, engine=engine, full_output=True)
+            note = f"{name} {scheme} {engine}"
+            assert report.engine == (engine or "cpu:blas")
+            assert_overflow_is_right(exact, c, note)
+            assert_bounds_hold(exact, c, report, note)
+            if target not in (None, "fast"):
+                assert_meets(target, exact, magnitude, c, entry_terms(a, c), note)
+
+
+@pytest.mark.parametrize("scheme", [ScaledHalf(), ScaledHalf(order="element", sb=9)], ids=str)
+@pytest.mark.parametrize("target", [None, "native", "correctly-rounded"])
+def test_powers_of_two_pass_straight_through(scheme, target, rng):
+    a, b = rng.standard_normal((9, 40)).astype(np.float32), rng.standard_normal((40, 8)).astype(np.float32)
+    rows, columns = (2.0 ** rng.integers(-20, 20, n) for n in (9, 8))
+    c = prismm.matmul(a, b, scheme=scheme, accuracy=target)
+    turned = prismm.matmul((a * rows[:, None]).astype("f4"), (b * columns).astype("f4"), scheme=scheme, accuracy=target)
+    assert_same_bits(turned, (c * rows[:, None] * columns).astype(np.float32))
+
+
+def test_batches_prepared_operands_and_sums(rng):
+    a, b = rng.standard_normal((3, 9, 40)), rng.standard_normal((40, 8))
+    scheme = ScaledHalf(chunk=None)
+    whole = prismm.matmul(a, b, scheme=scheme, engine="simulated:volta")
+    for i in range(3):
+        assert_same_bits(whole[i], prismm.matmul(a[i], b, scheme=scheme, engine="simulated:volta"))
+    right = prismm.prepare(b, side="right", scheme=scheme, engine="simulated:volta")
+    assert_same_bits(prismm.matmul(a[0], right), whole[0])
+    c = rng.standard_normal((9, 8))
+    d, report = prismm.gemm(a[0], b, c, alpha=2.0, beta=-1.0, scheme=scheme, accuracy="native", full_output=True)
+    assert exact_gemm(2.0, a[0], b, -1.0, c).within(d, report.bounds).all()
+    assert "ScaledHalf" in str(prismm.explain(a[0], b, scheme=scheme, accuracy="native"))

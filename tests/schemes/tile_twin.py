@@ -54,12 +54,12 @@ def excess(row: list[Fraction], g: int, width: int) -> int:
 
 
 def half_words(row: list[Fraction]) -> tuple[list[Fraction], list[Fraction], int]:
-    """hi and lo of a row scaled to [2^13, 2^14), and the exponent that undoes the scaling."""
+    """hi and lo of a row scaled to [2^14, 2^15), and the exponent that undoes the scaling."""
     e = max((exponent_of(x) for x in row if x), default=-990)
-    scaled = [x * exact_power(13 - e) for x in row]
+    scaled = [x * exact_power(14 - e) for x in row]
     high = [rounded(x, FP16) for x in scaled]
     low = [rounded((x - h) * 4096, FP16) for x, h in zip(scaled, high, strict=True)]
-    return high, low, e - 13
+    return high, low, e - 14
 
 
 def half_entry(x: list[Fraction], y: list[Fraction]) -> Fraction:

@@ -1,8 +1,8 @@
 """Older methods to compare with: Markidis, EGEMM-TC and QuanTensor.
 
-The first two are configurations of `Words`: two FP16 words cut toward zero (Markidis et al. 2018, as Feng et al. 2021
-describe the "truncate-split") or to nearest (the "round-split" of EGEMM-TC, Feng et al. 2021), their products summed in
-FP32 over the whole inner dimension. Here, as everywhere in prismm, rows and columns are scaled by powers of two first,
+The first two are configurations of `Words`: two FP16 words cut toward zero ("truncate-split", ascribed to Markidis et
+al. 2018) or to nearest (the "round-split" of EGEMM-TC, Feng et al. 2021), their products summed in FP32 over the whole
+inner dimension. They model the splits, not the kernels or the accumulators of these papers. Here, as everywhere in prismm, rows and columns are scaled by powers of two first,
 so that words neither overflow nor underflow for want of it; the originals take data as they are.
 
 `QuanTensor` quantises to INT8 and refines with the quantised residuals (Li et al. 2021, as Lin et al. 2024 describe
@@ -93,7 +93,8 @@ class QuanTensor:
     depend on its row and column alone.
 
     Args:
-        words: 1 to 4; the original has 3, and 2 in its faster version.
+        words: 1 to 4; the original's refined version has 3, with 9 products. Two words with 3 products is a reading of
+            Lin et al.'s Table 1 (14 bits, 3×INT8) for its faster one, not taken from Li et al.
         products: pairs (p, q) with p + q <= d for some d; default all, words².
 
     Raises:

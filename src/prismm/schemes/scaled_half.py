@@ -8,7 +8,7 @@ Yokota 2022; Xue et al. 2025, H2SGEMM, Eq. 7, with its orders of summation, Fig.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -81,6 +81,10 @@ class ScaledHalf:
             raise ArgumentError(f"ScaledHalf(rounding={self.rounding!r}); pass 'nearest' or 'zero'")
         if not isinstance(self.scale, bool):
             raise ArgumentError(f"ScaledHalf(scale={self.scale!r}); pass True or False")
+
+    def __repr__(self) -> str:
+        changed = [f"{f.name}={value!r}" for f in fields(self)[1:] if (value := getattr(self, f.name)) != f.default]
+        return f"ScaledHalf({', '.join([f'sb={self.sb}', *changed])})"
 
     @property
     def reproducible(self) -> bool:

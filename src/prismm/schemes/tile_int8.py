@@ -50,8 +50,8 @@ class TileInt8:
         exponent: "tile" for each tile's own, "pair" for the larger one of the two tiles that meet (Eq. 8).
         fallback: whether tile pairs in which Δ of Eq. 9 exceeds 1·u in a row or column are multiplied in two FP16
             words with amplified low part, as `ScaledHalf` does, each row and column of the tile with its own power of
-            two; reports count them as "fallback tiles". Their sums of tile[1] terms have γ = (s + tile[1])u·(1+2^-8) at
-            most, and their own residuals δ.
+            two; `Report.notes` counts them as "fallback tiles" (of normal data it takes about one tile of A in
+            10^4). Their sums of tile[1] terms have γ = (s + tile[1])u·(1+2^-8) at most, and their own residuals δ.
         scaling: "vectors" takes tiles of data whose rows and columns were scaled by powers of two, which keeps small
             rows beside large ones; "none" takes them of the data as given, which is the paper's way.
 

@@ -218,7 +218,7 @@ class TileProduct:
         if drops:
             rows.append(np.sqrt(lost.last_rows.sum(axis=1)) * _UP)
             columns.append(np.sqrt(lost.last_columns.sum(axis=1)) * _UP)
-        # Units of partial sums are at least 2^(e + e' - 86): 2^-149 or more where e + e' >= -63.
+        # Units of partial sums are at least 2^(e + e' - 88): 2^-149 or more where e + e' >= -61.
         floor = 0.0 if left.least + right.least >= -60 else 2.0 * steps * 2.0**-149
         notes = {"fallback tiles": self.fallen} if self.fallen else {}
         made = products + (3 if self.fallen else 0)

@@ -1,8 +1,9 @@
 """Tile pairs in two FP16 words, the fallback of `TileInt8`: split of one step, and its products summed in float32.
 
-Each vector of the step is scaled to [2^13, 2^14) by a power of two; hi = RN16(x), lo = RN16((x - hi)·2^12). A pair's
+Each vector of the step is scaled to [2^14, 2^15) by a power of two; hi = RN16(x), lo = RN16((x - hi)·2^12). A pair's
 entry is hi·hi' + 2^-12(hi·lo' + lo·hi'), three sums of exact products in float32, in the order of the inner
-dimension. Three products of a tile, 6·width operations an entry.
+dimension. Three products of a tile, 6·width operations an entry: 6.4e9 for 1024 x 1024 x 1024, 36 ms at the
+rate of SGEMM on two cores; measured 0.2 s, everything else included, where all tiles fall back.
 """
 
 import numpy as np
@@ -15,7 +16,7 @@ _MAGNITUDE = 0x7FFFFFFFFFFFFFFF
 
 @device
 def round_to_half(x, out):
-    """RN to FP16 (ties to even, subnormals) of float64 below 2^15 in magnitude, as float64."""
+    """RN to FP16 (ties to even, subnormals) of float64 of at most 2^15 in magnitude, as float64."""
     bits = x.view(np.int64)
     for h in range(x.size):
         e = ((bits[h] & _MAGNITUDE) >> 52) - 1023
@@ -27,7 +28,7 @@ def round_to_half(x, out):
 def half_words(x, high, low, weight, residual2):
     """Words of the vectors of one step, x (v, w) into high, low (v, width) padded with zeros.
 
-    weight: the value of a unit of the words, 0 for a zero vector. residual2: Σ(|x - hi - lo·2^-12| + 2^-41·2^e)²,
+    weight: the value of a unit of the words, 0 for a zero vector. residual2: Σ(|x - hi - lo·2^-12| + 2^-42·2^e)²,
     2^e <= max|x|: the addend covers what rounding of the smallest elements adds to the sums (see `TileInt8`).
     """
     v, w = x.shape
@@ -40,8 +41,8 @@ def half_words(x, high, low, weight, residual2):
         for h in range(w):
             top = max(top, bits[h] & _MAGNITUDE)
         e = max((top >> 52) - 1023, np.int64(LOWEST))
-        up = np.ldexp(1.0, 13 - e)
-        down = np.ldexp(1.0, e - 13)
+        up = np.ldexp(1.0, 14 - e)
+        down = np.ldexp(1.0, e - 14)
         for h in range(w):
             y[h] = x[i, h] * up
         round_to_half(y, hi)

@@ -8,7 +8,9 @@ Exponents of elements below 2^-990 count as -990: factors then never leave float
 are 2^-800 of what float32 sums can hold.
 
 Bytes per element: 8 read, `count` written; some 12 operations per segment. The join reads 4 bytes per segment sum and
-does two operations with each, 2·(l+r) of them per 2·width·products operations of the matrix product.
+does two operations with each, 2·(l+r) of them per 2·width·products operations of the matrix product. Splitting 1024 x
+1024 elements into three segments moves 11 MiB, 1 ms at 10 GB/s; measured with energies and exponents: 5 ms on two
+cores, so arithmetic bounds it.
 """
 
 import numpy as np
