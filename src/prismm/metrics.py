@@ -1,5 +1,13 @@
 """How wrong a product is: errors in ulps, relative to norms, and relative to |a||b|.
 
+| measure of the literature | here |
+| --- | --- |
+| ‖C − Ĉ‖_p / (‖A‖_p‖B‖_p), p = 1, 2, ∞ (Valero-Lara et al. 2023) | `forward_error` |
+| E_γ = ‖X − X*‖_F / ‖X‖_F (MixPert: Lin et al. 2024) | `relative_frobenius` |
+| mean relative error of scalar products (the same) | `mean_relative` |
+| maximum relative error of entries against a correctly rounded result (Mukunoki et al. 2020) | `max_relative` |
+| ‖C* − C‖₂ / ‖C*‖₂ (H2SGEMM: Xue et al. 2025, Eq. 11; Frobenius in practice) | `relative_norm` |
+
 A reference is an array, of which the correctly rounded product is the best, or an exact product of
 `prismm.testing`, against which the differences themselves are exact. Entries where both sides are
 NaN, or the same infinity, agree: their error is 0. Entries where only one side is finite, or the
@@ -15,8 +23,21 @@ from numpy.typing import NDArray
 
 from prismm.errors import DTypeError, ShapeError
 from prismm.formats import format_of
+from prismm.norms import Order, matrix_norm, scaled_norm
 
-__all__ = ["componentwise", "max_ulps", "median_ulps", "normwise", "relative_frobenius", "ulps"]
+__all__ = [
+    "componentwise",
+    "forward_error",
+    "matrix_norm",
+    "max_relative",
+    "max_ulps",
+    "mean_relative",
+    "median_ulps",
+    "normwise",
+    "relative_frobenius",
+    "relative_norm",
+    "ulps",
+]
 
 Floats: TypeAlias = NDArray[np.float64]
 
@@ -157,6 +178,112 @@ def componentwise(c: NDArray[Any], reference: Reference, magnitude: NDArray[Any]
     with np.errstate(all="ignore"):
         ratios = np.where((errors == 0) | np.isinf(errors), errors, errors / magnitude)
     return float(np.max(ratios, initial=0.0))
+
+
+def forward_error(c: NDArray[Any], reference: Reference, a: NDArray[Any], b: NDArray[Any], p: Order = 2) -> float:
+    """‖c − reference‖_p / (‖a‖_p·‖b‖_p), the forward error of Valero-Lara et al. 2023.
+
+    Args:
+        c: (m, n), real or complex floating point.
+        reference: of the same shape; an array or an exact product.
+        a, b: the operands, (m, k) and (k, n).
+        p: 1, 2, ``numpy.inf`` or "fro", as `matrix_norm`.
+
+    Returns:
+        0.0 where c equals the reference; inf where an entry is finite on one side only, or a norm of 0 divides.
+
+    Raises:
+        ShapeError, DTypeError: as `ulps`; ArgumentError: for another p.
+
+    >>> import numpy as np
+    >>> from prismm.metrics import forward_error
+    >>> forward_error(np.array([[1.5]]), np.array([[1.0]]), np.array([[2.0]]), np.array([[0.5]]), p=1)
+    0.5
+    """
+    top = scaled_norm(_differences(np.asarray(c), reference), p)
+    left, right = scaled_norm(np.asarray(a), p), scaled_norm(np.asarray(b), p)
+    return _ratio(*top, left[0] * right[0], left[1] + right[1])
+
+
+def relative_norm(c: NDArray[Any], reference: Reference, p: Order = 2) -> float:
+    """‖c − reference‖_p / ‖reference‖_p over the entries whose reference is finite.
+
+    With p = 2 the error of H2SGEMM's Eq. 11; arguments, specials and errors as `forward_error`.
+
+    >>> import numpy as np
+    >>> from prismm.metrics import relative_norm
+    >>> relative_norm(np.diag([3.0, 5.0]), np.diag([3.0, 4.0]))
+    0.25
+    """
+    c = np.asarray(c)
+    _, values = _errors(c, reference)
+    whole = values[0] if len(values) == 1 else values[0] + 1j * values[1]
+    return _ratio(*scaled_norm(_differences(c, reference), p), *scaled_norm(whole, p))
+
+
+def max_relative(c: NDArray[Any], reference: Reference) -> float:
+    """Largest |c − reference| / |reference| of all entries, the error of Mukunoki et al. 2020; moduli if complex.
+
+    Against an exact product the differences are exact, and divided by its nearest float64. 0/0 counts as 0, x/0 as
+    inf. Arguments, specials and errors as `relative_frobenius`.
+
+    >>> import numpy as np
+    >>> from prismm.metrics import max_relative
+    >>> max_relative(np.array([3.0, 5.0, 0.0]), np.array([3.0, 4.0, 0.0]))
+    0.25
+    """
+    return float(np.max(_relative(c, reference), initial=0.0))
+
+
+def mean_relative(c: NDArray[Any], reference: Reference) -> float:
+    """Mean of |c − reference| / |reference| over all entries, as MixPert has it of scalar products; else as
+    `max_relative`. Its E_γ of matrices is `relative_frobenius`.
+
+    >>> import numpy as np
+    >>> from prismm.metrics import mean_relative
+    >>> mean_relative(np.array([3.0, 5.0]), np.array([3.0, 4.0]))
+    0.125
+    """
+    errors = _relative(c, reference)
+    return float(np.mean(errors)) if errors.size else 0.0
+
+
+def _relative(c: NDArray[Any], reference: Reference) -> Floats:
+    """|c − reference| / |reference|, entry by entry."""
+    errors, values = _errors(np.asarray(c), reference)
+    with np.errstate(all="ignore"):
+        # Both scaled by the reference's exponent, so that moduli neither overflow nor vanish.
+        shift = -np.frexp(np.max(np.abs(values), axis=0))[1]
+        top, bottom = (np.ldexp(x, shift) for x in (errors, values))
+        size, over = (x[0] if len(x) == 1 else np.hypot(*x) for x in (np.abs(bottom), top))
+        ratios: Floats = np.where((over == 0) | np.isinf(over), over, over / size)
+    return ratios
+
+
+def _differences(c: NDArray[Any], reference: Reference) -> NDArray[Any]:
+    """c − reference with signs, as float64 or complex128; 0 where both are the same special, inf where one is.
+
+    An exact product gives magnitudes. c − exact has the sign of c − RN(exact) if that is not 0; else exact > c just if
+    the next larger float is less than one ulp away from it.
+    """
+    errors, values = _errors(c, reference)
+    parts = [c.real, c.imag] if np.iscomplexobj(c) else [c]
+    with np.errstate(all="ignore"):
+        signs = [np.sign(x.astype(np.float64) - y) for x, y in zip(parts, values, strict=True)]
+        if isinstance(reference, ExactReference) and any((s == 0).any() for s in signs):
+            above = [np.nextafter(x.astype(np.float64), np.inf) for x in parts]
+            whole = above[0] if len(above) == 1 else above[0] + 1j * above[1]
+            gaps = reference.part_errors(whole)
+            for sign, x, y, gap in zip(signs, parts, above, gaps, strict=True):
+                sign[sign == 0] = np.where(gap < y - x.astype(np.float64), -1.0, 1.0)[sign == 0]
+    signed = [np.where(np.isinf(e), e, s * e) for s, e in zip(signs, errors, strict=True)]
+    signed = [np.where(e == 0, 0.0, x) for x, e in zip(signed, errors, strict=True)]
+    if len(signed) == 1:
+        only: NDArray[Any] = signed[0]
+        return only
+    result = np.empty(c.shape, np.complex128)
+    result.real, result.imag = signed
+    return result
 
 
 def _parts(c: NDArray[Any], reference: NDArray[Any]) -> list[tuple[NDArray[Any], NDArray[Any]]]:

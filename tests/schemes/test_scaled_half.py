@@ -16,7 +16,7 @@ from judge import (
 
 import prismm
 import prismm.schemes.scaled_half
-from prismm.engines.floats import engine_for
+from prismm.engines.floats import Accumulation, engine_for
 from prismm.errors import ArgumentError, EngineError
 from prismm.formats import BF16, FP16, FP32, FP64
 from prismm.metrics import relative_frobenius
@@ -213,6 +213,40 @@ def fits(scheme, a, b):
     return scheme.scale or largest < 2.0**14
 
 
+class ExactEngine:
+    """Adds without error, so that a bound can only be met by the terms of the split."""
+
+    name = "exact"
+
+    def accumulation(self, k, inputs, accumulate, largest):
+        return Accumulation(0.0, 0.0)
+
+    def multiply(self, left, right, inputs, accumulate, workers):
+        assert left.shape[1] == 1
+        return left.astype(float) @ right.astype(float)
+
+
+def draw_bits(rng, shape, bits):
+    """Numbers in [1, 2) of so many significant bits, the last of them set."""
+    whole = rng.integers(1 << (bits - 2), 1 << (bits - 1), shape) * 2 + 1
+    return whole * 2.0 ** (1 - bits)
+
+
+@pytest.mark.parametrize("k", [1, 30])
+@pytest.mark.parametrize(("left", "right"), [(24, 11), (11, 24), (24, 24), (20, 20), (24, 20), (53, 3), (3, 53)])
+def test_what_the_split_leaves_out_is_bounded_and_hardly_overrated(left, right, k, rng):
+    """20 bits are two words exactly: then low·low is all that is missing; 24 and 53 bits leave residuals too."""
+    scheme = ScaledHalf(chunk=1)
+    how = Setting(FP32, 2, 1 << 30, ExactEngine())
+    a, b = scaled(draw_bits(rng, (40, k), left), "left"), scaled(draw_bits(rng, (k, 40), right), "right")
+    joined = scheme.multiply(scheme.split(a, how), scheme.split(b, how), how)
+    assert joined.gamma < 2.0**-45
+    assert_within_bound(a.data, b.data, joined, (left, right))
+    bound = joined.rows.T @ joined.columns
+    share = exact_product(a.data, b.data).error(joined.high) / bound
+    assert share.max() > (0.5 if k == 1 else 0.05)
+
+
 @pytest.mark.parametrize("shape", [(3, 0, 2), (0, 5, 4), (2, 1, 0), (1, 1, 1)])
 def test_empty_products(shape):
     m, k, n = shape
@@ -346,6 +380,23 @@ def test_every_target_through_matmul(dtype, target, seed):
             assert_bounds_hold(exact, c, report, note)
             if target not in (None, "fast"):
                 assert_meets(target, exact, magnitude, c, entry_terms(a, c), note)
+
+
+@pytest.mark.parametrize("target", [None, "native", "correctly-rounded"])
+@pytest.mark.parametrize("engine", [None, "simulated:volta"])
+def test_operands_as_they_are_meet_their_targets_too(engine, target, seed):
+    scheme, tried = ScaledHalf(scale=False, chunk=20), 0
+    for name in HOSTILE:
+        a, b = HOSTILE[name](7, 30, 6, seed, np.float32)
+        if not fits(scheme, a, b):
+            continue
+        tried += 1
+        c, report = prismm.matmul(a, b, scheme=scheme, accuracy=target, engine=engine, full_output=True)
+        exact = exact_product(a, b)
+        assert_bounds_hold(exact, c, report, name)
+        if target is not None:
+            assert_meets(target, exact, magnitudes(a, b), c, 30, name)
+    assert tried > 8
 
 
 @pytest.mark.parametrize("scheme", [ScaledHalf(), ScaledHalf(order="element", sb=9)], ids=str)

@@ -203,8 +203,10 @@ class ScaledHalf:
                 if lows[0]:
                     total += product(left.low, right.high, s) * np.float32(down)
             value = total.astype(np.float64)
-        rows, columns = -left.shift, -right.shift
-        value = np.ldexp(np.ldexp(value, rows[:, None]), columns[None, :])
+        if self.scale:
+            value *= 2.0 ** (-2 * (self.largest_exponent + 1))
+        else:
+            value = np.ldexp(np.ldexp(value, -left.shift[:, None]), -right.shift[None, :])
         return self._bound(value, left, right, engine, chunk, len(slices), 1 + sum(lows))
 
     def _bound(
@@ -226,7 +228,9 @@ class ScaledHalf:
         Σ|h||h'| + |h||l'| + |l||h'|, and |h||h'| <= (|a| + |r|)(|a'| + |r'|) <= |a||a'| + |r|(|a'| + |r'|) + |a||r'|
         with r = a - h = l + δ. Sums of products of the others are at most products of 2-norms (Cauchy and Schwarz).
         """
-        found: Accumulation = engine.accumulation(chunk, FP16, FP32, FP16.max)
+        # |high| <= 2^shift, |low| <= 2^(shift - 11 + sb), with either rounding.
+        top = max(int(left.shift.max(initial=-99)), int(right.shift.max(initial=-99)))
+        found: Accumulation = engine.accumulation(chunk, FP16, FP32, 2.0 ** max(top, top - 11 + self.sb))
         g = (3 * chunks + 2) * (2.0**-53 if self.order == "term" else 2.0**-24)
         outer = g / (1.0 - g) if g < 0.5 else math.inf
         gamma = (found.gamma + outer * (1.0 + found.gamma)) * _SLACK
