@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from prismm.schemes.native import Native
     from prismm.schemes.prepared import Prepared
     from prismm.schemes.residues import Residues
+    from prismm.schemes.slices import Slices
     from prismm.schemes.words import Words
 
 __version__ = "0.1.0"
@@ -50,6 +51,7 @@ __all__ = [
     "Prepared",
     "Report",
     "Residues",
+    "Slices",
     "Words",
     "explain",
     "gemm",

@@ -43,6 +43,7 @@ from prismm.schemes.residues import Residues
 from prismm.schemes.split import Splitter
 from prismm.schemes.tiles import SplitLeft, SplitRight, prepare_left, prepare_right
 from prismm.shortcuts import at_once
+from prismm.workspace import MIN_WORKSPACE
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -60,6 +61,7 @@ def matmul(
     out_dtype: Any = None,
     engine: str | None = None,
     threads: int | None = None,
+    workspace: Any = None,
     full_output: bool = False,
 ) -> Any:
     """Multiply matrices to a stated accuracy.
@@ -78,6 +80,8 @@ def matmul(
         out_dtype: type of the result, wider or narrower than the operands'.
         engine: "cpu", "cpu:int8", "cpu:int8-7bit", "cpu:float64" or "cpu:direct".
         threads: workers; default all processors, or ``PRISMM_THREADS``.
+        workspace: scratch memory for `Slices`, a NumPy array of uint8, used in place of memory of its own: the product
+            is cut so that slices, sums and products of slices fit in it. Its contents are lost.
         full_output: return (result, `Report`).
 
     Returns:
@@ -100,6 +104,7 @@ def matmul(
         and out_dtype is None
         and engine is None
         and not full_output
+        and workspace is None
         and type(a) is np.ndarray
         and type(b) is np.ndarray
         and a.ndim == 2 == b.ndim
@@ -109,7 +114,7 @@ def matmul(
         if result is not None:
             return result
     start = time.perf_counter()
-    options, a, b = check_options(accuracy, scheme, reproducible, out_dtype, engine, threads, a, b)
+    options, a, b = check_options(accuracy, scheme, reproducible, out_dtype, engine, threads, a, b, workspace)
     return _run(a, b, None, options, out, full_output, start)
 
 
@@ -130,6 +135,7 @@ def gemm(
     out_dtype: Any = None,
     engine: str | None = None,
     threads: int | None = None,
+    workspace: Any = None,
     full_output: bool = False,
 ) -> Any:
     """alpha·op(A)·op(B) + beta·C, rounded once: targets apply to the sum as a whole.
@@ -151,7 +157,7 @@ def gemm(
     start = time.perf_counter()
     alpha, beta = finite_scalar(alpha, "alpha"), finite_scalar(beta, "beta")
     a, b = transposed(a, trans_a, "trans_a"), transposed(b, trans_b, "trans_b")
-    options, a, b = check_options(accuracy, scheme, reproducible, out_dtype, engine, threads, a, b)
+    options, a, b = check_options(accuracy, scheme, reproducible, out_dtype, engine, threads, a, b, workspace)
     if beta != 0 and c is None:
         raise ArgumentError(f"beta={beta!r} needs c; pass it, or beta=0")
     addend = interop.normalise(c, "c") if beta != 0 else None
@@ -388,14 +394,18 @@ def _one(
         b = b if b.dtype.kind == "c" else b.astype(np.complex128)
     terms = call.terms + (3 if epilogue is not None else 0)
     target = options.target
+    memory = workspace_limit(a.nbytes + b.nbytes, out.nbytes)
+    if options.workspace is not None:
+        memory = max(options.workspace.nbytes, MIN_WORKSPACE)
     job = Job(
         result=format_of(call.dtype),
         target=target,
         terms=terms,
         a_priori=join_mode(target) == MAGNITUDE,
         workers=options.threads,
-        memory=workspace_limit(a.nbytes + b.nbytes, out.nbytes),
+        memory=memory,
         epilogue=epilogue,
+        workspace=options.workspace,
     )
     if isinstance(call.scheme, Native):
         return native.multiply(call.scheme, a, b, out, job, as_torch=call.family == "torch")

@@ -27,6 +27,7 @@ from prismm.schemes.prepared import Prepared
 from prismm.schemes.residues import Residues
 from prismm.schemes.split import Splitter
 from prismm.schemes.tiles import SplitLeft, SplitRight, tiling
+from prismm.workspace import MIN_WORKSPACE, Arena
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -45,6 +46,7 @@ class Options:
     out_dtype: Any
     engine: str | None
     threads: int
+    workspace: Arena | None = None
 
 
 def finite_scalar(x: Any, name: str) -> complex:
@@ -74,7 +76,15 @@ def transposed(x: Any, how: str, name: str) -> Any:
 
 
 def check_options(
-    accuracy: Any, scheme: Any, reproducible: bool, out_dtype: Any, engine: Any, threads: Any, a: Any, b: Any
+    accuracy: Any,
+    scheme: Any,
+    reproducible: bool,
+    out_dtype: Any,
+    engine: Any,
+    threads: Any,
+    a: Any,
+    b: Any,
+    workspace: Any = None,
 ) -> tuple[Options, Any, Any]:
     """Check the keywords; what a prepared operand carries fills in, and must not be contradicted."""
     if not isinstance(reproducible, (bool, np.bool_)):
@@ -115,7 +125,24 @@ def check_options(
         target = Target("native")
     if scheme is not None and reproducible and not scheme.reproducible:
         raise ArgumentError(f"{scheme} is not reproducible; pass prismm.Residues(...) or leave scheme out")
-    return Options(target, scheme, bool(reproducible), out_dtype, engine, pool.worker_count(threads)), a, b
+    lent = _lent(workspace, scheme, a, b)
+    return Options(target, scheme, bool(reproducible), out_dtype, engine, pool.worker_count(threads), lent), a, b
+
+
+def _lent(workspace: Any, scheme: Any, a: Any, b: Any) -> Arena | None:
+    """The caller's scratch memory, checked."""
+    if workspace is None:
+        return None
+    if not getattr(scheme, "takes_workspace", False):
+        raise ArgumentError(f"workspace= with scheme={scheme!r}; only prismm.Slices(...) takes one: leave it out")
+    if not isinstance(workspace, np.ndarray) or workspace.dtype != np.uint8 or workspace.ndim != 1:
+        raise ArgumentError(f"workspace={type(workspace).__name__}; pass np.empty(nbytes, np.uint8)")
+    if not workspace.flags.c_contiguous or not workspace.flags.writeable:
+        raise ArgumentError("the workspace is read-only or not contiguous; pass np.empty(nbytes, np.uint8)")
+    for name, x in (("a", a), ("b", b)):
+        if isinstance(x, np.ndarray) and np.may_share_memory(x, workspace):
+            raise ArgumentError(f"the workspace overlaps {name}; pass memory of its own")
+    return Arena(workspace)
 
 
 @dataclass(frozen=True)
@@ -318,6 +345,7 @@ def make_plan(call: Call) -> Plan:
         parts = 2 if need.is_complex else 1
         products = scheme.products_for(need.terms, need.result) * parts * count
         limit = workspace_limit(a.nbytes + b.nbytes, need.m * need.n * dtype.itemsize)
+        limit = max(options.workspace.nbytes, MIN_WORKSPACE) if options.workspace is not None else limit
         job = Job(need.result, options.target, need.terms, False, options.threads, limit)
         panel, block, workspace = blocking(scheme, need.m, need.n, need.terms, job, parts)
     elif scheme.compute == "float64":

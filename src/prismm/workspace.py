@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+from collections import deque
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -12,6 +13,9 @@ if TYPE_CHECKING:
 
 KEEP_BYTES = 224 << 20
 """At most this much stays allocated between calls."""
+
+MIN_WORKSPACE = 1 << 20
+"""A product is not cut into smaller tiles than this allows, however little a caller lends."""
 
 _LOCK = threading.Lock()
 _FREE: list[NDArray[np.uint8]] = []
@@ -66,3 +70,88 @@ class Scratch:
         start = -block.ctypes.data % 64
         array: NDArray[Any] = block[start : start + size].view(dtype).reshape(shape)
         return array
+
+
+class _Piece:
+    """Part of an arena. An array made of it, and every view of that, refers to it in the end: it dies with the last."""
+
+    def __init__(self, memory: NDArray[np.uint8], address: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+        self.memory = memory
+        self.__array_interface__ = {"shape": shape, "typestr": dtype.str, "data": (address, False), "version": 3}
+
+
+class Arena:
+    """Scratch memory that a caller lent: arrays are cut from it first-fit, and come back when nothing refers to them.
+
+    What does not fit is allocated as usual and counted, so that a product never fails for want of scratch.
+
+    >>> import numpy as np
+    >>> arena = Arena(np.empty(4096, np.uint8))
+    >>> x = arena.empty((16, 16), np.float64)
+    >>> arena.free, np.may_share_memory(x, arena.memory)
+    (2048, True)
+    >>> del x
+    >>> arena.free, arena.beyond
+    (4096, 0)
+    """
+
+    def __init__(self, memory: NDArray[np.uint8]) -> None:
+        self.memory = memory
+        self.beyond = 0
+        start = -memory.ctypes.data % 64
+        self._lock = threading.Lock()
+        self._free: list[tuple[int, int]] = [(start, memory.size)] if memory.size > start else []
+        # A finalizer may run at any moment, in any thread: it only leaves its piece here.
+        self._returned: deque[tuple[int, int]] = deque()
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes lent."""
+        return int(self.memory.nbytes)
+
+    @property
+    def free(self) -> int:
+        """Bytes not in use."""
+        with self._lock:
+            self._collect()
+            return sum(stop - start for start, stop in self._free)
+
+    def empty(self, shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
+        """An uninitialised C-contiguous array, aligned to 64 bytes."""
+        import weakref
+
+        import numpy as np
+
+        dtype = np.dtype(dtype)
+        count = 1
+        for extent in shape:
+            count *= extent
+        size = count * dtype.itemsize
+        room = max(64, -(-size // 64) * 64)
+        with self._lock:
+            self._collect()
+            for index, (start, stop) in enumerate(self._free):
+                if stop - start >= room:
+                    self._free[index] = (start + room, stop)
+                    break
+            else:
+                self.beyond += size
+                return np.empty(shape, dtype)
+            self._free = [piece for piece in self._free if piece[0] < piece[1]]
+        piece = _Piece(self.memory, self.memory.ctypes.data + start, shape, dtype)
+        weakref.finalize(piece, self._returned.append, (start, start + room))
+        array: NDArray[Any] = np.asarray(piece)
+        return array
+
+    def _collect(self) -> None:
+        """Take back what was returned, neighbours joined."""
+        while self._returned:
+            self._free.append(self._returned.popleft())
+        self._free.sort()
+        joined = self._free[:1]
+        for start, stop in self._free[1:]:
+            if start == joined[-1][1]:
+                joined[-1] = (joined[-1][0], stop)
+            else:
+                joined.append((start, stop))
+        self._free = joined

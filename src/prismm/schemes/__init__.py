@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from prismm.schemes.composite import Composite
     from prismm.schemes.native import Native
     from prismm.schemes.residues import Residues
+    from prismm.schemes.slices import Slices
     from prismm.schemes.words import Words
 
 COMPOSITE = {"Words": "words", "ScaledHalf": "scaled_half", "TileInt8": "tile_int8", "Slices": "slices"}
@@ -19,7 +20,7 @@ COMPOSITE = {"Words": "words", "ScaledHalf": "scaled_half", "TileInt8": "tile_in
 
 _HOMES = {"Residues": "residues", "Native": "native", "Scheme": "base", "Composite": "composite", **COMPOSITE}
 
-__all__ = ["Auto", "Composite", "Native", "Residues", "Scheme", "Words"]
+__all__ = ["Auto", "Composite", "Native", "Residues", "Scheme", "Slices", "Words"]
 
 
 def __getattr__(name: str) -> Any:

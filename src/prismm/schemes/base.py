@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from prismm.workspace import Arena
+
 
 @runtime_checkable
 class Scheme(Protocol):
@@ -61,7 +63,7 @@ class Job:
 
     target None means the scheme's own value, neither certified nor repaired. terms is K of the accuracy targets.
     a_priori: certificates from integer norms alone, so that what is repaired depends on nothing but row, column and
-    scheme.
+    scheme. workspace: scratch that the caller lent.
     """
 
     result: Format
@@ -71,6 +73,7 @@ class Job:
     workers: int
     memory: int
     epilogue: Epilogue | None = None
+    workspace: Arena | None = None
 
 
 @dataclass
@@ -95,8 +98,9 @@ class Outcome:
         self.timings[phase] = self.timings.get(phase, 0.0) + seconds
 
     def note(self, name: str, number: int) -> None:
-        """Add to a count that the scheme keeps."""
-        self.notes[name] = self.notes.get(name, 0) + number
+        """Add to a count that the scheme keeps; of those named "most …" the largest is kept."""
+        known = self.notes.get(name, 0)
+        self.notes[name] = max(known, number) if name.startswith("most ") else known + number
 
     def merge(self, other: Outcome) -> None:
         """Add another product of the same call (a batch)."""

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from prismm.formats import Format
+    from prismm.workspace import Arena
 
 Side = Literal["left", "right"]
 
@@ -52,13 +53,15 @@ class Setting:
     """What a composite scheme is told besides its operands.
 
     result: the type that the caller gets. workers: threads. memory: bytes of scratch that it should stay within.
-    engine: what `engines.floats.engine_for` or the scheme's own `engine_for` returned.
+    engine: what `engines.floats.engine_for` or the scheme's own `engine_for` returned. workspace: scratch that the
+    caller lent, for schemes with `takes_workspace`.
     """
 
     result: Format
     workers: int
     memory: int
     engine: Any
+    workspace: Arena | None = None
 
 
 @dataclass
@@ -67,7 +70,9 @@ class Joined:
 
     The value is high + low (low None for 0); high is float64. Every entry is within
     gamma·(|a||b|)_ij + Σ_r rows[r, i]·columns[r, j] + floor of the exact product of the scaled operands.
-    products: matrix products made on the engine. notes: counts for the report ("fallback tiles": 3).
+    products: matrix products made on the engine. notes: counts for the report ("fallback tiles": 3). rounds: low was
+    rounded to odd, so that RN(high + low) is RN(exact) in every format of at most 53 bits as far as gamma goes: only
+    rows, columns and floor leave a rounding open.
     """
 
     high: NDArray[np.float64]
@@ -78,6 +83,7 @@ class Joined:
     floor: float
     products: int
     notes: dict[str, int] = field(default_factory=dict)
+    rounds: bool = False
 
 
 @runtime_checkable

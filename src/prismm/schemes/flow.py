@@ -218,6 +218,8 @@ class Flow:
         bounds: list[NDArray[np.float64]] = [_NOTHING] * self.parts
         if tested:
             for part, value in enumerate(joined):
+                if value.rounds and self.plain and self.mode == ROUNDING:
+                    value.gamma = 0.0
                 if value.gamma > 0.0 or (self.mode == MAGNITUDE and self.slack < math.inf):
                     sizes[part] = self._measure(left, right, part)
                 bounds[part] = bound_of(
@@ -386,7 +388,7 @@ def multiply(
     from prismm.specials import patch, patch_addend
 
     outcome = Outcome()
-    flow = Flow(scheme, a, b, out, job, Setting(job.result, job.workers, job.memory, engine), outcome)
+    flow = Flow(scheme, a, b, out, job, Setting(job.result, job.workers, job.memory, engine, job.workspace), outcome)
     rows, columns = flow.run(left, right)
     start = time.perf_counter()
     outside = rows.nonfinite[:, None] | columns.nonfinite[None, :]

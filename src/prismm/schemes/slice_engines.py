@@ -8,6 +8,8 @@
 | all but int8 | simulated:… | proved at first use on extreme digits, refused where it keeps fewer bits |
 
 An integer sum below the accumulator's limit is the same on all of them, in any order: so are the bits of the result.
+For the same reason a CPU engine may add blocks of the inner dimension, and products of equal weight, as long as its own
+accumulator holds them, be the unit's shorter. Simulated engines keep to the unit.
 """
 
 from __future__ import annotations
@@ -40,9 +42,13 @@ class SliceEngine:
         """Element type of the products."""
         return "int32" if self.dtype == "int8" else self.dtype
 
-    def multiply(
-        self, left: NDArray[Any], right: NDArray[Any], out: NDArray[Any], unit: Unit, workers: int
-    ) -> None:
+    @property
+    def sum_limit(self) -> int | None:
+        """The largest integer sum that is exact on this CPU; None where the unit's own accumulator is simulated."""
+        limits = {"int8": (1 << 31) - 1, "float32": 1 << 24, "float64": 1 << 53}
+        return None if self.float_engine is not None else limits[self.dtype]
+
+    def multiply(self, left: NDArray[Any], right: NDArray[Any], out: NDArray[Any], unit: Unit, workers: int) -> None:
         """out (m, n) = left (m, K) @ right (n, K) transposed, exactly."""
         import numpy as np
 
@@ -87,7 +93,6 @@ def engine_for_unit(unit: Unit, name: str | None) -> SliceEngine:
         choose(name)
         return SliceEngine(name, "int8")
     if name in (None, "cpu", "cpu:blas") and unit.inputs is not None:
-        _require_single(unit)
         return SliceEngine("cpu:blas", unit.dtype)
     if name == "cpu:float64":
         choose(name)
@@ -98,17 +103,12 @@ def engine_for_unit(unit: Unit, name: str | None) -> SliceEngine:
     raise ArgumentError(f"engine {name!r} has no unit {unit.name!r}; pass {known}, or another unit")
 
 
-def _require_single(unit: Unit) -> None:
-    """NumPy's SGEMM never uses fewer bits; there is nothing to check but that the digits are held in float32."""
-    assert unit.dtype in ("float32", "float64")
-
-
 def _simulated(unit: Unit, name: str) -> SliceEngine:
-    from prismm.engines import floats
+    from prismm.engines.floats import float_engine
 
     if unit.inputs is None or unit.accumulate is None:
         raise ArgumentError(f"engine {name!r} multiplies floating-point values; pass unit='fp16' or another of them")
-    found = floats.engine_for(name)  # type: ignore[attr-defined]
+    found = float_engine(name)
     reason = found.refuse(unit.inputs, unit.accumulate)
     if reason is not None:
         raise EngineError(f"engine {name!r} cannot serve unit {unit.name!r}: {reason}; pass another engine or unit")

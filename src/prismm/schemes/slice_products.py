@@ -33,7 +33,10 @@ def kept_pairs(left: int, right: int, drop_above: int | None) -> list[Pair]:
 
 @dataclass
 class Multiplied:
-    """What `multiply_slices` found: high + low, whether every low is exact, whether some value underflowed."""
+    """What `multiply_slices` found: high + low, whether every low is exact, whether some value underflowed.
+
+    products: pairs of slices that were multiplied, each over the whole inner dimension.
+    """
 
     high: NDArray[np.float64]
     low: NDArray[np.float64]
@@ -143,15 +146,13 @@ def multiply_slices(
                 _in_pieces(lambda a, b, limbs=limbs: weigh.carry(limbs[a:b]), i1 - i0, workers)
                 since = 0
         flags |= _finish(limbs, low_rows[i0:i1], low_columns, high[i0:i1], low[i0:i1], workers)
-    notes = {"engine calls": len(calls) * -(-m // max(rows, 1)), "slice products": len(pairs) - skipped}
+    notes = {"engine calls": len(calls) * -(-m // max(rows, 1))}
     if skipped:
         notes["skipped products"] = skipped
     if sparse:
         notes["compressed products"] = sparse
-    if layout.blocks > 1:
-        notes["blocks of k"] = layout.blocks
     exact = not flags & weigh.INEXACT
-    return Multiplied(high, low, exact, bool(flags & weigh.UNDERFLOW), (len(pairs) - skipped) * layout.blocks, notes)
+    return Multiplied(high, low, exact, bool(flags & weigh.UNDERFLOW), len(pairs) - skipped, notes)
 
 
 def piece_size(m: int, n: int, limbs: int, widest: int, products: int, size: int, memory: int) -> tuple[int, int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from prismm.engines import pool
@@ -158,7 +158,8 @@ def cut(x: Scaled, layout: Layout, slices: int, workers: int, *, empty: Any = No
         )  # fmt: skip
         start = offset + i0 * vector_stride
         if layout.carried:
-            kernels.slice_carried(rows, start, *place, *found)
+            kernel = getattr(kernels, f"carried_{layout.unit.dtype}")
+            kernel(rows, start, *place, *found)
         else:
             kernel = getattr(kernels, f"slice_{layout.unit.dtype}")
             kernel(rows, layout.bits, nearest, layout.adaptive, largest, start, *place, *found)
@@ -180,8 +181,13 @@ def cut_to_the_end(x: Scaled, layout: Layout, workers: int, *, empty: Any = None
         guess *= 2
 
 
-def for_engine(unit: Unit, dtype: str) -> Unit:
-    """The unit with its digits held as an engine wants them; the same integers, so the same bits."""
-    from dataclasses import replace
+def held_by(layout: Layout, dtype: Any, sum_limit: int | None) -> Layout:
+    """The layout with its digits in an engine's type and, if the engine sums more than the unit, in longer blocks.
 
-    return unit if unit.dtype == dtype else replace(unit, dtype=dtype)
+    The digits, and the exact sum of their products, stay what they are.
+    """
+    limit = layout.unit.sum_limit if sum_limit is None else sum_limit
+    unit = replace(layout.unit, dtype=dtype, sum_limit=limit)
+    length = max(layout.k, 1)
+    block = layout.block if sum_limit is None else min(length, limit // layout.largest_digit**2)
+    return replace(layout, unit=unit, block=-(-length // -(-length // block)))

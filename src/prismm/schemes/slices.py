@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from prismm.errors import ArgumentError
 from prismm.schemes.composite import Joined, Scaled, Setting
 from prismm.schemes.slice_count import estimate, expected_slices, magnitude_weights
 from prismm.schemes.slice_engines import SliceEngine, engine_for_unit, prove
 from prismm.schemes.slice_products import kept_pairs, limb_count, multiply_slices
-from prismm.schemes.sliced import Layout, Sliced, cut, cut_to_the_end, for_engine
-from prismm.schemes.units import UNITS, Digits, Unit, choose_block, longest_block, slice_bits
+from prismm.schemes.sliced import Layout, Sliced, cut, cut_to_the_end, held_by
+from prismm.schemes.units import MOST_BITS, UNITS, Digits, choose_block, longest_block, slice_bits
+from prismm.workspace import Scratch
 
 if TYPE_CHECKING:
     import numpy as np
@@ -40,8 +41,8 @@ class Slices:
     with a number that Algorithm 3 estimated from whole matrices. Scale-invariant: yes.
 
     Args:
-        unit: "fp16" (FP16 inputs, FP32 sums: T = 2^24), "int8" (T = 2^31 - 1), "fp64" (2^53), "fp16-fp16" (2^11), "bf16"
-            (2^24, digits of 8 bits), "fp32-fp64" (2^53, digits of 24 bits).
+        unit: "fp16" (FP16 inputs, FP32 sums: T = 2^24), "int8" (T = 2^31 - 1), "fp64" (2^53), "fp16-fp16" (2^11),
+            "bf16" (2^24, digits of 8 bits), "fp32-fp64" (2^53, digits of 24 bits).
         mode: "DP" or "SP": as many slices as Algorithm 3 of the paper estimates for the accuracy of a float64 or
             float32 product, or `slices`. "CR": until nothing is left, all products; the correctly rounded product. A
             call with this mode means accuracy="correctly-rounded".
@@ -85,10 +86,14 @@ class Slices:
             ("fast", self.fast, (False, True)),
             ("group", self.group, (False, True)),
         ):
-            if isinstance(value, int) and not isinstance(value, bool) or value not in known:
+            if value not in known or (isinstance(value, int) and not isinstance(value, bool)):
                 raise ArgumentError(f"Slices({what}={value!r}); pass one of {', '.join(map(repr, known))}")
-        for what, number, most in (("slices", self.slices, 256), ("k_block", self.k_block, 2**62), ("bits", self.bits, 26)):
-            if number is not None and (isinstance(number, bool) or not isinstance(number, int) or not 1 <= number <= most):
+        for what, number, most in (
+            ("slices", self.slices, 256), ("k_block", self.k_block, 2**62), ("bits", self.bits, MOST_BITS)
+        ):  # fmt: skip
+            if number is None:
+                continue
+            if isinstance(number, bool) or not isinstance(number, int) or not 1 <= number <= most:
                 raise ArgumentError(f"Slices({what}={number!r}); pass an integer from 1 to {most}, or None")
         if self.mode == "CR" and self.slices is not None:
             raise ArgumentError(
@@ -96,7 +101,9 @@ class Slices:
                 "mode='DP'"
             )
         if self.mode == "CR" and self.fast:
-            raise ArgumentError("Slices(mode='CR', fast=True): CR needs all products; leave fast out, or pass mode='DP'")
+            raise ArgumentError(
+                "Slices(mode='CR', fast=True): CR needs all products; leave fast out, or pass mode='DP'"
+            )
         if self.bits is not None and longest_block(UNITS[self.unit], self.bits, self.rounding) == 0:
             raise ArgumentError(
                 f"Slices(bits={self.bits}) do not fit unit {self.unit!r}; pass at most "
@@ -114,6 +121,11 @@ class Slices:
         return self.mode == "CR"
 
     @property
+    def takes_workspace(self) -> bool:
+        """Slices, sums and products go to the memory that the caller lends, if any."""
+        return True
+
+    @property
     def granule(self) -> tuple[int, int]:
         """Any rows and columns: an entry depends on its row and column alone."""
         return (1, 1)
@@ -122,13 +134,13 @@ class Slices:
         """See `slice_engines.engine_for_unit`."""
         return engine_for_unit(UNITS[self.unit], name)
 
-    def layout(self, k: int, unit: Unit | None = None) -> Layout:
+    def layout(self, k: int) -> Layout:
         """β and the block for an inner dimension of k: functions of k and the scheme, never of the engine.
 
         Raises:
             ArgumentError: where `bits` and `k_block` together do not fit the unit.
         """
-        unit = unit or UNITS[self.unit]
+        unit = UNITS[self.unit]
         length = max(k, 1)
         if self.k_block is not None:
             block = min(self.k_block, length)
@@ -178,12 +190,14 @@ class Slices:
     def split(self, x: Scaled, setting: Setting) -> Sliced:
         """See `Composite.split`."""
         engine: SliceEngine = setting.engine
-        layout = self.layout(x.k, for_engine(UNITS[self.unit], engine.dtype))
+        layout = held_by(self.layout(x.k), engine.dtype, engine.sum_limit if self.group else None)
+        empty = setting.workspace.empty if setting.workspace is not None else None
         if self.mode == "CR":
-            return cut_to_the_end(x, layout, setting.workers)
+            return cut_to_the_end(x, layout, setting.workers, empty=empty)
         if self.slices is not None:
-            return cut(x, layout, self.slices, setting.workers)
-        return cut(x, layout, expected_slices(layout.bits, x.k, _PRECISION[self.mode]) + 1, setting.workers, keep=True)
+            return cut(x, layout, self.slices, setting.workers, empty=empty)
+        slices = expected_slices(layout.bits, x.k, _PRECISION[self.mode]) + 1
+        return cut(x, layout, slices, setting.workers, empty=empty, keep=True)
 
     def multiply(self, left: Sliced, right: Sliced, setting: Setting) -> Joined:
         """See `Composite.multiply`."""
@@ -207,17 +221,28 @@ class Slices:
             for together in {layout.block, layout.block * layout.together}:
                 prove(engine, UNITS[self.unit], layout.bits, together, self.rounding)
         pairs = kept_pairs(*used, d if fast else None)
-        found = multiply_slices(
-            left, right, pairs, engine, group=self.group, workers=setting.workers, memory=max(setting.memory // 2, 1 << 20)
-        )
+        with Scratch() as scratch:
+            empty = setting.workspace.empty if setting.workspace is not None else scratch.empty
+            found = multiply_slices(
+                left, right, pairs, engine, group=self.group, workers=setting.workers,
+                memory=max(setting.memory // 2, 1 << 20), empty=empty,
+            )  # fmt: skip
         rows, columns = _bound(left, right, used, d if fast else None)
         settled = not columns[0].any() and not rows[1].any()
         # In CR mode every value is RN(exact) whatever the bound says, so it may depend on what was seen; elsewhere
         # it must not depend on neighbours.
         gamma = 0.0 if self.mode == "CR" and found.exact else _JOIN_ERROR
         floor = 0.0 if settled and not found.underflow else 2.0**-1070
-        found.notes["slices"] = max(used)
-        return Joined(found.high, found.low, gamma, rows, columns, floor, found.products, found.notes)
+        blocks = self.layout(layout.k).blocks
+        found.notes["most slices"] = max(used)
+        if blocks > 1:
+            found.notes["most blocks of the inner dimension"] = blocks
+        if setting.workspace is not None and setting.workspace.beyond:
+            found.notes["most bytes beyond the workspace"] = setting.workspace.beyond
+        return Joined(
+            found.high, found.low, gamma, rows, columns, floor, found.products * blocks, found.notes,
+            rounds=not found.underflow,
+        )  # fmt: skip
 
     def _estimated(self, left: Sliced, right: Sliced, setting: Setting) -> tuple[Sliced, Sliced, int, bool]:
         """Algorithm 3 on both sides; slices are added where they do not suffice to tell."""

@@ -99,20 +99,20 @@ def longest_block(unit: Unit, bits: int, rounding: Digits) -> int:
     return unit.sum_limit // (largest * largest) if unit.holds(bits, 1, rounding) else 0
 
 
-_JOIN = 128
-"""What joining one product costs, in terms of the inner dimension: one entry's sum is read, shifted and added in about
-the time of this many multiplications (CPU, measured; the choice of β changes only where this is off by a factor 3)."""
+_JOIN = 32
+"""What joining one product costs, in terms of the inner dimension: one entry's sum is taken out, shifted and added in
+about the time of this many multiplications. The choice changes only where this is off by a factor of 3 or so."""
 
 
 def choose_block(unit: Unit, k: int, rounding: Digits, precision: int = 53) -> int:
     """The block of the inner dimension that makes slices of `precision` bits cheapest: at most k.
 
     A shorter block allows longer slices, so fewer products (d(d+1)/2 of them), but each block's sums must be joined.
-    The cost is d(d+1)/2·(1 + 128/block); the paper proposes such blocking and leaves it undone. Depends on nothing
+    The cost is d(d+1)/2·(1 + 32/block); the paper proposes such blocking and leaves it undone. Depends on nothing
     but its arguments, so that it cannot spoil reproducibility.
 
     >>> choose_block(UNITS["fp16"], 7168, "nearest"), choose_block(UNITS["fp16-fp16"], 7168, "nearest")
-    (1024, 128)
+    (1024, 32)
     >>> choose_block(UNITS["int8"], 7168, "nearest")
     7168
     """

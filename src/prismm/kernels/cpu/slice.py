@@ -115,6 +115,8 @@ def _greedy(
                 f1, f2 = two_factors(-e)
                 if np.rint(top * f1 * f2) > largest:
                     e += 1
+                elif nearest and top * f1 * f2 == 0.5:
+                    e -= 1  # one bit, and a tie: to even it would be 0, and never end
             if top == 0.0:
                 w[:] = 0.0
                 exponent[p, i] = last if adaptive else e
@@ -143,7 +145,8 @@ def slice_int8(
 ):  # fmt: skip
     """Greedy slices of the rows of x (count, k) into int8 digits.
 
-    adaptive: each slice's exponent from the vector's current maximum, digits at most `largest`; else start at the binade of 1 and fall by `bits`.
+    adaptive: each slice's exponent from the vector's current maximum, digits at most `largest`; else exponents begin
+    at the binade of 1 and fall by `bits`.
     Slice p of vector i begins at out[offset + i·vector_stride + p·slice_stride], its blocks of `block` digits lie
     block_stride apart. exponent (d, count); remainder (d + 1, count): max|x - first p slices|; magnitude (d, count):
     Σ|digit|; norm (count): Σ⌈|x|·2^20⌉.
@@ -233,18 +236,8 @@ def _far_bytes(row, r, digit, start, d, constant):
             digit[last - 1 - back, h] = np.float64(np.int64((y >> np.uint64(8 * back)) & np.uint64(255)) - 128)
 
 
-@kernel(
-    "void(float64[:,::1], int64, int64, int64, int64, int64, int8[::1], int64[:,::1], float64[:,::1], float64[:,::1], "
-    "float64[::1])"
-)
-def slice_carried(
-    x, offset, block, vector_stride, slice_stride, block_stride, out, exponent, remainder, magnitude, norm
-):  # fmt: skip
-    """Slices of 8 bits with digits in [-128, 127] on a grid; arguments and results as of `slice_int8`.
-
-    The grid begins at 2^-7, or at 2^-6 for a vector whose largest element exceeds 127/128: its first digit would be
-    128. The remainders between are bounded by their digits: |Σ_{q>p}| <= 128/255·2^(exponent_p) + what slice d leaves.
-    """
+@device
+def _carried(x, offset, block, vector_stride, slice_stride, block_stride, out, exponent, remainder, magnitude, norm):
     count, k = x.shape
     d = exponent.shape[0]
     r = np.empty(k)
@@ -277,3 +270,29 @@ def slice_carried(
                     f1, f2 = two_factors(exponent[p, i])
                     remainder[p + 1, i] = 0.50197 * f1 * f2 + left
             _store(digit[p], out, offset + i * vector_stride + p * slice_stride, block, block_stride)
+
+
+_CARRIED_SLICES = (
+    "void(float64[:,::1], int64, int64, int64, int64, int64, {}[::1], int64[:,::1], float64[:,::1], float64[:,::1], "
+    "float64[::1])"
+)
+
+
+@kernel(_CARRIED_SLICES.format("int8"))
+def carried_int8(
+    x, offset, block, vector_stride, slice_stride, block_stride, out, exponent, remainder, magnitude, norm
+):  # fmt: skip
+    """Slices of 8 bits with digits in [-128, 127] on a grid; arguments and results as of `slice_int8`.
+
+    The grid begins at 2^-7, or at 2^-6 for a vector whose largest element exceeds 127/128: its first digit would be
+    128. The remainders between are bounded by their digits: |Σ_{q>p}| <= 128/255·2^(exponent_p) + what slice d leaves.
+    """
+    _carried(x, offset, block, vector_stride, slice_stride, block_stride, out, exponent, remainder, magnitude, norm)
+
+
+@kernel(_CARRIED_SLICES.format("float64"))
+def carried_float64(
+    x, offset, block, vector_stride, slice_stride, block_stride, out, exponent, remainder, magnitude, norm
+):  # fmt: skip
+    """The same with float64 digits."""
+    _carried(x, offset, block, vector_stride, slice_stride, block_stride, out, exponent, remainder, magnitude, norm)

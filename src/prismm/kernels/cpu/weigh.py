@@ -3,10 +3,11 @@
 Per entry a long accumulator of limbs, 24 bits each in an int64: a product (an integer of at most 53 bits) is cut at
 the limbs' borders and added, shifted, to two or three of them. 2^15 products fit before carries must be taken. At the
 end: carries, sign, the leading 48 + 48 + 48 bits with a sticky bit for what is below, and from these high = RN(sum),
-low = the rest, rounded to odd (Boldo and Melquiond 2008): so RN(high + low) = RN(sum) in every format of at most 53 bits.
+low = the rest, rounded to odd (Boldo and Melquiond 2008): so RN(high + low) = RN(sum) in every format of at most 53
+bits.
 
-Bytes per entry and product: 4 or 8 read; the limbs of a row stay in cache. 28 products of 1024² in float32: 25 ms on one
-core, half of it reading; the last step takes 30 ns an entry.
+Bytes per entry and product: 4 or 8 read; the limbs of a row stay in cache. 28 products of 1024² in float32: 20 ms on
+two cores where all rows and columns share their weights, 90 ms where each has its own; the last step 25 ms.
 """
 
 import numpy as np
