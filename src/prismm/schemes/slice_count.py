@@ -12,6 +12,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from prismm.engines import pool
 from prismm.errors import ArgumentError
 from prismm.schemes.units import UNITS, Digits, Unit, choose_block, slice_bits
 
@@ -31,19 +32,26 @@ def magnitude_weights(sliced: Sliced) -> NDArray[np.float64]:
     return sums
 
 
-def slice_shares(sliced: Sliced, weights: NDArray[np.float64], p: int) -> float:
-    """max_i (|A^(p)|w)_i / (|A|w)_i of slice p (0 first); the same of columns for a right operand."""
+def slice_share(
+    sliced: Sliced, weights: NDArray[np.float64], whole: NDArray[np.float64], p: int, workers: int
+) -> float:
+    """max_i (|A^(p)|w)_i / (|A|w)_i of slice p (0 first), |A|w given; the same of columns for a right operand."""
     import numpy as np
 
-    assert sliced.source is not None
-    layout = sliced.layout
-    used = np.zeros(sliced.exponent.shape[1])
-    for block in range(layout.blocks):
-        w = weights[block * layout.block : (block + 1) * layout.block]
-        digits = np.abs(sliced.slice(p, block)[:, : w.size], dtype=np.float32 if layout.bits <= 24 else np.float64)
-        used += digits @ w.astype(digits.dtype)
-    data = np.abs(sliced.source.data)
-    whole = data @ weights if sliced.side == "left" else weights @ data
+    from prismm.kernels.cpu import slice as kernels
+
+    count = whole.size
+    used = np.empty(count)
+    offset, vector_stride, block_stride = sliced.place(p)
+    kernel = getattr(kernels, f"weighted_{sliced.layout.unit.dtype}")
+    flat = sliced.digits.reshape(-1)
+    step = max(16, -(-count // (4 * workers)))
+
+    def some(i: int) -> None:
+        block = sliced.layout.block
+        kernel(flat, i, min(count, i + step), offset, block, vector_stride, block_stride, weights, used)
+
+    pool.spread(some, list(range(0, count, step)), workers)
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = np.ldexp(used / whole, np.clip(sliced.exponent[p], -2000, 2000).astype(np.int32))
     return float(np.max(np.where(whole > 0, ratio, 0.0), initial=0.0))
@@ -57,13 +65,18 @@ class Estimate:
     ended: bool
 
 
-def estimate(sliced: Sliced, weights: NDArray[np.float64], unit_roundoff: float) -> Estimate:
+def estimate(sliced: Sliced, weights: NDArray[np.float64], unit_roundoff: float, workers: int = 1) -> Estimate:
     """Algorithm 3 for one side."""
+    import numpy as np
+
+    assert sliced.source is not None
     tolerance = math.sqrt(max(sliced.layout.k, 1)) * unit_roundoff
+    data = np.abs(sliced.source.data)
+    whole = data @ weights if sliced.side == "left" else weights @ data
     for p in range(sliced.slices):
         if not sliced.remainder[p].any():
             return Estimate(max(p, 1), ended=True)
-        if slice_shares(sliced, weights, p) <= tolerance:
+        if slice_share(sliced, weights, whole, p, workers) <= tolerance:
             return Estimate(p + 1, ended=False)
     return Estimate(sliced.slices, ended=True) if sliced.ended else Estimate(None, ended=False)
 

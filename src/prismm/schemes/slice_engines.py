@@ -112,7 +112,7 @@ def _simulated(unit: Unit, name: str) -> SliceEngine:
     reason = found.refuse(unit.inputs, unit.accumulate)
     if reason is not None:
         raise EngineError(f"engine {name!r} cannot serve unit {unit.name!r}: {reason}; pass another engine or unit")
-    return SliceEngine(name, "float32" if unit.inputs.precision <= 24 else "float64", found)
+    return SliceEngine(name, "float32" if unit.accumulate.precision <= 24 else "float64", found)
 
 
 @functools.lru_cache(maxsize=256)

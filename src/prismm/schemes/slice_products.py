@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-_SPARSE = 0.7
+_SPARSE = 0.5
 """A product is compressed where fewer of its entries have a row and a column that are not empty."""
 _SPILL = 1 << 14
 """Products that the limbs take before carries (2^15 fit)."""

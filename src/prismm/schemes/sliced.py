@@ -103,6 +103,13 @@ class Sliced:
             view = self.digits[:, block, p if self.side == "left" else self.slices - 1 - p]
         return view
 
+    def place(self, p: int) -> tuple[int, int, int]:
+        """Where slice p lies in the flat digits: offset, stride of vectors, stride of blocks."""
+        d, block, blocks = self.slices, self.layout.block, self.layout.blocks
+        if self.layout.adaptive:
+            return p * self.exponent.shape[1] * blocks * block, blocks * block, block
+        return (p if self.side == "left" else d - 1 - p) * block, blocks * d * block, d * block
+
     def run(self, first: int, last: int, block: int) -> NDArray[Any]:
         """Grid: slices first..last (0 first) side by side along the inner dimension: (count, (last-first+1)·block)."""
         width = self.layout.block
@@ -136,14 +143,11 @@ def cut(x: Scaled, layout: Layout, slices: int, workers: int, *, empty: Any = No
     shape = (d, count, blocks * block) if layout.adaptive else (count, blocks, d, block)
     digits = (empty or np.empty)(shape, layout.unit.dtype)
     flat = digits.reshape(-1)
-    if layout.adaptive:
-        offset, vector_stride, slice_stride, block_stride = 0, blocks * block, count * blocks * block, block
-    else:
-        offset, vector_stride, slice_stride, block_stride = 0, blocks * d * block, block, d * block
-        if not left:
-            offset, slice_stride = (d - 1) * block, -block
     exponent = np.zeros((d, count), np.int64)
     remainder, magnitude, norm = np.zeros((d + 1, count)), np.zeros((d, count)), np.zeros(count)
+    sliced = Sliced(x.side, layout, digits, exponent, remainder, magnitude, norm, x if keep else None)
+    offset, vector_stride, block_stride = sliced.place(0)
+    slice_stride = sliced.place(1)[0] - offset
     nearest = layout.rounding == "nearest"
     largest = np.inf
     if nearest and layout.unit.inputs is None:
@@ -168,7 +172,7 @@ def cut(x: Scaled, layout: Layout, slices: int, workers: int, *, empty: Any = No
     if x.k:
         pool.spread(piece, list(range(0, count, _STRIP)), workers)
     norm *= 2.0**-kernels.NORM_BITS
-    return Sliced(x.side, layout, digits, exponent, remainder, magnitude, norm, x if keep else None)
+    return sliced
 
 
 def cut_to_the_end(x: Scaled, layout: Layout, workers: int, *, empty: Any = None) -> Sliced:

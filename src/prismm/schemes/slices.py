@@ -58,6 +58,10 @@ class Slices:
         bits: β; None: the most that unit and block hold.
         group: whether several products of slices are made in one call at all.
 
+    The paper's own settings at an inner dimension of k are ``Slices("fp16", exponents="adaptive",
+    rounding="toward-zero", fast=True, k_block=k)``; its rounding, of negative numbers to one bit more than of positive
+    ones, comes to the same number of slices.
+
     Raises:
         ArgumentError: for values outside these, with what to pass instead.
 
@@ -221,11 +225,12 @@ class Slices:
             for together in {layout.block, layout.block * layout.together}:
                 prove(engine, UNITS[self.unit], layout.bits, together, self.rounding)
         pairs = kept_pairs(*used, d if fast else None)
+        memory = max(setting.memory - left.nbytes - right.nbytes, setting.memory // 4, 1 << 20)
         with Scratch() as scratch:
             empty = setting.workspace.empty if setting.workspace is not None else scratch.empty
             found = multiply_slices(
                 left, right, pairs, engine, group=self.group, workers=setting.workers,
-                memory=max(setting.memory // 2, 1 << 20), empty=empty,
+                memory=memory, empty=empty,
             )  # fmt: skip
         rows, columns = _bound(left, right, used, d if fast else None)
         settled = not columns[0].any() and not rows[1].any()
@@ -251,13 +256,13 @@ class Slices:
         sides = [left, right]
         found = []
         for index in (0, 1):
-            told = estimate(sides[index], weights[1 - index], roundoff)
+            told = estimate(sides[index], weights[1 - index], roundoff, setting.workers)
             while told.slices is None:
                 source = sides[index].source
                 assert source is not None
                 more = 2 * sides[index].slices
                 sides[index] = cut(source, sides[index].layout, more, setting.workers, keep=True)
-                told = estimate(sides[index], weights[1 - index], roundoff)
+                told = estimate(sides[index], weights[1 - index], roundoff, setting.workers)
             found.append(told)
         d = max(told.slices or 1 for told in found)
         for index in (0, 1):

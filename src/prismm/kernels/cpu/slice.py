@@ -296,3 +296,47 @@ def carried_float64(
 ):  # fmt: skip
     """The same with float64 digits."""
     _carried(x, offset, block, vector_stride, slice_stride, block_stride, out, exponent, remainder, magnitude, norm)
+
+
+@device_any_order
+def _weighted(digits, weights):
+    total = 0.0
+    for h in range(weights.size):
+        total += abs(np.float64(digits[h])) * weights[h]
+    return total
+
+
+@device
+def _weigh(digits, first, last, offset, block, vector_stride, block_stride, weights, out):
+    k = weights.size
+    for i in range(first, last):
+        total = 0.0
+        start = 0
+        base = offset + i * vector_stride
+        while start < k:
+            stop = min(k, start + block)
+            total += _weighted(digits[base : base + stop - start], weights[start:stop])
+            base += block_stride
+            start += block
+        out[i] = total
+
+
+_WEIGHTED = "void({}[::1], int64, int64, int64, int64, int64, int64, float64[::1], float64[::1])"
+
+
+@kernel(_WEIGHTED.format("int8"))
+def weighted_int8(digits, first, last, offset, block, vector_stride, block_stride, weights, out):
+    """out[i] = Σ_h |digit_ih|·weights_h of one slice, for vectors first..last-1; rounded, in any order."""
+    _weigh(digits, first, last, offset, block, vector_stride, block_stride, weights, out)
+
+
+@kernel(_WEIGHTED.format("float32"))
+def weighted_float32(digits, first, last, offset, block, vector_stride, block_stride, weights, out):
+    """The same for float32 digits."""
+    _weigh(digits, first, last, offset, block, vector_stride, block_stride, weights, out)
+
+
+@kernel(_WEIGHTED.format("float64"))
+def weighted_float64(digits, first, last, offset, block, vector_stride, block_stride, weights, out):
+    """The same for float64 digits."""
+    _weigh(digits, first, last, offset, block, vector_stride, block_stride, weights, out)
