@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from prismm.schemes.slices import Slices
+
 _PANEL = 256
 
 
@@ -70,7 +72,7 @@ def _accuracy(n: int, phi: float) -> Point:
 
 
 def _as_published(k: int, mode: Literal["DP", "SP"]) -> Slices:
-    """`Slices` as the paper has them: one block of k, exponents from the current maximum, β of Algorithm 1, fast mode.
+    """`Slices` as published: one block of k, exponents from the current maximum, β of Algorithm 1, fast mode.
 
     Algorithm 1 adds and subtracts a power of two whose unit is 2^(τ-β) below and 2^(τ-β+1) above it: slices toward
     zero with digits of β bits are the nearest that `Slices` has.
