@@ -160,7 +160,13 @@ CLAIMS = (
     ),
     Claim("Fig. 4, §3.2", "3xTF32 over SGEMM", "close", at_most(2), _all_norms("4", "3xTF32", "SGEMM"), "words"),
     Claim(
-        "-", "3xTF32 no worse than SGEMM (5 % allowed)", "-", at_most(1.05), _all_norms("4", "3xTF32", "SGEMM"), "words"
+        "-",
+        "3xTF32 in chunks no worse than SGEMM",
+        "-",
+        at_most(1.05),
+        _all_norms("4", "3xTF32, in chunks", "SGEMM"),
+        "words",
+        "prismm's default: chunks of the inner dimension are added outside; 5 % allowed",
     ),
     Claim(
         "Fig. 4, §3.2",
@@ -222,7 +228,14 @@ CLAIMS = (
         _all_norms("5", "3xTF64", "DGEMM"),
         "words",
     ),
-    Claim("-", "3xTF64 over DGEMM, n >= 512", "-", at_most(2), _all_norms("5", "3xTF64", "DGEMM", 512), "words"),
+    Claim(
+        "-",
+        "3xTF64 in chunks over DGEMM, n >= 512",
+        "-",
+        at_most(2),
+        _all_norms("5", "3xTF64, in chunks", "DGEMM", 512),
+        "words",
+    ),
     Claim(
         "Fig. 5, §3.3", "1xTF64 over 3xTF64", "on the order of 1e7", within(10, 1e7), _ratios("5", "1xTF64", "3xTF64")
     ),
