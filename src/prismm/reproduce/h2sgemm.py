@@ -191,7 +191,7 @@ EXPERIMENT = Experiment(
     claims=CLAIMS,
     panels=(
         Panel("Fig. 2(a): underflow", "2a", "probability", "offset exponent", "probability", logx=False, logy=False),
-        Panel("Fig. 2(b): bits kept", "2b", "bits", "offset exponent", "fraction bits", logx=False, logy=False),
+        Panel("Fig. 2(b): bits kept", "2b", "bits", "offset exponent", "bits", logx=False, logy=False),
         Panel("Fig. 5", "5", "f", "b_m b_k", "f", logy=False),
         *(
             Panel(f"Fig. 8, {kind}", f"8 {kind}", "relative error", "offset exponent", "relative error", logx=False)
