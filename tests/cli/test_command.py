@@ -25,7 +25,7 @@ def test_version_and_help(prismm_main: Callable[..., object]) -> None:
     assert prismm_main("--version") == (0, f"prismm {__version__}\n", "")
     code, out, err = prismm_main("--help")
     assert (code, err) == (0, "")
-    for command in ("multiply", "explain", "env", "bench", "demo"):
+    for command in ("multiply", "explain", "env", "bench", "demo", "reproduce"):
         assert command in out
         assert prismm_main(command, "--help")[0] == 0
 
