@@ -17,7 +17,7 @@ from prismm.testing import HOSTILE
 
 def best() -> str:
     """The engine that "cpu" means here."""
-    return next(name for name in ("cpu:int8", "cpu:int8-7bit", "cpu:float64") if name in usable_engines())
+    return next(name for name in ("cpu:vnni", "cpu:int8", "cpu:int8-7bit", "cpu:float64") if name in usable_engines())
 
 
 def plan_of(dtype: str = "float64", k: int = 64, **keywords: Any) -> prismm.Plan:
