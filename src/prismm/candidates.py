@@ -6,6 +6,7 @@ it is reproducible if that is asked for, and fewer seconds are predicted for it 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -51,11 +52,11 @@ class Candidate:
         return None
 
 
-def _schemes(need: Need) -> Iterator[Composite]:
+def _schemes(precision: int) -> Iterator[Composite]:
     """Composite schemes whose usual precision suits the result; those that are there."""
     import prismm
 
-    single = need.result.precision == 24
+    single = precision == 24
     makers: list[tuple[str, Any]] = [
         ("Words", lambda scheme: scheme.tf32(3)),
         ("Words", lambda scheme: scheme.bf16(6)),
@@ -78,7 +79,7 @@ def _schemes(need: Need) -> Iterator[Composite]:
 
 def candidates(need: Need, workers: int = 1) -> Iterator[Candidate]:
     """The composite schemes as candidates for this need."""
-    for scheme in _schemes(need):
+    for scheme in _schemes(need.result.precision):
         try:
             engine = scheme.engine_for(None).name
             scheme.check(max(1, need.terms), need.result)
@@ -104,10 +105,16 @@ def _meets(scheme: Composite, need: Need) -> bool:
     return float(relative(max(1, need.terms))) * (1.0 + 2.0**-20) <= room
 
 
+@functools.cache
+def _contenders(precision: int) -> bool:
+    """Whether this machine has the units of any composite scheme for results of this precision."""
+    return any(not scheme.engine_for(None).name.startswith(_EMULATED) for scheme in _schemes(precision))
+
+
 def weigh(need: Need, scheme: Any, reason: str) -> tuple[Any, str]:
     """The table's choice with its reason, or a candidate that beats it."""
-    if isinstance(scheme, Native):
-        # Every composite scheme makes several products of the same size.
+    if isinstance(scheme, Native) or not _contenders(need.result.precision):
+        # Every composite scheme makes several products of a native one's size.
         return scheme, reason
     best, found = _seconds(scheme, need, 1), None
     for candidate in candidates(need):

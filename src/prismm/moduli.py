@@ -200,3 +200,43 @@ def residue_system(moduli: int, largest: int) -> ResidueSystem:
         quotient=quotient,
         bias=2.0**-9 if largest == 128 else 0.0,
     )
+
+
+@dataclass(frozen=True, eq=False)
+class ByteTables:
+    """Residues by dot products of bytes: A' + 2^bits in `dwords` dwords of unsigned bytes d_b, lowest first, has the
+    residue offset + Σ d_b·c_b modulo q.
+
+    left, right: (moduli, dwords) int32, each four signed bytes c_b = 256^b mod q, for `left` times (Q/q)^-1.
+    left_offset, right_offset: (moduli,) int32, -2^bits mod q likewise. With |c_b| <= 128 and at most 12 bytes the sum
+    stays below 2^19.
+    """
+
+    bits: int
+    dwords: int
+    left: NDArray[np.int32]
+    right: NDArray[np.int32]
+    left_offset: NDArray[np.int32]
+    right_offset: NDArray[np.int32]
+
+
+@functools.cache
+def byte_tables(moduli: int) -> ByteTables:
+    """The tables for the scheme of `moduli` moduli of 8 bits: |A'| < 2^bits."""
+    import numpy as np
+
+    bits = math.ceil(operand_bits(moduli) + 0.5)
+    dwords = -(-(bits + 1) // 32)
+    chosen = coprime_moduli(256, moduli)
+    whole = math.prod(chosen)
+    tables, offsets = [], []
+    for factors in ([pow(whole // q, -1, q) for q in chosen], [1] * moduli):
+        numbers = [
+            [symmetric(factor * 256**b, q) for b in range(4 * dwords)]
+            for q, factor in zip(chosen, factors, strict=True)
+        ]
+        # 128 modulo 256 is -128 as a byte.
+        tables.append(np.array(numbers).astype(np.int8).view(np.int32))
+        offset = [symmetric(-factor << bits, q) for q, factor in zip(chosen, factors, strict=True)]
+        offsets.append(np.array(offset, np.int32))
+    return ByteTables(bits, dwords, tables[0], tables[1], offsets[0], offsets[1])

@@ -94,9 +94,9 @@ def test_products_are_exact(shape, rng):
         (np.full((2, m, k), 127), np.full((2, k, n), -128)),
     ):
         x, y = packed_pair(left.astype(np.int8), right.astype(np.int8))
-        out = np.full((2, x.shape[1], 32 * y.shape[1]), 5, np.int32)
+        out = np.full((x.shape[1], 2, 32 * y.shape[1]), 5, np.int32)
         vnni.packed_product(x, y, k, np.array([256.0, 255.0]), out)
-        assert np.array_equal(out[:, :m, :n], np.einsum("qik,qkj->qij", left, right))
+        assert np.array_equal(out[:m, :, :n], np.einsum("qik,qkj->iqj", left, right))
 
 
 @pytest.mark.parametrize("k", [vnni.CHUNK, vnni.CHUNK + 1, 2 * vnni.CHUNK + 7])
@@ -105,9 +105,9 @@ def test_long_sums_are_reduced_between_chunks(k, low, rng):
     left = rng.integers(-128, 128, (1, 2, k)) if low[0] is None else np.full((1, 2, k), low[0])
     right = rng.integers(-128, 128, (1, k, 3)) if low[1] is None else np.full((1, k, 3), low[1])
     x, y = packed_pair(left.astype(np.int8), right.astype(np.int8))
-    out = np.zeros((1, x.shape[1], 32), np.int32)
+    out = np.zeros((x.shape[1], 1, 32), np.int32)
     vnni.packed_product(x, y, k, np.array([253.0]), out)
-    difference = out[0, :2, :3].astype(object) - left[0].astype(object) @ right[0].astype(object)
+    difference = out[:2, 0, :3].astype(object) - left[0].astype(object) @ right[0].astype(object)
     assert not (difference % 253).any()
     assert k > vnni.CHUNK or not difference.any()
 

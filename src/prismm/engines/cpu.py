@@ -3,7 +3,7 @@ integer dot for tiny products.
 
 | name | moduli | inner product | exact because |
 | --- | --- | --- | --- |
-| cpu:vnni | up to 256 | Numba, AVX-512 VNNI | k·2^14 < 2^31 for k <= 131068, reduced between such blocks |
+| cpu:vnni | up to 256 | Numba, AVX-512 VNNI | k·2^14 < 2^31 for k <= 131056, reduced between such blocks |
 | cpu:int8 | up to 256 | torch._int_mm | k·2^14 < 2^31 for k <= 131071, on CPUs whose INT8 product keeps 32 bits |
 | cpu:int8-7bit | up to 128 | torch._int_mm | pairs of 7-bit products fit the 16-bit sums of older units |
 | cpu:float64 | up to 2^22 | numpy.matmul | 3·k·2^42 < 2^53 for k <= 512 (3: complex), in any order |
@@ -135,9 +135,9 @@ class PackedEngine:
         x = np.zeros((count, rows, self.pitch(k)), np.int8)
         y = np.zeros((count, *self.panel_shape(n, k)), np.uint32)
         packed.pack_residues(left, right, x, y)
-        whole = np.empty((count, rows, 32 * y.shape[1]), np.int32)
+        whole = np.empty((rows, count, 32 * y.shape[1]), np.int32)
         vnni.packed_product(x, y, k, modulus, whole)
-        out[...] = whole[:, :m, :n]
+        out[...] = whole[:m, :, :n].transpose(1, 0, 2)
 
 
 @dataclass(frozen=True)

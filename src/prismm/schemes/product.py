@@ -158,7 +158,7 @@ class Product:
         if isinstance(splitter.engine, DirectEngine):
             return []
         if isinstance(splitter.engine, PackedEngine):
-            return [scratch.empty((splitter.residue_parts, len(splitter.system.moduli), *TILE), "int32")]
+            return [scratch.empty((splitter.residue_parts, TILE[0], len(splitter.system.moduli), TILE[1]), "int32")]
         size = len(splitter.system.moduli) * rows * columns
         return [scratch.empty((size,), splitter.engine.sum_dtype) for _ in range(splitter.residue_parts)]
 

@@ -16,7 +16,14 @@ import numpy as np
 
 from prismm.engines.cpu import CpuEngine, DirectEngine, PackedEngine
 from prismm.errors import ArgumentError
-from prismm.moduli import ResidueSystem, norm_fraction_bits, operand_bits, residue_system, shift_thresholds
+from prismm.moduli import (
+    ResidueSystem,
+    byte_tables,
+    norm_fraction_bits,
+    operand_bits,
+    residue_system,
+    shift_thresholds,
+)
 from prismm.schemes.base import for_kernels, real_parts
 
 if TYPE_CHECKING:
@@ -216,11 +223,13 @@ def _split_part(
     if isinstance(splitter.engine, PackedEngine):
         from prismm.kernels.cpu import packed
 
-        tables = (system.left if left else system.right, system.modulus, system.reciprocal)
+        tables = byte_tables(splitter.moduli)
         if left:
-            packed.pack_rows(part, shift, system.part_bits, *tables, first, out, measured, flags)
+            numbers = (tables.bits, tables.left, tables.left_offset, system.modulus)
+            packed.pack_rows(part, shift, *numbers, first, out, measured, flags)
         else:
-            packed.pack_columns(part, start, shift, system.part_bits, *tables, first // 32, out, measured, flags)
+            numbers = (tables.bits, tables.right, tables.right_offset, system.modulus)
+            packed.pack_columns(part, start, shift, *numbers, first // 32, out, measured, flags)
         return
     from prismm.kernels.cpu import split as kernels
 

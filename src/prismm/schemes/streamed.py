@@ -10,9 +10,10 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
+from prismm.engines import pool
 from prismm.schemes.base import Outcome
 from prismm.schemes.split import Scales, Splitter, split_operand
-from prismm.schemes.tiles import SplitLeft, SplitRight, left_shape, residue_dtype, right_shape, spread
+from prismm.schemes.tiles import SplitLeft, SplitRight, left_shape, residue_dtype, right_shape
 from prismm.workspace import Scratch
 
 if TYPE_CHECKING:
@@ -86,7 +87,7 @@ def run(
                         place = (p0, p1, j0, j1)
                         product.tile(panel, residues, left.scales, columns[which], place, out, 0, buffers)
 
-            spread(multiply, list(range(len(blocks))), job.workers, splitter)
+            pool.spread(multiply, list(range(len(blocks))), job.workers)
             outcome.split_right += n * splitter.k if right is None else 0
             outcome.time("multiply and join", time.perf_counter() - start)
     return Scales.joined(rows), Scales.joined(columns)
@@ -106,6 +107,6 @@ def _split_left(
         p0 = starts[index]
         scales[index] = split_operand(a[p0 : min(i1, p0 + step)], splitter, whole, left=True, first=p0 - i0)
 
-    spread(split, list(range(len(starts))), workers, splitter)
+    pool.spread(split, list(range(len(starts))), workers)
     outcome.split_left += (i1 - i0) * splitter.k
     return SplitLeft(splitter, [(i0, i1, whole)], Scales.joined(scales))

@@ -9,7 +9,7 @@ import math
 import numpy as np
 
 from prismm.kernels.cpu.expansion import expand, expand_three, expand_two, round_expansion, two_sum
-from prismm.kernels.cpu.jit import device, fma
+from prismm.kernels.cpu.jit import contiguous_row, device, fma
 
 
 @device
@@ -212,9 +212,17 @@ def finish(
             if fail[j]:
                 failed[count] = i * n + j0 + j
                 count += 1
-    if precision == 53:
+    if precision == 53 and out.strides[1] == 8:
+        row = contiguous_row(out, i, j0, w)
+        for j in range(w):
+            row[j] = value[j]
+    elif precision == 53:
         for j in range(w):
             out[i, j0 + j] = value[j]
+    elif out32.strides[1] == 4:
+        row32 = contiguous_row(out32, i, j0, w)
+        for j in range(w):
+            row32[j] = np.float32(value[j])
     else:
         for j in range(w):
             out32[i, j0 + j] = np.float32(value[j])

@@ -1,7 +1,7 @@
-"""Multiply and join in one pass: products of residues by the VNNI kernel in tiles of 96 x 192, each joined while it is
+"""Multiply and join in one pass: products of residues by the VNNI kernel in tiles of 48 x 192, each joined while it is
 in the cache (`vnni`, `join`, `finish`).
 
-A tile of 20 moduli is 1.5 MB of int32; what leaves the cache is the result alone. Per entry: 2·k·moduli operations of
+A tile of 20 moduli is 740 kB of int32; what leaves the cache is the result alone. Per entry: 2·k·moduli operations of
 the matrix unit, then 10 ns of joining at 15 moduli.
 """
 
@@ -30,7 +30,8 @@ def fused_product(
 ):  # fmt: skip
     """A real product of residues left (1, moduli, m, pitch) and right (1, moduli, panels, depth/4, 32), joined.
 
-    tiles (1, moduli, 96, 192) is scratch. The rest, and the count that is returned, as in `join.join_fused`.
+    tiles (1, rows, moduli, columns of a tile) is scratch: a row of all moduli is read in one piece. The rest, and the
+    count that is returned, as in `join.join_fused`.
     """
     m = row_shift.size
     n = column_shift.size
@@ -51,9 +52,9 @@ def fused_product(
             tile_products(left[0], right[0], i0, rows, following, j0, w, depth, modulus, c)
             for i in range(rows):
                 if limbs <= 4:
-                    sums_fused(c, i, 0, w, limbs, modulus, reciprocal, weights, zero, sums)
+                    sums_fused(c[i], 0, w, limbs, modulus, reciprocal, weights, zero, sums)
                 else:
-                    sums_of(c, c, c, i, 0, w, 0, limbs, 1, modulus, reciprocal, weights, y, rest[:w], sums)
+                    sums_of(c[i], c[i], c[i], 0, w, 0, limbs, 1, modulus, reciprocal, weights, y, rest[:w], sums)
                 count = finish(
                     sums, limbs, RADIX, product, quotient, i0 + i, j0, row_shift, column_shift, row_terms,
                     column_terms, terms, row_power, column_power, row_counts, column_counts, k, mode, kappa,
@@ -96,8 +97,8 @@ def fused_complex_product(
                 failed = real_failed if part == 0 else imag_failed
                 for i in range(rows):
                     sums_of(
-                        tiles[0], tiles[1], tiles[2], i, 0, w, part + 1, limbs, 1, modulus, reciprocal, weights, y,
-                        rest[:w], sums,
+                        tiles[0, i], tiles[1, i], tiles[2, i], 0, w, part + 1, limbs, 1, modulus, reciprocal, weights,
+                        y, rest[:w], sums,
                     )  # fmt: skip
                     counts[part] = finish(
                         sums, limbs, RADIX, product, quotient, i0 + i, j0, row_shift, column_shift, row_terms,

@@ -23,7 +23,8 @@ from pathlib import Path
 from typing import Any
 
 import numba
-from numba import njit
+import numpy as np
+from numba import carray, njit
 from numba.core import types
 from numba.core.caching import CompileResultCacheImpl, FunctionCache, _CacheLocator
 from numba.extending import intrinsic
@@ -153,6 +154,23 @@ def device(function: Callable[..., Any]) -> Any:
 def device_any_order(function: Callable[..., Any]) -> Any:
     """Decorate a reduction whose order of summation does not matter (exact sums, or bounds that hold for any order)."""
     return njit(nogil=True, error_model="numpy", fastmath={"reassoc", "contract"})(function)
+
+
+@intrinsic
+def _pointer(typingctx: Any, address: Any) -> Any:
+    """An address as a pointer that `numba.carray` takes."""
+
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        return builder.inttoptr(args[0], context.get_value_type(types.voidptr))
+
+    return types.voidptr(types.uintp), codegen
+
+
+@device
+def contiguous_row(array: Any, i: Any, j: Any, size: Any) -> Any:
+    """array[i, j : j + size] typed as contiguous, which the caller knows it to be: vectorised stores need the type."""
+    address = array.ctypes.data + i * array.strides[0] + j * array.strides[1]
+    return carray(_pointer(np.uint64(address)), size, array.dtype)
 
 
 @intrinsic

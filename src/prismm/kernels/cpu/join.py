@@ -77,18 +77,18 @@ _fused4 = _fused(4)
 
 
 @device
-def sums_fused(c, i, j0, j1, limbs, modulus, reciprocal, weights, zero, sums):
-    """S of one strip for real int8 products with at most four limbs."""
-    w = j1 - j0
+def sums_fused(c, start, w, limbs, modulus, reciprocal, weights, zero, sums):
+    """S of the strip c[:, start : start + w] for real int8 products with at most four limbs."""
+    stop = start + w
     last = c.shape[0] - 1
-    for x in range(sums.shape[0]):
+    for x in range(limbs if limbs < 4 else sums.shape[0]):
         for j in range(w):
             sums[x, j] = 0.0
     for g in range(0, weights.shape[0], 4):
-        c0 = c[g, i, j0:j1]
-        c1 = c[g + 1, i, j0:j1] if g + 1 <= last else zero[:w]
-        c2 = c[g + 2, i, j0:j1] if g + 2 <= last else zero[:w]
-        c3 = c[g + 3, i, j0:j1] if g + 3 <= last else zero[:w]
+        c0 = c[g, start:stop]
+        c1 = c[g + 1, start:stop] if g + 1 <= last else zero[:w]
+        c2 = c[g + 2, start:stop] if g + 2 <= last else zero[:w]
+        c3 = c[g + 3, start:stop] if g + 3 <= last else zero[:w]
         s0 = sums[0, :w]
         s1 = sums[1, :w]
         s2 = sums[2, :w]
@@ -119,10 +119,12 @@ def _accumulate(y, g, w, limbs, weights, sums):
 
 
 @device
-def sums_of(c0, c1, c2, i, j0, j1, part, limbs, split, modulus, reciprocal, weights, y, rest, sums):
-    """S of one strip: the digits of every modulus (each cut into `split` base-128 digits) times their weights."""
-    w = j1 - j0
-    for x in range(sums.shape[0]):
+def sums_of(c0, c1, c2, start, w, part, limbs, split, modulus, reciprocal, weights, y, rest, sums):
+    """S of the strip [:, start : start + w]: the digits of every modulus (each cut into `split` base-128 digits) times
+    their weights.
+    """
+    stop = start + w
+    for x in range(limbs if limbs < 4 else sums.shape[0]):
         for j in range(w):
             sums[x, j] = 0.0
     digits = c0.shape[0] * split
@@ -133,12 +135,12 @@ def sums_of(c0, c1, c2, i, j0, j1, part, limbs, split, modulus, reciprocal, weig
                 for j in range(w):
                     target[j] = 0.0
             elif split == 1:
-                _combine(c0[d, i, j0:j1], c1[d, i, j0:j1], c2[d, i, j0:j1], part, target)
+                _combine(c0[d, start:stop], c1[d, start:stop], c2[d, start:stop], part, target)
                 _reduce(target, modulus[d], reciprocal[d])
             else:
                 which = d // split
                 if d % split == 0:
-                    _combine(c0[which, i, j0:j1], c1[which, i, j0:j1], c2[which, i, j0:j1], part, rest)
+                    _combine(c0[which, start:stop], c1[which, start:stop], c2[which, start:stop], part, rest)
                     _reduce(rest, modulus[which], reciprocal[which])
                 for j in range(target.size):
                     carry = np.rint(rest[j] * 2.0**-7) if d % split < split - 1 else 0.0
@@ -174,6 +176,7 @@ def join_fused(
     """
     n = column_shift.size
     zero = np.zeros(STRIP, np.int32)
+    flat = c.reshape(c.shape[0], c.shape[1] * c.shape[2])
     sums = np.empty((5, STRIP))
     work = np.empty((6, STRIP))
     shift = np.empty(STRIP, np.int64)
@@ -182,7 +185,7 @@ def join_fused(
     for i in range(row_shift.size):
         for j0 in range(0, n, STRIP):
             w = min(n, j0 + STRIP) - j0
-            sums_fused(c, i, j0, j0 + w, limbs, modulus, reciprocal, weights, zero, sums)
+            sums_fused(flat, i * c.shape[2] + j0, w, limbs, modulus, reciprocal, weights, zero, sums)
             count = finish(
                 sums, limbs, RADIX, product, quotient, i, j0, row_shift, column_shift, row_terms, column_terms,
                 terms, row_power,
@@ -201,6 +204,10 @@ def _join_parts(
     low, failed,
 ):  # fmt: skip
     n = column_shift.size
+    width = c0.shape[2]
+    flat0 = c0.reshape(c0.shape[0], c0.shape[1] * width)
+    flat1 = c1.reshape(c1.shape[0], c1.shape[1] * width)
+    flat2 = c2.reshape(c2.shape[0], c2.shape[1] * width)
     y = np.empty((4, STRIP))
     rest = np.empty(STRIP)
     sums = np.empty((5, STRIP))
@@ -211,7 +218,8 @@ def _join_parts(
     for i in range(row_shift.size):
         for j0 in range(0, n, STRIP):
             w = min(n, j0 + STRIP) - j0
-            sums_of(c0, c1, c2, i, j0, j0 + w, part, limbs, split, modulus, reciprocal, weights, y, rest[:w], sums)
+            start = i * width + j0
+            sums_of(flat0, flat1, flat2, start, w, part, limbs, split, modulus, reciprocal, weights, y, rest[:w], sums)
             count = finish(
                 sums, limbs, RADIX, product, quotient, i, j0, row_shift, column_shift, row_terms, column_terms,
                 terms, row_power,

@@ -2,134 +2,110 @@
 
 Left: (moduli, rows, pitch) signed bytes; the row's elements, zeros, and at its end -128 times the sum of the residues
 of each chunk of the inner dimension, as int32. Right: (moduli, panels, k/4, 32) dwords of four unsigned bytes b + 128,
-of rows 4h to 4h + 3; rows and columns beyond the matrix hold 128, that is zero.
+of rows 4h to 4h + 3; rows and columns beyond the matrix hold 128, that is zero. Tables: `moduli.ByteTables`.
 
-An even modulus, 256, would leave +128 on a tie; 2^-9, added to u/q before it is rounded, sends it to -128: the fraction
-of u/256 is a multiple of 1/256 and exact. Bytes: 8 read and one written per element and modulus; about 7 flops.
+Bytes: 8 read and one written per element and modulus; about half an instruction of 512 bits (`residue`).
 """
 
 import numpy as np
 
 from prismm.kernels.cpu.jit import device, fma, kernel
+from prismm.kernels.cpu.residue import panel_residues, row_residues
 from prismm.kernels.cpu.scale import two_factors
-from prismm.kernels.cpu.split import column_factors, cut, prepare_across, round_row, squares
+from prismm.kernels.cpu.split import column_factors, prepare_across, round_row, squares
 from prismm.kernels.cpu.vnni import CHUNK
 
 _DEEP, _WIDE = 32, 4
-_ALL_128 = 128.0 * (1.0 + 2.0**8 + 2.0**16 + 2.0**24)
+_row1, _row2, _row3 = row_residues(1), row_residues(2), row_residues(3)
+_panel1, _panel2, _panel3 = panel_residues(1), panel_residues(2), panel_residues(3)
 
 
 @device
-def _emit_row(parts, start, c, q, r, out):
-    """Residues of one row as int8; returns their sum."""
-    total = np.int64(0)
-    bias = 2.0**-9 if q == 256.0 else 0.0
-    if parts.shape[0] == 1:
-        x0 = parts[0, start : start + out.size]
-        c0 = c[0]
-        for h in range(out.size):
-            u = x0[h] * c0
-            y = np.int32(fma(-np.rint(fma(u, r, bias)), q, u))
-            out[h] = np.int8(y)
-            total += y
+def _to_dwords(x, bits, dwords):
+    """x + 2^bits, with integers |x| < 2^bits <= 2^95 in float64, as dwords, the lowest first.
+
+    Three dwords: x = x1·2^32 + x0 with 0 <= x0 < 2^32, both exact.
+    """
+    if dwords.shape[0] == 1:
+        low = dwords[0]
+        offset = np.int64(1) << bits
+        for h in range(x.size):
+            low[h] = np.int32(np.int64(x[h]) + offset)
+    elif dwords.shape[0] == 2:
+        low = dwords[0]
+        high = dwords[1]
+        offset = np.int64(1) << bits
+        for h in range(x.size):
+            y = np.int64(x[h]) + offset
+            low[h] = np.int32(y)
+            high[h] = np.int32(y >> 32)
     else:
-        x0 = parts[0, start : start + out.size]
-        x1 = parts[1, start : start + out.size]
-        c0 = c[0]
-        c1 = c[1]
-        for h in range(out.size):
-            u = fma(x1[h], c1, x0[h] * c0)
-            y = np.int32(fma(-np.rint(fma(u, r, bias)), q, u))
-            out[h] = np.int8(y)
-            total += y
-    return total
+        low = dwords[0]
+        middle = dwords[1]
+        high = dwords[2]
+        offset = np.int64(1) << (bits - 32)
+        for h in range(x.size):
+            x1 = np.floor(x[h] * 2.0**-32)
+            low[h] = np.int32(np.int64(fma(-x1, 2.0**32, x[h])))
+            y = np.int64(x1) + offset
+            middle[h] = np.int32(y)
+            high[h] = np.int32(y >> 32)
 
 
 @kernel(
-    "void(float64[:,::1], int64[::1], int64, float64[:,::1], float64[::1], float64[::1], int64, int8[:,:,::1], "
+    "void(float64[:,::1], int64[::1], int64, int32[:,::1], int32[::1], float64[::1], int64, int8[:,:,::1], "
     "float64[::1], uint8[::1])"
 )
-def pack_rows(a, scale, part_bits, c, q, r, first, out, residual2, tiny):
+def pack_rows(a, scale, bits, table, offset, q, first, out, residual2, tiny):
     """The left operand's residues of rows of `a` (m, k) scaled by 2^scale, written to rows first, first + 1, … of out;
     Σδ² and underflow flag are added per row.
     """
     m, k = a.shape
-    parts = np.empty((c.shape[1], k))
+    padded = (k + 15) // 16 * 16
+    rounded = np.zeros(padded)
+    dwords = np.empty((table.shape[1], padded), np.int32)
     residual = np.empty(k)
     pitch = out.shape[2]
     chunks = (k + CHUNK - 1) // CHUNK
     for i in range(m):
         if scale[i] >= 1 << 16 or scale[i] <= -(1 << 16):
-            parts[:] = 0.0
+            rounded[:] = 0.0
         else:
             f1, f2 = two_factors(scale[i])
-            if round_row(a[i], f1, f2, parts[0], residual) > 0:
+            if round_row(a[i], f1, f2, rounded[:k], residual) > 0:
                 tiny[i] = 1
             residual2[i] += squares(residual)
-            cut(parts[0], part_bits, parts)
-        for which in range(c.shape[0]):
+        _to_dwords(rounded, bits, dwords)
+        for which in range(table.shape[0]):
             row = out[which, first + i]
+            numbers = np.uint64(table[which].ctypes.data)
+            for h in range(padded, pitch):
+                row[h] = 0
             for chunk in range(chunks):
                 h0 = chunk * CHUNK
-                h1 = min(k, h0 + CHUNK)
-                total = _emit_row(parts, h0, c[which], q[which], r[which], row[h0:h1])
-                row.view(np.int32)[pitch // 4 - chunks + chunk] = np.int32(-128 * total)
-            for h in range(k, pitch - 4 * chunks):
-                row[h] = 0
-
-
-@device
-def _emit_panel(parts, c, q, r, out):
-    """Residues of a few rows and 32 columns as dwords of four rows: Σ 256^i·(y_i + 128), exact in float64."""
-    bias = 2.0**-9 if q == 256.0 else 0.0
-    c0 = c[0]
-    c1 = c[1] if parts.shape[1] == 2 else 0.0
-    for h in range(out.shape[0]):
-        a0 = parts[4 * h, 0]
-        a1 = parts[4 * h + 1, 0]
-        a2 = parts[4 * h + 2, 0]
-        a3 = parts[4 * h + 3, 0]
-        target = out[h]
-        if parts.shape[1] == 2:
-            b0 = parts[4 * h, 1]
-            b1 = parts[4 * h + 1, 1]
-            b2 = parts[4 * h + 2, 1]
-            b3 = parts[4 * h + 3, 1]
-            for j in range(32):
-                u0 = fma(b0[j], c1, a0[j] * c0)
-                u1 = fma(b1[j], c1, a1[j] * c0)
-                u2 = fma(b2[j], c1, a2[j] * c0)
-                u3 = fma(b3[j], c1, a3[j] * c0)
-                y0 = fma(-np.rint(fma(u0, r, bias)), q, u0)
-                y1 = fma(-np.rint(fma(u1, r, bias)), q, u1)
-                y2 = fma(-np.rint(fma(u2, r, bias)), q, u2)
-                y3 = fma(-np.rint(fma(u3, r, bias)), q, u3)
-                dword = fma(y3, 2.0**24, fma(y2, 2.0**16, fma(y1, 2.0**8, y0 + _ALL_128)))
-                target[j] = np.uint32(np.int64(dword))
-        else:
-            for j in range(32):
-                u0 = a0[j] * c0
-                u1 = a1[j] * c0
-                u2 = a2[j] * c0
-                u3 = a3[j] * c0
-                y0 = fma(-np.rint(fma(u0, r, bias)), q, u0)
-                y1 = fma(-np.rint(fma(u1, r, bias)), q, u1)
-                y2 = fma(-np.rint(fma(u2, r, bias)), q, u2)
-                y3 = fma(-np.rint(fma(u3, r, bias)), q, u3)
-                dword = fma(y3, 2.0**24, fma(y2, 2.0**16, fma(y1, 2.0**8, y0 + _ALL_128)))
-                target[j] = np.uint32(np.int64(dword))
+                groups = (min(padded, h0 + CHUNK) - h0) // 16
+                source = np.uint64(dwords.ctypes.data + 4 * h0)
+                target = np.uint64(row.ctypes.data + h0)
+                if table.shape[1] == 1:
+                    total = _row1(source, 4 * padded, groups, numbers, offset[which], q[which], target)
+                elif table.shape[1] == 2:
+                    total = _row2(source, 4 * padded, groups, numbers, offset[which], q[which], target)
+                else:
+                    total = _row3(source, 4 * padded, groups, numbers, offset[which], q[which], target)
+                row.view(np.int32)[pitch // 4 - chunks + chunk] = np.int32(-128 * np.int64(total))
 
 
 @kernel(
-    "void(float64[:,::1], int64, int64[::1], int64, float64[:,::1], float64[::1], float64[::1], int64, "
+    "void(float64[:,::1], int64, int64[::1], int64, int32[:,::1], int32[::1], float64[::1], int64, "
     "uint32[:,:,:,::1], float64[::1], uint8[::1])"
 )
-def pack_columns(b, start, scale, part_bits, c, q, r, panel, out, residual2, tiny):
+def pack_columns(b, start, scale, bits, table, offset, q, panel, out, residual2, tiny):
     """The right operand's residues of columns start, start + 1, … of `b` (k, N) scaled by 2^scale, written from `panel`
     on; Σδ² and flag are added per column.
     """
     k = b.shape[0]
-    parts = np.zeros((_WIDE, _DEEP, c.shape[1], 32))
+    rounded = np.zeros((1, 32))
+    dwords = np.empty((_WIDE, _DEEP, table.shape[1], 32), np.int32)
     f1 = np.empty(32 * _WIDE)
     f2 = np.empty(32 * _WIDE)
     # A few panels and a few rows at a time: rows are read, and panels written, in long pieces.
@@ -137,27 +113,31 @@ def pack_columns(b, start, scale, part_bits, c, q, r, panel, out, residual2, tin
         n = min(scale.size, j0 + 32 * _WIDE) - j0
         panels = (n + 31) // 32
         column_factors(scale[j0 : j0 + n], f1[:n], f2[:n])
-        parts[panels - 1, :, :, n - 32 * (panels - 1) :] = 0.0
         for h0 in range(0, k, _DEEP):
             for x in range(min(_DEEP, k + 3 - h0)):
                 for p in range(panels):
                     p0 = 32 * p
                     p1 = min(n, p0 + 32)
                     j = j0 + p0
+                    rounded[0] = 0.0
                     if h0 + x < k:
                         row = b[h0 + x, start + j : start + j0 + p1]
-                        target = parts[p, x]
                         prepare_across(
-                            row, f1[p0:p1], f2[p0:p1], target, residual2[j : j0 + p1], tiny[j : j0 + p1]
+                            row, f1[p0:p1], f2[p0:p1], rounded, residual2[j : j0 + p1], tiny[j : j0 + p1]
                         )  # fmt: skip
-                        cut(target[0], part_bits, target)
-                    else:
-                        parts[p, x] = 0.0
-            stop = min((k + 3) // 4, (h0 + _DEEP) // 4)
+                    _to_dwords(rounded[0], bits, dwords[p, x])
+            groups = min((k + 3) // 4, (h0 + _DEEP) // 4) - h0 // 4
             for p in range(panels):
-                for which in range(c.shape[0]):
-                    target = out[which, panel + j0 // 32 + p, h0 // 4 : stop]
-                    _emit_panel(parts[p], c[which], q[which], r[which], target)
+                source = np.uint64(dwords[p].ctypes.data)
+                for which in range(table.shape[0]):
+                    target = np.uint64(out[which, panel + j0 // 32 + p, h0 // 4].ctypes.data)
+                    numbers = np.uint64(table[which].ctypes.data)
+                    if table.shape[1] == 1:
+                        _panel1(source, groups, numbers, offset[which], q[which], target)
+                    elif table.shape[1] == 2:
+                        _panel2(source, groups, numbers, offset[which], q[which], target)
+                    else:
+                        _panel3(source, groups, numbers, offset[which], q[which], target)
 
 
 @kernel("void(int8[:,:,::1], int8[:,:,::1], int8[:,:,::1], uint32[:,:,:,::1])")

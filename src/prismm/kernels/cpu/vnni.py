@@ -25,7 +25,7 @@ from numba.extending import intrinsic
 from prismm.kernels.cpu.jit import device, fma, kernel
 
 ROWS, FEW_ROWS, COLUMNS = 12, 4, 32
-CHUNK = 131_068
+CHUNK = 131_056
 DEEP = 1024
 TILE_ROWS, TILE_COLUMNS = 48, 192
 
@@ -165,7 +165,7 @@ def tile_product(left, first, rows, right, panel, panels, k, modulus, tile, next
     for a multiple of 4 rows.
     """
     pitch = left.shape[1]
-    width = tile.shape[1]
+    width = tile.strides[0] // 4
     steps = (k + 3) // 4
     height = right.shape[1]
     chunks = (k + CHUNK - 1) // CHUNK
@@ -211,7 +211,7 @@ def tile_product(left, first, rows, right, panel, panels, k, modulus, tile, next
 @device
 def tile_products(left, right, i0, rows, following, j0, columns, k, modulus, tiles):
     """`tile_product` for every modulus: rows i0 to i0 + rows of left (moduli, m, pitch), columns from j0 on of right
-    (moduli, panels, >= k/4, 32) into tiles (moduli, ·, ·). following: the first row that the next tile reads.
+    (moduli, panels, >= k/4, 32) into tiles (rows, moduli, columns). following: the first row that the next tile reads.
     """
     last = left.shape[0] - 1
     for which in range(last + 1):
@@ -220,14 +220,14 @@ def tile_products(left, right, i0, rows, following, j0, columns, k, modulus, til
         next_left = left[after].ctypes.data + row * left.shape[2]
         next_right = right[after, j0 // 32].ctypes.data
         tile_product(
-            left[which], i0, rows, right[which], j0 // 32, (columns + 31) // 32, k, modulus[which], tiles[which],
+            left[which], i0, rows, right[which], j0 // 32, (columns + 31) // 32, k, modulus[which], tiles[:, which],
             next_left, next_right,
         )  # fmt: skip
 
 
 @kernel("void(int8[:,:,::1], uint32[:,:,:,::1], int64, float64[::1], int32[:,:,::1])")
 def packed_product(left, right, k, modulus, out):
-    """out (moduli, m, n) = left (moduli, m, pitch) times right (moduli, panels, >= k/4, 32), n = 32·panels, in int32;
+    """out (m, moduli, n) = left (moduli, m, pitch) times right (moduli, panels, >= k/4, 32), n = 32·panels, in int32;
     m is a multiple of 12. What the engine's proof and the tests look at.
     """
-    tile_products(left, right, 0, out.shape[1], 0, 0, out.shape[2], k, modulus, out)
+    tile_products(left, right, 0, out.shape[0], 0, 0, out.shape[2], k, modulus, out)
