@@ -1,7 +1,7 @@
 """Repair: entries that a certificate left open, recomputed one by one until each is proved.
 
-The roads, cheapest first: magnitudes (a 7-bit lower bound of |a||b|, or the proof that every product is zero), lane
-dots (float32 data), double-double, exact arithmetic. Rows and columns are gathered in pieces of bounded size.
+The roads, cheapest first: magnitudes (a 7-bit lower bound of |a||b|, or the proof that every product is zero),
+double-double, exact arithmetic. Rows and columns are gathered in pieces of bounded size.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ def _vectors(x: NDArray[Any], parts: tuple[int, ...], *, left: bool) -> NDArray[
     return np.ascontiguousarray(np.concatenate(pieces, axis=1), dtype=np.float64)
 
 
-def _in_slices(task: Any, count: int, workers: int) -> None:
+def in_slices(task: Any, count: int, workers: int) -> None:
     """task(slice) over `count` entries, in workers where there are many."""
     slices = [slice(s, min(count, s + _SLICE)) for s in range(0, count, _SLICE)]
     if len(slices) == 1:
@@ -142,12 +142,10 @@ def repair(
     job: Job,
     outcome: Outcome,
     scales: tuple[Scales, Scales] | None = None,
-    single: bool = False,
 ) -> None:
     """Prove or recompute the entries of `out`, which belong to finite rows and columns.
 
-    scales: of a scheme that scaled, for the magnitude road. single: the data are float32 exactly and the result is
-    float32.
+    scales: of a scheme that scaled, for the magnitude road.
     """
     if entries.i.size == 0:
         return
@@ -155,10 +153,8 @@ def repair(
     plain = job.epilogue is None or job.epilogue.trivial
     if plain and scales is not None:
         entries = _by_magnitude(a, b, target, entries, job, outcome, scales)
-    if plain and single:
-        entries = _by_kernel(a, b, target, entries, job, outcome, "lane dots")
     if plain:
-        entries = _by_kernel(a, b, target, entries, job, outcome, "double-double")
+        entries = _in_double_double(a, b, target, entries, job, outcome)
     exactly(a, b, out, entries, job, outcome)
 
 
@@ -204,7 +200,7 @@ def _by_magnitude(
         ) -> None:
             magnitude_dots(left, right, piece.ri[s], piece.ci[s], total[s], hit[s])
 
-        _in_slices(dots, piece.ri.size, job.workers)
+        in_slices(dots, piece.ri.size, job.workers)
         proved = hit == 0
         if not rounding:
             i, j = candidates.i[piece.where], candidates.j[piece.where]
@@ -233,54 +229,29 @@ def bound_in_units(rows: NDArray[np.float64], columns: NDArray[np.float64], a: N
     return np.minimum(first, second)
 
 
-def _norms(x: NDArray[np.float64], workers: int) -> NDArray[np.float64]:
-    """Upper bounds of the 2-norms of float32 data's rows (sums of exact squares, good to k·u)."""
-    from prismm.kernels.cpu.dot import row_energies
-
-    energy = np.empty(x.shape[0])
-    step = max(64, -(-x.shape[0] // workers))
-    pool.spread(
-        lambda i: row_energies(x, i, min(x.shape[0], i + step), energy), list(range(0, x.shape[0], step)), workers
-    )
-    return np.sqrt(energy) * (1.0 + 2.0**-20)
-
-
-def _by_kernel(
-    a: NDArray[Any],
-    b: NDArray[Any],
-    target: NDArray[Any],
-    entries: Entries,
-    job: Job,
-    outcome: Outcome,
-    road: str,
+def _in_double_double(
+    a: NDArray[Any], b: NDArray[Any], target: NDArray[Any], entries: Entries, job: Job, outcome: Outcome
 ) -> Entries:
-    """Recompute by lane dots or in double-double; what their own bounds leave open stays."""
-    from prismm.kernels.cpu.dot import double_double, lane_dots
+    """Recompute in double-double; what its own bound leaves open stays."""
+    from prismm.kernels.cpu.dot import double_double
 
     done = np.zeros(entries.i.size, np.bool_)
     for piece in gathered(a, b, entries, (entries.part,), job.workers):
         value = np.empty(piece.ri.size)
         undecided = np.empty(piece.ri.size, np.uint8)
-        extra: tuple[Any, ...] = (job.result.precision,)
-        if road == "lane dots":
-            extra = (_norms(piece.rows, job.workers), _norms(piece.columns, job.workers))
 
         def dots(
-            s: slice,
-            piece: Gathered = piece,
-            value: NDArray[Any] = value,
-            undecided: NDArray[Any] = undecided,
-            extra: tuple[Any, ...] = extra,
+            s: slice, piece: Gathered = piece, value: NDArray[Any] = value, undecided: NDArray[Any] = undecided
         ) -> None:
-            kernel = lane_dots if road == "lane dots" else double_double
-            kernel(piece.rows, piece.columns, piece.ri[s], piece.ci[s], *extra, value[s], undecided[s])
+            precision = job.result.precision
+            double_double(piece.rows, piece.columns, piece.ri[s], piece.ci[s], precision, value[s], undecided[s])
 
-        _in_slices(dots, piece.ri.size, job.workers)
+        in_slices(dots, piece.ri.size, job.workers)
         proved = undecided == 0
         chosen = piece.where[proved]
         target[entries.i[chosen], entries.j[chosen]] = value[proved]
         done[chosen] = True
-    outcome.count(road, int(done.sum()))
+    outcome.count("double-double", int(done.sum()))
     return entries.keep(~done)
 
 
@@ -327,6 +298,6 @@ def exactly(
                 value[s],
             )
 
-        _in_slices(dots, piece.ri.size, job.workers)
+        in_slices(dots, piece.ri.size, job.workers)
         target[entries.i[piece.where], entries.j[piece.where]] = value
     outcome.count(road, int(entries.i.size))

@@ -132,11 +132,11 @@ class _Unlocked:
         self.__array_interface__ = interface
 
 
-def for_kernels(x: NDArray[Any]) -> NDArray[np.float64]:
-    """x as contiguous float64, exactly. Compiled kernels take no read-only arrays, so one comes back unmarked: never
-    write it.
+def for_kernels(x: NDArray[Any], dtype: Any = "float64") -> NDArray[Any]:
+    """x as contiguous float64 (or another type), exactly. Compiled kernels take no read-only arrays, so one comes back
+    unmarked: never write it.
     """
     import numpy as np
 
-    x = np.ascontiguousarray(x, dtype=np.float64)
+    x = np.ascontiguousarray(x, dtype=dtype)
     return x if x.flags.writeable else np.asarray(_Unlocked(x))

@@ -12,14 +12,12 @@ from prismm.bounds import ConventionalBound, RoundedBound
 from prismm.engines import environment, pool
 from prismm.errors import ArgumentError
 from prismm.repair import Entries, exactly, repair
-from prismm.schemes.base import Job, Outcome, for_kernels, real_parts
+from prismm.schemes import single
+from prismm.schemes.base import Job, Outcome, real_parts
 from prismm.specials import patch, patch_addend
-from prismm.workspace import Scratch
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
-_PANEL = 1024
 
 
 @dataclass(frozen=True)
@@ -147,18 +145,9 @@ def multiply(
     target = job.target.kind if job.target is not None else None
     plain = job.epilogue is None or job.epilogue.trivial
     wide = np.dtype(kind).type(0).real.dtype == np.float64
-    single = wide and out.dtype == np.float32 and a.dtype != np.float64 and b.dtype != np.float64
-    single = single and not np.iscomplexobj(out) and _fits_single(a) and _fits_single(b)
-    if plain and single and target == "correctly-rounded":
-        b64, column_norm = _widened(b, job.workers, columns=True)
-        entries = _rounded_in_float64(a, b64, column_norm, out, job, outcome)
-        outcome.time("multiply", time.perf_counter() - start)
-        start = time.perf_counter()
-        # Many entries touch most rows: then convert all of them at once.
-        many = entries[0].i.size > a.shape[0]
-        rows64 = _widened(a, job.workers, columns=False)[0] if many else a
-        _finish_open(rows64, b64, out, entries, job, outcome, single=True)
-        outcome.time("repair", time.perf_counter() - start)
+    fits = wide and out.dtype == np.float32 and _fits_single(a) and _fits_single(b)
+    if plain and fits and target == "correctly-rounded":
+        single.multiply(a, b, out, job, outcome)
         outcome.bound = RoundedBound(job.result)
         return outcome
     x, y = a.astype(kind, copy=False), b.astype(kind, copy=False)
@@ -278,7 +267,6 @@ def _finish_open(
     entries: list[Entries],
     job: Job,
     outcome: Outcome,
-    single: bool = False,
 ) -> None:
     rows, columns = nonfinite(a, axis=1), nonfinite(b, axis=0)
     outside = rows[:, None] | columns[None, :]
@@ -287,82 +275,4 @@ def _finish_open(
     outcome.count("special", special)
     for some in entries:
         some = some.keep(~(outside | masks[some.part])[some.i, some.j])
-        repair(a, b, out, some, job, outcome, single=single)
-
-
-def _widened(x: NDArray[Any], workers: int, columns: bool) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """x as contiguous float64 and upper bounds of its row (or column) 2-norms, in parallel; 0 for norms that are not
-    finite.
-
-    The squares of float32 numbers are exact, their sums good to k·u, which 2^-20 covers for k < 2^32.
-    """
-    from prismm.kernels.cpu.dot import column_energies, row_energies
-
-    wide = x if x.dtype == np.float64 and x.flags.c_contiguous else np.empty(x.shape)
-    count = x.shape[1 if columns else 0]
-    energy = np.empty(count)
-
-    def copy(i: int) -> None:
-        np.copyto(wide[i : i + rows], x[i : i + rows])
-
-    def measure(i: int) -> None:
-        (column_energies if columns else row_energies)(wide, i, min(count, i + share), energy)
-
-    rows, share = max(1, -(-x.shape[0] // workers)), max(1, -(-count // workers))
-    if wide is not x:
-        pool.spread(copy, list(range(0, x.shape[0], rows)), workers)
-    else:
-        wide = for_kernels(wide)
-    pool.spread(measure, list(range(0, count, share)), workers)
-    norm = np.sqrt(energy) * (1.0 + 2.0**-20)
-    return wide, np.where(np.isfinite(norm), norm, 0.0)
-
-
-def _rounded_in_float64(
-    a: NDArray[Any],
-    b: NDArray[np.float64],
-    column_norm: NDArray[np.float64],
-    out: NDArray[Any],
-    job: Job,
-    outcome: Outcome,
-) -> list[Entries]:
-    """float32 data in a float64 GEMM: products are exact, so |error| <= K·u·Σ|ab| <= K·u·‖a_i‖‖b_j‖ in any order."""
-    from prismm.kernels.cpu.rounding import round_to_float32
-
-    m, k = a.shape
-    n = b.shape[1]
-    found: list[tuple[NDArray[np.int64], NDArray[np.int64]]] = []
-    factor = (k + 2) * 2.0**-53 * (1.0 + 2.0**-20)
-    step = max(1, min(_PANEL, m))
-    for i0 in range(0, m, step):
-        i1 = min(m, i0 + step)
-        with Scratch() as scratch:
-            c = scratch.empty((i1 - i0, n), np.float64)
-            a64, row_norm = _widened(a[i0:i1], job.workers, columns=False)
-            with np.errstate(all="ignore"):
-                np.matmul(a64, b, out=c)
-            rows = max(1, -(-(i1 - i0) // job.workers))
-            pieces = [(r, min(i1 - i0, r + rows)) for r in range(0, i1 - i0, rows)]
-            results: list[Any] = [None] * len(pieces)
-
-            def test(
-                index: int,
-                pieces: list[tuple[int, int]] = pieces,
-                results: list[Any] = results,
-                c: NDArray[Any] = c,
-                row_norm: NDArray[Any] = row_norm,
-                i0: int = i0,
-            ) -> None:
-                r0, r1 = pieces[index]
-                failed = np.empty((r1 - r0) * n, np.int32)
-                count = round_to_float32(c[r0:r1], row_norm[r0:r1], column_norm, factor, out[i0 + r0 : i0 + r1], failed)
-                i, j = np.divmod(failed[:count].astype(np.int64), n)
-                results[index] = (i + (i0 + r0), j)
-
-            pool.spread(test, list(range(len(pieces))), job.workers)
-            found += results
-    outcome.count("certified", out.size)
-    i = np.concatenate([f[0] for f in found]) if found else np.empty(0, np.int64)
-    j = np.concatenate([f[1] for f in found]) if found else np.empty(0, np.int64)
-    outcome.count("certified", -int(i.size))
-    return [Entries(0, i, j)]
+        repair(a, b, out, some, job, outcome)

@@ -1,4 +1,4 @@
-"""Single entries, recomputed: a lane dot, double-double, an exact accumulator, and magnitudes.
+"""Single entries, recomputed: double-double, an exact accumulator, and magnitudes.
 
 Every kernel takes gathered rows (R, k) and columns (Q, k), both contiguous, and index pairs into them.
 """
@@ -10,7 +10,6 @@ import numpy as np
 from prismm.kernels.cpu.expansion import fast_two_sum, round_expansion, two_sum
 from prismm.kernels.cpu.jit import device, device_any_order, fma, kernel
 
-LANES = 64
 _BASE = 3300
 _BINS = 6600
 _MASK27 = (1 << 27) - 1
@@ -93,42 +92,6 @@ def double_double(rows, columns, ri, ci, precision, value, undecided):
             undecided[c] = below != above or (h0 > 0.0) != (h1 > 0.0)
 
 
-@kernel(
-    "void(float64[:,::1], float64[:,::1], int64[::1], int64[::1], float64[::1], float64[::1], float64[::1], uint8[::1])"
-)
-def lane_dots(rows, columns, ri, ci, row_norm, column_norm, value, undecided):
-    """Float32 data: products are exact in float64; 64 lanes cut the bound to (k/64 + 7)·u·‖a‖‖b‖. Rounded to
-    float32.
-    """
-    k = rows.shape[1]
-    lanes = np.empty(LANES)
-    whole = k - k % LANES
-    factor = (k / LANES + 8.0) * 2.0**-53 * (1.0 + 2.0**-20)
-    for c in range(ri.size):
-        a = rows[ri[c]]
-        b = columns[ci[c]]
-        for lane in range(LANES):
-            lanes[lane] = 0.0
-        for h in range(0, whole, LANES):
-            for lane in range(LANES):
-                lanes[lane] += a[h + lane] * b[h + lane]
-        for h in range(whole, k):
-            lanes[h - whole] += a[h] * b[h]
-        half = LANES // 2
-        while half > 0:
-            for lane in range(half):
-                lanes[lane] += lanes[lane + half]
-            half //= 2
-        err = factor * row_norm[ri[c]] * column_norm[ci[c]]
-        low = lanes[0] - err
-        high = lanes[0] + err
-        low -= abs(low) * 2.0**-51
-        high += abs(high) * 2.0**-51
-        below = np.float32(low)
-        value[c] = below
-        undecided[c] = (below != np.float32(high)) | ((low > 0.0) != (high > 0.0))
-
-
 @kernel("void(float64[:,::1], int64[::1], int64, int64, float64[:,::1])")
 def gather_columns(b, columns, h0, h1, out):
     """out[c, h] = b[h, columns[c]] for h0 <= h < h1: eight rows at a time, so that reads and writes stay in cache
@@ -140,33 +103,6 @@ def gather_columns(b, columns, h0, h1, out):
             j = columns[c]
             for g in range(h, stop):
                 out[c, g] = b[g, j]
-
-
-@device_any_order
-def _energy(x):
-    total = 0.0
-    for h in range(x.size):
-        total += x[h] * x[h]
-    return total
-
-
-@kernel("void(float64[:,::1], int64, int64, float64[::1])")
-def row_energies(x, i0, i1, out):
-    """out[i] = Σ_h x_ih² for i0 <= i < i1, in some order of summation."""
-    for i in range(i0, i1):
-        out[i] = _energy(x[i])
-
-
-@kernel("void(float64[:,::1], int64, int64, float64[::1])")
-def column_energies(x, j0, j1, out):
-    """out[j] = Σ_h x_hj² for j0 <= j < j1, in some order of summation."""
-    for j in range(j0, j1):
-        out[j] = 0.0
-    for h in range(x.shape[0]):
-        row = x[h, j0:j1]
-        total = out[j0:j1]
-        for j in range(row.size):
-            total[j] = fma(row[j], row[j], total[j])
 
 
 @device
