@@ -147,7 +147,7 @@ def direct_product(
     groups = np.empty((2 * LIMBS, STRIP))
     sums = np.empty((LIMBS, STRIP))
     work = np.empty((6, STRIP))
-    shift = np.empty(STRIP, np.int64)
+    shift = np.empty((1, STRIP), np.int64)
     flags = np.empty((2, STRIP), np.uint8)
     nothing = np.zeros(LIMBS)
     count = 0
@@ -171,8 +171,6 @@ def direct_product(
                 terms, row_power,
                 column_power, row_counts, column_counts, k, mode, kappa, magnitude_kappa, precision, out, out32,
                 low, failed,
-                count, work[0, :w], work[1, :w], work[2, :w], work[3, :w], work[4, :w], work[5, :w], shift[:w],
-                flags[0, :w],
-                flags[1, :w],
+                count, w, work, shift, flags,
             )  # fmt: skip
     return count

@@ -148,19 +148,27 @@ def _undecided(h, m, t, bound, exponent, precision, lowest):
 def finish(
     sums, limbs, radix, product, quotient, i, j0, row_shift, column_shift, row_terms, column_terms, terms,
     row_power, column_power, row_counts, column_counts, k, mode, kappa, magnitude_kappa, precision,
-    out, out32, low, failed, count, h, m, t, bound, value, reach, shift, hard, fail,
+    out, out32, low, failed, count, w, work, shifts, flags,
 ):  # fmt: skip
-    """From the limbs of a strip to rounded, tested, stored entries; returns the new count of failures."""
-    w = h.size
-    j1 = j0 + w
+    """From the limbs of a strip of w entries to rounded, tested, stored entries; returns the new count of failures.
+
+    work (6, ·), shifts (1, ·) and flags (2, ·) are scratch. Rows are taken by address: a counted reference for each of
+    them would cost as much as the arithmetic.
+    """
+    h, m, t = contiguous_row(work, 0, 0, w), contiguous_row(work, 1, 0, w), contiguous_row(work, 2, 0, w)
+    bound, value, reach = contiguous_row(work, 3, 0, w), contiguous_row(work, 4, 0, w), contiguous_row(work, 5, 0, w)
+    shift = contiguous_row(shifts, 0, 0, w)
+    hard, fail = contiguous_row(flags, 0, 0, w), contiguous_row(flags, 1, 0, w)
+    s0, s1, s2 = contiguous_row(sums, 0, 0, w), contiguous_row(sums, 1, 0, w), contiguous_row(sums, 2, 0, w)
     n = column_shift.size
     unit = radix * (limbs - 3)
     if limbs == 2:
-        expand_two(sums[0, :w], sums[1, :w], radix, product, quotient, h, m, t)
+        expand_two(s0, s1, radix, product, quotient, h, m, t)
     elif limbs == 3:
-        expand_three(sums[0, :w], sums[1, :w], sums[2, :w], radix, product, quotient, h, m, t)
+        expand_three(s0, s1, s2, radix, product, quotient, h, m, t)
     else:
-        expand(sums[0, :w], sums[1, :w], sums[2, :w], sums[3, :w], sums[4, :w], radix, product, quotient, h, m, t)
+        s3, s4 = contiguous_row(sums, 3, 0, w), contiguous_row(sums, 4, 0, w)
+        expand(s0, s1, s2, s3, s4, radix, product, quotient, h, m, t)
     if mode == 3:
         for j in range(w):
             out[i, j0 + j] = h[j]
@@ -178,8 +186,8 @@ def finish(
     if mode != 0:
         bounds(
             row_terms[0, i], row_terms[1, i], row_terms[2, i], row_terms[3, i],
-            column_terms[0, j0:j1], column_terms[1, j0:j1], column_terms[2, j0:j1], column_terms[3, j0:j1],
-            terms, bound,
+            contiguous_row(column_terms, 0, j0, w), contiguous_row(column_terms, 1, j0, w),
+            contiguous_row(column_terms, 2, j0, w), contiguous_row(column_terms, 3, j0, w), terms, bound,
         )  # fmt: skip
         if mode == 2:
             _test_magnitude(h, unit_bound, bound, kappa, fail)

@@ -35,12 +35,12 @@ def fused_product(
     """
     m = row_shift.size
     n = column_shift.size
-    zero = np.zeros(STRIP, np.int32)
+    zero = np.zeros((1, STRIP), np.int32)
     y = np.empty((4, STRIP))
     rest = np.empty(STRIP)
     sums = np.empty((5, STRIP))
     work = np.empty((6, STRIP))
-    shift = np.empty(STRIP, np.int64)
+    shift = np.empty((1, STRIP), np.int64)
     flags = np.empty((2, STRIP), np.uint8)
     c = tiles[0]
     count = 0
@@ -58,8 +58,8 @@ def fused_product(
                 count = finish(
                     sums, limbs, RADIX, product, quotient, i0 + i, j0, row_shift, column_shift, row_terms,
                     column_terms, terms, row_power, column_power, row_counts, column_counts, k, mode, kappa,
-                    magnitude_kappa, precision, out, out32, low, failed, count, work[0, :w], work[1, :w], work[2, :w],
-                    work[3, :w], work[4, :w], work[5, :w], shift[:w], flags[0, :w], flags[1, :w],
+                    magnitude_kappa, precision, out, out32, low, failed, count, w, work, shift,
+                    flags,
                 )  # fmt: skip
     return count
 
@@ -80,7 +80,7 @@ def fused_complex_product(
     rest = np.empty(STRIP)
     sums = np.empty((5, STRIP))
     work = np.empty((6, STRIP))
-    shift = np.empty(STRIP, np.int64)
+    shift = np.empty((1, STRIP), np.int64)
     flags = np.empty((2, STRIP), np.uint8)
     counts[:] = 0
     for j0 in range(0, n, TILE_COLUMNS):
@@ -103,6 +103,6 @@ def fused_complex_product(
                     counts[part] = finish(
                         sums, limbs, RADIX, product, quotient, i0 + i, j0, row_shift, column_shift, row_terms,
                         column_terms, terms, row_power, column_power, row_counts, column_counts, k, mode, kappa,
-                        magnitude_kappa, precision, out, out32, low, failed, counts[part], work[0, :w], work[1, :w],
-                        work[2, :w], work[3, :w], work[4, :w], work[5, :w], shift[:w], flags[0, :w], flags[1, :w],
+                        magnitude_kappa, precision, out, out32, low, failed, counts[part], w, work,
+                        shift, flags,
                     )  # fmt: skip

@@ -167,8 +167,16 @@ def _pointer(typingctx: Any, address: Any) -> Any:
 
 
 @device
+def contiguous_part(array: Any, i: Any, size: Any) -> Any:
+    """array[i : i + size] of a contiguous array, without a counted reference (two atomic operations, which cost as much
+    as the arithmetic on a short row).
+    """
+    return carray(_pointer(np.uint64(array.ctypes.data + i * array.strides[0])), size, array.dtype)
+
+
+@device
 def contiguous_row(array: Any, i: Any, j: Any, size: Any) -> Any:
-    """array[i, j : j + size] typed as contiguous, which the caller knows it to be: vectorised stores need the type."""
+    """array[i, j : j + size] likewise, typed as contiguous, which the caller knows it to be: vector stores need that."""
     address = array.ctypes.data + i * array.strides[0] + j * array.strides[1]
     return carray(_pointer(np.uint64(address)), size, array.dtype)
 

@@ -11,7 +11,7 @@ Bytes: four read per entry and modulus, eight written; about 5 + 2·limbs flops 
 import numpy as np
 
 from prismm.kernels.cpu.finish import finish
-from prismm.kernels.cpu.jit import device, fma, kernel
+from prismm.kernels.cpu.jit import contiguous_row, device, fma, kernel
 
 STRIP = 256
 RADIX = 40
@@ -79,20 +79,19 @@ _fused4 = _fused(4)
 @device
 def sums_fused(c, start, w, limbs, modulus, reciprocal, weights, zero, sums):
     """S of the strip c[:, start : start + w] for real int8 products with at most four limbs."""
-    stop = start + w
     last = c.shape[0] - 1
     for x in range(limbs if limbs < 4 else sums.shape[0]):
         for j in range(w):
             sums[x, j] = 0.0
     for g in range(0, weights.shape[0], 4):
-        c0 = c[g, start:stop]
-        c1 = c[g + 1, start:stop] if g + 1 <= last else zero[:w]
-        c2 = c[g + 2, start:stop] if g + 2 <= last else zero[:w]
-        c3 = c[g + 3, start:stop] if g + 3 <= last else zero[:w]
-        s0 = sums[0, :w]
-        s1 = sums[1, :w]
-        s2 = sums[2, :w]
-        s3 = sums[3, :w]
+        c0 = contiguous_row(c, g, start, w)
+        c1 = contiguous_row(c, g + 1, start, w) if g + 1 <= last else contiguous_row(zero, 0, 0, w)
+        c2 = contiguous_row(c, g + 2, start, w) if g + 2 <= last else contiguous_row(zero, 0, 0, w)
+        c3 = contiguous_row(c, g + 3, start, w) if g + 3 <= last else contiguous_row(zero, 0, 0, w)
+        s0 = contiguous_row(sums, 0, 0, w)
+        s1 = contiguous_row(sums, 1, 0, w)
+        s2 = contiguous_row(sums, 2, 0, w)
+        s3 = contiguous_row(sums, 3, 0, w)
         if limbs == 2:
             _fused2(c0, c1, c2, c3, modulus, reciprocal, g, weights, s0, s1, s2, s3)
         elif limbs == 3:
@@ -113,7 +112,7 @@ def _accumulate(y, g, w, limbs, weights, sums):
         w1 = weights[g + 1, x]
         w2 = weights[g + 2, x]
         w3 = weights[g + 3, x]
-        s = sums[x, :w]
+        s = contiguous_row(sums, x, 0, w)
         for j in range(s.size):
             s[j] += fma(y0[j], w0, fma(y1[j], w1, fma(y2[j], w2, y3[j] * w3)))
 
@@ -175,11 +174,11 @@ def join_fused(
     53 writes `out`, 24 `out32`. Returns the number of listed entries, their i·n + j in `failed`.
     """
     n = column_shift.size
-    zero = np.zeros(STRIP, np.int32)
+    zero = np.zeros((1, STRIP), np.int32)
     flat = c.reshape(c.shape[0], c.shape[1] * c.shape[2])
     sums = np.empty((5, STRIP))
     work = np.empty((6, STRIP))
-    shift = np.empty(STRIP, np.int64)
+    shift = np.empty((1, STRIP), np.int64)
     flags = np.empty((2, STRIP), np.uint8)
     count = 0
     for i in range(row_shift.size):
@@ -190,8 +189,7 @@ def join_fused(
                 sums, limbs, RADIX, product, quotient, i, j0, row_shift, column_shift, row_terms, column_terms,
                 terms, row_power,
                 column_power, row_counts, column_counts, k, mode, kappa, magnitude_kappa, precision, out, out32,
-                low, failed, count, work[0, :w], work[1, :w], work[2, :w], work[3, :w],
-                work[4, :w], work[5, :w], shift[:w], flags[0, :w], flags[1, :w],
+                low, failed, count, w, work, shift, flags,
             )  # fmt: skip
     return count
 
@@ -212,7 +210,7 @@ def _join_parts(
     rest = np.empty(STRIP)
     sums = np.empty((5, STRIP))
     work = np.empty((6, STRIP))
-    shift = np.empty(STRIP, np.int64)
+    shift = np.empty((1, STRIP), np.int64)
     flags = np.empty((2, STRIP), np.uint8)
     count = 0
     for i in range(row_shift.size):
@@ -224,8 +222,7 @@ def _join_parts(
                 sums, limbs, RADIX, product, quotient, i, j0, row_shift, column_shift, row_terms, column_terms,
                 terms, row_power,
                 column_power, row_counts, column_counts, k, mode, kappa, magnitude_kappa, precision, out, out32,
-                low, failed, count, work[0, :w], work[1, :w], work[2, :w], work[3, :w],
-                work[4, :w], work[5, :w], shift[:w], flags[0, :w], flags[1, :w],
+                low, failed, count, w, work, shift, flags,
             )  # fmt: skip
     return count
 

@@ -9,7 +9,7 @@ Bytes: 8 read and one written per element and modulus; about half an instruction
 
 import numpy as np
 
-from prismm.kernels.cpu.jit import device, fma, kernel
+from prismm.kernels.cpu.jit import contiguous_part, contiguous_row, device, fma, kernel
 from prismm.kernels.cpu.residue import panel_residues, row_residues
 from prismm.kernels.cpu.scale import two_factors
 from prismm.kernels.cpu.split import column_factors, prepare_across, round_row, squares
@@ -21,28 +21,27 @@ _panel1, _panel2, _panel3 = panel_residues(1), panel_residues(2), panel_residues
 
 
 @device
-def _to_dwords(x, bits, dwords):
-    """x + 2^bits, with integers |x| < 2^bits <= 2^95 in float64, as dwords, the lowest first.
+def _to_dwords(x, bits, dwords, first, count):
+    """x + 2^bits, with integers |x| < 2^bits <= 2^95 in float64, as `count` rows of dwords from `first` on, the lowest
+    dword first.
 
     Three dwords: x = x1·2^32 + x0 with 0 <= x0 < 2^32, both exact.
     """
-    if dwords.shape[0] == 1:
-        low = dwords[0]
+    low = contiguous_row(dwords, first, 0, x.size)
+    if count == 1:
         offset = np.int64(1) << bits
         for h in range(x.size):
             low[h] = np.int32(np.int64(x[h]) + offset)
-    elif dwords.shape[0] == 2:
-        low = dwords[0]
-        high = dwords[1]
+    elif count == 2:
+        high = contiguous_row(dwords, first + 1, 0, x.size)
         offset = np.int64(1) << bits
         for h in range(x.size):
             y = np.int64(x[h]) + offset
             low[h] = np.int32(y)
             high[h] = np.int32(y >> 32)
     else:
-        low = dwords[0]
-        middle = dwords[1]
-        high = dwords[2]
+        middle = contiguous_row(dwords, first + 1, 0, x.size)
+        high = contiguous_row(dwords, first + 2, 0, x.size)
         offset = np.int64(1) << (bits - 32)
         for h in range(x.size):
             x1 = np.floor(x[h] * 2.0**-32)
@@ -75,7 +74,7 @@ def pack_rows(a, scale, bits, table, offset, q, first, out, residual2, tiny):
             if round_row(a[i], f1, f2, rounded[:k], residual) > 0:
                 tiny[i] = 1
             residual2[i] += squares(residual)
-        _to_dwords(rounded, bits, dwords)
+        _to_dwords(rounded, bits, dwords, 0, table.shape[1])
         for which in range(table.shape[0]):
             row = out[which, first + i]
             numbers = np.uint64(table[which].ctypes.data)
@@ -104,10 +103,12 @@ def pack_columns(b, start, scale, bits, table, offset, q, panel, out, residual2,
     on; Σδ² and flag are added per column.
     """
     k = b.shape[0]
-    rounded = np.zeros((1, 32))
-    dwords = np.empty((_WIDE, _DEEP, table.shape[1], 32), np.int32)
+    count = table.shape[1]
+    lines = np.zeros((1, 32))
+    dwords = np.empty((_WIDE * _DEEP * count, 32), np.int32)
     f1 = np.empty(32 * _WIDE)
     f2 = np.empty(32 * _WIDE)
+    whole = contiguous_row(lines, 0, 0, 32)
     # A few panels and a few rows at a time: rows are read, and panels written, in long pieces.
     for j0 in range(0, scale.size, 32 * _WIDE):
         n = min(scale.size, j0 + 32 * _WIDE) - j0
@@ -117,24 +118,25 @@ def pack_columns(b, start, scale, bits, table, offset, q, panel, out, residual2,
             for x in range(min(_DEEP, k + 3 - h0)):
                 for p in range(panels):
                     p0 = 32 * p
-                    p1 = min(n, p0 + 32)
-                    j = j0 + p0
-                    rounded[0] = 0.0
+                    size = min(n - p0, 32)
+                    whole[:] = 0.0
                     if h0 + x < k:
-                        row = b[h0 + x, start + j : start + j0 + p1]
                         prepare_across(
-                            row, f1[p0:p1], f2[p0:p1], rounded, residual2[j : j0 + p1], tiny[j : j0 + p1]
+                            contiguous_row(b, h0 + x, start + j0 + p0, size), contiguous_part(f1, p0, size),
+                            contiguous_part(f2, p0, size), whole, contiguous_part(residual2, j0 + p0, size),
+                            contiguous_part(tiny, j0 + p0, size),
                         )  # fmt: skip
-                    _to_dwords(rounded[0], bits, dwords[p, x])
+                    _to_dwords(whole, bits, dwords, (p * _DEEP + x) * count, count)
             groups = min((k + 3) // 4, (h0 + _DEEP) // 4) - h0 // 4
             for p in range(panels):
-                source = np.uint64(dwords[p].ctypes.data)
+                source = np.uint64(dwords.ctypes.data + p * _DEEP * count * 128)
                 for which in range(table.shape[0]):
-                    target = np.uint64(out[which, panel + j0 // 32 + p, h0 // 4].ctypes.data)
-                    numbers = np.uint64(table[which].ctypes.data)
-                    if table.shape[1] == 1:
+                    place = ((which * out.shape[1] + panel + j0 // 32 + p) * out.shape[2] + h0 // 4) * 128
+                    target = np.uint64(out.ctypes.data + place)
+                    numbers = np.uint64(table.ctypes.data + which * count * 4)
+                    if count == 1:
                         _panel1(source, groups, numbers, offset[which], q[which], target)
-                    elif table.shape[1] == 2:
+                    elif count == 2:
                         _panel2(source, groups, numbers, offset[which], q[which], target)
                     else:
                         _panel3(source, groups, numbers, offset[which], q[which], target)

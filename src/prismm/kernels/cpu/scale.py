@@ -10,7 +10,7 @@ Bytes: each operand is read twice (the second time mostly from cache); 8 flops a
 
 import numpy as np
 
-from prismm.kernels.cpu.jit import device, device_any_order, kernel
+from prismm.kernels.cpu.jit import contiguous_row, device, device_any_order, kernel
 
 _EXPONENT_MASK = 0x7FF0000000000000
 _CHUNK = 8192
@@ -178,7 +178,7 @@ def scale_columns(b, start, thresholds, q, exponent, shift, norm2, norm1, counts
                     total[j] += x
                 for p in range(levels):
                     threshold = limit[p]
-                    hits = found[p, :w]
+                    hits = contiguous_row(found, p, 0, w)
                     for j in range(w):
                         hits[j] += 1.0 if v[j] > threshold else 0.0
             for j in range(w):

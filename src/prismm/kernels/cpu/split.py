@@ -139,9 +139,8 @@ def column_factors(scale, f1, f2):
 
 
 @device
-def prepare_across(row, f1, f2, parts, residual2, tiny):
+def prepare_across(row, f1, f2, rounded, residual2, tiny):
     """`round_row` for one row of many columns, each with its own factors and residual."""
-    rounded = parts[0]
     for j in range(row.size):
         x = row[j] * f1[j] * f2[j]
         x = 0.0 if f1[j] == 0.0 else x
@@ -169,7 +168,7 @@ def split_columns_int8(b, start, scale, part_bits, c, q, r, bias, first, out, re
     f2 = np.empty(n)
     column_factors(scale, f1, f2)
     for h in range(k):
-        prepare_across(b[h, start : start + n], f1, f2, parts, residual2, tiny)
+        prepare_across(b[h, start : start + n], f1, f2, parts[0], residual2, tiny)
         cut(parts[0], part_bits, parts)
         for which in range(c.shape[0]):
             _emit_int8(parts, c[which], q[which], r[which], bias, out[which, h, first : first + n])
@@ -185,7 +184,7 @@ def split_columns_float64(b, start, scale, part_bits, c, q, r, bias, first, out,
     f2 = np.empty(n)
     column_factors(scale, f1, f2)
     for h in range(k):
-        prepare_across(b[h, start : start + n], f1, f2, parts, residual2, tiny)
+        prepare_across(b[h, start : start + n], f1, f2, parts[0], residual2, tiny)
         cut(parts[0], part_bits, parts)
         for which in range(c.shape[0]):
             _emit_float64(parts, c[which], q[which], r[which], out[which, h, first : first + n])

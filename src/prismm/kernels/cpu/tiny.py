@@ -10,7 +10,7 @@ import math
 import numpy as np
 
 from prismm.kernels.cpu.finish import bounds, pigeonhole
-from prismm.kernels.cpu.jit import device, fma, kernel
+from prismm.kernels.cpu.jit import contiguous_part, contiguous_row, device, fma, kernel
 from prismm.kernels.cpu.scale import bound_terms, scale_columns, scale_rows
 
 STRIP = 256
@@ -150,13 +150,14 @@ def tiny_product(a, b, thresholds, q, levels, mode, kappa, magnitude_kappa, prec
             j1 = min(n, j0 + STRIP)
             w = j1 - j0
             f = math.ldexp(1.0, -row_shift[i])
+            sw, cw, gw = contiguous_part(s, 0, w), contiguous_part(c, 0, w), contiguous_part(g, 0, w)
             for j in range(w):
                 s[j] = 0.0
                 c[j] = 0.0
                 g[j] = 0.0
                 scale[j] = column_scale[j0 + j] * f
             for h in range(k):
-                _add_products(x[i, h], y[h, j0:j1], s[:w], c[:w], g[:w])
+                _add_products(x[i, h], contiguous_row(y, h, j0, w), sw, cw, gw)
             _settle(s[:w], c[:w], g[:w], factor, precision, scale[:w], none_lost, value[:w], open_[:w])
             if mode == 2:
                 bounds(
