@@ -43,7 +43,8 @@ def _errors(a: NDArray[np.float32], b: NDArray[np.float32], all_orders: bool) ->
     results: dict[str, Any] = {"half": half, "SGEMM": a @ b}
     for sb in (0, 6, 12) if all_orders else (12,):
         # Element-wise means per position; the NPU's cube multiplies blocks of 16, so the terms meet every 16.
-        for order, chunk in zip(ORDERS, (None, 16), strict=True):
+        for order in ORDERS:
+            chunk = None if order == "term" else 16
             paper = prismm.ScaledHalf(sb=sb, order=order, chunk=chunk, scale=False)
             results[f"sb={sb}, {order}"] = prismm.matmul(a, b, scheme=paper)
     for order in ORDERS:

@@ -176,7 +176,7 @@ def contiguous_part(array: Any, i: Any, size: Any) -> Any:
 
 @device
 def contiguous_row(array: Any, i: Any, j: Any, size: Any) -> Any:
-    """array[i, j : j + size] likewise, typed as contiguous, which the caller knows it to be: vector stores need that."""
+    """array[i, j : j + size] likewise, typed as contiguous, as the caller knows it to be: vector stores need that."""
     address = array.ctypes.data + i * array.strides[0] + j * array.strides[1]
     return carray(_pointer(np.uint64(address)), size, array.dtype)
 
