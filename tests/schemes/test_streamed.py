@@ -10,7 +10,7 @@ from prismm.formats import format_of
 from prismm.kernels.cpu import vnni
 from prismm.schemes import streamed
 from prismm.schemes.base import Job
-from prismm.schemes.product import TILE
+from prismm.schemes.product import TILE, Product
 from prismm.schemes.residues import Residues, multiply
 from prismm.schemes.split import Splitter
 
@@ -49,6 +49,29 @@ def test_every_shape(shape, rng):
     m, k, n = shape
     a, b = rng.standard_normal((m, k)), rng.standard_normal((k, n))
     results = [prismm.matmul(a, b, scheme=Residues(12), engine=e) for e in ("cpu:vnni", "cpu:int8")]
+    assert_same_bits(*results)
+
+
+@pytest.mark.parametrize(("m", "workers"), [(66, 2), (67, 2), (74, 2), (100, 3), (131, 4)])
+def test_panels_of_a_split_operand_leave_room_for_four_rows(m, workers, rng, monkeypatch):
+    """The kernel reads rows by four: a panel cut from a whole operand must not make it read past its end."""
+    seen = []
+    columns = Product._columns
+
+    def noted(self, a, right, out, first_column, left):
+        seen.extend((i0, i1, m) for i0, i1, _ in left.panels)
+        return columns(self, a, right, out, first_column, left)
+
+    monkeypatch.setattr(Product, "_columns", noted)
+    a, b = rng.standard_normal((m, 20)), rng.standard_normal((20, 40))
+    results = []
+    for engine in (VNNI, INT8):
+        out = np.empty((m, 40))
+        multiply(Residues(9), a, b, out, job("float64", workers, 1 << 30), engine)
+        results.append(out)
+        if engine is VNNI:
+            assert len(seen) == workers
+            assert all(i0 + -(-(i1 - i0) // 4) * 4 <= -(-m // 4) * 4 for i0, i1, _ in seen), seen
     assert_same_bits(*results)
 
 
