@@ -44,6 +44,30 @@ def test_however_it_is_cut(dtype, workers, memory, rng):
     assert_same_bits(*results)
 
 
+@pytest.mark.parametrize("dtype", ["float64", "complex64"])
+def test_a_tall_operand_is_joined_in_panels(dtype, rng, monkeypatch):
+    """However many rows there are, what a call holds per entry stays small; the bits do not change."""
+    assert streamed.PANEL_ROWS % vnni.TILE_ROWS == 0
+    monkeypatch.setattr(streamed, "PANEL_ROWS", 2 * vnni.TILE_ROWS)
+    largest = []
+    tile = Product.tile
+
+    def noted(self, residues, block, rows, columns, place, *rest):
+        largest.append(place[1] - place[0])
+        assert rows.shift.size == place[1] - place[0]
+        tile(self, residues, block, rows, columns, place, *rest)
+
+    monkeypatch.setattr(Product, "tile", noted)
+    a, b = rng.standard_normal((500, 30)) * np.exp2(rng.integers(-40, 40, (500, 1))), rng.standard_normal((30, 140))
+    a, b = (a + 1j * a[::-1]).astype(dtype) if dtype == "complex64" else a, b.astype(dtype)
+    c = rng.standard_normal((500, 140)).astype(dtype)
+    for target in (None, "correctly-rounded"):
+        given = {"scheme": Residues(10), "accuracy": target, "alpha": 1.5, "beta": -1.0, "threads": 2}
+        one, other = (prismm.gemm(a, b, c, engine=e, **given) for e in ("cpu:vnni", "cpu:int8"))
+        assert_same_bits(one, other)
+    assert largest.count(2 * vnni.TILE_ROWS) >= 10
+
+
 @pytest.mark.parametrize("shape", [(3, 40, 700), (700, 40, 3), (1, 9, 1000), (90, 40, 129), (2000, 5, 130)])
 def test_every_shape(shape, rng):
     m, k, n = shape
