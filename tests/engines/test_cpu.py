@@ -11,7 +11,7 @@ import pytest
 from prismm.engines import cpu
 from prismm.engines.base import Engine
 from prismm.errors import ArgumentError, EngineError
-from prismm.kernels.cpu.vnni import CHUNK
+from prismm.kernels.cpu.vnni import CHUNK, DEEP
 from prismm.moduli import residue_system
 
 RESIDUE_ENGINES = [cpu.VNNI, cpu.INT8, cpu.INT8_7BIT, cpu.FLOAT64]
@@ -131,6 +131,46 @@ def test_the_proof_refuses_a_broken_product(spoil, refused, monkeypatch):
         proof = cpu._prove.__wrapped__(name)
         assert proof.usable == (name not in refused), (name, proof)
         assert proof.usable or "inexact" in proof.reason
+
+
+def eleventh_row(x, k, out):
+    """The last row of the larger micro-kernel."""
+    out[11::12] += 1
+
+
+def last_rows(x, k, out):
+    """What the smaller micro-kernel computes after the larger."""
+    if x.shape[1] > 12 and x.shape[1] % 12 == 4:
+        out[-4:] += 1
+
+
+def second_half(x, k, out):
+    """The second half of the second panel alone, in long products."""
+    if k > 4 * DEEP:
+        out[:12, :, 32:] += 1
+
+
+def last_byte(x, k, out):
+    """What a dword's last bytes add, where k is no multiple of 4."""
+    if k % 4 == 3:
+        out[0, 0, 0] -= 1
+
+
+@pytest.mark.parametrize("spoil", [eleventh_row, last_rows, second_half, last_byte])
+def test_the_proof_refuses_a_broken_micro_kernel(spoil, monkeypatch):
+    need(cpu.VNNI)
+    from prismm.kernels.cpu import vnni
+
+    true = vnni.packed_product
+
+    def wrong(x, y, k, modulus, out):
+        true(x, y, k, modulus, out)
+        spoil(x, k, out)
+
+    assert cpu._prove.__wrapped__("cpu:vnni").usable
+    monkeypatch.setattr(vnni, "packed_product", wrong)
+    proof = cpu._prove.__wrapped__("cpu:vnni")
+    assert not proof.usable and "inexact" in proof.reason
 
 
 def test_the_proof_refuses_a_broken_blas(monkeypatch):

@@ -74,9 +74,30 @@ def test_pieces_are_the_whole(dtype, rng):
         assert np.array_equal(unpacked(whole, 37, 110), unpacked(pieces, 37, 110))
 
 
+@pytest.mark.parametrize("dtype", ["float64", "complex128"])
+def test_sums_at_the_end_of_a_row_survive_its_residues(dtype, rng):
+    """Residues are written by sixteen, which may reach into the offsets at the row's end, for any number of chunks."""
+    chunk = vnni.CHUNK
+    lengths = [*range(1, 200), *range(chunk - 20, chunk + 90), *range(2 * chunk - 3, 2 * chunk + 150, 3)]
+    overlapping = 0
+    for k in lengths:
+        splitter = Splitter(4, VNNI, k, dtype == "complex128")
+        pitch = VNNI.pitch(k)
+        chunks = -(-k // chunk)
+        overlapping += chunks > 1 and -(-k // 16) * 16 > pitch - 4 * chunks
+        a = rng.integers(-9, 10, (1, k)) + (1j * rng.integers(-9, 10, (1, k)) if dtype == "complex128" else 0.0)
+        left = np.full(left_shape(splitter, 1), 77, np.int8)
+        split_operand(a, splitter, left, left=True)
+        sums = np.add.reduceat(left[:, :, 0, :k], range(0, k, chunk), axis=2, dtype=np.int64)
+        assert np.array_equal(left.view(np.int32)[:, :, 0, pitch // 4 - chunks :], -128 * sums), k
+        assert not left[:, :, 0, k : pitch - 4 * chunks].any(), k
+        assert (left[:, :, 1:] == 77).all(), "other rows are not touched"
+    assert overlapping > 8
+
+
 def packed_pair(left, right):
     count, m, k = left.shape
-    rows = -(-m // vnni.ROWS) * vnni.ROWS
+    rows = -(-m // vnni.FEW_ROWS) * vnni.FEW_ROWS
     x = np.zeros((count, rows, VNNI.pitch(k)), np.int8)
     y = np.zeros((count, *VNNI.panel_shape(right.shape[2], k)), np.uint32)
     packed.pack_residues(left, right, x, y)

@@ -10,7 +10,7 @@ from prismm.formats import format_of
 from prismm.kernels.cpu import vnni
 from prismm.schemes import streamed
 from prismm.schemes.base import Job
-from prismm.schemes.product import TILE
+from prismm.schemes.product import TILE, Product
 from prismm.schemes.residues import Residues, multiply
 from prismm.schemes.split import Splitter
 
@@ -44,11 +44,58 @@ def test_however_it_is_cut(dtype, workers, memory, rng):
     assert_same_bits(*results)
 
 
+@pytest.mark.parametrize("dtype", ["float64", "complex64"])
+def test_a_tall_operand_is_joined_in_panels(dtype, rng, monkeypatch):
+    """However many rows there are, what a call holds per entry stays small; the bits do not change."""
+    assert streamed.PANEL_ROWS % vnni.TILE_ROWS == 0
+    monkeypatch.setattr(streamed, "PANEL_ROWS", 2 * vnni.TILE_ROWS)
+    largest = []
+    tile = Product.tile
+
+    def noted(self, residues, block, rows, columns, place, *rest):
+        largest.append(place[1] - place[0])
+        assert rows.shift.size == place[1] - place[0]
+        tile(self, residues, block, rows, columns, place, *rest)
+
+    monkeypatch.setattr(Product, "tile", noted)
+    a, b = rng.standard_normal((500, 30)) * np.exp2(rng.integers(-40, 40, (500, 1))), rng.standard_normal((30, 140))
+    a, b = (a + 1j * a[::-1]).astype(dtype) if dtype == "complex64" else a, b.astype(dtype)
+    c = rng.standard_normal((500, 140)).astype(dtype)
+    for target in (None, "correctly-rounded"):
+        given = {"scheme": Residues(10), "accuracy": target, "alpha": 1.5, "beta": -1.0, "threads": 2}
+        one, other = (prismm.gemm(a, b, c, engine=e, **given) for e in ("cpu:vnni", "cpu:int8"))
+        assert_same_bits(one, other)
+    assert largest.count(2 * vnni.TILE_ROWS) >= 10
+
+
 @pytest.mark.parametrize("shape", [(3, 40, 700), (700, 40, 3), (1, 9, 1000), (90, 40, 129), (2000, 5, 130)])
 def test_every_shape(shape, rng):
     m, k, n = shape
     a, b = rng.standard_normal((m, k)), rng.standard_normal((k, n))
     results = [prismm.matmul(a, b, scheme=Residues(12), engine=e) for e in ("cpu:vnni", "cpu:int8")]
+    assert_same_bits(*results)
+
+
+@pytest.mark.parametrize(("m", "workers"), [(66, 2), (67, 2), (74, 2), (100, 3), (131, 4)])
+def test_panels_of_a_split_operand_leave_room_for_four_rows(m, workers, rng, monkeypatch):
+    """The kernel reads rows by four: a panel cut from a whole operand must not make it read past its end."""
+    seen = []
+    columns = Product._columns
+
+    def noted(self, a, right, out, first_column, left):
+        seen.extend((i0, i1, m) for i0, i1, _ in left.panels)
+        return columns(self, a, right, out, first_column, left)
+
+    monkeypatch.setattr(Product, "_columns", noted)
+    a, b = rng.standard_normal((m, 20)), rng.standard_normal((20, 40))
+    results = []
+    for engine in (VNNI, INT8):
+        out = np.empty((m, 40))
+        multiply(Residues(9), a, b, out, job("float64", workers, 1 << 30), engine)
+        results.append(out)
+        if engine is VNNI:
+            assert len(seen) == workers
+            assert all(i0 + -(-(i1 - i0) // 4) * 4 <= -(-m // 4) * 4 for i0, i1, _ in seen), seen
     assert_same_bits(*results)
 
 

@@ -130,7 +130,7 @@ class PackedEngine:
 
         count, m, k = left.shape
         n = right.shape[2]
-        rows = -(-m // vnni.ROWS) * vnni.ROWS
+        rows = -(-m // vnni.FEW_ROWS) * vnni.FEW_ROWS
         modulus = np.array(moduli, np.float64)
         x = np.zeros((count, rows, self.pitch(k)), np.int8)
         y = np.zeros((count, *self.panel_shape(n, k)), np.uint32)
@@ -219,8 +219,9 @@ def _prove(name: str) -> Proof:
     half = engine.largest_modulus // 2
     low, high = -half, half - 1
     rng = np.random.default_rng(20260101)
-    long = FLOAT64_BLOCK if isinstance(engine, Float64Engine) else 4100
-    for m, k, n in ((1, 1, 1), (3, 5, 7), (16, 64, 16), (17, 259, 33), (64, 256, 48), (5, long, 9)):
+    # Long enough for a second block in depth, and odd; rows and columns for every micro-kernel and for two panels.
+    long = FLOAT64_BLOCK if isinstance(engine, Float64Engine) else 4103
+    for m, k, n in ((1, 1, 1), (3, 5, 7), (16, 64, 16), (17, 259, 33), (64, 256, 48), (13, long, 40)):
         cases = []
         for x in (low, high):
             for y in (low, high):

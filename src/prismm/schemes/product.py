@@ -109,7 +109,8 @@ class Product:
             self.outcome.split_left += m * splitter.k
             self.outcome.split_right += n * splitter.k
             self.outcome.time("split", time.perf_counter() - start)
-            step = tiling(m, n, splitter, workers, self.job.memory).row_panel
+            # The VNNI kernel reads rows by four: only the last panel may end between, where `left_shape` has room.
+            step = -(-tiling(m, n, splitter, workers, self.job.memory).row_panel // 4) * 4
             panels = [(i, min(m, i + step), both[0][:, :, i : i + step]) for i in range(0, m, step)]
             right = SplitRight(splitter, [(0, n, both[1])], scales[1])
             self._columns(a, right, out, 0, SplitLeft(splitter, panels, scales[0]))

@@ -26,6 +26,9 @@ PANEL_BYTES = 10 << 20
 
 WIDEST = 384
 
+PANEL_ROWS = 4128
+"""Rows that one call of the kernel joins, a multiple of 48: lists of open entries and pairs of a tile stay small."""
+
 
 def block_columns(n: int, splitter: Splitter, workers: int) -> int:
     """Columns of B that a worker takes at a time: a multiple of 32, evenly many for all."""
@@ -72,7 +75,7 @@ def run(
             outcome.time("split", time.perf_counter() - start)
             start = time.perf_counter()
 
-            def multiply(which: int, left: SplitLeft = left) -> None:
+            def multiply(which: int, left: SplitLeft = left, i0: int = i0) -> None:
                 j0, j1, residues = blocks[which]
                 with Scratch() as mine:
                     if residues is None:
@@ -85,7 +88,8 @@ def run(
                     buffers = product.buffers(0, 0, mine)
                     for p0, p1, panel in left.panels:
                         place = (p0, p1, j0, j1)
-                        product.tile(panel, residues, left.scales, columns[which], place, out, 0, buffers)
+                        scales = left.scales.part(p0 - i0, p1 - i0)
+                        product.tile(panel, residues, scales, columns[which], place, out, 0, buffers)
 
             pool.spread(multiply, list(range(len(blocks))), job.workers)
             outcome.split_right += n * splitter.k if right is None else 0
@@ -96,7 +100,7 @@ def run(
 def _split_left(
     a: NDArray[Any], i0: int, i1: int, splitter: Splitter, workers: int, scratch: Scratch, outcome: Outcome
 ) -> SplitLeft:
-    """Rows i0 to i1 split in parallel, as one panel: the kernel walks through the rows itself."""
+    """Rows i0 to i1 split in parallel, as long panels: the kernel walks through the rows itself."""
     whole = scratch.empty(left_shape(splitter, i1 - i0), residue_dtype(splitter.engine, left=True))
     pieces = workers * max(1, (i1 - i0) // 1024)
     step = max(1, -(-(i1 - i0) // pieces))
@@ -109,4 +113,7 @@ def _split_left(
 
     pool.spread(split, list(range(len(starts))), workers)
     outcome.split_left += (i1 - i0) * splitter.k
-    return SplitLeft(splitter, [(i0, i1, whole)], Scales.joined(scales))
+    panels = [
+        (p0, min(i1, p0 + PANEL_ROWS), whole[:, :, p0 - i0 : p0 - i0 + PANEL_ROWS]) for p0 in range(i0, i1, PANEL_ROWS)
+    ]
+    return SplitLeft(splitter, panels, Scales.joined(scales))

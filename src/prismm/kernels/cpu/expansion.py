@@ -100,7 +100,7 @@ def expand_three(s0, s1, s2, radix, product, quotient, h, m, t):
 
     x0·2^80, x1·2^40 and x2, with |x1|, |x2| <= 2^39, are multiples of 2^80, 2^40 and 1, so the first sum is exact as
     in `expand`, and its error b a multiple of 2^40. If a is 0, so is b. Otherwise |a| >= 2^40 exceeds b + x2, so the
-    last sum is exact too; what it leaves, m, is a multiple of ulp(b + x2), which is more than twice t.
+    last sum is exact too; what it leaves, m, is 0 or a multiple of ulp(b + x2), which is at least twice t.
     """
     p0, p1, p2 = product[0], product[1], product[2]
     i0, i1 = quotient[0], quotient[1]

@@ -80,7 +80,8 @@ def pack_rows(a, scale, bits, table, offset, q, first, out, residual2, tiny):
             numbers = np.uint64(table[which].ctypes.data)
             for h in range(padded, pitch):
                 row[h] = 0
-            for chunk in range(chunks):
+            # The last chunk first: its sixteens may reach into the row's end, where the sums are to stand.
+            for chunk in range(chunks - 1, -1, -1):
                 h0 = chunk * CHUNK
                 groups = (min(padded, h0 + CHUNK) - h0) // 16
                 source = np.uint64(dwords.ctypes.data + 4 * h0)

@@ -17,12 +17,13 @@ import functools
 from typing import Any
 
 import numpy as np
-from llvmlite import binding, ir
+from llvmlite import ir
 from numba.core import types
 from numba.core.registry import cpu_target
 from numba.extending import intrinsic
 
 from prismm.kernels.cpu.jit import device, fma, kernel
+from prismm.kernels.cpu.residue import declared, dot_function, dot_operand, everywhere
 
 ROWS, FEW_ROWS, COLUMNS = 12, 4, 32
 CHUNK = 131_056
@@ -41,23 +42,16 @@ def _micro(rows: int) -> Any:
     """The micro-kernel for so many rows and 32 columns, as an intrinsic (see `micro12`)."""
     vectors = COLUMNS // 16
     i8, i32, i64 = ir.IntType(8), ir.IntType(32), ir.IntType(64)
-    v16, v64 = ir.VectorType(i32, 16), ir.VectorType(i8, 64)
-    # LLVM 22 corrected the operands' type from 16 x i32 to what they are.
-    operand = v64 if binding.llvm_version_info[0] >= 22 else v16
-    spread = ir.Constant(v16, [0] * 16)
-    nothing = ir.Constant(v16, ir.Undefined)
+    v16 = ir.VectorType(i32, 16)
+    operand = dot_operand()
 
     def number(x: int) -> Any:
         return ir.Constant(i64, x)
 
     def codegen(context: Any, b: Any, signature: Any, args: Any) -> Any:
         start, pitch, offsets, panel, steps, out, width, fresh, ahead1, stride1, ahead2, stride2 = args
-        name = "llvm.x86.avx512.vpdpbusd.512"
-        dot = b.module.globals.get(name) or ir.Function(b.module, ir.FunctionType(v16, [v16, operand, operand]), name)
-
-        name = "llvm.prefetch.p0"
-        kinds = [i8.as_pointer(), i32, i32, i32]
-        prefetch = b.module.globals.get(name) or ir.Function(b.module, ir.FunctionType(ir.VoidType(), kinds), name)
+        dot = dot_function(b.module)
+        prefetch = declared(b.module, "llvm.prefetch.p0", ir.VoidType(), [i8.as_pointer(), i32, i32, i32])
 
         def at(address: Any, offset: Any, kind: Any) -> Any:
             return b.inttoptr(b.add(address, offset), kind.as_pointer())
@@ -67,9 +61,6 @@ def _micro(rows: int) -> Any:
             value.align = 4
             return value
 
-        def everywhere(x: Any) -> Any:
-            return b.shuffle_vector(b.insert_element(nothing, x, ir.Constant(i32, 0)), nothing, spread)
-
         lines = [b.mul(pitch, number(r)) for r in range(rows)]
         places = [
             [at(out, b.mul(b.add(b.mul(width, number(r)), number(16 * v)), number(4)), v16) for v in range(vectors)]
@@ -78,7 +69,7 @@ def _micro(rows: int) -> Any:
         blocks = {what: b.append_basic_block(what) for what in ("fresh", "more", "loop", "done")}
         b.cbranch(b.icmp_signed("!=", fresh, number(0)), blocks["fresh"], blocks["more"])
         b.position_at_end(blocks["fresh"])
-        begun = [everywhere(load(at(offsets, line, i32))) for line in lines]
+        begun = [everywhere(b, load(at(offsets, line, i32))) for line in lines]
         b.branch(blocks["loop"])
         b.position_at_end(blocks["more"])
         kept = [[load(place) for place in row] for row in places]
@@ -100,7 +91,7 @@ def _micro(rows: int) -> Any:
         new = []
         for r in range(rows):
             dword = load(b.gep(at(start, lines[r], i32), [step]))
-            left = b.bitcast(everywhere(dword), operand)
+            left = b.bitcast(everywhere(b, dword), operand)
             new.append([b.call(dot, [sums[r][v], right[v], left]) for v in range(vectors)])
         following = b.add(step, number(1))
         step.add_incoming(following, blocks["loop"])
@@ -228,6 +219,6 @@ def tile_products(left, right, i0, rows, following, j0, columns, k, modulus, til
 @kernel("void(int8[:,:,::1], uint32[:,:,:,::1], int64, float64[::1], int32[:,:,::1])")
 def packed_product(left, right, k, modulus, out):
     """out (m, moduli, n) = left (moduli, m, pitch) times right (moduli, panels, >= k/4, 32), n = 32·panels, in int32;
-    m is a multiple of 12. What the engine's proof and the tests look at.
+    m is a multiple of 4. What the engine's proof and the tests look at.
     """
     tile_products(left, right, 0, out.shape[0], 0, 0, out.shape[2], k, modulus, out)
