@@ -194,9 +194,11 @@ def settle_sum(
                 if mode == 2 and bound != 0.0 and slack < np.inf:
                     least = 0.0
                     if with_least:
-                        least = weights[0] * max(least1[i, j], least2[i, j]) * scale
+                        least = weights[0] * (max(least1[i, j], least2[i, j]) * scale)
                     if factors[2] != 0.0 or factors[3] != 0.0:
                         least += weights[1] * max(abs(add1[i, j]), abs(add2[i, j]))
+                    # An overflowing product says no more than 2^1000 does.
+                    least = min(least, 2.0**1000)
                     least = max(least * (1.0 - 2.0**-30), abs(high) * (1.0 - 2.0**-40) - bound)
                     covered = (bound + err) * (1.0 + unit) * (1.0 + 2.0**-30) <= slack * least
                 err += bound if mode == 1 else 0.0
