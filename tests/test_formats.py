@@ -219,3 +219,10 @@ def test_importing_formats_loads_nothing_heavy():
 
 def test_examples():
     assert doctest.testmod(prismm.formats).failed == 0
+
+
+@pytest.mark.parametrize("bits", [None, "8", 8.0, True, [8]])
+@pytest.mark.parametrize("name", ["exponent_bits", "fraction_bits"])
+def test_widths_that_are_no_integers_are_refused(name, bits):
+    with pytest.raises(ArgumentError, match=f"{name}=.*pass {name} from"):
+        Format(**({"exponent_bits": 8, "fraction_bits": 8} | {name: bits}))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -62,8 +63,9 @@ class ResidueBound:
         with np.errstate(over="ignore", invalid="ignore"):
             first = r[3] * q[0] + q[3] * r[0] + r[3] * q[3] * (self.terms / 4.0)
             second = r[1] * q[2] + (r[2] + r[1]) * q[1]
-            units = np.minimum(first, second) * _UP * self.weight
-            bound = np.ldexp(units, -(s + t))
+            fraction, exponent = math.frexp(self.weight)
+            units = np.minimum(first, second) * _UP * fraction
+            bound = np.ldexp(units, exponent - (s + t))
             # η more makes up for what ldexp rounds away where the bound is subnormal, or underflows.
             bound = np.where(units > 0.0, bound * _UP + 2.0**-1074, bound)
         value = c[i, j]
@@ -174,12 +176,17 @@ class CompositeBound:
             own = rows[:, i - piece.i0], columns[:, j - piece.j0]
             parts.append(bound_of(gamma, *own, floor, size, some, self.a.shape[1] * len(piece.terms)))
         units = np.maximum.reduce(parts)
+        exponent = some[0].exponent[:, None] + some[1].exponent[None, :]
         if self.epilogue is not None:
             # A complex factor mixes both parts; 2^-90 of all magnitudes is the arithmetic's own.
-            factors = np.abs(self.epilogue.factors(0, len(parts)))
-            units = float(factors[0] + factors[1]) * _UP * (units + np.maximum.reduce(sizes) * 2.0**-90)
+            factors = np.abs(self.epilogue.factors(0, len(parts)))[:2]
+            # Their powers of two join the exponent, so that small factors cannot make it underflow.
+            top = int(np.frexp(factors.max())[1])
+            weight = float(np.ldexp(factors, -top).sum())
+            units = weight * _UP * (units + np.maximum.reduce(sizes) * 2.0**-90)
+            exponent = exponent + top
         with np.errstate(over="ignore"):
-            bound: NDArray[np.float64] = np.ldexp(units, some[0].exponent[:, None] + some[1].exponent[None, :])
+            bound: NDArray[np.float64] = np.ldexp(units, exponent)
             # η more makes up for what ldexp rounds away where the bound is subnormal, or underflows.
             bound = np.where(units > 0.0, bound * _UP + 2.0**-1074, bound)
             if self.epilogue is not None and self.epilogue.c is not None:

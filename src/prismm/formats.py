@@ -60,8 +60,8 @@ class Format:
             ("exponent_bits", 2, self.exponent_bits, 11),
             ("fraction_bits", 1, self.fraction_bits, 52),
         ):
-            if not low <= bits <= high:
-                raise ArgumentError(f"{what}={bits} is no format within float64; pass {what} from {low} to {high}")
+            if isinstance(bits, bool) or not isinstance(bits, int) or not low <= bits <= high:
+                raise ArgumentError(f"{what}={bits!r} is no format within float64; pass {what} from {low} to {high}")
 
     @property
     def bits(self) -> int:

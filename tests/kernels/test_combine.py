@@ -172,3 +172,13 @@ def test_sums_of_underflowing_products_are_not_taken_for_zero():
     add = np.array([2.0**-535])
     out, listed = run(pairs, 0, np.array([535]), [add, zeros], [2.0**-540, 0.0, 2.0**-540, 0.0], ROUNDING, 53)
     assert listed == {0} or out[0] == 2.0**-1074
+
+
+def test_a_small_factor_does_not_make_a_bound_vanish():
+    """X = 0 ± 2^900·2^-30, times 2^-1074: nobody knows the rounding, or the sign, of the sum."""
+    zeros = np.zeros(1)
+    _, listed = run(
+        [(zeros, zeros), (zeros, zeros)], 0, np.array([-890]), [zeros, zeros], [2.0**-1074, 0.0, 1.0, 0.0], ROUNDING,
+        53, np.full(1, 2.0**-30),
+    )  # fmt: skip
+    assert listed == {0}

@@ -205,3 +205,33 @@ def test_a_sum_near_overflow_is_listed():
         exponent = np.array([fmt.maxexp])
         _, listed = settle_sum((high, zero), (zero, zero), exponent, [zero, zero], [1.0, 0.0, 0.0, 0.0], fmt)
         assert listed == {0}
+
+
+@pytest.mark.parametrize("precision", [53, 24])
+@pytest.mark.parametrize("mode", [RAW, ROUNDING, MAGNITUDE])
+def test_factors_of_any_size_lose_neither_bounds_nor_bits(mode, precision, rng):
+    """Small factors times small bounds do not vanish, and large ones do not blow up what a small scale rounded away."""
+    fmt = FORMATS[precision]
+    n = 400
+    x = np.ldexp(rng.standard_normal(n), -rng.integers(0, 300, n))
+    x[::5] = 0.0
+    pair, nothing = (x, x * 2.0**-54), (np.zeros(n), np.zeros(n))
+    bound = None if mode == RAW else np.ldexp(rng.random(n), -rng.integers(20, 500, n))
+    for factors in ([2.0**996, 0, 1, 0], [2.0**-1074, 0, 1, 0], [2.0**-980, 0, 2.0**-980, 0], [2.0**500, 0, 1, 0]):
+        exponent = rng.choice([-890, -600, 0, 600, 890], n)
+        add = np.where(rng.random(n) < 0.5, 0.0, np.ldexp(rng.standard_normal(n), rng.integers(-500, 500, n)))
+        got, listed = settle_sum(
+            pair, nothing, exponent, [add, np.zeros(n)], [float(f) for f in factors], fmt, mode, bound, None, 2.0**-20
+        )
+        for index in set(range(n)) - listed:
+            scale = exact_power(int(exponent[index]))
+            term = Fraction(factors[0]) * (Fraction(float(x[index])) + Fraction(float(pair[1][index]))) * scale
+            added = Fraction(factors[2]) * Fraction(float(add[index]))
+            value, size = term + added, abs(term) + abs(added)
+            e = Fraction(0) if mode == RAW else Fraction(factors[0]) * Fraction(float(bound[index])) * scale
+            if mode == ROUNDING:
+                assert rn(value - e, fmt) == got[index] == rn(value + e, fmt), (factors, index)
+            else:
+                near = rn(value - size / 2**96, fmt), rn(value + size / 2**96, fmt)
+                assert near[0] <= got[index] <= near[1], (factors, index)
+                assert e <= Fraction(2.0**-20) * max(abs(added), abs(value))

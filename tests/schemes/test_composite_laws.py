@@ -233,3 +233,18 @@ def test_environment_names_a_default_engine(monkeypatch):
     monkeypatch.setenv("PRISMM_ENGINE", "abacus")
     with pytest.raises(ArgumentError, match="abacus"):
         prismm.matmul(x, x, scheme=prismm.Words.tf32())
+
+
+@some_composites
+@pytest.mark.parametrize("alpha", [1.7e308, 1e300, -1e-300, 5e-324])
+def test_gemm_with_factors_at_the_ends_of_the_range(scheme, alpha, rng):
+    """alpha brings a product back that is tiny or huge itself; columns of A are large where rows of B are small."""
+    sizes = np.where(np.arange(17) % 2, -200, 0)
+    a = np.ldexp(rng.standard_normal((6, 17)), sizes)
+    b = np.ldexp(rng.standard_normal((17, 5)), -230 - sizes[:, None])
+    c = rng.standard_normal((6, 5))
+    for shift in (-440, -300, 0, 300, 440):
+        x, y = np.ldexp(a, shift), np.ldexp(b, shift)
+        for left, beta in ((x, 0.0), (x, 1.0), (x + 1j * a, -1.0)):
+            for target in (None, "native", 1e-10, 1e-25, "correctly-rounded"):
+                assert_gemm(left, y, c, alpha, beta, {"scheme": scheme, "accuracy": target})

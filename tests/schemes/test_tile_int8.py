@@ -286,3 +286,9 @@ def test_absorption_counts_the_bits_beyond_delta():
     assert tile_model.absorption(np.zeros(4)) == 0.0
     with pytest.raises(ShapeError):
         tile_model.absorption(np.zeros((2, 2)))
+
+
+@pytest.mark.parametrize("level", [[1], {}, 1.0, True, np.array(3)])
+def test_a_level_that_is_no_integer_is_refused(level):
+    with pytest.raises(ArgumentError, match="pass 1 to 4"):
+        TileInt8(level=level)

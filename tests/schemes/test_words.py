@@ -293,3 +293,9 @@ def test_scales_leave_room_for_every_sum():
             assert math.ldexp(1.0, t) <= scheme.format.max
             # |w| <= 2^t each, so that even computed sums stay a factor below the largest value.
             assert math.ldexp(float(k), 2 * t) <= accumulate.max / 2
+
+
+@pytest.mark.parametrize("products", [3.0, np.array(3), np.array([1, 3]), [3], True])
+def test_products_that_are_no_integer_are_refused(products):
+    with pytest.raises(ArgumentError, match="pass one of 1, 3, 4"):
+        Words(products=products)

@@ -261,7 +261,8 @@ class Flow:
         low = float(left.units.smallest.min(initial=1.0)) * float(right.units.smallest.min(initial=1.0))
         # What a reproducible scheme leaves to repair must not depend on the order of a sum.
         integers = self.job.a_priori and self.scheme.reproducible
-        return measure(x, y, not low >= 2.0**-1022, integers)
+        # Down to 2^-900 there is room for gamma, too, times what is measured.
+        return measure(x, y, not low >= 2.0**-900, integers)
 
     def _magnitudes(self, block: Block, x: NDArray[Any], side: Side, part: int) -> NDArray[np.float64]:
         if block.magnitudes:

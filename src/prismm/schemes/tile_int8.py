@@ -73,7 +73,7 @@ class TileInt8:
     scaling: Literal["vectors", "none"] = "vectors"
 
     def __post_init__(self) -> None:
-        if isinstance(self.level, bool) or self.level not in SEGMENTS:
+        if type(self.level) is not int or self.level not in SEGMENTS:
             raise ArgumentError(f"TileInt8(level={self.level!r}); pass 1 to 4 (the paper's I to IV) or 5 for (3, 3)")
         tile = self.tile
         if not isinstance(tile, tuple) or len(tile) != 3 or any(type(x) is not int or x < 1 for x in tile):

@@ -95,7 +95,7 @@ class Words:
         counts = [len(_pairs(self.words, d)) for d in range(2, 2 * self.words + 1)]
         if self.products is None:
             object.__setattr__(self, "products", counts[self.words - 1])
-        elif isinstance(self.products, bool) or self.products not in counts:
+        elif type(self.products) is not int or self.products not in counts:
             raise ArgumentError(
                 f"products={self.products!r} for {self.words} words; pass one of {', '.join(map(str, counts))} "
                 f"(all pairs with i + j <= d)"

@@ -138,6 +138,8 @@ def settle_sum(
     with_low, with_bound, with_least = low1.size > 0, bound1.size > 0, least1.size > 0
     lowest = -1074 if precision == 53 else -149
     unit = math.ldexp(1.0, -precision)
+    # X and its tail may lose 2^-1074 where the scale makes them subnormal: that times the factors must be negligible.
+    least_size = max(2.0**-800, (abs(factors[0]) + abs(factors[1])) * 2.0**-970)
     count = 0
     for i in range(m_rows):
         for j in range(n):
@@ -172,9 +174,13 @@ def settle_sum(
                 size += abs(p)
             bound = 0.0
             if with_bound:
-                bound = (abs(factors[0]) * bound1[i, j] + abs(factors[1]) * bound2[i, j]) * scale * (1.0 + 2.0**-30)
+                first, second = abs(factors[0]) * (bound1[i, j] * scale), abs(factors[1]) * (bound2[i, j] * scale)
+                bound = (first + second) * (1.0 + 2.0**-30)
+                # A small factor must not make a bound underflow to 0.
+                if (factors[0] != 0.0 and bound1[i, j] > 0.0) or (factors[1] != 0.0 and bound2[i, j] > 0.0):
+                    bound = max(bound, 2.0**-900)
             size += bound
-            safe &= not nonzero or 2.0**-800 < size < 2.0**900
+            safe &= not nonzero or least_size < size < 2.0**900
             high, low = two_sum(high, low)
             err = size * 2.0**-96 + abs(low) * 2.0**-50
             if not nonzero and bound == 0.0 and safe:
@@ -188,9 +194,11 @@ def settle_sum(
                 if mode == 2 and bound != 0.0 and slack < np.inf:
                     least = 0.0
                     if with_least:
-                        least = weights[0] * max(least1[i, j], least2[i, j]) * scale
+                        least = weights[0] * (max(least1[i, j], least2[i, j]) * scale)
                     if factors[2] != 0.0 or factors[3] != 0.0:
                         least += weights[1] * max(abs(add1[i, j]), abs(add2[i, j]))
+                    # An overflowing product says no more than 2^1000 does.
+                    least = min(least, 2.0**1000)
                     least = max(least * (1.0 - 2.0**-30), abs(high) * (1.0 - 2.0**-40) - bound)
                     covered = (bound + err) * (1.0 + unit) * (1.0 + 2.0**-30) <= slack * least
                 err += bound if mode == 1 else 0.0
