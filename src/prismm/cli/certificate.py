@@ -8,6 +8,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from prismm.cli.console import at_most, table
+from prismm.schemes.base import Outcome
 
 if TYPE_CHECKING:
     from prismm import Report
@@ -55,15 +56,16 @@ class Certificate:
     def of(cls, records: list[dict[str, Any]], **rest: Any) -> Certificate:
         """Add up the records of all tiles."""
         roads: Counter[str] = Counter()
-        notes: Counter[str] = Counter()
+        counted = Outcome()
         for record in records:
             roads.update(record["roads"])
-            notes.update(record.get("notes", {}))
+            for what, count in record.get("notes", {}).items():
+                counted.note(what, count)
         return cls(
             schemes=tuple(dict.fromkeys(record["scheme"] for record in records)),
             engines=tuple(dict.fromkeys(record["engine"] for record in records)),
             roads=dict(roads),
-            notes=dict(notes),
+            notes=counted.notes,
             repaired=sum(record["repaired"] for record in records),
             worst=max((record["worst"] for record in records), default=0.0),
             unbounded=sum(record["unbounded"] for record in records),

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Literal
 
 from prismm.reproduce.claims import Claim, at_least, at_most, between, equals, within
 from prismm.reproduce.framework import Rows
 
 KINDS = ("symmetric", "non-negative")
-ORDERS = ("term", "element")
+ORDERS: tuple[Literal["term"], Literal["element"]] = ("term", "element")
 LOW = -10
 """Offset exponents from here down are the low-exponent region, where underflow is significant (§3.1.2)."""
 
