@@ -67,18 +67,21 @@ def matmul(
     """Multiply matrices to a stated accuracy.
 
     Args:
-        a: array of shape (..., m, k) or (k,): NumPy array, torch CPU tensor or anything with ``__dlpack__``;
-        float64, float32,
-            complex128, complex64; float16, bfloat16 and integers are taken exactly. Any strides.
+        a: array of shape (..., m, k) or (k,): NumPy array, torch CPU tensor or anything with ``__dlpack__``; float64,
+            float32, complex128, complex64; float16, bfloat16 and integers are taken exactly. Any strides.
         b: array of shape (..., k, n) or (k,), of the same kind.
         accuracy: "fast", "native" (default), "correctly-rounded", or a tolerance relative to |a||b|; see the
-        guarantees in
-            the documentation. With an explicit scheme None means the scheme's own value, unrepaired.
-        scheme: `Residues`, `Native` or `Auto` (default).
+            guarantees in the documentation. With an explicit scheme None means the scheme's own value, unrepaired;
+            ``Slices(mode="CR")`` is correctly rounded all the same.
+        scheme: `Auto` (default), `Residues`, `Slices`, `Words`, `ScaledHalf`, `TileInt8`, `Native`, or one of
+            `schemes.baselines`; an instance, such as ``Words.tf32(products=3)``.
         reproducible: the same bits on every machine, thread count, batch position and order of the inner dimension.
         out: array of the result's shape and type to write to; may overlap the operands.
         out_dtype: type of the result, wider or narrower than the operands'.
-        engine: "cpu", "cpu:vnni", "cpu:int8", "cpu:int8-7bit", "cpu:float64" or "cpu:direct".
+        engine: "cpu" takes the best; "cpu:vnni", "cpu:int8", "cpu:int8-7bit", "cpu:float64" and "cpu:direct" multiply
+            integers, for `Residues` (and "cpu:int8" and "cpu:float64" for `Slices`). "cpu:blas" and simulated matrix
+            units such as "simulated:volta" multiply the parts of `Words`, `ScaledHalf` and `Slices`; see
+            `engines.simulated`. ``PRISMM_ENGINE`` names the default.
         threads: workers; default all processors, or ``PRISMM_THREADS``.
         workspace: scratch memory for `Slices`, a NumPy array of uint8, used in place of memory of its own: the product
             is cut so that slices, sums and products of slices fit in it. Its contents are lost.
@@ -146,8 +149,8 @@ def gemm(
         alpha, beta: finite scalars, taken exactly; a and b are never read where alpha is 0.
         trans_a, trans_b: "N", "T" or "C".
 
-    The other arguments, results and errors are those of `matmul`. "native" guarantees
-    |d - exact| <= (K+3)·u·(|alpha||a||b| + |beta||c|) + (K+3)·η here.
+    The other arguments, results and errors are those of `matmul`, every scheme and engine included. "native"
+    guarantees |d - exact| <= (K+3)·u·(|alpha||a||b| + |beta||c|) + (K+3)·η here.
 
     >>> import numpy as np, prismm
     >>> x = np.array([[0.1]])
@@ -182,8 +185,9 @@ def prepare(
         x: matrix of shape (k, n) for side "right", (m, k) for "left".
         side: where it will stand.
 
-    The other arguments are those of `matmul`, and travel with the operand. The result of a product with a prepared
-    operand has the same bits as without, for every reproducible or correctly rounded product.
+    The other arguments are those of `matmul`, every scheme and engine included, and travel with the operand. The
+    result of a product with a prepared operand has the same bits as without, for every reproducible or correctly
+    rounded product.
 
     Raises:
         ArgumentError: for another side. ShapeError: for what is no matrix. The errors of `matmul` besides.
@@ -245,7 +249,8 @@ def explain(
 ) -> Plan:
     """The `Plan` of a product: what would run, why, and what it is expected to take. Nothing is multiplied.
 
-    Arguments and errors are those of `matmul`.
+    Arguments and errors are those of `matmul`, every scheme and engine included. `Plan.alternatives` has the schemes
+    that were not taken, and why not.
 
     >>> import numpy as np, prismm
     >>> prismm.explain(np.ones((8, 8)), np.ones((8, 8))).scheme

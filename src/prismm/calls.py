@@ -92,8 +92,8 @@ def check_options(
     target = parse_target(accuracy) if accuracy is not None else None
     if scheme is not None and (isinstance(scheme, type) or not isinstance(scheme, (Residues, Native, Auto, Composite))):
         raise ArgumentError(
-            f"scheme={scheme!r} is no scheme; pass prismm.Residues(...), prismm.Words(...), prismm.Native() or "
-            f"prismm.Auto()"
+            f"scheme={scheme!r} is no scheme; pass prismm.Residues(...), Words(...), ScaledHalf(...), TileInt8(...), "
+            f"Slices(...), Native() or Auto()"
         )
     if engine is not None and not isinstance(engine, str):
         raise ArgumentError(f"engine={engine!r}; pass a name such as 'cpu'")

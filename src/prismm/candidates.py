@@ -107,8 +107,11 @@ def _meets(scheme: Composite, need: Need) -> bool:
 
 @functools.cache
 def _contenders(precision: int) -> bool:
-    """Whether this machine has the units of any composite scheme for results of this precision."""
-    return any(not scheme.engine_for(None).name.startswith(_EMULATED) for scheme in _schemes(precision))
+    """Whether a composite scheme for results of this precision has a bound for any data, and this machine its units."""
+    return any(
+        hasattr(scheme, "relative_bound") and not scheme.engine_for(None).name.startswith(_EMULATED)
+        for scheme in _schemes(precision)
+    )
 
 
 def weigh(need: Need, scheme: Any, reason: str) -> tuple[Any, str]:

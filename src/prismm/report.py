@@ -157,5 +157,6 @@ class Report:
     def __str__(self) -> str:
         roads = ", ".join(f"{count} {road}" for road, count in self.roads.items()) or "no entries"
         total = self.timings.get("total", 0.0)
+        notes = "".join(f", {what} {count}" for what, count in self.notes.items() if count)
         head = f"{self.scheme} on {self.engine}, accuracy {self.accuracy}"
-        return f"{head}: {self.products} products, {roads}, {total * 1e3:.1f} ms"
+        return f"{head}: {self.products} products, {roads}{notes}, {total * 1e3:.1f} ms"

@@ -49,6 +49,23 @@ def pair(folder: Path, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray
     return a, b
 
 
+# --- what the scheme counted ------------------------------------------------------------------------
+
+
+def test_the_certificate_adds_up_what_the_scheme_counted(prismm_main: Run, rng: np.random.Generator) -> None:
+    """Fallback tiles, of all tiles of the file."""
+    a, b = rng.uniform(0.5, 1.0, (32, 64)), rng.uniform(0.5, 1.0, (64, 16))
+    a[:, 5] *= 2.0**-60
+    np.save("a.npy", a)
+    np.save("b.npy", b)
+    done = prismm_main("multiply", "a.npy", "b.npy", "-o", "c.npy", "--scheme", "tile-int8")
+    assert [line.split() for line in done.out.splitlines() if "fallback" in line] == [["fallback", "tiles", "4"]]
+    assert prismm_main("multiply", "a.npy", "b.npy", "-o", "d.npy", "--scheme", "tile-int8", "--json").json()[
+        "notes"
+    ] == {"fallback tiles": 4}
+    assert "fallback" not in prismm_main("multiply", "a.npy", "b.npy", "-o", "e.npy").out
+
+
 # --- the same bits --------------------------------------------------------------------------------
 
 

@@ -64,7 +64,8 @@ def test_env_names_versions_engines_and_settings(prismm_main: Run, monkeypatch: 
     found = prismm_main("env", "--json").json()
     assert found["versions"]["prismm"] == prismm.__version__
     assert found["versions"]["numpy"] == np.__version__
-    assert set(found["engines"]) == set(prismm.engines.available())
+    assert set(found["engines"]) == {*prismm.engines.available(), "simulated"}
+    assert "simulated:volta" in found["engines"]["simulated"]
     assert found["settings"]["threads"] == 1
     assert found["variables"]["PRISMM_THREADS"] == "1"
     code, out, err = prismm_main("env")
@@ -100,6 +101,16 @@ def test_bench_gives_ratio_spread_and_error_in_one_table(prismm_main: Run, monke
         assert "correctly-rounded" in done.out and "native ulps" in done.out
 
 
+def test_bench_of_a_scheme(prismm_main: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its own value, or a target with it; on a simulated engine too."""
+    monkeypatch.setattr("prismm.cli.bench._SECONDS", 0.0)
+    common = ("bench", "--sizes", "16", "--rounds", 1, "--dtype", "float32", "--json")
+    (row,) = prismm_main(*common, "--scheme", "words:fp16x3", "--engine", "simulated:volta").json()["rows"]
+    assert (row["accuracy"], row["scheme"], row["engine"]) == ("own value", str(prismm.Words.fp16()), "simulated:volta")
+    (row,) = prismm_main(*common, "--scheme", "scaled-half", "--accuracy", "correctly-rounded").json()["rows"]
+    assert (row["scheme"], row["prismm_max_ulps"] <= 0.5) == (str(prismm.ScaledHalf()), True)
+
+
 def test_bench_refuses(prismm_main: Run) -> None:
     for arguments, what in [
         (("--sizes", "0"), "sizes '0'"),
@@ -107,6 +118,7 @@ def test_bench_refuses(prismm_main: Run) -> None:
         (("--dtype", "float16"), "dtype 'float16'"),
         (("--accuracy", "best"), "accuracy 'best'"),
         (("--csv", "no/x.csv"), "there is no directory no"),
+        (("--scheme", "words:tf32x5"), "products=5"),
         (("--engine", "abacus", "--sizes", "8", "--accuracy", "native"), "abacus"),
     ]:
         assert what in prismm_main("bench", *arguments).refused()

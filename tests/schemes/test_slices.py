@@ -227,6 +227,18 @@ def test_every_engine_gives_the_same_bits(unit, exponents, seed):
     assert served >= {"int8": 2, "fp64": 3}.get(unit, 4)
 
 
+def test_the_int8_unit_is_taken_wherever_it_is_exact():
+    """Whatever is fastest for Residues."""
+    expected = "cpu:int8" if available()["cpu:int8"][0] else "cpu:float64"
+    assert {Slices("int8").engine_for(name).name for name in (None, "cpu")} == {expected}
+
+
+def test_they_print_what_is_not_usual():
+    for scheme in (Slices(), Slices("int8", "CR"), Slices("fp64", slices=3, fast=True, k_block=32, group=False)):
+        assert eval(repr(scheme), {"Slices": Slices}) == scheme
+    assert str(Slices("int8", slices=7)) == "Slices(unit='int8', mode='DP', slices=7)"
+
+
 def test_simulated_engines_that_keep_the_units_bits_are_taken_and_others_refused(rng):
     left, right = scaled(rng.uniform(0.5, 1, (4, 64)), "left"), scaled(rng.uniform(0.5, 1, (64, 4)), "right")
     for name in ("simulated:volta", "simulated:ampere", "simulated:hopper"):

@@ -108,8 +108,10 @@ def test_reports_tell_of_fallback_tiles(rng):
     a[:, 5] *= 2.0**-60
     _, report = prismm.matmul(a, b, scheme=TileInt8(), full_output=True)
     assert report.notes == {"fallback tiles": 2 * 2} and report.products == 11
+    assert ", fallback tiles 4, " in str(report)
     _, report = prismm.matmul(a, b, scheme=TileInt8(fallback=False), full_output=True)
     assert report.notes == {} and report.products == 8
+    assert "fallback tiles" not in str(report)
 
 
 def test_plans_name_the_scheme(rng):

@@ -30,9 +30,10 @@ def bench(
         typer.Option(
             metavar="TARGET",
             help="May be given several times: fast, native, correctly-rounded, a tolerance, or "
-            "reproducible. Default: native, reproducible and correctly-rounded.",
+            "reproducible. Default: native, reproducible and correctly-rounded; with --scheme its own value.",
         ),
     ] = None,
+    scheme: options.Scheme = None,
     engine: options.Engine = None,
     threads: options.Threads = None,
     rounds: Annotated[int, typer.Option(min=1, help="Interleaved repetitions.")] = 9,
@@ -51,8 +52,12 @@ def bench(
         orders = []
     if not orders or min(orders) < 1:
         raise ArgumentError(f"sizes {sizes!r}; pass positive integers such as 256,512,1024")
-    targets = accuracy or ["native", "reproducible", "correctly-rounded"]
-    keywords = [_keywords(target) | {"engine": engine, "threads": threads} for target in targets]
+    common = {"scheme": options.parse_scheme(scheme), "engine": engine, "threads": threads}
+    if scheme is not None and not accuracy:
+        targets, keywords = ["own value"], [common]
+    else:
+        targets = accuracy or ["native", "reproducible", "correctly-rounded"]
+        keywords = [_keywords(target) | common for target in targets]
     kind = options.parse_dtype(dtype)
     if csv is not None and not csv.parent.is_dir():
         raise FileError(f"{csv}: there is no directory {csv.parent}")

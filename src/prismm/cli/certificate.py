@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from prismm.cli.console import at_most, table
+from prismm.schemes.base import Outcome
 
 if TYPE_CHECKING:
     from prismm import Report
@@ -24,6 +25,7 @@ def tile_record(report: Report) -> dict[str, Any]:
         "engine": str(report.engine),
         "roads": {str(road): int(count) for road, count in report.roads.items()},
         "repaired": int(report.repaired),
+        "notes": {str(what): int(count) for what, count in report.notes.items()},
         "worst": float(finite.max(initial=0.0)),
         "unbounded": int(bounds.size - finite.size),
     }
@@ -48,17 +50,22 @@ class Certificate:
     resumed: int
     seconds: float
     sha256: str
+    notes: dict[str, int] = field(default_factory=dict)
 
     @classmethod
     def of(cls, records: list[dict[str, Any]], **rest: Any) -> Certificate:
         """Add up the records of all tiles."""
         roads: Counter[str] = Counter()
+        counted = Outcome()
         for record in records:
             roads.update(record["roads"])
+            for what, count in record.get("notes", {}).items():
+                counted.note(what, count)
         return cls(
             schemes=tuple(dict.fromkeys(record["scheme"] for record in records)),
             engines=tuple(dict.fromkeys(record["engine"] for record in records)),
             roads=dict(roads),
+            notes=counted.notes,
             repaired=sum(record["repaired"] for record in records),
             worst=max((record["worst"] for record in records), default=0.0),
             unbounded=sum(record["unbounded"] for record in records),
@@ -77,6 +84,7 @@ class Certificate:
             "engines": list(self.engines),
             "roads": self.roads,
             "repaired": self.repaired,
+            "notes": self.notes,
             "worst_absolute_bound": self.worst,
             "entries_without_bound": self.unbounded,
             "tiles": self.tiles,
@@ -101,6 +109,7 @@ class Certificate:
                 ("engine", ", ".join(self.engines) or "nothing to do"),
                 ("entries", roads or "none"),
                 ("repaired", str(self.repaired)),
+                *((what, str(count)) for what, count in self.notes.items() if count),
                 ("tiles", tiles),
                 ("time", f"{self.seconds:.2f} s"),
                 ("sha256", self.sha256),

@@ -44,6 +44,7 @@ def env(json: options.Json = False) -> None:
 def environment() -> dict[str, dict[str, Any]]:
     """All of it by topic, JSON-able."""
     import prismm
+    from prismm.engines import simulated
     from prismm.engines.pool import worker_count
     from prismm.kernels.cpu.jit import cache_folder
 
@@ -60,7 +61,8 @@ def environment() -> dict[str, dict[str, Any]]:
         "engines": {
             name: reason if usable else f"not usable: {reason}"
             for name, (usable, reason) in prismm.engines.available().items()
-        },
+        }
+        | {"simulated": ", ".join(simulated.names())},
         "settings": {
             "threads": worker_count(),
             "memory available": bytes_text(available()),

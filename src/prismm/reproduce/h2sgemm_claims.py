@@ -10,7 +10,7 @@ from prismm.reproduce.claims import Claim, at_least, at_most, between, equals, w
 from prismm.reproduce.framework import Rows
 
 KINDS = ("symmetric", "non-negative")
-ORDERS: tuple[Literal["term"], Literal["element"]] = ("term", "element")
+ORDERS: tuple[Literal["term", "element"], ...] = ("term", "element")
 LOW = -10
 """Offset exponents from here down are the low-exponent region, where underflow is significant (§3.1.2)."""
 

@@ -87,8 +87,11 @@ def engine_for_unit(unit: Unit, name: str | None) -> SliceEngine:
     if name is not None and name.startswith("simulated:"):
         return _simulated(unit, name)
     if name in (None, "cpu") and unit.inputs is None:
-        found = choose("cpu").name
-        return SliceEngine("cpu:int8", "int8") if found == "cpu:int8" else SliceEngine("cpu:float64", "float64")
+        try:
+            choose("cpu:int8")
+        except EngineError:  # no INT8 products here, or none that are exact
+            return SliceEngine("cpu:float64", "float64")
+        return SliceEngine("cpu:int8", "int8")
     if name == "cpu:int8" and unit.inputs is None:
         choose(name)
         return SliceEngine(name, "int8")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Literal
 
 from prismm.errors import ArgumentError
@@ -113,6 +113,11 @@ class Slices:
                 f"Slices(bits={self.bits}) do not fit unit {self.unit!r}; pass at most "
                 f"bits={slice_bits(UNITS[self.unit], 1, self.rounding)}"
             )
+
+    def __repr__(self) -> str:
+        """Unit and mode, and what differs from the defaults."""
+        shown = [f.name for f in fields(self) if f.name in ("unit", "mode") or getattr(self, f.name) != f.default]
+        return f"Slices({', '.join(f'{name}={getattr(self, name)!r}' for name in shown)})"
 
     @property
     def reproducible(self) -> bool:
