@@ -269,3 +269,34 @@ def test_a_transposed_vector_or_prepared_operand_is_refused():
     right = prismm.prepare(np.ones((3, 2)), reproducible=True)
     with pytest.raises(OperandError, match="trans_b='T' with a prepared operand; prepare the transposed"):
         prismm.gemm(np.ones((3, 3)), right, trans_b="T")
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32", "complex128"])
+@pytest.mark.parametrize("scheme", [None, prismm.Native()])
+def test_a_large_alpha_does_not_enlarge_what_underflows(dtype, scheme, rng):
+    """AB of BLAS would underflow before alpha brings it back: the target holds, and so does the bound."""
+    small, alpha = (2.0**-540, 2.0**1000) if dtype != "float32" else (2.0**-72, 2.0**120)
+    a, b = ((rng.standard_normal((9, 12)) * small).astype(dtype) for _ in range(2))
+    b = np.ascontiguousarray(b.T)
+    for accuracy in ("native", None):
+        d, report = prismm.gemm(a, b, alpha=alpha, accuracy=accuracy, scheme=scheme, full_output=True)
+        exact = exact_gemm(alpha, a, b, 0.0, None)
+        assert exact.within(d, report.bounds).all(), accuracy
+    d = prismm.gemm(a, b, alpha=alpha, accuracy="native", scheme=scheme)
+    assert_same_bits(d, exact.rounded(dtype))
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32", "complex64"])
+def test_the_schemes_own_value_is_infinite_exactly_where_the_exact_one_is(dtype, rng):
+    top = np.finfo(dtype).max
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        a = (1.0 + rng.random((6, 5)) * 2.0**-20).astype(dtype)
+        b = (rng.choice([-1.0, 1.0], (5, 7)) * (1.0 + rng.random((5, 7)) * 2.0**-20)).astype(dtype)
+        c = (rng.choice([-1.0, 1.0], (6, 7)) * top).astype(dtype)
+        alpha = float(top)
+        d = prismm.gemm(a, b, c, alpha=alpha, beta=1.0, scheme=prismm.Residues(4))
+        wanted = exact_gemm(alpha, a, b, 1.0, c).rounded(dtype)
+        for x, y in ((d.real, wanted.real), (d.imag, wanted.imag)):
+            assert np.array_equal(np.isinf(x), np.isinf(y)), seed
+            assert np.array_equal(x[np.isinf(x)], y[np.isinf(y)]), seed

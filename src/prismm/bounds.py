@@ -101,7 +101,11 @@ class ConventionalBound:
                 terms += 3
                 if self.epilogue.c is not None:
                     size = size + abs(self.epilogue.beta) * _moduli(self.epilogue.c[i, j]) * _UP
-            bound = (terms * self.unit_roundoff * size + terms * self.result.smallest_subnormal) * _UP
+            # alpha enlarges what underflowed in AB.
+            lost = terms * self.result.smallest_subnormal
+            if self.epilogue is not None:
+                lost *= max(1.0, abs(self.epilogue.alpha))
+            bound = (terms * self.unit_roundoff * size + lost) * _UP
             if self.unit_roundoff < self.result.unit_roundoff:
                 bound = bound + half_ulp(value, self.result) * _UP
             return np.where(_alive(value), bound, 0.0)

@@ -165,7 +165,11 @@ def multiply(
     start = time.perf_counter()
     unit = 2.0**-53 if wide else 2.0**-24
     outcome.bound = ConventionalBound(job.result, a, b, job.terms, unit, None if plain else job.epilogue)
-    if target in ("correctly-rounded", "tolerance") and not _a_priori(job, unit, a, b, kind):
+    certain = target not in ("correctly-rounded", "tolerance") or _a_priori(job, unit, a, b, kind)
+    if target == "native" and not plain and abs(complex(job.epilogue.alpha)) > 1.0:  # type: ignore[union-attr]
+        # alpha enlarges what underflows in AB beyond the K·η that the target leaves.
+        certain = cannot_underflow(a, b, kind)
+    if not certain:
         i, j = (x.reshape(-1) for x in np.indices(out.shape, dtype=np.int64))
         _finish_open(a, b, out, [Entries(part, i, j) for part in range(len(real_parts(out)))], job, outcome)
         outcome.bound = RoundedBound(job.result)

@@ -110,6 +110,8 @@ def multiply(
         a_hat, b_hat = _rounded(a, rows.shift[:, None]), _rounded(b, columns.shift[None, :])
         for some in entries:
             exactly(a_hat, b_hat, out, some, job, outcome, road="value")
+    if job.target is None:
+        _finite_where_exact(a, b, out, job, (rows, columns), masks, outcome)
     elif total_open:
         entries = _with_more_moduli(scheme, a, b, out, job, engine, entries, outcome, (rows, columns))
         for some in entries:
@@ -124,6 +126,37 @@ def multiply(
             weight = float(abs(factors[0]) + abs(factors[1]))
         outcome.bound = ResidueBound(job.result, rows, columns, splitter.terms, weight)
     return outcome
+
+
+def _finite_where_exact(
+    a: NDArray[Any],
+    b: NDArray[Any],
+    out: NDArray[Any],
+    job: Job,
+    scales: tuple[Scales, Scales],
+    masks: list[NDArray[np.bool_]],
+    outcome: Outcome,
+) -> None:
+    """Law 4 for the scheme's own value: infinite exactly where RN(exact) is. Entries in the top two binades, or beyond
+    them, are compared with the exact value, which replaces them where only one is infinite, or their signs differ.
+    """
+    from prismm.repair import Entries, exactly
+
+    top = 2.0 ** (job.result.maxexp - 2)
+    for part, value in enumerate(real_parts(out)):
+        with np.errstate(invalid="ignore"):
+            i, j = np.nonzero(~(np.abs(value) < top))
+        finite = ~(scales[0].nonfinite[i] | scales[1].nonfinite[j]) & ~masks[part][i, j]
+        i, j = i[finite].astype(np.int64), j[finite].astype(np.int64)
+        if i.size == 0:
+            continue
+        own = value[i, j]
+        exactly(a, b, out, Entries(part, i, j), job, Outcome())
+        exact = value[i, j]
+        same = (np.isinf(own) == np.isinf(exact)) & (np.isfinite(own) | (own == exact))
+        value[i[same], j[same]] = own[same]
+        outcome.count("value", -int((~same).sum()))
+        outcome.count("exact", int((~same).sum()))
 
 
 def _rounded(x: NDArray[Any], shift: NDArray[np.int64]) -> NDArray[Any]:
