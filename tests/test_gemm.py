@@ -287,16 +287,18 @@ def test_a_large_alpha_does_not_enlarge_what_underflows(dtype, scheme, rng):
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32", "complex64"])
-def test_the_schemes_own_value_is_infinite_exactly_where_the_exact_one_is(dtype, rng):
-    top = np.finfo(dtype).max
-    for seed in range(20):
-        rng = np.random.default_rng(seed)
-        a = (1.0 + rng.random((6, 5)) * 2.0**-20).astype(dtype)
-        b = (rng.choice([-1.0, 1.0], (5, 7)) * (1.0 + rng.random((5, 7)) * 2.0**-20)).astype(dtype)
-        c = (rng.choice([-1.0, 1.0], (6, 7)) * top).astype(dtype)
-        alpha = float(top)
-        d = prismm.gemm(a, b, c, alpha=alpha, beta=1.0, scheme=prismm.Residues(4))
-        wanted = exact_gemm(alpha, a, b, 1.0, c).rounded(dtype)
+@pytest.mark.parametrize("moduli", [3, 4, 6, 8])
+def test_the_schemes_own_value_is_infinite_exactly_where_the_exact_one_is(moduli, dtype, rng):
+    """Products that cancel but for a rest below the scheme's accuracy, brought to the top of the range by alpha."""
+    top = float(np.finfo(dtype).max)
+    for scale in (2.0**60, 1.0, 2.0**-20):
+        a, b = rng.standard_normal((6, 8)) * scale, rng.standard_normal((8, 7))
+        a[:, 4:] = a[:, :4]
+        b[4:] = -b[:4] * (1.0 + rng.standard_normal((4, 7)) * 2.0**-18)
+        c = (rng.uniform(-1.0, 1.0, (6, 7)) * top).astype(dtype)
+        a, b = a.astype(dtype), b.astype(dtype)
+        d = prismm.gemm(a, b, c, alpha=top, beta=1.0, scheme=prismm.Residues(moduli))
+        wanted = exact_gemm(top, a, b, 1.0, c).rounded(dtype)
         for x, y in ((d.real, wanted.real), (d.imag, wanted.imag)):
-            assert np.array_equal(np.isinf(x), np.isinf(y)), seed
-            assert np.array_equal(x[np.isinf(x)], y[np.isinf(y)]), seed
+            assert np.array_equal(np.isinf(x), np.isinf(y)), scale
+            assert np.array_equal(x[np.isinf(x)], y[np.isinf(y)]), scale

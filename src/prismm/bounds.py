@@ -72,6 +72,17 @@ class ResidueBound:
         bound = np.reshape(bound, np.shape(value))
         return np.where(_alive(value), bound + half_ulp(value, self.result) * _UP, 0.0)
 
+    def exponent(self) -> float:
+        """log2 of a number that no entry's bound exceeds before rounding: first <= 3·u_i·v_j with u = ½‖A'‖₁ + terms
+        where the row is inexact, ½‖A'‖₁ elsewhere.
+        """
+        total = math.log2(3.0 * max(abs(self.weight), 2.0**-1000))
+        for scales in (self.rows, self.columns):
+            size = scales.terms[0] + scales.terms[3] * self.terms
+            with np.errstate(divide="ignore"):
+                total += float(np.max(np.log2(size) - scales.shift, initial=-math.inf))
+        return total
+
 
 @dataclass(frozen=True)
 class ConventionalBound:

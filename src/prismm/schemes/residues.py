@@ -27,6 +27,8 @@ from prismm.schemes.tiles import SplitLeft, SplitRight
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from prismm.bounds import ResidueBound
+
 
 @dataclass(frozen=True)
 class Residues:
@@ -110,8 +112,13 @@ def multiply(
         a_hat, b_hat = _rounded(a, rows.shift[:, None]), _rounded(b, columns.shift[None, :])
         for some in entries:
             exactly(a_hat, b_hat, out, some, job, outcome, road="value")
+    weight = 1.0
+    if job.epilogue is not None:
+        factors = job.epilogue.factors(0, parts)
+        weight = float(abs(factors[0]) + abs(factors[1]))
+    scheme_bound = ResidueBound(job.result, rows, columns, splitter.terms, weight)
     if job.target is None:
-        _finite_where_exact(a, b, out, job, (rows, columns), masks, outcome)
+        _finite_where_exact(a, b, out, job, scheme_bound, masks, outcome)
     elif total_open:
         entries = _with_more_moduli(scheme, a, b, out, job, engine, entries, outcome, (rows, columns))
         for some in entries:
@@ -120,11 +127,7 @@ def multiply(
     if work.mode == ROUNDING:
         outcome.bound = RoundedBound(job.result)
     else:
-        weight = 1.0
-        if job.epilogue is not None:
-            factors = job.epilogue.factors(0, parts)
-            weight = float(abs(factors[0]) + abs(factors[1]))
-        outcome.bound = ResidueBound(job.result, rows, columns, splitter.terms, weight)
+        outcome.bound = scheme_bound
     return outcome
 
 
@@ -133,20 +136,23 @@ def _finite_where_exact(
     b: NDArray[Any],
     out: NDArray[Any],
     job: Job,
-    scales: tuple[Scales, Scales],
+    bound: ResidueBound,
     masks: list[NDArray[np.bool_]],
     outcome: Outcome,
 ) -> None:
-    """Law 4 for the scheme's own value: infinite exactly where RN(exact) is. Entries in the top two binades, or beyond
-    them, are compared with the exact value, which replaces them where only one is infinite, or their signs differ.
+    """Law 4 for the scheme's own value: infinite exactly where RN(exact) is. Entries that may be in the top binades, or
+    beyond them, are compared with the exact value, which replaces them where only one is infinite, or their signs
+    differ.
     """
     from prismm.repair import Entries, exactly
 
-    top = 2.0 ** (job.result.maxexp - 2)
+    top = 2.0 ** (job.result.maxexp - 3)
+    far = bound.exponent() > job.result.maxexp - 4
+    reach = bound.at(np.where(np.isfinite(out), out, 0), slice(None), slice(None)) if far else 0.0
     for part, value in enumerate(real_parts(out)):
         with np.errstate(invalid="ignore"):
-            i, j = np.nonzero(~(np.abs(value) < top))
-        finite = ~(scales[0].nonfinite[i] | scales[1].nonfinite[j]) & ~masks[part][i, j]
+            i, j = np.nonzero(~((np.abs(value) < top) & (reach < top)))
+        finite = ~(bound.rows.nonfinite[i] | bound.columns.nonfinite[j]) & ~masks[part][i, j]
         i, j = i[finite].astype(np.int64), j[finite].astype(np.int64)
         if i.size == 0:
             continue
