@@ -71,16 +71,29 @@ def draws(seed: int, dtype: str, k: int) -> tuple[np.ndarray, np.ndarray]:
     return np.concatenate([a for a, _ in pairs]), np.concatenate([b for _, b in pairs], axis=1)
 
 
+def overflow_as_exact(value: np.ndarray, exact: np.ndarray) -> int:
+    """Law 4: the exact value stands where only one of the two is infinite, or their signs differ; how many entries."""
+    changed = 0
+    pairs = [(value.real, exact.real), (value.imag, exact.imag)] if np.iscomplexobj(value) else [(value, exact)]
+    for own, right in pairs:
+        other = (np.isinf(own) != np.isinf(right)) | (np.isinf(own) & (own != right))
+        own[other] = right[other]
+        changed += int(other.sum())
+    return changed
+
+
 @each_dtype
 @pytest.mark.parametrize("moduli", range(2, 23))
 def test_the_value_is_the_twins_on_every_engine(moduli, dtype, seed):
     a, b = draws(seed, dtype, 14)
     with np.errstate(over="ignore"):
         expected = twin(a, b, moduli)
+        changed = overflow_as_exact(expected, exact_product(a, b).rounded(dtype))
     for engine in usable_engines():
         c, report = prismm.matmul(a, b, scheme=prismm.Residues(moduli), engine=engine, full_output=True)
         assert (report.accuracy, report.engine) == ("none", engine)
-        assert report.roads == {"value": c.size * len(real_arrays(c))}
+        roads = {"value": c.size * len(real_arrays(c)) - changed, "exact": changed}
+        assert report.roads == {road: count for road, count in roads.items() if count}
         assert_same_bits(c, expected, engine)
         assert exact_product(a, b).within(c, report.bounds)[np.isfinite(c)].all()
 

@@ -321,7 +321,7 @@ def select(
     else:
         name = choose("cpu").name
         if name not in ("cpu:vnni", "cpu:int8"):
-            reasons.append(f"{name}: the INT8 units of this CPU are not exact, or torch has none")
+            reasons.append(f"{name}: no INT8 unit of this CPU proved itself exact")
     return scheme, name, tuple(reasons), need
 
 

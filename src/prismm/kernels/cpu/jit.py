@@ -98,7 +98,7 @@ class _Cache(FunctionCache):  # type: ignore[misc]
 
 @functools.cache
 def _announce() -> None:
-    print("prismm: compiling kernels for this CPU (once; about 15 s)", file=sys.stderr, flush=True)
+    print("prismm: compiling kernels for this CPU (once; about 20 s)", file=sys.stderr, flush=True)
 
 
 class Kernel:
