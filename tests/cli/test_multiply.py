@@ -381,6 +381,31 @@ def test_an_interrupted_product_is_resumed_where_it_stopped(
     assert names(folder) == {"a.npy", "b.npy", "c.npy"}
 
 
+SWALLOWED = SLOW.replace(
+    "    return matmul(a, b, **keywords)",
+    """    try:
+        return matmul(a, b, **keywords)
+    finally:
+        if len(a) > 0 and not sent:
+            sent.append(1)
+            try:
+                os.kill(os.getpid(), signal.SIGINT)
+                time.sleep(1.0)
+            except KeyboardInterrupt:
+                pass""",
+).replace("import time", "import os, signal, time\nsent = []")
+
+
+def test_an_interrupt_that_a_library_swallows_still_stops(folder: Path, pair: tuple[np.ndarray, np.ndarray]) -> None:
+    """An exception raised in a callback of compiled code, or in a finaliser, is printed and lost."""
+    run = subprocess.run(
+        [sys.executable, "-c", SWALLOWED, *MULTIPLY], capture_output=True, text=True, timeout=200, check=False
+    )
+    assert run.returncode == 130, run.stderr
+    assert "--resume continues" in run.stderr
+    assert not Path("c.npy").exists()
+
+
 @pytest.fixture
 def unfinished(folder: Path, monkeypatch: pytest.MonkeyPatch, prismm_main: Run, pair: Any) -> Iterator[None]:
     """A product stopped after four tiles, in this process."""

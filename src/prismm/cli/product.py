@@ -64,14 +64,14 @@ def run(request: Request) -> Certificate:
     Raises a PrismmError before any work for what cannot be done, and FileError for a disk that
     fills up, after removing the temporary; raises Interrupted, finished tiles kept, when stopped.
     """
-    with _stoppable():
+    with _stoppable() as asked:
         try:
-            return _run(request)
+            return _run(request, asked)
         except KeyboardInterrupt as stop:
             raise Interrupted("interrupted before any work", _exit_code(stop)) from stop
 
 
-def _run(request: Request) -> Certificate:
+def _run(request: Request, asked: list[int]) -> Certificate:
     start = time.perf_counter()
     _check_output(request)
     a, b = files.describe(request.a), files.describe(request.b)
@@ -93,7 +93,7 @@ def _run(request: Request) -> Certificate:
             left, right = (
                 stack.enter_context(_operand(path, request.output.parent, room)) for path in (request.a, request.b)
             )
-            _multiply(request, grid, left, right, target, journal)
+            _multiply(request, grid, left, right, target, journal, asked)
             sha256 = target.sha256()
             target.complete()
             with _unstoppable():
@@ -217,8 +217,13 @@ def _multiply(
     right: np.ndarray[Any, Any],
     target: Target,
     journal: Journal,
+    asked: list[int],
 ) -> None:
-    """Make every tile that the journal does not list, one column panel of B after the other."""
+    """Make every tile that the journal does not list, one column panel of B after the other.
+
+    asked: signals that came. An exception raised in a library's callback is lost, so they are looked at after each
+    tile too.
+    """
     pending: dict[tuple[int, int], dict[str, Any]] = {}
 
     def checkpoint() -> None:
@@ -253,6 +258,8 @@ def _multiply(
                         checkpoint()
                         last = time.monotonic()
                     bar.advance(task)
+                    if asked:
+                        raise _Stop(asked[0])
         except KeyboardInterrupt:
             with _unstoppable():
                 checkpoint()
@@ -296,22 +303,28 @@ _SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP
 
 
 @contextmanager
-def _stoppable() -> Iterator[None]:
-    """Ctrl-C, termination and a closed terminal all end the work in an orderly way."""
+def _stoppable() -> Iterator[list[int]]:
+    """Ctrl-C, termination and a closed terminal all end the work in an orderly way; yields the signals that came."""
+    asked: list[int] = []
 
     def stop(number: int, frame: FrameType | None) -> None:
+        asked.append(number)
         raise _Stop(number)
 
-    yield from _handled(stop)
+    with _handled(stop):
+        yield asked
 
 
 @contextmanager
 def _unstoppable() -> Iterator[None]:
     """Signals wait outside: what is inside takes moments and must be whole."""
-    yield from _handled(signal.SIG_IGN)
+    with _handled(signal.SIG_IGN):
+        yield
 
 
+@contextmanager
 def _handled(handler: Any) -> Iterator[None]:
+    """The handler for every signal that asks the process to end."""
     if threading.current_thread() is not threading.main_thread():  # only it can handle signals
         yield
         return
