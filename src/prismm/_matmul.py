@@ -415,7 +415,7 @@ def _one(
     if isinstance(call.scheme, Native):
         return native.multiply(call.scheme, a, b, out, job, as_torch=call.family == "torch")
     left, right = call.left, call.right
-    if isinstance(call.scheme, Composite):
+    if not isinstance(call.scheme, Residues):
         assert not isinstance(left, SplitLeft) and not isinstance(right, SplitRight)
         return flow.multiply(call.scheme, a, b, out, job, composite_engine(call.scheme, call.engine), left, right)
     assert not isinstance(left, flow.SplitOperand) and not isinstance(right, flow.SplitOperand)

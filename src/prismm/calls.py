@@ -299,7 +299,8 @@ def select(
     if not look:
         need = replace(need, a=None, b=None)
     scheme, reason = options.scheme, "asked for by the caller"
-    if isinstance(scheme, Composite):
+    if scheme is not None and not isinstance(scheme, (Residues, Native)):
+        # A composite scheme: `check_options` looked. Asking the protocol again would cost each call 10 µs.
         engine = composite_engine(scheme, options.engine)
         scheme.check(max(1, need.terms), need.result)
         return scheme, engine.name, (reason,), need

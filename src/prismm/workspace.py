@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 from collections import deque
@@ -53,10 +54,7 @@ class Scratch:
         import numpy as np
 
         dtype = np.dtype(dtype)
-        count = 1
-        for extent in shape:
-            count *= extent
-        size = count * dtype.itemsize
+        size = math.prod(shape) * dtype.itemsize
         block = None
         with _LOCK:
             for index, candidate in enumerate(_FREE):
@@ -123,10 +121,7 @@ class Arena:
         import numpy as np
 
         dtype = np.dtype(dtype)
-        count = 1
-        for extent in shape:
-            count *= extent
-        size = count * dtype.itemsize
+        size = math.prod(shape) * dtype.itemsize
         room = max(64, -(-size // 64) * 64)
         with self._lock:
             self._collect()

@@ -97,15 +97,28 @@ def engine_for(name: str | None = None) -> FloatEngine:
     >>> engine_for().name, engine_for("simulated:volta").name
     ('cpu:blas', 'simulated:volta')
     """
-    from prismm.engines import simulated
-
     if name in (None, "cpu", BLAS.name):
         return BLAS
+    from prismm.engines import simulated
+
     if name not in simulated.names():
         raise ArgumentError(
             f"no engine {name!r} multiplies floats; pass one of {', '.join(map(repr, float_engines()))}"
         )
     return simulated.engine(name)
+
+
+def blas_for(name: str | None, scheme: str) -> BlasEngine:
+    """BLAS, for a scheme whose products are exact integers, the same on any engine.
+
+    Raises:
+        ArgumentError: for any other engine.
+    """
+    if name not in (None, "cpu", BLAS.name):
+        raise ArgumentError(
+            f"engine {name!r} does not serve {scheme}, whose integer sums are the same on any; pass engine='cpu'"
+        )
+    return BLAS
 
 
 def float_engines() -> list[str]:

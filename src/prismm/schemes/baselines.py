@@ -16,7 +16,7 @@ import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from prismm.engines.floats import BLAS, BlasEngine
+from prismm.engines.floats import BlasEngine, blas_for
 from prismm.errors import ArgumentError
 from prismm.formats import FP16, Format
 from prismm.schemes.composite import Joined, Scaled, Setting
@@ -144,11 +144,7 @@ class QuanTensor:
         Raises:
             ArgumentError: for any other engine.
         """
-        if name not in (None, "cpu", BLAS.name):
-            raise ArgumentError(
-                f"engine {name!r} does not serve QuanTensor, whose integer sums are the same on any; pass engine='cpu'"
-            )
-        return BLAS
+        return blas_for(name, "QuanTensor")
 
     def check(self, k: int, result: Format) -> None:
         """See `Composite.check`: any inner dimension below 2^31 and any result will do."""

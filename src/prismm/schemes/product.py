@@ -16,6 +16,7 @@ from prismm.schemes.base import Job, Outcome, for_kernels, real_parts
 from prismm.schemes.split import Scales, Splitter, split_operand
 from prismm.schemes.tiles import (
     COLUMN_BLOCK,
+    TILE,
     SplitLeft,
     SplitRight,
     left_shape,
@@ -32,9 +33,6 @@ from prismm.workspace import Scratch
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-
-TILE = (48, 192)
-"""Rows and columns of the tiles that the VNNI kernel joins in the cache; as in `kernels.cpu.vnni`."""
 
 SMALL = 300_000
 """Elements of an operand up to which `Product` splits it in one piece."""

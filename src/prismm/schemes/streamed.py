@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from prismm.engines import pool
 from prismm.schemes.base import Outcome
 from prismm.schemes.split import Scales, Splitter, split_operand
-from prismm.schemes.tiles import SplitLeft, SplitRight, left_shape, residue_dtype, right_shape
+from prismm.schemes.tiles import TILE, SplitLeft, SplitRight, left_shape, residue_dtype, right_shape
 from prismm.workspace import Scratch
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def block_columns(n: int, splitter: Splitter, workers: int) -> int:
 def rows_at_once(m: int, splitter: Splitter, workers: int, memory: int, block: int) -> int:
     """Rows of A whose residues exist at one time."""
     count = len(splitter.system.moduli) * splitter.residue_parts
-    fixed = workers * count * block * (splitter.k + 4) + workers * count * 4 * 48 * 192
+    fixed = workers * count * block * (splitter.k + 4) + workers * count * 4 * TILE[0] * TILE[1]
     per_row = left_shape(splitter, 4)[3] * count
     room = max(memory - fixed, 0) // per_row // 96 * 96
     return min(m, max(96, room))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Literal
 
-from prismm.engines.floats import BLAS, BlasEngine
+from prismm.engines.floats import BlasEngine, blas_for
 from prismm.errors import ArgumentError
 from prismm.formats import Format
 from prismm.schemes.composite import Joined, Scaled, Setting
@@ -133,11 +133,7 @@ class TileInt8:
         Raises:
             ArgumentError: for any other engine.
         """
-        if name not in (None, "cpu", BLAS.name):
-            raise ArgumentError(
-                f"engine {name!r} does not serve TileInt8, whose integer sums are the same on any; pass engine='cpu'"
-            )
-        return BLAS
+        return blas_for(name, "TileInt8")
 
     def check(self, k: int, result: Format) -> None:
         """See `Composite.check`: steps are limited to 2^20, where γ is 1/16."""

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 COLUMN_BLOCK = 512
 ROW_PANEL = 1024
+TILE = (48, 192)
+"""Rows and columns of the tiles that the VNNI kernel joins in the cache; as in `kernels.cpu.vnni`."""
 
 
 @dataclass(frozen=True)

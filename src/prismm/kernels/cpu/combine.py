@@ -3,7 +3,19 @@
 import numpy as np
 
 from prismm.kernels.cpu.expansion import two_sum
-from prismm.kernels.cpu.jit import fma, kernel
+from prismm.kernels.cpu.jit import device, fma, kernel
+
+
+@device
+def sum_open(high, low, err, precision):
+    """Whether numbers within err of high + low round differently, to 53 bits or to float32."""
+    if precision == 53:
+        return high + (low + err) != high or high + (low - err) != high
+    below = high + (low - err)
+    above = high + (low + err)
+    below -= abs(below) * 2.0**-51
+    above += abs(above) * 2.0**-51
+    return np.float32(below) != np.float32(above) or (below > 0.0) != (above > 0.0)
 
 
 @kernel(
@@ -80,15 +92,7 @@ def combine(
             else:
                 covered = mode != 2 or bound == 0.0 or abs(high) - err >= bound * kappa
                 err += bound if mode == 1 else 0.0
-                if precision == 53:
-                    is_open = high + (low + err) != high or high + (low - err) != high
-                else:
-                    below = high + (low - err)
-                    above = high + (low + err)
-                    below -= abs(below) * 2.0**-51
-                    above += abs(above) * 2.0**-51
-                    is_open = np.float32(below) != np.float32(above) or (below > 0.0) != (above > 0.0)
-                listed = is_open or not covered
+                listed = sum_open(high, low, err, precision) or not covered
             if precision == 53:
                 out[i, j] = high
             else:

@@ -9,7 +9,7 @@ bits that feed the same `finish` as every join.
 
 import numpy as np
 
-from prismm.kernels.cpu.finish import finish
+from prismm.kernels.cpu.finish import finish, scratch
 from prismm.kernels.cpu.jit import device, device_any_order, fma, kernel
 from prismm.kernels.cpu.join import STRIP
 from prismm.kernels.cpu.scale import two_factors
@@ -146,9 +146,7 @@ def direct_product(
     used = 2 * limbs
     groups = np.empty((2 * LIMBS, STRIP))
     sums = np.empty((LIMBS, STRIP))
-    work = np.empty((6, STRIP))
-    shift = np.empty((1, STRIP), np.int64)
-    flags = np.empty((2, STRIP), np.uint8)
+    work, shift, flags = scratch(STRIP)
     nothing = np.zeros(LIMBS)
     count = 0
     for i in range(m):

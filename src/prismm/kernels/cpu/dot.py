@@ -92,17 +92,23 @@ def double_double(rows, columns, ri, ci, precision, value, undecided):
             undecided[c] = below != above or (h0 > 0.0) != (h1 > 0.0)
 
 
+@device
+def gather(b, columns, h0, h1, together, out):
+    """out[c, h] = b[h, columns[c]] for h0 <= h < h1, so many rows at a time."""
+    for h in range(h0, h1, together):
+        stop = min(h1, h + together)
+        for c in range(columns.size):
+            j = columns[c]
+            for g in range(h, stop):
+                out[c, g] = b[g, j]
+
+
 @kernel("void(float64[:,::1], int64[::1], int64, int64, float64[:,::1])")
 def gather_columns(b, columns, h0, h1, out):
     """out[c, h] = b[h, columns[c]] for h0 <= h < h1: eight rows at a time, so that reads and writes stay in cache
     lines.
     """
-    for h in range(h0, h1, 8):
-        stop = min(h1, h + 8)
-        for c in range(columns.size):
-            j = columns[c]
-            for g in range(h, stop):
-                out[c, g] = b[g, j]
+    gather(b, columns, h0, h1, 8, out)
 
 
 @device

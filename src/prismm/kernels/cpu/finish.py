@@ -116,7 +116,7 @@ def pigeonhole(row_counts, column_counts, k, power, needed, unit):
 
 
 @device
-def _ends(h, m, t, bound, exponent, precision, lowest):
+def ends(h, m, t, bound, exponent, precision, lowest):
     """The two ends of h + m + t ± bound, rounded at any exponent, and whether they differ in sign."""
     err = bound * (1.0 + 2.0**-45) + abs(t) * 2.0 + abs(m) * 2.0**-50
     lh, lm = two_sum(h, m - err)
@@ -131,7 +131,7 @@ def _overflow_open(h, m, t, bound, exponent, precision, lowest):
     """Whether some number within `bound` of h + m + t overflows and another does not."""
     if bound == 0.0:
         return np.uint8(0)
-    low, high, _ = _ends(h, m, t, bound, exponent, precision, lowest)
+    low, high, _ = ends(h, m, t, bound, exponent, precision, lowest)
     return np.uint8((np.isinf(low) or np.isinf(high)) and low != high)
 
 
@@ -140,8 +140,14 @@ def _undecided(h, m, t, bound, exponent, precision, lowest):
     """Whether numbers within `bound` of h + m + t round differently, at any exponent (subnormals, overflow, ties)."""
     if bound == 0.0:
         return np.uint8(0)
-    low, high, signs_differ = _ends(h, m, t, bound, exponent, precision, lowest)
+    low, high, signs_differ = ends(h, m, t, bound, exponent, precision, lowest)
     return np.uint8(low != high or signs_differ)
+
+
+@device
+def scratch(strip):
+    """work, shifts and flags of `finish`, for strips of up to that many entries."""
+    return np.empty((6, strip)), np.empty((1, strip), np.int64), np.empty((2, strip), np.uint8)
 
 
 @device

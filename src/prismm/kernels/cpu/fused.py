@@ -7,7 +7,7 @@ the matrix unit, then 10 ns of joining at 15 moduli.
 
 import numpy as np
 
-from prismm.kernels.cpu.finish import finish
+from prismm.kernels.cpu.finish import finish, scratch
 from prismm.kernels.cpu.jit import kernel
 from prismm.kernels.cpu.join import RADIX, STRIP, sums_fused, sums_of
 from prismm.kernels.cpu.vnni import TILE_COLUMNS, TILE_ROWS, tile_products
@@ -39,9 +39,7 @@ def fused_product(
     y = np.empty((4, STRIP))
     rest = np.empty(STRIP)
     sums = np.empty((5, STRIP))
-    work = np.empty((6, STRIP))
-    shift = np.empty((1, STRIP), np.int64)
-    flags = np.empty((2, STRIP), np.uint8)
+    work, shift, flags = scratch(STRIP)
     c = tiles[0]
     count = 0
     for j0 in range(0, n, TILE_COLUMNS):
@@ -79,9 +77,7 @@ def fused_complex_product(
     y = np.empty((4, STRIP))
     rest = np.empty(STRIP)
     sums = np.empty((5, STRIP))
-    work = np.empty((6, STRIP))
-    shift = np.empty((1, STRIP), np.int64)
-    flags = np.empty((2, STRIP), np.uint8)
+    work, shift, flags = scratch(STRIP)
     counts[:] = 0
     for j0 in range(0, n, TILE_COLUMNS):
         w = min(n, j0 + TILE_COLUMNS) - j0

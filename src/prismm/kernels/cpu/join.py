@@ -10,7 +10,7 @@ Bytes: four read per entry and modulus, eight written; about 5 + 2·limbs flops 
 
 import numpy as np
 
-from prismm.kernels.cpu.finish import finish
+from prismm.kernels.cpu.finish import finish, scratch
 from prismm.kernels.cpu.jit import contiguous_row, device, fma, kernel
 
 STRIP = 256
@@ -177,9 +177,7 @@ def join_fused(
     zero = np.zeros((1, STRIP), np.int32)
     flat = c.reshape(c.shape[0], c.shape[1] * c.shape[2])
     sums = np.empty((5, STRIP))
-    work = np.empty((6, STRIP))
-    shift = np.empty((1, STRIP), np.int64)
-    flags = np.empty((2, STRIP), np.uint8)
+    work, shift, flags = scratch(STRIP)
     count = 0
     for i in range(row_shift.size):
         for j0 in range(0, n, STRIP):
@@ -209,9 +207,7 @@ def _join_parts(
     y = np.empty((4, STRIP))
     rest = np.empty(STRIP)
     sums = np.empty((5, STRIP))
-    work = np.empty((6, STRIP))
-    shift = np.empty((1, STRIP), np.int64)
-    flags = np.empty((2, STRIP), np.uint8)
+    work, shift, flags = scratch(STRIP)
     count = 0
     for i in range(row_shift.size):
         for j0 in range(0, n, STRIP):

@@ -34,7 +34,8 @@ def exponent_above(bits):
 
 
 @device_any_order
-def _largest_bits(row):
+def largest_bits(row):
+    """Bits of max|x|, which order like the magnitudes themselves."""
     bits = row.view(np.int64)
     largest = np.int64(0)
     for h in range(bits.size):
@@ -101,7 +102,7 @@ def scale_rows(a, thresholds, q, exponent, shift, norm2, norm1, counts):
     m, k = a.shape
     v = np.empty(min(k, _CHUNK))
     for i in range(m):
-        bits = _largest_bits(a[i])
+        bits = largest_bits(a[i])
         for p in range(counts.shape[1]):
             counts[i, p] = 0
         if bits >= _EXPONENT_MASK:

@@ -12,19 +12,10 @@ import math
 
 import numpy as np
 
+from prismm.kernels.cpu.combine import sum_open
 from prismm.kernels.cpu.expansion import round_expansion, two_sum
+from prismm.kernels.cpu.finish import ends
 from prismm.kernels.cpu.jit import device, fma, kernel
-
-
-@device
-def _ends(h, m, bound, exponent, precision, lowest):
-    """The ends of h + m ± bound, rounded at any exponent, and whether they differ in sign."""
-    err = bound * (1.0 + 2.0**-45) + abs(m) * 2.0**-50
-    lh, lm = two_sum(h, m - err)
-    hh, hm = two_sum(h, m + err)
-    low = round_expansion(lh, lm, 0.0, exponent, precision, lowest)
-    high = round_expansion(hh, hm, 0.0, exponent, precision, lowest)
-    return low, high, (lh > 0.0) != (hh > 0.0)
 
 
 @device
@@ -46,7 +37,7 @@ def _test(h, m, bound, least, e, mode, slack, unit, precision, lowest, scale, od
                 high += abs(high) * 2.0**-51
                 if np.float32(low * scale) == np.float32(high * scale) and (low > 0.0) == (high > 0.0):
                     return False
-        low, high, signs_differ = _ends(h, m, bound, e, precision, lowest)
+        low, high, signs_differ = ends(h, m, 0.0, bound, e, precision, lowest)
         return low != high or signs_differ
     if slack < np.inf:
         # |a||b| >= |exact| >= |h + m| - bound, and at least `least`.
@@ -54,7 +45,7 @@ def _test(h, m, bound, least, e, mode, slack, unit, precision, lowest, scale, od
         if not bound * (1.0 + unit) <= slack * (lower * (1.0 - 2.0**-40)):
             return True
     if odd:
-        low, high, _ = _ends(h, m, bound, e, precision, lowest)
+        low, high, _ = ends(h, m, 0.0, bound, e, precision, lowest)
         return (np.isinf(low) or np.isinf(high)) and low != high
     return False
 
@@ -202,15 +193,7 @@ def settle_sum(
                     least = max(least * (1.0 - 2.0**-30), abs(high) * (1.0 - 2.0**-40) - bound)
                     covered = (bound + err) * (1.0 + unit) * (1.0 + 2.0**-30) <= slack * least
                 err += bound if mode == 1 else 0.0
-                if precision == 53:
-                    is_open = high + (low + err) != high or high + (low - err) != high
-                else:
-                    below = high + (low - err)
-                    above = high + (low + err)
-                    below -= abs(below) * 2.0**-51
-                    above += abs(above) * 2.0**-51
-                    is_open = np.float32(below) != np.float32(above) or (below > 0.0) != (above > 0.0)
-                listed = is_open or not covered
+                listed = sum_open(high, low, err, precision) or not covered
             if precision == 53:
                 out[i, j] = high
             else:

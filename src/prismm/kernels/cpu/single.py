@@ -5,6 +5,7 @@ Bytes: 4 read and 8 written per element that is widened; a gathered column reads
 
 import numpy as np
 
+from prismm.kernels.cpu.dot import gather
 from prismm.kernels.cpu.jit import device, device_any_order, kernel
 
 LANES = 64
@@ -45,12 +46,7 @@ def widen_columns(x, h0, h1, out, energy):
 @kernel("void(float32[:,::1], int64[::1], int64, int64, float32[:,::1])")
 def gather_single(b, columns, h0, h1, out):
     """out[c, h] = b[h, columns[c]] for h0 <= h < h1: sixteen rows at a time, so that writes fill cache lines."""
-    for h in range(h0, h1, 16):
-        stop = min(h1, h + 16)
-        for c in range(columns.size):
-            j = columns[c]
-            for g in range(h, stop):
-                out[c, g] = b[g, j]
+    gather(b, columns, h0, h1, 16, out)
 
 
 @device

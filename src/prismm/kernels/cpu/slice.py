@@ -15,26 +15,17 @@ Every number that a bound needs is a maximum or a sum of integers, so no order o
 import numpy as np
 
 from prismm.kernels.cpu.jit import device, device_any_order, kernel
-from prismm.kernels.cpu.scale import exponent_above, two_factors
+from prismm.kernels.cpu.scale import exponent_above, largest_bits, two_factors
 
 _CARRIED = 8
 NORM_BITS = 20
 """1-norms are sums of magnitudes rounded up to multiples of 2^-20."""
 
 
-@device_any_order
-def _largest_bits(row):
-    bits = row.view(np.int64)
-    largest = np.int64(0)
-    for h in range(bits.size):
-        largest = max(largest, bits[h] & 0x7FFFFFFFFFFFFFFF)
-    return largest
-
-
 @device
 def _largest(row, one):
     """max|x|, as a float."""
-    one.view(np.int64)[0] = _largest_bits(row)
+    one.view(np.int64)[0] = largest_bits(row)
     return one[0]
 
 
