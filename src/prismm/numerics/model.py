@@ -195,7 +195,17 @@ class EngineModel:
             changed["accumulator"] = None
         if self.output_rounding == self.rounding or (self.join != "after" and not narrowing):
             changed["output_rounding"] = None
-        return replace(self, **changed)
+        if self.fraction_bits is None or self.summation != "aligned" or self.product_rounding is not None:
+            changed["product_exponent"] = "sum"
+        if self.fraction_bits is None:
+            changed["alignment"] = "zero"
+            if self.summation == "sequential" and (self.block == 1 or (self.join == "inside" and not self.groups)):
+                # Every addition is rounded to the accumulator, wherever a block ends.
+                changed |= {"summation": "aligned", "block": 1, "depth": changed.get("depth", self.depth)}
+        if self.summation == "pairwise" and self.block <= 2 and self.instruction_depth == own:
+            changed["summation"] = "sequential"
+        found = replace(self, **changed)
+        return found if found == self else found.canonical()
 
     def dot(
         self,

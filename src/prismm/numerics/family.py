@@ -1,0 +1,337 @@
+"""The family of models that the probe searches: which values every property takes, changes to try, random members.
+
+Known engines are members, and so is everything between them: blocks of 1 to 64 products, 1 to 48 kept fraction bits,
+every rounding, summation, join and policy of `EngineModel`.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from prismm.errors import ArgumentError
+from prismm.formats import BF16, E2M1, E2M3, E3M2, E4M3, E5M2, FP16, FP32, TF32, Format, Integer
+from prismm.numerics.model import EngineModel
+from prismm.numerics.parts import MODES, SUBNORMALS, LateJoin, Mode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    import numpy as np
+
+__all__ = ["CHANGES", "PROPERTIES", "alternatives", "changed", "random_model", "start"]
+
+PROPERTIES = (
+    "block",
+    "depth",
+    "groups",
+    "group_sums",
+    "summation",
+    "fraction_bits",
+    "alignment",
+    "carry_bits",
+    "zero_exponent",
+    "join",
+    "rounding",
+    "output_rounding",
+    "accumulator",
+    "overflow",
+    "product_rounding",
+    "product_overflow",
+    "product_exponent",
+    "subnormal_inputs",
+    "subnormal_accumulators",
+    "subnormal_products",
+    "subnormal_outputs",
+    "zeros",
+)
+"""What the probe decides, one by one."""
+
+_BLOCKS = range(1, 65)
+_BITS: tuple[int | None, ...] = (*range(1, 49), None)
+_CARRY: tuple[int | None, ...] = (*range(8), None)
+_PARALLEL: tuple[tuple[tuple[int, ...], ...], ...] = (((0,), (1,)), ((0,), (1,), (2,), (3,)))
+"""Groups with sums of their own."""
+_ORDERS: tuple[tuple[tuple[int, ...], ...], ...] = (
+    ((0,), (1,)),
+    ((0, 1), (2, 3)),
+    ((0, 1, 2, 3), (4, 5, 6, 7)),
+    ((0,), (1,), (2,), (3,)),
+    ((1,), (0,)),
+    ((2, 3), (0, 1)),
+)
+"""Groups that are taken one after another."""
+
+
+def start(inputs: Format, output: Format) -> EngineModel:
+    """Where searches begin: blocks of four, aligned, toward zero.
+
+    >>> from prismm.formats import FP16, FP32
+    >>> start(FP16, FP32).block
+    4
+    """
+    bits = 24 if inputs.precision <= 24 else None
+    return EngineModel("probed", inputs, output, block=4, fraction_bits=bits, rounding="zero")
+
+
+def changed(model: EngineModel, **values: Any) -> EngineModel | None:
+    """The model with other values, and what cannot stand beside them at its default; None where they make no model."""
+    aligned = values.get("summation", model.summation) == "aligned"
+    bits = values.get("fraction_bits", model.fraction_bits)
+    if not aligned or bits is None:
+        values.setdefault("carry_bits", None)
+        values.setdefault("zero_exponent", None)
+    alignment = values.get("alignment", model.alignment)
+    if aligned and alignment not in ("zero", "floor"):
+        values["alignment"] = "zero"
+    try:
+        return replace(model, **values)
+    except ArgumentError:
+        return None
+
+
+def accumulators(output: Format) -> list[Format | None]:
+    """Formats of running sums: the output, fewer fraction bits, and wider ones that are rounded at the end."""
+    found: list[Format | None] = [None]
+    if output == FP32:
+        found += [Format(8, bits, f"e8m{bits}") if bits != 7 else BF16 for bits in range(5, 23)]
+        found += [FP16]
+    elif output == FP16:
+        found += [FP32, *(Format(8, bits, f"e8m{bits}") for bits in (13,))]
+    return found
+
+
+def _structures(model: EngineModel) -> Iterator[dict[str, Any]]:
+    """Block, depth, groups and join."""
+    wide = model.accumulator is not None
+    for block in _BLOCKS:
+        plain = {"block": block, "depth": None, "groups": (), "group_sums": "chained"}
+        yield {**plain, "join": "inside"}
+        for times in (1, 2, 3, 4, 8):
+            yield {**plain, "depth": times * block, "join": "after"}
+            if times > 1 and wide:
+                yield {**plain, "depth": times * block, "join": "inside"}
+        for groups, times in itertools.product(_ORDERS, (1, 2, 4, 8)):
+            for join in ("inside", "after"):
+                yield {**plain, "depth": times * block, "groups": groups, "join": join}
+        for groups, times in itertools.product(_PARALLEL, (1, 2, 4, 8, 16)):
+            depth = times * block * len(groups)
+            yield {"block": block, "depth": depth, "groups": groups, "group_sums": "separate", "join": "after"}
+        join = model.join if isinstance(model.join, LateJoin) else LateJoin()
+        yield {**plain, "join": join}
+        for groups in _PARALLEL:
+            yield {**plain, "depth": block * len(groups), "groups": groups, "group_sums": "separate", "join": join}
+
+
+def _sums(model: EngineModel) -> Iterator[dict[str, Any]]:
+    """How a block is summed, to how many bits."""
+    for bits in _BITS:
+        for alignment in ("zero", "floor"):
+            yield {"summation": "aligned", "fraction_bits": bits, "alignment": alignment}
+        for alignment in MODES:
+            for summation in ("sequential", "pairwise"):
+                yield {"summation": summation, "fraction_bits": bits, "alignment": alignment}
+
+
+def _trees(model: EngineModel) -> Iterator[dict[str, Any]]:
+    """Block and kind of sum together: where the one is wrong, the other cannot be told."""
+    for block in _BLOCKS:
+        plain = {"block": block, "groups": (), "group_sums": "chained"}
+        for summation in ("aligned", "sequential", "pairwise"):
+            for bits in {model.fraction_bits, None, 24}:
+                for join, depth in (("inside", None), ("after", block), ("after", 2 * block), ("after", 4 * block)):
+                    yield {**plain, "depth": depth, "join": join, "summation": summation, "fraction_bits": bits}
+
+
+def _roundings(model: EngineModel) -> Iterator[dict[str, Any]]:
+    """Running sums and their rounding."""
+    output = model.output
+    assert isinstance(output, Format)
+    for accumulator, rounding in itertools.product(accumulators(output), MODES):
+        yield {"accumulator": accumulator, "rounding": rounding}
+        if model.rounding != rounding:
+            yield {"accumulator": accumulator, "rounding": rounding, "output_rounding": model.last_rounding}
+
+
+def _last_roundings(model: EngineModel) -> Iterator[dict[str, Any]]:
+    modes: tuple[Mode | None, ...] = (None, *MODES)
+    for rounding, last in itertools.product(MODES, modes):
+        yield {"rounding": rounding, "output_rounding": last}
+
+
+def _policies(model: EngineModel) -> Iterator[dict[str, Any]]:
+    names = ("subnormal_inputs", "subnormal_accumulators", "subnormal_products", "subnormal_outputs")
+    for values in itertools.product(SUBNORMALS, repeat=4):
+        yield dict(zip(names, values, strict=True))
+
+
+def _zeros(model: EngineModel) -> Iterator[dict[str, Any]]:
+    for zeros, inputs in itertools.product(("ieee", "positive", "unsigned"), SUBNORMALS):
+        yield {"zeros": zeros, "subnormal_inputs": inputs}
+        yield {"zeros": zeros, "subnormal_outputs": inputs}
+        yield {"zeros": zeros, "subnormal_products": inputs}
+
+
+def _products(model: EngineModel) -> Iterator[dict[str, Any]]:
+    for rounding, overflow, exponent in itertools.product((None, *MODES), ("exact", "infinity"), ("sum", "normalised")):
+        yield {"product_rounding": rounding, "product_overflow": overflow, "product_exponent": exponent}
+
+
+def _limits(model: EngineModel) -> Iterator[dict[str, Any]]:
+    for overflow in ("infinity", "saturate"):
+        yield {"overflow": overflow}
+    for carry in _CARRY:
+        yield {"carry_bits": carry}
+
+
+def _floors(model: EngineModel) -> Iterator[dict[str, Any]]:
+    for exponent in zero_exponents(model):
+        yield {"zero_exponent": exponent}
+
+
+def zero_exponents(model: EngineModel) -> list[int | None]:
+    """None, and 40 below the accumulator's smallest normal exponent."""
+    least = model.sums.minexp
+    return [None, *range(least - 40, least)]
+
+
+def _late(model: EngineModel) -> Iterator[dict[str, Any]]:
+    if isinstance(model.join, LateJoin):
+        for what in ("sum_bits", "accumulator_bits", "total_bits"):
+            for bits in range(16, 49):
+                yield {"join": replace(model.join, **{what: bits})}
+        for cutoff in (None, *range(8, 41)):
+            yield {"join": replace(model.join, cutoff=cutoff)}
+
+
+CHANGES: dict[str, Callable[[EngineModel], Iterator[dict[str, Any]]]] = {
+    "sums": _sums,
+    "roundings": _roundings,
+    "last_roundings": _last_roundings,
+    "products": _products,
+    "policies": _policies,
+    "zeros": _zeros,
+    "limits": _limits,
+    "floors": _floors,
+    "late": _late,
+    "structures": _structures,
+    "trees": _trees,
+}
+"""What a search may change at once: values of one property, or of a few that show only together."""
+
+
+def alternatives(model: EngineModel, name: str) -> list[EngineModel]:
+    """The members of the family that differ from the model in this property alone, canonically different from it.
+
+    >>> from prismm.formats import FP16, FP32
+    >>> [m.rounding for m in alternatives(start(FP16, FP32), "rounding")]
+    ['nearest', 'floor', 'odd']
+    """
+    values: Iterable[Any]
+    output = model.output
+    assert isinstance(output, Format)
+    if name == "block":
+        factor = model.instruction_depth // model.block
+        found = [changed(model, block=b, depth=None if model.depth is None else b * factor) for b in _BLOCKS] + [
+            changed(model, block=b) for b in _BLOCKS
+        ]
+    else:
+        if name == "depth":
+            own = model.block * max(1, len(model.groups))
+            values = [None, *(own * i for i in (1, 2, 3, 4, 6, 8)), *(model.block * i for i in (1, 2, 4, 8, 16))]
+        elif name == "groups":
+            values = ((), *_ORDERS) if model.group_sums == "chained" else _PARALLEL
+        elif name == "join":
+            late = model.join if isinstance(model.join, LateJoin) else LateJoin()
+            values = ["inside", "after", late, *(change["join"] for change in _late(model))]
+        else:
+            choices: dict[str, Iterable[Any]] = {
+                "group_sums": ("chained", "separate"),
+                "summation": ("aligned", "sequential", "pairwise"),
+                "fraction_bits": _BITS,
+                "alignment": MODES,
+                "carry_bits": _CARRY,
+                "zero_exponent": zero_exponents(model),
+                "rounding": MODES,
+                "output_rounding": (None, *MODES),
+                "accumulator": accumulators(output),
+                "overflow": ("infinity", "saturate"),
+                "product_rounding": (None, *MODES),
+                "product_overflow": ("exact", "infinity"),
+                "product_exponent": ("sum", "normalised"),
+                "zeros": ("ieee", "positive", "unsigned"),
+            }
+            values = choices.get(name, SUBNORMALS)
+        found = [changed(model, **{name: value}) for value in values]
+        if name == "rounding" and model.output_rounding is None:
+            found += [changed(model, rounding=mode, output_rounding=model.rounding) for mode in MODES]
+    mine = model.canonical()
+    return list(dict.fromkeys(m for m in found if m is not None and m.canonical() != mine))
+
+
+def random_model(rng: np.random.Generator, name: str = "hidden") -> EngineModel:
+    """A random member of the family, of random formats; every value of every property can occur.
+
+    >>> import numpy as np
+    >>> random_model(np.random.default_rng(1)) == random_model(np.random.default_rng(1))
+    True
+    """
+
+    def one(*values: Any, weights: tuple[float, ...] | None = None) -> Any:
+        p = None if weights is None else [w / sum(weights) for w in weights]
+        return values[int(rng.choice(len(values), p=p))]
+
+    while True:
+        inputs: Format | Integer = one(FP16, BF16, TF32, E5M2, E4M3, E3M2, E2M3, E2M1, weights=(6, 4, 2, 3, 3, 1, 1, 1))
+        output: Format = one(FP32, FP16, weights=(7, 3))
+        summation = one("aligned", "sequential", "pairwise", weights=(14, 3, 3))
+        exact = rng.random() < (0.15 if summation == "aligned" else 0.4)
+        bits = None if exact else int(rng.integers(8, 41))
+        block = int(one(1, 2, 4, 8, 16, 32, 64) if rng.random() < 0.5 else rng.integers(1, 65))
+        join: Any = "after" if summation == "pairwise" else one("inside", "after", "late", weights=(13, 6, 1))
+        if join == "late":
+            low, middle, high = (int(x) for x in rng.integers((28, 20, 26), (37, 29, 35)))
+            join = LateJoin(low, middle, high, one(None, 25))
+        groups: Any = ()
+        group_sums = one("chained", "separate")
+        times = one(1, 2, 4)
+        if rng.random() < 0.15:
+            groups = one(*(_ORDERS if group_sums == "chained" else _PARALLEL))
+            times *= len(groups) if group_sums == "separate" else 1
+        sums: Format = output
+        accumulator = one(*accumulators(output)) if rng.random() < 0.2 else None
+        sums = accumulator or output
+        floor = sums.minexp - int(rng.integers(1, 13)) if rng.random() < 0.6 else None
+        policies = [one(*SUBNORMALS, weights=(6, 1, 1)) for _ in range(4)]
+        aligned = summation == "aligned" and bits is not None
+        try:
+            return EngineModel(
+                name,
+                inputs,
+                output,
+                accumulator=accumulator,
+                block=block,
+                depth=block * times if join == "after" or groups or accumulator else None,
+                groups=groups,
+                group_sums=group_sums if groups else "chained",
+                product_rounding=one(*MODES) if rng.random() < 0.15 else None,
+                product_overflow=one("exact", "infinity", weights=(4, 1)),
+                product_exponent=one("sum", "normalised", weights=(4, 1)),
+                summation=summation,
+                fraction_bits=bits,
+                carry_bits=int(rng.integers(0, 7)) if aligned and rng.random() < 0.3 else None,
+                alignment=one("zero", "floor") if summation == "aligned" else one(*MODES),
+                zero_exponent=floor if aligned else None,
+                join=join,
+                rounding=one(*MODES),
+                output_rounding=one(None, *MODES) if rng.random() < 0.3 else None,
+                overflow=one("infinity", "saturate", weights=(4, 1)),
+                subnormal_inputs=policies[0],
+                subnormal_accumulators=policies[1],
+                subnormal_products=policies[2],
+                subnormal_outputs=policies[3],
+                zeros=one("ieee", "positive", "unsigned"),
+            )
+        except ArgumentError:
+            continue

@@ -1,0 +1,314 @@
+"""The probe: which model is behind a black box `dot(a, b, c)`?
+
+Guess, ask, guess again. Inputs spread over all thresholds begin; the member of the family that reproduces the answers
+(`search`) aims the next inputs, at its own cuts, roundings, blocks and limits; what it then gets wrong corrects it, until
+nothing does. Constants follow from what was found so far, so none of them ends at 24 bits or at a block of 16.
+
+Then every property is put to the question: each other value that it could have is either contradicted by an observation
+(the simplest is the evidence), or inputs that tell the two apart are computed (`separation`) and asked, or the property
+is reported as undecided between those values, because no input is known that shows it. Last, the model has to reproduce
+100,000 more random and hostile answers. An engine that no member reproduces is reported as outside the family.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from prismm.errors import ArgumentError, EngineError
+from prismm.formats import Format, Integer, format_named
+from prismm.numerics import family, integers, search, separation, simulate, vectors
+from prismm.numerics.finding import Evidence, Finding
+from prismm.numerics.observations import Observation, Observations, same
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from prismm.numerics.model import EngineModel
+
+    Array = NDArray[np.float64]
+    Dot = Callable[[Array, Array, Array], Array]
+
+__all__ = ["probe"]
+
+_FIRST_LENGTHS = (1, 2, 3, 4, 5, 8, 12, 17, 32, 33, 64, 70)
+_LONG = (130, 260)
+_SHORT = ("sums", "roundings", "last_roundings", "products", "policies", "zeros", "limits", "late")
+"""Groups of properties that a product or two show."""
+_TURNS = 12
+
+
+def probe(
+    dot: Dot,
+    input: Format | Integer | str,
+    output: Format | Integer | str,
+    *,
+    refutations: int = 100_000,
+    seed: int = 0,
+    name: str = "probed",
+    say: Callable[[str], None] | None = None,
+) -> Finding:
+    """The model that reproduces a black box, property by property, with the evidence.
+
+    Args:
+        dot: takes float64 arrays a, b of shape (n, k), values of the input format, and c of shape (n,), values of the
+            output format, for any n and k; returns d = c + Σ a·b of shape (n,), as the engine computes it.
+        input, output: formats, or their names.
+        refutations: further answers that the model has to reproduce at the end.
+        seed: of the random inputs.
+        name: of the model.
+        say: is told of every stage, in a few words.
+
+    Raises:
+        ArgumentError: for unknown formats, or answers of a wrong shape or type.
+        EngineError: if the black box is not deterministic: the same inputs, asked again, alone or elsewhere in a batch,
+            give another answer.
+
+    >>> from prismm.numerics import engine, probe
+    >>> t4 = engine("t4.fp16.fp32")
+    >>> finding = probe(t4.dot, "fp16", "fp32", refutations=2000)
+    >>> finding.model.block, finding.model.fraction_bits, finding.model.rounding
+    (8, 24, 'zero')
+    """
+    inputs = format_named(input) if isinstance(input, str) else input
+    outputs = format_named(output) if isinstance(output, str) else output
+    if isinstance(inputs, Integer) != isinstance(outputs, Integer):
+        raise ArgumentError("integers give integers and floats give floats; pass input and output of one kind")
+    return _Probe(dot, inputs, outputs, seed, name, say or (lambda text: None)).run(refutations)
+
+
+class _Probe:
+    """One probe under way."""
+
+    def __init__(
+        self,
+        dot: Dot,
+        inputs: Format | Integer,
+        output: Format | Integer,
+        seed: int,
+        name: str,
+        say: Callable[[str], None],
+    ) -> None:
+        import numpy as np
+
+        self.np, self.dot, self.inputs, self.output = np, dot, inputs, output
+        self.rng, self.name, self.say = np.random.default_rng(seed), name, say
+        self.seen = Observations()
+        self.began = time.perf_counter()
+
+    def ask(self, a: Array, b: Array, c: Array) -> Array:
+        """The black box's answers, checked for shape and type."""
+        np = self.np
+        d = np.asarray(self.dot(a, b, c))
+        if d.shape != c.shape or d.dtype.kind not in "fiu":
+            raise ArgumentError(
+                f"the black box returned {d.dtype} of shape {d.shape} for c of shape {c.shape}; it must return one real "
+                "number for each row of a and b"
+            )
+        return d.astype(np.float64)
+
+    def record(self, a: Array, b: Array, c: Array) -> Array:
+        """Asked, and kept."""
+        d = self.ask(a, b, c)
+        self.seen.add(a, b, c, d)
+        return d
+
+    def steady(self, a: Array, b: Array, c: Array) -> None:
+        """EngineError unless the same inputs give the same answers, in another order and alone."""
+        np = self.np
+        first = self.ask(a, b, c)
+        order = self.rng.permutation(len(c))
+        again = np.empty_like(first)
+        again[order] = self.ask(a[order].copy(), b[order].copy(), c[order].copy())
+        alone = np.array([self.ask(a[i : i + 1], b[i : i + 1], c[i : i + 1])[0] for i in range(min(len(c), 16))])
+        bad = ~same(first, again)
+        bad[: len(alone)] |= ~same(first[: len(alone)], alone)
+        if bad.any():
+            i = int(np.flatnonzero(bad)[0])
+            other = again[i] if not same(first[i], again[i]) else alone[i]
+            raise EngineError(
+                f"the black box is not deterministic: {int(bad.sum())} of {len(c)} answers changed when asked again, first "
+                f"{float(first[i])!r} and then {float(other)!r} for a={a[i].tolist()}, b={b[i].tolist()}, "
+                f"c={float(c[i])!r}; a model needs an engine whose answer depends on a, b and c alone"
+            )
+
+    def batch(self, aims: list[vectors.Aim], k: int, each: int) -> tuple[Array, Array, Array]:
+        """`each` dot products of length k of every class for every aim."""
+        drawn = [vectors.draw(aim, name, k, each, self.rng) for aim in aims for name in vectors.CLASSES]
+        a, b, c = (self.np.concatenate(parts) for parts in zip(*drawn, strict=True))
+        return a, b, c
+
+    def run(self, refutations: int) -> Finding:
+        """Guess, ask, guess again; then every property for itself; then try to refute."""
+        if isinstance(self.inputs, Integer) or isinstance(self.output, Integer):
+            assert isinstance(self.inputs, Integer) and isinstance(self.output, Integer)
+            return self.integers(self.inputs, self.output, refutations)
+        anywhere = vectors.Aim(self.inputs, self.output)
+        for k in (1, 7, 64):
+            self.steady(*self.batch([anywhere], k, 12))
+        self.say("asking inputs spread over all thresholds")
+        for k in _FIRST_LENGTHS:
+            self.record(*self.batch([anywhere], k, 48))
+        for k in _LONG:
+            self.record(*vectors.structure(anywhere, k, 96, self.rng))
+        model = self.fitted(family.start(self.inputs, self.output))
+        asked, turns = 0, 0
+        while model is not None and turns < _TURNS:
+            turns += 1
+            self.say(f"turn {turns}: asking inputs aimed at {_brief(model)}")
+            if self.aimed(model) or self.questioned(model):
+                model = self.fitted(model)
+                continue
+            self.say(f"asking {refutations} more to refute it")
+            asked, refuted = self.refute(model, anywhere, refutations)
+            if not refuted:
+                return self.finish(model, asked)
+            model = self.fitted(model)
+        return self.finish(None, asked)
+
+    def aimed(self, model: EngineModel) -> int:
+        """Inputs at the thresholds of the model are asked and kept; how many answers it gets wrong."""
+        wrong = 0
+        for k in separation.lengths_for(model):
+            a, b, c = self.batch([vectors.aim_at(model)], k, _share(40, k))
+            d = self.record(a, b, c)
+            wrong += int((~same(simulate.dot_unchecked(model, a, b, c), d)).sum())
+        self.say(f"{wrong} answers differ")
+        return wrong
+
+    def fitted(self, model: EngineModel) -> EngineModel | None:
+        """A model that reproduces everything seen, from the given one or elsewhere; the best is kept as `nearest`."""
+        short = self.seen.sample(10**9, self.rng, lambda k: k <= 2)
+        best: tuple[float, EngineModel] | None = None
+        for candidate in (model, *search.starts(model)):
+            found, score = search.climb(candidate, self.seen, self.rng) if best is None else (candidate, 1.0)
+            if score > 0.0:
+                found, _ = search.climb(candidate, short, self.rng, _SHORT, 3)
+                found, score = search.climb(found, self.seen, self.rng)
+            self.say(f"mismatches {score:.4f}: {_brief(found)}")
+            if best is None or score < best[0]:
+                best = score, found
+            if score == 0.0:
+                break
+        assert best is not None
+        self.nearest = best[1]
+        return best[1] if best[0] == 0.0 else None
+
+    def questioned(self, model: EngineModel) -> bool:
+        """Every other value of every property is refuted, or asked about; whether the model got an answer wrong."""
+        np = self.np
+        aims = [vectors.aim_at(model), vectors.Aim(model.input, model.output, (), (), (), (model.block,))]  # type: ignore[arg-type]
+        bank = [(self.batch(aims, k, _share(30, k))) for k in separation.lengths_for(model)]
+        mine = [simulate.dot_unchecked(model, *batch) for batch in bank]
+        wrong = False
+        for name in family.PROPERTIES:
+            for other in family.alternatives(model, name):
+                if self.seen.mismatches(other, 0.0) > 0.0:
+                    continue
+                for (a, b, c), expected in zip(bank, mine, strict=True):
+                    at = np.flatnonzero(~same(simulate.dot_unchecked(other, a, b, c), expected))[:4]
+                    if at.size:
+                        d = self.record(a[at], b[at], c[at])
+                        wrong |= not same(d, expected[at]).all()
+                        break
+        return wrong
+
+    def refute(self, model: EngineModel, anywhere: vectors.Aim, count: int) -> tuple[int, bool]:
+        """`count` more answers; how many were asked, and whether one of them refutes the model (those are kept)."""
+        np = self.np
+        aims = [vectors.aim_at(model), anywhere]
+        asked = 0
+        while asked < count:
+            for k in separation.lengths_for(model):
+                a, b, c = self.batch(aims, k, _share(64, k))
+                d = self.ask(a, b, c)
+                asked += len(c)
+                wrong = np.flatnonzero(~same(simulate.dot_unchecked(model, a, b, c), d))
+                if wrong.size:
+                    self.seen.add(a[wrong], b[wrong], c[wrong], d[wrong])
+                    return asked, True
+        return asked, False
+
+    def finish(self, model: EngineModel | None, asked: int) -> Finding:
+        """The evidence, or the first counterexample to the nearest model."""
+        from dataclasses import replace
+
+        evidence = () if model is None else tuple(self.evidence(model, name) for name in family.PROPERTIES)
+        return Finding(
+            model=None if model is None else replace(model.canonical(), name=self.name, source="probed"),
+            evidence=evidence,
+            undecided={e.property: e.open for e in evidence if e.open},
+            counterexample=self.seen.refuting(self.nearest) if model is None else None,
+            nearest=self.nearest,
+            observations=len(self.seen) + asked,
+            refutations=asked,
+            seconds=time.perf_counter() - self.began,
+        )
+
+    def evidence(self, model: EngineModel, name: str) -> Evidence:
+        """The simplest observation against every other value."""
+        refuted: list[tuple[object, Observation]] = []
+        unknown: list[object] = []
+        for other in family.alternatives(model, name):
+            against = self.seen.refuting(other)
+            value = getattr(other, name)
+            if against is None:
+                unknown.append(value)
+            else:
+                refuted.append((value, against))
+        return Evidence(name, getattr(model, name), tuple(refuted), tuple(dict.fromkeys(unknown)))
+
+    def integers(self, inputs: Integer, output: Integer, refutations: int) -> Finding:
+        """Sums that wrap, or that are clamped every so many products."""
+        np = self.np
+        left = integers.candidates(inputs, output, self.name)
+        self.nearest = left[0]
+        for k in (1, 3, 8, 40):
+            self.steady(*integers.draw(inputs, output, k, 100, self.rng))
+        asked = 0
+        while asked < refutations and left:
+            for k in (1, 2, 3, 4, 8, 16, 17, 32, 33, 64, 65, 128, 300):
+                a, b, c = integers.draw(inputs, output, k, 200, self.rng)
+                d = self.record(a, b, c) if asked < 20_000 else self.ask(a, b, c)
+                asked += len(c)
+                remaining = [m for m in left if bool(same(simulate.dot(m, a, b, c), d).all())]
+                if not remaining:
+                    self.nearest = left[0]
+                    self.seen.add(a, b, c, d)
+                left = remaining
+        model = left[0] if left else None
+        evidence: tuple[Evidence, ...] = ()
+        if model is not None:
+            found: dict[str, list[tuple[object, Observation]]] = {"overflow": [], "depth": []}
+            for other in integers.candidates(inputs, output, self.name):
+                against = self.seen.refuting(other)
+                name = "overflow" if other.overflow != model.overflow else "depth"
+                if against is not None and (name == "depth" or not found["overflow"]):
+                    found[name].append((getattr(other, name), against))
+            unknown = {"overflow": (), "depth": tuple(m.depth for m in left[1:] if m.overflow == model.overflow)}
+            unknown["overflow"] = tuple({m.overflow for m in left} - {model.overflow})
+            evidence = tuple(Evidence(n, getattr(model, n), tuple(found[n]), unknown[n]) for n in found)
+        return Finding(
+            model,
+            evidence,
+            {e.property: e.open for e in evidence if e.open},
+            self.seen.refuting(self.nearest) if model is None else None,
+            model or self.nearest,
+            len(self.seen),
+            asked,
+            time.perf_counter() - self.began,
+        )
+
+
+def _share(each: int, k: int) -> int:
+    """Fewer dot products where they are long."""
+    return max(3, each * 16 // max(k, 16))
+
+
+def _brief(model: EngineModel) -> str:
+    """A model in a few words."""
+    bits = "all" if model.fraction_bits is None else model.fraction_bits
+    return f"block {model.block}, {model.summation}, {bits} bits, {model.rounding}, {model.join}"

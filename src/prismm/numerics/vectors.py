@@ -1,0 +1,357 @@
+"""Hostile inputs of dot products, aimed at the thresholds of a model: where alignment cuts, where sums round, wrap,
+underflow, overflow, and where one block ends.
+
+Every class below makes terms whose exponents lie just above, at and below one threshold, so that two models that differ
+in it disagree on a fair share of them. What is not known yet (an `Aim` without it) is spread over its whole range.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from prismm.formats import Format
+from prismm.numerics.parts import LateJoin
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from prismm.numerics.model import EngineModel
+
+    Array = NDArray[np.float64]
+    Batch = tuple[Array, Array, Array]
+
+__all__ = ["CLASSES", "Aim", "aim_at", "draw", "structure"]
+
+
+@dataclass(frozen=True)
+class Aim:
+    """What inputs are aimed at.
+
+    Args:
+        input, output: formats of the engine.
+        kept: fraction bits that may survive alignment; () for unknown.
+        precision: fraction bits of running sums that may be rounded to.
+        zero_exponent: guesses; () for unknown.
+        block: guesses of products per step; () for unknown.
+    """
+
+    input: Format
+    output: Format
+    kept: tuple[int, ...] = ()
+    precision: tuple[int, ...] = ()
+    zero_exponent: tuple[int, ...] = ()
+    block: tuple[int, ...] = ()
+
+
+def aim_at(*models: EngineModel) -> Aim:
+    """At the thresholds of these models, of the same formats."""
+    inputs, output = models[0].input, models[0].output
+    assert isinstance(inputs, Format) and isinstance(output, Format)
+    kept = {m.fraction_bits for m in models if m.fraction_bits is not None}
+    for m in models:
+        if isinstance(m.join, LateJoin):
+            kept |= {m.join.sum_bits, m.join.accumulator_bits, m.join.total_bits}
+    return Aim(
+        inputs,
+        output,
+        tuple(sorted(kept)),
+        tuple(sorted({m.sums.fraction_bits for m in models} | {output.fraction_bits})),
+        tuple(sorted({m.zero_exponent for m in models if m.zero_exponent is not None})),
+        tuple(sorted({m.block for m in models})),
+    )
+
+
+class _Draw:
+    """One batch under way: n dot products of length k."""
+
+    def __init__(self, aim: Aim, n: int, k: int, rng: np.random.Generator) -> None:
+        import numpy as np
+
+        self.np, self.aim, self.n, self.k, self.rng = np, aim, n, k, rng
+        self.low = aim.input.subnormal_exponent
+        self.high = aim.input.maxexp - 1 - (aim.input.max < 2.0 ** (aim.input.maxexp - 1))
+
+    def integers(self, low: int, high: int, *shape: int) -> NDArray[np.int64]:
+        """Uniform in [low, high], both included; low where the range is empty."""
+        return self.rng.integers(low, max(low, high) + 1, shape or (self.n,))
+
+    def signs(self, *shape: int) -> Array:
+        return self.np.where(self.rng.random(shape or (self.n,)) < 0.5, -1.0, 1.0)
+
+    def some(self, share: float, *shape: int) -> NDArray[np.bool_]:
+        return self.rng.random(shape or (self.n,)) < share
+
+    def pick(self, values: tuple[int, ...], low: int, high: int, *shape: int) -> NDArray[np.int64]:
+        """One of the guesses, or anything in [low, high]."""
+        if not values:
+            return self.integers(low, high, *shape)
+        return self.np.asarray(values)[self.integers(0, len(values) - 1, *shape)]
+
+    def significand(self, *shape: int, bits: int | None = None) -> Array:
+        """In [1, 2), as long as the input has them: random, all ones, one, or one with its last bit set."""
+        bits = self.aim.input.fraction_bits if bits is None else bits
+        units = self.integers(0, (1 << bits) - 1, *shape)
+        kind = self.integers(0, 7, *shape)
+        units = self.np.where(kind < 2, 0, self.np.where(kind == 2, (1 << bits) - 1, units))
+        units = self.np.where(kind == 3, 1, units)
+        return 1.0 + units.astype(float) * 2.0**-bits
+
+    def operands(self, exponent: NDArray[np.int64], sa: Array, sb: Array) -> tuple[Array, Array]:
+        """Factors with significands sa, sb whose exponents add up to `exponent` as nearly as the format allows."""
+        np = self.np
+        skew = self.integers(-3, 3, *exponent.shape)
+        ea = np.clip((exponent >> 1) + skew, self.low, self.high)
+        eb = np.clip(exponent - ea, self.low, self.high)
+        ea = np.clip(exponent - eb, self.low, self.high)
+        return self.fit(np.ldexp(sa, ea)), self.fit(np.ldexp(sb, eb))
+
+    def fit(self, x: Array, format: Format | None = None) -> Array:
+        """Toward zero to a value of the format; its largest where it is too large."""
+        np = self.np
+        format = format or self.aim.input
+        size = np.minimum(np.abs(x), format.max)
+        quantum = np.maximum(np.frexp(size)[1] - 1, format.minexp) - format.fraction_bits
+        quantum = np.where(size == 0.0, 0, quantum)
+        return np.asarray(np.copysign(np.ldexp(np.trunc(np.ldexp(size, -quantum)), quantum), x))
+
+    def accumulator(self, exponent: NDArray[np.int64]) -> Array:
+        """Values of the output at these exponents, of either sign; zero where they are far below its range."""
+        np, out = self.np, self.aim.output
+        e = np.minimum(exponent, out.maxexp - 1)
+        x = self.significand(*e.shape, bits=out.fraction_bits)
+        return self.fit(self.signs(*e.shape) * np.ldexp(x, np.maximum(e, -1074)), out)
+
+    def center(self) -> NDArray[np.int64]:
+        """An exponent for the largest term: products and output have it."""
+        low = max(2 * self.low, self.aim.output.minexp)
+        high = min(2 * self.high, self.aim.output.maxexp - 8)
+        narrow = self.integers(max(low, -4), min(high, 4))
+        return self.np.where(self.some(0.5), narrow, self.integers(low, high))
+
+    def shuffle(self, a: Array, b: Array) -> tuple[Array, Array]:
+        order = self.np.argsort(self.rng.random(a.shape), axis=1)
+        return self.np.take_along_axis(a, order, 1), self.np.take_along_axis(b, order, 1)
+
+    def kept(self, *shape: int) -> NDArray[np.int64]:
+        return self.pick(self.aim.kept, 1, 48, *shape) + self.integers(-2, 3, *shape)
+
+
+def _zeros(d: _Draw, a: Array, share: float) -> Array:
+    return d.np.where(d.some(share, *a.shape), d.np.copysign(0.0, d.signs(*a.shape)), a)
+
+
+def _cut(d: _Draw) -> Batch:
+    """Few large terms, many at the edge of what alignment keeps; half with a pair that cancels the large ones."""
+    np = d.np
+    top = d.center()[:, None]
+    e = top - d.kept(d.n, d.k) - d.integers(0, 1, d.n, 1)
+    large = d.some(0.15, d.n, d.k)
+    large[:, 0] = True
+    e = np.where(large, top - d.integers(0, 1, d.n, d.k), e)
+    plain = d.some(0.5, d.n, 1)
+    one = np.ones((d.n, d.k))
+    a, b = d.operands(e, np.where(plain, one, d.significand(d.n, d.k)), np.where(plain, one, d.significand(d.n, d.k)))
+    a = a * d.signs(d.n, d.k)
+    if d.k >= 2:
+        pair = d.some(0.6)
+        a[:, 1] = np.where(pair, -a[:, 0], a[:, 1])
+        b[:, 1] = np.where(pair, b[:, 0], b[:, 1])
+        a[:, 2:] = np.where(d.some(0.5, d.n, 1) & pair[:, None] & large[:, 2:], 0.0, a[:, 2:])
+    ce = np.where(d.some(0.5), top[:, 0] - d.kept(), top[:, 0] - d.integers(-1, 1))
+    c = np.where(d.some(0.3), 0.0, d.accumulator(ce))
+    cancel = d.some(0.3)
+    c = np.where(cancel, d.fit(-(a * b).sum(1), d.aim.output), c)
+    a, b = d.shuffle(_zeros(d, a, 0.1), b)
+    return a, b, c
+
+
+def _round(d: _Draw) -> Batch:
+    """Sums whose last bits stand at the rounding of the running sum: ties, just above, just below, tiny remainders."""
+    np = d.np
+    top = d.center()
+    p = d.pick(d.aim.precision, d.aim.output.fraction_bits, d.aim.output.fraction_bits)
+    e = top[:, None] - p[:, None] - d.integers(-2, 3, d.n, d.k)
+    far = d.some(0.2, d.n, d.k)
+    e = np.where(far, top[:, None] - d.kept(d.n, d.k), e)
+    first = d.some(0.5)
+    e[:, 0] = np.where(first, top, e[:, 0])
+    plain = d.some(0.6, d.n, d.k)
+    a, b = d.operands(e, np.where(plain, 1.0, d.significand(d.n, d.k)), np.where(plain, 1.0, d.significand(d.n, d.k)))
+    a = a * d.signs(d.n, d.k)
+    a[:, 1:] = np.where(d.some(0.5, d.n, 1) & d.some(0.7, d.n, d.k - 1), 0.0, a[:, 1:])
+    c = np.where(first & d.some(0.5), d.accumulator(top - p - d.integers(-2, 3)), d.accumulator(top))
+    c = np.where(first & d.some(0.3), 0.0, c)
+    a, b = d.shuffle(a, b)
+    return a, b, c
+
+
+def _carry(d: _Draw) -> Batch:
+    """All terms large and alike, so that their sum needs every bit above the leading ones."""
+    np = d.np
+    top = np.minimum(d.center(), d.aim.output.maxexp - 12)[:, None]
+    most = 2.0 - 2.0**-d.aim.input.fraction_bits
+    s = np.where(d.some(0.7, d.n, 1), most, d.significand(d.n, d.k))
+    a, b = d.operands(np.broadcast_to(top, (d.n, d.k)), s, np.where(d.some(0.8, d.n, 1), most, 1.0) + 0.0 * s)
+    sign = d.signs(d.n, 1)
+    a = a * np.where(d.some(0.3, d.n, 1), d.signs(d.n, d.k), sign)
+    count = d.integers(1, d.k)
+    live = np.arange(d.k)[None, :] < np.where(d.some(0.5), d.k, count)[:, None]
+    a = np.where(live, a, 0.0)
+    c = np.where(d.some(0.3), 0.0, d.accumulator(top[:, 0] + d.integers(-1, 3)))
+    c = np.where(d.some(0.6), np.copysign(c, sign[:, 0]), c)
+    return a, b, c
+
+
+def _subnormal(d: _Draw) -> Batch:
+    """Subnormal inputs against large ones, results and accumulators around the output's smallest normal value."""
+    np = d.np
+    fmt, out = d.aim.input, d.aim.output
+    tiny = np.ldexp(d.integers(1, (1 << fmt.fraction_bits) - 1, d.n, d.k).astype(float), d.low)
+    edge = out.minexp - d.integers(-2, out.fraction_bits + 2, d.n, d.k)
+    x, y = d.operands(edge, d.significand(d.n, d.k), d.significand(d.n, d.k))
+    other = np.ldexp(d.significand(d.n, d.k), d.integers(fmt.minexp, d.high, d.n, d.k))
+    use = d.some(0.5, d.n, d.k)
+    a, b = np.where(use, tiny, x), np.where(use, d.fit(other), y)
+    swap = d.some(0.5, d.n, d.k)
+    a, b = np.where(swap, b, a), np.where(swap, a, b)
+    a = a * d.signs(d.n, d.k)
+    a = np.where(d.some(0.6, d.n, 1) & d.some(0.7, d.n, d.k), 0.0, a)
+    c = d.accumulator(out.minexp - d.integers(-2, out.fraction_bits))
+    c = np.where(d.some(0.3), d.fit(-(a * b).sum(1), out), c)
+    c = np.where(d.some(0.25), 0.0, c)
+    return a, b, c
+
+
+def _floor(d: _Draw) -> Batch:
+    """c = 0 and products about the exponent that zeros take, with cancelling pairs above the remainder."""
+    np = d.np
+    guess = d.pick(d.aim.zero_exponent, max(2 * d.low, d.aim.output.subnormal_exponent - 8), d.aim.output.minexp)
+    base = guess + d.integers(-6, 2)
+    e = base[:, None] - d.kept(d.n, d.k)
+    e = np.where(d.some(0.3, d.n, d.k), base[:, None] - d.integers(0, 8, d.n, d.k), e)
+    plain = d.some(0.7, d.n, d.k)
+    a, b = d.operands(e, np.where(plain, 1.0, d.significand(d.n, d.k)), np.where(plain, 1.0, d.significand(d.n, d.k)))
+    a = a * d.signs(d.n, d.k)
+    half = d.aim.output.subnormal_exponent - 1
+    x, y = d.operands(np.full((d.n, 1), half), np.ones((d.n, 1)), np.ones((d.n, 1)))
+    tie = d.some(0.5)
+    a[:, 0], b[:, 0] = np.where(tie, x[:, 0], a[:, 0]), np.where(tie, y[:, 0], b[:, 0])
+    a[:, 2:] = np.where(d.some(0.7, d.n, 1), 0.0, a[:, 2:])
+    c = np.copysign(0.0, d.signs())
+    a, b = d.shuffle(a, b)
+    return a, b, np.where(d.some(0.15), d.accumulator(base), c)
+
+
+def _special(d: _Draw) -> Batch:
+    """Infinities, NaN, signed zeros, and sums at the end of the range."""
+    np = d.np
+    fmt, out = d.aim.input, d.aim.output
+    a, b, c = _random(d)
+    which = d.integers(0, 40, d.n, d.k)
+    if fmt.has_infinity:
+        a = np.where(which == 0, np.copysign(np.inf, a), a)
+        b = np.where(which == 1, np.copysign(np.inf, b), b)
+    if fmt.has_nan:
+        a = np.where((which == 2) & d.some(0.3, d.n, 1), np.nan, a)
+    a = np.where((which == 3) | (which == 4), np.copysign(0.0, a), a)
+    c = np.where(d.some(0.05), np.copysign(np.inf, c), np.where(d.some(0.02), np.nan, c))
+    zero = d.some(0.3)
+    a = np.where(zero[:, None], np.copysign(0.0, a), a)
+    c = np.where(zero & d.some(0.8), np.copysign(0.0, d.signs()), c)
+    most = out.maxexp - 1 - d.integers(0, 2, d.n, d.k)
+    x, y = d.operands(most, d.significand(d.n, d.k), d.significand(d.n, d.k))
+    end = d.some(0.4) & ~zero
+    a = np.where(end[:, None], x * d.signs(d.n, d.k), a)
+    b = np.where(end[:, None], y, b)
+    a = np.where(end[:, None] & d.some(0.5, d.n, d.k), 0.0, a)
+    c = np.where(end & d.some(0.8), d.accumulator(np.full(d.n, out.maxexp - 1)), c)
+    c = np.where(end & d.some(0.2), np.copysign(out.max, c), c)
+    return a, b, c
+
+
+def _random(d: _Draw) -> Batch:
+    """Random significands, exponents within a window of random width."""
+    np = d.np
+    top = d.center()[:, None]
+    width = d.integers(0, 30, d.n, 1)
+    e = top - (d.rng.random((d.n, d.k)) * (width + 1)).astype(np.int64)
+    a, b = d.operands(e, d.significand(d.n, d.k), d.significand(d.n, d.k))
+    a = _zeros(d, a * d.signs(d.n, d.k), 0.1)
+    c = np.where(d.some(0.2), 0.0, d.accumulator(top[:, 0] - d.integers(-2, 26)))
+    return a, b, c
+
+
+def _few(d: _Draw) -> Batch:
+    """One to three terms, anywhere in the vector, with c: what a short vector shows, at every place."""
+    np = d.np
+    top = d.center()[:, None]
+    e = top - np.where(d.some(0.5, d.n, d.k), d.integers(0, 3, d.n, d.k), d.kept(d.n, d.k))
+    a, b = d.operands(e, d.significand(d.n, d.k), d.significand(d.n, d.k))
+    rank = np.argsort(d.rng.random((d.n, d.k)), axis=1)
+    a = np.where(rank < d.integers(1, 3, d.n, 1), a * d.signs(d.n, d.k), 0.0)
+    c = np.where(d.some(0.2), 0.0, d.accumulator(top[:, 0] - d.kept()))
+    c = np.where(d.some(0.5), d.accumulator(top[:, 0] - d.integers(-1, 2)), c)
+    return a, b, c
+
+
+def _order(d: _Draw) -> Batch:
+    """M at one place, -M at another (or in c), small terms elsewhere: which survive tells what was added when."""
+    np = d.np
+    a, b, c = structure(d.aim, d.k, d.n, d.rng)
+    return a, b, np.where(d.some(0.1), d.accumulator(d.center()), c)
+
+
+CLASSES: dict[str, Callable[[_Draw], Batch]] = {
+    "cut": _cut,
+    "round": _round,
+    "carry": _carry,
+    "subnormal": _subnormal,
+    "floor": _floor,
+    "special": _special,
+    "random": _random,
+    "few": _few,
+    "order": _order,
+}
+"""What the inputs of each class are aimed at; the functions' docstrings say how."""
+
+
+def structure(aim: Aim, k: int, n: int, rng: np.random.Generator) -> Batch:
+    """M, -M and units, as far apart as the formats allow (Collins' and FPRev's way of seeing an order of summation)."""
+    d = _Draw(aim, n, k, rng)
+    np = d.np
+    out = aim.output
+    big = min(2 * d.high, out.maxexp - 2)
+    small = max(2 * d.low, out.minexp, big - 100)
+    rows = np.arange(n)
+    i = d.integers(0, k - 1)
+    j = d.integers(0, k - 1)
+    e = np.full((n, k), small) + d.integers(0, 1, n, 1)
+    one = np.ones((n, k))
+    x, y = d.operands(e, one, one)
+    x = np.where(d.some(0.5, n, 1) & d.some(0.5, n, k), 0.0, x * np.where(d.some(0.3, n, 1), d.signs(n, k), 1.0))
+    mx, my = d.operands(np.full((n, 1), big), np.ones((n, 1)), np.ones((n, 1)))
+    x[rows, j], y[rows, j] = -mx[:, 0], my[:, 0]
+    x[rows, i], y[rows, i] = mx[:, 0], my[:, 0]
+    c = np.where(i == j, -np.ldexp(1.0, big), 0.0)
+    sign = np.where(d.some(0.3), -1.0, 1.0)
+    return x * sign[:, None], y, c * sign
+
+
+def draw(aim: Aim, name: str, k: int, n: int, rng: np.random.Generator) -> Batch:
+    """n dot products of length k from one of `CLASSES`.
+
+    Returns:
+        a, b of shape (n, k), values of the input format, and c of shape (n,), values of the output format.
+    """
+    import numpy as np
+
+    with np.errstate(over="ignore", invalid="ignore", under="ignore"):
+        d = _Draw(aim, n, k, rng)
+        a, b, c = CLASSES[name](d)
+        if not aim.input.has_infinity:
+            a, b = np.nan_to_num(a, nan=np.nan, posinf=aim.input.max, neginf=-aim.input.max), b
+    return np.ascontiguousarray(a), np.ascontiguousarray(b), np.ascontiguousarray(c)
