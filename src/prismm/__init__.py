@@ -44,7 +44,7 @@ _HOMES = {
     "TileInt8": "prismm.schemes.tile_int8",
     "Slices": "prismm.schemes.slices",
 }
-_MODULES = ("engines", "errors", "formats", "metrics", "schemes", "testing")
+_MODULES = ("engines", "errors", "formats", "metrics", "numerics", "schemes", "testing")
 
 __all__ = [
     "Auto",
