@@ -86,7 +86,8 @@ def decode(bits: ArrayLike, format: Format | Integer) -> NDArray[np.float64]:
     exponent = x >> format.fraction_bits & top
     fraction = x & ((1 << format.fraction_bits) - 1)
     significand = fraction + ((exponent > 0).astype(np.int64) << format.fraction_bits)
-    size = np.ldexp(significand.astype(np.float64), np.maximum(exponent, 1) - format.bias - format.fraction_bits)
+    with np.errstate(over="ignore"):  # codes of infinities and NaN
+        size = np.ldexp(significand.astype(np.float64), np.maximum(exponent, 1) - format.bias - format.fraction_bits)
     if format.specials == "ieee":
         size = np.where(exponent == top, np.where(fraction == 0, np.inf, np.nan), size)
     elif format.specials == "fn":

@@ -171,7 +171,7 @@ def round_to(value: Fraction, format: Format, mode: Mode, overflow: str = "infin
     >>> round_to(Fraction(65520), FP16, "zero"), round_to(Fraction(65520), FP16, "nearest")
     (65504.0, inf)
     """
-    size = abs(value)
+    size, sign = abs(value), 1.0 if value > 0 else -1.0
     quantum = Fraction(2) ** (max(_binade(size), format.minexp) - format.fraction_bits)
     if mode == "floor":
         units = abs(math.floor(value / quantum))
@@ -184,8 +184,8 @@ def round_to(value: Fraction, format: Format, mode: Mode, overflow: str = "infin
             units |= rest > 0
     rounded = units * quantum
     if rounded >= Fraction(2) ** format.maxexp:
-        return math.copysign(format.max if overflow == "saturate" else math.inf, value)
-    return math.copysign(float(rounded), value)
+        return sign * (format.max if overflow == "saturate" else math.inf)
+    return sign * float(rounded)
 
 
 def _binade(size: Fraction) -> int:
