@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     import numpy as np
 
-__all__ = ["CHANGES", "PROPERTIES", "alternatives", "changed", "random_model", "start"]
+__all__ = ["CHANGES", "ORDERING", "PROPERTIES", "alternatives", "changed", "random_model", "start"]
 
 PROPERTIES = (
     "block",
@@ -102,26 +102,58 @@ def accumulators(output: Format) -> list[Format | None]:
     return found
 
 
-def _structures(model: EngineModel) -> Iterator[dict[str, Any]]:
-    """Block, depth, groups and join."""
-    wide = model.accumulator is not None
+def _joins(model: EngineModel, block: int) -> Iterator[dict[str, Any]]:
+    """Depths and joins of ascending blocks, for the model's kind of join."""
+    plain = {"block": block, "depth": None, "groups": (), "group_sums": "chained"}
+    if model.join != "after":
+        yield {**plain, "join": model.join}
+        if model.accumulator is not None:
+            yield from ({**plain, "depth": times * block, "join": model.join} for times in (2, 4))
+    else:
+        yield from ({**plain, "depth": times * block, "join": "after"} for times in (1, 2, 4))
+
+
+def _blocks(model: EngineModel) -> Iterator[dict[str, Any]]:
+    """Block and depth, in ascending order of k; a tree in place of a chain."""
     for block in _BLOCKS:
-        plain = {"block": block, "depth": None, "groups": (), "group_sums": "chained"}
-        yield {**plain, "join": "inside"}
-        for times in (1, 2, 3, 4, 8):
-            yield {**plain, "depth": times * block, "join": "after"}
-            if times > 1 and wide:
-                yield {**plain, "depth": times * block, "join": "inside"}
-        for groups, times in itertools.product(_ORDERS, (1, 2, 4, 8)):
-            for join in ("inside", "after"):
-                yield {**plain, "depth": times * block, "groups": groups, "join": join}
-        for groups, times in itertools.product(_PARALLEL, (1, 2, 4, 8, 16)):
+        for change in _joins(model, block):
+            yield change
+            if model.summation != "aligned" and model.join == "after":
+                yield {**change, "summation": "pairwise" if model.summation == "sequential" else "sequential"}
+
+
+def _orders(model: EngineModel) -> Iterator[dict[str, Any]]:
+    """Groups, and the depth that goes with them, for the model's block and its fractions and multiples."""
+    whole = model.instruction_depth
+    blocks = (model.block, whole, *(whole // i for i in (2, 4, 8) if whole % i == 0), 2 * whole)
+    for block in dict.fromkeys(b for b in blocks if 1 <= b <= 64):
+        yield from _groups(model, block, (1, 2, 3, 4, 8, 16))
+        if model.join == "after":
+            plain = {"block": block, "groups": (), "group_sums": "chained", "join": "after"}
+            yield from ({**plain, "depth": times * block} for times in (3, 8, 16))
+
+
+def _grouped(model: EngineModel) -> Iterator[dict[str, Any]]:
+    """Groups, with every block."""
+    for block in _BLOCKS:
+        yield from _groups(model, block, (1, 2, 4))
+
+
+def _groups(model: EngineModel, block: int, depths: tuple[int, ...]) -> Iterator[dict[str, Any]]:
+    late = isinstance(model.join, LateJoin)
+    if not late:
+        for groups, times in itertools.product(_ORDERS, depths):
+            yield {
+                "block": block,
+                "depth": times * block,
+                "groups": groups,
+                "group_sums": "chained",
+                "join": model.join,
+            }
+    if model.join != "inside":
+        for groups, times in itertools.product(_PARALLEL, (1,) if late else depths):
             depth = times * block * len(groups)
-            yield {"block": block, "depth": depth, "groups": groups, "group_sums": "separate", "join": "after"}
-        join = model.join if isinstance(model.join, LateJoin) else LateJoin()
-        yield {**plain, "join": join}
-        for groups in _PARALLEL:
-            yield {**plain, "depth": block * len(groups), "groups": groups, "group_sums": "separate", "join": join}
+            yield {"block": block, "depth": depth, "groups": groups, "group_sums": "separate", "join": model.join}
 
 
 def _sums(model: EngineModel) -> Iterator[dict[str, Any]]:
@@ -135,13 +167,14 @@ def _sums(model: EngineModel) -> Iterator[dict[str, Any]]:
 
 
 def _trees(model: EngineModel) -> Iterator[dict[str, Any]]:
-    """Block and kind of sum together: where the one is wrong, the other cannot be told."""
+    """Block, join and kind of sum together: where the one is wrong, the others cannot be told."""
     for block in _BLOCKS:
-        plain = {"block": block, "groups": (), "group_sums": "chained"}
-        for summation in ("aligned", "sequential", "pairwise"):
-            for bits in {model.fraction_bits, None, 24}:
-                for join, depth in (("inside", None), ("after", block), ("after", 2 * block), ("after", 4 * block)):
-                    yield {**plain, "depth": depth, "join": join, "summation": summation, "fraction_bits": bits}
+        for join in ("inside", "after", LateJoin()):
+            for summation in ("aligned", "sequential"):
+                for bits in dict.fromkeys((model.fraction_bits, None)):
+                    other = {"join": join, "summation": summation, "fraction_bits": bits}
+                    depth = None if join != "after" else block
+                    yield {"block": block, "groups": (), "group_sums": "chained", "depth": depth, **other}
 
 
 def _roundings(model: EngineModel) -> Iterator[dict[str, Any]]:
@@ -215,10 +248,15 @@ CHANGES: dict[str, Callable[[EngineModel], Iterator[dict[str, Any]]]] = {
     "limits": _limits,
     "floors": _floors,
     "late": _late,
-    "structures": _structures,
+    "blocks": _blocks,
+    "orders": _orders,
     "trees": _trees,
+    "grouped": _grouped,
 }
 """What a search may change at once: values of one property, or of a few that show only together."""
+
+ORDERING = ("blocks", "orders", "trees", "grouped")
+"""Those that show only where there are several products."""
 
 
 def alternatives(model: EngineModel, name: str) -> list[EngineModel]:

@@ -17,13 +17,13 @@ class Evidence:
     """What decides one property.
 
     Args:
-        property: a field of `EngineModel`.
+        name: of the property, a field of `EngineModel`.
         value: the one that reproduces everything.
         refuted: other values that do not, each with the simplest observation against it.
         open: other values that no observation refutes and no inputs are known to tell apart.
     """
 
-    property: str
+    name: str
     value: Any
     refuted: tuple[tuple[Any, Observation], ...]
     open: tuple[Any, ...]

@@ -22,6 +22,7 @@ and of Khattak and Mikaitis (arXiv 2510.15884), which agree on NVIDIA's engines;
 
 from __future__ import annotations
 
+import functools
 import json
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Literal
@@ -155,20 +156,15 @@ class EngineModel:
         """`output_rounding`, or `rounding`."""
         return self.output_rounding or self.rounding
 
-    def sequences(self) -> list[list[int]]:
-        """Indices of an instruction's pairs in order of summation, one list for every running sum.
+    def sequences(self) -> tuple[tuple[int, ...], ...]:
+        """Indices of an instruction's pairs in order of summation, one sequence for every running sum.
 
         >>> from prismm.formats import E4M3, FP32
         >>> m = EngineModel("", E4M3, FP32, block=4, depth=8, groups=((0, 1), (2, 3)), fraction_bits=25)
         >>> m.sequences()
-        [[0, 1, 4, 5, 2, 3, 6, 7]]
+        ((0, 1, 4, 5, 2, 3, 6, 7),)
         """
-        depth = self.instruction_depth
-        if not self.groups:
-            return [list(range(depth))]
-        period = sum(map(len, self.groups))
-        found = [[i for i in range(depth) if i % period in group] for group in self.groups]
-        return found if self.group_sums == "separate" else [[i for group in found for i in group]]
+        return _sequences(self.instruction_depth, self.groups, self.group_sums == "separate")
 
     def largest_shift(self) -> int:
         """ceil(log2(terms + 1)): with this many carry bits the register of an aligned sum never wraps."""
@@ -278,6 +274,15 @@ class EngineModel:
             for item in fields(self)
             if item.compare and getattr(mine, item.name) != getattr(theirs, item.name)
         }
+
+
+@functools.lru_cache(maxsize=4096)
+def _sequences(depth: int, groups: tuple[tuple[int, ...], ...], separate: bool) -> tuple[tuple[int, ...], ...]:
+    if not groups:
+        return (tuple(range(depth)),)
+    period = sum(map(len, groups))
+    found = tuple(tuple(i for i in range(depth) if i % period in group) for group in groups)
+    return found if separate else (tuple(i for group in found for i in group),)
 
 
 def _within(inner: Format, outer: Format | Integer) -> bool:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from prismm.numerics.inputs import Inputs
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -28,7 +30,8 @@ def same(x: Array, y: Array) -> NDArray[np.bool_]:
     """
     import numpy as np
 
-    return ((x == y) & (np.signbit(x) == np.signbit(y))) | (np.isnan(x) & np.isnan(y))
+    equal: NDArray[np.bool_] = ((x == y) & (np.signbit(x) == np.signbit(y))) | (np.isnan(x) & np.isnan(y))
+    return equal
 
 
 @dataclass(frozen=True)
@@ -46,22 +49,14 @@ class Observation:
         return sum(x != 0.0 and y != 0.0 for x, y in zip(self.a, self.b, strict=True)) + (self.c != 0.0), len(self.a)
 
 
-@dataclass(frozen=True)
-class _Batch:
-    a: Array
-    b: Array
-    c: Array
-    d: Array
-
-
 class Observations:
     """Answers of one black box, grouped by the length of their inputs."""
 
     def __init__(self) -> None:
-        self._batches: dict[int, _Batch] = {}
+        self._batches: dict[int, tuple[Inputs, Array]] = {}
 
     def __len__(self) -> int:
-        return sum(len(batch.c) for batch in self._batches.values())
+        return sum(len(d) for _, d in self._batches.values())
 
     def add(self, a: Array, b: Array, c: Array, d: Array) -> None:
         """a, b (n, k), c and d (n,)."""
@@ -69,30 +64,27 @@ class Observations:
 
         known = self._batches.get(a.shape[1])
         if known is not None:
-            a, b = np.concatenate([known.a, a]), np.concatenate([known.b, b])
-            c, d = np.concatenate([known.c, c]), np.concatenate([known.d, d])
-        arrays = (np.ascontiguousarray(x, dtype=np.float64) for x in (a, b, c, d))
-        self._batches[a.shape[1]] = _Batch(*arrays)
+            old, before = known
+            a, b = np.concatenate([old.a, a]), np.concatenate([old.b, b])
+            c, d = np.concatenate([old.c, c]), np.concatenate([before, d])
+        self._batches[a.shape[1]] = Inputs(a, b, c), d
+        self._batches = dict(sorted(self._batches.items()))
 
-    def sample(
-        self, count: int, rng: np.random.Generator, lengths: Callable[[int], bool] | None = None
-    ) -> Observations:
-        """About `count` of them from every length, at random."""
+    def sample(self, count: int, rng: np.random.Generator, shortest: int = 1, longest: int = 1 << 30) -> Observations:
+        """At random, of every length in this range: `count` of the short ones, 16·count products of the others."""
         found = Observations()
-        for k, batch in self._batches.items():
-            if lengths is None or lengths(k):
-                n = len(batch.c)
-                at = slice(None) if n <= count else rng.permutation(n)[:count]
-                found.add(batch.a[at], batch.b[at], batch.c[at], batch.d[at])
+        for k, (inputs, d) in self._batches.items():
+            if shortest <= k <= longest:
+                at = rng.permutation(len(d))[: max(8, count * 16 // max(k, 16))]
+                found.add(inputs.a[at], inputs.b[at], inputs.c[at], d[at])
         return found
 
     def mismatches(self, model: EngineModel, limit: float = float("inf")) -> float:
         """Shares of each length's answers that the model does not give, added up; cut short beyond `limit`."""
-        from prismm.numerics import simulate
-
         total = 0.0
-        for batch in self._batches.values():
-            total += 1.0 - float(same(simulate.dot_unchecked(model, batch.a, batch.b, batch.c), batch.d).mean())
+        for inputs, d in self._batches.values():
+            right = same(inputs.answers(model), d)
+            total += 1.0 - int(right.sum()) / len(right)
             if total > limit:
                 break
         return total
@@ -101,15 +93,13 @@ class Observations:
         """The simplest observation that the model does not reproduce, if there is one."""
         import numpy as np
 
-        from prismm.numerics import simulate
-
         best: Observation | None = None
-        for batch in self._batches.values():
-            wrong = np.flatnonzero(~same(simulate.dot_unchecked(model, batch.a, batch.b, batch.c), batch.d))
+        for inputs, d in self._batches.values():
+            wrong = np.flatnonzero(~same(inputs.answers(model), d))
             if wrong.size:
-                terms = ((batch.a[wrong] != 0.0) & (batch.b[wrong] != 0.0)).sum(1) + (batch.c[wrong] != 0.0)
+                terms = ((inputs.a[wrong] != 0.0) & (inputs.b[wrong] != 0.0)).sum(1) + (inputs.c[wrong] != 0.0)
                 i = int(wrong[int(np.argmin(terms))])
-                found = Observation(tuple(batch.a[i]), tuple(batch.b[i]), float(batch.c[i]), float(batch.d[i]))
+                found = Observation(tuple(inputs.a[i]), tuple(inputs.b[i]), float(inputs.c[i]), float(d[i]))
                 if best is None or found.cost < best.cost:
                     best = found
         return best

@@ -1,8 +1,8 @@
 """The probe: which model is behind a black box `dot(a, b, c)`?
 
 Guess, ask, guess again. Inputs spread over all thresholds begin; the member of the family that reproduces the answers
-(`search`) aims the next inputs, at its own cuts, roundings, blocks and limits; what it then gets wrong corrects it, until
-nothing does. Constants follow from what was found so far, so none of them ends at 24 bits or at a block of 16.
+(`search`) aims the next inputs, at its own cuts, roundings, blocks and limits; what it then gets wrong corrects it,
+until nothing does. Constants follow from what was found so far, so none of them ends at 24 bits or at a block of 16.
 
 Then every property is put to the question: each other value that it could have is either contradicted by an observation
 (the simplest is the evidence), or inputs that tell the two apart are computed (`separation`) and asked, or the property
@@ -19,6 +19,7 @@ from prismm.errors import ArgumentError, EngineError
 from prismm.formats import Format, Integer, format_named
 from prismm.numerics import family, integers, search, separation, simulate, vectors
 from prismm.numerics.finding import Evidence, Finding
+from prismm.numerics.inputs import Inputs
 from prismm.numerics.observations import Observation, Observations, same
 
 if TYPE_CHECKING:
@@ -34,10 +35,8 @@ if TYPE_CHECKING:
 
 __all__ = ["probe"]
 
-_FIRST_LENGTHS = (1, 2, 3, 4, 5, 8, 12, 17, 32, 33, 64, 70)
+_FIRST_LENGTHS = (1, 2, 3, 5, 8, 17, 33, 70)
 _LONG = (130, 260)
-_SHORT = ("sums", "roundings", "last_roundings", "products", "policies", "zeros", "limits", "late")
-"""Groups of properties that a product or two show."""
 _TURNS = 12
 
 
@@ -105,10 +104,11 @@ class _Probe:
         d = np.asarray(self.dot(a, b, c))
         if d.shape != c.shape or d.dtype.kind not in "fiu":
             raise ArgumentError(
-                f"the black box returned {d.dtype} of shape {d.shape} for c of shape {c.shape}; it must return one real "
-                "number for each row of a and b"
+                f"the black box returned {d.dtype} of shape {d.shape} for c of shape {c.shape}; it must return one "
+                "real number for each row of a and b"
             )
-        return d.astype(np.float64)
+        answers: Array = d.astype(np.float64)
+        return answers
 
     def record(self, a: Array, b: Array, c: Array) -> Array:
         """Asked, and kept."""
@@ -130,8 +130,8 @@ class _Probe:
             i = int(np.flatnonzero(bad)[0])
             other = again[i] if not same(first[i], again[i]) else alone[i]
             raise EngineError(
-                f"the black box is not deterministic: {int(bad.sum())} of {len(c)} answers changed when asked again, first "
-                f"{float(first[i])!r} and then {float(other)!r} for a={a[i].tolist()}, b={b[i].tolist()}, "
+                f"the black box is not deterministic: {int(bad.sum())} of {len(c)} answers changed when asked again, "
+                f"first {float(first[i])!r} and then {float(other)!r} for a={a[i].tolist()}, b={b[i].tolist()}, "
                 f"c={float(c[i])!r}; a model needs an engine whose answer depends on a, b and c alone"
             )
 
@@ -151,9 +151,9 @@ class _Probe:
             self.steady(*self.batch([anywhere], k, 12))
         self.say("asking inputs spread over all thresholds")
         for k in _FIRST_LENGTHS:
-            self.record(*self.batch([anywhere], k, 48))
+            self.record(*self.batch([anywhere], k, _share(40, k)))
         for k in _LONG:
-            self.record(*vectors.structure(anywhere, k, 96, self.rng))
+            self.record(*vectors.structure(anywhere, k, 32, self.rng))
         model = self.fitted(family.start(self.inputs, self.output))
         asked, turns = 0, 0
         while model is not None and turns < _TURNS:
@@ -180,38 +180,26 @@ class _Probe:
         return wrong
 
     def fitted(self, model: EngineModel) -> EngineModel | None:
-        """A model that reproduces everything seen, from the given one or elsewhere; the best is kept as `nearest`."""
-        short = self.seen.sample(10**9, self.rng, lambda k: k <= 2)
-        best: tuple[float, EngineModel] | None = None
-        for candidate in (model, *search.starts(model)):
-            found, score = search.climb(candidate, self.seen, self.rng) if best is None else (candidate, 1.0)
-            if score > 0.0:
-                found, _ = search.climb(candidate, short, self.rng, _SHORT, 3)
-                found, score = search.climb(found, self.seen, self.rng)
-            self.say(f"mismatches {score:.4f}: {_brief(found)}")
-            if best is None or score < best[0]:
-                best = score, found
-            if score == 0.0:
-                break
-        assert best is not None
-        self.nearest = best[1]
-        return best[1] if best[0] == 0.0 else None
+        """A model that reproduces everything seen; the best one is kept as `nearest`, in any case."""
+        self.nearest, mismatches = search.fit(model, self.seen, self.rng, self.say)
+        self.say(f"mismatches {mismatches:.4f}: {_brief(self.nearest)}")
+        return self.nearest if mismatches == 0.0 else None
 
     def questioned(self, model: EngineModel) -> bool:
         """Every other value of every property is refuted, or asked about; whether the model got an answer wrong."""
         np = self.np
         aims = [vectors.aim_at(model), vectors.Aim(model.input, model.output, (), (), (), (model.block,))]  # type: ignore[arg-type]
-        bank = [(self.batch(aims, k, _share(30, k))) for k in separation.lengths_for(model)]
-        mine = [simulate.dot_unchecked(model, *batch) for batch in bank]
+        bank = [Inputs(*self.batch(aims, k, _share(30, k))) for k in separation.lengths_for(model)]
+        mine = [inputs.answers(model) for inputs in bank]
         wrong = False
         for name in family.PROPERTIES:
             for other in family.alternatives(model, name):
                 if self.seen.mismatches(other, 0.0) > 0.0:
                     continue
-                for (a, b, c), expected in zip(bank, mine, strict=True):
-                    at = np.flatnonzero(~same(simulate.dot_unchecked(other, a, b, c), expected))[:4]
+                for inputs, expected in zip(bank, mine, strict=True):
+                    at = np.flatnonzero(~same(inputs.answers(other), expected))[:4]
                     if at.size:
-                        d = self.record(a[at], b[at], c[at])
+                        d = self.record(inputs.a[at], inputs.b[at], inputs.c[at])
                         wrong |= not same(d, expected[at]).all()
                         break
         return wrong
@@ -240,7 +228,7 @@ class _Probe:
         return Finding(
             model=None if model is None else replace(model.canonical(), name=self.name, source="probed"),
             evidence=evidence,
-            undecided={e.property: e.open for e in evidence if e.open},
+            undecided={e.name: e.open for e in evidence if e.open},
             counterexample=self.seen.refuting(self.nearest) if model is None else None,
             nearest=self.nearest,
             observations=len(self.seen) + asked,
@@ -263,7 +251,6 @@ class _Probe:
 
     def integers(self, inputs: Integer, output: Integer, refutations: int) -> Finding:
         """Sums that wrap, or that are clamped every so many products."""
-        np = self.np
         left = integers.candidates(inputs, output, self.name)
         self.nearest = left[0]
         for k in (1, 3, 8, 40):
@@ -288,13 +275,15 @@ class _Probe:
                 name = "overflow" if other.overflow != model.overflow else "depth"
                 if against is not None and (name == "depth" or not found["overflow"]):
                     found[name].append((getattr(other, name), against))
-            unknown = {"overflow": (), "depth": tuple(m.depth for m in left[1:] if m.overflow == model.overflow)}
-            unknown["overflow"] = tuple({m.overflow for m in left} - {model.overflow})
+            unknown: dict[str, tuple[object, ...]] = {
+                "overflow": tuple({m.overflow for m in left} - {model.overflow}),
+                "depth": tuple(m.depth for m in left[1:] if m.overflow == model.overflow),
+            }
             evidence = tuple(Evidence(n, getattr(model, n), tuple(found[n]), unknown[n]) for n in found)
         return Finding(
             model,
             evidence,
-            {e.property: e.open for e in evidence if e.open},
+            {e.name: e.open for e in evidence if e.open},
             self.seen.refuting(self.nearest) if model is None else None,
             model or self.nearest,
             len(self.seen),

@@ -1,58 +1,114 @@
-"""The member of the family that reproduces what was observed: climbing, one group of properties at a time.
+"""The member of the family that reproduces what was observed.
 
-A property shows in some inputs and not in others (`vectors.CLASSES`), so the share of answers that a model reproduces
-grows with every property that is right, and changing one group of them at a time reaches the top. Where it does not,
-the search begins again elsewhere.
+Three steps, each on the inputs that show what it looks for. One or two products and c show what a term goes through
+and how few terms are added: from every kind of sum and join, properties are changed group by group as long as more
+answers come out right. Long vectors then show blocks, depth and order. All together are mended on all observations.
+The share of answers that a model reproduces grows with every property that is right, because the classes of inputs
+(`vectors.CLASSES`) show different ones; where it gets stuck, the next best beginning is tried.
 """
 
 from __future__ import annotations
 
-import itertools
 from typing import TYPE_CHECKING
 
-from prismm.numerics.family import CHANGES, changed
+from prismm.numerics.family import CHANGES, ORDERING, changed
+from prismm.numerics.parts import LateJoin
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     import numpy as np
 
     from prismm.numerics.model import EngineModel
     from prismm.numerics.observations import Observations
 
-__all__ = ["climb", "starts"]
+__all__ = ["climb", "fit", "starts"]
 
-_SCREEN = 96
+_SCREEN = 24
 """Observations of each length in the first look at a candidate."""
-_FINALISTS = 8
+_FINALISTS = 6
 """Candidates of a group that are judged by all observations."""
+_SHORT, _LONG = 8, 5
+"""Lengths up to the one show what a term goes through; from the other on, in which order terms are added."""
+_BEAM = 3
+"""Beginnings that are followed to the end."""
+_TERMS = ("sums", "roundings", "last_roundings", "products", "policies", "zeros", "limits", "late")
+"""Groups of properties that a product or two show."""
+_USUAL = ("blocks", *_TERMS, "floors", "orders")
+_DESPERATE = ("grouped", "trees", *_USUAL)
 
 
 def starts(model: EngineModel) -> Iterator[EngineModel]:
-    """Models from which a search may begin: every kind of sum and of join."""
-    choices = itertools.product(("inside", "after"), ("aligned", "sequential", "pairwise"), (model.fraction_bits, None))
-    for join, summation, bits in choices:
-        found = changed(model, join=join, summation=summation, fraction_bits=bits)
-        if found is not None:
-            yield found
+    """Models of every kind of sum and join, as far as two products can tell them apart."""
+    one = {"block": 1, "groups": (), "group_sums": "chained"}
+    two = {**one, "block": 4}
+    shapes = (
+        {**two, "depth": None, "join": "inside"},
+        {**one, "depth": None, "join": "inside"},
+        {**two, "depth": 4, "join": "after"},
+        {**one, "depth": 2, "join": "after"},
+        {**one, "depth": 1, "join": "after"},
+        {**one, "depth": 2, "groups": ((0,), (1,)), "group_sums": "separate", "join": "after"},
+        {**two, "depth": None, "join": LateJoin()},
+        {**one, "depth": None, "join": LateJoin()},
+    )
+    bits = model.fraction_bits or 24
+    for shape in shapes:
+        for summation, kept in (("aligned", bits), ("aligned", None), ("sequential", bits), ("sequential", None)):
+            found = changed(model, summation=summation, fraction_bits=kept, **shape)
+            if found is not None:
+                yield found
+
+
+def fit(
+    model: EngineModel, observations: Observations, rng: np.random.Generator, say: Callable[[str], None]
+) -> tuple[EngineModel, float]:
+    """The model that reproduces all observations and its mismatches 0.0, or the best one found and what is left."""
+    best, least = climb(model, observations, rng, _USUAL)
+    if least == 0.0:
+        return best, least
+    short = observations.sample(160, rng, longest=2)
+    ranked = sorted(((short.mismatches(s), i, s) for i, s in enumerate(starts(best))), key=lambda item: item[:2])
+    beam: list[tuple[float, int, EngineModel]] = []
+    for _, i, candidate in ranked:
+        found, score = climb(candidate, short, rng, _TERMS, 3)
+        beam.append((score, i, found))
+        if sum(s == 0.0 for s, _, _ in beam) >= _BEAM:
+            break
+    beam.sort(key=lambda item: item[:2])
+    say(f"from short vectors: {', '.join(f'{s:.3f}' for s, _, _ in beam[:_BEAM])}")
+    for groups in (_USUAL, _DESPERATE):
+        for _, _, candidate in beam[:_BEAM]:
+            found, score = climb(candidate, observations, rng, groups)
+            if score < least:
+                best, least = found, score
+            if least == 0.0:
+                return best, least
+        found, score = climb(best, observations, rng, groups)
+        if score < least:
+            best, least = found, score
+    return best, least
 
 
 def climb(
     model: EngineModel,
     observations: Observations,
     rng: np.random.Generator,
-    groups: tuple[str, ...] = tuple(CHANGES),
+    groups: tuple[str, ...] = _USUAL,
     sweeps: int = 6,
 ) -> tuple[EngineModel, float]:
     """The best model that changes of one group at a time lead to, and its mismatches: 0.0 if it reproduces all."""
     best = observations.mismatches(model)
-    screen = observations.sample(_SCREEN, rng)
+    screens = (
+        observations.sample(_SCREEN, rng, longest=_SHORT),
+        observations.sample(_SCREEN, rng, shortest=_LONG),
+    )
     for _ in range(sweeps):
         before = best
         for group in groups:
             if best == 0.0:
                 return model, best
-            model, best = _improve(model, best, observations, screen, group)
+            model, best = _improve(model, best, observations, screens[group in ORDERING], group)
         if best == before:
             break
     return model, best
@@ -62,15 +118,13 @@ def _improve(
     model: EngineModel, best: float, observations: Observations, screen: Observations, group: str
 ) -> tuple[EngineModel, float]:
     """The best of the group's changes, if it is better."""
-    candidates = {c.canonical(): c for c in _candidates(model, group)}
-    candidates.pop(model.canonical(), None)
     ranked: list[tuple[float, int, EngineModel]] = []
     limit = float("inf")
-    for order, candidate in enumerate(candidates.values()):
+    for order, candidate in enumerate(_candidates(model, group)):
         score = screen.mismatches(candidate, limit)
-        if score <= limit:
+        if score < limit:
             ranked.append((score, order, candidate))
-            ranked.sort()
+            ranked.sort(key=lambda item: item[:2])
             del ranked[_FINALISTS:]
             if len(ranked) == _FINALISTS:
                 limit = ranked[-1][0]
@@ -82,7 +136,9 @@ def _improve(
 
 
 def _candidates(model: EngineModel, group: str) -> Iterator[EngineModel]:
+    seen = {model}
     for change in CHANGES[group](model):
         found = changed(model, **change)
-        if found is not None:
+        if found is not None and found not in seen:
+            seen.add(found)
             yield found

@@ -106,8 +106,8 @@ def separate(
                 different = np.flatnonzero(~same(x, y))
                 if different.size:
                     i = int(different[0])
-                    row = _shortened(first, second, a[i], b[i], float(c[i])) if short else (a[i], b[i], float(c[i]))
-                    return _found(first, second, *row, tried)
+                    x, y, z = _shortened(first, second, a[i], b[i], float(c[i])) if short else (a[i], b[i], float(c[i]))
+                    return _found(first, second, x, y, z, tried)
         share *= 4
     return Separation(None, None, None, None, None, tried)
 

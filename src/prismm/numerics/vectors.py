@@ -80,7 +80,8 @@ class _Draw:
         return self.rng.integers(low, max(low, high) + 1, shape or (self.n,))
 
     def signs(self, *shape: int) -> Array:
-        return self.np.where(self.rng.random(shape or (self.n,)) < 0.5, -1.0, 1.0)
+        found: Array = self.np.where(self.rng.random(shape or (self.n,)) < 0.5, -1.0, 1.0)
+        return found
 
     def some(self, share: float, *shape: int) -> NDArray[np.bool_]:
         return self.rng.random(shape or (self.n,)) < share
