@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from prismm.numerics.model import EngineModel
 
-__all__ = ["table"]
+__all__ = ["aligned", "table"]
 
 HEAD = ["engine", "formats", "block", "bits", "sum", "rounding", "zeros at", "c joins", "scales", "note"]
 WIDTH = 34
@@ -30,10 +30,22 @@ def table(models: list[EngineModel]) -> str:
     for row, prefixes in rows.items():
         first, *more = wrap(", ".join(prefixes), WIDTH, break_on_hyphens=False)
         lines += [[first, *row], *([part] + [""] * len(row) for part in more)]
-    widths = [max(len(line[i]) for line in lines) for i in range(len(HEAD))]
-    lines.insert(1, ["-" * width for width in widths])
-    text = ["  ".join(f"{x:<{width}}" for x, width in zip(line, widths, strict=True)).rstrip() for line in lines]
-    return "\n".join([*text, "", *(f"{number:>2}  {note}" for note, number in notes.items())])
+    return "\n".join([aligned(lines), "", *(f"{number:>2}  {note}" for note, number in notes.items())])
+
+
+def aligned(lines: list[list[str]]) -> str:
+    """Columns of text, under the first line's heads.
+
+    >>> print(aligned([["test", "V100"], ["A1", "P"]]))
+    test  V100
+    ----  ----
+    A1    P
+    """
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    ruled = [lines[0], ["-" * width for width in widths], *lines[1:]]
+    return "\n".join(
+        "  ".join(f"{x:<{width}}" for x, width in zip(line, widths, strict=True)).rstrip() for line in ruled
+    )
 
 
 def _cells(model: EngineModel) -> tuple[str, ...]:
