@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from prismm import __version__
-from prismm.cli import bench, demo, env, explain, multiply, reproduce
+from prismm.cli import bench, demo, env, explain, multiply, probe, reproduce, simulate
 from prismm.cli.console import say
 from prismm.errors import PrismmError
 
@@ -20,7 +20,17 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for _command in (multiply.multiply, explain.explain, env.env, bench.bench, demo.demo, reproduce.reproduce):
+_COMMANDS = (
+    multiply.multiply,
+    explain.explain,
+    env.env,
+    bench.bench,
+    demo.demo,
+    reproduce.reproduce,
+    simulate.simulate,
+    probe.probe,
+)
+for _command in _COMMANDS:
     app.command()(_command)
 
 

@@ -1,0 +1,227 @@
+"""What a probe found, as text and as JSON: a line for every property, and the catalogue entries that are the same."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any
+
+from prismm.cli.console import columns
+from prismm.cli.numerals import hexadecimal, short
+from prismm.formats import Format, Integer
+from prismm.numerics.parts import BlockScale, LateJoin
+
+if TYPE_CHECKING:
+    from prismm.numerics.finding import Evidence, Finding
+    from prismm.numerics.model import EngineModel
+    from prismm.numerics.observations import Observation
+
+_TERMS = 4  # of an observation in a line of text
+
+
+def value_text(value: Any) -> str:
+    """A property's value for people.
+
+    >>> value_text(None), value_text(24), value_text(((0,), (1,)))
+    ('none', '24', '{0} {1}')
+    """
+    if value is None:
+        return "none"
+    if isinstance(value, (Format, Integer)):
+        return value.name or str(value)
+    if isinstance(value, LateJoin):
+        cutoff = "" if value.cutoff is None else f", cutoff {value.cutoff}"
+        return f"late ({value.sum_bits}, {value.accumulator_bits}, {value.total_bits}{cutoff})"
+    if isinstance(value, BlockScale):
+        return f"{value.format} by {value.length}, {value.summation}"
+    if isinstance(value, tuple):
+        return " ".join("{" + ",".join(map(str, group)) + "}" for group in value) if value else "none"
+    return str(value)
+
+
+def values_text(values: tuple[Any, ...] | list[Any]) -> str:
+    """Several values, runs of integers as ranges.
+
+    >>> values_text((1, 2, 3, 7, "nearest"))
+    '1-3, 7, nearest'
+    """
+    whole = sorted(v for v in values if isinstance(v, int) and not isinstance(v, bool))
+    parts: list[str] = []
+    start = 0
+    for i, value in enumerate(whole):
+        if i + 1 == len(whole) or whole[i + 1] != value + 1:
+            first = whole[start]
+            parts.append(str(first) if first == value else f"{first}{'-' if first >= 0 else ' to '}{value}")
+            start = i + 1
+    return ", ".join(parts + [value_text(v) for v in values if not isinstance(v, int)])
+
+
+def observation_text(seen: Observation, terms: int | None = _TERMS) -> str:
+    """Products that are not zero with their places, c, and the answer.
+
+    >>> from prismm.numerics.observations import Observation
+    >>> observation_text(Observation((1.0, 0.0, 0.5), (1.0, 1.0, 2.0**-12), 2.0, 3.0))
+    'a[0]·b[0] = 1·1, a[2]·b[2] = 0.5·2^-12, c = 2 gives 3'
+    """
+    places = [
+        i
+        for i, (x, y) in enumerate(zip(seen.a, seen.b, strict=True))
+        if (x != 0.0 and y != 0.0) or not (math.isfinite(x) and math.isfinite(y))
+    ]
+    shown = places if terms is None else places[:terms]
+    parts = [f"a[{i}]·b[{i}] = {short(seen.a[i])}·{short(seen.b[i])}" for i in shown]
+    if len(places) > len(shown):
+        parts.append(f"{len(places) - len(shown)} more products")
+    if not places:
+        negative = [i for i, (x, y) in enumerate(zip(seen.a, seen.b, strict=True)) if str(x * y).startswith("-")]
+        parts.append(f"{len(seen.a)} products of zero" + (f", {len(negative)} of them -0" if negative else ""))
+    return f"{', '.join(parts)}, c = {short(seen.c)} gives {short(seen.d)}"
+
+
+def simplest(evidence: Evidence) -> tuple[Any, Observation] | None:
+    """The refuted value whose observation has the fewest terms."""
+    return min(evidence.refuted, key=lambda item: item[1].cost, default=None)
+
+
+def decided_by(evidence: Evidence) -> str:
+    """What decides a property, in a line."""
+    best = simplest(evidence)
+    parts = []
+    if best is not None:
+        other, seen = best
+        more = len(evidence.refuted) - 1
+        parts.append(f"{observation_text(seen)}: not {value_text(other)}" + (f", nor {more} others" if more else ""))
+    if evidence.open:
+        parts.append(f"undecided: {values_text(evidence.open)} cannot be told apart from it")
+    return "; ".join(parts) or "no other value fits the rest"
+
+
+def equal_entries(finding: Finding) -> tuple[list[str], list[str]]:
+    """Names of the catalogue whose models are the one found; and of those that differ in undecided properties alone."""
+    from prismm.numerics.catalogue import engine, engines
+
+    same: list[str] = []
+    alike: list[str] = []
+    if finding.model is None:
+        return same, alike
+    for name in engines():
+        entry = engine(name)
+        if (entry.input, entry.output) != (finding.model.input, finding.model.output) or entry.scale is not None:
+            continue
+        differing = finding.model.differences(entry)
+        differing.pop("nan", None)  # the probe sees values, which have no payload
+        if not differing:
+            same.append(name)
+        elif all(theirs in finding.undecided.get(key, ()) for key, (_, theirs) in differing.items()):
+            alike.append(name)
+    return same, alike
+
+
+def report(finding: Finding, name: str) -> str:
+    """All of it for a terminal."""
+    parts: list[str] = []
+    model = finding.model
+    if model is None:
+        nearest = finding.nearest
+        formats = "" if nearest is None else f" ({_formats(nearest)})"
+        parts.append(f"{name}{formats}: no model of the family reproduces its answers")
+        if finding.counterexample is not None:
+            parts.append(f"counterexample to the nearest model: {observation_text(finding.counterexample, 12)}")
+            parts.append(f"  where the nearest model gives {short(answer(finding))}")
+        if nearest is not None:
+            rows = [[item, value_text(value)] for item, value in properties(nearest)]
+            parts.append(f"nearest model:\n{columns(['property', 'value'], rows, left=('property', 'value'))}")
+    else:
+        parts.append(f"{name} ({_formats(model)})")
+        rows = [[e.name, value_text(e.value), decided_by(e)] for e in finding.evidence]
+        parts.append(columns(["property", "value", "decided by"], rows, left=("property", "value", "decided by")))
+        undecided = [
+            f"  {key}: {values_text((getattr(model, key), *others))}" for key, others in finding.undecided.items()
+        ]
+        if undecided:
+            parts.append("\n".join(["undecided, no input found tells these apart:", *undecided]))
+    parts.extend(finding.notes)
+    parts.append(counts(finding))
+    if model is not None:
+        parts.append(known(finding))
+    return "\n\n".join(parts)
+
+
+def counts(finding: Finding) -> str:
+    """How much was asked."""
+    reproduced = "all of them reproduced" if finding.model is not None else "not all of them reproduced"
+    return (
+        f"{finding.observations} answers, {reproduced}; {finding.refutations} of them asked to refute the model; "
+        f"{finding.seconds:.1f} s"
+    )
+
+
+def known(finding: Finding) -> str:
+    """Whether the catalogue has the model."""
+    same, alike = equal_entries(finding)
+    if same:
+        text = f"the catalogue has this model: {', '.join(same)}"
+        return text + (f"; and, different in what is undecided, {', '.join(alike)}" if alike else "")
+    if alike:
+        return f"the catalogue has models that differ in what is undecided alone: {', '.join(alike)}"
+    return "the catalogue has no such model of these formats"
+
+
+def answer(finding: Finding) -> float:
+    """What the nearest model makes of the counterexample."""
+    seen, nearest = finding.counterexample, finding.nearest
+    if seen is None or nearest is None:
+        return math.nan
+    return float(nearest.dot(list(seen.a), list(seen.b), seen.c))
+
+
+def _formats(model: EngineModel) -> str:
+    return f"{model.input.name} · {model.input.name} + {model.output.name}"
+
+
+def properties(model: EngineModel) -> list[tuple[str, Any]]:
+    """The fields that say how it computes."""
+    left_out = ("name", "input", "output", "nan", "scale", "source", "certainty")
+    return [(item.name, getattr(model, item.name)) for item in fields(model) if item.name not in left_out]
+
+
+def as_json(finding: Finding, name: str) -> dict[str, Any]:
+    """Everything; exact numbers as hex floats, vectors as [place, a, b] of the products that are not zero."""
+    same, alike = equal_entries(finding)
+    return {
+        "target": name,
+        "in_family": finding.model is not None,
+        "model": None if finding.model is None else finding.model.to_dict(),
+        "evidence": [
+            {
+                "property": e.name,
+                "value": value_text(e.value),
+                "decided": e.decided,
+                "refuted": [{"value": value_text(other), "by": _seen(seen)} for other, seen in e.refuted],
+                "open": [value_text(other) for other in e.open],
+            }
+            for e in finding.evidence
+        ],
+        "undecided": {key: [value_text(v) for v in others] for key, others in finding.undecided.items()},
+        "counterexample": None if finding.counterexample is None else _seen(finding.counterexample),
+        "nearest": None if finding.nearest is None else finding.nearest.to_dict(),
+        "observations": finding.observations,
+        "refutations": finding.refutations,
+        "seconds": finding.seconds,
+        "notes": list(finding.notes),
+        "catalogue": same,
+        "catalogue_up_to_undecided": alike,
+    }
+
+
+def _seen(seen: Observation) -> dict[str, Any]:
+    return {
+        "k": len(seen.a),
+        "products": [
+            [i, hexadecimal(float(x)), hexadecimal(float(y))]
+            for i, (x, y) in enumerate(zip(seen.a, seen.b, strict=True))
+            if x != 0.0 or y != 0.0
+        ],
+        "c": hexadecimal(seen.c),
+        "d": hexadecimal(seen.d),
+    }
