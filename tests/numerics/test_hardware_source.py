@@ -50,8 +50,10 @@ def test_kernels_compile_to_the_instruction_meant(instruction: Instruction) -> N
     try:
         cubin = device.compile_cubin(instruction, target(instruction, HOPPER))
     except EngineError as error:
-        if "libnvrtc" in str(error) or ("nvrtc" in str(error) and "not found" in str(error)):
+        if "nvrtc" in str(error) and ("not found" in str(error) or "dlopen" in str(error)):
             pytest.skip("needs NVRTC")
+        if "libcuda" in str(error):
+            pytest.skip("this version of cuda-core compiles with a driver only")
         raise
     assert cubin[:4] == b"\x7fELF"
     found = device.mnemonics(cubin)

@@ -47,8 +47,8 @@ def distinct(format: Format | Integer, count: int) -> NDArray[Any]:
     """Patterns of ``count`` different positive values, from 1 up; whole where there are enough of these.
 
     >>> from prismm.formats import E5M2
-    >>> decode(distinct(E5M2, 6), E5M2).tolist()
-    [1.0, 1.25, 1.5, 1.75, 2.0, 2.5]
+    >>> decode(distinct(E5M2, 6), E5M2).tolist(), decode(distinct(E5M2, 9), E5M2).tolist()[:6]
+    ([1.0, 2.0, 3.0, 4.0, 5.0, 6.0], [1.0, 1.25, 1.5, 1.75, 2.0, 2.5])
     """
     import numpy as np
 
