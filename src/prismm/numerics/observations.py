@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     Array = NDArray[np.float64]
     Dot = Callable[[Array, Array, Array], Array]
 
-__all__ = ["Observation", "Observations", "same"]
+__all__ = ["Observation", "Observations", "Screen", "same"]
 
 
 def same(x: Array, y: Array) -> NDArray[np.bool_]:
@@ -47,6 +47,23 @@ class Observation:
     def cost(self) -> tuple[int, int]:
         """By which the simplest one is chosen: terms that are not zero, then length."""
         return sum(x != 0.0 and y != 0.0 for x, y in zip(self.a, self.b, strict=True)) + (self.c != 0.0), len(self.a)
+
+
+class Screen:
+    """A few answers, with the share of all answers that each part of them stands for."""
+
+    def __init__(self, parts: list[tuple[Inputs, Array, float]]) -> None:
+        self._parts = parts
+
+    def mismatches(self, model: EngineModel, limit: float) -> float:
+        """An estimate of the shares that the model gets wrong; cut short from `limit` on."""
+        total = 0.0
+        for inputs, d, share in self._parts:
+            right = same(inputs.answers(model), d)
+            total += share * (1.0 - int(right.sum()) / len(right))
+            if total >= limit:
+                break
+        return total
 
 
 class Observations:
@@ -88,6 +105,30 @@ class Observations:
             if total > limit:
                 break
         return total
+
+    def screen(self, model: EngineModel, rng: np.random.Generator, count: int, longer: bool) -> Screen:
+        """What tells better models from worse ones: answers that this one gets wrong, and some that it gets right.
+
+        Args:
+            model: the one to improve.
+            rng: picks them.
+            count: of each kind, at most, from each of three lengths.
+            longer: whether to prefer long vectors to short ones.
+        """
+        import numpy as np
+
+        judged = [(inputs, d, same(inputs.answers(model), d)) for inputs, d in self._batches.values()]
+        failing = [item for item in judged if not item[2].all()]
+        chosen = failing[-3:][::-1] if longer else failing[:3]
+        parts = []
+        for wanted in (False, True):
+            for inputs, d, right in chosen:
+                at = np.flatnonzero(right == wanted)
+                share = len(at) / len(d)
+                at = rng.permutation(at)[:count]
+                if at.size:
+                    parts.append((Inputs(inputs.a[at], inputs.b[at], inputs.c[at]), d[at], share))
+        return Screen(parts)
 
     def refuting(self, model: EngineModel) -> Observation | None:
         """The simplest observation that the model does not reproduce, if there is one."""

@@ -24,12 +24,10 @@ if TYPE_CHECKING:
 
 __all__ = ["climb", "fit", "starts"]
 
-_SCREEN = 24
-"""Observations of each length in the first look at a candidate."""
+_SCREEN = 20
+"""Observations of each kind and length in the first look at a candidate."""
 _FINALISTS = 6
 """Candidates of a group that are judged by all observations."""
-_SHORT, _LONG = 8, 5
-"""Lengths up to the one show what a term goes through; from the other on, in which order terms are added."""
 _BEAM = 3
 """Beginnings that are followed to the end."""
 _TERMS = ("sums", "roundings", "last_roundings", "products", "policies", "zeros", "limits", "late")
@@ -99,27 +97,24 @@ def climb(
 ) -> tuple[EngineModel, float]:
     """The best model that changes of one group at a time lead to, and its mismatches: 0.0 if it reproduces all."""
     best = observations.mismatches(model)
-    screens = (
-        observations.sample(_SCREEN, rng, longest=_SHORT),
-        observations.sample(_SCREEN, rng, shortest=_LONG),
-    )
     for _ in range(sweeps):
         before = best
         for group in groups:
             if best == 0.0:
                 return model, best
-            model, best = _improve(model, best, observations, screens[group in ORDERING], group)
+            model, best = _improve(model, best, observations, rng, group)
         if best == before:
             break
     return model, best
 
 
 def _improve(
-    model: EngineModel, best: float, observations: Observations, screen: Observations, group: str
+    model: EngineModel, best: float, observations: Observations, rng: np.random.Generator, group: str
 ) -> tuple[EngineModel, float]:
     """The best of the group's changes, if it is better."""
     ranked: list[tuple[float, int, EngineModel]] = []
-    limit = float("inf")
+    screen = observations.screen(model, rng, _SCREEN, group in ORDERING)
+    limit = screen.mismatches(model, float("inf"))
     for order, candidate in enumerate(_candidates(model, group)):
         score = screen.mismatches(candidate, limit)
         if score < limit:
