@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 from prismm.cli.findings import (
     answer,
+    closest,
     counts,
     decided_by,
     known,
     observation_text,
     properties,
-    simplest,
     value_text,
     values_text,
 )
@@ -63,13 +63,8 @@ def _finding(name: str, finding: Finding, heading: bool) -> list[Markup]:
     parts.append(tag("p", about(model), undecided, ".", class_="verdict"))
     rows: list[tuple[str, object]] = [("answers", counts(finding)), ("catalogue", known(finding))]
     parts.append(facts(rows + [("note", note) for note in finding.notes]))
-    head = ["property", "value", "decided by"]
-    cells = [
-        [tag("a", e.name, href=f"#{name}-{e.name}"), mono(value_text(e.value)), tag("span", decided_by(e))]
-        for e in finding.evidence
-    ]
-    parts += [tag("h2", "Properties"), grid(head, cells)]
-    parts += [tag("h2", "Evidence"), *(_evidence(name, e) for e in finding.evidence)]
+    parts += [tag("h2", "Properties"), tag("p", "Each opens on every other value and what refutes it.", class_="lead")]
+    parts.append(tag("div", *(_property(e) for e in finding.evidence), class_="properties"))
     parts += _drawings(model, finding)
     parts.append(tag("h2", "The model"))
     parts.append(tag("details", tag("summary", "As JSON, for prismm simulate"), tag("pre", model.to_json())))
@@ -96,18 +91,24 @@ def _outside(finding: Finding) -> list[Markup]:
     return [*parts, grid(["property", "value"], rows)]
 
 
-def _evidence(name: str, evidence: Evidence) -> Markup:
-    """One property: every other value with the simplest observation against it."""
-    verdict = f"{len(evidence.refuted)} other values refuted" if evidence.refuted else "no other value to refute"
-    summary = [evidence.name, " = ", tag("span", value_text(evidence.value), class_="value"), f": {verdict}"]
+def _property(evidence: Evidence) -> Markup:
+    """A line that opens on every other value with the simplest observation against it."""
+    mark = tag("span", " undecided", class_="open") if evidence.open else None
+    line = (
+        tag("span", evidence.name, class_="name"),
+        tag("span", value_text(evidence.value), mark, class_="value"),
+        tag("span", decided_by(evidence), class_="why"),
+    )
     parts: list[Markup] = []
     if evidence.open:
-        summary += [", ", tag("span", "undecided", class_="open")]
         parts.append(tag("p", f"No input was found that tells these from it: {values_text(evidence.open)}."))
-    rows = [[mono(value_text(other)), mono(observation_text(seen, _TERMS))] for other, seen in evidence.refuted]
+    against: dict[str, list[Any]] = {}
+    for other, seen in evidence.refuted:
+        against.setdefault(observation_text(seen, _TERMS), []).append(other)
+    rows = [[mono(values_text(others)), mono(text)] for text, others in against.items()]
     if rows:
         parts.append(grid(["not", "because"], rows))
-    return tag("details", tag("summary", *summary), *parts, id=f"{name}-{evidence.name}")
+    return tag("details", tag("summary", *line), *(parts or [tag("p", "No other value was to be refuted.")]))
 
 
 def _drawings(model: EngineModel, finding: Finding) -> list[Markup]:
@@ -118,7 +119,7 @@ def _drawings(model: EngineModel, finding: Finding) -> list[Markup]:
         inputs = example.for_engine(model)
         drawn[tuple(inputs.a)] = f"{example.origin[:1].upper()}{example.origin[1:]}", inputs
     for evidence in finding.evidence:
-        best = simplest(evidence) if evidence.name in _SHOWN else None
+        best = closest(evidence) if evidence.name in _SHOWN else None
         if best is not None and len(best[1].a) <= _DRAWN:
             other, seen = best
             caption = f"Why {evidence.name} is {value_text(evidence.value)} and not {value_text(other)}"
@@ -129,5 +130,5 @@ def _drawings(model: EngineModel, finding: Finding) -> list[Markup]:
     for caption, inputs in drawn.values():
         one = traced(model, inputs)
         text = f"Result {decimal(one.trace.result)}; exactly {decimal(one.exact)}."
-        parts += [tag("h3", caption), tag("p", text, class_="lead"), dot_product(one)]
+        parts += [tag("h3", caption), tag("p", text, class_="lead"), dot_product(one, introduced=True)]
     return parts

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from prismm.numerics.observations import Observation
 
 _TERMS = 4  # of an observation in a line of text
+_NAMES = 8  # of equal engines on a terminal; pages and JSON have all
 
 
 def value_text(value: Any) -> str:
@@ -69,18 +71,36 @@ def observation_text(seen: Observation, terms: int | None = _TERMS) -> str:
         if (x != 0.0 and y != 0.0) or not (math.isfinite(x) and math.isfinite(y))
     ]
     shown = places if terms is None else places[:terms]
-    parts = [f"a[{i}]·b[{i}] = {short(seen.a[i])}·{short(seen.b[i])}" for i in shown]
+    parts = [f"a[{i}]·b[{i}] = {_factor(seen.a[i])}·{_factor(seen.b[i])}" for i in shown]
     if len(places) > len(shown):
         parts.append(f"{len(places) - len(shown)} more products")
     if not places:
         negative = [i for i, (x, y) in enumerate(zip(seen.a, seen.b, strict=True)) if str(x * y).startswith("-")]
-        parts.append(f"{len(seen.a)} products of zero" + (f", {len(negative)} of them -0" if negative else ""))
+        sort = "product is zero" if len(seen.a) == 1 else f"{len(seen.a)} products are zero"
+        parts.append(f"the {sort}" + (f", {len(negative)} of them -0" if negative else ""))
     return f"{', '.join(parts)}, c = {short(seen.c)} gives {short(seen.d)}"
 
 
+def _factor(value: float) -> str:
+    """In parentheses where it is a sum or a product itself."""
+    text = short(value)
+    return f"({text})" if re.search(r"(?<![\^pe])[-+*]", text[1:]) else text
+
+
 def simplest(evidence: Evidence) -> tuple[Any, Observation] | None:
-    """The refuted value whose observation has the fewest terms."""
-    return min(evidence.refuted, key=lambda item: item[1].cost, default=None)
+    """The refuted value whose observation has the fewest terms; of several, the one nearest to the true one."""
+    return min(evidence.refuted, key=lambda item: (item[1].cost, _distance(item[0], evidence.value)), default=None)
+
+
+def closest(evidence: Evidence) -> tuple[Any, Observation] | None:
+    """The refuted value that is nearest to the true one, if it is a number; else the simplest."""
+    if not isinstance(evidence.value, int):
+        return simplest(evidence)
+    return min(evidence.refuted, key=lambda item: (_distance(item[0], evidence.value), item[1].cost), default=None)
+
+
+def _distance(other: Any, value: Any) -> float:
+    return abs(other - value) if isinstance(other, int) and isinstance(value, int) else math.inf
 
 
 def decided_by(evidence: Evidence) -> str:
@@ -90,10 +110,11 @@ def decided_by(evidence: Evidence) -> str:
     if best is not None:
         other, seen = best
         more = len(evidence.refuted) - 1
-        parts.append(f"{observation_text(seen)}: not {value_text(other)}" + (f", nor {more} others" if more else ""))
+        nor = f", nor {more} {'other' if more == 1 else 'others'}" if more else ""
+        parts.append(f"{observation_text(seen)}: not {value_text(other)}{nor}")
     if evidence.open:
         parts.append(f"undecided: {values_text(evidence.open)} cannot be told apart from it")
-    return "; ".join(parts) or "no other value fits the rest"
+    return "; ".join(parts) or "there is no other value beside the rest"
 
 
 def equal_entries(finding: Finding) -> tuple[list[str], list[str]]:
@@ -143,7 +164,7 @@ def report(finding: Finding, name: str) -> str:
     parts.extend(finding.notes)
     parts.append(counts(finding))
     if model is not None:
-        parts.append(known(finding))
+        parts.append(known(finding, _NAMES))
     return "\n\n".join(parts)
 
 
@@ -156,15 +177,20 @@ def counts(finding: Finding) -> str:
     )
 
 
-def known(finding: Finding) -> str:
-    """Whether the catalogue has the model."""
+def known(finding: Finding, most: int | None = None) -> str:
+    """Whether the catalogue has the model, with at most this many names of each kind."""
     same, alike = equal_entries(finding)
     if same:
-        text = f"the catalogue has this model: {', '.join(same)}"
-        return text + (f"; and, different in what is undecided, {', '.join(alike)}" if alike else "")
+        text = f"the catalogue has this model: {_names(same, most)}"
+        return text + (f"; and, different in what is undecided, {_names(alike, most)}" if alike else "")
     if alike:
-        return f"the catalogue has models that differ in what is undecided alone: {', '.join(alike)}"
+        return f"the catalogue has models that differ in what is undecided alone: {_names(alike, most)}"
     return "the catalogue has no such model of these formats"
+
+
+def _names(names: list[str], most: int | None) -> str:
+    more = 0 if most is None else len(names) - most
+    return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
 
 
 def answer(finding: Finding) -> float:

@@ -12,7 +12,7 @@ STYLE = """
   --page: #fff; --ink: #1b1f24; --faint: #6a737d; --rule: #d8dee4; --panel: #f6f8fa;
   --kept: #2458b3; --on: #fff; --zero: #c9d1d9; --lost: #c62828; --beyond: #c6282812; --carry: #1a7f53;
   --over: #8250df; --dropped: #b35900; --good: #1a7f37; }
-@media (prefers-color-scheme: dark) { :root {
+@media screen and (prefers-color-scheme: dark) { :root {
   --page: #0e1116; --ink: #e2e8ee; --faint: #95a0ab; --rule: #30363d; --panel: #171c23;
   --kept: #7aa9f7; --on: #0e1116; --zero: #3b434d; --lost: #ff7b72; --beyond: #ff7b721c; --carry: #56d394;
   --over: #c49bff; --dropped: #f0a04b; --good: #5fd07a; } }
@@ -38,7 +38,15 @@ td.wide { min-width: 15rem; }
 dl { display: grid; grid-template-columns: max-content minmax(0, 1fr); gap: 0.15rem 1rem; margin: 0.6rem 0; }
 dt { color: var(--faint); } dd { margin: 0; min-width: 0; }
 details { margin: 0.3rem 0; } summary { cursor: pointer; }
-summary > .value { font-weight: 600; } summary > .open { color: var(--dropped); font-weight: 600; }
+.properties { border-top: 1px solid var(--rule); font-size: 0.94rem; }
+.properties > details { margin: 0; border-bottom: 1px solid var(--rule); }
+.properties > details > summary { display: grid; grid-template-columns: 13rem 11rem minmax(0, 1fr); gap: 0 1rem;
+  padding: 0.3rem 0; list-style: none; }
+.properties > details > summary::-webkit-details-marker { display: none; }
+.properties .name::before { content: "▸"; display: inline-block; width: 1.1em; color: var(--faint); }
+.properties details[open] > summary .name::before { content: "▾"; }
+.properties .value { font-weight: 600; } .open { color: var(--dropped); }
+.properties .why { color: var(--faint); }
 details > .scroll, details > pre, details > p { margin-left: 1rem; }
 pre { background: var(--panel); padding: 0.7rem 0.9rem; overflow-x: auto; line-height: 1.35; }
 .legend { display: flex; flex-wrap: wrap; gap: 0.2rem 1.1rem; font-size: 0.86rem; color: var(--faint); }
@@ -72,7 +80,12 @@ pre { background: var(--panel); padding: 0.7rem 0.9rem; overflow-x: auto; line-h
 footer { margin-top: 3rem; color: var(--faint); font-size: 0.85rem; }
 @media (max-width: 30rem) { body { font-size: 15px; } dl { grid-template-columns: 1fr; gap: 0; }
   dd { margin-bottom: 0.4rem; } }
-@media print { body { max-width: none; padding: 0; font-size: 10pt; }
+@media (max-width: 48rem) { .properties > details > summary { grid-template-columns: minmax(0, 1fr) max-content; }
+  .properties .why { grid-column: 1 / -1; padding-left: 1.1em; } }
+@page { margin: 15mm; }
+@media print { :root { color-scheme: light; }
+  details::details-content { content-visibility: visible; height: auto; }
+  body { max-width: none; padding: 0; font-size: 10pt; }
   * { print-color-adjust: exact; -webkit-print-color-adjust: exact; }
   .scroll { overflow: visible; } svg.bits { max-width: 100%; height: auto; } section { break-inside: auto; }
   figure, tr { break-inside: avoid; } }

@@ -48,11 +48,11 @@ def simulation_page(many: list[Traced], origin: str) -> str:
     )
 
 
-def dot_product(one: Traced) -> Markup:
-    """Every step as a picture, with its numbers under it."""
+def dot_product(one: Traced, introduced: bool = False) -> Markup:
+    """Every step as a picture, with its numbers under it; before them the model, unless it was `introduced`."""
     steps = one.trace.steps
-    parts: list[Markup] = [tag("p", about(one.model), ".", class_="lead")]
-    if one.model.source:
+    parts: list[Markup] = [] if introduced else [tag("p", about(one.model), ".", class_="lead")]
+    if one.model.source and not introduced:
         certainty = f" ({one.model.certainty})" if one.model.certainty else ""
         parts.append(tag("p", f"Model: {one.model.source}{certainty}.", class_="lead"))
     shown = runs(steps)
