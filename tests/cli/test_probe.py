@@ -19,7 +19,8 @@ from pages import parsed
 
 from prismm import numerics
 from prismm.cli import findings
-from prismm.numerics import EngineModel, Evidence, Finding, LateJoin, Observation
+from prismm.errors import EngineError
+from prismm.numerics import EngineModel, Evidence, Finding, LateJoin, Observation, integers
 
 Run = Callable[..., Any]
 
@@ -40,6 +41,13 @@ def finding_of(model: EngineModel) -> Finding:
     )
     named = replace(model.canonical(), name="probed")
     return Finding(named, evidence, {"carry_bits": (3, 4, 5)}, None, named, 1234, 56, 7.8, ("a note",))
+
+
+@pytest.fixture(autouse=True, scope="module")
+def kernels() -> None:
+    """Compiled ahead, which is said on stderr."""
+    for name in ("a100.fp16.fp32", "a100.int8.int32"):
+        numerics.engine(name).dot([1.0], [1.0])
 
 
 @pytest.fixture
@@ -156,8 +164,12 @@ def test_an_engine_outside_the_family(prismm_main: Run, monkeypatch: pytest.Monk
     assert only["model"] is None and not only["in_family"] and only["counterexample"]["d"] == "0x1.1p+4"
 
 
-def test_function(prismm_main: Run, module: Callable[[str], None], folder: Path) -> None:
+def test_function(
+    prismm_main: Run, module: Callable[[str], None], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A whole probe of a user's own function: integers that wrap around."""
+    every = integers.candidates
+    monkeypatch.setattr(integers, "candidates", lambda *formats: every(*formats)[:9])  # the others take seconds
     module("def dot(a, b, c):\n    return ((a * b).sum(1) + c + 2.0**31) % 2.0**32 - 2.0**31\n")
     arguments = ("--input", "int8", "--output", "int32", "--refutations", 500)
     ran = prismm_main("probe", "mine:dot", *arguments, "-q", "--html", "p.html", "-o", "m.json")
@@ -216,7 +228,6 @@ def test_malformed_models(prismm_main: Run, folder: Path) -> None:
 
 
 def test_no_gpu(prismm_main: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    from prismm.errors import EngineError
     from prismm.numerics.hardware import device
 
     def none() -> Any:
@@ -238,3 +249,61 @@ def test_suite(prismm_main: Run) -> None:
     content = prismm_main("probe", "--suite", "a100.bf16.fp32", "--json").json()
     (only,) = content["results"]
     assert only["engine"] == "a100.bf16.fp32" and only["input"] == "bf16" and len(only["results"]) > 20
+
+
+class Instruction:
+    """What `hardware.find` gives, as far as the command uses it."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.model = numerics.engine("a100.int8.int32" if "int8" in name else "a100.fp16.fp32")
+        self.input, self.output = self.model.input, self.model.output
+
+    def __call__(self, a: Any, b: Any, c: Any) -> Any:
+        return self.model.dot(a, b, c)
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    from prismm.numerics.hardware import engine
+
+    known = {"mma.fp16.fp32": (True, ""), "wgmma.fp16.fp32": (False, "not on this GPU"), "mma.int8.int32": (True, "")}
+    monkeypatch.setattr(engine, "available", lambda: known)
+    monkeypatch.setattr(engine, "find", Instruction)
+
+
+def test_every_instruction_of_a_gpu(prismm_main: Run, gpu: None, found: list[dict[str, Any]]) -> None:
+    ran = prismm_main("probe", "gpu", "--json", "-q")
+    assert [x["target"] for x in ran.json()["findings"]] == ["gpu:mma.fp16.fp32", "gpu:mma.int8.int32"]
+    assert [x["input"] for x in found] == ["fp16", "int8"]
+    assert prismm_main("probe", "gpu:mma.fp16.fp32", "-q").out.startswith("gpu:mma.fp16.fp32 (")
+
+
+def test_suite_of_a_gpu_leaves_integers_out(prismm_main: Run, gpu: None) -> None:
+    ran = prismm_main("probe", "--suite", "gpu")
+    assert ran.code == 0 and "gpu:mma.fp16.fp32" in ran.out
+    assert ran.err == "prismm: gpu:mma.int8.int32 adds integers, and is left out\n"
+
+
+def test_one_of_several_fails(prismm_main: Run, gpu: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    def probe(dot: Any, input: Any, output: Any, **rest: Any) -> Finding:
+        if input.name == "fp16":
+            raise EngineError("the black box is not deterministic")
+        return finding_of(numerics.engine("a100.fp16.fp32"))
+
+    monkeypatch.setattr(numerics, "probe", probe)
+    ran = prismm_main("probe", "gpu")
+    assert ran.code == 2 and ran.out.startswith("gpu:mma.int8.int32 (")
+    assert ran.err == "prismm: error: gpu:mma.fp16.fp32: the black box is not deterministic\n"
+
+
+def test_interrupted(prismm_main: Run, gpu: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    def probe(dot: Any, input: Any, output: Any, **rest: Any) -> Finding:
+        if input.name == "int8":
+            raise KeyboardInterrupt
+        return finding_of(numerics.engine("a100.fp16.fp32"))
+
+    monkeypatch.setattr(numerics, "probe", probe)
+    ran = prismm_main("probe", "gpu")
+    assert ran.code == 130 and ran.out.startswith("gpu:mma.fp16.fp32 (")
+    assert ran.err == "prismm: interrupted; 1 of 2 targets were probed\n"

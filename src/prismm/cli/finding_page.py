@@ -46,7 +46,7 @@ def findings_page(found: list[tuple[str, Finding]], seed: int) -> str:
         tag("section", *_finding(name, finding, heading=len(found) > 1), id=f"engine-{i}")
         for i, (name, finding) in enumerate(found)
     )
-    lead = tag("p", f"Probed as a black box, seed {seed}: the model that reproduces every answer.", class_="lead")
+    lead = tag("p", f"Probed as a black box, with inputs of seed {seed}.", class_="lead")
     return document(title, tag("h1", title), joined(lead, contents), *sections)
 
 

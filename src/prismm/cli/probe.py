@@ -9,7 +9,7 @@ import typer
 
 from prismm.cli import options
 from prismm.cli.console import print_json, say
-from prismm.errors import ArgumentError
+from prismm.errors import ArgumentError, PrismmError
 
 if TYPE_CHECKING:
     from prismm.cli.targets import Target
@@ -68,11 +68,9 @@ def probe(
     wanted = [target for name in names for target in targets_of(name, input, output)]
     if output_model is not None and len(wanted) > 1:
         raise ArgumentError(f"-o takes the model of one target; {len(wanted)} are named: pass one")
-    try:
-        found = [(target.name, _probed(target, seed, refutations, quiet)) for target in wanted]
-    except KeyboardInterrupt:
-        say("interrupted; nothing was found so far")
-        raise typer.Exit(130) from None
+    found, code = _all(wanted, seed, refutations, quiet)
+    if not found:
+        raise typer.Exit(code)
     from prismm.cli import findings
 
     if json:
@@ -91,8 +89,26 @@ def probe(
         else:
             write_new(output_model, model.to_json() + "\n", force)
             say(f"wrote {output_model}; `prismm simulate {output_model}` runs it")
-    if any(finding.model is None for _, finding in found):
-        raise typer.Exit(1)
+    if code:
+        raise typer.Exit(code)
+
+
+def _all(wanted: list[Target], seed: int, refutations: int, quiet: bool) -> tuple[list[tuple[str, Finding]], int]:
+    """What was found of each target, and the exit code: one that fails among several does not end the others."""
+    found: list[tuple[str, Finding]] = []
+    code = 0
+    for target in wanted:
+        try:
+            found.append((target.name, _probed(target, seed, refutations, quiet)))
+        except PrismmError as error:
+            if len(wanted) == 1:
+                raise
+            say(f"error: {target.name}: {' '.join(str(error).split())}")
+            code = 2
+        except KeyboardInterrupt:
+            say(f"interrupted; {len(found)} of {len(wanted)} targets were probed")
+            return found, 130
+    return found, code or int(any(finding.model is None for _, finding in found))
 
 
 def _probed(target: Target, seed: int, refutations: int, quiet: bool) -> Finding:
@@ -119,6 +135,7 @@ def _suite(names: list[str], input: str | None, output: str | None, json: bool) 
     from prismm.formats import Format
     from prismm.numerics import suite
     from prismm.numerics.catalogue import devices, models_of
+    from prismm.numerics.suite.tables import tables
 
     wanted: list[tuple[str, Target]] = []
     for name in names:
@@ -140,4 +157,4 @@ def _suite(names: list[str], input: str | None, output: str | None, json: bool) 
     if json:
         print_json({"results": [one.to_dict() for one in results]})
     else:
-        print(suite.tables(*results))
+        print(tables(results, None))
