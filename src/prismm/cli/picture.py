@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from prismm.cli.markup import Markup, joined, tag
 from prismm.cli.numerals import binade, decimal, short
-from prismm.formats import Format
+from prismm.formats import Format, Integer
 
 if TYPE_CHECKING:
     from prismm.numerics.model import EngineModel
@@ -26,7 +26,7 @@ CLASSES = {
     "kept": "kept",
     "carry": "carry, above a product's two integer bits",
     "lost": "lost when terms were cut off",
-    "over": "lost when the register wrapped around",
+    "over": "beyond the register, which wraps around",
     "dropped": "dropped by rounding",
 }
 """What a one can be, and what the legend calls it."""
@@ -145,6 +145,8 @@ def _sums(model: EngineModel, step: Step, top: int | None, last: bool) -> list[_
         add("sum", before, limit)
         rows[0].tick, rows[0].tick_class = limit, "limit over"
         add("register", step.total).warning = "wrapped around"
+    elif step.wrapped and isinstance(model.output, Integer) and model.overflow == "wrap":
+        add("sum", step.total, model.output.bits - model.output.signed)
     else:
         add("sum", step.total)
     result = add("result", step.result)

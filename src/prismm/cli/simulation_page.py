@@ -24,7 +24,8 @@ def simulation_page(many: list[Traced], origin: str) -> str:
     for what, factors in (("scale a", first.inputs.scale_a), ("scale b", first.inputs.scale_b)):
         if factors is not None:
             operands.append((what, mono(listed(factors))))
-    operands.append(("exact", mono(f"{decimal(first.exact)} = {hexadecimal(first.exact)}")))
+    exact = [decimal(first.exact), hexadecimal(first.exact)]
+    operands.append(("exact", mono(" = ".join(dict.fromkeys(exact)))))
     head = ["engine", "result", "hex float", "bits", "nearest to exact", "error in ulps"]
     rows = [
         [

@@ -105,7 +105,7 @@ def steps(one: Traced) -> str:
         if step is None:
             parts.append(idle(first, last))
         else:
-            body = indent(f"{_terms(step)}\n{_outcome(step)}", "  ")
+            body = indent(f"{_terms(step)}\n{_outcome(model, step)}", "  ")
             parts.append(f"{heading(step, first, len(one.trace.steps))}\n{body}")
     return "\n\n".join(parts)
 
@@ -205,7 +205,7 @@ def lost_bits(term: Term, quantum: int | None) -> str:
     return f"{digits} at 2^{high}" + (f" to 2^{low}" if low < high else "")
 
 
-def _outcome(step: Step) -> str:
+def _outcome(model: EngineModel, step: Step) -> str:
     rows = []
     if step.wrapped:
         before = sum((Fraction(term.kept) for term in step.terms), Fraction(0))
@@ -215,7 +215,9 @@ def _outcome(step: Step) -> str:
     else:
         rows.append(("sum", short(step.total)))
     error = step.rounding_error
-    way = f", {'saturated or wrapped' if step.quantum is None and step.wrapped else 'rounding'} added {short(error)}"
+    way = f", rounding added {short(error)}"
+    if model.is_integer:
+        way = ", wrapped around" if model.overflow == "wrap" else ", saturated"
     rows.append(("result", short(step.result) + (way if error else "")))
     return table(rows)
 
