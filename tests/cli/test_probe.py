@@ -20,6 +20,7 @@ from pages import parsed
 from prismm import numerics
 from prismm.cli import findings
 from prismm.errors import EngineError
+from prismm.formats import FP16, FP64
 from prismm.numerics import EngineModel, Evidence, Finding, LateJoin, Observation, integers
 
 Run = Callable[..., Any]
@@ -103,6 +104,22 @@ def test_report(prismm_main: Run, found: list[dict[str, Any]]) -> None:
     assert "1234 answers, all of them reproduced; 56 of them asked to refute the model; 7.8 s" in ran.out
     same = ran.out.split("the catalogue has this model: ")[1].split(", ")
     assert "a100.fp16.fp32" in same and "v100.fp16.fp32" not in same
+
+
+def test_kin_of_what_was_found() -> None:
+    """The same, alike up to what is undecided, or the nearest and how it differs."""
+    model = numerics.engine("a100.fp16.fp32")
+    given = finding_of(model)
+    assert "a100.fp16.fp32" in findings.kin(given).same
+    near = replace(model, name="x", zeros="unsigned")
+    assert "a100.fp16.fp32" in findings.kin(replace(given, model=near, undecided={"zeros": (model.zeros,)})).alike
+    other = findings.kin(replace(given, model=near))
+    assert other.same == other.alike == [] and "a100.fp16.fp32" in other.nearest
+    assert other.differing == {"zeros": ("unsigned", model.zeros)}
+    text = findings.known(replace(given, model=near))
+    assert text.endswith(f"differs in zeros, which is {model.zeros} there and unsigned here")
+    odd = EngineModel("x", FP16, FP64, block=4)
+    assert findings.known(replace(given, model=odd)) == "the catalogue has no model of these formats"
 
 
 def test_quiet_and_json(prismm_main: Run, found: object) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 from prismm.cli.console import columns
@@ -117,25 +117,45 @@ def decided_by(evidence: Evidence) -> str:
     return "; ".join(parts) or "there is no other value beside the rest"
 
 
-def equal_entries(finding: Finding) -> tuple[list[str], list[str]]:
-    """Names of the catalogue whose models are the one found; and of those that differ in undecided properties alone."""
+@dataclass(frozen=True)
+class Kin:
+    """How the catalogue's engines of the same formats compare with what was found.
+
+    Args:
+        same: names of the entries whose models are the one found.
+        alike: of those that differ in undecided properties alone.
+        nearest: of those that differ in the fewest properties, where none is the same or alike.
+        differing: these properties, as {name: (found, the catalogue's)}.
+    """
+
+    same: list[str]
+    alike: list[str]
+    nearest: list[str]
+    differing: dict[str, tuple[Any, Any]]
+
+
+def kin(finding: Finding) -> Kin:
+    """The catalogue's entries beside the model that was found."""
     from prismm.numerics.catalogue import engine, engines
 
-    same: list[str] = []
-    alike: list[str] = []
+    found = Kin([], [], [], {})
     if finding.model is None:
-        return same, alike
+        return found
+    others: list[tuple[str, dict[str, tuple[Any, Any]]]] = []
     for name in engines():
         entry = engine(name)
         if (entry.input, entry.output) != (finding.model.input, finding.model.output) or entry.scale is not None:
             continue
         differing = finding.model.differences(entry)
         differing.pop("nan", None)  # the probe sees values, which have no payload
-        if not differing:
-            same.append(name)
-        elif all(theirs in finding.undecided.get(key, ()) for key, (_, theirs) in differing.items()):
-            alike.append(name)
-    return same, alike
+        decided = {key: pair for key, pair in differing.items() if pair[1] not in finding.undecided.get(key, ())}
+        if not decided:
+            (found.alike if differing else found.same).append(name)
+        others.append((name, decided))
+    if found.same or found.alike or not others:
+        return found
+    _, fewest = min(others, key=lambda item: len(item[1]))
+    return Kin([], [], [name for name, decided in others if decided == fewest], fewest)
 
 
 def report(finding: Finding, name: str) -> str:
@@ -179,13 +199,19 @@ def counts(finding: Finding) -> str:
 
 def known(finding: Finding, most: int | None = None) -> str:
     """Whether the catalogue has the model, with at most this many names of each kind."""
-    same, alike = equal_entries(finding)
-    if same:
-        text = f"the catalogue has this model: {_names(same, most)}"
-        return text + (f"; and, different in what is undecided, {_names(alike, most)}" if alike else "")
-    if alike:
-        return f"the catalogue has models that differ in what is undecided alone: {_names(alike, most)}"
-    return "the catalogue has no such model of these formats"
+    found = kin(finding)
+    if found.same:
+        text = f"the catalogue has this model: {_names(found.same, most)}"
+        return text + (f"; and, different in what is undecided, {_names(found.alike, most)}" if found.alike else "")
+    if found.alike:
+        return f"the catalogue has models that differ in what is undecided alone: {_names(found.alike, most)}"
+    if not found.nearest:
+        return "the catalogue has no model of these formats"
+    differing = "; ".join(
+        f"{key}, which is {value_text(theirs)} there and {value_text(mine)} here"
+        for key, (mine, theirs) in found.differing.items()
+    )
+    return f"the catalogue has no such model; the nearest, {_names(found.nearest, most)}, differs in {differing}"
 
 
 def _names(names: list[str], most: int | None) -> str:
@@ -213,7 +239,7 @@ def properties(model: EngineModel) -> list[tuple[str, Any]]:
 
 def as_json(finding: Finding, name: str) -> dict[str, Any]:
     """Everything; exact numbers as hex floats, vectors as [place, a, b] of the products that are not zero."""
-    same, alike = equal_entries(finding)
+    beside = kin(finding)
     return {
         "target": name,
         "in_family": finding.model is not None,
@@ -235,8 +261,13 @@ def as_json(finding: Finding, name: str) -> dict[str, Any]:
         "refutations": finding.refutations,
         "seconds": finding.seconds,
         "notes": list(finding.notes),
-        "catalogue": same,
-        "catalogue_up_to_undecided": alike,
+        "catalogue": beside.same,
+        "catalogue_up_to_undecided": beside.alike,
+        "catalogue_nearest": beside.nearest,
+        "catalogue_differences": {
+            key: {"found": value_text(mine), "catalogue": value_text(theirs)}
+            for key, (mine, theirs) in beside.differing.items()
+        },
     }
 
 
