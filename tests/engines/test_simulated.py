@@ -7,12 +7,15 @@ import numpy as np
 import pytest
 from kernels.low_precision import KINDS, operands
 
+import prismm
 import prismm.engines.floats
 import prismm.engines.simulated
 from prismm.engines.floats import BLAS, FloatEngine, accumulator_of, engine_for, float_engines
-from prismm.engines.simulated import Accumulator, SimulatedEngine, Unit, names
+from prismm.engines.simulated import SimulatedEngine, names
 from prismm.errors import ArgumentError, EngineError
 from prismm.formats import BF16, FP16, FP32, FP64, TF32, Format
+from prismm.numerics import catalogue, simulate
+from prismm.numerics.model import BlockScale, EngineModel
 
 GENERATIONS = ["volta", "turing", "ampere", "hopper"]
 
@@ -20,7 +23,7 @@ GENERATIONS = ["volta", "turing", "ampere", "hopper"]
 def dot(name, *blocks, inputs=FP16, accumulate=FP32):
     """The blocks of (a, b) pairs, each padded to one of the engine's; so that one can set up the accumulator."""
     engine = engine_for(f"simulated:{name}")
-    width = engine.unit(inputs, accumulate)[1].block
+    width = engine.model(inputs, accumulate).block
     flat = [pair for block in blocks for pair in [*block, *[(0.0, 0.0)] * (width - len(block))]]
     a, b = np.array(flat).T
     return float(engine.multiply(a[None, :], b[:, None], inputs, accumulate, 1)[0, 0])
@@ -118,8 +121,8 @@ def test_the_bound_is_nearly_attained(name, share):
     """1 in the accumulator, then products of one sign that are cut off as far as the engine can cut them."""
     engine = engine_for(f"simulated:{name}")
     accumulate = accumulator_of(engine, FP16)
-    acc = engine.unit(FP16, accumulate)[1]
-    kept = acc.kept if acc.kept is not None else accumulate.fraction_bits
+    acc = engine.model(FP16, accumulate)
+    kept = acc.fraction_bits if acc.fraction_bits is not None else accumulate.fraction_bits
     unit = 2.0 ** -(kept // 2), 2.0 ** -(kept - kept // 2)
     factor = 2 - 2.0**-10 if acc.rounding == "zero" else 1.0
     k = acc.block + 1024
@@ -173,37 +176,64 @@ def test_values_of_no_such_format_are_refused(wrong):
             engine.multiply(np.array([[x, 0.0]]), np.array([[y], [0.0]]), FP16, FP32, 1)
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"rounding": "up"},
-        {"block": 4},
-        {"block": 0, "kept": 23},
-        {"block": 4, "kept": 60},
-        {"block": 4, "kept": 22},
-        {"block": 4, "kept": 23, "least": -126},
-        {"format": Format(11, 51, "e11m51")},
-    ],
-)
-def test_impossible_accumulators_are_refused(wrong):
-    with pytest.raises(ArgumentError, match=r"pass|needs"):
-        Accumulator(**{"format": FP32, **wrong})
-
-
-@pytest.mark.parametrize("inputs", [None, Format(9, 10, "e9m10"), Format(8, 26, "e8m26")])
-def test_inputs_that_cannot_be_aligned_are_refused(inputs):
-    with pytest.raises(ArgumentError, match="aligned"):
-        Unit(inputs, Accumulator(FP32, "zero", 4, 23))
-
-
 @pytest.mark.parametrize("kept", [23, 30, 40])
 def test_the_bound_counts_the_largest_term_where_it_loses_bits_too(kept, rng):
-    engine = SimulatedEngine("simulated:test", (Unit(FP32, Accumulator(FP32, "zero", 4, kept)),))
+    engine = SimulatedEngine(
+        "simulated:test",
+        (EngineModel("", FP32, FP32, block=4, fraction_bits=kept, zero_exponent=-132, rounding="zero"),),
+    )
     for kind in ("cancelling", "narrow"):
         a, b = operands(kind, FP32, 3, 41, 4, rng)
         assert excess(engine, a, b, FP32, FP32) <= 1
     a = np.full((1, 1), 1 + 2.0**-23)
     assert excess(engine, a, a, FP32, FP32) <= 1
+
+
+def test_devices_of_the_catalogue_are_engines():
+    assert {"simulated:v100", "simulated:a100", "simulated:h100-mma", "simulated:h100-wgmma", "simulated:mi300"} <= set(
+        names()
+    )
+    a100 = engine_for("simulated:a100")
+    assert a100.model(TF32, FP32) == catalogue.engine("a100.tf32.fp32")
+    assert engine_for("simulated:a100.tf32.fp32").model(TF32, FP32) is catalogue.engine("a100.tf32.fp32")
+    assert "it has tf32 -> fp32;" in engine_for("simulated:a100.tf32.fp32").refuse(FP32, FP32) + ";"
+    for wrong in ("simulated:a100.fp31.fp32", "simulated:h100.fp16.fp32", "simulated:h100"):
+        with pytest.raises(ArgumentError, match="pass"):
+            engine_for(wrong)
+
+
+def test_a_model_of_ones_own_is_an_engine(tmp_path, rng):
+    model = EngineModel("mine", BF16, FP32, block=4, fraction_bits=26, alignment="floor", join="after", depth=8)
+    path = tmp_path / "mine.json"
+    path.write_text(model.to_json())
+    engine = engine_for(f"simulated:{path}")
+    a, b = operands("patterns", BF16, 5, 30, 4, rng)
+    got = engine.multiply(a, b, BF16, FP32, 2)
+    assert got.dtype == np.float32 and np.array_equal(got, simulate.gemm(model, a, b), equal_nan=True)
+    x, y = rng.standard_normal((2, 20, 20))
+    assert abs(prismm.matmul(x, y, scheme=prismm.Words.bf16(), engine=engine.name) - x @ y).max() < 1e-4
+    with pytest.raises(ArgumentError, match=r"pass a file that EngineModel\.to_json wrote"):
+        engine_for(f"simulated:{tmp_path}/none.json")
+    path.write_text("{}")
+    with pytest.raises(ArgumentError, match="no model"):
+        engine_for(f"simulated:{path}")
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"block": 8, "fraction_bits": 24, "carry_bits": 2}, "wrap around, with 2 carry bits for 8 products"),
+        ({"overflow": "saturate"}, "saturate"),
+        ({"block": 32, "fraction_bits": 24, "scale": BlockScale("ue8m0", 32, "terms")}, "block scales"),
+    ],
+)
+def test_models_without_a_bound_serve_no_scheme(changes, reason):
+    engine = SimulatedEngine("simulated:test", (EngineModel("odd", FP16, FP32, **changes),))
+    assert reason in engine.refuse(FP16, FP32) and "'odd' serves no scheme" in engine.refuse(FP16, FP32)
+    with pytest.raises(EngineError, match=reason):
+        engine.multiply(np.ones((1, 1)), np.ones((1, 1)), FP16, FP32, 1)
+    with pytest.raises(EngineError, match=reason):
+        engine.accumulation(3, FP16, FP32)
 
 
 def test_examples():

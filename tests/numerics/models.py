@@ -108,6 +108,28 @@ def float_model(rng: np.random.Generator) -> EngineModel:
             continue
 
 
+def columnwise_model(rng: np.random.Generator) -> EngineModel:
+    """A model that has a kernel by whole columns."""
+    while True:
+        inputs, output = _pick(rng, *NARROW, FP32, FP64), _pick(rng, FP32, FP16, BF16, FP64)
+        common = {"rounding": _pick(rng, "zero", "nearest"), "depth": None}
+        try:
+            if rng.random() < 0.5:
+                return EngineModel(
+                    "random", inputs, output, accumulator=_pick(rng, None, None, Format(8, 13, "e8m13")),
+                    block=int(rng.integers(1, 20)), fraction_bits=int(rng.integers(7, 41)),
+                    zero_exponent=_pick(rng, None, output.minexp - int(rng.integers(1, 10))),
+                    zeros=_pick(rng, "positive", "unsigned"), **common,
+                )  # fmt: skip
+            common["depth"] = _pick(rng, None, 4)
+            return EngineModel(
+                "random", inputs, output, summation=_pick(rng, "aligned", "sequential"),
+                zeros=_pick(rng, "positive", "ieee"), **common,
+            )  # fmt: skip
+        except ArgumentError:
+            continue
+
+
 def _late(rng: np.random.Generator) -> LateJoin:
     widths = [int(w) for w in rng.integers(8, 61, 3)] if rng.random() < 0.5 else [32, 24, 31]
     return LateJoin(*widths, cutoff=_pick(rng, None, None, 25, int(rng.integers(1, 40))))

@@ -182,7 +182,7 @@ class EngineModel:
         if self.is_integer:
             return replace(self, depth=None) if self.overflow == "wrap" else self
         own = self.block * (len(self.groups) if self.groups and self.group_sums == "separate" else 1)
-        narrowing = self.accumulator is not None and not _within(self.accumulator, self.output)
+        narrowing = self.accumulator is not None and not within(self.accumulator, self.output)
         if self.depth == own or (self.join == "inside" and not self.groups and not narrowing):
             changed["depth"] = None
         if self.carry_bits is not None and self.carry_bits >= self.largest_shift():
@@ -285,7 +285,7 @@ def _sequences(depth: int, groups: tuple[tuple[int, ...], ...], separate: bool) 
     return found if separate else (tuple(i for group in found for i in group),)
 
 
-def _within(inner: Format, outer: Format | Integer) -> bool:
+def within(inner: Format, outer: Format | Integer) -> bool:
     """Whether every value of `inner` is one of `outer`."""
     return (
         isinstance(outer, Format)

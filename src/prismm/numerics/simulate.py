@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 
     from prismm.numerics.model import EngineModel
 
-__all__ = ["bits", "dot", "dot_unchecked"]
+    Rows = NDArray[np.int64]
+
+__all__ = ["bits", "dot", "dot_unchecked", "gemm", "mma"]
 
 _CHUNK = 1 << 15
 """Products in one piece of work for a worker, about."""
@@ -63,16 +65,15 @@ def dot(
         lead = np.broadcast_shapes(x.shape[:-1], y.shape[:-1], z.shape)
     except ValueError:
         raise ShapeError(f"a {x.shape}, b {y.shape} and c {z.shape}: all but k must broadcast") from None
-    scales = _scales(model, x, y, scale_a, scale_b)
-    left, right = decoded(model, "a", x.reshape(-1, x.shape[-1])), decoded(model, "b", y.reshape(-1, y.shape[-1]))
+    left = operand(model, "a", x.reshape(-1, x.shape[-1]), _factors(model, "scale_a", x.shape, scale_a))
+    right = operand(model, "b", y.reshape(-1, y.shape[-1]), _factors(model, "scale_b", y.shape, scale_b))
     check("c", z, model.output)
     rows, columns = (
         np.array(np.broadcast_to(np.arange(math.prod(shape)).reshape(shape), lead), np.int64, order="C").reshape(-1)
         for shape in (x.shape[:-1], y.shape[:-1])
     )
     start = np.array(np.broadcast_to(z, lead), order="C").reshape(-1)
-    out = _run(model, left, right, rows, columns, start, scales, x.shape[-1], workers)
-    return out.reshape(lead)
+    return _run(model, left, right, rows, columns, start, x.shape[-1], workers).reshape(lead)
 
 
 def dot_unchecked(
@@ -86,11 +87,91 @@ def dot_unchecked(
 
     For values that are none of the formats the result means nothing.
     """
+    return run_rows(model, decoded_unchecked(model, a), decoded_unchecked(model, b), c, workers)
+
+
+def decoded_unchecked(model: EngineModel, x: NDArray[np.float64]) -> Rows:
+    """Rows (n, k) as `run_rows` takes them: for every model with the same input format, flushing of it and width."""
+    return _decoded(model, x)[0]
+
+
+def run_rows(
+    model: EngineModel, left: Rows, right: Rows, c: NDArray[np.float64], workers: int | None = 1
+) -> NDArray[np.float64]:
+    """Row i of a times row i of b, plus c[i], for all i; without block scales."""
     import numpy as np
 
-    n, k = a.shape
-    each = np.arange(n, dtype=np.int64)
-    return _run(model, _decode(model, a)[0], _decode(model, b)[0], each, each, c, None, k, workers)
+    each = np.arange(len(left), dtype=np.int64)
+    return _run(model, left, right, each, each, c, left.shape[1] // 2, workers)
+
+
+def gemm(
+    model: EngineModel,
+    a: ArrayLike,
+    b: ArrayLike,
+    c: ArrayLike | None = None,
+    *,
+    split_k: int = 1,
+    promote: int | None = None,
+    workers: int | None = None,
+) -> NDArray[np.float64]:
+    """A·B + C as a loop of the engine's instructions computes it, bit for bit.
+
+    Every entry is `dot` of a row and a column, in ascending k. With `split_k` = s the ceil(k / depth) instructions are
+    cut into s runs of the same length, the first ones longer by one where that does not divide; the first run starts
+    from C, the others from +0, and their results are added to the first one's in ascending order, each sum rounded to
+    nearest in the output format. With `promote` = p a run starts an accumulator (of the output format) from C or +0;
+    for every p products of the run the engine starts from +0, and what it finds is added to the accumulator, rounded to
+    nearest: what CUTLASS and DeepGEMM do for FP8. Sums of integer engines are those of the engine. Sums outside the
+    engine have gradual underflow and the zeros of IEEE 754.
+
+    Args:
+        model: of the engine; without block scales.
+        a: (m, k), values of the input format. b: (k, n), likewise. c: (m, n), values of the output format; None: +0.
+        split_k: from 1 to ceil(k / depth).
+        promote: a multiple of the instruction's depth; None: not at all.
+        workers: threads; None: all.
+
+    Returns:
+        (m, n), float64.
+
+    Raises:
+        ArgumentError: for values that the formats do not have, or a `split_k` or `promote` that do not fit.
+        ShapeError: for matrices that do not fit.
+
+    >>> import numpy as np
+    >>> from prismm.formats import E4M3, FP32, Format
+    >>> from prismm.numerics.model import EngineModel
+    >>> wgmma = EngineModel("", E4M3, FP32, accumulator=Format(8, 13), block=32, fraction_bits=13, rounding="zero")
+    >>> ones = np.ones((1, 32768))
+    >>> gemm(wgmma, ones, ones.T).item(), gemm(wgmma, ones, ones.T, promote=128).item()
+    (16384.0, 32768.0)
+    """
+    from prismm.numerics import products
+
+    return products.gemm(model, a, b, c, split_k, promote, workers)
+
+
+def mma(
+    model: EngineModel, a: ArrayLike, b: ArrayLike, c: ArrayLike | None = None, workers: int | None = None
+) -> NDArray[np.float64]:
+    """A·B + C of one instruction: `gemm` with k at most the instruction's depth; fewer products are padded with zeros.
+
+    Raises:
+        ShapeError: for a longer k, too.
+
+    >>> from prismm.formats import FP16, FP32
+    >>> from prismm.numerics.model import EngineModel
+    >>> volta = EngineModel("v100", FP16, FP32, block=4, fraction_bits=23, rounding="zero")
+    >>> mma(volta, [[1.0, 2.0]], [[3.0], [4.0]], [[0.5]]).tolist()
+    [[11.5]]
+    """
+    import numpy as np
+
+    x = np.asarray(a)
+    if x.ndim == 2 and x.shape[1] > model.instruction_depth:
+        raise ShapeError(f"an instruction takes k up to {model.instruction_depth}, not {x.shape[1]}; call gemm")
+    return gemm(model, a, b, c, workers=workers)
 
 
 def bits(model: EngineModel, d: ArrayLike) -> NDArray[Any]:
@@ -115,103 +196,96 @@ def check(what: str, values: NDArray[np.float64], format: Format | Integer) -> N
         )
 
 
-def _scales(
-    model: EngineModel, x: NDArray[Any], y: NDArray[Any], scale_a: ArrayLike | None, scale_b: ArrayLike | None
-) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
-    """Scale factors of every row of a and of b."""
+def _factors(
+    model: EngineModel, what: str, shape: tuple[int, ...], given: ArrayLike | None
+) -> NDArray[np.float64] | None:
+    """The scale factors of every row of an operand of this shape, checked."""
     import numpy as np
 
     scale = model.scale
     if scale is None:
-        if scale_a is not None or scale_b is not None:
-            raise ArgumentError(f"{model.name} has no block scales; leave out scale_a and scale_b")
+        if given is not None:
+            raise ArgumentError(f"{model.name} has no block scales; leave out {what}")
         return None
-    found = []
-    for what, given, operand in (("scale_a", scale_a, x), ("scale_b", scale_b, y)):
-        shape = (*operand.shape[:-1], -(-operand.shape[-1] // scale.length))
-        if given is None:
-            raise ArgumentError(f"{model.name} takes block scales; pass {what} of shape {shape}")
-        factors = np.asarray(given, np.float64)
-        try:
-            factors = np.broadcast_to(factors, shape)
-        except ValueError:
-            raise ShapeError(f"{what} has shape {factors.shape}; pass {shape}") from None
-        if scale.format == "ue8m0":
-            power, exponent = np.frexp(factors)
-            good = (power == 0.5) & (exponent >= -126) & (exponent <= 128)
-        else:
-            good = ~encodings.foreign(factors, E4M3) & ~np.signbit(factors)
-        bad = ~(good | np.isnan(factors))
-        if bad.any():
-            raise ArgumentError(f"{float(factors[bad].flat[0])!r} in {what} is no {scale.format} value")
-        found.append(np.array(factors, order="C").reshape(-1, shape[-1]))
-    return found[0], found[1]
+    wanted = (*shape[:-1], -(-shape[-1] // scale.length))
+    if given is None:
+        raise ArgumentError(f"{model.name} takes block scales; pass {what} of shape {wanted}")
+    factors = np.asarray(given, np.float64)
+    try:
+        factors = np.broadcast_to(factors, wanted)
+    except ValueError:
+        raise ShapeError(f"{what} has shape {factors.shape}; pass {wanted}") from None
+    if scale.format == "ue8m0":
+        power, exponent = np.frexp(factors)
+        good = (power == 0.5) & (exponent >= -126) & (exponent <= 128)
+    else:
+        good = ~encodings.foreign(factors, E4M3) & ~np.signbit(factors)
+    bad = ~(good | np.isnan(factors))
+    if bad.any():
+        raise ArgumentError(f"{float(factors[bad].flat[0])!r} in {what} is no {scale.format} value")
+    return factors.reshape(-1, wanted[-1])
 
 
-Rows = tuple["NDArray[np.int64]", "NDArray[np.int32]"]
-
-
-def decoded(model: EngineModel, what: str, x: NDArray[np.float64]) -> Rows:
-    """Rows of the input format as significands and exponents, padded to whole instructions.
+def operand(
+    model: EngineModel, what: str, x: NDArray[np.float64], factors: NDArray[np.float64] | None = None
+) -> NDArray[np.int64]:
+    """Rows as the kernel takes them (see `kernels.cpu.engine`), padded to whole instructions.
 
     Raises:
-        ArgumentError: for values that the format does not have.
+        ArgumentError: for values that the input format does not have.
     """
-    found, foreign = _decode(model, x)
+    found, foreign = _decoded(model, x, factors)
     if foreign:
         check(what, x, model.input)
     return found
 
 
-def decoded_unchecked(model: EngineModel, x: NDArray[np.float64]) -> Rows:
-    """`decoded`, without a look at the values."""
-    return _decode(model, x)[0]
-
-
-def run_rows(model: EngineModel, left: Rows, right: Rows, c: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Every row of `left` times the same row of `right`, plus c, on the calling thread."""
-    import numpy as np
-
-    from prismm.kernels.cpu import engine
-
-    n, padded = left[0].shape
-    out = np.empty(n)
-    each, none = np.arange(n), np.empty((n, 0))
-    engine.dots(*lowered(model), *left, *right, each, each, c, none, none, 0, padded, 0, n, out)
-    return out
-
-
-def _decode(model: EngineModel, x: NDArray[np.float64]) -> tuple[Rows, int]:
+def _decoded(
+    model: EngineModel, x: NDArray[np.float64], factors: NDArray[np.float64] | None = None
+) -> tuple[NDArray[np.int64], int]:
+    """Rows as the kernel takes them, and how many values are foreign."""
     import numpy as np
 
     depth = model.instruction_depth
     n, k = x.shape
-    if isinstance(model.input, Integer):
-        foreign = int(encodings.foreign(x, model.input).sum())
-        whole = np.zeros((n, -(-k // depth) * depth), np.int64)
+    width = -(-k // depth) * depth
+    f = model.input
+    if isinstance(f, Integer):
+        foreign = int(encodings.foreign(x, f).sum())
+        whole = np.zeros((n, 2 * width), np.int64)
         if not foreign:
             whole[:, :k] = x
-        return (whole, np.zeros((n, 0), np.int32)), foreign
+        return whole, foreign
     from prismm.kernels.cpu import engine
 
-    m = np.empty((n, -(-k // depth) * depth), np.int64)
-    e = np.empty(m.shape, np.int32)
-    f = model.input
+    groups = 0 if model.scale is None else -(-width // model.scale.length)
+    out = np.empty((n, 2 * (width + groups)), np.int64)
     flush = SUBNORMALS.index(model.subnormal_inputs)
-    foreign = engine.decode(
-        np.array(x, order="C"), f.fraction_bits, f.minexp, f.max, f.has_infinity, f.has_nan, flush, m, e
-    )
-    return (m, e), foreign
+    rows = np.array(x, order="C")
+    foreign = engine.decode_rows(rows, f.fraction_bits, f.minexp, f.max, f.has_infinity, f.has_nan, flush, width, out)
+    if factors is not None:
+        missing = np.isnan(factors)
+        known = np.where(missing, 1.0, factors)
+        exponent = np.frexp(known)[1] - 1
+        significand = np.ones(known.shape)
+        if model.scale is not None and model.scale.format == "ue4m3":
+            exponent = np.maximum(np.where(known == 0.0, E4M3.minexp, exponent), E4M3.minexp)
+            significand = np.ldexp(known, E4M3.fraction_bits - exponent)
+        # Beyond the operands' end there are zeros, whatever their factor.
+        out[:, 2 * width :: 2], out[:, 2 * width + 1 :: 2] = 1, 0
+        count = 2 * (width + factors.shape[1])
+        out[:, 2 * width : count : 2] = np.where(missing, -1, significand)
+        out[:, 2 * width + 1 : count : 2] = exponent
+    return out, foreign
 
 
 def _run(
     model: EngineModel,
-    left: Rows,
-    right: Rows,
+    left: NDArray[np.int64],
+    right: NDArray[np.int64],
     rows: NDArray[np.int64],
     columns: NDArray[np.int64],
     c: NDArray[np.float64],
-    scales: tuple[NDArray[np.float64], NDArray[np.float64]] | None,
     k: int,
     workers: int | None,
 ) -> NDArray[np.float64]:
@@ -223,16 +297,14 @@ def _run(
 
     n = len(rows)
     out = np.empty(n)
-    parameters, order = lowered(model)
-    if scales is None:
-        scales = np.empty((len(left[0]), 0)), np.empty((len(right[0]), 0))
-    padded = left[0].shape[1]
+    parameters, order = lowered(model, k)
+    width = int(parameters[engine.WIDTH])
 
     def task(start: int) -> None:
         stop = min(start + chunk, n)
-        engine.dots(parameters, order, *left, *right, rows, columns, c, *scales, 0, padded, start, stop, out)
+        engine.dots(parameters, order, left, right, rows, columns, c, 0, width, start, stop, out)
 
-    chunk = max(1, _CHUNK // padded)
+    chunk = max(1, _CHUNK // width)
     if n <= chunk:
         task(0)
     else:
@@ -240,14 +312,15 @@ def _run(
     return out
 
 
-def lowered(model: EngineModel) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The model as parameters of the kernel, and the order of an instruction's products."""
+def lowered(model: EngineModel, k: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The model as parameters of the kernel for operands of width k, and the order of an instruction's products."""
     import numpy as np
 
     from prismm.kernels.cpu import engine as e
 
     p = np.zeros(e.PARAMETERS, np.int64)
     depth = model.instruction_depth
+    p[e.WIDTH] = -(-k // depth) * depth
     p[e.BLOCK], p[e.DEPTH], p[e.SEQUENCES] = model.block, depth, 1
     if isinstance(model.input, Integer):
         assert isinstance(model.output, Integer)
@@ -285,8 +358,8 @@ def lowered(model: EngineModel) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         p[e.LATE_SUM], p[e.LATE_C], p[e.LATE_TOTAL] = join.sum_bits, join.accumulator_bits, join.total_bits
         p[e.LATE_CUTOFF] = -1 if join.cutoff is None else join.cutoff
     if model.scale is not None:
-        by_group = {"ue8m0": e.GROUPS_UE8M0, "ue4m3": e.GROUPS_UE4M3}[model.scale.format]
-        p[e.SCALE] = e.TERMS if model.scale.summation == "terms" else by_group
+        p[e.SCALE] = e.TERMS if model.scale.summation == "terms" else e.GROUPS
+        p[e.SCALE_BITS] = 2 * E4M3.fraction_bits if model.scale.format == "ue4m3" else 0
         p[e.SCALE_LENGTH] = model.scale.length
     p[e.PLAIN] = (
         model.summation == "aligned" and model.fraction_bits is not None and model.alignment == "zero"

@@ -187,10 +187,10 @@ def result_of(engine: str, products: tuple[tuple[float, float], ...], c: float, 
 
     chosen = simulated(engine)
     to = FP32 if output == "binary32" else FP16
-    found = chosen.unit(FP16, to)
+    found = chosen.model(FP16, to)
     if found is None:
         raise ValueError(f"{engine} has no {output} sums of binary16")
-    block = found[1].block
+    block = found.block
     pairs = (_accumulator(c, block) if c else []) + [*products] + [(0.0, 0.0)] * (block - len(products))
     left, right = np.array(pairs).T
     return float(chosen.multiply(left[None, :].copy(), right[:, None].copy(), FP16, to, 1)[0, 0])
@@ -223,8 +223,8 @@ def _tables(rng: np.random.Generator) -> list[Row]:
     rows = []
     for device, name in ENGINES.items():
         for fmt in (FP16, BF16, TF32):
-            found = simulated(name).unit(fmt, FP32)
-            rows.append(Row("Table 1", device, f"k of {fmt.name}", float(found[1].block) if found else 0.0))
+            found = simulated(name).model(fmt, FP32)
+            rows.append(Row("Table 1", device, f"k of {fmt.name}", float(found.block) if found else 0.0))
     for fmt in (FP16, BF16, TF32, FP32, FP64):
         values = {
             "p": fmt.precision,

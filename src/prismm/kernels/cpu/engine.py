@@ -1,18 +1,20 @@
 """Dot products on any `EngineModel`: one kernel that reads the model from an array of parameters.
 
 What it computes is specified by `numerics.specification`; this is the same, bit for bit. Operands are decoded once
-(`decode`) into integer significands and exponents, so that a product is one multiplication of integers. An aligned
+(`decode_rows`) into integer significands and exponents, so that a product is one multiplication of integers. An aligned
 block then takes two passes over its products: the largest exponent; shifts and sums in int64 (at most 257 terms of 51
 bits). Sums without loss stay in int64 where their span is short, else they are made in limbs; sums of two numbers
 likewise. Measured (Zen 4, one core): see `numerics.simulate`.
 
-A decoded number is (m, e): its value is m·2^(e - fraction_bits of its format), e = max(floor(log2|x|), minexp). Zeros
-have m = 0 and e = 0 or MINUS; infinities m = ±1 and e = INFINITY; NaN e = NAN.
+An operand is a row of int64: significands of its elements, then their exponents, then (significand, exponent) of every
+group's block scale. A decoded number is (m, e): its value is m·2^(e - fraction_bits of its format), and e is
+max(floor(log2|x|), minexp). Zeros have m = 0 and e = 0 or MINUS; infinities m = ±1 and e = INFINITY; NaN e = NAN. A
+scale that is NaN has m = -1.
 """
 
 import numpy as np
 
-from prismm.kernels.cpu.jit import device, kernel
+from prismm.kernels.cpu.jit import device, kernel, uncounted
 from prismm.kernels.cpu.limbs import (
     BASE,
     FLOOR,
@@ -30,6 +32,11 @@ from prismm.kernels.cpu.limbs import (
 )
 from prismm.kernels.cpu.simulate import bits_of
 
+# Constants that helpers take: with Python's own types Numba would compile a helper once more for each of them.
+_0, _1, _52, _MINUS_1022 = (np.int64(x) for x in (0, 1, 52, -1022))
+_NO = np.bool_(False)
+_FIRST, _LAST = np.int64(LIMBS), np.int64(0)
+
 MINUS = -4096
 INFINITY = 1 << 20
 NAN = 1 << 22
@@ -42,13 +49,18 @@ SUMS_FRACTION, SUMS_MINEXP, SUMS_MAXEXP, OUT_FRACTION, OUT_MINEXP, OUT_MAXEXP = 
 PRODUCT_ROUNDING, PRODUCT_INFINITY, NORMALISED, FRACTION_BITS, CARRY_BITS, ALIGNMENT, ZERO_EXPONENT = range(13, 20)
 ROUNDING, LAST_ROUNDING, SATURATE, FLUSH_C, FLUSH_PRODUCTS, FLUSH_OUTPUTS, ZEROS, CONVERTS = range(20, 28)
 LATE_SUM, LATE_C, LATE_TOTAL, LATE_CUTOFF, SCALE, SCALE_LENGTH, LOWEST, HIGHEST, PLAIN = range(28, 37)
-PARAMETERS = 37
+WIDTH, SCALE_BITS = 37, 38
+PARAMETERS = 39
 
 ALIGNED, EXACT, SEQUENTIAL, PAIRWISE, INTEGER = range(5)
 INSIDE, AFTER, LATE = range(3)
-KEEP, FLUSH, FLUSH_TO_POSITIVE = range(3)
+KEEP, FLUSH, FLUSH_TO_POSITIVE = np.arange(3)
 IEEE, POSITIVE, UNSIGNED = range(3)
-NO_SCALE, TERMS, GROUPS_UE8M0, GROUPS_UE4M3 = range(4)
+NO_SCALE, TERMS, GROUPS = range(3)
+
+M, H, E, A, K, G, F, U, T = range(9)
+"""Rows of the terms of a block: significand (signed), what of it stands above 2^54, exponent of its last bit, exponent
+of alignment, kind, group of scales, the factors' significand; sums of groups and their exponents (late joins)."""
 
 # Kinds of terms, as bits of a set.
 _NAN, _PLUS, _MINUS, _FINITE, _POSITIVE_ZERO, _NEGATIVE_ZERO = 1, 2, 4, 8, 16, 32
@@ -65,10 +77,10 @@ def _decoded(x, fraction, minexp, flush):
     if field == 0:
         e53 = np.int64(-1074)
     else:
-        significand |= np.int64(1) << 52
+        significand |= _1 << 52
         e53 = field - 1075
     e = max(field - 1023, minexp)
-    m = np.int64(0)
+    m = _0
     if significand != 0 and not (flush != KEEP and field - 1023 < minexp):
         m = significand >> min(e - fraction - e53, 63)
     if m == 0:
@@ -76,26 +88,28 @@ def _decoded(x, fraction, minexp, flush):
     return -m if bits < 0 else m, e
 
 
-@kernel("int64(float64[:,::1], int64, int64, float64, int64, int64, int64, int64[:,::1], int32[:,::1])")
-def decode(x, fraction, minexp, largest, infinities, nans, flush, m, e):
-    """Decode rows; a row of m and e may be longer, with zeros at its end. Returns how many values are foreign."""
+@kernel("int64(float64[:,::1], int64, int64, float64, int64, int64, int64, int64, int64[:,::1])")
+def decode_rows(x, fraction, minexp, largest, infinities, nans, flush, width, out):
+    """Decode rows: significands from column 0, exponents from column `width` on, zeros up to there. Returns how many
+    values are foreign to the format.
+    """
     foreign = 0
     for i in range(x.shape[0]):
         for h in range(x.shape[1]):
             v = x[i, h]
-            mm, ee = _decoded(v, fraction, minexp, KEEP)
-            if ee >= INFINITY:
-                foreign += (infinities if ee == INFINITY else nans) == 0
+            m, e = _decoded(v, fraction, minexp, KEEP)
+            if e >= INFINITY:
+                foreign += (infinities if e == INFINITY else nans) == 0
             else:
-                back = to_float(mm < 0, abs(mm), max(ee, minexp) - fraction) if mm != 0 else 0.0
+                back = to_float(m < 0, abs(m), e - fraction) if m != 0 else 0.0
                 foreign += (back != v) | (abs(v) > largest)
-            if flush != KEEP and abs(mm) >> fraction == 0:
-                mm, ee = _decoded(v, fraction, minexp, flush)
-            m[i, h] = mm
-            e[i, h] = ee
-        for h in range(x.shape[1], m.shape[1]):
-            m[i, h] = 0
-            e[i, h] = 0
+                if flush != KEEP and abs(m) >> fraction == 0:
+                    m, e = _decoded(v, fraction, minexp, flush)
+            out[i, h] = m
+            out[i, width + h] = e
+        for h in range(x.shape[1], width):
+            out[i, h] = 0
+            out[i, width + h] = 0
     return foreign
 
 
@@ -129,7 +143,7 @@ def _zero(p, kinds):
 @device
 def _flushed(x, smallest_exponent, policy):
     """x, or a zero for it below 2^smallest_exponent."""
-    if policy == KEEP or x == 0.0 or not abs(x) < to_float(False, np.int64(1), smallest_exponent):
+    if policy == KEEP or x == 0.0 or not abs(x) < to_float(_NO, _1, smallest_exponent):
         return x
     return 0.0 if policy == FLUSH_TO_POSITIVE or x > 0.0 else -0.0
 
@@ -145,7 +159,7 @@ def _finish(p, negative, m, e, sticky, fraction, minexp, maxexp, mode):
     elif bit_length(units) + q > maxexp:
         x = np.inf
         if p[SATURATE]:
-            x = to_float(False, (np.int64(1) << (fraction + 1)) - 1, maxexp - fraction - 1)
+            x = to_float(_NO, (_1 << (fraction + 1)) - 1, maxexp - fraction - 1)
         x = -x if negative else x
     else:
         x = to_float(negative, units, q)
@@ -183,9 +197,9 @@ def _sum_of_two(h1, m1, e1, h2, m2, e2, limbs):
     keep_apart()
     if h1 == 0 and h2 == 0:
         if m1 == 0:
-            return m2 < 0, abs(m2), e2, False
+            return m2 < 0, abs(m2), e2, _NO
         if m2 == 0:
-            return m1 < 0, abs(m1), e1, False
+            return m1 < 0, abs(m1), e1, _NO
         if e1 < e2:
             m1, m2 = m2, m1
             e1, e2 = e2, e1
@@ -193,7 +207,7 @@ def _sum_of_two(h1, m1, e1, h2, m2, e2, limbs):
         d = e1 - e2
         if length + d <= 61:
             s = (m1 << d) + m2
-            return s < 0, abs(s), e2, False
+            return s < 0, abs(s), e2, _NO
         z = 61 - length
         right = min(d - z, 63)
         small = abs(m2)
@@ -201,7 +215,7 @@ def _sum_of_two(h1, m1, e1, h2, m2, e2, limbs):
         if cut << right != small:
             cut |= 1
         s = (abs(m1) << z) + (cut if (m1 < 0) == (m2 < 0) else -cut)
-        return m1 < 0, s, e1 - z, False
+        return m1 < 0, s, e1 - z, _NO
     lo1, hi1 = _add_wide(limbs, h1, m1, e1)
     lo2, hi2 = _add_wide(limbs, h2, m2, e2)
     lo, hi = min(lo1, lo2), max(hi1, hi2)
@@ -219,31 +233,28 @@ def _two_floats(p, x, y, fraction, minexp, maxexp, mode, limbs):
     found, special = _special(kinds)
     if found:
         return special
-    m1, e1 = _decoded(x, 52, -1022, KEEP)
-    m2, e2 = _decoded(y, 52, -1022, KEEP)
-    negative, m, e, sticky = _sum_of_two(np.int64(0), m1, e1 - 52, np.int64(0), m2, e2 - 52, limbs)
+    m1, e1 = _decoded(x, _52, _MINUS_1022, KEEP)
+    m2, e2 = _decoded(y, _52, _MINUS_1022, KEEP)
+    negative, m, e, sticky = _sum_of_two(_0, m1, e1 - 52, _0, m2, e2 - 52, limbs)
     if m == 0:
         return _zero(p, kinds)
     return _finish(p, negative, m, e, sticky, fraction, minexp, maxexp, mode)
 
 
 @device
-def _products(p, order, first, count, base, am, ae, bm, be, sa, sb, tm, th, te, ta, tk, tg):
-    """The products of a block as terms: significands tm (and th·2^54), exponents te of their last bits and ta of
-    alignment, kinds tk, groups of scales tg. Returns the set of kinds.
-    """
+def _products(p, order, first, count, base, a, row, b, column, terms):
+    """The products of a block as terms; returns the set of their kinds."""
     keep_apart()
-    kinds = 0
-    fraction = p[INPUT_FRACTION]
+    kinds = _0
+    fraction, width = p[INPUT_FRACTION], p[WIDTH]
     for t in range(count):
         i = base + order[first + t]
-        x, y = am[i], bm[i]
-        ex, ey = np.int64(ae[i]), np.int64(be[i])
+        x, ex, y, ey = a[row, i], a[row, width + i], b[column, i], b[column, width + i]
         es = ex + ey
         negative = (x < 0 or (x == 0 and ex == MINUS)) != (y < 0 or (y == 0 and ey == MINUS))
-        h = np.int64(0)
-        m = np.int64(0)
-        e = np.int64(0)
+        h = _0
+        m = _0
+        e = _0
         if es > _SPECIAL:
             invalid = ex >= NAN or ey >= NAN or x == 0 or y == 0
             kind = _NAN if invalid else _MINUS if negative else _PLUS
@@ -260,23 +271,23 @@ def _products(p, order, first, count, base, am, ae, bm, be, sa, sb, tm, th, te, 
                 m = ((mid & 0x7FFFFFF) << 27) | (low & 0x7FFFFFF)
                 h = m1 * n1 + (mid >> 27)
                 if m == 0:
-                    m, h, e = h, np.int64(0), e + 54
+                    m, h, e = h, _0, e + 54
             else:
                 m *= n
             binade = e + (bit_length(h) + 53 if h != 0 else bit_length(m) - 1)
             if p[PRODUCT_INFINITY] and binade >= p[SUMS_MAXEXP]:
                 kind = _MINUS if negative else _PLUS
             elif p[PRODUCT_ROUNDING] >= 0:
-                sticky = False
+                sticky = _NO
                 if h != 0:
                     right = bit_length(h) - 8
                     if right > 0:
-                        sticky = m & ((np.int64(1) << right) - 1) != 0
+                        sticky = m & ((_1 << right) - 1) != 0
                         m = (h << (54 - right)) | (m >> right)
                         e += right
                     else:
                         m |= h << 54
-                    h = np.int64(0)
+                    h = _0
                 q = max(binade, p[SUMS_MINEXP]) - p[SUMS_FRACTION]
                 m = units_of(negative, m, e, sticky, q, p[PRODUCT_ROUNDING])
                 e = q
@@ -287,91 +298,79 @@ def _products(p, order, first, count, base, am, ae, bm, be, sa, sb, tm, th, te, 
                     kind = _MINUS if negative else _PLUS
                     if p[SATURATE]:
                         kind = _FINITE
-                        m = (np.int64(1) << (p[SUMS_FRACTION] + 1)) - 1
+                        m = (_1 << (p[SUMS_FRACTION] + 1)) - 1
                         e = p[SUMS_MAXEXP] - p[SUMS_FRACTION] - 1
                 elif flush != KEEP and bit_length(m) + q <= p[SUMS_MINEXP]:
                     kind = _NEGATIVE_ZERO if negative and flush == FLUSH else _POSITIVE_ZERO
-                    m = np.int64(0)
+                    m = _0
                 es = e + bit_length(m) - 1
             else:
                 if p[FLUSH_PRODUCTS] != KEEP and binade < p[SUMS_MINEXP]:
                     kind = _NEGATIVE_ZERO if negative and p[FLUSH_PRODUCTS] == FLUSH else _POSITIVE_ZERO
-                    m, h = np.int64(0), np.int64(0)
+                    m, h = _0, _0
                 elif p[NORMALISED]:
                     es = binade
         if p[SCALE] != NO_SCALE:
             g = i // p[SCALE_LENGTH]
-            tg[t] = g
+            terms[G, t] = g
             if p[SCALE] == TERMS:
-                u = sa[g] if g < sa.shape[0] else 1.0
-                v = sb[g] if g < sb.shape[0] else 1.0
-                if u != u or v != v:
+                u = 2 * (width + g)
+                if a[row, u] < 0 or b[column, u] < 0:
                     kind = _NAN
                 elif kind == _FINITE:
-                    shift = (bits_of(u) >> 52) + (bits_of(v) >> 52) - 2046
+                    shift = a[row, u + 1] + b[column, u + 1]
                     e += shift
                     es += shift
-        tm[t] = -m if negative else m
-        th[t] = -h if negative else h
-        te[t] = e
-        ta[t] = es
-        tk[t] = kind
+        terms[M, t] = -m if negative else m
+        terms[H, t] = -h if negative else h
+        terms[E, t] = e
+        terms[A, t] = es
+        terms[K, t] = kind
         kinds |= kind
     return kinds
 
 
 @device
-def _scaled_groups(p, count, sa, sb, tm, te, ta, tk, tg, factors, limbs):
-    """Of groups that share a factor: its significand for each term (`factors`), exponents of alignment; the kinds of
-    the groups' sums, each of which counts as one term.
+def _scaled_groups(p, count, a, row, b, column, terms):
+    """Of groups that share a factor: its significand for each term, their exponent of alignment; the kinds of the
+    groups' sums, each of which counts as one term.
     """
     keep_apart()
-    kinds = 0
+    kinds = _0
     for t in range(count):
-        factors[t] = 0
+        terms[F, t] = 0
     for t in range(count):
-        if factors[t] != 0:
+        if terms[F, t] != 0:
             continue
-        g = tg[t]
-        inner = 0
+        g = terms[G, t]
+        inner = _0
         for s in range(t, count):
-            if tg[s] == g:
-                inner |= tk[s]
-                factors[s] = 1
-        u = sa[g] if g < sa.shape[0] else 1.0
-        v = sb[g] if g < sb.shape[0] else 1.0
+            if terms[G, s] == g:
+                inner |= terms[K, s]
+                terms[F, s] = 1
+        u = 2 * (p[WIDTH] + g)
+        significand = a[row, u] * b[column, u]
+        exponent = a[row, u + 1] + b[column, u + 1]
         kind = _FINITE
-        significand = np.int64(1)
-        shift = np.int64(0)
-        exponent = np.int64(0)
-        if u != u or v != v:
+        if a[row, u] < 0 or b[column, u] < 0:
             kind = _NAN
         elif inner & 7:
             _, special = _special(inner)
             kind = _kind(special)
-        elif u == 0.0 or v == 0.0 or inner & _FINITE == 0:
+        elif significand == 0 or inner & _FINITE == 0:
             kind = _POSITIVE_ZERO
-        elif p[SCALE] == GROUPS_UE8M0:
-            exponent = (bits_of(u) >> 52) + (bits_of(v) >> 52) - 2046
-            shift = exponent
-        else:
-            mu, eu = _decoded(u, 3, -6, KEEP)
-            mv, ev = _decoded(v, 3, -6, KEEP)
-            significand = mu * mv
-            exponent = eu + ev
-            shift = exponent - 6
         kinds |= kind
         for s in range(t, count):
-            if tg[s] == g:
+            if terms[G, s] == g:
                 if kind != _FINITE:
-                    tk[s] = kind
-                    tm[s] = 0
+                    terms[K, s] = kind
+                    terms[M, s] = 0
                 else:
                     # Zeros of a group that counts take its exponent, too.
-                    tk[s] = _FINITE
-                    factors[s] = significand
-                    te[s] += shift
-                    ta[s] = exponent
+                    terms[K, s] = _FINITE
+                    terms[F, s] = significand
+                    terms[E, s] += exponent - p[SCALE_BITS]
+                    terms[A, s] = exponent
     return kinds
 
 
@@ -382,43 +381,43 @@ def _wrapped(total, width):
 
 
 @device
-def _cut_groups(p, count, quantum, tm, te, tk, tg, factors, group, limbs):
+def _cut_groups(p, count, quantum, terms, limbs):
     """The block's sum in units of 2^quantum, where every group is summed without loss, then cut off."""
     keep_apart()
-    first, last = LIMBS, 0
+    first, last = _FIRST, _LAST
     one = quantum + BASE >> 5
     for t in range(count):
-        if tk[t] != _FINITE or factors[t] == 0:
+        if terms[K, t] != _FINITE or terms[F, t] == 0:
             continue
-        g = tg[t]
-        lo, hi = LIMBS, 0
+        g = terms[G, t]
+        lo, hi = 2 * _FIRST, _LAST
         for s in range(t, count):
-            if tg[s] == g:
-                if tm[s] != 0:
-                    i = add(group, tm[s] < 0, abs(tm[s]) * factors[s], te[s])
+            if terms[G, s] == g:
+                if terms[M, s] != 0:
+                    i = add(limbs, terms[M, s] < 0, abs(terms[M, s]) * terms[F, s], terms[E, s] + 32 * LIMBS)
                     lo, hi = min(lo, i), max(hi, i + 2)
-                factors[s] = 0
+                terms[F, s] = 0
         if hi == 0:
             continue
-        negative = settle(group, lo, hi)
+        negative = settle(limbs, lo, hi)
         lost = False
         for i in range(lo, hi + 2):
-            e = 32 * i - BASE
-            v = group[i]
+            e = 32 * (i - LIMBS) - BASE
+            v = limbs[i]
             if v == 0:
                 continue
             if e < quantum:
                 right = min(quantum - e, 63)
-                lost |= v & ((np.int64(1) << right) - 1) != 0
+                lost |= v & ((_1 << right) - 1) != 0
                 v >>= right
                 e = quantum
             if v != 0:
                 j = add(limbs, negative, v, e)
                 first, last = min(first, j), max(last, j + 2)
         if lost and negative and p[ALIGNMENT] == FLOOR:
-            j = add(limbs, True, np.int64(1), quantum)
+            j = add(limbs, not _NO, _1, quantum)
             first, last = min(first, j), max(last, j + 2)
-        clear(group, lo, hi)
+        clear(limbs, lo, hi)
     return min(first, one), max(last, one + 2)
 
 
@@ -437,12 +436,12 @@ def _window(limbs, lo, hi, quantum, width):
 
 
 @device
-def _aligned(p, present, total, fraction, minexp, count, kinds, sa, sb, tm, th, te, ta, tk, tg, factors, group, limbs):
+def _aligned(p, present, total, fraction, minexp, count, kinds, a, row, b, column, terms, limbs):
     """One block, aligned and cut off; `total` is a value of the format (fraction, minexp), if present."""
     keep_apart()
-    cm, ce = np.int64(0), np.int64(0)
-    if p[SCALE] >= GROUPS_UE8M0:
-        kinds = _scaled_groups(p, count, sa, sb, tm, te, ta, tk, tg, factors, limbs)
+    cm, ce = _0, _0
+    if p[SCALE] >= GROUPS:
+        kinds = _scaled_groups(p, count, a, row, b, column, terms)
     if present:
         kinds |= _kind(total)
         cm, ce = _decoded(total, fraction, minexp, KEEP)
@@ -453,18 +452,18 @@ def _aligned(p, present, total, fraction, minexp, count, kinds, sa, sb, tm, th, 
         return _zero(p, kinds)
     largest = np.int64(NONE)
     for t in range(count):
-        if tk[t] == _FINITE:
-            largest = max(largest, ta[t])
+        if terms[K, t] == _FINITE:
+            largest = max(largest, terms[A, t])
     largest = max(largest, ce) if cm != 0 else max(largest, p[ZERO_EXPONENT])
     quantum = largest - p[FRACTION_BITS]
     width = np.int64(64)
     if p[CARRY_BITS] >= 0:
         width = p[FRACTION_BITS] + 3 + p[CARRY_BITS]
-    units = np.int64(0)
+    units = _0
     if cm != 0:
         units = _shifted(cm, ce - fraction - quantum, p[ALIGNMENT])
-    if p[SCALE] >= GROUPS_UE8M0:
-        lo, hi = _cut_groups(p, count, quantum, tm, te, tk, tg, factors, group, limbs)
+    if p[SCALE] >= GROUPS:
+        lo, hi = _cut_groups(p, count, quantum, terms, limbs)
         j = add(limbs, units < 0, abs(units), quantum)
         lo, hi = min(lo, j), max(hi, j + 2)
         if width < 64:
@@ -476,12 +475,12 @@ def _aligned(p, present, total, fraction, minexp, count, kinds, sa, sb, tm, th, 
             return _finish_sums(p, negative, m, e, sticky) if m != 0 else 0.0
     else:
         for t in range(count):
-            if tm[t] != 0:
-                units += _shifted(tm[t], te[t] - quantum, p[ALIGNMENT])
+            if terms[M, t] != 0:
+                units += _shifted(terms[M, t], terms[E, t] - quantum, p[ALIGNMENT])
         units = _wrapped(units, width)
     if units == 0:
         return 0.0
-    return _finish_sums(p, units < 0, abs(units), quantum, False)
+    return _finish_sums(p, units < 0, abs(units), quantum, _NO)
 
 
 @device
@@ -496,7 +495,7 @@ def _shifted(m, left, mode):
 
 
 @device
-def _exact(p, present, total, count, kinds, tm, th, te, tk, limbs):
+def _exact(p, present, total, count, kinds, terms, limbs):
     """One block without loss, rounded once."""
     keep_apart()
     if present:
@@ -507,28 +506,33 @@ def _exact(p, present, total, count, kinds, tm, th, te, tk, limbs):
     if kinds & _FINITE == 0:
         return _zero(p, kinds)
     if present:
-        cm, ce = _decoded(total, 52, -1022, KEEP)
-        tm[count], th[count], te[count] = cm, 0, ce - 52
+        cm, ce = _decoded(total, _52, _MINUS_1022, KEEP)
+        terms[M, count], terms[H, count], terms[E, count] = cm, 0, ce - 52
+        if count == 1:
+            negative, m, e, sticky = _sum_of_two(
+                terms[H, 0], terms[M, 0], terms[E, 0], terms[H, 1], terms[M, 1], terms[E, 1], limbs
+            )
+            return _finish_sums(p, negative, m, e, sticky) if m != 0 else 0.0
         count += 1
     lowest, highest = np.int64(1 << 20), np.int64(NONE)
-    wide = np.int64(0)
+    wide = _0
     for t in range(count):
-        if tm[t] != 0:
-            lowest = min(lowest, te[t])
-            highest = max(highest, te[t] + bit_length(abs(tm[t])))
-        wide |= th[t]
+        if terms[M, t] != 0:
+            lowest = min(lowest, terms[E, t])
+            highest = max(highest, terms[E, t] + bit_length(abs(terms[M, t])))
+        wide |= terms[H, t]
     if wide == 0 and highest - lowest <= 52:
-        s = np.int64(0)
+        s = _0
         for t in range(count):
-            if tm[t] != 0:
-                s += tm[t] << (te[t] - lowest)
+            if terms[M, t] != 0:
+                s += terms[M, t] << (terms[E, t] - lowest)
         if s == 0:
             return 0.0
-        return _finish_sums(p, s < 0, abs(s), lowest, False)
-    lo, hi = LIMBS, 0
+        return _finish_sums(p, s < 0, abs(s), lowest, _NO)
+    lo, hi = _FIRST, _LAST
     for t in range(count):
-        if tm[t] != 0 or th[t] != 0:
-            i, j = _add_wide(limbs, th[t], tm[t], te[t])
+        if terms[M, t] != 0 or terms[H, t] != 0:
+            i, j = _add_wide(limbs, terms[H, t], terms[M, t], terms[E, t])
             lo, hi = min(lo, i), max(hi, j)
     negative = settle(limbs, lo, hi)
     m, e, sticky = leading(limbs, lo, hi)
@@ -537,83 +541,95 @@ def _exact(p, present, total, count, kinds, tm, th, te, tk, limbs):
 
 
 @device
-def _partial(p, s, t, tm, th, te, tk, limbs):
+def _partial(p, s, t, terms, limbs):
     """Terms s and t become term s: their sum, rounded as partial sums are."""
     keep_apart()
-    kinds = tk[s] | tk[t]
+    kinds = terms[K, s] | terms[K, t]
     if kinds & 7:
-        tk[s] = _NAN if kinds & _NAN or kinds & 6 == 6 else kinds & 7
-        tm[s], th[s] = 0, 0
+        terms[K, s] = _NAN if kinds & _NAN or kinds & 6 == 6 else kinds & 7
+        terms[M, s], terms[H, s] = 0, 0
         return
     if kinds & _FINITE:
-        negative, m, e, sticky = _sum_of_two(th[s], tm[s], te[s], th[t], tm[t], te[t], limbs)
+        negative, m, e, sticky = _sum_of_two(
+            terms[H, s], terms[M, s], terms[E, s], terms[H, t], terms[M, t], terms[E, t], limbs
+        )
     else:
-        negative, m, e, sticky = False, np.int64(0), np.int64(0), False
-    th[s] = 0
+        negative, m, e, sticky = _NO, _0, _0, _NO
+    terms[H, s] = 0
     if m == 0:
-        tm[s], te[s] = 0, 0
-        tk[s] = _NEGATIVE_ZERO if p[ZEROS] == IEEE and kinds == _NEGATIVE_ZERO else _POSITIVE_ZERO
+        terms[M, s], terms[E, s] = 0, 0
+        terms[K, s] = _NEGATIVE_ZERO if p[ZEROS] == IEEE and kinds == _NEGATIVE_ZERO else _POSITIVE_ZERO
     elif p[FRACTION_BITS] >= 0:
         q = e + bit_length(m) - 1 - p[FRACTION_BITS]
         if q > e or sticky:
             m = units_of(negative, m, e, sticky, q, p[ALIGNMENT])
             e = q
-        tm[s], te[s], tk[s] = -m if negative else m, e, _FINITE
+        terms[M, s], terms[E, s], terms[K, s] = -m if negative else m, e, _FINITE
     else:
-        _put(_finish_sums(p, negative, m, e, sticky), s, tm, th, te, tk)
+        _put(_finish_sums(p, negative, m, e, sticky), s, terms)
 
 
 @device
-def _put(x, s, tm, th, te, tk):
+def _put(x, s, terms):
     """A float as term s."""
-    m, e = _decoded(x, 52, -1022, KEEP)
-    tk[s] = _kind(x)
-    th[s] = 0
-    tm[s] = m if tk[s] == _FINITE else 0
-    te[s] = e - 52
+    m, e = _decoded(x, _52, _MINUS_1022, KEEP)
+    terms[K, s] = _kind(x)
+    terms[H, s] = 0
+    terms[M, s] = m if terms[K, s] == _FINITE else 0
+    terms[E, s] = e - 52
 
 
 @device
-def _collapsed(p, s, alone, tm, th, te, tk, limbs):
+def _collapsed(p, s, alone, terms, limbs):
     """Term s as a value of the accumulator."""
     keep_apart()
-    kind = tk[s]
+    kind = terms[K, s]
     if kind & 7:
         return np.nan if kind == _NAN else (np.inf if kind == _PLUS else -np.inf)
     if kind != _FINITE:
         return _zero(p, kind) if alone else (-0.0 if kind == _NEGATIVE_ZERO else 0.0)
-    negative, m, e, sticky = _sum_of_two(th[s], tm[s], te[s], np.int64(0), np.int64(0), te[s], limbs)
+    negative, m, e, sticky = _sum_of_two(terms[H, s], terms[M, s], terms[E, s], _0, _0, terms[E, s], limbs)
     return _finish_sums(p, negative, m, e, sticky)
 
 
 @device
-def _one_by_one(p, present, total, count, tm, th, te, tk, limbs):
+def _one_by_one(p, present, total, count, terms, limbs):
     """A sequential block: the running sum is term `count`."""
     keep_apart()
     if present:
-        _put(total, count, tm, th, te, tk)
+        _put(total, count, terms)
         for t in range(count):
-            _partial(p, count, t, tm, th, te, tk, limbs)
-        return _collapsed(p, count, False, tm, th, te, tk, limbs)
+            _partial(p, count, t, terms, limbs)
+        return _collapsed(p, count, _NO, terms, limbs)
     for t in range(1, count):
-        _partial(p, 0, t, tm, th, te, tk, limbs)
-    return _collapsed(p, 0, count == 1, tm, th, te, tk, limbs)
+        _partial(p, _0, t, terms, limbs)
+    return _collapsed(p, _0, count == 1, terms, limbs)
 
 
 @device
-def _tree(p, count, tm, th, te, tk, limbs):
+def _tree(p, count, terms, limbs):
     """A pairwise block: neighbours, then pairs; an odd one waits."""
     keep_apart()
     step = 1
     while step < count:
         for t in range(0, count - step, 2 * step):
-            _partial(p, t, t + step, tm, th, te, tk, limbs)
+            _partial(p, t, t + step, terms, limbs)
         step *= 2
-    return _collapsed(p, 0, count == 1, tm, th, te, tk, limbs)
+    return _collapsed(p, _0, count == 1, terms, limbs)
 
 
 @device
-def _late(p, order, base, c, am, ae, bm, be, sa, sb, tm, th, te, ta, tk, tg, sums, tops, limbs):
+def _late_rounded(p, negative, m, e, sticky):
+    """The sum of products and c, cut off after `total_bits`, then rounded."""
+    q = e + bit_length(m) - 1 - p[LATE_TOTAL]
+    if q > e:
+        m = units_of(negative, m, e, sticky, q, FLOOR)
+        e = q
+    return _finish(p, negative, m, e, _NO, p[OUT_FRACTION], p[OUT_MINEXP], p[OUT_MAXEXP], p[ROUNDING])
+
+
+@device
+def _late(p, order, base, c, a, row, b, column, terms, limbs):
     """An instruction whose c joins the unrounded sum of its products."""
     keep_apart()
     kinds = _kind(c)
@@ -621,20 +637,20 @@ def _late(p, order, base, c, am, ae, bm, be, sa, sb, tm, th, te, ta, tk, tg, sum
     f = p[FRACTION_BITS]
     largest = np.int64(NONE)
     for s in range(p[SEQUENCES]):
-        inner = _products(p, order, s * count, count, base, am, ae, bm, be, sa, sb, tm, th, te, ta, tk, tg)
+        inner = _products(p, order, s * count, count, base, a, row, b, column, terms)
         kinds |= inner
         top = p[ZERO_EXPONENT]
         for t in range(count):
-            if tk[t] == _FINITE:
-                top = max(top, ta[t])
-        units = np.int64(0)
+            if terms[K, t] == _FINITE:
+                top = max(top, terms[A, t])
+        units = _0
         if top != NONE:
             for t in range(count):
-                if tm[t] != 0:
-                    units += _shifted(tm[t], te[t] - top + f, p[ALIGNMENT])
+                if terms[M, t] != 0:
+                    units += _shifted(terms[M, t], terms[E, t] - top + f, p[ALIGNMENT])
             if p[CARRY_BITS] >= 0:
                 units = _wrapped(units, f + 3 + p[CARRY_BITS])
-        sums[s], tops[s] = units, top
+        terms[U, s], terms[T, s] = units, top
         largest = max(largest, top)
     found, special = _special(kinds)
     if found:
@@ -642,13 +658,13 @@ def _late(p, order, base, c, am, ae, bm, be, sa, sb, tm, th, te, ta, tk, tg, sum
     m, e = _decoded(c, p[OUT_FRACTION], p[OUT_MINEXP], KEEP)
     if largest == NONE and m == 0:
         return _zero(p, kinds)
-    total = np.int64(0)
+    total = _0
     for s in range(p[SEQUENCES]):
-        if sums[s] != 0:
-            total += _shifted(sums[s], tops[s] - largest, FLOOR)
+        if terms[U, s] != 0:
+            total += _shifted(terms[U, s], terms[T, s] - largest, FLOOR)
     top = largest if m == 0 else max(largest, e)
     if p[LATE_CUTOFF] >= 0 and m != 0 and e < top - p[LATE_CUTOFF]:
-        m = np.int64(0)
+        m = _0
     unit = largest - f
     if total != 0 and top - p[LATE_SUM] > unit:
         total = _shifted(total, unit - top + p[LATE_SUM], FLOOR)
@@ -659,7 +675,15 @@ def _late(p, order, base, c, am, ae, bm, be, sa, sb, tm, th, te, ta, tk, tg, sum
         e = top - p[LATE_C]
     if total == 0 and m == 0:
         return 0.0
-    lo, hi = LIMBS, 0
+    # A shift within int64 is the usual case; a difference of exponents beyond it needs the limbs.
+    low = min(unit if total != 0 else e, e if m != 0 else unit)
+    size = max(
+        bit_length(abs(total)) + unit - low if total != 0 else _0, bit_length(abs(m)) + e - low if m != 0 else _0
+    )
+    if size <= 60:
+        s = (total << (unit - low) if total != 0 else _0) + (m << (e - low) if m != 0 else _0)
+        return _late_rounded(p, s < 0, abs(s), low, _NO) if s != 0 else 0.0
+    lo, hi = _FIRST, _LAST
     if total != 0:
         i = add(limbs, total < 0, abs(total), unit)
         lo, hi = i, i + 2
@@ -671,9 +695,7 @@ def _late(p, order, base, c, am, ae, bm, be, sa, sb, tm, th, te, ta, tk, tg, sum
     clear(limbs, lo, hi)
     if m == 0:
         return 0.0
-    q = e + bit_length(m) - 1 - p[LATE_TOTAL]
-    m = units_of(negative, m, e, sticky, q, FLOOR)
-    return _finish(p, negative, m, q, False, p[OUT_FRACTION], p[OUT_MINEXP], p[OUT_MAXEXP], p[ROUNDING])
+    return _late_rounded(p, negative, m, e, sticky)
 
 
 @device
@@ -682,23 +704,23 @@ def _converted(p, x):
     keep_apart()
     if p[CONVERTS] == 0 or x == 0.0 or not abs(x) < np.inf:
         return x
-    m, e = _decoded(x, 52, -1022, KEEP)
-    return _finish_output(p, m < 0, abs(m), e - 52, False)
+    m, e = _decoded(x, _52, _MINUS_1022, KEEP)
+    return _finish_output(p, m < 0, abs(m), e - 52, _NO)
 
 
 @device
-def _plain_block(p, total, fraction, minexp, base, am, ae, bm, be, tm, ta):
+def _plain_block(p, total, fraction, minexp, base, a, row, b, column, terms):
     """(whether it is done, d) of a block of exact products in ascending order, aligned by their factors' exponents, cut
     off toward zero, with c inside; not done where there are infinities, NaN or nothing but zeros.
     """
-    count = p[BLOCK]
+    count, high = p[BLOCK], p[WIDTH] + base
     largest = np.int64(NONE)
     worst = np.int64(NONE)
     for t in range(count):
-        m = am[base + t] * bm[base + t]
-        e = np.int64(ae[base + t]) + np.int64(be[base + t])
-        tm[t] = m
-        ta[t] = e
+        m = a[row, base + t] * b[column, base + t]
+        e = a[row, high + t] + b[column, high + t]
+        terms[M, t] = m
+        terms[A, t] = e
         worst = max(worst, e)
         largest = max(largest, e if m != 0 else np.int64(NONE))
     cm, ce = _decoded(total, fraction, minexp, KEEP)
@@ -708,10 +730,10 @@ def _plain_block(p, total, fraction, minexp, base, am, ae, bm, be, tm, ta):
     if largest == NONE or (cm == 0 and largest == p[ZERO_EXPONENT]):
         return False, 0.0
     shift = p[FRACTION_BITS] - largest - 2 * p[INPUT_FRACTION]
-    units = _shifted(cm, ce - fraction - largest + p[FRACTION_BITS], ZERO) if cm != 0 else np.int64(0)
+    units = _shifted(cm, ce - fraction - largest + p[FRACTION_BITS], ZERO) if cm != 0 else _0
     for t in range(count):
-        left = max(ta[t] + shift, -63)
-        m = tm[t]
+        left = max(terms[A, t] + shift, -63)
+        m = terms[M, t]
         size = abs(m)
         size = size << max(left, 0) if left > 0 else size >> max(-left, 0)
         units += -size if m < 0 else size
@@ -719,25 +741,25 @@ def _plain_block(p, total, fraction, minexp, base, am, ae, bm, be, tm, ta):
         units = _wrapped(units, p[FRACTION_BITS] + 3 + p[CARRY_BITS])
     if units == 0:
         return True, 0.0
-    return True, _finish_sums(p, units < 0, abs(units), largest - p[FRACTION_BITS], False)
+    return True, _finish_sums(p, units < 0, abs(units), largest - p[FRACTION_BITS], _NO)
 
 
 @device
-def _integers(p, total, base, stop, am, bm):
+def _integers(p, total, base, a, row, b, column):
     """One instruction of an integer engine; products are split so that their sums stay in int64."""
     keep_apart()
-    low, high = np.int64(0), np.int64(0)
-    for i in range(base, stop):
-        x = am[i]
-        high += (x >> 16) * bm[i]
-        low += (x & 0xFFFF) * bm[i]
+    low, high = _0, _0
+    for i in range(base, base + p[DEPTH]):
+        x, y = a[row, i], b[column, i]
+        high += (x >> 16) * y
+        low += (x & 0xFFFF) * y
     high += low >> 16
     low &= 0xFFFF
     lowest, highest = p[LOWEST], p[HIGHEST]
     if p[SATURATE]:
-        if high >= np.int64(1) << 40:
+        if high >= _1 << 40:
             return highest
-        if high < -(np.int64(1) << 40):
+        if high < -(_1 << 40):
             return lowest
         return min(max((high << 16) + low + total, lowest), highest)
     span = highest - lowest + 1
@@ -745,42 +767,34 @@ def _integers(p, total, base, stop, am, bm):
 
 
 @kernel(
-    "void(int64[::1], int64[::1], int64[:,::1], int32[:,::1], int64[:,::1], int32[:,::1], int64[::1], int64[::1], "
-    "float64[::1], float64[:,::1], float64[:,::1], int64, int64, int64, int64, float64[::1])"
+    "void(int64[::1], int64[::1], int64[:,::1], int64[:,::1], int64[::1], int64[::1], float64[::1], int64, int64, "
+    "int64, int64, float64[::1])"
 )
-def dots(p, order, am, ae, bm, be, rows, columns, c, sa, sb, k0, k1, start, stop, out):
-    """out[i] = c[i] + row rows[i] of a · row columns[i] of b from k0 to k1, for i from start to stop.
+def dots(parameters, sequence, left, right, rows, columns, c, k0, k1, start, stop, out):
+    """out[i] = c[i] + row rows[i] of a · row columns[i] of b from k0 to k1, whole instructions, for start <= i < stop.
 
-    Rows are as long as whole instructions; `order` has an instruction's indices in order of summation. Scale factors
-    belong to the rows of a and b.
+    `sequence` has an instruction's indices in order of summation.
     """
+    p, order, a, b = uncounted(parameters), uncounted(sequence), uncounted(left), uncounted(right)
     block, depth = p[BLOCK], p[DEPTH]
     length = depth // p[SEQUENCES]
-    size = block + 1
-    tm, th, te, ta = (
-        np.empty(size, np.int64),
-        np.empty(size, np.int64),
-        np.empty(size, np.int64),
-        np.empty(size, np.int64),
-    )
-    tk, tg, factors = np.empty(size, np.int64), np.empty(size, np.int64), np.empty(size, np.int64)
-    sums, tops = np.empty(p[SEQUENCES], np.int64), np.empty(p[SEQUENCES], np.int64)
-    limbs, group = np.zeros(LIMBS, np.int64), np.zeros(LIMBS, np.int64)
+    own_terms = np.empty((9, max(block + 1, p[SEQUENCES])), np.int64)
+    own_limbs = np.zeros(2 * LIMBS, np.int64)
+    terms, limbs = uncounted(own_terms), uncounted(own_limbs)
     summation, join = p[SUMMATION], p[JOIN]
     for at in range(start, stop):
-        r, s = rows[at], columns[at]
-        x, ex, y, ey, u, v = am[r], ae[r], bm[s], be[s], sa[r], sb[s]
+        row, column = rows[at], columns[at]
         d = c[at]
         if summation == INTEGER:
             whole = np.int64(d)
             for base in range(k0, k1, depth):
-                whole = _integers(p, whole, base, min(base + depth, k1), x, y)
+                whole = _integers(p, whole, base, a, row, b, column)
             out[at] = float(whole)
             continue
         for base in range(k0, k1, depth):
             d = _flushed(d, p[OUT_MINEXP], p[FLUSH_C])
             if join == LATE:
-                d = _late(p, order, base, d, x, ex, y, ey, u, v, tm, th, te, ta, tk, tg, sums, tops, limbs)
+                d = _late(p, order, base, d, a, row, b, column, terms, limbs)
                 continue
             total = d
             present = join == INSIDE
@@ -792,22 +806,24 @@ def dots(p, order, am, ae, bm, be, rows, columns, c, sa, sb, k0, k1, start, stop
                 for first in range(q * length, (q + 1) * length, block):
                     done = False
                     if p[PLAIN] and present:
-                        done, next_total = _plain_block(p, total, fraction, minexp, base + first, x, ex, y, ey, tm, ta)
+                        done, next_total = _plain_block(
+                            p, total, fraction, minexp, base + first, a, row, b, column, terms
+                        )
                         if done:
                             total = next_total
                     if not done:
-                        kinds = _products(p, order, first, block, base, x, ex, y, ey, u, v, tm, th, te, ta, tk, tg)
+                        kinds = _products(p, order, first, block, base, a, row, b, column, terms)
                         if summation == ALIGNED:
                             total = _aligned(
-                                p, present, total, fraction, minexp, block, kinds, u, v,
-                                tm, th, te, ta, tk, tg, factors, group, limbs,
+                                p, present, total, fraction, minexp, block, kinds, a, row, b, column,
+                                terms, limbs,
                             )  # fmt: skip
                         elif summation == EXACT:
-                            total = _exact(p, present, total, block, kinds, tm, th, te, tk, limbs)
+                            total = _exact(p, present, total, block, kinds, terms, limbs)
                         elif summation == SEQUENTIAL:
-                            total = _one_by_one(p, present, total, block, tm, th, te, tk, limbs)
+                            total = _one_by_one(p, present, total, block, terms, limbs)
                         else:
-                            tree = _tree(p, block, tm, th, te, tk, limbs)
+                            tree = _tree(p, block, terms, limbs)
                             if present:
                                 tree = _two_floats(
                                     p, total, tree, p[SUMS_FRACTION], p[SUMS_MINEXP], p[SUMS_MAXEXP], p[ROUNDING],
@@ -827,3 +843,4 @@ def dots(p, order, am, ae, bm, be, rows, columns, c, sa, sb, k0, k1, start, stop
             else:
                 d = _converted(p, joined)
         out[at] = d
+    own_terms[0, 0] = own_limbs[0]  # alive until here

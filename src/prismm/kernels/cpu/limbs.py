@@ -15,7 +15,8 @@ from prismm.kernels.cpu.simulate import float_of
 LIMBS = 160
 BASE = 2432
 _MASK = 0xFFFFFFFF
-NEAREST, ZERO, FLOOR, ODD = 0, 1, 2, 3
+NEAREST, ZERO, FLOOR, ODD = np.arange(4)
+"""Modes of rounding. (Numba would compile a helper once more for every constant of Python's own types.)"""
 
 
 @intrinsic

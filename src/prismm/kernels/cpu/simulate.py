@@ -1,7 +1,8 @@
 """Products on simulated matrix engines: blocks of aligned and truncated terms, and chains of single additions.
 
-What they compute is specified by `engines.simulated.Accumulator.dot`, in Python integers; this is the same, bit for
-bit, on vectors of columns. Per tile: 128 columns of the right operand are copied block by block, then every row of
+What they compute is specified by `numerics.specification`, in exact arithmetic; this is the same, bit for bit, on
+vectors of columns, for the models that `numerics.products` finds to have these forms, and for finite operands. Per
+tile: 128 columns of the right operand are copied block by block, then every row of
 the panel takes its block's products for all of these columns, so one block (at most 16x128 float64) stays in L1 and the
 panel's accumulators in L2. Per term of an aligned block: three multiplications, a maximum, a truncation and two
 additions, at least 0.4 cycles on a core with 512-bit units: 0.06 s for 1024^3 on two cores at 3.5 GHz. Measured
@@ -13,7 +14,7 @@ import numpy as np
 from numba.core import types
 from numba.extending import intrinsic
 
-from prismm.kernels.cpu.jit import device, kernel
+from prismm.kernels.cpu.jit import device, fma, kernel
 
 _COLUMNS = 128
 _EXPONENT = 0x7FF0000000000000
@@ -79,16 +80,17 @@ def _rounded(s, drop, least_normal, magic, quantum, overflow, toward_zero):
 
 @kernel(
     "void(float64[:,:,::1], float64[:,::1], int64, int64, int64, int64, int64, float64, float64, int64, float64, "
-    "float64, float64, int64, float64[:,::1])"
+    "float64, float64, int64, float64, float64[:,::1])"
 )
 def aligned_product(
-    left, right, i0, i1, j0, j1, kept, smallest_input, least, drop, least_normal, quantum, overflow, rounding, out
+    left, right, i0, i1, j0, j1, kept, smallest_input, least, drop, least_normal, quantum, overflow, rounding, zero, out
 ):
-    """out[i0:i1, j0:j1] = left (blocks, m, L) @ right (blocks·L, n), L a multiple of 4, padded with zeros.
+    """out[i0:i1, j0:j1] += left (blocks, m, L) @ right (blocks·L, n), L a multiple of 4, padded with zeros.
 
     Per block and entry: M, the largest of the terms' powers of two 2^(e_a+e_b) and 2^e_c, at least `least`; the terms,
     and the accumulator among them, truncated to multiples of M·2^-kept; their exact sum; one rounding.
-    Terms / (M·2^-kept) are integers below 2^(kept+2), so their sum is exact in float64.
+    Terms / (M·2^-kept) are integers below 2^(kept+2), so their sum is exact in float64. Exact zeros are +0; `zero` is
+    added to every rounded sum: 0.0 where none is to be -0, else -0.0.
     """
     blocks, _, length = left.shape
     rows = i1 - i0
@@ -107,7 +109,7 @@ def aligned_product(
         w = min(_COLUMNS, j1 - s0)
         for i in range(rows):
             for j in range(w):
-                total[i, j] = 0.0
+                total[i, j] = out[i0 + i, s0 + j]
         for block in range(blocks):
             for h in range(length):
                 source = right[block * length + h, s0 : s0 + w]
@@ -147,8 +149,8 @@ def aligned_product(
                         y = _truncate(a2 * values[h + 2, j] * f) + _truncate(a3 * values[h + 3, j] * f)
                         s[j] += x + y
                 for j in range(w):
-                    v = s[j] * (m[j] * scale)
-                    r = _rounded(v, drop, least_normal, magic, quantum, overflow, toward_zero) + 0.0
+                    v = s[j] * (m[j] * scale) + 0.0
+                    r = _rounded(v, drop, least_normal, magic, quantum, overflow, toward_zero) + zero
                     c[j] = c[j] if abs(c[j]) == np.inf else r
         for i in range(rows):
             target = out[i0 + i, s0 : s0 + w]
@@ -191,12 +193,13 @@ def _finite_sum_to_zero(x, y):
 
 @kernel(
     "void(float64[:,::1], float64[:,::1], int64, int64, int64, int64, int64, float64, float64, float64, int64, "
-    "float64[:,::1])"
+    "float64, float64[:,::1])"
 )
-def chained_product(left, right, i0, i1, j0, j1, drop, least_normal, quantum, overflow, rounding, out):
-    """out[i0:i1, j0:j1] = left (m, k) @ right (k, n): exact products, added one by one, each sum rounded.
+def chained_product(left, right, i0, i1, j0, j1, drop, least_normal, quantum, overflow, rounding, zero, out):
+    """out[i0:i1, j0:j1] += left (m, k) @ right (k, n): exact products, added one by one, each sum rounded.
 
-    drop = 0 stands for float64 itself.
+    drop = 0 stands for float64 itself. `zero` is added to every sum before it is rounded: 0.0 where sums of zeros are
+    +0, -0.0 where they have the sign that IEEE 754 gives them.
     """
     k = left.shape[1]
     rows = i1 - i0
@@ -208,7 +211,7 @@ def chained_product(left, right, i0, i1, j0, j1, drop, least_normal, quantum, ov
         w = min(_COLUMNS, j1 - s0)
         for i in range(rows):
             for j in range(w):
-                total[i, j] = 0.0
+                total[i, j] = out[i0 + i, s0 + j]
         for h0 in range(0, k, 8):
             count = min(8, k - h0)
             for h in range(count):
@@ -223,20 +226,35 @@ def chained_product(left, right, i0, i1, j0, j1, drop, least_normal, quantum, ov
                     b = values[h, :w]
                     if drop == 0 and toward_zero:
                         for j in range(w):
-                            c[j] = _sum_to_zero(c[j], a * b[j])
+                            c[j] = _sum_to_zero(c[j], a * b[j]) + zero
                     elif drop == 0:
                         for j in range(w):
                             p = a * b[j]
-                            c[j] = c[j] + p
+                            c[j] = c[j] + p + zero
                     elif toward_zero:
                         for j in range(w):
-                            s = _sum_to_odd(c[j], a * b[j])
+                            s = _sum_to_odd(c[j], a * b[j]) + zero
                             c[j] = _rounded(s, drop, least_normal, magic, quantum, overflow, True)
                     else:
                         for j in range(w):
-                            s = _sum_to_odd(c[j], a * b[j])
+                            s = _sum_to_odd(c[j], a * b[j]) + zero
                             c[j] = _rounded(s, drop, least_normal, magic, quantum, overflow, False)
         for i in range(rows):
             target = out[i0 + i, s0 : s0 + w]
             for j in range(w):
                 target[j] = total[i, j]
+
+
+@kernel("void(float64[:,::1], float64[:,::1], int64, int64, int64, int64, float64, float64[:,::1])")
+def fused_product(left, right, i0, i1, j0, j1, zero, out):
+    """out[i0:i1, j0:j1] += left (m, k) @ right (k, n) in float64, by fused multiply-adds in order."""
+    k = left.shape[1]
+    for s0 in range(j0, j1, _COLUMNS):
+        w = min(_COLUMNS, j1 - s0)
+        for i in range(i0, i1):
+            c = out[i, s0 : s0 + w]
+            for h in range(k):
+                a = left[i, h]
+                b = right[h, s0 : s0 + w]
+                for j in range(w):
+                    c[j] = fma(a, b[j], c[j]) + zero
