@@ -261,7 +261,7 @@ def _chained(model: EngineModel, x: NDArray[Any], y: NDArray[Any], c: Array, wor
 
     def task(at: tuple[int, int, int, int]) -> None:
         if model.input == FP64:
-            kernels.fused_product(a, b, *at, zero, out)
+            kernels.fma_product(a, b, *at, zero, out)
         else:
             kernels.chained_product(a, b, *at, *_narrow(model.sums), _mode(model), zero, out)
 

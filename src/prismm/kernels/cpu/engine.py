@@ -14,7 +14,7 @@ scale that is NaN has m = -1.
 
 import numpy as np
 
-from prismm.kernels.cpu.jit import device, kernel, uncounted
+from prismm.kernels.cpu.jit import contiguous_row, device, kernel, uncounted
 from prismm.kernels.cpu.limbs import (
     BASE,
     FLOOR,
@@ -35,6 +35,7 @@ from prismm.kernels.cpu.simulate import bits_of
 # Constants that helpers take: with Python's own types Numba would compile a helper once more for each of them.
 _0, _1, _52, _MINUS_1022 = (np.int64(x) for x in (0, 1, 52, -1022))
 _NO = np.bool_(False)
+_MASK = np.int64((1 << 62) - 1)
 _FIRST, _LAST = np.int64(LIMBS), np.int64(0)
 
 MINUS = -4096
@@ -188,11 +189,38 @@ def _add_wide(limbs, h, m, e):
 
 
 @device
-def _sum_of_two(h1, m1, e1, h2, m2, e2, limbs):
+def _normalised(h, m, e):
+    """(length, u, v, e) of h·2^54 + m, 0 <= m < 2^54, 0 <= h < 2^53: it is u·2^62 + v of 123 bits; of 0 for 0."""
+    length = bit_length(h) + 54 if h != 0 else bit_length(m)
+    if length == 0:
+        return length, _0, _0, e
+    u, v = h >> 8, ((h & 255) << 54) | m
+    left = 123 - length
+    if left >= 62:
+        return length, v << (left - 62), _0, e - left
+    return length, (u << left) | (v >> (62 - left)), (v << left) & _MASK, e - left
+
+
+@device
+def _moved(u, v, right):
+    """u·2^62 + v without its last bits, the new last one set where one of them was."""
+    if right >= 124:
+        return _0, _1
+    if right >= 62:
+        lost = v | (u & ((_1 << (right - 62)) - 1))
+        u, v = _0, u >> (right - 62)
+    else:
+        lost = v & ((_1 << right) - 1)
+        u, v = u >> right, (v >> right) | ((u << (62 - right)) & _MASK)
+    return u, v | (lost != 0)
+
+
+@device
+def _sum_of_two(h1, m1, e1, h2, m2, e2):
     """(negative, m, e, sticky) of the sum of two numbers, each (h·2^54 + m)·2^e with |m| < 2^54.
 
-    Where the sum does not fit, the smaller one is cut off with a sticky last bit: at least 7 bits above that are zero
-    in the larger one, and it is at least 2^6 times as large, so that at most one leading bit cancels.
+    Where the sum does not fit 61 or 124 bits, the smaller one is cut off with a sticky last bit: at least 7 bits above
+    that are zero in the larger one, and it is at least 2^6 times as large, so that at most one leading bit cancels.
     """
     keep_apart()
     if h1 == 0 and h2 == 0:
@@ -216,13 +244,28 @@ def _sum_of_two(h1, m1, e1, h2, m2, e2, limbs):
             cut |= 1
         s = (abs(m1) << z) + (cut if (m1 < 0) == (m2 < 0) else -cut)
         return m1 < 0, s, e1 - z, _NO
-    lo1, hi1 = _add_wide(limbs, h1, m1, e1)
-    lo2, hi2 = _add_wide(limbs, h2, m2, e2)
-    lo, hi = min(lo1, lo2), max(hi1, hi2)
-    negative = settle(limbs, lo, hi)
-    m, e, sticky = leading(limbs, lo, hi)
-    clear(limbs, lo, hi)
-    return negative, m, e, sticky
+    n1, n2 = h1 < 0 or m1 < 0, h2 < 0 or m2 < 0
+    length1, u1, v1, e1 = _normalised(abs(h1), abs(m1), e1)
+    length2, u2, v2, e2 = _normalised(abs(h2), abs(m2), e2)
+    if length1 == 0 or (length2 != 0 and e1 < e2):
+        n1, u1, v1, e1, n2, u2, v2, e2 = n2, u2, v2, e2, n1, u1, v1, e1
+    if length1 != 0 and length2 != 0:
+        u2, v2 = _moved(u2, v2, e1 - e2)
+        if n1 == n2:
+            v1 += v2
+            u1 += u2 + (v1 >> 62)
+            v1 &= _MASK
+        else:
+            if u1 < u2 or (u1 == u2 and v1 < v2):
+                n1, u1, v1, u2, v2 = n2, u2, v2, u1, v1
+            v1 -= v2
+            u1 -= u2 - (v1 >> 62)
+            v1 &= _MASK
+    if u1 == 0:
+        return n1, v1, e1, _NO
+    length = bit_length(u1)
+    m = (u1 << (62 - length)) | (v1 >> length)
+    return n1, m, e1 + length, v1 & ((_1 << length) - 1) != 0
 
 
 @device
@@ -235,7 +278,7 @@ def _two_floats(p, x, y, fraction, minexp, maxexp, mode, limbs):
         return special
     m1, e1 = _decoded(x, _52, _MINUS_1022, KEEP)
     m2, e2 = _decoded(y, _52, _MINUS_1022, KEEP)
-    negative, m, e, sticky = _sum_of_two(_0, m1, e1 - 52, _0, m2, e2 - 52, limbs)
+    negative, m, e, sticky = _sum_of_two(_0, m1, e1 - 52, _0, m2, e2 - 52)
     if m == 0:
         return _zero(p, kinds)
     return _finish(p, negative, m, e, sticky, fraction, minexp, maxexp, mode)
@@ -246,11 +289,23 @@ def _products(p, order, first, count, base, a, row, b, column, terms):
     """The products of a block as terms; returns the set of their kinds."""
     keep_apart()
     kinds = _0
-    fraction, width = p[INPUT_FRACTION], p[WIDTH]
+    # Parameters are read once: for all that LLVM knows, a store to the terms could change them.
+    fraction, width, wide, scale = p[INPUT_FRACTION], p[WIDTH], p[INPUT_WIDE], p[SCALE]
+    rounding, infinity, flush, normalised = p[PRODUCT_ROUNDING], p[PRODUCT_INFINITY], p[FLUSH_PRODUCTS], p[NORMALISED]
+    sums_fraction, sums_minexp, sums_maxexp = p[SUMS_FRACTION], p[SUMS_MINEXP], p[SUMS_MAXEXP]
+    exact = not wide and rounding < 0 and not infinity and flush == KEEP and scale == NO_SCALE
     for t in range(count):
         i = base + order[first + t]
         x, ex, y, ey = a[row, i], a[row, width + i], b[column, i], b[column, width + i]
         es = ex + ey
+        if exact and es <= _SPECIAL:
+            m = x * y
+            if m != 0:
+                e = es - 2 * fraction
+                terms[M, t], terms[H, t], terms[E, t], terms[K, t] = m, 0, e, _FINITE
+                terms[A, t] = e + bit_length(abs(m)) - 1 if normalised else es
+                kinds |= _FINITE
+                continue
         negative = (x < 0 or (x == 0 and ex == MINUS)) != (y < 0 or (y == 0 and ey == MINUS))
         h = _0
         m = _0
@@ -264,7 +319,7 @@ def _products(p, order, first, count, base, a, row, b, column, terms):
             kind = _FINITE
             e = es - 2 * fraction
             m, n = abs(x), abs(y)
-            if p[INPUT_WIDE]:
+            if wide:
                 m1, m0, n1, n0 = m >> 27, m & 0x7FFFFFF, n >> 27, n & 0x7FFFFFF
                 low = m0 * n0
                 mid = m1 * n0 + m0 * n1 + (low >> 27)
@@ -275,9 +330,9 @@ def _products(p, order, first, count, base, a, row, b, column, terms):
             else:
                 m *= n
             binade = e + (bit_length(h) + 53 if h != 0 else bit_length(m) - 1)
-            if p[PRODUCT_INFINITY] and binade >= p[SUMS_MAXEXP]:
+            if infinity and binade >= sums_maxexp:
                 kind = _MINUS if negative else _PLUS
-            elif p[PRODUCT_ROUNDING] >= 0:
+            elif rounding >= 0:
                 sticky = _NO
                 if h != 0:
                     right = bit_length(h) - 8
@@ -288,32 +343,31 @@ def _products(p, order, first, count, base, a, row, b, column, terms):
                     else:
                         m |= h << 54
                     h = _0
-                q = max(binade, p[SUMS_MINEXP]) - p[SUMS_FRACTION]
-                m = units_of(negative, m, e, sticky, q, p[PRODUCT_ROUNDING])
+                q = max(binade, sums_minexp) - sums_fraction
+                m = units_of(negative, m, e, sticky, q, rounding)
                 e = q
-                flush = p[FLUSH_PRODUCTS]
                 if m == 0:
                     kind = _NEGATIVE_ZERO if negative else _POSITIVE_ZERO
-                elif bit_length(m) + q > p[SUMS_MAXEXP]:
+                elif bit_length(m) + q > sums_maxexp:
                     kind = _MINUS if negative else _PLUS
                     if p[SATURATE]:
                         kind = _FINITE
-                        m = (_1 << (p[SUMS_FRACTION] + 1)) - 1
-                        e = p[SUMS_MAXEXP] - p[SUMS_FRACTION] - 1
-                elif flush != KEEP and bit_length(m) + q <= p[SUMS_MINEXP]:
+                        m = (_1 << (sums_fraction + 1)) - 1
+                        e = sums_maxexp - sums_fraction - 1
+                elif flush != KEEP and bit_length(m) + q <= sums_minexp:
                     kind = _NEGATIVE_ZERO if negative and flush == FLUSH else _POSITIVE_ZERO
                     m = _0
                 es = e + bit_length(m) - 1
             else:
-                if p[FLUSH_PRODUCTS] != KEEP and binade < p[SUMS_MINEXP]:
-                    kind = _NEGATIVE_ZERO if negative and p[FLUSH_PRODUCTS] == FLUSH else _POSITIVE_ZERO
+                if flush != KEEP and binade < sums_minexp:
+                    kind = _NEGATIVE_ZERO if negative and flush == FLUSH else _POSITIVE_ZERO
                     m, h = _0, _0
-                elif p[NORMALISED]:
+                elif normalised:
                     es = binade
-        if p[SCALE] != NO_SCALE:
+        if scale != NO_SCALE:
             g = i // p[SCALE_LENGTH]
             terms[G, t] = g
-            if p[SCALE] == TERMS:
+            if scale == TERMS:
                 u = 2 * (width + g)
                 if a[row, u] < 0 or b[column, u] < 0:
                     kind = _NAN
@@ -510,7 +564,7 @@ def _exact(p, present, total, count, kinds, terms, limbs):
         terms[M, count], terms[H, count], terms[E, count] = cm, 0, ce - 52
         if count == 1:
             negative, m, e, sticky = _sum_of_two(
-                terms[H, 0], terms[M, 0], terms[E, 0], terms[H, 1], terms[M, 1], terms[E, 1], limbs
+                terms[H, 0], terms[M, 0], terms[E, 0], terms[H, 1], terms[M, 1], terms[E, 1]
             )
             return _finish_sums(p, negative, m, e, sticky) if m != 0 else 0.0
         count += 1
@@ -521,7 +575,7 @@ def _exact(p, present, total, count, kinds, terms, limbs):
             lowest = min(lowest, terms[E, t])
             highest = max(highest, terms[E, t] + bit_length(abs(terms[M, t])))
         wide |= terms[H, t]
-    if wide == 0 and highest - lowest <= 52:
+    if wide == 0 and highest - lowest <= 61 - bit_length(count):
         s = _0
         for t in range(count):
             if terms[M, t] != 0:
@@ -551,7 +605,7 @@ def _partial(p, s, t, terms, limbs):
         return
     if kinds & _FINITE:
         negative, m, e, sticky = _sum_of_two(
-            terms[H, s], terms[M, s], terms[E, s], terms[H, t], terms[M, t], terms[E, t], limbs
+            terms[H, s], terms[M, s], terms[E, s], terms[H, t], terms[M, t], terms[E, t]
         )
     else:
         negative, m, e, sticky = _NO, _0, _0, _NO
@@ -588,7 +642,7 @@ def _collapsed(p, s, alone, terms, limbs):
         return np.nan if kind == _NAN else (np.inf if kind == _PLUS else -np.inf)
     if kind != _FINITE:
         return _zero(p, kind) if alone else (-0.0 if kind == _NEGATIVE_ZERO else 0.0)
-    negative, m, e, sticky = _sum_of_two(terms[H, s], terms[M, s], terms[E, s], _0, _0, terms[E, s], limbs)
+    negative, m, e, sticky = _sum_of_two(terms[H, s], terms[M, s], terms[E, s], _0, _0, terms[E, s])
     return _finish_sums(p, negative, m, e, sticky)
 
 
@@ -716,11 +770,14 @@ def _plain_block(p, total, fraction, minexp, base, a, row, b, column, terms):
     count, high = p[BLOCK], p[WIDTH] + base
     largest = np.int64(NONE)
     worst = np.int64(NONE)
+    x, ex = contiguous_row(a, row, base, count), contiguous_row(a, row, high, count)
+    y, ey = contiguous_row(b, column, base, count), contiguous_row(b, column, high, count)
+    products, exponents = contiguous_row(terms, M, 0, count), contiguous_row(terms, A, 0, count)
     for t in range(count):
-        m = a[row, base + t] * b[column, base + t]
-        e = a[row, high + t] + b[column, high + t]
-        terms[M, t] = m
-        terms[A, t] = e
+        m = x[t] * y[t]
+        e = ex[t] + ey[t]
+        products[t] = m
+        exponents[t] = e
         worst = max(worst, e)
         largest = max(largest, e if m != 0 else np.int64(NONE))
     cm, ce = _decoded(total, fraction, minexp, KEEP)
@@ -732,8 +789,8 @@ def _plain_block(p, total, fraction, minexp, base, a, row, b, column, terms):
     shift = p[FRACTION_BITS] - largest - 2 * p[INPUT_FRACTION]
     units = _shifted(cm, ce - fraction - largest + p[FRACTION_BITS], ZERO) if cm != 0 else _0
     for t in range(count):
-        left = max(terms[A, t] + shift, -63)
-        m = terms[M, t]
+        left = max(exponents[t] + shift, -63)
+        m = products[t]
         size = abs(m)
         size = size << max(left, 0) if left > 0 else size >> max(-left, 0)
         units += -size if m < 0 else size

@@ -246,7 +246,7 @@ def chained_product(left, right, i0, i1, j0, j1, drop, least_normal, quantum, ov
 
 
 @kernel("void(float64[:,::1], float64[:,::1], int64, int64, int64, int64, float64, float64[:,::1])")
-def fused_product(left, right, i0, i1, j0, j1, zero, out):
+def fma_product(left, right, i0, i1, j0, j1, zero, out):
     """out[i0:i1, j0:j1] += left (m, k) @ right (k, n) in float64, by fused multiply-adds in order."""
     k = left.shape[1]
     for s0 in range(j0, j1, _COLUMNS):
