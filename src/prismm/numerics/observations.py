@@ -43,11 +43,6 @@ class Observation:
     c: float
     d: float
 
-    @property
-    def cost(self) -> tuple[int, int]:
-        """By which the simplest one is chosen: terms that are not zero, then length."""
-        return sum(x != 0.0 and y != 0.0 for x, y in zip(self.a, self.b, strict=True)) + (self.c != 0.0), len(self.a)
-
 
 class Screen:
     """A few answers, with the share of all answers that each part of them stands for."""
@@ -131,16 +126,13 @@ class Observations:
         return Screen(parts)
 
     def refuting(self, model: EngineModel) -> Observation | None:
-        """The simplest observation that the model does not reproduce, if there is one."""
+        """The simplest observation that the model does not reproduce, of the shortest length that has one."""
         import numpy as np
 
-        best: Observation | None = None
         for inputs, d in self._batches.values():
             wrong = np.flatnonzero(~same(inputs.answers(model), d))
             if wrong.size:
                 terms = ((inputs.a[wrong] != 0.0) & (inputs.b[wrong] != 0.0)).sum(1) + (inputs.c[wrong] != 0.0)
                 i = int(wrong[int(np.argmin(terms))])
-                found = Observation(tuple(inputs.a[i]), tuple(inputs.b[i]), float(inputs.c[i]), float(d[i]))
-                if best is None or found.cost < best.cost:
-                    best = found
-        return best
+                return Observation(tuple(inputs.a[i]), tuple(inputs.b[i]), float(inputs.c[i]), float(d[i]))
+        return None
