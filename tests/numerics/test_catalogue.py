@@ -370,7 +370,9 @@ def test_names_are_read_in_any_case():
 
 
 def test_name_without_its_instruction():
-    with pytest.raises(ArgumentError, match=r"pass h100-mma\.fp16\.fp32, h100-wgmma\.fp16\.fp32$"):
+    with pytest.raises(
+        ArgumentError, match=r"pass h100-mma\.fp16\.fp32, h100-mma-m16n8k8\.fp16\.fp32, h100-wgmma\.fp16\.fp32$"
+    ):
         engine("h100.fp16.fp32")
     with pytest.raises(ArgumentError, match=r"b200 has several: .*b200-tcgen05-nvfp4"):
         engine("b200.e2m1.bf16")

@@ -198,6 +198,9 @@ class EngineModel:
             if self.summation == "sequential" and (self.block == 1 or (self.join == "inside" and not self.groups)):
                 # Every addition is rounded to the accumulator, wherever a block ends.
                 changed |= {"summation": "aligned", "block": 1, "depth": changed.get("depth", self.depth)}
+        chained = self.groups and self.group_sums == "chained"
+        if chained and self.summation == "aligned" and self.instruction_depth == self.block:
+            changed["groups"] = ()  # all in one block, whose order is nothing
         if self.summation == "pairwise" and self.block <= 2 and self.instruction_depth == own:
             changed["summation"] = "sequential"
         found = replace(self, **changed)

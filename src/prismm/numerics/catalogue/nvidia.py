@@ -4,6 +4,11 @@ c and the products of a block are aligned at the largest exponent, cut off towar
 rounded once: toward zero to FP32, to nearest to FP16. Two kinds of FP8 differ: Ada's own units and Hopper's keep 13
 bits, and `mma.sync` on Hopper and B200 is compiled into FP16 instructions (`_emulated`). MMA-Sim calls the sum T-FDPA,
 Khattak and Mikaitis global alignment.
+
+Measured on an H200, of every instruction of Hopper: no result is -0, not even where a negative sum underflows; zeros
+take the exponent -21 in sums to FP16 and -133 in sums to FP32, in `mma.sync` and `wgmma` alike (published models
+differ); an instruction of 8 or 4 products is one block of 8 or 4. For other generations the sign of zero is taken to be
+the same.
 """
 
 from __future__ import annotations
@@ -29,7 +34,7 @@ from prismm.formats import (
     Format,
     Integer,
 )
-from prismm.numerics.catalogue.words import BOTH, KM, MEASURED, MMASIM, PTX, SIMULATED, STATED
+from prismm.numerics.catalogue.words import BOTH, KM, MEASURED, MMASIM, PTX, REPLAYED, SIMULATED, STATED
 from prismm.numerics.encodings import canonical_nan, storage
 from prismm.numerics.model import EngineModel
 from prismm.numerics.parts import BlockScale, Mode
@@ -47,8 +52,6 @@ _NARROW = (E4M3, E5M2, E3M2, E2M3, E2M1)
 
 _MODELS = f"{MMASIM}; {KM}"
 _BUT_ZEROS = f"{MEASURED}; zero_exponent: {BOTH}"
-_BUT_BLOCK = f"{MEASURED} of 4 products; block: {SIMULATED}"
-_IN_DISPUTE = f"{SIMULATED}; zero_exponent: others differ"
 _WITH_PROBE = f"{SIMULATED}; fraction_bits: third-party probes"
 _CHAIN = f"{SIMULATED}, and a vendor document"
 
@@ -74,6 +77,7 @@ class _Generation:
             "fraction_bits": self.fraction_bits,
             "zero_exponent": output.minexp - self.below,
             "rounding": "zero" if output == FP32 else "nearest",
+            "zeros": "unsigned",
             "nan": canonical_nan(output),
             "source": _MODELS,
             **changes,
@@ -101,9 +105,11 @@ def models() -> Iterator[EngineModel]:
         yield from _ampere(device, MEASURED)
         yield from _imprecise(_AMPERE, device, _BUT_ZEROS)
     for device in ("h100", "h200"):
-        yield from _hopper(f"{device}-mma", f"as B200's, which {MEASURED}")
-        yield _double(f"{device}-mma-rz", _CHAIN, "zero")
-        yield from _warpgroup(f"{device}-wgmma")
+        known = REPLAYED if device == "h200" else f"{REPLAYED}, the same chip"
+        yield from _hopper(f"{device}-mma", known)
+        yield from _short(device, known)
+        yield _double(f"{device}-mma-rz", known, "zero")
+        yield from _warpgroup(f"{device}-wgmma", known)
     yield from _hopper("b200-mma", MEASURED)
     yield from _blackwell("b200-tcgen05")
     for device in ("rtx5090", "rtxpro6000"):
@@ -138,17 +144,22 @@ def _imprecise(generation: _Generation, prefix: str, half: str) -> Iterator[Engi
         yield generation.fused(prefix, input, FP16, half, fraction_bits=_IMPRECISE)
 
 
-def _hopper(prefix: str, emulated: str) -> Iterator[EngineModel]:
+def _hopper(prefix: str, certainty: str) -> Iterator[EngineModel]:
     """`mma.sync` of Hopper and B200."""
-    yield _HOPPER.fused(prefix, FP16, FP32, MEASURED)
-    yield _HOPPER.fused(prefix, FP16, FP16, f"{MEASURED}; zero_exponent: sources differ")
-    yield _HOPPER.fused(prefix, BF16, FP32, MEASURED)
-    yield _HOPPER.fused(prefix, TF32, FP32, _BUT_BLOCK)
+    for input, output in ((FP16, FP32), (FP16, FP16), (BF16, FP32), (TF32, FP32)):
+        yield _HOPPER.fused(prefix, input, output, certainty)
     for input in _FP8:
-        yield _emulated(prefix, input, FP32, emulated)
-        yield _emulated(prefix, input, FP16, MEASURED)
-    yield _double(prefix, _CHAIN)
+        yield _emulated(prefix, input, FP32, certainty)
+        yield _emulated(prefix, input, FP16, certainty)
+    yield _double(prefix, _CHAIN if certainty == MEASURED else certainty)
     yield from _integers(prefix, {INT8: 32, UINT8: 32, INT4: 64})
+
+
+def _short(device: str, certainty: str) -> Iterator[EngineModel]:
+    """Hopper's `mma.sync` of half the depth."""
+    for input, output in ((FP16, FP32), (FP16, FP16), (BF16, FP32)):
+        yield _HOPPER.fused(f"{device}-mma-m16n8k8", input, output, certainty, block=8)
+    yield _HOPPER.fused(f"{device}-mma-m16n8k4", TF32, FP32, certainty, block=4)
 
 
 def _emulated(prefix: str, input: Format, output: Format, certainty: str) -> EngineModel:
@@ -171,13 +182,13 @@ def _emulated(prefix: str, input: Format, output: Format, certainty: str) -> Eng
     )
 
 
-def _warpgroup(prefix: str) -> Iterator[EngineModel]:
+def _warpgroup(prefix: str, certainty: str) -> Iterator[EngineModel]:
     """`wgmma` of Hopper."""
-    yield _HOPPER.fused(prefix, FP16, FP32, SIMULATED, source=MMASIM)
-    yield _HOPPER.fused(prefix, FP16, FP16, _IN_DISPUTE, source=MMASIM)
-    for input in (BF16, TF32):
-        yield _HOPPER.fused(prefix, input, FP32, SIMULATED, source=MMASIM)
-    yield from _imprecise(_HOPPER, prefix, SIMULATED)
+    for input, output in ((FP16, FP32), (FP16, FP16), (BF16, FP32), (TF32, FP32)):
+        yield _HOPPER.fused(prefix, input, output, certainty, source=MMASIM)
+    for input in _FP8:
+        yield _HOPPER.fused(prefix, input, FP32, certainty, fraction_bits=_IMPRECISE, accumulator=E8M13)
+        yield _HOPPER.fused(prefix, input, FP16, certainty, fraction_bits=_IMPRECISE)
     yield from _integers(prefix, {INT8: 32, UINT8: 32})
 
 
@@ -198,9 +209,17 @@ def _blackwell(prefix: str) -> Iterator[EngineModel]:
 
 
 def _double(prefix: str, certainty: str, mode: Mode = "nearest") -> EngineModel:
-    """A chain of IEEE fused multiply-adds."""
-    name, source = f"{prefix}.{FP64.name}.{FP64.name}", f"{MMASIM}; {PTX}"
-    return EngineModel(name, FP64, FP64, rounding=mode, zeros="ieee", source=source, certainty=certainty)
+    """A chain of IEEE fused multiply-adds. NaN keeps its payload there, which the model does not."""
+    return EngineModel(
+        f"{prefix}.{FP64.name}.{FP64.name}",
+        FP64,
+        FP64,
+        rounding=mode,
+        overflow="infinity" if mode == "nearest" else "saturate",
+        zeros="ieee",
+        source=f"{MMASIM}; {PTX}",
+        certainty=certainty,
+    )
 
 
 def _integers(prefix: str, depths: dict[Integer, int]) -> Iterator[EngineModel]:
