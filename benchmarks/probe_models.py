@@ -68,6 +68,13 @@ def attempt(seed: int) -> dict[str, Any]:
     }
 
 
+def _write(path: Path, rows: list[dict[str, Any]]) -> None:
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(sorted(rows, key=lambda row: row["seed"]))
+
+
 def main() -> None:
     """Run, write, and say what came out."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -77,19 +84,15 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=RESULTS)
     options = parser.parse_args()
     attempt(0)  # compiled before the processes part
-    rows = []
+    rows: list[dict[str, Any]] = []
     with multiprocessing.get_context("spawn").Pool(options.processes) as pool:
         for row in pool.imap_unordered(attempt, range(options.first, options.first + options.models)):
             rows.append(row | _common.machine())
             if row["outcome"] in ("wrong", "undecided"):
                 print(row, file=sys.stderr, flush=True)
-            elif len(rows) % 50 == 0:
-                print(len(rows), file=sys.stderr, flush=True)
-    rows.sort(key=lambda row: row["seed"])
-    with options.out.open("w", newline="") as file:
-        writer = csv.DictWriter(file, list(rows[0]))
-        writer.writeheader()
-        writer.writerows(rows)
+            if len(rows) % 50 == 0 or len(rows) == options.models:
+                print(f"{len(rows)} models", file=sys.stderr, flush=True)
+                _write(options.out, rows)
     seconds = sorted(row["seconds"] for row in rows)
     counts = {
         name: sum(row["outcome"] == name for row in rows) for name in ("exact", "equivalent", "undecided", "wrong")

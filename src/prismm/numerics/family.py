@@ -219,14 +219,16 @@ def _limits(model: EngineModel) -> Iterator[dict[str, Any]]:
 
 
 def _floors(model: EngineModel) -> Iterator[dict[str, Any]]:
-    for exponent in zero_exponents(model):
-        yield {"zero_exponent": exponent}
+    """The exponent of zeros, which may show only with the right running sums."""
+    for accumulator in dict.fromkeys((model.accumulator, None)):
+        for exponent in zero_exponents(accumulator or model.output):
+            yield {"accumulator": accumulator, "zero_exponent": exponent}
 
 
-def zero_exponents(model: EngineModel) -> list[int | None]:
-    """None, and 40 below the accumulator's smallest normal exponent."""
-    least = model.sums.minexp
-    return [None, *range(least - 40, least)]
+def zero_exponents(sums: Format | Integer) -> list[int | None]:
+    """None, and 40 below the smallest normal exponent of running sums."""
+    assert isinstance(sums, Format)
+    return [None, *range(sums.minexp - 40, sums.minexp)]
 
 
 def _late(model: EngineModel) -> Iterator[dict[str, Any]]:
@@ -290,7 +292,7 @@ def alternatives(model: EngineModel, name: str) -> list[EngineModel]:
                 "fraction_bits": _BITS,
                 "alignment": MODES,
                 "carry_bits": _CARRY,
-                "zero_exponent": zero_exponents(model),
+                "zero_exponent": zero_exponents(model.sums),
                 "rounding": MODES,
                 "output_rounding": (None, *MODES),
                 "accumulator": accumulators(output),

@@ -134,5 +134,7 @@ class Observations:
             if wrong.size:
                 terms = ((inputs.a[wrong] != 0.0) & (inputs.b[wrong] != 0.0)).sum(1) + (inputs.c[wrong] != 0.0)
                 i = int(wrong[int(np.argmin(terms))])
-                return Observation(tuple(inputs.a[i]), tuple(inputs.b[i]), float(inputs.c[i]), float(d[i]))
+                return Observation(
+                    tuple(inputs.a[i].tolist()), tuple(inputs.b[i].tolist()), float(inputs.c[i]), float(d[i])
+                )
         return None

@@ -30,9 +30,9 @@ _FINALISTS = 6
 """Candidates of a group that are judged by all observations."""
 _BEAM = 3
 """Beginnings that are followed to the end."""
-_TERMS = ("sums", "roundings", "last_roundings", "products", "policies", "zeros", "limits", "late")
+_TERMS = ("sums", "roundings", "last_roundings", "products", "policies", "zeros", "limits", "floors", "late")
 """Groups of properties that a product or two show."""
-_USUAL = ("blocks", *_TERMS, "floors", "orders")
+_USUAL = ("blocks", *_TERMS, "orders")
 _DESPERATE = ("grouped", "trees", *_USUAL)
 
 
