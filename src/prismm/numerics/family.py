@@ -206,6 +206,13 @@ def _zeros(model: EngineModel) -> Iterator[dict[str, Any]]:
         yield {"zeros": zeros, "subnormal_products": inputs}
 
 
+def _paddings(model: EngineModel) -> Iterator[dict[str, Any]]:
+    """Where an instruction ends, which a sum of nothing but -0 shows."""
+    if model.join == "inside" and not model.groups:
+        for zeros, times in itertools.product(("ieee", "positive", "unsigned"), (1, 2, 3, 4, 8, 16, 32)):
+            yield {"zeros": zeros, "depth": times * model.block}
+
+
 def _products(model: EngineModel) -> Iterator[dict[str, Any]]:
     for rounding, overflow, exponent in itertools.product((None, *MODES), ("exact", "infinity"), ("sum", "normalised")):
         yield {"product_rounding": rounding, "product_overflow": overflow, "product_exponent": exponent}
@@ -247,6 +254,7 @@ CHANGES: dict[str, Callable[[EngineModel], Iterator[dict[str, Any]]]] = {
     "products": _products,
     "policies": _policies,
     "zeros": _zeros,
+    "paddings": _paddings,
     "limits": _limits,
     "floors": _floors,
     "late": _late,

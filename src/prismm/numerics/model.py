@@ -183,7 +183,8 @@ class EngineModel:
             return replace(self, depth=None) if self.overflow == "wrap" else self
         own = self.block * (len(self.groups) if self.groups and self.group_sums == "separate" else 1)
         narrowing = self.accumulator is not None and not within(self.accumulator, self.output)
-        if self.depth == own or (self.join == "inside" and not self.groups and not narrowing):
+        padded = self.zeros == "ieee"  # zeros behind the operands' end are +0: then it shows where an instruction ends
+        if self.depth == own or (self.join == "inside" and not self.groups and not narrowing and not padded):
             changed["depth"] = None
         if self.carry_bits is not None and self.carry_bits >= self.largest_shift():
             changed["carry_bits"] = None

@@ -107,7 +107,7 @@ class Observations:
         Args:
             model: the one to improve.
             rng: picks them.
-            count: of each kind, at most, from each of three lengths.
+            count: of the wrong ones, at most, from each of three lengths; of the right ones, three times as many.
             longer: whether to prefer long vectors to short ones.
         """
         import numpy as np
@@ -120,7 +120,7 @@ class Observations:
             for inputs, d, right in chosen:
                 at = np.flatnonzero(right == wanted)
                 share = len(at) / len(d)
-                at = rng.permutation(at)[:count]
+                at = rng.permutation(at)[: 3 * count if wanted else count]
                 if at.size:
                     parts.append((Inputs(inputs.a[at], inputs.b[at], inputs.c[at]), d[at], share))
         return Screen(parts)

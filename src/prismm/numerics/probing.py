@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 __all__ = ["probe"]
 
-_FIRST_LENGTHS = (1, 2, 3, 5, 8, 17, 33, 70)
+_FIRST_LENGTHS = (1, 2, 3, 4, 8, 16, 33, 64)
 _LONG = (130, 260)
 _TURNS = 12
 

@@ -24,13 +24,26 @@ if TYPE_CHECKING:
 
 __all__ = ["climb", "fit", "starts"]
 
-_SCREEN = 20
+_SCREEN = 16
 """Observations of each kind and length in the first look at a candidate."""
-_FINALISTS = 6
+_FINALISTS = 24
 """Candidates of a group that are judged by all observations."""
 _BEAM = 3
 """Beginnings that are followed to the end."""
-_TERMS = ("sums", "roundings", "last_roundings", "products", "policies", "zeros", "limits", "floors", "late")
+_KICKS = 8
+"""Beginnings beside the best model, where it is not the right one."""
+_TERMS = (
+    "sums",
+    "roundings",
+    "last_roundings",
+    "products",
+    "policies",
+    "zeros",
+    "paddings",
+    "limits",
+    "floors",
+    "late",
+)
 """Groups of properties that a product or two show."""
 _USUAL = ("blocks", *_TERMS, "orders")
 _DESPERATE = ("grouped", "trees", *_USUAL)
@@ -75,17 +88,28 @@ def fit(
             break
     beam.sort(key=lambda item: item[:2])
     say(f"from short vectors: {', '.join(f'{s:.3f}' for s, _, _ in beam[:_BEAM])}")
-    for groups in (_USUAL, _DESPERATE):
-        for _, _, candidate in beam[:_BEAM]:
-            found, score = climb(candidate, observations, rng, groups)
+    pool = [candidate for _, _, candidate in beam[:_BEAM]]
+    for groups, kicks in ((_USUAL, _KICKS), (_DESPERATE, _KICKS)):
+        for turn in range(len(pool) + kicks):
+            candidate = pool[turn] if turn < len(pool) else _kicked(best, rng)
+            found, score = climb(candidate, observations, rng, groups if turn < len(pool) else _USUAL)
             if score < least:
                 best, least = found, score
             if least == 0.0:
                 return best, least
-        found, score = climb(best, observations, rng, groups)
-        if score < least:
-            best, least = found, score
+        pool = [best]
+        say(f"mismatches {least:.4f} so far")
     return best, least
+
+
+def _kicked(model: EngineModel, rng: np.random.Generator) -> EngineModel:
+    """The model with two random changes: a beginning beside the top on which a search got stuck."""
+    for _ in range(2):
+        names = (*_TERMS, "blocks")
+        changes = list(CHANGES[names[int(rng.integers(len(names)))]](model))
+        if changes:
+            model = changed(model, **changes[int(rng.integers(len(changes)))]) or model
+    return model
 
 
 def climb(

@@ -186,6 +186,7 @@ def _round(d: _Draw) -> Batch:
     a[:, 1:] = np.where(d.some(0.5, d.n, 1) & d.some(0.7, d.n, d.k - 1), 0.0, a[:, 1:])
     c = np.where(first & d.some(0.5), d.accumulator(top - p - d.integers(-2, 3)), d.accumulator(top))
     c = np.where(first & d.some(0.3), 0.0, c)
+    c = np.where(first & d.some(0.3), d.accumulator(top - d.kept()), c)
     a, b = d.shuffle(a, b)
     return a, b, c
 
@@ -274,6 +275,32 @@ def _special(d: _Draw) -> Batch:
     return a, b, c
 
 
+def _zero(d: _Draw) -> Batch:
+    """Sums of zeros, most of them of one sign; of terms that cancel; of terms too small for the output."""
+    np, out = d.np, d.aim.output
+    a = np.copysign(0.0, np.where(d.some(0.8, d.n, 1), d.signs(d.n, 1), d.signs(d.n, d.k)))
+    b = np.ones((d.n, d.k))
+    c = np.copysign(0.0, np.where(d.some(0.7), a[:, 0], -a[:, 0]))
+    top = d.center()[:, None]
+    x, y = d.operands(np.broadcast_to(top, (d.n, d.k)), np.ones((d.n, d.k)), np.ones((d.n, d.k)))
+    kind = d.integers(0, 5)
+    one = np.arange(d.k)[None, :] == d.integers(0, d.k - 1, d.n, 1)
+    # One term that c takes back, or that another takes back.
+    cancels = one & (kind == 1)[:, None]
+    a, b = np.where(cancels, x * np.where(a < 0, -1.0, 1.0), a), np.where(cancels, y, b)
+    c = np.where(kind == 1, d.fit(-(a * b).sum(1), out), c)
+    tiny = d.fit(np.where(d.some(0.5, d.n, 1), 2.0**d.low, 2.0**d.aim.input.minexp) * d.significand(d.n, d.k))
+    small = one & (kind == 2)[:, None]
+    sign = np.copysign(1.0, a)
+    a, b = np.where(small, tiny * sign, a), np.where(small, tiny[:, ::-1], b)
+    edge = out.subnormal_exponent - d.integers(-1, 4, d.n, 1)
+    x, y = d.operands(np.broadcast_to(edge, (d.n, d.k)), d.significand(d.n, d.k), d.significand(d.n, d.k))
+    few = (one | d.some(0.1, d.n, d.k)) & (kind == 3)[:, None]
+    a, b = np.where(few, x * sign, a), np.where(few, y, b)
+    subnormal = np.copysign(d.fit(np.ldexp(d.rng.random(d.n), out.minexp), out), c)
+    return a, b, np.where(kind == 4, subnormal, c)
+
+
 def _random(d: _Draw) -> Batch:
     """Random significands, exponents within a window of random width."""
     np = d.np
@@ -313,6 +340,7 @@ CLASSES: dict[str, Callable[[_Draw], Batch]] = {
     "subnormal": _subnormal,
     "floor": _floor,
     "special": _special,
+    "zero": _zero,
     "random": _random,
     "few": _few,
     "order": _order,
