@@ -411,7 +411,7 @@ def test_tables_of_one_unnamed_engine():
 
 
 def test_summary():
-    from prismm.numerics.suite.tables import summary
+    from prismm.numerics.suite.printed import summary
 
     def found(*names):
         named = [replace(run_of(name), engine="it") for name in names]
@@ -432,3 +432,8 @@ def test_summary():
     assert [mi250[f"subnormal {what}"] for what in ("inputs", "accumulators", "results")] == ["no"] * 3
     assert "subnormal results" not in of("mi250.fp16.fp32")  # what FP16 inputs give is normal in FP32
     assert mi250["rounding of sums"] == "RN" and mi250["monotonic"] == "not refuted"
+
+
+def test_tables_can_be_asked_for_twice():
+    results = [run(engine("v100.fp16.fp32").dot, FP16, FP32, suite="example")]
+    assert tables(*results) == tables(*results)

@@ -135,7 +135,7 @@ def _suite(names: list[str], input: str | None, output: str | None, json: bool) 
     from prismm.formats import Format
     from prismm.numerics import suite
     from prismm.numerics.catalogue import devices, models_of
-    from prismm.numerics.suite.tables import tables
+    from prismm.numerics.suite.printed import tables
 
     wanted: list[tuple[str, Target]] = []
     for name in names:

@@ -201,7 +201,7 @@ def tables(*results: Results, suite: str | Sequence[str] | None = None) -> str:
             same ``engine``.
         suite: which; None for all that were run.
     """
-    from prismm.numerics.suite.tables import tables as text
+    from prismm.numerics.suite.printed import tables as text
 
     return text(results, suite)
 
