@@ -20,6 +20,7 @@ from prismm.engines.floats import Accumulation, engine_for
 from prismm.errors import ArgumentError, EngineError
 from prismm.formats import BF16, FP16, FP32, FP64
 from prismm.metrics import relative_frobenius
+from prismm.numerics import specification
 from prismm.schemes.composite import Composite, Scaled, Setting
 from prismm.schemes.scaled_half import ScaledHalf
 from prismm.testing import HOSTILE, exact_gemm, exact_product
@@ -128,7 +129,7 @@ def test_norms_are_upper_bounds_and_tight(scheme, side, rng):
 def twin(scheme, a, b, engine):
     """The value of one entry, from the words, the engine's specification, and sums in the stated order."""
     left, right = words_of(scheme, a), words_of(scheme, b, "right")
-    _, accumulator = engine_for(engine).unit(FP16, FP32)
+    model = engine_for(engine).model(FP16, FP32)
     k, chunk = a.shape[1], scheme.chunk_for(a.shape[1])
     value = np.zeros((a.shape[0], b.shape[1]))
     for i in range(a.shape[0]):
@@ -138,7 +139,7 @@ def twin(scheme, a, b, engine):
                 high, low = ((w[i, h : h + chunk].tolist()) for w in (left.high, left.low))
                 high2, low2 = ((w[h : h + chunk, j].tolist()) for w in (right.high, right.low))
                 pairs = ((high, high2), (high, low2), (low, high2))
-                sums.append([accumulator.dot(x, y, FP16) for x, y in pairs])
+                sums.append([specification.dot(model, x, y) for x, y in pairs])
             down = 2.0**-scheme.sb
             if scheme.order == "term":
                 small = big = 0.0

@@ -181,14 +181,6 @@ def contiguous_row(array: Any, i: Any, j: Any, size: Any) -> Any:
     return carray(_pointer(np.uint64(address)), size, array.dtype)
 
 
-@device
-def uncounted(array: Any) -> Any:
-    """The same contiguous array without a counted reference: functions that are not copied into their callers count it
-    at every call, and threads that share it wait for each other there. The caller keeps the array alive.
-    """
-    return carray(_pointer(np.uint64(array.ctypes.data)), array.shape, array.dtype)
-
-
 @intrinsic
 def fma(typingctx: Any, x: Any, y: Any, z: Any) -> Any:
     """x*y + z with one rounding (LLVM's ``fma``: the instruction, or libm's exact routine)."""
