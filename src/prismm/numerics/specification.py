@@ -333,7 +333,7 @@ class _Instruction:
             return sign * 0.0 if model.subnormal_products == "flush" else 0.0
         return exact
 
-    def _products(self, indices: list[int]) -> list[tuple[str, Fraction | float, int | None]]:
+    def _products(self, indices: Sequence[int]) -> list[tuple[str, Fraction | float, int | None]]:
         """Label, value and exponent of a block's products, scaled; groups of scaled products are one term each."""
         found: list[tuple[str, Fraction | float, int | None]] = []
         for i in indices:
@@ -347,7 +347,7 @@ class _Instruction:
         return found if self.scales is None else self._scaled(indices, found)
 
     def _scaled(
-        self, indices: list[int], products: list[tuple[str, Fraction | float, int | None]]
+        self, indices: Sequence[int], products: list[tuple[str, Fraction | float, int | None]]
     ) -> list[tuple[str, Fraction | float, int | None]]:
         scale = self.model.scale
         assert scale is not None and self.scales is not None
@@ -380,7 +380,7 @@ class _Instruction:
                     found[-1] = (f"group[{g}]", exact, math.frexp(factor)[1] - 1)
         return found
 
-    def _block(self, total: float | None, label: str, running: Format, indices: list[int]) -> float:
+    def _block(self, total: float | None, label: str, running: Format, indices: Sequence[int]) -> float:
         """One block's products added to the running sum, a value of `running` (None: there is none yet)."""
         products = self._products(indices)
         if self.model.summation == "aligned":
@@ -497,7 +497,7 @@ class _Instruction:
             self.record.steps.append(Step("block", (term,), None, partial, False, _number(result)))
         return result
 
-    def _late(self, blocks: list[list[int]], c: float) -> float:
+    def _late(self, blocks: Sequence[Sequence[int]], c: float) -> float:
         """Unrounded sums of the groups, then c, aligned with them."""
         model, join, output = self.model, self.model.join, self.model.output
         assert isinstance(join, LateJoin) and isinstance(output, Format) and model.fraction_bits is not None

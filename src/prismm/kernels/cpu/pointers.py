@@ -9,12 +9,13 @@ import operator
 
 from numba.core import types
 from numba.core.imputils import lower_builtin
+from numba.core.types.misc import CPointer
 from numba.core.typing.templates import AbstractTemplate, infer_global, signature
 from numba.extending import intrinsic
 
 from prismm.kernels.cpu.jit import device
 
-_WORDS = types.CPointer(types.int64)
+_WORDS = CPointer(types.int64)
 
 
 @intrinsic
@@ -34,7 +35,7 @@ def words(array, i):
 
 
 @infer_global(operator.getitem)
-class _Load(AbstractTemplate):
+class _Load(AbstractTemplate):  # type: ignore[misc]
     def generic(self, args, kws):
         pointer, index = args
         if pointer == _WORDS and isinstance(index, types.Integer):
@@ -43,7 +44,7 @@ class _Load(AbstractTemplate):
 
 
 @infer_global(operator.setitem)
-class _Store(AbstractTemplate):
+class _Store(AbstractTemplate):  # type: ignore[misc]
     def generic(self, args, kws):
         pointer, index, _ = args
         if pointer == _WORDS and isinstance(index, types.Integer):
@@ -51,12 +52,12 @@ class _Store(AbstractTemplate):
         return None
 
 
-@lower_builtin(operator.getitem, types.CPointer, types.intp)
+@lower_builtin(operator.getitem, CPointer, types.intp)
 def _load(context, builder, sig, args):
     return builder.load(builder.gep(args[0], [args[1]]))
 
 
-@lower_builtin(operator.setitem, types.CPointer, types.intp, types.int64)
+@lower_builtin(operator.setitem, CPointer, types.intp, types.int64)
 def _store(context, builder, sig, args):
     builder.store(args[2], builder.gep(args[0], [args[1]]))
     return context.get_dummy_value()
