@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -40,7 +41,8 @@ def at_once(a: NDArray[Any], b: NDArray[Any], accuracy: Any, reproducible: Any) 
         environment.check_arithmetic()
         c = native.product(a, b)
         return c if native.ordinary(a, b, c) else None
-    if a.dtype.kind == "c" or a.shape[0] * a.shape[1] * b.shape[1] > TINY_WORK or "PRISMM_ENGINE" in os.environ:
+    work = a.shape[0] * a.shape[1] * b.shape[1]
+    if work > (TINY_WORK if a.dtype.kind != "c" else TINY_WORK // 4) or "PRISMM_ENGINE" in os.environ:
         return None
     if native_grade and reproducible is True:
         target = "native"
@@ -57,18 +59,22 @@ def _tiny_recipe(dtype: np.dtype[Any], k: int, accuracy: str) -> tuple[Any, ...]
     """What `tiny_product` needs for this type, inner dimension and target."""
     target = parse_target(accuracy)
     result = format_of(dtype)
-    mode, *kappas = join_test(target, k, result)
+    splitter = Splitter(TINY_MODULI[result.precision], DIRECT, k, dtype.kind == "c")
+    mode, *kappas = join_test(target, splitter.terms, result)
     tested = mode == MAGNITUDE
-    splitter = Splitter(grade(result, k) if tested else TINY_MODULI[result.precision], DIRECT, k, False)
+    if tested:
+        splitter = replace(splitter, moduli=grade(result, splitter.terms))
     levels = splitter.count_levels if tested else 0
     return splitter.thresholds, splitter.fraction_bits, levels, mode, *kappas, result.precision
 
 
 def _tiny_at_once(a: NDArray[Any], b: NDArray[Any], accuracy: str) -> NDArray[Any] | None:
-    """A tiny real product by the direct engine in one compiled call, or None if any entry is left open."""
+    """A tiny product by the direct engine's rules in one compiled call, or None if any entry is left open."""
     from prismm.kernels.cpu.tiny import tiny_product
 
     recipe = _tiny_recipe(a.dtype, a.shape[1], accuracy)
     out = np.empty((a.shape[0], b.shape[1]), a.dtype)
-    out64, out32 = (out, _NOTHING32) if out.dtype == np.float64 else (_NOTHING64, out)
-    return out if tiny_product(for_kernels(a), for_kernels(b), *recipe, out64, out32) == 0 else None
+    parts, kind, real = (2, "complex128", out.real.dtype) if a.dtype.kind == "c" else (1, "float64", out.dtype)
+    x, y, target = for_kernels(a, kind).view(np.float64), for_kernels(b, kind).view(np.float64), out.view(real)
+    out64, out32 = (target, _NOTHING32) if real == np.float64 else (_NOTHING64, target)
+    return out if tiny_product(x, y, parts, *recipe, out64, out32) == 0 else None
