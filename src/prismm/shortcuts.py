@@ -39,8 +39,7 @@ def at_once(a: NDArray[Any], b: NDArray[Any], accuracy: Any, reproducible: Any) 
     native_grade = accuracy is None or (isinstance(accuracy, str) and accuracy == "native")
     if native_grade and reproducible is False:
         environment.check_arithmetic()
-        c = native.product(a, b)
-        return c if native.ordinary(a, b, c) else None
+        return native.ordinary_product(a, b)
     work = a.shape[0] * a.shape[1] * b.shape[1]
     if work > (TINY_WORK if a.dtype.kind != "c" else TINY_WORK // 4) or "PRISMM_ENGINE" in os.environ:
         return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
@@ -18,6 +19,9 @@ from prismm.specials import patch, patch_addend
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+PIECE = 8192
+"""Elements of a dot product for which OpenBLAS starts no threads (up to 10,000)."""
 
 
 @dataclass(frozen=True)
@@ -90,15 +94,23 @@ def product(
 
 
 def _energy(x: NDArray[Any]) -> float:
-    """Σ|x|² in x's own precision, in one pass of BLAS dot; Inf or NaN where that overflows or x is not finite."""
+    """Σ|x|² in x's own precision; Inf or NaN where that overflows or x is not finite."""
+    with np.errstate(all="ignore"):
+        return _squares(x)
+
+
+def _squares(x: NDArray[Any]) -> float:
+    """`_energy` for callers that have silenced warnings: in one pass of BLAS dot."""
     flat = x.reshape(-1) if x.flags.c_contiguous else x.ravel(order="K")
     if flat.dtype.kind == "c":
         flat = flat.view(flat.real.dtype)
-    with np.errstate(all="ignore"):
-        if flat.size <= 1 << 17:
-            # In pieces too short for BLAS to wake its threads, which would take longer than the sum.
-            return float(sum(np.dot(x, x) for x in (flat[i : i + 8192] for i in range(0, flat.size, 8192))))
+    if flat.size > 1 << 17:
         return float(np.dot(flat, flat))
+    # In pieces too short for BLAS to wake its threads, which would take longer than the sum.
+    whole = flat.size & -PIECE
+    total = float(np.dot(flat[whole:], flat[whole:])) if whole < flat.size else 0.0
+    pieces = flat[:whole].reshape(-1, PIECE)
+    return sum(np.vecdot(pieces, pieces).tolist(), total) if whole else total
 
 
 def _long(k: int, dtype: np.dtype[Any]) -> bool:
@@ -108,7 +120,14 @@ def _long(k: int, dtype: np.dtype[Any]) -> bool:
     K²·u·2^(emax+1); an entry below 2^(emax-1) hides an overflow only if that reaches 2^(emax-1): K >= 2^11 in
     float32, 2^25.5 in float64; K is 2k for complex.
     """
-    return k >= (1 << 24 if dtype.name in ("float64", "complex128") else 1 << 10)
+    return k >= (1 << 24 if dtype.char in "dD" else 1 << 10)
+
+
+def ordinary_product(a: NDArray[Any], b: NDArray[Any]) -> NDArray[Any] | None:
+    """a @ b by NumPy's BLAS, or None where that asks for a closer look."""
+    with np.errstate(all="ignore"):
+        c: NDArray[Any] = np.matmul(a, b)
+        return c if _ordinary(a, b, c) else None
 
 
 def ordinary(a: NDArray[Any], b: NDArray[Any], c: NDArray[Any]) -> bool:
@@ -118,11 +137,16 @@ def ordinary(a: NDArray[Any], b: NDArray[Any], c: NDArray[Any]) -> bool:
     ‖A‖²‖B‖² bounds every
     |a||b|²: 2^160 leaves room for the rounding of these sums themselves (relatively below 2^17 for 2^40 elements).
     """
+    with np.errstate(all="ignore"):
+        return _ordinary(a, b, c)
+
+
+def _ordinary(a: NDArray[Any], b: NDArray[Any], c: NDArray[Any]) -> bool:
     if c.size == 0:
         return True
     if not _long(a.shape[-1], c.dtype):
-        return _energy(c) < np.inf
-    return _energy(a) < 2.0**80 and _energy(b) < 2.0**80
+        return _squares(c) < math.inf
+    return _squares(a) < 2.0**80 and _squares(b) < 2.0**80
 
 
 def suspicious(c: NDArray[Any]) -> NDArray[np.bool_]:
