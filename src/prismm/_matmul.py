@@ -113,7 +113,7 @@ def matmul(
         and a.ndim == 2 == b.ndim
         and (threads is None or pool.worker_count(threads))
     ):
-        result = at_once(a, b, accuracy, reproducible)
+        result = at_once(a, b, accuracy, reproducible, threads)
         if result is not None:
             return result
     start = time.perf_counter()

@@ -1,4 +1,4 @@
-"""Two roads through the whole flow without its ceremony: the default call, and tiny certified products."""
+"""Roads through the whole flow without its ceremony: the default call, and tiny and small certified products."""
 
 from __future__ import annotations
 
@@ -10,13 +10,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from prismm import interop
-from prismm.accuracy import MAGNITUDE, join_test, parse_target
-from prismm.engines import environment
-from prismm.engines.cpu import DIRECT
+from prismm.accuracy import MAGNITUDE, join_mode, join_test, parse_target
+from prismm.calls import Options, engine_named, select
+from prismm.engines import environment, pool
+from prismm.engines.cpu import DIRECT, CpuEngine
 from prismm.formats import format_of
-from prismm.planner import TINY_MODULI, TINY_WORK, grade
-from prismm.schemes import native
-from prismm.schemes.base import for_kernels
+from prismm.planner import TINY_MODULI, TINY_WORK, grade, workspace_limit
+from prismm.schemes import native, residues
+from prismm.schemes.base import Job, for_kernels
+from prismm.schemes.residues import Residues
 from prismm.schemes.split import Splitter
 
 if TYPE_CHECKING:
@@ -27,8 +29,14 @@ _NOTHING64 = np.empty((0, 0))
 _NOTHING32 = np.empty((0, 0), np.float32)
 
 
-def at_once(a: NDArray[Any], b: NDArray[Any], accuracy: Any, reproducible: Any) -> NDArray[Any] | None:
-    """Two roads through the whole flow without its ceremony, for plain matrices: the default call, and tiny
+SMALL_WORK = 1 << 27
+"""Up to so many multiply-adds the ceremony shows; the planner looks at the data from 2^28 on."""
+
+
+def at_once(
+    a: NDArray[Any], b: NDArray[Any], accuracy: Any, reproducible: Any, workers: int | None = None
+) -> NDArray[Any] | None:
+    """Roads through the whole flow without its ceremony, for plain matrices: the default call, and tiny and small
     certified products.
 
     They take what `Auto` would select and return the same bits; None where anything is out of the ordinary (another
@@ -41,7 +49,7 @@ def at_once(a: NDArray[Any], b: NDArray[Any], accuracy: Any, reproducible: Any) 
         environment.check_arithmetic()
         return native.ordinary_product(a, b)
     work = a.shape[0] * a.shape[1] * b.shape[1]
-    if work > (TINY_WORK if a.dtype.kind != "c" else TINY_WORK // 4) or "PRISMM_ENGINE" in os.environ:
+    if not 0 < work <= SMALL_WORK or "PRISMM_ENGINE" in os.environ:
         return None
     if native_grade and reproducible is True:
         target = "native"
@@ -50,7 +58,31 @@ def at_once(a: NDArray[Any], b: NDArray[Any], accuracy: Any, reproducible: Any) 
     else:
         return None
     environment.check_arithmetic()
-    return _tiny_at_once(a, b, target)
+    if work <= (TINY_WORK if a.dtype.kind != "c" else TINY_WORK // 4):
+        return _tiny_at_once(a, b, target)
+    recipe = _small_recipe(a.shape, b.shape, a.dtype, target, reproducible, pool.worker_count(workers))
+    if recipe is None:
+        return None
+    scheme, engine, job = recipe
+    out = np.empty((a.shape[0], b.shape[1]), a.dtype)
+    residues.multiply(scheme, a, b, out, job, engine)
+    return out
+
+
+@functools.lru_cache(maxsize=256)
+def _small_recipe(
+    left: tuple[int, ...], right: tuple[int, ...], dtype: np.dtype[Any], accuracy: str, reproducible: bool, workers: int
+) -> tuple[Residues, CpuEngine, Job] | None:
+    """What the planner chooses for any data of these shapes, and the job that comes of it; None for another scheme."""
+    target = parse_target(accuracy)
+    a, b = np.broadcast_to(dtype.type(1), left), np.broadcast_to(dtype.type(1), right)
+    options = Options(target, None, reproducible, None, None, workers)
+    scheme, engine, _, need = select(a, b, dtype, options, epilogue=False, big=False, look=True)
+    if not isinstance(scheme, Residues) or engine == DIRECT.name:
+        return None
+    memory = workspace_limit(a.size * dtype.itemsize + b.size * dtype.itemsize, need.m * need.n * dtype.itemsize)
+    a_priori = join_mode(target) == MAGNITUDE
+    return scheme, engine_named(engine), Job(need.result, target, need.terms, a_priori, workers, memory)
 
 
 @functools.lru_cache(maxsize=1024)

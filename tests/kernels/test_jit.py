@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numba
 import numpy as np
 import pytest
 
@@ -85,3 +86,24 @@ def test_fma_rounds_once(monkeypatch, capfd):
     x = 1.0 + 2.0**-30
     assert once(x, x, -(x * x)) == 2.0**-60
     assert x * x - x * x == 0.0
+
+
+def test_powers_of_two_and_bit_counts_are_those_of_python():
+    """2^e from its bits where it is normal, from libm beyond; zeros below the lowest set bit, be it the sign."""
+
+    @numba.njit
+    def power(e):
+        return jit.power_of_two(e)
+
+    @numba.njit
+    def zeros(x):
+        return jit.trailing_zeros(x)
+
+    for e in [*range(-1080, 1030), -5000, 5000]:
+        with np.errstate(all="ignore"):
+            assert power(e) == np.ldexp(1.0, e), e
+    for bit in range(64):
+        for high in (0, 1 << 63, 0x5A << min(bit + 1, 57)):
+            word = np.array([(1 << bit) | high], np.uint64)
+            word[0] &= np.uint64(2**64 - (1 << bit))
+            assert zeros(np.int64(word.view(np.int64)[0])) == bit

@@ -7,6 +7,7 @@ from prismm.engines.cpu import INT8, VNNI
 from prismm.kernels.cpu import packed, vnni
 from prismm.schemes.split import Splitter, split_operand
 from prismm.schemes.tiles import left_shape, right_shape
+from prismm.testing import HOSTILE, SPECIAL
 
 pytestmark = pytest.mark.skipif(not vnni.supported(), reason="no AVX-512 VNNI")
 
@@ -54,6 +55,28 @@ def test_packed_residues_are_the_plain_ones(shape, moduli, dtype, rng):
     assert np.array_equal(unpacked(right, k, n), plain(b, splitter, False)[0])
     assert np.array_equal(scales.shift, known.shift) and np.array_equal(scales.terms, known.terms)
     assert np.array_equal(scales.counts, known.counts)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "complex64"])
+@pytest.mark.parametrize("name", [*HOSTILE, *SPECIAL])
+def test_float32_is_split_as_the_same_numbers_in_float64(name, dtype, seed):
+    """Residues, scales, bounds and counts: what the kernels read directly is what they read widened."""
+    for m, k, n in ((5, 37, 41), (9, 8203, 33)):
+        if k > 100 and name not in ("normal", "phi4", "specials", "subnormal_operands"):
+            continue
+        a, b = {**HOSTILE, **SPECIAL}[name](m, k, n, seed, dtype)
+        splitter = Splitter(7, VNNI, k, dtype == "complex64", a_priori=True, levels=True)
+        for x, left in ((a, True), (b, False), (b[:, ::-1], False), (np.asfortranarray(a), True)):
+            shape = left_shape(splitter, m) if left else right_shape(splitter, n)
+            kind = np.int8 if left else np.uint32
+            outs, scales = [], []
+            for y in (x, x.astype(np.complex128 if dtype == "complex64" else np.float64)):
+                out = np.zeros(shape, kind)
+                scales.append(split_operand(y, splitter, out, left=left))
+                outs.append(out)
+            assert np.array_equal(outs[0], outs[1]), (name, left)
+            for part in ("shift", "exponent", "terms", "counts"):
+                assert np.array_equal(getattr(scales[0], part), getattr(scales[1], part)), (name, left, part)
 
 
 @pytest.mark.parametrize("dtype", ["float64", "complex128"])

@@ -143,9 +143,15 @@ class Scales:
         )
 
 
-def contiguous_parts(x: NDArray[Any]) -> list[NDArray[np.float64]]:
-    """The real parts of a matrix as contiguous float64 (exact for every narrower type)."""
-    return [for_kernels(part) for part in real_parts(x)]
+def contiguous_parts(x: NDArray[Any], engine: CpuEngine) -> list[NDArray[Any]]:
+    """The real parts of a matrix as contiguous float64 (exact for every narrower type); float32 stays where the
+    engine's kernels read it.
+    """
+    return [for_kernels(part, _read_as(part.dtype, engine)) for part in real_parts(x)]
+
+
+def _read_as(real: np.dtype[Any], engine: CpuEngine) -> str:
+    return "float32" if real == np.float32 and isinstance(engine, PackedEngine) else "float64"
 
 
 def split_operand(
@@ -166,20 +172,22 @@ def split_operand(
     from prismm.kernels.cpu import scale
 
     start, stop = columns or (0, x.shape[1])
-    plain = x.dtype == np.float64 and x.flags.c_contiguous and not isinstance(splitter.engine, DirectEngine)
+    plain = x.dtype == _read_as(x.dtype, splitter.engine) and x.flags.c_contiguous
+    plain = plain and not isinstance(splitter.engine, DirectEngine)
     if not left and not plain:
         # Only plain matrices are read in place.
         x, start, stop = x[:, start:stop], 0, stop - start
-    parts = contiguous_parts(x)
+    parts = contiguous_parts(x, splitter.engine)
+    twin = "_single" if parts[0].dtype == np.float32 else ""
     stacked = parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1 if left else 0)
     count = x.shape[0] if left else stop - start
     exponent, shift, norm2, norm1 = np.empty((4, count), np.int64)
     counts = np.empty((count, splitter.count_levels if splitter.levels else 0), np.int64)
     q, thresholds = splitter.fraction_bits, splitter.thresholds
     if left:
-        scale.scale_rows(stacked, thresholds, q, exponent, shift, norm2, norm1, counts)
+        getattr(scale, "scale_rows" + twin)(stacked, thresholds, q, exponent, shift, norm2, norm1, counts)
     else:
-        scale.scale_columns(stacked, start, thresholds, q, exponent, shift, norm2, norm1, counts)
+        getattr(scale, "scale_columns" + twin)(stacked, start, thresholds, q, exponent, shift, norm2, norm1, counts)
     residual2, tiny = np.zeros(count), np.zeros(count, np.uint8)
     for index, part in enumerate(parts):
         _split_part(part, shift, splitter, out[index], residual2, tiny, left, start, first)
@@ -204,7 +212,7 @@ def split_operand(
 
 
 def _split_part(
-    part: NDArray[np.float64],
+    part: NDArray[Any],
     shift: NDArray[np.int64],
     splitter: Splitter,
     out: NDArray[Any],
@@ -223,13 +231,14 @@ def _split_part(
     if isinstance(splitter.engine, PackedEngine):
         from prismm.kernels.cpu import packed
 
+        twin = "_single" if part.dtype == np.float32 else ""
         tables = byte_tables(splitter.moduli)
         if left:
             numbers = (tables.bits, tables.left, tables.left_offset, system.modulus)
-            packed.pack_rows(part, shift, *numbers, first, out, measured, flags)
+            getattr(packed, "pack_rows" + twin)(part, shift, *numbers, first, out, measured, flags)
         else:
             numbers = (tables.bits, tables.right, tables.right_offset, system.modulus)
-            packed.pack_columns(part, start, shift, *numbers, first // 32, out, measured, flags)
+            getattr(packed, "pack_columns" + twin)(part, start, shift, *numbers, first // 32, out, measured, flags)
         return
     from prismm.kernels.cpu import split as kernels
 

@@ -9,7 +9,7 @@ import math
 import numpy as np
 
 from prismm.kernels.cpu.expansion import expand, expand_three, expand_two, round_expansion, two_sum
-from prismm.kernels.cpu.jit import contiguous_row, device, fma
+from prismm.kernels.cpu.jit import contiguous_row, device, fma, power_of_two, trailing_zeros, words
 
 
 @device
@@ -101,16 +101,25 @@ def _mark_reach(h, bound, unit_bound, unit, shift, top, reach, hard):
 
 
 @device
-def pigeonhole(row_counts, column_counts, k, power, needed, unit):
+def pigeonhole(row_counts, i, column_counts, j, k, power, needed, unit):
     """Whether |a||b| >= needed, since at least #{|a| >= α} + #{|b| >= β} - k of the k products are at least α·β.
 
-    α = 2^(e-1-p) and β likewise, counted by `scale.scale_rows`; `power` is the sum of both e in units of A'B',
-    `needed` is in units of 2^unit.
+    α = 2^(e-1-p) and β likewise, counted by `scale.scale_rows` for row i and column j; `power` is the sum of both e in
+    units of A'B', `needed` is in units of 2^unit. The third level is asked first: it settles most ordinary entries.
     """
-    for p in range(row_counts.size):
-        for r in range(column_counts.size):
-            hits = row_counts[p] + column_counts[r] - k
-            if hits > 0 and np.float64(hits) * math.ldexp(1.0, power - 2 - p - r - unit) >= needed:
+    levels = row_counts.shape[1]
+    others = column_counts.shape[1]
+    least = needed * power_of_two(unit + 2 - power)
+    for x in range(levels):
+        p = min(2, levels - 1) + x
+        p -= levels if p >= levels else 0
+        spare = row_counts[i, p] - k
+        threshold = least * np.float64(np.int64(1) << p)
+        for y in range(others):
+            r = min(2, others - 1) + y
+            r -= others if r >= others else 0
+            hits = spare + column_counts[j, r]
+            if hits > 0 and np.float64(hits) >= threshold * np.float64(np.int64(1) << r):
                 return True
     return False
 
@@ -147,7 +156,7 @@ def _undecided(h, m, t, bound, exponent, precision, lowest):
 @device
 def scratch(strip):
     """work, shifts and flags of `finish`, for strips of up to that many entries."""
-    return np.empty((6, strip)), np.empty((1, strip), np.int64), np.empty((2, strip), np.uint8)
+    return np.empty((6, strip)), np.empty((1, strip), np.int64), np.zeros((2, strip + 7 & ~7), np.uint8)
 
 
 @device
@@ -207,25 +216,34 @@ def finish(
     for j in range(w):
         trouble += np.int64(hard[j] | fail[j])
     if trouble:
-        for j in range(w):
-            if hard[j]:
-                e = unit - shift[j]
-                if mode == 2 and fail[j]:
-                    fail[j] = 2
-                value[j] = round_expansion(h[j], m[j], t[j], e, precision, lowest)
-                if mode == 2 and not fail[j]:
-                    # 2: magnitudes say nothing of overflow
-                    fail[j] = 2 * _overflow_open(h[j], m[j], t[j], bound[j] * unit_bound, e, precision, lowest)
-            if mode == 1 and (hard[j] or fail[j]):
-                fail[j] = _undecided(h[j], m[j], t[j], bound[j] * unit_bound, unit - shift[j], precision, lowest)
-            if mode == 2 and fail[j] == 1:
-                needed = bound[j] * unit_bound * magnitude_kappa
-                power = row_power[i] + column_power[j0 + j]
-                if pigeonhole(row_counts[i], column_counts[j0 + j], k, power, needed, unit):
-                    fail[j] = 0
-            if fail[j]:
-                failed[count] = i * n + j0 + j
-                count += 1
+        # Flags are taken by eight, so that entries in order cost nothing.
+        first, second = words(flags, 0, (w + 7) // 8), words(flags, 1, (w + 7) // 8)
+        for eight in range(first.size):
+            marks = first[eight] | second[eight]
+            while marks != 0:
+                lane = trailing_zeros(marks) >> 3
+                marks &= ~(np.int64(255) << (8 * lane))
+                j = 8 * eight + lane
+                if j >= w:
+                    break
+                if hard[j]:
+                    e = unit - shift[j]
+                    if mode == 2 and fail[j]:
+                        fail[j] = 2
+                    value[j] = round_expansion(h[j], m[j], t[j], e, precision, lowest)
+                    if mode == 2 and not fail[j]:
+                        # 2: magnitudes say nothing of overflow
+                        fail[j] = 2 * _overflow_open(h[j], m[j], t[j], bound[j] * unit_bound, e, precision, lowest)
+                if mode == 1 and (hard[j] or fail[j]):
+                    fail[j] = _undecided(h[j], m[j], t[j], bound[j] * unit_bound, unit - shift[j], precision, lowest)
+                if mode == 2 and fail[j] == 1:
+                    needed = bound[j] * unit_bound * magnitude_kappa
+                    power = row_power[i] + column_power[j0 + j]
+                    if pigeonhole(row_counts, i, column_counts, j0 + j, k, power, needed, unit):
+                        fail[j] = 0
+                if fail[j]:
+                    failed[count] = i * n + j0 + j
+                    count += 1
     if precision == 53 and out.strides[1] == 8:
         row = contiguous_row(out, i, j0, w)
         for j in range(w):

@@ -20,14 +20,16 @@ import threading
 import warnings
 from collections.abc import Callable
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 import numba
 import numpy as np
+from llvmlite import ir
 from numba import carray, njit
 from numba.core import types
 from numba.core.caching import CompileResultCacheImpl, FunctionCache, _CacheLocator
-from numba.extending import intrinsic
+from numba.extending import intrinsic, overload
 
 _COMPILE_LOCK = threading.RLock()
 
@@ -146,6 +148,14 @@ def kernel(signature: str, fastmath: set[str] | None = None) -> Callable[[Callab
     return lambda function: Kernel(function, signature, fastmath or set())
 
 
+def single(twin: Kernel) -> Kernel:
+    """The same kernel for a float32 matrix as its first argument, under a name of its own."""
+    code, name = twin.function.__code__, twin.function.__name__ + "_single"
+    function = FunctionType(code, twin.function.__globals__, name, None, twin.function.__closure__)
+    function.__qualname__, function.__module__, function.__doc__ = name, twin.function.__module__, twin.function.__doc__
+    return Kernel(function, twin.signature.replace("float64[:,::1]", "float32[:,::1]", 1), twin._fastmath)
+
+
 def device(function: Callable[..., Any]) -> Any:
     """Decorate a helper that kernels call; strict IEEE arithmetic, no contraction, no reassociation."""
     return njit(nogil=True, error_model="numpy")(function)
@@ -179,6 +189,59 @@ def contiguous_row(array: Any, i: Any, j: Any, size: Any) -> Any:
     """array[i, j : j + size] likewise, typed as contiguous, as the caller knows it to be: vector stores need that."""
     address = array.ctypes.data + i * array.strides[0] + j * array.strides[1]
     return carray(_pointer(np.uint64(address)), size, array.dtype)
+
+
+@device
+def words(array: Any, i: Any, size: Any) -> Any:
+    """Row i of a matrix of bytes as `size` int64 of eight bytes each."""
+    return carray(_pointer(np.uint64(array.ctypes.data + i * array.strides[0])), size, np.int64)
+
+
+def as_float64(row: Any, buffer: Any) -> Any:
+    """In kernels: the row itself where it is float64, otherwise the row copied to the start of `buffer`."""
+    raise NotImplementedError("a device function")
+
+
+@overload(as_float64, jit_options={"nogil": True, "error_model": "numpy"})
+def _as_float64(row: Any, buffer: Any) -> Any:
+    def same(row: Any, buffer: Any) -> Any:
+        return row
+
+    def widened(row: Any, buffer: Any) -> Any:
+        target = contiguous_part(buffer, 0, row.size)
+        for h in range(row.size):
+            target[h] = row[h]
+        return target
+
+    return same if row.dtype == types.float64 else widened
+
+
+@intrinsic
+def trailing_zeros(typingctx: Any, x: Any) -> Any:
+    """How many low bits of a nonzero int64 are zero."""
+
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        return builder.cttz(args[0], ir.Constant(ir.IntType(1), 1))
+
+    return types.int64(types.int64), codegen
+
+
+@intrinsic
+def _from_bits(typingctx: Any, x: Any) -> Any:
+    """The float64 with these bits."""
+
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        return builder.bitcast(args[0], ir.DoubleType())
+
+    return types.float64(types.int64), codegen
+
+
+@device
+def power_of_two(exponent: Any) -> Any:
+    """2^exponent, from its bits where it is normal: libm's ldexp costs as much as a dozen operations."""
+    if -1022 <= exponent <= 1023:
+        return _from_bits((exponent + 1023) << 52)
+    return np.ldexp(1.0, exponent)
 
 
 @intrinsic

@@ -4,12 +4,13 @@ Left: (moduli, rows, pitch) signed bytes; the row's elements, zeros, and at its 
 of each chunk of the inner dimension, as int32. Right: (moduli, panels, k/4, 32) dwords of four unsigned bytes b + 128,
 of rows 4h to 4h + 3; rows and columns beyond the matrix hold 128, that is zero. Tables: `moduli.ByteTables`.
 
-Bytes: 8 read and one written per element and modulus; about half an instruction of 512 bits (`residue`).
+Bytes: 8 read (4 by the `single` twins) and one written per element and modulus; about half an instruction of 512 bits
+(`residue`).
 """
 
 import numpy as np
 
-from prismm.kernels.cpu.jit import contiguous_part, contiguous_row, device, fma, kernel
+from prismm.kernels.cpu.jit import contiguous_part, contiguous_row, device, fma, kernel, single
 from prismm.kernels.cpu.residue import panel_residues, row_residues
 from prismm.kernels.cpu.scale import two_factors
 from prismm.kernels.cpu.split import column_factors, prepare_across, round_row, squares
@@ -141,6 +142,9 @@ def pack_columns(b, start, scale, bits, table, offset, q, panel, out, residual2,
                         _panel2(source, groups, numbers, offset[which], q[which], target)
                     else:
                         _panel3(source, groups, numbers, offset[which], q[which], target)
+
+
+pack_rows_single, pack_columns_single = single(pack_rows), single(pack_columns)
 
 
 @kernel("void(int8[:,:,::1], int8[:,:,::1], int8[:,:,::1], uint32[:,:,:,::1])")

@@ -4,13 +4,13 @@ For a row a with |a_h| < 2^e: v_h = ceil(|a_h|·2^(q-e)) <= 2^q, ν = Σ v_h², 
 keeps 2·ν·4^t within the scheme's limit (`moduli.norm_limit`). Sums of squares of integers below 2^20 are exact in
 float64 for 2^13 terms, then added in int64: no order of summation, thread count or stride can change them.
 
-A row with Inf or NaN counts as zero here; its results come from `specials`.
+A row with Inf or NaN counts as zero here; its results come from `specials`. `single` twins read float32.
 Bytes: each operand is read twice (the second time mostly from cache); 8 flops an element.
 """
 
 import numpy as np
 
-from prismm.kernels.cpu.jit import contiguous_row, device, device_any_order, kernel
+from prismm.kernels.cpu.jit import as_float64, contiguous_row, device, device_any_order, kernel, single
 
 _EXPONENT_MASK = 0x7FF0000000000000
 _CHUNK = 8192
@@ -101,8 +101,11 @@ def scale_rows(a, thresholds, q, exponent, shift, norm2, norm1, counts):
     """
     m, k = a.shape
     v = np.empty(min(k, _CHUNK))
+    wide = np.empty(min(k, _CHUNK))
     for i in range(m):
-        bits = largest_bits(a[i])
+        bits = np.int64(0)
+        for h in range(0, k, _CHUNK):
+            bits = max(bits, largest_bits(as_float64(a[i, h : h + _CHUNK], wide)))
         for p in range(counts.shape[1]):
             counts[i, p] = 0
         if bits >= _EXPONENT_MASK:
@@ -115,7 +118,7 @@ def scale_rows(a, thresholds, q, exponent, shift, norm2, norm1, counts):
             squares = np.int64(0)
             total = np.int64(0)
             for h in range(0, k, _CHUNK):
-                row = a[i, h : h + _CHUNK]
+                row = as_float64(a[i, h : h + _CHUNK], wide)
                 _scaled_up(row, f1, f2, v[: row.size])
                 part, part1 = _sums(v[: row.size])
                 squares += np.int64(part)
@@ -140,6 +143,7 @@ def scale_columns(b, start, thresholds, q, exponent, shift, norm2, norm1, counts
     squares = np.empty(_COLUMNS)
     total = np.empty(_COLUMNS)
     v = np.empty(_COLUMNS)
+    wide = np.empty(_COLUMNS)
     found = np.empty((levels, _COLUMNS))
     limit = np.empty(levels)
     for p in range(levels):
@@ -150,7 +154,7 @@ def scale_columns(b, start, thresholds, q, exponent, shift, norm2, norm1, counts
         for j in range(w):
             largest[j] = 0
         for h in range(k):
-            bits = b[h, start + c0 : start + c1].view(np.int64)
+            bits = as_float64(b[h, start + c0 : start + c1], wide).view(np.int64)
             for j in range(w):
                 largest[j] = max(largest[j], bits[j] & 0x7FFFFFFFFFFFFFFF)
         for j in range(w):
@@ -170,7 +174,7 @@ def scale_columns(b, start, thresholds, q, exponent, shift, norm2, norm1, counts
                 squares[j] = 0.0
                 total[j] = 0.0
             for h in range(h0, min(k, h0 + _CHUNK)):
-                row = b[h, start + c0 : start + c1]
+                row = as_float64(b[h, start + c0 : start + c1], wide)
                 for j in range(w):
                     x = np.ceil(abs(row[j]) * f1[j] * f2[j])
                     x = 1.0 if (x == 0.0 and row[j] != 0.0) else x
@@ -192,6 +196,9 @@ def scale_columns(b, start, thresholds, q, exponent, shift, norm2, norm1, counts
                 counts[c0 + j, p] = np.int64(found[p, j]) if ordinary else 0
             if ordinary:
                 shift[c0 + j] += shift_for(norm2[c0 + j], thresholds)
+
+
+scale_rows_single, scale_columns_single = single(scale_rows), single(scale_columns)
 
 
 @kernel(

@@ -351,7 +351,8 @@ def tiny_product(a, b, parts, thresholds, q, levels, mode, kappa, magnitude_kapp
                     far = size < (2.0**1000 if precision == 53 else 2.0**126)
                     power = row_power[i] + column_power[c // parts]
                     needed = bound[c] * magnitude_kappa
-                    if not far or not pigeonhole(row_counts[i], column_counts[c // parts], depth, power, needed, 0):
+                    j = c // parts
+                    if not far or not pigeonhole(row_counts, i, column_counts, j, depth, power, needed, 0):
                         open_[c] = 1.0
                 count += np.int64(open_[c] != 0.0)
             if precision == 53:
