@@ -1,0 +1,133 @@
+"""Hostile inputs: values of their formats, the same for the same seed, none of them dull."""
+
+import dataclasses
+import doctest
+
+import numpy as np
+import pytest
+
+import prismm.numerics.vectors
+from prismm.formats import BF16, E2M1, E4M3, E5M2, FP16, FP32, FP64, TF32
+from prismm.numerics import engine, simulate
+from prismm.numerics.encodings import foreign
+from prismm.numerics.family import random_model
+from prismm.numerics.model import EngineModel, LateJoin
+from prismm.numerics.observations import same
+from prismm.numerics.vectors import CLASSES, Aim, aim_at, draw, structure
+
+FORMATS = [(FP16, FP32), (FP16, FP16), (BF16, FP32), (TF32, FP32), (E4M3, FP32), (E5M2, FP16), (E2M1, FP32)]
+FORMATS += [(FP64, FP64), (FP32, FP16)]
+LENGTHS = (1, 2, 3, 7, 33)
+
+
+def identical(one, other):
+    return all(same(x, y).all() for x, y in zip(one, other, strict=True))
+
+
+@pytest.mark.parametrize("name", [*CLASSES, "structure"])
+@pytest.mark.parametrize(("input", "output"), FORMATS, ids=lambda f: f.name)
+def test_values_are_those_of_the_formats(input, output, name, rng):
+    aimed = Aim(input, output, (10, 24), (13,), (output.minexp - 6,), (4,))
+    for aim in (Aim(input, output), aimed):
+        for k in LENGTHS:
+            a, b, c = draw(aim, name, k, 40, rng) if name in CLASSES else structure(aim, k, 40, rng)
+            assert (a.shape, b.shape, c.shape) == ((40, k), (40, k), (40,))
+            assert {x.dtype for x in (a, b, c)} == {np.dtype(np.float64)}
+            for x, format in ((a, input), (b, input), (c, output)):
+                assert not foreign(x, format).any(), (k, x[foreign(x, format)])
+
+
+def test_values_aimed_at_random_models_are_those_of_the_formats(rng):
+    for _ in range(30):
+        model = random_model(rng)
+        for name in CLASSES:
+            a, b, c = draw(aim_at(model), name, 9, 20, rng)
+            simulate.dot(model, a, b, c)  # which refuses all others
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_a_seed_says_everything(name, seed):
+    aim = Aim(FP16, FP32)
+    one, other, third = (draw(aim, name, 8, 60, np.random.default_rng(s)) for s in (seed, seed, seed + 1))
+    assert identical(one, other)
+    assert not identical(one, third)
+
+
+@pytest.mark.parametrize("name", CLASSES)
+@pytest.mark.parametrize(("input", "output"), FORMATS[:6], ids=lambda f: f.name)
+def test_no_class_is_constant(input, output, name, rng):
+    aim = Aim(input, output)
+    a, b, c = draw(aim, name, 8, 400, rng)
+    rows = {(x.tobytes(), y.tobytes(), z.tobytes()) for x, y, z in zip(a, b, c, strict=True)}
+    assert len(rows) > 100
+    model = EngineModel("", input, output, block=4, fraction_bits=20)
+    results = simulate.dot(model, a, b, c)
+    patterns = {float(d).hex() + str(np.signbit(d)) for d in results}
+    assert len(patterns) > 10
+    assert np.signbit(results).any() and not np.signbit(results).all()
+
+
+def test_classes_reach_what_they_are_named_after(rng):
+    """Each class shows the property it is for in more than one of 100 dot products."""
+    base = EngineModel("", FP16, FP32, block=8, fraction_bits=24, rounding="zero", zero_exponent=-10 - 126)
+    half = EngineModel("", FP16, FP16, block=8, fraction_bits=24, rounding="zero", zero_exponent=-20)
+    shown = {
+        "cut": (base, {"fraction_bits": 23}),
+        "round": (base, {"rounding": "nearest"}),
+        "carry": (base, {"carry_bits": 1}),
+        "subnormal": (half, {"subnormal_outputs": "flush"}),
+        "floor": (half, {"zero_exponent": -16}),
+        "special": (half, {"overflow": "saturate"}),
+        "zero": (base, {"zeros": "ieee"}),
+        "random": (base, {"fraction_bits": 12}),
+        "few": (base, {"fraction_bits": 12}),
+        "order": (base, {"block": 4}),
+    }
+    assert set(shown) == set(CLASSES)
+    for name, (model, changes) in shown.items():
+        other = dataclasses.replace(model, **changes)
+        a, b, c = draw(aim_at(model, other), name, 16, 2000, rng)
+        differing = ~same(simulate.dot(model, a, b, c), simulate.dot(other, a, b, c))
+        assert differing.sum() > 20, (name, int(differing.sum()))
+
+
+def test_special_values_come_up_where_the_format_has_them(rng):
+    for input in (FP16, E4M3, E5M2, E2M1):
+        a, b, c = draw(Aim(input, FP32), "special", 8, 2000, rng)
+        factors = np.concatenate([a, b])
+        assert np.isinf(factors).any() == input.has_infinity and np.isnan(factors).any() == input.has_nan
+        assert (np.signbit(factors) & (factors == 0.0)).any()
+        assert np.isinf(c).any() and np.isnan(c).any() and (np.abs(c) == FP32.max).any()
+
+
+def test_subnormal_inputs_come_up(rng):
+    for input, output in FORMATS:
+        a, b, _ = draw(Aim(input, output), "subnormal", 8, 200, rng)
+        small = [(np.abs(x) > 0) & (np.abs(x) < input.smallest_normal) for x in (a, b)]
+        assert small[0].mean() > 0.05 and small[1].mean() > 0.05
+
+
+def test_aims_are_the_thresholds_of_all_models():
+    aim = aim_at(engine("v100.fp16.fp32"), engine("a100.fp16.fp32"))
+    assert (aim.input, aim.output) == (FP16, FP32)
+    assert (aim.kept, aim.precision, aim.zero_exponent, aim.block) == ((23, 24), (23,), (-132,), (4, 8))
+    late = EngineModel("", FP16, FP32, block=4, fraction_bits=24, join=LateJoin(31, 22, 29))
+    assert aim_at(late).kept == (22, 24, 29, 31)
+    assert aim_at(engine("h100-wgmma.e4m3.fp32")).precision == (13, 23)
+
+
+def test_structure_has_one_term_of_each_sign_that_is_largest(rng):
+    a, b, c = structure(Aim(FP16, FP32), 9, 300, rng)
+    products = a * b
+    big = np.abs(products).max(1)
+    alone = (np.abs(products) == big[:, None]).sum(1)
+    assert set(alone.tolist()) == {1, 2}
+    assert (
+        (np.where(alone == 1, c, 0.0) + np.where(np.abs(products) == big[:, None], products, 0.0).sum(1)) == 0
+    ).all()
+    places = {tuple(np.flatnonzero(row)) for row in np.abs(products) == big[:, None]}
+    assert len(places) > 30  # of 9 · 10 / 2
+
+
+def test_examples():
+    assert doctest.testmod(prismm.numerics.vectors).failed == 0
