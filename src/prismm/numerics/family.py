@@ -14,6 +14,7 @@ from prismm.errors import ArgumentError
 from prismm.formats import BF16, E2M1, E2M3, E3M2, E4M3, E5M2, FP16, FP32, TF32, Format, Integer
 from prismm.numerics.model import EngineModel
 from prismm.numerics.parts import MODES, SUBNORMALS, LateJoin, Mode
+from prismm.numerics.validation import check_float_engine, check_groups
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -85,10 +86,17 @@ def changed(model: EngineModel, **values: Any) -> EngineModel | None:
     alignment = values.get("alignment", model.alignment)
     if aligned and alignment not in ("zero", "floor"):
         values["alignment"] = "zero"
+    # As `replace`, without a look at every field for itself: the family's values are all in range.
+    found = object.__new__(EngineModel)
+    found.__dict__.update(model.__dict__)
+    found.__dict__.update(values)
     try:
-        return replace(model, **values)
+        if "block" in values or "depth" in values or "groups" in values or "group_sums" in values:
+            check_groups(found)
+        check_float_engine(found)
     except ArgumentError:
         return None
+    return found
 
 
 def accumulators(output: Format) -> list[Format | None]:
@@ -232,6 +240,33 @@ def _floors(model: EngineModel) -> Iterator[dict[str, Any]]:
             yield {"accumulator": accumulator, "zero_exponent": exponent}
 
 
+def _rounded_products(model: EngineModel) -> Iterator[dict[str, Any]]:
+    """Roundings of products together with those of sums: either looks like the other."""
+    bits = dict.fromkeys((model.fraction_bits, None, 47))
+    for product, kept, accumulator in itertools.product((None, *MODES), bits, accumulators(model.output)):  # type: ignore[arg-type]
+        for rounding in MODES:
+            base = {"product_rounding": product, "accumulator": accumulator, "rounding": rounding}
+            yield {**base, "summation": "aligned", "fraction_bits": kept, "output_rounding": None}
+            if accumulator is not None:
+                yield {**base, "output_rounding": model.last_rounding}
+
+
+def _rounded_sums(model: EngineModel) -> Iterator[dict[str, Any]]:
+    """How products are rounded, and how they are summed."""
+    for product in (None, *MODES):
+        for change in _sums(model):
+            yield {**change, "product_rounding": product}
+
+
+def _levels(model: EngineModel) -> Iterator[dict[str, Any]]:
+    """How many bits are kept of sums, below which exponent of zeros."""
+    for product in dict.fromkeys((model.product_rounding, None)):
+        for bits, alignment in itertools.product(range(1, 49), ("zero", "floor")):
+            base = {"summation": "aligned", "fraction_bits": bits, "alignment": alignment, "product_rounding": product}
+            for exponent in zero_exponents(model.sums)[:1] + zero_exponents(model.sums)[-16:]:
+                yield {**base, "zero_exponent": exponent}
+
+
 def zero_exponents(sums: Format | Integer) -> list[int | None]:
     """None, and 40 below the smallest normal exponent of running sums."""
     assert isinstance(sums, Format)
@@ -262,6 +297,9 @@ CHANGES: dict[str, Callable[[EngineModel], Iterator[dict[str, Any]]]] = {
     "orders": _orders,
     "trees": _trees,
     "grouped": _grouped,
+    "rounded_products": _rounded_products,
+    "rounded_sums": _rounded_sums,
+    "levels": _levels,
 }
 """What a search may change at once: values of one property, or of a few that show only together."""
 

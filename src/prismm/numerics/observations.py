@@ -70,6 +70,10 @@ class Observations:
     def __len__(self) -> int:
         return sum(len(d) for _, d in self._batches.values())
 
+    def terms(self) -> int:
+        """Products in all of them."""
+        return sum(inputs.a.size for inputs, _ in self._batches.values())
+
     def add(self, a: Array, b: Array, c: Array, d: Array) -> None:
         """a, b (n, k), c and d (n,)."""
         import numpy as np
@@ -81,6 +85,15 @@ class Observations:
             c, d = np.concatenate([old.c, c]), np.concatenate([before, d])
         self._batches[a.shape[1]] = Inputs(a, b, c), d
         self._batches = dict(sorted(self._batches.items()))
+
+    def products(self) -> Observations:
+        """Those of one product without c."""
+        found = Observations()
+        for inputs, d in (self._batches[k] for k in self._batches if k == 1):
+            at = inputs.c == 0.0
+            if at.any():
+                found.add(inputs.a[at], inputs.b[at], inputs.c[at], d[at])
+        return found
 
     def sample(self, count: int, rng: np.random.Generator, shortest: int = 1, longest: int = 1 << 30) -> Observations:
         """At random, of every length in this range: `count` of the short ones, 16·count products of the others."""

@@ -38,6 +38,8 @@ __all__ = ["probe"]
 _FIRST_LENGTHS = (1, 2, 3, 4, 8, 16, 33, 64)
 _LONG = (130, 260)
 _TURNS = 12
+_EFFORT = 400_000_000
+"""Of all searches of a probe, in products: some 20 seconds."""
 
 
 def probe(
@@ -96,6 +98,7 @@ class _Probe:
         self.np, self.dot, self.inputs, self.output = np, dot, inputs, output
         self.rng, self.name, self.say = np.random.default_rng(seed), name, say
         self.seen = Observations()
+        self.effort = search.Effort(_EFFORT)
         self.began = time.perf_counter()
 
     def ask(self, a: Array, b: Array, c: Array) -> Array:
@@ -181,7 +184,7 @@ class _Probe:
 
     def fitted(self, model: EngineModel) -> EngineModel | None:
         """A model that reproduces everything seen; the best one is kept as `nearest`, in any case."""
-        self.nearest, mismatches = search.fit(model, self.seen, self.rng, self.say)
+        self.nearest, mismatches = search.fit(model, self.seen, self.rng, self.say, self.effort)
         self.say(f"mismatches {mismatches:.4f}: {_brief(self.nearest)}")
         return self.nearest if mismatches == 0.0 else None
 

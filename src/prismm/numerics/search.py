@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from prismm.numerics.model import EngineModel
     from prismm.numerics.observations import Observations
 
-__all__ = ["climb", "fit", "starts"]
+__all__ = ["Effort", "climb", "fit", "starts"]
 
 _SCREEN = 16
 """Observations of each kind and length in the first look at a candidate."""
@@ -45,6 +45,10 @@ _TERMS = (
     "late",
 )
 """Groups of properties that a product or two show."""
+_JOINT = ("rounded_products", "rounded_sums", "levels")
+"""Where the one is wrong, the others cannot be told: many candidates, tried where nothing else leads on."""
+_CANDIDATE = 5_000
+"""What a candidate costs, in products."""
 _USUAL = ("blocks", *_TERMS, "orders")
 _DESPERATE = ("grouped", "trees", *_USUAL)
 
@@ -71,35 +75,81 @@ def starts(model: EngineModel) -> Iterator[EngineModel]:
                 yield found
 
 
+class Effort:
+    """How much a search may still do: dot products of one term, of which a candidate itself is worth many."""
+
+    def __init__(self, units: int) -> None:
+        self.left = units
+
+    def spend(self, units: int) -> bool:
+        """Whether there is any left after this."""
+        self.left -= units
+        return self.left > 0
+
+
 def fit(
-    model: EngineModel, observations: Observations, rng: np.random.Generator, say: Callable[[str], None]
+    model: EngineModel,
+    observations: Observations,
+    rng: np.random.Generator,
+    say: Callable[[str], None],
+    effort: Effort | None = None,
 ) -> tuple[EngineModel, float]:
     """The model that reproduces all observations and its mismatches 0.0, or the best one found and what is left."""
-    best, least = climb(model, observations, rng, _USUAL)
+    effort = effort or Effort(1 << 60)
+    best, least = climb(model, observations, rng, _USUAL, 2, effort=effort)
     if least == 0.0:
         return best, least
-    short = observations.sample(160, rng, longest=2)
-    ranked = sorted(((short.mismatches(s), i, s) for i, s in enumerate(starts(best))), key=lambda item: item[:2])
-    beam: list[tuple[float, int, EngineModel]] = []
-    for _, i, candidate in ranked:
-        found, score = climb(candidate, short, rng, _TERMS, 3)
-        beam.append((score, i, found))
-        if sum(s == 0.0 for s, _, _ in beam) >= _BEAM:
-            break
-    beam.sort(key=lambda item: item[:2])
-    say(f"from short vectors: {', '.join(f'{s:.3f}' for s, _, _ in beam[:_BEAM])}")
-    pool = [candidate for _, _, candidate in beam[:_BEAM]]
-    for groups, kicks in ((_USUAL, _KICKS), (_DESPERATE, _KICKS)):
+    pool = _short(best, observations, rng, say, effort)
+    for groups, kicks in ((_USUAL, 0), (_USUAL, _KICKS), (_DESPERATE, _KICKS)):
         for turn in range(len(pool) + kicks):
             candidate = pool[turn] if turn < len(pool) else _kicked(best, rng)
-            found, score = climb(candidate, observations, rng, groups if turn < len(pool) else _USUAL)
+            use = groups if turn < len(pool) else _USUAL
+            found, score = climb(candidate, observations, rng, use, 6, _JOINT if turn < len(pool) else (), effort)
             if score < least:
                 best, least = found, score
-            if least == 0.0:
+            if least == 0.0 or effort.left <= 0:
                 return best, least
         pool = [best]
         say(f"mismatches {least:.4f} so far")
     return best, least
+
+
+def _short(
+    model: EngineModel,
+    observations: Observations,
+    rng: np.random.Generator,
+    say: Callable[[str], None],
+    effort: Effort,
+) -> list[EngineModel]:
+    """Beginnings: what explains products alone, then products with c, then two products with c."""
+    beam = [model]
+    products = observations.products().sample(240, rng)
+    stages = (
+        (products, _TERMS, 4),
+        (observations.sample(300, rng, longest=1), _TERMS, 6),
+        (observations.sample(200, rng, longest=2), _TERMS, 5),
+    )
+    for stage, (some, groups, tried) in enumerate(stages):
+        wider = list(dict.fromkeys(s for m in beam for s in (m, *starts(m))))
+        ranked = sorted(((some.mismatches(s), i, s) for i, s in enumerate(wider)), key=lambda item: item[:2])
+        kinds: dict[tuple[object, ...], int] = {}
+        climbed: list[tuple[float, int, EngineModel]] = []
+        for _, i, candidate in ranked:
+            kind = candidate.summation, candidate.fraction_bits is None, isinstance(candidate.join, str), candidate.join
+            kinds[kind[: 2 if stage == 0 else 4]] = kinds.get(kind[: 2 if stage == 0 else 4], 0) + 1
+            if kinds[kind[: 2 if stage == 0 else 4]] > 1:
+                continue
+            found, score = climb(candidate, some, rng, groups, 4, effort=effort)
+            climbed.append((score, i, found))
+            if len(climbed) >= tried or sum(s == 0.0 for s, _, _ in climbed) >= _BEAM or effort.left <= 0:
+                break
+        climbed.sort(key=lambda item: item[:2])
+        if climbed[0][0] > 0.0:
+            found, score = climb(climbed[0][2], some, rng, groups, 4, _JOINT, effort)
+            climbed = sorted([(score, -1, found), *climbed], key=lambda item: item[:2])
+        say(f"short vectors: {', '.join(f'{s:.3f}' for s, _, _ in climbed[:_BEAM])}")
+        beam = list(dict.fromkeys(m for _, _, m in climbed))[:_BEAM]
+    return beam
 
 
 def _kicked(model: EngineModel, rng: np.random.Generator) -> EngineModel:
@@ -118,28 +168,41 @@ def climb(
     rng: np.random.Generator,
     groups: tuple[str, ...] = _USUAL,
     sweeps: int = 6,
+    joint: tuple[str, ...] = (),
+    effort: Effort | None = None,
 ) -> tuple[EngineModel, float]:
-    """The best model that changes of one group at a time lead to, and its mismatches: 0.0 if it reproduces all."""
+    """The best model that changes of one group at a time lead to, and its mismatches: 0.0 if it reproduces all.
+
+    Where no group of `groups` leads on, those of `joint` are tried, too.
+    """
+    effort = effort or Effort(1 << 60)
     best = observations.mismatches(model)
     for _ in range(sweeps):
         before = best
         for group in groups:
-            if best == 0.0:
+            if best == 0.0 or effort.left <= 0:
                 return model, best
-            model, best = _improve(model, best, observations, rng, group)
+            model, best = _improve(model, best, observations, rng, group, effort)
+        if best < before:
+            continue
+        for group in joint:
+            model, best = _improve(model, best, observations, rng, group, effort)
+            if best < before or effort.left <= 0:
+                break
         if best == before:
             break
     return model, best
 
 
 def _improve(
-    model: EngineModel, best: float, observations: Observations, rng: np.random.Generator, group: str
+    model: EngineModel, best: float, observations: Observations, rng: np.random.Generator, group: str, effort: Effort
 ) -> tuple[EngineModel, float]:
     """The best of the group's changes, if it is better."""
     ranked: list[tuple[float, int, EngineModel]] = []
     screen = observations.screen(model, rng, _SCREEN, group in ORDERING)
     limit = screen.mismatches(model, float("inf"))
     for order, candidate in enumerate(_candidates(model, group)):
+        effort.spend(_CANDIDATE)
         score = screen.mismatches(candidate, limit)
         if score < limit:
             ranked.append((score, order, candidate))
@@ -147,7 +210,9 @@ def _improve(
             del ranked[_FINALISTS:]
             if len(ranked) == _FINALISTS:
                 limit = ranked[-1][0]
+    whole = observations.terms()
     for _, _, candidate in ranked:
+        effort.spend(whole)
         score = observations.mismatches(candidate, best)
         if score < best:
             model, best = candidate, score

@@ -11,7 +11,7 @@ from prismm.numerics.parts import MODES, SUBNORMALS, BlockScale, LateJoin, integ
 if TYPE_CHECKING:
     from prismm.numerics.model import EngineModel
 
-__all__ = ["check_float_engine", "check_integer_engine", "check_types"]
+__all__ = ["check_float_engine", "check_groups", "check_integer_engine", "check_types"]
 
 
 def check_types(model: EngineModel) -> None:
@@ -46,10 +46,11 @@ def check_types(model: EngineModel) -> None:
         one_of("join", model.join, ("inside", "after"))
     if model.scale is not None and not isinstance(model.scale, BlockScale):
         raise ArgumentError(f"scale={model.scale!r}; pass a BlockScale or None")
-    _check_groups(model)
+    check_groups(model)
 
 
-def _check_groups(model: EngineModel) -> None:
+def check_groups(model: EngineModel) -> None:
+    """Groups, depth and block against each other."""
     groups = model.groups
     if not isinstance(groups, tuple) or not all(isinstance(g, tuple) and g for g in groups):
         raise ArgumentError(f"groups={groups!r}; pass a tuple of tuples of residues, such as ((0, 1), (2, 3))")
