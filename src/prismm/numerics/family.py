@@ -122,8 +122,11 @@ def _joins(model: EngineModel, block: int) -> Iterator[dict[str, Any]]:
 
 
 def _blocks(model: EngineModel) -> Iterator[dict[str, Any]]:
-    """Block and depth, in ascending order of k; a tree in place of a chain."""
+    """Block and depth, in the model's order of k or in ascending order; a tree in place of a chain."""
     for block in _BLOCKS:
+        if model.groups:
+            own = block * (len(model.groups) if model.group_sums == "separate" else 1)
+            yield from ({"block": block, "depth": times * own} for times in (1, 2, 4))
         for change in _joins(model, block):
             yield change
             if model.summation != "aligned" and model.join == "after":

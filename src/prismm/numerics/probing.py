@@ -192,11 +192,13 @@ class _Probe:
         """Every other value of every property is refuted, or asked about; whether the model got an answer wrong."""
         np = self.np
         aims = [vectors.aim_at(model), vectors.Aim(model.input, model.output, (), (), (), (model.block,))]  # type: ignore[arg-type]
-        bank = [Inputs(*self.batch(aims, k, _share(30, k))) for k in separation.lengths_for(model)]
-        mine = [inputs.answers(model) for inputs in bank]
+        left = [other for name in family.PROPERTIES for other in family.alternatives(model, name)]
         wrong = False
-        for name in family.PROPERTIES:
-            for other in family.alternatives(model, name):
+        for each in (30, 80):
+            bank = [Inputs(*self.batch(aims, k, _share(each, k))) for k in separation.lengths_for(model)]
+            mine = [inputs.answers(model) for inputs in bank]
+            left = [other for other in left if self.seen.mismatches(other, 0.0) == 0.0]
+            for other in left:
                 if self.seen.mismatches(other, 0.0) > 0.0:
                     continue
                 for inputs, expected in zip(bank, mine, strict=True):
@@ -205,22 +207,25 @@ class _Probe:
                         d = self.record(inputs.a[at], inputs.b[at], inputs.c[at])
                         wrong |= not same(d, expected[at]).all()
                         break
-        return wrong
+            if wrong:
+                return True
+        return False
 
     def refute(self, model: EngineModel, anywhere: vectors.Aim, count: int) -> tuple[int, bool]:
         """`count` more answers; how many were asked, and whether one of them refutes the model (those are kept)."""
         np = self.np
         aims = [vectors.aim_at(model), anywhere]
-        asked = 0
+        asked, each = 0, 64
         while asked < count:
             for k in separation.lengths_for(model):
-                a, b, c = self.batch(aims, k, _share(64, k))
+                a, b, c = self.batch(aims, k, _share(each, k))
                 d = self.ask(a, b, c)
                 asked += len(c)
                 wrong = np.flatnonzero(~same(simulate.dot_unchecked(model, a, b, c), d))
                 if wrong.size:
                     self.seen.add(a[wrong], b[wrong], c[wrong], d[wrong])
                     return asked, True
+            each = min(2 * each, 512)
         return asked, False
 
     def finish(self, model: EngineModel | None, asked: int) -> Finding:

@@ -45,8 +45,10 @@ _TERMS = (
     "late",
 )
 """Groups of properties that a product or two show."""
-_JOINT = ("rounded_products", "rounded_sums", "levels")
+_JOINT = ("levels", "rounded_products", "rounded_sums")
 """Where the one is wrong, the others cannot be told: many candidates, tried where nothing else leads on."""
+_NEAR = 0.1
+"""Mismatches from which on a model is almost right."""
 _CANDIDATE = 5_000
 """What a candidate costs, in products."""
 _USUAL = ("blocks", *_TERMS, "orders")
@@ -97,6 +99,8 @@ def fit(
     """The model that reproduces all observations and its mismatches 0.0, or the best one found and what is left."""
     effort = effort or Effort(1 << 60)
     best, least = climb(model, observations, rng, _USUAL, 2, effort=effort)
+    if 0.0 < least < _NEAR:
+        best, least = climb(best, observations, rng, _USUAL, 3, _JOINT, effort)
     if least == 0.0:
         return best, least
     pool = _short(best, observations, rng, say, effort)
