@@ -192,24 +192,19 @@ class _Probe:
         """Every other value of every property is refuted, or asked about; whether the model got an answer wrong."""
         np = self.np
         aims = [vectors.aim_at(model), vectors.Aim(model.input, model.output, (), (), (), (model.block,))]  # type: ignore[arg-type]
-        left = [other for name in family.PROPERTIES for other in family.alternatives(model, name)]
+        bank = [Inputs(*self.batch(aims, k, _share(60, k))) for k in separation.lengths_for(model)]
+        mine = [inputs.answers(model) for inputs in bank]
         wrong = False
-        for each in (30, 80):
-            bank = [Inputs(*self.batch(aims, k, _share(each, k))) for k in separation.lengths_for(model)]
-            mine = [inputs.answers(model) for inputs in bank]
-            left = [other for other in left if self.seen.mismatches(other, 0.0) == 0.0]
-            for other in left:
-                if self.seen.mismatches(other, 0.0) > 0.0:
-                    continue
-                for inputs, expected in zip(bank, mine, strict=True):
-                    at = np.flatnonzero(~same(inputs.answers(other), expected))[:4]
-                    if at.size:
-                        d = self.record(inputs.a[at], inputs.b[at], inputs.c[at])
-                        wrong |= not same(d, expected[at]).all()
-                        break
-            if wrong:
-                return True
-        return False
+        for other in dict.fromkeys(m for name in family.PROPERTIES for m in family.alternatives(model, name)):
+            if self.seen.mismatches(other, 0.0) > 0.0:
+                continue
+            for inputs, expected in zip(bank, mine, strict=True):
+                at = np.flatnonzero(~same(inputs.answers(other), expected))[:4]
+                if at.size:
+                    d = self.record(inputs.a[at], inputs.b[at], inputs.c[at])
+                    wrong |= not same(d, expected[at]).all()
+                    break
+        return wrong
 
     def refute(self, model: EngineModel, anywhere: vectors.Aim, count: int) -> tuple[int, bool]:
         """`count` more answers; how many were asked, and whether one of them refutes the model (those are kept)."""
