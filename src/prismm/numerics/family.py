@@ -181,7 +181,7 @@ def _trees(model: EngineModel) -> Iterator[dict[str, Any]]:
     """Block, join and kind of sum together: where the one is wrong, the others cannot be told."""
     for block in _BLOCKS:
         for join in ("inside", "after", LateJoin()):
-            for summation in ("aligned", "sequential"):
+            for summation in ("aligned", "sequential", "pairwise"):
                 for bits in dict.fromkeys((model.fraction_bits, None)):
                     other = {"join": join, "summation": summation, "fraction_bits": bits}
                     depth = None if join != "after" else block

@@ -125,13 +125,14 @@ def _short(
     say: Callable[[str], None],
     effort: Effort,
 ) -> list[EngineModel]:
-    """Beginnings: what explains products alone, then products with c, then two products with c."""
+    """Beginnings: what explains products alone, then products with c, then two, then four of them."""
     beam = [model]
     products = observations.products().sample(240, rng)
     stages = (
         (products, _TERMS, 4),
         (observations.sample(300, rng, longest=1), _TERMS, 6),
         (observations.sample(200, rng, longest=2), _TERMS, 5),
+        (observations.sample(150, rng, longest=4), ("blocks", *_TERMS), 3),
     )
     for stage, (some, groups, tried) in enumerate(stages):
         wider = list(dict.fromkeys(s for m in beam for s in (m, *starts(m))))
