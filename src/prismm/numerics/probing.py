@@ -192,7 +192,7 @@ class _Probe:
         """Every other value of every property is refuted, or asked about; whether the model got an answer wrong."""
         np = self.np
         aims = [vectors.aim_at(model), vectors.Aim(model.input, model.output, (), (), (), (model.block,))]  # type: ignore[arg-type]
-        bank = [Inputs(*self.batch(aims, k, _share(60, k))) for k in separation.lengths_for(model)]
+        bank = [Inputs(*self.batch(aims, k, _share(40, k))) for k in separation.lengths_for(model)]
         mine = [inputs.answers(model) for inputs in bank]
         wrong = False
         for other in dict.fromkeys(m for name in family.PROPERTIES for m in family.alternatives(model, name)):
