@@ -174,7 +174,7 @@ class EngineModel:
         """The same arithmetic with every parameter that cannot matter at its default: for comparisons.
 
         >>> from prismm.formats import FP16, FP32
-        >>> m = EngineModel("", FP16, FP32, block=4, depth=8, fraction_bits=23, carry_bits=9)
+        >>> m = EngineModel("", FP16, FP32, block=4, depth=8, fraction_bits=23, carry_bits=9, zeros="unsigned")
         >>> m.canonical().depth, m.canonical().carry_bits
         (None, None)
         """
@@ -183,9 +183,19 @@ class EngineModel:
             return replace(self, depth=None) if self.overflow == "wrap" else self
         own = self.block * (len(self.groups) if self.groups and self.group_sums == "separate" else 1)
         narrowing = self.accumulator is not None and not within(self.accumulator, self.output)
-        padded = self.zeros == "ieee"  # zeros behind the operands' end are +0: then it shows where an instruction ends
-        if self.depth == own or (self.join == "inside" and not self.groups and not narrowing and not padded):
+        # The zeros that fill an instruction up show in the sign of a zero, in a sum that is cut again to fewer bits than
+        # it has, and where c is flushed or has another range than running sums.
+        padded = (
+            self.zeros != "unsigned"
+            or (self.fraction_bits is not None and self.fraction_bits < self.sums.fraction_bits)
+            or self.subnormal_accumulators != "keep"
+            or self.sums.minexp != self.output.minexp
+        )
+        plain = self.join == "inside" and not self.groups and not narrowing and not padded
+        if self.depth == own or plain:
             changed["depth"] = None
+        if not self.groups:
+            changed["group_sums"] = "chained"
         if self.carry_bits is not None and self.carry_bits >= self.largest_shift():
             changed["carry_bits"] = None
         if self.accumulator is not None and self.accumulator == self.output:
@@ -196,7 +206,7 @@ class EngineModel:
             changed["product_exponent"] = "sum"
         if self.fraction_bits is None:
             changed["alignment"] = "zero"
-            if self.summation == "sequential" and (self.block == 1 or (self.join == "inside" and not self.groups)):
+            if self.summation == "sequential" and (self.block == 1 or plain):
                 # Every addition is rounded to the accumulator, wherever a block ends.
                 changed |= {"summation": "aligned", "block": 1, "depth": changed.get("depth", self.depth)}
         chained = self.groups and self.group_sums == "chained"

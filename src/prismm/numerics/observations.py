@@ -43,6 +43,11 @@ class Observation:
     c: float
     d: float
 
+    @property
+    def cost(self) -> tuple[int, int]:
+        """By which the simplest of several is chosen: terms that are not zero, then length."""
+        return sum(x != 0.0 and y != 0.0 for x, y in zip(self.a, self.b, strict=True)) + (self.c != 0.0), len(self.a)
+
 
 class Screen:
     """A few answers, with the share of all answers that each part of them stands for."""

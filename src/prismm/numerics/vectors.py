@@ -117,7 +117,8 @@ class _Draw:
         size = np.minimum(np.abs(x), format.max)
         quantum = np.maximum(np.frexp(size)[1] - 1, format.minexp) - format.fraction_bits
         quantum = np.where(size == 0.0, 0, quantum)
-        return np.asarray(np.copysign(np.ldexp(np.trunc(np.ldexp(size, -quantum)), quantum), x))
+        found: Array = np.copysign(np.ldexp(np.trunc(np.ldexp(size, -quantum)), quantum), x)
+        return found
 
     def accumulator(self, exponent: NDArray[np.int64]) -> Array:
         """Values of the output at these exponents, of either sign; zero where they are far below its range."""
