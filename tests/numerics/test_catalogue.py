@@ -341,7 +341,9 @@ def test_doubles_are_chains_of_fused_multiply_adds(name):
     assert dot(name, a, b, c) == 2.0**-60 + 2.0**-105
     assert dot(name, a[:2], b[:2], c) == 2.0**-105
     assert total(name, [2.0**-53] * 4, 1 - 2.0**-53) == 1.0
-    assert math.copysign(1.0, dot(name, [-0.0], [1.0], -0.0)) == -1.0
+    assert math.copysign(1.0, dot(name, [-0.0] * 4, [1.0] * 4, -0.0)) == -1.0
+    # NVIDIA's instruction takes four products: the zeros that fill it up are +0.
+    assert math.copysign(1.0, dot(name, [-0.0], [1.0], -0.0)) == (-1.0 if name.startswith("mi") else 1.0)
 
 
 def test_doubles_toward_zero():

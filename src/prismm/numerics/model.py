@@ -183,8 +183,9 @@ class EngineModel:
             return replace(self, depth=None) if self.overflow == "wrap" else self
         own = self.block * (len(self.groups) if self.groups and self.group_sums == "separate" else 1)
         narrowing = self.accumulator is not None and not within(self.accumulator, self.output)
-        # The zeros that fill an instruction up show in the sign of a zero, in a sum that is cut again to fewer bits than
-        # it has, and where c is flushed or has another range than running sums.
+        # The zeros that fill an instruction up show in the sign of a zero, in a sum that is cut again to fewer bits
+        # than it has, and where c is flushed or has another range than running sums.
+        assert isinstance(self.output, Format)
         padded = (
             self.zeros != "unsigned"
             or (self.fraction_bits is not None and self.fraction_bits < self.sums.fraction_bits)

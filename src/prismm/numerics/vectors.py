@@ -143,7 +143,8 @@ class _Draw:
 
 
 def _zeros(d: _Draw, a: Array, share: float) -> Array:
-    return d.np.where(d.some(share, *a.shape), d.np.copysign(0.0, d.signs(*a.shape)), a)
+    found: Array = d.np.where(d.some(share, *a.shape), d.np.copysign(0.0, d.signs(*a.shape)), a)
+    return found
 
 
 def _cut(d: _Draw) -> Batch:

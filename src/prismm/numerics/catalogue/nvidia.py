@@ -209,11 +209,15 @@ def _blackwell(prefix: str) -> Iterator[EngineModel]:
 
 
 def _double(prefix: str, certainty: str, mode: Mode = "nearest") -> EngineModel:
-    """A chain of IEEE fused multiply-adds. NaN keeps its payload there, which the model does not."""
+    """A chain of IEEE fused multiply-adds, m8n8k4. NaN keeps its payload there, which the model does not.
+
+    Deeper instructions differ in the zeros alone that fill them up, which a sum of nothing but -0 shows.
+    """
     return EngineModel(
         f"{prefix}.{FP64.name}.{FP64.name}",
         FP64,
         FP64,
+        depth=4,
         rounding=mode,
         overflow="infinity" if mode == "nearest" else "saturate",
         zeros="ieee",
