@@ -111,13 +111,13 @@ def test_kin_of_what_was_found() -> None:
     model = numerics.engine("a100.fp16.fp32")
     given = finding_of(model)
     assert "a100.fp16.fp32" in findings.kin(given).same
-    near = replace(model, name="x", zeros="unsigned")
+    near = replace(model, name="x", zeros="positive")
     assert "a100.fp16.fp32" in findings.kin(replace(given, model=near, undecided={"zeros": (model.zeros,)})).alike
     other = findings.kin(replace(given, model=near))
     assert other.same == other.alike == [] and "a100.fp16.fp32" in other.nearest
-    assert other.differing == {"zeros": ("unsigned", model.zeros)}
+    assert other.differing == {"zeros": ("positive", model.zeros)}
     text = findings.known(replace(given, model=near))
-    assert text.endswith(f"differs in zeros, which is {model.zeros} there and unsigned here")
+    assert text.endswith(f"differs in zeros, which is {model.zeros} there and positive here")
     odd = EngineModel("x", FP16, FP64, block=4)
     assert findings.known(replace(given, model=odd)) == "the catalogue has no model of these formats"
 
