@@ -12,12 +12,10 @@ Writes results/probe_models.csv, a line a model. Takes about an hour of one core
 from __future__ import annotations
 
 import argparse
-import csv
 import multiprocessing
 import os
 import sys
 import time
-from pathlib import Path
 from typing import Any
 
 import _common
@@ -26,8 +24,6 @@ import numpy as np
 from prismm.numerics import separate
 from prismm.numerics.family import random_model
 from prismm.numerics.probing import probe
-
-RESULTS = Path(__file__).parent / "results" / "probe_models.csv"
 
 
 def attempt(seed: int) -> dict[str, Any]:
@@ -68,20 +64,12 @@ def attempt(seed: int) -> dict[str, Any]:
     }
 
 
-def _write(path: Path, rows: list[dict[str, Any]]) -> None:
-    with path.open("w", newline="") as file:
-        writer = csv.DictWriter(file, list(rows[0]))
-        writer.writeheader()
-        writer.writerows(sorted(rows, key=lambda row: row["seed"]))
-
-
 def main() -> None:
     """Run, write, and say what came out."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", type=int, default=1000)
     parser.add_argument("--first", type=int, default=0, help="seed of the first one")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--out", type=Path, default=RESULTS)
     options = parser.parse_args()
     attempt(0)  # compiled before the processes part
     rows: list[dict[str, Any]] = []
@@ -92,7 +80,7 @@ def main() -> None:
                 print(row, file=sys.stderr, flush=True)
             if len(rows) % 50 == 0 or len(rows) == options.models:
                 print(f"{len(rows)} models", file=sys.stderr, flush=True)
-                _write(options.out, rows)
+                _common.write("probe_models", rows, key=("seed",))
     seconds = sorted(row["seconds"] for row in rows)
     counts = {
         name: sum(row["outcome"] == name for row in rows) for name in ("exact", "equivalent", "undecided", "wrong")

@@ -12,7 +12,9 @@ array([[1.]])
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from prismm._lazy import attributes
 
 if TYPE_CHECKING:
     from prismm._matmul import explain, gemm, matmul, prepare
@@ -64,18 +66,7 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    """Import a public name on first use, so that ``import prismm`` loads nothing heavy."""
-    from importlib import import_module
-
-    if name in _HOMES:
-        value = getattr(import_module(_HOMES[name]), name)
-    elif name in _MODULES:
-        value = import_module(f"prismm.{name}")
-    else:
-        raise AttributeError(f"module 'prismm' has no attribute {name!r}")
-    globals()[name] = value
-    return value
+__getattr__ = attributes(globals(), _HOMES, _MODULES)
 
 
 def __dir__() -> list[str]:

@@ -45,7 +45,7 @@ def test_known_engines_are_recovered(name):
     model, finding = probed(name)
     assert finding.model is not None and finding.counterexample is None and finding.nearest is not None
     assert (finding.model.name, finding.refutations >= 2000) == ("probed", True)
-    assert finding.observations >= finding.refutations * (not model.is_integer)
+    assert finding.observations >= finding.refutations
     for key, (_, value) in finding.model.differences(model).items():
         assert key == "nan" or value in finding.undecided[key], (key, value)
     assert not separate(model, finding.model, effort=20_000)
@@ -162,6 +162,22 @@ def by_size(a, b, c):
 def test_black_boxes_that_are_not_deterministic(box):
     with np.errstate(all="ignore"), pytest.raises(EngineError, match=r"not deterministic: \d+ of \d+ answers changed"):
         probe(box, "fp16", "fp32", refutations=0)
+
+
+@pytest.mark.parametrize("offset", [1.0, -3.0])
+def test_integers_outside_the_family(offset):
+    """A sum that is off where it is large: neither wraps nor clamps."""
+    model = engine("h100-mma.int8.int32")
+
+    def box(a, b, c):
+        d = model.dot(a, b, c)
+        return np.where(np.abs(d) > 2.0**30, d + offset, d)
+
+    finding = probe(box, INT8, INT32, refutations=2000)
+    assert finding.model is None and finding.evidence == () and finding.nearest is not None
+    seen = finding.counterexample
+    assert seen is not None and seen.d == box(seen.a[None], seen.b[None], np.array([seen.c]))[0]
+    assert not reproduces(finding.nearest, seen)
 
 
 def test_integers_that_are_not_deterministic():

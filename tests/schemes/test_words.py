@@ -154,17 +154,21 @@ def relative(c: np.ndarray, exact: Any) -> float:
 @pytest.mark.parametrize("kind", ["uniform", "normal"])
 @pytest.mark.parametrize("k", [32, 64, 256, 1024, 4096, 16384])
 def test_three_tf32_products_are_no_worse_than_sgemm(kind, k, rng):
+    """In the root mean square over a million products or more: at k = 32 two words and SGEMM are three per cent apart,
+    and one draw of this size is not enough to tell them apart.
+    """
     draw = rng.random if kind == "uniform" else rng.standard_normal
-    a, b = draw((96, k)).astype(np.float32), draw((k, 96)).astype(np.float32)
-    exact = a.astype(np.float64) @ b.astype(np.float64)
-
-    def error(c: np.ndarray) -> float:
-        return float(np.linalg.norm(c - exact))
-
-    native = error(a @ b)
-    assert error(prismm.matmul(a, b, scheme=Words.tf32(3))) <= native
-    assert error(prismm.matmul(a, b, scheme=Words.bf16(6))) <= native
-    assert error(prismm.matmul(a, b, scheme=Words.tf32(1))) > 20 * native
+    schemes = {"native": None, "tf32": Words.tf32(3), "bf16": Words.bf16(6), "one": Words.tf32(1)}
+    squares = dict.fromkeys(schemes, 0.0)
+    for _ in range(max(1, 1024 // k)):
+        a, b = draw((96, k)).astype(np.float32), draw((k, 96)).astype(np.float32)
+        exact = a.astype(np.float64) @ b.astype(np.float64)
+        for name, scheme in schemes.items():
+            c = a @ b if scheme is None else prismm.matmul(a, b, scheme=scheme)
+            squares[name] += float(np.sum((c - exact) ** 2))
+    assert squares["tf32"] <= squares["native"]
+    assert squares["bf16"] <= squares["native"]
+    assert squares["one"] > 20**2 * squares["native"]
 
 
 @pytest.mark.parametrize("kind", ["uniform", "normal"])

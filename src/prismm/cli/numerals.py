@@ -9,6 +9,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from prismm.errors import ArgumentError
+from prismm.numerics.specification import binade
 
 if TYPE_CHECKING:
     from prismm.formats import Format, Integer
@@ -245,13 +246,3 @@ def pattern(value: float, format: Format | Integer, nan: int | None = None) -> s
 
     word = int(encode([value], format, nan)[0])
     return f"0x{word:0{-(-format.bits // 4)}x}"
-
-
-def binade(size: Fraction) -> int:
-    """floor(log2(size)) of a positive number.
-
-    >>> binade(Fraction(7, 8)), binade(Fraction(8))
-    (-1, 3)
-    """
-    exponent = size.numerator.bit_length() - size.denominator.bit_length()
-    return exponent if size >= Fraction(2) ** exponent else exponent - 1

@@ -9,8 +9,9 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from prismm.cli.markup import Markup, joined, tag
-from prismm.cli.numerals import binade, decimal, short
+from prismm.cli.numerals import decimal, short
 from prismm.formats import Format, Integer
+from prismm.numerics.specification import binade
 
 if TYPE_CHECKING:
     from prismm.numerics.model import EngineModel

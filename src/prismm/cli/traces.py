@@ -9,9 +9,10 @@ from textwrap import indent
 from typing import TYPE_CHECKING, Any
 
 from prismm.cli.console import columns, table
-from prismm.cli.numerals import binade, decimal, hexadecimal, pattern, short
+from prismm.cli.numerals import decimal, hexadecimal, pattern, short
 from prismm.cli.operands import Inputs
 from prismm.formats import Format, round_fraction
+from prismm.numerics.specification import binade
 
 if TYPE_CHECKING:
     from prismm.numerics.model import EngineModel

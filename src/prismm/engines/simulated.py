@@ -130,11 +130,11 @@ class SimulatedEngine:
         """
         import numpy as np
 
-        from prismm.numerics import products
+        from prismm.numerics import encodings, products
 
         model = self._model(inputs, accumulate)
         for side, x in (("left", left), ("right", right)):
-            count = _foreign(x, inputs)
+            count = int((encodings.foreign(x, inputs) | ~np.isfinite(x)).sum())
             if count:
                 raise EngineError(f"{count} elements of the {side} operand are no {_named(inputs)} values; round them")
         if left.shape[1] == 0:
@@ -155,48 +155,22 @@ def _chained(inputs: Format, accumulate: Format, rounding: Mode) -> EngineModel:
     return EngineModel("chained", inputs, accumulate, rounding=rounding, zeros="ieee")
 
 
-def _foreign(x: NDArray[Any], format: Format) -> int:
-    """How many elements are no finite values of the format."""
-    import numpy as np
-
-    y = np.ascontiguousarray(x, dtype=np.float64)
-    bits = y.view(np.int64)
-    size = np.abs(y)
-    bad = (bits & ((1 << (52 - format.fraction_bits)) - 1) != 0) | ~(size <= format.max)
-    small = (size < format.smallest_normal) & ~bad
-    if small.any():
-        units = np.ldexp(size[small], -format.subnormal_exponent)
-        bad[small] = units != np.rint(units)
-    return int(np.count_nonzero(bad))
-
-
 def _named(format: Format) -> str:
     return format.name or f"e{format.exponent_bits}m{format.fraction_bits}"
 
 
-def _nvidia(block: int, kept: int, zero: int, *formats: Format) -> tuple[EngineModel, ...]:
-    """Models of one generation: blocks of `block` 16-bit inputs, half as many of tf32; `zero` for fp16 sums."""
-    wide = tuple(
-        EngineModel(
-            f"{f.name}.fp32", f, FP32, block=block // 2 if f == TF32 else block, fraction_bits=kept,
-            zero_exponent=-132 - (kept - 24), rounding="zero", zeros="unsigned",
-        )
-        for f in (FP16, *formats)
-    )  # fmt: skip
-    narrow = EngineModel("fp16.fp16", FP16, FP16, block=block, fraction_bits=kept, zero_exponent=zero, zeros="unsigned")
-    return (*wide, narrow)
+def _generation(device: str) -> tuple[EngineModel, ...]:
+    """A device's models of inputs of 16 bits, and of TF32."""
+    from prismm.numerics import catalogue
+
+    return tuple(model for model in catalogue.models_of(device) if model.input in (FP16, BF16, TF32))
 
 
 @functools.cache
 def _generations() -> dict[str, SimulatedEngine]:
-    generations = {
-        "volta": _nvidia(4, 23, -19),
-        "turing": _nvidia(8, 24, -20),
-        "ampere": _nvidia(8, 24, -20, BF16, TF32),
-        "hopper": _nvidia(16, 25, -21, BF16, TF32),
-    }
-    models: dict[str, tuple[EngineModel, ...]] = dict(generations)
-    models |= {f"{name}-fp16": (found[-1],) for name, found in generations.items()}
+    devices = {"volta": "v100", "turing": "t4", "ampere": "a100", "hopper": "h100-mma"}
+    models = {name: _generation(device) for name, device in devices.items()}
+    models |= {f"{name}-fp16": tuple(m for m in found if m.output == FP16) for name, found in models.items()}
     models["fp16"] = (_chained(FP16, FP16, "nearest"),)
     found = {name: SimulatedEngine(_PREFIX + name, each) for name, each in models.items()}
     found["rn"] = SimulatedEngine(_PREFIX + "rn", (), "nearest")

@@ -13,7 +13,9 @@ instructions of the GPU in this machine), `suite` (published tests of matrix eng
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from prismm._lazy import attributes
 
 if TYPE_CHECKING:
     from prismm.numerics.catalogue import devices, engine, engines
@@ -67,18 +69,7 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    """Import a public name on first use, so that ``import prismm.numerics`` loads nothing heavy."""
-    from importlib import import_module
-
-    if name in _HOMES:
-        value = getattr(import_module(f"prismm.numerics.{_HOMES[name]}"), name)
-    elif name in _MODULES:
-        value = import_module(f"prismm.numerics.{name}")
-    else:
-        raise AttributeError(f"module 'prismm.numerics' has no attribute {name!r}")
-    globals()[name] = value
-    return value
+__getattr__ = attributes(globals(), {name: f"prismm.numerics.{home}" for name, home in _HOMES.items()}, _MODULES)
 
 
 def __dir__() -> list[str]:

@@ -111,14 +111,18 @@ def foreign(values: ArrayLike, format: Format | Integer) -> NDArray[np.bool_]:
     if isinstance(format, Integer):
         with np.errstate(invalid="ignore"):
             return np.asarray(~((x >= format.min) & (x <= format.max) & (np.rint(x) == x)))
-    finite = np.isfinite(x)
-    size = np.where(finite, np.abs(x), 0.0)
-    _, e = np.frexp(size)
-    quantum = np.maximum(e - 1, format.minexp) - format.fraction_bits
-    units = np.ldexp(size, -np.where(size == 0.0, 0, quantum))  # an integer below 2^precision, exactly; else foreign
-    bad = (units != np.rint(units)) | (size > format.max)
-    bad |= np.isinf(x) & (not format.has_infinity)
-    return np.asarray(bad | (np.isnan(x) & (not format.has_nan)))
+    size = np.abs(x)
+    longer = np.array(x, order="C").view(np.int64) & ((1 << (52 - format.fraction_bits)) - 1) != 0
+    bad = longer | ~(size <= format.max)
+    small = (size < format.smallest_normal) & ~bad
+    if small.any():
+        units = np.ldexp(size[small], -format.subnormal_exponent)
+        bad[small] = units != np.rint(units)
+    if format.has_infinity:
+        bad &= ~np.isinf(x)
+    if format.has_nan:
+        bad &= ~np.isnan(x)
+    return np.asarray(bad)
 
 
 def encode(values: ArrayLike, format: Format | Integer, nan: int | None = None) -> NDArray[Any]:

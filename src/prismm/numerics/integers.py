@@ -25,8 +25,7 @@ def candidates(inputs: Integer, output: Integer, name: str) -> list[EngineModel]
     ['wrap', 'saturate']
     """
     found = [EngineModel(name, inputs, output, overflow="wrap")]
-    depths = (1, *range(2, 257))
-    return found + [EngineModel(name, inputs, output, depth=depth, overflow="saturate") for depth in depths]
+    return found + [EngineModel(name, inputs, output, depth=d, overflow="saturate") for d in range(1, 257)]
 
 
 def draw(inputs: Integer, output: Integer, k: int, n: int, rng: np.random.Generator) -> tuple[Array, Array, Array]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from prismm.numerics.inputs import Inputs
+from prismm.numerics.vectors import share
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -58,9 +59,9 @@ class Screen:
     def mismatches(self, model: EngineModel, limit: float) -> float:
         """An estimate of the shares that the model gets wrong; cut short from `limit` on."""
         total = 0.0
-        for inputs, d, share in self._parts:
+        for inputs, d, weight in self._parts:
             right = same(inputs.answers(model), d)
-            total += share * (1.0 - int(right.sum()) / len(right))
+            total += weight * (1.0 - int(right.sum()) / len(right))
             if total >= limit:
                 break
         return total
@@ -94,7 +95,8 @@ class Observations:
     def products(self) -> Observations:
         """Those of one product without c."""
         found = Observations()
-        for inputs, d in (self._batches[k] for k in self._batches if k == 1):
+        if 1 in self._batches:
+            inputs, d = self._batches[1]
             at = inputs.c == 0.0
             if at.any():
                 found.add(inputs.a[at], inputs.b[at], inputs.c[at], d[at])
@@ -105,7 +107,7 @@ class Observations:
         found = Observations()
         for k, (inputs, d) in self._batches.items():
             if shortest <= k <= longest:
-                at = rng.permutation(len(d))[: max(8, count * 16 // max(k, 16))]
+                at = rng.permutation(len(d))[: share(count, k, 8)]
                 found.add(inputs.a[at], inputs.b[at], inputs.c[at], d[at])
         return found
 
@@ -137,10 +139,10 @@ class Observations:
         for wanted in (False, True):
             for inputs, d, right in chosen:
                 at = np.flatnonzero(right == wanted)
-                share = len(at) / len(d)
+                weight = len(at) / len(d)
                 at = rng.permutation(at)[: 3 * count if wanted else count]
                 if at.size:
-                    parts.append((Inputs(inputs.a[at], inputs.b[at], inputs.c[at]), d[at], share))
+                    parts.append((Inputs(inputs.a[at], inputs.b[at], inputs.c[at]), d[at], weight))
         return Screen(parts)
 
     def refuting(self, model: EngineModel) -> Observation | None:

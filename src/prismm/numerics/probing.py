@@ -5,13 +5,14 @@ Guess, ask, guess again. Inputs spread over all thresholds begin; the member of 
 until nothing does. Constants follow from what was found so far, so none of them ends at 24 bits or at a block of 16.
 
 Then every property is put to the question: each other value that it could have is either contradicted by an observation
-(the simplest is the evidence), or inputs that tell the two apart are computed (`separation`) and asked, or the property
+(the simplest is the evidence), or a bank of aimed inputs holds some that tell the two apart and they are asked, or it
 is reported as undecided between those values, because no input is known that shows it. Last, the model has to reproduce
 100,000 more random and hostile answers. An engine that no member reproduces is reported as outside the family.
 """
 
 from __future__ import annotations
 
+import itertools
 import time
 from typing import TYPE_CHECKING
 
@@ -38,6 +39,8 @@ __all__ = ["probe"]
 _FIRST_LENGTHS = (1, 2, 3, 4, 8, 16, 33, 64)
 _LONG = (130, 260)
 _TURNS = 12
+_INTEGER_LENGTHS = (1, 2, 3, 4, 8, 16, 17, 32, 33, 64, 65, 128, 300)
+_INTEGER_EVIDENCE = 20_000
 _EFFORT = 250_000_000
 """Of all searches of a probe, in products: some 15 seconds."""
 
@@ -154,7 +157,7 @@ class _Probe:
             self.steady(*self.batch([anywhere], k, 12))
         self.say("asking inputs spread over all thresholds")
         for k in _FIRST_LENGTHS:
-            self.record(*self.batch([anywhere], k, _share(40, k)))
+            self.record(*self.batch([anywhere], k, vectors.share(40, k, 3)))
         for k in _LONG:
             self.record(*vectors.structure(anywhere, k, 32, self.rng))
         model = self.fitted(family.start(self.inputs, self.output))
@@ -176,7 +179,7 @@ class _Probe:
         """Inputs at the thresholds of the model are asked and kept; how many answers it gets wrong."""
         wrong = 0
         for k in separation.lengths_for(model):
-            a, b, c = self.batch([vectors.aim_at(model)], k, _share(40, k))
+            a, b, c = self.batch([vectors.aim_at(model)], k, vectors.share(40, k, 3))
             d = self.record(a, b, c)
             wrong += int((~same(simulate.dot_unchecked(model, a, b, c), d)).sum())
         self.say(f"{wrong} answers differ")
@@ -192,7 +195,7 @@ class _Probe:
         """Every other value of every property is refuted, or asked about; whether the model got an answer wrong."""
         np = self.np
         aims = [vectors.aim_at(model), vectors.Aim(model.input, model.output, (), (), (), (model.block,))]  # type: ignore[arg-type]
-        bank = [Inputs(*self.batch(aims, k, _share(40, k))) for k in separation.lengths_for(model)]
+        bank = [Inputs(*self.batch(aims, k, vectors.share(40, k, 3))) for k in separation.lengths_for(model)]
         mine = [inputs.answers(model) for inputs in bank]
         wrong = False
         for other in dict.fromkeys(m for name in family.PROPERTIES for m in family.alternatives(model, name)):
@@ -213,7 +216,7 @@ class _Probe:
         asked, each = 0, 64
         while asked < count:
             for k in separation.lengths_for(model):
-                a, b, c = self.batch(aims, k, _share(each, k))
+                a, b, c = self.batch(aims, k, vectors.share(each, k, 3))
                 d = self.ask(a, b, c)
                 asked += len(c)
                 wrong = np.flatnonzero(~same(simulate.dot_unchecked(model, a, b, c), d))
@@ -225,11 +228,15 @@ class _Probe:
 
     def finish(self, model: EngineModel | None, asked: int) -> Finding:
         """The evidence, or the first counterexample to the nearest model."""
+        evidence = () if model is None else tuple(self.evidence(model, name) for name in family.PROPERTIES)
+        return self.finding(None if model is None else model.canonical(), evidence, asked)
+
+    def finding(self, model: EngineModel | None, evidence: tuple[Evidence, ...], asked: int) -> Finding:
+        """What was found after `asked` answers that were not kept."""
         from dataclasses import replace
 
-        evidence = () if model is None else tuple(self.evidence(model, name) for name in family.PROPERTIES)
         return Finding(
-            model=None if model is None else replace(model.canonical(), name=self.name, source="probed"),
+            model=None if model is None else replace(model, name=self.name, source="probed"),
             evidence=evidence,
             undecided={e.name: e.open for e in evidence if e.open},
             counterexample=self.seen.refuting(self.nearest) if model is None else None,
@@ -254,50 +261,32 @@ class _Probe:
 
     def integers(self, inputs: Integer, output: Integer, refutations: int) -> Finding:
         """Sums that wrap, or that are clamped every so many products."""
-        left = integers.candidates(inputs, output, self.name)
-        self.nearest = left[0]
         for k in (1, 3, 8, 40):
             self.steady(*integers.draw(inputs, output, k, 100, self.rng))
-        asked = 0
-        while asked < refutations and left:
-            for k in (1, 2, 3, 4, 8, 16, 17, 32, 33, 64, 65, 128, 300):
-                a, b, c = integers.draw(inputs, output, k, 200, self.rng)
-                d = self.record(a, b, c) if asked < 20_000 else self.ask(a, b, c)
-                asked += len(c)
-                remaining = [m for m in left if bool(same(simulate.dot(m, a, b, c), d).all())]
-                if not remaining:
-                    self.nearest = left[0]
-                    self.seen.add(a, b, c, d)
-                left = remaining
-        model = left[0] if left else None
-        evidence: tuple[Evidence, ...] = ()
-        if model is not None:
-            found: dict[str, list[tuple[object, Observation]]] = {"overflow": [], "depth": []}
-            for other in integers.candidates(inputs, output, self.name):
-                against = self.seen.refuting(other)
-                name = "overflow" if other.overflow != model.overflow else "depth"
-                if against is not None and (name == "depth" or not found["overflow"]):
-                    found[name].append((getattr(other, name), against))
-            unknown: dict[str, tuple[object, ...]] = {
-                "overflow": tuple({m.overflow for m in left} - {model.overflow}),
-                "depth": tuple(m.depth for m in left[1:] if m.overflow == model.overflow),
-            }
-            evidence = tuple(Evidence(n, getattr(model, n), tuple(found[n]), unknown[n]) for n in found)
-        return Finding(
-            model,
-            evidence,
-            {e.name: e.open for e in evidence if e.open},
-            self.seen.refuting(self.nearest) if model is None else None,
-            model or self.nearest,
-            len(self.seen),
-            asked,
-            time.perf_counter() - self.began,
-        )
-
-
-def _share(each: int, k: int) -> int:
-    """Fewer dot products where they are long."""
-    return max(3, each * 16 // max(k, 16))
+        left = integers.candidates(inputs, output, self.name)
+        asked, lengths = 0, itertools.cycle(_INTEGER_LENGTHS)
+        while left and (len(self.seen) < _INTEGER_EVIDENCE or asked < refutations):
+            a, b, c = integers.draw(inputs, output, next(lengths), 200, self.rng)
+            d = self.ask(a, b, c)
+            self.nearest = left[0]
+            left = [m for m in left if bool(same(simulate.dot(m, a, b, c), d).all())]
+            if not left or len(self.seen) < _INTEGER_EVIDENCE:
+                self.seen.add(a, b, c, d)
+            else:
+                asked += len(d)
+        if not left:
+            return self.finding(None, (), asked)
+        model = self.nearest = left[0]
+        others = [m for m in integers.candidates(inputs, output, self.name) if m != model]
+        clamped = [m for m in others if m.overflow != model.overflow][:1]
+        deeper = [m for m in others if m.overflow == model.overflow]
+        evidence = []
+        for name, against in (("overflow", clamped), ("depth", deeper)):
+            answers = [(getattr(m, name), self.seen.refuting(m)) for m in against]
+            refuted = tuple((value, answer) for value, answer in answers if answer is not None)
+            unknown = tuple(value for value, answer in answers if answer is None)
+            evidence.append(Evidence(name, getattr(model, name), refuted, unknown))
+        return self.finding(model, tuple(evidence), asked)
 
 
 def _brief(model: EngineModel) -> str:

@@ -1,8 +1,9 @@
 """The member of the family that reproduces what was observed.
 
-Three steps, each on the inputs that show what it looks for. One or two products and c show what a term goes through
-and how few terms are added: from every kind of sum and join, properties are changed group by group as long as more
-answers come out right. Long vectors then show blocks, depth and order. All together are mended on all observations.
+Step by step, each on the inputs that show what it looks for. One product alone, then with c, then two and four of them
+show what a term goes through and how few terms are added: from every kind of sum and join, properties are changed group
+by group as long as more answers come out right. Long vectors then show blocks, depth and order, and all together are
+mended on all observations.
 The share of answers that a model reproduces grows with every property that is right, because the classes of inputs
 (`vectors.CLASSES`) show different ones; where it gets stuck, the next best beginning is tried.
 """
@@ -137,13 +138,14 @@ def _short(
     for stage, (some, groups, tried) in enumerate(stages):
         wider = list(dict.fromkeys(s for m in beam for s in (m, *starts(m))))
         ranked = sorted(((some.mismatches(s), i, s) for i, s in enumerate(wider)), key=lambda item: item[:2])
-        kinds: dict[tuple[object, ...], int] = {}
+        kinds: set[tuple[object, ...]] = set()
         climbed: list[tuple[float, int, EngineModel]] = []
         for _, i, candidate in ranked:
-            kind = candidate.summation, candidate.fraction_bits is None, isinstance(candidate.join, str), candidate.join
-            kinds[kind[: 2 if stage == 0 else 4]] = kinds.get(kind[: 2 if stage == 0 else 4], 0) + 1
-            if kinds[kind[: 2 if stage == 0 else 4]] > 1:
+            join = None if stage == 0 else candidate.join  # products alone do not show it
+            kind = candidate.summation, candidate.fraction_bits is None, join
+            if kind in kinds:
                 continue
+            kinds.add(kind)
             found, score = climb(candidate, some, rng, groups, 4, effort=effort)
             climbed.append((score, i, found))
             if len(climbed) >= tried or sum(s == 0.0 for s, _, _ in climbed) >= _BEAM or effort.left <= 0:

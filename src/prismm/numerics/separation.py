@@ -95,20 +95,19 @@ def separate(
     aim = vectors.aim_at(first, second)
     lengths = lengths_for(first, second)
     tried = 0
-    share = 1
+    times = 1
     while tried < effort:
         for k in lengths:
             for name in vectors.CLASSES:
-                n = max(4, share * 24 * 16 // max(k, 16))
+                n = vectors.share(24 * times, k, 4)
                 a, b, c = vectors.draw(aim, name, k, n, rng)
-                x, y = simulate.dot_unchecked(first, a, b, c), simulate.dot_unchecked(second, a, b, c)
                 tried += n
-                different = np.flatnonzero(~same(x, y))
+                different = np.flatnonzero(_differ(first, second, a, b, c))
                 if different.size:
                     i = int(different[0])
                     x, y, z = _shortened(first, second, a[i], b[i], float(c[i])) if short else (a[i], b[i], float(c[i]))
                     return _found(first, second, x, y, z, tried)
-        share *= 4
+        times *= 4
     return Separation(None, None, None, None, None, tried)
 
 
@@ -123,7 +122,7 @@ def _differ(first: EngineModel, second: EngineModel, a: Array, b: Array, c: Arra
 
 
 def _shortened(first: EngineModel, second: EngineModel, a: Array, b: Array, c: float) -> tuple[Array, Array, float]:
-    """Terms made zero, then left out, then factors made one, as long as the models still differ."""
+    """Terms made zero, c too, then left out, as long as the models still differ."""
     import numpy as np
 
     def still(x: Array, y: Array, z: float) -> bool:

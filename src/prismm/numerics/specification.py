@@ -172,7 +172,7 @@ def round_to(value: Fraction, format: Format, mode: Mode, overflow: str = "infin
     (65504.0, inf)
     """
     size, sign = abs(value), 1.0 if value > 0 else -1.0
-    quantum = Fraction(2) ** (max(_binade(size), format.minexp) - format.fraction_bits)
+    quantum = Fraction(2) ** (max(binade(size), format.minexp) - format.fraction_bits)
     if mode == "floor":
         units = abs(math.floor(value / quantum))
     else:
@@ -188,7 +188,7 @@ def round_to(value: Fraction, format: Format, mode: Mode, overflow: str = "infin
     return sign * float(rounded)
 
 
-def _binade(size: Fraction) -> int:
+def binade(size: Fraction) -> int:
     """floor(log2(size))."""
     e = size.numerator.bit_length() - size.denominator.bit_length()
     return e if size >= Fraction(2) ** e else e - 1
@@ -342,7 +342,7 @@ class _Instruction:
             if isinstance(p, Fraction):
                 exponent = _exponent(self.a[i], self.inputs) + _exponent(self.b[i], self.inputs)
                 if self.model.product_exponent == "normalised" or self.model.product_rounding is not None:
-                    exponent = _binade(abs(p))
+                    exponent = binade(abs(p))
             found.append((f"a[{self.start + i}]*b[{self.start + i}]", p, exponent))
         return found if self.scales is None else self._scaled(indices, found)
 
@@ -530,7 +530,7 @@ class _Instruction:
         kept_c = _floor_to(addend, top - join.accumulator_bits)
         exact = kept_sum + kept_c
         if exact:
-            exact = _floor_to(exact, _binade(abs(exact)) - join.total_bits)
+            exact = _floor_to(exact, binade(abs(exact)) - join.total_bits)
         result = self._rounded(exact, [1.0], output, model.rounding)
         named = (Term("sum", total, largest, kept_sum), Term(label, Fraction(c), exponent, kept_c))
         self.record.steps.append(Step("join", named, None, exact, False, _number(result)))
@@ -544,7 +544,7 @@ def _floor_to(x: Fraction, exponent: int) -> Fraction:
 
 def _to_precision(x: Fraction, fraction_bits: int, mode: Mode) -> Fraction:
     """x, not 0, rounded to 1 + fraction_bits significant bits, of any exponent."""
-    unit = Fraction(2) ** (_binade(abs(x)) - fraction_bits)
+    unit = Fraction(2) ** (binade(abs(x)) - fraction_bits)
     q = x / unit
     if mode == "nearest":
         return round(q) * unit  # Python's rounds ties to even

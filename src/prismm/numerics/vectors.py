@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     Array = NDArray[np.float64]
     Batch = tuple[Array, Array, Array]
 
-__all__ = ["CLASSES", "Aim", "aim_at", "draw", "structure"]
+__all__ = ["CLASSES", "Aim", "aim_at", "draw", "share", "structure"]
 
 
 @dataclass(frozen=True)
@@ -348,6 +348,15 @@ CLASSES: dict[str, Callable[[_Draw], Batch]] = {
     "order": _order,
 }
 """What the inputs of each class are aimed at; the functions' docstrings say how."""
+
+
+def share(each: int, k: int, least: int) -> int:
+    """How many dot products of length k: `each` up to 16, as many products in longer ones, `least` at least.
+
+    >>> share(40, 1, 3), share(40, 64, 3), share(40, 1024, 3)
+    (40, 10, 3)
+    """
+    return max(least, each * 16 // max(k, 16))
 
 
 def structure(aim: Aim, k: int, n: int, rng: np.random.Generator) -> Batch:

@@ -4,7 +4,9 @@ reproducible.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from prismm._lazy import attributes
 
 if TYPE_CHECKING:
     from prismm.planner import Auto
@@ -25,12 +27,6 @@ _HOMES = {"Residues": "residues", "Native": "native", "Scheme": "base", "Composi
 __all__ = ["Auto", "Composite", "Native", "Residues", "ScaledHalf", "Scheme", "Slices", "TileInt8", "Words"]
 
 
-def __getattr__(name: str) -> Any:
-    """The scheme of this name, imported on first use."""
-    import importlib
-
-    if name in _HOMES:
-        return getattr(importlib.import_module(f"prismm.schemes.{_HOMES[name]}"), name)
-    if name == "Auto":
-        return importlib.import_module("prismm.planner").Auto
-    raise AttributeError(f"module 'prismm.schemes' has no attribute {name!r}")
+__getattr__ = attributes(
+    globals(), {"Auto": "prismm.planner"} | {name: f"prismm.schemes.{home}" for name, home in _HOMES.items()}
+)

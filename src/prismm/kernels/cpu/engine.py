@@ -15,7 +15,7 @@ scale that is NaN has m = -1.
 
 import numpy as np
 
-from prismm.kernels.cpu.jit import device, kernel
+from prismm.kernels.cpu.jit import bits_of, device, kernel
 from prismm.kernels.cpu.limbs import (
     BASE,
     FLOOR,
@@ -31,8 +31,7 @@ from prismm.kernels.cpu.limbs import (
     to_float,
     units_of,
 )
-from prismm.kernels.cpu.pointers import words
-from prismm.kernels.cpu.simulate import bits_of
+from prismm.kernels.cpu.pointers import pointer
 
 # Constants that helpers take: with Python's own types Numba would compile a helper once more for each of them.
 _0, _1, _52, _MINUS_1022 = (np.int64(x) for x in (0, 1, 52, -1022))
@@ -834,15 +833,15 @@ def dots(parameters, sequence, left, right, rows, columns, c, k0, k1, start, sto
 
     `sequence` has an instruction's indices in order of summation.
     """
-    p, order = words(parameters, 0), words(sequence, 0)
+    p, order = pointer(parameters, 0), pointer(sequence, 0)
     block, depth = p[BLOCK], p[DEPTH]
     length = depth // p[SEQUENCES]
     own_terms = np.empty(T + 4096, np.int64)
     own_limbs = np.zeros(2 * LIMBS, np.int64)
-    terms, limbs = words(own_terms, 0), words(own_limbs, 0)
+    terms, limbs = pointer(own_terms, 0), pointer(own_limbs, 0)
     summation, join = p[SUMMATION], p[JOIN]
     for at in range(start, stop):
-        a, b = words(left, rows[at]), words(right, columns[at])
+        a, b = pointer(left, rows[at]), pointer(right, columns[at])
         d = c[at]
         if summation == INTEGER:
             whole = np.int64(d)

@@ -7,8 +7,7 @@ of x's last place, and no larger than half of high's (all, toward zero). Per ele
 
 import numpy as np
 
-from prismm.kernels.cpu.jit import device, device_any_order, kernel
-from prismm.kernels.cpu.simulate import bits_of, float_of
+from prismm.kernels.cpu.jit import bits_of, device, device_any_order, float_of, kernel
 
 _EXPONENT = 0x7FF0000000000000
 _LEAST = (1023 - 14) << 52

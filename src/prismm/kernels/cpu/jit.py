@@ -227,11 +227,21 @@ def trailing_zeros(typingctx: Any, x: Any) -> Any:
 
 
 @intrinsic
-def _from_bits(typingctx: Any, x: Any) -> Any:
-    """The float64 with these bits."""
+def bits_of(typingctx: Any, x: Any) -> Any:
+    """The bit pattern of a float64."""
 
     def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        return builder.bitcast(args[0], ir.DoubleType())
+        return builder.bitcast(args[0], context.get_value_type(types.int64))
+
+    return types.int64(types.float64), codegen
+
+
+@intrinsic
+def float_of(typingctx: Any, x: Any) -> Any:
+    """The float64 of a bit pattern."""
+
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        return builder.bitcast(args[0], context.get_value_type(types.float64))
 
     return types.float64(types.int64), codegen
 
@@ -240,7 +250,7 @@ def _from_bits(typingctx: Any, x: Any) -> Any:
 def power_of_two(exponent: Any) -> Any:
     """2^exponent, from its bits where it is normal: libm's ldexp costs as much as a dozen operations."""
     if -1022 <= exponent <= 1023:
-        return _from_bits((exponent + 1023) << 52)
+        return float_of((exponent + 1023) << 52)
     return np.ldexp(1.0, exponent)
 
 

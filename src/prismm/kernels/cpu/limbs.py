@@ -9,8 +9,7 @@ import numpy as np
 from numba.core import types
 from numba.extending import intrinsic
 
-from prismm.kernels.cpu.jit import device
-from prismm.kernels.cpu.simulate import float_of
+from prismm.kernels.cpu.jit import device, float_of
 
 LIMBS = 160
 BASE = 2432

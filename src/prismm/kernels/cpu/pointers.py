@@ -1,7 +1,7 @@
 """Arrays of int64 as bare pointers, for helpers that are not copied into their callers.
 
 A NumPy array is seven or more arguments of a compiled function, and its reference is counted at every call, which costs
-as much as the arithmetic of a short sum, and more where threads share the array. `words` makes a pointer of one, which
+as much as the arithmetic of a short sum, and more where threads share the array. `pointer` makes one, which
 is indexed like it, without negative indices; the caller keeps the array alive.
 """
 
@@ -29,7 +29,7 @@ def _at(typingctx, address):
 
 
 @device
-def words(array, i):
+def pointer(array, i):
     """The words of a contiguous array, from its row i on."""
     return _at(array.ctypes.data + i * array.strides[0])
 

@@ -14,32 +14,12 @@ import numpy as np
 from numba.core import types
 from numba.extending import intrinsic
 
-from prismm.kernels.cpu.jit import device, fma, kernel
+from prismm.kernels.cpu.jit import bits_of, device, float_of, fma, kernel
 
 _COLUMNS = 128
 _EXPONENT = 0x7FF0000000000000
 _SIGN = -0x8000000000000000
 NEAREST, ZERO = 0, 1
-
-
-@intrinsic
-def bits_of(typingctx, x):
-    """The bit pattern of a float64."""
-
-    def codegen(context, builder, signature, args):
-        return builder.bitcast(args[0], context.get_value_type(types.int64))
-
-    return types.int64(types.float64), codegen
-
-
-@intrinsic
-def float_of(typingctx, x):
-    """The float64 of a bit pattern."""
-
-    def codegen(context, builder, signature, args):
-        return builder.bitcast(args[0], context.get_value_type(types.float64))
-
-    return types.float64(types.int64), codegen
 
 
 @intrinsic

@@ -1,0 +1,33 @@
+"""Public names that are imported when they are first asked for (PEP 562)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+
+def attributes(
+    namespace: dict[str, Any], homes: Mapping[str, str], modules: Collection[str] = ()
+) -> Callable[[str], Any]:
+    """A package's ``__getattr__``, which keeps what it finds in the package.
+
+    Args:
+        namespace: the package's ``globals()``.
+        homes: public names, and the modules that define them.
+        modules: submodules that are attributes as well.
+    """
+    package = namespace["__name__"]
+
+    def found(name: str) -> Any:
+        from importlib import import_module
+
+        if name in homes:
+            value = getattr(import_module(homes[name]), name)
+        elif name in modules:
+            value = import_module(f"{package}.{name}")
+        else:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        namespace[name] = value
+        return value
+
+    return found
