@@ -29,6 +29,7 @@ from prismm.engines import environment, pool
 from prismm.engines.cpu import DirectEngine
 from prismm.errors import ArgumentError, DTypeError, OperandError, ShapeError
 from prismm.formats import format_of
+from prismm.interop import lives_on_gpu
 from prismm.planner import (
     Plan,
     workspace_limit,
@@ -116,6 +117,11 @@ def matmul(
         result = at_once(a, b, accuracy, reproducible, threads)
         if result is not None:
             return result
+    if lives_on_gpu(a) or lives_on_gpu(b):
+        from prismm import cuda_calls
+
+        keywords = accuracy, scheme, reproducible, out_dtype, engine, threads, workspace
+        return cuda_calls.matmul(a, b, keywords, out, full_output)
     start = time.perf_counter()
     options, a, b = check_options(accuracy, scheme, reproducible, out_dtype, engine, threads, a, b, workspace)
     return _run(a, b, None, options, out, full_output, start)
@@ -256,6 +262,10 @@ def explain(
     >>> prismm.explain(np.ones((8, 8)), np.ones((8, 8))).scheme
     Native(compute=None)
     """
+    if lives_on_gpu(a) or lives_on_gpu(b):
+        from prismm import cuda_calls
+
+        return cuda_calls.explain(a, b, (accuracy, scheme, reproducible, out_dtype, engine, threads))
     options, a, b = check_options(accuracy, scheme, reproducible, out_dtype, engine, threads, a, b)
     return normalise_call(a, b, None, options).plan
 

@@ -54,6 +54,19 @@ def normalise(x: Any, name: str) -> Array:
     )
 
 
+_DLPACK_CUDA = 2
+
+
+def lives_on_gpu(x: Any) -> bool:
+    """Whether x is an array on a CUDA device: a torch tensor, or anything that says so through DLPack."""
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(x, torch.Tensor):
+        return bool(x.is_cuda)
+    if isinstance(x, np.ndarray) or not hasattr(x, "__dlpack_device__"):
+        return False
+    return int(x.__dlpack_device__()[0]) == _DLPACK_CUDA
+
+
 def _checked(x: NDArray[Any], name: str) -> NDArray[Any]:
     if x.dtype not in _KINDS and x.dtype.newbyteorder("=") not in _KINDS:
         raise DTypeError(
@@ -71,7 +84,7 @@ def _from_torch(x: Any, name: str) -> NDArray[Any]:
     if x.requires_grad:
         raise OperandError(f"{name} requires grad, and prismm has no derivative for it yet; pass {name}.detach()")
     if x.device.type != "cpu":
-        raise OperandError(f"{name} is on {x.device}; this version of prismm computes on the CPU: pass {name}.cpu()")
+        raise OperandError(f"{name} is on {x.device}; prepare, gemm and mixed devices need the CPU: pass {name}.cpu()")
     if x.layout is not torch.strided:
         raise OperandError(f"{name} has layout {x.layout}; pass {name}.to_dense()")
     if x.dtype is torch.bfloat16:

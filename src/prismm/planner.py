@@ -145,12 +145,18 @@ def _reproducible_moduli(need: Need) -> tuple[Any, str]:
 
 def _moduli_for_tolerance(need: Need) -> tuple[Any, str]:
     assert need.target.tolerance is not None
-    wanted = -math.log2(need.target.tolerance) + 0.5 * math.log2(max(need.terms, 1)) + 2.0
-    wanted = min(wanted, need.result.precision + 0.5 * math.log2(max(need.terms, 1)) + 14.0)
-    moduli = 4 if need.result.precision == 24 else 8
+    moduli = moduli_for_tolerance(need.target.tolerance, need.terms, need.result)
+    return Residues(moduli), f"the fewest moduli whose bound is likely within {need.target.tolerance:g}·|a||b|"
+
+
+def moduli_for_tolerance(tolerance: float, terms: int, result: Format) -> int:
+    """The fewest moduli whose bound is likely within tolerance·|a||b|."""
+    wanted = -math.log2(tolerance) + 0.5 * math.log2(max(terms, 1)) + 2.0
+    wanted = min(wanted, result.precision + 0.5 * math.log2(max(terms, 1)) + 14.0)
+    moduli = 4 if result.precision == 24 else 8
     while operand_bits(moduli) < wanted and moduli < MAX_MODULI:
         moduli += 1
-    return Residues(moduli), f"the fewest moduli whose bound is likely within {need.target.tolerance:g}·|a||b|"
+    return moduli
 
 
 def default_moduli(result: Format, terms: int) -> int:

@@ -111,18 +111,19 @@ def foreign(values: ArrayLike, format: Format | Integer) -> NDArray[np.bool_]:
     if isinstance(format, Integer):
         with np.errstate(invalid="ignore"):
             return np.asarray(~((x >= format.min) & (x <= format.max) & (np.rint(x) == x)))
-    size = np.abs(x)
-    longer = np.array(x, order="C").view(np.int64) & ((1 << (52 - format.fraction_bits)) - 1) != 0
+    flat = x.reshape(-1)
+    size = np.abs(flat)
+    longer = flat.view(np.int64) & ((1 << (52 - format.fraction_bits)) - 1) != 0
     bad = longer | ~(size <= format.max)
     small = (size < format.smallest_normal) & ~bad
     if small.any():
         units = np.ldexp(size[small], -format.subnormal_exponent)
         bad[small] = units != np.rint(units)
     if format.has_infinity:
-        bad &= ~np.isinf(x)
+        bad &= ~np.isinf(flat)
     if format.has_nan:
-        bad &= ~np.isnan(x)
-    return np.asarray(bad)
+        bad &= ~np.isnan(flat)
+    return np.asarray(bad.reshape(x.shape))
 
 
 def encode(values: ArrayLike, format: Format | Integer, nan: int | None = None) -> NDArray[Any]:

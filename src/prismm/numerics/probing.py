@@ -40,7 +40,7 @@ _FIRST_LENGTHS = (1, 2, 3, 4, 8, 16, 33, 64)
 _LONG = (130, 260)
 _TURNS = 12
 _INTEGER_LENGTHS = (1, 2, 3, 4, 8, 16, 17, 32, 33, 64, 65, 128, 300)
-_INTEGER_EVIDENCE = 20_000
+_INTEGER_EVIDENCE = 4_000
 _EFFORT = 250_000_000
 """Of all searches of a probe, in products: some 15 seconds."""
 

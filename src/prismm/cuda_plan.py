@@ -1,0 +1,292 @@
+"""The plan of a product on a GPU: `Auto`'s table there, predicted times, and blocks of rows and columns.
+
+| asked for | chosen |
+| --- | --- |
+| "native", "fast" | Native or Residues of native grade, whichever is predicted faster |
+| a tolerance | Residues, moduli by what the tolerance needs |
+| "correctly-rounded" | Residues, moduli by the fewest predicted seconds, repair included |
+| reproducible=True | Residues, moduli from result type, K and target alone, as on a CPU |
+
+Nothing here looks at the data, so nothing waits for the device.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from prismm.accuracy import Target
+from prismm.engines import cuda
+from prismm.errors import ArgumentError, EngineError
+from prismm.formats import Format
+from prismm.moduli import MAX_MODULI, norm_fraction_bits, operand_bits
+from prismm.planner import Plan, bound_text, grade, moduli_for_tolerance
+from prismm.schemes.native import Native
+from prismm.schemes.residues import Residues
+
+if TYPE_CHECKING:
+    from prismm.calls import Options
+
+_LARGE = 1 << 30
+"""Bytes of scratch up to which nobody asks how much memory is free."""
+
+
+@dataclass(frozen=True)
+class Need:
+    """What is asked: shapes, result, target. native: whether cuBLAS multiplies these types into the result's."""
+
+    m: int
+    n: int
+    k: int
+    batch: tuple[int, ...]
+    result: Format
+    target: Target | None
+    reproducible: bool
+    native: bool
+
+    @property
+    def terms(self) -> int:
+        """K of the accuracy targets."""
+        return max(1, self.k)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Scheme, engine and why; rows and columns of the blocks in which the product is made."""
+
+    scheme: Any
+    engine: str
+    reasons: tuple[str, ...]
+    rows: int
+    columns: int
+    scratch: int
+
+
+@dataclass(frozen=True)
+class Rates:
+    """What a GPU reaches, for predictions: operations per second, seconds per element, launches in seconds.
+
+    native: of cuBLAS by precision of the result. int8: of the residue product. left, right: seconds per element of an
+    operand to split, a part that does not depend on the moduli and one per modulus. join: likewise per entry. repair:
+    seconds per entry and term of the inner dimension. launch: of a native call; pipeline: of all the launches of a
+    product by residues, below which it cannot come.
+    """
+
+    native: dict[int, float]
+    int8: float
+    left: tuple[float, float]
+    right: tuple[float, float]
+    join: tuple[float, float]
+    repair: float
+    launch: float
+    pipeline: float
+    memory: float
+
+
+H200 = Rates(
+    native={53: 55e12, 24: 51e12},
+    int8=1.45e15,
+    left=(6e-12, 0.4e-12),
+    right=(10e-12, 0.8e-12),
+    join=(10e-12, 0.6e-12),
+    repair=5e-11,
+    launch=8e-6,
+    pipeline=90e-6,
+    memory=4.0e12,
+)
+"""Measured on an H200; see benchmarks/results/gpu_gemm.csv."""
+
+
+def rates_of(device: cuda.Device) -> Rates | None:
+    """Rates of this GPU, or None where none are known."""
+    return H200 if device.hopper and device.name.startswith("NVIDIA H200") else None
+
+
+def choose(need: Need, options: Options, device: cuda.Device) -> Choice:
+    """Scheme, engine and blocks.
+
+    Raises:
+        ArgumentError: for an engine that is none of a GPU's, or too few moduli. EngineError: for a scheme that does not
+        run on a GPU.
+    """
+    engine = options.engine or _default_engine()
+    if engine not in (None, "cuda", cuda.INT8, cuda.BLAS):
+        raise ArgumentError(f"engine={engine!r} for operands on a GPU; pass 'cuda', {cuda.INT8!r} or {cuda.BLAS!r}")
+    scheme, reasons = options.scheme, ["asked for by the caller"]
+    if scheme is None:
+        scheme, reasons = _auto(need, device, engine)
+    elif not isinstance(scheme, (Native, Residues)):
+        raise EngineError(f"{scheme} runs on a CPU so far; pass CPU tensors, or scheme=prismm.Residues(...)")
+    if isinstance(scheme, Native):
+        _check_native(scheme, need, engine)
+        return Choice(scheme, cuda.BLAS, tuple(reasons), need.m, need.n, 0)
+    if engine == cuda.BLAS:
+        raise ArgumentError(f"engine={cuda.BLAS!r} multiplies floating-point numbers; {scheme} takes {cuda.INT8!r}")
+    if norm_fraction_bits(scheme.moduli, need.terms) < 1 or need.k >= 1 << 23:
+        raise ArgumentError(
+            f"{scheme} holds too few bits for an inner dimension of {need.k}; pass more moduli, or multiply in blocks "
+            f"of at most {(1 << 23) - 1}"
+        )
+    rows, columns, scratch = _blocks(need, scheme.moduli)
+    return Choice(scheme, cuda.INT8, tuple(reasons), rows, columns, scratch)
+
+
+def settings() -> tuple[str | None, ...]:
+    """What the choice depends on besides the call itself: settings of cuBLAS and torch, and ``PRISMM_ENGINE``."""
+    return cuda.emulated_by_cublas(), cuda.reduced_float32(), _default_engine()
+
+
+def _default_engine() -> str | None:
+    """``PRISMM_ENGINE``, where it names an engine of a GPU."""
+    name = os.environ.get("PRISMM_ENGINE", "")
+    return name if name.startswith("cuda") else None
+
+
+def _check_native(scheme: Native, need: Need, engine: str | None) -> None:
+    if scheme.compute is not None:
+        raise EngineError(f"{scheme} runs on a CPU; pass scheme=prismm.Native()")
+    if engine == cuda.INT8:
+        raise ArgumentError(f"engine={engine!r} multiplies residues; Native() takes {cuda.BLAS!r}")
+    if not need.native:
+        raise ArgumentError("Native() on a GPU takes operands and result of one type; convert them, or pass Residues")
+    spoiled = _spoiled(need)
+    if spoiled is not None and need.target is not None:
+        raise EngineError(f"{spoiled}: a native product is not certain to keep {need.result.name}; set it back")
+    if need.target is not None and need.target.kind in ("correctly-rounded", "tolerance"):
+        raise EngineError(
+            f"Native() certifies accuracy 'native' and 'fast' on a GPU, not {need.target}; leave scheme out"
+        )
+
+
+def _spoiled(need: Need) -> str | None:
+    """Which setting keeps cuBLAS from being a conventional product of the result's type."""
+    return cuda.emulated_by_cublas() or (cuda.reduced_float32() if need.result.precision == 24 else None)
+
+
+def _auto(need: Need, device: cuda.Device, engine: str | None) -> tuple[Any, list[str]]:
+    target = need.target
+    assert target is not None
+    if need.reproducible and target.kind not in ("correctly-rounded", "tolerance"):
+        reason = "reproducible, of native grade; the number of moduli follows from result type and K alone"
+        return Residues(grade(need.result, need.terms)), [reason]
+    if target.kind == "tolerance":
+        assert target.tolerance is not None
+        moduli = moduli_for_tolerance(target.tolerance, need.terms, need.result)
+        return Residues(moduli), [f"the fewest moduli whose bound is likely within {target.tolerance:g}·|a||b|"]
+    rates = rates_of(device)
+    if target.kind == "correctly-rounded":
+        moduli = _moduli_for_rounding(need, rates or H200)
+        return Residues(moduli), ["the fewest predicted seconds, repair included, on ordinary data"]
+    moduli = native_grade(need.result, need.terms)
+    if not need.native:
+        return Residues(moduli), ["operands and result of several types: one rounding, at the end"]
+    spoiled = _spoiled(need)
+    if spoiled is not None:
+        return Residues(moduli), [f"{spoiled}: cuBLAS may use fewer bits than {need.result.name}"]
+    if engine == cuda.INT8:
+        return Residues(moduli), [f"engine {engine} asked for by the caller"]
+    if rates is None:
+        return Native(), [f"no rates of {device.name} are known, and its a-priori bound meets the target"]
+    ours, native = predict(Residues(moduli), need, rates), predict(Native(), need, rates)
+    if engine == cuda.BLAS or native <= ours:
+        return Native(), ["its a-priori bound meets the target, and nothing is predicted faster"]
+    return Residues(moduli), [f"of native grade, and predicted {native / ours:.2f} times as fast as cuBLAS"]
+
+
+def native_grade(result: Format, terms: int) -> int:
+    """The fewest moduli whose typical error is no larger than cuBLAS's, on evenly scaled data.
+
+    With N moduli the scale of a vector of norm √K is 2^s, s = floor(L_N - log2(√K)), and the relative error of the
+    product about 0.43·2^-s; that of cuBLAS on an H200 is about 2.9e-17·√K in float64, 1.6e-8·√K in float32.
+    """
+    ours, native = (14, 2.9e-17) if result.precision == 53 else (7, 1.6e-8)
+    while ours < MAX_MODULI:
+        s = math.floor(operand_bits(ours) - 0.5 * math.log2(terms))
+        if 0.43 * 2.0**-s <= native * math.sqrt(terms) or terms < 4:
+            break
+        ours += 1
+    return ours
+
+
+def _moduli_for_rounding(need: Need, rates: Rates) -> int:
+    """Moduli for correct rounding: products against repair. On normal data about K·2^(p-L)/4 of the entries stay open
+    (measured: a quarter of that or less in float64).
+    """
+    best = (math.inf, MAX_MODULI)
+    for moduli in range(9, MAX_MODULI + 1):
+        share = min(1.0, 0.25 * need.terms * 2.0 ** (need.result.precision - operand_bits(moduli)))
+        seconds = predict(Residues(moduli), need, rates) + _entries(need) * share * need.terms * rates.repair
+        best = min(best, (seconds, moduli))
+    return best[1]
+
+
+def _entries(need: Need) -> int:
+    return math.prod(need.batch) * need.m * need.n
+
+
+def _waves(tiles: int, programs: int) -> float:
+    """How much of a GPU so many tiles keep busy."""
+    return tiles / (-(-tiles // programs) * programs) if tiles else 1.0
+
+
+def predict(scheme: Any, need: Need, rates: Rates) -> float:
+    """Seconds that a product is expected to take on the device."""
+    count = math.prod(need.batch)
+    operations = 2.0 * need.m * need.n * max(1, need.k)
+    tall, wide = -(-need.m // 128), -(-need.n // 128)
+    word = 8 if need.result.precision == 53 else 4
+    if isinstance(scheme, Native):
+        busy = _waves(tall * wide * count, 132)
+        moved = word * (need.m * need.k + need.k * need.n + need.m * need.n)
+        once = max(operations / (rates.native[need.result.precision] * busy), moved / rates.memory)
+        return rates.launch + count * once
+    moduli: int = scheme.moduli
+    busy = _waves(tall * -(-need.n // 256) * moduli, 132)
+    seconds: float = operations * moduli / (rates.int8 * busy)
+    seconds += need.m * need.k * (rates.left[0] + moduli * rates.left[1])
+    seconds += need.k * need.n * (rates.right[0] + moduli * rates.right[1])
+    seconds += need.m * need.n * (rates.join[0] + moduli * rates.join[1])
+    return max(rates.pipeline, seconds + 2e-5) * count
+
+
+def _blocks(need: Need, moduli: int) -> tuple[int, int, int]:
+    """Rows and columns of a block, and its scratch: everything at once if that fits in a quarter of the free memory."""
+    pitch = -(-max(1, need.k) // 16) * 16
+
+    def scratch(rows: int, columns: int) -> int:
+        return moduli * (rows * pitch + columns * pitch + rows * columns)
+
+    rows, columns = max(1, need.m), max(1, need.n)
+    if scratch(rows, columns) <= _LARGE:
+        return rows, columns, scratch(rows, columns)
+    import torch
+
+    limit = max(_LARGE, torch.cuda.mem_get_info()[0] // 4)
+    while scratch(rows, columns) > limit and max(rows, columns) > 128:
+        if rows >= columns:
+            rows = -(-rows // 256) * 128
+        else:
+            columns = -(-columns // 256) * 128
+    return rows, columns, scratch(rows, columns)
+
+
+def make_plan(need: Need, choice: Choice, options: Options, left: str, right: str) -> Plan:
+    """All that can be said of a call before it runs; predictions are those of an H200 where the GPU is unknown."""
+    count = math.prod(need.batch)
+    scheme, target = choice.scheme, need.target
+    rounded = target is not None and target.kind == "correctly-rounded"
+    return Plan(
+        m=need.m, n=need.n, k=need.k, batch=need.batch, operands=(left, right), result=_dtype(need.result),
+        target=target, scheme=scheme, engine=choice.engine,
+        reproducible=options.reproducible or bool(scheme.reproducible) or rounded, threads=1,
+        products=count * (scheme.moduli if isinstance(scheme, Residues) else 1), row_panel=choice.rows,
+        column_block=choice.columns, workspace_bytes=choice.scratch, predicted_seconds=predict(scheme, need, H200),
+        native_seconds=predict(Native(), need, H200), bound=bound_text(scheme, target, need.result, False),
+        reasons=choice.reasons,
+    )  # fmt: skip
+
+
+def _dtype(result: Format) -> str:
+    return "float64" if result.precision == 53 else "float32"

@@ -1,0 +1,102 @@
+"""What kernels need to know of float64 numbers: exponents, powers of two, rounding to integers, exact sums.
+
+All kernels that use these are launched with `enable_fp_fusion=False`: a contraction of x·y + z would spoil them.
+"""
+
+import triton
+import triton.language as tl
+
+EXPONENT = tl.constexpr(0x7FF0000000000000)
+MAGNITUDE = tl.constexpr(0x7FFFFFFFFFFFFFFF)
+NONFINITE = tl.constexpr(1 << 20)
+TWO52 = tl.constexpr(4503599627370496.0)
+LOW32 = tl.constexpr(0xFFFFFFFF)
+
+# Rows of the statistics of an operand's vectors (int64, one column a vector).
+LARGEST = tl.constexpr(0)
+NORM2 = tl.constexpr(1)
+NORM1 = tl.constexpr(2)
+RESIDUAL = tl.constexpr(3)
+SHIFT = tl.constexpr(4)
+COUNTS = tl.constexpr(5)
+
+
+@triton.jit
+def bits_of(x):
+    """The pattern of a float64 as int64."""
+    return x.to(tl.int64, bitcast=True)
+
+
+@triton.jit
+def float_of(bits):
+    """The float64 of a pattern."""
+    return bits.to(tl.float64, bitcast=True)
+
+
+@triton.jit
+def exponent_field(x):
+    """The biased exponent of a float64 as int32."""
+    return (bits_of(x) >> 52).to(tl.int32) & 0x7FF
+
+
+@triton.jit
+def wide(x):
+    """An integer as int64: what is multiplied by a plane's number may exceed 32 bits."""
+    return tl.zeros([], tl.int64) + x
+
+
+@triton.jit
+def power_of_two(e):
+    """2^e for -1022 <= e <= 1023."""
+    return float_of((e.to(tl.int64) + 1023) << 52)
+
+
+@triton.jit
+def exponent_above(bits):
+    """The smallest e with x < 2^e for the finite float64 x >= 0 of this pattern; 0 for zero."""
+    field = bits >> 52
+    subnormal = (bits_of(bits.to(tl.float64)) >> 52) - (1022 + 1074)
+    return tl.where(bits == 0, 0, tl.where(field > 0, field - 1022, subnormal))
+
+
+@triton.jit
+def scaled(x, e):
+    """x·2^e by two factors, in the order that every engine takes: |e| <= 2000."""
+    half = e >> 1
+    return x * power_of_two(half) * power_of_two(e - half)
+
+
+@triton.jit
+def rounded(x):
+    """The integer nearest to x, ties to even."""
+    size = tl.abs(x)
+    near = (size + TWO52) - TWO52
+    return tl.where(size < TWO52, tl.where(x < 0, -near, near), x)
+
+
+@triton.jit
+def nearest(x):
+    """The integer nearest to x, ties to even, for |x| < 2^51."""
+    return (x + 6755399441055744.0) - 6755399441055744.0  # 3·2^51
+
+
+@triton.jit
+def ceiling(x):
+    """The least integer >= x, for 0 <= x < 2^51."""
+    near = (x + TWO52) - TWO52
+    return near + tl.where(near < x, 1.0, 0.0)
+
+
+@triton.jit
+def two_sum(x, y):
+    """s + e = x + y exactly (Knuth)."""
+    s = x + y
+    z = s - x
+    return s, (x - (s - z)) + (y - z)
+
+
+@triton.jit
+def fast_two_sum(x, y):
+    """s + e = x + y exactly where |x| >= |y| or x = 0 (Dekker)."""
+    s = x + y
+    return s, y - (s - x)

@@ -1,0 +1,289 @@
+"""Repair: marked entries, one by one, until each is proved or exact; nothing leaves the device.
+
+Where a row or column is not finite, an entry is what IEEE's sum gives. Otherwise it is joined once more, with every
+care for ties and for the ends of the range; where its test is still open, perhaps proved by a 7-bit lower bound of
+|a||b| (the same integers as on a CPU, so the same decision); and if not, set to its exact value. That is summed in
+32-bit limbs: the 106-bit product of two significands touches five of them, and each limb's sum over k fits in 64 bits,
+exactly and in any order.
+
+Programs walk over the words of marks; a word without marks costs four bytes. Per exact entry: 16·k bytes and about
+20·k operations for each limb that its products touch (ten for ordinary data).
+"""
+
+import triton
+import triton.language as tl
+
+from prismm.kernels.gpu.expansion import expand, from_integer, round_expansion
+from prismm.kernels.gpu.join import MAGNITUDE, RAW, ROUNDING, bound_of, bound_terms, judge, width
+from prismm.kernels.gpu.numbers import LOW32, bits_of, power_of_two, scaled, two_sum, wide
+
+LIMBS = tl.constexpr(256)
+ORIGIN = tl.constexpr(2148)
+"""Exponent of the lowest limb's unit, negated: products of two subnormals are multiples of 2^-2148."""
+
+NATIVE = tl.constexpr(3)
+"""Marks of a native product: entries that are not finite, whatever their rows and columns hold."""
+
+SPECIAL, EXACT, BY_MAGNITUDE, KEPT = tl.constexpr(0), tl.constexpr(1), tl.constexpr(2), tl.constexpr(3)
+
+
+@triton.jit
+def _significand(x):
+    """(53-bit integer, exponent of its unit) of |x|, finite."""
+    pattern = bits_of(tl.abs(x))
+    field = pattern >> 52
+    fraction = pattern & 0xFFFFFFFFFFFFF
+    return tl.where(field > 0, fraction | 0x10000000000000, fraction), tl.maximum(field, 1) - 1075
+
+
+@triton.jit
+def exact_sums(a, a_step, b, b_step, k, BLOCK: tl.constexpr):
+    """Σ a·b in limbs: LIMBS integers, limb l in units of 2^(32·l - ORIGIN), and the lowest and highest limb touched."""
+    index = tl.arange(0, LIMBS)
+    sums = tl.zeros([LIMBS], tl.int64)
+    lowest = tl.full([], LIMBS, tl.int64)
+    highest = tl.full([], 0, tl.int64)
+    lanes = tl.arange(0, BLOCK)
+    for h0 in range(0, k, BLOCK):
+        h = (h0 + lanes).to(tl.int64)
+        x = tl.load(a + h * a_step, mask=h < k, other=0.0).to(tl.float64)
+        y = tl.load(b + h * b_step, mask=h < k, other=0.0).to(tl.float64)
+        mx, ex = _significand(x)
+        my, ey = _significand(y)
+        used = (mx != 0) & (my != 0)
+        position = ex + ey + ORIGIN
+        limb = position >> 5
+        r = position & 31
+        low = mx * my
+        high = tl.umulhi(mx.to(tl.uint64, bitcast=True), my.to(tl.uint64, bitcast=True)).to(tl.int64, bitcast=True)
+        part = (low & LOW32) << r
+        p0 = part & LOW32
+        part = (((low >> 32) & LOW32) << r) + (part >> 32)
+        p1 = part & LOW32
+        part = ((high & LOW32) << r) + (part >> 32)
+        p2 = part & LOW32
+        part = ((high >> 32) << r) + (part >> 32)
+        p3 = part & LOW32
+        p4 = part >> 32
+        sign = tl.where((x < 0.0) == (y < 0.0), 1, -1).to(tl.int64)
+        sign = tl.where(used, sign, 0)
+        first = tl.min(tl.where(used, limb, LIMBS), 0)
+        last = tl.max(tl.where(used, limb + 4, 0), 0)
+        for limb_at in range(first.to(tl.int32), last.to(tl.int32) + 1):
+            d = limb_at - limb
+            piece = tl.where(d == 0, p0, tl.where(d == 1, p1, tl.where(d == 2, p2, tl.where(d == 3, p3, p4))))
+            piece = tl.where((d >= 0) & (d <= 4), piece * sign, 0)
+            sums += tl.where(index == limb_at, tl.sum(piece, 0), 0)
+        lowest = tl.minimum(lowest, first)
+        highest = tl.maximum(highest, last)
+    return sums, lowest.to(tl.int32), highest.to(tl.int32)
+
+
+@triton.jit
+def _digit(sums, limb_at):
+    return tl.sum(tl.where(tl.arange(0, LIMBS) == limb_at, sums, 0), 0)
+
+
+@triton.jit
+def round_sums(sums, lowest, highest, PRECISION: tl.constexpr):
+    """RN of a number in limbs, ties to even, subnormals and overflow included, as a float64."""
+    LOWEST: tl.constexpr = -1074 if PRECISION == 53 else -149
+    index = tl.arange(0, LIMBS)
+    top = tl.minimum(highest + 3, LIMBS)
+    carry = tl.full([], 0, tl.int64)
+    digits = tl.zeros([LIMBS], tl.int64)
+    for limb_at in range(lowest, top):
+        total = _digit(sums, limb_at) + carry
+        digits += tl.where(index == limb_at, total & LOW32, 0)
+        carry = total >> 32
+    negative = carry < 0
+    # The two's complement, by words: all above the lowest nonzero one are inverted.
+    first = tl.min(tl.where(digits != 0, index, LIMBS), 0)
+    touched = (index >= first) & (index < top)
+    inverted = tl.where(index == first, (1 << 32) - digits, LOW32 - digits)
+    digits = tl.where(negative & touched, inverted, digits)
+    last = tl.max(tl.where(digits != 0, index, -1), 0)
+    d0 = _digit(digits, last)
+    d1 = _digit(digits, last - 1)
+    d2 = _digit(digits, last - 2)
+    sticky = tl.max(tl.where((index < last - 2) & (digits != 0), 1, 0), 0)
+    # The 62 leading bits; the lowest of them also stands for all that follows.
+    length = (bits_of(d0.to(tl.float64)) >> 52) - 1022
+    up = tl.maximum(30 - length, 0)
+    down = tl.maximum(length - 30, 0)
+    one = d0 * 0 + 1
+    body = tl.where(length <= 30, ((d0 << 32 | d1) << up) | (d2 >> (32 - up)), (d0 << (32 - down)) | (d1 >> down))
+    lost = tl.where(length <= 30, d2 & ((one << (32 - up)) - 1), (d1 & ((one << down) - 1)) | d2)
+    body = body | ((lost != 0) | (sticky != 0)).to(tl.int64)
+    e = 32 * (last - 1).to(tl.int64) - ORIGIN + length - 30
+    drop = tl.maximum(62 - PRECISION, LOWEST - e)
+    drop = tl.minimum(drop, 63)
+    kept = tl.where(drop == 63, 0, body >> tl.minimum(drop, 62))
+    rest = body - tl.where(drop == 63, 0, kept << tl.minimum(drop, 62))
+    half = one << (drop - 1)
+    kept += ((rest > half) | ((rest == half) & ((kept & 1) == 1))).to(tl.int64)
+    value = from_integer(kept, e + drop, negative, PRECISION)
+    return tl.where(last < 0, 0.0, value)
+
+
+@triton.jit
+def special_sum(a, a_step, b, b_step, k, BLOCK: tl.constexpr):
+    """What IEEE's sum of a·b gives where some factor is Inf or NaN, from signs alone; 0 where none is."""
+    lanes = tl.arange(0, BLOCK)
+    up = tl.zeros([BLOCK], tl.int32)
+    down = tl.zeros([BLOCK], tl.int32)
+    nan = tl.zeros([BLOCK], tl.int32)
+    for h0 in range(0, k, BLOCK):
+        h = (h0 + lanes).to(tl.int64)
+        x = tl.load(a + h * a_step, mask=h < k, other=0.0).to(tl.float64)
+        y = tl.load(b + h * b_step, mask=h < k, other=0.0).to(tl.float64)
+        infinite = (tl.abs(x) == float("inf")) | (tl.abs(y) == float("inf"))
+        bad = (x != x) | (y != y) | (infinite & ((x == 0.0) | (y == 0.0)))
+        minus = (x < 0.0) != (y < 0.0)
+        nan |= bad.to(tl.int32)
+        up |= (infinite & ~bad & ~minus).to(tl.int32)
+        down |= (infinite & ~bad & minus).to(tl.int32)
+    some_up, some_down = tl.max(up, 0) > 0, tl.max(down, 0) > 0
+    value = tl.where(some_up, float("inf"), tl.where(some_down, float("-inf"), 0.0))
+    return tl.where((tl.max(nan, 0) > 0) | (some_up & some_down), float("nan"), value).to(tl.float64)
+
+
+@triton.jit
+def magnitude_sum(a, a_step, a_exponent, b, b_step, b_exponent, k, BLOCK: tl.constexpr):
+    """Σ floor(|a|·2^(7-e))·floor(|b|·2^(7-e)), an integer, and whether any product is not zero."""
+    lanes = tl.arange(0, BLOCK)
+    total = tl.zeros([BLOCK], tl.int64)
+    hit = tl.zeros([BLOCK], tl.int32)
+    for h0 in range(0, k, BLOCK):
+        h = (h0 + lanes).to(tl.int64)
+        x = tl.abs(tl.load(a + h * a_step, mask=h < k, other=0.0).to(tl.float64))
+        y = tl.abs(tl.load(b + h * b_step, mask=h < k, other=0.0).to(tl.float64))
+        total += scaled(x, 7 - a_exponent).to(tl.int64) * scaled(y, 7 - b_exponent).to(tl.int64)
+        hit |= ((x != 0.0) & (y != 0.0)).to(tl.int32)
+    return tl.sum(total, 0), tl.max(hit, 0) > 0
+
+
+@triton.jit(
+    do_not_specialize=[
+        "a_row",
+        "a_step",
+        "b_column",
+        "b_step",
+        "row_stride",
+        "m",
+        "n",
+        "k",
+        "terms",
+        "q",
+        "row_pitch",
+        "plane",
+        "mark_pitch",
+        "words",
+    ]
+)
+def repair(
+    a, a_row, a_step, b, b_column, b_step, out, row_stride, column_stride, marks, digits, rows, columns, constants,
+    counts, m, n, k, terms, q, row_pitch, plane, mark_pitch, words, MODULI: tl.constexpr, LIMBS: tl.constexpr,
+    MODE: tl.constexpr, PRECISION: tl.constexpr, BLOCK: tl.constexpr, WORDS: tl.constexpr,
+):  # fmt: skip
+    """Settle the marked entries of out (m, n). counts[SPECIAL], [EXACT], [BY_MAGNITUDE], [KEPT] grow by what was done.
+
+    digits, rows, columns, constants: as for `join`; not read in NATIVE.
+    """
+    lanes = tl.arange(0, WORDS)
+    for start in range(tl.program_id(0) * WORDS, words, tl.num_programs(0) * WORDS):
+        some = tl.load(marks + start + lanes, mask=start + lanes < words, other=0)
+        if tl.max((some != 0).to(tl.int32), 0) > 0:
+            for w in range(start, tl.minimum(start + WORDS, words)):
+                word = tl.load(marks + w).to(tl.int64) & LOW32
+                i = (w // mark_pitch).to(tl.int64)
+                while word != 0:
+                    lowest_bit = word & -word
+                    word = word ^ lowest_bit
+                    bit = (bits_of(lowest_bit.to(tl.float64)) >> 52) - 1023
+                    j = (w % mark_pitch) * 32 + bit
+                    _settle(
+                        a + i * a_row, a_step, b + j * b_column, b_step, out + i * row_stride + j * column_stride,
+                        digits + i * row_pitch + j, plane, i, j, rows, columns, constants, counts, m, n, k, terms, q,
+                        MODULI, LIMBS, MODE, PRECISION, BLOCK,
+                    )  # fmt: skip
+
+
+@triton.jit
+def _settle(
+    a, a_step, b, b_step, target, digits, plane, i, j, rows, columns, constants, counts, m, n, k, terms, q,
+    MODULI: tl.constexpr, LIMBS: tl.constexpr, MODE: tl.constexpr, PRECISION: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    special = special_sum(a, a_step, b, b_step, k, BLOCK)
+    own = special
+    proved = special != 0.0
+    road = tl.full([], SPECIAL, tl.int32)
+    if MODE != NATIVE:
+        if not proved:
+            own, proved = _joined(
+                a, a_step, b, b_step, digits, plane, i, j, rows, columns, constants, m, n, k, terms, q,
+                MODULI, LIMBS, MODE, PRECISION, BLOCK,
+            )  # fmt: skip
+            road = tl.full([], BY_MAGNITUDE, tl.int32)
+    value = own
+    if not proved:
+        sums, lowest, highest = exact_sums(a, a_step, b, b_step, k, BLOCK)
+        value = round_sums(sums, lowest, highest, PRECISION)
+        road = tl.full([], EXACT, tl.int32)
+        if MODE == RAW:
+            # Law 4: the scheme's own value, unless the exact one disagrees about infinity.
+            infinite = tl.abs(value) == float("inf")
+            if (infinite == (tl.abs(own) == float("inf"))) & (~infinite | (own == value)):
+                value = own
+                road = tl.full([], KEPT, tl.int32)
+    tl.store(target, value if PRECISION == 53 else value.to(tl.float32))
+    tl.atomic_add(counts + road, 1, sem="relaxed")
+
+
+@triton.jit
+def _joined(
+    a, a_step, b, b_step, digits, plane, i, j, rows, columns, constants, m, n, k, terms, q,
+    MODULI: tl.constexpr, LIMBS: tl.constexpr, MODE: tl.constexpr, PRECISION: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """(value, proved) of one entry whose row and column are finite: `join` once more, with every care."""
+    s0 = tl.full([], 0.0, tl.float64)
+    s1 = s0
+    s2 = s0
+    s3 = s0
+    s4 = s0
+    for t in range(MODULI):
+        d = tl.load(digits + wide(plane) * t).to(tl.float64)
+        w = constants + (9 + 5 * t)
+        s0 += d * tl.load(w)
+        s1 += d * tl.load(w + 1)
+        s2 += d * tl.load(w + 2)
+        s3 += d * tl.load(w + 3)
+        s4 += d * tl.load(w + 4)
+    h, low, tail = expand(s0, s1, s2, s3, s4, constants + 4, constants + 2, LIMBS)
+    UNIT: tl.constexpr = 40 * (LIMBS - 3)
+    A_PRIORI: tl.constexpr = MODE != ROUNDING
+    a_e, a_shift, n1a, da, n2a, fa = bound_terms(rows, m, i, i < m, q, A_PRIORI)
+    b_e, b_shift, n1b, db, n2b, fb = bound_terms(columns, n, j, j < n, q, A_PRIORI)
+    in_units = bound_of(n1a, da, n2a, fa, n1b, db, n2b, fb, 0.25 * terms, A_PRIORI)
+    bound = in_units * (2.0**-UNIT)
+    exponent = UNIT - (a_shift + b_shift)
+    _, hard, failed = judge(h, low, tail, bound, exponent, constants, MODE, PRECISION)
+    value = round_expansion(h, low, tail, exponent, PRECISION)
+    if MODE == MAGNITUDE:
+        # Magnitudes say nothing of overflow: open where some number within the bound overflows and another does not.
+        err = width(bound, low, tail)
+        below_h, below_low = two_sum(h, low - err)
+        above_h, above_low = two_sum(h, low + err)
+        first = round_expansion(below_h, below_low, below_low * 0.0, exponent, PRECISION)
+        last = round_expansion(above_h, above_low, above_low * 0.0, exponent, PRECISION)
+        infinite = (tl.abs(first) == float("inf")) | (tl.abs(last) == float("inf"))
+        failed = failed | (hard & (bound != 0.0) & infinite & (first != last))
+        if failed:
+            total, hit = magnitude_sum(a, a_step, a_e, b, b_step, b_e, k, BLOCK)
+            least = total.to(tl.float64) * power_of_two(a_e + a_shift + b_e + b_shift - 14)
+            reach = tl.abs(value) + scaled(in_units, tl.minimum(tl.maximum(-(a_shift + b_shift), -2000), 2000))
+            TOP: tl.constexpr = 4.49423283715579e307 if PRECISION == 53 else 8.507059173023462e37
+            failed = ~(((in_units * tl.load(constants + 1) <= least) | ~hit) & (reach < TOP))
+    if MODE == RAW:
+        failed = failed & (bound != 0.0)
+    return value, ~failed

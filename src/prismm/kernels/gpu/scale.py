@@ -1,0 +1,97 @@
+"""Exact integer norms of an operand's vectors, and the scale exponents that follow from them.
+
+As on a CPU (`kernels.cpu.scale`): e with |a| < 2^e, v = ceil(|a|·2^(q-e)), ν = Σv², s = t + q - e with t the largest
+shift that ν leaves. All sums are of integers, so no order of summation shows.
+
+Vectors along contiguous elements are scaled where they are split (`split.split_rows`). Vectors across them, the
+columns of a row-major matrix, take the two passes here, strips of columns by pieces of the inner dimension, whose
+results meet in atomic integer operations. Bytes: 8 an element and pass.
+"""
+
+import triton
+import triton.language as tl
+
+from prismm.kernels.gpu.numbers import (
+    COUNTS,
+    EXPONENT,
+    LARGEST,
+    MAGNITUDE,
+    NORM1,
+    NORM2,
+    bits_of,
+    ceiling,
+    exponent_above,
+    scaled,
+)
+
+
+@triton.jit
+def integer_magnitudes(x, e, q):
+    """v = ceil(|x|·2^(q-e)); a nonzero element that underflows counts as 1."""
+    v = ceiling(scaled(tl.abs(x), q - e))
+    return tl.where((v == 0.0) & (x != 0.0), 1.0, v)
+
+
+@triton.jit
+def shift_for(norm2, thresholds, COUNT: tl.constexpr):
+    """The largest t with norm2 <= thresholds[t]; thresholds decrease."""
+    t = norm2 * 0
+    for x in range(1, COUNT):
+        t += (norm2 <= tl.load(thresholds + x)).to(tl.int64)
+    return t
+
+
+@triton.jit(do_not_specialize=["k"])
+def largest_columns(x, stride, stats, k, n, PIECE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr):
+    """stats[LARGEST] of the columns of x (k, n): the pattern of max|x|, which orders like the magnitudes."""
+    j = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    start = tl.program_id(1).to(tl.int64) * PIECE
+    best = tl.zeros([ROWS, BLOCK], tl.int64)
+    for h0 in range(0, PIECE, ROWS):
+        h = start + h0 + tl.arange(0, ROWS)
+        inside = (h[:, None] < k) & (j[None, :] < n)
+        value = tl.load(x + h[:, None] * stride + j[None, :], mask=inside, other=0.0).to(tl.float64)
+        best = tl.maximum(best, bits_of(value) & MAGNITUDE)
+    tl.atomic_max(stats + LARGEST * n + j, tl.max(best, 0), mask=j < n, sem="relaxed")
+
+
+@triton.jit(do_not_specialize=["k", "q"])
+def sum_columns(
+    x, stride, stats, k, n, q, PIECE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, LEVELS: tl.constexpr
+):  # fmt: skip
+    """stats[NORM2], stats[NORM1] and the counts of large elements: |x| > 2^(e-1), 2^(e-2), … is proved for so many."""
+    j = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    start = tl.program_id(1).to(tl.int64) * PIECE
+    largest = tl.load(stats + LARGEST * n + j, mask=j < n, other=0)
+    finite = largest < EXPONENT
+    e = tl.where(finite, exponent_above(largest), 0)
+    squares = tl.zeros([ROWS, BLOCK], tl.float64)
+    total = tl.zeros([ROWS, BLOCK], tl.float64)
+    c0 = tl.zeros([ROWS, BLOCK], tl.int32)
+    c1 = c0
+    c2 = c0
+    c3 = c0
+    c4 = c0
+    for h0 in range(0, PIECE, ROWS):
+        h = start + h0 + tl.arange(0, ROWS)
+        inside = (h[:, None] < k) & (j[None, :] < n) & finite[None, :]
+        value = tl.load(x + h[:, None] * stride + j[None, :], mask=inside, other=0.0).to(tl.float64)
+        v = integer_magnitudes(value, e[None, :], q)
+        squares += v * v
+        total += v
+        if LEVELS:
+            integer = v.to(tl.int32)
+            c0 += (integer > (1 << (q - 1))).to(tl.int32)
+            c1 += (integer > ((1 << q) >> 2)).to(tl.int32)
+            c2 += (integer > ((1 << q) >> 3)).to(tl.int32)
+            c3 += (integer > ((1 << q) >> 4)).to(tl.int32)
+            c4 += (integer > ((1 << q) >> 5)).to(tl.int32)
+    # At most 2^13 squares of 2^40 meet in a lane, exactly.
+    tl.atomic_add(stats + NORM2 * n + j, tl.sum(squares.to(tl.int64), 0), mask=j < n, sem="relaxed")
+    tl.atomic_add(stats + NORM1 * n + j, tl.sum(total.to(tl.int64), 0), mask=j < n, sem="relaxed")
+    if LEVELS:
+        tl.atomic_add(stats + COUNTS * n + j, tl.sum(c0, 0).to(tl.int64), mask=j < n, sem="relaxed")
+        tl.atomic_add(stats + (COUNTS + 1) * n + j, tl.sum(c1, 0).to(tl.int64), mask=j < n, sem="relaxed")
+        tl.atomic_add(stats + (COUNTS + 2) * n + j, tl.sum(c2, 0).to(tl.int64), mask=j < n, sem="relaxed")
+        tl.atomic_add(stats + (COUNTS + 3) * n + j, tl.sum(c3, 0).to(tl.int64), mask=j < n, sem="relaxed")
+        tl.atomic_add(stats + (COUNTS + 4) * n + j, tl.sum(c4, 0).to(tl.int64), mask=j < n, sem="relaxed")
