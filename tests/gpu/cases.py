@@ -1,0 +1,55 @@
+"""Products whose bits are on record: every reproducible target, result type and hostile generator."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from prismm.schemes.residues import Residues
+from prismm.testing import HOSTILE
+
+RECORD = Path(__file__).with_name("bits.json")
+SHAPE = 33, 70, 65
+SEED = 20261121
+KEYWORDS: dict[str, dict[str, dict[str, Any]]] = {
+    "float64": {
+        "value": {"scheme": Residues(15)},
+        "reproducible": {"reproducible": True},
+        "correctly-rounded": {"accuracy": "correctly-rounded"},
+        "tolerance": {"accuracy": 1e-13, "reproducible": True},
+    },
+    "float32": {
+        "value": {"scheme": Residues(7)},
+        "reproducible": {"reproducible": True},
+        "correctly-rounded": {"accuracy": "correctly-rounded"},
+        "tolerance": {"accuracy": 1e-6, "reproducible": True},
+    },
+}
+CASES = [
+    (dtype, name, target) for dtype, targets in KEYWORDS.items() for name, target in itertools.product(HOSTILE, targets)
+]
+
+
+def operands(dtype: str, name: str) -> tuple[np.ndarray, np.ndarray]:
+    """The case's matrices."""
+    return HOSTILE[name](*SHAPE, seed=SEED, dtype=np.dtype(dtype))
+
+
+def digest(c: np.ndarray) -> str:
+    """Of the bytes of a result, in order."""
+    return hashlib.sha256(np.ascontiguousarray(c).tobytes()).hexdigest()[:16]
+
+
+def recorded() -> dict[str, str]:
+    """Digest by case."""
+    return json.loads(RECORD.read_text())
+
+
+def key(dtype: str, name: str, target: str) -> str:
+    """The case in the record."""
+    return f"{dtype} {name} {target}"

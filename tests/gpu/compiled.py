@@ -1,0 +1,85 @@
+"""Compile every GPU kernel as a product launches it, for an architecture that need not be there; print what came out.
+
+    python -m tests.gpu.compiled {sm_80,sm_90,gfx942} moduli {float64,float32} modes
+
+One line of JSON a kernel: its name, what its assembly holds, and the registers and spills that the assembler reports.
+"""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+TARGETS = {"sm_80": ("cuda", 80, 32), "sm_90": ("cuda", 90, 32), "gfx942": ("hip", "gfx942", 64)}
+
+
+def main() -> None:
+    architecture, moduli, dtype, modes = sys.argv[1], int(sys.argv[2]), sys.argv[3], map(int, sys.argv[4])
+    os.environ["TRITON_CACHE_DIR"] = tempfile.mkdtemp()
+    import torch
+    from triton.backends.compiler import GPUTarget
+    from triton.runtime import driver, jit
+
+    from prismm.engines import cuda
+
+    class NoDevice:
+        """What Triton asks of a driver before it compiles."""
+
+        def get_current_target(self):
+            return GPUTarget(*TARGETS[architecture])
+
+        def get_current_device(self):
+            return 0
+
+        def get_current_stream(self, device):
+            return 0
+
+    driver.set_active(NoDevice())
+    seen = set()
+
+    def launch(name, kernel, grid, *arguments, **constants):
+        compiled = jit.JITFunction.run(kernel, *arguments, grid=grid, warmup=True, **constants)
+        if compiled.hash not in seen:
+            seen.add(compiled.hash)
+            print(json.dumps({"kernel": kernel.fn.__name__, **told(compiled)}), flush=True)
+
+    device = cuda.Device("none", architecture == "sm_90", architecture != "gfx942", 132)
+    cpu = torch.device("cpu")
+    table, n = cuda.tables(moduli, cpu), 256
+    x, out = torch.zeros(n, n, dtype=getattr(torch, dtype)), torch.empty(n, n, dtype=getattr(torch, dtype))
+    counts, constants = torch.zeros(4, dtype=torch.int64), cuda.join_constants(moduli, 1.0, 1.0, cpu)
+    for mode in modes:
+        left = cuda.split_vectors(x, table, device, launch, left=True, levels=mode == 2)
+        right = cuda.split_vectors(x.T, table, device, launch, left=False, levels=mode == 2)
+        digits = cuda.multiply_planes(left, right, table, device, launch)
+        marks = cuda.join_digits(digits, out, left, right, table, mode, constants, launch)
+        cuda.repair_marked(x, x, out, marks, counts, device, launch, mode, (digits, left, right, table, constants))
+    cuda.repair_marked(x, x, out, cuda.mark_nonfinite(out, launch), counts, device, launch)
+
+
+def told(compiled) -> dict:
+    """Instructions of interest; registers and spilled bytes where the assembler says."""
+    text = compiled.asm.get("ptx") or compiled.asm["amdgcn"]
+    words = {
+        "wgmma": r"wgmma\.mma_async", "mma": r"mma\.sync\.aligned\.\w+\.\w+\.\w+(?:\.satfinite)?\.s32\.s8", "mfma": r"v_mfma_i32",
+        "dp4a": r"dp4a\.", "fused": r"fma\.rn\.f64|v_fma_f64", "products": r"mul(?:\.rn)?\.f64|v_mul_f64",
+    }  # fmt: skip
+    found: dict = {name: len(re.findall(pattern, text)) for name, pattern in words.items()}
+    if "cubin" in compiled.asm:
+        import triton
+
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder, "kernel.cubin")
+            path.write_bytes(compiled.asm["cubin"])
+            tool = next(Path(triton.__file__).parent.glob("backends/nvidia/bin/cuobjdump*"))
+            usage = subprocess.run([tool, "--dump-resource-usage", path], capture_output=True, text=True, check=True)
+        found["registers"] = max(map(int, re.findall(r"REG:(\d+)", usage.stdout)))
+        found["stack"] = max(map(int, re.findall(r"STACK:(\d+)", usage.stdout)))
+    return found
+
+
+if __name__ == "__main__":
+    main()

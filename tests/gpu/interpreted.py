@@ -1,0 +1,68 @@
+"""The GPU kernels in Triton's interpreter against a CPU, bit for bit; prints one line of JSON a case.
+
+python -m tests.gpu.interpreted
+"""
+
+import json
+import os
+
+os.environ["TRITON_INTERPRET"] = "1"
+
+import numpy as np
+import torch
+from triton.runtime import interpreter
+
+import prismm
+from prismm import accuracy
+from prismm.engines import cuda
+from prismm.engines.launch import Launches
+from prismm.formats import format_of
+from prismm.schemes.residues import Residues
+from prismm.testing import HOSTILE, SPECIAL
+
+_patch = interpreter._patch_lang_tensor
+
+
+def _with_index(tensor, scope):
+    """Triton 3.6 makes an index of an array of one element by int(), which NumPy 2.4 refuses."""
+    _patch(tensor, scope)
+    scope.set_attr(tensor, "__index__", lambda self: int(self.handle.data.reshape(-1)[0]))
+
+
+interpreter._patch_lang_tensor = _with_index
+CPU = torch.device("cpu")
+
+
+def product(a: np.ndarray, b: np.ndarray, moduli: int, target: str | None) -> np.ndarray:
+    """The pipeline of a GPU, on this CPU."""
+    device, launch, table = cuda.Device("interpreter", False, False, 4), Launches(), cuda.tables(moduli, CPU)
+    chosen = accuracy.parse_target(target) if target else None
+    mode, kappa, magnitude = accuracy.join_test(chosen, a.shape[1], format_of(a.dtype))
+    constants = cuda.join_constants(moduli, kappa, magnitude, CPU)
+    x, y = torch.from_numpy(a), torch.from_numpy(b)
+    left = cuda.split_vectors(x, table, device, launch, left=True, levels=mode == 2)
+    right = cuda.split_vectors(y.T, table, device, launch, left=False, levels=mode == 2)
+    digits = cuda.multiply_planes(left, right, table, device, launch)
+    out, counts = torch.empty(a.shape[0], b.shape[1], dtype=x.dtype), torch.zeros(4, dtype=torch.int64)
+    marks = cuda.join_digits(digits, out, left, right, table, mode, constants, launch)
+    cuda.repair_marked(x, y, out, marks, counts, device, launch, mode, (digits, left, right, table, constants))
+    return out.numpy()
+
+
+def main() -> None:
+    everything = {**HOSTILE, **SPECIAL}
+    cases = [("float64", 15, name, None) for name in ("carries", "subnormal_operands", "near_overflow", "wide_rows")]
+    cases += [("float64", 15, "infinities", "native"), ("float32", 7, "near_ties", "correctly-rounded")]
+    cases += [("float64", 20, "uniform", "correctly-rounded"), ("float32", 7, "normal", "native")]
+    for dtype, moduli, name, target in cases:
+        a, b = everything[name](2, 9, 3, seed=11, dtype=np.dtype(dtype))
+        keywords = {"accuracy": target} if target else {}
+        expected = prismm.matmul(a, b, scheme=Residues(moduli), **keywords)
+        got = product(a, b, moduli, target)
+        word = np.int64 if dtype == "float64" else np.int32
+        same = (got.view(word) == expected.view(word)) | (np.isnan(got) & np.isnan(expected))
+        print(json.dumps({"case": [dtype, moduli, name, target], "wrong": int((~same).sum())}), flush=True)
+
+
+if __name__ == "__main__":
+    main()

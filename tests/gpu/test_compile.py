@@ -1,0 +1,47 @@
+"""GPU kernels compile where there is no GPU, to matrix instructions, without fusions that spoil them, or spills."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("triton")
+ROOT = Path(__file__).parents[2]
+
+
+def compiled(architecture: str, moduli: int, dtype: str, modes: str = "2") -> list[dict]:
+    command = [sys.executable, "-m", "tests.gpu.compiled", architecture, str(moduli), dtype, modes]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("architecture", "moduli", "dtype", "modes"), [("sm_90", 15, "float64", "012"), ("sm_80", 7, "float32", "2")]
+)
+def test_kernels_for_nvidia(architecture, moduli, dtype, modes):
+    found = compiled(architecture, moduli, dtype, modes)
+    names = {entry["kernel"] for entry in found}
+    assert names == {
+        "split_rows", "largest_columns", "sum_columns", "split_columns", "residue_product", "join", "repair",
+        "mark_nonfinite",
+    }  # fmt: skip
+    for entry in found:
+        if entry["kernel"] == "residue_product":
+            assert entry["wgmma" if architecture == "sm_90" else "mma"] > 0
+        elif entry["kernel"].startswith("split"):
+            assert entry["dp4a"] > 0 and entry["fused"] == 0
+        elif entry["kernel"] not in ("join", "repair"):  # they ask for theirs
+            assert entry["fused"] == 0
+        if entry["kernel"] != "repair":  # which is not on the way of an ordinary entry
+            assert entry["stack"] <= 64, entry
+
+
+@pytest.mark.slow
+def test_kernels_for_amd():
+    found = compiled("gfx942", 15, "float64")
+    assert any(entry["mfma"] for entry in found if entry["kernel"] == "residue_product")
+    assert all(not entry["dp4a"] for entry in found)

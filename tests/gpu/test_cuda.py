@@ -1,0 +1,223 @@
+"""Calls with operands on a GPU: shapes, targets, specials, streams, graphs, reports and errors."""
+
+import numpy as np
+import pytest
+
+import prismm
+from prismm.errors import ArgumentError, DTypeError, EngineError, OperandError, ShapeError
+from prismm.schemes.native import Native
+from prismm.schemes.residues import Residues
+from prismm.testing import SPECIAL
+
+pytestmark = pytest.mark.gpu
+FORMS = [{}, {"reproducible": True}, {"accuracy": "correctly-rounded"}, {"scheme": Residues(16)}, {"scheme": Native()}]
+FORMS += [{"scheme": Residues(16), "accuracy": "fast"}, {"accuracy": 1e-9}]
+
+
+def on_gpu(x):
+    import torch
+
+    return torch.from_numpy(x).cuda()
+
+
+def exactly(a, b):
+    """RN(a @ b), by fractions."""
+    from fractions import Fraction
+
+    left = [[Fraction(float(v)) for v in row] for row in a]
+    right = [[Fraction(float(v)) for v in column] for column in b.T]
+    exact = [[sum((x * y for x, y in zip(r, c, strict=True)), Fraction(0)) for c in right] for r in left]
+    return exact
+
+
+@pytest.mark.parametrize("form", FORMS, ids=str)
+@pytest.mark.parametrize(
+    ("left", "right"),
+    [
+        ((1, 1), (1, 1)), ((5,), (5, 7)), ((3, 5), (5,)), ((5,), (5,)), ((2, 3, 5), (5, 4)), ((2, 3, 5), (2, 5, 4)),
+        ((4, 1, 3, 5), (2, 5, 4)), ((0, 5), (5, 3)), ((3, 0), (0, 4)), ((2, 0, 5), (2, 5, 3)), ((17, 129), (129, 65)),
+    ],
+)  # fmt: skip
+def test_shapes_follow_numpy(form, left, right, rng):
+    a, b = rng.integers(-9, 10, left).astype(np.float64), rng.integers(-9, 10, right).astype(np.float64)
+    c = prismm.matmul(on_gpu(a), on_gpu(b), **form)
+    assert c.is_cuda and tuple(c.shape) == np.matmul(a, b).shape
+    assert np.array_equal(c.cpu().numpy(), np.matmul(a, b))
+
+
+@pytest.mark.parametrize("form", FORMS[:3] + FORMS[6:], ids=str)
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_targets_hold_and_bounds_too(form, dtype, rng):
+    m, k, n = 7, 60, 9
+    a = (rng.standard_normal((m, k)) * 2.0 ** rng.integers(-40, 40, (m, k))).astype(dtype)
+    b = (rng.standard_normal((k, n)) * 2.0 ** rng.integers(-40, 40, (k, n))).astype(dtype)
+    c, report = prismm.matmul(on_gpu(a), on_gpu(b), full_output=True, **form)
+    c, exact = c.cpu().numpy(), exactly(a, b)
+    size = np.abs(a.astype(np.float64)) @ np.abs(b.astype(np.float64))
+    unit = 2.0**-53 if dtype == "float64" else 2.0**-24
+    for i in range(m):
+        for j in range(n):
+            error = abs(float(exact[i][j] - type(exact[i][j])(float(c[i, j]))))
+            assert error <= report.bound(i, j)
+            slack = {"correctly-rounded": 0.0}.get(form.get("accuracy"), k * unit * size[i, j])
+            if isinstance(form.get("accuracy"), float):
+                slack = form["accuracy"] * size[i, j]
+            assert error <= slack * (1 + 1e-9) + unit * abs(float(exact[i][j]))
+            if form.get("accuracy") == "correctly-rounded":
+                assert c[i, j] == np.dtype(dtype).type(float(exact[i][j])) or dtype == "float32"
+    assert sum(report.roads.values()) == m * n and report.bounds.shape == (m, n)
+    assert report.engine.startswith("cuda:") and "cuda" in str(report.plan)
+
+
+@pytest.mark.parametrize("form", FORMS, ids=str)
+@pytest.mark.parametrize("name", list(SPECIAL))
+def test_inf_and_nan_are_those_of_the_defining_sum(form, name):
+    a, b = SPECIAL[name](20, 40, 30, seed=3, dtype=np.float64)
+    c = prismm.matmul(on_gpu(a), on_gpu(b), **form).cpu().numpy()
+    expected = prismm.matmul(a, b, accuracy="correctly-rounded")
+    assert np.array_equal(np.isnan(c), np.isnan(expected)) and np.array_equal(np.isinf(c), np.isinf(expected))
+    assert np.array_equal(c[np.isinf(c)], expected[np.isinf(c)])
+
+
+@pytest.mark.parametrize("form", FORMS, ids=str)
+def test_a_native_sum_that_overflows_on_the_way_is_repaired(form):
+    a = np.array([[1e308, 1e308, -1e308, 3.0]])
+    b = np.array([[1.0, 9.0], [1.0, 9.0], [1.0, 9.0], [1.0, 1.0]])
+    c = prismm.matmul(on_gpu(a), on_gpu(b), **form).cpu().numpy()
+    assert np.isclose(c[0, 0], 1e308, rtol=1e-8) and np.isposinf(c[0, 1])
+
+
+def test_an_inner_dimension_beyond_one_int32_sum(rng):
+    a, b = rng.standard_normal((65, 70001)), rng.standard_normal((70001, 33))
+    c = prismm.matmul(on_gpu(a), on_gpu(b), scheme=Residues(15)).cpu().numpy()
+    assert np.array_equal(c, prismm.matmul(a, b, scheme=Residues(15)))
+
+
+def test_blocks_of_a_bounded_workspace(rng, monkeypatch):
+    from prismm import cuda_calls, cuda_plan
+
+    a, b = on_gpu(rng.standard_normal((700, 300))), on_gpu(rng.standard_normal((300, 500)))
+    whole = prismm.matmul(a, b, scheme=Residues(15))
+    monkeypatch.setattr(cuda_plan, "_LARGE", 1 << 20)
+    monkeypatch.setattr("torch.cuda.mem_get_info", lambda: (1 << 21, 1 << 30))
+    monkeypatch.setattr(cuda_calls, "_CALLS", {})
+    assert prismm.explain(a, b, scheme=Residues(15)).row_panel < 700
+    assert whole.equal(prismm.matmul(a, b, scheme=Residues(15)))
+
+
+def test_out_and_its_layout(rng):
+    import torch
+
+    a, b = on_gpu(rng.standard_normal((30, 40))), on_gpu(rng.standard_normal((40, 50)))
+    expected = prismm.matmul(a, b, reproducible=True)
+    for out in (torch.empty_like(expected), torch.empty(50, 30, dtype=torch.float64, device="cuda").T):
+        assert prismm.matmul(a, b, reproducible=True, out=out) is out
+        assert out.equal(expected)
+    square = on_gpu(rng.standard_normal((40, 40)))
+    again = square.clone()
+    expected = prismm.matmul(square, square, reproducible=True)
+    assert prismm.matmul(again, again, reproducible=True, out=again).equal(expected)
+    narrow = prismm.matmul(a, b, out_dtype="float32")
+    assert narrow.dtype == torch.float32 and torch.allclose(narrow.double(), prismm.matmul(a, b), rtol=1e-6)
+
+
+def test_narrow_and_mixed_operands_are_taken_exactly(rng):
+    import torch
+
+    a, b = torch.randint(-9, 9, (20, 30)).cuda(), torch.randint(-9, 9, (30, 10)).cuda()
+    expected = (a.cpu().double() @ b.cpu().double()).cuda()
+    for left in (torch.float16, torch.bfloat16, torch.int8, torch.int32, torch.float32):
+        assert prismm.matmul(a.to(left), b.double()).equal(expected)
+    assert prismm.matmul(a.half(), b.bfloat16()).dtype == torch.float32
+
+
+@pytest.mark.parametrize("form", [{}, {"reproducible": True}, {"accuracy": "correctly-rounded"}], ids=str)
+def test_a_call_can_be_captured_in_a_graph(form, rng):
+    import torch
+
+    a, b = on_gpu(rng.standard_normal((96, 130))), on_gpu(rng.standard_normal((130, 64)))
+    out = torch.empty(96, 64, dtype=torch.float64, device="cuda")
+    prismm.matmul(a, b, out=out, **form)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        prismm.matmul(a, b, out=out, **form)
+    a.copy_(on_gpu(rng.standard_normal((96, 130)) * 2.0 ** rng.integers(-30, 30, (96, 130))))
+    graph.replay()
+    torch.cuda.synchronize()
+    assert out.equal(prismm.matmul(a, b, **form))
+
+
+def test_streams_are_respected(rng):
+    import torch
+
+    a, b = on_gpu(rng.standard_normal((256, 256))), on_gpu(rng.standard_normal((256, 256)))
+    expected = prismm.matmul(a, b, reproducible=True)
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        torch.cuda._sleep(20_000_000)
+        late = a * 2.0
+        c = prismm.matmul(late, b, reproducible=True)
+    side.synchronize()
+    assert c.equal(expected * 2.0)
+
+
+def test_the_plan_is_told(rng):
+    import torch
+
+    a = torch.zeros(4096, 4096, dtype=torch.float64, device="cuda")
+    plan = prismm.explain(a, a, reproducible=True)
+    assert (plan.scheme, plan.engine, plan.products) == (Residues(15), "cuda:int8", 15)
+    assert plan.predicted_seconds > 0 and plan.workspace_bytes == 3 * 15 * 4096**2
+    small = torch.zeros(8, 8, dtype=torch.float64, device="cuda")
+    assert prismm.explain(small, small).engine == "cuda:blas"
+
+
+def test_tf32_is_not_taken_for_float32(rng):
+    import torch
+
+    a = torch.zeros(8, 8, device="cuda")
+    before = torch.backends.cuda.matmul.fp32_precision
+    try:
+        torch.backends.cuda.matmul.fp32_precision = "tf32"
+        plan = prismm.explain(a, a)
+        assert plan.engine == "cuda:int8" and "tf32" in str(plan)
+        with pytest.raises(EngineError, match="tf32"):
+            prismm.matmul(a, a, scheme=Native(), accuracy="native")
+    finally:
+        torch.backends.cuda.matmul.fp32_precision = before
+
+
+def test_bad_input():
+    import torch
+
+    a = torch.ones(4, 4, device="cuda", dtype=torch.float64)
+    with pytest.raises(OperandError, match=r"one operand is on a GPU, b is a Tensor that is not"):
+        prismm.matmul(a, a.cpu())
+    with pytest.raises(OperandError, match=r"one operand is on a GPU, a is a ndarray that is not"):
+        prismm.matmul(np.ones((4, 4)), a)
+    with pytest.raises(OperandError, match=r"requires grad.*detach"):
+        prismm.matmul(a.clone().requires_grad_(), a)
+    with pytest.raises(ShapeError, match="inner dimensions 4 and 3"):
+        prismm.matmul(a, a[:3])
+    with pytest.raises(DTypeError, match="complex products run on a CPU"):
+        prismm.matmul(a.to(torch.complex128), a)
+    with pytest.raises(DTypeError, match="int64"):
+        prismm.matmul(a.long(), a)
+    with pytest.raises(ArgumentError, match="engine='cpu:vnni' for operands on a GPU"):
+        prismm.matmul(a, a, engine="cpu:vnni")
+    with pytest.raises(ArgumentError, match="cuda:blas"):
+        prismm.matmul(a, a, scheme=Residues(15), engine="cuda:blas")
+    with pytest.raises(EngineError, match=r"Words.* runs on a CPU so far"):
+        prismm.matmul(a, a, scheme=prismm.Words.tf32())
+    with pytest.raises(ShapeError, match="out has shape"):
+        prismm.matmul(a, a, out=a[:2])
+    with pytest.raises(OperandError, match="out is not on cuda"):
+        prismm.matmul(a, a, out=a.cpu())
+    with pytest.raises(DTypeError, match="out has dtype"):
+        prismm.matmul(a, a, out=a.float())
+    with pytest.raises(ArgumentError, match="workspace="):
+        prismm.matmul(a, a, workspace=np.empty(9, np.uint8))
+    with pytest.raises(OperandError, match=r"gemm.*pass a\.cpu\(\)"):
+        prismm.gemm(a, a)
