@@ -180,6 +180,7 @@ def normalise_call(a: torch.Tensor, b: torch.Tensor, options: Options) -> GpuCal
         target=options.target,
         reproducible=options.reproducible,
         native=a.dtype == b.dtype == dtype,
+        is_complex=dtype.is_complex,
     )
     choice = cuda_plan.choose(need, options, device)
     names = _name(a.dtype), _name(b.dtype)
@@ -202,15 +203,15 @@ def _tensor(x: Any, name: str) -> torch.Tensor:
         raise OperandError(f"{name} has layout {tensor.layout}; pass {name}.to_dense()")
     if tensor.dtype in (torch.float64, torch.float32):
         return tensor
+    if tensor.dtype in (torch.complex128, torch.complex64):
+        return tensor.resolve_conj()
     if tensor.dtype in (torch.float16, torch.bfloat16):
         return tensor.float()
     if tensor.dtype in (torch.int8, torch.int16, torch.int32, torch.uint8):
         return tensor.double()
-    if tensor.dtype.is_complex:
-        raise DTypeError(f"{name} is {tensor.dtype}: complex products run on a CPU so far; pass {name}.cpu()")
     raise DTypeError(
-        f"{name} has dtype {tensor.dtype}; on a GPU prismm multiplies float64, float32, float16, bfloat16 and integers "
-        f"of up to 32 bits: convert it, or pass {name}.cpu()"
+        f"{name} has dtype {tensor.dtype}; on a GPU prismm multiplies float64, float32, complex128, complex64, "
+        f"float16, bfloat16 and integers of up to 32 bits: convert it, or pass {name}.cpu()"
     )
 
 
@@ -230,9 +231,8 @@ def _result_dtype(a: torch.Tensor, b: torch.Tensor, out_dtype: Any) -> torch.dty
 
     empty = [np.empty(0, _numpy_name(x.dtype)) for x in (a, b)]
     wanted = interop.result_dtype(empty, out_dtype)
-    if wanted.kind == "c":
-        raise DTypeError(f"out_dtype={wanted.name}: complex products run on a CPU so far; pass CPU tensors")
-    return torch.float64 if wanted.name == "float64" else torch.float32
+    found: torch.dtype = getattr(torch, wanted.name)
+    return found
 
 
 def _target(out: Any, call: GpuCall, device: torch.device) -> torch.Tensor:
@@ -287,6 +287,8 @@ def _multiply(call: GpuCall, a: torch.Tensor, b: torch.Tensor, result: torch.Ten
         result.zero_()
         return
     a, b = a.reshape(call.left), b.reshape(call.right)
+    if call.dtype.is_complex:
+        a, b = (x if x.is_complex() else x.to(torch.complex128) for x in (a, b))
     overlaps = any(_share_memory(result, x) for x in (a, b))
     whole = result if result.is_contiguous() and not overlaps else torch.empty_like(result).contiguous()
     view = whole.reshape(*need.batch, need.m, need.n)
@@ -374,7 +376,7 @@ def _report(call: GpuCall, made: list[Made], left_kept: bool, right_kept: bool, 
         outcome.count("exact", exact)
         outcome.count("magnitude", magnitude)
         road = "a priori" if call.native else "value" if target is None or target.kind == "fast" else "certified"
-        outcome.count(road, one.out.numel() - special - exact - magnitude)
+        outcome.count(road, one.out.numel() * (1 + one.out.is_complex()) - special - exact - magnitude)
         outcome.bound = _bound(call, one)
         total.merge(outcome)
         pieces.append(Piece(_OnDevice(one.out), outcome))  # type: ignore[arg-type]

@@ -45,11 +45,12 @@ class Need:
     target: Target | None
     reproducible: bool
     native: bool
+    is_complex: bool = False
 
     @property
     def terms(self) -> int:
         """K of the accuracy targets."""
-        return max(1, self.k)
+        return max(1, self.k) * (2 if self.is_complex else 1)
 
 
 @dataclass(frozen=True)
@@ -129,7 +130,7 @@ def choose(need: Need, options: Options, device: cuda.Device) -> Choice:
             f"{scheme} holds too few bits for an inner dimension of {need.k}; pass more moduli, or multiply in blocks "
             f"of at most {(1 << 23) - 1}"
         )
-    rows, columns, scratch = _blocks(need, scheme.moduli)
+    rows, columns, scratch = _blocks(need, scheme.moduli * (3 if need.is_complex else 1))
     return Choice(scheme, cuda.INT8, tuple(reasons), rows, columns, scratch)
 
 
@@ -223,7 +224,7 @@ def _moduli_for_rounding(need: Need, rates: Rates) -> int:
 
 
 def _entries(need: Need) -> int:
-    return math.prod(need.batch) * need.m * need.n
+    return math.prod(need.batch) * need.m * need.n * (2 if need.is_complex else 1)
 
 
 def _waves(tiles: int, programs: int) -> float:
@@ -234,20 +235,21 @@ def _waves(tiles: int, programs: int) -> float:
 def predict(scheme: Any, need: Need, rates: Rates) -> float:
     """Seconds that a product is expected to take on the device."""
     count = math.prod(need.batch)
-    operations = 2.0 * need.m * need.n * max(1, need.k)
+    operations = 2.0 * need.m * need.n * max(1, need.k) * (4 if need.is_complex else 1)
     tall, wide = -(-need.m // 128), -(-need.n // 128)
-    word = 8 if need.result.precision == 53 else 4
+    word = (8 if need.result.precision == 53 else 4) * (2 if need.is_complex else 1)
     if isinstance(scheme, Native):
         busy = _waves(tall * wide * count, 132)
         moved = word * (need.m * need.k + need.k * need.n + need.m * need.n)
         once = max(operations / (rates.native[need.result.precision] * busy), moved / rates.memory)
         return rates.launch + count * once
-    moduli: int = scheme.moduli
+    parts, moduli = (2 if need.is_complex else 1), scheme.moduli * (3 if need.is_complex else 1)
+    operations *= 0.25 if need.is_complex else 1.0
     busy = _waves(tall * -(-need.n // 256) * moduli, 132)
     seconds: float = operations * moduli / (rates.int8 * busy)
     seconds += need.m * need.k * (rates.left[0] + moduli * rates.left[1])
     seconds += need.k * need.n * (rates.right[0] + moduli * rates.right[1])
-    seconds += need.m * need.n * (rates.join[0] + moduli * rates.join[1])
+    seconds += need.m * need.n * parts * (rates.join[0] + scheme.moduli * rates.join[1])
     return max(rates.pipeline, seconds + 2e-5) * count
 
 
@@ -278,15 +280,18 @@ def make_plan(need: Need, choice: Choice, options: Options, left: str, right: st
     scheme, target = choice.scheme, need.target
     rounded = target is not None and target.kind == "correctly-rounded"
     return Plan(
-        m=need.m, n=need.n, k=need.k, batch=need.batch, operands=(left, right), result=_dtype(need.result),
+        m=need.m, n=need.n, k=need.k, batch=need.batch, operands=(left, right), result=_dtype(need),
         target=target, scheme=scheme, engine=choice.engine,
         reproducible=options.reproducible or bool(scheme.reproducible) or rounded, threads=1,
-        products=count * (scheme.moduli if isinstance(scheme, Residues) else 1), row_panel=choice.rows,
+        products=count * (3 if need.is_complex else 1) * scheme.moduli if isinstance(scheme, Residues) else count,
+        row_panel=choice.rows,
         column_block=choice.columns, workspace_bytes=choice.scratch, predicted_seconds=predict(scheme, need, H200),
-        native_seconds=predict(Native(), need, H200), bound=bound_text(scheme, target, need.result, False),
+        native_seconds=predict(Native(), need, H200), bound=bound_text(scheme, target, need.result, need.is_complex),
         reasons=choice.reasons,
     )  # fmt: skip
 
 
-def _dtype(result: Format) -> str:
-    return "float64" if result.precision == 53 else "float32"
+def _dtype(need: Need) -> str:
+    if need.is_complex:
+        return "complex128" if need.result.precision == 53 else "complex64"
+    return "float64" if need.result.precision == 53 else "float32"

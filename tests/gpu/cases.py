@@ -16,19 +16,22 @@ from prismm.testing import HOSTILE
 RECORD = Path(__file__).with_name("bits.json")
 SHAPE = 33, 70, 65
 SEED = 20261121
-KEYWORDS: dict[str, dict[str, dict[str, Any]]] = {
-    "float64": {
-        "value": {"scheme": Residues(15)},
+
+
+def _keywords(moduli: int, tolerance: float) -> dict[str, dict[str, Any]]:
+    return {
+        "value": {"scheme": Residues(moduli)},
         "reproducible": {"reproducible": True},
         "correctly-rounded": {"accuracy": "correctly-rounded"},
-        "tolerance": {"accuracy": 1e-13, "reproducible": True},
-    },
-    "float32": {
-        "value": {"scheme": Residues(7)},
-        "reproducible": {"reproducible": True},
-        "correctly-rounded": {"accuracy": "correctly-rounded"},
-        "tolerance": {"accuracy": 1e-6, "reproducible": True},
-    },
+        "tolerance": {"accuracy": tolerance, "reproducible": True},
+    }
+
+
+KEYWORDS = {
+    "float64": _keywords(15, 1e-13),
+    "float32": _keywords(7, 1e-6),
+    "complex128": _keywords(15, 1e-13),
+    "complex64": _keywords(7, 1e-6),
 }
 CASES = [
     (dtype, name, target) for dtype, targets in KEYWORDS.items() for name, target in itertools.product(HOSTILE, targets)

@@ -37,7 +37,8 @@ def product(a: np.ndarray, b: np.ndarray, moduli: int, target: str | None) -> np
     """The pipeline of a GPU, on this CPU."""
     device, launch, table = cuda.Device("interpreter", False, False, 4), Launches(), cuda.tables(moduli, CPU)
     chosen = accuracy.parse_target(target) if target else None
-    mode, kappa, magnitude = accuracy.join_test(chosen, a.shape[1], format_of(a.dtype))
+    terms = a.shape[1] * (2 if a.dtype.kind == "c" else 1)
+    mode, kappa, magnitude = accuracy.join_test(chosen, terms, format_of(a.dtype))
     constants = cuda.join_constants(moduli, kappa, magnitude, CPU)
     x, y = torch.from_numpy(a), torch.from_numpy(b)
     left = cuda.split_vectors(x, table, device, launch, left=True, levels=mode == 2)
@@ -54,12 +55,15 @@ def main() -> None:
     cases = [("float64", 15, name, None) for name in ("carries", "subnormal_operands", "near_overflow", "wide_rows")]
     cases += [("float64", 15, "infinities", "native"), ("float32", 7, "near_ties", "correctly-rounded")]
     cases += [("float64", 20, "uniform", "correctly-rounded"), ("float32", 7, "normal", "native")]
+    cases += [("complex128", 15, name, None) for name in ("carries", "subnormal_operands", "wide_rows")]
+    cases += [("complex64", 8, "normal", "correctly-rounded"), ("complex128", 15, "infinities", "native")]
     for dtype, moduli, name, target in cases:
         a, b = everything[name](2, 9, 3, seed=11, dtype=np.dtype(dtype))
         keywords = {"accuracy": target} if target else {}
         expected = prismm.matmul(a, b, scheme=Residues(moduli), **keywords)
         got = product(a, b, moduli, target)
-        word = np.int64 if dtype == "float64" else np.int32
+        got, expected = (x.view(x.real.dtype) for x in (got, np.ascontiguousarray(expected)))
+        word = np.int64 if got.itemsize == 8 else np.int32
         same = (got.view(word) == expected.view(word)) | (np.isnan(got) & np.isnan(expected))
         print(json.dumps({"case": [dtype, moduli, name, target], "wrong": int((~same).sum())}), flush=True)
 

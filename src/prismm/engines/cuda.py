@@ -114,8 +114,8 @@ def emulated_by_cublas() -> str | None:
 class Tables:
     """What the kernels read for the scheme of so many moduli, on one device.
 
-    left, right: (moduli, 14) int32, see `kernels.gpu.split.FIELDS`; reduction: (moduli, 3) int32, see
-    `kernels.gpu.product.reduced`; thresholds: int64, see `moduli.shift_thresholds`.
+    left, right: (moduli, 14) int32, see `kernels.gpu.split.FIELDS`; reduction: (3·moduli, 3) int32, three times the
+    same, see `kernels.gpu.product.reduced`; thresholds: int64, see `moduli.shift_thresholds`.
     """
 
     moduli: int
@@ -163,7 +163,7 @@ def tables(moduli: int, device: torch.device) -> Tables:
         residue_system(moduli, 256).limbs,
         torch.tensor(rows["left"], dtype=torch.int32).to(device),
         torch.tensor(rows["right"], dtype=torch.int32).to(device),
-        torch.tensor(reduction, dtype=torch.int32).to(device),
+        torch.tensor(3 * reduction, dtype=torch.int32).to(device),
         torch.tensor(thresholds, dtype=torch.int64).to(device),
     )
 
@@ -181,12 +181,15 @@ def join_constants(moduli: int, kappa: float, magnitude_kappa: float, device: to
 
 @dataclass(frozen=True, eq=False)
 class SplitVectors:
-    """Rows of A, or columns of B, split: planes (moduli, rows, pitch) of residues, statistics (10, vectors)."""
+    """Rows of A, or columns of B, split: planes (moduli, rows, pitch) of residues, statistics (10, vectors).
+
+    Of complex vectors there are three times as many planes: of real parts, imaginary parts and their sums. terms: K.
+    """
 
     planes: torch.Tensor
     statistics: torch.Tensor
     vectors: int
-    k: int
+    terms: int
 
     @property
     def nbytes(self) -> int:
@@ -202,93 +205,88 @@ def _ceil(x: int, step: int) -> int:
     return -(-x // step) * step
 
 
-def plane_shape(vectors: int, k: int, moduli: int) -> tuple[int, int, int]:
+def plane_shape(vectors: int, k: int, planes: int) -> tuple[int, int, int]:
     """Shape of an operand's planes: rows in whole groups of 64, and a pitch that TMA can read."""
-    return moduli, _ceil(vectors, 64), _ceil(k, 16)
+    return planes, _ceil(vectors, 64), _ceil(k, 16)
+
+
+def _reals(x: torch.Tensor) -> torch.Tensor:
+    """x, or the real numbers behind complex ones, imaginary parts next to the real ones."""
+    import torch
+
+    return torch.view_as_real(x) if x.is_complex() else x
 
 
 def split_vectors(
     x: torch.Tensor, table: Tables, device: Device, launch: Launches, *, left: bool, levels: bool
 ) -> SplitVectors:  # fmt: skip
-    """Split the vectors x (vectors, k), float32 or float64, of any strides."""
+    """Split the vectors x (vectors, k), real or complex, of any strides."""
     import torch
 
     from prismm.kernels.gpu import scale, split
 
     vectors, k = x.shape
-    shape = plane_shape(vectors, k, table.moduli)
+    parts = 2 if x.is_complex() else 1
+    shape = plane_shape(vectors, k, table.moduli * (3 if parts == 2 else 1))
     planes = torch.empty(shape, dtype=torch.int8, device=x.device)
-    q = table.fraction_bits(k)
+    q = table.fraction_bits(parts * k)
     factors = table.left if left else table.right
-    permuted = device.hopper and not left
     fixed = {
         "MODULI": table.moduli, "THRESHOLDS": table.thresholds.numel(), "WORDS": table.words, "DP4A": device.dp4a,
-        "PERMUTED": permuted, "enable_fp_fusion": False,
+        "PERMUTED": device.hopper and not left, "PARTS": parts, "enable_fp_fusion": False,
     }  # fmt: skip
     plane = shape[1] * shape[2]
     across = x.stride(0) == 1 and x.stride(1) != 1 and vectors > 1
+    which = left, vectors, _aligned(x)
     if not across:
         x = x if x.stride(1) == 1 or k == 1 else x.contiguous()
         statistics = torch.empty((STATISTICS, vectors), dtype=torch.int64, device=x.device)
         block, warps = ROW_BLOCK
-        block = min(block, max(512, 1 << (k - 1).bit_length()))
         launch(
-        ("rows", left, vectors, _aligned(x)), split.split_rows, (vectors,),
-            x, x.stride(0), statistics, planes, table.thresholds, factors, vectors, k, shape[2], plane, q, table.bits,
+            ("rows", *which), split.split_rows, (vectors,), _reals(x), x.stride(0) * parts, statistics, planes,
+            table.thresholds, factors, vectors, k, shape[2], plane, q, table.bits,
             BLOCK=block, LEVELS=levels, num_warps=warps, **fixed,
         )  # fmt: skip
-        return SplitVectors(planes, statistics, vectors, k)
+        return SplitVectors(planes, statistics, vectors, parts * k)
     statistics = torch.zeros((STATISTICS, vectors), dtype=torch.int64, device=x.device)
-    stride, piece, block = x.stride(1), 256, 128
-    grid = (-(-vectors // block), -(-k // piece))
+    stride, piece, block, reals = x.stride(1) * parts, 256, 128, _reals(x)
+    grid = (-(-vectors * parts // block), -(-k // piece))
     launch(
-        ("largest", left, vectors, _aligned(x)),
-        scale.largest_columns,
-        grid,
-        x,
-        stride,
-        statistics,
-        k,
-        vectors,
-        PIECE=piece,
-        ROWS=16,
-        BLOCK=block,
-        num_warps=4,
-    )
-    launch(
-        ("sums", left, vectors, _aligned(x)), scale.sum_columns, grid,
-        x, stride, statistics, k, vectors, q, PIECE=piece, ROWS=8, BLOCK=block, LEVELS=levels, num_warps=4,
-        enable_fp_fusion=False,
+        ("largest", *which), scale.largest_columns, grid, reals, stride, statistics, k, vectors, PARTS=parts,
+        PIECE=piece, ROWS=16, BLOCK=block, num_warps=4,
     )  # fmt: skip
-    rows, columns, warps = COLUMN_TILE
     launch(
-        ("columns", left, vectors, _aligned(x)), split.split_columns, (-(-vectors // columns), -(-shape[2] // rows)),
-        x, stride, statistics, planes, table.thresholds, factors, vectors, k, shape[2], plane, q, table.bits,
+        ("sums", *which), scale.sum_columns, grid, reals, stride, statistics, k, vectors, q, PARTS=parts, PIECE=piece,
+        ROWS=8, BLOCK=block, LEVELS=levels, num_warps=4, enable_fp_fusion=False,
+    )  # fmt: skip
+    rows, columns, warps = COLUMN_TILE[0], COLUMN_TILE[1] // parts, COLUMN_TILE[2]
+    launch(
+        ("columns", *which), split.split_columns, (-(-vectors // columns), -(-shape[2] // rows)), reals, stride,
+        statistics, planes, table.thresholds, factors, vectors, k, shape[2], plane, q, table.bits,
         ROWS=rows, BLOCK=columns, num_warps=warps, **fixed,
     )  # fmt: skip
-    return SplitVectors(planes, statistics, vectors, k)
+    return SplitVectors(planes, statistics, vectors, parts * k)
 
 
 def multiply_planes(
     left: SplitVectors, right: SplitVectors, table: Tables, device: Device, launch: Launches
 ) -> torch.Tensor:  # fmt: skip
-    """The digits (moduli, m, n rounded up to 64) of all entries."""
+    """The digits (planes, m, n rounded up to 64) of all entries."""
     import torch
 
     m, n = left.vectors, right.vectors
-    moduli, left_rows, pitch = left.planes.shape
+    count, left_rows, pitch = left.planes.shape
     right_rows = right.planes.shape[1]
-    digits = torch.empty((moduli, m, _ceil(n, 64)), dtype=torch.uint8, device=left.planes.device)
+    digits = torch.empty((count, m, _ceil(n, 64)), dtype=torch.uint8, device=left.planes.device)
     row_pitch, plane = digits.shape[2], digits.shape[1] * digits.shape[2]
     if not device.hopper:
         from prismm.kernels.gpu import product
 
         rows, columns, depth = 128, 128, 64
         launch(
-        ("product", m, n), product.residue_product, (-(-m // rows) * -(-n // columns), moduli),
-            left.planes, right.planes, digits, table.reduction, m, n, pitch, left_rows * pitch, right_rows * pitch,
-            row_pitch, plane, ROWS=rows, COLUMNS=columns, DEPTH=depth, GROUP=8, CHUNK=product.CHUNK, num_warps=8,
-            num_stages=3,
+            ("product", m, n), product.residue_product, (-(-m // rows) * -(-n // columns), count), left.planes,
+            right.planes, digits, table.reduction, m, n, pitch, left_rows * pitch, right_rows * pitch, row_pitch, plane,
+            ROWS=rows, COLUMNS=columns, DEPTH=depth, GROUP=8, CHUNK=product.CHUNK, num_warps=8, num_stages=3,
         )  # fmt: skip
         return digits
     from triton.experimental.gluon import language as gl
@@ -301,15 +299,27 @@ def multiply_planes(
     described = []
     for planes, rows in ((left.planes, 64), (right.planes, hopper.COLUMNS)):
         layout = gl.NVMMASharedLayout.get_default_for([rows, depth], gl.int8)
-        described.append(TensorDescriptor(planes, [moduli * planes.shape[1], pitch], [pitch, 1], [rows, depth], layout))
-    tiles = -(-m // hopper.ROWS) * -(-n // hopper.COLUMNS) * moduli
+        described.append(TensorDescriptor(planes, [count * planes.shape[1], pitch], [pitch, 1], [rows, depth], layout))
+    tiles = -(-m // hopper.ROWS) * -(-n // hopper.COLUMNS) * count
     launch(
-        ("product", m, n), hopper.residue_product, (min(device.programs, tiles),),
-        *described, digits, table.reduction, m, n, left_rows, right_rows, pitch, row_pitch, plane, moduli,
+        ("product", m, n), hopper.residue_product, (min(device.programs, tiles),), *described, digits,
+        table.reduction, m, n, left_rows, right_rows, pitch, row_pitch, plane, count,
         CONSUMERS=hopper.CONSUMERS, COLUMNS=hopper.COLUMNS, DEPTH=depth, STAGES=hopper.STAGES, GROUP=hopper.GROUP,
         CHUNK=product.CHUNK // depth, **hopper.LAUNCH,
     )  # fmt: skip
     return digits
+
+
+def real_parts(out: torch.Tensor) -> list[tuple[int, torch.Tensor]]:
+    """(part, real matrix) of each real part: 0 for a real matrix, 1 and 2 of a complex one, as kernels name them."""
+    if not out.is_complex():
+        return [(0, out)]
+    reals = _reals(out)
+    return [(1, reals[..., 0]), (2, reals[..., 1])]
+
+
+def _precision(out: torch.Tensor) -> int:
+    return 53 if out.element_size() == 8 else 24
 
 
 def join_digits(
@@ -321,90 +331,89 @@ def join_digits(
     mode: int,
     constants: torch.Tensor,
     launch: Launches,
-) -> torch.Tensor:
-    """Join into out (m, n); returns the marks of entries that are left to repair."""
+) -> list[torch.Tensor]:
+    """Join into out (m, n); returns the marks of entries that are left to repair, for each real part."""
     import torch
 
     from prismm.kernels.gpu import join
 
     m, n = out.shape
     mark_pitch = -(-n // 32)
-    marks = torch.empty((m, mark_pitch), dtype=torch.int32, device=out.device)
-    q = table.fraction_bits(left.k)
+    q = table.fraction_bits(left.terms)
     rows, strip, block, warps = JOIN_TILE
-    launch(
-        ("join", m, n, _aligned(out)), join.join, (-(-n // block), -(-m // strip)),
-        digits, out, out.stride(0), out.stride(1), marks, left.statistics, right.statistics, constants, m, n, left.k,
-        left.k, q, digits.shape[2], digits.shape[1] * digits.shape[2], mark_pitch, MODULI=table.moduli,
-        LIMBS=table.limbs, MODE=mode, PRECISION=53 if out.dtype == torch.float64 else 24, LEVELS=min(LEVELS, q),
-        ROWS=rows, STRIP=strip, BLOCK=block, num_warps=warps, enable_fp_fusion=False, **JOIN_OPTIONS,
-    )  # fmt: skip
-    return marks
+    found = []
+    for part, real in real_parts(out):
+        marks = torch.empty((m, mark_pitch), dtype=torch.int32, device=out.device)
+        launch(
+            ("join", part, m, n, _aligned(real)), join.join, (-(-n // block), -(-m // strip)), digits, real,
+            real.stride(0), real.stride(1), marks, left.statistics, right.statistics, constants, table.reduction, m, n,
+            left.terms, left.terms, q, digits.shape[2], digits.shape[1] * digits.shape[2], mark_pitch,
+            MODULI=table.moduli, LIMBS=table.limbs, MODE=mode, PRECISION=_precision(real), PART=part,
+            LEVELS=min(LEVELS, q), ROWS=rows, STRIP=strip, BLOCK=block, num_warps=warps, enable_fp_fusion=False,
+            **JOIN_OPTIONS,
+        )  # fmt: skip
+        found.append(marks)
+    return found
 
 
 def repair_marked(
     a: torch.Tensor,
     b: torch.Tensor,
     out: torch.Tensor,
-    marks: torch.Tensor,
+    marks: list[torch.Tensor],
     counts: torch.Tensor,
     device: Device,
     launch: Launches,
     mode: int = NATIVE,
     joined: tuple[torch.Tensor, SplitVectors, SplitVectors, Tables, torch.Tensor] | None = None,
 ) -> None:
-    """Settle the marked entries of out = a @ b; counts (4,) int64 grow by special, exact, magnitude and kept ones.
+    """Settle the marked entries of out = a @ b, all of one kind; counts (4,) int64 grow by special, exact, magnitude
+    and kept ones.
 
-    joined: digits, split operands, tables and constants of `join_digits`; None for a native product.
+    marks: of each real part. joined: digits, split operands, tables and constants of `join_digits`; None for a native
+    product.
     """
-    import torch
-
     from prismm.kernels.gpu import repair
 
     m, n = out.shape
     k = a.shape[1]
-    words = marks.numel()
-    digits, rows, columns, constants = (marks,) * 4
-    moduli, limbs, q, row_pitch, plane = 1, 2, 1, 1, 1
-    if joined is not None:
-        digits, left, right, table, constants = joined
-        rows, columns = left.statistics, right.statistics
-        moduli, limbs, q = table.moduli, table.limbs, table.fraction_bits(k)
-        row_pitch, plane = digits.shape[2], digits.shape[1] * digits.shape[2]
+    parts = 2 if out.is_complex() else 1
+    words = marks[0].numel()
     span = 128
     block = min(1024, max(128, 1 << max(0, k - 1).bit_length()))
-    name = "repair", m, n, _aligned(a), _aligned(b), _aligned(out)
-    launch(
-        name, repair.repair, (min(8 * device.programs, -(-words // span)),),
-        a, a.stride(0), a.stride(1), b, b.stride(1), b.stride(0), out, out.stride(0), out.stride(1), marks, digits,
-        rows, columns, constants, counts, m, n, k, k, q, row_pitch, plane, marks.shape[1], words, MODULI=moduli,
-        LIMBS=limbs, MODE=mode, PRECISION=53 if out.dtype == torch.float64 else 24, BLOCK=block, WORDS=span,
-        num_warps=4, enable_fp_fusion=False,
-    )  # fmt: skip
+    x, y = _reals(a), _reals(b)
+    for (part, real), some in zip(real_parts(out), marks, strict=True):
+        digits, rows, columns, constants, reduction = (some,) * 5
+        moduli, limbs, q, row_pitch, plane = 1, 2, 1, 1, 1
+        if joined is not None:
+            digits, left, right, table, constants = joined
+            rows, columns, reduction = left.statistics, right.statistics, table.reduction
+            moduli, limbs, q = table.moduli, table.limbs, table.fraction_bits(parts * k)
+            row_pitch, plane = digits.shape[2], digits.shape[1] * digits.shape[2]
+        name = "repair", part, m, n, _aligned(a), _aligned(b), _aligned(real)
+        launch(
+            name, repair.repair, (min(8 * device.programs, -(-words // span)),), x, a.stride(0) * parts,
+            a.stride(1) * parts, y, b.stride(1) * parts, b.stride(0) * parts, real, real.stride(0), real.stride(1),
+            some, digits, rows, columns, constants, reduction, counts, m, n, k, parts * k, q, row_pitch, plane,
+            some.shape[1], words, MODULI=moduli, LIMBS=limbs, MODE=mode, PRECISION=_precision(real), PART=part,
+            BLOCK=block, WORDS=span, num_warps=4, enable_fp_fusion=False,
+        )  # fmt: skip
 
 
-def mark_nonfinite(out: torch.Tensor, launch: Launches) -> torch.Tensor:
-    """Marks of the entries of out (m, n) that are Inf or NaN."""
+def mark_nonfinite(out: torch.Tensor, launch: Launches) -> list[torch.Tensor]:
+    """Marks of the entries of out (m, n) that are Inf or NaN, for each real part."""
     import torch
 
     from prismm.kernels.gpu import marks as kernels
 
     m, n = out.shape
     pitch = -(-n // 32)
-    marks = torch.empty((m, pitch), dtype=torch.int32, device=out.device)
-    launch(
-        ("marks", m, n, _aligned(out)),
-        kernels.mark_nonfinite,
-        (-(-m // 8), -(-n // 256)),
-        out,
-        out.stride(0),
-        out.stride(1),
-        marks,
-        m,
-        n,
-        pitch,
-        ROWS=8,
-        BLOCK=256,
-        num_warps=4,
-    )
-    return marks
+    found = []
+    for part, real in real_parts(out):
+        marks = torch.empty((m, pitch), dtype=torch.int32, device=out.device)
+        launch(
+            ("marks", part, m, n, _aligned(real)), kernels.mark_nonfinite, (-(-m // 8), -(-n // 256)), real,
+            real.stride(0), real.stride(1), marks, m, n, pitch, ROWS=8, BLOCK=256, num_warps=4,
+        )  # fmt: skip
+        found.append(marks)
+    return found

@@ -33,6 +33,7 @@ from prismm.kernels.gpu.numbers import (
 )
 
 RAW, ROUNDING, MAGNITUDE = tl.constexpr(0), tl.constexpr(1), tl.constexpr(2)
+REAL, REAL_PART, IMAGINARY_PART = tl.constexpr(0), tl.constexpr(1), tl.constexpr(2)
 
 
 @triton.jit
@@ -142,14 +143,35 @@ def width(bound, low, tail):
     return tl.where((bound == 0.0) & (tail == 0.0), 0.0, err)
 
 
+@triton.jit
+def digit_at(at, plane, t, reduction, mask, MODULI: tl.constexpr, PART: tl.constexpr):
+    """The digit of modulus t: of a real product; of Re = D - E or Im = F - D - E, from the digits of D = Re·Re,
+    E = Im·Im and F = (Re + Im)·(Re + Im).
+    """
+    first = at + wide(plane) * t
+    digit = tl.load(first, mask=mask, other=0).to(tl.int32)
+    if PART != REAL:
+        p = tl.load(reduction + 3 * t)
+        digit = tl.load(first + wide(plane) * MODULI, mask=mask, other=0).to(tl.int32) + (
+            -digit if PART == REAL_PART else digit
+        )
+        if PART == REAL_PART:
+            digit = -digit
+        else:
+            digit = tl.load(first + wide(plane) * (2 * MODULI), mask=mask, other=0).to(tl.int32) - digit
+            digit += tl.where(digit < 0, p, 0)
+        digit += tl.where(digit < 0, p, 0)
+    return digit
+
+
 @triton.jit(do_not_specialize=["m", "k", "terms", "q", "mark_pitch"])
 def join(
-    digits, out, row_stride, column_stride, marks, rows, columns, constants, m, n, k, terms, q, row_pitch, plane,
-    mark_pitch, MODULI: tl.constexpr, LIMBS: tl.constexpr, MODE: tl.constexpr, PRECISION: tl.constexpr,
-    LEVELS: tl.constexpr, ROWS: tl.constexpr, STRIP: tl.constexpr, BLOCK: tl.constexpr,
+    digits, out, row_stride, column_stride, marks, rows, columns, constants, reduction, m, n, k, terms, q, row_pitch,
+    plane, mark_pitch, MODULI: tl.constexpr, LIMBS: tl.constexpr, MODE: tl.constexpr, PRECISION: tl.constexpr,
+    PART: tl.constexpr, LEVELS: tl.constexpr, ROWS: tl.constexpr, STRIP: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """A strip of STRIP rows and BLOCK columns, ROWS at a time. constants (float64): kappa, magnitude kappa, the two of
-    the quotient, P in five limbs, then the weights of every modulus in five limbs.
+    the quotient, P in five limbs, then the weights of every modulus in five limbs. k, terms: K, 2k if complex.
     """
     A_PRIORI: tl.constexpr = MODE != ROUNDING
     UNIT: tl.constexpr = 40 * (LIMBS - 3)
@@ -170,8 +192,8 @@ def join(
         s4 = s0
         at = digits + i.to(tl.int64)[:, None] * row_pitch + j[None, :]
         for t in tl.static_range(MODULI):
-            byte = tl.load(at + wide(plane) * t, mask=read, other=0)
-            d = float_of(byte.to(tl.int64) | 0x4330000000000000) - TWO52
+            digit = digit_at(at, plane, t, reduction, read, MODULI, PART)
+            d = float_of(digit.to(tl.int64) | 0x4330000000000000) - TWO52
             w = constants + (9 + 5 * t)
             s0 = tl.fma(d, tl.load(w), s0)
             s1 = tl.fma(d, tl.load(w + 1), s1)

@@ -14,10 +14,22 @@ import triton
 import triton.language as tl
 
 from prismm.kernels.gpu.expansion import expand, from_integer, round_expansion
-from prismm.kernels.gpu.join import MAGNITUDE, RAW, ROUNDING, bound_of, bound_terms, judge, width
-from prismm.kernels.gpu.numbers import LOW32, bits_of, power_of_two, scaled, two_sum, wide
+from prismm.kernels.gpu.join import (
+    IMAGINARY_PART,
+    MAGNITUDE,
+    RAW,
+    REAL,
+    REAL_PART,
+    ROUNDING,
+    bound_of,
+    bound_terms,
+    digit_at,
+    judge,
+    width,
+)
+from prismm.kernels.gpu.numbers import LOW32, bits_of, power_of_two, scaled, two_sum
 
-LIMBS = tl.constexpr(256)
+LIMBS_OF_SUMS = tl.constexpr(256)
 ORIGIN = tl.constexpr(2148)
 """Exponent of the lowest limb's unit, negated: products of two subnormals are multiples of 2^-2148."""
 
@@ -37,12 +49,11 @@ def _significand(x):
 
 
 @triton.jit
-def exact_sums(a, a_step, b, b_step, k, BLOCK: tl.constexpr):
-    """Σ a·b in limbs: LIMBS integers, limb l in units of 2^(32·l - ORIGIN), and the lowest and highest limb touched."""
-    index = tl.arange(0, LIMBS)
-    sums = tl.zeros([LIMBS], tl.int64)
-    lowest = tl.full([], LIMBS, tl.int64)
-    highest = tl.full([], 0, tl.int64)
+def exact_sums(sums, lowest, highest, a, a_step, b, b_step, k, SIGN: tl.constexpr, BLOCK: tl.constexpr):
+    """SIGN·Σ a·b added to sums in limbs, limb l in units of 2^(32·l - ORIGIN), and to the lowest and highest limb
+    touched.
+    """
+    index = tl.arange(0, LIMBS_OF_SUMS)
     lanes = tl.arange(0, BLOCK)
     for h0 in range(0, k, BLOCK):
         h = (h0 + lanes).to(tl.int64)
@@ -65,9 +76,9 @@ def exact_sums(a, a_step, b, b_step, k, BLOCK: tl.constexpr):
         part = ((high >> 32) << r) + (part >> 32)
         p3 = part & LOW32
         p4 = part >> 32
-        sign = tl.where((x < 0.0) == (y < 0.0), 1, -1).to(tl.int64)
+        sign = tl.where((x < 0.0) == (y < 0.0), SIGN, -SIGN).to(tl.int64)
         sign = tl.where(used, sign, 0)
-        first = tl.min(tl.where(used, limb, LIMBS), 0)
+        first = tl.min(tl.where(used, limb, LIMBS_OF_SUMS), 0)
         last = tl.max(tl.where(used, limb + 4, 0), 0)
         for limb_at in range(first.to(tl.int32), last.to(tl.int32) + 1):
             d = limb_at - limb
@@ -76,29 +87,30 @@ def exact_sums(a, a_step, b, b_step, k, BLOCK: tl.constexpr):
             sums += tl.where(index == limb_at, tl.sum(piece, 0), 0)
         lowest = tl.minimum(lowest, first)
         highest = tl.maximum(highest, last)
-    return sums, lowest.to(tl.int32), highest.to(tl.int32)
+    return sums, lowest, highest
 
 
 @triton.jit
 def _digit(sums, limb_at):
-    return tl.sum(tl.where(tl.arange(0, LIMBS) == limb_at, sums, 0), 0)
+    return tl.sum(tl.where(tl.arange(0, LIMBS_OF_SUMS) == limb_at, sums, 0), 0)
 
 
 @triton.jit
-def round_sums(sums, lowest, highest, PRECISION: tl.constexpr):
+def round_sums(sums, low_limb, high_limb, PRECISION: tl.constexpr):
     """RN of a number in limbs, ties to even, subnormals and overflow included, as a float64."""
     LOWEST: tl.constexpr = -1074 if PRECISION == 53 else -149
-    index = tl.arange(0, LIMBS)
-    top = tl.minimum(highest + 3, LIMBS)
+    index = tl.arange(0, LIMBS_OF_SUMS)
+    lowest, highest = low_limb.to(tl.int32), high_limb.to(tl.int32)
+    top = tl.minimum(highest + 3, LIMBS_OF_SUMS)
     carry = tl.full([], 0, tl.int64)
-    digits = tl.zeros([LIMBS], tl.int64)
+    digits = tl.zeros([LIMBS_OF_SUMS], tl.int64)
     for limb_at in range(lowest, top):
         total = _digit(sums, limb_at) + carry
         digits += tl.where(index == limb_at, total & LOW32, 0)
         carry = total >> 32
     negative = carry < 0
     # The two's complement, by words: all above the lowest nonzero one are inverted.
-    first = tl.min(tl.where(digits != 0, index, LIMBS), 0)
+    first = tl.min(tl.where(digits != 0, index, LIMBS_OF_SUMS), 0)
     touched = (index >= first) & (index < top)
     inverted = tl.where(index == first, (1 << 32) - digits, LOW32 - digits)
     digits = tl.where(negative & touched, inverted, digits)
@@ -127,8 +139,8 @@ def round_sums(sums, lowest, highest, PRECISION: tl.constexpr):
 
 
 @triton.jit
-def special_sum(a, a_step, b, b_step, k, BLOCK: tl.constexpr):
-    """What IEEE's sum of a·b gives where some factor is Inf or NaN, from signs alone; 0 where none is."""
+def special_flags(a, a_step, b, b_step, k, SIGN: tl.constexpr, BLOCK: tl.constexpr):
+    """Whether some term of SIGN·Σ a·b is NaN, +Inf, -Inf because a factor is Inf or NaN; as 0 or 1."""
     lanes = tl.arange(0, BLOCK)
     up = tl.zeros([BLOCK], tl.int32)
     down = tl.zeros([BLOCK], tl.int32)
@@ -139,13 +151,11 @@ def special_sum(a, a_step, b, b_step, k, BLOCK: tl.constexpr):
         y = tl.load(b + h * b_step, mask=h < k, other=0.0).to(tl.float64)
         infinite = (tl.abs(x) == float("inf")) | (tl.abs(y) == float("inf"))
         bad = (x != x) | (y != y) | (infinite & ((x == 0.0) | (y == 0.0)))
-        minus = (x < 0.0) != (y < 0.0)
+        minus = ((x < 0.0) != (y < 0.0)) == (SIGN > 0)
         nan |= bad.to(tl.int32)
         up |= (infinite & ~bad & ~minus).to(tl.int32)
         down |= (infinite & ~bad & minus).to(tl.int32)
-    some_up, some_down = tl.max(up, 0) > 0, tl.max(down, 0) > 0
-    value = tl.where(some_up, float("inf"), tl.where(some_down, float("-inf"), 0.0))
-    return tl.where((tl.max(nan, 0) > 0) | (some_up & some_down), float("nan"), value).to(tl.float64)
+    return tl.max(nan, 0), tl.max(up, 0), tl.max(down, 0)
 
 
 @triton.jit
@@ -165,29 +175,19 @@ def magnitude_sum(a, a_step, a_exponent, b, b_step, b_exponent, k, BLOCK: tl.con
 
 @triton.jit(
     do_not_specialize=[
-        "a_row",
-        "a_step",
-        "b_column",
-        "b_step",
-        "row_stride",
-        "m",
-        "n",
-        "k",
-        "terms",
-        "q",
-        "row_pitch",
-        "plane",
-        "mark_pitch",
-        "words",
+        "a_row", "a_step", "b_column", "b_step", "row_stride", "m", "n", "k", "terms", "q", "row_pitch", "plane",
+        "mark_pitch", "words",
     ]
-)
+)  # fmt: skip
 def repair(
     a, a_row, a_step, b, b_column, b_step, out, row_stride, column_stride, marks, digits, rows, columns, constants,
-    counts, m, n, k, terms, q, row_pitch, plane, mark_pitch, words, MODULI: tl.constexpr, LIMBS: tl.constexpr,
-    MODE: tl.constexpr, PRECISION: tl.constexpr, BLOCK: tl.constexpr, WORDS: tl.constexpr,
+    reduction, counts, m, n, k, terms, q, row_pitch, plane, mark_pitch, words, MODULI: tl.constexpr,
+    LIMBS: tl.constexpr, MODE: tl.constexpr, PRECISION: tl.constexpr, PART: tl.constexpr, BLOCK: tl.constexpr,
+    WORDS: tl.constexpr,
 ):  # fmt: skip
     """Settle the marked entries of out (m, n). counts[SPECIAL], [EXACT], [BY_MAGNITUDE], [KEPT] grow by what was done.
 
+    a, b: where complex, the real numbers behind them, imaginary parts one element after the real ones.
     digits, rows, columns, constants: as for `join`; not read in NATIVE.
     """
     lanes = tl.arange(0, WORDS)
@@ -204,30 +204,44 @@ def repair(
                     j = (w % mark_pitch) * 32 + bit
                     _settle(
                         a + i * a_row, a_step, b + j * b_column, b_step, out + i * row_stride + j * column_stride,
-                        digits + i * row_pitch + j, plane, i, j, rows, columns, constants, counts, m, n, k, terms, q,
-                        MODULI, LIMBS, MODE, PRECISION, BLOCK,
+                        digits + i * row_pitch + j, plane, i, j, rows, columns, constants, reduction, counts, m, n, k,
+                        terms, q, MODULI, LIMBS, MODE, PRECISION, PART, BLOCK,
                     )  # fmt: skip
 
 
 @triton.jit
 def _settle(
-    a, a_step, b, b_step, target, digits, plane, i, j, rows, columns, constants, counts, m, n, k, terms, q,
-    MODULI: tl.constexpr, LIMBS: tl.constexpr, MODE: tl.constexpr, PRECISION: tl.constexpr, BLOCK: tl.constexpr,
+    a, a_step, b, b_step, target, digits, plane, i, j, rows, columns, constants, reduction, counts, m, n, k, terms, q,
+    MODULI: tl.constexpr, LIMBS: tl.constexpr, MODE: tl.constexpr, PRECISION: tl.constexpr, PART: tl.constexpr,
+    BLOCK: tl.constexpr,
 ):  # fmt: skip
-    special = special_sum(a, a_step, b, b_step, k, BLOCK)
-    own = special
-    proved = special != 0.0
+    # The second sum of a complex entry: Re = Re·Re - Im·Im, Im = Re·Im + Im·Re.
+    SIGN: tl.constexpr = -1 if PART == REAL_PART else 1
+    other_b: tl.constexpr = 1 if PART == IMAGINARY_PART else 0
+    nan, up, down = special_flags(a, a_step, b + other_b, b_step, k, 1, BLOCK)
+    if PART != REAL:
+        nan2, up2, down2 = special_flags(a + 1, a_step, b + (1 - other_b), b_step, k, SIGN, BLOCK)
+        nan, up, down = nan | nan2, up | up2, down | down2
+    own = tl.where(up > 0, float("inf"), tl.where(down > 0, float("-inf"), 0.0)).to(tl.float64)
+    own = tl.where((nan > 0) | ((up > 0) & (down > 0)), float("nan"), own)
+    proved = own != 0.0
     road = tl.full([], SPECIAL, tl.int32)
     if MODE != NATIVE:
         if not proved:
             own, proved = _joined(
-                a, a_step, b, b_step, digits, plane, i, j, rows, columns, constants, m, n, k, terms, q,
-                MODULI, LIMBS, MODE, PRECISION, BLOCK,
+                a, a_step, b, b_step, digits, plane, i, j, rows, columns, constants, reduction, m, n, k, terms, q,
+                MODULI, LIMBS, MODE, PRECISION, PART, BLOCK,
             )  # fmt: skip
             road = tl.full([], BY_MAGNITUDE, tl.int32)
     value = own
     if not proved:
-        sums, lowest, highest = exact_sums(a, a_step, b, b_step, k, BLOCK)
+        sums = tl.zeros([LIMBS_OF_SUMS], tl.int64)
+        lowest = tl.full([], LIMBS_OF_SUMS, tl.int64)
+        highest = tl.full([], 0, tl.int64)
+        sums, lowest, highest = exact_sums(sums, lowest, highest, a, a_step, b + other_b, b_step, k, 1, BLOCK)
+        if PART != REAL:
+            second = b + (1 - other_b)
+            sums, lowest, highest = exact_sums(sums, lowest, highest, a + 1, a_step, second, b_step, k, SIGN, BLOCK)
         value = round_sums(sums, lowest, highest, PRECISION)
         road = tl.full([], EXACT, tl.int32)
         if MODE == RAW:
@@ -242,8 +256,9 @@ def _settle(
 
 @triton.jit
 def _joined(
-    a, a_step, b, b_step, digits, plane, i, j, rows, columns, constants, m, n, k, terms, q,
-    MODULI: tl.constexpr, LIMBS: tl.constexpr, MODE: tl.constexpr, PRECISION: tl.constexpr, BLOCK: tl.constexpr,
+    a, a_step, b, b_step, digits, plane, i, j, rows, columns, constants, reduction, m, n, k, terms, q,
+    MODULI: tl.constexpr, LIMBS: tl.constexpr, MODE: tl.constexpr, PRECISION: tl.constexpr, PART: tl.constexpr,
+    BLOCK: tl.constexpr,
 ):  # fmt: skip
     """(value, proved) of one entry whose row and column are finite: `join` once more, with every care."""
     s0 = tl.full([], 0.0, tl.float64)
@@ -252,7 +267,7 @@ def _joined(
     s3 = s0
     s4 = s0
     for t in range(MODULI):
-        d = tl.load(digits + wide(plane) * t).to(tl.float64)
+        d = digit_at(digits, plane, t, reduction, t >= 0, MODULI, PART).to(tl.float64)
         w = constants + (9 + 5 * t)
         s0 += d * tl.load(w)
         s1 += d * tl.load(w + 1)
@@ -279,7 +294,12 @@ def _joined(
         infinite = (tl.abs(first) == float("inf")) | (tl.abs(last) == float("inf"))
         failed = failed | (hard & (bound != 0.0) & infinite & (first != last))
         if failed:
-            total, hit = magnitude_sum(a, a_step, a_e, b, b_step, b_e, k, BLOCK)
+            OTHER: tl.constexpr = 1 if PART == IMAGINARY_PART else 0
+            total, hit = magnitude_sum(a, a_step, a_e, b + OTHER, b_step, b_e, k, BLOCK)
+            if PART != REAL:
+                more, too = magnitude_sum(a + 1, a_step, a_e, b + (1 - OTHER), b_step, b_e, k, BLOCK)
+                total += more
+                hit = hit | too
             least = total.to(tl.float64) * power_of_two(a_e + a_shift + b_e + b_shift - 14)
             reach = tl.abs(value) + scaled(in_units, tl.minimum(tl.maximum(-(a_shift + b_shift), -2000), 2000))
             TOP: tl.constexpr = 4.49423283715579e307 if PRECISION == 53 else 8.507059173023462e37

@@ -42,27 +42,42 @@ def shift_for(norm2, thresholds, COUNT: tl.constexpr):
 
 
 @triton.jit(do_not_specialize=["k"])
-def largest_columns(x, stride, stats, k, n, PIECE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr):
-    """stats[LARGEST] of the columns of x (k, n): the pattern of max|x|, which orders like the magnitudes."""
+def largest_columns(
+    x, stride, stats, k, n, PARTS: tl.constexpr, PIECE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr
+):  # fmt: skip
+    """stats[LARGEST] of the columns of x (k, n·PARTS): the pattern of max|x|, which orders like the magnitudes.
+
+    PARTS: neighbouring real columns that make one vector, 2 for complex numbers.
+    """
     j = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    inside_n = j < n * PARTS
     start = tl.program_id(1).to(tl.int64) * PIECE
     best = tl.zeros([ROWS, BLOCK], tl.int64)
     for h0 in range(0, PIECE, ROWS):
         h = start + h0 + tl.arange(0, ROWS)
-        inside = (h[:, None] < k) & (j[None, :] < n)
+        inside = (h[:, None] < k) & inside_n[None, :]
         value = tl.load(x + h[:, None] * stride + j[None, :], mask=inside, other=0.0).to(tl.float64)
         best = tl.maximum(best, bits_of(value) & MAGNITUDE)
-    tl.atomic_max(stats + LARGEST * n + j, tl.max(best, 0), mask=j < n, sem="relaxed")
+    tl.atomic_max(stats + LARGEST * n + j // PARTS, tl.max(best, 0), mask=inside_n, sem="relaxed")
+
+
+@triton.jit
+def count_large(integer, q, level):
+    """1 where v > 2^(q-1-level), which proves |x| > 2^(e-1-level)."""
+    return (integer > ((1 << q) >> (level + 1))).to(tl.int32)
 
 
 @triton.jit(do_not_specialize=["k", "q"])
 def sum_columns(
-    x, stride, stats, k, n, q, PIECE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, LEVELS: tl.constexpr
+    x, stride, stats, k, n, q, PARTS: tl.constexpr, PIECE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    LEVELS: tl.constexpr,
 ):  # fmt: skip
     """stats[NORM2], stats[NORM1] and the counts of large elements: |x| > 2^(e-1), 2^(e-2), … is proved for so many."""
     j = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    inside_n = j < n * PARTS
+    to = stats + j // PARTS
     start = tl.program_id(1).to(tl.int64) * PIECE
-    largest = tl.load(stats + LARGEST * n + j, mask=j < n, other=0)
+    largest = tl.load(to + LARGEST * n, mask=inside_n, other=0)
     finite = largest < EXPONENT
     e = tl.where(finite, exponent_above(largest), 0)
     squares = tl.zeros([ROWS, BLOCK], tl.float64)
@@ -74,24 +89,24 @@ def sum_columns(
     c4 = c0
     for h0 in range(0, PIECE, ROWS):
         h = start + h0 + tl.arange(0, ROWS)
-        inside = (h[:, None] < k) & (j[None, :] < n) & finite[None, :]
+        inside = (h[:, None] < k) & (inside_n & finite)[None, :]
         value = tl.load(x + h[:, None] * stride + j[None, :], mask=inside, other=0.0).to(tl.float64)
         v = integer_magnitudes(value, e[None, :], q)
         squares += v * v
         total += v
         if LEVELS:
             integer = v.to(tl.int32)
-            c0 += (integer > (1 << (q - 1))).to(tl.int32)
-            c1 += (integer > ((1 << q) >> 2)).to(tl.int32)
-            c2 += (integer > ((1 << q) >> 3)).to(tl.int32)
-            c3 += (integer > ((1 << q) >> 4)).to(tl.int32)
-            c4 += (integer > ((1 << q) >> 5)).to(tl.int32)
+            c0 += count_large(integer, q, 0)
+            c1 += count_large(integer, q, 1)
+            c2 += count_large(integer, q, 2)
+            c3 += count_large(integer, q, 3)
+            c4 += count_large(integer, q, 4)
     # At most 2^13 squares of 2^40 meet in a lane, exactly.
-    tl.atomic_add(stats + NORM2 * n + j, tl.sum(squares.to(tl.int64), 0), mask=j < n, sem="relaxed")
-    tl.atomic_add(stats + NORM1 * n + j, tl.sum(total.to(tl.int64), 0), mask=j < n, sem="relaxed")
+    tl.atomic_add(to + NORM2 * n, tl.sum(squares.to(tl.int64), 0), mask=inside_n, sem="relaxed")
+    tl.atomic_add(to + NORM1 * n, tl.sum(total.to(tl.int64), 0), mask=inside_n, sem="relaxed")
     if LEVELS:
-        tl.atomic_add(stats + COUNTS * n + j, tl.sum(c0, 0).to(tl.int64), mask=j < n, sem="relaxed")
-        tl.atomic_add(stats + (COUNTS + 1) * n + j, tl.sum(c1, 0).to(tl.int64), mask=j < n, sem="relaxed")
-        tl.atomic_add(stats + (COUNTS + 2) * n + j, tl.sum(c2, 0).to(tl.int64), mask=j < n, sem="relaxed")
-        tl.atomic_add(stats + (COUNTS + 3) * n + j, tl.sum(c3, 0).to(tl.int64), mask=j < n, sem="relaxed")
-        tl.atomic_add(stats + (COUNTS + 4) * n + j, tl.sum(c4, 0).to(tl.int64), mask=j < n, sem="relaxed")
+        tl.atomic_add(to + COUNTS * n, tl.sum(c0, 0).to(tl.int64), mask=inside_n, sem="relaxed")
+        tl.atomic_add(to + (COUNTS + 1) * n, tl.sum(c1, 0).to(tl.int64), mask=inside_n, sem="relaxed")
+        tl.atomic_add(to + (COUNTS + 2) * n, tl.sum(c2, 0).to(tl.int64), mask=inside_n, sem="relaxed")
+        tl.atomic_add(to + (COUNTS + 3) * n, tl.sum(c3, 0).to(tl.int64), mask=inside_n, sem="relaxed")
+        tl.atomic_add(to + (COUNTS + 4) * n, tl.sum(c4, 0).to(tl.int64), mask=inside_n, sem="relaxed")

@@ -5,6 +5,7 @@ their bytes with 256^b mod p (two or three `dp4a` where there is such an instruc
 the way the residual δ = a·2^s - A' is measured: Σ ceil(2^10·|δ|)², an integer, 0 only where all are exact.
 
 Where the left operand's factors hold (P/p)^-1, the product's residue is at once the digit of the Chinese remainder sum.
+Complex vectors have one scale; the planes of real parts, imaginary parts and their sums follow one another.
 
 Bytes: 8 read (twice, the second time from a cache), 1 written per element and modulus; 6 operations per element and
 modulus with `dp4a`, 12 without.
@@ -31,7 +32,7 @@ from prismm.kernels.gpu.numbers import (
     scaled,
     wide,
 )
-from prismm.kernels.gpu.scale import integer_magnitudes, shift_for
+from prismm.kernels.gpu.scale import count_large, integer_magnitudes, shift_for
 
 FIELDS = tl.constexpr(14)
 """Integers of a modulus in the table: six factors of 16-bit halves, three words of byte factors, offset, p, magic; then
@@ -122,27 +123,45 @@ def plane_row(j, PERMUTED: tl.constexpr):
 
 
 @triton.jit
-def _words_at(start, at, k, finite, s, bits, WORDS: tl.constexpr):
+def added(x, y, p):
+    """The residue in [-128, 127] of the sum of two residues that are given 128 too large, for p >= 128."""
+    total = x + y - 256
+    return total + tl.where(total < -128, p, tl.where(total > 127, -p, 0))
+
+
+@triton.jit
+def _words_at(start, at, inside, s, bits, WORDS: tl.constexpr):
     """The words of A' + 2^bits at some places of a vector, and the squares of their residuals' bounds."""
-    value = tl.load(start + at, mask=(at < k) & finite, other=0.0).to(tl.float64)
-    z, d = to_integer(value, s)
+    z, d = to_integer(tl.load(start + at, mask=inside, other=0.0).to(tl.float64), s)
     w0, w1, w2 = words_of(z, bits, WORDS)
     return w0, w1, w2, d * d
+
+
+@triton.jit
+def _store_fours(target, fours, bytes0, bytes1, bytes2, bytes3, mask):
+    """Four bytes a lane, as one word."""
+    word = (bytes0 & 0xFF) | ((bytes1 & 0xFF) << 8) | ((bytes2 & 0xFF) << 16) | (bytes3 << 24)
+    tl.store(target.to(tl.pointer_type(tl.int32)) + fours, word, mask=mask)
 
 
 @triton.jit(do_not_specialize=["vectors", "q", "bits"])
 def split_rows(
     x, stride, stats, planes, thresholds, table, vectors, k, pitch, plane, q, bits,
     MODULI: tl.constexpr, THRESHOLDS: tl.constexpr, BLOCK: tl.constexpr, LEVELS: tl.constexpr, WORDS: tl.constexpr,
-    DP4A: tl.constexpr, PERMUTED: tl.constexpr,
+    DP4A: tl.constexpr, PERMUTED: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
-    """Scale and split one vector of contiguous elements a program: all of stats, and a row of every plane."""
+    """Scale and split one vector of contiguous elements a program: all of stats, and a row of every plane.
+
+    PARTS: 1, or 2 for complex numbers, whose planes are those of the real parts, of the imaginary ones and of their
+    sums.
+    """
     i = tl.program_id(0)
     start = x + i.to(tl.int64) * stride
     lanes = tl.arange(0, BLOCK)
+    reals = k * PARTS
     best = tl.zeros([BLOCK], tl.int64)
-    for h in range(0, k, BLOCK):
-        value = tl.load(start + h + lanes, mask=h + lanes < k, other=0.0).to(tl.float64)
+    for h in range(0, reals, BLOCK):
+        value = tl.load(start + h + lanes, mask=h + lanes < reals, other=0.0).to(tl.float64)
         best = tl.maximum(best, bits_of(value) & MAGNITUDE)
     largest = tl.max(best, 0)
     finite = largest < EXPONENT
@@ -154,18 +173,18 @@ def split_rows(
     c2 = c0
     c3 = c0
     c4 = c0
-    for h in range(0, k, BLOCK):
-        value = tl.load(start + h + lanes, mask=(h + lanes < k) & finite, other=0.0).to(tl.float64)
+    for h in range(0, reals, BLOCK):
+        value = tl.load(start + h + lanes, mask=(h + lanes < reals) & finite, other=0.0).to(tl.float64)
         v = integer_magnitudes(value, e, q)
         squares += v * v
         total += v
         if LEVELS:
             integer = v.to(tl.int32)
-            c0 += (integer > (1 << (q - 1))).to(tl.int32)
-            c1 += (integer > ((1 << q) >> 2)).to(tl.int32)
-            c2 += (integer > ((1 << q) >> 3)).to(tl.int32)
-            c3 += (integer > ((1 << q) >> 4)).to(tl.int32)
-            c4 += (integer > ((1 << q) >> 5)).to(tl.int32)
+            c0 += count_large(integer, q, 0)
+            c1 += count_large(integer, q, 1)
+            c2 += count_large(integer, q, 2)
+            c3 += count_large(integer, q, 3)
+            c4 += count_large(integer, q, 4)
     norm2 = tl.sum(squares.to(tl.int64), 0)
     shift = tl.where(largest == 0, q.to(tl.int64), shift_for(norm2, thresholds, THRESHOLDS) + q - e)
     shift = tl.where(finite, shift, -NONFINITE)
@@ -174,19 +193,38 @@ def split_rows(
     row = planes + plane_row(i, PERMUTED).to(tl.int64) * pitch
     fours = tl.arange(0, BLOCK // 4)
     for h in range(0, pitch, BLOCK):
+        # Four elements a lane, whose residues are stored as one word; 128 too large, which changes their top bit.
         at = h + 4 * fours
-        x0, x1, x2, dx = _words_at(start, at, k, finite, s, bits, WORDS)
-        y0, y1, y2, dy = _words_at(start, at + 1, k, finite, s, bits, WORDS)
-        z0, z1, z2, dz = _words_at(start, at + 2, k, finite, s, bits, WORDS)
-        w0, w1, w2, dw = _words_at(start, at + 3, k, finite, s, bits, WORDS)
+        i0, i1, i2, i3 = (at < k) & finite, (at + 1 < k) & finite, (at + 2 < k) & finite, (at + 3 < k) & finite
+        x0, x1, x2, dx = _words_at(start, PARTS * at, i0, s, bits, WORDS)
+        y0, y1, y2, dy = _words_at(start, PARTS * (at + 1), i1, s, bits, WORDS)
+        z0, z1, z2, dz = _words_at(start, PARTS * (at + 2), i2, s, bits, WORDS)
+        w0, w1, w2, dw = _words_at(start, PARTS * (at + 3), i3, s, bits, WORDS)
         deviation += (dx + dy) + (dz + dw)
+        if PARTS == 2:
+            ix0, ix1, ix2, dx = _words_at(start, PARTS * at + 1, i0, s, bits, WORDS)
+            iy0, iy1, iy2, dy = _words_at(start, PARTS * at + 3, i1, s, bits, WORDS)
+            iz0, iz1, iz2, dz = _words_at(start, PARTS * at + 5, i2, s, bits, WORDS)
+            iw0, iw1, iw2, dw = _words_at(start, PARTS * at + 7, i3, s, bits, WORDS)
+            deviation += (dx + dy) + (dz + dw)
         for t in range(MODULI):
-            packed = residue(x0, x1, x2, table, t, WORDS, DP4A) | (residue(y0, y1, y2, table, t, WORDS, DP4A) << 8)
-            packed |= residue(z0, z1, z2, table, t, WORDS, DP4A) << 16
-            packed |= residue(w0, w1, w2, table, t, WORDS, DP4A) << 24
-            # Less 128 in each byte: its top bit changes.
-            target = (row + wide(plane) * t + h).to(tl.pointer_type(tl.int32))
-            tl.store(target + fours, packed ^ -2139062144, mask=at < pitch)
+            target = row + wide(plane) * t + h
+            rx = residue(x0, x1, x2, table, t, WORDS, DP4A)
+            ry = residue(y0, y1, y2, table, t, WORDS, DP4A)
+            rz = residue(z0, z1, z2, table, t, WORDS, DP4A)
+            rw = residue(w0, w1, w2, table, t, WORDS, DP4A)
+            _store_fours(target, fours, rx ^ 128, ry ^ 128, rz ^ 128, rw ^ 128, at < pitch)
+            if PARTS == 2:
+                qx = residue(ix0, ix1, ix2, table, t, WORDS, DP4A)
+                qy = residue(iy0, iy1, iy2, table, t, WORDS, DP4A)
+                qz = residue(iz0, iz1, iz2, table, t, WORDS, DP4A)
+                qw = residue(iw0, iw1, iw2, table, t, WORDS, DP4A)
+                target += wide(plane) * MODULI
+                _store_fours(target, fours, qx ^ 128, qy ^ 128, qz ^ 128, qw ^ 128, at < pitch)
+                target += wide(plane) * MODULI
+                p = tl.load(table + t * FIELDS + 10)
+                _store_fours(target, fours, added(rx, qx, p), added(ry, qy, p), added(rz, qz, p), added(rw, qw, p),
+                             at < pitch)  # fmt: skip
     tl.store(stats + LARGEST * vectors + i, largest)
     tl.store(stats + NORM2 * vectors + i, norm2)
     tl.store(stats + NORM1 * vectors + i, tl.sum(total.to(tl.int64), 0))
@@ -200,11 +238,20 @@ def split_rows(
         tl.store(stats + (COUNTS + 4) * vectors + i, tl.sum(c4, 0).to(tl.int64))
 
 
+@triton.jit
+def _transposed(x, h, j, stride, inside, s, part, PARTS: tl.constexpr):
+    """A' of a tile of columns, one a row, and the squares of the residuals' bounds."""
+    at = x + h[:, None] * stride + j[None, :] * PARTS + part
+    value = tl.trans(tl.load(at, mask=inside, other=0.0)).to(tl.float64)
+    z, d = to_integer(value, s[:, None])
+    return z, d * d
+
+
 @triton.jit(do_not_specialize=["q", "bits"])
 def split_columns(
     x, stride, stats, planes, thresholds, table, n, k, pitch, plane, q, bits,
     MODULI: tl.constexpr, THRESHOLDS: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, WORDS: tl.constexpr,
-    DP4A: tl.constexpr, PERMUTED: tl.constexpr,
+    DP4A: tl.constexpr, PERMUTED: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     """Split a tile of columns whose norms stand in stats, transposed: stats[RESIDUAL], stats[SHIFT] and the planes."""
     j = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
@@ -217,14 +264,24 @@ def split_columns(
     shift = tl.where(finite, shift, -NONFINITE)
     s = tl.where(finite, shift, 0)
     inside = (h[:, None] < k) & (j[None, :] < n) & finite[None, :]
-    value = tl.trans(tl.load(x + h[:, None] * stride + j[None, :], mask=inside, other=0.0)).to(tl.float64)
-    z, d = to_integer(value, s[:, None])
-    tl.atomic_add(stats + RESIDUAL * n + j, tl.sum((d * d).to(tl.int64), 1), mask=j < n, sem="relaxed")
+    z, d = _transposed(x, h, j, stride, inside, s, 0, PARTS)
+    w0, w1, w2 = words_of(z, bits, WORDS)
+    if PARTS == 2:
+        iz, e2 = _transposed(x, h, j, stride, inside, s, 1, PARTS)
+        i0, i1, i2 = words_of(iz, bits, WORDS)
+        d += e2
+    tl.atomic_add(stats + RESIDUAL * n + j, tl.sum(d.to(tl.int64), 1), mask=j < n, sem="relaxed")
     if tl.program_id(1) == 0:
         tl.store(stats + SHIFT * n + j, shift, mask=j < n)
-    w0, w1, w2 = words_of(z, bits, WORDS)
     at = plane_row(j, PERMUTED).to(tl.int64)[:, None] * pitch + h[None, :]
     store = (j[:, None] < n) & (h[None, :] < pitch)
     for t in range(MODULI):
-        byte = (residue(w0, w1, w2, table, t, WORDS, DP4A) - 128).to(tl.int8)
-        tl.store(planes + wide(plane) * t + at, byte, mask=store)
+        r = residue(w0, w1, w2, table, t, WORDS, DP4A)
+        target = planes + wide(plane) * t + at
+        tl.store(target, (r - 128).to(tl.int8), mask=store)
+        if PARTS == 2:
+            ri = residue(i0, i1, i2, table, t, WORDS, DP4A)
+            target += wide(plane) * MODULI
+            tl.store(target, (ri - 128).to(tl.int8), mask=store)
+            target += wide(plane) * MODULI
+            tl.store(target, added(r, ri, tl.load(table + t * FIELDS + 10)).to(tl.int8), mask=store)
