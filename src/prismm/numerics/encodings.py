@@ -113,7 +113,7 @@ def foreign(values: ArrayLike, format: Format | Integer) -> NDArray[np.bool_]:
             return np.asarray(~((x >= format.min) & (x <= format.max) & (np.rint(x) == x)))
     size = np.abs(x)
     longer = np.array(x, order="C").view(np.int64) & ((1 << (52 - format.fraction_bits)) - 1) != 0
-    bad = longer | ~(size <= format.max)
+    bad = np.asarray(longer | ~(size <= format.max))
     small = (size < format.smallest_normal) & ~bad
     if small.any():
         units = np.ldexp(size[small], -format.subnormal_exponent)

@@ -41,8 +41,14 @@ _LONG = (130, 260)
 _TURNS = 12
 _INTEGER_LENGTHS = (1, 2, 3, 4, 8, 16, 17, 32, 33, 64, 65, 128, 300)
 _INTEGER_EVIDENCE = 20_000
-_EFFORT = 250_000_000
-"""Of all searches of a probe, in products: some 15 seconds."""
+_EFFORT = 8_000_000_000
+"""Of all searches of a probe, in nanoseconds, about."""
+_STEPS = 400
+"""Of a walk among the models that reproduce everything."""
+_TAKEN = 120
+"""Of them, at most so many to another model."""
+_ROAD = 20
+"""Steps after which it begins again."""
 
 
 def probe(
@@ -156,10 +162,11 @@ class _Probe:
         for k in (1, 7, 64):
             self.steady(*self.batch([anywhere], k, 12))
         self.say("asking inputs spread over all thresholds")
+        inside = vectors.Aim(self.inputs, self.output, plain=True)
         for k in _FIRST_LENGTHS:
-            self.record(*self.batch([anywhere], k, vectors.share(40, k, 3)))
+            self.record(*self.batch([anywhere, inside], k, vectors.share(40, k, 3)))
         for k in _LONG:
-            self.record(*vectors.structure(anywhere, k, 32, self.rng))
+            self.record(*vectors.structure(inside, k, 48, self.rng))
         model = self.fitted(family.start(self.inputs, self.output))
         asked, turns = 0, 0
         while model is not None and turns < _TURNS:
@@ -192,22 +199,56 @@ class _Probe:
         return self.nearest if mismatches == 0.0 else None
 
     def questioned(self, model: EngineModel) -> bool:
-        """Every other value of every property is refuted, or asked about; whether the model got an answer wrong."""
-        np = self.np
+        """Every other value of every property is refuted, or asked about, and then a walk is taken from value to value
+        among the models that reproduce everything; whether the model got an answer wrong.
+        """
         aims = [vectors.aim_at(model), vectors.Aim(model.input, model.output, (), (), (), (model.block,))]  # type: ignore[arg-type]
-        bank = [Inputs(*self.batch(aims, k, vectors.share(40, k, 3))) for k in separation.lengths_for(model)]
+        bank = [Inputs(*self.batch(aims, k, vectors.share(24, k, 2))) for k in separation.lengths_for(model)]
         mine = [inputs.answers(model) for inputs in bank]
         wrong = False
         for other in dict.fromkeys(m for name in family.PROPERTIES for m in family.alternatives(model, name)):
-            if self.seen.mismatches(other, 0.0) > 0.0:
+            if self.seen.mismatches(other, 0.0) == 0.0:
+                wrong |= self.told(other, bank, mine) is False
+        return wrong or self.wandered(model, bank, mine)
+
+    def told(self, other: EngineModel, bank: list[Inputs], mine: list[Array]) -> bool | None:
+        """Whether the answers `mine` are right where another model gives others, which is asked; None: nowhere."""
+        np = self.np
+        for inputs, expected in zip(bank, mine, strict=True):
+            at = np.flatnonzero(~same(inputs.answers(other), expected))[:4]
+            if at.size:
+                d = self.record(inputs.a[at], inputs.b[at], inputs.c[at])
+                return bool(same(d, expected[at]).all())
+        return None
+
+    def wandered(self, model: EngineModel, bank: list[Inputs], mine: list[Array]) -> bool:
+        """A walk among models that reproduce everything, change by change: where one of them would answer otherwise
+        than the model, the black box is asked; whether the model got an answer wrong.
+
+        Changes that hide each other from all that was seen are found in this way, one after the other.
+        """
+        walker, taken = model, 0
+        names = list(family.CHANGES)
+        for _ in range(_STEPS):
+            if taken == _TAKEN:
+                break
+            changes = list(family.CHANGES[names[int(self.rng.integers(len(names)))]](walker))
+            if not changes:
                 continue
-            for inputs, expected in zip(bank, mine, strict=True):
-                at = np.flatnonzero(~same(inputs.answers(other), expected))[:4]
-                if at.size:
-                    d = self.record(inputs.a[at], inputs.b[at], inputs.c[at])
-                    wrong |= not same(d, expected[at]).all()
-                    break
-        return wrong
+            other = family.changed(walker, **changes[int(self.rng.integers(len(changes)))])
+            if other is None or other == walker or self.seen.mismatches(other, 0.0) > 0.0:
+                continue
+            right = self.told(other, bank, mine)
+            taken += 1
+            if right is None and taken % _ROAD == 0:
+                aim = vectors.aim_at(model, other)
+                fresh = [Inputs(*self.batch([aim], k, vectors.share(24, k, 2))) for k in separation.lengths_for(model, other)]
+                right = self.told(other, fresh, [inputs.answers(model) for inputs in fresh])
+            if right is False:
+                return True
+            if right is None:
+                walker = other if taken % _ROAD else model
+        return False
 
     def refute(self, model: EngineModel, anywhere: vectors.Aim, count: int) -> tuple[int, bool]:
         """`count` more answers; how many were asked, and whether one of them refutes the model (those are kept)."""

@@ -12,7 +12,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from prismm.numerics.family import CHANGES, ORDERING, changed
+from prismm.formats import Format
+from prismm.numerics.family import CHANGES, ORDERING, changed, twins
+from prismm.numerics.layers import CARRY, EDGE, PLAIN
 from prismm.numerics.parts import LateJoin
 
 if TYPE_CHECKING:
@@ -31,6 +33,9 @@ _FINALISTS = 24
 """Candidates of a group that are judged by all observations."""
 _BEAM = 3
 """Beginnings that are followed to the end."""
+_WIDE = 10
+"""Beginnings of different kinds that are kept as long as they reproduce everything."""
+_ROUNDS = 2
 _KICKS = 8
 """Beginnings beside the best model, where it is not the right one."""
 _TERMS = (
@@ -50,8 +55,14 @@ _JOINT = ("levels", "rounded_products", "rounded_sums")
 """Where the one is wrong, the others cannot be told: many candidates, tried where nothing else leads on."""
 _NEAR = 0.1
 """Mismatches from which on a model is almost right."""
-_CANDIDATE = 5_000
-"""What a candidate costs, in products."""
+_CANDIDATE = 50_000
+"""What a candidate costs, in nanoseconds."""
+_PRODUCT = {"aligned": 10, "sequential": 60, "pairwise": 60}
+"""What a product costs, in nanoseconds, by summation."""
+_PLAIN = ("sums", "roundings", "last_roundings", "products", "late")
+"""Of these, the groups that show far from the ends of the range."""
+_ENDS = ("floors", "policies", "limits")
+"""Those that show at the ends only."""
 _USUAL = ("blocks", *_TERMS, "orders")
 _DESPERATE = ("grouped", "trees", *_USUAL)
 
@@ -79,7 +90,7 @@ def starts(model: EngineModel) -> Iterator[EngineModel]:
 
 
 class Effort:
-    """How much a search may still do: dot products of one term, of which a candidate itself is worth many."""
+    """How much a search may still do, in nanoseconds of a core at 2.5 GHz, about: counted, so that it is the same anywhere."""
 
     def __init__(self, units: int) -> None:
         self.left = units
@@ -99,64 +110,104 @@ def fit(
 ) -> tuple[EngineModel, float]:
     """The model that reproduces all observations and its mismatches 0.0, or the best one found and what is left."""
     effort = effort or Effort(1 << 60)
-    best, least = climb(model, observations, rng, _USUAL, 2, effort=effort)
+    best, least = model, observations.mismatches(model)
     if 0.0 < least < _NEAR:
         best, least = climb(best, observations, rng, _USUAL, 3, _JOINT, effort)
     if least == 0.0:
         return best, least
-    pool = _short(best, observations, rng, say, effort)
-    for groups, kicks in ((_USUAL, 0), (_USUAL, _KICKS), (_DESPERATE, _KICKS)):
-        for turn in range(len(pool) + kicks):
-            candidate = pool[turn] if turn < len(pool) else _kicked(best, rng)
-            use = groups if turn < len(pool) else _USUAL
-            found, score = climb(candidate, observations, rng, use, 6, _JOINT if turn < len(pool) else (), effort)
+    for _ in range(_ROUNDS):
+        pool = layered(best, observations, rng, say, effort)
+        ranked = sorted(((observations.mismatches(m), i, m) for i, m in enumerate(pool)), key=lambda item: item[:2])
+        for _, _, candidate in ranked[:_BEAM]:
+            found, score = climb(candidate, observations, rng, _USUAL, 6, _JOINT, effort)
             if score < least:
                 best, least = found, score
             if least == 0.0 or effort.left <= 0:
                 return best, least
-        pool = [best]
         say(f"mismatches {least:.4f} so far")
+    for groups, kicks in ((_USUAL, _KICKS), (_DESPERATE, _KICKS)):
+        for turn in range(1 + kicks):
+            candidate = _kicked(best, rng) if turn else best
+            found, score = climb(candidate, observations, rng, _USUAL if turn else groups, 6, _JOINT, effort)
+            if score < least:
+                best, least = found, score
+            if least == 0.0 or effort.left <= 0:
+                return best, least
     return best, least
 
 
-def _short(
+def layered(
     model: EngineModel,
     observations: Observations,
     rng: np.random.Generator,
     say: Callable[[str], None],
     effort: Effort,
 ) -> list[EngineModel]:
-    """Beginnings: what explains products alone, then products with c, then two, then four of them."""
+    """Beginnings, from what a term goes through to what the ends of the range and the signs of zeros show.
+
+    First a product alone, far from the ends of the range; then with c, two and four of them; then whole vectors, which
+    show the order of summation; then what needs the carry bits; then everything, but for the signs of zeros.
+    """
+    inputs, output = model.input, model.output
+    assert isinstance(inputs, Format) and isinstance(output, Format)
+    plain, carry, edge = (observations.layer(i, inputs, output) for i in (PLAIN, CARRY, EDGE))
     beam = [model]
-    products = observations.products().sample(240, rng)
     stages = (
-        (products, _TERMS, 4),
-        (observations.sample(300, rng, longest=1), _TERMS, 6),
-        (observations.sample(200, rng, longest=2), _TERMS, 5),
-        (observations.sample(150, rng, longest=4), ("blocks", *_TERMS), 3),
+        ("product", plain.products().sample(240, rng), _PLAIN, 4),
+        ("product and c", plain.sample(300, rng, longest=1), _PLAIN, 6),
+        ("two products", plain.sample(300, rng, longest=2), _PLAIN, 6),
+        ("four products", plain.sample(300, rng, longest=4), ("blocks", *_PLAIN), 6),
+        ("order", plain.sample(300, rng), ("shapes", *_PLAIN), 6),
+        ("carries", carry.sample(300, rng), ("limits", "blocks", *_PLAIN), 4),
+        ("ends, short", edge.sample(300, rng, longest=2), _TERMS, 5),
+        ("ends", edge.sample(300, rng), _USUAL, 3),
     )
-    for stage, (some, groups, tried) in enumerate(stages):
-        wider = list(dict.fromkeys(s for m in beam for s in (m, *starts(m))))
-        ranked = sorted(((some.mismatches(s), i, s) for i, s in enumerate(wider)), key=lambda item: item[:2])
+    for stage, (name, some, groups, tried) in enumerate(stages):
+        pool = list(dict.fromkeys(s for m in beam for s in (m, *(starts(m) if stage < 4 else ()), *twins(m))))
+        effort.spend(_CANDIDATE * len(pool))
+        ranked = sorted(((some.mismatches(m), i, m) for i, m in enumerate(pool)), key=lambda item: item[:2])
         kinds: set[tuple[object, ...]] = set()
         climbed: list[tuple[float, int, EngineModel]] = []
-        for _, i, candidate in ranked:
-            join = None if stage == 0 else candidate.join  # products alone do not show it
-            kind = candidate.summation, candidate.fraction_bits is None, join
+        for score, i, candidate in ranked:
+            kind = _kind(candidate, stage >= 6)
             if kind in kinds:
                 continue
-            kinds.add(kind)
-            found, score = climb(candidate, some, rng, groups, 4, effort=effort)
-            climbed.append((score, i, found))
-            if len(climbed) >= tried or sum(s == 0.0 for s, _, _ in climbed) >= _BEAM or effort.left <= 0:
+            good = sum(s == 0.0 for s, _, _ in climbed)
+            enough = good >= _BEAM or len(climbed) >= (good + 2 if good else tried) or effort.left <= 0
+            if climbed and score > 0.0 and enough or good >= _WIDE:
                 break
+            kinds.add(kind)
+            found, score = candidate, score
+            if stage >= 6:
+                found, score = climb(candidate, some, rng, _ENDS, 3, effort=effort)
+            found, score = climb(found, some, rng, groups, 4, effort=effort)
+            climbed.append((score, i, found))
         climbed.sort(key=lambda item: item[:2])
         if climbed[0][0] > 0.0:
             found, score = climb(climbed[0][2], some, rng, groups, 4, _JOINT, effort)
             climbed = sorted([(score, -1, found), *climbed], key=lambda item: item[:2])
-        say(f"short vectors: {', '.join(f'{s:.3f}' for s, _, _ in climbed[:_BEAM])}")
-        beam = list(dict.fromkeys(m for _, _, m in climbed))[:_BEAM]
+        say(f"{name}: {', '.join(f'{s:.3f}' for s, _, _ in climbed[:_BEAM])}")
+        good = sum(s == 0.0 for s, _, _ in climbed)
+        beam = list(dict.fromkeys(m for _, _, m in climbed))[: max(_BEAM, good)]
+        if effort.left <= 0:
+            break
+        if DEBUG: DEBUG(name, some, climbed, beam)
     return beam
+
+
+def _kind(model: EngineModel, ends: bool) -> tuple[object, ...]:
+    return (
+        ends and model.rounding,
+        model.summation,
+        model.fraction_bits is None,
+        type(model.join),
+        model.join == "after",
+        model.accumulator is None,
+        model.product_rounding is None,
+    )
+
+
+DEBUG = None
 
 
 def _kicked(model: EngineModel, rng: np.random.Generator) -> EngineModel:
@@ -219,7 +270,7 @@ def _improve(
                 limit = ranked[-1][0]
     whole = observations.terms()
     for _, _, candidate in ranked:
-        effort.spend(whole)
+        effort.spend(_CANDIDATE + whole * _PRODUCT[candidate.summation] // 4)
         score = observations.mismatches(candidate, best)
         if score < best:
             model, best = candidate, score
