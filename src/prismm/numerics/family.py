@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     import numpy as np
 
-__all__ = ["CHANGES", "ORDERING", "PROPERTIES", "alternatives", "changed", "random_model", "start"]
+__all__ = ["CHANGES", "ORDERING", "PROPERTIES", "alternatives", "changed", "random_model", "start", "twins"]
 
 PROPERTIES = (
     "block",

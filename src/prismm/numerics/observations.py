@@ -122,12 +122,28 @@ class Observations:
                 found.add(inputs.a[at], inputs.b[at], inputs.c[at], d[at])
         return found
 
-    def sample(self, count: int, rng: np.random.Generator, shortest: int = 1, longest: int = 1 << 30) -> Observations:
-        """At random, of every length in this range: `count` of the short ones, 16·count products of the others."""
+    def sample(
+        self,
+        count: int,
+        rng: np.random.Generator,
+        shortest: int = 1,
+        longest: int = 1 << 30,
+        against: EngineModel | None = None,
+    ) -> Observations:
+        """At random, of every length in this range: `count` of the short ones, 16·count products of the others; first
+        of all those that the model `against` gets wrong, up to half of them.
+        """
+        import numpy as np
+
         found = Observations(self._judge)
         for k, (inputs, d) in self._batches.items():
             if shortest <= k <= longest:
-                at = rng.permutation(len(d))[: share(count, k, 8)]
+                most = share(count, k, 8)
+                at = rng.permutation(len(d))
+                if against is not None:
+                    wrong = at[~self._judge(inputs.answers(against), d)[at]][: most // 2]
+                    at = np.concatenate([wrong, at[~np.isin(at, wrong)]])
+                at = at[:most]
                 found.add(inputs.a[at], inputs.b[at], inputs.c[at], d[at])
         return found
 

@@ -6,8 +6,10 @@ until nothing does. Constants follow from what was found so far, so none of them
 
 Then every property is put to the question: each other value that it could have is either contradicted by an observation
 (the simplest is the evidence), or a bank of aimed inputs holds some that tell the two apart and they are asked, or it
-is reported as undecided between those values, because no input is known that shows it. Last, the model has to reproduce
-100,000 more random and hostile answers. An engine that no member reproduces is reported as outside the family.
+is reported as undecided between those values, because no input is known that shows it. The model has to reproduce
+100,000 more random and hostile answers. Last, a walk from member to member, change by change, among those that
+reproduce everything: where one of them would answer otherwise, the black box is asked. Where no member that reproduces
+everything is found, the nearest one is reported with its counterexample, and no model.
 """
 
 from __future__ import annotations
@@ -177,7 +179,7 @@ class _Probe:
                 continue
             self.say(f"asking {refutations} more to refute it")
             asked, refuted = self.refute(model, anywhere, refutations)
-            if not refuted:
+            if not refuted and not self.wandered(model):
                 return self.finish(model, asked)
             model = self.fitted(model)
         return self.finish(None, asked)
@@ -186,7 +188,7 @@ class _Probe:
         """Inputs at the thresholds of the model are asked and kept; how many answers it gets wrong."""
         wrong = 0
         for k in separation.lengths_for(model):
-            a, b, c = self.batch([vectors.aim_at(model)], k, vectors.share(40, k, 3))
+            a, b, c = self.batch([vectors.aim_at(model)], k, vectors.share(40, k, 2))
             d = self.record(a, b, c)
             wrong += int((~same(simulate.dot_unchecked(model, a, b, c), d)).sum())
         self.say(f"{wrong} answers differ")
@@ -198,18 +200,20 @@ class _Probe:
         self.say(f"mismatches {mismatches:.4f}: {_brief(self.nearest)}")
         return self.nearest if mismatches == 0.0 else None
 
+    def bank(self, *models: EngineModel) -> list[Inputs]:
+        """Inputs aimed at these models, of lengths about the ends of their blocks."""
+        aims = [vectors.aim_at(*models), vectors.Aim(self.inputs, self.output, (), (), (), (models[0].block,))]  # type: ignore[arg-type]
+        return [Inputs(*self.batch(aims, k, vectors.share(8, k, 1))) for k in separation.lengths_for(*models)]
+
     def questioned(self, model: EngineModel) -> bool:
-        """Every other value of every property is refuted, or asked about, and then a walk is taken from value to value
-        among the models that reproduce everything; whether the model got an answer wrong.
-        """
-        aims = [vectors.aim_at(model), vectors.Aim(model.input, model.output, (), (), (), (model.block,))]  # type: ignore[arg-type]
-        bank = [Inputs(*self.batch(aims, k, vectors.share(24, k, 2))) for k in separation.lengths_for(model)]
+        """Every other value of every property is refuted, or asked about; whether the model got an answer wrong."""
+        bank = self.bank(model)
         mine = [inputs.answers(model) for inputs in bank]
         wrong = False
         for other in dict.fromkeys(m for name in family.PROPERTIES for m in family.alternatives(model, name)):
             if self.seen.mismatches(other, 0.0) == 0.0:
                 wrong |= self.told(other, bank, mine) is False
-        return wrong or self.wandered(model, bank, mine)
+        return wrong
 
     def told(self, other: EngineModel, bank: list[Inputs], mine: list[Array]) -> bool | None:
         """Whether the answers `mine` are right where another model gives others, which is asked; None: nowhere."""
@@ -221,12 +225,14 @@ class _Probe:
                 return bool(same(d, expected[at]).all())
         return None
 
-    def wandered(self, model: EngineModel, bank: list[Inputs], mine: list[Array]) -> bool:
+    def wandered(self, model: EngineModel) -> bool:
         """A walk among models that reproduce everything, change by change: where one of them would answer otherwise
         than the model, the black box is asked; whether the model got an answer wrong.
 
         Changes that hide each other from all that was seen are found in this way, one after the other.
         """
+        bank = self.bank(model)
+        mine = [inputs.answers(model) for inputs in bank]
         walker, taken = model, 0
         names = list(family.CHANGES)
         for _ in range(_STEPS):
@@ -241,8 +247,7 @@ class _Probe:
             right = self.told(other, bank, mine)
             taken += 1
             if right is None and taken % _ROAD == 0:
-                aim = vectors.aim_at(model, other)
-                fresh = [Inputs(*self.batch([aim], k, vectors.share(24, k, 2))) for k in separation.lengths_for(model, other)]
+                fresh = self.bank(model, other)
                 right = self.told(other, fresh, [inputs.answers(model) for inputs in fresh])
             if right is False:
                 return True

@@ -1,15 +1,16 @@
 """The member of the family that reproduces what was observed.
 
-Step by step, each on the inputs that show what it looks for. One product alone, then with c, then two and four of them
-show what a term goes through and how few terms are added: from every kind of sum and join, properties are changed group
-by group as long as more answers come out right. Long vectors then show blocks, depth and order, and all together are
-mended on all observations.
+Step by step, each on the answers that show what it looks for, and on no others (`layers`): what a term goes through and
+how few terms are added; blocks, depth and order; the carry bits; the ends of the range; the signs of zeros. From every
+kind of sum and join, properties are changed group by group as long as more answers come out right. Models of different
+kinds that reproduce a step's answers all begin the next one, with those that look like them on short vectors (`twins`).
 The share of answers that a model reproduces grows with every property that is right, because the classes of inputs
 (`vectors.CLASSES`) show different ones; where it gets stuck, the next best beginning is tried.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from prismm.formats import Format
@@ -36,6 +37,7 @@ _BEAM = 3
 _WIDE = 10
 """Beginnings of different kinds that are kept as long as they reproduce everything."""
 _ROUNDS = 2
+"""Times that the stages are gone through."""
 _KICKS = 8
 """Beginnings beside the best model, where it is not the right one."""
 _TERMS = (
@@ -90,7 +92,7 @@ def starts(model: EngineModel) -> Iterator[EngineModel]:
 
 
 class Effort:
-    """How much a search may still do, in nanoseconds of a core at 2.5 GHz, about: counted, so that it is the same anywhere."""
+    """How much a search may still do, in nanoseconds of a core, about: counted, so that it is the same everywhere."""
 
     def __init__(self, units: int) -> None:
         self.left = units
@@ -136,6 +138,49 @@ def fit(
     return best, least
 
 
+@dataclass(frozen=True)
+class _Stage:
+    """A step from short vectors far from the ends of the range to all that was seen.
+
+    Args:
+        name: of it.
+        some: the answers that count.
+        groups: of changes that they show.
+        tried: beginnings that are followed, at most, unless they reproduce the answers as they are.
+        starts: whether every kind of sum and join is tried.
+        ends: whether the ends of the range show.
+    """
+
+    name: str
+    some: Observations
+    groups: tuple[str, ...]
+    tried: int
+    starts: bool = False
+    ends: bool = False
+
+
+def _stages(model: EngineModel, observations: Observations, rng: np.random.Generator) -> Iterator[_Stage]:
+    """A product alone, far from the ends of the range; then with c, two and four of them; whole vectors, which show
+    the order of summation; what needs the carry bits; then everything, but for the signs of zeros.
+    """
+    inputs, output = model.input, model.output
+    assert isinstance(inputs, Format) and isinstance(output, Format)
+    plain, carry, edge = (observations.layer(i, inputs, output) for i in (PLAIN, CARRY, EDGE))
+    near = model if observations.mismatches(model) < _NEAR else None
+
+    def sample(layer: Observations, longest: int = 1 << 30) -> Observations:
+        return layer.sample(300, rng, longest=longest, against=near)
+
+    yield _Stage("product", plain.products().sample(240, rng), _PLAIN, 4, starts=True)
+    yield _Stage("product and c", sample(plain, 1), _PLAIN, 6, starts=True)
+    yield _Stage("two products", sample(plain, 2), _PLAIN, 6, starts=True)
+    yield _Stage("four products", sample(plain, 4), ("blocks", *_PLAIN), 6, starts=True)
+    yield _Stage("order", sample(plain), ("shapes", *_PLAIN), 6)
+    yield _Stage("carries", sample(carry), ("limits", "blocks", *_PLAIN), 4)
+    yield _Stage("ends, short", sample(edge, 2), _TERMS, 5, ends=True)
+    yield _Stage("ends", sample(edge), _USUAL, 3, ends=True)
+
+
 def layered(
     model: EngineModel,
     observations: Observations,
@@ -143,59 +188,48 @@ def layered(
     say: Callable[[str], None],
     effort: Effort,
 ) -> list[EngineModel]:
-    """Beginnings, from what a term goes through to what the ends of the range and the signs of zeros show.
-
-    First a product alone, far from the ends of the range; then with c, two and four of them; then whole vectors, which
-    show the order of summation; then what needs the carry bits; then everything, but for the signs of zeros.
-    """
-    inputs, output = model.input, model.output
-    assert isinstance(inputs, Format) and isinstance(output, Format)
-    plain, carry, edge = (observations.layer(i, inputs, output) for i in (PLAIN, CARRY, EDGE))
+    """Beginnings: of every stage those models that reproduce most of it, of different kinds, begin the next one."""
     beam = [model]
-    stages = (
-        ("product", plain.products().sample(240, rng), _PLAIN, 4),
-        ("product and c", plain.sample(300, rng, longest=1), _PLAIN, 6),
-        ("two products", plain.sample(300, rng, longest=2), _PLAIN, 6),
-        ("four products", plain.sample(300, rng, longest=4), ("blocks", *_PLAIN), 6),
-        ("order", plain.sample(300, rng), ("shapes", *_PLAIN), 6),
-        ("carries", carry.sample(300, rng), ("limits", "blocks", *_PLAIN), 4),
-        ("ends, short", edge.sample(300, rng, longest=2), _TERMS, 5),
-        ("ends", edge.sample(300, rng), _USUAL, 3),
-    )
-    for stage, (name, some, groups, tried) in enumerate(stages):
-        pool = list(dict.fromkeys(s for m in beam for s in (m, *(starts(m) if stage < 4 else ()), *twins(m))))
+    for stage in _stages(model, observations, rng):
+        pool = dict.fromkeys(s for m in beam for s in (m, *(starts(m) if stage.starts else ()), *twins(m)))
         effort.spend(_CANDIDATE * len(pool))
-        ranked = sorted(((some.mismatches(m), i, m) for i, m in enumerate(pool)), key=lambda item: item[:2])
-        kinds: set[tuple[object, ...]] = set()
-        climbed: list[tuple[float, int, EngineModel]] = []
-        for score, i, candidate in ranked:
-            kind = _kind(candidate, stage >= 6)
-            if kind in kinds:
-                continue
-            good = sum(s == 0.0 for s, _, _ in climbed)
-            enough = good >= _BEAM or len(climbed) >= (good + 2 if good else tried) or effort.left <= 0
-            if climbed and score > 0.0 and enough or good >= _WIDE:
-                break
-            kinds.add(kind)
-            found, score = candidate, score
-            if stage >= 6:
-                found, score = climb(candidate, some, rng, _ENDS, 3, effort=effort)
-            found, score = climb(found, some, rng, groups, 4, effort=effort)
-            climbed.append((score, i, found))
-        climbed.sort(key=lambda item: item[:2])
-        if climbed[0][0] > 0.0:
-            found, score = climb(climbed[0][2], some, rng, groups, 4, _JOINT, effort)
-            climbed = sorted([(score, -1, found), *climbed], key=lambda item: item[:2])
-        say(f"{name}: {', '.join(f'{s:.3f}' for s, _, _ in climbed[:_BEAM])}")
-        good = sum(s == 0.0 for s, _, _ in climbed)
+        ranked = sorted(((stage.some.mismatches(m), i, m) for i, m in enumerate(pool)), key=lambda item: item[:2])
+        climbed = _followed(ranked, stage, rng, effort)
+        say(f"{stage.name}: {', '.join(f'{score:.3f}' for score, _, _ in climbed[:_BEAM])}")
+        good = sum(score == 0.0 for score, _, _ in climbed)
         beam = list(dict.fromkeys(m for _, _, m in climbed))[: max(_BEAM, good)]
         if effort.left <= 0:
             break
-        if DEBUG: DEBUG(name, some, climbed, beam)
     return beam
 
 
+def _followed(
+    ranked: list[tuple[float, int, EngineModel]], stage: _Stage, rng: np.random.Generator, effort: Effort
+) -> list[tuple[float, int, EngineModel]]:
+    """Where beginnings lead to, one of every kind, best first."""
+    kinds: set[tuple[object, ...]] = set()
+    climbed: list[tuple[float, int, EngineModel]] = []
+    for score, i, candidate in ranked:
+        kind = _kind(candidate, stage.ends)
+        if kind in kinds:
+            continue
+        good = sum(s == 0.0 for s, _, _ in climbed)
+        enough = good >= _BEAM or len(climbed) >= (good + 2 if good else stage.tried) or effort.left <= 0
+        if good >= _WIDE or (climbed and score > 0.0 and enough):
+            break
+        kinds.add(kind)
+        found = climb(candidate, stage.some, rng, _ENDS, 3, effort=effort)[0] if stage.ends else candidate
+        found, score = climb(found, stage.some, rng, stage.groups, 4, effort=effort)
+        climbed.append((score, i, found))
+    climbed.sort(key=lambda item: item[:2])
+    if climbed[0][0] > 0.0:
+        found, score = climb(climbed[0][2], stage.some, rng, stage.groups, 4, _JOINT, effort)
+        climbed = sorted([(score, -1, found), *climbed], key=lambda item: item[:2])
+    return climbed
+
+
 def _kind(model: EngineModel, ends: bool) -> tuple[object, ...]:
+    """What models differ in that are followed beside each other."""
     return (
         ends and model.rounding,
         model.summation,
@@ -205,9 +239,6 @@ def _kind(model: EngineModel, ends: bool) -> tuple[object, ...]:
         model.accumulator is None,
         model.product_rounding is None,
     )
-
-
-DEBUG = None
 
 
 def _kicked(model: EngineModel, rng: np.random.Generator) -> EngineModel:

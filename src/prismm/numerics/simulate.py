@@ -96,15 +96,26 @@ def decoded_unchecked(model: EngineModel, x: NDArray[np.float64]) -> Rows:
     return _decoded(model, x)[0]
 
 
+def repadded(rows: Rows, width: int) -> Rows:
+    """Decoded rows with other zeros behind them, for a model with another `padded`; longer than before."""
+    import numpy as np
+
+    before = rows.shape[1] // 2
+    found = np.zeros((len(rows), 2 * width), np.int64)
+    found[:, :before], found[:, width : width + before] = rows[:, :before], rows[:, before:]
+    return found
+
+
 def padded(model: EngineModel, k: int) -> int:
     """Elements of a row of k, with the zeros behind it: those of whole instructions, as far as the kernel reads them.
 
-    Where no groups stand between, a block of zeros rounds the sum, and those after it change nothing.
+    Where no groups follow one another, a block of zeros rounds the sum, and those after it change nothing.
     """
     whole = -(-k // model.instruction_depth) * model.instruction_depth
-    if model.is_integer or model.groups or model.scale is not None:
+    if model.is_integer or model.scale is not None or (model.groups and model.group_sums == "chained"):
         return whole
-    return min(whole, (-(-k // model.block) + 1) * model.block)
+    step = model.block * sum(map(len, model.groups)) if model.groups else model.block
+    return min(whole, (-(-k // step) + 1) * step)
 
 
 def run_rows(
@@ -334,7 +345,8 @@ def lowered(model: EngineModel, k: int) -> tuple[NDArray[np.int64], NDArray[np.i
         _last = model, parameters, order
     p = parameters.copy()
     p[e.WIDTH] = padded(model, k)
-    p[e.LENGTH] = p[e.WIDTH] if model.groups else k
+    # Where groups follow one another, products stand behind the zeros.
+    p[e.LENGTH] = p[e.WIDTH] if model.groups and model.group_sums == "chained" else k
     return p, order
 
 

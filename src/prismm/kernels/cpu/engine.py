@@ -862,7 +862,7 @@ def dots(parameters, sequence, left, right, rows, columns, c, k0, k1, start, sto
                 if join == AFTER:
                     present = False
                 for first in range(q * length, (q + 1) * length, block):
-                    if first > q * length and base + first - block >= p[LENGTH]:
+                    if first > q * length and base + order[first - block] >= p[LENGTH]:
                         break  # zeros after a block of zeros: the sum is rounded already
                     done = False
                     if p[PLAIN] and present:
