@@ -37,6 +37,7 @@ class Aim:
         precision: fraction bits of running sums that may be rounded to.
         zero_exponent: guesses; () for unknown.
         block: guesses of products per step; () for unknown.
+        minexp: smallest normal exponents that running sums may have; () for the output's.
         plain: whether to keep away from the ends of the formats' ranges.
     """
 
@@ -46,6 +47,7 @@ class Aim:
     precision: tuple[int, ...] = ()
     zero_exponent: tuple[int, ...] = ()
     block: tuple[int, ...] = ()
+    minexp: tuple[int, ...] = ()
     plain: bool = False
 
 
@@ -64,6 +66,7 @@ def aim_at(*models: EngineModel) -> Aim:
         tuple(sorted({m.sums.fraction_bits for m in models} | {output.fraction_bits})),
         tuple(sorted({m.zero_exponent for m in models if m.zero_exponent is not None})),
         tuple(sorted({m.block for m in models})),
+        tuple(sorted({m.sums.minexp for m in models} | {output.minexp})),
     )
 
 
@@ -264,20 +267,27 @@ def _subnormal(d: _Draw) -> Batch:
 
 
 def _floor(d: _Draw) -> Batch:
-    """c = 0 and products about the exponent that zeros take, with cancelling pairs above the remainder."""
+    """c = 0 and products about the exponent that zeros take; half of the smallest running sum, or pairs that cancel."""
     np = d.np
-    guess = d.pick(d.aim.zero_exponent, max(2 * d.low, d.aim.output.subnormal_exponent - 8), d.aim.output.minexp)
+    out = d.aim.output
+    smallest = d.pick(d.aim.minexp, out.minexp, out.minexp)
+    p = d.pick(d.aim.precision, out.fraction_bits, out.fraction_bits)
+    guess = d.pick(d.aim.zero_exponent, -p.max() - 8, 0)
+    guess = np.maximum(guess if d.aim.zero_exponent else smallest + guess, 2 * d.low)
     base = guess + d.integers(-6, 2)
     e = base[:, None] - d.kept(d.n, d.k)
     e = np.where(d.some(0.3, d.n, d.k), base[:, None] - d.integers(0, 8, d.n, d.k), e)
     plain = d.some(0.7, d.n, d.k)
     a, b = d.operands(e, np.where(plain, 1.0, d.significand(d.n, d.k)), np.where(plain, 1.0, d.significand(d.n, d.k)))
     a = a * d.signs(d.n, d.k)
-    half = d.aim.output.subnormal_exponent - 1
-    x, y = d.operands(np.full((d.n, 1), half), np.ones((d.n, 1)), np.ones((d.n, 1)))
+    half = smallest - p - 1
+    x, y = d.operands(half[:, None], np.ones((d.n, 1)), np.ones((d.n, 1)))
     tie = d.some(0.5)
     a[:, 0], b[:, 0] = np.where(tie, x[:, 0], a[:, 0]), np.where(tie, y[:, 0], b[:, 0])
     a[:, 2:] = np.where(d.some(0.7, d.n, 1), 0.0, a[:, 2:])
+    if d.k >= 2:  # what is cut off to the floor does not cancel
+        pair = d.some(0.25)
+        a[:, 1], b[:, 1] = np.where(pair, -a[:, 0], a[:, 1]), np.where(pair, b[:, 0], b[:, 1])
     c = np.copysign(0.0, d.signs())
     a, b = d.shuffle(a, b)
     return a, b, np.where(d.some(0.15), d.accumulator(base), c)
