@@ -176,7 +176,8 @@ def test_integers_outside_the_family(offset):
     finding = probe(box, INT8, INT32, refutations=2000)
     assert finding.model is None and finding.evidence == () and finding.nearest is not None
     seen = finding.counterexample
-    assert seen is not None and seen.d == box(seen.a[None], seen.b[None], np.array([seen.c]))[0]
+    assert seen is not None
+    assert seen.d == box(np.array([seen.a]), np.array([seen.b]), np.array([seen.c]))[0]
     assert not reproduces(finding.nearest, seen)
 
 

@@ -83,6 +83,8 @@ class Observations:
     def __init__(self, judge: Judge = same) -> None:
         self._batches: dict[int, tuple[Inputs, Array]] = {}
         self._judge = judge
+        self._reproduced: dict[EngineModel, dict[int, int]] = {}
+        self._tails: dict[tuple[int, int, int], Inputs] = {}
 
     def __len__(self) -> int:
         return sum(len(d) for _, d in self._batches.values())
@@ -156,6 +158,24 @@ class Observations:
             if total > limit:
                 break
         return total
+
+    def refute(self, model: EngineModel) -> bool:
+        """Whether the model gets one wrong; of a model that reproduced some before, only those added since are run."""
+        known = self._reproduced.setdefault(model, {})
+        for k, (inputs, d) in self._batches.items():
+            first = known.get(k, 0)
+            if first == len(d):
+                continue
+            tail = inputs
+            if first:
+                key = k, first, len(d)
+                if key not in self._tails:
+                    self._tails[key] = Inputs(inputs.a[first:], inputs.b[first:], inputs.c[first:])
+                tail = self._tails[key]
+            if not self._judge(tail.answers(model), d[first:]).all():
+                return True
+            known[k] = len(d)
+        return False
 
     def screen(self, model: EngineModel, rng: np.random.Generator, count: int, longer: bool) -> Screen:
         """What tells better models from worse ones: answers that this one gets wrong, and some that it gets right.

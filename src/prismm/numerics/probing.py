@@ -45,9 +45,9 @@ _INTEGER_LENGTHS = (1, 2, 3, 4, 8, 16, 17, 32, 33, 64, 65, 128, 300)
 _INTEGER_EVIDENCE = 20_000
 _EFFORT = 8_000_000_000
 """Of all searches of a probe, in nanoseconds, about."""
-_STEPS = 400
+_STEPS = 250
 """Of a walk among the models that reproduce everything."""
-_TAKEN = 120
+_TAKEN = 60
 """Of them, at most so many to another model."""
 _ROAD = 20
 """Steps after which it begins again."""
@@ -211,7 +211,7 @@ class _Probe:
         mine = [inputs.answers(model) for inputs in bank]
         wrong = False
         for other in dict.fromkeys(m for name in family.PROPERTIES for m in family.alternatives(model, name)):
-            if self.seen.mismatches(other, 0.0) == 0.0:
+            if not self.seen.refute(other):
                 wrong |= self.told(other, bank, mine) is False
         return wrong
 
@@ -233,7 +233,7 @@ class _Probe:
         """
         bank = self.bank(model)
         mine = [inputs.answers(model) for inputs in bank]
-        walker, taken = model, 0
+        walker, taken, met = model, 0, {model}
         names = list(family.CHANGES)
         for _ in range(_STEPS):
             if taken == _TAKEN:
@@ -242,9 +242,10 @@ class _Probe:
             if not changes:
                 continue
             other = family.changed(walker, **changes[int(self.rng.integers(len(changes)))])
-            if other is None or other == walker or self.seen.mismatches(other, 0.0) > 0.0:
+            if other is None or other == walker or self.seen.refute(other):
                 continue
-            right = self.told(other, bank, mine)
+            right = None if other in met else self.told(other, bank, mine)
+            met.add(other)
             taken += 1
             if right is None and taken % _ROAD == 0:
                 fresh = self.bank(model, other)
@@ -297,7 +298,7 @@ class _Probe:
         refuted: list[tuple[object, Observation]] = []
         unknown: list[object] = []
         for other in family.alternatives(model, name):
-            against = self.seen.refuting(other)
+            against = self.seen.refuting(other) if self.seen.refute(other) else None
             value = getattr(other, name)
             if against is None:
                 unknown.append(value)
