@@ -74,6 +74,7 @@ def test_classes_reach_what_they_are_named_after(rng):
     shown = {
         "cut": (base, {"fraction_bits": 23}),
         "round": (base, {"rounding": "nearest"}),
+        "sticky": (base, {"fraction_bits": 12}),
         "carry": (base, {"carry_bits": 1}),
         "subnormal": (half, {"subnormal_outputs": "flush"}),
         "floor": (half, {"zero_exponent": -16}),

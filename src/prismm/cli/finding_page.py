@@ -51,7 +51,7 @@ def findings_page(found: list[tuple[str, Finding]], seed: int) -> str:
 
 
 def _verdict(finding: Finding) -> str:
-    return "outside the family" if finding.model is None else about(finding.model)
+    return "no member of the family found" if finding.model is None else about(finding.model)
 
 
 def _finding(name: str, finding: Finding, heading: bool) -> list[Markup]:

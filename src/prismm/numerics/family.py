@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     import numpy as np
 
-__all__ = ["CHANGES", "ORDERING", "PROPERTIES", "alternatives", "changed", "random_model", "start"]
+__all__ = ["CHANGES", "ORDERING", "PROPERTIES", "alternatives", "changed", "random_model", "start", "twins"]
 
 PROPERTIES = (
     "block",
@@ -167,11 +167,46 @@ def _groups(model: EngineModel, block: int, depths: tuple[int, ...]) -> Iterator
             yield {"block": block, "depth": depth, "groups": groups, "group_sums": "separate", "join": model.join}
 
 
+def _shapes(model: EngineModel) -> Iterator[dict[str, Any]]:
+    """Every block with every order and depth, for the model's kind of join."""
+    for block in _BLOCKS:
+        yield from _joins(model, block)
+        yield from _groups(model, block, (1, 2, 4))
+
+
+def twins(model: EngineModel) -> Iterator[EngineModel]:
+    """Models that look like this one on short vectors far from the ends of the range."""
+    output = model.output
+    assert isinstance(output, Format)
+    found: list[EngineModel | None] = []
+    bits, aligned = model.fraction_bits, model.summation == "aligned"
+    for narrow in accumulators(output):
+        # Partial sums of so many bits, or running sums of them.
+        if narrow is not None and narrow.fraction_bits == bits and not aligned:
+            change = {"accumulator": narrow, "fraction_bits": None, "rounding": model.alignment}
+            found.append(changed(model, **change, output_rounding=model.last_rounding))
+    found += [changed(model, join=join, depth=None) for join in ("inside", "after", LateJoin(), LateJoin(cutoff=25))]
+    one = {"block": 1, "depth": model.instruction_depth if model.join == "after" else None}
+    if aligned:
+        found += [changed(model, summation=way) for way in ("sequential", "pairwise")]
+    else:
+        for kept in dict.fromkeys((bits, None if bits is None else bits + 1)):
+            found += [changed(model, summation="aligned", fraction_bits=kept, **one) for one in (one, {})]
+    found += [changed(model, fraction_bits=kept) for kept in (24, 32, 40, None)]
+    last = model.output_rounding if model.output_rounding or model.join != "after" else model.rounding
+    found += [changed(model, rounding=mode, output_rounding=last) for mode in MODES]
+    yield from (m for m in found if m is not None and m != model)
+
+
 def _sums(model: EngineModel) -> Iterator[dict[str, Any]]:
     """How a block is summed, to how many bits."""
+    plain = model.join != "after" and not model.groups and model.accumulator is None
     for bits in _BITS:
         for alignment in ("zero", "floor"):
-            yield {"summation": "aligned", "fraction_bits": bits, "alignment": alignment}
+            change = {"summation": "aligned", "fraction_bits": bits, "alignment": alignment}
+            yield change
+            if model.summation != "aligned":  # one by one, too
+                yield {**change, "block": 1, **({"depth": None} if plain else {})}
         for alignment in MODES:
             for summation in ("sequential", "pairwise"):
                 yield {"summation": summation, "fraction_bits": bits, "alignment": alignment}
@@ -193,9 +228,11 @@ def _roundings(model: EngineModel) -> Iterator[dict[str, Any]]:
     output = model.output
     assert isinstance(output, Format)
     for accumulator, rounding in itertools.product(accumulators(output), MODES):
-        yield {"accumulator": accumulator, "rounding": rounding}
-        if model.rounding != rounding:
-            yield {"accumulator": accumulator, "rounding": rounding, "output_rounding": model.last_rounding}
+        for bits in dict.fromkeys((model.fraction_bits, None)):
+            change = {"accumulator": accumulator, "rounding": rounding, "fraction_bits": bits}
+            yield change
+            if model.rounding != rounding:
+                yield {**change, "output_rounding": model.last_rounding}
 
 
 def _last_roundings(model: EngineModel) -> Iterator[dict[str, Any]]:
@@ -225,8 +262,10 @@ def _paddings(model: EngineModel) -> Iterator[dict[str, Any]]:
 
 
 def _products(model: EngineModel) -> Iterator[dict[str, Any]]:
-    for rounding, overflow, exponent in itertools.product((None, *MODES), ("exact", "infinity"), ("sum", "normalised")):
-        yield {"product_rounding": rounding, "product_overflow": overflow, "product_exponent": exponent}
+    ends = itertools.product(("exact", "infinity"), ("infinity", "saturate"))
+    for rounding, (beyond, overflow), exponent in itertools.product((None, *MODES), ends, ("sum", "normalised")):
+        change = {"product_rounding": rounding, "product_overflow": beyond, "product_exponent": exponent}
+        yield {**change, "overflow": overflow}
 
 
 def _limits(model: EngineModel) -> Iterator[dict[str, Any]]:
@@ -238,9 +277,12 @@ def _limits(model: EngineModel) -> Iterator[dict[str, Any]]:
 
 def _floors(model: EngineModel) -> Iterator[dict[str, Any]]:
     """The exponent of zeros, which may show only with the right running sums."""
-    for accumulator in dict.fromkeys((model.accumulator, None)):
+    for accumulator, rounding in itertools.product(dict.fromkeys((model.accumulator, None)), MODES):
         for exponent in zero_exponents(accumulator or model.output):
-            yield {"accumulator": accumulator, "zero_exponent": exponent}
+            change = {"accumulator": accumulator, "zero_exponent": exponent, "rounding": rounding}
+            yield change
+            if rounding != model.rounding:
+                yield {**change, "output_rounding": model.last_rounding}
 
 
 def _rounded_products(model: EngineModel) -> Iterator[dict[str, Any]]:
@@ -300,13 +342,14 @@ CHANGES: dict[str, Callable[[EngineModel], Iterator[dict[str, Any]]]] = {
     "orders": _orders,
     "trees": _trees,
     "grouped": _grouped,
+    "shapes": _shapes,
     "rounded_products": _rounded_products,
     "rounded_sums": _rounded_sums,
     "levels": _levels,
 }
 """What a search may change at once: values of one property, or of a few that show only together."""
 
-ORDERING = ("blocks", "orders", "trees", "grouped")
+ORDERING = ("blocks", "orders", "trees", "grouped", "shapes")
 """Those that show only where there are several products."""
 
 

@@ -39,12 +39,13 @@ class Finding:
     """The outcome of `probe`.
 
     Args:
-        model: the member of the family that reproduces every observation; None for an engine outside it.
+        model: the member of the family that reproduces every observation; None where none was found: the engine is
+            outside the family, or the search did not find it with the effort that it may take.
         evidence: for every property, what decides it.
         undecided: properties of which other values cannot be told from the model's by any input that was found, with
             those values.
-        counterexample: for an engine outside the family, the first observation that the best model does not reproduce.
-        nearest: that best model.
+        counterexample: without a model, the first observation that the nearest one does not reproduce.
+        nearest: the model, or the member that reproduces most.
         observations: how many answers the model reproduces.
         refutations: of these, how many were asked for after the model stood, to refute it.
         seconds: time taken.

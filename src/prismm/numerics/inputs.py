@@ -31,9 +31,14 @@ class Inputs:
 
     def answers(self, model: EngineModel) -> Array:
         """d of every dot product, as `simulate.dot` gives it, on the calling thread."""
-        key = model.subnormal_inputs, -self.a.shape[1] % model.instruction_depth
-        rows = self._rows.get(key)
+        k = self.a.shape[1]
+        flush, width = model.subnormal_inputs, simulate.padded(model, k)
+        rows = self._rows.get((flush, width))
         if rows is None:
-            left, right = (simulate.decoded_unchecked(model, x) for x in (self.a, self.b))
-            rows = self._rows[key] = left, right
-        return simulate.run_rows(model, *rows, self.c)
+            shorter = [w for f, w in self._rows if f == flush and w < width]
+            if shorter:
+                left, right = (simulate.repadded(x, width) for x in self._rows[flush, min(shorter)])
+            else:
+                left, right = (simulate.decoded_unchecked(model, x) for x in (self.a, self.b))
+            rows = self._rows[flush, width] = left, right
+        return simulate.run_rows(model, *rows, self.c, k)

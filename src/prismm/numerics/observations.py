@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from prismm.numerics.inputs import Inputs
+from prismm.numerics.layers import layers
 from prismm.numerics.vectors import share
 
 if TYPE_CHECKING:
@@ -14,12 +15,21 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from prismm.formats import Format
     from prismm.numerics.model import EngineModel
 
     Array = NDArray[np.float64]
-    Dot = Callable[[Array, Array, Array], Array]
+    Judge = Callable[[Array, Array], NDArray[np.bool_]]
 
-__all__ = ["Observation", "Observations", "Screen", "same"]
+__all__ = ["Observation", "Observations", "Screen", "alike", "same"]
+
+
+def alike(x: Array, y: Array) -> NDArray[np.bool_]:
+    """Where two results are the same value, of whatever sign if it is zero."""
+    import numpy as np
+
+    equal: NDArray[np.bool_] = (x == y) | (np.isnan(x) & np.isnan(y))
+    return equal
 
 
 def same(x: Array, y: Array) -> NDArray[np.bool_]:
@@ -53,14 +63,14 @@ class Observation:
 class Screen:
     """A few answers, with the share of all answers that each part of them stands for."""
 
-    def __init__(self, parts: list[tuple[Inputs, Array, float]]) -> None:
-        self._parts = parts
+    def __init__(self, parts: list[tuple[Inputs, Array, float]], judge: Judge) -> None:
+        self._parts, self._judge = parts, judge
 
     def mismatches(self, model: EngineModel, limit: float) -> float:
         """An estimate of the shares that the model gets wrong; cut short from `limit` on."""
         total = 0.0
         for inputs, d, weight in self._parts:
-            right = same(inputs.answers(model), d)
+            right = self._judge(inputs.answers(model), d)
             total += weight * (1.0 - int(right.sum()) / len(right))
             if total >= limit:
                 break
@@ -68,10 +78,13 @@ class Screen:
 
 
 class Observations:
-    """Answers of one black box, grouped by the length of their inputs."""
+    """Answers of one black box, grouped by the length of their inputs; `judge` says which answers count as the same."""
 
-    def __init__(self) -> None:
+    def __init__(self, judge: Judge = same) -> None:
         self._batches: dict[int, tuple[Inputs, Array]] = {}
+        self._judge = judge
+        self._reproduced: dict[EngineModel, dict[int, int]] = {}
+        self._tails: dict[tuple[int, int, int], Inputs] = {}
 
     def __len__(self) -> int:
         return sum(len(d) for _, d in self._batches.values())
@@ -92,9 +105,18 @@ class Observations:
         self._batches[a.shape[1]] = Inputs(a, b, c), d
         self._batches = dict(sorted(self._batches.items()))
 
+    def layer(self, highest: int, inputs: Format, output: Format) -> Observations:
+        """Those of the layers up to this one, whatever signs their zeros have; see `prismm.numerics.layers`."""
+        found = Observations(alike)
+        for asked, d in self._batches.values():
+            at = layers(asked.a, asked.b, asked.c, inputs, output) <= highest
+            if at.any():
+                found.add(asked.a[at], asked.b[at], asked.c[at], d[at])
+        return found
+
     def products(self) -> Observations:
         """Those of one product without c."""
-        found = Observations()
+        found = Observations(self._judge)
         if 1 in self._batches:
             inputs, d = self._batches[1]
             at = inputs.c == 0.0
@@ -102,12 +124,28 @@ class Observations:
                 found.add(inputs.a[at], inputs.b[at], inputs.c[at], d[at])
         return found
 
-    def sample(self, count: int, rng: np.random.Generator, shortest: int = 1, longest: int = 1 << 30) -> Observations:
-        """At random, of every length in this range: `count` of the short ones, 16·count products of the others."""
-        found = Observations()
+    def sample(
+        self,
+        count: int,
+        rng: np.random.Generator,
+        shortest: int = 1,
+        longest: int = 1 << 30,
+        against: EngineModel | None = None,
+    ) -> Observations:
+        """At random, of every length in this range: `count` of the short ones, 16·count products of the others; first
+        of all those that the model `against` gets wrong, up to half of them.
+        """
+        import numpy as np
+
+        found = Observations(self._judge)
         for k, (inputs, d) in self._batches.items():
             if shortest <= k <= longest:
-                at = rng.permutation(len(d))[: share(count, k, 8)]
+                most = share(count, k, 8)
+                at = rng.permutation(len(d))
+                if against is not None:
+                    wrong = at[~self._judge(inputs.answers(against), d)[at]][: most // 2]
+                    at = np.concatenate([wrong, at[~np.isin(at, wrong)]])
+                at = at[:most]
                 found.add(inputs.a[at], inputs.b[at], inputs.c[at], d[at])
         return found
 
@@ -115,11 +153,29 @@ class Observations:
         """Shares of each length's answers that the model does not give, added up; cut short beyond `limit`."""
         total = 0.0
         for inputs, d in self._batches.values():
-            right = same(inputs.answers(model), d)
+            right = self._judge(inputs.answers(model), d)
             total += 1.0 - int(right.sum()) / len(right)
             if total > limit:
                 break
         return total
+
+    def refute(self, model: EngineModel) -> bool:
+        """Whether the model gets one wrong; of a model that reproduced some before, only those added since are run."""
+        known = self._reproduced.setdefault(model, {})
+        for k, (inputs, d) in self._batches.items():
+            first = known.get(k, 0)
+            if first == len(d):
+                continue
+            tail = inputs
+            if first:
+                key = k, first, len(d)
+                if key not in self._tails:
+                    self._tails[key] = Inputs(inputs.a[first:], inputs.b[first:], inputs.c[first:])
+                tail = self._tails[key]
+            if not self._judge(tail.answers(model), d[first:]).all():
+                return True
+            known[k] = len(d)
+        return False
 
     def screen(self, model: EngineModel, rng: np.random.Generator, count: int, longer: bool) -> Screen:
         """What tells better models from worse ones: answers that this one gets wrong, and some that it gets right.
@@ -132,7 +188,7 @@ class Observations:
         """
         import numpy as np
 
-        judged = [(inputs, d, same(inputs.answers(model), d)) for inputs, d in self._batches.values()]
+        judged = [(inputs, d, self._judge(inputs.answers(model), d)) for inputs, d in self._batches.values()]
         failing = [item for item in judged if not item[2].all()]
         chosen = failing[-3:][::-1] if longer else failing[:3]
         parts = []
@@ -143,14 +199,14 @@ class Observations:
                 at = rng.permutation(at)[: 3 * count if wanted else count]
                 if at.size:
                     parts.append((Inputs(inputs.a[at], inputs.b[at], inputs.c[at]), d[at], weight))
-        return Screen(parts)
+        return Screen(parts, self._judge)
 
     def refuting(self, model: EngineModel) -> Observation | None:
         """The simplest observation that the model does not reproduce, of the shortest length that has one."""
         import numpy as np
 
         for inputs, d in self._batches.values():
-            wrong = np.flatnonzero(~same(inputs.answers(model), d))
+            wrong = np.flatnonzero(~self._judge(inputs.answers(model), d))
             if wrong.size:
                 terms = ((inputs.a[wrong] != 0.0) & (inputs.b[wrong] != 0.0)).sum(1) + (inputs.c[wrong] != 0.0)
                 i = int(wrong[int(np.argmin(terms))])

@@ -6,8 +6,10 @@ until nothing does. Constants follow from what was found so far, so none of them
 
 Then every property is put to the question: each other value that it could have is either contradicted by an observation
 (the simplest is the evidence), or a bank of aimed inputs holds some that tell the two apart and they are asked, or it
-is reported as undecided between those values, because no input is known that shows it. Last, the model has to reproduce
-100,000 more random and hostile answers. An engine that no member reproduces is reported as outside the family.
+is reported as undecided between those values, because no input is known that shows it. The model has to reproduce
+100,000 more random and hostile answers. Last, a walk from member to member, change by change, among those that
+reproduce everything: where one of them would answer otherwise, the black box is asked. Where no member that reproduces
+everything is found, the nearest one is reported with its counterexample, and no model.
 """
 
 from __future__ import annotations
@@ -41,8 +43,14 @@ _LONG = (130, 260)
 _TURNS = 12
 _INTEGER_LENGTHS = (1, 2, 3, 4, 8, 16, 17, 32, 33, 64, 65, 128, 300)
 _INTEGER_EVIDENCE = 4_000
-_EFFORT = 250_000_000
-"""Of all searches of a probe, in products: some 15 seconds."""
+_EFFORT = 8_000_000_000
+"""Of all searches of a probe, in nanoseconds, about."""
+_STEPS = 250
+"""Of a walk among the models that reproduce everything."""
+_TAKEN = 60
+"""Of them, at most so many to another model."""
+_ROAD = 20
+"""Steps after which it begins again."""
 
 
 def probe(
@@ -156,10 +164,11 @@ class _Probe:
         for k in (1, 7, 64):
             self.steady(*self.batch([anywhere], k, 12))
         self.say("asking inputs spread over all thresholds")
+        inside = vectors.Aim(self.inputs, self.output, plain=True)
         for k in _FIRST_LENGTHS:
-            self.record(*self.batch([anywhere], k, vectors.share(40, k, 3)))
+            self.record(*self.batch([anywhere, inside], k, vectors.share(40, k, 3)))
         for k in _LONG:
-            self.record(*vectors.structure(anywhere, k, 32, self.rng))
+            self.record(*vectors.structure(inside, k, 48, self.rng))
         model = self.fitted(family.start(self.inputs, self.output))
         asked, turns = 0, 0
         while model is not None and turns < _TURNS:
@@ -170,7 +179,7 @@ class _Probe:
                 continue
             self.say(f"asking {refutations} more to refute it")
             asked, refuted = self.refute(model, anywhere, refutations)
-            if not refuted:
+            if not refuted and not self.wandered(model):
                 return self.finish(model, asked)
             model = self.fitted(model)
         return self.finish(None, asked)
@@ -179,7 +188,7 @@ class _Probe:
         """Inputs at the thresholds of the model are asked and kept; how many answers it gets wrong."""
         wrong = 0
         for k in separation.lengths_for(model):
-            a, b, c = self.batch([vectors.aim_at(model)], k, vectors.share(40, k, 3))
+            a, b, c = self.batch([vectors.aim_at(model)], k, vectors.share(40, k, 2))
             d = self.record(a, b, c)
             wrong += int((~same(simulate.dot_unchecked(model, a, b, c), d)).sum())
         self.say(f"{wrong} answers differ")
@@ -191,23 +200,61 @@ class _Probe:
         self.say(f"mismatches {mismatches:.4f}: {_brief(self.nearest)}")
         return self.nearest if mismatches == 0.0 else None
 
+    def bank(self, *models: EngineModel) -> list[Inputs]:
+        """Inputs aimed at these models, of lengths about the ends of their blocks."""
+        aims = [vectors.aim_at(*models), vectors.Aim(self.inputs, self.output, (), (), (), (models[0].block,))]  # type: ignore[arg-type]
+        return [Inputs(*self.batch(aims, k, vectors.share(8, k, 1))) for k in separation.lengths_for(*models)]
+
     def questioned(self, model: EngineModel) -> bool:
         """Every other value of every property is refuted, or asked about; whether the model got an answer wrong."""
-        np = self.np
-        aims = [vectors.aim_at(model), vectors.Aim(model.input, model.output, (), (), (), (model.block,))]  # type: ignore[arg-type]
-        bank = [Inputs(*self.batch(aims, k, vectors.share(40, k, 3))) for k in separation.lengths_for(model)]
+        bank = self.bank(model)
         mine = [inputs.answers(model) for inputs in bank]
         wrong = False
         for other in dict.fromkeys(m for name in family.PROPERTIES for m in family.alternatives(model, name)):
-            if self.seen.mismatches(other, 0.0) > 0.0:
-                continue
-            for inputs, expected in zip(bank, mine, strict=True):
-                at = np.flatnonzero(~same(inputs.answers(other), expected))[:4]
-                if at.size:
-                    d = self.record(inputs.a[at], inputs.b[at], inputs.c[at])
-                    wrong |= not same(d, expected[at]).all()
-                    break
+            if not self.seen.refute(other):
+                wrong |= self.told(other, bank, mine) is False
         return wrong
+
+    def told(self, other: EngineModel, bank: list[Inputs], mine: list[Array]) -> bool | None:
+        """Whether the answers `mine` are right where another model gives others, which is asked; None: nowhere."""
+        np = self.np
+        for inputs, expected in zip(bank, mine, strict=True):
+            at = np.flatnonzero(~same(inputs.answers(other), expected))[:4]
+            if at.size:
+                d = self.record(inputs.a[at], inputs.b[at], inputs.c[at])
+                return bool(same(d, expected[at]).all())
+        return None
+
+    def wandered(self, model: EngineModel) -> bool:
+        """A walk among models that reproduce everything, change by change: where one of them would answer otherwise
+        than the model, the black box is asked; whether the model got an answer wrong.
+
+        Changes that hide each other from all that was seen are found in this way, one after the other.
+        """
+        bank = self.bank(model)
+        mine = [inputs.answers(model) for inputs in bank]
+        walker, taken, met = model, 0, {model}
+        names = list(family.CHANGES)
+        for _ in range(_STEPS):
+            if taken == _TAKEN:
+                break
+            changes = list(family.CHANGES[names[int(self.rng.integers(len(names)))]](walker))
+            if not changes:
+                continue
+            other = family.changed(walker, **changes[int(self.rng.integers(len(changes)))])
+            if other is None or other == walker or self.seen.refute(other):
+                continue
+            right = None if other in met else self.told(other, bank, mine)
+            met.add(other)
+            taken += 1
+            if right is None and taken % _ROAD == 0:
+                fresh = self.bank(model, other)
+                right = self.told(other, fresh, [inputs.answers(model) for inputs in fresh])
+            if right is False:
+                return True
+            if right is None:
+                walker = other if taken % _ROAD else model
+        return False
 
     def refute(self, model: EngineModel, anywhere: vectors.Aim, count: int) -> tuple[int, bool]:
         """`count` more answers; how many were asked, and whether one of them refutes the model (those are kept)."""
@@ -251,7 +298,7 @@ class _Probe:
         refuted: list[tuple[object, Observation]] = []
         unknown: list[object] = []
         for other in family.alternatives(model, name):
-            against = self.seen.refuting(other)
+            against = self.seen.refuting(other) if self.seen.refute(other) else None
             value = getattr(other, name)
             if against is None:
                 unknown.append(value)

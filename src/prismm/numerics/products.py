@@ -104,7 +104,7 @@ def added(model: EngineModel, x: Array, y: Array) -> Array:
     adder = EngineModel("", f, f, zeros="ieee")
     rows = simulate.decoded_unchecked(adder, x.reshape(-1, 1))
     ones = simulate.decoded_unchecked(adder, np.ones((x.size, 1)))
-    return simulate.run_rows(adder, rows, ones, y.reshape(-1)).reshape(x.shape)
+    return simulate.run_rows(adder, rows, ones, y.reshape(-1), 1).reshape(x.shape)
 
 
 def road(model: EngineModel) -> str | None:

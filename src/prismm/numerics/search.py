@@ -1,18 +1,21 @@
 """The member of the family that reproduces what was observed.
 
-Step by step, each on the inputs that show what it looks for. One product alone, then with c, then two and four of them
-show what a term goes through and how few terms are added: from every kind of sum and join, properties are changed group
-by group as long as more answers come out right. Long vectors then show blocks, depth and order, and all together are
-mended on all observations.
+Step by step, each on the answers that show what it looks for, and on no others (`layers`): what a term goes through and
+how few terms are added; blocks, depth and order; the carry bits; the ends of the range; the signs of zeros. From every
+kind of sum and join, properties are changed group by group as long as more answers come out right. Models of different
+kinds that reproduce a step's answers all begin the next one, with those that look like them on short vectors (`twins`).
 The share of answers that a model reproduces grows with every property that is right, because the classes of inputs
 (`vectors.CLASSES`) show different ones; where it gets stuck, the next best beginning is tried.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from prismm.numerics.family import CHANGES, ORDERING, changed
+from prismm.formats import Format
+from prismm.numerics.family import CHANGES, ORDERING, changed, twins
+from prismm.numerics.layers import CARRY, EDGE, PLAIN
 from prismm.numerics.parts import LateJoin
 
 if TYPE_CHECKING:
@@ -31,6 +34,10 @@ _FINALISTS = 24
 """Candidates of a group that are judged by all observations."""
 _BEAM = 3
 """Beginnings that are followed to the end."""
+_WIDE = 10
+"""Beginnings of different kinds that are kept as long as they reproduce everything."""
+_ROUNDS = 2
+"""Times that the stages are gone through."""
 _KICKS = 8
 """Beginnings beside the best model, where it is not the right one."""
 _TERMS = (
@@ -50,8 +57,14 @@ _JOINT = ("levels", "rounded_products", "rounded_sums")
 """Where the one is wrong, the others cannot be told: many candidates, tried where nothing else leads on."""
 _NEAR = 0.1
 """Mismatches from which on a model is almost right."""
-_CANDIDATE = 5_000
-"""What a candidate costs, in products."""
+_CANDIDATE = 50_000
+"""What a candidate costs, in nanoseconds."""
+_PRODUCT = {"aligned": 10, "sequential": 60, "pairwise": 60}
+"""What a product costs, in nanoseconds, by summation."""
+_PLAIN = ("sums", "roundings", "last_roundings", "products", "late")
+"""Of these, the groups that show far from the ends of the range."""
+_ENDS = ("floors", "policies", "limits")
+"""Those that show at the ends only."""
 _USUAL = ("blocks", *_TERMS, "orders")
 _DESPERATE = ("grouped", "trees", *_USUAL)
 
@@ -79,7 +92,7 @@ def starts(model: EngineModel) -> Iterator[EngineModel]:
 
 
 class Effort:
-    """How much a search may still do: dot products of one term, of which a candidate itself is worth many."""
+    """How much a search may still do, in nanoseconds of a core, about: counted, so that it is the same everywhere."""
 
     def __init__(self, units: int) -> None:
         self.left = units
@@ -99,64 +112,133 @@ def fit(
 ) -> tuple[EngineModel, float]:
     """The model that reproduces all observations and its mismatches 0.0, or the best one found and what is left."""
     effort = effort or Effort(1 << 60)
-    best, least = climb(model, observations, rng, _USUAL, 2, effort=effort)
+    best, least = model, observations.mismatches(model)
     if 0.0 < least < _NEAR:
         best, least = climb(best, observations, rng, _USUAL, 3, _JOINT, effort)
     if least == 0.0:
         return best, least
-    pool = _short(best, observations, rng, say, effort)
-    for groups, kicks in ((_USUAL, 0), (_USUAL, _KICKS), (_DESPERATE, _KICKS)):
-        for turn in range(len(pool) + kicks):
-            candidate = pool[turn] if turn < len(pool) else _kicked(best, rng)
-            use = groups if turn < len(pool) else _USUAL
-            found, score = climb(candidate, observations, rng, use, 6, _JOINT if turn < len(pool) else (), effort)
+    for _ in range(_ROUNDS):
+        pool = layered(best, observations, rng, say, effort)
+        ranked = sorted(((observations.mismatches(m), i, m) for i, m in enumerate(pool)), key=lambda item: item[:2])
+        for _, _, candidate in ranked[:_BEAM]:
+            found, score = climb(candidate, observations, rng, _USUAL, 6, _JOINT, effort)
             if score < least:
                 best, least = found, score
             if least == 0.0 or effort.left <= 0:
                 return best, least
-        pool = [best]
         say(f"mismatches {least:.4f} so far")
+    for groups, kicks in ((_USUAL, _KICKS), (_DESPERATE, _KICKS)):
+        for turn in range(1 + kicks):
+            candidate = _kicked(best, rng) if turn else best
+            found, score = climb(candidate, observations, rng, _USUAL if turn else groups, 6, _JOINT, effort)
+            if score < least:
+                best, least = found, score
+            if least == 0.0 or effort.left <= 0:
+                return best, least
     return best, least
 
 
-def _short(
+@dataclass(frozen=True)
+class _Stage:
+    """A step from short vectors far from the ends of the range to all that was seen.
+
+    Args:
+        name: of it.
+        some: the answers that count.
+        groups: of changes that they show.
+        tried: beginnings that are followed, at most, unless they reproduce the answers as they are.
+        starts: whether every kind of sum and join is tried.
+        ends: whether the ends of the range show.
+    """
+
+    name: str
+    some: Observations
+    groups: tuple[str, ...]
+    tried: int
+    starts: bool = False
+    ends: bool = False
+
+
+def _stages(model: EngineModel, observations: Observations, rng: np.random.Generator) -> Iterator[_Stage]:
+    """A product alone, far from the ends of the range; then with c, two and four of them; whole vectors, which show
+    the order of summation; what needs the carry bits; then everything, but for the signs of zeros.
+    """
+    inputs, output = model.input, model.output
+    assert isinstance(inputs, Format) and isinstance(output, Format)
+    plain, carry, edge = (observations.layer(i, inputs, output) for i in (PLAIN, CARRY, EDGE))
+    near = model if observations.mismatches(model) < _NEAR else None
+
+    def sample(layer: Observations, longest: int = 1 << 30) -> Observations:
+        return layer.sample(300, rng, longest=longest, against=near)
+
+    yield _Stage("product", plain.products().sample(240, rng), _PLAIN, 4, starts=True)
+    yield _Stage("product and c", sample(plain, 1), _PLAIN, 6, starts=True)
+    yield _Stage("two products", sample(plain, 2), _PLAIN, 6, starts=True)
+    yield _Stage("four products", sample(plain, 4), ("blocks", *_PLAIN), 6, starts=True)
+    yield _Stage("order", sample(plain), ("shapes", *_PLAIN), 6)
+    yield _Stage("carries", sample(carry), ("limits", "blocks", *_PLAIN), 4)
+    yield _Stage("ends, short", sample(edge, 2), _TERMS, 5, ends=True)
+    yield _Stage("ends", sample(edge), _USUAL, 3, ends=True)
+
+
+def layered(
     model: EngineModel,
     observations: Observations,
     rng: np.random.Generator,
     say: Callable[[str], None],
     effort: Effort,
 ) -> list[EngineModel]:
-    """Beginnings: what explains products alone, then products with c, then two, then four of them."""
+    """Beginnings: of every stage those models that reproduce most of it, of different kinds, begin the next one."""
     beam = [model]
-    products = observations.products().sample(240, rng)
-    stages = (
-        (products, _TERMS, 4),
-        (observations.sample(300, rng, longest=1), _TERMS, 6),
-        (observations.sample(200, rng, longest=2), _TERMS, 5),
-        (observations.sample(150, rng, longest=4), ("blocks", *_TERMS), 3),
-    )
-    for stage, (some, groups, tried) in enumerate(stages):
-        wider = list(dict.fromkeys(s for m in beam for s in (m, *starts(m))))
-        ranked = sorted(((some.mismatches(s), i, s) for i, s in enumerate(wider)), key=lambda item: item[:2])
-        kinds: set[tuple[object, ...]] = set()
-        climbed: list[tuple[float, int, EngineModel]] = []
-        for _, i, candidate in ranked:
-            join = None if stage == 0 else candidate.join  # products alone do not show it
-            kind = candidate.summation, candidate.fraction_bits is None, join
-            if kind in kinds:
-                continue
-            kinds.add(kind)
-            found, score = climb(candidate, some, rng, groups, 4, effort=effort)
-            climbed.append((score, i, found))
-            if len(climbed) >= tried or sum(s == 0.0 for s, _, _ in climbed) >= _BEAM or effort.left <= 0:
-                break
-        climbed.sort(key=lambda item: item[:2])
-        if climbed[0][0] > 0.0:
-            found, score = climb(climbed[0][2], some, rng, groups, 4, _JOINT, effort)
-            climbed = sorted([(score, -1, found), *climbed], key=lambda item: item[:2])
-        say(f"short vectors: {', '.join(f'{s:.3f}' for s, _, _ in climbed[:_BEAM])}")
-        beam = list(dict.fromkeys(m for _, _, m in climbed))[:_BEAM]
+    for stage in _stages(model, observations, rng):
+        pool = dict.fromkeys(s for m in beam for s in (m, *(starts(m) if stage.starts else ()), *twins(m)))
+        effort.spend(_CANDIDATE * len(pool))
+        ranked = sorted(((stage.some.mismatches(m), i, m) for i, m in enumerate(pool)), key=lambda item: item[:2])
+        climbed = _followed(ranked, stage, rng, effort)
+        say(f"{stage.name}: {', '.join(f'{score:.3f}' for score, _, _ in climbed[:_BEAM])}")
+        good = sum(score == 0.0 for score, _, _ in climbed)
+        beam = list(dict.fromkeys(m for _, _, m in climbed))[: max(_BEAM, good)]
+        if effort.left <= 0:
+            break
     return beam
+
+
+def _followed(
+    ranked: list[tuple[float, int, EngineModel]], stage: _Stage, rng: np.random.Generator, effort: Effort
+) -> list[tuple[float, int, EngineModel]]:
+    """Where beginnings lead to, one of every kind, best first."""
+    kinds: set[tuple[object, ...]] = set()
+    climbed: list[tuple[float, int, EngineModel]] = []
+    for score, i, candidate in ranked:
+        kind = _kind(candidate, stage.ends)
+        if kind in kinds:
+            continue
+        good = sum(s == 0.0 for s, _, _ in climbed)
+        enough = good >= _BEAM or len(climbed) >= (good + 2 if good else stage.tried) or effort.left <= 0
+        if good >= _WIDE or (climbed and score > 0.0 and enough):
+            break
+        kinds.add(kind)
+        found = climb(candidate, stage.some, rng, _ENDS, 3, effort=effort)[0] if stage.ends else candidate
+        found, score = climb(found, stage.some, rng, stage.groups, 4, effort=effort)
+        climbed.append((score, i, found))
+    climbed.sort(key=lambda item: item[:2])
+    if climbed[0][0] > 0.0:
+        found, score = climb(climbed[0][2], stage.some, rng, stage.groups, 4, _JOINT, effort)
+        climbed = sorted([(score, -1, found), *climbed], key=lambda item: item[:2])
+    return climbed
+
+
+def _kind(model: EngineModel, ends: bool) -> tuple[object, ...]:
+    """What models differ in that are followed beside each other."""
+    return (
+        ends and model.rounding,
+        model.summation,
+        model.fraction_bits is None,
+        type(model.join),
+        model.join == "after",
+        model.accumulator is None,
+        model.product_rounding is None,
+    )
 
 
 def _kicked(model: EngineModel, rng: np.random.Generator) -> EngineModel:
@@ -219,7 +301,7 @@ def _improve(
                 limit = ranked[-1][0]
     whole = observations.terms()
     for _, _, candidate in ranked:
-        effort.spend(whole)
+        effort.spend(_CANDIDATE + whole * _PRODUCT[candidate.summation] // 4)
         score = observations.mismatches(candidate, best)
         if score < best:
             model, best = candidate, score

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import TYPE_CHECKING, Any
 
@@ -87,22 +88,44 @@ def dot_unchecked(
 
     For values that are none of the formats the result means nothing.
     """
-    return run_rows(model, decoded_unchecked(model, a), decoded_unchecked(model, b), c, workers)
+    return run_rows(model, decoded_unchecked(model, a), decoded_unchecked(model, b), c, a.shape[1], workers)
 
 
 def decoded_unchecked(model: EngineModel, x: NDArray[np.float64]) -> Rows:
-    """Rows (n, k) as `run_rows` takes them: for every model with the same input format, flushing of it and width."""
+    """Rows (n, k) as `run_rows` takes them: for every model with the same input format, flushing of it and `padded`."""
     return _decoded(model, x)[0]
 
 
+def repadded(rows: Rows, width: int) -> Rows:
+    """Decoded rows with other zeros behind them, for a model with another `padded`; longer than before."""
+    import numpy as np
+
+    before = rows.shape[1] // 2
+    found = np.zeros((len(rows), 2 * width), np.int64)
+    found[:, :before], found[:, width : width + before] = rows[:, :before], rows[:, before:]
+    return found
+
+
+def padded(model: EngineModel, k: int) -> int:
+    """Elements of a row of k, with the zeros behind it: those of whole instructions, as far as the kernel reads them.
+
+    Where no groups follow one another, a block of zeros rounds the sum, and those after it change nothing.
+    """
+    whole = -(-k // model.instruction_depth) * model.instruction_depth
+    if model.is_integer or model.scale is not None or (model.groups and model.group_sums == "chained"):
+        return whole
+    step = model.block * sum(map(len, model.groups)) if model.groups else model.block
+    return min(whole, (-(-k // step) + 1) * step)
+
+
 def run_rows(
-    model: EngineModel, left: Rows, right: Rows, c: NDArray[np.float64], workers: int | None = 1
+    model: EngineModel, left: Rows, right: Rows, c: NDArray[np.float64], k: int, workers: int | None = 1
 ) -> NDArray[np.float64]:
-    """Row i of a times row i of b, plus c[i], for all i; without block scales."""
+    """Row i of a times row i of b, of k elements, plus c[i], for all i; without block scales."""
     import numpy as np
 
     each = np.arange(len(left), dtype=np.int64)
-    return _run(model, left, right, each, each, c, left.shape[1] // 2, workers)
+    return _run(model, left, right, each, each, c, k, workers)
 
 
 def gemm(
@@ -246,9 +269,8 @@ def _decoded(
     """Rows as the kernel takes them, and how many values are foreign."""
     import numpy as np
 
-    depth = model.instruction_depth
     n, k = x.shape
-    width = -(-k // depth) * depth
+    width = padded(model, k)
     f = model.input
     if isinstance(f, Integer):
         foreign = int(encodings.foreign(x, f).sum())
@@ -305,8 +327,8 @@ def _run(
         engine.dots(parameters, order, left, right, rows, columns, c, 0, width, start, stop, out)
 
     chunk = max(1, _CHUNK // width)
-    if n <= chunk:
-        task(0)
+    if n <= chunk or workers == 1:
+        engine.dots(parameters, order, left, right, rows, columns, c, 0, width, 0, n, out)
     else:
         pool.spread(task, list(range(0, n, chunk)), pool.worker_count(workers))
     return out
@@ -314,19 +336,45 @@ def _run(
 
 def lowered(model: EngineModel, k: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """The model as parameters of the kernel for operands of width k, and the order of an instruction's products."""
+    global _last
+    from prismm.kernels.cpu import engine as e
+
+    known, parameters, order = _last
+    if known is not model:
+        parameters, order = _parameters(model)
+        _last = model, parameters, order
+    p = parameters.copy()
+    p[e.WIDTH] = padded(model, k)
+    # Where groups follow one another, products stand behind the zeros.
+    p[e.LENGTH] = p[e.WIDTH] if model.groups and model.group_sums == "chained" else k
+    return p, order
+
+
+_last: tuple[EngineModel | None, Any, Any] = None, None, None
+"""The model that was lowered last, which is likely to run again, and what became of it."""
+
+
+@functools.lru_cache(maxsize=1024)
+def _order(sequences: tuple[tuple[int, ...], ...]) -> NDArray[np.int64]:
+    import numpy as np
+
+    return np.array([i for sequence in sequences for i in sequence], np.int64)
+
+
+def _parameters(model: EngineModel) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The same without what depends on the operands' width."""
     import numpy as np
 
     from prismm.kernels.cpu import engine as e
 
-    p = np.zeros(e.PARAMETERS, np.int64)
+    p: list[int] = [0] * e.PARAMETERS
     depth = model.instruction_depth
-    p[e.WIDTH] = -(-k // depth) * depth
     p[e.BLOCK], p[e.DEPTH], p[e.SEQUENCES] = model.block, depth, 1
     if isinstance(model.input, Integer):
         assert isinstance(model.output, Integer)
         p[e.SUMMATION], p[e.SATURATE] = e.INTEGER, model.overflow == "saturate"
         p[e.LOWEST], p[e.HIGHEST] = model.output.min, model.output.max
-        return p, np.arange(depth, dtype=np.int64)
+        return np.array(p, np.int64), np.arange(depth, dtype=np.int64)
     assert isinstance(model.output, Format)
     sequences = model.sequences()
     p[e.SEQUENCES] = len(sequences)
@@ -366,4 +414,4 @@ def lowered(model: EngineModel, k: int) -> tuple[NDArray[np.int64], NDArray[np.i
         and model.product_rounding is None and model.product_overflow == "exact" and model.product_exponent == "sum"
         and model.subnormal_products == "keep" and not model.groups and model.scale is None
     )  # fmt: skip
-    return p, np.array([i for sequence in sequences for i in sequence], np.int64)
+    return np.array(p, np.int64), _order(sequences)

@@ -37,6 +37,8 @@ class Aim:
         precision: fraction bits of running sums that may be rounded to.
         zero_exponent: guesses; () for unknown.
         block: guesses of products per step; () for unknown.
+        minexp: smallest normal exponents that running sums may have; () for the output's.
+        plain: whether to keep away from the ends of the formats' ranges.
     """
 
     input: Format
@@ -45,6 +47,8 @@ class Aim:
     precision: tuple[int, ...] = ()
     zero_exponent: tuple[int, ...] = ()
     block: tuple[int, ...] = ()
+    minexp: tuple[int, ...] = ()
+    plain: bool = False
 
 
 def aim_at(*models: EngineModel) -> Aim:
@@ -62,6 +66,7 @@ def aim_at(*models: EngineModel) -> Aim:
         tuple(sorted({m.sums.fraction_bits for m in models} | {output.fraction_bits})),
         tuple(sorted({m.zero_exponent for m in models if m.zero_exponent is not None})),
         tuple(sorted({m.block for m in models})),
+        tuple(sorted({m.sums.minexp for m in models} | {output.minexp})),
     )
 
 
@@ -72,7 +77,7 @@ class _Draw:
         import numpy as np
 
         self.np, self.aim, self.n, self.k, self.rng = np, aim, n, k, rng
-        self.low = aim.input.subnormal_exponent
+        self.low = aim.input.minexp if aim.plain else aim.input.subnormal_exponent
         self.high = aim.input.maxexp - 1 - (aim.input.max < 2.0 ** (aim.input.maxexp - 1))
 
     def integers(self, low: int, high: int, *shape: int) -> NDArray[np.int64]:
@@ -104,6 +109,8 @@ class _Draw:
     def operands(self, exponent: NDArray[np.int64], sa: Array, sb: Array) -> tuple[Array, Array]:
         """Factors with significands sa, sb whose exponents add up to `exponent` as nearly as the format allows."""
         np = self.np
+        if self.aim.plain:
+            exponent = np.maximum(exponent, self.aim.output.minexp)
         skew = self.integers(-3, 3, *exponent.shape)
         ea = np.clip((exponent >> 1) + skew, self.low, self.high)
         eb = np.clip(exponent - ea, self.low, self.high)
@@ -131,6 +138,8 @@ class _Draw:
         """An exponent for the largest term: products and output have it."""
         low = max(2 * self.low, self.aim.output.minexp)
         high = min(2 * self.high, self.aim.output.maxexp - 8)
+        if self.aim.plain:
+            return self.integers(max(low, min(high, 8) - 6), min(high, 8))
         narrow = self.integers(max(low, -4), min(high, 4))
         return self.np.where(self.some(0.5), narrow, self.integers(low, high))
 
@@ -193,6 +202,31 @@ def _round(d: _Draw) -> Batch:
     return a, b, c
 
 
+def _sticky(d: _Draw) -> Batch:
+    """A sum at a value of the output, or half way between two, and one term anywhere below, however small."""
+    np, out = d.np, d.aim.output
+    high = min(2 * d.high, out.maxexp - 2)
+    top = np.where(d.some(0.5), d.center(), d.integers(max(2 * d.low, out.minexp, high - 8), high))
+    p = d.pick(d.aim.precision, out.fraction_bits, out.fraction_bits)
+    lowest = max(2 * d.low, out.minexp - 64)
+    below = np.where(d.some(0.5), top - d.kept(), d.integers(lowest, lowest + 64))
+    e = np.stack([top, top - p - 1, np.clip(below, lowest, top)], 1)
+    plain = d.some(0.7, d.n, 3)
+    s = np.where(plain, 1.0, d.significand(d.n, 3))
+    x, y = d.operands(e, s, np.where(plain, 1.0, d.significand(d.n, 3)))
+    x = x * d.signs(d.n, 3)
+    x[:, 1] = np.where(d.some(0.4), 0.0, x[:, 1])
+    first = d.some(0.6)  # in c, or a product
+    x[:, 0] = np.where(first, 0.0, x[:, 0])
+    c = np.where(first, d.accumulator(top), 0.0)
+    if d.k < 3:
+        x, y = x[:, 3 - d.k :], y[:, 3 - d.k :]
+    a, b = np.zeros((d.n, d.k)), np.ones((d.n, d.k))
+    a[:, : x.shape[1]], b[:, : x.shape[1]] = x, y
+    a, b = d.shuffle(a, b)
+    return a, b, c
+
+
 def _carry(d: _Draw) -> Batch:
     """All terms large and alike, so that their sum needs every bit above the leading ones."""
     np = d.np
@@ -203,8 +237,10 @@ def _carry(d: _Draw) -> Batch:
     sign = d.signs(d.n, 1)
     a = a * np.where(d.some(0.3, d.n, 1), d.signs(d.n, d.k), sign)
     count = d.integers(1, d.k)
-    live = np.arange(d.k)[None, :] < np.where(d.some(0.5), d.k, count)[:, None]
-    a = np.where(live, a, 0.0)
+    # All of them, or a run of them anywhere, so that a later block can be the large one.
+    count = np.where(d.some(0.5), d.k, count)
+    place = np.arange(d.k)[None, :] - np.where(d.some(0.5), 0, d.integers(0, d.k - 1))[:, None]
+    a = np.where((place >= 0) & (place < count[:, None]), a, 0.0)
     c = np.where(d.some(0.3), 0.0, d.accumulator(top[:, 0] + d.integers(-1, 3)))
     c = np.where(d.some(0.6), np.copysign(c, sign[:, 0]), c)
     return a, b, c
@@ -231,20 +267,27 @@ def _subnormal(d: _Draw) -> Batch:
 
 
 def _floor(d: _Draw) -> Batch:
-    """c = 0 and products about the exponent that zeros take, with cancelling pairs above the remainder."""
+    """c = 0 and products about the exponent that zeros take; half of the smallest running sum, or pairs that cancel."""
     np = d.np
-    guess = d.pick(d.aim.zero_exponent, max(2 * d.low, d.aim.output.subnormal_exponent - 8), d.aim.output.minexp)
+    out = d.aim.output
+    smallest = d.pick(d.aim.minexp, out.minexp, out.minexp)
+    p = d.pick(d.aim.precision, out.fraction_bits, out.fraction_bits)
+    guess = d.pick(d.aim.zero_exponent, -p.max() - 8, 0)
+    guess = np.maximum(guess if d.aim.zero_exponent else smallest + guess, 2 * d.low)
     base = guess + d.integers(-6, 2)
     e = base[:, None] - d.kept(d.n, d.k)
     e = np.where(d.some(0.3, d.n, d.k), base[:, None] - d.integers(0, 8, d.n, d.k), e)
     plain = d.some(0.7, d.n, d.k)
     a, b = d.operands(e, np.where(plain, 1.0, d.significand(d.n, d.k)), np.where(plain, 1.0, d.significand(d.n, d.k)))
     a = a * d.signs(d.n, d.k)
-    half = d.aim.output.subnormal_exponent - 1
-    x, y = d.operands(np.full((d.n, 1), half), np.ones((d.n, 1)), np.ones((d.n, 1)))
+    half = smallest - p - 1
+    x, y = d.operands(half[:, None], np.ones((d.n, 1)), np.ones((d.n, 1)))
     tie = d.some(0.5)
     a[:, 0], b[:, 0] = np.where(tie, x[:, 0], a[:, 0]), np.where(tie, y[:, 0], b[:, 0])
     a[:, 2:] = np.where(d.some(0.7, d.n, 1), 0.0, a[:, 2:])
+    if d.k >= 2:  # what is cut off to the floor does not cancel
+        pair = d.some(0.25)
+        a[:, 1], b[:, 1] = np.where(pair, -a[:, 0], a[:, 1]), np.where(pair, b[:, 0], b[:, 1])
     c = np.copysign(0.0, d.signs())
     a, b = d.shuffle(a, b)
     return a, b, np.where(d.some(0.15), d.accumulator(base), c)
@@ -338,6 +381,7 @@ def _order(d: _Draw) -> Batch:
 CLASSES: dict[str, Callable[[_Draw], Batch]] = {
     "cut": _cut,
     "round": _round,
+    "sticky": _sticky,
     "carry": _carry,
     "subnormal": _subnormal,
     "floor": _floor,
@@ -364,7 +408,7 @@ def structure(aim: Aim, k: int, n: int, rng: np.random.Generator) -> Batch:
     d = _Draw(aim, n, k, rng)
     np = d.np
     out = aim.output
-    big = min(2 * d.high, out.maxexp - 2)
+    big = min(2 * d.high, out.maxexp - 2 - aim.plain)
     small = max(2 * d.low, out.minexp, big - 100)
     rows = np.arange(n)
     i = d.integers(0, k - 1)
@@ -372,7 +416,8 @@ def structure(aim: Aim, k: int, n: int, rng: np.random.Generator) -> Batch:
     e = np.full((n, k), small) + d.integers(0, 1, n, 1)
     one = np.ones((n, k))
     x, y = d.operands(e, one, one)
-    x = np.where(d.some(0.5, n, 1) & d.some(0.5, n, k), 0.0, x * np.where(d.some(0.3, n, 1), d.signs(n, k), 1.0))
+    x = x * np.where(d.some(0.3, n, 1), d.signs(n, k), 1.0)
+    x = np.where(d.rng.random((n, k)) < np.array([0.0, 0.5, 1.0 - 2.0 / k])[d.integers(0, 2, n, 1)], 0.0, x)
     mx, my = d.operands(np.full((n, 1), big), np.ones((n, 1)), np.ones((n, 1)))
     x[rows, j], y[rows, j] = -mx[:, 0], my[:, 0]
     x[rows, i], y[rows, i] = mx[:, 0], my[:, 0]

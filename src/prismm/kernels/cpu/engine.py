@@ -51,8 +51,8 @@ SUMS_FRACTION, SUMS_MINEXP, SUMS_MAXEXP, OUT_FRACTION, OUT_MINEXP, OUT_MAXEXP = 
 PRODUCT_ROUNDING, PRODUCT_INFINITY, NORMALISED, FRACTION_BITS, CARRY_BITS, ALIGNMENT, ZERO_EXPONENT = range(13, 20)
 ROUNDING, LAST_ROUNDING, SATURATE, FLUSH_C, FLUSH_PRODUCTS, FLUSH_OUTPUTS, ZEROS, CONVERTS = range(20, 28)
 LATE_SUM, LATE_C, LATE_TOTAL, LATE_CUTOFF, SCALE, SCALE_LENGTH, LOWEST, HIGHEST, PLAIN = range(28, 37)
-WIDTH, SCALE_BITS = 37, 38
-PARAMETERS = 39
+WIDTH, SCALE_BITS, LENGTH = 37, 38, 39
+PARAMETERS = 40
 
 ALIGNED, EXACT, SEQUENTIAL, PAIRWISE, INTEGER = range(5)
 INSIDE, AFTER, LATE = range(3)
@@ -862,6 +862,8 @@ def dots(parameters, sequence, left, right, rows, columns, c, k0, k1, start, sto
                 if join == AFTER:
                     present = False
                 for first in range(q * length, (q + 1) * length, block):
+                    if first > q * length and base + order[first - block] >= p[LENGTH]:
+                        break  # zeros after a block of zeros: the sum is rounded already
                     done = False
                     if p[PLAIN] and present:
                         done, next_total = _plain_block(p, total, fraction, minexp, base + first, a, b, terms)
