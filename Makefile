@@ -11,17 +11,20 @@ SETUP  = @command -v "$(PYTHON)" >/dev/null || { echo "make: no $(PYTHON) here; 
 BENCHMARKS = $(filter-out benchmarks/_%,$(wildcard benchmarks/*.py))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format typecheck bench clean user-environment dev-environment
+.PHONY: help demo test test-slow lint format typecheck bench clean user-environment dev-environment
 
 help:  ## list the targets
-	@awk -F ':.*##' '/^[a-z]+:.*##/ {printf "  make %-10s%s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*##' '/^[a-z-]+:.*##/ {printf "  make %-10s%s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 	@echo "  PYTHON=... picks the interpreter (3.11 or newer); its own torch >= 2.11 is used if it has one"
 
 demo: user-environment  ## multiply real matrices: native, prismm and exact side by side
 	$(BIN)/prismm demo $(ARGS)
 
-test: dev-environment  ## run the tests; ARGS="-k name" to choose, WORKERS=2 processes
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
+test: dev-environment  ## run the tests but the slow ones; ARGS="-k name" to choose, WORKERS=2 processes
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "not slow" $(ARGS)
+
+test-slow: dev-environment  ## run the slow tests: whole probes, compilations, processes
+	$(BIN)/python -m pytest -n $(WORKERS) --dist load -m slow $(ARGS)
 
 lint: dev-environment  ## check style and layout
 	$(BIN)/ruff check .

@@ -89,12 +89,12 @@ class Rates:
 H200 = Rates(
     native={53: 55e12, 24: 51e12},
     int8=1.45e15,
-    left=(6e-12, 0.4e-12),
-    right=(10e-12, 0.8e-12),
-    join=(10e-12, 0.6e-12),
+    left=(3e-12, 0.73e-12),
+    right=(9e-12, 0.6e-12),
+    join=(15e-12, 0.35e-12),
     repair=5e-11,
     launch=8e-6,
-    pipeline=90e-6,
+    pipeline=300e-6,
     memory=4.0e12,
 )
 """Measured on an H200; see benchmarks/results/gpu_gemm.csv."""
