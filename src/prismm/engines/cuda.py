@@ -15,7 +15,7 @@ import functools
 import math
 import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from prismm.engines.launch import Launches
 from prismm.errors import EngineError
@@ -231,7 +231,7 @@ def split_vectors(
     planes = torch.empty(shape, dtype=torch.int8, device=x.device)
     q = table.fraction_bits(parts * k)
     factors = table.left if left else table.right
-    fixed = {
+    fixed: dict[str, Any] = {
         "MODULI": table.moduli, "THRESHOLDS": table.thresholds.numel(), "WORDS": table.words, "DP4A": device.dp4a,
         "PERMUTED": device.hopper and not left, "PARTS": parts, "enable_fp_fusion": False,
     }  # fmt: skip
@@ -242,6 +242,7 @@ def split_vectors(
         x = x if x.stride(1) == 1 or k == 1 else x.contiguous()
         statistics = torch.empty((STATISTICS, vectors), dtype=torch.int64, device=x.device)
         block, warps = ROW_BLOCK
+        fixed["EVEN"] = x.stride(0) * parts % 16 == 0 and k % 16 == 0
         launch(
             ("rows", *which), split.split_rows, (vectors,), _reals(x), x.stride(0) * parts, statistics, planes,
             table.thresholds, factors, vectors, k, shape[2], plane, q, table.bits,
@@ -251,14 +252,16 @@ def split_vectors(
     statistics = torch.zeros((STATISTICS, vectors), dtype=torch.int64, device=x.device)
     stride, piece, block, reals = x.stride(1) * parts, 256, 128, _reals(x)
     grid = (-(-vectors * parts // block), -(-k // piece))
+    even = stride % 16 == 0 and vectors % 16 == 0
     launch(
         ("largest", *which), scale.largest_columns, grid, reals, stride, statistics, k, vectors, PARTS=parts,
-        PIECE=piece, ROWS=16, BLOCK=block, num_warps=4,
+        PIECE=piece, ROWS=16, BLOCK=block, EVEN=even, num_warps=4,
     )  # fmt: skip
     launch(
         ("sums", *which), scale.sum_columns, grid, reals, stride, statistics, k, vectors, q, PARTS=parts, PIECE=piece,
-        ROWS=8, BLOCK=block, LEVELS=levels, num_warps=4, enable_fp_fusion=False,
+        ROWS=8, BLOCK=block, LEVELS=levels, EVEN=even, num_warps=4, enable_fp_fusion=False,
     )  # fmt: skip
+    fixed["EVEN"] = even and k % 16 == 0
     rows, columns, warps = COLUMN_TILE[0], COLUMN_TILE[1] // parts, COLUMN_TILE[2]
     launch(
         ("columns", *which), split.split_columns, (-(-vectors // columns), -(-shape[2] // rows)), reals, stride,
@@ -349,7 +352,8 @@ def join_digits(
             real.stride(0), real.stride(1), marks, left.statistics, right.statistics, constants, table.reduction, m, n,
             left.terms, left.terms, q, digits.shape[2], digits.shape[1] * digits.shape[2], mark_pitch,
             MODULI=table.moduli, LIMBS=table.limbs, MODE=mode, PRECISION=_precision(real), PART=part,
-            LEVELS=min(LEVELS, q), ROWS=rows, STRIP=strip, BLOCK=block, num_warps=warps, enable_fp_fusion=False,
+            LEVELS=min(LEVELS, q), EVEN=real.stride(0) % 16 == 0 and n % 16 == 0, ROWS=rows, STRIP=strip, BLOCK=block,
+            num_warps=warps, enable_fp_fusion=False,
             **JOIN_OPTIONS,
         )  # fmt: skip
         found.append(marks)

@@ -25,6 +25,7 @@ from prismm.kernels.gpu.numbers import (
     SHIFT,
     TWO52,
     bits_of,
+    even,
     exponent_above,
     exponent_field,
     float_of,
@@ -112,7 +113,7 @@ def judge(h, low, tail, bound, exponent, constants, MODE: tl.constexpr, PRECISIO
         step = tl.where((rest != 0.0) & ((bits_of(h) & 1) == 0), step, 0)
         value = shifted(tl.where(live, float_of(bits_of(h) + step), h), tl.where(hard, 0, exponent))
     if MODE == ROUNDING:
-        err = width(bound, low, tail)
+        err = spread(bound, low, tail)
         below = h + (low - err)
         above = h + (low + err)
         if PRECISION == 53:
@@ -137,7 +138,7 @@ def judge(h, low, tail, bound, exponent, constants, MODE: tl.constexpr, PRECISIO
 
 
 @triton.jit
-def width(bound, low, tail):
+def spread(bound, low, tail):
     """How far a number within `bound` of h + low + tail may be from h + low."""
     err = bound * (1.0 + 2.842170943040401e-14) + tl.abs(tail) * 2.0 + tl.abs(low) * 8.881784197001252e-16
     return tl.where((bound == 0.0) & (tail == 0.0), 0.0, err)
@@ -164,17 +165,19 @@ def digit_at(at, plane, t, reduction, mask, MODULI: tl.constexpr, PART: tl.const
     return digit
 
 
-@triton.jit(do_not_specialize=["m", "k", "terms", "q", "mark_pitch"])
+@triton.jit(do_not_specialize=["row_step", "m", "width", "k", "terms", "q", "mark_pitch"])
 def join(
-    digits, out, row_stride, column_stride, marks, rows, columns, constants, reduction, m, n, k, terms, q, row_pitch,
+    digits, out, row_step, column_stride, marks, rows, columns, constants, reduction, m, width, k, terms, q, row_pitch,
     plane, mark_pitch, MODULI: tl.constexpr, LIMBS: tl.constexpr, MODE: tl.constexpr, PRECISION: tl.constexpr,
     PART: tl.constexpr, LEVELS: tl.constexpr, ROWS: tl.constexpr, STRIP: tl.constexpr, BLOCK: tl.constexpr,
+    EVEN: tl.constexpr,
 ):  # fmt: skip
     """A strip of STRIP rows and BLOCK columns, ROWS at a time. constants (float64): kappa, magnitude kappa, the two of
     the quotient, P in five limbs, then the weights of every modulus in five limbs. k, terms: K, 2k if complex.
     """
     A_PRIORI: tl.constexpr = MODE != ROUNDING
     UNIT: tl.constexpr = 40 * (LIMBS - 3)
+    row_stride, n = even(row_step, EVEN), even(width, EVEN)
     j = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     in_n = j < n
     column_e, column_shift, n1b, db, n2b, fb = bound_terms(columns, n, j, in_n, q, A_PRIORI)

@@ -34,6 +34,17 @@ def float_of(bits):
 
 
 @triton.jit
+def even(x, EVEN: tl.constexpr):
+    """An integer argument, which EVEN promises to be a multiple of 16: one promise for all of them, so that a kernel
+    is compiled twice at most.
+    """
+    if EVEN:
+        return tl.multiple_of(x, 16)
+    else:
+        return x
+
+
+@triton.jit
 def exponent_field(x):
     """The biased exponent of a float64 as int32."""
     return (bits_of(x) >> 52).to(tl.int32) & 0x7FF

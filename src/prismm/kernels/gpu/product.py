@@ -30,7 +30,7 @@ def grouped(tile, tiles_m, tiles_n, GROUP: tl.constexpr):
     return first + rest % height, rest // height
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["m", "n"])
 def residue_product(
     left, right, digits, reduction, m, n, pitch, left_plane, right_plane, row_pitch, plane,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr, GROUP: tl.constexpr, CHUNK: tl.constexpr,

@@ -117,7 +117,7 @@ def _multiply(
         gl.store(at[:, None] + j[None, :], byte, mask=(i < m)[:, None] & (j < row_pitch)[None, :])
 
 
-@gluon.jit
+@gluon.jit(do_not_specialize=["m", "n", "moduli"])
 def residue_product(
     left, right, digits, reduction, m, n, left_rows, right_rows, pitch, row_pitch, plane, moduli,
     CONSUMERS: gl.constexpr, COLUMNS: gl.constexpr, DEPTH: gl.constexpr, STAGES: gl.constexpr, GROUP: gl.constexpr,

@@ -25,7 +25,7 @@ from prismm.kernels.gpu.join import (
     bound_terms,
     digit_at,
     judge,
-    width,
+    spread,
 )
 from prismm.kernels.gpu.numbers import LOW32, bits_of, power_of_two, scaled, two_sum
 
@@ -286,7 +286,7 @@ def _joined(
     value = round_expansion(h, low, tail, exponent, PRECISION)
     if MODE == MAGNITUDE:
         # Magnitudes say nothing of overflow: open where some number within the bound overflows and another does not.
-        err = width(bound, low, tail)
+        err = spread(bound, low, tail)
         below_h, below_low = two_sum(h, low - err)
         above_h, above_low = two_sum(h, low + err)
         first = round_expansion(below_h, below_low, below_low * 0.0, exponent, PRECISION)

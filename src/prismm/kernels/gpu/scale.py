@@ -20,6 +20,7 @@ from prismm.kernels.gpu.numbers import (
     NORM2,
     bits_of,
     ceiling,
+    even,
     exponent_above,
     scaled,
 )
@@ -41,14 +42,16 @@ def shift_for(norm2, thresholds, COUNT: tl.constexpr):
     return t
 
 
-@triton.jit(do_not_specialize=["k"])
+@triton.jit(do_not_specialize=["step", "k", "vectors"])
 def largest_columns(
-    x, stride, stats, k, n, PARTS: tl.constexpr, PIECE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr
+    x, step, stats, k, vectors, PARTS: tl.constexpr, PIECE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    EVEN: tl.constexpr,
 ):  # fmt: skip
     """stats[LARGEST] of the columns of x (k, n·PARTS): the pattern of max|x|, which orders like the magnitudes.
 
     PARTS: neighbouring real columns that make one vector, 2 for complex numbers.
     """
+    stride, n = even(step, EVEN), even(vectors, EVEN)
     j = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     inside_n = j < n * PARTS
     start = tl.program_id(1).to(tl.int64) * PIECE
@@ -67,12 +70,13 @@ def count_large(integer, q, level):
     return (integer > ((1 << q) >> (level + 1))).to(tl.int32)
 
 
-@triton.jit(do_not_specialize=["k", "q"])
+@triton.jit(do_not_specialize=["step", "k", "vectors", "q"])
 def sum_columns(
-    x, stride, stats, k, n, q, PARTS: tl.constexpr, PIECE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-    LEVELS: tl.constexpr,
+    x, step, stats, k, vectors, q, PARTS: tl.constexpr, PIECE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    LEVELS: tl.constexpr, EVEN: tl.constexpr,
 ):  # fmt: skip
     """stats[NORM2], stats[NORM1] and the counts of large elements: |x| > 2^(e-1), 2^(e-2), … is proved for so many."""
+    stride, n = even(step, EVEN), even(vectors, EVEN)
     j = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     inside_n = j < n * PARTS
     to = stats + j // PARTS

@@ -27,6 +27,7 @@ from prismm.kernels.gpu.numbers import (
     SHIFT,
     bits_of,
     ceiling,
+    even,
     exponent_above,
     rounded,
     scaled,
@@ -144,17 +145,18 @@ def _store_fours(target, fours, bytes0, bytes1, bytes2, bytes3, mask):
     tl.store(target.to(tl.pointer_type(tl.int32)) + fours, word, mask=mask)
 
 
-@triton.jit(do_not_specialize=["vectors", "q", "bits"])
+@triton.jit(do_not_specialize=["step", "vectors", "length", "q", "bits"])
 def split_rows(
-    x, stride, stats, planes, thresholds, table, vectors, k, pitch, plane, q, bits,
+    x, step, stats, planes, thresholds, table, vectors, length, pitch, plane, q, bits,
     MODULI: tl.constexpr, THRESHOLDS: tl.constexpr, BLOCK: tl.constexpr, LEVELS: tl.constexpr, WORDS: tl.constexpr,
-    DP4A: tl.constexpr, PERMUTED: tl.constexpr, PARTS: tl.constexpr,
+    DP4A: tl.constexpr, PERMUTED: tl.constexpr, PARTS: tl.constexpr, EVEN: tl.constexpr,
 ):  # fmt: skip
     """Scale and split one vector of contiguous elements a program: all of stats, and a row of every plane.
 
     PARTS: 1, or 2 for complex numbers, whose planes are those of the real parts, of the imaginary ones and of their
     sums.
     """
+    stride, k = even(step, EVEN), even(length, EVEN)
     i = tl.program_id(0)
     start = x + i.to(tl.int64) * stride
     lanes = tl.arange(0, BLOCK)
@@ -247,13 +249,14 @@ def _transposed(x, h, j, stride, inside, s, part, PARTS: tl.constexpr):
     return z, d * d
 
 
-@triton.jit(do_not_specialize=["q", "bits"])
+@triton.jit(do_not_specialize=["step", "vectors", "length", "q", "bits"])
 def split_columns(
-    x, stride, stats, planes, thresholds, table, n, k, pitch, plane, q, bits,
+    x, step, stats, planes, thresholds, table, vectors, length, pitch, plane, q, bits,
     MODULI: tl.constexpr, THRESHOLDS: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, WORDS: tl.constexpr,
-    DP4A: tl.constexpr, PERMUTED: tl.constexpr, PARTS: tl.constexpr,
+    DP4A: tl.constexpr, PERMUTED: tl.constexpr, PARTS: tl.constexpr, EVEN: tl.constexpr,
 ):  # fmt: skip
     """Split a tile of columns whose norms stand in stats, transposed: stats[RESIDUAL], stats[SHIFT] and the planes."""
+    stride, n, k = even(step, EVEN), even(vectors, EVEN), even(length, EVEN)
     j = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     h = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     largest = tl.load(stats + LARGEST * n + j, mask=j < n, other=0)
