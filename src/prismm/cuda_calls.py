@@ -321,9 +321,8 @@ def _repaired_native(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, call: 
     import torch
 
     counts = torch.zeros(4, dtype=torch.int64, device=a.device)
-    if call.options.target is not None:
-        marks = cuda.mark_nonfinite(out, call.launches)
-        cuda.repair_marked(a, b, out, marks, counts, call.device, call.launches)
+    marks = cuda.mark_nonfinite(out, call.launches)
+    cuda.repair_marked(a, b, out, marks, counts, call.device, call.launches)
     return Made(a, b, out, counts, None)
 
 
