@@ -72,7 +72,8 @@ class Rates:
     native: of cuBLAS by precision of the result. int8: of the residue product. left, right: seconds per element of an
     operand to split, a part that does not depend on the moduli and one per modulus. join: likewise per entry. repair:
     seconds per entry and term of the inner dimension. launch: of a native call; pipeline: of all the launches of a
-    product by residues, below which it cannot come.
+    product by residues, below which it cannot come; latency: of those before the product itself, for which the device
+    waits.
     """
 
     native: dict[int, float]
@@ -83,6 +84,7 @@ class Rates:
     repair: float
     launch: float
     pipeline: float
+    latency: float
     memory: float
 
 
@@ -94,7 +96,8 @@ H200 = Rates(
     join=(15e-12, 0.35e-12),
     repair=5e-11,
     launch=8e-6,
-    pipeline=300e-6,
+    pipeline=600e-6,
+    latency=300e-6,
     memory=4.0e12,
 )
 """Measured on an H200; see benchmarks/results/gpu_gemm.csv."""
@@ -212,12 +215,13 @@ def native_grade(result: Format, terms: int) -> int:
 
 
 def _moduli_for_rounding(need: Need, rates: Rates) -> int:
-    """Moduli for correct rounding: products against repair. On normal data about K·2^(p-L)/4 of the entries stay open
-    (measured: a quarter of that or less in float64).
+    """Moduli for correct rounding: products against repair. On normal data about γ·K·2^(p-L) of the entries stay open,
+    γ = 0.06 in float64 and 0.25 in float32 as measured.
     """
+    gamma = 0.06 if need.result.precision == 53 else 0.25
     best = (math.inf, MAX_MODULI)
     for moduli in range(9, MAX_MODULI + 1):
-        share = min(1.0, 0.25 * need.terms * 2.0 ** (need.result.precision - operand_bits(moduli)))
+        share = min(1.0, gamma * need.terms * 2.0 ** (need.result.precision - operand_bits(moduli)))
         seconds = predict(Residues(moduli), need, rates) + _entries(need) * share * need.terms * rates.repair
         best = min(best, (seconds, moduli))
     return best[1]
@@ -250,7 +254,7 @@ def predict(scheme: Any, need: Need, rates: Rates) -> float:
     seconds += need.m * need.k * (rates.left[0] + moduli * rates.left[1])
     seconds += need.k * need.n * (rates.right[0] + moduli * rates.right[1])
     seconds += need.m * need.n * parts * (rates.join[0] + scheme.moduli * rates.join[1])
-    return max(rates.pipeline, seconds + 2e-5) * count
+    return max(rates.pipeline, seconds + rates.latency) * count
 
 
 def _blocks(need: Need, moduli: int) -> tuple[int, int, int]:

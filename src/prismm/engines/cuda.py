@@ -38,8 +38,7 @@ STATISTICS = 10
 LEVELS = 5
 ROW_BLOCK = 512, 4
 COLUMN_TILE = 128, 64, 8
-JOIN_TILE = 2, 32, 256, 4
-JOIN_OPTIONS: dict[str, int] = {}
+JOIN_TILE = 4, 32, 128, 4
 """Elements, or rows and columns, of a tile, and the warps that work on it, as measured on an H200."""
 
 NATIVE = 3
@@ -354,7 +353,6 @@ def join_digits(
             MODULI=table.moduli, LIMBS=table.limbs, MODE=mode, PRECISION=_precision(real), PART=part,
             LEVELS=min(LEVELS, q), EVEN=real.stride(0) % 16 == 0 and n % 16 == 0, ROWS=rows, STRIP=strip, BLOCK=block,
             num_warps=warps, enable_fp_fusion=False,
-            **JOIN_OPTIONS,
         )  # fmt: skip
         found.append(marks)
     return found
