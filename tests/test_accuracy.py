@@ -93,6 +93,7 @@ def test_every_target_on_every_engine(name, dtype, seed):
             assert report.engine == keywords["engine"] or isinstance(report.scheme, prismm.Native), note
 
 
+@pytest.mark.slow
 @each_dtype
 @each_engine
 def test_larger_products_cross_every_block(dtype, engine, seed):

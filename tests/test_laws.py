@@ -35,6 +35,7 @@ def mixture(seed: int, dtype: str, m: int = M, k: int = K, n: int = N) -> tuple[
     return a, b
 
 
+@pytest.mark.slow
 @each_call
 @each_dtype
 def test_engines_and_threads_change_no_bit(call, dtype, seed):

@@ -196,7 +196,10 @@ def _tensor(x: Any, name: str) -> torch.Tensor:
             f"one operand is on a GPU, {name} is a {type(x).__name__} that is not; move it there (torch.as_tensor("
             f"{name}, device='cuda')), or the other one to the CPU"
         )
-    tensor = x if isinstance(x, torch.Tensor) else torch.utils.dlpack.from_dlpack(x)
+    try:
+        tensor = x if isinstance(x, torch.Tensor) else torch.utils.dlpack.from_dlpack(x)
+    except (BufferError, RuntimeError, TypeError, ValueError) as error:
+        raise OperandError(f"{name} cannot be read through __dlpack__ ({error}); pass a torch tensor") from error
     if tensor.requires_grad:
         raise OperandError(f"{name} requires grad, and prismm has no derivative for it yet; pass {name}.detach()")
     if tensor.layout is not torch.strided:

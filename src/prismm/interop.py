@@ -64,7 +64,11 @@ def lives_on_gpu(x: Any) -> bool:
         return bool(x.is_cuda)
     if isinstance(x, np.ndarray) or not hasattr(x, "__dlpack_device__"):
         return False
-    return int(x.__dlpack_device__()[0]) == _DLPACK_CUDA
+    if int(x.__dlpack_device__()[0]) != _DLPACK_CUDA:
+        return False
+    from torch import cuda
+
+    return bool(cuda.is_available())
 
 
 def _checked(x: NDArray[Any], name: str) -> NDArray[Any]:

@@ -233,6 +233,7 @@ def run_with(**environment):
     return json.loads(run.stdout)
 
 
+@pytest.mark.slow
 def test_a_cpu_without_vnni_gets_another_engine_and_the_same_bits():
     """oneDNN and Numba held to AVX2, whose INT8 product saturates: refused where it is wrong; no bit changes."""
     need(cpu.VNNI)

@@ -128,6 +128,7 @@ def shown(model, other, path):
     return wrong(model, answered(other, a[:count], b[:count], c[:count]), corpus.answers[:count]).size > 0
 
 
+@pytest.mark.slow
 @needs_corpora
 @pytest.mark.parametrize(
     "name",

@@ -365,6 +365,7 @@ def test_sums_of_no_groups_are_nothing():
     assert dataclasses.replace(FLOAT, group_sums="separate").differences(FLOAT) == {}
 
 
+@pytest.mark.slow
 def test_canonical_models_give_the_same_bits(rng):
     for _ in range(240):
         model = redundant(rng)

@@ -40,6 +40,7 @@ def reproduces(model, observation):
     return bool(same(np.atleast_1d(found), np.array([observation.d]))[0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [*KNOWN, *INTEGERS])
 def test_known_engines_are_recovered(name):
     model, finding = probed(name)

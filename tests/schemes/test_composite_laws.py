@@ -26,6 +26,7 @@ from schemes.composite_cases import SCHEMES, each_composite, some_composites
 TARGETS: list[Any] = [None, "fast", "native", 1e-5, 1e-14, "correctly-rounded"]
 
 
+@pytest.mark.slow
 @each_dtype
 @pytest.mark.parametrize("name", HOSTILE)
 def test_every_target_on_hostile_data(name, dtype, seed):

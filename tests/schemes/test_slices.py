@@ -155,6 +155,7 @@ def test_cr_is_the_correctly_rounded_product(name, seed):
             assert not (both - exact).numerators.any()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("unit", list(UNITS))
 def test_grouping_blocks_workers_and_memory_change_no_bit(unit, seed):
     left, right = operands("phi2", 40, 150, 70, seed)

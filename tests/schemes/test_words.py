@@ -74,6 +74,7 @@ def finite(fmt: Format) -> np.ndarray:
     return np.ldexp(values, -fmt.maxexp)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("source", [FP16, BF16], ids=["fp16", "bf16"])
 @pytest.mark.parametrize(
     "scheme",
