@@ -79,8 +79,8 @@ def sampled(c: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> float:
 
 def phases(a: torch.Tensor, b: torch.Tensor, scheme: Residues) -> str:
     """Milliseconds of the kernels, one by one, for a certified product."""
-    device, table, launch = cuda.device_of(0), cuda.tables(scheme.moduli, a.device), Launches()
-    launch.stream = torch.cuda.current_stream().cuda_stream
+    device, table = cuda.device_of(0), cuda.tables(scheme.moduli, a.device)
+    launch = Launches(torch.cuda.current_stream().cuda_stream)
     constants = cuda.join_constants(scheme.moduli, 1.0, 1.0, a.device)
     out = torch.empty(a.shape[0], b.shape[1], dtype=a.dtype, device=a.device)
     split_a = lambda: cuda.split_vectors(a, table, device, launch, left=True, levels=True)  # noqa: E731

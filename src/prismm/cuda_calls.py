@@ -118,8 +118,8 @@ def matmul(a: Any, b: Any, keywords: tuple[Any, ...], out: Any, full_output: boo
     if full_output and torch.cuda.is_current_stream_capturing():
         raise ArgumentError("full_output=True reads counts back, which a CUDA graph cannot capture; leave it out")
     result = torch.empty(call.shape, dtype=call.dtype, device=x.device) if out is None else _target(out, call, x.device)
-    with _on(call), _memory_errors(call):
-        made = list(_multiply(call, x, y, result))
+    with _on(call) as launches, _memory_errors(call):
+        made = list(_multiply(call, launches, x, y, result))
     answer = _as_caller(result, a) if out is None else out
     return (answer, _report(call, made, x.ndim > 1, y.ndim > 1, start)) if full_output else answer
 
@@ -138,17 +138,15 @@ def _options(keywords: tuple[Any, ...], a: Any, b: Any) -> Options:
 
 
 @contextlib.contextmanager
-def _on(call: GpuCall) -> Iterator[None]:
-    """Launches go to the current stream of the operands' device."""
+def _on(call: GpuCall) -> Iterator[Launches]:
+    """Launches on the current stream of the operands' device."""
     import torch
 
     if torch.cuda.current_device() == call.index:
-        call.launches.stream = torch.cuda.current_stream().cuda_stream
-        yield
+        yield call.launches.on(torch.cuda.current_stream().cuda_stream)
         return
     with torch.cuda.device(call.index):
-        call.launches.stream = torch.cuda.current_stream().cuda_stream
-        yield
+        yield call.launches.on(torch.cuda.current_stream().cuda_stream)
 
 
 def explain(a: Any, b: Any, keywords: tuple[Any, ...]) -> Plan:
@@ -279,7 +277,9 @@ class Made:
     statistics: tuple[list[torch.Tensor], list[torch.Tensor]] | None
 
 
-def _multiply(call: GpuCall, a: torch.Tensor, b: torch.Tensor, result: torch.Tensor) -> Iterator[Made]:
+def _multiply(
+    call: GpuCall, launches: Launches, a: torch.Tensor, b: torch.Tensor, result: torch.Tensor
+) -> Iterator[Made]:  # fmt: skip
     """Queue the two-dimensional products of a call."""
     import torch
 
@@ -302,7 +302,7 @@ def _multiply(call: GpuCall, a: torch.Tensor, b: torch.Tensor, result: torch.Ten
     one = _repaired_native if call.native else _by_residues
     for index in range(math.prod(need.batch)):
         at = _unravel(index, need.batch)
-        yield one(a[at], b[at], view[at], call) if at else one(a, b, view, call)
+        yield one(a[at], b[at], view[at], call, launches) if at else one(a, b, view, call, launches)
     if whole is not result:
         result.copy_(whole)
 
@@ -319,21 +319,25 @@ def _share_memory(x: torch.Tensor, y: torch.Tensor) -> bool:
     return x.untyped_storage().data_ptr() == y.untyped_storage().data_ptr()
 
 
-def _repaired_native(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, call: GpuCall) -> Made:
+def _repaired_native(
+    a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, call: GpuCall, launches: Launches
+) -> Made:  # fmt: skip
     """Law 4 for a native product: entries that are not finite are what the exact sum gives."""
     import torch
 
     counts = torch.zeros(4, dtype=torch.int64, device=a.device)
-    marks = cuda.mark_nonfinite(out, call.launches)
-    cuda.repair_marked(a, b, out, marks, counts, call.device, call.launches)
+    marks = cuda.mark_nonfinite(out, launches)
+    cuda.repair_marked(a, b, out, marks, counts, call.device, launches)
     return Made(a, b, out, counts, None)
 
 
-def _by_residues(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, call: GpuCall) -> Made:
+def _by_residues(
+    a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, call: GpuCall, launches: Launches
+) -> Made:  # fmt: skip
     """Split, multiply, join, repair; in blocks of rows and columns where the scratch memory is bounded."""
     import torch
 
-    table, device, launches = call.table, call.device, call.launches
+    table, device = call.table, call.device
     mode, constants = call.test
     levels = mode == MAGNITUDE
     counts = torch.zeros(4, dtype=torch.int64, device=a.device)

@@ -16,15 +16,21 @@ if TYPE_CHECKING:
 class Launches:
     """The launches of products that agree in every shape, stride, type and alignment: each kernel is looked up once."""
 
-    def __init__(self) -> None:
+    def __init__(self, stream: int = 0) -> None:
         self._compiled: dict[Hashable, tuple[Any, Any, Any, tuple[Any, ...]]] = {}
-        self.stream = 0
+        self._stream = stream
+
+    def on(self, stream: int) -> Launches:
+        """The same kernels on this stream: what one call uses, beside calls of other threads."""
+        there = Launches(stream)
+        there._compiled = self._compiled
+        return there
 
     def __call__(
         self, name: Hashable, kernel: Any, grid: tuple[int, ...], *arguments: Any, **constants: Any
     ) -> None:  # fmt: skip
-        """kernel[grid](*arguments, **constants) on the current stream, which `stream` has to name from the second
-        launch of this name on.
+        """kernel[grid](*arguments, **constants) on the current stream, which `on` has to name from the second launch of
+        this name on.
 
         arguments: all that are no `constexpr`; they stand first in the signature. constants: the others, and Triton's
         options.
@@ -38,4 +44,4 @@ class Launches:
             return
         run, function, metadata, order = found
         rows, columns = grid if len(grid) == 2 else (grid[0], 1)
-        run(rows, columns, 1, self.stream, function, metadata, None, None, None, *arguments, *order)
+        run(rows, columns, 1, self._stream, function, metadata, None, None, None, *arguments, *order)
