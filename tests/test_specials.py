@@ -45,7 +45,8 @@ def assert_specials(a: np.ndarray, b: np.ndarray, keywords: dict[str, Any], name
     u, k = format_of(c.dtype).unit_roundoff, entry_terms(a, c)
     exact = exact_product(finite_only(a), finite_only(b))
     error = exact.error(np.where(met, exact.rounded(c.dtype), c))
-    assert (error <= k * u * exact.magnitude("up"))[~met].all(), note
+    if not isinstance(keywords.get("scheme"), prismm.Residues):  # whose own value promises `bounds`, below, alone
+        assert (error <= k * u * exact.magnitude("up"))[~met].all(), note
     bounds = report.bounds
     assert (bounds[~np.isfinite(c)] == 0).all(), note
     assert (bounds >= error)[np.isfinite(c) & ~met].all(), note
