@@ -25,6 +25,7 @@ TARGETS: list[dict[str, Any]] = [
 ]
 
 
+@pytest.mark.slow
 @each_dtype
 @pytest.mark.parametrize("name", ["normal", "phi4", "cancelling", "ties", "lattice", "graded", "subnormal_results"])
 def test_targets_apply_to_the_sum_as_a_whole(name, dtype, seed):

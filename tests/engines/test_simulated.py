@@ -100,6 +100,7 @@ def excess(engine, a, b, inputs, accumulate, largest=np.inf):
     return worst
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", cases(), ids=lambda c: f"{c[0]}-{c[1].name}-{c[2].name}")
 def test_the_bound_holds(case, rng):
     name, inputs, accumulate = case

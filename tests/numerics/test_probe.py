@@ -52,6 +52,7 @@ def test_known_engines_are_recovered(name):
     assert not separate(model, finding.model, effort=20_000)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [*KNOWN, *INTEGERS])
 def test_every_observation_in_evidence_refutes_its_value(name):
     _, finding = probed(name)
@@ -74,6 +75,7 @@ def test_every_observation_in_evidence_refutes_its_value(name):
     assert refuted > (100 if not finding.model.is_integer else 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", KNOWN)
 def test_undecided_values_cannot_be_told_apart(name, rng):
     _, finding = probed(name)
@@ -217,6 +219,7 @@ def test_formats_that_do_not_go_together():
         probe(box, "fp8", "fp32")
 
 
+@pytest.mark.slow
 def test_what_is_asked_belongs_to_the_formats():
     def box(a, b, c):
         return simulate.dot(engine("h100-wgmma.e4m3.fp32"), a, b, c)  # which refuses what does not

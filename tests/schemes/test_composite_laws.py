@@ -236,6 +236,7 @@ def test_environment_names_a_default_engine(monkeypatch):
         prismm.matmul(x, x, scheme=prismm.Words.tf32())
 
 
+@pytest.mark.slow
 @some_composites
 @pytest.mark.parametrize("alpha", [1.7e308, 1e300, -1e-300, 5e-324])
 def test_gemm_with_factors_at_the_ends_of_the_range(scheme, alpha, rng):
