@@ -20,8 +20,6 @@ import torch
 from _common import machine, write
 
 import prismm
-from prismm.engines import cuda
-from prismm.engines.launch import Launches
 from prismm.schemes import Residues
 
 CALLS: dict[tuple[str, str], dict[str, Any]] = {
@@ -77,23 +75,22 @@ def sampled(c: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> float:
     return float(np.sqrt(np.sum(np.abs(error) ** 2) / np.sum(np.abs(exact) ** 2)))
 
 
-def phases(a: torch.Tensor, b: torch.Tensor, scheme: Residues) -> str:
-    """Milliseconds of the kernels, one by one, for a certified product."""
-    device, table = cuda.device_of(0), cuda.tables(scheme.moduli, a.device)
-    launch = Launches(torch.cuda.current_stream().cuda_stream)
-    constants = cuda.join_constants(scheme.moduli, 1.0, 1.0, a.device)
-    out = torch.empty(a.shape[0], b.shape[1], dtype=a.dtype, device=a.device)
-    split_a = lambda: cuda.split_vectors(a, table, device, launch, left=True, levels=True)  # noqa: E731
-    split_b = lambda: cuda.split_vectors(b.T, table, device, launch, left=False, levels=True)  # noqa: E731
-    left, right = split_a(), split_b()
-    multiply = lambda: cuda.multiply_planes(left, right, table, device, launch)  # noqa: E731
-    digits = multiply()
-    join = lambda: cuda.join_digits(digits, out, left, right, table, 2, constants, launch)  # noqa: E731
-    steps = {"left": split_a, "right": split_b, "multiply": multiply, "join": join}
-    found = {}
-    for name, step in steps.items():
-        step()
-        found[name] = statistics.median(seconds_of(step) for _ in range(5))
+def phases(a: torch.Tensor, b: torch.Tensor, **form: Any) -> str:
+    """Milliseconds of a call's launches, one by one."""
+    from prismm import cuda_calls
+
+    cuda_calls.forget()
+    out = prismm.matmul(a, b, **form)
+    (call,) = cuda_calls.known()
+    ((_, queued),) = call.programs.items()
+    scratch = torch.empty(queued.program.scratch, dtype=torch.uint8, device=a.device)
+    bases = a.data_ptr(), b.data_ptr(), out.data_ptr(), scratch.data_ptr()
+    stream = torch.cuda.current_stream().cuda_stream
+    queued.program.run(bases, stream)
+    found: dict[str, float] = {}
+    for name, one in queued.program.apart():
+        seconds = statistics.median(seconds_of(lambda one=one: one.run(bases, stream)) for _ in range(5))
+        found[name] = found.get(name, 0.0) + seconds
     return " ".join(f"{name}={1e3 * seconds:.3f}" for name, seconds in found.items())
 
 
@@ -138,7 +135,7 @@ def measure(n: int, dtype: str, name: str, repeats: int) -> dict[str, Any]:
         "native_error": native_error,
         "repaired": report.repaired,
         "host_us": 1e6 * host,
-        "phases_ms": phases(a, b, plan.scheme) if isinstance(plan.scheme, Residues) else "",
+        "phases_ms": phases(a, b, **form),
         "repeats": repeats,
         "gpu": torch.cuda.get_device_name(0),
         **machine(),

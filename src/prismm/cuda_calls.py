@@ -2,8 +2,11 @@
 
 The verbs are those of `_matmul`; what differs is where arrays live and that nothing waits: a call queues its kernels on
 the current stream and returns. Only ``full_output=True`` reads counts back. The road of a product by residues: split
-both operands, multiply the planes of all moduli, join and certify, repair what is marked (`engines.cuda`); of a native
-one: cuBLAS, then the entries that are not finite.
+both operands, multiply the planes of all moduli, join and certify, repair what is open (`engines.cuda`); of a native
+one: cuBLAS, then the entries that are not finite. A batch goes through the same launches.
+
+What depends on shapes, strides and arguments alone is worked out once and kept: the choice, and the program of
+launches.
 """
 
 from __future__ import annotations
@@ -13,14 +16,14 @@ import functools
 import math
 import time
 from collections.abc import Hashable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from prismm import accuracy, cuda_plan, interop
-from prismm.accuracy import MAGNITUDE
+from prismm.accuracy import MAGNITUDE, ROUNDING
 from prismm.bounds import ConventionalBound, ResidueBound, RoundedBound
 from prismm.engines import cuda
-from prismm.engines.launch import Launches
+from prismm.engines.launch import A, B, OUT, Place, Program
 from prismm.errors import ArgumentError, DTypeError, EngineError, OperandError, ShapeError
 from prismm.formats import format_of
 from prismm.interop import lives_on_gpu
@@ -54,7 +57,7 @@ class GpuCall:
     device: cuda.Device
     index: int
     options: Options
-    launches: Launches
+    programs: dict[Hashable, Queued] = field(default_factory=dict)
 
     @functools.cached_property
     def plan(self) -> Plan:
@@ -74,19 +77,39 @@ class GpuCall:
         return cuda.tables(self.choice.scheme.moduli, torch.device("cuda", self.index))
 
     @functools.cached_property
-    def test(self) -> tuple[int, torch.Tensor]:
-        """The join's mode, and its constants on the device."""
-        import torch
+    def test(self) -> cuda.Test:
+        """What the join asks of an entry."""
+        need = self.need
+        return cuda.Test(
+            *accuracy.join_test(self.options.target, need.terms, need.result), need.terms, need.result.precision
+        )  # fmt: skip
 
-        mode, kappa, magnitude_kappa = accuracy.join_test(self.options.target, self.need.terms, self.need.result)
-        device = torch.device("cuda", self.index)
-        return mode, cuda.join_constants(self.choice.scheme.moduli, kappa, magnitude_kappa, device)
+
+@dataclass(frozen=True, eq=False)
+class Queued:
+    """A call's program, and where in its scratch memory a report looks: counts, and the statistics of the operands'
+    vectors, in blocks.
+    """
+
+    program: Program
+    counts: Place
+    statistics: tuple[list[Place], list[Place]] | None
 
 
 _CALLS: dict[Hashable, GpuCall] = {}
 """Calls that were normalised before, by all that the choice depends on."""
 
 _MOST_CALLS = 4096
+
+
+def known() -> list[GpuCall]:
+    """The calls that are kept."""
+    return list(_CALLS.values())
+
+
+def forget() -> None:
+    """Keep none of them."""
+    _CALLS.clear()
 
 
 def matmul(a: Any, b: Any, keywords: tuple[Any, ...], out: Any, full_output: bool) -> Any:
@@ -118,8 +141,8 @@ def matmul(a: Any, b: Any, keywords: tuple[Any, ...], out: Any, full_output: boo
     if full_output and torch.cuda.is_current_stream_capturing():
         raise ArgumentError("full_output=True reads counts back, which a CUDA graph cannot capture; leave it out")
     result = torch.empty(call.shape, dtype=call.dtype, device=x.device) if out is None else _target(out, call, x.device)
-    with _on(call) as launches, _memory_errors(call):
-        made = list(_multiply(call, launches, x, y, result))
+    with _on(call.index), _memory_errors(call):
+        made = _multiply(call, x, y, result, full_output)
     answer = _as_caller(result, a) if out is None else out
     return (answer, _report(call, made, x.ndim > 1, y.ndim > 1, start)) if full_output else answer
 
@@ -137,16 +160,11 @@ def _options(keywords: tuple[Any, ...], a: Any, b: Any) -> Options:
     return check_options(asked, scheme, reproducible, out_dtype, engine, threads, a, b)[0]
 
 
-@contextlib.contextmanager
-def _on(call: GpuCall) -> Iterator[Launches]:
-    """Launches on the current stream of the operands' device."""
+def _on(index: int) -> contextlib.AbstractContextManager[Any]:
+    """With this device the current one."""
     import torch
 
-    if torch.cuda.current_device() == call.index:
-        yield call.launches.on(torch.cuda.current_stream().cuda_stream)
-        return
-    with torch.cuda.device(call.index):
-        yield call.launches.on(torch.cuda.current_stream().cuda_stream)
+    return contextlib.nullcontext() if torch.cuda.current_device() == index else torch.cuda.device(index)
 
 
 def explain(a: Any, b: Any, keywords: tuple[Any, ...]) -> Plan:
@@ -183,7 +201,7 @@ def normalise_call(a: torch.Tensor, b: torch.Tensor, options: Options) -> GpuCal
     choice = cuda_plan.choose(need, options, device)
     names = _name(a.dtype), _name(b.dtype)
     index = a.device.index
-    return GpuCall(left, right, shape, dtype, names, choice, need, device, index, options, Launches())
+    return GpuCall(left, right, shape, dtype, names, choice, need, device, index, options)
 
 
 def _tensor(x: Any, name: str) -> torch.Tensor:
@@ -268,95 +286,117 @@ def _as_caller(result: torch.Tensor, source: Any) -> Any:
 
 @dataclass
 class Made:
-    """One two-dimensional product that was queued: its operands and result, and what a report reads back."""
+    """What was queued: the product's operands and result, (batch, ·, ·) each, and what a report reads back."""
 
     a: torch.Tensor
     b: torch.Tensor
     out: torch.Tensor
-    counts: torch.Tensor
-    statistics: tuple[list[torch.Tensor], list[torch.Tensor]] | None
+    queued: Queued
+    scratch: torch.Tensor
+
+    def read(self, place: Place) -> torch.Tensor:
+        """Some scratch memory, on the device."""
+        size = math.prod(place.shape) * place.dtype.itemsize
+        return self.scratch[place.offset : place.offset + size].view(place.dtype).view(place.shape)
 
 
 def _multiply(
-    call: GpuCall, launches: Launches, a: torch.Tensor, b: torch.Tensor, result: torch.Tensor
-) -> Iterator[Made]:  # fmt: skip
-    """Queue the two-dimensional products of a call."""
+    call: GpuCall, a: torch.Tensor, b: torch.Tensor, result: torch.Tensor, full_output: bool
+) -> Made | None:  # fmt: skip
+    """Queue a call's launches."""
     import torch
 
     need = call.need
     if result.numel() == 0:
-        return
+        return None
     if need.k == 0:
         result.zero_()
-        return
-    a, b = a.reshape(call.left), b.reshape(call.right)
+        return None
+    whole = result if result.is_contiguous() and not _overlap(result, a, b) else torch.empty_like(result).contiguous()
+    view = whole.view(math.prod(need.batch), need.m, need.n)
     if call.dtype.is_complex:
         a, b = (x if x.is_complex() else x.to(torch.complex128) for x in (a, b))
-    overlaps = any(_share_memory(result, x) for x in (a, b))
-    whole = result if result.is_contiguous() and not overlaps else torch.empty_like(result).contiguous()
-    view = whole.reshape(*need.batch, need.m, need.n)
-    if need.batch:
-        a, b = a.expand(*need.batch, need.m, need.k), b.expand(*need.batch, need.k, need.n)
+    a, b = _matrices(a.reshape(call.left), need, need.m), _matrices(b.reshape(call.right), need, need.k)
     if call.native:
-        torch.matmul(a, b, out=view)
-    one = _repaired_native if call.native else _by_residues
-    for index in range(math.prod(need.batch)):
-        at = _unravel(index, need.batch)
-        yield one(a[at], b[at], view[at], call, launches) if at else one(a, b, view, call, launches)
+        torch.matmul(a, b, out=view) if need.batch else torch.mm(a[0], b[0], out=view[0])
+    addresses = a.data_ptr(), b.data_ptr(), view.data_ptr()
+    key = full_output, addresses[0] % 16, addresses[1] % 16, addresses[2] % 16
+    queued = call.programs.get(key)
+    if queued is None:
+        queued = call.programs[key] = _queued(call, a, b, view, full_output)
+    scratch = torch.empty(queued.program.scratch, dtype=torch.uint8, device=view.device)
+    queued.program.run((*addresses, scratch.data_ptr()), torch._C._cuda_getCurrentRawStream(call.index))
     if whole is not result:
         result.copy_(whole)
+    return Made(a, b, view, queued, scratch) if full_output else None
 
 
-def _unravel(index: int, batch: tuple[int, ...]) -> tuple[int, ...]:
-    at = []
-    for extent in reversed(batch):
-        at.append(index % extent)
-        index //= extent
-    return tuple(reversed(at))
+def _matrices(x: torch.Tensor, need: cuda_plan.Need, rows: int) -> torch.Tensor:
+    """The operand as (batch, ·, ·), (1, ·, ·) where one serves all, rows or columns of neighbouring elements."""
+    if need.batch:
+        x = x.expand(*need.batch, *x.shape[-2:]).reshape(-1, *x.shape[-2:])
+        x = x[:1] if x.stride(0) == 0 else x
+    else:
+        x = x[None]
+    return x if 1 in x.stride()[1:] and 0 not in x.stride()[1:] else x.contiguous()
 
 
-def _share_memory(x: torch.Tensor, y: torch.Tensor) -> bool:
-    return x.untyped_storage().data_ptr() == y.untyped_storage().data_ptr()
+def _overlap(x: torch.Tensor, *others: torch.Tensor) -> bool:
+    start = x.untyped_storage().data_ptr()
+    return any(start == other.untyped_storage().data_ptr() for other in others)
 
 
-def _repaired_native(
-    a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, call: GpuCall, launches: Launches
-) -> Made:  # fmt: skip
-    """Law 4 for a native product: entries that are not finite are what the exact sum gives."""
+def _vectors(x: torch.Tensor, base: int, *, columns: bool) -> cuda.Vectors:
+    """Rows of (batch, m, k), or columns of (batch, k, n)."""
+    batch, rows, inner = x.shape
+    steps = x.stride() if not columns else (x.stride(0), x.stride(2), x.stride(1))
+    count, terms = (inner, rows) if columns else (rows, inner)
+    vector, element = steps[1], steps[2]
+    # Extents of 1 have any stride.
+    element = 1 if terms == 1 or (count == 1 and 1 in steps[1:]) else element
+    return cuda.Vectors(Place(base, 0, x.dtype), batch, count, terms, (steps[0], vector, element))
+
+
+def _queued(
+    call: GpuCall, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, full_output: bool
+) -> Queued:  # fmt: skip
+    """The program of a call: split, multiply, join, repair; in blocks of rows and columns where the scratch memory is
+    bounded.
+    """
     import torch
 
-    counts = torch.zeros(4, dtype=torch.int64, device=a.device)
-    marks = cuda.mark_nonfinite(out, launches)
-    cuda.repair_marked(a, b, out, marks, counts, call.device, launches)
-    return Made(a, b, out, counts, None)
-
-
-def _by_residues(
-    a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, call: GpuCall, launches: Launches
-) -> Made:  # fmt: skip
-    """Split, multiply, join, repair; in blocks of rows and columns where the scratch memory is bounded."""
-    import torch
-
-    table, device = call.table, call.device
-    mode, constants = call.test
-    levels = mode == MAGNITUDE
-    counts = torch.zeros(4, dtype=torch.int64, device=a.device)
+    program = Program((a.data_ptr() % 16, b.data_ptr() % 16, out.data_ptr() % 16))
+    counts = program.take(torch.int64, 4)
+    left, right = _vectors(a, A, columns=False), _vectors(b, B, columns=True)
+    target = cuda.Result(Place(OUT, 0, out.dtype), out.shape[0], out.shape[1], out.shape[2], out.stride())
+    if call.native:
+        program.zero(counts)
+        cuda.finish_native(program, target, left, right, counts, call.device)
+        return Queued(program, counts, None)
+    table, device, test = call.table, call.device, call.test
+    fixed = {"levels": test.mode == MAGNITUDE, "measure": full_output or test.mode == ROUNDING}
     rows, columns = call.choice.rows, call.choice.columns
-    statistics: tuple[list[torch.Tensor], list[torch.Tensor]] = ([], [])
-    for j in range(0, out.shape[1], columns):
-        some_b = b[:, j : j + columns]
-        right = cuda.split_vectors(some_b.T, table, device, launches, left=False, levels=levels)
-        statistics[1].append(right.statistics)
-        for i in range(0, out.shape[0], rows):
-            some_a, block = a[i : i + rows], out[i : i + rows, j : j + columns]
-            left = cuda.split_vectors(some_a, table, device, launches, left=True, levels=levels)
-            if j == 0:
-                statistics[0].append(left.statistics)
-            digits = cuda.multiply_planes(left, right, table, device, launches)
-            marks = cuda.join_digits(digits, block, left, right, table, mode, constants, launches)
-            joined = digits, left, right, table, constants
-            cuda.repair_marked(some_a, some_b, block, marks, counts, device, launches, mode, joined)
-    return Made(a, b, out, counts, statistics)
+    column_blocks = [right.part(j, j + columns) for j in range(0, target.n, columns)]
+    row_blocks = [left.part(i, i + rows) for i in range(0, target.m, rows)]
+    right_statistics = [cuda.take_statistics(program, some) for some in column_blocks]
+    left_statistics = [cuda.take_statistics(program, some) for some in row_blocks]
+    program.zero(counts)
+    for x, some_b in enumerate(column_blocks):
+        with program.lend():
+            split_b = cuda.split_vectors(
+                program, some_b, right_statistics[x], table, device, left=False, **fixed
+            )  # fmt: skip
+            for y, some_a in enumerate(row_blocks):
+                with program.lend():
+                    split_a = cuda.split_vectors(
+                        program, some_a, left_statistics[y], table, device, left=True, **fixed
+                    )  # fmt: skip
+                    block = target.part(y * rows, rows, x * columns, columns)
+                    digits = cuda.multiply_planes(program, split_a, split_b, table, device)
+                    cuda.join_digits(
+                        program, digits, block, some_a, some_b, split_a, split_b, table, test, counts, device
+                    )  # fmt: skip
+    return Queued(program, counts, (left_statistics, right_statistics))
 
 
 class _OnDevice:
@@ -371,21 +411,23 @@ class _OnDevice:
         return found
 
 
-def _report(call: GpuCall, made: list[Made], left_kept: bool, right_kept: bool, start: float) -> Report:
+def _report(call: GpuCall, made: Made | None, left_kept: bool, right_kept: bool, start: float) -> Report:
     total = Outcome(products=call.plan.products)
     pieces = []
     target = call.options.target
-    for one in made:
-        special, exact, magnitude, _ = one.counts.tolist()
+    if made is not None:
+        special, exact, magnitude, _ = made.read(made.queued.counts).tolist()
         outcome = Outcome()
         outcome.count("special", special)
         outcome.count("exact", exact)
         outcome.count("magnitude", magnitude)
         road = "a priori" if call.native else "value" if target is None or target.kind == "fast" else "certified"
-        outcome.count(road, one.out.numel() * (1 + one.out.is_complex()) - special - exact - magnitude)
-        outcome.bound = _bound(call, one)
+        outcome.count(road, made.out.numel() * (1 + made.out.is_complex()) - special - exact - magnitude)
         total.merge(outcome)
-        pieces.append(Piece(_OnDevice(one.out), outcome))  # type: ignore[arg-type]
+        for index in range(made.out.shape[0]):
+            own = Outcome()
+            own.bound = _bound(call, made, index)
+            pieces.append(Piece(_OnDevice(made.out[index]), own))  # type: ignore[arg-type]
     total.time("total", time.perf_counter() - start)
     return Report(
         plan=call.plan, outcome=total, shape=call.shape, pieces=pieces, rows_kept=left_kept, columns_kept=right_kept,
@@ -393,18 +435,22 @@ def _report(call: GpuCall, made: list[Made], left_kept: bool, right_kept: bool, 
     )  # fmt: skip
 
 
-def _bound(call: GpuCall, made: Made) -> Any:
+def _bound(call: GpuCall, made: Made, index: int) -> Any:
     import torch
 
     target, result = call.options.target, call.need.result
     if target is not None and target.kind == "correctly-rounded":
         return RoundedBound(result)
     k = call.need.terms
-    if made.statistics is None:
-        left, right = _OnDevice(made.a), _OnDevice(made.b)
+    a, b = (x[index % x.shape[0]] for x in (made.a, made.b))
+    if made.queued.statistics is None:
+        left, right = _OnDevice(a), _OnDevice(b)
         return ConventionalBound(result, left, right, k, result.unit_roundoff)  # type: ignore[arg-type]
     q = call.table.fraction_bits(k)
-    rows, columns = (_scales(torch.cat(pieces, 1), q) for pieces in made.statistics)
+    rows, columns = (
+        _scales(torch.cat([made.read(place)[index % place.shape[0]] for place in places], 1), q)
+        for places in made.queued.statistics
+    )
     return ResidueBound(result, rows, columns, k)
 
 

@@ -240,3 +240,61 @@ def byte_tables(moduli: int) -> ByteTables:
         offset = [symmetric(-factor << bits, q) for q, factor in zip(chosen, factors, strict=True)]
         offsets.append(np.array(offset, np.int32))
     return ByteTables(bits, dwords, tables[0], tables[1], offsets[0], offsets[1])
+
+
+@dataclass(frozen=True, eq=False)
+class PairedSystem:
+    """C' of `scheme_product` from sums in two or three float64 parts: `kernels.gpu.quick`.
+
+    weights: the parts of every P/(p1·p2), of a last single modulus P/p, the last part rounded; product: those of P;
+    error: E with |C' - (h + low)| <= E. least: the |h| from which on h and low are what the proof says.
+    """
+
+    weights: tuple[tuple[float, ...], ...]
+    inverse: float
+    product: tuple[float, ...]
+    error: float
+    least: float
+
+
+@functools.cache
+def paired_system(moduli: int, parts: int = 2, digits: int = 1) -> PairedSystem:
+    """The constants of the quick join (two parts) and of its second look (three).
+
+    Digits are below `digits`·p in magnitude (2 for complex parts), so D = d1·p2 + d2·p1 below 2·digits·p1·p2, and |S| <
+    2·digits·P·G for S = Σ D·W over G weights. The first part of W is W rounded to a multiple of 2^a with 2^(a+52) >= |S|, so its sum is exact however it is added,
+    and q = rint(Σ D·H / P) off by nothing: the sum differs from S by less than 2^-20·P, `norm_limit` leaves 2^-17·P. A
+    second of three parts is made alike from the rest; the last part is the rest, rounded. Errors: what that misses, G
+    roundings of its sum, and one of the sum less q times P's part. E is at least 2^-104·P (three parts: 2^-130·P), so
+    that an addition of h's low part and 2·E may round.
+
+    >>> paired_system(14).error < 2.0**-80 * scheme_product(14), paired_system(14, 3).error < 8
+    (True, True)
+    """
+    chosen = coprime_moduli(256, moduli)
+    product = scheme_product(moduli)
+    groups = [chosen[x : x + 2] for x in range(0, moduli, 2)]
+    rests = [product // math.prod(group) for group in groups] + [product]
+    largest = [2 * digits * math.prod(group) for group in groups]
+    quotient = 2 * digits * len(groups) + 1
+    found: list[list[float]] = [[] for _ in rests]
+    for _ in range(parts - 1):
+        unit = max(0, sum(d * abs(rest) for d, rest in zip(largest, rests, strict=False)).bit_length() - 52)
+        for x, rest in enumerate(rests):
+            high = (rest + ((1 << unit) >> 1)) >> unit << unit
+            found[x].append(float(high))
+            rests[x] = rest - high
+    for x, rest in enumerate(rests):
+        found[x].append(float(rest))
+    sizes = [*largest, quotient]
+    missing = sum(size * abs(rest - int(part[-1])) for size, rest, part in zip(sizes, rests, found, strict=True))
+    low_sum = sum(d * abs(rest) for d, rest in zip(largest, rests, strict=False))
+    whole = low_sum + quotient * abs(rests[-1])
+    error = missing + ((len(groups) + 1) * low_sum + 2 * whole) * 2.0**-53 * (1 + 2.0**-40)
+    return PairedSystem(
+        weights=tuple(tuple(part) for part in found[:-1]),
+        inverse=1.0 / product,
+        product=tuple(found[-1]),
+        error=max(float(error) * (1 + 2.0**-40), product * 2.0 ** (-104 if parts == 2 else -130)),
+        least=max(4.0 * whole * (1 + 2.0**-40), 0.5) if parts == 2 else 0.5,
+    )

@@ -5,6 +5,7 @@ python -m tests.gpu.interpreted
 
 import json
 import os
+from typing import Any, NamedTuple
 
 os.environ["TRITON_INTERPRET"] = "1"
 
@@ -13,9 +14,8 @@ import torch
 from triton.runtime import interpreter
 
 import prismm
-from prismm import accuracy
+from prismm import accuracy, cuda_calls, cuda_plan
 from prismm.engines import cuda
-from prismm.engines.launch import Launches
 from prismm.formats import format_of
 from prismm.schemes.residues import Residues
 from prismm.testing import HOSTILE, SPECIAL
@@ -34,20 +34,30 @@ CPU = torch.device("cpu")
 
 
 def product(a: np.ndarray, b: np.ndarray, moduli: int, target: str | None) -> np.ndarray:
-    """The pipeline of a GPU, on this CPU."""
-    device, launch, table = cuda.Device("interpreter", False, False, 4), Launches(), cuda.tables(moduli, CPU)
+    """The program of a GPU, on this CPU."""
+    device, table = cuda.Device("interpreter", False, False, 4), cuda.tables(moduli, CPU)
     chosen = accuracy.parse_target(target) if target else None
-    terms = a.shape[1] * (2 if a.dtype.kind == "c" else 1)
-    mode, kappa, magnitude = accuracy.join_test(chosen, terms, format_of(a.dtype))
-    constants = cuda.join_constants(moduli, kappa, magnitude, CPU)
-    x, y = torch.from_numpy(a), torch.from_numpy(b)
-    left = cuda.split_vectors(x, table, device, launch, left=True, levels=mode == 2)
-    right = cuda.split_vectors(y.T, table, device, launch, left=False, levels=mode == 2)
-    digits = cuda.multiply_planes(left, right, table, device, launch)
-    out, counts = torch.empty(a.shape[0], b.shape[1], dtype=x.dtype), torch.zeros(4, dtype=torch.int64)
-    marks = cuda.join_digits(digits, out, left, right, table, mode, constants, launch)
-    cuda.repair_marked(x, y, out, marks, counts, device, launch, mode, (digits, left, right, table, constants))
-    return out.numpy()
+    terms = a.shape[-1] * (2 if a.dtype.kind == "c" else 1)
+    form = format_of(a.dtype)
+    x, y = (torch.from_numpy(z).reshape(-1, *z.shape[-2:]) for z in (a, b))
+    out = torch.empty(max(x.shape[0], y.shape[0]), x.shape[1], y.shape[2], dtype=x.dtype)
+    need = cuda_plan.Need(x.shape[1], y.shape[2], x.shape[2], (), form, chosen, False, True, x.is_complex())
+    choice = cuda_plan.Choice(Residues(moduli), cuda.INT8, (), x.shape[1], y.shape[2], 0)
+    call = Interpreted((), (), (), x.dtype, ("", ""), choice, need, device, 0, Asked(chosen))
+    call.__dict__["table"] = table
+    queued = cuda_calls._queued(call, x, y, out, full_output=False)
+    queued.program.run_by_triton(x, y, out)
+    return out.reshape(*np.matmul(a, b).shape).numpy()
+
+
+class Asked(NamedTuple):
+    """What a call's options say of the target."""
+
+    target: Any
+
+
+class Interpreted(cuda_calls.GpuCall):
+    """A call on no device."""
 
 
 def main() -> None:

@@ -5,8 +5,9 @@
 | cuda:int8 | INT8 matrix instructions | k·2^14 <= 2^29 for k <= 2^15, reduced between such blocks |
 | cuda:blas | cuBLAS through torch, in the operands' type | conventional; certified a priori |
 
-Everything here is asynchronous: no launch waits for another, so calls follow the current stream and can be captured in
-a CUDA graph once their tables are on the device (a call of the same kind before the capture puts them there).
+Products are written down as programs (`launch.Program`) and nothing in one waits, so calls follow the current stream and
+can be captured in a CUDA graph once their tables are on the device (a call of the same kind before the capture puts
+them there).
 """
 
 from __future__ import annotations
@@ -17,13 +18,16 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from prismm.engines.launch import Launches
+from prismm.engines.launch import Place, Program
 from prismm.errors import EngineError
 from prismm.moduli import (
     byte_tables,
     coprime_moduli,
     norm_fraction_bits,
+    norm_limit,
+    paired_system,
     residue_system,
+    scheme_product,
     shift_thresholds,
     symmetric,
 )
@@ -36,26 +40,25 @@ STATISTICS = 10
 """Integers that the kernels keep of a vector: see `kernels.gpu.numbers`."""
 
 LEVELS = 5
-ROW_BLOCK = 512, 4
-COLUMN_TILE = 128, 64, 8
-JOIN_TILE = 4, 32, 128, 4
+ROW_BLOCK = 1024, 4
+SINGLE_ROW = 1024
+COLUMN_TILE = 128, 32, 4
+JOIN_TILE = 4, 64, 128, 4
+FINISH_ROWS = 2
 """Elements, or rows and columns, of a tile, and the warps that work on it, as measured on an H200."""
-
-NATIVE = 3
-"""Mode of `repair_marked` for products of cuBLAS."""
 
 
 @dataclass(frozen=True)
 class Device:
     """How kernels are built for a GPU.
 
-    hopper: with the warp-specialised product for sm_90. dp4a: with NVIDIA's dot product of bytes. programs: persistent
+    hopper: with the warp-specialised product for sm_90. nvidia: with NVIDIA's instructions. programs: persistent
     programs that fill it.
     """
 
     name: str
     hopper: bool
-    dp4a: bool
+    nvidia: bool
     programs: int
 
 
@@ -114,7 +117,7 @@ class Tables:
     """What the kernels read for the scheme of so many moduli, on one device.
 
     left, right: (moduli, 14) int32, see `kernels.gpu.split.FIELDS`; reduction: (3·moduli, 3) int32, three times the
-    same, see `kernels.gpu.product.reduced`; thresholds: int64, see `moduli.shift_thresholds`.
+    same, see `kernels.gpu.product.reduced`; thresholds: int64, see `moduli.shift_thresholds`; limit_bits: bits of the first of them, before it was cut to int64.
     """
 
     moduli: int
@@ -125,6 +128,7 @@ class Tables:
     right: torch.Tensor
     reduction: torch.Tensor
     thresholds: torch.Tensor
+    limit_bits: int
 
     def fraction_bits(self, terms: int) -> int:
         """q of `moduli.norm_fraction_bits`."""
@@ -164,40 +168,86 @@ def tables(moduli: int, device: torch.device) -> Tables:
         torch.tensor(rows["right"], dtype=torch.int32).to(device),
         torch.tensor(3 * reduction, dtype=torch.int32).to(device),
         torch.tensor(thresholds, dtype=torch.int64).to(device),
+        (norm_limit(moduli) // 2).bit_length(),
     )
 
 
+@dataclass(frozen=True)
+class Test:
+    """What a join asks of an entry: mode and kappas of `accuracy.join_test`, terms K, precision of the result."""
+
+    mode: int
+    kappa: float
+    magnitude_kappa: float
+    terms: int
+    precision: int
+
+
 @functools.lru_cache(maxsize=1024)
-def join_constants(moduli: int, kappa: float, magnitude_kappa: float, device: torch.device) -> torch.Tensor:
-    """The float64 constants of `kernels.gpu.join`, copied once."""
+def join_constants(moduli: int, test: Test, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
+    """The float64 constants of `kernels.gpu.join`, and what `kernels.gpu.quick` needs to know of kappa, copied once."""
     import torch
 
     system = residue_system(moduli, 256)
-    head = [kappa, magnitude_kappa, *system.quotient, *system.product]
-    weights = system.weights[:moduli].reshape(-1)
-    return torch.tensor([*map(float, head), *map(float, weights)], dtype=torch.float64).to(device)
+    careful = [test.kappa, test.magnitude_kappa, *system.quotient, *system.product]
+    careful += list(system.weights[:moduli].reshape(-1))
+    half = scheme_product(moduli) / 2
+    # bound <= ½‖A'‖₁ + ½‖B'‖₁ + K/4 <= √(K·P/2) + K/4, in units of a quarter of 2^(e+s+e+s).
+    bound = math.sqrt(test.terms * half) + 0.25 * test.terms
+    needed = [4.0 * bound * test.magnitude_kappa * (1 + 2.0**-20)]
+    made = [torch.tensor([float(x) for x in some], dtype=torch.float64).to(device) for some in (careful, needed)]
+    return made[0], made[1]
 
 
-@dataclass(frozen=True, eq=False)
+@functools.cache
+def quick_constants(moduli: int, parts: int, numbers: int) -> tuple[float, ...]:
+    """What `kernels.gpu.quick` is compiled with, for sums of so many numbers: 1/P, P, 2·E, the least |h|, weights."""
+    system = paired_system(moduli, numbers, parts)
+    head = (system.inverse, *system.product, 2.0 * system.error, system.least)
+    return (*head, *(part for weight in system.weights for part in weight))
+
+
+@dataclass(frozen=True)
+class Vectors:
+    """Rows of A, or columns of B, to be split: element (b, i, h) stands at place + b·steps[0] + i·steps[1] + h·steps[2].
+
+    place: of the matrix's own type; steps in its elements.
+    """
+
+    place: Place
+    batch: int
+    vectors: int
+    terms: int
+    steps: tuple[int, int, int]
+
+    def part(self, start: int, stop: int) -> Vectors:
+        """Some of the vectors."""
+        place = self.place.at(start * self.steps[1], (), ())
+        return Vectors(place, self.batch, min(stop, self.vectors) - start, self.terms, self.steps)
+
+    @property
+    def parts(self) -> int:
+        """Real numbers an element holds."""
+        return 2 if self.place.dtype.is_complex else 1
+
+
+@dataclass(frozen=True)
 class SplitVectors:
-    """Rows of A, or columns of B, split: planes (moduli, rows, pitch) of residues, statistics (10, vectors).
+    """Vectors, split: planes (batch, planes, rows, pitch) of residues, statistics (batch, 10, vectors).
 
     Of complex vectors there are three times as many planes: of real parts, imaginary parts and their sums. terms: K.
     """
 
-    planes: torch.Tensor
-    statistics: torch.Tensor
+    planes: Place
+    statistics: Place
+    batch: int
     vectors: int
     terms: int
 
     @property
-    def nbytes(self) -> int:
-        """Bytes held on the device."""
-        return self.planes.nbytes + self.statistics.nbytes
-
-
-def _aligned(x: torch.Tensor) -> bool:
-    return x.data_ptr() % 16 == 0
+    def plane(self) -> int:
+        """Bytes of a plane."""
+        return self.planes.shape[2] * self.planes.shape[3]
 
 
 def _ceil(x: int, step: int) -> int:
@@ -209,213 +259,203 @@ def plane_shape(vectors: int, k: int, planes: int) -> tuple[int, int, int]:
     return planes, _ceil(vectors, 64), _ceil(k, 16)
 
 
-def _reals(x: torch.Tensor) -> torch.Tensor:
-    """x, or the real numbers behind complex ones, imaginary parts next to the real ones."""
+def take_statistics(program: Program, x: Vectors) -> Place:
+    """Scratch memory for the statistics of some vectors."""
     import torch
 
-    return torch.view_as_real(x) if x.is_complex() else x
+    return program.take(torch.int64, x.batch, STATISTICS, x.vectors)
 
 
 def split_vectors(
-    x: torch.Tensor, table: Tables, device: Device, launch: Launches, *, left: bool, levels: bool
+    program: Program, x: Vectors, statistics: Place, table: Tables, device: Device, *, left: bool, levels: bool,
+    measure: bool,
 ) -> SplitVectors:  # fmt: skip
-    """Split the vectors x (vectors, k), real or complex, of any strides."""
+    """Split vectors of any strides; statistics: where `take_statistics` says. levels: count large elements, for tests of magnitude; measure: the residuals, for
+    tests of rounding and for reports, which otherwise know that they are at most a half.
+    """
     import torch
 
     from prismm.kernels.gpu import scale, split
 
-    vectors, k = x.shape
-    parts = 2 if x.is_complex() else 1
-    shape = plane_shape(vectors, k, table.moduli * (3 if parts == 2 else 1))
-    planes = torch.empty(shape, dtype=torch.int8, device=x.device)
+    k, parts = x.terms, x.parts
+    shape = plane_shape(x.vectors, k, table.moduli * (3 if parts == 2 else 1))
+    across = x.steps[1] == 1 and x.steps[2] != 1 and x.vectors > 1
+    if across:
+        program.zero(statistics)
+    planes = program.take(torch.int8, x.batch, *shape)
+    found = SplitVectors(planes, statistics, x.batch, x.vectors, parts * k)
+    if x.batch * x.vectors == 0:
+        return found
     q = table.fraction_bits(parts * k)
     factors = table.left if left else table.right
+    steps, reals = tuple(parts * step for step in x.steps), x.place.reals()
     fixed: dict[str, Any] = {
-        "MODULI": table.moduli, "THRESHOLDS": table.thresholds.numel(), "WORDS": table.words, "DP4A": device.dp4a,
+        "MODULI": table.moduli, "MEASURE": measure, "WORDS": table.words, "NVIDIA": device.nvidia,
         "PERMUTED": device.hopper and not left, "PARTS": parts, "enable_fp_fusion": False,
     }  # fmt: skip
-    plane = shape[1] * shape[2]
-    across = x.stride(0) == 1 and x.stride(1) != 1 and vectors > 1
-    which = left, vectors, _aligned(x)
+    common = (
+        statistics, planes, table.thresholds, factors, x.vectors, k, shape[2], shape[1] * shape[2], parts * k, q,
+        table.bits, table.limit_bits,
+    )  # fmt: skip
     if not across:
-        x = x if x.stride(1) == 1 or k == 1 else x.contiguous()
-        statistics = torch.empty((STATISTICS, vectors), dtype=torch.int64, device=x.device)
-        block, warps = ROW_BLOCK
-        fixed["EVEN"] = x.stride(0) * parts % 16 == 0 and k % 16 == 0
-        launch(
-            ("rows", *which), split.split_rows, (vectors,), _reals(x), x.stride(0) * parts, statistics, planes,
-            table.thresholds, factors, vectors, k, shape[2], plane, q, table.bits,
-            BLOCK=block, LEVELS=levels, num_warps=warps, **fixed,
+        if x.steps[2] != 1 and k > 1:
+            raise EngineError("operands of these strides have to be copied first")
+        single = k <= SINGLE_ROW // parts
+        block, warps = ROW_BLOCK[0] // parts, ROW_BLOCK[1]
+        if single:
+            block = max(128, 1 << max(0, k - 1).bit_length())
+            warps = max(1, block * parts // 256)
+        program.launch(
+            split.split_rows, (x.vectors, x.batch), reals, steps[1], steps[0], *common,
+            BLOCK=block, SINGLE=single, LEVELS=levels, num_warps=warps,
+            EVEN=steps[1] % 16 == 0 and steps[0] % 16 == 0 and k % 16 == 0, **fixed,
         )  # fmt: skip
-        return SplitVectors(planes, statistics, vectors, parts * k)
-    statistics = torch.zeros((STATISTICS, vectors), dtype=torch.int64, device=x.device)
-    stride, piece, block, reals = x.stride(1) * parts, 256, 128, _reals(x)
-    grid = (-(-vectors * parts // block), -(-k // piece))
-    even = stride % 16 == 0 and vectors % 16 == 0
-    launch(
-        ("largest", *which), scale.largest_columns, grid, reals, stride, statistics, k, vectors, PARTS=parts,
+        return found
+    piece, block = 256, 128
+    grid = (-(-x.vectors * parts // block), -(-k // piece), x.batch)
+    even = steps[2] % 16 == 0 and steps[0] % 16 == 0 and x.vectors % 16 == 0
+    program.launch(
+        scale.largest_columns, grid, reals, steps[2], steps[0], statistics, k, x.vectors, PARTS=parts,
         PIECE=piece, ROWS=16, BLOCK=block, EVEN=even, num_warps=4,
     )  # fmt: skip
-    launch(
-        ("sums", *which), scale.sum_columns, grid, reals, stride, statistics, k, vectors, q, PARTS=parts, PIECE=piece,
-        ROWS=8, BLOCK=block, LEVELS=levels, EVEN=even, num_warps=4, enable_fp_fusion=False,
+    program.launch(
+        scale.sum_columns, grid, reals, steps[2], steps[0], statistics, k, x.vectors, q, PARTS=parts, PIECE=piece,
+        ROWS=8, BLOCK=block, LEVELS=levels, EVEN=even, NVIDIA=device.nvidia, num_warps=4, enable_fp_fusion=False,
     )  # fmt: skip
-    fixed["EVEN"] = even and k % 16 == 0
     rows, columns, warps = COLUMN_TILE[0], COLUMN_TILE[1] // parts, COLUMN_TILE[2]
-    launch(
-        ("columns", *which), split.split_columns, (-(-vectors // columns), -(-shape[2] // rows)), reals, stride,
-        statistics, planes, table.thresholds, factors, vectors, k, shape[2], plane, q, table.bits,
-        ROWS=rows, BLOCK=columns, num_warps=warps, **fixed,
+    program.launch(
+        split.split_columns, (-(-x.vectors // columns), -(-shape[2] // rows), x.batch), reals, steps[2], steps[0],
+        *common, ROWS=rows, BLOCK=columns, EVEN=even and k % 16 == 0, num_warps=warps, **fixed,
     )  # fmt: skip
-    return SplitVectors(planes, statistics, vectors, parts * k)
+    return found
 
 
 def multiply_planes(
-    left: SplitVectors, right: SplitVectors, table: Tables, device: Device, launch: Launches
-) -> torch.Tensor:  # fmt: skip
-    """The digits (planes, m, n rounded up to 64) of all entries."""
+    program: Program, left: SplitVectors, right: SplitVectors, table: Tables, device: Device
+) -> Place:  # fmt: skip
+    """The digits (batch, planes, m, n rounded up to 64) of all entries."""
     import torch
 
-    m, n = left.vectors, right.vectors
-    count, left_rows, pitch = left.planes.shape
-    right_rows = right.planes.shape[1]
-    digits = torch.empty((count, m, _ceil(n, 64)), dtype=torch.uint8, device=left.planes.device)
-    row_pitch, plane = digits.shape[2], digits.shape[1] * digits.shape[2]
+    batch, m, n = max(left.batch, right.batch), left.vectors, right.vectors
+    _, count, left_rows, pitch = left.planes.shape
+    right_rows = right.planes.shape[2]
+    digits = program.take(torch.uint8, batch, count, m, _ceil(n, 64))
+    row_pitch, plane = digits.shape[3], digits.shape[2] * digits.shape[3]
+    # Planes from one matrix of a batch to the next: none where one operand serves all.
+    left_step, right_step = (count if x.batch == batch else 0 for x in (left, right))
     if not device.hopper:
         from prismm.kernels.gpu import product
 
         rows, columns, depth = 128, 128, 64
-        launch(
-            ("product", m, n), product.residue_product, (-(-m // rows) * -(-n // columns), count), left.planes,
-            right.planes, digits, table.reduction, m, n, pitch, left_rows * pitch, right_rows * pitch, row_pitch, plane,
+        program.launch(
+            product.residue_product, (-(-m // rows) * -(-n // columns), count, batch), left.planes, right.planes,
+            digits, table.reduction, m, n, pitch, left.plane, right.plane, left_step, right_step, row_pitch, plane,
             ROWS=rows, COLUMNS=columns, DEPTH=depth, GROUP=8, CHUNK=product.CHUNK, num_warps=8, num_stages=3,
         )  # fmt: skip
         return digits
     from triton.experimental.gluon import language as gl
-    from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
     from prismm.kernels.gpu import product
     from prismm.kernels.gpu import product_hopper as hopper
 
     depth = hopper.DEPTH
     described = []
-    for planes, rows in ((left.planes, 64), (right.planes, hopper.COLUMNS)):
+    for x, rows in ((left, 64), (right, hopper.COLUMNS)):
         layout = gl.NVMMASharedLayout.get_default_for([rows, depth], gl.int8)
-        described.append(TensorDescriptor(planes, [count * planes.shape[1], pitch], [pitch, 1], [rows, depth], layout))
-    tiles = -(-m // hopper.ROWS) * -(-n // hopper.COLUMNS) * count
-    launch(
-        ("product", m, n), hopper.residue_product, (min(device.programs, tiles),), *described, digits,
-        table.reduction, m, n, left_rows, right_rows, pitch, row_pitch, plane, count,
+        total = x.batch * count * x.planes.shape[2]
+        described.append(program.tiled(x.planes, (total, pitch), (rows, depth), layout))
+    tiles = -(-m // hopper.ROWS) * -(-n // hopper.COLUMNS) * count * batch
+    program.launch(
+        hopper.residue_product, (min(device.programs, tiles),), *described, digits, table.reduction, m, n, left_rows,
+        right_rows, pitch, row_pitch, plane, count, left_step, right_step, batch,
         CONSUMERS=hopper.CONSUMERS, COLUMNS=hopper.COLUMNS, DEPTH=depth, STAGES=hopper.STAGES, GROUP=hopper.GROUP,
         CHUNK=product.CHUNK // depth, **hopper.LAUNCH,
     )  # fmt: skip
     return digits
 
 
-def real_parts(out: torch.Tensor) -> list[tuple[int, torch.Tensor]]:
-    """(part, real matrix) of each real part: 0 for a real matrix, 1 and 2 of a complex one, as kernels name them."""
-    if not out.is_complex():
-        return [(0, out)]
-    reals = _reals(out)
-    return [(1, reals[..., 0]), (2, reals[..., 1])]
+@dataclass(frozen=True)
+class Result:
+    """Where a product (batch, m, n) goes: element (b, i, j) at place + b·steps[0] + i·steps[1] + j·steps[2]."""
 
+    place: Place
+    batch: int
+    m: int
+    n: int
+    steps: tuple[int, int, int]
 
-def _precision(out: torch.Tensor) -> int:
-    return 53 if out.element_size() == 8 else 24
+    def part(self, i: int, rows: int, j: int, columns: int) -> Result:
+        """A block of every matrix."""
+        place = self.place.at(i * self.steps[1] + j * self.steps[2], (), ())
+        return Result(place, self.batch, min(rows, self.m - i), min(columns, self.n - j), self.steps)
 
 
 def join_digits(
-    digits: torch.Tensor,
-    out: torch.Tensor,
-    left: SplitVectors,
-    right: SplitVectors,
-    table: Tables,
-    mode: int,
-    constants: torch.Tensor,
-    launch: Launches,
-) -> list[torch.Tensor]:
-    """Join into out (m, n); returns the marks of entries that are left to repair, for each real part."""
+    program: Program, digits: Place, out: Result, a: Vectors, b: Vectors, left: SplitVectors, right: SplitVectors,
+    table: Tables, test: Test, counts: Place, device: Device,
+) -> None:  # fmt: skip
+    """Join into out, certify, and repair: two launches. counts (4,) int64 grow by special, exact, magnitude and kept
+    entries.
+    """
     import torch
 
-    from prismm.kernels.gpu import join
+    from prismm.kernels.gpu import quick, repair
 
-    m, n = out.shape
-    mark_pitch = -(-n // 32)
-    q = table.fraction_bits(left.terms)
+    parts, k = a.parts, a.terms
     rows, strip, block, warps = JOIN_TILE
-    found = []
-    for part, real in real_parts(out):
-        marks = torch.empty((m, mark_pitch), dtype=torch.int32, device=out.device)
-        launch(
-            ("join", part, m, n, _aligned(real)), join.join, (-(-n // block), -(-m // strip)), digits, real,
-            real.stride(0), real.stride(1), marks, left.statistics, right.statistics, constants, table.reduction, m, n,
-            left.terms, left.terms, q, digits.shape[2], digits.shape[1] * digits.shape[2], mark_pitch,
-            MODULI=table.moduli, LIMBS=table.limbs, MODE=mode, PRECISION=_precision(real), PART=part,
-            LEVELS=min(LEVELS, q), EVEN=real.stride(0) % 16 == 0 and n % 16 == 0, ROWS=rows, STRIP=strip, BLOCK=block,
-            num_warps=warps, enable_fp_fusion=False,
-        )  # fmt: skip
-        found.append(marks)
-    return found
+    strips, blocks = -(-out.m // strip), -(-out.n // block)
+    primes = coprime_moduli(256, table.moduli)
+    careful, needed = join_constants(table.moduli, test, table.left.device)
+    flags = program.take(torch.int32, out.batch, parts, strips, blocks)
+    q = table.fraction_bits(left.terms)
+    reals = out.place.reals()
+    steps = tuple(parts * step for step in out.steps)
+    row_pitch, plane = digits.shape[3], digits.shape[2] * digits.shape[3]
+    even = steps[1] % 16 == 0 and steps[0] % 16 == 0 and out.n % 16 == 0
+    program.launch(
+        quick.join_quickly, (blocks, strips, out.batch * parts), digits, reals, steps[1], steps[2], steps[0], flags,
+        left.statistics, right.statistics, needed, out.m, out.n, left.terms, q, row_pitch, plane, strips * blocks,
+        left.batch, right.batch,
+        MODULI=table.moduli, MODE=test.mode, TESTED=test.magnitude_kappa > 0.0, PRECISION=test.precision, PARTS=parts,
+        ROWS=rows, STRIP=strip, BLOCK=block, EVEN=even, num_warps=warps, enable_fp_fusion=False, 
+        SYSTEM=quick_constants(table.moduli, parts, 2), PRIMES=primes,
+        HALF=(scheme_product(table.moduli) // 2).bit_length(),
+    )  # fmt: skip
+    words = strips * blocks
+    span = 4
+    programs = min(16 * device.programs, -(-words * out.batch * parts // span))
+    marks = program.take(torch.int32, programs, max(rows, FINISH_ROWS), block // 32)
+    x, y = a.place.reals(), b.place.reals()
+    a_steps, b_steps = (tuple(parts * step for step in some.steps) for some in (a, b))
+    program.launch(
+        repair.finish, (programs,), x, a_steps[0], a_steps[1], a_steps[2], y, b_steps[0], b_steps[1], b_steps[2],
+        reals, steps[0], steps[1], steps[2], flags, marks, digits, left.statistics, right.statistics, careful,
+        table.reduction, counts, out.m, out.n, k, left.terms, q, row_pitch, plane, blocks, words, out.batch,
+        left.batch, right.batch,
+        MODULI=table.moduli, THIRD=quick_constants(table.moduli, parts, 3), PRIMES=primes, LIMBS=table.limbs, MODE=test.mode,
+        PRECISION=test.precision, PARTS=parts, LEVELS=min(LEVELS, q), TILE=rows, STRIP=strip, ROWS=FINISH_ROWS, COLUMNS=block, BLOCK=_lanes(k), WORDS=span,
+        num_warps=4, enable_fp_fusion=False,
+    )  # fmt: skip
 
 
-def repair_marked(
-    a: torch.Tensor,
-    b: torch.Tensor,
-    out: torch.Tensor,
-    marks: list[torch.Tensor],
-    counts: torch.Tensor,
-    device: Device,
-    launch: Launches,
-    mode: int = NATIVE,
-    joined: tuple[torch.Tensor, SplitVectors, SplitVectors, Tables, torch.Tensor] | None = None,
-) -> None:
-    """Settle the marked entries of out = a @ b, all of one kind; counts (4,) int64 grow by special, exact, magnitude
-    and kept ones.
+def _lanes(k: int) -> int:
+    """Lanes that walk over an inner dimension."""
+    return min(1024, max(128, 1 << max(0, k - 1).bit_length()))
 
-    marks: of each real part. joined: digits, split operands, tables and constants of `join_digits`; None for a native
-    product.
-    """
+
+def finish_native(
+    program: Program, out: Result, a: Vectors, b: Vectors, counts: Place, device: Device
+) -> None:  # fmt: skip
+    """Settle the entries of a native product that are not finite."""
     from prismm.kernels.gpu import repair
 
-    m, n = out.shape
-    k = a.shape[1]
-    parts = 2 if out.is_complex() else 1
-    words = marks[0].numel()
-    span = 128
-    block = min(1024, max(128, 1 << max(0, k - 1).bit_length()))
-    x, y = _reals(a), _reals(b)
-    for (part, real), some in zip(real_parts(out), marks, strict=True):
-        digits, rows, columns, constants, reduction = (some,) * 5
-        moduli, limbs, q, row_pitch, plane = 1, 2, 1, 1, 1
-        if joined is not None:
-            digits, left, right, table, constants = joined
-            rows, columns, reduction = left.statistics, right.statistics, table.reduction
-            moduli, limbs, q = table.moduli, table.limbs, table.fraction_bits(parts * k)
-            row_pitch, plane = digits.shape[2], digits.shape[1] * digits.shape[2]
-        name = "repair", part, m, n, _aligned(a), _aligned(b), _aligned(real)
-        launch(
-            name, repair.repair, (min(8 * device.programs, -(-words // span)),), x, a.stride(0) * parts,
-            a.stride(1) * parts, y, b.stride(1) * parts, b.stride(0) * parts, real, real.stride(0), real.stride(1),
-            some, digits, rows, columns, constants, reduction, counts, m, n, k, parts * k, q, row_pitch, plane,
-            some.shape[1], words, MODULI=moduli, LIMBS=limbs, MODE=mode, PRECISION=_precision(real), PART=part,
-            BLOCK=block, WORDS=span, num_warps=4, enable_fp_fusion=False,
-        )  # fmt: skip
-
-
-def mark_nonfinite(out: torch.Tensor, launch: Launches) -> list[torch.Tensor]:
-    """Marks of the entries of out (m, n) that are Inf or NaN, for each real part."""
-    import torch
-
-    from prismm.kernels.gpu import marks as kernels
-
-    m, n = out.shape
-    pitch = -(-n // 32)
-    found = []
-    for part, real in real_parts(out):
-        marks = torch.empty((m, pitch), dtype=torch.int32, device=out.device)
-        launch(
-            ("marks", part, m, n, _aligned(real)), kernels.mark_nonfinite, (-(-m // 8), -(-n // 256)), real,
-            real.stride(0), real.stride(1), marks, m, n, pitch, ROWS=8, BLOCK=256, num_warps=4,
-        )  # fmt: skip
-        found.append(marks)
-    return found
+    parts = a.parts
+    rows, columns = 8, 256
+    tiles = -(-out.m // rows) * -(-out.n // columns) * out.batch
+    a_steps, b_steps, steps = (tuple(parts * step for step in some.steps) for some in (a, b, out))
+    program.launch(
+        repair.finish_native, (min(8 * device.programs, tiles),), a.place.reals(), *a_steps, b.place.reals(), *b_steps,
+        out.place.reals(), *steps, counts, out.m, out.n, a.terms, out.batch,
+        PRECISION=53 if out.place.reals().dtype.itemsize == 8 else 24, PARTS=parts, ROWS=rows, COLUMNS=columns,
+        BLOCK=_lanes(a.terms), num_warps=4, enable_fp_fusion=False,
+    )  # fmt: skip

@@ -1,47 +1,332 @@
-"""Launches of compiled kernels without Triton's own way through arguments, which takes longer than a small product.
+"""Programs for a GPU: the kernels of a product in order, compiled once, launched at the addresses of each call.
 
-Triton compiles a kernel for the types of its arguments, and for which integers are 1 or divisible by 16 and which
-pointers are aligned. Where all of these are known to be those of an earlier launch, the kernel that Triton chose then
-is launched directly.
+A product by residues is seven launches whose arguments, but for a few addresses, follow from the shapes. They are
+written down once, with every address as a place behind one of four bases, and a call fills in the bases: a launch then
+costs what the driver asks for it, where Triton's own way through the arguments costs more than a small product.
+
+Where there is no CUDA driver (AMD's GPUs, Triton's interpreter) the same program runs through Triton's launches.
 """
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
+import functools
+import math
+import threading
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from prismm.errors import EngineError
+
 if TYPE_CHECKING:
-    from collections.abc import Hashable
+    from collections.abc import Iterator, Sequence
+
+    import torch
+
+A, B, OUT, SCRATCH = range(4)
+"""The bases that a call names: the operands' and the result's first elements, and scratch memory."""
+
+_ALIGNED = 256
 
 
-class Launches:
-    """The launches of products that agree in every shape, stride, type and alignment: each kernel is looked up once."""
+@dataclass(frozen=True)
+class Place:
+    """Elements of `dtype` on the device, `offset` bytes behind a base; shape and strides (in elements) of what is
+    there.
+    """
 
-    def __init__(self, stream: int = 0) -> None:
-        self._compiled: dict[Hashable, tuple[Any, Any, Any, tuple[Any, ...]]] = {}
-        self._stream = stream
+    base: int
+    offset: int
+    dtype: torch.dtype
+    shape: tuple[int, ...] = ()
+    strides: tuple[int, ...] = ()
 
-    def on(self, stream: int) -> Launches:
-        """The same kernels on this stream: what one call uses, beside calls of other threads."""
-        there = Launches(stream)
-        there._compiled = self._compiled
-        return there
+    def at(self, elements: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> Place:
+        """What lies so many elements further on."""
+        return Place(self.base, self.offset + elements * self.dtype.itemsize, self.dtype, shape, strides)
 
-    def __call__(
-        self, name: Hashable, kernel: Any, grid: tuple[int, ...], *arguments: Any, **constants: Any
-    ) -> None:  # fmt: skip
-        """kernel[grid](*arguments, **constants) on the current stream, which `on` has to name from the second launch of
-        this name on.
+    def reals(self) -> Place:
+        """The real numbers behind complex ones, imaginary parts next to the real ones; strides doubled."""
+        import torch
 
-        arguments: all that are no `constexpr`; they stand first in the signature. constants: the others, and Triton's
-        options.
+        if not self.dtype.is_complex:
+            return self
+        dtype = torch.float64 if self.dtype == torch.complex128 else torch.float32
+        return Place(self.base, self.offset, dtype, self.shape, tuple(2 * x for x in self.strides))
+
+    @property
+    def aligned(self) -> bool:
+        """Whether it is a multiple of 16 bytes behind its base."""
+        return self.offset % 16 == 0
+
+
+@dataclass(frozen=True)
+class Tiled:
+    """A matrix in scratch memory that TMA copies box by box."""
+
+    place: Place
+    shape: tuple[int, int]
+    strides: tuple[int, int]
+    box: tuple[int, int]
+    layout: Any
+
+
+class _Pointer:
+    """What Triton asks of an argument that is a pointer when it compiles."""
+
+    def __init__(self, dtype: torch.dtype, address: int, shape: tuple[int, ...] = (1,)) -> None:
+        self.dtype, self._address, self.shape = dtype, address, shape
+
+    def data_ptr(self) -> int:
+        return self._address
+
+    def ptr_range(self) -> int:
+        return 0
+
+    def stride(self) -> tuple[int, ...]:
+        return (1,)
+
+
+@dataclass
+class _Launch:
+    kernel: Any
+    grid: tuple[int, int, int]
+    arguments: tuple[Any, ...]
+    constants: dict[str, Any]
+    ready: _Ready | None = None
+
+
+@dataclass
+class _Zero:
+    """Scratch memory to be set to zero."""
+
+    offset: int
+    size: int
+
+
+@dataclass
+class _Ready:
+    """A compiled kernel with its parameters in memory; slots and maps depend on the bases."""
+
+    function: int
+    threads: int
+    shared: int
+    parameters: Any
+    slots: list[tuple[Any, int, int]]
+    maps: list[tuple[Any, Tiled, dict[str, Any]]]
+    kept: list[Any]
+
+
+@dataclass
+class Program:
+    """Launches in order, and the scratch memory that they share.
+
+    alignments: of the three bases that are a caller's, in bytes modulo 16; scratch memory is aligned.
+    """
+
+    alignments: tuple[int, int, int] = (0, 0, 0)
+    launches: list[_Launch | _Zero] = field(default_factory=list)
+    _taken: int = 0
+    _most: int = 0
+    _bases: tuple[int, ...] = ()
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def take(self, dtype: torch.dtype, *shape: int) -> Place:
+        """Scratch memory for so many elements."""
+        strides = tuple(math.prod(shape[x + 1 :]) for x in range(len(shape)))
+        place = Place(SCRATCH, self._taken, dtype, shape, strides)
+        self._taken += -(-math.prod(shape) * dtype.itemsize // _ALIGNED) * _ALIGNED
+        self._most = max(self._most, self._taken)
+        return place
+
+    @contextlib.contextmanager
+    def lend(self) -> Iterator[None]:
+        """What is taken inside may be taken again afterwards: launches run in order."""
+        before = self._taken
+        yield
+        self._taken = before
+
+    @property
+    def scratch(self) -> int:
+        """Bytes of scratch memory that a call must bring."""
+        return self._most
+
+    def zero(self, place: Place) -> None:
+        """Set scratch memory to zero, in its turn; one driver's call for neighbours."""
+        size = -(-math.prod(place.shape) * place.dtype.itemsize // _ALIGNED) * _ALIGNED
+        last = self.launches[-1] if self.launches else None
+        if isinstance(last, _Zero) and last.offset + last.size == place.offset:
+            last.size += size
+        elif size:
+            self.launches.append(_Zero(place.offset, size))
+
+    def tiled(self, place: Place, shape: tuple[int, int], box: tuple[int, int], layout: Any) -> Tiled:
+        """What describes a matrix of scratch memory, with contiguous rows, to TMA."""
+        return Tiled(place, shape, (shape[1], 1), box, layout)
+
+    def aligned(self, place: Place) -> bool:
+        """Whether this place is aligned to 16 bytes in every call."""
+        return (place.offset + (self.alignments[place.base] if place.base != SCRATCH else 0)) % 16 == 0
+
+    def launch(self, kernel: Any, grid: Sequence[int], *arguments: Any, **constants: Any) -> None:
+        """kernel[grid](*arguments, **constants), in its turn.
+
+        arguments: all that are no `constexpr`, in order: `Place`, `Tiled`, integers, or tensors that stay where they
+        are. constants: the others, and Triton's options.
         """
-        found = self._compiled.get(name)
-        if found is None:
-            compiled = kernel[grid](*arguments, **constants)
-            if compiled is not None:  # None comes from Triton's interpreter
-                order = tuple(constants[x] for x in kernel.arg_names[len(arguments) :])
-                self._compiled[name] = compiled.run, compiled.function, compiled.packed_metadata, order
-            return
-        run, function, metadata, order = found
-        rows, columns = grid if len(grid) == 2 else (grid[0], 1)
-        run(rows, columns, 1, self._stream, function, metadata, None, None, None, *arguments, *order)
+        x, y, z = (*grid, 1, 1)[:3]
+        if x * y * z:
+            self.launches.append(_Launch(kernel, (x, y, z), arguments, constants))
+
+    def run(self, bases: tuple[int, int, int, int], stream: int) -> None:
+        """Queue everything on a CUDA stream of the current device.
+
+        Raises:
+            EngineError: where the driver refuses a launch.
+        """
+        driver = _driver()
+        with self._lock:
+            if bases != self._bases:
+                for launch in self.launches:
+                    if isinstance(launch, _Zero):
+                        continue
+                    ready = launch.ready
+                    if ready is None:
+                        ready = launch.ready = self._prepare(launch)
+                    for slot, base, offset in ready.slots:
+                        slot.value = bases[base] + offset
+                    for target, tiled, facts in ready.maps:
+                        _encode(target, bases[tiled.place.base] + tiled.place.offset, tiled, facts)
+                self._bases = bases
+            for launch in self.launches:
+                if isinstance(launch, _Zero):
+                    _check(driver.cuMemsetD8Async(bases[SCRATCH] + launch.offset, 0, launch.size, stream))
+                    continue
+                ready = launch.ready
+                assert ready is not None
+                code = driver.cuLaunchKernel(
+                    ready.function, *launch.grid, ready.threads, 1, 1, ready.shared, stream, ready.parameters, None
+                )
+                if code:
+                    _check(code)
+
+    def apart(self) -> list[tuple[str, Program]]:
+        """Every kernel's launch as a program of its own, by the kernel's name; for measurements."""
+        return [
+            (launch.kernel.fn.__name__, Program(self.alignments, [launch], self._taken, self._most))
+            for launch in self.launches
+            if isinstance(launch, _Launch)
+        ]
+
+    def run_by_triton(self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
+        """Everything through Triton's own launches; returns the scratch memory."""
+        import torch
+
+        scratch = torch.empty(self.scratch, dtype=torch.uint8, device=out.device)
+        bases = (*(torch.view_as_real(x) if x.is_complex() else x for x in (a, b, out)), scratch)
+        for launch in self.launches:
+            if isinstance(launch, _Zero):
+                scratch[launch.offset : launch.offset + launch.size].zero_()
+                continue
+            arguments = [_as_tensor(x, bases) if isinstance(x, Place) else x for x in launch.arguments]
+            launch.kernel[launch.grid](*arguments, **launch.constants)
+        return scratch
+
+    def _prepare(self, launch: _Launch) -> _Ready:
+        from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
+
+        mocks = []
+        for x in launch.arguments:
+            if isinstance(x, Place):
+                mocks.append(_Pointer(x.dtype, 0 if self.aligned(x) else 8))
+            elif isinstance(x, Tiled):
+                base = _Pointer(x.place.dtype, 0, x.shape)
+                mocks.append(TensorDescriptor(base, list(x.shape), list(x.strides), list(x.box), x.layout))
+            else:
+                mocks.append(x)
+        compiled = launch.kernel.run(*mocks, grid=launch.grid, warmup=True, **launch.constants)
+        compiled.run  # noqa: B018 - loads the kernel
+        return _filled(compiled, launch.arguments)
+
+
+def _as_tensor(place: Place, bases: tuple[torch.Tensor, ...]) -> torch.Tensor:
+    """A tensor that begins at this place."""
+    base = bases[place.base]
+    if place.base == SCRATCH:
+        return base[place.offset :].view(place.dtype)
+    return base.as_strided((1,), (1,), base.storage_offset() + place.offset // place.dtype.itemsize)
+
+
+_TYPES = {"i1": ctypes.c_int8, "i8": ctypes.c_int8, "i16": ctypes.c_int16, "i32": ctypes.c_int32, "i64": ctypes.c_int64}
+
+
+def _filled(compiled: Any, arguments: tuple[Any, ...]) -> _Ready:
+    """Parameters in the order in which Triton's own launcher passes them: constants apart, two null scratch pointers
+    last.
+    """
+    meta = compiled.metadata
+    if meta.global_scratch_size or meta.profile_scratch_size or meta.num_ctas != 1 or meta.launch_cooperative_grid:
+        raise EngineError(f"{compiled.name} asks for what prismm's launches do not bring; use another Triton")
+    kept: list[Any] = []
+    slots: list[tuple[Any, int, int]] = []
+    maps: list[tuple[Any, Tiled, dict[str, Any]]] = []
+    tiles = iter(getattr(meta, "tensordesc_meta", None) or ())
+    for value, kind in zip(arguments, compiled.src.signature.values(), strict=False):
+        if kind == "constexpr":
+            continue
+        if isinstance(value, Tiled):
+            memory = ctypes.create_string_buffer(128 + 64)
+            start = -ctypes.addressof(memory) % 64
+            tile = (ctypes.c_char * 128).from_buffer(memory, start)
+            maps.append((tile, value, next(tiles)))
+            kept += [tile, *map(ctypes.c_int32, value.shape), *map(ctypes.c_int64, value.strides)]
+        elif kind[0] == "*":
+            address = ctypes.c_uint64(0 if isinstance(value, Place) else value.data_ptr())
+            if isinstance(value, Place):
+                slots.append((address, value.base, value.offset))
+            kept.append(address)
+        else:
+            kept.append(_TYPES[kind](value))
+    kept += [ctypes.c_uint64(0), ctypes.c_uint64(0)]
+    parameters = (ctypes.c_void_p * len(kept))(*map(ctypes.addressof, kept))
+    constants = [x for x in arguments if not isinstance(x, (Place, Tiled, int))]
+    return _Ready(
+        compiled.function, 32 * meta.num_warps, meta.shared, parameters, slots, maps, [*kept, *constants, compiled]
+    )  # fmt: skip
+
+
+def _encode(target: Any, address: int, tiled: Tiled, facts: dict[str, Any]) -> None:
+    """The TMA descriptor of a matrix at this address."""
+    driver = _driver()
+    size = facts["elem_size"]
+    from triton.backends.nvidia.driver import TMA_DTYPE_DEVICE_TO_HOST
+
+    rows, columns = tiled.shape
+    _check(driver.cuTensorMapEncodeTiled(
+        ctypes.addressof(target), TMA_DTYPE_DEVICE_TO_HOST[facts["elem_type"]], 2, address,
+        (ctypes.c_uint64 * 2)(columns, rows), (ctypes.c_uint64 * 1)(size * tiled.strides[0]),
+        (ctypes.c_uint32 * 2)(*reversed(facts["block_size"])), (ctypes.c_uint32 * 2)(1, 1), 0, facts["swizzle"], 2, 0,
+    ))  # fmt: skip
+
+
+@functools.cache
+def _driver() -> Any:
+    """CUDA's driver. Its calls are short: they keep Python's lock."""
+    driver = ctypes.PyDLL("libcuda.so.1")
+    pointer, word, integer = ctypes.c_void_p, ctypes.c_uint, ctypes.c_int
+    driver.cuLaunchKernel.argtypes = [pointer, *[word] * 7, pointer, pointer, pointer]
+    driver.cuMemsetD8Async.argtypes = [pointer, ctypes.c_ubyte, ctypes.c_size_t, pointer]
+    driver.cuTensorMapEncodeTiled.argtypes = [
+        pointer, integer, word, pointer, pointer, pointer, pointer, pointer, integer, integer, integer, integer,
+    ]  # fmt: skip
+    driver.cuGetErrorString.argtypes = [integer, pointer]
+    return driver
+
+
+def _check(code: int) -> None:
+    if code:
+        text = ctypes.c_char_p()
+        _driver().cuGetErrorString(code, ctypes.byref(text))
+        told = (text.value or b"unknown error").decode()
+        raise EngineError(f"the CUDA driver refused a launch: {told} (error {code})")

@@ -1,4 +1,4 @@
-"""Join residues: C' from its digits, one rounding, the certificate, and a mark for every entry that is left to repair.
+"""Join residues with every care: C' from its digits exactly, one rounding, the certificate.
 
 The arithmetic and the decisions are those of `kernels.cpu.join` and `kernels.cpu.finish`, so that the bits are. MODE
 (`prismm.accuracy`): RAW stores the value; ROUNDING tests that no number within the bound rounds elsewhere; MAGNITUDE
@@ -6,8 +6,7 @@ that the bound is small beside |a||b|. What is left to `repair` is marked by a b
 that are not finite, open tests, and what needs more care than a shift of the exponent (ties that the tail decides,
 results outside the normal range or near its top), which would only cost registers here.
 
-Bytes: 1 read per entry and modulus, 4 or 8 written and a bit; (1 + limbs)·2 operations per entry and modulus, 80 an
-entry.
+Ordinary tiles never come here: `quick` joins them in a third of the time, and leaves the others to this.
 """
 
 import triton
@@ -25,7 +24,6 @@ from prismm.kernels.gpu.numbers import (
     SHIFT,
     TWO52,
     bits_of,
-    even,
     exponent_above,
     exponent_field,
     float_of,
@@ -76,16 +74,15 @@ def _level(stats, vectors, at, inside, p):
 
 
 @triton.jit
-def large_products(rows, columns, m, n, i, j, in_m, in_n, k, LEVELS: tl.constexpr, ALIKE: tl.constexpr):
-    """max over thresholds of #{products at least α·β}·αβ in units of 2^(e_i + e_j - 2): `finish.pigeonhole`. ALIKE:
-    over those with like thresholds only, as a quick test.
+def large_products(rows, columns, m, n, i, j, in_m, in_n, k, LEVELS: tl.constexpr):
+    """max over thresholds of #{products at least α·β}·αβ in units of 2^(e_i + e_j - 2): `finish.pigeonhole`.
 
     Counts below 2^24 and powers of two are exact in float32.
     """
     best = tl.zeros([i.shape[0], j.shape[0]], tl.float32)
     for p in tl.static_range(LEVELS):
         row = _level(rows, m, i, in_m, p) - k
-        for r in tl.static_range(p if ALIKE else 0, p + 1 if ALIKE else LEVELS):
+        for r in tl.static_range(LEVELS):
             hits = row[:, None] + _level(columns, n, j, in_n, r)[None, :]
             best = tl.maximum(best, hits * (0.5 ** (p + r)))
     return best
@@ -165,72 +162,73 @@ def digit_at(at, plane, t, reduction, mask, MODULI: tl.constexpr, PART: tl.const
     return digit
 
 
-@triton.jit(do_not_specialize=["row_step", "m", "width", "k", "terms", "q", "mark_pitch"])
-def join(
-    digits, out, row_step, column_stride, marks, rows, columns, constants, reduction, m, width, k, terms, q, row_pitch,
-    plane, mark_pitch, MODULI: tl.constexpr, LIMBS: tl.constexpr, MODE: tl.constexpr, PRECISION: tl.constexpr,
-    PART: tl.constexpr, LEVELS: tl.constexpr, ROWS: tl.constexpr, STRIP: tl.constexpr, BLOCK: tl.constexpr,
-    EVEN: tl.constexpr,
+@triton.jit
+def join_tile(
+    digits, out, row_stride, column_stride, marks, rows, columns, constants, reduction, m, n, i0, j0, k, q, row_pitch,
+    plane, MODULI: tl.constexpr, LIMBS: tl.constexpr, MODE: tl.constexpr, PRECISION: tl.constexpr, PART: tl.constexpr,
+    LEVELS: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """A strip of STRIP rows and BLOCK columns, ROWS at a time. constants (float64): kappa, magnitude kappa, the two of
-    the quotient, P in five limbs, then the weights of every modulus in five limbs. k, terms: K, 2k if complex.
+    """ROWS rows and BLOCK columns from (i0, j0) on: out, and marks (ROWS, BLOCK / 32). Returns whether there are marks.
+
+    constants (float64): kappa, magnitude kappa, the two of the quotient, P in five limbs, then the weights of every
+    modulus in five limbs. k: terms, twice as many for complex numbers.
     """
     A_PRIORI: tl.constexpr = MODE != ROUNDING
     UNIT: tl.constexpr = 40 * (LIMBS - 3)
-    row_stride, n = even(row_step, EVEN), even(width, EVEN)
-    j = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    j = j0 + tl.arange(0, BLOCK)
     in_n = j < n
     column_e, column_shift, n1b, db, n2b, fb = bound_terms(columns, n, j, in_n, q, A_PRIORI)
-    lanes = tl.arange(0, 32)
-    word_at = tl.program_id(0) * (BLOCK // 32) + tl.arange(0, BLOCK // 32)
-    for i0 in range(tl.program_id(1) * STRIP, tl.minimum(tl.program_id(1) * STRIP + STRIP, m), ROWS):
-        i = i0 + tl.arange(0, ROWS)
-        in_m = i < m
-        inside = in_m[:, None] & in_n[None, :]
-        read = in_m[:, None] & (j < row_pitch)[None, :]
-        s0 = tl.zeros([ROWS, BLOCK], tl.float64)
-        s1 = s0
-        s2 = s0
-        s3 = s0
-        s4 = s0
-        at = digits + i.to(tl.int64)[:, None] * row_pitch + j[None, :]
-        for t in tl.static_range(MODULI):
-            digit = digit_at(at, plane, t, reduction, read, MODULI, PART)
-            d = float_of(digit.to(tl.int64) | 0x4330000000000000) - TWO52
-            w = constants + (9 + 5 * t)
-            s0 = tl.fma(d, tl.load(w), s0)
-            s1 = tl.fma(d, tl.load(w + 1), s1)
-            if LIMBS >= 3:
-                s2 = tl.fma(d, tl.load(w + 2), s2)
-            if LIMBS >= 4:
-                s3 = tl.fma(d, tl.load(w + 3), s3)
-            if LIMBS >= 5:
-                s4 = tl.fma(d, tl.load(w + 4), s4)
-        h, low, tail = expand(s0, s1, s2, s3, s4, constants + 4, constants + 2, LIMBS)
-        row_e, row_shift, n1a, da, n2a, fa = bound_terms(rows, m, i, in_m, q, A_PRIORI)
-        bound = bound_of(
-            n1a[:, None], da[:, None], n2a[:, None], fa[:, None], n1b[None, :], db[None, :], n2b[None, :],
-            fb[None, :], 0.25 * terms, A_PRIORI,
-        )  # fmt: skip
-        bound = bound * (2.0**-UNIT)
-        special = (row_e >= NONFINITE)[:, None] | (column_e >= NONFINITE)[None, :]
-        exponent = tl.where(special, 0, UNIT - (row_shift[:, None] + column_shift[None, :]))
-        value, hard, failed = judge(h, low, tail, bound, exponent, constants, MODE, PRECISION)
-        if MODE == MAGNITUDE:
-            if tl.max((failed & ~hard).to(tl.int32)) > 0:
-                power = row_e[:, None] + row_shift[:, None] + column_e[None, :] + column_shift[None, :]
-                least = bound * tl.load(constants + 1) * power_of_two(UNIT + 2 - tl.where(special, 0, power))
-                covered = large_products(rows, columns, m, n, i, j, in_m, in_n, k, LEVELS, True)
-                failed = failed & ~((covered > 0.0) & (covered.to(tl.float64) >= least))
-                if tl.max((failed & ~hard).to(tl.int32)) > 0:
-                    covered = large_products(rows, columns, m, n, i, j, in_m, in_n, k, LEVELS, False)
-                    failed = failed & ~((covered > 0.0) & (covered.to(tl.float64) >= least))
-        target = out + i.to(tl.int64)[:, None] * row_stride + j.to(tl.int64)[None, :] * column_stride
-        if PRECISION == 53:
-            tl.store(target, value, mask=inside)
-        else:
-            tl.store(target, value.to(tl.float32), mask=inside)
-        flagged = ((failed | hard | special) & inside).to(tl.int32)
-        word = tl.sum(tl.reshape(flagged, [ROWS, BLOCK // 32, 32]) << lanes[None, None, :], 2)
-        store = in_m[:, None] & (word_at < mark_pitch)[None, :]
-        tl.store(marks + i.to(tl.int64)[:, None] * mark_pitch + word_at[None, :], word, mask=store)
+    i = i0 + tl.arange(0, ROWS)
+    in_m = i < m
+    inside = in_m[:, None] & in_n[None, :]
+    read = in_m[:, None] & (j < row_pitch)[None, :]
+    s0 = tl.zeros([ROWS, BLOCK], tl.float64)
+    s1 = s0
+    s2 = s0
+    s3 = s0
+    s4 = s0
+    at = digits + i.to(tl.int64)[:, None] * row_pitch + j[None, :]
+    for t in tl.static_range(MODULI):
+        digit = digit_at(at, plane, t, reduction, read, MODULI, PART)
+        d = float_of(digit.to(tl.int64) | 0x4330000000000000) - TWO52
+        w = constants + (9 + 5 * t)
+        s0 = tl.fma(d, tl.load(w), s0)
+        s1 = tl.fma(d, tl.load(w + 1), s1)
+        if LIMBS >= 3:
+            s2 = tl.fma(d, tl.load(w + 2), s2)
+        if LIMBS >= 4:
+            s3 = tl.fma(d, tl.load(w + 3), s3)
+        if LIMBS >= 5:
+            s4 = tl.fma(d, tl.load(w + 4), s4)
+    h, low, tail = expand(s0, s1, s2, s3, s4, constants + 4, constants + 2, LIMBS)
+    row_e, row_shift, n1a, da, n2a, fa = bound_terms(rows, m, i, in_m, q, A_PRIORI)
+    bound = bound_of(
+        n1a[:, None], da[:, None], n2a[:, None], fa[:, None], n1b[None, :], db[None, :], n2b[None, :], fb[None, :],
+        0.25 * k, A_PRIORI,
+    )  # fmt: skip
+    bound = bound * (2.0**-UNIT)
+    special = (row_e >= NONFINITE)[:, None] | (column_e >= NONFINITE)[None, :]
+    exponent = tl.where(special, 0, UNIT - (row_shift[:, None] + column_shift[None, :]))
+    value, hard, failed = judge(h, low, tail, bound, exponent, constants, MODE, PRECISION)
+    if MODE == MAGNITUDE:
+        if tl.max(tl.max((failed & ~hard).to(tl.int32), 1), 0) > 0:
+            power = row_e[:, None] + row_shift[:, None] + column_e[None, :] + column_shift[None, :]
+            least = bound * tl.load(constants + 1) * power_of_two(UNIT + 2 - tl.where(special, 0, power))
+            covered = large_products(rows, columns, m, n, i, j, in_m, in_n, k, LEVELS)
+            failed = failed & ~((covered > 0.0) & (covered.to(tl.float64) >= least))
+    target = out + i.to(tl.int64)[:, None] * row_stride + j.to(tl.int64)[None, :] * column_stride
+    if PRECISION == 53:
+        tl.store(target, value, mask=inside)
+    else:
+        tl.store(target, value.to(tl.float32), mask=inside)
+    return store_marks((failed | hard | special) & inside, marks, ROWS, BLOCK)
+
+
+@triton.jit
+def store_marks(marked, marks, ROWS: tl.constexpr, BLOCK: tl.constexpr):
+    """A bit an entry of a tile, 32 columns a word; returns whether there are any."""
+    flagged = tl.reshape(marked.to(tl.int32), [ROWS, BLOCK // 32, 32])
+    word = tl.sum(flagged << tl.arange(0, 32)[None, None, :], 2)
+    words = tl.arange(0, BLOCK // 32)
+    tl.store(marks + tl.arange(0, ROWS)[:, None] * (BLOCK // 32) + words[None, :], word)
+    return tl.max(tl.max((word != 0).to(tl.int32), 1), 0)

@@ -19,6 +19,7 @@ NORM1 = tl.constexpr(2)
 RESIDUAL = tl.constexpr(3)
 SHIFT = tl.constexpr(4)
 COUNTS = tl.constexpr(5)
+STATISTICS = tl.constexpr(10)
 
 
 @triton.jit
@@ -63,6 +64,27 @@ def power_of_two(e):
 
 
 @triton.jit
+def any_power_of_two(e):
+    """2^e for -1074 <= e <= 1023."""
+    small = tl.minimum(tl.maximum(e + 1074, 0), 52).to(tl.int64)
+    return float_of(tl.where(e >= -1022, (e.to(tl.int64) + 1023) << 52, (e.to(tl.int64) * 0 + 1) << small))
+
+
+@triton.jit
+def lift_of(e):
+    """0, or 200 where factors like 2^(20-e) would leave float64's range: numbers below 2^e are then lifted first."""
+    return tl.where(e < -700, 200, 0)
+
+
+@triton.jit
+def bit_length(x):
+    """Bits of an integer 0 <= x < 2^63."""
+    large = x >= (1 << 50)
+    exponent = bits_of(tl.where(large, x >> 20, x).to(tl.float64)) >> 52
+    return tl.where(x == 0, 0, exponent - 1022 + tl.where(large, 20, 0))
+
+
+@triton.jit
 def exponent_above(bits):
     """The smallest e with x < 2^e for the finite float64 x >= 0 of this pattern; 0 for zero."""
     field = bits >> 52
@@ -96,6 +118,29 @@ def ceiling(x):
     """The least integer >= x, for 0 <= x < 2^51."""
     near = (x + TWO52) - TWO52
     return near + tl.where(near < x, 1.0, 0.0)
+
+
+@triton.jit
+def nearest_of(x, NVIDIA: tl.constexpr):
+    """The integer nearest to x, ties to even, of any size."""
+    if NVIDIA:
+        return tl.inline_asm_elementwise(
+            "cvt.rni.f64.f64 $0, $1;", "=d,d", [x], dtype=tl.float64, is_pure=True, pack=1
+        )  # fmt: skip
+    return rounded(x)
+
+
+@triton.jit
+def ceiling_of_product(x, y, NVIDIA: tl.constexpr):
+    """ceil(x·y) as int32, x >= 0, y > 0, x·y <= 2^30; 1 where the product underflows."""
+    if NVIDIA:
+        # RU(x·y + 2^52): the sum is rounded once, upwards, so its last bits are the ceiling of the exact product.
+        near = tl.inline_asm_elementwise(
+            "fma.rp.f64 $0, $1, $2, 0d4330000000000000;", "=d,d,d", [x, y], dtype=tl.float64, is_pure=True, pack=1
+        )  # fmt: skip
+        return bits_of(near).to(tl.int32)
+    least = ceiling(x * y).to(tl.int32)
+    return tl.where((least == 0) & (x != 0.0), 1, least)
 
 
 @triton.jit

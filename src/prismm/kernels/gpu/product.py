@@ -30,13 +30,16 @@ def grouped(tile, tiles_m, tiles_n, GROUP: tl.constexpr):
     return first + rest % height, rest // height
 
 
-@triton.jit(do_not_specialize=["m", "n"])
+@triton.jit(do_not_specialize=["m", "n", "left_step", "right_step"])
 def residue_product(
-    left, right, digits, reduction, m, n, pitch, left_plane, right_plane, row_pitch, plane,
+    left, right, digits, reduction, m, n, pitch, left_plane, right_plane, left_step, right_step, row_pitch, plane,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr, GROUP: tl.constexpr, CHUNK: tl.constexpr,
 ):  # fmt: skip
-    """One tile of one modulus (program axis 1) of left (m, pitch) times right (n, pitch) transposed."""
+    """One tile of one modulus (program axis 1) of left (m, pitch) times right (n, pitch) transposed, in one matrix of a
+    batch (axis 2). left_step, right_step: planes from one matrix to the next.
+    """
     t = tl.program_id(1).to(tl.int64)
+    batch = tl.program_id(2).to(tl.int64)
     row, column = grouped(tl.program_id(0), tl.cdiv(m, ROWS), tl.cdiv(n, COLUMNS), GROUP)
     i = row * ROWS + tl.arange(0, ROWS)
     j = column * COLUMNS + tl.arange(0, COLUMNS)
@@ -44,8 +47,8 @@ def residue_product(
     p = tl.load(reduction + 3 * t)
     magic = tl.load(reduction + 3 * t + 1)
     bias = tl.load(reduction + 3 * t + 2)
-    a = left + t * left_plane + i.to(tl.int64)[:, None] * pitch + h[None, :]
-    b = right + t * right_plane + j.to(tl.int64)[:, None] * pitch + h[None, :]
+    a = left + (t + batch * left_step) * left_plane + i.to(tl.int64)[:, None] * pitch + h[None, :]
+    b = right + (t + batch * right_step) * right_plane + j.to(tl.int64)[:, None] * pitch + h[None, :]
     acc = tl.zeros([ROWS, COLUMNS], tl.int32)
     for start in range(0, pitch, CHUNK):
         stop = tl.minimum(pitch, start + CHUNK)
@@ -55,5 +58,5 @@ def residue_product(
             y = tl.load(b + h0, mask=inside & (j < n)[:, None], other=0)
             acc = tl.dot(x, tl.trans(y), acc, out_dtype=tl.int32)
         acc = reduced(acc, p, magic, bias).to(tl.int32, bitcast=True)
-    at = digits + t * plane + i.to(tl.int64)[:, None] * row_pitch + j[None, :]
+    at = digits + (t + batch * tl.num_programs(1)) * plane + i.to(tl.int64)[:, None] * row_pitch + j[None, :]
     tl.store(at, acc.to(tl.uint8), mask=(i < m)[:, None] & (j < n)[None, :])

@@ -35,19 +35,21 @@ def _grouped(tile, tiles_m, tiles_n, GROUP: gl.constexpr):
 
 @gluon.jit
 def _feed(
-    left, right, left_ring, right_ring, full, free, m, n, left_rows, right_rows, pitch, moduli,
-    CONSUMERS: gl.constexpr, COLUMNS: gl.constexpr, DEPTH: gl.constexpr, STAGES: gl.constexpr, GROUP: gl.constexpr,
+    left, right, left_ring, right_ring, full, free, m, n, left_rows, right_rows, pitch, moduli, left_step, right_step,
+    batch, CONSUMERS: gl.constexpr, COLUMNS: gl.constexpr, DEPTH: gl.constexpr, STAGES: gl.constexpr, GROUP: gl.constexpr,
 ):  # fmt: skip
     tiles_m = gl.cdiv(m, 64 * CONSUMERS)
     tiles_n = gl.cdiv(n, COLUMNS)
     steps = gl.cdiv(pitch, DEPTH)
     stage = 0
     phase = 1
-    for tile in range(gl.program_id(0), tiles_m * tiles_n * moduli, gl.num_programs(0)):
-        t = tile // (tiles_m * tiles_n)
-        row, column = _grouped(tile - t * (tiles_m * tiles_n), tiles_m, tiles_n, GROUP)
-        i = t * left_rows + row * (64 * CONSUMERS)
-        j = t * right_rows + column * COLUMNS
+    for tile in range(gl.program_id(0), tiles_m * tiles_n * moduli * batch, gl.num_programs(0)):
+        plane = tile // (tiles_m * tiles_n)
+        row, column = _grouped(tile - plane * (tiles_m * tiles_n), tiles_m, tiles_n, GROUP)
+        matrix = plane // moduli
+        t = plane - matrix * moduli
+        i = (t + matrix * left_step) * left_rows + row * (64 * CONSUMERS)
+        j = (t + matrix * right_step) * right_rows + column * COLUMNS
         for step in range(steps):
             mbarrier.wait(free.index(stage), phase)
             mbarrier.expect(full.index(stage), (64 * CONSUMERS + COLUMNS) * DEPTH)
@@ -65,8 +67,8 @@ def _feed(
 @gluon.jit
 def _multiply(
     WHICH: gl.constexpr, digits, reduction, left_ring, right_ring, full, free, m, n, pitch, row_pitch, plane, moduli,
-    CONSUMERS: gl.constexpr, COLUMNS: gl.constexpr, DEPTH: gl.constexpr, STAGES: gl.constexpr, GROUP: gl.constexpr,
-    CHUNK: gl.constexpr,
+    batch, CONSUMERS: gl.constexpr, COLUMNS: gl.constexpr, DEPTH: gl.constexpr, STAGES: gl.constexpr,
+    GROUP: gl.constexpr, CHUNK: gl.constexpr,
 ):  # fmt: skip
     layout: gl.constexpr = gl.NVMMADistributedLayout(version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, 128, 32])
     tiles_m = gl.cdiv(m, 64 * CONSUMERS)
@@ -74,12 +76,13 @@ def _multiply(
     steps = gl.cdiv(pitch, DEPTH)
     stage = 0
     phase = 0
-    for tile in range(gl.program_id(0), tiles_m * tiles_n * moduli, gl.num_programs(0)):
+    for tile in range(gl.program_id(0), tiles_m * tiles_n * moduli * batch, gl.num_programs(0)):
         t = tile // (tiles_m * tiles_n)
         row, column = _grouped(tile - t * (tiles_m * tiles_n), tiles_m, tiles_n, GROUP)
-        p = gl.load(reduction + 3 * t).to(gl.uint32, bitcast=True)
-        magic = gl.load(reduction + 3 * t + 1).to(gl.uint32, bitcast=True)
-        bias = gl.load(reduction + 3 * t + 2)
+        factor = t % moduli
+        p = gl.load(reduction + 3 * factor).to(gl.uint32, bitcast=True)
+        magic = gl.load(reduction + 3 * factor + 1).to(gl.uint32, bitcast=True)
+        bias = gl.load(reduction + 3 * factor + 2)
         acc = gl.zeros((64, COLUMNS), gl.int32, layout)
         for start in range(0, steps, CHUNK):
             for step in range(start, gl.minimum(steps, start + CHUNK)):
@@ -117,13 +120,16 @@ def _multiply(
         gl.store(at[:, None] + j[None, :], byte, mask=(i < m)[:, None] & (j < row_pitch)[None, :])
 
 
-@gluon.jit(do_not_specialize=["m", "n", "moduli"])
+@gluon.jit(do_not_specialize=["m", "n", "moduli", "left_step", "right_step", "batch"])
 def residue_product(
-    left, right, digits, reduction, m, n, left_rows, right_rows, pitch, row_pitch, plane, moduli,
-    CONSUMERS: gl.constexpr, COLUMNS: gl.constexpr, DEPTH: gl.constexpr, STAGES: gl.constexpr, GROUP: gl.constexpr,
+    left, right, digits, reduction, m, n, left_rows, right_rows, pitch, row_pitch, plane, moduli, left_step,
+    right_step, batch, CONSUMERS: gl.constexpr, COLUMNS: gl.constexpr, DEPTH: gl.constexpr, STAGES: gl.constexpr, GROUP: gl.constexpr,
     CHUNK: gl.constexpr,
 ):  # fmt: skip
     """digits = left · rightᵀ modulo each modulus: planes of left_rows, right_rows and m rows; CHUNK in steps of DEPTH.
+
+    moduli: planes of a matrix; batch: matrices; left_step, right_step: planes from one to the next, 0 where one operand
+    serves all.
 
     left, right: TMA descriptors of all planes, boxes (64, DEPTH) and (COLUMNS, DEPTH).
     """
@@ -139,15 +145,15 @@ def residue_product(
         [
             (_multiply, (
                 0, digits, reduction, left_ring, right_ring, full, free, m, n, pitch, row_pitch, plane, moduli,
-                CONSUMERS, COLUMNS, DEPTH, STAGES, GROUP, CHUNK,
+                batch, CONSUMERS, COLUMNS, DEPTH, STAGES, GROUP, CHUNK,
             )),
             (_multiply, (
                 1, digits, reduction, left_ring, right_ring, full, free, m, n, pitch, row_pitch, plane, moduli,
-                CONSUMERS, COLUMNS, DEPTH, STAGES, GROUP, CHUNK,
+                batch, CONSUMERS, COLUMNS, DEPTH, STAGES, GROUP, CHUNK,
             )),
             (_feed, (
                 left, right, left_ring, right_ring, full, free, m, n, left_rows, right_rows, pitch, moduli,
-                CONSUMERS, COLUMNS, DEPTH, STAGES, GROUP,
+                left_step, right_step, batch, CONSUMERS, COLUMNS, DEPTH, STAGES, GROUP,
             )),
         ],
         [4, 1],

@@ -1,13 +1,15 @@
-"""Repair: marked entries, one by one, until each is proved or exact; nothing leaves the device.
+"""What the quick join left: tiles are joined with every care, marked entries settled one by one until each is proved or
+exact; nothing leaves the device.
 
 Where a row or column is not finite, an entry is what IEEE's sum gives. Otherwise it is joined once more, with every
 care for ties and for the ends of the range; where its test is still open, perhaps proved by a 7-bit lower bound of
-|a||b| (the same integers as on a CPU, so the same decision); and if not, set to its exact value. That is summed in
-32-bit limbs: the 106-bit product of two significands touches five of them, and each limb's sum over k fits in 64 bits,
-exactly and in any order.
+|a||b| (the same integers as on a CPU, so the same decision), or, where its rounding is asked for, by a sum in twice
+float64's precision; and if not, set to its exact value. That is summed in 32-bit limbs: the 106-bit product of two
+significands touches five of them, and each limb's sum over k fits in 64 bits, exactly and in any order.
 
-Programs walk over the words of marks; a word without marks costs four bytes. Per exact entry: 16·k bytes and about
-20·k operations for each limb that its products touch (ten for ordinary data).
+Programs walk over the words of flags, a bit a tile; a word without flags costs four bytes. Per entry in twice the
+precision: 16·k bytes and about 20·k operations; per exact entry about 20·k for each limb that its products touch (ten
+for ordinary data).
 """
 
 import triton
@@ -24,10 +26,23 @@ from prismm.kernels.gpu.join import (
     bound_of,
     bound_terms,
     digit_at,
+    join_tile,
     judge,
     spread,
 )
-from prismm.kernels.gpu.numbers import LOW32, bits_of, power_of_two, scaled, two_sum
+from prismm.kernels.gpu.numbers import (
+    EXPONENT,
+    LARGEST,
+    LOW32,
+    STATISTICS,
+    bits_of,
+    fast_two_sum,
+    power_of_two,
+    scaled,
+    two_sum,
+    wide,
+)
+from prismm.kernels.gpu.quick import ORDINARY, join_closely
 
 LIMBS_OF_SUMS = tl.constexpr(256)
 ORIGIN = tl.constexpr(2148)
@@ -173,40 +188,204 @@ def magnitude_sum(a, a_step, a_exponent, b, b_step, b_exponent, k, BLOCK: tl.con
     return tl.sum(total, 0), tl.max(hit, 0) > 0
 
 
+@triton.jit
+def _add_pairs(s, c, t, d):
+    """(s + c) + (t + d), the leading parts without error."""
+    total, error = two_sum(s, t)
+    return total, (c + d) + error
+
+
+@triton.jit
+def double_sum(s, c, a, a_step, a_shift, b, b_step, b_shift, k, SIGN: tl.constexpr, BLOCK: tl.constexpr):
+    """s + c + SIGN·Σ a·b·2^(a_shift + b_shift) in lanes, leading parts without error (Ogita, Rump and Oishi 2005)."""
+    lanes = tl.arange(0, BLOCK)
+    for h0 in range(0, k, BLOCK):
+        h = (h0 + lanes).to(tl.int64)
+        x = scaled(tl.load(a + h * a_step, mask=h < k, other=0.0).to(tl.float64), a_shift)
+        y = scaled(tl.load(b + h * b_step, mask=h < k, other=0.0).to(tl.float64), b_shift) * SIGN
+        product = x * y
+        s, error = two_sum(s, product)
+        c += error + tl.fma(x, y, -product)
+    return s, c
+
+
+@triton.jit
+def _doubled(
+    a, a_step, a_shift, n2a, b, b_step, b_shift, n2b, k, PRECISION: tl.constexpr, PART: tl.constexpr,
+    BLOCK: tl.constexpr,
+):  # fmt: skip
+    """(value, proved): RN of the exact sum, where twice float64's precision decides it.
+
+    In units of A', Σ|a·b| <= ‖A'‖₂‖B'‖₂, both given as upper bounds. Each of T = parts·(k + 1024) additions adds at
+    most u²·T·Σ|a·b| to the error of the low part, however they are arranged: 2·T²·u² in all, with u = 2^-53; what
+    underflows adds less than 2^-700.
+    """
+    SIGN: tl.constexpr = -1 if PART == REAL_PART else 1
+    OTHER: tl.constexpr = 1 if PART == IMAGINARY_PART else 0
+    s = tl.zeros([BLOCK], tl.float64)
+    c = tl.zeros([BLOCK], tl.float64)
+    s, c = double_sum(s, c, a, a_step, a_shift, b + OTHER, b_step, b_shift, k, 1, BLOCK)
+    if PART != REAL:
+        s, c = double_sum(s, c, a + 1, a_step, a_shift, b + (1 - OTHER), b_step, b_shift, k, SIGN, BLOCK)
+    s, c = tl.reduce((s, c), 0, _add_pairs)
+    h, low = two_sum(s, c)
+    steps = 2.0 * (k + 1024.0)
+    error = steps.to(tl.float64) * steps * 2.465190328815662e-32 * n2a * n2b * 1.001 + 1e-200  # 2^-105
+    below_h, below_low = two_sum(h, low - (error + tl.abs(low) * 4.440892098500626e-16))
+    above_h, above_low = two_sum(h, low + (error + tl.abs(low) * 4.440892098500626e-16))
+    exponent = -(a_shift + b_shift)
+    first = round_expansion(below_h, below_low, below_low * 0.0, exponent, PRECISION)
+    last = round_expansion(above_h, above_low, above_low * 0.0, exponent, PRECISION)
+    proved = (bits_of(first) == bits_of(last)) & (tl.abs(h) > 1e-100)
+    return first, proved
+
+
 @triton.jit(
     do_not_specialize=[
-        "a_row", "a_step", "b_column", "b_step", "row_stride", "m", "n", "k", "terms", "q", "row_pitch", "plane",
-        "mark_pitch", "words",
+        "a_batch", "a_row", "a_step", "b_batch", "b_column", "b_step", "out_batch", "row_stride", "m", "n", "k",
+        "terms", "q", "row_pitch", "plane", "blocks", "words", "batches", "row_batches", "column_batches",
     ]
 )  # fmt: skip
-def repair(
-    a, a_row, a_step, b, b_column, b_step, out, row_stride, column_stride, marks, digits, rows, columns, constants,
-    reduction, counts, m, n, k, terms, q, row_pitch, plane, mark_pitch, words, MODULI: tl.constexpr,
-    LIMBS: tl.constexpr, MODE: tl.constexpr, PRECISION: tl.constexpr, PART: tl.constexpr, BLOCK: tl.constexpr,
-    WORDS: tl.constexpr,
+def finish(
+    a, a_batch, a_row, a_step, b, b_batch, b_column, b_step, out, out_batch, row_stride, column_stride, flags, marks,
+    digits, rows, columns, constants, reduction, counts, m, n, k, terms, q, row_pitch, plane, blocks, words, batches,
+    row_batches, column_batches, THIRD: tl.constexpr, PRIMES: tl.constexpr, MODULI: tl.constexpr, LIMBS: tl.constexpr, MODE: tl.constexpr, PRECISION: tl.constexpr, PARTS: tl.constexpr,
+    LEVELS: tl.constexpr, TILE: tl.constexpr, STRIP: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+    BLOCK: tl.constexpr, WORDS: tl.constexpr,
 ):  # fmt: skip
-    """Settle the marked entries of out (m, n). counts[SPECIAL], [EXACT], [BY_MAGNITUDE], [KEPT] grow by what was done.
+    """Join the flagged tiles, and settle what is open in them. counts[SPECIAL], [EXACT], [BY_MAGNITUDE], [KEPT] grow by
+    what was done.
 
-    a, b: where complex, the real numbers behind them, imaginary parts one element after the real ones.
-    digits, rows, columns, constants: as for `join`; not read in NATIVE.
+    flags: a word a strip of STRIP rows and COLUMNS columns, by (batch, parts, strips, blocks), a bit a TILE of rows. marks:
+    (programs, max(TILE, ROWS), COLUMNS / 32) words of scratch memory. a, b: where complex, the real numbers behind them, imaginary
+    parts one element after the real ones. digits, rows, columns, constants: as for `join.join_tile`.
     """
     lanes = tl.arange(0, WORDS)
-    for start in range(tl.program_id(0) * WORDS, words, tl.num_programs(0) * WORDS):
-        some = tl.load(marks + start + lanes, mask=start + lanes < words, other=0)
+    marks += tl.program_id(0) * ((TILE if TILE > ROWS else ROWS) * (COLUMNS // 32))
+    strips = words // blocks
+    for start in range(tl.program_id(0) * WORDS, words * batches * PARTS, tl.num_programs(0) * WORDS):
+        some = tl.load(flags + start + lanes, mask=start + lanes < words * batches * PARTS, other=0)
         if tl.max((some != 0).to(tl.int32), 0) > 0:
-            for w in range(start, tl.minimum(start + WORDS, words)):
-                word = tl.load(marks + w).to(tl.int64) & LOW32
-                i = (w // mark_pitch).to(tl.int64)
+            for w in range(start, tl.minimum(start + WORDS, words * batches * PARTS)):
+                word = tl.load(flags + w).to(tl.int64)
+                ordinary = (word & ORDINARY) != 0
+                word = word & (ORDINARY - 1)
+                part = w // words % PARTS
+                batch = (w // words // PARTS).to(tl.int64)
+                strip = (w % words) // blocks
+                j0 = (w % words) % blocks * COLUMNS
                 while word != 0:
-                    lowest_bit = word & -word
-                    word = word ^ lowest_bit
-                    bit = (bits_of(lowest_bit.to(tl.float64)) >> 52) - 1023
-                    j = (w % mark_pitch) * 32 + bit
-                    _settle(
-                        a + i * a_row, a_step, b + j * b_column, b_step, out + i * row_stride + j * column_stride,
-                        digits + i * row_pitch + j, plane, i, j, rows, columns, constants, reduction, counts, m, n, k,
-                        terms, q, MODULI, LIMBS, MODE, PRECISION, PART, BLOCK,
-                    )  # fmt: skip
+                    lowest = word & -word
+                    word = word ^ lowest
+                    bit = ((bits_of(lowest.to(tl.float64)) >> 52) - 1023).to(tl.int32)
+                    for which in tl.static_range(PARTS):
+                        if part == which:
+                            _finish_tile(
+                                a + batch * a_batch, a_row, a_step, b + batch * b_batch, b_column, b_step,
+                                out + batch * out_batch + part, row_stride, column_stride, marks,
+                                digits + batch * wide(plane) * (MODULI if PARTS == 1 else 3 * MODULI),
+                                rows + batch % row_batches * STATISTICS * m,
+                                columns + batch % column_batches * STATISTICS * n, constants, reduction, counts, m, n,
+                                strip * STRIP + bit * TILE, j0, k, terms, q, row_pitch, plane, ordinary, THIRD, PRIMES,
+                                MODULI, LIMBS, MODE, PRECISION,
+                                REAL if PARTS == 1 else (REAL_PART if which == 0 else IMAGINARY_PART), LEVELS, TILE,
+                                ROWS, COLUMNS, BLOCK,
+                            )  # fmt: skip
+
+
+@triton.jit
+def _finish_tile(
+    a, a_row, a_step, b, b_column, b_step, out, row_stride, column_stride, marks, digits, rows, columns, constants,
+    reduction, counts, m, n, i_first, j0, k, terms, q, row_pitch, plane, ordinary, THIRD: tl.constexpr,
+    PRIMES: tl.constexpr, MODULI: tl.constexpr, LIMBS: tl.constexpr, MODE: tl.constexpr, PRECISION: tl.constexpr,
+    PART: tl.constexpr, LEVELS: tl.constexpr, TILE: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):  # fmt: skip
+    tl.debug_barrier()
+    open_ = tl.full([], 1, tl.int32)
+    looked = ordinary & (i_first < 0)
+    if PRECISION == 53:
+        if ordinary:
+            open_ = join_closely(
+                digits, out, row_stride, column_stride, marks, rows, columns, m, n, i_first, j0, q, row_pitch, plane,
+                THIRD, PRIMES, MODULI, MODE, PART, TILE, COLUMNS,
+            )  # fmt: skip
+            # Its marks are as good as those of `join_tile` where a rounding is asked for.
+            looked = ordinary & (MODE == ROUNDING)
+    if open_ > 0:
+        step = tl.where(looked, TILE, ROWS)
+        for i0 in range(i_first, tl.minimum(i_first + TILE, m), step):
+            tl.debug_barrier()
+            marked = open_
+            if not looked:
+                marked = join_tile(
+                    digits, out, row_stride, column_stride, marks, rows, columns, constants, reduction, m, n, i0, j0,
+                    terms, q, row_pitch, plane, MODULI, LIMBS, MODE, PRECISION, PART, LEVELS, ROWS, COLUMNS,
+                )  # fmt: skip
+            if marked > 0:
+                tl.debug_barrier()
+                for x in range(0, step * (COLUMNS // 32)):
+                    word = tl.load(marks + x).to(tl.int64) & LOW32
+                    i = wide(i0 + x // (COLUMNS // 32))
+                    while word != 0:
+                        lowest = word & -word
+                        word = word ^ lowest
+                        j = j0 + x % (COLUMNS // 32) * 32 + (bits_of(lowest.to(tl.float64)) >> 52) - 1023
+                        _settle(
+                            a + i * a_row, a_step, b + j * b_column, b_step, out + i * row_stride + j * column_stride,
+                            digits + i * row_pitch + j, plane, i, j, rows, columns, constants, reduction, counts, m, n,
+                            k, terms, q, MODULI, LIMBS, MODE, PRECISION, PART, BLOCK,
+                        )  # fmt: skip
+
+
+@triton.jit(
+    do_not_specialize=[
+        "a_batch", "a_row", "a_step", "b_batch", "b_column", "b_step", "out_batch", "row_stride", "m", "n", "k",
+        "batches",
+    ]
+)  # fmt: skip
+def finish_native(
+    a, a_batch, a_row, a_step, b, b_batch, b_column, b_step, out, out_batch, row_stride, column_stride, counts, m, n,
+    k, batches, PRECISION: tl.constexpr, PARTS: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Settle the entries of a native product that are not finite. counts: as for `finish`."""
+    across = tl.cdiv(n, COLUMNS)
+    tiles = across * tl.cdiv(m, ROWS)
+    for tile in range(tl.program_id(0), tiles * batches, tl.num_programs(0)):
+        batch = (tile // tiles).to(tl.int64)
+        i0 = (tile % tiles) // across * ROWS
+        j0 = (tile % tiles) % across * COLUMNS
+        i = i0 + tl.arange(0, ROWS)
+        j = j0 + tl.arange(0, COLUMNS)
+        at = out + batch * out_batch + i.to(tl.int64)[:, None] * row_stride + j.to(tl.int64)[None, :] * column_stride
+        inside = (i < m)[:, None] & (j < n)[None, :]
+        for part in tl.static_range(PARTS):
+            value = tl.load(at + part, mask=inside, other=0.0)
+            bad = tl.max((value - value != 0.0).to(tl.int32), 1)
+            if tl.max(bad, 0) > 0:
+                _finish_rows(
+                    a + batch * a_batch, a_row, a_step, b + batch * b_batch, b_column, b_step,
+                    out + batch * out_batch + part, row_stride, column_stride, counts, m, n, i0, j0, k, PRECISION,
+                    REAL if PARTS == 1 else (REAL_PART if part == 0 else IMAGINARY_PART), ROWS, COLUMNS, BLOCK,
+                )  # fmt: skip
+
+
+@triton.jit
+def _finish_rows(
+    a, a_row, a_step, b, b_column, b_step, out, row_stride, column_stride, counts, m, n, i0, j0, k,
+    PRECISION: tl.constexpr, PART: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    for i in range(i0, tl.minimum(i0 + ROWS, m)):
+        for j in range(j0, tl.minimum(j0 + COLUMNS, n)):
+            x, y = i.to(tl.int64), j.to(tl.int64)
+            target = out + x * row_stride + y * column_stride
+            value = tl.load(target)
+            if value - value != 0.0:
+                _settle(
+                    a + x * a_row, a_step, b + y * b_column, b_step, target, counts, 1, x, y, counts, counts, counts,
+                    counts, counts, m, n, k, k, 1, 1, 2, NATIVE, PRECISION, PART, BLOCK,
+                )  # fmt: skip
 
 
 @triton.jit
@@ -218,15 +397,28 @@ def _settle(
     # The second sum of a complex entry: Re = Re·Re - Im·Im, Im = Re·Im + Im·Re.
     SIGN: tl.constexpr = -1 if PART == REAL_PART else 1
     other_b: tl.constexpr = 1 if PART == IMAGINARY_PART else 0
-    nan, up, down = special_flags(a, a_step, b + other_b, b_step, k, 1, BLOCK)
-    if PART != REAL:
-        nan2, up2, down2 = special_flags(a + 1, a_step, b + (1 - other_b), b_step, k, SIGN, BLOCK)
-        nan, up, down = nan | nan2, up | up2, down | down2
-    own = tl.where(up > 0, float("inf"), tl.where(down > 0, float("-inf"), 0.0)).to(tl.float64)
-    own = tl.where((nan > 0) | ((up > 0) & (down > 0)), float("nan"), own)
+    own = tl.full([], 0.0, tl.float64)
+    finite = i < 0
+    if MODE != NATIVE:
+        finite = (tl.load(rows + LARGEST * m + i) < EXPONENT) & (tl.load(columns + LARGEST * n + j) < EXPONENT)
+    if not finite:
+        nan, up, down = special_flags(a, a_step, b + other_b, b_step, k, 1, BLOCK)
+        if PART != REAL:
+            nan2, up2, down2 = special_flags(a + 1, a_step, b + (1 - other_b), b_step, k, SIGN, BLOCK)
+            nan, up, down = nan | nan2, up | up2, down | down2
+        own = tl.where(up > 0, float("inf"), tl.where(down > 0, float("-inf"), 0.0)).to(tl.float64)
+        own = tl.where((nan > 0) | ((up > 0) & (down > 0)), float("nan"), own)
     proved = own != 0.0
     road = tl.full([], SPECIAL, tl.int32)
     if MODE != NATIVE:
+        if MODE == ROUNDING:
+            if not proved:
+                _, a_shift, _, _, n2a, _ = bound_terms(rows, m, i, i < m, q, False)
+                _, b_shift, _, _, n2b, _ = bound_terms(columns, n, j, j < n, q, False)
+                own, proved = _doubled(
+                    a, a_step, a_shift, n2a, b, b_step, b_shift, n2b, k, PRECISION, PART, BLOCK
+                )  # fmt: skip
+                road = tl.full([], EXACT, tl.int32)
         if not proved:
             own, proved = _joined(
                 a, a_step, b, b_step, digits, plane, i, j, rows, columns, constants, reduction, m, n, k, terms, q,

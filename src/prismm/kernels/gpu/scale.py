@@ -18,43 +18,70 @@ from prismm.kernels.gpu.numbers import (
     MAGNITUDE,
     NORM1,
     NORM2,
+    STATISTICS,
+    any_power_of_two,
+    bit_length,
     bits_of,
-    ceiling,
+    ceiling_of_product,
     even,
     exponent_above,
-    scaled,
+    lift_of,
 )
 
 
 @triton.jit
-def integer_magnitudes(x, e, q):
-    """v = ceil(|x|·2^(q-e)); a nonzero element that underflows counts as 1."""
-    v = ceiling(scaled(tl.abs(x), q - e))
-    return tl.where((v == 0.0) & (x != 0.0), 1.0, v)
+def exponent_of(largest):
+    """e of a finite vector, 0 of others."""
+    return tl.where(largest < EXPONENT, exponent_above(largest), 0)
 
 
 @triton.jit
-def shift_for(norm2, thresholds, COUNT: tl.constexpr):
-    """The largest t with norm2 <= thresholds[t]; thresholds decrease."""
-    t = norm2 * 0
-    for x in range(1, COUNT):
-        t += (norm2 <= tl.load(thresholds + x)).to(tl.int64)
-    return t
+def magnitude_factors(e, q):
+    """Two powers of two whose product is 2^(q-e), so that |x| times the first is exact."""
+    lift = lift_of(e)
+    return any_power_of_two(lift), any_power_of_two(q - e - lift)
 
 
-@triton.jit(do_not_specialize=["step", "k", "vectors"])
+@triton.jit
+def shift_for(norm2, thresholds, limit_bits):
+    """The largest t with norm2 <= thresholds[t] = floor(L/4^t), for 1 <= norm2 <= L; limit_bits: bits of L.
+
+    With d the difference of the lengths of L and norm2, t = floor(d/2) fits if d is odd, and only d even needs a look.
+    """
+    t = (limit_bits - bit_length(norm2)) >> 1
+    t = tl.maximum(t, 0)
+    return t - (norm2 > tl.load(thresholds + t)).to(tl.int64)
+
+
+@triton.jit
+def scale_exponent(largest, norm2, q, thresholds, limit_bits):
+    """s of a finite vector: A' = RN(2^s·a)."""
+    t = shift_for(tl.maximum(norm2, 1), thresholds, limit_bits)
+    return tl.where(largest == 0, q.to(tl.int64), t + q - exponent_of(largest))
+
+
+@triton.jit
+def count_large(integer, q, level):
+    """1 where v > 2^(q-1-level), which proves |x| > 2^(e-1-level)."""
+    return (integer > ((1 << q) >> (level + 1))).to(tl.int32)
+
+
+@triton.jit(do_not_specialize=["step", "batch_step", "k", "vectors"])
 def largest_columns(
-    x, step, stats, k, vectors, PARTS: tl.constexpr, PIECE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-    EVEN: tl.constexpr,
+    x, step, batch_step, stats, k, vectors, PARTS: tl.constexpr, PIECE: tl.constexpr, ROWS: tl.constexpr,
+    BLOCK: tl.constexpr, EVEN: tl.constexpr,
 ):  # fmt: skip
     """stats[LARGEST] of the columns of x (k, n·PARTS): the pattern of max|x|, which orders like the magnitudes.
 
-    PARTS: neighbouring real columns that make one vector, 2 for complex numbers.
+    PARTS: neighbouring real columns that make one vector, 2 for complex numbers. Program axis 2: matrices of a batch.
     """
     stride, n = even(step, EVEN), even(vectors, EVEN)
+    batch = tl.program_id(2).to(tl.int64)
     j = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     inside_n = j < n * PARTS
     start = tl.program_id(1).to(tl.int64) * PIECE
+    x += batch * even(batch_step, EVEN)
+    stats += batch * STATISTICS * n
     best = tl.zeros([ROWS, BLOCK], tl.int64)
     for h0 in range(0, PIECE, ROWS):
         h = start + h0 + tl.arange(0, ROWS)
@@ -64,28 +91,27 @@ def largest_columns(
     tl.atomic_max(stats + LARGEST * n + j // PARTS, tl.max(best, 0), mask=inside_n, sem="relaxed")
 
 
-@triton.jit
-def count_large(integer, q, level):
-    """1 where v > 2^(q-1-level), which proves |x| > 2^(e-1-level)."""
-    return (integer > ((1 << q) >> (level + 1))).to(tl.int32)
-
-
-@triton.jit(do_not_specialize=["step", "k", "vectors", "q"])
+@triton.jit(do_not_specialize=["step", "batch_step", "k", "vectors", "q"])
 def sum_columns(
-    x, step, stats, k, vectors, q, PARTS: tl.constexpr, PIECE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-    LEVELS: tl.constexpr, EVEN: tl.constexpr,
+    x, step, batch_step, stats, k, vectors, q, PARTS: tl.constexpr, PIECE: tl.constexpr, ROWS: tl.constexpr,
+    BLOCK: tl.constexpr, LEVELS: tl.constexpr, EVEN: tl.constexpr, NVIDIA: tl.constexpr,
 ):  # fmt: skip
-    """stats[NORM2], stats[NORM1] and the counts of large elements: |x| > 2^(e-1), 2^(e-2), … is proved for so many."""
+    """stats[NORM2], stats[NORM1] and the counts of large elements: |x| > 2^(e-1), 2^(e-2), … is proved for so many.
+
+    A lane adds at most 2^8 magnitudes of up to 2^20, or the squares of so many, exactly.
+    """
     stride, n = even(step, EVEN), even(vectors, EVEN)
+    batch = tl.program_id(2).to(tl.int64)
     j = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     inside_n = j < n * PARTS
-    to = stats + j // PARTS
+    x += batch * even(batch_step, EVEN)
+    to = stats + batch * STATISTICS * n + j // PARTS
     start = tl.program_id(1).to(tl.int64) * PIECE
     largest = tl.load(to + LARGEST * n, mask=inside_n, other=0)
     finite = largest < EXPONENT
-    e = tl.where(finite, exponent_above(largest), 0)
-    squares = tl.zeros([ROWS, BLOCK], tl.float64)
-    total = tl.zeros([ROWS, BLOCK], tl.float64)
+    lift, factor = magnitude_factors(exponent_of(largest), q)
+    squares = tl.zeros([ROWS, BLOCK], tl.int64)
+    total = tl.zeros([ROWS, BLOCK], tl.int32)
     c0 = tl.zeros([ROWS, BLOCK], tl.int32)
     c1 = c0
     c2 = c0
@@ -95,18 +121,16 @@ def sum_columns(
         h = start + h0 + tl.arange(0, ROWS)
         inside = (h[:, None] < k) & (inside_n & finite)[None, :]
         value = tl.load(x + h[:, None] * stride + j[None, :], mask=inside, other=0.0).to(tl.float64)
-        v = integer_magnitudes(value, e[None, :], q)
-        squares += v * v
+        v = ceiling_of_product(tl.abs(value) * lift[None, :], factor[None, :], NVIDIA)
+        squares += v.to(tl.int64) * v
         total += v
         if LEVELS:
-            integer = v.to(tl.int32)
-            c0 += count_large(integer, q, 0)
-            c1 += count_large(integer, q, 1)
-            c2 += count_large(integer, q, 2)
-            c3 += count_large(integer, q, 3)
-            c4 += count_large(integer, q, 4)
-    # At most 2^13 squares of 2^40 meet in a lane, exactly.
-    tl.atomic_add(to + NORM2 * n, tl.sum(squares.to(tl.int64), 0), mask=inside_n, sem="relaxed")
+            c0 += count_large(v, q, 0)
+            c1 += count_large(v, q, 1)
+            c2 += count_large(v, q, 2)
+            c3 += count_large(v, q, 3)
+            c4 += count_large(v, q, 4)
+    tl.atomic_add(to + NORM2 * n, tl.sum(squares, 0), mask=inside_n, sem="relaxed")
     tl.atomic_add(to + NORM1 * n, tl.sum(total.to(tl.int64), 0), mask=inside_n, sem="relaxed")
     if LEVELS:
         tl.atomic_add(to + COUNTS * n, tl.sum(c0, 0).to(tl.int64), mask=inside_n, sem="relaxed")

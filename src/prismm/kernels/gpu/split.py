@@ -26,14 +26,15 @@ from prismm.kernels.gpu.numbers import (
     RESIDUAL,
     SHIFT,
     bits_of,
-    ceiling,
+    STATISTICS,
+    any_power_of_two,
+    ceiling_of_product,
     even,
-    exponent_above,
-    rounded,
-    scaled,
+    lift_of,
+    nearest_of,
     wide,
 )
-from prismm.kernels.gpu.scale import count_large, integer_magnitudes, shift_for
+from prismm.kernels.gpu.scale import count_large, exponent_of, magnitude_factors, scale_exponent
 
 FIELDS = tl.constexpr(14)
 """Integers of a modulus in the table: six factors of 16-bit halves, three words of byte factors, offset, p, magic; then
@@ -41,32 +42,49 @@ offset and magic for bytes."""
 
 
 @triton.jit
-def to_integer(x, s):
-    """A' = RN(x·2^s) and ceil(2^10·|x·2^s - A'|), at least 1 where they differ, or where x vanished."""
-    y = scaled(x, s)
-    z = rounded(y)
-    residual = ceiling(tl.abs(y - z) * 1024.0)
-    return z, tl.where((x != 0.0) & (y == 0.0), 1.0, residual)
+def words_of_product(x, factor, bits, WORDS: tl.constexpr, MEASURE: tl.constexpr, NVIDIA: tl.constexpr):
+    """Three words of A' + 2^bits, A' = RN(x·factor), lowest first, those beyond WORDS 0; and a bound of the residual
+    δ = x·factor - A': ceil(2^10·|δ|), at least 1 where x vanished; or, not to MEASURE, 1 where δ is not 0.
+
+    bits <= 63 unless there are three words. x, factor: as in `scale_factors`.
+    """
+    y = x * factor
+    if WORDS == 3:
+        # In units of 2^32 first: the rest is exact, and its nearest integer that of y, ties included.
+        top = nearest_of(y * 2.3283064365386962890625e-10, NVIDIA)
+        rest = tl.fma(top, -4294967296.0, y)
+        z = nearest_of(rest, NVIDIA)
+        delta = rest - z
+        vanished = (y == 0.0) & (x != 0.0)
+        low = z.to(tl.int64)
+        high = top.to(tl.int64) + (low >> 32) + (tl.full([], 1, tl.int64) << (bits - 32))
+        w0, w1, w2 = (low & LOW32).to(tl.int32), (high & LOW32).to(tl.int32), (high >> 32).to(tl.int32)
+    else:
+        z = nearest_of(y, NVIDIA)
+        delta = y - z
+        vanished = (y == 0.0) & (x != 0.0)
+        integer = z.to(tl.int64) + (tl.full([], 1, tl.int64) << bits)
+        w0, w1, w2 = (integer & LOW32).to(tl.int32), (integer >> 32).to(tl.int32), integer.to(tl.int32) & 0
+    if MEASURE:
+        residual = tl.maximum(ceiling_of_product(tl.abs(delta), 1024.0, NVIDIA), vanished.to(tl.int32))
+    else:
+        residual = ((delta != 0.0) | vanished).to(tl.int32)
+    return w0, w1, w2, residual
 
 
 @triton.jit
-def words_of(z, bits, WORDS: tl.constexpr):
-    """Three words of A' + 2^bits, lowest first; those beyond WORDS are 0. bits <= 63 unless there are three."""
-    if WORDS == 3:
-        pattern = bits_of(tl.abs(z))
-        over = (pattern >> 52) - 1075
-        mantissa = (pattern & 0xFFFFFFFFFFFFF) | 0x10000000000000
-        large = over > 0
-        up = tl.where(large, over, 0)
-        low = tl.where(large, mantissa << up, tl.where(large, 0.0, tl.abs(z)).to(tl.int64))
-        high = tl.where(up > 10, mantissa >> (64 - tl.where(up > 10, up, 11)), 0)
-        minus = z < 0
-        high = tl.where(minus, ~high + (low == 0).to(tl.int64), high)
-        low = tl.where(minus, -low, low)
-        high += (1 << (bits - 64)).to(tl.int64)
-        return (low & LOW32).to(tl.int32), ((low >> 32) & LOW32).to(tl.int32), (high & LOW32).to(tl.int32)
-    integer = z.to(tl.int64) + (tl.full([], 1, tl.int64) << bits)
-    return (integer & LOW32).to(tl.int32), ((integer >> 32) & LOW32).to(tl.int32), (integer & 0).to(tl.int32)
+def scale_factors(shift, largest):
+    """Two powers of two whose product is 2^s, so that x times the first is exact."""
+    lift = lift_of(exponent_of(largest))
+    return any_power_of_two(lift), any_power_of_two((shift - lift).to(tl.int32))
+
+
+@triton.jit
+def residual_total(residual, terms, MEASURE: tl.constexpr):
+    """An upper bound of Σ ceil(2^10·|δ|)², 0 only where all δ are: measured, or from |δ| <= 1/2."""
+    if MEASURE:
+        return residual
+    return tl.where(residual > 0, terms.to(tl.int64) << 18, 0)
 
 
 @triton.jit
@@ -84,11 +102,11 @@ def _halves(word, row):
 
 
 @triton.jit
-def residue(w0, w1, w2, table, t, WORDS: tl.constexpr, DP4A: tl.constexpr):
+def residue(w0, w1, w2, table, t, WORDS: tl.constexpr, NVIDIA: tl.constexpr):
     """128 more than the residue of A' modulo p that lies in [-128, 127], from the words of A' + 2^bits; int32."""
     row = table + t * FIELDS
     p = tl.load(row + 10)
-    if DP4A:
+    if NVIDIA:
         total = _dot4(w0, tl.load(row + 6), tl.load(row + 12))
         if WORDS >= 2:
             total = _dot4(w1, tl.load(row + 7), total)
@@ -125,166 +143,231 @@ def plane_row(j, PERMUTED: tl.constexpr):
 
 @triton.jit
 def added(x, y, p):
-    """The residue in [-128, 127] of the sum of two residues that are given 128 too large, for p >= 128."""
-    total = x + y - 256
-    return total + tl.where(total < -128, p, tl.where(total > 127, -p, 0))
+    """The residue in [-128, 127] of the sum of two residues that are given 128 too large, for p >= 128; 128 too large
+    itself.
+    """
+    total = x + y - 128
+    return total + tl.where(total < 0, p, tl.where(total > 255, -p, 0))
 
 
 @triton.jit
-def _words_at(start, at, inside, s, bits, WORDS: tl.constexpr):
-    """The words of A' + 2^bits at some places of a vector, and the squares of their residuals' bounds."""
-    z, d = to_integer(tl.load(start + at, mask=inside, other=0.0).to(tl.float64), s)
-    w0, w1, w2 = words_of(z, bits, WORDS)
-    return w0, w1, w2, d * d
+def packed(r, ORDER: tl.constexpr):
+    """Four neighbouring residues along the last axis, each 128 too large, as the bytes of one word. ORDER: whether they
+    stand there in order, or as 0, 2, 1, 3.
+    """
+    x = tl.arange(0, 4)
+    shift = 8 * x if ORDER else 8 * (2 * (x % 2) + x // 2)
+    if len(r.shape) == 2:
+        return tl.sum(r << shift[None, :], 1) ^ -2139062144
+    else:
+        return tl.sum(r << shift[None, None, :], 2) ^ -2139062144
 
 
 @triton.jit
-def _store_fours(target, fours, bytes0, bytes1, bytes2, bytes3, mask):
-    """Four bytes a lane, as one word."""
-    word = (bytes0 & 0xFF) | ((bytes1 & 0xFF) << 8) | ((bytes2 & 0xFF) << 16) | (bytes3 << 24)
-    tl.store(target.to(tl.pointer_type(tl.int32)) + fours, word, mask=mask)
+def _values(start, fours, k, part, PARTS: tl.constexpr):
+    """Elements 4·fours + {0, 2, 1, 3} of a vector, by pairs of loads, 0 beyond its end."""
+    at = 4 * fours[:, None] + tl.arange(0, 2)[None, :]
+    first = tl.load(start + at * PARTS + part, mask=at < k, other=0.0)
+    second = tl.load(start + (at + 2) * PARTS + part, mask=at + 2 < k, other=0.0)
+    return tl.reshape(tl.join(first, second), [fours.shape[0], 4]).to(tl.float64)
 
 
-@triton.jit(do_not_specialize=["step", "vectors", "length", "q", "bits"])
+@triton.jit
+def _larger(best, value, EXACT: tl.constexpr):
+    """The largest pattern so far; not EXACT: of the upper words alone, which hold the exponents of normal numbers."""
+    if EXACT:
+        return tl.maximum(best, tl.max(bits_of(value) & MAGNITUDE, 1))
+    return tl.maximum(best, tl.max((bits_of(value) >> 32).to(tl.int32) & 0x7FFFFFFF, 1))
+
+
+@triton.jit
+def _largest_of(start, fours, k, EXACT: tl.constexpr, PARTS: tl.constexpr, BLOCK: tl.constexpr):
+    """The largest pattern of a vector."""
+    best = tl.zeros([BLOCK // 4], tl.int64 if EXACT else tl.int32)
+    for h in range(0, k, BLOCK):
+        for part in tl.static_range(PARTS):
+            best = _larger(best, _values(start, h // 4 + fours, k, part, PARTS), EXACT)
+    return tl.max(best, 0).to(tl.int64)
+
+
+@triton.jit
+def _gathered(d, AXIS: tl.constexpr, MEASURE: tl.constexpr):
+    """Sums of residuals' squares, or of flags, along an axis."""
+    if MEASURE:
+        return tl.sum(d.to(tl.int64) * d, AXIS)
+    return tl.sum(d, AXIS).to(tl.int64)
+
+
+@triton.jit
+def _split_fours(
+    value, other, target, plane_words, table, lift, factor, bits, inside, MODULI: tl.constexpr, WORDS: tl.constexpr,
+    MEASURE: tl.constexpr, NVIDIA: tl.constexpr, PARTS: tl.constexpr,
+):  # fmt: skip
+    """Residues of a tile (fours, 4) to every plane at target (fours); Σ of the residuals, squared if measured."""
+    w0, w1, w2, d = words_of_product(value * lift, factor, bits, WORDS, MEASURE, NVIDIA)
+    residual = _gathered(d, 1, MEASURE)
+    if PARTS == 2:
+        i0, i1, i2, d = words_of_product(other * lift, factor, bits, WORDS, MEASURE, NVIDIA)
+        residual += _gathered(d, 1, MEASURE)
+    for t in range(MODULI):
+        at = target + wide(plane_words) * t
+        r = residue(w0, w1, w2, table, t, WORDS, NVIDIA)
+        tl.store(at, packed(r, False), mask=inside)
+        if PARTS == 2:
+            ri = residue(i0, i1, i2, table, t, WORDS, NVIDIA)
+            tl.store(at + wide(plane_words) * MODULI, packed(ri, False), mask=inside)
+            both = added(r, ri, tl.load(table + t * FIELDS + 10))
+            tl.store(at + wide(plane_words) * (2 * MODULI), packed(both, False), mask=inside)
+    return residual
+
+
+@triton.jit(do_not_specialize=["step", "batch_step", "vectors", "length", "terms", "q", "bits", "limit_bits"])
 def split_rows(
-    x, step, stats, planes, thresholds, table, vectors, length, pitch, plane, q, bits,
-    MODULI: tl.constexpr, THRESHOLDS: tl.constexpr, BLOCK: tl.constexpr, LEVELS: tl.constexpr, WORDS: tl.constexpr,
-    DP4A: tl.constexpr, PERMUTED: tl.constexpr, PARTS: tl.constexpr, EVEN: tl.constexpr,
+    x, step, batch_step, stats, planes, thresholds, table, vectors, length, pitch, plane, terms, q, bits, limit_bits,
+    MODULI: tl.constexpr, BLOCK: tl.constexpr, SINGLE: tl.constexpr, LEVELS: tl.constexpr, MEASURE: tl.constexpr,
+    WORDS: tl.constexpr, NVIDIA: tl.constexpr, PERMUTED: tl.constexpr, PARTS: tl.constexpr, EVEN: tl.constexpr,
 ):  # fmt: skip
     """Scale and split one vector of contiguous elements a program: all of stats, and a row of every plane.
 
     PARTS: 1, or 2 for complex numbers, whose planes are those of the real parts, of the imaginary ones and of their
-    sums.
+    sums. SINGLE: one BLOCK holds the vector, which is read once. Program axis 1: matrices of a batch.
     """
     stride, k = even(step, EVEN), even(length, EVEN)
     i = tl.program_id(0)
-    start = x + i.to(tl.int64) * stride
-    lanes = tl.arange(0, BLOCK)
-    reals = k * PARTS
-    best = tl.zeros([BLOCK], tl.int64)
-    for h in range(0, reals, BLOCK):
-        value = tl.load(start + h + lanes, mask=h + lanes < reals, other=0.0).to(tl.float64)
-        best = tl.maximum(best, bits_of(value) & MAGNITUDE)
-    largest = tl.max(best, 0)
+    batch = tl.program_id(1).to(tl.int64)
+    start = x + batch * even(batch_step, EVEN) + i.to(tl.int64) * stride
+    stats += batch * STATISTICS * vectors + i
+    planes += batch * wide(plane) * (MODULI if PARTS == 1 else 3 * MODULI)
+    fours = tl.arange(0, BLOCK // 4)
+    if SINGLE:
+        value = _values(start, fours, k, 0, PARTS)
+        best = _larger(tl.zeros([BLOCK // 4], tl.int64), value, True)
+        other = value
+        if PARTS == 2:
+            other = _values(start, fours, k, 1, PARTS)
+            best = _larger(best, other, True)
+        largest = tl.max(best, 0)
+    else:
+        largest = _largest_of(start, fours, k, False, PARTS, BLOCK) << 32
+        if largest < 0x0010000000000000:  # zero or subnormal, or too close to tell
+            largest = _largest_of(start, fours, k, True, PARTS, BLOCK)
     finite = largest < EXPONENT
-    e = tl.where(finite, exponent_above(largest), 0)
-    squares = tl.zeros([BLOCK], tl.float64)
-    total = tl.zeros([BLOCK], tl.float64)
-    c0 = tl.zeros([BLOCK], tl.int32)
+    lift, factor = magnitude_factors(exponent_of(largest), q)
+    squares = tl.zeros([BLOCK // 4], tl.int64)
+    total = tl.zeros([BLOCK // 4], tl.int64)
+    c0 = tl.zeros([BLOCK // 4], tl.int32)
     c1 = c0
     c2 = c0
     c3 = c0
     c4 = c0
-    for h in range(0, reals, BLOCK):
-        value = tl.load(start + h + lanes, mask=(h + lanes < reals) & finite, other=0.0).to(tl.float64)
-        v = integer_magnitudes(value, e, q)
-        squares += v * v
-        total += v
-        if LEVELS:
-            integer = v.to(tl.int32)
-            c0 += count_large(integer, q, 0)
-            c1 += count_large(integer, q, 1)
-            c2 += count_large(integer, q, 2)
-            c3 += count_large(integer, q, 3)
-            c4 += count_large(integer, q, 4)
-    norm2 = tl.sum(squares.to(tl.int64), 0)
-    shift = tl.where(largest == 0, q.to(tl.int64), shift_for(norm2, thresholds, THRESHOLDS) + q - e)
-    shift = tl.where(finite, shift, -NONFINITE)
-    s = tl.where(finite, shift, 0)
-    deviation = tl.zeros([BLOCK // 4], tl.float64)
-    row = planes + plane_row(i, PERMUTED).to(tl.int64) * pitch
-    fours = tl.arange(0, BLOCK // 4)
-    for h in range(0, pitch, BLOCK):
-        # Four elements a lane, whose residues are stored as one word; 128 too large, which changes their top bit.
-        at = h + 4 * fours
-        i0, i1, i2, i3 = (at < k) & finite, (at + 1 < k) & finite, (at + 2 < k) & finite, (at + 3 < k) & finite
-        x0, x1, x2, dx = _words_at(start, PARTS * at, i0, s, bits, WORDS)
-        y0, y1, y2, dy = _words_at(start, PARTS * (at + 1), i1, s, bits, WORDS)
-        z0, z1, z2, dz = _words_at(start, PARTS * (at + 2), i2, s, bits, WORDS)
-        w0, w1, w2, dw = _words_at(start, PARTS * (at + 3), i3, s, bits, WORDS)
-        deviation += (dx + dy) + (dz + dw)
-        if PARTS == 2:
-            ix0, ix1, ix2, dx = _words_at(start, PARTS * at + 1, i0, s, bits, WORDS)
-            iy0, iy1, iy2, dy = _words_at(start, PARTS * at + 3, i1, s, bits, WORDS)
-            iz0, iz1, iz2, dz = _words_at(start, PARTS * at + 5, i2, s, bits, WORDS)
-            iw0, iw1, iw2, dw = _words_at(start, PARTS * at + 7, i3, s, bits, WORDS)
-            deviation += (dx + dy) + (dz + dw)
-        for t in range(MODULI):
-            target = row + wide(plane) * t + h
-            rx = residue(x0, x1, x2, table, t, WORDS, DP4A)
-            ry = residue(y0, y1, y2, table, t, WORDS, DP4A)
-            rz = residue(z0, z1, z2, table, t, WORDS, DP4A)
-            rw = residue(w0, w1, w2, table, t, WORDS, DP4A)
-            _store_fours(target, fours, rx ^ 128, ry ^ 128, rz ^ 128, rw ^ 128, at < pitch)
+    for h in range(0, BLOCK if SINGLE else k, BLOCK):
+        for part in tl.static_range(PARTS):
+            if SINGLE:
+                v = ceiling_of_product(tl.abs(value if part == 0 else other) * lift, factor, NVIDIA)
+            else:
+                some = _values(start, h // 4 + fours, k, part, PARTS)
+                v = ceiling_of_product(tl.abs(some) * lift, factor, NVIDIA)
+            squares += tl.sum(v.to(tl.int64) * v, 1)
+            total += tl.sum(v, 1)
+            if LEVELS:
+                c0 += tl.sum(count_large(v, q, 0), 1)
+                c1 += tl.sum(count_large(v, q, 1), 1)
+                c2 += tl.sum(count_large(v, q, 2), 1)
+                c3 += tl.sum(count_large(v, q, 3), 1)
+                c4 += tl.sum(count_large(v, q, 4), 1)
+    norm2 = tl.sum(squares, 0)
+    shift = tl.where(finite, scale_exponent(largest, norm2, q, thresholds, limit_bits), -NONFINITE)
+    lift, factor = scale_factors(tl.where(finite, shift, 0), largest)
+    row = (planes + plane_row(i, PERMUTED).to(tl.int64) * pitch).to(tl.pointer_type(tl.int32)) + fours
+    if SINGLE:
+        deviation = _split_fours(
+            value, other, row, plane // 4, table, lift, factor, bits, 4 * fours < pitch, MODULI, WORDS, MEASURE,
+            NVIDIA, PARTS,
+        )  # fmt: skip
+    else:
+        deviation = total * 0
+        for h in range(0, pitch, BLOCK):
+            value = _values(start, h // 4 + fours, k, 0, PARTS)
+            other = value
             if PARTS == 2:
-                qx = residue(ix0, ix1, ix2, table, t, WORDS, DP4A)
-                qy = residue(iy0, iy1, iy2, table, t, WORDS, DP4A)
-                qz = residue(iz0, iz1, iz2, table, t, WORDS, DP4A)
-                qw = residue(iw0, iw1, iw2, table, t, WORDS, DP4A)
-                target += wide(plane) * MODULI
-                _store_fours(target, fours, qx ^ 128, qy ^ 128, qz ^ 128, qw ^ 128, at < pitch)
-                target += wide(plane) * MODULI
-                p = tl.load(table + t * FIELDS + 10)
-                _store_fours(target, fours, added(rx, qx, p), added(ry, qy, p), added(rz, qz, p), added(rw, qw, p),
-                             at < pitch)  # fmt: skip
-    tl.store(stats + LARGEST * vectors + i, largest)
-    tl.store(stats + NORM2 * vectors + i, norm2)
-    tl.store(stats + NORM1 * vectors + i, tl.sum(total.to(tl.int64), 0))
-    tl.store(stats + RESIDUAL * vectors + i, tl.sum(deviation.to(tl.int64), 0))
-    tl.store(stats + SHIFT * vectors + i, shift)
+                other = _values(start, h // 4 + fours, k, 1, PARTS)
+            deviation += _split_fours(
+                value, other, row + h // 4, plane // 4, table, lift, factor, bits, h + 4 * fours < pitch, MODULI,
+                WORDS, MEASURE, NVIDIA, PARTS,
+            )  # fmt: skip
+    residual = residual_total(tl.sum(deviation, 0).to(tl.int64), terms, MEASURE)
+    tl.store(stats + LARGEST * vectors, largest)
+    tl.store(stats + NORM2 * vectors, tl.where(finite, norm2, 0))
+    tl.store(stats + NORM1 * vectors, tl.where(finite, tl.sum(total, 0), 0))
+    tl.store(stats + RESIDUAL * vectors, tl.where(finite, residual, 0))
+    tl.store(stats + SHIFT * vectors, shift)
     if LEVELS:
-        tl.store(stats + COUNTS * vectors + i, tl.sum(c0, 0).to(tl.int64))
-        tl.store(stats + (COUNTS + 1) * vectors + i, tl.sum(c1, 0).to(tl.int64))
-        tl.store(stats + (COUNTS + 2) * vectors + i, tl.sum(c2, 0).to(tl.int64))
-        tl.store(stats + (COUNTS + 3) * vectors + i, tl.sum(c3, 0).to(tl.int64))
-        tl.store(stats + (COUNTS + 4) * vectors + i, tl.sum(c4, 0).to(tl.int64))
+        tl.store(stats + COUNTS * vectors, tl.sum(c0, 0).to(tl.int64))
+        tl.store(stats + (COUNTS + 1) * vectors, tl.sum(c1, 0).to(tl.int64))
+        tl.store(stats + (COUNTS + 2) * vectors, tl.sum(c2, 0).to(tl.int64))
+        tl.store(stats + (COUNTS + 3) * vectors, tl.sum(c3, 0).to(tl.int64))
+        tl.store(stats + (COUNTS + 4) * vectors, tl.sum(c4, 0).to(tl.int64))
 
 
 @triton.jit
-def _transposed(x, h, j, stride, inside, s, part, PARTS: tl.constexpr):
-    """A' of a tile of columns, one a row, and the squares of the residuals' bounds."""
-    at = x + h[:, None] * stride + j[None, :] * PARTS + part
-    value = tl.trans(tl.load(at, mask=inside, other=0.0)).to(tl.float64)
-    z, d = to_integer(value, s[:, None])
-    return z, d * d
+def _down(x, h, j, stride, k, inside, part, PARTS: tl.constexpr):
+    """A tile of columns by fours of their elements, (fours, columns, 4), h the first of each four."""
+    at = x + h[:, None] * stride + (j[None, :] * PARTS + part)
+    v0 = tl.load(at, mask=inside & (h[:, None] < k), other=0.0)
+    v1 = tl.load(at + stride, mask=inside & (h[:, None] + 1 < k), other=0.0)
+    v2 = tl.load(at + 2 * stride, mask=inside & (h[:, None] + 2 < k), other=0.0)
+    v3 = tl.load(at + 3 * stride, mask=inside & (h[:, None] + 3 < k), other=0.0)
+    return tl.reshape(tl.join(tl.join(v0, v2), tl.join(v1, v3)), [h.shape[0], j.shape[0], 4]).to(tl.float64)
 
 
-@triton.jit(do_not_specialize=["step", "vectors", "length", "q", "bits"])
+@triton.jit(do_not_specialize=["step", "batch_step", "vectors", "length", "terms", "q", "bits", "limit_bits"])
 def split_columns(
-    x, step, stats, planes, thresholds, table, vectors, length, pitch, plane, q, bits,
-    MODULI: tl.constexpr, THRESHOLDS: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, WORDS: tl.constexpr,
-    DP4A: tl.constexpr, PERMUTED: tl.constexpr, PARTS: tl.constexpr, EVEN: tl.constexpr,
+    x, step, batch_step, stats, planes, thresholds, table, vectors, length, pitch, plane, terms, q, bits, limit_bits,
+    MODULI: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, MEASURE: tl.constexpr, WORDS: tl.constexpr,
+    NVIDIA: tl.constexpr, PERMUTED: tl.constexpr, PARTS: tl.constexpr, EVEN: tl.constexpr,
 ):  # fmt: skip
-    """Split a tile of columns whose norms stand in stats, transposed: stats[RESIDUAL], stats[SHIFT] and the planes."""
+    """Split a tile of columns whose norms stand in stats, transposed: stats[RESIDUAL], stats[SHIFT] and the planes.
+
+    Program axis 2: matrices of a batch. What is split of a column that is not finite is of no account.
+    """
     stride, n, k = even(step, EVEN), even(vectors, EVEN), even(length, EVEN)
+    batch = tl.program_id(2).to(tl.int64)
+    x += batch * even(batch_step, EVEN)
+    planes += batch * wide(plane) * (MODULI if PARTS == 1 else 3 * MODULI)
     j = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    h = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)
-    largest = tl.load(stats + LARGEST * n + j, mask=j < n, other=0)
-    norm2 = tl.load(stats + NORM2 * n + j, mask=j < n, other=0)
+    stats += batch * STATISTICS * n + j
+    word = tl.program_id(1).to(tl.int64) * (ROWS // 4) + tl.arange(0, ROWS // 4)
+    h = 4 * word
+    largest = tl.load(stats + LARGEST * n, mask=j < n, other=0)
+    norm2 = tl.load(stats + NORM2 * n, mask=j < n, other=0)
     finite = largest < EXPONENT
-    e = tl.where(finite, exponent_above(largest), 0)
-    shift = tl.where(largest == 0, q.to(tl.int64), shift_for(norm2, thresholds, THRESHOLDS) + q - e)
-    shift = tl.where(finite, shift, -NONFINITE)
-    s = tl.where(finite, shift, 0)
-    inside = (h[:, None] < k) & (j[None, :] < n) & finite[None, :]
-    z, d = _transposed(x, h, j, stride, inside, s, 0, PARTS)
-    w0, w1, w2 = words_of(z, bits, WORDS)
+    shift = tl.where(finite, scale_exponent(largest, norm2, q, thresholds, limit_bits), -NONFINITE)
+    lift, factor = scale_factors(tl.where(finite, shift, 0), largest)
+    lift, factor = lift[None, :, None], factor[None, :, None]
+    inside = (j < n)[None, :]
+    row = plane_row(j, PERMUTED).to(tl.int64)
+    target = planes.to(tl.pointer_type(tl.int32)) + row[:, None] * (pitch // 4) + word[None, :]
+    store = (j < n)[:, None] & (h < pitch)[None, :]
+    value = _down(x, h, j, stride, k, inside, 0, PARTS)
+    w0, w1, w2, d = words_of_product(value * lift, factor, bits, WORDS, MEASURE, NVIDIA)
+    residual = tl.sum(_gathered(d, 2, MEASURE), 0)
     if PARTS == 2:
-        iz, e2 = _transposed(x, h, j, stride, inside, s, 1, PARTS)
-        i0, i1, i2 = words_of(iz, bits, WORDS)
-        d += e2
-    tl.atomic_add(stats + RESIDUAL * n + j, tl.sum(d.to(tl.int64), 1), mask=j < n, sem="relaxed")
+        value = _down(x, h, j, stride, k, inside, 1, PARTS)
+        i0, i1, i2, d = words_of_product(value * lift, factor, bits, WORDS, MEASURE, NVIDIA)
+        residual += tl.sum(_gathered(d, 2, MEASURE), 0)
+    if MEASURE:
+        tl.atomic_add(stats + RESIDUAL * n, residual, mask=j < n, sem="relaxed")
+    else:
+        at_most = residual_total(residual, terms, MEASURE)
+        tl.atomic_max(stats + RESIDUAL * n, at_most, mask=(j < n) & (residual > 0), sem="relaxed")
     if tl.program_id(1) == 0:
-        tl.store(stats + SHIFT * n + j, shift, mask=j < n)
-    at = plane_row(j, PERMUTED).to(tl.int64)[:, None] * pitch + h[None, :]
-    store = (j[:, None] < n) & (h[None, :] < pitch)
+        tl.store(stats + SHIFT * n, shift, mask=j < n)
     for t in range(MODULI):
-        r = residue(w0, w1, w2, table, t, WORDS, DP4A)
-        target = planes + wide(plane) * t + at
-        tl.store(target, (r - 128).to(tl.int8), mask=store)
+        r = residue(w0, w1, w2, table, t, WORDS, NVIDIA)
+        tl.store(target, tl.trans(packed(r, True)), mask=store)
         if PARTS == 2:
-            ri = residue(i0, i1, i2, table, t, WORDS, DP4A)
-            target += wide(plane) * MODULI
-            tl.store(target, (ri - 128).to(tl.int8), mask=store)
-            target += wide(plane) * MODULI
-            tl.store(target, added(r, ri, tl.load(table + t * FIELDS + 10)).to(tl.int8), mask=store)
+            ri = residue(i0, i1, i2, table, t, WORDS, NVIDIA)
+            tl.store(target + wide(plane // 4) * MODULI, tl.trans(packed(ri, True)), mask=store)
+            both = added(r, ri, tl.load(table + t * FIELDS + 10))
+            tl.store(target + wide(plane // 4) * (2 * MODULI), tl.trans(packed(both, True)), mask=store)
+        target += plane // 4
