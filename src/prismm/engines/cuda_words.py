@@ -33,8 +33,9 @@ from __future__ import annotations
 
 import functools
 import math
+import struct
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from prismm.formats import BF16, FP16, FP32, TF32, Format
 
@@ -48,8 +49,10 @@ if TYPE_CHECKING:
 CHUNKS = 64, 128, 256, 512
 """Elements of a piece, and inner dimension of the sums that the matrix unit makes by itself."""
 
-SPLIT = 8192, 8192, 8
-"""Elements that a program splits, of vectors with contiguous elements and of others, and its warps."""
+HALF_ERRORS = {64: 2.0e-7, 128: 2.3e-7, 256: 3.7e-7, 512: 6.6e-7}
+"""Relative errors in the Frobenius norm by chunk, on normal data, as measured on an H200; that of cuBLAS in float32 is
+1.8e-8·√k there.
+"""
 
 _UP = 1.0 + 2.0**-20
 
@@ -146,24 +149,33 @@ def bound(words: WordFormat, terms: int, chunk: int, unit: str) -> Bound:
 
 
 def chunk_for(terms: int) -> int:
-    """The longest chunk whose typical error is below that of cuBLAS in float32, 1.26e-8·√k on normal data as measured
-    on an H200; FP16 words there err by 1.3e-9 for each element of a chunk.
-    """
-    for chunk in reversed(CHUNKS[1:]):
-        if 1.35e-9 * chunk <= 1.2e-8 * math.sqrt(terms):
-            return chunk
-    return CHUNKS[0]
+    """The longest chunk of FP16 words whose typical error (`HALF_ERRORS`) is below that of cuBLAS in float32."""
+    fitting = [chunk for chunk, error in HALF_ERRORS.items() if error <= 1.6e-8 * math.sqrt(terms)]
+    return max(fitting, default=CHUNKS[0])
 
 
 @dataclass(frozen=True)
 class Problem:
-    """What a product is launched with besides its operands: out = a @ b, (batch, m, k) by (batch, k, n)."""
+    """How out = a @ b is multiplied: words, chunk, and what an entry must be to need no repair.
+
+    least, reach: see `Bound`. raw: nothing is asked of an entry but that it is infinite where the exact one is. exact:
+    repaired entries must be better than float64 sums.
+    """
 
     words: WordFormat
     chunk: int
     least: float
     reach: float
     raw: bool
+    exact: bool = False
+
+
+def problem_for(words: WordFormat, chunk: int, terms: int, target: Target | None, unit: str) -> Problem:
+    """The problem of a product with an inner dimension of `terms` reals."""
+    found = bound(words, terms, chunk, unit)
+    raw = target is None or target.kind == "fast"
+    tolerance = target.tolerance if target is not None and target.tolerance is not None else 1.0
+    return Problem(words, chunk, found.least(target), found.reach, raw, tolerance < (terms + 4) * 2.0**-52)
 
 
 def workspace(words: WordFormat, rows: int, columns: int, k: int) -> int:
@@ -175,137 +187,196 @@ def _ceil(x: int, step: int) -> int:
     return -(-x // step) * step
 
 
-def _reals(x: torch.Tensor) -> torch.Tensor:
-    import torch
-
-    return torch.view_as_real(x) if x.is_complex() else x
-
-
 @dataclass(frozen=True, eq=False)
-class _Operand:
-    """An operand's vectors in real numbers: their distance, that of elements, that of batches."""
+class Matrices:
+    """Matrices of one shape on the device, in real numbers: where the first element is, strides, and what it holds.
 
-    data: torch.Tensor
-    step: int
-    inner: int
-    batch: int
-    across: bool
+    strides: of batches, rows and columns. aligned: `data` is a multiple of 16 bytes.
+    """
+
+    data: Any
+    shape: tuple[int, int, int]
+    strides: tuple[int, int, int]
+    is_complex: bool
     aligned: bool
 
 
-def _operand(x: torch.Tensor, *, left: bool) -> _Operand:
-    """x (batch, m, k) on the left, (batch, k, n) on the right."""
-    vector, inner = (1, 2) if left else (2, 1)
-    if x.stride(inner) != 1 and x.stride(vector) != 1 and x.shape[inner] > 1:
-        x = x.contiguous()
+def matrices(x: torch.Tensor) -> Matrices:
+    """Of a tensor (batch, rows, columns), float32 or complex64."""
+    import torch
+
     parts = 2 if x.is_complex() else 1
-    across = x.shape[inner] > 1 and x.stride(inner) != 1
-    data = _reals(x)
-    return _Operand(
-        data, x.stride(vector) * parts, x.stride(inner) * parts, x.stride(0) * parts, across, data.data_ptr() % 16 == 0
-    )
+    data = torch.view_as_real(x) if x.is_complex() else x
+    strides = tuple(parts * s for s in x.stride())
+    return Matrices(data, tuple(x.shape), strides, parts == 2, data.data_ptr() % 16 == 0)  # type: ignore[arg-type]
+
+
+class Queue(Protocol):
+    """Where launches go."""
+
+    def take(self, dtype: torch.dtype, *shape: int) -> Any:
+        """Scratch memory, aligned to 16 bytes."""
+
+    def tiled(self, place: Any, shape: tuple[int, int], box: tuple[int, int], layout: Any) -> Any:
+        """The argument that describes a matrix of scratch memory to TMA."""
+
+    def launch(self, kernel: Any, grid: tuple[int, ...], *arguments: Any, **constants: Any) -> None:
+        """kernel[grid](*arguments, **constants)."""
+
+
+@dataclass(frozen=True)
+class Eager:
+    """Launches as they come, on the device of the operands; key: all that the kernels depend on besides addresses."""
+
+    launches: Launches
+    device: torch.device
+    key: tuple[Any, ...]
+
+    def take(self, dtype: torch.dtype, *shape: int) -> torch.Tensor:
+        """See `Queue`."""
+        import torch
+
+        return torch.empty(shape, dtype=dtype, device=self.device)
+
+    def tiled(self, place: Any, shape: tuple[int, int], box: tuple[int, int], layout: Any) -> Any:
+        """See `Queue`."""
+        from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
+
+        return TensorDescriptor(place, list(shape), [shape[1], 1], list(box), layout)
+
+    def launch(self, kernel: Any, grid: tuple[int, ...], *arguments: Any, **constants: Any) -> None:
+        """See `Queue`."""
+        self.launches((kernel.fn.__name__, *self.key), kernel, grid, *arguments, **constants)
 
 
 def multiply(
-    a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, problem: Problem, device: Device, launch: Launches
+    a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, problem: Problem, device: Device, launches: Launches
 ) -> torch.Tensor:  # fmt: skip
-    """Queue out = a @ b of batches of one type, float32 or complex64; returns counts (4,) int64 as `repair_marked`'s.
+    """Queue out = a @ b of batches of one type, float32 or complex64; returns counts (4,) int64: entries that were not
+    finite, summed exactly, summed in float64, and marked but kept.
 
     a (batch, m, k), b (batch, k, n) of any strides, out (batch, m, n) with contiguous rows.
     """
+    if a.stride(2) != 1 and a.stride(1) != 1 and a.shape[2] > 1:
+        a = a.contiguous()
+    if b.stride(1) != 1 and b.stride(2) != 1 and b.shape[1] > 1:
+        b = b.contiguous()
+    x, y, z = matrices(a), matrices(b), matrices(out)
+    key = (problem, *((w.shape, w.strides, w.aligned, w.is_complex) for w in (x, y, z)))
+    counts: torch.Tensor = queue(x, y, z, problem, device, Eager(launches, a.device, key))
+    return counts
+
+
+def queue(a: Matrices, b: Matrices, out: Matrices, problem: Problem, device: Device, to: Queue) -> Any:
+    """Queue the launches of out = a @ b; returns the place of the counts (4,) int64, which the first launch sets to 0.
+
+    a, b: rows or columns contiguous. out: contiguous rows.
+    """
     import torch
 
-    words, chunk = problem.words, problem.chunk
-    parts = 2 if out.is_complex() else 1
+    words = problem.words
+    parts = 2 if out.is_complex else 1
     batches, m, k = a.shape[0], a.shape[1], a.shape[2] * parts
     n = b.shape[2] * parts
-    left, right = _operand(a, left=True), _operand(b, left=False)
-    target = _reals(out)
-    pitch = _ceil(k, 64)
-    vectors = batches * (m + n)
-    chunks = -(-pitch // chunk)
-    mark_pitch = -(-n // 32)
-    dtype = {0: torch.float16, 1: torch.float32, 2: torch.bfloat16}[words.code]
-    split = torch.empty((words.count * vectors, pitch), dtype=dtype, device=a.device)
-    scales = torch.empty(chunks * vectors + 128, dtype=torch.float32, device=a.device)
-    marks = torch.empty((batches * m, mark_pitch), dtype=torch.int32, device=a.device)
-    counts = torch.empty(4, dtype=torch.int64, device=a.device)
-    key = (batches, m, n, k, left.across, right.across, left.aligned, right.aligned, target.data_ptr() % 16 == 0)
-    _split(left, right, split, scales, counts, (batches, m, n, k), pitch, problem, parts, key, launch)
-    row_stride, batch_stride = out.stride(1) * parts, out.stride(0) * parts
-    even = n % 16 == 0 and row_stride % 16 == 0
+    vectors, pitch = batches * (m + n), _ceil(k, 64)
+    dtype = (torch.float16, torch.float32, torch.bfloat16)[words.code]
+    split = to.take(dtype, words.count * vectors, pitch)
+    # 128 more than there are: the last tile reads past the end.
+    scales = to.take(torch.float32, -(-pitch // problem.chunk) * (_ceil(batches * m, 16) + _ceil(batches * n, 16)) + 128)
+    marks = to.take(torch.int32, batches * m, -(-n // 32))
+    counts = to.take(torch.int64, 4)
+    _split(a, b, split, scales, counts, pitch, problem, device, to)
+    even = n % 16 == 0 and out.strides[1] % 16 == 0 and out.strides[0] % 16 == 0
+    test = _bits(problem.least), _bits(problem.reach)
+    down = 2.0**-words.amplified
     if device.hopper:
         from triton.experimental.gluon import language as gl
-        from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
         from prismm.kernels.gpu import words_product_hopper as hopper
 
-        depth, tile = 128 // split.element_size(), hopper.TILE
-        element = {0: gl.float16, 1: gl.float32, 2: gl.bfloat16}[words.code]
-        layout = gl.NVMMASharedLayout.get_default_for([tile, depth], element)
-        described = TensorDescriptor(split, list(split.shape), [pitch, 1], [tile, depth], layout)
+        depth, tile = 128 // words.bytes, hopper.TILE
+        layout = gl.NVMMASharedLayout.get_default_for([tile, depth], (gl.float16, gl.float32, gl.bfloat16)[words.code])
+        described = to.tiled(split, (words.count * vectors, pitch), (tile, depth), layout)
         tiles = -(-m // tile) * -(-n // tile) * batches
-        launch(
-            ("product", *key), hopper.words_product, (min(device.programs, tiles),), described, target, scales, marks,
-            m, n, pitch, batches, row_stride, batch_stride, mark_pitch, problem.least, problem.reach,
-            WORDS=words.count, DOWN=2.0**-words.amplified, CHUNK=chunk // depth, TILE=tile, DEPTH=depth,
-            STAGES=hopper.STAGES if words.count == 2 else 2, GROUP=hopper.GROUP, EVEN=even, **hopper.LAUNCH,
+        to.launch(
+            hopper.words_product, (min(device.programs, tiles),), described, out.data, scales, marks, m, n, pitch,
+            batches, out.strides[1], out.strides[0], -(-n // 32), *test, WORDS=words.count, DOWN=down,
+            CHUNK=problem.chunk // depth, TILE=tile, DEPTH=depth, STAGES=hopper.STAGES[words.count],
+            GROUP=hopper.GROUP, EVEN=even, **hopper.LAUNCH,
         )  # fmt: skip
     else:
         from prismm.kernels.gpu import words_product as product
 
-        rows, columns, warps = product.ROWS, product.COLUMNS, product.WARPS
-        depth = 64 // split.element_size()
-        launch(
-            ("product", *key), product.words_product, (-(-m // rows) * -(-n // columns), batches), split, target,
-            scales, marks, m, n, pitch, row_stride, batch_stride, mark_pitch, problem.least, problem.reach,
-            WORDS=words.count, DOWN=2.0**-words.amplified, CHUNK=chunk, ROWS=rows, COLUMNS=columns, DEPTH=depth,
-            GROUP=8, EVEN=even, num_warps=warps, num_stages=product.STAGES,
+        rows, columns = product.ROWS, product.COLUMNS
+        to.launch(
+            product.words_product, (-(-m // rows) * -(-n // columns), batches), split, out.data, scales, marks, m, n,
+            pitch, out.strides[1], out.strides[0], -(-n // 32), *test, WORDS=words.count, DOWN=down,
+            CHUNK=problem.chunk, ROWS=rows, COLUMNS=columns, DEPTH=64 // words.bytes, GROUP=8, EVEN=even,
+            **product.LAUNCH,
         )  # fmt: skip
-    _repair(left, right, target, marks, counts, (batches, m, k), (row_stride, batch_stride), problem, parts, key,
-            device, launch)  # fmt: skip
+    _repair(a, b, out, marks, counts, problem, device, to)
     return counts
 
 
-def _split(
-    left: _Operand, right: _Operand, split: torch.Tensor, scales: torch.Tensor, counts: torch.Tensor,
-    shape: tuple[int, int, int, int], pitch: int, problem: Problem, parts: int, key: tuple[Any, ...],
-    launch: Launches,
-) -> None:  # fmt: skip
-    from prismm.kernels.gpu import words_split
+def _bits(x: float) -> int:
+    """The pattern of float32(x), rounded up: kernels are launched with integers."""
+    near = struct.unpack("<i", struct.pack("<f", min(x, FP32.max)))[0]
+    if x == math.inf:
+        return 0x7F800000
+    return int(near) + (struct.unpack("<f", struct.pack("<i", near))[0] < x)
 
-    batches, m, n, k = shape
+
+def _split(
+    a: Matrices, b: Matrices, split: Any, scales: Any, counts: Any, pitch: int, problem: Problem, device: Device,
+    to: Queue,
+) -> None:  # fmt: skip
     words, chunk = problem.words, problem.chunk
-    sizes = [SPLIT[1 if x.across else 0] // chunk for x in (left, right)]
-    chunks = -(-pitch // chunk)
-    programs = [-(-count // size) * chunks for count, size in zip((m, n), sizes, strict=True)]
+    parts = 2 if a.is_complex else 1
+    batches, m, k = a.shape[0], a.shape[1], a.shape[2] * parts
+    n = b.shape[2] * parts
+    left = a.strides[1], a.strides[2], a.strides[0]
+    right = b.strides[2], b.strides[1], b.strides[0]
+    across = [x.shape[axis] > 1 and x.strides[axis] != parts for x, axis in ((a, 2), (b, 1))]
     evens = [
-        (x.inner % 16 == 0 and count % 16 == 0) if x.across else (x.step % 16 == 0 and k % 16 == 0)
-        for x, count in ((left, m), (right, n))
+        batch % 16 == 0 and ((inner % 16 == 0 and count % 16 == 0) if turned else (step % 16 == 0 and k % 16 == 0))
+        for turned, (step, inner, batch), count in zip(across, (left, right), (m, n), strict=True)
     ]
-    launch(
-        ("split", *key), words_split.split_words, (sum(programs), batches), left.data, left.step, left.inner,
-        left.batch, right.data, right.step, right.inner, right.batch, split, scales, counts, m, n, k, pitch,
-        programs[0], CHUNK=chunk, LEFT_VECTORS=sizes[0], RIGHT_VECTORS=sizes[1], LEFT_ACROSS=left.across,
-        RIGHT_ACROSS=right.across, COMPLEX=parts == 2, LEFT_EVEN=evens[0], RIGHT_EVEN=evens[1], FORMAT=words.code,
-        WORDS=words.count, UP=2.0**words.amplified, num_warps=SPLIT[2],
+    constants = {
+        "CHUNK": chunk, "LEFT_ACROSS": across[0], "RIGHT_ACROSS": across[1], "COMPLEX": parts == 2,
+        "LEFT_EVEN": evens[0], "RIGHT_EVEN": evens[1], "FORMAT": words.code, "WORDS": words.count,
+        "UP": 2.0**words.amplified,
+    }  # fmt: skip
+    kernel: Any
+    if device.hopper:
+        from prismm.kernels.gpu import words_split_hopper
+
+        kernel, size, constants["num_warps"] = words_split_hopper.split_words, 32, chunk // 32
+    else:
+        from prismm.kernels.gpu import words_split
+
+        kernel, size, constants["num_warps"] = words_split.split_words, 8192 // chunk, 8
+        constants["VECTORS"] = size
+    programs = [-(-count // size) * -(-pitch // chunk) for count in (m, n)]
+    to.launch(
+        kernel, (sum(programs), batches), a.data, *left, b.data, *right, split, scales, counts, m, n, k, pitch,
+        programs[0], **constants,
     )  # fmt: skip
 
 
 def _repair(
-    left: _Operand, right: _Operand, target: torch.Tensor, marks: torch.Tensor, counts: torch.Tensor,
-    shape: tuple[int, int, int], strides: tuple[int, int], problem: Problem, parts: int, key: tuple[Any, ...],
-    device: Device, launch: Launches,
+    a: Matrices, b: Matrices, out: Matrices, marks: Any, counts: Any, problem: Problem, device: Device, to: Queue
 ) -> None:  # fmt: skip
     from prismm.kernels.gpu import words_repair
 
-    batches, m, k = shape
-    count, span = marks.numel(), 512
-    k //= parts
-    block = min(1024, max(128, 1 << max(0, k - 1).bit_length()))
-    launch(
-        ("repair", *key), words_repair.repair_words, (min(8 * device.programs, -(-count // span)),), left.data,
-        left.step, left.inner, left.batch, right.data, right.step, right.inner, right.batch, target, *strides, marks,
-        counts, m, k, marks.shape[1], count, PARTS=parts, RAW=problem.raw, BLOCK=block, WORDS=span, num_warps=4,
-        enable_fp_fusion=False,
+    parts = 2 if out.is_complex else 1
+    batches, m, k = a.shape
+    n = b.shape[2] * parts
+    pitch = -(-n // 32)
+    blocks = -(-m // words_repair.SIDE.value) * -(-pitch // words_repair.SPAN.value) * batches
+    to.launch(
+        words_repair.repair_words, (min(4 * device.programs, blocks),), a.data, a.strides[1], a.strides[2],
+        a.strides[0], b.data, b.strides[2], b.strides[1], b.strides[0], out.data, out.strides[1], out.strides[0],
+        marks, counts, m, n, k, pitch, batches, PARTS=parts, RAW=problem.raw, EXACT=problem.exact,
+        BLOCK=min(1024, max(128, 1 << max(0, k * parts - 1).bit_length())), DEPTH=16, DENSE=True,
+        num_warps=8, enable_fp_fusion=False,
     )  # fmt: skip

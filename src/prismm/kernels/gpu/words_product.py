@@ -10,10 +10,11 @@ import triton.language as tl
 from prismm.kernels.gpu.product import grouped
 from prismm.kernels.gpu.words_split import even
 
-ROWS, COLUMNS, WARPS, STAGES = 128, 128, 8, 3
+ROWS, COLUMNS = 128, 128
+LAUNCH = {"num_warps": 8, "num_stages": 3}
 
 
-@triton.jit(do_not_specialize=["m", "width", "row_step", "batch_stride", "mark_pitch"])
+@triton.jit(do_not_specialize=["m", "width", "row_step", "batch_stride", "mark_pitch", "least", "reach"])
 def words_product(
     words, out, scales, marks, m, width, pitch, row_step, batch_stride, mark_pitch, least, reach,
     WORDS: tl.constexpr, DOWN: tl.constexpr, CHUNK: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
@@ -23,7 +24,8 @@ def words_product(
     n = even(width, EVEN)
     row_stride = even(row_step, EVEN)
     batch, batches = tl.program_id(1), tl.num_programs(1)
-    vectors = batches * (m + n)
+    left_vectors = (batches * m + 15) // 16 * 16
+    vectors = left_vectors + (batches * n + 15) // 16 * 16
     row, column = grouped(tl.program_id(0), tl.cdiv(m, ROWS), tl.cdiv(n, COLUMNS), GROUP)
     i = row * ROWS + tl.arange(0, ROWS)
     j = column * COLUMNS + tl.arange(0, COLUMNS)
@@ -34,7 +36,7 @@ def words_product(
     b = words + WORDS * left_plane + (batch * n + j).to(tl.int64)[None, :] * pitch + h[:, None]
     in_m, in_n = (i < m)[:, None], (j < n)[None, :]
     row_scale = scales + batch * m + i
-    column_scale = scales + batches * m + batch * n + j
+    column_scale = scales + left_vectors + batch * n + j
     acc = tl.zeros([ROWS, COLUMNS], tl.float32)
     top_x = tl.zeros([ROWS], tl.float32)
     top_y = tl.zeros([COLUMNS], tl.float32)
@@ -65,12 +67,13 @@ def words_product(
         column_scale += vectors
     largest = top_x[:, None] * top_y[None, :]
     size = tl.abs(acc)
-    sure = (size >= largest * least) & (size + largest * reach < 170141183460469231731687303715884105728.0)  # 2^127
+    smallest, error = least.to(tl.float32, bitcast=True), reach.to(tl.float32, bitcast=True)
+    sure = (size >= largest * smallest) & (size + largest * error < 170141183460469231731687303715884105728.0)  # 2^127
     inside = in_m & in_n
     bits = tl.where(inside & ~sure, 1, 0) << (j & 31)[None, :]
     word = tl.sum(tl.reshape(bits, [ROWS, COLUMNS // 32, 32]), 2)
     jw = column * (COLUMNS // 32) + tl.arange(0, COLUMNS // 32)
     at_word = marks + (batch * m + i).to(tl.int64)[:, None] * mark_pitch + jw[None, :]
     tl.store(at_word, word, mask=(i < m)[:, None] & (jw < mark_pitch)[None, :])
-    target = out + batch.to(tl.int64) * batch_stride + i.to(tl.int64)[:, None] * row_stride + j[None, :]
+    target = out + batch.to(tl.int64) * even(batch_stride, EVEN) + i.to(tl.int64)[:, None] * row_stride + j[None, :]
     tl.store(target, acc, mask=inside)

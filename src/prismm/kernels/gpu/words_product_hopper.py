@@ -21,7 +21,9 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
-TILE, STAGES, GROUP = 128, 3, 8
+TILE, GROUP = 128, 8
+STAGES = {2: 3, 3: 2}
+"""By the words of an operand."""
 LAUNCH = {"num_warps": 4, "maxnreg": 168}
 
 
@@ -88,12 +90,15 @@ def _multiply(
     rows: gl.constexpr = gl.SliceLayout(1, layout)
     columns: gl.constexpr = gl.SliceLayout(0, layout)
     lanes: gl.constexpr = gl.BlockedLayout([1], [32], [4], [0])
+    smallest = least.to(gl.float32, bitcast=True)
+    error = reach.to(gl.float32, bitcast=True)
     n = _even(width, EVEN)
     row_stride = _even(row_step, EVEN)
     tiles_m = gl.cdiv(m, TILE)
     tiles_n = gl.cdiv(n, TILE)
     steps = gl.cdiv(pitch, DEPTH)
-    vectors = batches * (m + n)
+    left_vectors = (batches * m + 15) // 16 * 16
+    vectors = left_vectors + (batches * n + 15) // 16 * 16
     stage = 0
     phase = 0
     for tile in range(gl.program_id(0), tiles_m * tiles_n * batches, gl.num_programs(0)):
@@ -101,7 +106,7 @@ def _multiply(
         first_row = row * TILE + 64 * WHICH
         # Scales are read past the ends of a batch, for entries that are not stored.
         row_scale = scales + (batch * m + first_row)
-        column_scale = scales + (batches * m + batch * n + column * TILE)
+        column_scale = scales + (left_vectors + batch * n + column * TILE)
         acc = gl.zeros((64, TILE), gl.float32, layout)
         for start in range(0, steps, CHUNK):
             high = gl.zeros((64, TILE), gl.float32, layout)
@@ -148,7 +153,7 @@ def _multiply(
         j = column * TILE + gl.arange(0, TILE, layout=columns)
         largest = x[:, None] * y[None, :]
         size = gl.abs(acc)
-        sure = (size >= largest * least) & (size + largest * reach < 170141183460469231731687303715884105728.0)  # 2^127
+        sure = (size >= largest * smallest) & (size + largest * error < 170141183460469231731687303715884105728.0)  # 2^127
         inside = (i < m)[:, None] & (j < n)[None, :]
         bits = gl.where(inside & ~sure, 1, 0) << (j & 31)[None, :]
         word = gl.sum(bits.reshape([64, TILE // 32, 32]), 2)
@@ -158,11 +163,15 @@ def _multiply(
         jw = column * (TILE // 32) + gl.arange(0, TILE // 32, layout=gl.SliceLayout(0, stored))
         at_word = marks + (batch * m + iw).to(gl.int64)[:, None] * mark_pitch + jw[None, :]
         gl.store(at_word, word, mask=(iw < m)[:, None] & (jw < mark_pitch)[None, :])
-        target = out + batch.to(gl.int64) * batch_stride + i.to(gl.int64) * row_stride
+        target = out + batch.to(gl.int64) * _even(batch_stride, EVEN) + i.to(gl.int64) * row_stride
         gl.store(target[:, None] + j[None, :], acc, mask=inside)
 
 
-@gluon.jit(do_not_specialize=["m", "width", "pitch", "batches", "row_step", "batch_stride", "mark_pitch"])
+@gluon.jit(
+    do_not_specialize=[
+        "m", "width", "pitch", "batches", "row_step", "batch_stride", "mark_pitch", "least", "reach",
+    ]
+)  # fmt: skip
 def words_product(
     words, out, scales, marks, m, width, pitch, batches, row_step, batch_stride, mark_pitch, least, reach,
     WORDS: gl.constexpr, DOWN: gl.constexpr, CHUNK: gl.constexpr, TILE: gl.constexpr, DEPTH: gl.constexpr,
@@ -172,7 +181,7 @@ def words_product(
 
     words: TMA descriptor of `split_words`'s rows, boxes (TILE, DEPTH); CHUNK in steps of DEPTH. EVEN: width and row_step
     are multiples of 16. An entry is sure if least·largest <= |entry| and |entry| + reach·largest < 2^127, `largest`
-    being the product of its row's and its column's largest scales.
+    being the product of its row's and its column's largest scales; both numbers come as patterns of float32.
     """
     left_ring = gl.allocate_shared_memory(words.dtype, [STAGES * WORDS, TILE, DEPTH], words.layout)
     right_ring = gl.allocate_shared_memory(words.dtype, [STAGES * WORDS, TILE, DEPTH], words.layout)

@@ -1,113 +1,191 @@
-"""Repair of products of words: marked entries, one by one, set to their exact values on the device.
+"""Repair of products of words: marked entries are summed in float64, whose products of two float32 are exact.
 
-An entry whose row or column is not finite is what IEEE's sum gives; one without any nonzero product is 0; all others are
-summed exactly (`repair.exact_sums`) and rounded once. Programs walk over the words of marks, 32 entries each; a word
-without marks costs four bytes. Per repaired entry 8·k bytes, and about 200·k operations where it is summed.
+A tile of 64 x 64 entries with many marks is made by the FP64 matrix instructions, at the speed of a native float64
+product; single marked entries by a program of their own. Either sum errs by less than (k + 2)·2^-53·|a||b| (Jeannerod
+and Rump 2013, in any order), and cannot overflow: an entry whose row or column is not finite is what IEEE's sum gives,
+in any order, and one without any nonzero product is 0. Then one rounding. Where that error leaves open whether the
+entry overflows, or where a target asks for more (EXACT), the entry is summed exactly (`repair.exact_sums`).
+
+Programs walk over the marks, 64 rows of 16 words of 32 entries. Per repaired entry 8·k bytes and 4·k operations alone,
+k/4 bytes in a tile.
 """
 
 import triton
 import triton.language as tl
 
-from prismm.kernels.gpu.numbers import LOW32, bits_of
 from prismm.kernels.gpu.repair import LIMBS_OF_SUMS, exact_sums, round_sums
 
-SPECIAL, EXACT, KEPT = tl.constexpr(0), tl.constexpr(1), tl.constexpr(3)
-"""Which of `counts` grows: as in `repair`."""
+SPECIAL, SUMMED, DOUBLE, KEPT = tl.constexpr(0), tl.constexpr(1), tl.constexpr(2), tl.constexpr(3)
+"""Which of `counts` grows: not finite, summed exactly, in float64, or left as it was."""
+
+TOP = tl.constexpr(3.4028235677973366e38)
+"""2^128 - 2^103: from here on RN is infinite."""
+
+SIDE, SPAN, MANY = tl.constexpr(64), tl.constexpr(16), tl.constexpr(48)
+"""Rows and columns of a tile, words of marks that a program reads at once, marks from which a tile is made as one."""
 
 
 @triton.jit
-def _look(a, a_step, b, b_step, k, SIGN: tl.constexpr, BLOCK: tl.constexpr):
-    """Whether some term of SIGN·Σ a·b is NaN, +Inf, -Inf because a factor is Inf or NaN, and whether any is not 0."""
-    lanes = tl.arange(0, BLOCK)
-    nan = tl.zeros([BLOCK], tl.int32)
-    up = tl.zeros([BLOCK], tl.int32)
-    down = tl.zeros([BLOCK], tl.int32)
-    hit = tl.zeros([BLOCK], tl.int32)
-    for h0 in range(0, k, BLOCK):
-        h = (h0 + lanes).to(tl.int64)
-        x = tl.load(a + h * a_step, mask=h < k, other=0.0)
-        y = tl.load(b + h * b_step, mask=h < k, other=0.0)
-        infinite = (tl.abs(x) == float("inf")) | (tl.abs(y) == float("inf"))
-        zero = (x == 0.0) | (y == 0.0)
-        bad = (x != x) | (y != y) | (infinite & zero)
-        minus = ((x < 0.0) != (y < 0.0)) == (SIGN > 0)
-        nan |= bad.to(tl.int32)
-        up |= (infinite & ~bad & ~minus).to(tl.int32)
-        down |= (infinite & ~bad & minus).to(tl.int32)
-        hit |= (~zero).to(tl.int32)
-    return tl.max(nan, 0), tl.max(up, 0), tl.max(down, 0), tl.max(hit, 0)
+def _exact(a, a_step, b, b_step, k, part, PARTS: tl.constexpr, BLOCK: tl.constexpr):
+    """RN(Σ a·b), finite operands; of a complex product the real (part 0) or imaginary one."""
+    sums = tl.zeros([LIMBS_OF_SUMS], tl.int64)
+    low = tl.full([], LIMBS_OF_SUMS, tl.int64)
+    high = tl.full([], 0, tl.int64)
+    sums, low, high = exact_sums(sums, low, high, a, a_step, b + part, b_step, k, 1, BLOCK)
+    if PARTS == 2:
+        if part == 0:
+            sums, low, high = exact_sums(sums, low, high, a + 1, a_step, b + 1, b_step, k, -1, BLOCK)
+        else:
+            sums, low, high = exact_sums(sums, low, high, a + 1, a_step, b, b_step, k, 1, BLOCK)
+    return round_sums(sums, low, high, 24)
 
 
 @triton.jit
 def _settle(
-    a, a_step, b, b_step, target, counts, k, PARTS: tl.constexpr, IMAGINARY: tl.constexpr, RAW: tl.constexpr,
+    a, a_step, b, b_step, target, counts, k, part, PARTS: tl.constexpr, RAW: tl.constexpr, EXACT: tl.constexpr,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
-    # Re = Re·Re - Im·Im, Im = Re·Im + Im·Re.
-    SIGN: tl.constexpr = 1 if IMAGINARY else -1
-    first = b + (1 if IMAGINARY else 0)
-    second = b + (0 if IMAGINARY else 1)
-    nan, up, down, hit = _look(a, a_step, first, b_step, k, 1, BLOCK)
-    if PARTS == 2:
-        nan2, up2, down2, hit2 = _look(a + 1, a_step, second, b_step, k, SIGN, BLOCK)
-        nan, up, down, hit = nan | nan2, up | up2, down | down2, hit | hit2
-    value = tl.where(up > 0, float("inf"), tl.where(down > 0, float("-inf"), 0.0)).to(tl.float64)
-    value = tl.where((nan > 0) | ((up > 0) & (down > 0)), float("nan"), value)
-    road = tl.full([], SPECIAL, tl.int32)
-    if value == 0.0:
-        road = tl.full([], EXACT, tl.int32)
-        if hit > 0:
-            sums = tl.zeros([LIMBS_OF_SUMS], tl.int64)
-            low = tl.full([], LIMBS_OF_SUMS, tl.int64)
-            high = tl.full([], 0, tl.int64)
-            sums, low, high = exact_sums(sums, low, high, a, a_step, first, b_step, k, 1, BLOCK)
-            if PARTS == 2:
-                sums, low, high = exact_sums(sums, low, high, a + 1, a_step, second, b_step, k, SIGN, BLOCK)
-            value = round_sums(sums, low, high, 24)
-        if RAW:
-            # Law 4: the scheme's own value, unless the exact one disagrees about infinity.
-            own = tl.load(target).to(tl.float64)
-            infinite = tl.abs(value) == float("inf")
-            if (own == own) & (infinite == (tl.abs(own) == float("inf"))) & (~infinite | (own == value)):
-                value = own
-                road = tl.full([], KEPT, tl.int32)
+    """One entry: of a complex product its real (part 0) or imaginary part."""
+    lanes = tl.arange(0, BLOCK)
+    total = tl.zeros([BLOCK], tl.float64)
+    size = tl.zeros([BLOCK], tl.float64)
+    for h0 in range(0, k * PARTS, BLOCK):
+        h = h0 + lanes
+        inside = h < k * PARTS
+        if PARTS == 2:
+            # (re, im, …) times (re, -im, …) or (im, re, …)
+            x_at = (h // 2).to(tl.int64) * a_step + (h & 1)
+            y_at = (h // 2).to(tl.int64) * b_step + ((h & 1) ^ part)
+        else:
+            x_at = h.to(tl.int64) * a_step
+            y_at = h.to(tl.int64) * b_step
+        x = tl.load(a + x_at, mask=inside, other=0.0).to(tl.float64)
+        y = tl.load(b + y_at, mask=inside, other=0.0).to(tl.float64)
+        if PARTS == 2:
+            y = tl.where((part == 0) & (h & 1 == 1), -y, y)
+        total += x * y
+        size += tl.abs(x * y)
+    value = tl.sum(total, 0)
+    finite = value - value == 0.0
+    # k < 2^23, so that the float64 sum errs by less than this.
+    error = tl.sum(size, 0) * (2.0**-29)
+    open_top = (tl.abs(value) + error >= TOP) & (tl.abs(value) - error < TOP)
+    road = tl.where(finite, DOUBLE, SPECIAL)
+    if finite & (open_top | EXACT):
+        value = _exact(a, a_step, b, b_step, k, part, PARTS, BLOCK)
+        road = road * 0 + SUMMED
+    value = tl.where(finite & (tl.abs(value) >= TOP), tl.where(value > 0.0, float("inf"), float("-inf")), value)
+    if RAW:
+        # Law 4: the scheme's own value, unless the exact one disagrees about infinity.
+        own = tl.load(target).to(tl.float64)
+        infinite = tl.abs(value) == float("inf")
+        if finite & (own == own) & (infinite == (tl.abs(own) == float("inf"))) & (~infinite | (own == value)):
+            value = own
+            road = road * 0 + KEPT
     tl.store(target, value.to(tl.float32))
     tl.atomic_add(counts + road, 1, sem="relaxed")
 
 
+@triton.jit
+def _tile(
+    a, a_row, a_step, b, b_column, b_step, out, row_stride, counts, i0, j0, m, n, k, marked, PARTS: tl.constexpr,
+    DEPTH: tl.constexpr,
+):  # fmt: skip
+    """The marked entries of a tile by float64 products; returns those that may overflow, which are left."""
+    i = i0 + tl.arange(0, SIDE)
+    j = j0 + tl.arange(0, SIDE)
+    part = j & 1
+    acc = tl.zeros([SIDE, SIDE], tl.float64)
+    for h0 in range(0, k * PARTS, DEPTH):
+        h = h0 + tl.arange(0, DEPTH)
+        if PARTS == 2:
+            x_at = (h // 2).to(tl.int64) * a_step + (h & 1)
+            y_at = (h // 2).to(tl.int64)[:, None] * b_step + ((h & 1)[:, None] ^ part[None, :])
+        else:
+            x_at = h.to(tl.int64) * a_step
+            y_at = h.to(tl.int64)[:, None] * b_step
+        inside = h < k * PARTS
+        x = tl.load(a + i.to(tl.int64)[:, None] * a_row + x_at[None, :], mask=(i < m)[:, None] & inside[None, :], other=0.0)
+        y_at += (j // PARTS).to(tl.int64)[None, :] * b_column
+        y = tl.load(b + y_at, mask=inside[:, None] & (j < n)[None, :], other=0.0)
+        if PARTS == 2:
+            y = tl.where((part == 0)[None, :] & (h & 1 == 1)[:, None], -y, y)
+        acc = tl.dot(x.to(tl.float64), y.to(tl.float64), acc, out_dtype=tl.float64)
+    finite = acc - acc == 0.0
+    left = marked & finite & (tl.abs(acc) >= 1.7014118346046923e38)  # 2^127
+    done = marked & ~left
+    target = out + i.to(tl.int64)[:, None] * row_stride + j[None, :]
+    tl.store(target, acc.to(tl.float32), mask=done)
+    tl.atomic_add(counts + SPECIAL, tl.sum((done & ~finite).to(tl.int64)), sem="relaxed")
+    tl.atomic_add(counts + DOUBLE, tl.sum((done & finite).to(tl.int64)), sem="relaxed")
+    return left
+
+
+@triton.jit
+def _piece(
+    a, a_row, a_step, b, b_column, b_step, out, row_stride, marks, counts, i0, j0, m, n, k, mark_pitch,
+    PARTS: tl.constexpr, RAW: tl.constexpr, EXACT: tl.constexpr, BLOCK: tl.constexpr, DEPTH: tl.constexpr,
+    DENSE: tl.constexpr,
+):  # fmt: skip
+    """All marked entries of a tile of SIDE x SIDE."""
+    i = i0 + tl.arange(0, SIDE)
+    j = j0 + tl.arange(0, SIDE)
+    word = tl.load(
+        marks + i.to(tl.int64)[:, None] * mark_pitch + (j // 32)[None, :], mask=(i < m)[:, None] & (j < n)[None, :],
+        other=0,
+    )  # fmt: skip
+    marked = ((word >> (j % 32)[None, :]) & 1) != 0
+    if DENSE and not RAW and not EXACT:
+        if tl.sum(marked.to(tl.int32)) >= MANY:
+            marked = _tile(
+                a, a_row, a_step, b, b_column, b_step, out, row_stride, counts, i0, j0, m, n, k, marked, PARTS, DEPTH
+            )
+    index = tl.arange(0, SIDE)[:, None] * SIDE + tl.arange(0, SIDE)[None, :]
+    pending = tl.where(marked, index, SIDE * SIDE)
+    first = tl.min(pending)
+    while first < SIDE * SIDE:
+        row = (i0 + first // SIDE).to(tl.int64)
+        column = (j0 + first % SIDE).to(tl.int64)
+        _settle(
+            a + row * a_row, a_step, b + column // PARTS * b_column, b_step, out + row * row_stride + column, counts, k,
+            (column % PARTS).to(tl.int32), PARTS, RAW, EXACT, BLOCK,
+        )  # fmt: skip
+        pending = tl.where(index == first, SIDE * SIDE, pending)
+        first = tl.min(pending)
+
+
 @triton.jit(
     do_not_specialize=[
-        "a_row", "a_step", "a_batch", "b_column", "b_step", "b_batch", "row_stride", "batch_stride", "m", "k",
-        "mark_pitch", "words",
+        "a_row", "a_step", "a_batch", "b_column", "b_step", "b_batch", "row_stride", "batch_stride", "m", "n", "k",
+        "mark_pitch", "batches",
     ]
 )  # fmt: skip
 def repair_words(
-    a, a_row, a_step, a_batch, b, b_column, b_step, b_batch, out, row_stride, batch_stride, marks, counts, m, k,
-    mark_pitch, words, PARTS: tl.constexpr, RAW: tl.constexpr, BLOCK: tl.constexpr, WORDS: tl.constexpr,
+    a, a_row, a_step, a_batch, b, b_column, b_step, b_batch, out, row_stride, batch_stride, marks, counts, m, n, k,
+    mark_pitch, batches, PARTS: tl.constexpr, RAW: tl.constexpr, EXACT: tl.constexpr, BLOCK: tl.constexpr,
+    DEPTH: tl.constexpr, DENSE: tl.constexpr,
 ):  # fmt: skip
-    """Settle the marked entries of out (batch·m, real columns); counts[SPECIAL], [EXACT], [KEPT] grow by what was done.
+    """Settle the marked entries of out (batches, m, n); counts[SPECIAL], [SUMMED], [DOUBLE], [KEPT] grow.
 
-    a, b, out and their strides: in real numbers, imaginary parts (PARTS is 2) one after the real ones.
+    a, b, out, their strides and n: in real numbers, imaginary parts (PARTS is 2) one after the real ones. DENSE: tiles
+    with many marks are made at once.
     """
-    lanes = tl.arange(0, WORDS)
-    for start in range(tl.program_id(0) * WORDS, words, tl.num_programs(0) * WORDS):
-        some = tl.load(marks + start + lanes, mask=start + lanes < words, other=0)
-        if tl.max((some != 0).to(tl.int32), 0) > 0:
-            for w in range(start, tl.minimum(start + WORDS, words)):
-                word = tl.load(marks + w).to(tl.int64) & LOW32
-                row = w // mark_pitch
-                batch = (row // m).to(tl.int64)
-                i = (row % m).to(tl.int64)
-                x = a + batch * a_batch + i * a_row
-                while word != 0:
-                    lowest = word & -word
-                    word = word ^ lowest
-                    j = (w % mark_pitch) * 32 + (bits_of(lowest.to(tl.float64)) >> 52) - 1023
-                    target = out + batch * batch_stride + i * row_stride + j
-                    y = b + batch * b_batch + j // PARTS * b_column
-                    if PARTS == 1:
-                        _settle(x, a_step, y, b_step, target, counts, k, 1, False, RAW, BLOCK)
-                    elif j % 2 == 0:
-                        _settle(x, a_step, y, b_step, target, counts, k, 2, False, RAW, BLOCK)
-                    else:
-                        _settle(x, a_step, y, b_step, target, counts, k, 2, True, RAW, BLOCK)
+    tall, wide = tl.cdiv(m, SIDE), tl.cdiv(mark_pitch, SPAN)
+    rows = tl.arange(0, SIDE)
+    for block in range(tl.program_id(0), tall * wide * batches, tl.num_programs(0)):
+        batch = (block // (tall * wide)).to(tl.int64)
+        i0 = block % (tall * wide) // wide * SIDE
+        w0 = block % wide * SPAN
+        own = marks + batch * m * mark_pitch
+        words = w0 + tl.arange(0, SPAN)
+        some = tl.load(
+            own + (i0 + rows).to(tl.int64)[:, None] * mark_pitch + words[None, :],
+            mask=(i0 + rows < m)[:, None] & (words < mark_pitch)[None, :], other=0,
+        )  # fmt: skip
+        if tl.max((some != 0).to(tl.int32)) > 0:
+            for j0 in range(w0 * 32, tl.minimum(n, (w0 + SPAN) * 32), SIDE):
+                _piece(
+                    a + batch * a_batch, a_row, a_step, b + batch * b_batch, b_column, b_step,
+                    out + batch * batch_stride, row_stride, own, counts, i0, j0, m, n, k, mark_pitch, PARTS, RAW, EXACT,
+                    BLOCK, DEPTH, DENSE,
+                )  # fmt: skip

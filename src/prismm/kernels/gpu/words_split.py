@@ -100,9 +100,9 @@ def _split(
 )  # fmt: skip
 def split_words(
     a, a_step, a_inner, a_batch, b, b_step, b_inner, b_batch, words, scales, counts, rows, columns, depth, pitch,
-    left_programs, CHUNK: tl.constexpr, LEFT_VECTORS: tl.constexpr, RIGHT_VECTORS: tl.constexpr,
-    LEFT_ACROSS: tl.constexpr, RIGHT_ACROSS: tl.constexpr, COMPLEX: tl.constexpr, LEFT_EVEN: tl.constexpr,
-    RIGHT_EVEN: tl.constexpr, FORMAT: tl.constexpr, WORDS: tl.constexpr, UP: tl.constexpr,
+    left_programs, CHUNK: tl.constexpr, LEFT_ACROSS: tl.constexpr, RIGHT_ACROSS: tl.constexpr, COMPLEX: tl.constexpr,
+    LEFT_EVEN: tl.constexpr, RIGHT_EVEN: tl.constexpr, FORMAT: tl.constexpr, WORDS: tl.constexpr, UP: tl.constexpr,
+    VECTORS: tl.constexpr,
 ):  # fmt: skip
     """Words and scales of a (batch, rows, depth) and b (batch, depth, columns), and counts (4,) int64 set to 0.
 
@@ -114,17 +114,18 @@ def split_words(
     chunks = tl.cdiv(pitch, CHUNK)
     plane_a = batches.to(tl.int64) * rows * pitch
     plane_b = batches.to(tl.int64) * columns * pitch
-    vectors = batches * (rows + columns)
+    left_vectors = (batches * rows + 15) // 16 * 16
+    vectors = left_vectors + (batches * columns + 15) // 16 * 16
     if (program == 0) & (batch == 0):
         tl.store(counts + tl.arange(0, 4), tl.zeros([4], tl.int64))
     if program < left_programs:
         chunk = program % chunks
         first = batch * rows
         _split(
-            a + batch * a_batch, even(a_step, LEFT_EVEN and not LEFT_ACROSS), even(a_inner, LEFT_EVEN),
+            a + batch * even(a_batch, LEFT_EVEN), even(a_step, LEFT_EVEN and not LEFT_ACROSS), even(a_inner, LEFT_EVEN),
             words + first * pitch, pitch, plane_a, scales + chunk.to(tl.int64) * vectors + first,
             even(rows, LEFT_EVEN and LEFT_ACROSS), even(depth, LEFT_EVEN and not LEFT_ACROSS),
-            program // chunks * LEFT_VECTORS, chunk, CHUNK, LEFT_VECTORS, LEFT_ACROSS, LEFT if COMPLEX else REAL,
+            program // chunks * VECTORS, chunk, CHUNK, VECTORS, LEFT_ACROSS, LEFT if COMPLEX else REAL,
             FORMAT, WORDS, UP,
         )  # fmt: skip
     else:
@@ -132,10 +133,10 @@ def split_words(
         chunk = program % chunks
         first = batch * columns
         _split(
-            b + batch * b_batch, even(b_step, RIGHT_EVEN and not RIGHT_ACROSS), even(b_inner, RIGHT_EVEN),
+            b + batch * even(b_batch, RIGHT_EVEN), even(b_step, RIGHT_EVEN and not RIGHT_ACROSS), even(b_inner, RIGHT_EVEN),
             words + WORDS * plane_a + first * pitch, pitch, plane_b,
-            scales + chunk.to(tl.int64) * vectors + batches * rows + first,
+            scales + chunk.to(tl.int64) * vectors + left_vectors + first,
             even(columns, RIGHT_EVEN and RIGHT_ACROSS), even(depth, RIGHT_EVEN and not RIGHT_ACROSS),
-            program // chunks * RIGHT_VECTORS, chunk, CHUNK, RIGHT_VECTORS, RIGHT_ACROSS, RIGHT if COMPLEX else REAL,
+            program // chunks * VECTORS, chunk, CHUNK, VECTORS, RIGHT_ACROSS, RIGHT if COMPLEX else REAL,
             FORMAT, WORDS, UP,
         )  # fmt: skip
