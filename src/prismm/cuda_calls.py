@@ -16,10 +16,10 @@ from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from prismm import accuracy, cuda_plan, interop
+from prismm import accuracy, cuda_plan, cuda_words_calls, interop
 from prismm.accuracy import MAGNITUDE
 from prismm.bounds import ConventionalBound, ResidueBound, RoundedBound
-from prismm.engines import cuda
+from prismm.engines import cuda, cuda_words
 from prismm.engines.launch import Launches
 from prismm.errors import ArgumentError, DTypeError, EngineError, OperandError, ShapeError
 from prismm.formats import format_of
@@ -27,6 +27,7 @@ from prismm.interop import lives_on_gpu
 from prismm.report import Piece, Report
 from prismm.schemes.base import Outcome
 from prismm.schemes.native import Native
+from prismm.schemes.residues import Residues
 from prismm.schemes.split import NONFINITE, Scales
 
 if TYPE_CHECKING:
@@ -65,6 +66,14 @@ class GpuCall:
     def native(self) -> bool:
         """Whether cuBLAS multiplies."""
         return isinstance(self.choice.scheme, Native)
+
+    @functools.cached_property
+    def problem(self) -> cuda_words.Problem | None:
+        """What is launched for a scheme of words; None for another one."""
+        scheme = self.choice.scheme
+        if isinstance(scheme, (Native, Residues)):
+            return None
+        return cuda_words_calls.problem_of(scheme, self.need, self.device)
 
     @functools.cached_property
     def table(self) -> cuda.Tables:
@@ -268,12 +277,15 @@ def _as_caller(result: torch.Tensor, source: Any) -> Any:
 
 @dataclass
 class Made:
-    """One two-dimensional product that was queued: its operands and result, and what a report reads back."""
+    """One two-dimensional product that was queued: its operands and result, and what a report reads back.
+
+    counts: of entries repaired, of one launch or several.
+    """
 
     a: torch.Tensor
     b: torch.Tensor
     out: torch.Tensor
-    counts: torch.Tensor
+    counts: list[torch.Tensor]
     statistics: tuple[list[torch.Tensor], list[torch.Tensor]] | None
 
 
@@ -297,10 +309,19 @@ def _multiply(
     view = whole.reshape(*need.batch, need.m, need.n)
     if need.batch:
         a, b = a.expand(*need.batch, need.m, need.k), b.expand(*need.batch, need.k, need.n)
-    if call.native:
+    counts = []
+    if call.problem is not None:
+        block = call.choice.rows, call.choice.columns
+        counts = cuda_words_calls.multiply(a, b, view, call.problem, block, call.device, launches)
+    elif call.native:
         torch.matmul(a, b, out=view)
     one = _repaired_native if call.native else _by_residues
     for index in range(math.prod(need.batch)):
+        if call.problem is not None:
+            at = _unravel(index, need.batch)
+            # Products of one launch count together: the first of them for all.
+            yield Made(a[at], b[at], view[at], counts if index == 0 else [], None)
+            continue
         at = _unravel(index, need.batch)
         yield one(a[at], b[at], view[at], call, launches) if at else one(a, b, view, call, launches)
     if whole is not result:
@@ -328,7 +349,7 @@ def _repaired_native(
     counts = torch.zeros(4, dtype=torch.int64, device=a.device)
     marks = cuda.mark_nonfinite(out, launches)
     cuda.repair_marked(a, b, out, marks, counts, call.device, launches)
-    return Made(a, b, out, counts, None)
+    return Made(a, b, out, [counts], None)
 
 
 def _by_residues(
@@ -356,7 +377,7 @@ def _by_residues(
             marks = cuda.join_digits(digits, block, left, right, table, mode, constants, launches)
             joined = digits, left, right, table, constants
             cuda.repair_marked(some_a, some_b, block, marks, counts, device, launches, mode, joined)
-    return Made(a, b, out, counts, statistics)
+    return Made(a, b, out, [counts], statistics)
 
 
 class _OnDevice:
@@ -376,13 +397,13 @@ def _report(call: GpuCall, made: list[Made], left_kept: bool, right_kept: bool, 
     pieces = []
     target = call.options.target
     for one in made:
-        special, exact, magnitude, _ = one.counts.tolist()
+        special, exact, third, _ = (sum(x) for x in zip((0,) * 4, *(x.tolist() for x in one.counts), strict=True))
         outcome = Outcome()
         outcome.count("special", special)
         outcome.count("exact", exact)
-        outcome.count("magnitude", magnitude)
+        outcome.count("magnitude" if call.problem is None else "float64", third)
         road = "a priori" if call.native else "value" if target is None or target.kind == "fast" else "certified"
-        outcome.count(road, one.out.numel() * (1 + one.out.is_complex()) - special - exact - magnitude)
+        outcome.count(road, one.out.numel() * (1 + one.out.is_complex()) - special - exact - third)
         outcome.bound = _bound(call, one)
         total.merge(outcome)
         pieces.append(Piece(_OnDevice(one.out), outcome))  # type: ignore[arg-type]
@@ -400,6 +421,9 @@ def _bound(call: GpuCall, made: Made) -> Any:
     if target is not None and target.kind == "correctly-rounded":
         return RoundedBound(result)
     k = call.need.terms
+    if call.problem is not None:
+        scheme = call.choice.scheme
+        return cuda_words_calls.bound_of(scheme, call.need, call.device, _OnDevice(made.a), _OnDevice(made.b))
     if made.statistics is None:
         left, right = _OnDevice(made.a), _OnDevice(made.b)
         return ConventionalBound(result, left, right, k, result.unit_roundoff)  # type: ignore[arg-type]

@@ -12,12 +12,12 @@ results; a complex product is a real one of twice the inner dimension and twice 
 **Bound.** In units in which the pieces of a row and a column are scaled to [2^14, 2^15) (`kernels.gpu.words_split`),
 let t be the words' precision and p their number: x = Σ w_i + δ with |w_1| <= (1 + 2^-t)|x|, |w_i| <= 2^-t(i-1)·(1 +
 2^-t)^i·|x| and |δ| <= 2^-tp·(1 + 2^-t)^p·|x|, and for FP16 besides what its subnormal numbers lose: |x - w_1| <= 2^-25
-where |x| < 2^-14, and |δ| <= 2^-37 where w_2·2^12 is below 2^-14.
+where |x| < 2^-14, and |δ| <= 2^-25-a where w_2·2^a is below 2^-14, a = 12 being the amplification.
 
 - *Left out*: p - 1 products of words of weight 2^-tp, products of weight 2^-t(p+1), and δ on either side: (p + 1)·2^-tp
   relatively, with 2^(3-t) of it for all that is smaller. For FP16 a subnormal w_1 leaves |w_2·w_2'| <= 2^-25·2^-11·2^15
-  = 2^-21 and |δ| <= 2^-37 twice 2^-22: 2^-20 an element; its eighth serves what is smaller, such as 2^-35 that scales
-  may lose to float32's subnormal numbers.
+  = 2^-21 and |δ| <= 2^-25-a twice 2^-10-a: 2^-20 an element; its eighth serves what is smaller, such as 2^-35 that
+  scales may lose to float32's subnormal numbers.
 - *The matrix unit* errs by γ relatively and φ (`numerics.bounds.dot_bound` of the model that was probed on the device)
   over a chunk: on the high words, whose magnitudes sum to (1 + 2^-t)^2·|a||b|, and on the others, to about 2·2^-t.
 - *Outside*, high words and others are added, and then the chunk to the entry: chunks + 1 roundings.
@@ -122,7 +122,7 @@ class Bound:
 
 @functools.lru_cache(maxsize=1024)
 def bound(words: WordFormat, terms: int, chunk: int, unit: str) -> Bound:
-    """The bound for an inner dimension of `terms` reals, on a device whose matrix unit is `unit` ("h200-wgmma", "a100").
+    """The bound for an inner dimension of `terms` reals, on a matrix unit ("h200-wgmma", "a100").
 
     >>> 340 < bound(HALVES, 4096, 512, "h200-wgmma").gamma * 2**24 < 380
     True
@@ -143,7 +143,7 @@ def bound(words: WordFormat, terms: int, chunk: int, unit: str) -> Bound:
     chunks = -(-terms // chunk)
     outer = math.expm1((chunks + 1) * math.log1p(FP32.unit_roundoff))
     gamma = (left_out + inner + outer * (1.0 + left_out + inner)) * _UP
-    lost = 1.125 * 2.0**-20 if words.format == FP16 else 2.0**-100
+    lost = 1.125 * (2.0**-21 + 2.0 ** (-9 - words.amplified)) if words.format == FP16 else 2.0**-100
     floor = (lost + (high_floor + rest_floor) / depth) * (1.0 + outer) * _UP
     return Bound(gamma, floor, terms)
 
@@ -282,7 +282,9 @@ def queue(a: Matrices, b: Matrices, out: Matrices, problem: Problem, device: Dev
     dtype = (torch.float16, torch.float32, torch.bfloat16)[words.code]
     split = to.take(dtype, words.count * vectors, pitch)
     # 128 more than there are: the last tile reads past the end.
-    scales = to.take(torch.float32, -(-pitch // problem.chunk) * (_ceil(batches * m, 16) + _ceil(batches * n, 16)) + 128)
+    scales = to.take(
+        torch.float32, -(-pitch // problem.chunk) * (_ceil(batches * m, 16) + _ceil(batches * n, 16)) + 128
+    )
     marks = to.take(torch.int32, batches * m, -(-n // 32))
     counts = to.take(torch.int64, 4)
     _split(a, b, split, scales, counts, pitch, problem, device, to)
@@ -319,11 +321,12 @@ def queue(a: Matrices, b: Matrices, out: Matrices, problem: Problem, device: Dev
 
 
 def _bits(x: float) -> int:
-    """The pattern of float32(x), rounded up: kernels are launched with integers."""
-    near = struct.unpack("<i", struct.pack("<f", min(x, FP32.max)))[0]
-    if x == math.inf:
+    """The pattern of float32(x), x >= 0, rounded up: kernels are launched with integers."""
+    if x > FP32.max:
         return 0x7F800000
-    return int(near) + (struct.unpack("<f", struct.pack("<i", near))[0] < x)
+    (bits,) = struct.unpack("<i", struct.pack("<f", x))
+    (near,) = struct.unpack("<f", struct.pack("<i", bits))
+    return int(bits) + int(near < x)
 
 
 def _split(

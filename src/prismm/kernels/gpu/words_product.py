@@ -20,7 +20,7 @@ def words_product(
     WORDS: tl.constexpr, DOWN: tl.constexpr, CHUNK: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
     DEPTH: tl.constexpr, GROUP: tl.constexpr, EVEN: tl.constexpr,
 ):  # fmt: skip
-    """As `words_product_hopper.words_product`, but words is a pointer; program axis 1 is the batch, CHUNK in elements."""
+    """As `words_product_hopper.words_product`; words is a pointer, CHUNK in elements, program axis 1 the batch."""
     n = even(width, EVEN)
     row_stride = even(row_step, EVEN)
     batch, batches = tl.program_id(1), tl.num_programs(1)

@@ -3,12 +3,15 @@
 A persistent grid walks over tiles of 128 x 128 entries. The feeding warp copies 128 bytes of the inner dimension of all
 words at a time by TMA into a ring of stages; each consumer multiplies 64 rows. High words are summed in one set of
 registers, all other products in a second one, over a chunk of the inner dimension; then both are scaled and added to
-the result, in float32 to nearest, so that the matrix unit's truncation does not grow with k.
+the result, in float32 to nearest, so that the matrix unit's truncation does not grow with k. Entries are certified
+where they are: no other kernel reads them.
 
-Registers of a consumer: 3·64 for the sums, 34 for the scales; 240 allowed. Shared memory: 64 KiB a stage.
+Registers of a consumer: 3·64 for the sums, 34 for the scales; 240 allowed, which is why a tile is no wider. Shared
+memory: 64 KiB a stage.
 
 Operations: 2·m·n·k a product of words, 3 of them for two words. Bytes: 2·(m + n)·k a word, times the tiles that read
-them again.
+them again. At order 8192 FP16 words could take 4.3 ms at cuBLAS's rate on an H200 (764 TFLOP/s); measured: 4.7 ms,
+91 %, and 97 % at order 4096. TF32 words 8.8 ms. Chunks of 256 cost 8 % more, of 128 20 %. GROUP 4 or 16: no difference.
 """
 
 from triton.experimental import gluon
@@ -143,7 +146,7 @@ def _multiply(
         # |entry - exact| <= gamma·(|a||b|) + floor·largest scales: see `engines.cuda_words`.
         x = gl.zeros((64,), gl.float32, rows)
         y1 = gl.zeros((TILE,), gl.float32, lanes)
-        for start in range(0, steps, CHUNK):
+        for _ in range(0, steps, CHUNK):
             row_scale -= vectors
             column_scale -= vectors
             x = gl.maximum(x, gl.load(row_scale + gl.arange(0, 64, layout=rows)))
@@ -153,7 +156,9 @@ def _multiply(
         j = column * TILE + gl.arange(0, TILE, layout=columns)
         largest = x[:, None] * y[None, :]
         size = gl.abs(acc)
-        sure = (size >= largest * smallest) & (size + largest * error < 170141183460469231731687303715884105728.0)  # 2^127
+        sure = (size >= largest * smallest) & (
+            size + largest * error < 170141183460469231731687303715884105728.0
+        )  # 2^127
         inside = (i < m)[:, None] & (j < n)[None, :]
         bits = gl.where(inside & ~sure, 1, 0) << (j & 31)[None, :]
         word = gl.sum(bits.reshape([64, TILE // 32, 32]), 2)
@@ -179,8 +184,8 @@ def words_product(
 ):  # fmt: skip
     """out (batches, m, width) = A·B, and a mark on every entry that is not sure.
 
-    words: TMA descriptor of `split_words`'s rows, boxes (TILE, DEPTH); CHUNK in steps of DEPTH. EVEN: width and row_step
-    are multiples of 16. An entry is sure if least·largest <= |entry| and |entry| + reach·largest < 2^127, `largest`
+    words: TMA descriptor of `split_words`'s rows, boxes (TILE, DEPTH); CHUNK in steps of DEPTH. EVEN: width and
+    strides are multiples of 16. An entry is sure if least·largest <= |entry| and |entry| + reach·largest < 2^127, `largest`
     being the product of its row's and its column's largest scales; both numbers come as patterns of float32.
     """
     left_ring = gl.allocate_shared_memory(words.dtype, [STAGES * WORDS, TILE, DEPTH], words.layout)

@@ -46,10 +46,12 @@ def _settle(
     BLOCK: tl.constexpr,
 ):  # fmt: skip
     """One entry: of a complex product its real (part 0) or imaginary part."""
-    lanes = tl.arange(0, BLOCK)
-    total = tl.zeros([BLOCK], tl.float64)
-    size = tl.zeros([BLOCK], tl.float64)
-    for h0 in range(0, k * PARTS, BLOCK):
+    # Lanes enough to hide how far apart the elements of a column are.
+    LANES: tl.constexpr = 4 * BLOCK
+    lanes = tl.arange(0, LANES)
+    total = tl.zeros([LANES], tl.float64)
+    size = tl.zeros([LANES], tl.float64)
+    for h0 in range(0, k * PARTS, LANES):
         h = h0 + lanes
         inside = h < k * PARTS
         if PARTS == 2:
@@ -105,7 +107,9 @@ def _tile(
             x_at = h.to(tl.int64) * a_step
             y_at = h.to(tl.int64)[:, None] * b_step
         inside = h < k * PARTS
-        x = tl.load(a + i.to(tl.int64)[:, None] * a_row + x_at[None, :], mask=(i < m)[:, None] & inside[None, :], other=0.0)
+        x = tl.load(
+            a + i.to(tl.int64)[:, None] * a_row + x_at[None, :], mask=(i < m)[:, None] & inside[None, :], other=0.0
+        )
         y_at += (j // PARTS).to(tl.int64)[None, :] * b_column
         y = tl.load(b + y_at, mask=inside[:, None] & (j < n)[None, :], other=0.0)
         if PARTS == 2:

@@ -1,15 +1,16 @@
-"""Split both operands of a product into words of a low-precision format: each element read once, in one launch.
+"""Split both operands of a product into words of a short format: each element read once, in one launch.
 
-A piece is CHUNK elements of a vector (row of A, column of B). It is scaled by a power of two until its largest magnitude
-is in [2^14, 2^15) and cut into words, w1 = RN(x), w2 = RN((x - w1)·UP), …, which are written with the inner dimension
-contiguous, as the product's copies want it. Rows of words: the high ones of A, its lower ones, then those of B.
-scales[chunk, vector] undoes the scaling; 0 for a piece of zeros.
+A piece is CHUNK elements of a vector (row of A, column of B). It is scaled by a power of two until its largest
+magnitude is in [2^14, 2^15) and cut into words, w1 = RN(x), w2 = RN((x - w1)·UP), …, which are written with the inner
+dimension contiguous, as the product's copies want it. Rows of words: the high ones of A, its lower ones, then those of
+B. scales[chunk, vector] undoes the scaling; 0 for a piece of zeros. That no column need be looked at as a whole is why
+one launch and one reading do.
 
 Exact: pieces below 2^-100 are scaled as if they reached it, so that every scale is a normal float32. Inf and NaN become
 words that are Inf or NaN, and so does every sum that they enter.
 
-A complex product is a real one: rows (re, im, re, …) of A times columns (re, -im, re, …), whose sums are the real parts,
-and (im, re, im, …), the imaginary ones.
+A complex product is a real one: rows (re, im, re, …) of A times columns (re, -im, re, …), whose sums are the real
+parts, and (im, re, im, …), the imaginary ones.
 
 Bytes: 4 read an element, 2 written a word (4 a TF32 word); twice as many for complex B. About 10 operations.
 """
@@ -122,7 +123,8 @@ def split_words(
         chunk = program % chunks
         first = batch * rows
         _split(
-            a + batch * even(a_batch, LEFT_EVEN), even(a_step, LEFT_EVEN and not LEFT_ACROSS), even(a_inner, LEFT_EVEN),
+            a + batch * even(a_batch, LEFT_EVEN), even(a_step, LEFT_EVEN and not LEFT_ACROSS),
+            even(a_inner, LEFT_EVEN),
             words + first * pitch, pitch, plane_a, scales + chunk.to(tl.int64) * vectors + first,
             even(rows, LEFT_EVEN and LEFT_ACROSS), even(depth, LEFT_EVEN and not LEFT_ACROSS),
             program // chunks * VECTORS, chunk, CHUNK, VECTORS, LEFT_ACROSS, LEFT if COMPLEX else REAL,
@@ -133,7 +135,8 @@ def split_words(
         chunk = program % chunks
         first = batch * columns
         _split(
-            b + batch * even(b_batch, RIGHT_EVEN), even(b_step, RIGHT_EVEN and not RIGHT_ACROSS), even(b_inner, RIGHT_EVEN),
+            b + batch * even(b_batch, RIGHT_EVEN), even(b_step, RIGHT_EVEN and not RIGHT_ACROSS),
+            even(b_inner, RIGHT_EVEN),
             words + WORDS * plane_a + first * pitch, pitch, plane_b,
             scales + chunk.to(tl.int64) * vectors + left_vectors + first,
             even(columns, RIGHT_EVEN and RIGHT_ACROSS), even(depth, RIGHT_EVEN and not RIGHT_ACROSS),

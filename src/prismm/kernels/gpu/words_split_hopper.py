@@ -4,7 +4,8 @@ A program holds a piece of 32 vectors, 32 elements a thread. Of contiguous vecto
 neighbouring elements; of others it reads 8 rows of 4 neighbouring vectors and writes 4 vectors of 8 neighbouring
 elements, so that transposing is a matter of which register is which. Neighbouring programs read neighbouring memory.
 
-Bytes: 4 read an element, 2 written a word; the floor of a product of order 8192 is 0.27 ms on an H200.
+Bytes: 4 read an element, 2 written a word: both operands of order 8192 take 0.25 ms at least on an H200 (4.3 TB/s), and
+were measured to take 0.30 ms; 0.081 ms at order 4096, 0.092 with a transposed A, 0.070 with a transposed B.
 """
 
 from triton.experimental import gluon
@@ -175,7 +176,8 @@ def split_words(
             gl.store(counts + gl.arange(0, 4, layout=threads), gl.zeros([4], gl.int64, threads))
         first = batch * rows
         _split(
-            program, a + batch * _even(a_batch, LEFT_EVEN), _even(a_step, LEFT_EVEN and not LEFT_ACROSS), _even(a_inner, LEFT_EVEN),
+            program, a + batch * _even(a_batch, LEFT_EVEN), _even(a_step, LEFT_EVEN and not LEFT_ACROSS),
+            _even(a_inner, LEFT_EVEN),
             words + first * pitch, pitch, plane_a, scales + first, vectors,
             _even(rows, LEFT_EVEN and LEFT_ACROSS), _even(depth, LEFT_EVEN and not LEFT_ACROSS), CHUNK, LEFT_ACROSS,
             LEFT if COMPLEX else REAL, FORMAT, WORDS, UP,
@@ -183,8 +185,8 @@ def split_words(
     else:
         first = batch * columns
         _split(
-            program - left_programs, b + batch * _even(b_batch, RIGHT_EVEN), _even(b_step, RIGHT_EVEN and not RIGHT_ACROSS),
-            _even(b_inner, RIGHT_EVEN), words + WORDS * plane_a + first * pitch, pitch, plane_b,
+            program - left_programs, b + batch * _even(b_batch, RIGHT_EVEN),
+            _even(b_step, RIGHT_EVEN and not RIGHT_ACROSS), _even(b_inner, RIGHT_EVEN), words + WORDS * plane_a + first * pitch, pitch, plane_b,
             scales + (left_vectors + first), vectors, _even(columns, RIGHT_EVEN and RIGHT_ACROSS),
             _even(depth, RIGHT_EVEN and not RIGHT_ACROSS), CHUNK, RIGHT_ACROSS, RIGHT if COMPLEX else REAL, FORMAT,
             WORDS, UP,
