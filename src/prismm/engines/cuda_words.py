@@ -369,6 +369,7 @@ def _split(
 def _repair(
     a: Matrices, b: Matrices, out: Matrices, marks: Any, counts: Any, problem: Problem, device: Device, to: Queue
 ) -> None:  # fmt: skip
+    """DENSE: with NVIDIA's FP64 matrix instructions; Triton has none for AMD's."""
     from prismm.kernels.gpu import words_repair
 
     parts = 2 if out.is_complex else 1
@@ -380,6 +381,6 @@ def _repair(
         words_repair.repair_words, (min(4 * device.programs, blocks),), a.data, a.strides[1], a.strides[2],
         a.strides[0], b.data, b.strides[2], b.strides[1], b.strides[0], out.data, out.strides[1], out.strides[0],
         marks, counts, m, n, k, pitch, batches, PARTS=parts, RAW=problem.raw, EXACT=problem.exact,
-        BLOCK=min(1024, max(128, 1 << max(0, k * parts - 1).bit_length())), DEPTH=16, DENSE=True,
+        BLOCK=min(1024, max(128, 1 << max(0, k * parts - 1).bit_length())), DEPTH=16, DENSE=device.dp4a,
         num_warps=8, enable_fp_fusion=False,
     )  # fmt: skip

@@ -1,6 +1,6 @@
 """The product of words for any GPU with floating-point matrix instructions: `words_product_hopper` in plain Triton.
 
-One tile of 128 x 128 entries a program. High words are summed apart from all other products over a chunk of the inner
+One tile of 128 x 64 entries a program. High words are summed apart from all other products over a chunk of the inner
 dimension; then both are scaled and added to the result, in float32 to nearest. Operations: 2·m·n·k a product of words.
 """
 
@@ -10,7 +10,7 @@ import triton.language as tl
 from prismm.kernels.gpu.product import grouped
 from prismm.kernels.gpu.words_split import even
 
-ROWS, COLUMNS = 128, 128
+ROWS, COLUMNS = 128, 64
 LAUNCH = {"num_warps": 8, "num_stages": 3}
 
 

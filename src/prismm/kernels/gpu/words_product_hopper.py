@@ -185,8 +185,8 @@ def words_product(
     """out (batches, m, width) = A·B, and a mark on every entry that is not sure.
 
     words: TMA descriptor of `split_words`'s rows, boxes (TILE, DEPTH); CHUNK in steps of DEPTH. EVEN: width and
-    strides are multiples of 16. An entry is sure if least·largest <= |entry| and |entry| + reach·largest < 2^127, `largest`
-    being the product of its row's and its column's largest scales; both numbers come as patterns of float32.
+    strides are multiples of 16. An entry is sure if least·largest <= |entry| and |entry| + reach·largest < 2^127,
+    `largest` being the product of its row's and its column's largest scales; both numbers are patterns of float32.
     """
     left_ring = gl.allocate_shared_memory(words.dtype, [STAGES * WORDS, TILE, DEPTH], words.layout)
     right_ring = gl.allocate_shared_memory(words.dtype, [STAGES * WORDS, TILE, DEPTH], words.layout)

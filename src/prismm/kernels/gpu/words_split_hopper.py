@@ -186,8 +186,8 @@ def split_words(
         first = batch * columns
         _split(
             program - left_programs, b + batch * _even(b_batch, RIGHT_EVEN),
-            _even(b_step, RIGHT_EVEN and not RIGHT_ACROSS), _even(b_inner, RIGHT_EVEN), words + WORDS * plane_a + first * pitch, pitch, plane_b,
-            scales + (left_vectors + first), vectors, _even(columns, RIGHT_EVEN and RIGHT_ACROSS),
-            _even(depth, RIGHT_EVEN and not RIGHT_ACROSS), CHUNK, RIGHT_ACROSS, RIGHT if COMPLEX else REAL, FORMAT,
-            WORDS, UP,
+            _even(b_step, RIGHT_EVEN and not RIGHT_ACROSS), _even(b_inner, RIGHT_EVEN),
+            words + WORDS * plane_a + first * pitch, pitch, plane_b, scales + (left_vectors + first), vectors,
+            _even(columns, RIGHT_EVEN and RIGHT_ACROSS), _even(depth, RIGHT_EVEN and not RIGHT_ACROSS), CHUNK,
+            RIGHT_ACROSS, RIGHT if COMPLEX else REAL, FORMAT, WORDS, UP,
         )  # fmt: skip
