@@ -114,7 +114,8 @@ def test_shapes_and_batches(left, right, dtype, rng):
         c, report = prismm.matmul(on_gpu(a), on_gpu(b), scheme=scheme, accuracy="native", full_output=True)
         assert tuple(c.shape) == np.matmul(a, b).shape
         assert np.array_equal(c.cpu().numpy(), np.matmul(a, b))
-        assert sum(report.roads.values()) == c.numel() * (2 if dtype == "complex64" else 1)
+        if a.shape[-1]:
+            assert sum(report.roads.values()) == c.numel() * (2 if dtype == "complex64" else 1)
 
 
 def test_scaling_by_powers_of_two_changes_no_bit(rng):
@@ -176,7 +177,7 @@ def test_plans():
     large = torch.zeros(4096, 4096, device="cuda")
     plan = prismm.explain(large, large)
     assert (plan.scheme, plan.engine, plan.products) == (ScaledHalf(chunk=512), "cuda:fp16", 3)
-    assert plan.workspace_bytes == 16 * 4096**2 + 4096**2 // 8
+    assert plan.workspace_bytes == 8 * 4096**2 + 4096**2 // 8
     assert prismm.explain(large, large, reproducible=True).scheme == Residues(7)
     assert prismm.explain(large[:64, :64], large[:64, :64]).scheme == Native()
     assert prismm.explain(large, large, engine="cuda:tf32").scheme == Words.tf32()
