@@ -110,8 +110,16 @@ def _multiply(
         # Scales are read past the ends of a batch, for entries that are not stored.
         row_scale = scales + (batch * m + first_row)
         column_scale = scales + (left_vectors + batch * n + column * TILE)
+        top_x = gl.zeros((64,), gl.float32, rows)
+        top_y = gl.zeros((TILE,), gl.float32, lanes)
         acc = gl.zeros((64, TILE), gl.float32, layout)
         for start in range(0, steps, CHUNK):
+            # Read long before they are needed; a thread of the sums needs 32 of the columns', which come through
+            # shared memory then.
+            x = gl.load(row_scale + gl.arange(0, 64, layout=rows))
+            y1 = gl.load(column_scale + gl.arange(0, TILE, layout=lanes))
+            row_scale += vectors
+            column_scale += vectors
             high = gl.zeros((64, TILE), gl.float32, layout)
             rest = gl.zeros((64, TILE), gl.float32, layout)
             for step in range(start, gl.minimum(steps, start + CHUNK)):
@@ -138,23 +146,13 @@ def _multiply(
             high, rest = warpgroup_mma_wait(0, deps=(high, rest))
             mbarrier.arrive(free.index((stage + (STAGES - 1)) % STAGES), count=1)
             high = high + rest * DOWN
-            x = gl.load(row_scale + gl.arange(0, 64, layout=rows))
-            y = gl.load(column_scale + gl.arange(0, TILE, layout=columns))
-            acc = acc + high * x[:, None] * y[None, :]
-            row_scale += vectors
-            column_scale += vectors
-        # |entry - exact| <= gamma·(|a||b|) + floor·largest scales: see `engines.cuda_words`.
-        x = gl.zeros((64,), gl.float32, rows)
-        y1 = gl.zeros((TILE,), gl.float32, lanes)
-        for _ in range(0, steps, CHUNK):
-            row_scale -= vectors
-            column_scale -= vectors
-            x = gl.maximum(x, gl.load(row_scale + gl.arange(0, 64, layout=rows)))
-            y1 = gl.maximum(y1, gl.load(column_scale + gl.arange(0, TILE, layout=lanes)))
-        y = gl.convert_layout(y1, columns)
+            top_x = gl.maximum(top_x, x)
+            top_y = gl.maximum(top_y, y1)
+            acc = acc + high * x[:, None] * gl.convert_layout(y1, columns)[None, :]
+        # |entry - exact| <= gamma·(|a||b|) + k·floor·largest: see `engines.cuda_words`.
         i = first_row + gl.arange(0, 64, layout=rows)
         j = column * TILE + gl.arange(0, TILE, layout=columns)
-        largest = x[:, None] * y[None, :]
+        largest = top_x[:, None] * gl.convert_layout(top_y, columns)[None, :]
         size = gl.abs(acc)
         sure = (size >= largest * smallest) & (
             size + largest * error < 170141183460469231731687303715884105728.0
