@@ -128,7 +128,7 @@ def matmul(a: Any, b: Any, keywords: tuple[Any, ...], out: Any, full_output: boo
         raise ArgumentError("full_output=True reads counts back, which a CUDA graph cannot capture; leave it out")
     result = torch.empty(call.shape, dtype=call.dtype, device=x.device) if out is None else _target(out, call, x.device)
     with _on(call) as launches, _memory_errors(call):
-        made = list(_multiply(call, launches, x, y, result))
+        made = list(_multiply(call, launches, x, y, result, full_output))
     answer = _as_caller(result, a) if out is None else out
     return (answer, _report(call, made, x.ndim > 1, y.ndim > 1, start)) if full_output else answer
 
@@ -290,9 +290,9 @@ class Made:
 
 
 def _multiply(
-    call: GpuCall, launches: Launches, a: torch.Tensor, b: torch.Tensor, result: torch.Tensor
+    call: GpuCall, launches: Launches, a: torch.Tensor, b: torch.Tensor, result: torch.Tensor, told: bool
 ) -> Iterator[Made]:  # fmt: skip
-    """Queue the two-dimensional products of a call."""
+    """Queue the two-dimensional products of a call; told: what was made is asked for."""
     import torch
 
     need = call.need
@@ -309,19 +309,17 @@ def _multiply(
     view = whole.reshape(*need.batch, need.m, need.n)
     if need.batch:
         a, b = a.expand(*need.batch, need.m, need.k), b.expand(*need.batch, need.k, need.n)
-    counts = []
     if call.problem is not None:
         block = call.choice.rows, call.choice.columns
         counts = cuda_words_calls.multiply(a, b, view, call.problem, block, call.device, launches)
-    elif call.native:
-        torch.matmul(a, b, out=view)
-    one = _repaired_native if call.native else _by_residues
-    for index in range(math.prod(need.batch)):
-        if call.problem is not None:
+        for index in range(math.prod(need.batch) if told else 0):
             at = _unravel(index, need.batch)
             # Products of one launch count together: the first of them for all.
             yield Made(a[at], b[at], view[at], counts if index == 0 else [], None)
-            continue
+    elif call.native:
+        torch.matmul(a, b, out=view)
+    one = _repaired_native if call.native else _by_residues
+    for index in range(math.prod(need.batch) if call.problem is None else 0):
         at = _unravel(index, need.batch)
         yield one(a[at], b[at], view[at], call, launches) if at else one(a, b, view, call, launches)
     if whole is not result:

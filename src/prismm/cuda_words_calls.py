@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 
 _UP = 1.0 + 2.0**-40
 
+BATCH_BYTES = 1 << 30
+"""Scratch of the products that are made at once, where there are several; a grid has 65535 of them at most."""
+
 LEAST_TERMS = 128
 """From this inner dimension on, in reals, Auto takes words: below, gamma leaves little of a native product's bound."""
 
@@ -122,13 +125,19 @@ def multiply(
         return [counts for some in found for counts in some]
     x, y, z = (w if w.ndim == 3 else w[None] for w in (a, b, out))
     rows, columns = block
+    parts = 2 if out.is_complex() else 1
+    m, n = min(rows, z.shape[1]), min(columns, z.shape[2])
+    each = cuda_words.workspace(problem.words, m, n * parts, x.shape[2] * parts)
+    step = min(max(1, BATCH_BYTES // each), 65535)
     return [
         cuda_words.multiply(
-            x[:, i : i + rows], y[..., j : j + columns], z[:, i : i + rows, j : j + columns], problem, device, launches
+            x[t : t + step, i : i + rows], y[t : t + step, :, j : j + columns],
+            z[t : t + step, i : i + rows, j : j + columns], problem, device, launches,
         )
+        for t in range(0, z.shape[0], step)
         for j in range(0, z.shape[2], columns)
         for i in range(0, z.shape[1], rows)
-    ]
+    ]  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -171,6 +171,16 @@ def test_blocks_of_a_bounded_workspace(rng, monkeypatch):
     assert whole.equal(prismm.matmul(a, b, scheme=ScaledHalf()))
 
 
+def test_a_batch_may_be_cut_too(rng, monkeypatch):
+    from prismm import cuda_words_calls
+
+    a, b = (on_gpu(rng.standard_normal(shape).astype(np.float32)) for shape in ((2, 5, 40, 150), (5, 150, 33)))
+    whole = prismm.matmul(a, b, scheme=ScaledHalf())
+    monkeypatch.setattr(cuda_words_calls, "BATCH_BYTES", 3 * 2 * 2 * (40 + 33) * 192)
+    assert whole.equal(prismm.matmul(a, b, scheme=ScaledHalf()))
+    assert whole[1, 3].equal(prismm.matmul(a[1, 3], b[3], scheme=ScaledHalf()))
+
+
 def test_plans():
     import torch
 

@@ -22,7 +22,7 @@ def told(*arguments: str) -> list[dict]:
 @pytest.mark.parametrize(
     ("architecture", "dtype", "layout", "formats"),
     [
-        ("sm_90", "float32", "rows", ["fp16 2 12", "tf32 2 0", "bf16 3 0"]),
+        ("sm_90", "float32", "rows", ["fp16 2 12", "bf16 3 0"]),
         ("sm_90", "complex64", "columns", ["fp16 2 12"]),
         ("sm_80", "float32", "rows", ["fp16 2 12", "tf32 2 0"]),
         ("gfx942", "float32", "columns", ["fp16 2 12"]),

@@ -257,18 +257,25 @@ def multiply(
 
     a (batch, m, k), b (batch, k, n) of any strides, out (batch, m, n) with contiguous rows.
     """
+    import torch
+
     if a.stride(2) != 1 and a.stride(1) != 1 and a.shape[2] > 1:
         a = a.contiguous()
     if b.stride(1) != 1 and b.stride(2) != 1 and b.shape[1] > 1:
         b = b.contiguous()
     x, y, z = matrices(a), matrices(b), matrices(out)
     key = (problem, *((w.shape, w.strides, w.aligned, w.is_complex) for w in (x, y, z)))
-    counts: torch.Tensor = queue(x, y, z, problem, device, Eager(launches, a.device, key))
+    to = Eager(launches, a.device, key)
+    counts = to.take(torch.int64, 4)
+    queue(x, y, z, problem, counts, device, to)
     return counts
 
 
-def queue(a: Matrices, b: Matrices, out: Matrices, problem: Problem, device: Device, to: Queue) -> Any:
-    """Queue the launches of out = a @ b; returns the place of the counts (4,) int64, which the first launch sets to 0.
+def queue(
+    a: Matrices, b: Matrices, out: Matrices, problem: Problem, counts: Any, device: Device, to: Queue,
+    clear: bool = True,
+) -> None:  # fmt: skip
+    """Queue the launches of out = a @ b, which add to counts (4,) int64; clear: after they have set them to 0.
 
     a, b: rows or columns contiguous. out: contiguous rows.
     """
@@ -286,8 +293,7 @@ def queue(a: Matrices, b: Matrices, out: Matrices, problem: Problem, device: Dev
         torch.float32, -(-pitch // problem.chunk) * (_ceil(batches * m, 16) + _ceil(batches * n, 16)) + 128
     )
     marks = to.take(torch.int32, batches * m, -(-n // 32))
-    counts = to.take(torch.int64, 4)
-    _split(a, b, split, scales, counts, pitch, problem, device, to)
+    _split(a, b, split, scales, counts, clear, pitch, problem, device, to)
     even = n % 16 == 0 and out.strides[1] % 16 == 0 and out.strides[0] % 16 == 0
     test = _bits(problem.least), _bits(problem.reach)
     down = 2.0**-words.amplified
@@ -317,7 +323,6 @@ def queue(a: Matrices, b: Matrices, out: Matrices, problem: Problem, device: Dev
             **product.LAUNCH,
         )  # fmt: skip
     _repair(a, b, out, marks, counts, problem, device, to)
-    return counts
 
 
 def _bits(x: float) -> int:
@@ -330,8 +335,8 @@ def _bits(x: float) -> int:
 
 
 def _split(
-    a: Matrices, b: Matrices, split: Any, scales: Any, counts: Any, pitch: int, problem: Problem, device: Device,
-    to: Queue,
+    a: Matrices, b: Matrices, split: Any, scales: Any, counts: Any, clear: bool, pitch: int, problem: Problem,
+    device: Device, to: Queue,
 ) -> None:  # fmt: skip
     words, chunk = problem.words, problem.chunk
     parts = 2 if a.is_complex else 1
@@ -347,7 +352,7 @@ def _split(
     constants = {
         "CHUNK": chunk, "LEFT_ACROSS": across[0], "RIGHT_ACROSS": across[1], "COMPLEX": parts == 2,
         "LEFT_EVEN": evens[0], "RIGHT_EVEN": evens[1], "FORMAT": words.code, "WORDS": words.count,
-        "UP": 2.0**words.amplified,
+        "UP": 2.0**words.amplified, "CLEAR": clear,
     }  # fmt: skip
     kernel: Any
     if device.hopper:

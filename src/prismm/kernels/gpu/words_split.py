@@ -103,9 +103,9 @@ def split_words(
     a, a_step, a_inner, a_batch, b, b_step, b_inner, b_batch, words, scales, counts, rows, columns, depth, pitch,
     left_programs, CHUNK: tl.constexpr, LEFT_ACROSS: tl.constexpr, RIGHT_ACROSS: tl.constexpr, COMPLEX: tl.constexpr,
     LEFT_EVEN: tl.constexpr, RIGHT_EVEN: tl.constexpr, FORMAT: tl.constexpr, WORDS: tl.constexpr, UP: tl.constexpr,
-    VECTORS: tl.constexpr,
+    VECTORS: tl.constexpr, CLEAR: tl.constexpr,
 ):  # fmt: skip
-    """Words and scales of a (batch, rows, depth) and b (batch, depth, columns), and counts (4,) int64 set to 0.
+    """Words and scales of a (batch, rows, depth) and b (batch, depth, columns); CLEAR: counts (4,) int64 set to 0.
 
     All sizes and strides in real numbers; program axis 1 is the batch. LEFT_ACROSS, RIGHT_ACROSS: vectors that are
     neighbours in memory. LEFT_EVEN, RIGHT_EVEN: sizes and strides that are multiples of 16.
@@ -117,8 +117,9 @@ def split_words(
     plane_b = batches.to(tl.int64) * columns * pitch
     left_vectors = (batches * rows + 15) // 16 * 16
     vectors = left_vectors + (batches * columns + 15) // 16 * 16
-    if (program == 0) & (batch == 0):
-        tl.store(counts + tl.arange(0, 4), tl.zeros([4], tl.int64))
+    if CLEAR:
+        if (program == 0) & (batch == 0):
+            tl.store(counts + tl.arange(0, 4), tl.zeros([4], tl.int64))
     if program < left_programs:
         chunk = program % chunks
         first = batch * rows

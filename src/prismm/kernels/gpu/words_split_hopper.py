@@ -162,6 +162,7 @@ def split_words(
     a, a_step, a_inner, a_batch, b, b_step, b_inner, b_batch, words, scales, counts, rows, columns, depth, pitch,
     left_programs, CHUNK: gl.constexpr, LEFT_ACROSS: gl.constexpr, RIGHT_ACROSS: gl.constexpr, COMPLEX: gl.constexpr,
     LEFT_EVEN: gl.constexpr, RIGHT_EVEN: gl.constexpr, FORMAT: gl.constexpr, WORDS: gl.constexpr, UP: gl.constexpr,
+    CLEAR: gl.constexpr,
 ):  # fmt: skip
     """As `words_split.split_words`; pitch is a multiple of 16, the warps are CHUNK/32."""
     program, batch = gl.program_id(0), gl.program_id(1).to(gl.int64)
@@ -171,9 +172,10 @@ def split_words(
     left_vectors = (batches * rows + 15) // 16 * 16
     vectors = left_vectors + (batches * columns + 15) // 16 * 16
     if program < left_programs:
-        if (program == 0) & (batch == 0):
-            threads: gl.constexpr = gl.BlockedLayout([1], [32], [CHUNK // 32], [0])
-            gl.store(counts + gl.arange(0, 4, layout=threads), gl.zeros([4], gl.int64, threads))
+        if CLEAR:
+            if (program == 0) & (batch == 0):
+                threads: gl.constexpr = gl.BlockedLayout([1], [32], [CHUNK // 32], [0])
+                gl.store(counts + gl.arange(0, 4, layout=threads), gl.zeros([4], gl.int64, threads))
         first = batch * rows
         _split(
             program, a + batch * _even(a_batch, LEFT_EVEN), _even(a_step, LEFT_EVEN and not LEFT_ACROSS),
