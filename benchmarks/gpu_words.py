@@ -3,7 +3,7 @@ times; eager calls, and replays of a captured CUDA graph; and their share of cuB
 
 Run: python benchmarks/gpu_words.py [--sizes 2048,4096]; writes results/gpu_words.csv. Random normal data. Times are
 medians of interleaved calls, each measured by CUDA events; errors are those of a sample in the Frobenius norm. "share"
-is the rate of products of words over cuBLAS's rate on FP16 operands. "batch" rows: 64 products of order 512.
+is the rate of products of words over cuBLAS's rate on FP16 operands, both from graphs. "batch" rows: 64 products of order 512.
 """
 
 from __future__ import annotations
@@ -51,6 +51,16 @@ def interleaved(calls: list[Callable[[], Any]], repeats: int) -> list[float]:
     return [statistics.median(found) for found in times]
 
 
+def graph_of(call: Callable[[], Any]) -> torch.cuda.CUDAGraph:
+    """The call captured."""
+    call()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        call()
+    return graph
+
+
 def error(c: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> float:
     """Of the first rows, relative in the Frobenius norm; the reference is a product in the wider type."""
     wide = torch.complex128 if a.is_complex() else torch.float64
@@ -68,12 +78,8 @@ def measure(n: int, dtype: str, name: str, batch: int, repeats: int) -> dict[str
     ours = lambda: prismm.matmul(a, b, out=out, **form)  # noqa: E731
     theirs = lambda: torch.matmul(a, b, out=native)  # noqa: E731
     x, y = ((v.real if v.is_complex() else v).half() for v in (a, b))
-    ours()
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        ours()
-    theirs_s, ours_s, graph_s, half_s = interleaved([theirs, ours, graph.replay, lambda: torch.matmul(x, y)], repeats)
+    graph, half = graph_of(ours), graph_of(lambda: torch.matmul(x, y))
+    theirs_s, ours_s, graph_s, half_s = interleaved([theirs, ours, graph.replay, half.replay], repeats)
     hosts = []
     for _ in range(5):
         torch.cuda.synchronize()
