@@ -3,7 +3,8 @@ times; eager calls, and replays of a captured CUDA graph; and their share of cuB
 
 Run: python benchmarks/gpu_words.py [--sizes 2048,4096]; writes results/gpu_words.csv. Random normal data. Times are
 medians of interleaved calls, each measured by CUDA events; errors are those of a sample in the Frobenius norm. "share"
-is the rate of products of words over cuBLAS's rate on FP16 operands, both from graphs. "batch" rows: 64 products of order 512.
+is the rate of products of words over cuBLAS's rate on FP16 operands, both from graphs. "batch"
+rows: 64 products of order 512.
 """
 
 from __future__ import annotations

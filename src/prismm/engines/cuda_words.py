@@ -189,9 +189,10 @@ def _ceil(x: int, step: int) -> int:
 
 @dataclass(frozen=True, eq=False)
 class Matrices:
-    """Matrices of one shape on the device, in real numbers: where the first element is, strides, and what it holds.
+    """Matrices of one shape on the device: where the first element is, shape, strides, and what it holds.
 
-    strides: of batches, rows and columns. aligned: `data` is a multiple of 16 bytes.
+    shape: (batch, rows, columns); a batch of 1 serves all of another operand's. strides: in real numbers. aligned:
+    `data` is a multiple of 16 bytes.
     """
 
     data: Any
@@ -199,6 +200,11 @@ class Matrices:
     strides: tuple[int, int, int]
     is_complex: bool
     aligned: bool
+
+    @property
+    def batch_stride(self) -> int:
+        """From one matrix to the next; 0 where there is one."""
+        return self.strides[0] if self.shape[0] > 1 else 0
 
 
 def matrices(x: torch.Tensor) -> Matrices:
@@ -283,7 +289,7 @@ def queue(
 
     words = problem.words
     parts = 2 if out.is_complex else 1
-    batches, m, k = a.shape[0], a.shape[1], a.shape[2] * parts
+    batches, m, k = out.shape[0], a.shape[1], a.shape[2] * parts
     n = b.shape[2] * parts
     vectors, pitch = batches * (m + n), _ceil(k, 64)
     dtype = (torch.float16, torch.float32, torch.bfloat16)[words.code]
@@ -294,7 +300,7 @@ def queue(
     )
     marks = to.take(torch.int32, batches * m, -(-n // 32))
     _split(a, b, split, scales, counts, clear, pitch, problem, device, to)
-    even = n % 16 == 0 and out.strides[1] % 16 == 0 and out.strides[0] % 16 == 0
+    even = n % 16 == 0 and out.strides[1] % 16 == 0 and out.batch_stride % 16 == 0
     test = _bits(problem.least), _bits(problem.reach)
     down = 2.0**-words.amplified
     if device.hopper:
@@ -308,7 +314,7 @@ def queue(
         tiles = -(-m // tile) * -(-n // tile) * batches
         to.launch(
             hopper.words_product, (min(device.programs, tiles),), described, out.data, scales, marks, m, n, pitch,
-            batches, out.strides[1], out.strides[0], -(-n // 32), *test, WORDS=words.count, DOWN=down,
+            batches, out.strides[1], out.batch_stride, -(-n // 32), *test, WORDS=words.count, DOWN=down,
             CHUNK=problem.chunk // depth, TILE=tile, DEPTH=depth, STAGES=hopper.STAGES[words.count],
             GROUP=hopper.GROUP, EVEN=even, **hopper.LAUNCH,
         )  # fmt: skip
@@ -318,7 +324,7 @@ def queue(
         rows, columns = product.ROWS, product.COLUMNS
         to.launch(
             product.words_product, (-(-m // rows) * -(-n // columns), batches), split, out.data, scales, marks, m, n,
-            pitch, out.strides[1], out.strides[0], -(-n // 32), *test, WORDS=words.count, DOWN=down,
+            pitch, out.strides[1], out.batch_stride, -(-n // 32), *test, WORDS=words.count, DOWN=down,
             CHUNK=problem.chunk, ROWS=rows, COLUMNS=columns, DEPTH=64 // words.bytes, GROUP=8, EVEN=even,
             **product.LAUNCH,
         )  # fmt: skip
@@ -340,10 +346,10 @@ def _split(
 ) -> None:  # fmt: skip
     words, chunk = problem.words, problem.chunk
     parts = 2 if a.is_complex else 1
-    batches, m, k = a.shape[0], a.shape[1], a.shape[2] * parts
+    batches, m, k = max(a.shape[0], b.shape[0]), a.shape[1], a.shape[2] * parts
     n = b.shape[2] * parts
-    left = a.strides[1], a.strides[2], a.strides[0]
-    right = b.strides[2], b.strides[1], b.strides[0]
+    left = a.strides[1], a.strides[2], a.batch_stride
+    right = b.strides[2], b.strides[1], b.batch_stride
     across = [x.shape[axis] > 1 and x.strides[axis] != parts for x, axis in ((a, 2), (b, 1))]
     evens = [
         batch % 16 == 0 and ((inner % 16 == 0 and count % 16 == 0) if turned else (step % 16 == 0 and k % 16 == 0))
@@ -378,14 +384,14 @@ def _repair(
     from prismm.kernels.gpu import words_repair
 
     parts = 2 if out.is_complex else 1
-    batches, m, k = a.shape
+    batches, m, k = out.shape[0], a.shape[1], a.shape[2]
     n = b.shape[2] * parts
     pitch = -(-n // 32)
     blocks = -(-m // words_repair.SIDE.value) * -(-pitch // words_repair.SPAN.value) * batches
     to.launch(
         words_repair.repair_words, (min(4 * device.programs, blocks),), a.data, a.strides[1], a.strides[2],
-        a.strides[0], b.data, b.strides[2], b.strides[1], b.strides[0], out.data, out.strides[1], out.strides[0],
-        marks, counts, m, n, k, pitch, batches, PARTS=parts, RAW=problem.raw, EXACT=problem.exact,
+        a.batch_stride, b.data, b.strides[2], b.strides[1], b.batch_stride, out.data, out.strides[1],
+        out.batch_stride, marks, counts, m, n, k, pitch, batches, PARTS=parts, RAW=problem.raw, EXACT=problem.exact,
         BLOCK=min(1024, max(128, 1 << max(0, k * parts - 1).bit_length())), DEPTH=16, DENSE=device.dp4a,
         num_warps=8, enable_fp_fusion=False,
     )  # fmt: skip
