@@ -19,10 +19,10 @@ from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from prismm import accuracy, cuda_plan, interop
+from prismm import accuracy, cuda_plan, cuda_words_calls, interop
 from prismm.accuracy import MAGNITUDE, ROUNDING
 from prismm.bounds import ConventionalBound, ResidueBound, RoundedBound
-from prismm.engines import cuda
+from prismm.engines import cuda, cuda_words
 from prismm.engines.launch import A, B, OUT, Place, Program
 from prismm.errors import ArgumentError, DTypeError, EngineError, OperandError, ShapeError
 from prismm.formats import format_of
@@ -30,6 +30,7 @@ from prismm.interop import lives_on_gpu
 from prismm.report import Piece, Report
 from prismm.schemes.base import Outcome
 from prismm.schemes.native import Native
+from prismm.schemes.residues import Residues
 from prismm.schemes.split import NONFINITE, Scales
 
 if TYPE_CHECKING:
@@ -68,6 +69,14 @@ class GpuCall:
     def native(self) -> bool:
         """Whether cuBLAS multiplies."""
         return isinstance(self.choice.scheme, Native)
+
+    @functools.cached_property
+    def problem(self) -> cuda_words.Problem | None:
+        """What is launched for a scheme of words; None for another one."""
+        scheme = self.choice.scheme
+        if isinstance(scheme, (Native, Residues)):
+            return None
+        return cuda_words_calls.problem_of(scheme, self.need, self.device)
 
     @functools.cached_property
     def table(self) -> cuda.Tables:
@@ -373,6 +382,10 @@ def _queued(
         program.zero(counts)
         cuda.finish_native(program, target, left, right, counts, call.device)
         return Queued(program, counts, None)
+    if call.problem is not None:
+        block = call.choice.rows, call.choice.columns
+        cuda_words_calls.queue(program, a, b, out, call.problem, block, counts, call.device)
+        return Queued(program, counts, None)
     table, device, test = call.table, call.device, call.test
     fixed = {"levels": test.mode == MAGNITUDE, "measure": full_output or test.mode == ROUNDING}
     rows, columns = call.choice.rows, call.choice.columns
@@ -416,13 +429,13 @@ def _report(call: GpuCall, made: Made | None, left_kept: bool, right_kept: bool,
     pieces = []
     target = call.options.target
     if made is not None:
-        special, exact, magnitude, _ = made.read(made.queued.counts).tolist()
+        special, exact, third, _ = made.read(made.queued.counts).tolist()
         outcome = Outcome()
         outcome.count("special", special)
         outcome.count("exact", exact)
-        outcome.count("magnitude", magnitude)
+        outcome.count("magnitude" if call.problem is None else "float64", third)
         road = "a priori" if call.native else "value" if target is None or target.kind == "fast" else "certified"
-        outcome.count(road, made.out.numel() * (1 + made.out.is_complex()) - special - exact - magnitude)
+        outcome.count(road, made.out.numel() * (1 + made.out.is_complex()) - special - exact - third)
         total.merge(outcome)
         for index in range(made.out.shape[0]):
             own = Outcome()
@@ -443,6 +456,9 @@ def _bound(call: GpuCall, made: Made, index: int) -> Any:
         return RoundedBound(result)
     k = call.need.terms
     a, b = (x[index % x.shape[0]] for x in (made.a, made.b))
+    if call.problem is not None:
+        scheme = call.choice.scheme
+        return cuda_words_calls.bound_of(scheme, call.need, call.device, _OnDevice(a), _OnDevice(b))
     if made.queued.statistics is None:
         left, right = _OnDevice(a), _OnDevice(b)
         return ConventionalBound(result, left, right, k, result.unit_roundoff)  # type: ignore[arg-type]

@@ -2,7 +2,7 @@
 
 | asked for | chosen |
 | --- | --- |
-| "native", "fast" | Native or Residues of native grade, whichever is predicted faster |
+| "native", "fast" | Native, Residues of native grade or, in float32, ScaledHalf, whichever is predicted fastest |
 | a tolerance | Residues, moduli by what the tolerance needs |
 | "correctly-rounded" | Residues, moduli by the fewest predicted seconds, repair included |
 | reproducible=True | Residues, moduli from result type, K and target alone, as on a CPU |
@@ -14,9 +14,11 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from prismm import cuda_words_calls as words
 from prismm.accuracy import Target
 from prismm.engines import cuda
 from prismm.errors import ArgumentError, EngineError
@@ -25,9 +27,13 @@ from prismm.moduli import MAX_MODULI, norm_fraction_bits, operand_bits
 from prismm.planner import Plan, bound_text, grade, moduli_for_tolerance
 from prismm.schemes.native import Native
 from prismm.schemes.residues import Residues
+from prismm.schemes.scaled_half import ScaledHalf
+from prismm.schemes.words import Words
 
 if TYPE_CHECKING:
     from prismm.calls import Options
+
+ENGINES = cuda.INT8, cuda.BLAS, "cuda:fp16", "cuda:tf32", "cuda:bf16"
 
 _LARGE = 1 << 30
 """Bytes of scratch up to which nobody asks how much memory is free."""
@@ -73,7 +79,8 @@ class Rates:
     operand to split, a part that does not depend on the moduli and one per modulus. join: likewise per entry. repair:
     seconds per entry and term of the inner dimension. launch: of a native call; pipeline: of all the launches of a
     product by residues, below which it cannot come; latency: of those before the product itself, for which the device
-    waits.
+    waits. words: operations per second of products of FP16 words; word_split: seconds per element and word to split.
+    words_pipeline, words_latency: likewise of the launches of such a product.
     """
 
     native: dict[int, float]
@@ -86,6 +93,10 @@ class Rates:
     pipeline: float
     latency: float
     memory: float
+    words: float
+    word_split: float
+    words_pipeline: float
+    words_latency: float
 
 
 H200 = Rates(
@@ -99,6 +110,10 @@ H200 = Rates(
     pipeline=600e-6,
     latency=300e-6,
     memory=4.0e12,
+    words=690e12,
+    word_split=1.2e-12,
+    words_pipeline=150e-6,
+    words_latency=70e-6,
 )
 """Measured on an H200; see benchmarks/results/gpu_gemm.csv."""
 
@@ -116,24 +131,28 @@ def choose(need: Need, options: Options, device: cuda.Device) -> Choice:
         run on a GPU.
     """
     engine = options.engine or _default_engine()
-    if engine not in (None, "cuda", cuda.INT8, cuda.BLAS):
-        raise ArgumentError(f"engine={engine!r} for operands on a GPU; pass 'cuda', {cuda.INT8!r} or {cuda.BLAS!r}")
+    if engine not in (None, "cuda", *ENGINES):
+        names = ", ".join(map(repr, ENGINES))
+        raise ArgumentError(f"engine={engine!r} for operands on a GPU; pass 'cuda' or one of {names}")
     scheme, reasons = options.scheme, ["asked for by the caller"]
     if scheme is None:
         scheme, reasons = _auto(need, device, engine)
-    elif not isinstance(scheme, (Native, Residues)):
-        raise EngineError(f"{scheme} runs on a CPU so far; pass CPU tensors, or scheme=prismm.Residues(...)")
+    if not isinstance(scheme, (Native, Residues)):
+        name = words.check(scheme, need, engine).name
+        rows, columns, scratch = _blocks(need, lambda r, c: words.workspace(scheme, need, r, c))
+        return Choice(scheme, name, tuple(reasons), rows, columns, scratch)
     if isinstance(scheme, Native):
         _check_native(scheme, need, engine)
         return Choice(scheme, cuda.BLAS, tuple(reasons), need.m, need.n, 0)
-    if engine == cuda.BLAS:
-        raise ArgumentError(f"engine={cuda.BLAS!r} multiplies floating-point numbers; {scheme} takes {cuda.INT8!r}")
+    if engine not in (None, "cuda", cuda.INT8):
+        raise ArgumentError(f"engine={engine!r} multiplies floating-point numbers; {scheme} takes {cuda.INT8!r}")
     if norm_fraction_bits(scheme.moduli, need.terms) < 1 or need.k >= 1 << 23:
         raise ArgumentError(
             f"{scheme} holds too few bits for an inner dimension of {need.k}; pass more moduli, or multiply in blocks "
             f"of at most {(1 << 23) - 1}"
         )
-    rows, columns, scratch = _blocks(need, scheme.moduli * (3 if need.is_complex else 1))
+    planes, pitch = scheme.moduli * (3 if need.is_complex else 1), -(-max(1, need.k) // 16) * 16
+    rows, columns, scratch = _blocks(need, lambda r, c: planes * (r * pitch + c * pitch + r * c))
     return Choice(scheme, cuda.INT8, tuple(reasons), rows, columns, scratch)
 
 
@@ -151,8 +170,8 @@ def _default_engine() -> str | None:
 def _check_native(scheme: Native, need: Need, engine: str | None) -> None:
     if scheme.compute is not None:
         raise EngineError(f"{scheme} runs on a CPU; pass scheme=prismm.Native()")
-    if engine == cuda.INT8:
-        raise ArgumentError(f"engine={engine!r} multiplies residues; Native() takes {cuda.BLAS!r}")
+    if engine not in (None, "cuda", cuda.BLAS):
+        raise ArgumentError(f"engine={engine!r} multiplies parts of numbers; Native() takes {cuda.BLAS!r}")
     if not need.native:
         raise ArgumentError("Native() on a GPU takes operands and result of one type; convert them, or pass Residues")
     spoiled = _spoiled(need)
@@ -188,15 +207,26 @@ def _auto(need: Need, device: cuda.Device, engine: str | None) -> tuple[Any, lis
         return Residues(moduli), ["operands and result of several types: one rounding, at the end"]
     spoiled = _spoiled(need)
     if spoiled is not None:
-        return Residues(moduli), [f"{spoiled}: cuBLAS may use fewer bits than {need.result.name}"]
+        scheme = words.of_native_grade(need) if rates is not None and engine in (None, "cuda") else None
+        return scheme or Residues(moduli), [f"{spoiled}: cuBLAS may use fewer bits than {need.result.name}"]
     if engine == cuda.INT8:
         return Residues(moduli), [f"engine {engine} asked for by the caller"]
+    if engine not in (None, "cuda", cuda.BLAS):
+        return _words_asked_for(need, engine), [f"engine {engine} asked for by the caller"]
     if rates is None:
         return Native(), [f"no rates of {device.name} are known, and its a-priori bound meets the target"]
-    ours, native = predict(Residues(moduli), need, rates), predict(Native(), need, rates)
+    schemes = [x for x in (Residues(moduli), words.of_native_grade(need)) if x is not None]
+    native = predict(Native(), need, rates)
+    ours, best = min(((predict(x, need, rates), x) for x in schemes), key=lambda found: found[0])
     if engine == cuda.BLAS or native <= ours:
         return Native(), ["its a-priori bound meets the target, and nothing is predicted faster"]
-    return Residues(moduli), [f"of native grade, and predicted {native / ours:.2f} times as fast as cuBLAS"]
+    return best, [f"of native grade, and predicted {native / ours:.2f} times as fast as cuBLAS"]
+
+
+def _words_asked_for(need: Need, engine: str) -> Any:
+    """The scheme of words that an engine stands for."""
+    grade = words.of_native_grade(need) or ScaledHalf()
+    return {"cuda:fp16": grade, "cuda:tf32": Words.tf32(), "cuda:bf16": Words.bf16()}[engine]
 
 
 def native_grade(result: Format, terms: int) -> int:
@@ -247,6 +277,8 @@ def predict(scheme: Any, need: Need, rates: Rates) -> float:
         moved = word * (need.m * need.k + need.k * need.n + need.m * need.n)
         once = max(operations / (rates.native[need.result.precision] * busy), moved / rates.memory)
         return rates.launch + count * once
+    if not isinstance(scheme, Residues):
+        return words.predict(scheme, need, rates.words, rates.word_split, rates.words_pipeline, rates.words_latency)
     parts, moduli = (2 if need.is_complex else 1), scheme.moduli * (3 if need.is_complex else 1)
     operations *= 0.25 if need.is_complex else 1.0
     busy = _waves(tall * -(-need.n // 256) * moduli, 132)
@@ -257,13 +289,8 @@ def predict(scheme: Any, need: Need, rates: Rates) -> float:
     return max(rates.pipeline, seconds + rates.latency) * count
 
 
-def _blocks(need: Need, moduli: int) -> tuple[int, int, int]:
+def _blocks(need: Need, scratch: Callable[[int, int], int]) -> tuple[int, int, int]:
     """Rows and columns of a block, and its scratch: everything at once if that fits in a quarter of the free memory."""
-    pitch = -(-max(1, need.k) // 16) * 16
-
-    def scratch(rows: int, columns: int) -> int:
-        return moduli * (rows * pitch + columns * pitch + rows * columns)
-
     rows, columns = max(1, need.m), max(1, need.n)
     if scratch(rows, columns) <= _LARGE:
         return rows, columns, scratch(rows, columns)
@@ -287,12 +314,23 @@ def make_plan(need: Need, choice: Choice, options: Options, left: str, right: st
         m=need.m, n=need.n, k=need.k, batch=need.batch, operands=(left, right), result=_dtype(need),
         target=target, scheme=scheme, engine=choice.engine,
         reproducible=options.reproducible or bool(scheme.reproducible) or rounded, threads=1,
-        products=count * (3 if need.is_complex else 1) * scheme.moduli if isinstance(scheme, Residues) else count,
+        products=count * _products(scheme, need),
         row_panel=choice.rows,
         column_block=choice.columns, workspace_bytes=choice.scratch, predicted_seconds=predict(scheme, need, H200),
         native_seconds=predict(Native(), need, H200), bound=bound_text(scheme, target, need.result, need.is_complex),
         reasons=choice.reasons,
     )  # fmt: skip
+
+
+def _products(scheme: Any, need: Need) -> int:
+    """Products on the matrix unit of one product of the call."""
+    if isinstance(scheme, Native):
+        return 1
+    if isinstance(scheme, Residues):
+        return (3 if need.is_complex else 1) * int(scheme.moduli)
+    found = words.word_format(scheme)
+    assert found is not None
+    return (4 if need.is_complex else 1) * found.products
 
 
 def _dtype(need: Need) -> str:

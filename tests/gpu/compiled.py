@@ -21,9 +21,10 @@ def main() -> None:
     os.environ["TRITON_CACHE_DIR"] = tempfile.mkdtemp()
     import torch
     from triton.backends.compiler import GPUTarget
-    from triton.runtime import driver, jit
+    from triton.runtime import driver
 
     from prismm.engines import cuda
+    from tests.gpu.programs import residue_program
 
     class NoDevice:
         """What Triton asks of a driver before it compiles."""
@@ -39,25 +40,16 @@ def main() -> None:
 
     driver.set_active(NoDevice())
     seen = set()
-
-    def launch(name, kernel, grid, *arguments, **constants):
-        compiled = jit.JITFunction.run(kernel, *arguments, grid=grid, warmup=True, **constants)
-        if compiled.hash not in seen:
-            seen.add(compiled.hash)
-            print(json.dumps({"kernel": kernel.fn.__name__, **told(compiled)}), flush=True)
-
-    device = cuda.Device("none", architecture == "sm_90", architecture != "gfx942", 132)
-    cpu = torch.device("cpu")
-    table, n = cuda.tables(moduli, cpu), 256
-    x, out = torch.zeros(n, n, dtype=getattr(torch, dtype)), torch.empty(n, n, dtype=getattr(torch, dtype))
-    counts, constants = torch.zeros(4, dtype=torch.int64), cuda.join_constants(moduli, 1.0, 1.0, cpu)
-    for mode in modes:
-        left = cuda.split_vectors(x, table, device, launch, left=True, levels=mode == 2)
-        right = cuda.split_vectors(x.T, table, device, launch, left=False, levels=mode == 2)
-        digits = cuda.multiply_planes(left, right, table, device, launch)
-        marks = cuda.join_digits(digits, out, left, right, table, mode, constants, launch)
-        cuda.repair_marked(x, x, out, marks, counts, device, launch, mode, (digits, left, right, table, constants))
-    cuda.repair_marked(x, x, out, cuda.mark_nonfinite(out, launch), counts, device, launch)
+    device, n = cuda.Device("none", architecture == "sm_90", architecture != "gfx942", 132), 256
+    x = torch.zeros(1, n, n, dtype=getattr(torch, dtype))
+    programs = [residue_program(x, x, torch.empty_like(x), moduli, (None, "correctly-rounded", "native")[mode], device)
+                for mode in modes]  # fmt: skip
+    programs.append(residue_program(x, x, torch.empty_like(x), 0, "native", device))
+    for program in programs:
+        for name, compiled in program.compiled():
+            if compiled.hash not in seen:
+                seen.add(compiled.hash)
+                print(json.dumps({"kernel": name, **told(compiled)}), flush=True)
 
 
 def told(compiled) -> dict:

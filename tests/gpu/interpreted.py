@@ -5,7 +5,6 @@ python -m tests.gpu.interpreted
 
 import json
 import os
-from typing import Any, NamedTuple
 
 os.environ["TRITON_INTERPRET"] = "1"
 
@@ -14,11 +13,10 @@ import torch
 from triton.runtime import interpreter
 
 import prismm
-from prismm import accuracy, cuda_calls, cuda_plan
 from prismm.engines import cuda
-from prismm.formats import format_of
 from prismm.schemes.residues import Residues
 from prismm.testing import HOSTILE, SPECIAL
+from tests.gpu.programs import residue_program
 
 _patch = interpreter._patch_lang_tensor
 
@@ -30,34 +28,15 @@ def _with_index(tensor, scope):
 
 
 interpreter._patch_lang_tensor = _with_index
-CPU = torch.device("cpu")
 
 
 def product(a: np.ndarray, b: np.ndarray, moduli: int, target: str | None) -> np.ndarray:
     """The program of a GPU, on this CPU."""
-    device, table = cuda.Device("interpreter", False, False, 4), cuda.tables(moduli, CPU)
-    chosen = accuracy.parse_target(target) if target else None
-    terms = a.shape[-1] * (2 if a.dtype.kind == "c" else 1)
-    form = format_of(a.dtype)
     x, y = (torch.from_numpy(z).reshape(-1, *z.shape[-2:]) for z in (a, b))
     out = torch.empty(max(x.shape[0], y.shape[0]), x.shape[1], y.shape[2], dtype=x.dtype)
-    need = cuda_plan.Need(x.shape[1], y.shape[2], x.shape[2], (), form, chosen, False, True, x.is_complex())
-    choice = cuda_plan.Choice(Residues(moduli), cuda.INT8, (), x.shape[1], y.shape[2], 0)
-    call = Interpreted((), (), (), x.dtype, ("", ""), choice, need, device, 0, Asked(chosen))
-    call.__dict__["table"] = table
-    queued = cuda_calls._queued(call, x, y, out, full_output=False)
-    queued.program.run_by_triton(x, y, out)
-    return out.reshape(*np.matmul(a, b).shape).numpy()
-
-
-class Asked(NamedTuple):
-    """What a call's options say of the target."""
-
-    target: Any
-
-
-class Interpreted(cuda_calls.GpuCall):
-    """A call on no device."""
+    program = residue_program(x, y, out, moduli, target, cuda.Device("interpreter", False, False, 4))
+    program.run_by_triton(x, y, out)
+    return out.reshape(np.matmul(a, b).shape).numpy()
 
 
 def main() -> None:

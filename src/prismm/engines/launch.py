@@ -193,7 +193,7 @@ class Program:
                         continue
                     ready = launch.ready
                     if ready is None:
-                        ready = launch.ready = self._prepare(launch)
+                        ready = launch.ready = _loaded(self._compile(launch), launch.arguments)
                     for slot, base, offset in ready.slots:
                         slot.value = bases[base] + offset
                     for target, tiled, facts in ready.maps:
@@ -233,10 +233,16 @@ class Program:
             launch.kernel[launch.grid](*arguments, **launch.constants)
         return scratch
 
-    def _prepare(self, launch: _Launch) -> _Ready:
+    def compiled(self) -> Iterator[tuple[str, Any]]:
+        """Every launch's kernel by name, as Triton compiles it for its active driver's GPU."""
+        for launch in self.launches:
+            if isinstance(launch, _Launch):
+                yield launch.kernel.fn.__name__, self._compile(launch)
+
+    def _compile(self, launch: _Launch) -> Any:
         from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
-        mocks = []
+        mocks: list[Any] = []
         for x in launch.arguments:
             if isinstance(x, Place):
                 mocks.append(_Pointer(x.dtype, 0 if self.aligned(x) else 8))
@@ -245,9 +251,7 @@ class Program:
                 mocks.append(TensorDescriptor(base, list(x.shape), list(x.strides), list(x.box), x.layout))
             else:
                 mocks.append(x)
-        compiled = launch.kernel.run(*mocks, grid=launch.grid, warmup=True, **launch.constants)
-        compiled.run  # noqa: B018 - loads the kernel
-        return _filled(compiled, launch.arguments)
+        return launch.kernel.run(*mocks, grid=launch.grid, warmup=True, **launch.constants)
 
 
 def _as_tensor(place: Place, bases: tuple[torch.Tensor, ...]) -> torch.Tensor:
@@ -261,11 +265,12 @@ def _as_tensor(place: Place, bases: tuple[torch.Tensor, ...]) -> torch.Tensor:
 _TYPES = {"i1": ctypes.c_int8, "i8": ctypes.c_int8, "i16": ctypes.c_int16, "i32": ctypes.c_int32, "i64": ctypes.c_int64}
 
 
-def _filled(compiled: Any, arguments: tuple[Any, ...]) -> _Ready:
+def _loaded(compiled: Any, arguments: tuple[Any, ...]) -> _Ready:
     """Parameters in the order in which Triton's own launcher passes them: constants apart, two null scratch pointers
     last.
     """
     meta = compiled.metadata
+    compiled.run  # noqa: B018 - loads the kernel
     if meta.global_scratch_size or meta.profile_scratch_size or meta.num_ctas != 1 or meta.launch_cooperative_grid:
         raise EngineError(f"{compiled.name} asks for what prismm's launches do not bring; use another Triton")
     kept: list[Any] = []

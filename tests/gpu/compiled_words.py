@@ -1,0 +1,61 @@
+"""Compile the kernels of products of words for an architecture that need not be there; print what came out.
+
+    python -m tests.gpu.compiled_words {sm_80,sm_90,gfx942} {float32,complex64} {rows,columns} format…
+
+Formats are those of `words_twin.formats`. One line of JSON a kernel, as `tests.gpu.compiled` prints them.
+"""
+
+import json
+import os
+import re
+import sys
+import tempfile
+
+from tests.gpu.compiled import TARGETS, told
+from tests.gpu.words_twin import formats
+
+
+def main() -> None:
+    architecture, dtype, layout = sys.argv[1:4]
+    os.environ["TRITON_CACHE_DIR"] = tempfile.mkdtemp()
+    import torch
+    from triton.backends.compiler import GPUTarget
+    from triton.runtime import driver
+
+    from prismm.engines import cuda, cuda_words
+    from tests.gpu.programs import words_program
+
+    class NoDevice:
+        """What Triton asks of a driver before it compiles."""
+
+        def get_current_target(self):
+            return GPUTarget(*TARGETS[architecture])
+
+        def get_current_device(self):
+            return 0
+
+        def get_current_stream(self, device):
+            return 0
+
+    driver.set_active(NoDevice())
+
+    kinds = {
+        "matrix": r"wgmma\.mma_async\.\w+\.\w+\.\w+\.f32|mma\.sync\.aligned\.\w+\.row\.col\.f32|v_mfma_f32",
+        "double": r"mma\.sync\.aligned\.\w+\.row\.col\.f64|v_mfma_f64",
+        "wide": r"(?:ld|st)\.global\.v[24]|global_load_dwordx[24]",
+        "narrow": r"st\.global(?:\.b32|\.b16)",
+    }
+    device = cuda.Device("none", architecture == "sm_90", architecture != "gfx942", 132)
+    x = torch.zeros(1, 256, 256, dtype=getattr(torch, dtype))
+    a, b = (x, x) if layout == "rows" else (x.mT, x.mT)
+    for name in sys.argv[4:]:
+        problem = cuda_words.Problem(formats()[name], 256, 1.0, 1.0, False)
+        program, _ = words_program(a, b, torch.empty_like(x), problem, device)
+        for kernel, compiled in program.compiled():
+            text = compiled.asm.get("ptx") or compiled.asm["amdgcn"]
+            found = {name: len(re.findall(pattern, text)) for name, pattern in kinds.items()}
+            print(json.dumps({"kernel": kernel, **told(compiled), **found}), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,48 @@
+"""Programs of products without a call: for kernels on their own."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+
+from prismm import accuracy, cuda_calls, cuda_plan, cuda_words_calls
+from prismm.engines import cuda, cuda_words
+from prismm.engines.launch import Place, Program
+from prismm.formats import FP32, FP64
+from prismm.schemes.native import Native
+from prismm.schemes.residues import Residues
+
+
+def residue_program(a: Any, b: Any, out: Any, moduli: int, target: str | None, device: cuda.Device) -> Program:
+    """out = a @ b of tensors (batch, ·, ·) by so many moduli; by cuBLAS, whose part is not in the program, for 0."""
+    form = FP64 if out.dtype in (torch.float64, torch.complex128) else FP32
+    chosen = accuracy.parse_target(target) if target else None
+    m, k, n = a.shape[1], a.shape[2], b.shape[2]
+    scheme = Residues(moduli) if moduli else Native()
+    need = cuda_plan.Need(m, n, k, (), form, chosen, False, True, out.is_complex())
+    choice = cuda_plan.Choice(scheme, cuda.INT8, (), m, n, 0)
+    call = cuda_calls.GpuCall(
+        (), (), (), out.dtype, ("", ""), choice, need, device, 0, SimpleNamespace(target=chosen)
+    )  # fmt: skip
+    if moduli:
+        call.__dict__["table"] = cuda.tables(moduli, a.device)
+    return cuda_calls._queued(call, a, b, out, full_output=False).program
+
+
+def words_program(a: Any, b: Any, out: Any, problem: cuda_words.Problem, device: cuda.Device) -> tuple[Program, Place]:
+    """out = a @ b of tensors (batch, ·, ·) by words; and where the counts are."""
+    program = Program((a.data_ptr() % 16, b.data_ptr() % 16, out.data_ptr() % 16))
+    counts = program.take(torch.int64, 4)
+    block = out.shape[1], out.shape[2]
+    cuda_words_calls.queue(program, a, b, out, problem, block, counts, device)
+    return program, counts
+
+
+def run(program: Program, a: Any, b: Any, out: Any) -> Any:
+    """On the GPU, by the driver; returns the scratch memory."""
+    scratch = torch.empty(program.scratch, dtype=torch.uint8, device=out.device)
+    stream = torch.cuda.current_stream().cuda_stream
+    program.run((a.data_ptr(), b.data_ptr(), out.data_ptr(), scratch.data_ptr()), stream)
+    return scratch

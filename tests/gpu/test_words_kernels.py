@@ -1,0 +1,52 @@
+"""Kernels of products of words where there is no GPU: compiled for one, and interpreted."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("triton")
+ROOT = Path(__file__).parents[2]
+
+
+def told(*arguments: str) -> list[dict]:
+    command = [sys.executable, "-W", "ignore", "-m", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("architecture", "dtype", "layout", "formats"),
+    [
+        ("sm_90", "float32", "rows", ["fp16 2 12", "bf16 3 0"]),
+        ("sm_90", "complex64", "columns", ["fp16 2 12"]),
+        ("sm_80", "float32", "rows", ["fp16 2 12", "tf32 2 0"]),
+        ("gfx942", "float32", "columns", ["fp16 2 12"]),
+    ],
+)
+def test_kernels_compile_to_matrix_instructions(architecture, dtype, layout, formats):
+    found = told("tests.gpu.compiled_words", architecture, dtype, layout, *formats)
+    assert [entry["kernel"] for entry in found] == ["split_words", "words_product", "repair_words"] * len(formats)
+    for entry in found:
+        if entry["kernel"] == "words_product":
+            assert entry["matrix"] > 0
+            assert (entry["wgmma"] > 0) == (architecture == "sm_90")
+            # What is spilled are numbers of a tile; none of the sums.
+            assert entry.get("stack", 0) <= 64, entry
+        elif entry["kernel"] == "repair_words":
+            assert (entry["double"] > 0) == (architecture != "gfx942") and entry["fused"] == 0
+        else:
+            assert entry.get("stack", 0) == 0, entry
+            if dtype == "float32":
+                assert entry["wide"] > 0, entry
+
+
+@pytest.mark.slow
+def test_interpreted_kernels_keep_their_word():
+    found = told("tests.gpu.interpreted_words")
+    assert len(found) == 10
+    assert not [entry for entry in found if entry["wrong"]]
