@@ -35,7 +35,7 @@ CASES = [
 def product(a: np.ndarray, b: np.ndarray, name: str, target: Target | None) -> tuple[np.ndarray, list[int]]:
     """The pipeline of a GPU, on this CPU."""
     terms = a.shape[1] * (2 if a.dtype.kind == "c" else 1)
-    device = cuda.Device("interpreter", False, False, 4)
+    device = cuda.Device("interpreter", False, True, 4)
     problem = cuda_words.problem_for(twin.formats()[name], cuda_words.chunk_for(terms), terms, target, "a100")
     x, y = (torch.from_numpy(v)[None] for v in (a, b))
     out = torch.full((1, a.shape[0], b.shape[1]), torch.nan, dtype=x.dtype)

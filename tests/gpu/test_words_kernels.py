@@ -41,7 +41,7 @@ def test_kernels_compile_to_matrix_instructions(architecture, dtype, layout, for
             assert (entry["double"] > 0) == (architecture != "gfx942") and entry["fused"] == 0
         else:
             assert entry.get("stack", 0) == 0, entry
-            if dtype == "float32":
+            if dtype == "float32" and architecture != "gfx942":
                 assert entry["wide"] > 0, entry
 
 
