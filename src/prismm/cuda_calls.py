@@ -23,7 +23,7 @@ from prismm import accuracy, cuda_plan, cuda_words_calls, interop
 from prismm.accuracy import MAGNITUDE, ROUNDING
 from prismm.bounds import ConventionalBound, ResidueBound, RoundedBound
 from prismm.engines import cuda, cuda_words
-from prismm.engines.launch import A, B, OUT, Place, Program
+from prismm.engines.launch import OUT, A, B, Place, Program
 from prismm.errors import ArgumentError, DTypeError, EngineError, OperandError, ShapeError
 from prismm.formats import format_of
 from prismm.interop import lives_on_gpu

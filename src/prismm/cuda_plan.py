@@ -101,19 +101,19 @@ class Rates:
 
 H200 = Rates(
     native={53: 55e12, 24: 51e12},
-    int8=1.45e15,
-    left=(3e-12, 0.73e-12),
-    right=(9e-12, 0.6e-12),
-    join=(15e-12, 0.35e-12),
+    int8=1.6e15,
+    left=(0.5e-12, 0.77e-12),
+    right=(5e-12, 0.64e-12),
+    join=(0.5e-12, 0.55e-12),
     repair=5e-11,
     launch=8e-6,
-    pipeline=600e-6,
-    latency=300e-6,
+    pipeline=110e-6,
+    latency=60e-6,
     memory=4.0e12,
     words=690e12,
     word_split=1.2e-12,
-    words_pipeline=150e-6,
-    words_latency=70e-6,
+    words_pipeline=70e-6,
+    words_latency=35e-6,
 )
 """Measured on an H200; see benchmarks/results/gpu_gemm.csv."""
 
@@ -245,13 +245,17 @@ def native_grade(result: Format, terms: int) -> int:
 
 
 def _moduli_for_rounding(need: Need, rates: Rates) -> int:
-    """Moduli for correct rounding: products against repair. On normal data about γ·K·2^(p-L) of the entries stay open,
-    γ = 0.06 in float64 and 0.25 in float32 as measured.
+    """Moduli for correct rounding: products against repair. Of normal data about 2^-12.1·2^(1.6·(73.5 - L))·(K/8192)^1.7
+    entries stay open in float64, whose elements of 53 bits are exact but for the small ones, and 0.25·K·2^(24-L) in
+    float32, as measured.
     """
-    gamma = 0.06 if need.result.precision == 53 else 0.25
     best = (math.inf, MAX_MODULI)
     for moduli in range(9, MAX_MODULI + 1):
-        share = min(1.0, gamma * need.terms * 2.0 ** (need.result.precision - operand_bits(moduli)))
+        bits = operand_bits(moduli)
+        if need.result.precision == 53:
+            share = min(1.0, 2.0 ** (-12.1 + 1.6 * (73.47 - bits)) * (need.terms / 8192) ** 1.7)
+        else:
+            share = min(1.0, 0.25 * need.terms * 2.0 ** (24 - bits))
         seconds = predict(Residues(moduli), need, rates) + _entries(need) * share * need.terms * rates.repair
         best = min(best, (seconds, moduli))
     return best[1]
@@ -284,8 +288,9 @@ def predict(scheme: Any, need: Need, rates: Rates) -> float:
     busy = _waves(tall * -(-need.n // 256) * moduli, 132)
     seconds: float = operations * moduli / (rates.int8 * busy)
     seconds += need.m * need.k * (rates.left[0] + moduli * rates.left[1])
-    seconds += need.k * need.n * (rates.right[0] + moduli * rates.right[1])
-    seconds += need.m * need.n * parts * (rates.join[0] + scheme.moduli * rates.join[1])
+    seconds += need.k * need.n * (parts * rates.right[0] + moduli * rates.right[1])
+    # A part of a complex entry is joined from two or three digits a modulus.
+    seconds += need.m * need.n * parts * (2 * parts - 1) * (rates.join[0] + scheme.moduli * rates.join[1])
     return max(rates.pipeline, seconds + rates.latency) * count
 
 

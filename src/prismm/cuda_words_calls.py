@@ -15,7 +15,7 @@ import numpy as np
 from prismm.bounds import half_ulp
 from prismm.engines import cuda_words
 from prismm.engines.cuda_words import WordFormat
-from prismm.engines.launch import A, B, OUT, Place
+from prismm.engines.launch import OUT, A, B, Place
 from prismm.errors import ArgumentError, EngineError
 from prismm.formats import BF16, FP16, FP32, TF32, Format
 from prismm.schemes.scaled_half import ScaledHalf

@@ -5,8 +5,8 @@
 | cuda:int8 | INT8 matrix instructions | k·2^14 <= 2^29 for k <= 2^15, reduced between such blocks |
 | cuda:blas | cuBLAS through torch, in the operands' type | conventional; certified a priori |
 
-Products are written down as programs (`launch.Program`) and nothing in one waits, so calls follow the current stream and
-can be captured in a CUDA graph once their tables are on the device (a call of the same kind before the capture puts
+Products are written down as programs (`launch.Program`) and nothing in one waits, so calls follow the current stream
+and can be captured in a CUDA graph once their tables are on the device (a call of the same kind before the capture puts
 them there).
 """
 
@@ -117,7 +117,8 @@ class Tables:
     """What the kernels read for the scheme of so many moduli, on one device.
 
     left, right: (moduli, 14) int32, see `kernels.gpu.split.FIELDS`; reduction: (3·moduli, 3) int32, three times the
-    same, see `kernels.gpu.product.reduced`; thresholds: int64, see `moduli.shift_thresholds`; limit_bits: bits of the first of them, before it was cut to int64.
+    same, see `kernels.gpu.product.reduced`; thresholds: int64, see `moduli.shift_thresholds`; limit_bits: bits of the
+    first of them, before it was cut to int64.
     """
 
     moduli: int
@@ -209,7 +210,7 @@ def quick_constants(moduli: int, parts: int, numbers: int) -> tuple[float, ...]:
 
 @dataclass(frozen=True)
 class Vectors:
-    """Rows of A, or columns of B, to be split: element (b, i, h) stands at place + b·steps[0] + i·steps[1] + h·steps[2].
+    """Rows of A, or columns of B, to be split: element (b, i, h) is at place + b·steps[0] + i·steps[1] + h·steps[2].
 
     place: of the matrix's own type; steps in its elements.
     """
@@ -270,8 +271,9 @@ def split_vectors(
     program: Program, x: Vectors, statistics: Place, table: Tables, device: Device, *, left: bool, levels: bool,
     measure: bool,
 ) -> SplitVectors:  # fmt: skip
-    """Split vectors of any strides; statistics: where `take_statistics` says. levels: count large elements, for tests of magnitude; measure: the residuals, for
-    tests of rounding and for reports, which otherwise know that they are at most a half.
+    """Split vectors of any strides; statistics: where `take_statistics` says. levels: count large elements, for tests of
+    magnitude; measure: the residuals, for tests of rounding and for reports, which otherwise know that they are at most
+    a half.
     """
     import torch
 
@@ -417,7 +419,7 @@ def join_digits(
         left.statistics, right.statistics, needed, out.m, out.n, left.terms, q, row_pitch, plane, strips * blocks,
         left.batch, right.batch,
         MODULI=table.moduli, MODE=test.mode, TESTED=test.magnitude_kappa > 0.0, PRECISION=test.precision, PARTS=parts,
-        ROWS=rows, STRIP=strip, BLOCK=block, EVEN=even, num_warps=warps, enable_fp_fusion=False, 
+        ROWS=rows, STRIP=strip, BLOCK=block, EVEN=even, num_warps=warps, enable_fp_fusion=False,
         SYSTEM=quick_constants(table.moduli, parts, 2), PRIMES=primes,
         HALF=(scheme_product(table.moduli) // 2).bit_length(),
     )  # fmt: skip
@@ -432,9 +434,9 @@ def join_digits(
         reals, steps[0], steps[1], steps[2], flags, marks, digits, left.statistics, right.statistics, careful,
         table.reduction, counts, out.m, out.n, k, left.terms, q, row_pitch, plane, blocks, words, out.batch,
         left.batch, right.batch,
-        MODULI=table.moduli, THIRD=quick_constants(table.moduli, parts, 3), PRIMES=primes, LIMBS=table.limbs, MODE=test.mode,
-        PRECISION=test.precision, PARTS=parts, LEVELS=min(LEVELS, q), TILE=rows, STRIP=strip, ROWS=FINISH_ROWS, COLUMNS=block, BLOCK=_lanes(k), WORDS=span,
-        num_warps=4, enable_fp_fusion=False,
+        THIRD=quick_constants(table.moduli, parts, 3), PRIMES=primes, MODULI=table.moduli, LIMBS=table.limbs,
+        MODE=test.mode, PRECISION=test.precision, PARTS=parts, LEVELS=min(LEVELS, q), TILE=rows, STRIP=strip,
+        ROWS=FINISH_ROWS, COLUMNS=block, BLOCK=_lanes(k), WORDS=span, num_warps=4, enable_fp_fusion=False,
     )  # fmt: skip
 
 

@@ -40,8 +40,6 @@ from typing import TYPE_CHECKING, Any
 from prismm.formats import BF16, FP16, FP32, TF32, Format
 
 if TYPE_CHECKING:
-    import torch
-
     from prismm.accuracy import Target
     from prismm.engines.cuda import Device
     from prismm.engines.launch import Place, Program

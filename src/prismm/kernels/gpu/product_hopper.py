@@ -36,7 +36,8 @@ def _grouped(tile, tiles_m, tiles_n, GROUP: gl.constexpr):
 @gluon.jit
 def _feed(
     left, right, left_ring, right_ring, full, free, m, n, left_rows, right_rows, pitch, moduli, left_step, right_step,
-    batch, CONSUMERS: gl.constexpr, COLUMNS: gl.constexpr, DEPTH: gl.constexpr, STAGES: gl.constexpr, GROUP: gl.constexpr,
+    batch, CONSUMERS: gl.constexpr, COLUMNS: gl.constexpr, DEPTH: gl.constexpr, STAGES: gl.constexpr,
+    GROUP: gl.constexpr,
 ):  # fmt: skip
     tiles_m = gl.cdiv(m, 64 * CONSUMERS)
     tiles_n = gl.cdiv(n, COLUMNS)
@@ -123,8 +124,8 @@ def _multiply(
 @gluon.jit(do_not_specialize=["m", "n", "moduli", "left_step", "right_step", "batch"])
 def residue_product(
     left, right, digits, reduction, m, n, left_rows, right_rows, pitch, row_pitch, plane, moduli, left_step,
-    right_step, batch, CONSUMERS: gl.constexpr, COLUMNS: gl.constexpr, DEPTH: gl.constexpr, STAGES: gl.constexpr, GROUP: gl.constexpr,
-    CHUNK: gl.constexpr,
+    right_step, batch, CONSUMERS: gl.constexpr, COLUMNS: gl.constexpr, DEPTH: gl.constexpr, STAGES: gl.constexpr,
+    GROUP: gl.constexpr, CHUNK: gl.constexpr,
 ):  # fmt: skip
     """digits = left · rightᵀ modulo each modulus: planes of left_rows, right_rows and m rows; CHUNK in steps of DEPTH.
 

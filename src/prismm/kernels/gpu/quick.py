@@ -5,8 +5,8 @@ Two moduli are joined in integers first: D = d1·p2 + d2·p1 < 2^18 stands for b
 weights are cut into H, a multiple of 2^a such that Σ D·H is exact in 53 bits, and L, the rest rounded. With
 q = rint(Σ D·H / P), which is right because |C'| <= P(1 - 2^-16)/2 (`moduli.norm_limit`), C' = h + low within E, E about
 2^-79·P (`moduli.paired_system`). So float64's rounding of C' is that of h + low wherever both ends of h + low ± E round
-alike; in about 2^-16 of ordinary entries they do not, and a second look at their tile, with sums in three parts, settles
-all but one in 2^40.
+alike; in about 2^-16 of ordinary entries they do not, and a second look at their tile, with sums in three parts,
+settles all but one in 2^40.
 
 A program joins a strip of rows and a block of columns. What `join` asks of every entry it asks of the strip where that
 is enough: that no result leaves the normal range, by the least and largest scale exponents; that the bound is small
@@ -47,7 +47,7 @@ ORDINARY = tl.constexpr(1 << 30)
 
 @triton.jit
 def _digits(at, plane, t, p: tl.constexpr, mask, MODULI: tl.constexpr, PART: tl.constexpr):
-    """A number congruent to modulus t's digit, in [0, p), or (-2p, p) of complex parts; 0 where all that it is made of are."""
+    """A number congruent to modulus t's digit, in [0, p), or (-2p, p) of complex parts; 0 where what it is made of is."""
     first = at + wide(plane) * t
     d = tl.load(first, mask=mask, other=0).to(tl.int32)
     if PART == REAL_PART:
@@ -143,7 +143,7 @@ def _least_count(stats, count, at, inside, level):
 def expand_closely(
     at, plane, mask, SYSTEM: tl.constexpr, PRIMES: tl.constexpr, MODULI: tl.constexpr, PART: tl.constexpr
 ):  # fmt: skip
-    """(h, low, zero) like `expand_quickly`, within E of three parts and 2^-52·|low|: the second sum is exact as well."""
+    """(h, low, zero) like `expand_quickly`, within E of three parts and 2^-52·|low|: the second sum is exact too."""
     PAIRS: tl.constexpr = (MODULI + 1) // 2
     s0 = tl.zeros(at.shape, tl.float64)
     s1 = tl.zeros(at.shape, tl.float64)
@@ -163,10 +163,13 @@ def expand_closely(
     return h, low + tl.fma(q, _splat(q, SYSTEM[3]), s2), any_digit == 0
 
 
-@triton.jit(do_not_specialize=["row_step", "batch_step", "m", "width", "k", "q", "word_plane", "row_batches", "column_batches"])
+@triton.jit(
+    do_not_specialize=["row_step", "batch_step", "m", "width", "k", "q", "word_plane", "row_batches", "column_batches"]
+)
 def join_quickly(
     digits, out, row_step, column_stride, batch_step, flags, rows, columns, needed, m, width, k, q, row_pitch, plane,
-    word_plane, row_batches, column_batches, SYSTEM: tl.constexpr, PRIMES: tl.constexpr, MODULI: tl.constexpr, MODE: tl.constexpr, TESTED: tl.constexpr,
+    word_plane, row_batches, column_batches, SYSTEM: tl.constexpr, PRIMES: tl.constexpr, MODULI: tl.constexpr,
+    MODE: tl.constexpr, TESTED: tl.constexpr,
     PRECISION: tl.constexpr, PARTS: tl.constexpr, HALF: tl.constexpr, ROWS: tl.constexpr, STRIP: tl.constexpr,
     BLOCK: tl.constexpr, EVEN: tl.constexpr,
 ):  # fmt: skip
@@ -174,8 +177,8 @@ def join_quickly(
 
     TESTED: in MAGNITUDE, that kappa is not 0. k: terms. PARTS: 2 for complex numbers, out's parts being neighbours;
     program axis 2: matrices of a batch, times parts.
-    needed (float64): 4·kappa·bound of any entry. HALF: exponent of P/2, rounded up. SYSTEM: 1/P, P in two parts, 2·E, the
-    least |h|, then the weights' two parts; PRIMES: the moduli.
+    needed (float64): 4·kappa·bound of any entry. HALF: exponent of P/2, rounded up. SYSTEM: 1/P, P in two parts, 2·E,
+    the least |h|, then the weights' two parts; PRIMES: the moduli.
     """
     LOWEST: tl.constexpr = -1022 if PRECISION == 53 else -126
     TOP: tl.constexpr = 1016 if PRECISION == 53 else 120
@@ -280,11 +283,11 @@ def _open(h, low, error):
 @triton.jit
 def join_closely(
     digits, out, row_stride, column_stride, marks, rows, columns, m, n, i0, j0, q, row_pitch, plane,
-    SYSTEM: tl.constexpr, PRIMES: tl.constexpr, MODULI: tl.constexpr, MODE: tl.constexpr, PART: tl.constexpr, ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
+    SYSTEM: tl.constexpr, PRIMES: tl.constexpr, MODULI: tl.constexpr, MODE: tl.constexpr, PART: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Join a tile of an ordinary strip to float64 from sums in three parts; marks (ROWS, BLOCK / 32) of the entries that
-    are still open. Returns whether there are any.
+    """Join a tile of an ordinary strip to float64 from sums in three parts; marks (ROWS, BLOCK / 32) of entries that are
+    still open. Returns whether there are any.
     """
     i = i0 + tl.arange(0, ROWS)
     j = j0 + tl.arange(0, BLOCK)

@@ -36,7 +36,6 @@ from prismm.kernels.gpu.numbers import (
     LOW32,
     STATISTICS,
     bits_of,
-    fast_two_sum,
     power_of_two,
     scaled,
     two_sum,
@@ -249,20 +248,21 @@ def _doubled(
 def finish(
     a, a_batch, a_row, a_step, b, b_batch, b_column, b_step, out, out_batch, row_stride, column_stride, flags, marks,
     digits, rows, columns, constants, reduction, counts, m, n, k, terms, q, row_pitch, plane, blocks, words, batches,
-    row_batches, column_batches, THIRD: tl.constexpr, PRIMES: tl.constexpr, MODULI: tl.constexpr, LIMBS: tl.constexpr, MODE: tl.constexpr, PRECISION: tl.constexpr, PARTS: tl.constexpr,
+    row_batches, column_batches, THIRD: tl.constexpr, PRIMES: tl.constexpr, MODULI: tl.constexpr, LIMBS: tl.constexpr,
+    MODE: tl.constexpr, PRECISION: tl.constexpr, PARTS: tl.constexpr,
     LEVELS: tl.constexpr, TILE: tl.constexpr, STRIP: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
     BLOCK: tl.constexpr, WORDS: tl.constexpr,
 ):  # fmt: skip
     """Join the flagged tiles, and settle what is open in them. counts[SPECIAL], [EXACT], [BY_MAGNITUDE], [KEPT] grow by
     what was done.
 
-    flags: a word a strip of STRIP rows and COLUMNS columns, by (batch, parts, strips, blocks), a bit a TILE of rows. marks:
-    (programs, max(TILE, ROWS), COLUMNS / 32) words of scratch memory. a, b: where complex, the real numbers behind them, imaginary
-    parts one element after the real ones. digits, rows, columns, constants: as for `join.join_tile`.
+    flags: a word a strip of STRIP rows and COLUMNS columns, by (batch, parts, strips, blocks), a bit a TILE of rows, and
+    whether the strip is ordinary. marks: (programs, max(TILE, ROWS), COLUMNS / 32) words of scratch memory. a, b: where
+    complex, the real numbers behind them, imaginary parts one element after the real ones. digits, rows, columns,
+    constants: as for `join.join_tile`; THIRD, PRIMES: as for `quick.join_closely`.
     """
     lanes = tl.arange(0, WORDS)
     marks += tl.program_id(0) * ((TILE if TILE > ROWS else ROWS) * (COLUMNS // 32))
-    strips = words // blocks
     for start in range(tl.program_id(0) * WORDS, words * batches * PARTS, tl.num_programs(0) * WORDS):
         some = tl.load(flags + start + lanes, mask=start + lanes < words * batches * PARTS, other=0)
         if tl.max((some != 0).to(tl.int32), 0) > 0:

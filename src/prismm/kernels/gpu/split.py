@@ -25,9 +25,9 @@ from prismm.kernels.gpu.numbers import (
     NORM2,
     RESIDUAL,
     SHIFT,
-    bits_of,
     STATISTICS,
     any_power_of_two,
+    bits_of,
     ceiling_of_product,
     even,
     lift_of,
@@ -66,7 +66,9 @@ def words_of_product(x, factor, bits, WORDS: tl.constexpr, MEASURE: tl.constexpr
         integer = z.to(tl.int64) + (tl.full([], 1, tl.int64) << bits)
         w0, w1, w2 = (integer & LOW32).to(tl.int32), (integer >> 32).to(tl.int32), integer.to(tl.int32) & 0
     if MEASURE:
-        residual = tl.maximum(ceiling_of_product(tl.abs(delta), 1024.0, NVIDIA), vanished.to(tl.int32))
+        residual = tl.maximum(
+            ceiling_of_product(tl.abs(delta), tl.full([], 1024.0, tl.float64), NVIDIA), vanished.to(tl.int32)
+        )
     else:
         residual = ((delta != 0.0) | vanished).to(tl.int32)
     return w0, w1, w2, residual
