@@ -72,7 +72,7 @@ def ways(device: str) -> dict[str, Way]:
         Way("tf32", tf32, False, "" if capable else "no TF32 units here"),
         Way("bf16", lambda: bf16(device), False, "" if capable or cpu_bf16(device) else "no BF16 units here"),
         Way("default", lambda: emulated("native"), True),
-        Way("reproducible", lambda: emulated(Policy.of(accuracy="native", reproducible=True)), True),
+        Way("reproducible", lambda: emulated(Policy.of("native", reproducible=True)), True),
         Way("correctly-rounded", lambda: emulated("correctly-rounded"), True),
     ]
     for scheme in ("residues:7", "residues:6", "residues:5", "residues:4", *ROUNDED):

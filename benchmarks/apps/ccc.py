@@ -65,9 +65,7 @@ def _integers(x: torch.Tensor) -> torch.Tensor:
     return x.to(torch.int64)
 
 
-def judge(
-    second: torch.Tensor, tables: Tables, reference: tuple[torch.Tensor, torch.Tensor, torch.Tensor]
-) -> Verdict:
+def judge(second: torch.Tensor, tables: Tables, reference: tuple[torch.Tensor, torch.Tensor, torch.Tensor]) -> Verdict:
     """How many counts of the sample are wrong."""
     rows, exact, correlation = reference
     wrong = int((tables.counts[rows].double() != exact.double()).sum())

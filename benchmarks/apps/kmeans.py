@@ -30,7 +30,7 @@ class Problem:
 @dataclass(frozen=True)
 class Clusters:
     """Labels (n,) after the last iteration, sums (c, d) of each cluster and counts (c,), exact; the share of decisions
-    that float32 left open; and 64 rows of |c|² − 2x·c of the first iteration.
+    that float32 left open; and 64 rows of |c|² − 2x·c of the last iteration.
     """
 
     labels: torch.Tensor
@@ -66,10 +66,10 @@ def solve(problem: Problem, dtype: torch.dtype = torch.float32) -> Clusters:
     kept_sums, kept_counts = torch.zeros_like(sums), torch.zeros_like(counts)
     labels: torch.Tensor | None = None
     opened, scores = 0, torch.empty(0)
-    for iteration in range(ITERATIONS):
+    for _ in range(ITERATIONS):
         new, left, first = assign(x, norms, sums, counts, dtype)
         opened += left
-        scores = first if iteration == 0 else scores
+        scores = first
         # Only points that move change a sum; sums of integers are exact in any order.
         moved = new >= 0 if labels is None else new != labels
         if labels is not None:

@@ -100,7 +100,6 @@ def refer(problem: Problem) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     neighbours, rows = [], []
     for i in range(0, len(x), 1024):
         scores = squares - 2 * (x[i : i + 1024] @ y.T)
-        # An integer below 2^53 / n leaves room for the index, which decides between equals.
         neighbours.append(scores.argsort(dim=1, stable=True)[:, :NEIGHBOURS] if len(y) < 4096 else _first(scores))
         if i == 0:
             rows.append(scores[:64].clone())

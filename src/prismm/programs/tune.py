@@ -1,0 +1,433 @@
+"""The tuner: how little accuracy each product of a program may have while the program's output keeps a tolerance.
+
+As MixPert's (Lin et al. 2024, §3.4): profile; follow which product flows into which; lower the accuracy greedily
+where the time goes; where the output breaks the tolerance, raise a cheaper predecessor instead; stop when nothing is
+left to lower. Afterwards exchanges are tried, one site lower and another higher, until none is faster. Every choice
+that is kept was run and its output measured against a reference run with certified products: nothing is guessed.
+
+**New inputs.** Of four inputs or more half are held back from the search, which keeps a choice if `margins.FACTOR`
+times its worst error is within the tolerance. The fastest choice is taken for which `margins.upper` of the errors on
+all inputs is within it: a bound for new inputs of the same distribution, which errs with a probability of 0.1 % if
+errors are log-normal, and in any case lies a factor of 2 above the worst error seen (of 4 for fewer than three inputs).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from prismm.errors import ArgumentError, PrismmError
+from prismm.programs.margins import FACTOR, FEW_FACTOR, upper
+from prismm.programs.outputs import relative_error
+from prismm.programs.policy import Policy, fingerprint
+from prismm.programs.recipe import Recipe
+from prismm.programs.sites import Site
+from prismm.programs.trials import Levels, Program, Trial, Trials
+
+if TYPE_CHECKING:
+    from prismm.programs.record import Call
+
+SINGLE = ("native", "scheme=residues:6", "scheme=residues:5", "scheme=residues:4")
+"""Levels of float32 products and narrower ones: each modulus less costs 4 bits of an operand."""
+
+DOUBLE = ("native", "scheme=residues:13", "scheme=residues:11", "scheme=residues:9", "scheme=residues:7")
+"""Levels of float64 products."""
+
+GAIN = 0.98
+"""A level serves a site only if it takes at most so much of the time of every more accurate one: times are noisy."""
+
+Cost = Callable[["Call", Recipe], float]
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """What was decided for a site: its recipe, seconds for one input then and at the first level, and whose results it
+    multiplies (indices of sites).
+    """
+
+    name: str
+    recipe: Recipe
+    seconds: float
+    base_seconds: float
+    sources: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """How a policy was found.
+
+    Args:
+        policy: the result.
+        sites: what was decided where.
+        errors: measured with this policy, for each input.
+        upper: what the error of a new input will not exceed; see the module.
+        tolerance: what it had to stay within.
+        trials: how many choices were run, in this and earlier runs of the same tuning.
+        seconds, base_seconds: of all sites together, for the first input, with this policy and with the first levels;
+            measured, or by the cost given.
+        torch_seconds: of torch's own products at these sites, measured; None with a cost.
+        dropped: levels that could not be run, and why.
+        unseen: what multiplies out of reach, and stays as it is.
+    """
+
+    policy: Policy
+    sites: tuple[Tuned, ...]
+    errors: tuple[float, ...]
+    upper: float
+    tolerance: float
+    trials: int
+    seconds: float
+    base_seconds: float
+    torch_seconds: float | None
+    dropped: dict[str, str]
+    unseen: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """A dictionary that JSON can hold."""
+        return {
+            "policy": self.policy.to_dict(),
+            "sites": [
+                {"site": x.name, "recipe": str(x.recipe), "seconds": x.seconds, "base_seconds": x.base_seconds,
+                 "sources": [self.sites[i].name for i in x.sources]}
+                for x in self.sites
+            ],
+            "errors": list(self.errors), "upper": self.upper, "tolerance": self.tolerance, "trials": self.trials,
+            "seconds": self.seconds, "base_seconds": self.base_seconds, "torch_seconds": self.torch_seconds,
+            "dropped": self.dropped, "unseen": list(self.unseen),
+        }  # fmt: skip
+
+
+def tune(
+    fn: Callable[..., Any],
+    inputs: Sequence[Any],
+    tolerance: float,
+    *,
+    metric: Callable[[Any, Any], float] | None = None,
+    levels: Sequence[Any] | None = None,
+    model: Any = None,
+    reference: str | float = "correctly-rounded",
+    margin: float | None = None,
+    cost: Cost | None = None,
+    trials: int = 400,
+    state: str | Path | None = None,
+    progress: Callable[[str], None] | None = None,
+    full_output: bool = False,
+) -> Any:
+    """The fastest policy found whose output error stays within a tolerance, on new inputs too.
+
+    Args:
+        fn: the program: a function of an input, or a model. It has to be deterministic.
+        inputs: some inputs, like those to come: each a tuple of positional arguments, a dictionary of keyword
+            arguments, or a single argument. At least three say something of the spread between inputs; from four on,
+            half of them are held back from the search.
+        tolerance: the largest error wanted.
+        metric: a function of (output, reference output) that returns the error, 0 or more; default the relative error
+            in the Frobenius norm over all floating-point outputs.
+        levels: what a product may be made by, most accurate first: accuracies, scheme names or `Recipe` texts such as
+            "scheme=residues:5"; default `SINGLE` or `DOUBLE` by the product's type. The first has to meet the
+            tolerance.
+        model: as for `emulate`; the policy is then bound to this model.
+        reference: accuracy target of the reference run's products.
+        margin: factor between the largest error measured and the tolerance, in place of the statistical bound.
+        cost: seconds of a `Call` by a `Recipe`, in place of measured times: to tune for another machine.
+        trials: run at most so many choices.
+        state: file in which trials are kept: a run that was stopped goes on from there.
+        progress: told every step, in a line of words.
+        full_output: return (policy, `Tuning`).
+
+    Returns:
+        A `Policy`. Rules name modules, operators and lines; products that none names are made by the first level.
+
+    Raises:
+        ArgumentError: for inputs, a tolerance or levels that make no sense, a function that is not deterministic (a
+            warning where two runs differ by less than a tenth of the tolerance) or multiplies nothing, and a tolerance
+            that the first level breaks. FileError: for a state file that cannot be read or written.
+
+    >>> import torch, prismm
+    >>> a = torch.randn(64, 64, generator=torch.Generator().manual_seed(1))
+    >>> policy = prismm.tune(lambda x: x @ a, [a, 2 * a, a.T, a + 1], 1e-5)
+    >>> with prismm.emulate(policy):
+    ...     c = a @ a
+    """
+    tell = progress or (lambda _: None)
+    given = _inputs(inputs)
+    if isinstance(tolerance, bool) or not isinstance(tolerance, (int, float)) or not 0 < tolerance < math.inf:
+        raise ArgumentError(f"tolerance={tolerance!r}; pass a finite number above 0")
+    if margin is not None and not 1.0 <= margin < math.inf:
+        raise ArgumentError(f"margin={margin!r}; pass a factor of 1 or more, or None")
+    if not callable(fn):
+        raise ArgumentError(f"fn={fn!r} cannot be called; pass a function of an input, or a model")
+    chosen = None if levels is None else _levels(levels)
+
+    def ladder(site: Site) -> list[Recipe]:
+        wide = site.calls[0].dtype in ("float64", "complex128")
+        return chosen or _levels(DOUBLE if wide else SINGLE)
+
+    named = getattr(metric, "__qualname__", repr(metric)) if metric is not None else "relative_error"
+    identity = {"metric": named, "margin": margin, "fingerprint": None if model is None else fingerprint(model)}
+    program = Program(fn, given, metric or relative_error, model)
+    path = None if state is None else Path(state)
+    bench = Trials(program, ladder, float(tolerance), reference, path, identity, tell)
+    return _Search(bench, cost, margin, trials, tell).policy(full_output)
+
+
+class _Search:
+    """Greedy lowering, raising of predecessors, exchanges, and a last word from the inputs held back."""
+
+    def __init__(
+        self, bench: Trials, cost: Cost | None, margin: float | None, trials: int, tell: Callable[[str], None]
+    ) -> None:
+        self.bench, self.cost, self.margin, self.limit, self.tell = bench, cost, margin, trials, tell
+        self.sites = bench.sites
+        count = len(bench.program.inputs)
+        self.count = count if count < 4 else (count + 1) // 2
+        self.dropped: dict[str, str] = {}
+        self.tried: set[Levels] = set()
+        self.times = [[math.inf] * len(ladder) for ladder in bench.ladders]
+
+    def policy(self, full_output: bool) -> Any:
+        """Search, and say what was found."""
+        base = (0,) * len(self.sites)
+        self._first_level(base)
+        self._profile()
+        best = self._greedy(base)
+        best = self._exchange(best)
+        best, trial = self._held_back(best, base)
+        bound = upper(trial.errors, self.margin)
+        note = (
+            f"tuned by prismm: error at most {bound:.2g} expected on new inputs, {max(trial.errors):.2g} measured, "
+            f"tolerance {self.bench.tolerance:g}"
+        )
+        model = self.bench.program.model
+        policy = self.bench.policy(best, model=None if model is None else fingerprint(model), note=note)
+        if not full_output:
+            return policy
+        tuned = tuple(
+            Tuned(site.name, recipe, self.times[i][best[i]], self.times[i][0], tuple(sorted(site.sources)))
+            for i, (site, recipe) in enumerate(zip(self.sites, self.bench.recipes(best), strict=True))
+        )
+        seconds = None if self.cost is not None else sum(self.bench.torch_seconds()[0])
+        return policy, Tuning(
+            policy, tuned, tuple(trial.errors), bound, self.bench.tolerance, len(self.bench.known), self._time(best),
+            self._time(base), seconds, self.dropped, tuple(sorted(self.bench.unseen)),
+        )  # fmt: skip
+
+    def _first_level(self, base: Levels) -> None:
+        count = len(self.bench.program.inputs)
+        trial = self.bench.measure(base, count)
+        bound = upper(trial.errors, self.margin)
+        self.tell(f"first level, {self.bench.ladders[0][0]}: error {max(trial.errors):.3g}, bound {bound:.3g}")
+        if len(trial.errors) < count or not bound <= self.bench.tolerance:
+            raise ArgumentError(
+                f"tolerance {self.bench.tolerance:g} is out of reach: with {self.bench.ladders[0][0]} everywhere the "
+                f"error is {max(trial.errors):.3g}, at most {bound:.3g} on new inputs; pass a larger tolerance, or "
+                f"levels that begin with 'correctly-rounded' or a wider scheme"
+            )
+
+    # Profile: seconds of every site at every level.
+
+    def _profile(self) -> None:
+        depth = max(len(ladder) for ladder in self.bench.ladders)
+        for level in range(depth):
+            levels = tuple(min(level, len(ladder) - 1) for ladder in self.bench.ladders)
+            try:
+                self._profile_level(level, levels)
+            except PrismmError as error:
+                names = {str(ladder[level]) for ladder in self.bench.ladders if level < len(ladder)}
+                if level == 0:
+                    raise
+                for name in names:
+                    self.dropped[name] = " ".join(str(error).split())
+                self.tell(f"{', '.join(sorted(names))} cannot be run here: {error}")
+        # A level that is not clearly faster than every more accurate one serves nobody.
+        for row in self.times:
+            fastest = row[0]
+            for level in range(1, len(row)):
+                if row[level] <= GAIN * fastest:
+                    fastest = row[level]
+                else:
+                    row[level] = math.inf
+
+    def _profile_level(self, level: int, levels: Levels) -> None:
+        trial = self.bench.measure(levels, 1)
+        if self.cost is None and not trial.failure:
+            trial = self.bench.again(levels)
+        for i, ladder in enumerate(self.bench.ladders):
+            if level >= len(ladder):
+                continue
+            if self.cost is not None:
+                self.times[i][level] = sum(self.cost(call, ladder[level]) for call in self.sites[i].calls)
+            elif not trial.failure:
+                self.times[i][level] = trial.seconds[i]
+            else:
+                # All at once fail: the site alone may not.
+                alone = tuple(level if j == i else 0 for j in range(len(self.sites)))
+                one = self.bench.measure(alone, 1)
+                self.times[i][level] = math.inf if one.failure else one.seconds[i]
+        error = trial.failure or f"error {max(trial.errors):.3g}"
+        self.tell(
+            f"profile of level {level + 1}: {error}, {sum(row[level] for row in self.times if level < len(row)):.3g} s"
+        )
+
+    def _time(self, levels: Levels) -> float:
+        return sum(row[level] for row, level in zip(self.times, levels, strict=True))
+
+    def _keeps(self, levels: Levels) -> bool:
+        """Whether the inputs of the search stay within the tolerance by the factor; measured."""
+        known = levels in self.bench.known
+        if not known and len(self.tried) >= self.limit:
+            return False
+        self.tried.add(levels)
+        trial = self.bench.measure(levels, self.count)
+        good = self._good(trial, self.count)
+        self.tell(
+            f"trial {len(self.tried)}: {self._words(levels)}: {_outcome(trial)}: {'kept' if good else 'too much'}"
+        )
+        return good
+
+    def _good(self, trial: Trial) -> bool:
+        """Whether a trial of the search is good enough to go on from; the last word has `_held_back`."""
+        if trial.failure or len(trial.errors) < self.count:
+            return False
+        factor = self.margin or (FACTOR if len(self.bench.program.inputs) >= 3 else FEW_FACTOR)
+        return factor * max(trial.errors[: self.count]) <= self.bench.tolerance
+
+    def _words(self, levels: Levels) -> str:
+        changed = [
+            f"{site.name} {recipe}"
+            for site, recipe, level in zip(self.sites, self.bench.recipes(levels), levels, strict=True)
+            if level
+        ]
+        return f"{self._time(levels):.3g} s, {'; '.join(changed) or 'first level everywhere'}"
+
+    def _lower(self, levels: Levels, site: int) -> Levels | None:
+        """The next level of a site that is faster, or None."""
+        for level in range(levels[site] + 1, len(self.times[site])):
+            if math.isfinite(self.times[site][level]):
+                return (*levels[:site], level, *levels[site + 1 :])
+        return None
+
+    def _raise(self, levels: Levels, site: int) -> Levels | None:
+        """The next more accurate level of a site, or None."""
+        for level in range(levels[site] - 1, -1, -1):
+            if math.isfinite(self.times[site][level]):
+                return (*levels[:site], level, *levels[site + 1 :])
+        return None
+
+    def _greedy(self, levels: Levels) -> Levels:
+        done: set[int] = set()
+        while True:
+            order = sorted(
+                (i for i in range(len(self.sites)) if i not in done),
+                key=lambda i: self.times[i][levels[i]],
+                reverse=True,
+            )
+            for site in order:
+                lowered = self._lower(levels, site)
+                if lowered is not None:
+                    break
+                done.add(site)
+            else:
+                return levels
+            found = next((x for x in self._with_predecessors(levels, lowered, site) if self._keeps(x)), None)
+            if found is None:
+                done.add(site)
+            else:
+                levels = found
+
+    def _with_predecessors(self, levels: Levels, lowered: Levels, site: int) -> Iterator[Levels]:
+        """The site lowered; then with a predecessor that takes less time raised, where that is faster all the same."""
+        yield lowered
+        cheaper = [
+            i
+            for i in self.sites[site].sources
+            if i != site and self.times[i][levels[i]] < self.times[site][levels[site]]
+        ]
+        for source in sorted(cheaper, key=lambda i: self.times[i][levels[i]]):
+            raised = self._raise(lowered, source)
+            if raised is not None and self._time(raised) < self._time(levels):
+                yield raised
+
+    def _exchange(self, levels: Levels) -> Levels:
+        """One site lower, or one lower and another higher, as long as that is faster."""
+        found: Levels | None = levels
+        while found is not None:
+            levels = found
+            ahead = sorted(set(self._neighbours(levels)), key=self._time)
+            found = next((x for x in ahead if not self._hopeless(x) and self._keeps(x)), None)
+        return levels
+
+    def _neighbours(self, levels: Levels) -> Iterator[Levels]:
+        now = self._time(levels)
+        for site in range(len(self.sites)):
+            lowered = self._lower(levels, site)
+            while lowered is not None:
+                yield lowered
+                for other in range(len(self.sites)):
+                    raised = self._raise(lowered, other) if other != site else None
+                    while raised is not None:
+                        if self._time(raised) < GAIN * now:
+                            yield raised
+                        raised = self._raise(raised, other)
+                lowered = self._lower(lowered, site)
+
+    def _hopeless(self, levels: Levels) -> bool:
+        """Whether a choice at least as accurate everywhere broke the tolerance: such are not run."""
+        return any(
+            all(x <= y for x, y in zip(trial.levels, levels, strict=True)) and not self._good(trial)
+            for trial in self.bench.known.values()
+            if trial.failure or len(trial.errors) >= self.count or max(trial.errors, default=0.0) > self.bench.tolerance
+        )
+
+    def _held_back(self, best: Levels, base: Levels) -> tuple[Levels, Trial]:
+        """The fastest choice that kept the bound and keeps it on all inputs."""
+        everything = len(self.bench.program.inputs)
+        kept = [x.levels for x in self.bench.known.values() if self._good(x)]
+        ahead = [best, *sorted((x for x in kept if self._time(x) >= self._time(best)), key=self._time), base]
+        for levels in ahead:
+            trial = self.bench.measure(levels, everything)
+            whole = not trial.failure and len(trial.errors) == everything
+            if whole and upper(trial.errors, self.margin) <= self.bench.tolerance:
+                return levels, trial
+            self.tell(f"held-back inputs: {self._words(levels)}: {_outcome(trial)}: too much")
+        raise AssertionError("the first level was checked on all inputs before")
+
+
+def _outcome(trial: Trial) -> str:
+    return trial.failure or f"error {max(trial.errors):.3g}"
+
+
+def _inputs(inputs: Any) -> list[Any]:
+    import torch
+
+    if isinstance(inputs, (torch.Tensor, dict, str)) or not isinstance(inputs, Sequence):
+        raise ArgumentError(
+            f"inputs of type {type(inputs).__name__}; pass a list of inputs, each one argument or a tuple of them"
+        )
+    if not inputs:
+        raise ArgumentError("inputs is empty; pass at least one input, four or more to hold some back")
+    return list(inputs)
+
+
+def _levels(levels: Sequence[Any]) -> list[Recipe]:
+    from prismm.programs.policy import Rule
+
+    found: list[Recipe] = []
+    for level in levels:
+        if isinstance(level, Recipe):
+            recipe = level
+        elif isinstance(level, str):
+            recipe = Recipe.parse(level)
+        elif isinstance(level, (int, float)):
+            recipe = Recipe(accuracy=level)
+        else:
+            recipe = Rule(scheme=level).recipe
+        if recipe in found:
+            raise ArgumentError(f"levels names {recipe} twice")
+        found.append(recipe)
+    if not found:
+        raise ArgumentError("levels is empty; pass at least one, the most accurate first")
+    return found
