@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import csv
 import statistics
 import sys
 import time
@@ -140,26 +139,9 @@ def threads(device: str) -> int:
     return torch.get_num_threads() if device == "cpu" else 0
 
 
-FIELDS = (
-    "app", "device", "dtype", "size", "seed", "way", "guaranteed", "speed", "speed_low", "speed_high", "seconds",
-    "native_seconds", "error", "native_error", "passed", "note", "repeats",
-)  # fmt: skip
-
-
-def save(path: Path, rows: Sequence[dict[str, Any]], fields: Sequence[str] = FIELDS) -> None:
-    """Write rows as CSV."""
-    more = [key for key in rows[0] if key not in fields]
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w", newline="", encoding="utf-8") as stream:
-        writer = csv.DictWriter(stream, [*fields, *more], restval="", lineterminator="\n")
-        writer.writeheader()
-        for row in rows:
-            writer.writerow({key: f"{value:.5g}" if isinstance(value, float) else value for key, value in row.items()})
-
-
 def shown(row: dict[str, Any]) -> str:
     """One line of words."""
-    head = f"{row['app']:<13} {row['dtype']:<8} {row['size']:>6} {row['way']:<18}"
+    head = f"{row['app']:<13} {row['dtype']:<8} {row['size']:>6} {row.get('way', ''):<18}"
     if "speed" not in row:
         return f"{head} not here: {row['note']}"
     passed = "passed" if row["passed"] else "FAILED"

@@ -1,8 +1,8 @@
 """BERT inference: the architecture of `transformers` with weights from a seed; nothing is downloaded.
 
 Token ids follow Zipf's law, sentences have random lengths and are padded. Attention is computed as plain products
-("eager"), which can be intercepted. The run passes if the hidden states of a sample of sentences differ from a float64 run
-with correctly rounded products by at most 64·√hidden·u.
+("eager"), which can be intercepted. The run passes if the hidden states of a sample of sentences differ from a
+float64 run with correctly rounded products by at most 64·√hidden·u.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Batch:
 
 
 def make(size: int, seed: int, device: str, dtype: torch.dtype) -> Batch:
-    """BERT with hidden states of `size`: at 1024 BERT-large's 24 layers, below as many as size/64; size/32 sentences."""
+    """BERT with hidden states of `size` (at 1024 BERT-large's 24 layers, below fewer) and size/32 sentences."""
     try:
         from transformers import BertConfig, BertModel
     except ImportError as error:

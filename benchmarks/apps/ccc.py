@@ -1,10 +1,10 @@
 """CCC: correlation of genomic vectors, the product at the heart of Sparkler and CoMet.
 
-Each vector holds a single-nucleotide polymorphism's two alleles for every person. For vectors i and j and alleles r, s the
-table N_rs(i, j) counts pairs of alleles over all people: one product of the allele counts (0, 1 or 2) with themselves.
-The custom correlation coefficient is 9/2·R_rs·(1 − 2/3·f_r(i))·(1 − 2/3·f_s(j)) with R = N/(4·people) and allele
-frequencies f (Climer et al. 2014; Joubert et al. 2019). Genotypes are generated in Hardy-Weinberg equilibrium, with
-linkage between neighbours. The run passes if every table is exact, by integer arithmetic.
+Each vector holds a single-nucleotide polymorphism's two alleles for every person. For vectors i and j and alleles r,
+s the table N_rs(i, j) counts pairs of alleles over all people: one product of the allele counts (0, 1 or 2) with
+themselves. The custom correlation coefficient is 9/2·R_rs·(1 − 2/3·f_r(i))·(1 − 2/3·f_s(j)) with R = N/(4·people) and
+allele frequencies f (Climer et al. 2014; Joubert et al. 2019). Genotypes are generated in Hardy-Weinberg equilibrium,
+with linkage between neighbours. The run passes if every table is exact, by integer arithmetic.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def make(size: int, seed: int, device: str, dtype: torch.dtype) -> torch.Tensor:
 
 def solve(second: torch.Tensor) -> Tables:
     """Tables of allele pairs and the correlation of every pair of vectors."""
-    vectors, people = second.shape
+    people = second.shape[1]
     alleles = torch.cat([2 - second, second])
     counts = alleles @ alleles.T
     weight = 1 - alleles.sum(1) / (3 * people)  # 1 − 2/3·f, f = sum / (2·people)

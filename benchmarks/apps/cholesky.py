@@ -1,9 +1,9 @@
 """Cholesky factorisation of a Gaussian process's covariance matrix, recursively, so that nearly all work is products.
 
-Points are drawn in the unit cube; the covariance is Matérn-1/2 with a length of 0.1 and a nugget of 0.1. Four products
-make the factor: two of the triangular solve, in its last block and between blocks, and two of the symmetric update, on
-and off the diagonal. The run passes if the backward error ‖A − LLᵀ‖ / ‖A‖, computed exactly on a sample of entries, is at most 8·√n·u, a small
-multiple of what rounding errors that do not conspire leave.
+Points are drawn in the unit cube; the covariance is Matérn-1/2 with a length of 0.1 and a nugget of 0.1. Four
+products make the factor: two of the triangular solve, in its last block and between blocks, and two of the symmetric
+update, on and off the diagonal. The run passes if the backward error ‖A − LLᵀ‖ / ‖A‖, computed exactly on a sample of
+entries, is at most 8·√n·u, a small multiple of what rounding errors that do not conspire leave.
 """
 
 from __future__ import annotations

@@ -207,7 +207,7 @@ def refer(system: System) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def judge(system: System, solution: Solution, reference: tuple[torch.Tensor, torch.Tensor]) -> Verdict:
-    """The scaled residual, computed exactly and rounded; the error is that of the factors, ‖A − LU‖ / ‖A‖ of a sample."""
+    """The scaled residual, of exact entries; the error is that of the factors, ‖A − LU‖ / ‖A‖ on a sample."""
     rows, columns = (index.to(system.a.device) for index in reference)
     lower = solution.factors[rows].clone()
     lower[torch.arange(lower.shape[1], device=lower.device) > rows[:, None]] = 0

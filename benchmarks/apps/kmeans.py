@@ -1,9 +1,9 @@
 """k-means (Lloyd's iteration): one product of points and centres gives all distances, a proof makes the labels exact.
 
-Centres are means of integers: sums and counts are kept exactly, and rounded to float32 for the product. Its error bound,
-K·u·|x||c|, says which points' nearest centre is beyond doubt; the others are decided in float64 by its bound, and what
-is open even then by fractions. So the labels of every iteration are those of exact arithmetic wherever the bound holds, as
-in IEEE float32 and with prismm's certified targets: the run passes if all are.
+Centres are means of integers: sums and counts are kept exactly, and rounded to float32 for the product. Its error
+bound, K·u·|x||c|, says which points' nearest centre is beyond doubt; the others are decided in float64 by its bound,
+and what is open even then by fractions. So the labels of every iteration are those of exact arithmetic wherever the
+bound holds, as in IEEE float32 and with prismm's certified targets: the run passes if all are.
 """
 
 from __future__ import annotations

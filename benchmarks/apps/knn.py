@@ -1,9 +1,10 @@
 """k nearest neighbours: one product of queries and points gives all distances, a proof makes the labels exact.
 
 Distances come from |y|² − 2x·y in float32. A conventional product's error bound, K·u·|x||y|, says which points may be
-among the nearest ten; those alone are compared by exact distances (the features are integers, so float64 sums of their
-squared differences are exact). Where the bound holds, as in IEEE float32 and with prismm's certified targets, the labels
-are those of exact arithmetic: the run passes if all are. Reduced precision breaks the bound and may drop a neighbour.
+among the nearest ten; those alone are compared by exact distances (the features are integers, so float64 sums of
+their squared differences are exact). Where the bound holds, as in IEEE float32 and with prismm's certified targets,
+the labels are those of exact arithmetic: the run passes if all are. Reduced precision breaks the bound and may drop a
+neighbour.
 """
 
 from __future__ import annotations

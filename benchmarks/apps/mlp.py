@@ -1,8 +1,8 @@
 """A multilayer perceptron of three linear layers: inference, and training with momentum from five seeds.
 
-Inference passes if the outputs' relative error against a float64 run with correctly rounded products is at most 8·√size·u.
-Training passes if each seed's loss curve lies closer to the IEEE float32 one and to that of float64 with certified products
-than the five seeds' curves lie to each other, at every step.
+Inference passes if the outputs' relative error against a float64 run with correctly rounded products is at most
+8·√size·u. Training passes if each seed's loss curve lies closer to the IEEE float32 one and to that of float64 with
+certified products than the five seeds' curves lie to each other, at every step.
 """
 
 from __future__ import annotations

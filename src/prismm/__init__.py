@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from prismm.programs.emulate import emulate
     from prismm.programs.places import scope
     from prismm.programs.policy import Policy, Rule
+    from prismm.programs.tune import tune
     from prismm.report import Report
     from prismm.schemes.native import Native
     from prismm.schemes.prepared import Prepared
@@ -44,6 +45,7 @@ _HOMES = {
     "Rule": "prismm.programs.policy",
     "emulate": "prismm.programs.emulate",
     "scope": "prismm.programs.places",
+    "tune": "prismm.programs.tune",
     "Report": "prismm.report",
     "Prepared": "prismm.schemes.prepared",
     "Residues": "prismm.schemes.residues",
@@ -74,6 +76,7 @@ __all__ = [
     "matmul",
     "prepare",
     "scope",
+    "tune",
 ]
 
 

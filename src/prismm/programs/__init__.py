@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from prismm.programs.policy import Policy, Rule
     from prismm.programs.recipe import Recipe
     from prismm.programs.record import Call, Record
+    from prismm.programs.tune import Tuning
 
 _HOMES = {
     "Policy": "policy",
@@ -21,9 +22,10 @@ _HOMES = {
     "Call": "record",
     "Record": "record",
     "scope": "places",
+    "Tuning": "tune",
 }
 
-__all__ = ["Call", "Policy", "Recipe", "Record", "Rule", "emulate", "scope"]
+__all__ = ["Call", "Policy", "Recipe", "Record", "Rule", "Tuning", "emulate", "scope"]
 
 
 __getattr__ = attributes(globals(), {name: f"prismm.programs.{home}" for name, home in _HOMES.items()})

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 RISK = 1e-3
 """The probability, under the model below, that a new input's error exceeds `upper`."""
 
-FACTOR = 2.0
+FACTOR = 1.25
 """At least so far above the largest error seen, whatever the spread says: errors need not be log-normal."""
 
 FEW_FACTOR = 4.0
@@ -25,7 +25,7 @@ def upper(errors: Sequence[float], factor: float | None = None) -> float:
     given it is that multiple of the largest error.
 
     >>> upper([1e-6, 1e-6, 1e-6, 1e-6]), upper([1e-6])
-    (2e-06, 4e-06)
+    (1.25e-06, 4e-06)
     >>> upper([1e-6, 2e-6, 4e-6]) > 1e-2
     True
     """

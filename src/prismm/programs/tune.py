@@ -8,7 +8,8 @@ that is kept was run and its output measured against a reference run with certif
 **New inputs.** Of four inputs or more half are held back from the search, which keeps a choice if `margins.FACTOR`
 times its worst error is within the tolerance. The fastest choice is taken for which `margins.upper` of the errors on
 all inputs is within it: a bound for new inputs of the same distribution, which errs with a probability of 0.1 % if
-errors are log-normal, and in any case lies a factor of 2 above the worst error seen (of 4 for fewer than three inputs).
+errors are log-normal, and in any case lies a factor of 1.25 above the worst error seen (of 4 for fewer than three
+inputs).
 """
 
 from __future__ import annotations
@@ -282,7 +283,7 @@ class _Search:
             return False
         self.tried.add(levels)
         trial = self.bench.measure(levels, self.count)
-        good = self._good(trial, self.count)
+        good = self._good(trial)
         self.tell(
             f"trial {len(self.tried)}: {self._words(levels)}: {_outcome(trial)}: {'kept' if good else 'too much'}"
         )
