@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import json
 import statistics
 import sys
 import time
@@ -106,6 +107,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=1e9, help="begin no further application after so many")
     parser.add_argument("--tuning", action=argparse.BooleanOptionalAction, default=True, help="run the tuner as well")
     parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the CSV files")
+    parser.add_argument("--json", action="store_true", help="print the rows as JSON, not a table")
     parser.add_argument("--plot", type=Path, help="a PNG file; needs matplotlib")
     return parser.parse_args(arguments)
 
@@ -134,10 +136,10 @@ def main(arguments: list[str] | None = None) -> int:
             tuned += tuning.compare(case, options.device, tolerances, say, **some)
             keys = ("program", "device", "size", "tolerance", "search", "gpu")
             write("tuning", [{**x, **fixed} for x in tuned], keys, options.out)
-    if found:
-        print(table(found))
-    for row in tuned:
-        print(tuning.shown(row))
+    if options.json:
+        print(json.dumps({"machine": fixed, "apps": found, "tuning": tuned}, indent=1))
+    else:
+        print("\n".join([table(found), *(tuning.shown(row) for row in tuned)]))
     if options.plot is not None:
         from plot import draw
 

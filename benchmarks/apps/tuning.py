@@ -107,9 +107,7 @@ def compare(
         all_levels = list(configurations([len(ladder)] * len(everything.sites)))
         say(f"{case.name}: all {len(all_levels)} choices on {search} inputs")
         trials = [everything.measure(levels, search) for levels in all_levels]
-        torch_seconds, _ = (
-            everything.torch_seconds() if cost is None else ([off(site, cost) for site in everything.sites], 0)
-        )
+        torch_seconds = [off(site, cost) for site in everything.sites] if cost else everything.torch_seconds()[0]
         fresh = [case.draw(10_000 + seed) for seed in range(new)]
         truth = []
         for x in fresh:

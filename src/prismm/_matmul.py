@@ -344,8 +344,8 @@ def _multiply(
         addend = addend.reshape(view.shape) if addend is not None else None
     batch = view.shape[:-2]
     if batch:
-        a = np.broadcast_to(a, (*batch, *a.shape[-2:]))
-        b = np.broadcast_to(b, (*batch, *b.shape[-2:]))
+        # What broadcasting returns is read-only even where nothing is repeated, and torch warns of that.
+        a, b = (x if x.shape[:-2] == batch else np.broadcast_to(x, (*batch, *x.shape[-2:])) for x in (a, b))
         if (
             isinstance(call.scheme, Native)
             and extra is None

@@ -76,9 +76,11 @@ def product(
         ):
             import torch
 
-            # torch cannot view arrays with negative strides or foreign byte order.
-            left = torch.from_numpy(np.ascontiguousarray(a) if min(a.strides, default=0) < 0 else a)
-            right = torch.from_numpy(np.ascontiguousarray(b) if min(b.strides, default=0) < 0 else b)
+            # torch cannot view arrays with negative strides or foreign byte order, and warns of read-only ones.
+            left, right = (
+                torch.from_numpy(x if x.flags.writeable and min(x.strides, default=0) >= 0 else x.copy())
+                for x in (a, b)
+            )
             result: NDArray[Any] = torch.matmul(left, right).numpy()
             if out is not None:
                 out[...] = result
