@@ -126,7 +126,8 @@ def digest(value: Any) -> str:
         if isinstance(leaf, torch.Tensor) and str(leaf.layout) == "torch.strided":
             dense = leaf.detach().cpu().contiguous()
             sha.update(f"{dense.dtype} {tuple(dense.shape)}".encode())
-            sha.update(memoryview(dense.reshape(-1).view(torch.uint8).numpy()) if dense.numel() else b"")
+            if dense.numel():
+                sha.update(dense.reshape(-1).view(torch.uint8).numpy().data)
         elif isinstance(leaf, np.ndarray):
             sha.update(f"{leaf.dtype} {leaf.shape}".encode() + np.ascontiguousarray(leaf).tobytes())
         elif isinstance(leaf, (bool, int, float, complex, str, bytes)):

@@ -100,7 +100,7 @@ class Rule:
     @functools.cached_property
     def recipe(self) -> Recipe:
         """How it makes a product."""
-        return Recipe(self.accuracy, self.scheme, self.reproducible, self.engine, self.off)
+        return Recipe(self.accuracy, self.scheme, self.reproducible, self.engine, off=self.off)
 
     @functools.cached_property
     def _patterns(self) -> tuple[re.Pattern[str], re.Pattern[str], re.Pattern[str]]:

@@ -7,7 +7,8 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
+import hashlib
+from dataclasses import dataclass, fields
 from typing import Any
 
 from prismm.accuracy import NAMES, parse_target
@@ -24,14 +25,14 @@ class Recipe:
         accuracy: a target's name, a tolerance, or None: "native", or the scheme's own value.
         scheme: a scheme's name (`schemes.names`), or None for `Auto`.
         reproducible: as for `matmul`.
-        engine: as for `matmul`.
+        engine, threads: as for `matmul`.
         off: leave the product to torch.
 
     Raises:
         AccuracyError, ArgumentError: for an unknown target or scheme, or "off" with anything else.
 
     >>> Recipe.parse("1e-12 reproducible")
-    Recipe(accuracy=1e-12, scheme=None, reproducible=True, engine=None, off=False)
+    Recipe(accuracy=1e-12, scheme=None, reproducible=True, engine=None, threads=None, off=False)
     >>> str(Recipe(scheme="words:tf32x3"))
     'scheme=words:tf32x3'
     """
@@ -40,6 +41,7 @@ class Recipe:
     scheme: str | None = None
     reproducible: bool = False
     engine: str | None = None
+    threads: int | None = None
     off: bool = False
 
     def __post_init__(self) -> None:
@@ -53,7 +55,9 @@ class Recipe:
         if self.accuracy is not None:
             target = parse_target(self.accuracy)
             object.__setattr__(self, "accuracy", target.tolerance or target.kind)
-        if self.off and (self.accuracy, self.scheme, self.reproducible, self.engine) != (None, None, False, None):
+        if self.threads is not None and (type(self.threads) is not int or self.threads < 1):
+            raise ArgumentError(f"threads={self.threads!r}; pass a whole number above 0")
+        if self.off and any(getattr(self, item.name) != item.default for item in fields(self) if item.name != "off"):
             raise ArgumentError("off=True leaves a product to torch; leave out accuracy, scheme, reproducible and engine")
         scheme = _scheme(self.scheme)
         if self.reproducible and scheme is not None and not _may_reproduce(scheme):
@@ -67,6 +71,7 @@ class Recipe:
             "scheme": _scheme(self.scheme),
             "reproducible": self.reproducible,
             "engine": self.engine,
+            "threads": self.threads,
         }
 
     @property
@@ -87,9 +92,12 @@ class Recipe:
         if self.off:
             return OFF
         words = [] if self.accuracy is None else [str(self.accuracy)]
-        words += [f"{key}={value}" for key in ("scheme", "engine") if (value := getattr(self, key)) is not None]
+        words += [f"{key}={value}" for key in _NAMED if (value := getattr(self, key)) is not None]
         words += ["reproducible"] if self.reproducible else []
         return " ".join(words) or "native"
+
+
+_NAMED = ("scheme", "engine", "threads")
 
 
 @functools.lru_cache(maxsize=1024)
@@ -99,6 +107,8 @@ def _parsed(text: str) -> Recipe:
         key, equals, value = word.partition("=")
         if equals and key in ("scheme", "engine"):
             pass
+        elif equals and key == "threads":
+            value = int(value) if value.isdecimal() else value  # type: ignore[assignment]
         elif word in (OFF, "reproducible"):
             key, value = word, True  # type: ignore[assignment]
         else:
@@ -118,12 +128,29 @@ def _number(text: str) -> float:
         raise AccuracyError(f"unknown accuracy {text!r}; pass one of {', '.join(map(repr, NAMES))} or a number") from None
 
 
+_UNNAMED: dict[str, Any] = {}
+"""Schemes that no name says in full, by a digest of what they print."""
+
+
+def scheme_text(scheme: Any) -> str:
+    """A recipe's word for a scheme: its name, or a digest by which this process knows it again."""
+    from prismm.schemes.names import scheme_name
+
+    name = scheme_name(scheme)
+    if name is None:
+        content = ", ".join(f"{item.name}={getattr(scheme, item.name)!r}" for item in fields(scheme))
+        text = f"{type(scheme).__module__}.{type(scheme).__qualname__}({content})"
+        name = f"unnamed:{hashlib.sha256(text.encode()).hexdigest()[:24]}"
+        _UNNAMED[name] = scheme
+    return name
+
+
 @functools.lru_cache(maxsize=256)
 def _scheme(name: str | None) -> Any:
     """The scheme of this name, made once."""
     from prismm.schemes.names import parse_scheme
 
-    return parse_scheme(name)
+    return _UNNAMED[name] if name in _UNNAMED else parse_scheme(name)
 
 
 def _may_reproduce(scheme: Any) -> bool:

@@ -81,21 +81,27 @@ def seconds_of(record: Record, sites: Sequence[Site]) -> list[float]:
 def policy_of(sites: Sequence[Site], recipes: Sequence[Recipe], base: Recipe, **named: Any) -> Policy:
     """The policy that makes each site's products by its recipe, and all other products by `base`.
 
-    Rules name a module alone where all its sites agree, line and operator besides where they differ.
+    Rules name a module alone where all its sites agree, operator and pass besides where those differ, and lines only
+    where nothing else tells sites apart: a module's line may be that of whoever calls it.
     """
-    agreed: dict[str, set[str]] = {}
+    modules: dict[str, set[Recipe]] = {}
+    operators: dict[tuple[str, str, bool], set[Recipe]] = {}
     for site, recipe in zip(sites, recipes, strict=True):
-        agreed.setdefault(site.key[0], set()).add(str(recipe))
+        module, _, operator, backward = site.key
+        modules.setdefault(module, set()).add(recipe)
+        operators.setdefault((module, operator, backward), set()).add(recipe)
     rules: dict[Rule, None] = {}
     for site, recipe in zip(sites, recipes, strict=True):
         module, where, operator, backward = site.key
-        if module and len(agreed[module]) == 1:
+        if module and len(modules[module]) == 1:
             if recipe != base:
                 rules[_rule(recipe, module=_literal(module))] = None
             continue
         pass_: Literal["forward", "backward"] = "backward" if backward else "forward"
-        place = {"where": _literal(where)} if where else {}
-        rules[_rule(recipe, module=_literal(module), operator=operator, pass_=pass_, **place)] = None
+        place: dict[str, Any] = {"operator": operator, "pass_": pass_}
+        if not module or len(operators[module, operator, backward]) > 1:
+            place["where"] = _literal(where)
+        rules[_rule(recipe, module=_literal(module), **place)] = None
     return Policy((*rules, _rule(base)), **named)
 
 
