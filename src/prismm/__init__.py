@@ -19,6 +19,7 @@ from prismm._lazy import attributes
 if TYPE_CHECKING:
     from prismm._matmul import explain, gemm, matmul, prepare
     from prismm.planner import Auto, Plan
+    from prismm.programs.compile import compile
     from prismm.programs.emulate import emulate
     from prismm.programs.places import scope
     from prismm.programs.policy import Policy, Rule
@@ -44,6 +45,7 @@ _HOMES = {
     "Policy": "prismm.programs.policy",
     "Rule": "prismm.programs.policy",
     "emulate": "prismm.programs.emulate",
+    "compile": "prismm.programs.compile",
     "scope": "prismm.programs.places",
     "tune": "prismm.programs.tune",
     "Report": "prismm.report",
@@ -70,6 +72,7 @@ __all__ = [
     "Slices",
     "TileInt8",
     "Words",
+    "compile",
     "emulate",
     "explain",
     "gemm",

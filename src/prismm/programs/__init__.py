@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from prismm._lazy import attributes
 
 if TYPE_CHECKING:
+    from prismm.programs.compile import compile
     from prismm.programs.emulate import emulate
     from prismm.programs.places import scope
     from prismm.programs.policy import Policy, Rule
@@ -19,13 +20,14 @@ _HOMES = {
     "Rule": "policy",
     "Recipe": "recipe",
     "emulate": "emulate",
+    "compile": "compile",
     "Call": "record",
     "Record": "record",
     "scope": "places",
     "Tuning": "tune",
 }
 
-__all__ = ["Call", "Policy", "Recipe", "Record", "Rule", "Tuning", "emulate", "scope"]
+__all__ = ["Call", "Policy", "Recipe", "Record", "Rule", "Tuning", "compile", "emulate", "scope"]
 
 
 __getattr__ = attributes(globals(), {name: f"prismm.programs.{home}" for name, home in _HOMES.items()})

@@ -8,8 +8,10 @@ every composite function would have to be written anew. Modes belong to a thread
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
+from collections.abc import Iterator
 from typing import Any, Literal
 
 from torch.utils import _pytree
@@ -83,18 +85,44 @@ class emulate:  # noqa: N801
         self._entered = threading.local()
 
     def __enter__(self) -> Record:
-        blocks = self._entered.__dict__.setdefault("blocks", [])
-        mode = _Mode(self)
-        mode.__enter__()
-        blocks.append((mode, time.perf_counter()))
+        block = contextlib.ExitStack()
+        if self.attention == "decomposed":
+            from prismm.programs.attention import Decomposed
+
+            block.enter_context(Decomposed())
+        block.enter_context(_Mode(self))
+        self._entered.__dict__.setdefault("blocks", []).append((block, time.perf_counter()))
         return self.record
 
     def __exit__(self, kind: Any, value: Any, traceback: Any) -> None:
-        mode, start = self._entered.blocks.pop()
-        mode.__exit__(kind, value, traceback)
+        block, start = self._entered.blocks.pop()
+        block.__exit__(kind, value, traceback)
         self.record.wall_seconds += time.perf_counter() - start
         if kind is None:
             self.record.settle()
+
+
+@contextlib.contextmanager
+def _busy() -> Iterator[None]:
+    """Operators that make a product are none of the program's: outer blocks let them pass."""
+    _BUSY.depth = 1
+    try:
+        yield
+    finally:
+        _BUSY.depth = 0
+
+
+def is_active() -> bool:
+    """Whether a block is open in this thread."""
+    return any(isinstance(mode, _Mode) for mode in _get_current_dispatch_mode_stack())
+
+
+def note_hidden(operator: str, what: str) -> None:
+    """Tell the blocks that are open in this thread of something that multiplies out of their reach."""
+    for mode in _get_current_dispatch_mode_stack():
+        if isinstance(mode, _Mode):
+            place = places.here(mode.owner.models)
+            mode.owner.record.hide(operator, place.module, place.where, what)
 
 
 class _Mode(TorchDispatchMode):
@@ -115,13 +143,6 @@ class _Mode(TorchDispatchMode):
             return self._product(func, args, kwargs)
         what = gemms.hidden(func)
         if what is not None:
-            if self.owner.attention == "decomposed" and "scaled_dot_product" in func._schema.name:
-                from prismm.programs.attention import decomposed
-
-                with self:
-                    done = decomposed(func, args, kwargs)
-                if done is not NotImplemented:
-                    return done
             place, _ = self._place(func)
             if not place.own:
                 for mode in self._chain():
@@ -142,26 +163,21 @@ class _Mode(TorchDispatchMode):
         decided, rule = self._decide(gemms.operator_of(func) or "", place, backward)
         recipe = _OFF if rule is None else decided.owner.policy.rules[rule].recipe
         reason = gemm if isinstance(gemm, str) else "" if rule is not None else "no rule"
+        clock = _Clock(args)
         if isinstance(gemm, str) or recipe.off:
-            clock = _Clock(args)
-            _BUSY.depth = 1
-            try:
+            with _busy():
+                clock.begin()
                 result = func(*args, **kwargs)
-            finally:
-                _BUSY.depth = 0
+                clock.stop()
             made = LEFT
             gemm = gemms.unchecked(func, args, kwargs)
         else:
-            clock = _Clock(args)
-            _BUSY.depth = 1
             try:
-                result, made = _made(gemm, recipe)
+                with _busy():
+                    result, made = _made(gemm, recipe, clock)
             except PrismmError as error:
                 error.add_note(f"in {gemm.operator} of module {place.module!r}, {place.where}")
                 raise
-            finally:
-                _BUSY.depth = 0
-        clock.stop()
         for mode in self._chain():
             mode._enter(gemm, place, backward, made, rule if mode is decided else None, reason, clock, result)
         return result
@@ -258,19 +274,19 @@ def _needs_grad(gemm: Any) -> bool:
     )
 
 
-def _made(gemm: Gemm, recipe: Recipe) -> tuple[Any, Made]:
+def _made(gemm: Gemm, recipe: Recipe, clock: _Clock) -> tuple[Any, Made]:
     """The product by a recipe, written to its target if it has one."""
     import torch
 
-    made = None if recipe.looks else _KNOWN.get(_key(gemm, recipe))
-    value, told = gemms.multiply(gemm, recipe, tell=made is None)
-    if made is None:
-        assert told is not None
-        made = told
-        if not recipe.looks:
-            if len(_KNOWN) > 1 << 14:
-                _KNOWN.clear()
-            _KNOWN[_key(gemm, recipe)] = made
+    if recipe.looks:
+        clock.begin()
+        value, made, seconds = gemms.multiply_and_tell(gemm, recipe)
+        clock.stop(seconds)
+    else:
+        made = _described(gemm, recipe)
+        clock.begin()
+        value = gemms.multiply(gemm, recipe)
+        clock.stop()
     if gemm.target is None:
         return value, made
     if gemm.target.shape != value.shape:
@@ -283,11 +299,17 @@ _KNOWN: dict[Any, Made] = {}
 """How products were made whose shapes and types decide that."""
 
 
-def _key(gemm: Gemm, recipe: Recipe) -> Any:
-    return (
+def _described(gemm: Gemm, recipe: Recipe) -> Made:
+    key = (
         gemm.operator, gemm.shape, gemm.a.dtype, gemm.dtype, gemm.a.device, gemm.plain, recipe,
         gemms.environment_key(),
     )  # fmt: skip
+    made = _KNOWN.get(key)
+    if made is None:
+        if len(_KNOWN) >= 1 << 14:
+            _KNOWN.clear()
+        made = _KNOWN[key] = gemms.describe(gemm, recipe)
+    return made
 
 
 class _Clock:
@@ -296,15 +318,22 @@ class _Clock:
     def __init__(self, args: Any) -> None:
         import torch
 
+        on_gpu = any(isinstance(x, torch.Tensor) and x.is_cuda for x in args)
+        self.on_gpu = on_gpu and not torch.cuda.is_current_stream_capturing()
         self.events: tuple[Any, Any] | None = None
         self.seconds = 0.0
-        on_gpu = any(isinstance(x, torch.Tensor) and x.is_cuda for x in args)
-        if on_gpu and not torch.cuda.is_current_stream_capturing():
+
+    def begin(self) -> None:
+        """Begin."""
+        import torch
+
+        if self.on_gpu:
             self.events = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
             self.events[0].record()
         self.start = time.perf_counter()
 
-    def stop(self) -> None:
-        self.seconds = time.perf_counter() - self.start
+    def stop(self, seconds: float | None = None) -> None:
+        """End; `seconds` where the product was timed apart from what was told of it."""
+        self.seconds = time.perf_counter() - self.start if seconds is None else seconds
         if self.events is not None:
             self.events[1].record()

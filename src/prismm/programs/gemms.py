@@ -159,10 +159,11 @@ def hidden(function: Any) -> str | None:
     return next((what for start, what in HIDDEN.items() if name.startswith(start)), None)
 
 
-def gemm_of(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Gemm | str:
+def gemm_of(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], traced: bool = False) -> Gemm | str:
     """The product that a call of an aten overload asks for, or why prismm leaves it to torch.
 
-    Calls that torch will refuse (shapes that do not fit, mixed types) are among those.
+    Calls that torch will refuse (shapes that do not fit, mixed types) are among those. `traced`: the tensors are those
+    of a trace, which torch has accepted.
     """
     operator, names, in_place = _table()[function]
     given = dict(zip(names, args, strict=False)) | kwargs
@@ -173,16 +174,16 @@ def gemm_of(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Gem
     c = given["self"] if adds and beta != 0 else None
     target = given["self"] if in_place else given.get("out")
     dtype = given.get("out_dtype") or a.dtype
-    return check(Gemm(operator, a, b, c, alpha, beta, dtype, target))
+    return check(Gemm(operator, a, b, c, alpha, beta, dtype, target), traced)
 
 
-def check(gemm: Gemm) -> Gemm | str:
+def check(gemm: Gemm, traced: bool = False) -> Gemm | str:
     """The product with its scalars in its own precision, as torch takes them, or why it is left to torch."""
     import torch
 
     a, b, c, operator = gemm.a, gemm.b, gemm.c, gemm.operator
     tensors = [x for x in (a, b, c, gemm.target) if x is not None]
-    if any(type(x) not in (torch.Tensor, torch.nn.Parameter) for x in tensors):
+    if not traced and any(type(x) not in (torch.Tensor, torch.nn.Parameter) for x in tensors):
         return "a tensor subclass"
     if any(x.layout is not torch.strided for x in tensors):
         return "not dense"
@@ -192,7 +193,7 @@ def check(gemm: Gemm) -> Gemm | str:
     if a.dtype not in _types():
         return f"{str(a.dtype).removeprefix('torch.')} elements"
     ranks = _RANKS.get(operator, (3, 3))
-    fits = (
+    fits = traced or (
         (a.ndim, b.ndim) == ranks
         and a.shape[-1] == b.shape[-2 if b.ndim > 1 else 0]
         and (a.ndim < 3 or a.shape[0] == b.shape[0])
@@ -200,7 +201,7 @@ def check(gemm: Gemm) -> Gemm | str:
         and all(x.dtype == a.dtype for x in (b, c) if x is not None)
         and (gemm.target is None or gemm.target.dtype == gemm.dtype)
     )
-    if fits and c is not None:
+    if fits and c is not None and not traced:
         shape = (() if operator == "addbmm" else a.shape[:-2]) + a.shape[-2:-1] + b.shape[b.ndim - 1 : 0 : -1][:1]
         fits = len(c.shape) <= len(shape) and all(
             x in (1, y) for x, y in zip(reversed(c.shape), reversed(shape), strict=False)
@@ -242,39 +243,59 @@ def _scalar(x: Any, dtype: torch.dtype) -> complex:
         return complex(np.complex64(value))
 
 
-def multiply(gemm: Gemm, recipe: Recipe, tell: bool = False) -> tuple[torch.Tensor, Made | None]:
-    """The product, as a tensor of its own, and how it was made if `tell`.
+def multiply(gemm: Gemm, recipe: Recipe) -> torch.Tensor:
+    """The product, as a tensor of its own.
 
     Raises:
         PrismmError: for a recipe that cannot make this product.
     """
+    return _result(gemm, recipe.keywords)[0]
+
+
+def multiply_and_tell(gemm: Gemm, recipe: Recipe) -> tuple[torch.Tensor, Made, float]:
+    """The product, how it was made, and the seconds that it took without the telling."""
+    value, report = _result(gemm, recipe.keywords | {"full_output": True})
+    return value, made_by(report.plan, not gemm.plain, gemm.a.is_cuda), float(report.timings.get("total", 0.0))
+
+
+def describe(gemm: Gemm, recipe: Recipe) -> Made:
+    """How a product will be made whose recipe does not look at the data."""
     import prismm
 
-    keywords = recipe.keywords | {"full_output": tell}
-    operator, c, cuda = gemm.operator, gemm.c, gemm.a.is_cuda
+    a, b = _operands(gemm)
+    return made_by(prismm.explain(a, b, **recipe.keywords), not gemm.plain, gemm.a.is_cuda)
+
+
+def _operands(gemm: Gemm) -> tuple[torch.Tensor, torch.Tensor]:
     a, b = gemm.a.detach(), gemm.b.detach()
-    if operator == "vdot":
+    if gemm.operator == "vdot":
         a = a.conj()
-    elif operator == "addbmm":
+    elif gemm.operator == "addbmm":
         a, b = a.transpose(0, 1).reshape(a.shape[1], -1), b.reshape(-1, b.shape[2])
-    if gemm.plain:
-        result = prismm.matmul(a, b, **keywords)
-    elif not cuda:
-        c = c.detach() if c is not None else None
+    return a, b
+
+
+def _result(gemm: Gemm, keywords: dict[str, Any]) -> tuple[torch.Tensor, Any]:
+    """The product, and the report if it was asked for."""
+    import prismm
+
+    a, b = _operands(gemm)
+    c = gemm.c.detach() if gemm.c is not None else None
+    told = "full_output" in keywords
+    if gemm.plain or gemm.a.is_cuda:
+        found = prismm.matmul(a, b, **keywords)
+        value, report = found if told else (found, None)
+        if not gemm.plain:
+            value = _epilogue(value, gemm)
+    else:
         column = b.ndim == 1
         if column:  # `gemm` takes matrices
             b, c = b[:, None], c[..., None] if c is not None else None
-        result = prismm.gemm(a, b, c, alpha=gemm.alpha, beta=gemm.beta if c is not None else 0, **keywords)
-        if column:
-            result = (result[0][..., 0], result[1]) if tell else result[..., 0]
-    else:
-        result = prismm.matmul(a, b, **keywords)
-        product = result[0] if tell else result
-        product = _epilogue(product, gemm)
-        result = (product, result[1]) if tell else product
-    value, report = result if tell else (result, None)
-    made = made_by(report.plan, not gemm.plain, cuda) if report is not None else None
-    return value.to(gemm.dtype) if value.dtype != gemm.dtype else value, made
+        beta = gemm.beta if c is not None else 0
+        found = prismm.gemm(a, b, c, alpha=gemm.alpha, beta=beta, **keywords)
+        value, report = found if told else (found, None)
+        value = value[..., 0] if column else value
+    return value if value.dtype == gemm.dtype else value.to(gemm.dtype), report
 
 
 def _epilogue(product: torch.Tensor, gemm: Gemm) -> torch.Tensor:
@@ -332,12 +353,13 @@ _COMPOSITE = frozenset(
 )
 
 
-def unchecked(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Gemm:
-    """The operands of a call that torch made, for the table."""
+def unchecked(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], with_addend: bool = False) -> Gemm:
+    """The operands of a call that torch made, for the table; or of a traced one, whatever stands for them there."""
     operator, names, _ = _table()[function]
     given = dict(zip(names, args, strict=False)) | kwargs
     left, right = _OPERANDS[operator]
-    return Gemm(operator, given[left], given[right], None, 1, 0, given[left].dtype)
+    a, c = given[left], given["self"] if with_addend and "self" not in (left, right) else None
+    return Gemm(operator, a, given[right], c, 1, 0, None if with_addend else a.dtype)  # type: ignore[arg-type]
 
 
 def environment_key() -> Any:

@@ -297,7 +297,7 @@ def _gemm(c: Tensor, a: Tensor, b: Tensor, recipe: str, alpha: complex = 1, beta
     if isinstance(asked, str):
         types = ", ".join(f"{x.dtype} {tuple(x.shape)} on {x.device}" for x in (c, a, b))
         raise OperandError(f"c, a, b are {types}, alpha={alpha}, beta={beta}: {asked}; pass tensors that fit together")
-    return multiply(asked, Recipe.parse(recipe))[0]
+    return multiply(asked, Recipe.parse(recipe))
 
 
 def _plain(x: Tensor) -> Tensor:

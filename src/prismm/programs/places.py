@@ -90,6 +90,11 @@ def _library() -> str:
     return os.path.dirname(os.path.abspath(os.__file__)) + os.sep + "contextlib"
 
 
+def line_of(file: str, line: int) -> str:
+    """A file and line as rules and tables have them; "" for code of torch, of prismm or of Python itself."""
+    return f"{os.path.basename(file)}:{line}" if _kind(file) == "user" else ""
+
+
 def here(models: tuple[torch.nn.Module, ...] = ()) -> Place:
     """Where the caller's product comes from.
 
@@ -133,6 +138,8 @@ def _name(modules: list[Any], models: tuple[Any, ...]) -> str:
                 if name is not None:
                     found = name
                     break
+    if "_orig_mod" in found:  # what torch.compile puts around a module
+        found = ".".join(part for part in found.split(".") if part != "_orig_mod")
     scopes = _stack()
     return ".".join([*scopes, found] if found else scopes)
 
