@@ -75,37 +75,42 @@ def timed(call: Callable[[], Any], device: str) -> tuple[float, Any]:
 def measure(
     app: App, device: str, size: int, seed: int, dtype: str, names: Sequence[str], repeats: int
 ) -> Iterator[dict[str, Any]]:
-    """Rows of one problem: the native way first, then the others in turn with it.
+    """Rows of one problem: the native way first, then the others, all timed in turn after a first run that is judged.
 
-    A way that this machine cannot go gives a row without numbers that says why.
+    A way that this machine cannot go, or on which the program breaks down, gives a row without numbers that says why.
     """
     problem = app.make(size, seed, device, getattr(torch, dtype))
     reference = app.refer(problem)
     known = ways(device)
-    native = known["native"]
+    fixed = {"app": app.name, "device": device, "dtype": dtype, "size": size, "seed": seed}
 
     def run(way: Way) -> tuple[float, Any]:
         with way.context():
             return timed(lambda: app.solve(problem), device)
 
-    fixed = {"app": app.name, "device": device, "dtype": dtype, "size": size, "seed": seed}
-    _, output = run(native)
-    verdict = app.judge(problem, output, reference)
-    seconds = [run(native)[0] for _ in range(repeats)]
-    yield _row(fixed, native, seconds, seconds, verdict, verdict.error)
-    for way in (known[name] for name in names if name != "native"):
-        missing = way.missing
-        if not missing:
+    verdicts: dict[str, Verdict] = {}
+    missing: dict[str, str] = {}
+    broken: set[str] = set()
+    for name in ("native", *(name for name in names if name != "native")):
+        missing[name] = known[name].missing
+        if not missing[name]:
             try:
-                _, output = run(way)
+                verdicts[name] = app.judge(problem, run(known[name])[1], reference)
             except NotHere as error:
-                missing = " ".join(str(error).split())
-        if missing:
-            yield {**fixed, "way": way.name, "guaranteed": way.guaranteed, "note": missing}
-            continue
-        own = app.judge(problem, output, reference)
-        pairs = [(run(native)[0], run(way)[0]) for _ in range(repeats)]
-        yield _row(fixed, way, [a for a, _ in pairs], [b for _, b in pairs], own, verdict.error)
+                missing[name] = " ".join(str(error).split())
+            except (ArithmeticError, torch.linalg.LinAlgError) as error:
+                missing[name] = " ".join(str(error).split())
+                broken.add(name)
+    seconds: dict[str, list[float]] = {name: [] for name in verdicts}
+    for _ in range(repeats):
+        for name in verdicts:
+            seconds[name].append(run(known[name])[0])
+    for name, reason in missing.items():
+        if reason:
+            row = {**fixed, "way": name, "guaranteed": known[name].guaranteed, "note": reason}
+            yield row | ({"passed": False} if name in broken else {})
+        else:
+            yield _row(fixed, known[name], seconds["native"], seconds[name], verdicts[name], verdicts["native"].error)
 
 
 def _row(
@@ -143,7 +148,7 @@ def shown(row: dict[str, Any]) -> str:
     """One line of words."""
     head = f"{row['app']:<13} {row['dtype']:<8} {row['size']:>6} {row.get('way', ''):<18}"
     if "speed" not in row:
-        return f"{head} not here: {row['note']}"
+        return f"{head} {'FAILED' if 'passed' in row else 'not here'}: {row['note']}"
     passed = "passed" if row["passed"] else "FAILED"
     return (
         f"{head} x{row['speed']:<6.3g} {1e3 * row['seconds']:>9.4g} ms  error {row['error']:.3g} "

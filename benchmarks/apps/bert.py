@@ -27,14 +27,14 @@ class Batch:
 
 
 def make(size: int, seed: int, device: str, dtype: torch.dtype) -> Batch:
-    """BERT with hidden states of `size` (at 1024 BERT-large's 24 layers, below fewer) and size/32 sentences."""
+    """BERT with hidden states of `size` (at 1024 BERT-large's 24 layers, below fewer) and size/16 sentences."""
     try:
         from transformers import BertConfig, BertModel
     except ImportError as error:
         raise Unavailable(
             f"BERT's architecture comes from transformers ({error}); install it with: pip install transformers"
         ) from error
-    layers, sentences, length = max(2, size * 24 // 1024), max(4, size // 32), 512 if size >= 512 else 64
+    layers, sentences, length = max(2, size * 24 // 1024), max(4, size // 16), 512 if size >= 512 else 64
     config = BertConfig(
         hidden_size=size, num_hidden_layers=layers, num_attention_heads=max(1, size // 64),
         intermediate_size=4 * size, attn_implementation="eager",

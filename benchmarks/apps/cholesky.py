@@ -14,8 +14,6 @@ import torch
 from _app import App, Verdict, main
 from _certified import residual, sample
 
-BLOCK = 512
-
 
 def make(size: int, seed: int, device: str, dtype: torch.dtype) -> torch.Tensor:
     """The covariance of `size` points."""
@@ -29,10 +27,10 @@ def make(size: int, seed: int, device: str, dtype: torch.dtype) -> torch.Tensor:
     return a
 
 
-def solve(a: torch.Tensor, block: int = BLOCK) -> torch.Tensor:
-    """The factor L, lower triangular, with A = LLᵀ."""
+def solve(a: torch.Tensor, block: int | None = None) -> torch.Tensor:
+    """The factor L, lower triangular, with A = LLᵀ, from diagonal blocks that LAPACK factors."""
     factor = a.clone()
-    cholesky(factor, {}, 0, block)
+    cholesky(factor, {}, 0, block or (512 if len(a) <= 8192 else 1024))
     return factor.tril_()
 
 

@@ -15,7 +15,6 @@ import torch
 from _app import App, Verdict, main
 from _certified import residual, sample
 
-BLOCK = 512
 LIMIT = 16.0
 MULTIPLIER, MASK = 6364136223846793005, (1 << 64) - 1
 
@@ -81,10 +80,14 @@ def signed(values: list[int], device: str) -> torch.Tensor:
     return torch.tensor([to_signed(x) for x in values], dtype=torch.int64, device=device)
 
 
-def factor(a: torch.Tensor, inverses: dict[int, tuple[torch.Tensor, torch.Tensor]], at: int = 0) -> None:
+Inverses = dict[int, tuple[torch.Tensor, torch.Tensor]]
+"""Inverses of the diagonal blocks of L and U, by their first row."""
+
+
+def factor(a: torch.Tensor, inverses: Inverses, at: int, block: int) -> None:
     """Overwrite a by its factors L and U (unit diagonal in U), halving until a block is small."""
     n = len(a)
-    if n <= BLOCK:
+    if n <= block:
         # Dominant rows make dominant columns of the transpose, where partial pivoting has nothing to exchange.
         lu, pivots = torch.linalg.lu_factor(a.T)
         if bool((pivots != torch.arange(1, n + 1, device=a.device)).any()):
@@ -95,46 +98,44 @@ def factor(a: torch.Tensor, inverses: dict[int, tuple[torch.Tensor, torch.Tensor
         upper = torch.linalg.solve_triangular(a, eye, upper=True, unitriangular=True)
         inverses[at] = lower, upper
         return
-    h = half(n)
-    factor(a[:h, :h], inverses, at)
-    solve_rows(a[:h, h:], a[:h, :h], inverses, at)
-    solve_columns(a[h:, :h], a[:h, :h], inverses, at)
+    h = half(n, block)
+    factor(a[:h, :h], inverses, at, block)
+    solve_rows(a[:h, h:], a[:h, :h], inverses, at, block)
+    solve_columns(a[h:, :h], a[:h, :h], inverses, at, block)
     a[h:, h:] -= a[h:, :h] @ a[:h, h:]
-    factor(a[h:, h:], inverses, at + h)
+    factor(a[h:, h:], inverses, at + h, block)
 
 
-def solve_rows(x: torch.Tensor, lu: torch.Tensor, inverses: dict[int, tuple[torch.Tensor, torch.Tensor]], at: int):
+def solve_rows(x: torch.Tensor, lu: torch.Tensor, inverses: Inverses, at: int, block: int):
     """Overwrite x by L^-1 x."""
     n = len(lu)
-    if n <= BLOCK:
+    if n <= block:
         x.copy_(inverses[at][0] @ x)
         return
-    h = half(n)
-    solve_rows(x[:h], lu[:h, :h], inverses, at)
+    h = half(n, block)
+    solve_rows(x[:h], lu[:h, :h], inverses, at, block)
     x[h:] -= lu[h:, :h] @ x[:h]
-    solve_rows(x[h:], lu[h:, h:], inverses, at + h)
+    solve_rows(x[h:], lu[h:, h:], inverses, at + h, block)
 
 
-def solve_columns(x: torch.Tensor, lu: torch.Tensor, inverses: dict[int, tuple[torch.Tensor, torch.Tensor]], at: int):
+def solve_columns(x: torch.Tensor, lu: torch.Tensor, inverses: Inverses, at: int, block: int):
     """Overwrite x by x U^-1."""
     n = len(lu)
-    if n <= BLOCK:
+    if n <= block:
         x.copy_(x @ inverses[at][1])
         return
-    h = half(n)
-    solve_columns(x[:, :h], lu[:h, :h], inverses, at)
+    h = half(n, block)
+    solve_columns(x[:, :h], lu[:h, :h], inverses, at, block)
     x[:, h:] -= x[:, :h] @ lu[:h, h:]
-    solve_columns(x[:, h:], lu[h:, h:], inverses, at + h)
+    solve_columns(x[:, h:], lu[h:, h:], inverses, at + h, block)
 
 
-def half(n: int) -> int:
+def half(n: int, block: int) -> int:
     """About half of n, a multiple of the block."""
-    return max(BLOCK, n // 2 // BLOCK * BLOCK)
+    return max(block, n // 2 // block * block)
 
 
-def precondition(
-    v: torch.Tensor, factors: torch.Tensor, inverses: dict[int, tuple[torch.Tensor, torch.Tensor]]
-) -> torch.Tensor:
+def precondition(v: torch.Tensor, factors: torch.Tensor, inverses: Inverses) -> torch.Tensor:
     """U^-1 L^-1 v in the factors' precision, block by block."""
     starts = sorted(inverses)
     ends = [*starts[1:], len(factors)]
@@ -152,8 +153,8 @@ def solve(system: System, restart: int = 50) -> Solution:
     a, b = system.a, system.b
     factors = a.to(system.dtype)  # a copy, unless it is float64 already
     factors = factors.clone() if factors is a else factors
-    inverses: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
-    factor(factors, inverses)
+    inverses: Inverses = {}
+    factor(factors, inverses, 0, 512 if len(b) <= 8192 else 1024)
     x = precondition(b, factors, inverses)
     norm = float(a.abs().sum(1).max())
     iterations = 0
@@ -171,7 +172,7 @@ def gmres(
     a: torch.Tensor,
     r: torch.Tensor,
     factors: torch.Tensor,
-    inverses: dict[int, tuple[torch.Tensor, torch.Tensor]],
+    inverses: Inverses,
     steps: int,
     goal: float,
 ) -> tuple[torch.Tensor, int]:
