@@ -16,7 +16,7 @@ import torch
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 
 from _common import machine
-from _ways import Way, ways
+from _ways import Way, way
 
 DEFAULT_WAYS = "tf32,bf16,default,reproducible,correctly-rounded"
 
@@ -81,7 +81,7 @@ def measure(
     """
     problem = app.make(size, seed, device, getattr(torch, dtype))
     reference = app.refer(problem)
-    known = ways(device)
+    known = {name: way(name, device) for name in ("native", *names)}
     fixed = {"app": app.name, "device": device, "dtype": dtype, "size": size, "seed": seed}
 
     def run(way: Way) -> tuple[float, Any]:
@@ -91,7 +91,7 @@ def measure(
     verdicts: dict[str, Verdict] = {}
     missing: dict[str, str] = {}
     broken: set[str] = set()
-    for name in ("native", *(name for name in names if name != "native")):
+    for name in known:
         missing[name] = known[name].missing
         if not missing[name]:
             try:

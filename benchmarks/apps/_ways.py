@@ -62,26 +62,27 @@ class Way:
     missing: str = ""
 
 
-def ways(device: str) -> dict[str, Way]:
-    """All ways, by name, with those that this machine cannot go marked as such."""
+def way(name: str, device: str) -> Way:
+    """A way by its name, or a scheme's; marked where this machine cannot go it.
+
+    Raises:
+        ArgumentError: for a name that is neither.
+    """
     from prismm.programs import Policy
 
     capable = device == "cuda" and torch.cuda.get_device_capability() >= (8, 0)
-    found = [
-        Way("native", full_precision, True),
-        Way("tf32", tf32, False, "" if capable else "no TF32 units here"),
-        Way("bf16", lambda: bf16(device), False, "" if capable or cpu_bf16(device) else "no BF16 units here"),
-        Way("default", lambda: emulated("native"), True),
-        Way("reproducible", lambda: emulated(Policy.of("native", reproducible=True)), True),
-        Way("correctly-rounded", lambda: emulated("correctly-rounded"), True),
-    ]
-    for scheme in ("residues:7", "residues:6", "residues:5", "residues:4", *ROUNDED):
-        found.append(Way(scheme, lambda scheme=scheme: emulated(Policy.of(scheme=scheme)), False))
-    return {way.name: way for way in found}
-
-
-ROUNDED = ("scaled-half", "words:tf32x3", "words:bf16x6", "tile-int8:4", "tile-int8:1")
-"""Schemes of rounded products: on units of a GPU, or emulated on a CPU's BLAS."""
+    found = {
+        "native": Way(name, full_precision, True),
+        "tf32": Way(name, tf32, False, "" if capable else "no TF32 units here"),
+        "bf16": Way(name, lambda: bf16(device), False, "" if capable or cpu_bf16(device) else "no BF16 units here"),
+        "default": Way(name, lambda: emulated("native"), True),
+        "reproducible": Way(name, lambda: emulated(Policy.of("native", reproducible=True)), True),
+        "correctly-rounded": Way(name, lambda: emulated("correctly-rounded"), True),
+    }
+    if name in found:
+        return found[name]
+    policy = Policy.of(scheme=name)
+    return Way(name, lambda: emulated(policy), False)
 
 
 def cpu_bf16(device: str) -> bool:
