@@ -355,6 +355,11 @@ def test_outputs_are_compared_bit_for_bit() -> None:
     assert not outputs.same(nan, torch.tensor([math.nan, 1.0 + 2**-20]))
     assert not outputs.same(torch.ones(2), torch.ones(3))
     assert not outputs.same([1.0], [1])
-    assert outputs.relative_error(torch.tensor([math.inf, 1.0]), torch.tensor([math.inf, 1.0])) != 0.1
+    special = torch.tensor([math.inf, math.nan, 1.0])
+    assert outputs.relative_error(special, special.clone()) == 0.0
+    assert outputs.relative_error(torch.tensor([math.inf, math.nan, 2.0]), special) == 1.0
+    for wrong in ([1.0, math.nan, 1.0], [-math.inf, math.nan, 1.0], [math.inf, 0.0, 1.0]):
+        error = outputs.relative_error(torch.tensor(wrong), special)
+        assert not error < 1.0  # infinite, or NaN, which trials count as infinite
     with pytest.raises(ArgumentError, match="pass metric"):
         outputs.relative_error(torch.ones(2, dtype=torch.int64), torch.ones(2, dtype=torch.int64))

@@ -14,7 +14,7 @@ from prismm.cli.console import columns, print_json, say
 from prismm.errors import ArgumentError, FileError
 
 if TYPE_CHECKING:
-    from prismm.programs.tune import Tuning
+    from prismm.programs.tuning import Tuning
 
 
 def tune(

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from prismm.programs.policy import Policy, Rule
     from prismm.programs.recipe import Recipe
     from prismm.programs.record import Call, Record
-    from prismm.programs.tune import Tuning
+    from prismm.programs.tuning import Tuning
 
 _HOMES = {
     "Policy": "policy",
@@ -24,7 +24,7 @@ _HOMES = {
     "Call": "record",
     "Record": "record",
     "scope": "places",
-    "Tuning": "tune",
+    "Tuning": "tuning",
 }
 
 __all__ = ["Call", "Policy", "Recipe", "Record", "Rule", "Tuning", "compile", "emulate", "scope"]

@@ -74,6 +74,8 @@ def _equal(a: torch.Tensor, b: torch.Tensor) -> bool:
 def relative_error(output: Any, reference: Any) -> float:
     """‖x − r‖_F / ‖r‖_F over all floating-point numbers of two outputs (MixPert's Eq. 10), in float64.
 
+    Where both are the same infinity, or both NaN, there is no error; where only one is, it is infinite.
+
     Raises:
         ArgumentError: for outputs without a floating-point number.
 
@@ -92,12 +94,12 @@ def relative_error(output: Any, reference: Any) -> float:
 
     difference = math.hypot(
         *(
-            # Equal infinities agree, as NaN with NaN would not.
-            float(torch.linalg.vector_norm(torch.where(a == b, 0.0, a - b)))
+            # Equal infinities agree, and NaN with NaN.
+            float(torch.linalg.vector_norm(torch.where((a == b) | ((a != a) & (b != b)), 0.0, a - b)))
             for a, b in zip(mine, theirs, strict=True)
         )
     )
-    size = math.hypot(*(float(torch.linalg.vector_norm(b)) for b in theirs))
+    size = math.hypot(*(float(torch.linalg.vector_norm(torch.where(b.isfinite(), b, 0.0))) for b in theirs))
     return difference / size if size else (0.0 if difference == 0 else math.inf)
 
 

@@ -119,7 +119,8 @@ class Trials:
             "reference": str(Policy.of(reference).rules[0].recipe),
             "sites": [site.name for site in self.sites],
             "levels": [[str(recipe) for recipe in ladder] for ladder in self.ladders],
-            "inputs": [digest(given) for given in program.inputs],
+            # Only a file outlives the inputs.
+            "inputs": [] if state is None else [digest(given) for given in program.inputs],
         }
         self.known: dict[Levels, Trial] = {}
         if state is not None and state.exists():
