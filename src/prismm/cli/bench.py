@@ -14,6 +14,7 @@ import typer
 from prismm.cli import options
 from prismm.cli.console import columns, print_json, progress, say
 from prismm.errors import ArgumentError, FileError
+from prismm.schemes.names import parse_scheme
 
 if TYPE_CHECKING:
     import numpy as np
@@ -52,7 +53,7 @@ def bench(
         orders = []
     if not orders or min(orders) < 1:
         raise ArgumentError(f"sizes {sizes!r}; pass positive integers such as 256,512,1024")
-    common = {"scheme": options.parse_scheme(scheme), "engine": engine, "threads": threads}
+    common = {"scheme": parse_scheme(scheme), "engine": engine, "threads": threads}
     if scheme is not None and not accuracy:
         targets, keywords = ["own value"], [common]
     else:
