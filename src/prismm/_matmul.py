@@ -123,8 +123,8 @@ def matmul(
             # The one way up: a derivative is a matter of torch's operators, which stand on this function.
             from prismm.programs.operators import differentiable
 
-            options = accuracy, scheme, reproducible, out_dtype, engine, threads, workspace
-            return differentiable(a, b, options, out, full_output)
+            asked = accuracy, scheme, reproducible, out_dtype, engine, threads, workspace
+            return differentiable(a, b, asked, out, full_output)
         if scheme is out is out_dtype is engine is workspace is None and not full_output:
             result = tensors_at_once(a, b, accuracy, reproducible, threads)
             if result is not None:

@@ -50,9 +50,9 @@ def run(
         raise FileError(f"{script}: there is no such script")
     if html is not None:
         check_new(html, force)
-    from prismm.programs import emulate
+    import prismm
 
-    block = emulate(chosen, attention="decomposed" if decompose_attention else "fused")
+    block = prismm.emulate(chosen, attention="decomposed" if decompose_attention else "fused")
     redirected = contextlib.redirect_stdout(sys.stderr) if json else contextlib.nullcontext()
     with redirected:
         code = _execute(script, arguments or [], block)
@@ -79,7 +79,9 @@ def _policy(
 
     others = accuracy is not None or scheme is not None or reproducible or engine is not None
     if (file is not None) + others + off > 1:
-        raise ArgumentError("--policy, --off, and --accuracy with --scheme, --reproducible and --engine: pass one of them")
+        raise ArgumentError(
+            "--policy, --off, and --accuracy with --scheme, --reproducible and --engine: pass one of them"
+        )
     if file is not None:
         return Policy.load(file)
     if off:

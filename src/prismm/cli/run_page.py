@@ -75,11 +75,13 @@ def _chart(rows: list[Row]) -> Markup:
         parts.append(tag("path", d=f"M{_LABEL} {y + 3}h{length:.1f}v{_ROW - 8}h{-length:.1f}z", class_=f"bar {kind}"))
         text = f"{seconds:.3g} s" + (f", {note}" if note else "")
         parts.append(tag("text", text, x=f"{_LABEL + length + 8:.1f}", y=y + 15, class_="faint"))
-    svg = tag("svg", joined(*parts), class_="bits", width=width, height=height, viewBox=f"0 0 {width} {height}", role="img")
+    svg = tag(
+        "svg", joined(*parts), class_="bits", width=width, height=height, viewBox=f"0 0 {width} {height}", role="img"
+    )
     return tag("div", svg, class_="scroll", tabindex="0")
 
 
 def _label(row: Row) -> str:
     name = row.module or row.where or row.operator
     text = f"{name} {row.operator} {shape_text(row.call)}"
-    return text if len(text) <= _CHARACTERS else f"…{text[1 - _CHARACTERS:]}"
+    return text if len(text) <= _CHARACTERS else f"…{text[1 - _CHARACTERS :]}"

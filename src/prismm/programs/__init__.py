@@ -1,4 +1,7 @@
-"""Whole programs: their products intercepted, compiled, recorded and tuned, by policies."""
+"""Whole programs: their products intercepted, compiled, recorded and tuned, by policies.
+
+`prismm.emulate` and `prismm.compile` are the ways in; here are what they take and return.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,7 @@ from typing import TYPE_CHECKING
 from prismm._lazy import attributes
 
 if TYPE_CHECKING:
-    from prismm.programs.compile import compile
-    from prismm.programs.emulate import emulate
+    from prismm.programs.gradients import whole_batch
     from prismm.programs.places import scope
     from prismm.programs.policy import Policy, Rule
     from prismm.programs.recipe import Recipe
@@ -19,15 +21,14 @@ _HOMES = {
     "Policy": "policy",
     "Rule": "policy",
     "Recipe": "recipe",
-    "emulate": "emulate",
-    "compile": "compile",
     "Call": "record",
     "Record": "record",
     "scope": "places",
     "Tuning": "tuning",
+    "whole_batch": "gradients",
 }
 
-__all__ = ["Call", "Policy", "Recipe", "Record", "Rule", "Tuning", "compile", "emulate", "scope"]
+__all__ = ["Call", "Policy", "Recipe", "Record", "Rule", "Tuning", "scope", "whole_batch"]
 
 
 __getattr__ = attributes(globals(), {name: f"prismm.programs.{home}" for name, home in _HOMES.items()})

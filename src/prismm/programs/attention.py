@@ -49,6 +49,8 @@ def composed(
     enable_gqa: bool = False,
 ) -> torch.Tensor:
     """softmax(scale·Q·K^T + mask)·V, as `torch.nn.functional.scaled_dot_product_attention` defines it."""
+    if attn_mask is not None and attn_mask.dtype is torch.bool:
+        attn_mask = torch.zeros_like(attn_mask, dtype=query.dtype).masked_fill(~attn_mask, -torch.inf)
     found: torch.Tensor = torch.ops.aten._scaled_dot_product_attention_math(
         query, key, value, attn_mask, dropout_p, is_causal, None, scale=scale, enable_gqa=enable_gqa
     )[0]

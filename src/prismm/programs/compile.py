@@ -29,7 +29,7 @@ _BY_DECOMPOSITION = ("addbmm",)
 """Operators that torch takes apart into others of the table before the pass."""
 
 
-def compile(  # noqa: A001
+def compile(
     model: Any,
     policy: Any = None,
     /,
@@ -66,7 +66,9 @@ def compile(  # noqa: A001
     torch.Size([4, 2])
     """
     if "backend" in keywords:
-        raise ArgumentError(f"backend={keywords['backend']!r}: prismm.compile works through Inductor; leave backend out")
+        raise ArgumentError(
+            f"backend={keywords['backend']!r}: prismm.compile works through Inductor; leave backend out"
+        )
     chosen = Policy.of(policy, scheme=scheme, reproducible=reproducible, engine=engine)
     if isinstance(model, torch.nn.Module):
         chosen.check(model)
@@ -77,7 +79,7 @@ def compile(  # noqa: A001
     if "isolate_recompiles" in known:
         # Each policy has its own graphs: without this, many policies for one model would share one limit.
         keywords.setdefault("isolate_recompiles", True)
-    compiled = torch.compile(model, backend=backend, **keywords)
+    compiled: Any = torch.compile(model, backend=backend, **keywords)
     if isinstance(model, torch.nn.Module):
         compiled.forward = _outside(compiled.forward)
         return compiled
@@ -85,8 +87,8 @@ def compile(  # noqa: A001
 
 
 def _outside(compiled: Any) -> Any:
-    """The compiled callable, which blocks of `emulate` leave alone: where a dispatch mode is active Dynamo would run the
-    program as it stands, without the policy.
+    """The compiled callable, which blocks of `emulate` leave alone: where a dispatch mode is active Dynamo would run
+    the program as it stands, without the policy.
     """
 
     @functools.wraps(compiled)
@@ -95,7 +97,9 @@ def _outside(compiled: Any) -> Any:
             from prismm.programs import emulate
 
             if emulate.is_active():
-                emulate.note_hidden("compiled code", "a program of prismm.compile, whose products follow its own policy")
+                emulate.note_hidden(
+                    "compiled code", "a program of prismm.compile, whose products follow its own policy"
+                )
                 with _disable_current_modes():
                     return compiled(*args, **kwargs)
             if not torch.compiler.is_compiling():
@@ -175,9 +179,7 @@ class ProductPass(CustomGraphPass):
                 conjugate = self._insert(graph, node, torch.ops.aten.conj_physical.default, (gemm.a,), {})
                 new = self._insert(graph, node, torch.ops.prismm.matmul.default, (conjugate, gemm.b, text, None), {})
             elif gemm.c is None and gemm.alpha == 1:
-                new = self._insert(
-                    graph, node, torch.ops.prismm.matmul.default, (gemm.a, gemm.b, text, gemm.dtype), {}
-                )
+                new = self._insert(graph, node, torch.ops.prismm.matmul.default, (gemm.a, gemm.b, text, gemm.dtype), {})
             else:
                 scalars = {"alpha": gemm.alpha, "beta": gemm.beta}
                 new = self._insert(graph, node, torch.ops.prismm.gemm.default, (gemm.c, gemm.a, gemm.b, text), scalars)
@@ -192,6 +194,7 @@ class ProductPass(CustomGraphPass):
         new.meta.update(like.meta)
         values = map_arg((args, kwargs), lambda node: node.meta["val"])
         mode = detect_fake_mode([x for x in values[0] if isinstance(x, torch.Tensor)])
+        assert mode is not None, "Inductor traces with fake tensors"
         with mode, torch.no_grad():
             new.meta["val"] = target(*values[0], **values[1])
         new.meta.pop("tensor_meta", None)
@@ -260,5 +263,5 @@ def _decompositions() -> dict[Any, Any]:
 
 @functools.cache
 def _sources() -> bytes:
-    found: bytes = get_hash_for_files(tuple(x.__file__ for x in (gemms, operators, policy, recipe)) + (__file__,))
+    found: bytes = get_hash_for_files((*tuple(x.__file__ for x in (gemms, operators, policy, recipe)), __file__))
     return found

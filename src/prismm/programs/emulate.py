@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
+import warnings
 from collections.abc import Iterator
 from typing import Any, Literal
 
@@ -29,7 +30,7 @@ _BUSY = threading.local()
 _OFF = Recipe(off=True)
 
 
-class emulate:  # noqa: N801
+class emulate:
     """Make the products of a block by a policy: ``with prismm.emulate(policy) as record: ...``.
 
     mm, addmm, bmm, baddbmm, addbmm, mv, addmv, dot and vdot, their out= and in-place forms, and all that ends in them
@@ -129,7 +130,7 @@ class _Mode(TorchDispatchMode):
     """The interception of one block in one thread (and in the threads that autograd lends it)."""
 
     def __init__(self, owner: emulate) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.owner = owner
         self.thread = threading.get_ident()
         outer = [mode for mode in _get_current_dispatch_mode_stack() if isinstance(mode, _Mode)]
@@ -141,16 +142,16 @@ class _Mode(TorchDispatchMode):
             return func(*args, **kwargs)
         if gemms.operator_of(func) is not None:
             return self._product(func, args, kwargs)
+        if gemms.composite(func) and func._can_decompose():
+            # Without autograd's keys (inference mode) linear, matmul and einsum come whole.
+            with self:
+                return func.decompose(*args, **kwargs)
         what = gemms.hidden(func)
         if what is not None:
             place, _ = self._place(func)
             if not place.own:
                 for mode in self._chain():
                     mode.owner.record.hide(func._schema.name.removeprefix("aten::"), place.module, place.where, what)
-        elif func._can_decompose() and gemms.composite(func):
-            # Without autograd's keys (inference mode) linear, matmul and einsum come whole.
-            with self:
-                return func.decompose(*args, **kwargs)
         result = func(*args, **kwargs)
         self._follow(args, kwargs, result)
         return result
@@ -269,9 +270,7 @@ class _Mode(TorchDispatchMode):
 
 
 def _needs_grad(gemm: Any) -> bool:
-    return isinstance(gemm, Gemm) and any(
-        x.requires_grad for x in (gemm.a, gemm.b, gemm.c) if x is not None
-    )
+    return isinstance(gemm, Gemm) and any(x.requires_grad for x in (gemm.a, gemm.b, gemm.c) if x is not None)
 
 
 def _made(gemm: Gemm, recipe: Recipe, clock: _Clock) -> tuple[Any, Made]:
@@ -290,7 +289,13 @@ def _made(gemm: Gemm, recipe: Recipe, clock: _Clock) -> tuple[Any, Made]:
     if gemm.target is None:
         return value, made
     if gemm.target.shape != value.shape:
-        torch.ops.aten._resize_output_(gemm.target, value.shape, value.device)
+        if gemm.target.numel():
+            warnings.warn(
+                f"an output with one or more elements was resized since it had shape {list(gemm.target.shape)}, which "
+                f"does not match the required output shape {list(value.shape)}",
+                stacklevel=2,
+            )
+        gemm.target.resize_(value.shape)
     gemm.target.detach().copy_(value)
     return gemm.target, made
 

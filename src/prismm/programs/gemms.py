@@ -80,7 +80,7 @@ HIDDEN = {
 }
 """Operators that multiply where nothing can be intercepted, by the beginning of their names, and what they are."""
 
-_HARMLESS = ("linalg_vector_norm", "linalg_cross", "linalg_diagonal")
+_HARMLESS = ("linalg_vector_norm", "linalg_cross", "linalg_diagonal", "_linalg_check_errors")
 
 
 @dataclass(frozen=True)
@@ -222,9 +222,7 @@ def check(gemm: Gemm, traced: bool = False) -> Gemm | str:
 def _types() -> frozenset[torch.dtype]:
     import torch
 
-    return frozenset(
-        (torch.float64, torch.float32, torch.complex128, torch.complex64, torch.float16, torch.bfloat16)
-    )
+    return frozenset((torch.float64, torch.float32, torch.complex128, torch.complex64, torch.float16, torch.bfloat16))
 
 
 def _scalar(x: Any, dtype: torch.dtype) -> complex:
@@ -347,10 +345,10 @@ def composite(function: Any) -> bool:
 
 
 _COMPOSITE = frozenset(
-    ("linear", "matmul", "einsum", "tensordot", "inner", "bilinear", "chain_matmul", "kron", "cov", "corrcoef")
-    + ("scaled_dot_product_attention", "cdist", "lstm", "gru", "rnn_tanh", "rnn_relu", "lstm_cell", "gru_cell")
-    + ("rnn_tanh_cell", "rnn_relu_cell", "matrix_power", "conv1d", "conv2d", "conv3d", "_euclidean_dist_backward")
-)
+    ("linear", "matmul", "einsum", "tensordot", "inner", "bilinear", "chain_matmul", "kron", "cov", "corrcoef", "cdist")
+) | frozenset(
+    ("matrix_power", "scaled_dot_product_attention", "lstm", "gru", "rnn_tanh", "rnn_relu", "lstm_cell", "gru_cell")
+) | frozenset(("rnn_tanh_cell", "rnn_relu_cell", "conv1d", "conv2d", "conv3d"))  # fmt: skip
 
 
 def unchecked(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], with_addend: bool = False) -> Gemm:

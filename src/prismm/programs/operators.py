@@ -86,14 +86,20 @@ def differentiable(a: Any, b: Any, options: tuple[Any, ...], out: Any, full_outp
     check_options(accuracy, scheme, reproducible, out_dtype, engine, threads, a, b, workspace)
     named = (("a", a), ("b", b))
     name, _ = next((name, x) for name, x in named if interop.wants_gradient(x))
-    for what, given in (("out=", out is not None), ("full_output=", full_output), ("workspace=", workspace is not None)):
+    for what, given in (
+        ("out=", out is not None),
+        ("full_output=", full_output),
+        ("workspace=", workspace is not None),
+    ):
         if given:
-            raise OperandError(f"{name} requires grad, and {what} has no derivative; leave it out, or pass {name}.detach()")
+            raise OperandError(
+                f"{name} requires grad, and {what} has no derivative; leave it out, or pass {name}.detach()"
+            )
     for other, x in named:
         if not isinstance(x, Tensor):
             raise OperandError(
-                f"{name} requires grad, {other} is a {type(x).__name__}; pass tensors, or {name}.detach() for a product "
-                f"without a derivative"
+                f"{name} requires grad, {other} is a {type(x).__name__}; pass tensors, or {name}.detach() for a "
+                f"product without a derivative"
             )
     dtype = None
     if out_dtype is not None:
@@ -116,7 +122,7 @@ def _recipe(accuracy: Any, scheme: Any, reproducible: bool, engine: str | None, 
 def load() -> Any:
     """The namespace ``torch.ops.prismm``, with both operators registered; once a process."""
     library = torch.library.Library("prismm", "FRAGMENT")
-    for name, schema in _SCHEMAS.items():
+    for schema in _SCHEMAS.values():
         library.define(schema, tags=(torch.Tag.pt2_compliant_tag,))
     library.impl("matmul", _matmul, "CPU")
     library.impl("matmul", _matmul, "CUDA")

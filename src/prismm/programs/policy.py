@@ -91,9 +91,9 @@ class Rule:
             raise ArgumentError(f"a rule's pass is {self.pass_!r}; pass 'forward', 'backward', or leave it out")
         if self.scheme is not None and not isinstance(self.scheme, str):
             object.__setattr__(self, "scheme", _named(self.scheme))
-        if (self.accuracy, self.scheme, self.reproducible, self.off) == (None, None, False, False):
+        if (self.accuracy, self.scheme, self.engine) == (None,) * 3 and not (self.reproducible or self.off):
             raise ArgumentError(
-                f"the rule for module {self.module!r} says nothing; pass accuracy, scheme, reproducible or off"
+                f"the rule for module {self.module!r} says nothing; pass accuracy, scheme, reproducible, engine or off"
             )
         object.__setattr__(self, "accuracy", self.recipe.accuracy)
 
@@ -201,8 +201,8 @@ class Policy:
         """
         if self.model is not None and self.model != fingerprint(model):
             raise ArgumentError(
-                f"the policy was made for the model {self.model}, this one is {fingerprint(model)}; make one for it, or "
-                f'take "model" out of the policy to apply it all the same'
+                f"the policy was made for the model {self.model}, this one is {fingerprint(model)}; make one for it, "
+                f'or take "model" out of the policy to apply it all the same'
             )
         names = [name for name, _ in model.named_modules()]
         for rule in self.rules:
@@ -319,7 +319,9 @@ def _named(scheme: Any) -> str:
     except TypeError:
         name = None
     if name is None:
-        raise ArgumentError(f"scheme={scheme!r} has no name that a policy can write; see prismm explain --help for names")
+        raise ArgumentError(
+            f"scheme={scheme!r} has no name that a policy can write; see prismm explain --help for names"
+        )
     return name
 
 
@@ -334,7 +336,7 @@ def _field(key: str) -> str:
 def _rule(content: Any, place: int) -> Rule:
     what = f"rule {place}"
     if not isinstance(content, dict):
-        raise ArgumentError(f"{what} is {content!r}; pass an object such as {{\"accuracy\": \"native\"}}")
+        raise ArgumentError(f'{what} is {content!r}; pass an object such as {{"accuracy": "native"}}')
     _known(content, tuple(_key(x.name) for x in fields(Rule)), what)
     try:
         return Rule(**{_field(key): value for key, value in content.items()})

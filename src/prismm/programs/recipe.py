@@ -58,10 +58,14 @@ class Recipe:
         if self.threads is not None and (type(self.threads) is not int or self.threads < 1):
             raise ArgumentError(f"threads={self.threads!r}; pass a whole number above 0")
         if self.off and any(getattr(self, item.name) != item.default for item in fields(self) if item.name != "off"):
-            raise ArgumentError("off=True leaves a product to torch; leave out accuracy, scheme, reproducible and engine")
+            raise ArgumentError(
+                "off=True leaves a product to torch; leave out accuracy, scheme, reproducible and engine"
+            )
         scheme = _scheme(self.scheme)
         if self.reproducible and scheme is not None and not _may_reproduce(scheme):
-            raise ArgumentError(f"scheme {self.scheme!r} is not reproducible; pass residues:N, or leave one of both out")
+            raise ArgumentError(
+                f"scheme {self.scheme!r} is not reproducible; pass residues:N, or leave one of both out"
+            )
 
     @property
     def keywords(self) -> dict[str, Any]:
@@ -125,7 +129,9 @@ def _number(text: str) -> float:
     try:
         return float(text)
     except ValueError:
-        raise AccuracyError(f"unknown accuracy {text!r}; pass one of {', '.join(map(repr, NAMES))} or a number") from None
+        raise AccuracyError(
+            f"unknown accuracy {text!r}; pass one of {', '.join(map(repr, NAMES))} or a number"
+        ) from None
 
 
 _UNNAMED: dict[str, Any] = {}
