@@ -1,7 +1,12 @@
-"""The figure of all applications, from the rows of run.py: speeds, errors, the tuner (MixPert's Figures 8 to 10)."""
+"""The figure of all applications, from the rows of run.py: speeds, errors, the tuner (MixPert's Figures 8 to 10).
+
+Run: python benchmarks/apps/plot.py apps.png [--device cuda] [--folder benchmarks/results]; reads the CSV files there.
+"""
 
 from __future__ import annotations
 
+import argparse
+import csv
 from pathlib import Path
 from typing import Any
 
@@ -48,3 +53,37 @@ def _tuner(axis: Any, tuned: list[dict[str, Any]]) -> None:
     axis.set_title("tuner and exhaustive search, by tolerance; the error on new inputs above the bars", fontsize=9)
     axis.legend(fontsize=8)
     axis.grid(axis="y", alpha=0.3)
+
+
+def read(path: Path, device: str) -> list[dict[str, Any]]:
+    """The rows of a device in a CSV file, numbers as numbers."""
+    if not path.exists():
+        return []
+    with path.open(newline="", encoding="utf-8") as stream:
+        return [
+            {key: _value(text) for key, text in row.items()}
+            for row in csv.DictReader(stream)
+            if row["device"] == device
+        ]
+
+
+def _value(text: str) -> Any:
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+def main() -> None:
+    """Draw from the files."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("png", type=Path)
+    parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
+    parser.add_argument("--folder", type=Path, default=Path(__file__).parents[1] / "results")
+    options = parser.parse_args()
+    tables = (read(options.folder / f"{name}.csv", options.device) for name in ("apps", "tuning"))
+    draw(*tables, options.png)
+
+
+if __name__ == "__main__":
+    main()

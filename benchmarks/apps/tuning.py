@@ -25,6 +25,7 @@ SEARCH, NEW = 6, 12
 """Inputs of the search, and new ones of the same distribution."""
 
 TOLERANCES = (2e-6, 2e-5, 5e-4)
+LEVELS = ("native", "scheme=residues:6", "scheme=residues:5", "scheme=residues:4")
 
 
 @dataclass(frozen=True)
@@ -95,11 +96,10 @@ def compare(
     from prismm.programs.outputs import relative_error
     from prismm.programs.recipe import Recipe
     from prismm.programs.trials import Program, Trials, configurations
-    from prismm.programs.tune import SINGLE
 
     cost = predicted(case.enlarged) if device == "cpu" else None
     inputs = [case.draw(seed) for seed in range(search)]
-    ladder = [Recipe.parse(text) for text in SINGLE]
+    ladder = [Recipe.parse(text) for text in LEVELS]
     program = Program(case.fn, inputs, relative_error, case.model)
     with full_precision():
         everything = Trials(program, lambda _: ladder, float("inf"), "correctly-rounded", None, {}, lambda _: None)

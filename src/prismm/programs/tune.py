@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from prismm.programs.search import Cost
     from prismm.programs.sites import Site
 
-SINGLE = ("native", "scheme=residues:6", "scheme=residues:5", "scheme=residues:4")
-"""Levels of float32 products and narrower ones: each modulus less costs 4 bits of an operand."""
+SINGLE = ("native", "scheme=residues:6", "scheme=residues:5", "scheme=residues:4", "scheme=words:tf32x1")
+"""Levels of float32 products and narrower ones: each modulus less costs 4 bits of an operand, down to TF32's 11."""
 
 DOUBLE = ("native", "scheme=residues:13", "scheme=residues:11", "scheme=residues:9", "scheme=residues:7")
 """Levels of float64 products."""
