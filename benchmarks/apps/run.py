@@ -139,7 +139,7 @@ def main(arguments: list[str] | None = None) -> int:
     if options.json:
         print(json.dumps({"machine": fixed, "apps": found, "tuning": tuned}, indent=1))
     else:
-        print("\n".join([table(found), *(tuning.shown(row) for row in tuned)]))
+        print("\n".join([*([table(found)] if found else []), *(tuning.shown(row) for row in tuned)]))
     if options.plot is not None:
         from plot import draw
 
