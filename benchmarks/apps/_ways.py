@@ -68,7 +68,7 @@ def way(name: str, device: str) -> Way:
     Raises:
         ArgumentError: for a name that is neither.
     """
-    from prismm.programs import Policy
+    from prismm.programs import Policy, Rule
 
     capable = device == "cuda" and torch.cuda.get_device_capability() >= (8, 0)
     found = {
@@ -81,7 +81,8 @@ def way(name: str, device: str) -> Way:
     }
     if name in found:
         return found[name]
-    policy = Policy.of(scheme=name)
+    # A scheme serves products of matrices; those with vectors (residuals in float64, say) stay as they are.
+    policy = Policy([Rule(operator=("mv", "addmv", "dot"), off=True), Rule(scheme=name)])
     return Way(name, lambda: emulated(policy), False)
 
 

@@ -57,6 +57,8 @@ def rows(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
             size = app.sizes["quick" if options.quick else options.device]
             if dtype == "float64" and not options.quick:
                 size = min(size, WIDE_SIZES[options.device])
+            if not options.quick and not app.name.endswith("digits"):
+                size = max(app.sizes["quick"], size // options.shrink)
             chosen = ways if dtype == "float32" else [way for way in WIDE_WAYS if way in ways]
             try:
                 yield from measure(app, options.device, size, options.seed, dtype, chosen, options.repeats)
@@ -81,13 +83,16 @@ def table(found: list[dict[str, Any]]) -> str:
             cell = f"{row['speed']:.2f} ({share:.2g}){'' if row['passed'] else '!'}"
             cells.append(f"{cell:>20}")
         lines.append(f"{app:<15}{dtype:<9}" + "".join(cells))
-    means = []
+    speeds, errors = [], []
     for name in names:
-        speeds = [r["speed"] for r in found if r.get("way") == name and counted(r)]
-        means.append(f"{statistics.fmean(speeds):.2f}" if speeds else "-")
-    lines.append(f"{'mean, float32':<24}" + "".join(f"{mean:>20}" for mean in means))
+        mine = [row for row in found if row.get("way") == name and counted(row)]
+        speeds.append(f"{statistics.fmean(row['speed'] for row in mine):.2f}" if mine else "-")
+        both = [statistics.fmean(row[key] for row in mine) if mine else 0.0 for key in ("error", "native_error")]
+        errors.append(f"{both[0]:.2g} ({both[1]:.2g})" if mine else "-")
+    lines.append(f"{'mean speed, float32':<24}" + "".join(f"{mean:>20}" for mean in speeds))
+    lines.append(f"{'mean error (native)':<24}" + "".join(f"{mean:>20}" for mean in errors))
     lines.append("Speed over torch's IEEE products, in brackets error over theirs; ! misses the program's criterion;")
-    lines.append("the mean is over the large float32 programs, without those on scikit-learn's digits.")
+    lines.append("means are over the large float32 programs, without those on scikit-learn's digits.")
     return "\n".join(lines)
 
 
@@ -104,6 +109,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--quick", action="store_true", help="small sizes, to see that everything runs")
+    parser.add_argument("--shrink", type=int, default=1, help="divide the sizes by this, for smaller machines")
     parser.add_argument("--seconds", type=float, default=1e9, help="begin no further application after so many")
     parser.add_argument("--tuning", action=argparse.BooleanOptionalAction, default=True, help="run the tuner as well")
     parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the CSV files")

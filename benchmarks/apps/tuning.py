@@ -44,7 +44,7 @@ def cases(device: str, quick: bool = False) -> list[Case]:
     """Cholesky and the perceptron."""
     order, block, width = (16384, 1024, 8192) if device == "cuda" else (256, 64, 128)
     if quick:
-        order, block = 128, 32
+        order, block, width = 128, 32, 128
     model = mlp.network(width, width, width, 0, device)
 
     def inputs(seed: int) -> torch.Tensor:

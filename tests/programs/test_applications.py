@@ -53,6 +53,28 @@ def test_criteria_hold(name: str, key: str, way: str, seed: int) -> None:
             assert rows[1]["error"] <= 1.5 * rows[0]["error"]
 
 
+@pytest.mark.gpu
+@pytest.mark.parametrize(("name", "key"), apps())
+def test_criteria_hold_on_a_gpu(name: str, key: str, seed: int) -> None:
+    if name == "bert":
+        pytest.importorskip("transformers")
+    app = getattr(load(name), key)
+    for dtype in app.dtypes:
+        for row in load("_app").measure(
+            app, "cuda", app.sizes["quick"], seed % 1000, dtype, ["tf32", "bf16", "default", "correctly-rounded"], 1
+        ):
+            assert row.get("passed") or not row["guaranteed"], row
+
+
+@pytest.mark.gpu
+def test_the_tuner_on_a_gpu() -> None:
+    tuning = load("tuning")
+    for case in tuning.cases("cuda", quick=True):
+        for row in tuning.compare(case, "cuda", [2e-5], print, 4, 4):
+            assert row["broken"] == 0
+            assert row["times"] == "measured"
+
+
 # --- HPL-MxP ----------------------------------------------------------------------------------------
 
 
@@ -219,7 +241,7 @@ def test_bench_apps_writes_tables_and_a_plot(tmp_path: Path) -> None:
     command += ["--csv", str(tmp_path / "csv"), "--plot", str(tmp_path / "plot.png")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=280)
     assert done.returncode == 0, done.stderr
-    assert "mean, float32" in done.stdout
+    assert "mean speed, float32" in done.stdout
     assert "of exhaustive" in done.stdout
     with (tmp_path / "csv" / "apps.csv").open(newline="") as stream:
         rows = list(csv.DictReader(stream))
