@@ -184,21 +184,22 @@ def gmres(
     for k in range(steps):
         directions.append(precondition(basis[k], factors, inverses))
         w = torch.mv(a, directions[k])
-        for i, v in enumerate(basis):
-            hessenberg[i, k] = torch.dot(v, w).cpu()
-            w = w - hessenberg[i, k].item() * v
+        for _ in range(2):  # the preconditioned matrix is nearly the identity: one pass leaves w far from orthogonal
+            for i, v in enumerate(basis):
+                part = torch.dot(v, w).item()
+                hessenberg[i, k] += part
+                w = w - part * v
         size = float(torch.linalg.norm(w))
         hessenberg[k + 1, k] = size
         target = torch.zeros(k + 2, 1, dtype=torch.float64)
         target[0] = beta
         small = hessenberg[: k + 2, : k + 1]
-        y = torch.linalg.lstsq(small, target).solution
-        left = float(torch.linalg.norm(small @ y - target))
+        y = torch.linalg.lstsq(small, target).solution[:, 0]
+        left = float(torch.linalg.norm(torch.mv(small, y) - target[:, 0]))
         if left <= goal / 4 or size == 0.0 or not math.isfinite(size):
             break
         basis.append(w / size)
-    y = y.flatten().to(a.device)
-    return sum(y[i] * direction for i, direction in enumerate(directions)), len(directions)
+    return sum(part * direction for part, direction in zip(y.tolist(), directions, strict=True)), len(directions)
 
 
 def refer(system: System) -> tuple[torch.Tensor, torch.Tensor]:

@@ -104,6 +104,19 @@ def test_hpl_passes_at_every_order(order: int, dtype: torch.dtype, seed: int) ->
     assert verdict.passed, verdict
 
 
+@pytest.mark.parametrize("scheme", ["residues:4", "residues:3", "words:tf32x1"])
+def test_refinement_makes_up_for_a_coarse_factorisation(scheme: str, seed: int) -> None:
+    """Factors of three digits need a step or two more of GMRES than those of seven, no more."""
+    hpl = load("hpl_mxp")
+    system = hpl.make(640, seed, "cpu", torch.float32)
+    with load("_ways").way(scheme, "cpu").context():
+        found = hpl.solve(system)
+    verdict = hpl.judge(system, found, hpl.refer(system))
+    assert verdict.passed, verdict
+    assert verdict.error > 1e-6
+    assert found.iterations <= 4
+
+
 def test_hpl_s_residual_is_what_fractions_say(rng: np.random.Generator) -> None:
     hpl = load("hpl_mxp")
     system = hpl.make(12, 5, "cpu", torch.float32)
