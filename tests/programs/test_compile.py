@@ -10,6 +10,8 @@ import json
 import os
 import subprocess
 import sys
+import warnings
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,6 +22,7 @@ import prismm
 from prismm import Policy, Rule
 from prismm.errors import ArgumentError
 from prismm.programs import operators
+from prismm.programs.compile import ProductPass
 
 from .models import Branches, branches
 
@@ -32,17 +35,22 @@ POLICY = Policy(
 )
 
 
+@pytest.fixture(scope="module")
+def caches(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("inductor")
+
+
 @pytest.fixture(autouse=True)
-def fresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """Caches of this test's own."""
-    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+def fresh(caches: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Caches of this file's own."""
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(caches))
     torch._dynamo.reset()
     yield
     torch._dynamo.reset()
 
 
 @pytest.fixture
-def made(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
+def made(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[str, str]]]:
     """Products that the operators' kernels make: (operator, recipe)."""
     found: list[tuple[str, str]] = []
     matmul, gemm = operators._matmul, operators._gemm
@@ -57,8 +65,10 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
 
     operators.load()
     library = torch.library.Library("prismm", "IMPL")
-    for name, kernel in (("matmul", note_matmul), ("gemm", note_gemm)):
-        library.impl(name, kernel, "CPU", allow_override=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of kernels that are overridden
+        for name, kernel in (("matmul", note_matmul), ("gemm", note_gemm)):
+            library.impl(name, kernel, "CPU", allow_override=True)
     monkeypatch.setattr(operators, "_straight", lambda keys: False)
     yield found
     library._destroy()
@@ -69,7 +79,7 @@ def gradients(model: torch.nn.Module) -> list[torch.Tensor]:
 
 
 def test_forward_backward_and_shapes(made, seed):
-    """The bits of the interception, which other tests compare with exact arithmetic; one compilation for all batches."""
+    """What the interception gives, which other tests compare with exact arithmetic; one compilation for all."""
     model, x = branches(seed, torch.float64)
     compiled = prismm.compile(model, POLICY, dynamic=True)
     for size in (4, 3, 7):
@@ -92,19 +102,13 @@ def test_forward_backward_and_shapes(made, seed):
     assert torch._dynamo.utils.counters["stats"]["unique_graphs"] <= 2
 
 
+@pytest.mark.slow
 def test_policies_do_not_share_graphs(made, seed):
     """One model, many policies, more than Dynamo's limit of recompilations; and back to the first."""
     layer = torch.nn.Linear(40, 3, bias=False)
     x = torch.randn(5, 40)
-    recipes = [
-        "native",
-        "correctly-rounded",
-        "1e-09",
-        "scheme=words:tf32x3",
-        "scheme=residues:9",
-        "native reproducible",
-    ]
-    recipes += [f"scheme=residues:{moduli}" for moduli in range(10, 14)]
+    recipes = ["native", "correctly-rounded", "1e-09", "scheme=words:tf32x3", "native reproducible"]
+    recipes += [f"scheme=residues:{moduli}" for moduli in range(8, 13)]
     compiled = []
     with torch.no_grad():
         for recipe in recipes:
@@ -141,10 +145,11 @@ print(json.dumps({"right": bool((y == right).all()),
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_caches_on_disk_tell_policies_apart(tmp_path):
     """In processes that share a cache: the graph of another policy is never taken, one's own is."""
     found = []
-    for how in ("torch", "correctly-rounded", "native", "torch", "correctly-rounded", "native"):
+    for how in ("torch", "correctly-rounded", "native", "correctly-rounded"):
         done = subprocess.run(
             [sys.executable, "-c", PROGRAM, how],
             capture_output=True,
@@ -153,8 +158,8 @@ def test_caches_on_disk_tell_policies_apart(tmp_path):
             env=os.environ | {"TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "shared")},
         )
         found.append(json.loads(done.stdout.splitlines()[-1]))
-    assert [one["hits"] > 0 for one in found] == [False] * 3 + [True] * 3
-    assert [one["right"] for one in found] == [False, True, False, False, True, False]
+    assert [one["hits"] > 0 for one in found] == [False, False, False, True]
+    assert [one["right"] for one in found] == [False, True, False, True]
 
 
 class Doubled(CustomGraphPass):
@@ -175,6 +180,7 @@ class Doubled(CustomGraphPass):
         return "doubled"
 
 
+@pytest.mark.slow
 def test_other_passes_run_too(made, seed):
     a, b = torch.randn(5, 40), torch.randn(40, 3)
     before, after = Doubled(), Doubled()
@@ -183,15 +189,18 @@ def test_other_passes_run_too(made, seed):
     expected = prismm.matmul(a, b, accuracy="correctly-rounded")
     assert torch.equal(compiled(a, b), 2 * expected)
     assert (before.seen, after.seen, made) == (1, 0, [("matmul", "correctly-rounded")])
-    # One without an identity forbids caching; a plain function will do.
-    from prismm.programs.compile import ProductPass
 
+
+def test_the_identity_of_the_pass():
+    """Policy and passes before it; one without an identity forbids caching."""
+    before = Doubled()
     assert ProductPass(POLICY, {}, [lambda graph: None]).uuid() is None
     assert ProductPass(POLICY, {}, [before]).uuid() != ProductPass(POLICY, {}).uuid()
     assert ProductPass(POLICY, {}).uuid() != ProductPass(Policy.of("native"), {}).uuid()
     assert copy.copy(ProductPass(POLICY, {})).uuid() == ProductPass(POLICY, {}).uuid()
 
 
+@pytest.mark.slow
 def test_all_operators(made, seed):
     def f(a, b, c, v):
         return (
@@ -216,6 +225,7 @@ def test_all_operators(made, seed):
         assert torch.equal(x, y)
 
 
+@pytest.mark.slow
 def test_blocks_of_emulate_leave_compiled_programs_alone(made, seed):
     a, b = torch.randn(5, 40), torch.randn(40, 3)
     compiled = prismm.compile(torch.mm, "correctly-rounded")

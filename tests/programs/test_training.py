@@ -19,14 +19,8 @@ CUTS = [(32, 1), (1, 1), (4, 1), (32, 2), (1, 2), (5, 2)]
 
 def mlp(seed: int) -> tuple[torch.nn.Module, torch.Tensor, torch.Tensor]:
     generator = torch.Generator().manual_seed(seed)
-    layers = [
-        torch.nn.Linear(12, 16),
-        torch.nn.ReLU(),
-        torch.nn.Linear(16, 16),
-        torch.nn.ReLU(),
-        torch.nn.Linear(16, 4),
-    ]
-    model = torch.nn.Sequential(*layers)
+    first, second, third = torch.nn.Linear(12, 16), torch.nn.Linear(16, 16), torch.nn.Linear(16, 4)
+    model = torch.nn.Sequential(first, torch.nn.ReLU(), second, torch.nn.ReLU(), third)
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.copy_(0.3 * torch.randn(parameter.shape, generator=generator))
