@@ -64,9 +64,8 @@ def main() -> None:
             found = compared(ours, theirs)
             print(f"{name}, {dtype}: {found['overhead_us']:.1f} µs over {found['torch_us']:.1f}", flush=True)
             kind = str(dtype).removeprefix("torch.")
-            rows.append(
-                {"what": name, "dtype": kind, "order": 8, **found, "calls": CALLS, "bursts": BURSTS, **machine()}
-            )
+            settings = {"calls": CALLS, "bursts": BURSTS}
+            rows.append({"what": name, "dtype": kind, "order": 8, **found, **settings, **machine()})
     print(write("operator_overhead", rows, ("what", "dtype", "order")))
 
 

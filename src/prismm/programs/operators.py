@@ -230,6 +230,11 @@ def _apply(function: Any, *args: Any) -> Any:
     """``function.apply`` without what that does for functorch, which has been here before: binding the arguments by
     their names takes 80 µs.
     """
+    if torch._C._are_functorch_transforms_active():
+        from torch._functorch.utils import enable_single_level_autograd_function
+
+        with enable_single_level_autograd_function():
+            return super(torch.autograd.Function, function).apply(*args)
     return super(torch.autograd.Function, function).apply(*args)
 
 
