@@ -175,8 +175,8 @@ class ProductPass(CustomGraphPass):
             return
         text = str(found)
         with graph.inserting_before(node):
-            if gemm.operator == "vdot":
-                conjugate = self._insert(graph, node, torch.ops.aten.conj_physical.default, (gemm.a,), {})
+            if gemm.operator == "vdot" and gemm.dtype.is_complex:
+                conjugate = self._insert(graph, node, torch.ops.prims.conj_physical.default, (gemm.a,), {})
                 new = self._insert(graph, node, torch.ops.prismm.matmul.default, (conjugate, gemm.b, text, None), {})
             elif gemm.c is None and gemm.alpha == 1:
                 new = self._insert(graph, node, torch.ops.prismm.matmul.default, (gemm.a, gemm.b, text, gemm.dtype), {})

@@ -275,7 +275,6 @@ def _needs_grad(gemm: Any) -> bool:
 
 def _made(gemm: Gemm, recipe: Recipe, clock: _Clock) -> tuple[Any, Made]:
     """The product by a recipe, written to its target if it has one."""
-    import torch
 
     if recipe.looks:
         clock.begin()

@@ -227,9 +227,14 @@ def _straight(keys: int) -> bool:
 
 
 def _apply(function: Any, *args: Any) -> Any:
-    """``function.apply``, which takes 80 µs to bind the arguments by their names; only functorch needs that."""
+    """``function.apply`` without what that does for functorch, which has been here before: binding the arguments by
+    their names takes 80 µs.
+    """
     if torch._C._are_functorch_transforms_active():
-        return function.apply(*args)
+        from torch._functorch.utils import enable_single_level_autograd_function
+
+        with enable_single_level_autograd_function():
+            return super(torch.autograd.Function, function).apply(*args)
     return super(torch.autograd.Function, function).apply(*args)
 
 
