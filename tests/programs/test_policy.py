@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import doctest
+import importlib
 import json
 from pathlib import Path
 
@@ -208,3 +210,16 @@ def test_a_policy_is_checked_against_its_model():
 def test_bad_arguments(call, words):
     with pytest.raises(PrismmError, match=words):
         call()
+
+
+@pytest.mark.parametrize(
+    "name", ["compile", "emulate", "gradients", "operators", "places", "policy", "recipe", "record"]
+)
+def test_docstrings(name):
+    failed, tried = doctest.testmod(importlib.import_module(f"prismm.programs.{name}"))
+    assert tried and not failed
+
+
+def test_docstrings_of_names():
+    failed, tried = doctest.testmod(importlib.import_module("prismm.schemes.names"))
+    assert tried and not failed

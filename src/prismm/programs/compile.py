@@ -60,10 +60,10 @@ def compile(
         ArgumentError, AccuracyError: for what is no policy, a policy for another model, or a backend.
 
     >>> import prismm, torch
-    >>> layer = prismm.compile(torch.nn.Linear(3, 2), "correctly-rounded")
-    >>> x = torch.ones(4, 3)
-    >>> layer(x).shape                                                      # doctest: +SKIP
-    torch.Size([4, 2])
+    >>> model = prismm.compile(torch.nn.Linear(3, 2), "correctly-rounded")  # compiled when it is first called
+    >>> prismm.compile(torch.nn.Linear(3, 2), prismm.Policy([prismm.Rule(module="head", off=True)]))
+    Traceback (most recent call last):
+    prismm.errors.ArgumentError: the policy names module 'head', which the model lacks; it has ''
     """
     if "backend" in keywords:
         raise ArgumentError(

@@ -57,10 +57,10 @@ def whole_batch(model: torch.nn.Module, recipe: str | Recipe = "native reproduci
     ...     layer.zero_grad()
     ...     with whole_batch(layer):
     ...         for part in x.split(size):
-    ...             (layer(part) ** 3).sum().backward()
+    ...             layer(part).sum().backward()
     ...     found.append(layer.weight.grad)
-    >>> layer.bias.grad.shape
-    torch.Size([2])
+    >>> torch.equal(*found)
+    True
     """
     chosen = Recipe.parse(recipe) if isinstance(recipe, str) else recipe
     if chosen.off:
