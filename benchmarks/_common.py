@@ -85,10 +85,10 @@ def interleaved(ours: Callable[[], Any], theirs: Callable[[], Any], repeats: int
     }
 
 
-def write(name: str, rows: list[dict[str, Any]], key: tuple[str, ...]) -> Path:
+def write(name: str, rows: list[dict[str, Any]], key: tuple[str, ...], folder: Path = RESULTS) -> Path:
     """Write rows to results/NAME.csv; rows there with other values of the key columns stay."""
-    RESULTS.mkdir(exist_ok=True)
-    path = RESULTS / f"{name}.csv"
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{name}.csv"
     texts = [{k: f"{v:.5g}" if isinstance(v, float) else str(v) for k, v in row.items()} for row in rows]
     new = {tuple(row[k] for k in key): row for row in texts}
     kept: list[dict[str, str]] = []

@@ -163,13 +163,17 @@ def test_specials_in_tensors(seed):
             assert_same_bits(np.where(np.isfinite(right), 0, c.numpy()), np.where(np.isfinite(right), 0, right))
 
 
-def test_gradients_are_refused_and_detached_tensors_are_not():
+def test_gradients_are_kept_or_refused_never_lost():
+    """What they are is for tests/programs."""
     x = torch.ones(2, 2, dtype=torch.float64, requires_grad=True)
     y = torch.ones(2, 2, dtype=torch.float64)
     for a, b, name in ((x, y, "a"), (y, x, "b")):
         for keywords in CALLS:
+            assert prismm.matmul(a, b, **keywords).requires_grad
             with pytest.raises(OperandError, match=rf"{name} requires grad.*{name}\.detach\(\)"):
-                prismm.matmul(a, b, **keywords)
+                prismm.matmul(a, b, full_output=True, **keywords)
+        with pytest.raises(OperandError, match=rf"{name} requires grad.*{name}\.detach\(\)"):
+            prismm.gemm(a, b)
     with pytest.raises(OperandError, match=r"c requires grad.*c\.detach\(\)"):
         prismm.gemm(y, y, x, beta=1.0)
     with pytest.raises(OperandError, match="requires grad"):

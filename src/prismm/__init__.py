@@ -19,6 +19,11 @@ from prismm._lazy import attributes
 if TYPE_CHECKING:
     from prismm._matmul import explain, gemm, matmul, prepare
     from prismm.planner import Auto, Plan
+    from prismm.programs.compile import compile
+    from prismm.programs.emulate import emulate
+    from prismm.programs.places import scope
+    from prismm.programs.policy import Policy, Rule
+    from prismm.programs.tune import tune
     from prismm.report import Report
     from prismm.schemes.native import Native
     from prismm.schemes.prepared import Prepared
@@ -37,6 +42,12 @@ _HOMES = {
     "explain": "prismm._matmul",
     "Plan": "prismm.planner",
     "Auto": "prismm.planner",
+    "Policy": "prismm.programs.policy",
+    "Rule": "prismm.programs.policy",
+    "emulate": "prismm.programs.emulate",
+    "compile": "prismm.programs.compile",
+    "scope": "prismm.programs.places",
+    "tune": "prismm.programs.tune",
     "Report": "prismm.report",
     "Prepared": "prismm.schemes.prepared",
     "Residues": "prismm.schemes.residues",
@@ -46,23 +57,29 @@ _HOMES = {
     "TileInt8": "prismm.schemes.tile_int8",
     "Slices": "prismm.schemes.slices",
 }
-_MODULES = ("engines", "errors", "formats", "metrics", "numerics", "schemes", "testing")
+_MODULES = ("engines", "errors", "formats", "metrics", "numerics", "programs", "schemes", "testing")
 
 __all__ = [
     "Auto",
     "Native",
     "Plan",
+    "Policy",
     "Prepared",
     "Report",
     "Residues",
+    "Rule",
     "ScaledHalf",
     "Slices",
     "TileInt8",
     "Words",
+    "compile",
+    "emulate",
     "explain",
     "gemm",
     "matmul",
     "prepare",
+    "scope",
+    "tune",
 ]
 
 

@@ -43,7 +43,7 @@ from prismm.schemes.prepared import Prepared
 from prismm.schemes.residues import Residues
 from prismm.schemes.split import Splitter
 from prismm.schemes.tiles import SplitLeft, SplitRight, prepare_left, prepare_right
-from prismm.shortcuts import at_once
+from prismm.shortcuts import at_once, tensors_at_once
 from prismm.workspace import MIN_WORKSPACE
 
 if TYPE_CHECKING:
@@ -77,7 +77,8 @@ def matmul(
         scheme: `Auto` (default), `Residues`, `Slices`, `Words`, `ScaledHalf`, `TileInt8`, `Native`, or one of
             `schemes.baselines`; an instance, such as ``Words.tf32(products=3)``.
         reproducible: the same bits on every machine, thread count, batch position and order of the inner dimension.
-        out: array of the result's shape and type to write to; may overlap the operands.
+        out: array of the result's shape and type to write to; may overlap the operands. Of tensors that require grad
+            the product has a derivative (`prismm.programs.operators`), with neither ``out`` nor ``full_output``.
         out_dtype: type of the result, wider or narrower than the operands'.
         engine: "cpu" takes the best; "cpu:vnni", "cpu:int8", "cpu:int8-7bit", "cpu:float64" and "cpu:direct" multiply
             integers, for `Residues` (and "cpu:int8" and "cpu:float64" for `Slices`). "cpu:blas" and simulated matrix
@@ -117,6 +118,17 @@ def matmul(
         result = at_once(a, b, accuracy, reproducible, threads)
         if result is not None:
             return result
+    if interop.is_tensor(a) or interop.is_tensor(b):
+        if interop.wants_gradient(a, b):
+            # The one way up: a derivative is a matter of torch's operators, which stand on this function.
+            from prismm.programs.operators import differentiable
+
+            asked = accuracy, scheme, reproducible, out_dtype, engine, threads, workspace
+            return differentiable(a, b, asked, out, full_output)
+        if scheme is out is out_dtype is engine is workspace is None and not full_output:
+            result = tensors_at_once(a, b, accuracy, reproducible, threads)
+            if result is not None:
+                return result
     if lives_on_gpu(a) or lives_on_gpu(b):
         from prismm import cuda_calls
 
@@ -344,8 +356,8 @@ def _multiply(
         addend = addend.reshape(view.shape) if addend is not None else None
     batch = view.shape[:-2]
     if batch:
-        a = np.broadcast_to(a, (*batch, *a.shape[-2:]))
-        b = np.broadcast_to(b, (*batch, *b.shape[-2:]))
+        # What broadcasting returns is read-only even where nothing is repeated, and torch warns of that.
+        a, b = (x if x.shape[:-2] == batch else np.broadcast_to(x, (*batch, *x.shape[-2:])) for x in (a, b))
         if (
             isinstance(call.scheme, Native)
             and extra is None

@@ -225,8 +225,8 @@ def _tensor(x: Any, name: str) -> torch.Tensor:
         tensor = x if isinstance(x, torch.Tensor) else torch.utils.dlpack.from_dlpack(x)
     except (BufferError, RuntimeError, TypeError, ValueError) as error:
         raise OperandError(f"{name} cannot be read through __dlpack__ ({error}); pass a torch tensor") from error
-    if tensor.requires_grad:
-        raise OperandError(f"{name} requires grad, and prismm has no derivative for it yet; pass {name}.detach()")
+    interop.refuse_gradient(tensor, name)
+    tensor = tensor.detach()
     if tensor.layout is not torch.strided:
         raise OperandError(f"{name} has layout {tensor.layout}; pass {name}.to_dense()")
     if tensor.dtype in (torch.float64, torch.float32):

@@ -36,7 +36,7 @@ def normalise(x: Any, name: str) -> Array:
     """The operand as a NumPy array of a type that prismm multiplies.
 
     Raises:
-        OperandError: for what is no array, a tensor on another device or one that requires grad.
+        OperandError: for what is no array, a tensor on another device or one whose gradient would be lost.
         DTypeError: for other element types (bool, object, longdouble, strings, …).
     """
     if isinstance(x, np.ndarray):
@@ -52,6 +52,28 @@ def normalise(x: Any, name: str) -> Array:
         f"{name} is a {type(x).__name__}; pass a NumPy array, a torch tensor or an array with __dlpack__ "
         f"(numpy.asarray({name}) makes one of nested lists)"
     )
+
+
+def is_tensor(x: Any) -> bool:
+    """Whether x is a torch tensor; torch is not loaded for it."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(x, torch.Tensor)
+
+
+def wants_gradient(*arrays: Any) -> bool:
+    """Whether autograd would record a product of these arrays."""
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        for x in arrays:
+            if isinstance(x, torch.Tensor) and x.requires_grad:
+                return bool(torch.is_grad_enabled())
+    return False
+
+
+def refuse_gradient(x: Any, name: str) -> None:
+    """OperandError for a tensor whose derivative would be lost."""
+    if wants_gradient(x):
+        raise OperandError(f"{name} requires grad, and what is asked for has no derivative; pass {name}.detach()")
 
 
 _DLPACK_CUDA = 2
@@ -85,8 +107,8 @@ def _checked(x: NDArray[Any], name: str) -> NDArray[Any]:
 def _from_torch(x: Any, name: str) -> NDArray[Any]:
     import torch
 
-    if x.requires_grad:
-        raise OperandError(f"{name} requires grad, and prismm has no derivative for it yet; pass {name}.detach()")
+    refuse_gradient(x, name)
+    x = x.detach()
     if x.device.type != "cpu":
         raise OperandError(f"{name} is on {x.device}; prepare, gemm and mixed devices need the CPU: pass {name}.cpu()")
     if x.layout is not torch.strided:

@@ -69,6 +69,39 @@ def at_once(
     return out
 
 
+SMALL_TENSORS = 1 << 18
+"""Up to so many multiply-adds a tensor's product is NumPy's: torch's own would differ in the time of a call alone."""
+
+
+def tensors_at_once(a: Any, b: Any, accuracy: Any, reproducible: Any, workers: int | None = None) -> Any:
+    """`at_once` for plain matrices that are torch tensors on the CPU, or None."""
+    kinds = _tensors()
+    if type(a) not in kinds or type(b) not in kinds or not (workers is None or pool.worker_count(workers)):
+        return None
+    try:
+        x, y = (a if not a.requires_grad else a.detach()).numpy(), (b if not b.requires_grad else b.detach()).numpy()
+    except (RuntimeError, TypeError):  # on a GPU, not dense, a conjugate view, bfloat16: nothing that NumPy sees
+        return None
+    if x.ndim != 2 or y.ndim != 2 or x.shape[0] * x.shape[1] * y.shape[1] > SMALL_TENSORS:
+        return None
+    if reproducible is False and (accuracy is None or accuracy == "native"):
+        if x.dtype is not y.dtype or x.shape[1] != y.shape[0] or x.shape[1] == 0 or x.dtype.char not in "fdFD":
+            return None
+        environment.check_arithmetic()
+        result = native.ordinary_product(x, y)
+    else:
+        result = at_once(x, y, accuracy, reproducible, workers)
+    return None if result is None else kinds[-1](result)
+
+
+@functools.cache
+def _tensors() -> tuple[Any, ...]:
+    """The types of plain tensors, and what makes one of an array."""
+    import torch
+
+    return torch.Tensor, torch.nn.Parameter, torch.from_numpy
+
+
 @functools.lru_cache(maxsize=256)
 def _small_recipe(
     left: tuple[int, ...], right: tuple[int, ...], dtype: np.dtype[Any], accuracy: str, reproducible: bool, workers: int

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from prismm import __version__
-from prismm.cli import bench, demo, env, explain, multiply, probe, reproduce, simulate
+from prismm.cli import bench, demo, env, explain, multiply, probe, reproduce, run, simulate, tune
 from prismm.cli.console import say
 from prismm.errors import PrismmError
 
@@ -29,9 +29,12 @@ _COMMANDS = (
     reproduce.reproduce,
     simulate.simulate,
     probe.probe,
+    tune.tune,
 )
 for _command in _COMMANDS:
     app.command()(_command)
+# What follows the script's name is the script's.
+app.command(context_settings={"allow_interspersed_args": False})(run.run)
 
 
 def _version(wanted: bool) -> None:

@@ -1,4 +1,4 @@
-"""``prismm bench``: how fast prismm is beside NumPy's product, and how wrong each of them is."""
+"""``prismm bench``: how fast prismm is beside NumPy's product, or in whole programs, and how wrong each of them is."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ import statistics
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from prismm.cli import options
 from prismm.cli.console import columns, print_json, progress, say
 from prismm.errors import ArgumentError, FileError
+from prismm.schemes.names import parse_scheme
 
 if TYPE_CHECKING:
     import numpy as np
@@ -23,6 +24,10 @@ _SECONDS = 0.1  # a sample of a product too short to time lasts at least this lo
 
 
 def bench(
+    subject: Annotated[
+        Literal["products", "apps"],
+        typer.Argument(help="products: random matrices. apps: the programs of benchmarks/apps, and the tuner."),
+    ] = "products",
     sizes: Annotated[str, typer.Option(metavar="N,N,…", help="Orders of the matrices.")] = ("256,512,1024,2048"),
     dtype: Annotated[str, typer.Option(metavar="DTYPE", help=f"One of {', '.join(options.DTYPES)}.")] = "float64",
     accuracy: Annotated[
@@ -38,21 +43,36 @@ def bench(
     threads: options.Threads = None,
     rounds: Annotated[int, typer.Option(min=1, help="Interleaved repetitions.")] = 9,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the normal random matrices.")] = 0,
-    csv: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the table as CSV as well.")] = None,
+    csv: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the table as CSV as well; apps: a folder for two files.")
+    ] = None,
+    plot: Annotated[Path | None, typer.Option(metavar="FILE", help="apps: draw speeds and errors to a PNG.")] = None,
+    device: Annotated[Literal["cpu", "cuda"], typer.Option(help="apps: where they run.")] = "cpu",
+    only: Annotated[str | None, typer.Option(metavar="NAME,…", help="apps: these alone, such as cholesky,mlp.")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="apps: small sizes, to see that everything runs.")] = False,
     json: options.Json = False,
 ) -> None:
     """Time prismm and NumPy's product in turn and print the ratio: above 1, prismm is faster.
 
     Each round times both; shown are the median ratio and the middle 60 % of them. Errors are in
-    ulps of the exact product, the largest over a sample of entries.
+    ulps of the exact product, the largest over a sample of entries. ``prismm bench apps`` runs whole
+    programs (HPL-MxP, Cholesky, CCC, kNN, k-means, MLP, BERT) and the tuner, and takes --seed, --rounds and the
+    options that say so; exit code 1: a program missed its own criterion.
     """
+    if subject == "apps":
+        from prismm.cli.applications import run
+
+        code = run(device, quick, only, seed, min(rounds, 3), csv, plot, json)
+        if code:
+            raise typer.Exit(code)
+        return
     try:
         orders = [int(size) for size in sizes.split(",")]
     except ValueError:
         orders = []
     if not orders or min(orders) < 1:
         raise ArgumentError(f"sizes {sizes!r}; pass positive integers such as 256,512,1024")
-    common = {"scheme": options.parse_scheme(scheme), "engine": engine, "threads": threads}
+    common = {"scheme": parse_scheme(scheme), "engine": engine, "threads": threads}
     if scheme is not None and not accuracy:
         targets, keywords = ["own value"], [common]
     else:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from typing import Annotated, Any
 
 import typer
 
-from prismm.errors import AccuracyError, ArgumentError, DTypeError
+from prismm.errors import AccuracyError, DTypeError
+from prismm.schemes.names import parse_scheme
 
 ACCURACIES = ("fast", "native", "correctly-rounded")
 DTYPES = ("float32", "float64", "complex64", "complex128")
@@ -55,43 +55,6 @@ def parse_accuracy(text: str | None) -> str | float | None:
         names = ", ".join(ACCURACIES)
         raise AccuracyError(f"accuracy {text!r}; pass {names}, or a tolerance above 0 such as 1e-12")
     return tolerance
-
-
-def parse_scheme(text: str | None) -> Any:
-    """A scheme by its name and parameters, as the help of ``--scheme`` has them; ArgumentError otherwise.
-
-    >>> parse_scheme("words:bf16x6"), parse_scheme("residues:12")
-    (Words(bf16, words=3, products=6), Residues(moduli=12))
-    """
-    if text is None:
-        return None
-    import prismm
-
-    name = text.lower()
-    if name == "auto":
-        return prismm.Auto()
-    if name == "native":
-        return prismm.Native()
-    if name == "residues":
-        return prismm.Residues()
-    if match := re.fullmatch(r"residues:(\d+)", name):
-        return prismm.Residues(moduli=int(match[1]))
-    if match := re.fullmatch(r"words:(tf32|bf16|fp16|tf64)(?:x(\d+))?", name):
-        make = getattr(prismm.Words, match[1])
-        return make(int(match[2])) if match[2] else make()
-    if name == "scaled-half":
-        return prismm.ScaledHalf()
-    if match := re.fullmatch(r"tile-int8(?::(\d))?", name):
-        return prismm.TileInt8(level=int(match[1])) if match[1] else prismm.TileInt8()
-    if match := re.fullmatch(r"slices(?::([a-z0-9-]+?))?(?::(dp|sp|cr|\d+))?", name):
-        chosen: dict[str, Any] = {"unit": match[1]} if match[1] else {}
-        if match[2]:
-            chosen |= {"slices": int(match[2])} if match[2].isdigit() else {"mode": match[2].upper()}
-        return prismm.Slices(**chosen)
-    raise ArgumentError(
-        f"scheme {text!r}; pass auto, native, residues or residues:N, words:tf32x3, scaled-half, tile-int8 or "
-        f"slices:int8:dp"
-    )
 
 
 def parse_dtype(text: str | None) -> Any:

@@ -53,6 +53,7 @@ pre { background: var(--panel); padding: 0.7rem 0.9rem; overflow-x: auto; line-h
 .swatch { display: inline-block; width: 0.8em; height: 1em; margin-right: 0.4em; vertical-align: -0.12em;
   border: 1.5px solid; }
 .swatch.kept { background: var(--kept); border-color: var(--kept); }
+.swatch.zero { background: var(--zero); border-color: var(--zero); }
 .swatch.carry { background: var(--carry); border-color: var(--carry); }
 .swatch.lost { border-color: var(--lost); } .swatch.over { border-color: var(--over); }
 .swatch.dropped { border-color: var(--dropped); }
@@ -68,6 +69,7 @@ pre { background: var(--panel); padding: 0.7rem 0.9rem; overflow-x: auto; line-h
 .bits .elided { stroke: var(--zero); stroke-width: 2; stroke-dasharray: 2 3; }
 .bits path { fill: none; }
 .bits path.zero { stroke: var(--zero); }
+.bits path.bar.zero { fill: var(--zero); }
 .bits path.kept { fill: var(--kept); stroke: var(--kept); }
 .bits path.carry { fill: var(--carry); stroke: var(--carry); }
 .bits path.lost { stroke: var(--lost); stroke-width: 1.4; } .bits path.over { stroke: var(--over); stroke-width: 1.4; }

@@ -138,5 +138,11 @@ def for_kernels(x: NDArray[Any], dtype: Any = "float64") -> NDArray[Any]:
     """
     import numpy as np
 
-    x = np.ascontiguousarray(x, dtype=dtype)
+    return unlocked(np.ascontiguousarray(x, dtype=dtype))
+
+
+def unlocked(x: NDArray[Any]) -> NDArray[Any]:
+    """The same memory without its read-only mark: never write it."""
+    import numpy as np
+
     return x if x.flags.writeable else np.asarray(_Unlocked(x))

@@ -14,7 +14,7 @@ from prismm.engines import environment, pool
 from prismm.errors import ArgumentError
 from prismm.repair import Entries, exactly, repair
 from prismm.schemes import single
-from prismm.schemes.base import Job, Outcome, real_parts
+from prismm.schemes.base import Job, Outcome, real_parts, unlocked
 from prismm.specials import patch, patch_addend
 
 if TYPE_CHECKING:
@@ -76,9 +76,11 @@ def product(
         ):
             import torch
 
-            # torch cannot view arrays with negative strides or foreign byte order.
-            left = torch.from_numpy(np.ascontiguousarray(a) if min(a.strides, default=0) < 0 else a)
-            right = torch.from_numpy(np.ascontiguousarray(b) if min(b.strides, default=0) < 0 else b)
+            # torch cannot view arrays with negative strides or foreign byte order, and warns of read-only ones.
+            left, right = (
+                torch.from_numpy(unlocked(np.ascontiguousarray(x) if min(x.strides, default=0) < 0 else x))
+                for x in (a, b)
+            )
             result: NDArray[Any] = torch.matmul(left, right).numpy()
             if out is not None:
                 out[...] = result
@@ -125,6 +127,11 @@ def _long(k: int, dtype: np.dtype[Any]) -> bool:
 
 def ordinary_product(a: NDArray[Any], b: NDArray[Any]) -> NDArray[Any] | None:
     """a @ b by NumPy's BLAS, or None where that asks for a closer look."""
+    if a.shape[0] * b.shape[1] < PIECE and not _long(a.shape[1], a.dtype):
+        with np.errstate(all="ignore"):
+            small: NDArray[Any] = np.dot(a, b)
+            flat = small.reshape(-1) if small.dtype.kind != "c" else small.reshape(-1).view(small.real.dtype)
+            return small if np.dot(flat, flat) < math.inf else None
     with np.errstate(all="ignore"):
         c: NDArray[Any] = np.matmul(a, b)
         return c if _ordinary(a, b, c) else None

@@ -1,0 +1,183 @@
+"""``prismm run``: an unchanged script with its products made by a policy, then a table of every one of them."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from prismm.cli import options
+from prismm.cli.console import columns, print_json, say
+from prismm.errors import ArgumentError, FileError
+
+if TYPE_CHECKING:
+    from prismm.programs.record import Record, Row
+
+
+def run(
+    script: Annotated[Path, typer.Argument(metavar="SCRIPT", help="A Python program that uses torch.")],
+    arguments: Annotated[list[str] | None, typer.Argument(metavar="ARGS...", help="Its arguments.")] = None,
+    policy: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="A policy, as prismm.Policy.save or `prismm tune` writes it.")
+    ] = None,
+    accuracy: options.Accuracy = None,
+    scheme: options.Scheme = None,
+    reproducible: options.Reproducible = False,
+    engine: options.Engine = None,
+    off: Annotated[bool, typer.Option("--off", help="Leave every product to torch, and only report.")] = False,
+    decompose_attention: Annotated[
+        bool, typer.Option("--decompose-attention", help="Make fused attention of products, which are then covered.")
+    ] = False,
+    html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a page with the table and a chart.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace FILE.")] = False,
+    json: Annotated[
+        bool, typer.Option("--json", help="Print the table as JSON; what the script prints goes to stderr.")
+    ] = False,
+) -> None:
+    """Run a script with its matrix products made by a policy or to an accuracy, and list every product.
+
+    The default is --accuracy native. The exit code is the script's own.
+    """
+    from prismm.cli.documents import check_new, write_new
+
+    chosen = _policy(policy, accuracy, scheme, reproducible, engine, off)
+    if not script.is_file():
+        raise FileError(f"{script}: there is no such script")
+    if html is not None:
+        check_new(html, force)
+    import prismm
+
+    block = prismm.emulate(chosen, attention="decomposed" if decompose_attention else "fused")
+    redirected = contextlib.redirect_stdout(sys.stderr) if json else contextlib.nullcontext()
+    with redirected:
+        code = _execute(script, arguments or [], block)
+    record = block.record
+    words = [str(script), *(arguments or [])]
+    if json:
+        print_json({"script": str(script), "arguments": arguments or [], "exit": code, **record.to_dict()})
+    else:
+        print(text_of(record))
+    if html is not None:
+        from prismm.cli.run_page import run_page
+
+        write_new(html, run_page(record, " ".join(words)), force)
+        say(f"wrote {html}")
+    if code:
+        raise typer.Exit(code)
+
+
+def _policy(
+    file: Path | None, accuracy: str | None, scheme: str | None, reproducible: bool, engine: str | None, off: bool
+) -> Any:
+    """The policy that the options ask for."""
+    from prismm.programs import Policy, Rule
+
+    others = accuracy is not None or scheme is not None or reproducible or engine is not None
+    if (file is not None) + others + off > 1:
+        raise ArgumentError(
+            "--policy, --off, and --accuracy with --scheme, --reproducible and --engine: pass one of them"
+        )
+    if file is not None:
+        return Policy.load(file)
+    if off:
+        return Policy((Rule(off=True),))
+    keywords = options.matmul_options(accuracy, scheme, reproducible, None, engine, None)
+    return Policy.of(
+        keywords["accuracy"], scheme=keywords["scheme"], reproducible=reproducible, engine=engine
+    )  # fmt: skip
+
+
+def _execute(script: Path, arguments: list[str], block: Any) -> int:
+    """Run the script as Python would, in the block; its exit code."""
+    import runpy
+
+    try:
+        with _as_program(script, arguments), block:
+            runpy.run_path(str(script), run_name="__main__")
+    except SystemExit as end:
+        if end.code is None or isinstance(end.code, int):
+            return end.code or 0
+        print(end.code, file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        say("interrupted; what ran until then:")
+        return 130
+    except Exception as error:
+        _print_traceback(error, script)
+        return 1
+    return 0
+
+
+@contextlib.contextmanager
+def _as_program(script: Path, arguments: list[str]) -> Iterator[None]:
+    argv, path = sys.argv, list(sys.path)
+    sys.argv = [str(script), *arguments]
+    sys.path.insert(0, str(script.resolve().parent))
+    try:
+        yield
+    finally:
+        sys.argv, sys.path[:] = argv, path
+
+
+def _print_traceback(error: Exception, script: Path) -> None:
+    """The traceback from the script's own first line on."""
+    place = error.__traceback__
+    while place is not None and Path(place.tb_frame.f_code.co_filename).resolve() != script.resolve():
+        place = place.tb_next
+    traceback.print_exception(type(error), error, place or error.__traceback__)
+
+
+HEAD = ["where", "module", "operator", "shape", "type", "count", "scheme", "bound", "seconds", "share"]
+LEFT = ("where", "module", "operator", "scheme", "bound")
+
+
+def cells(row: Row, wall: float) -> list[str]:
+    """A row of the table: the share is of the whole run's time."""
+    from prismm.programs.record import shape_text
+
+    operator = f"{row.operator}, backward" if row.backward else row.operator
+    share = f"{row.seconds / wall:.1%}" if wall > 0 else ""
+    scheme = f"torch ({row.reason})" if row.reason else row.made.scheme
+    return [
+        row.where, row.module or "-", operator, shape_text(row.call), row.dtype, str(row.count), scheme,
+        row.made.guarantee, f"{row.seconds:.3g}", share,
+    ]  # fmt: skip
+
+
+def summary(record: Record) -> str:
+    """How much of the run the products were."""
+    rows, wall = record.rows, record.wall_seconds
+    count = sum(row.count for row in rows)
+    if not rows:
+        return f"no matrix products that torch made in this thread, in {wall:.3g} s"
+    left = sum(row.count for row in rows if row.made.engine == "torch")
+    text = f"{count} products in {record.seconds:.3g} s of {wall:.3g} s"
+    return text + (f"; {left} of them left to torch" if left else "")
+
+
+def notes(record: Record) -> list[str]:
+    """What was not covered, and what of the policy was not needed."""
+    found = [
+        f"not covered: {count} x {operator}, {place}: {what}"
+        for (operator, module, where), (count, what) in sorted(record.unseen.items())
+        for place in [" ".join(x for x in (module, where) if x) or "-"]
+    ]
+    if record.unmatched:
+        found.append(f"no rule for modules: {', '.join(name or '(outside modules)' for name in record.unmatched)}")
+    found += [f"a rule decided nothing: {record.policy.rules[index]}" for index in record.unused]
+    found.append("not seen: NumPy's products, other threads and processes")
+    return found
+
+
+def text_of(record: Record) -> str:
+    """The table, with words above and below."""
+    rows = record.rows
+    parts = [summary(record)]
+    if rows:
+        parts += ["", columns(HEAD, [cells(row, record.wall_seconds) for row in rows], left=LEFT), ""]
+    return "\n".join([*parts, *notes(record)])

@@ -1,0 +1,157 @@
+"""Where a product comes from: module, file and line, read from the Python stack.
+
+Nothing is registered with torch or with the model for this: the modules whose calls are on the stack are the modules
+in which the product runs, in this thread, whatever other threads do and however the call ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import sys
+import threading
+import weakref
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import torch
+
+_SCOPES = threading.local()
+_NAMES: weakref.WeakKeyDictionary[Any, weakref.WeakKeyDictionary[Any, str | None]] = weakref.WeakKeyDictionary()
+_LOCK = threading.Lock()
+
+
+@dataclass(frozen=True)
+class Place:
+    """A module by its name ("" for the outermost one), and the innermost line outside torch and prismm."""
+
+    module: str
+    where: str
+    own: bool = False
+    """Whether prismm itself made the call."""
+
+
+@contextlib.contextmanager
+def scope(name: str) -> Iterator[None]:
+    """A name for a part of a program without modules, for rules and tables; nests, joined by dots.
+
+    Args:
+        name: counts as a module's name within the block, before the names of modules that are called in it.
+
+    >>> import prismm, torch
+    >>> with prismm.emulate("native") as seen, prismm.scope("trailing update"):
+    ...     c = torch.ones(2, 2) @ torch.ones(2, 2)
+    >>> seen.rows[0].module
+    'trailing update'
+    """
+    stack = _stack()
+    stack.append(str(name))
+    try:
+        yield
+    finally:
+        stack.pop()
+
+
+def _stack() -> list[str]:
+    found: list[str] | None = getattr(_SCOPES, "names", None)
+    if found is None:
+        found = _SCOPES.names = []
+    return found
+
+
+@functools.cache
+def _folders() -> tuple[str, str, str]:
+    """Folders of torch, of prismm, and of prismm's programs."""
+    import torch
+
+    here = os.path.dirname(os.path.abspath(__file__))
+    return os.path.dirname(os.path.abspath(torch.__file__)) + os.sep, os.path.dirname(here) + os.sep, here + os.sep
+
+
+@functools.cache
+def _kind(filename: str) -> str:
+    """Whose code a file holds: "torch", "prismm", "programs", "cli" or "user"."""
+    torch_folder, prismm_folder, programs = _folders()
+    path = os.path.abspath(filename)
+    if path.startswith(torch_folder):
+        return "torch"
+    if path.startswith(programs) or path.startswith(prismm_folder + "cli" + os.sep):
+        return "programs"
+    if path.startswith(prismm_folder):
+        return "prismm"
+    return "python" if filename.startswith("<frozen") or path.startswith(_library()) else "user"
+
+
+@functools.cache
+def _library() -> str:
+    return os.path.dirname(os.path.abspath(os.__file__)) + os.sep + "contextlib"
+
+
+def line_of(file: str, line: int) -> str:
+    """A file and line as rules and tables have them; "" for code of torch, of prismm or of Python itself."""
+    return f"{os.path.basename(file)}:{line}" if _kind(file) == "user" else ""
+
+
+def here(models: tuple[torch.nn.Module, ...] = ()) -> Place:
+    """Where the caller's product comes from.
+
+    Args:
+        models: models whose own names count; other modules are named from the outermost module that was called.
+    """
+    from torch.nn import Module
+
+    call = Module._wrapped_call_impl.__code__
+    modules: list[Any] = []
+    where, own = "", False
+    frame: Any = sys._getframe(1)
+    while frame is not None:
+        code = frame.f_code
+        if code is call:
+            modules.append(frame.f_locals["self"])
+        elif not where:
+            kind = _kind(code.co_filename)
+            if kind == "prismm":
+                own = True
+            elif kind == "user":
+                where = f"{os.path.basename(code.co_filename)}:{frame.f_lineno}"
+        frame = frame.f_back
+    return Place(_name(modules, models), where, own)
+
+
+def _name(modules: list[Any], models: tuple[Any, ...]) -> str:
+    """The innermost module's name, after the scopes that are open."""
+    found = ""
+    if modules:
+        innermost, outermost = modules[0], modules[-1]
+        for root in (*models, outermost):
+            name = _names(root, innermost)
+            if name is not None:
+                found = name
+                break
+        else:
+            # A module that its outermost caller does not own: named from the nearest caller that does.
+            for root in reversed(modules):
+                name = _names(root, innermost)
+                if name is not None:
+                    found = name
+                    break
+    if "_orig_mod" in found:  # what torch.compile puts around a module
+        found = ".".join(part for part in found.split(".") if part != "_orig_mod")
+    scopes = _stack()
+    return ".".join([*scopes, found] if found else scopes)
+
+
+def _names(root: Any, module: Any) -> str | None:
+    """The module's name within root, or None; a module that is there twice goes by its first name."""
+    with _LOCK:
+        known = _NAMES.get(root)
+        if known is None or module not in known:
+            known = weakref.WeakKeyDictionary()
+            for name, one in root.named_modules():
+                known[one] = name
+            known.setdefault(module, None)
+            _NAMES[root] = known
+        return known[module]

@@ -1,0 +1,206 @@
+"""What a program multiplied: every product in a table, and what could not be seen."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from prismm.programs.gemms import Made
+from prismm.programs.policy import Policy
+
+
+@dataclass(frozen=True)
+class Call:
+    """One product.
+
+    module: name of the module ("" outside any); where: file and line; operator: one of `policy.OPERATORS`; backward:
+    whether autograd asked for it. batch, m, k, n: its shape. seconds: of wall-clock time. rule: index of the rule that
+    decided, or None. after: indices of the earlier calls whose results went into it, where dependencies are kept.
+    reason: why a product was left to torch, else "".
+    """
+
+    index: int
+    module: str
+    where: str
+    operator: str
+    backward: bool
+    batch: int
+    m: int
+    k: int
+    n: int
+    dtype: str
+    device: str
+    seconds: float
+    made: Made
+    rule: int | None
+    reason: str = ""
+    after: frozenset[int] = frozenset()
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """What calls of one row of the table share."""
+        return (
+            self.module, self.where, self.operator, self.backward, self.batch, self.m, self.k, self.n, self.dtype,
+            self.device, self.made, self.rule, self.reason,
+        )  # fmt: skip
+
+    @property
+    def operations(self) -> int:
+        """Multiply-adds, complex ones counted once."""
+        return self.batch * self.m * self.k * self.n
+
+
+@dataclass(frozen=True)
+class Row:
+    """Products alike: the attributes of their first `Call`, how many they were, and their seconds together."""
+
+    call: Call
+    count: int
+    seconds: float
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(self.call, name)
+
+    def to_dict(self) -> dict[str, Any]:
+        """A dictionary that JSON can hold."""
+        content = asdict(self.call)
+        made = content.pop("made")
+        for key in ("index", "after"):
+            content.pop(key)
+        return {**content, **made, "count": self.count, "seconds": self.seconds}
+
+
+@dataclass
+class Record:
+    """Returned by ``with prismm.emulate(...) as record``: what was multiplied so far.
+
+    policy: the one in force. keeps_calls: whether every single call is kept, in `calls`. unseen: operators that
+    multiply where nothing can be intercepted, {(operator, module, where): [count, what it is]}.
+
+    >>> import prismm, torch
+    >>> with prismm.emulate("correctly-rounded") as record:
+    ...     c = torch.ones(2, 3) @ torch.ones(3, 2)
+    >>> [(row.operator, row.m, row.k, row.n, row.count, row.made.guarantee) for row in record.rows]
+    [('mm', 2, 3, 2, 1, '½ ulp')]
+    """
+
+    policy: Policy
+    keeps_calls: bool = False
+    calls: list[Call] = field(default_factory=list)
+    unseen: dict[tuple[str, str, str], tuple[int, str]] = field(default_factory=dict)
+    wall_seconds: float = 0.0
+    _rows: dict[tuple[Any, ...], list[Any]] = field(default_factory=dict, repr=False)
+    _waiting: list[tuple[Call, Any, Any]] = field(default_factory=list, repr=False)
+    _lock: Any = field(default_factory=threading.Lock, repr=False)
+    _count: int = 0
+
+    def take_number(self) -> int:
+        """The index of the next call."""
+        with self._lock:
+            self._count += 1
+            return self._count - 1
+
+    def add(self, call: Call, events: tuple[Any, Any] | None = None) -> None:
+        """Enter a call; `events` are the two on a GPU that stand around it, read when someone asks."""
+        with self._lock:
+            if events is not None:
+                self._waiting.append((call, *events))
+                if len(self._waiting) < 4096:
+                    return
+                self._settle()
+            else:
+                self._enter(call)
+
+    def hide(self, operator: str, module: str, where: str, what: str) -> None:
+        """Enter an operator that multiplies out of reach."""
+        with self._lock:
+            count, _ = self.unseen.get((operator, module, where), (0, what))
+            self.unseen[operator, module, where] = count + 1, what
+
+    def settle(self) -> Record:
+        """Wait for the GPU, and read the times of what ran there."""
+        with self._lock:
+            self._settle()
+        return self
+
+    def _settle(self) -> None:
+        from dataclasses import replace
+
+        for call, start, end in self._waiting:
+            end.synchronize()
+            self._enter(replace(call, seconds=start.elapsed_time(end) * 1e-3))
+        self._waiting.clear()
+
+    def _enter(self, call: Call) -> None:
+        if self.keeps_calls:
+            self.calls.append(call)
+        row = self._rows.get(call.key)
+        if row is None:
+            self._rows[call.key] = [call, 1, call.seconds]
+        else:
+            row[1] += 1
+            row[2] += call.seconds
+
+    @property
+    def rows(self) -> list[Row]:
+        """Products alike in one row each, the most seconds first."""
+        self.settle()
+        return sorted((Row(*row) for row in self._rows.values()), key=lambda row: -row.seconds)
+
+    @property
+    def seconds(self) -> float:
+        """Time spent in products."""
+        return sum(row.seconds for row in self.rows)
+
+    @property
+    def unmatched(self) -> list[str]:
+        """Modules with products that no rule matched; torch made those."""
+        return sorted({row.module for row in self.rows if row.rule is None})
+
+    @property
+    def unused(self) -> list[int]:
+        """Indices of the policy's rules that decided nothing."""
+        used = {row.rule for row in self.rows}
+        return [index for index in range(len(self.policy.rules)) if index not in used]
+
+    def to_dict(self) -> dict[str, Any]:
+        """A dictionary that JSON can hold."""
+        return {
+            "policy": self.policy.to_dict(),
+            "gemms": [row.to_dict() for row in self.rows],
+            "seconds": self.seconds,
+            "wall_seconds": self.wall_seconds,
+            "unseen": [
+                {"operator": operator, "module": module, "where": where, "count": count, "what": what}
+                for (operator, module, where), (count, what) in self.unseen.items()
+            ],
+            "unmatched_modules": self.unmatched,
+            "unused_rules": [self.policy.rules[index].to_dict() for index in self.unused],
+        }
+
+    def __str__(self) -> str:
+        lines = [
+            f"{row.count} x {row.operator}{' backward' if row.backward else ''} {shape_text(row.call)} {row.dtype} "
+            f"{row.module or '-'} {row.where}: {row.made.scheme}, {row.made.guarantee}, {row.seconds * 1e3:.1f} ms"
+            for row in self.rows
+        ]
+        lines += [f"not seen: {count} x {key[0]} {key[1]} {key[2]} ({what})" for key, (count, what) in self._hidden()]
+        return "\n".join(lines) or "no products"
+
+    def _hidden(self) -> Iterable[tuple[tuple[str, str, str], tuple[int, str]]]:
+        return sorted(self.unseen.items())
+
+
+def shape_text(call: Any) -> str:
+    """batch x (m x k x n).
+
+    >>> from types import SimpleNamespace
+    >>> shape_text(SimpleNamespace(batch=1, m=2, k=3, n=4)), shape_text(SimpleNamespace(batch=8, m=2, k=3, n=4))
+    ('2x3x4', '8 of 2x3x4')
+    """
+    text = f"{call.m}x{call.k}x{call.n}"
+    return text if call.batch == 1 else f"{call.batch} of {text}"
