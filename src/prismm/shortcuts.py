@@ -94,6 +94,34 @@ def tensors_at_once(a: Any, b: Any, accuracy: Any, reproducible: Any, workers: i
     return None if result is None else kinds[-1](result)
 
 
+def sum_at_once(c: Any, a: Any, b: Any, alpha: complex, beta: complex) -> Any:
+    """alpha·a@b + beta·c in native grade for small plain matrices that are torch tensors on the CPU, or None.
+
+    |alpha| is at most 1: a larger one would enlarge what underflows in a@b beyond what the target leaves.
+    """
+    kinds = _tensors()
+    if type(a) not in kinds or type(b) not in kinds or type(c) not in kinds or abs(alpha) > 1:
+        return None
+    try:
+        x, y, z = (t.detach().numpy() for t in (a, b, c))
+    except (RuntimeError, TypeError):
+        return None
+    if x.ndim != 2 or y.ndim != 2 or x.shape[1] != y.shape[0]:
+        return None
+    if not x.dtype is y.dtype is z.dtype or x.dtype.char not in "fdFD" or not 0 < x.size * y.shape[1] <= SMALL_TENSORS:
+        return None
+    environment.check_arithmetic()
+    ab = native.ordinary_product(x, y)
+    if ab is None or (x.dtype.char in "fd" and (complex(alpha).imag or complex(beta).imag)):
+        return None
+    kind = ab.dtype.type
+    with np.errstate(all="ignore"):
+        if alpha != 1:
+            ab = ab * kind(alpha if x.dtype.char in "FD" else complex(alpha).real)
+        value = ab + (z if beta == 1 else z * kind(beta if x.dtype.char in "FD" else complex(beta).real))
+    return kinds[-1](value) if value.shape == ab.shape and native.ordinary(x, y, value) else None
+
+
 @functools.cache
 def _tensors() -> tuple[Any, ...]:
     """The types of plain tensors, and what makes one of an array."""
