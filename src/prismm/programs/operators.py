@@ -176,9 +176,9 @@ def _plain_recipe(recipe: str) -> tuple[Any, bool] | None:
 
 def _matmul(a: Tensor, b: Tensor, recipe: str, dtype: torch.dtype | None = None) -> Tensor:
     """The kernel; autograd has been here before."""
-    plain = _plain_recipe(recipe)
-    if plain is not None and dtype is None:
-        quick: Tensor | None = tensors_at_once(a, b, *plain)
+    if dtype is None:
+        plain = _plain_recipe(recipe)
+        quick: Tensor | None = None if plain is None else tensors_at_once(a, b, *plain)
         if quick is not None:
             return quick
     from prismm._matmul import matmul
