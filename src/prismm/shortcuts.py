@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import os
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -70,11 +71,13 @@ def at_once(
 
 
 SMALL_TENSORS = 1 << 18
-"""Up to so many multiply-adds a tensor's product is NumPy's: torch's own would differ in the time of a call alone."""
+"""Up to so many multiply-adds a tensor's product goes without the ceremony; beyond it does not show."""
 
 
 def tensors_at_once(a: Any, b: Any, accuracy: Any, reproducible: Any, workers: int | None = None) -> Any:
     """`at_once` for plain matrices that are torch tensors on the CPU, or None."""
+    if reproducible is False and workers is None and (accuracy is None or accuracy == "native"):
+        return _native_at_once(a, b)
     kinds = _tensors()
     if type(a) not in kinds or type(b) not in kinds or not (workers is None or pool.worker_count(workers)):
         return None
@@ -84,14 +87,67 @@ def tensors_at_once(a: Any, b: Any, accuracy: Any, reproducible: Any, workers: i
         return None
     if x.ndim != 2 or y.ndim != 2 or x.shape[0] * x.shape[1] * y.shape[1] > SMALL_TENSORS:
         return None
-    if reproducible is False and (accuracy is None or accuracy == "native"):
-        if x.dtype is not y.dtype or x.shape[1] != y.shape[0] or x.shape[1] == 0 or x.dtype.char not in "fdFD":
-            return None
-        environment.check_arithmetic()
-        result = native.ordinary_product(x, y)
-    else:
-        result = at_once(x, y, accuracy, reproducible, workers)
+    result = at_once(x, y, accuracy, reproducible, workers)
     return None if result is None else kinds[-1](result)
+
+
+def _native_at_once(a: Any, b: Any) -> Any:
+    """torch's own product, or None where that asks for a closer look.
+
+    The microseconds count here: unlike NumPy's, torch's product raises no floating-point warnings that would have to be
+    silenced, and neither does vdot.
+    """
+    import torch
+
+    if type(a) not in _tensors() or type(b) not in _tensors() or not (a.is_cpu and b.is_cpu):
+        return None
+    left, right, kind = a.shape, b.shape, a.dtype
+    if len(left) != 2 or len(right) != 2 or left[1] != right[0] or kind is not b.dtype:
+        return None
+    if not 0 < left[0] * left[1] * right[1] <= SMALL_TENSORS:
+        return None
+    if kind is torch.float32 or kind is torch.complex64:
+        if left[1] >= native.SHORT[4] or environment.reduced_float32() is not None:
+            return None
+    elif kind is not torch.float64 and kind is not torch.complex128:
+        return None
+    environment.check_arithmetic()
+    try:
+        c = torch.mm(a, b)
+        flat = c.numpy().reshape(-1)
+    except (RuntimeError, TypeError):  # not dense, or wanting a gradient
+        return None
+    if kind.is_complex:
+        flat = flat.view(flat.real.dtype)
+    return c if float(np.vdot(flat, flat)) < math.inf else None
+
+
+def sum_at_once(c: Any, a: Any, b: Any, alpha: complex, beta: complex) -> Any:
+    """alpha·a@b + beta·c in native grade for small plain matrices that are torch tensors on the CPU, or None.
+
+    |alpha| is at most 1: a larger one would enlarge what underflows in a@b beyond what the target leaves.
+    """
+    kinds = _tensors()
+    if type(a) not in kinds or type(b) not in kinds or type(c) not in kinds or abs(alpha) > 1:
+        return None
+    try:
+        x, y, z = (t.detach().numpy() for t in (a, b, c))
+    except (RuntimeError, TypeError):
+        return None
+    if x.ndim != 2 or y.ndim != 2 or x.shape[1] != y.shape[0]:
+        return None
+    if not x.dtype is y.dtype is z.dtype or x.dtype.char not in "fdFD" or not 0 < x.size * y.shape[1] <= SMALL_TENSORS:
+        return None
+    environment.check_arithmetic()
+    ab = native.ordinary_product(x, y)
+    if ab is None or (x.dtype.char in "fd" and (complex(alpha).imag or complex(beta).imag)):
+        return None
+    kind = ab.dtype.type
+    with np.errstate(all="ignore"):
+        if alpha != 1:
+            ab = ab * kind(alpha if x.dtype.char in "FD" else complex(alpha).real)
+        value = ab + (z if beta == 1 else z * kind(beta if x.dtype.char in "FD" else complex(beta).real))
+    return kinds[-1](value) if value.shape == ab.shape and native.ordinary(x, y, value) else None
 
 
 @functools.cache

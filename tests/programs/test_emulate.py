@@ -374,8 +374,12 @@ def test_dependencies(seed):
         total.add_(torch.relu(a @ a))
         total @ b
         b @ a
-    assert [sorted(call.after) for call in record.calls] == [[], [0], [], [1, 2], []]
-    assert [call.index for call in record.calls] == [0, 1, 2, 3, 4]
+        listed = [torch.zeros(4, 4), torch.zeros(4, 4)]
+        torch._foreach_add_(listed, [c, b])  # returns nothing
+        listed[0] @ b
+        listed[1] @ b
+    assert [sorted(call.after) for call in record.calls] == [[], [0], [], [1, 2], [], [0], [0]]
+    assert [call.index for call in record.calls] == [0, 1, 2, 3, 4, 5, 6]
 
 
 def test_prismms_own_products_are_not_the_programs(seed):

@@ -141,6 +141,22 @@ def test_gemm_is_rounded_once(dtype, seed):
     assert_same_bits(d.numpy(), exact.rounded(c.numpy().dtype))
 
 
+@pytest.mark.parametrize("name", HOSTILE)
+@pytest.mark.parametrize("dtype", [np.float32, np.complex128])
+def test_sums_meet_the_native_bound(name, dtype, seed):
+    """The quick road of gemm, in exact arithmetic: (K+3)·u·(|alpha||a||b| + |beta||c|) + (K+3)·η."""
+    a, b = (np.array(x) for x in HOSTILE[name](4, 7, 3, seed, dtype))
+    c = np.array(HOSTILE[name](4, 3, 1, seed + 1, dtype)[0])
+    terms, info = 7 * (2 if a.dtype.kind == "c" else 1) + 3, np.finfo(dtype)
+    for alpha, beta in ((1, 1), (-0.5, 3), (0.75, -1), (2, 1)):
+        x, y, z = map(torch.from_numpy, (a, b, c))
+        found = operators.gemm(z, x, y, "native", alpha=alpha, beta=beta).numpy()
+        exact = exact_gemm(alpha, a, b, beta, c)
+        room = terms * float(info.eps) / 2 * exact.magnitude() + terms * float(info.smallest_subnormal)
+        assert (exact.within(found, room) | ~np.isfinite(found)).all(), (alpha, beta)
+        assert_same_bits(np.isfinite(found), np.isfinite(exact.rounded(dtype)))
+
+
 @pytest.mark.parametrize("strided", [False, True])
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_the_quick_road_has_the_bits_of_numpy(dtype, strided, seed):

@@ -249,16 +249,25 @@ def _listed(passes: Any) -> list[Any]:
     return [] if passes is None else list(passes) if isinstance(passes, (list, tuple)) else [passes]
 
 
+class _Table(dict[Any, Any]):
+    """Decompositions that a cache's key names instead of describing: torch's version and this file say what they are,
+    and both are in the key already.
+    """
+
+    def __reduce__(self) -> Any:
+        return _decompositions, ()
+
+
 @functools.cache
-def _decompositions() -> dict[Any, Any]:
+def _decompositions() -> _Table:
     """Inductor's decompositions without those of products, which would hide small ones from the pass."""
     from torch._inductor.decomposition import select_decomp_table
 
-    return {
-        function: how
+    return _Table(
+        (function, how)
         for function, how in select_decomp_table().items()
         if gemms.operator_of(function) in (None, *_BY_DECOMPOSITION)
-    }
+    )
 
 
 @functools.cache

@@ -9,6 +9,7 @@ every composite function would have to be written anew. Modes belong to a thread
 from __future__ import annotations
 
 import contextlib
+import itertools
 import threading
 import time
 import warnings
@@ -153,7 +154,7 @@ class _Mode(TorchDispatchMode):
                 for mode in self._chain():
                     mode.owner.record.hide(func._schema.name.removeprefix("aten::"), place.module, place.where, what)
         result = func(*args, **kwargs)
-        self._follow(args, kwargs, result)
+        self._follow(func, args, kwargs, result)
         return result
 
     def _product(self, func: Any, args: Any, kwargs: Any) -> Any:
@@ -210,7 +211,7 @@ class _Mode(TorchDispatchMode):
                 # The node of this very call has taken the last number; its backward products will carry it.
                 number = torch._C._autograd._get_sequence_nr() - 1
                 for mode in self._chain():
-                    mode.owner._origins[mode.thread, number] = place
+                    _bounded(mode.owner._origins)[mode.thread, number] = place
             return place, False
         number = node._sequence_nr()
         for mode in self._chain():
@@ -237,13 +238,14 @@ class _Mode(TorchDispatchMode):
 
     # Dependencies are kept by storage: views share it, and a write into a part counts for the whole.
 
-    def _follow(self, args: Any, kwargs: Any, result: Any) -> None:
+    def _follow(self, func: Any, args: Any, kwargs: Any, result: Any) -> None:
         for mode in self._chain():
             if not mode.owner.dependencies:
                 continue
             sources = mode._sources(_pytree.tree_leaves((args, kwargs)))
             if sources:
-                mode._produced(_pytree.tree_leaves(result), sources)
+                written = _written(func, args, kwargs) if func._schema.is_mutable else []
+                mode._produced(_pytree.tree_leaves((result, written)), sources)
 
     def _sources(self, values: list[Any]) -> frozenset[int]:
         import torch
@@ -264,9 +266,34 @@ class _Mode(TorchDispatchMode):
             if isinstance(value, torch.Tensor) and value.layout is torch.strided:
                 storage = value.untyped_storage()
                 kept = self.owner._producers.get(storage._cdata)
-                if kept is not None and not kept[0].expired():
-                    calls = calls | kept[1]
-                self.owner._producers[storage._cdata] = StorageWeakRef(storage), calls
+                made = calls if kept is None or kept[0].expired() else calls | kept[1]
+                if len(self.owner._producers) >= _MOST:
+                    gone = [key for key, (kept, _) in self.owner._producers.items() if kept.expired()]
+                    for key in gone:
+                        del self.owner._producers[key]
+                self.owner._producers[storage._cdata] = StorageWeakRef(storage), made
+
+
+def _written(func: Any, args: Any, kwargs: Any) -> list[Any]:
+    """The arguments that an operator writes to; not all of them are returned."""
+    given = dict(zip((x.name for x in func._schema.arguments), args, strict=False)) | kwargs
+    return [
+        given[x.name]
+        for x in func._schema.arguments
+        if x.alias_info is not None and x.alias_info.is_write and x.name in given
+    ]
+
+
+_MOST = 1 << 18
+"""Entries that a block keeps of where forward products came from, and of who produced a storage."""
+
+
+def _bounded(origins: dict[Any, Place]) -> dict[Any, Place]:
+    """The dictionary, without its older half where it is full: graphs that old were run through, or forgotten."""
+    if len(origins) >= _MOST:
+        for key in list(itertools.islice(origins, _MOST // 2)):
+            origins.pop(key, None)
+    return origins
 
 
 def _needs_grad(gemm: Any) -> bool:

@@ -247,6 +247,12 @@ def multiply(gemm: Gemm, recipe: Recipe) -> torch.Tensor:
     Raises:
         PrismmError: for a recipe that cannot make this product.
     """
+    if gemm.c is not None and recipe.is_default and gemm.a.dtype == gemm.dtype:
+        from prismm.shortcuts import sum_at_once
+
+        value = sum_at_once(gemm.c, gemm.a, gemm.b, gemm.alpha, gemm.beta)
+        if value is not None:
+            return value  # type: ignore[no-any-return]
     return _result(gemm, recipe.keywords)[0]
 
 

@@ -17,9 +17,9 @@ import torch
 
 from prismm import interop
 from prismm.errors import OperandError, ShapeError
-from prismm.programs.gemms import Gemm, multiply
+from prismm.programs.gemms import Gemm, check, multiply
 from prismm.programs.recipe import Recipe, scheme_text
-from prismm.shortcuts import tensors_at_once
+from prismm.shortcuts import sum_at_once, tensors_at_once
 
 Tensor = torch.Tensor
 
@@ -163,6 +163,9 @@ def _keywords(recipe: str) -> dict[str, Any]:
     return Recipe.parse(recipe).keywords
 
 
+_parsed = functools.lru_cache(maxsize=1024)(Recipe.parse)
+
+
 @functools.lru_cache(maxsize=1024)
 def _plain_recipe(recipe: str) -> tuple[Any, bool] | None:
     """Accuracy and reproducibility, where a recipe says nothing else."""
@@ -173,9 +176,9 @@ def _plain_recipe(recipe: str) -> tuple[Any, bool] | None:
 
 def _matmul(a: Tensor, b: Tensor, recipe: str, dtype: torch.dtype | None = None) -> Tensor:
     """The kernel; autograd has been here before."""
-    plain = _plain_recipe(recipe)
-    if plain is not None and dtype is None:
-        quick: Tensor | None = tensors_at_once(a, b, *plain)
+    if dtype is None:
+        plain = _plain_recipe(recipe)
+        quick: Tensor | None = None if plain is None else tensors_at_once(a, b, *plain)
         if quick is not None:
             return quick
     from prismm._matmul import matmul
@@ -208,7 +211,7 @@ def _matmul_shape(a: Tensor, b: Tensor, recipe: str, dtype: torch.dtype | None =
 
 
 def _matmul_autograd(keys: Any, a: Tensor, b: Tensor, recipe: str, dtype: torch.dtype | None = None) -> Tensor:
-    if torch.is_grad_enabled() and (a.requires_grad or b.requires_grad):
+    if (a.requires_grad or b.requires_grad) and torch.is_grad_enabled():
         found: Tensor = _apply(_Matmul, a, b, recipe, dtype)
         return found
     if _straight(keys.raw_repr()):
@@ -301,8 +304,10 @@ def _product(a: Tensor, b: Tensor, recipe: str, like: Tensor) -> Tensor:
 
 def _gemm(c: Tensor, a: Tensor, b: Tensor, recipe: str, alpha: complex = 1, beta: complex = 1) -> Tensor:
     """The kernel of gemm."""
-    from prismm.programs.gemms import check
-
+    if _parsed(recipe).is_default and a.ndim == 2:
+        quick: Tensor | None = sum_at_once(c, a, b, alpha, beta)
+        if quick is not None:
+            return quick
     operator = "baddbmm" if a.ndim == 3 else "addmv" if b.ndim == 1 else "addmm"
     asked = check(Gemm(operator, _plain(a), _plain(b), _plain(c) if beta != 0 else None, alpha, beta, a.dtype))
     if isinstance(asked, str):
@@ -327,7 +332,7 @@ def _gemm_shape(c: Tensor, a: Tensor, b: Tensor, recipe: str, alpha: complex = 1
 def _gemm_autograd(
     keys: Any, c: Tensor, a: Tensor, b: Tensor, recipe: str, alpha: complex = 1, beta: complex = 1
 ) -> Tensor:
-    if torch.is_grad_enabled() and (a.requires_grad or b.requires_grad or c.requires_grad):
+    if (a.requires_grad or b.requires_grad or c.requires_grad) and torch.is_grad_enabled():
         found: Tensor = _apply(_Gemm, c, a, b, recipe, alpha, beta)
         return found
     if _straight(keys.raw_repr()):

@@ -83,6 +83,11 @@ class Recipe:
         """Whether what runs may depend on the operands' values, not on their shapes and types alone."""
         return not (self.reproducible or self.scheme not in (None, "auto") or self.accuracy in (None, "native", "fast"))
 
+    @functools.cached_property
+    def is_default(self) -> bool:
+        """Whether it asks for what `matmul` does without arguments."""
+        return self.accuracy in (None, "native") and Recipe(self.accuracy) == self
+
     @classmethod
     def parse(cls, text: str) -> Recipe:
         """The recipe that `str` wrote.

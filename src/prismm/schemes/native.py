@@ -115,6 +115,10 @@ def _squares(x: NDArray[Any]) -> float:
     return sum(np.vecdot(pieces, pieces).tolist(), total) if whole else total
 
 
+SHORT = {8: 1 << 24, 4: 1 << 10}
+"""Terms from which on a sum is long in the sense of `_long`, by the bytes of a real part."""
+
+
 def _long(k: int, dtype: np.dtype[Any]) -> bool:
     """Whether a sum of k terms may round away an overflow, so that a finite entry does not prove a finite exact value.
 
@@ -122,7 +126,7 @@ def _long(k: int, dtype: np.dtype[Any]) -> bool:
     K²·u·2^(emax+1); an entry below 2^(emax-1) hides an overflow only if that reaches 2^(emax-1): K >= 2^11 in
     float32, 2^25.5 in float64; K is 2k for complex.
     """
-    return k >= (1 << 24 if dtype.char in "dD" else 1 << 10)
+    return k >= SHORT[8 if dtype.char in "dD" else 4]
 
 
 def ordinary_product(a: NDArray[Any], b: NDArray[Any]) -> NDArray[Any] | None:
@@ -131,7 +135,7 @@ def ordinary_product(a: NDArray[Any], b: NDArray[Any]) -> NDArray[Any] | None:
         with np.errstate(all="ignore"):
             small: NDArray[Any] = np.dot(a, b)
             flat = small.reshape(-1) if small.dtype.kind != "c" else small.reshape(-1).view(small.real.dtype)
-            return small if np.dot(flat, flat) < math.inf else None
+            return small if float(np.dot(flat, flat)) < math.inf else None
     with np.errstate(all="ignore"):
         c: NDArray[Any] = np.matmul(a, b)
         return c if _ordinary(a, b, c) else None
