@@ -377,7 +377,8 @@ def _queued(
     program = Program((a.data_ptr() % 16, b.data_ptr() % 16, out.data_ptr() % 16))
     counts = program.take(torch.int64, 4)
     left, right = _vectors(a, A, columns=False), _vectors(b, B, columns=True)
-    target = cuda.Result(Place(OUT, 0, out.dtype), out.shape[0], out.shape[1], out.shape[2], out.stride())
+    steps = out.stride(0), out.stride(1), out.stride(2)
+    target = cuda.Result(Place(OUT, 0, out.dtype), out.shape[0], out.shape[1], out.shape[2], steps)
     if call.native:
         program.zero(counts)
         cuda.finish_native(program, target, left, right, counts, call.device)
@@ -404,10 +405,10 @@ def _queued(
                     split_a = cuda.split_vectors(
                         program, some_a, left_statistics[y], table, device, left=True, **fixed
                     )  # fmt: skip
-                    block = target.part(y * rows, rows, x * columns, columns)
+                    some_out = target.part(y * rows, rows, x * columns, columns)
                     digits = cuda.multiply_planes(program, split_a, split_b, table, device)
                     cuda.join_digits(
-                        program, digits, block, some_a, some_b, split_a, split_b, table, test, counts, device
+                        program, digits, some_out, some_a, some_b, split_a, split_b, table, test, counts, device
                     )  # fmt: skip
     return Queued(program, counts, (left_statistics, right_statistics))
 

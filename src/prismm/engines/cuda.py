@@ -271,7 +271,7 @@ def split_vectors(
     program: Program, x: Vectors, statistics: Place, table: Tables, device: Device, *, left: bool, levels: bool,
     measure: bool,
 ) -> SplitVectors:  # fmt: skip
-    """Split vectors of any strides; statistics: where `take_statistics` says. levels: count large elements, for tests of
+    """Split vectors of any strides; statistics: from `take_statistics`. levels: count large elements, for tests of
     magnitude; measure: the residuals, for tests of rounding and for reports, which otherwise know that they are at most
     a half.
     """

@@ -47,7 +47,7 @@ ORDINARY = tl.constexpr(1 << 30)
 
 @triton.jit
 def _digits(at, plane, t, p: tl.constexpr, mask, MODULI: tl.constexpr, PART: tl.constexpr):
-    """A number congruent to modulus t's digit, in [0, p), or (-2p, p) of complex parts; 0 where what it is made of is."""
+    """A number congruent to modulus t's digit, in [0, p), or (-2p, p) of complex parts; 0 where all digits are."""
     first = at + wide(plane) * t
     d = tl.load(first, mask=mask, other=0).to(tl.int32)
     if PART == REAL_PART:
@@ -286,8 +286,8 @@ def join_closely(
     SYSTEM: tl.constexpr, PRIMES: tl.constexpr, MODULI: tl.constexpr, MODE: tl.constexpr, PART: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Join a tile of an ordinary strip to float64 from sums in three parts; marks (ROWS, BLOCK / 32) of entries that are
-    still open. Returns whether there are any.
+    """Join a tile of an ordinary strip to float64 from sums in three parts; marks (ROWS, BLOCK / 32) of entries that
+    are still open. Returns whether there are any.
     """
     i = i0 + tl.arange(0, ROWS)
     j = j0 + tl.arange(0, BLOCK)

@@ -256,8 +256,8 @@ def finish(
     """Join the flagged tiles, and settle what is open in them. counts[SPECIAL], [EXACT], [BY_MAGNITUDE], [KEPT] grow by
     what was done.
 
-    flags: a word a strip of STRIP rows and COLUMNS columns, by (batch, parts, strips, blocks), a bit a TILE of rows, and
-    whether the strip is ordinary. marks: (programs, max(TILE, ROWS), COLUMNS / 32) words of scratch memory. a, b: where
+    flags: a word a strip of STRIP rows and COLUMNS columns, by (batch, parts, strips, blocks): a bit a TILE of rows,
+    and whether the strip is ordinary. marks: (programs, max(TILE, ROWS), COLUMNS / 32) words of scratch memory. a, b: where
     complex, the real numbers behind them, imaginary parts one element after the real ones. digits, rows, columns,
     constants: as for `join.join_tile`; THIRD, PRIMES: as for `quick.join_closely`.
     """
@@ -378,7 +378,7 @@ def _finish_rows(
 ):  # fmt: skip
     for i in range(i0, tl.minimum(i0 + ROWS, m)):
         for j in range(j0, tl.minimum(j0 + COLUMNS, n)):
-            x, y = i.to(tl.int64), j.to(tl.int64)
+            x, y = wide(i), wide(j)
             target = out + x * row_stride + y * column_stride
             value = tl.load(target)
             if value - value != 0.0:
