@@ -13,6 +13,7 @@ _MORE_THAN_HALF = 1.5 * 2.0**-53
 _SMALLEST_NORMAL = 2.0**-1022
 _SMALLEST = 2.0**-1074
 _HALF = 0.5
+_FPMATH = "ONEDNN_DEFAULT_FPMATH_MODE"
 
 
 def check_arithmetic() -> None:
@@ -34,9 +35,10 @@ def check_arithmetic() -> None:
 
 def reduced_float32() -> str | None:
     """Why torch's float32 GEMM on this CPU may use fewer bits than float32, or None if it may not."""
-    mode = os.environ.get("ONEDNN_DEFAULT_FPMATH_MODE", "").upper()
-    if mode not in ("", "STRICT"):
-        return f"ONEDNN_DEFAULT_FPMATH_MODE={mode}"
+    if _FPMATH in os.environ:  # `get` would take microseconds where it is not there
+        mode = os.environ[_FPMATH].upper()
+        if mode not in ("", "STRICT"):
+            return f"{_FPMATH}={mode}"
     torch = sys.modules.get("torch")
     if torch is not None:
         precision = torch.get_float32_matmul_precision()
