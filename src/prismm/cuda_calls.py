@@ -11,11 +11,10 @@ launches.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import math
 import time
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -45,7 +44,8 @@ if TYPE_CHECKING:
 class GpuCall:
     """A call after normalisation: everything but where its operands and its result are.
 
-    left, right: shapes in which the operands are multiplied; tables and constants are on the device.
+    left, right: shapes in which the operands are multiplied; tables and constants are on the device. spans: bytes from
+    each operand's first element to the end of its last, if their matrices go to the kernels as they are.
     """
 
     left: tuple[int, ...]
@@ -58,6 +58,7 @@ class GpuCall:
     device: cuda.Device
     index: int
     options: Options
+    spans: tuple[int, int] | None
     programs: dict[Hashable, Queued] = field(default_factory=dict)
 
     @functools.cached_property
@@ -150,8 +151,18 @@ def matmul(a: Any, b: Any, keywords: tuple[Any, ...], out: Any, full_output: boo
     if full_output and torch.cuda.is_current_stream_capturing():
         raise ArgumentError("full_output=True reads counts back, which a CUDA graph cannot capture; leave it out")
     result = torch.empty(call.shape, dtype=call.dtype, device=x.device) if out is None else _target(out, call, x.device)
-    with _on(call.index), _memory_errors(call):
-        made = _multiply(call, x, y, result, full_output)
+    made = None
+    try:
+        if torch.cuda.current_device() != call.index:
+            with torch.cuda.device(call.index):
+                made = _multiply(call, x, y, result, full_output)
+        elif full_output or not _multiply_at_once(call, x, y, result, out is None):
+            made = _multiply(call, x, y, result, full_output)
+    except torch.OutOfMemoryError as error:
+        raise EngineError(
+            f"the GPU has too little free memory for this product ({call.plan.workspace_bytes >> 20} MiB of scratch "
+            f"planned): free some (torch.cuda.empty_cache()), or multiply in blocks of rows"
+        ) from error
     answer = _as_caller(result, a) if out is None else out
     return (answer, _report(call, made, x.ndim > 1, y.ndim > 1, start)) if full_output else answer
 
@@ -167,13 +178,6 @@ def _options(keywords: tuple[Any, ...], a: Any, b: Any) -> Options:
     if workspace is not None:
         raise ArgumentError("workspace= serves products on a CPU; leave it out")
     return check_options(asked, scheme, reproducible, out_dtype, engine, threads, a, b)[0]
-
-
-def _on(index: int) -> contextlib.AbstractContextManager[Any]:
-    """With this device the current one."""
-    import torch
-
-    return contextlib.nullcontext() if torch.cuda.current_device() == index else torch.cuda.device(index)
 
 
 def explain(a: Any, b: Any, keywords: tuple[Any, ...]) -> Plan:
@@ -210,7 +214,7 @@ def normalise_call(a: torch.Tensor, b: torch.Tensor, options: Options) -> GpuCal
     choice = cuda_plan.choose(need, options, device)
     names = _name(a.dtype), _name(b.dtype)
     index = a.device.index
-    return GpuCall(left, right, shape, dtype, names, choice, need, device, index, options)
+    return GpuCall(left, right, shape, dtype, names, choice, need, device, index, options, _spans(a, b, need))
 
 
 def _tensor(x: Any, name: str) -> torch.Tensor:
@@ -275,19 +279,6 @@ def _target(out: Any, call: GpuCall, device: torch.device) -> torch.Tensor:
     return tensor
 
 
-@contextlib.contextmanager
-def _memory_errors(call: GpuCall) -> Iterator[None]:
-    import torch
-
-    try:
-        yield
-    except torch.OutOfMemoryError as error:
-        raise EngineError(
-            f"the GPU has too little free memory for this product ({call.plan.workspace_bytes >> 20} MiB of scratch "
-            f"planned): free some (torch.cuda.empty_cache()), or multiply in blocks of rows"
-        ) from error
-
-
 def _as_caller(result: torch.Tensor, source: Any) -> Any:
     namespace = getattr(source, "__array_namespace__", None)
     return result if namespace is None or hasattr(source, "is_cuda") else namespace().from_dlpack(result)
@@ -338,6 +329,50 @@ def _multiply(
     if whole is not result:
         result.copy_(whole)
     return Made(a, b, view, queued, scratch) if full_output else None
+
+
+def _spans(a: torch.Tensor, b: torch.Tensor, need: cuda_plan.Need) -> tuple[int, int] | None:
+    """See `GpuCall`."""
+    if (
+        need.batch
+        or not a.ndim == b.ndim == 2
+        or a.is_complex() != need.is_complex
+        or b.is_complex() != need.is_complex
+    ):
+        return None
+    if not min(need.m, need.n, need.k) or any(1 not in x.stride() or 0 in x.stride() for x in (a, b)):
+        return None
+    found = [
+        x.element_size() * (1 + sum((n - 1) * s for n, s in zip(x.shape, x.stride(), strict=True))) for x in (a, b)
+    ]
+    return found[0], found[1]
+
+
+def _multiply_at_once(
+    call: GpuCall, a: torch.Tensor, b: torch.Tensor, result: torch.Tensor, new: bool
+) -> bool:  # fmt: skip
+    """Queue a call that was queued before and whose operands and result go to the kernels as they are; False where this
+    is none.
+    """
+    import torch
+
+    if call.spans is None:
+        return False
+    addresses = a.data_ptr(), b.data_ptr(), result.data_ptr()
+    queued = call.programs.get((False, addresses[0] % 16, addresses[1] % 16, addresses[2] % 16))
+    if queued is None:
+        return False
+    if not new:
+        end = addresses[2] + result.nbytes
+        if not result.is_contiguous() or any(
+            start < end and addresses[2] < start + span for start, span in zip(addresses, call.spans, strict=False)
+        ):
+            return False
+    if call.native:
+        torch.mm(a, b, out=result)
+    scratch = torch.empty(queued.program.scratch, dtype=torch.uint8, device=result.device)
+    queued.program.run((*addresses, scratch.data_ptr()), torch._C._cuda_getCurrentRawStream(call.index))
+    return True
 
 
 def _matrices(x: torch.Tensor, need: cuda_plan.Need, rows: int) -> torch.Tensor:

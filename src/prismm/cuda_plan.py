@@ -247,8 +247,8 @@ def native_grade(result: Format, terms: int) -> int:
 def _moduli_for_rounding(need: Need, rates: Rates) -> int:
     """Moduli for correct rounding: products against repair.
 
-    Of normal data about 2^-12.1·2^(1.6·(73.5 - L))·(K/8192)^1.7 entries stay open in float64, whose elements of 53 bits are exact but for the small ones, and 0.25·K·2^(24-L) in
-    float32, as measured.
+    Of normal data about 2^-12.1·2^(1.6·(73.5 - L))·(K/8192)^1.7 entries stay open in float64, whose elements of 53 bits
+    are exact but for the small ones, and 0.25·K·2^(24-L) in float32, as measured.
     """
     best = (math.inf, MAX_MODULI)
     for moduli in range(9, MAX_MODULI + 1):

@@ -264,9 +264,9 @@ def paired_system(moduli: int, parts: int = 2, digits: int = 1) -> PairedSystem:
     Digits are below `digits`·p in magnitude (2 for complex parts), so D = d1·p2 + d2·p1 is below 2·digits·p1·p2, and
     |S| < 2·digits·P·G for S = Σ D·W over G weights. The first part of W is W rounded to a multiple of 2^a with 2^(a+52)
     >= |S|, so its sum is exact however it is added, and q = rint(Σ D·H / P) off by nothing: the sum differs from S by
-    less than 2^-20·P, `norm_limit` leaves 2^-17·P. A second of three parts is made alike from the rest; the last part is
-    the rest, rounded. Errors: what that misses, G roundings of its sum, and one of the sum less q times P's part. E is at
-    least 2^-104·P (three parts: 2^-130·P), so that an addition of h's low part and 2·E may round.
+    less than 2^-20·P, `norm_limit` leaves 2^-17·P. A second of three parts is made alike from the rest; the last part
+    is the rest, rounded. Errors: what that misses, G roundings of its sum, and one of the sum less q times P's part. E
+    is at least 2^-104·P (three parts: 2^-130·P), so that an addition of h's low part and 2·E may round.
 
     >>> paired_system(14).error < 2.0**-80 * scheme_product(14), paired_system(14, 3).error < 8
     (True, True)

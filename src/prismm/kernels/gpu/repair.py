@@ -257,8 +257,8 @@ def finish(
     what was done.
 
     flags: a word a strip of STRIP rows and COLUMNS columns, by (batch, parts, strips, blocks): a bit a TILE of rows,
-    and whether the strip is ordinary. marks: (programs, max(TILE, ROWS), COLUMNS / 32) words of scratch memory. a, b: where
-    complex, the real numbers behind them, imaginary parts one element after the real ones. digits, rows, columns,
+    and whether the strip is ordinary. marks: (programs, max(TILE, ROWS), COLUMNS / 32) words of scratch memory. a, b:
+    where complex, the real numbers behind them, imaginary parts one element after the real ones. digits, rows, columns,
     constants: as for `join.join_tile`; THIRD, PRIMES: as for `quick.join_closely`.
     """
     lanes = tl.arange(0, WORDS)
