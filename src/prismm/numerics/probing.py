@@ -22,7 +22,6 @@ from prismm.errors import ArgumentError, EngineError
 from prismm.formats import Format, Integer, format_named
 from prismm.numerics import family, integers, search, separation, simulate, vectors
 from prismm.numerics.finding import Evidence, Finding
-from prismm.numerics.inputs import Inputs
 from prismm.numerics.observations import Observation, Observations, same
 
 if TYPE_CHECKING:
@@ -108,8 +107,9 @@ class _Probe:
 
         self.np, self.dot, self.inputs, self.output = np, dot, inputs, output
         self.rng, self.name, self.say = np.random.default_rng(seed), name, say
-        self.seen = Observations()
+        self.seen = Observations(inputs, output)
         self.effort = search.Effort(_EFFORT)
+        self.asked = 0
         self.began = time.perf_counter()
 
     def ask(self, a: Array, b: Array, c: Array) -> Array:
@@ -170,19 +170,15 @@ class _Probe:
         for k in _LONG:
             self.record(*vectors.structure(inside, k, 48, self.rng))
         model = self.fitted(family.start(self.inputs, self.output))
-        asked, turns = 0, 0
+        turns = 0
         while model is not None and turns < _TURNS:
             turns += 1
             self.say(f"turn {turns}: asking inputs aimed at {_brief(model)}")
-            if self.aimed(model) or self.questioned(model):
+            if self.aimed(model) or self.refuted(model, refutations) or self.questioned(model) or self.wandered(model):
                 model = self.fitted(model)
                 continue
-            self.say(f"asking {refutations} more to refute it")
-            asked, refuted = self.refute(model, anywhere, refutations)
-            if not refuted and not self.wandered(model):
-                return self.finish(model, asked)
-            model = self.fitted(model)
-        return self.finish(None, asked)
+            return self.finish(model)
+        return self.finish(None)
 
     def aimed(self, model: EngineModel) -> int:
         """Inputs at the thresholds of the model are asked and kept; how many answers it gets wrong."""
@@ -200,30 +196,35 @@ class _Probe:
         self.say(f"mismatches {mismatches:.4f}: {_brief(self.nearest)}")
         return self.nearest if mismatches == 0.0 else None
 
-    def bank(self, *models: EngineModel) -> list[Inputs]:
-        """Inputs aimed at these models, of lengths about the ends of their blocks."""
+    def bank(self, *models: EngineModel) -> Observations:
+        """Inputs aimed at these models, of lengths about the ends of their blocks, and what the first one answers."""
         aims = [vectors.aim_at(*models), vectors.Aim(self.inputs, self.output, (), (), (), (models[0].block,))]  # type: ignore[arg-type]
-        return [Inputs(*self.batch(aims, k, vectors.share(8, k, 1))) for k in separation.lengths_for(*models)]
+        found = Observations(self.inputs, self.output)
+        for k in separation.lengths_for(*models):
+            a, b, c = self.batch(aims, k, vectors.share(8, k, 1))
+            found.add(a, b, c, simulate.dot_unchecked(models[0], a, b, c))
+        return found
 
     def questioned(self, model: EngineModel) -> bool:
         """Every other value of every property is refuted, or asked about; whether the model got an answer wrong."""
         bank = self.bank(model)
-        mine = [inputs.answers(model) for inputs in bank]
         wrong = False
         for other in dict.fromkeys(m for name in family.PROPERTIES for m in family.alternatives(model, name)):
             if not self.seen.refute(other):
-                wrong |= self.told(other, bank, mine) is False
+                wrong |= self.told(other, bank) is False
         return wrong
 
-    def told(self, other: EngineModel, bank: list[Inputs], mine: list[Array]) -> bool | None:
-        """Whether the answers `mine` are right where another model gives others, which is asked; None: nowhere."""
+    def told(self, other: EngineModel, bank: Observations) -> bool | None:
+        """Whether the bank's answers are right where another model gives others, which is asked; None: nowhere."""
         np = self.np
-        for inputs, expected in zip(bank, mine, strict=True):
-            at = np.flatnonzero(~same(inputs.answers(other), expected))[:4]
-            if at.size:
-                d = self.record(inputs.a[at], inputs.b[at], inputs.c[at])
-                return bool(same(d, expected[at]).all())
-        return None
+        rows = bank.differing(other, 4)
+        if not rows.size:
+            return None
+        right = True
+        for a, b, c, expected in map(bank.row, rows.tolist()):
+            d = self.record(a[None], b[None], np.array([c]))
+            right &= bool(same(d, np.array([expected]))[0])
+        return right
 
     def wandered(self, model: EngineModel) -> bool:
         """A walk among models that reproduce everything, change by change: where one of them would answer otherwise
@@ -232,7 +233,6 @@ class _Probe:
         Changes that hide each other from all that was seen are found in this way, one after the other.
         """
         bank = self.bank(model)
-        mine = [inputs.answers(model) for inputs in bank]
         walker, taken, met = model, 0, {model}
         names = list(family.CHANGES)
         for _ in range(_STEPS):
@@ -244,42 +244,39 @@ class _Probe:
             other = family.changed(walker, **changes[int(self.rng.integers(len(changes)))])
             if other is None or other == walker or self.seen.refute(other):
                 continue
-            right = None if other in met else self.told(other, bank, mine)
+            right = None if other in met else self.told(other, bank)
             met.add(other)
             taken += 1
             if right is None and taken % _ROAD == 0:
-                fresh = self.bank(model, other)
-                right = self.told(other, fresh, [inputs.answers(model) for inputs in fresh])
+                right = self.told(other, self.bank(model, other))
             if right is False:
                 return True
             if right is None:
                 walker = other if taken % _ROAD else model
         return False
 
-    def refute(self, model: EngineModel, anywhere: vectors.Aim, count: int) -> tuple[int, bool]:
-        """`count` more answers; how many were asked, and whether one of them refutes the model (those are kept)."""
-        np = self.np
-        aims = [vectors.aim_at(model), anywhere]
-        asked, each = 0, 64
-        while asked < count:
+    def refuted(self, model: EngineModel, count: int) -> bool:
+        """Whether one of `count` more answers, asked the first time, refutes the model; searches see those that do."""
+        if self.asked < count:
+            self.say(f"asking {count} more to refute it")
+        aims, each = [vectors.aim_at(model), vectors.Aim(self.inputs, self.output)], 64  # type: ignore[arg-type]
+        while self.asked < count:
             for k in separation.lengths_for(model):
                 a, b, c = self.batch(aims, k, vectors.share(each, k, 3))
-                d = self.ask(a, b, c)
-                asked += len(c)
-                wrong = np.flatnonzero(~same(simulate.dot_unchecked(model, a, b, c), d))
-                if wrong.size:
-                    self.seen.add(a[wrong], b[wrong], c[wrong], d[wrong])
-                    return asked, True
+                self.seen.add(a, b, c, self.ask(a, b, c), searched=False)
+                self.asked += len(c)
             each = min(2 * each, 512)
-        return asked, False
+        wrong = self.seen.differing(model, 200)
+        self.seen.search(wrong)
+        return bool(wrong.size)
 
-    def finish(self, model: EngineModel | None, asked: int) -> Finding:
+    def finish(self, model: EngineModel | None) -> Finding:
         """The evidence, or the first counterexample to the nearest model."""
         evidence = () if model is None else tuple(self.evidence(model, name) for name in family.PROPERTIES)
-        return self.finding(None if model is None else model.canonical(), evidence, asked)
+        return self.finding(None if model is None else model.canonical(), evidence, 0)
 
-    def finding(self, model: EngineModel | None, evidence: tuple[Evidence, ...], asked: int) -> Finding:
-        """What was found after `asked` answers that were not kept."""
+    def finding(self, model: EngineModel | None, evidence: tuple[Evidence, ...], unkept: int) -> Finding:
+        """What was found after so many answers that were not kept."""
         from dataclasses import replace
 
         return Finding(
@@ -288,8 +285,8 @@ class _Probe:
             undecided={e.name: e.open for e in evidence if e.open},
             counterexample=self.seen.refuting(self.nearest) if model is None else None,
             nearest=self.nearest,
-            observations=len(self.seen) + asked,
-            refutations=asked,
+            observations=len(self.seen) + unkept,
+            refutations=self.asked + unkept,
             seconds=time.perf_counter() - self.began,
         )
 
@@ -298,7 +295,7 @@ class _Probe:
         refuted: list[tuple[object, Observation]] = []
         unknown: list[object] = []
         for other in family.alternatives(model, name):
-            against = self.seen.refuting(other) if self.seen.refute(other) else None
+            against = self.seen.refuting(other)
             value = getattr(other, name)
             if against is None:
                 unknown.append(value)

@@ -13,7 +13,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from prismm.formats import Format
 from prismm.numerics.family import CHANGES, ORDERING, changed, twins
 from prismm.numerics.layers import CARRY, EDGE, PLAIN
 from prismm.numerics.parts import LateJoin
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from prismm.numerics.model import EngineModel
-    from prismm.numerics.observations import Observations
+    from prismm.numerics.observations import Observations, Some
 
 __all__ = ["Effort", "climb", "fit", "starts"]
 
@@ -112,16 +111,17 @@ def fit(
 ) -> tuple[EngineModel, float]:
     """The model that reproduces all observations and its mismatches 0.0, or the best one found and what is left."""
     effort = effort or Effort(1 << 60)
-    best, least = model, observations.mismatches(model)
+    everything = observations.all()
+    best, least = model, everything.mismatches(model)
     if 0.0 < least < _NEAR:
-        best, least = climb(best, observations, rng, _USUAL, 3, _JOINT, effort)
+        best, least = climb(best, everything, rng, _USUAL, 3, _JOINT, effort)
     if least == 0.0:
         return best, least
     for _ in range(_ROUNDS):
         pool = layered(best, observations, rng, say, effort)
-        ranked = sorted(((observations.mismatches(m), i, m) for i, m in enumerate(pool)), key=lambda item: item[:2])
+        ranked = sorted(((everything.mismatches(m), i, m) for i, m in enumerate(pool)), key=lambda item: item[:2])
         for _, _, candidate in ranked[:_BEAM]:
-            found, score = climb(candidate, observations, rng, _USUAL, 6, _JOINT, effort)
+            found, score = climb(candidate, everything, rng, _USUAL, 6, _JOINT, effort)
             if score < least:
                 best, least = found, score
             if least == 0.0 or effort.left <= 0:
@@ -130,7 +130,7 @@ def fit(
     for groups, kicks in ((_USUAL, _KICKS), (_DESPERATE, _KICKS)):
         for turn in range(1 + kicks):
             candidate = _kicked(best, rng) if turn else best
-            found, score = climb(candidate, observations, rng, _USUAL if turn else groups, 6, _JOINT, effort)
+            found, score = climb(candidate, everything, rng, _USUAL if turn else groups, 6, _JOINT, effort)
             if score < least:
                 best, least = found, score
             if least == 0.0 or effort.left <= 0:
@@ -152,7 +152,7 @@ class _Stage:
     """
 
     name: str
-    some: Observations
+    some: Some
     groups: tuple[str, ...]
     tried: int
     starts: bool = False
@@ -163,12 +163,10 @@ def _stages(model: EngineModel, observations: Observations, rng: np.random.Gener
     """A product alone, far from the ends of the range; then with c, two and four of them; whole vectors, which show
     the order of summation; what needs the carry bits; then everything, but for the signs of zeros.
     """
-    inputs, output = model.input, model.output
-    assert isinstance(inputs, Format) and isinstance(output, Format)
-    plain, carry, edge = (observations.layer(i, inputs, output) for i in (PLAIN, CARRY, EDGE))
-    near = model if observations.mismatches(model) < _NEAR else None
+    plain, carry, edge = (observations.layer(i) for i in (PLAIN, CARRY, EDGE))
+    near = model if observations.all().mismatches(model, _NEAR) < _NEAR else None
 
-    def sample(layer: Observations, longest: int = 1 << 30) -> Observations:
+    def sample(layer: Some, longest: int = 1 << 30) -> Some:
         return layer.sample(300, rng, longest=longest, against=near)
 
     yield _Stage("product", plain.products().sample(240, rng), _PLAIN, 4, starts=True)
@@ -253,7 +251,7 @@ def _kicked(model: EngineModel, rng: np.random.Generator) -> EngineModel:
 
 def climb(
     model: EngineModel,
-    observations: Observations,
+    observations: Some,
     rng: np.random.Generator,
     groups: tuple[str, ...] = _USUAL,
     sweeps: int = 6,
@@ -284,7 +282,7 @@ def climb(
 
 
 def _improve(
-    model: EngineModel, best: float, observations: Observations, rng: np.random.Generator, group: str, effort: Effort
+    model: EngineModel, best: float, observations: Some, rng: np.random.Generator, group: str, effort: Effort
 ) -> tuple[EngineModel, float]:
     """The best of the group's changes, if it is better."""
     ranked: list[tuple[float, int, EngineModel]] = []

@@ -96,16 +96,6 @@ def decoded_unchecked(model: EngineModel, x: NDArray[np.float64]) -> Rows:
     return _decoded(model, x)[0]
 
 
-def repadded(rows: Rows, width: int) -> Rows:
-    """Decoded rows with other zeros behind them, for a model with another `padded`; longer than before."""
-    import numpy as np
-
-    before = rows.shape[1] // 2
-    found = np.zeros((len(rows), 2 * width), np.int64)
-    found[:, :before], found[:, width : width + before] = rows[:, :before], rows[:, before:]
-    return found
-
-
 def padded(model: EngineModel, k: int) -> int:
     """Elements of a row of k, with the zeros behind it: those of whole instructions, as far as the kernel reads them.
 
@@ -336,18 +326,24 @@ def _run(
 
 def lowered(model: EngineModel, k: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """The model as parameters of the kernel for operands of width k, and the order of an instruction's products."""
-    global _last
     from prismm.kernels.cpu import engine as e
 
-    known, parameters, order = _last
-    if known is not model:
-        parameters, order = _parameters(model)
-        _last = model, parameters, order
+    parameters, order = parameters_of(model)
     p = parameters.copy()
     p[e.WIDTH] = padded(model, k)
     # Where groups follow one another, products stand behind the zeros.
     p[e.LENGTH] = p[e.WIDTH] if model.groups and model.group_sums == "chained" else k
     return p, order
+
+
+def parameters_of(model: EngineModel) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The same without what depends on the operands' width; not to be written to."""
+    global _last
+    known, parameters, order = _last
+    if known is not model:
+        parameters, order = _parameters(model)
+        _last = model, parameters, order
+    return parameters, order
 
 
 _last: tuple[EngineModel | None, Any, Any] = None, None, None
@@ -362,7 +358,7 @@ def _order(sequences: tuple[tuple[int, ...], ...]) -> NDArray[np.int64]:
 
 
 def _parameters(model: EngineModel) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The same without what depends on the operands' width."""
+    """See `parameters_of`."""
     import numpy as np
 
     from prismm.kernels.cpu import engine as e
@@ -396,6 +392,7 @@ def _parameters(model: EngineModel) -> tuple[NDArray[np.int64], NDArray[np.int64
     p[e.ZERO_EXPONENT] = e.NONE if model.zero_exponent is None else model.zero_exponent
     p[e.ROUNDING], p[e.LAST_ROUNDING] = MODES.index(model.rounding), MODES.index(model.last_rounding)
     p[e.SATURATE] = model.overflow == "saturate"
+    p[e.FLUSH_INPUTS] = SUBNORMALS.index(model.subnormal_inputs)
     p[e.FLUSH_C] = SUBNORMALS.index(model.subnormal_accumulators)
     p[e.FLUSH_PRODUCTS] = SUBNORMALS.index(model.subnormal_products)
     p[e.FLUSH_OUTPUTS] = SUBNORMALS.index(model.subnormal_outputs)
@@ -409,6 +406,7 @@ def _parameters(model: EngineModel) -> tuple[NDArray[np.int64], NDArray[np.int64
         p[e.SCALE] = e.TERMS if model.scale.summation == "terms" else e.GROUPS
         p[e.SCALE_BITS] = 2 * E4M3.fraction_bits if model.scale.format == "ue4m3" else 0
         p[e.SCALE_LENGTH] = model.scale.length
+    p[e.ASCENDING] = not model.groups and model.scale is None
     p[e.PLAIN] = (
         model.summation == "aligned" and model.fraction_bits is not None and model.alignment == "zero"
         and model.product_rounding is None and model.product_overflow == "exact" and model.product_exponent == "sum"

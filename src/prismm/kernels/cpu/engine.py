@@ -51,8 +51,8 @@ SUMS_FRACTION, SUMS_MINEXP, SUMS_MAXEXP, OUT_FRACTION, OUT_MINEXP, OUT_MAXEXP = 
 PRODUCT_ROUNDING, PRODUCT_INFINITY, NORMALISED, FRACTION_BITS, CARRY_BITS, ALIGNMENT, ZERO_EXPONENT = range(13, 20)
 ROUNDING, LAST_ROUNDING, SATURATE, FLUSH_C, FLUSH_PRODUCTS, FLUSH_OUTPUTS, ZEROS, CONVERTS = range(20, 28)
 LATE_SUM, LATE_C, LATE_TOTAL, LATE_CUTOFF, SCALE, SCALE_LENGTH, LOWEST, HIGHEST, PLAIN = range(28, 37)
-WIDTH, SCALE_BITS, LENGTH = 37, 38, 39
-PARAMETERS = 40
+WIDTH, SCALE_BITS, LENGTH, FLUSH_INPUTS, ASCENDING = range(37, 42)
+PARAMETERS = 42
 
 ALIGNED, EXACT, SEQUENTIAL, PAIRWISE, INTEGER = range(5)
 INSIDE, AFTER, LATE = range(3)
@@ -767,11 +767,11 @@ def _converted(p, x):
 
 
 @device
-def _plain_block(p, total, fraction, minexp, base, a, b, terms):
+def _plain_block(p, total, fraction, minexp, count, base, a, b, terms):
     """(whether it is done, d) of a block of exact products in ascending order, aligned by their factors' exponents, cut
     off toward zero, with c inside; not done where there are infinities, NaN or nothing but zeros.
     """
-    count, high = p[BLOCK], p[WIDTH] + base
+    high = p[WIDTH] + base
     largest = np.int64(NONE)
     worst = np.int64(NONE)
     for t in range(count):
@@ -824,6 +824,70 @@ def _integers(p, total, base, a, b):
     return (((high << 16) + low + total - lowest) & (span - 1)) + lowest
 
 
+@device
+def dot_of(p, order, a, b, d, k0, k1, terms, limbs):
+    """d + row a times row b from k0 to k1, whole instructions; `order` as in `dots`."""
+    keep_apart()
+    if p[SUMMATION] == INTEGER:
+        exact = np.int64(d)
+        for base in range(k0, k1, p[DEPTH]):
+            exact = _integers(p, exact, base, a, b)
+        return float(exact)
+    block, depth = p[BLOCK], p[DEPTH]
+    length = depth // p[SEQUENCES]
+    summation, join, ascending = p[SUMMATION], p[JOIN], p[ASCENDING]
+    for base in range(k0, k1, depth):
+        d = _flushed(d, p[OUT_MINEXP], p[FLUSH_C])
+        if join == LATE:
+            d = _late(p, order, base, d, a, b, terms, limbs)
+            continue
+        total = d
+        present = join == INSIDE
+        fraction, minexp = p[OUT_FRACTION], p[OUT_MINEXP]
+        joined = 0.0
+        for q in range(p[SEQUENCES]):
+            if join == AFTER:
+                present = False
+            for first in range(q * length, (q + 1) * length, block):
+                if first > q * length and base + order[first - block] >= p[LENGTH]:
+                    break  # zeros after a block of zeros: the sum is rounded already
+                # Of the zeros behind the operands one does what all of them do.
+                count = block
+                if ascending:
+                    count = min(block, max(p[LENGTH] - base - first, 0) + 1)
+                done = False
+                if p[PLAIN] and present:
+                    done, next_total = _plain_block(p, total, fraction, minexp, count, base + first, a, b, terms)
+                    if done:
+                        total = next_total
+                if not done:
+                    kinds = _products(p, order, first, count, base, a, b, terms)
+                    if summation == ALIGNED:
+                        total = _aligned(p, present, total, fraction, minexp, count, kinds, a, b, terms, limbs)
+                    elif summation == EXACT:
+                        total = _exact(p, present, total, count, kinds, terms, limbs)
+                    elif summation == SEQUENTIAL:
+                        total = _one_by_one(p, present, total, count, terms)
+                    else:
+                        tree = _tree(p, count, terms)
+                        if present:
+                            tree = _two_floats(
+                                p, total, tree, p[SUMS_FRACTION], p[SUMS_MINEXP], p[SUMS_MAXEXP], p[ROUNDING]
+                            )
+                        total = tree
+                present = True
+                fraction, minexp = p[SUMS_FRACTION], p[SUMS_MINEXP]
+            if q == 0:
+                joined = total
+            else:
+                joined = _two_floats(p, joined, total, p[SUMS_FRACTION], p[SUMS_MINEXP], p[SUMS_MAXEXP], p[ROUNDING])
+        if join == AFTER:
+            d = _two_floats(p, joined, d, p[OUT_FRACTION], p[OUT_MINEXP], p[OUT_MAXEXP], p[LAST_ROUNDING])
+        else:
+            d = _converted(p, joined)
+    return d
+
+
 @kernel(
     "void(int64[::1], int64[::1], int64[:,::1], int64[:,::1], int64[::1], int64[::1], float64[::1], int64, int64, "
     "int64, int64, float64[::1])"
@@ -834,70 +898,10 @@ def dots(parameters, sequence, left, right, rows, columns, c, k0, k1, start, sto
     `sequence` has an instruction's indices in order of summation.
     """
     p, order = pointer(parameters, 0), pointer(sequence, 0)
-    block, depth = p[BLOCK], p[DEPTH]
-    length = depth // p[SEQUENCES]
     own_terms = np.empty(T + 4096, np.int64)
     own_limbs = np.zeros(2 * LIMBS, np.int64)
     terms, limbs = pointer(own_terms, 0), pointer(own_limbs, 0)
-    summation, join = p[SUMMATION], p[JOIN]
     for at in range(start, stop):
         a, b = pointer(left, rows[at]), pointer(right, columns[at])
-        d = c[at]
-        if summation == INTEGER:
-            whole = np.int64(d)
-            for base in range(k0, k1, depth):
-                whole = _integers(p, whole, base, a, b)
-            out[at] = float(whole)
-            continue
-        for base in range(k0, k1, depth):
-            d = _flushed(d, p[OUT_MINEXP], p[FLUSH_C])
-            if join == LATE:
-                d = _late(p, order, base, d, a, b, terms, limbs)
-                continue
-            total = d
-            present = join == INSIDE
-            fraction, minexp = p[OUT_FRACTION], p[OUT_MINEXP]
-            joined = 0.0
-            for q in range(p[SEQUENCES]):
-                if join == AFTER:
-                    present = False
-                for first in range(q * length, (q + 1) * length, block):
-                    if first > q * length and base + order[first - block] >= p[LENGTH]:
-                        break  # zeros after a block of zeros: the sum is rounded already
-                    done = False
-                    if p[PLAIN] and present:
-                        done, next_total = _plain_block(p, total, fraction, minexp, base + first, a, b, terms)
-                        if done:
-                            total = next_total
-                    if not done:
-                        kinds = _products(p, order, first, block, base, a, b, terms)
-                        if summation == ALIGNED:
-                            total = _aligned(
-                                p, present, total, fraction, minexp, block, kinds, a, b,
-                                terms, limbs,
-                            )  # fmt: skip
-                        elif summation == EXACT:
-                            total = _exact(p, present, total, block, kinds, terms, limbs)
-                        elif summation == SEQUENTIAL:
-                            total = _one_by_one(p, present, total, block, terms)
-                        else:
-                            tree = _tree(p, block, terms)
-                            if present:
-                                tree = _two_floats(
-                                    p, total, tree, p[SUMS_FRACTION], p[SUMS_MINEXP], p[SUMS_MAXEXP], p[ROUNDING]
-                                )
-                            total = tree
-                    present = True
-                    fraction, minexp = p[SUMS_FRACTION], p[SUMS_MINEXP]
-                if q == 0:
-                    joined = total
-                else:
-                    joined = _two_floats(
-                        p, joined, total, p[SUMS_FRACTION], p[SUMS_MINEXP], p[SUMS_MAXEXP], p[ROUNDING]
-                    )
-            if join == AFTER:
-                d = _two_floats(p, joined, d, p[OUT_FRACTION], p[OUT_MINEXP], p[OUT_MAXEXP], p[LAST_ROUNDING])
-            else:
-                d = _converted(p, joined)
-        out[at] = d
+        out[at] = dot_of(p, order, a, b, c[at], k0, k1, terms, limbs)
     own_terms[0] = own_limbs[0]  # alive until here
