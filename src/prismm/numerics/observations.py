@@ -189,9 +189,10 @@ class Observations:
         rows = self.all().rows
         return Some(self._record, rows[self._record.column("layers")[rows] <= highest], signs=False)
 
-    def refute(self, model: EngineModel) -> bool:
+    def refute(self, model: EngineModel, beside: EngineModel | None = None, name: str = "") -> bool:
         """Whether the model gets one of all wrong; of a model that reproduced some before, only those added since are
-        run. Rows that refuted others come first.
+        run. Rows that refuted others come first. Where another model reproduces all, and they differ in one property
+        alone, only those that can show it are run.
         """
         import numpy as np
 
@@ -200,6 +201,9 @@ class Observations:
             return False
         self._grow()
         order = np.arange(known, count) if known else self._order
+        if beside is not None:
+            shows = self._showing(beside, name)
+            order = order if shows is None else order[shows[order]]
         wrong = np.zeros(len(order), np.int8)
         if self._record.missed(model, order, self._ones, True, 0.0, wrong) > 0.0:
             self._hits[order[int(wrong.argmax())]] += 1
@@ -209,6 +213,23 @@ class Observations:
             return True
         self._reproduced[model] = count
         return False
+
+    def _showing(self, model: EngineModel, name: str) -> NDArray[np.bool_] | None:
+        """Which of all could show another value of a property that is about the ends of the range; None: any."""
+        from prismm.formats import Format
+
+        output = model.output
+        if not isinstance(output, Format):
+            return None
+        column, found = self._record.column, None
+        lowest = max(model.sums.minexp, output.minexp)
+        if name in ("zero_exponent", "subnormal_products"):
+            found = column("smallest") < lowest
+        elif name in ("subnormal_outputs", "subnormal_accumulators"):
+            found = column("last") < lowest
+        elif name in ("overflow", "product_overflow"):
+            found = column("total") >= min(model.sums.maxexp, output.maxexp) - 1
+        return found
 
     def _grow(self) -> None:
         """Orders of all rows: those that refute most first."""
@@ -231,13 +252,13 @@ class Observations:
         self._record.missed(model, order, self._ones, True, most - 0.5, wrong)
         return np.flatnonzero(wrong)
 
-    def refuting(self, model: EngineModel) -> Observation | None:
+    def refuting(self, model: EngineModel, beside: EngineModel | None = None, name: str = "") -> Observation | None:
         """The simplest observation that the model does not reproduce, of the shortest length that has one; of those
         that searches look at, if there is one.
         """
         import numpy as np
 
-        if not self.refute(model):
+        if not self.refute(model, beside, name):
             return None
         if self._simplest is None:
             rows = self.all().rows

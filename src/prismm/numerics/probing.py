@@ -209,9 +209,10 @@ class _Probe:
         """Every other value of every property is refuted, or asked about; whether the model got an answer wrong."""
         bank = self.bank(model)
         wrong = False
-        for other in dict.fromkeys(m for name in family.PROPERTIES for m in family.alternatives(model, name)):
-            if not self.seen.refute(other):
-                wrong |= self.told(other, bank) is False
+        for name in family.PROPERTIES:
+            for other in family.alternatives(model, name):
+                if not self.seen.refute(other, model, name):
+                    wrong |= self.told(other, bank) is False
         return wrong
 
     def told(self, other: EngineModel, bank: Observations) -> bool | None:
@@ -295,7 +296,7 @@ class _Probe:
         refuted: list[tuple[object, Observation]] = []
         unknown: list[object] = []
         for other in family.alternatives(model, name):
-            against = self.seen.refuting(other)
+            against = self.seen.refuting(other, model, name)
             value = getattr(other, name)
             if against is None:
                 unknown.append(value)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from prismm.formats import Integer
 from prismm.numerics import simulate
-from prismm.numerics.layers import layers
+from prismm.numerics.layers import Reach, layers, reach
 
 if TYPE_CHECKING:
     import numpy as np
@@ -34,12 +34,15 @@ class Record:
         self.inputs, self.output = inputs, output
         self._given: list[tuple[Array, Array]] = []
         self._first: list[int] = []
-        self._new: dict[str, list[NDArray[np.generic]]] = {}
-        self._whole: dict[str, NDArray[np.generic]] = {
+        self._new: dict[str, list[NDArray[Any]]] = {}
+        self._whole: dict[str, NDArray[Any]] = {
             "rows": np.empty(0, np.int64),
             "places": np.empty(0, np.int64),
             "lengths": np.empty(0, np.int64),
             "layers": np.empty(0, np.int64),
+            "smallest": np.empty(0, np.int64),
+            "total": np.empty(0, np.int64),
+            "last": np.empty(0, np.int64),
             "terms": np.empty(0, np.int64),
             "c": np.empty(0),
             "d": np.empty(0),
@@ -58,12 +61,18 @@ class Record:
 
         n, k = a.shape
         both = np.concatenate([self._decoded(a), self._decoded(b)], 1)
-        whole = isinstance(self.inputs, Integer) or isinstance(self.output, Integer)
+        far = np.zeros(n, np.int64)
+        layer, reached = far, Reach(far, far, far)
+        if not isinstance(self.inputs, Integer) and not isinstance(self.output, Integer):
+            layer, reached = layers(a, b, c, self.inputs, self.output), reach(a, b, c)
         new = {
             "rows": both.reshape(-1),
             "places": self._elements + 4 * k * np.arange(n),
             "lengths": np.full(n, k),
-            "layers": np.zeros(n, np.int64) if whole else layers(a, b, c, self.inputs, self.output),
+            "layers": layer,
+            "smallest": reached.smallest,
+            "total": reached.total,
+            "last": reached.last,
             "terms": ((a != 0.0) & (b != 0.0)).sum(1) + (c != 0.0),
             "c": np.array(c, np.float64),
             "d": np.array(d, np.float64),
@@ -91,8 +100,8 @@ class Record:
             engine.decode_rows(rows, f.fraction_bits, f.minexp, f.max, f.has_infinity, f.has_nan, 0, k, found)
         return found
 
-    def column(self, name: str) -> NDArray[np.generic]:
-        """Of all rows: "lengths", "layers", "terms" (how many are not zero), "c" or "d"."""
+    def column(self, name: str) -> NDArray[Any]:
+        """Of all rows: "lengths", "layers", "terms" (how many are not zero), "c", "d", and the fields of `Reach`."""
         import numpy as np
 
         if self._new:
@@ -108,7 +117,7 @@ class Record:
         part = bisect.bisect_right(self._first, i) - 1
         a, b = self._given[part]
         at = i - self._first[part]
-        return a[at], b[at], float(self.column("c")[i]), float(self.column("d")[i])  # type: ignore[arg-type]
+        return a[at], b[at], float(self.column("c")[i]), float(self.column("d")[i])
 
     def missed(
         self,
@@ -135,6 +144,19 @@ class Record:
         rows, places, lengths = (self._whole[name] for name in ("rows", "places", "lengths"))
         flags = np.empty(len(order), np.int8) if wrong is None else wrong
         found = replay(
-            parameters, sequence, rows, places, lengths, c, d, weights, order, signs, chained, limit, self._buffer, flags
+            parameters,
+            sequence,
+            rows,
+            places,
+            lengths,
+            c,
+            d,
+            weights,
+            order,
+            signs,
+            chained,
+            limit,
+            self._buffer,
+            flags,
         )
         return float(found)
