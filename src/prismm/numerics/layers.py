@@ -30,8 +30,10 @@ _FAR = 1 << 20
 PLAIN, CARRY, EDGE = range(3)
 
 
-def layers(a: Array, b: Array, c: Array, inputs: Format, output: Format) -> NDArray[np.int64]:
-    """The layer of every dot product, a and b (n, k), c (n,).
+def layers(
+    a: Array, b: Array, c: Array, inputs: Format, output: Format, reached: Reach | None = None
+) -> NDArray[np.int64]:
+    """The layer of every dot product, a and b (n, k), c (n,); `reached` is their `reach`, if it is known.
 
     >>> import numpy as np
     >>> from prismm.formats import FP16, FP32
@@ -41,7 +43,7 @@ def layers(a: Array, b: Array, c: Array, inputs: Format, output: Format) -> NDAr
     """
     import numpy as np
 
-    reached = reach(a, b, c)
+    reached = reached or reach(a, b, c)
     with np.errstate(all="ignore"):
         products = a * b
         live = products != 0.0

@@ -167,14 +167,19 @@ class Observations:
         import numpy as np
 
         before = len(self)
-        self._record.add(a, b, c, d)
+        self._record.add(a, b, c, d, layered=searched)
         if searched:
-            self.search(np.arange(before, len(self)))
+            self._searched.append(np.arange(before, len(self)))
+            self._all = None
 
     def search(self, rows: Rows) -> None:
         """Searches look at these rows, too."""
-        self._searched.append(rows)
-        self._all = None
+        import numpy as np
+
+        for k in np.unique(self._record.column("lengths")[rows]):
+            same_length = rows[self._record.column("lengths")[rows] == k]
+            a, b, c, d = zip(*map(self.row, same_length.tolist()), strict=True)
+            self.add(np.stack(a), np.stack(b), np.array(c), np.array(d))
 
     def all(self) -> Some:
         """All that searches look at."""
@@ -189,10 +194,16 @@ class Observations:
         rows = self.all().rows
         return Some(self._record, rows[self._record.column("layers")[rows] <= highest], signs=False)
 
-    def refute(self, model: EngineModel, beside: EngineModel | None = None, name: str = "") -> bool:
+    def refute(
+        self,
+        model: EngineModel,
+        beside: EngineModel | None = None,
+        names: tuple[str, ...] = (),
+        most: int | None = None,
+    ) -> bool:
         """Whether the model gets one of all wrong; of a model that reproduced some before, only those added since are
-        run. Rows that refuted others come first. Where another model reproduces all, and they differ in one property
-        alone, only those that can show it are run.
+        run. Rows that refuted others come first. Where another model reproduces all, only those are run that can show
+        one of the properties in which the two differ; at most so many rows, where a number is given.
         """
         import numpy as np
 
@@ -202,8 +213,11 @@ class Observations:
         self._grow()
         order = np.arange(known, count) if known else self._order
         if beside is not None:
-            shows = self._showing(beside, name)
-            order = order if shows is None else order[shows[order]]
+            shows = [self._showing(beside, name) for name in names]
+            if all(found is not None for found in shows):
+                order = order[np.any([found[order] for found in shows if found is not None], axis=0)]
+        partly = most is not None and most < len(order)
+        order = order[:most]
         wrong = np.zeros(len(order), np.int8)
         if self._record.missed(model, order, self._ones, True, 0.0, wrong) > 0.0:
             self._hits[order[int(wrong.argmax())]] += 1
@@ -211,7 +225,8 @@ class Observations:
             if self._refuted & (self._refuted - 1) == 0:  # 1, 2, 4, 8, ...
                 self._order = np.argsort(-self._hits, kind="stable")
             return True
-        self._reproduced[model] = count
+        if not partly:
+            self._reproduced[model] = count
         return False
 
     def _showing(self, model: EngineModel, name: str) -> NDArray[np.bool_] | None:
@@ -252,13 +267,13 @@ class Observations:
         self._record.missed(model, order, self._ones, True, most - 0.5, wrong)
         return np.flatnonzero(wrong)
 
-    def refuting(self, model: EngineModel, beside: EngineModel | None = None, name: str = "") -> Observation | None:
+    def refuting(self, model: EngineModel, beside: EngineModel | None = None, names: tuple[str, ...] = ()) -> Observation | None:
         """The simplest observation that the model does not reproduce, of the shortest length that has one; of those
         that searches look at, if there is one.
         """
         import numpy as np
 
-        if not self.refute(model, beside, name):
+        if not self.refute(model, beside, names):
             return None
         if self._simplest is None:
             rows = self.all().rows

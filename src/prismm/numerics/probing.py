@@ -25,7 +25,7 @@ from prismm.numerics.finding import Evidence, Finding
 from prismm.numerics.observations import Observation, Observations, same
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     import numpy as np
     from numpy.typing import NDArray
@@ -45,11 +45,17 @@ _INTEGER_EVIDENCE = 4_000
 _EFFORT = 8_000_000_000
 """Of all searches of a probe, in nanoseconds, about."""
 _STEPS = 250
-"""Of a walk among the models that reproduce everything."""
+"""Of a walk among the models that reproduce everything: groups of changes that are looked at."""
+_OF_GROUP = 6
+"""Changes of each."""
 _TAKEN = 60
-"""Of them, at most so many to another model."""
-_ROAD = 20
+"""Steps to another model, at most."""
+_ROAD = 10
 """Steps after which it begins again."""
+_KINDS = 12
+"""Models, different from the first one in different properties, at which inputs are aimed, at most."""
+_QUICK = 20_000
+"""Answers that a model has to reproduce to be looked at."""
 
 
 def probe(
@@ -198,11 +204,13 @@ class _Probe:
 
     def bank(self, *models: EngineModel) -> Observations:
         """Inputs aimed at these models, of lengths about the ends of their blocks, and what the first one answers."""
-        aims = [vectors.aim_at(*models), vectors.Aim(self.inputs, self.output, (), (), (), (models[0].block,))]  # type: ignore[arg-type]
+        aims = [vectors.aim_at(*models)]
+        if len(models) == 1:
+            aims.append(vectors.Aim(self.inputs, self.output, (), (), (), (models[0].block,)))  # type: ignore[arg-type]
         found = Observations(self.inputs, self.output)
         for k in separation.lengths_for(*models):
-            a, b, c = self.batch(aims, k, vectors.share(8, k, 1))
-            found.add(a, b, c, simulate.dot_unchecked(models[0], a, b, c))
+            a, b, c = self.batch(aims, k, vectors.share(16 // len(aims), k, 1))
+            found.add(a, b, c, simulate.dot_unchecked(models[0], a, b, c), searched=False)
         return found
 
     def questioned(self, model: EngineModel) -> bool:
@@ -211,7 +219,7 @@ class _Probe:
         wrong = False
         for name in family.PROPERTIES:
             for other in family.alternatives(model, name):
-                if not self.seen.refute(other, model, name):
+                if not self.seen.refute(other, model, (name,)):
                     wrong |= self.told(other, bank) is False
         return wrong
 
@@ -235,20 +243,18 @@ class _Probe:
         """
         bank = self.bank(model)
         walker, taken, met = model, 0, {model}
-        names = list(family.CHANGES)
-        for _ in range(_STEPS):
+        kinds: set[tuple[str, ...]] = set()
+        for other in self.steps(lambda: walker):
             if taken == _TAKEN:
                 break
-            changes = list(family.CHANGES[names[int(self.rng.integers(len(names)))]](walker))
-            if not changes:
+            differing = tuple(name for name in family.PROPERTIES if getattr(other, name) != getattr(model, name))
+            if other in met or self.seen.refute(other, model, differing, _QUICK):
                 continue
-            other = family.changed(walker, **changes[int(self.rng.integers(len(changes)))])
-            if other is None or other == walker or self.seen.refute(other):
-                continue
-            right = None if other in met else self.told(other, bank)
             met.add(other)
             taken += 1
-            if right is None and taken % _ROAD == 0:
+            right = self.told(other, bank)
+            if right is None and differing not in kinds and len(kinds) < _KINDS:
+                kinds.add(differing)
                 right = self.told(other, self.bank(model, other))
             if right is False:
                 return True
@@ -256,17 +262,30 @@ class _Probe:
                 walker = other if taken % _ROAD else model
         return False
 
+    def steps(self, walker: Callable[[], EngineModel]) -> Iterator[EngineModel]:
+        """Members beside a model that may change in between: a few changes of a group drawn at random, then others."""
+        names = list(family.CHANGES)
+        for _ in range(_STEPS):
+            model = walker()
+            changes = list(family.CHANGES[names[int(self.rng.integers(len(names)))]](model))
+            for i in self.rng.permutation(len(changes))[:_OF_GROUP]:
+                other = family.changed(walker(), **changes[int(i)])
+                if other is not None:
+                    yield other
+
     def refuted(self, model: EngineModel, count: int) -> bool:
         """Whether one of `count` more answers, asked the first time, refutes the model; searches see those that do."""
         if self.asked < count:
             self.say(f"asking {count} more to refute it")
-        aims, each = [vectors.aim_at(model), vectors.Aim(self.inputs, self.output)], 64  # type: ignore[arg-type]
+        aims = [vectors.aim_at(model), vectors.Aim(self.inputs, self.output)]  # type: ignore[arg-type]
+        lengths = separation.lengths_for(model)
+        once = sum(vectors.share(1000, k, 3) for k in lengths) * len(aims) * len(vectors.CLASSES)
         while self.asked < count:
-            for k in separation.lengths_for(model):
+            each = max(16, 1000 * min(count - self.asked, 200_000) // once + 1)
+            for k in lengths:
                 a, b, c = self.batch(aims, k, vectors.share(each, k, 3))
                 self.seen.add(a, b, c, self.ask(a, b, c), searched=False)
                 self.asked += len(c)
-            each = min(2 * each, 512)
         wrong = self.seen.differing(model, 200)
         self.seen.search(wrong)
         return bool(wrong.size)
@@ -296,7 +315,7 @@ class _Probe:
         refuted: list[tuple[object, Observation]] = []
         unknown: list[object] = []
         for other in family.alternatives(model, name):
-            against = self.seen.refuting(other, model, name)
+            against = self.seen.refuting(other, model, (name,))
             value = getattr(other, name)
             if against is None:
                 unknown.append(value)

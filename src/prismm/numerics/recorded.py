@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from prismm.formats import Integer
 from prismm.numerics import simulate
-from prismm.numerics.layers import Reach, layers, reach
+from prismm.numerics.layers import EDGE, Reach, layers, reach
 
 if TYPE_CHECKING:
     import numpy as np
@@ -55,8 +55,8 @@ class Record:
     def __len__(self) -> int:
         return self._count
 
-    def add(self, a: Array, b: Array, c: Array, d: Array) -> None:
-        """a, b (n, k), c and d (n,)."""
+    def add(self, a: Array, b: Array, c: Array, d: Array, layered: bool = True) -> None:
+        """a, b (n, k), c and d (n,); without a look at their layers they count as the last one."""
         import numpy as np
 
         n, k = a.shape
@@ -64,7 +64,8 @@ class Record:
         far = np.zeros(n, np.int64)
         layer, reached = far, Reach(far, far, far)
         if not isinstance(self.inputs, Integer) and not isinstance(self.output, Integer):
-            layer, reached = layers(a, b, c, self.inputs, self.output), reach(a, b, c)
+            reached = reach(a, b, c)
+            layer = layers(a, b, c, self.inputs, self.output, reached) if layered else np.full(n, EDGE)
         new = {
             "rows": both.reshape(-1),
             "places": self._elements + 4 * k * np.arange(n),

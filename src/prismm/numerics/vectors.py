@@ -251,7 +251,8 @@ def _subnormal(d: _Draw) -> Batch:
     np = d.np
     fmt, out = d.aim.input, d.aim.output
     tiny = np.ldexp(d.integers(1, (1 << fmt.fraction_bits) - 1, d.n, d.k).astype(float), d.low)
-    edge = out.minexp - d.integers(-2, out.fraction_bits + 2, d.n, d.k)
+    least = d.pick(d.aim.minexp, out.minexp, out.minexp)
+    edge = least[:, None] - d.integers(-2, out.fraction_bits + 2, d.n, d.k)
     x, y = d.operands(edge, d.significand(d.n, d.k), d.significand(d.n, d.k))
     other = np.ldexp(d.significand(d.n, d.k), d.integers(fmt.minexp, d.high, d.n, d.k))
     use = d.some(0.5, d.n, d.k)
@@ -260,7 +261,7 @@ def _subnormal(d: _Draw) -> Batch:
     a, b = np.where(swap, b, a), np.where(swap, a, b)
     a = a * d.signs(d.n, d.k)
     a = np.where(d.some(0.6, d.n, 1) & d.some(0.7, d.n, d.k), 0.0, a)
-    c = d.accumulator(out.minexp - d.integers(-2, out.fraction_bits))
+    c = d.accumulator(least - d.integers(-2, out.fraction_bits))
     c = np.where(d.some(0.3), d.fit(-(a * b).sum(1), out), c)
     c = np.where(d.some(0.25), 0.0, c)
     return a, b, c
@@ -325,7 +326,7 @@ def _zero(d: _Draw) -> Batch:
     np, out = d.np, d.aim.output
     a = np.copysign(0.0, np.where(d.some(0.8, d.n, 1), d.signs(d.n, 1), d.signs(d.n, d.k)))
     b = np.ones((d.n, d.k))
-    c = np.copysign(0.0, np.where(d.some(0.7), a[:, 0], -a[:, 0]))
+    c = np.copysign(0.0, np.where(d.some(0.8), a[:, 0], -a[:, 0]))
     top = d.center()[:, None]
     x, y = d.operands(np.broadcast_to(top, (d.n, d.k)), np.ones((d.n, d.k)), np.ones((d.n, d.k)))
     kind = d.integers(0, 5)
@@ -342,8 +343,11 @@ def _zero(d: _Draw) -> Batch:
     x, y = d.operands(np.broadcast_to(edge, (d.n, d.k)), d.significand(d.n, d.k), d.significand(d.n, d.k))
     few = (one | d.some(0.1, d.n, d.k)) & (kind == 3)[:, None]
     a, b = np.where(few, x * sign, a), np.where(few, y, b)
-    subnormal = np.copysign(d.fit(np.ldexp(d.rng.random(d.n), out.minexp), out), c)
-    return a, b, np.where(kind == 4, subnormal, c)
+    # c anywhere below the smallest normal running sum, of the zeros' sign mostly: what becomes of it is all that shows.
+    least = np.minimum(d.pick(d.aim.minexp, out.minexp, out.minexp), out.minexp)
+    below = (d.rng.random(d.n) * (least - out.subnormal_exponent + 2)).astype(np.int64)
+    tiny_c = np.copysign(d.accumulator(out.subnormal_exponent + below), c)
+    return a, b, np.where(kind >= 4, tiny_c, c)
 
 
 def _random(d: _Draw) -> Batch:
