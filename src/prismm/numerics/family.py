@@ -257,8 +257,12 @@ def _zeros(model: EngineModel) -> Iterator[dict[str, Any]]:
 def _paddings(model: EngineModel) -> Iterator[dict[str, Any]]:
     """Where an instruction ends, which a sum of nothing but -0 shows."""
     if model.join == "inside" and not model.groups:
-        for zeros, times in itertools.product(("ieee", "positive", "unsigned"), (1, 2, 3, 4, 8, 16, 32)):
+        for zeros, times in itertools.product(
+            ("ieee", "positive", "unsigned"), range(1, max(_BLOCKS) // model.block + 1)
+        ):
             yield {"zeros": zeros, "depth": times * model.block}
+        for zeros, block in itertools.product(("ieee", "positive", "unsigned"), _BLOCKS):
+            yield {"zeros": zeros, "block": block, "depth": None}
 
 
 def _products(model: EngineModel) -> Iterator[dict[str, Any]]:

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Observation", "Observations", "Some", "same"]
 
+_FEW = 24
+"""Answers of one length that count as much as those of any other."""
 _UNIT = 2.0**-40
 """Weights are multiples of this, so that their sums do not depend on an order."""
 
@@ -53,7 +55,7 @@ class Observation:
 
 
 class Some:
-    """Rows of a record, each with a weight: by default every length has 1 in all."""
+    """Rows of a record, each with a weight: by default every length of which there are not too few has 1 in all."""
 
     def __init__(self, record: Record, rows: Rows, signs: bool = True, weights: Array | None = None) -> None:
         import numpy as np
@@ -61,7 +63,7 @@ class Some:
         self._record, self.rows, self._signs = record, rows, signs
         self._lengths = record.column("lengths")[rows]
         if weights is None:
-            weights = _rounded(1.0 / np.maximum(np.bincount(self._lengths, minlength=1), 1))[self._lengths]
+            weights = _rounded(1.0 / np.maximum(np.bincount(self._lengths, minlength=1), _FEW))[self._lengths]
         self._weights = weights
         self._known: tuple[EngineModel, NDArray[np.bool_]] | None = None
 
@@ -267,7 +269,9 @@ class Observations:
         self._record.missed(model, order, self._ones, True, most - 0.5, wrong)
         return np.flatnonzero(wrong)
 
-    def refuting(self, model: EngineModel, beside: EngineModel | None = None, names: tuple[str, ...] = ()) -> Observation | None:
+    def refuting(
+        self, model: EngineModel, beside: EngineModel | None = None, names: tuple[str, ...] = ()
+    ) -> Observation | None:
         """The simplest observation that the model does not reproduce, of the shortest length that has one; of those
         that searches look at, if there is one.
         """

@@ -39,6 +39,8 @@ __all__ = ["probe"]
 
 _FIRST_LENGTHS = (1, 2, 3, 4, 8, 16, 33, 64)
 _LONG = (130, 260)
+_ENDS = 160
+"""Lengths at every one of which the sign of a zero is looked at."""
 _TURNS = 12
 _INTEGER_LENGTHS = (1, 2, 3, 4, 8, 16, 17, 32, 33, 64, 65, 128, 300)
 _INTEGER_EVIDENCE = 4_000
@@ -175,6 +177,9 @@ class _Probe:
             self.record(*self.batch([anywhere, inside], k, vectors.share(40, k, 3)))
         for k in _LONG:
             self.record(*vectors.structure(inside, k, 48, self.rng))
+        for k in range(1, _ENDS + 1):
+            a, b, c = vectors.ends(anywhere, k, 8, self.rng)
+            self.seen.add(a, b, c, self.ask(a, b, c), searched=False)
         model = self.fitted(family.start(self.inputs, self.output))
         turns = 0
         while model is not None and turns < _TURNS:

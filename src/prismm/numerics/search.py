@@ -56,6 +56,8 @@ _JOINT = ("levels", "rounded_products", "rounded_sums")
 """Where the one is wrong, the others cannot be told: many candidates, tried where nothing else leads on."""
 _NEAR = 0.1
 """Mismatches from which on a model is almost right."""
+_MENDED = 1.0
+"""And from which on it is worth while to change it, before a search begins anew."""
 _CANDIDATE = 50_000
 """What a candidate costs, in nanoseconds."""
 _PRODUCT = {"aligned": 10, "sequential": 60, "pairwise": 60}
@@ -113,8 +115,8 @@ def fit(
     effort = effort or Effort(1 << 60)
     everything = observations.all()
     best, least = model, everything.mismatches(model)
-    if 0.0 < least < _NEAR:
-        best, least = climb(best, everything, rng, _USUAL, 3, _JOINT, effort)
+    if 0.0 < least < _MENDED:
+        best, least = climb(best, everything, rng, _USUAL, 3, _JOINT if least < _NEAR else (), effort)
     if least == 0.0:
         return best, least
     for _ in range(_ROUNDS):

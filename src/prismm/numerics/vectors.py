@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     Array = NDArray[np.float64]
     Batch = tuple[Array, Array, Array]
 
-__all__ = ["CLASSES", "Aim", "aim_at", "draw", "share", "structure"]
+__all__ = ["CLASSES", "Aim", "aim_at", "draw", "ends", "share", "structure"]
 
 
 @dataclass(frozen=True)
@@ -428,6 +428,29 @@ def structure(aim: Aim, k: int, n: int, rng: np.random.Generator) -> Batch:
     c = np.where(i == j, -np.ldexp(1.0, big), 0.0)
     sign = np.where(d.some(0.3), -1.0, 1.0)
     return x * sign[:, None], y, c * sign
+
+
+def ends(aim: Aim, k: int, n: int, rng: np.random.Generator) -> Batch:
+    """Products that are zeros, all but a few -0, and c = -0 or tiny: only what rounds or pads them can change the sign.
+
+    Where a block or an instruction ends shows in nothing else where its sum is rounded after every addition.
+    """
+    d = _Draw(aim, n, k, rng)
+    np, out = d.np, aim.output
+    kind = np.arange(n) % 8
+    a = np.full((n, k), -0.0)
+    a[kind == 1] = 0.0
+    some = (kind == 2) | (kind == 3)
+    a[some] = np.where(d.some(0.5, n, k), a, 0.0)[some]
+    tiny = -np.ldexp(1.0, out.subnormal_exponent + (d.rng.random(n) ** 2 * (out.fraction_bits + 2)).astype(np.int64))
+    c = np.where(np.isin(kind, (0, 2, 7)), -0.0, tiny)
+    b = np.ones((n, k))
+    # A term that underflows, first or last.
+    e = np.full((n, 1), out.subnormal_exponent) - d.integers(-1, 6, n, 1)
+    x, y = d.operands(e, np.ones((n, 1)), np.ones((n, 1)))
+    for wanted, at in ((6, 0), (7, k - 1)):
+        a[kind == wanted, at], b[kind == wanted, at] = -x[kind == wanted, 0], y[kind == wanted, 0]
+    return a, b, c
 
 
 def draw(aim: Aim, name: str, k: int, n: int, rng: np.random.Generator) -> Batch:
