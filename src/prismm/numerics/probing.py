@@ -25,7 +25,7 @@ from prismm.numerics.finding import Evidence, Finding
 from prismm.numerics.observations import Observation, Observations, same
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     import numpy as np
     from numpy.typing import NDArray
@@ -246,37 +246,31 @@ class _Probe:
 
         Changes that hide each other from all that was seen are found in this way, one after the other.
         """
-        bank = self.bank(model)
+        names, bank = list(family.CHANGES), self.bank(model)
         walker, taken, met = model, 0, {model}
         kinds: set[tuple[str, ...]] = set()
-        for other in self.steps(lambda: walker):
-            if taken == _TAKEN:
-                break
-            differing = tuple(name for name in family.PROPERTIES if getattr(other, name) != getattr(model, name))
-            if other in met or self.seen.refute(other, model, differing, _QUICK):
-                continue
-            met.add(other)
-            taken += 1
-            right = self.told(other, bank)
-            if right is None and differing not in kinds and len(kinds) < _KINDS:
-                kinds.add(differing)
-                right = self.told(other, self.bank(model, other))
-            if right is False:
-                return True
-            if right is None:
-                walker = other if taken % _ROAD else model
-        return False
-
-    def steps(self, walker: Callable[[], EngineModel]) -> Iterator[EngineModel]:
-        """Members beside a model that may change in between: a few changes of a group drawn at random, then others."""
-        names = list(family.CHANGES)
         for _ in range(_STEPS):
-            model = walker()
-            changes = list(family.CHANGES[names[int(self.rng.integers(len(names)))]](model))
+            changes = list(family.CHANGES[names[int(self.rng.integers(len(names)))]](walker))
             for i in self.rng.permutation(len(changes))[:_OF_GROUP]:
-                other = family.changed(walker(), **changes[int(i)])
-                if other is not None:
-                    yield other
+                other = family.changed(walker, **changes[int(i)])
+                if other is None or other in met:
+                    continue
+                differing = tuple(name for name in family.PROPERTIES if getattr(other, name) != getattr(model, name))
+                if self.seen.refute(other, model, differing, _QUICK):
+                    continue
+                met.add(other)
+                taken += 1
+                right = self.told(other, bank)
+                if right is None and differing not in kinds and len(kinds) < _KINDS:
+                    kinds.add(differing)
+                    right = self.told(other, self.bank(model, other))
+                if right is False:
+                    return True
+                if right is None:
+                    walker = other if taken % _ROAD else model
+                if taken == _TAKEN:
+                    return False
+        return False
 
     def refuted(self, model: EngineModel, count: int) -> bool:
         """Whether one of `count` more answers, asked the first time, refutes the model; searches see those that do."""
