@@ -159,6 +159,7 @@ class Observations:
         self._hits = np.zeros(0, np.int64)
         self._order = np.zeros(0, np.int64)
         self._simplest: Rows | None = None
+        self._last = -1
         self._refuted = 0
 
     def __len__(self) -> int:
@@ -222,7 +223,8 @@ class Observations:
         order = order[:most]
         wrong = np.zeros(len(order), np.int8)
         if self._record.missed(model, order, self._ones, True, 0.0, wrong) > 0.0:
-            self._hits[order[int(wrong.argmax())]] += 1
+            self._last = int(order[int(wrong.argmax())])
+            self._hits[self._last] += 1
             self._refuted += 1
             if self._refuted & (self._refuted - 1) == 0:  # 1, 2, 4, 8, ...
                 self._order = np.argsort(-self._hits, kind="stable")
@@ -272,8 +274,8 @@ class Observations:
     def refuting(
         self, model: EngineModel, beside: EngineModel | None = None, names: tuple[str, ...] = ()
     ) -> Observation | None:
-        """The simplest observation that the model does not reproduce, of the shortest length that has one; of those
-        that searches look at, if there is one.
+        """The simplest observation that the model does not reproduce, of the shortest length that has one, if it is one
+        that searches look at; else any.
         """
         import numpy as np
 
@@ -281,12 +283,14 @@ class Observations:
             return None
         if self._simplest is None:
             rows = self.all().rows
-            rest = np.setdiff1d(np.arange(len(self)), rows, assume_unique=True)
-            terms, lengths = self._record.column("terms"), self._record.column("lengths")
-            self._simplest = np.concatenate([x[np.lexsort((terms[x], lengths[x]))] for x in (rows, rest)])
-        wrong = np.zeros(len(self), np.int8)
-        self._record.missed(model, self._simplest, self._ones, True, 0.0, wrong)
-        a, b, c, d = self.row(int(self._simplest[int(wrong.argmax())]))
+            terms, lengths = self._record.column("terms")[rows], self._record.column("lengths")[rows]
+            self._simplest = rows[np.lexsort((terms, lengths))]
+        wrong = np.zeros(len(self._simplest), np.int8)
+        if self._record.missed(model, self._simplest, self._ones, True, 0.0, wrong) > 0.0:
+            row = int(self._simplest[int(wrong.argmax())])
+        else:
+            row = self._last
+        a, b, c, d = self.row(row)
         return Observation(tuple(a.tolist()), tuple(b.tolist()), c, d)
 
     def row(self, i: int) -> tuple[Array, Array, float, float]:

@@ -408,7 +408,7 @@ def _parameters(model: EngineModel) -> tuple[NDArray[np.int64], NDArray[np.int64
         p[e.SCALE_LENGTH] = model.scale.length
     p[e.ASCENDING] = not model.groups and model.scale is None
     p[e.PLAIN] = (
-        model.summation == "aligned" and model.fraction_bits is not None and model.alignment == "zero"
+        model.summation == "aligned" and model.fraction_bits is not None
         and model.product_rounding is None and model.product_overflow == "exact" and model.product_exponent == "sum"
         and model.subnormal_products == "keep" and not model.groups and model.scale is None
     )  # fmt: skip

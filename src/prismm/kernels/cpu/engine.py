@@ -15,7 +15,7 @@ scale that is NaN has m = -1.
 
 import numpy as np
 
-from prismm.kernels.cpu.jit import bits_of, device, kernel
+from prismm.kernels.cpu.jit import bits_of, device, kernel, trailing_zeros
 from prismm.kernels.cpu.limbs import (
     BASE,
     FLOOR,
@@ -297,19 +297,32 @@ def _products(p, order, first, count, base, a, b, terms):
     fraction, width, wide, scale = p[INPUT_FRACTION], p[WIDTH], p[INPUT_WIDE], p[SCALE]
     rounding, infinity, flush, normalised = p[PRODUCT_ROUNDING], p[PRODUCT_INFINITY], p[FLUSH_PRODUCTS], p[NORMALISED]
     sums_fraction, sums_minexp, sums_maxexp = p[SUMS_FRACTION], p[SUMS_MINEXP], p[SUMS_MAXEXP]
-    exact = not wide and rounding < 0 and not infinity and flush == KEEP and scale == NO_SCALE
+    narrow, by_value = not wide and scale == NO_SCALE, normalised or rounding >= 0
+    ends = infinity or flush != KEEP
     for t in range(count):
         i = base + order[first + t]
         x, ex, y, ey = a[i], a[width + i], b[i], b[width + i]
         es = ex + ey
-        if exact and es <= _SPECIAL:
-            m = x * y
-            if m != 0:
-                e = es - 2 * fraction
-                terms[M + t], terms[H + t], terms[E + t], terms[K + t] = m, 0, e, _FINITE
-                terms[A + t] = e + bit_length(abs(m)) - 1 if normalised else es
-                kinds |= _FINITE
-                continue
+        m = x * y
+        e = es - 2 * fraction
+        binade = e + bit_length(abs(m)) - 1
+        # Nothing to round: all bits are within the running sums' format, or products are exact.
+        whole = m == 0 or (max(binade, sums_minexp) - sums_fraction <= e and binade < sums_maxexp)
+        if narrow and es <= _SPECIAL and (rounding < 0 or whole):
+            kind = _FINITE
+            if m == 0:
+                minus = (x < 0 or (x == 0 and ex == MINUS)) != (y < 0 or (y == 0 and ey == MINUS))
+                kind = _NEGATIVE_ZERO if minus else _POSITIVE_ZERO
+            elif ends:
+                if infinity and binade >= sums_maxexp:
+                    kind = _MINUS if m < 0 else _PLUS
+                elif flush != KEEP and binade < sums_minexp:
+                    kind = _NEGATIVE_ZERO if m < 0 and flush == FLUSH else _POSITIVE_ZERO
+                    m = _0
+            terms[M + t], terms[H + t], terms[E + t], terms[K + t] = m, 0, e, kind
+            terms[A + t] = binade if by_value else es
+            kinds |= kind
+            continue
         negative = (x < 0 or (x == 0 and ex == MINUS)) != (y < 0 or (y == 0 and ey == MINUS))
         h = _0
         m = _0
@@ -510,8 +523,7 @@ def _aligned(p, present, total, fraction, minexp, count, kinds, a, b, terms, lim
         return _zero(p, kinds)
     largest = np.int64(NONE)
     for t in range(count):
-        if terms[K + t] == _FINITE:
-            largest = max(largest, terms[A + t])
+        largest = max(largest, terms[A + t] if terms[K + t] == _FINITE else np.int64(NONE))
     largest = max(largest, ce) if cm != 0 else max(largest, p[ZERO_EXPONENT])
     quantum = largest - p[FRACTION_BITS]
     width = np.int64(64)
@@ -532,13 +544,23 @@ def _aligned(p, present, total, fraction, minexp, count, kinds, a, b, terms, lim
             clear(limbs, lo, hi)
             return _finish_sums(p, negative, m, e, sticky) if m != 0 else 0.0
     else:
+        to_floor = p[ALIGNMENT] == FLOOR
         for t in range(count):
-            if terms[M + t] != 0:
-                units += _shifted(terms[M + t], terms[E + t] - quantum, p[ALIGNMENT])
+            units += _moved_by(terms[M + t], terms[E + t] - quantum, to_floor)
         units = _wrapped(units, width)
     if units == 0:
         return 0.0
     return _finish_sums(p, units < 0, abs(units), quantum, _NO)
+
+
+@device
+def _moved_by(m, left, to_floor):
+    """`_shifted`, without branches on data."""
+    left = min(max(left, -63), 63)
+    if to_floor:
+        return (m << max(left, 0)) >> max(-left, 0)
+    size = (abs(m) << max(left, 0)) >> max(-left, 0)
+    return -size if m < 0 else size
 
 
 @device
@@ -599,6 +621,40 @@ def _exact(p, present, total, count, kinds, terms, limbs):
 
 
 @device
+def _short_partial(p, s, t, terms):
+    """Whether `_partial` is done: where the sum fits 62 bits and neither underflows nor overflows."""
+    m1, e1, m2, e2 = terms[M + s], terms[E + s], terms[M + t], terms[E + t]
+    if m1 == 0 or m2 == 0 or terms[H + s] != 0 or terms[H + t] != 0:
+        return False
+    if e1 < e2:
+        m1, e1, m2, e2 = m2, e2, m1, e1
+    d = e1 - e2
+    if bit_length(abs(m1)) + d > 61:
+        return False
+    total = (m1 << d) + m2
+    size = abs(total)
+    if size == 0 or bit_length(size) > 61:
+        return False
+    negative = total < 0
+    q = e2 + bit_length(size) - 1
+    if p[FRACTION_BITS] >= 0:
+        q -= p[FRACTION_BITS]
+        if q > e2:
+            size, e2 = units_of(negative, size, e2, _NO, q, p[ALIGNMENT]), q
+    else:
+        minexp = p[SUMS_MINEXP]
+        if q < minexp:
+            return False
+        q -= p[SUMS_FRACTION]
+        if q > e2:
+            size, e2 = units_of(negative, size, e2, _NO, q, p[ROUNDING]), q
+        if bit_length(size) + e2 > p[SUMS_MAXEXP]:
+            return False
+    terms[M + s], terms[E + s], terms[K + s] = -size if negative else size, e2, _FINITE
+    return True
+
+
+@device
 def _partial(p, s, t, terms):
     """Terms s and t become term s: their sum, rounded as partial sums are."""
     keep_apart()
@@ -608,6 +664,8 @@ def _partial(p, s, t, terms):
         terms[M + s], terms[H + s] = 0, 0
         return
     if kinds & _FINITE:
+        if _short_partial(p, s, t, terms):
+            return
         negative, m, e, sticky = _sum_of_two(
             terms[H + s], terms[M + s], terms[E + s], terms[H + t], terms[M + t], terms[E + t]
         )
@@ -633,8 +691,11 @@ def _put(x, s, terms):
     m, e = _decoded(x, _52, _MINUS_1022, KEEP)
     terms[K + s] = _kind(x)
     terms[H + s] = 0
-    terms[M + s] = m if terms[K + s] == _FINITE else 0
-    terms[E + s] = e - 52
+    if terms[K + s] == _FINITE:  # as few bits as there are, so that sums are short
+        right = trailing_zeros(m)
+        terms[M + s], terms[E + s] = m >> right, e - 52 + right
+    else:
+        terms[M + s], terms[E + s] = 0, 0
 
 
 @device
@@ -646,6 +707,8 @@ def _collapsed(p, s, alone, terms):
         return np.nan if kind == _NAN else (np.inf if kind == _PLUS else -np.inf)
     if kind != _FINITE:
         return _zero(p, kind) if alone else (-0.0 if kind == _NEGATIVE_ZERO else 0.0)
+    if not alone and p[FRACTION_BITS] < 0 and p[SUMS_FRACTION] <= 52:  # it is one
+        return to_float(terms[M + s] < 0, abs(terms[M + s]), terms[E + s])
     negative, m, e, sticky = _sum_of_two(terms[H + s], terms[M + s], terms[E + s], _0, _0, terms[E + s])
     return _finish_sums(p, negative, m, e, sticky)
 
@@ -768,8 +831,8 @@ def _converted(p, x):
 
 @device
 def _plain_block(p, total, fraction, minexp, count, base, a, b, terms):
-    """(whether it is done, d) of a block of exact products in ascending order, aligned by their factors' exponents, cut
-    off toward zero, with c inside; not done where there are infinities, NaN or nothing but zeros.
+    """(whether it is done, d) of a block of exact products in ascending order, aligned by their factors' exponents, with
+    c inside; not done where there are infinities, NaN or nothing but zeros.
     """
     high = p[WIDTH] + base
     largest = np.int64(NONE)
@@ -788,13 +851,10 @@ def _plain_block(p, total, fraction, minexp, count, base, a, b, terms):
     if largest == NONE or (cm == 0 and largest == p[ZERO_EXPONENT]):
         return False, 0.0
     shift = p[FRACTION_BITS] - largest - 2 * p[INPUT_FRACTION]
-    units = _shifted(cm, ce - fraction - largest + p[FRACTION_BITS], ZERO) if cm != 0 else _0
+    to_floor = p[ALIGNMENT] == FLOOR
+    units = _shifted(cm, ce - fraction - largest + p[FRACTION_BITS], p[ALIGNMENT]) if cm != 0 else _0
     for t in range(count):
-        left = max(terms[A + t] + shift, -63)
-        m = terms[M + t]
-        size = abs(m)
-        size = size << max(left, 0) if left > 0 else size >> max(-left, 0)
-        units += -size if m < 0 else size
+        units += _moved_by(terms[M + t], terms[A + t] + shift, to_floor)
     if p[CARRY_BITS] >= 0:
         units = _wrapped(units, p[FRACTION_BITS] + 3 + p[CARRY_BITS])
     if units == 0:
