@@ -39,7 +39,7 @@ __all__ = ["probe"]
 
 _FIRST_LENGTHS = (1, 2, 3, 4, 8, 16, 33, 64)
 _LONG = (130, 260)
-_ENDS = 160
+_ENDS = 256
 """Lengths at every one of which the sign of a zero is looked at."""
 _TURNS = 12
 _INTEGER_LENGTHS = (1, 2, 3, 4, 8, 16, 17, 32, 33, 64, 65, 128, 300)

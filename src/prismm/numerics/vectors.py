@@ -268,7 +268,9 @@ def _subnormal(d: _Draw) -> Batch:
 
 
 def _floor(d: _Draw) -> Batch:
-    """c = 0 and products about the exponent that zeros take; half of the smallest running sum, or pairs that cancel."""
+    """c = 0 and products about the exponent that zeros take; the smallest running sum or half of it, which what is cut
+    off moves, or pairs that cancel.
+    """
     np = d.np
     out = d.aim.output
     smallest = d.pick(d.aim.minexp, out.minexp, out.minexp)
@@ -281,7 +283,7 @@ def _floor(d: _Draw) -> Batch:
     plain = d.some(0.7, d.n, d.k)
     a, b = d.operands(e, np.where(plain, 1.0, d.significand(d.n, d.k)), np.where(plain, 1.0, d.significand(d.n, d.k)))
     a = a * d.signs(d.n, d.k)
-    half = smallest - p - 1
+    half = smallest - p - d.integers(0, 1)
     x, y = d.operands(half[:, None], np.ones((d.n, 1)), np.ones((d.n, 1)))
     tie = d.some(0.5)
     a[:, 0], b[:, 0] = np.where(tie, x[:, 0], a[:, 0]), np.where(tie, y[:, 0], b[:, 0])
