@@ -265,6 +265,17 @@ def _paddings(model: EngineModel) -> Iterator[dict[str, Any]]:
             yield {"zeros": zeros, "block": block, "depth": None}
 
 
+def _signs(model: EngineModel) -> Iterator[dict[str, Any]]:
+    """What the sign of a zero shows: where an instruction ends, and what becomes of sums that are flushed."""
+    flushed = list(itertools.product(SUBNORMALS, repeat=2))
+    depths: Iterable[int | None] = (model.depth,)
+    if model.join == "inside" and not model.groups:
+        depths = range(model.block, 4 * max(_BLOCKS) + 1, model.block)
+    for depth, zeros, (outputs, sums) in itertools.product(depths, ("ieee", "positive", "unsigned"), flushed):
+        change = {"zeros": zeros, "subnormal_outputs": outputs, "subnormal_accumulators": sums}
+        yield change if depth == model.depth else {**change, "depth": depth}
+
+
 def _products(model: EngineModel) -> Iterator[dict[str, Any]]:
     ends = itertools.product(("exact", "infinity"), ("infinity", "saturate"))
     for rounding, (beyond, overflow), exponent in itertools.product((None, *MODES), ends, ("sum", "normalised")):
@@ -339,6 +350,7 @@ CHANGES: dict[str, Callable[[EngineModel], Iterator[dict[str, Any]]]] = {
     "policies": _policies,
     "zeros": _zeros,
     "paddings": _paddings,
+    "signs": _signs,
     "limits": _limits,
     "floors": _floors,
     "late": _late,

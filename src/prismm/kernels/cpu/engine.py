@@ -20,7 +20,6 @@ from prismm.kernels.cpu.limbs import (
     BASE,
     FLOOR,
     LIMBS,
-    ZERO,
     add,
     bit_length,
     carry,
@@ -831,8 +830,8 @@ def _converted(p, x):
 
 @device
 def _plain_block(p, total, fraction, minexp, count, base, a, b, terms):
-    """(whether it is done, d) of a block of exact products in ascending order, aligned by their factors' exponents, with
-    c inside; not done where there are infinities, NaN or nothing but zeros.
+    """(whether it is done, d) of a block of exact products in ascending order, aligned by their factors' exponents,
+    with c inside; not done where there are infinities, NaN or nothing but zeros.
     """
     high = p[WIDTH] + base
     largest = np.int64(NONE)
