@@ -160,6 +160,8 @@ def _cut(d: _Draw) -> Batch:
     """Few large terms, many at the edge of what alignment keeps; half with a pair that cancels the large ones."""
     np = d.np
     top = d.center()[:, None]
+    if not d.aim.plain:  # beyond the output's range, where terms take each other back
+        top = np.where(d.some(0.15, d.n, 1), d.integers(d.aim.output.minexp, 2 * d.high, d.n, 1), top)
     e = top - d.kept(d.n, d.k) - d.integers(0, 1, d.n, 1)
     large = d.some(0.15, d.n, d.k)
     large[:, 0] = True
@@ -203,24 +205,29 @@ def _round(d: _Draw) -> Batch:
 
 
 def _sticky(d: _Draw) -> Batch:
-    """A sum at a value of the output, or half way between two, and one term anywhere below, however small."""
+    """A sum at a value of the output, or half way between two, and one term anywhere below, or three, however small."""
     np, out = d.np, d.aim.output
     high = min(2 * d.high, out.maxexp - 2)
     top = np.where(d.some(0.5), d.center(), d.integers(max(2 * d.low, out.minexp, high - 8), high))
     p = d.pick(d.aim.precision, out.fraction_bits, out.fraction_bits)
     lowest = max(2 * d.low, out.minexp - 64)
     below = np.where(d.some(0.5), top - d.kept(), d.integers(lowest, lowest + 64))
-    e = np.stack([top, top - p - 1, np.clip(below, lowest, top)], 1)
-    plain = d.some(0.7, d.n, 3)
-    s = np.where(plain, 1.0, d.significand(d.n, 3))
-    x, y = d.operands(e, s, np.where(plain, 1.0, d.significand(d.n, 3)))
-    x = x * d.signs(d.n, 3)
+    below = np.clip(below, lowest, top)
+    more = np.clip(below[:, None] + d.integers(-1, 1, d.n, 2), lowest, None)
+    e = np.concatenate([np.stack([top, top - p - 1, below], 1), more], 1)
+    plain = d.some(0.7, d.n, 5)
+    s = np.where(plain, 1.0, d.significand(d.n, 5))
+    x, y = d.operands(e, s, np.where(plain, 1.0, d.significand(d.n, 5)))
+    x = x * d.signs(d.n, 5)
     x[:, 1] = np.where(d.some(0.4), 0.0, x[:, 1])
+    x[:, 3:] = np.where(d.some(0.6, d.n, 1), 0.0, x[:, 3:])
     first = d.some(0.6)  # in c, or a product
     x[:, 0] = np.where(first, 0.0, x[:, 0])
     c = np.where(first, d.accumulator(top), 0.0)
     if d.k < 3:
-        x, y = x[:, 3 - d.k :], y[:, 3 - d.k :]
+        x, y = x[:, 3 - d.k : 3], y[:, 3 - d.k : 3]
+    elif d.k < 5:
+        x, y = x[:, : d.k], y[:, : d.k]
     a, b = np.zeros((d.n, d.k)), np.ones((d.n, d.k))
     a[:, : x.shape[1]], b[:, : x.shape[1]] = x, y
     a, b = d.shuffle(a, b)
@@ -294,6 +301,30 @@ def _floor(d: _Draw) -> Batch:
     c = np.copysign(0.0, d.signs())
     a, b = d.shuffle(a, b)
     return a, b, np.where(d.some(0.15), d.accumulator(base), c)
+
+
+def _least(d: _Draw) -> Batch:
+    """One term among the smallest running sums, or one that another takes back, and one about where it would be cut
+    off if zeros had an exponent: any bit of it moves what is rounded to one side.
+    """
+    np = d.np
+    smallest = d.pick(d.aim.minexp, d.aim.output.minexp, d.aim.output.minexp)
+    p = d.pick(d.aim.precision, d.aim.output.fraction_bits, d.aim.output.fraction_bits)
+    first = smallest - p - 1 + (d.rng.random(d.n) * (p + 3)).astype(np.int64)
+    second = first - d.pick(d.aim.kept, 1, 48) + d.integers(-2, 14)
+    s = np.where(d.some(0.8, d.n, 2), 1.0, d.significand(d.n, 2))
+    x, y = d.operands(np.stack([first, second], 1), s, np.where(d.some(0.9, d.n, 2), 1.0, d.significand(d.n, 2)))
+    a, b = np.copysign(np.zeros((d.n, d.k)), d.signs(d.n, d.k)), np.ones((d.n, d.k))
+    rows, place = np.arange(d.n), d.integers(0, d.k - 1)
+    sign, far = d.signs(), np.where(d.some(0.3), d.integers(0, d.k - 1), 1)
+    back = d.some(0.25) if d.k > 2 else np.zeros(d.n, bool)
+    taken = (place + 2) % d.k
+    a[rows[back], taken[back]], b[rows[back], taken[back]] = -(sign * x[:, 0])[back], y[back, 0]
+    other = (place + far) % d.k
+    a[rows, other], b[rows, other] = x[:, 1] * d.signs(), y[:, 1]
+    a[rows, place], b[rows, place] = x[:, 0] * sign, y[:, 0]
+    c = np.copysign(0.0, d.signs())
+    return a, b, np.where(d.some(0.1), d.accumulator(first), c)
 
 
 def _special(d: _Draw) -> Batch:
@@ -391,6 +422,7 @@ CLASSES: dict[str, Callable[[_Draw], Batch]] = {
     "carry": _carry,
     "subnormal": _subnormal,
     "floor": _floor,
+    "least": _least,
     "special": _special,
     "zero": _zero,
     "random": _random,
