@@ -267,13 +267,22 @@ def _paddings(model: EngineModel) -> Iterator[dict[str, Any]]:
 
 def _signs(model: EngineModel) -> Iterator[dict[str, Any]]:
     """What the sign of a zero shows: where an instruction ends, and what becomes of sums that are flushed."""
-    flushed = list(itertools.product(SUBNORMALS, repeat=2))
+    flushed = tuple(itertools.product(SUBNORMALS, repeat=2))
     depths: Iterable[int | None] = (model.depth,)
     if model.join == "inside" and not model.groups:
         depths = range(model.block, 4 * max(_BLOCKS) + 1, model.block)
     for depth, zeros, (outputs, sums) in itertools.product(depths, ("ieee", "positive", "unsigned"), flushed):
         change = {"zeros": zeros, "subnormal_outputs": outputs, "subnormal_accumulators": sums}
         yield change if depth == model.depth else {**change, "depth": depth}
+
+
+def _underflows(model: EngineModel) -> Iterator[dict[str, Any]]:
+    """What becomes of products and sums that are too small, and of the sign of their zeros."""
+    flushed = tuple(itertools.product(SUBNORMALS, repeat=2))
+    modes: tuple[Mode | None, ...] = (None, *MODES)
+    for rounding, zeros, (products, outputs) in itertools.product(modes, ("ieee", "positive", "unsigned"), flushed):
+        change = {"product_rounding": rounding, "zeros": zeros}
+        yield {**change, "subnormal_products": products, "subnormal_outputs": outputs}
 
 
 def _products(model: EngineModel) -> Iterator[dict[str, Any]]:
@@ -325,6 +334,10 @@ def _levels(model: EngineModel) -> Iterator[dict[str, Any]]:
             base = {"summation": "aligned", "fraction_bits": bits, "alignment": alignment, "product_rounding": product}
             for exponent in zero_exponents(model.sums)[:1] + zero_exponents(model.sums)[-16:]:
                 yield {**base, "zero_exponent": exponent}
+            if model.accumulator is not None and abs(bits - (model.fraction_bits or 0)) <= 3:
+                # Running sums that are wider than the output and rounded to odd look like none of their own.
+                base |= {"accumulator": None, "rounding": model.last_rounding, "output_rounding": None}
+                yield from ({**base, "zero_exponent": exponent} for exponent in zero_exponents(model.output))
 
 
 def zero_exponents(sums: Format | Integer) -> list[int | None]:
@@ -351,6 +364,7 @@ CHANGES: dict[str, Callable[[EngineModel], Iterator[dict[str, Any]]]] = {
     "zeros": _zeros,
     "paddings": _paddings,
     "signs": _signs,
+    "underflows": _underflows,
     "limits": _limits,
     "floors": _floors,
     "late": _late,
