@@ -311,6 +311,7 @@ def _least(d: _Draw) -> Batch:
     smallest = d.pick(d.aim.minexp, d.aim.output.minexp, d.aim.output.minexp)
     p = d.pick(d.aim.precision, d.aim.output.fraction_bits, d.aim.output.fraction_bits)
     first = smallest - p - 1 + (d.rng.random(d.n) * (p + 3)).astype(np.int64)
+    first = np.maximum(first, 2 * d.low + d.integers(0, 40))
     second = first - d.pick(d.aim.kept, 1, 48) + d.integers(-2, 14)
     s = np.where(d.some(0.8, d.n, 2), 1.0, d.significand(d.n, 2))
     x, y = d.operands(np.stack([first, second], 1), s, np.where(d.some(0.9, d.n, 2), 1.0, d.significand(d.n, 2)))
