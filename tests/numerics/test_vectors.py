@@ -98,7 +98,9 @@ def test_the_ends_of_instructions_show_in_signs_of_zeros(rng):
     model = EngineModel("", FP16, FP32, block=4, depth=12, fraction_bits=20, zeros="ieee")
     for k in range(1, 40):
         a, b, c = ends(Aim(FP16, FP32), k, 16, rng)
-        assert (np.abs(a * b) <= 2.0**-48).all() and (np.signbit(a) | (a == 0.0)).all() and (np.abs(c) < 2.0**-124).all()
+        assert (
+            (np.abs(a * b) <= 2.0**-48).all() and (np.signbit(a) | (a == 0.0)).all() and (np.abs(c) < 2.0**-124).all()
+        )
         d = simulate.dot(model, a, b, c)
         assert (np.signbit(d) & (d == 0.0) & (c == 0.0)).any() == (k % 12 == 0), k
 

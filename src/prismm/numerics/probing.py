@@ -56,6 +56,8 @@ _ROAD = 10
 """Steps after which it begins again."""
 _KINDS = 12
 """Models, different from the first one in different properties, at which inputs are aimed, at most."""
+_OF_LENGTHS = 6
+"""Lengths of the inputs aimed at two models."""
 _QUICK = 20_000
 """Answers that a model has to reproduce to be looked at."""
 
@@ -209,12 +211,15 @@ class _Probe:
 
     def bank(self, *models: EngineModel) -> Observations:
         """Inputs aimed at these models, of lengths about the ends of their blocks, and what the first one answers."""
-        aims = [vectors.aim_at(*models)]
+        aims, lengths, each = [vectors.aim_at(*models)], separation.lengths_for(*models), 16
         if len(models) == 1:
             aims.append(vectors.Aim(self.inputs, self.output, (), (), (), (models[0].block,)))  # type: ignore[arg-type]
+            each = 8
+        else:  # a few of the lengths, for there are many pairs of models
+            lengths = sorted(self.rng.permutation(lengths)[:_OF_LENGTHS].tolist())
         found = Observations(self.inputs, self.output)
-        for k in separation.lengths_for(*models):
-            a, b, c = self.batch(aims, k, vectors.share(16 // len(aims), k, 1))
+        for k in lengths:
+            a, b, c = self.batch(aims, k, vectors.share(each, k, 1))
             found.add(a, b, c, simulate.dot_unchecked(models[0], a, b, c), searched=False)
         return found
 

@@ -351,10 +351,19 @@ _last: tuple[EngineModel | None, Any, Any] = None, None, None
 
 
 @functools.lru_cache(maxsize=1024)
-def _order(sequences: tuple[tuple[int, ...], ...]) -> NDArray[np.int64]:
+def _order(depth: int, groups: tuple[tuple[int, ...], ...]) -> NDArray[np.int64]:
+    """Indices of an instruction's products in order of summation; see `EngineModel.sequences`."""
     import numpy as np
 
-    return np.array([i for sequence in sequences for i in sequence], np.int64)
+    if not groups:
+        return np.arange(depth, dtype=np.int64)
+    period = sum(map(len, groups))
+    return np.array([i for group in groups for i in range(depth) if i % period in group], np.int64)
+
+
+@functools.lru_cache(maxsize=64)
+def _widths(format: Format) -> tuple[int, int, int]:
+    return format.fraction_bits, format.minexp, format.maxexp
 
 
 def _parameters(model: EngineModel) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -372,8 +381,8 @@ def _parameters(model: EngineModel) -> tuple[NDArray[np.int64], NDArray[np.int64
         p[e.LOWEST], p[e.HIGHEST] = model.output.min, model.output.max
         return np.array(p, np.int64), np.arange(depth, dtype=np.int64)
     assert isinstance(model.output, Format)
-    sequences = model.sequences()
-    p[e.SEQUENCES] = len(sequences)
+    separate = bool(model.groups) and model.group_sums == "separate"
+    p[e.SEQUENCES] = len(model.groups) if separate else 1
     kinds = {"aligned": e.ALIGNED, "sequential": e.SEQUENTIAL, "pairwise": e.PAIRWISE}
     p[e.SUMMATION] = kinds[model.summation]
     if model.summation == "aligned" and model.fraction_bits is None:
@@ -382,7 +391,7 @@ def _parameters(model: EngineModel) -> tuple[NDArray[np.int64], NDArray[np.int64
     p[e.JOIN] = e.LATE if late else e.INSIDE if model.join == "inside" else e.AFTER
     p[e.INPUT_FRACTION], p[e.INPUT_WIDE] = model.input.fraction_bits, model.input.precision > 27
     for at, f in ((e.SUMS_FRACTION, model.sums), (e.OUT_FRACTION, model.output)):
-        p[at : at + 3] = f.fraction_bits, f.minexp, f.maxexp
+        p[at : at + 3] = _widths(f)
     p[e.PRODUCT_ROUNDING] = -1 if model.product_rounding is None else MODES.index(model.product_rounding)
     p[e.PRODUCT_INFINITY] = model.product_overflow == "infinity"
     p[e.NORMALISED] = model.product_exponent == "normalised"
@@ -412,4 +421,4 @@ def _parameters(model: EngineModel) -> tuple[NDArray[np.int64], NDArray[np.int64
         and model.product_rounding is None and model.product_overflow == "exact" and model.product_exponent == "sum"
         and model.subnormal_products == "keep" and not model.groups and model.scale is None
     )  # fmt: skip
-    return np.array(p, np.int64), _order(sequences)
+    return np.array(p, np.int64), _order(depth, model.groups)
