@@ -235,6 +235,23 @@ def _roundings(model: EngineModel) -> Iterator[dict[str, Any]]:
                 yield {**change, "output_rounding": model.last_rounding}
 
 
+def _rounded_ends(model: EngineModel) -> Iterator[dict[str, Any]]:
+    """Running sums and their rounding, with flushing or the ends of instructions: where they are wide, nothing else may
+    show them.
+    """
+    flushed = tuple(itertools.product(SUBNORMALS, repeat=2))
+    for accumulator, rounding in itertools.product(accumulators(model.output), MODES):  # type: ignore[arg-type]
+        for outputs, sums in flushed:
+            change = {"accumulator": accumulator, "rounding": rounding}
+            change |= {"subnormal_outputs": outputs, "subnormal_accumulators": sums}
+            yield change
+            if model.rounding != rounding:
+                yield {**change, "output_rounding": model.last_rounding}
+        if model.join == "inside" and not model.groups:
+            for times in (1, 2, 4):
+                yield {"accumulator": accumulator, "rounding": rounding, "depth": times * model.block}
+
+
 def _last_roundings(model: EngineModel) -> Iterator[dict[str, Any]]:
     modes: tuple[Mode | None, ...] = (None, *MODES)
     for rounding, last in itertools.product(MODES, modes):
@@ -358,6 +375,7 @@ def _late(model: EngineModel) -> Iterator[dict[str, Any]]:
 CHANGES: dict[str, Callable[[EngineModel], Iterator[dict[str, Any]]]] = {
     "sums": _sums,
     "roundings": _roundings,
+    "rounded_ends": _rounded_ends,
     "last_roundings": _last_roundings,
     "products": _products,
     "policies": _policies,
