@@ -4,8 +4,8 @@ Claim: of 1,000 models (blocks of 1 to 64 products, 8 to 40 kept bits or all, ev
 policy), behind a black box each, at least 990 are recovered in every observable property, none wrongly, in at most 20
 seconds each. A property counts as recovered if its value is the hidden one, or the hidden one is among those that the
 probe reports as undecided. Where a model is described otherwise than the hidden one, 200,000 dot products aimed at
-the thresholds of both look for a difference: "equivalent" if there is none, "wrong" if there is; "undecided" if no model
-is found, or the difference is in properties that the probe reports as undecided, with the hidden value, alone.
+the thresholds of both look for a difference: "equivalent" if there is none, "wrong" if there is. "undecided" if no
+model is found, or if the difference is in properties alone that the probe reports as undecided, with the hidden value.
 
 Writes results/probe_models.csv, a line a model as soon as it is done. Models that stand there are left out, so that a
 run that was stopped goes on: delete the file to begin anew. Takes about two hours of one core.

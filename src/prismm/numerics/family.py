@@ -242,8 +242,8 @@ def _rounded_ends(model: EngineModel) -> Iterator[dict[str, Any]]:
     flushed = tuple(itertools.product(SUBNORMALS, repeat=2))
     for accumulator, rounding in itertools.product(accumulators(model.output), MODES):  # type: ignore[arg-type]
         for outputs, sums in flushed:
-            change = {"accumulator": accumulator, "rounding": rounding}
-            change |= {"subnormal_outputs": outputs, "subnormal_accumulators": sums}
+            flushing = {"subnormal_outputs": outputs, "subnormal_accumulators": sums}
+            change = {"accumulator": accumulator, "rounding": rounding, **flushing}
             yield change
             if model.rounding != rounding:
                 yield {**change, "output_rounding": model.last_rounding}
