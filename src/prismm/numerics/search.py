@@ -60,7 +60,7 @@ _MENDED = 1.0
 """And from which on it is worth while to change it, before a search begins anew."""
 _CANDIDATE = 50_000
 """What a candidate costs, in nanoseconds."""
-_PRODUCT = {"aligned": 10, "sequential": 60, "pairwise": 60}
+_PRODUCT = {"aligned": 20, "exact": 50, "sequential": 50, "pairwise": 90}
 """What a product costs, in nanoseconds, by summation."""
 _PLAIN = ("sums", "roundings", "last_roundings", "products", "late")
 """Of these, the groups that show far from the ends of the range."""
@@ -289,9 +289,9 @@ def _improve(
     """The best of the group's changes, if it is better."""
     ranked: list[tuple[float, int, EngineModel]] = []
     screen = observations.screen(model, rng, _SCREEN, group in ORDERING)
-    limit = screen.mismatches(model, float("inf"))
+    limit, glance = screen.mismatches(model), screen.terms()
     for order, candidate in enumerate(_candidates(model, group)):
-        effort.spend(_CANDIDATE)
+        effort.spend(_CANDIDATE + glance * _product(candidate) // 4)
         score = screen.mismatches(candidate, limit)
         if score < limit:
             ranked.append((score, order, candidate))
@@ -301,11 +301,17 @@ def _improve(
                 limit = ranked[-1][0]
     whole = observations.terms()
     for _, _, candidate in ranked:
-        effort.spend(_CANDIDATE + whole * _PRODUCT[candidate.summation] // 4)
+        effort.spend(_CANDIDATE + whole * _product(candidate) // 4)
         score = observations.mismatches(candidate, best)
         if score < best:
             model, best = candidate, score
     return model, best
+
+
+def _product(model: EngineModel) -> int:
+    """What one of its products costs."""
+    exact = model.summation == "aligned" and model.fraction_bits is None
+    return _PRODUCT["exact" if exact else model.summation]
 
 
 def _candidates(model: EngineModel, group: str) -> Iterator[EngineModel]:
