@@ -302,6 +302,16 @@ def _underflows(model: EngineModel) -> Iterator[dict[str, Any]]:
         yield {**change, "subnormal_products": products, "subnormal_outputs": outputs}
 
 
+def _joined_ends(model: EngineModel) -> Iterator[dict[str, Any]]:
+    """Where c joins, with what becomes of operands and products that are too small."""
+    plain = {"groups": (), "group_sums": "chained"}
+    for join, zeros in itertools.product(("inside", "after"), ("ieee", "positive", "unsigned")):
+        for inputs, products in itertools.product(SUBNORMALS, repeat=2):
+            change = {"zeros": zeros, "subnormal_inputs": inputs, "subnormal_products": products}
+            for depth in (None, model.block) if join == "inside" else (model.block, 2 * model.block, 4 * model.block):
+                yield {**plain, **change, "join": join, "depth": depth}
+
+
 def _products(model: EngineModel) -> Iterator[dict[str, Any]]:
     ends = itertools.product(("exact", "infinity"), ("infinity", "saturate"))
     for rounding, (beyond, overflow), exponent in itertools.product((None, *MODES), ends, ("sum", "normalised")):
@@ -383,6 +393,7 @@ CHANGES: dict[str, Callable[[EngineModel], Iterator[dict[str, Any]]]] = {
     "paddings": _paddings,
     "signs": _signs,
     "underflows": _underflows,
+    "joined_ends": _joined_ends,
     "limits": _limits,
     "floors": _floors,
     "late": _late,

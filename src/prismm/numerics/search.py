@@ -52,7 +52,7 @@ _TERMS = (
     "late",
 )
 """Groups of properties that a product or two show."""
-_JOINT = ("underflows", "signs", "rounded_ends", "levels", "rounded_products", "rounded_sums")
+_JOINT = ("underflows", "joined_ends", "signs", "rounded_ends", "levels", "rounded_products", "rounded_sums")
 """Where the one is wrong, the others cannot be told: many candidates, tried where nothing else leads on."""
 _NEAR = 0.1
 """Mismatches from which on a model is almost right."""

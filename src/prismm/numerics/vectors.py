@@ -248,6 +248,10 @@ def _carry(d: _Draw) -> Batch:
     count = np.where(d.some(0.5), d.k, count)
     place = np.arange(d.k)[None, :] - np.where(d.some(0.5), 0, d.integers(0, d.k - 1))[:, None]
     a = np.where((place >= 0) & (place < count[:, None]), a, 0.0)
+    if d.k > 2:  # and the smallest term that there is, which a sum that has grown cuts off
+        least, one = d.operands(np.full((d.n, 1), 2 * d.low) + d.integers(0, 6, d.n, 1), s[:, :1], np.ones((d.n, 1)))
+        small = (np.arange(d.k)[None, :] == d.integers(0, d.k - 1, d.n, 1)) & d.some(0.3, d.n, 1)
+        a, b = np.where(small, least * d.signs(d.n, 1), a), np.where(small, one, b)
     c = np.where(d.some(0.3), 0.0, d.accumulator(top[:, 0] + d.integers(-1, 3)))
     c = np.where(d.some(0.6), np.copysign(c, sign[:, 0]), c)
     return a, b, c
