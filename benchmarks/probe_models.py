@@ -117,7 +117,7 @@ def main() -> None:
             full = row | machine
             fresh = not options.output.exists()
             with options.output.open("a", newline="") as file:
-                writer = csv.DictWriter(file, full)
+                writer = csv.DictWriter(file, full, lineterminator="\n")
                 if fresh:
                     writer.writeheader()
                 writer.writerow(full)

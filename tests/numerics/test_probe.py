@@ -232,7 +232,7 @@ def test_what_is_asked_belongs_to_the_formats():
 def test_hidden_models(first):
     for seed in range(first, first + 4):
         hidden = random_model(np.random.default_rng([seed, 2021]))
-        finding = probe(hidden.dot, hidden.input, hidden.output, refutations=30_000, seed=seed)
+        finding = probe(hidden.dot, hidden.input, hidden.output, seed=seed)
         assert finding.model is not None, (seed, finding.nearest)
         difference = separate(hidden, finding.model, effort=20_000, seed=seed)
         assert not difference, (seed, hidden.differences(finding.model), str(difference))

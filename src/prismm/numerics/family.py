@@ -303,13 +303,17 @@ def _underflows(model: EngineModel) -> Iterator[dict[str, Any]]:
 
 
 def _joined_ends(model: EngineModel) -> Iterator[dict[str, Any]]:
-    """Where c joins, with what becomes of operands and products that are too small."""
+    """Where c joins, with what becomes of operands and products that are too small, or how many bits are kept."""
     plain = {"groups": (), "group_sums": "chained"}
     for join, zeros in itertools.product(("inside", "after"), ("ieee", "positive", "unsigned")):
         for inputs, products in itertools.product(SUBNORMALS, repeat=2):
             change = {"zeros": zeros, "subnormal_inputs": inputs, "subnormal_products": products}
             for depth in (None, model.block) if join == "inside" else (model.block, 2 * model.block, 4 * model.block):
                 yield {**plain, **change, "join": join, "depth": depth}
+    for bits, alignment in itertools.product(_BITS, ("zero", "floor")):
+        aligned = {**plain, "summation": "aligned", "fraction_bits": bits, "alignment": alignment}
+        yield {**aligned, "join": "inside", "depth": None}
+        yield {**aligned, "join": "after", "depth": model.instruction_depth}
 
 
 def _products(model: EngineModel) -> Iterator[dict[str, Any]]:

@@ -261,7 +261,9 @@ def _subnormal(d: _Draw) -> Batch:
     """Subnormal inputs against large ones, results and accumulators around the output's smallest normal value."""
     np = d.np
     fmt, out = d.aim.input, d.aim.output
-    tiny = np.ldexp(d.integers(1, (1 << fmt.fraction_bits) - 1, d.n, d.k).astype(float), d.low)
+    units = d.integers(1, (1 << fmt.fraction_bits) - 1, d.n, d.k)
+    units = np.maximum(units >> d.integers(0, fmt.fraction_bits - 1, d.n, d.k) * d.some(0.5, d.n, d.k), 1)
+    tiny = np.ldexp(units.astype(float), d.low)
     least = d.pick(d.aim.minexp, out.minexp, out.minexp)
     edge = least[:, None] - d.integers(-2, out.fraction_bits + 2, d.n, d.k)
     x, y = d.operands(edge, d.significand(d.n, d.k), d.significand(d.n, d.k))
@@ -273,7 +275,10 @@ def _subnormal(d: _Draw) -> Batch:
     a = a * d.signs(d.n, d.k)
     a = np.where(d.some(0.6, d.n, 1) & d.some(0.7, d.n, d.k), 0.0, a)
     c = d.accumulator(least - d.integers(-2, out.fraction_bits))
-    c = np.where(d.some(0.3), d.fit(-(a * b).sum(1), out), c)
+    total = (a * b).sum(1)
+    c = np.where(d.some(0.3), d.fit(-total, out), c)
+    binade = np.frexp(np.where(np.isfinite(total), total, 1.0))[1].astype(np.int64)
+    c = np.where(d.some(0.2), d.accumulator(binade - d.integers(0, 60)), c)
     c = np.where(d.some(0.25), 0.0, c)
     return a, b, c
 
