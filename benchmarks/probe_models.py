@@ -4,25 +4,31 @@ Claim: of 1,000 models (blocks of 1 to 64 products, 8 to 40 kept bits or all, ev
 policy), behind a black box each, at least 990 are recovered in every observable property, none wrongly, in at most 20
 seconds each. A property counts as recovered if its value is the hidden one, or the hidden one is among those that the
 probe reports as undecided. Where a model is described otherwise than the hidden one, 200,000 dot products aimed at
-the thresholds of both look for a difference: "equivalent" if there is none, "wrong" if there is.
+the thresholds of both look for a difference: "equivalent" if there is none, "wrong" if there is. "undecided" if no
+model is found, or if the difference is in properties alone that the probe reports as undecided, with the hidden value.
 
-Writes results/probe_models.csv, a line a model. Takes about an hour of one core.
+Writes results/probe_models.csv, a line a model as soon as it is done. Models that stand there are left out, so that a
+run that was stopped goes on: delete the file to begin anew. Takes about two hours of one core.
 """
 
 from __future__ import annotations
 
 import argparse
+import csv
 import multiprocessing
 import os
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import _common
 import numpy as np
 
-from prismm.numerics import separate
-from prismm.numerics.family import random_model
+from prismm.formats import FP16, FP32
+from prismm.numerics import separate, simulate
+from prismm.numerics.family import random_model, start
+from prismm.numerics.observations import Observations
 from prismm.numerics.probing import probe
 
 
@@ -30,7 +36,7 @@ def attempt(seed: int) -> dict[str, Any]:
     """One hidden model, probed."""
     hidden = random_model(np.random.default_rng([seed, 2021]))
     start = time.perf_counter()
-    finding = probe(lambda a, b, c: hidden.dot(a, b, c), hidden.input, hidden.output, seed=seed)
+    finding = probe(lambda a, b, c: simulate.dot(hidden, a, b, c, workers=1), hidden.input, hidden.output, seed=seed)
     seconds = time.perf_counter() - start
     row: dict[str, Any] = {
         "seed": seed,
@@ -53,7 +59,9 @@ def attempt(seed: int) -> dict[str, Any]:
         }
         other = [name for name in differences if name not in named]
         difference = separate(hidden, finding.model, effort=200_000, seed=seed)
-        outcome = "wrong" if difference else "exact" if not other else "equivalent"
+        outcome = "exact" if not other else "equivalent"
+        if difference:
+            outcome = "wrong" if other else "undecided"
         open_, differing = " ".join(finding.undecided), " ".join(other)
     return row | {
         "outcome": outcome,
@@ -64,28 +72,62 @@ def attempt(seed: int) -> dict[str, Any]:
     }
 
 
+def compile_kernels() -> None:
+    """Before the processes part."""
+    one = np.ones((1, 1))
+    seen = Observations(FP16, FP32)
+    seen.add(one, one, np.zeros(1), simulate.dot(start(FP16, FP32), one, one, np.zeros(1)))
+    seen.refute(start(FP16, FP32))
+
+
+def known(path: Path) -> list[dict[str, str]]:
+    """The lines that stand there."""
+    if not path.exists():
+        return []
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def summary(rows: list[dict[str, str]]) -> str:
+    """What came out, in a line."""
+    seconds = sorted(float(row["seconds"]) for row in rows) or [0.0]
+    names = ("exact", "equivalent", "undecided", "wrong")
+    counts = {name: sum(row["outcome"] == name for row in rows) for name in names}
+    late = sum(value > 20.0 for value in seconds)
+    middle, last = seconds[len(seconds) // 2], seconds[-1]
+    return f"{len(rows)} models: {counts}; seconds: median {middle}, largest {last}, {late} above 20"
+
+
 def main() -> None:
     """Run, write, and say what came out."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--models", type=int, default=1000)
-    parser.add_argument("--first", type=int, default=0, help="seed of the first one")
+    parser.add_argument("--first", type=int, default=0, help="seed of the first model")
+    parser.add_argument("--count", type=int, default=1000, help="how many models, of seeds one after another")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="stop after so long; run again to go on")
+    parser.add_argument("--output", type=Path, default=_common.RESULTS / "probe_models.csv")
     options = parser.parse_args()
-    attempt(0)  # compiled before the processes part
-    rows: list[dict[str, Any]] = []
+    began = time.perf_counter()
+    done = {int(row["seed"]) for row in known(options.output)}
+    seeds = [s for s in range(options.first, options.first + options.count) if s not in done]
+    compile_kernels()
+    machine = _common.machine()
     with multiprocessing.get_context("spawn").Pool(options.processes) as pool:
-        for row in pool.imap_unordered(attempt, range(options.first, options.first + options.models)):
-            rows.append(row | _common.machine())
-            if row["outcome"] in ("wrong", "undecided"):
+        for row in pool.imap_unordered(attempt, seeds):
+            full = row | machine
+            fresh = not options.output.exists()
+            with options.output.open("a", newline="") as file:
+                writer = csv.DictWriter(file, full, lineterminator="\n")
+                if fresh:
+                    writer.writeheader()
+                writer.writerow(full)
+            if row["outcome"] in ("wrong", "undecided") or row["seconds"] > 20.0:
                 print(row, file=sys.stderr, flush=True)
-            if len(rows) % 50 == 0 or len(rows) == options.models:
-                print(f"{len(rows)} models", file=sys.stderr, flush=True)
-                _common.write("probe_models", rows, key=("seed",))
-    seconds = sorted(row["seconds"] for row in rows)
-    counts = {
-        name: sum(row["outcome"] == name for row in rows) for name in ("exact", "equivalent", "undecided", "wrong")
-    }
-    print(f"{len(rows)} models: {counts}; seconds: median {seconds[len(seconds) // 2]}, largest {seconds[-1]}")
+            if time.perf_counter() - began > options.seconds:
+                print("out of time: run again to go on", file=sys.stderr)
+                break
+        pool.terminate()
+    print(summary(known(options.output)))
 
 
 if __name__ == "__main__":

@@ -227,19 +227,12 @@ def test_what_is_asked_belongs_to_the_formats():
     assert probe(box, "e4m3", "fp32", refutations=500, seed=3, name="mine").model.name == "mine"
 
 
-QUICK = (
-    *(4, 5, 6, 7, 8, 9, 13, 15, 18, 20, 21, 24, 26, 27, 29, 30, 35, 38, 40, 43),
-    *(44, 48, 49, 51, 52, 54, 55, 56, 58, 59, 60, 61, 65, 68, 69, 72, 74, 75, 79, 82),
-)
-"""Of the 1,000 hidden models of benchmarks/probe_models.py, the first 40 that it recovered within four seconds."""
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("first", range(0, 40, 5))
+@pytest.mark.parametrize("first", range(0, 40, 4))
 def test_hidden_models(first):
-    for seed in QUICK[first : first + 5]:
+    for seed in range(first, first + 4):
         hidden = random_model(np.random.default_rng([seed, 2021]))
-        finding = probe(hidden.dot, hidden.input, hidden.output, refutations=3000, seed=seed)
+        finding = probe(hidden.dot, hidden.input, hidden.output, seed=seed)
         assert finding.model is not None, (seed, finding.nearest)
         difference = separate(hidden, finding.model, effort=20_000, seed=seed)
         assert not difference, (seed, hidden.differences(finding.model), str(difference))

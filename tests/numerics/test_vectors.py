@@ -13,7 +13,7 @@ from prismm.numerics.encodings import foreign
 from prismm.numerics.family import random_model
 from prismm.numerics.model import EngineModel, LateJoin
 from prismm.numerics.observations import same
-from prismm.numerics.vectors import CLASSES, Aim, aim_at, draw, structure
+from prismm.numerics.vectors import CLASSES, Aim, aim_at, draw, ends, structure
 
 FORMATS = [(FP16, FP32), (FP16, FP16), (BF16, FP32), (TF32, FP32), (E4M3, FP32), (E5M2, FP16), (E2M1, FP32)]
 FORMATS += [(FP64, FP64), (FP32, FP16)]
@@ -78,6 +78,7 @@ def test_classes_reach_what_they_are_named_after(rng):
         "carry": (base, {"carry_bits": 1}),
         "subnormal": (half, {"subnormal_outputs": "flush"}),
         "floor": (half, {"zero_exponent": -16}),
+        "least": (half, {"zero_exponent": -16}),
         "special": (half, {"overflow": "saturate"}),
         "zero": (base, {"zeros": "ieee"}),
         "random": (base, {"fraction_bits": 12}),
@@ -90,6 +91,18 @@ def test_classes_reach_what_they_are_named_after(rng):
         a, b, c = draw(aim_at(model, other), name, 16, 2000, rng)
         differing = ~same(simulate.dot(model, a, b, c), simulate.dot(other, a, b, c))
         assert differing.sum() > 20, (name, int(differing.sum()))
+
+
+def test_the_ends_of_instructions_show_in_signs_of_zeros(rng):
+    """At every length: -0 only where an instruction is full."""
+    model = EngineModel("", FP16, FP32, block=4, depth=12, fraction_bits=20, zeros="ieee")
+    for k in range(1, 40):
+        a, b, c = ends(Aim(FP16, FP32), k, 16, rng)
+        assert (
+            (np.abs(a * b) <= 2.0**-48).all() and (np.signbit(a) | (a == 0.0)).all() and (np.abs(c) < 2.0**-124).all()
+        )
+        d = simulate.dot(model, a, b, c)
+        assert (np.signbit(d) & (d == 0.0) & (c == 0.0)).any() == (k % 12 == 0), k
 
 
 def test_special_values_come_up_where_the_format_has_them(rng):

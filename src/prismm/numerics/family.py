@@ -235,6 +235,23 @@ def _roundings(model: EngineModel) -> Iterator[dict[str, Any]]:
                 yield {**change, "output_rounding": model.last_rounding}
 
 
+def _rounded_ends(model: EngineModel) -> Iterator[dict[str, Any]]:
+    """Running sums and their rounding, with flushing or the ends of instructions: where they are wide, nothing else may
+    show them.
+    """
+    flushed = tuple(itertools.product(SUBNORMALS, repeat=2))
+    for accumulator, rounding in itertools.product(accumulators(model.output), MODES):  # type: ignore[arg-type]
+        for outputs, sums in flushed:
+            flushing = {"subnormal_outputs": outputs, "subnormal_accumulators": sums}
+            change = {"accumulator": accumulator, "rounding": rounding, **flushing}
+            yield change
+            if model.rounding != rounding:
+                yield {**change, "output_rounding": model.last_rounding}
+        if model.join == "inside" and not model.groups:
+            for times in (1, 2, 4):
+                yield {"accumulator": accumulator, "rounding": rounding, "depth": times * model.block}
+
+
 def _last_roundings(model: EngineModel) -> Iterator[dict[str, Any]]:
     modes: tuple[Mode | None, ...] = (None, *MODES)
     for rounding, last in itertools.product(MODES, modes):
@@ -257,8 +274,46 @@ def _zeros(model: EngineModel) -> Iterator[dict[str, Any]]:
 def _paddings(model: EngineModel) -> Iterator[dict[str, Any]]:
     """Where an instruction ends, which a sum of nothing but -0 shows."""
     if model.join == "inside" and not model.groups:
-        for zeros, times in itertools.product(("ieee", "positive", "unsigned"), (1, 2, 3, 4, 8, 16, 32)):
+        for zeros, times in itertools.product(
+            ("ieee", "positive", "unsigned"), range(1, max(_BLOCKS) // model.block + 1)
+        ):
             yield {"zeros": zeros, "depth": times * model.block}
+        for zeros, block in itertools.product(("ieee", "positive", "unsigned"), _BLOCKS):
+            yield {"zeros": zeros, "block": block, "depth": None}
+
+
+def _signs(model: EngineModel) -> Iterator[dict[str, Any]]:
+    """What the sign of a zero shows: where an instruction ends, and what becomes of sums that are flushed."""
+    flushed = tuple(itertools.product(SUBNORMALS, repeat=2))
+    depths: Iterable[int | None] = (model.depth,)
+    if model.join == "inside" and not model.groups:
+        depths = range(model.block, 4 * max(_BLOCKS) + 1, model.block)
+    for depth, zeros, (outputs, sums) in itertools.product(depths, ("ieee", "positive", "unsigned"), flushed):
+        change = {"zeros": zeros, "subnormal_outputs": outputs, "subnormal_accumulators": sums}
+        yield change if depth == model.depth else {**change, "depth": depth}
+
+
+def _underflows(model: EngineModel) -> Iterator[dict[str, Any]]:
+    """What becomes of products and sums that are too small, and of the sign of their zeros."""
+    flushed = tuple(itertools.product(SUBNORMALS, repeat=2))
+    modes: tuple[Mode | None, ...] = (None, *MODES)
+    for rounding, zeros, (products, outputs) in itertools.product(modes, ("ieee", "positive", "unsigned"), flushed):
+        change = {"product_rounding": rounding, "zeros": zeros}
+        yield {**change, "subnormal_products": products, "subnormal_outputs": outputs}
+
+
+def _joined_ends(model: EngineModel) -> Iterator[dict[str, Any]]:
+    """Where c joins, with what becomes of operands and products that are too small, or how many bits are kept."""
+    plain = {"groups": (), "group_sums": "chained"}
+    for join, zeros in itertools.product(("inside", "after"), ("ieee", "positive", "unsigned")):
+        for inputs, products in itertools.product(SUBNORMALS, repeat=2):
+            change = {"zeros": zeros, "subnormal_inputs": inputs, "subnormal_products": products}
+            for depth in (None, model.block) if join == "inside" else (model.block, 2 * model.block, 4 * model.block):
+                yield {**plain, **change, "join": join, "depth": depth}
+    for bits, alignment in itertools.product(_BITS, ("zero", "floor")):
+        aligned = {**plain, "summation": "aligned", "fraction_bits": bits, "alignment": alignment}
+        yield {**aligned, "join": "inside", "depth": None}
+        yield {**aligned, "join": "after", "depth": model.instruction_depth}
 
 
 def _products(model: EngineModel) -> Iterator[dict[str, Any]]:
@@ -310,6 +365,10 @@ def _levels(model: EngineModel) -> Iterator[dict[str, Any]]:
             base = {"summation": "aligned", "fraction_bits": bits, "alignment": alignment, "product_rounding": product}
             for exponent in zero_exponents(model.sums)[:1] + zero_exponents(model.sums)[-16:]:
                 yield {**base, "zero_exponent": exponent}
+            if model.accumulator is not None and abs(bits - (model.fraction_bits or 0)) <= 3:
+                # Running sums that are wider than the output and rounded to odd look like none of their own.
+                base |= {"accumulator": None, "rounding": model.last_rounding, "output_rounding": None}
+                yield from ({**base, "zero_exponent": exponent} for exponent in zero_exponents(model.output))
 
 
 def zero_exponents(sums: Format | Integer) -> list[int | None]:
@@ -330,11 +389,15 @@ def _late(model: EngineModel) -> Iterator[dict[str, Any]]:
 CHANGES: dict[str, Callable[[EngineModel], Iterator[dict[str, Any]]]] = {
     "sums": _sums,
     "roundings": _roundings,
+    "rounded_ends": _rounded_ends,
     "last_roundings": _last_roundings,
     "products": _products,
     "policies": _policies,
     "zeros": _zeros,
     "paddings": _paddings,
+    "signs": _signs,
+    "underflows": _underflows,
+    "joined_ends": _joined_ends,
     "limits": _limits,
     "floors": _floors,
     "late": _late,

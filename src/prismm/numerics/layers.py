@@ -12,6 +12,7 @@ EDGE: all the others. The signs of zeros, which many properties share, are looke
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -22,13 +23,17 @@ if TYPE_CHECKING:
 
     Array = NDArray[np.float64]
 
-__all__ = ["CARRY", "EDGE", "PLAIN", "layers"]
+__all__ = ["CARRY", "EDGE", "PLAIN", "Reach", "layers", "reach"]
+
+_FAR = 1 << 20
 
 PLAIN, CARRY, EDGE = range(3)
 
 
-def layers(a: Array, b: Array, c: Array, inputs: Format, output: Format) -> NDArray[np.int64]:
-    """The layer of every dot product, a and b (n, k), c (n,).
+def layers(
+    a: Array, b: Array, c: Array, inputs: Format, output: Format, reached: Reach | None = None
+) -> NDArray[np.int64]:
+    """The layer of every dot product, a and b (n, k), c (n,); `reached` is their `reach`, if it is known.
 
     >>> import numpy as np
     >>> from prismm.formats import FP16, FP32
@@ -38,24 +43,50 @@ def layers(a: Array, b: Array, c: Array, inputs: Format, output: Format) -> NDAr
     """
     import numpy as np
 
+    reached = reached or reach(a, b, c)
     with np.errstate(all="ignore"):
         products = a * b
         live = products != 0.0
         operands = np.minimum(np.abs(a), np.abs(b))
         exponent = np.where(live, _exponent(a) + _exponent(b), 0)
-        last = np.minimum(_last_bit(products).min(1), _last_bit(c))
         size = np.abs(np.concatenate([products, c[:, None]], 1))
-        total = size.sum(1)
-        edge = ~(total < 2.0 ** (output.maxexp - 1))
-        edge |= (live & (operands < inputs.smallest_normal)).any(1) | ~np.isfinite(products).all(1)
-        edge |= last < output.minexp
+        edge = reached.total >= output.maxexp - 1
+        edge |= (live & (operands < inputs.smallest_normal)).any(1)
+        edge |= reached.last < output.minexp
         # No term is larger than one without which those up to its size add up to the whole register's range.
         order = np.argsort(size, axis=1)
         sums = np.take_along_axis(size, order, 1).cumsum(1)
         room = np.concatenate([exponent, _exponent(c)[:, None]], 1) + 2
-        room = np.where(size == 0.0, 1 << 20, room)
+        room = np.where(size == 0.0, _FAR, room)
         wraps = (sums >= np.ldexp(1.0, np.take_along_axis(room, order, 1))).any(1)
     return np.where(edge, EDGE, np.where(wraps, CARRY, PLAIN))
+
+
+@dataclass(frozen=True)
+class Reach:
+    """How far dot products go, as exponents of two, one for each of them.
+
+    Args:
+        smallest: at most that of the smallest product that is not zero; large without any.
+        total: that of the sum of all magnitudes; large where one is infinite or NaN.
+        last: of the last bit of any product or c; large where all are zero.
+    """
+
+    smallest: NDArray[np.int64]
+    total: NDArray[np.int64]
+    last: NDArray[np.int64]
+
+
+def reach(a: Array, b: Array, c: Array) -> Reach:
+    """Of every dot product, a and b (n, k), c (n,), of at most 26 significant bits."""
+    import numpy as np
+
+    with np.errstate(all="ignore"):
+        products = a * b
+        smallest = np.where(products != 0.0, _exponent(a) + _exponent(b), _FAR).min(1)
+        total = np.abs(products).sum(1) + np.abs(c)
+        last = np.minimum(_last_bit(products).min(1), _last_bit(c))
+        return Reach(smallest, np.where(np.isfinite(total), _exponent(total), _FAR), last)
 
 
 def _exponent(x: Array) -> NDArray[np.int64]:
@@ -72,4 +103,4 @@ def _last_bit(x: Array) -> NDArray[np.int64]:
     mantissa, exponent = np.frexp(x)
     units = np.ldexp(np.where(np.isfinite(mantissa), mantissa, 0.0), 53).astype(np.int64)
     lowest = units & -units
-    return np.where(units == 0, 1 << 20, exponent - 53 + np.frexp(lowest.astype(float))[1] - 1).astype(np.int64)
+    return np.where(units == 0, _FAR, exponent - 53 + np.frexp(lowest.astype(float))[1] - 1).astype(np.int64)

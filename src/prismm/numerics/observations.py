@@ -1,35 +1,29 @@
-"""What a black box answered: inputs and outputs, by length, and how many of them a model reproduces."""
+"""What a black box answered: inputs and outputs, and how many of them a model reproduces."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from prismm.numerics.inputs import Inputs
-from prismm.numerics.layers import layers
+from prismm.numerics.recorded import Record
 from prismm.numerics.vectors import share
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     import numpy as np
     from numpy.typing import NDArray
 
-    from prismm.formats import Format
+    from prismm.formats import Format, Integer
     from prismm.numerics.model import EngineModel
 
     Array = NDArray[np.float64]
-    Judge = Callable[[Array, Array], NDArray[np.bool_]]
+    Rows = NDArray[np.int64]
 
-__all__ = ["Observation", "Observations", "Screen", "alike", "same"]
+__all__ = ["Observation", "Observations", "Some", "same"]
 
-
-def alike(x: Array, y: Array) -> NDArray[np.bool_]:
-    """Where two results are the same value, of whatever sign if it is zero."""
-    import numpy as np
-
-    equal: NDArray[np.bool_] = (x == y) | (np.isnan(x) & np.isnan(y))
-    return equal
+_FEW = 24
+"""Answers of one length that count as much as those of any other."""
+_UNIT = 2.0**-40
+"""Weights are multiples of this, so that their sums do not depend on an order."""
 
 
 def same(x: Array, y: Array) -> NDArray[np.bool_]:
@@ -60,125 +54,68 @@ class Observation:
         return sum(x != 0.0 and y != 0.0 for x, y in zip(self.a, self.b, strict=True)) + (self.c != 0.0), len(self.a)
 
 
-class Screen:
-    """A few answers, with the share of all answers that each part of them stands for."""
+class Some:
+    """Rows of a record, each with a weight: by default every length of which there are not too few has 1 in all."""
 
-    def __init__(self, parts: list[tuple[Inputs, Array, float]], judge: Judge) -> None:
-        self._parts, self._judge = parts, judge
+    def __init__(self, record: Record, rows: Rows, signs: bool = True, weights: Array | None = None) -> None:
+        import numpy as np
 
-    def mismatches(self, model: EngineModel, limit: float) -> float:
-        """An estimate of the shares that the model gets wrong; cut short from `limit` on."""
-        total = 0.0
-        for inputs, d, weight in self._parts:
-            right = self._judge(inputs.answers(model), d)
-            total += weight * (1.0 - int(right.sum()) / len(right))
-            if total >= limit:
-                break
-        return total
-
-
-class Observations:
-    """Answers of one black box, grouped by the length of their inputs; `judge` says which answers count as the same."""
-
-    def __init__(self, judge: Judge = same) -> None:
-        self._batches: dict[int, tuple[Inputs, Array]] = {}
-        self._judge = judge
-        self._reproduced: dict[EngineModel, dict[int, int]] = {}
-        self._tails: dict[tuple[int, int, int], Inputs] = {}
+        self._record, self.rows, self._signs = record, rows, signs
+        self._lengths = record.column("lengths")[rows]
+        if weights is None:
+            weights = _rounded(1.0 / np.maximum(np.bincount(self._lengths, minlength=1), _FEW))[self._lengths]
+        self._weights = weights
+        self._known: tuple[EngineModel, NDArray[np.bool_]] | None = None
 
     def __len__(self) -> int:
-        return sum(len(d) for _, d in self._batches.values())
+        return len(self.rows)
 
     def terms(self) -> int:
         """Products in all of them."""
-        return sum(inputs.a.size for inputs, _ in self._batches.values())
+        return int(self._lengths.sum())
 
-    def add(self, a: Array, b: Array, c: Array, d: Array) -> None:
-        """a, b (n, k), c and d (n,)."""
+    def mismatches(self, model: EngineModel, limit: float = float("inf")) -> float:
+        """Shares of each length's answers that the model does not give, added up; cut short beyond `limit`."""
+        return self._record.missed(model, self.rows, self._weights, self._signs, limit)
+
+    def wrong(self, model: EngineModel) -> NDArray[np.bool_]:
+        """Which rows the model gets wrong."""
         import numpy as np
 
-        known = self._batches.get(a.shape[1])
-        if known is not None:
-            old, before = known
-            a, b = np.concatenate([old.a, a]), np.concatenate([old.b, b])
-            c, d = np.concatenate([old.c, c]), np.concatenate([before, d])
-        self._batches[a.shape[1]] = Inputs(a, b, c), d
-        self._batches = dict(sorted(self._batches.items()))
+        if self._known is None or self._known[0] is not model:
+            flags = np.zeros(len(self.rows), np.int8)
+            self._record.missed(model, self.rows, self._weights, self._signs, wrong=flags)
+            self._known = model, flags.astype(bool)
+        return self._known[1]
 
-    def layer(self, highest: int, inputs: Format, output: Format) -> Observations:
-        """Those of the layers up to this one, whatever signs their zeros have; see `prismm.numerics.layers`."""
-        found = Observations(alike)
-        for asked, d in self._batches.values():
-            at = layers(asked.a, asked.b, asked.c, inputs, output) <= highest
-            if at.any():
-                found.add(asked.a[at], asked.b[at], asked.c[at], d[at])
-        return found
-
-    def products(self) -> Observations:
+    def products(self) -> Some:
         """Those of one product without c."""
-        found = Observations(self._judge)
-        if 1 in self._batches:
-            inputs, d = self._batches[1]
-            at = inputs.c == 0.0
-            if at.any():
-                found.add(inputs.a[at], inputs.b[at], inputs.c[at], d[at])
-        return found
+        one = (self._lengths == 1) & (self._record.column("c")[self.rows] == 0.0)
+        return Some(self._record, self.rows[one], self._signs)
 
     def sample(
-        self,
-        count: int,
-        rng: np.random.Generator,
-        shortest: int = 1,
-        longest: int = 1 << 30,
-        against: EngineModel | None = None,
-    ) -> Observations:
-        """At random, of every length in this range: `count` of the short ones, 16·count products of the others; first
+        self, count: int, rng: np.random.Generator, longest: int = 1 << 30, against: EngineModel | None = None
+    ) -> Some:
+        """At random, of every length up to this one: `count` of the short ones, 16·count products of the others; first
         of all those that the model `against` gets wrong, up to half of them.
         """
         import numpy as np
 
-        found = Observations(self._judge)
-        for k, (inputs, d) in self._batches.items():
-            if shortest <= k <= longest:
-                most = share(count, k, 8)
-                at = rng.permutation(len(d))
-                if against is not None:
-                    wrong = at[~self._judge(inputs.answers(against), d)[at]][: most // 2]
-                    at = np.concatenate([wrong, at[~np.isin(at, wrong)]])
-                at = at[:most]
-                found.add(inputs.a[at], inputs.b[at], inputs.c[at], d[at])
-        return found
+        wrong = None if against is None else self.wrong(against)
+        parts = [np.empty(0, np.int64)]
+        for k in np.unique(self._lengths):
+            if k <= longest:
+                most = share(count, int(k), 8)
+                at = rng.permutation(np.flatnonzero(self._lengths == k))
+                if wrong is not None:
+                    first = at[wrong[at]][: most // 2]
+                    at = np.concatenate([first, at[~np.isin(at, first)]])
+                parts.append(at[:most])
+        return Some(self._record, self.rows[np.concatenate(parts)], self._signs)
 
-    def mismatches(self, model: EngineModel, limit: float = float("inf")) -> float:
-        """Shares of each length's answers that the model does not give, added up; cut short beyond `limit`."""
-        total = 0.0
-        for inputs, d in self._batches.values():
-            right = self._judge(inputs.answers(model), d)
-            total += 1.0 - int(right.sum()) / len(right)
-            if total > limit:
-                break
-        return total
-
-    def refute(self, model: EngineModel) -> bool:
-        """Whether the model gets one wrong; of a model that reproduced some before, only those added since are run."""
-        known = self._reproduced.setdefault(model, {})
-        for k, (inputs, d) in self._batches.items():
-            first = known.get(k, 0)
-            if first == len(d):
-                continue
-            tail = inputs
-            if first:
-                key = k, first, len(d)
-                if key not in self._tails:
-                    self._tails[key] = Inputs(inputs.a[first:], inputs.b[first:], inputs.c[first:])
-                tail = self._tails[key]
-            if not self._judge(tail.answers(model), d[first:]).all():
-                return True
-            known[k] = len(d)
-        return False
-
-    def screen(self, model: EngineModel, rng: np.random.Generator, count: int, longer: bool) -> Screen:
-        """What tells better models from worse ones: answers that this one gets wrong, and some that it gets right.
+    def screen(self, model: EngineModel, rng: np.random.Generator, count: int, longer: bool) -> Some:
+        """What tells better models from worse ones: answers that this one gets wrong, and some that it gets right, with
+        the share of all answers that each part of them stands for.
 
         Args:
             model: the one to improve.
@@ -188,29 +125,181 @@ class Observations:
         """
         import numpy as np
 
-        judged = [(inputs, d, self._judge(inputs.answers(model), d)) for inputs, d in self._batches.values()]
-        failing = [item for item in judged if not item[2].all()]
+        wrong = self.wrong(model)
+        failing = np.unique(self._lengths[wrong])
         chosen = failing[-3:][::-1] if longer else failing[:3]
-        parts = []
-        for wanted in (False, True):
-            for inputs, d, right in chosen:
-                at = np.flatnonzero(right == wanted)
-                weight = len(at) / len(d)
-                at = rng.permutation(at)[: 3 * count if wanted else count]
-                if at.size:
-                    parts.append((Inputs(inputs.a[at], inputs.b[at], inputs.c[at]), d[at], weight))
-        return Screen(parts, self._judge)
+        rows, weights = [np.empty(0, np.int64)], [np.empty(0)]
+        for wanted in (True, False):
+            for k in chosen:
+                of_length = self._lengths == k
+                at = np.flatnonzero(of_length & (wrong == wanted))
+                picked = rng.permutation(at)[: count if wanted else 3 * count]
+                if picked.size:
+                    rows.append(self.rows[picked])
+                    weight = len(at) / np.count_nonzero(of_length) / len(picked)
+                    weights.append(_rounded(np.full(len(picked), weight)))
+        return Some(self._record, np.concatenate(rows), self._signs, np.concatenate(weights))
 
-    def refuting(self, model: EngineModel) -> Observation | None:
-        """The simplest observation that the model does not reproduce, of the shortest length that has one."""
+
+class Observations:
+    """All answers of one black box.
+
+    Args:
+        inputs, output: its formats.
+    """
+
+    def __init__(self, inputs: Format | Integer, output: Format | Integer) -> None:
         import numpy as np
 
-        for inputs, d in self._batches.values():
-            wrong = np.flatnonzero(~self._judge(inputs.answers(model), d))
-            if wrong.size:
-                terms = ((inputs.a[wrong] != 0.0) & (inputs.b[wrong] != 0.0)).sum(1) + (inputs.c[wrong] != 0.0)
-                i = int(wrong[int(np.argmin(terms))])
-                return Observation(
-                    tuple(inputs.a[i].tolist()), tuple(inputs.b[i].tolist()), float(inputs.c[i]), float(d[i])
-                )
-        return None
+        self._record = Record(inputs, output)
+        self._searched: list[Rows] = []
+        self._all: Some | None = None
+        self._reproduced: dict[EngineModel, int] = {}
+        self._ones = np.ones(0)
+        self._hits = np.zeros(0, np.int64)
+        self._order = np.zeros(0, np.int64)
+        self._simplest: Rows | None = None
+        self._last = -1
+        self._refuted = 0
+
+    def __len__(self) -> int:
+        return len(self._record)
+
+    def add(self, a: Array, b: Array, c: Array, d: Array, searched: bool = True) -> None:
+        """a, b (n, k), c and d (n,); whether a search looks at them, or only `refute` does."""
+        import numpy as np
+
+        before = len(self)
+        self._record.add(a, b, c, d, layered=searched)
+        if searched:
+            self._searched.append(np.arange(before, len(self)))
+            self._all = None
+
+    def search(self, rows: Rows) -> None:
+        """Searches look at these rows, too."""
+        import numpy as np
+
+        for k in np.unique(self._record.column("lengths")[rows]):
+            same_length = rows[self._record.column("lengths")[rows] == k]
+            a, b, c, d = zip(*map(self.row, same_length.tolist()), strict=True)
+            self.add(np.stack(a), np.stack(b), np.array(c), np.array(d))
+
+    def all(self) -> Some:
+        """All that searches look at."""
+        import numpy as np
+
+        if self._all is None:
+            self._all = Some(self._record, np.unique(np.concatenate([np.empty(0, np.int64), *self._searched])))
+        return self._all
+
+    def layer(self, highest: int) -> Some:
+        """Those of the layers up to this one, whatever signs their zeros have; see `prismm.numerics.layers`."""
+        rows = self.all().rows
+        return Some(self._record, rows[self._record.column("layers")[rows] <= highest], signs=False)
+
+    def refute(
+        self,
+        model: EngineModel,
+        beside: EngineModel | None = None,
+        names: tuple[str, ...] = (),
+        most: int | None = None,
+    ) -> bool:
+        """Whether the model gets one of all wrong; of a model that reproduced some before, only those added since are
+        run. Rows that refuted others come first. Where another model reproduces all, only those are run that can show
+        one of the properties in which the two differ; at most so many rows, where a number is given.
+        """
+        import numpy as np
+
+        count, known = len(self), self._reproduced.get(model, 0)
+        if known == count:
+            return False
+        self._grow()
+        order = np.arange(known, count) if known else self._order
+        if beside is not None:
+            shows = [self._showing(beside, name) for name in names]
+            if all(found is not None for found in shows):
+                order = order[np.any([found[order] for found in shows if found is not None], axis=0)]
+        partly = most is not None and most < len(order)
+        order = order[:most]
+        wrong = np.zeros(len(order), np.int8)
+        if self._record.missed(model, order, self._ones, True, 0.0, wrong) > 0.0:
+            self._last = int(order[int(wrong.argmax())])
+            self._hits[self._last] += 1
+            self._refuted += 1
+            if self._refuted & (self._refuted - 1) == 0:  # 1, 2, 4, 8, ...
+                self._order = np.argsort(-self._hits, kind="stable")
+            return True
+        if not partly:
+            self._reproduced[model] = count
+        return False
+
+    def _showing(self, model: EngineModel, name: str) -> NDArray[np.bool_] | None:
+        """Which of all could show another value of a property that is about the ends of the range; None: any."""
+        from prismm.formats import Format
+
+        output = model.output
+        if not isinstance(output, Format):
+            return None
+        column, found = self._record.column, None
+        lowest = max(model.sums.minexp, output.minexp)
+        if name in ("zero_exponent", "subnormal_products"):
+            found = column("smallest") < lowest
+        elif name in ("subnormal_outputs", "subnormal_accumulators"):
+            found = column("last") < lowest
+        elif name in ("overflow", "product_overflow"):
+            found = column("total") >= min(model.sums.maxexp, output.maxexp) - 1
+        return found
+
+    def _grow(self) -> None:
+        """Orders of all rows: those that refute most first."""
+        import numpy as np
+
+        count = len(self)
+        if len(self._hits) < count:
+            self._ones = np.ones(count)
+            self._hits = np.concatenate([self._hits, np.zeros(count - len(self._hits), np.int64)])
+            self._order = np.argsort(-self._hits, kind="stable")
+            self._simplest = None
+
+    def differing(self, model: EngineModel, most: int) -> Rows:
+        """Some of the answers that the model does not give."""
+        import numpy as np
+
+        self._grow()
+        order = np.arange(len(self))
+        wrong = np.zeros(len(order), np.int8)
+        self._record.missed(model, order, self._ones, True, most - 0.5, wrong)
+        return np.flatnonzero(wrong)
+
+    def refuting(
+        self, model: EngineModel, beside: EngineModel | None = None, names: tuple[str, ...] = ()
+    ) -> Observation | None:
+        """The simplest observation that the model does not reproduce, of the shortest length that has one, if it is one
+        that searches look at; else any.
+        """
+        import numpy as np
+
+        if not self.refute(model, beside, names):
+            return None
+        if self._simplest is None:
+            rows = self.all().rows
+            terms, lengths = self._record.column("terms")[rows], self._record.column("lengths")[rows]
+            self._simplest = rows[np.lexsort((terms, lengths))]
+        wrong = np.zeros(len(self._simplest), np.int8)
+        if self._record.missed(model, self._simplest, self._ones, True, 0.0, wrong) > 0.0:
+            row = int(self._simplest[int(wrong.argmax())])
+        else:
+            row = self._last
+        a, b, c, d = self.row(row)
+        return Observation(tuple(a.tolist()), tuple(b.tolist()), c, d)
+
+    def row(self, i: int) -> tuple[Array, Array, float, float]:
+        """a, b, c and d of one of them."""
+        return self._record.row(i)
+
+
+def _rounded(weights: Array) -> Array:
+    import numpy as np
+
+    found: Array = np.rint(weights / _UNIT) * _UNIT
+    return found

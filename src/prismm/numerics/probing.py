@@ -22,7 +22,6 @@ from prismm.errors import ArgumentError, EngineError
 from prismm.formats import Format, Integer, format_named
 from prismm.numerics import family, integers, search, separation, simulate, vectors
 from prismm.numerics.finding import Evidence, Finding
-from prismm.numerics.inputs import Inputs
 from prismm.numerics.observations import Observation, Observations, same
 
 if TYPE_CHECKING:
@@ -40,17 +39,27 @@ __all__ = ["probe"]
 
 _FIRST_LENGTHS = (1, 2, 3, 4, 8, 16, 33, 64)
 _LONG = (130, 260)
+_ENDS = 256
+"""Lengths at every one of which the sign of a zero is looked at."""
 _TURNS = 12
 _INTEGER_LENGTHS = (1, 2, 3, 4, 8, 16, 17, 32, 33, 64, 65, 128, 300)
 _INTEGER_EVIDENCE = 4_000
 _EFFORT = 8_000_000_000
 """Of all searches of a probe, in nanoseconds, about."""
 _STEPS = 250
-"""Of a walk among the models that reproduce everything."""
+"""Of a walk among the models that reproduce everything: groups of changes that are looked at."""
+_OF_GROUP = 6
+"""Changes of each."""
 _TAKEN = 60
-"""Of them, at most so many to another model."""
-_ROAD = 20
+"""Steps to another model, at most."""
+_ROAD = 10
 """Steps after which it begins again."""
+_KINDS = 12
+"""Models, different from the first one in different properties, at which inputs are aimed, at most."""
+_OF_LENGTHS = 6
+"""Lengths of the inputs aimed at two models."""
+_QUICK = 20_000
+"""Answers that a model has to reproduce to be looked at."""
 
 
 def probe(
@@ -108,8 +117,9 @@ class _Probe:
 
         self.np, self.dot, self.inputs, self.output = np, dot, inputs, output
         self.rng, self.name, self.say = np.random.default_rng(seed), name, say
-        self.seen = Observations()
+        self.seen = Observations(inputs, output)
         self.effort = search.Effort(_EFFORT)
+        self.asked = 0
         self.began = time.perf_counter()
 
     def ask(self, a: Array, b: Array, c: Array) -> Array:
@@ -169,20 +179,19 @@ class _Probe:
             self.record(*self.batch([anywhere, inside], k, vectors.share(40, k, 3)))
         for k in _LONG:
             self.record(*vectors.structure(inside, k, 48, self.rng))
+        for k in range(1, _ENDS + 1):
+            a, b, c = vectors.ends(anywhere, k, 8, self.rng)
+            self.seen.add(a, b, c, self.ask(a, b, c), searched=False)
         model = self.fitted(family.start(self.inputs, self.output))
-        asked, turns = 0, 0
+        turns = 0
         while model is not None and turns < _TURNS:
             turns += 1
             self.say(f"turn {turns}: asking inputs aimed at {_brief(model)}")
-            if self.aimed(model) or self.questioned(model):
+            if self.aimed(model) or self.refuted(model, refutations) or self.questioned(model) or self.wandered(model):
                 model = self.fitted(model)
                 continue
-            self.say(f"asking {refutations} more to refute it")
-            asked, refuted = self.refute(model, anywhere, refutations)
-            if not refuted and not self.wandered(model):
-                return self.finish(model, asked)
-            model = self.fitted(model)
-        return self.finish(None, asked)
+            return self.finish(model)
+        return self.finish(None)
 
     def aimed(self, model: EngineModel) -> int:
         """Inputs at the thresholds of the model are asked and kept; how many answers it gets wrong."""
@@ -200,30 +209,41 @@ class _Probe:
         self.say(f"mismatches {mismatches:.4f}: {_brief(self.nearest)}")
         return self.nearest if mismatches == 0.0 else None
 
-    def bank(self, *models: EngineModel) -> list[Inputs]:
-        """Inputs aimed at these models, of lengths about the ends of their blocks."""
-        aims = [vectors.aim_at(*models), vectors.Aim(self.inputs, self.output, (), (), (), (models[0].block,))]  # type: ignore[arg-type]
-        return [Inputs(*self.batch(aims, k, vectors.share(8, k, 1))) for k in separation.lengths_for(*models)]
+    def bank(self, *models: EngineModel) -> Observations:
+        """Inputs aimed at these models, of lengths about the ends of their blocks, and what the first one answers."""
+        aims, lengths, each = [vectors.aim_at(*models)], separation.lengths_for(*models), 16
+        if len(models) == 1:
+            aims.append(vectors.Aim(self.inputs, self.output, (), (), (), (models[0].block,)))  # type: ignore[arg-type]
+            each = 8
+        else:  # a few of the lengths, for there are many pairs of models
+            lengths = sorted(self.rng.permutation(lengths)[:_OF_LENGTHS].tolist())
+        found = Observations(self.inputs, self.output)
+        for k in lengths:
+            a, b, c = self.batch(aims, k, vectors.share(each, k, 1))
+            found.add(a, b, c, simulate.dot_unchecked(models[0], a, b, c), searched=False)
+        return found
 
     def questioned(self, model: EngineModel) -> bool:
         """Every other value of every property is refuted, or asked about; whether the model got an answer wrong."""
         bank = self.bank(model)
-        mine = [inputs.answers(model) for inputs in bank]
         wrong = False
-        for other in dict.fromkeys(m for name in family.PROPERTIES for m in family.alternatives(model, name)):
-            if not self.seen.refute(other):
-                wrong |= self.told(other, bank, mine) is False
+        for name in family.PROPERTIES:
+            for other in family.alternatives(model, name):
+                if not self.seen.refute(other, model, (name,)):
+                    wrong |= self.told(other, bank) is False
         return wrong
 
-    def told(self, other: EngineModel, bank: list[Inputs], mine: list[Array]) -> bool | None:
-        """Whether the answers `mine` are right where another model gives others, which is asked; None: nowhere."""
+    def told(self, other: EngineModel, bank: Observations) -> bool | None:
+        """Whether the bank's answers are right where another model gives others, which is asked; None: nowhere."""
         np = self.np
-        for inputs, expected in zip(bank, mine, strict=True):
-            at = np.flatnonzero(~same(inputs.answers(other), expected))[:4]
-            if at.size:
-                d = self.record(inputs.a[at], inputs.b[at], inputs.c[at])
-                return bool(same(d, expected[at]).all())
-        return None
+        rows = bank.differing(other, 4)
+        if not rows.size:
+            return None
+        right = True
+        for a, b, c, expected in map(bank.row, rows.tolist()):
+            d = self.record(a[None], b[None], np.array([c]))
+            right &= bool(same(d, np.array([expected]))[0])
+        return right
 
     def wandered(self, model: EngineModel) -> bool:
         """A walk among models that reproduce everything, change by change: where one of them would answer otherwise
@@ -231,55 +251,56 @@ class _Probe:
 
         Changes that hide each other from all that was seen are found in this way, one after the other.
         """
-        bank = self.bank(model)
-        mine = [inputs.answers(model) for inputs in bank]
+        names, bank = list(family.CHANGES), self.bank(model)
         walker, taken, met = model, 0, {model}
-        names = list(family.CHANGES)
+        kinds: set[tuple[str, ...]] = set()
         for _ in range(_STEPS):
-            if taken == _TAKEN:
-                break
             changes = list(family.CHANGES[names[int(self.rng.integers(len(names)))]](walker))
-            if not changes:
-                continue
-            other = family.changed(walker, **changes[int(self.rng.integers(len(changes)))])
-            if other is None or other == walker or self.seen.refute(other):
-                continue
-            right = None if other in met else self.told(other, bank, mine)
-            met.add(other)
-            taken += 1
-            if right is None and taken % _ROAD == 0:
-                fresh = self.bank(model, other)
-                right = self.told(other, fresh, [inputs.answers(model) for inputs in fresh])
-            if right is False:
-                return True
-            if right is None:
-                walker = other if taken % _ROAD else model
+            for i in self.rng.permutation(len(changes))[:_OF_GROUP]:
+                other = family.changed(walker, **changes[int(i)])
+                if other is None or other in met:
+                    continue
+                differing = tuple(name for name in family.PROPERTIES if getattr(other, name) != getattr(model, name))
+                if self.seen.refute(other, model, differing, _QUICK):
+                    continue
+                met.add(other)
+                taken += 1
+                right = self.told(other, bank)
+                if right is None and differing not in kinds and len(kinds) < _KINDS:
+                    kinds.add(differing)
+                    right = self.told(other, self.bank(model, other))
+                if right is False:
+                    return True
+                if right is None:
+                    walker = other if taken % _ROAD else model
+                if taken == _TAKEN:
+                    return False
         return False
 
-    def refute(self, model: EngineModel, anywhere: vectors.Aim, count: int) -> tuple[int, bool]:
-        """`count` more answers; how many were asked, and whether one of them refutes the model (those are kept)."""
-        np = self.np
-        aims = [vectors.aim_at(model), anywhere]
-        asked, each = 0, 64
-        while asked < count:
-            for k in separation.lengths_for(model):
+    def refuted(self, model: EngineModel, count: int) -> bool:
+        """Whether one of `count` more answers, asked the first time, refutes the model; searches see those that do."""
+        if self.asked < count:
+            self.say(f"asking {count} more to refute it")
+        aims = [vectors.aim_at(model), vectors.Aim(self.inputs, self.output)]  # type: ignore[arg-type]
+        lengths = separation.lengths_for(model)
+        once = sum(vectors.share(1000, k, 3) for k in lengths) * len(aims) * len(vectors.CLASSES)
+        while self.asked < count:
+            each = max(16, 1000 * min(count - self.asked, 200_000) // once + 1)
+            for k in lengths:
                 a, b, c = self.batch(aims, k, vectors.share(each, k, 3))
-                d = self.ask(a, b, c)
-                asked += len(c)
-                wrong = np.flatnonzero(~same(simulate.dot_unchecked(model, a, b, c), d))
-                if wrong.size:
-                    self.seen.add(a[wrong], b[wrong], c[wrong], d[wrong])
-                    return asked, True
-            each = min(2 * each, 512)
-        return asked, False
+                self.seen.add(a, b, c, self.ask(a, b, c), searched=False)
+                self.asked += len(c)
+        wrong = self.seen.differing(model, 200)
+        self.seen.search(wrong)
+        return bool(wrong.size)
 
-    def finish(self, model: EngineModel | None, asked: int) -> Finding:
+    def finish(self, model: EngineModel | None) -> Finding:
         """The evidence, or the first counterexample to the nearest model."""
         evidence = () if model is None else tuple(self.evidence(model, name) for name in family.PROPERTIES)
-        return self.finding(None if model is None else model.canonical(), evidence, asked)
+        return self.finding(None if model is None else model.canonical(), evidence, 0)
 
-    def finding(self, model: EngineModel | None, evidence: tuple[Evidence, ...], asked: int) -> Finding:
-        """What was found after `asked` answers that were not kept."""
+    def finding(self, model: EngineModel | None, evidence: tuple[Evidence, ...], unkept: int) -> Finding:
+        """What was found after so many answers that were not kept."""
         from dataclasses import replace
 
         return Finding(
@@ -288,8 +309,8 @@ class _Probe:
             undecided={e.name: e.open for e in evidence if e.open},
             counterexample=self.seen.refuting(self.nearest) if model is None else None,
             nearest=self.nearest,
-            observations=len(self.seen) + asked,
-            refutations=asked,
+            observations=len(self.seen) + unkept,
+            refutations=self.asked + unkept,
             seconds=time.perf_counter() - self.began,
         )
 
@@ -298,7 +319,7 @@ class _Probe:
         refuted: list[tuple[object, Observation]] = []
         unknown: list[object] = []
         for other in family.alternatives(model, name):
-            against = self.seen.refuting(other) if self.seen.refute(other) else None
+            against = self.seen.refuting(other, model, (name,))
             value = getattr(other, name)
             if against is None:
                 unknown.append(value)

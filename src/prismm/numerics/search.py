@@ -13,7 +13,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from prismm.formats import Format
 from prismm.numerics.family import CHANGES, ORDERING, changed, twins
 from prismm.numerics.layers import CARRY, EDGE, PLAIN
 from prismm.numerics.parts import LateJoin
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from prismm.numerics.model import EngineModel
-    from prismm.numerics.observations import Observations
+    from prismm.numerics.observations import Observations, Some
 
 __all__ = ["Effort", "climb", "fit", "starts"]
 
@@ -53,13 +52,15 @@ _TERMS = (
     "late",
 )
 """Groups of properties that a product or two show."""
-_JOINT = ("levels", "rounded_products", "rounded_sums")
+_JOINT = ("underflows", "joined_ends", "signs", "rounded_ends", "levels", "rounded_products", "rounded_sums")
 """Where the one is wrong, the others cannot be told: many candidates, tried where nothing else leads on."""
 _NEAR = 0.1
 """Mismatches from which on a model is almost right."""
+_MENDED = 1.0
+"""And from which on it is worth while to change it, before a search begins anew."""
 _CANDIDATE = 50_000
 """What a candidate costs, in nanoseconds."""
-_PRODUCT = {"aligned": 10, "sequential": 60, "pairwise": 60}
+_PRODUCT = {"aligned": 20, "exact": 50, "sequential": 50, "pairwise": 90}
 """What a product costs, in nanoseconds, by summation."""
 _PLAIN = ("sums", "roundings", "last_roundings", "products", "late")
 """Of these, the groups that show far from the ends of the range."""
@@ -112,16 +113,17 @@ def fit(
 ) -> tuple[EngineModel, float]:
     """The model that reproduces all observations and its mismatches 0.0, or the best one found and what is left."""
     effort = effort or Effort(1 << 60)
-    best, least = model, observations.mismatches(model)
-    if 0.0 < least < _NEAR:
-        best, least = climb(best, observations, rng, _USUAL, 3, _JOINT, effort)
+    everything = observations.all()
+    best, least = model, everything.mismatches(model)
+    if 0.0 < least < _MENDED:
+        best, least = climb(best, everything, rng, _USUAL, 3, _JOINT if least < _NEAR else (), effort)
     if least == 0.0:
         return best, least
     for _ in range(_ROUNDS):
         pool = layered(best, observations, rng, say, effort)
-        ranked = sorted(((observations.mismatches(m), i, m) for i, m in enumerate(pool)), key=lambda item: item[:2])
+        ranked = sorted(((everything.mismatches(m), i, m) for i, m in enumerate(pool)), key=lambda item: item[:2])
         for _, _, candidate in ranked[:_BEAM]:
-            found, score = climb(candidate, observations, rng, _USUAL, 6, _JOINT, effort)
+            found, score = climb(candidate, everything, rng, _USUAL, 6, _JOINT, effort)
             if score < least:
                 best, least = found, score
             if least == 0.0 or effort.left <= 0:
@@ -130,7 +132,7 @@ def fit(
     for groups, kicks in ((_USUAL, _KICKS), (_DESPERATE, _KICKS)):
         for turn in range(1 + kicks):
             candidate = _kicked(best, rng) if turn else best
-            found, score = climb(candidate, observations, rng, _USUAL if turn else groups, 6, _JOINT, effort)
+            found, score = climb(candidate, everything, rng, _USUAL if turn else groups, 6, _JOINT, effort)
             if score < least:
                 best, least = found, score
             if least == 0.0 or effort.left <= 0:
@@ -152,7 +154,7 @@ class _Stage:
     """
 
     name: str
-    some: Observations
+    some: Some
     groups: tuple[str, ...]
     tried: int
     starts: bool = False
@@ -163,12 +165,10 @@ def _stages(model: EngineModel, observations: Observations, rng: np.random.Gener
     """A product alone, far from the ends of the range; then with c, two and four of them; whole vectors, which show
     the order of summation; what needs the carry bits; then everything, but for the signs of zeros.
     """
-    inputs, output = model.input, model.output
-    assert isinstance(inputs, Format) and isinstance(output, Format)
-    plain, carry, edge = (observations.layer(i, inputs, output) for i in (PLAIN, CARRY, EDGE))
-    near = model if observations.mismatches(model) < _NEAR else None
+    plain, carry, edge = (observations.layer(i) for i in (PLAIN, CARRY, EDGE))
+    near = model if observations.all().mismatches(model, _NEAR) < _NEAR else None
 
-    def sample(layer: Observations, longest: int = 1 << 30) -> Observations:
+    def sample(layer: Some, longest: int = 1 << 30) -> Some:
         return layer.sample(300, rng, longest=longest, against=near)
 
     yield _Stage("product", plain.products().sample(240, rng), _PLAIN, 4, starts=True)
@@ -253,7 +253,7 @@ def _kicked(model: EngineModel, rng: np.random.Generator) -> EngineModel:
 
 def climb(
     model: EngineModel,
-    observations: Observations,
+    observations: Some,
     rng: np.random.Generator,
     groups: tuple[str, ...] = _USUAL,
     sweeps: int = 6,
@@ -284,14 +284,14 @@ def climb(
 
 
 def _improve(
-    model: EngineModel, best: float, observations: Observations, rng: np.random.Generator, group: str, effort: Effort
+    model: EngineModel, best: float, observations: Some, rng: np.random.Generator, group: str, effort: Effort
 ) -> tuple[EngineModel, float]:
     """The best of the group's changes, if it is better."""
     ranked: list[tuple[float, int, EngineModel]] = []
     screen = observations.screen(model, rng, _SCREEN, group in ORDERING)
-    limit = screen.mismatches(model, float("inf"))
+    limit, glance = screen.mismatches(model), screen.terms()
     for order, candidate in enumerate(_candidates(model, group)):
-        effort.spend(_CANDIDATE)
+        effort.spend(_CANDIDATE + glance * _product(candidate) // 4)
         score = screen.mismatches(candidate, limit)
         if score < limit:
             ranked.append((score, order, candidate))
@@ -301,11 +301,17 @@ def _improve(
                 limit = ranked[-1][0]
     whole = observations.terms()
     for _, _, candidate in ranked:
-        effort.spend(_CANDIDATE + whole * _PRODUCT[candidate.summation] // 4)
+        effort.spend(_CANDIDATE + whole * _product(candidate) // 4)
         score = observations.mismatches(candidate, best)
         if score < best:
             model, best = candidate, score
     return model, best
+
+
+def _product(model: EngineModel) -> int:
+    """What one of its products costs."""
+    exact = model.summation == "aligned" and model.fraction_bits is None
+    return _PRODUCT["exact" if exact else model.summation]
 
 
 def _candidates(model: EngineModel, group: str) -> Iterator[EngineModel]:

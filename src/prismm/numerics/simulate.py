@@ -96,16 +96,6 @@ def decoded_unchecked(model: EngineModel, x: NDArray[np.float64]) -> Rows:
     return _decoded(model, x)[0]
 
 
-def repadded(rows: Rows, width: int) -> Rows:
-    """Decoded rows with other zeros behind them, for a model with another `padded`; longer than before."""
-    import numpy as np
-
-    before = rows.shape[1] // 2
-    found = np.zeros((len(rows), 2 * width), np.int64)
-    found[:, :before], found[:, width : width + before] = rows[:, :before], rows[:, before:]
-    return found
-
-
 def padded(model: EngineModel, k: int) -> int:
     """Elements of a row of k, with the zeros behind it: those of whole instructions, as far as the kernel reads them.
 
@@ -336,13 +326,9 @@ def _run(
 
 def lowered(model: EngineModel, k: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """The model as parameters of the kernel for operands of width k, and the order of an instruction's products."""
-    global _last
     from prismm.kernels.cpu import engine as e
 
-    known, parameters, order = _last
-    if known is not model:
-        parameters, order = _parameters(model)
-        _last = model, parameters, order
+    parameters, order = parameters_of(model)
     p = parameters.copy()
     p[e.WIDTH] = padded(model, k)
     # Where groups follow one another, products stand behind the zeros.
@@ -350,19 +336,38 @@ def lowered(model: EngineModel, k: int) -> tuple[NDArray[np.int64], NDArray[np.i
     return p, order
 
 
+def parameters_of(model: EngineModel) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The same without what depends on the operands' width; not to be written to."""
+    global _last
+    known, parameters, order = _last
+    if known is not model:
+        parameters, order = _parameters(model)
+        _last = model, parameters, order
+    return parameters, order
+
+
 _last: tuple[EngineModel | None, Any, Any] = None, None, None
 """The model that was lowered last, which is likely to run again, and what became of it."""
 
 
 @functools.lru_cache(maxsize=1024)
-def _order(sequences: tuple[tuple[int, ...], ...]) -> NDArray[np.int64]:
+def _order(depth: int, groups: tuple[tuple[int, ...], ...]) -> NDArray[np.int64]:
+    """Indices of an instruction's products in order of summation; see `EngineModel.sequences`."""
     import numpy as np
 
-    return np.array([i for sequence in sequences for i in sequence], np.int64)
+    if not groups:
+        return np.arange(depth, dtype=np.int64)
+    period = sum(map(len, groups))
+    return np.array([i for group in groups for i in range(depth) if i % period in group], np.int64)
+
+
+@functools.lru_cache(maxsize=64)
+def _widths(format: Format) -> tuple[int, int, int]:
+    return format.fraction_bits, format.minexp, format.maxexp
 
 
 def _parameters(model: EngineModel) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The same without what depends on the operands' width."""
+    """See `parameters_of`."""
     import numpy as np
 
     from prismm.kernels.cpu import engine as e
@@ -376,8 +381,8 @@ def _parameters(model: EngineModel) -> tuple[NDArray[np.int64], NDArray[np.int64
         p[e.LOWEST], p[e.HIGHEST] = model.output.min, model.output.max
         return np.array(p, np.int64), np.arange(depth, dtype=np.int64)
     assert isinstance(model.output, Format)
-    sequences = model.sequences()
-    p[e.SEQUENCES] = len(sequences)
+    separate = bool(model.groups) and model.group_sums == "separate"
+    p[e.SEQUENCES] = len(model.groups) if separate else 1
     kinds = {"aligned": e.ALIGNED, "sequential": e.SEQUENTIAL, "pairwise": e.PAIRWISE}
     p[e.SUMMATION] = kinds[model.summation]
     if model.summation == "aligned" and model.fraction_bits is None:
@@ -386,7 +391,7 @@ def _parameters(model: EngineModel) -> tuple[NDArray[np.int64], NDArray[np.int64
     p[e.JOIN] = e.LATE if late else e.INSIDE if model.join == "inside" else e.AFTER
     p[e.INPUT_FRACTION], p[e.INPUT_WIDE] = model.input.fraction_bits, model.input.precision > 27
     for at, f in ((e.SUMS_FRACTION, model.sums), (e.OUT_FRACTION, model.output)):
-        p[at : at + 3] = f.fraction_bits, f.minexp, f.maxexp
+        p[at : at + 3] = _widths(f)
     p[e.PRODUCT_ROUNDING] = -1 if model.product_rounding is None else MODES.index(model.product_rounding)
     p[e.PRODUCT_INFINITY] = model.product_overflow == "infinity"
     p[e.NORMALISED] = model.product_exponent == "normalised"
@@ -396,6 +401,7 @@ def _parameters(model: EngineModel) -> tuple[NDArray[np.int64], NDArray[np.int64
     p[e.ZERO_EXPONENT] = e.NONE if model.zero_exponent is None else model.zero_exponent
     p[e.ROUNDING], p[e.LAST_ROUNDING] = MODES.index(model.rounding), MODES.index(model.last_rounding)
     p[e.SATURATE] = model.overflow == "saturate"
+    p[e.FLUSH_INPUTS] = SUBNORMALS.index(model.subnormal_inputs)
     p[e.FLUSH_C] = SUBNORMALS.index(model.subnormal_accumulators)
     p[e.FLUSH_PRODUCTS] = SUBNORMALS.index(model.subnormal_products)
     p[e.FLUSH_OUTPUTS] = SUBNORMALS.index(model.subnormal_outputs)
@@ -409,9 +415,10 @@ def _parameters(model: EngineModel) -> tuple[NDArray[np.int64], NDArray[np.int64
         p[e.SCALE] = e.TERMS if model.scale.summation == "terms" else e.GROUPS
         p[e.SCALE_BITS] = 2 * E4M3.fraction_bits if model.scale.format == "ue4m3" else 0
         p[e.SCALE_LENGTH] = model.scale.length
+    p[e.ASCENDING] = not model.groups and model.scale is None
     p[e.PLAIN] = (
-        model.summation == "aligned" and model.fraction_bits is not None and model.alignment == "zero"
+        model.summation == "aligned" and model.fraction_bits is not None
         and model.product_rounding is None and model.product_overflow == "exact" and model.product_exponent == "sum"
         and model.subnormal_products == "keep" and not model.groups and model.scale is None
     )  # fmt: skip
-    return np.array(p, np.int64), _order(sequences)
+    return np.array(p, np.int64), _order(depth, model.groups)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     Array = NDArray[np.float64]
     Batch = tuple[Array, Array, Array]
 
-__all__ = ["CLASSES", "Aim", "aim_at", "draw", "share", "structure"]
+__all__ = ["CLASSES", "Aim", "aim_at", "draw", "ends", "share", "structure"]
 
 
 @dataclass(frozen=True)
@@ -160,6 +160,8 @@ def _cut(d: _Draw) -> Batch:
     """Few large terms, many at the edge of what alignment keeps; half with a pair that cancels the large ones."""
     np = d.np
     top = d.center()[:, None]
+    if not d.aim.plain:  # beyond the output's range, where terms take each other back
+        top = np.where(d.some(0.15, d.n, 1), d.integers(d.aim.output.minexp, 2 * d.high, d.n, 1), top)
     e = top - d.kept(d.n, d.k) - d.integers(0, 1, d.n, 1)
     large = d.some(0.15, d.n, d.k)
     large[:, 0] = True
@@ -203,24 +205,29 @@ def _round(d: _Draw) -> Batch:
 
 
 def _sticky(d: _Draw) -> Batch:
-    """A sum at a value of the output, or half way between two, and one term anywhere below, however small."""
+    """A sum at a value of the output, or half way between two, and one term anywhere below, or three, however small."""
     np, out = d.np, d.aim.output
     high = min(2 * d.high, out.maxexp - 2)
     top = np.where(d.some(0.5), d.center(), d.integers(max(2 * d.low, out.minexp, high - 8), high))
     p = d.pick(d.aim.precision, out.fraction_bits, out.fraction_bits)
     lowest = max(2 * d.low, out.minexp - 64)
     below = np.where(d.some(0.5), top - d.kept(), d.integers(lowest, lowest + 64))
-    e = np.stack([top, top - p - 1, np.clip(below, lowest, top)], 1)
-    plain = d.some(0.7, d.n, 3)
-    s = np.where(plain, 1.0, d.significand(d.n, 3))
-    x, y = d.operands(e, s, np.where(plain, 1.0, d.significand(d.n, 3)))
-    x = x * d.signs(d.n, 3)
+    below = np.clip(below, lowest, top)
+    more = np.clip(below[:, None] + d.integers(-1, 1, d.n, 2), lowest, None)
+    e = np.concatenate([np.stack([top, top - p - 1, below], 1), more], 1)
+    plain = d.some(0.7, d.n, 5)
+    s = np.where(plain, 1.0, d.significand(d.n, 5))
+    x, y = d.operands(e, s, np.where(plain, 1.0, d.significand(d.n, 5)))
+    x = x * d.signs(d.n, 5)
     x[:, 1] = np.where(d.some(0.4), 0.0, x[:, 1])
+    x[:, 3:] = np.where(d.some(0.6, d.n, 1), 0.0, x[:, 3:])
     first = d.some(0.6)  # in c, or a product
     x[:, 0] = np.where(first, 0.0, x[:, 0])
     c = np.where(first, d.accumulator(top), 0.0)
     if d.k < 3:
-        x, y = x[:, 3 - d.k :], y[:, 3 - d.k :]
+        x, y = x[:, 3 - d.k : 3], y[:, 3 - d.k : 3]
+    elif d.k < 5:
+        x, y = x[:, : d.k], y[:, : d.k]
     a, b = np.zeros((d.n, d.k)), np.ones((d.n, d.k))
     a[:, : x.shape[1]], b[:, : x.shape[1]] = x, y
     a, b = d.shuffle(a, b)
@@ -241,6 +248,10 @@ def _carry(d: _Draw) -> Batch:
     count = np.where(d.some(0.5), d.k, count)
     place = np.arange(d.k)[None, :] - np.where(d.some(0.5), 0, d.integers(0, d.k - 1))[:, None]
     a = np.where((place >= 0) & (place < count[:, None]), a, 0.0)
+    if d.k > 2:  # and the smallest term that there is, which a sum that has grown cuts off
+        least, one = d.operands(np.full((d.n, 1), 2 * d.low) + d.integers(0, 6, d.n, 1), s[:, :1], np.ones((d.n, 1)))
+        small = (np.arange(d.k)[None, :] == d.integers(0, d.k - 1, d.n, 1)) & d.some(0.3, d.n, 1)
+        a, b = np.where(small, least * d.signs(d.n, 1), a), np.where(small, one, b)
     c = np.where(d.some(0.3), 0.0, d.accumulator(top[:, 0] + d.integers(-1, 3)))
     c = np.where(d.some(0.6), np.copysign(c, sign[:, 0]), c)
     return a, b, c
@@ -250,8 +261,11 @@ def _subnormal(d: _Draw) -> Batch:
     """Subnormal inputs against large ones, results and accumulators around the output's smallest normal value."""
     np = d.np
     fmt, out = d.aim.input, d.aim.output
-    tiny = np.ldexp(d.integers(1, (1 << fmt.fraction_bits) - 1, d.n, d.k).astype(float), d.low)
-    edge = out.minexp - d.integers(-2, out.fraction_bits + 2, d.n, d.k)
+    units = d.integers(1, (1 << fmt.fraction_bits) - 1, d.n, d.k)
+    units = np.maximum(units >> d.integers(0, fmt.fraction_bits - 1, d.n, d.k) * d.some(0.5, d.n, d.k), 1)
+    tiny = np.ldexp(units.astype(float), d.low)
+    least = d.pick(d.aim.minexp, out.minexp, out.minexp)
+    edge = least[:, None] - d.integers(-2, out.fraction_bits + 2, d.n, d.k)
     x, y = d.operands(edge, d.significand(d.n, d.k), d.significand(d.n, d.k))
     other = np.ldexp(d.significand(d.n, d.k), d.integers(fmt.minexp, d.high, d.n, d.k))
     use = d.some(0.5, d.n, d.k)
@@ -260,14 +274,19 @@ def _subnormal(d: _Draw) -> Batch:
     a, b = np.where(swap, b, a), np.where(swap, a, b)
     a = a * d.signs(d.n, d.k)
     a = np.where(d.some(0.6, d.n, 1) & d.some(0.7, d.n, d.k), 0.0, a)
-    c = d.accumulator(out.minexp - d.integers(-2, out.fraction_bits))
-    c = np.where(d.some(0.3), d.fit(-(a * b).sum(1), out), c)
+    c = d.accumulator(least - d.integers(-2, out.fraction_bits))
+    total = (a * b).sum(1)
+    c = np.where(d.some(0.3), d.fit(-total, out), c)
+    binade = np.frexp(np.where(np.isfinite(total), total, 1.0))[1].astype(np.int64)
+    c = np.where(d.some(0.2), d.accumulator(binade - d.integers(0, 60)), c)
     c = np.where(d.some(0.25), 0.0, c)
     return a, b, c
 
 
 def _floor(d: _Draw) -> Batch:
-    """c = 0 and products about the exponent that zeros take; half of the smallest running sum, or pairs that cancel."""
+    """c = 0 and products about the exponent that zeros take; the smallest running sum or half of it, which what is cut
+    off moves, or pairs that cancel.
+    """
     np = d.np
     out = d.aim.output
     smallest = d.pick(d.aim.minexp, out.minexp, out.minexp)
@@ -280,7 +299,7 @@ def _floor(d: _Draw) -> Batch:
     plain = d.some(0.7, d.n, d.k)
     a, b = d.operands(e, np.where(plain, 1.0, d.significand(d.n, d.k)), np.where(plain, 1.0, d.significand(d.n, d.k)))
     a = a * d.signs(d.n, d.k)
-    half = smallest - p - 1
+    half = smallest - p - d.integers(0, 1)
     x, y = d.operands(half[:, None], np.ones((d.n, 1)), np.ones((d.n, 1)))
     tie = d.some(0.5)
     a[:, 0], b[:, 0] = np.where(tie, x[:, 0], a[:, 0]), np.where(tie, y[:, 0], b[:, 0])
@@ -291,6 +310,33 @@ def _floor(d: _Draw) -> Batch:
     c = np.copysign(0.0, d.signs())
     a, b = d.shuffle(a, b)
     return a, b, np.where(d.some(0.15), d.accumulator(base), c)
+
+
+def _least(d: _Draw) -> Batch:
+    """One term among the smallest running sums, or one that another takes back, and one about where it would be cut
+    off if zeros had an exponent: any bit of it moves what is rounded to one side.
+    """
+    np = d.np
+    smallest = d.pick(d.aim.minexp, d.aim.output.minexp, d.aim.output.minexp)
+    p = d.pick(d.aim.precision, d.aim.output.fraction_bits, d.aim.output.fraction_bits)
+    first = smallest - p - 1 + (d.rng.random(d.n) * (p + 3)).astype(np.int64)
+    kept = d.pick(d.aim.kept, 1, 48)
+    back = d.some(0.25) if d.k > 2 else np.zeros(d.n, bool)
+    first = np.where(back & d.some(0.5), first - kept + d.integers(-2, 10), first)  # is cut off itself
+    first = np.maximum(first, 2 * d.low + d.integers(0, 40) * d.some(0.5))
+    second = first - kept + d.integers(-2, 14)
+    s = np.where(d.some(0.8, d.n, 2), 1.0, d.significand(d.n, 2))
+    x, y = d.operands(np.stack([first, second], 1), s, np.where(d.some(0.9, d.n, 2), 1.0, d.significand(d.n, 2)))
+    a, b = np.copysign(np.zeros((d.n, d.k)), d.signs(d.n, d.k)), np.ones((d.n, d.k))
+    rows, place = np.arange(d.n), d.integers(0, d.k - 1)
+    sign, far = d.signs(), np.where(d.some(0.3), d.integers(0, d.k - 1), 1)
+    taken = (place + 2) % d.k
+    a[rows[back], taken[back]], b[rows[back], taken[back]] = -(sign * x[:, 0])[back], y[back, 0]
+    other = (place + far) % d.k
+    a[rows, other], b[rows, other] = x[:, 1] * d.signs(), y[:, 1]
+    a[rows, place], b[rows, place] = x[:, 0] * sign, y[:, 0]
+    c = np.copysign(0.0, d.signs())
+    return a, b, np.where(d.some(0.1), d.accumulator(first), c)
 
 
 def _special(d: _Draw) -> Batch:
@@ -325,7 +371,7 @@ def _zero(d: _Draw) -> Batch:
     np, out = d.np, d.aim.output
     a = np.copysign(0.0, np.where(d.some(0.8, d.n, 1), d.signs(d.n, 1), d.signs(d.n, d.k)))
     b = np.ones((d.n, d.k))
-    c = np.copysign(0.0, np.where(d.some(0.7), a[:, 0], -a[:, 0]))
+    c = np.copysign(0.0, np.where(d.some(0.8), a[:, 0], -a[:, 0]))
     top = d.center()[:, None]
     x, y = d.operands(np.broadcast_to(top, (d.n, d.k)), np.ones((d.n, d.k)), np.ones((d.n, d.k)))
     kind = d.integers(0, 5)
@@ -342,8 +388,11 @@ def _zero(d: _Draw) -> Batch:
     x, y = d.operands(np.broadcast_to(edge, (d.n, d.k)), d.significand(d.n, d.k), d.significand(d.n, d.k))
     few = (one | d.some(0.1, d.n, d.k)) & (kind == 3)[:, None]
     a, b = np.where(few, x * sign, a), np.where(few, y, b)
-    subnormal = np.copysign(d.fit(np.ldexp(d.rng.random(d.n), out.minexp), out), c)
-    return a, b, np.where(kind == 4, subnormal, c)
+    # c anywhere below the smallest normal running sum, of the zeros' sign mostly: what becomes of it is all that shows.
+    least = np.minimum(d.pick(d.aim.minexp, out.minexp, out.minexp), out.minexp)
+    below = (d.rng.random(d.n) * (least - out.subnormal_exponent + 2)).astype(np.int64)
+    tiny_c = np.copysign(d.accumulator(out.subnormal_exponent + below), c)
+    return a, b, np.where(kind >= 4, tiny_c, c)
 
 
 def _random(d: _Draw) -> Batch:
@@ -385,6 +434,7 @@ CLASSES: dict[str, Callable[[_Draw], Batch]] = {
     "carry": _carry,
     "subnormal": _subnormal,
     "floor": _floor,
+    "least": _least,
     "special": _special,
     "zero": _zero,
     "random": _random,
@@ -424,6 +474,29 @@ def structure(aim: Aim, k: int, n: int, rng: np.random.Generator) -> Batch:
     c = np.where(i == j, -np.ldexp(1.0, big), 0.0)
     sign = np.where(d.some(0.3), -1.0, 1.0)
     return x * sign[:, None], y, c * sign
+
+
+def ends(aim: Aim, k: int, n: int, rng: np.random.Generator) -> Batch:
+    """Products that are zeros, all but a few -0, and c = -0 or tiny: only what rounds or pads them can change the sign.
+
+    Where a block or an instruction ends shows in nothing else where its sum is rounded after every addition.
+    """
+    d = _Draw(aim, n, k, rng)
+    np, out = d.np, aim.output
+    kind = np.arange(n) % 8
+    a = np.full((n, k), -0.0)
+    a[kind == 1] = 0.0
+    some = (kind == 2) | (kind == 3)
+    a[some] = np.where(d.some(0.5, n, k), a, 0.0)[some]
+    tiny = -np.ldexp(1.0, out.subnormal_exponent + (d.rng.random(n) ** 2 * (out.fraction_bits + 2)).astype(np.int64))
+    c = np.where(np.isin(kind, (0, 2, 7)), -0.0, tiny)
+    b = np.ones((n, k))
+    # A term that underflows, first or last.
+    e = np.full((n, 1), out.subnormal_exponent) - d.integers(-1, 6, n, 1)
+    x, y = d.operands(e, np.ones((n, 1)), np.ones((n, 1)))
+    for wanted, at in ((6, 0), (7, k - 1)):
+        a[kind == wanted, at], b[kind == wanted, at] = -x[kind == wanted, 0], y[kind == wanted, 0]
+    return a, b, c
 
 
 def draw(aim: Aim, name: str, k: int, n: int, rng: np.random.Generator) -> Batch:

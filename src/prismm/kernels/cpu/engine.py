@@ -15,12 +15,11 @@ scale that is NaN has m = -1.
 
 import numpy as np
 
-from prismm.kernels.cpu.jit import bits_of, device, kernel
+from prismm.kernels.cpu.jit import bits_of, device, kernel, trailing_zeros
 from prismm.kernels.cpu.limbs import (
     BASE,
     FLOOR,
     LIMBS,
-    ZERO,
     add,
     bit_length,
     carry,
@@ -51,8 +50,8 @@ SUMS_FRACTION, SUMS_MINEXP, SUMS_MAXEXP, OUT_FRACTION, OUT_MINEXP, OUT_MAXEXP = 
 PRODUCT_ROUNDING, PRODUCT_INFINITY, NORMALISED, FRACTION_BITS, CARRY_BITS, ALIGNMENT, ZERO_EXPONENT = range(13, 20)
 ROUNDING, LAST_ROUNDING, SATURATE, FLUSH_C, FLUSH_PRODUCTS, FLUSH_OUTPUTS, ZEROS, CONVERTS = range(20, 28)
 LATE_SUM, LATE_C, LATE_TOTAL, LATE_CUTOFF, SCALE, SCALE_LENGTH, LOWEST, HIGHEST, PLAIN = range(28, 37)
-WIDTH, SCALE_BITS, LENGTH = 37, 38, 39
-PARAMETERS = 40
+WIDTH, SCALE_BITS, LENGTH, FLUSH_INPUTS, ASCENDING = range(37, 42)
+PARAMETERS = 42
 
 ALIGNED, EXACT, SEQUENTIAL, PAIRWISE, INTEGER = range(5)
 INSIDE, AFTER, LATE = range(3)
@@ -297,19 +296,32 @@ def _products(p, order, first, count, base, a, b, terms):
     fraction, width, wide, scale = p[INPUT_FRACTION], p[WIDTH], p[INPUT_WIDE], p[SCALE]
     rounding, infinity, flush, normalised = p[PRODUCT_ROUNDING], p[PRODUCT_INFINITY], p[FLUSH_PRODUCTS], p[NORMALISED]
     sums_fraction, sums_minexp, sums_maxexp = p[SUMS_FRACTION], p[SUMS_MINEXP], p[SUMS_MAXEXP]
-    exact = not wide and rounding < 0 and not infinity and flush == KEEP and scale == NO_SCALE
+    narrow, by_value = not wide and scale == NO_SCALE, normalised or rounding >= 0
+    ends = infinity or flush != KEEP
     for t in range(count):
         i = base + order[first + t]
         x, ex, y, ey = a[i], a[width + i], b[i], b[width + i]
         es = ex + ey
-        if exact and es <= _SPECIAL:
-            m = x * y
-            if m != 0:
-                e = es - 2 * fraction
-                terms[M + t], terms[H + t], terms[E + t], terms[K + t] = m, 0, e, _FINITE
-                terms[A + t] = e + bit_length(abs(m)) - 1 if normalised else es
-                kinds |= _FINITE
-                continue
+        m = x * y
+        e = es - 2 * fraction
+        binade = e + bit_length(abs(m)) - 1
+        # Nothing to round: all bits are within the running sums' format, or products are exact.
+        whole = m == 0 or (max(binade, sums_minexp) - sums_fraction <= e and binade < sums_maxexp)
+        if narrow and es <= _SPECIAL and (rounding < 0 or whole):
+            kind = _FINITE
+            if m == 0:
+                minus = (x < 0 or (x == 0 and ex == MINUS)) != (y < 0 or (y == 0 and ey == MINUS))
+                kind = _NEGATIVE_ZERO if minus else _POSITIVE_ZERO
+            elif ends:
+                if infinity and binade >= sums_maxexp:
+                    kind = _MINUS if m < 0 else _PLUS
+                elif flush != KEEP and binade < sums_minexp:
+                    kind = _NEGATIVE_ZERO if m < 0 and flush == FLUSH else _POSITIVE_ZERO
+                    m = _0
+            terms[M + t], terms[H + t], terms[E + t], terms[K + t] = m, 0, e, kind
+            terms[A + t] = binade if by_value else es
+            kinds |= kind
+            continue
         negative = (x < 0 or (x == 0 and ex == MINUS)) != (y < 0 or (y == 0 and ey == MINUS))
         h = _0
         m = _0
@@ -510,8 +522,7 @@ def _aligned(p, present, total, fraction, minexp, count, kinds, a, b, terms, lim
         return _zero(p, kinds)
     largest = np.int64(NONE)
     for t in range(count):
-        if terms[K + t] == _FINITE:
-            largest = max(largest, terms[A + t])
+        largest = max(largest, terms[A + t] if terms[K + t] == _FINITE else np.int64(NONE))
     largest = max(largest, ce) if cm != 0 else max(largest, p[ZERO_EXPONENT])
     quantum = largest - p[FRACTION_BITS]
     width = np.int64(64)
@@ -532,13 +543,23 @@ def _aligned(p, present, total, fraction, minexp, count, kinds, a, b, terms, lim
             clear(limbs, lo, hi)
             return _finish_sums(p, negative, m, e, sticky) if m != 0 else 0.0
     else:
+        to_floor = p[ALIGNMENT] == FLOOR
         for t in range(count):
-            if terms[M + t] != 0:
-                units += _shifted(terms[M + t], terms[E + t] - quantum, p[ALIGNMENT])
+            units += _moved_by(terms[M + t], terms[E + t] - quantum, to_floor)
         units = _wrapped(units, width)
     if units == 0:
         return 0.0
     return _finish_sums(p, units < 0, abs(units), quantum, _NO)
+
+
+@device
+def _moved_by(m, left, to_floor):
+    """`_shifted`, without branches on data."""
+    left = min(max(left, -63), 63)
+    if to_floor:
+        return (m << max(left, 0)) >> max(-left, 0)
+    size = (abs(m) << max(left, 0)) >> max(-left, 0)
+    return -size if m < 0 else size
 
 
 @device
@@ -599,6 +620,40 @@ def _exact(p, present, total, count, kinds, terms, limbs):
 
 
 @device
+def _short_partial(p, s, t, terms):
+    """Whether `_partial` is done: where the sum fits 62 bits and neither underflows nor overflows."""
+    m1, e1, m2, e2 = terms[M + s], terms[E + s], terms[M + t], terms[E + t]
+    if m1 == 0 or m2 == 0 or terms[H + s] != 0 or terms[H + t] != 0:
+        return False
+    if e1 < e2:
+        m1, e1, m2, e2 = m2, e2, m1, e1
+    d = e1 - e2
+    if bit_length(abs(m1)) + d > 61:
+        return False
+    total = (m1 << d) + m2
+    size = abs(total)
+    if size == 0 or bit_length(size) > 61:
+        return False
+    negative = total < 0
+    q = e2 + bit_length(size) - 1
+    if p[FRACTION_BITS] >= 0:
+        q -= p[FRACTION_BITS]
+        if q > e2:
+            size, e2 = units_of(negative, size, e2, _NO, q, p[ALIGNMENT]), q
+    else:
+        minexp = p[SUMS_MINEXP]
+        if q < minexp:
+            return False
+        q -= p[SUMS_FRACTION]
+        if q > e2:
+            size, e2 = units_of(negative, size, e2, _NO, q, p[ROUNDING]), q
+        if bit_length(size) + e2 > p[SUMS_MAXEXP]:
+            return False
+    terms[M + s], terms[E + s], terms[K + s] = -size if negative else size, e2, _FINITE
+    return True
+
+
+@device
 def _partial(p, s, t, terms):
     """Terms s and t become term s: their sum, rounded as partial sums are."""
     keep_apart()
@@ -608,6 +663,8 @@ def _partial(p, s, t, terms):
         terms[M + s], terms[H + s] = 0, 0
         return
     if kinds & _FINITE:
+        if _short_partial(p, s, t, terms):
+            return
         negative, m, e, sticky = _sum_of_two(
             terms[H + s], terms[M + s], terms[E + s], terms[H + t], terms[M + t], terms[E + t]
         )
@@ -633,8 +690,11 @@ def _put(x, s, terms):
     m, e = _decoded(x, _52, _MINUS_1022, KEEP)
     terms[K + s] = _kind(x)
     terms[H + s] = 0
-    terms[M + s] = m if terms[K + s] == _FINITE else 0
-    terms[E + s] = e - 52
+    if terms[K + s] == _FINITE:  # as few bits as there are, so that sums are short
+        right = trailing_zeros(m)
+        terms[M + s], terms[E + s] = m >> right, e - 52 + right
+    else:
+        terms[M + s], terms[E + s] = 0, 0
 
 
 @device
@@ -646,6 +706,8 @@ def _collapsed(p, s, alone, terms):
         return np.nan if kind == _NAN else (np.inf if kind == _PLUS else -np.inf)
     if kind != _FINITE:
         return _zero(p, kind) if alone else (-0.0 if kind == _NEGATIVE_ZERO else 0.0)
+    if not alone and p[FRACTION_BITS] < 0 and p[SUMS_FRACTION] <= 52:  # it is one
+        return to_float(terms[M + s] < 0, abs(terms[M + s]), terms[E + s])
     negative, m, e, sticky = _sum_of_two(terms[H + s], terms[M + s], terms[E + s], _0, _0, terms[E + s])
     return _finish_sums(p, negative, m, e, sticky)
 
@@ -767,11 +829,11 @@ def _converted(p, x):
 
 
 @device
-def _plain_block(p, total, fraction, minexp, base, a, b, terms):
-    """(whether it is done, d) of a block of exact products in ascending order, aligned by their factors' exponents, cut
-    off toward zero, with c inside; not done where there are infinities, NaN or nothing but zeros.
+def _plain_block(p, total, fraction, minexp, count, base, a, b, terms):
+    """(whether it is done, d) of a block of exact products in ascending order, aligned by their factors' exponents,
+    with c inside; not done where there are infinities, NaN or nothing but zeros.
     """
-    count, high = p[BLOCK], p[WIDTH] + base
+    high = p[WIDTH] + base
     largest = np.int64(NONE)
     worst = np.int64(NONE)
     for t in range(count):
@@ -788,13 +850,10 @@ def _plain_block(p, total, fraction, minexp, base, a, b, terms):
     if largest == NONE or (cm == 0 and largest == p[ZERO_EXPONENT]):
         return False, 0.0
     shift = p[FRACTION_BITS] - largest - 2 * p[INPUT_FRACTION]
-    units = _shifted(cm, ce - fraction - largest + p[FRACTION_BITS], ZERO) if cm != 0 else _0
+    to_floor = p[ALIGNMENT] == FLOOR
+    units = _shifted(cm, ce - fraction - largest + p[FRACTION_BITS], p[ALIGNMENT]) if cm != 0 else _0
     for t in range(count):
-        left = max(terms[A + t] + shift, -63)
-        m = terms[M + t]
-        size = abs(m)
-        size = size << max(left, 0) if left > 0 else size >> max(-left, 0)
-        units += -size if m < 0 else size
+        units += _moved_by(terms[M + t], terms[A + t] + shift, to_floor)
     if p[CARRY_BITS] >= 0:
         units = _wrapped(units, p[FRACTION_BITS] + 3 + p[CARRY_BITS])
     if units == 0:
@@ -824,6 +883,70 @@ def _integers(p, total, base, a, b):
     return (((high << 16) + low + total - lowest) & (span - 1)) + lowest
 
 
+@device
+def dot_of(p, order, a, b, d, k0, k1, terms, limbs):
+    """d + row a times row b from k0 to k1, whole instructions; `order` as in `dots`."""
+    keep_apart()
+    if p[SUMMATION] == INTEGER:
+        exact = np.int64(d)
+        for base in range(k0, k1, p[DEPTH]):
+            exact = _integers(p, exact, base, a, b)
+        return float(exact)
+    block, depth = p[BLOCK], p[DEPTH]
+    length = depth // p[SEQUENCES]
+    summation, join, ascending = p[SUMMATION], p[JOIN], p[ASCENDING]
+    for base in range(k0, k1, depth):
+        d = _flushed(d, p[OUT_MINEXP], p[FLUSH_C])
+        if join == LATE:
+            d = _late(p, order, base, d, a, b, terms, limbs)
+            continue
+        total = d
+        present = join == INSIDE
+        fraction, minexp = p[OUT_FRACTION], p[OUT_MINEXP]
+        joined = 0.0
+        for q in range(p[SEQUENCES]):
+            if join == AFTER:
+                present = False
+            for first in range(q * length, (q + 1) * length, block):
+                if first > q * length and base + order[first - block] >= p[LENGTH]:
+                    break  # zeros after a block of zeros: the sum is rounded already
+                # Of the zeros behind the operands one does what all of them do.
+                count = block
+                if ascending:
+                    count = min(block, max(p[LENGTH] - base - first, 0) + 1)
+                done = False
+                if p[PLAIN] and present:
+                    done, next_total = _plain_block(p, total, fraction, minexp, count, base + first, a, b, terms)
+                    if done:
+                        total = next_total
+                if not done:
+                    kinds = _products(p, order, first, count, base, a, b, terms)
+                    if summation == ALIGNED:
+                        total = _aligned(p, present, total, fraction, minexp, count, kinds, a, b, terms, limbs)
+                    elif summation == EXACT:
+                        total = _exact(p, present, total, count, kinds, terms, limbs)
+                    elif summation == SEQUENTIAL:
+                        total = _one_by_one(p, present, total, count, terms)
+                    else:
+                        tree = _tree(p, count, terms)
+                        if present:
+                            tree = _two_floats(
+                                p, total, tree, p[SUMS_FRACTION], p[SUMS_MINEXP], p[SUMS_MAXEXP], p[ROUNDING]
+                            )
+                        total = tree
+                present = True
+                fraction, minexp = p[SUMS_FRACTION], p[SUMS_MINEXP]
+            if q == 0:
+                joined = total
+            else:
+                joined = _two_floats(p, joined, total, p[SUMS_FRACTION], p[SUMS_MINEXP], p[SUMS_MAXEXP], p[ROUNDING])
+        if join == AFTER:
+            d = _two_floats(p, joined, d, p[OUT_FRACTION], p[OUT_MINEXP], p[OUT_MAXEXP], p[LAST_ROUNDING])
+        else:
+            d = _converted(p, joined)
+    return d
+
+
 @kernel(
     "void(int64[::1], int64[::1], int64[:,::1], int64[:,::1], int64[::1], int64[::1], float64[::1], int64, int64, "
     "int64, int64, float64[::1])"
@@ -834,70 +957,10 @@ def dots(parameters, sequence, left, right, rows, columns, c, k0, k1, start, sto
     `sequence` has an instruction's indices in order of summation.
     """
     p, order = pointer(parameters, 0), pointer(sequence, 0)
-    block, depth = p[BLOCK], p[DEPTH]
-    length = depth // p[SEQUENCES]
     own_terms = np.empty(T + 4096, np.int64)
     own_limbs = np.zeros(2 * LIMBS, np.int64)
     terms, limbs = pointer(own_terms, 0), pointer(own_limbs, 0)
-    summation, join = p[SUMMATION], p[JOIN]
     for at in range(start, stop):
         a, b = pointer(left, rows[at]), pointer(right, columns[at])
-        d = c[at]
-        if summation == INTEGER:
-            whole = np.int64(d)
-            for base in range(k0, k1, depth):
-                whole = _integers(p, whole, base, a, b)
-            out[at] = float(whole)
-            continue
-        for base in range(k0, k1, depth):
-            d = _flushed(d, p[OUT_MINEXP], p[FLUSH_C])
-            if join == LATE:
-                d = _late(p, order, base, d, a, b, terms, limbs)
-                continue
-            total = d
-            present = join == INSIDE
-            fraction, minexp = p[OUT_FRACTION], p[OUT_MINEXP]
-            joined = 0.0
-            for q in range(p[SEQUENCES]):
-                if join == AFTER:
-                    present = False
-                for first in range(q * length, (q + 1) * length, block):
-                    if first > q * length and base + order[first - block] >= p[LENGTH]:
-                        break  # zeros after a block of zeros: the sum is rounded already
-                    done = False
-                    if p[PLAIN] and present:
-                        done, next_total = _plain_block(p, total, fraction, minexp, base + first, a, b, terms)
-                        if done:
-                            total = next_total
-                    if not done:
-                        kinds = _products(p, order, first, block, base, a, b, terms)
-                        if summation == ALIGNED:
-                            total = _aligned(
-                                p, present, total, fraction, minexp, block, kinds, a, b,
-                                terms, limbs,
-                            )  # fmt: skip
-                        elif summation == EXACT:
-                            total = _exact(p, present, total, block, kinds, terms, limbs)
-                        elif summation == SEQUENTIAL:
-                            total = _one_by_one(p, present, total, block, terms)
-                        else:
-                            tree = _tree(p, block, terms)
-                            if present:
-                                tree = _two_floats(
-                                    p, total, tree, p[SUMS_FRACTION], p[SUMS_MINEXP], p[SUMS_MAXEXP], p[ROUNDING]
-                                )
-                            total = tree
-                    present = True
-                    fraction, minexp = p[SUMS_FRACTION], p[SUMS_MINEXP]
-                if q == 0:
-                    joined = total
-                else:
-                    joined = _two_floats(
-                        p, joined, total, p[SUMS_FRACTION], p[SUMS_MINEXP], p[SUMS_MAXEXP], p[ROUNDING]
-                    )
-            if join == AFTER:
-                d = _two_floats(p, joined, d, p[OUT_FRACTION], p[OUT_MINEXP], p[OUT_MAXEXP], p[LAST_ROUNDING])
-            else:
-                d = _converted(p, joined)
-        out[at] = d
+        out[at] = dot_of(p, order, a, b, c[at], k0, k1, terms, limbs)
     own_terms[0] = own_limbs[0]  # alive until here

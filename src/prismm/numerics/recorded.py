@@ -1,0 +1,163 @@
+"""Dot products on record, of any lengths, with answers: in the form in which compiled code runs models on them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from prismm.formats import Integer
+from prismm.numerics import simulate
+from prismm.numerics.layers import EDGE, Reach, layers, reach
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from prismm.formats import Format
+    from prismm.numerics.model import EngineModel
+
+    Array = NDArray[np.float64]
+    Order = NDArray[np.int64]
+
+__all__ = ["Record"]
+
+
+class Record:
+    """Rows a, b, c and d, which only grow in number.
+
+    Args:
+        inputs, output: formats of a and b, of c and d.
+    """
+
+    def __init__(self, inputs: Format | Integer, output: Format | Integer) -> None:
+        import numpy as np
+
+        self.inputs, self.output = inputs, output
+        self._given: list[tuple[Array, Array]] = []
+        self._first: list[int] = []
+        self._new: dict[str, list[NDArray[Any]]] = {}
+        self._whole: dict[str, NDArray[Any]] = {
+            "rows": np.empty(0, np.int64),
+            "places": np.empty(0, np.int64),
+            "lengths": np.empty(0, np.int64),
+            "layers": np.empty(0, np.int64),
+            "smallest": np.empty(0, np.int64),
+            "total": np.empty(0, np.int64),
+            "last": np.empty(0, np.int64),
+            "terms": np.empty(0, np.int64),
+            "c": np.empty(0),
+            "d": np.empty(0),
+        }
+        self._buffer = np.empty(0, np.int64)
+        self._elements = 0
+        self._count = 0
+        self._longest = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def add(self, a: Array, b: Array, c: Array, d: Array, layered: bool = True) -> None:
+        """a, b (n, k), c and d (n,); without a look at their layers they count as the last one."""
+        import numpy as np
+
+        n, k = a.shape
+        both = np.concatenate([self._decoded(a), self._decoded(b)], 1)
+        far = np.zeros(n, np.int64)
+        layer, reached = far, Reach(far, far, far)
+        if not isinstance(self.inputs, Integer) and not isinstance(self.output, Integer):
+            reached = reach(a, b, c)
+            layer = layers(a, b, c, self.inputs, self.output, reached) if layered else np.full(n, EDGE)
+        new = {
+            "rows": both.reshape(-1),
+            "places": self._elements + 4 * k * np.arange(n),
+            "lengths": np.full(n, k),
+            "layers": layer,
+            "smallest": reached.smallest,
+            "total": reached.total,
+            "last": reached.last,
+            "terms": ((a != 0.0) & (b != 0.0)).sum(1) + (c != 0.0),
+            "c": np.array(c, np.float64),
+            "d": np.array(d, np.float64),
+        }
+        for name, part in new.items():
+            self._new.setdefault(name, []).append(part)
+        self._given.append((a, b))
+        self._first.append(self._count)
+        self._elements += both.size
+        self._count += n
+        self._longest = max(self._longest, k)
+
+    def _decoded(self, x: Array) -> NDArray[np.int64]:
+        """Significands, or integers, and exponents."""
+        import numpy as np
+
+        from prismm.kernels.cpu import engine
+
+        f, (n, k) = self.inputs, x.shape
+        found = np.zeros((n, 2 * k), np.int64)
+        if isinstance(f, Integer):
+            found[:, :k] = x
+        else:
+            rows = np.array(x, np.float64, order="C")
+            engine.decode_rows(rows, f.fraction_bits, f.minexp, f.max, f.has_infinity, f.has_nan, 0, k, found)
+        return found
+
+    def column(self, name: str) -> NDArray[Any]:
+        """Of all rows: "lengths", "layers", "terms" (how many are not zero), "c", "d", and the fields of `Reach`."""
+        import numpy as np
+
+        if self._new:
+            for key, parts in self._new.items():
+                self._whole[key] = np.concatenate([self._whole[key], *parts])
+            self._new = {}
+        return self._whole[name]
+
+    def row(self, i: int) -> tuple[Array, Array, float, float]:
+        """a, b, c and d of one row."""
+        import bisect
+
+        part = bisect.bisect_right(self._first, i) - 1
+        a, b = self._given[part]
+        at = i - self._first[part]
+        return a[at], b[at], float(self.column("c")[i]), float(self.column("d")[i])
+
+    def missed(
+        self,
+        model: EngineModel,
+        order: Order,
+        weights: Array,
+        signs: bool,
+        limit: float = float("inf"),
+        wrong: NDArray[np.int8] | None = None,
+    ) -> float:
+        """The weights of those rows of `order` that the model does not give, added up; it ends where they exceed
+        `limit`. `weights` and `wrong`, which gets 1 for them, go by place in `order`.
+        """
+        import numpy as np
+
+        from prismm.kernels.cpu.replay import replay
+
+        parameters, sequence = simulate.parameters_of(model)
+        chained = bool(model.groups) and model.group_sums == "chained"
+        size = 4 * (self._longest + model.instruction_depth)
+        if self._buffer.size < size:
+            self._buffer = np.zeros(2 * size, np.int64)
+        c, d = self.column("c"), self.column("d")
+        rows, places, lengths = (self._whole[name] for name in ("rows", "places", "lengths"))
+        flags = np.empty(len(order), np.int8) if wrong is None else wrong
+        found = replay(
+            parameters,
+            sequence,
+            rows,
+            places,
+            lengths,
+            c,
+            d,
+            weights,
+            order,
+            signs,
+            chained,
+            limit,
+            self._buffer,
+            flags,
+        )
+        return float(found)
