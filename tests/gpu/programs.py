@@ -24,7 +24,7 @@ def residue_program(a: Any, b: Any, out: Any, moduli: int, target: str | None, d
     need = cuda_plan.Need(m, n, k, (), form, chosen, False, True, out.is_complex())
     choice = cuda_plan.Choice(scheme, cuda.INT8, (), m, n, 0)
     call = cuda_calls.GpuCall(
-        (), (), (), out.dtype, ("", ""), choice, need, device, 0, SimpleNamespace(target=chosen)
+        (), (), (), out.dtype, ("", ""), choice, need, device, 0, SimpleNamespace(target=chosen), None
     )  # fmt: skip
     if moduli:
         call.__dict__["table"] = cuda.tables(moduli, a.device)

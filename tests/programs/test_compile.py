@@ -78,6 +78,7 @@ def gradients(model: torch.nn.Module) -> list[torch.Tensor]:
     return [parameter.grad.clone() for name, parameter in model.named_parameters() if name.endswith("weight")]
 
 
+@pytest.mark.slow
 def test_forward_backward_and_shapes(made, seed):
     """What the interception gives, which other tests compare with exact arithmetic; one compilation for all."""
     model, x = branches(seed, torch.float64)

@@ -56,6 +56,7 @@ def test_matmul_passes_opcheck(shapes, strided, dtype, seed):
     ],
     ids=str,
 )
+@pytest.mark.slow
 def test_gemm_passes_opcheck(shapes, strided, dtype, seed):
     c, a, b = (made(shape, seed + i, dtype, strided) for i, shape in enumerate(shapes))
     torch.library.opcheck(operators.load().gemm.default, (c, a, b, "native"), {"alpha": 0.5, "beta": -2.0})
