@@ -247,8 +247,9 @@ def native_grade(result: Format, terms: int) -> int:
 def _moduli_for_rounding(need: Need, rates: Rates) -> int:
     """Moduli for correct rounding: products against repair.
 
-    Of normal data about 2^-12.1·2^(1.6·(73.5 - L))·(K/8192)^1.7 entries stay open in float64, whose elements of 53 bits
-    are exact but for the small ones, and 0.25·K·2^(24-L) in float32, as measured.
+    Of normal data a share of about 2^(-12.1 + 1.6·(73.47 - L))·(K/8192)^1.7 stays open in float64, and 2^(-13.7 +
+    1.82·(43.02 - L))·(K/2048)^1.83 in float32, as measured: it falls faster than 2^-L because elements of 53 or 24 bits
+    are exact but for the small ones.
     """
     best = (math.inf, MAX_MODULI)
     for moduli in range(9, MAX_MODULI + 1):
@@ -256,7 +257,7 @@ def _moduli_for_rounding(need: Need, rates: Rates) -> int:
         if need.result.precision == 53:
             share = min(1.0, 2.0 ** (-12.1 + 1.6 * (73.47 - bits)) * (need.terms / 8192) ** 1.7)
         else:
-            share = min(1.0, 0.25 * need.terms * 2.0 ** (24 - bits))
+            share = min(1.0, 2.0 ** (-13.7 + 1.82 * (43.02 - bits)) * (need.terms / 2048) ** 1.83)
         seconds = predict(Residues(moduli), need, rates) + _entries(need) * share * need.terms * rates.repair
         best = min(best, (seconds, moduli))
     return best[1]
