@@ -11,6 +11,7 @@ launches.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
 import time
@@ -98,12 +99,12 @@ class GpuCall:
 @dataclass(frozen=True, eq=False)
 class Queued:
     """A call's program, and where in its scratch memory a report looks: counts, and the statistics of the operands'
-    vectors, in blocks.
+    vectors: for `Choice.batches` matrices of a batch at a time those of A and of B, in blocks.
     """
 
     program: Program
     counts: Place
-    statistics: tuple[list[Place], list[Place]] | None
+    statistics: list[tuple[list[Place], list[Place]]] | None
 
 
 _CALLS: dict[Hashable, GpuCall] = {}
@@ -422,30 +423,41 @@ def _queued(
         block = call.choice.rows, call.choice.columns
         cuda_words_calls.queue(program, a, b, out, call.problem, block, counts, call.device)
         return Queued(program, counts, None)
+    program.zero(counts)
+    statistics = []
+    step = call.choice.batches
+    for t in range(0, target.batch, step):
+        # Only a report looks at statistics afterwards.
+        with contextlib.nullcontext() if full_output else program.lend():
+            some = left.some(t, step), right.some(t, step), target.some(t, step)
+            statistics.append(_queue_some(program, call, *some, counts, full_output))
+    return Queued(program, counts, statistics)
+
+
+def _queue_some(
+    program: Program, call: GpuCall, left: cuda.Vectors, right: cuda.Vectors, target: cuda.Result, counts: Place,
+    full_output: bool,
+) -> tuple[list[Place], list[Place]]:  # fmt: skip
+    """Queue some matrices of a batch; returns where the statistics of rows and columns stand, block by block."""
     table, device, test = call.table, call.device, call.test
     fixed = {"levels": test.mode == MAGNITUDE, "measure": full_output or test.mode == ROUNDING}
     rows, columns = call.choice.rows, call.choice.columns
     column_blocks = [right.part(j, j + columns) for j in range(0, target.n, columns)]
     row_blocks = [left.part(i, i + rows) for i in range(0, target.m, rows)]
-    right_statistics = [cuda.take_statistics(program, some) for some in column_blocks]
-    left_statistics = [cuda.take_statistics(program, some) for some in row_blocks]
-    program.zero(counts)
+    of_columns = [cuda.take_statistics(program, some) for some in column_blocks]
+    of_rows = [cuda.take_statistics(program, some) for some in row_blocks]
     for x, some_b in enumerate(column_blocks):
         with program.lend():
-            split_b = cuda.split_vectors(
-                program, some_b, right_statistics[x], table, device, left=False, **fixed
-            )  # fmt: skip
+            split_b = cuda.split_vectors(program, some_b, of_columns[x], table, device, left=False, **fixed)
             for y, some_a in enumerate(row_blocks):
                 with program.lend():
-                    split_a = cuda.split_vectors(
-                        program, some_a, left_statistics[y], table, device, left=True, **fixed
-                    )  # fmt: skip
-                    some_out = target.part(y * rows, rows, x * columns, columns)
+                    split_a = cuda.split_vectors(program, some_a, of_rows[y], table, device, left=True, **fixed)
+                    out = target.part(y * rows, rows, x * columns, columns)
                     digits = cuda.multiply_planes(program, split_a, split_b, table, device)
                     cuda.join_digits(
-                        program, digits, some_out, some_a, some_b, split_a, split_b, table, test, counts, device
+                        program, digits, out, some_a, some_b, split_a, split_b, table, test, counts, device
                     )  # fmt: skip
-    return Queued(program, counts, (left_statistics, right_statistics))
+    return of_rows, of_columns
 
 
 class _OnDevice:
@@ -499,9 +511,10 @@ def _bound(call: GpuCall, made: Made, index: int) -> Any:
         left, right = _OnDevice(a), _OnDevice(b)
         return ConventionalBound(result, left, right, k, result.unit_roundoff)  # type: ignore[arg-type]
     q = call.table.fraction_bits(k)
+    turn, index = divmod(index, call.choice.batches)
     rows, columns = (
         _scales(torch.cat([made.read(place)[index % place.shape[0]] for place in places], 1), q)
-        for places in made.queued.statistics
+        for places in made.queued.statistics[turn]
     )
     return ResidueBound(result, rows, columns, k)
 

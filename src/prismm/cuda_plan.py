@@ -38,6 +38,9 @@ ENGINES = cuda.INT8, cuda.BLAS, "cuda:fp16", "cuda:tf32", "cuda:bf16"
 _LARGE = 1 << 30
 """Bytes of scratch up to which nobody asks how much memory is free."""
 
+_MOST_BATCHES = 32767
+"""Matrices that one launch takes: a grid's third extent, times the parts of a complex number, ends at 65535."""
+
 
 @dataclass(frozen=True)
 class Need:
@@ -61,7 +64,9 @@ class Need:
 
 @dataclass(frozen=True)
 class Choice:
-    """Scheme, engine and why; rows and columns of the blocks in which the product is made."""
+    """Scheme, engine and why; rows and columns of the blocks in which the product is made, and matrices of a batch at
+    a time.
+    """
 
     scheme: Any
     engine: str
@@ -69,6 +74,7 @@ class Choice:
     rows: int
     columns: int
     scratch: int
+    batches: int = 1
 
 
 @dataclass(frozen=True)
@@ -153,7 +159,8 @@ def choose(need: Need, options: Options, device: cuda.Device) -> Choice:
         )
     planes, pitch = scheme.moduli * (3 if need.is_complex else 1), -(-max(1, need.k) // 16) * 16
     rows, columns, scratch = _blocks(need, lambda r, c: planes * (r * pitch + c * pitch + r * c))
-    return Choice(scheme, cuda.INT8, tuple(reasons), rows, columns, scratch)
+    batches = max(1, min(math.prod(need.batch), _MOST_BATCHES, _LARGE // max(1, scratch)))
+    return Choice(scheme, cuda.INT8, tuple(reasons), rows, columns, scratch * batches, batches)
 
 
 def settings() -> tuple[str | None, ...]:

@@ -101,6 +101,8 @@ def _native_at_once(a: Any, b: Any) -> Any:
 
     if type(a) not in _tensors() or type(b) not in _tensors() or not (a.is_cpu and b.is_cpu):
         return None
+    if a.layout is not torch.strided or b.layout is not torch.strided:
+        return None
     left, right, kind = a.shape, b.shape, a.dtype
     if len(left) != 2 or len(right) != 2 or left[1] != right[0] or kind is not b.dtype:
         return None

@@ -46,8 +46,15 @@ def main() -> None:
     cases += [("float64", 20, "uniform", "correctly-rounded"), ("float32", 7, "normal", "native")]
     cases += [("complex128", 15, name, None) for name in ("carries", "subnormal_operands", "wide_rows")]
     cases += [("complex64", 8, "normal", "correctly-rounded"), ("complex128", 15, "infinities", "native")]
+    cases += [("float64", 15, "batch", "native"), ("complex64", 7, "batch of left ones", None)]
     for dtype, moduli, name, target in cases:
-        a, b = everything[name](2, 9, 3, seed=11, dtype=np.dtype(dtype))
+        if name.startswith("batch"):
+            # Three products, two at a time; one operand may serve all.
+            pairs = [HOSTILE["normal"](2, 9, 3, seed=seed, dtype=np.dtype(dtype)) for seed in range(3)]
+            a, b = (np.stack(x) for x in zip(*pairs, strict=True))
+            b = b if name == "batch" else b[:1]
+        else:
+            a, b = everything[name](2, 9, 3, seed=11, dtype=np.dtype(dtype))
         keywords = {"accuracy": target} if target else {}
         expected = prismm.matmul(a, b, scheme=Residues(moduli), **keywords)
         got = product(a, b, moduli, target)

@@ -22,7 +22,7 @@ def residue_program(a: Any, b: Any, out: Any, moduli: int, target: str | None, d
     m, k, n = a.shape[1], a.shape[2], b.shape[2]
     scheme = Residues(moduli) if moduli else Native()
     need = cuda_plan.Need(m, n, k, (), form, chosen, False, True, out.is_complex())
-    choice = cuda_plan.Choice(scheme, cuda.INT8, (), m, n, 0)
+    choice = cuda_plan.Choice(scheme, cuda.INT8, (), m, n, 0, 2)
     call = cuda_calls.GpuCall(
         (), (), (), out.dtype, ("", ""), choice, need, device, 0, SimpleNamespace(target=chosen), None
     )  # fmt: skip

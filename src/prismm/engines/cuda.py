@@ -41,10 +41,10 @@ STATISTICS = 10
 
 LEVELS = 5
 ROW_BLOCK = 1024, 4
-SINGLE_ROW = 1024
 COLUMN_TILE = 128, 32, 4
 JOIN_TILE = 4, 64, 128, 4
 FINISH_ROWS = 2
+LANES = 512
 """Elements, or rows and columns, of a tile, and the warps that work on it, as measured on an H200."""
 
 
@@ -221,6 +221,13 @@ class Vectors:
     terms: int
     steps: tuple[int, int, int]
 
+    def some(self, start: int, batches: int) -> Vectors:
+        """Some matrices of a batch, or the one that serves all."""
+        if self.batch == 1:
+            return self
+        place = self.place.at(start * self.steps[0], (), ())
+        return Vectors(place, min(batches, self.batch - start), self.vectors, self.terms, self.steps)
+
     def part(self, start: int, stop: int) -> Vectors:
         """Some of the vectors."""
         place = self.place.at(start * self.steps[1], (), ())
@@ -302,14 +309,10 @@ def split_vectors(
     if not across:
         if x.steps[2] != 1 and k > 1:
             raise EngineError("operands of these strides have to be copied first")
-        single = k <= SINGLE_ROW // parts
         block, warps = ROW_BLOCK[0] // parts, ROW_BLOCK[1]
-        if single:
-            block = max(128, 1 << max(0, k - 1).bit_length())
-            warps = max(1, block * parts // 256)
         program.launch(
             split.split_rows, (x.vectors, x.batch), reals, steps[1], steps[0], *common,
-            BLOCK=block, SINGLE=single, LEVELS=levels, num_warps=warps,
+            BLOCK=block, LEVELS=levels, num_warps=warps,
             EVEN=steps[1] % 16 == 0 and steps[0] % 16 == 0 and k % 16 == 0, **fixed,
         )  # fmt: skip
         return found
@@ -386,6 +389,11 @@ class Result:
     n: int
     steps: tuple[int, int, int]
 
+    def some(self, start: int, batches: int) -> Result:
+        """Some matrices of a batch."""
+        place = self.place.at(start * self.steps[0], (), ())
+        return Result(place, min(batches, self.batch - start), self.m, self.n, self.steps)
+
     def part(self, i: int, rows: int, j: int, columns: int) -> Result:
         """A block of every matrix."""
         place = self.place.at(i * self.steps[1] + j * self.steps[2], (), ())
@@ -436,13 +444,8 @@ def join_digits(
         left.batch, right.batch,
         THIRD=quick_constants(table.moduli, parts, 3), PRIMES=primes, MODULI=table.moduli, LIMBS=table.limbs,
         MODE=test.mode, PRECISION=test.precision, PARTS=parts, LEVELS=min(LEVELS, q), TILE=rows, STRIP=strip,
-        ROWS=FINISH_ROWS, COLUMNS=block, BLOCK=_lanes(k), WORDS=span, num_warps=4, enable_fp_fusion=False,
+        ROWS=FINISH_ROWS, COLUMNS=block, BLOCK=LANES, WORDS=span, num_warps=4, enable_fp_fusion=False,
     )  # fmt: skip
-
-
-def _lanes(k: int) -> int:
-    """Lanes that walk over an inner dimension."""
-    return min(1024, max(128, 1 << max(0, k - 1).bit_length()))
 
 
 def finish_native(
@@ -459,5 +462,5 @@ def finish_native(
         repair.finish_native, (min(8 * device.programs, tiles),), a.place.reals(), *a_steps, b.place.reals(), *b_steps,
         out.place.reals(), *steps, counts, out.m, out.n, a.terms, out.batch,
         PRECISION=53 if out.place.reals().dtype.itemsize == 8 else 24, PARTS=parts, ROWS=rows, COLUMNS=columns,
-        BLOCK=_lanes(a.terms), num_warps=4, enable_fp_fusion=False,
+        BLOCK=LANES, num_warps=4, enable_fp_fusion=False,
     )  # fmt: skip

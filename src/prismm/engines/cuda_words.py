@@ -318,6 +318,6 @@ def _repair(
         words_repair.repair_words, (min(4 * device.programs, blocks),), a.data, a.strides[1], a.strides[2],
         a.batch_stride, b.data, b.strides[2], b.strides[1], b.batch_stride, out.data, out.strides[1],
         out.batch_stride, marks, counts, m, n, k, pitch, batches, PARTS=parts, RAW=problem.raw, EXACT=problem.exact,
-        BLOCK=min(1024, max(128, 1 << max(0, k * parts - 1).bit_length())), DEPTH=16, DENSE=device.nvidia,
+        BLOCK=512, DEPTH=16, DENSE=device.nvidia,
         num_warps=8, enable_fp_fusion=False,
     )  # fmt: skip

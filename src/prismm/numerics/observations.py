@@ -243,7 +243,8 @@ class Observations:
         column, found = self._record.column, None
         lowest = max(model.sums.minexp, output.minexp)
         if name in ("zero_exponent", "subnormal_products"):
-            found = column("smallest") < lowest
+            # Of zeros alone it may show in a sign.
+            found = (column("smallest") < lowest) | (column("terms") == 0)
         elif name in ("subnormal_outputs", "subnormal_accumulators"):
             found = column("last") < lowest
         elif name in ("overflow", "product_overflow"):

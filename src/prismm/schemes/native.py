@@ -133,7 +133,7 @@ def ordinary_product(a: NDArray[Any], b: NDArray[Any]) -> NDArray[Any] | None:
     """a @ b by NumPy's BLAS, or None where that asks for a closer look."""
     if a.shape[0] * b.shape[1] < PIECE and not _long(a.shape[1], a.dtype):
         with np.errstate(all="ignore"):
-            small: NDArray[Any] = np.dot(a, b)
+            small: NDArray[Any] = np.matmul(a, b)
             flat = small.reshape(-1) if small.dtype.kind != "c" else small.reshape(-1).view(small.real.dtype)
             return small if float(np.dot(flat, flat)) < math.inf else None
     with np.errstate(all="ignore"):

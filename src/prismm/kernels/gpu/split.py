@@ -226,13 +226,13 @@ def _split_fours(
 @triton.jit(do_not_specialize=["step", "batch_step", "vectors", "length", "terms", "q", "bits", "limit_bits"])
 def split_rows(
     x, step, batch_step, stats, planes, thresholds, table, vectors, length, pitch, plane, terms, q, bits, limit_bits,
-    MODULI: tl.constexpr, BLOCK: tl.constexpr, SINGLE: tl.constexpr, LEVELS: tl.constexpr, MEASURE: tl.constexpr,
-    WORDS: tl.constexpr, NVIDIA: tl.constexpr, PERMUTED: tl.constexpr, PARTS: tl.constexpr, EVEN: tl.constexpr,
+    MODULI: tl.constexpr, BLOCK: tl.constexpr, LEVELS: tl.constexpr, MEASURE: tl.constexpr, WORDS: tl.constexpr,
+    NVIDIA: tl.constexpr, PERMUTED: tl.constexpr, PARTS: tl.constexpr, EVEN: tl.constexpr,
 ):  # fmt: skip
     """Scale and split one vector of contiguous elements a program: all of stats, and a row of every plane.
 
     PARTS: 1, or 2 for complex numbers, whose planes are those of the real parts, of the imaginary ones and of their
-    sums. SINGLE: one BLOCK holds the vector, which is read once. Program axis 1: matrices of a batch.
+    sums. Program axis 1: matrices of a batch.
     """
     stride, k = even(step, EVEN), even(length, EVEN)
     i = tl.program_id(0)
@@ -241,18 +241,9 @@ def split_rows(
     stats += batch * STATISTICS * vectors + i
     planes += batch * wide(plane) * (MODULI if PARTS == 1 else 3 * MODULI)
     fours = tl.arange(0, BLOCK // 4)
-    if SINGLE:
-        value = _values(start, fours, k, 0, PARTS)
-        best = _larger(tl.zeros([BLOCK // 4], tl.int64), value, True)
-        other = value
-        if PARTS == 2:
-            other = _values(start, fours, k, 1, PARTS)
-            best = _larger(best, other, True)
-        largest = tl.max(best, 0)
-    else:
-        largest = _largest_of(start, fours, k, False, PARTS, BLOCK) << 32
-        if largest < 0x0010000000000000:  # zero or subnormal, or too close to tell
-            largest = _largest_of(start, fours, k, True, PARTS, BLOCK)
+    largest = _largest_of(start, fours, k, False, PARTS, BLOCK) << 32
+    if largest < 0x0010000000000000:  # zero or subnormal
+        largest = _largest_of(start, fours, k, True, PARTS, BLOCK)
     finite = largest < EXPONENT
     lift, factor = magnitude_factors(exponent_of(largest), q)
     squares = tl.zeros([BLOCK // 4], tl.int64)
@@ -262,13 +253,10 @@ def split_rows(
     c2 = c0
     c3 = c0
     c4 = c0
-    for h in range(0, BLOCK if SINGLE else k, BLOCK):
+    for h in range(0, k, BLOCK):
         for part in tl.static_range(PARTS):
-            if SINGLE:
-                v = ceiling_of_product(tl.abs(value if part == 0 else other) * lift, factor, NVIDIA)
-            else:
-                some = _values(start, h // 4 + fours, k, part, PARTS)
-                v = ceiling_of_product(tl.abs(some) * lift, factor, NVIDIA)
+            some = _values(start, h // 4 + fours, k, part, PARTS)
+            v = ceiling_of_product(tl.abs(some) * lift, factor, NVIDIA)
             squares += tl.sum(v.to(tl.int64) * v, 1)
             total += tl.sum(v, 1)
             if LEVELS:
@@ -281,22 +269,16 @@ def split_rows(
     shift = tl.where(finite, scale_exponent(largest, norm2, q, thresholds, limit_bits), -NONFINITE)
     lift, factor = scale_factors(tl.where(finite, shift, 0), largest)
     row = (planes + plane_row(i, PERMUTED).to(tl.int64) * pitch).to(tl.pointer_type(tl.int32)) + fours
-    if SINGLE:
-        deviation = _split_fours(
-            value, other, row, plane // 4, table, lift, factor, bits, 4 * fours < pitch, MODULI, WORDS, MEASURE,
-            NVIDIA, PARTS,
+    deviation = total * 0
+    for h in range(0, pitch, BLOCK):
+        value = _values(start, h // 4 + fours, k, 0, PARTS)
+        other = value
+        if PARTS == 2:
+            other = _values(start, h // 4 + fours, k, 1, PARTS)
+        deviation += _split_fours(
+            value, other, row + h // 4, plane // 4, table, lift, factor, bits, h + 4 * fours < pitch, MODULI, WORDS,
+            MEASURE, NVIDIA, PARTS,
         )  # fmt: skip
-    else:
-        deviation = total * 0
-        for h in range(0, pitch, BLOCK):
-            value = _values(start, h // 4 + fours, k, 0, PARTS)
-            other = value
-            if PARTS == 2:
-                other = _values(start, h // 4 + fours, k, 1, PARTS)
-            deviation += _split_fours(
-                value, other, row + h // 4, plane // 4, table, lift, factor, bits, h + 4 * fours < pitch, MODULI,
-                WORDS, MEASURE, NVIDIA, PARTS,
-            )  # fmt: skip
     residual = residual_total(tl.sum(deviation, 0).to(tl.int64), terms, MEASURE)
     tl.store(stats + LARGEST * vectors, largest)
     tl.store(stats + NORM2 * vectors, tl.where(finite, norm2, 0))
