@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 from _common import machine, write
+from gpu_gemm import graph_of, seconds_of
 
 import prismm
 from prismm.schemes import Residues, ScaledHalf, Words
@@ -31,16 +32,6 @@ CALLS: dict[str, dict[str, Any]] = {
 }
 
 
-def seconds_of(call: Callable[[], Any]) -> float:
-    """One call on the device, by events."""
-    start, stop = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-    start.record()
-    call()
-    stop.record()
-    stop.synchronize()
-    return 1e-3 * float(start.elapsed_time(stop))
-
-
 def interleaved(calls: list[Callable[[], Any]], repeats: int) -> list[float]:
     """Median seconds of calls in turn, after one untimed call each."""
     times: list[list[float]] = [[] for _ in calls]
@@ -50,16 +41,6 @@ def interleaved(calls: list[Callable[[], Any]], repeats: int) -> list[float]:
         for call, found in zip(calls, times, strict=True):
             found.append(seconds_of(call))
     return [statistics.median(found) for found in times]
-
-
-def graph_of(call: Callable[[], Any]) -> torch.cuda.CUDAGraph:
-    """The call captured."""
-    call()
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        call()
-    return graph
 
 
 def error(c: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> float:
