@@ -78,7 +78,7 @@ def tensors_at_once(a: Any, b: Any, accuracy: Any, reproducible: Any, workers: i
     """`at_once` for plain matrices that are torch tensors on the CPU, or None."""
     if reproducible is False and workers is None and (accuracy is None or accuracy == "native"):
         return _native_at_once(a, b)
-    kinds = _tensors()
+    kinds = _tensors()[:3]
     if type(a) not in kinds or type(b) not in kinds or not (workers is None or pool.worker_count(workers)):
         return None
     try:
@@ -97,26 +97,23 @@ def _native_at_once(a: Any, b: Any) -> Any:
     The microseconds count here: unlike NumPy's, torch's product raises no floating-point warnings that would have to be
     silenced, and neither does vdot.
     """
-    import torch
-
-    if type(a) not in _tensors() or type(b) not in _tensors() or not (a.is_cpu and b.is_cpu):
+    tensor, parameter, _, mm, strided, kinds = _tensors()
+    if not ((type(a) is tensor or type(a) is parameter) and (type(b) is tensor or type(b) is parameter)):
         return None
-    if a.layout is not torch.strided or b.layout is not torch.strided:
+    kind = a.dtype
+    if kind is not b.dtype or kind not in kinds or not (a.is_cpu and b.is_cpu):
         return None
-    left, right, kind = a.shape, b.shape, a.dtype
-    if len(left) != 2 or len(right) != 2 or left[1] != right[0] or kind is not b.dtype:
+    left, right = a.shape, b.shape
+    if len(left) != 2 or len(right) != 2 or left[1] != right[0]:
         return None
-    if not 0 < left[0] * left[1] * right[1] <= SMALL_TENSORS:
+    if not 0 < left[0] * left[1] * right[1] <= SMALL_TENSORS or a.layout is not strided or b.layout is not strided:
         return None
-    if kind is torch.float32 or kind is torch.complex64:
-        if left[1] >= native.SHORT[4] or environment.reduced_float32() is not None:
-            return None
-    elif kind is not torch.float64 and kind is not torch.complex128:
+    if kinds[kind] and (left[1] >= native.SHORT[4] or environment.reduced_float32() is not None):
         return None
     environment.check_arithmetic()
     try:
-        c = torch.mm(a, b)
-        flat = c.numpy().reshape(-1)
+        c = mm(a, b)
+        flat = c.numpy()
     except (RuntimeError, TypeError):  # not dense, or wanting a gradient
         return None
     if kind.is_complex:
@@ -129,7 +126,7 @@ def sum_at_once(c: Any, a: Any, b: Any, alpha: complex, beta: complex) -> Any:
 
     |alpha| is at most 1: a larger one would enlarge what underflows in a@b beyond what the target leaves.
     """
-    kinds = _tensors()
+    kinds = _tensors()[:3]
     if type(a) not in kinds or type(b) not in kinds or type(c) not in kinds or abs(alpha) > 1:
         return None
     try:
@@ -154,10 +151,13 @@ def sum_at_once(c: Any, a: Any, b: Any, alpha: complex, beta: complex) -> Any:
 
 @functools.cache
 def _tensors() -> tuple[Any, ...]:
-    """The types of plain tensors, and what makes one of an array."""
+    """The types of plain tensors, what makes one of an array, torch's product and layout, and the element types of
+    native products: whether they are of float32.
+    """
     import torch
 
-    return torch.Tensor, torch.nn.Parameter, torch.from_numpy
+    kinds = {torch.float32: True, torch.complex64: True, torch.float64: False, torch.complex128: False}
+    return torch.Tensor, torch.nn.Parameter, torch.from_numpy, torch.mm, torch.strided, kinds
 
 
 @functools.lru_cache(maxsize=256)

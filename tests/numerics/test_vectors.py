@@ -73,6 +73,7 @@ def test_classes_reach_what_they_are_named_after(rng):
     half = EngineModel("", FP16, FP16, block=8, fraction_bits=24, rounding="zero", zero_exponent=-20)
     shown = {
         "cut": (base, {"fraction_bits": 23}),
+        "alone": (base, {"fraction_bits": 23}),
         "round": (base, {"rounding": "nearest"}),
         "sticky": (base, {"fraction_bits": 12}),
         "carry": (base, {"carry_bits": 1}),

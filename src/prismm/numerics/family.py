@@ -302,6 +302,17 @@ def _underflows(model: EngineModel) -> Iterator[dict[str, Any]]:
         yield {**change, "subnormal_products": products, "subnormal_outputs": outputs}
 
 
+def _empty_sums(model: EngineModel) -> Iterator[dict[str, Any]]:
+    """What the sign of a zero shows where zeros have an exponent: floors and policies that hide each other."""
+    flushed = tuple(itertools.product(SUBNORMALS, repeat=3))
+    for exponent, zeros in itertools.product(
+        dict.fromkeys((model.zero_exponent, None)), ("ieee", "positive", "unsigned")
+    ):
+        for inputs, products, outputs in flushed:
+            flushing = {"subnormal_inputs": inputs, "subnormal_products": products, "subnormal_outputs": outputs}
+            yield {"zero_exponent": exponent, "zeros": zeros, **flushing}
+
+
 def _joined_ends(model: EngineModel) -> Iterator[dict[str, Any]]:
     """Where c joins, with what becomes of operands and products that are too small, or how many bits are kept."""
     plain = {"groups": (), "group_sums": "chained"}
@@ -397,6 +408,7 @@ CHANGES: dict[str, Callable[[EngineModel], Iterator[dict[str, Any]]]] = {
     "paddings": _paddings,
     "signs": _signs,
     "underflows": _underflows,
+    "empty_sums": _empty_sums,
     "joined_ends": _joined_ends,
     "limits": _limits,
     "floors": _floors,

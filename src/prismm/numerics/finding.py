@@ -19,8 +19,9 @@ class Evidence:
     Args:
         name: of the property, a field of `EngineModel`.
         value: the one that reproduces everything.
-        refuted: other values that do not, each with the simplest observation against it.
-        open: other values that no observation refutes and no inputs are known to tell apart.
+        refuted: other values that do not, where nothing else changes, each with the simplest observation against it.
+        open: other values that no observation refutes and no inputs are known to tell apart, alone or together with
+            other values of other properties.
     """
 
     name: str

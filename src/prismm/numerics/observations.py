@@ -22,6 +22,10 @@ __all__ = ["Observation", "Observations", "Some", "same"]
 
 _FEW = 24
 """Answers of one length that count as much as those of any other."""
+_RECENT = 64
+"""Rows that refuted a model last, which come first."""
+_ROW = 10
+"""Products that take as long as what every row takes beside its products."""
 _UNIT = 2.0**-40
 """Weights are multiples of this, so that their sums do not depend on an order."""
 
@@ -87,6 +91,14 @@ class Some:
             self._record.missed(model, self.rows, self._weights, self._signs, wrong=flags)
             self._known = model, flags.astype(bool)
         return self._known[1]
+
+    def failing(self, model: EngineModel, most: int) -> Some:
+        """Some of those that the model gets wrong, the shortest first."""
+        import numpy as np
+
+        rows = self.rows[self.wrong(model)]
+        order = np.argsort(self._record.column("lengths")[rows], kind="stable")
+        return Some(self._record, rows[order[:most]], self._signs)
 
     def products(self) -> Some:
         """Those of one product without c."""
@@ -159,7 +171,7 @@ class Observations:
         self._hits = np.zeros(0, np.int64)
         self._order = np.zeros(0, np.int64)
         self._simplest: Rows | None = None
-        self._last = -1
+        self._recent: list[int] = []
         self._refuted = 0
 
     def __len__(self) -> int:
@@ -206,7 +218,7 @@ class Observations:
     ) -> bool:
         """Whether the model gets one of all wrong; of a model that reproduced some before, only those added since are
         run. Rows that refuted others come first. Where another model reproduces all, only those are run that can show
-        one of the properties in which the two differ; at most so many rows, where a number is given.
+        one of the properties in which the two differ; as many rows as have `most` products, where that is given.
         """
         import numpy as np
 
@@ -214,27 +226,49 @@ class Observations:
         if known == count:
             return False
         self._grow()
+        if self._recent and self._first_wrong(model, np.array(self._recent)) >= 0:
+            return True
         order = np.arange(known, count) if known else self._order
         if beside is not None:
-            shows = [self._showing(beside, name) for name in names]
+            shows = [self._showing(beside, model, name) for name in names]
             if all(found is not None for found in shows):
                 order = order[np.any([found[order] for found in shows if found is not None], axis=0)]
-        partly = most is not None and most < len(order)
-        order = order[:most]
-        wrong = np.zeros(len(order), np.int8)
-        if self._record.missed(model, order, self._ones, True, 0.0, wrong) > 0.0:
-            self._last = int(order[int(wrong.argmax())])
-            self._hits[self._last] += 1
-            self._refuted += 1
-            if self._refuted & (self._refuted - 1) == 0:  # 1, 2, 4, 8, ...
-                self._order = np.argsort(-self._hits, kind="stable")
+        whole = len(order)
+        if most is not None:
+            order = self._first(order, model, most)
+        if self._first_wrong(model, order) >= 0:
             return True
-        if not partly:
+        if len(order) == whole:
             self._reproduced[model] = count
         return False
 
-    def _showing(self, model: EngineModel, name: str) -> NDArray[np.bool_] | None:
-        """Which of all could show another value of a property that is about the ends of the range; None: any."""
+    def _first(self, order: Rows, model: EngineModel, most: int) -> Rows:
+        """As many of these rows as have so many products, with the zeros that fill the model's blocks."""
+        import numpy as np
+
+        chained = bool(model.groups) and model.group_sums == "chained"
+        step = model.instruction_depth if chained else model.block
+        lengths = self._record.column("lengths")[order[: most // (step + _ROW) + 1]]
+        products = np.cumsum(-(-lengths // step) * step + _ROW)
+        return order[: int(np.searchsorted(products, most))]
+
+    def _first_wrong(self, model: EngineModel, order: Rows) -> int:
+        """The first of these rows that refutes the model, which is remembered; -1 if none does."""
+        import numpy as np
+
+        wrong = np.zeros(len(order), np.int8)
+        if self._record.missed(model, order, self._ones, True, 0.0, wrong) == 0.0:
+            return -1
+        row = int(order[int(wrong.argmax())])
+        self._recent = [row, *(i for i in self._recent if i != row)][:_RECENT]
+        self._hits[row] += 1
+        self._refuted += 1
+        if self._refuted & (self._refuted - 1) == 0:  # 1, 2, 4, 8, ...
+            self._order = np.argsort(-self._hits, kind="stable")
+        return row
+
+    def _showing(self, model: EngineModel, other: EngineModel, name: str) -> NDArray[np.bool_] | None:
+        """Which of all could show another model's value of a property that is about the range's ends; None: any."""
         from prismm.formats import Format
 
         output = model.output
@@ -249,6 +283,15 @@ class Observations:
             found = column("last") < lowest
         elif name in ("overflow", "product_overflow"):
             found = column("total") >= min(model.sums.maxexp, output.maxexp) - 1
+        elif name == "product_rounding" and not any(
+            m.summation == "aligned" and m.fraction_bits is not None for m in (model, other)
+        ):
+            # Where no exponent of a product counts, rounding shows only in products that are not exact.
+            assert isinstance(model.input, Format)
+            short = 2 * model.input.precision <= min(model.sums.precision, other.sums.precision)
+            if short:
+                highest = min(model.sums.maxexp, other.sums.maxexp) - 1
+                found = (column("smallest") < max(lowest, other.sums.minexp)) | (column("total") >= highest)
         return found
 
     def _grow(self) -> None:
@@ -273,10 +316,14 @@ class Observations:
         return np.flatnonzero(wrong)
 
     def refuting(
-        self, model: EngineModel, beside: EngineModel | None = None, names: tuple[str, ...] = ()
+        self,
+        model: EngineModel,
+        beside: EngineModel | None = None,
+        names: tuple[str, ...] = (),
+        most: int | None = None,
     ) -> Observation | None:
         """The simplest observation that the model does not reproduce, of the shortest length that has one, if it is one
-        that searches look at; else any.
+        that searches look at, of the first ones that have `most` products, where that is given; else any.
         """
         import numpy as np
 
@@ -286,11 +333,12 @@ class Observations:
             rows = self.all().rows
             terms, lengths = self._record.column("terms")[rows], self._record.column("lengths")[rows]
             self._simplest = rows[np.lexsort((terms, lengths))]
-        wrong = np.zeros(len(self._simplest), np.int8)
-        if self._record.missed(model, self._simplest, self._ones, True, 0.0, wrong) > 0.0:
-            row = int(self._simplest[int(wrong.argmax())])
+        some = self._simplest if most is None else self._first(self._simplest, model, most)
+        wrong = np.zeros(len(some), np.int8)
+        if self._record.missed(model, some, self._ones, True, 0.0, wrong) > 0.0:
+            row = int(some[int(wrong.argmax())])
         else:
-            row = self._last
+            row = self._recent[0]
         a, b, c, d = self.row(row)
         return Observation(tuple(a.tolist()), tuple(b.tolist()), c, d)
 

@@ -25,7 +25,7 @@ from prismm.numerics.finding import Evidence, Finding
 from prismm.numerics.observations import Observation, Observations, same
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     import numpy as np
     from numpy.typing import NDArray
@@ -44,7 +44,7 @@ _ENDS = 256
 _TURNS = 12
 _INTEGER_LENGTHS = (1, 2, 3, 4, 8, 16, 17, 32, 33, 64, 65, 128, 300)
 _INTEGER_EVIDENCE = 4_000
-_EFFORT = 8_000_000_000
+_EFFORT = 12_000_000_000
 """Of all searches of a probe, in nanoseconds, about."""
 _STEPS = 250
 """Of a walk among the models that reproduce everything: groups of changes that are looked at."""
@@ -58,8 +58,25 @@ _KINDS = 12
 """Models, different from the first one in different properties, at which inputs are aimed, at most."""
 _OF_LENGTHS = 6
 """Lengths of the inputs aimed at two models."""
-_QUICK = 20_000
-"""Answers that a model has to reproduce to be looked at."""
+_AIMED = 6
+"""Values of a property at which inputs are aimed at once, at most."""
+_ALIKE = 12
+"""Models that differ from the one found in several properties, and from no answer, that are reported with it."""
+_SHOWN = {
+    "fraction_bits": ("cut", "alone", "sticky"),
+    "alignment": ("cut", "alone", "floor"),
+    "carry_bits": ("carry", "cut"),
+    "zero_exponent": ("floor", "least"),
+    "zeros": ("zero", "floor", "subnormal"),
+    "subnormal_products": ("zero", "floor", "subnormal"),
+    "subnormal_outputs": ("zero", "floor", "subnormal", "alone"),
+}
+"""The classes of inputs that show a property most often; all of them for the others."""
+_QUICK = 25_000_000
+"""What a run takes of the answers that a model has to reproduce to be looked at, in nanoseconds."""
+
+_SIMPLEST = 5_000_000
+"""What may be spent on the simplest one of the answers that refute a model, in nanoseconds."""
 
 
 def probe(
@@ -119,6 +136,7 @@ class _Probe:
         self.rng, self.name, self.say = np.random.default_rng(seed), name, say
         self.seen = Observations(inputs, output)
         self.effort = search.Effort(_EFFORT)
+        self.alike: list[EngineModel] = []
         self.asked = 0
         self.began = time.perf_counter()
 
@@ -159,9 +177,11 @@ class _Probe:
                 f"c={float(c[i])!r}; a model needs an engine whose answer depends on a, b and c alone"
             )
 
-    def batch(self, aims: list[vectors.Aim], k: int, each: int) -> tuple[Array, Array, Array]:
-        """`each` dot products of length k of every class for every aim."""
-        drawn = [vectors.draw(aim, name, k, each, self.rng) for aim in aims for name in vectors.CLASSES]
+    def batch(
+        self, aims: list[vectors.Aim], k: int, each: int, classes: Iterable[str] = tuple(vectors.CLASSES)
+    ) -> tuple[Array, Array, Array]:
+        """`each` dot products of length k of these classes for every aim."""
+        drawn = [vectors.draw(aim, name, k, each, self.rng) for aim in aims for name in classes]
         a, b, c = (self.np.concatenate(parts) for parts in zip(*drawn, strict=True))
         return a, b, c
 
@@ -209,29 +229,40 @@ class _Probe:
         self.say(f"mismatches {mismatches:.4f}: {_brief(self.nearest)}")
         return self.nearest if mismatches == 0.0 else None
 
-    def bank(self, *models: EngineModel) -> Observations:
-        """Inputs aimed at these models, of lengths about the ends of their blocks, and what the first one answers."""
+    def bank(self, *models: EngineModel, classes: Iterable[str] = tuple(vectors.CLASSES)) -> Observations:
+        """Inputs of these classes aimed at these models, of lengths about the ends of their blocks, and what the first
+        one answers.
+        """
         aims, lengths, each = [vectors.aim_at(*models)], separation.lengths_for(*models), 16
         if len(models) == 1:
             aims.append(vectors.Aim(self.inputs, self.output, (), (), (), (models[0].block,)))  # type: ignore[arg-type]
             each = 8
         else:  # a few of the lengths, for there are many pairs of models
             lengths = sorted(self.rng.permutation(lengths)[:_OF_LENGTHS].tolist())
+            each *= len(vectors.CLASSES) // len(tuple(classes))
         found = Observations(self.inputs, self.output)
         for k in lengths:
-            a, b, c = self.batch(aims, k, vectors.share(each, k, 1))
+            a, b, c = self.batch(aims, k, vectors.share(each, k, 1), classes)
             found.add(a, b, c, simulate.dot_unchecked(models[0], a, b, c), searched=False)
         return found
 
     def questioned(self, model: EngineModel) -> bool:
         """Every other value of every property is refuted, or asked about; whether the model got an answer wrong."""
         bank = self.bank(model)
-        wrong = False
+        right = True
         for name in family.PROPERTIES:
-            for other in family.alternatives(model, name):
-                if not self.seen.refute(other, model, (name,)):
-                    wrong |= self.told(other, bank) is False
-        return wrong
+            others = family.alternatives(model, name)
+            open_ = [other for other in others if not self.seen.refute(other, model, (name,))]
+            open_ = [other for other in open_ if self.told(other, bank) is None]
+            if open_ and len(open_) < len(others):  # it shows: inputs aimed at those values, too, may tell them apart
+                some = self.rng.permutation(len(open_))[:_AIMED]
+                aimed = self.bank(
+                    model, *(open_[int(i)] for i in some), classes=_SHOWN.get(name, tuple(vectors.CLASSES))
+                )
+                for other in open_:
+                    self.told(other, aimed)
+            right &= not self.seen.refute(model)
+        return not right
 
     def told(self, other: EngineModel, bank: Observations) -> bool | None:
         """Whether the bank's answers are right where another model gives others, which is asked; None: nowhere."""
@@ -249,8 +280,10 @@ class _Probe:
         """A walk among models that reproduce everything, change by change: where one of them would answer otherwise
         than the model, the black box is asked; whether the model got an answer wrong.
 
-        Changes that hide each other from all that was seen are found in this way, one after the other.
+        Changes that hide each other from all that was seen are found in this way, one after the other. Those models
+        that no input is known to tell from this one are kept as `alike`.
         """
+        self.alike = []
         names, bank = list(family.CHANGES), self.bank(model)
         walker, taken, met = model, 0, {model}
         kinds: set[tuple[str, ...]] = set()
@@ -261,7 +294,7 @@ class _Probe:
                 if other is None or other in met:
                     continue
                 differing = tuple(name for name in family.PROPERTIES if getattr(other, name) != getattr(model, name))
-                if self.seen.refute(other, model, differing, _QUICK):
+                if self.seen.refute(other, model, differing, _QUICK // search.product_cost(other)):
                     continue
                 met.add(other)
                 taken += 1
@@ -272,6 +305,7 @@ class _Probe:
                 if right is False:
                     return True
                 if right is None:
+                    self.alike.append(other)
                     walker = other if taken % _ROAD else model
                 if taken == _TAKEN:
                     return False
@@ -296,8 +330,12 @@ class _Probe:
 
     def finish(self, model: EngineModel | None) -> Finding:
         """The evidence, or the first counterexample to the nearest model."""
-        evidence = () if model is None else tuple(self.evidence(model, name) for name in family.PROPERTIES)
-        return self.finding(None if model is None else model.canonical(), evidence, 0)
+        if model is None:
+            return self.finding(None, (), 0)
+        alike = sorted({m.canonical() for m in self.alike}, key=lambda m: len(m.differences(model)))[:_ALIKE]
+        alike = [m for m in alike if not self.seen.refute(m)]
+        evidence = tuple(self.evidence(model, name, alike) for name in family.PROPERTIES)
+        return self.finding(model.canonical(), evidence, 0)
 
     def finding(self, model: EngineModel | None, evidence: tuple[Evidence, ...], unkept: int) -> Finding:
         """What was found after so many answers that were not kept."""
@@ -314,17 +352,19 @@ class _Probe:
             seconds=time.perf_counter() - self.began,
         )
 
-    def evidence(self, model: EngineModel, name: str) -> Evidence:
-        """The simplest observation against every other value."""
+    def evidence(self, model: EngineModel, name: str, alike: list[EngineModel]) -> Evidence:
+        """The simplest observation against every other value; values of models that look alike are open, too."""
         refuted: list[tuple[object, Observation]] = []
         unknown: list[object] = []
         for other in family.alternatives(model, name):
-            against = self.seen.refuting(other, model, (name,))
+            against = self.seen.refuting(other, model, (name,), _SIMPLEST // search.product_cost(other))
             value = getattr(other, name)
             if against is None:
                 unknown.append(value)
             else:
                 refuted.append((value, against))
+        mine = getattr(model, name), getattr(model.canonical(), name)
+        unknown += [getattr(other, name) for other in alike if getattr(other, name) not in mine]
         return Evidence(name, getattr(model, name), tuple(refuted), tuple(dict.fromkeys(unknown)))
 
     def integers(self, inputs: Integer, output: Integer, refutations: int) -> Finding:

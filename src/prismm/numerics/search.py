@@ -10,10 +10,11 @@ The share of answers that a model reproduces grows with every property that is r
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from prismm.numerics.family import CHANGES, ORDERING, changed, twins
+from prismm.numerics.family import CHANGES, ORDERING, PROPERTIES, changed, twins
 from prismm.numerics.layers import CARRY, EDGE, PLAIN
 from prismm.numerics.parts import LateJoin
 
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from prismm.numerics.model import EngineModel
     from prismm.numerics.observations import Observations, Some
 
-__all__ = ["Effort", "climb", "fit", "starts"]
+__all__ = ["Effort", "climb", "fit", "product_cost", "starts"]
 
 _SCREEN = 16
 """Observations of each kind and length in the first look at a candidate."""
@@ -52,15 +53,34 @@ _TERMS = (
     "late",
 )
 """Groups of properties that a product or two show."""
-_JOINT = ("underflows", "joined_ends", "signs", "rounded_ends", "levels", "rounded_products", "rounded_sums")
+_JOINT = (
+    "underflows",
+    "empty_sums",
+    "joined_ends",
+    "signs",
+    "rounded_ends",
+    "levels",
+    "rounded_products",
+    "rounded_sums",
+)
 """Where the one is wrong, the others cannot be told: many candidates, tried where nothing else leads on."""
 _NEAR = 0.1
 """Mismatches from which on a model is almost right."""
 _MENDED = 1.0
 """And from which on it is worth while to change it, before a search begins anew."""
-_CANDIDATE = 50_000
+_MENDING = 0.3
+"""Of what is left for a search, the share that goes into mending such a model."""
+_ADVICE = 24
+"""Of the answers that such a model gets wrong, those that say what to change."""
+_LEVEL = 3
+"""Models beside it from which the same is tried."""
+_SETS = 24
+"""Sets of properties whose changes give more of them, small ones first."""
+_ADVISED = 8
+"""Changes from which a search goes on."""
+_CANDIDATE = 100_000
 """What a candidate costs, in nanoseconds."""
-_PRODUCT = {"aligned": 20, "exact": 50, "sequential": 50, "pairwise": 90}
+_PRODUCT = {"aligned": 20, "sequential": 50, "pairwise": 55}
 """What a product costs, in nanoseconds, by summation."""
 _PLAIN = ("sums", "roundings", "last_roundings", "products", "late")
 """Of these, the groups that show far from the ends of the range."""
@@ -95,13 +115,18 @@ def starts(model: EngineModel) -> Iterator[EngineModel]:
 class Effort:
     """How much a search may still do, in nanoseconds of a core, about: counted, so that it is the same everywhere."""
 
-    def __init__(self, units: int) -> None:
+    def __init__(self, units: int, whole: Effort | None = None) -> None:
         self.left = units
+        self._whole = whole
 
     def spend(self, units: int) -> bool:
         """Whether there is any left after this."""
         self.left -= units
-        return self.left > 0
+        return self.left > 0 and (self._whole is None or self._whole.spend(units))
+
+    def part(self, share: float) -> Effort:
+        """A share of what is left, which is spent from the whole, too."""
+        return Effort(int(self.left * share), self)
 
 
 def fit(
@@ -117,6 +142,7 @@ def fit(
     best, least = model, everything.mismatches(model)
     if 0.0 < least < _MENDED:
         best, least = climb(best, everything, rng, _USUAL, 3, _JOINT if least < _NEAR else (), effort)
+    best, least = _advised(best, least, everything, rng, effort.part(_MENDING))
     if least == 0.0:
         return best, least
     for _ in range(_ROUNDS):
@@ -128,6 +154,9 @@ def fit(
                 best, least = found, score
             if least == 0.0 or effort.left <= 0:
                 return best, least
+        best, least = _advised(best, least, everything, rng, effort.part(_MENDING))
+        if least == 0.0 or effort.left <= 0:
+            return best, least
         say(f"mismatches {least:.4f} so far")
     for groups, kicks in ((_USUAL, _KICKS), (_DESPERATE, _KICKS)):
         for turn in range(1 + kicks):
@@ -222,8 +251,10 @@ def _followed(
         found, score = climb(found, stage.some, rng, stage.groups, 4, effort=effort)
         climbed.append((score, i, found))
     climbed.sort(key=lambda item: item[:2])
-    if climbed[0][0] > 0.0:
-        found, score = climb(climbed[0][2], stage.some, rng, stage.groups, 4, _JOINT, effort)
+    score, _, found = climbed[0]
+    if score > 0.0:
+        found, score = _advised(found, score, stage.some, rng, effort.part(_MENDING / 2), stage.groups)
+        found, score = climb(found, stage.some, rng, stage.groups, 4, _JOINT, effort)
         climbed = sorted([(score, -1, found), *climbed], key=lambda item: item[:2])
     return climbed
 
@@ -239,6 +270,70 @@ def _kind(model: EngineModel, ends: bool) -> tuple[object, ...]:
         model.accumulator is None,
         model.product_rounding is None,
     )
+
+
+def _advised(
+    best: EngineModel,
+    least: float,
+    everything: Some,
+    rng: np.random.Generator,
+    effort: Effort,
+    groups: tuple[str, ...] = _USUAL,
+) -> tuple[EngineModel, float]:
+    """A better model than one that is almost right, where several properties have to change at once.
+
+    What has to change gives answers that the model gets wrong, whatever else it spoils: such a change is kept while the
+    others are looked for.
+    """
+    whole = everything.terms()
+    while 0.0 < least < _NEAR and effort.left > 0:
+        before = least
+        for beginning in itertools.chain([best], _level(best, least, everything, effort)):
+            ranked: list[tuple[float, int, dict[str, Any], EngineModel]] = []
+            for kept, found in _advice(beginning, everything, effort):
+                effort.spend(_CANDIDATE + whole * product_cost(found) // 4)
+                ranked.append((everything.mismatches(found), len(ranked), kept, found))
+            ranked.sort(key=lambda item: item[:2])
+            for _, _, kept, found in ranked[:_ADVISED]:
+                found, score = climb(found, everything, rng, groups, 2, effort=effort, kept=kept)
+                if score < least:
+                    best, least = found, score
+                    break
+            if least < before or effort.left <= 0:
+                break
+        if least == before:
+            break
+    return best, least
+
+
+def _level(model: EngineModel, least: float, everything: Some, effort: Effort) -> Iterator[EngineModel]:
+    """Some models of another kind of sum that are as good: what they are still wrong about may be nearer to them."""
+    found = 0
+    for candidate in _candidates(model, "trees"):
+        if found < _LEVEL and candidate.summation != model.summation:
+            effort.spend(_CANDIDATE + everything.terms() * product_cost(candidate) // 8)
+            if everything.mismatches(candidate, least) <= least:
+                found += 1
+                yield candidate
+
+
+def _advice(model: EngineModel, everything: Some, effort: Effort) -> Iterator[tuple[dict[str, Any], EngineModel]]:
+    """Changed models that give some of the answers that this one gets wrong, two for every set of properties; with what
+    is changed.
+    """
+    wrong = everything.failing(model, _ADVICE)
+    terms, before = wrong.terms(), wrong.mismatches(model)
+    found: dict[tuple[str, ...], list[tuple[float, int, dict[str, Any], EngineModel]]] = {}
+    for order, candidate in enumerate(dict.fromkeys(c for group in CHANGES for c in _candidates(model, group))):
+        effort.spend(_CANDIDATE + terms * product_cost(candidate) // 4)
+        score = wrong.mismatches(candidate, before)
+        if score < before:
+            kept = {name: getattr(candidate, name) for name in PROPERTIES}
+            kept = {name: value for name, value in kept.items() if value != getattr(model, name)}
+            found.setdefault(tuple(kept), []).append((score, order, kept, candidate))
+    for names in sorted(found, key=len)[:_SETS]:
+        for _, _, kept, candidate in sorted(found[names], key=lambda item: item[:2])[:2]:
+            yield kept, candidate
 
 
 def _kicked(model: EngineModel, rng: np.random.Generator) -> EngineModel:
@@ -259,10 +354,11 @@ def climb(
     sweeps: int = 6,
     joint: tuple[str, ...] = (),
     effort: Effort | None = None,
+    kept: dict[str, Any] | None = None,
 ) -> tuple[EngineModel, float]:
     """The best model that changes of one group at a time lead to, and its mismatches: 0.0 if it reproduces all.
 
-    Where no group of `groups` leads on, those of `joint` are tried, too.
+    Where no group of `groups` leads on, those of `joint` are tried, too. The values of `kept` stay as they are.
     """
     effort = effort or Effort(1 << 60)
     best = observations.mismatches(model)
@@ -271,11 +367,11 @@ def climb(
         for group in groups:
             if best == 0.0 or effort.left <= 0:
                 return model, best
-            model, best = _improve(model, best, observations, rng, group, effort)
+            model, best = _improve(model, best, observations, rng, group, effort, kept)
         if best < before:
             continue
         for group in joint:
-            model, best = _improve(model, best, observations, rng, group, effort)
+            model, best = _improve(model, best, observations, rng, group, effort, kept)
             if best < before or effort.left <= 0:
                 break
         if best == before:
@@ -284,14 +380,22 @@ def climb(
 
 
 def _improve(
-    model: EngineModel, best: float, observations: Some, rng: np.random.Generator, group: str, effort: Effort
+    model: EngineModel,
+    best: float,
+    observations: Some,
+    rng: np.random.Generator,
+    group: str,
+    effort: Effort,
+    kept: dict[str, Any] | None = None,
 ) -> tuple[EngineModel, float]:
     """The best of the group's changes, if it is better."""
     ranked: list[tuple[float, int, EngineModel]] = []
     screen = observations.screen(model, rng, _SCREEN, group in ORDERING)
     limit, glance = screen.mismatches(model), screen.terms()
     for order, candidate in enumerate(_candidates(model, group)):
-        effort.spend(_CANDIDATE + glance * _product(candidate) // 4)
+        if kept and any(getattr(candidate, name) != value for name, value in kept.items()):
+            continue
+        effort.spend(_CANDIDATE + glance * product_cost(candidate) // 4)
         score = screen.mismatches(candidate, limit)
         if score < limit:
             ranked.append((score, order, candidate))
@@ -301,17 +405,16 @@ def _improve(
                 limit = ranked[-1][0]
     whole = observations.terms()
     for _, _, candidate in ranked:
-        effort.spend(_CANDIDATE + whole * _product(candidate) // 4)
+        effort.spend(_CANDIDATE + whole * product_cost(candidate) // 4)
         score = observations.mismatches(candidate, best)
         if score < best:
             model, best = candidate, score
     return model, best
 
 
-def _product(model: EngineModel) -> int:
-    """What one of its products costs."""
-    exact = model.summation == "aligned" and model.fraction_bits is None
-    return _PRODUCT["exact" if exact else model.summation]
+def product_cost(model: EngineModel) -> int:
+    """What one of its products costs, in nanoseconds of a core, about."""
+    return _PRODUCT[model.summation]
 
 
 def _candidates(model: EngineModel, group: str) -> Iterator[EngineModel]:

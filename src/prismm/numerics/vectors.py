@@ -82,7 +82,10 @@ class _Draw:
 
     def integers(self, low: int, high: int, *shape: int) -> NDArray[np.int64]:
         """Uniform in [low, high], both included; low where the range is empty."""
-        return self.rng.integers(low, max(low, high) + 1, shape or (self.n,))
+        # Faster than `rng.integers`.
+        found: NDArray[np.int64] = (self.rng.random(shape or (self.n,)) * (max(low, high) + 1 - low)).astype(int)
+        found += low
+        return found
 
     def signs(self, *shape: int) -> Array:
         found: Array = self.np.where(self.rng.random(shape or (self.n,)) < 0.5, -1.0, 1.0)
@@ -122,9 +125,12 @@ class _Draw:
         np = self.np
         format = format or self.aim.input
         size = np.minimum(np.abs(x), format.max)
-        quantum = np.maximum(np.frexp(size)[1] - 1, format.minexp) - format.fraction_bits
-        quantum = np.where(size == 0.0, 0, quantum)
-        found: Array = np.copysign(np.ldexp(np.trunc(np.ldexp(size, -quantum)), quantum), x)
+        cut = (size.view(np.int64) & -(1 << (52 - format.fraction_bits))).view(np.float64)
+        quantum = format.smallest_subnormal
+        below = size < 2.0**format.minexp
+        if below.any():
+            cut = np.where(below, np.trunc(size / quantum) * quantum, cut)
+        found: Array = np.copysign(cut, x)
         return found
 
     def accumulator(self, exponent: NDArray[np.int64]) -> Array:
@@ -183,6 +189,25 @@ def _cut(d: _Draw) -> Batch:
     return a, b, c
 
 
+def _alone(d: _Draw) -> Batch:
+    """Products that take each other back, the largest ones or any, beside c at the edge of what is kept of it, or
+    anywhere below: where inputs have a narrow range, nothing else is small enough to be cut off.
+    """
+    np, out = d.np, d.aim.output
+    largest = min(2 * d.high + 1, out.maxexp - 8)
+    top = np.where(d.some(0.5), largest, d.center())
+    a, b = d.operands(np.broadcast_to(top[:, None], (d.n, d.k)), d.significand(d.n, d.k), d.significand(d.n, d.k))
+    a = np.where(d.some(0.6, d.n, 1) & d.some(0.8, d.n, d.k), 0.0, a * d.signs(d.n, d.k))
+    pairs = d.k // 2
+    a[:, pairs : 2 * pairs], b[:, pairs : 2 * pairs] = -a[:, :pairs], b[:, :pairs]
+    a[:, 2 * pairs :] = 0.0
+    least = out.minexp if d.aim.plain else out.subnormal_exponent
+    below = least + (d.rng.random(d.n) * np.maximum(top - least, 1)).astype(np.int64)
+    c = d.accumulator(np.maximum(np.where(d.some(0.5), top - d.kept(), below), least))
+    a, b = d.shuffle(a, b)
+    return a, b, c
+
+
 def _round(d: _Draw) -> Batch:
     """Sums whose last bits stand at the rounding of the running sum: ties, just above, just below, tiny remainders."""
     np = d.np
@@ -230,8 +255,10 @@ def _sticky(d: _Draw) -> Batch:
         x, y = x[:, : d.k], y[:, : d.k]
     a, b = np.zeros((d.n, d.k)), np.ones((d.n, d.k))
     a[:, : x.shape[1]], b[:, : x.shape[1]] = x, y
-    a, b = d.shuffle(a, b)
-    return a, b, c
+    # In any order; or the smallest first, so that sums which are rounded one after another keep it.
+    rising = d.some(0.3, d.n, 1)
+    mixed_a, mixed_b = d.shuffle(a, b)
+    return np.where(rising, a[:, ::-1], mixed_a), np.where(rising, b[:, ::-1], mixed_b), c
 
 
 def _carry(d: _Draw) -> Batch:
@@ -308,7 +335,10 @@ def _floor(d: _Draw) -> Batch:
         pair = d.some(0.25)
         a[:, 1], b[:, 1] = np.where(pair, -a[:, 0], a[:, 1]), np.where(pair, b[:, 0], b[:, 1])
     c = np.copysign(0.0, d.signs())
-    a, b = d.shuffle(a, b)
+    # Anywhere, or all of them in the last block.
+    late = d.some(0.3, d.n, 1)
+    mixed_a, mixed_b = d.shuffle(a, b)
+    a, b = np.where(late, a[:, ::-1], mixed_a), np.where(late, b[:, ::-1], mixed_b)
     return a, b, np.where(d.some(0.15), d.accumulator(base), c)
 
 
@@ -429,6 +459,7 @@ def _order(d: _Draw) -> Batch:
 
 CLASSES: dict[str, Callable[[_Draw], Batch]] = {
     "cut": _cut,
+    "alone": _alone,
     "round": _round,
     "sticky": _sticky,
     "carry": _carry,
