@@ -129,6 +129,8 @@ def sum_at_once(c: Any, a: Any, b: Any, alpha: complex, beta: complex) -> Any:
     kinds = _tensors()[:3]
     if type(a) not in kinds or type(b) not in kinds or type(c) not in kinds or abs(alpha) > 1:
         return None
+    if type(alpha) is not complex and type(beta) is not complex and not a.dtype.is_complex:
+        return _native_sum_at_once(c, a, b, alpha, beta)
     try:
         x, y, z = (t.detach().numpy() for t in (a, b, c))
     except (RuntimeError, TypeError):
@@ -147,6 +149,23 @@ def sum_at_once(c: Any, a: Any, b: Any, alpha: complex, beta: complex) -> Any:
             ab = ab * kind(alpha if x.dtype.char in "FD" else complex(alpha).real)
         value = ab + (z if beta == 1 else z * kind(beta if x.dtype.char in "FD" else complex(beta).real))
     return kinds[-1](value) if value.shape == ab.shape and native.ordinary(x, y, value) else None
+
+
+def _native_sum_at_once(c: Any, a: Any, b: Any, alpha: complex, beta: complex) -> Any:
+    """The same of real tensors in torch alone: its product, then every operation rounded for itself."""
+    if c.dtype is not a.dtype or not c.is_cpu or c.layout is not a.layout:
+        return None
+    value = _native_at_once(a, b)
+    if value is None:
+        return None
+    try:
+        if alpha != 1:
+            value.mul_(alpha)
+        value.add_(c if beta == 1 else c * beta)
+        flat = value.numpy()
+    except (RuntimeError, TypeError):  # another shape, not dense, or wanting a gradient
+        return None
+    return value if float(np.vdot(flat, flat)) < math.inf else None
 
 
 @functools.cache

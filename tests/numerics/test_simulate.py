@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import doctest
+import itertools
 
 import numpy as np
 import pytest
@@ -79,6 +80,41 @@ def test_every_input_format_meets_every_kind_of_vector(inputs, kind, rng):
             join=join, zeros="ieee",
         )  # fmt: skip
         check(model, kind, 11, rng)
+
+
+@pytest.mark.parametrize("summation", ["aligned", "sequential", "pairwise"])
+def test_zeros_behind_the_operands_turn_negative_zeros(summation):
+    """The first of them rounds the sum before it, to -0 too; the second makes that +0."""
+    small = [(-(2.0**-13), 2.0**-6), (2.0**-13, 2.0**-6), (-(2.0**-24), 2.0**-14), (0.0, 1.0), (-0.0, 1.0)]
+    orders = [
+        ((), "chained", 1),
+        (((0,), (1,)), "chained", 2),
+        (((1,), (0,)), "chained", 2),
+        (((0,), (1,)), "separate", 2),
+    ]
+    tried = 0
+    for block, join, zeros, flushed, rounding, bits in itertools.product(
+        (1, 2, 4, 5), ("inside", "after"), ("ieee", "unsigned"), ("keep", "flush"), ("nearest", "zero"), (None, 12)
+    ):
+        for groups, sums, times in orders:
+            depth = times * block if join == "after" or groups else None
+            given = {"zeros": zeros, "subnormal_outputs": flushed, "rounding": rounding, "fraction_bits": bits}
+            try:
+                model = EngineModel(
+                    "", FP16, FP16, block=block, depth=depth, groups=groups, group_sums=sums, join=join,
+                    summation=summation, **given,
+                )  # fmt: skip
+            except ArgumentError:
+                continue
+            for k in (1, 2, 3):
+                a, b = (np.repeat(np.array(x)[:, None], k, 1) for x in zip(*small, strict=True))
+                a[:, 1:] *= 2.0
+                for c in (0.0, -0.0):
+                    addends = np.full(len(a), c)
+                    got = simulate.dot(model, a, b, addends)
+                    assert same(got, specified(model, a, b, addends)).all(), (model, k, c)
+                    tried += 1
+    assert tried >= 300
 
 
 @pytest.mark.parametrize("inputs", [f for f in NARROW if f.bits <= 4], ids=lambda f: f.name)

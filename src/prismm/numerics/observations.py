@@ -209,6 +209,10 @@ class Observations:
         rows = self.all().rows
         return Some(self._record, rows[self._record.column("layers")[rows] <= highest], signs=False)
 
+    def unseen(self, model: EngineModel) -> int:
+        """Products of those added since the model reproduced all of them; of all of them, where it has not."""
+        return int(self._record.column("lengths")[self._reproduced.get(model, 0) :].sum())
+
     def refute(
         self,
         model: EngineModel,

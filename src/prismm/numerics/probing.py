@@ -60,6 +60,8 @@ _OF_LENGTHS = 6
 """Lengths of the inputs aimed at two models."""
 _AIMED = 6
 """Values of a property at which inputs are aimed at once, at most."""
+_EXAMINED = 8_000
+"""Dot products in which a difference from a model with another value of a property is looked for."""
 _ALIKE = 12
 """Models that differ from the one found in several properties, and from no answer, that are reported with it."""
 _SHOWN = {
@@ -74,7 +76,8 @@ _SHOWN = {
 """The classes of inputs that show a property most often; all of them for the others."""
 _QUICK = 25_000_000
 """What a run takes of the answers that a model has to reproduce to be looked at, in nanoseconds."""
-
+_PASSES = 4_000_000_000
+"""And what runs of all answers may take, of models that differ in one property; then such runs are quick, too."""
 _SIMPLEST = 5_000_000
 """What may be spent on the simplest one of the answers that refute a model, in nanoseconds."""
 
@@ -136,6 +139,7 @@ class _Probe:
         self.rng, self.name, self.say = np.random.default_rng(seed), name, say
         self.seen = Observations(inputs, output)
         self.effort = search.Effort(_EFFORT)
+        self.passes = search.Effort(_PASSES)
         self.alike: list[EngineModel] = []
         self.asked = 0
         self.began = time.perf_counter()
@@ -207,10 +211,10 @@ class _Probe:
         while model is not None and turns < _TURNS:
             turns += 1
             self.say(f"turn {turns}: asking inputs aimed at {_brief(model)}")
-            if self.aimed(model) or self.refuted(model, refutations) or self.questioned(model) or self.wandered(model):
-                model = self.fitted(model)
-                continue
-            return self.finish(model)
+            steps = (self.aimed, lambda m: self.refuted(m, refutations), self.questioned, self.wandered, self.examined)
+            if not any(step(model) for step in steps):
+                return self.finish(model)
+            model = self.fitted(model)
         return self.finish(None)
 
     def aimed(self, model: EngineModel) -> int:
@@ -252,7 +256,7 @@ class _Probe:
         right = True
         for name in family.PROPERTIES:
             others = family.alternatives(model, name)
-            open_ = [other for other in others if not self.seen.refute(other, model, (name,))]
+            open_ = [other for other in others if not self.contradicted(other, model, name)]
             open_ = [other for other in open_ if self.told(other, bank) is None]
             if open_ and len(open_) < len(others):  # it shows: inputs aimed at those values, too, may tell them apart
                 some = self.rng.permutation(len(open_))[:_AIMED]
@@ -263,6 +267,17 @@ class _Probe:
                     self.told(other, aimed)
             right &= not self.seen.refute(model)
         return not right
+
+    def contradicted(self, other: EngineModel, model: EngineModel, name: str) -> bool:
+        """Whether an answer is known to refute a model that differs from this one, which reproduces all, in a property:
+        where runs of all answers have taken long already, only of the first ones.
+        """
+        cost, unseen = search.product_cost(other), self.seen.unseen(other)
+        whole = self.passes.left > 0
+        found = self.seen.refute(other, model, (name,), None if whole else _QUICK // cost)
+        if whole and not found:
+            self.passes.spend(unseen * cost)
+        return found
 
     def told(self, other: EngineModel, bank: Observations) -> bool | None:
         """Whether the bank's answers are right where another model gives others, which is asked; None: nowhere."""
@@ -275,6 +290,25 @@ class _Probe:
             d = self.record(a[None], b[None], np.array([c]))
             right &= bool(same(d, np.array([expected]))[0])
         return right
+
+    def examined(self, model: EngineModel) -> bool:
+        """Where only some values of a property are refuted: inputs that tell one of the others from the model are
+        looked for, for the first, the middle and the last of them, and asked; whether the model got an answer wrong.
+        """
+        for name in family.PROPERTIES:
+            others = family.alternatives(model, name)
+            open_ = [other for other in others if not self.contradicted(other, model, name)]
+            if not open_ or len(open_) == len(others):
+                continue
+            for other in dict.fromkeys((open_[0], open_[-1], open_[len(open_) // 2])):
+                classes = _SHOWN.get(name, tuple(vectors.CLASSES))
+                found, _ = separation.difference(model, other, _EXAMINED, self.rng, classes)
+                if found is not None:
+                    a, b, c = found[0][None], found[1][None], self.np.array([found[2]])
+                    self.record(a, b, c)
+                    if self.seen.refute(model):
+                        return True
+        return False
 
     def wandered(self, model: EngineModel) -> bool:
         """A walk among models that reproduce everything, change by change: where one of them would answer otherwise
@@ -357,8 +391,9 @@ class _Probe:
         refuted: list[tuple[object, Observation]] = []
         unknown: list[object] = []
         for other in family.alternatives(model, name):
-            against = self.seen.refuting(other, model, (name,), _SIMPLEST // search.product_cost(other))
-            value = getattr(other, name)
+            value, against = getattr(other, name), None
+            if self.contradicted(other, model, name):
+                against = self.seen.refuting(other, model, (name,), _SIMPLEST // search.product_cost(other))
             if against is None:
                 unknown.append(value)
             else:

@@ -80,8 +80,10 @@ _ADVISED = 8
 """Changes from which a search goes on."""
 _CANDIDATE = 100_000
 """What a candidate costs, in nanoseconds."""
-_PRODUCT = {"aligned": 20, "sequential": 50, "pairwise": 55}
-"""What a product costs, in nanoseconds, by summation."""
+_PRODUCT = {"aligned": 30, "sequential": 55, "pairwise": 55}
+"""What a product costs, in nanoseconds, by summation: at least; in short blocks and late joins `_SHORT`, twice as much
+in groups."""
+_SHORT = 60
 _PLAIN = ("sums", "roundings", "last_roundings", "products", "late")
 """Of these, the groups that show far from the ends of the range."""
 _ENDS = ("floors", "policies", "limits")
@@ -151,12 +153,9 @@ def fit(
         for _, _, candidate in ranked[:_BEAM]:
             found, score = climb(candidate, everything, rng, _USUAL, 6, _JOINT, effort)
             if score < least:
-                best, least = found, score
+                best, least = _advised(found, score, everything, rng, effort.part(_MENDING))
             if least == 0.0 or effort.left <= 0:
                 return best, least
-        best, least = _advised(best, least, everything, rng, effort.part(_MENDING))
-        if least == 0.0 or effort.left <= 0:
-            return best, least
         say(f"mismatches {least:.4f} so far")
     for groups, kicks in ((_USUAL, _KICKS), (_DESPERATE, _KICKS)):
         for turn in range(1 + kicks):
@@ -218,12 +217,12 @@ def layered(
     effort: Effort,
 ) -> list[EngineModel]:
     """Beginnings: of every stage those models that reproduce most of it, of different kinds, begin the next one."""
-    beam = [model]
+    beam, mending = [model], effort.part(_MENDING)
     for stage in _stages(model, observations, rng):
         pool = dict.fromkeys(s for m in beam for s in (m, *(starts(m) if stage.starts else ()), *twins(m)))
         effort.spend(_CANDIDATE * len(pool))
         ranked = sorted(((stage.some.mismatches(m), i, m) for i, m in enumerate(pool)), key=lambda item: item[:2])
-        climbed = _followed(ranked, stage, rng, effort)
+        climbed = _followed(ranked, stage, rng, effort, mending)
         say(f"{stage.name}: {', '.join(f'{score:.3f}' for score, _, _ in climbed[:_BEAM])}")
         good = sum(score == 0.0 for score, _, _ in climbed)
         beam = list(dict.fromkeys(m for _, _, m in climbed))[: max(_BEAM, good)]
@@ -233,7 +232,11 @@ def layered(
 
 
 def _followed(
-    ranked: list[tuple[float, int, EngineModel]], stage: _Stage, rng: np.random.Generator, effort: Effort
+    ranked: list[tuple[float, int, EngineModel]],
+    stage: _Stage,
+    rng: np.random.Generator,
+    effort: Effort,
+    mending: Effort,
 ) -> list[tuple[float, int, EngineModel]]:
     """Where beginnings lead to, one of every kind, best first."""
     kinds: set[tuple[object, ...]] = set()
@@ -252,9 +255,9 @@ def _followed(
         climbed.append((score, i, found))
     climbed.sort(key=lambda item: item[:2])
     score, _, found = climbed[0]
-    if score > 0.0:
-        found, score = _advised(found, score, stage.some, rng, effort.part(_MENDING / 2), stage.groups)
-        found, score = climb(found, stage.some, rng, stage.groups, 4, _JOINT, effort)
+    if score > 0.0 and mending.left > 0:
+        found, score = _advised(found, score, stage.some, rng, mending.part(0.5), stage.groups)
+        found, score = climb(found, stage.some, rng, stage.groups, 4, _JOINT, mending)
         climbed = sorted([(score, -1, found), *climbed], key=lambda item: item[:2])
     return climbed
 
@@ -285,14 +288,12 @@ def _advised(
     What has to change gives answers that the model gets wrong, whatever else it spoils: such a change is kept while the
     others are looked for.
     """
-    whole = everything.terms()
     while 0.0 < least < _NEAR and effort.left > 0:
         before = least
         for beginning in itertools.chain([best], _level(best, least, everything, effort)):
             ranked: list[tuple[float, int, dict[str, Any], EngineModel]] = []
-            for kept, found in _advice(beginning, everything, effort):
-                effort.spend(_CANDIDATE + whole * product_cost(found) // 4)
-                ranked.append((everything.mismatches(found), len(ranked), kept, found))
+            for score, kept, found in _advice(beginning, everything, effort):
+                ranked.append((score, len(ranked), kept, found))
             ranked.sort(key=lambda item: item[:2])
             for _, _, kept, found in ranked[:_ADVISED]:
                 found, score = climb(found, everything, rng, groups, 2, effort=effort, kept=kept)
@@ -317,12 +318,14 @@ def _level(model: EngineModel, least: float, everything: Some, effort: Effort) -
                 yield candidate
 
 
-def _advice(model: EngineModel, everything: Some, effort: Effort) -> Iterator[tuple[dict[str, Any], EngineModel]]:
+def _advice(
+    model: EngineModel, everything: Some, effort: Effort
+) -> Iterator[tuple[float, dict[str, Any], EngineModel]]:
     """Changed models that give some of the answers that this one gets wrong, two for every set of properties; with what
-    is changed.
+    is changed, and their mismatches.
     """
     wrong = everything.failing(model, _ADVICE)
-    terms, before = wrong.terms(), wrong.mismatches(model)
+    terms, before, whole = wrong.terms(), wrong.mismatches(model), everything.terms()
     found: dict[tuple[str, ...], list[tuple[float, int, dict[str, Any], EngineModel]]] = {}
     for order, candidate in enumerate(dict.fromkeys(c for group in CHANGES for c in _candidates(model, group))):
         effort.spend(_CANDIDATE + terms * product_cost(candidate) // 4)
@@ -332,8 +335,17 @@ def _advice(model: EngineModel, everything: Some, effort: Effort) -> Iterator[tu
             kept = {name: value for name, value in kept.items() if value != getattr(model, name)}
             found.setdefault(tuple(kept), []).append((score, order, kept, candidate))
     for names in sorted(found, key=len)[:_SETS]:
-        for _, _, kept, candidate in sorted(found[names], key=lambda item: item[:2])[:2]:
-            yield kept, candidate
+        ranked = sorted(found[names], key=lambda item: item[:2])
+        equal = sum(item[0] == ranked[0][0] for item in ranked)
+        # Of many that are right in the same answers, those that spoil least.
+        judged: list[tuple[float, int, dict[str, Any], EngineModel]] = []
+        for _, order, kept, candidate in ranked[: max(equal, 2)]:
+            effort.spend(_CANDIDATE + whole * product_cost(candidate) // (4 if len(judged) < 2 else 16))
+            limit = judged[1][0] if len(judged) > 1 else float("inf")
+            score = everything.mismatches(candidate, limit)
+            judged = sorted([*judged, (score, order, kept, candidate)], key=lambda item: item[:2])[:2]
+        for score, _, kept, candidate in judged:
+            yield score, kept, candidate
 
 
 def _kicked(model: EngineModel, rng: np.random.Generator) -> EngineModel:
@@ -414,7 +426,10 @@ def _improve(
 
 def product_cost(model: EngineModel) -> int:
     """What one of its products costs, in nanoseconds of a core, about."""
-    return _PRODUCT[model.summation]
+    cost = _PRODUCT[model.summation]
+    if model.block <= 2 or isinstance(model.join, LateJoin):
+        cost = max(cost, _SHORT)
+    return 2 * cost if model.groups else cost
 
 
 def _candidates(model: EngineModel, group: str) -> Iterator[EngineModel]:

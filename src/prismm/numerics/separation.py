@@ -11,7 +11,7 @@ from prismm.numerics import simulate, vectors
 from prismm.numerics.observations import same
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     import numpy as np
     from numpy.typing import NDArray
@@ -91,24 +91,39 @@ def separate(
         return Separation(None, None, None, None, None, 0)
     if isinstance(first.input, Integer):
         return _integers(first, second)
-    rng = np.random.default_rng(seed)
+    found, tried = difference(first, second, effort, np.random.default_rng(seed))
+    if found is None:
+        return Separation(None, None, None, None, None, tried)
+    if short:
+        found = _shortened(first, second, *found)
+    return _found(first, second, *found, tried)
+
+
+def difference(
+    first: EngineModel,
+    second: EngineModel,
+    effort: int,
+    rng: np.random.Generator,
+    classes: Iterable[str] = tuple(vectors.CLASSES),
+) -> tuple[tuple[Array, Array, float] | None, int]:
+    """Inputs of these classes on which two models differ, if so many dot products show any; how many were tried."""
+    import numpy as np
+
     aim = vectors.aim_at(first, second)
     lengths = lengths_for(first, second)
-    tried = 0
-    times = 1
+    tried, times = 0, 1
     while tried < effort:
         for k in lengths:
-            for name in vectors.CLASSES:
+            for name in classes:
                 n = vectors.share(24 * times, k, 4)
                 a, b, c = vectors.draw(aim, name, k, n, rng)
                 tried += n
                 different = np.flatnonzero(_differ(first, second, a, b, c))
                 if different.size:
                     i = int(different[0])
-                    x, y, z = _shortened(first, second, a[i], b[i], float(c[i])) if short else (a[i], b[i], float(c[i]))
-                    return _found(first, second, x, y, z, tried)
+                    return (a[i], b[i], float(c[i])), tried
         times *= 4
-    return Separation(None, None, None, None, None, tried)
+    return None, tried
 
 
 def _found(first: EngineModel, second: EngineModel, a: Array, b: Array, c: float, tried: int) -> Separation:

@@ -43,6 +43,7 @@ INFINITY = 1 << 20
 NAN = 1 << 22
 _SPECIAL = 1 << 18
 NONE = -(1 << 24)
+_ALL = 1 << 62
 
 # Indices of parameters.
 SUMMATION, JOIN, BLOCK, DEPTH, SEQUENCES, INPUT_FRACTION, INPUT_WIDE = range(7)
@@ -50,8 +51,8 @@ SUMS_FRACTION, SUMS_MINEXP, SUMS_MAXEXP, OUT_FRACTION, OUT_MINEXP, OUT_MAXEXP = 
 PRODUCT_ROUNDING, PRODUCT_INFINITY, NORMALISED, FRACTION_BITS, CARRY_BITS, ALIGNMENT, ZERO_EXPONENT = range(13, 20)
 ROUNDING, LAST_ROUNDING, SATURATE, FLUSH_C, FLUSH_PRODUCTS, FLUSH_OUTPUTS, ZEROS, CONVERTS = range(20, 28)
 LATE_SUM, LATE_C, LATE_TOTAL, LATE_CUTOFF, SCALE, SCALE_LENGTH, LOWEST, HIGHEST, PLAIN = range(28, 37)
-WIDTH, SCALE_BITS, LENGTH, FLUSH_INPUTS, ASCENDING = range(37, 42)
-PARAMETERS = 42
+WIDTH, SCALE_BITS, LENGTH, FLUSH_INPUTS, ASCENDING, FILLED = range(37, 43)
+PARAMETERS = 43
 
 ALIGNED, EXACT, SEQUENTIAL, PAIRWISE, INTEGER = range(5)
 INSIDE, AFTER, LATE = range(3)
@@ -288,18 +289,29 @@ def _two_floats(p, x, y, fraction, minexp, maxexp, mode):
 
 
 @device
-def _products(p, order, first, count, base, a, b, terms):
-    """The products of a block as terms; returns the set of their kinds."""
+def _products(p, order, first, count, base, filled, most, a, b, terms):
+    """The products of a block as terms; returns the set of their kinds, and how many terms there are.
+
+    Those from `filled` on are +0 and are not read; of such as follow each other there are `most` at most.
+    """
     keep_apart()
-    kinds = _0
+    kinds, t, zeros = _0, _0, _0
     # Parameters are read once: for all that LLVM knows, a store to the terms could change them.
     fraction, width, wide, scale = p[INPUT_FRACTION], p[WIDTH], p[INPUT_WIDE], p[SCALE]
     rounding, infinity, flush, normalised = p[PRODUCT_ROUNDING], p[PRODUCT_INFINITY], p[FLUSH_PRODUCTS], p[NORMALISED]
     sums_fraction, sums_minexp, sums_maxexp = p[SUMS_FRACTION], p[SUMS_MINEXP], p[SUMS_MAXEXP]
     narrow, by_value = not wide and scale == NO_SCALE, normalised or rounding >= 0
     ends = infinity or flush != KEEP
-    for t in range(count):
-        i = base + order[first + t]
+    for place in range(first, first + count):
+        i = base + order[place]
+        zeros = zeros + 1 if i >= filled else _0
+        if zeros > most:
+            continue
+        if zeros > 0:
+            terms[M + t], terms[H + t], terms[E + t], terms[A + t], terms[K + t] = 0, 0, 0, 0, _POSITIVE_ZERO
+            kinds |= _POSITIVE_ZERO
+            t += 1
+            continue
         x, ex, y, ey = a[i], a[width + i], b[i], b[width + i]
         es = ex + ey
         m = x * y
@@ -321,6 +333,7 @@ def _products(p, order, first, count, base, a, b, terms):
             terms[M + t], terms[H + t], terms[E + t], terms[K + t] = m, 0, e, kind
             terms[A + t] = binade if by_value else es
             kinds |= kind
+            t += 1
             continue
         negative = (x < 0 or (x == 0 and ex == MINUS)) != (y < 0 or (y == 0 and ey == MINUS))
         h = _0
@@ -397,7 +410,28 @@ def _products(p, order, first, count, base, a, b, terms):
         terms[A + t] = es
         terms[K + t] = kind
         kinds |= kind
-    return kinds
+        t += 1
+    return kinds, t
+
+
+@device
+def _enough(p, order, first, count, base):
+    """How many of a block's terms show all that they do together: the zeros behind the last product change nothing but
+    the first time, when they round, and the second time, when they turn -0 into +0. In a tree the first time is the
+    whole of the products' own tree.
+    """
+    filled = p[FILLED]
+    if p[SCALE] != NO_SCALE:
+        return count
+    if p[ASCENDING]:
+        last = min(max(filled - base - first, _0), count)
+    else:
+        last = count
+        while last > 0 and base + order[first + last - 1] >= filled:
+            last -= 1
+    if p[SUMMATION] == PAIRWISE:
+        return min(count, (_1 << bit_length(last - 1)) + 1 if last > 1 else last + 2)
+    return min(count, last + 2)
 
 
 @device
@@ -623,8 +657,20 @@ def _exact(p, present, total, count, kinds, terms, limbs):
 def _short_partial(p, s, t, terms):
     """Whether `_partial` is done: where the sum fits 62 bits and neither underflows nor overflows."""
     m1, e1, m2, e2 = terms[M + s], terms[E + s], terms[M + t], terms[E + t]
-    if m1 == 0 or m2 == 0 or terms[H + s] != 0 or terms[H + t] != 0:
+    if terms[H + s] != 0 or terms[H + t] != 0:
         return False
+    if m1 == 0 or m2 == 0:
+        m, e = (m2, e2) if m1 == 0 else (m1, e1)
+        length = bit_length(abs(m))
+        if m == 0:
+            return False
+        if p[FRACTION_BITS] >= 0:
+            short = length <= p[FRACTION_BITS] + 1
+        else:
+            short = length <= p[SUMS_FRACTION] + 1 and p[SUMS_MINEXP] < e + length <= p[SUMS_MAXEXP]
+        if short:
+            terms[M + s], terms[E + s], terms[K + s] = m, e, _FINITE
+        return short
     if e1 < e2:
         m1, e1, m2, e2 = m2, e2, m1, e1
     d = e1 - e2
@@ -753,11 +799,12 @@ def _late(p, order, base, c, a, b, terms, limbs):
     """An instruction whose c joins the unrounded sum of its products."""
     keep_apart()
     kinds = _kind(c)
-    count = p[BLOCK]
+    block = p[BLOCK]
     f = p[FRACTION_BITS]
+    filled = p[FILLED] if p[SCALE] == NO_SCALE else np.int64(_ALL)
     largest = np.int64(NONE)
     for s in range(p[SEQUENCES]):
-        inner = _products(p, order, s * count, count, base, a, b, terms)
+        inner, count = _products(p, order, s * block, block, base, filled, _1, a, b, terms)
         kinds |= inner
         top = p[ZERO_EXPONENT]
         for t in range(count):
@@ -894,7 +941,9 @@ def dot_of(p, order, a, b, d, k0, k1, terms, limbs):
         return float(exact)
     block, depth = p[BLOCK], p[DEPTH]
     length = depth // p[SEQUENCES]
-    summation, join, ascending = p[SUMMATION], p[JOIN], p[ASCENDING]
+    summation, join = p[SUMMATION], p[JOIN]
+    filled = p[FILLED] if p[SCALE] == NO_SCALE else np.int64(_ALL)
+    most = np.int64(_ALL if summation == PAIRWISE else 2)
     for base in range(k0, k1, depth):
         d = _flushed(d, p[OUT_MINEXP], p[FLUSH_C])
         if join == LATE:
@@ -910,17 +959,15 @@ def dot_of(p, order, a, b, d, k0, k1, terms, limbs):
             for first in range(q * length, (q + 1) * length, block):
                 if first > q * length and base + order[first - block] >= p[LENGTH]:
                     break  # zeros after a block of zeros: the sum is rounded already
-                # Of the zeros behind the operands one does what all of them do.
-                count = block
-                if ascending:
-                    count = min(block, max(p[LENGTH] - base - first, 0) + 1)
+                count = _enough(p, order, first, block, base)
                 done = False
                 if p[PLAIN] and present:
-                    done, next_total = _plain_block(p, total, fraction, minexp, count, base + first, a, b, terms)
+                    real = min(count, max(filled - base - first, _0))
+                    done, next_total = _plain_block(p, total, fraction, minexp, real, base + first, a, b, terms)
                     if done:
                         total = next_total
                 if not done:
-                    kinds = _products(p, order, first, count, base, a, b, terms)
+                    kinds, count = _products(p, order, first, count, base, filled, most, a, b, terms)
                     if summation == ALIGNED:
                         total = _aligned(p, present, total, fraction, minexp, count, kinds, a, b, terms, limbs)
                     elif summation == EXACT:

@@ -1,15 +1,17 @@
 """Recorded dot products of any length, run on a model and compared with their answers, in one call.
 
 A row stands in a flat array as significands and exponents of a, then of b (`engine.decode_rows` without flushing: that
-is done here, so that all models share the rows). Rows that end within an instruction are copied to a buffer of zeros
-first. Few rows tell a wrong model from a right one, so a run ends once enough of them came out wrong: a candidate costs
-what its first mismatches cost, 0.1 to 1 us a row, and not what all answers do.
+is done here, so that all models share the rows). Rows that are flushed, or that have scales and end within an
+instruction, are copied to a buffer of zeros first. Few rows tell a wrong model from a right one, so a run ends once
+enough of them came out wrong: a candidate costs what its first mismatches cost, 0.1 to 1 us a row, and not what all
+answers do.
 """
 
 import numpy as np
 
 from prismm.kernels.cpu.engine import (
     DEPTH,
+    FILLED,
     FLUSH,
     FLUSH_INPUTS,
     INFINITY,
@@ -17,7 +19,9 @@ from prismm.kernels.cpu.engine import (
     KEEP,
     LENGTH,
     MINUS,
+    NO_SCALE,
     PARAMETERS,
+    SCALE,
     WIDTH,
     T,
     dot_of,
@@ -83,8 +87,8 @@ def replay(parameters, sequence, rows, places, lengths, c, d, weights, order, si
         whole = (k + depth - 1) // depth * depth
         a = pointer(rows[places[at] :], 0)
         b = pointer(rows[places[at] + 2 * k :], 0)
-        own[LENGTH] = whole if chained else k
-        if whole == k and flush == KEEP:
+        own[LENGTH], own[FILLED] = whole if chained else k, k
+        if flush == KEEP and (whole == k or p[SCALE] == NO_SCALE):
             own[WIDTH] = k
             found = dot_of(p, sequence_of, a, b, c[at], 0, k, terms, limbs)
         else:
