@@ -81,7 +81,7 @@ def predicted(enlarged: int) -> Callable[[Any, Any], float]:
             schemes = [parse_scheme(recipe.scheme)]
         else:
             schemes = [Native()] if recipe.off else [Native(), Residues(cuda_plan.native_grade(need.result, need.k))]
-        return min(cuda_plan.predict(scheme, need, cuda_plan.H200) for scheme in schemes)
+        return min(cuda_plan.predict(scheme, need, cuda_plan.usual_rates()) for scheme in schemes)
 
     return cost
 

@@ -65,7 +65,7 @@ class GpuCall:
     @functools.cached_property
     def plan(self) -> Plan:
         """The plan, with its predictions."""
-        return cuda_plan.make_plan(self.need, self.choice, self.options, *self.names)
+        return cuda_plan.make_plan(self.need, self.choice, self.options, self.device.name, *self.names)
 
     @property
     def native(self) -> bool:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from prismm import cuda_words_calls as words
 from prismm.accuracy import Target
+from prismm.cuda_rates import Rates, committed, rates_of
 from prismm.engines import cuda
 from prismm.errors import ArgumentError, EngineError
 from prismm.formats import Format
@@ -75,58 +76,6 @@ class Choice:
     columns: int
     scratch: int
     batches: int = 1
-
-
-@dataclass(frozen=True)
-class Rates:
-    """What a GPU reaches, for predictions: operations per second, seconds per element, launches in seconds.
-
-    native: of cuBLAS by precision of the result. int8: of the residue product. left, right: seconds per element of an
-    operand to split, a part that does not depend on the moduli and one per modulus. join: likewise per entry. repair:
-    seconds per entry and term of the inner dimension. launch: of a native call; pipeline: of all the launches of a
-    product by residues, below which it cannot come; latency: of those before the product itself, for which the device
-    waits. words: operations per second of products of FP16 words; word_split: seconds per element and word to split.
-    words_pipeline, words_latency: likewise of the launches of such a product.
-    """
-
-    native: dict[int, float]
-    int8: float
-    left: tuple[float, float]
-    right: tuple[float, float]
-    join: tuple[float, float]
-    repair: float
-    launch: float
-    pipeline: float
-    latency: float
-    memory: float
-    words: float
-    word_split: float
-    words_pipeline: float
-    words_latency: float
-
-
-H200 = Rates(
-    native={53: 55e12, 24: 51e12},
-    int8=1.6e15,
-    left=(0.5e-12, 0.77e-12),
-    right=(5e-12, 0.64e-12),
-    join=(0.5e-12, 0.55e-12),
-    repair=5e-11,
-    launch=8e-6,
-    pipeline=110e-6,
-    latency=60e-6,
-    memory=4.0e12,
-    words=690e12,
-    word_split=1.2e-12,
-    words_pipeline=70e-6,
-    words_latency=35e-6,
-)
-"""Measured on an H200; see benchmarks/results/gpu_gemm.csv."""
-
-
-def rates_of(device: cuda.Device) -> Rates | None:
-    """Rates of this GPU, or None where none are known."""
-    return H200 if device.hopper and device.name.startswith("NVIDIA H200") else None
 
 
 def choose(need: Need, options: Options, device: cuda.Device) -> Choice:
@@ -205,9 +154,9 @@ def _auto(need: Need, device: cuda.Device, engine: str | None) -> tuple[Any, lis
         assert target.tolerance is not None
         moduli = moduli_for_tolerance(target.tolerance, need.terms, need.result)
         return Residues(moduli), [f"the fewest moduli whose bound is likely within {target.tolerance:g}·|a||b|"]
-    rates = rates_of(device)
+    rates = rates_of(device.name)
     if target.kind == "correctly-rounded":
-        moduli = _moduli_for_rounding(need, rates or H200)
+        moduli = _moduli_for_rounding(need, rates or usual_rates())
         return Residues(moduli), ["the fewest predicted seconds, repair included, on ordinary data"]
     moduli = native_grade(need.result, need.terms)
     if not need.native:
@@ -225,8 +174,8 @@ def _auto(need: Need, device: cuda.Device, engine: str | None) -> tuple[Any, lis
     schemes = [x for x in (Residues(moduli), words.of_native_grade(need)) if x is not None]
     native = predict(Native(), need, rates)
     ours, best = min(((predict(x, need, rates), x) for x in schemes), key=lambda found: found[0])
-    if engine == cuda.BLAS or native <= ours:
-        return Native(), ["its a-priori bound meets the target, and nothing is predicted faster"]
+    if engine == cuda.BLAS or native <= _MARGIN * ours:
+        return Native(), ["its a-priori bound meets the target, and nothing is predicted much faster"]
     return best, [f"of native grade, and predicted {native / ours:.2f} times as fast as cuBLAS"]
 
 
@@ -274,33 +223,67 @@ def _entries(need: Need) -> int:
     return math.prod(need.batch) * need.m * need.n * (2 if need.is_complex else 1)
 
 
-def _waves(tiles: int, programs: int) -> float:
+def waves(tiles: int, processors: int) -> float:
     """How much of a GPU so many tiles keep busy."""
-    return tiles / (-(-tiles // programs) * programs) if tiles else 1.0
+    return tiles / (-(-tiles // processors) * processors) if tiles else 1.0
+
+
+def native_share(m: int, n: int, count: int, processors: int) -> float:
+    """The same of the GPU's own products: in tiles of order 128 or, where those are few, of 64, which take 1.7 times as
+    long an operation (an H200's float64 and float32 at order 1024).
+    """
+    large, small = (-(-m // edge) * -(-n // edge) * count for edge in (128, 64))
+    return max(waves(large, processors), 0.6 * waves(small, processors))
+
+
+def usual_rates() -> Rates:
+    """What stands for a GPU whose rates are not known."""
+    return committed()["NVIDIA H200"]
+
+
+_MARGIN = 1.05
+"""How many times as fast as the GPU's own product a scheme must be predicted to be taken by default."""
+
+LONG = 0.02
+"""Seconds of products of residues after which power limits them."""
+
+_COMPLEX_LOOKS, _ROUNDED_LOOKS = 16, 8
+"""How many times as long second looks take for an entry of complex data, and for correct rounding, as measured."""
+
+
+def native_seconds(need: Need, rates: Rates) -> float:
+    """Seconds that the GPU's own product is expected to take."""
+    count = math.prod(need.batch)
+    operations = 2.0 * need.m * need.n * max(1, need.k) * (4 if need.is_complex else 1)
+    busy = native_share(need.m, need.n, count, rates.processors)
+    word = (8 if need.result.precision == 53 else 4) * (2 if need.is_complex else 1)
+    moved = word * (need.m * need.k + need.k * need.n + need.m * need.n)
+    once = max(operations / (rates.native(need.result.precision) * busy), moved / rates.memory)
+    return rates.launch + count * once
 
 
 def predict(scheme: Any, need: Need, rates: Rates) -> float:
-    """Seconds that a product is expected to take on the device."""
-    count = math.prod(need.batch)
-    operations = 2.0 * need.m * need.n * max(1, need.k) * (4 if need.is_complex else 1)
-    tall, wide = -(-need.m // 128), -(-need.n // 128)
-    word = (8 if need.result.precision == 53 else 4) * (2 if need.is_complex else 1)
+    """Seconds that a call is expected to take while nothing else runs on the device."""
     if isinstance(scheme, Native):
-        busy = _waves(tall * wide * count, 132)
-        moved = word * (need.m * need.k + need.k * need.n + need.m * need.n)
-        once = max(operations / (rates.native[need.result.precision] * busy), moved / rates.memory)
-        return rates.launch + count * once
+        return rates.call + native_seconds(need, rates)
     if not isinstance(scheme, Residues):
-        return words.predict(scheme, need, rates.words, rates.word_split, rates.words_pipeline, rates.words_latency)
+        return words.predict(scheme, need, rates)
+    count = math.prod(need.batch)
     parts, moduli = (2 if need.is_complex else 1), scheme.moduli * (3 if need.is_complex else 1)
-    operations *= 0.25 if need.is_complex else 1.0
-    busy = _waves(tall * -(-need.n // 256) * moduli, 132)
-    seconds: float = operations * moduli / (rates.int8 * busy)
-    seconds += need.m * need.k * (rates.left[0] + moduli * rates.left[1])
-    seconds += need.k * need.n * (parts * rates.right[0] + moduli * rates.right[1])
+    m, n, k = need.m, need.n, max(1, need.k)
+    busy = waves(-(-m // 128) * -(-n // 256) * moduli * count, rates.processors)
+    product = 2.0 * count * m * n * k * moduli / (rates.int8 * busy)
+    product += max(0.0, product - LONG) * (rates.int8 / rates.sustained - 1.0)
+    seconds = rates.call + rates.product + product
+    for line, elements in ((rates.left, m * k), (rates.right, k * n)):
+        seconds += line.launch + count * elements * (parts * line.element + moduli * line.modulus)
+    rounded = need.target is not None and need.target.kind == "correctly-rounded"
     # A part of a complex entry is joined from two or three digits a modulus.
-    seconds += need.m * need.n * parts * (2 * parts - 1) * (rates.join[0] + scheme.moduli * rates.join[1])
-    return max(rates.pipeline, seconds + rates.latency) * count
+    entries = float(count * m * n)
+    seconds += (rates.rounded if rounded else rates.join).seconds(entries * parts * (2 * parts - 1), scheme.moduli)
+    looks = entries if need.result.precision == 53 else 0.0
+    looks *= (_COMPLEX_LOOKS if need.is_complex else 1) * (_ROUNDED_LOOKS if rounded else 1)
+    return seconds + rates.finish.seconds(looks, 0)
 
 
 def _blocks(need: Need, scratch: Callable[[int, int], int]) -> tuple[int, int, int]:
@@ -319,19 +302,20 @@ def _blocks(need: Need, scratch: Callable[[int, int], int]) -> tuple[int, int, i
     return rows, columns, scratch(rows, columns)
 
 
-def make_plan(need: Need, choice: Choice, options: Options, left: str, right: str) -> Plan:
+def make_plan(need: Need, choice: Choice, options: Options, device: str, left: str, right: str) -> Plan:
     """All that can be said of a call before it runs; predictions are those of an H200 where the GPU is unknown."""
     count = math.prod(need.batch)
     scheme, target = choice.scheme, need.target
     rounded = target is not None and target.kind == "correctly-rounded"
+    rates = rates_of(device) or usual_rates()
     return Plan(
         m=need.m, n=need.n, k=need.k, batch=need.batch, operands=(left, right), result=_dtype(need),
         target=target, scheme=scheme, engine=choice.engine,
         reproducible=options.reproducible or bool(scheme.reproducible) or rounded, threads=1,
         products=count * _products(scheme, need),
         row_panel=choice.rows,
-        column_block=choice.columns, workspace_bytes=choice.scratch, predicted_seconds=predict(scheme, need, H200),
-        native_seconds=predict(Native(), need, H200), bound=bound_text(scheme, target, need.result, need.is_complex),
+        column_block=choice.columns, workspace_bytes=choice.scratch, predicted_seconds=predict(scheme, need, rates),
+        native_seconds=native_seconds(need, rates), bound=bound_text(scheme, target, need.result, need.is_complex),
         reasons=choice.reasons,
     )  # fmt: skip
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from prismm.accuracy import Target
     from prismm.cuda_plan import Need
+    from prismm.cuda_rates import Rates
     from prismm.engines.cuda import Device
     from prismm.engines.launch import Program
 
@@ -202,18 +203,16 @@ def bound_of(scheme: Any, need: Need, device: Device, a: Any, b: Any) -> WordsBo
     return WordsBound(FP32, a, b, own, need.target)
 
 
-def predict(scheme: Any, need: Need, rate: float, split: float, launches: float, latency: float) -> float:
-    """Seconds that the products are expected to take: `rate` operations a second of words, `split` seconds an element
-    and word; at least `launches` in all, and `latency` before the product begins.
-    """
+def predict(scheme: Any, need: Need, rates: Rates) -> float:
+    """Seconds that a call with words is expected to take."""
     words = word_format(scheme)
     assert words is not None
     count = math.prod(need.batch)
     parts = 2 if need.is_complex else 1
     m, n, k = need.m, need.n * parts, max(1, need.k) * parts
     tiles = -(-m // 128) * -(-n // 128) * count
-    busy = tiles / (-(-tiles // 132) * 132) if tiles else 1.0
+    busy = tiles / (-(-tiles // rates.processors) * rates.processors) if tiles else 1.0
     # A tile's beginning and end take about as long as 100 of its inner dimension.
-    seconds = 2.0 * m * n * (k + 100) * words.products * words.bytes / 2 * count / (rate * busy)
-    seconds += (m + n) * k * split * words.count * words.bytes / 2 * count
-    return max(launches, seconds + latency)
+    seconds = 2.0 * m * n * (k + 100) * words.products * words.bytes / 2 * count / (rates.words * busy)
+    seconds += rates.split_words.seconds(float((m + n) * k * count), words.count * words.bytes / 2)
+    return rates.call + seconds

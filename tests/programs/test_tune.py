@@ -157,7 +157,7 @@ def test_a_model_gets_rules_by_module(seed: int) -> None:
 
 
 def test_backward_products_are_sites_of_their_own(seed: int) -> None:
-    inputs = normal(seed, 3, 16, 16)
+    inputs = normal(seed, 8, 16, 16)  # of fewer, the error on new ones may be anything
     w = normal(seed + 1, 1, 16, 16)[0]
 
     def fn(x: torch.Tensor) -> torch.Tensor:

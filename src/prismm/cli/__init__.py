@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from prismm import __version__
-from prismm.cli import bench, demo, env, explain, multiply, probe, reproduce, run, simulate, tune
+from prismm.cli import bench, calibrate, demo, env, explain, multiply, probe, reproduce, run, simulate, tune
 from prismm.cli.console import say
 from prismm.errors import PrismmError
 
@@ -25,6 +25,7 @@ _COMMANDS = (
     explain.explain,
     env.env,
     bench.bench,
+    calibrate.calibrate,
     demo.demo,
     reproduce.reproduce,
     simulate.simulate,

@@ -1,0 +1,61 @@
+"""The table of rates of the GPU in results/gpu_gemm.csv, as `prismm calibrate` would fit it, and how far its
+predictions are from the times there; writes src/prismm/rates/NAME.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+from pathlib import Path
+
+import _common
+
+from prismm.calibration import Timed, fit, need_of
+from prismm.cuda_plan import predict
+
+PROCESSORS = {"NVIDIA H200": 132}
+LAUNCH, MEMORY = 8e-6, 4.0e12
+"""Seconds of cuBLAS's smallest product, and bytes a second, of an H200."""
+
+
+def recorded(path: Path) -> dict[str, list[tuple[str, Timed]]]:
+    """The calls of the benchmark by GPU, each with a name."""
+    found: dict[str, list[tuple[str, Timed]]] = {}
+    with path.open(newline="") as file:
+        for row in csv.DictReader(file):
+            phases = {k: 1e-3 * float(v) for k, v in (x.split("=") for x in row["phases_ms"].split())}
+            accuracy = row["call"] if row["call"] in ("correctly-rounded", "reproducible") else "native"
+            need = need_of(int(row["n"]), row["dtype"], accuracy)
+            one = Timed(need, scheme_of(row["scheme"]), 1e-3 * float(row["ms"]), 1e-3 * float(row["native_ms"]), phases)
+            found.setdefault(row["gpu"], []).append((f"{row['n']} {row['dtype']} {row['call']}", one))
+    return found
+
+
+def scheme_of(text: str) -> object:
+    """A scheme as plans print it."""
+    from prismm.schemes import Native, Residues, ScaledHalf
+
+    if text.startswith("Native"):
+        return Native()
+    if text.startswith("Residues"):
+        return Residues(int(text[len("Residues(moduli=") : -1]))
+    assert text == "ScaledHalf(sb=12, chunk=512)", text
+    return ScaledHalf(chunk=512)
+
+
+def main() -> None:
+    """Fit, compare, write."""
+    argparse.ArgumentParser(description=__doc__).parse_args()
+    for gpu, rows in recorded(_common.RESULTS / "gpu_gemm.csv").items():
+        table = fit(gpu, PROCESSORS[gpu], [one for _, one in rows], launch=LAUNCH, memory=MEMORY)
+        for name, one in rows:
+            predicted = predict(one.scheme, one.need, table)
+            ratio = predicted / one.seconds
+            print(f"{name:40s} {1e3 * one.seconds:8.3f} ms, predicted {1e3 * predicted:8.3f}: {ratio:.2f}")
+        path = Path(__file__).parent.parent / "src/prismm/rates" / f"{gpu.lower().replace(' ', '-')}.json"
+        path.write_text(table.to_json())
+        print(path.name, table)
+
+
+if __name__ == "__main__":
+    main()

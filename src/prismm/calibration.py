@@ -1,0 +1,335 @@
+"""Rates of a GPU from timed calls: what ``prismm calibrate`` measures, and the lines through it.
+
+Every kernel's time is a launch and so much for every element and modulus (`cuda_rates.Line`): non-negative coefficients
+that make the relative errors' sum of squares least. The rest are medians.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import statistics
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from prismm import cuda_words_calls as words
+from prismm.accuracy import parse_target
+from prismm.cuda_plan import LONG, Need, native_share, waves
+from prismm.cuda_rates import Line, Rates
+from prismm.formats import FP32, FP64
+from prismm.schemes.native import Native
+from prismm.schemes.residues import Residues
+from prismm.schemes.scaled_half import ScaledHalf
+
+if TYPE_CHECKING:
+    import torch
+
+__all__ = ["Timed", "fit", "measure"]
+
+RIGHT = ("largest_columns", "sum_columns", "split_columns")
+"""Kernels that split right operands; `Timed.phases` has their names."""
+
+_CASES: tuple[tuple[int, str, Any, str], ...] = tuple(
+    (n, dtype, scheme, accuracy)
+    for n in (2048, 4096, 8192)
+    for dtype, scheme, accuracy in (
+        ("float64", Native(), "native"),
+        ("float64", Residues(14), "native"),
+        ("float64", Residues(18), "native"),
+        ("float64", Residues(20), "correctly-rounded"),
+        ("float32", Residues(8), "native"),
+        ("float32", Residues(13), "correctly-rounded"),
+        ("float32", ScaledHalf(chunk=512), "native"),
+    )
+)
+"""Calls that are timed: order, type, scheme, accuracy."""
+
+_REPEATS = 7
+_BUSY_SECONDS = 1.0
+"""How long products of residues run at a stretch, to see what power leaves of their rate."""
+_REPAIR = 5e-11
+"""Seconds that repair takes for an entry and term; it shows in few calls, so it is taken from an H200."""
+
+
+@dataclass(frozen=True)
+class Timed:
+    """A timed call: what was asked, the scheme, seconds of the call, of the GPU's own product, of each kernel."""
+
+    need: Need
+    scheme: Any
+    seconds: float
+    native_seconds: float
+    phases: dict[str, float]
+
+    @property
+    def rounded(self) -> bool:
+        """Whether it was correctly rounded."""
+        return self.need.target is not None and self.need.target.kind == "correctly-rounded"
+
+
+def fit(
+    name: str,
+    processors: int,
+    timed: Iterable[Timed],
+    *,
+    launch: float,
+    memory: float,
+    sustained: float | None = None,
+    repair: float = _REPAIR,
+) -> Rates:
+    """The rates that fit timed calls of real data best.
+
+    Args:
+        name, processors: of the GPU.
+        timed: calls; among them, by residues, such of two sizes and two numbers of moduli, of native grade and
+            correctly rounded; some with words; float64 and float32.
+        launch, memory, sustained, repair: measured otherwise; sustained None: from calls that took long.
+    """
+    calls = [one for one in timed if not one.need.is_complex]
+    residues = [one for one in calls if isinstance(one.scheme, Residues)]
+    short = [one for one in residues if one.phases["residue_product"] < LONG]
+    products = _line([(1.0, _product(one, processors)) for one in short], _phase(short, "residue_product"))
+    int8 = 1.0 / products[1]
+    if sustained is None:
+        long = [one for one in residues if one.phases["residue_product"] >= 2 * LONG]
+        found = [_product(one, processors) / one.phases["residue_product"] for one in long]
+        sustained = min(int8, statistics.median(found)) if found else int8
+    native = [one for one in residues if not one.rounded]
+    wordy = [one for one in calls if "words_product" in one.phases]
+    in_words = [_words(one, processors) for one in wordy]
+    own = {p: [one for one in calls if one.need.result.precision == p] for p in (53, 24)}
+    finished = [one for one in native if one.need.result == FP64]
+    looks = _line([(1.0, one.need.m * one.need.n) for one in finished], _phase(finished, "finish"))
+    small = [one for one in calls if sum(one.phases.values()) < 3e-3]
+    split = [one.need.m * one.need.k + one.need.k * one.need.n for one in wordy]
+    words_line = _line(
+        [(1.0, e * _bytes(one) / 2) for e, one in zip(split, wordy, strict=True)], _phase(wordy, "split_words")
+    )
+    return Rates(
+        name=name,
+        processors=processors,
+        float64=_own_rate(own[53], processors, launch),
+        float32=_own_rate(own[24], processors, launch),
+        launch=launch,
+        memory=memory,
+        call=max(1e-6, statistics.median(_before(one) for one in small)),
+        int8=int8,
+        sustained=sustained,
+        product=max(products[0], 1e-9),
+        left=_by_moduli(residues, lambda one: one.phases["split_rows"], lambda need: need.m * need.k),
+        right=_by_moduli(residues, lambda one: sum(one.phases[x] for x in RIGHT), lambda need: need.k * need.n),
+        join=_by_moduli(native, lambda one: one.phases["join_quickly"], lambda need: need.m * need.n),
+        rounded=_by_moduli(
+            [one for one in residues if one.rounded],
+            lambda one: one.phases["join_quickly"],
+            lambda need: need.m * need.n,
+        ),
+        finish=Line(looks[0], looks[1], 0.0),
+        repair=repair,
+        words=statistics.median(x / y for x, y in zip(in_words, _phase(wordy, "words_product"), strict=True)),
+        split_words=Line(words_line[0], 0.0, words_line[1]),
+    )
+
+
+def _phase(calls: list[Timed], name: str) -> list[float]:
+    return [one.phases[name] for one in calls]
+
+
+def _bytes(one: Timed) -> float:
+    """Bytes of an operand's element in words."""
+    found = words.word_format(one.scheme)
+    assert found is not None
+    return float(found.count * found.bytes)
+
+
+def _product(one: Timed, processors: int) -> float:
+    """Operations of a product of residues, with those of the processors that wait for the last tiles."""
+    need, moduli = one.need, one.scheme.moduli
+    tiles = -(-need.m // 128) * -(-need.n // 256) * moduli
+    operations: float = 2.0 * need.m * need.n * need.k * moduli
+    return operations / waves(tiles, processors)
+
+
+def _words(one: Timed, processors: int) -> float:
+    """The same of a product of words, as `cuda_words_calls.predict` counts them."""
+    need, found = one.need, words.word_format(one.scheme)
+    assert found is not None
+    tiles = -(-need.m // 128) * -(-need.n // 128)
+    return 2.0 * need.m * need.n * (need.k + 100) * found.products * found.bytes / 2 / waves(tiles, processors)
+
+
+def _own_rate(calls: list[Timed], processors: int, launch: float) -> float:
+    """Operations a second of the GPU's own products of a type."""
+    rates = []
+    for one in calls:
+        need = one.need
+        busy = native_share(need.m, need.n, 1, processors)
+        rates.append(2.0 * need.m * need.n * need.k / (busy * max(one.native_seconds - launch, 1e-9)))
+    return statistics.median(rates)
+
+
+def _before(one: Timed) -> float:
+    """Seconds of a call that none of its kernels takes."""
+    inside = one.native_seconds if isinstance(one.scheme, Native) else 0.0
+    return one.seconds - inside - sum(one.phases.values())
+
+
+def _by_moduli(calls: list[Timed], seconds: Callable[[Timed], float], elements: Callable[[Need], int]) -> Line:
+    rows = [(1.0, float(elements(one.need)), float(elements(one.need) * one.scheme.moduli)) for one in calls]
+    return Line(*_line(rows, [seconds(one) for one in calls]))
+
+
+def _line(rows: Sequence[tuple[float, ...]], seconds: Sequence[float]) -> list[float]:
+    """Coefficients c >= 0 with the least Σ(rows·c/seconds - 1)²: the best of those of all subsets of columns.
+
+    >>> [round(x, 6) for x in _line([(1, 2), (1, 4), (1, 8)], [7.0, 13.0, 25.0])]
+    [1.0, 3.0]
+    """
+    import numpy as np
+
+    matrix = np.array(rows, float) / np.array(seconds, float)[:, None]
+    wanted, width = np.ones(len(rows)), matrix.shape[1]
+    best, least = np.zeros(width), math.inf
+    for size in range(1, width + 1):
+        for some in itertools.combinations(range(width), size):
+            chosen = matrix[:, some]
+            scale = np.abs(chosen).max(axis=0)
+            found = np.linalg.lstsq(chosen / scale, wanted, rcond=None)[0] / scale
+            error = float(np.square(chosen @ found - wanted).sum())
+            if (found >= 0.0).all() and error < least * (1.0 - 1e-9):
+                best, least = np.zeros(width), error
+                best[list(some)] = found
+    return [float(x) for x in best]
+
+
+def measure(index: int, say: Callable[[str], None]) -> Rates:
+    """The rates of a GPU: a minute or two, on a device that does nothing else.
+
+    Raises:
+        EngineError: for a GPU on which prismm does not run.
+    """
+    import torch
+
+    from prismm.engines import cuda
+
+    device = cuda.device_of(index)
+    properties = torch.cuda.get_device_properties(index)
+    free = torch.cuda.mem_get_info(index)[0]
+    with torch.cuda.device(index):
+        timed = []
+        for n, dtype, scheme, accuracy in _CASES:
+            if 40 * n * n * (8 if dtype == "float64" else 4) > free:
+                continue
+            say(f"{scheme} of order {n}, {dtype}, {accuracy}")
+            timed.append(_timed(n, dtype, scheme, accuracy))
+        say("launches, memory, a second of products at a stretch")
+        tiny = torch.ones(32, 32, device="cuda")
+        launch = _seconds(lambda: torch.mm(tiny, tiny))
+        block = torch.empty(1 << 28, dtype=torch.uint8, device="cuda")
+        other = torch.empty_like(block)
+        memory = 2 * block.numel() / _seconds(lambda: other.copy_(block))
+        sustained = _sustained(properties.multi_processor_count)
+    return fit(
+        device.name, properties.multi_processor_count, timed, launch=launch, memory=memory, sustained=sustained
+    )  # fmt: skip
+
+
+def _timed(n: int, dtype: str, scheme: Any, accuracy: str) -> Timed:
+    import torch
+
+    import prismm
+    from prismm import cuda_calls
+
+    kind = getattr(torch, dtype)
+    torch.manual_seed(n)
+    a, b = (torch.randn(n, n, dtype=kind, device="cuda") for _ in range(2))
+    out, own = torch.empty_like(a), torch.empty_like(a)
+    cuda_calls.forget()
+
+    def ours() -> None:
+        prismm.matmul(a, b, out=out, scheme=scheme, accuracy=accuracy)
+
+    def theirs() -> None:
+        torch.mm(a, b, out=own)
+
+    ours()
+    theirs()
+    pairs = [(_once(ours), _once(theirs)) for _ in range(_REPEATS)]
+    (call,) = cuda_calls.known()
+    return Timed(
+        call.need, scheme, statistics.median(x for x, _ in pairs), statistics.median(y for _, y in pairs),
+        _phases(call, a, b, out),
+    )  # fmt: skip
+
+
+def _phases(call: Any, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor) -> dict[str, float]:
+    """Seconds of a call's kernels, one by one."""
+    import torch
+
+    (queued,) = call.programs.values()
+    scratch = torch.empty(queued.program.scratch, dtype=torch.uint8, device=a.device)
+    bases = a.data_ptr(), b.data_ptr(), out.data_ptr(), scratch.data_ptr()
+    stream = torch.cuda.current_stream().cuda_stream
+    queued.program.run(bases, stream)
+    found: dict[str, float] = {}
+    for name, one in queued.program.apart():
+        found[name] = found.get(name, 0.0) + _seconds(lambda one=one: one.run(bases, stream))  # type: ignore[misc]
+    return found
+
+
+def _sustained(processors: int) -> float:
+    """Operations a second of products of residues that run for long."""
+    import torch
+
+    import prismm
+    from prismm import cuda_calls
+
+    n, scheme = 8192, Residues(14)
+    a, b = (torch.randn(n, n, dtype=torch.float64, device="cuda") for _ in range(2))
+    out = torch.empty_like(a)
+    cuda_calls.forget()
+    prismm.matmul(a, b, out=out, scheme=scheme, accuracy="native")
+    (call,) = cuda_calls.known()
+    (queued,) = call.programs.values()
+    scratch = torch.empty(queued.program.scratch, dtype=torch.uint8, device=a.device)
+    bases = a.data_ptr(), b.data_ptr(), out.data_ptr(), scratch.data_ptr()
+    stream = torch.cuda.current_stream().cuda_stream
+    queued.program.run(bases, stream)
+    product = dict(queued.program.apart())["residue_product"]
+    once = _seconds(lambda: product.run(bases, stream))
+    count = max(4, round(_BUSY_SECONDS / once))
+
+    def many() -> None:
+        for _ in range(count):
+            product.run(bases, stream)
+
+    many()
+    one = Timed(call.need, scheme, 0.0, 0.0, {})
+    return _product(one, processors) * count / _once(many)
+
+
+def _seconds(call: Callable[[], Any]) -> float:
+    """The median of some calls on the device."""
+    call()
+    return statistics.median(_once(call) for _ in range(_REPEATS))
+
+
+def _once(call: Callable[[], Any]) -> float:
+    """One call on the device, by events."""
+    import torch
+
+    start, stop = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    start.record()
+    call()
+    stop.record()
+    stop.synchronize()
+    return 1e-3 * float(start.elapsed_time(stop))
+
+
+def need_of(n: int, dtype: str, accuracy: str) -> Need:
+    """What a call of square matrices of a native type asks."""
+    precise = dtype in ("float64", "complex128")
+    reproducible = accuracy == "reproducible"
+    target = parse_target("native" if reproducible else accuracy)
+    return Need(n, n, n, (), FP64 if precise else FP32, target, reproducible, True, dtype.startswith("complex"))

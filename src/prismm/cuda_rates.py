@@ -1,0 +1,183 @@
+"""What a GPU reaches, as a table: made by ``prismm calibrate``, or committed for GPUs that prismm was measured on.
+
+A table is JSON (`Rates.to_json`). For a GPU the first of these counts: the file that ``PRISMM_RATES`` names; the one
+that ``prismm calibrate`` left in the user's cache folder; the committed one. They are looked for once a process.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import math
+import os
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from prismm.errors import ArgumentError, FileError
+
+__all__ = ["Line", "Rates", "committed", "own_file", "rates_of", "read"]
+
+_FORMAT, _VERSION = "prismm rates", 1
+
+
+@dataclass(frozen=True)
+class Line:
+    """Seconds that some launches take: `launch`, and for every element `element` and, times the moduli (or words),
+    `modulus`.
+
+    >>> Line(1.0, 0.5, 0.25).seconds(10, 2)
+    11.0
+    """
+
+    launch: float
+    element: float
+    modulus: float
+
+    def seconds(self, elements: float, moduli: float) -> float:
+        """For so many elements."""
+        return self.launch + elements * (self.element + moduli * self.modulus)
+
+
+@dataclass(frozen=True)
+class Rates:
+    """What a GPU reaches, for predictions: operations and bytes a second, seconds of launches.
+
+    Args:
+        name: of the GPU, as its driver says it.
+        processors: multiprocessors, for how well tiles fill it.
+        float64, float32: operations a second of its own products.
+        launch: seconds of a product of its own that is too small to count.
+        memory: bytes a second.
+        call: seconds of a call of prismm before its first launch.
+        int8: operations a second of the products of residues, of short ones; sustained: of those that take so long that
+            power limits them; product: seconds of the launch of one.
+        left, right: split of an operand, by elements and moduli.
+        join, rounded: join of the result, by entries and moduli, in native grade and for correct rounding.
+        finish: the launch of second looks and, for every entry in float64, what they take in native grade.
+        repair: seconds an entry and term.
+        words: operations a second of products of words of 16 bits.
+        split_words: split of operands, by elements and words of 16 bits.
+    """
+
+    name: str
+    processors: int
+    float64: float
+    float32: float
+    launch: float
+    memory: float
+    call: float
+    int8: float
+    sustained: float
+    product: float
+    left: Line
+    right: Line
+    join: Line
+    rounded: Line
+    finish: Line
+    repair: float
+    words: float
+    split_words: Line
+
+    def native(self, precision: int) -> float:
+        """Operations a second of the GPU's own products, by the result's precision."""
+        return self.float64 if precision == 53 else self.float32
+
+    def to_json(self) -> str:
+        """The table as text, which `from_json` reads."""
+        return json.dumps({"format": _FORMAT, "version": _VERSION, **asdict(self)}, indent=1) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str, source: str = "the table") -> Rates:
+        """The table of a text.
+
+        Raises:
+            FileError: for what is no such table, of another version, incomplete, or with numbers that are not positive.
+        """
+        try:
+            content = json.loads(text)
+        except ValueError as error:
+            raise FileError(f"{source}: not JSON: {error}") from None
+        if not isinstance(content, dict) or content.get("format") != _FORMAT:
+            raise FileError(f"{source}: not a table of rates; make one with `prismm calibrate`")
+        if content.get("version") != _VERSION:
+            raise FileError(
+                f"{source}: version {content.get('version')!r}, this prismm reads {_VERSION}; make one with `prismm "
+                f"calibrate`"
+            )
+        given: dict[str, Any] = {}
+        for field in fields(cls):
+            value = content.get(field.name)
+            if field.type == "Line":
+                if not isinstance(value, dict) or set(value) != {"launch", "element", "modulus"}:
+                    raise FileError(f"{source}: {field.name} is {value!r}, not launch, element and modulus")
+                numbers = {key: _number(source, f"{field.name}.{key}", x, least=0.0) for key, x in value.items()}
+                given[field.name] = Line(**numbers)
+            elif field.type == "str":
+                if not isinstance(value, str) or not value:
+                    raise FileError(f"{source}: {field.name} is {value!r}, not a name")
+                given[field.name] = value
+            else:
+                number = _number(source, field.name, value)
+                given[field.name] = int(number) if field.type == "int" else number
+        return cls(**given)
+
+
+def _number(source: str, name: str, value: Any, least: float = math.ulp(0.0)) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not least <= value < math.inf:
+        raise FileError(f"{source}: {name} is {value!r}, not a number above 0")
+    return float(value)
+
+
+def read(path: Path) -> Rates:
+    """The table in a file.
+
+    Raises:
+        FileError: where it cannot be read, or is none.
+    """
+    try:
+        return Rates.from_json(path.read_text(encoding="utf-8"), str(path))
+    except OSError as error:
+        raise FileError(f"{path}: {error.strerror or error}") from error
+    except UnicodeDecodeError:
+        raise FileError(f"{path}: not a table of rates; make one with `prismm calibrate`") from None
+
+
+@functools.cache
+def committed() -> dict[str, Rates]:
+    """The tables that prismm brings, by the GPU's name.
+
+    >>> sorted(committed())
+    ['NVIDIA H200']
+    """
+    folder = Path(__file__).with_name("rates")
+    tables = [read(path) for path in sorted(folder.glob("*.json"))]
+    return {table.name: table for table in tables}
+
+
+def own_file(name: str) -> Path | None:
+    """Where ``prismm calibrate`` puts the table of a GPU of this name; None where no folder can be written to."""
+    from prismm.kernels.cpu.jit import cache_root
+
+    root = cache_root()
+    plain = "-".join("".join(x if x.isalnum() else " " for x in name.lower()).split())
+    return None if root is None else root / "rates" / f"{plain}.json"
+
+
+@functools.cache
+def rates_of(name: str) -> Rates | None:
+    """The table of a GPU of this name, or None where there is none.
+
+    Raises:
+        FileError: for a damaged file. ArgumentError: where ``PRISMM_RATES`` names the table of another GPU.
+    """
+    asked = os.environ.get("PRISMM_RATES")
+    if asked:
+        table = read(Path(asked))
+        if table.name != name:
+            raise ArgumentError(f"PRISMM_RATES={asked!r} has the rates of {table.name}, this is {name}; unset it")
+        return table
+    own = own_file(name)
+    if own is not None and own.exists():
+        return read(own)
+    return committed().get(name)

@@ -1,0 +1,144 @@
+"""Rates from timed calls: those that made the times come back, and an H200's times are predicted."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import doctest
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import prismm.calibration
+from prismm import cuda_plan
+from prismm.calibration import RIGHT, Timed, fit, need_of
+from prismm.cuda_rates import Line, Rates, committed
+from prismm.formats import FP64
+from prismm.schemes import Native, Residues, ScaledHalf
+
+RECORDED = Path(__file__).parent.parent / "benchmarks/results/gpu_gemm.csv"
+
+
+def rates(rng) -> Rates:
+    """Of a GPU that might be."""
+
+    def some(low, high):
+        return float(np.exp(rng.uniform(np.log(low), np.log(high))))
+
+    def line():
+        return Line(some(5e-6, 5e-5), some(1e-13, 5e-12), some(1e-13, 2e-12))
+
+    int8 = some(2e14, 4e15)
+    return Rates(
+        name="NVIDIA X1", processors=int(rng.integers(40, 160)), float64=some(1e12, 8e13), float32=some(1e13, 1e14),
+        launch=some(3e-6, 2e-5), memory=some(1e12, 8e12), call=some(3e-5, 2e-4), int8=int8,
+        sustained=int8 * rng.uniform(0.7, 1.0), product=some(1e-5, 5e-5), left=line(), right=line(), join=line(),
+        rounded=line(), finish=Line(some(5e-6, 3e-5), some(1e-12, 1e-11), 0.0), repair=5e-11, words=some(1e14, 2e15),
+        split_words=Line(some(5e-6, 3e-5), 0.0, some(1e-13, 3e-12)),
+    )  # fmt: skip
+
+
+def timed(table, n, dtype, scheme, accuracy="native"):
+    """A call as a GPU of these rates would take it."""
+    need = need_of(n, dtype, accuracy)
+    elements = float(n * n)
+    native = cuda_plan.native_seconds(need, table)
+    if isinstance(scheme, Native):
+        return Timed(need, scheme, table.call + native, native, {})
+    if isinstance(scheme, ScaledHalf):
+        split = table.split_words.seconds(2 * elements, 2)
+        whole = cuda_plan.predict(scheme, need, table)
+        return Timed(need, scheme, whole, native, {"split_words": split, "words_product": whole - split - table.call})
+    moduli, rounded = scheme.moduli, accuracy == "correctly-rounded"
+    right = table.right.seconds(elements, moduli)
+    phases = {name: share * right for name, share in zip(RIGHT, (0.1, 0.2, 0.7), strict=True)}
+    phases["split_rows"] = table.left.seconds(elements, moduli)
+    phases["join_quickly"] = (table.rounded if rounded else table.join).seconds(elements, moduli)
+    looks = (8 if rounded else 1) * elements if need.result == FP64 else 0.0
+    phases["finish"] = table.finish.seconds(looks, 0)
+    whole = cuda_plan.predict(scheme, need, table)
+    phases["residue_product"] = whole - sum(phases.values()) - table.call
+    return Timed(need, scheme, whole, native, phases)
+
+
+def calls(table):
+    # No size may be so small that memory limits the GPU's own product, or so large that power limits residues.
+    return [timed(table, *case) for case in prismm.calibration._CASES]
+
+
+@pytest.mark.parametrize("attempt", range(20))
+def test_rates_come_back_from_the_times_that_they_make(attempt, rng):
+    table = dataclasses.replace(rates(rng), memory=1e15)
+    found = fit(
+        table.name, table.processors, calls(table), launch=table.launch, memory=table.memory, sustained=table.sustained
+    )  # fmt: skip
+    for field in dataclasses.fields(Rates):
+        ours, theirs = getattr(found, field.name), getattr(table, field.name)
+        if isinstance(theirs, Line):
+            assert np.allclose(dataclasses.astuple(ours), dataclasses.astuple(theirs), rtol=1e-4, atol=1e-18), (
+                field.name
+            )
+        elif isinstance(theirs, str):
+            assert ours == theirs
+        else:
+            assert np.isclose(ours, theirs, rtol=1e-4), field.name
+
+
+def test_noise_leaves_predictions_close(rng):
+    table = dataclasses.replace(rates(rng), memory=1e15)
+    noisy = []
+    for one in calls(table):
+        phases = {name: seconds * rng.uniform(0.93, 1.07) for name, seconds in one.phases.items()}
+        noisy.append(dataclasses.replace(one, phases=phases, seconds=one.seconds * rng.uniform(0.97, 1.03)))
+    found = fit(
+        table.name, table.processors, noisy, launch=table.launch, memory=table.memory, sustained=table.sustained
+    )
+    for one in calls(table):
+        assert 0.8 < cuda_plan.predict(one.scheme, one.need, found) / one.seconds < 1.25
+
+
+def test_lines_are_those_of_an_optimiser(rng):
+    nnls = pytest.importorskip("scipy.optimize").nnls
+    for _ in range(50):
+        rows = rng.uniform(0.0, 1.0, (12, 3)) * [1.0, 1e6, 1e8]
+        seconds = rows @ (rng.standard_normal(3) * [1e-5, 1e-11, 1e-13]) + 1e-4 * rng.uniform(0.5, 1.5, 12)
+        seconds = np.abs(seconds)
+        scaled = rows / seconds[:, None]
+        wanted, _ = nnls(scaled / scaled.max(axis=0), np.ones(12))
+        found = np.array(prismm.calibration._line(rows.tolist(), seconds.tolist()))
+        errors = [np.square(scaled @ x - 1.0).sum() for x in (found, wanted / scaled.max(axis=0))]
+        assert errors[0] <= errors[1] * (1 + 1e-6) and (found >= 0).all()
+
+
+def recorded():
+    with RECORDED.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def scheme_of(text):
+    if text.startswith("Residues"):
+        return Residues(int(text[len("Residues(moduli=") : -1]))
+    return Native() if text.startswith("Native") else ScaledHalf(chunk=512)
+
+
+def test_an_h200s_times_are_predicted():
+    rows = recorded()
+    assert len(rows) >= 36
+    for row in rows:
+        accuracy = row["call"] if row["call"] in ("correctly-rounded", "reproducible") else "native"
+        need = need_of(int(row["n"]), row["dtype"], accuracy)
+        predicted = cuda_plan.predict(scheme_of(row["scheme"]), need, committed()[row["gpu"]])
+        assert 0.75 < predicted / (1e-3 * float(row["ms"])) < 1.25, row
+
+
+def test_a_batch_has_the_launches_of_one_product():
+    table = committed()["NVIDIA H200"]
+    one, many = (dataclasses.replace(need_of(512, "float64", "native"), batch=batch) for batch in ((), (64,)))
+    launches = table.call + table.product + table.left.launch + table.right.launch + table.join.launch
+    single, whole = (cuda_plan.predict(Residues(14), need, table) for need in (one, many))
+    assert single < whole < 64 * (single - launches) + launches + 1e-9
+
+
+def test_examples():
+    assert doctest.testmod(prismm.calibration).failed == 0
