@@ -76,7 +76,7 @@ _SHOWN = {
 """The classes of inputs that show a property most often; all of them for the others."""
 _QUICK = 25_000_000
 """What a run takes of the answers that a model has to reproduce to be looked at, in nanoseconds."""
-_PASSES = 4_000_000_000
+_PASSES = 2_000_000_000
 """And what runs of all answers may take, of models that differ in one property; then such runs are quick, too."""
 _SIMPLEST = 5_000_000
 """What may be spent on the simplest one of the answers that refute a model, in nanoseconds."""
@@ -242,13 +242,17 @@ class _Probe:
             aims.append(vectors.Aim(self.inputs, self.output, (), (), (), (models[0].block,)))  # type: ignore[arg-type]
             each = 8
         else:  # a few of the lengths, for there are many pairs of models
-            lengths = sorted(self.rng.permutation(lengths)[:_OF_LENGTHS].tolist())
+            lengths = self.some_of(lengths)
             each *= len(vectors.CLASSES) // len(tuple(classes))
         found = Observations(self.inputs, self.output)
         for k in lengths:
             a, b, c = self.batch(aims, k, vectors.share(each, k, 1), classes)
             found.add(a, b, c, simulate.dot_unchecked(models[0], a, b, c), searched=False)
         return found
+
+    def some_of(self, lengths: list[int]) -> list[int]:
+        """A few of the lengths, at random."""
+        return sorted(self.rng.permutation(lengths)[:_OF_LENGTHS].tolist())
 
     def questioned(self, model: EngineModel) -> bool:
         """Every other value of every property is refuted, or asked about; whether the model got an answer wrong."""
@@ -302,7 +306,8 @@ class _Probe:
                 continue
             for other in dict.fromkeys((open_[0], open_[-1], open_[len(open_) // 2])):
                 classes = _SHOWN.get(name, tuple(vectors.CLASSES))
-                found, _ = separation.difference(model, other, _EXAMINED, self.rng, classes)
+                lengths = self.some_of(separation.lengths_for(model, other))
+                found, _ = separation.difference(model, other, _EXAMINED, self.rng, classes, lengths)
                 if found is not None:
                     a, b, c = found[0][None], found[1][None], self.np.array([found[2]])
                     self.record(a, b, c)

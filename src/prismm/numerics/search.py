@@ -70,12 +70,18 @@ _MENDED = 1.0
 """And from which on it is worth while to change it, before a search begins anew."""
 _MENDING = 0.3
 """Of what is left for a search, the share that goes into mending such a model."""
+_NEARER, _MOST = 0.03, 0.8
+"""And what goes into mending one with so few mismatches after all stages."""
 _ADVICE = 24
 """Of the answers that such a model gets wrong, those that say what to change."""
 _LEVEL = 3
 """Models beside it from which the same is tried."""
 _SETS = 24
 """Sets of properties whose changes give more of them, small ones first."""
+_EQUAL = 6
+"""Of the changes of a set that are right in the same answers, those that are judged by all answers."""
+_GLANCE = 60
+"""Answers of each length by which they are chosen."""
 _ADVISED = 8
 """Changes from which a search goes on."""
 _CANDIDATE = 100_000
@@ -153,7 +159,8 @@ def fit(
         for _, _, candidate in ranked[:_BEAM]:
             found, score = climb(candidate, everything, rng, _USUAL, 6, _JOINT, effort)
             if score < least:
-                best, least = _advised(found, score, everything, rng, effort.part(_MENDING))
+                share = _MENDING if score > _NEARER else _MOST
+                best, least = _advised(found, score, everything, rng, effort.part(share))
             if least == 0.0 or effort.left <= 0:
                 return best, least
         say(f"mismatches {least:.4f} so far")
@@ -292,7 +299,7 @@ def _advised(
         before = least
         for beginning in itertools.chain([best], _level(best, least, everything, effort)):
             ranked: list[tuple[float, int, dict[str, Any], EngineModel]] = []
-            for score, kept, found in _advice(beginning, everything, effort):
+            for score, kept, found in _advice(beginning, everything, rng, effort):
                 ranked.append((score, len(ranked), kept, found))
             ranked.sort(key=lambda item: item[:2])
             for _, _, kept, found in ranked[:_ADVISED]:
@@ -319,13 +326,14 @@ def _level(model: EngineModel, least: float, everything: Some, effort: Effort) -
 
 
 def _advice(
-    model: EngineModel, everything: Some, effort: Effort
+    model: EngineModel, everything: Some, rng: np.random.Generator, effort: Effort
 ) -> Iterator[tuple[float, dict[str, Any], EngineModel]]:
     """Changed models that give some of the answers that this one gets wrong, two for every set of properties; with what
     is changed, and their mismatches.
     """
     wrong = everything.failing(model, _ADVICE)
     terms, before, whole = wrong.terms(), wrong.mismatches(model), everything.terms()
+    glance = everything.sample(_GLANCE, rng)
     found: dict[tuple[str, ...], list[tuple[float, int, dict[str, Any], EngineModel]]] = {}
     for order, candidate in enumerate(dict.fromkeys(c for group in CHANGES for c in _candidates(model, group))):
         effort.spend(_CANDIDATE + terms * product_cost(candidate) // 4)
@@ -337,10 +345,14 @@ def _advice(
     for names in sorted(found, key=len)[:_SETS]:
         ranked = sorted(found[names], key=lambda item: item[:2])
         equal = sum(item[0] == ranked[0][0] for item in ranked)
-        # Of many that are right in the same answers, those that spoil least.
+        # Of many that are right in the same answers, those that spoil least: of a few of all answers, then of all.
+        some = [(0.0, *item[1:]) for item in ranked[: max(equal, 2)]]
+        if equal > _EQUAL:
+            effort.spend(sum(_CANDIDATE + glance.terms() * product_cost(item[3]) // 4 for item in some))
+            some = sorted(((glance.mismatches(item[3]), *item[1:]) for item in some), key=lambda item: item[:2])
         judged: list[tuple[float, int, dict[str, Any], EngineModel]] = []
-        for _, order, kept, candidate in ranked[: max(equal, 2)]:
-            effort.spend(_CANDIDATE + whole * product_cost(candidate) // (4 if len(judged) < 2 else 16))
+        for _, order, kept, candidate in some[:_EQUAL]:
+            effort.spend(_CANDIDATE + whole * product_cost(candidate) // 4)
             limit = judged[1][0] if len(judged) > 1 else float("inf")
             score = everything.mismatches(candidate, limit)
             judged = sorted([*judged, (score, order, kept, candidate)], key=lambda item: item[:2])[:2]

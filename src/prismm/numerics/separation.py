@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -105,16 +106,19 @@ def difference(
     effort: int,
     rng: np.random.Generator,
     classes: Iterable[str] = tuple(vectors.CLASSES),
+    lengths: Iterable[int] | None = None,
 ) -> tuple[tuple[Array, Array, float] | None, int]:
-    """Inputs of these classes on which two models differ, if so many dot products show any; how many were tried."""
+    """Inputs of these classes and lengths on which two models differ, if so many dot products show any; how many were
+    tried.
+    """
     import numpy as np
 
     aim = vectors.aim_at(first, second)
-    lengths = lengths_for(first, second)
+    lengths = lengths_for(first, second) if lengths is None else lengths
     tried, times = 0, 1
     while tried < effort:
-        for k in lengths:
-            for name in classes:
+        for k, name in itertools.product(lengths, classes):
+            if tried < effort:
                 n = vectors.share(24 * times, k, 4)
                 a, b, c = vectors.draw(aim, name, k, n, rng)
                 tried += n
