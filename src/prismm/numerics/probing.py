@@ -8,9 +8,9 @@ Then every property is put to the question: each other value that it could have 
 (the simplest is the evidence), or a bank of aimed inputs holds some that tell the two apart and they are asked, or it
 is reported as undecided between those values, because no input is known that shows it. The model has to reproduce
 100,000 more random and hostile answers. Then a walk from member to member, change by change, among those that
-reproduce everything: where one of them would answer otherwise, the black box is asked. Last, for some of the values that
-are left, inputs that would tell them from the model are looked for. Where no member that reproduces everything is found,
-the nearest one is reported with its counterexample, and no model.
+reproduce everything: where one of them would answer otherwise, the black box is asked. Last, for some of the values
+that are left, inputs that would tell them from the model are looked for. Where no member that reproduces everything is
+found, the nearest one is reported with its counterexample, and no model.
 """
 
 from __future__ import annotations
