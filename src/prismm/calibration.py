@@ -229,7 +229,7 @@ def measure(index: int, say: Callable[[str], None]) -> Rates:
         block = torch.empty(1 << 28, dtype=torch.uint8, device="cuda")
         other = torch.empty_like(block)
         memory = 2 * block.numel() / _seconds(lambda: other.copy_(block))
-        sustained = _sustained(properties.multi_processor_count)
+        sustained = _sustained(properties.multi_processor_count, free)
     return fit(
         device.name, properties.multi_processor_count, timed, launch=launch, memory=memory, sustained=sustained
     )  # fmt: skip
@@ -278,14 +278,16 @@ def _phases(call: Any, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor) -> d
     return found
 
 
-def _sustained(processors: int) -> float:
-    """Operations a second of products of residues that run for long."""
+def _sustained(processors: int, free: int) -> float:
+    """Operations a second of products of residues that run for long, of so many bytes of memory."""
     import torch
 
     import prismm
     from prismm import cuda_calls
 
-    n, scheme = 8192, Residues(14)
+    scheme = Residues(14)
+    # In one block, so that there is one product.
+    n = 8192 if 4 * scheme.moduli * 8192**2 < free // 4 else 4096
     a, b = (torch.randn(n, n, dtype=torch.float64, device="cuda") for _ in range(2))
     out = torch.empty_like(a)
     cuda_calls.forget()
