@@ -20,6 +20,7 @@ import torch
 from _common import machine, write
 
 import prismm
+from prismm.calibration import phases_of, seconds_of
 from prismm.schemes import Residues
 
 CALLS: dict[tuple[str, str], dict[str, Any]] = {
@@ -33,16 +34,6 @@ CALLS: dict[tuple[str, str], dict[str, Any]] = {
     ("complex128", "default"): {},
     ("complex64", "default"): {},
 }
-
-
-def seconds_of(call: Callable[[], Any]) -> float:
-    """One call on the device, by events."""
-    start, stop = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-    start.record()
-    call()
-    stop.record()
-    stop.synchronize()
-    return 1e-3 * float(start.elapsed_time(stop))
 
 
 def interleaved(ours: Callable[[], Any], theirs: Callable[[], Any], repeats: int) -> tuple[list[float], list[float]]:
@@ -82,15 +73,7 @@ def phases(a: torch.Tensor, b: torch.Tensor, **form: Any) -> str:
     cuda_calls.forget()
     out = prismm.matmul(a, b, **form)
     (call,) = cuda_calls.known()
-    ((_, queued),) = call.programs.items()
-    scratch = torch.empty(queued.program.scratch, dtype=torch.uint8, device=a.device)
-    bases = a.data_ptr(), b.data_ptr(), out.data_ptr(), scratch.data_ptr()
-    stream = torch.cuda.current_stream().cuda_stream
-    queued.program.run(bases, stream)
-    found: dict[str, float] = {}
-    for name, one in queued.program.apart():
-        seconds = statistics.median(seconds_of(lambda one=one: one.run(bases, stream)) for _ in range(5))
-        found[name] = found.get(name, 0.0) + seconds
+    found = phases_of(call, a, b, out)
     return " ".join(f"{name}={1e3 * seconds:.3f}" for name, seconds in found.items())
 
 

@@ -10,8 +10,12 @@ from pathlib import Path
 
 import _common
 
-from prismm.calibration import Timed, fit, need_of
-from prismm.cuda_plan import predict
+from prismm.accuracy import parse_target
+from prismm.calibration import Timed, fit
+from prismm.cuda_plan import Need, predict
+from prismm.cuda_rates import file_name
+from prismm.formats import FP32, FP64
+from prismm.schemes import Native, Residues, ScaledHalf
 
 PROCESSORS = {"NVIDIA H200": 132}
 LAUNCH, MEMORY = 8e-6, 4.0e12
@@ -31,10 +35,16 @@ def recorded(path: Path) -> dict[str, list[tuple[str, Timed]]]:
     return found
 
 
+def need_of(n: int, dtype: str, accuracy: str) -> Need:
+    """What a call of square matrices of a native type asks."""
+    precise = dtype in ("float64", "complex128")
+    reproducible = accuracy == "reproducible"
+    target = parse_target("native" if reproducible else accuracy)
+    return Need(n, n, n, (), FP64 if precise else FP32, target, reproducible, True, dtype.startswith("complex"))
+
+
 def scheme_of(text: str) -> object:
     """A scheme as plans print it."""
-    from prismm.schemes import Native, Residues, ScaledHalf
-
     if text.startswith("Native"):
         return Native()
     if text.startswith("Residues"):
@@ -52,7 +62,7 @@ def main() -> None:
             predicted = predict(one.scheme, one.need, table)
             ratio = predicted / one.seconds
             print(f"{name:40s} {1e3 * one.seconds:8.3f} ms, predicted {1e3 * predicted:8.3f}: {ratio:.2f}")
-        path = Path(__file__).parent.parent / "src/prismm/rates" / f"{gpu.lower().replace(' ', '-')}.json"
+        path = Path(__file__).parent.parent / "src/prismm/rates" / file_name(gpu)
         path.write_text(table.to_json())
         print(path.name, table)
 

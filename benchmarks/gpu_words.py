@@ -18,9 +18,10 @@ from typing import Any
 
 import torch
 from _common import machine, write
-from gpu_gemm import graph_of, seconds_of
+from gpu_gemm import graph_of
 
 import prismm
+from prismm.calibration import seconds_of
 from prismm.schemes import Residues, ScaledHalf, Words
 
 CALLS: dict[str, dict[str, Any]] = {

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import csv
 import dataclasses
 import doctest
+import importlib
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -12,12 +13,16 @@ import pytest
 
 import prismm.calibration
 from prismm import cuda_plan
-from prismm.calibration import RIGHT, Timed, fit, need_of
+from prismm.calibration import RIGHT, Timed, fit
 from prismm.cuda_rates import Line, Rates, committed
 from prismm.formats import FP64
 from prismm.schemes import Native, Residues, ScaledHalf
 
-RECORDED = Path(__file__).parent.parent / "benchmarks/results/gpu_gemm.csv"
+BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
+if str(BENCHMARKS) not in sys.path:
+    sys.path.append(str(BENCHMARKS))
+gpu_rates = importlib.import_module("gpu_rates")
+need_of = gpu_rates.need_of
 
 
 def rates(rng) -> Rates:
@@ -111,25 +116,12 @@ def test_lines_are_those_of_an_optimiser(rng):
         assert errors[0] <= errors[1] * (1 + 1e-6) and (found >= 0).all()
 
 
-def recorded():
-    with RECORDED.open(newline="") as file:
-        return list(csv.DictReader(file))
-
-
-def scheme_of(text):
-    if text.startswith("Residues"):
-        return Residues(int(text[len("Residues(moduli=") : -1]))
-    return Native() if text.startswith("Native") else ScaledHalf(chunk=512)
-
-
 def test_an_h200s_times_are_predicted():
-    rows = recorded()
-    assert len(rows) >= 36
-    for row in rows:
-        accuracy = row["call"] if row["call"] in ("correctly-rounded", "reproducible") else "native"
-        need = need_of(int(row["n"]), row["dtype"], accuracy)
-        predicted = cuda_plan.predict(scheme_of(row["scheme"]), need, committed()[row["gpu"]])
-        assert 0.75 < predicted / (1e-3 * float(row["ms"])) < 1.25, row
+    for gpu, rows in gpu_rates.recorded(BENCHMARKS / "results/gpu_gemm.csv").items():
+        assert len(rows) >= 36
+        for name, one in rows:
+            predicted = cuda_plan.predict(one.scheme, one.need, committed()[gpu])
+            assert 0.75 < predicted / one.seconds < 1.25, name
 
 
 def test_a_batch_has_the_launches_of_one_product():

@@ -6,6 +6,7 @@ that make the relative errors' sum of squares least. The rest are medians.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 import statistics
@@ -14,10 +15,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from prismm import cuda_words_calls as words
-from prismm.accuracy import parse_target
-from prismm.cuda_plan import LONG, Need, native_share, waves
+from prismm.cuda_plan import LONG, Need, native_share, residue_operations
 from prismm.cuda_rates import Line, Rates
-from prismm.formats import FP32, FP64
+from prismm.formats import FP64
 from prismm.schemes.native import Native
 from prismm.schemes.residues import Residues
 from prismm.schemes.scaled_half import ScaledHalf
@@ -25,7 +25,7 @@ from prismm.schemes.scaled_half import ScaledHalf
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["Timed", "fit", "measure"]
+__all__ = ["Timed", "fit", "measure", "phases_of", "seconds_of"]
 
 RIGHT = ("largest_columns", "sum_columns", "split_columns")
 """Kernels that split right operands; `Timed.phases` has their names."""
@@ -62,11 +62,6 @@ class Timed:
     native_seconds: float
     phases: dict[str, float]
 
-    @property
-    def rounded(self) -> bool:
-        """Whether it was correctly rounded."""
-        return self.need.target is not None and self.need.target.kind == "correctly-rounded"
-
 
 def fit(
     name: str,
@@ -89,22 +84,20 @@ def fit(
     calls = [one for one in timed if not one.need.is_complex]
     residues = [one for one in calls if isinstance(one.scheme, Residues)]
     short = [one for one in residues if one.phases["residue_product"] < LONG]
-    products = _line([(1.0, _product(one, processors)) for one in short], _phase(short, "residue_product"))
+    products = _line([(1.0, _operations(one, processors)) for one in short], _phase(short, "residue_product"))
     int8 = 1.0 / products[1]
     if sustained is None:
         long = [one for one in residues if one.phases["residue_product"] >= 2 * LONG]
-        found = [_product(one, processors) / one.phases["residue_product"] for one in long]
+        found = [_operations(one, processors) / one.phases["residue_product"] for one in long]
         sustained = min(int8, statistics.median(found)) if found else int8
-    native = [one for one in residues if not one.rounded]
+    native = [one for one in residues if not one.need.rounded]
     wordy = [one for one in calls if "words_product" in one.phases]
-    in_words = [_words(one, processors) for one in wordy]
     own = {p: [one for one in calls if one.need.result.precision == p] for p in (53, 24)}
     finished = [one for one in native if one.need.result == FP64]
     looks = _line([(1.0, one.need.m * one.need.n) for one in finished], _phase(finished, "finish"))
     small = [one for one in calls if sum(one.phases.values()) < 3e-3]
-    split = [one.need.m * one.need.k + one.need.k * one.need.n for one in wordy]
-    words_line = _line(
-        [(1.0, e * _bytes(one) / 2) for e, one in zip(split, wordy, strict=True)], _phase(wordy, "split_words")
+    split = _line(
+        [(1.0, math.prod(words.split_work(one.scheme, one.need))) for one in wordy], _phase(wordy, "split_words")
     )
     return Rates(
         name=name,
@@ -121,14 +114,14 @@ def fit(
         right=_by_moduli(residues, lambda one: sum(one.phases[x] for x in RIGHT), lambda need: need.k * need.n),
         join=_by_moduli(native, lambda one: one.phases["join_quickly"], lambda need: need.m * need.n),
         rounded=_by_moduli(
-            [one for one in residues if one.rounded],
+            [one for one in residues if one.need.rounded],
             lambda one: one.phases["join_quickly"],
             lambda need: need.m * need.n,
         ),
         finish=Line(looks[0], looks[1], 0.0),
         repair=repair,
-        words=statistics.median(x / y for x, y in zip(in_words, _phase(wordy, "words_product"), strict=True)),
-        split_words=Line(words_line[0], 0.0, words_line[1]),
+        words=statistics.median(_operations(one, processors) / one.phases["words_product"] for one in wordy),
+        split_words=Line(split[0], 0.0, split[1]),
     )
 
 
@@ -136,27 +129,11 @@ def _phase(calls: list[Timed], name: str) -> list[float]:
     return [one.phases[name] for one in calls]
 
 
-def _bytes(one: Timed) -> float:
-    """Bytes of an operand's element in words."""
-    found = words.word_format(one.scheme)
-    assert found is not None
-    return float(found.count * found.bytes)
-
-
-def _product(one: Timed, processors: int) -> float:
-    """Operations of a product of residues, with those of the processors that wait for the last tiles."""
-    need, moduli = one.need, one.scheme.moduli
-    tiles = -(-need.m // 128) * -(-need.n // 256) * moduli
-    operations: float = 2.0 * need.m * need.n * need.k * moduli
-    return operations / waves(tiles, processors)
-
-
-def _words(one: Timed, processors: int) -> float:
-    """The same of a product of words, as `cuda_words_calls.predict` counts them."""
-    need, found = one.need, words.word_format(one.scheme)
-    assert found is not None
-    tiles = -(-need.m // 128) * -(-need.n // 128)
-    return 2.0 * need.m * need.n * (need.k + 100) * found.products * found.bytes / 2 / waves(tiles, processors)
+def _operations(one: Timed, processors: int) -> float:
+    """Of a call's products of residues or words, as predictions count them."""
+    if isinstance(one.scheme, Residues):
+        return residue_operations(one.need, one.scheme.moduli, processors)
+    return words.operations(one.scheme, one.need, processors)
 
 
 def _own_rate(calls: list[Timed], processors: int, launch: float) -> float:
@@ -255,16 +232,24 @@ def _timed(n: int, dtype: str, scheme: Any, accuracy: str) -> Timed:
 
     ours()
     theirs()
-    pairs = [(_once(ours), _once(theirs)) for _ in range(_REPEATS)]
+    pairs = [(seconds_of(ours), seconds_of(theirs)) for _ in range(_REPEATS)]
     (call,) = cuda_calls.known()
     return Timed(
         call.need, scheme, statistics.median(x for x, _ in pairs), statistics.median(y for _, y in pairs),
-        _phases(call, a, b, out),
+        phases_of(call, a, b, out),
     )  # fmt: skip
 
 
-def _phases(call: Any, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor) -> dict[str, float]:
-    """Seconds of a call's kernels, one by one."""
+def phases_of(call: Any, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor) -> dict[str, float]:
+    """Seconds of the kernels of a `GpuCall` that ran on these operands, one by one."""
+    found: dict[str, float] = {}
+    for name, run in _apart(call, a, b, out):
+        found[name] = found.get(name, 0.0) + _seconds(run)
+    return found
+
+
+def _apart(call: Any, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor) -> list[tuple[str, Callable[[], None]]]:
+    """The call's kernels by name, each to be run for itself, over the scratch memory of a whole run."""
     import torch
 
     (queued,) = call.programs.values()
@@ -272,10 +257,12 @@ def _phases(call: Any, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor) -> d
     bases = a.data_ptr(), b.data_ptr(), out.data_ptr(), scratch.data_ptr()
     stream = torch.cuda.current_stream().cuda_stream
     queued.program.run(bases, stream)
-    found: dict[str, float] = {}
-    for name, one in queued.program.apart():
-        found[name] = found.get(name, 0.0) + _seconds(lambda one=one: one.run(bases, stream))  # type: ignore[misc]
-    return found
+    return [(name, functools.partial(_run, one, bases, stream, scratch)) for name, one in queued.program.apart()]
+
+
+def _run(program: Any, bases: tuple[int, ...], stream: int, scratch: torch.Tensor) -> None:
+    """A program over its memory, of which the scratch has to be alive."""
+    program.run(bases, stream)
 
 
 def _sustained(processors: int, free: int) -> float:
@@ -293,31 +280,24 @@ def _sustained(processors: int, free: int) -> float:
     cuda_calls.forget()
     prismm.matmul(a, b, out=out, scheme=scheme, accuracy="native")
     (call,) = cuda_calls.known()
-    (queued,) = call.programs.values()
-    scratch = torch.empty(queued.program.scratch, dtype=torch.uint8, device=a.device)
-    bases = a.data_ptr(), b.data_ptr(), out.data_ptr(), scratch.data_ptr()
-    stream = torch.cuda.current_stream().cuda_stream
-    queued.program.run(bases, stream)
-    product = dict(queued.program.apart())["residue_product"]
-    once = _seconds(lambda: product.run(bases, stream))
-    count = max(4, round(_BUSY_SECONDS / once))
+    product = dict(_apart(call, a, b, out))["residue_product"]
+    count = max(4, round(_BUSY_SECONDS / _seconds(product)))
 
     def many() -> None:
         for _ in range(count):
-            product.run(bases, stream)
+            product()
 
     many()
-    one = Timed(call.need, scheme, 0.0, 0.0, {})
-    return _product(one, processors) * count / _once(many)
+    return residue_operations(call.need, scheme.moduli, processors) * count / seconds_of(many)
 
 
 def _seconds(call: Callable[[], Any]) -> float:
     """The median of some calls on the device."""
     call()
-    return statistics.median(_once(call) for _ in range(_REPEATS))
+    return statistics.median(seconds_of(call) for _ in range(_REPEATS))
 
 
-def _once(call: Callable[[], Any]) -> float:
+def seconds_of(call: Callable[[], Any]) -> float:
     """One call on the device, by events."""
     import torch
 
@@ -327,11 +307,3 @@ def _once(call: Callable[[], Any]) -> float:
     stop.record()
     stop.synchronize()
     return 1e-3 * float(start.elapsed_time(stop))
-
-
-def need_of(n: int, dtype: str, accuracy: str) -> Need:
-    """What a call of square matrices of a native type asks."""
-    precise = dtype in ("float64", "complex128")
-    reproducible = accuracy == "reproducible"
-    target = parse_target("native" if reproducible else accuracy)
-    return Need(n, n, n, (), FP64 if precise else FP32, target, reproducible, True, dtype.startswith("complex"))

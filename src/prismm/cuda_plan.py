@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from prismm import cuda_words_calls as words
 from prismm.accuracy import Target
-from prismm.cuda_rates import Rates, committed, rates_of
+from prismm.cuda_rates import Rates, committed, rates_of, waves
 from prismm.engines import cuda
 from prismm.errors import ArgumentError, EngineError
 from prismm.formats import Format
@@ -61,6 +61,11 @@ class Need:
     def terms(self) -> int:
         """K of the accuracy targets."""
         return max(1, self.k) * (2 if self.is_complex else 1)
+
+    @property
+    def rounded(self) -> bool:
+        """Whether every entry is to be correctly rounded."""
+        return self.target is not None and self.target.kind == "correctly-rounded"
 
 
 @dataclass(frozen=True)
@@ -155,7 +160,7 @@ def _auto(need: Need, device: cuda.Device, engine: str | None) -> tuple[Any, lis
         moduli = moduli_for_tolerance(target.tolerance, need.terms, need.result)
         return Residues(moduli), [f"the fewest moduli whose bound is likely within {target.tolerance:g}·|a||b|"]
     rates = rates_of(device.name)
-    if target.kind == "correctly-rounded":
+    if need.rounded:
         moduli = _moduli_for_rounding(need, rates or usual_rates())
         return Residues(moduli), ["the fewest predicted seconds, repair included, on ordinary data"]
     moduli = native_grade(need.result, need.terms)
@@ -223,11 +228,6 @@ def _entries(need: Need) -> int:
     return math.prod(need.batch) * need.m * need.n * (2 if need.is_complex else 1)
 
 
-def waves(tiles: int, processors: int) -> float:
-    """How much of a GPU so many tiles keep busy."""
-    return tiles / (-(-tiles // processors) * processors) if tiles else 1.0
-
-
 def native_share(m: int, n: int, count: int, processors: int) -> float:
     """The same of the GPU's own products: in tiles of order 128 or, where those are few, of 64, which take 1.7 times as
     long an operation (an H200's float64 and float32 at order 1024).
@@ -262,6 +262,13 @@ def native_seconds(need: Need, rates: Rates) -> float:
     return rates.launch + count * once
 
 
+def residue_operations(need: Need, moduli: int, processors: int) -> float:
+    """Operations of products of residues, with those of the processors that wait for the last tiles."""
+    count = math.prod(need.batch)
+    tiles = -(-need.m // 128) * -(-need.n // 256) * moduli * count
+    return 2.0 * count * need.m * need.n * max(1, need.k) * moduli / waves(tiles, processors)
+
+
 def predict(scheme: Any, need: Need, rates: Rates) -> float:
     """Seconds that a call is expected to take while nothing else runs on the device."""
     if isinstance(scheme, Native):
@@ -271,18 +278,16 @@ def predict(scheme: Any, need: Need, rates: Rates) -> float:
     count = math.prod(need.batch)
     parts, moduli = (2 if need.is_complex else 1), scheme.moduli * (3 if need.is_complex else 1)
     m, n, k = need.m, need.n, max(1, need.k)
-    busy = waves(-(-m // 128) * -(-n // 256) * moduli * count, rates.processors)
-    product = 2.0 * count * m * n * k * moduli / (rates.int8 * busy)
+    product = residue_operations(need, moduli, rates.processors) / rates.int8
     product += max(0.0, product - LONG) * (rates.int8 / rates.sustained - 1.0)
     seconds = rates.call + rates.product + product
     for line, elements in ((rates.left, m * k), (rates.right, k * n)):
         seconds += line.launch + count * elements * (parts * line.element + moduli * line.modulus)
-    rounded = need.target is not None and need.target.kind == "correctly-rounded"
     # A part of a complex entry is joined from two or three digits a modulus.
     entries = float(count * m * n)
-    seconds += (rates.rounded if rounded else rates.join).seconds(entries * parts * (2 * parts - 1), scheme.moduli)
+    seconds += (rates.rounded if need.rounded else rates.join).seconds(entries * parts * (2 * parts - 1), scheme.moduli)
     looks = entries if need.result.precision == 53 else 0.0
-    looks *= (_COMPLEX_LOOKS if need.is_complex else 1) * (_ROUNDED_LOOKS if rounded else 1)
+    looks *= (_COMPLEX_LOOKS if need.is_complex else 1) * (_ROUNDED_LOOKS if need.rounded else 1)
     return seconds + rates.finish.seconds(looks, 0)
 
 
@@ -306,12 +311,11 @@ def make_plan(need: Need, choice: Choice, options: Options, device: str, left: s
     """All that can be said of a call before it runs; predictions are those of an H200 where the GPU is unknown."""
     count = math.prod(need.batch)
     scheme, target = choice.scheme, need.target
-    rounded = target is not None and target.kind == "correctly-rounded"
     rates = rates_of(device) or usual_rates()
     return Plan(
         m=need.m, n=need.n, k=need.k, batch=need.batch, operands=(left, right), result=_dtype(need),
         target=target, scheme=scheme, engine=choice.engine,
-        reproducible=options.reproducible or bool(scheme.reproducible) or rounded, threads=1,
+        reproducible=options.reproducible or bool(scheme.reproducible) or need.rounded, threads=1,
         products=count * _products(scheme, need),
         row_panel=choice.rows,
         column_block=choice.columns, workspace_bytes=choice.scratch, predicted_seconds=predict(scheme, need, rates),

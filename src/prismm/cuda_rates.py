@@ -16,7 +16,7 @@ from typing import Any
 
 from prismm.errors import ArgumentError, FileError
 
-__all__ = ["Line", "Rates", "committed", "own_file", "rates_of", "read"]
+__all__ = ["Line", "Rates", "committed", "file_name", "own_file", "rates_of", "read", "waves"]
 
 _FORMAT, _VERSION = "prismm rates", 1
 
@@ -123,6 +123,15 @@ class Rates:
         return cls(**given)
 
 
+def waves(tiles: int, processors: int) -> float:
+    """How much of a GPU so many tiles keep busy.
+
+    >>> waves(66, 132), waves(198, 132)
+    (0.5, 0.75)
+    """
+    return tiles / (-(-tiles // processors) * processors) if tiles else 1.0
+
+
 def _number(source: str, name: str, value: Any, least: float = math.ulp(0.0)) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not least <= value < math.inf:
         raise FileError(f"{source}: {name} is {value!r}, not a number above 0")
@@ -155,13 +164,21 @@ def committed() -> dict[str, Rates]:
     return {table.name: table for table in tables}
 
 
+def file_name(name: str) -> str:
+    """Of the table of a GPU of this name.
+
+    >>> file_name("NVIDIA H200")
+    'nvidia-h200.json'
+    """
+    return "-".join("".join(x if x.isalnum() else " " for x in name.lower()).split()) + ".json"
+
+
 def own_file(name: str) -> Path | None:
     """Where ``prismm calibrate`` puts the table of a GPU of this name; None where no folder can be written to."""
     from prismm.kernels.cpu.jit import cache_root
 
     root = cache_root()
-    plain = "-".join("".join(x if x.isalnum() else " " for x in name.lower()).split())
-    return None if root is None else root / "rates" / f"{plain}.json"
+    return None if root is None else root / "rates" / file_name(name)
 
 
 @functools.cache

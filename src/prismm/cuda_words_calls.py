@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from prismm.bounds import half_ulp
+from prismm.cuda_rates import waves
 from prismm.engines import cuda_words
 from prismm.engines.cuda_words import WordFormat
 from prismm.engines.launch import OUT, A, B, Place
@@ -84,7 +85,7 @@ def check(scheme: Any, need: Need, engine: str | None) -> WordFormat:
             f"{scheme} runs on a CPU so far where operands and result are not all float32, or all complex64; convert "
             "them, pass CPU tensors, or scheme=prismm.Residues(...)"
         )
-    if need.target is not None and need.target.kind == "correctly-rounded":
+    if need.rounded:
         raise EngineError(f"{scheme} certifies no correct rounding on a GPU; leave scheme out, or pass Residues(12)")
     if engine not in (None, "cuda", words.name):
         raise ArgumentError(f"engine={engine!r} does not multiply words of {scheme}; it takes {words.name!r}")
@@ -205,14 +206,29 @@ def bound_of(scheme: Any, need: Need, device: Device, a: Any, b: Any) -> WordsBo
 
 def predict(scheme: Any, need: Need, rates: Rates) -> float:
     """Seconds that a call with words is expected to take."""
+    seconds = operations(scheme, need, rates.processors) / rates.words
+    return rates.call + seconds + rates.split_words.seconds(*split_work(scheme, need))
+
+
+def operations(scheme: Any, need: Need, processors: int) -> float:
+    """Operations of products of words of 16 bits, with those of the processors that wait for the last tiles."""
     words = word_format(scheme)
     assert words is not None
-    count = math.prod(need.batch)
-    parts = 2 if need.is_complex else 1
-    m, n, k = need.m, need.n * parts, max(1, need.k) * parts
+    count, (m, n, k) = math.prod(need.batch), _real_shape(need)
     tiles = -(-m // 128) * -(-n // 128) * count
-    busy = tiles / (-(-tiles // rates.processors) * rates.processors) if tiles else 1.0
     # A tile's beginning and end take about as long as 100 of its inner dimension.
-    seconds = 2.0 * m * n * (k + 100) * words.products * words.bytes / 2 * count / (rates.words * busy)
-    seconds += rates.split_words.seconds(float((m + n) * k * count), words.count * words.bytes / 2)
-    return rates.call + seconds
+    return 2.0 * m * n * (k + 100) * words.products * words.bytes / 2 * count / waves(tiles, processors)
+
+
+def split_work(scheme: Any, need: Need) -> tuple[float, float]:
+    """Elements of the operands, and words of 16 bits for each."""
+    words = word_format(scheme)
+    assert words is not None
+    m, n, k = _real_shape(need)
+    return float((m + n) * k * math.prod(need.batch)), words.count * words.bytes / 2
+
+
+def _real_shape(need: Need) -> tuple[int, int, int]:
+    """m, n, k of the real product that is made."""
+    parts = 2 if need.is_complex else 1
+    return need.m, need.n * parts, max(1, need.k) * parts

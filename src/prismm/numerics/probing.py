@@ -258,20 +258,22 @@ class _Probe:
     def questioned(self, model: EngineModel) -> bool:
         """Every other value of every property is refuted, or asked about; whether the model got an answer wrong."""
         bank = self.bank(model)
-        right = True
+        wrong = False
         for name in family.PROPERTIES:
-            others = family.alternatives(model, name)
-            open_ = [other for other in others if not self.contradicted(other, model, name)]
-            open_ = [other for other in open_ if self.told(other, bank) is None]
-            if open_ and len(open_) < len(others):  # it shows: inputs aimed at those values, too, may tell them apart
-                some = self.rng.permutation(len(open_))[:_AIMED]
-                aimed = self.bank(
-                    model, *(open_[int(i)] for i in some), classes=_SHOWN.get(name, tuple(vectors.CLASSES))
-                )
-                for other in open_:
+            others, left = self.left(model, name)
+            left = [other for other in left if self.told(other, bank) is None]
+            if left and len(left) < others:  # it shows: inputs aimed at those values, too, may tell them apart
+                some = self.rng.permutation(len(left))[:_AIMED]
+                aimed = self.bank(model, *(left[int(i)] for i in some), classes=_shown(name))
+                for other in left:
                     self.told(other, aimed)
-            right &= not self.seen.refute(model)
-        return not right
+            wrong |= self.seen.refute(model)
+        return wrong
+
+    def left(self, model: EngineModel, name: str) -> tuple[int, list[EngineModel]]:
+        """How many models have another value of a property, and those of them that no answer is known to refute."""
+        others = family.alternatives(model, name)
+        return len(others), [other for other in others if not self.contradicted(other, model, name)]
 
     def contradicted(self, other: EngineModel, model: EngineModel, name: str) -> bool:
         """Whether an answer is known to refute a model that differs from this one, which reproduces all, in a property:
@@ -301,14 +303,12 @@ class _Probe:
         looked for, for the first, the middle and the last of them, and asked; whether the model got an answer wrong.
         """
         for name in family.PROPERTIES:
-            others = family.alternatives(model, name)
-            open_ = [other for other in others if not self.contradicted(other, model, name)]
-            if not open_ or len(open_) == len(others):
+            others, left = self.left(model, name)
+            if not left or len(left) == others:
                 continue
-            for other in dict.fromkeys((open_[0], open_[-1], open_[len(open_) // 2])):
-                classes = _SHOWN.get(name, tuple(vectors.CLASSES))
+            for other in dict.fromkeys((left[0], left[-1], left[len(left) // 2])):
                 lengths = self.some_of(separation.lengths_for(model, other))
-                found, _ = separation.difference(model, other, _EXAMINED, self.rng, classes, lengths)
+                found, _ = separation.difference(model, other, _EXAMINED, self.rng, _shown(name), lengths)
                 if found is not None:
                     a, b, c = found[0][None], found[1][None], self.np.array([found[2]])
                     self.record(a, b, c)
@@ -436,6 +436,11 @@ class _Probe:
             unknown = tuple(value for value, answer in answers if answer is None)
             evidence.append(Evidence(name, getattr(model, name), refuted, unknown))
         return self.finding(model, tuple(evidence), asked)
+
+
+def _shown(name: str) -> tuple[str, ...]:
+    """The classes of inputs for a property."""
+    return _SHOWN.get(name, tuple(vectors.CLASSES))
 
 
 def _brief(model: EngineModel) -> str:

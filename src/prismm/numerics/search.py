@@ -298,11 +298,8 @@ def _advised(
     while 0.0 < least < _NEAR and effort.left > 0:
         before = least
         for beginning in itertools.chain([best], _level(best, least, everything, effort)):
-            ranked: list[tuple[float, int, dict[str, Any], EngineModel]] = []
-            for score, kept, found in _advice(beginning, everything, rng, effort):
-                ranked.append((score, len(ranked), kept, found))
-            ranked.sort(key=lambda item: item[:2])
-            for _, _, kept, found in ranked[:_ADVISED]:
+            advice = sorted(_advice(beginning, everything, rng, effort), key=lambda item: item[0])
+            for _, kept, found in advice[:_ADVISED]:
                 found, score = climb(found, everything, rng, groups, 2, effort=effort, kept=kept)
                 if score < least:
                     best, least = found, score

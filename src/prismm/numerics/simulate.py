@@ -332,7 +332,7 @@ def lowered(model: EngineModel, k: int) -> tuple[NDArray[np.int64], NDArray[np.i
     p = parameters.copy()
     p[e.WIDTH] = padded(model, k)
     # Where groups follow one another, products stand behind the zeros.
-    p[e.FILLED] = k
+    p[e.FILLED] = k if model.scale is None else e.ALL  # zeros with a scale are read
     p[e.LENGTH] = p[e.WIDTH] if model.groups and model.group_sums == "chained" else k
     return p, order
 

@@ -153,6 +153,12 @@ class _Draw:
         order = self.np.argsort(self.rng.random(a.shape), axis=1)
         return self.np.take_along_axis(a, order, 1), self.np.take_along_axis(b, order, 1)
 
+    def turned(self, a: Array, b: Array) -> tuple[Array, Array]:
+        """Some with the last term first, the others shuffled."""
+        turn = self.some(0.3, self.n, 1)
+        mixed_a, mixed_b = self.shuffle(a, b)
+        return self.np.where(turn, a[:, ::-1], mixed_a), self.np.where(turn, b[:, ::-1], mixed_b)
+
     def kept(self, *shape: int) -> NDArray[np.int64]:
         return self.pick(self.aim.kept, 1, 48, *shape) + self.integers(-2, 3, *shape)
 
@@ -256,9 +262,8 @@ def _sticky(d: _Draw) -> Batch:
     a, b = np.zeros((d.n, d.k)), np.ones((d.n, d.k))
     a[:, : x.shape[1]], b[:, : x.shape[1]] = x, y
     # In any order; or the smallest first, so that sums which are rounded one after another keep it.
-    rising = d.some(0.3, d.n, 1)
-    mixed_a, mixed_b = d.shuffle(a, b)
-    return np.where(rising, a[:, ::-1], mixed_a), np.where(rising, b[:, ::-1], mixed_b), c
+    a, b = d.turned(a, b)
+    return a, b, c
 
 
 def _carry(d: _Draw) -> Batch:
@@ -336,9 +341,7 @@ def _floor(d: _Draw) -> Batch:
         a[:, 1], b[:, 1] = np.where(pair, -a[:, 0], a[:, 1]), np.where(pair, b[:, 0], b[:, 1])
     c = np.copysign(0.0, d.signs())
     # Anywhere, or all of them in the last block.
-    late = d.some(0.3, d.n, 1)
-    mixed_a, mixed_b = d.shuffle(a, b)
-    a, b = np.where(late, a[:, ::-1], mixed_a), np.where(late, b[:, ::-1], mixed_b)
+    a, b = d.turned(a, b)
     return a, b, np.where(d.some(0.15), d.accumulator(base), c)
 
 

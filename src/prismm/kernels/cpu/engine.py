@@ -43,7 +43,7 @@ INFINITY = 1 << 20
 NAN = 1 << 22
 _SPECIAL = 1 << 18
 NONE = -(1 << 24)
-_ALL = 1 << 62
+ALL = 1 << 62
 
 # Indices of parameters.
 SUMMATION, JOIN, BLOCK, DEPTH, SEQUENCES, INPUT_FRACTION, INPUT_WIDE = range(7)
@@ -421,8 +421,6 @@ def _enough(p, order, first, count, base):
     whole of the products' own tree.
     """
     filled = p[FILLED]
-    if p[SCALE] != NO_SCALE:
-        return count
     if p[ASCENDING]:
         last = min(max(filled - base - first, _0), count)
     else:
@@ -801,7 +799,7 @@ def _late(p, order, base, c, a, b, terms, limbs):
     kinds = _kind(c)
     block = p[BLOCK]
     f = p[FRACTION_BITS]
-    filled = p[FILLED] if p[SCALE] == NO_SCALE else np.int64(_ALL)
+    filled = p[FILLED]
     largest = np.int64(NONE)
     for s in range(p[SEQUENCES]):
         inner, count = _products(p, order, s * block, block, base, filled, _1, a, b, terms)
@@ -942,8 +940,8 @@ def dot_of(p, order, a, b, d, k0, k1, terms, limbs):
     block, depth = p[BLOCK], p[DEPTH]
     length = depth // p[SEQUENCES]
     summation, join = p[SUMMATION], p[JOIN]
-    filled = p[FILLED] if p[SCALE] == NO_SCALE else np.int64(_ALL)
-    most = np.int64(_ALL if summation == PAIRWISE else 2)
+    filled = p[FILLED]
+    most = np.int64(ALL if summation == PAIRWISE else 2)
     for base in range(k0, k1, depth):
         d = _flushed(d, p[OUT_MINEXP], p[FLUSH_C])
         if join == LATE:

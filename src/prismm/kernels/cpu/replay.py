@@ -10,6 +10,7 @@ answers do.
 import numpy as np
 
 from prismm.kernels.cpu.engine import (
+    ALL,
     DEPTH,
     FILLED,
     FLUSH,
@@ -87,8 +88,9 @@ def replay(parameters, sequence, rows, places, lengths, c, d, weights, order, si
         whole = (k + depth - 1) // depth * depth
         a = pointer(rows[places[at] :], 0)
         b = pointer(rows[places[at] + 2 * k :], 0)
-        own[LENGTH], own[FILLED] = whole if chained else k, k
-        if flush == KEEP and (whole == k or p[SCALE] == NO_SCALE):
+        plain = p[SCALE] == NO_SCALE
+        own[LENGTH], own[FILLED] = whole if chained else k, k if plain else ALL
+        if flush == KEEP and (whole == k or plain):
             own[WIDTH] = k
             found = dot_of(p, sequence_of, a, b, c[at], 0, k, terms, limbs)
         else:
