@@ -21,7 +21,18 @@ if TYPE_CHECKING:
 
     import numpy as np
 
-__all__ = ["CHANGES", "ORDERING", "PROPERTIES", "alternatives", "changed", "random_model", "start", "twins"]
+__all__ = [
+    "CHANGES",
+    "ORDERING",
+    "PROPERTIES",
+    "RARE",
+    "alternatives",
+    "changed",
+    "mixture",
+    "random_model",
+    "start",
+    "twins",
+]
 
 PROPERTIES = (
     "block",
@@ -51,6 +62,8 @@ PROPERTIES = (
 
 _BLOCKS = range(1, 65)
 _BITS: tuple[int | None, ...] = (*range(1, 49), None)
+_ANY_BITS = 40
+"""More than most products need."""
 _CARRY: tuple[int | None, ...] = (*range(8), None)
 _PARALLEL: tuple[tuple[tuple[int, ...], ...], ...] = (((0,), (1,)), ((0,), (1,), (2,), (3,)))
 """Groups with sums of their own."""
@@ -388,6 +401,23 @@ def zero_exponents(sums: Format | Integer) -> list[int | None]:
     return [None, *range(sums.minexp - 40, sums.minexp)]
 
 
+def _carried_blocks(model: EngineModel) -> Iterator[dict[str, Any]]:
+    """Blocks that are long enough for their carry bits to show, though no bit is cut off below."""
+    for block, carry in itertools.product(_BLOCKS, range(8)):
+        for change in _joins(model, block):
+            kept = model.fraction_bits or _ANY_BITS
+            yield {**change, "summation": "aligned", "fraction_bits": kept, "carry_bits": carry}
+
+
+def _rounded_blocks(model: EngineModel) -> Iterator[dict[str, Any]]:
+    """Exact sums of blocks, with every rounding after them and at the end: either looks like the other."""
+    modes: tuple[Mode | None, ...] = (None, *MODES)
+    for block, rounding, last in itertools.product(_BLOCKS, MODES, modes):
+        for change in _joins(model, block):
+            own = {"rounding": rounding, "output_rounding": last}
+            yield {**change, **own, "summation": "aligned", "fraction_bits": None}
+
+
 def _late(model: EngineModel) -> Iterator[dict[str, Any]]:
     if isinstance(model.join, LateJoin):
         for what in ("sum_bits", "accumulator_bits", "total_bits"):
@@ -424,7 +454,13 @@ CHANGES: dict[str, Callable[[EngineModel], Iterator[dict[str, Any]]]] = {
 }
 """What a search may change at once: values of one property, or of a few that show only together."""
 
-ORDERING = ("blocks", "orders", "trees", "grouped", "shapes")
+RARE: dict[str, Callable[[EngineModel], Iterator[dict[str, Any]]]] = {
+    "carried_blocks": _carried_blocks,
+    "rounded_blocks": _rounded_blocks,
+}
+"""What only a search that found nothing changes: it is long, and seldom needed."""
+
+ORDERING = ("blocks", "orders", "trees", "grouped", "shapes", *RARE)
 """Those that show only where there are several products."""
 
 
@@ -475,6 +511,31 @@ def alternatives(model: EngineModel, name: str) -> list[EngineModel]:
             found += [changed(model, rounding=mode, output_rounding=model.rounding) for mode in MODES]
     mine = model.canonical()
     return list(dict.fromkeys(m for m in found if m is not None and m.canonical() != mine))
+
+
+def mixture(
+    model: EngineModel, others: list[list[EngineModel]], most: int, rng: np.random.Generator
+) -> EngineModel | None:
+    """The model with values of up to `most` of these lists, one model of each, at random; None where they make none.
+
+    Args:
+        model: where `others` come from.
+        others: models that differ from it in a property, for several properties. Late joins give some of their
+            numbers each, depths are so many blocks.
+    """
+    values: dict[str, Any] = {}
+    for i in rng.permutation(len(others))[: 1 + int(rng.integers(most))] if others else ():
+        first, second = (others[i][int(rng.integers(len(others[i])))] for _ in range(2))
+        values |= {name: getattr(first, name) for name in PROPERTIES if getattr(first, name) != getattr(model, name)}
+        joins = [m.join for m in (model, first, second)]
+        if "join" in values and most > 1 and all(isinstance(join, LateJoin) for join in joins):
+            mine, one, two = (vars(join) for join in joins)
+            values["join"] = LateJoin(**{key: one[key] if one[key] != mine[key] else two[key] for key in mine})
+    block, depth = values.get("block", model.block), values.get("depth")
+    if depth is not None and depth % block:
+        values["depth"] = block * (depth // model.block or 1)
+    found = changed(model, **values) if values else None
+    return None if found is None or found.canonical() == model.canonical() else found
 
 
 def random_model(rng: np.random.Generator, name: str = "hidden") -> EngineModel:

@@ -9,12 +9,14 @@ Then every property is put to the question: each other value that it could have 
 is reported as undecided between those values, because no input is known that shows it. The model has to reproduce
 100,000 more random and hostile answers. Then a walk from member to member, change by change, among those that
 reproduce everything: where one of them would answer otherwise, the black box is asked. Last, for some of the values
-that are left, inputs that would tell them from the model are looked for. Where no member that reproduces everything is
-found, the nearest one is reported with its counterexample, and no model.
+that are left, inputs that would tell them from the model are looked for, and for several of them at once, which may
+hide each other. Where no member that reproduces everything is found, the nearest one is reported with its
+counterexample, and no model.
 """
 
 from __future__ import annotations
 
+import functools
 import itertools
 import time
 from typing import TYPE_CHECKING
@@ -47,6 +49,10 @@ _INTEGER_LENGTHS = (1, 2, 3, 4, 8, 16, 17, 32, 33, 64, 65, 128, 300)
 _INTEGER_EVIDENCE = 4_000
 _EFFORT = 12_000_000_000
 """Of all searches of a probe, in nanoseconds, about."""
+_LAST = 4_000_000_000
+"""And of those that come after one that found nothing."""
+_SHARE = 0.75
+"""What the next of these takes of it."""
 _STEPS = 250
 """Of a walk among the models that reproduce everything: groups of changes that are looked at."""
 _OF_GROUP = 6
@@ -63,6 +69,18 @@ _AIMED = 6
 """Values of a property at which inputs are aimed at once, at most."""
 _EXAMINED = 8_000
 """Dot products in which a difference from a model with another value of a property is looked for."""
+_MIXTURES = 1_000_000_000
+"""What may be spent on models with several values that are left, in nanoseconds, about."""
+_AT_ONCE = 6
+"""Such models at which inputs are aimed at once, half of them with one such value."""
+_TRIES = 30
+"""How often others are drawn to find so many."""
+_OF_MIXTURES = 3
+"""Lengths of the inputs for them."""
+_OF_CLASS = 400
+"""Inputs of each class and length."""
+_DRAWN = 700_000
+"""What a class of inputs of one length takes, in nanoseconds, about, besides its products."""
 _ALIKE = 12
 """Models that differ from the one found in several properties, and from no answer, that are reported with it."""
 _SHOWN = {
@@ -79,6 +97,8 @@ _QUICK = 25_000_000
 """What a run takes of the answers that a model has to reproduce to be looked at, in nanoseconds."""
 _PASSES = 2_000_000_000
 """And what runs of all answers may take, of models that differ in one property; then such runs are quick, too."""
+_GLANCE = 4_000_000
+"""The same for models with another block and depth."""
 _SIMPLEST = 5_000_000
 """What may be spent on the simplest one of the answers that refute a model, in nanoseconds."""
 
@@ -140,7 +160,9 @@ class _Probe:
         self.rng, self.name, self.say = np.random.default_rng(seed), name, say
         self.seen = Observations(inputs, output)
         self.effort = search.Effort(_EFFORT)
+        self.last = search.Effort(_LAST)
         self.passes = search.Effort(_PASSES)
+        self.mixtures = search.Effort(_MIXTURES)
         self.alike: list[EngineModel] = []
         self.asked = 0
         self.began = time.perf_counter()
@@ -212,7 +234,8 @@ class _Probe:
         while model is not None and turns < _TURNS:
             turns += 1
             self.say(f"turn {turns}: asking inputs aimed at {_brief(model)}")
-            steps = (self.aimed, lambda m: self.refuted(m, refutations), self.questioned, self.wandered, self.examined)
+            refuted = functools.partial(self.refuted, count=refutations)
+            steps = (self.aimed, refuted, self.questioned, self.wandered, self.examined, self.mixed)
             if not any(step(model) for step in steps):
                 return self.finish(model)
             model = self.fitted(model)
@@ -232,18 +255,28 @@ class _Probe:
         """A model that reproduces everything seen; the best one is kept as `nearest`, in any case."""
         self.nearest, mismatches = search.fit(model, self.seen, self.rng, self.say, self.effort)
         self.say(f"mismatches {mismatches:.4f}: {_brief(self.nearest)}")
+        if mismatches > 0.0:
+            beginnings, effort = (self.nearest, model), self.last.part(_SHARE)
+            self.nearest, mismatches = search.rescued(beginnings, self.seen, self.rng, effort)
+            self.say(f"mismatches {mismatches:.4f} after rare changes: {_brief(self.nearest)}")
         return self.nearest if mismatches == 0.0 else None
 
-    def bank(self, *models: EngineModel, classes: Iterable[str] = tuple(vectors.CLASSES)) -> Observations:
-        """Inputs of these classes aimed at these models, of lengths about the ends of their blocks, and what the first
-        one answers.
+    def bank(
+        self,
+        *models: EngineModel,
+        classes: Iterable[str] = tuple(vectors.CLASSES),
+        each: int = 16,
+        most: int = _OF_LENGTHS,
+    ) -> Observations:
+        """Inputs of these classes aimed at these models, of lengths about the ends of their blocks, `most` of them
+        where there are several models, and what the first one answers.
         """
-        aims, lengths, each = [vectors.aim_at(*models)], separation.lengths_for(*models), 16
+        aims, lengths = [vectors.aim_at(*models)], separation.lengths_for(*models)
         if len(models) == 1:
             aims.append(vectors.Aim(self.inputs, self.output, (), (), (), (models[0].block,)))  # type: ignore[arg-type]
-            each = 8
+            each //= 2
         else:  # a few of the lengths, for there are many pairs of models
-            lengths = self.some_of(lengths)
+            lengths = self.some_of(lengths, most)
             each *= len(vectors.CLASSES) // len(tuple(classes))
         found = Observations(self.inputs, self.output)
         for k in lengths:
@@ -251,9 +284,9 @@ class _Probe:
             found.add(a, b, c, simulate.dot_unchecked(models[0], a, b, c), searched=False)
         return found
 
-    def some_of(self, lengths: list[int]) -> list[int]:
+    def some_of(self, lengths: list[int], most: int = _OF_LENGTHS) -> list[int]:
         """A few of the lengths, at random."""
-        return sorted(self.rng.permutation(lengths)[:_OF_LENGTHS].tolist())
+        return sorted(self.rng.permutation(lengths)[:most].tolist())
 
     def questioned(self, model: EngineModel) -> bool:
         """Every other value of every property is refuted, or asked about; whether the model got an answer wrong."""
@@ -314,6 +347,35 @@ class _Probe:
                     self.record(a, b, c)
                     if self.seen.refute(model):
                         return True
+        return False
+
+    def mixed(self, model: EngineModel) -> bool:
+        """Models with a value that is left, or with several of them, which may hide each other: inputs aimed at some of
+        them and at the model are asked where they differ, until the effort for that is spent; whether the model got an
+        answer wrong.
+        """
+        left = [others for name in family.PROPERTIES if (others := self.left(model, name)[1])]
+        told = {model}
+        while self.mixtures.left > 0 and self.effort.left > 0:
+            some: list[EngineModel] = []
+            for _ in range(_TRIES):
+                most = 1 if len(some) < _AT_ONCE // 2 else len(left)
+                other = family.mixture(model, left, most, self.rng)
+                if other is not None and other not in told and other not in some:
+                    some.append(other)
+                if len(some) == _AT_ONCE:
+                    break
+            if not some:
+                break
+            bank = self.bank(model, *some, each=_OF_CLASS, most=_OF_MIXTURES)
+            cost = bank.unseen(model) * sum(map(search.product_cost, (model, *some)))
+            self.mixtures.spend(cost + _OF_MIXTURES * len(vectors.CLASSES) * _DRAWN)
+            for other in some:
+                right = self.told(other, bank)
+                if right is False:
+                    return True
+                if right:
+                    told.add(other)
         return False
 
     def wandered(self, model: EngineModel) -> bool:
@@ -406,7 +468,20 @@ class _Probe:
                 refuted.append((value, against))
         mine = getattr(model, name), getattr(model.canonical(), name)
         unknown += [getattr(other, name) for other in alike if getattr(other, name) not in mine]
+        if name == "depth":
+            unknown += [depth for depth in self.depths(model) if depth not in mine]
         return Evidence(name, getattr(model, name), tuple(refuted), tuple(dict.fromkeys(unknown)))
+
+    def depths(self, model: EngineModel) -> list[int]:
+        """Depths that go with other blocks, where no answer is known to refute the two."""
+        found = []
+        for other in self.left(model, "block")[1]:
+            for times in (1, 2, 4):
+                depth = times * other.block * max(1, len(other.groups))
+                deep = family.changed(other, depth=depth)
+                if deep is not None and not self.seen.refute(deep, most=_GLANCE // search.product_cost(deep)):
+                    found.append(depth)
+        return list(dict.fromkeys(found))
 
     def integers(self, inputs: Integer, output: Integer, refutations: int) -> Finding:
         """Sums that wrap, or that are clamped every so many products."""

@@ -14,7 +14,7 @@ import itertools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from prismm.numerics.family import CHANGES, ORDERING, PROPERTIES, changed, twins
+from prismm.numerics.family import CHANGES, ORDERING, PROPERTIES, RARE, changed, twins
 from prismm.numerics.layers import CARRY, EDGE, PLAIN
 from prismm.numerics.parts import LateJoin
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from prismm.numerics.model import EngineModel
     from prismm.numerics.observations import Observations, Some
 
-__all__ = ["Effort", "climb", "fit", "product_cost", "starts"]
+__all__ = ["Effort", "climb", "fit", "product_cost", "rescued", "starts"]
 
 _SCREEN = 16
 """Observations of each kind and length in the first look at a candidate."""
@@ -168,6 +168,22 @@ def fit(
         for turn in range(1 + kicks):
             candidate = _kicked(best, rng) if turn else best
             found, score = climb(candidate, everything, rng, _USUAL if turn else groups, 6, _JOINT, effort)
+            if score < least:
+                best, least = found, score
+            if least == 0.0 or effort.left <= 0:
+                return best, least
+    return best, least
+
+
+def rescued(
+    beginnings: tuple[EngineModel, ...], observations: Observations, rng: np.random.Generator, effort: Effort
+) -> tuple[EngineModel, float]:
+    """Where nothing was found, the best model that one change, or a rare one, of these leads to, and its mismatches."""
+    everything = observations.all()
+    best, least = beginnings[0], float("inf")
+    for groups, sweeps, joint in ((("orders", *_USUAL), 1, ()), ((*RARE, *_USUAL), 3, _JOINT)):
+        for model in dict.fromkeys((best, *beginnings)):
+            found, score = climb(model, everything, rng, groups, sweeps, joint, effort)
             if score < least:
                 best, least = found, score
             if least == 0.0 or effort.left <= 0:
@@ -443,7 +459,7 @@ def product_cost(model: EngineModel) -> int:
 
 def _candidates(model: EngineModel, group: str) -> Iterator[EngineModel]:
     seen = {model}
-    for change in CHANGES[group](model):
+    for change in (CHANGES.get(group) or RARE[group])(model):
         found = changed(model, **change)
         if found is not None and found not in seen:
             seen.add(found)
