@@ -13,6 +13,7 @@ import pytest
 
 import prismm.calibration
 from prismm import cuda_plan
+from prismm import cuda_words_calls as words
 from prismm.calibration import RIGHT, Timed, fit
 from prismm.cuda_rates import Line, Rates, committed
 from prismm.formats import FP64
@@ -50,11 +51,13 @@ def timed(table, n, dtype, scheme, accuracy="native"):
     elements = float(n * n)
     native = cuda_plan.native_seconds(need, table)
     if isinstance(scheme, Native):
-        return Timed(need, scheme, table.call + native, native, {})
+        look = {"finish_native": cuda_plan.checked_seconds(need, table)}
+        return Timed(need, scheme, cuda_plan.predict(scheme, need, table), native, look)
     if isinstance(scheme, ScaledHalf):
         split = table.split_words.seconds(2 * elements, 2)
         whole = cuda_plan.predict(scheme, need, table)
-        return Timed(need, scheme, whole, native, {"split_words": split, "words_product": whole - split - table.call})
+        phases = {"split_words": split, "words_product": whole - split - words.LOOK - table.call}
+        return Timed(need, scheme, whole, native, {**phases, "repair_words": words.LOOK})
     moduli, rounded = scheme.moduli, accuracy == "correctly-rounded"
     right = table.right.seconds(elements, moduli)
     phases = {name: share * right for name, share in zip(RIGHT, (0.1, 0.2, 0.7), strict=True)}

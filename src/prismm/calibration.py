@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from prismm import cuda_words_calls as words
-from prismm.cuda_plan import LONG, Need, native_share, residue_operations
+from prismm.cuda_plan import LONG, Need, residue_operations, uninterrupted
 from prismm.cuda_rates import Line, Rates
 from prismm.formats import FP64
 from prismm.schemes.native import Native
@@ -120,7 +120,10 @@ def fit(
         ),
         finish=Line(looks[0], looks[1], 0.0),
         repair=repair,
-        words=statistics.median(_operations(one, processors) / one.phases["words_product"] for one in wordy),
+        words=statistics.median(
+            _operations(one, processors) / (one.phases["words_product"] - words.writing_seconds(one.need, memory))
+            for one in wordy
+        ),
         split_words=Line(split[0], 0.0, split[1]),
     )
 
@@ -141,8 +144,8 @@ def _own_rate(calls: list[Timed], processors: int, launch: float) -> float:
     rates = []
     for one in calls:
         need = one.need
-        busy = native_share(need.m, need.n, 1, processors)
-        rates.append(2.0 * need.m * need.n * need.k / (busy * max(one.native_seconds - launch, 1e-9)))
+        seconds = uninterrupted(need, max(one.native_seconds - launch, 1e-9), processors)
+        rates.append(2.0 * need.m * need.n * need.k / seconds)
     return statistics.median(rates)
 
 
@@ -241,10 +244,14 @@ def _timed(n: int, dtype: str, scheme: Any, accuracy: str) -> Timed:
 
 
 def phases_of(call: Any, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor) -> dict[str, float]:
-    """Seconds of the kernels of a `GpuCall` that ran on these operands, one by one."""
+    """Seconds of the kernels of a `GpuCall` that ran on these operands, one by one, each right after the one before it:
+    a second look leaves nothing for the next one to do.
+    """
     found: dict[str, float] = {}
+    before: Callable[[], Any] = float
     for name, run in _apart(call, a, b, out):
-        found[name] = found.get(name, 0.0) + _seconds(run)
+        found[name] = found.get(name, 0.0) + _seconds(run, before)
+        before = run
     return found
 
 
@@ -291,16 +298,17 @@ def _sustained(processors: int, free: int) -> float:
     return residue_operations(call.need, scheme.moduli, processors) * count / seconds_of(many)
 
 
-def _seconds(call: Callable[[], Any]) -> float:
-    """The median of some calls on the device."""
-    call()
-    return statistics.median(seconds_of(call) for _ in range(_REPEATS))
+def _seconds(call: Callable[[], Any], before: Callable[[], Any] = float) -> float:
+    """The median of some calls on the device, each after another one that is not timed."""
+    seconds_of(call, before)
+    return statistics.median(seconds_of(call, before) for _ in range(_REPEATS))
 
 
-def seconds_of(call: Callable[[], Any]) -> float:
-    """One call on the device, by events."""
+def seconds_of(call: Callable[[], Any], before: Callable[[], Any] = float) -> float:
+    """One call on the device, by events, after another one that is not timed."""
     import torch
 
+    before()
     start, stop = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
     start.record()
     call()

@@ -99,12 +99,14 @@ class GpuCall:
 @dataclass(frozen=True, eq=False)
 class Queued:
     """A call's program, and where in its scratch memory a report looks: counts, and the statistics of the operands'
-    vectors: for `Choice.batches` matrices of a batch at a time those of A and of B, in blocks.
+    vectors: for `Choice.batches` matrices of a batch at a time those of A and of B, in blocks. unread: scratch memory
+    that every call may use, because nothing looks at it.
     """
 
     program: Program
     counts: Place
     statistics: list[tuple[list[Place], list[Place]]] | None
+    unread: torch.Tensor | None = None
 
 
 _CALLS: dict[Hashable, GpuCall] = {}
@@ -231,7 +233,8 @@ def _tensor(x: Any, name: str) -> torch.Tensor:
     except (BufferError, RuntimeError, TypeError, ValueError) as error:
         raise OperandError(f"{name} cannot be read through __dlpack__ ({error}); pass a torch tensor") from error
     interop.refuse_gradient(tensor, name)
-    tensor = tensor.detach()
+    if tensor.requires_grad:
+        tensor = tensor.detach()
     if tensor.layout is not torch.strided:
         raise OperandError(f"{name} has layout {tensor.layout}; pass {name}.to_dense()")
     if tensor.dtype in (torch.float64, torch.float32):
@@ -325,7 +328,7 @@ def _multiply(
     queued = call.programs.get(key)
     if queued is None:
         queued = call.programs[key] = _queued(call, a, b, view, full_output)
-    scratch = torch.empty(queued.program.scratch, dtype=torch.uint8, device=view.device)
+    scratch = _scratch(queued, view.device)
     queued.program.run((*addresses, scratch.data_ptr()), torch._C._cuda_getCurrentRawStream(call.index))
     if whole is not result:
         result.copy_(whole)
@@ -333,15 +336,15 @@ def _multiply(
 
 
 def _spans(a: torch.Tensor, b: torch.Tensor, need: cuda_plan.Need) -> tuple[int, int] | None:
-    """See `GpuCall`."""
-    if (
-        need.batch
-        or not a.ndim == b.ndim == 2
-        or a.is_complex() != need.is_complex
-        or b.is_complex() != need.is_complex
-    ):
+    """See `GpuCall`: of two matrices, or of two batches of as many."""
+    many = len(need.batch)
+    if many > 1 or not a.ndim == b.ndim == 2 + many or not a.is_complex() == b.is_complex() == need.is_complex:
         return None
-    if not min(need.m, need.n, need.k) or any(1 not in x.stride() or 0 in x.stride() for x in (a, b)):
+    if many and not a.shape[0] == b.shape[0] == need.batch[0]:
+        return None
+    if not min(need.m, need.n, need.k, *need.batch) or any(
+        1 not in x.stride()[many:] or 0 in x.stride() for x in (a, b)
+    ):
         return None
     found = [
         x.element_size() * (1 + sum((n - 1) * s for n, s in zip(x.shape, x.stride(), strict=True))) for x in (a, b)
@@ -370,10 +373,19 @@ def _multiply_at_once(
         ):
             return False
     if call.native:
-        torch.mm(a, b, out=result)
-    scratch = torch.empty(queued.program.scratch, dtype=torch.uint8, device=result.device)
+        (torch.bmm if call.need.batch else torch.mm)(a, b, out=result)
+    scratch = _scratch(queued, result.device)
     queued.program.run((*addresses, scratch.data_ptr()), torch._C._cuda_getCurrentRawStream(call.index))
     return True
+
+
+def _scratch(queued: Queued, device: torch.device) -> torch.Tensor:
+    """Scratch memory for a call."""
+    import torch
+
+    if queued.unread is not None:
+        return queued.unread
+    return torch.empty(queued.program.scratch, dtype=torch.uint8, device=device)
 
 
 def _matrices(x: torch.Tensor, need: cuda_plan.Need, rows: int) -> torch.Tensor:
@@ -416,9 +428,11 @@ def _queued(
     steps = out.stride(0), out.stride(1), out.stride(2)
     target = cuda.Result(Place(OUT, 0, out.dtype), out.shape[0], out.shape[1], out.shape[2], steps)
     if call.native:
-        program.zero(counts)
+        if full_output:
+            program.zero(counts)
         cuda.finish_native(program, target, left, right, counts, call.device)
-        return Queued(program, counts, None)
+        unread = None if full_output else torch.empty(program.scratch, dtype=torch.uint8, device=out.device)
+        return Queued(program, counts, None, unread)
     if call.problem is not None:
         block = call.choice.rows, call.choice.columns
         cuda_words_calls.queue(program, a, b, out, call.problem, block, counts, call.device)

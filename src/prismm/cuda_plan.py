@@ -229,11 +229,9 @@ def _entries(need: Need) -> int:
 
 
 def native_share(m: int, n: int, count: int, processors: int) -> float:
-    """The same of the GPU's own products: in tiles of order 128 or, where those are few, of 64, which take 1.7 times as
-    long an operation (an H200's float64 and float32 at order 1024).
-    """
+    """The same of the GPU's own products: in tiles of order 128 or, where those are few, of 64."""
     large, small = (-(-m // edge) * -(-n // edge) * count for edge in (128, 64))
-    return max(waves(large, processors), 0.6 * waves(small, processors))
+    return max(waves(large, processors), _FINE * waves(small, processors))
 
 
 def usual_rates() -> Rates:
@@ -244,6 +242,18 @@ def usual_rates() -> Rates:
 _MARGIN = 1.05
 """How many times as fast as the GPU's own product a scheme must be predicted to be taken by default."""
 
+_NATIVE_TILE = 64
+"""Rows and columns that the GPU's own product rounds small extents up to, about."""
+
+_FINE = 0.9
+"""What it reaches of its rate in tiles of order 64, or where the inner dimension is cut, as measured on an H200."""
+
+_CUT, _LONG_INNER = 8e-6, 1024
+"""Seconds that this cut costs besides, and from which length on it is made."""
+
+_CHECK = 4e-6
+"""Seconds of a kernel that finds nothing to do."""
+
 LONG = 0.02
 """Seconds of products of residues after which power limits them."""
 
@@ -252,27 +262,48 @@ _COMPLEX_LOOKS, _ROUNDED_LOOKS = 16, 8
 
 
 def native_seconds(need: Need, rates: Rates) -> float:
-    """Seconds that the GPU's own product is expected to take."""
+    """Seconds that the GPU's own product is expected to take.
+
+    Its tiles are full; where they are few, the inner dimension is cut so that they fill the GPU, at the price of
+    another pass over the result.
+    """
     count = math.prod(need.batch)
-    operations = 2.0 * need.m * need.n * max(1, need.k) * (4 if need.is_complex else 1)
-    busy = native_share(need.m, need.n, count, rates.processors)
-    word = (8 if need.result.precision == 53 else 4) * (2 if need.is_complex else 1)
-    moved = word * (need.m * need.k + need.k * need.n + need.m * need.n)
-    once = max(operations / (rates.native(need.result.precision) * busy), moved / rates.memory)
-    return rates.launch + count * once
+    m, n = (-(-x // _NATIVE_TILE) * _NATIVE_TILE if x > 1 else x for x in (need.m, need.n))
+    full = 2.0 * count * m * n * max(1, need.k) * (4 if need.is_complex else 1) / rates.native(need.result.precision)
+    cut = full / _FINE + _CUT if need.k >= _LONG_INNER else math.inf
+    once = min(full / native_share(need.m, need.n, count, rates.processors), cut)
+    moved = _word(need) * count * (need.m * need.k + need.k * need.n + need.m * need.n)
+    return rates.launch + max(once, moved / rates.memory)
+
+
+def uninterrupted(need: Need, seconds: float, processors: int) -> float:
+    """Seconds that a product of full tiles, which takes so many besides its launch, would take if all processors were
+    busy all the time: `native_seconds` backwards.
+    """
+    share = native_share(need.m, need.n, math.prod(need.batch), processors)
+    return max(share * seconds, _FINE * (seconds - _CUT) if need.k >= _LONG_INNER else 0.0)
+
+
+def checked_seconds(need: Need, rates: Rates) -> float:
+    """Seconds of the look at a native product's entries that are not finite."""
+    return _CHECK + _word(need) * _entries(need) / (2 if need.is_complex else 1) / rates.memory
+
+
+def _word(need: Need) -> int:
+    """Bytes of a number."""
+    return (8 if need.result.precision == 53 else 4) * (2 if need.is_complex else 1)
 
 
 def residue_operations(need: Need, moduli: int, processors: int) -> float:
-    """Operations of products of residues, with those of the processors that wait for the last tiles."""
-    count = math.prod(need.batch)
-    tiles = -(-need.m // 128) * -(-need.n // 256) * moduli * count
-    return 2.0 * count * need.m * need.n * max(1, need.k) * moduli / waves(tiles, processors)
+    """Operations of products of residues in full tiles, with those of the processors that wait for the last ones."""
+    tiles = -(-need.m // 128) * -(-need.n // 256) * moduli * math.prod(need.batch)
+    return 2.0 * tiles * 128 * 256 * max(1, need.k) / waves(tiles, processors)
 
 
 def predict(scheme: Any, need: Need, rates: Rates) -> float:
     """Seconds that a call is expected to take while nothing else runs on the device."""
     if isinstance(scheme, Native):
-        return rates.call + native_seconds(need, rates)
+        return rates.call + native_seconds(need, rates) + checked_seconds(need, rates)
     if not isinstance(scheme, Residues):
         return words.predict(scheme, need, rates)
     count = math.prod(need.batch)

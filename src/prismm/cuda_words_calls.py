@@ -205,9 +205,19 @@ def bound_of(scheme: Any, need: Need, device: Device, a: Any, b: Any) -> WordsBo
 
 
 def predict(scheme: Any, need: Need, rates: Rates) -> float:
-    """Seconds that a call with words is expected to take."""
-    seconds = operations(scheme, need, rates.processors) / rates.words
-    return rates.call + seconds + rates.split_words.seconds(*split_work(scheme, need))
+    """Seconds that a call with words is expected to take: split, product, second look."""
+    seconds = rates.split_words.seconds(*split_work(scheme, need))
+    seconds += operations(scheme, need, rates.processors) / rates.words + writing_seconds(need, rates.memory)
+    return rates.call + seconds + LOOK
+
+
+LOOK = 4e-6
+"""Seconds of a second look that finds nothing to do."""
+
+
+def writing_seconds(need: Need, memory: float) -> float:
+    """Seconds of a product of words besides its operations: a launch, and writing its result."""
+    return LOOK + 4.0 * (2 if need.is_complex else 1) * need.m * need.n * math.prod(need.batch) / memory
 
 
 def operations(scheme: Any, need: Need, processors: int) -> float:

@@ -10,9 +10,9 @@ settles all but one in 2^40.
 
 A program joins a strip of rows and a block of columns. What `join` asks of every entry it asks of the strip where that
 is enough: that no result leaves the normal range, by the least and largest scale exponents; that the bound is small
-beside |a||b|, by the least counts of large elements (a weaker form of `join.large_products`, so it accepts nothing that
-`join` refuses). A tile of ROWS rows with an entry that is not settled, or all tiles of a strip that is not ordinary,
-get a bit in the strip's word of flags.
+beside |a||b|, by the least counts of elements above the same thresholds (a weaker form of `join.large_products`, so it
+accepts nothing that `join` refuses). A tile of ROWS rows with an entry that is not settled, or all tiles of a strip
+that is not ordinary, get a bit in the strip's word of flags.
 
 Bytes: 1 read per entry and modulus, 4 or 8 written. Operations: 3 float64 and 6 integer ones per entry and two moduli,
 about 16 float64 ones an entry.
@@ -43,6 +43,9 @@ from prismm.kernels.gpu.numbers import (
 FAR = tl.constexpr(1 << 20)
 ORDINARY = tl.constexpr(1 << 30)
 """The bit of a word of flags that says that the strip is ordinary, so that a second look may settle its tiles."""
+
+LAST_LEVEL = tl.constexpr(4)
+"""Of the counts of large elements."""
 
 
 @triton.jit
@@ -111,9 +114,9 @@ def _raised(x, by):
 
 
 @triton.jit
-def _vectors(stats, count, at, inside, LEVELS: tl.constexpr):
-    """Of some vectors: whether all are finite; least and largest s; least e + s; least counts of levels 1, 2 and 3: of
-    those that are not zero, whose products are.
+def _vectors(stats, count, at, inside, q, LEVELS: tl.constexpr):
+    """Of some vectors: whether all are finite; least and largest s; least e + s, and their least counts of elements of
+    at least 2^(that - 1 - p), p = 0 to 4: of those that are not zero, whose products are.
     """
     largest = tl.load(stats + LARGEST * count + at, mask=inside, other=0)
     shift = tl.load(stats + SHIFT * count + at, mask=inside, other=0).to(tl.int32)
@@ -122,21 +125,36 @@ def _vectors(stats, count, at, inside, LEVELS: tl.constexpr):
     least = tl.min(tl.where(inside, shift, FAR), 0)
     most = tl.max(tl.where(inside, shift, -FAR), 0)
     power = least
-    c1 = least
-    c2 = least
-    c3 = least
+    c0 = tl.full([], 0.0, tl.float64)
+    c1 = c0
+    c2 = c0
+    c3 = c0
+    c4 = c0
     if LEVELS:
-        power = tl.min(tl.where(inside, exponent_above(largest).to(tl.int32) + shift, FAR), 0)
-        c1 = _least_count(stats, count, at, inside, 1)
-        c2 = _least_count(stats, count, at, inside, 2)
-        c3 = _least_count(stats, count, at, inside, 3)
-    return finite, least, most, power, c1, c2, c3
+        own = tl.where(inside, exponent_above(largest).to(tl.int32) + shift, FAR)
+        power = tl.min(own, 0)
+        above = tl.where(inside, own - power, 0)
+        c0 = _least_count(stats, count, at, inside, above, q)
+        c1 = _least_count(stats, count, at, inside, above + 1, q)
+        c2 = _least_count(stats, count, at, inside, above + 2, q)
+        c3 = _least_count(stats, count, at, inside, above + 3, q)
+        c4 = _least_count(stats, count, at, inside, above + 4, q)
+    return finite, least, most, power, c0, c1, c2, c3, c4
 
 
 @triton.jit
-def _least_count(stats, count, at, inside, level):
-    found = tl.load(stats + (COUNTS + level) * count + at, mask=inside, other=0).to(tl.int32)
-    return tl.min(tl.where(inside, found, FAR * 16), 0)
+def _least_count(stats, count, at, inside, level, q):
+    """The least of the counts of these levels, one for each vector; for those beyond the last that counts, of that."""
+    row = COUNTS + tl.minimum(level, tl.minimum(LAST_LEVEL, q - 1))
+    found = tl.load(stats + row * count + at, mask=inside, other=0).to(tl.int32)
+    return tl.min(tl.where(inside, found, FAR * 16), 0).to(tl.float64)
+
+
+@triton.jit
+def _most(a, b0, b1, b2, b3, b4, k):
+    """max_r (a + b_r - k)·2^-r, 0 at least."""
+    best = tl.maximum(tl.maximum(a + b0 - k, 0.5 * (a + b1 - k)), 0.25 * (a + b2 - k))
+    return tl.maximum(tl.maximum(best, 0.125 * (a + b3 - k)), tl.maximum(0.0625 * (a + b4 - k), 0.0))
 
 
 @triton.jit
@@ -195,13 +213,18 @@ def join_quickly(
     in_n = j < n
     i0 = tl.program_id(1) * STRIP
     some = i0 + tl.arange(0, STRIP)
-    finite_a, low_a, high_a, power_a, a1, a2, a3 = _vectors(rows, m, some, some < m, TESTED)
-    finite_b, low_b, high_b, power_b, b1, b2, b3 = _vectors(columns, n, j, in_n, TESTED)
+    finite_a, low_a, high_a, power_a, a0, a1, a2, a3, a4 = _vectors(rows, m, some, some < m, q, TESTED)
+    finite_b, low_b, high_b, power_b, b0, b1, b2, b3, b4 = _vectors(columns, n, j, in_n, q, TESTED)
     top = HALF - (low_a + low_b)
     ordinary = (finite_a > 0) & (finite_b > 0) & (high_a + high_b <= -LOWEST) & (top < TOP)
     if TESTED:
-        hits = tl.maximum(0.25 * (a1 + b1 - k), tl.maximum(0.0625 * (a2 + b2 - k), 0.015625 * (a3 + b3 - k)))
-        reach = tl.maximum(hits, 0.0).to(tl.float64) * power_of_two(tl.minimum(power_a + power_b, 1000))
+        # Of any entry, in units of a quarter of 2^(powers): thresholds of all vectors are the same, so an entry's are
+        # among those that `join` looks at.
+        hits = tl.maximum(_most(a0, b0, b1, b2, b3, b4, k), 0.5 * _most(a1, b0, b1, b2, b3, b4, k))
+        hits = tl.maximum(hits, 0.25 * _most(a2, b0, b1, b2, b3, b4, k))
+        hits = tl.maximum(hits, 0.125 * _most(a3, b0, b1, b2, b3, b4, k))
+        hits = tl.maximum(hits, 0.0625 * _most(a4, b0, b1, b2, b3, b4, k))
+        reach = hits * power_of_two(tl.minimum(power_a + power_b, 1000))
         ordinary = ordinary & (reach > tl.load(needed))
     open_tiles = tl.full([], (1 << (STRIP // ROWS)) - 1, tl.int32)
     if ordinary:
