@@ -52,6 +52,15 @@ def timed(calls: list[Callable[[], Any]], least: float = 2e-3) -> list[float]:
     return [statistics.median(column) for column in zip(*rows, strict=True)]
 
 
+def warm_up(seconds: float = 2.0) -> None:
+    """Clocks that are low when nothing runs rise within a second."""
+    x = torch.ones(4096, 4096, device="cuda")
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end:
+        x @ x
+        torch.cuda.synchronize()
+
+
 def measure(kind: str, batch: int, m: int, n: int, k: int, dtype: str) -> dict[str, Any]:
     """One row."""
     torch.manual_seed(m + n + k)
@@ -102,6 +111,7 @@ def main() -> None:
     parser.add_argument("--kinds", default="", help="some kinds, separated by commas; default all")
     options = parser.parse_args()
     start, rows = time.perf_counter(), []
+    warm_up()
     for (kind, *shape), dtype in itertools.product(shapes(), ("float64", "float32")):
         if options.kinds and kind not in options.kinds.split(","):
             continue

@@ -4,9 +4,11 @@ import numpy as np
 import pytest
 
 import prismm
+from prismm import cuda_calls
 from prismm.errors import ArgumentError, DTypeError, EngineError, OperandError, ShapeError
 from prismm.schemes.native import Native
 from prismm.schemes.residues import Residues
+from prismm.schemes.scaled_half import ScaledHalf
 from prismm.testing import SPECIAL
 
 pytestmark = pytest.mark.gpu
@@ -150,6 +152,29 @@ def test_a_call_can_be_captured_in_a_graph(form, rng):
     graph.replay()
     torch.cuda.synchronize()
     assert out.equal(prismm.matmul(a, b, **form))
+
+
+@pytest.mark.parametrize("form", [FORMS[1], FORMS[2], {"scheme": ScaledHalf(), "accuracy": "native"}], ids=str)
+def test_calls_at_the_same_addresses_are_replayed(form, rng):
+    import torch
+
+    cuda_calls.forget()
+    inputs = [on_gpu(rng.standard_normal((130, 200)).astype(np.float32)) for _ in range(2)]
+    b, a = on_gpu(rng.standard_normal((200, 70)).astype(np.float32)), torch.empty_like(inputs[0])
+    out, found = torch.empty(130, 70, device="cuda"), torch.empty(12, 130, 70, device="cuda")
+    side = torch.cuda.Stream()
+    for turn in range(12):
+        # The data change, the addresses do not; the last ones run on a stream of their own.
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side if turn >= 9 else torch.cuda.current_stream()):
+            a.copy_(inputs[turn % 2])
+            prismm.matmul(a, b, out=out, **form)
+            found[turn].copy_(out)
+        torch.cuda.current_stream().wait_stream(side)
+    assert sum(queued.program.replayed for call in cuda_calls.known() for queued in call.programs.values()) > 0
+    expected = [prismm.matmul(x.clone(), b.clone(), **form) for x in inputs]
+    for turn in range(12):
+        assert torch.equal(found[turn], expected[turn % 2]), turn
 
 
 def test_streams_are_respected(rng):

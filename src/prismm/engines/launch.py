@@ -2,7 +2,8 @@
 
 A product by residues is seven launches whose arguments, but for a few addresses, follow from the shapes. They are
 written down once, with every address as a place behind one of four bases, and a call fills in the bases: a launch then
-costs what the driver asks for it, where Triton's own way through the arguments costs more than a small product.
+costs what the driver asks for it, where Triton's own way through the arguments costs more than a small product. Calls
+at addresses that were seen several times replay all launches in one (`replays`).
 
 Where there is no CUDA driver (AMD's GPUs, Triton's interpreter) the same program runs through Triton's launches.
 """
@@ -11,12 +12,13 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import functools
 import math
 import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from prismm.engines.driver import check, driver
+from prismm.engines.replays import Replay, is_capturing
 from prismm.errors import EngineError
 
 if TYPE_CHECKING:
@@ -28,6 +30,12 @@ A, B, OUT, SCRATCH = range(4)
 """The bases that a call names: the operands' and the result's first elements, and scratch memory."""
 
 _ALIGNED = 256
+_FEW = 3
+"""Launches from which on a replay is worth while."""
+_TURNS = 3
+"""Calls at the same addresses after which they are replayed."""
+_MOST_REPLAYS = 8
+"""Sets of addresses that are remembered."""
 
 
 @dataclass(frozen=True)
@@ -130,6 +138,7 @@ class Program:
     _taken: int = 0
     _most: int = 0
     _bases: tuple[int, ...] = ()
+    _replays: dict[tuple[int, ...], int | Replay] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def take(self, dtype: torch.dtype, *shape: int) -> Place:
@@ -146,6 +155,11 @@ class Program:
         before = self._taken
         yield
         self._taken = before
+
+    @property
+    def replayed(self) -> int:
+        """At how many sets of addresses a call is one launch by now."""
+        return sum(isinstance(found, Replay) for found in self._replays.values())
 
     @property
     def scratch(self) -> int:
@@ -185,31 +199,54 @@ class Program:
         Raises:
             EngineError: where the driver refuses a launch.
         """
-        driver = _driver()
         with self._lock:
-            if bases != self._bases:
-                for launch in self.launches:
-                    if isinstance(launch, _Zero):
-                        continue
-                    ready = launch.ready
-                    if ready is None:
-                        ready = launch.ready = _loaded(self._compile(launch), launch.arguments)
-                    for slot, base, offset in ready.slots:
-                        slot.value = bases[base] + offset
-                    for target, tiled, facts in ready.maps:
-                        _encode(target, bases[tiled.place.base] + tiled.place.offset, tiled, facts)
-                self._bases = bases
-            for launch in self.launches:
-                if isinstance(launch, _Zero):
-                    _check(driver.cuMemsetD8Async(bases[SCRATCH] + launch.offset, 0, launch.size, stream))
-                    continue
-                ready = launch.ready
-                assert ready is not None
-                code = driver.cuLaunchKernel(
-                    ready.function, *launch.grid, ready.threads, 1, 1, ready.shared, stream, ready.parameters, None
-                )
-                if code:
-                    _check(code)
+            known = self._replays.get(bases, 0)
+            capturing = is_capturing(stream)
+            if isinstance(known, Replay) and not capturing:
+                known.run(stream)
+                return
+            self._fill(bases)
+            self._queue(bases, stream)
+            if capturing or isinstance(known, Replay) or len(self.launches) < _FEW:
+                return
+            self._replays[bases] = known + 1
+            if known + 1 == _TURNS:
+                # Where the driver makes no graph of it, calls go on as before.
+                with contextlib.suppress(EngineError):
+                    self._replays[bases] = Replay(lambda own: self._queue(bases, own))
+            if len(self._replays) > _MOST_REPLAYS:
+                del self._replays[next(iter(self._replays))]
+
+    def _fill(self, bases: tuple[int, ...]) -> None:
+        """The addresses of a call, in the parameters of all launches."""
+        if bases == self._bases:
+            return
+        for launch in self.launches:
+            if isinstance(launch, _Zero):
+                continue
+            ready = launch.ready
+            if ready is None:
+                ready = launch.ready = _loaded(self._compile(launch), launch.arguments)
+            for slot, base, offset in ready.slots:
+                slot.value = bases[base] + offset
+            for target, tiled, facts in ready.maps:
+                _encode(target, bases[tiled.place.base] + tiled.place.offset, tiled, facts)
+        self._bases = bases
+
+    def _queue(self, bases: tuple[int, ...], stream: int) -> None:
+        """Every launch to the driver."""
+        cuda = driver()
+        for launch in self.launches:
+            if isinstance(launch, _Zero):
+                check(cuda.cuMemsetD8Async(bases[SCRATCH] + launch.offset, 0, launch.size, stream))
+                continue
+            ready = launch.ready
+            assert ready is not None
+            code = cuda.cuLaunchKernel(
+                ready.function, *launch.grid, ready.threads, 1, 1, ready.shared, stream, ready.parameters, None
+            )
+            if code:
+                check(code)
 
     def apart(self) -> list[tuple[str, Program]]:
         """Every kernel's launch as a program of its own, by the kernel's name; for measurements."""
@@ -303,35 +340,12 @@ def _loaded(compiled: Any, arguments: tuple[Any, ...]) -> _Ready:
 
 def _encode(target: Any, address: int, tiled: Tiled, facts: dict[str, Any]) -> None:
     """The TMA descriptor of a matrix at this address."""
-    driver = _driver()
     size = facts["elem_size"]
     from triton.backends.nvidia.driver import TMA_DTYPE_DEVICE_TO_HOST
 
     rows, columns = tiled.shape
-    _check(driver.cuTensorMapEncodeTiled(
+    check(driver().cuTensorMapEncodeTiled(
         ctypes.addressof(target), TMA_DTYPE_DEVICE_TO_HOST[facts["elem_type"]], 2, address,
         (ctypes.c_uint64 * 2)(columns, rows), (ctypes.c_uint64 * 1)(size * tiled.strides[0]),
         (ctypes.c_uint32 * 2)(*reversed(facts["block_size"])), (ctypes.c_uint32 * 2)(1, 1), 0, facts["swizzle"], 2, 0,
     ))  # fmt: skip
-
-
-@functools.cache
-def _driver() -> Any:
-    """CUDA's driver. Its calls are short: they keep Python's lock."""
-    driver = ctypes.PyDLL("libcuda.so.1")
-    pointer, word, integer = ctypes.c_void_p, ctypes.c_uint, ctypes.c_int
-    driver.cuLaunchKernel.argtypes = [pointer, *[word] * 7, pointer, pointer, pointer]
-    driver.cuMemsetD8Async.argtypes = [pointer, ctypes.c_ubyte, ctypes.c_size_t, pointer]
-    driver.cuTensorMapEncodeTiled.argtypes = [
-        pointer, integer, word, pointer, pointer, pointer, pointer, pointer, integer, integer, integer, integer,
-    ]  # fmt: skip
-    driver.cuGetErrorString.argtypes = [integer, pointer]
-    return driver
-
-
-def _check(code: int) -> None:
-    if code:
-        text = ctypes.c_char_p()
-        _driver().cuGetErrorString(code, ctypes.byref(text))
-        told = (text.value or b"unknown error").decode()
-        raise EngineError(f"the CUDA driver refused a launch: {told} (error {code})")

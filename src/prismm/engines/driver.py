@@ -1,0 +1,41 @@
+"""CUDA's driver, called directly."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from typing import Any
+
+from prismm.errors import EngineError
+
+
+@functools.cache
+def driver() -> Any:
+    """CUDA's driver. Its calls are short: they keep Python's lock."""
+    cuda = ctypes.PyDLL("libcuda.so.1")
+    pointer, word, integer = ctypes.c_void_p, ctypes.c_uint, ctypes.c_int
+    cuda.cuLaunchKernel.argtypes = [pointer, *[word] * 7, pointer, pointer, pointer]
+    cuda.cuMemsetD8Async.argtypes = [pointer, ctypes.c_ubyte, ctypes.c_size_t, pointer]
+    cuda.cuTensorMapEncodeTiled.argtypes = [
+        pointer, integer, word, pointer, pointer, pointer, pointer, pointer, integer, integer, integer, integer,
+    ]  # fmt: skip
+    cuda.cuStreamCreate.argtypes = [pointer, word]
+    cuda.cuStreamDestroy_v2.argtypes = [pointer]
+    cuda.cuStreamIsCapturing.argtypes = [pointer, pointer]
+    cuda.cuStreamBeginCapture_v2.argtypes = [pointer, integer]
+    cuda.cuStreamEndCapture.argtypes = [pointer, pointer]
+    cuda.cuGraphInstantiateWithFlags.argtypes = [pointer, pointer, ctypes.c_ulonglong]
+    cuda.cuGraphDestroy.argtypes = [pointer]
+    cuda.cuGraphLaunch.argtypes = [pointer, pointer]
+    cuda.cuGraphExecDestroy.argtypes = [pointer]
+    cuda.cuGetErrorString.argtypes = [integer, pointer]
+    return cuda
+
+
+def check(code: int) -> None:
+    """EngineError, with what the driver says, unless the code is 0."""
+    if code:
+        text = ctypes.c_char_p()
+        driver().cuGetErrorString(code, ctypes.byref(text))
+        told = (text.value or b"unknown error").decode()
+        raise EngineError(f"the CUDA driver refused a launch: {told} (error {code})")
