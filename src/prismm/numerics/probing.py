@@ -26,6 +26,7 @@ from prismm.formats import Format, Integer, format_named
 from prismm.numerics import family, integers, search, separation, simulate, vectors
 from prismm.numerics.finding import Evidence, Finding
 from prismm.numerics.observations import Observation, Observations, same
+from prismm.numerics.parts import LateJoin
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -69,8 +70,10 @@ _AIMED = 6
 """Values of a property at which inputs are aimed at once, at most."""
 _EXAMINED = 8_000
 """Dot products in which a difference from a model with another value of a property is looked for."""
-_MIXTURES = 1_000_000_000
+_MIXTURES = 3_000_000_000
 """What may be spent on models with several values that are left, in nanoseconds, about."""
+_SHARE_OF_MIXTURES = 0.35
+"""And of what is left of it, until one of them has told something."""
 _AT_ONCE = 6
 """Such models at which inputs are aimed at once, half of them with one such value."""
 _TRIES = 30
@@ -98,7 +101,11 @@ _QUICK = 25_000_000
 _PASSES = 2_000_000_000
 """And what runs of all answers may take, of models that differ in one property; then such runs are quick, too."""
 _GLANCE = 4_000_000
-"""The same for models with another block and depth."""
+"""The same for models with another block and depth, or other numbers of a late join."""
+_COMPANIONS = 200
+"""Models of a product at a time that are reported with the one found, at most."""
+_LATE_BITS = 41
+"""More than the numbers of late joins that are looked at."""
 _SIMPLEST = 5_000_000
 """What may be spent on the simplest one of the answers that refute a model, in nanoseconds."""
 
@@ -354,22 +361,25 @@ class _Probe:
         them and at the model are asked where they differ, until the effort for that is spent; whether the model got an
         answer wrong.
         """
-        left = [others for name in family.PROPERTIES if (others := self.left(model, name)[1])]
-        told = {model}
-        while self.mixtures.left > 0 and self.effort.left > 0:
+        left = {name: others for name in family.PROPERTIES if (others := self.left(model, name)[1])}
+        told, effort = {model}, self.mixtures.part(_SHARE_OF_MIXTURES)
+        while left and effort.left > 0:
+            name = list(left)[int(self.rng.integers(len(left)))]
             some: list[EngineModel] = []
             for _ in range(_TRIES):
-                most = 1 if len(some) < _AT_ONCE // 2 else len(left)
-                other = family.mixture(model, left, most, self.rng)
+                lists = [left[name]] if len(some) < _AT_ONCE // 2 else list(left.values())
+                other = family.mixture(model, lists, len(lists), self.rng)
                 if other is not None and other not in told and other not in some:
                     some.append(other)
                 if len(some) == _AT_ONCE:
                     break
             if not some:
-                break
-            bank = self.bank(model, *some, each=_OF_CLASS, most=_OF_MIXTURES)
+                del left[name]
+                continue
+            classes = _shown(name) if self.rng.random() < 0.5 else tuple(vectors.CLASSES)
+            bank = self.bank(model, *some, classes=classes, each=_OF_CLASS, most=_OF_MIXTURES)
             cost = bank.unseen(model) * sum(map(search.product_cost, (model, *some)))
-            self.mixtures.spend(cost + _OF_MIXTURES * len(vectors.CLASSES) * _DRAWN)
+            effort.spend(cost + _OF_MIXTURES * len(classes) * _DRAWN)
             for other in some:
                 right = self.told(other, bank)
                 if right is False:
@@ -436,6 +446,7 @@ class _Probe:
             return self.finding(None, (), 0)
         alike = sorted({m.canonical() for m in self.alike}, key=lambda m: len(m.differences(model)))[:_ALIKE]
         alike = [m for m in alike if not self.seen.refute(m)]
+        alike += self.companions(model)
         evidence = tuple(self.evidence(model, name, alike) for name in family.PROPERTIES)
         return self.finding(model.canonical(), evidence, 0)
 
@@ -470,7 +481,25 @@ class _Probe:
         unknown += [getattr(other, name) for other in alike if getattr(other, name) not in mine]
         if name == "depth":
             unknown += [depth for depth in self.depths(model) if depth not in mine]
+        if name == "join":
+            unknown += self.joins(model)
         return Evidence(name, getattr(model, name), tuple(refuted), tuple(dict.fromkeys(unknown)))
+
+    def companions(self, model: EngineModel) -> list[EngineModel]:
+        """Models of a product at a time that no answer is known to refute, summed in every way and, where signs of zero
+        are left, with those: what a block loses they may lose in every addition.
+        """
+        found: list[EngineModel] = []
+        for base in (model, *self.left(model, "zeros")[1]):
+            depth = None if base.depth is None else base.depth // base.block
+            one = family.changed(base, block=1, depth=depth)
+            if model.block == 1 or one is None or self.at_a_glance(one):
+                continue
+            for change in family.CHANGES["sums"](one):
+                other = family.changed(one, **change)
+                if len(found) < _COMPANIONS and other is not None and not self.at_a_glance(other):
+                    found.append(other)
+        return found
 
     def depths(self, model: EngineModel) -> list[int]:
         """Depths that go with other blocks, where no answer is known to refute the two."""
@@ -479,9 +508,27 @@ class _Probe:
             for times in (1, 2, 4):
                 depth = times * other.block * max(1, len(other.groups))
                 deep = family.changed(other, depth=depth)
-                if deep is not None and not self.seen.refute(deep, most=_GLANCE // search.product_cost(deep)):
+                if deep is not None and not self.at_a_glance(deep):
                     found.append(depth)
         return list(dict.fromkeys(found))
+
+    def joins(self, model: EngineModel) -> list[LateJoin]:
+        """Late joins of which two numbers are others, where no answer is known to refute them."""
+        mine = model.join
+        if not isinstance(mine, LateJoin):
+            return []
+        found = []
+        numbers = range(mine.accumulator_bits, _LATE_BITS)
+        for sums, total in itertools.product(numbers, numbers):
+            join = LateJoin(sums, mine.accumulator_bits, total, mine.cutoff)
+            other = family.changed(model, join=join)
+            if join != mine and other is not None and not self.at_a_glance(other):
+                found.append(join)
+        return found
+
+    def at_a_glance(self, model: EngineModel) -> bool:
+        """Whether one of the first answers refutes a model."""
+        return self.seen.refute(model, most=_GLANCE // search.product_cost(model))
 
     def integers(self, inputs: Integer, output: Integer, refutations: int) -> Finding:
         """Sums that wrap, or that are clamped every so many products."""

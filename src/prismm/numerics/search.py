@@ -14,7 +14,7 @@ import itertools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from prismm.numerics.family import CHANGES, ORDERING, PROPERTIES, RARE, changed, twins
+from prismm.numerics.family import CHANGES, ORDERING, PROPERTIES, RARE, alternatives, changed, twins
 from prismm.numerics.layers import CARRY, EDGE, PLAIN
 from prismm.numerics.parts import LateJoin
 
@@ -76,6 +76,8 @@ _ADVICE = 24
 """Of the answers that such a model gets wrong, those that say what to change."""
 _LEVEL = 3
 """Models beside it from which the same is tried."""
+_DISGUISES = ("accumulator", "rounding", "output_rounding", "alignment", "product_rounding")
+"""Properties of which one may stand for another."""
 _SETS = 24
 """Sets of properties whose changes give more of them, small ones first."""
 _EQUAL = 6
@@ -181,13 +183,26 @@ def rescued(
     """Where nothing was found, the best model that one change, or a rare one, of these leads to, and its mismatches."""
     everything = observations.all()
     best, least = beginnings[0], float("inf")
-    for groups, sweeps, joint in ((("orders", *_USUAL), 1, ()), ((*RARE, *_USUAL), 3, _JOINT)):
-        for model in dict.fromkeys((best, *beginnings)):
-            found, score = climb(model, everything, rng, groups, sweeps, joint, effort)
-            if score < least:
-                best, least = found, score
-            if least == 0.0 or effort.left <= 0:
-                return best, least
+
+    def tried(model: EngineModel, groups: tuple[str, ...], sweeps: int, joint: tuple[str, ...] = ()) -> bool:
+        nonlocal best, least
+        found, score = climb(model, everything, rng, groups, sweeps, joint, effort)
+        if score < least:
+            best, least = found, score
+        return least == 0.0 or effort.left <= 0
+
+    for model in dict.fromkeys(beginnings):
+        if tried(model, ("orders", *_USUAL), 1):
+            return best, least
+    # Models that are as good, but for another reason.
+    alike = [other for name in _DISGUISES for other in alternatives(best, name)]
+    effort.spend(sum(everything.terms() * product_cost(other) // 4 for other in alike))
+    for other in [other for other in alike if everything.mismatches(other, least) <= least][:_LEVEL]:
+        if tried(other, ("orders", "blocks", *_TERMS), 2):
+            return best, least
+    for model in dict.fromkeys((best, *beginnings)):
+        if tried(model, (*RARE, *_USUAL), 3, _JOINT):
+            break
     return best, least
 
 
