@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import argparse
 import csv
+import dataclasses
+import re
 from pathlib import Path
 
 import _common
@@ -43,14 +45,28 @@ def need_of(n: int, dtype: str, accuracy: str) -> Need:
     return Need(n, n, n, (), FP64 if precise else FP32, target, reproducible, True, dtype.startswith("complex"))
 
 
+def swept(path: Path) -> list[tuple[str, Timed]]:
+    """The calls of gpu_sweep.csv, by GPU."""
+    found = []
+    with path.open(newline="") as file:
+        for row in csv.DictReader(file):
+            m, n, k, batch = (int(row[x]) for x in ("m", "n", "k", "batch"))
+            square = need_of(n, row["dtype"], "native")
+            need = dataclasses.replace(square, m=m, k=k, batch=(batch,) if batch > 1 else ())
+            seconds = (1e-3 * float(row[x]) for x in ("ms", "native_ms"))
+            found.append((row["gpu"], Timed(need, scheme_of(row["scheme"]), *seconds, {})))
+    return found
+
+
 def scheme_of(text: str) -> object:
     """A scheme as plans print it."""
     if text.startswith("Native"):
         return Native()
     if text.startswith("Residues"):
         return Residues(int(text[len("Residues(moduli=") : -1]))
-    assert text == "ScaledHalf(sb=12, chunk=512)", text
-    return ScaledHalf(chunk=512)
+    numbers = re.findall(r"(\w+)=(\d+)", text)
+    assert text.startswith("ScaledHalf"), text
+    return ScaledHalf(**{name: int(number) for name, number in numbers})
 
 
 def main() -> None:

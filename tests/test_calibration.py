@@ -15,7 +15,9 @@ import prismm.calibration
 from prismm import cuda_plan
 from prismm import cuda_words_calls as words
 from prismm.calibration import RIGHT, Timed, fit
+from prismm.calls import check_options
 from prismm.cuda_rates import Line, Rates, committed
+from prismm.engines import cuda
 from prismm.formats import FP64
 from prismm.schemes import Native, Residues, ScaledHalf
 
@@ -125,6 +127,27 @@ def test_an_h200s_times_are_predicted():
         for name, one in rows:
             predicted = cuda_plan.predict(one.scheme, one.need, committed()[gpu])
             assert 0.75 < predicted / one.seconds < 1.25, name
+
+
+def test_other_shapes_of_it_too():
+    swept = gpu_rates.swept(BENCHMARKS / "results/gpu_sweep.csv")
+    ratios = [cuda_plan.predict(one.scheme, one.need, committed()[gpu]) / one.seconds for gpu, one in swept]
+    close = sum(0.75 < ratio < 1.25 for ratio in ratios)
+    assert len(ratios) >= 200 and close >= 0.9 * len(ratios), f"{close} of {len(ratios)}"
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize(("n", "k"), [(64, 8192), (64, 131072), (256, 32768), (256, 131072)])
+def test_cublas_cuts_long_inner_dimensions(n, k, dtype):
+    need = dataclasses.replace(need_of(n, dtype, "native"), k=k)
+    options = check_options("native", None, False, None, None, None, np.ones((1, 1)), np.ones((1, 1)))[0]
+    choice = cuda_plan.choose(need, options, cuda.Device("NVIDIA H200", True, True, 132))
+    assert choice.scheme == Native()
+    # As measured: residues take three times as long, or more.
+    table = committed()["NVIDIA H200"]
+    assert cuda_plan.predict(Residues(14 if dtype == "float64" else 7), need, table) > 2 * cuda_plan.predict(
+        Native(), need, table
+    )
 
 
 def test_a_batch_has_the_launches_of_one_product():
