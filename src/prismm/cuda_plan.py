@@ -13,7 +13,6 @@ Nothing here looks at the data, so nothing waits for the device.
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -22,6 +21,7 @@ from prismm import cuda_words_calls as words
 from prismm.accuracy import Target
 from prismm.cuda_rates import Rates, committed, rates_of, waves
 from prismm.engines import cuda
+from prismm.engines.environment import variable
 from prismm.errors import ArgumentError, EngineError
 from prismm.formats import Format
 from prismm.moduli import MAX_MODULI, norm_fraction_bits, operand_bits
@@ -124,7 +124,7 @@ def settings() -> tuple[str | None, ...]:
 
 def _default_engine() -> str | None:
     """``PRISMM_ENGINE``, where it names an engine of a GPU."""
-    name = os.environ.get("PRISMM_ENGINE", "")
+    name = variable(b"PRISMM_ENGINE")
     return name if name.startswith("cuda") else None
 
 

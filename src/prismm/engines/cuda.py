@@ -14,10 +14,10 @@ from __future__ import annotations
 
 import functools
 import math
-import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from prismm.engines.environment import variable
 from prismm.engines.launch import Place, Program
 from prismm.errors import EngineError
 from prismm.moduli import (
@@ -91,7 +91,7 @@ def reduced_float32() -> str | None:
     """Why torch's float32 GEMM on a GPU may use fewer bits than float32, or None if it may not."""
     import torch
 
-    if os.environ.get("NVIDIA_TF32_OVERRIDE", "") == "1":
+    if variable(b"NVIDIA_TF32_OVERRIDE") == "1":
         return "NVIDIA_TF32_OVERRIDE=1"
     matmul = torch.backends.cuda.matmul
     # The newer setter makes reads of the older flag raise; where it exists, it knows of both.
@@ -103,12 +103,17 @@ def reduced_float32() -> str | None:
     return "torch.backends.cuda.matmul.allow_tf32 is True" if matmul.allow_tf32 else None
 
 
+_EMULATION = (
+    b"CUBLAS_EMULATE_DOUBLE_PRECISION", b"CUBLAS_EMULATE_SINGLE_PRECISION", b"CUBLAS_EMULATION_STRATEGY",
+)  # fmt: skip
+
+
 def emulated_by_cublas() -> str | None:
     """Which setting lets cuBLAS emulate FP64 or FP32, or None."""
-    for name in ("CUBLAS_EMULATE_DOUBLE_PRECISION", "CUBLAS_EMULATE_SINGLE_PRECISION", "CUBLAS_EMULATION_STRATEGY"):
-        value = os.environ.get(name, "")
+    for name in _EMULATION:
+        value = variable(name)
         if value not in ("", "0", "default"):
-            return f"{name}={value}"
+            return f"{name.decode()}={value}"
     return None
 
 

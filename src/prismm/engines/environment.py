@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
+import functools
 import os
 import sys
+from collections.abc import Callable
 
 from prismm.errors import EngineError
 
@@ -13,7 +16,28 @@ _MORE_THAN_HALF = 1.5 * 2.0**-53
 _SMALLEST_NORMAL = 2.0**-1022
 _SMALLEST = 2.0**-1074
 _HALF = 0.5
-_FPMATH = "ONEDNN_DEFAULT_FPMATH_MODE"
+_FPMATH = b"ONEDNN_DEFAULT_FPMATH_MODE"
+
+
+@functools.cache
+def _getenv() -> Callable[[bytes], bytes | None]:
+    """C's getenv, which libraries read their settings with; `os.environ` takes microseconds for what is not there."""
+    try:
+        found = ctypes.PyDLL(None).getenv
+    except (OSError, TypeError, AttributeError):  # Windows
+        return lambda name: os.environ.get(name.decode(), "").encode() or None
+    found.restype, found.argtypes = ctypes.c_char_p, [ctypes.c_char_p]
+    return found
+
+
+def variable(name: bytes) -> str:
+    """An environment variable, or "" where it is not set: for what is asked in every call.
+
+    >>> variable(b"A_VARIABLE_THAT_NOBODY_SETS")
+    ''
+    """
+    value = _getenv()(name)
+    return "" if value is None else value.decode(errors="replace")
 
 
 def check_arithmetic() -> None:
@@ -35,10 +59,9 @@ def check_arithmetic() -> None:
 
 def reduced_float32() -> str | None:
     """Why torch's float32 GEMM on this CPU may use fewer bits than float32, or None if it may not."""
-    if _FPMATH in os.environ:  # `get` would take microseconds where it is not there
-        mode = os.environ[_FPMATH].upper()
-        if mode not in ("", "STRICT"):
-            return f"{_FPMATH}={mode}"
+    mode = variable(_FPMATH).upper()
+    if mode not in ("", "STRICT"):
+        return f"{_FPMATH.decode()}={mode}"
     torch = sys.modules.get("torch")
     if torch is not None:
         precision = torch.get_float32_matmul_precision()
