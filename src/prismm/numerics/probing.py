@@ -169,7 +169,7 @@ class _Probe:
         self.effort = search.Effort(_EFFORT)
         self.last = search.Effort(_LAST)
         self.passes = search.Effort(_PASSES)
-        self.mixtures = search.Effort(_MIXTURES)
+        self.mixtures, self.more = search.Effort(_MIXTURES), search.Effort(2 * _MIXTURES)
         self.alike: list[EngineModel] = []
         self.asked = 0
         self.began = time.perf_counter()
@@ -362,30 +362,47 @@ class _Probe:
         answer wrong.
         """
         left = {name: others for name in family.PROPERTIES if (others := self.left(model, name)[1])}
-        told, effort = {model}, self.mixtures.part(_SHARE_OF_MIXTURES)
-        while left and effort.left > 0:
-            name = list(left)[int(self.rng.integers(len(left)))]
-            some: list[EngineModel] = []
-            for _ in range(_TRIES):
-                lists = [left[name]] if len(some) < _AT_ONCE // 2 else list(left.values())
-                other = family.mixture(model, lists, len(lists), self.rng)
-                if other is not None and other not in told and other not in some:
-                    some.append(other)
-                if len(some) == _AT_ONCE:
-                    break
-            if not some:
-                del left[name]
-                continue
-            classes = _shown(name) if self.rng.random() < 0.5 else tuple(vectors.CLASSES)
-            bank = self.bank(model, *some, classes=classes, each=_OF_CLASS, most=_OF_MIXTURES)
-            cost = bank.unseen(model) * sum(map(search.product_cost, (model, *some)))
-            effort.spend(cost + _OF_MIXTURES * len(classes) * _DRAWN)
-            for other in some:
-                right = self.told(other, bank)
-                if right is False:
+        told = {model}
+        for effort, focused in ((self.mixtures, True), (self.more, False)):
+            some_effort = effort.part(_SHARE_OF_MIXTURES)
+            while left and some_effort.left > 0:
+                if self.mixture_told(model, left, told, some_effort, focused):
                     return True
-                if right:
-                    told.add(other)
+        return False
+
+    def mixture_told(
+        self,
+        model: EngineModel,
+        left: dict[str, list[EngineModel]],
+        told: set[EngineModel],
+        effort: search.Effort,
+        focused: bool,
+    ) -> bool:
+        """A turn of `mixed`. left: by property, without those that are told. focused: on one property."""
+        name = list(left)[int(self.rng.integers(len(left)))]
+        everything = list(left.values())
+        some: list[EngineModel] = []
+        for _ in range(_TRIES):
+            single = len(some) < _AT_ONCE // 2
+            lists = [left[name]] if focused and single else everything
+            other = family.mixture(model, lists, 1 if single else len(lists), self.rng)
+            if other is not None and other not in told and other not in some:
+                some.append(other)
+            if len(some) == _AT_ONCE:
+                break
+        if not some:
+            del left[name]
+            return False
+        classes = _shown(name) if focused and self.rng.random() < 0.5 else tuple(vectors.CLASSES)
+        bank = self.bank(model, *some, classes=classes, each=_OF_CLASS, most=_OF_MIXTURES)
+        cost = bank.unseen(model) * sum(map(search.product_cost, (model, *some)))
+        effort.spend(cost + _OF_MIXTURES * len(classes) * _DRAWN)
+        for other in some:
+            right = self.told(other, bank)
+            if right is False:
+                return True
+            if right:
+                told.add(other)
         return False
 
     def wandered(self, model: EngineModel) -> bool:
