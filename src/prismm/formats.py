@@ -11,6 +11,7 @@ This module imports nothing heavy; `format_of` knows array libraries' element ty
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from math import copysign, frexp, inf, isfinite, ldexp
 from typing import Any, Literal
 
@@ -109,27 +110,27 @@ class Format:
         """Distance from 1 to the next larger value, 2u."""
         return ldexp(1.0, -self.fraction_bits)
 
-    @property
+    @cached_property
     def bias(self) -> int:
         """What is subtracted from the exponent field of a normal value."""
         return (1 << (self.exponent_bits - 1)) - (self.specials != "fnuz")
 
-    @property
+    @cached_property
     def maxexp(self) -> int:
         """The smallest power of two that overflows is 2^maxexp."""
         return (1 << self.exponent_bits) - self.bias - (self.specials == "ieee")
 
-    @property
+    @cached_property
     def minexp(self) -> int:
         """The smallest normal value is 2^minexp."""
         return 1 - self.bias
 
-    @property
+    @cached_property
     def subnormal_exponent(self) -> int:
         """η = 2^subnormal_exponent, of which every finite value is a multiple."""
         return self.minexp - self.fraction_bits
 
-    @property
+    @cached_property
     def max(self) -> float:
         """Largest finite value."""
         significand = (1 << self.precision) - 1 - (self.specials == "fn")  # the last code is NaN

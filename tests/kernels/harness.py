@@ -48,9 +48,17 @@ def rn(x: Fraction, fmt: Format) -> float:
     return round_fraction(fmt, x.numerator, 1 - x.denominator.bit_length())
 
 
+def integers(x: Any) -> tuple[list[int], int]:
+    """A float vector as integers and the e of their common unit 2^-e."""
+    ratios = [float(v).as_integer_ratio() for v in x]
+    places = max((d.bit_length() for _, d in ratios), default=1)
+    return [n << (places - d.bit_length()) for n, d in ratios], places - 1
+
+
 def dot(a: Any, b: Any) -> Fraction:
     """The exact dot product of two float vectors."""
-    return sum((Fraction(float(x)) * Fraction(float(y)) for x, y in zip(a, b, strict=True)), Fraction(0))
+    (x, e), (y, f) = integers(a), integers(b)
+    return Fraction(sum(v * w for v, w in zip(x, y, strict=True)), 1 << (e + f))
 
 
 def same_bits(got: Any, expected: Any) -> bool:

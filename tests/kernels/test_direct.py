@@ -2,12 +2,14 @@
 
 import math
 from fractions import Fraction
+from operator import mul
 
 import numpy as np
 import pytest
 
-from kernels.harness import FORMATS, RAW, call, differing, dot, exact_power, rn, same_bits
+from kernels.harness import FORMATS, RAW, call, differing, dot, exact_power, integers, rn, same_bits
 from prismm.engines.cpu import DIRECT
+from prismm.formats import round_fraction
 from prismm.kernels.cpu.direct import LIMBS, direct_product, limb_columns, limb_rows
 from prismm.moduli import norm_limit
 from prismm.schemes.split import Splitter
@@ -79,11 +81,12 @@ def test_any_product_is_rounded_once(moduli, kind, precision, rng):
     for k in (1, 5, 258):
         a, b = operands(moduli, k, rng, kind)
         b = b[: 300 if k < 9 else 20]
-        exact = [[int(dot(x, y)) for y in b] for x in a]
+        rows, columns = ([integers(x)[0] for x in operand] for operand in (a, b))
+        exact = [[sum(map(mul, x, y)) for y in columns] for x in rows]
         size = max(1, max(abs(v) for row in exact for v in row)).bit_length()
         for shift in (0, size + 1070 if precision == 53 else size + 145, size - fmt.maxexp):
             got = multiply(a, b, limbs, shift, precision)
-            wanted = [[rn(Fraction(v) * exact_power(-shift), fmt) for v in row] for row in exact]
+            wanted = [[round_fraction(fmt, v, -shift) for v in row] for row in exact]
             assert same_bits(got, wanted), (k, shift, differing(np.ravel(got), np.ravel(wanted)))
 
 

@@ -8,6 +8,7 @@ from prismm.numerics import family, search, separate, simulate, vectors
 from prismm.numerics.model import EngineModel
 from prismm.numerics.observations import Observations
 from prismm.numerics.parts import LateJoin
+from prismm.numerics.recorded import Clock
 from prismm.numerics.separation import lengths_for
 
 CARRIED = EngineModel(
@@ -42,7 +43,7 @@ def asked(hidden, rng, each=40):
 def test_rare_changes_lead_out_of_dead_ends(hidden, wrong, rng):
     seen, near = asked(hidden, rng), family.changed(hidden, **wrong)
     assert near is not None and seen.refute(near)
-    found, mismatches = search.rescued((near,), seen, rng, search.Effort(20_000_000_000))
+    found, mismatches = search.rescued((near,), seen, rng, search.Effort(20_000_000_000, seen.clock))
     assert mismatches == 0.0 and not seen.refute(found)
     assert not separate(hidden, found, effort=4000), found
 
@@ -84,3 +85,33 @@ def test_mixtures_of_late_joins_and_depths(rng):
         mixed = family.mixture(deep, [blocks, depths], 2, rng)
         assert mixed is None or mixed.instruction_depth % mixed.block == 0
     assert np.unique([m.block for m in blocks]).size > 60
+
+
+def test_no_model_is_deeper_than_models_are():
+    deep = EngineModel("deep", FP16, FP32, block=65, depth=65 * 8, groups=tuple((i,) for i in range(8)))
+    assert all(m.depth is None or m.depth <= 4096 for m in family.alternatives(deep, "depth"))
+    assert family.changed(deep, depth=65 * 64) is None
+
+
+def test_effort_goes_by_the_clock_while_it_is_awake():
+    clock = Clock()
+    whole, mending = search.Effort(1000, clock), search.Effort(1000, clock).rest()
+    clock.spent += 300
+    assert (whole.left, mending.left) == (700, 1000)
+    with mending.awake():
+        clock.spent += 200
+        half = mending.part(0.5)
+        clock.spent += 100
+        assert (mending.left, half.left) == (700, 300)
+    clock.spent += 500
+    assert (whole.left, mending.left, half.left) == (-100, 700, -200)
+
+
+def test_runs_of_models_cost_what_they_do(rng):
+    seen = asked(ROUNDED, rng, 10)
+    right, before = seen.all(), seen.clock.spent
+    assert right.mismatches(ROUNDED) == 0.0
+    whole = seen.clock.spent - before
+    wrong = family.changed(ROUNDED, output_rounding="zero")
+    assert right.mismatches(wrong, 0.0) > 0.0
+    assert 0 < seen.clock.spent - before - whole < whole / 2  # a run ends at the first mismatch that is too much

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import prismm.numerics.vectors
-from prismm.formats import BF16, E2M1, E4M3, E5M2, FP16, FP32, FP64, TF32
+from prismm.formats import BF16, E2M1, E2M3, E3M2, E4M3, E5M2, FP16, FP32, FP64, TF32
 from prismm.numerics import engine, simulate
 from prismm.numerics.encodings import foreign
 from prismm.numerics.family import random_model
@@ -16,7 +16,7 @@ from prismm.numerics.observations import same
 from prismm.numerics.vectors import CLASSES, Aim, aim_at, draw, ends, structure
 
 FORMATS = [(FP16, FP32), (FP16, FP16), (BF16, FP32), (TF32, FP32), (E4M3, FP32), (E5M2, FP16), (E2M1, FP32)]
-FORMATS += [(FP64, FP64), (FP32, FP16)]
+FORMATS += [(FP64, FP64), (FP32, FP16), (E2M3, BF16), (E3M2, FP32)]
 LENGTHS = (1, 2, 3, 7, 33)
 
 
@@ -28,7 +28,7 @@ def identical(one, other):
 @pytest.mark.parametrize(("input", "output"), FORMATS, ids=lambda f: f.name)
 def test_values_are_those_of_the_formats(input, output, name, rng):
     aimed = Aim(input, output, (10, 24), (13,), (output.minexp - 6,), (4,))
-    for aim in (Aim(input, output), aimed):
+    for aim in (Aim(input, output), Aim(input, output, plain=True), aimed):
         for k in LENGTHS:
             a, b, c = draw(aim, name, k, 40, rng) if name in CLASSES else structure(aim, k, 40, rng)
             assert (a.shape, b.shape, c.shape) == ((40, k), (40, k), (40,))
@@ -92,6 +92,35 @@ def test_classes_reach_what_they_are_named_after(rng):
         a, b, c = draw(aim_at(model, other), name, 16, 2000, rng)
         differing = ~same(simulate.dot(model, a, b, c), simulate.dot(other, a, b, c))
         assert differing.sum() > 20, (name, int(differing.sum()))
+
+
+def test_classes_are_mixed_as_they_say(rng):
+    """Shares within six standard deviations of what they are drawn with."""
+    n, aim = 4000, Aim(BF16, FP32, (24,), (23,))
+    a, b, c = (
+        dict(zip(CLASSES, x, strict=True)) for x in zip(*(draw(aim, w, 8, n, rng) for w in CLASSES), strict=True)
+    )
+    terms = {name: (a[name] != 0).sum(1) for name in CLASSES}
+    full = np.signbit(a["carry"][terms["carry"] == 8])
+    for what, found, wanted in [
+        *((f"few: {count} terms", terms["few"] == count, 1 / 3) for count in (1, 2, 3)),
+        *((f"few: a term at {place}", a["few"][:, place] != 0, 1 / 4) for place in (0, 3, 7)),
+        ("few: minus", np.signbit(a["few"][a["few"] != 0]), 1 / 2),
+        ("random: zeros", a["random"][:, 3] == 0, 0.1),
+        ("random: c = 0", c["random"] == 0, 0.2),
+        ("sticky: the sum in c", c["sticky"] != 0, 0.6),
+        ("carry: minus", full[:, 0], 1 / 2),
+        ("special: NaN", np.isnan(a["special"][:, 0]), 0.3 * 0.72 / 41),  # but for sums at the end of the range
+        ("zero: c alone", (terms["zero"] == 0) & (c["zero"] != 0), 1 / 3),
+        ("order: c = -M or M", np.abs(c["order"]) == 2.0**126, 0.9 / 8),
+    ]:
+        assert abs(found.mean() - wanted) < 6 * (wanted * (1 - wanted) / len(found)) ** 0.5, (
+            what,
+            found.mean(),
+            wanted,
+        )
+    assert (terms["sticky"] <= 5).all() and (terms["sticky"] == 5).any()
+    assert ((a["alone"] * b["alone"]).sum(1) == 0).all() and (terms["alone"] > 0).mean() > 0.5
 
 
 def test_the_ends_of_instructions_show_in_signs_of_zeros(rng):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from prismm.numerics.recorded import Record
+from prismm.numerics.recorded import ROW, Clock, Record, product_cost
 from prismm.numerics.vectors import share
 
 if TYPE_CHECKING:
@@ -24,8 +24,6 @@ _FEW = 24
 """Answers of one length that count as much as those of any other."""
 _RECENT = 64
 """Rows that refuted a model last, which come first."""
-_ROW = 10
-"""Products that take as long as what every row takes beside its products."""
 _UNIT = 2.0**-40
 """Weights are multiples of this, so that their sums do not depend on an order."""
 
@@ -74,9 +72,10 @@ class Some:
     def __len__(self) -> int:
         return len(self.rows)
 
-    def terms(self) -> int:
-        """Products in all of them."""
-        return int(self._lengths.sum())
+    @property
+    def clock(self) -> Clock:
+        """What runs of models on these answers have cost."""
+        return self._record.clock
 
     def mismatches(self, model: EngineModel, limit: float = float("inf")) -> float:
         """Shares of each length's answers that the model does not give, added up; cut short beyond `limit`."""
@@ -158,12 +157,13 @@ class Observations:
 
     Args:
         inputs, output: its formats.
+        clock: what runs of models go by; its own where none is given.
     """
 
-    def __init__(self, inputs: Format | Integer, output: Format | Integer) -> None:
+    def __init__(self, inputs: Format | Integer, output: Format | Integer, clock: Clock | None = None) -> None:
         import numpy as np
 
-        self._record = Record(inputs, output)
+        self._record = Record(inputs, output, clock)
         self._searched: list[Rows] = []
         self._all: Some | None = None
         self._reproduced: dict[EngineModel, int] = {}
@@ -176,6 +176,11 @@ class Observations:
 
     def __len__(self) -> int:
         return len(self._record)
+
+    @property
+    def clock(self) -> Clock:
+        """What runs of models on these answers have cost."""
+        return self._record.clock
 
     def add(self, a: Array, b: Array, c: Array, d: Array, searched: bool = True) -> None:
         """a, b (n, k), c and d (n,); whether a search looks at them, or only `refute` does."""
@@ -222,7 +227,7 @@ class Observations:
     ) -> bool:
         """Whether the model gets one of all wrong; of a model that reproduced some before, only those added since are
         run. Rows that refuted others come first. Where another model reproduces all, only those are run that can show
-        one of the properties in which the two differ; as many rows as have `most` products, where that is given.
+        one of the properties in which the two differ; as many rows as cost `most`, in nanoseconds, where that is given.
         """
         import numpy as np
 
@@ -247,14 +252,11 @@ class Observations:
         return False
 
     def _first(self, order: Rows, model: EngineModel, most: int) -> Rows:
-        """As many of these rows as have so many products, with the zeros that fill the model's blocks."""
+        """As many of these rows as the model costs so much for, in nanoseconds, about."""
         import numpy as np
 
-        chained = bool(model.groups) and model.group_sums == "chained"
-        step = model.instruction_depth if chained else model.block
-        lengths = self._record.column("lengths")[order[: most // (step + _ROW) + 1]]
-        products = np.cumsum(-(-lengths // step) * step + _ROW)
-        return order[: int(np.searchsorted(products, most))]
+        costs = self._record.column("lengths")[order[: most // ROW + 1]] * product_cost(model) + ROW
+        return order[: int(np.searchsorted(np.cumsum(costs), most))]
 
     def _first_wrong(self, model: EngineModel, order: Rows) -> int:
         """The first of these rows that refutes the model, which is remembered; -1 if none does."""
@@ -327,7 +329,7 @@ class Observations:
         most: int | None = None,
     ) -> Observation | None:
         """The simplest observation that the model does not reproduce, of the shortest length that has one, if it is one
-        that searches look at, of the first ones that have `most` products, where that is given; else any.
+        that searches look at, of the first ones that cost `most`, in nanoseconds, where that is given; else any.
         """
         import numpy as np
 

@@ -23,13 +23,13 @@ from typing import TYPE_CHECKING
 
 from prismm.errors import ArgumentError, EngineError
 from prismm.formats import Format, Integer, format_named
-from prismm.numerics import family, integers, search, separation, simulate, vectors
+from prismm.numerics import family, integers, recorded, search, separation, simulate, vectors
 from prismm.numerics.finding import Evidence, Finding
 from prismm.numerics.observations import Observation, Observations, same
 from prismm.numerics.parts import LateJoin
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
     import numpy as np
     from numpy.typing import NDArray
@@ -48,10 +48,14 @@ _ENDS = 256
 _TURNS = 12
 _INTEGER_LENGTHS = (1, 2, 3, 4, 8, 16, 17, 32, 33, 64, 65, 128, 300)
 _INTEGER_EVIDENCE = 4_000
-_EFFORT = 12_000_000_000
+_EFFORT = 11_000_000_000
 """Of all searches of a probe, in nanoseconds, about."""
-_LAST = 4_000_000_000
+_LAST = 3_500_000_000
 """And of those that come after one that found nothing."""
+_WALKS = 1_500_000_000
+"""Of all walks among the models that reproduce everything."""
+_WHOLE = 11_000_000_000
+"""What a probe may cost until only the first answers are run on models that may be as good."""
 _SHARE = 0.75
 """What the next of these takes of it."""
 _STEPS = 250
@@ -70,7 +74,7 @@ _AIMED = 6
 """Values of a property at which inputs are aimed at once, at most."""
 _EXAMINED = 8_000
 """Dot products in which a difference from a model with another value of a property is looked for."""
-_MIXTURES = 3_000_000_000
+_MIXTURES = 3_500_000_000
 """What may be spent on models with several values that are left, in nanoseconds, about."""
 _SHARE_OF_MIXTURES = 0.35
 """And of what is left of it, until one of them has told something."""
@@ -82,8 +86,8 @@ _OF_MIXTURES = 3
 """Lengths of the inputs for them."""
 _OF_CLASS = 400
 """Inputs of each class and length."""
-_DRAWN = 700_000
-"""What a class of inputs of one length takes, in nanoseconds, about, besides its products."""
+_DRAWN, _ELEMENT = 150_000, 25
+"""What drawing inputs of a class and length takes, and an element of them, in nanoseconds, about."""
 _ALIKE = 12
 """Models that differ from the one found in several properties, and from no answer, that are reported with it."""
 _SHOWN = {
@@ -101,7 +105,7 @@ _QUICK = 25_000_000
 _PASSES = 2_000_000_000
 """And what runs of all answers may take, of models that differ in one property; then such runs are quick, too."""
 _GLANCE = 4_000_000
-"""The same for models with another block and depth, or other numbers of a late join."""
+"""The same for models that differ from the one found in several properties, and are reported with it."""
 _COMPANIONS = 200
 """Models of a product at a time that are reported with the one found, at most."""
 _LATE_BITS = 41
@@ -166,10 +170,12 @@ class _Probe:
         self.np, self.dot, self.inputs, self.output = np, dot, inputs, output
         self.rng, self.name, self.say = np.random.default_rng(seed), name, say
         self.seen = Observations(inputs, output)
-        self.effort = search.Effort(_EFFORT)
-        self.last = search.Effort(_LAST)
-        self.passes = search.Effort(_PASSES)
-        self.mixtures, self.more = search.Effort(_MIXTURES), search.Effort(2 * _MIXTURES)
+        self.clock = self.seen.clock
+        self.whole = search.Effort(_WHOLE, self.clock)
+        units = (_EFFORT, _LAST, _PASSES, _WALKS, _MIXTURES, 2 * _MIXTURES)
+        self.effort, self.last, self.passes, self.walks, self.mixtures, self.more = (
+            search.Effort(some, self.clock).rest() for some in units
+        )
         self.alike: list[EngineModel] = []
         self.asked = 0
         self.began = time.perf_counter()
@@ -212,10 +218,11 @@ class _Probe:
             )
 
     def batch(
-        self, aims: list[vectors.Aim], k: int, each: int, classes: Iterable[str] = tuple(vectors.CLASSES)
+        self, aims: list[vectors.Aim], k: int, each: int, classes: tuple[str, ...] = vectors.CLASSES
     ) -> tuple[Array, Array, Array]:
         """`each` dot products of length k of these classes for every aim."""
         drawn = [vectors.draw(aim, name, k, each, self.rng) for aim in aims for name in classes]
+        self.clock.spent += len(drawn) * (_DRAWN + _ELEMENT * k * each)
         a, b, c = (self.np.concatenate(parts) for parts in zip(*drawn, strict=True))
         return a, b, c
 
@@ -260,18 +267,20 @@ class _Probe:
 
     def fitted(self, model: EngineModel) -> EngineModel | None:
         """A model that reproduces everything seen; the best one is kept as `nearest`, in any case."""
-        self.nearest, mismatches = search.fit(model, self.seen, self.rng, self.say, self.effort)
+        with self.effort.awake() as effort:
+            self.nearest, mismatches = search.fit(model, self.seen, self.rng, self.say, effort)
         self.say(f"mismatches {mismatches:.4f}: {_brief(self.nearest)}")
         if mismatches > 0.0:
-            beginnings, effort = (self.nearest, model), self.last.part(_SHARE)
-            self.nearest, mismatches = search.rescued(beginnings, self.seen, self.rng, effort)
+            beginnings = self.nearest, model
+            with self.last.awake():
+                self.nearest, mismatches = search.rescued(beginnings, self.seen, self.rng, self.last.part(_SHARE))
             self.say(f"mismatches {mismatches:.4f} after rare changes: {_brief(self.nearest)}")
         return self.nearest if mismatches == 0.0 else None
 
     def bank(
         self,
         *models: EngineModel,
-        classes: Iterable[str] = tuple(vectors.CLASSES),
+        classes: tuple[str, ...] = vectors.CLASSES,
         each: int = 16,
         most: int = _OF_LENGTHS,
     ) -> Observations:
@@ -284,11 +293,12 @@ class _Probe:
             each //= 2
         else:  # a few of the lengths, for there are many pairs of models
             lengths = self.some_of(lengths, most)
-            each *= len(vectors.CLASSES) // len(tuple(classes))
-        found = Observations(self.inputs, self.output)
+            each *= len(vectors.CLASSES) // len(classes)
+        found = Observations(self.inputs, self.output, self.clock)
         for k in lengths:
             a, b, c = self.batch(aims, k, vectors.share(each, k, 1), classes)
             found.add(a, b, c, simulate.dot_unchecked(models[0], a, b, c), searched=False)
+            self.clock.spent += a.size * (recorded.product_cost(models[0]) + recorded.ELEMENT)
         return found
 
     def some_of(self, lengths: list[int], most: int = _OF_LENGTHS) -> list[int]:
@@ -319,12 +329,10 @@ class _Probe:
         """Whether an answer is known to refute a model that differs from this one, which reproduces all, in a property:
         where runs of all answers have taken long already, only of the first ones.
         """
-        cost, unseen = search.product_cost(other), self.seen.unseen(other)
-        whole = self.passes.left > 0
-        found = self.seen.refute(other, model, (name,), None if whole else _QUICK // cost)
-        if whole and not found:
-            self.passes.spend(unseen * cost)
-        return found
+        if self.passes.left <= 0:
+            return self.seen.refute(other, model, (name,), _QUICK if self.whole.left > 0 else _GLANCE)
+        with self.passes.awake():
+            return self.seen.refute(other, model, (name,))
 
     def told(self, other: EngineModel, bank: Observations) -> bool | None:
         """Whether the bank's answers are right where another model gives others, which is asked; None: nowhere."""
@@ -363,11 +371,12 @@ class _Probe:
         """
         left = {name: others for name in family.PROPERTIES if (others := self.left(model, name)[1])}
         told = {model}
-        for effort, focused in ((self.mixtures, True), (self.more, False)):
-            some_effort = effort.part(_SHARE_OF_MIXTURES)
-            while left and some_effort.left > 0:
-                if self.mixture_told(model, left, told, some_effort, focused):
-                    return True
+        for whole, focused in ((self.mixtures, True), (self.more, False)):
+            with whole.awake():
+                effort = whole.part(_SHARE_OF_MIXTURES)
+                while left and effort.left > 0:
+                    if self.mixture_told(model, left, told, focused):
+                        return True
         return False
 
     def mixture_told(
@@ -375,10 +384,13 @@ class _Probe:
         model: EngineModel,
         left: dict[str, list[EngineModel]],
         told: set[EngineModel],
-        effort: search.Effort,
         focused: bool,
     ) -> bool:
-        """A turn of `mixed`. left: by property, without those that are told. focused: on one property."""
+        """A turn of `mixed`; a property whose models are all told is taken out of `left`.
+
+        left: models with another value, by property. told: those that the black box has been asked about. focused:
+        whether single values are of one property, and half of the inputs of the classes that show it.
+        """
         name = list(left)[int(self.rng.integers(len(left)))]
         everything = list(left.values())
         some: list[EngineModel] = []
@@ -393,10 +405,8 @@ class _Probe:
         if not some:
             del left[name]
             return False
-        classes = _shown(name) if focused and self.rng.random() < 0.5 else tuple(vectors.CLASSES)
+        classes = _shown(name) if focused and self.rng.random() < 0.5 else vectors.CLASSES
         bank = self.bank(model, *some, classes=classes, each=_OF_CLASS, most=_OF_MIXTURES)
-        cost = bank.unseen(model) * sum(map(search.product_cost, (model, *some)))
-        effort.spend(cost + _OF_MIXTURES * len(classes) * _DRAWN)
         for other in some:
             right = self.told(other, bank)
             if right is False:
@@ -412,18 +422,25 @@ class _Probe:
         Changes that hide each other from all that was seen are found in this way, one after the other. Those models
         that no input is known to tell from this one are kept as `alike`.
         """
+        with self.walks.awake():
+            return self.walked(model)
+
+    def walked(self, model: EngineModel) -> bool:
+        """See `wandered`."""
         self.alike = []
         names, bank = list(family.CHANGES), self.bank(model)
         walker, taken, met = model, 0, {model}
         kinds: set[tuple[str, ...]] = set()
         for _ in range(_STEPS):
+            if self.walks.left <= 0:
+                break
             changes = list(family.CHANGES[names[int(self.rng.integers(len(names)))]](walker))
             for i in self.rng.permutation(len(changes))[:_OF_GROUP]:
                 other = family.changed(walker, **changes[int(i)])
                 if other is None or other in met:
                     continue
                 differing = tuple(name for name in family.PROPERTIES if getattr(other, name) != getattr(model, name))
-                if self.seen.refute(other, model, differing, _QUICK // search.product_cost(other)):
+                if self.seen.refute(other, model, differing, _QUICK):
                     continue
                 met.add(other)
                 taken += 1
@@ -489,7 +506,7 @@ class _Probe:
         for other in family.alternatives(model, name):
             value, against = getattr(other, name), None
             if self.contradicted(other, model, name):
-                against = self.seen.refuting(other, model, (name,), _SIMPLEST // search.product_cost(other))
+                against = self.seen.refuting(other, model, (name,), _SIMPLEST)
             if against is None:
                 unknown.append(value)
             else:
@@ -537,15 +554,17 @@ class _Probe:
         found = []
         numbers = range(mine.accumulator_bits, _LATE_BITS)
         for sums, total in itertools.product(numbers, numbers):
+            if sums == mine.sum_bits or total == mine.total_bits:
+                continue
             join = LateJoin(sums, mine.accumulator_bits, total, mine.cutoff)
             other = family.changed(model, join=join)
-            if join != mine and other is not None and not self.at_a_glance(other):
+            if other is not None and not self.at_a_glance(other):
                 found.append(join)
         return found
 
     def at_a_glance(self, model: EngineModel) -> bool:
         """Whether one of the first answers refutes a model."""
-        return self.seen.refute(model, most=_GLANCE // search.product_cost(model))
+        return self.seen.refute(model, most=_GLANCE)
 
     def integers(self, inputs: Integer, output: Integer, refutations: int) -> Finding:
         """Sums that wrap, or that are clamped every so many products."""
@@ -579,7 +598,7 @@ class _Probe:
 
 def _shown(name: str) -> tuple[str, ...]:
     """The classes of inputs for a property."""
-    return _SHOWN.get(name, tuple(vectors.CLASSES))
+    return _SHOWN.get(name, vectors.CLASSES)
 
 
 def _brief(model: EngineModel) -> str:

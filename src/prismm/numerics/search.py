@@ -10,6 +10,7 @@ The share of answers that a model reproduces grows with every property that is r
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from prismm.numerics.family import CHANGES, ORDERING, PROPERTIES, RARE, alternatives, changed, twins
 from prismm.numerics.layers import CARRY, EDGE, PLAIN
 from prismm.numerics.parts import LateJoin
+from prismm.numerics.recorded import Clock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
     from prismm.numerics.model import EngineModel
     from prismm.numerics.observations import Observations, Some
 
-__all__ = ["Effort", "climb", "fit", "product_cost", "rescued", "starts"]
+__all__ = ["Effort", "climb", "fit", "rescued", "starts"]
 
 _SCREEN = 16
 """Observations of each kind and length in the first look at a candidate."""
@@ -86,12 +88,6 @@ _GLANCE = 60
 """Answers of each length by which they are chosen."""
 _ADVISED = 8
 """Changes from which a search goes on."""
-_CANDIDATE = 100_000
-"""What a candidate costs, in nanoseconds."""
-_PRODUCT = {"aligned": 30, "sequential": 55, "pairwise": 55}
-"""What a product costs, in nanoseconds, by summation: at least; in short blocks and late joins `_SHORT`, twice as much
-in groups."""
-_SHORT = 60
 _PLAIN = ("sums", "roundings", "last_roundings", "products", "late")
 """Of these, the groups that show far from the ends of the range."""
 _ENDS = ("floors", "policies", "limits")
@@ -123,20 +119,34 @@ def starts(model: EngineModel) -> Iterator[EngineModel]:
 
 
 class Effort:
-    """How much a search may still do, in nanoseconds of a core, about: counted, so that it is the same everywhere."""
+    """What a search may still cost, by the clock of the answers that it looks at; while it rests, nothing counts."""
 
-    def __init__(self, units: int, whole: Effort | None = None) -> None:
-        self.left = units
-        self._whole = whole
+    def __init__(self, units: int, clock: Clock) -> None:
+        self._clock, self._left, self._since = clock, units, clock.spent
+        self._rests = False
 
-    def spend(self, units: int) -> bool:
-        """Whether there is any left after this."""
-        self.left -= units
-        return self.left > 0 and (self._whole is None or self._whole.spend(units))
+    @property
+    def left(self) -> int:
+        """What is left, or less than nothing."""
+        return self._left - (0 if self._rests else self._clock.spent - self._since)
 
     def part(self, share: float) -> Effort:
-        """A share of what is left, which is spent from the whole, too."""
-        return Effort(int(self.left * share), self)
+        """A share of what is left."""
+        return Effort(int(self.left * share), self._clock)
+
+    def rest(self) -> Effort:
+        """Until it is awake again, what is done goes by others."""
+        self._left, self._rests = self.left, True
+        return self
+
+    @contextlib.contextmanager
+    def awake(self) -> Iterator[Effort]:
+        """What is done meanwhile counts."""
+        self._rests, self._since = False, self._clock.spent
+        try:
+            yield self
+        finally:
+            self.rest()
 
 
 def fit(
@@ -147,13 +157,13 @@ def fit(
     effort: Effort | None = None,
 ) -> tuple[EngineModel, float]:
     """The model that reproduces all observations and its mismatches 0.0, or the best one found and what is left."""
-    effort = effort or Effort(1 << 60)
+    effort = effort or Effort(1 << 60, observations.clock)
     everything = observations.all()
     best, least = model, everything.mismatches(model)
     if 0.0 < least < _MENDED:
         best, least = climb(best, everything, rng, _USUAL, 3, _JOINT if least < _NEAR else (), effort)
     best, least = _advised(best, least, everything, rng, effort.part(_MENDING))
-    if least == 0.0:
+    if least == 0.0 or effort.left <= 0:
         return best, least
     for _ in range(_ROUNDS):
         pool = layered(best, observations, rng, say, effort)
@@ -196,7 +206,6 @@ def rescued(
             return best, least
     # Models that are as good, but for another reason.
     alike = [other for name in _DISGUISES for other in alternatives(best, name)]
-    effort.spend(sum(everything.terms() * product_cost(other) // 4 for other in alike))
     for other in [other for other in alike if everything.mismatches(other, least) <= least][:_LEVEL]:
         if tried(other, ("orders", "blocks", *_TERMS), 2):
             return best, least
@@ -255,10 +264,9 @@ def layered(
     effort: Effort,
 ) -> list[EngineModel]:
     """Beginnings: of every stage those models that reproduce most of it, of different kinds, begin the next one."""
-    beam, mending = [model], effort.part(_MENDING)
+    beam, mending = [model], effort.part(_MENDING).rest()
     for stage in _stages(model, observations, rng):
         pool = dict.fromkeys(s for m in beam for s in (m, *(starts(m) if stage.starts else ()), *twins(m)))
-        effort.spend(_CANDIDATE * len(pool))
         ranked = sorted(((stage.some.mismatches(m), i, m) for i, m in enumerate(pool)), key=lambda item: item[:2])
         climbed = _followed(ranked, stage, rng, effort, mending)
         say(f"{stage.name}: {', '.join(f'{score:.3f}' for score, _, _ in climbed[:_BEAM])}")
@@ -293,9 +301,10 @@ def _followed(
         climbed.append((score, i, found))
     climbed.sort(key=lambda item: item[:2])
     score, _, found = climbed[0]
-    if score > 0.0 and mending.left > 0:
-        found, score = _advised(found, score, stage.some, rng, mending.part(0.5), stage.groups)
-        found, score = climb(found, stage.some, rng, stage.groups, 4, _JOINT, mending)
+    if score > 0.0 and mending.left > 0 and effort.left > 0:
+        with mending.awake():
+            found, score = _advised(found, score, stage.some, rng, mending.part(0.5), stage.groups)
+            found, score = climb(found, stage.some, rng, stage.groups, 4, _JOINT, mending)
         climbed = sorted([(score, -1, found), *climbed], key=lambda item: item[:2])
     return climbed
 
@@ -328,8 +337,8 @@ def _advised(
     """
     while 0.0 < least < _NEAR and effort.left > 0:
         before = least
-        for beginning in itertools.chain([best], _level(best, least, everything, effort)):
-            advice = sorted(_advice(beginning, everything, rng, effort), key=lambda item: item[0])
+        for beginning in itertools.chain([best], _level(best, least, everything)):
+            advice = sorted(_advice(beginning, everything, rng), key=lambda item: item[0])
             for _, kept, found in advice[:_ADVISED]:
                 found, score = climb(found, everything, rng, groups, 2, effort=effort, kept=kept)
                 if score < least:
@@ -342,29 +351,28 @@ def _advised(
     return best, least
 
 
-def _level(model: EngineModel, least: float, everything: Some, effort: Effort) -> Iterator[EngineModel]:
+def _level(model: EngineModel, least: float, everything: Some) -> Iterator[EngineModel]:
     """Some models of another kind of sum that are as good: what they are still wrong about may be nearer to them."""
     found = 0
     for candidate in _candidates(model, "trees"):
-        if found < _LEVEL and candidate.summation != model.summation:
-            effort.spend(_CANDIDATE + everything.terms() * product_cost(candidate) // 8)
-            if everything.mismatches(candidate, least) <= least:
-                found += 1
-                yield candidate
+        if found == _LEVEL:
+            return
+        if candidate.summation != model.summation and everything.mismatches(candidate, least) <= least:
+            found += 1
+            yield candidate
 
 
 def _advice(
-    model: EngineModel, everything: Some, rng: np.random.Generator, effort: Effort
+    model: EngineModel, everything: Some, rng: np.random.Generator
 ) -> Iterator[tuple[float, dict[str, Any], EngineModel]]:
     """Changed models that give some of the answers that this one gets wrong, two for every set of properties; with what
     is changed, and their mismatches.
     """
     wrong = everything.failing(model, _ADVICE)
-    terms, before, whole = wrong.terms(), wrong.mismatches(model), everything.terms()
+    before = wrong.mismatches(model)
     glance = everything.sample(_GLANCE, rng)
     found: dict[tuple[str, ...], list[tuple[float, int, dict[str, Any], EngineModel]]] = {}
     for order, candidate in enumerate(dict.fromkeys(c for group in CHANGES for c in _candidates(model, group))):
-        effort.spend(_CANDIDATE + terms * product_cost(candidate) // 4)
         score = wrong.mismatches(candidate, before)
         if score < before:
             kept = {name: getattr(candidate, name) for name in PROPERTIES}
@@ -376,11 +384,9 @@ def _advice(
         # Of many that are right in the same answers, those that spoil least: of a few of all answers, then of all.
         some = [(0.0, *item[1:]) for item in ranked[: max(equal, 2)]]
         if equal > _EQUAL:
-            effort.spend(sum(_CANDIDATE + glance.terms() * product_cost(item[3]) // 4 for item in some))
             some = sorted(((glance.mismatches(item[3]), *item[1:]) for item in some), key=lambda item: item[:2])
         judged: list[tuple[float, int, dict[str, Any], EngineModel]] = []
         for _, order, kept, candidate in some[:_EQUAL]:
-            effort.spend(_CANDIDATE + whole * product_cost(candidate) // 4)
             limit = judged[1][0] if len(judged) > 1 else float("inf")
             score = everything.mismatches(candidate, limit)
             judged = sorted([*judged, (score, order, kept, candidate)], key=lambda item: item[:2])[:2]
@@ -412,7 +418,7 @@ def climb(
 
     Where no group of `groups` leads on, those of `joint` are tried, too. The values of `kept` stay as they are.
     """
-    effort = effort or Effort(1 << 60)
+    effort = effort or Effort(1 << 60, observations.clock)
     best = observations.mismatches(model)
     for _ in range(sweeps):
         before = best
@@ -443,11 +449,10 @@ def _improve(
     """The best of the group's changes, if it is better."""
     ranked: list[tuple[float, int, EngineModel]] = []
     screen = observations.screen(model, rng, _SCREEN, group in ORDERING)
-    limit, glance = screen.mismatches(model), screen.terms()
+    limit = screen.mismatches(model)
     for order, candidate in enumerate(_candidates(model, group)):
         if kept and any(getattr(candidate, name) != value for name, value in kept.items()):
             continue
-        effort.spend(_CANDIDATE + glance * product_cost(candidate) // 4)
         score = screen.mismatches(candidate, limit)
         if score < limit:
             ranked.append((score, order, candidate))
@@ -455,21 +460,11 @@ def _improve(
             del ranked[_FINALISTS:]
             if len(ranked) == _FINALISTS:
                 limit = ranked[-1][0]
-    whole = observations.terms()
     for _, _, candidate in ranked:
-        effort.spend(_CANDIDATE + whole * product_cost(candidate) // 4)
         score = observations.mismatches(candidate, best)
         if score < best:
             model, best = candidate, score
     return model, best
-
-
-def product_cost(model: EngineModel) -> int:
-    """What one of its products costs, in nanoseconds of a core, about."""
-    cost = _PRODUCT[model.summation]
-    if model.block <= 2 or isinstance(model.join, LateJoin):
-        cost = max(cost, _SHORT)
-    return 2 * cost if model.groups else cost
 
 
 def _candidates(model: EngineModel, group: str) -> Iterator[EngineModel]:

@@ -105,7 +105,7 @@ def difference(
     second: EngineModel,
     effort: int,
     rng: np.random.Generator,
-    classes: Iterable[str] = tuple(vectors.CLASSES),
+    classes: tuple[str, ...] = vectors.CLASSES,
     lengths: Iterable[int] | None = None,
 ) -> tuple[tuple[Array, Array, float] | None, int]:
     """Inputs of these classes and lengths on which two models differ, if so many dot products show any; how many were

@@ -97,15 +97,15 @@ def decoded_unchecked(model: EngineModel, x: NDArray[np.float64]) -> Rows:
 
 
 def padded(model: EngineModel, k: int) -> int:
-    """Elements of a row of k, with the zeros behind it: those of whole instructions, as far as the kernel reads them.
-
-    Where no groups follow one another, a block of zeros rounds the sum, and those after it change nothing.
+    """Elements of a row of k, with the zeros behind it that the kernel reads: of integers and of elements with scales,
+    those of whole instructions; else none.
     """
-    whole = -(-k // model.instruction_depth) * model.instruction_depth
-    if model.is_integer or model.scale is not None or (model.groups and model.group_sums == "chained"):
-        return whole
-    step = model.block * sum(map(len, model.groups)) if model.groups else model.block
-    return min(whole, (-(-k // step) + 1) * step)
+    return _whole(model, k) if model.is_integer or model.scale is not None else k
+
+
+def _whole(model: EngineModel, k: int) -> int:
+    """Elements of the instructions that k products take."""
+    return -(-k // model.instruction_depth) * model.instruction_depth
 
 
 def run_rows(
@@ -242,7 +242,7 @@ def _factors(
 def operand(
     model: EngineModel, what: str, x: NDArray[np.float64], factors: NDArray[np.float64] | None = None
 ) -> NDArray[np.int64]:
-    """Rows as the kernel takes them (see `kernels.cpu.engine`), padded to whole instructions.
+    """Rows as the kernel takes them (see `kernels.cpu.engine`), `padded`.
 
     Raises:
         ArgumentError: for values that the input format does not have.
@@ -333,7 +333,7 @@ def lowered(model: EngineModel, k: int) -> tuple[NDArray[np.int64], NDArray[np.i
     p[e.WIDTH] = padded(model, k)
     # Where groups follow one another, products stand behind the zeros.
     p[e.FILLED] = k if model.scale is None else e.ALL  # zeros with a scale are read
-    p[e.LENGTH] = p[e.WIDTH] if model.groups and model.group_sums == "chained" else k
+    p[e.LENGTH] = _whole(model, k) if model.groups and model.group_sums == "chained" else k
     return p, order
 
 
@@ -420,6 +420,6 @@ def _parameters(model: EngineModel) -> tuple[NDArray[np.int64], NDArray[np.int64
     p[e.PLAIN] = (
         model.summation == "aligned" and model.fraction_bits is not None
         and model.product_rounding is None and model.product_overflow == "exact" and model.product_exponent == "sum"
-        and model.subnormal_products == "keep" and not model.groups and model.scale is None
+        and model.subnormal_products == "keep" and model.scale is None
     )  # fmt: skip
     return np.array(p, np.int64), _order(depth, model.groups)

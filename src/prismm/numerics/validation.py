@@ -25,7 +25,6 @@ def check_types(model: EngineModel) -> None:
     if model.accumulator is not None and not isinstance(model.accumulator, Format):
         raise ArgumentError(f"accumulator={model.accumulator!r}; pass a Format or None")
     integer("block", model.block, 1, 256)
-    integer("depth", model.depth, 1, 4096, none=True)
     integer("fraction_bits", model.fraction_bits, 1, 48, none=True)
     integer("carry_bits", model.carry_bits, 0, 12, none=True)
     integer("zero_exponent", model.zero_exponent, -1200, 0, none=True)
@@ -51,6 +50,7 @@ def check_types(model: EngineModel) -> None:
 
 def check_groups(model: EngineModel) -> None:
     """Groups, depth and block against each other."""
+    integer("depth", model.depth, 1, 4096, none=True)
     groups = model.groups
     if not isinstance(groups, tuple) or not all(isinstance(g, tuple) and g for g in groups):
         raise ArgumentError(f"groups={groups!r}; pass a tuple of tuples of residues, such as ((0, 1), (2, 3))")

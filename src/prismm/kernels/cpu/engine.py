@@ -99,9 +99,19 @@ def decode_rows(x, fraction, minexp, largest, infinities, nans, flush, width, ou
     values are foreign to the format.
     """
     foreign = 0
+    drop = 52 - fraction
     for i in range(x.shape[0]):
         for h in range(x.shape[1]):
             v = x[i, h]
+            bits = bits_of(v)
+            field = (bits >> 52) & 0x7FF
+            if minexp <= field - 1023 < 1024:  # normal
+                significand = (bits & 0xFFFFFFFFFFFFF) | (_1 << 52)
+                m, e = significand >> drop, field - 1023
+                foreign += (m << drop != significand) | (abs(v) > largest)
+                out[i, h] = -m if bits < 0 else m
+                out[i, width + h] = e
+                continue
             m, e = _decoded(v, fraction, minexp, KEEP)
             if e >= INFINITY:
                 foreign += (infinities if e == INFINITY else nans) == 0
@@ -415,18 +425,23 @@ def _products(p, order, first, count, base, filled, most, a, b, terms):
 
 
 @device
-def _enough(p, order, first, count, base):
+def _last(p, order, first, count, base):
+    """How many of a block's products there are up to the last one that is given."""
+    filled = p[FILLED]
+    if p[ASCENDING]:
+        return min(max(filled - base - first, _0), count)
+    last = count
+    while last > 0 and base + order[first + last - 1] >= filled:
+        last -= 1
+    return last
+
+
+@device
+def _enough(p, count, last):
     """How many of a block's terms show all that they do together: the zeros behind the last product change nothing but
     the first time, when they round, and the second time, when they turn -0 into +0. In a tree the first time is the
     whole of the products' own tree.
     """
-    filled = p[FILLED]
-    if p[ASCENDING]:
-        last = min(max(filled - base - first, _0), count)
-    else:
-        last = count
-        while last > 0 and base + order[first + last - 1] >= filled:
-            last -= 1
     if p[SUMMATION] == PAIRWISE:
         return min(count, (_1 << bit_length(last - 1)) + 1 if last > 1 else last + 2)
     return min(count, last + 2)
@@ -652,49 +667,46 @@ def _exact(p, present, total, count, kinds, terms, limbs):
 
 
 @device
-def _short_partial(p, s, t, terms):
-    """Whether `_partial` is done: where the sum fits 62 bits and neither underflows nor overflows."""
-    m1, e1, m2, e2 = terms[M + s], terms[E + s], terms[M + t], terms[E + t]
-    if terms[H + s] != 0 or terms[H + t] != 0:
-        return False
+def _partial_format(p):
+    """(fraction bits, least binade, bound of the binades, mode) of what partial sums are rounded to."""
+    if p[FRACTION_BITS] >= 0:
+        return p[FRACTION_BITS], np.int64(NONE), np.int64(ALL), p[ALIGNMENT]
+    return p[SUMS_FRACTION], p[SUMS_MINEXP], p[SUMS_MAXEXP], p[ROUNDING]
+
+
+@device
+def _short_sum(bits, minexp, maxexp, mode, m1, e1, m2, e2):
+    """(whether it is done, m, e) of m1·2^e1 + m2·2^e2, |m| < 2^54, rounded as `_partial_format` says; not done where
+    it is zero, underflows or overflows, and where one of them is zero and the other one has to be rounded. Else the sum
+    is m1·2^e1 as it was.
+    """
     if m1 == 0 or m2 == 0:
         m, e = (m2, e2) if m1 == 0 else (m1, e1)
         length = bit_length(abs(m))
-        if m == 0:
-            return False
-        if p[FRACTION_BITS] >= 0:
-            short = length <= p[FRACTION_BITS] + 1
-        else:
-            short = length <= p[SUMS_FRACTION] + 1 and p[SUMS_MINEXP] < e + length <= p[SUMS_MAXEXP]
-        if short:
-            terms[M + s], terms[E + s], terms[K + s] = m, e, _FINITE
-        return short
-    if e1 < e2:
-        m1, e1, m2, e2 = m2, e2, m1, e1
-    d = e1 - e2
-    if bit_length(abs(m1)) + d > 61:
-        return False
-    total = (m1 << d) + m2
+        if m != 0 and length <= bits + 1 and minexp < e + length <= maxexp:
+            return True, m, e
+        return False, m1, e1
+    high, at, low, e = (m1, e1, m2, e2) if e1 >= e2 else (m2, e2, m1, e1)
+    left = 61 - bit_length(abs(high))
+    if at - e <= left:
+        total = (high << (at - e)) + low
+    else:  # see `_sum_of_two`
+        right = min(at - e - left, 63)
+        cut = abs(low) >> right
+        cut |= cut << right != abs(low)
+        total = (high << left) + (cut if low > 0 else -cut)
+        e = at - left
     size = abs(total)
-    if size == 0 or bit_length(size) > 61:
-        return False
-    negative = total < 0
-    q = e2 + bit_length(size) - 1
-    if p[FRACTION_BITS] >= 0:
-        q -= p[FRACTION_BITS]
-        if q > e2:
-            size, e2 = units_of(negative, size, e2, _NO, q, p[ALIGNMENT]), q
-    else:
-        minexp = p[SUMS_MINEXP]
-        if q < minexp:
-            return False
-        q -= p[SUMS_FRACTION]
-        if q > e2:
-            size, e2 = units_of(negative, size, e2, _NO, q, p[ROUNDING]), q
-        if bit_length(size) + e2 > p[SUMS_MAXEXP]:
-            return False
-    terms[M + s], terms[E + s], terms[K + s] = -size if negative else size, e2, _FINITE
-    return True
+    q = e + bit_length(size) - 1
+    if size == 0 or q < minexp:
+        return False, m1, e1
+    q -= bits
+    if q > e:
+        size = units_of(total < 0, size, e, _NO, q, mode)
+        e = q
+    if bit_length(size) + e > maxexp:
+        return False, m1, e1
+    return True, -size if total < 0 else size, e
 
 
 @device
@@ -707,8 +719,12 @@ def _partial(p, s, t, terms):
         terms[M + s], terms[H + s] = 0, 0
         return
     if kinds & _FINITE:
-        if _short_partial(p, s, t, terms):
-            return
+        if terms[H + s] == 0 and terms[H + t] == 0:
+            bits, minexp, maxexp, mode = _partial_format(p)
+            done, m, e = _short_sum(bits, minexp, maxexp, mode, terms[M + s], terms[E + s], terms[M + t], terms[E + t])
+            if done:
+                terms[M + s], terms[E + s], terms[K + s] = m, e, _FINITE
+                return
         negative, m, e, sticky = _sum_of_two(
             terms[H + s], terms[M + s], terms[E + s], terms[H + t], terms[M + t], terms[E + t]
         )
@@ -758,16 +774,27 @@ def _collapsed(p, s, alone, terms):
 
 @device
 def _one_by_one(p, present, total, count, terms):
-    """A sequential block: the running sum is term `count`."""
+    """A sequential block: the running sum is term s, and in registers as long as sums are short."""
     keep_apart()
+    s, t = (count, _0) if present else (_0, _1)
     if present:
-        _put(total, count, terms)
-        for t in range(count):
-            _partial(p, count, t, terms)
-        return _collapsed(p, count, _NO, terms)
-    for t in range(1, count):
-        _partial(p, _0, t, terms)
-    return _collapsed(p, _0, count == 1, terms)
+        _put(total, s, terms)
+    bits, minexp, maxexp, mode = _partial_format(p)
+    while t < count:
+        before = t
+        m, e = terms[M + s], terms[E + s]
+        short = terms[K + s] & 7 == 0 and terms[H + s] == 0
+        while short and t < count:
+            short = terms[K + t] & 7 == 0 and terms[H + t] == 0
+            if short:
+                short, m, e = _short_sum(bits, minexp, maxexp, mode, m, e, terms[M + t], terms[E + t])
+            t += short
+        if t > before:
+            terms[M + s], terms[E + s], terms[K + s] = m, e, _FINITE
+        if t < count:
+            _partial(p, s, t, terms)
+            t += 1
+    return _collapsed(p, s, not present and count == 1, terms)
 
 
 @device
@@ -874,20 +901,32 @@ def _converted(p, x):
 
 
 @device
-def _plain_block(p, total, fraction, minexp, count, base, a, b, terms):
-    """(whether it is done, d) of a block of exact products in ascending order, aligned by their factors' exponents,
-    with c inside; not done where there are infinities, NaN or nothing but zeros.
+def _plain_block(p, order, total, fraction, minexp, first, count, base, a, b, terms):
+    """(whether it is done, d) of a block of exact products, aligned by their factors' exponents, with c inside; not
+    done where there are infinities, NaN or nothing but zeros.
     """
-    high = p[WIDTH] + base
+    width, filled = p[WIDTH], p[FILLED]
     largest = np.int64(NONE)
     worst = np.int64(NONE)
-    for t in range(count):
-        m = a[base + t] * b[base + t]
-        e = a[high + t] + b[high + t]
-        terms[M + t] = m
-        terms[A + t] = e
-        worst = max(worst, e)
-        largest = max(largest, e if m != 0 else np.int64(NONE))
+    if p[ASCENDING]:
+        at = base + first
+        for t in range(count):
+            m = a[at + t] * b[at + t]
+            e = a[width + at + t] + b[width + at + t]
+            terms[M + t] = m
+            terms[A + t] = e
+            worst = max(worst, e)
+            largest = max(largest, e if m != 0 else np.int64(NONE))
+    else:
+        for t in range(count):
+            i = base + order[first + t]
+            m, e = _0, _0
+            if i < filled:
+                m, e = a[i] * b[i], a[width + i] + b[width + i]
+            terms[M + t] = m
+            terms[A + t] = e
+            worst = max(worst, e)
+            largest = max(largest, e if m != 0 else np.int64(NONE))
     cm, ce = _decoded(total, fraction, minexp, KEEP)
     if worst > _SPECIAL or ce >= INFINITY:
         return False, 0.0
@@ -952,18 +991,23 @@ def dot_of(p, order, a, b, d, k0, k1, terms, limbs):
         fraction, minexp = p[OUT_FRACTION], p[OUT_MINEXP]
         joined = 0.0
         for q in range(p[SEQUENCES]):
+            settled = False
             if join == AFTER:
                 present = False
             for first in range(q * length, (q + 1) * length, block):
                 if first > q * length and base + order[first - block] >= p[LENGTH]:
                     break  # zeros after a block of zeros: the sum is rounded already
-                count = _enough(p, order, first, block, base)
+                last = _last(p, order, first, block, base)
+                if last == 0 and settled:
+                    continue  # groups
+                settled = last == 0 and first > q * length
+                count = _enough(p, block, last)
                 done = False
-                if p[PLAIN] and present:
-                    real = min(count, max(filled - base - first, _0))
-                    done, next_total = _plain_block(p, total, fraction, minexp, real, base + first, a, b, terms)
+                if p[PLAIN]:
+                    inside = total if present else 0.0
+                    done, sum_ = _plain_block(p, order, inside, fraction, minexp, first, last, base, a, b, terms)
                     if done:
-                        total = next_total
+                        total = sum_
                 if not done:
                     kinds, count = _products(p, order, first, count, base, filled, most, a, b, terms)
                     if summation == ALIGNED:

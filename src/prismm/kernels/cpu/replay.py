@@ -54,9 +54,11 @@ def _cleared(target, first, last, width):
 
 @kernel(
     "float64(int64[::1], int64[::1], int64[::1], int64[::1], int64[::1], float64[::1], float64[::1], float64[::1], "
-    "int64[::1], boolean, boolean, float64, int64[::1], int8[::1])"
+    "int64[::1], boolean, boolean, float64, int64[::1], int8[::1], int64[::1])"
 )
-def replay(parameters, sequence, rows, places, lengths, c, d, weights, order, signs, chained, limit, buffer, wrong):
+def replay(
+    parameters, sequence, rows, places, lengths, c, d, weights, order, signs, chained, limit, buffer, wrong, done
+):
     """The weights of those rows of `order` whose answer is not d, added up; it ends where they exceed `limit`.
 
     Args:
@@ -70,6 +72,7 @@ def replay(parameters, sequence, rows, places, lengths, c, d, weights, order, si
         limit: see above.
         buffer: zeros, four times as long as the longest row of whole instructions; left as zeros.
         wrong: gets 1 for a wrong answer and 0 for a right one, by place in `order`.
+        done: gets how many rows were run, and how many products they have.
     """
     own = np.empty(PARAMETERS, np.int64)
     own[:] = parameters[:PARAMETERS]
@@ -82,9 +85,12 @@ def replay(parameters, sequence, rows, places, lengths, c, d, weights, order, si
     left, right = pointer(buffer, 0), pointer(buffer[2 * width :], 0)
     filled = 0
     total = 0.0
+    done[0], done[1] = 0, 0
     for n in range(order.size):
         at = order[n]
         k = lengths[at]
+        done[0] += 1
+        done[1] += k
         whole = (k + depth - 1) // depth * depth
         a = pointer(rows[places[at] :], 0)
         b = pointer(rows[places[at] + 2 * k :], 0)
