@@ -46,7 +46,7 @@ def need_of(n: int, dtype: str, accuracy: str) -> Need:
 
 
 def swept(path: Path) -> list[tuple[str, Timed]]:
-    """The calls of gpu_sweep.csv, by GPU."""
+    """The calls of gpu_sweep.csv, each with its GPU."""
     found = []
     with path.open(newline="") as file:
         for row in csv.DictReader(file):

@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import itertools
 import math
-import statistics
 import sys
 import time
 from collections.abc import Callable
@@ -19,6 +18,7 @@ from typing import Any
 import torch
 from _common import machine, write
 from gpu_gemm import graph_of
+from gpu_words import interleaved
 
 import prismm
 from prismm.calibration import seconds_of
@@ -43,13 +43,11 @@ def shapes() -> list[tuple[str, int, int, int, int]]:
 
 
 def timed(calls: list[Callable[[], Any]], least: float = 2e-3) -> list[float]:
-    """Median seconds of calls in turn, after two untimed ones each; more turns of short ones."""
+    """Median seconds of calls in turn, after some that do not count; more turns of short ones."""
     for call in calls:
-        call(), call()
+        call()
     longest = max(seconds_of(call) for call in calls)
-    turns = min(25, max(5, math.ceil(least / longest)))
-    rows = [[seconds_of(call) for call in calls] for _ in range(turns)]
-    return [statistics.median(column) for column in zip(*rows, strict=True)]
+    return interleaved(calls, min(25, max(5, math.ceil(least / longest))))
 
 
 def warm_up(seconds: float = 2.0) -> None:

@@ -13,10 +13,9 @@ import pytest
 
 import prismm.calibration
 from prismm import cuda_plan
-from prismm import cuda_words_calls as words
 from prismm.calibration import RIGHT, Timed, fit
 from prismm.calls import check_options
-from prismm.cuda_rates import Line, Rates, committed
+from prismm.cuda_rates import LOOK, Line, Rates, committed
 from prismm.engines import cuda
 from prismm.formats import FP64
 from prismm.schemes import Native, Residues, ScaledHalf
@@ -58,8 +57,8 @@ def timed(table, n, dtype, scheme, accuracy="native"):
     if isinstance(scheme, ScaledHalf):
         split = table.split_words.seconds(2 * elements, 2)
         whole = cuda_plan.predict(scheme, need, table)
-        phases = {"split_words": split, "words_product": whole - split - words.LOOK - table.call}
-        return Timed(need, scheme, whole, native, {**phases, "repair_words": words.LOOK})
+        phases = {"split_words": split, "words_product": whole - split - LOOK - table.call}
+        return Timed(need, scheme, whole, native, {**phases, "repair_words": LOOK})
     moduli, rounded = scheme.moduli, accuracy == "correctly-rounded"
     right = table.right.seconds(elements, moduli)
     phases = {name: share * right for name, share in zip(RIGHT, (0.1, 0.2, 0.7), strict=True)}

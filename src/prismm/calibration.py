@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from prismm import cuda_words_calls as words
 from prismm.cuda_plan import LONG, Need, residue_operations, uninterrupted
-from prismm.cuda_rates import Line, Rates
+from prismm.cuda_rates import Line, Rates, once_over
 from prismm.formats import FP64
 from prismm.schemes.native import Native
 from prismm.schemes.residues import Residues
@@ -40,7 +40,7 @@ _CASES: tuple[tuple[int, str, Any, str], ...] = tuple(
         ("float64", Residues(20), "correctly-rounded"),
         ("float32", Residues(8), "native"),
         ("float32", Residues(13), "correctly-rounded"),
-        ("float32", ScaledHalf(chunk=512), "native"),
+        ("float32", ScaledHalf(chunk=128), "native"),
     )
 )
 """Calls that are timed: order, type, scheme, accuracy."""
@@ -121,7 +121,7 @@ def fit(
         finish=Line(looks[0], looks[1], 0.0),
         repair=repair,
         words=statistics.median(
-            _operations(one, processors) / (one.phases["words_product"] - words.writing_seconds(one.need, memory))
+            _operations(one, processors) / (one.phases["words_product"] - once_over(one.need.result_bytes, memory))
             for one in wordy
         ),
         split_words=Line(split[0], 0.0, split[1]),
@@ -248,7 +248,7 @@ def phases_of(call: Any, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor) ->
     a second look leaves nothing for the next one to do.
     """
     found: dict[str, float] = {}
-    before: Callable[[], Any] = float
+    before: Callable[[], Any] | None = None
     for name, run in _apart(call, a, b, out):
         found[name] = found.get(name, 0.0) + _seconds(run, before)
         before = run
@@ -298,17 +298,18 @@ def _sustained(processors: int, free: int) -> float:
     return residue_operations(call.need, scheme.moduli, processors) * count / seconds_of(many)
 
 
-def _seconds(call: Callable[[], Any], before: Callable[[], Any] = float) -> float:
+def _seconds(call: Callable[[], Any], before: Callable[[], Any] | None = None) -> float:
     """The median of some calls on the device, each after another one that is not timed."""
     seconds_of(call, before)
     return statistics.median(seconds_of(call, before) for _ in range(_REPEATS))
 
 
-def seconds_of(call: Callable[[], Any], before: Callable[[], Any] = float) -> float:
+def seconds_of(call: Callable[[], Any], before: Callable[[], Any] | None = None) -> float:
     """One call on the device, by events, after another one that is not timed."""
     import torch
 
-    before()
+    if before is not None:
+        before()
     start, stop = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
     start.record()
     call()

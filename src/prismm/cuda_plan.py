@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from prismm import cuda_words_calls as words
 from prismm.accuracy import Target
-from prismm.cuda_rates import Rates, committed, rates_of, waves
+from prismm.cuda_rates import Rates, committed, once_over, rates_of, waves
 from prismm.engines import cuda
 from prismm.engines.environment import variable
 from prismm.errors import ArgumentError, EngineError
@@ -66,6 +66,16 @@ class Need:
     def rounded(self) -> bool:
         """Whether every entry is to be correctly rounded."""
         return self.target is not None and self.target.kind == "correctly-rounded"
+
+    @property
+    def word(self) -> int:
+        """Bytes of a number."""
+        return (8 if self.result.precision == 53 else 4) * (2 if self.is_complex else 1)
+
+    @property
+    def result_bytes(self) -> int:
+        """Bytes of the result."""
+        return self.word * math.prod(self.batch) * self.m * self.n
 
 
 @dataclass(frozen=True)
@@ -229,7 +239,7 @@ def _entries(need: Need) -> int:
 
 
 def native_share(m: int, n: int, count: int, processors: int) -> float:
-    """The same of the GPU's own products: in tiles of order 128 or, where those are few, of 64."""
+    """How much of a GPU its own products keep busy: in tiles of order 128 or, where those are few, of 64."""
     large, small = (-(-m // edge) * -(-n // edge) * count for edge in (128, 64))
     return max(waves(large, processors), _FINE * waves(small, processors))
 
@@ -251,9 +261,6 @@ _FINE = 0.9
 _CUT, _LONG_INNER = 8e-6, 1024
 """Seconds that this cut costs besides, and from which length on it is made."""
 
-_CHECK = 4e-6
-"""Seconds of a kernel that finds nothing to do."""
-
 LONG = 0.02
 """Seconds of products of residues after which power limits them."""
 
@@ -272,7 +279,7 @@ def native_seconds(need: Need, rates: Rates) -> float:
     full = 2.0 * count * m * n * max(1, need.k) * (4 if need.is_complex else 1) / rates.native(need.result.precision)
     cut = full / _FINE + _CUT if need.k >= _LONG_INNER else math.inf
     once = min(full / native_share(need.m, need.n, count, rates.processors), cut)
-    moved = _word(need) * count * (need.m * need.k + need.k * need.n + need.m * need.n)
+    moved = need.word * count * (need.m * need.k + need.k * need.n) + need.result_bytes
     return rates.launch + max(once, moved / rates.memory)
 
 
@@ -286,12 +293,7 @@ def uninterrupted(need: Need, seconds: float, processors: int) -> float:
 
 def checked_seconds(need: Need, rates: Rates) -> float:
     """Seconds of the look at a native product's entries that are not finite."""
-    return _CHECK + _word(need) * _entries(need) / (2 if need.is_complex else 1) / rates.memory
-
-
-def _word(need: Need) -> int:
-    """Bytes of a number."""
-    return (8 if need.result.precision == 53 else 4) * (2 if need.is_complex else 1)
+    return once_over(need.result_bytes, rates.memory)
 
 
 def residue_operations(need: Need, moduli: int, processors: int) -> float:

@@ -16,7 +16,7 @@ from typing import Any
 
 from prismm.errors import ArgumentError, FileError
 
-__all__ = ["Line", "Rates", "committed", "file_name", "own_file", "rates_of", "read", "waves"]
+__all__ = ["LOOK", "Line", "Rates", "committed", "file_name", "once_over", "own_file", "rates_of", "read", "waves"]
 
 _FORMAT, _VERSION = "prismm rates", 1
 
@@ -130,6 +130,15 @@ def waves(tiles: int, processors: int) -> float:
     (0.5, 0.75)
     """
     return tiles / (-(-tiles // processors) * processors) if tiles else 1.0
+
+
+LOOK = 4e-6
+"""Seconds of a kernel that finds nothing to do."""
+
+
+def once_over(size: int, memory: float) -> float:
+    """Seconds of a kernel that reads or writes so many bytes once, at so many bytes a second."""
+    return LOOK + size / memory
 
 
 def _number(source: str, name: str, value: Any, least: float = math.ulp(0.0)) -> float:

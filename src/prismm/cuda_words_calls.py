@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from prismm.bounds import half_ulp
-from prismm.cuda_rates import waves
+from prismm.cuda_rates import LOOK, once_over, waves
 from prismm.engines import cuda_words
 from prismm.engines.cuda_words import WordFormat
 from prismm.engines.launch import OUT, A, B, Place
@@ -37,8 +37,11 @@ _UP = 1.0 + 2.0**-40
 BATCH_BYTES = 1 << 30
 """Scratch of the products that are made at once, where there are several; a grid has 65535 of them at most."""
 
-LEAST_TERMS = 128
-"""From this inner dimension on, in reals, Auto takes words: below, gamma leaves little of a native product's bound."""
+LEAST_TERMS = 256
+"""From this inner dimension on, in reals, Auto takes words: below, their errors are larger than cuBLAS's."""
+
+_CHUNK_END = 20
+"""What the end of a chunk takes, in terms of the inner dimension."""
 
 
 def word_format(scheme: Any) -> WordFormat | None:
@@ -207,27 +210,21 @@ def bound_of(scheme: Any, need: Need, device: Device, a: Any, b: Any) -> WordsBo
 def predict(scheme: Any, need: Need, rates: Rates) -> float:
     """Seconds that a call with words is expected to take: split, product, second look."""
     seconds = rates.split_words.seconds(*split_work(scheme, need))
-    seconds += operations(scheme, need, rates.processors) / rates.words + writing_seconds(need, rates.memory)
+    seconds += operations(scheme, need, rates.processors) / rates.words + once_over(need.result_bytes, rates.memory)
     return rates.call + seconds + LOOK
 
 
-LOOK = 4e-6
-"""Seconds of a second look that finds nothing to do."""
-
-
-def writing_seconds(need: Need, memory: float) -> float:
-    """Seconds of a product of words besides its operations: a launch, and writing its result."""
-    return LOOK + 4.0 * (2 if need.is_complex else 1) * need.m * need.n * math.prod(need.batch) / memory
-
-
 def operations(scheme: Any, need: Need, processors: int) -> float:
-    """Operations of products of words of 16 bits, with those of the processors that wait for the last tiles."""
+    """Operations of products of words of 16 bits, with those of the processors that wait for the last tiles, and with
+    as many as what is done at the end of each chunk takes the time of.
+    """
     words = word_format(scheme)
     assert words is not None
     count, (m, n, k) = math.prod(need.batch), _real_shape(need)
     tiles = -(-m // 128) * -(-n // 128) * count
     # A tile's beginning and end take about as long as 100 of its inner dimension.
-    return 2.0 * m * n * (k + 100) * words.products * words.bytes / 2 * count / waves(tiles, processors)
+    inner = k * (1.0 + _CHUNK_END / chunk_of(scheme)) + 100
+    return 2.0 * m * n * inner * words.products * words.bytes / 2 * count / waves(tiles, processors)
 
 
 def split_work(scheme: Any, need: Need) -> tuple[float, float]:

@@ -188,13 +188,13 @@ def test_plans():
 
     large = torch.zeros(4096, 4096, device="cuda")
     plan = prismm.explain(large, large)
-    assert (plan.scheme, plan.engine, plan.products) == (ScaledHalf(chunk=512), "cuda:fp16", 3)
+    assert (plan.scheme, plan.engine, plan.products) == (ScaledHalf(chunk=128), "cuda:fp16", 3)
     assert plan.workspace_bytes == 8 * 4096**2 + 4096**2 // 8
     assert prismm.explain(large, large, reproducible=True).scheme == Residues(7)
     assert prismm.explain(large[:64, :64], large[:64, :64]).scheme == Native()
     assert prismm.explain(large, large, engine="cuda:tf32").scheme == Words.tf32()
     both = prismm.explain(large.to(torch.complex64), large.to(torch.complex64))
-    assert (both.scheme, both.products) == (ScaledHalf(chunk=512), 12)
+    assert (both.scheme, both.products) == (ScaledHalf(chunk=256), 12)
 
 
 def test_bad_input():

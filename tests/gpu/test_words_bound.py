@@ -62,8 +62,8 @@ def test_what_a_target_leaves(terms):
 
 
 def test_longer_products_take_longer_chunks():
-    chunks = [cuda_words.chunk_for(k) for k in (1, 64, 300, 600, 2048, 1 << 20)]
-    assert chunks == [64, 64, 128, 256, 512, 512]
+    chunks = [cuda_words.chunk_for(k) for k in (1, 300, 1250, 1400, 8192, 1 << 20)]
+    assert chunks == [64, 64, 64, 128, 256, 512]
 
 
 def test_thresholds_reach_kernels_rounded_up():

@@ -31,11 +31,11 @@ def chosen(some, scheme=None, engine=None, device=H200):
 
 def test_auto_takes_words_for_large_products_in_float32():
     choice = chosen(need())
-    assert (choice.scheme, choice.engine) == (ScaledHalf(chunk=512), "cuda:fp16")
+    assert (choice.scheme, choice.engine) == (ScaledHalf(chunk=128), "cuda:fp16")
     assert "as fast as cuBLAS" in choice.reasons[0]
-    assert chosen(need(4096, 1500)).scheme == ScaledHalf(chunk=256)
-    assert chosen(need(is_complex=True, accuracy="fast")).scheme == ScaledHalf(chunk=512)
-    assert chosen(need(512, batch=(64,))).scheme == ScaledHalf(chunk=128)
+    assert chosen(need(4096, 1000)).scheme == ScaledHalf(chunk=64)
+    assert chosen(need(is_complex=True, accuracy="fast")).scheme == ScaledHalf(chunk=256)
+    assert chosen(need(512, batch=(64,))).scheme == ScaledHalf(chunk=64)
 
 
 @pytest.mark.parametrize(
@@ -56,14 +56,14 @@ def test_auto_takes_no_words_elsewhere(some, scheme):
 
 
 def test_a_product_no_certificate_would_cover_is_not_taken():
-    assert cuda_words_calls.of_native_grade(need(4096, 64)) is None
-    for k in (128, 1000, 5000, 1 << 20):
+    assert cuda_words_calls.of_native_grade(need(4096, 255)) is None
+    for k in (256, 1000, 5000, 1 << 20):
         scheme = cuda_words_calls.of_native_grade(need(64, k))
         assert cuda_words_calls.problem_of(scheme, need(64, k), H200).least < math.inf
 
 
 def test_an_engine_asked_for_names_its_words():
-    assert chosen(need(), engine="cuda:fp16").scheme == ScaledHalf(chunk=512)
+    assert chosen(need(), engine="cuda:fp16").scheme == ScaledHalf(chunk=128)
     assert chosen(need(), engine="cuda:tf32").scheme == Words.tf32()
     assert chosen(need(), engine="cuda:bf16").scheme == Words.bf16()
     assert chosen(need(), engine="cuda:blas").scheme == Native()
