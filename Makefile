@@ -21,7 +21,7 @@ demo: user-environment  ## multiply real matrices: native, prismm and exact side
 	$(BIN)/prismm demo $(ARGS)
 
 test: dev-environment  ## run the tests but the slow ones; ARGS="-k name" to choose, WORKERS=2 processes
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "not slow" $(ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not slow" $(ARGS)
 
 test-slow: dev-environment  ## run the slow tests: whole probes, compilations, processes
 	$(BIN)/python -m pytest -n $(WORKERS) --dist load -m slow $(ARGS)

@@ -36,8 +36,7 @@ def test_targets_apply_to_the_sum_as_a_whole(name, dtype, seed):
         scalars = [(1.0, 1.0), (0.3 - 2j, 1j), (1j, 0.0), (0.5, -0.7 + 1e-8j)]
     for engine in usable_engines():
         for alpha, beta in scalars:
-            for keywords in TARGETS:
-                assert_gemm(a, b, c, alpha, beta, {**keywords, "engine": engine})
+            assert_gemm(a, b, c, alpha, beta, *({**keywords, "engine": engine} for keywords in TARGETS))
 
 
 @each_dtype
@@ -46,8 +45,7 @@ def test_what_is_left_after_c_is_taken_away(dtype, seed):
     a, b = HOSTILE["normal"](8, 12, 9, seed, dtype)
     c = prismm.matmul(a, b, **CORRECT)
     for engine in usable_engines():
-        for keywords in TARGETS:
-            assert_gemm(a, b, c, 1.0, -1.0, {**keywords, "engine": engine})
+        assert_gemm(a, b, c, 1.0, -1.0, *({**keywords, "engine": engine} for keywords in TARGETS))
         left = prismm.gemm(a, b, c, beta=-1.0, engine=engine, **CORRECT)
         assert (left != 0).any()
 
@@ -56,10 +54,10 @@ def test_what_is_left_after_c_is_taken_away(dtype, seed):
 @each_engine
 def test_larger_sums(engine, dtype, seed):
     need(engine)
-    a, b = HOSTILE["phi1"](40, 70, 300, seed, dtype)
-    c, _ = HOSTILE["phi2"](40, 300, 1, seed + 1, dtype)
-    for keywords in (CORRECT, {"reproducible": True}, {"accuracy": 1e-14}):
-        assert_gemm(a, b, c, -0.7, 1.3, {**keywords, "engine": engine, "threads": 2})
+    a, b = HOSTILE["phi1"](16, 70, 300, seed, dtype)
+    c, _ = HOSTILE["phi2"](16, 300, 1, seed + 1, dtype)
+    how = {"engine": engine, "threads": 2}
+    assert_gemm(a, b, c, -0.7, 1.3, CORRECT | how, {"reproducible": True} | how, {"accuracy": 1e-14} | how)
 
 
 @each_dtype
@@ -69,8 +67,7 @@ def test_sums_at_the_ends_of_the_range(name, dtype, seed):
     c = prismm.matmul(a, b, **CORRECT)
     c[~np.isfinite(c)] = np.finfo(dtype).max
     for alpha, beta in ((1.0, 1.0), (1.0, -1.0), (0.5, 0.5), (2.0, -2.0), (1e-300, 1e-300)):
-        for keywords in TARGETS:
-            assert_gemm(a, b, c, alpha, beta, keywords)
+        assert_gemm(a, b, c, alpha, beta, *TARGETS)
 
 
 @each_dtype

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import math
-import os
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -50,7 +49,7 @@ def at_once(
         environment.check_arithmetic()
         return native.ordinary_product(a, b)
     work = a.shape[0] * a.shape[1] * b.shape[1]
-    if not 0 < work <= SMALL_WORK or "PRISMM_ENGINE" in os.environ:
+    if not 0 < work <= SMALL_WORK or environment.variable(b"PRISMM_ENGINE"):
         return None
     if native_grade and reproducible is True:
         target = "native"
@@ -78,7 +77,8 @@ def tensors_at_once(a: Any, b: Any, accuracy: Any, reproducible: Any, workers: i
     """`at_once` for plain matrices that are torch tensors on the CPU, or None."""
     if reproducible is False and workers is None and (accuracy is None or accuracy == "native"):
         return _native_at_once(a, b)
-    kinds = _tensors()[:3]
+    tensor, parameter, tensor_of, *_ = _tensors()
+    kinds = tensor, parameter
     if type(a) not in kinds or type(b) not in kinds or not (workers is None or pool.worker_count(workers)):
         return None
     try:
@@ -88,37 +88,47 @@ def tensors_at_once(a: Any, b: Any, accuracy: Any, reproducible: Any, workers: i
     if x.ndim != 2 or y.ndim != 2 or x.shape[0] * x.shape[1] * y.shape[1] > SMALL_TENSORS:
         return None
     result = at_once(x, y, accuracy, reproducible, workers)
-    return None if result is None else kinds[-1](result)
+    return None if result is None else tensor_of(result)
 
 
 def _native_at_once(a: Any, b: Any) -> Any:
-    """torch's own product, or None where that asks for a closer look.
+    """torch's own product, or None where that asks for a closer look."""
+    kinds, strided = _tensors()[:2], _tensors()[3]
+    if type(a) not in kinds or type(b) not in kinds or not (a.is_cpu and b.is_cpu):
+        return None
+    return dense_at_once(a, b) if a.layout is strided and b.layout is strided else None
+
+
+def dense_at_once(a: Any, b: Any, c: Any = None, alpha: complex = 1, beta: complex = 1) -> Any:
+    """The same for tensors that are known to be dense and on the CPU; alpha·a@b + beta·c where c is given.
 
     The microseconds count here: unlike NumPy's, torch's product raises no floating-point warnings that would have to be
-    silenced, and neither does vdot.
+    silenced, and neither does vdot. The check of a sum is one of its product too: what overflows on the way stays Inf
+    or NaN to the end, and where nothing does, rounding errors are small beside the largest float (`native.ordinary`).
     """
-    tensor, parameter, _, mm, strided, kinds = _tensors()
-    if not ((type(a) is tensor or type(a) is parameter) and (type(b) is tensor or type(b) is parameter)):
+    _, _, _, _, mm, addmm, vdot, singles = _tensors()
+    kind, left, right = a.dtype, a.shape, b.shape
+    single = singles.get(kind)
+    if single is None or kind is not b.dtype or len(left) != 2 or len(right) != 2 or left[1] != right[0]:
         return None
-    kind = a.dtype
-    if kind is not b.dtype or kind not in kinds or not (a.is_cpu and b.is_cpu):
+    if not 0 < left[0] * left[1] * right[1] <= SMALL_TENSORS:
         return None
-    left, right = a.shape, b.shape
-    if len(left) != 2 or len(right) != 2 or left[1] != right[0]:
-        return None
-    if not 0 < left[0] * left[1] * right[1] <= SMALL_TENSORS or a.layout is not strided or b.layout is not strided:
-        return None
-    if kinds[kind] and (left[1] >= native.SHORT[4] or environment.reduced_float32() is not None):
+    if single and (left[1] >= native.SHORT[4] or environment.reduced_float32() is not None):
         return None
     environment.check_arithmetic()
     try:
-        c = mm(a, b)
-        flat = c.numpy()
-    except (RuntimeError, TypeError):  # not dense, or wanting a gradient
+        if c is None:
+            value = mm(a, b)
+        elif alpha == 1:
+            value = addmm(c, a, b, beta=beta)
+        else:  # BLAS might multiply an operand by alpha, which may underflow
+            value = mm(a, b).mul_(alpha).add_(c if beta == 1 else c * beta)
+        flat = value.numpy()
+    except (RuntimeError, TypeError):  # another shape, not dense, or wanting a gradient
         return None
     if kind.is_complex:
         flat = flat.view(flat.real.dtype)
-    return c if float(np.vdot(flat, flat)) < math.inf else None
+    return value if float(vdot(flat, flat)) < math.inf else None
 
 
 def sum_at_once(c: Any, a: Any, b: Any, alpha: complex, beta: complex) -> Any:
@@ -126,11 +136,13 @@ def sum_at_once(c: Any, a: Any, b: Any, alpha: complex, beta: complex) -> Any:
 
     |alpha| is at most 1: a larger one would enlarge what underflows in a@b beyond what the target leaves.
     """
-    kinds = _tensors()[:3]
+    tensor, parameter, tensor_of, strided, *_ = _tensors()
+    kinds = tensor, parameter
     if type(a) not in kinds or type(b) not in kinds or type(c) not in kinds or abs(alpha) > 1:
         return None
     if type(alpha) is not complex and type(beta) is not complex and not a.dtype.is_complex:
-        return _native_sum_at_once(c, a, b, alpha, beta)
+        dense = a.is_cpu and b.is_cpu and c.is_cpu and a.layout is b.layout is c.layout is strided
+        return dense_at_once(a, b, c, alpha, beta) if dense and c.dtype is a.dtype else None
     try:
         x, y, z = (t.detach().numpy() for t in (a, b, c))
     except (RuntimeError, TypeError):
@@ -148,35 +160,20 @@ def sum_at_once(c: Any, a: Any, b: Any, alpha: complex, beta: complex) -> Any:
         if alpha != 1:
             ab = ab * kind(alpha if x.dtype.char in "FD" else complex(alpha).real)
         value = ab + (z if beta == 1 else z * kind(beta if x.dtype.char in "FD" else complex(beta).real))
-    return kinds[-1](value) if value.shape == ab.shape and native.ordinary(x, y, value) else None
-
-
-def _native_sum_at_once(c: Any, a: Any, b: Any, alpha: complex, beta: complex) -> Any:
-    """The same of real tensors in torch alone: its product, then every operation rounded for itself."""
-    if c.dtype is not a.dtype or not c.is_cpu or c.layout is not a.layout:
-        return None
-    value = _native_at_once(a, b)
-    if value is None:
-        return None
-    try:
-        if alpha != 1:
-            value.mul_(alpha)
-        value.add_(c if beta == 1 else c * beta)
-        flat = value.numpy()
-    except (RuntimeError, TypeError):  # another shape, not dense, or wanting a gradient
-        return None
-    return value if float(np.vdot(flat, flat)) < math.inf else None
+    return tensor_of(value) if value.shape == ab.shape and native.ordinary(x, y, value) else None
 
 
 @functools.cache
 def _tensors() -> tuple[Any, ...]:
-    """The types of plain tensors, what makes one of an array, torch's product and layout, and the element types of
-    native products: whether they are of float32.
+    """The types of plain tensors, what makes one of an array, the layout of plain ones, torch's product and sum,
+    NumPy's vdot without its look for other kinds of arrays, and the element types of native products: whether they are
+    of float32.
     """
     import torch
 
-    kinds = {torch.float32: True, torch.complex64: True, torch.float64: False, torch.complex128: False}
-    return torch.Tensor, torch.nn.Parameter, torch.from_numpy, torch.mm, torch.strided, kinds
+    singles = {torch.float32: True, torch.complex64: True, torch.float64: False, torch.complex128: False}
+    vdot = getattr(np.vdot, "_implementation", np.vdot)
+    return torch.Tensor, torch.nn.Parameter, torch.from_numpy, torch.strided, torch.mm, torch.addmm, vdot, singles
 
 
 @functools.lru_cache(maxsize=256)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import subprocess
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+import typer.main
 
 from prismm.cli import main
 
@@ -46,12 +48,17 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+# Typer reads the signatures of all subcommands again at every call: 0.1 s, of which a command needs none twice.
+read_commands = functools.cache(typer.main.get_command)
+
+
 @pytest.fixture
 def prismm_main(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Ran]:
     """Run ``prismm ARGUMENTS`` in this process."""
 
     def run(*arguments: object) -> Ran:
         monkeypatch.setattr(sys, "argv", ["prismm", *map(str, arguments)])
+        monkeypatch.setattr(typer.main, "get_command", read_commands)
         capsys.readouterr()
         code: Any = 0
         try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import json
+import multiprocessing
 import os
 import resource
 import signal
@@ -20,7 +21,7 @@ import pytest
 import scipy.io
 
 import prismm
-from prismm.cli import product
+from prismm.cli import main, product
 from prismm.cli.journal import journal_of
 from prismm.files import target
 from prismm.files.target import part_of
@@ -311,33 +312,39 @@ def test_a_crash_leaves_nothing(
 
 # --- interruption ---------------------------------------------------------------------------------
 
-SLOW = """
-import time
-import prismm, prismm.cli
-import prismm.cli.product as product
-product._CHECKPOINT = 0.0
-matmul = prismm.matmul
-def slow(a, b, **keywords):
-    time.sleep(0.3 * (len(a) > 0))
-    return matmul(a, b, **keywords)
-prismm.matmul = slow
-prismm.cli.main()
-"""
 MULTIPLY = ("multiply", "a.npy", "b.npy", "-o", "c.npy", *CORRECT, *TILED)
+
+
+def slow_product(words: int, arguments: tuple[str, ...]) -> None:
+    """In a forked child: ``prismm ARGUMENTS`` with a pause before every tile, its stderr into a pipe."""
+    matmul = prismm.matmul
+
+    def slow(a: Any, b: Any, **keywords: Any) -> Any:
+        time.sleep(0.3 * (len(a) > 0))
+        return matmul(a, b, **keywords)
+
+    product._CHECKPOINT, prismm.matmul = 0.0, slow
+    sys.argv, sys.stderr = ["prismm", *arguments], os.fdopen(words, "w")
+    main()
 
 
 def interrupted(number: int, *arguments: str, finished: int = 3) -> tuple[int, str]:
     """Start a slow product, send it a signal after some tiles, return its exit code and words."""
-    process = subprocess.Popen([sys.executable, "-c", SLOW, *arguments], stderr=subprocess.PIPE, text=True)
+    reading, writing = os.pipe()
+    process = multiprocessing.get_context("fork").Process(target=slow_product, args=(writing, arguments))
+    process.start()
+    os.close(writing)
     journal = journal_of(Path("c.npy"))
     give_up = time.monotonic() + 200
     while not (journal.exists() and len(json.loads(journal.read_text())["tiles"]) >= finished):
-        assert process.poll() is None, process.stderr and process.stderr.read()
+        assert process.is_alive()
         assert time.monotonic() < give_up
         time.sleep(0.005)
-    process.send_signal(number)
-    _, words = process.communicate(timeout=100)
-    return process.returncode, words
+    assert process.pid is not None
+    os.kill(process.pid, number)
+    process.join(100)
+    with open(reading) as words:
+        return process.exitcode, words.read()
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGKILL, -9)])
@@ -381,28 +388,27 @@ def test_an_interrupted_product_is_resumed_where_it_stopped(
     assert names(folder) == {"a.npy", "b.npy", "c.npy"}
 
 
-SWALLOWED = SLOW.replace(
-    "    return matmul(a, b, **keywords)",
-    """    try:
-        return matmul(a, b, **keywords)
-    finally:
-        if len(a) > 0 and not sent:
-            sent.append(1)
+def test_an_interrupt_that_a_library_swallows_still_stops(
+    prismm_main: Run, monkeypatch: pytest.MonkeyPatch, pair: tuple[np.ndarray, np.ndarray]
+) -> None:
+    """An exception raised in a callback of compiled code, or in a finaliser, is printed and lost."""
+    matmul, swallowed = prismm.matmul, []
+
+    def swallowing(a: Any, b: Any, **keywords: Any) -> Any:
+        if len(a) > 0 and not swallowed:
             try:
                 os.kill(os.getpid(), signal.SIGINT)
                 time.sleep(1.0)
-            except KeyboardInterrupt:
-                pass""",
-).replace("import time", "import os, signal, time\nsent = []")
+            except KeyboardInterrupt as interrupt:
+                swallowed.append(interrupt)
+        return matmul(a, b, **keywords)
 
-
-def test_an_interrupt_that_a_library_swallows_still_stops(folder: Path, pair: tuple[np.ndarray, np.ndarray]) -> None:
-    """An exception raised in a callback of compiled code, or in a finaliser, is printed and lost."""
-    run = subprocess.run(
-        [sys.executable, "-c", SWALLOWED, *MULTIPLY], capture_output=True, text=True, timeout=200, check=False
-    )
-    assert run.returncode == 130, run.stderr
-    assert "--resume continues" in run.stderr
+    with monkeypatch.context() as patch:
+        patch.setattr(prismm, "matmul", swallowing)
+        done = prismm_main(*MULTIPLY)
+    assert swallowed
+    assert done.code == 130, done.err
+    assert "--resume continues" in done.err
     assert not Path("c.npy").exists()
 
 

@@ -100,8 +100,7 @@ def test_gemm_is_certified_as_a_whole(scheme, dtype, rng):
     a, b = HOSTILE["phi1"](9, 30, 8, seed, dtype)
     c = HOSTILE["normal"](9, 8, 1, seed, dtype)[0]
     alpha, beta = (0.7, -1.3) if np.dtype(dtype).kind == "f" else (0.7 - 0.2j, 0.4 + 1.3j)
-    for target in TARGETS:
-        assert_gemm(a, b, c, alpha, beta, {"scheme": scheme, "accuracy": target})
+    assert_gemm(a, b, c, alpha, beta, *({"scheme": scheme, "accuracy": target} for target in TARGETS))
     # beta = 0 never reads C, alpha = 0 neither A nor B.
     assert_same_bits(prismm.gemm(a, b, np.full_like(c, np.nan), scheme=scheme), prismm.matmul(a, b, scheme=scheme))
     bad = np.full_like(a, np.nan)
@@ -248,5 +247,5 @@ def test_gemm_with_factors_at_the_ends_of_the_range(scheme, alpha, rng):
     for shift in (-440, -300, 0, 300, 440):
         x, y = np.ldexp(a, shift), np.ldexp(b, shift)
         for left, beta in ((x, 0.0), (x, 1.0), (x + 1j * a, -1.0)):
-            for target in (None, "native", 1e-10, 1e-25, "correctly-rounded"):
-                assert_gemm(left, y, c, alpha, beta, {"scheme": scheme, "accuracy": target})
+            targets = (None, "native", 1e-10, 1e-25, "correctly-rounded")
+            assert_gemm(left, y, c, alpha, beta, *({"scheme": scheme, "accuracy": target} for target in targets))

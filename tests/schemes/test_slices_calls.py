@@ -29,14 +29,14 @@ DTYPES = [np.float64, np.float32, np.complex128]
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_cr_mode_is_the_correctly_rounded_product(name, dtype, seed):
     a, b = HOSTILE[name](9, 31, 8, seed, dtype)
-    expected = correctly_rounded(a, b)
+    expected, exact = correctly_rounded(a, b), exact_product(a, b)
     for scheme in CR:
         c, report = prismm.matmul(a, b, scheme=scheme, full_output=True)
         assert_same_bits(c, expected, str(scheme))
         if name not in ("wide_rows_and_columns", "subnormal_operands", "wide_rows"):
             # Nothing needs a repair: the slices' own sum rounds.
             assert set(report.roads) <= {"certified"}, (scheme, report.roads)
-        assert_bounds_hold(exact_product(a, b), c, report, str(scheme))
+        assert_bounds_hold(exact, c, report, str(scheme))
 
 
 def test_entries_far_below_their_rows_and_columns_are_right():
@@ -79,9 +79,10 @@ def test_every_target_is_met(name, target, seed):
 def test_bounds_of_the_raw_value_hold(name, seed):
     for dtype in DTYPES:
         a, b = HOSTILE[name](7, 40, 6, seed, dtype)
+        exact = exact_product(a, b)
         for scheme in GRADED:
             c, report = prismm.matmul(a, b, scheme=scheme, full_output=True)
-            assert_bounds_hold(exact_product(a, b), c, report, str(scheme))
+            assert_bounds_hold(exact, c, report, str(scheme))
 
 
 @pytest.mark.parametrize("scheme", [CR[0], CR[1], GRADED[0]], ids=str)

@@ -13,6 +13,7 @@ from prismm.errors import EngineError
 _ONE = 1.0
 _HALF_ULP = 2.0**-53
 _MORE_THAN_HALF = 1.5 * 2.0**-53
+_NEXT = 1.0 + 2.0**-52
 _SMALLEST_NORMAL = 2.0**-1022
 _SMALLEST = 2.0**-1074
 _HALF = 0.5
@@ -26,7 +27,7 @@ def _getenv() -> Callable[[bytes], bytes | None]:
         found = ctypes.PyDLL(None).getenv
     except (OSError, TypeError, AttributeError):  # Windows
         return lambda name: os.environ.get(name.decode(), "").encode() or None
-    found.restype, found.argtypes = ctypes.c_char_p, [ctypes.c_char_p]
+    found.restype = ctypes.c_char_p  # bytes are passed as they are; a list of types would only check them, slowly
     return found
 
 
@@ -53,15 +54,16 @@ def check_arithmetic() -> None:
             "torch.set_flush_denormal(False) "
             "or remove what set it"
         )
-    if (_ONE + _HALF_ULP, -_ONE - _HALF_ULP, _ONE + _MORE_THAN_HALF) != (1.0, -1.0, 1.0 + 2.0**-52):
+    # Upwards the first sum is above 1, as it is where ties go away from zero; downwards and to zero the second is 1.
+    if _ONE + _HALF_ULP != _ONE or _ONE + _MORE_THAN_HALF != _NEXT:
         raise EngineError("this thread does not round to nearest, which spoils exactness; restore the default rounding")
 
 
 def reduced_float32() -> str | None:
     """Why torch's float32 GEMM on this CPU may use fewer bits than float32, or None if it may not."""
-    mode = variable(_FPMATH).upper()
-    if mode not in ("", "STRICT"):
-        return f"{_FPMATH.decode()}={mode}"
+    mode = _getenv()(_FPMATH)
+    if mode and mode.upper() != b"STRICT":
+        return f"{_FPMATH.decode()}={mode.decode(errors='replace').upper()}"
     torch = sys.modules.get("torch")
     if torch is not None:
         precision = torch.get_float32_matmul_precision()

@@ -200,14 +200,14 @@ class Program:
             EngineError: where the driver refuses a launch.
         """
         with self._lock:
-            known = self._replays.get(bases, 0)
-            capturing = is_capturing(stream)
-            if isinstance(known, Replay) and not capturing:
+            replaying = len(self.launches) >= _FEW and not is_capturing(stream)
+            known = self._replays.get(bases, 0) if replaying else 0
+            if isinstance(known, Replay):
                 known.run(stream)
                 return
             self._fill(bases)
             self._queue(bases, stream)
-            if capturing or isinstance(known, Replay) or len(self.launches) < _FEW:
+            if not replaying:
                 return
             self._replays[bases] = known + 1
             if known + 1 == _TURNS:

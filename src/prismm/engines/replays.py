@@ -35,25 +35,21 @@ class Replay:
     def __init__(self, queue: Callable[[int], None]) -> None:
         cuda = driver()
         stream, graph, ready = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p()
-        check(cuda.cuStreamCreate(ctypes.byref(stream), _NON_BLOCKING))
-        try:
+        with contextlib.ExitStack() as stack:
+            check(cuda.cuStreamCreate(ctypes.byref(stream), _NON_BLOCKING))
+            stack.callback(cuda.cuStreamDestroy_v2, stream)
             check(cuda.cuStreamBeginCapture_v2(stream, _RELAXED))
             try:
                 queue(stream.value or 0)
             finally:
                 code = cuda.cuStreamEndCapture(stream, ctypes.byref(graph))
             check(code)
-            with contextlib.ExitStack() as stack:
-                stack.callback(cuda.cuGraphDestroy, graph)
-                check(cuda.cuGraphInstantiateWithFlags(ctypes.byref(ready), graph, 0))
-        finally:
-            cuda.cuStreamDestroy_v2(stream)
+            stack.callback(cuda.cuGraphDestroy, graph)
+            check(cuda.cuGraphInstantiateWithFlags(ctypes.byref(ready), graph, 0))
         self._ready = ready
         # One that still runs is freed when it has ended; when the interpreter ends, the driver may be gone already.
         weakref.finalize(self, cuda.cuGraphExecDestroy, ready).atexit = False
 
     def run(self, stream: int) -> None:
         """Queue it on a stream."""
-        code = driver().cuGraphLaunch(self._ready, stream)
-        if code:
-            check(code)
+        check(driver().cuGraphLaunch(self._ready, stream))

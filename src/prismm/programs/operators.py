@@ -19,9 +19,10 @@ from prismm import interop
 from prismm.errors import OperandError, ShapeError
 from prismm.programs.gemms import Gemm, check, multiply
 from prismm.programs.recipe import Recipe, scheme_text
-from prismm.shortcuts import sum_at_once, tensors_at_once
+from prismm.shortcuts import dense_at_once, sum_at_once, tensors_at_once
 
 Tensor = torch.Tensor
+_TENSORS = frozenset((torch.Tensor, torch.nn.Parameter))
 
 _SCHEMAS = {
     "matmul": "matmul(Tensor a, Tensor b, str recipe, ScalarType? dtype=None) -> Tensor",
@@ -163,7 +164,9 @@ def _keywords(recipe: str) -> dict[str, Any]:
     return Recipe.parse(recipe).keywords
 
 
-_parsed = functools.lru_cache(maxsize=1024)(Recipe.parse)
+@functools.lru_cache(maxsize=1024)
+def _is_default(recipe: str) -> bool:
+    return Recipe.parse(recipe).is_default
 
 
 @functools.lru_cache(maxsize=1024)
@@ -214,7 +217,12 @@ def _matmul_autograd(keys: Any, a: Tensor, b: Tensor, recipe: str, dtype: torch.
     if (a.requires_grad or b.requires_grad) and torch.is_grad_enabled():
         found: Tensor = _apply(_Matmul, a, b, recipe, dtype)
         return found
-    if _straight(keys.raw_repr()):
+    straight = _straight(keys.raw_repr())
+    if straight == "CPU" and dtype is None and type(a) in _TENSORS and type(b) in _TENSORS and _is_default(recipe):
+        quick: Tensor | None = dense_at_once(a, b)
+        if quick is not None:
+            return quick
+    if straight:
         return _matmul(a, b, recipe, dtype)
     with torch._C._AutoDispatchBelowAutograd():
         result: Tensor = torch.ops.prismm.matmul.default(a, b, recipe, dtype)
@@ -222,11 +230,13 @@ def _matmul_autograd(keys: Any, a: Tensor, b: Tensor, recipe: str, dtype: torch.
 
 
 @functools.lru_cache(maxsize=256)
-def _straight(keys: int) -> bool:
-    """Whether nothing but the kernel of a CPU or GPU comes after autograd: no mode, no subclass, no tracing."""
+def _straight(keys: int) -> str:
+    """What comes after autograd if that is nothing but the kernel of "CPU" or "CUDA", else "": a mode, a subclass,
+    tracing. Where it is "CPU", all tensors are there, and dense.
+    """
     below = torch._C.DispatchKeySet.from_raw_repr(keys) & torch._C._after_autograd_keyset
-    below = below.remove(torch._C.DispatchKey.ADInplaceOrView)
-    return below.highestPriorityTypeId() in (torch._C.DispatchKey.CPU, torch._C.DispatchKey.CUDA)
+    key = below.remove(torch._C.DispatchKey.ADInplaceOrView).highestPriorityTypeId()
+    return key.name if key in (torch._C.DispatchKey.CPU, torch._C.DispatchKey.CUDA) else ""
 
 
 def _apply(function: Any, *args: Any) -> Any:
@@ -304,7 +314,7 @@ def _product(a: Tensor, b: Tensor, recipe: str, like: Tensor) -> Tensor:
 
 def _gemm(c: Tensor, a: Tensor, b: Tensor, recipe: str, alpha: complex = 1, beta: complex = 1) -> Tensor:
     """The kernel of gemm."""
-    if _parsed(recipe).is_default and a.ndim == 2:
+    if _is_default(recipe) and a.ndim == 2:
         quick: Tensor | None = sum_at_once(c, a, b, alpha, beta)
         if quick is not None:
             return quick

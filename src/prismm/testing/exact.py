@@ -359,7 +359,9 @@ def _specials(a: NDArray[Any], b: NDArray[Any]) -> Floats:
     x, y = a.astype(np.float64), b.astype(np.float64)
     left, right = np.where(np.isfinite(x), np.sign(x), x), np.where(np.isfinite(y), np.sign(y), y)
     total = np.zeros((a.shape[0], b.shape[1]))
+    # Only terms with a factor that is not finite can leave anything behind; the others' signs add up to a number.
+    some = ~(np.isfinite(left).all(axis=0) & np.isfinite(right).all(axis=1))
     with np.errstate(invalid="ignore"):
-        for h in range(a.shape[1]):
+        for h in np.flatnonzero(some):
             total += np.outer(left[:, h], right[h, :])
     return np.where(np.isfinite(total), 0.0, total)
