@@ -418,6 +418,18 @@ def _rounded_blocks(model: EngineModel) -> Iterator[dict[str, Any]]:
             yield {**change, **own, "summation": "aligned", "fraction_bits": None}
 
 
+def _narrowed(model: EngineModel) -> Iterator[dict[str, Any]]:
+    """Sums of some bits in the output's format in place of wide ones that are rounded at the end, with what becomes of
+    products beyond it: either looks like the other.
+    """
+    if model.accumulator is None:
+        return
+    own = {"accumulator": None, "rounding": model.last_rounding, "output_rounding": None}
+    for beyond, bits in itertools.product(("exact", "infinity"), _BITS):
+        for alignment in MODES:
+            yield {**own, "product_overflow": beyond, "fraction_bits": bits, "alignment": alignment}
+
+
 def _late(model: EngineModel) -> Iterator[dict[str, Any]]:
     if isinstance(model.join, LateJoin):
         for what in ("sum_bits", "accumulator_bits", "total_bits"):
@@ -455,12 +467,13 @@ CHANGES: dict[str, Callable[[EngineModel], Iterator[dict[str, Any]]]] = {
 """What a search may change at once: values of one property, or of a few that show only together."""
 
 RARE: dict[str, Callable[[EngineModel], Iterator[dict[str, Any]]]] = {
+    "narrowed": _narrowed,
     "carried_blocks": _carried_blocks,
     "rounded_blocks": _rounded_blocks,
 }
 """What only a search that found nothing changes: it is long, and seldom needed."""
 
-ORDERING = ("blocks", "orders", "trees", "grouped", "shapes", *RARE)
+ORDERING = ("blocks", "orders", "trees", "grouped", "shapes", "carried_blocks", "rounded_blocks")
 """Those that show only where there are several products."""
 
 
