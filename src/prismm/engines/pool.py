@@ -9,10 +9,11 @@ made on first use, and anew in a forked child.
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
@@ -20,7 +21,7 @@ from prismm.errors import ArgumentError
 
 _LOCAL = threading.local()
 _GUARD = threading.Lock()
-_POOLS: dict[int, ThreadPoolExecutor] = {}
+_POOLS: dict[int, list[ThreadPoolExecutor]] = {}
 
 
 FORKED = False
@@ -79,39 +80,83 @@ def in_worker() -> bool:
     return getattr(_LOCAL, "worker", False)
 
 
-def _start(places: Iterator[int] | None) -> None:
+def _start(place: int | None) -> None:
     """Mark the thread as a worker, and give it a processor of its own.
 
     Only where the workers take all processors of the process: any placement is then the same to others, while the
     system's own may leave two workers on one processor for seconds (after a BLAS call whose threads still spin, say).
     """
     _LOCAL.worker = True
-    if places is not None:
-        with contextlib.suppress(OSError, StopIteration):
-            os.sched_setaffinity(0, {next(places)})
+    if place is not None:
+        with contextlib.suppress(OSError):
+            os.sched_setaffinity(0, {place})
 
 
-def _places(workers: int) -> Iterator[int] | None:
+def _places(workers: int) -> list[int] | None:
+    """The processors of so many workers, if they are all that this process may use."""
     if not hasattr(os, "sched_setaffinity"):
         return None
     processors = sorted(os.sched_getaffinity(0))
-    return iter(processors) if workers == len(processors) > 1 else None
+    return processors if workers == len(processors) > 1 else None
 
 
-def run(task: Callable[[int], Any], workers: int) -> list[Any]:
-    """task(0), …, task(workers-1), each on its own worker; waits for all, then raises the first error, if any."""
+@functools.cache
+def _processor() -> Callable[[], int] | None:
+    """What says on which processor the caller runs, if the system can."""
+    import ctypes
+
+    try:
+        ask = ctypes.CDLL(None).sched_getcpu
+    except (AttributeError, OSError, TypeError):
+        return None
+    ask.restype, ask.argtypes = ctypes.c_int, []
+    return ask if ask() >= 0 else None
+
+
+def _team(workers: int) -> list[ThreadPoolExecutor]:
+    """So many workers, a queue each."""
+    with _GUARD:
+        team = _POOLS.get(workers)
+        if team is None:
+            places = _places(workers) or [None] * workers
+            team = _POOLS[workers] = [
+                ThreadPoolExecutor(1, thread_name_prefix="prismm", initializer=_start, initargs=(place,))
+                for place in places
+            ]
+    return team
+
+
+def _others(workers: int) -> list[ThreadPoolExecutor]:
+    """The workers beside one whose part the caller takes: the one on the processor where the caller runs."""
+    team, places, processor = _team(workers), _places(workers), _processor()
+    if places is None or processor is None:
+        return team[1:]
+    here = processor()
+    mine = places.index(here) if here in places else 0
+    return team[:mine] + team[mine + 1 :]
+
+
+def run(task: Callable[[int], Any], workers: int, *, joining: bool = False) -> list[Any]:
+    """task(0), …, task(workers-1), each on its own worker; waits for all, then raises the first error, if any.
+
+    joining: the caller takes task(0) itself. It saves waking a thread, which takes longer than a small product; the
+    task must not need OpenMP's limit, which is the workers' alone.
+    """
     if in_worker():
         return [task(w) for w in range(workers)]
-    with _GUARD:
-        pool = _POOLS.get(workers)
-        if pool is None:
-            pool = ThreadPoolExecutor(
-                workers, thread_name_prefix="prismm", initializer=_start, initargs=(_places(workers),)
-            )
-            _POOLS[workers] = pool
-    futures: list[Future[Any]] = [pool.submit(task, w) for w in range(workers)]
     error: BaseException | None = None
     results = []
+    if joining:
+        futures: list[Future[Any]] = [w.submit(task, i) for i, w in enumerate(_others(workers), 1)]
+        _LOCAL.worker = True
+        try:
+            results.append(task(0))
+        except BaseException as caught:
+            error = caught
+        finally:
+            _LOCAL.worker = False
+    else:
+        futures = [w.submit(task, i) for i, w in enumerate(_team(workers))]
     for future in futures:
         try:
             results.append(future.result())
@@ -127,8 +172,8 @@ def run(task: Callable[[int], Any], workers: int) -> list[Any]:
     return results
 
 
-def spread(task: Callable[[Any], None], items: list[Any], workers: int) -> None:
-    """task(item) for all items, handed out in order to `workers` workers as they become free."""
+def spread(task: Callable[[Any], None], items: list[Any], workers: int, *, joining: bool = False) -> None:
+    """task(item) for all items, handed out in order to `workers` workers as they become free; joining: see `run`."""
     if not items:
         return
     lock = threading.Lock()
@@ -142,7 +187,7 @@ def spread(task: Callable[[Any], None], items: list[Any], workers: int) -> None:
                 return
             task(item)
 
-    run(loop, min(workers, len(items)))
+    run(loop, min(workers, len(items)), joining=joining)
 
 
 _END = object()

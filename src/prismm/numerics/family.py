@@ -520,6 +520,10 @@ def alternatives(model: EngineModel, name: str) -> list[EngineModel]:
             }
             values = choices.get(name, SUBNORMALS)
         found = [changed(model, **{name: value}) for value in values]
+        if name == "fraction_bits" and model.fraction_bits is None:
+            # Nothing is aligned yet: with fewer bits any alignment may be right.
+            ways: Iterable[Mode] = ("zero", "floor") if model.summation == "aligned" else MODES
+            found += [changed(model, fraction_bits=bits, alignment=way) for way in ways for bits in _BITS]
         if name == "rounding" and model.output_rounding is None:
             found += [changed(model, rounding=mode, output_rounding=model.rounding) for mode in MODES]
     mine = model.canonical()

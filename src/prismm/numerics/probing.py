@@ -517,7 +517,10 @@ class _Probe:
             unknown += [depth for depth in self.depths(model) if depth not in mine]
         if name == "join":
             unknown += self.joins(model)
-        return Evidence(name, getattr(model, name), tuple(refuted), tuple(dict.fromkeys(unknown)))
+        if name in ("zero_exponent", "carry_bits"):
+            unknown += self.below(model, name)
+        shown = tuple((value, against) for value, against in dict(refuted).items() if value not in unknown)
+        return Evidence(name, getattr(model, name), shown, tuple(dict.fromkeys(unknown)))
 
     def companions(self, model: EngineModel) -> list[EngineModel]:
         """Models of a product at a time that no answer is known to refute, summed in every way and, where signs of zero
@@ -545,6 +548,22 @@ class _Probe:
                 if deep is not None and not self.at_a_glance(deep):
                     found.append(depth)
         return list(dict.fromkeys(found))
+
+    def below(self, model: EngineModel, name: str) -> list[object]:
+        """Values of a property that needs bits to be cut off, where none are, but some may be: with the fewest, the
+        most and a number in between of those that no answer is known to refute.
+        """
+        if model.fraction_bits is not None or model.summation != "aligned":
+            return []
+        cut = self.left(model, "fraction_bits")[1]
+        some = dict.fromkeys((cut[0], cut[len(cut) // 2], cut[-1])) if cut else ()
+        others = [other for bits in some for other in family.alternatives(bits, name)]
+        found: dict[object, None] = {}
+        for other in others:
+            value = getattr(other, name)
+            if value not in found and not self.at_a_glance(other):
+                found[value] = None
+        return list(found)
 
     def joins(self, model: EngineModel) -> list[LateJoin]:
         """Late joins of which two numbers are others, where no answer is known to refute them."""

@@ -181,9 +181,24 @@ def split_operand(
     twin = "_single" if parts[0].dtype == np.float32 else ""
     stacked = parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1 if left else 0)
     count = x.shape[0] if left else stop - start
-    exponent, shift, norm2, norm1 = np.empty((4, count), np.int64)
+    exponent, shift = np.empty((2, count), np.int64)
     counts = np.empty((count, splitter.count_levels if splitter.levels else 0), np.int64)
     q, thresholds = splitter.fraction_bits, splitter.thresholds
+    terms = np.empty((4, count))
+    if len(parts) == 1 and isinstance(splitter.engine, PackedEngine):
+        from prismm.kernels.cpu import packed
+
+        tables, modulus = byte_tables(splitter.moduli), splitter.system.modulus
+        found = (splitter.terms, int(splitter.a_priori), out[0], exponent, shift, counts, terms)
+        if left:
+            numbers = (thresholds, q, tables.bits, tables.left, tables.left_offset, modulus)
+            getattr(packed, "pack_left" + twin)(stacked, *numbers, first, *found)
+        else:
+            numbers = (thresholds, q, tables.bits, tables.right, tables.right_offset, modulus)
+            kernel = getattr(packed, "pack_right" + twin)
+            kernel(stacked, start, *numbers, first // 32, *found)
+        return Scales(shift, exponent, terms, counts)
+    norm2, norm1 = np.empty((2, count), np.int64)
     if left:
         getattr(scale, "scale_rows" + twin)(stacked, thresholds, q, exponent, shift, norm2, norm1, counts)
     else:
@@ -206,7 +221,6 @@ def split_operand(
             rounding.add_residues_int8(out[0], out[1], modulus, out[2])
         else:
             rounding.add_residues_float64(out[0], out[1], modulus, out[2])
-    terms = np.empty((4, count))
     scale.bound_terms(exponent, shift, q, norm2, norm1, residual2, tiny, splitter.terms, int(splitter.a_priori), terms)
     return Scales(shift, exponent, terms, counts)
 

@@ -7,11 +7,12 @@ Residues of B never reach memory, those of A are read from there once per block 
 
 from __future__ import annotations
 
+import functools
+import threading
 import time
 from typing import TYPE_CHECKING, Any
 
 from prismm.engines import pool
-from prismm.schemes.base import Outcome
 from prismm.schemes.split import Scales, Splitter, split_operand
 from prismm.schemes.tiles import TILE, SplitLeft, SplitRight, left_shape, residue_dtype, right_shape
 from prismm.workspace import Scratch
@@ -67,15 +68,11 @@ def run(
     rows: list[Scales] = []
     columns: list[Any] = [None] * len(blocks)
     for i0 in range(0, m, step):
-        i1 = min(m, i0 + step)
         with Scratch() as scratch:
             start = time.perf_counter()
-            left = _split_left(a, i0, i1, splitter, job.workers, scratch, outcome)
-            rows.append(left.scales)
-            outcome.time("split", time.perf_counter() - start)
-            start = time.perf_counter()
+            left = _Rows(a, i0, min(m, i0 + step), splitter, job.workers, scratch)
 
-            def multiply(which: int, left: SplitLeft = left, i0: int = i0) -> None:
+            def columns_of(which: int, left: _Rows = left) -> None:
                 j0, j1, residues = blocks[which]
                 with Scratch() as mine:
                     if residues is None:
@@ -86,34 +83,69 @@ def run(
                         assert right is not None
                         columns[which] = right.scales.part(j0, j1)
                     buffers = product.buffers(0, 0, mine)
-                    for p0, p1, panel in left.panels:
-                        place = (p0, p1, j0, j1)
-                        scales = left.scales.part(p0 - i0, p1 - i0)
-                        product.tile(panel, residues, scales, columns[which], place, out, 0, buffers)
+                    whole = left.whole()
+                    for p0, p1, panel in whole.panels:
+                        scales = whole.scales.part(p0 - left.first, p1 - left.first)
+                        product.tile(panel, residues, scales, columns[which], (p0, p1, j0, j1), out, 0, buffers)
 
-            pool.spread(multiply, list(range(len(blocks))), job.workers)
+            # Pieces of A come first, so that whoever waits for them waits for workers that wait for nothing.
+            tasks = [functools.partial(left.split, index) for index in range(len(left.starts))]
+            tasks += [functools.partial(columns_of, which) for which in range(len(blocks))]
+            pool.spread(lambda task: task(), tasks, job.workers, joining=True)
+            rows.append(left.whole().scales)
+            outcome.split_left += (left.last - i0) * splitter.k
             outcome.split_right += n * splitter.k if right is None else 0
-            outcome.time("multiply and join", time.perf_counter() - start)
+            outcome.time("split", left.when - start)
+            outcome.time("multiply and join", time.perf_counter() - left.when)
     return Scales.joined(rows), Scales.joined(columns)
 
 
-def _split_left(
-    a: NDArray[Any], i0: int, i1: int, splitter: Splitter, workers: int, scratch: Scratch, outcome: Outcome
-) -> SplitLeft:
-    """Rows i0 to i1 split in parallel, as long panels: the kernel walks through the rows itself."""
-    whole = scratch.empty(left_shape(splitter, i1 - i0), residue_dtype(splitter.engine, left=True))
-    pieces = workers * max(1, (i1 - i0) // 1024)
-    step = max(1, -(-(i1 - i0) // pieces))
-    starts = list(range(i0, i1, step))
-    scales: list[Any] = [None] * len(starts)
+class _Rows:
+    """Rows first to last - 1 of A, split in pieces by whoever is free, as long panels: the kernel walks through the
+    rows itself.
+    """
 
-    def split(index: int) -> None:
-        p0 = starts[index]
-        scales[index] = split_operand(a[p0 : min(i1, p0 + step)], splitter, whole, left=True, first=p0 - i0)
+    def __init__(
+        self, a: NDArray[Any], first: int, last: int, splitter: Splitter, workers: int, scratch: Scratch
+    ) -> None:
+        self.a, self.first, self.last, self.splitter = a, first, last, splitter
+        self.residues = scratch.empty(left_shape(splitter, last - first), residue_dtype(splitter.engine, left=True))
+        pieces = workers * max(1, (last - first) // 1024)
+        self.step = max(1, -(-(last - first) // pieces))
+        self.starts = range(first, last, self.step)
+        self.when = 0.0
+        self._scales: list[Scales | None] = [None] * len(self.starts)
+        self._left, self._guard, self._over = len(self.starts), threading.Lock(), threading.Event()
+        self._split: SplitLeft | None = None
+        self._error: BaseException | None = None
 
-    pool.spread(split, list(range(len(starts))), workers)
-    outcome.split_left += (i1 - i0) * splitter.k
-    panels = [
-        (p0, min(i1, p0 + PANEL_ROWS), whole[:, :, p0 - i0 : p0 - i0 + PANEL_ROWS]) for p0 in range(i0, i1, PANEL_ROWS)
-    ]
-    return SplitLeft(splitter, panels, Scales.joined(scales))
+    def split(self, index: int) -> None:
+        """Split a piece; the last one makes the whole known."""
+        p0 = self.starts[index]
+        try:
+            rows = self.a[p0 : min(self.last, p0 + self.step)]
+            self._scales[index] = split_operand(rows, self.splitter, self.residues, left=True, first=p0 - self.first)
+        except BaseException as error:
+            self._error = error
+            self._over.set()
+            raise
+        with self._guard:
+            self._left -= 1
+            if self._left:
+                return
+        scales = [some for some in self._scales if some is not None]
+        panels = [
+            (i, min(self.last, i + PANEL_ROWS), self.residues[:, :, i - self.first : i - self.first + PANEL_ROWS])
+            for i in range(self.first, self.last, PANEL_ROWS)
+        ]
+        self._split = SplitLeft(self.splitter, panels, Scales.joined(scales))
+        self.when = time.perf_counter()
+        self._over.set()
+
+    def whole(self) -> SplitLeft:
+        """All pieces, once they are split; the error of the one that could not be."""
+        self._over.wait()
+        if self._error is not None:
+            raise self._error
+        assert self._split is not None
+        return self._split

@@ -285,6 +285,9 @@ def _sticky(d, a, b):
     below = top - _kept(d) if _some(d, 0.5) else _integers(d, lowest, lowest + 64)
     below = min(max(below, lowest), top)
     first = _some(d, 0.6)  # in c, or a product
+    if first and _some(d, 0.3):  # c far above every product, where inputs have a narrow range
+        below = _integers(d, lowest, high)
+        top = min(below + _kept(d), d[OUTPUT + MAXEXP] - 2)
     half = _some(d, 0.6)
     more = _some(d, 0.4)
     skipped = max(3 - k, 0)
@@ -455,7 +458,7 @@ def _zero(d, a, b):
     for j in range(k):
         a[j], b[j] = 0.0 * (sign if alike else _sign(d)), 1.0
     c = a[0] if _some(d, 0.8) else -a[0]
-    kind = _integers(d, 0, 5)
+    kind = _integers(d, 0, 6)
     j = _integers(d, 0, k - 1)
     if kind == 1:  # one term that c takes back
         x, b[j] = _operands(d, _center(d), 1.0, 1.0)
@@ -476,6 +479,9 @@ def _zero(d, a, b):
         # shows.
         least = min(_smallest(d), d[OUTPUT + MINEXP])
         c = math.copysign(_accumulator(d, quantum + np.int64(_uniform(d) * (least - quantum + 2))), c)
+    if kind == 6:  # a term that all of c is lost beside, unless it was rounded before
+        x, b[j] = _term(d, _center(d), 0.5)
+        a[j] = math.copysign(x, -c) if _some(d, 0.8) else x
     return c
 
 
@@ -500,9 +506,11 @@ def _few(d, a, b):
         if j >= count:
             a[j] = 0.0
     _shuffle(d, a, b)
-    if _some(d, 0.5):
+    if _some(d, 0.4):
         return _accumulator(d, top - _integers(d, -1, 2))
-    return 0.0 if _some(d, 0.2) else _accumulator(d, top - _kept(d))
+    if _some(d, 0.2):
+        return 0.0
+    return _accumulator(d, top + (_kept(d) if _some(d, 0.4) else -_kept(d)))
 
 
 @device

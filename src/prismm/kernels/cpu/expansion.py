@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from prismm.kernels.cpu.jit import device, fma
+from prismm.kernels.cpu.jit import device, fma, power_of_two
 
 
 @device
@@ -36,8 +36,8 @@ def expand(s0, s1, s2, s3, s4, radix, product, quotient, h, m, t):
     """
     p0, p1, p2, p3, p4 = product[0], product[1], product[2], product[3], product[4]
     i0, i1 = quotient[0], quotient[1]
-    down = math.ldexp(1.0, -radix)
-    up = math.ldexp(1.0, radix)
+    down = power_of_two(-radix)
+    up = power_of_two(radix)
     above = up * up
     below = down * down
     for j in range(h.size):
@@ -79,8 +79,8 @@ def expand_two(s0, s1, radix, product, quotient, h, m, t):
     """`expand` for two limbs: h + m is all of C', still in units of a third limb."""
     p0, p1 = product[0], product[1]
     i0, i1 = quotient[0], quotient[1]
-    down = math.ldexp(1.0, -radix)
-    up = math.ldexp(1.0, radix)
+    down = power_of_two(-radix)
+    up = power_of_two(radix)
     above = up * up
     for j in range(h.size):
         q = -np.rint(fma(s0[j], i0, s1[j] * i1))
@@ -104,8 +104,8 @@ def expand_three(s0, s1, s2, radix, product, quotient, h, m, t):
     """
     p0, p1, p2 = product[0], product[1], product[2]
     i0, i1 = quotient[0], quotient[1]
-    down = math.ldexp(1.0, -radix)
-    up = math.ldexp(1.0, radix)
+    down = power_of_two(-radix)
+    up = power_of_two(radix)
     above = up * up
     for j in range(h.size):
         q = -np.rint(fma(s0[j], i0, s1[j] * i1))

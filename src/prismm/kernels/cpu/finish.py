@@ -4,8 +4,6 @@
 elsewhere; MAGNITUDE: that the bound is small beside |a||b|; PAIR: nothing, the unscaled pair h, m + t is stored.
 """
 
-import math
-
 import numpy as np
 
 from prismm.kernels.cpu.expansion import expand, expand_three, expand_two, round_expansion, two_sum
@@ -195,10 +193,11 @@ def finish(
         _store_plain(h, m, t, unit, shift, value, hard)
     else:
         _store_odd(h, m, t, unit, shift, value, hard)
-    for j in range(w):
-        fail[j] = 0
-    unit_bound = math.ldexp(1.0, -unit)
-    if mode != 0:
+    unit_bound = power_of_two(-unit)
+    if mode == 0:
+        for j in range(w):
+            fail[j] = 0
+    else:
         bounds(
             row_terms[0, i], row_terms[1, i], row_terms[2, i], row_terms[3, i],
             contiguous_row(column_terms, 0, j0, w), contiguous_row(column_terms, 1, j0, w),
@@ -212,12 +211,12 @@ def finish(
         else:
             _test_rounding32(h, m, t, unit_bound, bound, value, fail)
     lowest = -1074 if precision == 53 else -149
-    trouble = 0
-    for j in range(w):
-        trouble += np.int64(hard[j] | fail[j])
-    if trouble:
-        # Flags are taken by eight, so that entries in order cost nothing.
-        first, second = words(flags, 0, (w + 7) // 8), words(flags, 1, (w + 7) // 8)
+    # Flags are taken by eight, so that entries in order cost nothing; those beyond w may be of an earlier strip.
+    first, second = words(flags, 0, (w + 7) // 8), words(flags, 1, (w + 7) // 8)
+    trouble = np.int64(0)
+    for eight in range(first.size):
+        trouble |= first[eight] | second[eight]
+    if trouble != 0:
         for eight in range(first.size):
             marks = first[eight] | second[eight]
             while marks != 0:

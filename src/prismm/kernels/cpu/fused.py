@@ -9,7 +9,8 @@ import numpy as np
 
 from prismm.kernels.cpu.finish import finish, scratch
 from prismm.kernels.cpu.jit import kernel
-from prismm.kernels.cpu.join import RADIX, STRIP, sums_fused, sums_of
+from prismm.kernels.cpu.join import RADIX, STRIP
+from prismm.kernels.cpu.strip import strip_sums, strip_sums_cross, strip_sums_difference
 from prismm.kernels.cpu.vnni import TILE_COLUMNS, TILE_ROWS, tile_products
 
 _HEAD = "int8[:,:,:,:], uint32[:,:,:,:,::1], int64, int32[:,:,:,::1], "
@@ -35,10 +36,7 @@ def fused_product(
     """
     m = row_shift.size
     n = column_shift.size
-    zero = np.zeros((1, STRIP), np.int32)
-    y = np.empty((4, STRIP))
-    rest = np.empty(STRIP)
-    sums = np.empty((5, STRIP))
+    sums = np.zeros((5, STRIP))
     work, shift, flags = scratch(STRIP)
     c = tiles[0]
     count = 0
@@ -49,10 +47,7 @@ def fused_product(
             following = i0 + rows if i0 + rows < m else 0
             tile_products(left[0], right[0], i0, rows, following, j0, w, depth, modulus, c)
             for i in range(rows):
-                if limbs <= 4:
-                    sums_fused(c[i], 0, w, limbs, modulus, reciprocal, weights, zero, sums)
-                else:
-                    sums_of(c[i], c[i], c[i], 0, w, 0, limbs, 1, modulus, reciprocal, weights, y, rest[:w], sums)
+                strip_sums(c, c, c, i, w, limbs, modulus, reciprocal, weights, sums)
                 count = finish(
                     sums, limbs, RADIX, product, quotient, i0 + i, j0, row_shift, column_shift, row_terms,
                     column_terms, terms, row_power, column_power, row_counts, column_counts, k, mode, kappa,
@@ -74,10 +69,9 @@ def fused_complex_product(
     """
     m = row_shift.size
     n = column_shift.size
-    y = np.empty((4, STRIP))
-    rest = np.empty(STRIP)
-    sums = np.empty((5, STRIP))
+    sums = np.zeros((5, STRIP))
     work, shift, flags = scratch(STRIP)
+    d, e, f = tiles[0], tiles[1], tiles[2]
     counts[:] = 0
     for j0 in range(0, n, TILE_COLUMNS):
         w = min(n, j0 + TILE_COLUMNS) - j0
@@ -92,10 +86,10 @@ def fused_complex_product(
                 low = real_low if part == 0 else imag_low
                 failed = real_failed if part == 0 else imag_failed
                 for i in range(rows):
-                    sums_of(
-                        tiles[0, i], tiles[1, i], tiles[2, i], 0, w, part + 1, limbs, 1, modulus, reciprocal, weights,
-                        y, rest[:w], sums,
-                    )  # fmt: skip
+                    if part == 0:
+                        strip_sums_difference(d, e, f, i, w, limbs, modulus, reciprocal, weights, sums)
+                    else:
+                        strip_sums_cross(d, e, f, i, w, limbs, modulus, reciprocal, weights, sums)
                     counts[part] = finish(
                         sums, limbs, RADIX, product, quotient, i0 + i, j0, row_shift, column_shift, row_terms,
                         column_terms, terms, row_power, column_power, row_counts, column_counts, k, mode, kappa,

@@ -12,7 +12,7 @@ import numpy as np
 
 from prismm.kernels.cpu.jit import contiguous_part, contiguous_row, device, fma, kernel, single
 from prismm.kernels.cpu.residue import panel_residues, row_residues
-from prismm.kernels.cpu.scale import two_factors
+from prismm.kernels.cpu.scale import bound_terms, scale_columns, scale_rows, two_factors
 from prismm.kernels.cpu.split import column_factors, prepare_across, round_row, squares
 from prismm.kernels.cpu.vnni import CHUNK
 
@@ -65,8 +65,12 @@ def pack_rows(a, scale, bits, table, offset, q, first, out, residual2, tiny):
     rounded = np.zeros(padded)
     dwords = np.empty((table.shape[1], padded), np.int32)
     residual = np.empty(k)
-    pitch = out.shape[2]
+    height, pitch = out.shape[1:]
     chunks = (k + CHUNK - 1) // CHUNK
+    flat = out.reshape((out.shape[0] * height, pitch))
+    ends = flat.view(np.int32)
+    numbers = np.uint64(table.ctypes.data)
+    source = np.uint64(dwords.ctypes.data)
     for i in range(m):
         if scale[i] >= 1 << 16 or scale[i] <= -(1 << 16):
             rounded[:] = 0.0
@@ -77,23 +81,24 @@ def pack_rows(a, scale, bits, table, offset, q, first, out, residual2, tiny):
             residual2[i] += squares(residual)
         _to_dwords(rounded, bits, dwords, 0, table.shape[1])
         for which in range(table.shape[0]):
-            row = out[which, first + i]
-            numbers = np.uint64(table[which].ctypes.data)
-            for h in range(padded, pitch):
-                row[h] = 0
+            line = which * height + first + i
+            # By address: counted references to so many short rows would cost as much as their residues.
+            contiguous_row(flat, line, padded, pitch - padded)[:] = 0
+            sums = contiguous_row(ends, line, pitch // 4 - chunks, chunks)
+            own = numbers + np.uint64(4 * which * table.shape[1])
+            target = np.uint64(flat.ctypes.data + line * pitch)
             # The last chunk first: its sixteens may reach into the row's end, where the sums are to stand.
             for chunk in range(chunks - 1, -1, -1):
                 h0 = chunk * CHUNK
                 groups = (min(padded, h0 + CHUNK) - h0) // 16
-                source = np.uint64(dwords.ctypes.data + 4 * h0)
-                target = np.uint64(row.ctypes.data + h0)
+                here, there = source + np.uint64(4 * h0), target + np.uint64(h0)
                 if table.shape[1] == 1:
-                    total = _row1(source, 4 * padded, groups, numbers, offset[which], q[which], target)
+                    total = _row1(here, 4 * padded, groups, own, offset[which], q[which], there)
                 elif table.shape[1] == 2:
-                    total = _row2(source, 4 * padded, groups, numbers, offset[which], q[which], target)
+                    total = _row2(here, 4 * padded, groups, own, offset[which], q[which], there)
                 else:
-                    total = _row3(source, 4 * padded, groups, numbers, offset[which], q[which], target)
-                row.view(np.int32)[pitch // 4 - chunks + chunk] = np.int32(-128 * np.int64(total))
+                    total = _row3(here, 4 * padded, groups, own, offset[which], q[which], there)
+                sums[chunk] = np.int32(-128 * np.int64(total))
 
 
 @kernel(
@@ -145,6 +150,44 @@ def pack_columns(b, start, scale, bits, table, offset, q, panel, out, residual2,
 
 
 pack_rows_single, pack_columns_single = single(pack_rows), single(pack_columns)
+_scale_rows, _scale_columns, _bound_terms = scale_rows.device, scale_columns.device, bound_terms.device
+_pack_rows, _pack_columns = pack_rows.device, pack_columns.device
+
+
+@kernel(
+    "void(float64[:,::1], int64[::1], int64, int64, int32[:,::1], int32[::1], float64[::1], int64, int64, int64, "
+    "int8[:,:,::1], int64[::1], int64[::1], int64[:,::1], float64[:,::1])"
+)
+def pack_left(
+    a, thresholds, q, bits, table, offset, modulus, first, terms, a_priori, out, exponent, shift, counts, bounds
+):  # fmt: skip
+    """`scale.scale_rows`, `pack_rows` and `scale.bound_terms` of a real operand in one call: between calls a worker may
+    have to wait for the interpreter, which takes longer than a small operand.
+    """
+    norm2, norm1 = np.empty(a.shape[0], np.int64), np.empty(a.shape[0], np.int64)
+    residual2, tiny = np.zeros(a.shape[0]), np.zeros(a.shape[0], np.uint8)
+    _scale_rows(a, thresholds, q, exponent, shift, norm2, norm1, counts)
+    _pack_rows(a, shift, bits, table, offset, modulus, first, out, residual2, tiny)
+    _bound_terms(exponent, shift, q, norm2, norm1, residual2, tiny, terms, a_priori, bounds)
+
+
+@kernel(
+    "void(float64[:,::1], int64, int64[::1], int64, int64, int32[:,::1], int32[::1], float64[::1], int64, int64, "
+    "int64, uint32[:,:,:,::1], int64[::1], int64[::1], int64[:,::1], float64[:,::1])"
+)
+def pack_right(
+    b, start, thresholds, q, bits, table, offset, modulus, panel, terms, a_priori, out, exponent, shift, counts, bounds
+):  # fmt: skip
+    """The same of columns start, start + 1, … of `b` (k, N), as many as `exponent` has."""
+    n = exponent.size
+    norm2, norm1 = np.empty(n, np.int64), np.empty(n, np.int64)
+    residual2, tiny = np.zeros(n), np.zeros(n, np.uint8)
+    _scale_columns(b, start, thresholds, q, exponent, shift, norm2, norm1, counts)
+    _pack_columns(b, start, shift, bits, table, offset, modulus, panel, out, residual2, tiny)
+    _bound_terms(exponent, shift, q, norm2, norm1, residual2, tiny, terms, a_priori, bounds)
+
+
+pack_left_single, pack_right_single = single(pack_left), single(pack_right)
 
 
 @kernel("void(int8[:,:,::1], int8[:,:,::1], int8[:,:,::1], uint32[:,:,:,::1])")
