@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
-from judge import CORRECT, DTYPES, usable_engines
+from judge import CORRECT, DTYPES, assert_same_bits, usable_engines
 
 import prismm
+from prismm import costs
 from prismm.errors import ArgumentError, PrismmError, ShapeError
-from prismm.planner import default_moduli, workspace_limit
+from prismm.planner import _open_share, default_moduli, workspace_limit
 from prismm.testing import HOSTILE
 
 
@@ -160,3 +162,25 @@ def test_auto_can_be_asked():
     a = np.ones((4, 4))
     expected = prismm.explain(a, a)
     assert prismm.explain(a, a, scheme=prismm.Auto()) == expected
+
+
+@pytest.mark.parametrize(("residue", "scheme"), [(2.2e11, prismm.Native("float64")), (3.6e11, prismm.Residues(11))])
+def test_float32_is_rounded_correctly_by_what_is_faster(residue, scheme, monkeypatch, rng):
+    """The same bits either way."""
+    rates = replace(costs.RATES["cpu:vnni"], residue=residue, split=residue / 75)
+    monkeypatch.setattr(costs, "rates_of", lambda engine: rates)
+    a, b = (rng.standard_normal((1100, 1100)).astype(np.float32) for _ in range(2))
+    c, report = prismm.matmul(a, b, accuracy="correctly-rounded", full_output=True)
+    assert report.scheme == scheme
+    other = prismm.Residues(12) if scheme == prismm.Native("float64") else prismm.Native("float64")
+    assert_same_bits(c, prismm.matmul(a, b, accuracy="correctly-rounded", scheme=other))
+
+
+def test_what_stays_open_is_foreseen_from_a_small_sample(rng):
+    for scale in (3.0, 100.0, 1e5):
+        entries = np.abs(rng.standard_normal(1_000_000)) * scale
+        share = np.minimum(1.0, 1.0 / np.maximum(entries, 1.0)).mean()
+        found = np.median([_open_share(entries[64 * i : 64 * i + 64]) for i in range(200)])
+        assert share / 2.0 < found < share * 2.0, (scale, share, found)
+    assert _open_share(np.full(64, np.inf)) == 0.0
+    assert _open_share(np.zeros(64)) == 1.0

@@ -7,7 +7,7 @@
 | "native", "fast" | Native: certified a priori, and nothing is faster |
 | a tolerance of at least (K+2)·u | Native |
 | a smaller tolerance | Residues, moduli by what the tolerance needs |
-| "correctly-rounded", float32 data and result, real | Native(compute="float64"), rounding test, repair |
+| "correctly-rounded", float32 data and result, real | Native(compute="float64"), or Residues if predicted faster |
 | "correctly-rounded", otherwise | Residues, moduli by a sample of the data: their number cannot change the result |
 | reproducible=True | Residues, moduli from result type, K and target alone |
 
@@ -84,7 +84,7 @@ class Auto:
                 return Native(), f"(K+2)·u = {(need.terms + 2) * unit:.1e} is within the tolerance"
         if target.kind == "correctly-rounded" and need.tiny:
             return Residues(TINY_MODULI[precision]), "leaves few roundings open in a tiny product"
-        if target.kind == "correctly-rounded" and need.single and not need.epilogue:
+        if target.kind == "correctly-rounded" and need.single and not need.epilogue and not _residues_are_faster(need):
             return Native("float64"), "float32 products are exact in float64; one rounding test per entry"
         if target.kind == "correctly-rounded":
             return _moduli_by_sample(need)
@@ -168,6 +168,19 @@ def default_moduli(result: Format, terms: int) -> int:
     return moduli
 
 
+def _residues_are_faster(need: Need) -> bool:
+    """Whether fewer seconds are predicted for residues than for sums in float64: where INT8 products are as many times
+    faster than those as it takes.
+    """
+    from prismm.costs import predict
+    from prismm.engines.cpu import choose
+
+    moduli = default_moduli(need.result, need.terms)
+    residues, _ = predict(Residues(moduli), choose("cpu").name, need, moduli, 1, 1)
+    doubled, _ = predict(Native("float64"), "cpu:blas", need, 1, 1, 1)
+    return residues < doubled
+
+
 def _moduli_by_sample(need: Need) -> tuple[Any, str]:
     default = default_moduli(need.result, need.terms)
     if need.a is None or need.m * need.n * need.k < 1 << 28 or need.big_integers:
@@ -198,6 +211,10 @@ def sampled_moduli(need: Need, count: int = 8) -> tuple[int, float]:
     """
     import numpy as np
 
+    from prismm.costs import rates_of
+    from prismm.engines.cpu import choose
+
+    rate = rates_of(choose("cpu").name).residue
     samples = [_sample_rows(need.a, count), _sample_rows(need.b.T, count)]
     x = np.abs(samples[0] @ samples[1].T)
     norms, lasts = [], []
@@ -223,14 +240,27 @@ def sampled_moduli(need: Need, count: int = 8) -> tuple[int, float]:
         db = np.ldexp(deltas[1], (-scaled[1][1]).astype(np.int64))
         bound = da[:, None] * norms[1][None, :] + norms[0][:, None] * db[None, :]
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-            chance = np.minimum(1.0, np.where(bound > 0.0, 2.0 * bound * 2.0**need.result.precision / x, 0.0))
-        share = float(np.nan_to_num(chance, nan=1.0).mean())
+            distance = np.where(bound > 0.0, x / (2.0 * bound * 2.0**need.result.precision), np.inf)
+        share = _open_share(np.nan_to_num(distance, nan=0.0, posinf=np.inf))
         entries = need.m * need.n
-        seconds = entries * need.k * moduli * (3 if need.is_complex else 1) / 2.1e11
+        seconds = entries * need.k * moduli * (3 if need.is_complex else 1) / rate
         seconds += share * entries * (2 if need.is_complex else 1) * repair_seconds
         if seconds < best[0]:
             best = (seconds, moduli, share)
     return best[1], best[2]
+
+
+def _open_share(distance: NDArray[np.float64]) -> float:
+    """The share of entries expected to stay open, from a sample of |x| in units of what stays open for certain.
+
+    An entry at a distance r >= 1 stays open with probability 1/r. Few of a sample are as near to zero as what matters
+    most, so the entries below its least are added, as dense there as below its median.
+    """
+    import numpy as np
+
+    least, middle = max(float(distance.min()), 1.0), float(np.median(distance))
+    share = float(np.minimum(1.0, 1.0 / np.maximum(distance, 1.0)).mean())
+    return min(1.0, share + 0.5 * (1.0 + math.log(least)) / middle) if least < math.inf else share
 
 
 @dataclass(frozen=True)

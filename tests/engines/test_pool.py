@@ -1,5 +1,6 @@
 """Workers: errors, nesting, forks, and OpenMP limits that stay their own."""
 
+import concurrent.futures
 import os
 import subprocess
 import sys
@@ -137,3 +138,51 @@ def test_a_forked_child_works_with_a_pool_of_its_own():
         [sys.executable, "-W", "ignore", "-c", FORK], capture_output=True, text=True, timeout=150, check=False
     )
     assert run.returncode == 0, (run.returncode, run.stderr)
+
+
+def test_a_caller_who_joins_takes_a_share():
+    barrier = threading.Barrier(3, timeout=30)
+    me = threading.get_ident()
+
+    def task(index):
+        barrier.wait()  # passes only if three run at once
+        assert pool.in_worker() and pool.run(lambda _: threading.get_ident(), 2) == [threading.get_ident()] * 2
+        return index, threading.get_ident() == me
+
+    assert pool.run(task, 3, joining=True) == [(0, True), (1, False), (2, False)]
+    assert not pool.in_worker()
+
+
+@pytest.mark.parametrize("bad", [0, 1])
+def test_an_error_beside_a_caller_who_joins(bad):
+    ended = threading.Event()
+
+    def task(index):
+        if index == bad:
+            raise KeyError("bad")
+        ended.wait(0.2)
+        ended.set()
+
+    with pytest.raises(KeyError, match="bad"):
+        pool.run(task, 2, joining=True)
+    assert ended.is_set(), "an error came out while another worker was still writing"
+    assert not pool.in_worker() and pool.run(lambda i: i, 2, joining=True) == [0, 1]
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="no affinity here")
+def test_who_works_beside_the_caller_has_another_processor():
+    processors = os.sched_getaffinity(0)
+    if len(processors) < 2:
+        pytest.skip("one processor")
+    for mine in sorted(processors):
+        with concurrent.futures.ThreadPoolExecutor(1) as one:
+
+            def caller(mine=mine):
+                pinned = {mine}
+                places = [p for p in pool._places(len(processors)) if p not in pinned]
+                os.sched_setaffinity(0, pinned)
+                others = pool._others_of(pool._team(len(processors)), sorted(processors))
+                return places, [w.submit(os.sched_getaffinity, 0).result() for w in others]
+
+            places, found = one.submit(caller).result()
+            assert found == [{p} for p in places]

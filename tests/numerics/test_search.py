@@ -50,9 +50,33 @@ def test_rare_changes_lead_out_of_dead_ends(hidden, wrong, rng):
 
 @pytest.mark.parametrize("name", family.RARE)
 def test_rare_changes_are_of_the_family(name):
-    model = family.start(FP16, FP32)
+    model = family.changed(family.start(FP16, FP16), accumulator=FP32, depth=4)
     some = [family.changed(model, **change) for change in list(family.RARE[name](model))[::17]]
-    assert all(found is not None and found.summation == "aligned" for found in some)
+    assert len(some) > 10 and all(found is not None and found.summation == "aligned" for found in some)
+
+
+def test_wide_sums_are_narrowed():
+    """To what they may be instead: sums in the output's format, rounded as the result is, of any bits."""
+    wide = family.changed(
+        family.start(FP16, FP16), summation="sequential", accumulator=FP32, depth=4, fraction_bits=None,
+        rounding="floor", output_rounding="odd",
+    )  # fmt: skip
+    found = {family.changed(wide, **change) for change in family.RARE["narrowed"](wide)}
+    assert family.changed(
+        wide, accumulator=None, rounding="odd", output_rounding=None, fraction_bits=23, alignment="floor",
+        product_overflow="infinity",
+    ) in found  # fmt: skip
+    assert not list(family.RARE["narrowed"](family.start(FP16, FP16)))
+
+
+@pytest.mark.parametrize("summation", ["aligned", "sequential"])
+def test_where_nothing_is_cut_any_alignment_may_be_right(summation):
+    exact = family.changed(family.start(FP16, FP32), fraction_bits=None, summation=summation)
+    found = {(m.fraction_bits, m.alignment) for m in family.alternatives(exact, "fraction_bits")}
+    ways = {"zero", "floor"} if summation == "aligned" else {"zero", "floor", "nearest", "odd"}
+    assert found == {(bits, way) for bits in range(1, 49) for way in ways}
+    cut = family.changed(exact, fraction_bits=20, alignment="floor")
+    assert {m.alignment for m in family.alternatives(cut, "fraction_bits") if m.fraction_bits} == {"floor"}
 
 
 def test_mixtures_have_values_of_the_others_alone(rng):

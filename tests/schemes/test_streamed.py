@@ -1,5 +1,7 @@
 """The VNNI engine's order of work: the same bits however rows and columns are cut, and what it counts."""
 
+import threading
+
 import numpy as np
 import pytest
 from judge import assert_same_bits
@@ -111,3 +113,41 @@ def test_blocks_are_even_and_fit():
 
 def test_the_tile_is_the_kernels():
     assert TILE == (vnni.TILE_ROWS, vnni.TILE_COLUMNS)
+
+
+@pytest.mark.parametrize("which", [0, 1, 2])
+def test_an_error_in_a_split_comes_out(which, rng, monkeypatch):
+    """Who waits for the left operand must not wait for ever, or fail in its own way."""
+    calls = []
+    split = streamed.split_operand
+
+    def failing(x, *rest, left, **more):
+        calls.append(left)
+        if (left and calls.count(True) == which + 1) or (which == 2 and not left):
+            raise MemoryError("no room")
+        return split(x, *rest, left=left, **more)
+
+    monkeypatch.setattr(streamed, "split_operand", failing)
+    a, b = rng.standard_normal((300, 40)), rng.standard_normal((40, 300))
+    with pytest.raises(MemoryError, match="no room"):
+        prismm.matmul(a, b, scheme=Residues(9), engine="cpu:vnni", threads=2)
+    monkeypatch.undo()
+    assert_same_bits(*(prismm.matmul(a, b, scheme=Residues(9), engine=e) for e in ("cpu:vnni", "cpu:int8")))
+
+
+def test_an_interrupt_before_a_split_ends_the_wait(rng, monkeypatch):
+    """Where the caller is interrupted between tasks, a piece that it has taken is never split."""
+    caller, came = threading.get_ident(), threading.Event()
+    split = streamed._Rows.split
+
+    def interrupted(self, index):
+        if threading.get_ident() == caller:
+            came.set()
+            raise KeyboardInterrupt
+        assert came.wait(30)
+        split(self, index)
+
+    monkeypatch.setattr(streamed._Rows, "split", interrupted)
+    a, b = rng.standard_normal((300, 40)), rng.standard_normal((40, 300))
+    with pytest.raises(KeyboardInterrupt):
+        prismm.matmul(a, b, scheme=Residues(9), engine="cpu:vnni", threads=2)

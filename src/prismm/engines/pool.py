@@ -118,21 +118,26 @@ def _team(workers: int) -> list[ThreadPoolExecutor]:
     with _GUARD:
         team = _POOLS.get(workers)
         if team is None:
-            places = _places(workers) or [None] * workers
+            places = _places(workers)
             team = _POOLS[workers] = [
-                ThreadPoolExecutor(1, thread_name_prefix="prismm", initializer=_start, initargs=(place,))
-                for place in places
+                ThreadPoolExecutor(
+                    1, thread_name_prefix="prismm", initializer=_start, initargs=(places[w] if places else None,)
+                )
+                for w in range(workers)
             ]
     return team
 
 
 def _others(workers: int) -> list[ThreadPoolExecutor]:
     """The workers beside one whose part the caller takes: the one on the processor where the caller runs."""
-    team, places, processor = _team(workers), _places(workers), _processor()
-    if places is None or processor is None:
-        return team[1:]
-    here = processor()
-    mine = places.index(here) if here in places else 0
+    return _others_of(_team(workers), _places(workers))
+
+
+def _others_of(team: list[ThreadPoolExecutor], places: list[int] | None) -> list[ThreadPoolExecutor]:
+    """See `_others`. places: of the team's workers, if they have any."""
+    processor = _processor()
+    here = processor() if places is not None and processor is not None else None
+    mine = places.index(here) if places is not None and here in places else 0
     return team[:mine] + team[mine + 1 :]
 
 
@@ -172,20 +177,36 @@ def run(task: Callable[[int], Any], workers: int, *, joining: bool = False) -> l
     return results
 
 
-def spread(task: Callable[[Any], None], items: list[Any], workers: int, *, joining: bool = False) -> None:
-    """task(item) for all items, handed out in order to `workers` workers as they become free; joining: see `run`."""
+def spread(
+    task: Callable[[Any], None],
+    items: list[Any],
+    workers: int,
+    *,
+    joining: bool = False,
+    failed: Callable[[BaseException], None] | None = None,
+) -> None:
+    """task(item) for all items, handed out in order to `workers` workers as they become free.
+
+    joining: see `run`. failed: is told of an error in a worker, an interrupt, too, wherever it came: tasks that wait
+    for others learn from it that they need not.
+    """
     if not items:
         return
     lock = threading.Lock()
     position = iter(items)
 
     def loop(_: int) -> None:
-        while True:
-            with lock:
-                item = next(position, _END)
-            if item is _END:
-                return
-            task(item)
+        try:
+            while True:
+                with lock:
+                    item = next(position, _END)
+                if item is _END:
+                    return
+                task(item)
+        except BaseException as error:
+            if failed is not None:
+                failed(error)
+            raise
 
     run(loop, min(workers, len(items)), joining=joining)
 

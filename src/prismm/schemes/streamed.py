@@ -91,7 +91,7 @@ def run(
             # Pieces of A come first, so that whoever waits for them waits for workers that wait for nothing.
             tasks = [functools.partial(left.split, index) for index in range(len(left.starts))]
             tasks += [functools.partial(columns_of, which) for which in range(len(blocks))]
-            pool.spread(lambda task: task(), tasks, job.workers, joining=True)
+            pool.spread(lambda task: task(), tasks, job.workers, joining=True, failed=left.fail)
             rows.append(left.whole().scales)
             outcome.split_left += (left.last - i0) * splitter.k
             outcome.split_right += n * splitter.k if right is None else 0
@@ -122,13 +122,8 @@ class _Rows:
     def split(self, index: int) -> None:
         """Split a piece; the last one makes the whole known."""
         p0 = self.starts[index]
-        try:
-            rows = self.a[p0 : min(self.last, p0 + self.step)]
-            self._scales[index] = split_operand(rows, self.splitter, self.residues, left=True, first=p0 - self.first)
-        except BaseException as error:
-            self._error = error
-            self._over.set()
-            raise
+        rows = self.a[p0 : min(self.last, p0 + self.step)]
+        self._scales[index] = split_operand(rows, self.splitter, self.residues, left=True, first=p0 - self.first)
         with self._guard:
             self._left -= 1
             if self._left:
@@ -142,8 +137,13 @@ class _Rows:
         self.when = time.perf_counter()
         self._over.set()
 
+    def fail(self, error: BaseException) -> None:
+        """Whoever waits, or will, gets this error."""
+        self._error = self._error or error
+        self._over.set()
+
     def whole(self) -> SplitLeft:
-        """All pieces, once they are split; the error of the one that could not be."""
+        """All pieces, once they are split; the error of a worker that failed."""
         self._over.wait()
         if self._error is not None:
             raise self._error
