@@ -404,7 +404,10 @@ def zero_exponents(sums: Format | Integer) -> list[int | None]:
 def _carried_blocks(model: EngineModel) -> Iterator[dict[str, Any]]:
     """Blocks that are long enough for their carry bits to show, though no bit is cut off below."""
     for block, carry in itertools.product(_BLOCKS, range(8)):
-        for change in _joins(model, block):
+        changes = list(_joins(model, block))
+        if model.join == "inside":  # or c comes after, which short vectors do not show where nothing is cut off
+            changes += ({**changes[0], "depth": times * block, "join": "after"} for times in (1, 2, 4))
+        for change in changes:
             kept = model.fraction_bits or _ANY_BITS
             yield {**change, "summation": "aligned", "fraction_bits": kept, "carry_bits": carry}
 

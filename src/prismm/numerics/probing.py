@@ -89,7 +89,8 @@ _OF_CLASS = 400
 _DRAWN, _ELEMENT = 150_000, 25
 """What drawing inputs of a class and length takes, and an element of them, in nanoseconds, about."""
 _ALIKE = 12
-"""Models that differ from the one found in several properties, and from no answer, that are reported with it."""
+"""Models that differ from the one found in several properties, and from no answer, that are reported with it: as long
+as each has a value that no other has."""
 _SHOWN = {
     "fraction_bits": ("cut", "alone", "sticky"),
     "alignment": ("cut", "alone", "floor"),
@@ -106,6 +107,8 @@ _PASSES = 2_000_000_000
 """And what runs of all answers may take, of models that differ in one property; then such runs are quick, too."""
 _GLANCE = 4_000_000
 """The same for models that differ from the one found in several properties, and are reported with it."""
+_OF_CUTS = ("alignment", "carry_bits", "zero_exponent", "product_exponent")
+"""Properties that matter only where terms are aligned and bits cut off."""
 _COMPANIONS = 200
 """Models of a product at a time that are reported with the one found, at most."""
 _LATE_BITS = 41
@@ -478,10 +481,17 @@ class _Probe:
         """The evidence, or the first counterexample to the nearest model."""
         if model is None:
             return self.finding(None, (), 0)
-        alike = sorted({m.canonical() for m in self.alike}, key=lambda m: len(m.differences(model)))[:_ALIKE]
-        alike = [m for m in alike if not self.seen.refute(m)]
+        alike: list[EngineModel] = []
+        shown: set[tuple[str, object]] = set()
+        canonical = dict.fromkeys(m.canonical() for m in self.alike)
+        for other in sorted(canonical, key=lambda m: len(m.differences(model))):
+            values = {(name, value) for name, (_, value) in model.differences(other).items()}
+            if len(alike) < _ALIKE and not values <= shown and not self.seen.refute(other):
+                alike.append(other)
+                shown |= values
         alike += self.companions(model)
-        evidence = tuple(self.evidence(model, name, alike) for name in family.PROPERTIES)
+        cutting = self.cutting(model, alike)
+        evidence = tuple(self.evidence(model, name, alike, cutting) for name in family.PROPERTIES)
         return self.finding(model.canonical(), evidence, 0)
 
     def finding(self, model: EngineModel | None, evidence: tuple[Evidence, ...], unkept: int) -> Finding:
@@ -499,8 +509,10 @@ class _Probe:
             seconds=time.perf_counter() - self.began,
         )
 
-    def evidence(self, model: EngineModel, name: str, alike: list[EngineModel]) -> Evidence:
-        """The simplest observation against every other value; values of models that look alike are open, too."""
+    def evidence(self, model: EngineModel, name: str, alike: list[EngineModel], cutting: list[EngineModel]) -> Evidence:
+        """The simplest observation against every other value; values of models that look alike are open, too, and so
+        are those of properties that matter only where bits are cut off, which `cutting` models do.
+        """
         refuted: list[tuple[object, Observation]] = []
         unknown: list[object] = []
         for other in family.alternatives(model, name):
@@ -517,8 +529,8 @@ class _Probe:
             unknown += [depth for depth in self.depths(model) if depth not in mine]
         if name == "join":
             unknown += self.joins(model)
-        if name in ("zero_exponent", "carry_bits"):
-            unknown += self.below(model, name)
+        if name in _OF_CUTS:
+            unknown += [value for value in self.below(cutting, name) if value not in mine]
         shown = tuple((value, against) for value, against in dict(refuted).items() if value not in unknown)
         return Evidence(name, getattr(model, name), shown, tuple(dict.fromkeys(unknown)))
 
@@ -549,17 +561,23 @@ class _Probe:
                     found.append(depth)
         return list(dict.fromkeys(found))
 
-    def below(self, model: EngineModel, name: str) -> list[object]:
-        """Values of a property that needs bits to be cut off, where none are, but some may be: with the fewest, the
-        most and a number in between of those that no answer is known to refute.
+    def cutting(self, model: EngineModel, alike: list[EngineModel]) -> list[EngineModel]:
+        """Models that align and cut bits off, where this one does not, but no answer is known to refute that: with as
+        many bits, the fewest, the most and a number in between; and those that look alike.
         """
-        if model.fraction_bits is not None or model.summation != "aligned":
+        if model.summation == "aligned" and model.fraction_bits is not None:
             return []
-        cut = self.left(model, "fraction_bits")[1]
-        some = dict.fromkeys((cut[0], cut[len(cut) // 2], cut[-1])) if cut else ()
-        others = [other for bits in some for other in family.alternatives(bits, name)]
-        found: dict[object, None] = {}
-        for other in others:
+        bits = self.left(model, "fraction_bits")[1]
+        some = dict.fromkeys((model, bits[0], bits[len(bits) // 2], bits[-1]) if bits else (model,))
+        found = [family.changed(other, summation="aligned") for other in some]
+        found = [m for m in found if m is not None and m.fraction_bits is not None and not self.at_a_glance(m)]
+        found += [m for m in alike if m.summation == "aligned" and m.fraction_bits is not None]
+        return [m for m in dict.fromkeys(found) if m is not None]
+
+    def below(self, cutting: list[EngineModel], name: str) -> list[object]:
+        """Values that a property has in such a model, or may have there."""
+        found: dict[object, None] = {getattr(model, name): None for model in cutting}
+        for other in (other for model in cutting for other in family.alternatives(model, name)):
             value = getattr(other, name)
             if value not in found and not self.at_a_glance(other):
                 found[value] = None

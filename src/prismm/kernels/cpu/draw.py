@@ -160,6 +160,18 @@ def _center(d):
 
 
 @device
+def _raised(d, top):
+    """The exponent of a largest term, half of the time so high that what is cut off beside it is a product: few are,
+    where inputs have a narrow range.
+    """
+    keep_apart()
+    least = 2 * d[LOW] + _kept(d)
+    if top < least and not d[PLAIN] and _some(d, 0.5):
+        return min(least + _integers(d, 0, 2), 2 * d[HIGH])
+    return top
+
+
+@device
 def _sum(a, b):
     """About the sum of the products."""
     total = 0.0
@@ -203,7 +215,7 @@ def _cut(d, a, b):
     """Few large terms, many at the edge of what alignment keeps; half with a pair that cancels the large ones."""
     keep_apart()
     k = a.size
-    top = _center(d)
+    top = _raised(d, _center(d))
     if not d[PLAIN] and _some(d, 0.15):  # beyond the output's range, where terms take each other back
         top = _integers(d, d[OUTPUT + MINEXP], 2 * d[HIGH])
     edge = top - _integers(d, 0, 1)
@@ -500,7 +512,7 @@ def _random(d, a, b):
 def _few(d, a, b):
     """One to three terms, anywhere in the vector, with c: what a short vector shows, at every place."""
     keep_apart()
-    top, count = _center(d), _integers(d, 1, 3)
+    top, count = _raised(d, _center(d)), _integers(d, 1, 3)
     for j in range(a.size):
         a[j], b[j] = _term(d, top - (_integers(d, 0, 3) if _some(d, 0.5) else _kept(d)), 0.0)
         if j >= count:
