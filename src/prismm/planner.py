@@ -258,7 +258,7 @@ def _open_share(distance: NDArray[np.float64]) -> float:
     """
     import numpy as np
 
-    least, middle = max(float(distance.min()), 1.0), float(np.median(distance))
+    least, middle = max(float(distance.min()), 1.0), max(float(np.median(distance)), 1.0)
     share = float(np.minimum(1.0, 1.0 / np.maximum(distance, 1.0)).mean())
     return min(1.0, share + 0.5 * (1.0 + math.log(least)) / middle) if least < math.inf else share
 
