@@ -562,16 +562,17 @@ class _Probe:
         return list(dict.fromkeys(found))
 
     def cutting(self, model: EngineModel, alike: list[EngineModel]) -> list[EngineModel]:
-        """Models that align and cut bits off, where this one does not, but no answer is known to refute that: with as
-        many bits, the fewest, the most and a number in between; and those that look alike.
+        """Models that cut bits off in a way in which this one does not, where no answer is known to refute them: summed
+        in every way, with as many bits, the fewest, the most and a number in between; and those that look alike.
         """
         if model.summation == "aligned" and model.fraction_bits is not None:
             return []
         bits = self.left(model, "fraction_bits")[1]
         some = dict.fromkeys((model, bits[0], bits[len(bits) // 2], bits[-1]) if bits else (model,))
-        found = [family.changed(other, summation="aligned") for other in some]
+        ways = ("aligned", "sequential", "pairwise")
+        found = [family.changed(other, summation=way) for other in some for way in ways]
         found = [m for m in found if m is not None and m.fraction_bits is not None and not self.at_a_glance(m)]
-        found += [m for m in alike if m.summation == "aligned" and m.fraction_bits is not None]
+        found += [m for m in alike if m.fraction_bits is not None]
         return [m for m in dict.fromkeys(found) if m is not None]
 
     def below(self, cutting: list[EngineModel], name: str) -> list[object]:
