@@ -185,24 +185,24 @@ def split_operand(
     counts = np.empty((count, splitter.count_levels if splitter.levels else 0), np.int64)
     q, thresholds = splitter.fraction_bits, splitter.thresholds
     terms = np.empty((4, count))
-    if len(parts) == 1 and isinstance(splitter.engine, PackedEngine):
+    if isinstance(splitter.engine, PackedEngine):
         from prismm.kernels.cpu import packed
 
         tables, modulus = byte_tables(splitter.moduli), splitter.system.modulus
-        found = (splitter.terms, int(splitter.a_priori), out[0], exponent, shift, counts, terms)
-        if left:
-            numbers = (thresholds, q, tables.bits, tables.left, tables.left_offset, modulus)
-            getattr(packed, "pack_left" + twin)(stacked, *numbers, first, *found)
-        else:
-            numbers = (thresholds, q, tables.bits, tables.right, tables.right_offset, modulus)
-            kernel = getattr(packed, "pack_right" + twin)
-            kernel(stacked, start, *numbers, first // 32, *found)
+        matrices, kind, residues = (parts, "", out[0]) if len(parts) == 1 else ([stacked, *parts], "complex_", out)
+        kernel = getattr(packed, f"pack_{kind}{'left' if left else 'right'}{twin}")
+        place = () if left else (start,)
+        numbers = (tables.left, tables.left_offset) if left else (tables.right, tables.right_offset)
+        kernel(
+            *matrices, *place, thresholds, q, tables.bits, *numbers, modulus, first if left else first // 32,
+            splitter.terms, int(splitter.a_priori), residues, exponent, shift, counts, terms,
+        )  # fmt: skip
         return Scales(shift, exponent, terms, counts)
     norm2, norm1 = np.empty((2, count), np.int64)
     if left:
-        getattr(scale, "scale_rows" + twin)(stacked, thresholds, q, exponent, shift, norm2, norm1, counts)
+        scale.scale_rows(stacked, thresholds, q, exponent, shift, norm2, norm1, counts)
     else:
-        getattr(scale, "scale_columns" + twin)(stacked, start, thresholds, q, exponent, shift, norm2, norm1, counts)
+        scale.scale_columns(stacked, start, thresholds, q, exponent, shift, norm2, norm1, counts)
     residual2, tiny = np.zeros(count), np.zeros(count, np.uint8)
     for index, part in enumerate(parts):
         _split_part(part, shift, splitter, out[index], residual2, tiny, left, start, first)
@@ -210,14 +210,7 @@ def split_operand(
         from prismm.kernels.cpu import rounding
 
         modulus = splitter.system.modulus
-        if isinstance(splitter.engine, PackedEngine):
-            from prismm.kernels.cpu import packed
-
-            if left:
-                packed.add_packed_rows(out[0], out[1], first, first + count, splitter.k, modulus, out[2])
-            else:
-                packed.add_packed_columns(out[0], out[1], modulus, out[2])
-        elif out.dtype == np.int8:
+        if out.dtype == np.int8:
             rounding.add_residues_int8(out[0], out[1], modulus, out[2])
         else:
             rounding.add_residues_float64(out[0], out[1], modulus, out[2])
@@ -242,18 +235,6 @@ def _split_part(
         (limb_rows if left else limb_columns)(part, shift, splitter.limbs, out, measured, flags)
         return
     system = splitter.system
-    if isinstance(splitter.engine, PackedEngine):
-        from prismm.kernels.cpu import packed
-
-        twin = "_single" if part.dtype == np.float32 else ""
-        tables = byte_tables(splitter.moduli)
-        if left:
-            numbers = (tables.bits, tables.left, tables.left_offset, system.modulus)
-            getattr(packed, "pack_rows" + twin)(part, shift, *numbers, first, out, measured, flags)
-        else:
-            numbers = (tables.bits, tables.right, tables.right_offset, system.modulus)
-            getattr(packed, "pack_columns" + twin)(part, start, shift, *numbers, first // 32, out, measured, flags)
-        return
     from prismm.kernels.cpu import split as kernels
 
     kernel = getattr(kernels, f"split_{'rows' if left else 'columns'}_{splitter.engine.dtype}")

@@ -39,7 +39,7 @@ def fused_product(
     sums = np.zeros((5, STRIP))
     work, shift, flags = scratch(STRIP)
     c = tiles[0]
-    count = 0
+    count = np.int64(0)  # a constant would have `finish` compiled twice
     for j0 in range(0, n, TILE_COLUMNS):
         w = min(n, j0 + TILE_COLUMNS) - j0
         for i0 in range(0, m, TILE_ROWS):

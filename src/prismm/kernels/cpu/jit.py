@@ -148,12 +148,12 @@ def kernel(signature: str, fastmath: set[str] | None = None) -> Callable[[Callab
     return lambda function: Kernel(function, signature, fastmath or set())
 
 
-def single(twin: Kernel) -> Kernel:
-    """The same kernel for a float32 matrix as its first argument, under a name of its own."""
+def single(twin: Kernel, matrices: int = 1) -> Kernel:
+    """The same kernel for float32 matrices as its first arguments, under a name of its own."""
     code, name = twin.function.__code__, twin.function.__name__ + "_single"
     function = FunctionType(code, twin.function.__globals__, name, None, twin.function.__closure__)
     function.__qualname__, function.__module__, function.__doc__ = name, twin.function.__module__, twin.function.__doc__
-    return Kernel(function, twin.signature.replace("float64[:,::1]", "float32[:,::1]", 1), twin._fastmath)
+    return Kernel(function, twin.signature.replace("float64[:,::1]", "float32[:,::1]", matrices), twin._fastmath)
 
 
 def device(function: Callable[..., Any]) -> Any:
@@ -176,19 +176,36 @@ def _pointer(typingctx: Any, address: Any) -> Any:
     return types.voidptr(types.uintp), codegen
 
 
-@device
 def contiguous_part(array: Any, i: Any, size: Any) -> Any:
-    """array[i : i + size] of a contiguous array, without a counted reference (two atomic operations, which cost as much
-    as the arithmetic on a short row).
+    """In kernels: array[i : i + size] of a contiguous array, without a counted reference (two atomic operations, which
+    cost as much as the arithmetic on a short row).
     """
-    return carray(_pointer(np.uint64(array.ctypes.data + i * array.strides[0])), size, array.dtype)
+    raise NotImplementedError("a device function")
 
 
-@device
 def contiguous_row(array: Any, i: Any, j: Any, size: Any) -> Any:
-    """array[i, j : j + size] likewise, typed as contiguous, as the caller knows it to be: vector stores need that."""
-    address = array.ctypes.data + i * array.strides[0] + j * array.strides[1]
-    return carray(_pointer(np.uint64(address)), size, array.dtype)
+    """In kernels: array[i, j : j + size] likewise, typed as contiguous, as the caller knows it to be: vector stores
+    need that.
+    """
+    raise NotImplementedError("a device function")
+
+
+# Overloads, not device functions: those would be compiled anew for every constant that they are called with.
+@overload(contiguous_part, jit_options={"nogil": True, "error_model": "numpy"})
+def _contiguous_part(array: Any, i: Any, size: Any) -> Any:
+    def part(array: Any, i: Any, size: Any) -> Any:
+        return carray(_pointer(np.uint64(array.ctypes.data + i * array.strides[0])), size, array.dtype)
+
+    return part
+
+
+@overload(contiguous_row, jit_options={"nogil": True, "error_model": "numpy"})
+def _contiguous_row(array: Any, i: Any, j: Any, size: Any) -> Any:
+    def row(array: Any, i: Any, j: Any, size: Any) -> Any:
+        address = array.ctypes.data + i * array.strides[0] + j * array.strides[1]
+        return carray(_pointer(np.uint64(address)), size, array.dtype)
+
+    return row
 
 
 @device

@@ -178,7 +178,7 @@ def join_fused(
     flat = c.reshape(c.shape[0], c.shape[1] * c.shape[2])
     sums = np.empty((5, STRIP))
     work, shift, flags = scratch(STRIP)
-    count = 0
+    count = np.int64(0)
     for i in range(row_shift.size):
         for j0 in range(0, n, STRIP):
             w = min(n, j0 + STRIP) - j0
@@ -208,7 +208,7 @@ def _join_parts(
     rest = np.empty(STRIP)
     sums = np.empty((5, STRIP))
     work, shift, flags = scratch(STRIP)
-    count = 0
+    count = np.int64(0)
     for i in range(row_shift.size):
         for j0 in range(0, n, STRIP):
             w = min(n, j0 + STRIP) - j0

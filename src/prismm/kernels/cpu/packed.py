@@ -149,7 +149,6 @@ def pack_columns(b, start, scale, bits, table, offset, q, panel, out, residual2,
                         _panel3(source, groups, numbers, offset[which], q[which], target)
 
 
-pack_rows_single, pack_columns_single = single(pack_rows), single(pack_columns)
 _scale_rows, _scale_columns, _bound_terms = scale_rows.device, scale_columns.device, bound_terms.device
 _pack_rows, _pack_columns = pack_rows.device, pack_columns.device
 
@@ -248,3 +247,49 @@ def add_packed_columns(x, y, modulus, out):
             s = np.int16(s - q) if s > high else s
             s = np.int16(s + q) if s < low else s
             o[h] = np.uint8(s + 128)
+
+
+_add_rows, _add_columns = add_packed_rows.device, add_packed_columns.device
+
+
+@kernel(
+    "void(float64[:,::1], float64[:,::1], float64[:,::1], int64[::1], int64, int64, int32[:,::1], int32[::1], "
+    "float64[::1], int64, int64, int64, int8[:,:,:,::1], int64[::1], int64[::1], int64[:,::1], float64[:,::1])"
+)
+def pack_complex_left(
+    both, real, imag, thresholds, q, bits, table, offset, modulus, first, terms, a_priori, out, exponent, shift,
+    counts, bounds,
+):  # fmt: skip
+    """`pack_left` of a complex operand: `both` has rows of real and imaginary parts; the residues of their sums go to
+    out[2].
+    """
+    m, k = real.shape
+    norm2, norm1 = np.empty(m, np.int64), np.empty(m, np.int64)
+    residual2, tiny = np.zeros(m), np.zeros(m, np.uint8)
+    _scale_rows(both, thresholds, q, exponent, shift, norm2, norm1, counts)
+    _pack_rows(real, shift, bits, table, offset, modulus, first, out[0], residual2, tiny)
+    _pack_rows(imag, shift, bits, table, offset, modulus, first, out[1], residual2, tiny)
+    _add_rows(out[0], out[1], first, first + m, k, modulus, out[2])
+    _bound_terms(exponent, shift, q, norm2, norm1, residual2, tiny, terms, a_priori, bounds)
+
+
+@kernel(
+    "void(float64[:,::1], float64[:,::1], float64[:,::1], int64, int64[::1], int64, int64, int32[:,::1], int32[::1], "
+    "float64[::1], int64, int64, int64, uint32[:,:,:,:,::1], int64[::1], int64[::1], int64[:,::1], float64[:,::1])"
+)
+def pack_complex_right(
+    both, real, imag, start, thresholds, q, bits, table, offset, modulus, panel, terms, a_priori, out, exponent,
+    shift, counts, bounds,
+):  # fmt: skip
+    """The same of columns, which stand in `both` one part below the other."""
+    n = exponent.size
+    norm2, norm1 = np.empty(n, np.int64), np.empty(n, np.int64)
+    residual2, tiny = np.zeros(n), np.zeros(n, np.uint8)
+    _scale_columns(both, start, thresholds, q, exponent, shift, norm2, norm1, counts)
+    _pack_columns(real, start, shift, bits, table, offset, modulus, panel, out[0], residual2, tiny)
+    _pack_columns(imag, start, shift, bits, table, offset, modulus, panel, out[1], residual2, tiny)
+    _add_columns(out[0], out[1], modulus, out[2])
+    _bound_terms(exponent, shift, q, norm2, norm1, residual2, tiny, terms, a_priori, bounds)
+
+
+pack_complex_left_single, pack_complex_right_single = single(pack_complex_left, 3), single(pack_complex_right, 3)

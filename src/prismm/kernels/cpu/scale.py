@@ -10,7 +10,7 @@ Bytes: each operand is read twice (the second time mostly from cache); 8 flops a
 
 import numpy as np
 
-from prismm.kernels.cpu.jit import as_float64, contiguous_row, device, device_any_order, kernel, single
+from prismm.kernels.cpu.jit import as_float64, contiguous_row, device, device_any_order, kernel
 
 _EXPONENT_MASK = 0x7FF0000000000000
 _CHUNK = 8192
@@ -196,9 +196,6 @@ def scale_columns(b, start, thresholds, q, exponent, shift, norm2, norm1, counts
                 counts[c0 + j, p] = np.int64(found[p, j]) if ordinary else 0
             if ordinary:
                 shift[c0 + j] += shift_for(norm2[c0 + j], thresholds)
-
-
-scale_rows_single, scale_columns_single = single(scale_rows), single(scale_columns)
 
 
 @kernel(

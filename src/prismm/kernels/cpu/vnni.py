@@ -216,9 +216,10 @@ def tile_products(left, right, i0, rows, following, j0, columns, k, modulus, til
         )  # fmt: skip
 
 
-@kernel("void(int8[:,:,::1], uint32[:,:,:,::1], int64, float64[::1], int32[:,:,::1])")
+@kernel("void(int8[:,:,:], uint32[:,:,:,::1], int64, float64[::1], int32[:,:,::1])")
 def packed_product(left, right, k, modulus, out):
     """out (m, moduli, n) = left (moduli, m, pitch) times right (moduli, panels, >= k/4, 32), n = 32·panels, in int32;
     m is a multiple of 4. What the engine's proof and the tests look at.
     """
-    tile_products(left, right, 0, out.shape[0], 0, 0, out.shape[2], k, modulus, out)
+    zero = np.int64(0)  # of the type that the fused product has here, so that both share what is compiled
+    tile_products(left, right, zero, out.shape[0], zero, zero, out.shape[2], k, modulus, out)
