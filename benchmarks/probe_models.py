@@ -9,7 +9,7 @@ none, "wrong" if there is. "undecided" if no model is found, or if the differenc
 reports as undecided, with the hidden value.
 
 Writes results/probe_models.csv, a line a model as soon as it is done. Models that stand there are left out, so that a
-run that was stopped goes on: delete the file to begin anew. Takes about three hours of one core.
+run that was stopped goes on: delete the file to begin anew. Takes one to three hours of a core.
 """
 
 from __future__ import annotations

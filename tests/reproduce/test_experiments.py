@@ -64,6 +64,13 @@ LARGE = {
 }
 
 
+MACHINE = {
+    "tf32-tf64": {"3xTF32 in chunks no worse than SGEMM", "3xTF32 over SGEMM", "3xTF64 over DGEMM"},
+    "mixpert": {f"mean E of FP32, this CPU's SGEMM, {kind}" for kind in ("uniform", "normal")},
+}
+"""What compares with this machine's own BLAS, whose sums err half as much on some processors as on others."""
+
+
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Result]:
     return {name: run(load(name), tmp_path_factory.mktemp(name), "quick") for name in PAPERS}
@@ -76,7 +83,8 @@ def test_what_holds_at_small_sizes(results: dict[str, Result], name: str) -> Non
     assert LARGE[name] <= set(found)
     for what, comparison in found.items():
         if what not in LARGE[name]:
-            assert comparison.verdict in ("holds", "ours alone", "not here"), (what, comparison.values)
+            allowed = ("holds", "ours alone", "not here", *(("differs",) if what in MACHINE.get(name, ()) else ()))
+            assert comparison.verdict in allowed, (what, comparison.values)
         assert (comparison.verdict == "not here") == bool(comparison.claim.device)
         assert (comparison.verdict == "holds") <= bool(comparison.values)
     assert sum(comparison.verdict == "holds" for comparison in found.values()) >= 8

@@ -178,7 +178,9 @@ def test_other_types_are_taken_exactly(scheme, kind, rng):
 
 @some_composites
 def test_blocks_change_nothing(scheme, monkeypatch, rng):
-    """A memory limit that cuts the product into many tiles leaves every bit and every bound, and B is split once."""
+    """A memory limit that cuts the product into many tiles leaves every bound, and B is split once; of a reproducible
+    scheme, every bit. BLAS has kernels of its own for small tiles on some processors, which sum in another order.
+    """
     from prismm import _matmul
 
     a, b = rng.standard_normal((96, 70)), rng.standard_normal((70, 64))
@@ -190,7 +192,8 @@ def test_blocks_change_nothing(scheme, monkeypatch, rng):
     assert many.splits["right"] == b.size
     raw = prismm.matmul(a, b, scheme=scheme)
     monkeypatch.undo()
-    assert_same_bits(raw, prismm.matmul(a, b, scheme=scheme))
+    if scheme.reproducible:
+        assert_same_bits(raw, prismm.matmul(a, b, scheme=scheme))
     assert whole.shape == cut.shape
 
 
