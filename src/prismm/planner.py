@@ -226,8 +226,12 @@ def sampled_moduli(need: Need, count: int = 8) -> tuple[int, float]:
         last = np.where(integer == 0, 1 << 20, exponent - 53 + lowest)
         lasts.append(np.sort(last, axis=1))
     best = (math.inf, 0, 0.0)
-    repair_seconds = need.k * (2 if need.is_complex else 1) * 3.4e-9 + 3e-7
+    entries = need.m * need.n
+    repair_seconds = entries * (2 if need.is_complex else 1) * (need.k * (2 if need.is_complex else 1) * 3.4e-9 + 3e-7)
     for moduli in range(8 if need.result.precision == 53 else 6, MAX_MODULI + 1):
+        product_seconds = entries * need.k * moduli * (3 if need.is_complex else 1) / rate
+        if product_seconds > best[0]:
+            break
         deltas, scaled = [], []
         for norm, last in zip(norms, lasts, strict=True):
             with np.errstate(divide="ignore"):
@@ -242,9 +246,7 @@ def sampled_moduli(need: Need, count: int = 8) -> tuple[int, float]:
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             distance = np.where(bound > 0.0, x / (2.0 * bound * 2.0**need.result.precision), np.inf)
         share = _open_share(np.nan_to_num(distance, nan=0.0, posinf=np.inf))
-        entries = need.m * need.n
-        seconds = entries * need.k * moduli * (3 if need.is_complex else 1) / rate
-        seconds += share * entries * (2 if need.is_complex else 1) * repair_seconds
+        seconds = product_seconds + share * repair_seconds
         if seconds < best[0]:
             best = (seconds, moduli, share)
     return best[1], best[2]

@@ -171,18 +171,21 @@ def test_an_error_beside_a_caller_who_joins(bad):
 
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="no affinity here")
 def test_who_works_beside_the_caller_has_another_processor():
+    """And the caller keeps its own until all have ended, no longer."""
     processors = os.sched_getaffinity(0)
     if len(processors) < 2:
         pytest.skip("one processor")
+
+    def caller():
+        found = pool.run(lambda _: os.sched_getaffinity(0), len(processors), joining=True)
+        with pytest.raises(KeyError):
+            pool.run({}.__getitem__, len(processors), joining=True)
+        return found, os.sched_getaffinity(0)
+
     for mine in sorted(processors):
         with concurrent.futures.ThreadPoolExecutor(1) as one:
-
-            def caller(mine=mine):
-                pinned = {mine}
-                places = [p for p in pool._places(len(processors)) if p not in pinned]
-                os.sched_setaffinity(0, pinned)
-                others = pool._others_of(pool._team(len(processors)), sorted(processors))
-                return places, [w.submit(os.sched_getaffinity, 0).result() for w in others]
-
-            places, found = one.submit(caller).result()
-            assert found == [{p} for p in places]
+            one.submit(os.sched_setaffinity, 0, {mine}).result()
+            one.submit(os.sched_setaffinity, 0, processors).result()
+            found, after = one.submit(caller).result()
+        assert all(len(places) == 1 for places in found) and set().union(*found) == processors
+        assert after == processors

@@ -13,7 +13,7 @@ import functools
 import os
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
@@ -128,17 +128,27 @@ def _team(workers: int) -> list[ThreadPoolExecutor]:
     return team
 
 
-def _others(workers: int) -> list[ThreadPoolExecutor]:
-    """The workers beside one whose part the caller takes: the one on the processor where the caller runs."""
-    return _others_of(_team(workers), _places(workers))
+@contextlib.contextmanager
+def _others(workers: int) -> Iterator[list[ThreadPoolExecutor]]:
+    """The workers beside one whose part the caller takes: the one on the processor where the caller runs.
 
-
-def _others_of(team: list[ThreadPoolExecutor], places: list[int] | None) -> list[ThreadPoolExecutor]:
-    """See `_others`. places: of the team's workers, if they have any."""
+    The caller stays there meanwhile: a worker that hands it the interpreter's lock would draw it to the worker's own
+    processor, which the two then share.
+    """
+    team, places = _team(workers), _places(workers)
     processor = _processor()
     here = processor() if places is not None and processor is not None else None
-    mine = places.index(here) if places is not None and here in places else 0
-    return team[:mine] + team[mine + 1 :]
+    if places is None or here not in places:
+        yield team[1:]
+        return
+    mine = places.index(here)
+    try:
+        with contextlib.suppress(OSError):
+            os.sched_setaffinity(0, {here})
+        yield team[:mine] + team[mine + 1 :]
+    finally:
+        with contextlib.suppress(OSError):
+            os.sched_setaffinity(0, places)
 
 
 def run(task: Callable[[int], Any], workers: int, *, joining: bool = False) -> list[Any]:
@@ -149,10 +159,11 @@ def run(task: Callable[[int], Any], workers: int, *, joining: bool = False) -> l
     """
     if in_worker():
         return [task(w) for w in range(workers)]
-    error: BaseException | None = None
-    results = []
-    if joining:
-        futures: list[Future[Any]] = [w.submit(task, i) for i, w in enumerate(_others(workers), 1)]
+    if not joining:
+        return _collect([w.submit(task, i) for i, w in enumerate(_team(workers))])
+    with _others(workers) as others:
+        futures: list[Future[Any]] = [w.submit(task, i) for i, w in enumerate(others, 1)]
+        results, error = [], None
         _LOCAL.worker = True
         try:
             results.append(task(0))
@@ -160,8 +171,12 @@ def run(task: Callable[[int], Any], workers: int, *, joining: bool = False) -> l
             error = caught
         finally:
             _LOCAL.worker = False
-    else:
-        futures = [w.submit(task, i) for i, w in enumerate(_team(workers))]
+        return results + _collect(futures, error)
+
+
+def _collect(futures: list[Future[Any]], error: BaseException | None = None) -> list[Any]:
+    """The results, once all have ended; the first error is raised, `error` before theirs."""
+    results = []
     for future in futures:
         try:
             results.append(future.result())
