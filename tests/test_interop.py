@@ -221,6 +221,21 @@ def test_mixed_kinds_are_refused():
         prismm.matmul(x, x, out=torch.empty(2, 2, dtype=torch.float64))
 
 
+def test_a_tensor_that_cannot_be_written_to_is_refused():
+    """Of these prismm has copies only: what it wrote would be lost."""
+    torch = pytest.importorskip("torch")
+    x = torch.eye(2)
+    with pytest.raises(DTypeError, match="out has dtype bfloat16"):
+        prismm.matmul(x, x, out=torch.empty(2, 2, dtype=torch.bfloat16))
+    z = torch.zeros(2, 2, dtype=torch.complex64)
+    for out, a in ((z.conj(), z), (z.conj().imag, x)):
+        with pytest.raises(OperandError, match="still to come"):
+            prismm.matmul(a, a, out=out)
+        with pytest.raises(OperandError, match="still to come"):
+            prismm.gemm(a, a, out=out)
+    assert torch.equal(prismm.matmul(x, x, out=z.real), x) and torch.equal(z, x.to(z.dtype))
+
+
 @each_dtype
 def test_dlpack_objects(dtype, seed):
     a, b = HOSTILE["phi2"](10, 12, 11, seed, dtype)

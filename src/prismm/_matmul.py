@@ -221,6 +221,10 @@ def prepare(
     options, x, _ = check_options(accuracy, scheme, reproducible, out_dtype, engine, threads, x, None)
     if isinstance(x, Prepared):
         raise OperandError("this operand is prepared already; pass the matrix itself")
+    if lives_on_gpu(x):
+        from prismm import cuda_prepared
+
+        return cuda_prepared.prepare(x, side, options)
     array = interop.normalise(x, "x")
     if array.data.ndim != 2:
         raise ShapeError(f"x has shape {array.data.shape}; prepare takes a matrix of two dimensions")
@@ -318,15 +322,17 @@ def _target_array(out: Any, call: Call) -> NDArray[Any] | None:
     """`out` as a NumPy view, checked."""
     if out is None:
         return None
+    interop.refuse_lazy(out)
     array = interop.normalise(out, "out")
     if array.family != call.family:
         raise OperandError(f"out is of kind {array.family}, the operands are of kind {call.family}; pass the same kind")
     if array.data.shape != call.shape:
         raise ShapeError(f"out has shape {array.data.shape}, the product has shape {call.shape}")
-    if array.data.dtype != call.dtype:
-        raise DTypeError(
-            f"out has dtype {array.data.dtype.name}, the product has {call.dtype.name}; pass out_dtype or another out"
-        )
+    # A copy stands for a tensor of a type that NumPy lacks (bfloat16).
+    copied = interop.is_tensor(out) and out.element_size() != array.data.itemsize
+    if copied or array.data.dtype != call.dtype:
+        name = str(out.dtype).removeprefix("torch.") if copied else array.data.dtype.name
+        raise DTypeError(f"out has dtype {name}, the product has {call.dtype.name}; pass out_dtype or another out")
     if not array.data.flags.writeable or (
         array.family == "numpy" and array.data.dtype is not out.dtype and not out.dtype.isnative
     ):

@@ -106,9 +106,9 @@ def check_options(
             raise prepared.refuse("scheme", scheme, prepared.scheme)
         if reproducible and not prepared.reproducible:
             raise prepared.refuse("reproducible", True, False)
-        if engine not in (None, "cpu", prepared.engine):
+        if engine not in (None, "cuda" if prepared.is_cuda else "cpu", prepared.engine):
             raise prepared.refuse("engine", engine, prepared.engine)
-        if out_dtype is not None and interop.result_dtype([prepared.data], out_dtype).name != prepared.out_dtype:
+        if out_dtype is not None and prepared.gives(out_dtype) != prepared.out_dtype:
             raise prepared.refuse("out_dtype", out_dtype, prepared.out_dtype)
         target = target if target is not None else prepared.target
         out_dtype = out_dtype if out_dtype is not None else prepared.asked_dtype
@@ -174,9 +174,31 @@ class Call:
         return make_plan(self)
 
 
+def check_sides(a: Any, b: Any) -> None:
+    """OperandError for an operand that was prepared for the other side."""
+    if isinstance(a, Prepared) and a.side != "left":
+        raise OperandError("the left operand was prepared for side='right'; prepare it with side='left'")
+    if isinstance(b, Prepared) and b.side != "right":
+        raise OperandError("the right operand was prepared for side='left'; prepare it with side='right'")
+
+
+def check_prepared(a: Any, b: Any, dtype: str) -> None:
+    """OperandError for an operand that was prepared for a result of another type."""
+    for prepared in (a, b):
+        if isinstance(prepared, Prepared) and dtype != prepared.out_dtype:
+            raise OperandError(
+                f"the {prepared.side} operand was prepared for a {prepared.out_dtype} result, and this product "
+                f"gives {dtype}; prepare it with out_dtype={dtype!r}"
+            )
+
+
 def as_array(x: Any, name: str) -> interop.Array:
     """The operand normalised, whether prepared, normalised already, or raw."""
     if isinstance(x, Prepared):
+        if x.is_cuda:
+            raise OperandError(
+                f"{name} was prepared on a GPU; gemm and mixed devices need the CPU: prepare a copy there"
+            )
         return x.array
     return x if isinstance(x, interop.Array) else interop.normalise(x, name)
 
@@ -186,10 +208,7 @@ def normalise_call(
 ) -> Call:
     """The call with everything checked and chosen, before any work on the data's size."""
     environment.check_arithmetic()
-    if isinstance(a, Prepared) and a.side != "left":
-        raise OperandError("the left operand was prepared for side='right'; prepare it with side='left'")
-    if isinstance(b, Prepared) and b.side != "right":
-        raise OperandError("the right operand was prepared for side='left'; prepare it with side='right'")
+    check_sides(a, b)
     named = [("a", as_array(a, "a")), ("b", as_array(b, "b"))]
     if extra is not None and extra[2] is not None:
         named.append(("c", extra[2]))
@@ -207,13 +226,7 @@ def normalise_call(
             # alpha = 0 never reads A and B: an empty inner dimension has the same shape and no elements.
             x, y = np.zeros((*x.shape[:-1], 0), dtype), np.zeros((*y.shape[:-2], 0, *y.shape[-1:]), dtype)
             a = b = None
-    for prepared in (a, b):
-        if isinstance(prepared, Prepared) and dtype.name != prepared.out_dtype:
-            raise OperandError(
-                f"the {prepared.side} operand was prepared for a {prepared.out_dtype} result, and this product "
-                f"gives {dtype.name}; "
-                f"prepare it with out_dtype={dtype.name!r}"
-            )
+    check_prepared(a, b, dtype.name)
     k = x.shape[-1]
     x = x if x.ndim > 1 else x[None, :]
     y = y if y.ndim > 1 else y[:, None]

@@ -22,8 +22,19 @@ from typing import TYPE_CHECKING, Any
 from prismm import accuracy, cuda_plan, cuda_words_calls, interop
 from prismm.accuracy import MAGNITUDE, ROUNDING
 from prismm.bounds import ConventionalBound, ResidueBound, RoundedBound
+from prismm.calls import check_options, check_prepared, check_sides
+from prismm.cuda_operands import (
+    Kept,
+    PreparedOnDevice,
+    name_of,
+    numpy_dtype,
+    result_dtype,
+    shared,
+    tensor_of,
+    vectors_of,
+)
 from prismm.engines import cuda, cuda_words
-from prismm.engines.launch import OUT, A, B, Place, Program
+from prismm.engines.launch import LEFT, OUT, SCRATCH, A, B, Place, Program
 from prismm.errors import ArgumentError, DTypeError, EngineError, OperandError, ShapeError
 from prismm.formats import format_of
 from prismm.interop import lives_on_gpu
@@ -46,7 +57,8 @@ class GpuCall:
     """A call after normalisation: everything but where its operands and its result are.
 
     left, right: shapes in which the operands are multiplied; tables and constants are on the device. spans: bytes from
-    each operand's first element to the end of its last, if their matrices go to the kernels as they are.
+    each operand's first element to the end of its last, if their matrices go to the kernels as they are. kept: of the
+    operands that were prepared.
     """
 
     left: tuple[int, ...]
@@ -60,6 +72,7 @@ class GpuCall:
     index: int
     options: Options
     spans: tuple[int, int] | None
+    kept: tuple[Kept | None, Kept | None] = (None, None)
     programs: dict[Hashable, Queued] = field(default_factory=dict)
 
     @functools.cached_property
@@ -137,17 +150,19 @@ def matmul(a: Any, b: Any, keywords: tuple[Any, ...], out: Any, full_output: boo
     import torch
 
     start = time.perf_counter()
-    x, y = _tensor(a, "a"), _tensor(b, "b")
+    x, y = tensor_of(a, "a"), tensor_of(b, "b")
+    memories = _memories(a, b, x.device)
     key = (
         x.dtype, x.shape, x.stride(), x.device, y.dtype, y.shape, y.stride(), y.device, out is None,
         None if out is None else _strides(out), cuda_plan.settings(), keywords, *map(type, keywords),
+        *(z.key if isinstance(z, PreparedOnDevice) else None for z in (a, b)),
     )  # fmt: skip
     try:
         call = _CALLS.get(key)
     except TypeError:  # keywords that cannot be hashed are no valid ones
         call = None
     if call is None:
-        call = normalise_call(x, y, _options(keywords, a, b))
+        call = _normalised(a, b, x, y, _options(keywords, a, b))
         if len(_CALLS) >= _MOST_CALLS:
             _CALLS.clear()
         _CALLS[key] = call
@@ -158,9 +173,9 @@ def matmul(a: Any, b: Any, keywords: tuple[Any, ...], out: Any, full_output: boo
     try:
         if torch.cuda.current_device() != call.index:
             with torch.cuda.device(call.index):
-                made = _multiply(call, x, y, result, full_output)
-        elif full_output or not _multiply_at_once(call, x, y, result, out is None):
-            made = _multiply(call, x, y, result, full_output)
+                made = _multiply(call, x, y, result, memories, full_output)
+        elif full_output or not _multiply_at_once(call, x, y, result, memories, out is None):
+            made = _multiply(call, x, y, result, memories, full_output)
     except torch.OutOfMemoryError as error:
         raise EngineError(
             f"the GPU has too little free memory for this product ({call.plan.workspace_bytes >> 20} MiB of scratch "
@@ -170,13 +185,31 @@ def matmul(a: Any, b: Any, keywords: tuple[Any, ...], out: Any, full_output: boo
     return (answer, _report(call, made, x.ndim > 1, y.ndim > 1, start)) if full_output else answer
 
 
+def _memories(a: Any, b: Any, device: torch.device) -> tuple[torch.Tensor, ...]:
+    """What was kept of prepared operands, for LEFT and RIGHT; nothing where none is one. It outlives what reads it on
+    another stream than the one on which it was made.
+    """
+    if not (isinstance(a, PreparedOnDevice) or isinstance(b, PreparedOnDevice)):
+        return ()
+    import torch
+
+    found = []
+    for x in (a, b):
+        memory = x.memory if isinstance(x, PreparedOnDevice) else None
+        if memory is None:
+            memory = torch.empty(0, dtype=torch.uint8, device=device)
+        elif x.stream != torch._C._cuda_getCurrentRawStream(memory.device.index):
+            for tensor in (memory, x.data):
+                tensor.record_stream(torch.cuda.current_stream(memory.device))
+        found.append(memory)
+    return tuple(found)
+
+
 def _strides(out: Any) -> Any:
     return out.stride() if hasattr(out, "stride") else None
 
 
 def _options(keywords: tuple[Any, ...], a: Any, b: Any) -> Options:
-    from prismm.calls import check_options
-
     asked, scheme, reproducible, out_dtype, engine, threads, workspace = keywords
     if workspace is not None:
         raise ArgumentError("workspace= serves products on a CPU; leave it out")
@@ -185,17 +218,28 @@ def _options(keywords: tuple[Any, ...], a: Any, b: Any) -> Options:
 
 def explain(a: Any, b: Any, keywords: tuple[Any, ...]) -> Plan:
     """`prismm.explain` of operands on a GPU."""
-    return normalise_call(_tensor(a, "a"), _tensor(b, "b"), _options((*keywords, None), a, b)).plan
+    return _normalised(a, b, tensor_of(a, "a"), tensor_of(b, "b"), _options((*keywords, None), a, b)).plan
 
 
-def normalise_call(a: torch.Tensor, b: torch.Tensor, options: Options) -> GpuCall:
+def _normalised(a: Any, b: Any, x: torch.Tensor, y: torch.Tensor, options: Options) -> GpuCall:
+    """`normalise_call` of a caller's operands, prepared ones checked; x, y: their tensors."""
+    check_sides(a, b)
+    left, right = (z.kept if isinstance(z, PreparedOnDevice) else None for z in (a, b))
+    call = normalise_call(x, y, options, (left, right))
+    check_prepared(a, b, name_of(call.dtype))
+    return call
+
+
+def normalise_call(
+    a: torch.Tensor, b: torch.Tensor, options: Options, kept: tuple[Kept | None, Kept | None] = (None, None)
+) -> GpuCall:
     """The call with everything checked and chosen; nothing is read from the device."""
     import torch
 
     if a.device != b.device:
         raise OperandError(f"a is on {a.device}, b is on {b.device}; move them to one device")
     shape = interop.product_shape(tuple(a.shape), tuple(b.shape))
-    dtype = _result_dtype(a, b, options.out_dtype)
+    dtype = result_dtype(a, b, options.out_dtype)
     left = tuple(a.shape) if a.ndim > 1 else (1, *a.shape)
     right = tuple(b.shape) if b.ndim > 1 else (*b.shape, 1)
     device = cuda.device_of(a.device.index)
@@ -208,72 +252,25 @@ def normalise_call(a: torch.Tensor, b: torch.Tensor, options: Options) -> GpuCal
         n=right[-1],
         k=left[-1],
         batch=batch,
-        result=format_of(_numpy_name(dtype)),
+        result=format_of(numpy_dtype(dtype)),
         target=options.target,
         reproducible=options.reproducible,
         native=a.dtype == b.dtype == dtype,
         is_complex=dtype.is_complex,
     )
-    choice = cuda_plan.choose(need, options, device)
-    names = _name(a.dtype), _name(b.dtype)
+    left_kept, right_kept = kept
+    steps = left_kept.step if left_kept else None, right_kept.step if right_kept else None
+    choice = cuda_plan.choose(need, options, device, steps)
+    names = name_of(a.dtype), name_of(b.dtype)
     index = a.device.index
-    return GpuCall(left, right, shape, dtype, names, choice, need, device, index, options, _spans(a, b, need))
-
-
-def _tensor(x: Any, name: str) -> torch.Tensor:
-    import torch
-
-    if not lives_on_gpu(x):
-        raise OperandError(
-            f"one operand is on a GPU, {name} is a {type(x).__name__} that is not; move it there (torch.as_tensor("
-            f"{name}, device='cuda')), or the other one to the CPU"
-        )
-    try:
-        tensor = x if isinstance(x, torch.Tensor) else torch.utils.dlpack.from_dlpack(x)
-    except (BufferError, RuntimeError, TypeError, ValueError) as error:
-        raise OperandError(f"{name} cannot be read through __dlpack__ ({error}); pass a torch tensor") from error
-    interop.refuse_gradient(tensor, name)
-    if tensor.requires_grad:
-        tensor = tensor.detach()
-    if tensor.layout is not torch.strided:
-        raise OperandError(f"{name} has layout {tensor.layout}; pass {name}.to_dense()")
-    if tensor.dtype in (torch.float64, torch.float32):
-        return tensor
-    if tensor.dtype in (torch.complex128, torch.complex64):
-        return tensor.resolve_conj()
-    if tensor.dtype in (torch.float16, torch.bfloat16):
-        return tensor.float()
-    if tensor.dtype in (torch.int8, torch.int16, torch.int32, torch.uint8):
-        return tensor.double()
-    raise DTypeError(
-        f"{name} has dtype {tensor.dtype}; on a GPU prismm multiplies float64, float32, complex128, complex64, "
-        f"float16, bfloat16 and integers of up to 32 bits: convert it, or pass {name}.cpu()"
-    )
-
-
-def _name(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")
-
-
-def _numpy_name(dtype: torch.dtype) -> Any:
-    import numpy as np
-
-    return np.dtype(_name(dtype))
-
-
-def _result_dtype(a: torch.Tensor, b: torch.Tensor, out_dtype: Any) -> torch.dtype:
-    import numpy as np
-    import torch
-
-    empty = [np.empty(0, _numpy_name(x.dtype)) for x in (a, b)]
-    wanted = interop.result_dtype(empty, out_dtype)
-    found: torch.dtype = getattr(torch, wanted.name)
-    return found
+    spans = _spans(a, b, need)
+    return GpuCall(left, right, shape, dtype, names, choice, need, device, index, options, spans, kept)
 
 
 def _target(out: Any, call: GpuCall, device: torch.device) -> torch.Tensor:
     """`out`, checked."""
-    tensor = _tensor(out, "out") if lives_on_gpu(out) else None
+    interop.refuse_lazy(out)
+    tensor = shared(out, "out") if lives_on_gpu(out) else None
     if tensor is None or tensor.device != device:
         raise OperandError(f"out is not on {device}, where the operands are; pass a tensor there")
     if tuple(tensor.shape) != call.shape:
@@ -297,15 +294,18 @@ class Made:
     out: torch.Tensor
     queued: Queued
     scratch: torch.Tensor
+    memories: tuple[torch.Tensor, ...]
 
     def read(self, place: Place) -> torch.Tensor:
-        """Some scratch memory, on the device."""
+        """Some scratch memory, or memory of a prepared operand, on the device."""
         size = math.prod(place.shape) * place.dtype.itemsize
-        return self.scratch[place.offset : place.offset + size].view(place.dtype).view(place.shape)
+        memory = self.scratch if place.base == SCRATCH else self.memories[place.base - LEFT]
+        return memory[place.offset : place.offset + size].view(place.dtype).view(place.shape)
 
 
 def _multiply(
-    call: GpuCall, a: torch.Tensor, b: torch.Tensor, result: torch.Tensor, full_output: bool
+    call: GpuCall, a: torch.Tensor, b: torch.Tensor, result: torch.Tensor, memories: tuple[torch.Tensor, ...],
+    full_output: bool,
 ) -> Made | None:  # fmt: skip
     """Queue a call's launches."""
     import torch
@@ -329,10 +329,11 @@ def _multiply(
     if queued is None:
         queued = call.programs[key] = _queued(call, a, b, view, full_output)
     scratch = _scratch(queued, view.device)
-    queued.program.run((*addresses, scratch.data_ptr()), torch._C._cuda_getCurrentRawStream(call.index))
+    kept = [memory.data_ptr() for memory in memories]
+    queued.program.run((*addresses, scratch.data_ptr(), *kept), torch._C._cuda_getCurrentRawStream(call.index))
     if whole is not result:
         result.copy_(whole)
-    return Made(a, b, view, queued, scratch) if full_output else None
+    return Made(a, b, view, queued, scratch, memories) if full_output else None
 
 
 def _spans(a: torch.Tensor, b: torch.Tensor, need: cuda_plan.Need) -> tuple[int, int] | None:
@@ -353,7 +354,7 @@ def _spans(a: torch.Tensor, b: torch.Tensor, need: cuda_plan.Need) -> tuple[int,
 
 
 def _multiply_at_once(
-    call: GpuCall, a: torch.Tensor, b: torch.Tensor, result: torch.Tensor, new: bool
+    call: GpuCall, a: torch.Tensor, b: torch.Tensor, result: torch.Tensor, memories: tuple[torch.Tensor, ...], new: bool
 ) -> bool:  # fmt: skip
     """Queue a call that was queued before and whose operands and result go to the kernels as they are; False where this
     is none.
@@ -375,7 +376,8 @@ def _multiply_at_once(
     if call.native:
         (torch.bmm if call.need.batch else torch.mm)(a, b, out=result)
     scratch = _scratch(queued, result.device)
-    queued.program.run((*addresses, scratch.data_ptr()), torch._C._cuda_getCurrentRawStream(call.index))
+    kept = [memory.data_ptr() for memory in memories]
+    queued.program.run((*addresses, scratch.data_ptr(), *kept), torch._C._cuda_getCurrentRawStream(call.index))
     return True
 
 
@@ -403,17 +405,6 @@ def _overlap(x: torch.Tensor, *others: torch.Tensor) -> bool:
     return any(start == other.untyped_storage().data_ptr() for other in others)
 
 
-def _vectors(x: torch.Tensor, base: int, *, columns: bool) -> cuda.Vectors:
-    """Rows of (batch, m, k), or columns of (batch, k, n)."""
-    batch, rows, inner = x.shape
-    steps = x.stride() if not columns else (x.stride(0), x.stride(2), x.stride(1))
-    count, terms = (inner, rows) if columns else (rows, inner)
-    vector, element = steps[1], steps[2]
-    # Extents of 1 have any stride.
-    element = 1 if terms == 1 or (count == 1 and 1 in steps[1:]) else element
-    return cuda.Vectors(Place(base, 0, x.dtype), batch, count, terms, (steps[0], vector, element))
-
-
 def _queued(
     call: GpuCall, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, full_output: bool
 ) -> Queued:  # fmt: skip
@@ -424,7 +415,7 @@ def _queued(
 
     program = Program((a.data_ptr() % 16, b.data_ptr() % 16, out.data_ptr() % 16))
     counts = program.take(torch.int64, 4)
-    left, right = _vectors(a, A, columns=False), _vectors(b, B, columns=True)
+    left, right = vectors_of(a, A, columns=False), vectors_of(b, B, columns=True)
     steps = out.stride(0), out.stride(1), out.stride(2)
     target = cuda.Result(Place(OUT, 0, out.dtype), out.shape[0], out.shape[1], out.shape[2], steps)
     if call.native:
@@ -458,14 +449,24 @@ def _queue_some(
     rows, columns = call.choice.rows, call.choice.columns
     column_blocks = [right.part(j, j + columns) for j in range(0, target.n, columns)]
     row_blocks = [left.part(i, i + rows) for i in range(0, target.m, rows)]
-    of_columns = [cuda.take_statistics(program, some) for some in column_blocks]
-    of_rows = [cuda.take_statistics(program, some) for some in row_blocks]
+    made = []
+    for blocks, kept in ((row_blocks, call.kept[0]), (column_blocks, call.kept[1])):
+        made.append([x.statistics for x in kept.splits] if kept else [cuda.take_statistics(program, x) for x in blocks])
+    of_rows, of_columns = made
+
+    def split(x: cuda.Vectors, index: int, *, left: bool) -> cuda.SplitVectors:
+        kept = call.kept[0 if left else 1]
+        if kept is not None:
+            return kept.splits[index]
+        statistics = (of_rows if left else of_columns)[index]
+        return cuda.split_vectors(program, x, statistics, table, device, left=left, **fixed)
+
     for x, some_b in enumerate(column_blocks):
         with program.lend():
-            split_b = cuda.split_vectors(program, some_b, of_columns[x], table, device, left=False, **fixed)
+            split_b = split(some_b, x, left=False)
             for y, some_a in enumerate(row_blocks):
                 with program.lend():
-                    split_a = cuda.split_vectors(program, some_a, of_rows[y], table, device, left=True, **fixed)
+                    split_a = split(some_a, y, left=True)
                     out = target.part(y * rows, rows, x * columns, columns)
                     digits = cuda.multiply_planes(program, split_a, split_b, table, device)
                     cuda.join_digits(

@@ -93,8 +93,10 @@ class Choice:
     batches: int = 1
 
 
-def choose(need: Need, options: Options, device: cuda.Device) -> Choice:
-    """Scheme, engine and blocks.
+def choose(
+    need: Need, options: Options, device: cuda.Device, kept: tuple[int | None, int | None] = (None, None)
+) -> Choice:
+    """Scheme, engine and blocks. kept: rows and columns of a block, where prepared operands have been cut so.
 
     Raises:
         ArgumentError: for an engine that is none of a GPU's, or too few moduli. EngineError: for a scheme that does not
@@ -122,7 +124,8 @@ def choose(need: Need, options: Options, device: cuda.Device) -> Choice:
             f"of at most {(1 << 23) - 1}"
         )
     planes, pitch = scheme.moduli * (3 if need.is_complex else 1), -(-max(1, need.k) // 16) * 16
-    rows, columns, scratch = _blocks(need, lambda r, c: planes * (r * pitch + c * pitch + r * c))
+    widths = [pitch if size is None else 0 for size in kept]
+    rows, columns, scratch = _blocks(need, lambda r, c: planes * (r * widths[0] + c * widths[1] + r * c), kept)
     batches = max(1, min(math.prod(need.batch), _MOST_BATCHES, _LARGE // max(1, scratch)))
     return Choice(scheme, cuda.INT8, tuple(reasons), rows, columns, scratch * batches, batches)
 
@@ -324,16 +327,25 @@ def predict(scheme: Any, need: Need, rates: Rates) -> float:
     return seconds + rates.finish.seconds(looks, 0)
 
 
-def _blocks(need: Need, scratch: Callable[[int, int], int]) -> tuple[int, int, int]:
-    """Rows and columns of a block, and its scratch: everything at once if that fits in a quarter of the free memory."""
-    rows, columns = max(1, need.m), max(1, need.n)
+def _blocks(
+    need: Need, scratch: Callable[[int, int], int], kept: tuple[int | None, int | None] = (None, None)
+) -> tuple[int, int, int]:
+    """Rows and columns of a block, and its scratch: everything at once if that fits in a quarter of the free memory.
+    What was cut before stays as it is.
+    """
+    rows, columns = (
+        max(1, size if cut is None else min(cut, size)) for cut, size in zip(kept, (need.m, need.n), strict=True)
+    )
     if scratch(rows, columns) <= _LARGE:
         return rows, columns, scratch(rows, columns)
     import torch
 
     limit = max(_LARGE, torch.cuda.mem_get_info()[0] // 4)
-    while scratch(rows, columns) > limit and max(rows, columns) > 128:
-        if rows >= columns:
+    while scratch(rows, columns) > limit:
+        free_rows, free_columns = 0 if kept[0] else rows, 0 if kept[1] else columns
+        if max(free_rows, free_columns) <= 128:
+            break
+        if free_rows >= free_columns:
             rows = -(-rows // 256) * 128
         else:
             columns = -(-columns // 256) * 128

@@ -54,6 +54,19 @@ def normalise(x: Any, name: str) -> Array:
     )
 
 
+def refuse_lazy(out: Any) -> None:
+    """Of tensors whose entries are not what their memory holds no view exists that could be written to.
+
+    Raises:
+        OperandError: for a tensor whose conjugation or negation is still to come.
+    """
+    if is_tensor(out) and (out.is_conj() or out.is_neg()):
+        raise OperandError(
+            "out is a view whose conjugation or negation is still to come (from .conj(), or .imag of one); pass a "
+            "tensor of its own, such as torch.empty_like(out)"
+        )
+
+
 def is_tensor(x: Any) -> bool:
     """Whether x is a torch tensor; torch is not loaded for it."""
     torch = sys.modules.get("torch")
@@ -80,12 +93,16 @@ _DLPACK_CUDA = 2
 
 
 def lives_on_gpu(x: Any) -> bool:
-    """Whether x is an array on a CUDA device: a torch tensor, or anything that says so through DLPack."""
+    """Whether x is an array on a CUDA device: a torch tensor, an operand that was prepared there, or anything that says
+    so through DLPack.
+    """
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(x, torch.Tensor):
         return bool(x.is_cuda)
-    if isinstance(x, np.ndarray) or not hasattr(x, "__dlpack_device__"):
+    if isinstance(x, np.ndarray):
         return False
+    if not hasattr(x, "__dlpack_device__"):
+        return bool(getattr(x, "is_cuda", False))
     if int(x.__dlpack_device__()[0]) != _DLPACK_CUDA:
         return False
     from torch import cuda
@@ -110,7 +127,7 @@ def _from_torch(x: Any, name: str) -> NDArray[Any]:
     refuse_gradient(x, name)
     x = x.detach()
     if x.device.type != "cpu":
-        raise OperandError(f"{name} is on {x.device}; prepare, gemm and mixed devices need the CPU: pass {name}.cpu()")
+        raise OperandError(f"{name} is on {x.device}; gemm and mixed devices need the CPU: pass {name}.cpu()")
     if x.layout is not torch.strided:
         raise OperandError(f"{name} has layout {x.layout}; pass {name}.to_dense()")
     if x.dtype is torch.bfloat16:

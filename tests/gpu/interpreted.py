@@ -3,6 +3,8 @@
 python -m tests.gpu.interpreted
 """
 
+import ctypes
+import ctypes.util
 import json
 import os
 
@@ -13,11 +15,24 @@ import torch
 from triton.runtime import interpreter
 
 import prismm
+from prismm.cuda_prepared import split_program
 from prismm.engines import cuda
 from prismm.schemes.residues import Residues
 from prismm.testing import HOSTILE, SPECIAL
 from tests.gpu.programs import residue_program
 
+_libm = ctypes.CDLL(ctypes.util.find_library("m"))
+_libm.fma.restype, _libm.fma.argtypes = ctypes.c_double, [ctypes.c_double] * 3
+_fma = np.frompyfunc(_libm.fma, 3, 1)
+
+
+def _fused(self, x, y, z):
+    """Triton's interpreter rounds the product as well."""
+    assert x.data.dtype == np.float64
+    return interpreter.TensorHandle(_fma(x.data, y.data, z.data).astype(np.float64), z.dtype.scalar)
+
+
+interpreter.InterpreterBuilder.create_fma = _fused
 _patch = interpreter._patch_lang_tensor
 
 
@@ -30,12 +45,32 @@ def _with_index(tensor, scope):
 interpreter._patch_lang_tensor = _with_index
 
 
+def _batch(x: np.ndarray) -> torch.Tensor:
+    return torch.from_numpy(x if x.ndim == 3 else x[None])
+
+
 def product(a: np.ndarray, b: np.ndarray, moduli: int, target: str | None) -> np.ndarray:
     """The program of a GPU, on this CPU."""
-    x, y = (torch.from_numpy(z).reshape(-1, *z.shape[-2:]) for z in (a, b))
+    x, y = map(_batch, (a, b))
     out = torch.empty(max(x.shape[0], y.shape[0]), x.shape[1], y.shape[2], dtype=x.dtype)
     program = residue_program(x, y, out, moduli, target, cuda.Device("interpreter", False, False, 4))
     program.run_by_triton(x, y, out)
+    return out.reshape(np.matmul(a, b).shape).numpy()
+
+
+def product_of_kept(a: np.ndarray, b: np.ndarray, moduli: int, target: str | None, sides: str) -> np.ndarray:
+    """The same of operands that were split before, three vectors at a time."""
+    device = cuda.Device("interpreter", False, False, 4)
+    x, y = map(_batch, (a, b))
+    table = cuda.tables(moduli, x.device)
+    kept, memories = [None, None], [torch.empty(0, dtype=torch.uint8)] * 2
+    for index, (side, z) in enumerate((("left", x), ("right", y))):
+        if side in sides:
+            program, kept[index] = split_program(z[0], side, table, device, 3)
+            memories[index] = program.run_by_triton(z[0], z[0], z[0])
+    out = torch.empty(max(x.shape[0], y.shape[0]), x.shape[1], y.shape[2], dtype=x.dtype)
+    program = residue_program(x, y, out, moduli, target, device, tuple(kept))
+    program.run_by_triton(x, y, out, *memories)
     return out.reshape(np.matmul(a, b).shape).numpy()
 
 
@@ -47,21 +82,30 @@ def main() -> None:
     cases += [("complex128", 15, name, None) for name in ("carries", "subnormal_operands", "wide_rows")]
     cases += [("complex64", 8, "normal", "correctly-rounded"), ("complex128", 15, "infinities", "native")]
     cases += [("float64", 15, "batch", "native"), ("complex64", 7, "batch of left ones", None)]
-    for dtype, moduli, name, target in cases:
+    cases += [("float64", 15, "strided row", "native"), ("float64", 15, "phi4", "native")]
+    # Operands that were prepared.
+    cases += [("float64", 15, "wide_rows", "native", "right"), ("float32", 7, "near_ties", "correctly-rounded", "left")]
+    cases += [("complex128", 15, "carries", "native", "left right"), ("float64", 15, "batch", "native", "right")]
+    cases += [("float64", 20, "infinities", "correctly-rounded", "left right")]
+    for dtype, moduli, name, target, *sides in cases:
         if name.startswith("batch"):
             # Three products, two at a time; one operand may serve all.
             pairs = [HOSTILE["normal"](2, 9, 3, seed=seed, dtype=np.dtype(dtype)) for seed in range(3)]
             a, b = (np.stack(x) for x in zip(*pairs, strict=True))
-            b = b if name == "batch" else b[:1]
+            b = b if name == "batch" and not sides else b[:1]
+        elif name == "strided row":
+            a, b = HOSTILE["normal"](4, 9, 3, seed=3, dtype=np.dtype(dtype))
+            a, b = np.asfortranarray(a)[1:2], b.T.copy().T[:, 1:2]
         else:
-            a, b = everything[name](2, 9, 3, seed=11, dtype=np.dtype(dtype))
+            m, n = (7, 8) if sides or name == "phi4" else (2, 3)
+            a, b = everything[name](m, 9, n, seed=11, dtype=np.dtype(dtype))
         keywords = {"accuracy": target} if target else {}
         expected = prismm.matmul(a, b, scheme=Residues(moduli), **keywords)
-        got = product(a, b, moduli, target)
+        got = product_of_kept(a, b, moduli, target, *sides) if sides else product(a, b, moduli, target)
         got, expected = (x.view(x.real.dtype) for x in (got, np.ascontiguousarray(expected)))
         word = np.int64 if got.itemsize == 8 else np.int32
         same = (got.view(word) == expected.view(word)) | (np.isnan(got) & np.isnan(expected))
-        print(json.dumps({"case": [dtype, moduli, name, target], "wrong": int((~same).sum())}), flush=True)
+        print(json.dumps({"case": [dtype, moduli, name, target, *sides], "wrong": int((~same).sum())}), flush=True)
 
 
 if __name__ == "__main__":

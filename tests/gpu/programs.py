@@ -15,16 +15,21 @@ from prismm.schemes.native import Native
 from prismm.schemes.residues import Residues
 
 
-def residue_program(a: Any, b: Any, out: Any, moduli: int, target: str | None, device: cuda.Device) -> Program:
-    """out = a @ b of tensors (batch, ·, ·) by so many moduli; by cuBLAS, whose part is not in the program, for 0."""
+def residue_program(
+    a: Any, b: Any, out: Any, moduli: int, target: str | None, device: cuda.Device, kept: tuple[Any, Any] = (None, None)
+) -> Program:
+    """out = a @ b of tensors (batch, ·, ·) by so many moduli; by cuBLAS, whose part is not in the program, for 0. kept:
+    of operands that were split before.
+    """
     form = FP64 if out.dtype in (torch.float64, torch.complex128) else FP32
     chosen = accuracy.parse_target(target) if target else None
     m, k, n = a.shape[1], a.shape[2], b.shape[2]
     scheme = Residues(moduli) if moduli else Native()
     need = cuda_plan.Need(m, n, k, (), form, chosen, False, True, out.is_complex())
-    choice = cuda_plan.Choice(scheme, cuda.INT8, (), m, n, 0, 2)
+    rows, columns = (x.step if x else size for x, size in zip(kept, (m, n), strict=True))
+    choice = cuda_plan.Choice(scheme, cuda.INT8, (), rows, columns, 0, 2)
     call = cuda_calls.GpuCall(
-        (), (), (), out.dtype, ("", ""), choice, need, device, 0, SimpleNamespace(target=chosen), None
+        (), (), (), out.dtype, ("", ""), choice, need, device, 0, SimpleNamespace(target=chosen), None, kept
     )  # fmt: skip
     if moduli:
         call.__dict__["table"] = cuda.tables(moduli, a.device)

@@ -137,6 +137,29 @@ def test_narrow_and_mixed_operands_are_taken_exactly(rng):
     assert prismm.matmul(whole.conj(), b.double()).equal(torch.complex(expected, -expected.flip(0)))
 
 
+@pytest.mark.parametrize("form", FORMS, ids=str)
+def test_one_row_or_column_of_any_strides(form, rng):
+    a, b = rng.integers(-9, 10, (33, 40)).astype(np.float64), rng.integers(-9, 10, (40, 35)).astype(np.float64)
+    x, y = on_gpu(np.asfortranarray(a)), on_gpu(b)
+    assert x.stride() == (1, 33)
+    for rows, columns in ((slice(1, 2), slice(None)), (slice(None), slice(2, 3)), (slice(3, 4), slice(4, 5))):
+        expected = a[rows] @ b[:, columns]
+        assert np.array_equal(prismm.matmul(x[rows], y[:, columns], **form).cpu().numpy(), expected)
+        assert np.array_equal(prismm.matmul(y.T[columns], x.T[:, rows], **form).cpu().numpy(), expected.T)
+
+
+def test_views_whose_negation_is_still_to_come(rng):
+    z = on_gpu(rng.standard_normal((20, 20)) + 1j * rng.standard_normal((20, 20)))
+    lazy = z.conj().imag
+    assert lazy.is_neg()
+    for form in ({}, {"reproducible": True}):
+        assert prismm.matmul(lazy, z.real, **form).equal(prismm.matmul(lazy.clone(), z.real.clone(), **form))
+    with pytest.raises(OperandError, match="still to come"):
+        prismm.matmul(z.real, z.real, out=lazy)
+    with pytest.raises(OperandError, match="still to come"):
+        prismm.matmul(z, z, out=z.clone().conj())
+
+
 @pytest.mark.parametrize("form", [{}, {"reproducible": True}, {"accuracy": "correctly-rounded"}], ids=str)
 def test_a_call_can_be_captured_in_a_graph(form, rng):
     import torch
@@ -244,6 +267,8 @@ def test_bad_input():
         prismm.matmul(a, a, out=a.cpu())
     with pytest.raises(DTypeError, match="out has dtype"):
         prismm.matmul(a, a, out=a.float())
+    with pytest.raises(DTypeError, match=r"out has dtype torch\.float16, the product has torch\.float32"):
+        prismm.matmul(a.float(), a.float(), out=a.half())
     with pytest.raises(ArgumentError, match="workspace="):
         prismm.matmul(a, a, workspace=np.empty(9, np.uint8))
     with pytest.raises(OperandError, match=r"gemm.*pass a\.cpu\(\)"):

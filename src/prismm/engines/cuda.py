@@ -293,7 +293,7 @@ def split_vectors(
 
     k, parts = x.terms, x.parts
     shape = plane_shape(x.vectors, k, table.moduli * (3 if parts == 2 else 1))
-    across = x.steps[1] == 1 and x.steps[2] != 1 and x.vectors > 1
+    across = x.steps[1] == 1 and x.steps[2] != 1
     if across:
         program.zero(statistics)
     planes = program.take(torch.int8, x.batch, *shape)

@@ -26,8 +26,10 @@ if TYPE_CHECKING:
 
     import torch
 
-A, B, OUT, SCRATCH = range(4)
-"""The bases that a call names: the operands' and the result's first elements, and scratch memory."""
+A, B, OUT, SCRATCH, LEFT, RIGHT = range(6)
+"""The bases that a call names: the operands' and the result's first elements, scratch memory, and what was kept of a
+prepared left and right operand.
+"""
 
 _ALIGNED = 256
 _FEW = 3
@@ -181,7 +183,7 @@ class Program:
 
     def aligned(self, place: Place) -> bool:
         """Whether this place is aligned to 16 bytes in every call."""
-        return (place.offset + (self.alignments[place.base] if place.base != SCRATCH else 0)) % 16 == 0
+        return (place.offset + (self.alignments[place.base] if place.base < SCRATCH else 0)) % 16 == 0
 
     def launch(self, kernel: Any, grid: Sequence[int], *arguments: Any, **constants: Any) -> None:
         """kernel[grid](*arguments, **constants), in its turn.
@@ -193,8 +195,10 @@ class Program:
         if x * y * z:
             self.launches.append(_Launch(kernel, (x, y, z), arguments, constants))
 
-    def run(self, bases: tuple[int, int, int, int], stream: int) -> None:
+    def run(self, bases: tuple[int, ...], stream: int) -> None:
         """Queue everything on a CUDA stream of the current device.
+
+        bases: addresses, of LEFT and RIGHT where a place is behind them.
 
         Raises:
             EngineError: where the driver refuses a launch.
@@ -256,12 +260,12 @@ class Program:
             if isinstance(launch, _Launch)
         ]
 
-    def run_by_triton(self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
-        """Everything through Triton's own launches; returns the scratch memory."""
+    def run_by_triton(self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, *kept: torch.Tensor) -> torch.Tensor:
+        """Everything through Triton's own launches; returns the scratch memory. kept: the memory of LEFT and RIGHT."""
         import torch
 
         scratch = torch.empty(self.scratch, dtype=torch.uint8, device=out.device)
-        bases = (*(torch.view_as_real(x) if x.is_complex() else x for x in (a, b, out)), scratch)
+        bases = (*(torch.view_as_real(x) if x.is_complex() else x for x in (a, b, out)), scratch, *kept)
         for launch in self.launches:
             if isinstance(launch, _Zero):
                 scratch[launch.offset : launch.offset + launch.size].zero_()
@@ -294,7 +298,7 @@ class Program:
 def _as_tensor(place: Place, bases: tuple[torch.Tensor, ...]) -> torch.Tensor:
     """A tensor that begins at this place."""
     base = bases[place.base]
-    if place.base == SCRATCH:
+    if place.base >= SCRATCH:
         return base[place.offset :].view(place.dtype)
     return base.as_strided((1,), (1,), base.storage_offset() + place.offset // place.dtype.itemsize)
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from prismm import interop
 from prismm.accuracy import Target
 from prismm.errors import OperandError
 
@@ -35,6 +36,9 @@ class Prepared:
     array: Array = field(repr=False)
     split: SplitLeft | SplitRight | SplitOperand | None = field(repr=False)
 
+    is_cuda: ClassVar[bool] = False
+    """Whether it lives on a GPU."""
+
     @property
     def data(self) -> NDArray[Any]:
         """The private copy of the matrix."""
@@ -49,6 +53,10 @@ class Prepared:
     def nbytes(self) -> int:
         """Bytes held: the copy and its parts."""
         return int(self.data.nbytes) + (self.split.nbytes if self.split is not None else 0)
+
+    def gives(self, out_dtype: Any) -> str:
+        """The type of a result for which this one would be asked for, by name."""
+        return str(interop.result_dtype([self.data], out_dtype).name)
 
     def refuse(self, keyword: str, given: Any, own: Any) -> OperandError:
         """The error for an option that contradicts what the operand was prepared for."""
