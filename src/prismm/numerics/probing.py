@@ -74,7 +74,7 @@ _AIMED = 6
 """Values of a property at which inputs are aimed at once, at most."""
 _EXAMINED = 8_000
 """Dot products in which a difference from a model with another value of a property is looked for."""
-_MIXTURES = 3_500_000_000
+_MIXTURES = 7_000_000_000
 """What may be spent on models with several values that are left, in nanoseconds, about."""
 _SHARE_OF_MIXTURES = 0.35
 """And of what is left of it, until one of them has told something."""
