@@ -20,7 +20,6 @@ from pages import parsed
 from prismm import numerics
 from prismm.cli import findings
 from prismm.errors import EngineError
-from prismm.formats import FP16, FP64
 from prismm.numerics import EngineModel, Evidence, Finding, LateJoin, Observation, integers
 
 Run = Callable[..., Any]
@@ -111,15 +110,19 @@ def test_kin_of_what_was_found() -> None:
     model = numerics.engine("a100.fp16.fp32")
     given = finding_of(model)
     assert "a100.fp16.fp32" in findings.kin(given).same
-    near = replace(model, name="x", zeros="positive")
-    assert "a100.fp16.fp32" in findings.kin(replace(given, model=near, undecided={"zeros": (model.zeros,)})).alike
+    near = replace(model, name="x", rounding="nearest")
+    assert "a100.fp16.fp32" in findings.kin(replace(given, model=near, undecided={"rounding": (model.rounding,)})).alike
     other = findings.kin(replace(given, model=near))
-    assert other.same == other.alike == [] and "a100.fp16.fp32" in other.nearest
-    assert other.differing == {"zeros": ("positive", model.zeros)}
+    assert other.same == other.alike == other.equal == [] and "a100.fp16.fp32" in other.nearest
+    assert other.differing == {"rounding": ("nearest", model.rounding)}
     text = findings.known(replace(given, model=near))
-    assert text.endswith(f"differs in zeros, which is {model.zeros} there and positive here")
-    odd = EngineModel("x", FP16, FP64, block=4)
-    assert findings.known(replace(given, model=odd)) == "the catalogue has no model of these formats"
+    assert text.endswith(f"differs in rounding, which is {model.rounding} there and nearest here")
+    # A tree over four products rounds those of pairs; pairs in a chain round them, too.
+    tree = numerics.engine("mi250-1k.bf16.fp32")
+    pairs = replace(tree, name="x", block=2, depth=4, product_rounding=None, product_overflow="infinity")
+    equal = findings.kin(finding_of(pairs))
+    assert "mi250-1k.bf16.fp32" in equal.equal and not equal.nearest and tree.differences(pairs)
+    assert "mi250-1k.bf16.fp32" in findings.known(finding_of(pairs))
 
 
 def test_quiet_and_json(prismm_main: Run, found: object) -> None:
@@ -202,6 +205,8 @@ def test_function(
         ("import random\ndef dot(a, b, c):\n    return c + [random.random() for _ in c]", "not deterministic"),
         ("def dot(a, b, c):\n    return 1 / 0", "mine:dot raised ZeroDivisionError: division by zero"),
         ("def dot(a, b):\n    return a", "mine:dot raised TypeError"),
+        ("def dot(a, b, c):\n    raise SystemExit(3)", "mine:dot raised SystemExit: 3"),
+        ("def dot(a, b, c):\n    return [[1.0], [1.0, 2.0]]", "mine:dot returned no array: "),
         ("def dot(a, b, c):\n    return c[:-1]", "the black box returned"),
         ("def dot(a, b, c):\n    return 'x'", "the black box returned"),
         ("dot = 3", "mine has no function 'dot'"),
@@ -217,11 +222,29 @@ def test_bad_functions(prismm_main: Run, module: Callable[[str], None], text: st
 
 
 @pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("def dot(a, b, c):\n    return [[1.0], [1.0, 2.0]]", "mine:dot returned no array: "),
+        ("def dot(a, b, c):\n    raise SystemExit(3)", "mine:dot raised SystemExit: 3"),
+        ("def dot(a, b, c):\n    return ['1'] * len(c)", "dot returned <U1 for "),
+        ("def dot(a, b, c):\n    return c[:-1]", "dot returned shape "),
+    ],
+)
+def test_bad_functions_in_the_suite(prismm_main: Run, module: Callable[[str], None], text: str, message: str) -> None:
+    module(text)
+    ran = prismm_main("probe", "--suite", "mine:dot", "--input", "fp16", "--output", "fp32")
+    assert message in ran.refused()
+
+
+@pytest.mark.parametrize(
     ("arguments", "message"),
     [
         ((), "no target; pass one such as a100.fp16.fp32"),
         (("z80.fp16.fp32",), "unknown engine 'z80.fp16.fp32'"),
         (("missing.json",), "missing.json: No such file"),
+        (("x" * 5_000,), "unknown engine 'xxx"),
+        (("--suite", "x" * 5_000), "unknown engine 'xxx"),
+        (("x" * 5_000 + ".json",), "x.json: File name too long"),
         (("mine:dot",), "mine:dot is a function; pass its formats too"),
         (("mine:dot", "--input", "fp15", "--output", "fp32"), "unknown format 'fp15'"),
         (("absent_module:dot", "--input", "fp16", "--output", "fp32"), "No module named 'absent_module'"),

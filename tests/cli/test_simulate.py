@@ -88,7 +88,9 @@ def test_list(prismm_main: Run) -> None:
     assert ran.code == 0
     for name in numerics.engines():
         assert f"\n{name} " in ran.out
-    assert "without a model" in ran.out and "tpu" in ran.out
+    without = ran.out.partition("without a model")[2]
+    for known in ("tpu", "TDPBSUD and TDPBUSD", ".s4 with .u4", "\n  a100.b1.int32: "):
+        assert known in without
     few = prismm_main("simulate", "--list", "V100", "--json").json()
     assert {entry["name"] for entry in few["engines"]} == {n for n in numerics.engines() if "v100" in n}
     assert EngineModel.from_dict(few["engines"][0]) == numerics.engine(few["engines"][0]["name"])
@@ -185,8 +187,11 @@ def test_operands_and_specials(prismm_main: Run) -> None:
         (("a100.fp16.fp32", "--a", "1,", "--b", "one"), "'one' is no number"),
         (("a100.fp16.fp32", "--a", "1", "--b", "1", "--scale-a", "1"), "has no block scales"),
         (("rtx5090-mxf4.e2m1.fp32", "--a", "1", "--b", "1", "--scale-a", "1,1"), "--scale-a has 2 factors"),
-        (("rtx5090-mxf4.e2m1.fp32", "--a", "1", "--b", "1", "--scale-a", "3"), "3.0 is no ue8m0 value"),
+        (("rtx5090-mxf4.e2m1.fp32", "--a", "1", "--b", "1", "--scale-a", "3"), "3.0 in scale_a is no ue8m0 value"),
         (("missing.json",), "missing.json: No such file"),
+        (("x" * 5_000,), "unknown engine 'xxx"),
+        (("x" * 5_000 + ".json",), "x.json: File name too long"),
+        (("\0.json",), "'\\x00.json': embedded null"),
         (("a100.fp16.fp32", "a.npy"), "1 matrix files; pass ENGINE A B"),
         (("a.npy", "a100.fp16.fp32", "b.npy"), "pass ENGINE A B, with two of them at the end"),
         (("a100.fp16.fp32", "a.npy", "b.npy", "--a", "1"), "--a is for single dot products"),
@@ -210,6 +215,10 @@ def test_refusals(prismm_main: Run, arguments: tuple[str, ...], message: str) ->
             "unknown keys",
         ),
         ("[" * 100_000, "nested too deeply"),
+        (
+            '{"kind": "prismm.EngineModel", "version": 1, "name": "\\ud800", "input": "fp16", "output": "fp32"}',
+            "name='\\ud800' has half of a surrogate pair",
+        ),
         ("\xff", "it is not text"),
     ],
 )
@@ -325,6 +334,16 @@ def test_integer_products_are_exact(prismm_main: Run, folder: Path, rng: np.rand
     found = prismm_main("simulate", "a100.int8.int32", "a.npy", "b.npy", "-o", "c.npy", "--json").json()
     np.testing.assert_array_equal(np.load(folder / "c.npy"), a @ b)
     assert found["results"][0]["componentwise"] == 0.0
+
+
+@pytest.mark.parametrize("shape", [(0, 3, 2), (2, 3, 0), (2, 0, 3)])
+def test_empty_products(prismm_main: Run, folder: Path, shape: tuple[int, int, int]) -> None:
+    m, k, n = shape
+    np.save(folder / "a.npy", np.ones((m, k)))
+    np.save(folder / "b.npy", np.ones((k, n)))
+    ran = prismm_main("simulate", "a100.fp16.fp32", "a.npy", "b.npy", "--round", "-o", "c.npy", "--json")
+    assert ran.json()["entries_compared"] == m * n
+    np.testing.assert_array_equal(np.load(folder / "c.npy"), np.zeros((m, n), np.float32), strict=True)
 
 
 def test_rounding_is_that_of_the_formats(rng: np.random.Generator) -> None:

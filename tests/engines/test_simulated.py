@@ -216,8 +216,17 @@ def test_a_model_of_ones_own_is_an_engine(tmp_path, rng):
     with pytest.raises(ArgumentError, match=r"pass a file that EngineModel\.to_json wrote"):
         engine_for(f"simulated:{tmp_path}/none.json")
     path.write_text("{}")
-    with pytest.raises(ArgumentError, match="no model"):
+    with pytest.raises(ArgumentError, match=r"mine\.json': no model"):
         engine_for(f"simulated:{path}")
+    path.write_text("[" * 100_000)
+    with pytest.raises(ArgumentError, match=r"mine\.json': no model: nested too deeply"):
+        engine_for(f"simulated:{path}")
+
+
+@pytest.mark.parametrize("name", ["\0.json", "x" * 5_000 + ".json", "\ud800.json"], ids=["null", "long", "surrogate"])
+def test_names_that_no_file_can_have(name):
+    with pytest.raises(ArgumentError, match=r"engine='simulated:.*pass a file that EngineModel\.to_json wrote"):
+        engine_for(f"simulated:{name}")
 
 
 @pytest.mark.parametrize(

@@ -4,10 +4,12 @@ import math
 
 import pytest
 
+from numerics.test_corpus_replay import FILES, model_of, needs_corpora
 from prismm.errors import ArgumentError, EngineError
 from prismm.formats import BF16, E4M3, FP16, FP32, INT8, TF32
 from prismm.numerics import specification
 from prismm.numerics.catalogue import describe, devices, engine, engines, models_of, unknown
+from prismm.numerics.catalogue.words import REPLAYED, STATED
 from prismm.numerics.model import EngineModel
 
 
@@ -331,6 +333,9 @@ def test_amx_has_a_chain_for_even_places_and_one_for_odd_ones():
     assert total(name, [2.0**24, 1.0, 0.0, 1.0], 1.0) == 2.0**24 + 4  # c last; a tie
     assert total(name, [1.0], 2.0**-130) == 1.0 and total(name, [0.0], 2.0**-130) == 0.0
     assert dot(name, [2.0**-130], [2.0**100]) == 0.0
+    # The one sign that the model lacks, as its entry says: by the SDM's pseudo-code this is -0.
+    assert math.copysign(1.0, dot(name, [2.0**-80] * 32, [-(2.0**-80)] * 32, -0.0)) == 1.0
+    assert "but for one sign that no model has: its pseudo-code gives -0" in engine(name).source
 
 
 @pytest.mark.parametrize("name", ["a100.fp64.fp64", "h100-mma.fp64.fp64", "mi250.fp64.fp64", "mi300.fp64.fp64"])
@@ -344,6 +349,18 @@ def test_doubles_are_chains_of_fused_multiply_adds(name):
     assert math.copysign(1.0, dot(name, [-0.0] * 4, [1.0] * 4, -0.0)) == -1.0
     # NVIDIA's instruction takes four products: the zeros that fill it up are +0.
     assert math.copysign(1.0, dot(name, [-0.0], [1.0], -0.0)) == (-1.0 if name.startswith("mi") else 1.0)
+
+
+@needs_corpora
+def test_certainty_of_the_h200():
+    """Entries say that they reproduce its answers where these are at hand, and only there."""
+    there = {model_of(path.stem).name for path in FILES}
+    replayed = {name for name in engines() if engine(name).certainty == REPLAYED}
+    assert replayed == there and {name.partition("-")[0] for name in there} == {"h200"}
+    assert {"h200-mma.int8.int32", "h200-wgmma-satfinite.int8.int32"} <= there
+    assert engine("h200-mma.uint8.int32").certainty == engine("b200-mma.int8.int32").certainty == STATED
+    for name in there:
+        assert engine(name.replace("h200", "h100")).certainty == f"{REPLAYED}, the same chip"
 
 
 def test_doubles_toward_zero():
@@ -361,6 +378,8 @@ def test_integers():
     assert dot("a100-satfinite.int8.int32", [1] + [0] * 31 + [-1], [1] * 33, top) == top - 1
     assert dot("amx.int8.int32", [-128] * 2, [-128] * 2, top) == top + 2 * 2.0**14 - 2.0**32
     assert dot("a100.int4.int32", [-8] * 64, [-8] * 64) == 4096
+    assert dot("a100.uint4.int32", [15] * 64, [15] * 64) == 64 * 225
+    assert dot("t4-satfinite.uint4.int32", [1] * 33, [1] * 33, top - 5) == top
     assert engine("mi300.int8.int32").input == INT8
 
 
@@ -424,6 +443,25 @@ def test_what_is_not_published_is_not_guessed(name):
 def test_what_a_model_cannot_say():
     with pytest.raises(EngineError, match=r"no EngineModel says it; published is: .*-0"):
         engine("h200-mma-rm.fp64.fp64")
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("amx.int8-uint8.int32", "TDPBSUD and TDPBUSD"),
+        ("amx.uint8-int8.int32", "TDPBSUD and TDPBUSD"),
+        ("t4.int4-uint4.int32", "one format for a and b"),
+        ("h200-wgmma-satfinite.uint8-int8.int32", "one format for a and b"),
+        ("a2.b1.int32", r"\(\.xor\.popc\)"),
+        ("h100-mma.b1.int32", r"\(\.and\.popc\)"),
+    ],
+)
+def test_integers_that_a_model_cannot_say(name, said):
+    with pytest.raises(EngineError, match=rf"no EngineModel says it; published is: .*{said}"):
+        engine(name)
+    for wrong in ("v100.b1.int32", "a100.int8-int8.int32", "b200-tcgen05.b1.int32"):
+        with pytest.raises(ArgumentError):
+            engine(wrong)
 
 
 def test_unknown_engines_shadow_none_of_the_known():

@@ -29,7 +29,7 @@ from prismm.formats import (
     Format,
     Integer,
 )
-from prismm.numerics.encodings import canonical_nan, decode, encode, foreign, patterns_of, storage
+from prismm.numerics.encodings import canonical_nan, decode, encode, foreign, is_nan, patterns_of, storage
 
 NARROW = (E2M1, E2M3, E3M2, E4M3, E4M3FNUZ, E5M2, E5M2FNUZ, Format(3, 4, "e3m4"), Format(4, 3, "e4m3ieee"))
 FLOATS = (*NARROW, FP16, BF16, TF32)
@@ -211,6 +211,16 @@ def test_nan_takes_the_pattern_asked_for():
     for format, pattern in ((FP16, 0x7E00), (FP32, 0xFFC00000), (E4M3, 0xFF), (FP64, 0x7FF8000000000001)):
         found = encode([1.0, math.nan], format, nan=pattern)
         assert int(found[1]) == pattern and decode(found[:1], format)[0] == 1.0
+    for pattern in (0x3C00, 0x7C00, 0x17E00, -1):
+        with pytest.raises(ArgumentError, match=r"is no NaN of fp16; pass the bits of one, or None"):
+            encode([math.nan], FP16, nan=pattern)
+
+
+@pytest.mark.parametrize("format", [FP16, BF16, E5M2, E4M3, E3M2, E2M1, E4M3FNUZ, E5M2FNUZ], ids=named)
+def test_patterns_of_nan(format):
+    values = decode(np.arange(patterns_of(format)), format)
+    assert [is_nan(pattern, format) for pattern in range(patterns_of(format))] == np.isnan(values).tolist()
+    assert not is_nan(patterns_of(format), format) and not is_nan(-1, format)
 
 
 def test_storage_is_the_smallest_word():

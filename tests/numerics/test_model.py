@@ -30,7 +30,7 @@ OWN = EngineModel(
     groups=((1, 3), (0, 2)),
     block=4,
     depth=8,
-    nan=2**64 - 1,
+    nan=0x7F801,
     source="a source",
     certainty="sure",
 )
@@ -83,9 +83,17 @@ def test_what_is_left_out_is_at_its_default():
     assert EngineModel.from_dict(least) == EngineModel("n", FP16, FP32)
 
 
-@pytest.mark.parametrize("text", ["", "{", "nonsense", '{"kind": }', "\x00"])
+@pytest.mark.parametrize("text", ["", "{", "nonsense", '{"kind": }', "\x00", None, 5, b"\xff"])
 def test_no_json(text):
     with pytest.raises(ArgumentError, match="no model: not JSON"):
+        EngineModel.from_json(text)
+
+
+@pytest.mark.parametrize(
+    "text", ["[" * 100_000, '{"kind": ' * 100_000, '{"kind": "prismm.EngineModel", "x": ' + "[" * 9999]
+)
+def test_json_that_is_nested_too_deeply(text):
+    with pytest.raises(ArgumentError, match=r"no model: nested too deeply; pass what EngineModel\.to_json wrote"):
         EngineModel.from_json(text)
 
 
@@ -116,9 +124,15 @@ def test_unknown_keys(key):
 
 
 WRONG = [
-    *[(what, value) for what in ("name", "source", "certainty") for value in (None, 1, ["x"])],
+    *[(what, value) for what in ("name", "source", "certainty") for value in (None, 1, ["x"], "\ud800")],
     *[(what, value) for what in ("input", "output") for value in (None, 1, ["fp16"], {})],
     *[("accumulator", value) for value in (1, "int8", ["fp32"], {"exponent_bits": 8}, {"bits": 8, "x": 1})],
+    *[
+        (what, {"exponent_bits": 8, "fraction_bits": 7, "name": n})
+        for what in ("input", "output")
+        for n in (5, "\ud800")
+    ],
+    ("accumulator", {"exponent_bits": 8, "fraction_bits": 7, "name": ["x"]}),
     *[("block", value) for value in (0, 257, -1, True, 4.0, "4", None, [4])],
     *[("depth", value) for value in (0, 4097, True, 8.0, "8", [8])],
     *[("fraction_bits", value) for value in (0, 49, True, 24.0, "24")],
@@ -136,7 +150,22 @@ WRONG = [
     *[(f"subnormal_{what}", v) for what in ("inputs", "accumulators", "products", "outputs") for v in (None, "no", 1)],
     *[("join", value) for value in (None, "late", 1, [], {"sum_bits": 7}, {"sum_bits": 30, "x": 1})],
     *[("scale", value) for value in (1, "ue8m0", [], {}, {"format": "ue8m0", "length": 16})],
-    *[("groups", v) for v in (1, "01", [0, 1], [[0], "1"], [[0.0]], [[True], [0]], [[-1], [0]], [[]], [[0], [0]])],
+    *[
+        ("groups", v)
+        for v in (
+            1,
+            "01",
+            [0, 1],
+            [[0], "1"],
+            [[0.0]],
+            [[0, "b"]],
+            [[[0]]],
+            [[True], [0]],
+            [[-1], [0]],
+            [[]],
+            [[0], [0]],
+        )
+    ],
 ]
 
 
@@ -155,11 +184,29 @@ def test_values_of_a_wrong_type_or_range(key, value):
         (FLOAT, {"scale": "ue8m0"}, r"scale='ue8m0'; pass a BlockScale or None"),
         (FLOAT, {"groups": [[0], [1]]}, r"groups=.*; pass a tuple of tuples"),
         (FLOAT, {"groups": ((0,), ())}, r"groups=.*; pass a tuple of tuples"),
+        (FLOAT, {"groups": ((0, "b"),)}, r"a residue in groups='b'; pass an integer"),
+        (FLOAT, {"groups": ((0.0,), (1.0,))}, r"a residue in groups=0\.0; pass an integer"),
+        (FLOAT, {"groups": ((0,), (True,))}, r"a residue in groups=True; pass an integer"),
+        (FLOAT, {"groups": (([],),)}, r"a residue in groups=\[\]; pass an integer"),
         (FLOAT, {"groups": ((0,), (2,))}, r"groups=.*every residue from 0 to 1"),
         (FLOAT, {"groups": ((0, 1), (1,))}, r"groups=.*every residue from 0 to 2"),
         (FLOAT, {"groups": ((0, 1, 2),)}, r"depth=4 is no multiple of the 3 residues in groups"),
         (FLOAT, {"depth": 6}, r"block=4 does not divide the 6 products"),
         (FLOAT, {"depth": 4, "groups": ((0,), (1,)), "group_sums": "separate", "join": "after"}, r"block=4 .* the 2 "),
+        (
+            FLOAT,
+            {"block": 2, "depth": 6, "groups": ((0, 2), (1,)), "group_sums": "separate", "join": "after"},
+            r"groups=\(\(0, 2\), \(1,\)\) with group_sums='separate'; pass groups of one size, or .*'chained'",
+        ),
+        *[
+            (
+                FLOAT,
+                {"nan": bits},
+                rf"nan={bits:#x} is no NaN of fp32; pass the bits of one, such as 0x7fffffff, or None",
+            )
+            for bits in (0, 0x3C00, 0x7F800000, 0xFF800000, 0x17FC00000, 2**64 - 1)
+        ],
+        (FLOAT, {"output": FP16, "nan": 0x7FC00000}, r"nan=0x7fc00000 is no NaN of fp16"),
         (WHOLE, {"output": FP32}, r"input='int8' with output='fp32'; integers give integers"),
         (FLOAT, {"output": INT32}, r"input='fp16' with output='int32'; floats give floats"),
         (WHOLE, {"overflow": "infinity"}, r"overflow='infinity'; integers pass 'wrap' or 'saturate'"),
@@ -230,6 +277,24 @@ def test_parameters_that_do_not_go_together(base, changes, said):
         return
     with pytest.raises(ArgumentError, match=said):
         dataclasses.replace(base, **changes)
+
+
+def test_groups_of_several_sizes_are_chained():
+    unequal = dataclasses.replace(FLOAT, block=2, depth=6, groups=((0, 2), (1,)))
+    assert unequal.sequences() == ((0, 2, 3, 5, 1, 4),)
+    a = np.array([1.0, 2.0**-12, 3.0, 4.0, 2.0**-13, 6.0])
+    assert simulate.dot(unequal, a, a).item() == specification.dot(unequal, a.tolist(), a.tolist())
+
+
+def test_the_family_has_separate_sums_of_one_size_only(rng):
+    separate = [m for m in (random_model(rng) for _ in range(2_000)) if m.group_sums == "separate"]
+    assert len(separate) > 10 and all(len({len(group) for group in m.groups}) == 1 for m in separate)
+
+
+@pytest.mark.parametrize(("output", "bits"), [(FP16, 0x7E00), (FP16, 0xFC01), (FP32, 0xFFC00000), (FP64, 2**64 - 1)])
+def test_bits_of_a_nan(output, bits):
+    model = dataclasses.replace(FLOAT, output=output, nan=bits)
+    assert int(simulate.bits(model, np.array([np.nan]))[0]) == bits
 
 
 def test_parts_check_themselves():

@@ -1,6 +1,8 @@
 """The probe: known engines and hidden ones are recovered with evidence, others refused with a counterexample."""
 
+import dataclasses
 import functools
+import itertools
 import math
 from fractions import Fraction
 
@@ -10,7 +12,7 @@ import pytest
 from prismm.errors import ArgumentError, EngineError
 from prismm.formats import FP16, FP32, INT8, INT32
 from prismm.numerics import engine, probe, separate, simulate, vectors
-from prismm.numerics.family import alternatives, random_model
+from prismm.numerics.family import alternatives, changed, random_model
 from prismm.numerics.observations import same
 from prismm.numerics.separation import lengths_for
 from prismm.numerics.specification import round_to
@@ -78,26 +80,27 @@ def test_every_observation_in_evidence_refutes_its_value(name):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", KNOWN)
 def test_undecided_values_cannot_be_told_apart(name, rng):
+    """Each goes with a model that differs in this property, or in another one that is undecided as well."""
     _, finding = probed(name)
-    assert finding.model is not None
-    for key, values in finding.undecided.items():
-        others = [m for m in alternatives(finding.nearest, key) if getattr(m, key) in values]
-        picked = [others[int(i)] for i in rng.permutation(len(others))[:3]]
-        assert picked
-        for other in picked:
-            aim, lengths = vectors.aim_at(finding.model, other), lengths_for(finding.model, other)
-            agreed = 0
-            for k in lengths:
-                for kind in vectors.CLASSES:
-                    a, b, c = vectors.draw(aim, kind, k, -(-2000 // (len(lengths) * len(vectors.CLASSES))), rng)
-                    x, y = (simulate.dot_unchecked(m, a, b, c) for m in (finding.model, other))
-                    wrong = np.flatnonzero(~same(x, y))
-                    if wrong.size and getattr(finding.nearest, key) != getattr(other, key):
-                        # Some other member of this value may be the one that is undecided.
-                        twins = [m for m in others if getattr(m, key) == getattr(other, key)]
-                        assert len(twins) > 1, (key, getattr(other, key), a[wrong[0]], b[wrong[0]], c[wrong[0]])
-                    agreed += len(c)
-            assert agreed >= 2000
+    nearest, undecided = finding.nearest, finding.undecided
+    assert finding.model is not None and nearest is not None
+    for key, values in undecided.items():
+        for value in (values[int(i)] for i in rng.permutation(len(values))[:3]):
+            beside = (m for other in ("block", *undecided) for m in alternatives(nearest, other))
+            with_it = (changed(m, **{key: value}) for m in itertools.chain([nearest], beside))
+            assert any(agree(finding.model, m, rng) for m in with_it if m is not None), (key, value)
+
+
+def agree(model, other, rng):
+    """Whether 2,000 products aimed at two models show no difference."""
+    aim, lengths = vectors.aim_at(model, other), lengths_for(model, other)
+    each = -(-2000 // (len(lengths) * len(vectors.CLASSES)))
+    for k in lengths:
+        for kind in vectors.CLASSES:
+            a, b, c = vectors.draw(aim, kind, k, each, rng)
+            if not same(*(simulate.dot_unchecked(m, a, b, c) for m in (model, other))).all():
+                return False
+    return True
 
 
 def kahan(a, b, c):
@@ -161,6 +164,39 @@ def by_size(a, b, c):
     return found if len(c) > 1 else found + 1.0
 
 
+def seldom(a, b, c, rng=np.random.default_rng(2)):  # noqa: B008
+    """One bit in 10,000 answers is wrong."""
+    found = engine("a100.fp16.fp32").dot(a, b, c)
+    return np.where(rng.random(len(c)) < 1e-4, np.nextafter(found.astype(np.float32), np.float32(9.0)), found)
+
+
+def far_down(a, b, c):
+    """Rows behind the 300th are computed otherwise."""
+    return np.concatenate([engine("a100.fp16.fp32").dot(a[:300], b[:300], c[:300]), np.zeros(max(0, len(c) - 300))])
+
+
+@pytest.mark.parametrize("box", [seldom, far_down], ids=lambda f: f.__name__)
+def test_black_boxes_that_are_seldom_not_deterministic(box):
+    """They are found out where no model reproduces their answers: these are asked again, each alone."""
+    with np.errstate(all="ignore"), pytest.raises(EngineError, match=r"not deterministic: \d+ of \d+ answers changed"):
+        probe(box, "fp16", "fp32")
+
+
+@pytest.mark.parametrize("formats", [("fp16", "fp32"), ("int8", "int32")])
+def test_black_boxes_may_write_to_what_they_are_given(formats):
+    model = engine("a100." + ".".join(formats))
+
+    def box(a, b, c):
+        a[np.abs(a) < 2.0**-14] = b[np.abs(b) < 2.0**-14] = 0.0
+        c[...] = simulate.dot_unchecked(model, a, b, c)
+        b[...] = a[...] = np.nan
+        return c
+
+    finding = probe(box, *formats, refutations=2000)
+    flushing = {"subnormal_inputs": "flush-to-positive"} if formats[0] == "fp16" else {}
+    assert finding.model is not None and not separate(finding.model, dataclasses.replace(model, **flushing))
+
+
 @pytest.mark.parametrize("box", [noisy, by_place, by_size], ids=lambda f: f.__name__)
 def test_black_boxes_that_are_not_deterministic(box):
     with np.errstate(all="ignore"), pytest.raises(EngineError, match=r"not deterministic: \d+ of \d+ answers changed"):
@@ -184,6 +220,22 @@ def test_integers_outside_the_family(offset):
     assert not reproduces(finding.nearest, seen)
 
 
+@pytest.mark.parametrize("name", ["a100-satfinite.uint8.int32", "a100-satfinite.int8.int32"])
+def test_evidence_of_integers_refutes_what_it_is_said_to(name):
+    """Sums of unsigned products only grow: where they are clamped cannot be seen."""
+    model = engine(name)
+    finding = probe(model.dot, model.input, model.output, refutations=2000)
+    assert finding.model is not None and finding.model.overflow == "saturate"
+    for evidence in finding.evidence:
+        for value, seen in evidence.refuted:
+            other = dataclasses.replace(finding.model, **{evidence.name: value})
+            assert reproduces(model, seen) and not reproduces(other, seen), (evidence.name, value, seen)
+    if not model.input.signed:
+        assert len(finding.undecided["depth"]) == 255
+    else:
+        assert finding.model.depth == model.depth
+
+
 def test_integers_that_are_not_deterministic():
     model, count = engine("h100-mma.int8.int32"), iter(range(10**9))
     with pytest.raises(EngineError, match="not deterministic"):
@@ -200,11 +252,12 @@ def test_integers_that_are_not_deterministic():
         lambda a, b, c: c.astype(str),
         lambda a, b, c: c != 0.0,
         lambda a, b, c: None,
+        lambda a, b, c: [[1.0], 2.0] * len(c),
     ],
 )
 def test_answers_of_a_wrong_shape_or_type(box):
     for formats in (("fp16", "fp32"), ("int8", "int32")):
-        with pytest.raises(ArgumentError, match="must return one real number for each row"):
+        with pytest.raises(ArgumentError, match=r"must return (one real number for each row|float64 numbers of shape)"):
             probe(box, *formats)
 
 
@@ -217,6 +270,20 @@ def test_formats_that_do_not_go_together():
             probe(box, input, output)
     with pytest.raises(ArgumentError, match="unknown format 'fp8'"):
         probe(box, "fp8", "fp32")
+
+
+def test_what_cannot_be_probed():
+    def box(a, b, c):
+        raise AssertionError("asked before the arguments were looked at")
+
+    with pytest.raises(ArgumentError, match="dot is a str, no function"):
+        probe("a100", "fp16", "fp32")
+    for bad in (5, None):
+        with pytest.raises(ArgumentError, match=f"input={bad} is no format"):
+            probe(box, bad, "fp32")
+    for keywords in ({"seed": -1}, {"seed": "x"}, {"refutations": None}, {"refutations": 1.5}, {"refutations": -1}):
+        with pytest.raises(ArgumentError, match="pass an integer of 0 or more"):
+            probe(box, "fp16", "fp32", **keywords)
 
 
 @pytest.mark.slow

@@ -178,3 +178,21 @@ def test_text_and_truth():
 
 def test_examples():
     assert doctest.testmod(prismm.numerics.separation).failed == 0
+
+
+def test_models_with_block_scales_are_refused():
+    plain, scaled = engine("b200-tcgen05.e2m1.fp32"), engine("b200-tcgen05-mxf4.e2m1.fp32")
+    for pair in ((plain, scaled), (scaled, plain), (scaled, engine("b200-tcgen05-nvfp4.e2m1.fp32"))):
+        with pytest.raises(ArgumentError, match=r"block scales.*pass|block scales.*compare"):
+            separate(*pair)
+    assert not separate(scaled, scaled)
+
+
+def test_what_is_no_model_or_number_is_refused():
+    a100 = engine("a100.fp16.fp32")
+    for bad in (None, "a100.fp16.fp32"):
+        with pytest.raises(ArgumentError, match=r"second=.* is no model; pass"):
+            separate(a100, bad)
+    for name, value in (("seed", -1), ("effort", 1.5), ("effort", True)):
+        with pytest.raises(ArgumentError, match=f"{name}={value}; pass an integer"):
+            separate(a100, engine("v100.fp16.fp32"), **{name: value})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import doctest
 import itertools
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -23,7 +24,7 @@ from numerics.models import (
     scales,
     values,
 )
-from prismm.errors import ArgumentError, ShapeError
+from prismm.errors import ArgumentError, DTypeError, OperandError, ShapeError
 from prismm.formats import E4M3, FP16, FP32, FP64, INT8, INT32, UINT8, Format, Integer
 from prismm.numerics import encodings, simulate, specification
 from prismm.numerics.model import BlockScale, EngineModel, LateJoin
@@ -281,9 +282,11 @@ def test_gemm_and_mma_refuse_what_does_not_fit():
     for split in (0, 4, True, 1.0):
         with pytest.raises(ArgumentError, match="pass 1 to 3"):
             simulate.gemm(A100, x, x.T, split_k=split)
-    for promote in (0, 12, -8, 8.0):
+    for promote in (0, 12, -8, 8.0, True, False):
         with pytest.raises(ArgumentError, match="multiple of the instruction's depth, 8"):
             simulate.gemm(A100, x, x.T, promote=promote)
+    with pytest.raises(ArgumentError, match="promote=True; pass a multiple of the instruction's depth, 1, or None"):
+        simulate.gemm(EngineModel("", FP32, FP32), x, x.T, promote=True)
     with pytest.raises(ShapeError, match="k up to 8, not 20"):
         simulate.mma(A100, x, x.T)
     with pytest.raises(ArgumentError, match="none of fp16"):
@@ -291,6 +294,72 @@ def test_gemm_and_mma_refuse_what_does_not_fit():
     with pytest.raises(ArgumentError, match="of c"):
         simulate.gemm(A100, x, x.T, np.full((4, 4), 1 + 2.0**-30))
     assert same(simulate.mma(A100, x[:, :3], x.T[:3]), np.full((4, 4), 3.0)).all()
+
+
+@pytest.mark.parametrize("shape", [(0, 3, 2), (2, 3, 0), (0, 3, 0), (2, 0, 3), (0, 0, 0), (2, 0, 0)])
+def test_empty_products(shape):
+    m, k, n = shape
+    grouped = dataclasses.replace(A100, groups=((0, 1, 2, 3, 4, 5, 6, 7),))
+    for model in (A100, grouped, EngineModel("", FP32, FP32), EngineModel("", INT8, INT32, overflow="wrap")):
+        a, b = np.ones((m, k)), np.ones((k, n))
+        assert same(simulate.gemm(model, a, b), np.zeros((m, n))).all()
+        assert simulate.gemm(model, a, b).shape == simulate.mma(model, a[:, :1], b[:1]).shape == (m, n)
+        c = np.arange(m * n).reshape(m, n) - 1
+        d = simulate.gemm(model, a, b, c)
+        assert same(d, c if not k else np.zeros((m, n))).all() and d.shape == (m, n)
+        with pytest.raises(ShapeError, match=r"c has shape \(9, 9\); pass"):
+            simulate.gemm(model, a, b, np.zeros((9, 9)))
+        with pytest.raises(ArgumentError, match="split_k=0"):
+            simulate.gemm(model, a, b, split_k=0)
+        if not k and m and n:
+            with pytest.raises(ArgumentError, match="of c are none of"):
+                simulate.gemm(model, a, b, c + 1 / 3)
+        if k and n:
+            with pytest.raises(ArgumentError, match="of b are none of"):
+                simulate.gemm(model, a, b + 1 / 3)
+
+
+@pytest.mark.parametrize("model", ["a100.fp16.fp32", None, FP16])
+def test_what_is_no_model_is_refused(model):
+    for call in (simulate.dot, simulate.gemm, simulate.mma):
+        with pytest.raises(ArgumentError, match=r"model=.*; pass an EngineModel, such as prismm.numerics.engine\("):
+            call(model, [[1.0]], [[1.0]])
+
+
+@pytest.mark.parametrize(
+    ("wrong", "error", "words"),
+    [
+        ("1.5", DTypeError, "='1.5' holds text; pass real numbers"),
+        ([["1"]], DTypeError, "holds text"),
+        ([[b"1"]], DTypeError, "holds bytes"),
+        ([[None]], DTypeError, "holds what is no number"),
+        ({}, DTypeError, "={} holds what is no number"),
+        ([[1j]], DTypeError, "holds complex numbers"),
+        (np.ones((1, 1), complex), DTypeError, "holds complex numbers"),
+        (np.zeros((1, 1), "M8[s]"), DTypeError, "holds dates"),
+        ([[1.0], [1.0, 2.0]], OperandError, "is no array of numbers"),
+        ([[10**400]], OperandError, "is no array of numbers"),
+    ],
+    ids=repr,
+)
+def test_what_is_no_array_of_numbers_is_refused(wrong, error, words):
+    for call in (simulate.dot, simulate.gemm, simulate.mma):
+        for place, name in enumerate("abc"):
+            arguments = [[[1.0]]] * 3
+            arguments[place] = wrong
+            with pytest.raises(error, match=f"^{name}=.*{words.removeprefix('=')}"):
+                call(A100, *arguments)
+    scaled = EngineModel("", E4M3, FP32, block=32, fraction_bits=25, scale=BlockScale("ue8m0", 32, "terms"))
+    with pytest.raises(error, match=r"^scale_b="):
+        simulate.dot(scaled, [1.0], [1.0], 0.0, [1.0], wrong)
+
+
+def test_other_real_numbers_are_taken():
+    assert simulate.dot(A100, [Fraction(1, 2), 1], np.array([True, False])).item() == 0.5
+    assert simulate.dot(A100, np.ones(2, np.float16), range(2), np.int8(1)).item() == 2.0
+    for none in (None, [None]):
+        with pytest.raises(DTypeError, match=r"^c="):
+            simulate.dot(A100, [1.0], [1.0], none)
 
 
 def test_unsigned_integers_wrap_and_saturate():

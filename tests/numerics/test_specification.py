@@ -12,10 +12,11 @@ import pytest
 
 import prismm.numerics.specification
 from numerics.models import KINDS, float_model, plainer, values
-from prismm.errors import ArgumentError, ShapeError
+from prismm.errors import PrismmError, ShapeError
 from prismm.formats import BF16, E2M1, E4M3, E5M2, FP16, FP32, INT8, INT32, UINT8, Format, Integer
+from prismm.numerics import simulate
 from prismm.numerics.model import BlockScale, EngineModel, LateJoin
-from prismm.numerics.specification import dot, round_to, trace
+from prismm.numerics.specification import Loss, dot, round_to, trace
 
 E8M13 = Format(8, 13, "e8m13")
 CUT = EngineModel("cut", FP16, FP32, block=4, fraction_bits=24, rounding="zero")
@@ -235,6 +236,92 @@ def test_subnormals(policy, small):
         assert edge == -(2.0**-14), name  # the smallest normal value is kept
 
 
+TINY = 2.0**-24
+"""The smallest subnormal of FP16; its least normal value is 2^-14."""
+WAYS = {"aligned": {}, "aligned-24": {"fraction_bits": 24}, "sequential": {"summation": "sequential"}, "after":
+        {"join": "after"}, "pairwise": {"summation": "pairwise", "join": "after"},
+        "late": {"fraction_bits": 24, "join": LateJoin()}}  # fmt: skip
+
+
+@pytest.mark.parametrize("block", [1, 2, 4])
+@pytest.mark.parametrize("policy", ["flush", "flush-to-positive"])
+@pytest.mark.parametrize("way", WAYS)
+def test_what_is_flushed_or_rounded_is_on_record(way, policy, block):
+    """An input, a product and c, each too small; and a product that needs more bits than FP16 has."""
+    base = EngineModel("", FP16, FP16, block=block, **WAYS[way])
+    zero = -0.0 if policy == "flush" else 0.0
+    rough, near = 1 + 3 * 2.0**-10, 1 + 6 * 2.0**-10  # (1 + 3u)^2 = 1 + 6u + 9u^2
+    cases = {
+        "inputs": ([-TINY, 1.0], [1.0, 1.0], 0.0, "a[0]*b[0]", ("a[0]", "flushed", -TINY, zero)),
+        "products": ([1.0, 2.0**-12], [1.0, -(2.0**-12)], 0.0, "a[1]*b[1]", ("a[1]*b[1]", "flushed", -TINY, zero)),
+        "accumulators": ([1.0, 1.0], [1.0, 1.0], -TINY, "c", ("c", "flushed", -TINY, zero)),
+        "rounding": ([rough, 0.0], [rough, 0.0], 0.0, "a[0]*b[0]", ("a[0]*b[0]", "rounded", rough**2, near)),
+    }
+    for case, (a, b, c, label, loss) in cases.items():
+        given = {"product_rounding": "nearest"} if case == "rounding" else {f"subnormal_{case}": policy}
+        found = trace(replace(base, **given), a, b, c)
+        terms = [term for step in found.steps for term in step.terms]
+        (losing,) = (term for term in terms if term.losses)
+        assert (losing.label, losing.losses) == (label, (Loss(*loss),)), case
+        assert (losing.value, losing.kept, losing.lost) == (loss[2], loss[3], Fraction(loss[2]) - Fraction(loss[3]))
+        labels = [term.label for term in terms if term.label[0] == "a"]
+        assert labels == [f"a[{i}]*b[{i}]" for i in range(max(2, block))], case
+        assert all(not term.losses for step in trace(base, a, b, c).steps for term in step.terms)
+
+
+def test_more_than_one_loss():
+    base = EngineModel("", FP16, FP16, product_rounding="zero", subnormal_products="flush", product_overflow="infinity")
+    a, b = [1 + 2.0**-10], [2.0**-15]
+    (term,) = (term for term in trace(base, a, b).steps[0].terms if term.losses)
+    exact, rounded = Fraction(a[0]) * Fraction(b[0]), Fraction(1, 2**15)
+    assert term.losses == (
+        Loss("a[0]*b[0]", "rounded", exact, rounded),
+        Loss("a[0]*b[0]", "flushed", rounded, 0.0),
+    )
+    assert (term.value, term.kept, term.lost) == (exact, 0, exact)
+    both = trace(replace(base, subnormal_inputs="flush"), [TINY], [TINY]).steps[0].terms[1]
+    assert [loss.what for loss in both.losses] == ["a[0]", "b[0]"] and both.lost == Fraction(1, 2**48)
+    beyond = trace(base, [256.0], [-256.0]).steps[0].terms[1]
+    assert beyond.losses == (Loss("a[0]*b[0]", "overflowed", Fraction(-(2**16)), -math.inf),)
+    assert (beyond.value, beyond.kept, beyond.lost) == (-(2**16), -math.inf, 0)
+    nothing = trace(replace(base, subnormal_inputs="flush"), [math.inf], [TINY]).steps[0].terms[1]
+    assert nothing.value == math.inf and math.isnan(nothing.kept)
+
+
+def test_losses_are_cut_off_and_scaled_too():
+    cut = replace(CUT, product_rounding="zero", fraction_bits=10)
+    a, b = [1.0, (1 + 2.0**-10) * 2.0**-5], [1.0, 1 + 2.0**-10]
+    wide = trace(replace(cut, output=FP16), a, b).steps[0].terms[2]
+    assert wide.value == Fraction(a[1]) * Fraction(b[1]) and wide.kept == Fraction(1, 2**5)
+    assert wide.losses == (Loss("a[1]*b[1]", "rounded", wide.value, Fraction(1 + 2.0**-9) / 2**5),)
+    for summation, label in (("terms", "a[1]*b[1]"), ("groups", "group[0]")):
+        model = EngineModel(
+            "", E4M3, FP32, block=4, fraction_bits=24, subnormal_inputs="flush", scale=BlockScale("ue8m0", 4, summation)
+        )
+        step = trace(model, [1.0, 2.0**-9], [1.0, 1.0], 0.0, [4.0], [2.0]).steps[0]
+        (term,) = (term for term in step.terms if term.losses)
+        assert (term.label, term.lost) == (label, Fraction(1, 2**6))
+        assert term.losses == (Loss("a[1]", "flushed", Fraction(1, 2**9), 0.0),)
+
+
+def test_sums_that_are_flushed_are_rounding_errors():
+    (step,) = trace(EngineModel("", FP16, FP16, subnormal_outputs="flush"), [-TINY], [1.0]).steps
+    assert (step.total, step.result, step.rounding_error) == (-TINY, 0, TINY)
+
+
+def test_groups_sums_are_cut_before_a_late_join():
+    late = EngineModel(
+        "", FP16, FP32, block=1, depth=2, groups=((0,), (1,)), group_sums="separate", fraction_bits=8,
+        join=LateJoin(30, 30, 8),
+    )  # fmt: skip
+    t = trace(late, [1.0, -(2.0**-9)], [1.0, 1.0], 2.0**-9)
+    assert [step.kind for step in t.steps] == ["block", "block", "join", "join"]
+    assert t.steps[2].quantum == -8 and [term.lost for term in t.steps[2].terms] == [0, Fraction(1, 2**9)]
+    assert t.steps[3].total == 1 - Fraction(1, 2**9) and t.steps[3].rounding_error == 0
+    t = trace(late, [1.0, 0.0], [1.0, 1.0], 2.0**-9)
+    assert (t.steps[3].total, t.steps[3].rounding_error) == (1 + Fraction(1, 2**9), -Fraction(1, 2**9))
+
+
 def test_a_flushed_accumulator_is_that_of_an_instruction():
     base = EngineModel("", FP16, FP16, depth=2, subnormal_accumulators="flush")
     terms = [2.0**-24] * 4
@@ -301,46 +388,93 @@ def test_factors_of_groups_multiply_exact_sums():
     assert t.result == 3.375
 
 
-@pytest.mark.parametrize("scales", [(None, None), ([1.0], None), ([1.0] * 2, [1.0]), ([3.0], [1.0]), ([-1.0], [1.0])])
-def test_scales_that_do_not_fit(scales):
-    model = EngineModel("", E4M3, FP32, block=4, fraction_bits=24, scale=BlockScale("ue8m0", 4, "terms"))
-    with pytest.raises(ArgumentError, match=r"takes 1 scale factors|is no ue8m0 value"):
-        dot(model, [1.0], [1.0], 0.0, *scales)
-    with pytest.raises(ArgumentError, match="leave out scale_a"):
-        dot(CUT, [1.0], [1.0], 0.0, [1.0], [1.0])
+UE8M0 = EngineModel("", E4M3, FP32, block=4, fraction_bits=24, scale=BlockScale("ue8m0", 4, "terms"))
+UE4M3 = EngineModel("", E2M1, FP32, block=4, fraction_bits=24, scale=BlockScale("ue4m3", 4, "groups"))
+WHOLE = EngineModel("", INT8, INT32, overflow="wrap")
 
 
-def test_lengths_that_do_not_fit():
-    for a, b in (([], []), ([1.0], []), ([1.0], [1.0, 2.0])):
-        with pytest.raises(ShapeError, match="pass the same number, at least one"):
-            dot(CUT, a, b)
+@pytest.mark.parametrize(
+    ("model", "arguments", "message"),
+    [
+        (CUT, ([0.1], [1.0]), "1 of 1 values of a are none of fp16, first 0.1; round them first"),
+        (CUT, ([1.0], [65536.0]), "of b are none of fp16"),
+        (CUT, ([1.0], [1.0], 1 + 2.0**-24), "of c are none of fp32"),
+        (WHOLE, ([0.5, 300.0], [1.0, 1.0]), "2 of 2 values of a are none of int8, first 0.5"),
+        (WHOLE, ([math.nan], [1.0]), "of a are none of int8, first nan"),
+        (WHOLE, ([1.0], [1.0], math.inf), "of c are none of int32"),
+        (CUT, ([1.0], [1.0], 0.0, [1.0], [1.0]), "leave out scale_a"),
+        (UE8M0, ([1.0], [1.0]), "pass scale_a"),
+        (UE8M0, ([1.0], [1.0], 0.0, [1.0]), "pass scale_b"),
+        (UE8M0, ([1.0], [1.0], 0.0, [1.0] * 2, [1.0]), r"scale_a has shape \(2,\); pass \(1,\)"),
+        (UE8M0, ([1.0], [1.0], 0.0, [1.0], [3.0]), "3.0 in scale_b is no ue8m0 value; pass powers of two"),
+        (UE8M0, ([1.0], [1.0], 0.0, [-1.0], [1.0]), "-1.0 in scale_a is no ue8m0 value"),
+        (UE4M3, ([1.0], [1.0], 0.0, [1.0], [1.1]), "1.1 in scale_b is no ue4m3 value; pass values of e4m3"),
+        (CUT, ("1", [1.0]), "a='1' holds text; pass real numbers"),
+        (CUT, ([1.0], [[1.0], [1.0, 2.0]]), "b=.* is no array of numbers"),
+        (CUT, ([1.0], [1.0], None), "c=None holds what is no number"),
+        ("v100.fp16.fp32", ([1.0], [1.0]), "model='v100.fp16.fp32'; pass an EngineModel"),
+        (None, ([1.0], [1.0]), "model=None; pass an EngineModel"),
+        (CUT, ([], []), "with the same k >= 1|pass the same k"),
+        (CUT, ([1.0], [1.0, 2.0]), "with the same k >= 1|pass the same k"),
+    ],
+)
+def test_operands_are_refused_as_the_simulator_refuses_them(model, arguments, message):
+    refusals = []
+    for refusing in (trace, dot, simulate.dot):
+        with pytest.raises(PrismmError, match=message) as refusal:
+            refusing(model, *arguments)
+        refusals.append(refusal.type)
+    assert len(set(refusals)) == 1
+
+
+def test_one_dot_product_at_a_time():
+    for a, c in (([[1.0]], 0.0), ([1.0], [0.0]), (1.0, 0.0)):
+        with pytest.raises(ShapeError, match=r"pass \(k,\), \(k,\) with the same k >= 1, \(\)"):
+            trace(CUT, a, a, c)
+    assert trace(CUT, np.ones(3, np.float16), [1, 2, 3], np.int64(1)).result == 7.0
 
 
 def check_trace(found):
     """Every step explains itself."""
     for step in found.steps:
         for term in step.terms:
-            if isinstance(term.value, Fraction):
-                assert term.value == term.kept + term.lost
+            if all(isinstance(x, Fraction) or x == 0 for x in (term.value, term.kept)):
+                assert term.value == Fraction(term.kept) + term.lost
             if step.quantum is not None and term.kept:
                 assert (Fraction(term.kept) / Fraction(2) ** step.quantum).denominator == 1
-                assert abs(term.lost) < Fraction(2) ** step.quantum
+                assert term.losses or abs(term.lost) < Fraction(2) ** step.quantum
+            if term.lost and not term.losses:
+                assert step.quantum is not None or step.kind == "join"
         numbers = [x for term in step.terms for x in (term.value, term.kept)]
         if not all(isinstance(x, Fraction) or math.isfinite(x) for x in numbers):
             assert step.rounding_error == 0
             continue
         kept = sum((Fraction(term.kept) for term in step.terms), Fraction(0))
-        if step.kind != "join":  # whose total a LateJoin cuts once more
-            assert (kept != step.total) == step.wrapped
+        assert (kept != step.total) == step.wrapped
         if isinstance(step.result, Fraction) or math.isfinite(step.result):
-            if isinstance(step.result, Fraction):
-                assert Fraction(step.total) + step.rounding_error == step.result
-            else:
-                assert step.result == 0.0
+            assert Fraction(step.total) + step.rounding_error == step.result
+
+
+def check_terms(found, model, a, b, c):
+    """Every product and c is there as it was passed, and how it became what is left of it."""
+    terms = {term.label: term for step in found.steps for term in step.terms if term.label != "sum"}
+    k = len(a)
+    assert set(terms) == {"c"} | {f"a[{i}]*b[{i}]" for i in range(k + -k % model.instruction_depth)}
+    wanted = {f"a[{i}]*b[{i}]": Fraction(x) * Fraction(y) for i, (x, y) in enumerate(zip(a, b, strict=True))}
+    for label, value in {**wanted, "c": Fraction(c)}.items():
+        term = terms[label]
+        assert term.value == value
+        last: dict = {}
+        for loss in term.losses:
+            assert loss.before != loss.after and last.get(loss.what, loss.before) == loss.before
+            assert (loss.after == 0) if loss.how == "flushed" else (label == loss.what)
+            last[loss.what] = loss.after
+        left = last.get(label, 0) if term.losses else value  # of a flushed factor there is nothing left
+        assert term.kept == left or term.exponent is not None  # what is aligned is cut off, too
 
 
 def test_traces_of_random_models_add_up(rng):
-    rounded = lost = 0
+    rounded = lost = narrowed = 0
     for _ in range(250):
         model = float_model(rng)
         if rng.random() < 0.5:
@@ -350,11 +484,15 @@ def test_traces_of_random_models_add_up(rng):
         kind = str(rng.choice([k for k in KINDS if k != "specials"]))
         k = int(rng.integers(1, 20))
         a, b = (values(model.input, (k,), kind, rng).tolist() for _ in range(2))
-        found = trace(model, a, b, float(values(model.output, (1,), kind, rng)[0]))
+        c = float(values(model.output, (1,), kind, rng)[0])
+        found = trace(model, a, b, c)
         check_trace(found)
+        check_terms(found, model, a, b, c)
         rounded += any(step.rounding_error for step in found.steps)
-        lost += any(term.lost for step in found.steps for term in step.terms)
-    assert min(rounded, lost) > 0
+        terms = [term for step in found.steps for term in step.terms]
+        lost += any(term.lost for term in terms)
+        narrowed += any(term.losses for term in terms)
+    assert min(rounded, lost, narrowed) > 0
 
 
 SMALL = (Format(2, 1), Format(3, 2), E5M2, Format(4, 3))

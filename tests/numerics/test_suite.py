@@ -410,6 +410,34 @@ def test_tables_of_one_unnamed_engine():
         tables()
 
 
+def test_unknown_suites():
+    results = run(engine("v100.fp16.fp32").dot, FP16, FP32, suite="example")
+    said = r"suite=.*; pass one of fasi, .*, several, or None for all"
+    for wrong in ("nope", ["example", "nope"], 5, [["example"]]):
+        with pytest.raises(ArgumentError, match=said):
+            tables(results, suite=wrong)
+        with pytest.raises(ArgumentError, match=said):
+            all_tests(FP16, FP32, suite=wrong)
+    assert tables(results, suite=("example",)) == tables(results, suite="example") == tables(results)
+
+
+@pytest.mark.parametrize(
+    ("answer", "error", "said"),
+    [
+        (lambda c: ["1.5"] * len(c), ArgumentError, "dot returned <U3 for .* dot products; return real numbers"),
+        (lambda c: c + 0j, ArgumentError, "dot returned complex128"),
+        (lambda c: [None] * len(c), ArgumentError, "dot returned object"),
+        (lambda c: "no", ShapeError, r"dot returned shape \(\) for"),
+        (lambda c: c[1:], ShapeError, "dot returned shape"),
+        (lambda c: [[1.0], [1.0, 2.0]], ShapeError, r"dot returned no array: .*; return one of shape"),
+    ],
+    ids=["strings", "complex", "objects", "string", "short", "ragged"],
+)
+def test_answers_that_are_no_numbers(answer, error, said):
+    with pytest.raises(error, match=said):
+        run(lambda a, b, c: answer(c), FP16, FP32, suite="example")
+
+
 def test_summary():
     from prismm.numerics.suite.printed import summary
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from prismm.numerics.observations import Observation
 
 _TERMS = 4  # of an observation in a line of text
+_LOOKED = 40_000  # dot products that are looked at before two models count as equal
 _NAMES = 8  # of equal engines on a terminal; pages and JSON have all
 
 
@@ -124,21 +125,25 @@ class Kin:
     Args:
         same: names of the entries whose models are the one found.
         alike: of those that differ in undecided properties alone.
-        nearest: of those that differ in the fewest properties, where none is the same or alike.
+        equal: of those that are described otherwise, though no input found tells them apart; looked for where none is
+            the same or alike.
+        nearest: of those that differ in the fewest properties, where there are none of these.
         differing: these properties, as {name: (found, the catalogue's)}.
     """
 
     same: list[str]
     alike: list[str]
+    equal: list[str]
     nearest: list[str]
     differing: dict[str, tuple[Any, Any]]
 
 
 def kin(finding: Finding) -> Kin:
     """The catalogue's entries beside the model that was found."""
+    from prismm.numerics import separate
     from prismm.numerics.catalogue import engine, engines
 
-    found = Kin([], [], [], {})
+    found = Kin([], [], [], [], {})
     if finding.model is None:
         return found
     others: list[tuple[str, dict[str, tuple[Any, Any]]]] = []
@@ -154,8 +159,11 @@ def kin(finding: Finding) -> Kin:
         others.append((name, decided))
     if found.same or found.alike or not others:
         return found
+    equal = [name for name, _ in others if not separate(finding.model, engine(name), effort=_LOOKED, short=False)]
+    if equal:
+        return Kin([], [], equal, [], {})
     _, fewest = min(others, key=lambda item: len(item[1]))
-    return Kin([], [], [name for name, decided in others if decided == fewest], fewest)
+    return Kin([], [], [], [name for name, decided in others if decided == fewest], fewest)
 
 
 def report(finding: Finding, name: str) -> str:
@@ -205,6 +213,9 @@ def known(finding: Finding, most: int | None = None) -> str:
         return text + (f"; and, different in what is undecided, {_names(found.alike, most)}" if found.alike else "")
     if found.alike:
         return f"the catalogue has models that differ in what is undecided alone: {_names(found.alike, most)}"
+    if found.equal:
+        names = _names(found.equal, most)
+        return f"the catalogue describes otherwise what no input found tells from this model: {names}"
     if not found.nearest:
         return "the catalogue has no model of these formats"
     differing = "; ".join(
@@ -263,6 +274,7 @@ def as_json(finding: Finding, name: str) -> dict[str, Any]:
         "notes": list(finding.notes),
         "catalogue": beside.same,
         "catalogue_up_to_undecided": beside.alike,
+        "catalogue_equal": beside.equal,
         "catalogue_nearest": beside.nearest,
         "catalogue_differences": {
             key: {"found": value_text(mine), "catalogue": value_text(theirs)}

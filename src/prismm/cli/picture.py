@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from prismm.cli.markup import Markup, joined, tag
 from prismm.cli.numerals import decimal, short
+from prismm.cli.traces import is_shown, lost_before, lost_below
 from prismm.formats import Format, Integer
 from prismm.numerics.specification import binade
 
@@ -26,7 +27,7 @@ _LABELS = 26  # pixels between exponents
 CLASSES = {
     "kept": "kept",
     "carry": "carry, above a product's two integer bits",
-    "lost": "lost when terms were cut off",
+    "lost": "lost before the sum: flushed, rounded or cut off",
     "over": "beyond the register, which wraps around",
     "dropped": "dropped by rounding",
 }
@@ -64,7 +65,7 @@ def picture(model: EngineModel, step: Step, title: str, last: bool = True) -> Ma
         last: whether the step's result is d.
     """
     top = None if step.quantum is None or model.fraction_bits is None else step.quantum + model.fraction_bits
-    nonzero = [term for term in step.terms if term.value != 0]
+    nonzero = [term for term in step.terms if is_shown(term)]
     terms = [_term(term, step.quantum) for term in nonzero[:_ROWS]]
     sums = _sums(model, step, top, last)
     columns = _columns([*terms, *sums], _boundaries(step))
@@ -76,7 +77,7 @@ def legend(model: EngineModel, steps: Iterable[Step]) -> Markup:
     used: set[str] = set()
     for step in steps:
         top = None if step.quantum is None or model.fraction_bits is None else step.quantum + model.fraction_bits
-        for row in [*(_term(t, step.quantum) for t in step.terms if t.value != 0), *_sums(model, step, top, True)]:
+        for row in [*(_term(t, step.quantum) for t in step.terms if is_shown(t)), *_sums(model, step, top, True)]:
             used |= set(row.bits.values())
     items = (tag("span", tag("i", class_=f"swatch {name}"), text) for name, text in CLASSES.items() if name in used)
     return tag("p", *items, class_="legend")
@@ -98,30 +99,21 @@ def _finite(value: Fraction | float) -> Fraction | None:
 
 def _term(term: Term, quantum: int | None) -> _Row:
     row = _Row(term.label.replace("*", "·"), term.value, short(term.value))
-    size = _finite(term.value)
+    size, below = _finite(term.value), lost_below(term, quantum)
+    if term.lost:
+        row.warning = f"lost {short(term.lost)}"
+        if not term.losses and abs(Fraction(term.kept)) > abs(Fraction(term.value)):
+            row.warning += " (cut to the floor)"
+    if term.losses:
+        row.warning = ": ".join(filter(None, [row.warning, lost_before(term).replace("*", "·")]))
     if size is None:
         return row
     ones = _ones(size)
-    cut = quantum
-    if term.lost:
-        row.warning = f"lost {short(term.lost)}"
-        if quantum is None:
-            cut = row.tick = _cut_of(term, ones)
-        if abs(Fraction(term.kept)) > size:
-            row.warning += " (cut to the floor)"
+    if below != quantum:
+        row.tick = below
     row.spans = ones[0], ones[-1]
-    row.bits = {p: "lost" if term.lost and cut is not None and p < cut else "kept" for p in ones}
+    row.bits = {p: "lost" if below is not None and p < below else "kept" for p in ones}
     return row
-
-
-def _cut_of(term: Term, ones: list[int]) -> int:
-    """The lowest position at which cutting a term off gives what was kept of it."""
-    value = Fraction(term.value)
-    for q in range(ones[-1], ones[0] + 2):
-        unit = Fraction(2) ** q
-        if term.kept in (math.floor(value / unit) * unit, math.trunc(value / unit) * unit):
-            return q
-    return ones[0] + 1
 
 
 def _sums(model: EngineModel, step: Step, top: int | None, last: bool) -> list[_Row]:

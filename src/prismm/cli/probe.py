@@ -135,7 +135,6 @@ def _suite(names: list[str], input: str | None, output: str | None, json: bool) 
     from prismm.formats import Format
     from prismm.numerics import suite
     from prismm.numerics.catalogue import devices, models_of
-    from prismm.numerics.suite.printed import tables
 
     wanted: list[tuple[str, Target]] = []
     for name in names:
@@ -157,4 +156,4 @@ def _suite(names: list[str], input: str | None, output: str | None, json: bool) 
     if json:
         print_json({"results": [one.to_dict() for one in results]})
     else:
-        print(tables(results, None))
+        print(suite.tables(*results))

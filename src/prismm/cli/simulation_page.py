@@ -6,7 +6,7 @@ from prismm.cli.markup import Markup, joined, tag
 from prismm.cli.numerals import decimal, hexadecimal, short
 from prismm.cli.page import document, facts, grid, mono, scroll
 from prismm.cli.picture import legend, picture
-from prismm.cli.traces import Traced, about, heading, idle, listed, lost_bits, runs
+from prismm.cli.traces import Traced, about, heading, idle, is_shown, listed, lost_before, lost_bits, runs
 
 _STEPS = 12  # with a picture
 
@@ -69,16 +69,17 @@ def dot_product(one: Traced, introduced: bool = False) -> Markup:
             [
                 term.label,
                 short(term.value),
+                lost_before(term),
                 "" if term.exponent is None else term.exponent,
                 short(term.kept),
                 short(term.lost) if term.lost else "",
                 mono(lost_bits(term, step.quantum)),
             ]
             for term in step.terms
-            if term.value != 0
+            if is_shown(term)
         ]
         numbers = grid(
-            ["term", "value", "exponent", "kept", "lost", "lost bits"],
+            ["term", "value", "lost before", "exponent", "kept", "lost", "lost bits"],
             rows,
             numbers=("value", "exponent", "kept", "lost"),
         )

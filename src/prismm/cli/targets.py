@@ -46,7 +46,7 @@ def model_of(text: str) -> EngineModel:
     from prismm.numerics import EngineModel, engine
 
     path = Path(text)
-    if not (text.lower().endswith(".json") or path.is_file()):
+    if not _is_file(text):
         return engine(text)
     try:
         content = path.read_text(encoding="utf-8")
@@ -54,12 +54,20 @@ def model_of(text: str) -> EngineModel:
         raise FileError(f"{path}: no model: it is not text; pass what EngineModel.to_json wrote") from None
     except OSError as error:
         raise FileError(f"{path}: {error.strerror or error}") from error
+    except ValueError as error:
+        raise FileError(f"{text!r}: {error}; pass the name of a file") from None
     try:
         return EngineModel.from_json(content)
     except ArgumentError as error:
         raise FileError(f"{path}: {error}") from error
-    except RecursionError:
-        raise FileError(f"{path}: no model: nested too deeply") from None
+
+
+def _is_file(text: str) -> bool:
+    """Whether a file is meant: by its ending, or because there is one of this name."""
+    try:
+        return text.lower().endswith(".json") or Path(text).is_file()
+    except OSError:  # no file can have such a name
+        return False
 
 
 def targets_of(text: str, input: str | None, output: str | None) -> list[Target]:
@@ -74,7 +82,7 @@ def targets_of(text: str, input: str | None, output: str | None) -> list[Target]
         EngineError: without a GPU, or where it lacks the instruction.
         FileError: for a file that holds no model.
     """
-    is_file = text.lower().endswith(".json") or Path(text).is_file()
+    is_file = _is_file(text)
     is_gpu = text == _GPU or text.startswith(f"{_GPU}:")
     is_function = ":" in text and not is_gpu and not is_file
     if not is_function and (input is not None or output is not None):
@@ -108,6 +116,8 @@ def _instructions(text: str) -> list[Target]:
 
 def _function(text: str, input: str | None, output: str | None) -> Target:
     """A function of the user's, from the working directory or from what is installed."""
+    import numpy as np
+
     from prismm.formats import format_named
 
     if input is None or output is None:
@@ -132,8 +142,14 @@ def _function(text: str, input: str | None, output: str | None) -> Target:
 
     def dot(a: Any, b: Any, c: Any) -> Any:
         try:
-            return found(a, b, c)
-        except Exception as error:
+            d = found(a, b, c)
+        except (Exception, SystemExit) as error:
             raise EngineError(f"{text} raised {type(error).__name__}: {error}") from error
+        try:
+            return np.asarray(d)
+        except Exception as error:
+            raise EngineError(
+                f"{text} returned no array: {error}; return one number for each row of a and b"
+            ) from error
 
     return Target(text, dot, *formats)

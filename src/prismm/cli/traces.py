@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from prismm.numerics.specification import Step, Term, Trace
 
 _SHOWN = 10  # operands in one line
+_LOSSES = 3  # of one term
 
 
 @dataclass(frozen=True)
@@ -115,9 +116,9 @@ def runs(steps: list[Step]) -> list[tuple[int, int, Step | None]]:
     """Numbers of the first and the last step of every run: of one step, or of several that do nothing, with None."""
     found: list[tuple[int, int, Step | None]] = []
     for number, step in enumerate(steps, 1):
-        nothing = sum(term.value != 0 for term in step.terms) <= 1 and not (
-            step.wrapped or step.rounding_error or any(term.lost for term in step.terms)
-        )
+        nonzero = [term for term in step.terms if is_shown(term)]
+        nothing = len(nonzero) <= 1 and all(term.label in ("c", "sum") for term in nonzero)
+        nothing = nothing and not (step.wrapped or any(term.lost or term.losses for term in nonzero))
         nothing = nothing and (step.result == step.total) and len(steps) > 1
         if nothing and found and found[-1][2] is None:
             found[-1] = found[-1][0], number, None
@@ -164,7 +165,7 @@ def heading(step: Step, number: int, count: int) -> str:
 
 
 def _terms(step: Step) -> str:
-    shown = [term for term in step.terms if term.value != 0]
+    shown = [term for term in step.terms if is_shown(term)]
     head = ["term", "value", "exponent", "kept", "lost", "lost bits"]
     cells = [
         [
@@ -177,23 +178,65 @@ def _terms(step: Step) -> str:
         ]
         for term in shown
     ]
-    lines = columns(head, cells, left=("term", "lost bits")) if cells else "every term is zero"
+    if any(term.losses for term in shown):
+        head.append("lost before")
+        cells = [[*row, lost_before(term)] for row, term in zip(cells, shown, strict=True)]
+    lines = columns(head, cells, left=("term", "lost bits", "lost before")) if cells else "every term is zero"
     zeros = len(step.terms) - len(shown)
     return lines + (f"\nand {zeros} zero{'s' if zeros > 1 else ''}" if zeros and cells else "")
 
 
+def is_shown(term: Term) -> bool:
+    """Zeros are counted only, but a group's zero sum of which products were lost."""
+    return term.value != 0 or term.lost != 0
+
+
+def lost_before(term: Term) -> str:
+    """What flushing and rounding did to a term before it was aligned.
+
+    >>> from prismm.numerics.specification import Loss, Term
+    >>> lost_before(Term("c", Fraction(1, 2**130), None, 0.0, (Loss("c", "flushed", Fraction(1, 2**130), 0.0),)))
+    'c flushed to 0'
+    """
+    words = [f"{loss.what} {loss.how} to {short(loss.after)}" for loss in term.losses[:_LOSSES]]
+    more = len(term.losses) - _LOSSES
+    return ", ".join([*words, *([f"… {more} more"] if more > 0 else [])])
+
+
+def lost_below(term: Term, quantum: int | None) -> int | None:
+    """The lowest position below which all lost bits of a term are; None where nothing, or a part of a sum, is lost.
+
+    >>> from prismm.numerics.specification import Term
+    >>> lost_below(Term("c", Fraction(11, 8), None, Fraction(3, 2)), None)  # rounded
+    -2
+    """
+    if not term.lost or term.value == 0:
+        return None
+    if quantum is not None and not term.losses:
+        return quantum
+    value, kept = Fraction(term.value), Fraction(term.kept)
+    top = max(binade(abs(x)) for x in (value, kept) if x) + 1
+    for q in range(1 - value.denominator.bit_length(), top + 1):
+        units = value / Fraction(2) ** q
+        if kept / Fraction(2) ** q in (math.floor(units), math.ceil(units)):
+            return q if quantum is None else max(q, quantum)
+    return None
+
+
 def lost_bits(term: Term, quantum: int | None) -> str:
-    """The magnitude's bits below 2^quantum, highest first, and where they stand.
+    """The magnitude's bits that were lost, highest first, and where they stand.
 
     >>> from prismm.numerics.specification import Term
     >>> lost_bits(Term("c", Fraction(-11, 8), 0, Fraction(-1)), 0)
     '011 at 2^-1 to 2^-3'
     """
-    if not term.lost or isinstance(term.value, float):
+    if not term.lost:
         return ""
-    size = abs(term.value)
-    low = 1 - size.denominator.bit_length()
-    high = binade(abs(term.lost)) if quantum is None else quantum - 1
+    below, size = lost_below(term, quantum), abs(Fraction(term.value))
+    if below is None:  # what is lost is a product of a group
+        size = abs(term.lost)
+        below = binade(size) + 1
+    low, high = 1 - size.denominator.bit_length(), below - 1
     if high < low:
         return ""
     unit = Fraction(2) ** low
@@ -267,6 +310,15 @@ def _step(step: Step) -> dict[str, Any]:
                 "kept": hexadecimal(term.kept),
                 "lost": hexadecimal(term.lost),
                 "lost_bits": lost_bits(term, step.quantum),
+                "losses": [
+                    {
+                        "what": loss.what,
+                        "how": loss.how,
+                        "before": hexadecimal(loss.before),
+                        "after": hexadecimal(loss.after),
+                    }
+                    for loss in term.losses
+                ],
             }
             for term in step.terms
         ],

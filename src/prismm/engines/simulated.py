@@ -219,9 +219,12 @@ def engine(name: str) -> SimulatedEngine:
     if name != short and short.lower().endswith(".json"):
         try:
             text = Path(short).read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
+        except (OSError, ValueError) as error:  # a name that no file can have, or what is no text
             raise ArgumentError(f"engine={name!r}: {error}; pass a file that EngineModel.to_json wrote") from None
-        return SimulatedEngine(name, (EngineModel.from_json(text),))
+        try:
+            return SimulatedEngine(name, (EngineModel.from_json(text),))
+        except ArgumentError as error:
+            raise ArgumentError(f"engine={name!r}: {error}") from None
     if name != short and "." in short:
         from prismm.numerics import catalogue
 

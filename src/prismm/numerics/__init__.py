@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from prismm.numerics.probing import probe
     from prismm.numerics.separation import Separation, separate
     from prismm.numerics.simulate import gemm
-    from prismm.numerics.specification import Step, Term, Trace, trace
+    from prismm.numerics.specification import Loss, Step, Term, Trace, trace
 
 _HOMES = {
     "EngineModel": "model",
@@ -43,6 +43,7 @@ _HOMES = {
     "Separation": "separation",
     "trace": "specification",
     "Trace": "specification",
+    "Loss": "specification",
     "Step": "specification",
     "Term": "specification",
 }
@@ -54,6 +55,7 @@ __all__ = [
     "Evidence",
     "Finding",
     "LateJoin",
+    "Loss",
     "Observation",
     "Separation",
     "Step",

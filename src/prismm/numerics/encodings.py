@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["canonical_nan", "decode", "encode", "foreign", "patterns_of", "storage"]
+__all__ = ["canonical_nan", "decode", "encode", "foreign", "is_nan", "patterns_of", "storage"]
 
 
 def storage(format: Format | Integer) -> np.dtype[Any]:
@@ -48,6 +48,22 @@ def canonical_nan(format: Format) -> int:
         raise ArgumentError(f"{format.name or format} has no NaN")
     sign = 1 << (format.bits - 1)
     return sign if format.specials == "fnuz" else sign - 1
+
+
+def is_nan(pattern: int, format: Format) -> bool:
+    """Whether these are the bits of a NaN of the format.
+
+    >>> from prismm.formats import E4M3, FP16
+    >>> is_nan(0xFE00, FP16), is_nan(0xFC00, FP16), is_nan(0x17E00, FP16), is_nan(0xFF, E4M3)
+    (True, False, False, True)
+    """
+    sign = 1 << (format.bits - 1)
+    if not format.has_nan or pattern >> format.bits:
+        return False
+    if format.specials == "fnuz":
+        return pattern == sign
+    largest = ((1 << format.exponent_bits) - 1) << format.fraction_bits if format.has_infinity else sign - 2
+    return pattern & (sign - 1) > largest
 
 
 def decode(bits: ArrayLike, format: Format | Integer) -> NDArray[np.float64]:
@@ -135,7 +151,7 @@ def encode(values: ArrayLike, format: Format | Integer, nan: int | None = None) 
         nan: the pattern of NaN; None: `canonical_nan`.
 
     Raises:
-        ArgumentError: for a value that the format does not have; nothing is rounded.
+        ArgumentError: for a value that the format does not have, as nothing is rounded; for a pattern that is no NaN.
 
     >>> from prismm.formats import E4M3, FP16, INT8
     >>> encode([1.0, -2.0**-24], FP16).tolist(), encode([-1], INT8).tolist(), hex(encode(float("nan"), E4M3))
@@ -153,6 +169,8 @@ def encode(values: ArrayLike, format: Format | Integer, nan: int | None = None) 
     kind = storage(format)
     if isinstance(format, Integer):
         return (x.astype(np.int64) & ((1 << format.bits) - 1)).astype(kind)
+    if nan is not None and not is_nan(nan, format):
+        raise ArgumentError(f"nan={nan:#x} is no NaN of {format.name or format}; pass the bits of one, or None")
     missing = np.isnan(x)
     if format == FP64:
         found = np.array(x, order="C").view(np.uint64)

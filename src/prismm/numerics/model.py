@@ -29,11 +29,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from prismm.errors import ArgumentError
 from prismm.formats import Format, Integer, format_named
-from prismm.numerics.parts import BlockScale, LateJoin, Mode, Subnormals, integer
+from prismm.numerics.parts import BlockScale, LateJoin, Mode, Subnormals
 from prismm.numerics.validation import check_float_engine, check_integer_engine, check_types
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
     import numpy as np
     from numpy.typing import ArrayLike, NDArray
@@ -56,8 +56,8 @@ class EngineModel:
         block: products summed in one step, 1 to 256.
         depth: products of one instruction; None: one block (of every group that has a sum of its own).
         groups: residues of k modulo the period (their count) that form each group; () for ascending k.
-        group_sums: "chained": the groups are taken one after another into one running sum; "separate": each into its
-            own, starting without c, and those are added from left to right.
+        group_sums: "chained": the groups are taken one after another into one running sum; "separate": each, all of
+            one size, into its own, starting without c, and those are added from left to right.
         product_rounding: None for exact products, or how they are rounded to the accumulator.
         product_overflow: "exact", or "infinity": products from 2^maxexp of the accumulator on are infinite.
         product_exponent: by which a product is aligned: "sum" of the factors' exponents, or that of the "normalised"
@@ -78,8 +78,8 @@ class EngineModel:
             of an instruction, products (below the accumulator's smallest normal value) and rounded sums are kept.
         zeros: "ieee": a sum of zeros is -0 where all are; "positive": an exact zero is +0, what underflows to zero
             keeps its sign; "unsigned": no result is -0.
-        nan: bit pattern of a NaN result; None if not known. Any NaN operand, inf·0, and infinities of both signs in
-            one sum give NaN; any other infinity gives itself.
+        nan: bit pattern of a NaN result, one of the output's NaNs; None if not known. Any NaN operand, inf·0, and
+            infinities of both signs in one sum give NaN; any other infinity gives itself.
         scale: block scale factors, if there are any.
         source: where the model comes from.
         certainty: how sure it is, in a word or two.
@@ -251,10 +251,9 @@ class EngineModel:
                 values that make no model.
         """
         try:
-            content = json.loads(text)
-        except ValueError as error:
-            raise ArgumentError(f"no model: not JSON ({error}); pass what EngineModel.to_json wrote") from None
-        return cls.from_dict(content)
+            return cls.from_dict(_loaded(text))
+        except RecursionError:
+            raise ArgumentError("no model: nested too deeply; pass what EngineModel.to_json wrote") from None
 
     @classmethod
     def from_dict(cls, content: Any) -> EngineModel:
@@ -310,6 +309,14 @@ def within(inner: Format, outer: Format | Integer) -> bool:
     )
 
 
+def _loaded(text: str) -> Any:
+    """What a JSON text says."""
+    try:
+        return json.loads(text)
+    except (TypeError, ValueError) as error:
+        raise ArgumentError(f"no model: not JSON ({error}); pass what EngineModel.to_json wrote") from None
+
+
 def _plain(value: Any) -> Any:
     """A field's value as JSON has it."""
     if isinstance(value, (Format, Integer)):
@@ -353,10 +360,4 @@ def _part(kind: Any, key: str, value: Mapping[str, Any]) -> Any:
 def _groups(value: Any) -> tuple[tuple[int, ...], ...]:
     if not isinstance(value, list) or not all(isinstance(group, list) for group in value):
         raise ArgumentError(f"groups={value!r}; pass a list of lists of residues")
-    return tuple(tuple(_residues(group)) for group in value)
-
-
-def _residues(group: list[Any]) -> Iterator[int]:
-    for residue in group:
-        integer("a residue in groups", residue, 0, 4095)
-        yield residue
+    return tuple(map(tuple, value))

@@ -73,6 +73,16 @@ def integer(what: str, value: object, low: int, high: int, none: bool = False) -
         raise ArgumentError(f"{what}={value!r}; pass an integer from {low} to {high}{' or None' if none else ''}")
 
 
+def text(what: str, value: object) -> None:
+    """A string that can be printed and written."""
+    if not isinstance(value, str):
+        raise ArgumentError(f"{what}={value!r}; pass a string")
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise ArgumentError(f"{what}={value!r} has half of a surrogate pair; pass characters only") from None
+
+
 def one_of(what: str, value: object, known: tuple[Any, ...]) -> None:
     if not isinstance(value, (str, type(None))) or value not in known:
         raise ArgumentError(f"{what}={value!r}; pass one of {', '.join(map(repr, known))}")

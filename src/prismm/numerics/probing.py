@@ -46,6 +46,8 @@ _LONG = (130, 260)
 _ENDS = 256
 """Lengths at every one of which the sign of a zero is looked at."""
 _TURNS = 12
+_AGAIN = 200
+"""Answers of each kind that are asked again where no model was found."""
 _INTEGER_LENGTHS = (1, 2, 3, 4, 8, 16, 17, 32, 33, 64, 65, 128, 300)
 _INTEGER_EVIDENCE = 4_000
 _EFFORT = 30_000_000_000
@@ -139,7 +141,8 @@ def probe(
         say: is told of every stage, in a few words.
 
     Raises:
-        ArgumentError: for unknown formats, or answers of a wrong shape or type.
+        ArgumentError: for unknown formats, what is no function, refutations or a seed that are no natural numbers, or
+            answers of a wrong shape or type.
         EngineError: if the black box is not deterministic: the same inputs, asked again, alone or elsewhere in a batch,
             give another answer.
 
@@ -149,8 +152,15 @@ def probe(
     >>> finding.model.block, finding.model.fraction_bits, finding.model.rounding
     (8, 24, 'zero')
     """
+    if not callable(dot):
+        raise ArgumentError(f"dot is a {type(dot).__name__}, no function; pass one of a, b and c")
+    separation.natural("refutations", refutations)
+    separation.natural("seed", seed)
     inputs = format_named(input) if isinstance(input, str) else input
     outputs = format_named(output) if isinstance(output, str) else output
+    for which, given in (("input", inputs), ("output", outputs)):
+        if not isinstance(given, (Format, Integer)):
+            raise ArgumentError(f"{which}={given!r} is no format; pass its name, such as 'fp16'")
     if isinstance(inputs, Integer) != isinstance(outputs, Integer):
         raise ArgumentError("integers give integers and floats give floats; pass input and output of one kind")
     return _Probe(dot, inputs, outputs, seed, name, say or (lambda text: None)).run(refutations)
@@ -186,7 +196,14 @@ class _Probe:
     def ask(self, a: Array, b: Array, c: Array) -> Array:
         """The black box's answers, checked for shape and type."""
         np = self.np
-        d = np.asarray(self.dot(a, b, c))
+        answered = self.dot(a.copy(), b.copy(), c.copy())  # which it may write to
+        try:
+            d = np.asarray(answered)
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise ArgumentError(
+                f"the black box returned a {type(answered).__name__} that NumPy cannot read ({error}); it must return "
+                f"float64 numbers of shape {c.shape}"
+            ) from error
         if d.shape != c.shape or d.dtype.kind not in "fiu":
             raise ArgumentError(
                 f"the black box returned {d.dtype} of shape {d.shape} for c of shape {c.shape}; it must return one "
@@ -214,11 +231,23 @@ class _Probe:
         if bad.any():
             i = int(np.flatnonzero(bad)[0])
             other = again[i] if not same(first[i], again[i]) else alone[i]
-            raise EngineError(
-                f"the black box is not deterministic: {int(bad.sum())} of {len(c)} answers changed when asked again, "
-                f"first {float(first[i])!r} and then {float(other)!r} for a={a[i].tolist()}, b={b[i].tolist()}, "
-                f"c={float(c[i])!r}; a model needs an engine whose answer depends on a, b and c alone"
-            )
+            raise _unsteady(int(bad.sum()), len(c), a[i], b[i], float(c[i]), float(first[i]), float(other))
+
+    def asked_again(self) -> None:
+        """EngineError if answers on record change, each asked again alone: some that the nearest model gets wrong, as
+        it does those of a black box that changes its mind now and then, and some of all.
+        """
+        np = self.np
+        wrong = self.seen.differing(self.nearest, _AGAIN)
+        others = self.rng.permutation(len(self.seen))[:_AGAIN]
+        rows = np.unique(np.concatenate([wrong, others])).tolist()
+        changed = []
+        for a, b, c, d in map(self.seen.row, rows):
+            again = self.ask(a[None], b[None], np.array([c]))[0]
+            if not same(np.float64(d), again):
+                changed.append((a, b, c, d, float(again)))
+        if changed:
+            raise _unsteady(len(changed), len(rows), *changed[0])
 
     def batch(
         self, aims: list[vectors.Aim], k: int, each: int, classes: tuple[str, ...] = vectors.CLASSES
@@ -256,6 +285,7 @@ class _Probe:
             if not any(step(model) for step in steps):
                 return self.finish(model)
             model = self.fitted(model)
+        self.asked_again()
         return self.finish(None)
 
     def aimed(self, model: EngineModel) -> int:
@@ -620,6 +650,7 @@ class _Probe:
             else:
                 asked += len(d)
         if not left:
+            self.asked_again()
             return self.finding(None, (), asked)
         model = self.nearest = left[0]
         others = [m for m in integers.candidates(inputs, output, self.name) if m != model]
@@ -632,6 +663,14 @@ class _Probe:
             unknown = tuple(value for value, answer in answers if answer is None)
             evidence.append(Evidence(name, getattr(model, name), refuted, unknown))
         return self.finding(model, tuple(evidence), asked)
+
+
+def _unsteady(count: int, of: int, a: Array, b: Array, c: float, first: float, then: float) -> EngineError:
+    return EngineError(
+        f"the black box is not deterministic: {count} of {of} answers changed when asked again, first {first!r} and "
+        f"then {then!r} for a={a.tolist()}, b={b.tolist()}, c={c!r}; a model needs an engine whose answer depends on "
+        "a, b and c alone"
+    )
 
 
 def _shown(name: str) -> tuple[str, ...]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import itertools
+import numbers
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from prismm.errors import ArgumentError
 from prismm.formats import Integer
 from prismm.numerics import simulate, vectors
+from prismm.numerics.model import EngineModel
 from prismm.numerics.observations import same
 
 if TYPE_CHECKING:
@@ -16,8 +18,6 @@ if TYPE_CHECKING:
 
     import numpy as np
     from numpy.typing import NDArray
-
-    from prismm.numerics.model import EngineModel
 
     Array = NDArray[np.float64]
 
@@ -77,7 +77,8 @@ def separate(
         short: whether to shorten what was found.
 
     Raises:
-        ArgumentError: for models of different formats.
+        ArgumentError: for models of different formats, or with block scales, which are not drawn; for an effort or a
+            seed that is no natural number.
 
     >>> from prismm.numerics import engine, separate
     >>> a, b, c = separate(engine("v100.fp16.fp32"), engine("a100.fp16.fp32"))
@@ -86,10 +87,20 @@ def separate(
     """
     import numpy as np
 
+    for name, model in (("first", first), ("second", second)):
+        if not isinstance(model, EngineModel):
+            raise ArgumentError(f"{name}={model!r} is no model; pass an EngineModel, such as numerics.engine(name)")
+    natural("effort", effort)
+    natural("seed", seed)
     if (first.input, first.output) != (second.input, second.output):
         raise ArgumentError("models of different formats differ anyway; pass two with the same input and output")
     if first.canonical() == second.canonical():
         return Separation(None, None, None, None, None, 0)
+    if first.scale is not None or second.scale is not None:
+        raise ArgumentError(
+            "models with block scales are not searched, because no scales are drawn; compare what dot makes of "
+            "operands and scales of your own"
+        )
     if isinstance(first.input, Integer):
         return _integers(first, second)
     found, tried = difference(first, second, effort, np.random.default_rng(seed))
@@ -98,6 +109,12 @@ def separate(
     if short:
         found = _shortened(first, second, *found)
     return _found(first, second, *found, tried)
+
+
+def natural(name: str, value: object) -> None:
+    """ArgumentError for what is no natural number."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or int(value) < 0:
+        raise ArgumentError(f"{name}={value!r}; pass an integer of 0 or more")
 
 
 def difference(

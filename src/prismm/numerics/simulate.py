@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import functools
 import math
+import numbers
+import reprlib
 from typing import TYPE_CHECKING, Any
 
-from prismm.errors import ArgumentError, ShapeError
+from prismm.errors import ArgumentError, DTypeError, OperandError, ShapeError
 from prismm.formats import E4M3, Format, Integer
 from prismm.numerics import encodings
+from prismm.numerics.model import EngineModel
 from prismm.numerics.parts import MODES, SUBNORMALS, LateJoin
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import ArrayLike, NDArray
-
-    from prismm.numerics.model import EngineModel
 
     Rows = NDArray[np.int64]
 
@@ -48,8 +49,10 @@ def dot(
         float64, of the leading axes' common shape. NaN has no payload: see `bits`.
 
     Raises:
-        ArgumentError: for values that the formats do not have, or scales that are missing or too many.
+        ArgumentError: for values that the formats do not have, scales that are missing or too many, or a model that
+            is none.
         ShapeError: if shapes do not fit.
+        OperandError, DTypeError: for operands that are no arrays, or none of real numbers.
 
     >>> from prismm.formats import FP16, FP32
     >>> from prismm.numerics.model import EngineModel
@@ -59,7 +62,8 @@ def dot(
     """
     import numpy as np
 
-    x, y, z = (np.asarray(value, np.float64) for value in (a, b, c))
+    check_model(model)
+    x, y, z = array("a", a), array("b", b), array("c", c)
     if not x.ndim or not y.ndim or x.shape[-1] != y.shape[-1] or not x.shape[-1]:
         raise ShapeError(f"a {x.shape} and b {y.shape} end in k; pass the same k, at least 1")
     try:
@@ -75,6 +79,32 @@ def dot(
     )
     start = np.array(np.broadcast_to(z, lead), order="C").reshape(-1)
     return _run(model, left, right, rows, columns, start, x.shape[-1], workers).reshape(lead)
+
+
+def checked(
+    model: EngineModel,
+    a: ArrayLike,
+    b: ArrayLike,
+    c: ArrayLike,
+    scale_a: ArrayLike | None,
+    scale_b: ArrayLike | None,
+) -> tuple[list[float], list[float], float, list[float], list[float]]:
+    """The operands of a single dot product that `dot` takes, as Python's floats; without block scales [] for them.
+
+    Raises:
+        PrismmError: those of `dot`.
+    """
+    check_model(model)
+    x, y, z = array("a", a), array("b", b), array("c", c)
+    if x.ndim != 1 or x.shape != y.shape or not x.size or z.ndim:
+        raise ShapeError(f"a {x.shape}, b {y.shape} and c {z.shape}; pass (k,), (k,) with the same k >= 1, ()")
+    factors = [
+        [] if found is None else found[0].tolist()
+        for found in (_factors(model, "scale_a", x.shape, scale_a), _factors(model, "scale_b", y.shape, scale_b))
+    ]
+    for what, values, format in (("a", x, model.input), ("b", y, model.input), ("c", z, model.output)):
+        check(what, values, format)
+    return x.tolist(), y.tolist(), float(z), factors[0], factors[1]
 
 
 def dot_unchecked(
@@ -141,6 +171,7 @@ def gemm(
     Args:
         model: of the engine; without block scales.
         a: (m, k), values of the input format. b: (k, n), likewise. c: (m, n), values of the output format; None: +0.
+            Without any product (k = 0) the result is c.
         split_k: from 1 to ceil(k / depth).
         promote: a multiple of the instruction's depth; None: not at all.
         workers: threads; None: all.
@@ -149,8 +180,10 @@ def gemm(
         (m, n), float64.
 
     Raises:
-        ArgumentError: for values that the formats do not have, or a `split_k` or `promote` that do not fit.
+        ArgumentError: for values that the formats do not have, a `split_k` or `promote` that do not fit, or a model
+            that is none.
         ShapeError: for matrices that do not fit.
+        OperandError, DTypeError: for operands that are no arrays, or none of real numbers.
 
     >>> import numpy as np
     >>> from prismm.formats import E4M3, FP32, Format
@@ -162,7 +195,38 @@ def gemm(
     """
     from prismm.numerics import products
 
-    return products.gemm(model, a, b, c, split_k, promote, workers)
+    check_model(model)
+    x, y, z = array("a", a), array("b", b), None if c is None else array("c", c)
+    if isinstance(promote, bool):
+        raise ArgumentError(
+            f"promote={promote!r}; pass a multiple of the instruction's depth, {model.instruction_depth}, or None"
+        )
+    if x.ndim == y.ndim == 2 and x.shape[1] == y.shape[0] and not (x.size and y.size):
+        return _empty(model, x, y, z, split_k, promote, workers)
+    return products.gemm(model, x, y, z, split_k, promote, workers)
+
+
+def _empty(
+    model: EngineModel,
+    x: NDArray[np.float64],
+    y: NDArray[np.float64],
+    c: NDArray[np.float64] | None,
+    split_k: int,
+    promote: int | None,
+    workers: int | None,
+) -> NDArray[np.float64]:
+    """c, or zeros: nothing is multiplied, but everything is checked, with a zero wherever there is nothing."""
+    import numpy as np
+
+    from prismm.numerics import products
+
+    shape = x.shape[0], y.shape[1]
+    start = np.zeros(shape) if c is None else c
+    if start.shape != shape:
+        raise ShapeError(f"c has shape {start.shape}; pass {shape}")
+    left, right, addend = (np.pad(z, [(0, n == 0) for n in z.shape]) for z in (x, y, start))
+    products.gemm(model, left, right, addend, split_k, promote, workers)
+    return start.copy()
 
 
 def mma(
@@ -179,12 +243,11 @@ def mma(
     >>> mma(volta, [[1.0, 2.0]], [[3.0], [4.0]], [[0.5]]).tolist()
     [[11.5]]
     """
-    import numpy as np
-
-    x = np.asarray(a)
+    check_model(model)
+    x = array("a", a)
     if x.ndim == 2 and x.shape[1] > model.instruction_depth:
         raise ShapeError(f"an instruction takes k up to {model.instruction_depth}, not {x.shape[1]}; call gemm")
-    return gemm(model, a, b, c, workers=workers)
+    return gemm(model, x, b, c, workers=workers)
 
 
 def bits(model: EngineModel, d: ArrayLike) -> NDArray[Any]:
@@ -197,6 +260,39 @@ def bits(model: EngineModel, d: ArrayLike) -> NDArray[Any]:
     ['0x0', '0x7fffffff']
     """
     return encodings.encode(d, model.output, model.nan)
+
+
+def check_model(model: object) -> None:
+    """Refuse what is no model."""
+    if not isinstance(model, EngineModel):
+        raise ArgumentError(
+            f"model={reprlib.repr(model)}; pass an EngineModel, such as prismm.numerics.engine('a100.fp16.fp32')"
+        )
+
+
+def array(what: str, given: ArrayLike) -> NDArray[np.float64]:
+    """Real numbers as float64.
+
+    Raises:
+        OperandError: for what is no array, such as lists of different lengths.
+        DTypeError: for an array of other things.
+    """
+    import numpy as np
+
+    try:
+        found = np.asarray(given)
+        real = found.dtype == object and all(isinstance(x, numbers.Real) for x in found.flat)
+        if real or found.dtype.kind not in _NOT_REAL:
+            return np.asarray(found, np.float64)
+    except (ValueError, TypeError, RuntimeError, OverflowError) as error:
+        raise OperandError(
+            f"{what}={reprlib.repr(given)} is no array of numbers ({error}); pass what numpy.asarray(…, float) takes"
+        ) from error
+    raise DTypeError(f"{what}={reprlib.repr(given)} holds {_NOT_REAL[found.dtype.kind]}; pass real numbers")
+
+
+_NOT_REAL = {"c": "complex numbers", "O": "what is no number", "S": "bytes", "U": "text", "M": "dates", "m": "times"}
+"""Kinds of NumPy's types that are refused, and what they hold."""
 
 
 def check(what: str, values: NDArray[np.float64], format: Format | Integer) -> None:
@@ -223,7 +319,7 @@ def _factors(
     wanted = (*shape[:-1], -(-shape[-1] // scale.length))
     if given is None:
         raise ArgumentError(f"{model.name} takes block scales; pass {what} of shape {wanted}")
-    factors = np.asarray(given, np.float64)
+    factors = array(what, given)
     try:
         factors = np.broadcast_to(factors, wanted)
     except ValueError:
@@ -235,7 +331,10 @@ def _factors(
         good = ~encodings.foreign(factors, E4M3) & ~np.signbit(factors)
     bad = ~(good | np.isnan(factors))
     if bad.any():
-        raise ArgumentError(f"{float(factors[bad].flat[0])!r} in {what} is no {scale.format} value")
+        values = "powers of two from 2^-127 to 2^127" if scale.format == "ue8m0" else "values of e4m3 without a sign"
+        raise ArgumentError(
+            f"{float(factors[bad].flat[0])!r} in {what} is no {scale.format} value; pass {values}, or NaN"
+        )
     return factors.reshape(-1, wanted[-1])
 
 

@@ -7,21 +7,37 @@ code, and is compared with this. The order of the steps is that of the text in `
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from prismm.errors import ArgumentError, ShapeError
 from prismm.formats import E4M3, Format, Integer
+from prismm.numerics import simulate
 from prismm.numerics.parts import LateJoin
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from prismm.numerics.model import EngineModel
     from prismm.numerics.parts import Mode, Subnormals
 
-__all__ = ["Step", "Term", "Trace", "dot", "round_to", "trace"]
+__all__ = ["Loss", "Step", "Term", "Trace", "dot", "round_to", "trace"]
+
+
+@dataclass(frozen=True)
+class Loss:
+    """What a number lost on its way to the summation.
+
+    Args:
+        what: "a[3]" (likewise of b), "a[3]*b[3]", "c" or "sum" (the running one).
+        how: "flushed" (a subnormal became zero), "rounded" or "overflowed".
+        before, after: it; what is infinite as floats.
+    """
+
+    what: str
+    how: str
+    before: Fraction | float
+    after: Fraction | float
 
 
 @dataclass(frozen=True)
@@ -29,23 +45,24 @@ class Term:
     """One summand of a step.
 
     Args:
-        label: "a[3]*b[3]", "c" or "sum" (the running one).
-        value: before anything was cut off; inf and nan as floats.
+        label: "a[3]*b[3]", "group[1]" (products that share their scale factors), "c" or "sum" (the running one).
+        value: before anything was lost: a product is the exact one of the operands as they were passed, c as it was
+            passed; inf and nan as floats.
         exponent: by which it was aligned; None for zeros and where nothing is aligned.
         kept: what entered the sum.
+        losses: what flushing and rounding took before terms were aligned, in order; all else that is lost was cut off.
     """
 
     label: str
     value: Fraction | float
     exponent: int | None
     kept: Fraction | float
+    losses: tuple[Loss, ...] = ()
 
     @property
     def lost(self) -> Fraction:
-        """value - kept; 0 for infinities and NaN."""
-        if isinstance(self.value, float) or isinstance(self.kept, float):
-            return Fraction(0)
-        return self.value - self.kept
+        """value - kept, by `losses` and by cutting off; 0 for infinities and NaN."""
+        return _difference(self.value, self.kept)
 
 
 @dataclass(frozen=True)
@@ -55,10 +72,11 @@ class Step:
     Args:
         kind: "block", "partial" (an addition inside a sequential or pairwise block), "join" or "convert".
         terms: the summands.
-        quantum: exponent q: terms were cut off to multiples of 2^q; None where they were taken exactly.
+        quantum: exponent q: terms were cut off to multiples of 2^q; None where they were taken exactly, or (join of a
+            `LateJoin`) each was cut off elsewhere.
         total: the sum of what was kept, after wrapping; inf and nan as floats.
         wrapped: whether the register overflowed.
-        result: the rounded sum.
+        result: the sum, rounded (and flushed, if it is subnormal).
     """
 
     kind: str
@@ -70,10 +88,8 @@ class Step:
 
     @property
     def rounding_error(self) -> Fraction:
-        """result - total; 0 where one is no number."""
-        if isinstance(self.total, float) or isinstance(self.result, float):
-            return Fraction(0)
-        return self.result - self.total
+        """result - total; 0 for infinities and NaN."""
+        return _difference(self.result, self.total)
 
 
 @dataclass
@@ -113,8 +129,7 @@ def trace(
         scale_a, scale_b: ceil(k / scale.length) factors each, of an engine with block scales.
 
     Raises:
-        ShapeError: if lengths do not fit.
-        ArgumentError: for scales that are missing or too many.
+        PrismmError: those that `simulate.dot` raises, for the same reasons.
 
     >>> from prismm.formats import FP16, FP32
     >>> from prismm.numerics.model import EngineModel
@@ -123,20 +138,15 @@ def trace(
     >>> t.result, t.steps[0].terms[2].lost == Fraction(1, 2**24)
     (1.0, True)
     """
-    k = len(a)
-    if len(b) != k or k == 0:
-        raise ShapeError(f"a has {k} elements and b {len(b)}; pass the same number, at least one")
+    a, b, c, factors_a, factors_b = simulate.checked(model, a, b, c, scale_a, scale_b)
     if isinstance(model.input, Integer):
         return _integer_dot(model, a, b, c)
-    scales = _scales(model, k, scale_a, scale_b)
     record = Trace()
     depth = model.instruction_depth
     total = c
-    for start in range(0, k, depth):
-        indices = range(start, start + depth)
-        x = [a[i] if i < k else 0.0 for i in indices]
-        y = [b[i] if i < k else 0.0 for i in indices]
-        total = _Instruction(model, x, y, start, scales, record).run(total)
+    for start in range(0, len(a), depth):
+        x, y = ([*z[start : start + depth], *[0.0] * (start + depth - len(z))] for z in (a, b))
+        total = _Instruction(model, x, y, start, (factors_a, factors_b), record).run(total)
     record.result = total
     return record
 
@@ -150,7 +160,9 @@ def _integer_dot(model: EngineModel, a: Sequence[float], b: Sequence[float], c: 
     for start in range(0, len(a), depth):
         stop = min(start + depth, len(a))
         terms = [Term("c" if start == 0 else "sum", Fraction(total), None, Fraction(total))]
-        terms += [_whole(f"a[{i}]*b[{i}]", Fraction(int(a[i]) * int(b[i]))) for i in range(start, stop)]
+        for i in range(start, stop):
+            product = Fraction(int(a[i]) * int(b[i]))
+            terms.append(Term(f"a[{i}]*b[{i}]", product, None, product))
         exact = total + sum(int(a[i]) * int(b[i]) for i in range(start, stop))
         if model.overflow == "saturate":
             total = min(max(exact, output.min), output.max)
@@ -194,8 +206,36 @@ def binade(size: Fraction) -> int:
     return e if size >= Fraction(2) ** e else e - 1
 
 
-def _whole(label: str, value: Fraction | float, exponent: int | None = None) -> Term:
-    return Term(label, value, exponent, value)
+@dataclass(frozen=True)
+class _Summand:
+    """A term on its way to the summation.
+
+    Args:
+        value: what is left of it; zeros (with their sign), infinities and NaN as floats.
+        exact: before anything was lost.
+        exponent: by which it is aligned.
+        losses: between the two.
+    """
+
+    label: str
+    value: Fraction | float
+    exact: Fraction | float
+    exponent: int | None = None
+    losses: tuple[Loss, ...] = ()
+
+    def term(self, kept: Fraction | None = None) -> Term:
+        """What a trace says of it; None: all that is left is kept."""
+        return Term(self.label, self.exact, self.exponent, self.value if kept is None else kept, self.losses)
+
+
+def _known(label: str, value: Fraction | float) -> _Summand:
+    """A term of which nothing has been lost."""
+    return _Summand(label, _number(value), _number(value))
+
+
+def _lost(what: str, how: str, before: Fraction | float, after: Fraction | float) -> tuple[Loss, ...]:
+    """A loss, if there is one; of NaN there is none."""
+    return () if before == after or before != before else (Loss(what, how, _number(before), _number(after)),)
 
 
 def _flushed(x: float, format: Format, policy: Subnormals) -> float:
@@ -204,28 +244,9 @@ def _flushed(x: float, format: Format, policy: Subnormals) -> float:
     return math.copysign(0.0, x) if policy == "flush" else 0.0
 
 
-def _exponent(x: float, format: Format) -> int:
-    """floor(log2|x|), and that of the least normal value for subnormal x."""
-    return max(math.frexp(x)[1] - 1, format.minexp)
-
-
-def _scales(
-    model: EngineModel, k: int, scale_a: Sequence[float] | None, scale_b: Sequence[float] | None
-) -> tuple[Sequence[float], Sequence[float]] | None:
-    """Both scales, checked."""
-    if model.scale is None:
-        if scale_a is not None or scale_b is not None:
-            raise ArgumentError(f"{model.name} has no block scales; leave out scale_a and scale_b")
-        return None
-    count = -(-k // model.scale.length)
-    if scale_a is None or scale_b is None or len(scale_a) != count or len(scale_b) != count:
-        raise ArgumentError(f"{model.name} takes {count} scale factors for each operand of {k} elements")
-    for x in (*scale_a, *scale_b):
-        if not (math.isnan(x) or (model.scale.format == "ue4m3" and 0.0 <= x <= E4M3.max)):
-            power = x > 0.0 and math.isfinite(x) and math.frexp(x)[0] == 0.5 and -127 <= math.frexp(x)[1] - 1 <= 127
-            if model.scale.format == "ue4m3" or not power:
-                raise ArgumentError(f"{x!r} is no {model.scale.format} value")
-    return scale_a, scale_b
+def _exponent(x: Fraction | float, format: Format) -> int:
+    """floor(log2|x|) of x other than 0, and that of the least normal value for subnormal x."""
+    return max(binade(abs(Fraction(x))), format.minexp)
 
 
 class _Instruction:
@@ -234,49 +255,64 @@ class _Instruction:
     def __init__(
         self,
         model: EngineModel,
-        a: Sequence[float],
-        b: Sequence[float],
+        a: list[float],
+        b: list[float],
         start: int,
-        scales: tuple[Sequence[float], Sequence[float]] | None,
+        scales: tuple[list[float], list[float]],
         record: Trace,
     ) -> None:
         assert isinstance(model.input, Format)
         self.model, self.inputs, self.sums, self.start, self.record = model, model.input, model.sums, start, record
-        self.a = [_flushed(x, self.inputs, model.subnormal_inputs) for x in a]
-        self.b = [_flushed(x, self.inputs, model.subnormal_inputs) for x in b]
-        self.scales = scales
+        self.a, self.b, self.scales = a, b, scales
 
     def run(self, c: float) -> float:
         """d."""
         model, output = self.model, self.model.output
         assert isinstance(output, Format)
-        c = _flushed(c, output, model.subnormal_accumulators)
+        label = "c" if self.start == 0 else "sum"
+        left = _flushed(c, output, model.subnormal_accumulators)
+        addend = _Summand(label, _number(left), _number(c), losses=_lost(label, "flushed", c, left))
         blocks = [
             [sequence[i : i + model.block] for i in range(0, len(sequence), model.block)]
             for sequence in model.sequences()
         ]
         if isinstance(model.join, LateJoin):
-            return self._late([found[0] for found in blocks], c)
+            return self._late([found[0] for found in blocks], addend)
         if model.join == "inside":
-            total: float | None = c
-            label, running = ("c" if self.start == 0 else "sum"), output
+            total, running = addend, output
             for indices in blocks[0]:
-                total = self._block(total, label, running, indices)
-                label, running = "sum", self.sums
-            assert total is not None
-            return self._converted(total)
-        totals: list[float] = []
-        for sequence in blocks:
-            total = None
-            for indices in sequence:
-                total = self._block(total, "sum", self.sums, indices)
-            assert total is not None
-            totals.append(total)
+                total, running = _known("sum", self._block(total, running, indices)), self.sums
+            return self._converted(float(total.value))
+        totals = [self._chain(sequence) for sequence in blocks]
         total = totals[0]
         for other in totals[1:]:
-            total = self._add("join", [("sum", total), ("sum", other)], self.sums, model.rounding)
-        label = "c" if self.start == 0 else "sum"
-        return self._add("join", [("sum", total), (label, c)], output, model.last_rounding)
+            total = _known("sum", self._add("join", [total, other], self.sums, model.rounding))
+        return self._add("join", [total, addend], output, model.last_rounding)
+
+    def _chain(self, blocks: Sequence[Sequence[int]]) -> _Summand:
+        """A running sum of its own, without c."""
+        total = _known("sum", self._block(None, self.sums, blocks[0]))
+        for indices in blocks[1:]:
+            total = _known("sum", self._block(total, self.sums, indices))
+        return total
+
+    def _note(
+        self,
+        kind: str,
+        terms: Sequence[Term],
+        total: Fraction | float,
+        result: Fraction | float,
+        quantum: int | None = None,
+        wrapped: bool = False,
+    ) -> None:
+        self.record.steps.append(Step(kind, tuple(terms), quantum, total, wrapped, _number(result)))
+
+    def _special_sum(self, kind: str, terms: Sequence[_Summand]) -> float | None:
+        """The sum, noted, where it is NaN or infinite because a term is; else None."""
+        special = _special([term.value for term in terms])
+        if special is not None:
+            self._note(kind, [term.term() for term in terms], special, special)
+        return special
 
     def _converted(self, x: float) -> float:
         """A running sum in the output format."""
@@ -286,8 +322,7 @@ class _Instruction:
             return x
         result = self._finished(round_to(Fraction(x), output, self.model.last_rounding, self.model.overflow), output)
         if result != x:
-            term = _whole("sum", Fraction(x))
-            self.record.steps.append(Step("convert", (term,), None, Fraction(x), False, _number(result)))
+            self._note("convert", [_known("sum", x).term()], Fraction(x), result)
         return result
 
     def _finished(self, x: float, format: Format) -> float:
@@ -295,64 +330,70 @@ class _Instruction:
         x = _flushed(x, format, self.model.subnormal_outputs)
         return x + 0.0 if self.model.zeros == "unsigned" else x
 
-    def _rounded(self, exact: Fraction, signs: list[float], format: Format, mode: Mode) -> float:
-        """An exact sum of terms whose zeros have these signs."""
+    def _rounded(self, exact: Fraction, terms: Sequence[_Summand], format: Format, mode: Mode) -> float:
+        """The exact sum of terms, rounded."""
         if exact == 0:
-            return -0.0 if self.model.zeros == "ieee" and all(s < 0 for s in signs) else 0.0
+            return self._zero(terms)
         return self._finished(round_to(exact, format, mode, self.model.overflow), format)
 
-    def _add(self, kind: str, terms: list[tuple[str, float]], format: Format, mode: Mode) -> float:
-        """The sum of floats, rounded once."""
-        values = [x for _, x in terms]
-        special = _special(values)
-        named = tuple(_whole(label, _number(x)) for label, x in terms)
+    def _zero(self, terms: Sequence[_Summand]) -> float:
+        """The sum of terms that cancel, or are zeros."""
+        negative = all(term.value == 0 and math.copysign(1.0, float(term.value)) < 0 for term in terms)
+        return -0.0 if self.model.zeros == "ieee" and negative else 0.0
+
+    def _add(self, kind: str, terms: list[_Summand], format: Format, mode: Mode) -> float:
+        """The sum of terms, rounded once."""
+        special = self._special_sum(kind, terms)
         if special is not None:
-            self.record.steps.append(Step(kind, named, None, special, False, special))
             return special
-        exact = sum((Fraction(x) for x in values), Fraction(0))
-        signs = [math.copysign(1.0, x) for x in values if x == 0.0] if all(x == 0.0 for x in values) else [1.0]
-        result = self._rounded(exact, signs, format, mode)
-        self.record.steps.append(Step(kind, named, None, exact, False, _number(result)))
+        exact = _sum(terms)
+        result = self._rounded(exact, terms, format, mode)
+        self._note(kind, [term.term() for term in terms], exact, result)
         return result
 
-    def _product(self, i: int) -> float | Fraction:
-        """a[i]·b[i], exact or rounded; zeros (with their sign), infinities and NaN as floats."""
-        model, x, y = self.model, self.a[i], self.b[i]
-        if not (math.isfinite(x) and math.isfinite(y)) or x == 0.0 or y == 0.0:
-            return x * y  # NaN for inf·0
-        exact = Fraction(x) * Fraction(y)
-        sign = math.copysign(1.0, x) * math.copysign(1.0, y)
-        if model.product_overflow == "infinity" and abs(exact) >= Fraction(2) ** self.sums.maxexp:
-            return sign * math.inf
+    def _product(self, i: int) -> _Summand:
+        """a[i]·b[i], exact or rounded."""
+        model, at = self.model, self.start + i
+        x, y = (_flushed(z[i], self.inputs, model.subnormal_inputs) for z in (self.a, self.b))
+        label, value = f"a[{at}]*b[{at}]", _times(x, y)
+        losses = _lost(f"a[{at}]", "flushed", self.a[i], x) + _lost(f"b[{at}]", "flushed", self.b[i], y)
+        for how, changed in self._narrowed(value):
+            losses += _lost(label, how, value, changed)
+            value = changed
+        exponent = None
+        if isinstance(value, Fraction):
+            exponent = _exponent(x, self.inputs) + _exponent(y, self.inputs)
+            if model.product_exponent == "normalised" or model.product_rounding is not None:
+                exponent = binade(abs(value))
+        return _Summand(label, value, _times(self.a[i], self.b[i]), exponent, losses)
+
+    def _narrowed(self, product: Fraction | float) -> Iterator[tuple[str, Fraction | float]]:
+        """What an exact product becomes, step by step, and how."""
+        model, sums = self.model, self.sums
+        if isinstance(product, float):
+            return
+        sign = 1.0 if product > 0 else -1.0
+        if model.product_overflow == "infinity" and abs(product) >= Fraction(2) ** sums.maxexp:
+            yield "overflowed", sign * math.inf
+            return
+        left: Fraction | float = product
         if model.product_rounding is not None:
-            rounded = _flushed(
-                round_to(exact, self.sums, model.product_rounding, model.overflow), self.sums, model.subnormal_products
-            )
-            return rounded if rounded == 0.0 or math.isinf(rounded) else Fraction(rounded)
-        if model.subnormal_products != "keep" and abs(exact) < Fraction(self.sums.smallest_normal):
-            return sign * 0.0 if model.subnormal_products == "flush" else 0.0
-        return exact
+            left = _number(round_to(product, sums, model.product_rounding, model.overflow))
+            yield "rounded", left
+        tiny = isinstance(left, Fraction) and abs(left) < Fraction(sums.smallest_normal)
+        if tiny and model.subnormal_products != "keep":
+            yield "flushed", sign * 0.0 if model.subnormal_products == "flush" else 0.0
 
-    def _products(self, indices: Sequence[int]) -> list[tuple[str, Fraction | float, int | None]]:
-        """Label, value and exponent of a block's products, scaled; groups of scaled products are one term each."""
-        found: list[tuple[str, Fraction | float, int | None]] = []
-        for i in indices:
-            p = self._product(i)
-            exponent = None
-            if isinstance(p, Fraction):
-                exponent = _exponent(self.a[i], self.inputs) + _exponent(self.b[i], self.inputs)
-                if self.model.product_exponent == "normalised" or self.model.product_rounding is not None:
-                    exponent = binade(abs(p))
-            found.append((f"a[{self.start + i}]*b[{self.start + i}]", p, exponent))
-        return found if self.scales is None else self._scaled(indices, found)
+    def _products(self, indices: Sequence[int]) -> list[_Summand]:
+        """A block's products, scaled; groups of scaled products are one term each."""
+        found = [self._product(i) for i in indices]
+        return found if self.model.scale is None else self._scaled(indices, found)
 
-    def _scaled(
-        self, indices: Sequence[int], products: list[tuple[str, Fraction | float, int | None]]
-    ) -> list[tuple[str, Fraction | float, int | None]]:
+    def _scaled(self, indices: Sequence[int], products: list[_Summand]) -> list[_Summand]:
         scale = self.model.scale
-        assert scale is not None and self.scales is not None
-        found: list[tuple[str, Fraction | float, int | None]] = []
-        groups: dict[int, list[tuple[str, Fraction | float, int | None]]] = {}
+        assert scale is not None
+        found: list[_Summand] = []
+        groups: dict[int, list[_Summand]] = {}
         for i, item in zip(indices, products, strict=True):
             groups.setdefault((self.start + i) // scale.length, []).append(item)
         for g, items in groups.items():
@@ -360,78 +401,61 @@ class _Instruction:
             x, y = (s[g] if g < len(s) else 1.0 for s in self.scales)
             factor = x * y  # exact: two bytes' worth of significand
             if scale.summation == "terms":
-                for label, p, e in items:
-                    if math.isnan(factor):
-                        found.append((label, math.nan, None))
-                    elif isinstance(p, Fraction) and e is not None:
-                        found.append((label, p * Fraction(factor), e + math.frexp(factor)[1] - 1))
-                    else:
-                        found.append((label, p, None))
+                for p in items:
+                    value, exact = _times(p.value, factor), _times(p.exact, factor)
+                    exponent = None
+                    if isinstance(value, Fraction) and p.exponent is not None:
+                        exponent = p.exponent + math.frexp(factor)[1] - 1
+                    found.append(replace(p, value=value, exact=exact, exponent=exponent))
                 continue
-            special = _special([p for _, p, _ in items])
-            if math.isnan(factor) or special is not None:
-                found.append((f"group[{g}]", math.nan if special is None or math.isnan(factor) else special, None))
-            elif factor == 0.0 or all(not p for _, p, _ in items):
-                found.append((f"group[{g}]", 0.0, None))
-            else:
-                exact = sum((Fraction(p) for _, p, _ in items), Fraction(0)) * Fraction(factor)
-                found.append((f"group[{g}]", exact, _exponent(x, E4M3) + _exponent(y, E4M3)))
+            value, exact = (_scaled_sum(z, factor) for z in ([p.value for p in items], [p.exact for p in items]))
+            exponent = None
+            if isinstance(value, Fraction):
+                exponent = _exponent(x, E4M3) + _exponent(y, E4M3)
                 if scale.format == "ue8m0":
-                    found[-1] = (f"group[{g}]", exact, math.frexp(factor)[1] - 1)
+                    exponent = math.frexp(factor)[1] - 1
+            losses = tuple(loss for p in items for loss in p.losses)
+            found.append(_Summand(f"group[{g}]", value, exact, exponent, losses))
         return found
 
-    def _block(self, total: float | None, label: str, running: Format, indices: Sequence[int]) -> float:
+    def _block(self, total: _Summand | None, running: Format, indices: Sequence[int]) -> float:
         """One block's products added to the running sum, a value of `running` (None: there is none yet)."""
         products = self._products(indices)
         if self.model.summation == "aligned":
-            return self._aligned(total, label, running, products)
+            return self._aligned(total, running, products)
         if self.model.summation == "sequential":
-            return self._sequential(total, label, products)
+            return self._sequential(products if total is None else [total, *products])
         tree = self._tree(products)
         if total is None:
             return tree
-        return self._add("block", [(label, total), ("sum", tree)], self.sums, self.model.rounding)
+        return self._add("block", [total, _known("sum", tree)], self.sums, self.model.rounding)
 
-    def _aligned(
-        self,
-        total: float | None,
-        label: str,
-        running: Format,
-        products: list[tuple[str, Fraction | float, int | None]],
-    ) -> float:
+    def _aligned(self, total: _Summand | None, running: Format, products: list[_Summand]) -> float:
         terms = list(products)
         if total is not None:
-            nonzero = total != 0.0 and math.isfinite(total)
-            exponent = _exponent(total, running) if nonzero else None
-            terms.insert(0, (label, Fraction(total) if nonzero else total, exponent))
-        special = _special([x for _, x, _ in terms])
+            nonzero = total.value != 0 and math.isfinite(total.value)
+            terms.insert(0, replace(total, exponent=_exponent(total.value, running) if nonzero else None))
+        special = self._special_sum("block", terms)
         if special is not None:
-            self._record_special(terms, special)
             return special
-        exact, kept, quantum, wrapped = self._cut(terms, floor_exponent=not total)
-        signs = [math.copysign(1.0, x) for _, x, _ in terms if isinstance(x, float)]
-        if len(signs) < len(terms):
-            signs = [1.0]
-        result = self._rounded(exact, signs, self.sums, self.model.rounding)
-        self.record.steps.append(Step("block", kept, quantum, exact, wrapped, _number(result)))
+        exact, kept, quantum, wrapped = self._cut(terms, floor_exponent=total is None or total.value == 0)
+        result = self._rounded(exact, terms, self.sums, self.model.rounding)
+        self._note("block", kept, exact, result, quantum, wrapped)
         return result
 
-    def _cut(
-        self, terms: list[tuple[str, Fraction | float, int | None]], floor_exponent: bool
-    ) -> tuple[Fraction, tuple[Term, ...], int | None, bool]:
+    def _cut(self, terms: list[_Summand], floor_exponent: bool) -> tuple[Fraction, list[Term], int | None, bool]:
         """Terms aligned and cut off: their sum, what was kept of each, the quantum, whether the register wrapped."""
         model = self.model
-        exponents = [e for _, _, e in terms if e is not None]
+        exponents = [term.exponent for term in terms if term.exponent is not None]
         if floor_exponent and model.zero_exponent is not None:
             exponents.append(model.zero_exponent)
         if model.fraction_bits is None or not exponents:
-            kept = tuple(_whole(label, Fraction(x), e) for label, x, e in terms)
-            return sum((Fraction(x) for _, x, _ in terms), Fraction(0)), kept, None, False
+            return _sum(terms), [term.term(Fraction(term.value)) for term in terms], None, False
         quantum = max(exponents) - model.fraction_bits
         unit = Fraction(2) ** quantum
         cut = math.floor if model.alignment == "floor" else math.trunc
-        units = [cut(Fraction(x) / unit) for _, x, _ in terms]
-        kept = tuple(Term(label, Fraction(x), e, u * unit) for (label, x, e), u in zip(terms, units, strict=True))
+        units = [cut(Fraction(term.value) / unit) for term in terms]
+        kept = [term.term(u * unit) for term, u in zip(terms, units, strict=True)]
         total = sum(units)
         wrapped = False
         if model.carry_bits is not None:
@@ -440,101 +464,117 @@ class _Instruction:
             wrapped, total = inside != total, inside
         return total * unit, kept, quantum, wrapped
 
-    def _record_special(self, terms: list[tuple[str, Fraction | float, int | None]], special: float) -> None:
-        named = tuple(_whole(label, x, e) for label, x, e in terms)
-        self.record.steps.append(Step("block", named, None, special, False, special))
-
-    def _partial(self, x: tuple[str, Fraction | float], y: tuple[str, Fraction | float]) -> Fraction | float:
-        """x + y, normalised and rounded to the partial sums' precision; zeros, infinities and NaN as floats."""
-        model = self.model
-        special = _special([x[1], y[1]])
-        named = tuple(_whole(label, value) for label, value in (x, y))
+    def _partial(self, x: _Summand, y: _Summand) -> _Summand:
+        """x + y, normalised and rounded to the partial sums' precision."""
+        model, terms = self.model, [x, y]
+        special = self._special_sum("partial", terms)
         if special is not None:
-            self.record.steps.append(Step("partial", named, None, special, False, special))
-            return special
-        zeros = [math.copysign(1.0, value) for _, value in (x, y) if isinstance(value, float)]
-        exact = Fraction(x[1]) + Fraction(y[1])
-        signs = zeros if len(zeros) == 2 else [1.0]
+            return _known("sum", special)
+        exact = _sum(terms)
         result: Fraction | float
-        if model.fraction_bits is None:
-            result = _number(self._rounded(exact, signs, self.sums, model.rounding))
-        elif exact == 0:
-            result = -0.0 if model.zeros == "ieee" and all(s < 0 for s in signs) else 0.0
+        if exact == 0 or model.fraction_bits is None:
+            result = self._rounded(exact, terms, self.sums, model.rounding)
         else:
             result = _to_precision(exact, model.fraction_bits, model.alignment)
-        self.record.steps.append(Step("partial", named, None, exact, False, result))
-        return result
+        self._note("partial", [term.term() for term in terms], exact, result)
+        return _known("sum", result)
 
-    def _sequential(
-        self, total: float | None, label: str, products: list[tuple[str, Fraction | float, int | None]]
-    ) -> float:
-        """(((c + p0) + p1) + …), or ((p0 + p1) + …) where there is no running sum."""
-        queue: list[tuple[str, Fraction | float]] = [(name, value) for name, value, _ in products]
-        if total is not None:
-            queue.insert(0, (label, _number(total)))
-        partial = queue[0]
-        for term in queue[1:]:
-            partial = ("sum", self._partial(partial, term))
-        return self._collapsed(partial[1], alone=len(queue) == 1)
+    def _sequential(self, terms: list[_Summand]) -> float:
+        """(((t0 + t1) + t2) + …)."""
+        partial = terms[0]
+        for term in terms[1:]:
+            partial = self._partial(partial, term)
+        return self._collapsed(partial, alone=len(terms) == 1)
 
-    def _tree(self, products: list[tuple[str, Fraction | float, int | None]]) -> float:
+    def _tree(self, products: list[_Summand]) -> float:
         """Neighbours in pairs, then pairs in pairs; an odd one waits for the next round."""
-        level: list[tuple[str, Fraction | float]] = [(name, value) for name, value, _ in products]
+        level = products
         while len(level) > 1:
-            pairs = [("sum", self._partial(level[i], level[i + 1])) for i in range(0, len(level) - 1, 2)]
+            pairs = [self._partial(level[i], level[i + 1]) for i in range(0, len(level) - 1, 2)]
             level = [*pairs, *level[len(level) - len(level) % 2 :]]
-        return self._collapsed(level[0][1], alone=len(products) == 1)
+        return self._collapsed(level[0], alone=len(products) == 1)
 
-    def _collapsed(self, partial: Fraction | float, alone: bool) -> float:
+    def _collapsed(self, partial: _Summand, alone: bool) -> float:
         """A partial sum, or the only product, as a value of the accumulator."""
-        if isinstance(partial, float):
-            if alone and partial == 0.0:
-                return self._rounded(Fraction(0), [math.copysign(1.0, partial)], self.sums, self.model.rounding)
-            return partial
-        result = self._rounded(partial, [], self.sums, self.model.rounding)
-        if _number(result) != partial:
-            term = _whole("sum", partial)
-            self.record.steps.append(Step("block", (term,), None, partial, False, _number(result)))
+        value = partial.value
+        if isinstance(value, Fraction):
+            result = self._rounded(value, [partial], self.sums, self.model.rounding)
+        else:
+            result = self._zero([partial]) if alone and value == 0.0 else value
+        if alone or (isinstance(value, Fraction) and _number(result) != value):
+            self._note("block", [partial.term()], value, result)
         return result
 
-    def _late(self, blocks: Sequence[Sequence[int]], c: float) -> float:
+    def _late(self, blocks: Sequence[Sequence[int]], c: _Summand) -> float:
         """Unrounded sums of the groups, then c, aligned with them."""
         model, join, output = self.model, self.model.join, self.model.output
         assert isinstance(join, LateJoin) and isinstance(output, Format) and model.fraction_bits is not None
         groups = [self._products(indices) for indices in blocks]
-        special = _special([x for terms in groups for _, x, _ in terms] + [c])
-        label = "c" if self.start == 0 else "sum"
+        terms = [*(term for products in groups for term in products), c]
+        special = self._special_sum("block", terms)
         if special is not None:
-            self._record_special([term for terms in groups for term in terms] + [(label, c, None)], special)
             return special
-        found: list[tuple[int, Fraction]] = []
-        for terms in groups:
-            exact, kept, quantum, wrapped = self._cut(terms, floor_exponent=True)
-            if quantum is not None:
-                found.append((quantum + model.fraction_bits, exact))
-                self.record.steps.append(Step("block", kept, quantum, exact, wrapped, exact))
-        largest = max((e for e, _ in found), default=None)
-        total = Fraction(0)
-        if largest is not None:
-            unit = Fraction(2) ** (largest - model.fraction_bits)
-            total = sum((math.floor(x / unit) * unit for _, x in found), Fraction(0))
-        addend, exponent = Fraction(c), _exponent(c, output) if c else None
-        exponents = [e for e in (largest, exponent) if e is not None]
+        found: list[_Summand] = []
+        for products in groups:
+            exact, kept, quantum, wrapped = self._cut(products, floor_exponent=True)
+            self._note("block", kept, exact, exact, quantum, wrapped)
+            found.append(_Summand("sum", exact, exact, None if quantum is None else quantum + model.fraction_bits))
+        total = found[0] if len(found) == 1 else self._joined(found)
+        exponent = _exponent(c.value, output) if c.value else None
+        exponents = [e for e in (total.exponent, exponent) if e is not None]
         if not exponents:
-            signs = [math.copysign(1.0, x) for terms in groups for _, x, _ in terms if isinstance(x, float)]
-            return self._rounded(Fraction(0), [*signs, math.copysign(1.0, c)], output, model.rounding)
+            result = self._zero(terms)
+            self._note("join", [total.term(), c.term()], Fraction(0), result)
+            return result
         top = max(exponents)
-        if join.cutoff is not None and exponent is not None and exponent < top - join.cutoff:
-            addend = Fraction(0)
-        kept_sum = _floor_to(total, top - join.sum_bits)
-        kept_c = _floor_to(addend, top - join.accumulator_bits)
-        exact = kept_sum + kept_c
+        cut_off = join.cutoff is not None and exponent is not None and exponent < top - join.cutoff
+        kept_sum = _floor_to(Fraction(total.value), top - join.sum_bits)
+        kept_c = Fraction(0) if cut_off else _floor_to(Fraction(c.value), top - join.accumulator_bits)
+        exact = left = kept_sum + kept_c
         if exact:
-            exact = _floor_to(exact, binade(abs(exact)) - join.total_bits)
-        result = self._rounded(exact, [1.0], output, model.rounding)
-        named = (Term("sum", total, largest, kept_sum), Term(label, Fraction(c), exponent, kept_c))
-        self.record.steps.append(Step("join", named, None, exact, False, _number(result)))
+            left = _floor_to(exact, binade(abs(exact)) - join.total_bits)
+        result = self._rounded(left, [total], output, model.rounding)
+        self._note("join", [total.term(kept_sum), replace(c, exponent=exponent).term(kept_c)], exact, result)
         return result
+
+    def _joined(self, sums: list[_Summand]) -> _Summand:
+        """The sum of the groups' sums, each cut to the floor as those of the largest exponent are."""
+        assert self.model.fraction_bits is not None
+        largest = max((x.exponent for x in sums if x.exponent is not None), default=None)
+        if largest is None:
+            return sums[0]
+        quantum = largest - self.model.fraction_bits
+        kept = [_floor_to(Fraction(x.value), quantum) for x in sums]
+        total = sum(kept, Fraction(0))
+        self._note("join", [x.term(k) for x, k in zip(sums, kept, strict=True)], total, total, quantum)
+        return _Summand("sum", total, total, largest)
+
+
+def _times(x: Fraction | float, y: float) -> Fraction | float:
+    """x·y, exactly; zeros, infinities and NaN (also for inf·0) as float64 multiplies them."""
+    if x == 0 or y == 0.0 or not math.isfinite(y) or (isinstance(x, float) and not math.isfinite(x)):
+        return float(x) * y
+    return Fraction(x) * Fraction(y)
+
+
+def _sum(terms: Sequence[_Summand]) -> Fraction:
+    return sum((Fraction(term.value) for term in terms), Fraction(0))
+
+
+def _scaled_sum(values: Sequence[Fraction | float], factor: float) -> Fraction | float:
+    """The sum of a group's products times their factor; 0.0 where either has no exponent."""
+    special = math.nan if math.isnan(factor) else _special(values)
+    if special is not None:
+        return special
+    if factor == 0.0 or not any(values):
+        return 0.0
+    return sum((Fraction(x) for x in values), Fraction(0)) * Fraction(factor)
+
+
+def _difference(x: Fraction | float, y: Fraction | float) -> Fraction:
+    """x - y; 0 where one is infinite or NaN."""
+    finite = all(isinstance(z, Fraction) or math.isfinite(z) for z in (x, y))
+    return Fraction(x) - Fraction(y) if finite else Fraction(0)
 
 
 def _floor_to(x: Fraction, exponent: int) -> Fraction:
@@ -556,9 +596,9 @@ def _to_precision(x: Fraction, fraction_bits: int, mode: Mode) -> Fraction:
     return units * unit
 
 
-def _number(x: float) -> Fraction | float:
-    """Finite numbers other than zero as rationals."""
-    return x if x == 0.0 or not math.isfinite(x) else Fraction(x)
+def _number(x: Fraction | float) -> Fraction | float:
+    """Finite floats other than zero as rationals."""
+    return x if isinstance(x, Fraction) or x == 0.0 or not math.isfinite(x) else Fraction(x)
 
 
 def _special(values: Sequence[Fraction | float]) -> float | None:

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from prismm.errors import ArgumentError
 from prismm.formats import Format, Integer
-from prismm.numerics.parts import MODES, SUBNORMALS, BlockScale, LateJoin, integer, one_of
+from prismm.numerics.encodings import canonical_nan, is_nan
+from prismm.numerics.parts import MODES, SUBNORMALS, BlockScale, LateJoin, integer, one_of, text
 
 if TYPE_CHECKING:
     from prismm.numerics.model import EngineModel
@@ -17,13 +18,14 @@ __all__ = ["check_float_engine", "check_groups", "check_integer_engine", "check_
 def check_types(model: EngineModel) -> None:
     """Every field for itself."""
     for what in ("name", "source", "certainty"):
-        if not isinstance(getattr(model, what), str):
-            raise ArgumentError(f"{what}={getattr(model, what)!r}; pass a string")
+        text(what, getattr(model, what))
     for what in ("input", "output"):
         if not isinstance(getattr(model, what), (Format, Integer)):
             raise ArgumentError(f"{what}={getattr(model, what)!r}; pass a Format or an Integer of prismm.formats")
     if model.accumulator is not None and not isinstance(model.accumulator, Format):
         raise ArgumentError(f"accumulator={model.accumulator!r}; pass a Format or None")
+    for what in ("input", "output", "accumulator"):
+        text(f"the name of {what}", getattr(getattr(model, what), "name", ""))
     integer("block", model.block, 1, 256)
     integer("fraction_bits", model.fraction_bits, 1, 48, none=True)
     integer("carry_bits", model.carry_bits, 0, 12, none=True)
@@ -45,6 +47,12 @@ def check_types(model: EngineModel) -> None:
         one_of("join", model.join, ("inside", "after"))
     if model.scale is not None and not isinstance(model.scale, BlockScale):
         raise ArgumentError(f"scale={model.scale!r}; pass a BlockScale or None")
+    groups = model.groups
+    if not isinstance(groups, tuple) or not all(isinstance(g, tuple) and g for g in groups):
+        raise ArgumentError(f"groups={groups!r}; pass a tuple of tuples of residues, such as ((0, 1), (2, 3))")
+    for group in groups:
+        for residue in group:
+            integer("a residue in groups", residue, 0, 4095)
     check_groups(model)
 
 
@@ -52,11 +60,13 @@ def check_groups(model: EngineModel) -> None:
     """Groups, depth and block against each other."""
     integer("depth", model.depth, 1, 4096, none=True)
     groups = model.groups
-    if not isinstance(groups, tuple) or not all(isinstance(g, tuple) and g for g in groups):
-        raise ArgumentError(f"groups={groups!r}; pass a tuple of tuples of residues, such as ((0, 1), (2, 3))")
     residues = [r for group in groups for r in group]
     if sorted(residues) != list(range(len(residues))):
         raise ArgumentError(f"groups={groups!r}; every residue from 0 to {len(residues) - 1} stands in one group, once")
+    if model.group_sums == "separate" and len({len(group) for group in groups}) > 1:
+        raise ArgumentError(
+            f"groups={groups!r} with group_sums='separate'; pass groups of one size, or group_sums='chained'"
+        )
     depth = model.instruction_depth
     if groups and depth % len(residues):
         raise ArgumentError(f"depth={depth} is no multiple of the {len(residues)} residues in groups")
@@ -89,6 +99,11 @@ def check_float_engine(model: EngineModel) -> None:
     for what, format in (("output", output), ("accumulator", model.sums)):
         if format.specials != "ieee":
             raise ArgumentError(f"{what}={format.name!r} has no infinities; pass fp16, bf16, fp32 or fp64")
+    if model.nan is not None and not is_nan(model.nan, output):
+        raise ArgumentError(
+            f"nan={model.nan:#x} is no NaN of {output.name or output}; pass the bits of one, such as "
+            f"{canonical_nan(output):#x}, or None"
+        )
     if model.overflow == "wrap":
         raise ArgumentError("overflow='wrap' is for integers; pass 'infinity' or 'saturate'")
     aligned, bits = model.summation == "aligned", model.fraction_bits

@@ -950,7 +950,7 @@ def _integers(p, total, base, a, b):
     """One instruction of an integer engine; products are split so that their sums stay in int64."""
     keep_apart()
     low, high = _0, _0
-    for i in range(base, base + p[DEPTH]):
+    for i in range(base, min(base + p[DEPTH], p[FILLED])):
         x, y = a[i], b[i]
         high += (x >> 16) * y
         low += (x & 0xFFFF) * y

@@ -42,10 +42,13 @@ from prismm.numerics.parts import BlockScale, Mode
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["E8M13", "models"]
+__all__ = ["E8M13", "UINT4", "models"]
 
 E8M13 = Format(exponent_bits=8, fraction_bits=13, name="e8m13")
 """FP32 cut to 13 fraction bits: what FP8 sums of Ada and of Hopper's `wgmma` are rounded to."""
+
+UINT4 = Integer(bits=4, signed=False, name="uint4")
+"""PTX's .u4."""
 
 _FP8 = (E4M3, E5M2)
 _NARROW = (E4M3, E5M2, E3M2, E2M3, E2M1)
@@ -114,7 +117,7 @@ def models() -> Iterator[EngineModel]:
     yield from _blackwell("b200-tcgen05")
     for device in ("rtx5090", "rtxpro6000"):
         yield from _blackwell(device)
-        yield from _integers(device, {INT8: 32, UINT8: 32, INT4: 64})
+        yield from _integers(device, {INT8: 32, UINT8: 32, INT4: 64, UINT4: 64})
 
 
 def _volta(prefix: str, certainty: str = "") -> Iterator[EngineModel]:
@@ -126,7 +129,7 @@ def _volta(prefix: str, certainty: str = "") -> Iterator[EngineModel]:
 def _turing(device: str) -> Iterator[EngineModel]:
     yield _AMPERE.fused(device, FP16, FP32, SIMULATED, zero_exponent=None, source=MMASIM)
     yield _AMPERE.fused(device, FP16, FP16, SIMULATED, source=MMASIM)
-    yield from _integers(device, {INT8: 16, UINT8: 16, INT4: 32})
+    yield from _integers(device, {INT8: 16, UINT8: 16, INT4: 32, UINT4: 32})
 
 
 def _ampere(device: str, certainty: str) -> Iterator[EngineModel]:
@@ -135,7 +138,7 @@ def _ampere(device: str, certainty: str) -> Iterator[EngineModel]:
     for input in (BF16, TF32):
         yield _AMPERE.fused(device, input, FP32, certainty)
     yield _double(device, _CHAIN)
-    yield from _integers(device, {INT8: 32, UINT8: 32, INT4: 64})
+    yield from _integers(device, {INT8: 32, UINT8: 32, INT4: 64, UINT4: 64})
 
 
 def _imprecise(generation: _Generation, prefix: str, half: str) -> Iterator[EngineModel]:
@@ -152,7 +155,8 @@ def _hopper(prefix: str, certainty: str) -> Iterator[EngineModel]:
         yield _emulated(prefix, input, FP32, certainty)
         yield _emulated(prefix, input, FP16, certainty)
     yield _double(prefix, _CHAIN if certainty == MEASURED else certainty)
-    yield from _integers(prefix, {INT8: 32, UINT8: 32, INT4: 64})
+    whole = STATED if certainty == MEASURED else certainty
+    yield from _integers(prefix, {INT8: 32, UINT8: 32, INT4: 64, UINT4: 64}, whole)
 
 
 def _short(device: str, certainty: str) -> Iterator[EngineModel]:
@@ -189,7 +193,7 @@ def _warpgroup(prefix: str, certainty: str) -> Iterator[EngineModel]:
     for input in _FP8:
         yield _HOPPER.fused(prefix, input, FP32, certainty, fraction_bits=_IMPRECISE, accumulator=E8M13)
         yield _HOPPER.fused(prefix, input, FP16, certainty, fraction_bits=_IMPRECISE)
-    yield from _integers(prefix, {INT8: 32, UINT8: 32})
+    yield from _integers(prefix, {INT8: 32, UINT8: 32}, certainty)
 
 
 def _blackwell(prefix: str) -> Iterator[EngineModel]:
@@ -226,12 +230,16 @@ def _double(prefix: str, certainty: str, mode: Mode = "nearest") -> EngineModel:
     )
 
 
-def _integers(prefix: str, depths: dict[Integer, int]) -> Iterator[EngineModel]:
-    """Exact sums, modulo 2^32, or clamped once an instruction, which takes this many products."""
-    source = f"{PTX}, integer operations"
+def _integers(prefix: str, depths: dict[Integer, int], of_int8: str = STATED) -> Iterator[EngineModel]:
+    """Exact sums, modulo 2^32, or clamped once an instruction, which takes this many products; with the certainty of
+    INT8, the one integer format whose answers were collected.
+    """
     for x, depth in depths.items():
         name = f"{x.name}.{INT32.name}"
-        yield EngineModel(f"{prefix}.{name}", x, INT32, depth=depth, overflow="wrap", source=source, certainty=STATED)
-        yield EngineModel(
-            f"{prefix}-satfinite.{name}", x, INT32, depth=depth, overflow="saturate", source=source, certainty=STATED
-        )
+        known: dict[str, Any] = {
+            "depth": depth,
+            "source": f"{PTX}, integer operations",
+            "certainty": of_int8 if x == INT8 else STATED,
+        }
+        yield EngineModel(f"{prefix}.{name}", x, INT32, overflow="wrap", **known)
+        yield EngineModel(f"{prefix}-satfinite.{name}", x, INT32, overflow="saturate", **known)

@@ -45,7 +45,8 @@ def _tiles() -> EngineModel:
         subnormal_inputs="flush",
         subnormal_accumulators="flush",
         subnormal_outputs="flush",
-        source="Intel SDM, TDPBF16PS",
+        source="Intel SDM, TDPBF16PS, but for one sign that no model has: its pseudo-code gives -0 where c is -0 and "
+        "both chains, which begin with +0, end in products that underflow from below",
         certainty=STATED,
     )
 

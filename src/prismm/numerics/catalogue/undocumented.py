@@ -31,6 +31,9 @@ class Unknown:
         return f"its arithmetic {why}; published is: {self.known}{f' ({self.source})' if self.source else ''}"
 
 
+_TURING_ON = r"(t4|a100|a2|a30|ada|rtx1000ada|l40s|h[12]00|b200-mma|rtx5090|rtxpro6000)(-[^.]*)?"
+"""NVIDIA's engines with integers."""
+
 UNKNOWN = (
     Unknown(
         "tpu",
@@ -78,6 +81,14 @@ UNKNOWN = (
     ),
     Unknown("amx.fp8", "inputs and fp32 accumulation; nothing of its rounding", "", r"amx\S*\.(e4m3|e5m2|fp8)\b.*"),
     Unknown(
+        "amx.int8-uint8.int32",
+        "TDPBSUD and TDPBUSD, exact sums modulo 2^32 of bytes with a sign times bytes without; a model has one format "
+        "for a and b",
+        "Intel SDM, TDPBSUD and TDPBUSD",
+        r"amx\.(int8-uint8|uint8-int8)\b.*",
+        published=True,
+    ),
+    Unknown(
         "b200-tcgen05.int8.int32",
         "that there is one (kind::i8)",
         "PTX ISA, tcgen05.mma",
@@ -85,6 +96,22 @@ UNKNOWN = (
     ),
     Unknown("b200-tcgen05.fp64.fp64", "nothing", "", r"b200-tcgen05\S*\.fp64\b.*"),
     Unknown("rtx5090.fp64.fp64", "nothing", "", r"(rtx5090|rtxpro6000)\S*\.fp64\b.*"),
+    Unknown(
+        "a100.int8-uint8.int32",
+        "of NVIDIA's engines from Turing on (.s8 with .u8, .s4 with .u4, either way round), exact sums modulo 2^32, or "
+        "clamped; a model has one format for a and b",
+        "PTX ISA 9.7.14, integer operations",
+        rf"{_TURING_ON}\.(int8-uint8|uint8-int8|int4-uint4|uint4-int4)\b.*",
+        published=True,
+    ),
+    Unknown(
+        "a100.b1.int32",
+        "of NVIDIA's engines from Turing on, c plus the count of ones in a xor b (.xor.popc) or, from Ampere on, in "
+        "a and b (.and.popc), exact; a bit is none of a model's formats",
+        "PTX ISA 9.7.14, integer operations",
+        rf"{_TURING_ON}\.b1\b.*",
+        published=True,
+    ),
     Unknown(
         "v100-m8n8k4-mixed.fp16.fp32",
         "as v100.fp16.fp32, but c is fp16, which only shows in the exponents of its subnormal values",

@@ -64,10 +64,7 @@ def tests(input: Format, output: Format, *, length: int = 16, suite: str | Seque
             raise ArgumentError(f"{what}={format!r}; the suites test floating-point engines: pass a Format")
     if isinstance(length, bool) or not isinstance(length, int) or not 1 <= length <= 256:
         raise ArgumentError(f"length={length!r}; pass the number of products, 1 to 256")
-    names = SUITES if suite is None else (suite,) if isinstance(suite, str) else tuple(suite)
-    for name in names:
-        if name not in SUITES:
-            raise ArgumentError(f"suite={name!r}; pass one of {', '.join(SUITES)}")
+    names = _named(suite)
     setting = Setting(input, output, length)
     makers = {
         "fasi": fasi.tests,
@@ -78,6 +75,15 @@ def tests(input: Format, output: Format, *, length: int = 16, suite: str | Seque
         "example": example.tests,
     }
     return [test for name in SUITES if name in names for test in makers[name](setting)]
+
+
+def _named(suite: str | Sequence[str] | None) -> tuple[str, ...]:
+    """The suites that an argument means."""
+    names = SUITES if suite is None else tuple(suite) if isinstance(suite, (list, tuple)) else (suite,)
+    for name in names:
+        if name not in SUITES:
+            raise ArgumentError(f"suite={name!r}; pass one of {', '.join(SUITES)}, several, or None for all")
+    return names
 
 
 def run(
@@ -102,7 +108,7 @@ def run(
         A result for every test, also for those that do not apply: no input is ever rounded to make one fit.
 
     Raises:
-        ArgumentError: for integer formats, another length, or an unknown suite.
+        ArgumentError: for integer formats, another length, an unknown suite, or where ``dot`` returns no real numbers.
         ShapeError: where ``dot`` returns another shape.
 
     >>> from prismm.numerics.catalogue import engine
@@ -135,16 +141,29 @@ def run(
     found: list[float] = []
     if rows:
         a, b, c = (np.array([row[i] for row in rows], np.float64) for i in range(3))
-        d = np.asarray(dot(a, b, c), np.float64)
-        if d.shape != c.shape:
-            raise ShapeError(f"dot returned shape {d.shape} for {c.size} dot products; return {c.shape}")
-        found = d.tolist()
+        found = _answers(dot(a, b, c), c.shape)
     results: dict[tuple[str, str], Result] = {}
     for test in wanted:
         values = tuple(None if fitting[case] < 0 else found[fitting[case]] for case in test.cases)
         earlier = {id: result for (of, id), result in results.items() if of == test.suite}
         results[test.suite, test.id] = _result(test, values, earlier, length)
     return Results(engine, Setting(input, output, length), tuple(results.values()))
+
+
+def _answers(d: Any, shape: tuple[int, ...]) -> list[float]:
+    """What a black box returned, checked for shape and type."""
+    import numpy as np
+
+    try:
+        found = np.asarray(d)
+    except (TypeError, ValueError) as error:
+        raise ShapeError(f"dot returned no array: {error}; return one of shape {shape}") from None
+    if found.shape != shape:
+        raise ShapeError(f"dot returned shape {found.shape} for {shape[0]} dot products; return {shape}")
+    if found.dtype.kind not in "fiu":
+        raise ArgumentError(f"dot returned {found.dtype} for {shape[0]} dot products; return real numbers")
+    answers: list[float] = found.astype(np.float64).tolist()
+    return answers
 
 
 def _result(test: Test, values: tuple[float | None, ...], earlier: dict[str, Result], length: int) -> Result:
@@ -200,10 +219,13 @@ def tables(*results: Results, suite: str | Sequence[str] | None = None) -> str:
         *results: of `run`. Results of one engine, with FP32 and with FP16 outputs, share a column if they have the
             same ``engine``.
         suite: which; None for all that were run.
+
+    Raises:
+        ArgumentError: without results, or for an unknown suite.
     """
     from prismm.numerics.suite.printed import tables as text
 
-    return text(results, suite)
+    return text(results, _named(suite))
 
 
 def outcomes_published() -> tuple[Published, ...]:

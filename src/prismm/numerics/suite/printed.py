@@ -26,11 +26,10 @@ TITLES = {
 }
 
 
-def tables(results: Sequence[Results], suite: str | Sequence[str] | None = None) -> str:
-    """A table for every suite, and the summary; see `prismm.numerics.suite.tables`."""
+def tables(results: Sequence[Results], wanted: Sequence[str]) -> str:
+    """A table for every suite wanted, and the summary; see `prismm.numerics.suite.tables`."""
     if not results:
         raise ArgumentError("no results; pass those that prismm.numerics.suite.run returned")
-    wanted = tuple(TITLES) if suite is None else (suite,) if isinstance(suite, str) else tuple(suite)
     columns = _columns(results)
     keys = dict.fromkeys(key for column in columns.values() for key in column if key[0] in wanted)
     parts, notes = [], [""]
