@@ -83,7 +83,8 @@ def matmul(
         engine: "cpu" takes the best; "cpu:vnni", "cpu:int8", "cpu:int8-7bit", "cpu:float64" and "cpu:direct" multiply
             integers, for `Residues` (and "cpu:int8" and "cpu:float64" for `Slices`). "cpu:blas" and simulated matrix
             units such as "simulated:volta" multiply the parts of `Words`, `ScaledHalf` and `Slices`; see
-            `engines.simulated`. ``PRISMM_ENGINE`` names the default.
+            `engines.simulated`. Those of INT8 ("simulated:a100") serve `Residues` as well. ``PRISMM_ENGINE`` names the
+            default.
         threads: workers; default all processors, or ``PRISMM_THREADS``.
         workspace: scratch memory for `Slices`, a NumPy array of uint8, used in place of memory of its own: the product
             is cut so that slices, sums and products of slices fit in it. Its contents are lost.

@@ -282,11 +282,11 @@ def composite_engine(scheme: Composite, name: str | None) -> Any:
 
 def _integer_engine(name: str | None, scheme: Any) -> str:
     """The engine asked for `Residues`; ``PRISMM_ENGINE`` may name one of other schemes, which is none here."""
-    if name is not None and name.startswith("simulated:"):
+    if name is not None and name.startswith("simulated:") and not isinstance(scheme, Residues):
         what = "prismm.Auto()" if scheme is None else scheme
         raise ArgumentError(
-            f"engine={name!r} multiplies floating-point parts, and {what} multiplies integers exactly; pass "
-            f"scheme=prismm.Words(...) or another scheme of rounded products, or engine='cpu'"
+            f"engine={name!r} is a simulated matrix unit, and {what} may take none; pass scheme=prismm.Words(...), "
+            f"Residues(...) or another scheme of parts, or engine='cpu'"
         )
     asked = None if name == BLAS else name
     default = os.environ.get("PRISMM_ENGINE") or "cpu"

@@ -8,6 +8,7 @@ integer dot for tiny products.
 | cpu:int8-7bit | up to 128 | torch._int_mm | pairs of 7-bit products fit the 16-bit sums of older units |
 | cpu:float64 | up to 2^22 | numpy.matmul | 3·k·2^42 < 2^53 for k <= 512 (3: complex), in any order |
 | cpu:direct | none | Numba | limbs of 20 bits, see `kernels.cpu.direct` |
+| simulated:… | up to 256 | a model of an INT8 engine | as cpu:int8, see `engines.simulated_integers` |
 
 Without VNNI, oneDNN's INT8 product saturates and is silently wrong: hence the proof, once per process, on operands that
 would show it.
@@ -20,7 +21,9 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from prismm.engines import simulated_integers
 from prismm.engines.base import Proof
+from prismm.engines.simulated_integers import PREFIX, SimulatedInt8Engine
 from prismm.errors import ArgumentError, EngineError
 
 if TYPE_CHECKING:
@@ -193,7 +196,7 @@ class DirectEngine:
         return Proof(True, "exact integer limbs in float64")
 
 
-CpuEngine = PackedEngine | Int8Engine | Float64Engine | DirectEngine
+CpuEngine = PackedEngine | Int8Engine | Float64Engine | DirectEngine | SimulatedInt8Engine
 
 VNNI = PackedEngine()
 INT8 = Int8Engine("cpu:int8", 256)
@@ -205,9 +208,13 @@ ENGINES: dict[str, CpuEngine] = {e.name: e for e in (VNNI, INT8, INT8_7BIT, FLOA
 
 @functools.cache
 def _prove(name: str) -> Proof:
+    return proof_of(ENGINES[name])
+
+
+def proof_of(engine: CpuEngine) -> Proof:
+    """What comes of extreme operands, compared with exact integers."""
     import numpy as np
 
-    engine = ENGINES[name]
     assert not isinstance(engine, DirectEngine)
     if isinstance(engine, Int8Engine):
         try:
@@ -262,14 +269,20 @@ def choose(name: str | None = None) -> CpuEngine:
     asked = name if name is not None else os.environ.get("PRISMM_ENGINE") or "cpu"
     if asked == "cpu":
         return _best()
+    if asked.startswith(PREFIX):
+        return _proved(asked, simulated_integers.engine(asked))
     if asked not in ENGINES:
         raise ArgumentError(f"unknown engine {asked!r}; pass 'cpu' or one of {', '.join(map(repr, ENGINES))}")
-    proof = _proof(asked)
+    return _proved(asked, ENGINES[asked])
+
+
+def _proved(name: str, engine: CpuEngine) -> CpuEngine:
+    proof = _proof(name)
     if not proof.usable:
         raise EngineError(
-            f"engine {asked!r} cannot be used here: {proof.reason}; pass engine='cpu' for the best that can"
+            f"engine {name!r} cannot be used here: {proof.reason}; pass engine='cpu' for the best that can"
         )
-    return ENGINES[asked]
+    return engine
 
 
 @functools.cache
@@ -277,9 +290,11 @@ def _proof(name: str) -> Proof:
     """The engine's proof, run on a worker (whose OpenMP teams have one thread, as in use)."""
     from prismm.engines import pool
 
+    engine = simulated_integers.engine(name) if name.startswith(PREFIX) else ENGINES[name]
+
     def prove(_: int) -> Proof:
         pool.limit_openmp()
-        return ENGINES[name].prove()
+        return engine.prove()
 
     proof: Proof = pool.run(prove, 1)[0]
     return proof

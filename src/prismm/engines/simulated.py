@@ -17,7 +17,8 @@ simulated:DEVICE.INPUT.OUTPUT has one of them (simulated:a100.tf32.fp32); simula
 `EngineModel.to_json` wrote to this file.
 
 An engine also takes formats whose every value is one of its own input format. Models without an error bound (of
-integers or of block-scaled operands, with sums that wrap around or saturate) serve no scheme.
+block-scaled operands, with sums that wrap around or saturate) serve no scheme; those of integers are in
+`simulated_integers`.
 
 The largest relative error of three products of TF32 (of FP16 on V100, which has no other), added up by the engine
 alone, is one line on any of them:

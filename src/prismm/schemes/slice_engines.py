@@ -5,7 +5,7 @@
 | int8 | cpu:int8, cpu:float64 | sums within INT32 (proved at first use); within 2^53 in float64 |
 | fp16, bf16, fp16-fp16 | cpu:blas (SGEMM), cpu:float64 | every partial sum is an integer of at most 2^24 |
 | fp64, fp32-fp64 | cpu:blas (DGEMM), cpu:float64 | every partial sum is an integer of at most 2^53 |
-| all but int8 | simulated:… | proved at first use on extreme digits, refused where it keeps fewer bits |
+| all | simulated:… | proved at first use on extreme digits, refused where it keeps fewer bits |
 
 An integer sum below the accumulator's limit is the same on all of them, in any order: so are the bits of the result.
 For the same reason a CPU engine may add blocks of the inner dimension, and products of equal weight, as long as its own
@@ -18,9 +18,10 @@ import functools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from prismm.engines import pool
+from prismm.engines import pool, simulated_integers
 from prismm.engines.cpu import choose
 from prismm.engines.floats import FloatEngine
+from prismm.engines.simulated_integers import SimulatedInt8Engine
 from prismm.errors import ArgumentError, EngineError
 from prismm.schemes.units import Digits, Unit
 
@@ -31,11 +32,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SliceEngine:
-    """How digits are held and multiplied. float_engine: the simulated engine that does it, else None."""
+    """How digits are held and multiplied. float_engine, int8_engine: the simulated engine that does it, else None."""
 
     name: str
     dtype: Literal["int8", "float32", "float64"]
     float_engine: FloatEngine | None = None
+    int8_engine: SimulatedInt8Engine | None = None
 
     @property
     def sum_dtype(self) -> str:
@@ -57,6 +59,8 @@ class SliceEngine:
             rows = np.ascontiguousarray(left)
             columns = np.ascontiguousarray(right.T)
             out[...] = self.float_engine.multiply(rows, columns, unit.inputs, unit.accumulate, workers)
+        elif self.int8_engine is not None:
+            self.int8_engine.product(left, right.T, out, workers)
         elif self.dtype == "int8":
             _multiply_int8(left, right, out, workers)
         else:
@@ -100,9 +104,7 @@ def engine_for_unit(unit: Unit, name: str | None) -> SliceEngine:
     if name == "cpu:float64":
         choose(name)
         return SliceEngine(name, "float64")
-    known = "'cpu', 'cpu:int8' or 'cpu:float64'" if unit.inputs is None else "'cpu', 'cpu:blas', 'cpu:float64'"
-    if unit.inputs is not None:
-        known += " or 'simulated:…'"
+    known = f"'cpu', {'cpu:int8' if unit.inputs is None else 'cpu:blas'!r}, 'cpu:float64' or 'simulated:…'"
     raise ArgumentError(f"engine {name!r} has no unit {unit.name!r}; pass {known}, or another unit")
 
 
@@ -110,7 +112,8 @@ def _simulated(unit: Unit, name: str) -> SliceEngine:
     from prismm.engines.floats import engine_for
 
     if unit.inputs is None or unit.accumulate is None:
-        raise ArgumentError(f"engine {name!r} multiplies floating-point values; pass unit='fp16' or another of them")
+        choose(name)
+        return SliceEngine(name, "int8", int8_engine=simulated_integers.engine(name))
     found = engine_for(name)
     reason = found.refuse(unit.inputs, unit.accumulate)
     if reason is not None:
