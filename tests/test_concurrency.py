@@ -234,3 +234,30 @@ def test_kernels_are_read_from_a_folder_that_became_read_only(tmp_path, right_bi
             folder.chmod(0o755)
     assert (bits, err) == (right_bits, "")
     assert seconds < 10
+
+
+FORKED = """
+import os, sys, threading, time, numpy as np, prismm
+x = np.random.default_rng(0).standard_normal((300, 300))
+thread = threading.Thread(target=lambda: prismm.matmul(x, x, reproducible=True))
+thread.start()
+time.sleep(3.0)  # amid the compilation
+child = os.fork()
+if child == 0:
+    threading.Timer(80, os._exit, (3,)).start()
+    prismm.matmul(x, x, reproducible=True)
+    os._exit(0)
+status = os.waitpid(child, 0)[1]
+thread.join()
+sys.exit(os.waitstatus_to_exitcode(status))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_fork_while_another_thread_compiles(tmp_path):
+    """The child would find the compiler's locks taken for good."""
+    environment = {**os.environ, "PRISMM_CACHE_DIR": str(tmp_path)}
+    command = [sys.executable, "-W", "ignore", "-c", FORKED]
+    run = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=200, check=False)
+    assert run.returncode == 0, (run.returncode, run.stderr[-2000:])

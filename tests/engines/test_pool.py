@@ -2,9 +2,11 @@
 
 import concurrent.futures
 import os
+import signal
 import subprocess
 import sys
 import threading
+import time
 
 import pytest
 
@@ -115,6 +117,92 @@ def test_counts_come_from_argument_environment_or_affinity(monkeypatch):
             pool.worker_count()
 
 
+STORM = """
+import os, random, signal, sys, time, numpy as np, prismm
+shape, keywords = eval(sys.argv[1])
+rng = np.random.default_rng(0)
+(m, k, n), seconds = shape, 4.0
+a, b, x, y = (rng.standard_normal(s) for s in ((m, k), (k, n), (m, k), (k, n)))
+home = os.sched_getaffinity(0)
+expected = prismm.matmul(x, y, **keywords)
+begin = time.perf_counter(); prismm.matmul(a, b, **keywords); took = time.perf_counter() - begin
+def interrupt(*_): raise KeyboardInterrupt
+signal.signal(signal.SIGALRM, interrupt)
+wrong = hits = 0
+end = time.time() + seconds
+while time.time() < end:
+    try:
+        signal.setitimer(signal.ITIMER_REAL, random.uniform(2e-5, 1.2 * took))
+        prismm.matmul(a, b, **keywords)
+        signal.setitimer(signal.ITIMER_REAL, 0)
+    except KeyboardInterrupt:
+        hits += 1
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    wrong += not np.array_equal(prismm.matmul(x, y, **keywords), expected)
+    wrong += os.sched_getaffinity(0) != home
+print(hits, wrong)
+sys.exit(2 if wrong else 0 if hits else 3)
+"""
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer") or not hasattr(os, "sched_getaffinity"), reason="needs Linux")
+@pytest.mark.parametrize(
+    "case",
+    [
+        "(500, 600, 100), {'reproducible': True}", "(300, 300, 300), {'reproducible': True}",
+        "(200, 300, 200), {'reproducible': True, 'engine': 'cpu:float64'}",
+    ],
+)  # fmt: skip
+def test_a_product_after_an_interrupted_one_is_right(case):
+    """Interrupts come at any time; workers that are still at it must not write to what the next product uses."""
+    command = [sys.executable, "-W", "ignore", "-c", STORM, f"({case})"]
+    run = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert run.returncode == 0, (run.returncode, run.stdout, run.stderr[-2000:])
+
+
+def test_an_interrupt_ends_a_long_task_soon():
+    """Workers take no more items, and those who wait for others are told."""
+    told, done = [], []
+
+    def task(item):
+        time.sleep(0.02)
+        done.append(item)
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        for joining in (False, True):
+            done.clear()
+            signal.setitimer(signal.ITIMER_REAL, 0.2)
+            with pytest.raises(KeyboardInterrupt):
+                pool.spread(task, list(range(500)), 2, joining=joining, failed=told.append)
+            count = len(done)
+            assert 2 < count < 250
+            time.sleep(0.1)
+            assert len(done) == count and isinstance(told[-1], KeyboardInterrupt)
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert pool.run(lambda i: i, 2) == [0, 1] and not pool.in_worker()
+
+
+LATE = """
+import atexit, threading, time, numpy as np, prismm
+a = np.ones((200, 300))
+def late():
+    time.sleep(0.5)
+    print("thread", prismm.matmul(a, a.T, reproducible=True)[0, 0], flush=True)
+atexit.register(lambda: print("exit", prismm.matmul(a, a.T, reproducible=True)[0, 0], flush=True))
+threading.Thread(target=late).start()
+"""
+
+
+def test_threads_that_outlive_the_main_one_multiply():
+    run = subprocess.run([sys.executable, "-c", LATE], capture_output=True, text=True, timeout=120, check=False)
+    assert run.returncode == 0 and "thread 300.0" in run.stdout and "exit 300.0" in run.stdout, (run.stdout, run.stderr)
+
+
 FORK = """
 import os, sys, numpy as np, prismm
 rng = np.random.default_rng(1)
@@ -155,11 +243,13 @@ def test_a_caller_who_joins_takes_a_share():
 
 @pytest.mark.parametrize("bad", [0, 1])
 def test_an_error_beside_a_caller_who_joins(bad):
-    ended = threading.Event()
+    began, ended = threading.Event(), threading.Event()
 
     def task(index):
         if index == bad:
+            began.wait(30)
             raise KeyError("bad")
+        began.set()
         ended.wait(0.2)
         ended.set()
 

@@ -4,6 +4,10 @@ Kernels release the GIL, so plain threads suffice. Each worker limits every Open
 (the limit belongs to the calling thread, not to the process), so that a GEMM called in a worker neither starts nor
 waits for OpenMP teams: no pools that spin against each other, and none that a fork could leave dead. The pool is
 made on first use, and anew in a forked child.
+
+An interrupt may come between any two steps of the caller. So nothing here depends on what the caller got to remember:
+a `_Ticket` tells which workers began and ended, its lists and queues are changed in single steps of C code, and whoever
+begins after it was called off does nothing.
 """
 
 from __future__ import annotations
@@ -13,15 +17,17 @@ import functools
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections import deque
+from collections.abc import Callable
+from queue import SimpleQueue
 from typing import Any
 
 from prismm.errors import ArgumentError
 
 _LOCAL = threading.local()
-_GUARD = threading.Lock()
-_POOLS: dict[int, list[ThreadPoolExecutor]] = {}
+_GUARD = threading.RLock()
+_POOLS: dict[int, list[SimpleQueue[tuple[_Ticket, int]]]] = {}
+"""Workers by their number in a team: each waits at a queue of its own."""
 
 
 FORKED = False
@@ -31,8 +37,9 @@ FORKED = False
 def _forget() -> None:
     global _GUARD, FORKED
     FORKED = True
-    _GUARD = threading.Lock()
+    _GUARD = threading.RLock()
     _POOLS.clear()
+    _LOCAL.home = None
 
 
 if hasattr(os, "register_at_fork"):
@@ -41,6 +48,7 @@ if hasattr(os, "register_at_fork"):
 
 def worker_count(threads: int | None = None) -> int:
     """Number of workers: the argument, else ``PRISMM_THREADS``, else the processors that this process may use."""
+    _go_home()
     if threads is None:
         text = os.environ.get("PRISMM_THREADS")
         if text:
@@ -113,83 +121,141 @@ def _processor() -> Callable[[], int] | None:
     return ask if ask() >= 0 else None
 
 
-def _team(workers: int) -> list[ThreadPoolExecutor]:
-    """So many workers, a queue each."""
+class _Ticket:
+    """A task that some workers carry out, each with its own index; how far they are, and what came of it."""
+
+    def __init__(self, task: Callable[[int], Any], workers: int) -> None:
+        self.task = task
+        self.results: list[Any] = [None] * workers
+        self.errors: list[tuple[int, BaseException]] = []
+        self.off = False
+        self.began: deque[int] = deque()
+        self.ended: deque[int] = deque()
+        self._woken: SimpleQueue[None] = SimpleQueue()
+
+    def run(self, index: int) -> None:
+        """A worker's part."""
+        self.began.append(index)
+        try:
+            if not self.off:
+                self.results[index] = self.task(index)
+        except BaseException as error:
+            self.errors.append((index, error))
+        finally:
+            self.ended.append(index)
+            self._woken.put(None)
+
+    def wait(self, workers: int) -> None:
+        """Until so many have ended."""
+        while len(self.ended) < workers:
+            self._woken.get()
+
+    def call_off(self) -> None:
+        """Nobody begins any more; until all who did have ended, whatever else interrupts: the first one counts."""
+        self.off = True
+        while True:
+            try:
+                while len(self.ended) < len(self.began):
+                    self._woken.get()
+                return
+            except BaseException:
+                continue
+
+
+def _work(queue: SimpleQueue[tuple[_Ticket, int]], place: int | None) -> None:
+    _start(place)
+    while True:
+        ticket, index = queue.get()
+        ticket.run(index)
+        del ticket  # which holds the operands
+
+
+def _team(workers: int) -> list[SimpleQueue[tuple[_Ticket, int]]]:
+    """The queues of so many workers."""
     with _GUARD:
         team = _POOLS.get(workers)
         if team is None:
             places = _places(workers)
-            team = _POOLS[workers] = [
-                ThreadPoolExecutor(
-                    1, thread_name_prefix="prismm", initializer=_start, initargs=(places[w] if places else None,)
-                )
-                for w in range(workers)
-            ]
+            team = [SimpleQueue() for _ in range(workers)]
+            for w, queue in enumerate(team):
+                place = places[w] if places else None
+                threading.Thread(target=_work, args=(queue, place), name=f"prismm-{w}", daemon=True).start()
+            _POOLS[workers] = team
     return team
 
 
-@contextlib.contextmanager
-def _others(workers: int) -> Iterator[list[ThreadPoolExecutor]]:
+def _others(workers: int) -> list[SimpleQueue[tuple[_Ticket, int]]]:
     """The workers beside one whose part the caller takes: the one on the processor where the caller runs.
 
-    The caller stays there meanwhile: a worker that hands it the interpreter's lock would draw it to the worker's own
-    processor, which the two then share.
+    The caller stays there until `_go_home`: a worker that hands it the interpreter's lock would draw it to the worker's
+    own processor, which the two then share.
     """
     team, places = _team(workers), _places(workers)
     processor = _processor()
     here = processor() if places is not None and processor is not None else None
     if places is None or here not in places:
-        yield team[1:]
-        return
+        return team[1:]
     mine = places.index(here)
-    try:
-        with contextlib.suppress(OSError):
-            os.sched_setaffinity(0, {here})
-        yield team[:mine] + team[mine + 1 :]
-    finally:
-        with contextlib.suppress(OSError):
-            os.sched_setaffinity(0, places)
+    _LOCAL.home = places
+    with contextlib.suppress(OSError):
+        os.sched_setaffinity(0, {here})
+    return team[:mine] + team[mine + 1 :]
 
 
-def run(task: Callable[[int], Any], workers: int, *, joining: bool = False) -> list[Any]:
+def _go_home() -> None:
+    """The caller may run everywhere again, also where an interrupt kept an earlier call from saying so."""
+    home = getattr(_LOCAL, "home", None)
+    if home is not None:
+        with contextlib.suppress(OSError):
+            os.sched_setaffinity(0, home)
+        _LOCAL.home = None
+
+
+def run(
+    task: Callable[[int], Any],
+    workers: int,
+    *,
+    joining: bool = False,
+    stopped: Callable[[BaseException], None] | None = None,
+) -> list[Any]:
     """task(0), …, task(workers-1), each on its own worker; waits for all, then raises the first error, if any.
 
     joining: the caller takes task(0) itself. It saves waking a thread, which takes longer than a small product; the
-    task must not need OpenMP's limit, which is the workers' alone.
+    task must not need OpenMP's limit, which is the workers' alone. stopped: is told of an interrupt of the caller, so
+    that tasks end soon.
     """
     if in_worker():
         return [task(w) for w in range(workers)]
-    if not joining:
-        return _collect([w.submit(task, i) for i, w in enumerate(_team(workers))])
-    with _others(workers) as others:
-        futures: list[Future[Any]] = [w.submit(task, i) for i, w in enumerate(others, 1)]
-        results, error = [], None
-        _LOCAL.worker = True
-        try:
-            results.append(task(0))
-        except BaseException as caught:
-            error = caught
-        finally:
-            _LOCAL.worker = False
-        return results + _collect(futures, error)
+    ticket = _Ticket(task, workers)
+    try:
+        if joining:
+            queues = _others(workers)
+            _hand_out(ticket, queues, 1)
+            _LOCAL.worker = True
+            try:
+                ticket.results[0] = task(0)
+            finally:
+                _LOCAL.worker = False
+            ticket.wait(workers - 1)
+        else:
+            _hand_out(ticket, _team(workers), 0)
+            ticket.wait(workers)
+    except BaseException as error:
+        if stopped is not None:
+            stopped(error)
+        ticket.call_off()
+        raise
+    finally:
+        _LOCAL.worker = False
+        _go_home()
+    if ticket.errors:
+        raise min(ticket.errors, key=lambda found: found[0])[1]
+    return ticket.results
 
 
-def _collect(futures: list[Future[Any]], error: BaseException | None = None) -> list[Any]:
-    """The results, once all have ended; the first error is raised, `error` before theirs."""
-    results = []
-    for future in futures:
-        try:
-            results.append(future.result())
-        except BaseException as caught:  # an interrupt, too, must wait until no worker writes to our arrays
-            error = error or caught
-            for other in futures:
-                other.cancel()
-    for future in futures:
-        if not future.cancelled():
-            future.exception()
-    if error is not None:
-        raise error
-    return results
+def _hand_out(ticket: _Ticket, queues: list[SimpleQueue[tuple[_Ticket, int]]], first: int) -> None:
+    for index, queue in enumerate(queues, first):
+        queue.put((ticket, index))
 
 
 def spread(
@@ -203,27 +269,33 @@ def spread(
     """task(item) for all items, handed out in order to `workers` workers as they become free.
 
     joining: see `run`. failed: is told of an error in a worker, an interrupt, too, wherever it came: tasks that wait
-    for others learn from it that they need not.
+    for others learn from it that they need not. Nothing is handed out after one.
     """
     if not items:
         return
     lock = threading.Lock()
     position = iter(items)
+    over = False
+
+    def stopped(error: BaseException) -> None:
+        nonlocal over
+        over = True
+        if failed is not None:
+            failed(error)
 
     def loop(_: int) -> None:
         try:
-            while True:
+            while not over:
                 with lock:
                     item = next(position, _END)
                 if item is _END:
                     return
                 task(item)
         except BaseException as error:
-            if failed is not None:
-                failed(error)
+            stopped(error)
             raise
 
-    run(loop, min(workers, len(items)), joining=joining)
+    run(loop, min(workers, len(items)), joining=joining, stopped=stopped)
 
 
 _END = object()

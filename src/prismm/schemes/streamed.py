@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import threading
 import time
+from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from prismm.engines import pool
@@ -115,7 +116,9 @@ class _Rows:
         self.starts = range(first, last, self.step)
         self.when = 0.0
         self._scales: list[Scales | None] = [None] * len(self.starts)
-        self._left, self._guard, self._over = len(self.starts), threading.Lock(), threading.Event()
+        self._left, self._guard = len(self.starts), threading.Lock()
+        # No Event: an interrupt amid its steps, which are Python's, could leave it locked.
+        self._woken: SimpleQueue[None] = SimpleQueue()
         self._split: SplitLeft | None = None
         self._error: BaseException | None = None
 
@@ -135,16 +138,18 @@ class _Rows:
         ]
         self._split = SplitLeft(self.splitter, panels, Scales.joined(scales))
         self.when = time.perf_counter()
-        self._over.set()
+        self._woken.put(None)
 
     def fail(self, error: BaseException) -> None:
         """Whoever waits, or will, gets this error."""
         self._error = self._error or error
-        self._over.set()
+        self._woken.put(None)
 
     def whole(self) -> SplitLeft:
         """All pieces, once they are split; the error of a worker that failed."""
-        self._over.wait()
+        while self._split is None and self._error is None:
+            self._woken.get()
+            self._woken.put(None)  # for the next one who waits
         if self._error is not None:
             raise self._error
         assert self._split is not None

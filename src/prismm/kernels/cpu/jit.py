@@ -33,6 +33,12 @@ from numba.extending import intrinsic, overload
 
 _COMPILE_LOCK = threading.RLock()
 
+if hasattr(os, "register_at_fork"):
+    # A child would find a lock that a thread of its parent held, and Numba's and LLVM's with it: forks wait.
+    os.register_at_fork(
+        before=_COMPILE_LOCK.acquire, after_in_parent=_COMPILE_LOCK.release, after_in_child=_COMPILE_LOCK.release
+    )
+
 
 def cache_root() -> Path | None:
     """Folder for compiled kernels: ``PRISMM_CACHE_DIR``, else the user's cache folder, else none if unwritable."""
