@@ -71,6 +71,11 @@ def test_errors_refine_the_builtin_ones(error, builtin):
         ({"accuracy": True}, AccuracyError, ["accuracy=True", "'native'"]),
         ({"accuracy": [1e-9]}, AccuracyError, ["accuracy=[1e-09]", "'native'"]),
         ({"accuracy": 1 + 0j}, AccuracyError, ["accuracy=(1+0j)", "float > 0"]),
+        ({"accuracy": np.array([1e-9])}, AccuracyError, ["accuracy=array([1.e-09])", "'native'"]),
+        ({"accuracy": 10**400}, AccuracyError, ["accuracy is beyond the largest float", "1e-12"]),
+        ({"accuracy": 10**5000}, AccuracyError, ["accuracy is beyond the largest float", "1e-12"]),
+        ({"engine": "cpu:blas", "scheme": prismm.Residues(15)}, ArgumentError, ["engine='cpu:blas'", "15", "leave"]),
+        ({"engine": "cpu:blas", "reproducible": True}, ArgumentError, ["engine='cpu:blas'", "Residues", "leave"]),
         ({"scheme": "residues"}, ArgumentError, ["scheme='residues'", "prismm.Residues(...)"]),
         ({"scheme": prismm.Residues}, ArgumentError, ["scheme=<class", "prismm.Residues(...)"]),
         ({"scheme": 15}, ArgumentError, ["scheme=15", "no scheme"]),
@@ -116,7 +121,7 @@ def test_environment_variables(name, value, monkeypatch, no_work):
     monkeypatch.setenv(name, value)
     with pytest.raises(ArgumentError) as caught:
         prismm.matmul(np.ones((100, 100)), np.ones((100, 100)), reproducible=True)
-    assert repr(value) in str(caught.value)
+    assert repr(value) in str(caught.value) and name in str(caught.value)
     assert "pass" in str(caught.value) or "set it" in str(caught.value)
 
 
@@ -256,9 +261,57 @@ def test_assertions_are_not_what_refuses():
         "import numpy as np, prismm\n"
         "for keywords in ({'accuracy': -1}, {'engine': 'x'}, {'threads': 0}, {'out_dtype': 'int8'}, {'scheme': 3}):\n"
         "    try:\n        prismm.matmul(np.ones((2, 2)), np.ones((2, 2)), **keywords)\n"
-        "    except prismm.errors.PrismmError as error:\n        print(type(error).__name__)\n"
+        "    except PrismmError as error:\n        print(type(error).__name__)\n"
     )
     ran = subprocess.run(
         [sys.executable, "-O", "-c", program], capture_output=True, text=True, timeout=120, check=True, env=os.environ
     )
     assert ran.stdout.split() == ["AccuracyError", "ArgumentError", "ArgumentError", "DTypeError", "ArgumentError"]
+
+
+def test_lent_memory_lies_apart_from_everything_else():
+    """Its contents are lost: no operand, addend or result may lie there, of whatever kind."""
+    memory = np.zeros(1 << 16, np.uint8)
+    inside = memory[4096 : 4096 + 72].view(np.float64).reshape(3, 3)
+    x = np.ones((3, 3))
+    keywords = {"scheme": prismm.Slices("int8", "DP"), "workspace": memory}
+    y, torch_inside = torch.ones(3, 3, dtype=torch.float64), torch.from_numpy(inside)
+    for name, call in (
+        ("a", lambda: prismm.matmul(inside, x, **keywords)),
+        ("b", lambda: prismm.matmul(y, torch_inside, **keywords)),
+        ("c", lambda: prismm.gemm(x, x, inside, beta=1.0, **keywords)),
+        ("out", lambda: prismm.matmul(x, x, out=inside, **keywords)),
+        ("out", lambda: prismm.matmul(y, y, out=torch_inside, **keywords)),
+    ):
+        with pytest.raises(ArgumentError, match=f"the workspace overlaps {name}; pass memory of its own"):
+            call()
+    assert not memory.any()
+    assert (prismm.matmul(x, x, out=np.empty((3, 3)), **keywords) == 3.0).all()
+
+
+def test_a_factor_beyond_the_largest_float():
+    with pytest.raises(ArgumentError, match="alpha is beyond the largest float"):
+        prismm.gemm(A, B, alpha=10**5000)
+
+
+def test_a_composite_scheme_names_the_variable_that_chose_its_engine(monkeypatch):
+    monkeypatch.setenv("PRISMM_ENGINE", "abacus")
+    with pytest.raises(ArgumentError, match="PRISMM_ENGINE='abacus'"):
+        prismm.matmul(A, B, scheme=prismm.Words.tf32())
+
+
+@pytest.mark.parametrize("name", ["alpha", "beta"])
+def test_scalars_whose_modulus_overflows(name):
+    x = np.ones((2, 2), complex)
+    for scheme in (None, prismm.Words.fp16()):
+        with pytest.raises(ArgumentError, match=f"{name}=.*modulus beyond the largest float; apply it"):
+            prismm.gemm(x, x, x, scheme=scheme, **{name: 1.7e308 * (1 + 1j)})
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_nested_tensors_are_refused():
+    torch = pytest.importorskip("torch")
+    nested = torch.nested.nested_tensor([torch.ones(2, 2), torch.ones(2, 2)])
+    for keywords in ({}, {"reproducible": True}):
+        with pytest.raises(PrismmError):
+            prismm.matmul(nested, nested, **keywords)

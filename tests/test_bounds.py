@@ -6,6 +6,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+import prismm
 from prismm.accuracy import Target, conventional_bound, kappa, magnitude_kappa
 from prismm.bounds import ConventionalBound, ResidueBound, RoundedBound, half_ulp
 from prismm.formats import BF16, FP16, FP32, FP64
@@ -186,3 +187,33 @@ def test_kappas_certify_what_the_target_says(tolerance, terms, fmt):
     margin = 1 + Fraction(1, 2**41)
     assert needed * margin <= Fraction(of_magnitude) <= needed * (1 + Fraction(1, 2**38))
     assert (1 + needed) * margin <= Fraction(of_value) <= (1 + needed) * (1 + Fraction(1, 2**38))
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(
+    "keywords",
+    [
+        {}, {"accuracy": 1e-14, "reproducible": True}, {"accuracy": 1e-18}, {"scheme": prismm.Residues(9)},
+        {"scheme": prismm.Slices("int8", "DP")}, {"scheme": prismm.Slices("int8", "DP"), "accuracy": 1e-15},
+    ],
+)  # fmt: skip
+def test_bounds_do_not_ask_for_the_callers_error_state(keywords, rng):
+    """Underflow and overflow are meant: no caller's np.seterr turns them into exceptions."""
+    tiny, b = np.arange(1, 61) * 5e-324 * np.ones((40, 1)), rng.standard_normal((60, 50))
+    pairs = [(tiny, b), (b.T * 1e-160, b * 1e-160), (b.T * 1e-300, b)]
+    with np.errstate(all="raise"):
+        for left, right in pairs:
+            _, report = prismm.matmul(left, right, full_output=True, **keywords)
+            assert np.isfinite(report.bounds).all()
+        if "accuracy" not in keywords:
+            huge = 1e308 * (1 + 1j)
+            _, report = prismm.gemm(np.ones((2, 2), complex), np.ones((2, 2)), alpha=huge, full_output=True, **keywords)
+            assert not np.isnan(report.bounds).any()
+
+
+def test_a_factor_whose_modulus_overflows(rng):
+    a = np.array([[1e-300, 0.0], [0.0, 0.0]], complex)
+    keywords = {"scheme": prismm.Native(), "full_output": True}
+    with np.errstate(all="raise"):
+        c, report = prismm.gemm(a, a + 1.0, alpha=1.7e308 * (1 + 1j), **keywords)
+        assert np.isfinite(c[0, 0]) and not np.isnan(report.bounds).any()

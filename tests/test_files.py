@@ -110,6 +110,25 @@ def test_npy_that_holds_no_matrix(tmp_path: Path, array: Any, what: str) -> None
     assert not Bomb.marked
 
 
+@pytest.mark.parametrize("shape", [(-2, -2), (0, -5), (0, 1 << 60), (10**30, 0)])
+def test_npy_with_a_shape_that_no_matrix_has(tmp_path: Path, shape: tuple[int, int]) -> None:
+    path = tmp_path / "a.npy"
+    with path.open("wb") as stream:
+        np.lib.format.write_array_header_1_0(stream, {"descr": "<f8", "fortran_order": False, "shape": shape})
+        stream.write(bytes(max(0, 8 * shape[0] * shape[1])))
+    for function in (files.describe, files.read):
+        with pytest.raises(FileError, match=r"a\.npy: its header has the shape .*, which no matrix has"):
+            function(path)
+
+
+@pytest.mark.parametrize("header", ["(" * 5000, "{'shape': (1" + "0" * 5000 + ", 1)}", "{1: 2, 'a': 3}", "[[]"])
+def test_npy_whose_header_is_junk(tmp_path: Path, header: str) -> None:
+    path = tmp_path / "a.npy"
+    path.write_bytes(b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header.encode())
+    with pytest.raises(FileError, match=r"a\.npy: not a \.npy file"):
+        files.describe(path)
+
+
 def test_npy_that_is_none(tmp_path: Path) -> None:
     path = tmp_path / "a.npy"
     path.write_bytes(b"PK\x03\x04 not NumPy at all")
@@ -296,6 +315,9 @@ def test_dense_memory_comes_from_the_caller(tmp_path: Path) -> None:
         ("array real general\n", "truncated: ends before the line of sizes"),
         ("array real general\n2\n", "line 2: '2' where the 2 sizes belong"),
         ("array real general\n-1 2\n", "line 2: '-1 2' where the 2 sizes belong"),
+        (f"array real general\n{'9' * 5000} 1\n", "line 2: '9{40}' has a size of more than 18 digits"),
+        (f"coordinate real general\n2 2 {'1' * 5000}\n", "line 2: .* has a size of more than 18 digits"),
+        (f"array real general\n{10**17} {10**17}\n", "does not fit in memory"),
         ("array real symmetric\n2 3\n", "line 2: a symmetric matrix is square, not 2x3"),
         ("array pattern general\n2 2\n", "line 1: a pattern cannot be array general"),
         ("array real hermitian\n2 2\n", "line 1: a hermitian matrix has a complex field"),

@@ -11,6 +11,7 @@ from judge import CORRECT, DTYPES, assert_same_bits, each_dtype, usable_engines
 
 import prismm
 from prismm.errors import DTypeError, OperandError
+from prismm.interop import overlaps_itself
 from prismm.testing import HOSTILE, SPECIAL, correctly_rounded
 
 CALLS: list[dict[str, Any]] = [{}, CORRECT, {"reproducible": True}, {"accuracy": 1e-13}]
@@ -338,3 +339,82 @@ def test_a_result_shares_no_memory_with_the_operands():
         assert not np.may_share_memory(c, x)
         c[:] = 5
         assert_same_bits(prismm.matmul(x, x, engine=engine, **CORRECT), np.eye(3))
+
+
+class Liar(Capsule):
+    """An array library whose protocol goes wrong."""
+
+    def __init__(self, device: Any, capsule: Any = None) -> None:
+        self.device, self.capsule = device, capsule
+
+    def __dlpack_device__(self) -> Any:
+        if isinstance(self.device, Exception):
+            raise self.device
+        return self.device
+
+    def __dlpack__(self, **_: Any) -> Any:
+        raise self.capsule
+
+
+@pytest.mark.parametrize(
+    ("liar", "words"),
+    [
+        (Liar(None), "__dlpack_device__ failed"),
+        (Liar((1,)), "__dlpack_device__ failed"),
+        (Liar(OSError("gone")), r"__dlpack_device__ failed \(gone\)"),
+        (Liar((1, 0), KeyError("lost")), "cannot be read through __dlpack__"),
+        (np.ndarray, r"is a class \(ndarray\)"),
+        (torch.Tensor, r"is a class \(Tensor\)"),
+    ],
+)
+def test_what_only_looks_like_an_array_is_refused(liar, words):
+    x = np.ones((3, 3))
+    for name, call in (
+        ("a", lambda: prismm.matmul(liar, x)),
+        ("b", lambda: prismm.matmul(x, liar)),
+        ("a", lambda: prismm.explain(liar, x)),
+        ("x", lambda: prismm.prepare(liar)),
+    ):
+        with pytest.raises(OperandError, match=f"^{name} .*{words}.*pass"):
+            call()
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_a_nested_tensor_is_refused():
+    nested = torch.nested.nested_tensor([torch.ones(2, 3), torch.ones(2, 3)])
+    with pytest.raises(OperandError, match=r"a is a nested tensor; pass torch.nested.to_padded_tensor\(a, 0.0\)"):
+        prismm.matmul(nested, torch.ones(3, 2), **CORRECT)
+
+
+def test_a_tensor_of_bools_is_refused_like_an_array_of_them():
+    for x, how in ((torch.ones(3, 3) > 0, "to"), (np.ones((3, 3)) > 0, "astype")):
+        with pytest.raises(DTypeError, match=rf"a has dtype bool; prismm multiplies .* convert with a\.{how}\("):
+            prismm.matmul(x, x)
+
+
+@pytest.mark.parametrize(
+    ("shape", "strides", "overlaps"),
+    [
+        ((3, 5), (0, 8), True), ((3, 5), (16, 8), True), ((3, 5), (40, 8), False), ((3, 5), (8, 24), False),
+        ((3, 2), (16, 24), False), ((4, 2), (16, 48), True), ((3, 5), (40, 4), True), ((1, 5), (0, 8), False),
+        ((3, 5), (-40, 8), False), ((3, 5), (-16, 8), True), ((0, 5), (0, 0), False), ((), (), False),
+    ],
+)  # fmt: skip
+def test_out_whose_entries_share_memory_is_refused(shape, strides, overlaps):
+    memory = np.zeros(100)
+    out = np.lib.stride_tricks.as_strided(memory[50:], shape, strides)
+    assert overlaps_itself(out) == overlaps
+    a, b = np.ones((*shape[:1], 7)), np.ones((7, *shape[1:]))
+    if len(shape) < 2:
+        return
+    if not overlaps:
+        assert (prismm.matmul(a, b, out=out) == 7.0).all()
+        return
+    with pytest.raises(OperandError, match=r"out has entries that share memory.*pass one with memory for each"):
+        prismm.matmul(a, b, out=out)
+    assert not memory.any()
+
+
+def test_an_expanded_tensor_is_no_out():
+    with pytest.raises(OperandError, match="out has entries that share memory"):
+        prismm.matmul(torch.ones(3, 4), torch.ones(4, 5), out=torch.zeros(1, 5).expand(3, 5))

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from judge import CORRECT, DTYPES, assert_same_bits, each_dtype, each_engine, need, usable_engines
 
 import prismm
-from prismm.errors import DTypeError, OperandError, ShapeError
+from prismm.errors import ArgumentError, DTypeError, OperandError, ShapeError
 from prismm.testing import HOSTILE, correctly_rounded, exact_product
 
 INTEGERS = [f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)]
@@ -304,3 +304,48 @@ def test_a_batch_that_repeats_one_matrix_by_a_zero_stride(rng):
     for keywords in CALLS[1:]:
         c = prismm.matmul(a, b, **keywords)
         assert_same_bits(c, np.broadcast_to(prismm.matmul(a[0].copy(), b.copy(), **keywords), (5, 3, 6)))
+
+
+@pytest.mark.parametrize(
+    "keywords",
+    [{}, {"reproducible": True}, {"accuracy": "correctly-rounded"}, {"scheme": prismm.Words.fp16()}],
+    ids=str,
+)
+def test_out_whose_matrices_are_no_rows_of_one_view(keywords, rng):
+    """A batch against one matrix is multiplied as one tall matrix; these results cannot be."""
+    a, b = rng.standard_normal((3, 5, 4)), rng.standard_normal((4, 6))
+    expected = prismm.matmul(a, b, **keywords)
+    for out in (np.zeros((3, 6, 5)).transpose(0, 2, 1), np.zeros((5, 3, 6)).transpose(1, 0, 2), np.zeros((6, 5, 3)).T):
+        assert prismm.matmul(a, b, out=out, **keywords) is out
+        assert np.array_equal(out, expected)
+        prismm.gemm(a, b, alpha=2.0, out=out, **keywords)
+        assert np.array_equal(out, prismm.gemm(a, b, alpha=2.0, **keywords))
+
+
+def test_a_real_operand_of_a_plain_native_product():
+    """Entries that overflow on the way are summed exactly from both operands' complex parts."""
+    a = np.full((2, 33), 1 + 1j)
+    a[:, :2], a[:, 2] = 1.5e308, -1.5e308
+    c = prismm.matmul(a, np.ones((33, 3)), scheme=prismm.Native())
+    assert (c == 1.5e308 + 30.0 + 30j).all()
+    assert np.isposinf(prismm.gemm(a, np.ones((33, 3)), alpha=2.0, scheme=prismm.Native()).real).all()
+    narrow = np.full((2, 3), 0.1 + 0.1j, np.complex64)
+    real = np.full((3, 2), 0.1, np.float32)
+    assert np.array_equal(prismm.matmul(narrow, real, scheme=prismm.Native()), narrow @ real)
+
+
+def test_bounds_of_wide_integers():
+    """Two or four terms stand for a product of integers beyond 2^53, in a native sum."""
+    x, y = (np.array([[v]], np.uint64) for v in (15098306652243312942, 11711715268499401616))
+    c, report = prismm.matmul(x, y, accuracy="fast", full_output=True)
+    assert abs(int(c[0, 0]) - int(x[0, 0]) * int(y[0, 0])) <= report.bound(0, 0)
+    with pytest.raises(
+        ArgumentError, match=r"does not reach accuracy 'native' for integers beyond 2\^53; leave scheme"
+    ):
+        prismm.matmul(x, y, scheme=prismm.Native(), accuracy="native")
+    for keywords in (
+        {},
+        {"accuracy": "correctly-rounded"},
+        {"scheme": prismm.Native(), "accuracy": "correctly-rounded"},
+    ):
+        assert prismm.matmul(x, y, **keywords)[0, 0] == float(int(x[0, 0]) * int(y[0, 0]))

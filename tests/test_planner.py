@@ -184,3 +184,10 @@ def test_what_stays_open_is_foreseen_from_a_small_sample(rng):
         assert share / 2.0 < found < share * 2.0, (scale, share, found)
     assert _open_share(np.full(64, np.inf)) == 0.0
     assert _open_share(np.zeros(64)) == 1.0
+
+
+@pytest.mark.parametrize("keywords", [{}, CORRECT, {"accuracy": 1e-12}, {"accuracy": "fast"}, {"reproducible": True}])
+def test_an_empty_inner_dimension_of_batches(keywords):
+    for a, b in ((np.zeros((3, 0)), np.zeros((2, 0, 5))), (np.zeros((2, 3, 0)), np.zeros((0, 5)))):
+        c = prismm.matmul(a, b, **keywords)
+        assert c.shape == (2, 3, 5) and not c.any()

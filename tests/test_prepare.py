@@ -223,3 +223,41 @@ def test_empty_operands_can_be_prepared():
         for keywords in ({"reproducible": True}, CORRECT, {}):
             right = prismm.prepare(np.ones(shape), **keywords)
             assert_same_bits(prismm.matmul(np.ones(other), right), np.zeros((2, shape[1])))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_what_prepare_chose_is_as_reproducible_as_it_said(dtype, seed):
+    """Native in float64 is no reproducible scheme, yet a correctly rounded product has only one value."""
+    a, b = (x.astype(dtype) for x in HOSTILE["normal"](M, K, N, seed, "float32"))
+    keywords = {**CORRECT, "reproducible": True}
+    right, left = prismm.prepare(b, **keywords), prismm.prepare(a, side="left", **keywords)
+    for x, y in ((a, right), (left, b), (left, right)):
+        assert_same_bits(prismm.matmul(x, y), prismm.matmul(a, b, **keywords))
+
+
+@each_dtype
+@pytest.mark.parametrize("keywords", [CORRECT, {"reproducible": True}, {"accuracy": 1e-12}, {"accuracy": 1e-3}])
+def test_operands_prepared_apart_get_the_same_scheme(keywords, dtype):
+    for m, k, n in ((30, 40, 50), (1, 1, 300), (2, 1000, 3)):
+        a, b = np.ones((m, k), dtype), np.ones((k, n), dtype)
+        left, right = prismm.prepare(a, side="left", **keywords), prismm.prepare(b, **keywords)
+        assert left.scheme == right.scheme
+        assert (prismm.matmul(left, right) == k).all()
+
+
+def test_two_prepared_operands_that_differ_are_told_apart():
+    left = prismm.prepare(np.ones((3, 3)), side="left", scheme=prismm.Residues(9))
+    with pytest.raises(OperandError) as caught:
+        prismm.matmul(left, prismm.prepare(np.ones((3, 3)), scheme=prismm.Residues(10)))
+    for word in (
+        "left operand was prepared with scheme=Residues(moduli=9)",
+        "right one with scheme=Residues(moduli=10)",
+    ):
+        assert word in str(caught.value)
+    assert str(caught.value).endswith("prepare both with the same scheme")
+
+
+def test_it_compares_and_hashes_by_identity():
+    one, other = (prismm.prepare(np.ones((3, 3)), reproducible=True) for _ in range(2))
+    assert one == one and one != other
+    assert len({one, other}) == 2

@@ -17,6 +17,7 @@ from prismm.accuracy import MAGNITUDE, join_mode
 from prismm.calls import (
     Call,
     Options,
+    check_apart,
     check_options,
     composite_engine,
     engine_named,
@@ -298,7 +299,7 @@ def _run(
 ) -> Any:
     call = normalise_call(a, b, extra, options)
     target = _target_array(out, call)
-    fresh = target is None or any(np.may_share_memory(target, x) for x in call.inputs)
+    fresh = target is None or any(np.may_share_memory(target, x) for x in call.inputs) or not _mergeable(target, call)
     result = np.empty(call.shape, call.dtype) if fresh or target is None else target
     outcome, pieces = _multiply(call, result, extra, options)
     if target is not None and fresh:
@@ -313,6 +314,13 @@ def _run(
         repeated=math.prod(call.batch),
     )  # fmt: skip
     return answer, report
+
+
+def _mergeable(target: NDArray[Any], call: Call) -> bool:
+    """Whether the rows of all matrices of a batch are rows of one view, where they are multiplied as such."""
+    if not call.batch or call.b.ndim > 2 or target.size == 0:
+        return True
+    return bool(np.may_share_memory(target.reshape(-1, call.need.n), target))
 
 
 def _ndim(x: NDArray[Any]) -> int:
@@ -338,6 +346,12 @@ def _target_array(out: Any, call: Call) -> NDArray[Any] | None:
         array.family == "numpy" and array.data.dtype is not out.dtype and not out.dtype.isnative
     ):
         raise OperandError("out is read-only or of foreign byte order; pass a writable native array")
+    if interop.overlaps_itself(array.data):
+        raise OperandError(
+            f"out has entries that share memory (shape {array.data.shape}, strides {array.data.strides}); pass one "
+            f"with memory for each, such as np.empty(shape) or torch.empty(shape)"
+        )
+    check_apart(call.options, "out", array.data)
     return array.data
 
 
@@ -423,9 +437,13 @@ def _one(
     if a.shape[1] == 0:
         # An empty sum is zero; one zero term stands for it.
         a, b = np.zeros((a.shape[0], 1), call.dtype), np.zeros((1, b.shape[1]), call.dtype)
-    if call.dtype.kind == "c" and not (isinstance(call.scheme, Native) and options.target is None):
-        a = a if a.dtype.kind == "c" else a.astype(np.complex128)
-        b = b if b.dtype.kind == "c" else b.astype(np.complex128)
+    if call.dtype.kind == "c":
+        # A plain native product keeps the operands' precision.
+        raw = isinstance(call.scheme, Native) and options.target is None
+        a, b = (
+            x if x.dtype.kind == "c" else x.astype(np.result_type(x, np.complex64) if raw else np.complex128)
+            for x in (a, b)
+        )
     terms = call.terms + (3 if epilogue is not None else 0)
     target = options.target
     memory = workspace_limit(a.nbytes + b.nbytes, out.nbytes)

@@ -55,9 +55,16 @@ def parse_target(accuracy: Any) -> Target:
         if accuracy in NAMES:
             return Target(accuracy)  # type: ignore[arg-type]
         raise AccuracyError(f"unknown accuracy {accuracy!r}; pass one of {', '.join(map(repr, NAMES))} or a float > 0")
-    if isinstance(accuracy, bool) or not hasattr(accuracy, "__float__"):
+    if isinstance(accuracy, bool) or not hasattr(accuracy, "__float__") or getattr(accuracy, "ndim", False):
         raise AccuracyError(f"accuracy={accuracy!r} is neither a name nor a number; pass {NAMES!r} or a float > 0")
-    tolerance = float(accuracy)
+    try:
+        tolerance = float(accuracy)
+    except OverflowError:  # of an integer whose digits may be too many to print
+        raise AccuracyError("accuracy is beyond the largest float; pass one that is finite, such as 1e-12") from None
+    except Exception as error:
+        raise AccuracyError(
+            f"accuracy is a {type(accuracy).__name__} that gives no number ({error}); pass {NAMES!r} or a float > 0"
+        ) from error
     if not math.isfinite(tolerance) or tolerance <= 0.0:
         raise AccuracyError(f"accuracy={tolerance!r} must be finite and positive, such as 1e-12")
     return Target("tolerance", tolerance)

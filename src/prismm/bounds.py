@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 _UP = 1.0 + 2.0**-40
 
 
+@np.errstate(all="ignore")
 def half_ulp(c: NDArray[Any], result: Format) -> NDArray[np.float64]:
     """Half the distance to the next value outwards, of the larger real part; 0 for Inf and NaN."""
     sizes = np.zeros(c.shape)
@@ -38,6 +39,7 @@ class RoundedBound:
 
     result: Format
 
+    @np.errstate(all="ignore")
     def at(self, c: NDArray[Any], i: Any, j: Any) -> NDArray[np.float64]:
         """Bound of entries (i, j) of the result c, which may be slices."""
         return half_ulp(c[i, j], self.result)
@@ -53,6 +55,7 @@ class ResidueBound:
     terms: int
     weight: float = 1.0
 
+    @np.errstate(all="ignore")
     def at(self, c: NDArray[Any], i: Any, j: Any) -> NDArray[np.float64]:
         """Bound of entries (i, j) of the result c, which may be slices."""
         r, q = self.rows.terms[:, i], self.columns.terms[:, j]
@@ -72,6 +75,7 @@ class ResidueBound:
         bound = np.reshape(bound, np.shape(value))
         return np.where(_alive(value), bound + half_ulp(value, self.result) * _UP, 0.0)
 
+    @np.errstate(all="ignore")
     def exponent(self) -> float:
         """log2 of a number that no entry's bound exceeds before rounding: first <= 3·u_i·v_j with u = ½‖A'‖₁ + terms
         where the row is inexact, ½‖A'‖₁ elsewhere.
@@ -97,6 +101,7 @@ class ConventionalBound:
     unit_roundoff: float
     epilogue: Epilogue | None = None
 
+    @np.errstate(all="ignore")
     def at(self, c: NDArray[Any], i: Any, j: Any) -> NDArray[np.float64]:
         """Bound of entries (i, j) of the result c, which may be slices."""
         rows = _moduli(self.a[i] if isinstance(i, slice) else self.a[[i]])
@@ -107,15 +112,16 @@ class ConventionalBound:
             value = c[i, j]
             size = np.reshape(size, np.shape(value))
             terms = self.terms
+            alpha = float(np.abs(self.epilogue.alpha)) if self.epilogue is not None else 1.0
             if self.epilogue is not None:
-                size = abs(self.epilogue.alpha) * size * _UP
+                size = np.where(size == 0.0, 0.0, alpha * size * _UP)
                 terms += 3
                 if self.epilogue.c is not None:
                     size = size + abs(self.epilogue.beta) * _moduli(self.epilogue.c[i, j]) * _UP
             # alpha enlarges what underflowed in AB.
             lost = terms * self.result.smallest_subnormal
             if self.epilogue is not None:
-                lost *= max(1.0, abs(self.epilogue.alpha))
+                lost *= max(1.0, alpha)
             bound = (terms * self.unit_roundoff * size + lost) * _UP
             if self.unit_roundoff < self.result.unit_roundoff:
                 bound = bound + half_ulp(value, self.result) * _UP
@@ -161,6 +167,7 @@ class CompositeBound:
     pieces: list[CompositePiece]
     epilogue: Epilogue | None = None
 
+    @np.errstate(all="ignore")
     def at(self, c: NDArray[Any], i: Any, j: Any) -> NDArray[np.float64]:
         """Bound of entries (i, j) of the result c, which may be slices."""
         rows = np.atleast_1d(np.arange(c.shape[0])[i])

@@ -30,10 +30,15 @@ from prismm.schemes.tiles import SplitLeft, SplitRight, tiling
 from prismm.workspace import MIN_WORKSPACE, Arena
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from numpy.typing import NDArray
 
 BLAS = "cpu:blas"
 """What a report calls the engine of `Native`."""
+
+PREPARED_SIZE = 1024
+"""Rows and columns that the choice for a prepared operand counts on: its partner's are not known."""
 
 
 @dataclass(frozen=True)
@@ -53,10 +58,14 @@ def finite_scalar(x: Any, name: str) -> complex:
     """The scalar as a complex number; ArgumentError for what is no finite number."""
     try:
         value = complex(x)
+    except OverflowError:  # of an integer whose digits may be too many to print
+        raise ArgumentError(f"{name} is beyond the largest float; apply it to the result instead") from None
     except (TypeError, ValueError):
         raise ArgumentError(f"{name}={x!r} is no number; pass a scalar") from None
     if not (math.isfinite(value.real) and math.isfinite(value.imag)):
         raise ArgumentError(f"{name}={x!r} is not finite; apply it to the result instead")
+    if math.hypot(value.real, value.imag) == math.inf:
+        raise ArgumentError(f"{name}={x!r} has a modulus beyond the largest float; apply it to the result instead")
     return value
 
 
@@ -97,6 +106,13 @@ def check_options(
         )
     if engine is not None and not isinstance(engine, str):
         raise ArgumentError(f"engine={engine!r}; pass a name such as 'cpu'")
+    # What prepare chose itself was checked there: a correctly rounded product is reproducible whatever the scheme.
+    if scheme is not None and reproducible and not isinstance(scheme, Auto) and not scheme.reproducible:
+        raise ArgumentError(f"{scheme} is not reproducible; pass prismm.Residues(...) or leave scheme out")
+    if isinstance(a, Prepared) and isinstance(b, Prepared):
+        for keyword in ("scheme", "target", "reproducible", "engine", "out_dtype"):
+            if getattr(a, keyword) != getattr(b, keyword):
+                raise a.refuse_partner(keyword, b)
     for prepared in (a, b):
         if not isinstance(prepared, Prepared):
             continue
@@ -113,24 +129,18 @@ def check_options(
         target = target if target is not None else prepared.target
         out_dtype = out_dtype if out_dtype is not None else prepared.asked_dtype
         scheme, reproducible, engine = prepared.scheme, prepared.reproducible, prepared.engine
-    if isinstance(a, Prepared) and isinstance(b, Prepared):
-        for keyword in ("scheme", "target", "reproducible", "engine", "out_dtype"):
-            if getattr(a, keyword) != getattr(b, keyword):
-                raise b.refuse(keyword, getattr(a, keyword), getattr(b, keyword))
     if isinstance(scheme, Auto):
         scheme = None
     if target is None and getattr(scheme, "rounds_correctly", False):
         target = Target("correctly-rounded")
     if scheme is None and target is None:
         target = Target("native")
-    if scheme is not None and reproducible and not scheme.reproducible:
-        raise ArgumentError(f"{scheme} is not reproducible; pass prismm.Residues(...) or leave scheme out")
-    lent = _lent(workspace, scheme, a, b)
+    lent = _lent(workspace, scheme)
     return Options(target, scheme, bool(reproducible), out_dtype, engine, pool.worker_count(threads), lent), a, b
 
 
-def _lent(workspace: Any, scheme: Any, a: Any, b: Any) -> Arena | None:
-    """The caller's scratch memory, checked."""
+def _lent(workspace: Any, scheme: Any) -> Arena | None:
+    """The caller's scratch memory, checked; `check_apart` looks at what else lies there."""
     if workspace is None:
         return None
     if not getattr(scheme, "takes_workspace", False):
@@ -139,10 +149,13 @@ def _lent(workspace: Any, scheme: Any, a: Any, b: Any) -> Arena | None:
         raise ArgumentError(f"workspace={type(workspace).__name__}; pass np.empty(nbytes, np.uint8)")
     if not workspace.flags.c_contiguous or not workspace.flags.writeable:
         raise ArgumentError("the workspace is read-only or not contiguous; pass np.empty(nbytes, np.uint8)")
-    for name, x in (("a", a), ("b", b)):
-        if isinstance(x, np.ndarray) and np.may_share_memory(x, workspace):
-            raise ArgumentError(f"the workspace overlaps {name}; pass memory of its own")
     return Arena(workspace)
+
+
+def check_apart(options: Options, name: str, x: NDArray[Any]) -> None:
+    """ArgumentError for an array in the memory that the caller lent, whose contents are lost."""
+    if options.workspace is not None and np.may_share_memory(x, options.workspace.memory):
+        raise ArgumentError(f"the workspace overlaps {name}; pass memory of its own")
 
 
 @dataclass(frozen=True)
@@ -212,6 +225,8 @@ def normalise_call(
     named = [("a", as_array(a, "a")), ("b", as_array(b, "b"))]
     if extra is not None and extra[2] is not None:
         named.append(("c", extra[2]))
+    for name, array in named:
+        check_apart(options, name, array.data)
     family = interop.same_family(named)
     x, y = named[0][1].data, named[1][1].data
     shape = interop.product_shape(x.shape, y.shape)
@@ -253,7 +268,16 @@ def normalise_call(
     assert left is None or not isinstance(left, SplitRight)
     assert right is None or not isinstance(right, SplitLeft)
     inputs = [array.data for _, array in named]
-    terms = max(k, 1) * (2 if dtype.kind == "c" else 1)
+    inner = k
+    if big and isinstance(scheme, Native):
+        # Two or four terms stand for each product, in a sum that is rounded.
+        inner = x.shape[-1]
+        if options.target is not None and options.target.kind == "native":
+            raise ArgumentError(
+                f"{scheme} does not reach accuracy 'native' for integers beyond 2^53; leave scheme out, or pass "
+                "prismm.Residues(...)"
+            )
+    terms = max(inner, 1) * (2 if dtype.kind == "c" else 1)
     batch = tuple(np.broadcast_shapes(x.shape[:-2], y.shape[:-2])) if x.ndim > 2 or y.ndim > 2 else ()
     return Call(
         x, y, c, family, named[0][1].source, shape, dtype, scheme, engine, reasons, need, options, batch, k, left,
@@ -277,7 +301,20 @@ def composite_engine(scheme: Composite, name: str | None) -> Any:
             with contextlib.suppress(ArgumentError, EngineError):
                 return scheme.engine_for(name)
             name = None
+        with _names_variable(name):
+            return scheme.engine_for(name)
     return scheme.engine_for(name)
+
+
+@contextlib.contextmanager
+def _names_variable(value: str | None) -> Iterator[None]:
+    """Errors of an engine that ``PRISMM_ENGINE`` names say so; None where it names none."""
+    try:
+        yield
+    except (ArgumentError, EngineError) as error:
+        if value is None:
+            raise
+        raise type(error)(f"PRISMM_ENGINE={value!r}: {error}") from None
 
 
 def _integer_engine(name: str | None, scheme: Any) -> str:
@@ -306,11 +343,11 @@ def select(
     look: bool,
 ) -> tuple[Any, str, tuple[str, ...], Need]:
     """Scheme, engine and reasons. `look`: whether the choice may depend on the data (never for what is
-    reproducible).
+    reproducible) and on the numbers of rows and columns; without, two operands prepared apart get the same.
     """
     need = need_of(a, b, dtype, options.target or Target("fast"), options.reproducible, epilogue, big)
     if not look:
-        need = replace(need, a=None, b=None)
+        need = replace(need, m=PREPARED_SIZE, n=PREPARED_SIZE, a=None, b=None)
     scheme, reason = options.scheme, "asked for by the caller"
     if scheme is not None and not isinstance(scheme, (Residues, Native)):
         # A composite scheme: `check_options` looked. Asking the protocol again would cost each call 10 µs.
@@ -318,13 +355,19 @@ def select(
         scheme.check(max(1, need.terms), need.result)
         return scheme, engine.name, (reason,), need
     asked = _integer_engine(options.engine, scheme)
-    forced = choose(asked).name if asked != "cpu" else None
+    with _names_variable(asked if options.engine in (None, BLAS) else None):
+        forced = choose(asked).name if asked != "cpu" else None
     if scheme is None:
         if forced is not None and options.target is not None and options.target.kind == "correctly-rounded":
             need = replace(need, single=False)
         scheme, reason = Auto().select(need)
     if isinstance(scheme, Native):
         return scheme, BLAS, (reason,), need
+    if options.engine == BLAS:
+        raise ArgumentError(
+            f"engine={BLAS!r} multiplies no residues, and this product takes {scheme}; leave engine out, or pass one "
+            f"of {', '.join(map(repr, ENGINES))}"
+        )
     reasons = [reason]
     if forced is not None:
         name = forced

@@ -46,10 +46,11 @@ def normalise(x: Any, name: str) -> Array:
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(x, torch.Tensor):
         return Array(_from_torch(x, name), "torch", x)
-    if hasattr(x, "__dlpack__"):
+    if hasattr(x, "__dlpack__") and not isinstance(x, type):
         return Array(_checked(_from_dlpack(x, name), name), "dlpack", x)
+    kind = f"class ({x.__name__})" if isinstance(x, type) else type(x).__name__
     raise OperandError(
-        f"{name} is a {type(x).__name__}; pass a NumPy array, a torch tensor or an array with __dlpack__ "
+        f"{name} is a {kind}; pass a NumPy array, a torch tensor or an array with __dlpack__ "
         f"(numpy.asarray({name}) makes one of nested lists)"
     )
 
@@ -99,23 +100,30 @@ def lives_on_gpu(x: Any) -> bool:
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(x, torch.Tensor):
         return bool(x.is_cuda)
-    if isinstance(x, np.ndarray):
+    if isinstance(x, (np.ndarray, type)):
         return False
     if not hasattr(x, "__dlpack_device__"):
         return bool(getattr(x, "is_cuda", False))
-    if int(x.__dlpack_device__()[0]) != _DLPACK_CUDA:
+    try:
+        if _dlpack_device(x)[0] != _DLPACK_CUDA:
+            return False
+    except Exception:  # `normalise` says of which operand
         return False
     from torch import cuda
 
     return bool(cuda.is_available())
 
 
-def _checked(x: NDArray[Any], name: str) -> NDArray[Any]:
+def _dlpack_device(x: Any) -> tuple[int, int]:
+    kind, index = x.__dlpack_device__()
+    return int(kind), int(index)
+
+
+def _checked(x: NDArray[Any], name: str, remedy: str = "astype") -> NDArray[Any]:
     if x.dtype not in _KINDS and x.dtype.newbyteorder("=") not in _KINDS:
         raise DTypeError(
             f"{name} has dtype {x.dtype}; prismm multiplies float16, float32, float64, complex64, complex128 and "
-            f"integers: "
-            f"convert with {name}.astype(...)"
+            f"integers: convert with {name}.{remedy}(...)"
         )
     x = x.view(np.ndarray) if type(x) is not np.ndarray else x
     return x if x.dtype.isnative else x.astype(x.dtype.newbyteorder("="))
@@ -128,28 +136,55 @@ def _from_torch(x: Any, name: str) -> NDArray[Any]:
     x = x.detach()
     if x.device.type != "cpu":
         raise OperandError(f"{name} is on {x.device}; gemm and mixed devices need the CPU: pass {name}.cpu()")
+    if x.is_nested:
+        raise OperandError(f"{name} is a nested tensor; pass torch.nested.to_padded_tensor({name}, 0.0)")
     if x.layout is not torch.strided:
         raise OperandError(f"{name} has layout {x.layout}; pass {name}.to_dense()")
     if x.dtype is torch.bfloat16:
         x = x.float()
     try:
-        return _checked(x.resolve_conj().resolve_neg().numpy(), name)
+        array = x.resolve_conj().resolve_neg().numpy()
     except TypeError:
         raise DTypeError(f"{name} has dtype {x.dtype}, which NumPy does not know; pass {name}.float()") from None
+    return _checked(array, name, "to")
 
 
 def _from_dlpack(x: Any, name: str) -> NDArray[Any]:
-    device = x.__dlpack_device__() if hasattr(x, "__dlpack_device__") else (1, 0)
-    if int(device[0]) != 1:
+    try:
+        device = _dlpack_device(x) if hasattr(x, "__dlpack_device__") else (1, 0)
+    except Exception as error:
         raise OperandError(
-            f"{name} is on DLPack device {tuple(int(d) for d in device)}; this version of prismm computes on the "
-            f"CPU: copy it there"
+            f"{name} cannot say where it lives: __dlpack_device__ failed ({error}); pass numpy.asarray({name})"
+        ) from error
+    if device[0] != 1:
+        raise OperandError(
+            f"{name} is on DLPack device {device}; this version of prismm computes on the CPU: copy it there"
         )
     try:
         array: NDArray[Any] = np.from_dlpack(x)
-    except (BufferError, RuntimeError, TypeError, ValueError) as error:
+    except Exception as error:
         raise OperandError(f"{name} cannot be read through __dlpack__ ({error}); pass numpy.asarray({name})") from error
     return array
+
+
+def overlaps_itself(x: NDArray[Any]) -> bool:
+    """Whether some bytes of x belong to more than one entry."""
+    if x.flags.c_contiguous or x.size < 2:
+        return False
+    axes = sorted((abs(stride), extent) for stride, extent in zip(x.strides, x.shape, strict=True) if extent > 1)
+    if axes[0][0] == 0:
+        return True
+    span, apart = x.itemsize, True
+    for stride, extent in axes:
+        apart = apart and stride >= span
+        span += stride * (extent - 1)
+    if apart:
+        return False
+    # Axes interleave: rare, and decided by all addresses.
+    starts = np.zeros(1, np.int64)
+    for stride, extent in axes:
+        starts = (starts[:, None] + stride * np.arange(extent)).reshape(-1)
+    return bool((np.diff(np.sort(starts)) < x.itemsize).any())
 
 
 def same_family(arrays: list[tuple[str, Array]]) -> str:

@@ -75,7 +75,13 @@ class Auto:
             if target.kind == "native" and need.terms == 1 and need.compute_narrower:
                 return Residues(grade(need.result, need.terms)), "a single product in a wider type would round twice"
             return Native(), "its a-priori bound meets the target, and nothing is faster on a CPU"
-        if target.kind == "tolerance" and not need.big_integers and not need.epilogue and need.a is not None:
+        if (
+            target.kind == "tolerance"
+            and not need.big_integers
+            and not need.epilogue
+            and need.a is not None
+            and (need.b is not None)
+        ):
             assert target.tolerance is not None
             unit = need.compute_unit
             if native_meets(target.tolerance, need.terms, unit, need.result.unit_roundoff) and cannot_underflow(

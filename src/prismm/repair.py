@@ -158,6 +158,7 @@ def repair(
     exactly(a, b, out, entries, job, outcome)
 
 
+@np.errstate(all="ignore")
 def _by_magnitude(
     a: NDArray[Any],
     b: NDArray[Any],

@@ -94,7 +94,7 @@ def tensors_at_once(a: Any, b: Any, accuracy: Any, reproducible: Any, workers: i
 def _native_at_once(a: Any, b: Any) -> Any:
     """torch's own product, or None where that asks for a closer look."""
     kinds, strided = _tensors()[:2], _tensors()[3]
-    if type(a) not in kinds or type(b) not in kinds or not (a.is_cpu and b.is_cpu):
+    if type(a) not in kinds or type(b) not in kinds or not (a.is_cpu and b.is_cpu) or a.is_nested or b.is_nested:
         return None
     return dense_at_once(a, b) if a.layout is strided and b.layout is strided else None
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import doctest
 import io
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -68,10 +70,32 @@ def test_sizes(text: str, size: int) -> None:
     assert memory.parse_size(text) == size
 
 
-@pytest.mark.parametrize("text", ["", "0", "-1", "2iB", "GiB", "1e9", "2 GiB of it", "0.1B", "٢"])
+@pytest.mark.parametrize(
+    "text", ["1" + "0" * 400, "9999999999T", "", "0", "-1", "2iB", "GiB", "1e9", "2 GiB of it", "0.1B", "٢"]
+)
 def test_no_sizes(text: str) -> None:
     with pytest.raises(ArgumentError, match=r"pass e\.g\. 500MiB or 2GiB"):
         memory.parse_size(text)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no full device")
+@pytest.mark.parametrize("arguments", [("--version",), ("explain", "3x4", "4x3"), ("explain", "3x4", "4x3", "--json")])
+def test_a_full_disk_behind_stdout(arguments: tuple[str, ...]) -> None:
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "prismm.cli", *arguments], stdout=full, stderr=subprocess.PIPE, text=True
+        )
+    assert done.returncode == 2
+    assert done.stderr == "prismm: error: stdout cannot be written: No space left on device; send it elsewhere\n"
+
+
+def test_a_reader_that_has_seen_enough() -> None:
+    read, write = os.pipe()
+    os.close(read)
+    command = [sys.executable, "-m", "prismm.cli", "explain", "3x4", "4x3"]
+    done = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, text=True)
+    os.close(write)
+    assert (done.returncode, done.stderr) == (1, "")
 
 
 def test_available_memory_is_what_a_machine_can_have() -> None:

@@ -17,10 +17,19 @@ IDENTITY: dict[str, Any] = {
     "options": {"accuracy": 1e-12, "reproducible": False, "engine": None},
     "grid": {"rows": 2, "columns": 3},
 }
+RECORD: dict[str, Any] = {
+    "scheme": "Native()",
+    "engine": "cpu",
+    "roads": {"rounded": 6},
+    "repaired": 0,
+    "notes": {},
+    "worst": 0.1,
+    "unbounded": 0,
+}
 
 
 def journal(tmp_path: Path) -> Journal:
-    made = Journal(journal_of(tmp_path / "c.npy"), IDENTITY, {(1, 0): {"worst": 0.1}})
+    made = Journal(journal_of(tmp_path / "c.npy"), IDENTITY, {(1, 0): RECORD})
     made.save()
     return made
 
@@ -62,7 +71,13 @@ def test_differences_are_named(tmp_path: Path, change: dict[str, Any], what: str
         ("[]", "no journal of prismm"),
         ('{"format": "other"}', "no journal of prismm"),
         ('{"format": "prismm-multiply", "version": 99}', "version 99, this prismm knows 1"),
+        ("[" * 100_000, "cannot be read"),
+        ('{"format": "prismm-multiply", "version": [[]]}', "version unknown, this prismm knows 1"),
         ('{"format": "prismm-multiply", "version": 1}', "damaged"),
+        ('{"format": "prismm-multiply", "version": 1, "tiles": {}}', "damaged"),
+        ('{"format": "prismm-multiply", "version": 1, "tiles": [3]}', "damaged"),
+        ('{"format": "prismm-multiply", "version": 1, "tiles": [], "a": {"b": {}}}', "damaged: its entry 'a'"),
+        ('{"format": "prismm-multiply", "version": 1, "tiles": [], "a": [[]]}', "damaged: its entry 'a'"),
         ('{"format": "prismm-multiply", "version": 1, "tiles": [{"tile": [0]}]}', "damaged"),
     ],
 )
@@ -74,9 +89,59 @@ def test_what_is_no_journal(tmp_path: Path, content: str | None, what: str) -> N
         Journal.load(path)
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"tile": ["1", 0]},
+        {"tile": [1, -1]},
+        {"tile": [1, 0, 0]},
+        {"worst": "x"},
+        {"worst": float("nan")},
+        {"worst": float("inf")},
+        {"worst": -1.0},
+        {"repaired": "0"},
+        {"repaired": True},
+        {"unbounded": -1},
+        {"unbounded": 1.5},
+        {"scheme": None},
+        {"scheme": "\ud800"},
+        {"engine": 3},
+        {"roads": [1]},
+        {"roads": {"rounded": "6"}},
+        {"notes": {"flushed": None}},
+    ],
+)
+def test_a_tile_that_makes_no_sense_is_damage(tmp_path: Path, change: dict[str, Any]) -> None:
+    path = journal(tmp_path).path
+    content = json.loads(path.read_text())
+    content["tiles"][0] |= change
+    path.write_text(json.dumps(content))
+    with pytest.raises(FileError, match="damaged: entry 0 of its tiles; start over with --force"):
+        Journal.load(path)
+
+
+@pytest.mark.parametrize(
+    "grid",
+    [
+        None,
+        [1],
+        {},
+        *({"rows": rows, "columns": 3} for rows in (0, "a", -1, 2.0, True, None, 10, 10**400)),
+        {"rows": 2, "columns": 0},
+        {"rows": 3, "columns": 3},  # then there is no second row of tiles, but one is listed
+    ],
+)
+def test_a_grid_that_makes_no_sense_is_damage(tmp_path: Path, grid: Any) -> None:
+    made = journal(tmp_path)
+    assert made.grid(3, 4) == (2, 3)
+    made.identity = IDENTITY | {"grid": grid}
+    with pytest.raises(FileError, match=r"damaged: it.*; start over with --force"):
+        made.grid(3, 4)
+
+
 def test_floats_survive_exactly(tmp_path: Path) -> None:
     made = journal(tmp_path)
-    made.tiles[0, 0] = {"worst": 5e-324, "other": float("inf")}
+    made.tiles[0, 0] = RECORD | {"worst": 5e-324, "other": float("inf")}
     made.save()
     assert Journal.load(made.path).tiles == made.tiles
     assert json.loads(made.path.read_text())["version"] == 1

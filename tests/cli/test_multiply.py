@@ -197,6 +197,8 @@ def test_refusals(prismm_main: Run, folder: Path, pair: tuple[np.ndarray, np.nda
     Path("cut.npy").write_bytes(Path("a.npy").read_bytes()[:-8])
     Path("junk.mtx").write_text("%%MatrixMarket matrix array real general\n30 1\n" + "1\n" * 7 + "?\n")
     Path("folder.npy").mkdir()
+    np.save("long.npy", np.ones((3, 30), np.longdouble))
+    np.save("bool.npy", np.ones((30, 3), bool))
     before = {name: _content(name) for name in names(folder)}
     for arguments, what in [
         (("a.npy", "b.npy", "-o", "c.npy"), "c.npy: exists already; pass --force to replace it"),
@@ -219,7 +221,13 @@ def test_refusals(prismm_main: Run, folder: Path, pair: tuple[np.ndarray, np.nda
         (("a.npy", "b.npy", "-o", "d.npy", "--out-dtype", "int8"), "dtype 'int8'"),
         (("a.npy", "b.npy", "-o", "d.npy", "--memory", "lots"), "memory 'lots' is no size"),
         (("a.npy", "b.npy", "-o", "d.npy", "--memory", "1k"), "pass --memory 1952 or more"),
+        (("a.npy", "b.npy", "-o", "d.npy", "--memory", "1" + "0" * 400), "0…' is no size"),
         (("a.npy", "b.npy", "-o", "d.npy", "--resume"), "nothing to resume"),
+        (("a.npy", "b.npy", "-o", "."), ".: unknown kind of file; pass a name that ends in .npy"),
+        (("a.npy", "b.npy", "-o", "d" * 300 + ".npy"), "name of 304 bytes is too long here; pass a shorter one"),
+        (("a.npy", "b.npy", "-o", "d" * 235 + ".npy"), ".json.new: a name of 261 bytes is too long here; pass a sh"),
+        (("long.npy", "b.npy", "-o", "d.npy"), f"long.npy: holds elements of type {np.dtype('g')}; prismm multiplies"),
+        (("a.npy", "bool.npy", "-o", "d.npy"), "bool.npy: holds elements of type bool; prismm multiplies"),
     ]:
         assert what in prismm_main("multiply", *arguments).refused()
         assert {name: _content(name) for name in names(folder)} == before
@@ -227,6 +235,32 @@ def test_refusals(prismm_main: Run, folder: Path, pair: tuple[np.ndarray, np.nda
 
 def _content(name: str) -> bytes | None:
     return None if Path(name).is_dir() else Path(name).read_bytes()
+
+
+def test_a_directory_that_may_not_be_searched(
+    prismm_main: Run, monkeypatch: pytest.MonkeyPatch, pair: tuple[np.ndarray, np.ndarray]
+) -> None:
+    """Root may search every directory, so the system's answer is given here."""
+    real = os.stat
+
+    def stat(path: Any, *arguments: Any, **keywords: Any) -> os.stat_result:
+        if str(path).startswith("closed/"):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        return real(path, *arguments, **keywords)
+
+    Path("closed").mkdir()
+    monkeypatch.setattr(os, "stat", stat)
+    monkeypatch.setattr(os, "lstat", stat)
+    refusal = prismm_main("multiply", "a.npy", "b.npy", "-o", "closed/c.npy").refused()
+    assert "closed/c.npy: Permission denied; pass a name in another directory" in refusal
+
+
+def test_a_link_to_nothing_is_a_target_that_exists(prismm_main: Run, pair: tuple[np.ndarray, np.ndarray]) -> None:
+    Path("c.npy").symlink_to("nothing.npy")
+    assert "c.npy: exists already; pass --force" in prismm_main("multiply", "a.npy", "b.npy", "-o", "c.npy").refused()
+    assert Path("c.npy").is_symlink()
+    assert prismm_main("multiply", "a.npy", "b.npy", "-o", "c.npy", "--force").code == 0
+    assert not Path("c.npy").is_symlink() and not Path("nothing.npy").exists()
 
 
 def test_force_replaces(prismm_main: Run, pair: tuple[np.ndarray, np.ndarray]) -> None:
@@ -473,6 +507,76 @@ def test_force_starts_over(
 def test_resume_without_its_temporary(unfinished: None, prismm_main: Run) -> None:
     part_of(Path("c.npy")).unlink()
     assert "nothing to resume: there is no .c.npy.part-prismm" in prismm_main(*MULTIPLY, "--resume").refused()
+
+
+@pytest.mark.parametrize("memory", [(), TILED])
+@pytest.mark.parametrize(
+    "damage",
+    [
+        *({"grid": {"rows": rows, "columns": 64}} for rows in (0, "a", -1, 10**400)),
+        {"grid": [1]},
+        {"nested": "deep"},
+        {"worst": "x"},
+        {"tile": [99, 0]},
+    ],
+)
+def test_a_damaged_journal_deletes_nothing(
+    unfinished: None, prismm_main: Run, folder: Path, damage: dict[str, Any], memory: tuple[str, ...]
+) -> None:
+    path = journal_of(Path("c.npy"))
+    content = json.loads(path.read_text())
+    if "grid" in damage:
+        content |= damage
+    else:
+        content["tiles"][0] |= damage
+    text = json.dumps(content)
+    path.write_text(text if "nested" not in damage else text.replace('"deep"', "[" * 50_000 + "]" * 50_000))
+    before = {name: _content(name) for name in names(folder)}
+    refusal = prismm_main(*MULTIPLY[:-2], *memory, "--resume").refused()
+    assert "with --force" in refusal and len(refusal) < 1000
+    assert {name: _content(name) for name in names(folder)} == before
+    assert prismm_main(*MULTIPLY, "--force").code == 0
+
+
+def test_a_resumed_product_that_fails_keeps_its_tiles(
+    unfinished: None,
+    prismm_main: Run,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    pair: tuple[np.ndarray, np.ndarray],
+) -> None:
+    before = {name: _content(name) for name in names(folder)}
+    with monkeypatch.context() as patch:
+        patch.setattr(product, "tile_record", lambda report: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            prismm_main(*MULTIPLY, "--resume")
+    journal = journal_of(Path("c.npy")).name
+    assert names(folder) == before.keys() and _content(journal) == before[journal]
+    assert prismm_main(*MULTIPLY, "--resume", "--json").json()["tiles_resumed"] == 4
+    assert same_bits(np.load("c.npy"), prismm.matmul(*pair, accuracy="correctly-rounded"))
+
+
+def test_a_temporary_without_its_journal(unfinished: None, prismm_main: Run, folder: Path) -> None:
+    journal_of(Path("c.npy")).unlink()
+    before = names(folder)
+    for more in ((), ("--resume",), ("--resume", "--force")):
+        refusal = prismm_main(*MULTIPLY, *more).refused()
+        assert "is here without its journal" in refusal
+        assert "pass --force, without --resume, to start over" in refusal
+        assert names(folder) == before
+    assert prismm_main(*MULTIPLY, "--force").code == 0
+
+
+@pytest.mark.parametrize("place", [part_of, journal_of])
+def test_directories_where_the_temporaries_go(
+    prismm_main: Run, folder: Path, pair: tuple[np.ndarray, np.ndarray], place: Callable[[Path], Path]
+) -> None:
+    path = place(Path("c.npy"))
+    path.mkdir()
+    before = names(folder)
+    for more in ((), ("--force",), ("--resume",)):
+        assert f"{path}: is a directory, where" in prismm_main(*MULTIPLY, *more).refused()
+        assert names(folder) == before
 
 
 def test_resume_with_a_damaged_temporary(unfinished: None, prismm_main: Run) -> None:

@@ -46,12 +46,18 @@ def test_explain_of_shapes_takes_no_memory(prismm_main: Run, dtype: str) -> None
 
 
 def test_explain_refuses(prismm_main: Run) -> None:
+    np.save("long.npy", np.ones((3, 3), np.longdouble))
+    np.save("bool.npy", np.ones((3, 3), bool))
     for arguments, what in [
         (("4x5", "4x5"), "4"),
         (("4x5", "b.csv"), "'b.csv' is neither a matrix file nor a shape such as 4096x4096"),
         (("4x5", "b.npy"), "b.npy: No such file"),
         (("4x5", "5x4", "--dtype", "int3"), "dtype 'int3'"),
         (("4x5", "5x4", "--accuracy", "best"), "accuracy 'best'"),
+        (("99999999999999999999x3", "3x4"), "shape '99999999999999999999x3' is too large; pass at most 268435456"),
+        (("3x" + "9" * 5000, "3x4"), "9…' is too large"),
+        (("long.npy", "3x4"), f"long.npy: holds elements of type {np.dtype('g')}; prismm multiplies"),
+        (("3x3", "bool.npy"), "bool.npy: holds elements of type bool; prismm multiplies"),
     ]:
         assert what in prismm_main("explain", *arguments).refused()
 
@@ -111,17 +117,22 @@ def test_bench_of_a_scheme(prismm_main: Run, monkeypatch: pytest.MonkeyPatch) ->
     assert (row["scheme"], row["prismm_max_ulps"] <= 0.5) == (str(prismm.ScaledHalf()), True)
 
 
-def test_bench_refuses(prismm_main: Run) -> None:
+def test_bench_refuses(prismm_main: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("prismm.cli.bench._operands", lambda *arguments: pytest.fail("it was timed first"))
     for arguments, what in [
         (("--sizes", "0"), "sizes '0'"),
         (("--sizes", "big"), "sizes 'big'"),
         (("--dtype", "float16"), "dtype 'float16'"),
         (("--accuracy", "best"), "accuracy 'best'"),
         (("--csv", "no/x.csv"), "there is no directory no"),
+        (("--csv", "."), ".: is a directory; pass the name of a file"),
+        (("--csv", "x" * 300), "a name of 300 bytes is too long here"),
         (("--scheme", "words:tf32x5"), "products=5"),
-        (("--engine", "abacus", "--sizes", "8", "--accuracy", "native"), "abacus"),
     ]:
         assert what in prismm_main("bench", *arguments).refused()
+    monkeypatch.undo()
+    arguments = ("--engine", "abacus", "--sizes", "8", "--accuracy", "native")
+    assert "abacus" in prismm_main("bench", *arguments).refused()
 
 
 # --- demo -----------------------------------------------------------------------------------------
@@ -180,6 +191,8 @@ def test_demo_names_the_extra_that_is_missing(prismm_main: Run, monkeypatch: pyt
 def test_demo_refuses(prismm_main: Run) -> None:
     assert "pass a name that ends in .png" in prismm_main("demo", "-o", "demo.pdf").refused()
     assert "there is no directory no" in prismm_main("demo", "-o", "no/demo.png").refused()
+    Path("folder.png").mkdir()
+    assert "folder.png: is a directory" in prismm_main("demo", "-o", "folder.png").refused()
     assert prismm_main("demo", "--size", "1").code == 2
 
 

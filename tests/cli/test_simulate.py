@@ -321,6 +321,8 @@ def test_products_of_other_values(prismm_main: Run, folder: Path, rng: np.random
     assert ran.code == 0 and "60 input values" in ran.out
     np.save(folder / "b.npy", np.ones((5, 5)))
     assert "A must have as many columns as B has rows" in prismm_main(*arguments, "--round").refused()
+    np.save(folder / "b.npy", np.ones((6, 5), np.longdouble))
+    assert "b.npy: holds elements of type" in prismm_main(*arguments, "--round").refused()
     np.save(folder / "b.npy", np.ones((6, 5), complex))
     assert "holds complex numbers" in prismm_main(*arguments, "--round").refused()
     (folder / "b.npy").write_bytes(b"junk")

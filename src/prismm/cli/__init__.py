@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import os
 import sys
 from typing import Annotated
 
@@ -10,7 +13,7 @@ import typer
 from prismm import __version__
 from prismm.cli import bench, calibrate, demo, env, explain, multiply, probe, reproduce, run, simulate, tune
 from prismm.cli.console import say
-from prismm.errors import PrismmError
+from prismm.errors import FileError, PrismmError
 
 app = typer.Typer(
     name="prismm",
@@ -53,10 +56,34 @@ def _options(
     """Multiply matrices to a stated accuracy, with a certificate for every entry."""
 
 
+def _run() -> None:
+    """Run it, and write out what stdout still holds while an error can be told: Python would only complain at its end.
+
+    Raises:
+        FileError: where stdout cannot be written, a full disk say.
+    """
+    try:
+        try:
+            app(prog_name="prismm")
+        finally:
+            if sys.stdout is not None:  # None: it was closed
+                sys.stdout.flush()
+    except PrismmError:
+        raise
+    except OSError as error:
+        if error.filename is not None:  # no stream's
+            raise
+        with contextlib.suppress(OSError, ValueError):  # what stdout still holds goes nowhere
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if error.errno == errno.EPIPE:  # whoever reads has seen enough
+            sys.exit(1)
+        raise FileError(f"stdout cannot be written: {error.strerror or error}; send it elsewhere") from error
+
+
 def main() -> None:
     """Run the command line: exit 0 when done, 2 for bad input or usage, 1 for a failure."""
     try:
-        app(prog_name="prismm")
+        _run()
     except PrismmError as error:
         say(f"error: {' '.join(str(error).split())}")
         sys.exit(2)

@@ -13,6 +13,7 @@ import typer
 
 from prismm.cli import options
 from prismm.cli.console import columns, print_json, progress, say
+from prismm.cli.documents import check_new
 from prismm.errors import ArgumentError, FileError
 from prismm.schemes.names import parse_scheme
 
@@ -79,8 +80,8 @@ def bench(
         targets = accuracy or ["native", "reproducible", "correctly-rounded"]
         keywords = [_keywords(target) | common for target in targets]
     kind = options.parse_dtype(dtype)
-    if csv is not None and not csv.parent.is_dir():
-        raise FileError(f"{csv}: there is no directory {csv.parent}")
+    if csv is not None:
+        check_new(csv, force=True)
 
     from threadpoolctl import threadpool_limits
 

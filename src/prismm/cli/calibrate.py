@@ -10,6 +10,7 @@ import typer
 
 from prismm.cli import options
 from prismm.cli.console import print_json, say, table
+from prismm.cli.documents import check_new
 from prismm.errors import EngineError, FileError
 
 
@@ -39,10 +40,8 @@ def calibrate(
     path = output if output is not None else own_file(name)
     if path is None:
         raise FileError("no cache folder can be written to; set PRISMM_CACHE_DIR, or pass --output FILE")
-    if output is not None and output.exists() and not force:
-        raise FileError(f"{output} exists already; pass --force to replace it")
-    if output is not None and not output.parent.is_dir():
-        raise FileError(f"{output}: there is no directory {output.parent}")
+    if output is not None:
+        check_new(output, force)
     from prismm.calibration import measure
     from prismm.files.target import replace_text
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -29,6 +30,30 @@ def tile_record(report: Report) -> dict[str, Any]:
         "worst": float(finite.max(initial=0.0)),
         "unbounded": int(bounds.size - finite.size),
     }
+
+
+def is_tile_record(record: dict[str, Any]) -> bool:
+    """Whether a record from a journal is one that `tile_record` made."""
+    worst = record.get("worst")
+    return (
+        all(_is_word(record.get(key)) for key in ("scheme", "engine"))
+        and all(_is_count(record.get(key)) for key in ("repaired", "unbounded"))
+        and all(_is_tally(counts) for counts in (record.get("roads"), record.get("notes", {})))
+        and isinstance(worst, float)
+        and 0 <= worst < math.inf
+    )
+
+
+def _is_word(value: object) -> bool:
+    return isinstance(value, str) and value.isprintable()
+
+
+def _is_count(value: object) -> bool:
+    return type(value) is int and 0 <= value < 1 << 63
+
+
+def _is_tally(value: object) -> bool:
+    return isinstance(value, dict) and all(_is_word(key) and _is_count(count) for key, count in value.items())
 
 
 @dataclass(frozen=True)

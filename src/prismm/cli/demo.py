@@ -14,6 +14,7 @@ import typer
 
 from prismm.cli import options
 from prismm.cli.console import columns, print_json, progress, say
+from prismm.cli.documents import check_new
 from prismm.errors import FileError
 
 if TYPE_CHECKING:
@@ -108,8 +109,7 @@ def _check(output: Path) -> None:
     """What the demonstration needs beyond prismm itself, asked for before any work."""
     if output.suffix.lower() != ".png":
         raise FileError(f"{output}: the plot is a PNG file; pass a name that ends in .png")
-    if not output.parent.is_dir():
-        raise FileError(f"{output}: there is no directory {output.parent}")
+    check_new(output, force=True)
     for module, package in (("sklearn", "scikit-learn"), ("matplotlib", "matplotlib")):
         try:
             __import__(module)

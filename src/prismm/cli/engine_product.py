@@ -13,7 +13,7 @@ from prismm import files, metrics
 from prismm.cli.console import columns, table
 from prismm.cli.documents import check_new
 from prismm.errors import ArgumentError, DTypeError, FileError, ShapeError
-from prismm.files.target import Target
+from prismm.files.target import Target, part_of
 from prismm.formats import FP16, FP32, FP64, Format, Integer
 from prismm.numerics.encodings import foreign
 from prismm.testing import exact_product
@@ -118,7 +118,7 @@ def run(request: Request) -> Compared:
     if request.output is not None:
         if files.kind(request.output) == "mtx" and request.output.name.lower().endswith(".gz"):
             raise FileError(f"{request.output}: results are written as .npy or .mtx; compress it afterwards")
-        check_new(request.output, request.force)
+        check_new(request.output, request.force, beside=part_of(request.output))
     first = request.models[0]
     if any((m.input, m.output) != (first.input, first.output) for m in request.models):
         raise ArgumentError("engines of different formats; pass engines with the same input and output to compare them")
@@ -228,6 +228,8 @@ def _operand(path: Path, format: Format | Integer, rounded: bool) -> tuple[Array
     given = files.read(path)
     if given.dtype.kind == "c":
         raise DTypeError(f"{path}: holds complex numbers; matrix engines multiply real ones")
+    if given.dtype.kind == "f" and given.dtype.itemsize > 8:
+        raise DTypeError(f"{path}: holds elements of type {given.dtype}; save it again with x.astype(float)")
     x = np.array(given, np.float64)
     if given.dtype.kind in "iu" and given.dtype.itemsize == 8 and (x.astype(object) != given.astype(object)).any():
         raise DTypeError(f"{path}: holds integers that are no float64")

@@ -15,6 +15,8 @@ from prismm.errors import ArgumentError
 if TYPE_CHECKING:
     import numpy as np
 
+_LARGEST = 1 << 28  # rows or columns of a shape: as many random numbers are drawn
+
 
 def explain(
     a: Annotated[str, typer.Argument(metavar="A", help="A file, or a shape such as 4096x4096.")],
@@ -48,8 +50,12 @@ def _operand(text: str, dtype: str) -> np.ndarray[Any, Any]:
     import numpy as np
 
     from prismm import files
+    from prismm.cli.matrices import check_elements
 
     if match := re.fullmatch(r"(\d+)x(\d+)", text):
+        if max(map(len, match.groups())) > 9 or max(map(int, match.groups())) > _LARGEST:
+            shown = text if len(text) <= 40 else f"{text[:40]}…"
+            raise ArgumentError(f"shape {shown!r} is too large; pass at most {_LARGEST} rows and columns")
         rows, columns = int(match[1]), int(match[2])
         kind = options.parse_dtype(dtype)
         rng = np.random.default_rng([rows, columns])
@@ -58,4 +64,5 @@ def _operand(text: str, dtype: str) -> np.ndarray[Any, Any]:
         return np.lib.stride_tricks.sliding_window_view(numbers.astype(kind), columns)[:rows]
     if not text.lower().endswith((".npy", ".mtx", ".mtx.gz")):
         raise ArgumentError(f"{text!r} is neither a matrix file nor a shape such as 4096x4096")
+    check_elements(Path(text), files.describe(Path(text)).dtype)
     return files.read(Path(text))

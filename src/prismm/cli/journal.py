@@ -11,11 +11,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from prismm.cli.certificate import is_tile_record
 from prismm.errors import ArgumentError, FileError
 from prismm.files.target import part_of, replace_text
 
 _FORMAT = "prismm-multiply"
 _VERSION = 1
+_AGAIN = "start over with --force, without --resume"
 
 
 def journal_of(target: Path) -> Path:
@@ -47,26 +49,45 @@ class Journal:
 
     @classmethod
     def load(cls, path: Path) -> Journal:
-        """Read a journal; FileError where there is none or it makes no sense."""
+        """Read a journal; FileError where there is none or it makes no sense, in whatever way it was damaged."""
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
         except FileNotFoundError as error:
             raise FileError(f"nothing to resume: there is no {path}; leave out --resume") from error
-        except (OSError, ValueError) as error:
-            raise FileError(f"{path}: cannot be read: {error}; start over with --force") from error
+        except (OSError, ValueError, RecursionError) as error:  # the last where it is nested too deeply
+            raise FileError(f"{path}: cannot be read: {error}; {_AGAIN}") from error
         if not isinstance(content, dict) or content.get("format") != _FORMAT:
-            raise FileError(f"{path}: no journal of prismm; start over with --force")
-        if content.get("version") != _VERSION:
-            raise FileError(
-                f"{path}: journal version {content.get('version')}, this prismm knows {_VERSION}; "
-                "start over with --force"
-            )
-        try:
-            tiles = {(int(t["tile"][0]), int(t["tile"][1])): _record(t) for t in content["tiles"]}
-        except (KeyError, TypeError, ValueError, IndexError) as error:
-            raise FileError(f"{path}: damaged: {error!r}; start over with --force") from error
-        rest = ("format", "version", "tiles")
-        return cls(path, {k: v for k, v in content.items() if k not in rest}, tiles)
+            raise FileError(f"{path}: no journal of prismm; {_AGAIN}")
+        version = content.get("version")
+        if version != _VERSION:
+            shown = version if type(version) is int and abs(version) < 1 << 63 else "unknown"
+            raise FileError(f"{path}: journal version {shown}, this prismm knows {_VERSION}; {_AGAIN}")
+        listed = content.get("tiles")
+        if not isinstance(listed, list):
+            raise _damaged(path, "it has no list of tiles")
+        tiles = {}
+        for number, tile in enumerate(listed):
+            if not isinstance(tile, dict) or not _is_place(tile.get("tile")) or not is_tile_record(_record(tile)):
+                raise _damaged(path, f"entry {number} of its tiles")
+            tiles[tile["tile"][0], tile["tile"][1]] = _record(tile)
+        identity = {key: value for key, value in content.items() if key not in ("format", "version", "tiles")}
+        for key, value in identity.items():
+            if not _is_plain(value) and not (isinstance(value, dict) and all(map(_is_plain, value.values()))):
+                raise _damaged(path, f"its entry {key[:40]!r}")
+        return cls(path, identity, tiles)
+
+    def grid(self, m: int, n: int) -> tuple[int, int]:
+        """Rows and columns of a tile of the (m, n) product; FileError unless every tile listed is one of it."""
+        kept = self.identity.get("grid")
+        if not isinstance(kept, dict) or not _is_place([kept.get("rows"), kept.get("columns")]):
+            raise _damaged(self.path, "its grid has no rows and columns")
+        rows, columns = kept["rows"], kept["columns"]
+        if not (1 <= rows <= max(m, 1) and 1 <= columns <= max(n, 1)):
+            raise _damaged(self.path, f"its grid has tiles of {rows}x{columns} for a product of {m}x{n}")
+        for i, j in self.tiles:
+            if i * rows >= m or j * columns >= n:
+                raise _damaged(self.path, f"it lists tile ({i}, {j}), which the product does not have")
+        return rows, columns
 
     def check(self, identity: dict[str, Any]) -> None:
         """ArgumentError, naming every difference, unless ``identity`` is this journal's."""
@@ -85,6 +106,21 @@ class Journal:
 
 def _record(tile: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in tile.items() if key != "tile"}
+
+
+def _damaged(path: Path, what: str) -> FileError:
+    return FileError(f"{path}: damaged: {what}; {_AGAIN}")
+
+
+def _is_place(value: object) -> bool:
+    """Whether this is a list of two counts."""
+    return isinstance(value, list) and len(value) == 2 and all(type(x) is int and 0 <= x < 1 << 63 for x in value)
+
+
+def _is_plain(value: object) -> bool:
+    """Whether this is a word or a number, or a list of them: all that `_flat` and `_shown` are made for."""
+    items = value if isinstance(value, list) else [value]
+    return all(item is None or isinstance(item, (bool, int, float, str)) for item in items)
 
 
 def _flat(content: dict[str, Any], prefix: str = "") -> dict[str, Any]:

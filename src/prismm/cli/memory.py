@@ -20,14 +20,15 @@ def parse_size(text: str) -> int:
     >>> parse_size("2GiB"), parse_size("1.5k"), parse_size("4096")
     (2147483648, 1500, 4096)
 
-    Raises ArgumentError for anything else, and for less than one byte.
+    Raises ArgumentError for anything else, for less than one byte, and for more than any machine has.
     """
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?)(i?)b?\s*", text.lower(), re.ASCII)
     if match and (match[2] or not match[3]):
-        size = int(float(match[1]) * (_BINARY if match[3] else _UNITS)[match[2]])
-        if size > 0:
-            return size
-    raise ArgumentError(f"memory {text!r} is no size; pass e.g. 500MiB or 2GiB")
+        size = float(match[1]) * (_BINARY if match[3] else _UNITS)[match[2]]
+        if 1 <= size < 1 << 63:
+            return int(size)
+    shown = text if len(text) <= 40 else f"{text[:40]}…"
+    raise ArgumentError(f"memory {shown!r} is no size; pass e.g. 500MiB or 2GiB")
 
 
 def available() -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import tempfile
 import threading
@@ -20,7 +21,9 @@ from prismm import files
 from prismm.cli import tiling
 from prismm.cli.certificate import Certificate, guarantee, tile_record
 from prismm.cli.console import progress
+from prismm.cli.documents import check_new, is_there
 from prismm.cli.journal import Journal, journal_of
+from prismm.cli.matrices import check_elements
 from prismm.cli.memory import available
 from prismm.errors import FileError, ShapeError
 from prismm.files.target import Target, explained, part_of, reserve
@@ -62,7 +65,8 @@ def run(request: Request) -> Certificate:
     """Multiply the files; return the certificate once the result has its name.
 
     Raises a PrismmError before any work for what cannot be done, and FileError for a disk that
-    fills up, after removing the temporary; raises Interrupted, finished tiles kept, when stopped.
+    fills up, after removing the temporary, unless it was to be resumed: tiles that an earlier run
+    finished are never deleted. Raises Interrupted, finished tiles kept, when stopped.
     """
     with _stoppable() as asked:
         try:
@@ -75,6 +79,8 @@ def _run(request: Request, asked: list[int]) -> Certificate:
     start = time.perf_counter()
     _check_output(request)
     a, b = files.describe(request.a), files.describe(request.b)
+    for path, operand in ((request.a, a), (request.b, b)):
+        check_elements(path, operand.dtype)
     if a.shape[1] != b.shape[0]:
         raise ShapeError(
             f"{request.a} is {a.shape[0]}x{a.shape[1]}, {request.b} is {b.shape[0]}x{b.shape[1]}: "
@@ -102,8 +108,11 @@ def _run(request: Request, asked: list[int]) -> Certificate:
         except KeyboardInterrupt as stop:
             raise _interrupted(stop, target, journal, grid) from stop
         except BaseException:
-            target.discard()
-            journal.remove()
+            if request.resume:
+                target.close()
+            else:
+                target.discard()
+                journal.remove()
             raise
     return Certificate.of(
         list(journal.tiles.values()),
@@ -120,16 +129,22 @@ def _run(request: Request, asked: list[int]) -> Certificate:
 
 
 def _check_output(request: Request) -> None:
-    output, part = request.output, part_of(request.output)
+    output = request.output
     if files.kind(output) == "mtx" and output.name.lower().endswith(".gz"):
         raise FileError(f"{output}: results are written as .npy or .mtx; compress it afterwards")
-    if not output.parent.is_dir():
-        raise FileError(f"{output}: there is no directory {output.parent}")
-    if output.is_dir():
-        raise FileError(f"{output}: is a directory")
-    if output.exists() and not request.force:
-        raise FileError(f"{output}: exists already; pass --force to replace it")
-    if part.exists() and not (request.resume or request.force):
+    part, journal = part_of(output), journal_of(output)
+    check_new(output, request.force, beside=journal.with_name(journal.name + ".new"))
+    for path in (part, journal):
+        if os.path.isdir(path):
+            raise FileError(f"{path}: is a directory, where the unfinished product goes; remove it")
+    if not is_there(part) or (request.force and not request.resume):
+        return
+    if not is_there(journal):
+        raise FileError(
+            f"{output}: {part} is here without its journal {journal}, so that it cannot be continued; "
+            "pass --force, without --resume, to start over"
+        )
+    if not request.resume:
         raise FileError(
             f"{output}: an unfinished product of that name is here; --resume continues it, --force starts over"
         )
@@ -159,11 +174,7 @@ def _plan(
     m, k, n = a.shape[0], a.shape[1], b.shape[1]
     element = max(a.dtype.itemsize, b.dtype.itemsize, dtype.itemsize)
     grid = tiling.choose(m, k, n, element, memory)
-    if request.resume and request.memory is None:
-        # What is free now need not be what was free then.
-        kept = journal.identity.get("grid", {})
-        grid = tiling.Grid(m, k, n, kept.get("rows", grid.rows), kept.get("columns", grid.columns))
-    identity = {
+    identity: dict[str, Any] = {
         "prismm": prismm.__version__,
         "a": _fingerprint(request.a, a),
         "b": _fingerprint(request.b, b),
@@ -175,9 +186,12 @@ def _plan(
         "grid": {"rows": grid.rows, "columns": grid.columns},
     }
     if request.resume:
+        if request.memory is None:  # what is free now need not be what was free then
+            identity["grid"] = journal.identity.get("grid", identity["grid"])
         journal.check(identity)
-        if not part_of(request.output).exists():
-            raise FileError(f"nothing to resume: there is no {part_of(request.output)}")
+        grid = tiling.Grid(m, k, n, *journal.grid(m, n))
+        if not is_there(part_of(request.output)):
+            raise FileError(f"nothing to resume: there is no {part_of(request.output)}; leave out --resume")
     journal.identity = identity
     return journal, grid
 
@@ -200,7 +214,7 @@ def _operand(path: Path, directory: Path, room: int) -> Iterator[np.ndarray[Any,
         def allocate(shape: tuple[int, int], dtype: np.dtype[Any], order: Literal["C", "F"]) -> np.ndarray[Any, Any]:
             nbytes = shape[0] * shape[1] * dtype.itemsize
             if nbytes <= room:
-                return np.zeros(shape, dtype, order)
+                return files.zeros(shape, dtype, order)
             name = directory / path.name
             with explained(name):
                 scratch = stack.enter_context(tempfile.TemporaryFile(dir=directory))

@@ -75,7 +75,7 @@ def read(path: Path, allocate: mtx.Allocate | None = None) -> np.ndarray[Any, An
     """
     if kind(path) == "npy":
         return npy.read(path)
-    return mtx.read(path, _zeros if allocate is None else allocate)
+    return mtx.read(path, zeros if allocate is None else allocate)
 
 
 def sha256_of_file(path: Path) -> str:
@@ -102,7 +102,8 @@ def sha256_of_bits(array: np.ndarray[Any, Any]) -> str:
     return digest.hexdigest()
 
 
-def _zeros(shape: tuple[int, int], dtype: np.dtype[Any], order: Literal["C", "F"]) -> np.ndarray[Any, Any]:
+def zeros(shape: tuple[int, int], dtype: np.dtype[Any], order: Literal["C", "F"]) -> np.ndarray[Any, Any]:
+    """Memory for a dense matrix; FileError where there is too little."""
     try:
         return np.zeros(shape, dtype, order)
     except (MemoryError, ValueError) as error:

@@ -22,6 +22,7 @@ from prismm.errors import FileError
 
 _CHUNK = 1 << 16  # lines parsed at a time
 _LONGEST = 1024  # characters a line may have, by the format's definition
+_DIGITS = 18  # of a size: NumPy's do not exceed 2^63
 _FIELDS = {"real": 1, "double": 1, "integer": 1, "complex": 2, "pattern": 0}  # numbers per entry
 _SYMMETRIES = ("general", "symmetric", "skew-symmetric", "hermitian")
 
@@ -146,6 +147,8 @@ def _read_header(path: Path, stream: IO[bytes]) -> Header:
     if len(sizes) != wanted or not all(size.isdigit() for size in sizes):
         names = "rows columns" + (" entries" if wanted == 3 else "")
         _bad(path, line, f"{_show(text.strip())} where the {wanted} sizes belong ({names})")
+    if max(map(len, sizes)) > _DIGITS:
+        _bad(path, line, f"{_show(text.strip())} has a size of more than {_DIGITS} digits; write one that can be held")
     m, n = int(sizes[0]), int(sizes[1])
     if symmetry != "general" and m != n:
         _bad(path, line, f"a {symmetry} matrix is square, not {m}x{n}")
@@ -269,7 +272,7 @@ class _ArrayFill:
 
     def __init__(self, header: Header, out: np.ndarray[Any, Any]) -> None:
         self._header, self._out, self._next = header, out, 0
-        n = header.shape[1]
+        n = 0 if header.symmetry == "general" else header.shape[1]
         first = np.arange(n, dtype=np.int64)
         length = n - first - header.strict
         self._starts = np.concatenate([[0], np.cumsum(length)[:-1]]) if n else first

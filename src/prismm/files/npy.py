@@ -54,7 +54,7 @@ def _header(path: Path) -> tuple[tuple[int, int], np.dtype[Any], bool, int]:
         raise
     except OSError as error:
         raise FileError(f"{path}: {error.strerror or error}") from error
-    except (ValueError, EOFError) as error:
+    except Exception as error:  # NumPy parses the header as Python, and that fails in many ways
         raise FileError(f"{path}: not a .npy file: {_first_line(error)}") from error
     if dtype.hasobject:
         raise FileError(
@@ -65,6 +65,8 @@ def _header(path: Path) -> tuple[tuple[int, int], np.dtype[Any], bool, int]:
         raise FileError(f"{path}: holds elements of type {dtype}; pass a matrix of numbers")
     if len(shape) != 2:
         raise FileError(f"{path}: holds an array of shape {shape}; pass a matrix (2-D), e.g. x.reshape(-1, 1)")
+    if min(shape) < 0 or max(shape) * dtype.itemsize >= 1 << 63:
+        raise FileError(f"{path}: its header has the shape {str(shape)[:80]}, which no matrix has; write it again")
     expected = offset + shape[0] * shape[1] * dtype.itemsize
     if size < expected:
         raise FileError(

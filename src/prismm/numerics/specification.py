@@ -553,7 +553,8 @@ class _Instruction:
 def _times(x: Fraction | float, y: float) -> Fraction | float:
     """x·y, exactly; zeros, infinities and NaN (also for inf·0) as float64 multiplies them."""
     if x == 0 or y == 0.0 or not math.isfinite(y) or (isinstance(x, float) and not math.isfinite(x)):
-        return float(x) * y
+        # A fraction may be beyond float64; here its sign is all that counts.
+        return (float((x > 0) - (x < 0)) if isinstance(x, Fraction) else x) * y
     return Fraction(x) * Fraction(y)
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from prismm.schemes.tiles import SplitLeft, SplitRight
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Prepared:
     """A left or right operand that knows its scheme, its scales and its shape; made by `prismm.prepare`.
 
@@ -63,4 +63,14 @@ class Prepared:
         return OperandError(
             f"the {self.side} operand was prepared with {keyword}={own!r}, not {given!r}; leave {keyword} out, or "
             f"prepare it again"
+        )
+
+    def refuse_partner(self, keyword: str, partner: Prepared) -> OperandError:
+        """The error for two prepared operands that differ in something, by the name of the attribute."""
+        mine, other = getattr(self, keyword), getattr(partner, keyword)
+        name = "accuracy" if keyword == "target" else keyword
+        mine, other = (str(x) if isinstance(x, Target) else x for x in (mine, other))
+        return OperandError(
+            f"the {self.side} operand was prepared with {name}={mine!r}, the {partner.side} one with {name}={other!r}; "
+            f"prepare both with the same {name}"
         )

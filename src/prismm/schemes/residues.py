@@ -115,7 +115,7 @@ def multiply(
     weight = 1.0
     if job.epilogue is not None:
         factors = job.epilogue.factors(0, parts)
-        weight = float(abs(factors[0]) + abs(factors[1]))
+        weight = float(abs(factors[0])) + float(abs(factors[1]))  # may overflow, silently
     scheme_bound = ResidueBound(job.result, rows, columns, splitter.terms, weight)
     if job.target is None:
         _finite_where_exact(a, b, out, job, scheme_bound, masks, outcome)
@@ -131,6 +131,7 @@ def multiply(
     return outcome
 
 
+@np.errstate(all="ignore")
 def _finite_where_exact(
     a: NDArray[Any],
     b: NDArray[Any],
@@ -165,6 +166,7 @@ def _finite_where_exact(
         outcome.count("exact", int((~same).sum()))
 
 
+@np.errstate(all="ignore")
 def _rounded(x: NDArray[Any], shift: NDArray[np.int64]) -> NDArray[Any]:
     """x rounded to multiples of 2^-shift: the operand that the scheme multiplies exactly."""
     parts = [np.ldexp(np.rint(np.ldexp(p.astype(np.float64), shift)), -shift) for p in real_parts(x)]

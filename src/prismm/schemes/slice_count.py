@@ -52,7 +52,7 @@ def slice_share(
         kernel(flat, i, min(count, i + step), offset, block, vector_stride, block_stride, weights, used)
 
     pool.spread(some, list(range(0, count, step)), workers)
-    with np.errstate(divide="ignore", invalid="ignore"):
+    with np.errstate(all="ignore"):
         ratio = np.ldexp(used / whole, np.clip(sliced.exponent[p], -2000, 2000).astype(np.int32))
     return float(np.max(np.where(whole > 0, ratio, 0.0), initial=0.0))
 

@@ -1,0 +1,26 @@
+"""Matrix files as operands of prismm's products: what is wrong with one is said with its name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from prismm.errors import DTypeError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+def check_elements(path: Path, dtype: np.dtype[Any]) -> None:
+    """DTypeError for elements that a file may hold and prismm does not multiply: bool, longdouble."""
+    import numpy as np
+
+    from prismm.interop import normalise
+
+    try:
+        normalise(np.empty((0, 0), dtype), "x")
+    except DTypeError as error:
+        raise DTypeError(
+            f"{path}: holds elements of type {dtype}; prismm multiplies float16, float32, float64, complex64, "
+            "complex128 and integers: save it again as one of them, e.g. np.save(path, x.astype(float))"
+        ) from error
