@@ -261,7 +261,7 @@ def test_assertions_are_not_what_refuses():
         "import numpy as np, prismm\n"
         "for keywords in ({'accuracy': -1}, {'engine': 'x'}, {'threads': 0}, {'out_dtype': 'int8'}, {'scheme': 3}):\n"
         "    try:\n        prismm.matmul(np.ones((2, 2)), np.ones((2, 2)), **keywords)\n"
-        "    except PrismmError as error:\n        print(type(error).__name__)\n"
+        "    except prismm.errors.PrismmError as error:\n        print(type(error).__name__)\n"
     )
     ran = subprocess.run(
         [sys.executable, "-O", "-c", program], capture_output=True, text=True, timeout=120, check=True, env=os.environ
@@ -298,14 +298,6 @@ def test_a_composite_scheme_names_the_variable_that_chose_its_engine(monkeypatch
     monkeypatch.setenv("PRISMM_ENGINE", "abacus")
     with pytest.raises(ArgumentError, match="PRISMM_ENGINE='abacus'"):
         prismm.matmul(A, B, scheme=prismm.Words.tf32())
-
-
-@pytest.mark.parametrize("name", ["alpha", "beta"])
-def test_scalars_whose_modulus_overflows(name):
-    x = np.ones((2, 2), complex)
-    for scheme in (None, prismm.Words.fp16()):
-        with pytest.raises(ArgumentError, match=f"{name}=.*modulus beyond the largest float; apply it"):
-            prismm.gemm(x, x, x, scheme=scheme, **{name: 1.7e308 * (1 + 1j)})
 
 
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")

@@ -300,3 +300,13 @@ def test_the_schemes_own_value_is_infinite_exactly_where_the_exact_one_is(moduli
         for x, y in ((d.real, wanted.real), (d.imag, wanted.imag)):
             assert np.array_equal(np.isinf(x), np.isinf(y)), scale
             assert np.array_equal(x[np.isinf(x)], y[np.isinf(y)]), scale
+
+
+@pytest.mark.parametrize("scheme", [prismm.Residues(15), prismm.Words.fp16(), prismm.Native()])
+def test_a_factor_whose_modulus_is_beyond_the_largest_float(scheme):
+    a = np.array([[2.0**-1000, 0.0], [0.0, 2.0**-900]], complex)
+    alpha = 1.7e308 * (1 + 1j)
+    expected = np.array([[alpha * 2.0**-1000, 0.0], [0.0, alpha * 2.0**-900]])
+    for accuracy in ("native", 1e-9):
+        c = prismm.gemm(a, np.eye(2) + 0j, alpha=alpha, scheme=scheme, accuracy=accuracy)
+        assert np.array_equal(c, expected)

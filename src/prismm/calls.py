@@ -64,8 +64,6 @@ def finite_scalar(x: Any, name: str) -> complex:
         raise ArgumentError(f"{name}={x!r} is no number; pass a scalar") from None
     if not (math.isfinite(value.real) and math.isfinite(value.imag)):
         raise ArgumentError(f"{name}={x!r} is not finite; apply it to the result instead")
-    if math.hypot(value.real, value.imag) == math.inf:
-        raise ArgumentError(f"{name}={x!r} has a modulus beyond the largest float; apply it to the result instead")
     return value
 
 

@@ -86,7 +86,8 @@ def test_a_full_disk_behind_stdout(arguments: tuple[str, ...]) -> None:
             [sys.executable, "-m", "prismm.cli", *arguments], stdout=full, stderr=subprocess.PIPE, text=True
         )
     assert done.returncode == 2
-    assert done.stderr == "prismm: error: stdout cannot be written: No space left on device; send it elsewhere\n"
+    last = done.stderr.splitlines()[-1]  # kernels may be compiled first
+    assert last == "prismm: error: stdout cannot be written: No space left on device; send it elsewhere"
 
 
 def test_a_reader_that_has_seen_enough() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import sys
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
@@ -30,6 +32,11 @@ class Scheme(Protocol):
     @property
     def reproducible(self) -> bool:
         """Whether the value is the same on every engine, thread count, batch and order of the inner dimension."""
+
+
+def modulus(z: complex) -> float:
+    """|z|, or the largest float where it is beyond."""
+    return min(math.hypot(z.real, z.imag), sys.float_info.max)
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ import numpy as np
 from prismm import accuracy
 from prismm.accuracy import MAGNITUDE, RAW, ROUNDING
 from prismm.engines import pool
-from prismm.schemes.base import Job, Outcome, for_kernels, real_parts
+from prismm.schemes.base import Job, Outcome, for_kernels, modulus, real_parts
 from prismm.schemes.composite import Composite, Joined, Setting, Side
 from prismm.schemes.scaling import Magnitudes, Units, bound_of, layout, measure, scale
 
@@ -252,7 +252,7 @@ class Flow:
         top = int(rows.exponent.max(initial=0)) + int(columns.exponent.max(initial=0)) + self.inner.bit_length()
         if not self.plain:
             assert self.job.epilogue is not None
-            top += max(0, math.frexp(abs(self.job.epilogue.alpha))[1]) + 1
+            top += max(0, math.frexp(modulus(self.job.epilogue.alpha))[1]) + 1
         return bool(top >= self.job.result.maxexp - 3)
 
     def _measure(self, left: Block, right: Block, part: int) -> Magnitudes:
@@ -326,7 +326,7 @@ class Flow:
         adds = [nothing, nothing]
         if epilogue.c is not None:
             adds = [for_kernels(x) for x in real_parts(epilogue.c[place])] * (2 if self.parts == 1 else 1)
-        weights = np.array([abs(complex(epilogue.alpha)), abs(complex(epilogue.beta))]) * (1.0 - 2.0**-40)
+        weights = np.array([modulus(epilogue.alpha), modulus(epilogue.beta)]) * (1.0 - 2.0**-40)
         for part, target in enumerate(real_parts(self.out[place])):
             factors = epilogue.factors(part, self.parts)
 

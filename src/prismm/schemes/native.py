@@ -14,7 +14,7 @@ from prismm.engines import environment, pool
 from prismm.errors import ArgumentError
 from prismm.repair import Entries, exactly, repair
 from prismm.schemes import single
-from prismm.schemes.base import Job, Outcome, real_parts, unlocked
+from prismm.schemes.base import Job, Outcome, modulus, real_parts, unlocked
 from prismm.specials import patch, patch_addend
 
 if TYPE_CHECKING:
@@ -201,7 +201,7 @@ def multiply(
     unit = 2.0**-53 if wide else 2.0**-24
     outcome.bound = ConventionalBound(job.result, a, b, job.terms, unit, None if plain else job.epilogue)
     certain = target not in ("correctly-rounded", "tolerance") or _a_priori(job, unit, a, b, kind)
-    if target == "native" and not plain and abs(complex(job.epilogue.alpha)) > 1.0:  # type: ignore[union-attr]
+    if target == "native" and not plain and modulus(job.epilogue.alpha) > 1.0:  # type: ignore[union-attr]
         # alpha enlarges what underflows in AB beyond the K·η that the target leaves.
         certain = cannot_underflow(a, b, kind)
     if not certain:
