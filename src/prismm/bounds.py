@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 _UP = 1.0 + 2.0**-40
 
 
-@np.errstate(all="ignore")
 def half_ulp(c: NDArray[Any], result: Format) -> NDArray[np.float64]:
     """Half the distance to the next value outwards, of the larger real part; 0 for Inf and NaN."""
     sizes = np.zeros(c.shape)
@@ -33,13 +32,17 @@ def half_ulp(c: NDArray[Any], result: Format) -> NDArray[np.float64]:
     return sizes
 
 
+def _weighted(factor: complex, size: NDArray[np.float64]) -> NDArray[np.float64]:
+    """|factor|·size, and 0 where size is, though the modulus be beyond the largest float."""
+    return np.where(size == 0.0, 0.0, np.abs(factor) * size)
+
+
 @dataclass(frozen=True)
 class RoundedBound:
     """Correctly rounded entries: half an ulp."""
 
     result: Format
 
-    @np.errstate(all="ignore")
     def at(self, c: NDArray[Any], i: Any, j: Any) -> NDArray[np.float64]:
         """Bound of entries (i, j) of the result c, which may be slices."""
         return half_ulp(c[i, j], self.result)
@@ -55,7 +58,6 @@ class ResidueBound:
     terms: int
     weight: float = 1.0
 
-    @np.errstate(all="ignore")
     def at(self, c: NDArray[Any], i: Any, j: Any) -> NDArray[np.float64]:
         """Bound of entries (i, j) of the result c, which may be slices."""
         r, q = self.rows.terms[:, i], self.columns.terms[:, j]
@@ -75,7 +77,6 @@ class ResidueBound:
         bound = np.reshape(bound, np.shape(value))
         return np.where(_alive(value), bound + half_ulp(value, self.result) * _UP, 0.0)
 
-    @np.errstate(all="ignore")
     def exponent(self) -> float:
         """log2 of a number that no entry's bound exceeds before rounding: first <= 3·u_i·v_j with u = ½‖A'‖₁ + terms
         where the row is inexact, ½‖A'‖₁ elsewhere.
@@ -101,7 +102,6 @@ class ConventionalBound:
     unit_roundoff: float
     epilogue: Epilogue | None = None
 
-    @np.errstate(all="ignore")
     def at(self, c: NDArray[Any], i: Any, j: Any) -> NDArray[np.float64]:
         """Bound of entries (i, j) of the result c, which may be slices."""
         rows = _moduli(self.a[i] if isinstance(i, slice) else self.a[[i]])
@@ -111,17 +111,15 @@ class ConventionalBound:
             size = (rows @ columns) * (1.0 + (self.terms + 4) * 2.0**-52)
             value = c[i, j]
             size = np.reshape(size, np.shape(value))
-            terms = self.terms
-            alpha = float(np.abs(self.epilogue.alpha)) if self.epilogue is not None else 1.0
+            terms, enlarged = self.terms, 1.0
             if self.epilogue is not None:
-                size = np.where(size == 0.0, 0.0, alpha * size * _UP)
+                size = _weighted(self.epilogue.alpha, size) * _UP
                 terms += 3
                 if self.epilogue.c is not None:
-                    size = size + abs(self.epilogue.beta) * _moduli(self.epilogue.c[i, j]) * _UP
-            # alpha enlarges what underflowed in AB.
-            lost = terms * self.result.smallest_subnormal
-            if self.epilogue is not None:
-                lost *= max(1.0, alpha)
+                    size = size + _weighted(self.epilogue.beta, _moduli(self.epilogue.c[i, j])) * _UP
+                # alpha enlarges what underflowed in AB.
+                enlarged = max(1.0, float(np.abs(self.epilogue.alpha)))
+            lost = terms * self.result.smallest_subnormal * enlarged
             bound = (terms * self.unit_roundoff * size + lost) * _UP
             if self.unit_roundoff < self.result.unit_roundoff:
                 bound = bound + half_ulp(value, self.result) * _UP
@@ -167,7 +165,6 @@ class CompositeBound:
     pieces: list[CompositePiece]
     epilogue: Epilogue | None = None
 
-    @np.errstate(all="ignore")
     def at(self, c: NDArray[Any], i: Any, j: Any) -> NDArray[np.float64]:
         """Bound of entries (i, j) of the result c, which may be slices."""
         rows = np.atleast_1d(np.arange(c.shape[0])[i])
@@ -213,5 +210,5 @@ class CompositeBound:
             bound = np.where(units > 0.0, bound * _UP + 2.0**-1074, bound)
             if self.epilogue is not None and self.epilogue.c is not None:
                 added = _moduli(self.epilogue.c[np.ix_(i, j)])
-                bound = bound + abs(self.epilogue.beta) * added * 2.0**-90 + 2.0**-1074
+                bound = bound + _weighted(self.epilogue.beta, added) * 2.0**-90 + 2.0**-1074
         return bound

@@ -80,7 +80,7 @@ class Auto:
             and not need.big_integers
             and not need.epilogue
             and need.a is not None
-            and (need.b is not None)
+            and need.b is not None
         ):
             assert target.tolerance is not None
             unit = need.compute_unit

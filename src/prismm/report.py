@@ -125,7 +125,10 @@ class Report:
         return float(self._at(flat, i, j))
 
     def _at(self, piece: int, i: Any, j: Any) -> NDArray[np.float64]:
-        return self.pieces[piece].outcome.bound.at(self.pieces[piece].result, i, j)  # type: ignore[no-any-return]
+        import numpy as np
+
+        with np.errstate(all="ignore"):
+            return self.pieces[piece].outcome.bound.at(self.pieces[piece].result, i, j)  # type: ignore[no-any-return]
 
     @property
     def bounds(self) -> NDArray[np.float64]:

@@ -22,15 +22,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from prismm.engines import simulated_integers
-from prismm.engines.base import Proof
-from prismm.engines.simulated_integers import PREFIX, SimulatedInt8Engine
+from prismm.engines.base import INT8_BLOCK, SIMULATED, Proof, add_blocks
+from prismm.engines.simulated_integers import SimulatedInt8Engine
 from prismm.errors import ArgumentError, EngineError
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-INT8_BLOCK = 131071
 FLOAT64_BLOCK = 512
 
 
@@ -71,14 +70,11 @@ class Int8Engine:
             for x, y, z in zip(left_t.unbind(0), right_t.unbind(0), out_t.unbind(0), strict=True):
                 torch._int_mm(x, y, out=z)
             return
-        from prismm.kernels.cpu.rounding import fold_int32
 
-        block = torch.empty_like(out_t[0])
-        for which, q in enumerate(moduli):
-            torch._int_mm(left_t[which][:, :INT8_BLOCK], right_t[which][:INT8_BLOCK], out=out_t[which])
-            for h in range(INT8_BLOCK, k, INT8_BLOCK):
-                torch._int_mm(left_t[which][:, h : h + INT8_BLOCK], right_t[which][h : h + INT8_BLOCK], out=block)
-                fold_int32(out[which], block.numpy(), float(q))
+        def product(x: NDArray[np.int8], y: NDArray[np.int8], z: NDArray[np.int32]) -> None:
+            torch._int_mm(torch.from_numpy(x), torch.from_numpy(y), out=torch.from_numpy(z))
+
+        add_blocks(product, left, right, out, moduli)
 
 
 @dataclass(frozen=True)
@@ -269,7 +265,7 @@ def choose(name: str | None = None) -> CpuEngine:
     asked = name if name is not None else os.environ.get("PRISMM_ENGINE") or "cpu"
     if asked == "cpu":
         return _best()
-    if asked.startswith(PREFIX):
+    if asked.startswith(SIMULATED):
         return _proved(asked, simulated_integers.engine(asked))
     if asked not in ENGINES:
         raise ArgumentError(f"unknown engine {asked!r}; pass 'cpu' or one of {', '.join(map(repr, ENGINES))}")
@@ -290,7 +286,7 @@ def _proof(name: str) -> Proof:
     """The engine's proof, run on a worker (whose OpenMP teams have one thread, as in use)."""
     from prismm.engines import pool
 
-    engine = simulated_integers.engine(name) if name.startswith(PREFIX) else ENGINES[name]
+    engine = simulated_integers.engine(name) if name.startswith(SIMULATED) else ENGINES[name]
 
     def prove(_: int) -> Proof:
         pool.limit_openmp()

@@ -232,10 +232,8 @@ def run(
             queues = _others(workers)
             _hand_out(ticket, queues, 1)
             _LOCAL.worker = True
-            try:
-                ticket.results[0] = task(0)
-            finally:
-                _LOCAL.worker = False
+            ticket.results[0] = task(0)
+            _LOCAL.worker = False
             ticket.wait(workers - 1)
         else:
             _hand_out(ticket, _team(workers), 0)

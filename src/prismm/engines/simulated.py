@@ -46,6 +46,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from prismm.engines.base import SIMULATED
 from prismm.engines.floats import Accumulation
 from prismm.errors import ArgumentError, EngineError
 from prismm.formats import BF16, FP16, FP32, FP64, TF32, Format
@@ -59,8 +60,6 @@ if TYPE_CHECKING:
     from prismm.numerics.parts import Mode
 
 __all__ = ["SimulatedEngine", "engine", "names"]
-
-_PREFIX = "simulated:"
 
 
 @dataclass(frozen=True)
@@ -173,9 +172,9 @@ def _generations() -> dict[str, SimulatedEngine]:
     models = {name: _generation(device) for name, device in devices.items()}
     models |= {f"{name}-fp16": tuple(m for m in found if m.output == FP16) for name, found in models.items()}
     models["fp16"] = (_chained(FP16, FP16, "nearest"),)
-    found = {name: SimulatedEngine(_PREFIX + name, each) for name, each in models.items()}
-    found["rn"] = SimulatedEngine(_PREFIX + "rn", (), "nearest")
-    found["rz"] = SimulatedEngine(_PREFIX + "rz", (), "zero")
+    found = {name: SimulatedEngine(SIMULATED + name, each) for name, each in models.items()}
+    found["rn"] = SimulatedEngine(SIMULATED + "rn", (), "nearest")
+    found["rz"] = SimulatedEngine(SIMULATED + "rz", (), "zero")
     return found
 
 
@@ -185,7 +184,7 @@ def names() -> list[str]:
     >>> names()[:3]
     ['simulated:volta', 'simulated:turing', 'simulated:ampere']
     """
-    return [_PREFIX + name for name in dict.fromkeys([*_generations(), *_devices()])]
+    return [SIMULATED + name for name in dict.fromkeys([*_generations(), *_devices()])]
 
 
 @functools.cache
@@ -197,7 +196,7 @@ def _devices() -> dict[str, SimulatedEngine]:
     for device in catalogue.devices():
         models = tuple(model for model in catalogue.models_of(device) if unbounded(model) is None)
         if models:
-            found[device] = SimulatedEngine(_PREFIX + device, models)
+            found[device] = SimulatedEngine(SIMULATED + device, models)
     return found
 
 
@@ -213,7 +212,7 @@ def engine(name: str) -> SimulatedEngine:
     >>> engine("simulated:a100.tf32.fp32").models[0].block
     4
     """
-    short = name.removeprefix(_PREFIX)
+    short = name.removeprefix(SIMULATED)
     found = _generations().get(short) or _devices().get(short)
     if found is not None and name != short:
         return found

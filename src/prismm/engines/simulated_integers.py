@@ -10,7 +10,7 @@ import functools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from prismm.engines.base import Proof
+from prismm.engines.base import SIMULATED, Proof, add_blocks
 from prismm.errors import EngineError
 from prismm.formats import INT8, INT32
 
@@ -20,11 +20,7 @@ if TYPE_CHECKING:
 
     from prismm.numerics.model import EngineModel
 
-__all__ = ["PREFIX", "SimulatedInt8Engine", "engine"]
-
-PREFIX = "simulated:"
-_BLOCK = 131071
-"""The longest inner dimension whose sums of INT8 products are certain to stay within INT32: 131071·2^14 < 2^31."""
+__all__ = ["SimulatedInt8Engine", "engine"]
 
 
 @dataclass(frozen=True)
@@ -51,28 +47,16 @@ class SimulatedInt8Engine:
         moduli: tuple[int, ...],
     ) -> None:
         """out[q] = left[q] (m, k) @ right[q] (k, n); residues are added block by block."""
-        from prismm.kernels.cpu.rounding import fold_int32
+        add_blocks(lambda x, y, z: self.product(x, y, z, 1), left, right, out, moduli)
 
-        k = left.shape[2]
-        for which, q in enumerate(moduli):
-            self.product(left[which, :, :_BLOCK], right[which, :_BLOCK], out[which], 1)
-            for h in range(_BLOCK, k, _BLOCK):
-                block = self.product(left[which, :, h : h + _BLOCK], right[which, h : h + _BLOCK], None, 1)
-                fold_int32(out[which], block, float(q))
-
-    def product(
-        self, left: NDArray[np.int8], right: NDArray[np.int8], out: NDArray[np.int32] | None, workers: int
-    ) -> NDArray[np.int32]:
-        """left (m, K) @ right (K, n), as the engine makes it, in `out` or a new array."""
+    def product(self, left: NDArray[np.int8], right: NDArray[np.int8], out: NDArray[np.int32], workers: int) -> None:
+        """out = left (m, K) @ right (K, n), as the engine makes it."""
         import numpy as np
 
         from prismm.numerics import products
 
-        if out is None:
-            out = np.empty((left.shape[0], right.shape[1]), np.int32)
         x, y = (np.ascontiguousarray(z, np.float64) for z in (left, right))
         out[...] = products.gemm(self.model, x, y, None, 1, None, workers)
-        return out
 
 
 @functools.lru_cache(maxsize=64)
@@ -89,7 +73,7 @@ def engine(name: str) -> SimulatedInt8Engine:
     from prismm.engines import simulated
     from prismm.numerics import catalogue
 
-    device = name.removeprefix(PREFIX)
+    device = name.removeprefix(SIMULATED)
     models = catalogue.models_of(device) if device in catalogue.devices() else simulated.engine(name).models
     for model in models:
         if (model.input, model.output) == (INT8, INT32):

@@ -55,7 +55,8 @@ def gemm(
     instructions = -(-k // depth)
     if isinstance(split_k, bool) or not isinstance(split_k, int) or not 1 <= split_k <= instructions:
         raise ArgumentError(f"split_k={split_k!r}; k={k} is {instructions} instructions: pass 1 to {instructions}")
-    if promote is not None and (not isinstance(promote, int) or promote < 1 or promote % depth):
+    whole = isinstance(promote, int) and not isinstance(promote, bool)
+    if promote is not None and (not whole or promote < 1 or promote % depth):
         raise ArgumentError(f"promote={promote!r}; pass a multiple of the instruction's depth, {depth}, or None")
     if model.scale is not None:
         raise ArgumentError(f"{model.name} has block scales, which gemm does not take; call dot with scale_a, scale_b")

@@ -197,10 +197,6 @@ def gemm(
 
     check_model(model)
     x, y, z = array("a", a), array("b", b), None if c is None else array("c", c)
-    if isinstance(promote, bool):
-        raise ArgumentError(
-            f"promote={promote!r}; pass a multiple of the instruction's depth, {model.instruction_depth}, or None"
-        )
     if x.ndim == y.ndim == 2 and x.shape[1] == y.shape[0] and not (x.size and y.size):
         return _empty(model, x, y, z, split_k, promote, workers)
     return products.gemm(model, x, y, z, split_k, promote, workers)
