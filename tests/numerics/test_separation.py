@@ -140,10 +140,14 @@ def test_one_property_at_a_time(changes, seed):
 
 
 def test_models_beside_random_ones(seed):
-    """What is found differs by the specification; most neighbours in fraction bits are told apart."""
+    """What is found differs by the specification; most neighbours in rounding are told apart.
+
+    About one pair in eight differs in a rounding that no sum of its few bits needs: of 120 models 0.7 are then told apart
+    but for five standard deviations, of a dozen they are not once in twenty runs.
+    """
     rng = np.random.default_rng(seed)
     found = tried = 0
-    for _ in range(12):
+    for _ in range(120):
         model = random_model(rng)
         for other in alternatives(model, "rounding")[:1]:
             tried += 1
