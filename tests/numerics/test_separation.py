@@ -142,8 +142,8 @@ def test_one_property_at_a_time(changes, seed):
 def test_models_beside_random_ones(seed):
     """What is found differs by the specification; most neighbours in rounding are told apart.
 
-    About one pair in eight differs in a rounding that no sum of its few bits needs: of 120 models 0.7 are then told apart
-    but for five standard deviations, of a dozen they are not once in twenty runs.
+    About one pair in eight differs in a rounding that no sum of its few bits needs: 0.7 of 120 are five standard
+    deviations below what is found, 0.7 of a dozen only one and a half.
     """
     rng = np.random.default_rng(seed)
     found = tried = 0
