@@ -237,7 +237,7 @@ class Slices:
                 left, right, pairs, engine, group=self.group, workers=setting.workers,
                 memory=memory, empty=empty,
             )  # fmt: skip
-        rows, columns = _bound(left, right, used, d if fast else None)
+        rows, columns = bound_terms(left, right, used, d if fast else None)
         settled = not columns[0].any() and not rows[1].any()
         # In CR mode every value is RN(exact) whatever the bound says, so it may depend on what was seen; elsewhere
         # it must not depend on neighbours.
@@ -278,7 +278,7 @@ class Slices:
         return sides[0], sides[1], d, found[0].ended or found[1].ended
 
 
-def _bound(
+def bound_terms(
     left: Sliced, right: Sliced, used: tuple[int, int], drop_above: int | None
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Two outer products: (Σ_p w_p·‖A^(p)_i‖₁)·(max_p R_Q(p)(j)/w_p) and max|δA_i|·‖B_j‖₁, rounded up.

@@ -25,7 +25,8 @@ LAUNCH = {"num_warps": 4, "maxnreg": 168}
 
 
 @gluon.jit
-def _grouped(tile, tiles_m, tiles_n, GROUP: gl.constexpr):
+def grouped(tile, tiles_m, tiles_n, GROUP: gl.constexpr):
+    """Row and column of a tile, in columns of GROUP rows: neighbours share what they read."""
     group = tile // (GROUP * tiles_n)
     first = group * GROUP
     height = gl.minimum(tiles_m - first, GROUP)
@@ -46,7 +47,7 @@ def _feed(
     phase = 1
     for tile in range(gl.program_id(0), tiles_m * tiles_n * moduli * batch, gl.num_programs(0)):
         plane = tile // (tiles_m * tiles_n)
-        row, column = _grouped(tile - plane * (tiles_m * tiles_n), tiles_m, tiles_n, GROUP)
+        row, column = grouped(tile - plane * (tiles_m * tiles_n), tiles_m, tiles_n, GROUP)
         matrix = plane // moduli
         t = plane - matrix * moduli
         i = (t + matrix * left_step) * left_rows + row * (64 * CONSUMERS)
@@ -79,7 +80,7 @@ def _multiply(
     phase = 0
     for tile in range(gl.program_id(0), tiles_m * tiles_n * moduli * batch, gl.num_programs(0)):
         t = tile // (tiles_m * tiles_n)
-        row, column = _grouped(tile - t * (tiles_m * tiles_n), tiles_m, tiles_n, GROUP)
+        row, column = grouped(tile - t * (tiles_m * tiles_n), tiles_m, tiles_n, GROUP)
         factor = t % moduli
         p = gl.load(reduction + 3 * factor).to(gl.uint32, bitcast=True)
         magic = gl.load(reduction + 3 * factor + 1).to(gl.uint32, bitcast=True)

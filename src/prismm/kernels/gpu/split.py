@@ -166,7 +166,7 @@ def packed(r, ORDER: tl.constexpr):
 
 
 @triton.jit
-def _values(start, fours, k, part, PARTS: tl.constexpr):
+def vector_values(start, fours, k, part, PARTS: tl.constexpr):
     """Elements 4·fours + {0, 2, 1, 3} of a vector, by pairs of loads, 0 beyond its end."""
     at = 4 * fours[:, None] + tl.arange(0, 2)[None, :]
     first = tl.load(start + at * PARTS + part, mask=at < k, other=0.0)
@@ -183,17 +183,17 @@ def _larger(best, value, EXACT: tl.constexpr):
 
 
 @triton.jit
-def _largest_of(start, fours, k, EXACT: tl.constexpr, PARTS: tl.constexpr, BLOCK: tl.constexpr):
+def largest_of(start, fours, k, EXACT: tl.constexpr, PARTS: tl.constexpr, BLOCK: tl.constexpr):
     """The largest pattern of a vector."""
     best = tl.zeros([BLOCK // 4], tl.int64 if EXACT else tl.int32)
     for h in range(0, k, BLOCK):
         for part in tl.static_range(PARTS):
-            best = _larger(best, _values(start, h // 4 + fours, k, part, PARTS), EXACT)
+            best = _larger(best, vector_values(start, h // 4 + fours, k, part, PARTS), EXACT)
     return tl.max(best, 0).to(tl.int64)
 
 
 @triton.jit
-def _gathered(d, AXIS: tl.constexpr, MEASURE: tl.constexpr):
+def gathered(d, AXIS: tl.constexpr, MEASURE: tl.constexpr):
     """Sums of residuals' squares, or of flags, along an axis."""
     if MEASURE:
         return tl.sum(d.to(tl.int64) * d, AXIS)
@@ -207,10 +207,10 @@ def _split_fours(
 ):  # fmt: skip
     """Residues of a tile (fours, 4) to every plane at target (fours); Σ of the residuals, squared if measured."""
     w0, w1, w2, d = words_of_product(value * lift, factor, bits, WORDS, MEASURE, NVIDIA)
-    residual = _gathered(d, 1, MEASURE)
+    residual = gathered(d, 1, MEASURE)
     if PARTS == 2:
         i0, i1, i2, d = words_of_product(other * lift, factor, bits, WORDS, MEASURE, NVIDIA)
-        residual += _gathered(d, 1, MEASURE)
+        residual += gathered(d, 1, MEASURE)
     for t in range(MODULI):
         at = target + wide(plane_words) * t
         r = residue(w0, w1, w2, table, t, WORDS, NVIDIA)
@@ -241,9 +241,9 @@ def split_rows(
     stats += batch * STATISTICS * vectors + i
     planes += batch * wide(plane) * (MODULI if PARTS == 1 else 3 * MODULI)
     fours = tl.arange(0, BLOCK // 4)
-    largest = _largest_of(start, fours, k, False, PARTS, BLOCK) << 32
+    largest = largest_of(start, fours, k, False, PARTS, BLOCK) << 32
     if largest < 0x0010000000000000:  # zero or subnormal
-        largest = _largest_of(start, fours, k, True, PARTS, BLOCK)
+        largest = largest_of(start, fours, k, True, PARTS, BLOCK)
     finite = largest < EXPONENT
     lift, factor = magnitude_factors(exponent_of(largest), q)
     squares = tl.zeros([BLOCK // 4], tl.int64)
@@ -255,7 +255,7 @@ def split_rows(
     c4 = c0
     for h in range(0, k, BLOCK):
         for part in tl.static_range(PARTS):
-            some = _values(start, h // 4 + fours, k, part, PARTS)
+            some = vector_values(start, h // 4 + fours, k, part, PARTS)
             v = ceiling_of_product(tl.abs(some) * lift, factor, NVIDIA)
             squares += tl.sum(v.to(tl.int64) * v, 1)
             total += tl.sum(v, 1)
@@ -271,10 +271,10 @@ def split_rows(
     row = (planes + plane_row(i, PERMUTED).to(tl.int64) * pitch).to(tl.pointer_type(tl.int32)) + fours
     deviation = total * 0
     for h in range(0, pitch, BLOCK):
-        value = _values(start, h // 4 + fours, k, 0, PARTS)
+        value = vector_values(start, h // 4 + fours, k, 0, PARTS)
         other = value
         if PARTS == 2:
-            other = _values(start, h // 4 + fours, k, 1, PARTS)
+            other = vector_values(start, h // 4 + fours, k, 1, PARTS)
         deviation += _split_fours(
             value, other, row + h // 4, plane // 4, table, lift, factor, bits, h + 4 * fours < pitch, MODULI, WORDS,
             MEASURE, NVIDIA, PARTS,
@@ -294,7 +294,7 @@ def split_rows(
 
 
 @triton.jit
-def _down(x, h, j, stride, k, inside, part, PARTS: tl.constexpr):
+def column_values(x, h, j, stride, k, inside, part, PARTS: tl.constexpr):
     """A tile of columns by fours of their elements, (fours, columns, 4), h the first of each four."""
     at = x + h[:, None] * stride + (j[None, :] * PARTS + part)
     v0 = tl.load(at, mask=inside & (h[:, None] < k), other=0.0)
@@ -332,13 +332,13 @@ def split_columns(
     row = plane_row(j, PERMUTED).to(tl.int64)
     target = planes.to(tl.pointer_type(tl.int32)) + row[:, None] * (pitch // 4) + word[None, :]
     store = (j < n)[:, None] & (h < pitch)[None, :]
-    value = _down(x, h, j, stride, k, inside, 0, PARTS)
+    value = column_values(x, h, j, stride, k, inside, 0, PARTS)
     w0, w1, w2, d = words_of_product(value * lift, factor, bits, WORDS, MEASURE, NVIDIA)
-    residual = tl.sum(_gathered(d, 2, MEASURE), 0)
+    residual = tl.sum(gathered(d, 2, MEASURE), 0)
     if PARTS == 2:
-        value = _down(x, h, j, stride, k, inside, 1, PARTS)
+        value = column_values(x, h, j, stride, k, inside, 1, PARTS)
         i0, i1, i2, d = words_of_product(value * lift, factor, bits, WORDS, MEASURE, NVIDIA)
-        residual += tl.sum(_gathered(d, 2, MEASURE), 0)
+        residual += tl.sum(gathered(d, 2, MEASURE), 0)
     if MEASURE:
         tl.atomic_add(stats + RESIDUAL * n, residual, mask=j < n, sem="relaxed")
     else:

@@ -1,0 +1,249 @@
+"""Slices of vectors for INT8 matrix units: eight bits each, balanced with carry, on a grid of the vector's own.
+
+A vector is scaled by 2^s so that T = RN(2^s·a), ties to even, has d digits in [-128, 127] to the base 256: s = 8·d -
+start - e with |a| < 2^e, start = 2 where the largest element exceeds 127/128 of 2^e, whose first digit would be 128,
+and 1 elsewhere. With C = 0x80…80 the digits, as bytes, are (T + C) xor C: adding 128 to every digit makes them digits
+without a sign. These are the digits of `kernels.cpu.slice`, for 1 to 10 of them.
+
+The digits of a vector lie in blocks of the inner dimension, and in a block slice after slice, those of right operands
+in reverse order: so the pairs of slices of equal p + q lie side by side on both (`schemes.sliced.Sliced`). Blocks are
+padded with zeros to multiples of 128.
+
+On the way all that certificates need is measured: norms and counts as of `scale`, the residuals 2^s·a - T as of
+`split`, how many elements are not zero, and which slices are empty.
+
+Bytes: 8 read (from rows twice, the second time from a cache; from columns three times), d written an element. About 40
+operations an element, and 8 a slice.
+"""
+
+import triton
+import triton.language as tl
+
+from prismm.kernels.gpu.numbers import (
+    COUNTS,
+    EXPONENT,
+    LARGEST,
+    LOW32,
+    NONFINITE,
+    NORM1,
+    NORM2,
+    RESIDUAL,
+    SHIFT,
+    STATISTICS,
+    bits_of,
+    ceiling_of_product,
+    even,
+    nearest_of,
+    wide,
+)
+from prismm.kernels.gpu.scale import count_large, exponent_of, magnitude_factors
+from prismm.kernels.gpu.split import (
+    column_values,
+    gathered,
+    largest_of,
+    packed,
+    plane_row,
+    residual_total,
+    scale_factors,
+    vector_values,
+)
+
+NONZERO, DIGITS, DEVIATION, EXTRAS = tl.constexpr(0), tl.constexpr(1), tl.constexpr(2), tl.constexpr(3)
+"""Rows of what is kept of a vector besides the statistics: how many elements have a digit that is not 0; their last
+eight digits, or-ed; to MEASURE, Σ ceil(2^10·|δ|) of the residuals δ.
+"""
+
+
+@triton.jit
+def slice_shift(largest, SLICES: tl.constexpr):
+    """s of a finite vector."""
+    normal = tl.where(largest < 0x10000000000000, bits_of(largest.to(tl.float64)), largest)
+    start = tl.where((normal & 0xFFFFFFFFFFFFF) > 0xFC00000000000, 2, 1)  # 127/128
+    return 8 * SLICES - start - exponent_of(largest)
+
+
+@triton.jit
+def _constant(SLICES: tl.constexpr):
+    """128 in so many bytes."""
+    if SLICES == 8:
+        return tl.full([], -9187201950435737472, tl.int64)
+    elif SLICES == 4:
+        return tl.full([], -2139062144, tl.int32)
+    elif SLICES < 4:
+        return tl.full([], 128 * ((256**SLICES - 1) // 255), tl.int32)
+    else:
+        return tl.full([], 128 * ((256**SLICES - 1) // 255), tl.int64)
+
+
+@triton.jit
+def digits_of(x, factor, SLICES: tl.constexpr, MEASURE: tl.constexpr, NVIDIA: tl.constexpr):
+    """All digits of T = RN(x·factor), each 128 too large, the last in the lowest byte of the first word; of more than
+    eight, the last four there and the others in a second word. Then the last eight as they are; 1 where T is not 0; and
+    a bound of the residual, as of `split.words_of_product`. x, factor: as in `split.scale_factors`.
+    """
+    y = x * factor
+    vanished = (y == 0.0) & (x != 0.0)
+    if SLICES > 8:
+        # In units of 2^32 first: the rest is exact, and its nearest integer that of y, ties included.
+        top = nearest_of(y * 2.3283064365386962890625e-10, NVIDIA)
+        rest = tl.fma(top, -4294967296.0, y)
+        z = nearest_of(rest, NVIDIA)
+        delta = rest - z
+        some = ((top != 0.0) | (z != 0.0)).to(tl.int32)
+        low = z.to(tl.int64) + 0x80808080
+        high = top.to(tl.int64) + (low >> 32) + _constant(SLICES - 4).to(tl.int64)
+        last = ((high ^ _constant(SLICES - 4).to(tl.int64)) << 32) | ((low ^ 0x80808080) & LOW32)
+    else:
+        z = nearest_of(y, NVIDIA)
+        delta = y - z
+        some = (z != 0.0).to(tl.int32)
+        constant = _constant(SLICES)
+        low = z.to(constant.dtype) + constant
+        high = low
+        last = low ^ constant
+    if MEASURE:
+        residual = tl.maximum(
+            ceiling_of_product(tl.abs(delta), tl.full([], 1024.0, tl.float64), NVIDIA), vanished.to(tl.int32)
+        )
+    else:
+        residual = ((delta != 0.0) | vanished).to(tl.int32)
+    return low, high, last, some, residual
+
+
+@triton.jit
+def digit(low, high, at: tl.constexpr, SLICES: tl.constexpr):
+    """One of the digits, 128 too large; at: its byte."""
+    if SLICES > 8 and at >= 4:
+        return (high >> (8 * (at - 4))).to(tl.int32) & 255
+    else:
+        return (low >> (8 * at)).to(tl.int32) & 255
+
+
+@triton.jit
+def _either(x, y):
+    return x | y
+
+
+@triton.jit(do_not_specialize=["step", "batch_step", "vectors", "length", "q"])
+def slice_rows(
+    x, step, batch_step, stats, extras, digits, vectors, length, width, pitch, plane, q, SLICES: tl.constexpr,
+    BLOCK: tl.constexpr, LEVELS: tl.constexpr, MEASURE: tl.constexpr, NVIDIA: tl.constexpr, PERMUTED: tl.constexpr,
+    REVERSED: tl.constexpr, EVEN: tl.constexpr,
+):  # fmt: skip
+    """Slice one vector of contiguous elements a program: all of stats and extras, and a row of digits.
+
+    width: of a block of the inner dimension, padded; pitch: bytes of a row of digits, plane: of those of a matrix.
+    Program axis 1: matrices of a batch.
+    """
+    stride, k = even(step, EVEN), even(length, EVEN)
+    i = tl.program_id(0)
+    batch = tl.program_id(1).to(tl.int64)
+    start = x + batch * even(batch_step, EVEN) + i.to(tl.int64) * stride
+    stats += batch * STATISTICS * vectors + i
+    extras += batch * EXTRAS * vectors + i
+    row = digits + batch * wide(plane) + plane_row(i, PERMUTED).to(tl.int64) * pitch
+    words = row.to(tl.pointer_type(tl.int32))
+    fours = tl.arange(0, BLOCK // 4)
+    largest = largest_of(start, fours, k, True, 1, BLOCK)
+    finite = largest < EXPONENT
+    lift, factor = magnitude_factors(exponent_of(largest), q)
+    shift = tl.where(finite, slice_shift(largest, SLICES), -NONFINITE)
+    own_lift, own = scale_factors(tl.where(finite, shift, 0), largest)
+    squares = tl.zeros([BLOCK // 4], tl.int64)
+    total = tl.zeros([BLOCK // 4], tl.int64)
+    deviation = tl.zeros([BLOCK // 4], tl.int64)
+    distance = tl.zeros([BLOCK // 4], tl.int32)
+    nonzero = tl.zeros([BLOCK // 4], tl.int32)
+    seen = tl.zeros([BLOCK // 4], tl.int64)
+    c0 = tl.zeros([BLOCK // 4], tl.int32)
+    c1 = c0
+    c2 = c0
+    c3 = c0
+    c4 = c0
+    for h in range(0, pitch // SLICES, BLOCK):
+        word = h // 4 + fours
+        value = tl.where(finite, vector_values(start, word, k, 0, 1), 0.0)
+        v = ceiling_of_product(tl.abs(value) * lift, factor, NVIDIA)
+        squares += tl.sum(v.to(tl.int64) * v, 1)
+        total += tl.sum(v, 1)
+        if LEVELS:
+            c0 += tl.sum(count_large(v, q, 0), 1)
+            c1 += tl.sum(count_large(v, q, 1), 1)
+            c2 += tl.sum(count_large(v, q, 2), 1)
+            c3 += tl.sum(count_large(v, q, 3), 1)
+            c4 += tl.sum(count_large(v, q, 4), 1)
+        first, second, last, some, d = digits_of(value * own_lift, own, SLICES, MEASURE, NVIDIA)
+        deviation += gathered(d, 1, MEASURE)
+        if MEASURE:
+            distance += tl.sum(d, 1)
+        nonzero += tl.sum(some, 1)
+        seen |= tl.reduce(last, 1, _either).to(tl.int64)
+        # Word w of block c stands at c·(words of a block's slices) + w, and those of the next slice a width further.
+        block = word // (width // 4)
+        target = words + block * (width // 4 * (SLICES - 1)) + word
+        for at in tl.static_range(SLICES):
+            four = packed(digit(first, second, at, SLICES), False)
+            place = target + (at if REVERSED else SLICES - 1 - at) * (width // 4)
+            tl.store(place, four, mask=4 * word < pitch // SLICES)
+    residual = residual_total(tl.sum(deviation, 0), k, MEASURE)
+    tl.store(stats + LARGEST * vectors, largest)
+    tl.store(stats + NORM2 * vectors, tl.sum(squares, 0))
+    tl.store(stats + NORM1 * vectors, tl.sum(total, 0))
+    tl.store(stats + RESIDUAL * vectors, residual)
+    tl.store(stats + SHIFT * vectors, shift)
+    if LEVELS:
+        tl.store(stats + COUNTS * vectors, tl.sum(c0, 0).to(tl.int64))
+        tl.store(stats + (COUNTS + 1) * vectors, tl.sum(c1, 0).to(tl.int64))
+        tl.store(stats + (COUNTS + 2) * vectors, tl.sum(c2, 0).to(tl.int64))
+        tl.store(stats + (COUNTS + 3) * vectors, tl.sum(c3, 0).to(tl.int64))
+        tl.store(stats + (COUNTS + 4) * vectors, tl.sum(c4, 0).to(tl.int64))
+    tl.store(extras + NONZERO * vectors, tl.sum(nonzero, 0).to(tl.int64))
+    tl.store(extras + DIGITS * vectors, tl.reduce(seen, 0, _either))
+    if MEASURE:
+        tl.store(extras + DEVIATION * vectors, tl.sum(distance.to(tl.int64), 0))
+
+
+@triton.jit(do_not_specialize=["step", "batch_step", "vectors", "length"])
+def slice_columns(
+    x, step, batch_step, stats, extras, digits, vectors, length, width, pitch, plane, SLICES: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr, MEASURE: tl.constexpr, NVIDIA: tl.constexpr, PERMUTED: tl.constexpr,
+    REVERSED: tl.constexpr, EVEN: tl.constexpr,
+):  # fmt: skip
+    """Slice a tile of columns, whose norms stand in stats (`scale.sum_columns`), transposed: the residuals, shifts and
+    extras, which are 0 before, and the digits. Program axis 2: matrices of a batch. ROWS divides the width.
+    """
+    stride, n, k = even(step, EVEN), even(vectors, EVEN), even(length, EVEN)
+    batch = tl.program_id(2).to(tl.int64)
+    x += batch * even(batch_step, EVEN)
+    j = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    stats += batch * STATISTICS * n + j
+    extras += batch * EXTRAS * n + j
+    h0 = tl.program_id(1) * ROWS
+    h = h0.to(tl.int64) + 4 * tl.arange(0, ROWS // 4)
+    largest = tl.load(stats + LARGEST * n, mask=j < n, other=0)
+    finite = largest < EXPONENT
+    shift = tl.where(finite, slice_shift(largest, SLICES), -NONFINITE)
+    lift, factor = scale_factors(tl.where(finite, shift, 0), largest)
+    value = column_values(x, h, j, stride, k, (finite & (j < n))[None, :], 0, 1)
+    low, high, last, some, d = digits_of(value * lift[None, :, None], factor[None, :, None], SLICES, MEASURE, NVIDIA)
+    residual = tl.sum(gathered(d, 2, MEASURE), 0)
+    if MEASURE:
+        tl.atomic_add(stats + RESIDUAL * n, residual, mask=(j < n) & (residual > 0), sem="relaxed")
+        distance = tl.sum(tl.sum(d, 2), 0).to(tl.int64)
+        tl.atomic_add(extras + DEVIATION * n, distance, mask=(j < n) & (residual > 0), sem="relaxed")
+    else:
+        at_most = residual_total(residual, k, MEASURE)
+        tl.atomic_max(stats + RESIDUAL * n, at_most, mask=(j < n) & (residual > 0), sem="relaxed")
+    nonzero = tl.sum(tl.sum(some, 2), 0).to(tl.int64)
+    tl.atomic_add(extras + NONZERO * n, nonzero, mask=(j < n) & (nonzero > 0), sem="relaxed")
+    seen = tl.reduce(tl.reduce(last, 2, _either), 0, _either).to(tl.int64)
+    tl.atomic_or(extras + DIGITS * n, seen, mask=(j < n) & (nonzero > 0), sem="relaxed")
+    if tl.program_id(1) == 0:
+        tl.store(stats + SHIFT * n, shift, mask=j < n)
+    # All elements of the tile are of one block.
+    first = h0 // width * (width * SLICES) + h0 % width
+    row = digits + batch * wide(plane) + plane_row(j, PERMUTED).to(tl.int64) * pitch
+    target = (row + first).to(tl.pointer_type(tl.int32))[:, None] + tl.arange(0, ROWS // 4)[None, :]
+    for at in tl.static_range(SLICES):
+        four = tl.trans(packed(digit(low, high, at, SLICES), True))
+        tl.store(target + (at if REVERSED else SLICES - 1 - at) * (width // 4), four, mask=(j < n)[:, None])

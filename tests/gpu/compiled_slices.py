@@ -1,0 +1,41 @@
+"""Compile the kernels of `Slices` for an architecture that need not be there; print what came out.
+
+    python -m tests.gpu.compiled_slices {sm_80,sm_90,gfx942} {float64,float32} {rows,columns} scheme target…
+
+scheme: slices and whether fast, "7f", or "CR"; target: "none" or an accuracy. One line of JSON a kernel, as
+`tests.gpu.compiled` prints them.
+"""
+
+import json
+import re
+import sys
+
+from tests.gpu.compiled import architecture_of, told
+
+
+def main() -> None:
+    architecture, dtype, layout, name = sys.argv[1:5]
+    device = architecture_of(architecture)
+    import torch
+
+    from prismm import Slices
+    from tests.gpu.slices_program import slices_program
+
+    scheme = Slices("int8", mode="CR")
+    if name != "CR":
+        scheme = Slices("int8", slices=int(name[0]), fast=name.endswith("f"))
+    x = torch.zeros(1, 256, 256, dtype=getattr(torch, dtype))
+    a, b = (x, x.mT) if layout == "rows" else (x.mT, x)
+    seen = set()
+    for target in sys.argv[5:]:
+        program, _ = slices_program(a, b, torch.empty_like(x), scheme, None if target == "none" else target, device)
+        for kernel, compiled in program.compiled():
+            if compiled.hash not in seen:
+                seen.add(compiled.hash)
+                text = compiled.asm.get("ptx") or compiled.asm["amdgcn"]
+                wide = len(re.findall(r"(?:ld|st)\.global(?:\.\w+)*\.v[24]|global_(?:load|store)_dwordx[24]", text))
+                print(json.dumps({"kernel": kernel, "target": target, **told(compiled), "wide": wide}), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,116 @@
+"""The kernels of `Slices` in Triton's interpreter against a CPU, bit for bit; prints one line of JSON a case.
+
+python -m tests.gpu.interpreted_slices [part/parts]
+"""
+
+import json
+import os
+import sys
+
+os.environ["TRITON_INTERPRET"] = "1"
+
+import numpy as np
+import torch
+
+import prismm
+import tests.gpu.interpreted  # noqa: F401 - what the interpreter needs with this NumPy
+from prismm import Slices
+from prismm.engines import cuda
+from prismm.testing import HOSTILE, SPECIAL, exact_product, ieee_specials
+from tests.gpu.slices_program import slices_program
+
+
+def product(
+    a: np.ndarray, b: np.ndarray, scheme: Slices, target: str | float | None, block: tuple[int, int] | None = None,
+    programs: int = 4,
+) -> tuple[np.ndarray, list[int]]:  # fmt: skip
+    """The program of a GPU, on this CPU; and the counts."""
+    x, y = (torch.from_numpy(v if v.ndim == 3 else v[None]) for v in (a, b))
+    dtype = torch.promote_types(x.dtype, y.dtype)
+    out = torch.full((max(x.shape[0], y.shape[0]), x.shape[1], y.shape[2]), torch.nan, dtype=dtype)
+    device = cuda.Device("interpreter", False, False, programs)
+    program, counts = slices_program(x, y, out, scheme, target, device, block)
+    scratch = program.run_by_triton(x, y, out)
+    told = scratch[counts.offset : counts.offset + 32].view(torch.int64).tolist()
+    return out.reshape(np.matmul(a, b).shape).numpy(), told
+
+
+FAST, FULL, ROUNDED = Slices("int8", slices=7, fast=True), Slices("int8", slices=7), Slices("int8", mode="CR")
+OWN = [(FAST, "float64"), (Slices("int8", slices=8), "float64"), (Slices("int8", slices=3, fast=True), "float32")]
+CASES = [
+    *((name, dtype, (4, 9, 5), scheme, None) for name in (*HOSTILE, *SPECIAL) for scheme, dtype in OWN),
+    *((name, "float64", (3, 9, 4), ROUNDED, None) for name in (*HOSTILE, *SPECIAL)[::2]),
+    *((name, "float32", (3, 9, 4), ROUNDED, None) for name in (*HOSTILE, *SPECIAL)[1::2]),
+    ("normal", "float64", (3, 9, 4), FULL, "correctly-rounded"),
+    ("near_ties", "float64", (3, 9, 4), FAST, "correctly-rounded"),
+    ("near_overflow", "float64", (3, 9, 4), FULL, "fast"),
+    ("infinities", "float32", (3, 9, 4), Slices("int8", slices=4), "fast"),
+    *(("normal", "float64", (3, 9, 4), Slices("int8", slices=d, fast=d % 2 == 0), None) for d in (1, 2, 4, 5, 6)),
+    # Longer than a tile of the split and of the product; more blocks than one.
+    ("normal", "float64", (3, 1300, 4), FAST, None),
+    ("wide_rows", "float32", (130, 140, 131), Slices("int8", slices=2), None),
+]
+
+
+TARGETS = [
+    *((name, "float64", (3, 20, 4), FAST, "native") for name in ("normal", "wide_rows", "zeros_rows_cols")),
+    *(
+        (name, "float32", (3, 20, 4), Slices("int8", slices=2, fast=True), 1e-3)
+        for name in ("cancelling", "triangular")
+    ),
+    ("overflow_threshold", "float64", (3, 9, 4), FAST, "native"),
+    ("subnormal_results", "float64", (3, 9, 4), FULL, 1e-12),
+    ("normal", "float64", (9, 300, 8), Slices("int8", slices=4), 1e-8),
+    ("infinities", "float64", (5, 60, 7), FULL, "native"),
+]
+"""Entries that are certified or repaired, here against exact arithmetic: which of them are is a GPU's own choice."""
+
+
+def differing(got: np.ndarray, expected: np.ndarray) -> int:
+    """Entries whose bits are others; NaNs are alike."""
+    word = np.int64 if got.itemsize == 8 else np.int32
+    return int((~((got.view(word) == expected.view(word)) | (np.isnan(got) & np.isnan(expected)))).sum())
+
+
+def beyond(a: np.ndarray, b: np.ndarray, c: np.ndarray, target: str | float) -> int:
+    """Entries that do not meet their target."""
+    u, eta = (2.0**-53, 5e-324) if c.itemsize == 8 else (2.0**-24, 2.0**-149)
+    special = ieee_specials(a, b)
+    plain = np.isfinite(special)
+    wrong = int((~plain & ~((c == special) | (np.isnan(c) & np.isnan(special)))).sum())
+    rows, columns = (np.isfinite(x).all(axis) for x, axis in ((a, 1), (b, 0)))
+    exact = exact_product(a[rows], b[:, columns])
+    slack = a.shape[1] * u if target == "native" else float(target)
+    allowed = slack * exact.magnitude("up") + u * np.abs(exact.rounded().astype(np.float64)) * (target != "native")
+    lost = eta * (a.shape[1] if target == "native" else 1)
+    own = c[np.ix_(rows, columns)]
+    # Where the exact value rounds to infinity the entry is infinite.
+    return wrong + int((~exact.within(own, allowed + lost) & (own != exact.rounded(c.dtype))).sum())
+
+
+def main() -> None:
+    everything = {**HOSTILE, **SPECIAL}
+    part, parts = map(int, (sys.argv[1:] or ["0/1"])[0].split("/"))
+    for name, dtype, shape, scheme, target in (CASES + TARGETS)[part::parts]:
+        a, b = everything[name](*shape, seed=11, dtype=np.dtype(dtype))
+        wrong = 0
+        for x, y in ((a, b), (np.asfortranarray(a), np.asfortranarray(b))):
+            got, counts = product(x, y, scheme, target)
+            if (name, dtype, shape, scheme, target) in TARGETS:
+                wrong += beyond(a, b, got, target)
+            else:
+                keywords = {"accuracy": target} if target else {}
+                wrong += differing(got, prismm.matmul(a, b, scheme=scheme, **keywords))
+        print(json.dumps({"case": [name, dtype, str(scheme), target], "wrong": wrong, "counts": counts}), flush=True)
+    if part == 0:
+        # Batches, one operand for all of it, in blocks of rows and columns; k cut so that it fills the programs.
+        pairs = [HOSTILE["normal"](5, 600, 6, seed=seed) for seed in range(3)]
+        a, b = (np.stack(x) for x in zip(*pairs, strict=True))
+        for x, y in ((a, b), (a, b[:1]), (a[:1], b)):
+            got, counts = product(x, y, FAST, None, (2, 4), 64)
+            wrong = differing(got, prismm.matmul(x, y, scheme=FAST))
+            print(json.dumps({"case": ["batch", x.shape, y.shape], "wrong": wrong, "counts": counts}), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,29 @@
+"""Programs of products of slices without a call: for kernels on their own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from prismm import accuracy, cuda_plan, cuda_slices_calls
+from prismm.engines import cuda
+from prismm.engines.launch import Place, Program
+from prismm.formats import FP32, FP64
+from prismm.schemes.slices import Slices
+
+
+def slices_program(
+    a: Any, b: Any, out: Any, scheme: Slices, target: str | float | None, device: cuda.Device,
+    block: tuple[int, int] | None = None,
+) -> tuple[Program, Place]:  # fmt: skip
+    """out = a @ b of tensors (batch, ·, ·), in blocks of so many rows and columns; and where the counts are."""
+    form = FP64 if out.dtype == torch.float64 else FP32
+    chosen = accuracy.parse_target(target) if target else None
+    need = cuda_plan.Need(out.shape[1], out.shape[2], a.shape[2], (out.shape[0],), form, chosen, False, True)
+    cuda_slices_calls.check(scheme, need, None)
+    problem = cuda_slices_calls.problem_of(scheme, need, device)
+    program = Program((a.data_ptr() % 16, b.data_ptr() % 16, out.data_ptr() % 16))
+    counts = program.take(torch.int64, 4)
+    cuda_slices_calls.queue(program, a, b, out, problem, block or (out.shape[1], out.shape[2]), counts, device)
+    return program, counts

@@ -1,0 +1,217 @@
+"""`Slices` on a GPU: what runs there, the bits of a CPU, the bound; where there is no GPU, interpreted."""
+
+import json
+import math
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import prismm
+from prismm import Slices, cuda_plan, cuda_slices_calls
+from prismm.accuracy import parse_target
+from prismm.calls import Options
+from prismm.engines import cuda, cuda_slices
+from prismm.errors import ArgumentError, EngineError
+from prismm.formats import FP32, FP64
+from prismm.testing import HOSTILE, SPECIAL, exact_product
+
+ROOT = Path(__file__).parents[2]
+H200 = cuda.Device("NVIDIA H200", True, True, 132)
+FAST = Slices("int8", slices=7, fast=True)
+
+
+def need(n=4096, k=None, *, result=FP64, accuracy=None, **other):
+    given = {"reproducible": False, "native": True, "batch": (), **other}
+    target = parse_target(accuracy) if accuracy else None
+    return cuda_plan.Need(m=n, n=n, k=n if k is None else k, result=result, target=target, **given)
+
+
+def chosen(some, scheme=FAST, engine=None):
+    options = Options(some.target, scheme, some.reproducible, None, engine, 1, None)
+    return cuda_plan.choose(some, options, H200)
+
+
+def test_slices_run_on_the_integer_unit():
+    choice = chosen(need())
+    assert (choice.scheme, choice.engine) == (FAST, "cuda:int8")
+    assert chosen(need(accuracy="correctly-rounded", reproducible=True)).engine == "cuda:int8"
+    assert chosen(need(), Slices("int8", mode="CR")).engine == "cuda:int8"
+
+
+@pytest.mark.parametrize(
+    ("some", "scheme", "message"),
+    [
+        (need(), Slices("fp16", slices=7), "int8"),
+        (need(), Slices("int8", slices=7, exponents="adaptive"), "grid"),
+        (need(), Slices("int8", slices=7, rounding="toward-zero"), "nearest"),
+        (need(), Slices("int8", slices=7, bits=7), "bits=8"),
+        (need(), Slices("int8"), "slices=7"),
+        (need(), Slices("int8", mode="SP"), "slices=4"),
+        (need(), Slices("int8", slices=9), "8 slices at most"),
+        (need(is_complex=True), FAST, "complex"),
+        (need(accuracy="native", reproducible=True), FAST, "reproducible"),
+    ],
+)
+def test_what_a_gpu_does_not_serve(some, scheme, message):
+    with pytest.raises(EngineError, match=message):
+        chosen(some, scheme)
+
+
+def test_other_engines_and_lengths_are_refused():
+    with pytest.raises(ArgumentError, match="'cuda:int8'"):
+        chosen(need(), engine="cuda:fp16")
+    with pytest.raises(ArgumentError, match="too long"):
+        chosen(need(4, 1 << 23))
+
+
+@pytest.mark.parametrize("slices", range(2, 10))
+def test_accumulators_hold_what_a_block_adds(slices):
+    from prismm.kernels.gpu.slice_product import widest
+
+    for k in (1, 100, 4096, 20000, 1 << 20, (1 << 23) - 1):
+        for tiles in (1, 50, 4096):
+            cut = cuda_slices.cut_for(slices, tiles, k, 132)
+            assert cut.blocks * cut.width >= k > (cut.blocks - 1) * cut.width
+            assert cut.width % 128 == 0 and cut.width <= widest(slices)
+            # All digits -128, in all pairs of the longest group, and what the group before it may hand on.
+            assert slices * cut.width * 128 * 128 + (1 << 23) < 1 << 31
+
+
+def test_pairs_are_those_of_the_scheme():
+    for slices in range(1, 9):
+        for fast in (False, True):
+            scheme = Slices("int8", slices=slices, fast=fast)
+            problem = cuda_slices_calls.problem_of(scheme, need(), H200)
+            assert problem.pairs == scheme.products_for(4096, FP64) == cuda_slices_calls.products(scheme, need())
+
+
+def test_predictions_follow_what_was_measured():
+    for n, scheme, result, accuracy, seconds in (
+        (4096, FAST, FP64, "native", 2.78e-3), (8192, FAST, FP64, "native", 23.2e-3),
+        (4096, Slices("int8", slices=7), FP64, "native", 4.46e-3),
+        (4096, Slices("int8", slices=3, fast=True), FP32, None, 0.79e-3),
+        (4096, Slices("int8", slices=4, fast=True), FP32, "native", 1.19e-3),
+    ):  # fmt: skip
+        predicted = cuda_plan.predict(scheme, need(n, result=result, accuracy=accuracy), cuda_plan.usual_rates())
+        assert 0.75 < predicted / seconds < 1.25, (n, scheme, predicted)
+
+
+@pytest.mark.parametrize("name", ["normal", "wide_rows", "subnormal_results", "cancelling", "zeros_rows_cols"])
+@pytest.mark.parametrize("scheme", [FAST, Slices("int8", slices=4), Slices("int8", slices=2, fast=True)])
+def test_reported_bounds_hold(name, scheme, seed):
+    a, b = HOSTILE[name](6, 70, 5, seed=seed)
+    c = prismm.matmul(a, b, scheme=scheme)
+    bounds = cuda_slices_calls.bound_of(scheme, need(6, 70), H200, a, b).at(c, slice(None), slice(None))
+    assert exact_product(a, b).within(c, bounds).all()
+    one = cuda_slices_calls.bound_of(scheme, need(6, 70), H200, a, b).at(c, 3, 2)
+    assert math.isclose(float(one), bounds[3, 2], rel_tol=1e-12)
+
+
+def told(*arguments: str) -> list[dict]:
+    command = [sys.executable, "-W", "ignore", "-m", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("architecture", "dtype", "layout", "name", "targets"),
+    [
+        ("sm_90", "float64", "rows", "7f", ["none", "native"]),
+        ("sm_90", "float64", "columns", "CR", ["none"]),
+        ("sm_90", "float32", "columns", "3f", ["native"]),
+        ("sm_80", "float64", "rows", "7", ["native"]),
+        ("gfx942", "float32", "columns", "4", ["correctly-rounded"]),
+    ],
+)
+def test_kernels_compile_to_matrix_instructions(architecture, dtype, layout, name, targets):
+    pytest.importorskip("triton")
+    found = told("tests.gpu.compiled_slices", architecture, dtype, layout, name, *targets)
+    kinds = {entry["kernel"] for entry in found}
+    across = {"largest_columns", "sum_columns", "slice_columns"} if layout == "columns" else {"slice_rows"}
+    assert kinds == {*across, "slice_product", "join_slices", "repair_slices"}
+    for entry in found:
+        if entry["kernel"] == "slice_product":
+            unit = {"sm_90": "wgmma", "sm_80": "mma", "gfx942": "mfma"}[architecture]
+            assert entry[unit] > 0
+            assert entry.get("stack", 0) == 0, entry
+        elif entry["kernel"] != "repair_slices":
+            if architecture != "gfx942" and name != "CR":  # more than eight slices, and AMD's conversions, ask for them
+                assert entry["fused"] == 0, entry
+            assert entry.get("stack", 0) <= 64, entry
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", range(4))
+def test_interpreted_kernels_give_the_bits_of_a_cpu(part):
+    pytest.importorskip("triton")
+    found = told("tests.gpu.interpreted_slices", f"{part}/4")
+    assert len(found) > 20
+    assert not [entry for entry in found if entry["wrong"]]
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("name", [*HOSTILE, *SPECIAL])
+def test_bits_are_those_of_a_cpu(name, dtype):
+    a, b = {**HOSTILE, **SPECIAL}[name](33, 70, 65, seed=5, dtype=np.dtype(dtype))
+    word = torch.int64 if dtype == "float64" else torch.int32
+    for scheme in (FAST, Slices("int8", slices=8), Slices("int8", slices=3, fast=True), Slices("int8", mode="CR")):
+        expected = torch.from_numpy(prismm.matmul(a, b, scheme=scheme))
+        for turned in (False, True):
+            x, y = (torch.from_numpy(np.asfortranarray(z) if turned else z.copy()).cuda() for z in (a, b))
+            got = prismm.matmul(x, y, scheme=scheme).cpu()
+            same = (got.view(word) == expected.view(word)) | (got.isnan() & expected.isnan())
+            assert same.all(), (scheme, turned)
+
+
+@pytest.mark.gpu
+def test_longer_than_a_tile_and_in_batches():
+    a, b = HOSTILE["normal"](300, 700, 530, seed=1)
+    x, y = torch.from_numpy(a).cuda(), torch.from_numpy(b).cuda()
+    assert (prismm.matmul(x, y, scheme=FAST).cpu().numpy() == prismm.matmul(a, b, scheme=FAST)).all()
+    exact = prismm.matmul(x, y, accuracy="correctly-rounded")
+    rounded = Slices("int8", mode="CR")
+    assert (prismm.matmul(x, y, scheme=rounded) == exact).all()
+    many = torch.stack([x, 2 * x, -x])
+    assert (prismm.matmul(many, y.expand(3, *y.shape), scheme=rounded) == torch.stack([exact, 2 * exact, -exact])).all()
+    a, b = HOSTILE["normal"](40, 20000, 50, seed=1)  # two blocks of the inner dimension
+    x, y = torch.from_numpy(a).cuda(), torch.from_numpy(b).cuda()
+    assert (prismm.matmul(x, y, scheme=FAST).cpu().numpy() == prismm.matmul(a, b, scheme=FAST)).all()
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(
+    ("dtype", "slices", "accuracy"), [("float64", 7, "native"), ("float32", 3, "native"), ("float64", 4, 1e-9)]
+)
+def test_certified_entries_meet_their_target(dtype, slices, accuracy):  # fmt: skip
+    u, eta = (2.0**-53, 5e-324) if dtype == "float64" else (2.0**-24, 2.0**-149)
+    for name in ("normal", "wide_rows", "cancelling", "triangular", "subnormal_results"):
+        a, b = HOSTILE[name](60, 90, 66, seed=2, dtype=np.dtype(dtype))
+        scheme = Slices("int8", slices=slices, fast=True)
+        x, y = torch.from_numpy(a).cuda(), torch.from_numpy(b).cuda()
+        c, report = prismm.matmul(x, y, scheme=scheme, accuracy=accuracy, full_output=True)
+        exact = exact_product(a, b)
+        slack = 90 * u if accuracy == "native" else accuracy
+        allowed = slack * exact.magnitude("up") + u * np.abs(exact.rounded()) * (accuracy != "native") + 90 * eta
+        assert exact.within(c.cpu().numpy(), allowed).all(), name
+        assert exact.within(c.cpu().numpy(), report.bounds).all(), name
+        assert sum(report.roads.values()) == c.numel()
+
+
+@pytest.mark.gpu
+def test_calls_are_captured():
+    x, y = (torch.randn(*shape, dtype=torch.float64, device="cuda") for shape in ((130, 200), (200, 140)))
+    expected = prismm.matmul(x, y, scheme=FAST)
+    out = torch.zeros_like(expected)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        prismm.matmul(x, y, scheme=FAST, out=out)
+    graph.replay()
+    torch.cuda.synchronize()
+    assert (out == expected).all()
