@@ -6,6 +6,7 @@ of two of its own, and so loses less than a whole row would (`engines.cuda_words
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -123,14 +124,16 @@ def problem_of(scheme: ScaledHalf | Words, need: Need, device: Device) -> cuda_w
 
 def queue(
     program: Program, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, problem: cuda_words.Problem,
-    block: tuple[int, int], counts: Place, device: Device,
+    block: tuple[int, int], counts: Place, device: Device, into: Place | None = None,
 ) -> None:  # fmt: skip
     """Queue out = a @ b, batches of three dimensions, in blocks of rows and columns, and of a batch; counts (4,) int64
-    are set.
+    are set. into: scratch memory for the result, laid out as out is.
     """
     rows, columns = block
     parts = 2 if out.is_complex() else 1
-    x, y, z = (_matrices(w, base) for w, base in ((a, A), (b, B), (out, OUT)))
+    x, y, z = (matrices_of(w, base) for w, base in ((a, A), (b, B), (out, OUT)))
+    if into is not None:
+        z = dataclasses.replace(z, data=into.reals())
     m, n = min(rows, z.shape[1]), min(columns, z.shape[2])
     each = cuda_words.workspace(problem.words, m, n * parts, x.shape[2] * parts)
     step = min(max(1, BATCH_BYTES // each), 65535)
@@ -138,15 +141,15 @@ def queue(
     for t in range(0, z.shape[0], step):
         for j in range(0, z.shape[2], columns):
             for i in range(0, z.shape[1], rows):
-                some = _part(x, t, step, i, rows, 0, x.shape[2]), _part(y, t, step, 0, y.shape[1], j, columns)
+                some = part_of(x, t, step, i, rows, 0, x.shape[2]), part_of(y, t, step, 0, y.shape[1], j, columns)
                 with program.lend():
                     cuda_words.queue(
-                        *some, _part(z, t, step, i, rows, j, columns), problem, counts, device, program, clear
+                        *some, part_of(z, t, step, i, rows, j, columns), problem, counts, device, program, clear
                     )  # fmt: skip
                 clear = False
 
 
-def _matrices(x: torch.Tensor, base: int) -> cuda_words.Matrices:
+def matrices_of(x: torch.Tensor, base: int) -> cuda_words.Matrices:
     """Of a call's operand or result (batch, rows, columns)."""
     parts = 2 if x.is_complex() else 1
     place = Place(base, 0, x.dtype).reals()
@@ -154,7 +157,7 @@ def _matrices(x: torch.Tensor, base: int) -> cuda_words.Matrices:
     return cuda_words.Matrices(place, tuple(x.shape), strides, parts == 2)  # type: ignore[arg-type]
 
 
-def _part(
+def part_of(
     x: cuda_words.Matrices, t: int, batches: int, i: int, rows: int, j: int, columns: int
 ) -> cuda_words.Matrices:  # fmt: skip
     """Some matrices of a batch, or the one that serves all, and some of their rows and columns."""

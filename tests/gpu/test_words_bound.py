@@ -68,5 +68,5 @@ def test_longer_products_take_longer_chunks():
 
 def test_thresholds_reach_kernels_rounded_up():
     for x in (0.0, 1.0, 1.0 + 2.0**-30, 54.58616014560967, 1e-50, 3e38, math.inf):
-        near = float(np.int32(cuda_words._bits(x)).view(np.float32))
+        near = float(np.int32(cuda_words.pattern_of(x)).view(np.float32))
         assert near >= x and (x == 0.0 or near <= max(x * (1 + 2.0**-22), 2.0**-149))

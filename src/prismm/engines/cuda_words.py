@@ -228,7 +228,7 @@ def queue(
     marks = to.take(torch.int32, batches * m, -(-n // 32))
     _split(a, b, split, scales, counts, clear, pitch, problem, device, to)
     even = n % 16 == 0 and out.strides[1] % 16 == 0 and out.batch_stride % 16 == 0
-    test = _bits(problem.least), _bits(problem.reach)
+    test = pattern_of(problem.least), pattern_of(problem.reach)
     down = 2.0**-words.amplified
     if device.hopper:
         from triton.experimental.gluon import language as gl
@@ -255,10 +255,10 @@ def queue(
             CHUNK=problem.chunk, ROWS=rows, COLUMNS=columns, DEPTH=64 // words.bytes, GROUP=8, EVEN=even,
             **product.LAUNCH,
         )  # fmt: skip
-    _repair(a, b, out, marks, counts, problem, device, to)
+    repair(a, b, out, marks, counts, problem, device, to)
 
 
-def _bits(x: float) -> int:
+def pattern_of(x: float) -> int:
     """The pattern of float32(x), x >= 0, rounded up: kernels are launched with integers."""
     if x > FP32.max:
         return 0x7F800000
@@ -304,7 +304,7 @@ def _split(
     )  # fmt: skip
 
 
-def _repair(
+def repair(
     a: Matrices, b: Matrices, out: Matrices, marks: Any, counts: Any, problem: Problem, device: Device, to: Program
 ) -> None:  # fmt: skip
     """DENSE: with NVIDIA's FP64 matrix instructions; Triton has none for AMD's."""

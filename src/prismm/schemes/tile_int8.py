@@ -52,6 +52,7 @@ class TileInt8:
             words with amplified low part, as `ScaledHalf` does, each row and column of the tile with its own power of
             two; `Report.notes` counts them as "fallback tiles" (of normal data it takes about one tile of A in
             10^4). Their sums of tile[1] terms have γ = (s + tile[1])u·(1+2^-8) at most, and their own residuals δ.
+            On a GPU entries that are not certified are summed in float64 instead: `engines.cuda_tiles`.
         scaling: "vectors" takes tiles of data whose rows and columns were scaled by powers of two, which keeps small
             rows beside large ones; "none" takes them of the data as given, which is the paper's way.
 

@@ -1,0 +1,195 @@
+"""`TileInt8` in calls on a GPU: what of it runs there, its predicted time, and its bound.
+
+What it computes on a GPU is its own, but for the fallback: entries that are not certified are summed in float64, where
+a CPU multiplies tile pairs in FP16 words (`engines.cuda_tiles`, with the proof of the bound).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from prismm import cuda_words_calls
+from prismm.bounds import half_ulp
+from prismm.cuda_rates import LOOK, waves
+from prismm.engines import cuda_tiles
+from prismm.engines.launch import OUT, A, B
+from prismm.errors import ArgumentError, EngineError
+from prismm.formats import FP32, Format
+
+if TYPE_CHECKING:
+    import torch
+    from numpy.typing import NDArray
+
+    from prismm.cuda_plan import Need
+    from prismm.cuda_rates import Rates
+    from prismm.engines.cuda import Device
+    from prismm.engines.launch import Place, Program
+    from prismm.schemes.tile_int8 import TileInt8
+
+_UP = 1.0 + 2.0**-40
+
+
+def check(scheme: TileInt8, need: Need, engine: str | None) -> str:
+    """The engine that multiplies segments of a scheme that a caller asked for.
+
+    Raises:
+        EngineError: for parameters, types or targets that a GPU does not serve. ArgumentError: for another engine.
+    """
+    if engine not in (None, "cuda", cuda_tiles.NAME):
+        raise ArgumentError(f"engine={engine!r} does not multiply segments of {scheme}; it takes {cuda_tiles.NAME!r}")
+    if scheme.exponent != "tile":
+        raise EngineError(f"{scheme} runs on a CPU so far; pass exponent='tile', or CPU tensors")
+    if not cuda_tiles.takes(scheme.tile):
+        raise EngineError(
+            f"{scheme} runs on a CPU so far; pass a tile that a GPU takes ({cuda_tiles.tile_sizes()}), or CPU tensors"
+        )
+    if not need.native or need.result.precision != 24 or need.is_complex:
+        raise EngineError(
+            f"{scheme} runs on a CPU so far where operands and result are not all float32; convert them, pass CPU "
+            "tensors, or scheme=prismm.Residues(...)"
+        )
+    if need.target is not None and need.target.kind not in ("native", "fast"):
+        raise EngineError(
+            f"{scheme} certifies accuracy 'native' and 'fast' on a GPU, not {need.target}; leave scheme out, or pass "
+            "Residues(...)"
+        )
+    if need.terms >= 1 << 23:
+        raise ArgumentError(
+            f"an inner dimension of {need.k} is too long; multiply in blocks of at most {(1 << 23) - 1}"
+        )
+    return cuda_tiles.NAME
+
+
+def workspace(scheme: TileInt8, need: Need, rows: int, columns: int) -> int:
+    """Bytes of scratch for a block of the product."""
+    return cuda_tiles.workspace(scheme, rows, columns, max(1, need.k))
+
+
+def problem_of(scheme: TileInt8, need: Need, device: Device) -> cuda_tiles.Problem:
+    """What is launched."""
+    return cuda_tiles.problem_for(scheme, need.terms, need.target)
+
+
+def queue(
+    program: Program, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, problem: cuda_tiles.Problem,
+    block: tuple[int, int], counts: Place, device: Device, into: Place | None = None,
+) -> None:  # fmt: skip
+    """Queue out = a @ b, batches of three dimensions, in blocks of rows and columns, and of a batch; counts (4,) int64
+    are set. Blocks begin where tiles do. into: scratch memory for the result, laid out as out is.
+    """
+    granule = problem.scheme.granule
+    rows, columns = (max(1, size // grain) * grain for size, grain in zip(block, granule, strict=True))
+    x, y, z = (cuda_words_calls.matrices_of(w, base) for w, base in ((a, A), (b, B), (out, OUT)))
+    if into is not None:
+        z = dataclasses.replace(z, data=into)
+    m, n = min(rows, z.shape[1]), min(columns, z.shape[2])
+    each = cuda_tiles.workspace(problem.scheme, m, n, x.shape[2])
+    step = min(max(1, cuda_words_calls.BATCH_BYTES // each), 65535)
+    clear = True
+    for t in range(0, z.shape[0], step):
+        for j in range(0, z.shape[2], columns):
+            for i in range(0, z.shape[1], rows):
+                part = cuda_words_calls.part_of
+                some = part(x, t, step, i, rows, 0, x.shape[2]), part(y, t, step, 0, y.shape[1], j, columns)
+                with program.lend():
+                    cuda_tiles.queue(
+                        *some, part(z, t, step, i, rows, j, columns), problem, counts, device, program, clear
+                    )  # fmt: skip
+                clear = False
+
+
+@dataclass(frozen=True)
+class TilesBound:
+    """gamma·(|a||b|) + (1 + gamma)·E, half an ulp and K·η for each entry; holds for repaired ones as well.
+
+    a, b: the operands, which must not have changed since.
+    """
+
+    result: Format
+    a: Any
+    b: Any
+    own: cuda_tiles.Bound
+    scheme: TileInt8
+
+    def at(self, c: NDArray[Any], i: Any, j: Any) -> NDArray[np.float64]:
+        """Bound of entries (i, j) of the result c, which may be slices."""
+        value = c[i, j]
+        count, many = self.a.shape[0], self.b.shape[1]
+        tile_rows, width, tile_columns = self.scheme.tile
+        left, right = self.scheme.segments
+        some, x, lost = _vectors(self.a, i, count, tile_rows, width, left, self.scheme.scaling == "none", False)
+        more, y, lost_too = _vectors(self.b, j, many, tile_columns, width, right, self.scheme.scaling == "none", True)
+        with np.errstate(over="ignore", invalid="ignore"):
+            size = (np.abs(x) @ np.abs(y).T) * (1.0 + (self.own.terms + 4) * 2.0**-52)
+            norm, norm_too = np.sqrt((x * x).sum(1)) * _UP, np.sqrt((y * y).sum(1)) * _UP
+            error = lost[:, None] * norm_too + norm[:, None] * lost_too + self.own.last * lost[:, None] * lost_too
+            steps = -(-self.own.terms // width)
+            bound = self.own.gamma * size + (1.0 + self.own.gamma) * error
+            bound = np.ldexp(bound, some[:, None] + more)
+            # See `cuda_tiles`: a constant of the data's own units where those are not scaled.
+            bound += np.where(size > 0.0, steps * (2.0**-127 if self.scheme.scaling == "none" else 0.0), 0.0)
+            bound = np.reshape(bound, np.shape(value)) + self.own.terms * self.result.smallest_subnormal
+            bound = (bound + half_ulp(value, self.result)) * (1.0 + 2.0**-30)
+            return np.where(np.isfinite(value), bound, 0.0)
+
+
+def _vectors(
+    source: Any, index: Any, count: int, tile: int, width: int, segments: int, given: bool, columns: bool
+) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
+    """(s, x·2^-s, D) of the vectors of an index; the tiles they stand in are read as a whole."""
+    chosen = np.arange(count)[index] if isinstance(index, slice) else np.array([range(count)[index]])
+    if chosen.size == 0:
+        return np.zeros(0, np.int64), np.zeros((0, 1)), np.zeros(0)
+    first, last = int(chosen.min()) // tile * tile, min(count, (int(chosen.max()) // tile + 1) * tile)
+    data = np.asarray(source[:, first:last].T if columns else source[first:last], np.float64)
+    top = np.abs(data).max(1, initial=0.0)
+    data = np.where(np.isfinite(top)[:, None], data, 0.0)
+    top = np.where(np.isfinite(top), top, 0.0)
+    shift = np.frexp(top)[1].astype(np.int64)
+    x = np.ldexp(data, -shift[:, None])
+    steps = -(-data.shape[1] // width)
+    padded = np.zeros((-(-data.shape[0] // tile) * tile, steps * width))
+    padded[: data.shape[0], : data.shape[1]] = data if given else x
+    largest = np.abs(padded.reshape(-1, tile, steps, width)).max((1, 3))
+    bits = cuda_tiles.fraction(segments)
+    significand, e = np.frexp(largest)
+    # g is e - 1, or e where RN of the largest element carries.
+    unit = np.where(largest > 0.0, np.ldexp(1.0, e - bits - 2 + (significand >= 1.0 - 2.0 ** (-bits - 2))), 0.0)
+    lost = np.sqrt((unit * unit).sum(1) * width) * _UP
+    lost = np.repeat(lost, tile)[: data.shape[0]]
+    lost = (np.ldexp(lost, -shift) if given else lost) + 2.0**-90
+    lost = np.where(top > 0.0, lost, 0.0)
+    at = chosen - first
+    return shift[at], x[at], lost[at]
+
+
+def bound_of(scheme: TileInt8, need: Need, device: Device, a: Any, b: Any) -> TilesBound:
+    """For a report."""
+    return TilesBound(FP32, a, b, cuda_tiles.bound(scheme, need.terms), scheme)
+
+
+_PRODUCTS, _FOLDS = 1.37, 0.0047
+"""Operations of products of segments, and of float32 numbers that sums are folded into, a second; in units of `int8`'s
+rate. On an H200 level 4 takes 4.1 ms and 9.3 ms·(32/tile[1]) at order 8192: what of folds is hidden behind products is
+counted with these.
+"""
+_PASSES, _CERTIFIED = 0.5, 0.32
+"""Shares of the memory's rate that splits and certificates reach."""
+
+
+def predict(scheme: TileInt8, need: Need, rates: Rates) -> float:
+    """Seconds that a call is expected to take: survey, split, product, certificate, second look."""
+    count, (m, n, k) = math.prod(need.batch), (need.m, need.n, max(1, need.k))
+    left, right = scheme.segments
+    moved = (8 * (m + n) * k + (left * m + right * n) * k) * count
+    seconds = 4 * LOOK + moved / (_PASSES * rates.memory) + need.result_bytes / (_CERTIFIED * rates.memory)
+    tiles = -(-m // 128) * -(-n // 128) * count
+    entries = 128.0 * 128.0 * tiles
+    products = 2.0 * entries * k * scheme.products / (_PRODUCTS * rates.int8)
+    folds = entries * -(-k // scheme.tile[1]) * scheme.weights / (_FOLDS * rates.int8)
+    return rates.call + seconds + (products + folds) / waves(tiles, rates.processors)

@@ -1,0 +1,54 @@
+"""Compile the kernels of `TileInt8` for an architecture that need not be there; print what came out.
+
+    python -m tests.gpu.compiled_tiles {sm_80,sm_90,gfx942} {rows,columns} level,inner…
+
+One line of JSON a kernel, as `tests.gpu.compiled` prints them, and `issued`: INT8 matrix instructions in what the
+assembler made of it, on sm_90.
+"""
+
+import json
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from tests.gpu.compiled import architecture_of, told
+
+
+def issued(cubin: bytes) -> int:
+    """Matrix instructions for Hopper in a program."""
+    import triton
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "kernel.cubin")
+        path.write_bytes(cubin)
+        tool = next(Path(triton.__file__).parent.glob("backends/nvidia/bin/nvdisasm*"))
+        text = subprocess.run([tool, path], capture_output=True, text=True, check=True).stdout
+    return len(re.findall(r"\bIGMMA\b", text))
+
+
+def main() -> None:
+    architecture, layout = sys.argv[1:3]
+    device = architecture_of(architecture)
+    import torch
+
+    from prismm.engines import cuda_tiles
+    from prismm.schemes.tile_int8 import TileInt8
+    from tests.gpu.programs_of_tiles import tiles_program
+
+    x = torch.zeros(1, 512, 512)
+    a, b = (x, x) if layout == "rows" else (x.mT, x.mT)
+    for spec in sys.argv[3:]:
+        level, inner = map(int, spec.split(","))
+        problem = cuda_tiles.problem_for(TileInt8(level, (16, inner, 8)), 512, None)
+        program, _ = tiles_program(a, b, torch.empty_like(x), problem, device)
+        for kernel, compiled in program.compiled():
+            found = told(compiled)
+            if found["wgmma"]:
+                found["issued"] = issued(compiled.asm["cubin"])
+            print(json.dumps({"kernel": kernel, **found}), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,102 @@
+"""The kernels of `TileInt8` in Triton's interpreter, against the CPU and exact arithmetic; prints one line of JSON a
+case.
+
+python -m tests.gpu.interpreted_tiles
+"""
+
+import json
+import os
+
+os.environ["TRITON_INTERPRET"] = "1"
+
+import numpy as np
+import torch
+
+import prismm
+import tests.gpu.interpreted  # noqa: F401 - what the interpreter needs with this NumPy
+from prismm import cuda_tile_calls, cuda_words_calls
+from prismm.accuracy import Target
+from prismm.engines import cuda, cuda_tiles
+from prismm.engines.launch import Program
+from prismm.schemes.tile_int8 import TileInt8
+from prismm.testing import HOSTILE, SPECIAL, exact_product, ieee_specials
+from tests.gpu.programs_of_tiles import tiles_program
+
+CASES = [
+    ("normal", (20, 70, 12), {}, None),
+    ("wide_rows", (20, 70, 12), {}, None),
+    ("wide_rows_and_columns", (9, 130, 17), {"level": 3, "scaling": "none"}, None),
+    ("subnormal_operands", (17, 40, 9), {"level": 2, "tile": (8, 64, 16)}, None),
+    ("carries", (20, 70, 12), {"level": 1}, None),
+    ("uniform", (33, 300, 40), {"level": 5, "tile": (4, 128, 1)}, None),
+    ("one_huge", (5, 40, 6), {"level": 5}, None),
+    ("normal", (70, 300, 65), {}, "native"),
+    ("wide_rows", (20, 150, 12), {}, "native"),
+    ("triangular", (40, 40, 44), {}, "native"),
+    ("near_overflow", (6, 9, 3), {}, "native"),
+    ("near_overflow", (6, 9, 3), {"scaling": "none"}, None),
+    ("overflow_threshold", (6, 9, 3), {}, None),
+    ("subnormal_results", (6, 40, 5), {"scaling": "none"}, "native"),
+    ("infinities", (6, 80, 5), {}, None),
+    ("infinities", (6, 80, 5), {"scaling": "none"}, "native"),
+]
+
+
+def product(a: np.ndarray, b: np.ndarray, scheme: TileInt8, target: Target | None) -> tuple[np.ndarray, list[int]]:
+    """The pipeline of a GPU, on this CPU."""
+    device = cuda.Device("interpreter", False, True, 4)
+    problem = cuda_tiles.problem_for(scheme, a.shape[1], target)
+    x, y = (torch.from_numpy(v)[None] for v in (a, b))
+    out = torch.full((1, a.shape[0], b.shape[1]), torch.nan)
+    program, counts = tiles_program(x, y, out, problem, device)
+    scratch = program.run_by_triton(x, y, out)
+    return out[0].numpy(), scratch[counts.offset : counts.offset + 32].view(torch.int64).tolist()
+
+
+def main() -> None:
+    for name, shape, given, kind in CASES:
+        a, b = {**HOSTILE, **SPECIAL}[name](*shape, seed=3, dtype=np.dtype(np.float32))
+        if name == "normal":
+            a[3], b[:, 2] = 0.0, 0.0
+        scheme = TileInt8(fallback=False, **given)
+        target = Target(kind) if kind else None
+        with np.errstate(over="ignore"):
+            expected = np.asarray(prismm.matmul(a, b, scheme=scheme))
+        different = wrong = 0
+        for x, y in ((a, b), (np.asfortranarray(a), np.asfortranarray(b))):
+            c, counts = product(x, y, scheme, target)
+            if kind is None:
+                same = (c.view(np.int32) == expected.view(np.int32)) | (np.isnan(c) & np.isnan(expected))
+                different += int((~same).sum())
+            elif name in SPECIAL:
+                special = ieee_specials(a, b)
+                outside = ~np.isfinite(special)
+                wrong += int((outside & ~((c == special) | (np.isnan(c) & np.isnan(special)))).sum())
+            else:
+                exact = exact_product(a, b)
+                terms = a.shape[1]
+                wrong += int((~exact.within(c, terms * 2.0**-24 * exact.magnitude("up") + terms * 2.0**-149)).sum())
+        case = [name, kind, str(scheme)]
+        print(json.dumps({"case": case, "different": different, "wrong": wrong, "counts": counts}), flush=True)
+    blocks_of_a_batch()
+
+
+def blocks_of_a_batch() -> None:
+    """Three products that share an operand, two at a time, in blocks of rows and columns."""
+    scheme = TileInt8(fallback=False)
+    a = torch.from_numpy(np.stack([HOSTILE["wide_rows"](40, 70, 5, seed=x, dtype=np.float32)[0] for x in range(3)]))
+    b = torch.from_numpy(HOSTILE["wide_rows"](5, 70, 30, seed=9, dtype=np.float32)[1])[None]
+    out = torch.full((3, 40, 30), torch.nan)
+    program = Program()
+    counts = program.take(torch.int64, 4)
+    cuda_words_calls.BATCH_BYTES = 2 * cuda_tiles.workspace(scheme, 32, 16, 70)
+    problem = cuda_tiles.problem_for(scheme, 70, None)
+    cuda_tile_calls.queue(program, a, b, out, problem, (40, 17), counts, cuda.Device("interpreter", False, True, 4))
+    program.run_by_triton(a, b, out)
+    expected = np.stack([np.asarray(prismm.matmul(x.numpy(), b[0].numpy(), scheme=scheme)) for x in a])
+    different = int((out.numpy().view(np.int32) != expected.view(np.int32)).sum())
+    print(json.dumps({"case": ["blocks of a batch"], "different": different, "wrong": 0, "counts": []}), flush=True)
+
+
+if __name__ == "__main__":
+    main()
