@@ -12,6 +12,7 @@ launches.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import math
 import time
@@ -19,10 +20,11 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from prismm import accuracy, cuda_plan, cuda_words_calls, interop
+from prismm import accuracy, cuda_gemm, cuda_plan, interop
 from prismm.accuracy import MAGNITUDE, ROUNDING
 from prismm.bounds import ConventionalBound, ResidueBound, RoundedBound
 from prismm.calls import check_options, check_prepared, check_sides
+from prismm.cuda_modules import module_of
 from prismm.cuda_operands import (
     Kept,
     PreparedOnDevice,
@@ -34,7 +36,7 @@ from prismm.cuda_operands import (
     vectors_of,
 )
 from prismm.engines import cuda, cuda_words
-from prismm.engines.launch import LEFT, OUT, SCRATCH, A, B, Place, Program
+from prismm.engines.launch import ADDEND, LEFT, OUT, SCRATCH, A, B, Place, Program
 from prismm.errors import ArgumentError, DTypeError, EngineError, OperandError, ShapeError
 from prismm.formats import format_of
 from prismm.interop import lives_on_gpu
@@ -58,7 +60,7 @@ class GpuCall:
 
     left, right: shapes in which the operands are multiplied; tables and constants are on the device. spans: bytes from
     each operand's first element to the end of its last, if their matrices go to the kernels as they are. kept: of the
-    operands that were prepared.
+    operands that were prepared. form: of gemm's sum, where there is one.
     """
 
     left: tuple[int, ...]
@@ -73,6 +75,7 @@ class GpuCall:
     options: Options
     spans: tuple[int, int] | None
     kept: tuple[Kept | None, Kept | None] = (None, None)
+    form: cuda_gemm.Form | None = None
     programs: dict[Hashable, Queued] = field(default_factory=dict)
 
     @functools.cached_property
@@ -86,12 +89,12 @@ class GpuCall:
         return isinstance(self.choice.scheme, Native)
 
     @functools.cached_property
-    def problem(self) -> cuda_words.Problem | None:
-        """What is launched for a scheme of words; None for another one."""
+    def problem(self) -> Any:
+        """What is launched for a scheme that has a module of its own; None for Native and Residues."""
         scheme = self.choice.scheme
         if isinstance(scheme, (Native, Residues)):
             return None
-        return cuda_words_calls.problem_of(scheme, self.need, self.device)
+        return module_of(scheme).problem_of(scheme, self.need, self.device)
 
     @functools.cached_property
     def table(self) -> cuda.Tables:
@@ -104,8 +107,9 @@ class GpuCall:
     def test(self) -> cuda.Test:
         """What the join asks of an entry."""
         need = self.need
+        terms = need.terms + (3 if need.summed else 0)
         return cuda.Test(
-            *accuracy.join_test(self.options.target, need.terms, need.result), need.terms, need.result.precision
+            *accuracy.join_test(self.options.target, terms, need.result), need.terms, need.result.precision
         )  # fmt: skip
 
 
@@ -113,13 +117,14 @@ class GpuCall:
 class Queued:
     """A call's program, and where in its scratch memory a report looks: counts, and the statistics of the operands'
     vectors: for `Choice.batches` matrices of a batch at a time those of A and of B, in blocks. unread: scratch memory
-    that every call may use, because nothing looks at it.
+    that every call may use, because nothing looks at it. products: where AB goes that gemm's sum is made from.
     """
 
     program: Program
     counts: Place
     statistics: list[tuple[list[Place], list[Place]]] | None
     unread: torch.Tensor | None = None
+    products: Place | None = None
 
 
 _CALLS: dict[Hashable, GpuCall] = {}
@@ -138,8 +143,11 @@ def forget() -> None:
     _CALLS.clear()
 
 
-def matmul(a: Any, b: Any, keywords: tuple[Any, ...], out: Any, full_output: bool) -> Any:
-    """`prismm.matmul` of operands on a GPU; arguments, results and errors are its own.
+def matmul(
+    a: Any, b: Any, keywords: tuple[Any, ...], out: Any, full_output: bool, sum_: cuda_gemm.Sum | None = None
+) -> Any:
+    """`prismm.matmul` of operands on a GPU, or `prismm.gemm` where there is a sum; arguments, results and errors are
+    its own.
 
     keywords: accuracy, scheme, reproducible, out_dtype, engine, threads, workspace.
 
@@ -155,14 +163,14 @@ def matmul(a: Any, b: Any, keywords: tuple[Any, ...], out: Any, full_output: boo
     key = (
         x.dtype, x.shape, x.stride(), x.device, y.dtype, y.shape, y.stride(), y.device, out is None,
         None if out is None else _strides(out), cuda_plan.settings(), keywords, *map(type, keywords),
-        *(z.key if isinstance(z, PreparedOnDevice) else None for z in (a, b)),
+        *(z.key if isinstance(z, PreparedOnDevice) else None for z in (a, b)), sum_ and sum_.key,
     )  # fmt: skip
     try:
         call = _CALLS.get(key)
     except TypeError:  # keywords that cannot be hashed are no valid ones
         call = None
     if call is None:
-        call = _normalised(a, b, x, y, _options(keywords, a, b))
+        call = _normalised(a, b, x, y, _options(keywords, a, b), sum_)
         if len(_CALLS) >= _MOST_CALLS:
             _CALLS.clear()
         _CALLS[key] = call
@@ -173,16 +181,30 @@ def matmul(a: Any, b: Any, keywords: tuple[Any, ...], out: Any, full_output: boo
     try:
         if torch.cuda.current_device() != call.index:
             with torch.cuda.device(call.index):
-                made = _multiply(call, x, y, result, memories, full_output)
-        elif full_output or not _multiply_at_once(call, x, y, result, memories, out is None):
-            made = _multiply(call, x, y, result, memories, full_output)
+                made = _multiply(call, x, y, result, memories, full_output, sum_)
+        elif sum_ or full_output or not _multiply_at_once(call, x, y, result, memories, out is None):
+            made = _multiply(call, x, y, result, memories, full_output, sum_)
     except torch.OutOfMemoryError as error:
         raise EngineError(
             f"the GPU has too little free memory for this product ({call.plan.workspace_bytes >> 20} MiB of scratch "
             f"planned): free some (torch.cuda.empty_cache()), or multiply in blocks of rows"
         ) from error
     answer = _as_caller(result, a) if out is None else out
-    return (answer, _report(call, made, x.ndim > 1, y.ndim > 1, start)) if full_output else answer
+    return (answer, _report(call, made, x.ndim > 1, y.ndim > 1, start, sum_)) if full_output else answer
+
+
+def gemm(
+    a: Any, b: Any, c: Any, alpha: complex, beta: complex, trans_a: str, trans_b: str, keywords: tuple[Any, ...],
+    out: Any, full_output: bool,
+) -> Any:  # fmt: skip
+    """`prismm.gemm` of operands on a GPU."""
+    a, b = cuda_gemm.transposed(a, trans_a, "trans_a"), cuda_gemm.transposed(b, trans_b, "trans_b")
+    if beta != 0 and c is None:
+        raise ArgumentError(f"beta={beta!r} needs c; pass it, or beta=0")
+    if alpha == 1 and beta == 0:
+        return matmul(a, b, keywords, out, full_output)
+    addend = tensor_of(c, "c") if beta != 0 else None
+    return matmul(a, b, keywords, out, full_output, cuda_gemm.Sum(alpha, beta, addend))
 
 
 def _memories(a: Any, b: Any, device: torch.device) -> tuple[torch.Tensor, ...]:
@@ -221,25 +243,30 @@ def explain(a: Any, b: Any, keywords: tuple[Any, ...]) -> Plan:
     return _normalised(a, b, tensor_of(a, "a"), tensor_of(b, "b"), _options((*keywords, None), a, b)).plan
 
 
-def _normalised(a: Any, b: Any, x: torch.Tensor, y: torch.Tensor, options: Options) -> GpuCall:
+def _normalised(
+    a: Any, b: Any, x: torch.Tensor, y: torch.Tensor, options: Options, sum_: cuda_gemm.Sum | None = None
+) -> GpuCall:
     """`normalise_call` of a caller's operands, prepared ones checked; x, y: their tensors."""
     check_sides(a, b)
     left, right = (z.kept if isinstance(z, PreparedOnDevice) else None for z in (a, b))
-    call = normalise_call(x, y, options, (left, right))
+    call = normalise_call(x, y, options, (left, right), sum_)
     check_prepared(a, b, name_of(call.dtype))
     return call
 
 
 def normalise_call(
-    a: torch.Tensor, b: torch.Tensor, options: Options, kept: tuple[Kept | None, Kept | None] = (None, None)
-) -> GpuCall:
+    a: torch.Tensor, b: torch.Tensor, options: Options, kept: tuple[Kept | None, Kept | None] = (None, None),
+    sum_: cuda_gemm.Sum | None = None,
+) -> GpuCall:  # fmt: skip
     """The call with everything checked and chosen; nothing is read from the device."""
     import torch
 
-    if a.device != b.device:
-        raise OperandError(f"a is on {a.device}, b is on {b.device}; move them to one device")
+    addend = sum_.addend if sum_ else None
+    for name, x in (("b", b), ("c", addend)):
+        if x is not None and x.device != a.device:
+            raise OperandError(f"a is on {a.device}, {name} is on {x.device}; move them to one device")
     shape = interop.product_shape(tuple(a.shape), tuple(b.shape))
-    dtype = result_dtype(a, b, options.out_dtype)
+    dtype = result_dtype([a, b, *([addend] if addend is not None else [])], options.out_dtype)
     left = tuple(a.shape) if a.ndim > 1 else (1, *a.shape)
     right = tuple(b.shape) if b.ndim > 1 else (*b.shape, 1)
     device = cuda.device_of(a.device.index)
@@ -258,13 +285,18 @@ def normalise_call(
         native=a.dtype == b.dtype == dtype,
         is_complex=dtype.is_complex,
     )
+    form = None
+    if sum_ is not None:
+        sum_.check(dtype, shape)
+        form = cuda_gemm.Form(sum_.has_product(need))
+        need = dataclasses.replace(need, summed=True, of_values=sum_.of_values(need.is_complex))
     left_kept, right_kept = kept
     steps = left_kept.step if left_kept else None, right_kept.step if right_kept else None
     choice = cuda_plan.choose(need, options, device, steps)
     names = name_of(a.dtype), name_of(b.dtype)
     index = a.device.index
     spans = _spans(a, b, need)
-    return GpuCall(left, right, shape, dtype, names, choice, need, device, index, options, spans, kept)
+    return GpuCall(left, right, shape, dtype, names, choice, need, device, index, options, spans, kept, form)
 
 
 def _target(out: Any, call: GpuCall, device: torch.device) -> torch.Tensor:
@@ -305,7 +337,7 @@ class Made:
 
 def _multiply(
     call: GpuCall, a: torch.Tensor, b: torch.Tensor, result: torch.Tensor, memories: tuple[torch.Tensor, ...],
-    full_output: bool,
+    full_output: bool, sum_: cuda_gemm.Sum | None = None,
 ) -> Made | None:  # fmt: skip
     """Queue a call's launches."""
     import torch
@@ -313,27 +345,37 @@ def _multiply(
     need = call.need
     if result.numel() == 0:
         return None
-    if need.k == 0:
+    if need.k == 0 and sum_ is None:
         result.zero_()
         return None
-    whole = result if result.is_contiguous() and not _overlap(result, a, b) else torch.empty_like(result).contiguous()
+    addend = sum_.broadcast(call.shape, call.dtype) if sum_ else None
+    apart = not _overlap(result, a, b) and not (addend is not None and cuda_gemm.spoilt(addend, result))
+    whole = result if result.is_contiguous() and apart else torch.empty_like(result).contiguous()
     view = whole.view(math.prod(need.batch), need.m, need.n)
     if call.dtype.is_complex:
         a, b = (x if x.is_complex() else x.to(torch.complex128) for x in (a, b))
     a, b = _matrices(a.reshape(call.left), need, need.m), _matrices(b.reshape(call.right), need, need.k)
-    if call.native:
-        torch.matmul(a, b, out=view) if need.batch else torch.mm(a[0], b[0], out=view[0])
+    addend = addend.reshape(view.shape) if addend is not None else None
     addresses = a.data_ptr(), b.data_ptr(), view.data_ptr()
-    key = full_output, addresses[0] % 16, addresses[1] % 16, addresses[2] % 16
-    queued = call.programs.get(key)
+    key = full_output, addresses[0] % 16, addresses[1] % 16, addresses[2] % 16, addend is not None and addend.stride()
+    queued = call.programs.get(key if sum_ else key[:4])
     if queued is None:
-        queued = call.programs[key] = _queued(call, a, b, view, full_output)
+        queued = call.programs[key if sum_ else key[:4]] = _queued(call, a, b, view, full_output, addend)
     scratch = _scratch(queued, view.device)
-    kept = [memory.data_ptr() for memory in memories]
-    queued.program.run((*addresses, scratch.data_ptr(), *kept), torch._C._cuda_getCurrentRawStream(call.index))
+    made = Made(a, b, view, queued, scratch, memories)
+    if call.native and (call.form is None or call.form.product):
+        product = view if queued.products is None else made.read(queued.products)
+        torch.matmul(a, b, out=product) if need.batch else torch.mm(a[0], b[0], out=product[0])
+    bases = [*addresses, scratch.data_ptr()]
+    if sum_ is not None:
+        kept = [memory.data_ptr() for memory in memories] or [0, 0]
+        bases += [*kept, addend.data_ptr() if addend is not None else 0, *sum_.patterns]
+    else:
+        bases += [memory.data_ptr() for memory in memories]
+    queued.program.run(tuple(bases), torch._C._cuda_getCurrentRawStream(call.index))
     if whole is not result:
         result.copy_(whole)
-    return Made(a, b, view, queued, scratch, memories) if full_output else None
+    return made if full_output else None
 
 
 def _spans(a: torch.Tensor, b: torch.Tensor, need: cuda_plan.Need) -> tuple[int, int] | None:
@@ -406,10 +448,11 @@ def _overlap(x: torch.Tensor, *others: torch.Tensor) -> bool:
 
 
 def _queued(
-    call: GpuCall, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, full_output: bool
+    call: GpuCall, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, full_output: bool,
+    addend: torch.Tensor | None = None,
 ) -> Queued:  # fmt: skip
     """The program of a call: split, multiply, join, repair; in blocks of rows and columns where the scratch memory is
-    bounded.
+    bounded. addend: gemm's C, in the shape of out.
     """
     import torch
 
@@ -418,6 +461,12 @@ def _queued(
     left, right = vectors_of(a, A, columns=False), vectors_of(b, B, columns=True)
     steps = out.stride(0), out.stride(1), out.stride(2)
     target = cuda.Result(Place(OUT, 0, out.dtype), out.shape[0], out.shape[1], out.shape[2], steps)
+    third = None
+    if addend is not None:
+        place = Place(ADDEND, 0, addend.dtype)
+        third = cuda.Result(place, *target.extents, (addend.stride(0), addend.stride(1), addend.stride(2)))
+    if call.form is not None and (not call.form.product or not isinstance(call.choice.scheme, Residues)):
+        return _queued_sum(call, program, a, b, out, target, third, counts)
     if call.native:
         if full_output:
             program.zero(counts)
@@ -426,7 +475,8 @@ def _queued(
         return Queued(program, counts, None, unread)
     if call.problem is not None:
         block = call.choice.rows, call.choice.columns
-        cuda_words_calls.queue(program, a, b, out, call.problem, block, counts, call.device)
+        module = module_of(call.choice.scheme)
+        module.queue(program, a, b, out, call.problem, block, counts, call.device)
         return Queued(program, counts, None)
     program.zero(counts)
     statistics = []
@@ -434,14 +484,40 @@ def _queued(
     for t in range(0, target.batch, step):
         # Only a report looks at statistics afterwards.
         with contextlib.nullcontext() if full_output else program.lend():
-            some = left.some(t, step), right.some(t, step), target.some(t, step)
+            some = left.some(t, step), right.some(t, step), target.some(t, step), third and third.some(t, step)
             statistics.append(_queue_some(program, call, *some, counts, full_output))
     return Queued(program, counts, statistics)
 
 
+def _queued_sum(
+    call: GpuCall, program: Program, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, target: cuda.Result,
+    addend: cuda.Result | None, counts: Place,
+) -> Queued:  # fmt: skip
+    """alpha·AB + beta·C from a product that meets the target, or from none."""
+    import torch
+
+    assert call.form is not None
+    left, right = vectors_of(a, A, columns=False), vectors_of(b, B, columns=True)
+    program.zero(counts)
+    products = None
+    if call.form.product:
+        products = program.take(out.dtype, *out.shape)
+        if not call.native:
+            with program.lend():
+                block, own = (call.choice.rows, call.choice.columns), program.take(torch.int64, 4)
+                assert call.problem is not None
+                module = module_of(call.choice.scheme)
+                module.queue(program, a, b, out, call.problem, block, own, call.device, into=products)
+    need = call.need
+    cuda.combine_values(
+        program, products, target, addend, left, right, need.terms, need.result.precision, counts, call.device
+    )  # fmt: skip
+    return Queued(program, counts, None, products=products)
+
+
 def _queue_some(
-    program: Program, call: GpuCall, left: cuda.Vectors, right: cuda.Vectors, target: cuda.Result, counts: Place,
-    full_output: bool,
+    program: Program, call: GpuCall, left: cuda.Vectors, right: cuda.Vectors, target: cuda.Result,
+    addend: cuda.Result | None, counts: Place, full_output: bool,
 ) -> tuple[list[Place], list[Place]]:  # fmt: skip
     """Queue some matrices of a batch; returns where the statistics of rows and columns stand, block by block."""
     table, device, test = call.table, call.device, call.test
@@ -461,17 +537,31 @@ def _queue_some(
         statistics = (of_rows if left else of_columns)[index]
         return cuda.split_vectors(program, x, statistics, table, device, left=left, **fixed)
 
-    for x, some_b in enumerate(column_blocks):
+    # What is kept need not be split again for each block of the other operand: that one's blocks come first.
+    sides = [(column_blocks, False), (row_blocks, True)]
+    if call.kept[1] is not None:
+        sides.reverse()
+    (outer, outer_left), (inner, inner_left) = sides
+    for x, some in enumerate(outer):
         with program.lend():
-            split_b = split(some_b, x, left=False)
-            for y, some_a in enumerate(row_blocks):
+            first = split(some, x, left=outer_left)
+            for y, other in enumerate(inner):
                 with program.lend():
-                    split_a = split(some_a, y, left=True)
-                    out = target.part(y * rows, rows, x * columns, columns)
+                    second = split(other, y, left=inner_left)
+                    (i, j) = (x, y) if outer_left else (y, x)
+                    split_a, split_b = (first, second) if outer_left else (second, first)
+                    block = i * rows, rows, j * columns, columns
                     digits = cuda.multiply_planes(program, split_a, split_b, table, device)
-                    cuda.join_digits(
-                        program, digits, out, some_a, some_b, split_a, split_b, table, test, counts, device
-                    )  # fmt: skip
+                    operands = row_blocks[i], column_blocks[j], split_a, split_b
+                    if call.form is None:
+                        cuda.join_digits(
+                            program, digits, target.part(*block), *operands, table, test, counts, device
+                        )  # fmt: skip
+                    else:
+                        cuda.combine_digits(
+                            program, digits, target.part(*block), addend and addend.part(*block), *operands, table,
+                            test, counts, device,
+                        )  # fmt: skip
     return of_rows, of_columns
 
 
@@ -487,7 +577,9 @@ class _OnDevice:
         return found
 
 
-def _report(call: GpuCall, made: Made | None, left_kept: bool, right_kept: bool, start: float) -> Report:
+def _report(
+    call: GpuCall, made: Made | None, left_kept: bool, right_kept: bool, start: float, sum_: cuda_gemm.Sum | None = None
+) -> Report:
     total = Outcome(products=call.plan.products)
     pieces = []
     target = call.options.target
@@ -496,13 +588,13 @@ def _report(call: GpuCall, made: Made | None, left_kept: bool, right_kept: bool,
         outcome = Outcome()
         outcome.count("special", special)
         outcome.count("exact", exact)
-        outcome.count("magnitude" if call.problem is None else "float64", third)
+        outcome.count("float64" if isinstance(call.problem, cuda_words.Problem) else "magnitude", third)
         road = "a priori" if call.native else "value" if target is None or target.kind == "fast" else "certified"
         outcome.count(road, made.out.numel() * (1 + made.out.is_complex()) - special - exact - third)
         total.merge(outcome)
         for index in range(made.out.shape[0]):
             own = Outcome()
-            own.bound = _bound(call, made, index)
+            own.bound = _bound(call, made, index, sum_)
             pieces.append(Piece(_OnDevice(made.out[index]), own))  # type: ignore[arg-type]
     total.time("total", time.perf_counter() - start)
     return Report(
@@ -511,7 +603,7 @@ def _report(call: GpuCall, made: Made | None, left_kept: bool, right_kept: bool,
     )  # fmt: skip
 
 
-def _bound(call: GpuCall, made: Made, index: int) -> Any:
+def _bound(call: GpuCall, made: Made, index: int, sum_: cuda_gemm.Sum | None = None) -> Any:
     import torch
 
     target, result = call.options.target, call.need.result
@@ -519,9 +611,20 @@ def _bound(call: GpuCall, made: Made, index: int) -> Any:
         return RoundedBound(result)
     k = call.need.terms
     a, b = (x[index % x.shape[0]] for x in (made.a, made.b))
+    weight = 1.0
+    if sum_ is not None:
+        weight = sum_.weight(call.dtype.is_complex)
+        if made.queued.statistics is None:
+            c = sum_.broadcast(call.shape, call.dtype)
+            third = None if c is None else _OnDevice(c.reshape(made.out.shape)[index])
+            terms = k if call.form and call.form.product else 0
+            own = None if call.problem is None else module_of(call.choice.scheme).bound_of(
+                call.choice.scheme, call.need, call.device, _OnDevice(a), _OnDevice(b)
+            )  # fmt: skip
+            return cuda_gemm.bound(sum_, result, _OnDevice(a), _OnDevice(b), third, terms, own)
     if call.problem is not None:
         scheme = call.choice.scheme
-        return cuda_words_calls.bound_of(scheme, call.need, call.device, _OnDevice(a), _OnDevice(b))
+        return module_of(scheme).bound_of(scheme, call.need, call.device, _OnDevice(a), _OnDevice(b))
     if made.queued.statistics is None:
         left, right = _OnDevice(a), _OnDevice(b)
         return ConventionalBound(result, left, right, k, result.unit_roundoff)  # type: ignore[arg-type]
@@ -531,7 +634,7 @@ def _bound(call: GpuCall, made: Made, index: int) -> Any:
         _scales(torch.cat([made.read(place)[index % place.shape[0]] for place in places], 1), q)
         for places in made.queued.statistics[turn]
     )
-    return ResidueBound(result, rows, columns, k)
+    return ResidueBound(result, rows, columns, k, weight)
 
 
 def _scales(statistics: torch.Tensor, q: int) -> Scales:

@@ -56,7 +56,7 @@ class PreparedOnDevice(Prepared):
 
     def gives(self, out_dtype: Any) -> str:
         """See `Prepared.gives`."""
-        return name_of(result_dtype(self.data, self.data, out_dtype))
+        return name_of(result_dtype([self.data], out_dtype))
 
 
 def shared(x: Any, name: str) -> torch.Tensor:
@@ -119,12 +119,12 @@ def numpy_dtype(dtype: torch.dtype) -> Any:
     return np.dtype(name_of(dtype))
 
 
-def result_dtype(a: torch.Tensor, b: torch.Tensor, out_dtype: Any) -> torch.dtype:
+def result_dtype(operands: list[torch.Tensor], out_dtype: Any) -> torch.dtype:
     """`interop.result_dtype` of tensors."""
     import numpy as np
     import torch
 
-    empty = [np.empty(0, numpy_dtype(x.dtype)) for x in (a, b)]
+    empty = [np.empty(0, numpy_dtype(x.dtype)) for x in operands]
     wanted = interop.result_dtype(empty, out_dtype)
     found: torch.dtype = getattr(torch, wanted.name)
     return found

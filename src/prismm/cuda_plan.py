@@ -17,8 +17,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from prismm import cuda_slices_calls as slices
 from prismm import cuda_words_calls as words
 from prismm.accuracy import Target
+from prismm.cuda_modules import module_of
 from prismm.cuda_rates import Rates, committed, once_over, rates_of, waves
 from prismm.engines import cuda
 from prismm.engines.environment import variable
@@ -29,6 +31,8 @@ from prismm.planner import Plan, bound_text, grade, moduli_for_tolerance
 from prismm.schemes.native import Native
 from prismm.schemes.residues import Residues
 from prismm.schemes.scaled_half import ScaledHalf
+from prismm.schemes.slices import Slices
+from prismm.schemes.tile_int8 import TileInt8
 from prismm.schemes.words import Words
 
 if TYPE_CHECKING:
@@ -45,7 +49,9 @@ _MOST_BATCHES = 32767
 
 @dataclass(frozen=True)
 class Need:
-    """What is asked: shapes, result, target. native: whether cuBLAS multiplies these types into the result's."""
+    """What is asked: shapes, result, target. native: whether cuBLAS multiplies these types into the result's. summed:
+    with gemm's alpha and C; of_values: whether that sum may be made from products that meet the "native" target.
+    """
 
     m: int
     n: int
@@ -56,6 +62,8 @@ class Need:
     reproducible: bool
     native: bool
     is_complex: bool = False
+    summed: bool = False
+    of_values: bool = True
 
     @property
     def terms(self) -> int:
@@ -109,13 +117,18 @@ def choose(
     scheme, reasons = options.scheme, ["asked for by the caller"]
     if scheme is None:
         scheme, reasons = _auto(need, device, engine)
+    if need.summed and not isinstance(scheme, Residues):
+        _check_sum(scheme, need)
+    values = need.result_bytes if need.summed else 0
     if not isinstance(scheme, (Native, Residues)):
-        name = words.check(scheme, need, engine).name
-        rows, columns, scratch = _blocks(need, lambda r, c: words.workspace(scheme, need, r, c))
-        return Choice(scheme, name, tuple(reasons), rows, columns, scratch)
+        module = module_of(scheme)
+        found = module.check(scheme, need, engine)
+        name = found if isinstance(found, str) else found.name
+        rows, columns, scratch = _blocks(need, lambda r, c: module.workspace(scheme, need, r, c))
+        return Choice(scheme, name, tuple(reasons), rows, columns, scratch + values)
     if isinstance(scheme, Native):
         _check_native(scheme, need, engine)
-        return Choice(scheme, cuda.BLAS, tuple(reasons), need.m, need.n, 0)
+        return Choice(scheme, cuda.BLAS, tuple(reasons), need.m, need.n, values)
     if engine not in (None, "cuda", cuda.INT8):
         raise ArgumentError(f"engine={engine!r} multiplies floating-point numbers; {scheme} takes {cuda.INT8!r}")
     if norm_fraction_bits(scheme.moduli, need.terms) < 1 or need.k >= 1 << 23:
@@ -128,6 +141,21 @@ def choose(
     rows, columns, scratch = _blocks(need, lambda r, c: planes * (r * widths[0] + c * widths[1] + r * c), kept)
     batches = max(1, min(math.prod(need.batch), _MOST_BATCHES, _LARGE // max(1, scratch)))
     return Choice(scheme, cuda.INT8, tuple(reasons), rows, columns, scratch * batches, batches)
+
+
+def _check_sum(scheme: Any, need: Need) -> None:
+    """EngineError where gemm's sum of values of a scheme would not keep what it promises."""
+    kind = need.target.kind if need.target is not None else None
+    if scheme.reproducible or need.reproducible or kind in ("correctly-rounded", "tolerance"):
+        raise EngineError(
+            f"gemm on a GPU rounds the product of {scheme} before it adds C; pass prismm.Residues(...) for one "
+            "rounding, or CPU tensors"
+        )
+    if kind == "native" and not need.of_values:
+        raise EngineError(
+            f"{scheme} certifies no gemm with an alpha that is complex, or beyond 16 in magnitude, on a GPU; leave "
+            "scheme out, or pass prismm.Residues(...)"
+        )
 
 
 def settings() -> tuple[str | None, ...]:
@@ -179,6 +207,8 @@ def _auto(need: Need, device: cuda.Device, engine: str | None) -> tuple[Any, lis
     moduli = native_grade(need.result, need.terms)
     if not need.native:
         return Residues(moduli), ["operands and result of several types: one rounding, at the end"]
+    if not need.of_values:
+        return Residues(moduli), ["alpha asks for the product with one rounding, at the end"]
     spoiled = _spoiled(need)
     if spoiled is not None:
         scheme = words.of_native_grade(need) if rates is not None and engine in (None, "cuda") else None
@@ -307,10 +337,20 @@ def residue_operations(need: Need, moduli: int, processors: int) -> float:
 
 def predict(scheme: Any, need: Need, rates: Rates) -> float:
     """Seconds that a call is expected to take while nothing else runs on the device."""
+    seconds = _product_seconds(scheme, need, rates)
+    if need.summed:
+        # C is read; what is no join of digits reads the product once more and writes the sum.
+        passes = 1 if isinstance(scheme, Residues) else 3
+        seconds += 2 * rates.launch + passes * need.result_bytes / rates.memory
+    return seconds
+
+
+def _product_seconds(scheme: Any, need: Need, rates: Rates) -> float:
+    """`predict` of the product alone."""
     if isinstance(scheme, Native):
         return rates.call + native_seconds(need, rates) + checked_seconds(need, rates)
     if not isinstance(scheme, Residues):
-        return words.predict(scheme, need, rates)
+        return float(module_of(scheme).predict(scheme, need, rates))
     count = math.prod(need.batch)
     parts, moduli = (2 if need.is_complex else 1), scheme.moduli * (3 if need.is_complex else 1)
     m, n, k = need.m, need.n, max(1, need.k)
@@ -375,6 +415,10 @@ def _products(scheme: Any, need: Need) -> int:
         return 1
     if isinstance(scheme, Residues):
         return (3 if need.is_complex else 1) * int(scheme.moduli)
+    if isinstance(scheme, Slices):
+        return slices.products(scheme, need)
+    if isinstance(scheme, TileInt8):
+        return scheme.products
     found = words.word_format(scheme)
     assert found is not None
     return (4 if need.is_complex else 1) * found.products

@@ -65,7 +65,7 @@ def prepare(x: Any, side: Literal["left", "right"], options: Options) -> Prepare
     tensor = tensor_of(x, "x")
     if tensor.ndim != 2:
         raise ShapeError(f"x has shape {tuple(tensor.shape)}; prepare takes a matrix of two dimensions")
-    dtype = result_dtype(tensor, tensor, options.out_dtype)
+    dtype = result_dtype([tensor], options.out_dtype)
     kind = torch.complex128 if dtype.is_complex and not tensor.is_complex() else tensor.dtype
     device = cuda.device_of(tensor.device.index)
     rows, columns = tensor.shape

@@ -63,19 +63,14 @@ def patch(
         x, y = (a[i], b) if selection == "rows" else (a, b[:, j])
         if x.shape[0] == 0 or y.shape[1] == 0:
             continue
-        value: NDArray[Any] = np.empty((x.shape[0], y.shape[1]), np.complex128 if complex_result else np.float64)
-        for part in range(2 if complex_result else 1):
-            target = (value.real, value.imag)[part] if complex_result else value
-            target[...] = special_product(*real_operands(x, y, part))
+        count = 2 if complex_result else 1
+        values = [special_product(*real_operands(x, y, part)) for part in range(count)]
         where = (i, slice(None)) if selection == "rows" else (slice(None), j)
         if epilogue is not None and not epilogue.trivial:
-            with np.errstate(invalid="ignore", over="ignore"):
-                alpha = epilogue.alpha if complex_result else epilogue.alpha.real
-                value = alpha * value
-                if epilogue.c is not None:
-                    beta = epilogue.beta if complex_result else epilogue.beta.real
-                    value = value + beta * epilogue.c[where]
-        out[where] = value
+            parts = [] if epilogue.c is None else _parts(epilogue.c[where], count)
+            values = [_summed(epilogue, part, values, parts) for part in range(count)]
+        for part, value in enumerate(values):
+            _parts(out, count)[part][where] = value
     touched = i.size * out.shape[1] + j.size * out.shape[0] - i.size * j.size
     return int(touched) * (2 if complex_result else 1)
 
@@ -86,23 +81,31 @@ def patch_addend(out: NDArray[Any], epilogue: Any, keep: NDArray[np.bool_]) -> t
     A zero part of beta leaves that part of C alone. keep: entries already settled. Returns a mask per real part, and
     the count.
     """
-    parts = [out.real, out.imag] if np.iscomplexobj(out) else [out]
+    parts = _parts(out, 2 if np.iscomplexobj(out) else 1)
     masks = [np.zeros(out.shape, np.bool_) for _ in parts]
     if epilogue is None or epilogue.c is None or epilogue.trivial or np.isfinite(epilogue.c).all():
         return masks, 0
-    beta = complex(epilogue.beta)
-    c = epilogue.c
-    if len(parts) == 1:
-        terms = [[(beta.real, c)]]
-    else:
-        terms = [[(beta.real, c.real), (-beta.imag, c.imag)], [(beta.imag, c.real), (beta.real, c.imag)]]
-    for part, mask, some in zip(parts, masks, terms, strict=True):
-        value = np.zeros(out.shape)
-        with np.errstate(invalid="ignore", over="ignore"):
-            for factor, addend in some:
-                if factor != 0.0:
-                    # signs only: a finite product that overflows is not special
-                    value = value + np.sign(factor) * signs(addend)
+    for part, (target, mask) in enumerate(zip(parts, masks, strict=True)):
+        value = _summed(epilogue, part, [np.zeros(out.shape)] * len(parts), _parts(epilogue.c, len(parts)))
         mask |= ~np.isfinite(value) & ~keep
-        part[mask] = value[mask]
+        target[mask] = value[mask]
     return masks, sum(int(mask.sum()) for mask in masks)
+
+
+def _parts(x: NDArray[Any], count: int) -> list[NDArray[Any]]:
+    """x, or its two real parts."""
+    return [x] if count == 1 else [x.real, x.imag]
+
+
+def _summed(epilogue: Any, part: int, products: list[NDArray[Any]], addends: list[NDArray[Any]]) -> NDArray[np.float64]:
+    """A part of alpha·AB + beta·C from the signs of its terms: a zero part of a factor leaves what it would multiply
+    alone, and a finite term that overflows is not special.
+    """
+    factors = epilogue.factors(part, len(products))
+    terms = [*zip(factors[:2], products, strict=False), *zip(factors[2:], addends, strict=False)]
+    value = np.zeros(products[0].shape)
+    with np.errstate(invalid="ignore"):
+        for factor, term in terms:
+            if factor != 0.0:
+                value = value + np.sign(factor) * signs(term)
+    return value

@@ -13,24 +13,22 @@ import sys
 import tempfile
 from pathlib import Path
 
+from prismm.engines import cuda
+
 TARGETS = {"sm_80": ("cuda", 80, 32), "sm_90": ("cuda", 90, 32), "gfx942": ("hip", "gfx942", 64)}
 
 
-def main() -> None:
-    architecture, moduli, dtype, modes = sys.argv[1], int(sys.argv[2]), sys.argv[3], map(int, sys.argv[4])
+def architecture_of(name: str) -> cuda.Device:
+    """The device for which kernels are compiled from here on, into a cache of its own."""
     os.environ["TRITON_CACHE_DIR"] = tempfile.mkdtemp()
-    import torch
     from triton.backends.compiler import GPUTarget
     from triton.runtime import driver
-
-    from prismm.engines import cuda
-    from tests.gpu.programs import residue_program
 
     class NoDevice:
         """What Triton asks of a driver before it compiles."""
 
         def get_current_target(self):
-            return GPUTarget(*TARGETS[architecture])
+            return GPUTarget(*TARGETS[name])
 
         def get_current_device(self):
             return 0
@@ -39,12 +37,24 @@ def main() -> None:
             return 0
 
     driver.set_active(NoDevice())
+    return cuda.Device("none", name == "sm_90", name != "gfx942", 132)
+
+
+def main() -> None:
+    architecture, moduli, dtype, modes = sys.argv[1], int(sys.argv[2]), sys.argv[3], map(int, sys.argv[4])
+    device, n = architecture_of(architecture), 256
+    import torch
+
+    from prismm.cuda_gemm import Sum
+    from tests.gpu.programs import residue_program, sum_program
+
     seen = set()
-    device, n = cuda.Device("none", architecture == "sm_90", architecture != "gfx942", 132), 256
     x = torch.zeros(1, n, n, dtype=getattr(torch, dtype))
     programs = [residue_program(x, x, torch.empty_like(x), moduli, (None, "correctly-rounded", "native")[mode], device)
                 for mode in modes]  # fmt: skip
     programs.append(residue_program(x, x, torch.empty_like(x), 0, "native", device))
+    sum_ = Sum(0.5, 0.5, x)
+    programs += [sum_program(x, x, torch.empty_like(x), x, sum_, count, "native", device)[0] for count in (moduli, 0)]
     for program in programs:
         for name, compiled in program.compiled():
             if compiled.hash not in seen:

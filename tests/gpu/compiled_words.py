@@ -6,38 +6,20 @@ Formats are those of `words_twin.formats`. One line of JSON a kernel, as `tests.
 """
 
 import json
-import os
 import re
 import sys
-import tempfile
 
-from tests.gpu.compiled import TARGETS, told
+from tests.gpu.compiled import architecture_of, told
 from tests.gpu.words_twin import formats
 
 
 def main() -> None:
     architecture, dtype, layout = sys.argv[1:4]
-    os.environ["TRITON_CACHE_DIR"] = tempfile.mkdtemp()
+    device = architecture_of(architecture)
     import torch
-    from triton.backends.compiler import GPUTarget
-    from triton.runtime import driver
 
-    from prismm.engines import cuda, cuda_words
+    from prismm.engines import cuda_words
     from tests.gpu.programs import words_program
-
-    class NoDevice:
-        """What Triton asks of a driver before it compiles."""
-
-        def get_current_target(self):
-            return GPUTarget(*TARGETS[architecture])
-
-        def get_current_device(self):
-            return 0
-
-        def get_current_stream(self, device):
-            return 0
-
-    driver.set_active(NoDevice())
 
     kinds = {
         "matrix": r"wgmma\.mma_async\.\w+\.\w+\.\w+\.f32|mma\.sync\.aligned\.\w+\.row\.col\.f32|v_mfma_f32",
@@ -45,7 +27,6 @@ def main() -> None:
         "wide": r"(?:ld|st)\.global\.v[24]|global_load_dwordx[24]",
         "narrow": r"st\.global(?:\.b32|\.b16)",
     }
-    device = cuda.Device("none", architecture == "sm_90", architecture != "gfx942", 132)
     x = torch.zeros(1, 256, 256, dtype=getattr(torch, dtype))
     a, b = (x, x) if layout == "rows" else (x.mT, x.mT)
     for name in sys.argv[4:]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from prismm import accuracy, cuda_calls, cuda_plan, cuda_words_calls
+from prismm import accuracy, cuda_calls, cuda_gemm, cuda_plan, cuda_words_calls
 from prismm.engines import cuda, cuda_words
 from prismm.engines.launch import Place, Program
 from prismm.formats import FP32, FP64
@@ -34,6 +34,28 @@ def residue_program(
     if moduli:
         call.__dict__["table"] = cuda.tables(moduli, a.device)
     return cuda_calls._queued(call, a, b, out, full_output=False).program
+
+
+def sum_program(
+    a: Any, b: Any, out: Any, c: Any, sum_: cuda_gemm.Sum, moduli: int, target: str | None, device: cuda.Device
+) -> tuple[Program, Place | None]:
+    """out = alpha·a @ b + beta·c by so many moduli, or for 0 from products that are yet to be put into scratch memory;
+    and where.
+    """
+    form = FP64 if out.dtype in (torch.float64, torch.complex128) else FP32
+    chosen = accuracy.parse_target(target) if target else None
+    m, k, n = a.shape[1], a.shape[2], b.shape[2]
+    scheme = Residues(moduli) if moduli else Native()
+    need = cuda_plan.Need(m, n, k, (), form, chosen, False, True, out.is_complex(), True)
+    choice = cuda_plan.Choice(scheme, cuda.INT8, (), m, n, 0, 2)
+    call = cuda_calls.GpuCall(
+        (), (), (), out.dtype, ("", ""), choice, need, device, 0, SimpleNamespace(target=chosen), None, (None, None),
+        cuda_gemm.Form(sum_.has_product(need)),
+    )  # fmt: skip
+    if moduli:
+        call.__dict__["table"] = cuda.tables(moduli, a.device)
+    queued = cuda_calls._queued(call, a, b, out, False, c)
+    return queued.program, queued.products
 
 
 def words_program(a: Any, b: Any, out: Any, problem: cuda_words.Problem, device: cuda.Device) -> tuple[Program, Place]:

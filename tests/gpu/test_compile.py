@@ -27,16 +27,21 @@ def test_kernels_for_nvidia(architecture, moduli, dtype, modes):
     names = {entry["kernel"] for entry in found}
     assert names == {
         "split_rows", "largest_columns", "sum_columns", "split_columns", "residue_product", "join_quickly", "finish",
-        "finish_native",
+        "finish_native", "combine_digits", "combine_values", "settle",
     }  # fmt: skip
     for entry in found:
         if entry["kernel"] == "residue_product":
             assert entry["wgmma" if architecture == "sm_90" else "mma"] > 0
         elif entry["kernel"].startswith("split"):
             assert entry["dp4a"] > 0 and entry["fused"] == 0
-        elif entry["kernel"] not in ("join_quickly", "finish"):  # they ask for theirs
+        elif entry["kernel"] not in (
+            "join_quickly",
+            "finish",
+            "combine_digits",
+            "combine_values",
+        ):  # they ask for theirs
             assert entry["fused"] == 0
-        if not entry["kernel"].startswith("finish"):  # which is not on the way of an ordinary entry
+        if not entry["kernel"].startswith(("finish", "settle")):  # which are not on the way of an ordinary entry
             assert entry["stack"] <= 64, entry
 
 

@@ -1,7 +1,7 @@
 """Programs for a GPU: the kernels of a product in order, compiled once, launched at the addresses of each call.
 
 A product by residues is seven launches whose arguments, but for a few addresses, follow from the shapes. They are
-written down once, with every address as a place behind one of four bases, and a call fills in the bases: a launch then
+written down once, with every address as a place behind one of a few bases, and a call fills in the bases: a launch then
 costs what the driver asks for it, where Triton's own way through the arguments costs more than a small product. Calls
 at addresses that were seen several times replay all launches in one (`replays`).
 
@@ -22,13 +22,14 @@ from prismm.engines.replays import Replay, is_capturing
 from prismm.errors import EngineError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     import torch
 
-A, B, OUT, SCRATCH, LEFT, RIGHT = range(6)
-"""The bases that a call names: the operands' and the result's first elements, scratch memory, and what was kept of a
-prepared left and right operand.
+A, B, OUT, SCRATCH, LEFT, RIGHT, ADDEND, FACTORS = range(8)
+"""The bases that a call names: the operands' and the result's first elements, scratch memory, what was kept of a
+prepared left and right operand, the first element of gemm's C, and the first of several factors: patterns of float64
+numbers, not addresses.
 """
 
 _ALIGNED = 256
@@ -69,6 +70,13 @@ class Place:
     def aligned(self) -> bool:
         """Whether it is a multiple of 16 bytes behind its base."""
         return self.offset % 16 == 0
+
+
+@dataclass(frozen=True)
+class Factor:
+    """A float64 number that each call brings, as its pattern: to kernels an int64 that they do not specialise."""
+
+    index: int
 
 
 @dataclass(frozen=True)
@@ -132,7 +140,7 @@ class _Ready:
 class Program:
     """Launches in order, and the scratch memory that they share.
 
-    alignments: of the three bases that are a caller's, in bytes modulo 16; scratch memory is aligned.
+    alignments: of the first three bases, a caller's, in bytes modulo 16; scratch memory is aligned, C need not be.
     """
 
     alignments: tuple[int, int, int] = (0, 0, 0)
@@ -183,13 +191,15 @@ class Program:
 
     def aligned(self, place: Place) -> bool:
         """Whether this place is aligned to 16 bytes in every call."""
+        if place.base == ADDEND:
+            return False
         return (place.offset + (self.alignments[place.base] if place.base < SCRATCH else 0)) % 16 == 0
 
     def launch(self, kernel: Any, grid: Sequence[int], *arguments: Any, **constants: Any) -> None:
         """kernel[grid](*arguments, **constants), in its turn.
 
-        arguments: all that are no `constexpr`, in order: `Place`, `Tiled`, integers, or tensors that stay where they
-        are. constants: the others, and Triton's options.
+        arguments: all that are no `constexpr`, in order: `Place`, `Tiled`, `Factor`, integers, or tensors that stay
+        where they are. constants: the others, and Triton's options.
         """
         x, y, z = (*grid, 1, 1)[:3]
         if x * y * z:
@@ -198,7 +208,7 @@ class Program:
     def run(self, bases: tuple[int, ...], stream: int) -> None:
         """Queue everything on a CUDA stream of the current device.
 
-        bases: addresses, of LEFT and RIGHT where a place is behind them.
+        bases: addresses, of LEFT and those that follow where a place is behind them, and patterns of factors.
 
         Raises:
             EngineError: where the driver refuses a launch.
@@ -260,17 +270,28 @@ class Program:
             if isinstance(launch, _Launch)
         ]
 
-    def run_by_triton(self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, *kept: torch.Tensor) -> torch.Tensor:
-        """Everything through Triton's own launches; returns the scratch memory. kept: the memory of LEFT and RIGHT."""
+    def run_by_triton(
+        self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, *kept: torch.Tensor, factors: Sequence[int] = (),
+        prepare: Callable[[torch.Tensor], Any] | None = None,
+    ) -> torch.Tensor:  # fmt: skip
+        """Everything through Triton's own launches; returns the scratch memory. kept: the memory of LEFT, RIGHT and
+        ADDEND; factors: patterns of float64 numbers; prepare: is given the scratch memory before anything runs.
+        """
         import torch
 
         scratch = torch.empty(self.scratch, dtype=torch.uint8, device=out.device)
-        bases = (*(torch.view_as_real(x) if x.is_complex() else x for x in (a, b, out)), scratch, *kept)
+        if prepare is not None:
+            prepare(scratch)
+        reals = [torch.view_as_real(x) if x.is_complex() else x for x in (a, b, out, *kept)]
+        bases = (*reals[:3], scratch, *reals[3:])
         for launch in self.launches:
             if isinstance(launch, _Zero):
                 scratch[launch.offset : launch.offset + launch.size].zero_()
                 continue
-            arguments = [_as_tensor(x, bases) if isinstance(x, Place) else x for x in launch.arguments]
+            arguments = [
+                _as_tensor(x, bases) if isinstance(x, Place) else factors[x.index] if isinstance(x, Factor) else x
+                for x in launch.arguments
+            ]
             launch.kernel[launch.grid](*arguments, **launch.constants)
         return scratch
 
@@ -290,6 +311,8 @@ class Program:
             elif isinstance(x, Tiled):
                 base = _Pointer(x.place.dtype, 0, x.shape)
                 mocks.append(TensorDescriptor(base, list(x.shape), list(x.strides), list(x.box), x.layout))
+            elif isinstance(x, Factor):
+                mocks.append(1 << 40)
             else:
                 mocks.append(x)
         return launch.kernel.run(*mocks, grid=launch.grid, warmup=True, **launch.constants)
@@ -298,7 +321,7 @@ class Program:
 def _as_tensor(place: Place, bases: tuple[torch.Tensor, ...]) -> torch.Tensor:
     """A tensor that begins at this place."""
     base = bases[place.base]
-    if place.base >= SCRATCH:
+    if SCRATCH <= place.base <= RIGHT:
         return base[place.offset :].view(place.dtype)
     return base.as_strided((1,), (1,), base.storage_offset() + place.offset // place.dtype.itemsize)
 
@@ -332,11 +355,15 @@ def _loaded(compiled: Any, arguments: tuple[Any, ...]) -> _Ready:
             if isinstance(value, Place):
                 slots.append((address, value.base, value.offset))
             kept.append(address)
+        elif isinstance(value, Factor):
+            pattern = ctypes.c_uint64(0)
+            slots.append((pattern, FACTORS + value.index, 0))
+            kept.append(pattern)
         else:
             kept.append(_TYPES[kind](value))
     kept += [ctypes.c_uint64(0), ctypes.c_uint64(0)]
     parameters = (ctypes.c_void_p * len(kept))(*map(ctypes.addressof, kept))
-    constants = [x for x in arguments if not isinstance(x, (Place, Tiled, int))]
+    constants = [x for x in arguments if not isinstance(x, (Place, Tiled, Factor, int))]
     return _Ready(
         compiled.function, 32 * meta.num_warps, meta.shared, parameters, slots, maps, [*kept, *constants, compiled]
     )  # fmt: skip

@@ -298,8 +298,9 @@ class Product:
             failed = np.empty(target.size, np.int32)
             count = combine(
                 *pairs[0], *pairs[-1], unit, rows.shift, columns.shift, rows.terms,
-                columns.terms, splitter.terms / 4.0, adds[0], adds[1], factors, self.mode, self.kappa,
-                job.result.precision, out64, out32, failed,
+                columns.terms, splitter.terms / 4.0, adds[0], adds[1], factors, rows.power, columns.power, rows.counts,
+                columns.counts, splitter.terms, self.mode, self.kappa, self.magnitude_kappa, job.result.precision,
+                out64, out32, failed,
             )  # fmt: skip
             self._note(part, failed[:count], tile, first_column)
 

@@ -3,7 +3,11 @@
 import numpy as np
 
 from prismm.kernels.cpu.expansion import two_sum
+from prismm.kernels.cpu.finish import pigeonhole
 from prismm.kernels.cpu.jit import device, fma, kernel
+
+SQRT2 = 1.4142135623730954
+"""Rounded up."""
 
 
 @device
@@ -21,12 +25,12 @@ def sum_open(high, low, err, precision):
 @kernel(
     "int64(float64[:,::1], float64[:,::1], float64[:,::1], float64[:,::1], int64, int64[::1], int64[::1], "
     "float64[:,::1],"
-    " float64[:,::1], float64, float64[:,:], float64[:,:], float64[::1], int64, float64,"
-    " int64, float64[:,:], float32[:,:], int32[::1])"
+    " float64[:,::1], float64, float64[:,:], float64[:,:], float64[::1], int64[::1], int64[::1],"
+    " int64[:,::1], int64[:,::1], int64, int64, float64, float64, int64, float64[:,:], float32[:,:], int32[::1])"
 )
 def combine(
-    high1, low1, high2, low2, unit, row_shift, column_shift, row_terms, column_terms, terms, add1, add2, factors, mode,
-    kappa, precision, out, out32, failed,
+    high1, low1, high2, low2, unit, row_shift, column_shift, row_terms, column_terms, terms, add1, add2, factors,
+    row_power, column_power, row_counts, column_counts, k, mode, kappa, magnitude_kappa, precision, out, out32, failed,
 ):  # fmt: skip
     """RN(f0·X1 + f1·X2 + f2·add1 + f3·add2) with X = (high + low)·2^(unit-s-t); returns how many entries it lists.
 
@@ -34,13 +38,17 @@ def combine(
     are at most 2u·size each (size = Σ of the magnitudes), so their floating-point sum is off by less than
     2^-97·size; what underflows on the way is below 2^-1070 and negligible beside 2^-96·size >= 2^-896. Listed (i·n +
     j) are entries whose rounding is open (mode 1: within the scheme's bound, else within the arithmetic's own),
-    whose magnitude does not cover kappa times the bound (mode 2), and those with sizes or results beyond 2^±800:
-    they want exact arithmetic.
+    where neither their own magnitude nor |a||b| covers kappa times the bound (mode 2), and those with sizes or results
+    beyond 2^±800: they want exact arithmetic.
+
+    |a||b| covers it where e·κ <= |a||b|, e the bound of X: gemm's target leaves (K+2)·u·|alpha||a||b| for what alpha
+    makes of e. A part of a complex sum has two such terms, of (|f0| + |f1|)·e <= √2·|alpha|·e.
     """
     m = row_shift.size
     n = column_shift.size
     count = 0
     weight = abs(factors[0]) + abs(factors[1])
+    needed = magnitude_kappa * (SQRT2 if factors[0] != 0.0 and factors[1] != 0.0 else 1.0)
     for i in range(m):
         for j in range(n):
             shift = row_shift[i] + column_shift[j]
@@ -77,8 +85,8 @@ def combine(
             fb = column_terms[3, j]
             e1 = fa * column_terms[0, j] + fb * row_terms[0, i] + fa * fb * terms
             e2 = row_terms[1, i] * column_terms[2, j] + (row_terms[2, i] + row_terms[1, i]) * column_terms[1, j]
-            bound = min(e1, e2) * (1.0 + 2.0**-30)
-            bound *= np.ldexp(1.0, -shift) if safe else 1.0
+            units = min(e1, e2) * (1.0 + 2.0**-30)
+            bound = units * (np.ldexp(1.0, -shift) if safe else 1.0)
             # A small factor must not make a bound underflow to 0.
             bound = max(bound * weight, 2.0**-900) if bound > 0.0 and weight > 0.0 else 0.0
             bound = 0.0 if mode == 0 else bound
@@ -92,7 +100,10 @@ def combine(
             else:
                 covered = mode != 2 or bound == 0.0 or abs(high) - err >= bound * kappa
                 err += bound if mode == 1 else 0.0
-                listed = sum_open(high, low, err, precision) or not covered
+                listed = sum_open(high, low, err, precision)
+                if not covered and not listed:
+                    power = row_power[i] + column_power[j]
+                    listed = not pigeonhole(row_counts, i, column_counts, j, k, power, units * needed, 0)
             if precision == 53:
                 out[i, j] = high
             else:

@@ -38,6 +38,7 @@ from prismm.kernels.gpu.numbers import (
     STATISTICS,
     bits_of,
     power_of_two,
+    rounded,
     scaled,
     two_sum,
     wide,
@@ -55,7 +56,7 @@ SPECIAL, EXACT, BY_MAGNITUDE, KEPT = tl.constexpr(0), tl.constexpr(1), tl.conste
 
 
 @triton.jit
-def _significand(x):
+def significand(x):
     """(53-bit integer, exponent of its unit) of |x|, finite."""
     pattern = bits_of(tl.abs(x))
     field = pattern >> 52
@@ -68,14 +69,31 @@ def exact_sums(sums, lowest, highest, a, a_step, b, b_step, k, SIGN: tl.constexp
     """SIGN·Σ a·b added to sums in limbs, limb l in units of 2^(32·l - ORIGIN), and to the lowest and highest limb
     touched.
     """
+    return exact_sums_of(sums, lowest, highest, a, a_step, 0, b, b_step, 0, k, SIGN, False, BLOCK)
+
+
+@triton.jit
+def _multiple(x, shift):
+    """x rounded to a multiple of 2^-shift, where `split` multiplies it so."""
+    return scaled(rounded(scaled(x, shift)), -shift)
+
+
+@triton.jit
+def exact_sums_of(
+    sums, lowest, highest, a, a_step, a_shift, b, b_step, b_shift, k, SIGN: tl.constexpr, ROUND: tl.constexpr,
+    BLOCK: tl.constexpr,
+):  # fmt: skip
+    """`exact_sums`; ROUND: of elements rounded to multiples of 2^-shift."""
     index = tl.arange(0, LIMBS_OF_SUMS)
     lanes = tl.arange(0, BLOCK)
     for h0 in range(0, k, BLOCK):
         h = (h0 + lanes).to(tl.int64)
         x = tl.load(a + h * a_step, mask=h < k, other=0.0).to(tl.float64)
         y = tl.load(b + h * b_step, mask=h < k, other=0.0).to(tl.float64)
-        mx, ex = _significand(x)
-        my, ey = _significand(y)
+        if ROUND:
+            x, y = _multiple(x, a_shift), _multiple(y, b_shift)
+        mx, ex = significand(x)
+        my, ey = significand(y)
         used = (mx != 0) & (my != 0)
         position = ex + ey + ORIGIN
         limb = position >> 5
@@ -106,13 +124,20 @@ def exact_sums(sums, lowest, highest, a, a_step, b, b_step, k, SIGN: tl.constexp
 
 
 @triton.jit
-def _digit(sums, limb_at):
+def limb_of(sums, limb_at):
+    """One limb."""
     return tl.sum(tl.where(tl.arange(0, LIMBS_OF_SUMS) == limb_at, sums, 0), 0)
 
 
 @triton.jit
 def round_sums(sums, low_limb, high_limb, PRECISION: tl.constexpr):
     """RN of a number in limbs, ties to even, subnormals and overflow included, as a float64."""
+    return round_limbs(sums, low_limb, high_limb, ORIGIN, PRECISION)
+
+
+@triton.jit
+def round_limbs(sums, low_limb, high_limb, UNIT: tl.constexpr, PRECISION: tl.constexpr):
+    """`round_sums` of limbs l in units of 2^(32·l - UNIT)."""
     LOWEST: tl.constexpr = -1074 if PRECISION == 53 else -149
     index = tl.arange(0, LIMBS_OF_SUMS)
     lowest, highest = low_limb.to(tl.int32), high_limb.to(tl.int32)
@@ -120,7 +145,7 @@ def round_sums(sums, low_limb, high_limb, PRECISION: tl.constexpr):
     carry = tl.full([], 0, tl.int64)
     digits = tl.zeros([LIMBS_OF_SUMS], tl.int64)
     for limb_at in range(lowest, top):
-        total = _digit(sums, limb_at) + carry
+        total = limb_of(sums, limb_at) + carry
         digits += tl.where(index == limb_at, total & LOW32, 0)
         carry = total >> 32
     negative = carry < 0
@@ -130,9 +155,9 @@ def round_sums(sums, low_limb, high_limb, PRECISION: tl.constexpr):
     inverted = tl.where(index == first, (1 << 32) - digits, LOW32 - digits)
     digits = tl.where(negative & touched, inverted, digits)
     last = tl.max(tl.where(digits != 0, index, -1), 0)
-    d0 = _digit(digits, last)
-    d1 = _digit(digits, last - 1)
-    d2 = _digit(digits, last - 2)
+    d0 = limb_of(digits, last)
+    d1 = limb_of(digits, last - 1)
+    d2 = limb_of(digits, last - 2)
     sticky = tl.max(tl.where((index < last - 2) & (digits != 0), 1, 0), 0)
     # The 62 leading bits; the lowest of them also stands for all that follows.
     length = (bits_of(d0.to(tl.float64)) >> 52) - 1022
@@ -142,7 +167,7 @@ def round_sums(sums, low_limb, high_limb, PRECISION: tl.constexpr):
     body = tl.where(length <= 30, ((d0 << 32 | d1) << up) | (d2 >> (32 - up)), (d0 << (32 - down)) | (d1 >> down))
     lost = tl.where(length <= 30, d2 & ((one << (32 - up)) - 1), (d1 & ((one << down) - 1)) | d2)
     body = body | ((lost != 0) | (sticky != 0)).to(tl.int64)
-    e = 32 * (last - 1).to(tl.int64) - ORIGIN + length - 30
+    e = 32 * (last - 1).to(tl.int64) - UNIT + length - 30
     drop = tl.maximum(62 - PRECISION, LOWEST - e)
     drop = tl.minimum(drop, 63)
     kept = tl.where(drop == 63, 0, body >> tl.minimum(drop, 62))
@@ -210,7 +235,7 @@ def double_sum(s, c, a, a_step, a_shift, b, b_step, b_shift, k, SIGN: tl.constex
 
 
 @triton.jit
-def _doubled(
+def doubled(
     a, a_step, b, b_step, i, j, rows, columns, m, n, k, q, PRECISION: tl.constexpr, PART: tl.constexpr,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
@@ -416,7 +441,7 @@ def _settle(
     if MODE != NATIVE:
         if MODE == ROUNDING:
             if not proved:
-                own, proved = _doubled(
+                own, proved = doubled(
                     a, a_step, b, b_step, i, j, rows, columns, m, n, k, q, PRECISION, PART, BLOCK
                 )  # fmt: skip
                 road = tl.full([], EXACT, tl.int32)
@@ -428,7 +453,7 @@ def _settle(
             road = tl.full([], BY_MAGNITUDE, tl.int32)
         if MODE == MAGNITUDE:
             if not proved:  # its exact value, which twice the precision gives in a tenth of the time
-                own, proved = _doubled(
+                own, proved = doubled(
                     a, a_step, b, b_step, i, j, rows, columns, m, n, k, q, PRECISION, PART, BLOCK
                 )  # fmt: skip
                 road = tl.full([], EXACT, tl.int32)

@@ -1,0 +1,165 @@
+"""gemm on a GPU: alpha·AB + beta·C, what a call's launches depend on, and its bound.
+
+By residues the sum is made as on a CPU, from X = AB exactly joined. Otherwise X is a product that meets the "native"
+target, in scratch memory; `kernels.gpu.combine` proves that the sum, rounded once, meets gemm's. Factors are no part
+of the launches, so calls that differ in them alone share a program.
+"""
+
+from __future__ import annotations
+
+import functools
+import struct
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from prismm.bounds import ConventionalBound, RoundedBound, half_ulp
+from prismm.cuda_operands import PreparedOnDevice, shared
+from prismm.errors import ArgumentError, DTypeError, OperandError, ShapeError
+from prismm.schemes.base import Epilogue, modulus
+
+if TYPE_CHECKING:
+    import torch
+    from numpy.typing import NDArray
+
+    from prismm.cuda_plan import Need
+    from prismm.formats import Format
+
+_LARGEST_ALPHA = 16.0
+"""Of sums from values: they are certified where their X is finite, and a larger factor could carry what an X misses
+beyond the largest number.
+"""
+
+_UP = 1.0 + 2.0**-40
+
+
+@dataclass(frozen=True)
+class Form:
+    """What a call's launches depend on: product, whether A and B are read."""
+
+    product: bool
+
+
+@dataclass(frozen=True, eq=False)
+class Sum:
+    """alpha·AB + beta·C of one call; addend: C as a tensor of a type that kernels read, None where beta is 0."""
+
+    alpha: complex
+    beta: complex
+    addend: torch.Tensor | None
+
+    @functools.cached_property
+    def key(self) -> Hashable:
+        """All that launches and the choice of a scheme depend on."""
+        c = self.addend
+        layout = None if c is None else (c.dtype, c.shape, c.stride(), c.device)
+        return layout, self.alpha == 0, *(z.imag == 0 for z in (self.alpha, self.beta)), self._moderate
+
+    @property
+    def _moderate(self) -> bool:
+        return modulus(self.alpha) <= _LARGEST_ALPHA
+
+    @property
+    def patterns(self) -> tuple[int, ...]:
+        """The parts of alpha and beta, as kernels take them."""
+        parts = self.alpha.real, self.alpha.imag, self.beta.real, self.beta.imag
+        return struct.unpack("4q", struct.pack("4d", *parts))
+
+    def has_product(self, need: Need) -> bool:
+        """Whether A and B are read at all."""
+        return self.alpha != 0 and need.k > 0
+
+    def of_values(self, is_complex: bool) -> bool:
+        """Whether the sum may be made from products that meet the "native" target: each part of a complex one does, and
+        a factor with two parts would add both parts' errors.
+        """
+        return self._moderate and (not is_complex or self.alpha.imag == 0)
+
+    def check(self, dtype: torch.dtype, shape: tuple[int, ...]) -> None:
+        """DTypeError for complex factors of a real result, ShapeError for a C that does not broadcast to it."""
+        if not dtype.is_complex and (self.alpha.imag != 0 or self.beta.imag != 0):
+            raise DTypeError(
+                f"alpha={self.alpha}, beta={self.beta} are complex; pass out_dtype=torch.complex128 or real scalars"
+            )
+        self.broadcast(shape, dtype)
+
+    def broadcast(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor | None:
+        """C in the result's shape, complex where that is."""
+        import torch
+
+        c = self.addend
+        if c is None:
+            return None
+        try:
+            c = c.expand(shape)
+        except RuntimeError:
+            raise ShapeError(
+                f"c has shape {tuple(c.shape)}, the product has shape {shape}; c must broadcast to it"
+            ) from None
+        return c.to(torch.complex128) if dtype.is_complex and not c.is_complex() else c
+
+    def weight(self, is_complex: bool) -> float:
+        """By how much the error of a part of AB grows, at most."""
+        factors = Epilogue(self.alpha, self.beta, None).factors(0, 2 if is_complex else 1)
+        return float(abs(factors[0])) + float(abs(factors[1]))
+
+
+def transposed(x: Any, how: str, name: str) -> Any:
+    """op(x) for a transposition flag, as a view."""
+    if how not in ("N", "T", "C"):
+        raise ArgumentError(f"{name}={how!r}; pass 'N', 'T' or 'C'")
+    if how == "N":
+        return x
+    if isinstance(x, PreparedOnDevice):
+        raise OperandError(f"{name}={how!r} with a prepared operand; prepare the transposed matrix instead")
+    tensor = shared(x, name[-1])
+    if tensor.ndim < 2:
+        raise ShapeError(f"{name}={how!r} needs a matrix; {name[-1]} has shape {tuple(tensor.shape)}")
+    return tensor.mT.conj() if how == "C" else tensor.mT
+
+
+def spoilt(c: torch.Tensor, result: torch.Tensor) -> bool:
+    """Whether the result may not be written over C: where they share memory, unless each real number is read and
+    written at the same place.
+    """
+    if c.untyped_storage().data_ptr() != result.untyped_storage().data_ptr():
+        return False
+    same = c.data_ptr() == result.data_ptr() and c.stride() == result.stride() and c.dtype == result.dtype
+    return not same or result.is_complex()
+
+
+def bound(sum_: Sum, result: Format, a: Any, b: Any, c: Any, terms: int, own: Any) -> Any:
+    """Of a sum from values. terms: 0 where there is no product; own: the bound of X, None for a conventional one."""
+    if terms == 0:
+        return RoundedBound(result)
+    if own is None:
+        return ConventionalBound(result, a, b, terms, result.unit_roundoff, Epilogue(sum_.alpha, sum_.beta, c))
+    return SumBound(result, a, b, terms, own, modulus(sum_.alpha))
+
+
+@dataclass(frozen=True)
+class SumBound:
+    """|alpha| times the bound of X, rounding included, and half an ulp."""
+
+    result: Format
+    a: Any
+    b: Any
+    terms: int
+    own: Any
+    weight: float
+
+    def at(self, c: NDArray[Any], i: Any, j: Any) -> NDArray[np.float64]:
+        """Bound of entries (i, j) of the result c, which may be slices."""
+        value = c[i, j]
+        zeros = np.broadcast_to(np.zeros((), value.dtype), c.shape)
+        before = self.own.at(zeros, i, j)
+        rows = np.abs(self.a[i] if isinstance(i, slice) else self.a[[i]]).astype(np.float64)
+        columns = np.abs(self.b[:, j] if isinstance(j, slice) else self.b[:, [j]]).astype(np.float64)
+        with np.errstate(over="ignore", invalid="ignore"):
+            size = np.reshape((rows @ columns) * (1.0 + (self.terms + 4) * 2.0**-52), np.shape(value))
+            product = before + self.result.unit_roundoff * (size + before)
+            found = (self.weight * product + half_ulp(value, self.result)) * _UP + 2.0**-1074
+        alive = np.isfinite(value.real) | np.isfinite(value.imag)
+        return np.where(alive, found, 0.0)
