@@ -9,9 +9,13 @@ from kernels.harness import FORMATS, MAGNITUDE, RAW, ROUNDING, call, differing, 
 from prismm.kernels.cpu.combine import combine
 
 
-def run(pairs, unit, shifts, adds, factors, mode, precision, bounds=None, kappa=0.0):
-    """One row of entries; the bound of X_j, in units of C', is bounds[j]."""
+def run(
+    pairs, unit, shifts, adds, factors, mode, precision, bounds=None, kappa=0.0, powers=None, k=1, magnitude_kappa=0.0
+):  # fmt: skip
+    """One row of entries; the bound of X_j, in units of C', is bounds[j]; |a||b| is at least k·2^(powers - 2)."""
     n = len(shifts)
+    power = np.zeros(n, np.int64) if powers is None else powers
+    levels = 0 if powers is None else 1
     rows, columns = np.zeros((4, 1)), np.zeros((4, n))
     if bounds is not None:
         rows[1, 0] = rows[3, 0] = 1.0
@@ -26,8 +30,10 @@ def run(pairs, unit, shifts, adds, factors, mode, precision, bounds=None, kappa=
     count = call(
         combine, **named, unit=unit, row_shift=np.zeros(1, np.int64), column_shift=np.zeros(n, np.int64) + shifts,
         row_terms=rows, column_terms=columns, terms=0.0, add1=np.ascontiguousarray(adds[0][None]),
-        add2=np.ascontiguousarray(adds[1][None]), factors=np.asarray(factors, np.float64), mode=mode, kappa=kappa,
-        precision=precision, out=out, out32=out32, failed=failed,
+        add2=np.ascontiguousarray(adds[1][None]), factors=np.asarray(factors, np.float64),
+        row_power=np.zeros(1, np.int64), column_power=power, row_counts=np.full((1, levels), k),
+        column_counts=np.full((n, levels), k), k=k, mode=mode,
+        kappa=kappa, magnitude_kappa=magnitude_kappa, precision=precision, out=out, out32=out32, failed=failed,
     )  # fmt: skip
     listed = failed[:count].tolist()
     assert len(set(listed)) == count
@@ -109,6 +115,30 @@ def test_exact_ties_of_the_sum(precision, rng):
         out, listed = run(pairs, 0, np.zeros(n, np.int64), [adds, zeros], [1.0, 0.0, 1.0, 0.0], mode, precision)
         keep = [j for j in range(n) if j not in listed]
         assert same_bits(out[keep], np.array(wanted)[keep])
+
+
+@pytest.mark.parametrize("factors", [[1.0, 0.0, 1.0, 0.0], [0.0, -3.0, 1.0, 0.0], [0.6, 0.8, 1.0, 0.0]], ids=str)
+@pytest.mark.parametrize("precision", [53, 24])
+def test_magnitudes_of_the_operands_cover_the_bound(precision, factors, rng):
+    """Sums that cancel: listed exactly where bound·kappa exceeds |a||b|, by √2 where both parts of X have a share."""
+    n, k, kappa = 400, 100, 1e5
+    pairs = [pair_of([int(x) << 40 for x in rng.integers(1, 2**20, n)]) for _ in range(2)]
+    zeros, adds = np.zeros(n), np.zeros(n)
+    for j in range(n):
+        adds[j] = -float(exact_sum(pairs, 0, 0, [zeros, zeros], factors, j)[0]) * (1.0 + 2.0**-20)
+    if precision == 24:
+        adds = adds.astype(np.float32).astype(np.float64)
+    powers = rng.integers(20, 40, n)
+    least = k * 2.0 ** (powers - 2)
+    share = np.sqrt(2.0) if factors[0] and factors[1] else 1.0
+    closeness = rng.choice([0.5, 0.999, 1.001, 2.0], n)
+    bounds = least / kappa / share * closeness
+    args = pairs, 0, np.zeros(n, np.int64), [adds, zeros], factors, MAGNITUDE, precision, bounds, 1e30
+    _, listed = run(*args, powers=powers, k=k, magnitude_kappa=kappa)
+    _, open_ = run(*args[:5], RAW, precision)
+    assert listed - open_ == set(np.flatnonzero(closeness > 1.0).tolist()) - open_
+    assert len(open_) < n // 4
+    assert run(*args)[1] == set(range(n))
 
 
 @pytest.mark.parametrize("precision", [53, 24])
