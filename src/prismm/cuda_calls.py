@@ -289,7 +289,7 @@ def normalise_call(
     if sum_ is not None:
         sum_.check(dtype, shape)
         form = cuda_gemm.Form(sum_.has_product(need))
-        need = dataclasses.replace(need, summed=True, of_values=sum_.of_values(need.is_complex))
+        need = dataclasses.replace(need, summed=True, of_values=sum_.of_values(need))
     left_kept, right_kept = kept
     steps = left_kept.step if left_kept else None, right_kept.step if right_kept else None
     choice = cuda_plan.choose(need, options, device, steps)

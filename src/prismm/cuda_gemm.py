@@ -71,11 +71,12 @@ class Sum:
         """Whether A and B are read at all."""
         return self.alpha != 0 and need.k > 0
 
-    def of_values(self, is_complex: bool) -> bool:
+    def of_values(self, need: Need) -> bool:
         """Whether the sum may be made from products that meet the "native" target: each part of a complex one does, and
-        a factor with two parts would add both parts' errors.
+        a factor with two parts would add both parts' errors. K·u <= 1/2 is what the proof asks for.
         """
-        return self._moderate and (not is_complex or self.alpha.imag == 0)
+        plain = not need.is_complex or self.alpha.imag == 0
+        return self._moderate and plain and need.terms * need.result.unit_roundoff <= 0.5
 
     def check(self, dtype: torch.dtype, shape: tuple[int, ...]) -> None:
         """DTypeError for complex factors of a real result, ShapeError for a C that does not broadcast to it."""

@@ -153,8 +153,8 @@ def _check_sum(scheme: Any, need: Need) -> None:
         )
     if kind == "native" and not need.of_values:
         raise EngineError(
-            f"{scheme} certifies no gemm with an alpha that is complex, or beyond 16 in magnitude, on a GPU; leave "
-            "scheme out, or pass prismm.Residues(...)"
+            f"{scheme} certifies no gemm on a GPU with an alpha that is complex, or beyond 16 in magnitude, or with "
+            "2^23 terms or more; leave scheme out, or pass prismm.Residues(...)"
         )
 
 
@@ -208,7 +208,7 @@ def _auto(need: Need, device: cuda.Device, engine: str | None) -> tuple[Any, lis
     if not need.native:
         return Residues(moduli), ["operands and result of several types: one rounding, at the end"]
     if not need.of_values:
-        return Residues(moduli), ["alpha asks for the product with one rounding, at the end"]
+        return Residues(moduli), ["alpha, or a long sum, asks for one rounding, at the end"]
     spoiled = _spoiled(need)
     if spoiled is not None:
         scheme = words.of_native_grade(need) if rates is not None and engine in (None, "cuda") else None

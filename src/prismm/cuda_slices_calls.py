@@ -49,8 +49,6 @@ def check(scheme: Slices, need: Need, engine: str | None) -> str:
         raise EngineError(
             f"{scheme} multiplies complex numbers on a CPU so far; pass CPU tensors, or scheme=prismm.Residues(...)"
         )
-    if need.summed:
-        raise EngineError(f"{scheme} makes no gemm on a GPU so far; pass scheme=prismm.Residues(...), or leave it out")
     if engine not in (None, "cuda", cuda.INT8):
         raise ArgumentError(f"engine={engine!r} does not multiply slices; {scheme} takes {cuda.INT8!r}")
     if scheme.unit != "int8" or scheme.exponents != "grid" or scheme.rounding != "nearest":

@@ -161,7 +161,7 @@ def test_bad_input():
         prismm.gemm(a, a, trans_a="X")
     with pytest.raises(ShapeError, match="needs a matrix"):
         prismm.gemm(a, a[0], trans_b="T")
-    with pytest.raises(EngineError, match="certifies no gemm with an alpha"):
+    with pytest.raises(EngineError, match="certifies no gemm on a GPU with an alpha"):
         prismm.gemm(a, a, alpha=17.0, scheme=Native(), accuracy="native")
     with pytest.raises(OperandError, match="prepare the transposed matrix"):
         prismm.gemm(a, prismm.prepare(a, reproducible=True), trans_b="T")
