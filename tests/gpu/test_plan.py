@@ -1,0 +1,124 @@
+"""What `Auto` takes on a GPU, and what is refused, by shapes, types and targets alone: no GPU is needed to ask."""
+
+import pytest
+
+from prismm import Slices, TileInt8, Words, cuda_gemm, cuda_plan
+from prismm.accuracy import Target, parse_target
+from prismm.calls import check_options
+from prismm.cuda_rates import committed, rates_of
+from prismm.engines.cuda import Device
+from prismm.errors import ArgumentError, EngineError
+from prismm.formats import FP32, FP64
+from prismm.schemes.native import Native
+from prismm.schemes.residues import Residues
+from prismm.schemes.scaled_half import ScaledHalf
+
+H200 = Device("NVIDIA H200", True, True, 132)
+UNKNOWN = Device("NVIDIA of tomorrow", False, True, 100)
+
+
+@pytest.fixture(autouse=True)
+def no_settings(monkeypatch, tmp_path):
+    """No table of this machine's user counts, nor its settings."""
+    monkeypatch.setenv("PRISMM_CACHE_DIR", str(tmp_path))
+    for name in ("PRISMM_RATES", "PRISMM_ENGINE"):
+        monkeypatch.delenv(name, raising=False)
+    rates_of.cache_clear()
+    yield
+    rates_of.cache_clear()
+
+
+def need_of(n, k, result, target="native", **changes):
+    fields = {
+        "m": n, "n": n, "k": k, "batch": (), "result": result, "target": parse_target(target), "reproducible": False,
+        "native": True, **changes,
+    }  # fmt: skip
+    return cuda_plan.Need(**fields)
+
+
+def chosen(need, device=H200, scheme=None, engine=None):
+    asked = None if scheme is not None and need.target is None else "native"
+    options = check_options(asked, scheme, False, None, engine, None, None, None)[0]
+    return cuda_plan.choose(need, options, device)
+
+
+@pytest.mark.parametrize(
+    ("need", "scheme"),
+    [
+        (need_of(256, 256, FP64), Native()), (need_of(4096, 4096, FP64), Residues(14)),
+        (need_of(4096, 4096, FP32), ScaledHalf(chunk=128)), (need_of(1024, 1024, FP32), ScaledHalf(chunk=64)),
+        (need_of(4096, 32, FP32), Native()), (need_of(4096, 4096, FP64, reproducible=True), Residues(15)),
+        (need_of(2048, 2048, FP32, reproducible=True), Residues(7)),
+        (need_of(4096, 4096, FP32, native=False), Residues(7)), (need_of(512, 512, FP64, 1e-9), Residues(10)),
+    ],
+)  # fmt: skip
+def test_what_auto_takes(need, scheme):
+    choice = chosen(need)
+    assert choice.scheme == scheme and choice.reasons
+    assert cuda_plan.predict(choice.scheme, need, committed()["NVIDIA H200"]) > 0.0
+
+
+def test_an_unknown_gpu_multiplies_by_cublas():
+    choice = chosen(need_of(4096, 4096, FP64), UNKNOWN)
+    assert choice.scheme == Native() and "no rates" in choice.reasons[0]
+
+
+@pytest.mark.parametrize("n", [64, 1024, 4096])
+@pytest.mark.parametrize("result", [FP64, FP32], ids=str)
+def test_a_sum_takes_what_a_product_does_or_residues(n, result):
+    """Where alpha allows it gemm is made as its product is, a little later; else from residues."""
+    product, plain = need_of(n, n, result), need_of(n, n, result, summed=True)
+    hard = need_of(n, n, result, summed=True, of_values=False)
+    rates = committed()["NVIDIA H200"]
+    assert chosen(plain).scheme == chosen(product).scheme
+    scheme = chosen(product).scheme
+    more = cuda_plan.predict(scheme, plain, rates) / cuda_plan.predict(scheme, product, rates)
+    assert 1.0 < more < 2.0
+    assert isinstance(chosen(hard).scheme, Residues)
+
+
+@pytest.mark.parametrize(
+    ("alpha", "is_complex", "k", "expected"),
+    [
+        (1.0, False, 9, True), (-16.0, False, 9, True), (17.0, False, 9, False), (2j, True, 9, False),
+        (2.0, True, 9, True), (1.0, False, 1 << 24, False),
+    ],
+)  # fmt: skip
+def test_which_sums_may_be_made_from_values(alpha, is_complex, k, expected):
+    need = need_of(64, k, FP32, is_complex=is_complex)
+    assert cuda_gemm.Sum(complex(alpha), 1.0, None).of_values(need) is expected
+
+
+@pytest.mark.parametrize(
+    ("need", "scheme", "message"),
+    [
+        (need_of(64, 64, FP32, summed=True, of_values=False), Native(), "certifies no gemm"),
+        (need_of(64, 512, FP32, summed=True, of_values=False), ScaledHalf(), "certifies no gemm"),
+        (need_of(64, 64, FP64, summed=True), Slices("int8", slices=7), "before it adds C"),
+        (need_of(64, 64, FP64, "correctly-rounded", summed=True), Native(), "before it adds C"),
+        (need_of(64, 64, FP64), Words.tf32(), "not all float32"), (need_of(64, 64, FP64), TileInt8(), "float32"),
+        (need_of(64, 64, FP32, is_complex=True), TileInt8(), "not all float32"),
+        (need_of(64, 64, FP32, 1e-5), TileInt8(), "certifies accuracy"),
+        (need_of(64, 64, FP32), TileInt8(tile=(16, 48, 8)), "a tile that a GPU takes"),
+        (need_of(64, 64, FP32), TileInt8(exponent="pair"), "exponent='tile'"),
+        (need_of(64, 64, FP64), Slices("fp16"), "runs on a CPU"), (need_of(64, 64, FP64), Slices("int8"), "estimates"),
+        (need_of(64, 64, FP64), Native("float64"), "runs on a CPU"),
+        (need_of(64, 64, FP64), ScaledHalf(order="element"), "runs on a CPU"),
+    ],
+)  # fmt: skip
+def test_what_a_gpu_does_not_serve_is_refused(need, scheme, message):
+    with pytest.raises(EngineError, match=message):
+        chosen(need, scheme=scheme)
+
+
+def test_other_engines_are_refused():
+    with pytest.raises(ArgumentError, match="for operands on a GPU"):
+        chosen(need_of(64, 64, FP64), engine="cpu:vnni")
+    with pytest.raises(ArgumentError, match="does not multiply segments"):
+        chosen(need_of(64, 64, FP32), scheme=TileInt8(), engine="cuda:blas")
+    with pytest.raises(ArgumentError, match="does not multiply slices"):
+        chosen(need_of(64, 64, FP64), scheme=Slices("int8", slices=7), engine="cuda:fp16")
+
+
+def test_targets_are_those_of_a_call():
+    assert need_of(3, 4, FP64, "fast").target == Target("fast")
