@@ -310,3 +310,26 @@ def test_a_factor_whose_modulus_is_beyond_the_largest_float(scheme):
     for accuracy in ("native", 1e-9):
         c = prismm.gemm(a, np.eye(2) + 0j, alpha=alpha, scheme=scheme, accuracy=accuracy)
         assert np.array_equal(c, expected)
+
+
+@each_dtype
+@pytest.mark.parametrize("name", ["wide_rows_and_columns", "near_overflow", "cancelling"])
+@pytest.mark.parametrize("alpha", [1e-10, 1e10])
+def test_engines_agree_at_the_ends_of_the_range(name, alpha, dtype, seed):
+    """Bits do not depend on an engine's units, and entries that may overflow within their bound are made exactly."""
+    a, b = HOSTILE[name](60, 40, 70, seed, dtype)
+    c, _ = HOSTILE[name](60, 70, 1, seed + 1, dtype)
+    for beta in (0.0, -1.0):
+        d = prismm.gemm(a, b, c, alpha=alpha, beta=beta, reproducible=True)
+        for engine in usable_engines():
+            again = prismm.gemm(a, b, c, alpha=alpha, beta=beta, reproducible=True, engine=engine)
+            assert_same_bits(again, d, engine)
+        rounded = prismm.gemm(a, b, c, alpha=alpha, beta=beta, **CORRECT)
+        assert np.array_equal(np.isfinite(d), np.isfinite(rounded))
+
+
+def test_reproducible_sums_of_ordinary_numbers_are_certified(rng):
+    """By |a||b|, where a sum's own magnitude does not cover the bound: none has to be summed exactly."""
+    a, b, c = (rng.standard_normal((150, 150)) for _ in range(3))
+    _, report = prismm.gemm(a, b, c, alpha=-1.5, beta=0.5, reproducible=True, full_output=True)
+    assert report.roads == {"certified": 150 * 150}

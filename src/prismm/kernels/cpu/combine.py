@@ -48,12 +48,14 @@ def combine(
     n = column_shift.size
     count = 0
     weight = abs(factors[0]) + abs(factors[1])
+    top = 2.0**1020 if precision == 53 else 2.0**126
     needed = magnitude_kappa * (SQRT2 if factors[0] != 0.0 and factors[1] != 0.0 else 1.0)
     for i in range(m):
         for j in range(n):
             shift = row_shift[i] + column_shift[j]
             e = unit - shift
-            safe = -900 < e < 900 and -900 < shift < 900
+            # Whatever the unit, which engines have of their own: it is from -40 to 88.
+            safe = -900 < shift < 900
             scale = np.ldexp(1.0, e) if safe else 0.0
             high = 0.0
             low = 0.0
@@ -102,8 +104,11 @@ def combine(
                 err += bound if mode == 1 else 0.0
                 listed = sum_open(high, low, err, precision)
                 if not covered and not listed:
+                    # Magnitudes say nothing of overflow within the bound.
                     power = row_power[i] + column_power[j]
-                    listed = not pigeonhole(row_counts, i, column_counts, j, k, power, units * needed, 0)
+                    listed = not abs(high) + bound < top or not pigeonhole(
+                        row_counts, i, column_counts, j, k, power, units * needed, 0
+                    )
             if precision == 53:
                 out[i, j] = high
             else:

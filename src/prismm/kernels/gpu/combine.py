@@ -145,7 +145,10 @@ def _decided(
         uncovered = (bound != 0.0) & ~(tl.abs(high) - err >= bound * kappa)
     if MODE == ROUNDING:
         err += bound
-    marked = unsafe | _sum_open(high, low, err, PRECISION)
+    # Magnitudes say nothing of overflow within the bound: 2^1020, 2^126.
+    reach = tl.abs(high) + bound
+    far = ~(reach < (1.1235582092889474e307 if PRECISION == 53 else 8.507059173023462e37))
+    marked = unsafe | _sum_open(high, low, err, PRECISION) | (uncovered & far)
     marked = marked & ~(~nonzero & (bound == 0.0) & safe)
     return high, marked, uncovered & ~marked
 
@@ -214,7 +217,7 @@ def combine_digits(
     special = (largest_a >= EXPONENT)[:, None] | (largest_b >= EXPONENT)[None, :]
     shift = tl.where(special, 0, row_shift[:, None] + column_shift[None, :])
     exponent = 40 * (LIMBS - 3) - shift
-    safe = (exponent > -900) & (exponent < 900) & (shift > -900) & (shift < 900)
+    safe = (shift > -900) & (shift < 900)
     units = _bound(
         n1a[:, None], da[:, None], n2a[:, None], fa[:, None], n1b[None, :], db[None, :], n2b[None, :], fb[None, :],
         0.25 * k, MODE,
