@@ -179,6 +179,8 @@ def gemm(
     """
     start = time.perf_counter()
     alpha, beta = finite_scalar(alpha, "alpha"), finite_scalar(beta, "beta")
+    if beta != 0 and c is None:
+        raise ArgumentError(f"beta={beta!r} needs c; pass it, or beta=0")
     if lives_on_gpu(a) or lives_on_gpu(b):
         from prismm import cuda_calls
 
@@ -186,8 +188,6 @@ def gemm(
         return cuda_calls.gemm(a, b, c, alpha, beta, trans_a, trans_b, keywords, out, full_output)
     a, b = transposed(a, trans_a, "trans_a"), transposed(b, trans_b, "trans_b")
     options, a, b = check_options(accuracy, scheme, reproducible, out_dtype, engine, threads, a, b, workspace)
-    if beta != 0 and c is None:
-        raise ArgumentError(f"beta={beta!r} needs c; pass it, or beta=0")
     addend = interop.normalise(c, "c") if beta != 0 else None
     return _run(a, b, (alpha, beta, addend), options, out, full_output, start)
 

@@ -67,17 +67,33 @@ def finite_scalar(x: Any, name: str) -> complex:
     return value
 
 
-def transposed(x: Any, how: str, name: str) -> Any:
-    """op(x) for a transposition flag, as a view where numbers allow."""
+def check_scalars(alpha: complex, beta: complex, is_complex: bool) -> None:
+    """DTypeError for complex factors of a real result."""
+    if not is_complex and (alpha.imag != 0 or beta.imag != 0):
+        raise DTypeError(f"alpha={alpha}, beta={beta} are complex; pass out_dtype=complex128 or real scalars")
+
+
+def swaps(x: Any, how: str, name: str) -> bool:
+    """Whether a transposition flag asks for more than x; an error for another flag, or a prepared operand."""
     if how not in ("N", "T", "C"):
         raise ArgumentError(f"{name}={how!r}; pass 'N', 'T' or 'C'")
-    if how == "N":
-        return x
-    if isinstance(x, Prepared):
+    if how != "N" and isinstance(x, Prepared):
         raise OperandError(f"{name}={how!r} with a prepared operand; prepare the transposed matrix instead")
+    return how != "N"
+
+
+def refuse_vector(shape: tuple[int, ...], how: str, name: str) -> None:
+    """ShapeError for what cannot be transposed."""
+    if len(shape) < 2:
+        raise ShapeError(f"{name}={how!r} needs a matrix; {name[-1]} has shape {shape}")
+
+
+def transposed(x: Any, how: str, name: str) -> Any:
+    """op(x) for a transposition flag, as a view where numbers allow."""
+    if not swaps(x, how, name):
+        return x
     array = interop.normalise(x, name[-1])
-    if array.data.ndim < 2:
-        raise ShapeError(f"{name}={how!r} needs a matrix; {name[-1]} has shape {array.data.shape}")
+    refuse_vector(array.data.shape, how, name)
     swapped = np.swapaxes(array.data, -1, -2)
     return interop.Array(swapped.conj() if how == "C" else swapped, array.family, array.source)
 
@@ -231,10 +247,7 @@ def normalise_call(
     arrays = [array.data for _, array in named]
     dtype = interop.result_dtype(arrays, options.out_dtype)
     if extra is not None:
-        if dtype.kind != "c" and (extra[0].imag != 0 or extra[1].imag != 0):
-            raise DTypeError(
-                f"alpha={extra[0]}, beta={extra[1]} are complex; pass out_dtype=complex128 or real scalars"
-            )
+        check_scalars(extra[0], extra[1], dtype.kind == "c")
         if extra[0] == 0:
             # alpha = 0 never reads A and B: an empty inner dimension has the same shape and no elements.
             x, y = np.zeros((*x.shape[:-1], 0), dtype), np.zeros((*y.shape[:-2], 0, *y.shape[-1:]), dtype)

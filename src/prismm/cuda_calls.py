@@ -60,7 +60,7 @@ class GpuCall:
 
     left, right: shapes in which the operands are multiplied; tables and constants are on the device. spans: bytes from
     each operand's first element to the end of its last, if their matrices go to the kernels as they are. kept: of the
-    operands that were prepared. form: of gemm's sum, where there is one.
+    operands that were prepared.
     """
 
     left: tuple[int, ...]
@@ -75,7 +75,6 @@ class GpuCall:
     options: Options
     spans: tuple[int, int] | None
     kept: tuple[Kept | None, Kept | None] = (None, None)
-    form: cuda_gemm.Form | None = None
     programs: dict[Hashable, Queued] = field(default_factory=dict)
 
     @functools.cached_property
@@ -199,8 +198,6 @@ def gemm(
 ) -> Any:  # fmt: skip
     """`prismm.gemm` of operands on a GPU."""
     a, b = cuda_gemm.transposed(a, trans_a, "trans_a"), cuda_gemm.transposed(b, trans_b, "trans_b")
-    if beta != 0 and c is None:
-        raise ArgumentError(f"beta={beta!r} needs c; pass it, or beta=0")
     if alpha == 1 and beta == 0:
         return matmul(a, b, keywords, out, full_output)
     addend = tensor_of(c, "c") if beta != 0 else None
@@ -285,18 +282,17 @@ def normalise_call(
         native=a.dtype == b.dtype == dtype,
         is_complex=dtype.is_complex,
     )
-    form = None
     if sum_ is not None:
         sum_.check(dtype, shape)
-        form = cuda_gemm.Form(sum_.has_product(need))
-        need = dataclasses.replace(need, summed=True, of_values=sum_.of_values(need))
+        of_values, product = sum_.of_values(need), sum_.has_product(need)
+        need = dataclasses.replace(need, summed=True, of_values=of_values, product=product)
     left_kept, right_kept = kept
     steps = left_kept.step if left_kept else None, right_kept.step if right_kept else None
     choice = cuda_plan.choose(need, options, device, steps)
     names = name_of(a.dtype), name_of(b.dtype)
     index = a.device.index
     spans = _spans(a, b, need)
-    return GpuCall(left, right, shape, dtype, names, choice, need, device, index, options, spans, kept, form)
+    return GpuCall(left, right, shape, dtype, names, choice, need, device, index, options, spans, kept)
 
 
 def _target(out: Any, call: GpuCall, device: torch.device) -> torch.Tensor:
@@ -357,13 +353,14 @@ def _multiply(
     a, b = _matrices(a.reshape(call.left), need, need.m), _matrices(b.reshape(call.right), need, need.k)
     addend = addend.reshape(view.shape) if addend is not None else None
     addresses = a.data_ptr(), b.data_ptr(), view.data_ptr()
-    key = full_output, addresses[0] % 16, addresses[1] % 16, addresses[2] % 16, addend is not None and addend.stride()
-    queued = call.programs.get(key if sum_ else key[:4])
+    steps = () if addend is None else addend.stride()
+    key = full_output, addresses[0] % 16, addresses[1] % 16, addresses[2] % 16, *steps
+    queued = call.programs.get(key)
     if queued is None:
-        queued = call.programs[key if sum_ else key[:4]] = _queued(call, a, b, view, full_output, addend)
+        queued = call.programs[key] = _queued(call, a, b, view, full_output, addend)
     scratch = _scratch(queued, view.device)
     made = Made(a, b, view, queued, scratch, memories)
-    if call.native and (call.form is None or call.form.product):
+    if call.native and need.product:
         product = view if queued.products is None else made.read(queued.products)
         torch.matmul(a, b, out=product) if need.batch else torch.mm(a[0], b[0], out=product[0])
     bases = [*addresses, scratch.data_ptr()]
@@ -465,7 +462,7 @@ def _queued(
     if addend is not None:
         place = Place(ADDEND, 0, addend.dtype)
         third = cuda.Result(place, *target.extents, (addend.stride(0), addend.stride(1), addend.stride(2)))
-    if call.form is not None and (not call.form.product or not isinstance(call.choice.scheme, Residues)):
+    if call.need.summed and not (call.need.product and isinstance(call.choice.scheme, Residues)):
         return _queued_sum(call, program, a, b, out, target, third, counts)
     if call.native:
         if full_output:
@@ -496,11 +493,10 @@ def _queued_sum(
     """alpha·AB + beta·C from a product that meets the target, or from none."""
     import torch
 
-    assert call.form is not None
     left, right = vectors_of(a, A, columns=False), vectors_of(b, B, columns=True)
     program.zero(counts)
     products = None
-    if call.form.product:
+    if call.need.product:
         products = program.take(out.dtype, *out.shape)
         if not call.native:
             with program.lend():
@@ -553,14 +549,14 @@ def _queue_some(
                     block = i * rows, rows, j * columns, columns
                     digits = cuda.multiply_planes(program, split_a, split_b, table, device)
                     operands = row_blocks[i], column_blocks[j], split_a, split_b
-                    if call.form is None:
-                        cuda.join_digits(
-                            program, digits, target.part(*block), *operands, table, test, counts, device
-                        )  # fmt: skip
-                    else:
+                    if call.need.summed:
                         cuda.combine_digits(
                             program, digits, target.part(*block), addend and addend.part(*block), *operands, table,
                             test, counts, device,
+                        )  # fmt: skip
+                    else:
+                        cuda.join_digits(
+                            program, digits, target.part(*block), *operands, table, test, counts, device
                         )  # fmt: skip
     return of_rows, of_columns
 
@@ -611,22 +607,16 @@ def _bound(call: GpuCall, made: Made, index: int, sum_: cuda_gemm.Sum | None = N
         return RoundedBound(result)
     k = call.need.terms
     a, b = (x[index % x.shape[0]] for x in (made.a, made.b))
-    weight = 1.0
-    if sum_ is not None:
-        weight = sum_.weight(call.dtype.is_complex)
-        if made.queued.statistics is None:
-            c = sum_.broadcast(call.shape, call.dtype)
-            third = None if c is None else _OnDevice(c.reshape(made.out.shape)[index])
-            terms = k if call.form and call.form.product else 0
-            own = None if call.problem is None else module_of(call.choice.scheme).bound_of(
-                call.choice.scheme, call.need, call.device, _OnDevice(a), _OnDevice(b)
-            )  # fmt: skip
-            return cuda_gemm.bound(sum_, result, _OnDevice(a), _OnDevice(b), third, terms, own)
+    left, right, own = _OnDevice(a), _OnDevice(b), None
     if call.problem is not None:
-        scheme = call.choice.scheme
-        return module_of(scheme).bound_of(scheme, call.need, call.device, _OnDevice(a), _OnDevice(b))
+        own = module_of(call.choice.scheme).bound_of(call.choice.scheme, call.need, call.device, left, right)
+    if sum_ is not None and made.queued.statistics is None:
+        c = sum_.broadcast(call.shape, call.dtype)
+        third = None if c is None else _OnDevice(c.reshape(made.out.shape)[index])
+        return cuda_gemm.bound(sum_, result, left, right, third, k if call.need.product else 0, own)
+    if own is not None:
+        return own
     if made.queued.statistics is None:
-        left, right = _OnDevice(a), _OnDevice(b)
         return ConventionalBound(result, left, right, k, result.unit_roundoff)  # type: ignore[arg-type]
     q = call.table.fraction_bits(k)
     turn, index = divmod(index, call.choice.batches)
@@ -634,6 +624,7 @@ def _bound(call: GpuCall, made: Made, index: int, sum_: cuda_gemm.Sum | None = N
         _scales(torch.cat([made.read(place)[index % place.shape[0]] for place in places], 1), q)
         for places in made.queued.statistics[turn]
     )
+    weight = sum_.weight(call.dtype.is_complex) if sum_ is not None else 1.0
     return ResidueBound(result, rows, columns, k, weight)
 
 

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from prismm.bounds import ConventionalBound, RoundedBound, half_ulp
-from prismm.cuda_operands import PreparedOnDevice, shared
-from prismm.errors import ArgumentError, DTypeError, OperandError, ShapeError
+from prismm.calls import check_scalars, refuse_vector, swaps
+from prismm.cuda_operands import shared
+from prismm.errors import ShapeError
 from prismm.schemes.base import Epilogue, modulus
 
 if TYPE_CHECKING:
@@ -33,13 +34,6 @@ beyond the largest number.
 """
 
 _UP = 1.0 + 2.0**-40
-
-
-@dataclass(frozen=True)
-class Form:
-    """What a call's launches depend on: product, whether A and B are read."""
-
-    product: bool
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,10 +74,7 @@ class Sum:
 
     def check(self, dtype: torch.dtype, shape: tuple[int, ...]) -> None:
         """DTypeError for complex factors of a real result, ShapeError for a C that does not broadcast to it."""
-        if not dtype.is_complex and (self.alpha.imag != 0 or self.beta.imag != 0):
-            raise DTypeError(
-                f"alpha={self.alpha}, beta={self.beta} are complex; pass out_dtype=torch.complex128 or real scalars"
-            )
+        check_scalars(self.alpha, self.beta, dtype.is_complex)
         self.broadcast(shape, dtype)
 
     def broadcast(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor | None:
@@ -109,15 +100,10 @@ class Sum:
 
 def transposed(x: Any, how: str, name: str) -> Any:
     """op(x) for a transposition flag, as a view."""
-    if how not in ("N", "T", "C"):
-        raise ArgumentError(f"{name}={how!r}; pass 'N', 'T' or 'C'")
-    if how == "N":
+    if not swaps(x, how, name):
         return x
-    if isinstance(x, PreparedOnDevice):
-        raise OperandError(f"{name}={how!r} with a prepared operand; prepare the transposed matrix instead")
     tensor = shared(x, name[-1])
-    if tensor.ndim < 2:
-        raise ShapeError(f"{name}={how!r} needs a matrix; {name[-1]} has shape {tuple(tensor.shape)}")
+    refuse_vector(tuple(tensor.shape), how, name)
     return tensor.mT.conj() if how == "C" else tensor.mT
 
 

@@ -1,4 +1,6 @@
-"""Which module makes a scheme's products on a GPU; each has check, workspace, problem_of, queue, bound_of, predict."""
+"""Which module makes a scheme's products on a GPU; each has check, workspace, problem_of, queue,
+bound_of, predict and products.
+"""
 
 from __future__ import annotations
 

@@ -17,7 +17,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from prismm import cuda_slices_calls as slices
 from prismm import cuda_words_calls as words
 from prismm.accuracy import Target
 from prismm.cuda_modules import module_of
@@ -31,8 +30,6 @@ from prismm.planner import Plan, bound_text, grade, moduli_for_tolerance
 from prismm.schemes.native import Native
 from prismm.schemes.residues import Residues
 from prismm.schemes.scaled_half import ScaledHalf
-from prismm.schemes.slices import Slices
-from prismm.schemes.tile_int8 import TileInt8
 from prismm.schemes.words import Words
 
 if TYPE_CHECKING:
@@ -50,7 +47,8 @@ _MOST_BATCHES = 32767
 @dataclass(frozen=True)
 class Need:
     """What is asked: shapes, result, target. native: whether cuBLAS multiplies these types into the result's. summed:
-    with gemm's alpha and C; of_values: whether that sum may be made from products that meet the "native" target.
+    with gemm's alpha and C; of_values: whether that sum may be made from products that meet the "native" target;
+    product: whether A and B are read.
     """
 
     m: int
@@ -64,6 +62,7 @@ class Need:
     is_complex: bool = False
     summed: bool = False
     of_values: bool = True
+    product: bool = True
 
     @property
     def terms(self) -> int:
@@ -122,8 +121,7 @@ def choose(
     values = need.result_bytes if need.summed else 0
     if not isinstance(scheme, (Native, Residues)):
         module = module_of(scheme)
-        found = module.check(scheme, need, engine)
-        name = found if isinstance(found, str) else found.name
+        name = module.check(scheme, need, engine)
         rows, columns, scratch = _blocks(need, lambda r, c: module.workspace(scheme, need, r, c))
         return Choice(scheme, name, tuple(reasons), rows, columns, scratch + values)
     if isinstance(scheme, Native):
@@ -415,13 +413,7 @@ def _products(scheme: Any, need: Need) -> int:
         return 1
     if isinstance(scheme, Residues):
         return (3 if need.is_complex else 1) * int(scheme.moduli)
-    if isinstance(scheme, Slices):
-        return slices.products(scheme, need)
-    if isinstance(scheme, TileInt8):
-        return scheme.products
-    found = words.word_format(scheme)
-    assert found is not None
-    return (4 if need.is_complex else 1) * found.products
+    return int(module_of(scheme).products(scheme, need))
 
 
 def _dtype(need: Need) -> str:

@@ -13,6 +13,7 @@ from prismm.accuracy import MAGNITUDE
 from prismm.bounds import half_ulp
 from prismm.cuda_operands import vectors_of
 from prismm.cuda_rates import once_over, waves
+from prismm.cuda_words_calls import BATCH_BYTES
 from prismm.engines import cuda, cuda_slices
 from prismm.engines.launch import OUT, A, B, Place
 from prismm.errors import ArgumentError, EngineError
@@ -35,7 +36,6 @@ _ROUNDED = {53: (9, 10), 24: (5, 7)}
 entry in 4000 should stay open in float64 (8 slices left 1.4 %, as measured), and one in 27000 does in float32.
 """
 
-_BATCH_BYTES = 1 << 30
 _MOST_BATCHES = 32767
 
 
@@ -122,7 +122,7 @@ def queue(
     m, n = min(rows, whole.m), min(columns, whole.n)
     constants = cuda_slices.constants_of(problem.test, a.device)
     each = cuda_slices.workspace(problem, m, n, left.terms)
-    step = min(max(1, _BATCH_BYTES // max(1, each)), _MOST_BATCHES)
+    step = min(max(1, BATCH_BYTES // max(1, each)), _MOST_BATCHES)
     for t in range(0, whole.batch, step):
         some_a, some_b, some = left.some(t, step), right.some(t, step), whole.some(t, step)
         tiles = -(-m // 128) * -(-n // 256) * some.batch

@@ -89,18 +89,9 @@ def queue(
         z = dataclasses.replace(z, data=into)
     m, n = min(rows, z.shape[1]), min(columns, z.shape[2])
     each = cuda_tiles.workspace(problem.scheme, m, n, x.shape[2])
-    step = min(max(1, cuda_words_calls.BATCH_BYTES // each), 65535)
-    clear = True
-    for t in range(0, z.shape[0], step):
-        for j in range(0, z.shape[2], columns):
-            for i in range(0, z.shape[1], rows):
-                part = cuda_words_calls.part_of
-                some = part(x, t, step, i, rows, 0, x.shape[2]), part(y, t, step, 0, y.shape[1], j, columns)
-                with program.lend():
-                    cuda_tiles.queue(
-                        *some, part(z, t, step, i, rows, j, columns), problem, counts, device, program, clear
-                    )  # fmt: skip
-                clear = False
+    for number, some in enumerate(cuda_words_calls.blocks_of(x, y, z, rows, columns, each)):
+        with program.lend():
+            cuda_tiles.queue(*some, problem, counts, device, program, number == 0)
 
 
 @dataclass(frozen=True)
@@ -171,6 +162,11 @@ def _vectors(
 def bound_of(scheme: TileInt8, need: Need, device: Device, a: Any, b: Any) -> TilesBound:
     """For a report."""
     return TilesBound(FP32, a, b, cuda_tiles.bound(scheme, need.terms), scheme)
+
+
+def products(scheme: TileInt8, need: Need) -> int:
+    """Products on the matrix unit of one product of the call."""
+    return scheme.products
 
 
 _PRODUCTS, _FOLDS = 1.37, 0.0047

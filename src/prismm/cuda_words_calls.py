@@ -24,6 +24,8 @@ from prismm.schemes.scaled_half import ScaledHalf
 from prismm.schemes.words import Words
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     import torch
     from numpy.typing import NDArray
 
@@ -72,8 +74,8 @@ def unit_of(device: Device) -> str:
     return "h200-wgmma" if device.hopper else "a100"
 
 
-def check(scheme: Any, need: Need, engine: str | None) -> WordFormat:
-    """The words of a scheme that a caller asked for.
+def check(scheme: Any, need: Need, engine: str | None) -> str:
+    """The engine that multiplies words of a scheme that a caller asked for.
 
     Raises:
         EngineError: for parameters, types or targets that a GPU does not serve. ArgumentError: for another engine.
@@ -97,7 +99,7 @@ def check(scheme: Any, need: Need, engine: str | None) -> WordFormat:
         raise ArgumentError(
             f"an inner dimension of {need.k} is too long; multiply in blocks of at most {(1 << 22) - 1}"
         )
-    return words
+    return words.name
 
 
 def of_native_grade(need: Need) -> ScaledHalf | None:
@@ -136,17 +138,23 @@ def queue(
         z = dataclasses.replace(z, data=into.reals())
     m, n = min(rows, z.shape[1]), min(columns, z.shape[2])
     each = cuda_words.workspace(problem.words, m, n * parts, x.shape[2] * parts)
+    for number, some in enumerate(blocks_of(x, y, z, rows, columns, each)):
+        with program.lend():
+            cuda_words.queue(*some, problem, counts, device, program, number == 0)
+
+
+def blocks_of(
+    x: cuda_words.Matrices, y: cuda_words.Matrices, z: cuda_words.Matrices, rows: int, columns: int, each: int
+) -> Iterator[tuple[cuda_words.Matrices, cuda_words.Matrices, cuda_words.Matrices]]:
+    """The parts of z = x @ y that are made at once: so many rows and columns, and as many matrices of a batch as
+    scratch has room for; each: bytes of scratch for one.
+    """
     step = min(max(1, BATCH_BYTES // each), 65535)
-    clear = True
     for t in range(0, z.shape[0], step):
         for j in range(0, z.shape[2], columns):
             for i in range(0, z.shape[1], rows):
-                some = part_of(x, t, step, i, rows, 0, x.shape[2]), part_of(y, t, step, 0, y.shape[1], j, columns)
-                with program.lend():
-                    cuda_words.queue(
-                        *some, part_of(z, t, step, i, rows, j, columns), problem, counts, device, program, clear
-                    )  # fmt: skip
-                clear = False
+                left, right = _part(x, t, step, i, rows, 0, x.shape[2]), _part(y, t, step, 0, y.shape[1], j, columns)
+                yield left, right, _part(z, t, step, i, rows, j, columns)
 
 
 def matrices_of(x: torch.Tensor, base: int) -> cuda_words.Matrices:
@@ -157,7 +165,7 @@ def matrices_of(x: torch.Tensor, base: int) -> cuda_words.Matrices:
     return cuda_words.Matrices(place, tuple(x.shape), strides, parts == 2)  # type: ignore[arg-type]
 
 
-def part_of(
+def _part(
     x: cuda_words.Matrices, t: int, batches: int, i: int, rows: int, j: int, columns: int
 ) -> cuda_words.Matrices:  # fmt: skip
     """Some matrices of a batch, or the one that serves all, and some of their rows and columns."""
@@ -236,6 +244,13 @@ def split_work(scheme: Any, need: Need) -> tuple[float, float]:
     assert words is not None
     m, n, k = _real_shape(need)
     return float((m + n) * k * math.prod(need.batch)), words.count * words.bytes / 2
+
+
+def products(scheme: Any, need: Need) -> int:
+    """Products on the matrix unit of one product of the call."""
+    words = word_format(scheme)
+    assert words is not None
+    return (4 if need.is_complex else 1) * words.products
 
 
 def _real_shape(need: Need) -> tuple[int, int, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from types import SimpleNamespace
 from typing import Any
 
@@ -47,10 +48,10 @@ def sum_program(
     m, k, n = a.shape[1], a.shape[2], b.shape[2]
     scheme = Residues(moduli) if moduli else Native()
     need = cuda_plan.Need(m, n, k, (), form, chosen, False, True, out.is_complex(), True)
+    need = dataclasses.replace(need, product=sum_.has_product(need))
     choice = cuda_plan.Choice(scheme, cuda.INT8, (), m, n, 0, 2)
     call = cuda_calls.GpuCall(
-        (), (), (), out.dtype, ("", ""), choice, need, device, 0, SimpleNamespace(target=chosen), None, (None, None),
-        cuda_gemm.Form(sum_.has_product(need)),
+        (), (), (), out.dtype, ("", ""), choice, need, device, 0, SimpleNamespace(target=chosen), None
     )  # fmt: skip
     if moduli:
         call.__dict__["table"] = cuda.tables(moduli, a.device)

@@ -114,7 +114,6 @@ class Problem:
     room: float
     last: float
     raw: bool
-    exact: bool = False
 
 
 def problem_for(scheme: TileInt8, terms: int, target: Target | None) -> Problem:
@@ -219,8 +218,7 @@ def queue(
         RAW=problem.raw, GIVEN=given, ROWS=rows, COLUMNS=columns, EVEN=_aligned(out), num_warps=8,
         enable_fp_fusion=False,
     )  # fmt: skip
-    asked: Any = problem  # as one of words, of which the repair asks raw and exact
-    cuda_words.repair(a, b, out, marks, counts, asked, device, to)
+    cuda_words.repair(a, b, out, marks, counts, problem.raw, False, device, to)
 
 
 def _ceil(x: int, step: int) -> int:

@@ -255,7 +255,7 @@ def queue(
             CHUNK=problem.chunk, ROWS=rows, COLUMNS=columns, DEPTH=64 // words.bytes, GROUP=8, EVEN=even,
             **product.LAUNCH,
         )  # fmt: skip
-    repair(a, b, out, marks, counts, problem, device, to)
+    repair(a, b, out, marks, counts, problem.raw, problem.exact, device, to)
 
 
 def pattern_of(x: float) -> int:
@@ -305,9 +305,13 @@ def _split(
 
 
 def repair(
-    a: Matrices, b: Matrices, out: Matrices, marks: Any, counts: Any, problem: Problem, device: Device, to: Program
+    a: Matrices, b: Matrices, out: Matrices, marks: Any, counts: Any, raw: bool, exact: bool, device: Device,
+    to: Program,
 ) -> None:  # fmt: skip
-    """DENSE: with NVIDIA's FP64 matrix instructions; Triton has none for AMD's."""
+    """Queue the repair of marked entries; raw, exact: as of `Problem`.
+
+    DENSE: with NVIDIA's FP64 matrix instructions; Triton has none for AMD's.
+    """
     from prismm.kernels.gpu import words_repair
 
     parts = 2 if out.is_complex else 1
@@ -318,7 +322,7 @@ def repair(
     to.launch(
         words_repair.repair_words, (min(4 * device.programs, blocks),), a.data, a.strides[1], a.strides[2],
         a.batch_stride, b.data, b.strides[2], b.strides[1], b.batch_stride, out.data, out.strides[1],
-        out.batch_stride, marks, counts, m, n, k, pitch, batches, PARTS=parts, RAW=problem.raw, EXACT=problem.exact,
+        out.batch_stride, marks, counts, m, n, k, pitch, batches, PARTS=parts, RAW=raw, EXACT=exact,
         BLOCK=512, DEPTH=16, DENSE=device.nvidia,
         num_warps=8, enable_fp_fusion=False,
     )  # fmt: skip
