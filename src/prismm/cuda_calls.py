@@ -540,10 +540,13 @@ def _queue_some(
     (outer, outer_left), (inner, inner_left) = sides
     for x, some in enumerate(outer):
         with program.lend():
-            first = split(some, x, left=outer_left)
+            with program.beside():
+                first = split(some, x, left=outer_left)
             for y, other in enumerate(inner):
                 with program.lend():
                     second = split(other, y, left=inner_left)
+                    if y == 0:
+                        program.meet()
                     (i, j) = (x, y) if outer_left else (y, x)
                     split_a, split_b = (first, second) if outer_left else (second, first)
                     block = i * rows, rows, j * columns, columns

@@ -17,6 +17,9 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from prismm.accuracy import ROUNDING
 from prismm.engines.environment import variable
 from prismm.engines.launch import Factor, Place, Program
 from prismm.errors import EngineError
@@ -40,12 +43,20 @@ STATISTICS = 10
 """Integers that the kernels keep of a vector: see `kernels.gpu.numbers`."""
 
 LEVELS = 5
-ROW_BLOCK = 1024, 4
-COLUMN_TILE = 128, 32, 4
-JOIN_TILE = 4, 64, 128, 4
+ROW_BLOCK = 1024, 2, 4
+"""Elements of a row that are measured at a time, fours that a thread splits at a time, warps."""
+COLUMN_TILE = 64, 32, 4
+UNROLL = 2
 FINISH_ROWS = 2
 LANES = 512
 """Elements, or rows and columns, of a tile, and the warps that work on it, as measured on an H200."""
+
+
+def join_tile(mode: int) -> tuple[int, int, int, int]:
+    """Rows of a tile, rows and columns of a strip, and warps of the quick join, as measured on an H200: bounds of all
+    entries take registers.
+    """
+    return (8, 64, 64, 4) if mode == ROUNDING else (4, 64, 128, 4)
 
 
 @dataclass(frozen=True)
@@ -121,7 +132,7 @@ def emulated_by_cublas() -> str | None:
 class Tables:
     """What the kernels read for the scheme of so many moduli, on one device.
 
-    left, right: (moduli, 14) int32, see `kernels.gpu.split.FIELDS`; reduction: (3·moduli, 3) int32, three times the
+    left, right: (moduli, 17) int32, see `kernels.gpu.split.FIELDS`; reduction: (3·moduli, 3) int32, three times the
     same, see `kernels.gpu.product.reduced`; thresholds: int64, see `moduli.shift_thresholds`; limit_bits: bits of the
     first of them, before it was cut to int64.
     """
@@ -141,6 +152,16 @@ class Tables:
         return norm_fraction_bits(self.moduli, terms)
 
 
+def float_reduction(p: int, offset: int) -> tuple[int, int, int, int, int]:
+    """What `kernels.gpu.split` reduces x modulo p by in float32, |x| < 2^20, with c·p >= 2^23 + 2^20: the patterns of
+    c·p + offset, 1/p, 3·2^22 - c, -p, and c·p.
+    """
+    c = 256 * -(-((1 << 23) + (1 << 20)) // (256 * p))
+    base = 0x4B000000 + c * p - (1 << 23)
+    patterns = [int(np.float32(x).view(np.int32)) for x in (1.0 / p, 3.0 * (1 << 22) - c, -float(p))]
+    return base + offset, patterns[0], patterns[1], patterns[2], base
+
+
 @functools.lru_cache(maxsize=256)
 def tables(moduli: int, device: torch.device) -> Tables:
     """The tables, made and copied once."""
@@ -158,11 +179,10 @@ def tables(moduli: int, device: torch.device) -> Tables:
             halves = [symmetric(factors[t] << (16 * x), p) for x in range(6)]
             dwords = [int(x) for x in words[t]] + [0] * (3 - packed.dwords)
             # 128 more, so that the residue in [0, p) less 128 fits in a signed byte. With |Σ| < 6·2^16·2^7 < 2^26 the
-            # quotient by floor(2^32/p) may be one too small; with |Σ| < 12·2^8·2^7 < 2^19 that by one more than it is
-            # exact: it errs by less than 2^20/2^32 < 1/p.
-            least = (128 + int(offsets[t])) % p
-            offset, small = (least + p * -(-bound // p) for bound in (1 << 26, 1 << 19))
-            rows[side].append([*halves, *dwords, offset, p, (1 << 32) // p, small, (1 << 32) // p + 1])
+            # quotient by floor(2^32/p) may be one too small.
+            offset = (128 + int(offsets[t])) % p + p * -(-(1 << 26) // p)
+            small = float_reduction(p, int(offsets[t]) % p)
+            rows[side].append([*halves, *dwords, offset, p, (1 << 32) // p, *small])
     reduction = [[p, (1 << 32) // p, p * -(-(1 << 30) // p)] for p in chosen]
     thresholds = [min(t, 2**63 - 1) for t in shift_thresholds(moduli)]
     return Tables(
@@ -211,6 +231,14 @@ def quick_constants(moduli: int, parts: int, numbers: int) -> tuple[float, ...]:
     system = paired_system(moduli, numbers, parts)
     head = (system.inverse, *system.product, 2.0 * system.error, system.least)
     return (*head, *(part for weight in system.weights for part in weight))
+
+
+@functools.lru_cache(maxsize=256)
+def third_constants(moduli: int, parts: int, device: torch.device) -> torch.Tensor:
+    """`quick_constants` of sums of three numbers, in memory."""
+    import torch
+
+    return torch.tensor(quick_constants(moduli, parts, 3), dtype=torch.float64).to(device)
 
 
 @dataclass(frozen=True)
@@ -279,6 +307,33 @@ def take_statistics(program: Program, x: Vectors) -> Place:
     return program.take(torch.int64, x.batch, STATISTICS, x.vectors)
 
 
+def measure_columns(
+    program: Program, x: Vectors, statistics: Place, q: int, device: Device, *, levels: bool, exact: bool
+) -> None:
+    """The norms of columns across contiguous rows, in two launches that add to statistics. exact: the largest
+    magnitudes, not their exponents alone.
+    """
+    from prismm.kernels.gpu import scale
+
+    k, parts = x.terms, x.parts
+    steps, reals = tuple(parts * step for step in x.steps), x.place.reals()
+    block = 128
+    strips = -(-x.vectors * parts // block) * x.batch
+    even = steps[2] % 16 == 0 and steps[0] % 16 == 0 and x.vectors % 16 == 0
+    fixed: dict[str, Any] = {"PARTS": parts, "BLOCK": block, "EVEN": even, "num_warps": 4}
+    piece = 64
+    program.launch(
+        scale.largest_columns, (strips // x.batch, -(-k // piece), x.batch), reals, steps[2], steps[0], statistics, k,
+        x.vectors, PIECE=piece, ROWS=16, EXACT=exact, **fixed,
+    )  # fmt: skip
+    # Small matrices want many programs, large ones few atomic additions.
+    piece, rows = (256, 8) if strips * k >= 2 * device.programs * 256 else (128, 16)
+    program.launch(
+        scale.sum_columns, (strips // x.batch, -(-k // piece), x.batch), reals, steps[2], steps[0], statistics, k,
+        x.vectors, q, PIECE=piece, ROWS=rows, LEVELS=levels, NVIDIA=device.nvidia, enable_fp_fusion=False, **fixed,
+    )  # fmt: skip
+
+
 def split_vectors(
     program: Program, x: Vectors, statistics: Place, table: Tables, device: Device, *, left: bool, levels: bool,
     measure: bool,
@@ -289,7 +344,7 @@ def split_vectors(
     """
     import torch
 
-    from prismm.kernels.gpu import scale, split
+    from prismm.kernels.gpu import split
 
     k, parts = x.terms, x.parts
     shape = plane_shape(x.vectors, k, table.moduli * (3 if parts == 2 else 1))
@@ -314,28 +369,19 @@ def split_vectors(
     if not across:
         if x.steps[2] != 1 and k > 1:
             raise EngineError("operands of these strides have to be copied first")
-        block, warps = ROW_BLOCK[0] // parts, ROW_BLOCK[1]
+        block, groups, warps = ROW_BLOCK[0] // parts, max(1, ROW_BLOCK[1] // parts), ROW_BLOCK[2]
         program.launch(
             split.split_rows, (x.vectors, x.batch), reals, steps[1], steps[0], *common,
-            BLOCK=block, LEVELS=levels, num_warps=warps,
+            FOURS=32 * warps, BLOCK=block, GROUPS=groups, UNROLL=UNROLL, LEVELS=levels, num_warps=warps,
             EVEN=steps[1] % 16 == 0 and steps[0] % 16 == 0 and k % 16 == 0, **fixed,
         )  # fmt: skip
         return found
-    piece, block = 256, 128
-    grid = (-(-x.vectors * parts // block), -(-k // piece), x.batch)
+    measure_columns(program, x, statistics, q, device, levels=levels, exact=False)
     even = steps[2] % 16 == 0 and steps[0] % 16 == 0 and x.vectors % 16 == 0
-    program.launch(
-        scale.largest_columns, grid, reals, steps[2], steps[0], statistics, k, x.vectors, PARTS=parts,
-        PIECE=piece, ROWS=16, BLOCK=block, EVEN=even, num_warps=4,
-    )  # fmt: skip
-    program.launch(
-        scale.sum_columns, grid, reals, steps[2], steps[0], statistics, k, x.vectors, q, PARTS=parts, PIECE=piece,
-        ROWS=8, BLOCK=block, LEVELS=levels, EVEN=even, NVIDIA=device.nvidia, num_warps=4, enable_fp_fusion=False,
-    )  # fmt: skip
     rows, columns, warps = COLUMN_TILE[0], COLUMN_TILE[1] // parts, COLUMN_TILE[2]
     program.launch(
         split.split_columns, (-(-x.vectors // columns), -(-shape[2] // rows), x.batch), reals, steps[2], steps[0],
-        *common, ROWS=rows, BLOCK=columns, EVEN=even and k % 16 == 0, num_warps=warps, **fixed,
+        *common, ROWS=rows, BLOCK=columns, UNROLL=UNROLL, EVEN=even and k % 16 == 0, num_warps=warps, **fixed,
     )  # fmt: skip
     return found
 
@@ -422,7 +468,7 @@ def join_digits(
     from prismm.kernels.gpu import quick, repair
 
     parts, k = a.parts, a.terms
-    rows, strip, block, warps = JOIN_TILE
+    rows, strip, block, warps = join_tile(test.mode)
     strips, blocks = -(-out.m // strip), -(-out.n // block)
     primes = coprime_moduli(256, table.moduli)
     careful, needed = join_constants(table.moduli, test, table.left.device)
@@ -442,7 +488,7 @@ def join_digits(
         HALF=(scheme_product(table.moduli) // 2).bit_length(),
     )  # fmt: skip
     words = strips * blocks
-    span = 4
+    span = 1 if words * out.batch * parts <= 16 * device.programs else 4
     programs = min(16 * device.programs, -(-words * out.batch * parts // span))
     marks = program.take(torch.int32, programs, max(rows, FINISH_ROWS), block // 32)
     x, y = a.place.reals(), b.place.reals()
@@ -450,9 +496,8 @@ def join_digits(
     program.launch(
         repair.finish, (programs,), x, a_steps[0], a_steps[1], a_steps[2], y, b_steps[0], b_steps[1], b_steps[2],
         reals, steps[0], steps[1], steps[2], flags, marks, digits, left.statistics, right.statistics, careful,
-        table.reduction, counts, out.m, out.n, k, left.terms, q, row_pitch, plane, blocks, words, out.batch,
-        left.batch, right.batch,
-        THIRD=quick_constants(table.moduli, parts, 3), PRIMES=primes, MODULI=table.moduli, LIMBS=table.limbs,
+        table.reduction, third_constants(table.moduli, parts, table.left.device), counts, out.m, out.n, k, left.terms,
+        q, row_pitch, plane, blocks, words, out.batch, left.batch, right.batch, MODULI=table.moduli, LIMBS=table.limbs,
         MODE=test.mode, PRECISION=test.precision, PARTS=parts, LEVELS=min(LEVELS, q), TILE=rows, STRIP=strip,
         ROWS=FINISH_ROWS, COLUMNS=block, BLOCK=LANES, WORDS=span, num_warps=4, enable_fp_fusion=False,
     )  # fmt: skip

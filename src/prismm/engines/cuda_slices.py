@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from prismm.accuracy import MAGNITUDE, ROUNDING
-from prismm.engines.cuda import COLUMN_TILE, ROW_BLOCK, STATISTICS, Result, Test, Vectors
+from prismm.engines.cuda import STATISTICS, Result, Test, Vectors, measure_columns
 from prismm.errors import EngineError
 
 if TYPE_CHECKING:
@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 MOST_SLICES = 8
 """More would give values of more bits than the join adds."""
 
+_ROW_BLOCK = 1024, 4
+_COLUMN_TILE = 128, 32, 4
+"""Elements, or rows and columns, of a tile that is split, and the warps that work on it."""
 _FRACTION_BITS = 20
 _SHORTEST = 256
 """The inner dimension is not cut into shorter blocks to fill the GPU."""
@@ -110,7 +113,7 @@ def slice_vectors(
     """Slice vectors of any strides."""
     import torch
 
-    from prismm.kernels.gpu import scale, slice_split
+    from prismm.kernels.gpu import slice_split
 
     k, mode = x.terms, problem.test.mode
     across = x.steps[1] == 1 and x.steps[2] != 1
@@ -130,7 +133,7 @@ def slice_vectors(
     if not across:
         if x.steps[2] != 1 and k > 1:
             raise EngineError("operands of these strides have to be copied first")
-        block, warps = ROW_BLOCK
+        block, warps = _ROW_BLOCK
         program.launch(
             slice_split.slice_rows, (x.vectors, x.batch), x.place, x.steps[1], x.steps[0], *place, _FRACTION_BITS,
             BLOCK=block, LEVELS=mode == MAGNITUDE, num_warps=warps,
@@ -139,19 +142,9 @@ def slice_vectors(
         return found
     program.zero(statistics)
     program.zero(extras)
-    piece, block = 256, 128
-    grid = (-(-x.vectors // block), -(-k // piece), x.batch)
+    measure_columns(program, x, statistics, _FRACTION_BITS, device, levels=mode == MAGNITUDE, exact=True)
     even = x.steps[2] % 16 == 0 and x.steps[0] % 16 == 0 and x.vectors % 16 == 0
-    program.launch(
-        scale.largest_columns, grid, x.place, x.steps[2], x.steps[0], statistics, k, x.vectors, PARTS=1, PIECE=piece,
-        ROWS=16, BLOCK=block, EVEN=even, num_warps=4,
-    )  # fmt: skip
-    program.launch(
-        scale.sum_columns, grid, x.place, x.steps[2], x.steps[0], statistics, k, x.vectors, _FRACTION_BITS, PARTS=1,
-        PIECE=piece, ROWS=8, BLOCK=block, LEVELS=mode == MAGNITUDE, EVEN=even, NVIDIA=device.nvidia, num_warps=4,
-        enable_fp_fusion=False,
-    )  # fmt: skip
-    rows, columns, warps = COLUMN_TILE
+    rows, columns, warps = _COLUMN_TILE
     program.launch(
         slice_split.slice_columns, (-(-x.vectors // columns), cut.blocks * cut.width // rows, x.batch), x.place,
         x.steps[2], x.steps[0], *place, ROWS=rows, BLOCK=columns, EVEN=even and k % 16 == 0, num_warps=warps, **fixed,

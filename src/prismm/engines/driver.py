@@ -21,6 +21,11 @@ def driver() -> Any:
     ]  # fmt: skip
     cuda.cuStreamCreate.argtypes = [pointer, word]
     cuda.cuStreamDestroy_v2.argtypes = [pointer]
+    cuda.cuStreamWaitEvent.argtypes = [pointer, pointer, word]
+    cuda.cuEventCreate.argtypes = [pointer, word]
+    cuda.cuEventRecord.argtypes = [pointer, pointer]
+    cuda.cuEventDestroy_v2.argtypes = [pointer]
+    cuda.cuCtxGetDevice.argtypes = [pointer]
     cuda.cuStreamIsCapturing.argtypes = [pointer, pointer]
     cuda.cuStreamBeginCapture_v2.argtypes = [pointer, integer]
     cuda.cuStreamEndCapture.argtypes = [pointer, pointer]

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from prismm.engines.driver import check, driver
-from prismm.engines.replays import Replay, is_capturing
+from prismm.engines.replays import Replay, follow, is_capturing, stream_beside
 from prismm.errors import EngineError
 
 if TYPE_CHECKING:
@@ -112,6 +112,7 @@ class _Launch:
     grid: tuple[int, int, int]
     arguments: tuple[Any, ...]
     constants: dict[str, Any]
+    beside: bool = False
     ready: _Ready | None = None
 
 
@@ -121,6 +122,11 @@ class _Zero:
 
     offset: int
     size: int
+    beside: bool = False
+
+
+class _Meeting:
+    """Where launches need what ran beside those before."""
 
 
 @dataclass
@@ -144,9 +150,10 @@ class Program:
     """
 
     alignments: tuple[int, int, int] = (0, 0, 0)
-    launches: list[_Launch | _Zero] = field(default_factory=list)
+    launches: list[_Launch | _Zero | _Meeting] = field(default_factory=list)
     _taken: int = 0
     _most: int = 0
+    _beside: bool = False
     _bases: tuple[int, ...] = ()
     _replays: dict[tuple[int, ...], int | Replay] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -166,6 +173,18 @@ class Program:
         yield
         self._taken = before
 
+    @contextlib.contextmanager
+    def beside(self) -> Iterator[None]:
+        """What is launched inside may run beside what follows, up to `meet`."""
+        self._beside = True
+        yield
+        self._beside = False
+
+    def meet(self) -> None:
+        """What follows needs all that was launched before."""
+        if any(getattr(launch, "beside", False) for launch in self.launches):
+            self.launches.append(_Meeting())
+
     @property
     def replayed(self) -> int:
         """At how many sets of addresses a call is one launch by now."""
@@ -180,10 +199,10 @@ class Program:
         """Set scratch memory to zero, in its turn; one driver's call for neighbours."""
         size = -(-math.prod(place.shape) * place.dtype.itemsize // _ALIGNED) * _ALIGNED
         last = self.launches[-1] if self.launches else None
-        if isinstance(last, _Zero) and last.offset + last.size == place.offset:
+        if isinstance(last, _Zero) and last.beside == self._beside and last.offset + last.size == place.offset:
             last.size += size
         elif size:
-            self.launches.append(_Zero(place.offset, size))
+            self.launches.append(_Zero(place.offset, size, self._beside))
 
     def tiled(self, place: Place, shape: tuple[int, int], box: tuple[int, int], layout: Any) -> Tiled:
         """What describes a matrix of scratch memory, with contiguous rows, to TMA."""
@@ -203,7 +222,7 @@ class Program:
         """
         x, y, z = (*grid, 1, 1)[:3]
         if x * y * z:
-            self.launches.append(_Launch(kernel, (x, y, z), arguments, constants))
+            self.launches.append(_Launch(kernel, (x, y, z), arguments, constants, self._beside))
 
     def run(self, bases: tuple[int, ...], stream: int) -> None:
         """Queue everything on a CUDA stream of the current device.
@@ -214,20 +233,21 @@ class Program:
             EngineError: where the driver refuses a launch.
         """
         with self._lock:
-            replaying = len(self.launches) >= _FEW and not is_capturing(stream)
+            capturing = is_capturing(stream)
+            replaying = len(self.launches) >= _FEW and not capturing
             known = self._replays.get(bases, 0) if replaying else 0
             if isinstance(known, Replay):
                 known.run(stream)
                 return
             self._fill(bases)
-            self._queue(bases, stream)
+            self._queue(bases, stream, capturing)
             if not replaying:
                 return
             self._replays[bases] = known + 1
             if known + 1 == _TURNS:
                 # Where the driver makes no graph of it, calls go on as before.
                 with contextlib.suppress(EngineError):
-                    self._replays[bases] = Replay(lambda own: self._queue(bases, own))
+                    self._replays[bases] = Replay(lambda own: self._queue(bases, own, True))
             if len(self._replays) > _MOST_REPLAYS:
                 del self._replays[next(iter(self._replays))]
 
@@ -236,7 +256,7 @@ class Program:
         if bases == self._bases:
             return
         for launch in self.launches:
-            if isinstance(launch, _Zero):
+            if not isinstance(launch, _Launch):
                 continue
             ready = launch.ready
             if ready is None:
@@ -247,20 +267,38 @@ class Program:
                 _encode(target, bases[tiled.place.base] + tiled.place.offset, tiled, facts)
         self._bases = bases
 
-    def _queue(self, bases: tuple[int, ...], stream: int) -> None:
-        """Every launch to the driver."""
+    def _queue(self, bases: tuple[int, ...], stream: int, forked: bool = False) -> None:
+        """Every launch to the driver. forked: what may run beside others goes to a stream of its own, which only a
+        capture makes cheaper than one after the other.
+        """
+        with contextlib.ExitStack() as stack:
+            apart = other = stream
+            if forked and any(isinstance(launch, _Meeting) for launch in self.launches):
+                other = stack.enter_context(stream_beside())
+            for launch in self.launches:
+                if isinstance(launch, _Meeting):
+                    if apart != stream:
+                        follow(stream, apart)
+                        apart = stream
+                    continue
+                if launch.beside and apart != other:
+                    follow(other, stream)
+                    apart = other
+                self._launch(launch, bases, apart if launch.beside else stream)
+
+    def _launch(self, launch: _Launch | _Zero, bases: tuple[int, ...], stream: int) -> None:
+        """One launch to the driver."""
         cuda = driver()
-        for launch in self.launches:
-            if isinstance(launch, _Zero):
-                check(cuda.cuMemsetD8Async(bases[SCRATCH] + launch.offset, 0, launch.size, stream))
-                continue
-            ready = launch.ready
-            assert ready is not None
-            code = cuda.cuLaunchKernel(
-                ready.function, *launch.grid, ready.threads, 1, 1, ready.shared, stream, ready.parameters, None
-            )
-            if code:
-                check(code)
+        if isinstance(launch, _Zero):
+            check(cuda.cuMemsetD8Async(bases[SCRATCH] + launch.offset, 0, launch.size, stream))
+            return
+        ready = launch.ready
+        assert ready is not None
+        code = cuda.cuLaunchKernel(
+            ready.function, *launch.grid, ready.threads, 1, 1, ready.shared, stream, ready.parameters, None
+        )
+        if code:
+            check(code)
 
     def apart(self) -> list[tuple[str, Program]]:
         """Every kernel's launch as a program of its own, by the kernel's name; for measurements."""
@@ -285,6 +323,8 @@ class Program:
         reals = [torch.view_as_real(x) if x.is_complex() else x for x in (a, b, out, *kept)]
         bases = (*reals[:3], scratch, *reals[3:])
         for launch in self.launches:
+            if isinstance(launch, _Meeting):
+                continue
             if isinstance(launch, _Zero):
                 scratch[launch.offset : launch.offset + launch.size].zero_()
                 continue

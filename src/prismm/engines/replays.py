@@ -1,18 +1,24 @@
 """Launches as one: a CUDA graph of what a program queues at given addresses.
 
-Queueing eight kernels one by one takes the host longer than a small product takes the GPU; a graph takes one call.
+Queueing eight kernels one by one takes the host longer than a small product takes the GPU; a graph takes one call. And
+in a graph, launches that need nothing of each other run side by side.
 """
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
+import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from prismm.engines.driver import check, driver
 
-_NON_BLOCKING, _RELAXED = 1, 2
+_NON_BLOCKING, _RELAXED, _NO_TIMING = 1, 2, 2
+
+_BESIDE: dict[int, list[ctypes.c_void_p]] = {}
+"""Streams of each device for what runs beside another one in a graph."""
+_LOCK = threading.Lock()
 
 
 def is_capturing(stream: int) -> bool:
@@ -20,6 +26,37 @@ def is_capturing(stream: int) -> bool:
     status = ctypes.c_int()
     check(driver().cuStreamIsCapturing(stream, ctypes.byref(status)))
     return status.value != 0
+
+
+@contextlib.contextmanager
+def stream_beside() -> Iterator[int]:
+    """A stream of the current device that nobody uses and no capture holds; kept for later."""
+    cuda, device = driver(), ctypes.c_int()
+    check(cuda.cuCtxGetDevice(ctypes.byref(device)))
+    with _LOCK:
+        streams = _BESIDE.setdefault(device.value, [])
+        stream = next((some for some in streams if not is_capturing(some.value or 0)), None)
+        if stream is not None:
+            streams.remove(stream)
+    if stream is None:
+        stream = ctypes.c_void_p()
+        check(cuda.cuStreamCreate(ctypes.byref(stream), _NON_BLOCKING))
+    try:
+        yield stream.value or 0
+    finally:
+        with _LOCK:
+            streams.append(stream)
+
+
+def follow(later: int, earlier: int) -> None:
+    """What is queued on a stream from now on waits for what another one holds by now."""
+    cuda, event = driver(), ctypes.c_void_p()
+    check(cuda.cuEventCreate(ctypes.byref(event), _NO_TIMING))
+    try:
+        check(cuda.cuEventRecord(event, earlier))
+        check(cuda.cuStreamWaitEvent(later, event, 0))
+    finally:
+        cuda.cuEventDestroy_v2(event)
 
 
 class Replay:

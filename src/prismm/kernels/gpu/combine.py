@@ -99,7 +99,7 @@ def _joined(
     PART: tl.constexpr,
 ):  # fmt: skip
     """X = high + low of a tile, and where it is not 0; 0 where it is not safe to scale it."""
-    h, m, t = expand_digits(at, plane, reduction, constants, read, MODULI, LIMBS, PART)
+    h, m, t = expand_digits(at, plane, reduction, constants, read, MODULI, LIMBS, PART, False)
     scale = tl.where(safe, power_of_two(tl.where(safe, exponent, 0)), 0.0)
     return h * scale, (m + t) * scale, h != 0.0
 

@@ -163,27 +163,48 @@ def digit_at(at, plane, t, reduction, mask, MODULI: tl.constexpr, PART: tl.const
 
 
 @triton.jit
-def expand_digits(
-    at, plane, reduction, constants, read, MODULI: tl.constexpr, LIMBS: tl.constexpr, PART: tl.constexpr
+def _add_digit(
+    s0, s1, s2, s3, s4, at, plane, t, reduction, constants, read, MODULI: tl.constexpr, LIMBS: tl.constexpr,
+    PART: tl.constexpr,
 ):  # fmt: skip
-    """C' of a tile's entries as h + m + t, exactly; constants: as for `join_tile`."""
+    """The sums of five with what modulus t adds."""
+    digit = digit_at(at, plane, t, reduction, read, MODULI, PART)
+    d = float_of(digit.to(tl.int64) | 0x4330000000000000) - TWO52
+    w = constants + (9 + 5 * t)
+    s0 = tl.fma(d, tl.load(w), s0)
+    s1 = tl.fma(d, tl.load(w + 1), s1)
+    if LIMBS >= 3:
+        s2 = tl.fma(d, tl.load(w + 2), s2)
+    if LIMBS >= 4:
+        s3 = tl.fma(d, tl.load(w + 3), s3)
+    if LIMBS >= 5:
+        s4 = tl.fma(d, tl.load(w + 4), s4)
+    return s0, s1, s2, s3, s4
+
+
+@triton.jit
+def expand_digits(
+    at, plane, reduction, constants, read, MODULI: tl.constexpr, LIMBS: tl.constexpr, PART: tl.constexpr,
+    SHORT: tl.constexpr,
+):  # fmt: skip
+    """C' of a tile's entries as h + m + t, exactly; constants: as for `join_tile`. SHORT: in few instructions, for rare
+    tiles, whose time is that of the way of the instructions to the multiprocessor.
+    """
     s0 = tl.zeros(at.shape, tl.float64)
     s1 = s0
     s2 = s0
     s3 = s0
     s4 = s0
-    for t in tl.static_range(MODULI):
-        digit = digit_at(at, plane, t, reduction, read, MODULI, PART)
-        d = float_of(digit.to(tl.int64) | 0x4330000000000000) - TWO52
-        w = constants + (9 + 5 * t)
-        s0 = tl.fma(d, tl.load(w), s0)
-        s1 = tl.fma(d, tl.load(w + 1), s1)
-        if LIMBS >= 3:
-            s2 = tl.fma(d, tl.load(w + 2), s2)
-        if LIMBS >= 4:
-            s3 = tl.fma(d, tl.load(w + 3), s3)
-        if LIMBS >= 5:
-            s4 = tl.fma(d, tl.load(w + 4), s4)
+    if SHORT:
+        for t in range(MODULI):
+            s0, s1, s2, s3, s4 = _add_digit(
+                s0, s1, s2, s3, s4, at, plane, t, reduction, constants, read, MODULI, LIMBS, PART
+            )  # fmt: skip
+    else:
+        for t in tl.static_range(MODULI):
+            s0, s1, s2, s3, s4 = _add_digit(
+                s0, s1, s2, s3, s4, at, plane, t, reduction, constants, read, MODULI, LIMBS, PART
+            )  # fmt: skip
     return expand(s0, s1, s2, s3, s4, constants + 4, constants + 2, LIMBS)
 
 
@@ -208,7 +229,7 @@ def join_tile(
     inside = in_m[:, None] & in_n[None, :]
     read = in_m[:, None] & (j < row_pitch)[None, :]
     at = digits + i.to(tl.int64)[:, None] * row_pitch + j[None, :]
-    h, low, tail = expand_digits(at, plane, reduction, constants, read, MODULI, LIMBS, PART)
+    h, low, tail = expand_digits(at, plane, reduction, constants, read, MODULI, LIMBS, PART, True)
     row_e, row_shift, n1a, da, n2a, fa = bound_terms(rows, m, i, in_m, q, A_PRIORI)
     bound = bound_of(
         n1a[:, None], da[:, None], n2a[:, None], fa[:, None], n1b[None, :], db[None, :], n2b[None, :], fb[None, :],

@@ -49,7 +49,7 @@ LAST_LEVEL = tl.constexpr(4)
 
 
 @triton.jit
-def _digits(at, plane, t, p: tl.constexpr, mask, MODULI: tl.constexpr, PART: tl.constexpr):
+def _digits(at, plane, t, mask, MODULI: tl.constexpr, PART: tl.constexpr):
     """A number congruent to modulus t's digit, in [0, p), or (-2p, p) of complex parts; 0 where all digits are."""
     first = at + wide(plane) * t
     d = tl.load(first, mask=mask, other=0).to(tl.int32)
@@ -80,9 +80,9 @@ def _splat(x, value: tl.constexpr):
 @triton.jit
 def _pair(at, plane, g: tl.constexpr, mask, PRIMES: tl.constexpr, MODULI: tl.constexpr, PART: tl.constexpr):
     """D of the pair g of moduli, or of a last single one."""
-    d = _digits(at, plane, 2 * g, PRIMES[2 * g], mask, MODULI, PART)
+    d = _digits(at, plane, 2 * g, mask, MODULI, PART)
     if 2 * g + 1 < MODULI:
-        d = d * PRIMES[2 * g + 1] + _digits(at, plane, 2 * g + 1, PRIMES[2 * g + 1], mask, MODULI, PART) * PRIMES[2 * g]
+        d = d * PRIMES[2 * g + 1] + _digits(at, plane, 2 * g + 1, mask, MODULI, PART) * PRIMES[2 * g]
     return d
 
 
@@ -158,27 +158,31 @@ def _most(a, b0, b1, b2, b3, b4, k):
 
 
 @triton.jit
-def expand_closely(
-    at, plane, mask, SYSTEM: tl.constexpr, PRIMES: tl.constexpr, MODULI: tl.constexpr, PART: tl.constexpr
-):  # fmt: skip
-    """(h, low, zero) like `expand_quickly`, within E of three parts and 2^-52·|low|: the second sum is exact too."""
-    PAIRS: tl.constexpr = (MODULI + 1) // 2
+def expand_closely(at, plane, reduction, third, mask, MODULI: tl.constexpr, PART: tl.constexpr):
+    """(h, low, zero) like `expand_quickly`, within E of three parts and 2^-52·|low|: the second sum is exact too.
+
+    third: the constants of `expand_quickly` for three parts, in memory, as the moduli are in `reduction`: few tiles
+    come here, and what they cost is the way of the instructions to the multiprocessor, so there are to be few of those.
+    """
     s0 = tl.zeros(at.shape, tl.float64)
     s1 = tl.zeros(at.shape, tl.float64)
     s2 = tl.zeros(at.shape, tl.float64)
     any_digit = tl.zeros(at.shape, tl.int32)
-    for g in tl.static_range(PAIRS):
-        d = _pair(at, plane, g, mask, PRIMES, MODULI, PART)
+    for g in range((MODULI + 1) // 2):
+        both = 2 * g + 1 < MODULI
+        d = _digits(at, plane, 2 * g, mask, MODULI, PART) * tl.where(both, tl.load(reduction + 6 * g + 3), 1)
+        d += _digits(at, plane, 2 * g + 1, mask & both, MODULI, PART) * tl.load(reduction + 6 * g)
         any_digit |= d
         x = _number(d, PART)
-        s0 = tl.fma(x, _splat(x, SYSTEM[6 + 3 * g]), s0)
-        s1 = tl.fma(x, _splat(x, SYSTEM[7 + 3 * g]), s1)
-        s2 = tl.fma(x, _splat(x, SYSTEM[8 + 3 * g]), s2)
-    q = -nearest(s0 * SYSTEM[0])
-    r0 = tl.fma(q, _splat(q, SYSTEM[1]), s0)
-    r1 = tl.fma(q, _splat(q, SYSTEM[2]), s1)
+        weights = third + (6 + 3 * g)
+        s0 = tl.fma(x, tl.broadcast_to(tl.load(weights), x.shape), s0)
+        s1 = tl.fma(x, tl.broadcast_to(tl.load(weights + 1), x.shape), s1)
+        s2 = tl.fma(x, tl.broadcast_to(tl.load(weights + 2), x.shape), s2)
+    q = -nearest(s0 * tl.load(third))
+    r0 = tl.fma(q, tl.broadcast_to(tl.load(third + 1), q.shape), s0)
+    r1 = tl.fma(q, tl.broadcast_to(tl.load(third + 2), q.shape), s1)
     h, low = two_sum(r0, r1)
-    return h, low + tl.fma(q, _splat(q, SYSTEM[3]), s2), any_digit == 0
+    return h, low + tl.fma(q, tl.broadcast_to(tl.load(third + 3), q.shape), s2), any_digit == 0
 
 
 @triton.jit(
@@ -305,9 +309,8 @@ def _open(h, low, error):
 
 @triton.jit
 def join_closely(
-    digits, out, row_stride, column_stride, marks, rows, columns, m, n, i0, j0, q, row_pitch, plane,
-    SYSTEM: tl.constexpr, PRIMES: tl.constexpr, MODULI: tl.constexpr, MODE: tl.constexpr, PART: tl.constexpr,
-    ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    digits, out, row_stride, column_stride, marks, rows, columns, reduction, third, m, n, i0, j0, q, row_pitch, plane,
+    MODULI: tl.constexpr, MODE: tl.constexpr, PART: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Join a tile of an ordinary strip to float64 from sums in three parts; marks (ROWS, BLOCK / 32) of entries that
     are still open. Returns whether there are any.
@@ -317,9 +320,9 @@ def join_closely(
     in_m, in_n = i < m, j < n
     inside = in_m[:, None] & in_n[None, :]
     at = digits + i.to(tl.int64)[:, None] * row_pitch + j[None, :]
-    h, low, zero = expand_closely(at, plane, inside, SYSTEM, PRIMES, MODULI, PART)
+    h, low, zero = expand_closely(at, plane, reduction, third, inside, MODULI, PART)
     h, low = two_sum(h, low)
-    error = SYSTEM[4] + tl.abs(low) * 8.881784197001252e-16  # 2^-50
+    error = tl.load(third + 4) + tl.abs(low) * 8.881784197001252e-16  # 2^-50
     settled = zero
     if MODE == ROUNDING:
         second = _second_bound(rows, columns, m, n, i, j, in_m, in_n, q)
@@ -330,7 +333,7 @@ def join_closely(
     target = out + i.to(tl.int64)[:, None] * row_stride + j.to(tl.int64)[None, :] * column_stride
     value = _raised(h, -(shift[:, None] + column_shift[None, :]))
     tl.store(target, tl.where(zero, 0.0, value), mask=inside)
-    open_ = (_open(h, low, error) | ~(tl.abs(h) >= SYSTEM[5])) & ~settled & inside
+    open_ = (_open(h, low, error) | ~(tl.abs(h) >= tl.load(third + 5))) & ~settled & inside
     return store_marks(open_, marks, ROWS, BLOCK)
 
 

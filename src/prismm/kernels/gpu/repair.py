@@ -275,11 +275,10 @@ def doubled(
 )  # fmt: skip
 def finish(
     a, a_batch, a_row, a_step, b, b_batch, b_column, b_step, out, out_batch, row_stride, column_stride, flags, marks,
-    digits, rows, columns, constants, reduction, counts, m, n, k, terms, q, row_pitch, plane, blocks, words, batches,
-    row_batches, column_batches, THIRD: tl.constexpr, PRIMES: tl.constexpr, MODULI: tl.constexpr, LIMBS: tl.constexpr,
-    MODE: tl.constexpr, PRECISION: tl.constexpr, PARTS: tl.constexpr,
-    LEVELS: tl.constexpr, TILE: tl.constexpr, STRIP: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
-    BLOCK: tl.constexpr, WORDS: tl.constexpr,
+    digits, rows, columns, constants, reduction, third, counts, m, n, k, terms, q, row_pitch, plane, blocks, words,
+    batches, row_batches, column_batches, MODULI: tl.constexpr, LIMBS: tl.constexpr, MODE: tl.constexpr,
+    PRECISION: tl.constexpr, PARTS: tl.constexpr, LEVELS: tl.constexpr, TILE: tl.constexpr, STRIP: tl.constexpr,
+    ROWS: tl.constexpr, COLUMNS: tl.constexpr, BLOCK: tl.constexpr, WORDS: tl.constexpr,
 ):  # fmt: skip
     """Join the flagged tiles, and settle what is open in them. counts[SPECIAL], [EXACT], [BY_MAGNITUDE], [KEPT] grow by
     what was done.
@@ -287,7 +286,7 @@ def finish(
     flags: a word a strip of STRIP rows and COLUMNS columns, by (batch, parts, strips, blocks): a bit a TILE of rows,
     and whether the strip is ordinary. marks: (programs, max(TILE, ROWS), COLUMNS / 32) words of scratch memory. a, b:
     where complex, the real numbers behind them, imaginary parts one element after the real ones. digits, rows, columns,
-    constants: as for `join.join_tile`; THIRD, PRIMES: as for `quick.join_closely`.
+    constants: as for `join.join_tile`; third: as for `quick.join_closely`.
     """
     lanes = tl.arange(0, WORDS)
     marks += tl.program_id(0) * ((TILE if TILE > ROWS else ROWS) * (COLUMNS // 32))
@@ -313,9 +312,9 @@ def finish(
                                 out + batch * out_batch + part, row_stride, column_stride, marks,
                                 digits + batch * wide(plane) * (MODULI if PARTS == 1 else 3 * MODULI),
                                 rows + batch % row_batches * STATISTICS * m,
-                                columns + batch % column_batches * STATISTICS * n, constants, reduction, counts, m, n,
-                                strip * STRIP + bit * TILE, j0, k, terms, q, row_pitch, plane, ordinary, THIRD, PRIMES,
-                                MODULI, LIMBS, MODE, PRECISION,
+                                columns + batch % column_batches * STATISTICS * n, constants, reduction, third, counts,
+                                m, n, strip * STRIP + bit * TILE, j0, k, terms, q, row_pitch, plane, ordinary, MODULI,
+                                LIMBS, MODE, PRECISION,
                                 REAL if PARTS == 1 else (REAL_PART if which == 0 else IMAGINARY_PART), LEVELS, TILE,
                                 ROWS, COLUMNS, BLOCK,
                             )  # fmt: skip
@@ -324,10 +323,9 @@ def finish(
 @triton.jit
 def _finish_tile(
     a, a_row, a_step, b, b_column, b_step, out, row_stride, column_stride, marks, digits, rows, columns, constants,
-    reduction, counts, m, n, i_first, j0, k, terms, q, row_pitch, plane, ordinary, THIRD: tl.constexpr,
-    PRIMES: tl.constexpr, MODULI: tl.constexpr, LIMBS: tl.constexpr, MODE: tl.constexpr, PRECISION: tl.constexpr,
-    PART: tl.constexpr, LEVELS: tl.constexpr, TILE: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
-    BLOCK: tl.constexpr,
+    reduction, third, counts, m, n, i_first, j0, k, terms, q, row_pitch, plane, ordinary, MODULI: tl.constexpr,
+    LIMBS: tl.constexpr, MODE: tl.constexpr, PRECISION: tl.constexpr, PART: tl.constexpr, LEVELS: tl.constexpr,
+    TILE: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     tl.debug_barrier()
     open_ = tl.full([], 1, tl.int32)
@@ -335,8 +333,8 @@ def _finish_tile(
     if PRECISION == 53:
         if ordinary:
             open_ = join_closely(
-                digits, out, row_stride, column_stride, marks, rows, columns, m, n, i_first, j0, q, row_pitch, plane,
-                THIRD, PRIMES, MODULI, MODE, PART, TILE, COLUMNS,
+                digits, out, row_stride, column_stride, marks, rows, columns, reduction, third, m, n, i_first, j0, q,
+                row_pitch, plane, MODULI, MODE, PART, TILE, COLUMNS,
             )  # fmt: skip
             # Its marks are as good as those of `join_tile` where a rounding is asked for.
             looked = ordinary & (MODE == ROUNDING)

@@ -61,17 +61,31 @@ def scale_exponent(largest, norm2, q, thresholds, limit_bits):
 
 
 @triton.jit
-def count_large(integer, q, level):
-    """1 where v > 2^(q-1-level), which proves |x| > 2^(e-1-level)."""
-    return (integer > ((1 << q) >> (level + 1))).to(tl.int32)
+def level_of(integer, q):
+    """1 in the bits from 6·l on, l < 5, where 2^(q-1-l) < v <= 2^(q-l), which proves |x| > 2^(e-1-l); beyond bit 29 for
+    smaller v. So 63 of them add up, field by field.
+    """
+    field = tl.maximum(integer - 1, 0).to(tl.float32).to(tl.int32, bitcast=True) >> 23
+    return (integer * 0 + 1) << tl.minimum(6 * (q + 126 - field), 30)
+
+
+@triton.jit
+def counts_of(levels):
+    """How many exceed 2^(q-1), …, 2^(q-5), from a sum of `level_of`."""
+    c0 = levels & 63
+    c1 = c0 + ((levels >> 6) & 63)
+    c2 = c1 + ((levels >> 12) & 63)
+    c3 = c2 + ((levels >> 18) & 63)
+    return c0, c1, c2, c3, c3 + ((levels >> 24) & 63)
 
 
 @triton.jit(do_not_specialize=["step", "batch_step", "k", "vectors"])
 def largest_columns(
     x, step, batch_step, stats, k, vectors, PARTS: tl.constexpr, PIECE: tl.constexpr, ROWS: tl.constexpr,
-    BLOCK: tl.constexpr, EVEN: tl.constexpr,
+    BLOCK: tl.constexpr, EXACT: tl.constexpr, EVEN: tl.constexpr,
 ):  # fmt: skip
-    """stats[LARGEST] of the columns of x (k, n·PARTS): the pattern of max|x|, which orders like the magnitudes.
+    """stats[LARGEST] of the columns of x (k, n·PARTS): the pattern of max|x|, which orders like the magnitudes; not
+    EXACT: of normal numbers the upper word alone, which holds their exponent.
 
     PARTS: neighbouring real columns that make one vector, 2 for complex numbers. Program axis 2: matrices of a batch.
     """
@@ -82,13 +96,28 @@ def largest_columns(
     start = tl.program_id(1).to(tl.int64) * PIECE
     x += batch * even(batch_step, EVEN)
     stats += batch * STATISTICS * n
-    best = tl.zeros([ROWS, BLOCK], tl.int64)
-    for h0 in range(0, PIECE, ROWS):
-        h = start + h0 + tl.arange(0, ROWS)
-        inside = (h[:, None] < k) & inside_n[None, :]
-        value = tl.load(x + h[:, None] * stride + j[None, :], mask=inside, other=0.0).to(tl.float64)
-        best = tl.maximum(best, bits_of(value) & MAGNITUDE)
-    tl.atomic_max(stats + LARGEST * n + j // PARTS, tl.max(best, 0), mask=inside_n, sem="relaxed")
+    best = tl.zeros([BLOCK], tl.int64)
+    if not EXACT:
+        upper = tl.zeros([ROWS, BLOCK], tl.int32)
+        for h0 in range(0, PIECE, ROWS):
+            pattern = bits_of(_column_tile(x, start + h0, j, stride, k, inside_n, ROWS))
+            upper = tl.maximum(upper, (pattern >> 32).to(tl.int32) & 0x7FFFFFFF)
+        best = tl.max(upper, 0).to(tl.int64) << 32
+    if tl.min(tl.where(inside_n, best, EXPONENT), 0) < 0x0010000000000000:  # not found yet, zero or subnormal
+        whole = tl.zeros([ROWS, BLOCK], tl.int64)
+        for h0 in range(0, PIECE, ROWS):
+            pattern = bits_of(_column_tile(x, start + h0, j, stride, k, inside_n, ROWS))
+            whole = tl.maximum(whole, pattern & MAGNITUDE)
+        best = tl.max(whole, 0)
+    tl.atomic_max(stats + LARGEST * n + j // PARTS, best, mask=inside_n, sem="relaxed")
+
+
+@triton.jit
+def _column_tile(x, start, j, stride, k, inside, ROWS: tl.constexpr):
+    """ROWS rows of columns j, 0 beyond their end."""
+    h = start + tl.arange(0, ROWS)
+    read = (h[:, None] < k) & inside[None, :]
+    return tl.load(x + h[:, None] * stride + j[None, :], mask=read, other=0.0).to(tl.float64)
 
 
 @triton.jit(do_not_specialize=["step", "batch_step", "k", "vectors", "q"])
@@ -112,27 +141,19 @@ def sum_columns(
     lift, factor = magnitude_factors(exponent_of(largest), q)
     squares = tl.zeros([ROWS, BLOCK], tl.int64)
     total = tl.zeros([ROWS, BLOCK], tl.int32)
-    c0 = tl.zeros([ROWS, BLOCK], tl.int32)
-    c1 = c0
-    c2 = c0
-    c3 = c0
-    c4 = c0
+    levels = tl.zeros([ROWS, BLOCK], tl.int32)
+    tl.static_assert(PIECE // ROWS < 64)
     for h0 in range(0, PIECE, ROWS):
-        h = start + h0 + tl.arange(0, ROWS)
-        inside = (h[:, None] < k) & (inside_n & finite)[None, :]
-        value = tl.load(x + h[:, None] * stride + j[None, :], mask=inside, other=0.0).to(tl.float64)
+        value = _column_tile(x, start + h0, j, stride, k, inside_n & finite, ROWS)
         v = ceiling_of_product(tl.abs(value) * lift[None, :], factor[None, :], NVIDIA)
         squares += v.to(tl.int64) * v
         total += v
         if LEVELS:
-            c0 += count_large(v, q, 0)
-            c1 += count_large(v, q, 1)
-            c2 += count_large(v, q, 2)
-            c3 += count_large(v, q, 3)
-            c4 += count_large(v, q, 4)
+            levels += level_of(v, q)
     tl.atomic_add(to + NORM2 * n, tl.sum(squares, 0), mask=inside_n, sem="relaxed")
     tl.atomic_add(to + NORM1 * n, tl.sum(total.to(tl.int64), 0), mask=inside_n, sem="relaxed")
     if LEVELS:
+        c0, c1, c2, c3, c4 = counts_of(levels)
         tl.atomic_add(to + COUNTS * n, tl.sum(c0, 0).to(tl.int64), mask=inside_n, sem="relaxed")
         tl.atomic_add(to + (COUNTS + 1) * n, tl.sum(c1, 0).to(tl.int64), mask=inside_n, sem="relaxed")
         tl.atomic_add(to + (COUNTS + 2) * n, tl.sum(c2, 0).to(tl.int64), mask=inside_n, sem="relaxed")

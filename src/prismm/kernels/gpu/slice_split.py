@@ -36,22 +36,55 @@ from prismm.kernels.gpu.numbers import (
     nearest_of,
     wide,
 )
-from prismm.kernels.gpu.scale import count_large, exponent_of, magnitude_factors
+from prismm.kernels.gpu.scale import counts_of, exponent_of, level_of, magnitude_factors
 from prismm.kernels.gpu.split import (
-    column_values,
-    gathered,
+    column_fours,
     largest_of,
-    packed,
     plane_row,
     residual_total,
     scale_factors,
-    vector_values,
+    vector_pairs,
 )
 
 NONZERO, DIGITS, DEVIATION, EXTRAS = tl.constexpr(0), tl.constexpr(1), tl.constexpr(2), tl.constexpr(3)
 """Rows of what is kept of a vector besides the statistics: how many elements have a digit that is not 0; their last
 eight digits, or-ed; to MEASURE, Σ ceil(2^10·|δ|) of the residuals δ.
 """
+
+
+@triton.jit
+def vector_values(start, fours, k):
+    """Elements 4·fours + {0, 2, 1, 3} of a vector, 0 beyond its end."""
+    first, second = vector_pairs(start, fours, k, 0, 1)
+    return tl.reshape(tl.join(first, second), [fours.shape[0], 4])
+
+
+@triton.jit
+def column_values(x, h, j, stride, k, inside):
+    """A tile of columns by fours of their elements, (fours, columns, 4), h the first of each four."""
+    v0, v1, v2, v3 = column_fours(x, h, j, stride, k, inside, 0, 1)
+    return tl.reshape(tl.join(tl.join(v0, v2), tl.join(v1, v3)), [h.shape[0], j.shape[0], 4])
+
+
+@triton.jit
+def packed(r, ORDER: tl.constexpr):
+    """Four neighbouring residues along the last axis, each 128 too large, as the bytes of one word. ORDER: whether they
+    stand there in order, or as 0, 2, 1, 3.
+    """
+    x = tl.arange(0, 4)
+    shift = 8 * x if ORDER else 8 * (2 * (x % 2) + x // 2)
+    if len(r.shape) == 2:
+        return tl.sum(r << shift[None, :], 1) ^ -2139062144
+    else:
+        return tl.sum(r << shift[None, None, :], 2) ^ -2139062144
+
+
+@triton.jit
+def gathered(d, AXIS: tl.constexpr, MEASURE: tl.constexpr):
+    """Sums of residuals' squares, or of flags, along an axis."""
+    if MEASURE:
+        return tl.sum(d.to(tl.int64) * d, AXIS)
+    return tl.sum(d, AXIS).to(tl.int64)
 
 
 @triton.jit
@@ -162,16 +195,17 @@ def slice_rows(
     c4 = c0
     for h in range(0, pitch // SLICES, BLOCK):
         word = h // 4 + fours
-        value = tl.where(finite, vector_values(start, word, k, 0, 1), 0.0)
+        value = tl.where(finite, vector_values(start, word, k), 0.0)
         v = ceiling_of_product(tl.abs(value) * lift, factor, NVIDIA)
         squares += tl.sum(v.to(tl.int64) * v, 1)
         total += tl.sum(v, 1)
         if LEVELS:
-            c0 += tl.sum(count_large(v, q, 0), 1)
-            c1 += tl.sum(count_large(v, q, 1), 1)
-            c2 += tl.sum(count_large(v, q, 2), 1)
-            c3 += tl.sum(count_large(v, q, 3), 1)
-            c4 += tl.sum(count_large(v, q, 4), 1)
+            some0, some1, some2, some3, some4 = counts_of(tl.sum(level_of(v, q), 1))
+            c0 += some0
+            c1 += some1
+            c2 += some2
+            c3 += some3
+            c4 += some4
         first, second, last, some, d = digits_of(value * own_lift, own, SLICES, MEASURE, NVIDIA)
         deviation += gathered(d, 1, MEASURE)
         if MEASURE:
@@ -224,7 +258,7 @@ def slice_columns(
     finite = largest < EXPONENT
     shift = tl.where(finite, slice_shift(largest, SLICES), -NONFINITE)
     lift, factor = scale_factors(tl.where(finite, shift, 0), largest)
-    value = column_values(x, h, j, stride, k, (finite & (j < n))[None, :], 0, 1)
+    value = column_values(x, h, j, stride, k, (finite & (j < n))[None, :])
     low, high, last, some, d = digits_of(value * lift[None, :, None], factor[None, :, None], SLICES, MEASURE, NVIDIA)
     residual = tl.sum(gathered(d, 2, MEASURE), 0)
     if MEASURE:

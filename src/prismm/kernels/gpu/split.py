@@ -34,11 +34,12 @@ from prismm.kernels.gpu.numbers import (
     nearest_of,
     wide,
 )
-from prismm.kernels.gpu.scale import count_large, exponent_of, magnitude_factors, scale_exponent
+from prismm.kernels.gpu.scale import counts_of, exponent_of, level_of, magnitude_factors, scale_exponent
 
-FIELDS = tl.constexpr(14)
-"""Integers of a modulus in the table: six factors of 16-bit halves, three words of byte factors, offset, p, magic; then
-offset and magic for bytes."""
+FIELDS = tl.constexpr(17)
+"""Integers of a modulus in the table: six factors of 16-bit halves, three words of byte factors, offset, p, magic of
+2^32/p; for NVIDIA the pattern of c·p and an offset, those of the float32 numbers 1/p, M - c and -p, and what the sum of
+two such patterns has too much."""
 
 
 @triton.jit
@@ -98,38 +99,86 @@ def _dot4(bytes4, factors, addend):
 
 
 @triton.jit
-def _halves(word, row):
-    """Σ of the two unsigned halves of a word times the factors at `row`."""
-    return (word & 0xFFFF) * tl.load(row) + ((word >> 16) & 0xFFFF) * tl.load(row + 1)
-
-
-@triton.jit
-def residue(w0, w1, w2, table, t, WORDS: tl.constexpr, NVIDIA: tl.constexpr):
-    """128 more than the residue of A' modulo p that lies in [-128, 127], from the words of A' + 2^bits; int32."""
+def _constants(table, t, WORDS: tl.constexpr, NVIDIA: tl.constexpr):
+    """What modulus t asks for, in the order in which `_sum_of` and `_reduced` take it."""
     row = table + t * FIELDS
-    p = tl.load(row + 10)
     if NVIDIA:
-        total = _dot4(w0, tl.load(row + 6), tl.load(row + 12))
-        if WORDS >= 2:
-            total = _dot4(w1, tl.load(row + 7), total)
-        if WORDS >= 3:
-            total = _dot4(w2, tl.load(row + 8), total)
-        return total - _quotient(total, tl.load(row + 13)) * p
+        inverse = tl.load(row + 13).to(tl.float32, bitcast=True)
+        shift = tl.load(row + 14).to(tl.float32, bitcast=True)
+        minus = tl.load(row + 15).to(tl.float32, bitcast=True)
+        f0, start, base = tl.load(row + 6), tl.load(row + 12), tl.load(row + 16)
+        f1 = tl.load(row + 7) if WORDS >= 2 else f0
+        f2 = tl.load(row + 8) if WORDS >= 3 else f0
+        return start, base, inverse, shift, minus, f0, f1, f2, f2, f2, f2
     else:
-        total = _halves(w0, row) + tl.load(row + 9)
-        if WORDS >= 2:
-            total += _halves(w1, row + 2)
-        if WORDS >= 3:
-            total += _halves(w2, row + 4)
-        r = total - _quotient(total, tl.load(row + 11)) * p
-        return r - tl.where(r >= p, p, 0)
+        f0, f1 = tl.load(row), tl.load(row + 1)
+        f2, f3 = (tl.load(row + 2), tl.load(row + 3)) if WORDS >= 2 else (f0, f0)
+        f4, f5 = (tl.load(row + 4), tl.load(row + 5)) if WORDS >= 3 else (f0, f0)
+        return tl.load(row + 9), 128, tl.load(row + 10), tl.load(row + 11), 0, f0, f1, f2, f3, f4, f5
 
 
 @triton.jit
-def _quotient(total, magic):
-    """total·magic/2^32, rounded down, of integers that are not negative."""
-    u = total.to(tl.uint32, bitcast=True)
-    return tl.umulhi(u, tl.zeros_like(u) + magic.to(tl.uint32, bitcast=True)).to(tl.int32, bitcast=True)
+def _halves(word, low, high):
+    """Σ of the two unsigned halves of a word times a factor each."""
+    return (word & 0xFFFF) * low + ((word >> 16) & 0xFFFF) * high
+
+
+@triton.jit
+def _sum_of(w0, w1, w2, c, WORDS: tl.constexpr, NVIDIA: tl.constexpr):
+    """An integer congruent to A' + 128 from the words of A' + 2^bits, 0 <= it < 2^31; on NVIDIA the pattern of the
+    float32 number c·p + x, x congruent to A' and |x| < 2^19: see `_reduced`.
+    """
+    if NVIDIA:
+        total = _dot4(w0, c[5], c[0])
+        if WORDS >= 2:
+            total = _dot4(w1, c[6], total)
+        if WORDS >= 3:
+            total = _dot4(w2, c[7], total)
+    else:
+        total = _halves(w0, c[5], c[6]) + c[0]
+        if WORDS >= 2:
+            total += _halves(w1, c[7], c[8])
+        if WORDS >= 3:
+            total += _halves(w2, c[9], c[10])
+    return total
+
+
+@triton.jit
+def _reduced(total, c, NVIDIA: tl.constexpr):
+    """The residue in [-128, 127] in the low byte of a word: in two's complement on NVIDIA, 128 too large elsewhere, the
+    other bytes 0.
+
+    On NVIDIA total is the pattern of y = c·p + x, an integer in [2^23, 2^24), |x| < 2^20. fma(y, 1/p, M - c) with
+    M = 3·2^22 is M + Q, Q = rint(y·(1/p)) - c near x/p, and y - Q·p = c·p + r is exact. 256 divides c·p - 2^23, so the
+    low byte of its pattern is r's. 1/p rounded errs by 2^-32 at most, so that |r| <= p/2 + p·2^-8: for p >= 255 that it
+    fits was checked for every x (a test does so).
+    """
+    if NVIDIA:
+        y = total.to(tl.float32, bitcast=True)
+        q = tl.fma(y, tl.broadcast_to(c[2], y.shape), tl.broadcast_to(c[3], y.shape)) - 12582912.0
+        return tl.fma(q, tl.broadcast_to(c[4], y.shape), y).to(tl.int32, bitcast=True)
+    else:
+        u = total.to(tl.uint32, bitcast=True)
+        magic = tl.zeros_like(u) + c[3].to(tl.uint32, bitcast=True)
+        r = total - tl.umulhi(u, magic).to(tl.int32, bitcast=True) * c[2]
+        return r - tl.where(r >= c[2], c[2], 0)
+
+
+@triton.jit
+def _both(x, y, c):
+    """Of the sum of two numbers what `_sum_of` gives of each."""
+    return x + y - c[1]
+
+
+@triton.jit
+def _word(r0, r1, r2, r3, NVIDIA: tl.constexpr):
+    """Four residues as `_reduced` leaves them, as the bytes of one word, lowest first."""
+    if NVIDIA:
+        return tl.inline_asm_elementwise(
+            "{ .reg .b32 l, h; prmt.b32 l, $1, $2, 0x0040; prmt.b32 h, $3, $4, 0x0040; prmt.b32 $0, l, h, 0x5410; }",
+            "=r,r,r,r,r", [r0, r1, r2, r3], dtype=tl.int32, is_pure=True, pack=1,
+        )  # fmt: skip
+    return (r0 | (r1 << 8) | (r2 << 16) | (r3 << 24)) ^ -2139062144
 
 
 @triton.jit
@@ -144,34 +193,12 @@ def plane_row(j, PERMUTED: tl.constexpr):
 
 
 @triton.jit
-def added(x, y, p):
-    """The residue in [-128, 127] of the sum of two residues that are given 128 too large, for p >= 128; 128 too large
-    itself.
-    """
-    total = x + y - 128
-    return total + tl.where(total < 0, p, tl.where(total > 255, -p, 0))
-
-
-@triton.jit
-def packed(r, ORDER: tl.constexpr):
-    """Four neighbouring residues along the last axis, each 128 too large, as the bytes of one word. ORDER: whether they
-    stand there in order, or as 0, 2, 1, 3.
-    """
-    x = tl.arange(0, 4)
-    shift = 8 * x if ORDER else 8 * (2 * (x % 2) + x // 2)
-    if len(r.shape) == 2:
-        return tl.sum(r << shift[None, :], 1) ^ -2139062144
-    else:
-        return tl.sum(r << shift[None, None, :], 2) ^ -2139062144
-
-
-@triton.jit
-def vector_values(start, fours, k, part, PARTS: tl.constexpr):
-    """Elements 4·fours + {0, 2, 1, 3} of a vector, by pairs of loads, 0 beyond its end."""
+def vector_pairs(start, fours, k, part, PARTS: tl.constexpr):
+    """Elements 4·fours + {0, 1} and + {2, 3} of a vector, 0 beyond its end."""
     at = 4 * fours[:, None] + tl.arange(0, 2)[None, :]
     first = tl.load(start + at * PARTS + part, mask=at < k, other=0.0)
     second = tl.load(start + (at + 2) * PARTS + part, mask=at + 2 < k, other=0.0)
-    return tl.reshape(tl.join(first, second), [fours.shape[0], 4]).to(tl.float64)
+    return first.to(tl.float64), second.to(tl.float64)
 
 
 @triton.jit
@@ -188,48 +215,62 @@ def largest_of(start, fours, k, EXACT: tl.constexpr, PARTS: tl.constexpr, BLOCK:
     best = tl.zeros([BLOCK // 4], tl.int64 if EXACT else tl.int32)
     for h in range(0, k, BLOCK):
         for part in tl.static_range(PARTS):
-            best = _larger(best, vector_values(start, h // 4 + fours, k, part, PARTS), EXACT)
+            first, second = vector_pairs(start, h // 4 + fours, k, part, PARTS)
+            best = _larger(_larger(best, first, EXACT), second, EXACT)
     return tl.max(best, 0).to(tl.int64)
 
 
 @triton.jit
-def gathered(d, AXIS: tl.constexpr, MEASURE: tl.constexpr):
-    """Sums of residuals' squares, or of flags, along an axis."""
+def _words_of_four(
+    x0, x1, x2, x3, lift, factor, bits, WORDS: tl.constexpr, MEASURE: tl.constexpr, NVIDIA: tl.constexpr
+):  # fmt: skip
+    """The words of four elements, `words_of_product`, and the sum of what their residuals add."""
+    a0, a1, a2, d0 = words_of_product(x0 * lift, factor, bits, WORDS, MEASURE, NVIDIA)
+    b0, b1, b2, d1 = words_of_product(x1 * lift, factor, bits, WORDS, MEASURE, NVIDIA)
+    c0, c1, c2, d2 = words_of_product(x2 * lift, factor, bits, WORDS, MEASURE, NVIDIA)
+    e0, e1, e2, d3 = words_of_product(x3 * lift, factor, bits, WORDS, MEASURE, NVIDIA)
     if MEASURE:
-        return tl.sum(d.to(tl.int64) * d, AXIS)
-    return tl.sum(d, AXIS).to(tl.int64)
+        residual = d0.to(tl.int64) * d0 + d1.to(tl.int64) * d1 + d2.to(tl.int64) * d2 + d3.to(tl.int64) * d3
+    else:
+        residual = (d0 + d1 + d2 + d3).to(tl.int64)
+    return (a0, a1, a2, b0, b1, b2, c0, c1, c2, e0, e1, e2), residual
 
 
 @triton.jit
-def _split_fours(
-    value, other, target, plane_words, table, lift, factor, bits, inside, MODULI: tl.constexpr, WORDS: tl.constexpr,
-    MEASURE: tl.constexpr, NVIDIA: tl.constexpr, PARTS: tl.constexpr,
-):  # fmt: skip
-    """Residues of a tile (fours, 4) to every plane at target (fours); Σ of the residuals, squared if measured."""
-    w0, w1, w2, d = words_of_product(value * lift, factor, bits, WORDS, MEASURE, NVIDIA)
-    residual = gathered(d, 1, MEASURE)
-    if PARTS == 2:
-        i0, i1, i2, d = words_of_product(other * lift, factor, bits, WORDS, MEASURE, NVIDIA)
-        residual += gathered(d, 1, MEASURE)
-    for t in range(MODULI):
-        at = target + wide(plane_words) * t
-        r = residue(w0, w1, w2, table, t, WORDS, NVIDIA)
-        tl.store(at, packed(r, False), mask=inside)
-        if PARTS == 2:
-            ri = residue(i0, i1, i2, table, t, WORDS, NVIDIA)
-            tl.store(at + wide(plane_words) * MODULI, packed(ri, False), mask=inside)
-            both = added(r, ri, tl.load(table + t * FIELDS + 10))
-            tl.store(at + wide(plane_words) * (2 * MODULI), packed(both, False), mask=inside)
-    return residual
+def _sums_of_four(words, c, WORDS: tl.constexpr, NVIDIA: tl.constexpr):
+    """`_sum_of` each of four."""
+    return (
+        _sum_of(words[0], words[1], words[2], c, WORDS, NVIDIA),
+        _sum_of(words[3], words[4], words[5], c, WORDS, NVIDIA),
+        _sum_of(words[6], words[7], words[8], c, WORDS, NVIDIA),
+        _sum_of(words[9], words[10], words[11], c, WORDS, NVIDIA),
+    )
+
+
+@triton.jit
+def _residues_of_four(s, c, NVIDIA: tl.constexpr):
+    """The bytes of a word from four such sums."""
+    return _word(
+        _reduced(s[0], c, NVIDIA), _reduced(s[1], c, NVIDIA), _reduced(s[2], c, NVIDIA), _reduced(s[3], c, NVIDIA),
+        NVIDIA,
+    )  # fmt: skip
+
+
+@triton.jit
+def _both_of_four(s, t, c):
+    """Of the sums of four pairs of numbers what `_sums_of_four` gives of each."""
+    return _both(s[0], t[0], c), _both(s[1], t[1], c), _both(s[2], t[2], c), _both(s[3], t[3], c)
 
 
 @triton.jit(do_not_specialize=["step", "batch_step", "vectors", "length", "terms", "q", "bits", "limit_bits"])
 def split_rows(
     x, step, batch_step, stats, planes, thresholds, table, vectors, length, pitch, plane, terms, q, bits, limit_bits,
-    MODULI: tl.constexpr, BLOCK: tl.constexpr, LEVELS: tl.constexpr, MEASURE: tl.constexpr, WORDS: tl.constexpr,
-    NVIDIA: tl.constexpr, PERMUTED: tl.constexpr, PARTS: tl.constexpr, EVEN: tl.constexpr,
+    MODULI: tl.constexpr, FOURS: tl.constexpr, BLOCK: tl.constexpr, GROUPS: tl.constexpr, UNROLL: tl.constexpr,
+    LEVELS: tl.constexpr, MEASURE: tl.constexpr, WORDS: tl.constexpr, NVIDIA: tl.constexpr, PERMUTED: tl.constexpr,
+    PARTS: tl.constexpr, EVEN: tl.constexpr,
 ):  # fmt: skip
-    """Scale and split one vector of contiguous elements a program: all of stats, and a row of every plane.
+    """Scale and split one vector of contiguous elements a program: all of stats, and a row of every plane. BLOCK:
+    elements that are measured at a time; FOURS: threads, each of which splits GROUPS fours at a time.
 
     PARTS: 1, or 2 for complex numbers, whose planes are those of the real parts, of the imaginary ones and of their
     sums. Program axis 1: matrices of a batch.
@@ -241,44 +282,72 @@ def split_rows(
     stats += batch * STATISTICS * vectors + i
     planes += batch * wide(plane) * (MODULI if PARTS == 1 else 3 * MODULI)
     fours = tl.arange(0, BLOCK // 4)
+    lanes = tl.arange(0, FOURS)
     largest = largest_of(start, fours, k, False, PARTS, BLOCK) << 32
     if largest < 0x0010000000000000:  # zero or subnormal
         largest = largest_of(start, fours, k, True, PARTS, BLOCK)
     finite = largest < EXPONENT
     lift, factor = magnitude_factors(exponent_of(largest), q)
-    squares = tl.zeros([BLOCK // 4], tl.int64)
+    squares = tl.zeros([BLOCK // 4, 2], tl.int64)
     total = tl.zeros([BLOCK // 4], tl.int64)
     c0 = tl.zeros([BLOCK // 4], tl.int32)
     c1 = c0
     c2 = c0
     c3 = c0
     c4 = c0
-    for h in range(0, k, BLOCK):
-        for part in tl.static_range(PARTS):
-            some = vector_values(start, h // 4 + fours, k, part, PARTS)
-            v = ceiling_of_product(tl.abs(some) * lift, factor, NVIDIA)
-            squares += tl.sum(v.to(tl.int64) * v, 1)
-            total += tl.sum(v, 1)
-            if LEVELS:
-                c0 += tl.sum(count_large(v, q, 0), 1)
-                c1 += tl.sum(count_large(v, q, 1), 1)
-                c2 += tl.sum(count_large(v, q, 2), 1)
-                c3 += tl.sum(count_large(v, q, 3), 1)
-                c4 += tl.sum(count_large(v, q, 4), 1)
-    norm2 = tl.sum(squares, 0)
+    for h1 in range(0, k, 8 * BLOCK):
+        levels = tl.zeros([BLOCK // 4, 2], tl.int32)
+        for h in range(h1, tl.minimum(h1 + 8 * BLOCK, k), BLOCK):
+            for part in tl.static_range(PARTS):
+                first, second = vector_pairs(start, h // 4 + fours, k, part, PARTS)
+                v = ceiling_of_product(tl.abs(first) * lift, factor, NVIDIA)
+                w = ceiling_of_product(tl.abs(second) * lift, factor, NVIDIA)
+                squares += v.to(tl.int64) * v
+                squares += w.to(tl.int64) * w
+                total += tl.sum(v + w, 1)
+                if LEVELS:
+                    levels += level_of(v, q) + level_of(w, q)
+        if LEVELS:
+            some0, some1, some2, some3, some4 = counts_of(levels)
+            c0 += tl.sum(some0, 1)
+            c1 += tl.sum(some1, 1)
+            c2 += tl.sum(some2, 1)
+            c3 += tl.sum(some3, 1)
+            c4 += tl.sum(some4, 1)
+    norm2 = tl.sum(tl.sum(squares, 1), 0)
     shift = tl.where(finite, scale_exponent(largest, norm2, q, thresholds, limit_bits), -NONFINITE)
     lift, factor = scale_factors(tl.where(finite, shift, 0), largest)
-    row = (planes + plane_row(i, PERMUTED).to(tl.int64) * pitch).to(tl.pointer_type(tl.int32)) + fours
-    deviation = total * 0
-    for h in range(0, pitch, BLOCK):
-        value = vector_values(start, h // 4 + fours, k, 0, PARTS)
-        other = value
-        if PARTS == 2:
-            other = vector_values(start, h // 4 + fours, k, 1, PARTS)
-        deviation += _split_fours(
-            value, other, row + h // 4, plane // 4, table, lift, factor, bits, h + 4 * fours < pitch, MODULI, WORDS,
-            MEASURE, NVIDIA, PARTS,
-        )  # fmt: skip
+    row = (planes + plane_row(i, PERMUTED).to(tl.int64) * pitch).to(tl.pointer_type(tl.int32)) + lanes
+    deviation = tl.zeros([FOURS], tl.int64)
+    for h in range(0, pitch, 4 * FOURS * GROUPS):
+        # Groups of a four a thread, so that a thread stores the words that it makes.
+        words = ()
+        for g in tl.static_range(GROUPS):
+            for part in tl.static_range(PARTS):
+                first, second = vector_pairs(start, h // 4 + g * FOURS + lanes, k, part, PARTS)
+                x0, x1 = tl.split(first)
+                x2, x3 = tl.split(second)
+                four, residual = _words_of_four(x0, x1, x2, x3, lift, factor, bits, WORDS, MEASURE, NVIDIA)
+                words = words + (four,)  # type: ignore[assignment]  # noqa: RUF005 - Triton knows no stars
+                deviation += residual
+        target = row + h // 4
+        for t in tl.range(0, MODULI, loop_unroll_factor=UNROLL):
+            c = _constants(table, t, WORDS, NVIDIA)
+            for g in tl.static_range(GROUPS):
+                at = target + g * FOURS
+                inside = h // 4 + g * FOURS + lanes < pitch // 4
+                s = _sums_of_four(words[PARTS * g], c, WORDS, NVIDIA)
+                tl.store(at, _residues_of_four(s, c, NVIDIA), mask=inside)
+                if PARTS == 2:
+                    i_s = _sums_of_four(words[PARTS * g + 1], c, WORDS, NVIDIA)
+                    tl.store(
+                        at + wide(plane // 4) * MODULI, _residues_of_four(i_s, c, NVIDIA), mask=inside
+                    )  # fmt: skip
+                    both = _both_of_four(s, i_s, c)
+                    tl.store(
+                        at + wide(plane // 4) * (2 * MODULI), _residues_of_four(both, c, NVIDIA), mask=inside
+                    )  # fmt: skip
+            target += plane // 4
     residual = residual_total(tl.sum(deviation, 0).to(tl.int64), terms, MEASURE)
     tl.store(stats + LARGEST * vectors, largest)
     tl.store(stats + NORM2 * vectors, tl.where(finite, norm2, 0))
@@ -294,21 +363,21 @@ def split_rows(
 
 
 @triton.jit
-def column_values(x, h, j, stride, k, inside, part, PARTS: tl.constexpr):
-    """A tile of columns by fours of their elements, (fours, columns, 4), h the first of each four."""
+def column_fours(x, h, j, stride, k, inside, part, PARTS: tl.constexpr):
+    """Four tiles (fours, columns) of the elements h, h + 1, h + 2 and h + 3 of columns j, 0 beyond their end."""
     at = x + h[:, None] * stride + (j[None, :] * PARTS + part)
     v0 = tl.load(at, mask=inside & (h[:, None] < k), other=0.0)
     v1 = tl.load(at + stride, mask=inside & (h[:, None] + 1 < k), other=0.0)
     v2 = tl.load(at + 2 * stride, mask=inside & (h[:, None] + 2 < k), other=0.0)
     v3 = tl.load(at + 3 * stride, mask=inside & (h[:, None] + 3 < k), other=0.0)
-    return tl.reshape(tl.join(tl.join(v0, v2), tl.join(v1, v3)), [h.shape[0], j.shape[0], 4]).to(tl.float64)
+    return v0.to(tl.float64), v1.to(tl.float64), v2.to(tl.float64), v3.to(tl.float64)
 
 
 @triton.jit(do_not_specialize=["step", "batch_step", "vectors", "length", "terms", "q", "bits", "limit_bits"])
 def split_columns(
     x, step, batch_step, stats, planes, thresholds, table, vectors, length, pitch, plane, terms, q, bits, limit_bits,
-    MODULI: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, MEASURE: tl.constexpr, WORDS: tl.constexpr,
-    NVIDIA: tl.constexpr, PERMUTED: tl.constexpr, PARTS: tl.constexpr, EVEN: tl.constexpr,
+    MODULI: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, UNROLL: tl.constexpr, MEASURE: tl.constexpr,
+    WORDS: tl.constexpr, NVIDIA: tl.constexpr, PERMUTED: tl.constexpr, PARTS: tl.constexpr, EVEN: tl.constexpr,
 ):  # fmt: skip
     """Split a tile of columns whose norms stand in stats, transposed: stats[RESIDUAL], stats[SHIFT] and the planes.
 
@@ -327,18 +396,19 @@ def split_columns(
     finite = largest < EXPONENT
     shift = tl.where(finite, scale_exponent(largest, norm2, q, thresholds, limit_bits), -NONFINITE)
     lift, factor = scale_factors(tl.where(finite, shift, 0), largest)
-    lift, factor = lift[None, :, None], factor[None, :, None]
+    lift, factor = lift[None, :], factor[None, :]
     inside = (j < n)[None, :]
     row = plane_row(j, PERMUTED).to(tl.int64)
     target = planes.to(tl.pointer_type(tl.int32)) + row[:, None] * (pitch // 4) + word[None, :]
-    store = (j < n)[:, None] & (h < pitch)[None, :]
-    value = column_values(x, h, j, stride, k, inside, 0, PARTS)
-    w0, w1, w2, d = words_of_product(value * lift, factor, bits, WORDS, MEASURE, NVIDIA)
-    residual = tl.sum(gathered(d, 2, MEASURE), 0)
+    store = (j < n)[:, None] & (word < pitch // 4)[None, :]
+    x0, x1, x2, x3 = column_fours(x, h, j, stride, k, inside, 0, PARTS)
+    reals, residual = _words_of_four(x0, x1, x2, x3, lift, factor, bits, WORDS, MEASURE, NVIDIA)
+    imaginaries = reals
     if PARTS == 2:
-        value = column_values(x, h, j, stride, k, inside, 1, PARTS)
-        i0, i1, i2, d = words_of_product(value * lift, factor, bits, WORDS, MEASURE, NVIDIA)
-        residual += tl.sum(gathered(d, 2, MEASURE), 0)
+        x0, x1, x2, x3 = column_fours(x, h, j, stride, k, inside, 1, PARTS)
+        imaginaries, more = _words_of_four(x0, x1, x2, x3, lift, factor, bits, WORDS, MEASURE, NVIDIA)
+        residual += more
+    residual = tl.sum(residual, 0)
     if MEASURE:
         tl.atomic_add(stats + RESIDUAL * n, residual, mask=j < n, sem="relaxed")
     else:
@@ -346,12 +416,18 @@ def split_columns(
         tl.atomic_max(stats + RESIDUAL * n, at_most, mask=(j < n) & (residual > 0), sem="relaxed")
     if tl.program_id(1) == 0:
         tl.store(stats + SHIFT * n, shift, mask=j < n)
-    for t in range(MODULI):
-        r = residue(w0, w1, w2, table, t, WORDS, NVIDIA)
-        tl.store(target, tl.trans(packed(r, True)), mask=store)
+    for t in tl.range(0, MODULI, loop_unroll_factor=UNROLL):
+        c = _constants(table, t, WORDS, NVIDIA)
+        s = _sums_of_four(reals, c, WORDS, NVIDIA)
+        tl.store(target, tl.trans(_residues_of_four(s, c, NVIDIA)), mask=store)
         if PARTS == 2:
-            ri = residue(i0, i1, i2, table, t, WORDS, NVIDIA)
-            tl.store(target + wide(plane // 4) * MODULI, tl.trans(packed(ri, True)), mask=store)
-            both = added(r, ri, tl.load(table + t * FIELDS + 10))
-            tl.store(target + wide(plane // 4) * (2 * MODULI), tl.trans(packed(both, True)), mask=store)
+            i_s = _sums_of_four(imaginaries, c, WORDS, NVIDIA)
+            tl.store(
+                target + wide(plane // 4) * MODULI, tl.trans(_residues_of_four(i_s, c, NVIDIA)), mask=store
+            )  # fmt: skip
+            both = _both_of_four(s, i_s, c)
+            tl.store(
+                target + wide(plane // 4) * (2 * MODULI), tl.trans(_residues_of_four(both, c, NVIDIA)),
+                mask=store,
+            )  # fmt: skip
         target += plane // 4
