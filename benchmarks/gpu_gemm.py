@@ -1,5 +1,5 @@
 """Ratio of prismm to cuBLAS's GEMM of the same type on this GPU, certificate and repair included, errors beside the
-times; eager calls, and replays of a captured CUDA graph.
+times; eager calls on an idle GPU, eager calls queued one after the other, and replays of a captured CUDA graph.
 
 Run: python benchmarks/gpu_gemm.py [--sizes 2048,4096] [--seconds 120]; writes results/gpu_gemm.csv. Random normal data.
 Times are medians of interleaved calls, each measured by CUDA events; the error is that of a sample in the Frobenius
@@ -37,13 +37,21 @@ CALLS: dict[tuple[str, str], dict[str, Any]] = {
 
 
 def interleaved(ours: Callable[[], Any], theirs: Callable[[], Any], repeats: int) -> tuple[list[float], list[float]]:
-    """Seconds of both in turn, after one untimed call each."""
-    ours(), theirs()
+    """Seconds of both in turn, each on an idle GPU, after untimed calls: some addresses have to be seen several times
+    before a call is one launch.
+    """
+    for _ in range(5):
+        ours(), theirs()
     a, b = [], []
     for _ in range(repeats):
         b.append(seconds_of(theirs))
         a.append(seconds_of(ours))
     return a, b
+
+
+def in_a_row(call: Callable[[], Any], calls: int) -> float:
+    """Seconds of a call among calls that are queued one after the other."""
+    return seconds_of(lambda: [call() for _ in range(calls)]) / calls
 
 
 def graph_of(call: Callable[[], Any]) -> torch.cuda.CUDAGraph:
@@ -89,6 +97,11 @@ def measure(n: int, dtype: str, name: str, repeats: int) -> dict[str, Any]:
         lambda: prismm.matmul(a, b, out=out, **form), lambda: torch.mm(a, b, out=native), repeats
     )
     error, native_error = sampled(out, a, b), sampled(native, a, b)
+    row = [
+        [in_a_row(call, 10 if n <= 4096 else 2) for _ in range(3)]
+        for call in (lambda: torch.mm(a, b, out=native), lambda: prismm.matmul(a, b, out=out, **form))
+    ]
+    torch.cuda.synchronize()
     start = time.perf_counter()
     for _ in range(3):
         prismm.matmul(a, b, out=out, **form)
@@ -108,6 +121,7 @@ def measure(n: int, dtype: str, name: str, repeats: int) -> dict[str, Any]:
         "ratio": statistics.median(ratios),
         "ratio_p20": ratios[int(0.2 * (len(ratios) - 1))],
         "ratio_p80": ratios[int(0.8 * (len(ratios) - 1))],
+        "row_ratio": statistics.median(row[0]) / statistics.median(row[1]),
         "graph_ratio": statistics.median(h_seconds) / statistics.median(g_seconds),
         "ms": 1e3 * ours,
         "graph_ms": 1e3 * statistics.median(g_seconds),
@@ -137,12 +151,12 @@ def main() -> None:
             if time.perf_counter() - start > options.seconds:
                 print("out of time", file=sys.stderr)
                 return
-            rows.append(measure(n, dtype, name, 3 if n > 8192 else 5))
+            rows.append(measure(n, dtype, name, 3 if n > 8192 else 7 if n > 4096 else 15))
             torch.cuda.empty_cache()
             row = rows[-1]
             print(
                 f"{n:6d} {dtype:10s} {name:18s} {row['scheme']:22s} "
-                f"x{row['ratio']:.2f} graph x{row['graph_ratio']:.2f} "
+                f"x{row['ratio']:.2f} row x{row['row_ratio']:.2f} graph x{row['graph_ratio']:.2f} "
                 f"{row['ms']:.3f} ms (predicted {row['predicted_ms']:.3f}) error {row['error']:.2g} "
                 f"({row['native_error']:.2g}) host {row['host_us']:.0f} µs {row['phases_ms']}",
                 file=sys.stderr,

@@ -7,6 +7,7 @@ repairs each two-dimensional product; `prepare` stops after the split, `explain`
 from __future__ import annotations
 
 import math
+import sys
 import time
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -105,6 +106,11 @@ def matmul(
     array([[1.],
            [7.]])
     """
+    if not full_output and type(a) is not np.ndarray and (gpu := sys.modules.get("prismm.cuda_calls")) is not None:
+        keywords = accuracy, scheme, reproducible, out_dtype, engine, threads, workspace
+        result = gpu.at_once(a, b, keywords, out)
+        if result is not None:
+            return result
     if (
         scheme is None
         and out is None

@@ -132,6 +132,10 @@ _CALLS: dict[Hashable, GpuCall] = {}
 _MOST_CALLS = 4096
 
 
+_AT_ONCE: dict[Hashable, tuple[GpuCall, tuple[str | None, ...]]] = {}
+"""Calls of plain tensors that went to the kernels as they are, with the settings under which they were chosen."""
+
+
 def known() -> list[GpuCall]:
     """The calls that are kept."""
     return list(_CALLS.values())
@@ -140,6 +144,56 @@ def known() -> list[GpuCall]:
 def forget() -> None:
     """Keep none of them."""
     _CALLS.clear()
+    _AT_ONCE.clear()
+
+
+def _plain_key(a: torch.Tensor, b: torch.Tensor, keywords: tuple[Any, ...], out: torch.Tensor | None) -> Hashable:
+    """All that a call of plain tensors depends on, but for settings and flags of the tensors."""
+    own = None if out is None else (out.dtype, out.shape, out.stride(), out.device)
+    return (
+        a.dtype, a.shape, a.stride(), a.device, b.dtype, b.shape, b.stride(), b.device, own, keywords,
+        type(keywords[0]), type(keywords[2]), type(keywords[5]),
+    )  # fmt: skip
+
+
+def at_once(a: Any, b: Any, keywords: tuple[Any, ...], out: Any) -> torch.Tensor | None:
+    """`matmul` of tensors like those of an earlier call, without its ceremony: a GPU that waits for the host loses the
+    microseconds that this takes. None where anything is out of the ordinary.
+    """
+    if not _AT_ONCE:
+        return None
+    import torch
+
+    if type(a) is not torch.Tensor or type(b) is not torch.Tensor or not (out is None or type(out) is torch.Tensor):
+        return None
+    try:
+        found = _AT_ONCE.get(_plain_key(a, b, keywords, out))
+    except (TypeError, RuntimeError):  # what cannot be hashed, or has no strides
+        return None
+    if found is None or a.requires_grad or b.requires_grad or a.is_neg() or b.is_neg() or a.is_conj() or b.is_conj():
+        return None
+    call, settings = found
+    if out is not None and (out.requires_grad or out.is_neg() or out.is_conj()):
+        return None
+    if cuda_plan.settings(call.need.result.precision == 24) != settings or torch.cuda.current_device() != call.index:
+        return None
+    try:
+        result = torch.empty(call.shape, dtype=call.dtype, device=a.device) if out is None else out
+        return result if _multiply_at_once(call, a, b, result, (), out is None) else None
+    except torch.OutOfMemoryError:  # `matmul` says what to do
+        return None
+
+
+def _remember(call: GpuCall, a: Any, b: Any, keywords: tuple[Any, ...], out: Any) -> None:
+    """That `at_once` may take a call that was checked; its operands went to the kernels as they are."""
+    import torch
+
+    if call.spans is None or any(type(x) is not torch.Tensor for x in (a, b, *([] if out is None else [out]))):
+        return
+    if len(_AT_ONCE) >= _MOST_CALLS:
+        _AT_ONCE.clear()
+    settings = cuda_plan.settings(call.need.result.precision == 24)
+    _AT_ONCE[_plain_key(a, b, keywords, out)] = call, settings
 
 
 def matmul(
@@ -183,6 +237,8 @@ def matmul(
                 made = _multiply(call, x, y, result, memories, full_output, sum_)
         elif sum_ or full_output or not _multiply_at_once(call, x, y, result, memories, out is None):
             made = _multiply(call, x, y, result, memories, full_output, sum_)
+        else:
+            _remember(call, a, b, keywords, out)
     except torch.OutOfMemoryError as error:
         raise EngineError(
             f"the GPU has too little free memory for this product ({call.plan.workspace_bytes >> 20} MiB of scratch "
@@ -407,10 +463,11 @@ def _multiply_at_once(
     if queued is None:
         return False
     if not new:
-        end = addresses[2] + result.nbytes
-        if not result.is_contiguous() or any(
-            start < end and addresses[2] < start + span for start, span in zip(addresses, call.spans, strict=False)
-        ):
+        left, right, first = addresses
+        end = first + result.nbytes
+        if not result.is_contiguous():
+            return False
+        if (left < end and first < left + call.spans[0]) or (right < end and first < right + call.spans[1]):
             return False
     if call.native:
         (torch.bmm if call.need.batch else torch.mm)(a, b, out=result)

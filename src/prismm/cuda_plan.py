@@ -156,9 +156,11 @@ def _check_sum(scheme: Any, need: Need) -> None:
         )
 
 
-def settings() -> tuple[str | None, ...]:
-    """What the choice depends on besides the call itself: settings of cuBLAS and torch, and ``PRISMM_ENGINE``."""
-    return cuda.emulated_by_cublas(), cuda.reduced_float32(), _default_engine()
+def settings(single: bool = True) -> tuple[str | None, ...]:
+    """What the choice depends on besides the call itself: settings of cuBLAS and torch, and ``PRISMM_ENGINE``. single:
+    of products in float32 too.
+    """
+    return cuda.emulated_by_cublas(), cuda.reduced_float32() if single else None, _default_engine()
 
 
 def _default_engine() -> str | None:
@@ -246,6 +248,10 @@ def native_grade(result: Format, terms: int) -> int:
     return ours
 
 
+_ALONE = 5e-5
+"""Seconds of the first repair: its instructions come from memory."""
+
+
 def _moduli_for_rounding(need: Need, rates: Rates) -> int:
     """Moduli for correct rounding: products against repair.
 
@@ -260,7 +266,9 @@ def _moduli_for_rounding(need: Need, rates: Rates) -> int:
             share = min(1.0, 2.0 ** (-12.1 + 1.6 * (73.47 - bits)) * (need.terms / 8192) ** 1.7)
         else:
             share = min(1.0, 2.0 ** (-13.7 + 1.82 * (43.02 - bits)) * (need.terms / 2048) ** 1.83)
-        seconds = predict(Residues(moduli), need, rates) + _entries(need) * share * need.terms * rates.repair
+        left_open = _entries(need) * share
+        repair = left_open * need.terms * rates.repair + min(1.0, left_open) * _ALONE
+        seconds = predict(Residues(moduli), need, rates) + repair
         best = min(best, (seconds, moduli))
     return best[1]
 
@@ -295,7 +303,7 @@ _CUT, _LONG_INNER = 8e-6, 1024
 LONG = 0.02
 """Seconds of products of residues after which power limits them."""
 
-_COMPLEX_LOOKS, _ROUNDED_LOOKS = 16, 8
+_COMPLEX_LOOKS, _ROUNDED_LOOKS = 11, 4
 """How many times as long second looks take for an entry of complex data, and for correct rounding, as measured."""
 
 

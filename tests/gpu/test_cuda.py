@@ -103,6 +103,7 @@ def test_blocks_of_a_bounded_workspace(rng, monkeypatch):
     monkeypatch.setattr(cuda_plan, "_LARGE", 1 << 20)
     monkeypatch.setattr("torch.cuda.mem_get_info", lambda: (1 << 21, 1 << 30))
     monkeypatch.setattr(cuda_calls, "_CALLS", {})
+    monkeypatch.setattr(cuda_calls, "_AT_ONCE", {})
     assert prismm.explain(a, b, scheme=Residues(15)).row_panel < 700
     assert whole.equal(prismm.matmul(a, b, scheme=Residues(15)))
 
@@ -271,3 +272,55 @@ def test_bad_input():
         prismm.matmul(a.float(), a.float(), out=a.half())
     with pytest.raises(ArgumentError, match="workspace="):
         prismm.matmul(a, a, workspace=np.empty(9, np.uint8))
+
+
+def test_a_call_like_an_earlier_one_notices_what_differs():
+    """`cuda_calls.at_once` takes tensors like those that were multiplied before, unless a flag of theirs is another, or
+    memory overlaps.
+    """
+    import torch
+
+    generator = torch.Generator("cuda").manual_seed(5)
+    a, b = (torch.randn(96, 96, dtype=torch.float32, device="cuda", generator=generator) for _ in range(2))
+    expected = prismm.matmul(a.cpu().numpy(), b.cpu().numpy(), reproducible=True)
+
+    def same(x, sign=1):
+        return np.array_equal(x.detach().cpu().numpy(), sign * expected)
+
+    cuda_calls.forget()
+    for _ in range(5):
+        assert same(prismm.matmul(a, b, reproducible=True))
+    assert len(cuda_calls._AT_ONCE) == 1
+    out = torch.empty_like(a)
+    for _ in range(5):
+        assert prismm.matmul(a, b, reproducible=True, out=out) is out and same(out)
+    assert len(cuda_calls._AT_ONCE) == 2
+    assert same(prismm.matmul(torch._neg_view(a), b, reproducible=True), -1)
+    x = a.clone().requires_grad_()
+    assert prismm.matmul(x, b, reproducible=True).grad_fn is not None
+    with torch.no_grad():
+        assert same(prismm.matmul(x, b, reproducible=True))
+    with pytest.raises(OperandError, match="requires grad"):
+        prismm.matmul(a, b, reproducible=True, out=torch.empty_like(a).requires_grad_())
+    copy = a.clone()
+    assert prismm.matmul(copy, b, reproducible=True, out=copy) is copy and same(copy)
+    copy = a.clone()
+    assert same(prismm.matmul(copy, b, reproducible=True, out=copy))
+    wide = torch.empty(96, 192, device="cuda")[:, ::2]
+    assert same(prismm.matmul(a, b, reproducible=True, out=wide))
+    result, report = prismm.matmul(a, b, reproducible=True, full_output=True)
+    assert same(result) and report.reproducible
+
+
+def test_a_setting_that_changes_between_two_calls_changes_the_choice(monkeypatch):
+    import torch
+
+    a, b = (torch.randn(512, 512, dtype=torch.float32, device="cuda") for _ in range(2))
+    cuda_calls.forget()
+    for _ in range(5):
+        prismm.matmul(a, b, scheme=Native(), accuracy="native")
+    monkeypatch.setenv("NVIDIA_TF32_OVERRIDE", "1")
+    with pytest.raises(EngineError, match="TF32"):
+        prismm.matmul(a, b, scheme=Native(), accuracy="native")
+    monkeypatch.delenv("NVIDIA_TF32_OVERRIDE")
+    prismm.matmul(a, b, scheme=Native(), accuracy="native")

@@ -1,4 +1,4 @@
-"""How the split reduces modulo p in float32 on NVIDIA's GPUs, for every integer that can come up, in exact arithmetic."""
+"""How the split reduces modulo p in float32 on NVIDIA's GPUs: every integer that can come up, in exact arithmetic."""
 
 import numpy as np
 import pytest

@@ -169,6 +169,7 @@ def test_blocks_of_a_bounded_workspace(rng, monkeypatch):
     monkeypatch.setattr(cuda_plan, "_LARGE", 1 << 18)
     monkeypatch.setattr("torch.cuda.mem_get_info", lambda: (1 << 20, 1 << 30))
     monkeypatch.setattr(cuda_calls, "_CALLS", {})
+    monkeypatch.setattr(cuda_calls, "_AT_ONCE", {})
     assert prismm.explain(a, b, scheme=ScaledHalf()).row_panel < 700
     assert whole.equal(prismm.matmul(a, b, scheme=ScaledHalf()))
 
