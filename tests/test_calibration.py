@@ -64,7 +64,7 @@ def timed(table, n, dtype, scheme, accuracy="native"):
     phases = {name: share * right for name, share in zip(RIGHT, (0.1, 0.2, 0.7), strict=True)}
     phases["split_rows"] = table.left.seconds(elements, moduli)
     phases["join_quickly"] = (table.rounded if rounded else table.join).seconds(elements, moduli)
-    looks = (8 if rounded else 1) * elements if need.result == FP64 else 0.0
+    looks = (cuda_plan._ROUNDED_LOOKS if rounded else 1) * elements if need.result == FP64 else 0.0
     phases["finish"] = table.finish.seconds(looks, 0)
     whole = cuda_plan.predict(scheme, need, table)
     phases["residue_product"] = whole - sum(phases.values()) - table.call

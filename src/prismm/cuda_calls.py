@@ -20,7 +20,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from prismm import accuracy, cuda_gemm, cuda_plan, interop
+from prismm import accuracy, cuda_gemm, cuda_look, cuda_plan, interop
 from prismm.accuracy import MAGNITUDE, ROUNDING
 from prismm.bounds import ConventionalBound, ResidueBound, RoundedBound
 from prismm.calls import check_options, check_prepared, check_sides
@@ -344,7 +344,10 @@ def normalise_call(
         need = dataclasses.replace(need, summed=True, of_values=of_values, product=product)
     left_kept, right_kept = kept
     steps = left_kept.step if left_kept else None, right_kept.step if right_kept else None
-    choice = cuda_plan.choose(need, options, device, steps)
+    look = None
+    if steps == (None, None) and cuda_look.worth_a_look(need, a):
+        look = functools.partial(cuda_look.open_share, a, b, need)
+    choice = cuda_plan.choose(need, options, device, steps, look)
     names = name_of(a.dtype), name_of(b.dtype)
     index = a.device.index
     spans = _spans(a, b, need)

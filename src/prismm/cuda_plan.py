@@ -7,7 +7,8 @@
 | "correctly-rounded" | Residues, moduli by the fewest predicted seconds, repair included |
 | reproducible=True | Residues, moduli from result type, K and target alone, as on a CPU |
 
-Nothing here looks at the data, so nothing waits for the device.
+Nothing here looks at the data; where residues of native grade would be taken, the caller's look at a sample may add
+moduli, or leave them for cuBLAS (`cuda_look`).
 """
 
 from __future__ import annotations
@@ -101,9 +102,11 @@ class Choice:
 
 
 def choose(
-    need: Need, options: Options, device: cuda.Device, kept: tuple[int | None, int | None] = (None, None)
-) -> Choice:
-    """Scheme, engine and blocks. kept: rows and columns of a block, where prepared operands have been cut so.
+    need: Need, options: Options, device: cuda.Device, kept: tuple[int | None, int | None] = (None, None),
+    look: Callable[[int], float] | None = None,
+) -> Choice:  # fmt: skip
+    """Scheme, engine and blocks. kept: rows and columns of a block, where prepared operands have been cut so. look: the
+    share of entries that so many moduli would leave to be settled one by one (`cuda_look`), where it is to be known.
 
     Raises:
         ArgumentError: for an engine that is none of a GPU's, or too few moduli. EngineError: for a scheme that does not
@@ -115,7 +118,7 @@ def choose(
         raise ArgumentError(f"engine={engine!r} for operands on a GPU; pass 'cuda' or one of {names}")
     scheme, reasons = options.scheme, ["asked for by the caller"]
     if scheme is None:
-        scheme, reasons = _auto(need, device, engine)
+        scheme, reasons = _auto(need, device, engine, look)
     if need.summed and not isinstance(scheme, Residues):
         _check_sum(scheme, need)
     values = need.result_bytes if need.summed else 0
@@ -190,7 +193,9 @@ def _spoiled(need: Need) -> str | None:
     return cuda.emulated_by_cublas() or (cuda.reduced_float32() if need.result.precision == 24 else None)
 
 
-def _auto(need: Need, device: cuda.Device, engine: str | None) -> tuple[Any, list[str]]:
+def _auto(
+    need: Need, device: cuda.Device, engine: str | None, look: Callable[[int], float] | None
+) -> tuple[Any, list[str]]:
     target = need.target
     assert target is not None
     if need.reproducible and target.kind not in ("correctly-rounded", "tolerance"):
@@ -219,12 +224,33 @@ def _auto(need: Need, device: cuda.Device, engine: str | None) -> tuple[Any, lis
         return _words_asked_for(need, engine), [f"engine {engine} asked for by the caller"]
     if rates is None:
         return Native(), [f"no rates of {device.name} are known, and its a-priori bound meets the target"]
-    schemes = [x for x in (Residues(moduli), words.of_native_grade(need)) if x is not None]
     native = predict(Native(), need, rates)
-    ours, best = min(((predict(x, need, rates), x) for x in schemes), key=lambda found: found[0])
+    found = [(predict(x, need, rates), x) for x in (words.of_native_grade(need), Residues(moduli)) if x is not None]
+    ours, best = min(found, key=lambda one: one[0])
+    share = 0.0
+    if look is not None and isinstance(best, Residues) and native > _MARGIN * ours and engine != cuda.BLAS:
+        share = look(moduli)
+        if share:
+            found[-1] = _moduli_for_spread(moduli, share, need, rates, look)
+            ours, best = min(found, key=lambda one: one[0])
+    seen = f"; {moduli} moduli would leave {share:.2g} of a sample's entries to be settled one by one" if share else ""
     if engine == cuda.BLAS or native <= _MARGIN * ours:
-        return Native(), ["its a-priori bound meets the target, and nothing is predicted much faster"]
-    return best, [f"of native grade, and predicted {native / ours:.2f} times as fast as cuBLAS"]
+        return Native(), ["its a-priori bound meets the target, and nothing is predicted much faster" + seen]
+    return best, [f"of native grade, and predicted {native / ours:.2f} times as fast as cuBLAS{seen}"]
+
+
+def _moduli_for_spread(
+    moduli: int, share: float, need: Need, rates: Rates, look: Callable[[int], float]
+) -> tuple[float, Residues]:
+    """(seconds, scheme) where so many moduli leave a share of the entries open: a few more may be faster. Where a
+    sample shows none any more, a modulus is taken to leave a sixteenth, as samples of lognormal data do.
+    """
+    found = []
+    for count in range(moduli, min(moduli + _MORE, MAX_MODULI) + 1):
+        seconds = predict(Residues(count), need, rates) + share * _entries(need) * need.terms * rates.repair
+        found.append((seconds, Residues(count)))
+        share = look(count + 1) or share / 16
+    return min(found, key=lambda one: one[0])
 
 
 def _words_asked_for(need: Need, engine: str) -> Any:
@@ -288,6 +314,8 @@ def usual_rates() -> Rates:
     return committed()["NVIDIA H200"]
 
 
+_MORE = 4
+"""Moduli that Auto adds to those of native grade at most, for data that spread."""
 _MARGIN = 1.05
 """How many times as fast as the GPU's own product a scheme must be predicted to be taken by default."""
 

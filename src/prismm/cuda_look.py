@@ -1,0 +1,93 @@
+"""A look at operands on a GPU: how many entries of their product residues would leave to be settled one by one.
+
+The join certifies an entry of native grade by how many elements of its row and its column are large, or by its own size
+(`kernels.gpu.join`); entries that pass neither cost the time of an inner product each, by operations that are no matrix
+unit's. Data that spread over a few binades leave none, data that spread over many leave nearly all. So the first call
+of a kind, which waits for compilers anyway, looks at some rows and columns before cuBLAS is left; later ones do not,
+and neither does a call that is captured.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from prismm.accuracy import join_test
+from prismm.moduli import operand_bits
+
+if TYPE_CHECKING:
+    import torch
+
+    from prismm.cuda_plan import Need
+
+VECTORS = 64
+"""Rows, and columns, that are looked at."""
+_LEVELS = 5
+_MOST_TERMS = 1 << 16
+"""Elements of a vector that are looked at."""
+
+
+def open_share(a: torch.Tensor, b: torch.Tensor, need: Need, moduli: int) -> float:
+    """The share of entries of a @ b (matrices, or batches of them) that neither their own size nor the counts of large
+    elements are likely to certify, from a sample of 64 x 64; waits for the device.
+
+    By the tests of `join.join_tile` with 2^s·‖a‖₂ = 2^(L - 1/2), half a bit less than scales leave on average.
+    """
+    import torch
+
+    _, kappa, magnitude_kappa = join_test(need.target, need.terms, need.result)
+    rows, columns = _normalised(_sample(a, rows=True)), _normalised(_sample(b, rows=False))
+    values = torch.view_as_complex(rows) @ torch.view_as_complex(columns).mT if rows.ndim == 3 else rows @ columns.mT
+    size = values.real.abs()
+    terms = float(rows[0].numel())
+    (units_a, one_a, counts_a), (units_b, one_b, counts_b) = (_facts(x.flatten(1), moduli) for x in (rows, columns))
+    bound = 0.5 * (one_a[:, None] + one_b[None, :]) + 0.25 * terms
+    units = units_a[:, None] * units_b[None, :]
+    hits = torch.zeros_like(bound)
+    for p in range(_LEVELS):
+        for r in range(_LEVELS):
+            both = counts_a[p][:, None] + counts_b[r][None, :] - terms
+            hits = torch.maximum(hits, both * 0.5 ** (p + r + 2))
+    settled = (size * units >= bound * kappa) | (hits * units >= bound * magnitude_kappa)
+    # What is not finite takes another road, and vectors of zeros none.
+    return 1.0 - float((settled | ~torch.isfinite(bound)).double().mean())
+
+
+def _sample(x: torch.Tensor, *, rows: bool) -> torch.Tensor:
+    """Some rows, or columns as rows, evenly spread over the first and the last matrix; their first elements."""
+    matrix = x if x.ndim == 2 else x[None] if x.ndim == 1 and rows else x[:, None] if x.ndim == 1 else None
+    if matrix is None:
+        flat = x.reshape(-1, *x.shape[-2:])
+        matrix = flat[flat.shape[0] // 2]
+    vectors = matrix if rows else matrix.mT
+    step = max(1, vectors.shape[0] // VECTORS)
+    return vectors[::step][:VECTORS, :_MOST_TERMS]
+
+
+def _normalised(x: torch.Tensor) -> torch.Tensor:
+    """Vectors in float64 times powers of two, so that their largest elements are from a half to 1; parts of complex
+    numbers along a last axis of their own.
+    """
+    import torch
+
+    real = torch.view_as_real(x.to(torch.complex128)) if x.is_complex() else x.double()
+    _, exponent = torch.frexp(real.abs().flatten(1).amax(1))
+    return torch.ldexp(real, -exponent.reshape(-1, *[1] * (real.ndim - 1))).contiguous()
+
+
+def _facts(x: torch.Tensor, moduli: int) -> tuple[torch.Tensor, torch.Tensor, list[torch.Tensor]]:
+    """Of vectors: 2^s, ‖A'‖₁, and how many elements exceed 1, halved 1 to 5 times."""
+    import torch
+
+    units = 2.0 ** (operand_bits(moduli) - 0.5) / torch.linalg.vector_norm(x, dim=1)
+    counts = [(x.abs() > 0.5 ** (level + 1)).sum(1).double() for level in range(_LEVELS)]
+    return units, x.abs().sum(1) * units, counts
+
+
+def worth_a_look(need: Need, *tensors: Any) -> bool:
+    """Whether operands may be looked at: there is something to see, and no graph is being captured."""
+    import torch
+
+    if not math.prod((need.m, need.n, need.k, *need.batch)):
+        return False
+    return not (tensors[0].is_cuda and torch.cuda.is_current_stream_capturing())
