@@ -164,7 +164,8 @@ def at_once(a: Any, b: Any, keywords: tuple[Any, ...], out: Any) -> torch.Tensor
         return None
     import torch
 
-    if type(a) is not torch.Tensor or type(b) is not torch.Tensor or not (out is None or type(out) is torch.Tensor):
+    tensor = torch.Tensor
+    if type(a) is not tensor or type(b) is not tensor or not (out is None or type(out) is tensor) or not a.is_cuda:
         return None
     try:
         found = _AT_ONCE.get(_plain_key(a, b, keywords, out))

@@ -72,7 +72,7 @@ def _normalised(x: torch.Tensor) -> torch.Tensor:
 
     real = torch.view_as_real(x.to(torch.complex128)) if x.is_complex() else x.double()
     _, exponent = torch.frexp(real.abs().flatten(1).amax(1))
-    return torch.ldexp(real, -exponent.reshape(-1, *[1] * (real.ndim - 1))).contiguous()
+    return (real * torch.exp2(-exponent.double()).reshape(-1, *[1] * (real.ndim - 1))).contiguous()
 
 
 def _facts(x: torch.Tensor, moduli: int) -> tuple[torch.Tensor, torch.Tensor, list[torch.Tensor]]:

@@ -233,8 +233,9 @@ class Program:
             EngineError: where the driver refuses a launch.
         """
         with self._lock:
-            capturing = is_capturing(stream)
-            replaying = len(self.launches) >= _FEW and not capturing
+            several = len(self.launches) >= _FEW
+            capturing = several and is_capturing(stream)
+            replaying = several and not capturing
             known = self._replays.get(bases, 0) if replaying else 0
             if isinstance(known, Replay):
                 known.run(stream)

@@ -1,0 +1,39 @@
+"""Which launches of a program may run side by side in a graph: those that split one operand and the other."""
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("triton")
+
+from prismm.engines import cuda  # noqa: E402
+from tests.gpu.programs import residue_program  # noqa: E402
+
+H200 = cuda.Device("NVIDIA H200", True, True, 132)
+
+
+def told(program):
+    """Launches by name, and whether they run beside what follows; None where all meet."""
+    found = []
+    for launch in program.launches:
+        kernel = getattr(launch, "kernel", None)
+        name = kernel.fn.__name__ if kernel is not None else "zero" if hasattr(launch, "offset") else None
+        found.append((name, getattr(launch, "beside", None)))
+    return found
+
+
+@pytest.mark.parametrize("dtype", (torch.float64, torch.complex64))
+def test_operands_are_split_side_by_side_and_meet_before_the_product(dtype):
+    x = torch.zeros(1, 256, 256, dtype=dtype)
+    launches = told(residue_program(x, x, torch.empty_like(x), 14, "native", H200))
+    meeting = launches.index((None, None))
+    before, after = launches[:meeting], launches[meeting + 1 :]
+    assert after[0] == ("residue_product", False) and not any(beside for _, beside in after)
+    beside = [name for name, side in before if side]
+    others = [name for name, side in before if not side]
+    assert beside == ["zero", "largest_columns", "sum_columns", "split_columns"] and others == ["zero", "split_rows"]
+    assert launches.count((None, None)) == 1
+
+
+def test_nothing_runs_beside_a_native_product():
+    x = torch.zeros(1, 256, 256, dtype=torch.float64)
+    assert told(residue_program(x, x, torch.empty_like(x), 0, "native", H200)) == [("finish_native", False)]
