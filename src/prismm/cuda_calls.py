@@ -185,16 +185,21 @@ def at_once(a: Any, b: Any, keywords: tuple[Any, ...], out: Any) -> torch.Tensor
         return None
 
 
-def _remember(call: GpuCall, a: Any, b: Any, keywords: tuple[Any, ...], out: Any) -> None:
-    """That `at_once` may take a call that was checked; its operands went to the kernels as they are."""
+def _remember(
+    call: GpuCall, operands: tuple[Any, Any], tensors: tuple[torch.Tensor, torch.Tensor], keywords: tuple[Any, ...],
+    out: Any,
+) -> None:  # fmt: skip
+    """That `at_once` may take a call that was checked, if its operands went to the kernels as they are, unconverted."""
     import torch
 
-    if call.spans is None or any(type(x) is not torch.Tensor for x in (a, b, *([] if out is None else [out]))):
+    if call.spans is None or any(type(x) is not torch.Tensor for x in (*operands, *([] if out is None else [out]))):
+        return
+    if any(x.dtype != y.dtype or x.data_ptr() != y.data_ptr() for x, y in zip(operands, tensors, strict=True)):
         return
     if len(_AT_ONCE) >= _MOST_CALLS:
         _AT_ONCE.clear()
     settings = cuda_plan.settings(call.need.result.precision == 24)
-    _AT_ONCE[_plain_key(a, b, keywords, out)] = call, settings
+    _AT_ONCE[_plain_key(*operands, keywords, out)] = call, settings
 
 
 def matmul(
@@ -239,7 +244,7 @@ def matmul(
         elif sum_ or full_output or not _multiply_at_once(call, x, y, result, memories, out is None):
             made = _multiply(call, x, y, result, memories, full_output, sum_)
         else:
-            _remember(call, a, b, keywords, out)
+            _remember(call, (a, b), (x, y), keywords, out)
     except torch.OutOfMemoryError as error:
         raise EngineError(
             f"the GPU has too little free memory for this product ({call.plan.workspace_bytes >> 20} MiB of scratch "

@@ -306,6 +306,12 @@ def test_a_call_like_an_earlier_one_notices_what_differs():
     assert prismm.matmul(copy, b, reproducible=True, out=copy) is copy and same(copy)
     copy = a.clone()
     assert same(prismm.matmul(copy, b, reproducible=True, out=copy))
+    half = a.half()
+    for _ in range(5):
+        assert prismm.matmul(half, b, reproducible=True).equal(prismm.matmul(half.float(), b, reproducible=True))
+    z = torch.complex(a, b)
+    for _ in range(5):
+        assert prismm.matmul(z.conj(), z).equal(prismm.matmul(z.conj().resolve_conj(), z))
     wide = torch.empty(96, 192, device="cuda")[:, ::2]
     assert same(prismm.matmul(a, b, reproducible=True, out=wide))
     result, report = prismm.matmul(a, b, reproducible=True, full_output=True)
