@@ -1,14 +1,17 @@
 """Residues of scaled vectors, in planes with the inner dimension contiguous, as INT8 units want both operands.
 
 A' = RN(a·2^s) as an integer of up to 85 bits; A' + 2^bits in unsigned words of 32 bits; the residue is a dot product of
-their bytes with 256^b mod p (two or three `dp4a` where there is such an instruction), reduced by one high product. On
-the way the residual δ = a·2^s - A' is measured: Σ ceil(2^10·|δ|)², an integer, 0 only where all are exact.
+their bytes with 256^b mod p, reduced by one high product. Where there are such instructions the dot product is two or
+three `dp4a`, which leave the pattern of a float32 number, reduced by three operations in float32, of which a Hopper GPU
+does twice as many as of integer ones. On the way the residual δ = a·2^s - A' is measured: Σ ceil(2^10·|δ|)², an
+integer, 0 only where all are exact.
 
 Where the left operand's factors hold (P/p)^-1, the product's residue is at once the digit of the Chinese remainder sum.
 Complex vectors have one scale; the planes of real parts, imaginary parts and their sums follow one another.
 
-Bytes: 8 read (twice, the second time from a cache), 1 written per element and modulus; 6 operations per element and
-modulus with `dp4a`, 12 without.
+Bytes: 8 read (rows three times, twice from a cache), 1 written per element and modulus; 6 operations per element and
+modulus with `dp4a`, 12 without. Rows of 14 residues take 0.15 ms at order 4096 on an H200 and columns 0.11, where their
+bytes take 0.09: instructions, 130 to 150 an element, are the floor of rows.
 """
 
 import triton
