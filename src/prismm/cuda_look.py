@@ -43,11 +43,9 @@ def open_share(a: torch.Tensor, b: torch.Tensor, need: Need, moduli: int) -> flo
     (units_a, one_a, counts_a), (units_b, one_b, counts_b) = (_facts(x.flatten(1), moduli) for x in (rows, columns))
     bound = 0.5 * (one_a[:, None] + one_b[None, :]) + 0.25 * terms
     units = units_a[:, None] * units_b[None, :]
-    hits = torch.zeros_like(bound)
-    for p in range(_LEVELS):
-        for r in range(_LEVELS):
-            both = counts_a[p][:, None] + counts_b[r][None, :] - terms
-            hits = torch.maximum(hits, both * 0.5 ** (p + r + 2))
+    least = _thresholds(rows)
+    hits = counts_a[:, None, :, None] + counts_b[None, :, None, :] - terms
+    hits = (hits * (least[:, None] * least)[:, :, None, None]).amax((0, 1)).clamp_min(0.0)
     settled = (size * units >= bound * kappa) | (hits * units >= bound * magnitude_kappa)
     # What is not finite takes another road, and vectors of zeros none.
     return 1.0 - float((settled | ~torch.isfinite(bound)).double().mean())
@@ -75,13 +73,21 @@ def _normalised(x: torch.Tensor) -> torch.Tensor:
     return (real * torch.exp2(-exponent.double()).reshape(-1, *[1] * (real.ndim - 1))).contiguous()
 
 
-def _facts(x: torch.Tensor, moduli: int) -> tuple[torch.Tensor, torch.Tensor, list[torch.Tensor]]:
-    """Of vectors: 2^s, ‖A'‖₁, and how many elements exceed 1, halved 1 to 5 times."""
+def _thresholds(x: torch.Tensor) -> torch.Tensor:
+    """1, halved 1 to 5 times."""
+    import torch
+
+    return 0.5 ** torch.arange(1, _LEVELS + 1, dtype=torch.float64, device=x.device)
+
+
+def _facts(x: torch.Tensor, moduli: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Of vectors: 2^s, ‖A'‖₁, and how many elements exceed each threshold."""
     import torch
 
     units = 2.0 ** (operand_bits(moduli) - 0.5) / torch.linalg.vector_norm(x, dim=1)
-    counts = [(x.abs() > 0.5 ** (level + 1)).sum(1).double() for level in range(_LEVELS)]
-    return units, x.abs().sum(1) * units, counts
+    size = x.abs()
+    counts = (size > _thresholds(x)[:, None, None]).sum(2).double()
+    return units, size.sum(1) * units, counts
 
 
 def worth_a_look(need: Need, *tensors: Any) -> bool:
