@@ -262,17 +262,22 @@ def test_mean_of_real_products(rng):
 
 
 def test_vectors_of_the_model(rng):
-    x, y = rng.standard_normal(32), rng.standard_normal(32) * 2.0**-9
-    left, right = scaled(x[None], "left"), scaled(y[:, None], "right")
-    for exponent in ("tile", "pair"):
-        scheme = TileInt8(exponent=exponent, scaling="none", fallback=False)
-        joined = multiply(scheme, left, right)
-        value = np.ldexp(joined.high[0, 0], int(left.exponent[0] + right.exponent[0]))
-        expected = tile_model.vector_product(x, y, exponent=exponent)
-        assert abs(value - expected) <= 4 * 2.0**-24 * (np.abs(x) @ np.abs(y))
-    exact = float(sum(Fraction(p) * Fraction(q) for p, q in zip(x, y, strict=True)))
-    near, far = (abs(tile_model.vector_product(x, y, exponent=e) - exact) for e in ("tile", "pair"))
-    assert near < 2.0**-21 * (np.abs(x) @ np.abs(y)).max() * 8 and far > near
+    ratios = []
+    for _ in range(15):
+        x, y = rng.standard_normal(32), rng.standard_normal(32) * 2.0**-9
+        left, right = scaled(x[None], "left"), scaled(y[:, None], "right")
+        for exponent in ("tile", "pair"):
+            scheme = TileInt8(exponent=exponent, scaling="none", fallback=False)
+            joined = multiply(scheme, left, right)
+            value = np.ldexp(joined.high[0, 0], int(left.exponent[0] + right.exponent[0]))
+            expected = tile_model.vector_product(x, y, exponent=exponent)
+            assert abs(value - expected) <= 4 * 2.0**-24 * (np.abs(x) @ np.abs(y))
+        exact = float(sum(Fraction(p) * Fraction(q) for p, q in zip(x, y, strict=True)))
+        near, far = (abs(tile_model.vector_product(x, y, exponent=e) - exact) for e in ("tile", "pair"))
+        assert near < 2.0**-21 * (np.abs(x) @ np.abs(y)) * 8
+        ratios.append(far / near)
+    # Of a single vector the larger error may be the smaller one, once in 300 times.
+    assert np.median(ratios) > 10
     assert tile_model.vector_product(x, np.zeros(32)) == 0.0
     with pytest.raises(ShapeError):
         tile_model.vector_product(x, y[:-1])
