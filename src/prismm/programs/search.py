@@ -21,8 +21,10 @@ if TYPE_CHECKING:
 GAIN = 0.98
 """A level serves a site only if it takes at most so much of the time of every more accurate one: times are noisy."""
 
-ENOUGH, MOST_RUNS = 0.1, 8
-"""Each level is timed again for so many seconds, and at least once, at most so often."""
+LEAST, ENOUGH, MOST_RUNS = 0.03, 0.1, 8
+"""Each level is timed again for so many seconds at least, longer than another process keeps the processor, and at most;
+in between so often at most.
+"""
 
 SMALL = 1024
 """So many choices of levels are searched to the end, as far as they are not hopeless."""
@@ -110,13 +112,10 @@ class Search:
     def _profile_level(self, level: int, levels: Levels) -> None:
         trial = self.bench.measure(levels, 1)
         # Short runs are timed several times: what else a machine does may take longer than they do.
-        end = time.perf_counter() + ENOUGH
-        for _ in range(MOST_RUNS):
-            if self.cost is not None or trial.failure:
-                break
+        start, runs, gone = time.perf_counter(), 0, 0.0
+        while self.cost is None and not trial.failure and gone < (LEAST if runs >= MOST_RUNS else ENOUGH):
             trial = self.bench.again(levels)
-            if time.perf_counter() > end:
-                break
+            runs, gone = runs + 1, time.perf_counter() - start
         for i, ladder in enumerate(self.bench.ladders):
             if level >= len(ladder):
                 continue
