@@ -10,7 +10,7 @@ and neither does a call that is captured.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from prismm.accuracy import join_test
 from prismm.moduli import operand_bits
@@ -52,11 +52,10 @@ def open_share(a: torch.Tensor, b: torch.Tensor, need: Need, moduli: int) -> flo
 
 
 def _sample(x: torch.Tensor, *, rows: bool) -> torch.Tensor:
-    """Some rows, or columns as rows, evenly spread over the first and the last matrix; their first elements."""
-    matrix = x if x.ndim == 2 else x[None] if x.ndim == 1 and rows else x[:, None] if x.ndim == 1 else None
-    if matrix is None:
-        flat = x.reshape(-1, *x.shape[-2:])
-        matrix = flat[flat.shape[0] // 2]
+    """Some rows, or columns as rows, evenly spread over the middle matrix of a batch; their first elements."""
+    if x.ndim == 1:
+        x = x[None] if rows else x[:, None]
+    matrix = x[tuple(size // 2 for size in x.shape[:-2])]
     vectors = matrix if rows else matrix.mT
     step = max(1, vectors.shape[0] // VECTORS)
     return vectors[::step][:VECTORS, :_MOST_TERMS]
@@ -90,10 +89,10 @@ def _facts(x: torch.Tensor, moduli: int) -> tuple[torch.Tensor, torch.Tensor, to
     return units, size.sum(1) * units, counts
 
 
-def worth_a_look(need: Need, *tensors: Any) -> bool:
+def worth_a_look(need: Need, a: torch.Tensor) -> bool:
     """Whether operands may be looked at: there is something to see, and no graph is being captured."""
     import torch
 
     if not math.prod((need.m, need.n, need.k, *need.batch)):
         return False
-    return not (tensors[0].is_cuda and torch.cuda.is_current_stream_capturing())
+    return not (a.is_cuda and torch.cuda.is_current_stream_capturing())

@@ -247,9 +247,10 @@ def _moduli_for_spread(
     """
     found = []
     for count in range(moduli, min(moduli + _MORE, MAX_MODULI) + 1):
+        if count > moduli:
+            share = look(count) or share / 16
         seconds = predict(Residues(count), need, rates) + share * _entries(need) * need.terms * rates.repair
         found.append((seconds, Residues(count)))
-        share = look(count + 1) or share / 16
     return min(found, key=lambda one: one[0])
 
 

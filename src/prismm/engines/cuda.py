@@ -46,7 +46,6 @@ LEVELS = 5
 ROW_BLOCK = 1024, 2, 4
 """Elements of a row that are measured at a time, fours that a thread splits at a time, warps."""
 COLUMN_TILE = 64, 32, 4
-UNROLL = 2
 FINISH_ROWS = 2
 LANES = 512
 """Elements, or rows and columns, of a tile, and the warps that work on it, as measured on an H200."""
@@ -181,8 +180,8 @@ def tables(moduli: int, device: torch.device) -> Tables:
             # 128 more, so that the residue in [0, p) less 128 fits in a signed byte. With |Σ| < 6·2^16·2^7 < 2^26 the
             # quotient by floor(2^32/p) may be one too small.
             offset = (128 + int(offsets[t])) % p + p * -(-(1 << 26) // p)
-            small = float_reduction(p, int(offsets[t]) % p)
-            rows[side].append([*halves, *dwords, offset, p, (1 << 32) // p, *small])
+            floats = float_reduction(p, int(offsets[t]) % p)
+            rows[side].append([*halves, *dwords, offset, p, (1 << 32) // p, *floats])
     reduction = [[p, (1 << 32) // p, p * -(-(1 << 30) // p)] for p in chosen]
     thresholds = [min(t, 2**63 - 1) for t in shift_thresholds(moduli)]
     return Tables(
@@ -271,6 +270,13 @@ class Vectors:
         """Real numbers an element holds."""
         return 2 if self.place.dtype.is_complex else 1
 
+    def even(self, step: int) -> bool:
+        """Whether these are multiples of 16, for `kernels.gpu.numbers.even`: real numbers from a matrix to the next and
+        along a step (1: to the next vector, 2: within one), and elements along the other one, which are neighbours.
+        """
+        count = self.terms if step == 1 else self.vectors
+        return not (self.parts * self.steps[0] % 16 or self.parts * self.steps[step] % 16 or count % 16)
+
 
 @dataclass(frozen=True)
 class SplitVectors:
@@ -317,19 +323,17 @@ def measure_columns(
 
     k, parts = x.terms, x.parts
     steps, reals = tuple(parts * step for step in x.steps), x.place.reals()
-    block = 128
-    strips = -(-x.vectors * parts // block) * x.batch
-    even = steps[2] % 16 == 0 and steps[0] % 16 == 0 and x.vectors % 16 == 0
-    fixed: dict[str, Any] = {"PARTS": parts, "BLOCK": block, "EVEN": even, "num_warps": 4}
-    piece = 64
+    block, piece = 128, 64
+    strips = -(-x.vectors * parts // block)
+    fixed: dict[str, Any] = {"PARTS": parts, "BLOCK": block, "EVEN": x.even(2), "num_warps": 4}
     program.launch(
-        scale.largest_columns, (strips // x.batch, -(-k // piece), x.batch), reals, steps[2], steps[0], statistics, k,
+        scale.largest_columns, (strips, -(-k // piece), x.batch), reals, steps[2], steps[0], statistics, k,
         x.vectors, PIECE=piece, ROWS=16, EXACT=exact, **fixed,
     )  # fmt: skip
     # Small matrices want many programs, large ones few atomic additions.
-    piece, rows = (256, 8) if strips * k >= 2 * device.programs * 256 else (128, 16)
+    piece, rows = (256, 8) if strips * x.batch * k >= 2 * device.programs * 256 else (128, 16)
     program.launch(
-        scale.sum_columns, (strips // x.batch, -(-k // piece), x.batch), reals, steps[2], steps[0], statistics, k,
+        scale.sum_columns, (strips, -(-k // piece), x.batch), reals, steps[2], steps[0], statistics, k,
         x.vectors, q, PIECE=piece, ROWS=rows, LEVELS=levels, NVIDIA=device.nvidia, enable_fp_fusion=False, **fixed,
     )  # fmt: skip
 
@@ -372,16 +376,15 @@ def split_vectors(
         block, groups, warps = ROW_BLOCK[0] // parts, max(1, ROW_BLOCK[1] // parts), ROW_BLOCK[2]
         program.launch(
             split.split_rows, (x.vectors, x.batch), reals, steps[1], steps[0], *common,
-            FOURS=32 * warps, BLOCK=block, GROUPS=groups, UNROLL=UNROLL, LEVELS=levels, num_warps=warps,
-            EVEN=steps[1] % 16 == 0 and steps[0] % 16 == 0 and k % 16 == 0, **fixed,
+            FOURS=32 * warps, BLOCK=block, GROUPS=groups, LEVELS=levels, num_warps=warps,
+            EVEN=x.even(1), **fixed,
         )  # fmt: skip
         return found
     measure_columns(program, x, statistics, q, device, levels=levels, exact=False)
-    even = steps[2] % 16 == 0 and steps[0] % 16 == 0 and x.vectors % 16 == 0
     rows, columns, warps = COLUMN_TILE[0], COLUMN_TILE[1] // parts, COLUMN_TILE[2]
     program.launch(
         split.split_columns, (-(-x.vectors // columns), -(-shape[2] // rows), x.batch), reals, steps[2], steps[0],
-        *common, ROWS=rows, BLOCK=columns, UNROLL=UNROLL, EVEN=even and k % 16 == 0, num_warps=warps, **fixed,
+        *common, ROWS=rows, BLOCK=columns, EVEN=x.even(2) and k % 16 == 0, num_warps=warps, **fixed,
     )  # fmt: skip
     return found
 

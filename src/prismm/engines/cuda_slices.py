@@ -137,17 +137,17 @@ def slice_vectors(
         program.launch(
             slice_split.slice_rows, (x.vectors, x.batch), x.place, x.steps[1], x.steps[0], *place, _FRACTION_BITS,
             BLOCK=block, LEVELS=mode == MAGNITUDE, num_warps=warps,
-            EVEN=x.steps[1] % 16 == 0 and x.steps[0] % 16 == 0 and k % 16 == 0, **fixed,
+            EVEN=x.even(1), **fixed,
         )  # fmt: skip
         return found
     program.zero(statistics)
     program.zero(extras)
     measure_columns(program, x, statistics, _FRACTION_BITS, device, levels=mode == MAGNITUDE, exact=True)
-    even = x.steps[2] % 16 == 0 and x.steps[0] % 16 == 0 and x.vectors % 16 == 0
     rows, columns, warps = _COLUMN_TILE
     program.launch(
         slice_split.slice_columns, (-(-x.vectors // columns), cut.blocks * cut.width // rows, x.batch), x.place,
-        x.steps[2], x.steps[0], *place, ROWS=rows, BLOCK=columns, EVEN=even and k % 16 == 0, num_warps=warps, **fixed,
+        x.steps[2], x.steps[0], *place, ROWS=rows, BLOCK=columns, EVEN=x.even(2) and k % 16 == 0, num_warps=warps,
+        **fixed,
     )  # fmt: skip
     return found
 

@@ -268,7 +268,7 @@ class Program:
                 _encode(target, bases[tiled.place.base] + tiled.place.offset, tiled, facts)
         self._bases = bases
 
-    def _queue(self, bases: tuple[int, ...], stream: int, forked: bool = False) -> None:
+    def _queue(self, bases: tuple[int, ...], stream: int, forked: bool) -> None:
         """Every launch to the driver. forked: what may run beside others goes to a stream of its own, which only a
         capture makes cheaper than one after the other.
         """

@@ -175,14 +175,14 @@ def expand_closely(at, plane, reduction, third, mask, MODULI: tl.constexpr, PART
         any_digit |= d
         x = _number(d, PART)
         weights = third + (6 + 3 * g)
-        s0 = tl.fma(x, tl.broadcast_to(tl.load(weights), x.shape), s0)
-        s1 = tl.fma(x, tl.broadcast_to(tl.load(weights + 1), x.shape), s1)
-        s2 = tl.fma(x, tl.broadcast_to(tl.load(weights + 2), x.shape), s2)
+        s0 = tl.fma(x, tl.load(weights), s0)
+        s1 = tl.fma(x, tl.load(weights + 1), s1)
+        s2 = tl.fma(x, tl.load(weights + 2), s2)
     q = -nearest(s0 * tl.load(third))
-    r0 = tl.fma(q, tl.broadcast_to(tl.load(third + 1), q.shape), s0)
-    r1 = tl.fma(q, tl.broadcast_to(tl.load(third + 2), q.shape), s1)
+    r0 = tl.fma(q, tl.load(third + 1), s0)
+    r1 = tl.fma(q, tl.load(third + 2), s1)
     h, low = two_sum(r0, r1)
-    return h, low + tl.fma(q, tl.broadcast_to(tl.load(third + 3), q.shape), s2), any_digit == 0
+    return h, low + tl.fma(q, tl.load(third + 3), s2), any_digit == 0
 
 
 @triton.jit(

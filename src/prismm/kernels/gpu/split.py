@@ -158,8 +158,8 @@ def _reduced(total, c, NVIDIA: tl.constexpr):
     """
     if NVIDIA:
         y = total.to(tl.float32, bitcast=True)
-        q = tl.fma(y, tl.broadcast_to(c[2], y.shape), tl.broadcast_to(c[3], y.shape)) - 12582912.0
-        return tl.fma(q, tl.broadcast_to(c[4], y.shape), y).to(tl.int32, bitcast=True)
+        q = tl.fma(y, c[2], c[3]) - 12582912.0
+        return tl.fma(q, c[4], y).to(tl.int32, bitcast=True)
     else:
         u = total.to(tl.uint32, bitcast=True)
         magic = tl.zeros_like(u) + c[3].to(tl.uint32, bitcast=True)
@@ -260,15 +260,25 @@ def _residues_of_four(s, c, NVIDIA: tl.constexpr):
 
 
 @triton.jit
-def _both_of_four(s, t, c):
-    """Of the sums of four pairs of numbers what `_sums_of_four` gives of each."""
-    return _both(s[0], t[0], c), _both(s[1], t[1], c), _both(s[2], t[2], c), _both(s[3], t[3], c)
+def _residues_of_fours(reals, imaginaries, c, WORDS: tl.constexpr, NVIDIA: tl.constexpr, PARTS: tl.constexpr):
+    """The residues of four numbers, bytes of a word; of complex ones those of their imaginary parts and of the parts'
+    sums besides, which are the same where there are none.
+    """
+    s = _sums_of_four(reals, c, WORDS, NVIDIA)
+    real = _residues_of_four(s, c, NVIDIA)
+    imaginary, both = real, real
+    if PARTS == 2:
+        t = _sums_of_four(imaginaries, c, WORDS, NVIDIA)
+        imaginary = _residues_of_four(t, c, NVIDIA)
+        sums = _both(s[0], t[0], c), _both(s[1], t[1], c), _both(s[2], t[2], c), _both(s[3], t[3], c)
+        both = _residues_of_four(sums, c, NVIDIA)
+    return real, imaginary, both
 
 
 @triton.jit(do_not_specialize=["step", "batch_step", "vectors", "length", "terms", "q", "bits", "limit_bits"])
 def split_rows(
     x, step, batch_step, stats, planes, thresholds, table, vectors, length, pitch, plane, terms, q, bits, limit_bits,
-    MODULI: tl.constexpr, FOURS: tl.constexpr, BLOCK: tl.constexpr, GROUPS: tl.constexpr, UNROLL: tl.constexpr,
+    MODULI: tl.constexpr, FOURS: tl.constexpr, BLOCK: tl.constexpr, GROUPS: tl.constexpr,
     LEVELS: tl.constexpr, MEASURE: tl.constexpr, WORDS: tl.constexpr, NVIDIA: tl.constexpr, PERMUTED: tl.constexpr,
     PARTS: tl.constexpr, EVEN: tl.constexpr,
 ):  # fmt: skip
@@ -334,22 +344,18 @@ def split_rows(
                 words = words + (four,)  # type: ignore[assignment]  # noqa: RUF005 - Triton knows no stars
                 deviation += residual
         target = row + h // 4
-        for t in tl.range(0, MODULI, loop_unroll_factor=UNROLL):
+        for t in range(MODULI):
             c = _constants(table, t, WORDS, NVIDIA)
             for g in tl.static_range(GROUPS):
                 at = target + g * FOURS
                 inside = h // 4 + g * FOURS + lanes < pitch // 4
-                s = _sums_of_four(words[PARTS * g], c, WORDS, NVIDIA)
-                tl.store(at, _residues_of_four(s, c, NVIDIA), mask=inside)
+                real, imaginary, both = _residues_of_fours(
+                    words[PARTS * g], words[PARTS * g + PARTS - 1], c, WORDS, NVIDIA, PARTS
+                )  # fmt: skip
+                tl.store(at, real, mask=inside)
                 if PARTS == 2:
-                    i_s = _sums_of_four(words[PARTS * g + 1], c, WORDS, NVIDIA)
-                    tl.store(
-                        at + wide(plane // 4) * MODULI, _residues_of_four(i_s, c, NVIDIA), mask=inside
-                    )  # fmt: skip
-                    both = _both_of_four(s, i_s, c)
-                    tl.store(
-                        at + wide(plane // 4) * (2 * MODULI), _residues_of_four(both, c, NVIDIA), mask=inside
-                    )  # fmt: skip
+                    tl.store(at + wide(plane // 4) * MODULI, imaginary, mask=inside)
+                    tl.store(at + wide(plane // 4) * (2 * MODULI), both, mask=inside)
             target += plane // 4
     residual = residual_total(tl.sum(deviation, 0).to(tl.int64), terms, MEASURE)
     tl.store(stats + LARGEST * vectors, largest)
@@ -379,7 +385,7 @@ def column_fours(x, h, j, stride, k, inside, part, PARTS: tl.constexpr):
 @triton.jit(do_not_specialize=["step", "batch_step", "vectors", "length", "terms", "q", "bits", "limit_bits"])
 def split_columns(
     x, step, batch_step, stats, planes, thresholds, table, vectors, length, pitch, plane, terms, q, bits, limit_bits,
-    MODULI: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, UNROLL: tl.constexpr, MEASURE: tl.constexpr,
+    MODULI: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, MEASURE: tl.constexpr,
     WORDS: tl.constexpr, NVIDIA: tl.constexpr, PERMUTED: tl.constexpr, PARTS: tl.constexpr, EVEN: tl.constexpr,
 ):  # fmt: skip
     """Split a tile of columns whose norms stand in stats, transposed: stats[RESIDUAL], stats[SHIFT] and the planes.
@@ -419,18 +425,11 @@ def split_columns(
         tl.atomic_max(stats + RESIDUAL * n, at_most, mask=(j < n) & (residual > 0), sem="relaxed")
     if tl.program_id(1) == 0:
         tl.store(stats + SHIFT * n, shift, mask=j < n)
-    for t in tl.range(0, MODULI, loop_unroll_factor=UNROLL):
+    for t in range(MODULI):
         c = _constants(table, t, WORDS, NVIDIA)
-        s = _sums_of_four(reals, c, WORDS, NVIDIA)
-        tl.store(target, tl.trans(_residues_of_four(s, c, NVIDIA)), mask=store)
+        real, imaginary, both = _residues_of_fours(reals, imaginaries, c, WORDS, NVIDIA, PARTS)
+        tl.store(target, tl.trans(real), mask=store)
         if PARTS == 2:
-            i_s = _sums_of_four(imaginaries, c, WORDS, NVIDIA)
-            tl.store(
-                target + wide(plane // 4) * MODULI, tl.trans(_residues_of_four(i_s, c, NVIDIA)), mask=store
-            )  # fmt: skip
-            both = _both_of_four(s, i_s, c)
-            tl.store(
-                target + wide(plane // 4) * (2 * MODULI), tl.trans(_residues_of_four(both, c, NVIDIA)),
-                mask=store,
-            )  # fmt: skip
+            tl.store(target + wide(plane // 4) * MODULI, tl.trans(imaginary), mask=store)
+            tl.store(target + wide(plane // 4) * (2 * MODULI), tl.trans(both), mask=store)
         target += plane // 4
