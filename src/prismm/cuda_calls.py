@@ -352,7 +352,7 @@ def normalise_call(
     steps = left_kept.step if left_kept else None, right_kept.step if right_kept else None
     look = None
     if steps == (None, None) and cuda_look.worth_a_look(need, a):
-        look = functools.partial(cuda_look.open_share, a, b, need)
+        look = cuda_look.Look(a, b, need)
     choice = cuda_plan.choose(need, options, device, steps, look)
     names = name_of(a.dtype), name_of(b.dtype)
     index = a.device.index
@@ -520,7 +520,7 @@ def _queued(
     import torch
 
     program = Program((a.data_ptr() % 16, b.data_ptr() % 16, out.data_ptr() % 16))
-    counts = program.take(torch.int64, 4)
+    counts = program.take(torch.int64, cuda.COUNTS)
     left, right = vectors_of(a, A, columns=False), vectors_of(b, B, columns=True)
     steps = out.stride(0), out.stride(1), out.stride(2)
     target = cuda.Result(Place(OUT, 0, out.dtype), out.shape[0], out.shape[1], out.shape[2], steps)
@@ -566,7 +566,7 @@ def _queued_sum(
         products = program.take(out.dtype, *out.shape)
         if not call.native:
             with program.lend():
-                block, own = (call.choice.rows, call.choice.columns), program.take(torch.int64, 4)
+                block, own = (call.choice.rows, call.choice.columns), program.take(torch.int64, cuda.COUNTS)
                 assert call.problem is not None
                 module = module_of(call.choice.scheme)
                 module.queue(program, a, b, out, call.problem, block, own, call.device, into=products)
@@ -649,7 +649,7 @@ def _report(
     pieces = []
     target = call.options.target
     if made is not None:
-        special, exact, third, _ = made.read(made.queued.counts).tolist()
+        special, exact, third, *_ = made.read(made.queued.counts).tolist()
         outcome = Outcome()
         outcome.count("special", special)
         outcome.count("exact", exact)

@@ -1,18 +1,21 @@
-"""A look at operands on a GPU: how many entries of their product residues would leave to be settled one by one.
+"""A look at operands on a GPU: what the tests of a join would leave open of a product by residues.
 
 The join certifies an entry of native grade by how many elements of its row and its column are large, or by its own size
-(`kernels.gpu.join`); entries that pass neither cost the time of an inner product each, by operations that are no matrix
-unit's. Data that spread over a few binades leave none, data that spread over many leave nearly all. So the first call
-of a kind, which waits for compilers anyway, looks at some rows and columns before cuBLAS is left; later ones do not,
-and neither does a call that is captured.
+(`kernels.gpu.join`). Entries that pass neither are compared with products of 7-bit magnitudes, or set to their exact
+values (`kernels.gpu.magnitudes`), which takes longer than the product itself where they are many. Data that spread over
+a few binades leave none, data that spread over many leave nearly all. So the first call of a kind, which waits for
+compilers anyway, looks at some rows and columns before cuBLAS is left; later ones do not, and neither does a call that
+is captured.
 """
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import TYPE_CHECKING
 
 from prismm.accuracy import join_test
+from prismm.cuda_plan import Left
 from prismm.moduli import operand_bits
 
 if TYPE_CHECKING:
@@ -27,28 +30,45 @@ _MOST_TERMS = 1 << 16
 """Elements of a vector that are looked at."""
 
 
-def open_share(a: torch.Tensor, b: torch.Tensor, need: Need, moduli: int) -> float:
-    """The share of entries of a @ b (matrices, or batches of them) that neither their own size nor the counts of large
-    elements are likely to certify, from a sample of 64 x 64; waits for the device.
-
-    By the tests of `join.join_tile` with 2^s·‖a‖₂ = 2^(L - 1/2), half a bit less than scales leave on average.
+class Look:
+    """What so many moduli would probably leave open of a @ b (matrices, or batches of them), from a sample of 64 x 64;
+    waits for the device.
     """
-    import torch
 
-    _, kappa, magnitude_kappa = join_test(need.target, need.terms, need.result)
-    rows, columns = _normalised(_sample(a, rows=True)), _normalised(_sample(b, rows=False))
-    values = torch.view_as_complex(rows) @ torch.view_as_complex(columns).mT if rows.ndim == 3 else rows @ columns.mT
-    size = values.real.abs()
-    terms = float(rows[0].numel())
-    (units_a, one_a, counts_a), (units_b, one_b, counts_b) = (_facts(x.flatten(1), moduli) for x in (rows, columns))
-    bound = 0.5 * (one_a[:, None] + one_b[None, :]) + 0.25 * terms
-    units = units_a[:, None] * units_b[None, :]
-    least = _thresholds(rows)
-    hits = counts_a[:, None, :, None] + counts_b[None, :, None, :] - terms
-    hits = (hits * (least[:, None] * least)[:, :, None, None]).amax((0, 1)).clamp_min(0.0)
-    settled = (size * units >= bound * kappa) | (hits * units >= bound * magnitude_kappa)
-    # What is not finite takes another road, and vectors of zeros none.
-    return 1.0 - float((settled | ~torch.isfinite(bound)).double().mean())
+    def __init__(self, a: torch.Tensor, b: torch.Tensor, need: Need) -> None:
+        self._operands, self._need = (a, b), need
+
+    @functools.cached_property
+    def _vectors(self) -> tuple[torch.Tensor, torch.Tensor]:
+        a, b = self._operands
+        return _normalised(_sample(a, rows=True)), _normalised(_sample(b, rows=False))
+
+    def __call__(self, moduli: int) -> Left:
+        """By the tests of `join.join_tile` and `magnitudes` with 2^s·‖a‖₂ = 2^(L - 1/2), half a bit less than scales
+        leave on average.
+        """
+        import torch
+
+        _, kappa, magnitude_kappa = join_test(self._need.target, self._need.terms, self._need.result)
+        rows, columns = self._vectors
+        values = (
+            torch.view_as_complex(rows) @ torch.view_as_complex(columns).mT if rows.ndim == 3 else rows @ columns.mT
+        )
+        size = values.real.abs()
+        terms = float(rows[0].numel())
+        (units_a, one_a, counts_a), (units_b, one_b, counts_b) = (_facts(x.flatten(1), moduli) for x in (rows, columns))
+        bound = 0.5 * (one_a[:, None] + one_b[None, :]) + 0.25 * terms
+        units = units_a[:, None] * units_b[None, :]
+        least = _thresholds(rows)
+        hits = counts_a[:, None, :, None] + counts_b[None, :, None, :] - terms
+        hits = (hits * (least[:, None] * least)[:, :, None, None]).amax((0, 1)).clamp_min(0.0)
+        settled = (size * units >= bound * kappa) | (hits * units >= bound * magnitude_kappa)
+        # What is not finite takes another road, and vectors of zeros none.
+        settled |= ~torch.isfinite(bound)
+        x, y = (z.flatten(1).abs() for z in (rows, columns))
+        magnitudes = torch.floor(x * 128.0) @ torch.floor(y * 128.0).mT / 128.0**2
+        proved = (magnitudes * units >= bound * magnitude_kappa) | ((x != 0.0).double() @ (y != 0.0).double().mT == 0.0)
+        return Left(1.0 - float(settled.double().mean()), 1.0 - float((settled | proved).double().mean()))
 
 
 def _sample(x: torch.Tensor, *, rows: bool) -> torch.Tensor:

@@ -16,10 +16,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from prismm import cuda_words_calls as words
-from prismm.accuracy import Target
+from prismm.accuracy import MAGNITUDE, Target, join_mode
 from prismm.cuda_modules import module_of
 from prismm.cuda_rates import Rates, committed, once_over, rates_of, waves
 from prismm.engines import cuda
@@ -86,6 +86,13 @@ class Need:
         return self.word * math.prod(self.batch) * self.m * self.n
 
 
+class Left(NamedTuple):
+    """Shares of the entries of a product: open to its join, and among them those that magnitudes leave open too."""
+
+    open: float
+    exact: float
+
+
 @dataclass(frozen=True)
 class Choice:
     """Scheme, engine and why; rows and columns of the blocks in which the product is made, and matrices of a batch at
@@ -103,10 +110,10 @@ class Choice:
 
 def choose(
     need: Need, options: Options, device: cuda.Device, kept: tuple[int | None, int | None] = (None, None),
-    look: Callable[[int], float] | None = None,
+    look: Callable[[int], Left] | None = None,
 ) -> Choice:  # fmt: skip
-    """Scheme, engine and blocks. kept: rows and columns of a block, where prepared operands have been cut so. look: the
-    share of entries that so many moduli would leave to be settled one by one (`cuda_look`), where it is to be known.
+    """Scheme, engine and blocks. kept: rows and columns of a block, where prepared operands have been cut so. look:
+    what so many moduli would leave open (`cuda_look`), where it is to be known.
 
     Raises:
         ArgumentError: for an engine that is none of a GPU's, or too few moduli. EngineError: for a scheme that does not
@@ -138,8 +145,10 @@ def choose(
             f"of at most {(1 << 23) - 1}"
         )
     planes, pitch = scheme.moduli * (3 if need.is_complex else 1), -(-max(1, need.k) // 16) * 16
-    widths = [pitch if size is None else 0 for size in kept]
-    rows, columns, scratch = _blocks(need, lambda r, c: planes * (r * widths[0] + c * widths[1] + r * c), kept)
+    widths = [planes * pitch if size is None else 0 for size in kept]
+    if join_mode(need.target) == MAGNITUDE:  # planes of magnitudes, of both operands
+        widths = [width + 2 * pitch * (2 if need.is_complex else 1) for width in widths]
+    rows, columns, scratch = _blocks(need, lambda r, c: r * widths[0] + c * widths[1] + planes * r * c, kept)
     batches = max(1, min(math.prod(need.batch), _MOST_BATCHES, _LARGE // max(1, scratch)))
     return Choice(scheme, cuda.INT8, tuple(reasons), rows, columns, scratch * batches, batches)
 
@@ -194,7 +203,7 @@ def _spoiled(need: Need) -> str | None:
 
 
 def _auto(
-    need: Need, device: cuda.Device, engine: str | None, look: Callable[[int], float] | None
+    need: Need, device: cuda.Device, engine: str | None, look: Callable[[int], Left] | None
 ) -> tuple[Any, list[str]]:
     target = need.target
     assert target is not None
@@ -227,31 +236,44 @@ def _auto(
     native = predict(Native(), need, rates)
     found = [(predict(x, need, rates), x) for x in (words.of_native_grade(need), Residues(moduli)) if x is not None]
     ours, best = min(found, key=lambda one: one[0])
-    share = 0.0
+    seen = ""
     if look is not None and isinstance(best, Residues) and native > _MARGIN * ours and engine != cuda.BLAS:
-        share = look(moduli)
-        if share:
-            found[-1] = _moduli_for_spread(moduli, share, need, rates, look)
+        left = look(moduli)
+        if left.open:
+            found[-1] = _moduli_for_spread(moduli, left, need, rates, look)
             ours, best = min(found, key=lambda one: one[0])
-    seen = f"; {moduli} moduli would leave {share:.2g} of a sample's entries to be settled one by one" if share else ""
+            seen = f"; {moduli} moduli would leave {left.open:.2g} of a sample's entries open"
+            seen += f", {left.exact:.2g} to be made exact" if left.exact else ""
     if engine == cuda.BLAS or native <= _MARGIN * ours:
         return Native(), ["its a-priori bound meets the target, and nothing is predicted much faster" + seen]
     return best, [f"of native grade, and predicted {native / ours:.2f} times as fast as cuBLAS{seen}"]
 
 
 def _moduli_for_spread(
-    moduli: int, share: float, need: Need, rates: Rates, look: Callable[[int], float]
+    moduli: int, left: Left, need: Need, rates: Rates, look: Callable[[int], Left]
 ) -> tuple[float, Residues]:
-    """(seconds, scheme) where so many moduli leave a share of the entries open: a few more may be faster. Where a
-    sample shows none any more, a modulus is taken to leave a sixteenth, as samples of lognormal data do.
+    """(seconds, scheme) where so many moduli leave entries open: a few more may be faster. Where a sample shows none
+    any more, a modulus is taken to leave a sixteenth, as samples of lognormal data do.
     """
     found = []
     for count in range(moduli, min(moduli + _MORE, MAX_MODULI) + 1):
         if count > moduli:
-            share = look(count) or share / 16
-        seconds = predict(Residues(count), need, rates) + share * _entries(need) * need.terms * rates.repair
+            seen = look(count)
+            left = left._replace(open=seen.open or left.open / 16, exact=seen.exact or left.exact / 16)
+        seconds = predict(Residues(count), need, rates) + _open_seconds(left, count, need, rates)
         found.append((seconds, Residues(count)))
     return min(found, key=lambda one: one[0])
+
+
+def _open_seconds(left: Left, moduli: int, need: Need, rates: Rates) -> float:
+    """Seconds that entries take which the quick join leaves open, as measured on an H200: the careful join of strips
+    that hold some, planes of magnitudes and their products, exact values one by one or, where they are many, by rows.
+    """
+    entries, words = _entries(need), math.prod(need.batch) * (need.m + need.n) * need.k * (2 if need.is_complex else 1)
+    products = entries * need.terms
+    strips = min(1.0, left.open * _STRIP)
+    exact = min(left.exact * rates.repair, _BY_ROWS * min(1.0, left.exact * _ROWS))
+    return strips * (entries * _CAREFUL * moduli + words * _PLANES + products * _MAGNITUDES) + products * exact
 
 
 def _words_asked_for(need: Need, engine: str) -> Any:
@@ -314,6 +336,12 @@ def usual_rates() -> Rates:
     """What stands for a GPU whose rates are not known."""
     return committed()["NVIDIA H200"]
 
+
+_STRIP, _ROWS = 8192, 16
+"""Entries of a strip, and how many of it have a row's sums made with theirs."""
+
+_CAREFUL, _PLANES, _MAGNITUDES, _BY_ROWS = 2.7e-12, 7e-12, 3.6e-15, 2.3e-12
+"""Seconds for an entry and modulus, an element, a product of magnitudes, and one in twice float64's precision."""
 
 _MORE = 4
 """Moduli that Auto adds to those of native grade at most, for data that spread."""

@@ -7,6 +7,7 @@ import pytest
 from prismm import cuda_look, cuda_plan
 from prismm.accuracy import parse_target
 from prismm.calls import Options
+from prismm.cuda_plan import Left
 from prismm.engines import cuda
 from prismm.formats import FP32, FP64
 from prismm.schemes import Native, Residues
@@ -54,7 +55,7 @@ def test_data_of_a_few_binades_leave_nothing_open_and_wide_data_do(is_complex):
         a, b = operands(7, phi)
         if is_complex:
             a, b = torch.complex(a, a.roll(1, 0)), torch.complex(b, b.roll(1, 1))
-        shares.append([cuda_look.open_share(a, b, need, moduli) for moduli in (14, 15, 16)])
+        shares.append([cuda_look.Look(a, b, need)(moduli).open for moduli in (14, 15, 16)])
     assert max(shares[0]) == max(shares[1]) == 0.0
     for wide in shares[2:]:
         assert 0.05 < wide[0] < 0.6 and wide[1] < 0.25 * wide[0] and wide[2] < 0.25 * wide[1]
@@ -64,7 +65,7 @@ def test_no_power_of_two_shows_in_a_share():
     a, b = operands(3, 1.0)
     powers = torch.ldexp(torch.ones(1024, dtype=torch.float64), torch.arange(-512, 512))
     need = need_of(1024)
-    assert cuda_look.open_share(a, b, need, 14) == cuda_look.open_share(a * powers[:, None], b * powers, need, 14) > 0.0
+    assert cuda_look.Look(a, b, need)(14).open == cuda_look.Look(a * powers[:, None], b * powers, need)(14).open > 0.0
 
 
 def test_zeros_and_what_is_not_finite_are_no_reason_to_leave_residues():
@@ -72,35 +73,54 @@ def test_zeros_and_what_is_not_finite_are_no_reason_to_leave_residues():
     a, b = operands(5, 0.1, (256, 256))
     a[3], b[:, 9] = 0.0, math.nan
     a[20, 4], a[40, 1] = math.inf, -math.inf
-    assert cuda_look.open_share(a, b, need, 14) == 0.0
-    assert cuda_look.open_share(torch.zeros(256, 256), b, need, 14) == 0.0
+    assert cuda_look.Look(a, b, need)(14).open == 0.0
+    assert cuda_look.Look(torch.zeros(256, 256), b, need)(14).open == 0.0
 
 
 def test_vectors_batches_and_narrow_types_are_looked_at():
     a, b = operands(5, 0.1, (300, 300))
-    assert cuda_look.open_share(a[0], b, need_of(300), 14) == 0.0
-    assert cuda_look.open_share(a, b[:, 0], need_of(300), 14) == 0.0
-    assert cuda_look.open_share(a.expand(4, 300, 300), b, need_of(300, batch=(4,)), 14) == 0.0
+    assert cuda_look.Look(a[0], b, need_of(300))(14).open == 0.0
+    assert cuda_look.Look(a, b[:, 0], need_of(300))(14).open == 0.0
+    assert cuda_look.Look(a.expand(4, 300, 300), b, need_of(300, batch=(4,)))(14).open == 0.0
     a, b = operands(5, 2.0, (300, 300), torch.float32)
-    assert cuda_look.open_share(a, b, need_of(300, FP32), 7) > 0.01
+    assert cuda_look.Look(a, b, need_of(300, FP32))(7).open > 0.01
 
 
 def test_what_a_share_makes_auto_take():
-    """Nothing open: what the shape says. A few: more moduli. Nearly all, whatever the moduli: cuBLAS."""
+    """Nothing open: what the shape says. Some that magnitudes prove: the same, where products are long enough. Some to
+    be set to their exact values: more moduli. Many, whatever the moduli: cuBLAS.
+    """
     need = need_of(8192)
-    assert chosen(need, lambda moduli: 0.0).scheme == chosen(need, None).scheme == Residues(14)
-    wide = chosen(need, lambda moduli: 0.2 * 16.0 ** (14 - moduli))
-    assert wide.scheme in (Residues(16), Residues(17), Residues(18))
-    assert "0.2 of a sample's entries" in wide.reasons[0]
-    sparse = chosen(need, lambda moduli: 0.8)
-    assert sparse.scheme == Native() and "0.8 of a sample's entries" in sparse.reasons[0]
+    assert chosen(need, lambda moduli: Left(0.0, 0.0)).scheme == chosen(need, None).scheme == Residues(14)
+    spread = chosen(need, lambda moduli: Left(0.2, 0.0))
+    assert spread.scheme == Residues(14) and "0.2 of a sample's entries open" in spread.reasons[0]
+    wide = chosen(need, lambda moduli: Left(0.2, 0.02) if moduli == 14 else Left(1e-5, 0.0))
+    assert isinstance(wide.scheme, Residues) and wide.scheme.moduli > 14
+    sparse = chosen(need, lambda moduli: Left(0.8, 0.4))
+    assert sparse.scheme == Native() and "0.4 to be made exact" in sparse.reasons[0]
+    assert chosen(need_of(4096), lambda moduli: Left(0.2, 0.0)).scheme == Native()
 
 
 def test_a_sample_that_shows_none_any_more_does_not_mean_none():
-    """From 3 in 4096 on, a modulus more would do where zero meant zero; the times of repair say otherwise."""
+    """From 3 in 4096 on, a modulus more would do where zero meant zero; the times of exact values say otherwise."""
     need = need_of(8192)
-    found = chosen(need, lambda moduli: 3 / 4096 if moduli == 14 else 0.0).scheme
-    assert isinstance(found, Residues) and found.moduli > 15
+    found = chosen(need, lambda moduli: Left(3 / 4096, 3 / 4096) if moduli == 14 else Left(0.0, 0.0)).scheme
+    assert found == Native() or found.moduli > 15
+
+
+def test_magnitudes_of_seven_bits_prove_entries_of_some_wide_data():
+    need = need_of(1024)
+    lefts = [cuda_look.Look(*operands(7, phi), need)(14) for phi in (1.0, 2.0, 4.0)]
+    assert 0.0 <= lefts[0].exact < 0.002 and lefts[0].open > 0.05
+    assert 0.0 < lefts[1].exact < 0.5 * lefts[1].open
+    assert lefts[2].exact > 0.4
+
+
+def test_where_no_product_is_not_zero_nothing_is_left():
+    a, b = operands(7, 1.0, (256, 256))
+    a[:, 128:], b[:128] = 0.0, 0.0
+    left = cuda_look.Look(a, b, need_of(256))(14)
+    assert left.open > 0.5 and left.exact == 0.0
 
 
 @pytest.mark.parametrize(

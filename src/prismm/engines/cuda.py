@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from prismm.accuracy import ROUNDING
+from prismm.accuracy import MAGNITUDE, ROUNDING
 from prismm.engines.environment import variable
 from prismm.engines.launch import Factor, Place, Program
 from prismm.errors import EngineError
@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     import torch
 
 INT8, BLAS = "cuda:int8", "cuda:blas"
-STATISTICS = 10
-"""Integers that the kernels keep of a vector: see `kernels.gpu.numbers`."""
+STATISTICS, COUNTS = 10, 5
+"""Integers that the kernels keep of a vector, and of a call: see `kernels.gpu.numbers` and `kernels.gpu.repair`."""
 
 LEVELS = 5
 ROW_BLOCK = 1024, 2, 4
@@ -49,6 +49,16 @@ COLUMN_TILE = 64, 32, 4
 FINISH_ROWS = 2
 LANES = 512
 """Elements, or rows and columns, of a tile, and the warps that work on it, as measured on an H200."""
+
+FEW_OPEN, MANY_OPEN, FEW_OF_STRIP = 4, 64, 2
+"""Open entries of a strip that need no planes of magnitudes, those of a few rows of it that are summed one by one, and
+how many of all strips on average are worth the planes.
+"""
+OPEN_LANES, OPEN_ROWS, OPEN_WARPS = 512, 8, 4
+"""Elements of a single entry's vectors that are taken at a time, rows of a strip that are summed at once, and warps."""
+
+MAGNITUDE_TILE = 128, 128
+"""Vectors, and elements, to multiples of which planes of magnitudes are rounded up."""
 
 
 def join_tile(mode: int) -> tuple[int, int, int, int]:
@@ -463,14 +473,15 @@ def join_digits(
     program: Program, digits: Place, out: Result, a: Vectors, b: Vectors, left: SplitVectors, right: SplitVectors,
     table: Tables, test: Test, counts: Place, device: Device,
 ) -> None:  # fmt: skip
-    """Join into out, certify, and repair: two launches. counts (4,) int64 grow by special, exact, magnitude and kept
-    entries.
+    """Join into out, certify, and repair: two launches, or four. counts (5,) int64 grow by special, exact, magnitude
+    and kept entries.
     """
     import torch
 
     from prismm.kernels.gpu import quick, repair
 
     parts, k = a.parts, a.terms
+    apart = test.mode == MAGNITUDE and test.magnitude_kappa > 0.0
     rows, strip, block, warps = join_tile(test.mode)
     strips, blocks = -(-out.m // strip), -(-out.n // block)
     primes = coprime_moduli(256, table.moduli)
@@ -494,15 +505,56 @@ def join_digits(
     span = 1 if words * out.batch * parts <= 16 * device.programs else 4
     programs = min(16 * device.programs, -(-words * out.batch * parts // span))
     marks = program.take(torch.int32, programs, max(rows, FINISH_ROWS), block // 32)
+    left_open = program.take(torch.int32, out.batch, parts, strips, blocks, strip, block // 32) if apart else marks
     x, y = a.place.reals(), b.place.reals()
     a_steps, b_steps = (tuple(parts * step for step in some.steps) for some in (a, b))
+    where = (x, *a_steps, y, *b_steps, reals, *steps)
     program.launch(
-        repair.finish, (programs,), x, a_steps[0], a_steps[1], a_steps[2], y, b_steps[0], b_steps[1], b_steps[2],
-        reals, steps[0], steps[1], steps[2], flags, marks, digits, left.statistics, right.statistics, careful,
+        repair.finish, (programs,), *where, flags, marks, left_open, digits, left.statistics, right.statistics, careful,
         table.reduction, third_constants(table.moduli, parts, table.left.device), counts, out.m, out.n, k, left.terms,
         q, row_pitch, plane, blocks, words, out.batch, left.batch, right.batch, MODULI=table.moduli, LIMBS=table.limbs,
         MODE=test.mode, PRECISION=test.precision, PARTS=parts, LEVELS=min(LEVELS, q), TILE=rows, STRIP=strip,
-        ROWS=FINISH_ROWS, COLUMNS=block, BLOCK=LANES, WORDS=span, num_warps=4, enable_fp_fusion=False,
+        ROWS=FINISH_ROWS, COLUMNS=block, BLOCK=LANES, WORDS=span, APART=apart, num_warps=4, enable_fp_fusion=False,
+    )  # fmt: skip
+    if apart:
+        _settle_open(program, where, flags, left_open, a, b, left, right, careful, counts, test, q, device)
+
+
+def _settle_open(
+    program: Program, where: tuple[Any, ...], flags: Place, marks: Place, a: Vectors, b: Vectors, left: SplitVectors,
+    right: SplitVectors, careful: torch.Tensor, counts: Place, test: Test, q: int, device: Device,
+) -> None:  # fmt: skip
+    """Settle what a join left open; where: places and steps of both operands and the result."""
+    import torch
+
+    from prismm.kernels.gpu import magnitudes
+
+    batches, parts, strips, blocks, strip, width = marks.shape
+    side, depth = MAGNITUDE_TILE
+    depths, places = -(-a.terms // depth), []
+    for x in (left, right):
+        shape = x.batch, 2 * parts, _ceil(x.vectors, side), depths * depth
+        places.append(program.take(torch.int8, *shape))
+    batches_of = left.batch, right.batch
+    words = strips * blocks
+    enough = min(FEW_OF_STRIP * words * batches * parts, 2**31 - 1)
+    # Sums of longer vectors might not fit in 32 bits.
+    few = FEW_OPEN if left.terms <= magnitudes.MOST_TERMS else strip * 32 * width
+    program.launch(
+        magnitudes.magnitude_planes, (4 * device.programs,), *where[:8], left.statistics, right.statistics, *places,
+        counts, left.vectors, right.vectors, a.terms, depths, *batches_of, enough, PARTS=parts,
+        A_ALONG=a.steps[2] == 1, B_ALONG=b.steps[2] == 1, SIDE=side, DEPTH=depth, VECTORS=32, num_warps=8,
+        enable_fp_fusion=False,
+    )  # fmt: skip
+    programs = min(4 * device.programs, words * batches * parts)
+    sums = program.take(torch.int32, programs, strip, 32 * width)
+    high = program.take(torch.float64, programs, 2, OPEN_ROWS, 32 * width)
+    program.launch(
+        magnitudes.settle_open, (programs,), *where, flags, marks, *places, sums, high, left.statistics,
+        right.statistics, careful, counts, left.vectors, right.vectors, a.terms, depths, left.terms, q, blocks, words,
+        batches, *batches_of, few, enough, MANY_OPEN, PRECISION=test.precision, PARTS=parts,
+        TILE=join_tile(test.mode)[0], STRIP=strip, HEIGHT=OPEN_ROWS, COLUMNS=32 * width, SIDE=side, DEPTH=depth,
+        BLOCK=OPEN_LANES, num_warps=OPEN_WARPS, enable_fp_fusion=False,
     )  # fmt: skip
 
 

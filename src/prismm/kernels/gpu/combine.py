@@ -36,11 +36,11 @@ from prismm.kernels.gpu.repair import (
     LIMBS_OF_SUMS,
     NATIVE,
     SPECIAL,
-    exact_sums_of,
+    exact_sums,
+    ieee_value,
     limb_of,
     round_limbs,
     significand,
-    special_flags,
 )
 
 UNIT_OF_SUMS = tl.constexpr(3232)
@@ -436,14 +436,7 @@ def _exact(
         low = tl.full([], LIMBS_OF_SUMS, tl.int64)
         high = tl.full([], 0, tl.int64)
         if factor != 0.0:
-            sums, low, high = exact_sums_of(
-                sums, low, high, a, a_step, a_shift, b + part, b_step, b_shift, k, 1, ROUND, BLOCK
-            )  # fmt: skip
-            if PARTS == 2:
-                sums, low, high = exact_sums_of(
-                    sums, low, high, a + 1, a_step, a_shift, b + (1 - part), b_step, b_shift, k, -1 if part == 0 else 1,
-                    ROUND, BLOCK,
-                )  # fmt: skip
+            sums, low, high = exact_sums(a, a_step, a_shift, b, b_step, b_shift, k, part, PARTS, ROUND, BLOCK)
         total, first, last = _add_scaled(total, first, last, factor, sums, low, high)
     total, first, last = _add_product(total, first, last, f2, c0)
     if PARTS == 2:
@@ -464,19 +457,6 @@ def _special(f0, s0, f1, s1, f2, c0, f3, c1, PARTS: tl.constexpr):
 def _signed(f, x):
     """f·x of a factor that is not 0 and an x that is not finite, else 0."""
     return tl.where((f != 0.0) & (x - x != 0.0), tl.where(f < 0.0, -x, x), 0.0)
-
-
-@triton.jit
-def _ieee(a, a_step, b, b_step, k, PART: tl.constexpr, BLOCK: tl.constexpr):
-    """±Inf or NaN where a part of Σ a·b is because factors are, else 0."""
-    SIGN: tl.constexpr = -1 if PART == REAL_PART else 1
-    OTHER: tl.constexpr = 1 if PART == IMAGINARY_PART else 0
-    nan, up, down = special_flags(a, a_step, b + OTHER, b_step, k, 1, BLOCK)
-    if PART != REAL:
-        nan2, up2, down2 = special_flags(a + 1, a_step, b + (1 - OTHER), b_step, k, SIGN, BLOCK)
-        nan, up, down = nan | nan2, up | up2, down | down2
-    value = tl.where(up > 0, float("inf"), tl.where(down > 0, float("-inf"), 0.0)).to(tl.float64)
-    return tl.where((nan > 0) | ((up > 0) & (down > 0)), float("nan"), value)
 
 
 @triton.jit
@@ -502,9 +482,9 @@ def _settle(
         looked = (tl.load(rows + LARGEST * m + i) >= EXPONENT) | (tl.load(columns + LARGEST * n + j) >= EXPONENT)
     if PRODUCT:
         if looked:
-            s0 = _ieee(a, a_step, b, b_step, k, REAL if PARTS == 1 else REAL_PART, BLOCK)
+            s0 = ieee_value(a, a_step, b, b_step, k, 0, PARTS, BLOCK)
             if PARTS == 2:
-                s1 = _ieee(a, a_step, b, b_step, k, IMAGINARY_PART, BLOCK)
+                s1 = ieee_value(a, a_step, b, b_step, k, 1, PARTS, BLOCK)
     if PARTS == 2:
         real = part == 0
         f0, f1, f2, f3 = (

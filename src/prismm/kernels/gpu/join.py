@@ -210,11 +210,12 @@ def expand_digits(
 
 @triton.jit
 def join_tile(
-    digits, out, row_stride, column_stride, marks, rows, columns, constants, reduction, m, n, i0, j0, k, q, row_pitch,
-    plane, MODULI: tl.constexpr, LIMBS: tl.constexpr, MODE: tl.constexpr, PRECISION: tl.constexpr, PART: tl.constexpr,
-    LEVELS: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    digits, out, row_stride, column_stride, marks, left_open, rows, columns, constants, reduction, m, n, i0, j0, k, q,
+    row_pitch, plane, MODULI: tl.constexpr, LIMBS: tl.constexpr, MODE: tl.constexpr, PRECISION: tl.constexpr,
+    PART: tl.constexpr, LEVELS: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, APART: tl.constexpr,
 ):  # fmt: skip
-    """ROWS rows and BLOCK columns from (i0, j0) on: out, and marks (ROWS, BLOCK / 32). Returns whether there are marks.
+    """ROWS rows and BLOCK columns from (i0, j0) on: out, and marks (ROWS, BLOCK / 32). Returns whether there are marks,
+    and how many there are in left_open: APART, those of tests that are open for nothing but |a||b| go there.
 
     constants (float64): kappa, magnitude kappa, the two of the quotient, P in five limbs, then the weights of every
     modulus in five limbs. k: terms, twice as many for complex numbers.
@@ -250,7 +251,13 @@ def join_tile(
         tl.store(target, value, mask=inside)
     else:
         tl.store(target, value.to(tl.float32), mask=inside)
-    return store_marks((failed | hard | special) & inside, marks, ROWS, BLOCK)
+    others = tl.full([], 0, tl.int32)
+    if APART:
+        apart = failed & ~hard & ~special & inside
+        store_marks(apart, left_open, ROWS, BLOCK)
+        others = tl.sum(tl.sum(apart.to(tl.int32), 1), 0)
+        failed = hard
+    return store_marks((failed | hard | special) & inside, marks, ROWS, BLOCK), others
 
 
 @triton.jit

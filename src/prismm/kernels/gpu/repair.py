@@ -18,7 +18,6 @@ import triton.language as tl
 
 from prismm.kernels.gpu.expansion import expand, from_integer, round_expansion
 from prismm.kernels.gpu.join import (
-    IMAGINARY_PART,
     MAGNITUDE,
     RAW,
     REAL,
@@ -52,7 +51,8 @@ ORIGIN = tl.constexpr(2148)
 NATIVE = tl.constexpr(3)
 """Marks of a native product: entries that are not finite, whatever their rows and columns hold."""
 
-SPECIAL, EXACT, BY_MAGNITUDE, KEPT = tl.constexpr(0), tl.constexpr(1), tl.constexpr(2), tl.constexpr(3)
+SPECIAL, EXACT, BY_MAGNITUDE, KEPT, OPEN = (tl.constexpr(i) for i in range(5))
+"""What kernels count: entries by how they were settled, and those left to `magnitudes`."""
 
 
 @triton.jit
@@ -65,11 +65,19 @@ def significand(x):
 
 
 @triton.jit
-def exact_sums(sums, lowest, highest, a, a_step, b, b_step, k, SIGN: tl.constexpr, BLOCK: tl.constexpr):
-    """SIGN·Σ a·b added to sums in limbs, limb l in units of 2^(32·l - ORIGIN), and to the lowest and highest limb
-    touched.
+def factors(a, a_step, b, b_step, h, terms, part, PARTS: tl.constexpr):
+    """Factors h < terms of a sum of products: Σ a·b, or of complex numbers one of its parts, twice as many: Re·Re and
+    -Im·Im (part 0), Re·Im and Im·Re (part 1), imaginary parts being one element after the real ones.
     """
-    return exact_sums_of(sums, lowest, highest, a, a_step, 0, b, b_step, 0, k, SIGN, False, BLOCK)
+    inside = h < terms
+    if PARTS == 1:
+        x = tl.load(a + h * a_step, mask=inside, other=0.0).to(tl.float64)
+        y = tl.load(b + h * b_step, mask=inside, other=0.0).to(tl.float64)
+    else:
+        x = tl.load(a + (h >> 1) * a_step + (h & 1), mask=inside, other=0.0).to(tl.float64)
+        y = tl.load(b + (h >> 1) * b_step + ((h & 1) ^ part), mask=inside, other=0.0).to(tl.float64)
+        y = tl.where((part == 0) & ((h & 1) == 1), -y, y)
+    return x, y
 
 
 @triton.jit
@@ -79,17 +87,19 @@ def _multiple(x, shift):
 
 
 @triton.jit
-def exact_sums_of(
-    sums, lowest, highest, a, a_step, a_shift, b, b_step, b_shift, k, SIGN: tl.constexpr, ROUND: tl.constexpr,
-    BLOCK: tl.constexpr,
+def exact_sums(
+    a, a_step, a_shift, b, b_step, b_shift, k, part, PARTS: tl.constexpr, ROUND: tl.constexpr, BLOCK: tl.constexpr
 ):  # fmt: skip
-    """`exact_sums`; ROUND: of elements rounded to multiples of 2^-shift."""
+    """(sums, lowest, highest): a sum of products as in `factors`, in limbs, limb l in units of 2^(32·l - ORIGIN), and
+    the lowest and highest limb touched. ROUND: of elements rounded to multiples of 2^-shift.
+    """
+    sums = tl.zeros([LIMBS_OF_SUMS], tl.int64)
+    lowest = tl.full([], LIMBS_OF_SUMS, tl.int64)
+    highest = tl.full([], 0, tl.int64)
     index = tl.arange(0, LIMBS_OF_SUMS)
     lanes = tl.arange(0, BLOCK)
-    for h0 in range(0, k, BLOCK):
-        h = (h0 + lanes).to(tl.int64)
-        x = tl.load(a + h * a_step, mask=h < k, other=0.0).to(tl.float64)
-        y = tl.load(b + h * b_step, mask=h < k, other=0.0).to(tl.float64)
+    for h0 in range(0, PARTS * k, BLOCK):
+        x, y = factors(a, a_step, b, b_step, (h0 + lanes).to(tl.int64), PARTS * k, part, PARTS)
         if ROUND:
             x, y = _multiple(x, a_shift), _multiple(y, b_shift)
         mx, ex = significand(x)
@@ -100,16 +110,16 @@ def exact_sums_of(
         r = position & 31
         low = mx * my
         high = tl.umulhi(mx.to(tl.uint64, bitcast=True), my.to(tl.uint64, bitcast=True)).to(tl.int64, bitcast=True)
-        part = (low & LOW32) << r
-        p0 = part & LOW32
-        part = (((low >> 32) & LOW32) << r) + (part >> 32)
-        p1 = part & LOW32
-        part = ((high & LOW32) << r) + (part >> 32)
-        p2 = part & LOW32
-        part = ((high >> 32) << r) + (part >> 32)
-        p3 = part & LOW32
-        p4 = part >> 32
-        sign = tl.where((x < 0.0) == (y < 0.0), SIGN, -SIGN).to(tl.int64)
+        part_of = (low & LOW32) << r
+        p0 = part_of & LOW32
+        part_of = (((low >> 32) & LOW32) << r) + (part_of >> 32)
+        p1 = part_of & LOW32
+        part_of = ((high & LOW32) << r) + (part_of >> 32)
+        p2 = part_of & LOW32
+        part_of = ((high >> 32) << r) + (part_of >> 32)
+        p3 = part_of & LOW32
+        p4 = part_of >> 32
+        sign = tl.where((x < 0.0) == (y < 0.0), 1, -1).to(tl.int64)
         sign = tl.where(used, sign, 0)
         first = tl.min(tl.where(used, limb, LIMBS_OF_SUMS), 0)
         last = tl.max(tl.where(used, limb + 4, 0), 0)
@@ -124,20 +134,23 @@ def exact_sums_of(
 
 
 @triton.jit
+def exact_value(
+    a, a_step, b, b_step, k, part, PARTS: tl.constexpr, PRECISION: tl.constexpr, BLOCK: tl.constexpr
+):  # fmt: skip
+    """RN of a sum of products of finite numbers, ties to even, subnormals and overflow included, as a float64."""
+    sums, lowest, highest = exact_sums(a, a_step, 0, b, b_step, 0, k, part, PARTS, False, BLOCK)
+    return round_limbs(sums, lowest, highest, ORIGIN, PRECISION)
+
+
+@triton.jit
 def limb_of(sums, limb_at):
     """One limb."""
     return tl.sum(tl.where(tl.arange(0, LIMBS_OF_SUMS) == limb_at, sums, 0), 0)
 
 
 @triton.jit
-def round_sums(sums, low_limb, high_limb, PRECISION: tl.constexpr):
-    """RN of a number in limbs, ties to even, subnormals and overflow included, as a float64."""
-    return round_limbs(sums, low_limb, high_limb, ORIGIN, PRECISION)
-
-
-@triton.jit
 def round_limbs(sums, low_limb, high_limb, UNIT: tl.constexpr, PRECISION: tl.constexpr):
-    """`round_sums` of limbs l in units of 2^(32·l - UNIT)."""
+    """RN of a number in limbs l in units of 2^(32·l - UNIT), as a float64."""
     LOWEST: tl.constexpr = -1074 if PRECISION == 53 else -149
     index = tl.arange(0, LIMBS_OF_SUMS)
     lowest, highest = low_limb.to(tl.int32), high_limb.to(tl.int32)
@@ -179,38 +192,50 @@ def round_limbs(sums, low_limb, high_limb, UNIT: tl.constexpr, PRECISION: tl.con
 
 
 @triton.jit
-def special_flags(a, a_step, b, b_step, k, SIGN: tl.constexpr, BLOCK: tl.constexpr):
-    """Whether some term of SIGN·Σ a·b is NaN, +Inf, -Inf because a factor is Inf or NaN; as 0 or 1."""
+def ieee_value(a, a_step, b, b_step, k, part, PARTS: tl.constexpr, BLOCK: tl.constexpr):
+    """±Inf or NaN where a sum of products, as in `factors`, is because some factor is Inf or NaN; else 0."""
     lanes = tl.arange(0, BLOCK)
     up = tl.zeros([BLOCK], tl.int32)
     down = tl.zeros([BLOCK], tl.int32)
     nan = tl.zeros([BLOCK], tl.int32)
-    for h0 in range(0, k, BLOCK):
-        h = (h0 + lanes).to(tl.int64)
-        x = tl.load(a + h * a_step, mask=h < k, other=0.0).to(tl.float64)
-        y = tl.load(b + h * b_step, mask=h < k, other=0.0).to(tl.float64)
+    for h0 in range(0, PARTS * k, BLOCK):
+        x, y = factors(a, a_step, b, b_step, (h0 + lanes).to(tl.int64), PARTS * k, part, PARTS)
         infinite = (tl.abs(x) == float("inf")) | (tl.abs(y) == float("inf"))
         bad = (x != x) | (y != y) | (infinite & ((x == 0.0) | (y == 0.0)))
-        minus = ((x < 0.0) != (y < 0.0)) == (SIGN > 0)
+        minus = (x < 0.0) != (y < 0.0)
         nan |= bad.to(tl.int32)
         up |= (infinite & ~bad & ~minus).to(tl.int32)
         down |= (infinite & ~bad & minus).to(tl.int32)
-    return tl.max(nan, 0), tl.max(up, 0), tl.max(down, 0)
+    plus, minus = tl.max(up, 0) > 0, tl.max(down, 0) > 0
+    value = tl.where(plus, float("inf"), tl.where(minus, float("-inf"), 0.0)).to(tl.float64)
+    return tl.where((tl.max(nan, 0) > 0) | (plus & minus), float("nan"), value)
 
 
 @triton.jit
-def magnitude_sum(a, a_step, a_exponent, b, b_step, b_exponent, k, BLOCK: tl.constexpr):
-    """Σ floor(|a|·2^(7-e))·floor(|b|·2^(7-e)), an integer, and whether any product is not zero."""
+def magnitude_sum(
+    a, a_step, a_exponent, b, b_step, b_exponent, k, part, PARTS: tl.constexpr, BLOCK: tl.constexpr
+):  # fmt: skip
+    """Σ floor(|a|·2^(7-e))·floor(|b|·2^(7-e)), an integer, and whether any product is not zero; as in `factors`."""
     lanes = tl.arange(0, BLOCK)
     total = tl.zeros([BLOCK], tl.int64)
     hit = tl.zeros([BLOCK], tl.int32)
-    for h0 in range(0, k, BLOCK):
-        h = (h0 + lanes).to(tl.int64)
-        x = tl.abs(tl.load(a + h * a_step, mask=h < k, other=0.0).to(tl.float64))
-        y = tl.abs(tl.load(b + h * b_step, mask=h < k, other=0.0).to(tl.float64))
+    for h0 in range(0, PARTS * k, BLOCK):
+        x, y = factors(a, a_step, b, b_step, (h0 + lanes).to(tl.int64), PARTS * k, part, PARTS)
+        x, y = tl.abs(x), tl.abs(y)
         total += scaled(x, 7 - a_exponent).to(tl.int64) * scaled(y, 7 - b_exponent).to(tl.int64)
         hit |= ((x != 0.0) & (y != 0.0)).to(tl.int32)
     return tl.sum(total, 0), tl.max(hit, 0) > 0
+
+
+@triton.jit
+def magnitude_proves(total, hit, bound, exponents, value, exponent, constants, PRECISION: tl.constexpr):
+    """Whether Σ of 7-bit magnitudes of vectors below 2^e, with the sum of their e, certifies a value within
+    bound·2^exponent; where no product is not zero, it is exact. Magnitudes say nothing of overflow.
+    """
+    TOP: tl.constexpr = 4.49423283715579e307 if PRECISION == 53 else 8.507059173023462e37
+    least = total.to(tl.float64) * power_of_two(exponents - exponent - 14)
+    reach = tl.abs(value) + scaled(bound, tl.minimum(tl.maximum(exponent, -2000), 2000))
+    return ((bound * tl.load(constants + 1) <= least) | ~hit) & (reach < TOP)
 
 
 @triton.jit
@@ -221,50 +246,45 @@ def _add_pairs(s, c, t, d):
 
 
 @triton.jit
-def double_sum(s, c, a, a_step, a_shift, b, b_step, b_shift, k, SIGN: tl.constexpr, BLOCK: tl.constexpr):
-    """s + c + SIGN·Σ a·b·2^(a_shift + b_shift) in lanes, leading parts without error (Ogita, Rump and Oishi 2005)."""
-    lanes = tl.arange(0, BLOCK)
-    for h0 in range(0, k, BLOCK):
-        h = (h0 + lanes).to(tl.int64)
-        x = scaled(tl.load(a + h * a_step, mask=h < k, other=0.0).to(tl.float64), a_shift)
-        y = scaled(tl.load(b + h * b_step, mask=h < k, other=0.0).to(tl.float64), b_shift) * SIGN
-        product = x * y
-        s, error = two_sum(s, product)
-        c += error + tl.fma(x, y, -product)
-    return s, c
+def decided(s, c, exponent, magnitude, k, PRECISION: tl.constexpr):
+    """(value, proved): RN of sums s + c of k products, or 2k, in units 2^exponent, where their error decides it.
 
-
-@triton.jit
-def doubled(
-    a, a_step, b, b_step, i, j, rows, columns, m, n, k, q, PRECISION: tl.constexpr, PART: tl.constexpr,
-    BLOCK: tl.constexpr,
-):  # fmt: skip
-    """(value, proved): RN of the exact sum, where twice float64's precision decides it.
-
-    In units of A', Σ|a·b| <= ‖A'‖₂‖B'‖₂, both given as upper bounds. Each of T = parts·(k + 1024) additions adds at
-    most u²·T·Σ|a·b| to the error of the low part, however they are arranged: 2·T²·u² in all, with u = 2^-53; what
+    magnitude: an upper bound of Σ|a·b|, by Cauchy and Schwarz. Each of T = parts·(k + 1024) additions adds at most
+    u²·T·Σ|a·b| to the error of the low part, however they are arranged: 2·T²·u² in all, with u = 2^-53; what
     underflows adds less than 2^-700.
     """
-    SIGN: tl.constexpr = -1 if PART == REAL_PART else 1
-    OTHER: tl.constexpr = 1 if PART == IMAGINARY_PART else 0
-    _, a_shift, _, _, n2a, _ = bound_terms(rows, m, i, i < m, q, False)
-    _, b_shift, _, _, n2b, _ = bound_terms(columns, n, j, j < n, q, False)
-    s = tl.zeros([BLOCK], tl.float64)
-    c = tl.zeros([BLOCK], tl.float64)
-    s, c = double_sum(s, c, a, a_step, a_shift, b + OTHER, b_step, b_shift, k, 1, BLOCK)
-    if PART != REAL:
-        s, c = double_sum(s, c, a + 1, a_step, a_shift, b + (1 - OTHER), b_step, b_shift, k, SIGN, BLOCK)
-    s, c = tl.reduce((s, c), 0, _add_pairs)
     h, low = two_sum(s, c)
     steps = 2.0 * (k + 1024.0)
-    error = steps.to(tl.float64) * steps * 2.465190328815662e-32 * n2a * n2b * 1.001 + 1e-200  # 2^-105
+    error = steps.to(tl.float64) * steps * 2.465190328815662e-32 * magnitude * 1.001 + 1e-200  # 2^-105
     below_h, below_low = two_sum(h, low - (error + tl.abs(low) * 4.440892098500626e-16))
     above_h, above_low = two_sum(h, low + (error + tl.abs(low) * 4.440892098500626e-16))
-    exponent = -(a_shift + b_shift)
     first = round_expansion(below_h, below_low, below_low * 0.0, exponent, PRECISION)
     last = round_expansion(above_h, above_low, above_low * 0.0, exponent, PRECISION)
     proved = (bits_of(first) == bits_of(last)) & (tl.abs(h) > 1e-100)
     return first, proved
+
+
+@triton.jit
+def doubled(
+    a, a_step, b, b_step, i, j, rows, columns, m, n, k, q, part, PRECISION: tl.constexpr, PARTS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):  # fmt: skip
+    """(value, proved): RN of the exact sum, where twice float64's precision decides it; leading parts are summed
+    without error in lanes (Ogita, Rump and Oishi 2005).
+    """
+    _, a_shift, _, _, n2a, _ = bound_terms(rows, m, i, i < m, q, False)
+    _, b_shift, _, _, n2b, _ = bound_terms(columns, n, j, j < n, q, False)
+    lanes = tl.arange(0, BLOCK)
+    s = tl.zeros([BLOCK], tl.float64)
+    c = tl.zeros([BLOCK], tl.float64)
+    for h0 in range(0, PARTS * k, BLOCK):
+        x, y = factors(a, a_step, b, b_step, (h0 + lanes).to(tl.int64), PARTS * k, part, PARTS)
+        x, y = scaled(x, a_shift), scaled(y, b_shift)
+        product = x * y
+        s, error = two_sum(s, product)
+        c += error + tl.fma(x, y, -product)
+    s, c = tl.reduce((s, c), 0, _add_pairs)
+    return decided(s, c, -(a_shift + b_shift), n2a * n2b, k, PRECISION)
 
 
 @triton.jit(
@@ -275,13 +295,14 @@ def doubled(
 )  # fmt: skip
 def finish(
     a, a_batch, a_row, a_step, b, b_batch, b_column, b_step, out, out_batch, row_stride, column_stride, flags, marks,
-    digits, rows, columns, constants, reduction, third, counts, m, n, k, terms, q, row_pitch, plane, blocks, words,
-    batches, row_batches, column_batches, MODULI: tl.constexpr, LIMBS: tl.constexpr, MODE: tl.constexpr,
+    left_open, digits, rows, columns, constants, reduction, third, counts, m, n, k, terms, q, row_pitch, plane, blocks,
+    words, batches, row_batches, column_batches, MODULI: tl.constexpr, LIMBS: tl.constexpr, MODE: tl.constexpr,
     PRECISION: tl.constexpr, PARTS: tl.constexpr, LEVELS: tl.constexpr, TILE: tl.constexpr, STRIP: tl.constexpr,
-    ROWS: tl.constexpr, COLUMNS: tl.constexpr, BLOCK: tl.constexpr, WORDS: tl.constexpr,
+    ROWS: tl.constexpr, COLUMNS: tl.constexpr, BLOCK: tl.constexpr, WORDS: tl.constexpr, APART: tl.constexpr,
 ):  # fmt: skip
     """Join the flagged tiles, and settle what is open in them. counts[SPECIAL], [EXACT], [BY_MAGNITUDE], [KEPT] grow by
-    what was done.
+    what was done. APART: entries that are open for nothing but |a||b| are left to `magnitudes.settle_open`, as flags, a
+    bit a TILE of rows, and as marks in left_open (words, STRIP, COLUMNS / 32); counts[OPEN] of them.
 
     flags: a word a strip of STRIP rows and COLUMNS columns, by (batch, parts, strips, blocks): a bit a TILE of rows,
     and whether the strip is ordinary. marks: (programs, max(TILE, ROWS), COLUMNS / 32) words of scratch memory. a, b:
@@ -301,41 +322,51 @@ def finish(
                 batch = (w // words // PARTS).to(tl.int64)
                 strip = (w % words) // blocks
                 j0 = (w % words) % blocks * COLUMNS
+                others = tl.full([], 0, tl.int64)
+                how_many = tl.full([], 0, tl.int64)
                 while word != 0:
                     lowest = word & -word
                     word = word ^ lowest
                     bit = ((bits_of(lowest.to(tl.float64)) >> 52) - 1023).to(tl.int32)
-                    for which in tl.static_range(PARTS):
-                        if part == which:
-                            _finish_tile(
-                                a + batch * a_batch, a_row, a_step, b + batch * b_batch, b_column, b_step,
-                                out + batch * out_batch + part, row_stride, column_stride, marks,
-                                digits + batch * wide(plane) * (MODULI if PARTS == 1 else 3 * MODULI),
-                                rows + batch % row_batches * STATISTICS * m,
-                                columns + batch % column_batches * STATISTICS * n, constants, reduction, third, counts,
-                                m, n, strip * STRIP + bit * TILE, j0, k, terms, q, row_pitch, plane, ordinary, MODULI,
-                                LIMBS, MODE, PRECISION,
-                                REAL if PARTS == 1 else (REAL_PART if which == 0 else IMAGINARY_PART), LEVELS, TILE,
-                                ROWS, COLUMNS, BLOCK,
-                            )  # fmt: skip
+                    some_left = _finish_tile(
+                        a + batch * a_batch, a_row, a_step, b + batch * b_batch, b_column, b_step,
+                        out + batch * out_batch + part, row_stride, column_stride, marks,
+                        left_open + (wide(w) * STRIP + bit * TILE) * (COLUMNS // 32),
+                        digits + batch * wide(plane) * (MODULI if PARTS == 1 else 3 * MODULI),
+                        rows + batch % row_batches * STATISTICS * m, columns + batch % column_batches * STATISTICS * n,
+                        constants, reduction, third, counts, m, n, strip * STRIP + bit * TILE, j0, k, terms, q,
+                        row_pitch, plane, part, ordinary, MODULI, LIMBS, MODE, PRECISION, PARTS, LEVELS, TILE, ROWS,
+                        COLUMNS, BLOCK, APART,
+                    )  # fmt: skip
+                    others |= tl.where(some_left > 0, lowest, 0)
+                    how_many += some_left
+                if APART:
+                    tl.store(flags + w, others.to(tl.int32))
+                    if how_many > 0:
+                        tl.atomic_add(counts + OPEN, how_many, sem="relaxed")
 
 
 @triton.jit
 def _finish_tile(
-    a, a_row, a_step, b, b_column, b_step, out, row_stride, column_stride, marks, digits, rows, columns, constants,
-    reduction, third, counts, m, n, i_first, j0, k, terms, q, row_pitch, plane, ordinary, MODULI: tl.constexpr,
-    LIMBS: tl.constexpr, MODE: tl.constexpr, PRECISION: tl.constexpr, PART: tl.constexpr, LEVELS: tl.constexpr,
-    TILE: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, BLOCK: tl.constexpr,
+    a, a_row, a_step, b, b_column, b_step, out, row_stride, column_stride, marks, left_open, digits, rows, columns,
+    constants, reduction, third, counts, m, n, i_first, j0, k, terms, q, row_pitch, plane, part, ordinary,
+    MODULI: tl.constexpr, LIMBS: tl.constexpr, MODE: tl.constexpr, PRECISION: tl.constexpr, PARTS: tl.constexpr,
+    LEVELS: tl.constexpr, TILE: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, BLOCK: tl.constexpr,
+    APART: tl.constexpr,
 ):  # fmt: skip
+    """Returns how many entries are marked in left_open."""
     tl.debug_barrier()
+    others = tl.full([], 0, tl.int32)
     open_ = tl.full([], 1, tl.int32)
     looked = ordinary & (i_first < 0)
     if PRECISION == 53:
         if ordinary:
-            open_ = join_closely(
-                digits, out, row_stride, column_stride, marks, rows, columns, reduction, third, m, n, i_first, j0, q,
-                row_pitch, plane, MODULI, MODE, PART, TILE, COLUMNS,
-            )  # fmt: skip
+            for which in tl.static_range(PARTS):
+                if part == which:
+                    open_ = join_closely(
+                        digits, out, row_stride, column_stride, marks, rows, columns, reduction, third, m, n, i_first,
+                        j0, q, row_pitch, plane, MODULI, MODE, REAL if PARTS == 1 else REAL_PART + which, TILE, COLUMNS,
+                    )  # fmt: skip
             # Its marks are as good as those of `join_tile` where a rounding is asked for.
             looked = ordinary & (MODE == ROUNDING)
     if open_ > 0:
@@ -344,10 +375,15 @@ def _finish_tile(
             tl.debug_barrier()
             marked = open_
             if not looked:
-                marked = join_tile(
-                    digits, out, row_stride, column_stride, marks, rows, columns, constants, reduction, m, n, i0, j0,
-                    terms, q, row_pitch, plane, MODULI, LIMBS, MODE, PRECISION, PART, LEVELS, ROWS, COLUMNS,
-                )  # fmt: skip
+                for which in tl.static_range(PARTS):
+                    if part == which:
+                        marked, some_left = join_tile(
+                            digits, out, row_stride, column_stride, marks,
+                            left_open + (i0 - i_first) * (COLUMNS // 32), rows, columns, constants, reduction, m, n, i0,
+                            j0, terms, q, row_pitch, plane, MODULI, LIMBS, MODE, PRECISION,
+                            REAL if PARTS == 1 else REAL_PART + which, LEVELS, ROWS, COLUMNS, APART,
+                        )  # fmt: skip
+                        others += some_left
             if marked > 0:
                 tl.debug_barrier()
                 for x in range(0, step * (COLUMNS // 32)):
@@ -360,8 +396,9 @@ def _finish_tile(
                         _settle(
                             a + i * a_row, a_step, b + j * b_column, b_step, out + i * row_stride + j * column_stride,
                             digits + i * row_pitch + j, plane, i, j, rows, columns, constants, reduction, counts, m, n,
-                            k, terms, q, MODULI, LIMBS, MODE, PRECISION, PART, BLOCK,
+                            k, terms, q, part, MODULI, LIMBS, MODE, PRECISION, PARTS, BLOCK,
                         )  # fmt: skip
+    return others
 
 
 @triton.jit(
@@ -386,21 +423,21 @@ def finish_native(
         j = j0 + tl.arange(0, COLUMNS)
         at = out + batch * out_batch + i.to(tl.int64)[:, None] * row_stride + j.to(tl.int64)[None, :] * column_stride
         inside = (i < m)[:, None] & (j < n)[None, :]
-        for part in tl.static_range(PARTS):
+        for part in range(PARTS):
             value = tl.load(at + part, mask=inside, other=0.0)
             bad = tl.max((value - value != 0.0).to(tl.int32), 1)
             if tl.max(bad, 0) > 0:
                 _finish_rows(
                     a + batch * a_batch, a_row, a_step, b + batch * b_batch, b_column, b_step,
-                    out + batch * out_batch + part, row_stride, column_stride, counts, m, n, i0, j0, k, PRECISION,
-                    REAL if PARTS == 1 else (REAL_PART if part == 0 else IMAGINARY_PART), ROWS, COLUMNS, BLOCK,
+                    out + batch * out_batch + part, row_stride, column_stride, counts, m, n, i0, j0, k, part, PRECISION,
+                    PARTS, ROWS, COLUMNS, BLOCK,
                 )  # fmt: skip
 
 
 @triton.jit
 def _finish_rows(
     a, a_row, a_step, b, b_column, b_step, out, row_stride, column_stride, counts, m, n, i0, j0, k,
-    PRECISION: tl.constexpr, PART: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, BLOCK: tl.constexpr,
+    part, PRECISION: tl.constexpr, PARTS: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     for i in range(i0, tl.minimum(i0 + ROWS, m)):
         for j in range(j0, tl.minimum(j0 + COLUMNS, n)):
@@ -410,61 +447,46 @@ def _finish_rows(
             if value - value != 0.0:
                 _settle(
                     a + x * a_row, a_step, b + y * b_column, b_step, target, counts, 1, x, y, counts, counts, counts,
-                    counts, counts, m, n, k, k, 1, 1, 2, NATIVE, PRECISION, PART, BLOCK,
+                    counts, counts, m, n, k, k, 1, part, 1, 2, NATIVE, PRECISION, PARTS, BLOCK,
                 )  # fmt: skip
 
 
 @triton.jit
 def _settle(
     a, a_step, b, b_step, target, digits, plane, i, j, rows, columns, constants, reduction, counts, m, n, k, terms, q,
-    MODULI: tl.constexpr, LIMBS: tl.constexpr, MODE: tl.constexpr, PRECISION: tl.constexpr, PART: tl.constexpr,
+    part, MODULI: tl.constexpr, LIMBS: tl.constexpr, MODE: tl.constexpr, PRECISION: tl.constexpr, PARTS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
-    # The second sum of a complex entry: Re = Re·Re - Im·Im, Im = Re·Im + Im·Re.
-    SIGN: tl.constexpr = -1 if PART == REAL_PART else 1
-    other_b: tl.constexpr = 1 if PART == IMAGINARY_PART else 0
     own = tl.full([], 0.0, tl.float64)
     finite = i < 0
     if MODE != NATIVE:
         finite = (tl.load(rows + LARGEST * m + i) < EXPONENT) & (tl.load(columns + LARGEST * n + j) < EXPONENT)
     if not finite:
-        nan, up, down = special_flags(a, a_step, b + other_b, b_step, k, 1, BLOCK)
-        if PART != REAL:
-            nan2, up2, down2 = special_flags(a + 1, a_step, b + (1 - other_b), b_step, k, SIGN, BLOCK)
-            nan, up, down = nan | nan2, up | up2, down | down2
-        own = tl.where(up > 0, float("inf"), tl.where(down > 0, float("-inf"), 0.0)).to(tl.float64)
-        own = tl.where((nan > 0) | ((up > 0) & (down > 0)), float("nan"), own)
+        own = ieee_value(a, a_step, b, b_step, k, part, PARTS, BLOCK)
     proved = own != 0.0
     road = tl.full([], SPECIAL, tl.int32)
     if MODE != NATIVE:
         if MODE == ROUNDING:
             if not proved:
                 own, proved = doubled(
-                    a, a_step, b, b_step, i, j, rows, columns, m, n, k, q, PRECISION, PART, BLOCK
+                    a, a_step, b, b_step, i, j, rows, columns, m, n, k, q, part, PRECISION, PARTS, BLOCK
                 )  # fmt: skip
                 road = tl.full([], EXACT, tl.int32)
         if not proved:
             own, proved = _joined(
-                a, a_step, b, b_step, digits, plane, i, j, rows, columns, constants, reduction, m, n, k, terms, q,
-                MODULI, LIMBS, MODE, PRECISION, PART, BLOCK,
+                a, a_step, b, b_step, digits, plane, i, j, rows, columns, constants, reduction, m, n, k, terms, q, part,
+                MODULI, LIMBS, MODE, PRECISION, PARTS, BLOCK,
             )  # fmt: skip
             road = tl.full([], BY_MAGNITUDE, tl.int32)
         if MODE == MAGNITUDE:
             if not proved:  # its exact value, which twice the precision gives in a tenth of the time
                 own, proved = doubled(
-                    a, a_step, b, b_step, i, j, rows, columns, m, n, k, q, PRECISION, PART, BLOCK
+                    a, a_step, b, b_step, i, j, rows, columns, m, n, k, q, part, PRECISION, PARTS, BLOCK
                 )  # fmt: skip
                 road = tl.full([], EXACT, tl.int32)
     value = own
     if not proved:
-        sums = tl.zeros([LIMBS_OF_SUMS], tl.int64)
-        lowest = tl.full([], LIMBS_OF_SUMS, tl.int64)
-        highest = tl.full([], 0, tl.int64)
-        sums, lowest, highest = exact_sums(sums, lowest, highest, a, a_step, b + other_b, b_step, k, 1, BLOCK)
-        if PART != REAL:
-            second = b + (1 - other_b)
-            sums, lowest, highest = exact_sums(sums, lowest, highest, a + 1, a_step, second, b_step, k, SIGN, BLOCK)
-        value = round_sums(sums, lowest, highest, PRECISION)
+        value = exact_value(a, a_step, b, b_step, k, part, PARTS, PRECISION, BLOCK)
         road = tl.full([], EXACT, tl.int32)
         if MODE == RAW:
             # Law 4: the scheme's own value, unless the exact one disagrees about infinity.
@@ -478,8 +500,8 @@ def _settle(
 
 @triton.jit
 def _joined(
-    a, a_step, b, b_step, digits, plane, i, j, rows, columns, constants, reduction, m, n, k, terms, q,
-    MODULI: tl.constexpr, LIMBS: tl.constexpr, MODE: tl.constexpr, PRECISION: tl.constexpr, PART: tl.constexpr,
+    a, a_step, b, b_step, digits, plane, i, j, rows, columns, constants, reduction, m, n, k, terms, q, part,
+    MODULI: tl.constexpr, LIMBS: tl.constexpr, MODE: tl.constexpr, PRECISION: tl.constexpr, PARTS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
     """(value, proved) of one entry whose row and column are finite: `join` once more, with every care."""
@@ -489,7 +511,11 @@ def _joined(
     s3 = s0
     s4 = s0
     for t in range(MODULI):
-        d = digit_at(digits, plane, t, reduction, t >= 0, MODULI, PART).to(tl.float64)
+        d = tl.full([], 0, tl.int32)
+        for which in tl.static_range(PARTS):
+            if part == which:
+                d = digit_at(digits, plane, t, reduction, t >= 0, MODULI, REAL if PARTS == 1 else REAL_PART + which)
+        d = d.to(tl.float64)
         w = constants + (9 + 5 * t)
         s0 += d * tl.load(w)
         s1 += d * tl.load(w + 1)
@@ -516,16 +542,9 @@ def _joined(
         infinite = (tl.abs(first) == float("inf")) | (tl.abs(last) == float("inf"))
         failed = failed | (hard & (bound != 0.0) & infinite & (first != last))
         if failed:
-            OTHER: tl.constexpr = 1 if PART == IMAGINARY_PART else 0
-            total, hit = magnitude_sum(a, a_step, a_e, b + OTHER, b_step, b_e, k, BLOCK)
-            if PART != REAL:
-                more, too = magnitude_sum(a + 1, a_step, a_e, b + (1 - OTHER), b_step, b_e, k, BLOCK)
-                total += more
-                hit = hit | too
-            least = total.to(tl.float64) * power_of_two(a_e + a_shift + b_e + b_shift - 14)
-            reach = tl.abs(value) + scaled(in_units, tl.minimum(tl.maximum(-(a_shift + b_shift), -2000), 2000))
-            TOP: tl.constexpr = 4.49423283715579e307 if PRECISION == 53 else 8.507059173023462e37
-            failed = ~(((in_units * tl.load(constants + 1) <= least) | ~hit) & (reach < TOP))
+            total, hit = magnitude_sum(a, a_step, a_e, b, b_step, b_e, k, part, PARTS, BLOCK)
+            by = -(a_shift + b_shift)
+            failed = ~magnitude_proves(total, hit, in_units, a_e + b_e, value, by, constants, PRECISION)
     if MODE == RAW:
         failed = failed & (bound != 0.0)
     return value, ~failed

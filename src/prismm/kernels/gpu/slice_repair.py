@@ -14,19 +14,18 @@ import triton
 import triton.language as tl
 
 from prismm.kernels.gpu.expansion import round_expansion
-from prismm.kernels.gpu.join import MAGNITUDE, RAW, REAL, ROUNDING, judge, spread
-from prismm.kernels.gpu.numbers import EXPONENT, LARGEST, STATISTICS, power_of_two, scaled, two_sum, wide
+from prismm.kernels.gpu.join import MAGNITUDE, RAW, ROUNDING, judge, spread
+from prismm.kernels.gpu.numbers import EXPONENT, LARGEST, STATISTICS, two_sum, wide
 from prismm.kernels.gpu.repair import (
     BY_MAGNITUDE,
     EXACT,
     KEPT,
-    LIMBS_OF_SUMS,
     SPECIAL,
     doubled,
-    exact_sums,
+    exact_value,
+    ieee_value,
+    magnitude_proves,
     magnitude_sum,
-    round_sums,
-    special_flags,
 )
 from prismm.kernels.gpu.slice_join import Q, expand_slices, slice_bound
 from prismm.kernels.gpu.slice_split import EXTRAS
@@ -69,11 +68,8 @@ def _joined(
         failed = straddles if MODE == RAW else failed | straddles
     if MODE == MAGNITUDE:
         if failed:
-            total, hit = magnitude_sum(a, a_step, a_e, b, b_step, b_e, k, BLOCK)
-            least = total.to(tl.float64) * power_of_two(a_e + b_e + shift - LIFT - 14)
-            reach = tl.abs(value) + scaled(bound, tl.minimum(tl.maximum(exponent, -2000), 2000))
-            TOP: tl.constexpr = 4.49423283715579e307 if PRECISION == 53 else 8.507059173023462e37
-            failed = ~(((bound * tl.load(constants + 1) <= least) | ~hit) & (reach < TOP))
+            total, hit = magnitude_sum(a, a_step, a_e, b, b_step, b_e, k, 0, 1, BLOCK)
+            failed = ~magnitude_proves(total, hit, bound, a_e + b_e, value, exponent, constants, PRECISION)
     return value, ~failed
 
 
@@ -86,14 +82,12 @@ def _settle(
     own = tl.full([], 0.0, tl.float64)
     finite = (tl.load(rows + LARGEST * m + i) < EXPONENT) & (tl.load(columns + LARGEST * n + j) < EXPONENT)
     if not finite:
-        nan, up, down = special_flags(a, a_step, b, b_step, k, 1, BLOCK)
-        own = tl.where(up > 0, float("inf"), tl.where(down > 0, float("-inf"), 0.0)).to(tl.float64)
-        own = tl.where((nan > 0) | ((up > 0) & (down > 0)), float("nan"), own)
+        own = ieee_value(a, a_step, b, b_step, k, 0, 1, BLOCK)
     proved = own != 0.0
     road = tl.full([], SPECIAL, tl.int32)
     if MODE == ROUNDING:
         if not proved:
-            own, proved = doubled(a, a_step, b, b_step, i, j, rows, columns, m, n, k, Q, PRECISION, REAL, BLOCK)
+            own, proved = doubled(a, a_step, b, b_step, i, j, rows, columns, m, n, k, Q, 0, PRECISION, 1, BLOCK)
             road = tl.full([], EXACT, tl.int32)
     if not proved:
         own, proved = _joined(
@@ -103,15 +97,11 @@ def _settle(
         road = tl.full([], KEPT if MODE == RAW else BY_MAGNITUDE, tl.int32)
     if MODE == MAGNITUDE:
         if not proved:  # its exact value, which twice the precision gives in a tenth of the time
-            own, proved = doubled(a, a_step, b, b_step, i, j, rows, columns, m, n, k, Q, PRECISION, REAL, BLOCK)
+            own, proved = doubled(a, a_step, b, b_step, i, j, rows, columns, m, n, k, Q, 0, PRECISION, 1, BLOCK)
             road = tl.full([], EXACT, tl.int32)
     value = own
     if not proved:
-        sums = tl.zeros([LIMBS_OF_SUMS], tl.int64)
-        lowest = tl.full([], LIMBS_OF_SUMS, tl.int64)
-        highest = tl.full([], 0, tl.int64)
-        sums, lowest, highest = exact_sums(sums, lowest, highest, a, a_step, b, b_step, k, 1, BLOCK)
-        value = round_sums(sums, lowest, highest, PRECISION)
+        value = exact_value(a, a_step, b, b_step, k, 0, 1, PRECISION, BLOCK)
         road = tl.full([], EXACT, tl.int32)
     tl.store(target, value if PRECISION == 53 else value.to(tl.float32))
     tl.atomic_add(counts + road, 1, sem="relaxed")

@@ -4,7 +4,7 @@ A tile of 64 x 64 entries with many marks is made by the FP64 matrix instruction
 product; single marked entries by a program of their own. Either sum errs by less than (k + 2)·2^-53·|a||b| (Jeannerod
 and Rump 2013, in any order), and cannot overflow: an entry whose row or column is not finite is what IEEE's sum gives,
 in any order, and one without any nonzero product is 0. Then one rounding. Where that error leaves open whether the
-entry overflows, or where a target asks for more (EXACT), the entry is summed exactly (`repair.exact_sums`).
+entry overflows, or where a target asks for more (EXACT), the entry is summed exactly (`repair.exact_value`).
 
 Programs walk over the marks, 64 rows of 16 words of 32 entries. Per repaired entry 8·k bytes and 4·k operations alone,
 k/4 bytes in a tile.
@@ -13,7 +13,7 @@ k/4 bytes in a tile.
 import triton
 import triton.language as tl
 
-from prismm.kernels.gpu.repair import LIMBS_OF_SUMS, exact_sums, round_sums
+from prismm.kernels.gpu.repair import exact_value
 
 SPECIAL, SUMMED, DOUBLE, KEPT = tl.constexpr(0), tl.constexpr(1), tl.constexpr(2), tl.constexpr(3)
 """Which of `counts` grows: not finite, summed exactly, in float64, or left as it was."""
@@ -23,21 +23,6 @@ TOP = tl.constexpr(3.4028235677973366e38)
 
 SIDE, SPAN, MANY = tl.constexpr(64), tl.constexpr(16), tl.constexpr(48)
 """Rows and columns of a tile, words of marks that a program reads at once, marks from which a tile is made as one."""
-
-
-@triton.jit
-def _exact(a, a_step, b, b_step, k, part, PARTS: tl.constexpr, BLOCK: tl.constexpr):
-    """RN(Σ a·b), finite operands; of a complex product the real (part 0) or imaginary one."""
-    sums = tl.zeros([LIMBS_OF_SUMS], tl.int64)
-    low = tl.full([], LIMBS_OF_SUMS, tl.int64)
-    high = tl.full([], 0, tl.int64)
-    sums, low, high = exact_sums(sums, low, high, a, a_step, b + part, b_step, k, 1, BLOCK)
-    if PARTS == 2:
-        if part == 0:
-            sums, low, high = exact_sums(sums, low, high, a + 1, a_step, b + 1, b_step, k, -1, BLOCK)
-        else:
-            sums, low, high = exact_sums(sums, low, high, a + 1, a_step, b, b_step, k, 1, BLOCK)
-    return round_sums(sums, low, high, 24)
 
 
 @triton.jit
@@ -74,7 +59,7 @@ def _settle(
     open_top = (tl.abs(value) + error >= TOP) & (tl.abs(value) - error < TOP)
     road = tl.where(finite, DOUBLE, SPECIAL)
     if finite & (open_top | EXACT):
-        value = _exact(a, a_step, b, b_step, k, part, PARTS, BLOCK)
+        value = exact_value(a, a_step, b, b_step, k, part, PARTS, 24, BLOCK)
         road = road * 0 + SUMMED
     value = tl.where(finite & (tl.abs(value) >= TOP), tl.where(value > 0.0, float("inf"), float("-inf")), value)
     if RAW:
