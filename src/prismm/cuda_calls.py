@@ -132,8 +132,24 @@ _CALLS: dict[Hashable, GpuCall] = {}
 _MOST_CALLS = 4096
 
 
-_AT_ONCE: dict[Hashable, tuple[GpuCall, tuple[str | None, ...]]] = {}
-"""Calls of plain tensors that went to the kernels as they are, with the settings under which they were chosen."""
+@dataclass(frozen=True, eq=False)
+class _Plain:
+    """A call of plain tensors that went to the kernels as they are: the settings of cuBLAS and torch under which it was
+    chosen, whether its result is a tensor like A, and the bytes of the caller's out.
+    """
+
+    call: GpuCall
+    settings: tuple[str | None, ...]
+    like_a: bool
+    out_bytes: int | None
+
+    def unchanged(self) -> bool:
+        """Whether those settings hold."""
+        return cuda_plan.settings(self.call.need.result.precision == 24) == self.settings
+
+
+_AT_ONCE: dict[Hashable, _Plain] = {}
+"""By all that a call depends on, but for flags of its tensors and settings."""
 
 
 def known() -> list[GpuCall]:
@@ -158,7 +174,8 @@ def _plain_key(a: torch.Tensor, b: torch.Tensor, keywords: tuple[Any, ...], out:
 
 def at_once(a: Any, b: Any, keywords: tuple[Any, ...], out: Any) -> torch.Tensor | None:
     """`matmul` of tensors like those of an earlier call, without its ceremony: a GPU that waits for the host loses the
-    microseconds that this takes. None where anything is out of the ordinary.
+    microseconds that this takes, so what may be asked while it works is asked then. None where anything is out of the
+    ordinary.
     """
     if not _AT_ONCE:
         return None
@@ -173,16 +190,24 @@ def at_once(a: Any, b: Any, keywords: tuple[Any, ...], out: Any) -> torch.Tensor
         return None
     if found is None or a.requires_grad or b.requires_grad or a.is_neg() or b.is_neg() or a.is_conj() or b.is_conj():
         return None
-    call, settings = found
     if out is not None and (out.requires_grad or out.is_neg() or out.is_conj()):
         return None
-    if cuda_plan.settings(call.need.result.precision == 24) != settings or torch.cuda.current_device() != call.index:
+    call = found.call
+    if torch.cuda.current_device() != call.index:
         return None
     try:
-        result = torch.empty(call.shape, dtype=call.dtype, device=a.device) if out is None else out
-        return result if _multiply_at_once(call, a, b, result, (), out is None) else None
+        if out is not None:
+            result = out
+        elif found.like_a:
+            result = torch.empty_like(a)
+        else:
+            result = torch.empty(call.shape, dtype=call.dtype, device=a.device)
+        if not _multiply_at_once(call, a, b, result, (), found.out_bytes):
+            return None
     except torch.OutOfMemoryError:  # `matmul` says what to do
         return None
+    # What other settings have made is thrown away, or made anew in out.
+    return result if found.unchanged() else None
 
 
 def _remember(
@@ -198,8 +223,11 @@ def _remember(
         return
     if len(_AT_ONCE) >= _MOST_CALLS:
         _AT_ONCE.clear()
+    a = tensors[0]
+    like_a = a.is_contiguous() and a.dtype == call.dtype and tuple(a.shape) == tuple(call.shape)
     settings = cuda_plan.settings(call.need.result.precision == 24)
-    _AT_ONCE[_plain_key(*operands, keywords, out)] = call, settings
+    size = None if out is None else out.nbytes
+    _AT_ONCE[_plain_key(*operands, keywords, out)] = _Plain(call, settings, like_a, size)
 
 
 def matmul(
@@ -241,7 +269,12 @@ def matmul(
         if torch.cuda.current_device() != call.index:
             with torch.cuda.device(call.index):
                 made = _multiply(call, x, y, result, memories, full_output, sum_)
-        elif sum_ or full_output or not _multiply_at_once(call, x, y, result, memories, out is None):
+        elif (
+            sum_
+            or full_output
+            or not (out is None or result.is_contiguous())
+            or not _multiply_at_once(call, x, y, result, memories, None if out is None else result.nbytes)
+        ):
             made = _multiply(call, x, y, result, memories, full_output, sum_)
         else:
             _remember(call, (a, b), (x, y), keywords, out)
@@ -458,10 +491,11 @@ def _spans(a: torch.Tensor, b: torch.Tensor, need: cuda_plan.Need) -> tuple[int,
 
 
 def _multiply_at_once(
-    call: GpuCall, a: torch.Tensor, b: torch.Tensor, result: torch.Tensor, memories: tuple[torch.Tensor, ...], new: bool
+    call: GpuCall, a: torch.Tensor, b: torch.Tensor, result: torch.Tensor, memories: tuple[torch.Tensor, ...],
+    size: int | None,
 ) -> bool:  # fmt: skip
     """Queue a call that was queued before and whose operands and result go to the kernels as they are; False where this
-    is none.
+    is none. size: bytes of a result, contiguous, that is the caller's and might overlap the operands.
     """
     import torch
 
@@ -471,18 +505,17 @@ def _multiply_at_once(
     queued = call.programs.get((False, addresses[0] % 16, addresses[1] % 16, addresses[2] % 16))
     if queued is None:
         return False
-    if not new:
+    if size is not None:
         left, right, first = addresses
-        end = first + result.nbytes
-        if not result.is_contiguous():
-            return False
+        end = first + size
         if (left < end and first < left + call.spans[0]) or (right < end and first < right + call.spans[1]):
             return False
     if call.native:
         (torch.bmm if call.need.batch else torch.mm)(a, b, out=result)
     scratch = _scratch(queued, result.device)
     kept = [memory.data_ptr() for memory in memories]
-    queued.program.run((*addresses, scratch.data_ptr(), *kept), torch._C._cuda_getCurrentRawStream(call.index))
+    stream, captured = torch._C._cuda_getCurrentRawStream(call.index), torch._C._cuda_isCurrentStreamCapturing()
+    queued.program.run((*addresses, scratch.data_ptr(), *kept), stream, captured)
     return True
 
 

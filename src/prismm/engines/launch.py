@@ -224,25 +224,26 @@ class Program:
         if x * y * z:
             self.launches.append(_Launch(kernel, (x, y, z), arguments, constants, self._beside))
 
-    def run(self, bases: tuple[int, ...], stream: int) -> None:
+    def run(self, bases: tuple[int, ...], stream: int, captured: bool | None = None) -> None:
         """Queue everything on a CUDA stream of the current device.
 
-        bases: addresses, of LEFT and those that follow where a place is behind them, and patterns of factors.
+        bases: addresses, of LEFT and those that follow where a place is behind them, and patterns of factors. captured:
+        whether the stream's launches go to a graph of the caller's, where that is known.
 
         Raises:
             EngineError: where the driver refuses a launch.
         """
+        several = len(self.launches) >= _FEW
+        capturing = several and (is_capturing(stream) if captured is None else captured)
+        replaying = several and not capturing
+        if replaying and isinstance(found := self._replays.get(bases), Replay):
+            found.run(stream)
+            return
         with self._lock:
-            several = len(self.launches) >= _FEW
-            capturing = several and is_capturing(stream)
-            replaying = several and not capturing
-            known = self._replays.get(bases, 0) if replaying else 0
-            if isinstance(known, Replay):
-                known.run(stream)
-                return
             self._fill(bases)
             self._queue(bases, stream, capturing)
-            if not replaying:
+            known = self._replays.get(bases, 0)
+            if not replaying or isinstance(known, Replay):  # another thread's, meanwhile
                 return
             self._replays[bases] = known + 1
             if known + 1 == _TURNS:

@@ -83,10 +83,12 @@ class Replay:
             check(code)
             stack.callback(cuda.cuGraphDestroy, graph)
             check(cuda.cuGraphInstantiateWithFlags(ctypes.byref(ready), graph, 0))
-        self._ready = ready
+        self._ready, self._launch = ready, cuda.cuGraphLaunch
         # One that still runs is freed when it has ended; when the interpreter ends, the driver may be gone already.
         weakref.finalize(self, cuda.cuGraphExecDestroy, ready).atexit = False
 
     def run(self, stream: int) -> None:
         """Queue it on a stream."""
-        check(driver().cuGraphLaunch(self._ready, stream))
+        code = self._launch(self._ready, stream)
+        if code:
+            check(code)
