@@ -541,12 +541,13 @@ def _settle_open(
     # Sums of longer vectors might not fit in 32 bits.
     few = FEW_OPEN if left.terms <= magnitudes.MOST_TERMS else strip * 32 * width
     program.launch(
-        magnitudes.magnitude_planes, (4 * device.programs,), *where[:8], left.statistics, right.statistics, *places,
+        magnitudes.magnitude_planes, (device.programs,), *where[:8], left.statistics, right.statistics, *places,
         counts, left.vectors, right.vectors, a.terms, depths, *batches_of, enough, PARTS=parts,
         A_ALONG=a.steps[2] == 1, B_ALONG=b.steps[2] == 1, SIDE=side, DEPTH=depth, VECTORS=32, num_warps=8,
         enable_fp_fusion=False,
     )  # fmt: skip
-    programs = min(4 * device.programs, words * batches * parts)
+    # No more programs than run at once: where nothing is open, each costs its start.
+    programs = min(2 * device.programs, words * batches * parts)
     sums = program.take(torch.int32, programs, strip, 32 * width)
     high = program.take(torch.float64, programs, 2, OPEN_ROWS, 32 * width)
     program.launch(
