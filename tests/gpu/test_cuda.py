@@ -331,3 +331,31 @@ def test_a_setting_that_changes_between_two_calls_changes_the_choice(monkeypatch
         prismm.matmul(a, b, scheme=Native(), accuracy="native")
     monkeypatch.delenv("NVIDIA_TF32_OVERRIDE")
     prismm.matmul(a, b, scheme=Native(), accuracy="native")
+
+
+@pytest.mark.parametrize("layout", ["rows", "columns"])
+@pytest.mark.parametrize("moduli", [13, 15])
+@pytest.mark.parametrize("dtype", ["float64", "complex128"])
+@pytest.mark.parametrize("kind", ["spread", "sparse"])
+def test_what_magnitudes_prove_and_what_they_leave_have_the_bits_of_a_cpu(kind, dtype, moduli, layout):
+    """Strips with many open entries, of which 7-bit magnitudes settle some, none of whose products may be not zero."""
+    generator = np.random.default_rng(20261123)
+
+    def real(*shape):
+        x = generator.standard_normal(shape)
+        return x * np.exp(2.0 * generator.standard_normal(shape)) if kind == "spread" else x * (x > 1.9)
+
+    a, b = (real(*shape) for shape in ((150, 200), (200, 300)))
+    if dtype == "complex128":
+        a, b = a + 1j * real(150, 200), b + 1j * real(200, 300)
+    form = {"scheme": Residues(moduli), "accuracy": "native"}
+    expected, there = prismm.matmul(a, b, full_output=True, **form)
+    x, y = on_gpu(a), on_gpu(b)
+    if layout == "columns":
+        x, y = x.T.contiguous().T, y.T.contiguous().T
+    found, here = prismm.matmul(x, y, full_output=True, **form)
+    assert np.array_equal(found.cpu().numpy(), expected)
+    assert there.roads.get("magnitude", 0) <= here.roads.get("magnitude", 0)  # ties that a tail decides count, too
+    assert there.roads.get("double-double", 0) + there.roads.get("exact", 0) == here.roads.get("exact", 0)
+    if moduli == 13:
+        assert here.roads["exact"] > 500 and here.roads["magnitude"] > 1000
