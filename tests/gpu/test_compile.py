@@ -27,7 +27,8 @@ def test_kernels_for_nvidia(architecture, moduli, dtype, modes):
     names = {entry["kernel"] for entry in found}
     assert names == {
         "split_rows", "largest_columns", "sum_columns", "split_columns", "residue_product", "join_quickly", "finish",
-        "finish_native", "combine_digits", "combine_values", "settle", "settle_open",
+        "finish_native", "combine_digits", "combine_values", "settle", "magnitude_planes",
+        "settle_open",
     }  # fmt: skip
     for entry in found:
         if entry["kernel"] == "residue_product":
