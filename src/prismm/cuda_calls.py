@@ -20,7 +20,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from prismm import accuracy, cuda_gemm, cuda_look, cuda_plan, interop
+from prismm import accuracy, cuda_gemm, cuda_look, cuda_plan, cuda_slice_count, interop
 from prismm.accuracy import MAGNITUDE, ROUNDING
 from prismm.bounds import ConventionalBound, ResidueBound, RoundedBound
 from prismm.calls import check_options, check_prepared, check_sides
@@ -246,6 +246,8 @@ def matmul(
 
     start = time.perf_counter()
     x, y = tensor_of(a, "a"), tensor_of(b, "b")
+    if cuda_slice_count.is_estimated(keywords[1]) and not keywords[2]:
+        keywords = (keywords[0], cuda_slice_count.settled(keywords[1], x, y), *keywords[2:])
     memories = _memories(a, b, x.device)
     key = (
         x.dtype, x.shape, x.stride(), x.device, y.dtype, y.shape, y.stride(), y.device, out is None,

@@ -36,7 +36,7 @@ from prismm.schemes.words import Words
 if TYPE_CHECKING:
     from prismm.calls import Options
 
-ENGINES = cuda.INT8, cuda.BLAS, "cuda:fp16", "cuda:tf32", "cuda:bf16"
+ENGINES = cuda.INT8, cuda.BLAS, "cuda:fp16", "cuda:tf32", "cuda:bf16", "cuda:fp64"
 
 _LARGE = 1 << 30
 """Bytes of scratch up to which nobody asks how much memory is free."""
@@ -277,7 +277,9 @@ def _open_seconds(left: Left, moduli: int, need: Need, rates: Rates) -> float:
 
 
 def _words_asked_for(need: Need, engine: str) -> Any:
-    """The scheme of words that an engine stands for."""
+    """The scheme of words that an engine stands for; ArgumentError for one that multiplies slices alone."""
+    if engine == "cuda:fp64":
+        raise ArgumentError(f"engine={engine!r} multiplies slices; pass scheme=prismm.Slices('fp64') as well")
     grade = words.of_native_grade(need) or ScaledHalf()
     return {"cuda:fp16": grade, "cuda:tf32": Words.tf32(), "cuda:bf16": Words.bf16()}[engine]
 

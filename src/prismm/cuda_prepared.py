@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any, Literal
 
-from prismm import cuda_plan, interop
+from prismm import cuda_plan, cuda_slice_count, interop
 from prismm.cuda_operands import Kept, PreparedOnDevice, name_of, numpy_dtype, result_dtype, tensor_of, vectors_of
 from prismm.engines import cuda
 from prismm.engines.launch import LEFT, RIGHT, A, Place, Program
@@ -74,6 +74,10 @@ def prepare(x: Any, side: Literal["left", "right"], options: Options) -> Prepare
         m=m, n=m, k=k, batch=(), result=format_of(numpy_dtype(dtype)), target=options.target,
         reproducible=options.reproducible, native=kind == dtype, is_complex=dtype.is_complex,
     )  # fmt: skip
+    if cuda_slice_count.is_estimated(options.scheme):
+        raise EngineError(
+            f"{options.scheme} estimates its number of slices from both operands; pass slices= as well, or mode='CR'"
+        )
     choice = cuda_plan.choose(need, options, device)
     kept = memory = None
     with torch.cuda.device(tensor.device):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,7 @@ from prismm.engines.launch import OUT, A, B, Place
 from prismm.errors import ArgumentError, EngineError
 from prismm.formats import Format
 from prismm.schemes.slices import Slices
+from prismm.specials import real_operands
 
 if TYPE_CHECKING:
     import torch
@@ -31,9 +33,10 @@ if TYPE_CHECKING:
 
 _UP = 1.0 + 2.0**-40
 
-_ROUNDED = {53: (9, 10), 24: (5, 7)}
-"""Slices of "CR" by the result's precision, and groups p + q that are kept. Of normal data of order 4096 about one
-entry in 4000 should stay open in float64 (8 slices left 1.4 %, as measured), and one in 27000 does in float32.
+_ROUNDED = {53: (72, 80), 24: (40, 56)}
+"""Bits of the slices of "CR", and of the groups p + q that are kept, by the result's precision: 9 and 10 of 8 bits in
+float64, 5 and 7 in float32. Of normal data of order 4096 about one entry in 4000 should stay open in float64 (8 slices
+left 1.4 %, as measured), and one in 27000 does in float32.
 """
 
 _MOST_BATCHES = 32767
@@ -45,63 +48,61 @@ def check(scheme: Slices, need: Need, engine: str | None) -> str:
     Raises:
         EngineError: for parameters, types or targets that a GPU does not serve. ArgumentError: for another engine.
     """
-    if need.is_complex:
+    if scheme.exponents != "grid" or scheme.rounding != "nearest":
         raise EngineError(
-            f"{scheme} multiplies complex numbers on a CPU so far; pass CPU tensors, or scheme=prismm.Residues(...)"
-        )
-    if engine not in (None, "cuda", cuda.INT8):
-        raise ArgumentError(f"engine={engine!r} does not multiply slices; {scheme} takes {cuda.INT8!r}")
-    if scheme.unit != "int8" or scheme.exponents != "grid" or scheme.rounding != "nearest":
-        raise EngineError(
-            f"{scheme} runs on a CPU so far; pass CPU tensors, or what a GPU has: Slices('int8', slices=1 to "
-            f"{cuda_slices.MOST_SLICES}) with exponents='grid' and rounding='nearest', their defaults"
-        )
-    layout = scheme.layout(need.k)
-    if layout.bits != 8:
-        raise EngineError(
-            f"{scheme} has slices of {layout.bits} bits at an inner dimension of {need.k}; a GPU has slices of 8: pass "
-            "bits=8, or CPU tensors"
-        )
-    if scheme.mode != "CR" and scheme.slices is None:
-        raise EngineError(
-            f"{scheme} estimates its number of slices from the data, which would have to be read back from a GPU; pass "
-            f"slices={min(scheme.expected(need.k), cuda_slices.MOST_SLICES)}, which is what evenly scaled data need, "
-            f"or mode='CR'"
-        )
-    if scheme.slices is not None and scheme.slices > cuda_slices.MOST_SLICES:
-        raise EngineError(
-            f"{scheme}: a GPU has {cuda_slices.MOST_SLICES} slices at most; pass fewer, mode='CR', or CPU tensors"
+            f"{scheme} runs on a CPU so far; pass exponents='grid' and rounding='nearest', their defaults, or CPU "
+            "tensors"
         )
     if need.reproducible and need.target is not None and need.target.kind in ("native", "tolerance"):
         raise EngineError(
             f"{scheme} certifies by other bounds on a GPU than on a CPU, so that reproducible=True with accuracy "
             f"{need.target} is not kept; leave accuracy out, or pass 'correctly-rounded'"
         )
-    if need.k >= 1 << 23:
+    if need.terms >= 1 << 23:
         raise ArgumentError(
-            f"an inner dimension of {need.k} is too long; multiply in blocks of at most {(1 << 23) - 1}"
+            f"an inner dimension of {need.k} is too long; multiply in blocks of at most "
+            f"{((1 << 23) - 1) // (need.terms // max(1, need.k))}"
         )
-    return cuda.INT8
+    digits = digits_of(scheme, need)
+    if engine not in (None, "cuda", digits.engine):
+        raise ArgumentError(f"engine={engine!r} does not multiply slices of {scheme}; it takes {digits.engine!r}")
+    reason = cuda_slices.refuse(digits, *_slices_and_groups(scheme, need), need.terms)
+    if reason is not None:
+        raise EngineError(f"{scheme}: {reason}, or CPU tensors")
+    return digits.engine
+
+
+def digits_of(scheme: Slices, need: Need) -> cuda_slices.Digits:
+    """How the slices are held; ArgumentError where the unit holds none of so many bits."""
+    return cuda_slices.digits_for(scheme.unit, scheme.layout(need.terms).bits)
+
+
+def _slices_and_groups(scheme: Slices, need: Need) -> tuple[int, int]:
+    """d, and how many p + q are kept; of numbers of slices that are estimated from the data what even data need."""
+    bits = digits_of(scheme, need).bits
+    if scheme.mode == "CR":
+        total, kept = _ROUNDED[need.result.precision]
+        slices = max(-(-total // bits), 2)
+        return slices, min(max(-(-kept // bits), slices), 2 * slices - 1)
+    slices = scheme.expected(need.terms)
+    return slices, slices if scheme.fast else 2 * slices - 1
 
 
 def problem_of(scheme: Slices, need: Need, device: Device) -> cuda_slices.Problem:
     """What is launched."""
-    precision = need.result.precision
-    if scheme.slices is None:
-        slices, groups = _ROUNDED[precision]
-    else:
-        slices = scheme.slices
-        groups = slices if scheme.fast else 2 * slices - 1
+    slices, groups = _slices_and_groups(scheme, need)
     target = accuracy.Target("correctly-rounded") if scheme.mode == "CR" else need.target
     if target is not None and target.kind == "fast":
         target = None  # asks for no more than the scheme's own value
+    precision = need.result.precision
     test = cuda.Test(*accuracy.join_test(target, need.terms, need.result), need.terms, precision)
-    return cuda_slices.Problem(slices, groups, test)
+    return cuda_slices.Problem(slices, groups, test, digits_of(scheme, need))
 
 
 def workspace(scheme: Slices, need: Need, rows: int, columns: int) -> int:
-    """Bytes of scratch for a block of the product."""
-    return cuda_slices.workspace(problem_of(scheme, need, _ANY), rows, columns, max(1, need.k))
+    """Bytes of scratch for a block of the product; of complex operands with the real ones that are laid out."""
+    laid_out = (rows + columns) * need.k * need.word if need.is_complex else 0
+    return laid_out + cuda_slices.workspace(problem_of(scheme, need, _ANY), rows, columns, need.terms)
 
 
 _ANY = cuda.Device("any", True, True, 1)
@@ -121,19 +122,21 @@ def queue(
     rows, columns = block
     m, n = min(rows, whole.m), min(columns, whole.n)
     constants = cuda_slices.constants_of(problem.test, a.device)
-    each = cuda_slices.workspace(problem, m, n, left.terms)
+    terms = left.parts * left.terms
+    each = cuda_slices.workspace(problem, m, n, terms)
     step = min(max(1, BATCH_BYTES // max(1, each)), _MOST_BATCHES)
-    for t in range(0, whole.batch, step):
-        some_a, some_b, some = left.some(t, step), right.some(t, step), whole.some(t, step)
+    for part, t in itertools.product(range(left.parts), range(0, whole.batch, step)):
+        some_a, some_b = left.some(t, step), right.some(t, step)
+        some = whole.some(t, step).reals(part)
         tiles = -(-m // 128) * -(-n // 256) * some.batch
-        cut = cuda_slices.cut_for(problem.slices, tiles, left.terms, device.programs)
+        cut = cuda_slices.cut_for(problem.widest, tiles, terms, device.programs)
         for j in range(0, whole.n, columns):
             with program.lend():
-                of_b = some_b.part(j, j + columns)
+                of_b = cuda_slices.real_vectors(program, some_b.part(j, j + columns), part, left=False)
                 split_b = cuda_slices.slice_vectors(program, of_b, problem, cut, device, left=False)
                 for i in range(0, whole.m, rows):
                     with program.lend():
-                        of_a = some_a.part(i, i + rows)
+                        of_a = cuda_slices.real_vectors(program, some_a.part(i, i + rows), part, left=True)
                         split_a = cuda_slices.slice_vectors(program, of_a, problem, cut, device, left=True)
                         sums = cuda_slices.multiply_slices(program, split_a, split_b, problem, cut, device)
                         cuda_slices.join_sums(
@@ -144,63 +147,78 @@ def queue(
 
 @dataclass(frozen=True)
 class SlicesBound:
-    """The bound of `Slices`, and half an ulp, for each entry; holds for repaired ones as well.
+    """The bound of `Slices`, and half an ulp, for each entry, of complex ones for each part; holds for repaired ones as
+    well.
 
     a, b: the operands, which must not have changed since: rows and columns that are asked for are sliced again.
     """
 
     scheme: Slices
+    slices: int
     result: Format
     a: Any
     b: Any
 
     def at(self, c: NDArray[Any], i: Any, j: Any) -> NDArray[np.float64]:
         """Bound of entries (i, j) of the result c, which may be slices."""
+        value = c[i, j]
+        rows = np.asarray(self.a[i] if isinstance(i, slice) else self.a[[i]])
+        columns = np.asarray(self.b[:, j] if isinstance(j, slice) else self.b[:, [j]])
+        parts = [value.real, value.imag] if np.iscomplexobj(value) else [value]
+        if len(parts) == 2:
+            rows, columns = (x.astype(np.complex128, copy=False) for x in (rows, columns))
+        found = [self._of_part(*real_operands(rows, columns, part), x) for part, x in enumerate(parts)]
+        return np.maximum(found[0], found[-1])
+
+    def _of_part(self, a: NDArray[Any], b: NDArray[Any], value: NDArray[Any]) -> NDArray[np.float64]:
+        """Of real rows a and columns b, and their product."""
         from prismm.schemes.scaling import bound_of, scale
         from prismm.schemes.sliced import cut
         from prismm.schemes.slices import bound_terms
 
-        a, e = scale(np.asarray(self.a[i] if isinstance(i, slice) else self.a[[i]]), "left", 1)
-        b, f = scale(np.asarray(self.b[:, j] if isinstance(j, slice) else self.b[:, [j]]), "right", 1)
-        layout = self.scheme.layout(a.k)
-        assert self.scheme.slices is not None
-        left, right = (cut(x, layout, self.scheme.slices, 1) for x in (a, b))
+        x, e = scale(a, "left", 1)
+        y, f = scale(b, "right", 1)
+        layout = self.scheme.layout(x.k)
+        left, right = (cut(z, layout, self.slices, 1) for z in (x, y))
         used = left.used, right.used
-        rows, columns = bound_terms(left, right, used, self.scheme.slices if self.scheme.fast else None)
-        units = bound_of(0.0, rows, columns, 2.0**-1070, None, (e, f), a.k)
+        terms = bound_terms(left, right, used, self.slices if self.scheme.fast else None)
+        units = bound_of(0.0, *terms, 2.0**-1070, None, (e, f), x.k)
         with np.errstate(over="ignore"):
             bound = np.ldexp(units, (e.exponent[:, None] + f.exponent[None, :]).astype(np.int64))
             bound = np.where(units > 0.0, bound * _UP + 2.0**-1074, bound)
-        value = c[i, j]
         bound = np.reshape(bound, np.shape(value)) + half_ulp(value, self.result) * _UP
         return np.where(np.isfinite(value), bound, 0.0)
 
 
 def bound_of(scheme: Slices, need: Need, device: Device, a: Any, b: Any) -> SlicesBound:
     """For a report."""
-    return SlicesBound(scheme, need.result, a, b)
+    return SlicesBound(scheme, _slices_and_groups(scheme, need)[0], need.result, a, b)
 
 
 def predict(scheme: Slices, need: Need, rates: Rates) -> float:
     """Seconds that a call with slices is expected to take: split, product, join, second look."""
-    problem = problem_of(scheme, need, _ANY)
-    count, m, n, k = math.prod(need.batch), need.m, need.n, max(1, need.k)
-    seconds = rates.call + rates.product + operations(problem, need, rates.processors) / rates.int8
+    problem, parts = problem_of(scheme, need, _ANY), 2 if need.is_complex else 1
+    count, m, n, k = math.prod(need.batch) * parts, need.m, need.n, need.terms
+    rate = {1: rates.int8, 2: rates.words, 8: rates.float64}[problem.digits.size]
+    seconds = rates.call + rates.product + operations(problem, need, rates.processors) / rate
+    words = problem.slices * problem.digits.size
     for line, elements in ((rates.left, m * k), (rates.right, k * n)):
-        seconds += line.seconds(float(count * elements), problem.slices)
+        seconds += line.seconds(float(count * elements), words)
     join = rates.join if problem.test.mode == MAGNITUDE else rates.rounded
-    seconds += join.seconds(float(count * m * n), problem.groups + 3)
+    seconds += join.seconds(float(count * m * n), problem.entry_bytes)
     return seconds + once_over(count * m * n // 8, rates.memory)
 
 
 def operations(problem: cuda_slices.Problem, need: Need, processors: int) -> float:
     """Operations of products of slices in full tiles, with those of the processors that wait for the last ones."""
-    tiles = -(-need.m // 128) * -(-need.n // 256) * math.prod(need.batch)
-    cut = cuda_slices.cut_for(problem.slices, tiles, max(1, need.k), processors)
+    rows, columns = (128, 256) if problem.digits.balanced else cuda_slices.tile_of(problem.digits)
+    tiles = -(-need.m // rows) * -(-need.n // columns) * math.prod(need.batch)
+    cut = cuda_slices.cut_for(problem.widest, tiles, need.terms, processors)
     tiles *= cut.blocks
-    return 2.0 * tiles * 128 * 256 * cut.width * problem.pairs / waves(tiles, processors)
+    each = 2.0 * rows * columns * cut.width * problem.pairs
+    return each * (2 if need.is_complex else 1) * tiles / waves(tiles, processors)
 
 
 def products(scheme: Slices, need: Need) -> int:
     """Products on the matrix unit of one product of the call."""
-    return problem_of(scheme, need, _ANY).pairs
+    return problem_of(scheme, need, _ANY).pairs * (2 if need.is_complex else 1)

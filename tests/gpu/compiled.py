@@ -66,8 +66,9 @@ def told(compiled) -> dict:
     """Instructions of interest; registers and spilled bytes where the assembler says."""
     text = compiled.asm.get("ptx") or compiled.asm["amdgcn"]
     words = {
-        "wgmma": r"wgmma\.mma_async", "mma": r"mma\.sync\.aligned\.\w+\.\w+\.\w+(?:\.satfinite)?\.s32\.s8",
-        "mfma": r"v_mfma_i32",
+        "wgmma": r"wgmma\.mma_async",
+        "mma": r"mma\.sync\.aligned\.\w+\.\w+\.\w+(?:\.satfinite)?\.(?:s32\.s8|f32\.f16|f64\.f64)",
+        "mfma": r"v_mfma_(?:i32|f32)",
         "dp4a": r"dp4a\.", "fused": r"fma\.rn\.f64|v_fma_f64", "products": r"mul(?:\.rn)?\.f64|v_mul_f64",
     }  # fmt: skip
     found: dict = {name: len(re.findall(pattern, text)) for name, pattern in words.items()}

@@ -2,8 +2,8 @@
 
     python -m tests.gpu.compiled_slices {sm_80,sm_90,gfx942} {float64,float32} {rows,columns} scheme target…
 
-scheme: slices and whether fast, "7f", or "CR"; target: "none" or an accuracy. One line of JSON a kernel, as
-`tests.gpu.compiled` prints them.
+scheme: slices and whether fast, "7f", or "CR", of INT8 or of a unit, "fp16:7f"; target: "none" or an accuracy. One line
+of JSON a kernel, as `tests.gpu.compiled` prints them.
 """
 
 import json
@@ -21,9 +21,10 @@ def main() -> None:
     from prismm import Slices
     from tests.gpu.slices_program import slices_program
 
-    scheme = Slices("int8", mode="CR")
-    if name != "CR":
-        scheme = Slices("int8", slices=int(name[0]), fast=name.endswith("f"))
+    unit, _, own = name.rpartition(":")
+    scheme = Slices(unit or "int8", mode="CR")
+    if own != "CR":
+        scheme = Slices(unit or "int8", slices=int(own[0]), fast=own.endswith("f"))
     x = torch.zeros(1, 256, 256, dtype=getattr(torch, dtype))
     a, b = (x, x.mT) if layout == "rows" else (x.mT, x)
     seen = set()

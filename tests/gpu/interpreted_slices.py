@@ -16,6 +16,7 @@ import prismm
 import tests.gpu.interpreted  # noqa: F401 - what the interpreter needs with this NumPy
 from prismm import Slices
 from prismm.engines import cuda
+from prismm.specials import real_operands
 from prismm.testing import HOSTILE, SPECIAL, exact_product, ieee_specials
 from tests.gpu.slices_program import slices_program
 
@@ -37,6 +38,14 @@ def product(
 
 FAST, FULL, ROUNDED = Slices("int8", slices=7, fast=True), Slices("int8", slices=7), Slices("int8", mode="CR")
 OWN = [(FAST, "float64"), (Slices("int8", slices=8), "float64"), (Slices("int8", slices=3, fast=True), "float32")]
+UNUSUAL = (
+    "normal", "near_ties", "near_overflow", "wide_rows", "zeros_rows_cols", "infinities", "subnormal_results", "lattice"
+)  # fmt: skip
+UNITS = [
+    Slices("fp16", slices=6, fast=True), Slices("bf16", slices=7), Slices("fp16-fp16", slices=9, fast=True),
+    Slices("int8", slices=8, bits=7), Slices("fp64", slices=3), Slices("fp64", slices=4), Slices("fp64", mode="CR"),
+    Slices("int8", slices=10), Slices("fp16", slices=12, fast=True),
+]  # fmt: skip
 CASES = [
     *((name, dtype, (4, 9, 5), scheme, None) for name in (*HOSTILE, *SPECIAL) for scheme, dtype in OWN),
     *((name, "float64", (3, 9, 4), ROUNDED, None) for name in (*HOSTILE, *SPECIAL)[::2]),
@@ -49,6 +58,17 @@ CASES = [
     # Longer than a tile of the split and of the product; more blocks than one.
     ("normal", "float64", (3, 1300, 4), FAST, None),
     ("wide_rows", "float32", (130, 140, 131), Slices("int8", slices=2), None),
+    # Other units, and bits; more slices than the join has limbs of for eight.
+    *((name, "float64", (3, 20, 4), scheme, None) for name in UNUSUAL for scheme in UNITS),
+    *((name, "float32", (3, 20, 4), Slices("fp16", slices=3, fast=True), None) for name in UNUSUAL[::2]),
+    *((name, "float32", (3, 20, 4), Slices("fp64", mode="CR"), None) for name in UNUSUAL[1::2]),
+    *((name, "complex128", (3, 11, 4), scheme, None) for name in UNUSUAL[::3] for scheme in (FAST, UNITS[0], UNITS[4])),
+    *((name, "complex64", (3, 11, 4), Slices("int8", slices=3, fast=True), None) for name in UNUSUAL[1::3]),
+    ("normal", "complex128", (3, 9, 4), ROUNDED, None),
+    # A unit's sums end before the inner dimension, which is cut in blocks besides.
+    ("normal", "float64", (3, 1300, 4), Slices("fp16", slices=7, fast=True), None),
+    ("normal", "float64", (3, 1500, 4), Slices("fp16", slices=6, bits=10), None),
+    ("wide_rows", "float64", (70, 40, 70), Slices("fp64", slices=3, fast=True), None),
 ]
 
 
@@ -62,18 +82,27 @@ TARGETS = [
     ("subnormal_results", "float64", (3, 9, 4), FULL, 1e-12),
     ("normal", "float64", (9, 300, 8), Slices("int8", slices=4), 1e-8),
     ("infinities", "float64", (5, 60, 7), FULL, "native"),
+    *((name, "float64", (3, 20, 4), Slices("fp16", slices=6, fast=True), "native") for name in ("normal", "wide_rows")),
+    *((name, "float64", (3, 20, 4), Slices("fp64", slices=3), 1e-12) for name in ("cancelling", "normal")),
+    ("normal", "complex128", (3, 20, 4), Slices("fp64", slices=2), "native"),
+    ("cancelling", "complex64", (3, 20, 4), Slices("int8", slices=3, fast=True), "native"),
 ]
 """Entries that are certified or repaired, here against exact arithmetic: which of them are is a GPU's own choice."""
 
 
 def differing(got: np.ndarray, expected: np.ndarray) -> int:
     """Entries whose bits are others; NaNs are alike."""
+    if np.iscomplexobj(got):
+        got, expected = (np.ascontiguousarray(x).view(x.real.dtype) for x in (got, expected))
     word = np.int64 if got.itemsize == 8 else np.int32
     return int((~((got.view(word) == expected.view(word)) | (np.isnan(got) & np.isnan(expected)))).sum())
 
 
 def beyond(a: np.ndarray, b: np.ndarray, c: np.ndarray, target: str | float) -> int:
-    """Entries that do not meet their target."""
+    """Entries that do not meet their target; of complex ones, parts."""
+    if np.iscomplexobj(c):
+        parts = np.ascontiguousarray(c.real), np.ascontiguousarray(c.imag)
+        return sum(beyond(*real_operands(a, b, index), part, target) for index, part in enumerate(parts))
     u, eta = (2.0**-53, 5e-324) if c.itemsize == 8 else (2.0**-24, 2.0**-149)
     special = ieee_specials(a, b)
     plain = np.isfinite(special)

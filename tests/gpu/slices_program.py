@@ -18,9 +18,11 @@ def slices_program(
     block: tuple[int, int] | None = None,
 ) -> tuple[Program, Place]:  # fmt: skip
     """out = a @ b of tensors (batch, ·, ·), in blocks of so many rows and columns; and where the counts are."""
-    form = FP64 if out.dtype == torch.float64 else FP32
+    form = FP64 if out.dtype in (torch.float64, torch.complex128) else FP32
     chosen = accuracy.parse_target(target) if target else None
-    need = cuda_plan.Need(out.shape[1], out.shape[2], a.shape[2], (out.shape[0],), form, chosen, False, True)
+    need = cuda_plan.Need(
+        out.shape[1], out.shape[2], a.shape[2], (out.shape[0],), form, chosen, False, True, out.is_complex()
+    )
     cuda_slices_calls.check(scheme, need, None)
     problem = cuda_slices_calls.problem_of(scheme, need, device)
     program = Program((a.data_ptr() % 16, b.data_ptr() % 16, out.data_ptr() % 16))

@@ -17,6 +17,9 @@ from prismm.calls import Options
 from prismm.engines import cuda, cuda_slices
 from prismm.errors import ArgumentError, EngineError
 from prismm.formats import FP32, FP64
+from prismm.kernels.gpu import slice_join, slice_product
+from prismm.schemes.units import UNITS
+from prismm.specials import real_operands
 from prismm.testing import HOSTILE, SPECIAL, exact_product
 
 ROOT = Path(__file__).parents[2]
@@ -35,24 +38,29 @@ def chosen(some, scheme=FAST, engine=None):
     return cuda_plan.choose(some, options, H200)
 
 
-def test_slices_run_on_the_integer_unit():
+def test_slices_run_on_the_unit_of_their_own():
     choice = chosen(need())
     assert (choice.scheme, choice.engine) == (FAST, "cuda:int8")
     assert chosen(need(accuracy="correctly-rounded", reproducible=True)).engine == "cuda:int8"
-    assert chosen(need(), Slices("int8", mode="CR")).engine == "cuda:int8"
+    assert chosen(need(64, is_complex=True)).engine == "cuda:int8"
+    for unit, engine in (
+        ("int8", "int8"), ("fp16", "fp16"), ("fp16-fp16", "fp16"), ("bf16", "fp16"), ("fp64", "fp64"),
+        ("fp32-fp64", "fp64"),
+    ):  # fmt: skip
+        for scheme in (Slices(unit), Slices(unit, mode="CR"), Slices(unit, mode="SP", fast=True)):
+            for k in (1, 3, 20, 100, 512, 4096, 20000):
+                assert chosen(need(64, k), scheme, f"cuda:{engine}").engine == f"cuda:{engine}"
 
 
 @pytest.mark.parametrize(
     ("some", "scheme", "message"),
     [
-        (need(), Slices("fp16", slices=7), "int8"),
         (need(), Slices("int8", slices=7, exponents="adaptive"), "grid"),
         (need(), Slices("int8", slices=7, rounding="toward-zero"), "nearest"),
-        (need(), Slices("int8", slices=7, bits=7), "bits=8"),
-        (need(), Slices("int8"), "slices=7"),
-        (need(), Slices("int8", mode="SP"), "slices=4"),
-        (need(), Slices("int8", slices=9), "8 slices at most"),
-        (need(is_complex=True), FAST, "complex"),
+        (need(), Slices("int8", slices=11), "10 slices"),
+        (need(), Slices("fp16", slices=17), "slices=16 or fewer"),
+        (need(), Slices("fp16", slices=16), "fast=True"),
+        (need(), Slices("fp16", slices=5, bits=12), "bits=10 or less"),
         (need(accuracy="native", reproducible=True), FAST, "reproducible"),
     ],
 )
@@ -66,19 +74,49 @@ def test_other_engines_and_lengths_are_refused():
         chosen(need(), engine="cuda:fp16")
     with pytest.raises(ArgumentError, match="too long"):
         chosen(need(4, 1 << 23))
+    with pytest.raises(ArgumentError, match="at most 4194303"):
+        chosen(need(4, 1 << 22, is_complex=True))
+    with pytest.raises(ArgumentError, match="multiplies slices"):
+        chosen(need(accuracy="native"), None, "cuda:fp64")
 
 
-@pytest.mark.parametrize("slices", range(2, 10))
-def test_accumulators_hold_what_a_block_adds(slices):
-    from prismm.kernels.gpu.slice_product import widest
+def problems():
+    """Of every unit, at inner dimensions that give it other bits."""
+    for unit in UNITS:
+        for k in (1, 3, 5, 20, 100, 512, 4096, 20000, 1 << 20, (1 << 23) - 1):
+            for scheme in (Slices(unit, slices=2), Slices(unit, slices=7), Slices(unit, mode="CR"), Slices(unit)):
+                yield k, cuda_slices_calls.problem_of(scheme, need(64, k), H200)
 
-    for k in (1, 100, 4096, 20000, 1 << 20, (1 << 23) - 1):
+
+def test_accumulators_hold_what_a_block_adds():
+    for k, problem in problems():
+        bits, size = problem.digits.bits, problem.digits.size
+        largest, top = 1 << (bits - 1), 63 if size == 8 else 31
         for tiles in (1, 50, 4096):
-            cut = cuda_slices.cut_for(slices, tiles, k, 132)
+            cut = cuda_slices.cut_for(problem.widest, tiles, k, 132)
             assert cut.blocks * cut.width >= k > (cut.blocks - 1) * cut.width
-            assert cut.width % 128 == 0 and cut.width <= widest(slices)
-            # All digits -128, in all pairs of the longest group, and what the group before it may hand on.
-            assert slices * cut.width * 128 * 128 + (1 << 23) < 1 << 31
+            assert cut.width % 128 == 0 and cut.width <= problem.widest
+            # All digits -D, in all pairs of the longest group, and what the group before it may hand on.
+            assert problem.slices * min(k, cut.width) * largest**2 + (1 << (top - bits)) < 1 << top
+            longest, depth = slice_product.longest_sum(bits, size), slice_product.TILES[size][2]
+            terms = min(max(longest // depth, 1) * depth, k)  # what is padded adds nothing
+            assert terms * largest**2 <= {1: (1 << 31) - 1, 2: 1 << 24, 8: 1 << 53}[size]
+
+
+def test_limbs_hold_all_digits():
+    for _, problem in problems():
+        bits, size = problem.digits.bits, problem.digits.size
+        found = slice_join.limbs(problem.groups, bits, size)
+        assert sum(found) == problem.groups - 1
+        first, *others = found[1:] if size == 8 else found
+        assert first * bits + 32 <= 48
+        assert all(count * bits <= 52 for count in others)
+
+
+def test_expansions_are_exact(seed):
+    """Sums over blocks, with digits that carry and cancel, in the interpreter."""
+    pytest.importorskip("triton")
+    assert told("tests.gpu.interpreted_sums", str(seed)) == []
 
 
 def test_pairs_are_those_of_the_scheme():
@@ -111,6 +149,46 @@ def test_reported_bounds_hold(name, scheme, seed):
     assert math.isclose(float(one), bounds[3, 2], rel_tol=1e-12)
 
 
+def of_a_cpu(scheme, a, b):
+    """Slices, and whether a side ended, as Algorithm 3 estimates them on a CPU."""
+    from prismm.schemes.composite import Setting
+    from prismm.schemes.scaling import scale
+
+    sides = scale(a, "left", 1)[0], scale(b, "right", 1)[0]
+    setting = Setting(FP64, 1, 1 << 30, scheme.engine_for("cpu"))
+    _, _, slices, ended = scheme._estimated(*(scheme.split(x, setting) for x in sides), setting)
+    return slices, ended
+
+
+@pytest.mark.parametrize("name", [*HOSTILE, *SPECIAL])
+def test_slices_are_counted_as_on_a_cpu(name, seed):
+    from prismm.cuda_slice_count import settled
+
+    for unit, mode in (("fp16", "DP"), ("int8", "DP"), ("fp64", "SP"), ("fp16-fp16", "DP")):
+        scheme = Slices(unit, mode=mode, fast=True)
+        pairs = [{**HOSTILE, **SPECIAL}[name](20, 60, 17, seed=seed + x) for x in (0, 1)]
+        expected = [of_a_cpu(scheme, a, b) for a, b in pairs]
+        for (a, b), (slices, ended) in zip(pairs, expected, strict=True):
+            found = settled(scheme, torch.from_numpy(a), torch.from_numpy(b))
+            assert (found.slices, found.fast) == (slices, not ended), unit
+        # Of a batch the most of any; of complex numbers as of real ones of twice the inner dimension.
+        a, b = (torch.from_numpy(np.stack(x)) for x in zip(*pairs, strict=True))
+        assert settled(scheme, a, b).slices == max(x for x, _ in expected)
+        assert settled(scheme, a[0], b).slices >= expected[0][0]
+        a, b = {**HOSTILE, **SPECIAL}[name](9, 30, 8, seed=seed, dtype=np.dtype("complex128"))
+        parts = [of_a_cpu(scheme, *real_operands(a, b, part)) for part in (0, 1)]
+        assert settled(scheme, torch.from_numpy(a), torch.from_numpy(b)).slices == max(x for x, _ in parts)
+
+
+def test_vectors_and_empty_operands_are_counted():
+    from prismm.cuda_slice_count import settled
+
+    a, b = torch.randn(60, dtype=torch.float64), torch.randn(60, 5, dtype=torch.float64)
+    assert settled(Slices(), a, b).slices == settled(Slices(), a[None], b).slices
+    assert settled(Slices(), b[:, 0], a).slices >= 7
+    assert settled(Slices(), b[:0].T, b[:0]).slices == 1
+
+
 def told(*arguments: str) -> list[dict]:
     command = [sys.executable, "-W", "ignore", "-m", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
@@ -127,6 +205,12 @@ def told(*arguments: str) -> list[dict]:
         ("sm_90", "float32", "columns", "3f", ["native"]),
         ("sm_80", "float64", "rows", "7", ["native"]),
         ("gfx942", "float32", "columns", "4", ["correctly-rounded"]),
+        ("sm_90", "float64", "rows", "fp16:7f", ["native"]),
+        ("sm_90", "complex64", "columns", "fp16:3f", ["none"]),
+        ("sm_90", "float64", "columns", "fp64:3", ["none"]),
+        ("sm_80", "float64", "rows", "fp64:CR", ["none"]),
+        ("sm_80", "float32", "columns", "fp16:4", ["native"]),
+        ("gfx942", "float32", "rows", "fp16:3f", ["none"]),
     ],
 )
 def test_kernels_compile_to_matrix_instructions(architecture, dtype, layout, name, targets):
@@ -134,14 +218,16 @@ def test_kernels_compile_to_matrix_instructions(architecture, dtype, layout, nam
     found = told("tests.gpu.compiled_slices", architecture, dtype, layout, name, *targets)
     kinds = {entry["kernel"] for entry in found}
     across = {"largest_columns", "sum_columns", "slice_columns"} if layout == "columns" else {"slice_rows"}
-    assert kinds == {*across, "slice_product", "join_slices", "repair_slices"}
+    laid_out = {"lay_out"} if dtype.startswith("complex") else set()
+    assert kinds == {*across, *laid_out, "slice_product", "join_slices", "repair_slices"}
     for entry in found:
         if entry["kernel"] == "slice_product":
-            unit = {"sm_90": "wgmma", "sm_80": "mma", "gfx942": "mfma"}[architecture]
+            unit = {"sm_90": "mma" if "fp64" in name else "wgmma", "sm_80": "mma", "gfx942": "mfma"}[architecture]
             assert entry[unit] > 0
             assert entry.get("stack", 0) == 0, entry
         elif entry["kernel"] != "repair_slices":
-            if architecture != "gfx942" and name != "CR":  # more than eight slices, and AMD's conversions, ask for them
+            # More than eight slices of INT8, other digits, sums in more limbs, and AMD's conversions ask for them.
+            if architecture != "gfx942" and name in ("7f", "3f", "7", "4") and entry["kernel"] != "join_slices":
                 assert entry["fused"] == 0, entry
             assert entry.get("stack", 0) <= 64, entry
 

@@ -458,6 +458,13 @@ class Result:
         """Matrices, rows, columns."""
         return self.batch, self.m, self.n
 
+    def reals(self, part: int) -> Result:
+        """The real or imaginary parts of a complex result; a real one as it is."""
+        if not self.place.dtype.is_complex:
+            return self
+        steps = 2 * self.steps[0], 2 * self.steps[1], 2 * self.steps[2]
+        return Result(self.place.reals().at(part, (), ()), self.batch, self.m, self.n, steps)
+
     def some(self, start: int, batches: int) -> Result:
         """Some matrices of a batch."""
         place = self.place.at(start * self.steps[0], (), ())

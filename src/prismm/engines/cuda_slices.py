@@ -3,10 +3,14 @@
 Five to seven launches, none of which waits: slices of rows, of columns (with two passes before them where the columns
 lie across contiguous elements), products, join and certificate, repair. Real float64 and float32 results.
 
-Slices are of eight bits on INT8 units, with digits balanced in [-128, 127] on a grid: `kernels.gpu.slice_split`. What
-is kept of them, and so the value, is that of a CPU (`schemes.slices`): all pairs, or those with p + q <= d + 1. "CR"
-takes a fixed number here, and the pairs that matter to a certificate: its entries are correctly rounded because each is
-certified or summed exactly, not because nothing is left over.
+Slices are on a grid, of as many bits as the scheme says, for INT8, FP16 or FP64 units (`kernels.gpu.slice_split`).
+What is kept of them, and so the value, is that of a CPU (`schemes.slices`): all pairs, or those with p + q <= d + 1;
+blocks of the inner dimension, which serve a unit's accumulator, have no part in it. "CR" takes a fixed number here, and
+the pairs that matter to a certificate: its entries are correctly rounded because each is certified or summed exactly,
+not because nothing is left over.
+
+The two products of a complex one are those of a CPU, too: of real operands of twice the inner dimension, which are laid
+out in scratch memory (`kernels.gpu.layout`).
 
 A CPU and a GPU bound the value by sums of digits each in its own way. That shows in which entries a target has repaired
 and, without one, in those whose bound leaves open whether they overflow: these are set to the exact value, rounded.
@@ -15,11 +19,12 @@ and, without one, in those whose bound leaves open whether they overflow: these 
 from __future__ import annotations
 
 import functools
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from prismm.accuracy import MAGNITUDE, ROUNDING
-from prismm.engines.cuda import STATISTICS, Result, Test, Vectors, measure_columns
+from prismm.engines.cuda import INT8, STATISTICS, Result, Test, Vectors, measure_columns
 from prismm.errors import EngineError
 
 if TYPE_CHECKING:
@@ -28,29 +33,129 @@ if TYPE_CHECKING:
     from prismm.engines.cuda import Device
     from prismm.engines.launch import Place, Program
 
-MOST_SLICES = 8
-"""More would give values of more bits than the join adds."""
+MOST_BALANCED = 10
+"""Slices of eight bits with carry that the split makes at most."""
+
+MOST_BITS = 128
+"""Bits of a vector's slices at most: more would leave the range of the factors that scale it."""
+
+FP16, FP64 = "cuda:fp16", "cuda:fp64"
 
 _ROW_BLOCK = 1024, 4
-_COLUMN_TILE = 128, 32, 4
-"""Elements, or rows and columns, of a tile that is split, and the warps that work on it."""
+_COLUMN_TILE, _PEELED_TILE = (128, 32, 4), (64, 32, 8)
+"""Elements, or rows and columns, of a tile that is split, and the warps that work on it; of digits that are peeled off
+one by one.
+"""
 _FRACTION_BITS = 20
 _SHORTEST = 256
 """The inner dimension is not cut into shorter blocks to fill the GPU."""
 
 
 @dataclass(frozen=True)
+class Digits:
+    """What slices are made of: the engine that multiplies them, their type on the device, bits and bytes of each."""
+
+    engine: str
+    kind: str
+    bits: int
+
+    @property
+    def size(self) -> int:
+        """Bytes of a digit."""
+        return {"int8": 1, "float64": 8}.get(self.kind, 2)
+
+    @property
+    def balanced(self) -> bool:
+        """Whether they are in [-128, 127], with carry."""
+        return self.kind == "int8" and self.bits == 8
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Their type."""
+        import torch
+
+        found: torch.dtype = getattr(torch, self.kind)
+        return found
+
+    @property
+    def below(self) -> torch.dtype:
+        """Of what is stored of a sum for each group but the first: so many bits without a sign."""
+        import torch
+
+        return torch.uint8 if self.bits <= 8 else torch.int16 if self.bits < 16 else torch.int32
+
+    @property
+    def top(self) -> torch.dtype:
+        """Of what is above that."""
+        import torch
+
+        return torch.int64 if self.size == 8 else torch.int32
+
+
+_UNITS = {
+    "int8": (INT8, "int8"), "fp16": (FP16, "float16"), "fp16-fp16": (FP16, "float16"), "bf16": (FP16, "float16"),
+    "fp64": (FP64, "float64"), "fp32-fp64": (FP64, "float64"),
+}  # fmt: skip
+
+
+def digits_for(unit: str, bits: int) -> Digits:
+    """How a GPU holds slices of a unit of `schemes.units`: in its own type, or one that holds its integers and sums.
+
+    >>> digits_for("fp16", 8)
+    Digits(engine='cuda:fp16', kind='float16', bits=8)
+    """
+    return Digits(*_UNITS[unit], bits)
+
+
+def tile_of(digits: Digits) -> tuple[int, int]:
+    """Rows and columns that a program multiplies."""
+    from prismm.kernels.gpu.slice_product import TILES
+
+    return TILES[digits.size][:2]
+
+
+def refuse(digits: Digits, slices: int, groups: int, k: int) -> str | None:
+    """Why a GPU does not multiply so many slices, or None; with what to pass instead."""
+    from prismm.kernels.gpu import slice_join, slice_product
+
+    if digits.balanced and slices > MOST_BALANCED:
+        return f"a GPU has {MOST_BALANCED} slices of 8 bits at most on unit 'int8'; pass fewer, or mode='CR'"
+    if slices * digits.bits > MOST_BITS:
+        return f"a GPU has slices of {MOST_BITS} bits together; pass slices={MOST_BITS // digits.bits} or fewer"
+    if len(slice_join.limbs(groups, digits.bits, digits.size)) > slice_join.MOST_LIMBS:
+        return "its sums have more bits than a GPU joins; pass fewer slices, or fast=True"
+    longest, depth = slice_product.longest_sum(digits.bits, digits.size), slice_product.TILES[digits.size][2]
+    if longest < min(k, depth):
+        most = slice_product.most_bits(digits.size)
+        return f"slices of {digits.bits} bits multiply {longest} terms at a time; pass bits={most} or less"
+    return None
+
+
+@dataclass(frozen=True)
 class Problem:
-    """How out = a @ b is multiplied: d slices, pairs with p + q < groups (0 first), and the test of entries."""
+    """How out = a @ b is multiplied: d slices, pairs with p + q < groups (0 first), the test of entries, and digits."""
 
     slices: int
     groups: int
     test: Test
+    digits: Digits = Digits(INT8, "int8", 8)
 
     @property
     def pairs(self) -> int:
         """Products of slices."""
         return sum(min(s, self.slices - 1) - max(0, s - self.slices + 1) + 1 for s in range(self.groups))
+
+    @property
+    def widest(self) -> int:
+        """The longest block of the inner dimension."""
+        from prismm.kernels.gpu.slice_product import widest
+
+        return widest(self.slices, self.digits.bits, self.digits.size)
+
+    @property
+    def entry_bytes(self) -> int:
+        """Bytes of an entry's sum in a block of the inner dimension."""
+        return self.digits.top.itemsize + (self.groups - 1) * self.digits.below.itemsize
 
 
 @dataclass(frozen=True)
@@ -61,15 +166,15 @@ class Cut:
     width: int
 
 
-def cut_for(slices: int, tiles: int, k: int, programs: int) -> Cut:
+def cut_for(widest: int, tiles: int, k: int, programs: int) -> Cut:
     """Blocks that the accumulators hold; more where the tiles of all matrices leave programs idle.
 
-    >>> cut_for(7, 2048, 8192, 132), cut_for(7, 32, 1024, 132), cut_for(7, 2048, 20000, 132)
+    >>> cut_for(18560, 2048, 8192, 132), cut_for(18560, 32, 1024, 132), cut_for(18560, 2048, 20000, 132)
     (Cut(blocks=1, width=8192), Cut(blocks=4, width=256), Cut(blocks=2, width=10112))
     """
-    from prismm.kernels.gpu.slice_product import PADDED, widest
+    from prismm.kernels.gpu.slice_product import PADDED
 
-    blocks = max(-(-k // widest(slices)), min(programs // max(1, tiles), k // _SHORTEST), 1)
+    blocks = max(-(-k // widest), min(programs // max(1, tiles), k // _SHORTEST), 1)
     width = _ceil(-(-k // blocks), PADDED)
     return Cut(-(-k // width), width)
 
@@ -80,15 +185,37 @@ def _ceil(x: int, step: int) -> int:
 
 def workspace(problem: Problem, rows: int, columns: int, k: int) -> int:
     """Bytes of scratch for a product of so many rows and columns, about."""
-    cut = cut_for(problem.slices, 1 << 30, k, 1)
-    digits = problem.slices * cut.blocks * cut.width * (_ceil(rows, 64) + _ceil(columns, 64))
+    cut = cut_for(problem.widest, 1 << 30, k, 1)
+    vectors = _ceil(rows, 64) + _ceil(columns, 64)
+    digits = problem.slices * cut.blocks * cut.width * vectors * problem.digits.size
     entries = rows * _ceil(columns, 64)
-    return digits + cut.blocks * entries * (problem.groups + 3) + entries // 8
+    return digits + cut.blocks * entries * problem.entry_bytes + entries // 8
 
 
 def _on_hopper(problem: Problem, device: Device) -> bool:
     """Whether the kernel for sm_90 multiplies; Triton compiles none for a single group."""
-    return device.hopper and problem.groups > 1
+    return device.hopper and problem.groups > 1 and problem.digits.balanced
+
+
+def real_vectors(program: Program, x: Vectors, part: int, *, left: bool) -> Vectors:
+    """Vectors as they are if real, else in scratch memory those of twice the length whose product is the real (part 0)
+    or imaginary (1) part of the complex one.
+    """
+    from prismm.kernels.gpu import layout
+
+    if x.parts == 1:
+        return x
+    across = x.steps[1] == 1 and x.steps[2] != 1
+    shape = (x.batch, 2 * x.terms, x.vectors) if across else (x.batch, x.vectors, 2 * x.terms)
+    to = program.take(x.place.reals().dtype, *shape)
+    steps = (math.prod(shape[1:]), 1, x.vectors) if across else (math.prod(shape[1:]), 2 * x.terms, 1)
+    vectors, elements = (layout.TILE, 1) if across else (1, layout.TILE)
+    program.launch(
+        layout.lay_out, (-(-2 * x.terms // elements), -(-x.vectors // vectors), x.batch), x.place.reals(),
+        *(2 * step for step in x.steps), to, *steps, x.vectors, x.terms, SWAPPED=not left and part == 1,
+        NEGATED=left and part == 0, VECTORS=vectors, ELEMENTS=elements, num_warps=4,
+    )  # fmt: skip
+    return Vectors(to, x.batch, x.vectors, 2 * x.terms, steps)
 
 
 @dataclass(frozen=True)
@@ -103,7 +230,7 @@ class SlicedVectors:
 
     @property
     def plane(self) -> int:
-        """Bytes of a matrix."""
+        """Digits of a matrix."""
         return self.digits.shape[1] * self.digits.shape[2]
 
 
@@ -121,12 +248,13 @@ def slice_vectors(
     statistics = program.take(torch.int64, x.batch, STATISTICS, x.vectors)
     extras = program.take(torch.int64, x.batch, slice_split.EXTRAS.value, x.vectors)
     pitch = cut.blocks * problem.slices * cut.width
-    digits = program.take(torch.int8, x.batch, _ceil(x.vectors, 64), pitch)
+    digits = program.take(problem.digits.dtype, x.batch, _ceil(x.vectors, 64), pitch)
     found = SlicedVectors(digits, statistics, extras, x.batch, x.vectors)
     if x.batch * x.vectors == 0:
         return found
     fixed: dict[str, Any] = {
-        "SLICES": problem.slices, "MEASURE": mode == ROUNDING, "NVIDIA": device.nvidia,
+        "SLICES": problem.slices, "BITS": problem.digits.bits, "BALANCED": problem.digits.balanced,
+        "MEASURE": mode == ROUNDING, "NVIDIA": device.nvidia,
         "PERMUTED": _on_hopper(problem, device) and not left, "REVERSED": not left, "enable_fp_fusion": False,
     }  # fmt: skip
     place = statistics, extras, digits, x.vectors, k, cut.width, pitch, found.plane
@@ -143,7 +271,7 @@ def slice_vectors(
     program.zero(statistics)
     program.zero(extras)
     measure_columns(program, x, statistics, _FRACTION_BITS, device, levels=mode == MAGNITUDE, exact=True)
-    rows, columns, warps = _COLUMN_TILE
+    rows, columns, warps = _COLUMN_TILE if problem.digits.balanced else _PEELED_TILE
     program.launch(
         slice_split.slice_columns, (-(-x.vectors // columns), cut.blocks * cut.width // rows, x.batch), x.place,
         x.steps[2], x.steps[0], *place, ROWS=rows, BLOCK=columns, EVEN=x.even(2) and k % 16 == 0, num_warps=warps,
@@ -154,8 +282,8 @@ def slice_vectors(
 
 @dataclass(frozen=True)
 class Sums:
-    """The exact sums of all entries: low (batch·blocks, groups - 1, m, n rounded up to 64) bytes, top the 32 bits above
-    them.
+    """The exact sums of all entries: low (batch·blocks, groups - 1, m, n rounded up to 64) numbers of a slice's bits,
+    top the integers above them.
     """
 
     low: Place
@@ -177,12 +305,10 @@ def multiply_slices(
     program: Program, left: SlicedVectors, right: SlicedVectors, problem: Problem, cut: Cut, device: Device
 ) -> Sums:
     """The products of all pairs, grouped."""
-    import torch
-
     batch, m, n = max(left.batch, right.batch), left.vectors, right.vectors
     units, pitch = batch * cut.blocks, left.digits.shape[2]
-    low = program.take(torch.uint8, units, problem.groups - 1, m, _ceil(n, 64))
-    top = program.take(torch.int32, units, m, _ceil(n, 64))
+    low = program.take(problem.digits.below, units, problem.groups - 1, m, _ceil(n, 64))
+    top = program.take(problem.digits.top, units, m, _ceil(n, 64))
     sums = Sums(low, top, cut.blocks)
     # From one matrix of a batch to the next: none where one operand serves all.
     left_step, right_step = (int(x.batch == batch) for x in (left, right))
@@ -190,12 +316,13 @@ def multiply_slices(
     if not _on_hopper(problem, device):
         from prismm.kernels.gpu import slice_product as product
 
-        rows, columns = product.ROWS, product.COLUMNS
+        rows, columns, depth = product.TILES[problem.digits.size]
+        longest = min(product.longest_sum(problem.digits.bits, problem.digits.size), 1 << 20)
         program.launch(
             product.slice_product, (-(-m // rows) * -(-n // columns), units), left.digits, right.digits, low, top, m,
             n, cut.width, pitch, left.plane, right.plane, left_step, right_step, sums.row_pitch, sums.plane,
-            cut.blocks, ROWS=rows, COLUMNS=columns, DEPTH=product.DEPTH, GROUP=product.GROUP, **fixed,
-            **product.LAUNCH,
+            cut.blocks, BITS=problem.digits.bits, SUM=max(longest // depth, 1) * depth, ROWS=rows, COLUMNS=columns,
+            DEPTH=depth, GROUP=product.GROUP, **fixed, **product.LAUNCH,
         )  # fmt: skip
         return sums
     from triton.experimental.gluon import language as gl
@@ -242,7 +369,10 @@ def join_sums(
     steps = out.steps
     even = steps[1] % 16 == 0 and steps[0] % 16 == 0 and out.n % 16 == 0
     vectors = left.statistics, left.extras, right.statistics, right.extras, constants
-    fixed = {"SLICES": problem.slices, "GROUPS": problem.groups, "MODE": test.mode, "PRECISION": test.precision}
+    fixed = {
+        "SLICES": problem.slices, "GROUPS": problem.groups, "BITS": problem.digits.bits, "MODE": test.mode,
+        "PRECISION": test.precision,
+    }  # fmt: skip
     program.launch(
         slice_join.join_slices, (blocks, strips, out.batch), sums.low, sums.top, out.place, steps[1], steps[2],
         steps[0], marks, *vectors, out.m, out.n, test.terms, sums.row_pitch, sums.plane, sums.blocks, mark_pitch,

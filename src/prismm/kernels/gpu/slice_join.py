@@ -1,25 +1,27 @@
 """Join products of slices: the exact value of every entry from its digits, one rounding, the certificate.
 
-The value is an integer V = Σ byte·256^b + top·256^(G-1), summed over the blocks of the inner dimension
-(`slice_product`), in units of 2^(8·(2d-1-G) - s - t). Its upper 48 bits and the others, six bytes at a time, are
-float64 numbers without error, and so are the sums over blocks; two-sums make V = h + low + tail of them, exactly.
+With slices of β bits the value is an integer V = Σ low·2^(β·x) + top·2^(β·(G-1)), summed over the blocks of the inner
+dimension (`slice_product`), in units of 2^(β·(2d-1-G) - s - t). Its bits from the top down make limbs of up to 52 bits,
+float64 numbers without error. In sums over blocks, what a limb has above its bits goes to the one above it after every
+block; the first one is below k·2^(2β-2+16) <= 2^53 for β <= 8, and k·2^(2β-2) for more. Two-sums make V = h + low +
+tail of them, exactly.
 
 **The bound.** With T = RN(2^s·a) = A' - δA, what all products of slices miss is ΣδA·B' + ΣA'·δB - ΣδA·δB: the two
 bounds of products of residues hold for it (`join.bound_of`: |δ| <= 1/2, Cauchy and Schwarz) and, where few elements are
 inexact, ‖δA‖₁·(max|B'| + 1/2) + max|A'|·‖δB‖₁.
 
-Where only p + q < G are kept, with G >= d, the others are Σ_p A^(p)·(B^(Q) + … + B^(d-1)) with Q = G - p >= 1: a tail
-of balanced digits is below 128/255·256^(d-Q) in magnitude, and the digits of A^(p) are at most 128, so in units of V
-each p adds less than 128·128/255 for every term that is there at all. With u and v the last slices of row and column
-that are not empty, that is p from G - v to u: at most (u + v + 1 - G)·64.26·(elements of row or column that are not 0,
-the fewer).
+Where only p + q < G are kept, with G >= d, the others are Σ_p A^(p)·(B^(Q) + … + B^(d-1)) with Q = G - p >= 1: digits
+are at most D = 2^(β-1) in magnitude, a tail of them is below D/(2^β-1)·2^(β(d-Q)), so in units of V each p adds less
+than D²/(2^β-1) (64.26 for β = 8) for every term that is there at all. With u and v the last slices of row and column
+that are not empty, that is p from G - v to u: at most (u + v + 1 - G)·D²/(2^β-1)·(elements of row or column that are
+not 0, the fewer).
 
 A program joins a strip of rows and a block of columns, tile by tile. What a test of magnitudes asks of every entry it
 asks of the strip first, by the largest norms and the least counts of large elements; if that holds, and no result can
 leave the normal range, entries need no test of their own.
 
-Bytes: G + 3 read an entry and block, 4 or 8 and a bit written. Operations: about 30 of float64 an entry, 30 more where
-it is tested.
+Bytes: G + 3 read an entry and block (of β = 8), 4 or 8 and a bit written. Operations: about 30 of float64 an entry, 30
+more where it is tested.
 """
 
 import triton
@@ -42,6 +44,7 @@ from prismm.kernels.gpu.numbers import (
     STATISTICS,
     bits_of,
     even,
+    nearest,
     power_of_two,
     two_sum,
     wide,
@@ -55,8 +58,6 @@ ROWS, STRIP, BLOCK = 4, 64, 128
 LAUNCH = {"num_warps": 4, "enable_fp_fusion": False}
 
 _FAR = tl.constexpr(1 << 20)
-_TERM = tl.constexpr(64.26)
-"""128·128/255, rounded up."""
 
 
 @triton.jit
@@ -74,54 +75,137 @@ def _signed(word):
 
 
 @triton.jit
-def _bytes(at, plane, first: tl.constexpr, COUNT: tl.constexpr, mask):
-    """Up to four bytes from byte `first` on, as int32."""
-    word = tl.load(at + wide(plane) * first, mask=mask, other=0).to(tl.int32)
+def _word(at, plane, first: tl.constexpr, COUNT: tl.constexpr, BITS: tl.constexpr, mask):
+    """COUNT numbers of BITS bits from number `first` on, as one integer."""
+    word = tl.load(at + wide(plane) * first, mask=mask, other=0).to(tl.int32 if COUNT * BITS <= 32 else tl.int64)
     for x in tl.static_range(1, COUNT):
-        word |= tl.load(at + wide(plane) * (first + x), mask=mask, other=0).to(tl.int32) << (8 * x)
+        word |= tl.load(at + wide(plane) * (first + x), mask=mask, other=0).to(word.dtype) << (BITS * x)
     return word
 
 
 @triton.jit
-def _limb(at, plane, first: tl.constexpr, COUNT: tl.constexpr, mask):
-    """Up to six bytes from byte `first` on, in float64."""
-    found = _unsigned(_bytes(at, plane, first, COUNT if COUNT < 4 else 4, mask))
-    if COUNT > 4:
-        found += _unsigned(_bytes(at, plane, first + 4, COUNT - 4, mask)) * 4294967296.0
+def _limb(at, plane, first: tl.constexpr, COUNT: tl.constexpr, BITS: tl.constexpr, mask):
+    """The same of up to 52 bits in float64."""
+    if COUNT * BITS <= 32:
+        return _unsigned(_word(at, plane, first, COUNT, BITS, mask))
+    elif BITS == 8:  # whole words, and no integers of 64 bits
+        return _unsigned(_word(at, plane, first, 4, BITS, mask)) + 4294967296.0 * _unsigned(
+            _word(at, plane, first + 4, COUNT - 4, BITS, mask)
+        )
+    else:
+        pattern = _word(at, plane, first, COUNT, BITS, mask) | 0x4330000000000000
+        return pattern.to(tl.float64, bitcast=True) - 4503599627370496.0
+
+
+def limbs(groups: int, bits: int, size: int) -> list[int]:
+    """How many of the numbers below the top each limb takes, from the top down, the first in its limb; of digits of
+    eight bytes, whose top has 64 bits, the first limb is the upper half of that and takes none.
+
+    >>> limbs(7, 8, 1), limbs(13, 8, 1), limbs(5, 21, 8)
+    ([2, 4], [2, 6, 4], [0, 0, 2, 2])
+    """
+    with_top = min(groups - 1, 16 // bits)
+    found = [0, with_top] if size == 8 else [with_top]
+    left = groups - 1 - with_top
+    while left > 0:
+        found.append(min(left, 52 // bits))
+        left -= found[-1]
     return found
 
 
+MOST_LIMBS = 5
+
+
 @triton.jit
-def expand_slices(low, top, plane, blocks, mask, GROUPS: tl.constexpr):
-    """V = h + low + tail, |low| <= ulp(h)/2, tail with the sign of what is left, or 0. low, top: of the first block."""
-    BYTES: tl.constexpr = GROUPS - 1
-    UPPER: tl.constexpr = BYTES if BYTES < 2 else 2
-    REST: tl.constexpr = BYTES - UPPER
-    MIDDLE: tl.constexpr = REST - 6 if REST > 6 else 0
-    s0 = tl.zeros(low.shape, tl.float64)
-    s1 = s0
-    s2 = s0
+def _carried(upper, x, WIDTH: tl.constexpr):
+    """Both after what x has above 2^WIDTH went to the upper limb, whose unit that is."""
+    carry = nearest(x * (2.0**-WIDTH))
+    return upper + carry, tl.fma(carry, -(2.0**WIDTH), x)
+
+
+@triton.jit
+def _two_sums(s0, s1, s2, s3, s4, LIMBS: tl.constexpr):
+    """Two-sums from the lowest up: the first is the sum, rounded, the others what was lost."""
+    if LIMBS == 5:
+        s3, s4 = two_sum(s3, s4)
+    if LIMBS >= 4:
+        s2, s3 = two_sum(s2, s3)
+    s1, s2 = two_sum(s1, s2)
+    s0, s1 = two_sum(s0, s1)
+    return s0, s1, s2, s3, s4
+
+
+@triton.jit
+def expand_slices(low, top, plane, blocks, mask, GROUPS: tl.constexpr, BITS: tl.constexpr):
+    """V = h + low + tail, |low| <= ulp(h)/2, tail with the sign of what is left, or 0. low, top: of the first block.
+
+    Limbs as of `limbs`, s0 the highest. Two-sums from the lowest up, as often as there are limbs but one, carry
+    whatever is not 0 to the top, one place each time, and leave no two that overlap.
+    """
+    LONG: tl.constexpr = top.dtype.element_ty == tl.int64
+    WITH_TOP: tl.constexpr = GROUPS - 1 if GROUPS - 1 < 16 // BITS else 16 // BITS
+    EACH: tl.constexpr = 52 // BITS
+    # First numbers of three limbs, down to 0.
+    A: tl.constexpr = GROUPS - 1 - WITH_TOP
+    B: tl.constexpr = A - EACH if A > EACH else 0
+    C: tl.constexpr = B - EACH if B > EACH else 0
+    D: tl.constexpr = C - EACH if C > EACH else 0
+    BELOW: tl.constexpr = (A > 0) + (B > 0) + (C > 0) + (D > 0)
+    LIMBS: tl.constexpr = 1 + LONG + BELOW
+    tl.static_assert(LIMBS <= 5, "more bits than these limbs hold")
+    zero = tl.zeros(top.shape, tl.float64)
+    upper = zero
+    s0 = zero
+    s1 = zero
+    s2 = zero
+    s3 = zero
+    s4 = zero
     for block in range(blocks):
-        x = _signed(tl.load(top + wide(plane) * block, mask=mask, other=0))
-        at = low + wide(plane) * (block * BYTES)
-        if UPPER > 0:
-            x = x * (256.0**UPPER) + _limb(at, plane, REST, UPPER, mask)
+        word = tl.load(top + wide(plane) * block, mask=mask, other=0)
+        at = low + wide(plane) * (block * (GROUPS - 1))
+        if LONG:
+            upper += _signed((word >> 32).to(tl.int32))
+            x = _unsigned(word.to(tl.int32))
+        else:
+            x = _signed(word)
+        if WITH_TOP > 0:
+            x = x * (2.0 ** (BITS * WITH_TOP)) + _limb(at, plane, A, WITH_TOP, BITS, mask)
         s0 += x
-        if REST > 0:
-            s1 += _limb(at, plane, MIDDLE, REST - MIDDLE, mask)
-        if MIDDLE > 0:
-            s2 += _limb(at, plane, 0, MIDDLE, mask)
-    h = s0
-    m = s0 * 0.0
-    t = m
-    if REST > 0:
-        h, m = two_sum(s0 * (256.0**REST), s1 * (256.0**MIDDLE))
-    if MIDDLE > 0:
-        m, t = two_sum(m, s2)
-        h, m = two_sum(h, m)
-        m, t = two_sum(m, t)
-        h, m = two_sum(h, m)
-    return h, m, t
+        if A > 0:
+            s1 += _limb(at, plane, B, A - B, BITS, mask)
+        if B > 0:
+            s2 += _limb(at, plane, C, B - C, BITS, mask)
+        if C > 0:
+            s3 += _limb(at, plane, D, C - D, BITS, mask)
+        if D > 0:
+            s4 += _limb(at, plane, 0, D, BITS, mask)
+        if blocks > 1:
+            if D > 0:
+                s3, s4 = _carried(s3, s4, BITS * D)
+            if C > 0:
+                s2, s3 = _carried(s2, s3, BITS * (C - D))
+            if B > 0:
+                s1, s2 = _carried(s1, s2, BITS * (B - C))
+            if A > 0:
+                s0, s1 = _carried(s0, s1, BITS * (A - B))
+            if LONG:
+                upper, s0 = _carried(upper, s0, 32 + BITS * WITH_TOP)
+    s0 = s0 * (2.0 ** (BITS * A))
+    s1 = s1 * (2.0 ** (BITS * B))
+    s2 = s2 * (2.0 ** (BITS * C))
+    s3 = s3 * (2.0 ** (BITS * D))
+    if LONG:
+        s4 = s3
+        s3 = s2
+        s2 = s1
+        s1 = s0
+        s0 = upper * (2.0 ** (32 + BITS * (GROUPS - 1)))
+    for _pass in tl.static_range(LIMBS - 1):
+        if LIMBS == 2:
+            s0, s1 = two_sum(s0, s1)
+        else:
+            s0, s1, s2, s3, s4 = _two_sums(s0, s1, s2, s3, s4, LIMBS)
+    return s0, s1, s2 + (s3 + s4)
 
 
 @triton.jit
@@ -136,21 +220,22 @@ def last_slice(extras, vectors, at, inside, SLICES: tl.constexpr):
 
 
 @triton.jit
-def left_out(u, some, v, others, SLICES: tl.constexpr, GROUPS: tl.constexpr):
+def left_out(u, some, v, others, GROUPS: tl.constexpr, BITS: tl.constexpr):
     """What the pairs that are not kept can amount to, in units of V; u, v: last slices; some, others: elements that are
     not 0.
     """
-    return tl.maximum(u + v + 1 - GROUPS, 0).to(tl.float64) * (_TERM * tl.minimum(some, others).to(tl.float64))
+    TERM: tl.constexpr = 1.0001 * 4.0 ** (BITS - 1) / (2.0**BITS - 1)
+    return tl.maximum(u + v + 1 - GROUPS, 0).to(tl.float64) * (TERM * tl.minimum(some, others).to(tl.float64))
 
 
 @triton.jit
 def slice_bound(
     rows, row_extras, columns, column_extras, m, n, i, j, in_m, in_n, terms, SLICES: tl.constexpr,
-    GROUPS: tl.constexpr, MODE: tl.constexpr,
+    GROUPS: tl.constexpr, BITS: tl.constexpr, MODE: tl.constexpr,
 ):  # fmt: skip
     """(bound, e + s of rows, of columns, shifts of both, whether they are finite): |V - exact| <= bound."""
     A_PRIORI: tl.constexpr = MODE != ROUNDING
-    LIFT: tl.constexpr = 8 * (2 * SLICES - 1 - GROUPS)
+    LIFT: tl.constexpr = BITS * (2 * SLICES - 1 - GROUPS)
     row_e, row_shift, n1a, da, n2a, fa = bound_terms(rows, m, i, in_m, Q, A_PRIORI)
     column_e, column_shift, n1b, db, n2b, fb = bound_terms(columns, n, j, in_n, Q, A_PRIORI)
     bound = bound_of(
@@ -169,7 +254,7 @@ def slice_bound(
         v = last_slice(column_extras, n, j, in_n, SLICES)
         some = tl.load(row_extras + NONZERO * m + i, mask=in_m, other=0)
         others = tl.load(column_extras + NONZERO * n + j, mask=in_n, other=0)
-        bound += left_out(u[:, None], some[:, None], v[None, :], others[None, :], SLICES, GROUPS)
+        bound += left_out(u[:, None], some[:, None], v[None, :], others[None, :], GROUPS, BITS)
         bound = bound * (1.0 + 1e-12)
     return bound, row_e, column_e, row_shift, column_shift
 
@@ -212,7 +297,7 @@ def _share(stats, count, at, alive, s: tl.constexpr):
 
 
 @triton.jit
-def _vectors(stats, count, at, inside, SLICES: tl.constexpr, TESTED: tl.constexpr):
+def _vectors(stats, count, at, inside, SLICES: tl.constexpr, BITS: tl.constexpr, TESTED: tl.constexpr):
     """Of some vectors: least and largest s, the former far below all where one is not finite; the largest ½‖A'‖₁; least
     shares of large elements, from 2^(e-2), 2^(e-3), 2^(e-4) down.
     """
@@ -227,8 +312,8 @@ def _vectors(stats, count, at, inside, SLICES: tl.constexpr, TESTED: tl.constexp
     s3 = s1
     if TESTED:
         norm = tl.max(tl.load(stats + NORM1 * count + at, mask=alive, other=0), 0).to(tl.float64)
-        # Half of it, as e + s <= 8·d - 1.
-        norm = norm * (2.0 ** (8 * SLICES - 2 - 20))
+        # Half of it, as e + s <= β·d - 1.
+        norm = norm * (2.0 ** (BITS * SLICES - 2 - 20))
         s1 = _share(stats, count, at, alive, 1)
         s2 = _share(stats, count, at, alive, 2)
         s3 = _share(stats, count, at, alive, 3)
@@ -246,30 +331,32 @@ def _common(a1, a2, a3, b, k, W: tl.constexpr):
 
 @triton.jit
 def _ordinary(
-    rows, columns, m, n, i, j, terms, blocks, constants, SLICES: tl.constexpr, GROUPS: tl.constexpr,
-    TESTED: tl.constexpr, PRECISION: tl.constexpr,
+    rows, columns, m, n, i, j, terms, constants, SLICES: tl.constexpr, GROUPS: tl.constexpr,
+    BITS: tl.constexpr, TESTED: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Whether a strip's rows i and columns j are finite, their results normal, and all within the bound if TESTED.
 
     The bound is largest where the norms are. |a||b| is at least what the least shares of large elements have in common
-    (`covered_products`), in units of 2^(e + f - 2), which among A'B' are 2^(16·d - 6) or more.
+    (`covered_products`), in units of 2^(e + f - 2), which among A'B' are 2^(2·β·d - 6) or more.
     """
-    LIFT: tl.constexpr = 8 * (2 * SLICES - 1 - GROUPS)
-    la, ma, na, a1, a2, a3 = _vectors(rows, m, i, i < m, SLICES, TESTED)
-    lb, mb, nb, b1, b2, b3 = _vectors(columns, n, j, j < n, SLICES, TESTED)
+    LIFT: tl.constexpr = BITS * (2 * SLICES - 1 - GROUPS)
+    la, ma, na, a1, a2, a3 = _vectors(rows, m, i, i < m, SLICES, BITS, TESTED)
+    lb, mb, nb, b1, b2, b3 = _vectors(columns, n, j, j < n, SLICES, BITS, TESTED)
     TOP: tl.constexpr = 1020 if PRECISION == 53 else 124
     LEAST: tl.constexpr = -1022 if PRECISION == 53 else -126
-    # 1 <= |V| and, of up to 2^8 blocks, |V| with its bound below 2^(8·(G - 1) + 40); vectors of zeros have no effect.
-    fits = (LIFT - (ma + mb) >= LEAST) & (LIFT - (la + lb) + 8 * (GROUPS - 1) + 40 <= TOP) & (blocks <= 256)
+    # 1 <= |V|, and |V| <= k·2^(2·(β·d - 1) - LIFT) with its bound below 2^(β·(G + 1) + 24), as k < 2^23; vectors of
+    # zeros have no effect.
+    fits = (LIFT - (ma + mb) >= LEAST) & (LIFT - (la + lb) + BITS * (GROUPS + 1) + 24 <= TOP)
     if TESTED:
         k = terms.to(tl.float32)
         bound = (na + nb + 0.25 * k) * (2.0**-LIFT)
         if LIFT > 0:
-            bound += (2 * SLICES - 1 - GROUPS) * _TERM * k
+            TERM: tl.constexpr = 1.0001 * 4.0 ** (BITS - 1) / (2.0**BITS - 1)
+            bound += (2 * SLICES - 1 - GROUPS) * TERM * k
         covered = tl.maximum(_common(a1, a2, a3, b1, k, 0.5), _common(a1, a2, a3, b2, k, 0.25))
         covered = tl.maximum(covered, _common(a1, a2, a3, b3, k, 0.125)) - 1e-5 * k
         needed = bound * tl.load(constants + 1) * (1.0 + 1e-9)
-        fits = fits & (covered.to(tl.float64) * (2.0 ** (16 * SLICES - 6 - LIFT)) >= needed) & (covered > 0.0)
+        fits = fits & (covered.to(tl.float64) * (2.0 ** (2 * BITS * SLICES - 6 - LIFT)) >= needed) & (covered > 0.0)
     return fits
 
 
@@ -289,14 +376,14 @@ def _store_marks(marked, marks, mark_pitch, i, m, j0, ROWS: tl.constexpr, BLOCK:
 def join_slices(
     low, top, out, row_step, column_step, batch_step, marks, rows, row_extras, columns, column_extras, constants, m,
     width, terms, row_pitch, plane, blocks, mark_pitch, row_batches, column_batches, SLICES: tl.constexpr,
-    GROUPS: tl.constexpr, MODE: tl.constexpr, TESTED: tl.constexpr, PRECISION: tl.constexpr,
+    GROUPS: tl.constexpr, BITS: tl.constexpr, MODE: tl.constexpr, TESTED: tl.constexpr, PRECISION: tl.constexpr,
     ROWS: tl.constexpr, STRIP: tl.constexpr, BLOCK: tl.constexpr, EVEN: tl.constexpr,
 ):  # fmt: skip
     """Join a strip of STRIP rows and BLOCK columns of a matrix (program axes 1, 0, 2) to out, and mark what is open.
 
     constants (float64): kappa and magnitude kappa of `accuracy.join_test`; TESTED: in MAGNITUDE, that they are not 0.
     """
-    LIFT: tl.constexpr = 8 * (2 * SLICES - 1 - GROUPS)
+    LIFT: tl.constexpr = BITS * (2 * SLICES - 1 - GROUPS)
     n = even(width, EVEN)
     batch = tl.program_id(2).to(tl.int64)
     low += batch * blocks * (GROUPS - 1) * wide(plane)
@@ -313,7 +400,7 @@ def join_slices(
     in_n = j < n
     i0 = tl.program_id(1) * STRIP
     ordinary = _ordinary(
-        rows, columns, m, n, i0 + tl.arange(0, STRIP), j, terms, blocks, constants, SLICES, GROUPS, TESTED, PRECISION
+        rows, columns, m, n, i0 + tl.arange(0, STRIP), j, terms, constants, SLICES, GROUPS, BITS, TESTED, PRECISION
     )
     for tile in range(0, tl.minimum(STRIP, m - i0), ROWS):
         i = i0 + tile + tl.arange(0, ROWS)
@@ -321,7 +408,7 @@ def join_slices(
         inside = in_m[:, None] & in_n[None, :]
         read = in_m[:, None] & (j < row_pitch)[None, :]
         at = i.to(tl.int64)[:, None] * row_pitch + j[None, :]
-        h, rest, tail = expand_slices(low + at, top + at, plane, blocks, read, GROUPS)
+        h, rest, tail = expand_slices(low + at, top + at, plane, blocks, read, GROUPS, BITS)
         target = (
             out + i.to(tl.int64)[:, None] * even(row_step, EVEN) + j.to(tl.int64)[None, :] * wide(column_step)
         )  # fmt: skip
@@ -333,7 +420,7 @@ def join_slices(
             marked = hard & inside
         else:
             bound, row_e, column_e, row_shift, column_shift = slice_bound(
-                rows, row_extras, columns, column_extras, m, n, i, j, in_m, in_n, terms, SLICES, GROUPS, MODE
+                rows, row_extras, columns, column_extras, m, n, i, j, in_m, in_n, terms, SLICES, GROUPS, BITS, MODE
             )
             special = (row_e >= NONFINITE)[:, None] | (column_e >= NONFINITE)[None, :]
             exponent = tl.where(special, 0, LIFT - (row_shift[:, None] + column_shift[None, :]))

@@ -1,17 +1,20 @@
 """Products of slices, grouped without error: a run of the matrix unit for each p + q, one integer an entry at the end.
 
-With slices p, q = 0 … d - 1 of eight bits the value is Σ_s 256^(G-1-s)·S_s, S_s the sum of the products of all pairs
-with p + q = s, for s < G: G = d where only p + q < d are kept, 2·d - 1 for all. S_s is one run along the inner
-dimension, of slices that lie side by side (`slice_split`). From the last group up the accumulator takes them all in
-turn: when S_s is in, its low byte is stored, the rest shifted by eight bits, which loses nothing, and group s - 1 added
-to that. So what is stored is the value to the base 256: G - 1 bytes and, after the first group, the 32 bits above them.
+With slices p, q = 0 … d - 1 of β bits the value is Σ_s 2^(β·(G-1-s))·S_s, S_s the sum of the products of all pairs with
+p + q = s, for s < G: G = d where only p + q < d are kept, 2·d - 1 for all. S_s is one run along the inner dimension, of
+slices that lie side by side (`slice_split`). From the last group up the accumulator takes them all in turn: when S_s is
+in, its lowest β bits are stored, the rest shifted by as many, which loses nothing, and group s - 1 added to that. So
+what is stored is the value to the base 2^β: G - 1 numbers of β bits and, after the first group, the integer above them.
 
-The accumulator stays below 2^31: |digits| <= 128, so that |S_s| <= d·width·2^14 in a block of the inner dimension of
-that width, and the carry is below 2^23 + 1. `widest` says which width that allows; longer inner dimensions go in
-blocks, whose numbers the join adds.
+The accumulator is an integer of T = 31 bits and a sign, of 63 for digits in float64. |digits| <= D = 2^(β-1), so that
+|S_s| <= d·width·D² in a block of the inner dimension of that width, and the carry is below 2^(T-β) + 1. `widest` says
+which width keeps both below 2^T; longer inner dimensions go in blocks, whose numbers the join adds. INT8 units add to
+it themselves. Floating-point units add integers exactly as far as their own accumulators hold them, `longest_sum`
+terms: 2^24/D² of 16 bits, 2^53/D² of float64; then their sums are added to it. What a tensor core that truncates drops
+is below the last place of its largest addend, an integer below 2^24: nothing (`schemes.units`).
 
-Bytes: d·(m + n)·k of operands, times the tiles that read them again; G + 3 written an entry and block. Operations: 2·k
-an entry and pair.
+Bytes: d·(m + n)·k digits of operands, times the tiles that read them again; G numbers written an entry and block.
+Operations: 2·k an entry and pair.
 """
 
 import triton
@@ -19,20 +22,43 @@ import triton.language as tl
 
 from prismm.kernels.gpu.product import grouped
 
-ROWS, COLUMNS, DEPTH, GROUP = 128, 128, 64, 8
+TILES = {1: (128, 128, 64), 2: (128, 128, 64), 8: (64, 64, 16)}
+"""Rows, columns and depth of a tile, by the bytes of a digit."""
+GROUP = 8
 LAUNCH = {"num_warps": 8, "num_stages": 3}
 
 PADDED = 128
 """Widths of blocks are multiples of this."""
 
 
-def widest(slices: int) -> int:
-    """The longest block: slices·width·2^14 + 2^23 + 1 < 2^31.
+def longest_sum(bits: int, size: int) -> int:
+    """Terms that a unit for digits of so many bits and bytes adds exactly.
 
-    >>> widest(7), widest(3)
-    (18560, 43392)
+    >>> longest_sum(8, 1), longest_sum(8, 2), longest_sum(12, 2), longest_sum(21, 8)
+    (131071, 1024, 4, 8192)
     """
-    return ((1 << 31) - (1 << 23) - 2) // (slices << 14) // PADDED * PADDED
+    limit = {1: (1 << 31) - 1, 2: 1 << 24, 8: 1 << 53}[size]
+    return limit >> (2 * bits - 2)
+
+
+def most_bits(size: int) -> int:
+    """Of digits of which a unit adds a tile's depth exactly.
+
+    >>> most_bits(1), most_bits(2), most_bits(8)
+    (13, 10, 25)
+    """
+    return max(bits for bits in range(1, 27) if longest_sum(bits, size) >= TILES[size][2])
+
+
+def widest(slices: int, bits: int = 8, size: int = 1) -> int:
+    """The longest block: slices·width·D² + 2^(T-β) + 1 < 2^T; of digits of that many bytes.
+
+    >>> widest(7), widest(3), widest(3, 21, 8)
+    (18560, 43392, 2796160)
+    """
+    top = 63 if size == 8 else 31
+    terms = ((1 << top) - (1 << (top - bits)) - 2) // (slices << (2 * bits - 2))
+    return max(terms // PADDED * PADDED, PADDED)
 
 
 @triton.jit
@@ -42,18 +68,28 @@ def run(s, SLICES: tl.constexpr):
     return tl.minimum(s, SLICES - 1) - first + 1, first, SLICES - 1 - s + first
 
 
+@triton.jit
+def _tile(start, mask, turn: tl.constexpr):
+    """A tile of digits; turn: of the right operand, transposed."""
+    x = tl.load(start, mask=mask, other=0)
+    return tl.trans(x) if turn else x
+
+
 @triton.jit(do_not_specialize=["m", "n", "left_step", "right_step", "blocks"])
 def slice_product(
     left, right, low, top, m, n, width, pitch, left_plane, right_plane, left_step, right_step, row_pitch, plane,
-    blocks, SLICES: tl.constexpr, GROUPS: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
-    DEPTH: tl.constexpr, GROUP: tl.constexpr,
+    blocks, SLICES: tl.constexpr, GROUPS: tl.constexpr, BITS: tl.constexpr, SUM: tl.constexpr, ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr, DEPTH: tl.constexpr, GROUP: tl.constexpr,
 ):  # fmt: skip
     """One tile of one block of the inner dimension of one matrix (program axis 1).
 
     left, right: rows of `pitch` digits, matrices left_plane and right_plane apart, left_step and right_step (0 or 1)
-    from one to the next. low: GROUPS - 1 planes of bytes, the lowest first, top: one of int32, for each block of a
-    matrix; rows of row_pitch entries, `plane` in each.
+    from one to the next. low: GROUPS - 1 planes of BITS bits an entry, the lowest first, top: one of what is above
+    them, for each block of a matrix; rows of row_pitch entries, `plane` in each. SUM: so many terms, in multiples of
+    DEPTH, a floating-point unit adds before they go to the accumulator.
     """
+    FLOATS: tl.constexpr = left.dtype.element_ty != tl.int8
+    SUMS: tl.constexpr = tl.float64 if left.dtype.element_ty == tl.float64 else tl.float32
     unit = tl.program_id(1).to(tl.int64)
     batch = unit // blocks
     row, column = grouped(tl.program_id(0), tl.cdiv(m, ROWS), tl.cdiv(n, COLUMNS), GROUP)
@@ -63,17 +99,25 @@ def slice_product(
     start = unit % blocks * (SLICES * width) + h
     a = left + batch * left_step * left_plane + i.to(tl.int64)[:, None] * pitch + start[None, :]
     b = right + batch * right_step * right_plane + j.to(tl.int64)[:, None] * pitch + start[None, :]
+    in_m, in_n = (i < m)[:, None], (j < n)[:, None]
     inside = (i < m)[:, None] & (j < n)[None, :]
     at = i.to(tl.int64)[:, None] * row_pitch + j[None, :]
-    acc = tl.zeros([ROWS, COLUMNS], tl.int32)
+    acc = tl.zeros([ROWS, COLUMNS], top.dtype.element_ty)
     for back in range(GROUPS):
         pairs, p, q = run(GROUPS - 1 - back, SLICES)
-        for h0 in range(0, pairs * width, DEPTH):
-            x = tl.load(a + (p * width + h0), mask=(i < m)[:, None], other=0)
-            y = tl.load(b + (q * width + h0), mask=(j < n)[:, None], other=0)
-            acc = tl.dot(x, tl.trans(y), acc, out_dtype=tl.int32)
+        if FLOATS:
+            for h0 in range(0, pairs * width, SUM):
+                sums = tl.zeros([ROWS, COLUMNS], SUMS)
+                for h1 in range(h0, tl.minimum(h0 + SUM, pairs * width), DEPTH):
+                    x, y = _tile(a + (p * width + h1), in_m, False), _tile(b + (q * width + h1), in_n, True)
+                    sums = tl.dot(x, y, sums, out_dtype=SUMS)
+                acc += sums.to(acc.dtype)
+        else:
+            for h1 in range(0, pairs * width, DEPTH):
+                x, y = _tile(a + (p * width + h1), in_m, False), _tile(b + (q * width + h1), in_n, True)
+                acc = tl.dot(x, y, acc, out_dtype=tl.int32)
         if back < GROUPS - 1:
             to = low + (unit * (GROUPS - 1) + back) * plane
-            tl.store(to + at, (acc & 255).to(tl.uint8), mask=inside)
-            acc = acc >> 8
+            tl.store(to + at, (acc & ((1 << BITS) - 1)).to(low.dtype.element_ty), mask=inside)
+            acc = acc >> BITS
     tl.store(top + unit * plane + at, acc, mask=inside)

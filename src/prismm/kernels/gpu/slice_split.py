@@ -1,9 +1,15 @@
-"""Slices of vectors for INT8 matrix units: eight bits each, balanced with carry, on a grid of the vector's own.
+"""Slices of vectors for matrix units: digits of β bits each, on a grid of the vector's own, for d slices.
 
-A vector is scaled by 2^s so that T = RN(2^s·a), ties to even, has d digits in [-128, 127] to the base 256: s = 8·d -
-start - e with |a| < 2^e, start = 2 where the largest element exceeds 127/128 of 2^e, whose first digit would be 128,
-and 1 elsewhere. With C = 0x80…80 the digits, as bytes, are (T + C) xor C: adding 128 to every digit makes them digits
-without a sign. These are the digits of `kernels.cpu.slice`, for 1 to 10 of them.
+A vector is scaled by 2^s, s = β·d - start - e with |a| < 2^e, and T = RN(2^s·a), ties to even, has d digits to the base
+2^β. These are the digits of `kernels.cpu.slice`, in the type that the matrix unit takes.
+
+BALANCED, of eight bits on INT8 units: digits in [-128, 127] with carry, start = 2 where the largest element exceeds
+127/128 of 2^e, whose first digit would be 128, and 1 elsewhere. With C = 0x80…80 the digits, as bytes, are (T + C) xor
+C: adding 128 to every digit makes them digits without a sign. For 1 to 10 of them.
+
+Others are peeled off one by one: digit = RN(rest/2^(β·x)), x = d - 1 … 0, what is left being exact in float64, as it is
+a multiple of the element's last place and no larger than it. start = 1, |digits| <= 2^(β-1). What all of them make is T
+again: a tie at the last digit is one of 2^s·a, and all that was taken off before is even.
 
 The digits of a vector lie in blocks of the inner dimension, and in a block slice after slice, those of right operands
 in reverse order: so the pairs of slices of equal p + q lie side by side on both (`schemes.sliced.Sliced`). Blocks are
@@ -12,8 +18,8 @@ padded with zeros to multiples of 128.
 On the way all that certificates need is measured: norms and counts as of `scale`, the residuals 2^s·a - T as of
 `split`, how many elements are not zero, and which slices are empty.
 
-Bytes: 8 read (from rows twice, the second time from a cache; from columns three times), d written an element. About 40
-operations an element, and 8 a slice.
+Bytes: 8 read (from rows twice, the second time from a cache; from columns three times), d digits written an element.
+About 40 operations an element, and 8 a slice.
 """
 
 import triton
@@ -47,16 +53,20 @@ from prismm.kernels.gpu.split import (
 )
 
 NONZERO, DIGITS, DEVIATION, EXTRAS = tl.constexpr(0), tl.constexpr(1), tl.constexpr(2), tl.constexpr(3)
-"""Rows of what is kept of a vector besides the statistics: how many elements have a digit that is not 0; their last
-eight digits, or-ed; to MEASURE, Σ ceil(2^10·|δ|) of the residuals δ.
+"""Rows of what is kept of a vector besides the statistics: how many elements have a digit that is not 0; a byte for
+each of the last eight slices, the last one lowest, which is 0 where the slice is empty; to MEASURE, Σ ceil(2^10·|δ|) of
+the residuals δ.
 """
 
 
 @triton.jit
-def vector_values(start, fours, k):
-    """Elements 4·fours + {0, 2, 1, 3} of a vector, 0 beyond its end."""
+def vector_values(start, fours, k, ORDER: tl.constexpr):
+    """Elements 4·fours + {0, 2, 1, 3} of a vector, in ORDER + {0, 1, 2, 3}; 0 beyond its end."""
     first, second = vector_pairs(start, fours, k, 0, 1)
-    return tl.reshape(tl.join(first, second), [fours.shape[0], 4])
+    pairs = tl.join(first, second)
+    if ORDER:
+        pairs = tl.permute(pairs, (0, 2, 1))
+    return tl.reshape(pairs, [fours.shape[0], 4])
 
 
 @triton.jit
@@ -88,11 +98,48 @@ def gathered(d, AXIS: tl.constexpr, MEASURE: tl.constexpr):
 
 
 @triton.jit
-def slice_shift(largest, SLICES: tl.constexpr):
+def slice_shift(largest, SLICES: tl.constexpr, BITS: tl.constexpr, BALANCED: tl.constexpr):
     """s of a finite vector."""
-    normal = tl.where(largest < 0x10000000000000, bits_of(largest.to(tl.float64)), largest)
-    start = tl.where((normal & 0xFFFFFFFFFFFFF) > 0xFC00000000000, 2, 1)  # 127/128
-    return 8 * SLICES - start - exponent_of(largest)
+    start = 1
+    if BALANCED:
+        normal = tl.where(largest < 0x10000000000000, bits_of(largest.to(tl.float64)), largest)
+        start = tl.where((normal & 0xFFFFFFFFFFFFF) > 0xFC00000000000, 2, 1)  # 127/128
+    return BITS * SLICES - start - exponent_of(largest)
+
+
+@triton.jit
+def peeled(rest, at: tl.constexpr, BITS: tl.constexpr, NVIDIA: tl.constexpr):
+    """The digit of 2^(BITS·at), and what is left."""
+    digit = nearest_of(rest * (2.0 ** (-BITS * at)), NVIDIA)
+    return digit, tl.fma(digit, -(2.0 ** (BITS * at)), rest)
+
+
+@triton.jit
+def as_digit(digit, like):
+    """A digit in the type that `like` points to, which holds it."""
+    if like.dtype.element_ty == tl.int8:
+        return digit.to(tl.int32).to(tl.int8)
+    elif like.dtype.element_ty == tl.float64:
+        return digit
+    else:
+        return digit.to(tl.float32).to(like.dtype.element_ty)
+
+
+@triton.jit
+def residual_of(delta, vanished, MEASURE: tl.constexpr, NVIDIA: tl.constexpr):
+    """To MEASURE ceil(2^10·|δ|), at least 1 where an element was lost on the way; else whether there is any."""
+    if MEASURE:
+        measured = ceiling_of_product(tl.abs(delta), tl.full([], 1024.0, tl.float64), NVIDIA)
+        return tl.maximum(measured, vanished.to(tl.int32))
+    return ((delta != 0.0) | vanished).to(tl.int32)
+
+
+@triton.jit
+def byte_of(slices, at: tl.constexpr):
+    """A byte for slice `at`, counted from the last: 1 where it is not empty."""
+    if at < 8:
+        return slices.to(tl.int64) << (8 * at)
+    return slices.to(tl.int64) * 0
 
 
 @triton.jit
@@ -134,13 +181,7 @@ def digits_of(x, factor, SLICES: tl.constexpr, MEASURE: tl.constexpr, NVIDIA: tl
         low = z.to(constant.dtype) + constant
         high = low
         last = low ^ constant
-    if MEASURE:
-        residual = tl.maximum(
-            ceiling_of_product(tl.abs(delta), tl.full([], 1024.0, tl.float64), NVIDIA), vanished.to(tl.int32)
-        )
-    else:
-        residual = ((delta != 0.0) | vanished).to(tl.int32)
-    return low, high, last, some, residual
+    return low, high, last, some, residual_of(delta, vanished, MEASURE, NVIDIA)
 
 
 @triton.jit
@@ -160,13 +201,13 @@ def _either(x, y):
 @triton.jit(do_not_specialize=["step", "batch_step", "vectors", "length", "q"])
 def slice_rows(
     x, step, batch_step, stats, extras, digits, vectors, length, width, pitch, plane, q, SLICES: tl.constexpr,
-    BLOCK: tl.constexpr, LEVELS: tl.constexpr, MEASURE: tl.constexpr, NVIDIA: tl.constexpr, PERMUTED: tl.constexpr,
-    REVERSED: tl.constexpr, EVEN: tl.constexpr,
+    BITS: tl.constexpr, BALANCED: tl.constexpr, BLOCK: tl.constexpr, LEVELS: tl.constexpr, MEASURE: tl.constexpr,
+    NVIDIA: tl.constexpr, PERMUTED: tl.constexpr, REVERSED: tl.constexpr, EVEN: tl.constexpr,
 ):  # fmt: skip
     """Slice one vector of contiguous elements a program: all of stats and extras, and a row of digits.
 
-    width: of a block of the inner dimension, padded; pitch: bytes of a row of digits, plane: of those of a matrix.
-    Program axis 1: matrices of a batch.
+    width: of a block of the inner dimension, padded; pitch: digits of a row, plane: of a matrix. Program axis 1:
+    matrices of a batch.
     """
     stride, k = even(step, EVEN), even(length, EVEN)
     i = tl.program_id(0)
@@ -180,7 +221,7 @@ def slice_rows(
     largest = largest_of(start, fours, k, True, 1, BLOCK)
     finite = largest < EXPONENT
     lift, factor = magnitude_factors(exponent_of(largest), q)
-    shift = tl.where(finite, slice_shift(largest, SLICES), -NONFINITE)
+    shift = tl.where(finite, slice_shift(largest, SLICES, BITS, BALANCED), -NONFINITE)
     own_lift, own = scale_factors(tl.where(finite, shift, 0), largest)
     squares = tl.zeros([BLOCK // 4], tl.int64)
     total = tl.zeros([BLOCK // 4], tl.int64)
@@ -195,7 +236,7 @@ def slice_rows(
     c4 = c0
     for h in range(0, pitch // SLICES, BLOCK):
         word = h // 4 + fours
-        value = tl.where(finite, vector_values(start, word, k), 0.0)
+        value = tl.where(finite, vector_values(start, word, k, not BALANCED), 0.0)
         v = ceiling_of_product(tl.abs(value) * lift, factor, NVIDIA)
         squares += tl.sum(v.to(tl.int64) * v, 1)
         total += tl.sum(v, 1)
@@ -206,19 +247,35 @@ def slice_rows(
             c2 += some2
             c3 += some3
             c4 += some4
-        first, second, last, some, d = digits_of(value * own_lift, own, SLICES, MEASURE, NVIDIA)
+        # Word w of block c stands at c·(words of a block's slices) + w, and those of the next slice a width further.
+        block = word // (width // 4)
+        target = block * (width // 4 * (SLICES - 1)) + word
+        inside = 4 * word < pitch // SLICES
+        if BALANCED:
+            first, second, last, some, d = digits_of(value * own_lift, own, SLICES, MEASURE, NVIDIA)
+            nonzero += tl.sum(some, 1)
+            seen |= tl.reduce(last, 1, _either).to(tl.int64)
+            for at in tl.static_range(SLICES):
+                four = packed(digit(first, second, at, SLICES), False)
+                place = words + target + (at if REVERSED else SLICES - 1 - at) * (width // 4)
+                tl.store(place, four, mask=inside)
+        else:
+            rest = value * own_lift * own
+            vanished = (rest == 0.0) & (value != 0.0)
+            live = tl.zeros([BLOCK // 4, 4], tl.int32)
+            for up in tl.static_range(SLICES - 1, -1, -1):
+                peel, rest = peeled(rest, up, BITS, NVIDIA)
+                some = (peel != 0.0).to(tl.int32)
+                live |= some
+                seen |= byte_of(tl.max(some, 1), up)
+                first = 4 * target + (up if REVERSED else SLICES - 1 - up) * width
+                place = row + first[:, None] + tl.arange(0, 4)[None, :]
+                tl.store(place, as_digit(peel, row), mask=inside[:, None])
+            nonzero += tl.sum(live, 1)
+            d = residual_of(rest, vanished, MEASURE, NVIDIA)
         deviation += gathered(d, 1, MEASURE)
         if MEASURE:
             distance += tl.sum(d, 1)
-        nonzero += tl.sum(some, 1)
-        seen |= tl.reduce(last, 1, _either).to(tl.int64)
-        # Word w of block c stands at c·(words of a block's slices) + w, and those of the next slice a width further.
-        block = word // (width // 4)
-        target = words + block * (width // 4 * (SLICES - 1)) + word
-        for at in tl.static_range(SLICES):
-            four = packed(digit(first, second, at, SLICES), False)
-            place = target + (at if REVERSED else SLICES - 1 - at) * (width // 4)
-            tl.store(place, four, mask=4 * word < pitch // SLICES)
     residual = residual_total(tl.sum(deviation, 0), k, MEASURE)
     tl.store(stats + LARGEST * vectors, largest)
     tl.store(stats + NORM2 * vectors, tl.sum(squares, 0))
@@ -240,8 +297,8 @@ def slice_rows(
 @triton.jit(do_not_specialize=["step", "batch_step", "vectors", "length"])
 def slice_columns(
     x, step, batch_step, stats, extras, digits, vectors, length, width, pitch, plane, SLICES: tl.constexpr,
-    ROWS: tl.constexpr, BLOCK: tl.constexpr, MEASURE: tl.constexpr, NVIDIA: tl.constexpr, PERMUTED: tl.constexpr,
-    REVERSED: tl.constexpr, EVEN: tl.constexpr,
+    BITS: tl.constexpr, BALANCED: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, MEASURE: tl.constexpr,
+    NVIDIA: tl.constexpr, PERMUTED: tl.constexpr, REVERSED: tl.constexpr, EVEN: tl.constexpr,
 ):  # fmt: skip
     """Slice a tile of columns, whose norms stand in stats (`scale.sum_columns`), transposed: the residuals, shifts and
     extras, which are 0 before, and the digits. Program axis 2: matrices of a batch. ROWS divides the width.
@@ -256,10 +313,35 @@ def slice_columns(
     h = h0.to(tl.int64) + 4 * tl.arange(0, ROWS // 4)
     largest = tl.load(stats + LARGEST * n, mask=j < n, other=0)
     finite = largest < EXPONENT
-    shift = tl.where(finite, slice_shift(largest, SLICES), -NONFINITE)
+    shift = tl.where(finite, slice_shift(largest, SLICES, BITS, BALANCED), -NONFINITE)
     lift, factor = scale_factors(tl.where(finite, shift, 0), largest)
     value = column_values(x, h, j, stride, k, (finite & (j < n))[None, :])
-    low, high, last, some, d = digits_of(value * lift[None, :, None], factor[None, :, None], SLICES, MEASURE, NVIDIA)
+    # All elements of the tile are of one block.
+    first = h0 // width * (width * SLICES) + h0 % width
+    row = digits + batch * wide(plane) + plane_row(j, PERMUTED).to(tl.int64) * pitch
+    if BALANCED:
+        scaled = value * lift[None, :, None]
+        low, high, last, some, d = digits_of(scaled, factor[None, :, None], SLICES, MEASURE, NVIDIA)
+        seen = tl.reduce(tl.reduce(last, 2, _either), 0, _either).to(tl.int64)
+        target = (row + first).to(tl.pointer_type(tl.int32))[:, None] + tl.arange(0, ROWS // 4)[None, :]
+        for at in tl.static_range(SLICES):
+            four = tl.trans(packed(digit(low, high, at, SLICES), True))
+            place = target + (at if REVERSED else SLICES - 1 - at) * (width // 4)
+            tl.store(place, four, mask=(j < n)[:, None])
+    else:
+        rest = value * lift[None, :, None] * factor[None, :, None]
+        vanished = (rest == 0.0) & (value != 0.0)
+        some = tl.zeros([ROWS // 4, BLOCK, 4], tl.int32)
+        seen = tl.zeros([BLOCK], tl.int64)
+        target = (row + first)[:, None] + tl.arange(0, ROWS)[None, :]
+        for up in tl.static_range(SLICES - 1, -1, -1):
+            peel, rest = peeled(rest, up, BITS, NVIDIA)
+            live = (peel != 0.0).to(tl.int32)
+            some |= live
+            seen |= byte_of(tl.max(tl.max(live, 2), 0), up)
+            turned = tl.reshape(tl.permute(as_digit(peel, digits), (1, 0, 2)), [BLOCK, ROWS])
+            tl.store(target + (up if REVERSED else SLICES - 1 - up) * width, turned, mask=(j < n)[:, None])
+        d = residual_of(rest, vanished, MEASURE, NVIDIA)
     residual = tl.sum(gathered(d, 2, MEASURE), 0)
     if MEASURE:
         tl.atomic_add(stats + RESIDUAL * n, residual, mask=(j < n) & (residual > 0), sem="relaxed")
@@ -270,14 +352,6 @@ def slice_columns(
         tl.atomic_max(stats + RESIDUAL * n, at_most, mask=(j < n) & (residual > 0), sem="relaxed")
     nonzero = tl.sum(tl.sum(some, 2), 0).to(tl.int64)
     tl.atomic_add(extras + NONZERO * n, nonzero, mask=(j < n) & (nonzero > 0), sem="relaxed")
-    seen = tl.reduce(tl.reduce(last, 2, _either), 0, _either).to(tl.int64)
     tl.atomic_or(extras + DIGITS * n, seen, mask=(j < n) & (nonzero > 0), sem="relaxed")
     if tl.program_id(1) == 0:
         tl.store(stats + SHIFT * n, shift, mask=j < n)
-    # All elements of the tile are of one block.
-    first = h0 // width * (width * SLICES) + h0 % width
-    row = digits + batch * wide(plane) + plane_row(j, PERMUTED).to(tl.int64) * pitch
-    target = (row + first).to(tl.pointer_type(tl.int32))[:, None] + tl.arange(0, ROWS // 4)[None, :]
-    for at in tl.static_range(SLICES):
-        four = tl.trans(packed(digit(low, high, at, SLICES), True))
-        tl.store(target + (at if REVERSED else SLICES - 1 - at) * (width // 4), four, mask=(j < n)[:, None])

@@ -1,0 +1,150 @@
+"""Algorithm 3 of Mukunoki et al. (2020) for operands on a GPU: `schemes.slice_count` in torch's own operations.
+
+A number of slices that depends on the data has to be known to the host before it can launch what makes and multiplies
+them, so this waits for the GPU, once or twice; ``slices=`` and mode "CR" do not. Bytes: about 40·d an element of both
+operands, in pieces of 256 MiB. The estimate compares sums, rounded in any order, with √k·u: on the threshold a GPU and
+a CPU may differ by a slice.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import TYPE_CHECKING
+
+from prismm.errors import ArgumentError
+from prismm.schemes.slices import Slices
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import torch
+
+_PIECE = 1 << 25
+"""Elements, in float64, that are looked at together."""
+
+_PRECISION = {"DP": 53, "SP": 24}
+
+
+def is_estimated(scheme: object) -> bool:
+    """Whether a scheme's number of slices depends on the data."""
+    return isinstance(scheme, Slices) and scheme.mode != "CR" and scheme.slices is None
+
+
+def settled(scheme: Slices, a: torch.Tensor, b: torch.Tensor) -> Slices:
+    """The scheme with as many slices as the data of a @ b ask for; of a batch, and of the two real products of a
+    complex one, the most of any. Where a side ends before it meets the criterion nothing may be dropped: fast mode is
+    off.
+
+    Raises:
+        ArgumentError: while a CUDA graph captures the stream.
+    """
+    import torch
+
+    a, b = (a if a.ndim > 1 else a[None]), (b if b.ndim > 1 else b[:, None])
+    k = a.shape[-1] * (2 if a.is_complex() or b.is_complex() else 1)
+    if not (a.numel() and b.numel()):
+        return dataclasses.replace(scheme, slices=1)
+    if a.is_cuda and torch.cuda.is_current_stream_capturing():
+        raise ArgumentError(
+            f"{scheme} estimates its number of slices from the data, which a CUDA graph cannot capture; pass "
+            f"slices={scheme.expected(k)} or mode='CR'"
+        )
+    bits = scheme.layout(k).bits
+    carried = scheme.unit == "int8" and bits == 8
+    tolerance = math.sqrt(k) * 2.0 ** -_PRECISION[scheme.mode]
+    most, ended = 1, False
+    for left, right in _real_products(a, b):
+        weights = _weights(left), _weights(right)
+        for x, other in ((left, weights[1]), (right, weights[0])):
+            slices, at_end = _estimate(x, other, bits, carried, tolerance, scheme.expected(k) + 1)
+            most, ended = max(most, slices), ended or at_end
+    return dataclasses.replace(scheme, slices=most, fast=scheme.fast and not ended)
+
+
+def _real_products(a: torch.Tensor, b: torch.Tensor) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """Magnitudes of rows and columns (vectors, terms) of every real product: of a batch, and of both parts."""
+    import torch
+
+    batch = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    rows = a.expand(*batch, *a.shape[-2:]).reshape(-1, *a.shape[-2:])
+    columns = b.mT.expand(*batch, *b.mT.shape[-2:]).reshape(-1, *b.mT.shape[-2:])
+    for x, y in zip(rows, columns, strict=True):
+        if not (x.is_complex() or y.is_complex()):
+            yield x.abs(), y.abs()
+            continue
+        x, y = (z if z.is_complex() else z.to(torch.complex128) for z in (x, y))
+        left = torch.cat([x.real, x.imag], 1).abs()
+        yield left, torch.cat([y.real, y.imag], 1).abs()
+        yield left, torch.cat([y.imag, y.real], 1).abs()
+
+
+def _scaled(x: torch.Tensor) -> torch.Tensor:
+    """Each vector in float64, by the power of two that brings its largest magnitude into [1/2, 1); zeros where that is
+    not finite.
+    """
+    import torch
+
+    x = x.double()
+    top = x.amax(1, keepdim=True)
+    finite = torch.isfinite(top)
+    exponent = torch.frexp(torch.where(finite, top, 0.0))[1].long()
+    half = exponent >> 1
+    scaled = x * _power(-half) * _power(half - exponent)
+    return torch.where(finite, scaled, 0.0)
+
+
+def _power(e: torch.Tensor) -> torch.Tensor:
+    """2^e, exactly, |e| <= 1022."""
+    import torch
+
+    return ((e + 1023) << 52).view(torch.float64)
+
+
+def _pieces(x: torch.Tensor) -> Iterator[torch.Tensor]:
+    """Some vectors at a time."""
+    yield from x.split(max(1, _PIECE // max(1, x.shape[1])))
+
+
+def _weights(x: torch.Tensor) -> torch.Tensor:
+    """Sums of magnitudes across the scaled vectors, (terms,)."""
+    import torch
+
+    return torch.stack([_scaled(piece).sum(0) for piece in _pieces(x)]).sum(0)
+
+
+def _estimate(
+    x: torch.Tensor, weights: torch.Tensor, bits: int, carried: bool, tolerance: float, slices: int
+) -> tuple[int, bool]:
+    """(d, whether the split ended first) of one side: the first slice whose share of |x|w is within the tolerance."""
+    import torch
+
+    while True:
+        shares, left = [], []
+        for piece in _pieces(x):
+            rest = _scaled(piece)
+            whole = rest @ weights
+            top = rest.amax(1, keepdim=True)
+            # Where the first of eight bits would be 128, the grid begins a bit higher (`kernels.cpu.slice`).
+            start = 1 + (top > 0.9921875).long() if carried else torch.ones_like(top).long()
+            of_slices, of_rest = [], []
+            for p in range(slices):
+                of_rest.append(rest.amax())
+                unit = start - bits * (p + 1)
+                digits = (rest * _power(-unit)).round()
+                rest = rest - digits * _power(unit)
+                used = (digits.abs() @ weights) * _power(unit)[:, 0]
+                of_slices.append(torch.where(whole > 0, used / whole, 0.0).amax())
+                rest = rest.abs()
+            of_rest.append(rest.amax())
+            shares.append(torch.stack(of_slices))
+            left.append(torch.stack(of_rest))
+        told = torch.stack(shares).amax(0).tolist(), torch.stack(left).amax(0).tolist()
+        for p in range(slices):
+            if told[1][p] == 0.0:
+                return max(p, 1), True
+            if told[0][p] <= tolerance:
+                return p + 1, False
+        if told[1][slices] == 0.0:
+            return slices, True
+        slices *= 2

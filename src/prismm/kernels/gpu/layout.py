@@ -1,0 +1,42 @@
+"""Real operands of twice the inner dimension, whose product is a part of a complex one.
+
+Re(a·b) is [Re a, -Im a]·[Re b; Im b], Im(a·b) is [Re a, Im a]·[Im b; Re b]: `specials.real_operands`. Schemes that cut
+real numbers multiply complex ones so, and a vector's two parts share one scale.
+
+Bytes: 16 read and written an element in float64. At order 4096 two operands should take 0.26 ms at 4.2 TB/s, both parts
+together, beside products of 10 ms and more.
+"""
+
+import triton
+import triton.language as tl
+
+from prismm.kernels.gpu.numbers import wide
+
+TILE = 1024
+
+
+@triton.jit(
+    do_not_specialize=["x_batch", "x_vector", "x_step", "to_batch", "to_vector", "to_step", "vectors", "k"]
+)  # fmt: skip
+def lay_out(
+    x, x_batch, x_vector, x_step, to, to_batch, to_vector, to_step, vectors, k, SWAPPED: tl.constexpr,
+    NEGATED: tl.constexpr, VECTORS: tl.constexpr, ELEMENTS: tl.constexpr,
+):  # fmt: skip
+    """to (batch, vector, 2k) = real parts, then imaginary ones, of x (batch, vector, k); steps in real numbers.
+
+    SWAPPED: imaginary parts first; NEGATED: these with the other sign. Program axes: elements, vectors, matrices.
+    """
+    h = tl.program_id(0) * ELEMENTS + tl.arange(0, ELEMENTS)[None, :]
+    i = tl.program_id(1) * VECTORS + tl.arange(0, VECTORS)[:, None]
+    batch = tl.program_id(2).to(tl.int64)
+    second = h >= k
+    imaginary = second ^ SWAPPED
+    element = tl.where(second, h - k, h)
+    inside = (i < vectors) & (h < 2 * k)
+    source = x + batch * x_batch + i.to(tl.int64) * wide(x_vector) + element.to(tl.int64) * wide(x_step)
+    value = tl.load(source + imaginary.to(tl.int32), mask=inside, other=0.0)
+    if NEGATED:
+        # Not 0 - x, which would leave no zero its sign.
+        value = tl.where(imaginary, value * -1.0, value)
+    target = to + batch * to_batch + i.to(tl.int64) * wide(to_vector) + h.to(tl.int64) * wide(to_step)
+    tl.store(target, value, mask=inside)
