@@ -16,7 +16,7 @@ import dataclasses
 import functools
 import math
 import time
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -105,24 +105,20 @@ class GpuCall:
     @functools.cached_property
     def test(self) -> cuda.Test:
         """What the join asks of an entry."""
-        need = self.need
-        terms = need.terms + (3 if need.summed else 0)
-        return cuda.Test(
-            *accuracy.join_test(self.options.target, terms, need.result), need.terms, need.result.precision
-        )  # fmt: skip
+        return cuda_plan.test_of(self.need)
 
 
 @dataclass(frozen=True, eq=False)
 class Queued:
     """A call's program, and where in its scratch memory a report looks: counts, and the statistics of the operands'
-    vectors: for `Choice.batches` matrices of a batch at a time those of A and of B, in blocks. unread: scratch memory
-    that every call may use, because nothing looks at it. products: where AB goes that gemm's sum is made from.
+    vectors: for `Choice.batches` matrices of a batch at a time those of A and of B, in blocks. unread: whether nothing
+    looks at it, so that all calls may share it. products: where AB goes that gemm's sum is made from.
     """
 
     program: Program
     counts: Place
     statistics: list[tuple[list[Place], list[Place]]] | None
-    unread: torch.Tensor | None = None
+    unread: bool = False
     products: Place | None = None
 
 
@@ -172,6 +168,9 @@ def _plain_key(a: torch.Tensor, b: torch.Tensor, keywords: tuple[Any, ...], out:
     )  # fmt: skip
 
 
+_PLAIN_ACCURACY = type(None), str, float, int
+
+
 def at_once(a: Any, b: Any, keywords: tuple[Any, ...], out: Any) -> torch.Tensor | None:
     """`matmul` of tensors like those of an earlier call, without its ceremony: a GPU that waits for the host loses the
     microseconds that this takes, so what may be asked while it works is asked then. None where anything is out of the
@@ -183,6 +182,8 @@ def at_once(a: Any, b: Any, keywords: tuple[Any, ...], out: Any) -> torch.Tensor
 
     tensor = torch.Tensor
     if type(a) is not tensor or type(b) is not tensor or not (out is None or type(out) is tensor) or not a.is_cuda:
+        return None
+    if type(keywords[0]) not in _PLAIN_ACCURACY:
         return None
     try:
         found = _AT_ONCE.get(_plain_key(a, b, keywords, out))
@@ -197,6 +198,8 @@ def at_once(a: Any, b: Any, keywords: tuple[Any, ...], out: Any) -> torch.Tensor
         return None
     try:
         if out is not None:
+            if not found.unchanged():
+                return None
             result = out
         elif found.like_a:
             result = torch.empty_like(a)
@@ -206,8 +209,8 @@ def at_once(a: Any, b: Any, keywords: tuple[Any, ...], out: Any) -> torch.Tensor
             return None
     except torch.OutOfMemoryError:  # `matmul` says what to do
         return None
-    # What other settings have made is thrown away, or made anew in out.
-    return result if found.unchanged() else None
+    # What other settings have made is thrown away.
+    return result if out is not None or found.unchanged() else None
 
 
 def _remember(
@@ -244,8 +247,23 @@ def matmul(
     """
     import torch
 
+    try:
+        return _matmul(a, b, keywords, out, full_output, sum_)
+    except torch.OutOfMemoryError as error:
+        raise EngineError(
+            "the GPU has too little free memory for this product: free some (torch.cuda.empty_cache()), or multiply in "
+            f"blocks of rows ({error})"
+        ) from error
+
+
+def _matmul(a: Any, b: Any, keywords: tuple[Any, ...], out: Any, full_output: bool, sum_: cuda_gemm.Sum | None) -> Any:
+    """`matmul`, but for errors of memory."""
+    import torch
+
     start = time.perf_counter()
     x, y = tensor_of(a, "a"), tensor_of(b, "b")
+    if type(keywords[0]) not in _PLAIN_ACCURACY:  # it may change, or not be hashable
+        keywords = (accuracy.parse_target(keywords[0]), *keywords[1:])
     if cuda_slice_count.is_estimated(keywords[1]) and not keywords[2]:
         keywords = (keywords[0], cuda_slice_count.settled(keywords[1], x, y), *keywords[2:])
     memories = _memories(a, b, x.device)
@@ -267,24 +285,18 @@ def matmul(
         raise ArgumentError("full_output=True reads counts back, which a CUDA graph cannot capture; leave it out")
     result = torch.empty(call.shape, dtype=call.dtype, device=x.device) if out is None else _target(out, call, x.device)
     made = None
-    try:
-        if torch.cuda.current_device() != call.index:
-            with torch.cuda.device(call.index):
-                made = _multiply(call, x, y, result, memories, full_output, sum_)
-        elif (
-            sum_
-            or full_output
-            or not (out is None or result.is_contiguous())
-            or not _multiply_at_once(call, x, y, result, memories, None if out is None else result.nbytes)
-        ):
+    if torch.cuda.current_device() != call.index:
+        with torch.cuda.device(call.index):
             made = _multiply(call, x, y, result, memories, full_output, sum_)
-        else:
-            _remember(call, (a, b), (x, y), keywords, out)
-    except torch.OutOfMemoryError as error:
-        raise EngineError(
-            f"the GPU has too little free memory for this product ({call.plan.workspace_bytes >> 20} MiB of scratch "
-            f"planned): free some (torch.cuda.empty_cache()), or multiply in blocks of rows"
-        ) from error
+    elif (
+        sum_
+        or full_output
+        or not (out is None or result.is_contiguous())
+        or not _multiply_at_once(call, x, y, result, memories, None if out is None else result.nbytes)
+    ):
+        made = _multiply(call, x, y, result, memories, full_output, sum_)
+    else:
+        _remember(call, (a, b), (x, y), keywords, out)
     answer = _as_caller(result, a) if out is None else out
     return (answer, _report(call, made, x.ndim > 1, y.ndim > 1, start, sum_)) if full_output else answer
 
@@ -525,9 +537,20 @@ def _scratch(queued: Queued, device: torch.device) -> torch.Tensor:
     """Scratch memory for a call."""
     import torch
 
-    if queued.unread is not None:
-        return queued.unread
+    if queued.unread:
+        return _unread(device)
     return torch.empty(queued.program.scratch, dtype=torch.uint8, device=device)
+
+
+_UNREAD_BYTES = 256
+
+
+@functools.cache
+def _unread(device: torch.device) -> torch.Tensor:
+    """Memory for counts that nobody reads; kept for good, as a graph that a caller captured writes there."""
+    import torch
+
+    return torch.empty(_UNREAD_BYTES, dtype=torch.uint8, device=device)
 
 
 def _matrices(x: torch.Tensor, need: cuda_plan.Need, rows: int) -> torch.Tensor:
@@ -541,8 +564,11 @@ def _matrices(x: torch.Tensor, need: cuda_plan.Need, rows: int) -> torch.Tensor:
 
 
 def _overlap(x: torch.Tensor, *others: torch.Tensor) -> bool:
-    start = x.untyped_storage().data_ptr()
-    return any(start == other.untyped_storage().data_ptr() for other in others)
+    """Whether x may share memory with any of the others: by addresses, as views of another library's memory have
+    storages of their own.
+    """
+    first, last = cuda_gemm.extent(x)
+    return any(start < last and first < end for start, end in map(cuda_gemm.extent, others))
 
 
 def _queued(
@@ -555,7 +581,12 @@ def _queued(
     import torch
 
     program = Program((a.data_ptr() % 16, b.data_ptr() % 16, out.data_ptr() % 16))
-    counts = program.take(torch.int64, cuda.COUNTS)
+    choice = call.choice
+    joins = math.prod(
+        -(-size // max(1, step))
+        for size, step in zip(out.shape, (choice.batches, choice.rows, choice.columns), strict=True)
+    )
+    counts = program.take(torch.int64, cuda.COUNTS + 2 * joins)  # and one, aligned, for each join of residues
     left, right = vectors_of(a, A, columns=False), vectors_of(b, B, columns=True)
     steps = out.stride(0), out.stride(1), out.stride(2)
     target = cuda.Result(Place(OUT, 0, out.dtype), out.shape[0], out.shape[1], out.shape[2], steps)
@@ -569,8 +600,7 @@ def _queued(
         if full_output:
             program.zero(counts)
         cuda.finish_native(program, target, left, right, counts, call.device)
-        unread = None if full_output else torch.empty(program.scratch, dtype=torch.uint8, device=out.device)
-        return Queued(program, counts, None, unread)
+        return Queued(program, counts, None, not full_output and program.scratch <= _UNREAD_BYTES)
     if call.problem is not None:
         block = call.choice.rows, call.choice.columns
         module = module_of(call.choice.scheme)
@@ -578,12 +608,12 @@ def _queued(
         return Queued(program, counts, None)
     program.zero(counts)
     statistics = []
-    step = call.choice.batches
+    step, opened = choice.batches, iter(range(cuda.COUNTS, cuda.COUNTS + 2 * joins, 2))
     for t in range(0, target.batch, step):
         # Only a report looks at statistics afterwards.
         with contextlib.nullcontext() if full_output else program.lend():
             some = left.some(t, step), right.some(t, step), target.some(t, step), third and third.some(t, step)
-            statistics.append(_queue_some(program, call, *some, counts, full_output))
+            statistics.append(_queue_some(program, call, *some, counts, opened, full_output))
     return Queued(program, counts, statistics)
 
 
@@ -614,9 +644,11 @@ def _queued_sum(
 
 def _queue_some(
     program: Program, call: GpuCall, left: cuda.Vectors, right: cuda.Vectors, target: cuda.Result,
-    addend: cuda.Result | None, counts: Place, full_output: bool,
+    addend: cuda.Result | None, counts: Place, opened: Iterator[int], full_output: bool,
 ) -> tuple[list[Place], list[Place]]:  # fmt: skip
-    """Queue some matrices of a batch; returns where the statistics of rows and columns stand, block by block."""
+    """Queue some matrices of a batch; returns where the statistics of rows and columns stand, block by block. opened:
+    which of the counts are a join's own.
+    """
     table, device, test = call.table, call.device, call.test
     fixed = {"levels": test.mode == MAGNITUDE, "measure": full_output or test.mode == ROUNDING}
     rows, columns = call.choice.rows, call.choice.columns
@@ -659,8 +691,9 @@ def _queue_some(
                             test, counts, device,
                         )  # fmt: skip
                     else:
+                        own = counts.at(next(opened), (1,), (1,))
                         cuda.join_digits(
-                            program, digits, target.part(*block), *operands, table, test, counts, device
+                            program, digits, target.part(*block), *operands, table, test, counts, own, device
                         )  # fmt: skip
     return of_rows, of_columns
 

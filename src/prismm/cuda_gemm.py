@@ -107,11 +107,21 @@ def transposed(x: Any, how: str, name: str) -> Any:
     return tensor.mT.conj() if how == "C" else tensor.mT
 
 
+def extent(x: torch.Tensor) -> tuple[int, int]:
+    """The addresses that a tensor's elements lie between."""
+    start = x.data_ptr()
+    if x.numel() == 0:
+        return start, start
+    last = sum((n - 1) * step for n, step in zip(x.shape, x.stride(), strict=True))
+    return start, start + (1 + last) * x.element_size()
+
+
 def spoilt(c: torch.Tensor, result: torch.Tensor) -> bool:
     """Whether the result may not be written over C: where they share memory, unless each real number is read and
     written at the same place.
     """
-    if c.untyped_storage().data_ptr() != result.untyped_storage().data_ptr():
+    (first, last), (start, end) = extent(c), extent(result)
+    if end <= first or last <= start:
         return False
     same = c.data_ptr() == result.data_ptr() and c.stride() == result.stride() and c.dtype == result.dtype
     return not same or result.is_complex()

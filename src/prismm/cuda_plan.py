@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from prismm import cuda_words_calls as words
-from prismm.accuracy import MAGNITUDE, Target, join_mode
+from prismm.accuracy import Target, join_test
 from prismm.cuda_modules import module_of
 from prismm.cuda_rates import Rates, committed, once_over, rates_of, waves
 from prismm.engines import cuda
@@ -40,6 +40,9 @@ ENGINES = cuda.INT8, cuda.BLAS, "cuda:fp16", "cuda:tf32", "cuda:bf16", "cuda:fp6
 
 _LARGE = 1 << 30
 """Bytes of scratch up to which nobody asks how much memory is free."""
+
+_MOST_VECTORS = 1 << 21
+"""Rows and columns of a block at most: a grid's second extent ends at 65535 strips of 64."""
 
 _MOST_BATCHES = 32767
 """Matrices that one launch takes: a grid's third extent, times the parts of a complex number, ends at 65535."""
@@ -144,13 +147,24 @@ def choose(
             f"{scheme} holds too few bits for an inner dimension of {need.k}; pass more moduli, or multiply in blocks "
             f"of at most {(1 << 23) - 1}"
         )
-    planes, pitch = scheme.moduli * (3 if need.is_complex else 1), -(-max(1, need.k) // 16) * 16
-    widths = [planes * pitch if size is None else 0 for size in kept]
-    if join_mode(need.target) == MAGNITUDE:  # planes of magnitudes, of both operands
-        widths = [width + 2 * pitch * (2 if need.is_complex else 1) for width in widths]
-    rows, columns, scratch = _blocks(need, lambda r, c: r * widths[0] + c * widths[1] + planes * r * c, kept)
+    test, split = test_of(need), (kept[0] is None, kept[1] is None)
+    parts = 2 if need.is_complex else 1
+
+    def scratch_of(rows: int, columns: int) -> int:
+        return cuda.scratch_bytes(
+            rows, columns, max(1, need.k), scheme.moduli, parts, test, split, summed=need.summed
+        )  # fmt: skip
+
+    rows, columns, scratch = _blocks(need, scratch_of, kept)
     batches = max(1, min(math.prod(need.batch), _MOST_BATCHES, _LARGE // max(1, scratch)))
-    return Choice(scheme, cuda.INT8, tuple(reasons), rows, columns, scratch * batches, batches)
+    held = 0 if need.summed else cuda.held_bytes(rows, columns, parts, batches, test, device)
+    return Choice(scheme, cuda.INT8, tuple(reasons), rows, columns, scratch * batches + held, batches)
+
+
+def test_of(need: Need) -> cuda.Test:
+    """What the join asks of an entry."""
+    terms = need.terms + (3 if need.summed else 0)
+    return cuda.Test(*join_test(need.target, terms, need.result), need.terms, need.result.precision)
 
 
 def _check_sum(scheme: Any, need: Need) -> None:
@@ -439,7 +453,8 @@ def _blocks(
     What was cut before stays as it is.
     """
     rows, columns = (
-        max(1, size if cut is None else min(cut, size)) for cut, size in zip(kept, (need.m, need.n), strict=True)
+        max(1, min(size, _MOST_VECTORS) if cut is None else min(cut, size))
+        for cut, size in zip(kept, (need.m, need.n), strict=True)
     )
     if scratch(rows, columns) <= _LARGE:
         return rows, columns, scratch(rows, columns)

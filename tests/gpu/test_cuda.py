@@ -223,7 +223,7 @@ def test_the_plan_is_told(rng):
     plan = prismm.explain(a, a, reproducible=True)
     assert (plan.scheme, plan.engine, plan.products) == (Residues(15), "cuda:int8", 15)
     # Residues of both operands, digits of the result, and two planes of each operand for what may be left open.
-    assert plan.predicted_seconds > 0 and plan.workspace_bytes == (3 * 15 + 2 * 2) * 4096**2
+    assert plan.predicted_seconds > 0 and 1.0 < plan.workspace_bytes / ((3 * 15 + 2 * 2) * 4096**2) < 1.05
     small = torch.zeros(8, 8, dtype=torch.float64, device="cuda")
     assert prismm.explain(small, small).engine == "cuda:blas"
 
@@ -359,3 +359,67 @@ def test_what_magnitudes_prove_and_what_they_leave_have_the_bits_of_a_cpu(kind, 
     assert there.roads.get("double-double", 0) + there.roads.get("exact", 0) == here.roads.get("exact", 0)
     if moduli == 13:
         assert here.roads["exact"] > 500 and here.roads["magnitude"] > 1000
+
+
+def test_an_accuracy_may_be_any_number(rng):
+    import torch
+
+    a, b = (torch.from_numpy(rng.standard_normal((70, 70))).cuda() for _ in range(2))
+    for number in (np.array(1e-9), np.float32(1e-9), torch.tensor(1e-9)):
+        _, report = prismm.matmul(a, b, accuracy=number, full_output=True)
+        assert report.plan.target.kind == "tolerance" and abs(report.plan.target.tolerance - 1e-9) < 1e-15
+    # A tensor is the number that it holds now.
+    number = torch.tensor(1e-9, dtype=torch.float64)
+    coarse = prismm.matmul(a, b, accuracy=number, full_output=True)[1].plan.scheme
+    number.fill_(1e-15)
+    for _ in range(5):
+        assert prismm.matmul(a, b, accuracy=number, full_output=True)[1].plan.scheme.moduli > coarse.moduli
+    with pytest.raises(AccuracyError):
+        prismm.matmul(a, b, accuracy=[1e-9])
+
+
+def test_a_setting_that_spoils_cublas_is_noticed_before_out_is_written(rng, monkeypatch):
+    import torch
+
+    from prismm import Native
+
+    a, b = (torch.from_numpy(rng.standard_normal((70, 70)).astype(np.float32)).cuda() for _ in range(2))
+    out = torch.empty_like(a)
+    for _ in range(5):
+        prismm.matmul(a, b, scheme=Native(), accuracy="native", out=out)
+    before = out.zero_().clone()
+    monkeypatch.setenv("NVIDIA_TF32_OVERRIDE", "1")
+    with pytest.raises(EngineError, match="NVIDIA_TF32_OVERRIDE"):
+        prismm.matmul(a, b, scheme=Native(), accuracy="native", out=out)
+    assert out.equal(before)
+
+
+def test_a_result_over_shared_memory_of_another_library(rng):
+    import torch
+
+    base = torch.from_numpy(rng.standard_normal((96, 64))).cuda()
+    a, b = torch.from_dlpack(base[:64]), torch.from_numpy(rng.standard_normal((64, 64))).cuda()
+    expected = prismm.matmul(a.clone(), b, reproducible=True)
+    out = torch.from_dlpack(base[32:])
+    prismm.matmul(a, b, reproducible=True, out=out)
+    assert out.equal(expected)
+
+
+def test_a_captured_native_product_outlives_what_is_known_of_it(rng):
+    import torch
+
+    from prismm import Native, cuda_calls
+
+    a, b = (torch.from_numpy(rng.standard_normal((70, 70))).cuda() for _ in range(2))
+    a[3, 4] = np.inf
+    expected = prismm.matmul(a, b, scheme=Native(), accuracy="native")
+    out, graph = torch.zeros_like(a), torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        prismm.matmul(a, b, scheme=Native(), accuracy="native", out=out)
+    cuda_calls.forget()
+    torch.cuda.empty_cache()
+    others = [torch.zeros(64, dtype=torch.int32, device="cuda") for _ in range(4096)]
+    for _ in range(3):
+        graph.replay()
+    torch.cuda.synchronize()
+    assert torch.equal(out.nan_to_num(), expected.nan_to_num()) and not any(x.any() for x in others)

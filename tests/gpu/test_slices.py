@@ -256,6 +256,57 @@ def test_bits_are_those_of_a_cpu(name, dtype):
             assert same.all(), (scheme, turned)
 
 
+UNITS_ASKED = [
+    Slices("fp16", slices=7, fast=True), Slices("bf16", slices=7), Slices("fp16-fp16", slices=9, fast=True),
+    Slices("int8", slices=8, bits=7), Slices("int8", slices=10), Slices("fp64", slices=3), Slices("fp64", slices=4),
+    Slices("fp64", mode="CR"), Slices("fp16", mode="CR"),
+]  # fmt: skip
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", ["float64", "float32", "complex128", "complex64"])
+@pytest.mark.parametrize("scheme", UNITS_ASKED)
+def test_bits_of_other_units_are_those_of_a_cpu(scheme, dtype):
+    for name in (*HOSTILE, *SPECIAL):
+        a, b = {**HOSTILE, **SPECIAL}[name](33, 70, 65, seed=5, dtype=np.dtype(dtype))
+        expected = torch.from_numpy(prismm.matmul(a, b, scheme=scheme))
+        for turned in (False, True):
+            x, y = (torch.from_numpy(np.asfortranarray(z) if turned else z.copy()).cuda() for z in (a, b))
+            got = prismm.matmul(x, y, scheme=scheme).cpu()
+            parts = [torch.view_as_real(z) if z.is_complex() else z for z in (got, expected)]
+            word = torch.int64 if parts[0].dtype == torch.float64 else torch.int32
+            same = (parts[0].view(word) == parts[1].view(word)) | (parts[0].isnan() & parts[1].isnan())
+            assert same.all(), (name, turned)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("unit", ["int8", "fp16", "fp64"])
+def test_slices_are_estimated_from_the_data(unit):
+    for name in ("normal", "wide_rows", "phi1"):
+        a, b = HOSTILE[name](60, 300, 50, seed=3)
+        x, y = torch.from_numpy(a).cuda(), torch.from_numpy(b).cuda()
+        scheme = Slices(unit, fast=True)
+        got, report = prismm.matmul(x, y, scheme=scheme, full_output=True)
+        expected = prismm.matmul(a, b, scheme=report.plan.scheme)
+        assert report.plan.scheme.slices >= 3 and (got.cpu().numpy() == expected).all()
+        assert exact_product(a, b).within(got.cpu().numpy(), report.bounds).all()
+    graph = torch.cuda.CUDAGraph()
+    with pytest.raises(ArgumentError, match="slices="), torch.cuda.graph(graph):
+        prismm.matmul(x, y, scheme=scheme)
+    with pytest.raises(EngineError, match="slices="):
+        prismm.prepare(x, scheme=scheme)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("unit", "k"), [("fp16", 1500), ("fp16", 9000), ("fp64", 9000), ("int8", 256 * 132)])
+def test_sums_of_many_blocks_are_exact(unit, k, rng):
+    # Sums of one sign fill the accumulators, and few tiles have many blocks of the inner dimension.
+    a, b = rng.uniform(0.5, 1, (5, k)), rng.uniform(0.5, 1, (k, 6))
+    for scheme in (Slices(unit, slices=3, fast=True), Slices(unit, slices=4)):
+        got = prismm.matmul(torch.from_numpy(a).cuda(), torch.from_numpy(b).cuda(), scheme=scheme).cpu().numpy()
+        assert (got == prismm.matmul(a, b, scheme=scheme)).all()
+
+
 @pytest.mark.gpu
 def test_longer_than_a_tile_and_in_batches():
     a, b = HOSTILE["normal"](300, 700, 530, seed=1)

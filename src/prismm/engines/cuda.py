@@ -21,7 +21,7 @@ import numpy as np
 
 from prismm.accuracy import MAGNITUDE, ROUNDING
 from prismm.engines.environment import variable
-from prismm.engines.launch import Factor, Place, Program
+from prismm.engines.launch import LONGEST_GRID, Factor, Place, Program
 from prismm.errors import EngineError
 from prismm.moduli import (
     byte_tables,
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     import torch
 
 INT8, BLAS = "cuda:int8", "cuda:blas"
-STATISTICS, COUNTS = 10, 5
+STATISTICS, COUNTS = 10, 4
 """Integers that the kernels keep of a vector, and of a call: see `kernels.gpu.numbers` and `kernels.gpu.repair`."""
 
 LEVELS = 5
@@ -218,9 +218,11 @@ class Test:
     precision: int
 
 
-@functools.lru_cache(maxsize=1024)
+@functools.cache
 def join_constants(moduli: int, test: Test, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
-    """The float64 constants of `kernels.gpu.join`, and what `kernels.gpu.quick` needs to know of kappa, copied once."""
+    """The float64 constants of `kernels.gpu.join`, and what `kernels.gpu.quick` needs to know of kappa, copied once and
+    kept for good: a graph that a caller captured reads them wherever they are.
+    """
     import torch
 
     system = residue_system(moduli, 256)
@@ -242,7 +244,7 @@ def quick_constants(moduli: int, parts: int, numbers: int) -> tuple[float, ...]:
     return (*head, *(part for weight in system.weights for part in weight))
 
 
-@functools.lru_cache(maxsize=256)
+@functools.cache
 def third_constants(moduli: int, parts: int, device: torch.device) -> torch.Tensor:
     """`quick_constants` of sums of three numbers, in memory."""
     import torch
@@ -323,6 +325,17 @@ def take_statistics(program: Program, x: Vectors) -> Place:
     return program.take(torch.int64, x.batch, STATISTICS, x.vectors)
 
 
+def tall_tile(rows: int, columns: int, length: int) -> tuple[int, int]:
+    """A tile for columns of this length, as high as a grid's second extent asks for.
+
+    >>> tall_tile(64, 32, 4096), tall_tile(64, 32, 5_000_000)
+    ((64, 32), (128, 16))
+    """
+    while length > rows * LONGEST_GRID:
+        rows, columns = 2 * rows, max(1, columns // 2)
+    return rows, columns
+
+
 def measure_columns(
     program: Program, x: Vectors, statistics: Place, q: int, device: Device, *, levels: bool, exact: bool
 ) -> None:
@@ -333,7 +346,7 @@ def measure_columns(
 
     k, parts = x.terms, x.parts
     steps, reals = tuple(parts * step for step in x.steps), x.place.reals()
-    block, piece = 128, 64
+    block, (piece, _) = 128, tall_tile(64, 1, k)
     strips = -(-x.vectors * parts // block)
     fixed: dict[str, Any] = {"PARTS": parts, "BLOCK": block, "EVEN": x.even(2), "num_warps": 4}
     program.launch(
@@ -341,7 +354,8 @@ def measure_columns(
         x.vectors, PIECE=piece, ROWS=16, EXACT=exact, **fixed,
     )  # fmt: skip
     # Small matrices want many programs, large ones few atomic additions.
-    piece, rows = (256, 8) if strips * x.batch * k >= 2 * device.programs * 256 else (128, 16)
+    few = strips * x.batch * k < 2 * device.programs * 256 and k <= 128 * LONGEST_GRID
+    piece, rows = (128, 16) if few else (256, 8)
     program.launch(
         scale.sum_columns, (strips, -(-k // piece), x.batch), reals, steps[2], steps[0], statistics, k,
         x.vectors, q, PIECE=piece, ROWS=rows, LEVELS=levels, NVIDIA=device.nvidia, enable_fp_fusion=False, **fixed,
@@ -391,7 +405,7 @@ def split_vectors(
         )  # fmt: skip
         return found
     measure_columns(program, x, statistics, q, device, levels=levels, exact=False)
-    rows, columns, warps = COLUMN_TILE[0], COLUMN_TILE[1] // parts, COLUMN_TILE[2]
+    (rows, columns), warps = tall_tile(COLUMN_TILE[0], COLUMN_TILE[1] // parts, shape[2]), COLUMN_TILE[2]
     program.launch(
         split.split_columns, (-(-x.vectors // columns), -(-shape[2] // rows), x.batch), reals, steps[2], steps[0],
         *common, ROWS=rows, BLOCK=columns, EVEN=x.even(2) and k % 16 == 0, num_warps=warps, **fixed,
@@ -478,10 +492,10 @@ class Result:
 
 def join_digits(
     program: Program, digits: Place, out: Result, a: Vectors, b: Vectors, left: SplitVectors, right: SplitVectors,
-    table: Tables, test: Test, counts: Place, device: Device,
+    table: Tables, test: Test, counts: Place, opened: Place, device: Device,
 ) -> None:  # fmt: skip
-    """Join into out, certify, and repair: two launches, or four. counts (5,) int64 grow by special, exact, magnitude
-    and kept entries.
+    """Join into out, certify, and repair: two launches, or four. counts (4,) int64 grow by special, exact, magnitude
+    and kept entries; opened (1,), 0 before, is this join's own.
     """
     import torch
 
@@ -518,18 +532,58 @@ def join_digits(
     where = (x, *a_steps, y, *b_steps, reals, *steps)
     program.launch(
         repair.finish, (programs,), *where, flags, marks, left_open, digits, left.statistics, right.statistics, careful,
-        table.reduction, third_constants(table.moduli, parts, table.left.device), counts, out.m, out.n, k, left.terms,
-        q, row_pitch, plane, blocks, words, out.batch, left.batch, right.batch, MODULI=table.moduli, LIMBS=table.limbs,
-        MODE=test.mode, PRECISION=test.precision, PARTS=parts, LEVELS=min(LEVELS, q), TILE=rows, STRIP=strip,
-        ROWS=FINISH_ROWS, COLUMNS=block, BLOCK=LANES, WORDS=span, APART=apart, num_warps=4, enable_fp_fusion=False,
+        table.reduction, third_constants(table.moduli, parts, table.left.device), counts, opened, out.m, out.n, k,
+        left.terms, q, row_pitch, plane, blocks, words, out.batch, left.batch, right.batch, MODULI=table.moduli,
+        LIMBS=table.limbs, MODE=test.mode, PRECISION=test.precision, PARTS=parts, LEVELS=min(LEVELS, q), TILE=rows,
+        STRIP=strip, ROWS=FINISH_ROWS, COLUMNS=block, BLOCK=LANES, WORDS=span, APART=apart, num_warps=4,
+        enable_fp_fusion=False,
     )  # fmt: skip
     if apart:
-        _settle_open(program, where, flags, left_open, a, b, left, right, careful, counts, test, q, device)
+        _settle_open(program, where, flags, left_open, a, b, left, right, careful, counts, opened, test, q, device)
+
+
+def magnitude_shape(vectors: int, k: int, parts: int) -> tuple[int, int, int]:
+    """Shape of an operand's planes of magnitudes, and of what is not zero, in whole tiles."""
+    side, depth = MAGNITUDE_TILE
+    return 2 * parts, _ceil(vectors, side), _ceil(k, depth)
+
+
+def scratch_bytes(
+    rows: int, columns: int, k: int, moduli: int, parts: int, test: Test, split: tuple[bool, bool] = (True, True),
+    *, summed: bool = False,
+) -> int:  # fmt: skip
+    """Bytes of scratch memory that a matrix of a batch takes for a block of so many rows and columns, but for what
+    programs hold (`held_bytes`). split: whether rows and columns are split, not kept; summed: into gemm's sum.
+    """
+    planes = moduli * (3 if parts == 2 else 1)
+    found = planes * rows * _ceil(columns, 64) + STATISTICS * 8 * (rows + columns)
+    for vectors, own in zip((rows, columns), split, strict=True):
+        found += math.prod(plane_shape(vectors, k, planes)) if own else 0
+    if summed:
+        return found + 4 * parts * rows * -(-columns // 32)
+    _, strip, block, _ = join_tile(test.mode)
+    words = parts * -(-rows // strip) * -(-columns // block)
+    found += 4 * words
+    if test.mode == MAGNITUDE and test.magnitude_kappa > 0.0:
+        found += words * strip * block // 8
+        if parts * k <= 1 << 17:  # `kernels.gpu.magnitudes.MOST_TERMS`
+            found += sum(math.prod(magnitude_shape(vectors, k, parts)) for vectors in (rows, columns))
+    return found
+
+
+def held_bytes(rows: int, columns: int, parts: int, batches: int, test: Test, device: Device) -> int:
+    """Bytes of scratch memory that the programs of a join hold, of so many matrices of a batch."""
+    tile, strip, block, _ = join_tile(test.mode)
+    words = batches * parts * -(-rows // strip) * -(-columns // block)
+    found = min(16 * device.programs, words) * max(tile, FINISH_ROWS) * block // 8
+    if test.mode == MAGNITUDE and test.magnitude_kappa > 0.0:
+        found += min(2 * device.programs, words) * block * (4 * strip + 16 * OPEN_ROWS)
+    return found
 
 
 def _settle_open(
     program: Program, where: tuple[Any, ...], flags: Place, marks: Place, a: Vectors, b: Vectors, left: SplitVectors,
-    right: SplitVectors, careful: torch.Tensor, counts: Place, test: Test, q: int, device: Device,
+    right: SplitVectors, careful: torch.Tensor, counts: Place, opened: Place, test: Test, q: int, device: Device,
 ) -> None:  # fmt: skip
     """Settle what a join left open; where: places and steps of both operands and the result."""
     import torch
@@ -538,29 +592,29 @@ def _settle_open(
 
     batches, parts, strips, blocks, strip, width = marks.shape
     side, depth = MAGNITUDE_TILE
-    depths, places = -(-a.terms // depth), []
-    for x in (left, right):
-        shape = x.batch, 2 * parts, _ceil(x.vectors, side), depths * depth
-        places.append(program.take(torch.int8, *shape))
+    depths = -(-a.terms // depth)
     batches_of = left.batch, right.batch
     words = strips * blocks
     enough = min(FEW_OF_STRIP * words * batches * parts, 2**31 - 1)
-    # Sums of longer vectors might not fit in 32 bits.
-    few = FEW_OPEN if left.terms <= magnitudes.MOST_TERMS else strip * 32 * width
-    program.launch(
-        magnitudes.magnitude_planes, (device.programs,), *where[:8], left.statistics, right.statistics, *places,
-        counts, left.vectors, right.vectors, a.terms, depths, *batches_of, enough, PARTS=parts,
-        A_ALONG=a.steps[2] == 1, B_ALONG=b.steps[2] == 1, SIDE=side, DEPTH=depth, VECTORS=32, num_warps=8,
-        enable_fp_fusion=False,
-    )  # fmt: skip
+    if left.terms <= magnitudes.MOST_TERMS:
+        few = FEW_OPEN
+        places = [program.take(torch.int8, x.batch, *magnitude_shape(x.vectors, a.terms, parts)) for x in (left, right)]
+        program.launch(
+            magnitudes.magnitude_planes, (device.programs,), *where[:8], left.statistics, right.statistics, *places,
+            opened, left.vectors, right.vectors, a.terms, depths, *batches_of, enough, PARTS=parts,
+            A_ALONG=a.steps[2] == 1, B_ALONG=b.steps[2] == 1, SIDE=side, DEPTH=depth, VECTORS=32, num_warps=8,
+            enable_fp_fusion=False,
+        )  # fmt: skip
+    else:  # sums of longer vectors might not fit in 32 bits
+        few, places = strip * 32 * width, [program.take(torch.int8, 1)] * 2
     # No more programs than run at once: where nothing is open, each costs its start.
     programs = min(2 * device.programs, words * batches * parts)
     sums = program.take(torch.int32, programs, strip, 32 * width)
     high = program.take(torch.float64, programs, 2, OPEN_ROWS, 32 * width)
     program.launch(
         magnitudes.settle_open, (programs,), *where, flags, marks, *places, sums, high, left.statistics,
-        right.statistics, careful, counts, left.vectors, right.vectors, a.terms, depths, left.terms, q, blocks, words,
-        batches, *batches_of, few, enough, MANY_OPEN, PRECISION=test.precision, PARTS=parts,
+        right.statistics, careful, counts, opened, left.vectors, right.vectors, a.terms, depths, left.terms, q, blocks,
+        words, batches, *batches_of, few, enough, MANY_OPEN, PRECISION=test.precision, PARTS=parts,
         TILE=join_tile(test.mode)[0], STRIP=strip, HEIGHT=OPEN_ROWS, COLUMNS=32 * width, SIDE=side, DEPTH=depth,
         BLOCK=OPEN_LANES, num_warps=OPEN_WARPS, enable_fp_fusion=False,
     )  # fmt: skip
@@ -616,15 +670,13 @@ def combine_values(
     _settle_marks(program, out, addend, a, b, marks, nothing, counts, device, MODE=repair.NATIVE.value, **fixed)
 
 
-def _combining(
-    program: Program, out: Result, addend: Result | None
-) -> tuple[Place, tuple[int, int, int], tuple[Any, ...]]:
+def _combining(program: Program, out: Result, addend: Result | None) -> tuple[Place, tuple[int], tuple[Any, ...]]:
     """Marks, a grid of tiles, and the arguments for the result and C: places, strides of rows, columns, matrices."""
     import torch
 
     parts = 2 if out.place.dtype.is_complex else 1
     marks = program.take(torch.int32, out.batch, parts, out.m, -(-out.n // 32))
-    grid = -(-out.n // COMBINE_TILE[1]), -(-out.m // COMBINE_TILE[0]), out.batch
+    grid = (-(-out.n // COMBINE_TILE[1]) * -(-out.m // COMBINE_TILE[0]) * out.batch,)
     common: list[Any] = []
     for some in (out, addend or out):
         step = 2 if some.place.dtype.is_complex else 1

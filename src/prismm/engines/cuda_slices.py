@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 from prismm.accuracy import MAGNITUDE, ROUNDING
 from prismm.engines.cuda import INT8, STATISTICS, Result, Test, Vectors, measure_columns
+from prismm.engines.launch import LONGEST_GRID
 from prismm.errors import EngineError
 
 if TYPE_CHECKING:
@@ -211,7 +212,7 @@ def real_vectors(program: Program, x: Vectors, part: int, *, left: bool) -> Vect
     steps = (math.prod(shape[1:]), 1, x.vectors) if across else (math.prod(shape[1:]), 2 * x.terms, 1)
     vectors, elements = (layout.TILE, 1) if across else (1, layout.TILE)
     program.launch(
-        layout.lay_out, (-(-2 * x.terms // elements), -(-x.vectors // vectors), x.batch), x.place.reals(),
+        layout.lay_out, (-(-2 * x.terms // elements) * -(-x.vectors // vectors), x.batch), x.place.reals(),
         *(2 * step for step in x.steps), to, *steps, x.vectors, x.terms, SWAPPED=not left and part == 1,
         NEGATED=left and part == 0, VECTORS=vectors, ELEMENTS=elements, num_warps=4,
     )  # fmt: skip
@@ -272,6 +273,8 @@ def slice_vectors(
     program.zero(extras)
     measure_columns(program, x, statistics, _FRACTION_BITS, device, levels=mode == MAGNITUDE, exact=True)
     rows, columns, warps = _COLUMN_TILE if problem.digits.balanced else _PEELED_TILE
+    while cut.width % (2 * rows) == 0 and cut.blocks * cut.width > rows * LONGEST_GRID:
+        rows, columns = 2 * rows, columns // 2
     program.launch(
         slice_split.slice_columns, (-(-x.vectors // columns), cut.blocks * cut.width // rows, x.batch), x.place,
         x.steps[2], x.steps[0], *place, ROWS=rows, BLOCK=columns, EVEN=x.even(2) and k % 16 == 0, num_warps=warps,
@@ -344,9 +347,9 @@ def multiply_slices(
     return sums
 
 
-@functools.lru_cache(maxsize=1024)
+@functools.cache
 def constants_of(test: Test, device: torch.device) -> torch.Tensor:
-    """The kappas of a test, copied once."""
+    """The kappas of a test, copied once and kept for good, as captured graphs read them."""
     import torch
 
     return torch.tensor([test.kappa, test.magnitude_kappa], dtype=torch.float64).to(device)

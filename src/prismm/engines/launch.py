@@ -32,6 +32,9 @@ prepared left and right operand, the first element of gemm's C, and the first of
 numbers, not addresses.
 """
 
+LONGEST_GRID = 65535
+"""Programs along a grid's second and third extent; along the first, 2^31 - 1."""
+
 _ALIGNED = 256
 _FEW = 3
 """Launches from which on a replay is worth while."""
@@ -221,6 +224,8 @@ class Program:
         where they are. constants: the others, and Triton's options.
         """
         x, y, z = (*grid, 1, 1)[:3]
+        if max(y, z) > LONGEST_GRID or x >= 1 << 31:
+            raise EngineError(f"a launch of {x} x {y} x {z} programs is beyond CUDA's grids; multiply in blocks")
         if x * y * z:
             self.launches.append(_Launch(kernel, (x, y, z), arguments, constants, self._beside))
 
@@ -257,6 +262,7 @@ class Program:
         """The addresses of a call, in the parameters of all launches."""
         if bases == self._bases:
             return
+        self._bases = ()  # until all are in: the driver may refuse one
         for launch in self.launches:
             if not isinstance(launch, _Launch):
                 continue

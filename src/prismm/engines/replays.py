@@ -80,8 +80,9 @@ class Replay:
                 queue(stream.value or 0)
             finally:
                 code = cuda.cuStreamEndCapture(stream, ctypes.byref(graph))
+                if graph:
+                    stack.callback(cuda.cuGraphDestroy, graph)
             check(code)
-            stack.callback(cuda.cuGraphDestroy, graph)
             check(cuda.cuGraphInstantiateWithFlags(ctypes.byref(ready), graph, 0))
         self._ready, self._launch = ready, cuda.cuGraphLaunch
         # One that still runs is freed when it has ended; when the interpreter ends, the driver may be gone already.

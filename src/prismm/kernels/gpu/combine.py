@@ -179,6 +179,16 @@ def _bound(n1a, da, n2a, fa, n1b, db, n2b, fb, quarter, MODE: tl.constexpr):
     return bound * (1.0 + 9.313225746154785e-10)  # 2^-30
 
 
+@triton.jit
+def _tile(m, n, ROWS: tl.constexpr, BLOCK: tl.constexpr):
+    """(batch, rows, columns) of a program: along a grid's first extent, as the others end at 65535."""
+    blocks, strips = tl.cdiv(n, BLOCK), tl.cdiv(m, ROWS)
+    strip = tl.program_id(0) // blocks
+    j = tl.program_id(0) % blocks * BLOCK + tl.arange(0, BLOCK)
+    i = strip % strips * ROWS + tl.arange(0, ROWS)
+    return (strip // strips).to(tl.int64), i, j
+
+
 @triton.jit(
     do_not_specialize=[
         "row_stride", "column_stride", "batch_step", "c_row", "c_column", "c_batch", "alpha", "alpha_i", "beta",
@@ -199,14 +209,12 @@ def combine_digits(
     """
     A_PRIORI: tl.constexpr = MODE != ROUNDING
     TOP: tl.constexpr = 1.1235582092889474e307 if PRECISION == 53 else 2.1267647932558654e37  # 2^1020, 2^124
-    batch = tl.program_id(2).to(tl.int64)
+    batch, i, j = _tile(m, n, ROWS, BLOCK)
     digits += batch * wide(plane) * (MODULI if PARTS == 1 else 3 * MODULI)
     out += batch * batch_step
     c += batch * c_batch
     rows += (batch % row_batches) * STATISTICS * m
     columns += (batch % column_batches) * STATISTICS * n
-    j = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    i = tl.program_id(1) * ROWS + tl.arange(0, ROWS)
     in_m, in_n = i < m, j < n
     inside = in_m[:, None] & in_n[None, :]
     read = in_m[:, None] & (j < row_pitch)[None, :]
@@ -326,11 +334,9 @@ def combine_values(
     k: terms.
     """
     LEAST: tl.constexpr = 3.5601181736115222e-307 if PRECISION == 53 else 1.88079096131566e-37  # 2^-1018, 2^-122
-    batch = tl.program_id(2).to(tl.int64)
+    batch, i, j = _tile(m, n, ROWS, BLOCK)
     out += batch * batch_step
     c += batch * c_batch
-    j = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    i = tl.program_id(1) * ROWS + tl.arange(0, ROWS)
     inside = (i < m)[:, None] & (j < n)[None, :]
     target = out + i.to(tl.int64)[:, None] * row_stride + j.to(tl.int64)[None, :] * column_stride
     source = c + i.to(tl.int64)[:, None] * c_row + j.to(tl.int64)[None, :] * c_column

@@ -24,11 +24,12 @@ def lay_out(
 ):  # fmt: skip
     """to (batch, vector, 2k) = real parts, then imaginary ones, of x (batch, vector, k); steps in real numbers.
 
-    SWAPPED: imaginary parts first; NEGATED: these with the other sign. Program axes: elements, vectors, matrices.
+    SWAPPED: imaginary parts first; NEGATED: these with the other sign. Program axis 1: matrices.
     """
-    h = tl.program_id(0) * ELEMENTS + tl.arange(0, ELEMENTS)[None, :]
-    i = tl.program_id(1) * VECTORS + tl.arange(0, VECTORS)[:, None]
-    batch = tl.program_id(2).to(tl.int64)
+    pieces = tl.cdiv(2 * k, ELEMENTS)
+    h = tl.program_id(0) % pieces * ELEMENTS + tl.arange(0, ELEMENTS)[None, :]
+    i = tl.program_id(0) // pieces * VECTORS + tl.arange(0, VECTORS)[:, None]
+    batch = tl.program_id(1).to(tl.int64)
     second = h >= k
     imaginary = second ^ SWAPPED
     element = tl.where(second, h - k, h)

@@ -20,7 +20,6 @@ from prismm.kernels.gpu.numbers import LOW32, NONFINITE, SHIFT, STATISTICS, bits
 from prismm.kernels.gpu.repair import (
     BY_MAGNITUDE,
     EXACT,
-    OPEN,
     decided,
     doubled,
     exact_value,
@@ -91,14 +90,14 @@ def _write_planes(
     ]
 )  # fmt: skip
 def magnitude_planes(
-    a, a_batch, a_row, a_step, b, b_batch, b_column, b_step, rows, columns, left, right, counts, m, n, k, depths,
+    a, a_batch, a_row, a_step, b, b_batch, b_column, b_step, rows, columns, left, right, opened, m, n, k, depths,
     row_batches, column_batches, few, PARTS: tl.constexpr, A_ALONG: tl.constexpr, B_ALONG: tl.constexpr,
     SIDE: tl.constexpr, DEPTH: tl.constexpr, VECTORS: tl.constexpr,
 ):  # fmt: skip
-    """Where more than few entries are open, by counts[OPEN]: of the vectors of both operands floor(|x|·2^(7-e)) and, in
+    """Where more than few entries are open, by opened: of the vectors of both operands floor(|x|·2^(7-e)) and, in
     a plane of its own, 1 for what is not zero; int8, (matrices, parts, 2, vectors rounded up to SIDE, depths·DEPTH).
     """
-    if tl.load(counts + OPEN) > few:
+    if tl.load(opened) > few:
         pitch = depths * DEPTH
         ours = tl.cdiv(m, SIDE) * (SIDE // VECTORS) * depths * row_batches
         theirs = tl.cdiv(n, SIDE) * (SIDE // VECTORS) * depths * column_batches
@@ -236,7 +235,7 @@ def _set_exactly(
     open_ = (words >> (column[None, :] % 32)) & 1 != 0
     index = row[:, None] * COLUMNS + column[None, :]
     exponent = -(row_shift[:, None] + column_shift[None, :])
-    value, proved = decided(tl.load(high + index), tl.load(low + index), exponent, magnitude, k, PRECISION)
+    value, proved = decided(tl.load(high + index), tl.load(low + index), exponent, magnitude, 2 * (k + 1024), PRECISION)
     at = out + i.to(tl.int64)[:, None] * row_stride + j.to(tl.int64)[None, :] * column_stride
     tl.store(at, value if PRECISION == 53 else value.to(tl.float32), mask=open_ & proved)
     tl.debug_barrier()
@@ -288,12 +287,13 @@ def _settle_entry(
 )  # fmt: skip
 def settle_open(
     a, a_batch, a_row, a_step, b, b_batch, b_column, b_step, out, out_batch, row_stride, column_stride, flags, marks,
-    left, right, sums, high, rows, columns, constants, counts, m, n, k, depths, terms, q, blocks, words, batches,
-    row_batches, column_batches, few, few_of_all, many, PRECISION: tl.constexpr, PARTS: tl.constexpr,
+    left, right, sums, high, rows, columns, constants, counts, opened, m, n, k, depths, terms, q, blocks, words,
+    batches, row_batches, column_batches, few, few_of_all, many, PRECISION: tl.constexpr, PARTS: tl.constexpr,
     TILE: tl.constexpr, STRIP: tl.constexpr, HEIGHT: tl.constexpr, COLUMNS: tl.constexpr, SIDE: tl.constexpr,
     DEPTH: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Settle what `repair.finish` left open, for finite rows and columns and values within the normal range.
+    """Settle what `repair.finish` left open, opened of them, for finite rows and columns and values within the normal
+    range.
     counts[BY_MAGNITUDE] and [EXACT] grow by what was done.
 
     flags, marks: a word a strip, a bit a TILE of rows with open entries; a bit an entry of those tiles. left, right:
@@ -302,7 +302,7 @@ def settle_open(
     of HEIGHT rows of it that are summed one by one.
     """
     lanes = tl.arange(0, SPAN)
-    asked = tl.load(counts + OPEN)
+    asked = tl.load(opened)
     if asked > 0:
         sums += tl.program_id(0) * (STRIP * COLUMNS)
         high += tl.program_id(0) * (2 * HEIGHT * COLUMNS)

@@ -51,7 +51,7 @@ ORIGIN = tl.constexpr(2148)
 NATIVE = tl.constexpr(3)
 """Marks of a native product: entries that are not finite, whatever their rows and columns hold."""
 
-SPECIAL, EXACT, BY_MAGNITUDE, KEPT, OPEN = (tl.constexpr(i) for i in range(5))
+SPECIAL, EXACT, BY_MAGNITUDE, KEPT = (tl.constexpr(i) for i in range(4))
 """What kernels count: entries by how they were settled, and those left to `magnitudes`."""
 
 
@@ -246,15 +246,14 @@ def _add_pairs(s, c, t, d):
 
 
 @triton.jit
-def decided(s, c, exponent, magnitude, k, PRECISION: tl.constexpr):
-    """(value, proved): RN of sums s + c of k products, or 2k, in units 2^exponent, where their error decides it.
+def decided(s, c, exponent, magnitude, steps, PRECISION: tl.constexpr):
+    """(value, proved): RN of sums s + c of products, in units 2^exponent, where their error decides it.
 
-    magnitude: an upper bound of Σ|a·b|, by Cauchy and Schwarz. Each of T = parts·(k + 1024) additions adds at most
-    u²·T·Σ|a·b| to the error of the low part, however they are arranged: 2·T²·u² in all, with u = 2^-53; what
-    underflows adds less than 2^-700.
+    magnitude: an upper bound of Σ|a·b|, by Cauchy and Schwarz. steps: T, an upper bound of the additions that a product
+    goes through. Each adds at most u²·T·Σ|a·b| to the error of the low part, however they are arranged: 2·T²·u² in all,
+    with u = 2^-53; what underflows adds less than 2^-700.
     """
     h, low = two_sum(s, c)
-    steps = 2.0 * (k + 1024.0)
     error = steps.to(tl.float64) * steps * 2.465190328815662e-32 * magnitude * 1.001 + 1e-200  # 2^-105
     below_h, below_low = two_sum(h, low - (error + tl.abs(low) * 4.440892098500626e-16))
     above_h, above_low = two_sum(h, low + (error + tl.abs(low) * 4.440892098500626e-16))
@@ -284,7 +283,9 @@ def doubled(
         s, error = two_sum(s, product)
         c += error + tl.fma(x, y, -product)
     s, c = tl.reduce((s, c), 0, _add_pairs)
-    return decided(s, c, -(a_shift + b_shift), n2a * n2b, k, PRECISION)
+    # A lane's products, and the lanes'.
+    steps = 2 * (k // BLOCK + 16)
+    return decided(s, c, -(a_shift + b_shift), n2a * n2b, steps, PRECISION)
 
 
 @triton.jit(
@@ -295,14 +296,14 @@ def doubled(
 )  # fmt: skip
 def finish(
     a, a_batch, a_row, a_step, b, b_batch, b_column, b_step, out, out_batch, row_stride, column_stride, flags, marks,
-    left_open, digits, rows, columns, constants, reduction, third, counts, m, n, k, terms, q, row_pitch, plane, blocks,
-    words, batches, row_batches, column_batches, MODULI: tl.constexpr, LIMBS: tl.constexpr, MODE: tl.constexpr,
+    left_open, digits, rows, columns, constants, reduction, third, counts, opened, m, n, k, terms, q, row_pitch, plane,
+    blocks, words, batches, row_batches, column_batches, MODULI: tl.constexpr, LIMBS: tl.constexpr, MODE: tl.constexpr,
     PRECISION: tl.constexpr, PARTS: tl.constexpr, LEVELS: tl.constexpr, TILE: tl.constexpr, STRIP: tl.constexpr,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, BLOCK: tl.constexpr, WORDS: tl.constexpr, APART: tl.constexpr,
 ):  # fmt: skip
     """Join the flagged tiles, and settle what is open in them. counts[SPECIAL], [EXACT], [BY_MAGNITUDE], [KEPT] grow by
     what was done. APART: entries that are open for nothing but |a||b| are left to `magnitudes.settle_open`, as flags, a
-    bit a TILE of rows, and as marks in left_open (words, STRIP, COLUMNS / 32); counts[OPEN] of them.
+    bit a TILE of rows, and as marks in left_open (words, STRIP, COLUMNS / 32); opened grows by their number.
 
     flags: a word a strip of STRIP rows and COLUMNS columns, by (batch, parts, strips, blocks): a bit a TILE of rows,
     and whether the strip is ordinary. marks: (programs, max(TILE, ROWS), COLUMNS / 32) words of scratch memory. a, b:
@@ -343,7 +344,7 @@ def finish(
                 if APART:
                     tl.store(flags + w, others.to(tl.int32))
                     if how_many > 0:
-                        tl.atomic_add(counts + OPEN, how_many, sem="relaxed")
+                        tl.atomic_add(opened, how_many, sem="relaxed")
 
 
 @triton.jit
