@@ -286,7 +286,8 @@ def _open_seconds(left: Left, moduli: int, need: Need, rates: Rates) -> float:
     entries, words = _entries(need), math.prod(need.batch) * (need.m + need.n) * need.k * (2 if need.is_complex else 1)
     products = entries * need.terms
     strips = min(1.0, left.open * _STRIP)
-    exact = min(left.exact * rates.repair, _BY_ROWS * min(1.0, left.exact * _ROWS))
+    share = left.exact if need.terms <= cuda.MOST_MAGNITUDES else left.open
+    exact = min(share * rates.repair, _BY_ROWS * min(1.0, share * _ROWS))
     return strips * (entries * _CAREFUL * moduli + words * _PLANES + products * _MAGNITUDES) + products * exact
 
 

@@ -16,6 +16,7 @@ from prismm.cuda_operands import vectors_of
 from prismm.cuda_rates import once_over, waves
 from prismm.cuda_words_calls import BATCH_BYTES
 from prismm.engines import cuda, cuda_slices
+from prismm.engines.cuda_layout import real_vectors
 from prismm.engines.launch import OUT, A, B, Place
 from prismm.errors import ArgumentError, EngineError
 from prismm.formats import Format
@@ -132,11 +133,11 @@ def queue(
         cut = cuda_slices.cut_for(problem.widest, tiles, terms, device.programs)
         for j in range(0, whole.n, columns):
             with program.lend():
-                of_b = cuda_slices.real_vectors(program, some_b.part(j, j + columns), part, left=False)
+                of_b = real_vectors(program, some_b.part(j, j + columns), part, left=False)
                 split_b = cuda_slices.slice_vectors(program, of_b, problem, cut, device, left=False)
                 for i in range(0, whole.m, rows):
                     with program.lend():
-                        of_a = cuda_slices.real_vectors(program, some_a.part(i, i + rows), part, left=True)
+                        of_a = real_vectors(program, some_a.part(i, i + rows), part, left=True)
                         split_a = cuda_slices.slice_vectors(program, of_a, problem, cut, device, left=True)
                         sums = cuda_slices.multiply_slices(program, split_a, split_b, problem, cut, device)
                         cuda_slices.join_sums(

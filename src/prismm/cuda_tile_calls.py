@@ -16,10 +16,12 @@ import numpy as np
 from prismm import cuda_words_calls
 from prismm.bounds import half_ulp
 from prismm.cuda_rates import LOOK, waves
-from prismm.engines import cuda_tiles
+from prismm.engines import cuda_tiles, cuda_words
+from prismm.engines.cuda_layout import lay_out, put_part
 from prismm.engines.launch import OUT, A, B
 from prismm.errors import ArgumentError, EngineError
 from prismm.formats import FP32, Format
+from prismm.schemes.scaling import layout
 
 if TYPE_CHECKING:
     import torch
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from prismm.cuda_rates import Rates
     from prismm.engines.cuda import Device
     from prismm.engines.launch import Place, Program
+    from prismm.schemes.composite import Side
     from prismm.schemes.tile_int8 import TileInt8
 
 _UP = 1.0 + 2.0**-40
@@ -48,10 +51,10 @@ def check(scheme: TileInt8, need: Need, engine: str | None) -> str:
         raise EngineError(
             f"{scheme} runs on a CPU so far; pass a tile that a GPU takes ({cuda_tiles.tile_sizes()}), or CPU tensors"
         )
-    if not need.native or need.result.precision != 24 or need.is_complex:
+    if not need.native or need.result.precision != 24:
         raise EngineError(
-            f"{scheme} runs on a CPU so far where operands and result are not all float32; convert them, pass CPU "
-            "tensors, or scheme=prismm.Residues(...)"
+            f"{scheme} runs on a CPU so far where operands and result are not all float32, or all complex64; convert "
+            "them, pass CPU tensors, or scheme=prismm.Residues(...)"
         )
     if need.target is not None and need.target.kind not in ("native", "fast"):
         raise EngineError(
@@ -60,14 +63,16 @@ def check(scheme: TileInt8, need: Need, engine: str | None) -> str:
         )
     if need.terms >= 1 << 23:
         raise ArgumentError(
-            f"an inner dimension of {need.k} is too long; multiply in blocks of at most {(1 << 23) - 1}"
+            f"an inner dimension of {need.k} is too long; multiply in blocks of at most "
+            f"{((1 << 23) - 1) // (need.terms // max(1, need.k))}"
         )
     return cuda_tiles.NAME
 
 
 def workspace(scheme: TileInt8, need: Need, rows: int, columns: int) -> int:
-    """Bytes of scratch for a block of the product."""
-    return cuda_tiles.workspace(scheme, rows, columns, max(1, need.k))
+    """Bytes of scratch for a block of the product; of a complex one with real operands and the part that is made."""
+    laid_out = 4 * ((rows + columns) * need.terms + rows * columns) if need.is_complex else 0
+    return laid_out + cuda_tiles.workspace(scheme, rows, columns, need.terms)
 
 
 def problem_of(scheme: TileInt8, need: Need, device: Device) -> cuda_tiles.Problem:
@@ -86,12 +91,39 @@ def queue(
     rows, columns = (max(1, size // grain) * grain for size, grain in zip(block, granule, strict=True))
     x, y, z = (cuda_words_calls.matrices_of(w, base) for w, base in ((a, A), (b, B), (out, OUT)))
     if into is not None:
-        z = dataclasses.replace(z, data=into)
-    m, n = min(rows, z.shape[1]), min(columns, z.shape[2])
-    each = cuda_tiles.workspace(problem.scheme, m, n, x.shape[2])
-    for number, some in enumerate(cuda_words_calls.blocks_of(x, y, z, rows, columns, each)):
-        with program.lend():
-            cuda_tiles.queue(*some, problem, counts, device, program, number == 0)
+        z = dataclasses.replace(z, data=into.reals())
+    m, n, parts = min(rows, z.shape[1]), min(columns, z.shape[2]), 2 if z.is_complex else 1
+    each = cuda_tiles.workspace(problem.scheme, m, n, parts * x.shape[2])
+    first = True
+    for left, right, result in cuda_words_calls.blocks_of(x, y, z, rows, columns, each):
+        for part in range(parts):
+            with program.lend():
+                if parts == 1:
+                    cuda_tiles.queue(left, right, result, problem, counts, device, program, first)
+                else:
+                    _queue_part(program, left, right, result, part, problem, counts, device, first)
+                first = False
+
+
+def _queue_part(
+    program: Program, a: cuda_words.Matrices, b: cuda_words.Matrices, out: cuda_words.Matrices, part: int,
+    problem: cuda_tiles.Problem, counts: Place, device: Device, clear: bool,
+) -> None:  # fmt: skip
+    """The real or imaginary part of a complex product: of real operands of twice the inner dimension."""
+    sides = []
+    for x, left in ((a, True), (b, False)):
+        batch, rows, columns = x.shape
+        turned = (0, 1, 2) if left else (0, 2, 1)  # matrices, vectors, elements
+        shape, steps = ((x.shape[axis] for axis in turned), (x.strides[axis] for axis in turned))
+        place, own = lay_out(program, x.data, tuple(shape), tuple(steps), part, left=left)  # type: ignore[arg-type]
+        strides = tuple(own[axis] for axis in turned)
+        real = (batch, rows, 2 * columns) if left else (batch, 2 * rows, columns)
+        sides.append(cuda_words.Matrices(place, real, strides, False))  # type: ignore[arg-type]
+    batch, m, n = out.shape
+    made = program.take(out.data.dtype, batch, m, n)
+    result = cuda_words.Matrices(made, out.shape, (m * n, n, 1), False)
+    cuda_tiles.queue(sides[0], sides[1], result, problem, counts, device, program, clear)
+    put_part(program, made, out.data.at(part, (), ()), (out.batch_stride, *out.strides[1:]), out.shape)
 
 
 @dataclass(frozen=True)
@@ -108,8 +140,17 @@ class TilesBound:
     scheme: TileInt8
 
     def at(self, c: NDArray[Any], i: Any, j: Any) -> NDArray[np.float64]:
-        """Bound of entries (i, j) of the result c, which may be slices."""
+        """Bound of entries (i, j) of the result c, which may be slices; of complex ones for each part."""
         value = c[i, j]
+        if not np.iscomplexobj(value):
+            return self._of_reals(value, i, j)
+        found = []
+        for part, own in enumerate((value.real, value.imag)):
+            a, b = _Part(self.a, part, "left"), _Part(self.b, part, "right")
+            found.append(dataclasses.replace(self, a=a, b=b)._of_reals(own, i, j))
+        return np.maximum(*found)
+
+    def _of_reals(self, value: NDArray[Any], i: Any, j: Any) -> NDArray[np.float64]:
         count, many = self.a.shape[0], self.b.shape[1]
         tile_rows, width, tile_columns = self.scheme.tile
         left, right = self.scheme.segments
@@ -127,6 +168,18 @@ class TilesBound:
             bound = np.reshape(bound, np.shape(value)) + self.own.terms * self.result.smallest_subnormal
             bound = (bound + half_ulp(value, self.result)) * (1.0 + 2.0**-30)
             return np.where(np.isfinite(value), bound, 0.0)
+
+
+class _Part:
+    """A complex operand as the real one of twice the inner dimension of a part of a product."""
+
+    def __init__(self, source: Any, part: int, side: Side) -> None:
+        self.source, self.part, self.side = source, part, side
+        rows, columns = source.shape
+        self.shape = (rows, 2 * columns) if side == "left" else (2 * rows, columns)
+
+    def __getitem__(self, index: Any) -> NDArray[Any]:
+        return layout(np.asarray(self.source[index]), self.part, self.side)
 
 
 def _vectors(
@@ -166,7 +219,7 @@ def bound_of(scheme: TileInt8, need: Need, device: Device, a: Any, b: Any) -> Ti
 
 def products(scheme: TileInt8, need: Need) -> int:
     """Products on the matrix unit of one product of the call."""
-    return scheme.products
+    return scheme.products * (2 if need.is_complex else 1)
 
 
 _PRODUCTS, _FOLDS = 1.37, 0.0047
@@ -180,10 +233,11 @@ _PASSES, _CERTIFIED = 0.5, 0.32
 
 def predict(scheme: TileInt8, need: Need, rates: Rates) -> float:
     """Seconds that a call is expected to take: survey, split, product, certificate, second look."""
-    count, (m, n, k) = math.prod(need.batch), (need.m, need.n, max(1, need.k))
+    parts, (m, n, k) = 2 if need.is_complex else 1, (need.m, need.n, need.terms)
+    count = math.prod(need.batch) * parts
     left, right = scheme.segments
-    moved = (8 * (m + n) * k + (left * m + right * n) * k) * count
-    seconds = 4 * LOOK + moved / (_PASSES * rates.memory) + need.result_bytes / (_CERTIFIED * rates.memory)
+    moved = (8 * parts * (m + n) * k + (left * m + right * n) * k) * count
+    seconds = 4 * LOOK * parts + moved / (_PASSES * rates.memory) + need.result_bytes / (_CERTIFIED * rates.memory)
     tiles = -(-m // 128) * -(-n // 128) * count
     entries = 128.0 * 128.0 * tiles
     products = 2.0 * entries * k * scheme.products / (_PRODUCTS * rates.int8)

@@ -19,6 +19,7 @@ from prismm.accuracy import Target
 from prismm.engines import cuda, cuda_tiles
 from prismm.engines.launch import Program
 from prismm.schemes.tile_int8 import TileInt8
+from prismm.specials import real_operands
 from prismm.testing import HOSTILE, SPECIAL, exact_product, ieee_specials
 from tests.gpu.programs_of_tiles import tiles_program
 
@@ -39,23 +40,30 @@ CASES = [
     ("subnormal_results", (6, 40, 5), {"scaling": "none"}, "native"),
     ("infinities", (6, 80, 5), {}, None),
     ("infinities", (6, 80, 5), {"scaling": "none"}, "native"),
+    ("normal", (20, 70, 12), {"complex": True}, None),
+    ("wide_rows", (9, 40, 17), {"complex": True, "level": 3, "tile": (8, 64, 16)}, None),
+    ("near_overflow", (6, 9, 3), {"complex": True}, None),
+    ("wide_rows", (20, 80, 12), {"complex": True}, "native"),
+    ("infinities", (6, 40, 5), {"complex": True}, "native"),
 ]
 
 
 def product(a: np.ndarray, b: np.ndarray, scheme: TileInt8, target: Target | None) -> tuple[np.ndarray, list[int]]:
     """The pipeline of a GPU, on this CPU."""
     device = cuda.Device("interpreter", False, True, 4)
-    problem = cuda_tiles.problem_for(scheme, a.shape[1], target)
+    problem = cuda_tiles.problem_for(scheme, a.shape[1] * (2 if np.iscomplexobj(a) else 1), target)
     x, y = (torch.from_numpy(v)[None] for v in (a, b))
-    out = torch.full((1, a.shape[0], b.shape[1]), torch.nan)
+    out = torch.full((1, a.shape[0], b.shape[1]), torch.nan, dtype=x.dtype)
     program, counts = tiles_program(x, y, out, problem, device)
     scratch = program.run_by_triton(x, y, out)
     return out[0].numpy(), scratch[counts.offset : counts.offset + 32].view(torch.int64).tolist()
 
 
 def main() -> None:
-    for name, shape, given, kind in CASES:
-        a, b = {**HOSTILE, **SPECIAL}[name](*shape, seed=3, dtype=np.dtype(np.float32))
+    for name, shape, asked, kind in CASES:
+        given = {key: value for key, value in asked.items() if key != "complex"}
+        dtype = np.dtype(np.complex64 if "complex" in asked else np.float32)
+        a, b = {**HOSTILE, **SPECIAL}[name](*shape, seed=3, dtype=dtype)
         if name == "normal":
             a[3], b[:, 2] = 0.0, 0.0
         scheme = TileInt8(fallback=False, **given)
@@ -66,16 +74,20 @@ def main() -> None:
         for x, y in ((a, b), (np.asfortranarray(a), np.asfortranarray(b))):
             c, counts = product(x, y, scheme, target)
             if kind is None:
-                same = (c.view(np.int32) == expected.view(np.int32)) | (np.isnan(c) & np.isnan(expected))
+                real = np.isnan(c.view(np.float32)) & np.isnan(expected.view(np.float32))
+                same = (c.view(np.int32) == expected.view(np.int32)) | real
                 different += int((~same).sum())
-            elif name in SPECIAL:
-                special = ieee_specials(a, b)
-                outside = ~np.isfinite(special)
-                wrong += int((outside & ~((c == special) | (np.isnan(c) & np.isnan(special)))).sum())
-            else:
-                exact = exact_product(a, b)
-                terms = a.shape[1]
-                wrong += int((~exact.within(c, terms * 2.0**-24 * exact.magnitude("up") + terms * 2.0**-149)).sum())
+                continue
+            for part, own in enumerate((c.real.copy(), c.imag.copy()) if np.iscomplexobj(c) else (c,)):
+                left, right = real_operands(a, b, part)
+                if name in SPECIAL:
+                    special = ieee_specials(left, right)
+                    outside = ~np.isfinite(special)
+                    wrong += int((outside & ~((own == special) | (np.isnan(own) & np.isnan(special)))).sum())
+                else:
+                    exact, terms = exact_product(left, right), left.shape[1]
+                    allowed = terms * 2.0**-24 * exact.magnitude("up") + terms * 2.0**-149
+                    wrong += int((~exact.within(own, allowed)).sum())
         case = [name, kind, str(scheme)]
         print(json.dumps({"case": case, "different": different, "wrong": wrong, "counts": counts}), flush=True)
     blocks_of_a_batch()

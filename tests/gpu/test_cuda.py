@@ -5,7 +5,7 @@ import pytest
 
 import prismm
 from prismm import cuda_calls
-from prismm.errors import ArgumentError, DTypeError, EngineError, OperandError, ShapeError
+from prismm.errors import AccuracyError, ArgumentError, DTypeError, EngineError, OperandError, ShapeError
 from prismm.schemes.native import Native
 from prismm.schemes.residues import Residues
 from prismm.schemes.scaled_half import ScaledHalf
@@ -381,8 +381,6 @@ def test_an_accuracy_may_be_any_number(rng):
 def test_a_setting_that_spoils_cublas_is_noticed_before_out_is_written(rng, monkeypatch):
     import torch
 
-    from prismm import Native
-
     a, b = (torch.from_numpy(rng.standard_normal((70, 70)).astype(np.float32)).cuda() for _ in range(2))
     out = torch.empty_like(a)
     for _ in range(5):
@@ -407,8 +405,6 @@ def test_a_result_over_shared_memory_of_another_library(rng):
 
 def test_a_captured_native_product_outlives_what_is_known_of_it(rng):
     import torch
-
-    from prismm import Native, cuda_calls
 
     a, b = (torch.from_numpy(rng.standard_normal((70, 70))).cuda() for _ in range(2))
     a[3, 4] = np.inf

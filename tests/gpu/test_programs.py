@@ -15,6 +15,7 @@ from prismm.formats import FP32, FP64
 from prismm.kernels.gpu import layout, magnitudes
 from prismm.schemes.native import Native
 from prismm.schemes.residues import Residues
+from prismm.schemes.tile_int8 import TileInt8
 
 H200 = cuda.Device("NVIDIA H200", True, True, 132)
 KINDS = {torch.float64: FP64, torch.float32: FP32, torch.complex128: FP64, torch.complex64: FP32}
@@ -80,9 +81,12 @@ def test_grids_are_within_cuda_s(batch, m, k, n, scheme):
             assert grids and all(max(grid[1:]) <= LONGEST_GRID for grid in grids)
 
 
-def test_complex_slices_have_grids_too():
+@pytest.mark.parametrize(
+    ("scheme", "dtype"), [(Slices("fp64", slices=2), torch.complex128), (TileInt8(), torch.complex64)]
+)
+def test_complex_operands_that_are_laid_out_have_grids_too(scheme, dtype):
     for turned in (False, True):
-        made, _ = program(1, 70_000, 70_000, 8, Slices("fp64", slices=2), None, torch.complex128, turned=turned)
+        made, _ = program(1, 70_000, 70_000, 8, scheme, None, dtype, turned=turned)
         assert all(max(launch.grid[1:]) <= LONGEST_GRID for launch in made.launches if isinstance(launch, _Launch))
 
 
@@ -109,6 +113,7 @@ def test_every_join_counts_what_it_opens(monkeypatch):
 
 
 def test_long_vectors_have_no_planes_of_magnitudes():
+    assert cuda.MOST_MAGNITUDES == magnitudes.MOST_TERMS
     for k, kernels in ((magnitudes.MOST_TERMS, 1), (magnitudes.MOST_TERMS + 1, 0)):
         made, _ = program(1, 64, k, 64, Residues(15), "native")
         names = [launch.kernel.fn.__name__ for launch in made.launches if isinstance(launch, _Launch)]

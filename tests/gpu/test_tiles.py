@@ -18,6 +18,7 @@ from prismm.engines import cuda, cuda_tiles
 from prismm.errors import ArgumentError, EngineError
 from prismm.formats import FP32, FP64
 from prismm.schemes.tile_int8 import TileInt8
+from prismm.specials import real_operands
 from prismm.testing import HOSTILE, SPECIAL, exact_product, ieee_specials
 
 ROOT = Path(__file__).parents[2]
@@ -73,7 +74,7 @@ def test_kernels_compile_to_matrix_instructions(architecture, layout, specs):
 def test_interpreted_kernels_give_the_bits_of_a_cpu_and_keep_their_word():
     pytest.importorskip("triton")
     found = told("tests.gpu.interpreted_tiles")
-    assert len(found) == 17
+    assert len(found) == 22
     assert not [entry for entry in found if entry["different"] or entry["wrong"]]
 
 
@@ -90,6 +91,18 @@ def test_reported_bounds_hold(scheme, seed):
         bound = cuda_tile_calls.bound_of(scheme, need(5, 150), H200, a, b)
         bounds = bound.at(c, slice(None), slice(None))
         assert exact_product(a, b).within(c, bounds).all(), name
+        assert np.isclose(float(bound.at(c, 3, 2)), bounds[3, 2], rtol=1e-12)
+
+
+@pytest.mark.parametrize("scheme", SCHEMES, ids=str)
+def test_reported_bounds_hold_for_both_parts_of_complex_numbers(scheme, seed):
+    for name in ("normal", "wide_rows", "cancelling", "carries"):
+        a, b = HOSTILE[name](6, 75, 5, seed=seed, dtype=np.dtype(np.complex64))
+        c = on_cpu(a, b, scheme)
+        bound = cuda_tile_calls.bound_of(scheme, need(5, 75, is_complex=True), H200, a, b)
+        bounds = bound.at(c, slice(None), slice(None))
+        for part, own in enumerate((c.real.copy(), c.imag.copy())):
+            assert exact_product(*real_operands(a, b, part)).within(own, bounds).all(), name
         assert np.isclose(float(bound.at(c, 3, 2)), bounds[3, 2], rtol=1e-12)
 
 
@@ -156,7 +169,8 @@ def test_what_a_gpu_takes():
         cuda_tile_calls.check(TileInt8(tile=(16, 48, 8)), need(), None)
     with pytest.raises(EngineError, match="exponent='tile'"):
         cuda_tile_calls.check(TileInt8(exponent="pair"), need(), None)
-    for other in (need(result=FP64), need(is_complex=True), need(native=False)):
+    assert cuda_tile_calls.check(TileInt8(), need(is_complex=True), None) == "cuda:int8"
+    for other in (need(result=FP64), need(native=False)):
         with pytest.raises(EngineError, match="float32"):
             cuda_tile_calls.check(TileInt8(), other, None)
     for accuracy in ("correctly-rounded", 1e-3):
@@ -166,6 +180,8 @@ def test_what_a_gpu_takes():
         cuda_tile_calls.check(TileInt8(), need(), "cuda:fp16")
     with pytest.raises(ArgumentError, match="too long"):
         cuda_tile_calls.check(TileInt8(), need(4, 1 << 23), None)
+    with pytest.raises(ArgumentError, match="at most 4194303"):
+        cuda_tile_calls.check(TileInt8(), need(4, 1 << 22, is_complex=True), None)
 
 
 def test_a_call_takes_them():
@@ -258,3 +274,25 @@ def test_batches_share_an_operand_and_normal_data_need_no_repair(rng):
     assert counts == [0, 0, 0, 0]
     for x, y in zip(a, c, strict=True):
         assert np.array_equal(y.view(np.int32), on_cpu(x, b[0], TileInt8()).view(np.int32))
+
+
+@pytest.mark.gpu
+def test_complex_numbers_are_two_real_products(seed):
+    import torch
+
+    for name in ("normal", "wide_rows", "near_overflow"):
+        a, b = HOSTILE[name](130, 150, 70, seed=seed, dtype=np.dtype(np.complex64))
+        for turned in (False, True):
+            x, y = (torch.from_numpy(np.asfortranarray(z) if turned else z).cuda() for z in (a, b))
+            c = prismm.matmul(x, y, scheme=TileInt8(fallback=False)).cpu().numpy()
+            assert np.array_equal(c.view(np.int32), on_cpu(a, b, TileInt8()).view(np.int32)), name
+    a, b = HOSTILE["wide_rows"](70, 90, 65, seed=seed, dtype=np.dtype(np.complex64))
+    x, y = torch.from_numpy(a).cuda(), torch.from_numpy(b).cuda()
+    c, report = prismm.matmul(x, y, scheme=TileInt8(), accuracy="native", full_output=True)
+    for part, own in enumerate((c.real, c.imag)):
+        exact = exact_product(*real_operands(a, b, part))
+        assert exact.within(own.cpu().numpy().copy(), 180 * U * exact.magnitude("up") + 180 * ETA).all()
+        assert exact.within(own.cpu().numpy().copy(), report.bounds).all()
+    assert sum(report.roads.values()) == 2 * c.numel()
+    d = prismm.gemm(x, y, c, alpha=0.5, beta=1.0, scheme=TileInt8(), accuracy="native")
+    assert d.shape == c.shape and torch.isfinite(torch.view_as_real(d)).all()

@@ -57,6 +57,9 @@ how many of all strips on average are worth the planes.
 OPEN_LANES, OPEN_ROWS, OPEN_WARPS = 512, 8, 4
 """Elements of a single entry's vectors that are taken at a time, rows of a strip that are summed at once, and warps."""
 
+MOST_MAGNITUDES = 1 << 17
+"""Terms from which on nothing is proved by magnitudes, whose sums take 32 bits."""
+
 MAGNITUDE_TILE = 128, 128
 """Vectors, and elements, to multiples of which planes of magnitudes are rounded up."""
 
@@ -566,7 +569,7 @@ def scratch_bytes(
     found += 4 * words
     if test.mode == MAGNITUDE and test.magnitude_kappa > 0.0:
         found += words * strip * block // 8
-        if parts * k <= 1 << 17:  # `kernels.gpu.magnitudes.MOST_TERMS`
+        if parts * k <= MOST_MAGNITUDES:
             found += sum(math.prod(magnitude_shape(vectors, k, parts)) for vectors in (rows, columns))
     return found
 
@@ -596,7 +599,7 @@ def _settle_open(
     batches_of = left.batch, right.batch
     words = strips * blocks
     enough = min(FEW_OF_STRIP * words * batches * parts, 2**31 - 1)
-    if left.terms <= magnitudes.MOST_TERMS:
+    if left.terms <= MOST_MAGNITUDES:
         few = FEW_OPEN
         places = [program.take(torch.int8, x.batch, *magnitude_shape(x.vectors, a.terms, parts)) for x in (left, right)]
         program.launch(

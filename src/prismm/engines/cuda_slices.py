@@ -10,7 +10,7 @@ the pairs that matter to a certificate: its entries are correctly rounded becaus
 not because nothing is left over.
 
 The two products of a complex one are those of a CPU, too: of real operands of twice the inner dimension, which are laid
-out in scratch memory (`kernels.gpu.layout`).
+out in scratch memory (`engines.cuda_layout`).
 
 A CPU and a GPU bound the value by sums of digits each in its own way. That shows in which entries a target has repaired
 and, without one, in those whose bound leaves open whether they overflow: these are set to the exact value, rounded.
@@ -19,7 +19,6 @@ and, without one, in those whose bound leaves open whether they overflow: these 
 from __future__ import annotations
 
 import functools
-import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -196,27 +195,6 @@ def workspace(problem: Problem, rows: int, columns: int, k: int) -> int:
 def _on_hopper(problem: Problem, device: Device) -> bool:
     """Whether the kernel for sm_90 multiplies; Triton compiles none for a single group."""
     return device.hopper and problem.groups > 1 and problem.digits.balanced
-
-
-def real_vectors(program: Program, x: Vectors, part: int, *, left: bool) -> Vectors:
-    """Vectors as they are if real, else in scratch memory those of twice the length whose product is the real (part 0)
-    or imaginary (1) part of the complex one.
-    """
-    from prismm.kernels.gpu import layout
-
-    if x.parts == 1:
-        return x
-    across = x.steps[1] == 1 and x.steps[2] != 1
-    shape = (x.batch, 2 * x.terms, x.vectors) if across else (x.batch, x.vectors, 2 * x.terms)
-    to = program.take(x.place.reals().dtype, *shape)
-    steps = (math.prod(shape[1:]), 1, x.vectors) if across else (math.prod(shape[1:]), 2 * x.terms, 1)
-    vectors, elements = (layout.TILE, 1) if across else (1, layout.TILE)
-    program.launch(
-        layout.lay_out, (-(-2 * x.terms // elements) * -(-x.vectors // vectors), x.batch), x.place.reals(),
-        *(2 * step for step in x.steps), to, *steps, x.vectors, x.terms, SWAPPED=not left and part == 1,
-        NEGATED=left and part == 0, VECTORS=vectors, ELEMENTS=elements, num_warps=4,
-    )  # fmt: skip
-    return Vectors(to, x.batch, x.vectors, 2 * x.terms, steps)
 
 
 @dataclass(frozen=True)

@@ -282,7 +282,7 @@ class Program:
         with contextlib.ExitStack() as stack:
             apart = other = stream
             if forked and any(isinstance(launch, _Meeting) for launch in self.launches):
-                other = stack.enter_context(stream_beside())
+                other = stack.enter_context(stream_beside(stream))
             for launch in self.launches:
                 if isinstance(launch, _Meeting):
                     if apart != stream:

@@ -28,14 +28,28 @@ def is_capturing(stream: int) -> bool:
     return status.value != 0
 
 
+def _capture_of(stream: int) -> int:
+    """The number of the capture that a stream's launches go to; 0 where there is none, or it is not known."""
+    status, number = ctypes.c_int(), ctypes.c_uint64()
+    asked = getattr(driver(), "cuStreamGetCaptureInfo", None)
+    if asked is None or asked(ctypes.c_void_p(stream), ctypes.byref(status), ctypes.byref(number)):
+        return 0
+    return number.value if status.value else 0
+
+
 @contextlib.contextmanager
-def stream_beside() -> Iterator[int]:
-    """A stream of the current device that nobody uses and no capture holds; kept for later."""
+def stream_beside(stream_of_it: int) -> Iterator[int]:
+    """A stream of the current device that nobody uses and no other capture holds; kept for later. stream_of_it: the one
+    that it runs beside. A stream that a caller's capture took is the capture's until that ends, for all its calls.
+    """
     cuda, device = driver(), ctypes.c_int()
     check(cuda.cuCtxGetDevice(ctypes.byref(device)))
+    capture = _capture_of(stream_of_it)
     with _LOCK:
         streams = _BESIDE.setdefault(device.value, [])
-        stream = next((some for some in streams if not is_capturing(some.value or 0)), None)
+        held = (some for some in streams if capture and _capture_of(some.value or 0) == capture)
+        idle = (some for some in streams if not is_capturing(some.value or 0))
+        stream = next(held, None) or next(idle, None)
         if stream is not None:
             streams.remove(stream)
     if stream is None:

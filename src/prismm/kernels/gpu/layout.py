@@ -1,4 +1,4 @@
-"""Real operands of twice the inner dimension, whose product is a part of a complex one.
+"""Real operands of twice the inner dimension, whose product is a part of a complex one; and that part put in place.
 
 Re(a·b) is [Re a, -Im a]·[Re b; Im b], Im(a·b) is [Re a, Im a]·[Im b; Re b]: `specials.real_operands`. Schemes that cut
 real numbers multiply complex ones so, and a vector's two parts share one scale.
@@ -41,3 +41,14 @@ def lay_out(
         value = tl.where(imaginary, value * -1.0, value)
     target = to + batch * to_batch + i.to(tl.int64) * wide(to_vector) + h.to(tl.int64) * wide(to_step)
     tl.store(target, value, mask=inside)
+
+
+@triton.jit(do_not_specialize=["to_batch", "to_row", "to_column", "m", "n"])
+def put_part(x, to, to_batch, to_row, to_column, m, n, BLOCK: tl.constexpr):
+    """to (batch, m, n) with these steps = x (batch, m, n), contiguous; a row's BLOCK columns a program."""
+    blocks = tl.cdiv(n, BLOCK)
+    row = (tl.program_id(0) // blocks).to(tl.int64)
+    j = tl.program_id(0) % blocks * BLOCK + tl.arange(0, BLOCK)
+    value = tl.load(x + row * n + j, mask=j < n, other=0.0)
+    target = to + row // m * to_batch + row % m * to_row
+    tl.store(target + j.to(tl.int64) * to_column, value, mask=j < n)

@@ -294,6 +294,13 @@ def slice_rows(
         tl.store(extras + DEVIATION * vectors, tl.sum(distance.to(tl.int64), 0))
 
 
+@triton.jit
+def _digits_at(digits, plane, pitch, batch, j, h0, width, SLICES: tl.constexpr, PERMUTED: tl.constexpr):
+    """Where the digits of columns j begin for a tile from row h0 on, all of whose elements are of one block."""
+    first = h0 // width * (width * SLICES) + h0 % width
+    return digits + batch * wide(plane) + plane_row(j, PERMUTED).to(tl.int64) * pitch + first
+
+
 @triton.jit(do_not_specialize=["step", "batch_step", "vectors", "length"])
 def slice_columns(
     x, step, batch_step, stats, extras, digits, vectors, length, width, pitch, plane, SLICES: tl.constexpr,
@@ -316,24 +323,16 @@ def slice_columns(
     shift = tl.where(finite, slice_shift(largest, SLICES, BITS, BALANCED), -NONFINITE)
     lift, factor = scale_factors(tl.where(finite, shift, 0), largest)
     value = column_values(x, h, j, stride, k, (finite & (j < n))[None, :])
-    # All elements of the tile are of one block.
-    first = h0 // width * (width * SLICES) + h0 % width
-    row = digits + batch * wide(plane) + plane_row(j, PERMUTED).to(tl.int64) * pitch
     if BALANCED:
         scaled = value * lift[None, :, None]
         low, high, last, some, d = digits_of(scaled, factor[None, :, None], SLICES, MEASURE, NVIDIA)
-        seen = tl.reduce(tl.reduce(last, 2, _either), 0, _either).to(tl.int64)
-        target = (row + first).to(tl.pointer_type(tl.int32))[:, None] + tl.arange(0, ROWS // 4)[None, :]
-        for at in tl.static_range(SLICES):
-            four = tl.trans(packed(digit(low, high, at, SLICES), True))
-            place = target + (at if REVERSED else SLICES - 1 - at) * (width // 4)
-            tl.store(place, four, mask=(j < n)[:, None])
     else:
         rest = value * lift[None, :, None] * factor[None, :, None]
         vanished = (rest == 0.0) & (value != 0.0)
         some = tl.zeros([ROWS // 4, BLOCK, 4], tl.int32)
         seen = tl.zeros([BLOCK], tl.int64)
-        target = (row + first)[:, None] + tl.arange(0, ROWS)[None, :]
+        start = _digits_at(digits, plane, pitch, batch, j, h0, width, SLICES, PERMUTED)
+        target = start[:, None] + tl.arange(0, ROWS)[None, :]
         for up in tl.static_range(SLICES - 1, -1, -1):
             peel, rest = peeled(rest, up, BITS, NVIDIA)
             live = (peel != 0.0).to(tl.int32)
@@ -352,6 +351,15 @@ def slice_columns(
         tl.atomic_max(stats + RESIDUAL * n, at_most, mask=(j < n) & (residual > 0), sem="relaxed")
     nonzero = tl.sum(tl.sum(some, 2), 0).to(tl.int64)
     tl.atomic_add(extras + NONZERO * n, nonzero, mask=(j < n) & (nonzero > 0), sem="relaxed")
+    if BALANCED:
+        seen = tl.reduce(tl.reduce(last, 2, _either), 0, _either).to(tl.int64)
     tl.atomic_or(extras + DIGITS * n, seen, mask=(j < n) & (nonzero > 0), sem="relaxed")
     if tl.program_id(1) == 0:
         tl.store(stats + SHIFT * n, shift, mask=j < n)
+    if BALANCED:
+        start = _digits_at(digits, plane, pitch, batch, j, h0, width, SLICES, PERMUTED)
+        words = start.to(tl.pointer_type(tl.int32))[:, None] + tl.arange(0, ROWS // 4)[None, :]
+        for at in tl.static_range(SLICES):
+            four = tl.trans(packed(digit(low, high, at, SLICES), True))
+            place = words + (at if REVERSED else SLICES - 1 - at) * (width // 4)
+            tl.store(place, four, mask=(j < n)[:, None])
