@@ -30,6 +30,12 @@ CALLS: dict[tuple[str, str], dict[str, Any]] = {
     ("float64", "7 slices, fast"): {"scheme": Slices("int8", slices=7, fast=True), "accuracy": "native"},
     ("float64", "7 slices"): {"scheme": Slices("int8", slices=7), "accuracy": "native"},
     ("float64", "slices, CR"): {"scheme": Slices("int8", mode="CR")},
+    ("float64", "7 slices of FP16, fast"): {"scheme": Slices("fp16", slices=7, fast=True), "accuracy": "native"},
+    ("float64", "3 slices of FP64"): {"scheme": Slices("fp64", slices=3), "accuracy": "native"},
+    ("float64", "slices of FP64, CR"): {"scheme": Slices("fp64", mode="CR")},
+    ("float32", "4 slices of FP16, fast"): {"scheme": Slices("fp16", slices=4, fast=True), "accuracy": "native"},
+    ("complex128", "7 slices, fast"): {"scheme": Slices("int8", slices=7, fast=True), "accuracy": "native"},
+    ("complex64", "tiles of 128"): {"scheme": TileInt8(tile=(16, 128, 8)), "accuracy": "native"},
 }
 
 
