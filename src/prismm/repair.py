@@ -155,6 +155,8 @@ def repair(
         entries = _by_magnitude(a, b, target, entries, job, outcome, scales)
     if plain:
         entries = _in_double_double(a, b, target, entries, job, outcome)
+    else:
+        entries = _sums_in_double_double(a, b, out, entries, job, outcome)
     exactly(a, b, out, entries, job, outcome)
 
 
@@ -256,19 +258,45 @@ def _in_double_double(
     return entries.keep(~done)
 
 
-def exactly(
-    a: NDArray[Any],
-    b: NDArray[Any],
-    out: NDArray[Any],
-    entries: Entries,
-    job: Job,
-    outcome: Outcome,
-    road: str = "exact",
-) -> None:
-    """Set entries to the exactly rounded value of a·b (or of the epilogue's sum)."""
-    from prismm.kernels.cpu.dot import exact_dots
+def _sums_in_double_double(
+    a: NDArray[Any], b: NDArray[Any], out: NDArray[Any], entries: Entries, job: Job, outcome: Outcome
+) -> Entries:
+    """The same of the epilogue's sum."""
+    from prismm.kernels.cpu.dot import double_double_sums
 
     target = real_parts(out)[entries.part]
+    parts, alpha, beta, addends = _summands(out, entries, job)
+    done = np.zeros(entries.i.size, np.bool_)
+    for piece in gathered(a, b, entries, parts, job.workers):
+        value = np.empty(piece.ri.size)
+        undecided = np.empty(piece.ri.size, np.uint8)
+        added = np.ascontiguousarray(addends[piece.where])
+
+        def dots(
+            s: slice,
+            piece: Gathered = piece,
+            value: NDArray[Any] = value,
+            undecided: NDArray[Any] = undecided,
+            added: NDArray[Any] = added,
+        ) -> None:
+            double_double_sums(
+                piece.rows, piece.columns, piece.ri[s], piece.ci[s], alpha, added[s], beta, job.result.precision,
+                value[s], undecided[s],
+            )  # fmt: skip
+
+        in_slices(dots, piece.ri.size, job.workers)
+        proved = undecided == 0
+        chosen = piece.where[proved]
+        target[entries.i[chosen], entries.j[chosen]] = value[proved]
+        done[chosen] = True
+    outcome.count("double-double", int(done.sum()))
+    return entries.keep(~done)
+
+
+def _summands(
+    out: NDArray[Any], entries: Entries, job: Job
+) -> tuple[tuple[int, ...], NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    """What `exact_dots` adds: parts of the product, their factors, those of C's parts, and these, entry by entry."""
     parts: tuple[int, ...] = (entries.part,)
     alpha, beta = np.ones(1), np.empty(0)
     addends = np.empty((entries.i.size, 0))
@@ -282,6 +310,23 @@ def exactly(
             beta = np.empty(0)
         else:
             addends = np.stack([x[entries.i, entries.j].astype(np.float64) for x in real_parts(c)], axis=1)
+    return parts, alpha, beta, addends
+
+
+def exactly(
+    a: NDArray[Any],
+    b: NDArray[Any],
+    out: NDArray[Any],
+    entries: Entries,
+    job: Job,
+    outcome: Outcome,
+    road: str = "exact",
+) -> None:
+    """Set entries to the exactly rounded value of a·b (or of the epilogue's sum)."""
+    from prismm.kernels.cpu.dot import exact_dots
+
+    target = real_parts(out)[entries.part]
+    parts, alpha, beta, addends = _summands(out, entries, job)
     for piece in gathered(a, b, entries, parts, job.workers):
         value = np.empty(piece.ri.size)
         added = np.ascontiguousarray(addends[piece.where])

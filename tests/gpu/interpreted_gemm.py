@@ -66,7 +66,8 @@ def main() -> None:
         ("cancelling", "complex64", 12, "correctly-rounded", -1j, 0.3), ("carries", "complex128", 15, None, 0.1j, 2.0),
         ("normal", "float64", 20, "correctly-rounded", 5e-324, 1.0), ("normal", "float64", 15, "native", 0.0, 0.3),
         ("wide_rows_and_columns", "float64", 15, "native", 1e-10, -1.0),
-        ("near_overflow", "float32", 7, "native", 1e10, 1.0),
+        ("near_overflow", "float32", 7, "native", 1e10, 1.0), ("phi2", "float64", 12, "native", 0.7, 1.3),
+        ("phi2", "complex128", 12, "native", 1 + 2j, 0.5), ("near_ties", "float64", 15, "correctly-rounded", 1.0, 1e-9),
     ]  # fmt: skip
     for name, dtype, moduli, target, alpha, beta in cases:
         # Enough terms and entries of each kind that some are certified by |a||b| alone.

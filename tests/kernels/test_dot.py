@@ -8,7 +8,7 @@ import pytest
 
 from kernels.harness import FORMATS, call, differing, dot, exact_power, rn, same_bits
 from prismm.formats import FP32, FP64
-from prismm.kernels.cpu.dot import double_double, exact_dots, magnitude_dots, magnitudes
+from prismm.kernels.cpu.dot import double_double, double_double_sums, exact_dots, magnitude_dots, magnitudes
 from prismm.kernels.cpu.expansion import round_expansion
 from prismm.testing import HOSTILE, exact_product
 
@@ -46,6 +46,41 @@ def test_double_double_is_right_where_it_decides(name, precision, rng):
         assert same_bits(value[sure], wanted[sure]), (k, differing(value[sure], wanted[sure]))
         if name in ("normal", "uniform") and k > 1:
             assert sure.mean() > 0.99
+
+
+@precisions
+@pytest.mark.parametrize("name", HOSTILE)
+def test_sums_in_double_double_are_right_where_they_decide(name, precision, rng):
+    """Σ alpha_g·(segment g) + Σ beta_h·addend_h, with addends that nearly cancel the products and make ties."""
+    u = 2.0**-precision
+    for k in (2, 6, 64, 300):
+        rows, columns = problem(name, k, rng, precision)
+        ri, ci = all_pairs(rows, columns)
+        for alpha in ([1.0], [-0.3], [0.7, -0.0], [1e-5, 3.0], [1e200]):
+            alpha = np.array(alpha)
+            own = np.full(ri.size, np.nan)
+            exact_dots(rows, columns, ri, ci, alpha, np.empty((ri.size, 0)), np.empty(0), 53, own)
+            own = np.where(np.abs(own) < 1e300, own, 1.0)
+            for addends in (
+                -own * (1.0 + u * rng.integers(-2, 3, ri.size)),  # cancels all but a few bits, or all
+                own * 2.0 ** -rng.integers(precision - 1, precision + 3, ri.size),  # half an ulp, about
+                rng.standard_normal(ri.size) * np.abs(own).max(initial=1e-300),
+            ):
+                # A second part of C that does nothing, or half of what the first one does.
+                c = np.stack([addends, addends], axis=1)
+                for beta in (np.array([1.0]), np.array([1.0, 0.0]), np.array([0.75, 0.25])):
+                    given = np.ascontiguousarray(c[:, : beta.size])
+                    value, undecided = np.full(ri.size, np.nan), np.full(ri.size, 9, np.uint8)
+                    double_double_sums(rows, columns, ri, ci, alpha, given, beta, precision, value, undecided)
+                    wanted = np.full(ri.size, np.nan)
+                    exact_dots(rows, columns, ri, ci, alpha, given, beta, precision, wanted)
+                    sure = undecided == 0
+                    assert same_bits(value[sure], wanted[sure]), (k, alpha, differing(value[sure], wanted[sure]))
+        if name in ("normal", "uniform", "wide_rows"):
+            rest = rng.standard_normal((ri.size, 1))
+            value, undecided = np.full(ri.size, np.nan), np.full(ri.size, 9, np.uint8)
+            double_double_sums(rows, columns, ri, ci, np.ones(1), rest, np.ones(1), precision, value, undecided)
+            assert (undecided == 0).mean() > 0.9
 
 
 @precisions

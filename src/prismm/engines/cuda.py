@@ -648,7 +648,7 @@ def combine_digits(
         TESTED=test.magnitude_kappa > 0.0, ROWS=COMBINE_TILE[0], BLOCK=COMBINE_TILE[1], num_warps=COMBINE_TILE[2],
         enable_fp_fusion=False, **fixed,
     )  # fmt: skip
-    statistics = left.statistics, right.statistics, left.batch, right.batch
+    statistics = left.statistics, right.statistics, left.batch, right.batch, table.fraction_bits(left.terms)
     _settle_marks(program, out, addend, a, b, marks, statistics, counts, device, PRODUCT=True, **fixed)
 
 
@@ -669,7 +669,7 @@ def combine_values(
         combine.combine_values, grid, source, *common, marks, *_CALLERS, out.m, out.n, terms, marks.shape[3],
         ROWS=COMBINE_TILE[0], BLOCK=COMBINE_TILE[1], num_warps=COMBINE_TILE[2], enable_fp_fusion=False, **fixed,
     )  # fmt: skip
-    nothing = counts, counts, 1, 1
+    nothing = counts, counts, 1, 1, 1
     _settle_marks(program, out, addend, a, b, marks, nothing, counts, device, MODE=repair.NATIVE.value, **fixed)
 
 
@@ -689,9 +689,9 @@ def _combining(program: Program, out: Result, addend: Result | None) -> tuple[Pl
 
 def _settle_marks(
     program: Program, out: Result, addend: Result | None, a: Vectors, b: Vectors, marks: Place,
-    statistics: tuple[Place, Place, int, int], counts: Place, device: Device, **fixed: Any,
+    statistics: tuple[Place, Place, int, int, int], counts: Place, device: Device, **fixed: Any,
 ) -> None:  # fmt: skip
-    """Set the entries that an epilogue marked."""
+    """Set the entries that an epilogue marked. statistics: of rows and columns, their matrices, and q."""
     from prismm.kernels.gpu import combine
 
     a_steps, b_steps, steps = (
@@ -703,7 +703,8 @@ def _settle_marks(
     program.launch(
         combine.settle, (min(8 * device.programs, -(-words // combine.SPAN.value)),), a.place.reals(), *a_steps,
         b.place.reals(), *b_steps, out.place.reals(), *steps, source.place.reals(), c_steps[1], c_steps[2], c_steps[0],
-        marks, *statistics[:2], counts, *_CALLERS, out.m, out.n, a.terms, marks.shape[3], out.batch, *statistics[2:],
+        marks, *statistics[:2], counts, *_CALLERS, out.m, out.n, a.terms, statistics[4], marks.shape[3], out.batch,
+        *statistics[2:4],
         BLOCK=LANES, num_warps=4, enable_fp_fusion=False, **fixed,
     )  # fmt: skip
 

@@ -42,35 +42,58 @@ def _sum_abs(p):
     return total
 
 
-@kernel("void(float64[:,::1], float64[:,::1], int64[::1], int64[::1], int64, float64[::1], uint8[::1])")
-def double_double(rows, columns, ri, ci, precision, value, undecided):
-    """Each dot product in double-double, rounded; `undecided` where its own bound leaves the rounding open.
+@device
+def _depth(k):
+    """Of a binary tree of k leaves."""
+    depth = 0
+    while (1 << depth) < k:
+        depth += 1
+    return depth
+
+
+@device
+def _dot2(a, b, depth, p, e):
+    """(sum, error bound, Σ|a·b|) of a dot product: p[0] + e[0] by a tree of this depth, p and e room for its leaves.
 
     Dot2 (Ogita, Rump, Oishi 2005) as a binary tree of depth D = ceil(log2 k). Products are exact pairs p + e; each
     level adds at most u·Σ|p|(1+u)^D in magnitude to the gathered errors, so Σ|e| <= (D+1)·u·Σ|p|·(1+2^-40); they are
     summed in a tree of 2D + 1 additions: the error is at most (2D+1)(D+1)·u²·Σ|p|·(1+2^-30). A product that
     underflows loses at most 2^-1074.
     """
+    k = a.size
+    _products(a, b, p, e) if k > 0 else None
+    for h in range(k, p.size):
+        p[h] = 0.0
+        e[h] = 0.0
+    total = _sum_abs(p)
+    half = p.size // 2
+    while half > 0:
+        _fold(p, e, half)
+        half //= 2
+    return total * ((2 * depth + 1) * (depth + 1)) * 1.0001 * 2.0**-106 + k * 2.0**-1070, total
+
+
+@device
+def _decided(high, low, err, precision, lowest):
+    """(RN of all numbers within err of high + low, whether they round alike)."""
+    err = err + abs(low) * 2.0**-52
+    h0, m0 = two_sum(high, low - err)
+    h1, m1 = two_sum(high, low + err)
+    below = round_expansion(h0, m0, 0.0, 0, precision, lowest)
+    above = round_expansion(h1, m1, 0.0, 0, precision, lowest)
+    return below, below == above and (h0 > 0.0) == (h1 > 0.0)
+
+
+@kernel("void(float64[:,::1], float64[:,::1], int64[::1], int64[::1], int64, float64[::1], uint8[::1])")
+def double_double(rows, columns, ri, ci, precision, value, undecided):
+    """Each dot product in double-double, rounded; `undecided` where its bound (`_dot2`) leaves the rounding open."""
     k = rows.shape[1]
-    depth = 0
-    size = 1
-    while size < k:
-        size *= 2
-        depth += 1
-    p = np.empty(size)
-    e = np.empty(size)
+    depth = _depth(k)
+    p = np.empty(1 << depth)
+    e = np.empty(1 << depth)
     lowest = -1074 if precision == 53 else -149
     for c in range(ri.size):
-        _products(rows[ri[c]], columns[ci[c]], p, e) if k > 0 else None
-        for h in range(k, size):
-            p[h] = 0.0
-            e[h] = 0.0
-        total = _sum_abs(p)
-        half = size // 2
-        while half > 0:
-            _fold(p, e, half)
-            half //= 2
-        err = total * ((2 * depth + 1) * (depth + 1)) * 1.0001 * 2.0**-106 + k * 2.0**-1070
+        err, total = _dot2(rows[ri[c]], columns[ci[c]], depth, p, e)
         if total == 0.0:
             # Products that underflow to zero still have their error terms to decide: leave those to exact arithmetic.
             any_product = False
@@ -80,16 +103,60 @@ def double_double(rows, columns, ri, ci, precision, value, undecided):
             undecided[c] = any_product
             continue
         high, low = fast_two_sum(p[0], e[0]) if abs(p[0]) >= abs(e[0]) else two_sum(p[0], e[0])
-        ok = total < 2.0**1000 and abs(high) > 2.0**-900
         undecided[c] = 1
-        if ok:
-            err = err + abs(low) * 2.0**-52
-            h0, m0 = two_sum(high, low - err)
-            h1, m1 = two_sum(high, low + err)
-            below = round_expansion(h0, m0, 0.0, 0, precision, lowest)
-            above = round_expansion(h1, m1, 0.0, 0, precision, lowest)
-            value[c] = below
-            undecided[c] = below != above or (h0 > 0.0) != (h1 > 0.0)
+        if total < 2.0**1000 and abs(high) > 2.0**-900:
+            value[c], decided = _decided(high, low, err, precision, lowest)
+            undecided[c] = not decided
+
+
+@device
+def _add_scaled(high, low, size, f, x, tail):
+    """f·(x + tail) added to a sum in two parts, and |f·x| to its size."""
+    p = f * x
+    high, r = two_sum(high, p)
+    return high, low + (r + (fma(f, x, -p) + f * tail)), size + abs(p)
+
+
+@kernel(
+    "void(float64[:,::1], float64[:,::1], int64[::1], int64[::1], float64[::1], float64[:,::1], float64[::1], int64, "
+    "float64[::1], uint8[::1])"
+)
+def double_double_sums(rows, columns, ri, ci, alpha, addends, beta, precision, value, undecided):
+    """The sums of `exact_dots` in double-double, rounded; `undecided` where their own bound leaves the rounding open.
+
+    alpha_g times the dot product of segment g errs by |alpha_g| times that one's bound (`_dot2`). The sum of up to four
+    scaled pairs, its twelve tails added in float64, is off by less than 2^-97 times the sum of their magnitudes, as in
+    `combine.combine`; what underflows on the way is negligible beside that where the latter is above 2^-800.
+    """
+    segments = alpha.size
+    length = rows.shape[1] // segments
+    depth = _depth(length)
+    p = np.empty(1 << depth)
+    e = np.empty(1 << depth)
+    lowest = -1074 if precision == 53 else -149
+    for c in range(ri.size):
+        high = 0.0
+        low = 0.0
+        size = 0.0
+        err = 0.0
+        ok = True
+        for g in range(segments):
+            if alpha[g] == 0.0:
+                continue
+            start, stop = g * length, (g + 1) * length
+            own, total = _dot2(rows[ri[c], start:stop], columns[ci[c], start:stop], depth, p, e)
+            ok &= 2.0**-800 < total < 2.0**900
+            err += abs(alpha[g]) * own
+            x, tail = two_sum(p[0], e[0])
+            high, low, size = _add_scaled(high, low, size, alpha[g], x, tail)
+        for g in range(beta.size):
+            if beta[g] != 0.0:
+                high, low, size = _add_scaled(high, low, size, beta[g], addends[c, g], 0.0)
+        high, low = two_sum(high, low)
+        undecided[c] = 1
+        if ok and 2.0**-800 < size < 2.0**900 and abs(high) > 2.0**-800:
+            value[c], decided = _decided(high, low, err * (1.0 + 2.0**-40) + size * 2.0**-96, precision, lowest)
+            undecided[c] = not decided
 
 
 @device

@@ -246,21 +246,46 @@ def _add_pairs(s, c, t, d):
 
 
 @triton.jit
-def decided(s, c, exponent, magnitude, steps, PRECISION: tl.constexpr):
-    """(value, proved): RN of sums s + c of products, in units 2^exponent, where their error decides it.
+def error_of_sums(magnitude, steps):
+    """How far sums of products in two parts may be off.
 
     magnitude: an upper bound of Σ|a·b|, by Cauchy and Schwarz. steps: T, an upper bound of the additions that a product
     goes through. Each adds at most u²·T·Σ|a·b| to the error of the low part, however they are arranged: 2·T²·u² in all,
     with u = 2^-53; what underflows adds less than 2^-700.
     """
+    return steps.to(tl.float64) * steps * 2.465190328815662e-32 * magnitude * 1.001 + 1e-200  # 2^-105
+
+
+@triton.jit
+def decided(s, c, exponent, magnitude, steps, PRECISION: tl.constexpr):
+    """(value, proved): RN of sums s + c of products, in units 2^exponent, where their error decides it."""
     h, low = two_sum(s, c)
-    error = steps.to(tl.float64) * steps * 2.465190328815662e-32 * magnitude * 1.001 + 1e-200  # 2^-105
+    error = error_of_sums(magnitude, steps)
     below_h, below_low = two_sum(h, low - (error + tl.abs(low) * 4.440892098500626e-16))
     above_h, above_low = two_sum(h, low + (error + tl.abs(low) * 4.440892098500626e-16))
     first = round_expansion(below_h, below_low, below_low * 0.0, exponent, PRECISION)
     last = round_expansion(above_h, above_low, above_low * 0.0, exponent, PRECISION)
     proved = (bits_of(first) == bits_of(last)) & (tl.abs(h) > 1e-100)
     return first, proved
+
+
+@triton.jit
+def sum_in_lanes(
+    a, a_step, a_shift, b, b_step, b_shift, k, part, PARTS: tl.constexpr, BLOCK: tl.constexpr
+):  # fmt: skip
+    """(s, c, steps): s + c about Σ a·b of scaled elements, and the additions that each product goes through."""
+    lanes = tl.arange(0, BLOCK)
+    s = tl.zeros([BLOCK], tl.float64)
+    c = tl.zeros([BLOCK], tl.float64)
+    for h0 in range(0, PARTS * k, BLOCK):
+        x, y = factors(a, a_step, b, b_step, (h0 + lanes).to(tl.int64), PARTS * k, part, PARTS)
+        x, y = scaled(x, a_shift), scaled(y, b_shift)
+        product = x * y
+        s, error = two_sum(s, product)
+        c += error + tl.fma(x, y, -product)
+    s, c = tl.reduce((s, c), 0, _add_pairs)
+    # A lane's products, and the lanes'.
+    return s, c, 2 * (k // BLOCK + 16)
 
 
 @triton.jit
@@ -273,18 +298,7 @@ def doubled(
     """
     _, a_shift, _, _, n2a, _ = bound_terms(rows, m, i, i < m, q, False)
     _, b_shift, _, _, n2b, _ = bound_terms(columns, n, j, j < n, q, False)
-    lanes = tl.arange(0, BLOCK)
-    s = tl.zeros([BLOCK], tl.float64)
-    c = tl.zeros([BLOCK], tl.float64)
-    for h0 in range(0, PARTS * k, BLOCK):
-        x, y = factors(a, a_step, b, b_step, (h0 + lanes).to(tl.int64), PARTS * k, part, PARTS)
-        x, y = scaled(x, a_shift), scaled(y, b_shift)
-        product = x * y
-        s, error = two_sum(s, product)
-        c += error + tl.fma(x, y, -product)
-    s, c = tl.reduce((s, c), 0, _add_pairs)
-    # A lane's products, and the lanes'.
-    steps = 2 * (k // BLOCK + 16)
+    s, c, steps = sum_in_lanes(a, a_step, a_shift, b, b_step, b_shift, k, part, PARTS, BLOCK)
     return decided(s, c, -(a_shift + b_shift), n2a * n2b, steps, PRECISION)
 
 
