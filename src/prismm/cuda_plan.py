@@ -136,7 +136,8 @@ def choose(
         module = module_of(scheme)
         name = module.check(scheme, need, engine)
         rows, columns, scratch = _blocks(need, lambda r, c: module.workspace(scheme, need, r, c))
-        return Choice(scheme, name, tuple(reasons), rows, columns, scratch + values)
+        together = max(1, min(math.prod(need.batch), words.BATCH_BYTES // max(1, scratch)))
+        return Choice(scheme, name, tuple(reasons), rows, columns, scratch * together + values)
     if isinstance(scheme, Native):
         _check_native(scheme, need, engine)
         return Choice(scheme, cuda.BLAS, tuple(reasons), need.m, need.n, values)

@@ -103,10 +103,13 @@ def problem_of(scheme: Slices, need: Need, device: Device) -> cuda_slices.Proble
 def workspace(scheme: Slices, need: Need, rows: int, columns: int) -> int:
     """Bytes of scratch for a block of the product; of complex operands with the real ones that are laid out."""
     laid_out = (rows + columns) * need.k * need.word if need.is_complex else 0
-    return laid_out + cuda_slices.workspace(problem_of(scheme, need, _ANY), rows, columns, need.terms)
+    problem = problem_of(scheme, need, _ANY)
+    return laid_out + cuda_slices.workspace(problem, rows, columns, need.terms, math.prod(need.batch), _PROGRAMS)
 
 
 _ANY = cuda.Device("any", True, True, 1)
+_PROGRAMS = 132
+"""For which the inner dimension is cut where tiles are few; of an H200."""
 
 
 def queue(

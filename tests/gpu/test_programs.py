@@ -15,7 +15,9 @@ from prismm.formats import FP32, FP64
 from prismm.kernels.gpu import layout, magnitudes
 from prismm.schemes.native import Native
 from prismm.schemes.residues import Residues
+from prismm.schemes.scaled_half import ScaledHalf
 from prismm.schemes.tile_int8 import TileInt8
+from prismm.schemes.words import Words
 
 H200 = cuda.Device("NVIDIA H200", True, True, 132)
 KINDS = {torch.float64: FP64, torch.float32: FP32, torch.complex128: FP64, torch.complex64: FP32}
@@ -57,6 +59,24 @@ def test_scratch_is_what_was_planned(batch, m, k, n, target, dtype):
     for sum_ in (False, True):
         made, choice = program(batch, m, k, n, Residues(15), target, dtype, sum_)
         assert 0.98 * choice.scratch - 65536 <= made.scratch <= 1.01 * choice.scratch + 65536, sum_
+
+
+@pytest.mark.parametrize(
+    "scheme",
+    [
+        ScaledHalf(), Words.tf32(), Words.bf16(3), TileInt8(), Slices("int8", slices=3), Slices("fp16", slices=3),
+        Slices("fp64", slices=2),
+    ],
+    ids=str,
+)  # fmt: skip
+@pytest.mark.parametrize("dtype", [torch.float32, torch.complex64])
+def test_scratch_of_other_schemes_is_planned_within_a_tenth(scheme, dtype):
+    for shape in (
+        (1, 4096, 4096, 4096), (1, 300, 70, 2000), (300, 32, 32, 32), (1, 200000, 8, 1), (7, 100, 1000, 130),
+        (1, 64, 100000, 64),
+    ):  # fmt: skip
+        made, choice = program(*shape, scheme, "native", dtype)
+        assert 0.9 < choice.scratch / made.scratch < 1.1, shape
 
 
 def test_batches_share_scratch(monkeypatch):

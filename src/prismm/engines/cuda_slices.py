@@ -183,13 +183,13 @@ def _ceil(x: int, step: int) -> int:
     return -(-x // step) * step
 
 
-def workspace(problem: Problem, rows: int, columns: int, k: int) -> int:
-    """Bytes of scratch for a product of so many rows and columns, about."""
-    cut = cut_for(problem.widest, 1 << 30, k, 1)
+def workspace(problem: Problem, rows: int, columns: int, k: int, batch: int = 1, programs: int = 1) -> int:
+    """Bytes of scratch for a product of so many rows and columns, one of a batch that so many programs multiply."""
+    cut = cut_for(problem.widest, -(-rows // 128) * -(-columns // 256) * batch, k, programs)
     vectors = _ceil(rows, 64) + _ceil(columns, 64)
     digits = problem.slices * cut.blocks * cut.width * vectors * problem.digits.size
-    entries = rows * _ceil(columns, 64)
-    return digits + cut.blocks * entries * problem.entry_bytes + entries // 8
+    entries, statistics = rows * _ceil(columns, 64), 8 * (STATISTICS + 3) * (rows + columns)
+    return digits + statistics + cut.blocks * entries * problem.entry_bytes + entries // 8
 
 
 def _on_hopper(problem: Problem, device: Device) -> bool:
