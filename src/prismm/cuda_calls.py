@@ -581,11 +581,10 @@ def _queued(
     import torch
 
     program = Program((a.data_ptr() % 16, b.data_ptr() % 16, out.data_ptr() % 16))
-    choice = call.choice
-    joins = math.prod(
-        -(-size // max(1, step))
-        for size, step in zip(out.shape, (choice.batches, choice.rows, choice.columns), strict=True)
-    )
+    choice, joins = call.choice, 0
+    if isinstance(choice.scheme, Residues):
+        steps = choice.batches, choice.rows, choice.columns
+        joins = math.prod(-(-size // max(1, step)) for size, step in zip(out.shape, steps, strict=True))
     counts = program.take(torch.int64, cuda.COUNTS + 2 * joins)  # and one, aligned, for each join of residues
     left, right = vectors_of(a, A, columns=False), vectors_of(b, B, columns=True)
     steps = out.stride(0), out.stride(1), out.stride(2)

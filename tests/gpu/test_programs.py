@@ -79,6 +79,12 @@ def test_scratch_of_other_schemes_is_planned_within_a_tenth(scheme, dtype):
         assert 0.9 < choice.scratch / made.scratch < 1.1, shape
 
 
+def test_native_products_share_what_nobody_reads():
+    for batch in (1, 40, 5000):
+        made, _ = program(batch, 70, 80, 90, Native(), "native")
+        assert made.scratch <= cuda_calls._UNREAD_BYTES
+
+
 def test_batches_share_scratch(monkeypatch):
     monkeypatch.setattr(cuda_plan, "_LARGE", 1 << 28)
     made, choice = program(32767, 8, 8, 8, Residues(15), "native")
