@@ -264,7 +264,11 @@ def _matmul(a: Any, b: Any, keywords: tuple[Any, ...], out: Any, full_output: bo
     x, y = tensor_of(a, "a"), tensor_of(b, "b")
     if type(keywords[0]) not in _PLAIN_ACCURACY:  # it may change, or not be hashable
         keywords = (accuracy.parse_target(keywords[0]), *keywords[1:])
-    if cuda_slice_count.is_estimated(keywords[1]) and not keywords[2]:
+    if cuda_slice_count.is_estimated(keywords[1]):
+        # What is asked is checked before the data are read.
+        checked = _normalised(a, b, x, y, _options(keywords, a, b), sum_)
+        if out is not None:
+            _target(out, checked, x.device)
         keywords = (keywords[0], cuda_slice_count.settled(keywords[1], x, y), *keywords[2:])
     memories = _memories(a, b, x.device)
     key = (

@@ -1,9 +1,9 @@
 """Algorithm 3 of Mukunoki et al. (2020) for operands on a GPU: `schemes.slice_count` in torch's own operations.
 
 A number of slices that depends on the data has to be known to the host before it can launch what makes and multiplies
-them, so this waits for the GPU, once or twice; ``slices=`` and mode "CR" do not. Bytes: about 40·d an element of both
-operands, in pieces of 256 MiB. The estimate compares sums, rounded in any order, with √k·u: on the threshold a GPU and
-a CPU may differ by a slice.
+them, so this waits for the GPU, for each real product; ``slices=`` and mode "CR" do not. Bytes: about 40·d an element
+of both operands, in pieces of 256 MiB. The estimate compares sums, rounded in any order, with √k·u: on the threshold a
+GPU and a CPU may differ by a slice.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import dataclasses
 import math
 from typing import TYPE_CHECKING
 
+from prismm.engines.cuda_slices import MOST_BITS
 from prismm.errors import ArgumentError
 from prismm.schemes.slices import Slices
 
@@ -119,6 +120,9 @@ def _estimate(
     """(d, whether the split ended first) of one side: the first slice whose share of |x|w is within the tolerance."""
     import torch
 
+    # More bits than a GPU multiplies need not be told apart; so no power of two leaves its range either.
+    most = max(1, -(-MOST_BITS // bits) + 1)
+    slices = min(slices, most)
     while True:
         shares, left = [], []
         for piece in _pieces(x):
@@ -139,12 +143,15 @@ def _estimate(
             of_rest.append(rest.amax())
             shares.append(torch.stack(of_slices))
             left.append(torch.stack(of_rest))
-        told = torch.stack(shares).amax(0).tolist(), torch.stack(left).amax(0).tolist()
+        told = torch.cat([torch.stack(shares).amax(0), torch.stack(left).amax(0)]).tolist()
+        share, over = told[:slices], told[slices:]
         for p in range(slices):
-            if told[1][p] == 0.0:
+            if over[p] == 0.0:
                 return max(p, 1), True
-            if told[0][p] <= tolerance:
+            if share[p] <= tolerance:
                 return p + 1, False
-        if told[1][slices] == 0.0:
+        if over[slices] == 0.0:
             return slices, True
-        slices *= 2
+        if slices == most:
+            return most, False
+        slices = min(2 * slices, most)

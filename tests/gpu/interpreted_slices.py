@@ -65,6 +65,17 @@ CASES = [
     *((name, "complex128", (3, 11, 4), scheme, None) for name in UNUSUAL[::3] for scheme in (FAST, UNITS[0], UNITS[4])),
     *((name, "complex64", (3, 11, 4), Slices("int8", slices=3, fast=True), None) for name in UNUSUAL[1::3]),
     ("normal", "complex128", (3, 9, 4), ROUNDED, None),
+    *(
+        (name, "complex128", (3, 9, 4), scheme, None)
+        for name in ("infinities", "near_overflow")
+        for scheme in UNITS[4:5]
+    ),
+    # Bits whose sums are stored in 16 and in 32, and that leave a unit four terms at a time.
+    ("near_ties", "float64", (3, 4, 4), Slices("fp16", slices=4, bits=12), None),
+    ("near_ties", "float64", (3, 16, 4), Slices("fp16", slices=4, bits=11), None),
+    ("wide_rows", "float64", (3, 30, 4), Slices("fp64", slices=3, bits=16), None),
+    ("wide_rows", "float64", (3, 8, 4), Slices("fp64", slices=3, bits=26), None),
+    ("normal", "float64", (3, 30, 4), Slices("fp64", slices=5, bits=13, fast=True), None),
     # A unit's sums end before the inner dimension, which is cut in blocks besides.
     ("normal", "float64", (3, 1300, 4), Slices("fp16", slices=7, fast=True), None),
     ("normal", "float64", (3, 1500, 4), Slices("fp16", slices=6, bits=10), None),

@@ -95,10 +95,10 @@ def test_batches_share_scratch(monkeypatch):
     ("batch", "m", "k", "n"),
     [
         (1, 5_000_000, 16, 16), (1, 16, 16, 5_000_000), (1, 300_000, 64, 64), (1, 64, 5_000_000, 64),
-        (1, 64, (1 << 23) - 1, 64), (70_000, 8, 8, 8),
+        (1, 64, (1 << 23) - 1, 64), (1, 1, (1 << 23) - 300, 2), (70_000, 8, 8, 8),
     ],
 )  # fmt: skip
-@pytest.mark.parametrize("scheme", [Residues(15), Native(), Slices("int8", slices=3), Slices("fp16", slices=3)])
+@pytest.mark.parametrize("scheme", [Residues(15), Native(), Slices("int8", slices=7), Slices("fp16", slices=3)])
 def test_grids_are_within_cuda_s(batch, m, k, n, scheme):
     for sum_ in (False, True) if not isinstance(scheme, Slices) else (False,):
         for turned in (False, True):

@@ -169,13 +169,14 @@ class Cut:
 def cut_for(widest: int, tiles: int, k: int, programs: int) -> Cut:
     """Blocks that the accumulators hold; more where the tiles of all matrices leave programs idle.
 
-    >>> cut_for(18560, 2048, 8192, 132), cut_for(18560, 32, 1024, 132), cut_for(18560, 2048, 20000, 132)
+    >>> cut_for(18432, 2048, 8192, 132), cut_for(18432, 32, 1024, 132), cut_for(18432, 2048, 20000, 132)
     (Cut(blocks=1, width=8192), Cut(blocks=4, width=256), Cut(blocks=2, width=10112))
     """
     from prismm.kernels.gpu.slice_product import PADDED
 
     blocks = max(-(-k // widest), min(programs // max(1, tiles), k // _SHORTEST), 1)
-    width = _ceil(-(-k // blocks), PADDED)
+    # Of long vectors multiples of twice that: a grid has only so many tiles of columns (`LONGEST_GRID`).
+    width = _ceil(-(-k // blocks), PADDED if k <= PADDED << 15 else 2 * PADDED)
     return Cut(-(-k // width), width)
 
 

@@ -3,8 +3,9 @@
 With slices of β bits the value is an integer V = Σ low·2^(β·x) + top·2^(β·(G-1)), summed over the blocks of the inner
 dimension (`slice_product`), in units of 2^(β·(2d-1-G) - s - t). Its bits from the top down make limbs of up to 52 bits,
 float64 numbers without error. In sums over blocks, what a limb has above its bits goes to the one above it after every
-block; the first one is below k·2^(2β-2+16) <= 2^53 for β <= 8, and k·2^(2β-2) for more. Two-sums make V = h + low +
-tail of them, exactly.
+block. The first one, with as many numbers as 16 bits hold, is below k·2^(2β-2+16) <= 2^53 for β <= 8 and k·2^(3β-2)
+for more, where FP16 units hold β = 10 at most, or k <= 16; with 64 bits on top it has the limb above it. Two-sums make
+V = h + low + tail of them, exactly.
 
 **The bound.** With T = RN(2^s·a) = A' - δA, what all products of slices miss is ΣδA·B' + ΣA'·δB - ΣδA·δB: the two
 bounds of products of residues hold for it (`join.bound_of`: |δ| <= 1/2, Cauchy and Schwarz) and, where few elements are

@@ -54,11 +54,11 @@ def widest(slices: int, bits: int = 8, size: int = 1) -> int:
     """The longest block: slices·width·D² + 2^(T-β) + 1 < 2^T; of digits of that many bytes.
 
     >>> widest(7), widest(3), widest(3, 21, 8)
-    (18560, 43392, 2796160)
+    (18432, 43264, 2796032)
     """
     top = 63 if size == 8 else 31
     terms = ((1 << top) - (1 << (top - bits)) - 2) // (slices << (2 * bits - 2))
-    return max(terms // PADDED * PADDED, PADDED)
+    return max(terms // (2 * PADDED) * (2 * PADDED), PADDED)
 
 
 @triton.jit
