@@ -304,7 +304,8 @@ def multiply_slices(
             product.slice_product, (-(-m // rows) * -(-n // columns), units), left.digits, right.digits, low, top, m,
             n, cut.width, pitch, left.plane, right.plane, left_step, right_step, sums.row_pitch, sums.plane,
             cut.blocks, BITS=problem.digits.bits, SUM=max(longest // depth, 1) * depth, ROWS=rows, COLUMNS=columns,
-            DEPTH=depth, GROUP=product.GROUP, **fixed, **product.LAUNCH,
+            DEPTH=depth, GROUP=product.GROUP, **fixed,
+            **product.launch(problem.digits.size, device.hopper),
         )  # fmt: skip
         return sums
     from triton.experimental.gluon import language as gl

@@ -14,7 +14,11 @@ terms: 2^24/D² of 16 bits, 2^53/D² of float64; then their sums are added to it
 is below the last place of its largest addend, an integer below 2^24: nothing (`schemes.units`).
 
 Bytes: d·(m + n)·k digits of operands, times the tiles that read them again; G numbers written an entry and block.
-Operations: 2·k an entry and pair.
+Operations: 2·k an entry and pair. On an H200 at order 4096 seven slices of FP16, fast, take 6.9 ms, 560 TOP/s of 989
+(cuBLAS 764): a tile of 128 x 128 asks the L2 cache for 12 TB/s at the full rate, and one of 128 x 256 has no registers
+for both sums. A loop for each of the unit's sums took 9.1 ms, three stages in place of five 8.1; 64 x 256 entries take
+7.7. Two slices of FP64 take 10.3 ms, 53 TFLOP/s of 67 (cuBLAS 60); eight warps 15.2, a depth of 32 the same, of 64
+15.4.
 """
 
 import triton
@@ -25,7 +29,12 @@ from prismm.kernels.gpu.product import grouped
 TILES = {1: (128, 128, 64), 2: (128, 128, 64), 8: (64, 64, 16)}
 """Rows, columns and depth of a tile, by the bytes of a digit."""
 GROUP = 8
-LAUNCH = {"num_warps": 8, "num_stages": 3}
+
+
+def launch(size: int, hopper: bool) -> dict[str, int]:
+    """Warps and stages; a stage takes 16 KiB of shared memory, for FP16 32, of which not every GPU has more than 99."""
+    return {"num_warps": 4 if size == 8 else 8, "num_stages": 5 if hopper and size > 1 else 3}
+
 
 PADDED = 128
 """Widths of blocks are multiples of this."""
@@ -103,15 +112,19 @@ def slice_product(
     inside = (i < m)[:, None] & (j < n)[None, :]
     at = i.to(tl.int64)[:, None] * row_pitch + j[None, :]
     acc = tl.zeros([ROWS, COLUMNS], top.dtype.element_ty)
+    sums = tl.zeros([ROWS, COLUMNS], SUMS)
     for back in range(GROUPS):
         pairs, p, q = run(GROUPS - 1 - back, SLICES)
         if FLOATS:
-            for h0 in range(0, pairs * width, SUM):
-                sums = tl.zeros([ROWS, COLUMNS], SUMS)
-                for h1 in range(h0, tl.minimum(h0 + SUM, pairs * width), DEPTH):
-                    x, y = _tile(a + (p * width + h1), in_m, False), _tile(b + (q * width + h1), in_n, True)
-                    sums = tl.dot(x, y, sums, out_dtype=SUMS)
-                acc += sums.to(acc.dtype)
+            # One loop, so that tiles keep coming while sums are put away.
+            for h1 in range(0, pairs * width, DEPTH):
+                x, y = _tile(a + (p * width + h1), in_m, False), _tile(b + (q * width + h1), in_n, True)
+                sums = tl.dot(x, y, sums, out_dtype=SUMS)
+                if (h1 + DEPTH) % SUM == 0:
+                    acc += sums.to(acc.dtype)
+                    sums = tl.zeros([ROWS, COLUMNS], SUMS)
+            acc += sums.to(acc.dtype)
+            sums = tl.zeros([ROWS, COLUMNS], SUMS)
         else:
             for h1 in range(0, pairs * width, DEPTH):
                 x, y = _tile(a + (p * width + h1), in_m, False), _tile(b + (q * width + h1), in_n, True)
