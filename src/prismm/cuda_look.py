@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 VECTORS = 64
 """Rows, and columns, that are looked at."""
 _LEVELS = 5
+_SURE = 1.35
+"""Times what a strip's certificate needs that a sample must show for all strips to have it."""
 _MOST_TERMS = 1 << 16
 """Elements of a vector that are looked at."""
 
@@ -68,7 +70,9 @@ class Look:
         x, y = (z.flatten(1).abs() for z in (rows, columns))
         magnitudes = torch.floor(x * 128.0) @ torch.floor(y * 128.0).mT / 128.0**2
         proved = (magnitudes * units >= bound * magnitude_kappa) | ((x != 0.0).double() @ (y != 0.0).double().mT == 0.0)
-        return Left(1.0 - float(settled.double().mean()), 1.0 - float((settled | proved).double().mean()))
+        # The least counts of other strips are less than these, or more: of normal data by a third at most.
+        strips = min(1.0, max(0.0, (_SURE - _margin(x, y, moduli, magnitude_kappa)) / (_SURE - 1.0)))
+        return Left(1.0 - float(settled.double().mean()), 1.0 - float((settled | proved).double().mean()), strips)
 
 
 def _sample(x: torch.Tensor, *, rows: bool) -> torch.Tensor:
@@ -107,6 +111,33 @@ def _facts(x: torch.Tensor, moduli: int) -> tuple[torch.Tensor, torch.Tensor, to
     size = x.abs()
     counts = (size > _thresholds(x)[:, None, None]).sum(2).double()
     return units, size.sum(1) * units, counts
+
+
+def _margin(x: torch.Tensor, y: torch.Tensor, moduli: int, magnitude_kappa: float) -> float:
+    """How much more `kernels.gpu.quick` finds than it needs to certify a strip of these magnitudes, rows of both, as a
+    whole: by the least counts of elements above thresholds that are the same for all.
+    """
+    terms, bits = x.shape[1], operand_bits(moduli)
+    (power_a, counts_a), (power_b, counts_b) = _least_counts(x, bits), _least_counts(y, bits)
+    hits = max(
+        (a + b - terms) * 0.5 ** (p + r) for p, a in enumerate(counts_a) for r, b in enumerate(counts_b)
+    )  # fmt: skip
+    needed = 4.0 * (math.sqrt(terms) * 2.0**bits + 0.25 * terms) * magnitude_kappa
+    return float(hits * 2.0 ** (power_a + power_b) / needed) if needed else math.inf
+
+
+def _least_counts(x: torch.Tensor, bits: float) -> tuple[int, list[float]]:
+    """The least e + s of vectors that are not zero, and the least counts of elements of at least 2^(that - 1 - p)."""
+    import torch
+
+    x = x[torch.isfinite(x).all(1) & (x != 0.0).any(1)]
+    if not len(x):
+        return 0, [math.inf] * _LEVELS
+    s = torch.floor(bits - torch.log2(torch.linalg.vector_norm(x, dim=1))).long()
+    counts = (x > _thresholds(x)[:, None, None]).sum(2).double()
+    least = int(s.amin())
+    levels = (s - least + torch.arange(_LEVELS, device=x.device)[:, None]).clamp_max(_LEVELS - 1)
+    return least, counts.gather(0, levels).amin(1).tolist()
 
 
 def worth_a_look(need: Need, a: torch.Tensor) -> bool:

@@ -90,10 +90,13 @@ class Need:
 
 
 class Left(NamedTuple):
-    """Shares of the entries of a product: open to its join, and among them those that magnitudes leave open too."""
+    """Shares of the entries of a product: open to its join, and among them those that magnitudes leave open too; and of
+    the strips that the quick join cannot certify as a whole.
+    """
 
     open: float
     exact: float
+    strips: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -254,11 +257,12 @@ def _auto(
     seen = ""
     if look is not None and isinstance(best, Residues) and native > _MARGIN * ours and engine != cuda.BLAS:
         left = look(moduli)
-        if left.open:
+        if left.open or left.strips:
             found[-1] = _moduli_for_spread(moduli, left, need, rates, look)
             ours, best = min(found, key=lambda one: one[0])
             seen = f"; {moduli} moduli would leave {left.open:.2g} of a sample's entries open"
             seen += f", {left.exact:.2g} to be made exact" if left.exact else ""
+            seen += f", and look twice at {left.strips:.2g} of all" if left.strips else ""
     if engine == cuda.BLAS or native <= _MARGIN * ours:
         return Native(), ["its a-priori bound meets the target, and nothing is predicted much faster" + seen]
     return best, [f"of native grade, and predicted {native / ours:.2f} times as fast as cuBLAS{seen}"]
@@ -274,7 +278,7 @@ def _moduli_for_spread(
     for count in range(moduli, min(moduli + _MORE, MAX_MODULI) + 1):
         if count > moduli:
             seen = look(count)
-            left = left._replace(open=seen.open or left.open / 16, exact=seen.exact or left.exact / 16)
+            left = Left(seen.open or left.open / 16, seen.exact or left.exact / 16, seen.strips)
         seconds = predict(Residues(count), need, rates) + _open_seconds(left, count, need, rates)
         found.append((seconds, Residues(count)))
     return min(found, key=lambda one: one[0])
@@ -289,7 +293,8 @@ def _open_seconds(left: Left, moduli: int, need: Need, rates: Rates) -> float:
     strips = min(1.0, left.open * _STRIP)
     share = left.exact if need.terms <= cuda.MOST_MAGNITUDES else left.open
     exact = min(share * rates.repair, _BY_ROWS * min(1.0, share * _ROWS))
-    return strips * (entries * _CAREFUL * moduli + words * _PLANES + products * _MAGNITUDES) + products * exact
+    careful = max(strips, left.strips) * entries * _CAREFUL * moduli
+    return careful + strips * (words * _PLANES + products * _MAGNITUDES) + products * exact
 
 
 def _words_asked_for(need: Need, engine: str) -> Any:

@@ -61,6 +61,28 @@ def test_data_of_a_few_binades_leave_nothing_open_and_wide_data_do(is_complex):
         assert 0.05 < wide[0] < 0.6 and wide[1] < 0.25 * wide[0] and wide[2] < 0.25 * wide[1]
 
 
+def test_strips_that_are_not_certified_as_a_whole_are_seen():
+    """Of short inner dimensions, where the least counts of large elements of many vectors are small: as simulated for
+    strips of 64 rows and 128 columns of normal data.
+    """
+    torch.manual_seed(1)
+    for k, result, moduli, least, most in (
+        (96, FP32, 7, 0.7, 1.0), (128, FP32, 7, 0.2, 1.0), (224, FP32, 7, 0.0, 0.0), (1024, FP32, 7, 0.0, 0.0),
+        (256, FP64, 14, 1.0, 1.0), (2048, FP64, 14, 0.0, 0.0), (256, FP64, 15, 0.0, 0.0),
+    ):  # fmt: skip
+        a, b = torch.randn(2048, k, dtype=torch.float64), torch.randn(k, 2048, dtype=torch.float64)
+        need = cuda_plan.Need(8192, 8192, k, (), result, parse_target("native"), False, True)
+        left = cuda_look.Look(a, b, need)(moduli)
+        assert least <= left.strips <= most and left.open < 1e-3, (k, left)
+        if least == most:
+            a[::64] = 0.0  # half of what is looked at, and no part of any least count
+            assert cuda_look.Look(a, b, need)(moduli).strips == left.strips
+    # A product that would be made by residues by its shape alone is left to cuBLAS.
+    need = cuda_plan.Need(8192, 8192, 128, (), FP32, parse_target("native"), False, True)
+    assert chosen(need, None).scheme == Residues(7)
+    assert chosen(need, lambda moduli: Left(0.0, 0.0, 0.5)).scheme == Native()
+
+
 def test_no_power_of_two_shows_in_a_share():
     a, b = operands(3, 1.0)
     powers = torch.ldexp(torch.ones(1024, dtype=torch.float64), torch.arange(-512, 512))
