@@ -286,8 +286,9 @@ def _share_text(tables: Tables, counts: str) -> str:
 
 
 ENTRIES = (
-    " Entries are (rand − 0.5)·exp(φ·randn). `Slices` on a GPU are INT8; the paper's FP16 slices, written in torch's"
-    " operations on cuBLAS, stand beside them where they were measured."
+    " Entries are (rand − 0.5)·exp(φ·randn). `Slices` estimate their number from the data first, which the times"
+    " include; the paper's FP16 slices, written in torch's operations on cuBLAS, stand beside them where they were"
+    " measured."
 )
 
 
