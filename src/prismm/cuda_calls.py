@@ -30,8 +30,10 @@ from prismm.cuda_operands import (
     PreparedOnDevice,
     name_of,
     numpy_dtype,
+    overlap,
     result_dtype,
     shared,
+    span,
     tensor_of,
     vectors_of,
 )
@@ -461,7 +463,7 @@ def _multiply(
         result.zero_()
         return None
     addend = sum_.broadcast(call.shape, call.dtype) if sum_ else None
-    apart = not _overlap(result, a, b) and not (addend is not None and cuda_gemm.spoilt(addend, result))
+    apart = not overlap(result, a, b) and not (addend is not None and cuda_gemm.spoilt(addend, result))
     whole = result if result.is_contiguous() and apart else torch.empty_like(result).contiguous()
     view = whole.view(math.prod(need.batch), need.m, need.n)
     if call.dtype.is_complex:
@@ -502,10 +504,7 @@ def _spans(a: torch.Tensor, b: torch.Tensor, need: cuda_plan.Need) -> tuple[int,
         1 not in x.stride()[many:] or 0 in x.stride() for x in (a, b)
     ):
         return None
-    found = [
-        x.element_size() * (1 + sum((n - 1) * s for n, s in zip(x.shape, x.stride(), strict=True))) for x in (a, b)
-    ]
-    return found[0], found[1]
+    return span(a), span(b)
 
 
 def _multiply_at_once(
@@ -565,14 +564,6 @@ def _matrices(x: torch.Tensor, need: cuda_plan.Need, rows: int) -> torch.Tensor:
     else:
         x = x[None]
     return x if 1 in x.stride()[1:] and 0 not in x.stride()[1:] else x.contiguous()
-
-
-def _overlap(x: torch.Tensor, *others: torch.Tensor) -> bool:
-    """Whether x may share memory with any of the others: by addresses, as views of another library's memory have
-    storages of their own.
-    """
-    first, last = cuda_gemm.extent(x)
-    return any(start < last and first < end for start, end in map(cuda_gemm.extent, others))
 
 
 def _queued(

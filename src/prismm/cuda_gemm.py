@@ -17,7 +17,7 @@ import numpy as np
 
 from prismm.bounds import ConventionalBound, RoundedBound, half_ulp
 from prismm.calls import check_scalars, refuse_vector, swaps
-from prismm.cuda_operands import shared
+from prismm.cuda_operands import overlap, shared
 from prismm.errors import ShapeError
 from prismm.schemes.base import Epilogue, modulus
 
@@ -107,21 +107,11 @@ def transposed(x: Any, how: str, name: str) -> Any:
     return tensor.mT.conj() if how == "C" else tensor.mT
 
 
-def extent(x: torch.Tensor) -> tuple[int, int]:
-    """The addresses that a tensor's elements lie between."""
-    start = x.data_ptr()
-    if x.numel() == 0:
-        return start, start
-    last = sum((n - 1) * step for n, step in zip(x.shape, x.stride(), strict=True))
-    return start, start + (1 + last) * x.element_size()
-
-
 def spoilt(c: torch.Tensor, result: torch.Tensor) -> bool:
     """Whether the result may not be written over C: where they share memory, unless each real number is read and
     written at the same place.
     """
-    (first, last), (start, end) = extent(c), extent(result)
-    if end <= first or last <= start:
+    if not overlap(c, result):
         return False
     same = c.data_ptr() == result.data_ptr() and c.stride() == result.stride() and c.dtype == result.dtype
     return not same or result.is_complex()

@@ -130,6 +130,21 @@ def result_dtype(operands: list[torch.Tensor], out_dtype: Any) -> torch.dtype:
     return found
 
 
+def span(x: torch.Tensor) -> int:
+    """Bytes from a tensor's first element to the end of its last."""
+    if x.numel() == 0:
+        return 0
+    return x.element_size() * (1 + sum((n - 1) * step for n, step in zip(x.shape, x.stride(), strict=True)))
+
+
+def overlap(x: torch.Tensor, *others: torch.Tensor) -> bool:
+    """Whether x may share memory with any of the others: by addresses, as views of another library's memory have
+    storages of their own.
+    """
+    first, last = x.data_ptr(), x.data_ptr() + span(x)
+    return any(y.data_ptr() < last and first < y.data_ptr() + span(y) for y in others)
+
+
 def vectors_of(x: torch.Tensor, base: int, *, columns: bool) -> cuda.Vectors:
     """Rows of (batch, m, k), or columns of (batch, k, n)."""
     batch, rows, inner = x.shape

@@ -69,9 +69,14 @@ class Need:
     product: bool = True
 
     @property
+    def parts(self) -> int:
+        """Real numbers that make one."""
+        return 2 if self.is_complex else 1
+
+    @property
     def terms(self) -> int:
         """K of the accuracy targets."""
-        return max(1, self.k) * (2 if self.is_complex else 1)
+        return max(1, self.k) * self.parts
 
     @property
     def rounded(self) -> bool:
@@ -81,7 +86,7 @@ class Need:
     @property
     def word(self) -> int:
         """Bytes of a number."""
-        return (8 if self.result.precision == 53 else 4) * (2 if self.is_complex else 1)
+        return (8 if self.result.precision == 53 else 4) * self.parts
 
     @property
     def result_bytes(self) -> int:
@@ -152,7 +157,7 @@ def choose(
             f"of at most {(1 << 23) - 1}"
         )
     test, split = test_of(need), (kept[0] is None, kept[1] is None)
-    parts = 2 if need.is_complex else 1
+    parts = need.parts
 
     def scratch_of(rows: int, columns: int) -> int:
         return cuda.scratch_bytes(
@@ -288,7 +293,7 @@ def _open_seconds(left: Left, moduli: int, need: Need, rates: Rates) -> float:
     """Seconds that entries take which the quick join leaves open, as measured on an H200: the careful join of strips
     that hold some, planes of magnitudes and their products, exact values one by one or, where they are many, by rows.
     """
-    entries, words = _entries(need), math.prod(need.batch) * (need.m + need.n) * need.k * (2 if need.is_complex else 1)
+    entries, words = _entries(need), math.prod(need.batch) * (need.m + need.n) * need.k * need.parts
     products = entries * need.terms
     strips = min(1.0, left.open * _STRIP)
     share = left.exact if need.terms <= cuda.MOST_MAGNITUDES else left.open
@@ -346,7 +351,7 @@ def _moduli_for_rounding(need: Need, rates: Rates) -> int:
 
 
 def _entries(need: Need) -> int:
-    return math.prod(need.batch) * need.m * need.n * (2 if need.is_complex else 1)
+    return math.prod(need.batch) * need.m * need.n * need.parts
 
 
 def native_share(m: int, n: int, count: int, processors: int) -> float:
@@ -438,7 +443,7 @@ def _product_seconds(scheme: Any, need: Need, rates: Rates) -> float:
     if not isinstance(scheme, Residues):
         return float(module_of(scheme).predict(scheme, need, rates))
     count = math.prod(need.batch)
-    parts, moduli = (2 if need.is_complex else 1), scheme.moduli * (3 if need.is_complex else 1)
+    parts, moduli = need.parts, scheme.moduli * (3 if need.is_complex else 1)
     m, n, k = need.m, need.n, max(1, need.k)
     product = residue_operations(need, moduli, rates.processors) / rates.int8
     product += max(0.0, product - LONG) * (rates.int8 / rates.sustained - 1.0)

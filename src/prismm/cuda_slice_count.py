@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from prismm.engines.cuda_slices import MOST_BITS
 from prismm.errors import ArgumentError
-from prismm.schemes.slices import Slices
+from prismm.schemes.slices import PRECISION, Slices
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,12 +24,10 @@ if TYPE_CHECKING:
 _PIECE = 1 << 25
 """Elements, in float64, that are looked at together."""
 
-_PRECISION = {"DP": 53, "SP": 24}
-
 
 def is_estimated(scheme: object) -> bool:
     """Whether a scheme's number of slices depends on the data."""
-    return isinstance(scheme, Slices) and scheme.mode != "CR" and scheme.slices is None
+    return isinstance(scheme, Slices) and not scheme.reproducible
 
 
 def settled(scheme: Slices, a: torch.Tensor, b: torch.Tensor) -> Slices:
@@ -53,7 +51,7 @@ def settled(scheme: Slices, a: torch.Tensor, b: torch.Tensor) -> Slices:
         )
     bits = scheme.layout(k).bits
     carried = scheme.unit == "int8" and bits == 8
-    tolerance = math.sqrt(k) * 2.0 ** -_PRECISION[scheme.mode]
+    tolerance = math.sqrt(k) * 2.0 ** -PRECISION[scheme.mode]
     most, ended = 1, False
     for left, right in _real_products(a, b):
         weights = _weights(left), _weights(right)

@@ -14,7 +14,7 @@ from prismm.accuracy import MAGNITUDE
 from prismm.bounds import half_ulp
 from prismm.cuda_operands import vectors_of
 from prismm.cuda_rates import once_over, waves
-from prismm.cuda_words_calls import BATCH_BYTES
+from prismm.cuda_words_calls import BATCH_BYTES, check_length
 from prismm.engines import cuda, cuda_slices
 from prismm.engines.cuda_layout import real_vectors
 from prismm.engines.launch import OUT, A, B, Place
@@ -59,11 +59,7 @@ def check(scheme: Slices, need: Need, engine: str | None) -> str:
             f"{scheme} certifies by other bounds on a GPU than on a CPU, so that reproducible=True with accuracy "
             f"{need.target} is not kept; leave accuracy out, or pass 'correctly-rounded'"
         )
-    if need.terms >= 1 << 23:
-        raise ArgumentError(
-            f"an inner dimension of {need.k} is too long; multiply in blocks of at most "
-            f"{((1 << 23) - 1) // (need.terms // max(1, need.k))}"
-        )
+    check_length(need)
     digits = digits_of(scheme, need)
     if engine not in (None, "cuda", digits.engine):
         raise ArgumentError(f"engine={engine!r} does not multiply slices of {scheme}; it takes {digits.engine!r}")
@@ -104,12 +100,11 @@ def workspace(scheme: Slices, need: Need, rows: int, columns: int) -> int:
     """Bytes of scratch for a block of the product; of complex operands with the real ones that are laid out."""
     laid_out = (rows + columns) * need.k * need.word if need.is_complex else 0
     problem = problem_of(scheme, need, _ANY)
-    return laid_out + cuda_slices.workspace(problem, rows, columns, need.terms, math.prod(need.batch), _PROGRAMS)
+    return laid_out + cuda_slices.workspace(problem, rows, columns, need.terms, math.prod(need.batch), _ANY.programs)
 
 
-_ANY = cuda.Device("any", True, True, 1)
-_PROGRAMS = 132
-"""For which the inner dimension is cut where tiles are few; of an H200."""
+_ANY = cuda.Device("any", True, True, 132)
+"""What plans go by: as many programs as an H200 has, for which the inner dimension is cut where tiles are few."""
 
 
 def queue(
@@ -201,7 +196,7 @@ def bound_of(scheme: Slices, need: Need, device: Device, a: Any, b: Any) -> Slic
 
 def predict(scheme: Slices, need: Need, rates: Rates) -> float:
     """Seconds that a call with slices is expected to take: split, product, join, second look."""
-    problem, parts = problem_of(scheme, need, _ANY), 2 if need.is_complex else 1
+    problem, parts = problem_of(scheme, need, _ANY), need.parts
     count, m, n, k = math.prod(need.batch) * parts, need.m, need.n, need.terms
     rate = {1: rates.int8, 2: _HALF * rates.words, 8: _DOUBLE * rates.float64}[problem.digits.size]
     seconds = rates.call + rates.product + operations(problem, need, rates.processors) / rate
@@ -224,9 +219,9 @@ def operations(problem: cuda_slices.Problem, need: Need, processors: int) -> flo
     cut = cuda_slices.cut_for(problem.widest, tiles, need.terms, processors)
     tiles *= cut.blocks
     each = 2.0 * rows * columns * cut.width * problem.pairs
-    return each * (2 if need.is_complex else 1) * tiles / waves(tiles, processors)
+    return each * need.parts * tiles / waves(tiles, processors)
 
 
 def products(scheme: Slices, need: Need) -> int:
     """Products on the matrix unit of one product of the call."""
-    return problem_of(scheme, need, _ANY).pairs * (2 if need.is_complex else 1)
+    return problem_of(scheme, need, _ANY).pairs * need.parts

@@ -61,11 +61,7 @@ def check(scheme: TileInt8, need: Need, engine: str | None) -> str:
             f"{scheme} certifies accuracy 'native' and 'fast' on a GPU, not {need.target}; leave scheme out, or pass "
             "Residues(...)"
         )
-    if need.terms >= 1 << 23:
-        raise ArgumentError(
-            f"an inner dimension of {need.k} is too long; multiply in blocks of at most "
-            f"{((1 << 23) - 1) // (need.terms // max(1, need.k))}"
-        )
+    cuda_words_calls.check_length(need)
     return cuda_tiles.NAME
 
 
@@ -219,7 +215,7 @@ def bound_of(scheme: TileInt8, need: Need, device: Device, a: Any, b: Any) -> Ti
 
 def products(scheme: TileInt8, need: Need) -> int:
     """Products on the matrix unit of one product of the call."""
-    return scheme.products * (2 if need.is_complex else 1)
+    return scheme.products * need.parts
 
 
 _PRODUCTS, _FOLDS = 1.37, 0.0047
@@ -233,7 +229,7 @@ _PASSES, _CERTIFIED = 0.5, 0.32
 
 def predict(scheme: TileInt8, need: Need, rates: Rates) -> float:
     """Seconds that a call is expected to take: survey, split, product, certificate, second look."""
-    parts, (m, n, k) = 2 if need.is_complex else 1, (need.m, need.n, need.terms)
+    parts, (m, n, k) = need.parts, (need.m, need.n, need.terms)
     count = math.prod(need.batch) * parts
     left, right = scheme.segments
     moved = (8 * parts * (m + n) * k + (left * m + right * n) * k) * count

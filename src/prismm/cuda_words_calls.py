@@ -95,11 +95,15 @@ def check(scheme: Any, need: Need, engine: str | None) -> str:
         raise EngineError(f"{scheme} certifies no correct rounding on a GPU; leave scheme out, or pass Residues(12)")
     if engine not in (None, "cuda", words.name):
         raise ArgumentError(f"engine={engine!r} does not multiply words of {scheme}; it takes {words.name!r}")
-    if need.terms >= 1 << 23:
-        raise ArgumentError(
-            f"an inner dimension of {need.k} is too long; multiply in blocks of at most {(1 << 22) - 1}"
-        )
+    check_length(need)
     return words.name
+
+
+def check_length(need: Need) -> None:
+    """ArgumentError for an inner dimension whose bounds were not proved."""
+    if need.terms >= 1 << 23:
+        most = ((1 << 23) - 1) // need.parts
+        raise ArgumentError(f"an inner dimension of {need.k} is too long; multiply in blocks of at most {most}")
 
 
 def of_native_grade(need: Need) -> ScaledHalf | None:
@@ -113,7 +117,7 @@ def workspace(scheme: Any, need: Need, rows: int, columns: int) -> int:
     """Bytes of scratch for a block of the product."""
     words = word_format(scheme)
     assert words is not None
-    parts = 2 if need.is_complex else 1
+    parts = need.parts
     return cuda_words.workspace(words, rows, columns * parts, max(1, need.k) * parts)
 
 
@@ -255,5 +259,5 @@ def products(scheme: Any, need: Need) -> int:
 
 def _real_shape(need: Need) -> tuple[int, int, int]:
     """m, n, k of the real product that is made."""
-    parts = 2 if need.is_complex else 1
+    parts = need.parts
     return need.m, need.n * parts, max(1, need.k) * parts

@@ -153,10 +153,7 @@ def repair(
     plain = job.epilogue is None or job.epilogue.trivial
     if plain and scales is not None:
         entries = _by_magnitude(a, b, target, entries, job, outcome, scales)
-    if plain:
-        entries = _in_double_double(a, b, target, entries, job, outcome)
-    else:
-        entries = _sums_in_double_double(a, b, out, entries, job, outcome)
+    entries = _in_double_double(a, b, out, entries, job, outcome)
     exactly(a, b, out, entries, job, outcome)
 
 
@@ -233,56 +230,28 @@ def bound_in_units(rows: NDArray[np.float64], columns: NDArray[np.float64], a: N
 
 
 def _in_double_double(
-    a: NDArray[Any], b: NDArray[Any], target: NDArray[Any], entries: Entries, job: Job, outcome: Outcome
+    a: NDArray[Any], b: NDArray[Any], out: NDArray[Any], entries: Entries, job: Job, outcome: Outcome
 ) -> Entries:
-    """Recompute in double-double; what its own bound leaves open stays."""
-    from prismm.kernels.cpu.dot import double_double
+    """Recompute in double-double, the epilogue's sum where there is one; what its own bound leaves open stays."""
+    from prismm.kernels.cpu.dot import double_double, double_double_sums
 
+    target, precision = real_parts(out)[entries.part], job.result.precision
+    parts, alpha, beta, addends = _summands(out, entries, job)
+    plain = job.epilogue is None or job.epilogue.trivial
     done = np.zeros(entries.i.size, np.bool_)
-    for piece in gathered(a, b, entries, (entries.part,), job.workers):
+    for piece in gathered(a, b, entries, parts, job.workers):
         value = np.empty(piece.ri.size)
         undecided = np.empty(piece.ri.size, np.uint8)
 
         def dots(
             s: slice, piece: Gathered = piece, value: NDArray[Any] = value, undecided: NDArray[Any] = undecided
         ) -> None:
-            precision = job.result.precision
-            double_double(piece.rows, piece.columns, piece.ri[s], piece.ci[s], precision, value[s], undecided[s])
-
-        in_slices(dots, piece.ri.size, job.workers)
-        proved = undecided == 0
-        chosen = piece.where[proved]
-        target[entries.i[chosen], entries.j[chosen]] = value[proved]
-        done[chosen] = True
-    outcome.count("double-double", int(done.sum()))
-    return entries.keep(~done)
-
-
-def _sums_in_double_double(
-    a: NDArray[Any], b: NDArray[Any], out: NDArray[Any], entries: Entries, job: Job, outcome: Outcome
-) -> Entries:
-    """The same of the epilogue's sum."""
-    from prismm.kernels.cpu.dot import double_double_sums
-
-    target = real_parts(out)[entries.part]
-    parts, alpha, beta, addends = _summands(out, entries, job)
-    done = np.zeros(entries.i.size, np.bool_)
-    for piece in gathered(a, b, entries, parts, job.workers):
-        value = np.empty(piece.ri.size)
-        undecided = np.empty(piece.ri.size, np.uint8)
-        added = np.ascontiguousarray(addends[piece.where])
-
-        def dots(
-            s: slice,
-            piece: Gathered = piece,
-            value: NDArray[Any] = value,
-            undecided: NDArray[Any] = undecided,
-            added: NDArray[Any] = added,
-        ) -> None:
-            double_double_sums(
-                piece.rows, piece.columns, piece.ri[s], piece.ci[s], alpha, added[s], beta, job.result.precision,
-                value[s], undecided[s],
-            )  # fmt: skip
+            operands = piece.rows, piece.columns, piece.ri[s], piece.ci[s]
+            if plain:
+                double_double(*operands, precision, value[s], undecided[s])
+            else:
+                added = addends[piece.where[s]]
+                double_double_sums(*operands, alpha, added, beta, precision, value[s], undecided[s])
 
         in_slices(dots, piece.ri.size, job.workers)
         proved = undecided == 0

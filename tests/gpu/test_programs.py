@@ -5,14 +5,14 @@ import math
 import pytest
 import torch
 
-from prismm import Slices, cuda_calls, cuda_gemm, cuda_plan
+from prismm import Slices, cuda_calls, cuda_gemm, cuda_operands, cuda_plan
 from prismm.accuracy import parse_target
 from prismm.calls import Options
 from prismm.engines import cuda
 from prismm.engines.launch import LONGEST_GRID, A, Place, Program, _Launch
 from prismm.errors import EngineError
 from prismm.formats import FP32, FP64
-from prismm.kernels.gpu import layout, magnitudes
+from prismm.kernels.gpu import layout
 from prismm.schemes.native import Native
 from prismm.schemes.residues import Residues
 from prismm.schemes.scaled_half import ScaledHalf
@@ -139,8 +139,8 @@ def test_every_join_counts_what_it_opens(monkeypatch):
 
 
 def test_long_vectors_have_no_planes_of_magnitudes():
-    assert cuda.MOST_MAGNITUDES == magnitudes.MOST_TERMS
-    for k, kernels in ((magnitudes.MOST_TERMS, 1), (magnitudes.MOST_TERMS + 1, 0)):
+    assert 127**2 * cuda.MOST_MAGNITUDES < 1 << 31
+    for k, kernels in ((cuda.MOST_MAGNITUDES, 1), (cuda.MOST_MAGNITUDES + 1, 0)):
         made, _ = program(1, 64, k, 64, Residues(15), "native")
         names = [launch.kernel.fn.__name__ for launch in made.launches if isinstance(launch, _Launch)]
         assert names.count("magnitude_planes") == kernels and names.count("settle_open") == 1
@@ -151,9 +151,9 @@ def test_overlaps_are_told_by_addresses():
 
     base = np.arange(48.0).reshape(6, 8)
     x, y, apart = (torch.from_dlpack(part) for part in (base[:4], base[2:], base[5:]))
-    assert cuda_calls._overlap(y, x) and cuda_gemm.spoilt(x, y)
-    assert not cuda_calls._overlap(apart, x) and not cuda_gemm.spoilt(x, apart)
+    assert cuda_operands.overlap(y, x) and cuda_gemm.spoilt(x, y)
+    assert not cuda_operands.overlap(apart, x) and not cuda_gemm.spoilt(x, apart)
     whole = torch.arange(48.0).reshape(6, 8)
-    assert not cuda_calls._overlap(whole[4:], whole[:4]) and cuda_calls._overlap(whole[:, 1:], whole[:, :1])
-    assert not cuda_calls._overlap(whole[:0], whole)
+    assert not cuda_operands.overlap(whole[4:], whole[:4]) and cuda_operands.overlap(whole[:, 1:], whole[:, :1])
+    assert not cuda_operands.overlap(whole[:0], whole)
     assert not cuda_gemm.spoilt(whole, whole) and cuda_gemm.spoilt(whole.T, whole[:, :6])

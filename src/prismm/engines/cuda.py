@@ -58,7 +58,7 @@ OPEN_LANES, OPEN_ROWS, OPEN_WARPS = 512, 8, 4
 """Elements of a single entry's vectors that are taken at a time, rows of a strip that are summed at once, and warps."""
 
 MOST_MAGNITUDES = 1 << 17
-"""Terms from which on nothing is proved by magnitudes, whose sums take 32 bits."""
+"""Terms of which products of 7-bit magnitudes fit in an int32, 127²·2^17 < 2^31; of more nothing is proved by them."""
 
 MAGNITUDE_TILE = 128, 128
 """Vectors, and elements, to multiples of which planes of magnitudes are rounded up."""

@@ -23,8 +23,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from prismm.accuracy import MAGNITUDE, ROUNDING
-from prismm.engines.cuda import INT8, STATISTICS, Result, Test, Vectors, measure_columns
-from prismm.engines.launch import LONGEST_GRID
+from prismm.engines.cuda import INT8, STATISTICS, Result, Test, Vectors, measure_columns, tall_tile
 from prismm.errors import EngineError
 
 if TYPE_CHECKING:
@@ -252,8 +251,7 @@ def slice_vectors(
     program.zero(extras)
     measure_columns(program, x, statistics, _FRACTION_BITS, device, levels=mode == MAGNITUDE, exact=True)
     rows, columns, warps = _COLUMN_TILE if problem.digits.balanced else _PEELED_TILE
-    while cut.width % (2 * rows) == 0 and cut.blocks * cut.width > rows * LONGEST_GRID:
-        rows, columns = 2 * rows, columns // 2
+    rows, columns = tall_tile(rows, columns, cut.blocks * cut.width)
     program.launch(
         slice_split.slice_columns, (-(-x.vectors // columns), cut.blocks * cut.width // rows, x.batch), x.place,
         x.steps[2], x.steps[0], *place, ROWS=rows, BLOCK=columns, EVEN=x.even(2) and k % 16 == 0, num_warps=warps,

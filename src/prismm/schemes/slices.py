@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 
     from prismm.formats import Format
 
-_PRECISION = {"DP": 53, "SP": 24}
+PRECISION = {"DP": 53, "SP": 24}
+"""Bits of the products that the modes are as accurate as."""
+
 _JOIN_ERROR = 2.0**-104
 _UP = 1.0 + 2.0**-40
 
@@ -156,7 +158,7 @@ class Slices:
         elif self.bits is not None:
             block = min(longest_block(unit, self.bits, self.rounding), length)
         else:
-            block = choose_block(unit, length, self.rounding, _PRECISION.get(self.mode, 53))
+            block = choose_block(unit, length, self.rounding, PRECISION.get(self.mode, 53))
         bits = self.bits or slice_bits(unit, block, self.rounding)
         if not unit.holds(bits, block, self.rounding):
             most = longest_block(unit, bits, self.rounding)
@@ -178,7 +180,7 @@ class Slices:
         bits = self.layout(k).bits
         if self.mode == "CR":
             return -(-(53 + 12) // bits)
-        return expected_slices(bits, k, _PRECISION[self.mode])
+        return expected_slices(bits, k, PRECISION[self.mode])
 
     def products_for(self, k: int, result: Format | str) -> int:
         """See `Composite.products_for`: d² or d(d+1)/2, for each block of k."""
@@ -205,7 +207,7 @@ class Slices:
             return cut_to_the_end(x, layout, setting.workers, empty=empty)
         if self.slices is not None:
             return cut(x, layout, self.slices, setting.workers, empty=empty)
-        slices = expected_slices(layout.bits, x.k, _PRECISION[self.mode]) + 1
+        slices = expected_slices(layout.bits, x.k, PRECISION[self.mode]) + 1
         return cut(x, layout, slices, setting.workers, empty=empty, keep=True)
 
     def multiply(self, left: Sliced, right: Sliced, setting: Setting) -> Joined:
@@ -256,7 +258,7 @@ class Slices:
 
     def _estimated(self, left: Sliced, right: Sliced, setting: Setting) -> tuple[Sliced, Sliced, int, bool]:
         """Algorithm 3 on both sides; slices are added where they do not suffice to tell."""
-        roundoff = math.ldexp(1.0, -_PRECISION[self.mode])
+        roundoff = math.ldexp(1.0, -PRECISION[self.mode])
         weights = magnitude_weights(left), magnitude_weights(right)
         sides = [left, right]
         found = []

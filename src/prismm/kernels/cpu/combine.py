@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from prismm.kernels.cpu.expansion import two_sum
+from prismm.kernels.cpu.expansion import add_scaled, two_sum
 from prismm.kernels.cpu.finish import pigeonhole
-from prismm.kernels.cpu.jit import device, fma, kernel
+from prismm.kernels.cpu.jit import device, kernel
 
 SQRT2 = 1.4142135623730954
 """Rounded up."""
@@ -79,10 +79,7 @@ def combine(
                 else:
                     x = add2[i, j]
                 nonzero |= x != 0.0
-                p = f * x
-                high, r = two_sum(high, p)
-                low += r + (fma(f, x, -p) + f * tail)
-                size += abs(p)
+                high, low, size = add_scaled(high, low, size, f, x, tail)
             fa = row_terms[3, i]
             fb = column_terms[3, j]
             e1 = fa * column_terms[0, j] + fb * row_terms[0, i] + fa * fb * terms

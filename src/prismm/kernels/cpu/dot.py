@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 
-from prismm.kernels.cpu.expansion import fast_two_sum, round_expansion, two_sum
+from prismm.kernels.cpu.expansion import add_scaled, fast_two_sum, round_expansion, two_sum
 from prismm.kernels.cpu.jit import device, device_any_order, fma, kernel
 
 _BASE = 3300
@@ -53,7 +53,7 @@ def _depth(k):
 
 @device
 def _dot2(a, b, depth, p, e):
-    """(sum, error bound, Σ|a·b|) of a dot product: p[0] + e[0] by a tree of this depth, p and e room for its leaves.
+    """(error bound, Σ|a·b|) of a dot product, p[0] + e[0] by a tree of this depth; p and e: room for its leaves.
 
     Dot2 (Ogita, Rump, Oishi 2005) as a binary tree of depth D = ceil(log2 k). Products are exact pairs p + e; each
     level adds at most u·Σ|p|(1+u)^D in magnitude to the gathered errors, so Σ|e| <= (D+1)·u·Σ|p|·(1+2^-40); they are
@@ -109,14 +109,6 @@ def double_double(rows, columns, ri, ci, precision, value, undecided):
             undecided[c] = not decided
 
 
-@device
-def _add_scaled(high, low, size, f, x, tail):
-    """f·(x + tail) added to a sum in two parts, and |f·x| to its size."""
-    p = f * x
-    high, r = two_sum(high, p)
-    return high, low + (r + (fma(f, x, -p) + f * tail)), size + abs(p)
-
-
 @kernel(
     "void(float64[:,::1], float64[:,::1], int64[::1], int64[::1], float64[::1], float64[:,::1], float64[::1], int64, "
     "float64[::1], uint8[::1])"
@@ -148,10 +140,10 @@ def double_double_sums(rows, columns, ri, ci, alpha, addends, beta, precision, v
             ok &= 2.0**-800 < total < 2.0**900
             err += abs(alpha[g]) * own
             x, tail = two_sum(p[0], e[0])
-            high, low, size = _add_scaled(high, low, size, alpha[g], x, tail)
+            high, low, size = add_scaled(high, low, size, alpha[g], x, tail)
         for g in range(beta.size):
             if beta[g] != 0.0:
-                high, low, size = _add_scaled(high, low, size, beta[g], addends[c, g], 0.0)
+                high, low, size = add_scaled(high, low, size, beta[g], addends[c, g], 0.0)
         high, low = two_sum(high, low)
         undecided[c] = 1
         if ok and 2.0**-800 < size < 2.0**900 and abs(high) > 2.0**-800:

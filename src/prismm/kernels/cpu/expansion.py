@@ -16,6 +16,14 @@ def two_sum(x, y):
 
 
 @device
+def add_scaled(high, low, size, f, x, tail):
+    """f·(x + tail) added to a sum in two parts, and |f·x| to its size."""
+    p = f * x
+    high, r = two_sum(high, p)
+    return high, low + (r + (fma(f, x, -p) + f * tail)), size + abs(p)
+
+
+@device
 def fast_two_sum(x, y):
     """s + e = x + y exactly where |x| >= |y| or x = 0 (Dekker)."""
     s = x + y

@@ -13,9 +13,9 @@ import math
 import numpy as np
 
 from prismm.kernels.cpu.combine import sum_open
-from prismm.kernels.cpu.expansion import round_expansion, two_sum
+from prismm.kernels.cpu.expansion import add_scaled, round_expansion, two_sum
 from prismm.kernels.cpu.finish import ends
-from prismm.kernels.cpu.jit import device, fma, kernel
+from prismm.kernels.cpu.jit import device, kernel
 
 
 @device
@@ -159,10 +159,7 @@ def settle_sum(
                 else:
                     x = add2[i, j]
                 nonzero |= x != 0.0
-                p = f * x
-                high, r = two_sum(high, p)
-                low += r + (fma(f, x, -p) + f * tail)
-                size += abs(p)
+                high, low, size = add_scaled(high, low, size, f, x, tail)
             bound = 0.0
             if with_bound:
                 first, second = abs(factors[0]) * (bound1[i, j] * scale), abs(factors[1]) * (bound2[i, j] * scale)

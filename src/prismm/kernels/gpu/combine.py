@@ -18,7 +18,6 @@ Per entry N digits read or X, C read, 4 or 8 bytes written, a bit; operations: t
 import triton
 import triton.language as tl
 
-from prismm.kernels.gpu.expansion import round_expansion
 from prismm.kernels.gpu.join import (
     IMAGINARY_PART,
     MAGNITUDE,
@@ -42,6 +41,7 @@ from prismm.kernels.gpu.repair import (
     ieee_value,
     limb_of,
     round_limbs,
+    rounded_alike,
     significand,
     sum_in_lanes,
 )
@@ -454,14 +454,6 @@ def _exact(
 
 
 @triton.jit
-def _add_pair(high, low, size, f, x, tail):
-    """f·(x + tail) added to a sum in two parts, |f·x| to its size."""
-    p = f * x
-    high, r = two_sum(high, p)
-    return high, low + (r + (tl.fma(f, x, -p) + f * tail)), size + tl.abs(p)
-
-
-@triton.jit
 def _in_two(
     a, a_step, b, b_step, i, j, rows, columns, m, n, k, q, f0, f1, c0, f2, c1, f3, PRECISION: tl.constexpr,
     PARTS: tl.constexpr, BLOCK: tl.constexpr,
@@ -481,25 +473,23 @@ def _in_two(
     low = high
     size = high
     error = high
+    nonzero = high != 0.0
     for part in tl.static_range(PARTS):
         factor = f0 if part == 0 else f1
         s, c, steps = sum_in_lanes(a, a_step, a_shift, b, b_step, b_shift, k, part, PARTS, BLOCK)
         x, tail = two_sum(s, c)
-        high, low, size = _add_pair(high, low, size, factor, x * scale, tail * scale)
+        x, tail = x * scale, tail * scale
+        high, low, size, nonzero = _add_term(high, low, size, nonzero, factor, x, tail, x != 0.0)
         error += tl.abs(factor) * (error_of_sums(n2a * n2b, steps) * scale)
-    high, low, size = _add_pair(high, low, size, f2, c0, c0 * 0.0)
+    high, low, size, nonzero = _add_term(high, low, size, nonzero, f2, c0, 0.0, c0 != 0.0)
     if PARTS == 2:
-        high, low, size = _add_pair(high, low, size, f3, c1, c1 * 0.0)
+        high, low, size, nonzero = _add_term(high, low, size, nonzero, f3, c1, 0.0, c1 != 0.0)
     high, low = two_sum(high, low)
-    error = error * (1.0 + 1e-12) + size * 1.262177448353619e-29 + tl.abs(low) * 4.440892098500626e-16  # 2^-96, 2^-51
-    below_h, below_low = two_sum(high, low - error)
-    above_h, above_low = two_sum(high, low + error)
-    nothing = tl.full([], 0, tl.int32)
-    value = round_expansion(below_h, below_low, below_low * 0.0, nothing, PRECISION)
-    other = round_expansion(above_h, above_low, above_low * 0.0, nothing, PRECISION)
+    error = error * (1.0 + 1e-12) + size * 1.262177448353619e-29  # 2^-96
+    value, alike = rounded_alike(high, low, error, tl.full([], 0, tl.int32), PRECISION)
     # 2^-800, 2^900
     fits = (size > 1.499696813895631e-241) & (size < 8.452712498170644e270) & (tl.abs(high) > 1.499696813895631e-241)
-    return value, safe & fits & (bits_of(value) == bits_of(other))
+    return value, safe & fits & alike
 
 
 @triton.jit

@@ -30,9 +30,6 @@ from prismm.kernels.gpu.repair import (
 SPAN = tl.constexpr(64)
 """Words of flags that a program reads at once."""
 
-MOST_TERMS = 1 << 17
-"""Products of 7-bit magnitudes that an int32 holds: 127²·2^17 < 2^31."""
-
 
 @triton.jit
 def _count(word):

@@ -257,16 +257,21 @@ def error_of_sums(magnitude, steps):
 
 
 @triton.jit
-def decided(s, c, exponent, magnitude, steps, PRECISION: tl.constexpr):
-    """(value, proved): RN of sums s + c of products, in units 2^exponent, where their error decides it."""
-    h, low = two_sum(s, c)
-    error = error_of_sums(magnitude, steps)
+def rounded_alike(h, low, error, exponent, PRECISION: tl.constexpr):
+    """(RN of a number within error of h + low, in units 2^exponent, whether that of all of them)."""
     below_h, below_low = two_sum(h, low - (error + tl.abs(low) * 4.440892098500626e-16))
     above_h, above_low = two_sum(h, low + (error + tl.abs(low) * 4.440892098500626e-16))
     first = round_expansion(below_h, below_low, below_low * 0.0, exponent, PRECISION)
     last = round_expansion(above_h, above_low, above_low * 0.0, exponent, PRECISION)
-    proved = (bits_of(first) == bits_of(last)) & (tl.abs(h) > 1e-100)
-    return first, proved
+    return first, bits_of(first) == bits_of(last)
+
+
+@triton.jit
+def decided(s, c, exponent, magnitude, steps, PRECISION: tl.constexpr):
+    """(value, proved): RN of sums s + c of products, in units 2^exponent, where their error decides it."""
+    h, low = two_sum(s, c)
+    value, alike = rounded_alike(h, low, error_of_sums(magnitude, steps), exponent, PRECISION)
+    return value, alike & (tl.abs(h) > 1e-100)
 
 
 @triton.jit

@@ -77,13 +77,6 @@ def run(s, SLICES: tl.constexpr):
     return tl.minimum(s, SLICES - 1) - first + 1, first, SLICES - 1 - s + first
 
 
-@triton.jit
-def _tile(start, mask, turn: tl.constexpr):
-    """A tile of digits; turn: of the right operand, transposed."""
-    x = tl.load(start, mask=mask, other=0)
-    return tl.trans(x) if turn else x
-
-
 @triton.jit(do_not_specialize=["m", "n", "left_step", "right_step", "blocks"])
 def slice_product(
     left, right, low, top, m, n, width, pitch, left_plane, right_plane, left_step, right_step, row_pitch, plane,
@@ -108,27 +101,26 @@ def slice_product(
     start = unit % blocks * (SLICES * width) + h
     a = left + batch * left_step * left_plane + i.to(tl.int64)[:, None] * pitch + start[None, :]
     b = right + batch * right_step * right_plane + j.to(tl.int64)[:, None] * pitch + start[None, :]
-    in_m, in_n = (i < m)[:, None], (j < n)[:, None]
     inside = (i < m)[:, None] & (j < n)[None, :]
     at = i.to(tl.int64)[:, None] * row_pitch + j[None, :]
     acc = tl.zeros([ROWS, COLUMNS], top.dtype.element_ty)
     sums = tl.zeros([ROWS, COLUMNS], SUMS)
     for back in range(GROUPS):
         pairs, p, q = run(GROUPS - 1 - back, SLICES)
-        if FLOATS:
-            # One loop, so that tiles keep coming while sums are put away.
-            for h1 in range(0, pairs * width, DEPTH):
-                x, y = _tile(a + (p * width + h1), in_m, False), _tile(b + (q * width + h1), in_n, True)
+        for h0 in range(0, pairs * width, DEPTH):
+            x = tl.load(a + (p * width + h0), mask=(i < m)[:, None], other=0)
+            y = tl.trans(tl.load(b + (q * width + h0), mask=(j < n)[:, None], other=0))
+            if FLOATS:
                 sums = tl.dot(x, y, sums, out_dtype=SUMS)
-                if (h1 + DEPTH) % SUM == 0:
+                # In this loop, so that tiles keep coming while sums are put away.
+                if (h0 + DEPTH) % SUM == 0:
                     acc += sums.to(acc.dtype)
                     sums = tl.zeros([ROWS, COLUMNS], SUMS)
+            else:
+                acc = tl.dot(x, y, acc, out_dtype=tl.int32)
+        if FLOATS:
             acc += sums.to(acc.dtype)
             sums = tl.zeros([ROWS, COLUMNS], SUMS)
-        else:
-            for h1 in range(0, pairs * width, DEPTH):
-                x, y = _tile(a + (p * width + h1), in_m, False), _tile(b + (q * width + h1), in_n, True)
-                acc = tl.dot(x, y, acc, out_dtype=tl.int32)
         if back < GROUPS - 1:
             to = low + (unit * (GROUPS - 1) + back) * plane
             tl.store(to + at, (acc & ((1 << BITS) - 1)).to(low.dtype.element_ty), mask=inside)

@@ -47,6 +47,7 @@ from prismm.kernels.gpu.split import (
     column_fours,
     largest_of,
     plane_row,
+    residual_of,
     residual_total,
     scale_factors,
     vector_pairs,
@@ -123,15 +124,6 @@ def as_digit(digit, like):
         return digit
     else:
         return digit.to(tl.float32).to(like.dtype.element_ty)
-
-
-@triton.jit
-def residual_of(delta, vanished, MEASURE: tl.constexpr, NVIDIA: tl.constexpr):
-    """To MEASURE ceil(2^10·|δ|), at least 1 where an element was lost on the way; else whether there is any."""
-    if MEASURE:
-        measured = ceiling_of_product(tl.abs(delta), tl.full([], 1024.0, tl.float64), NVIDIA)
-        return tl.maximum(measured, vanished.to(tl.int32))
-    return ((delta != 0.0) | vanished).to(tl.int32)
 
 
 @triton.jit

@@ -46,6 +46,15 @@ two such patterns has too much."""
 
 
 @triton.jit
+def residual_of(delta, vanished, MEASURE: tl.constexpr, NVIDIA: tl.constexpr):
+    """To MEASURE ceil(2^10·|δ|), at least 1 where an element was lost on the way; else whether there is any."""
+    if MEASURE:
+        measured = ceiling_of_product(tl.abs(delta), tl.full([], 1024.0, tl.float64), NVIDIA)
+        return tl.maximum(measured, vanished.to(tl.int32))
+    return ((delta != 0.0) | vanished).to(tl.int32)
+
+
+@triton.jit
 def words_of_product(x, factor, bits, WORDS: tl.constexpr, MEASURE: tl.constexpr, NVIDIA: tl.constexpr):
     """Three words of A' + 2^bits, A' = RN(x·factor), lowest first, those beyond WORDS 0; and a bound of the residual
     δ = x·factor - A': ceil(2^10·|δ|), at least 1 where x vanished; or, not to MEASURE, 1 where δ is not 0.
@@ -69,13 +78,7 @@ def words_of_product(x, factor, bits, WORDS: tl.constexpr, MEASURE: tl.constexpr
         vanished = (y == 0.0) & (x != 0.0)
         integer = z.to(tl.int64) + (tl.full([], 1, tl.int64) << bits)
         w0, w1, w2 = (integer & LOW32).to(tl.int32), (integer >> 32).to(tl.int32), integer.to(tl.int32) & 0
-    if MEASURE:
-        residual = tl.maximum(
-            ceiling_of_product(tl.abs(delta), tl.full([], 1024.0, tl.float64), NVIDIA), vanished.to(tl.int32)
-        )
-    else:
-        residual = ((delta != 0.0) | vanished).to(tl.int32)
-    return w0, w1, w2, residual
+    return w0, w1, w2, residual_of(delta, vanished, MEASURE, NVIDIA)
 
 
 @triton.jit
