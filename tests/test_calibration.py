@@ -61,7 +61,7 @@ def timed(table, n, dtype, scheme, accuracy="native"):
         return Timed(need, scheme, whole, native, {**phases, "repair_words": LOOK})
     moduli, rounded = scheme.moduli, accuracy == "correctly-rounded"
     right = table.right.seconds(elements, moduli)
-    phases = {name: share * right for name, share in zip(RIGHT, (0.1, 0.2, 0.7), strict=True)}
+    phases = {name: share * right for name, share in zip(RIGHT, (0.1, 0.2, 0.7), strict=False)}
     phases["split_rows"] = table.left.seconds(elements, moduli)
     phases["join_quickly"] = (table.rounded if rounded else table.join).seconds(elements, moduli)
     looks = (cuda_plan._ROUNDED_LOOKS if rounded else 1) * elements if need.result == FP64 else 0.0

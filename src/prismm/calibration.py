@@ -27,8 +27,10 @@ if TYPE_CHECKING:
 
 __all__ = ["Timed", "fit", "measure", "phases_of", "seconds_of"]
 
-RIGHT = ("largest_columns", "sum_columns", "split_columns")
-"""Kernels that split right operands; `Timed.phases` has their names."""
+LEFT = ("split_rows", "split_rows_at_once")
+RIGHT = ("largest_columns", "sum_columns", "split_columns", "split_columns_at_once")
+LOOKS = ("look_again", "finish")
+"""Kernels that split left and right operands, and that see to what a join leaves; `Timed.phases` has their names."""
 
 _CASES: tuple[tuple[int, str, Any, str], ...] = tuple(
     (n, dtype, scheme, accuracy)
@@ -94,7 +96,7 @@ def fit(
     wordy = [one for one in calls if "words_product" in one.phases]
     own = {p: [one for one in calls if one.need.result.precision == p] for p in (53, 24)}
     finished = [one for one in native if one.need.result == FP64]
-    looks = _line([(1.0, one.need.m * one.need.n) for one in finished], _phase(finished, "finish"))
+    looks = _line([(1.0, one.need.m * one.need.n) for one in finished], [_sum(one, LOOKS) for one in finished])
     small = [one for one in calls if sum(one.phases.values()) < 3e-3]
     split = _line(
         [(1.0, math.prod(words.split_work(one.scheme, one.need))) for one in wordy], _phase(wordy, "split_words")
@@ -110,8 +112,8 @@ def fit(
         int8=int8,
         sustained=sustained,
         product=max(products[0], 1e-9),
-        left=_by_moduli(residues, lambda one: one.phases["split_rows"], lambda need: need.m * need.k),
-        right=_by_moduli(residues, lambda one: sum(one.phases[x] for x in RIGHT), lambda need: need.k * need.n),
+        left=_by_moduli(residues, lambda one: _sum(one, LEFT), lambda need: need.m * need.k),
+        right=_by_moduli(residues, lambda one: _sum(one, RIGHT), lambda need: need.k * need.n),
         join=_by_moduli(native, lambda one: one.phases["join_quickly"], lambda need: need.m * need.n),
         rounded=_by_moduli(
             [one for one in residues if one.need.rounded],
@@ -130,6 +132,11 @@ def fit(
 
 def _phase(calls: list[Timed], name: str) -> list[float]:
     return [one.phases[name] for one in calls]
+
+
+def _sum(one: Timed, names: tuple[str, ...]) -> float:
+    """Of those of these kernels that ran."""
+    return sum(one.phases.get(name, 0.0) for name in names)
 
 
 def _operations(one: Timed, processors: int) -> float:

@@ -53,6 +53,9 @@ def main() -> None:
     programs = [residue_program(x, x, torch.empty_like(x), moduli, (None, "correctly-rounded", "native")[mode], device)
                 for mode in modes]  # fmt: skip
     programs.append(residue_program(x, x, torch.empty_like(x), 0, "native", device))
+    if device.hopper:  # columns that are many, and short
+        wide = torch.zeros(1, n, 16 * n, dtype=x.dtype)
+        programs.append(residue_program(x, wide, torch.empty_like(wide), moduli, "native", device))
     sum_ = Sum(0.5, 0.5, x)
     programs += [sum_program(x, x, torch.empty_like(x), x, sum_, count, "native", device)[0] for count in (moduli, 0)]
     for program in programs:

@@ -37,6 +37,7 @@ from prismm.moduli import (
 
 if TYPE_CHECKING:
     import torch
+    from numpy.typing import NDArray
 
 INT8, BLAS = "cuda:int8", "cuda:blas"
 STATISTICS, COUNTS = 10, 4
@@ -46,7 +47,12 @@ LEVELS = 5
 ROW_BLOCK = 1024, 2, 4
 """Elements of a row that are measured at a time, fours that a thread splits at a time, warps."""
 COLUMN_TILE = 64, 32, 4
+SPLIT_WARPS, SPLIT_COLUMNS, SPLIT_BYTES, SPLIT_TERMS = 4, 4, 1 << 14, 1 << 16
+"""Of `kernels.gpu.split_hopper`: warps, columns a program, bytes of a column up to which those of all programs stay in
+the L2 cache of a Hopper GPU, and elements that a vector must have less of.
+"""
 FINISH_ROWS = 2
+LOOKS = 16
 LANES = 512
 """Elements, or rows and columns, of a tile, and the warps that work on it, as measured on an H200."""
 
@@ -146,7 +152,7 @@ class Tables:
 
     left, right: (moduli, 17) int32, see `kernels.gpu.split.FIELDS`; reduction: (3·moduli, 3) int32, three times the
     same, see `kernels.gpu.product.reduced`; thresholds: int64, see `moduli.shift_thresholds`; limit_bits: bits of the
-    first of them, before it was cut to int64.
+    first of them, before it was cut to int64; left_fragments, right_fragments: see `fragments`.
     """
 
     moduli: int
@@ -158,6 +164,8 @@ class Tables:
     reduction: torch.Tensor
     thresholds: torch.Tensor
     limit_bits: int
+    left_fragments: torch.Tensor
+    right_fragments: torch.Tensor
 
     def fraction_bits(self, terms: int) -> int:
         """q of `moduli.norm_fraction_bits`."""
@@ -172,6 +180,28 @@ def float_reduction(p: int, offset: int) -> tuple[int, int, int, int, int]:
     base = 0x4B000000 + c * p - (1 << 23)
     patterns = [int(np.float32(x).view(np.int32)) for x in (1.0 / p, 3.0 * (1 << 22) - c, -float(p))]
     return base + offset, patterns[0], patterns[1], patterns[2], base
+
+
+def fragments(rows: NDArray[np.int32], words: int) -> NDArray[np.int32]:
+    """What threads of `kernels.gpu.split_hopper` hold, (groups of moduli, 2, 4, 8, 8): of a group's 8 moduli, or 16 of
+    three words, first where the sums start and the factors, then the reductions; by the word that a thread brings, and
+    the modulus.
+
+    rows: of `Tables.left` or `right`.
+    """
+    moduli, group = len(rows), 16 if words == 3 else 8
+    at_once = {1: 4, 2: 2, 3: 1}[words]
+    found = np.zeros((-(-moduli // group), 2, 4, 8, 8), dtype=np.int32)
+    for t, row in enumerate(rows):
+        block, own, second = t // group, t % 8, t % group >= 8
+        sums, reductions = found[block, 0, :, own], found[block, 1, :, own]
+        # The other eight rows are of the same moduli, unless they have moduli of their own.
+        for half in (second,) if words == 3 else (False, True):
+            sums[:, 2 * half : 2 * half + 2] = row[12]
+            reductions[:, 4 * half : 4 * half + 3] = row[13], row[14], -row[10]
+        for element in range(at_once):
+            sums[words * element : words * (element + 1), 4 + element + second] = row[6 : 6 + words]
+    return found
 
 
 @functools.lru_cache(maxsize=256)
@@ -207,6 +237,10 @@ def tables(moduli: int, device: torch.device) -> Tables:
         torch.tensor(3 * reduction, dtype=torch.int32).to(device),
         torch.tensor(thresholds, dtype=torch.int64).to(device),
         (norm_limit(moduli) // 2).bit_length(),
+        *(
+            torch.from_numpy(fragments(np.array(rows[side], dtype=np.int32), packed.dwords)).to(device)
+            for side in ("left", "right")
+        ),
     )
 
 
@@ -380,7 +414,8 @@ def split_vectors(
     k, parts = x.terms, x.parts
     shape = plane_shape(x.vectors, k, table.moduli * (3 if parts == 2 else 1))
     across = x.steps[1] == 1 and x.steps[2] != 1
-    if across:
+    at_once = _is_split_at_once(x, across, table, device)
+    if across and not at_once:
         program.zero(statistics)
     planes = program.take(torch.int8, x.batch, *shape)
     found = SplitVectors(planes, statistics, x.batch, x.vectors, parts * k)
@@ -397,9 +432,23 @@ def split_vectors(
         statistics, planes, table.thresholds, factors, x.vectors, k, shape[2], shape[1] * shape[2], parts * k, q,
         table.bits, table.limit_bits,
     )  # fmt: skip
+    if not across and x.steps[2] != 1 and k > 1:
+        raise EngineError("operands of these strides have to be copied first")
+    if at_once:
+        from prismm.kernels.gpu import split_hopper as hopper
+
+        groups = SPLIT_COLUMNS if across else 4 if table.words == 1 else 2
+        own = table.left_fragments if left else table.right_fragments
+        program.launch(
+            hopper.split_columns_at_once if across else hopper.split_rows_at_once,
+            (-(-x.vectors // groups) if across else x.vectors, x.batch), reals, steps[2 if across else 1], steps[0],
+            *common[:3], own, *common[4:], WARPS=SPLIT_WARPS, GROUPS=groups, LEVELS=levels,
+            EVEN=x.even(2) and k % 16 == 0 if across else x.even(1), num_warps=SPLIT_WARPS,
+            **({"maxnreg": 128} if across else {}),
+            **{name: value for name, value in fixed.items() if name not in ("NVIDIA", "PARTS")},
+        )  # fmt: skip
+        return found
     if not across:
-        if x.steps[2] != 1 and k > 1:
-            raise EngineError("operands of these strides have to be copied first")
         block, groups, warps = ROW_BLOCK[0] // parts, max(1, ROW_BLOCK[1] // parts), ROW_BLOCK[2]
         program.launch(
             split.split_rows, (x.vectors, x.batch), reals, steps[1], steps[0], *common,
@@ -414,6 +463,16 @@ def split_vectors(
         *common, ROWS=rows, BLOCK=columns, EVEN=x.even(2) and k % 16 == 0, num_warps=warps, **fixed,
     )  # fmt: skip
     return found
+
+
+def _is_split_at_once(x: Vectors, across: bool, table: Tables, device: Device) -> bool:
+    """Whether one launch measures and splits vectors: rows on a Hopper GPU, and columns that stay in its cache."""
+    if not device.hopper or x.parts == 2 or x.terms >= SPLIT_TERMS:
+        return False
+    if not across:
+        return True
+    programs = x.batch * -(-x.vectors // SPLIT_COLUMNS)
+    return table.words < 3 and x.terms * x.place.dtype.itemsize <= SPLIT_BYTES and programs >= 2 * device.programs
 
 
 def multiply_planes(
@@ -493,11 +552,16 @@ class Result:
         return Result(place, self.batch, min(rows, self.m - i), min(columns, self.n - j), self.steps)
 
 
+def finish_programs(device: Device) -> int:
+    """Programs that see to what a join left, two of which a multiprocessor has registers for at a time."""
+    return 4 * device.programs
+
+
 def join_digits(
     program: Program, digits: Place, out: Result, a: Vectors, b: Vectors, left: SplitVectors, right: SplitVectors,
     table: Tables, test: Test, counts: Place, opened: Place, device: Device,
 ) -> None:  # fmt: skip
-    """Join into out, certify, and repair: two launches, or four. counts (4,) int64 grow by special, exact, magnitude
+    """Join into out, certify, and repair: two to five launches. counts (4,) int64 grow by special, exact, magnitude
     and kept entries; opened (1,), 0 before, is this join's own.
     """
     import torch
@@ -526,8 +590,17 @@ def join_digits(
         HALF=(scheme_product(table.moduli) // 2).bit_length(),
     )  # fmt: skip
     words = strips * blocks
-    span = 1 if words * out.batch * parts <= 16 * device.programs else 4
-    programs = min(16 * device.programs, -(-words * out.batch * parts // span))
+    total = words * out.batch * parts
+    third = third_constants(table.moduli, parts, table.left.device)
+    if test.precision == 53:
+        program.launch(
+            repair.look_again, (min(LOOKS * device.programs, total),), reals, *steps, flags, digits, left.statistics,
+            right.statistics, table.reduction, third, out.m, out.n, q, row_pitch, plane, blocks, words, out.batch,
+            left.batch, right.batch, MODULI=table.moduli, MODE=test.mode, PARTS=parts, TILE=rows, STRIP=strip,
+            COLUMNS=block, num_warps=4, enable_fp_fusion=False,
+        )  # fmt: skip
+    programs = min(finish_programs(device), total)
+    span = min(32, 1 << (-(-total // programs) - 1).bit_length())
     marks = program.take(torch.int32, programs, max(rows, FINISH_ROWS), block // 32)
     left_open = program.take(torch.int32, out.batch, parts, strips, blocks, strip, block // 32) if apart else marks
     x, y = a.place.reals(), b.place.reals()
@@ -535,7 +608,7 @@ def join_digits(
     where = (x, *a_steps, y, *b_steps, reals, *steps)
     program.launch(
         repair.finish, (programs,), *where, flags, marks, left_open, digits, left.statistics, right.statistics, careful,
-        table.reduction, third_constants(table.moduli, parts, table.left.device), counts, opened, out.m, out.n, k,
+        table.reduction, third, counts, opened, out.m, out.n, k,
         left.terms, q, row_pitch, plane, blocks, words, out.batch, left.batch, right.batch, MODULI=table.moduli,
         LIMBS=table.limbs, MODE=test.mode, PRECISION=test.precision, PARTS=parts, LEVELS=min(LEVELS, q), TILE=rows,
         STRIP=strip, ROWS=FINISH_ROWS, COLUMNS=block, BLOCK=LANES, WORDS=span, APART=apart, num_warps=4,
@@ -578,7 +651,7 @@ def held_bytes(rows: int, columns: int, parts: int, batches: int, test: Test, de
     """Bytes of scratch memory that the programs of a join hold, of so many matrices of a batch."""
     tile, strip, block, _ = join_tile(test.mode)
     words = batches * parts * -(-rows // strip) * -(-columns // block)
-    found = min(16 * device.programs, words) * max(tile, FINISH_ROWS) * block // 8
+    found = min(finish_programs(device), words) * max(tile, FINISH_ROWS) * block // 8
     if test.mode == MAGNITUDE and test.magnitude_kappa > 0.0:
         found += min(2 * device.programs, words) * block * (4 * strip + 16 * OPEN_ROWS)
     return found
@@ -712,16 +785,16 @@ def _settle_marks(
 def finish_native(
     program: Program, out: Result, a: Vectors, b: Vectors, counts: Place, device: Device
 ) -> None:  # fmt: skip
-    """Settle the entries of a native product that are not finite."""
+    """Settle the entries of a native product, contiguous, that are not finite."""
     from prismm.kernels.gpu import repair
 
-    parts = a.parts
-    rows, columns = 8, 256
-    tiles = -(-out.m // rows) * -(-out.n // columns) * out.batch
-    a_steps, b_steps, steps = (tuple(parts * step for step in some.steps) for some in (a, b, out))
+    parts, chunk = a.parts, 2048
+    total = parts * math.prod(out.extents)
+    chunks = -(-total // chunk)
+    a_steps, b_steps = (tuple(parts * step for step in some.steps) for some in (a, b))
     program.launch(
-        repair.finish_native, (min(8 * device.programs, tiles),), a.place.reals(), *a_steps, b.place.reals(), *b_steps,
-        out.place.reals(), *steps, counts, out.m, out.n, a.terms, out.batch,
-        PRECISION=53 if out.place.reals().dtype.itemsize == 8 else 24, PARTS=parts, ROWS=rows, COLUMNS=columns,
+        repair.finish_native, (min(8 * device.programs, chunks),), a.place.reals(), *a_steps, b.place.reals(), *b_steps,
+        out.place.reals(), counts, out.m, out.n, a.terms, total, chunks,
+        PRECISION=53 if out.place.reals().dtype.itemsize == 8 else 24, PARTS=parts, CHUNK=chunk,
         BLOCK=LANES, num_warps=4, enable_fp_fusion=False,
     )  # fmt: skip

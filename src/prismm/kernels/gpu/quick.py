@@ -21,7 +21,7 @@ about 16 float64 ones an entry.
 import triton
 import triton.language as tl
 
-from prismm.kernels.gpu.join import IMAGINARY_PART, REAL, REAL_PART, ROUNDING, bound_terms, store_marks
+from prismm.kernels.gpu.join import IMAGINARY_PART, REAL, REAL_PART, ROUNDING, bound_terms
 from prismm.kernels.gpu.numbers import (
     COUNTS,
     EXPONENT,
@@ -168,10 +168,14 @@ def expand_closely(at, plane, reduction, third, mask, MODULI: tl.constexpr, PART
     s1 = tl.zeros(at.shape, tl.float64)
     s2 = tl.zeros(at.shape, tl.float64)
     any_digit = tl.zeros(at.shape, tl.int32)
+    first = _digits(at, plane, 0, mask, MODULI, PART)
+    second = _digits(at, plane, 1, mask & (MODULI > 1), MODULI, PART)
     for g in range((MODULI + 1) // 2):
-        both = 2 * g + 1 < MODULI
-        d = _digits(at, plane, 2 * g, mask, MODULI, PART) * tl.where(both, tl.load(reduction + 6 * g + 3), 1)
-        d += _digits(at, plane, 2 * g + 1, mask & both, MODULI, PART) * tl.load(reduction + 6 * g)
+        d = first * tl.where(2 * g + 1 < MODULI, tl.load(reduction + 6 * g + 3), 1)
+        d += second * tl.load(reduction + 6 * g)
+        # Those of the next pair are on their way while this one is summed.
+        first = _digits(at, plane, 2 * g + 2, mask & (2 * g + 2 < MODULI), MODULI, PART)
+        second = _digits(at, plane, 2 * g + 3, mask & (2 * g + 3 < MODULI), MODULI, PART)
         any_digit |= d
         x = _number(d, PART)
         weights = third + (6 + 3 * g)
@@ -309,12 +313,10 @@ def _open(h, low, error):
 
 @triton.jit
 def join_closely(
-    digits, out, row_stride, column_stride, marks, rows, columns, reduction, third, m, n, i0, j0, q, row_pitch, plane,
+    digits, out, row_stride, column_stride, rows, columns, reduction, third, m, n, i0, j0, q, row_pitch, plane,
     MODULI: tl.constexpr, MODE: tl.constexpr, PART: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Join a tile of an ordinary strip to float64 from sums in three parts; marks (ROWS, BLOCK / 32) of entries that
-    are still open. Returns whether there are any.
-    """
+    """Join a tile of an ordinary strip to float64 from sums in three parts; returns which entries are still open."""
     i = i0 + tl.arange(0, ROWS)
     j = j0 + tl.arange(0, BLOCK)
     in_m, in_n = i < m, j < n
@@ -333,8 +335,7 @@ def join_closely(
     target = out + i.to(tl.int64)[:, None] * row_stride + j.to(tl.int64)[None, :] * column_stride
     value = _raised(h, -(shift[:, None] + column_shift[None, :]))
     tl.store(target, tl.where(zero, 0.0, value), mask=inside)
-    open_ = (_open(h, low, error) | ~(tl.abs(h) >= tl.load(third + 5))) & ~settled & inside
-    return store_marks(open_, marks, ROWS, BLOCK)
+    return (_open(h, low, error) | ~(tl.abs(h) >= tl.load(third + 5))) & ~settled & inside
 
 
 @triton.jit

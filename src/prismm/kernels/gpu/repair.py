@@ -29,6 +29,7 @@ from prismm.kernels.gpu.join import (
     join_tile,
     judge,
     spread,
+    store_marks,
 )
 from prismm.kernels.gpu.numbers import (
     EXPONENT,
@@ -308,6 +309,46 @@ def doubled(
 
 
 @triton.jit(
+    do_not_specialize=["out_batch", "row_stride", "m", "n", "q", "row_pitch", "plane", "blocks", "words", "batches"]
+)
+def look_again(
+    out, out_batch, row_stride, column_stride, flags, digits, rows, columns, reduction, third, m, n, q, row_pitch,
+    plane, blocks, words, batches, row_batches, column_batches, MODULI: tl.constexpr, MODE: tl.constexpr,
+    PARTS: tl.constexpr, TILE: tl.constexpr, STRIP: tl.constexpr, COLUMNS: tl.constexpr,
+):  # fmt: skip
+    """Join the flagged tiles of ordinary strips to float64 from sums in three parts, and take back the flags of those
+    that are settled so. A kernel of few registers, of which many run at once; `finish` sees to the rest.
+
+    Arguments are those of `finish`.
+    """
+    for w in range(tl.program_id(0), words * batches * PARTS, tl.num_programs(0)):
+        word = tl.load(flags + w).to(tl.int64)
+        if (word & ORDINARY) != 0:
+            word = word & (ORDINARY - 1)
+            part = w // words % PARTS
+            batch = (w // words // PARTS).to(tl.int64)
+            strip = (w % words) // blocks
+            j0 = (w % words) % blocks * COLUMNS
+            others = tl.full([], 0, tl.int64)
+            while word != 0:
+                lowest = word & -word
+                word = word ^ lowest
+                bit = ((bits_of(lowest.to(tl.float64)) >> 52) - 1023).to(tl.int32)
+                for which in tl.static_range(PARTS):
+                    if part == which:
+                        open_ = join_closely(
+                            digits + batch * wide(plane) * (MODULI if PARTS == 1 else 3 * MODULI),
+                            out + batch * out_batch + part, row_stride, column_stride,
+                            rows + batch % row_batches * STATISTICS * m,
+                            columns + batch % column_batches * STATISTICS * n, reduction, third, m, n,
+                            strip * STRIP + bit * TILE, j0, q, row_pitch, plane, MODULI, MODE,
+                            REAL if PARTS == 1 else REAL_PART + which, TILE, COLUMNS,
+                        )  # fmt: skip
+                        others |= tl.where(tl.max(tl.max(open_.to(tl.int32), 1), 0) > 0, lowest, 0)
+            tl.store(flags + w, tl.where(others != 0, others | ORDINARY, 0).to(tl.int32))
+
+
+@triton.jit(
     do_not_specialize=[
         "a_batch", "a_row", "a_step", "b_batch", "b_column", "b_step", "out_batch", "row_stride", "m", "n", "k",
         "terms", "q", "row_pitch", "plane", "blocks", "words", "batches", "row_batches", "column_batches",
@@ -331,10 +372,13 @@ def finish(
     """
     lanes = tl.arange(0, WORDS)
     marks += tl.program_id(0) * ((TILE if TILE > ROWS else ROWS) * (COLUMNS // 32))
-    for start in range(tl.program_id(0) * WORDS, words * batches * PARTS, tl.num_programs(0) * WORDS):
-        some = tl.load(flags + start + lanes, mask=start + lanes < words * batches * PARTS, other=0)
+    # Neighbouring strips, which are open together, are different programs'.
+    total = words * batches * PARTS
+    step = tl.num_programs(0)
+    for start in range(tl.program_id(0), total, step * WORDS):
+        some = tl.load(flags + start + lanes * step, mask=lanes * step < total - start, other=0)
         if tl.max((some != 0).to(tl.int32), 0) > 0:
-            for w in range(start, tl.minimum(start + WORDS, words * batches * PARTS)):
+            for w in range(start, tl.minimum(start + WORDS * step, total), step):
                 word = tl.load(flags + w).to(tl.int64)
                 ordinary = (word & ORDINARY) != 0
                 word = word & (ORDINARY - 1)
@@ -383,10 +427,11 @@ def _finish_tile(
         if ordinary:
             for which in tl.static_range(PARTS):
                 if part == which:
-                    open_ = join_closely(
-                        digits, out, row_stride, column_stride, marks, rows, columns, reduction, third, m, n, i_first,
-                        j0, q, row_pitch, plane, MODULI, MODE, REAL if PARTS == 1 else REAL_PART + which, TILE, COLUMNS,
+                    marked = join_closely(
+                        digits, out, row_stride, column_stride, rows, columns, reduction, third, m, n, i_first, j0, q,
+                        row_pitch, plane, MODULI, MODE, REAL if PARTS == 1 else REAL_PART + which, TILE, COLUMNS,
                     )  # fmt: skip
+                    open_ = store_marks(marked, marks, TILE, COLUMNS)
             # Its marks are as good as those of `join_tile` where a rounding is asked for.
             looked = ordinary & (MODE == ROUNDING)
     if open_ > 0:
@@ -423,52 +468,32 @@ def _finish_tile(
 
 @triton.jit(
     do_not_specialize=[
-        "a_batch", "a_row", "a_step", "b_batch", "b_column", "b_step", "out_batch", "row_stride", "m", "n", "k",
-        "batches",
+        "a_batch", "a_row", "a_step", "b_batch", "b_column", "b_step", "m", "n", "k", "total", "chunks",
     ]
 )  # fmt: skip
 def finish_native(
-    a, a_batch, a_row, a_step, b, b_batch, b_column, b_step, out, out_batch, row_stride, column_stride, counts, m, n,
-    k, batches, PRECISION: tl.constexpr, PARTS: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
-    BLOCK: tl.constexpr,
+    a, a_batch, a_row, a_step, b, b_batch, b_column, b_step, out, counts, m, n, k, total, chunks,
+    PRECISION: tl.constexpr, PARTS: tl.constexpr, CHUNK: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Settle the entries of a native product that are not finite. counts: as for `finish`."""
-    across = tl.cdiv(n, COLUMNS)
-    tiles = across * tl.cdiv(m, ROWS)
-    for tile in range(tl.program_id(0), tiles * batches, tl.num_programs(0)):
-        batch = (tile // tiles).to(tl.int64)
-        i0 = (tile % tiles) // across * ROWS
-        j0 = (tile % tiles) % across * COLUMNS
-        i = i0 + tl.arange(0, ROWS)
-        j = j0 + tl.arange(0, COLUMNS)
-        at = out + batch * out_batch + i.to(tl.int64)[:, None] * row_stride + j.to(tl.int64)[None, :] * column_stride
-        inside = (i < m)[:, None] & (j < n)[None, :]
-        for part in range(PARTS):
-            value = tl.load(at + part, mask=inside, other=0.0)
-            bad = tl.max((value - value != 0.0).to(tl.int32), 1)
-            if tl.max(bad, 0) > 0:
-                _finish_rows(
-                    a + batch * a_batch, a_row, a_step, b + batch * b_batch, b_column, b_step,
-                    out + batch * out_batch + part, row_stride, column_stride, counts, m, n, i0, j0, k, part, PRECISION,
-                    PARTS, ROWS, COLUMNS, BLOCK,
-                )  # fmt: skip
-
-
-@triton.jit
-def _finish_rows(
-    a, a_row, a_step, b, b_column, b_step, out, row_stride, column_stride, counts, m, n, i0, j0, k,
-    part, PRECISION: tl.constexpr, PARTS: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
-    for i in range(i0, tl.minimum(i0 + ROWS, m)):
-        for j in range(j0, tl.minimum(j0 + COLUMNS, n)):
-            x, y = wide(i), wide(j)
-            target = out + x * row_stride + y * column_stride
-            value = tl.load(target)
-            if value - value != 0.0:
-                _settle(
-                    a + x * a_row, a_step, b + y * b_column, b_step, target, counts, 1, x, y, counts, counts, counts,
-                    counts, counts, m, n, k, k, 1, part, 1, 2, NATIVE, PRECISION, PARTS, BLOCK,
-                )  # fmt: skip
+    """Settle the entries of a native product that are not finite. out: contiguous, so many real numbers in so many
+    chunks. counts: as for `finish`.
+    """
+    lanes = tl.arange(0, CHUNK)
+    for chunk in range(tl.program_id(0), chunks, tl.num_programs(0)):
+        first = wide(chunk) * CHUNK
+        value = tl.load(out + first + lanes, mask=lanes < total - first, other=0.0)
+        if tl.max((value - value != 0.0).to(tl.int32), 0) > 0:
+            for at in range(first, tl.minimum(first + CHUNK, wide(total))):
+                one = tl.load(out + at)
+                if one - one != 0.0:
+                    entry, part = at // PARTS, (at % PARTS).to(tl.int32)
+                    row = entry // n
+                    batch, i, j = row // m, row % m, entry % n
+                    _settle(
+                        a + batch * a_batch + i * a_row, a_step, b + batch * b_batch + j * b_column, b_step, out + at,
+                        counts, 1, i, j, counts, counts, counts, counts, counts, m, n, k, k, 1, part, 1, 2, NATIVE,
+                        PRECISION, PARTS, BLOCK,
+                    )  # fmt: skip
 
 
 @triton.jit
