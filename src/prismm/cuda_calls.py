@@ -16,7 +16,7 @@ import dataclasses
 import functools
 import math
 import time
-from collections.abc import Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -90,6 +90,11 @@ class GpuCall:
         return isinstance(self.choice.scheme, Native)
 
     @functools.cached_property
+    def long(self) -> bool:
+        """Whether the GPU works long enough on it that the host may queue it in two halves meanwhile."""
+        return not self.native and math.prod((self.need.m, self.need.n, self.need.k, *self.need.batch)) >= _LONG
+
+    @functools.cached_property
     def problem(self) -> Any:
         """What is launched for a scheme that has a module of its own; None for Native and Residues."""
         scheme = self.choice.scheme
@@ -128,6 +133,8 @@ _CALLS: dict[Hashable, GpuCall] = {}
 """Calls that were normalised before, by all that the choice depends on."""
 
 _MOST_CALLS = 4096
+_LONG = 1 << 31
+"""Products of elements from which on a call's first launches are queued before its result is allocated."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -199,15 +206,17 @@ def at_once(a: Any, b: Any, keywords: tuple[Any, ...], out: Any) -> torch.Tensor
     if torch.cuda.current_device() != call.index:
         return None
     try:
+        begun = None
         if out is not None:
             if not found.unchanged():
                 return None
             result = out
-        elif found.like_a:
-            result = torch.empty_like(a)
         else:
-            result = torch.empty(call.shape, dtype=call.dtype, device=a.device)
-        if not _multiply_at_once(call, a, b, result, (), found.out_bytes):
+            begun = _begin(call, a, b) if call.long else None
+            result = torch.empty_like(a) if found.like_a else torch.empty(call.shape, dtype=call.dtype, device=a.device)
+        if begun is not None and not result.data_ptr() % 16:
+            begun(result)
+        elif not _multiply_at_once(call, a, b, result, (), found.out_bytes):
             return None
     except torch.OutOfMemoryError:  # `matmul` says what to do
         return None
@@ -534,6 +543,27 @@ def _multiply_at_once(
     stream, captured = torch._C._cuda_getCurrentRawStream(call.index), torch._C._cuda_isCurrentStreamCapturing()
     queued.program.run((*addresses, scratch.data_ptr(), *kept), stream, captured)
     return True
+
+
+def _begin(call: GpuCall, a: torch.Tensor, b: torch.Tensor) -> Callable[[torch.Tensor], None] | None:
+    """Queue what a call that was queued before does before its result has a place, which takes as long to find as small
+    products take; returns what queues the rest, for a result aligned to 16 bytes. None where there is nothing of it.
+    """
+    import torch
+
+    addresses = a.data_ptr(), b.data_ptr()
+    queued = call.programs.get((False, addresses[0] % 16, addresses[1] % 16, 0))
+    if queued is None or queued.program.halves is None:
+        return None
+    head, tail = queued.program.halves
+    scratch = _scratch(queued, a.device)
+    stream, captured = torch._C._cuda_getCurrentRawStream(call.index), torch._C._cuda_isCurrentStreamCapturing()
+    head.run((*addresses, 0, scratch.data_ptr()), stream, captured)
+
+    def rest(result: torch.Tensor) -> None:
+        tail.run((*addresses, result.data_ptr(), scratch.data_ptr()), stream, captured)
+
+    return rest
 
 
 def _scratch(queued: Queued, device: torch.device) -> torch.Tensor:

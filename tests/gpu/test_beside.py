@@ -38,3 +38,13 @@ def test_operands_are_split_side_by_side_and_meet_before_the_product(dtype):
 def test_nothing_runs_beside_a_native_product():
     x = torch.zeros(1, 256, 256, dtype=torch.float64)
     assert told(residue_program(x, x, torch.empty_like(x), 0, "native", H200)) == [("finish_native", False)]
+
+
+def test_what_needs_no_result_comes_first():
+    x = torch.zeros(1, 256, 256, dtype=torch.float64)
+    program = residue_program(x, x, torch.empty_like(x), 14, "native", H200)
+    head, tail = program.halves
+    assert told(head) + told(tail) == told(program) and told(tail)[0][0] == "join_quickly"
+    assert all(own is not other for own in head.launches for other in program.launches if hasattr(own, "kernel"))
+    assert head.scratch == tail.scratch == program.scratch
+    assert residue_program(x, x, torch.empty_like(x), 0, "native", H200).halves is None

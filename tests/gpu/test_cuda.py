@@ -419,3 +419,28 @@ def test_a_captured_native_product_outlives_what_is_known_of_it(rng):
         graph.replay()
     torch.cuda.synchronize()
     assert torch.equal(out.nan_to_num(), expected.nan_to_num()) and not any(x.any() for x in others)
+
+
+@pytest.mark.parametrize(
+    "form", [{"reproducible": True}, {"scheme": Residues(14), "accuracy": "native"}, {"scheme": ScaledHalf()}, {}]
+)
+def test_calls_that_begin_before_there_is_a_result(form, rng):
+    """Long calls of plain tensors queue their first half before the result is allocated; those with out= do not."""
+    import torch
+
+    n = 1300
+    a, b = (on_gpu(rng.standard_normal((n, n)).astype(np.float32)) for _ in range(2))
+    for turn in range(8):
+        a.copy_(on_gpu(rng.standard_normal((n, n)) * 2.0**turn))
+        expected = torch.empty_like(a)
+        prismm.matmul(a, b, out=expected, **form)
+        kept = [prismm.matmul(a, b, **form) for _ in range(2)]
+        assert kept[0].data_ptr() != kept[1].data_ptr()
+        assert torch.equal(kept[0], expected) and torch.equal(kept[1], expected)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        captured = prismm.matmul(a, b, **form)
+    a.copy_(on_gpu(rng.standard_normal((n, n))))
+    captured.zero_()
+    graph.replay()
+    assert torch.equal(captured, prismm.matmul(a, b, **form))

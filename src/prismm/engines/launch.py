@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import dataclasses
+import functools
 import math
 import threading
 from dataclasses import dataclass, field
@@ -128,6 +130,12 @@ class _Zero:
     beside: bool = False
 
 
+def _names(launch: Any, base: int) -> bool:
+    """Whether a launch is given an address behind a base."""
+    places = (x.place if isinstance(x, Tiled) else x for x in getattr(launch, "arguments", ()))
+    return any(isinstance(x, Place) and x.base == base for x in places)
+
+
 class _Meeting:
     """Where launches need what ran beside those before."""
 
@@ -192,6 +200,22 @@ class Program:
     def replayed(self) -> int:
         """At how many sets of addresses a call is one launch by now."""
         return sum(isinstance(found, Replay) for found in self._replays.values())
+
+    @functools.cached_property
+    def halves(self) -> tuple[Program, Program] | None:
+        """What can run before there is a result, and what follows, as programs of their own; None where the result is
+        asked for at once.
+        """
+        first = next((x for x, launch in enumerate(self.launches) if _names(launch, OUT)), 0)
+        # What runs beside something else has to have met it.
+        while first and any(getattr(launch, "beside", False) for launch in self.launches[first:]):
+            first -= 1
+        if not first:
+            return None
+        # Parameters are filled in for each program, so launches are its own.
+        own = [dataclasses.replace(x, ready=None) if isinstance(x, _Launch) else x for x in self.launches]
+        head, tail = (Program(self.alignments, some, self._taken, self._most) for some in (own[:first], own[first:]))
+        return head, tail
 
     @property
     def scratch(self) -> int:

@@ -114,40 +114,74 @@ def _raised(x, by):
 
 
 @triton.jit
-def _vectors(stats, count, at, inside, q, LEVELS: tl.constexpr):
-    """Of some vectors: whether all are finite; least and largest s; least e + s, and their least counts of elements of
-    at least 2^(that - 1 - p), p = 0 to 4: of those that are not zero, whose products are.
+def _four_least(a0, a1, a2, a3, b0, b1, b2, b3):
+    return tl.minimum(a0, b0), tl.minimum(a1, b1), tl.minimum(a2, b2), tl.minimum(a3, b3)
+
+
+@triton.jit
+def _five_least(a0, a1, a2, a3, a4, b0, b1, b2, b3, b4):
+    return tl.minimum(a0, b0), tl.minimum(a1, b1), tl.minimum(a2, b2), tl.minimum(a3, b3), tl.minimum(a4, b4)
+
+
+@triton.jit
+def _facts(stats, count, at, inside, LEVELS: tl.constexpr):
+    """Of some vectors what `_vectors` asks: the largest pattern, s, and the counts of large elements. All of it is on
+    its way at once, since a strip's program does little else but wait for it.
     """
     largest = tl.load(stats + LARGEST * count + at, mask=inside, other=0)
     shift = tl.load(stats + SHIFT * count + at, mask=inside, other=0).to(tl.int32)
+    counts = (shift, shift, shift, shift, shift)
+    if LEVELS:
+        first = stats + COUNTS * count + at
+        counts = (
+            tl.load(first, mask=inside, other=0).to(tl.int32),
+            tl.load(first + count, mask=inside, other=0).to(tl.int32),
+            tl.load(first + 2 * count, mask=inside, other=0).to(tl.int32),
+            tl.load(first + 3 * count, mask=inside, other=0).to(tl.int32),
+            tl.load(first + 4 * count, mask=inside, other=0).to(tl.int32),
+        )
+    return largest, shift, counts
+
+
+@triton.jit
+def _vectors(largest, shift, counts, inside, q, LEVELS: tl.constexpr):
+    """Of some vectors: whether all are finite; least and largest s; least e + s, and their least counts of elements of
+    at least 2^(that - 1 - p), p = 0 to 4: of those that are not zero, whose products are.
+    """
     inside = inside & (largest != 0)
-    finite = tl.min((largest < EXPONENT).to(tl.int32), 0)
-    least = tl.min(tl.where(inside, shift, FAR), 0)
-    most = tl.max(tl.where(inside, shift, -FAR), 0)
-    power = least
-    c0 = tl.full([], 0.0, tl.float64)
+    own = tl.where(inside, exponent_above(largest).to(tl.int32) + shift, FAR)
+    finite, least, most, power = tl.reduce(
+        ((largest < EXPONENT).to(tl.int32), tl.where(inside, shift, FAR), tl.where(inside, -shift, FAR), own), 0,
+        _four_least,
+    )  # fmt: skip
+    c0 = tl.full([], 0, tl.int32)
     c1 = c0
     c2 = c0
     c3 = c0
     c4 = c0
     if LEVELS:
-        own = tl.where(inside, exponent_above(largest).to(tl.int32) + shift, FAR)
-        power = tl.min(own, 0)
         above = tl.where(inside, own - power, 0)
-        c0 = _least_count(stats, count, at, inside, above, q)
-        c1 = _least_count(stats, count, at, inside, above + 1, q)
-        c2 = _least_count(stats, count, at, inside, above + 2, q)
-        c3 = _least_count(stats, count, at, inside, above + 3, q)
-        c4 = _least_count(stats, count, at, inside, above + 4, q)
-    return finite, least, most, power, c0, c1, c2, c3, c4
+        last = tl.minimum(LAST_LEVEL, q - 1)
+        c0, c1, c2, c3, c4 = tl.reduce(
+            (
+                _count_of(counts, inside, above, last), _count_of(counts, inside, above + 1, last),
+                _count_of(counts, inside, above + 2, last), _count_of(counts, inside, above + 3, last),
+                _count_of(counts, inside, above + 4, last),
+            ), 0, _five_least,
+        )  # fmt: skip
+    return (
+        finite, least, -most, power, c0.to(tl.float64), c1.to(tl.float64), c2.to(tl.float64), c3.to(tl.float64),
+        c4.to(tl.float64),
+    )  # fmt: skip
 
 
 @triton.jit
-def _least_count(stats, count, at, inside, level, q):
-    """The least of the counts of these levels, one for each vector; for those beyond the last that counts, of that."""
-    row = COUNTS + tl.minimum(level, tl.minimum(LAST_LEVEL, q - 1))
-    found = tl.load(stats + row * count + at, mask=inside, other=0).to(tl.int32)
-    return tl.min(tl.where(inside, found, FAR * 16), 0).to(tl.float64)
+def _count_of(counts, inside, level, last):
+    """The counts of these levels, one for each vector; for those beyond the last that counts, of that."""
+    level = tl.minimum(level, last)
+    found = tl.where(level == 0, counts[0], tl.where(level == 1, counts[1], counts[2]))
+    found = tl.where(level >= 3, tl.where(level == 3, counts[3], counts[4]), found)
+    return tl.where(inside, found, FAR * 16)
 
 
 @triton.jit
@@ -158,30 +192,44 @@ def _most(a, b0, b1, b2, b3, b4, k):
 
 
 @triton.jit
-def expand_closely(at, plane, reduction, third, mask, MODULI: tl.constexpr, PART: tl.constexpr):
+def expand_closely(
+    at, plane, reduction, third, mask, MODULI: tl.constexpr, PART: tl.constexpr, AT_ONCE: tl.constexpr
+):  # fmt: skip
     """(h, low, zero) like `expand_quickly`, within E of three parts and 2^-52·|low|: the second sum is exact too.
 
-    third: the constants of `expand_quickly` for three parts, in memory, as the moduli are in `reduction`: few tiles
-    come here, and what they cost is the way of the instructions to the multiprocessor, so there are to be few of those.
+    third: the constants of `expand_quickly` for three parts, in memory, as the moduli are in `reduction`. AT_ONCE: all
+    digits are asked for before any is used; else, where few tiles come and what they cost is the way of the
+    instructions to the multiprocessor, those of one pair after another in a loop.
     """
     s0 = tl.zeros(at.shape, tl.float64)
     s1 = tl.zeros(at.shape, tl.float64)
     s2 = tl.zeros(at.shape, tl.float64)
     any_digit = tl.zeros(at.shape, tl.int32)
-    first = _digits(at, plane, 0, mask, MODULI, PART)
-    second = _digits(at, plane, 1, mask & (MODULI > 1), MODULI, PART)
-    for g in range((MODULI + 1) // 2):
-        d = first * tl.where(2 * g + 1 < MODULI, tl.load(reduction + 6 * g + 3), 1)
-        d += second * tl.load(reduction + 6 * g)
-        # Those of the next pair are on their way while this one is summed.
-        first = _digits(at, plane, 2 * g + 2, mask & (2 * g + 2 < MODULI), MODULI, PART)
-        second = _digits(at, plane, 2 * g + 3, mask & (2 * g + 3 < MODULI), MODULI, PART)
-        any_digit |= d
-        x = _number(d, PART)
-        weights = third + (6 + 3 * g)
-        s0 = tl.fma(x, tl.load(weights), s0)
-        s1 = tl.fma(x, tl.load(weights + 1), s1)
-        s2 = tl.fma(x, tl.load(weights + 2), s2)
+    if AT_ONCE:
+        digits = ()
+        for t in tl.static_range(MODULI):
+            digits = digits + (_digits(at, plane, t, mask, MODULI, PART),)  # type: ignore[assignment]  # noqa: RUF005
+        for g in tl.static_range((MODULI + 1) // 2):
+            d = digits[2 * g]  # type: ignore[var-annotated]
+            if 2 * g + 1 < MODULI:
+                d = d * tl.load(reduction + 6 * g + 3) + digits[2 * g + 1] * tl.load(reduction + 6 * g)
+            any_digit |= d
+            x = _number(d, PART)
+            weights = third + (6 + 3 * g)
+            s0 = tl.fma(x, tl.load(weights), s0)
+            s1 = tl.fma(x, tl.load(weights + 1), s1)
+            s2 = tl.fma(x, tl.load(weights + 2), s2)
+    else:
+        for g in range((MODULI + 1) // 2):
+            both = 2 * g + 1 < MODULI
+            d = _digits(at, plane, 2 * g, mask, MODULI, PART) * tl.where(both, tl.load(reduction + 6 * g + 3), 1)
+            d += _digits(at, plane, 2 * g + 1, mask & both, MODULI, PART) * tl.load(reduction + 6 * g)
+            any_digit |= d
+            x = _number(d, PART)
+            weights = third + (6 + 3 * g)
+            s0 = tl.fma(x, tl.load(weights), s0)
+            s1 = tl.fma(x, tl.load(weights + 1), s1)
+            s2 = tl.fma(x, tl.load(weights + 2), s2)
     q = -nearest(s0 * tl.load(third))
     r0 = tl.fma(q, tl.load(third + 1), s0)
     r1 = tl.fma(q, tl.load(third + 2), s1)
@@ -221,8 +269,10 @@ def join_quickly(
     in_n = j < n
     i0 = tl.program_id(1) * STRIP
     some = i0 + tl.arange(0, STRIP)
-    finite_a, low_a, high_a, power_a, a0, a1, a2, a3, a4 = _vectors(rows, m, some, some < m, q, TESTED)
-    finite_b, low_b, high_b, power_b, b0, b1, b2, b3, b4 = _vectors(columns, n, j, in_n, q, TESTED)
+    largest_a, shift_a, counts_a = _facts(rows, m, some, some < m, TESTED)
+    largest_b, shift_b, counts_b = _facts(columns, n, j, in_n, TESTED)
+    finite_a, low_a, high_a, power_a, a0, a1, a2, a3, a4 = _vectors(largest_a, shift_a, counts_a, some < m, q, TESTED)
+    finite_b, low_b, high_b, power_b, b0, b1, b2, b3, b4 = _vectors(largest_b, shift_b, counts_b, in_n, q, TESTED)
     top = HALF - (low_a + low_b)
     ordinary = (finite_a > 0) & (finite_b > 0) & (high_a + high_b <= -LOWEST) & (top < TOP)
     if TESTED:
@@ -315,6 +365,7 @@ def _open(h, low, error):
 def join_closely(
     digits, out, row_stride, column_stride, rows, columns, reduction, third, m, n, i0, j0, q, row_pitch, plane,
     MODULI: tl.constexpr, MODE: tl.constexpr, PART: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    AT_ONCE: tl.constexpr,
 ):  # fmt: skip
     """Join a tile of an ordinary strip to float64 from sums in three parts; returns which entries are still open."""
     i = i0 + tl.arange(0, ROWS)
@@ -322,7 +373,7 @@ def join_closely(
     in_m, in_n = i < m, j < n
     inside = in_m[:, None] & in_n[None, :]
     at = digits + i.to(tl.int64)[:, None] * row_pitch + j[None, :]
-    h, low, zero = expand_closely(at, plane, reduction, third, inside, MODULI, PART)
+    h, low, zero = expand_closely(at, plane, reduction, third, inside, MODULI, PART, AT_ONCE)
     h, low = two_sum(h, low)
     error = tl.load(third + 4) + tl.abs(low) * 8.881784197001252e-16  # 2^-50
     settled = zero

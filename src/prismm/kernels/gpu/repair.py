@@ -342,7 +342,7 @@ def look_again(
                             rows + batch % row_batches * STATISTICS * m,
                             columns + batch % column_batches * STATISTICS * n, reduction, third, m, n,
                             strip * STRIP + bit * TILE, j0, q, row_pitch, plane, MODULI, MODE,
-                            REAL if PARTS == 1 else REAL_PART + which, TILE, COLUMNS,
+                            REAL if PARTS == 1 else REAL_PART + which, TILE, COLUMNS, True,
                         )  # fmt: skip
                         others |= tl.where(tl.max(tl.max(open_.to(tl.int32), 1), 0) > 0, lowest, 0)
             tl.store(flags + w, tl.where(others != 0, others | ORDINARY, 0).to(tl.int32))
@@ -429,7 +429,7 @@ def _finish_tile(
                 if part == which:
                     marked = join_closely(
                         digits, out, row_stride, column_stride, rows, columns, reduction, third, m, n, i_first, j0, q,
-                        row_pitch, plane, MODULI, MODE, REAL if PARTS == 1 else REAL_PART + which, TILE, COLUMNS,
+                        row_pitch, plane, MODULI, MODE, REAL if PARTS == 1 else REAL_PART + which, TILE, COLUMNS, False,
                     )  # fmt: skip
                     open_ = store_marks(marked, marks, TILE, COLUMNS)
             # Its marks are as good as those of `join_tile` where a rounding is asked for.
