@@ -21,7 +21,7 @@ STAGES = ("split", "multiply", "join", "certify, repair")
 _STAGES = {
     "multiply": ("product", "multiply"),
     "join": ("join",),
-    "certify, repair": ("finish", "repair", "certif", "mark", "sum_tiles"),
+    "certify, repair": ("finish", "look", "repair", "certif", "mark", "magnitude", "settle", "sum_tiles"),
     "split": ("split", "largest", "sum_columns", "scale", "survey", "slice_rows", "slice_columns"),
 }
 _SHADES = {

@@ -265,11 +265,12 @@ def test_the_frontier_holds_what_nothing_beats(rng):
 
 def test_kernels_belong_to_stages():
     kernels = {
-        "split": "largest_columns sum_columns split_columns split_rows split_words slice_rows slice_columns "
-        "survey_tiles scale_tiles split_tiles",
+        "split": "largest_columns sum_columns split_columns split_rows split_rows_at_once split_columns_at_once "
+        "split_words slice_rows slice_columns survey_tiles scale_tiles split_tiles",
         "multiply": "residue_product words_product slice_product tile_product",
         "join": "join_quickly join_slices",
-        "certify, repair": "finish finish_native repair_words repair_slices certify_tiles sum_tiles",
+        "certify, repair": "look_again finish finish_native magnitude_planes settle_open "
+        "repair_words repair_slices certify_tiles sum_tiles",
     }
     for stage, names in kernels.items():
         assert {drawing.stage_of(name) for name in names.split()} == {stage}

@@ -97,7 +97,9 @@ def fit(
     own = {p: [one for one in calls if one.need.result.precision == p] for p in (53, 24)}
     finished = [one for one in native if one.need.result == FP64]
     looks = _line([(1.0, one.need.m * one.need.n) for one in finished], [_sum(one, LOOKS) for one in finished])
-    small = [one for one in calls if sum(one.phases.values()) < 3e-3]
+    # What is left of a call when its kernels' times are taken off is as uncertain as those: short calls count most.
+    weights = [one.seconds**-2 for one in calls]
+    before = sum(weight * _before(one) for weight, one in zip(weights, calls, strict=True)) / sum(weights)
     split = _line(
         [(1.0, math.prod(words.split_work(one.scheme, one.need))) for one in wordy], _phase(wordy, "split_words")
     )
@@ -108,7 +110,7 @@ def fit(
         float32=_own_rate(own[24], processors, launch),
         launch=launch,
         memory=memory,
-        call=max(1e-6, statistics.median(_before(one) for one in small)),
+        call=max(1e-6, before),
         int8=int8,
         sustained=sustained,
         product=max(products[0], 1e-9),
