@@ -97,9 +97,6 @@ def fit(
     own = {p: [one for one in calls if one.need.result.precision == p] for p in (53, 24)}
     finished = [one for one in native if one.need.result == FP64]
     looks = _line([(1.0, one.need.m * one.need.n) for one in finished], [_sum(one, LOOKS) for one in finished])
-    # What is left of a call when its kernels' times are taken off is as uncertain as those: short calls count most.
-    weights = [one.seconds**-2 for one in calls]
-    before = sum(weight * _before(one) for weight, one in zip(weights, calls, strict=True)) / sum(weights)
     split = _line(
         [(1.0, math.prod(words.split_work(one.scheme, one.need))) for one in wordy], _phase(wordy, "split_words")
     )
@@ -110,7 +107,7 @@ def fit(
         float32=_own_rate(own[24], processors, launch),
         launch=launch,
         memory=memory,
-        call=max(1e-6, before),
+        call=max(1e-6, _before(calls)),
         int8=int8,
         sustained=sustained,
         product=max(products[0], 1e-9),
@@ -158,10 +155,20 @@ def _own_rate(calls: list[Timed], processors: int, launch: float) -> float:
     return statistics.median(rates)
 
 
-def _before(one: Timed) -> float:
-    """Seconds of a call that none of its kernels takes."""
-    inside = one.native_seconds if isinstance(one.scheme, Native) else 0.0
-    return one.seconds - inside - sum(one.phases.values())
+def _before(calls: list[Timed]) -> float:
+    """Seconds of a call that none of its kernels takes: the median of what is left of calls when the times of their
+    kernels are taken off. That is as uncertain as those, so that short calls have more weight.
+    """
+    left = []
+    for one in calls:
+        inside = one.native_seconds if isinstance(one.scheme, Native) else 0.0
+        left.append((one.seconds - inside - sum(one.phases.values()), one.seconds**-2))
+    rest = sum(weight for _, weight in left) / 2.0
+    for seconds, weight in sorted(left):
+        rest -= weight
+        if rest <= 0.0:
+            return seconds
+    return 0.0
 
 
 def _by_moduli(calls: list[Timed], seconds: Callable[[Timed], float], elements: Callable[[Need], int]) -> Line:
