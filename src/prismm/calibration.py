@@ -261,15 +261,20 @@ def _timed(n: int, dtype: str, scheme: Any, accuracy: str) -> Timed:
 
 
 def phases_of(call: Any, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor) -> dict[str, float]:
-    """Seconds of the kernels of a `GpuCall` that ran on these operands, one by one, each right after the one before it:
-    a second look leaves nothing for the next one to do.
+    """Seconds of the kernels of a `GpuCall` that ran on these operands, one by one, each right after the one before it;
+    those that see to what a join leaves after all from the join on, since they leave nothing for the next time.
     """
     found: dict[str, float] = {}
-    before: Callable[[], Any] | None = None
+    before: list[Callable[[], Any]] = []
     for name, run in _apart(call, a, b, out):
-        found[name] = found.get(name, 0.0) + _seconds(run, before)
-        before = run
+        found[name] = found.get(name, 0.0) + _seconds(run, functools.partial(_all_of, tuple(before)))
+        before = [*before, run] if name in LOOKS or name == "join_quickly" else [run]
     return found
+
+
+def _all_of(calls: tuple[Callable[[], Any], ...]) -> None:
+    for call in calls:
+        call()
 
 
 def _apart(call: Any, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor) -> list[tuple[str, Callable[[], None]]]:

@@ -553,9 +553,10 @@ def _begin(call: GpuCall, a: torch.Tensor, b: torch.Tensor) -> Callable[[torch.T
 
     addresses = a.data_ptr(), b.data_ptr()
     queued = call.programs.get((False, addresses[0] % 16, addresses[1] % 16, 0))
-    if queued is None or queued.program.halves is None:
+    halves = queued.program.halves if queued is not None else None
+    if queued is None or halves is None:
         return None
-    head, tail = queued.program.halves
+    head, tail = halves
     scratch = _scratch(queued, a.device)
     stream, captured = torch._C._cuda_getCurrentRawStream(call.index), torch._C._cuda_isCurrentStreamCapturing()
     head.run((*addresses, 0, scratch.data_ptr()), stream, captured)

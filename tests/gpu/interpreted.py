@@ -74,6 +74,29 @@ def product_of_kept(a: np.ndarray, b: np.ndarray, moduli: int, target: str | Non
     return out.reshape(np.matmul(a, b).shape).numpy()
 
 
+def native(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """NumPy's product, seen to as cuBLAS's is."""
+    x, y = map(_batch, (a, b))
+    with np.errstate(all="ignore"):
+        out = torch.from_numpy(np.matmul(x.numpy(), y.numpy()))
+    residue_program(x, y, out, 0, "native", cuda.Device("interpreter", False, False, 1)).run_by_triton(x, y, out)
+    return out.reshape(np.matmul(a, b).shape).numpy()
+
+
+def overflowing(m: int, k: int, n: int, dtype: str, *, batch: int) -> tuple[np.ndarray, np.ndarray]:
+    """Matrices of which some sums overflow on the way, and some vectors are not finite."""
+    rng = np.random.default_rng(5)
+    shape = (batch, m, k), (batch, k, n)
+    a, b = (rng.standard_normal(x) for x in shape)
+    if dtype.startswith("complex"):
+        a, b = (x + 1j * rng.standard_normal(y) for x, y in zip((a, b), shape, strict=True))
+    top = float(np.finfo(dtype).max)
+    a[:, ::5] = top * (-1.0) ** (np.arange(k) // 2 % 2)
+    b[:, :, ::7] = 1.0
+    a[-1, 1, 2], b[0, 3, 1] = np.nan, np.inf
+    return a.astype(dtype), b.astype(dtype)
+
+
 def main() -> None:
     everything = {**HOSTILE, **SPECIAL}
     cases = [("float64", 15, name, None) for name in ("carries", "subnormal_operands", "near_overflow", "wide_rows")]
@@ -89,6 +112,8 @@ def main() -> None:
     cases += [("float64", 20, "infinities", "correctly-rounded", "left right")]
     # Many open entries: by magnitudes and by rows of exact values, however few they are.
     several = [("float64", 13, "phi2", "native"), ("complex64", 6, "triangular", "native")]
+    # Products that are not made of residues, in several chunks.
+    cases += [("float64", 0, "overflowing", "native"), ("complex64", 0, "overflowing", "native")]
     for dtype, moduli, name, target, *sides in cases + several:
         limits = (0, 0, 0) if (dtype, moduli, name, target) in several else (4, 64, 2)
         cuda.FEW_OPEN, cuda.MANY_OPEN, cuda.FEW_OF_STRIP = limits
@@ -97,6 +122,8 @@ def main() -> None:
             pairs = [HOSTILE["normal"](2, 9, 3, seed=seed, dtype=np.dtype(dtype)) for seed in range(3)]
             a, b = (np.stack(x) for x in zip(*pairs, strict=True))
             b = b if name == "batch" and not sides else b[:1]
+        elif name == "overflowing":
+            a, b = overflowing(11, 9, 97, dtype, batch=2)
         elif name == "strided row":
             a, b = HOSTILE["normal"](4, 9, 3, seed=3, dtype=np.dtype(dtype))
             a, b = np.asfortranarray(a)[1:2], b.T.copy().T[:, 1:2]
@@ -104,8 +131,18 @@ def main() -> None:
             m, n = (7, 8) if sides or name in ("phi4", "phi2", "triangular") else (2, 3)
             a, b = everything[name](m, 9, n, seed=11, dtype=np.dtype(dtype))
         keywords = {"accuracy": target} if target else {}
-        expected = prismm.matmul(a, b, scheme=Residues(moduli), **keywords)
-        got = product_of_kept(a, b, moduli, target, *sides) if sides else product(a, b, moduli, target)
+        if moduli:
+            expected = prismm.matmul(a, b, scheme=Residues(moduli), **keywords)
+        else:
+            with np.errstate(all="ignore"):
+                raw = np.matmul(a, b).view(np.finfo(dtype).dtype)
+            exact = prismm.matmul(a, b, accuracy="correctly-rounded").view(raw.dtype)
+            assert (~np.isfinite(raw) & np.isfinite(exact)).any()
+            expected = np.where(np.isfinite(raw), raw, exact).view(a.dtype)
+        if not moduli:
+            got = native(a, b)
+        else:
+            got = product_of_kept(a, b, moduli, target, *sides) if sides else product(a, b, moduli, target)
         got, expected = (x.view(x.real.dtype) for x in (got, np.ascontiguousarray(expected)))
         word = np.int64 if got.itemsize == 8 else np.int32
         same = (got.view(word) == expected.view(word)) | (np.isnan(got) & np.isnan(expected))

@@ -208,9 +208,7 @@ class Program:
         """
         first = next((x for x, launch in enumerate(self.launches) if _names(launch, OUT)), 0)
         # What runs beside something else has to have met it.
-        while first and any(getattr(launch, "beside", False) for launch in self.launches[first:]):
-            first -= 1
-        if not first:
+        if not first or any(getattr(launch, "beside", False) for launch in self.launches[first:]):
             return None
         # Parameters are filled in for each program, so launches are its own.
         own = [dataclasses.replace(x, ready=None) if isinstance(x, _Launch) else x for x in self.launches]

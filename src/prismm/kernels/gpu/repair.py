@@ -483,7 +483,8 @@ def finish_native(
         first = wide(chunk) * CHUNK
         value = tl.load(out + first + lanes, mask=lanes < total - first, other=0.0)
         if tl.max((value - value != 0.0).to(tl.int32), 0) > 0:
-            for at in range(first, tl.minimum(first + CHUNK, wide(total))):
+            for position in range(first, tl.minimum(first + CHUNK, wide(total))):
+                at = wide(position)
                 one = tl.load(out + at)
                 if one - one != 0.0:
                     entry, part = at // PARTS, (at % PARTS).to(tl.int32)
