@@ -349,6 +349,14 @@ def test_a_crash_leaves_nothing(
 MULTIPLY = ("multiply", "a.npy", "b.npy", "-o", "c.npy", *CORRECT, *TILED)
 
 
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """Interrupts as at a terminal: what a shell starts in the background ignores them, as do its children."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 def slow_product(words: int, arguments: tuple[str, ...]) -> None:
     """In a forked child: ``prismm ARGUMENTS`` with a pause before every tile, its stderr into a pipe."""
     matmul = prismm.matmul
@@ -381,6 +389,7 @@ def interrupted(number: int, *arguments: str, finished: int = 3) -> tuple[int, s
         return process.exitcode, words.read()
 
 
+@pytest.mark.usefixtures("interruptible")
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGKILL, -9)])
 def test_an_interrupted_product_is_resumed_where_it_stopped(
     prismm_main: Run, folder: Path, pair: tuple[np.ndarray, np.ndarray], number: int, code: int
@@ -422,6 +431,7 @@ def test_an_interrupted_product_is_resumed_where_it_stopped(
     assert names(folder) == {"a.npy", "b.npy", "c.npy"}
 
 
+@pytest.mark.usefixtures("interruptible")
 def test_an_interrupt_that_a_library_swallows_still_stops(
     prismm_main: Run, monkeypatch: pytest.MonkeyPatch, pair: tuple[np.ndarray, np.ndarray]
 ) -> None:
