@@ -190,7 +190,6 @@ def fragments(rows: NDArray[np.int32], words: int) -> NDArray[np.int32]:
     rows: of `Tables.left` or `right`.
     """
     moduli, group = len(rows), 16 if words == 3 else 8
-    at_once = {1: 4, 2: 2, 3: 1}[words]
     found = np.zeros((-(-moduli // group), 2, 4, 8, 8), dtype=np.int32)
     for t, row in enumerate(rows):
         block, own, second = t // group, t % 8, t % group >= 8
@@ -199,7 +198,7 @@ def fragments(rows: NDArray[np.int32], words: int) -> NDArray[np.int32]:
         for half in (second,) if words == 3 else (False, True):
             sums[:, 2 * half : 2 * half + 2] = row[12]
             reductions[:, 4 * half : 4 * half + 3] = row[13], row[14], -row[10]
-        for element in range(at_once):
+        for element in range(4 // words):
             sums[words * element : words * (element + 1), 4 + element + second] = row[6 : 6 + words]
     return found
 
@@ -422,12 +421,16 @@ def split_vectors(
     if x.batch * x.vectors == 0:
         return found
     q = table.fraction_bits(parts * k)
-    factors = table.left if left else table.right
     steps, reals = tuple(parts * step for step in x.steps), x.place.reals()
     fixed: dict[str, Any] = {
-        "MODULI": table.moduli, "MEASURE": measure, "WORDS": table.words, "NVIDIA": device.nvidia,
-        "PERMUTED": device.hopper and not left, "PARTS": parts, "enable_fp_fusion": False,
+        "MODULI": table.moduli, "MEASURE": measure, "WORDS": table.words, "PERMUTED": device.hopper and not left,
+        "enable_fp_fusion": False,
     }  # fmt: skip
+    if at_once:
+        factors = table.left_fragments if left else table.right_fragments
+    else:
+        factors = table.left if left else table.right
+        fixed |= {"NVIDIA": device.nvidia, "PARTS": parts}
     common = (
         statistics, planes, table.thresholds, factors, x.vectors, k, shape[2], shape[1] * shape[2], parts * k, q,
         table.bits, table.limit_bits,
@@ -438,14 +441,12 @@ def split_vectors(
         from prismm.kernels.gpu import split_hopper as hopper
 
         groups = SPLIT_COLUMNS if across else 4 if table.words == 1 else 2
-        own = table.left_fragments if left else table.right_fragments
         program.launch(
             hopper.split_columns_at_once if across else hopper.split_rows_at_once,
             (-(-x.vectors // groups) if across else x.vectors, x.batch), reals, steps[2 if across else 1], steps[0],
-            *common[:3], own, *common[4:], WARPS=SPLIT_WARPS, GROUPS=groups, LEVELS=levels,
+            *common, WARPS=SPLIT_WARPS, GROUPS=groups, LEVELS=levels,
             EVEN=x.even(2) and k % 16 == 0 if across else x.even(1), num_warps=SPLIT_WARPS,
-            **({"maxnreg": 128} if across else {}),
-            **{name: value for name, value in fixed.items() if name not in ("NVIDIA", "PARTS")},
+            **({"maxnreg": 128} if across else {}), **fixed,
         )  # fmt: skip
         return found
     if not across:

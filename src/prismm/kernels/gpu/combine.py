@@ -29,7 +29,17 @@ from prismm.kernels.gpu.join import (
     expand_digits,
     large_products,
 )
-from prismm.kernels.gpu.numbers import EXPONENT, LARGEST, LOW32, STATISTICS, bits_of, power_of_two, two_sum, wide
+from prismm.kernels.gpu.numbers import (
+    EXPONENT,
+    LARGEST,
+    LOW32,
+    STATISTICS,
+    bit_number,
+    bits_of,
+    power_of_two,
+    two_sum,
+    wide,
+)
 from prismm.kernels.gpu.repair import (
     EXACT,
     KEPT,
@@ -606,7 +616,7 @@ def settle(
             while word != 0:
                 lowest = word & -word
                 word = word ^ lowest
-                j = j0 + (bits_of(lowest.to(tl.float64)) >> 52) - 1023
+                j = j0 + bit_number(lowest)
                 _settle(
                     a + batch * a_batch + i * a_row, a_step, b + batch * b_batch + j * b_column, b_step,
                     out + batch * out_batch + i * row_stride + j * column_stride,

@@ -16,7 +16,7 @@ import triton
 import triton.language as tl
 
 from prismm.kernels.gpu.join import bound_of, bound_terms, store_marks
-from prismm.kernels.gpu.numbers import LOW32, NONFINITE, SHIFT, STATISTICS, bits_of, scaled, two_sum, wide
+from prismm.kernels.gpu.numbers import LOW32, NONFINITE, SHIFT, STATISTICS, bit_number, scaled, two_sum, wide
 from prismm.kernels.gpu.repair import (
     BY_MAGNITUDE,
     EXACT,
@@ -25,6 +25,7 @@ from prismm.kernels.gpu.repair import (
     exact_value,
     magnitude_proves,
     magnitude_sum,
+    strip_of,
 )
 
 SPAN = tl.constexpr(64)
@@ -311,8 +312,7 @@ def settle_open(
             for w in range(start, last + 1, tl.num_programs(0)):
                 tiles = tl.load(flags + w)
                 if tiles != 0:
-                    part = w // words % PARTS
-                    batch = (w // words // PARTS).to(tl.int64)
+                    part, batch, i0, j0 = strip_of(w, words, blocks, PARTS, STRIP, COLUMNS)
                     of_a, of_b = (
                         wide(tl.cdiv(m, SIDE) * SIDE) * (2 * PARTS),
                         wide(tl.cdiv(n, SIDE) * SIDE) * (2 * PARTS),
@@ -324,9 +324,9 @@ def settle_open(
                         left + batch % row_batches * of_a * (depths * DEPTH),
                         right + batch % column_batches * of_b * (depths * DEPTH), sums, high,
                         rows + batch % row_batches * STATISTICS * m, columns + batch % column_batches * STATISTICS * n,
-                        constants, counts, m, n, (w % words) // blocks * STRIP, (w % words) % blocks * COLUMNS, k,
-                        depths, terms, q, part, tl.where(asked > few_of_all, few, STRIP * COLUMNS), many, PRECISION,
-                        PARTS, TILE, STRIP, HEIGHT, COLUMNS, SIDE, DEPTH, BLOCK,
+                        constants, counts, m, n, i0, j0, k, depths, terms, q, part,
+                        tl.where(asked > few_of_all, few, STRIP * COLUMNS), many, PRECISION, PARTS, TILE, STRIP,
+                        HEIGHT, COLUMNS, SIDE, DEPTH, BLOCK,
                     )  # fmt: skip
 
 
@@ -378,7 +378,7 @@ def _settle_strip(
         while word != 0:
             lowest = word & -word
             word = word ^ lowest
-            y = wide(j0 + first % WIDTH * 32) + (bits_of(lowest.to(tl.float64)) >> 52) - 1023
+            y = wide(j0 + first % WIDTH * 32) + bit_number(lowest)
             _settle_entry(
                 a + x * a_row, a_step, b + y * b_column, b_step, out + x * row_stride + y * column_stride, x, y, rows,
                 columns, constants, counts, m, n, k, terms, q, part, judged, PRECISION, PARTS, BLOCK,

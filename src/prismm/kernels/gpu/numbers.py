@@ -85,6 +85,12 @@ def bit_length(x):
 
 
 @triton.jit
+def bit_number(power):
+    """Which bit of an integer a power of two is, below 2^63, as int64."""
+    return (bits_of(power.to(tl.float64)) >> 52) - 1023
+
+
+@triton.jit
 def exponent_above(bits):
     """The smallest e with x < 2^e for the finite float64 x >= 0 of this pattern; 0 for zero."""
     field = bits >> 52

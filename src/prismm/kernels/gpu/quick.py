@@ -192,6 +192,14 @@ def _most(a, b0, b1, b2, b3, b4, k):
 
 
 @triton.jit
+def _add_weighted(x, weights, s0, s1, s2):
+    """Sums of numbers times the three parts of their weights."""
+    return (
+        tl.fma(x, tl.load(weights), s0), tl.fma(x, tl.load(weights + 1), s1), tl.fma(x, tl.load(weights + 2), s2)
+    )  # fmt: skip
+
+
+@triton.jit
 def expand_closely(
     at, plane, reduction, third, mask, MODULI: tl.constexpr, PART: tl.constexpr, AT_ONCE: tl.constexpr
 ):  # fmt: skip
@@ -214,22 +222,14 @@ def expand_closely(
             if 2 * g + 1 < MODULI:
                 d = d * tl.load(reduction + 6 * g + 3) + digits[2 * g + 1] * tl.load(reduction + 6 * g)
             any_digit |= d
-            x = _number(d, PART)
-            weights = third + (6 + 3 * g)
-            s0 = tl.fma(x, tl.load(weights), s0)
-            s1 = tl.fma(x, tl.load(weights + 1), s1)
-            s2 = tl.fma(x, tl.load(weights + 2), s2)
+            s0, s1, s2 = _add_weighted(_number(d, PART), third + (6 + 3 * g), s0, s1, s2)
     else:
         for g in range((MODULI + 1) // 2):
             both = 2 * g + 1 < MODULI
             d = _digits(at, plane, 2 * g, mask, MODULI, PART) * tl.where(both, tl.load(reduction + 6 * g + 3), 1)
             d += _digits(at, plane, 2 * g + 1, mask & both, MODULI, PART) * tl.load(reduction + 6 * g)
             any_digit |= d
-            x = _number(d, PART)
-            weights = third + (6 + 3 * g)
-            s0 = tl.fma(x, tl.load(weights), s0)
-            s1 = tl.fma(x, tl.load(weights + 1), s1)
-            s2 = tl.fma(x, tl.load(weights + 2), s2)
+            s0, s1, s2 = _add_weighted(_number(d, PART), third + (6 + 3 * g), s0, s1, s2)
     q = -nearest(s0 * tl.load(third))
     r0 = tl.fma(q, tl.load(third + 1), s0)
     r1 = tl.fma(q, tl.load(third + 2), s1)

@@ -36,6 +36,7 @@ from prismm.kernels.gpu.numbers import (
     LARGEST,
     LOW32,
     STATISTICS,
+    bit_number,
     bits_of,
     power_of_two,
     rounded,
@@ -308,6 +309,15 @@ def doubled(
     return decided(s, c, -(a_shift + b_shift), n2a * n2b, steps, PRECISION)
 
 
+@triton.jit
+def strip_of(w, words, blocks, PARTS: tl.constexpr, STRIP: tl.constexpr, COLUMNS: tl.constexpr):
+    """Part, matrix of the batch, first row and first column of the strip whose flags are word w, by (batch, parts,
+    strips, blocks), so many words a part.
+    """
+    within = w % words
+    return w // words % PARTS, (w // words // PARTS).to(tl.int64), within // blocks * STRIP, within % blocks * COLUMNS
+
+
 @triton.jit(
     do_not_specialize=["out_batch", "row_stride", "m", "n", "q", "row_pitch", "plane", "blocks", "words", "batches"]
 )
@@ -325,15 +335,12 @@ def look_again(
         word = tl.load(flags + w).to(tl.int64)
         if (word & ORDINARY) != 0:
             word = word & (ORDINARY - 1)
-            part = w // words % PARTS
-            batch = (w // words // PARTS).to(tl.int64)
-            strip = (w % words) // blocks
-            j0 = (w % words) % blocks * COLUMNS
+            part, batch, i0, j0 = strip_of(w, words, blocks, PARTS, STRIP, COLUMNS)
             others = tl.full([], 0, tl.int64)
             while word != 0:
                 lowest = word & -word
                 word = word ^ lowest
-                bit = ((bits_of(lowest.to(tl.float64)) >> 52) - 1023).to(tl.int32)
+                bit = bit_number(lowest).to(tl.int32)
                 for which in tl.static_range(PARTS):
                     if part == which:
                         open_ = join_closely(
@@ -341,7 +348,7 @@ def look_again(
                             out + batch * out_batch + part, row_stride, column_stride,
                             rows + batch % row_batches * STATISTICS * m,
                             columns + batch % column_batches * STATISTICS * n, reduction, third, m, n,
-                            strip * STRIP + bit * TILE, j0, q, row_pitch, plane, MODULI, MODE,
+                            i0 + bit * TILE, j0, q, row_pitch, plane, MODULI, MODE,
                             REAL if PARTS == 1 else REAL_PART + which, TILE, COLUMNS, True,
                         )  # fmt: skip
                         others |= tl.where(tl.max(tl.max(open_.to(tl.int32), 1), 0) > 0, lowest, 0)
@@ -382,23 +389,20 @@ def finish(
                 word = tl.load(flags + w).to(tl.int64)
                 ordinary = (word & ORDINARY) != 0
                 word = word & (ORDINARY - 1)
-                part = w // words % PARTS
-                batch = (w // words // PARTS).to(tl.int64)
-                strip = (w % words) // blocks
-                j0 = (w % words) % blocks * COLUMNS
+                part, batch, i0, j0 = strip_of(w, words, blocks, PARTS, STRIP, COLUMNS)
                 others = tl.full([], 0, tl.int64)
                 how_many = tl.full([], 0, tl.int64)
                 while word != 0:
                     lowest = word & -word
                     word = word ^ lowest
-                    bit = ((bits_of(lowest.to(tl.float64)) >> 52) - 1023).to(tl.int32)
+                    bit = bit_number(lowest).to(tl.int32)
                     some_left = _finish_tile(
                         a + batch * a_batch, a_row, a_step, b + batch * b_batch, b_column, b_step,
                         out + batch * out_batch + part, row_stride, column_stride, marks,
                         left_open + (wide(w) * STRIP + bit * TILE) * (COLUMNS // 32),
                         digits + batch * wide(plane) * (MODULI if PARTS == 1 else 3 * MODULI),
                         rows + batch % row_batches * STATISTICS * m, columns + batch % column_batches * STATISTICS * n,
-                        constants, reduction, third, counts, m, n, strip * STRIP + bit * TILE, j0, k, terms, q,
+                        constants, reduction, third, counts, m, n, i0 + bit * TILE, j0, k, terms, q,
                         row_pitch, plane, part, ordinary, MODULI, LIMBS, MODE, PRECISION, PARTS, LEVELS, TILE, ROWS,
                         COLUMNS, BLOCK, APART,
                     )  # fmt: skip
@@ -457,7 +461,7 @@ def _finish_tile(
                     while word != 0:
                         lowest = word & -word
                         word = word ^ lowest
-                        j = j0 + x % (COLUMNS // 32) * 32 + (bits_of(lowest.to(tl.float64)) >> 52) - 1023
+                        j = j0 + x % (COLUMNS // 32) * 32 + bit_number(lowest)
                         _settle(
                             a + i * a_row, a_step, b + j * b_column, b_step, out + i * row_stride + j * column_stride,
                             digits + i * row_pitch + j, plane, i, j, rows, columns, constants, reduction, counts, m, n,

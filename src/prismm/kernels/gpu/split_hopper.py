@@ -87,12 +87,6 @@ _OF_ONE, _OF_THE_NEXT, _OF_TWO = (gl.constexpr(_residues(*x)) for x in ((4, Fals
 
 
 @gluon.constexpr_function
-def elements_at_once(WORDS):
-    """Elements whose words one matrix instruction takes, a column."""
-    return {1: 4, 2: 2, 3: 1}[WORDS]
-
-
-@gluon.constexpr_function
 def _bases(count, direction):
     """Of a direction with so many values."""
     return [[x << y for x in direction] for y in range(count.bit_length() - 1)]
@@ -314,7 +308,7 @@ def _words(y, bits, WORDS: gl.constexpr, MEASURE: gl.constexpr, SINGLE: gl.const
 
 @gluon.jit
 def _in_fours(w0, w1, w2, WORDS: gl.constexpr, TILES: gl.constexpr, WARPS: gl.constexpr):
-    """Words (WARPS, GROUPS, 16, 4) as (TILES, WARPS, 4, 64): four words are those of `elements_at_once`."""
+    """Words (WARPS, GROUPS, 16, 4) as (TILES, WARPS, 4, 64): four words are those of 4 // WORDS elements."""
     if WORDS == 1:
         fours = w0
     elif WORDS == 2:
@@ -359,7 +353,7 @@ def _split(
     limit_bits, MODULI: gl.constexpr, WARPS: gl.constexpr, GROUPS: gl.constexpr, ACROSS: gl.constexpr,
     LEVELS: gl.constexpr, MEASURE: gl.constexpr, WORDS: gl.constexpr, PERMUTED: gl.constexpr, EVEN: gl.constexpr,
 ):  # fmt: skip
-    AT_ONCE: gl.constexpr = elements_at_once(WORDS)
+    AT_ONCE: gl.constexpr = 4 // WORDS  # elements whose words one matrix instruction takes, a column
     TILES: gl.constexpr = GROUPS // AT_ONCE
     STEP: gl.constexpr = 64 * WARPS if ACROSS else 64 * WARPS * GROUPS
     TWO: gl.constexpr = WORDS == 3
