@@ -16,7 +16,7 @@ import dataclasses
 import functools
 import math
 import time
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -137,20 +137,30 @@ _LONG = 1 << 31
 """Products of elements from which on a call's first launches are queued before its result is allocated."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class _Plain:
     """A call of plain tensors that went to the kernels as they are: the settings of cuBLAS and torch under which it was
-    chosen, whether its result is a tensor like A, and the bytes of the caller's out.
+    chosen, whether its result is a tensor like A, and the bytes of the caller's out. changing: whether a call that was
+    begun had a flag or a setting that is another, so that these are asked for before later ones begin.
     """
 
     call: GpuCall
     settings: tuple[str | None, ...]
     like_a: bool
     out_bytes: int | None
+    changing: bool = False
 
     def unchanged(self) -> bool:
         """Whether those settings hold."""
         return cuda_plan.settings(self.call.need.result.precision == 24) == self.settings
+
+    def result(self, a: torch.Tensor) -> torch.Tensor:
+        """Memory for a result that is no caller's."""
+        import torch
+
+        return (
+            torch.empty_like(a) if self.like_a else torch.empty(self.call.shape, dtype=self.call.dtype, device=a.device)
+        )
 
 
 _AT_ONCE: dict[Hashable, _Plain] = {}
@@ -170,14 +180,19 @@ def forget() -> None:
 
 def _plain_key(a: torch.Tensor, b: torch.Tensor, keywords: tuple[Any, ...], out: torch.Tensor | None) -> Hashable:
     """All that a call of plain tensors depends on, but for settings and flags of the tensors."""
-    own = None if out is None else (out.dtype, out.shape, out.stride(), out.device)
+    own = None if out is None else (type(out), out.dtype, out.shape, out.stride(), out.get_device())
     return (
-        a.dtype, a.shape, a.stride(), a.device, b.dtype, b.shape, b.stride(), b.device, own, keywords,
+        a.dtype, a.shape, a.stride(), a.get_device(), b.dtype, b.shape, b.stride(), b.get_device(), own, keywords,
         type(keywords[0]), type(keywords[2]), type(keywords[5]),
     )  # fmt: skip
 
 
 _PLAIN_ACCURACY = type(None), str, float, int
+
+
+def _flagged(x: torch.Tensor) -> bool:
+    """Whether a tensor is not what its memory holds, or wants a derivative."""
+    return x.requires_grad or x.is_neg() or x.is_conj()
 
 
 def at_once(a: Any, b: Any, keywords: tuple[Any, ...], out: Any) -> torch.Tensor | None:
@@ -190,33 +205,23 @@ def at_once(a: Any, b: Any, keywords: tuple[Any, ...], out: Any) -> torch.Tensor
     import torch
 
     tensor = torch.Tensor
-    if type(a) is not tensor or type(b) is not tensor or not (out is None or type(out) is tensor) or not a.is_cuda:
-        return None
-    if type(keywords[0]) not in _PLAIN_ACCURACY:
+    if type(a) is not tensor or type(b) is not tensor or type(keywords[0]) not in _PLAIN_ACCURACY:
         return None
     try:
         found = _AT_ONCE.get(_plain_key(a, b, keywords, out))
-    except (TypeError, RuntimeError):  # what cannot be hashed, or has no strides
+    except (TypeError, RuntimeError, AttributeError):  # what cannot be hashed, or has no strides
         return None
-    if found is None or a.requires_grad or b.requires_grad or a.is_neg() or b.is_neg() or a.is_conj() or b.is_conj():
-        return None
-    if out is not None and (out.requires_grad or out.is_neg() or out.is_conj()):
-        return None
-    call = found.call
-    if torch.cuda.current_device() != call.index:
+    if found is None or torch._C._cuda_getDevice() != found.call.index:
         return None
     try:
-        begun = None
-        if out is not None:
-            if not found.unchanged():
-                return None
-            result = out
-        else:
-            begun = _begin(call, a, b) if call.long else None
-            result = torch.empty_like(a) if found.like_a else torch.empty(call.shape, dtype=call.dtype, device=a.device)
-        if begun is not None and not result.data_ptr() % 16:
-            begun(result)
-        elif not _multiply_at_once(call, a, b, result, (), found.out_bytes):
+        if out is None and found.call.long and not found.changing:
+            result = _in_halves(found, a, b)
+            if result is not None:
+                return result
+        if _flagged(a) or _flagged(b) or (out is not None and (_flagged(out) or not found.unchanged())):
+            return None
+        result = found.result(a) if out is None else out
+        if not _multiply_at_once(found.call, a, b, result, (), found.out_bytes):
             return None
     except torch.OutOfMemoryError:  # `matmul` says what to do
         return None
@@ -538,37 +543,65 @@ def _multiply_at_once(
             return False
     if call.native:
         (torch.bmm if call.need.batch else torch.mm)(a, b, out=result)
-    scratch = _scratch(queued, result.device)
     kept = [memory.data_ptr() for memory in memories]
     stream, captured = torch._C._cuda_getCurrentRawStream(call.index), torch._C._cuda_isCurrentStreamCapturing()
-    queued.program.run((*addresses, scratch.data_ptr(), *kept), stream, captured)
+    if queued.unread:
+        queued.program.run((*addresses, _unread(result.device).data_ptr(), *kept), stream, captured)
+        return True
+    scratch = _borrow(queued.program.scratch, stream)
+    try:
+        queued.program.run((*addresses, scratch, *kept), stream, captured)
+    finally:
+        _give_back(scratch)
     return True
 
 
-def _begin(call: GpuCall, a: torch.Tensor, b: torch.Tensor) -> Callable[[torch.Tensor], None] | None:
-    """Queue what a call that was queued before does before its result has a place, which takes as long to find as small
-    products take; returns what queues the rest, for a result aligned to 16 bytes. None where there is nothing of it.
+def _in_halves(found: _Plain, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor | None:
+    """`at_once` of a long call: what needs no result is queued before there is one, and before flags and settings are
+    asked for, which takes as long as small products take. None where there is nothing of it.
     """
     import torch
 
-    addresses = a.data_ptr(), b.data_ptr()
-    queued = call.programs.get((False, addresses[0] % 16, addresses[1] % 16, 0))
+    call = found.call
+    left, right = a.data_ptr(), b.data_ptr()
+    queued = call.programs.get((False, left % 16, right % 16, 0))
     halves = queued.program.halves if queued is not None else None
-    if queued is None or halves is None:
+    if halves is None:
         return None
     head, tail = halves
-    scratch = _scratch(queued, a.device)
     stream, captured = torch._C._cuda_getCurrentRawStream(call.index), torch._C._cuda_isCurrentStreamCapturing()
-    head.run((*addresses, 0, scratch.data_ptr()), stream, captured)
+    scratch = _borrow(head.scratch, stream)
+    try:
+        head.run((left, right, 0, scratch), stream, captured)
+        result = found.result(a)
+        if _flagged(a) or _flagged(b) or not found.unchanged():
+            found.changing = True
+            return None
+        if result.data_ptr() % 16:
+            return None
+        tail.run((left, right, result.data_ptr(), scratch), stream, captured)
+    finally:
+        _give_back(scratch)
+    return result
 
-    def rest(result: torch.Tensor) -> None:
-        tail.run((*addresses, result.data_ptr(), scratch.data_ptr()), stream, captured)
 
-    return rest
+def _borrow(size: int, stream: int) -> int:
+    """The address of so many bytes of the current device's memory, torch's; a tensor of them takes three times as long.
+    What is queued on the stream before it is given back may use it.
+    """
+    import torch
+
+    return torch._C._cuda_cudaCachingAllocator_raw_alloc(size, stream)
+
+
+def _give_back(address: int) -> None:
+    import torch
+
+    torch._C._cuda_cudaCachingAllocator_raw_delete(address)
 
 
 def _scratch(queued: Queued, device: torch.device) -> torch.Tensor:
-    """Scratch memory for a call."""
+    """Scratch memory for a call, of which a report may read."""
     import torch
 
     if queued.unread:

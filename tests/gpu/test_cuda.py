@@ -275,14 +275,15 @@ def test_bad_input():
         prismm.matmul(a, a, workspace=np.empty(9, np.uint8))
 
 
-def test_a_call_like_an_earlier_one_notices_what_differs():
+@pytest.mark.parametrize("n", (96, 1312))
+def test_a_call_like_an_earlier_one_notices_what_differs(n):
     """`cuda_calls.at_once` takes tensors like those that were multiplied before, unless a flag of theirs is another, or
-    memory overlaps.
+    memory overlaps. A long call is begun before its flags are asked for.
     """
     import torch
 
     generator = torch.Generator("cuda").manual_seed(5)
-    a, b = (torch.randn(96, 96, dtype=torch.float32, device="cuda", generator=generator) for _ in range(2))
+    a, b = (torch.randn(n, n, dtype=torch.float32, device="cuda", generator=generator) for _ in range(2))
     expected = prismm.matmul(a.cpu().numpy(), b.cpu().numpy(), reproducible=True)
 
     def same(x, sign=1):
@@ -313,7 +314,8 @@ def test_a_call_like_an_earlier_one_notices_what_differs():
     z = torch.complex(a, b)
     for _ in range(5):
         assert prismm.matmul(z.conj(), z).equal(prismm.matmul(z.conj().resolve_conj(), z))
-    wide = torch.empty(96, 192, device="cuda")[:, ::2]
+    assert same(prismm.matmul(a, b, reproducible=True))
+    wide = torch.empty(n, 2 * n, device="cuda")[:, ::2]
     assert same(prismm.matmul(a, b, reproducible=True, out=wide))
     result, report = prismm.matmul(a, b, reproducible=True, full_output=True)
     assert same(result) and report.reproducible
@@ -331,6 +333,20 @@ def test_a_setting_that_changes_between_two_calls_changes_the_choice(monkeypatch
         prismm.matmul(a, b, scheme=Native(), accuracy="native")
     monkeypatch.delenv("NVIDIA_TF32_OVERRIDE")
     prismm.matmul(a, b, scheme=Native(), accuracy="native")
+
+
+def test_a_setting_that_changes_is_noticed_by_a_call_that_was_begun(monkeypatch):
+    import torch
+
+    a, b = (torch.randn(1312, 1312, dtype=torch.float32, device="cuda") for _ in range(2))
+    cuda_calls.forget()
+    expected = [prismm.matmul(a, b, reproducible=True) for _ in range(5)]
+    (found,) = cuda_calls._AT_ONCE.values()
+    assert not found.changing
+    monkeypatch.setenv("NVIDIA_TF32_OVERRIDE", "1")
+    assert torch.equal(prismm.matmul(a, b, reproducible=True), expected[0]) and found.changing
+    monkeypatch.delenv("NVIDIA_TF32_OVERRIDE")
+    assert torch.equal(prismm.matmul(a, b, reproducible=True), expected[0])
 
 
 @pytest.mark.parametrize("layout", ["rows", "columns"])

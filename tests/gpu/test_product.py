@@ -1,0 +1,109 @@
+"""Products of residue planes on a GPU against exact integers: Hopper's kernel and the plain one."""
+
+import dataclasses
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("triton")
+
+from prismm.engines import cuda  # noqa: E402
+from prismm.engines.launch import SCRATCH, Place, Program  # noqa: E402
+from prismm.kernels.gpu.split import plane_row  # noqa: E402
+
+MODULI = 20
+
+LENGTHS = (
+    1, 16, 127, 128, 129, 256, 300, 384, 385, 512, 640, 1000, 2048, 32768, 32784, 33024, 33200, 65536, 70000,
+)  # fmt: skip
+"""Of the inner dimension: up to one stage, up to those that end and begin a tile, one more; sums that are reduced once,
+just before the end, and twice.
+"""
+
+
+def permuted(rows: int) -> list[int]:
+    """Where the rows of the right operand's planes go: `split.plane_row`."""
+    return [int(plane_row.fn(x, True)) for x in range(rows)]
+
+
+def test_rows_change_their_places_within_64():
+    places = permuted(192)
+    assert sorted(places) == list(range(192)) and all(x // 64 == y // 64 for x, y in enumerate(places))
+
+
+def product(left, right, device, batch):
+    """Digits of planes (batch or 1, MODULI, rows, k), and the planes' rows as the kernels take them."""
+    sizes = [-(-x.shape[2] // 64) * 64 for x in (left, right)]
+    k = left.shape[3]
+    pitch = -(-k // 16) * 16
+    program, places, filled = Program((0, 0, 0)), [], []
+    for x, rows, where in zip((left, right), sizes, (None, permuted(sizes[1]) if device.hopper else None), strict=True):
+        own = x.shape[0]
+        planes = program.take(torch.int8, own, MODULI, rows, pitch)
+        statistics = Place(SCRATCH, 0, torch.int64, (own, cuda.STATISTICS, x.shape[2]))
+        places.append(cuda.SplitVectors(planes, statistics, own, x.shape[2], k))
+        # What lies beyond the vectors may be anything; beyond the inner dimension there are zeros.
+        full = torch.randint(-128, 128, (own, MODULI, rows, pitch), dtype=torch.int8, device=x.device)
+        full[..., k:] = 0
+        at = torch.arange(x.shape[2]) if where is None else torch.tensor(where[: x.shape[2]])
+        full[:, :, at, :k] = x
+        filled.append(full)
+    table = cuda.tables(MODULI, left.device)
+    digits = cuda.multiply_planes(program, *places, table, device)
+    scratch = torch.zeros(program.scratch, dtype=torch.uint8, device=left.device)
+    for place, full in zip(places, filled, strict=True):
+        scratch[place.planes.offset : place.planes.offset + full.numel()] = full.reshape(-1).view(torch.uint8)
+    program.run((0, 0, 0, scratch.data_ptr()), torch.cuda.current_stream().cuda_stream)
+    size = digits.shape[0] * digits.shape[1] * digits.shape[2] * digits.shape[3]
+    found = scratch[digits.offset : digits.offset + size].view(digits.shape)
+    assert digits.shape[0] == batch
+    return found[..., : right.shape[2]]
+
+
+def exact(left, right, table):
+    """The same in exact integers: |sums| < 2^53."""
+    sums = left.double() @ right.double().transpose(2, 3)
+    assert sums.abs().max() < 2**53
+    p = table.reduction[:MODULI, 0].double()[None, :, None, None]
+    return (sums - torch.floor(sums / p) * p).to(torch.uint8)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("k", LENGTHS)
+def test_digits_are_those_of_exact_integers(k):
+    device = cuda.device_of(0)
+    torch.manual_seed(k)
+    print("seed", k)
+    rows, columns = (130, 300) if k < 20000 else (70, 260)
+    table = cuda.tables(MODULI, torch.device("cuda", 0))
+    for kind in ("any", "least", "greatest", "opposite"):
+        left, right = (
+            torch.randint(-128, 128, (1, MODULI, x, k), dtype=torch.int8, device="cuda") for x in (rows, columns)
+        )
+        if kind != "any":  # the largest sums that there are, next to any
+            left[:, :, ::2] = -128
+            right[:, :, ::3] = {"least": -128, "greatest": 127, "opposite": 127}[kind]
+            if kind == "opposite":
+                left[:, :, 1::2] = 127
+        want = exact(left, right, table)
+        for one in {device.hopper, False}:
+            found = product(left, right, dataclasses.replace(device, hopper=one), 1)
+            assert torch.equal(found, want), (kind, one, int((found != want).sum()))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("rows", "columns"), ((1, 1), (64, 256), (65, 257), (1000, 70), (1, 5000), (3000, 3)))
+@pytest.mark.parametrize("many", (1, 3))
+def test_digits_of_all_shapes_and_batches(rows, columns, many):
+    """Tiles that are cut off, a program with several tiles, and an operand that serves all matrices."""
+    device = cuda.device_of(0)
+    torch.manual_seed(rows)
+    print("seed", rows)
+    table = cuda.tables(MODULI, torch.device("cuda", 0))
+    for own in {(many, many), (1, many), (many, 1)}:
+        left, right = (
+            torch.randint(-128, 128, (b, MODULI, x, 400), dtype=torch.int8, device="cuda")
+            for b, x in zip(own, (rows, columns), strict=True)
+        )
+        found = product(left, right, device, many)
+        assert torch.equal(found, exact(left.expand(many, -1, -1, -1), right.expand(many, -1, -1, -1), table)), own
