@@ -39,6 +39,7 @@ from prismm.cuda_operands import (
 )
 from prismm.engines import cuda, cuda_words
 from prismm.engines.launch import ADDEND, LEFT, OUT, SCRATCH, A, B, Place, Program
+from prismm.engines.replays import beside
 from prismm.errors import ArgumentError, DTypeError, EngineError, OperandError, ShapeError
 from prismm.formats import format_of
 from prismm.interop import lives_on_gpu
@@ -119,7 +120,8 @@ class GpuCall:
 class Queued:
     """A call's program, and where in its scratch memory a report looks: counts, and the statistics of the operands'
     vectors: for `Choice.batches` matrices of a batch at a time those of A and of B, in blocks. unread: whether nothing
-    looks at it, so that all calls may share it. products: where AB goes that gemm's sum is made from.
+    looks at it, so that all calls may share it. products: where AB goes that gemm's sum is made from. proof: what
+    looks at a native product's operands.
     """
 
     program: Program
@@ -127,6 +129,7 @@ class Queued:
     statistics: list[tuple[list[Place], list[Place]]] | None
     unread: bool = False
     products: Place | None = None
+    proof: Program | None = None
 
 
 _CALLS: dict[Hashable, GpuCall] = {}
@@ -214,8 +217,8 @@ def at_once(a: Any, b: Any, keywords: tuple[Any, ...], out: Any) -> torch.Tensor
     if found is None or torch._C._cuda_getDevice() != found.call.index:
         return None
     try:
-        if out is None and found.call.long and not found.changing:
-            result = _in_halves(found, a, b)
+        if found.call.long and not found.changing:
+            result = _in_halves(found, a, b, out)
             if result is not None:
                 return result
         if _flagged(a) or _flagged(b) or (out is not None and (_flagged(out) or not found.unchanged())):
@@ -492,16 +495,18 @@ def _multiply(
         queued = call.programs[key] = _queued(call, a, b, view, full_output, addend)
     scratch = _scratch(queued, view.device)
     made = Made(a, b, view, queued, scratch, memories)
+    stream, captured = torch._C._cuda_getCurrentRawStream(call.index), torch._C._cuda_isCurrentStreamCapturing()
     if call.native and need.product:
         product = view if queued.products is None else made.read(queued.products)
-        torch.matmul(a, b, out=product) if need.batch else torch.mm(a[0], b[0], out=product[0])
+        with _proving(queued.proof, (*addresses, scratch.data_ptr()), stream, captured):
+            torch.matmul(a, b, out=product) if need.batch else torch.mm(a[0], b[0], out=product[0])
     bases = [*addresses, scratch.data_ptr()]
     if sum_ is not None:
         kept = [memory.data_ptr() for memory in memories] or [0, 0]
         bases += [*kept, addend.data_ptr() if addend is not None else 0, *sum_.patterns]
     else:
         bases += [memory.data_ptr() for memory in memories]
-    queued.program.run(tuple(bases), torch._C._cuda_getCurrentRawStream(call.index))
+    queued.program.run(tuple(bases), stream, captured)
     if whole is not result:
         result.copy_(whole)
     return made if full_output else None
@@ -536,33 +541,53 @@ def _multiply_at_once(
     queued = call.programs.get((False, addresses[0] % 16, addresses[1] % 16, addresses[2] % 16))
     if queued is None:
         return False
-    if size is not None:
-        left, right, first = addresses
-        end = first + size
-        if (left < end and first < left + call.spans[0]) or (right < end and first < right + call.spans[1]):
-            return False
-    if call.native:
-        (torch.bmm if call.need.batch else torch.mm)(a, b, out=result)
+    if size is not None and _meets(call.spans, *addresses, size):
+        return False
     kept = [memory.data_ptr() for memory in memories]
     stream, captured = torch._C._cuda_getCurrentRawStream(call.index), torch._C._cuda_isCurrentStreamCapturing()
+    product = (torch.bmm if call.need.batch else torch.mm) if call.native else None
     if queued.unread:
+        if product is not None:
+            product(a, b, out=result)
         queued.program.run((*addresses, _unread(result.device).data_ptr(), *kept), stream, captured)
         return True
     scratch = _borrow(queued.program.scratch, stream)
     try:
-        queued.program.run((*addresses, scratch, *kept), stream, captured)
+        bases = (*addresses, scratch, *kept)
+        if product is not None:
+            with _proving(queued.proof, bases, stream, captured):
+                product(a, b, out=result)
+        queued.program.run(bases, stream, captured)
     finally:
         _give_back(scratch)
     return True
 
 
-def _in_halves(found: _Plain, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor | None:
+@contextlib.contextmanager
+def _proving(proof: Program | None, bases: tuple[int, ...], stream: int, captured: bool) -> Iterator[None]:
+    """Look at the operands of the native product that is queued meanwhile."""
+    if proof is None:
+        yield
+        return
+    with beside(stream, captured) as other:
+        proof.run(bases, other, captured)
+        yield
+
+
+def _meets(spans: tuple[int, int], left: int, right: int, first: int, size: int) -> bool:
+    """Whether so many bytes overlap operands at these addresses."""
+    end = first + size
+    return (left < end and first < left + spans[0]) or (right < end and first < right + spans[1])
+
+
+def _in_halves(found: _Plain, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor | None) -> torch.Tensor | None:
     """`at_once` of a long call: what needs no result is queued before there is one, and before flags and settings are
     asked for, which takes as long as small products take. None where there is nothing of it.
     """
     import torch
 
     call = found.call
+    assert call.spans is not None
     left, right = a.data_ptr(), b.data_ptr()
     queued = call.programs.get((False, left % 16, right % 16, 0))
     halves = queued.program.halves if queued is not None else None
@@ -573,13 +598,14 @@ def _in_halves(found: _Plain, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor 
     scratch = _borrow(head.scratch, stream)
     try:
         head.run((left, right, 0, scratch), stream, captured)
-        result = found.result(a)
-        if _flagged(a) or _flagged(b) or not found.unchanged():
+        result = found.result(a) if out is None else out
+        if _flagged(a) or _flagged(b) or (out is not None and _flagged(out)) or not found.unchanged():
             found.changing = True
             return None
-        if result.data_ptr() % 16:
+        place = result.data_ptr()
+        if place % 16 or (found.out_bytes is not None and _meets(call.spans, left, right, place, found.out_bytes)):
             return None
-        tail.run((left, right, result.data_ptr(), scratch), stream, captured)
+        tail.run((left, right, place, scratch), stream, captured)
     finally:
         _give_back(scratch)
     return result
@@ -657,8 +683,12 @@ def _queued(
     if call.native:
         if full_output:
             program.zero(counts)
-        cuda.finish_native(program, target, left, right, counts, call.device)
-        return Queued(program, counts, None, not full_output and program.scratch <= _UNREAD_BYTES)
+        proof, found = None, None
+        if cuda_plan.is_proved(call.need) and all(_is_whole(x) for x in (a, b)):
+            proof, found = cuda.prove(program, left, right, call.device)
+        cuda.finish_native(program, target, left, right, counts, call.device, found)
+        unread = not full_output and program.scratch <= _UNREAD_BYTES
+        return Queued(program, counts, None, unread, proof=proof)
     if call.problem is not None:
         block = call.choice.rows, call.choice.columns
         module = module_of(call.choice.scheme)
@@ -673,6 +703,11 @@ def _queued(
             some = left.some(t, step), right.some(t, step), target.some(t, step), third and third.some(t, step)
             statistics.append(_queue_some(program, call, *some, counts, opened, full_output))
     return Queued(program, counts, statistics)
+
+
+def _is_whole(x: torch.Tensor) -> bool:
+    """Whether there are no gaps between matrices (batch, ·, ·), by rows or by columns."""
+    return x.is_contiguous() or x.transpose(1, 2).is_contiguous()
 
 
 def _queued_sum(

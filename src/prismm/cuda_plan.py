@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from prismm import cuda_words_calls as words
 from prismm.accuracy import Target, join_test
 from prismm.cuda_modules import module_of
-from prismm.cuda_rates import Rates, committed, once_over, rates_of, waves
+from prismm.cuda_rates import LOOK, Rates, committed, once_over, rates_of, waves
 from prismm.engines import cuda
 from prismm.engines.environment import variable
 from prismm.errors import ArgumentError, EngineError
@@ -415,8 +415,24 @@ def uninterrupted(need: Need, seconds: float, processors: int) -> float:
     return max(share * seconds, _FINE * (seconds - _CUT) if need.k >= _LONG_INNER else 0.0)
 
 
+_PROVED = 1 << 21
+"""Real numbers of a result from which on its operands may be read in its place."""
+
+
+def is_proved(need: Need) -> bool:
+    """Whether a native product's operands, which are smaller, are looked at in place of its result: before the product,
+    in a graph beside it.
+    """
+    count, parts = math.prod(need.batch), 2 if need.is_complex else 1
+    entries, elements = count * need.m * need.n, count * need.k * (need.m + need.n)
+    few = 2 * elements <= entries and parts * need.k <= cuda.PROOF_TERMS
+    return few and parts * entries >= _PROVED and not need.summed
+
+
 def checked_seconds(need: Need, rates: Rates) -> float:
-    """Seconds of the look at a native product's entries that are not finite."""
+    """Seconds of the look at a native product's entries that are not finite, or at operands beside it."""
+    if is_proved(need):
+        return LOOK + once_over(need.word * math.prod(need.batch) * need.k * (need.m + need.n), rates.memory)
     return once_over(need.result_bytes, rates.memory)
 
 

@@ -441,7 +441,8 @@ def test_a_captured_native_product_outlives_what_is_known_of_it(rng):
     "form", [{"reproducible": True}, {"scheme": Residues(14), "accuracy": "native"}, {"scheme": ScaledHalf()}, {}]
 )
 def test_calls_that_begin_before_there_is_a_result(form, rng):
-    """Long calls of plain tensors queue their first half before the result is allocated; those with out= do not."""
+    """Long calls of plain tensors queue their first half before the result is allocated; with out= before flags and
+    settings are asked for."""
     import torch
 
     n = 1300

@@ -785,19 +785,49 @@ def _settle_marks(
     )  # fmt: skip
 
 
+PROOF_PROGRAMS, PROOF_CHUNK, PROOF_SLACK, PROOF_TERMS = 4, 2048, 4, 1 << 22
+"""Programs a multiprocessor that look for the largest magnitudes of operands, and elements that each reads at a time;
+binades of room for an entry, and most products in one: see `kernels.gpu.overflow`.
+"""
+
+
+def prove(program: Program, a: Vectors, b: Vectors, device: Device) -> tuple[Program, Place]:
+    """A program that finds the largest magnitudes of operands without gaps, for `finish_native` in this one, whose
+    scratch memory it shares; and where they are.
+    """
+    import torch
+
+    from prismm.kernels.gpu import overflow
+
+    programs = PROOF_PROGRAMS * device.programs
+    found = program.take(torch.int32, 2, programs)
+    before = Program(program.alignments)
+    sizes = (x.parts * x.batch * x.vectors * x.terms for x in (a, b))
+    before.launch(
+        overflow.largest_magnitudes, (programs,), a.place.reals(), b.place.reals(), found, *sizes, CHUNK=PROOF_CHUNK,
+        num_warps=4,
+    )  # fmt: skip
+    return before, found
+
+
 def finish_native(
-    program: Program, out: Result, a: Vectors, b: Vectors, counts: Place, device: Device
+    program: Program, out: Result, a: Vectors, b: Vectors, counts: Place, device: Device, found: Place | None = None
 ) -> None:  # fmt: skip
-    """Settle the entries of a native product, contiguous, that are not finite."""
+    """Settle the entries of a native product, contiguous, that are not finite. found: of `prove`."""
     from prismm.kernels.gpu import repair
 
     parts, chunk = a.parts, 2048
+    precision = 53 if out.place.reals().dtype.itemsize == 8 else 24
+    programs = found.shape[1] if found is not None else 0
+    # Biased exponents E stand for |x| < 2^(E + 1 - bias).
+    bias = 1023 if precision == 53 else 127
+    most = 3 * bias - 2 - PROOF_SLACK - (parts * a.terms - 1).bit_length()
     total = parts * math.prod(out.extents)
     chunks = -(-total // chunk)
     a_steps, b_steps = (tuple(parts * step for step in some.steps) for some in (a, b))
     program.launch(
         repair.finish_native, (min(8 * device.programs, chunks),), a.place.reals(), *a_steps, b.place.reals(), *b_steps,
-        out.place.reals(), counts, out.m, out.n, a.terms, total, chunks,
-        PRECISION=53 if out.place.reals().dtype.itemsize == 8 else 24, PARTS=parts, CHUNK=chunk,
-        BLOCK=LANES, num_warps=4, enable_fp_fusion=False,
+        out.place.reals(), counts, found or counts, out.m, out.n, a.terms, total, chunks, programs, most,
+        PRECISION=precision, PARTS=parts, CHUNK=chunk, BLOCK=LANES,
+        LANES=1 << (programs - 1).bit_length() if programs else 0, num_warps=4, enable_fp_fusion=False,
     )  # fmt: skip

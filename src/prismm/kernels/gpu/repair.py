@@ -44,6 +44,7 @@ from prismm.kernels.gpu.numbers import (
     two_sum,
     wide,
 )
+from prismm.kernels.gpu.overflow import cannot_overflow
 from prismm.kernels.gpu.quick import ORDINARY, join_closely
 
 LIMBS_OF_SUMS = tl.constexpr(256)
@@ -472,16 +473,20 @@ def _finish_tile(
 
 @triton.jit(
     do_not_specialize=[
-        "a_batch", "a_row", "a_step", "b_batch", "b_column", "b_step", "m", "n", "k", "total", "chunks",
+        "a_batch", "a_row", "a_step", "b_batch", "b_column", "b_step", "m", "n", "k", "total", "chunks", "programs",
+        "most",
     ]
 )  # fmt: skip
 def finish_native(
-    a, a_batch, a_row, a_step, b, b_batch, b_column, b_step, out, counts, m, n, k, total, chunks,
-    PRECISION: tl.constexpr, PARTS: tl.constexpr, CHUNK: tl.constexpr, BLOCK: tl.constexpr,
+    a, a_batch, a_row, a_step, b, b_batch, b_column, b_step, out, counts, found, m, n, k, total, chunks, programs,
+    most, PRECISION: tl.constexpr, PARTS: tl.constexpr, CHUNK: tl.constexpr, BLOCK: tl.constexpr, LANES: tl.constexpr,
 ):  # fmt: skip
     """Settle the entries of a native product that are not finite. out: contiguous, so many real numbers in so many
-    chunks. counts: as for `finish`.
+    chunks. counts: as for `finish`. LANES > 0: nothing is read where `overflow.cannot_overflow` says so.
     """
+    if LANES > 0:
+        if cannot_overflow(found, programs, most, PRECISION, LANES):
+            chunks = 0
     lanes = tl.arange(0, CHUNK)
     for chunk in range(tl.program_id(0), chunks, tl.num_programs(0)):
         first = wide(chunk) * CHUNK

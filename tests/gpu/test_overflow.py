@@ -1,0 +1,139 @@
+"""Native products whose operands are looked at in place of the result."""
+
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("triton")
+
+from prismm.cuda_plan import Need, is_proved  # noqa: E402
+from prismm.formats import FP64  # noqa: E402
+
+
+def need(m, n, k, batch=(), form=FP64, is_complex=False, **other):
+    return Need(m, n, k, batch, form, None, False, True, is_complex, **other)
+
+
+def test_operands_are_read_where_they_are_smaller_than_a_large_result():
+    assert is_proved(need(8192, 8192, 32)) and is_proved(need(2048, 2048, 512)) and is_proved(need(65536, 256, 64))
+    assert not is_proved(need(2048, 2048, 513)) and not is_proved(need(1024, 1024, 16))
+    assert is_proved(need(1024, 1024, 16, is_complex=True)) and is_proved(need(512, 512, 32, (8,)))
+    assert not is_proved(need(1 << 25, 1 << 25, 1 << 22, is_complex=True))
+    assert not is_proved(need(8192, 8192, 32, summed=True))
+
+
+PROOFS = """
+import json, os, sys
+os.environ["TRITON_INTERPRET"] = "1"
+import numpy as np, torch
+from prismm import cuda_plan
+from prismm.engines import cuda
+from tests.gpu import interpreted
+from prismm.cuda_operands import vectors_of
+from prismm.engines.launch import A, B, OUT, Place, Program
+
+device = cuda.Device("interpreter", False, False, 1)
+rng = np.random.default_rng(int(sys.argv[1]))
+for line in json.loads(sys.argv[2]):
+    dtype, k, scale, other = line
+    kind = getattr(torch, dtype)
+    shapes = (1, 9, k), (1, k, 9)
+    a, b = (torch.from_numpy(rng.uniform(1.0, 2.0, s) * rng.choice([-1, 1], s)).to(kind) for s in shapes)
+    a, b = (torch.ldexp(x, torch.tensor(scale)).to(kind) for x in (a, b))
+    if other is not None:
+        a[0, 3, 1] = other
+    out = torch.full((1, 9, 9), float("nan"), dtype=kind)
+    program = Program()
+    counts = program.take(torch.int64, 4)
+    left, right = vectors_of(a, A, columns=False), vectors_of(b, B, columns=True)
+    before, found = cuda.prove(program, left, right, device)
+    target = cuda.Result(Place(OUT, 0, kind), 1, 9, 9, (81, 9, 1))
+    cuda.finish_native(program, target, left, right, counts, device, found)
+
+    def both(scratch):
+        before._most = program.scratch
+        own = before.run_by_triton(a, b, out)
+        scratch.copy_(own)
+
+    program.run_by_triton(a, b, out, prepare=both)
+    print(json.dumps(bool(torch.isnan(out).all())))
+"""
+
+
+def test_the_proof_holds_up_to_the_last_exponent():
+    """In the interpreter: entries that are NaN stay where nothing can overflow, and are made where something might."""
+    seed = 20261123
+    print("seed", seed)
+    lines, proved = [], []
+    for dtype, top in (("float64", 1023), ("float32", 127)):
+        for k in (1, 2, 3, 8, 9):
+            # |x| < 2^(scale + 1): 2·scale + 2 + 4 + ceil(log2 k) <= top.
+            most = (top - 6 - (k - 1).bit_length()) // 2
+            for scale in (most, most + 1, 0):
+                lines.append((dtype, k, scale, None))
+                proved.append(scale <= most)
+        if k > 1:
+            lines += [(dtype, 9, -20, float("inf")), (dtype, 9, -20, float("nan"))]
+            proved += [False, False]
+    environment = dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path))
+    done = subprocess.run(
+        [sys.executable, "-c", PROOFS, str(seed), json.dumps(lines)], capture_output=True, text=True, env=environment
+    )
+    assert not done.returncode, done.stderr[-2000:]
+    assert [json.loads(line) for line in done.stdout.split()] == proved
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", ("float64", "float32", "complex128", "complex64"))
+@pytest.mark.parametrize("shape", ((2048, 1024, 40), (8, 512, 1024, 17), (1500, 1500, 1)))
+def test_results_are_those_of_a_look_at_the_result(dtype, shape, monkeypatch):
+    """Eager and captured, of operands that overflow, nearly do, or hold what is not finite."""
+    import prismm
+    from prismm import cuda_calls, cuda_plan
+
+    *batch, m, n, k = shape
+    kind, rng = getattr(torch, dtype), np.random.default_rng(7)
+    top = 1023 if dtype in ("float64", "complex128") else 127
+    form = {"scheme": prismm.Native(), "accuracy": "native"}
+
+    def operand(*sizes, scale):
+        x = rng.standard_normal((*batch, *sizes))
+        if kind.is_complex:
+            x = x + 1j * rng.standard_normal((*batch, *sizes))
+        return torch.from_numpy(x).to(kind).cuda() * 2.0**scale
+
+    def told(x):
+        return (torch.view_as_real(x) if kind.is_complex else x).nan_to_num(nan=7.0)
+
+    made = 0
+    cases = [(scale, None) for scale in (0, top // 2 - 8, top // 2 + 2, -top // 2)] + [(0, "inf"), (0, "nan")]
+    for scale, spoil in cases:
+        a, b = operand(m, k, scale=scale), operand(k, n, scale=scale)
+        if spoil:
+            a[..., 5, 0] = float(spoil)
+        b = b.mT.contiguous().mT if scale else b
+        results = []
+        for least in (1, 1 << 60):
+            monkeypatch.setattr(cuda_plan, "_PROVED", least)
+            cuda_calls.forget()
+            for _ in range(4):
+                results.append(prismm.matmul(a, b, **form))
+            (call,) = cuda_calls.known()
+            made += any(queued.proof is not None for queued in call.programs.values())
+            out = torch.empty_like(results[0])
+            prismm.matmul(a, b, out=out, **form)
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph):
+                prismm.matmul(a, b, out=out, **form)
+            for _ in range(2):
+                out.zero_()
+                graph.replay()
+                results.append(out.clone())
+        for result in results[1:]:
+            assert torch.equal(told(result), told(results[0])), (scale, spoil)
+    assert made == 6
