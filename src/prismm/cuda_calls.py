@@ -539,36 +539,36 @@ def _multiply_at_once(
         return False
     addresses = a.data_ptr(), b.data_ptr(), result.data_ptr()
     queued = call.programs.get((False, addresses[0] % 16, addresses[1] % 16, addresses[2] % 16))
-    if queued is None:
-        return False
-    if size is not None and _meets(call.spans, *addresses, size):
+    if queued is None or (size is not None and _meets(call.spans, *addresses, size)):
         return False
     kept = [memory.data_ptr() for memory in memories]
     stream, captured = torch._C._cuda_getCurrentRawStream(call.index), torch._C._cuda_isCurrentStreamCapturing()
-    product = (torch.bmm if call.need.batch else torch.mm) if call.native else None
-    if queued.unread:
-        if product is not None:
-            product(a, b, out=result)
-        queued.program.run((*addresses, _unread(result.device).data_ptr(), *kept), stream, captured)
-        return True
-    scratch = _borrow(queued.program.scratch, stream)
+    scratch = _unread(result.device).data_ptr() if queued.unread else _borrow(queued.program.scratch, stream)
     try:
         bases = (*addresses, scratch, *kept)
-        if product is not None:
+        if call.native:
+            # Into a given result: what autocast changes else.
             with _proving(queued.proof, bases, stream, captured):
-                product(a, b, out=result)
+                (torch.bmm if call.need.batch else torch.mm)(a, b, out=result)
         queued.program.run(bases, stream, captured)
     finally:
-        _give_back(scratch)
+        if not queued.unread:
+            _give_back(scratch)
     return True
 
 
-@contextlib.contextmanager
-def _proving(proof: Program | None, bases: tuple[int, ...], stream: int, captured: bool) -> Iterator[None]:
+def _proving(
+    proof: Program | None, bases: tuple[int, ...], stream: int, captured: bool
+) -> contextlib.AbstractContextManager[None]:
     """Look at the operands of the native product that is queued meanwhile."""
-    if proof is None:
-        yield
-        return
+    return _NOTHING if proof is None else _looking(proof, bases, stream, captured)
+
+
+_NOTHING = contextlib.nullcontext()
+
+
+@contextlib.contextmanager
+def _looking(proof: Program, bases: tuple[int, ...], stream: int, captured: bool) -> Iterator[None]:
     with beside(stream, captured) as other:
         proof.run(bases, other, captured)
         yield

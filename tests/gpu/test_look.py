@@ -78,7 +78,7 @@ def test_strips_that_are_not_certified_as_a_whole_are_seen():
             a[::64] = 0.0  # half of what is looked at, and no part of any least count
             assert cuda_look.Look(a, b, need)(moduli).strips == left.strips
     # A product that would be made by residues by its shape alone is left to cuBLAS.
-    need = cuda_plan.Need(8192, 8192, 128, (), FP32, parse_target("native"), False, True)
+    need = cuda_plan.Need(8192, 8192, 160, (), FP32, parse_target("native"), False, True)
     assert chosen(need, None).scheme == Residues(7)
     assert chosen(need, lambda moduli: Left(0.0, 0.0, 0.5)).scheme == Native()
 

@@ -6,6 +6,7 @@ from prismm import Slices, TileInt8, Words, cuda_gemm, cuda_plan
 from prismm.accuracy import Target, parse_target
 from prismm.calls import check_options
 from prismm.cuda_rates import committed, rates_of
+from prismm.engines import cuda
 from prismm.engines.cuda import Device
 from prismm.errors import ArgumentError, EngineError
 from prismm.formats import FP32, FP64
@@ -121,3 +122,22 @@ def test_other_engines_are_refused():
 
 def test_targets_are_those_of_a_call():
     assert need_of(3, 4, FP64, "fast").target == Target("fast")
+
+
+@pytest.mark.parametrize("precision", ("none", "ieee", "tf32"))
+@pytest.mark.parametrize("general", ("none", "ieee", "tf32"))
+def test_settings_of_torch_that_spoil_float32_are_seen(precision, general):
+    torch = pytest.importorskip("torch")
+    matmul = torch.backends.cuda.matmul
+    if not hasattr(matmul, "fp32_precision"):
+        pytest.skip("an older torch")
+    before = matmul.fp32_precision, torch.backends.fp32_precision
+    try:
+        torch.backends.fp32_precision = general
+        matmul.fp32_precision = precision
+        assert cuda._float32_precision()("cuda", "matmul") == matmul.fp32_precision
+        spoilt = "tf32" in (precision, general if precision == "none" else "")
+        reason = cuda.reduced_float32()
+        assert (reason is not None) == spoilt and (not spoilt or "tf32" in reason)
+    finally:
+        matmul.fp32_precision, torch.backends.fp32_precision = before

@@ -301,10 +301,13 @@ class Program:
         """Every launch to the driver. forked: what may run beside others goes to a stream of its own, which only a
         capture makes cheaper than one after the other.
         """
-        with contextlib.ExitStack() as stack:
-            apart = other = stream
-            if forked and any(isinstance(launch, _Meeting) for launch in self.launches):
-                other = stack.enter_context(stream_beside(stream))
+        if not forked or not any(isinstance(launch, _Meeting) for launch in self.launches):
+            for launch in self.launches:
+                if not isinstance(launch, _Meeting):
+                    self._launch(launch, bases, stream)
+            return
+        with stream_beside(stream) as other:
+            apart = stream
             for launch in self.launches:
                 if isinstance(launch, _Meeting):
                     if apart != stream:
