@@ -593,6 +593,10 @@ def _in_halves(found: _Plain, a: torch.Tensor, b: torch.Tensor, out: torch.Tenso
     halves = queued.program.halves if queued is not None else None
     if halves is None:
         return None
+    if found.out_bytes is not None and out is not None:
+        place = out.data_ptr()
+        if place % 16 or _meets(call.spans, left, right, place, found.out_bytes):
+            return None
     head, tail = halves
     stream, captured = torch._C._cuda_getCurrentRawStream(call.index), torch._C._cuda_isCurrentStreamCapturing()
     scratch = _borrow(head.scratch, stream)
@@ -602,10 +606,9 @@ def _in_halves(found: _Plain, a: torch.Tensor, b: torch.Tensor, out: torch.Tenso
         if _flagged(a) or _flagged(b) or (out is not None and _flagged(out)) or not found.unchanged():
             found.changing = True
             return None
-        place = result.data_ptr()
-        if place % 16 or (found.out_bytes is not None and _meets(call.spans, left, right, place, found.out_bytes)):
+        if result.data_ptr() % 16:
             return None
-        tail.run((left, right, place, scratch), stream, captured)
+        tail.run((left, right, result.data_ptr(), scratch), stream, captured)
     finally:
         _give_back(scratch)
     return result
