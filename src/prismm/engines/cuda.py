@@ -21,7 +21,7 @@ import numpy as np
 
 from prismm.accuracy import MAGNITUDE, ROUNDING
 from prismm.engines.environment import variable
-from prismm.engines.launch import LONGEST_GRID, SCRATCH, Factor, Place, Program
+from prismm.engines.launch import LONGEST_GRID, Factor, Place, Program
 from prismm.errors import EngineError
 from prismm.moduli import (
     byte_tables,
@@ -523,7 +523,7 @@ def multiply_planes(
     tiles = -(-m // hopper.ROWS) * -(-n // hopper.COLUMNS) * count * batch
     program.launch(
         hopper.residue_product, (min(device.programs, tiles),), *described,
-        Place(SCRATCH, digits.offset, torch.int32), table.reduction, m, n, left_rows, right_rows, pitch,
+        Place(digits.base, digits.offset, torch.int32), table.reduction, m, n, left_rows, right_rows, pitch,
         row_pitch // 4, plane // 4, count, left_step, right_step, batch,
         CONSUMERS=hopper.CONSUMERS, COLUMNS=hopper.COLUMNS, DEPTH=depth, STAGES=hopper.STAGES, GROUP=hopper.GROUP,
         AHEAD=hopper.AHEAD if pitch > (2 * hopper.AHEAD - 1) * depth else 1, CHUNK=product.CHUNK // depth,

@@ -29,6 +29,17 @@ def bits_of(x):
 
 
 @triton.jit
+def magnitude_word(x):
+    """The pattern of a float32's magnitude, or its upper word of a float64's: as int32, which grow with the magnitudes
+    of normal numbers.
+    """
+    if x.dtype == tl.float64:
+        return (bits_of(x) >> 32).to(tl.int32) & 0x7FFFFFFF
+    else:
+        return x.to(tl.int32, bitcast=True) & 0x7FFFFFFF
+
+
+@triton.jit
 def float_of(bits):
     """The float64 of a pattern."""
     return bits.to(tl.float64, bitcast=True)

@@ -14,16 +14,7 @@ memory while cuBLAS wants them.
 import triton
 import triton.language as tl
 
-from prismm.kernels.gpu.numbers import wide
-
-
-@triton.jit
-def _fields(x):
-    """Patterns of magnitudes down to the exponent and some bits, as int32: larger ones of larger numbers."""
-    if x.dtype == tl.float64:
-        return (x.to(tl.int64, bitcast=True) >> 32).to(tl.int32) & 0x7FFFFFFF
-    else:
-        return x.to(tl.int32, bitcast=True) & 0x7FFFFFFF
+from prismm.kernels.gpu.numbers import magnitude_word, wide
 
 
 @triton.jit
@@ -33,13 +24,15 @@ def _largest(x, total, CHUNK: tl.constexpr):
     most = tl.zeros([CHUNK], tl.int32)
     for chunk in range(tl.program_id(0), tl.cdiv(total, CHUNK), tl.num_programs(0)):
         first = wide(chunk) * CHUNK
-        most = tl.maximum(most, _fields(tl.load(x + first + lanes, mask=lanes < total - first, other=0.0)))
+        most = tl.maximum(most, magnitude_word(tl.load(x + first + lanes, mask=lanes < total - first, other=0.0)))
     return tl.max(most, 0)
 
 
 @triton.jit(do_not_specialize=["of_a", "of_b"])
 def largest_magnitudes(a, b, found, of_a, of_b, CHUNK: tl.constexpr):
-    """found (2, programs) int32: the largest fields among a program's share of so many real numbers of a, and of b."""
+    """found (2, programs) int32: the largest `magnitude_word` of a program's share of so many real numbers of a, and of
+    b.
+    """
     tl.store(found + tl.program_id(0), _largest(a, of_a, CHUNK))
     tl.store(found + tl.num_programs(0) + tl.program_id(0), _largest(b, of_b, CHUNK))
 

@@ -67,6 +67,16 @@ def grouped(tile, tiles_m, tiles_n, GROUP: gl.constexpr):
 
 
 @gluon.jit
+def next_stage(stage, phase, STAGES: gl.constexpr):
+    """The stage after this one, and what its barriers' phase is then."""
+    stage += 1
+    if stage == STAGES:
+        stage = 0
+        phase = phase ^ 1
+    return stage, phase
+
+
+@gluon.jit
 def _feed(
     left, right, left_ring, right_ring, full, free, m, n, left_rows, right_rows, pitch, moduli, left_step, right_step,
     batch, CONSUMERS: gl.constexpr, COLUMNS: gl.constexpr, DEPTH: gl.constexpr, STAGES: gl.constexpr,
@@ -92,20 +102,7 @@ def _feed(
                     left, [i + 64 * c, step * DEPTH], full.index(stage), left_ring.index(stage * CONSUMERS + c)
                 )
             tma.async_copy_global_to_shared(right, [j, step * DEPTH], full.index(stage), right_ring.index(stage))
-            stage += 1
-            if stage == STAGES:
-                stage = 0
-                phase = phase ^ 1
-
-
-@gluon.jit
-def _next(stage, phase, STAGES: gl.constexpr):
-    """The stage after this one, and what its barriers' phase is then."""
-    stage += 1
-    if stage == STAGES:
-        stage = 0
-        phase = phase ^ 1
-    return stage, phase
+            stage, phase = next_stage(stage, phase, STAGES)
 
 
 @gluon.jit
@@ -173,7 +170,7 @@ def _multiply(
         for x in gl.static_range(AHEAD):
             mbarrier.wait(full.index(stage), phase)
             first = _begin(first, left_ring, right_ring, stage, PART, 0, CONSUMERS, WIDTH, x > 0)
-            stage, phase = _next(stage, phase, STAGES)
+            stage, phase = next_stage(stage, phase, STAGES)
         _store(
             second, last_p, last_magic, last_bias, digits, plane, row_pitch, last_t, last_row, last_column, last_rows
         )
@@ -200,7 +197,7 @@ def _multiply(
                 first, second = warpgroup_mma_wait(2, deps=(first, second))
                 # All but the last products have read their stages.
                 mbarrier.arrive(free.index((stage + (STAGES - 1)) % STAGES), count=1)
-                stage, phase = _next(stage, phase, STAGES)
+                stage, phase = next_stage(stage, phase, STAGES)
             if LONG:
                 first, second = warpgroup_mma_wait(0, deps=(first, second))
                 first, second = _reduced(first, p, magic, bias), _reduced(second, p, magic, bias)
@@ -211,7 +208,7 @@ def _multiply(
             if x == 0:
                 first, second = warpgroup_mma_wait(1, deps=(first, second))
                 mbarrier.arrive(free.index((stage + (STAGES - 1)) % STAGES), count=1)
-            stage, phase = _next(stage, phase, STAGES)
+            stage, phase = next_stage(stage, phase, STAGES)
         for x in gl.static_range(AHEAD):
             second = _begin(second, left_ring, right_ring, (again + x) % STAGES, PART, 1, CONSUMERS, WIDTH, True)
             if x == 0:

@@ -26,6 +26,7 @@ from prismm.kernels.gpu.numbers import (
     even,
     exponent_above,
     lift_of,
+    magnitude_word,
 )
 
 
@@ -100,8 +101,7 @@ def largest_columns(
     if not EXACT:
         upper = tl.zeros([ROWS, BLOCK], tl.int32)
         for h0 in range(0, PIECE, ROWS):
-            pattern = bits_of(_column_tile(x, start + h0, j, stride, k, inside_n, ROWS))
-            upper = tl.maximum(upper, (pattern >> 32).to(tl.int32) & 0x7FFFFFFF)
+            upper = tl.maximum(upper, magnitude_word(_column_tile(x, start + h0, j, stride, k, inside_n, ROWS)))
         best = tl.max(upper, 0).to(tl.int64) << 32
     if tl.min(tl.where(inside_n, best, EXPONENT), 0) < 0x0010000000000000:  # not found yet, zero or subnormal
         whole = tl.zeros([ROWS, BLOCK], tl.int64)

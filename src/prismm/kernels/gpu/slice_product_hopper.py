@@ -17,7 +17,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
-from prismm.kernels.gpu.product_hopper import grouped
+from prismm.kernels.gpu.product_hopper import grouped, next_stage
 
 
 @gluon.jit
@@ -57,10 +57,7 @@ def _feed(
                 tma.async_copy_global_to_shared(
                     right, [j, start + q * width + h], full.index(stage), right_ring.index(stage)
                 )
-                stage += 1
-                if stage == STAGES:
-                    stage = 0
-                    phase = phase ^ 1
+                stage, phase = next_stage(stage, phase, STAGES)
 
 
 @gluon.jit
@@ -100,10 +97,7 @@ def _multiply(
                 acc = warpgroup_mma_wait(1, deps=(acc,))
                 # All but the last product have read their stages.
                 mbarrier.arrive(free.index((stage + (STAGES - 1)) % STAGES), count=1, pred=step > 0)
-                stage += 1
-                if stage == STAGES:
-                    stage = 0
-                    phase = phase ^ 1
+                stage, phase = next_stage(stage, phase, STAGES)
             acc = warpgroup_mma_wait(0, deps=(acc,))
             mbarrier.arrive(free.index((stage + (STAGES - 1)) % STAGES), count=1)
             if back < GROUPS - 1:

@@ -36,6 +36,7 @@ from prismm.kernels.gpu.numbers import (
     ceiling_of_product,
     even,
     lift_of,
+    magnitude_word,
     nearest_of,
     wide,
 )
@@ -214,7 +215,7 @@ def _larger(best, value, EXACT: tl.constexpr):
     """The largest pattern so far; not EXACT: of the upper words alone, which hold the exponents of normal numbers."""
     if EXACT:
         return tl.maximum(best, tl.max(bits_of(value) & MAGNITUDE, 1))
-    return tl.maximum(best, tl.max((bits_of(value) >> 32).to(tl.int32) & 0x7FFFFFFF, 1))
+    return tl.maximum(best, tl.max(magnitude_word(value), 1))
 
 
 @triton.jit

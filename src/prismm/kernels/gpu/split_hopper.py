@@ -44,6 +44,7 @@ from prismm.kernels.gpu.numbers import (
     ceiling_of_product,
     even,
     lift_of,
+    magnitude_word,
     nearest_of,
 )
 from prismm.kernels.gpu.scale import counts_of, exponent_of, level_of, scale_exponent
@@ -238,15 +239,6 @@ def _factors(e, exponent, SINGLE: gl.constexpr):
 
 
 @gluon.jit
-def _upper_words(value):
-    """Patterns of the magnitudes of float32 numbers, or their upper words, the largest of four."""
-    if value.dtype == gl.float32:
-        return gl.max(value.to(gl.int32, bitcast=True) & 0x7FFFFFFF, 3)
-    else:
-        return gl.max((bits_of(value) >> 32).to(gl.int32) & 0x7FFFFFFF, 3)
-
-
-@gluon.jit
 def _ceilings(x, factor):
     """ceil(x·factor), at most 2^20, as int32."""
     if x.dtype == gl.float32:
@@ -397,10 +389,10 @@ def _split(
     upper = gl.zeros([WARPS, GROUPS, 16], gl.int32, layout=PARTIAL)
     at = start
     for _ in range(0, whole_tiles, STEP):
-        upper = gl.maximum(upper, _upper_words(gl.load(at)))
+        upper = gl.maximum(upper, gl.max(magnitude_word(gl.load(at)), 3))
         at += advance
     for h0 in range(whole_tiles, k, STEP):
-        upper = gl.maximum(upper, _upper_words(gl.load(at, mask=inside & (h0 + h < k), other=0.0)))
+        upper = gl.maximum(upper, gl.max(magnitude_word(gl.load(at, mask=inside & (h0 + h < k), other=0.0)), 3))
         at += advance
     most = _maximum(upper, WARPS, GROUPS, ACROSS)
     if SINGLE:

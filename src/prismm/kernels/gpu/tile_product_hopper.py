@@ -28,6 +28,8 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
+from prismm.kernels.gpu.product_hopper import next_stage
+
 ROWS, GROUP = 128, 8
 LAUNCH = {"num_warps": 4, "maxnreg": 168}
 _SHARED = 200 << 10
@@ -148,10 +150,7 @@ def _feed(
                 )
             i += all_rows
             j += all_rows
-            stage += 1
-            if stage == STAGES:
-                stage = 0
-                phase = phase ^ 1
+            stage, phase = next_stage(stage, phase, STAGES)
 
 
 @gluon.jit
@@ -276,10 +275,7 @@ def _multiply(
                 t = _fold(t, _entries(sums, SHAPE, own), fold_code(LAST - back, LEFT, RIGHT, WIDTH, back == 2))
             factor = x[:, None, None, None] * y[None, None, :, None]
             c = _add(t, gl.broadcast(factor, c)[0], c)
-            stage += 1
-            if stage == STAGES:
-                stage = 0
-                phase = phase ^ 1
+            stage, phase = next_stage(stage, phase, STAGES)
         entries = gl.convert_layout(c.reshape([64, COLUMNS]), layout, assert_trivial=True)
         _store(
             entries, out, shifts, m, n, batches, batch, first_row, column * COLUMNS, row_stride,

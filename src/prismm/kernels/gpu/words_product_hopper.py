@@ -24,6 +24,8 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
+from prismm.kernels.gpu.product_hopper import next_stage
+
 TILE, GROUP = 128, 8
 STAGES = {2: 3, 3: 2}
 """By the words of an operand."""
@@ -74,10 +76,7 @@ def _feed(
                 tma.async_copy_global_to_shared(
                     words, [j + w * batches * n, step * DEPTH], full.index(stage), right_ring.index(stage * WORDS + w)
                 )
-            stage += 1
-            if stage == STAGES:
-                stage = 0
-                phase = phase ^ 1
+            stage, phase = next_stage(stage, phase, STAGES)
 
 
 @gluon.jit
@@ -139,10 +138,7 @@ def _multiply(
                 high, rest = warpgroup_mma_wait(WORDS * (WORDS + 1) // 2, deps=(high, rest))
                 # All but the last step's products have read their stages.
                 mbarrier.arrive(free.index((stage + (STAGES - 1)) % STAGES), count=1, pred=step > start)
-                stage += 1
-                if stage == STAGES:
-                    stage = 0
-                    phase = phase ^ 1
+                stage, phase = next_stage(stage, phase, STAGES)
             high, rest = warpgroup_mma_wait(0, deps=(high, rest))
             mbarrier.arrive(free.index((stage + (STAGES - 1)) % STAGES), count=1)
             high = high + rest * DOWN
