@@ -28,6 +28,7 @@ from prismm.cuda_modules import module_of
 from prismm.cuda_operands import (
     Kept,
     PreparedOnDevice,
+    meet,
     name_of,
     numpy_dtype,
     overlap,
@@ -143,14 +144,13 @@ _LONG = 1 << 31
 @dataclass(eq=False)
 class _Plain:
     """A call of plain tensors that went to the kernels as they are: the settings of cuBLAS and torch under which it was
-    chosen, whether its result is a tensor like A, and the bytes of the caller's out. changing: whether a call that was
-    begun had a flag or a setting that is another, so that these are asked for before later ones begin.
+    chosen, and whether its result is a tensor like A. changing: whether a call that was begun had a flag or a setting
+    that is another, so that these are asked for before later ones begin.
     """
 
     call: GpuCall
     settings: tuple[str | None, ...]
     like_a: bool
-    out_bytes: int | None
     changing: bool = False
 
     def unchanged(self) -> bool:
@@ -193,9 +193,12 @@ def _plain_key(a: torch.Tensor, b: torch.Tensor, keywords: tuple[Any, ...], out:
 _PLAIN_ACCURACY = type(None), str, float, int
 
 
-def _flagged(x: torch.Tensor) -> bool:
-    """Whether a tensor is not what its memory holds, or wants a derivative."""
-    return x.requires_grad or x.is_neg() or x.is_conj()
+def _flagged(*tensors: torch.Tensor | None) -> bool:
+    """Whether one of these tensors is not what its memory holds, or wants a derivative."""
+    for x in tensors:  # noqa: SIM110 - a generator takes longer than what it asks for
+        if x is not None and (x.requires_grad or x.is_neg() or x.is_conj()):
+            return True
+    return False
 
 
 def at_once(a: Any, b: Any, keywords: tuple[Any, ...], out: Any) -> torch.Tensor | None:
@@ -221,10 +224,10 @@ def at_once(a: Any, b: Any, keywords: tuple[Any, ...], out: Any) -> torch.Tensor
             result = _in_halves(found, a, b, out)
             if result is not None:
                 return result
-        if _flagged(a) or _flagged(b) or (out is not None and (_flagged(out) or not found.unchanged())):
+        if _flagged(a, b, out) or (out is not None and not found.unchanged()):
             return None
         result = found.result(a) if out is None else out
-        if not _multiply_at_once(found.call, a, b, result, (), found.out_bytes):
+        if not _multiply_at_once(found.call, a, b, result, (), owned=out is not None):
             return None
     except torch.OutOfMemoryError:  # `matmul` says what to do
         return None
@@ -248,8 +251,7 @@ def _remember(
     a = tensors[0]
     like_a = a.is_contiguous() and a.dtype == call.dtype and tuple(a.shape) == tuple(call.shape)
     settings = cuda_plan.settings(call.need.result.precision == 24)
-    size = None if out is None else out.nbytes
-    _AT_ONCE[_plain_key(*operands, keywords, out)] = _Plain(call, settings, like_a, size)
+    _AT_ONCE[_plain_key(*operands, keywords, out)] = _Plain(call, settings, like_a)
 
 
 def matmul(
@@ -315,7 +317,7 @@ def _matmul(a: Any, b: Any, keywords: tuple[Any, ...], out: Any, full_output: bo
         sum_
         or full_output
         or not (out is None or result.is_contiguous())
-        or not _multiply_at_once(call, x, y, result, memories, None if out is None else result.nbytes)
+        or not _multiply_at_once(call, x, y, result, memories, owned=out is not None)
     ):
         made = _multiply(call, x, y, result, memories, full_output, sum_)
     else:
@@ -495,7 +497,7 @@ def _multiply(
         queued = call.programs[key] = _queued(call, a, b, view, full_output, addend)
     scratch = _scratch(queued, view.device)
     made = Made(a, b, view, queued, scratch, memories)
-    stream, captured = torch._C._cuda_getCurrentRawStream(call.index), torch._C._cuda_isCurrentStreamCapturing()
+    stream, captured = _stream_of(call)
     if call.native and need.product:
         product = view if queued.products is None else made.read(queued.products)
         with _proving(queued.proof, (*addresses, scratch.data_ptr()), stream, captured):
@@ -528,10 +530,10 @@ def _spans(a: torch.Tensor, b: torch.Tensor, need: cuda_plan.Need) -> tuple[int,
 
 def _multiply_at_once(
     call: GpuCall, a: torch.Tensor, b: torch.Tensor, result: torch.Tensor, memories: tuple[torch.Tensor, ...],
-    size: int | None,
+    *, owned: bool,
 ) -> bool:  # fmt: skip
     """Queue a call that was queued before and whose operands and result go to the kernels as they are; False where this
-    is none. size: bytes of a result, contiguous, that is the caller's and might overlap the operands.
+    is none. owned: whether the result, contiguous, is the caller's and might overlap the operands.
     """
     import torch
 
@@ -539,10 +541,10 @@ def _multiply_at_once(
         return False
     addresses = a.data_ptr(), b.data_ptr(), result.data_ptr()
     queued = call.programs.get((False, addresses[0] % 16, addresses[1] % 16, addresses[2] % 16))
-    if queued is None or (size is not None and _meets(call.spans, *addresses, size)):
+    if queued is None or (owned and _spoils(call, *addresses, result)):
         return False
     kept = [memory.data_ptr() for memory in memories]
-    stream, captured = torch._C._cuda_getCurrentRawStream(call.index), torch._C._cuda_isCurrentStreamCapturing()
+    stream, captured = _stream_of(call)
     scratch = _unread(result.device).data_ptr() if queued.unread else _borrow(queued.program.scratch, stream)
     try:
         bases = (*addresses, scratch, *kept)
@@ -561,10 +563,7 @@ def _proving(
     proof: Program | None, bases: tuple[int, ...], stream: int, captured: bool
 ) -> contextlib.AbstractContextManager[None]:
     """Look at the operands of the native product that is queued meanwhile."""
-    return _NOTHING if proof is None else _looking(proof, bases, stream, captured)
-
-
-_NOTHING = contextlib.nullcontext()
+    return contextlib.nullcontext() if proof is None else _looking(proof, bases, stream, captured)
 
 
 @contextlib.contextmanager
@@ -574,36 +573,40 @@ def _looking(proof: Program, bases: tuple[int, ...], stream: int, captured: bool
         yield
 
 
-def _meets(spans: tuple[int, int], left: int, right: int, first: int, size: int) -> bool:
-    """Whether so many bytes overlap operands at these addresses."""
-    end = first + size
-    return (left < end and first < left + spans[0]) or (right < end and first < right + spans[1])
+def _spoils(call: GpuCall, left: int, right: int, place: int, result: torch.Tensor) -> bool:
+    """Whether a result there overlaps operands there."""
+    assert call.spans is not None
+    size = result.nbytes
+    return meet(place, size, left, call.spans[0]) or meet(place, size, right, call.spans[1])
+
+
+def _stream_of(call: GpuCall) -> tuple[int, bool]:
+    """The current stream of a call's device, and whether a graph captures it."""
+    import torch
+
+    return torch._C._cuda_getCurrentRawStream(call.index), torch._C._cuda_isCurrentStreamCapturing()
 
 
 def _in_halves(found: _Plain, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor | None) -> torch.Tensor | None:
     """`at_once` of a long call: what needs no result is queued before there is one, and before flags and settings are
     asked for, which takes as long as small products take. None where there is nothing of it.
     """
-    import torch
 
     call = found.call
-    assert call.spans is not None
     left, right = a.data_ptr(), b.data_ptr()
     queued = call.programs.get((False, left % 16, right % 16, 0))
     halves = queued.program.halves if queued is not None else None
     if halves is None:
         return None
-    if found.out_bytes is not None and out is not None:
-        place = out.data_ptr()
-        if place % 16 or _meets(call.spans, left, right, place, found.out_bytes):
-            return None
+    if out is not None and (out.data_ptr() % 16 or _spoils(call, left, right, out.data_ptr(), out)):
+        return None
     head, tail = halves
-    stream, captured = torch._C._cuda_getCurrentRawStream(call.index), torch._C._cuda_isCurrentStreamCapturing()
+    stream, captured = _stream_of(call)
     scratch = _borrow(head.scratch, stream)
     try:
         head.run((left, right, 0, scratch), stream, captured)
         result = found.result(a) if out is None else out
-        if _flagged(a) or _flagged(b) or (out is not None and _flagged(out)) or not found.unchanged():
+        if _flagged(a, b, out) or not found.unchanged():
             found.changing = True
             return None
         if result.data_ptr() % 16:

@@ -141,8 +141,12 @@ def overlap(x: torch.Tensor, *others: torch.Tensor) -> bool:
     """Whether x may share memory with any of the others: by addresses, as views of another library's memory have
     storages of their own.
     """
-    first, last = x.data_ptr(), x.data_ptr() + span(x)
-    return any(y.data_ptr() < last and first < y.data_ptr() + span(y) for y in others)
+    return any(meet(x.data_ptr(), span(x), y.data_ptr(), span(y)) for y in others)
+
+
+def meet(first: int, size: int, other: int, other_size: int) -> bool:
+    """Whether so many bytes from one address on overlap those from another one on."""
+    return first < other + other_size and other < first + size
 
 
 def vectors_of(x: torch.Tensor, base: int, *, columns: bool) -> cuda.Vectors:

@@ -89,6 +89,11 @@ class Need:
         return (8 if self.result.precision == 53 else 4) * self.parts
 
     @property
+    def operand_bytes(self) -> int:
+        """Bytes of both operands."""
+        return self.word * math.prod(self.batch) * self.k * (self.m + self.n)
+
+    @property
     def result_bytes(self) -> int:
         """Bytes of the result."""
         return self.word * math.prod(self.batch) * self.m * self.n
@@ -403,8 +408,7 @@ def native_seconds(need: Need, rates: Rates) -> float:
     full = 2.0 * count * m * n * max(1, need.k) * (4 if need.is_complex else 1) / rates.native(need.result.precision)
     cut = full / _FINE + _CUT if need.k >= _LONG_INNER else math.inf
     once = min(full / native_share(need.m, need.n, count, rates.processors), cut)
-    moved = need.word * count * (need.m * need.k + need.k * need.n) + need.result_bytes
-    return rates.launch + max(once, moved / rates.memory)
+    return rates.launch + max(once, (need.operand_bytes + need.result_bytes) / rates.memory)
 
 
 def uninterrupted(need: Need, seconds: float, processors: int) -> float:
@@ -423,16 +427,15 @@ def is_proved(need: Need) -> bool:
     """Whether a native product's operands, which are smaller, are looked at in place of its result: before the product,
     in a graph beside it.
     """
-    count, parts = math.prod(need.batch), 2 if need.is_complex else 1
-    entries, elements = count * need.m * need.n, count * need.k * (need.m + need.n)
-    few = 2 * elements <= entries and parts * need.k <= cuda.PROOF_TERMS
-    return few and parts * entries >= _PROVED and not need.summed
+    numbers = need.parts * math.prod(need.batch) * need.m * need.n
+    few = 2 * need.operand_bytes <= need.result_bytes and need.parts * need.k <= cuda.PROOF_TERMS
+    return few and numbers >= _PROVED and not need.summed
 
 
 def checked_seconds(need: Need, rates: Rates) -> float:
     """Seconds of the look at a native product's entries that are not finite, or at operands beside it."""
     if is_proved(need):
-        return LOOK + once_over(need.word * math.prod(need.batch) * need.k * (need.m + need.n), rates.memory)
+        return LOOK + once_over(need.operand_bytes, rates.memory)
     return once_over(need.result_bytes, rates.memory)
 
 

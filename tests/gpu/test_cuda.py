@@ -442,7 +442,8 @@ def test_a_captured_native_product_outlives_what_is_known_of_it(rng):
 )
 def test_calls_that_begin_before_there_is_a_result(form, rng):
     """Long calls of plain tensors queue their first half before the result is allocated; with out= before flags and
-    settings are asked for."""
+    settings are asked for.
+    """
     import torch
 
     n = 1300

@@ -15,8 +15,8 @@ from prismm.cuda_plan import Need, is_proved  # noqa: E402
 from prismm.formats import FP64  # noqa: E402
 
 
-def need(m, n, k, batch=(), form=FP64, is_complex=False, **other):
-    return Need(m, n, k, batch, form, None, False, True, is_complex, **other)
+def need(m, n, k, batch=(), is_complex=False, **other):
+    return Need(m, n, k, batch, FP64, None, False, True, is_complex, **other)
 
 
 def test_operands_are_read_where_they_are_smaller_than_a_large_result():
@@ -28,12 +28,10 @@ def test_operands_are_read_where_they_are_smaller_than_a_large_result():
 
 
 PROOFS = """
-import json, os, sys
-os.environ["TRITON_INTERPRET"] = "1"
+import json, sys
+from tests.gpu import interpreted  # Triton interprets from here on
 import numpy as np, torch
-from prismm import cuda_plan
 from prismm.engines import cuda
-from tests.gpu import interpreted
 from prismm.cuda_operands import vectors_of
 from prismm.engines.launch import A, B, OUT, Place, Program
 
@@ -77,9 +75,8 @@ def test_the_proof_holds_up_to_the_last_exponent():
             for scale in (most, most + 1, 0):
                 lines.append((dtype, k, scale, None))
                 proved.append(scale <= most)
-        if k > 1:
-            lines += [(dtype, 9, -20, float("inf")), (dtype, 9, -20, float("nan"))]
-            proved += [False, False]
+        lines += [(dtype, 9, -20, float("inf")), (dtype, 9, -20, float("nan"))]
+        proved += [False, False]
     environment = dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path))
     done = subprocess.run(
         [sys.executable, "-c", PROOFS, str(seed), json.dumps(lines)], capture_output=True, text=True, env=environment

@@ -1,6 +1,7 @@
 """Products of residue planes on a GPU against exact integers: Hopper's kernel and the plain one."""
 
 import dataclasses
+import math
 
 import pytest
 
@@ -54,8 +55,7 @@ def product(left, right, device, batch):
     for place, full in zip(places, filled, strict=True):
         scratch[place.planes.offset : place.planes.offset + full.numel()] = full.reshape(-1).view(torch.uint8)
     program.run((0, 0, 0, scratch.data_ptr()), torch.cuda.current_stream().cuda_stream)
-    size = digits.shape[0] * digits.shape[1] * digits.shape[2] * digits.shape[3]
-    found = scratch[digits.offset : digits.offset + size].view(digits.shape)
+    found = scratch[digits.offset : digits.offset + math.prod(digits.shape)].view(digits.shape)
     assert digits.shape[0] == batch
     return found[..., : right.shape[2]]
 
