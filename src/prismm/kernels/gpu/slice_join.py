@@ -140,8 +140,12 @@ def _two_sums(s0, s1, s2, s3, s4, LIMBS: tl.constexpr):
 def expand_slices(low, top, plane, blocks, mask, GROUPS: tl.constexpr, BITS: tl.constexpr):
     """V = h + low + tail, |low| <= ulp(h)/2, tail with the sign of what is left, or 0. low, top: of the first block.
 
-    Limbs as of `limbs`, s0 the highest. Two-sums from the lowest up, as often as there are limbs but one, carry
-    whatever is not 0 to the top, one place each time, and leave no two that overlap.
+    Limbs as of `limbs`, s0 the highest. Two-sums from the lowest up carry whatever is not 0 to the top, one place each
+    time. With limbs of up to 53 bits that are not two, a pass may be left with s1 just below a power of two P, where
+    s1 + s2 would not have been: y = s1 + s2 went past P, to P + x, and s0 + y took 2·P of it. So s1 = x - P has half
+    the ulp of y, of which s2 is up to a half. One pass more: |s1| <= P - ulp(P) and |s2| <= ulp(P)/2, whose sum does
+    not pass P. Then each is at most half an ulp of the one above it, and what is left of V, ties and theirs included,
+    at most (1 + 2^-52)·ulp(low)/2; `judge` asks for 2^-50·|low|.
     """
     LONG: tl.constexpr = top.dtype.element_ty == tl.int64
     WITH_TOP: tl.constexpr = GROUPS - 1 if GROUPS - 1 < 16 // BITS else 16 // BITS
@@ -201,7 +205,7 @@ def expand_slices(low, top, plane, blocks, mask, GROUPS: tl.constexpr, BITS: tl.
         s2 = s1
         s1 = s0
         s0 = upper * (2.0 ** (32 + BITS * (GROUPS - 1)))
-    for _pass in tl.static_range(LIMBS - 1):
+    for _pass in tl.static_range(LIMBS if LIMBS > 2 else LIMBS - 1):
         if LIMBS == 2:
             s0, s1 = two_sum(s0, s1)
         else:
