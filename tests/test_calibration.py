@@ -13,10 +13,11 @@ import pytest
 
 import prismm.calibration
 from prismm import cuda_plan
-from prismm.calibration import RIGHT, Timed, fit
+from prismm.calibration import RIGHT, Case, Timed, fit
 from prismm.calls import check_options
 from prismm.cuda_rates import LOOK, Line, Rates, committed
 from prismm.engines import cuda
+from prismm.engines.cuda_slices import FP64 as FP64_UNIT
 from prismm.formats import FP64
 from prismm.schemes import Native, Residues, ScaledHalf
 
@@ -39,18 +40,23 @@ def rates(rng) -> Rates:
     int8 = some(2e14, 4e15)
     return Rates(
         name="NVIDIA X1", processors=int(rng.integers(40, 160)), float64=some(1e12, 8e13), float32=some(1e13, 1e14),
-        launch=some(3e-6, 2e-5), memory=some(1e12, 8e12), call=some(3e-5, 2e-4), int8=int8,
+        launch=some(3e-6, 2e-5), memory=some(1e12, 8e12), call=some(3e-5, 2e-4),
+        call_natively=some(1e-5, 1e-4), call_directly=some(1e-5, 1e-4), direct=some(0.5, 8.0), int8=int8,
         sustained=int8 * rng.uniform(0.7, 1.0), product=some(1e-5, 5e-5), left=line(), right=line(), join=line(),
         rounded=line(), finish=Line(some(5e-6, 3e-5), some(1e-12, 1e-11), 0.0), repair=5e-11, words=some(1e14, 2e15),
         split_words=Line(some(5e-6, 3e-5), 0.0, some(1e-13, 3e-12)),
     )  # fmt: skip
 
 
-def timed(table, n, dtype, scheme, accuracy="native"):
+def timed(table, case: Case):
     """A call as a GPU of these rates would take it."""
+    n, dtype, scheme, accuracy, engine = case
     need = need_of(n, dtype, accuracy)
     elements = float(n * n)
     native = cuda_plan.native_seconds(need, table)
+    if engine == FP64_UNIT or scheme == Native("float64"):
+        whole = cuda_plan.predict(scheme, need, table, engine)
+        return Timed(need, scheme, whole, native, {"multiply_directly": whole - table.call_directly})
     if isinstance(scheme, Native):
         look = {"finish_native": cuda_plan.checked_seconds(need, table)}
         return Timed(need, scheme, cuda_plan.predict(scheme, need, table), native, look)
@@ -73,7 +79,7 @@ def timed(table, n, dtype, scheme, accuracy="native"):
 
 def calls(table):
     # No size may be so small that memory limits the GPU's own product, or so large that power limits residues.
-    return [timed(table, *case) for case in prismm.calibration._CASES]
+    return [timed(table, case) for case in prismm.calibration.CASES]
 
 
 @pytest.mark.parametrize("attempt", range(20))
@@ -104,7 +110,8 @@ def test_noise_leaves_predictions_close(rng):
         table.name, table.processors, noisy, launch=table.launch, memory=table.memory, sustained=table.sustained
     )
     for one in calls(table):
-        assert 0.8 < cuda_plan.predict(one.scheme, one.need, found) / one.seconds < 1.25
+        engine = FP64_UNIT if "multiply_directly" in one.phases else None
+        assert 0.8 < cuda_plan.predict(one.scheme, one.need, found, engine) / one.seconds < 1.25
 
 
 def test_lines_are_those_of_an_optimiser(rng):

@@ -12,11 +12,14 @@ import math
 import statistics
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from prismm import cuda_words_calls as words
-from prismm.cuda_plan import LONG, Need, residue_operations, uninterrupted
+from prismm.cuda_plan import LONG, Need, residue_operations, shape_of, uninterrupted
 from prismm.cuda_rates import Line, Rates, once_over
+from prismm.engines import cuda_direct
+from prismm.engines.cuda import BLAS
+from prismm.engines.cuda_slices import FP64 as FP64_UNIT
 from prismm.formats import FP64
 from prismm.schemes.native import Native
 from prismm.schemes.residues import Residues
@@ -31,23 +34,37 @@ LEFT = ("split_rows", "split_rows_at_once")
 RIGHT = ("largest_columns", "sum_columns", "split_columns", "split_columns_at_once")
 LOOKS = ("look_again", "finish")
 """Kernels that split left and right operands, and that see to what a join leaves; `Timed.phases` has their names."""
+_DIRECT = "multiply_directly"
 
-_CASES: tuple[tuple[int, str, Any, str], ...] = tuple(
-    (n, dtype, scheme, accuracy)
-    for n in (2048, 4096, 8192)
-    for dtype, scheme, accuracy in (
-        ("float64", Native(), "native"),
-        ("float64", Residues(14), "native"),
-        ("float64", Residues(18), "native"),
-        ("float64", Residues(20), "correctly-rounded"),
-        ("float32", Residues(8), "native"),
-        ("float32", Residues(13), "correctly-rounded"),
-        ("float32", ScaledHalf(chunk=128), "native"),
-    )
+
+class Case(NamedTuple):
+    """A call that is timed: order, type, scheme, accuracy, engine."""
+
+    n: int
+    dtype: str
+    scheme: Any
+    accuracy: str = "native"
+    engine: str | None = None
+
+
+_SMALL = (512, 1024)
+_LARGE = (2048, 4096, 8192)
+CASES: tuple[Case, ...] = (
+    *(Case(n, "float64", Native(), engine=BLAS) for n in (64, *_LARGE)),
+    *(Case(n, "float64", Native(), engine=FP64_UNIT) for n in (64, *_SMALL)),
+    *(Case(n, "float32", Native("float64")) for n in (64, *_SMALL)),
+    *(Case(n, "float64", Residues(14)) for n in (*_SMALL, *_LARGE)),
+    *(Case(n, "float64", Residues(18)) for n in (*_SMALL, *_LARGE)),
+    *(Case(n, "float64", Residues(20), "correctly-rounded") for n in _LARGE),
+    *(Case(n, "float32", Residues(8)) for n in (*_SMALL, *_LARGE)),
+    *(Case(n, "float32", Residues(13), "correctly-rounded") for n in _LARGE),
+    *(Case(n, "float32", ScaledHalf(chunk=128)) for n in (*_SMALL, *_LARGE)),
 )
-"""Calls that are timed: order, type, scheme, accuracy."""
+"""All of them."""
 
 _REPEATS = 7
+_REPLAYS = 4
+"""Replays of a graph in a row, so that what comes before the first one counts for little."""
 _BUSY_SECONDS = 1.0
 """How long products of residues run at a stretch, to see what power leaves of their rate."""
 _REPAIR = 5e-11
@@ -80,7 +97,7 @@ def fit(
     Args:
         name, processors: of the GPU.
         timed: calls; among them, by residues, such of two sizes and two numbers of moduli, of native grade and
-            correctly rounded; some with words; float64 and float32.
+            correctly rounded; some with words, by cuBLAS, and in one kernel; float64 and float32.
         launch, memory, sustained, repair: measured otherwise; sustained None: from calls that took long.
     """
     calls = [one for one in timed if not one.need.is_complex]
@@ -93,6 +110,8 @@ def fit(
         found = [_operations(one, processors) / one.phases["residue_product"] for one in long]
         sustained = min(int8, statistics.median(found)) if found else int8
     native = [one for one in residues if not one.need.rounded]
+    direct = [one for one in calls if _DIRECT in one.phases]
+    cublas = [one for one in calls if isinstance(one.scheme, Native) and _DIRECT not in one.phases]
     wordy = [one for one in calls if "words_product" in one.phases]
     own = {p: [one for one in calls if one.need.result.precision == p] for p in (53, 24)}
     finished = [one for one in native if one.need.result == FP64]
@@ -107,7 +126,9 @@ def fit(
         float32=_own_rate(own[24], processors, launch),
         launch=launch,
         memory=memory,
-        call=max(1e-6, _before(calls)),
+        call=max(1e-6, _before(residues + wordy)),
+        call_natively=max(1e-6, _before(cublas)),
+        call_directly=max(1e-6, _before(direct)),
         int8=int8,
         sustained=sustained,
         product=max(products[0], 1e-9),
@@ -126,6 +147,10 @@ def fit(
             for one in wordy
         ),
         split_words=Line(split[0], 0.0, split[1]),
+        direct=statistics.median(
+            one.phases[_DIRECT] / cuda_direct.seconds_of(shape_of(one.need), processors, 1.0, math.inf)
+            for one in direct
+        ),
     )
 
 
@@ -161,7 +186,7 @@ def _before(calls: list[Timed]) -> float:
     """
     left = []
     for one in calls:
-        inside = one.native_seconds if isinstance(one.scheme, Native) else 0.0
+        inside = one.native_seconds if isinstance(one.scheme, Native) and _DIRECT not in one.phases else 0.0
         left.append((one.seconds - inside - sum(one.phases.values()), one.seconds**-2))
     rest = sum(weight for _, weight in left) / 2.0
     for seconds, weight in sorted(left):
@@ -214,11 +239,11 @@ def measure(index: int, say: Callable[[str], None]) -> Rates:
     free = torch.cuda.mem_get_info(index)[0]
     with torch.cuda.device(index):
         timed = []
-        for n, dtype, scheme, accuracy in _CASES:
-            if 40 * n * n * (8 if dtype == "float64" else 4) > free:
+        for case in CASES:
+            if 40 * case.n**2 * (8 if case.dtype == "float64" else 4) > free:
                 continue
-            say(f"{scheme} of order {n}, {dtype}, {accuracy}")
-            timed.append(_timed(n, dtype, scheme, accuracy))
+            say(f"{case.scheme} of order {case.n}, {case.dtype}, {case.accuracy}")
+            timed.append(_timed(case))
         say("launches, memory, a second of products at a stretch")
         tiny = torch.ones(32, 32, device="cuda")
         launch = _seconds(lambda: torch.mm(tiny, tiny))
@@ -231,20 +256,20 @@ def measure(index: int, say: Callable[[str], None]) -> Rates:
     )  # fmt: skip
 
 
-def _timed(n: int, dtype: str, scheme: Any, accuracy: str) -> Timed:
+def _timed(case: Case) -> Timed:
     import torch
 
     import prismm
     from prismm import cuda_calls
 
-    kind = getattr(torch, dtype)
+    n, kind = case.n, getattr(torch, case.dtype)
     torch.manual_seed(n)
     a, b = (torch.randn(n, n, dtype=kind, device="cuda") for _ in range(2))
     out, own = torch.empty_like(a), torch.empty_like(a)
     cuda_calls.forget()
 
     def ours() -> None:
-        prismm.matmul(a, b, out=out, scheme=scheme, accuracy=accuracy)
+        prismm.matmul(a, b, out=out, scheme=case.scheme, accuracy=case.accuracy, engine=case.engine)
 
     def theirs() -> None:
         torch.mm(a, b, out=own)
@@ -254,10 +279,29 @@ def _timed(n: int, dtype: str, scheme: Any, accuracy: str) -> Timed:
         theirs()
     pairs = [(seconds_of(ours), seconds_of(theirs)) for _ in range(_REPEATS)]
     (call,) = cuda_calls.known()
+    phases = phases_of(call, a, b, out)
+    if not call.native:
+        # One by one kernels take a few microseconds longer than one after the other.
+        share = _replayed(ours) / sum(phases.values())
+        phases = {name: share * seconds for name, seconds in phases.items()}
     return Timed(
-        call.need, scheme, statistics.median(x for x, _ in pairs), statistics.median(y for _, y in pairs),
-        phases_of(call, a, b, out),
-    )  # fmt: skip
+        call.need, case.scheme, statistics.median(x for x, _ in pairs), statistics.median(y for _, y in pairs), phases
+    )
+
+
+def _replayed(call: Callable[[], None]) -> float:
+    """Seconds that a call takes the device, by replays of a graph."""
+    import torch
+
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        call()
+
+    def some() -> None:
+        for _ in range(_REPLAYS):
+            graph.replay()
+
+    return _seconds(some) / _REPLAYS
 
 
 def phases_of(call: Any, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor) -> dict[str, float]:

@@ -38,7 +38,7 @@ from prismm.cuda_operands import (
     tensor_of,
     vectors_of,
 )
-from prismm.engines import cuda, cuda_words
+from prismm.engines import cuda, cuda_direct, cuda_words
 from prismm.engines.launch import ADDEND, LEFT, OUT, SCRATCH, A, B, Place, Program
 from prismm.engines.replays import beside
 from prismm.errors import ArgumentError, DTypeError, EngineError, OperandError, ShapeError
@@ -89,7 +89,12 @@ class GpuCall:
     @property
     def native(self) -> bool:
         """Whether cuBLAS multiplies."""
-        return isinstance(self.choice.scheme, Native)
+        return self.choice.engine == cuda.BLAS
+
+    @property
+    def direct(self) -> bool:
+        """Whether a native product is one kernel."""
+        return not self.native and isinstance(self.choice.scheme, Native)
 
     @functools.cached_property
     def long(self) -> bool:
@@ -695,6 +700,11 @@ def _queued(
         cuda.finish_native(program, target, left, right, counts, call.device, found)
         unread = not full_output and program.scratch <= _UNREAD_BYTES
         return Queued(program, counts, None, unread, proof=proof)
+    if call.direct:
+        if full_output:
+            program.zero(counts)
+        cuda_direct.multiply_directly(program, target, left, right, counts, call.device)
+        return Queued(program, counts, None, unread=not full_output)
     if call.problem is not None:
         block = call.choice.rows, call.choice.columns
         module = module_of(call.choice.scheme)
@@ -731,9 +741,12 @@ def _queued_sum(
         if not call.native:
             with program.lend():
                 block, own = (call.choice.rows, call.choice.columns), program.take(torch.int64, cuda.COUNTS)
-                assert call.problem is not None
-                module = module_of(call.choice.scheme)
-                module.queue(program, a, b, out, call.problem, block, own, call.device, into=products)
+                if call.direct:
+                    into = cuda.Result(products, *target.extents, (out.stride(0), out.shape[2], 1))
+                    cuda_direct.multiply_directly(program, into, left, right, own, call.device)
+                else:
+                    module = module_of(call.choice.scheme)
+                    module.queue(program, a, b, out, call.problem, block, own, call.device, into=products)
     need = call.need
     cuda.combine_values(
         program, products, target, addend, left, right, need.terms, need.result.precision, counts, call.device
@@ -821,7 +834,8 @@ def _report(
         outcome.count("special", special)
         outcome.count("exact", exact)
         outcome.count("float64" if isinstance(call.problem, cuda_words.Problem) else "magnitude", third)
-        road = "a priori" if call.native else "value" if target is None or target.kind == "fast" else "certified"
+        road = "value" if target is None or target.kind == "fast" else "certified"
+        road = "a priori" if isinstance(call.choice.scheme, Native) else road
         outcome.count(road, made.out.numel() * (1 + made.out.is_complex()) - special - exact - third)
         total.merge(outcome)
         for index in range(made.out.shape[0]):
@@ -853,7 +867,8 @@ def _bound(call: GpuCall, made: Made, index: int, sum_: cuda_gemm.Sum | None = N
     if own is not None:
         return own
     if made.queued.statistics is None:
-        return ConventionalBound(result, left, right, k, result.unit_roundoff)  # type: ignore[arg-type]
+        unit = 2.0**-53 if call.direct else result.unit_roundoff
+        return ConventionalBound(result, left, right, k, unit)  # type: ignore[arg-type]
     q = call.table.fraction_bits(k)
     turn, index = divmod(index, call.choice.batches)
     rows, columns = (

@@ -2,7 +2,8 @@
 
 | asked for | chosen |
 | --- | --- |
-| "native", "fast" | Native, Residues of native grade or, in float32, ScaledHalf, whichever is predicted fastest |
+| "native", "fast" | Native, Residues of native grade or, in float32, ScaledHalf, whichever is predicted fastest; Native
+    by cuBLAS or, for small products, in one kernel on float64's matrix instructions (of float32 operands too) |
 | a tolerance | Residues, moduli by what the tolerance needs |
 | "correctly-rounded" | Residues, moduli by the fewest predicted seconds, repair included |
 | reproducible=True | Residues, moduli from result type, K and target alone, as on a CPU |
@@ -22,7 +23,8 @@ from prismm import cuda_words_calls as words
 from prismm.accuracy import Target, join_test
 from prismm.cuda_modules import module_of
 from prismm.cuda_rates import LOOK, Rates, committed, once_over, rates_of, waves
-from prismm.engines import cuda
+from prismm.engines import cuda, cuda_direct
+from prismm.engines.cuda_slices import FP64
 from prismm.engines.environment import variable
 from prismm.errors import ArgumentError, EngineError
 from prismm.formats import Format
@@ -36,7 +38,7 @@ from prismm.schemes.words import Words
 if TYPE_CHECKING:
     from prismm.calls import Options
 
-ENGINES = cuda.INT8, cuda.BLAS, "cuda:fp16", "cuda:tf32", "cuda:bf16", "cuda:fp64"
+ENGINES = cuda.INT8, cuda.BLAS, "cuda:fp16", "cuda:tf32", "cuda:bf16", FP64
 
 _LARGE = 1 << 30
 """Bytes of scratch up to which nobody asks how much memory is free."""
@@ -141,7 +143,7 @@ def choose(
         raise ArgumentError(f"engine={engine!r} for operands on a GPU; pass 'cuda' or one of {names}")
     scheme, reasons = options.scheme, ["asked for by the caller"]
     if scheme is None:
-        scheme, reasons = _auto(need, device, engine, look)
+        scheme, engine, reasons = _auto(need, device, engine, look)
     if need.summed and not isinstance(scheme, Residues):
         _check_sum(scheme, need)
     values = need.result_bytes if need.summed else 0
@@ -152,8 +154,7 @@ def choose(
         together = max(1, min(math.prod(need.batch), words.BATCH_BYTES // max(1, scratch)))
         return Choice(scheme, name, tuple(reasons), rows, columns, scratch * together + values)
     if isinstance(scheme, Native):
-        _check_native(scheme, need, engine)
-        return Choice(scheme, cuda.BLAS, tuple(reasons), need.m, need.n, values)
+        return Choice(scheme, _native_engine(scheme, need, engine, device), tuple(reasons), need.m, need.n, values)
     if engine not in (None, "cuda", cuda.INT8):
         raise ArgumentError(f"engine={engine!r} multiplies floating-point numbers; {scheme} takes {cuda.INT8!r}")
     if norm_fraction_bits(scheme.moduli, need.terms) < 1 or need.k >= 1 << 23:
@@ -209,20 +210,45 @@ def _default_engine() -> str | None:
     return name if name.startswith("cuda") else None
 
 
-def _check_native(scheme: Native, need: Need, engine: str | None) -> None:
-    if scheme.compute is not None:
-        raise EngineError(f"{scheme} runs on a CPU; pass scheme=prismm.Native()")
-    if engine not in (None, "cuda", cuda.BLAS):
-        raise ArgumentError(f"engine={engine!r} multiplies parts of numbers; Native() takes {cuda.BLAS!r}")
+def _native_engine(scheme: Native, need: Need, engine: str | None, device: cuda.Device) -> str:
+    """cuBLAS, or float64's matrix instructions, for a native product; errors of `choose` where it is none."""
+    single = need.result.precision == 24
+    if scheme.compute == "float32" and not single:
+        raise EngineError(f"{scheme} loses bits of {need.result.name}; pass Native()")
+    if engine not in (None, "cuda", cuda.BLAS, FP64):
+        raise ArgumentError(f"engine={engine!r} multiplies parts of numbers; Native() takes {cuda.BLAS!r} or {FP64!r}")
     if not need.native:
         raise ArgumentError("Native() on a GPU takes operands and result of one type; convert them, or pass Residues")
-    spoiled = _spoiled(need)
-    if spoiled is not None and need.target is not None:
-        raise EngineError(f"{spoiled}: a native product is not certain to keep {need.result.name}; set it back")
     if need.target is not None and need.target.kind in ("correctly-rounded", "tolerance"):
         raise EngineError(
             f"Native() certifies accuracy 'native' and 'fast' on a GPU, not {need.target}; leave scheme out"
         )
+    wider = single and scheme.compute == "float64"
+    if wider if engine in (None, "cuda") else engine == FP64:
+        if single and not wider:
+            raise ArgumentError(f"engine={FP64!r} multiplies float32 in float64: pass scheme=Native('float64')")
+        if not _directly(need, device):
+            raise EngineError(
+                f"{FP64!r} multiplies real matrices that are not empty, in batches of at most 65535: "
+                "leave engine and scheme out"
+            )
+        return FP64
+    if wider:
+        raise ArgumentError(f"engine={engine!r} multiplies float32 in float32: pass scheme=Native(), or {FP64!r}")
+    spoiled = _spoiled(need)
+    if spoiled is not None and need.target is not None:
+        raise EngineError(f"{spoiled}: a native product is not certain to keep {need.result.name}; set it back")
+    return cuda.BLAS
+
+
+def _directly(need: Need, device: cuda.Device) -> bool:
+    """Whether a native product may be one kernel on float64's matrix instructions."""
+    return device.nvidia and need.native and need.product and not need.is_complex and shape_of(need).served
+
+
+def shape_of(need: Need) -> cuda_direct.Shape:
+    """Of what one kernel multiplies."""
+    return cuda_direct.Shape(need.m, need.n, need.k, math.prod(need.batch), need.word)
 
 
 def _spoiled(need: Need) -> str | None:
@@ -232,40 +258,48 @@ def _spoiled(need: Need) -> str | None:
 
 def _auto(
     need: Need, device: cuda.Device, engine: str | None, look: Callable[[int], Left] | None
-) -> tuple[Any, list[str]]:
+) -> tuple[Any, str | None, list[str]]:
+    """Scheme, its engine where that matters, and why."""
     target = need.target
     assert target is not None
     if need.reproducible and target.kind not in ("correctly-rounded", "tolerance"):
         reason = "reproducible, of native grade; the number of moduli follows from result type and K alone"
-        return Residues(grade(need.result, need.terms)), [reason]
+        return Residues(grade(need.result, need.terms)), engine, [reason]
     if target.kind == "tolerance":
         assert target.tolerance is not None
         moduli = moduli_for_tolerance(target.tolerance, need.terms, need.result)
-        return Residues(moduli), [f"the fewest moduli whose bound is likely within {target.tolerance:g}·|a||b|"]
+        reason = f"the fewest moduli whose bound is likely within {target.tolerance:g}·|a||b|"
+        return Residues(moduli), engine, [reason]
     rates = rates_of(device.name)
     if need.rounded:
         moduli = _moduli_for_rounding(need, rates or usual_rates())
-        return Residues(moduli), ["the fewest predicted seconds, repair included, on ordinary data"]
+        return Residues(moduli), engine, ["the fewest predicted seconds, repair included, on ordinary data"]
     moduli = native_grade(need.result, need.terms)
     if not need.native:
-        return Residues(moduli), ["operands and result of several types: one rounding, at the end"]
+        return Residues(moduli), engine, ["operands and result of several types: one rounding, at the end"]
     if not need.of_values:
-        return Residues(moduli), ["alpha, or a long sum, asks for one rounding, at the end"]
+        return Residues(moduli), engine, ["alpha, or a long sum, asks for one rounding, at the end"]
+    if engine not in (None, "cuda"):
+        return _asked_for(need, engine, moduli), engine, [f"engine {engine} asked for by the caller"]
+    direct, seconds = Native("float64") if need.result.precision == 24 else Native(), math.inf
+    if rates is not None and _directly(need, device):
+        seconds = predict(direct, need, rates, FP64)
     spoiled = _spoiled(need)
-    if spoiled is not None:
-        scheme = words.of_native_grade(need) if rates is not None and engine in (None, "cuda") else None
-        return scheme or Residues(moduli), [f"{spoiled}: cuBLAS may use fewer bits than {need.result.name}"]
-    if engine == cuda.INT8:
-        return Residues(moduli), [f"engine {engine} asked for by the caller"]
-    if engine not in (None, "cuda", cuda.BLAS):
-        return _words_asked_for(need, engine), [f"engine {engine} asked for by the caller"]
     if rates is None:
-        return Native(), [f"no rates of {device.name} are known, and its a-priori bound meets the target"]
-    native = predict(Native(), need, rates)
-    found = [(predict(x, need, rates), x) for x in (words.of_native_grade(need), Residues(moduli)) if x is not None]
+        if spoiled is not None:
+            return Residues(moduli), engine, [_doubtful(spoiled, need)]
+        return Native(), cuda.BLAS, [f"no rates of {device.name} are known, and its a-priori bound meets the target"]
+    others = (words.of_native_grade(need), Residues(moduli))
+    found = [(predict(x, need, rates), x) for x in others if x is not None]
     ours, best = min(found, key=lambda one: one[0])
+    if spoiled is not None:
+        if seconds < ours:
+            return direct, FP64, [_doubtful(spoiled, need)]
+        return found[0][1], None, [_doubtful(spoiled, need)]
+    cublas = predict(Native(), need, rates)
+    native = min(cublas, seconds)
     seen = ""
-    if look is not None and isinstance(best, Residues) and native > _MARGIN * ours and engine != cuda.BLAS:
+    if look is not None and isinstance(best, Residues) and native > _MARGIN * ours:
         left = look(moduli)
         if left.open or left.strips:
             found[-1] = _moduli_for_spread(moduli, left, need, rates, look)
@@ -273,9 +307,14 @@ def _auto(
             seen = f"; {moduli} moduli would leave {left.open:.2g} of a sample's entries open"
             seen += f", {left.exact:.2g} to be made exact" if left.exact else ""
             seen += f", and look twice at {left.strips:.2g} of all" if left.strips else ""
-    if engine == cuda.BLAS or native <= _MARGIN * ours:
-        return Native(), ["its a-priori bound meets the target, and nothing is predicted much faster" + seen]
-    return best, [f"of native grade, and predicted {native / ours:.2f} times as fast as cuBLAS{seen}"]
+    if native > _MARGIN * ours:
+        return best, None, [f"of native grade, and predicted {native / ours:.2f} times as fast as cuBLAS{seen}"]
+    reason = "its a-priori bound meets the target, and nothing is predicted much faster" + seen
+    return (Native(), cuda.BLAS, [reason]) if cublas <= seconds else (direct, FP64, [reason])
+
+
+def _doubtful(spoiled: str, need: Need) -> str:
+    return f"{spoiled}: cuBLAS may use fewer bits than {need.result.name}"
 
 
 def _moduli_for_spread(
@@ -307,10 +346,12 @@ def _open_seconds(left: Left, moduli: int, need: Need, rates: Rates) -> float:
     return careful + strips * (words * _PLANES + products * _MAGNITUDES) + products * exact
 
 
-def _words_asked_for(need: Need, engine: str) -> Any:
-    """The scheme of words that an engine stands for; ArgumentError for one that multiplies slices alone."""
-    if engine == "cuda:fp64":
-        raise ArgumentError(f"engine={engine!r} multiplies slices; pass scheme=prismm.Slices('fp64') as well")
+def _asked_for(need: Need, engine: str, moduli: int) -> Any:
+    """The scheme that an engine stands for."""
+    if engine == cuda.INT8:
+        return Residues(moduli)
+    if engine in (cuda.BLAS, FP64):
+        return Native("float64" if engine == FP64 and need.result.precision == 24 else None)
     grade = words.of_native_grade(need) or ScaledHalf()
     return {"cuda:fp16": grade, "cuda:tf32": Words.tf32(), "cuda:bf16": Words.bf16()}[engine]
 
@@ -445,9 +486,11 @@ def residue_operations(need: Need, moduli: int, processors: int) -> float:
     return 2.0 * tiles * 128 * 256 * max(1, need.k) / waves(tiles, processors)
 
 
-def predict(scheme: Any, need: Need, rates: Rates) -> float:
-    """Seconds that a call is expected to take while nothing else runs on the device."""
-    seconds = _product_seconds(scheme, need, rates)
+def predict(scheme: Any, need: Need, rates: Rates, engine: str | None = None) -> float:
+    """Seconds that a call is expected to take while nothing else runs on the device. engine: of a native product, where
+    the scheme does not say.
+    """
+    seconds = _product_seconds(scheme, need, rates, engine)
     if need.summed:
         # C is read; what is no join of digits reads the product once more and writes the sum.
         passes = 1 if isinstance(scheme, Residues) else 3
@@ -455,10 +498,13 @@ def predict(scheme: Any, need: Need, rates: Rates) -> float:
     return seconds
 
 
-def _product_seconds(scheme: Any, need: Need, rates: Rates) -> float:
+def _product_seconds(scheme: Any, need: Need, rates: Rates, engine: str | None) -> float:
     """`predict` of the product alone."""
     if isinstance(scheme, Native):
-        return rates.call + native_seconds(need, rates) + checked_seconds(need, rates)
+        if engine == FP64 or (scheme.compute == "float64" and need.result.precision == 24):
+            kernel = cuda_direct.seconds_of(shape_of(need), rates.processors, rates.direct, rates.memory)
+            return rates.call_directly + kernel
+        return rates.call_natively + native_seconds(need, rates) + checked_seconds(need, rates)
     if not isinstance(scheme, Residues):
         return float(module_of(scheme).predict(scheme, need, rates))
     count = math.prod(need.batch)
@@ -514,7 +560,8 @@ def make_plan(need: Need, choice: Choice, options: Options, device: str, left: s
         reproducible=options.reproducible or bool(scheme.reproducible) or need.rounded, threads=1,
         products=count * _products(scheme, need),
         row_panel=choice.rows,
-        column_block=choice.columns, workspace_bytes=choice.scratch, predicted_seconds=predict(scheme, need, rates),
+        column_block=choice.columns, workspace_bytes=choice.scratch,
+        predicted_seconds=predict(scheme, need, rates, choice.engine),
         native_seconds=native_seconds(need, rates), bound=bound_text(scheme, target, need.result, need.is_complex),
         reasons=choice.reasons,
     )  # fmt: skip

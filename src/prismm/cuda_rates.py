@@ -18,7 +18,7 @@ from prismm.errors import ArgumentError, FileError
 
 __all__ = ["LOOK", "Line", "Rates", "committed", "file_name", "once_over", "own_file", "rates_of", "read", "waves"]
 
-_FORMAT, _VERSION = "prismm rates", 1
+_FORMAT, _VERSION = "prismm rates", 2
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,8 @@ class Rates:
         float64, float32: operations a second of its own products.
         launch: seconds of a product of its own that is too small to count.
         memory: bytes a second.
-        call: seconds of a call of prismm before its first launch.
+        call: seconds of a call of prismm before its first launch; call_natively: what a call adds to the GPU's own
+            product besides the look at its result; call_directly: what it adds to its kernel, where there is but one.
         int8: operations a second of the products of residues, of short ones; sustained: of those that take so long that
             power limits them; product: seconds of the launch of one.
         left, right: split of an operand, by elements and moduli.
@@ -58,6 +59,7 @@ class Rates:
         repair: seconds an entry and term.
         words: operations a second of products of words of 16 bits.
         split_words: split of operands, by elements and words of 16 bits.
+        direct: how many times as long products in one kernel, on float64's matrix instructions, take as on an H200.
     """
 
     name: str
@@ -67,6 +69,8 @@ class Rates:
     launch: float
     memory: float
     call: float
+    call_natively: float
+    call_directly: float
     int8: float
     sustained: float
     product: float
@@ -78,6 +82,7 @@ class Rates:
     repair: float
     words: float
     split_words: Line
+    direct: float
 
     def native(self, precision: int) -> float:
         """Operations a second of the GPU's own products, by the result's precision."""

@@ -9,8 +9,9 @@ from typing import Any
 import torch
 
 from prismm import accuracy, cuda_calls, cuda_gemm, cuda_plan, cuda_words_calls
-from prismm.engines import cuda, cuda_words
-from prismm.engines.launch import Place, Program
+from prismm.cuda_operands import vectors_of
+from prismm.engines import cuda, cuda_direct, cuda_words
+from prismm.engines.launch import OUT, A, B, Place, Program
 from prismm.formats import FP32, FP64
 from prismm.schemes.native import Native
 from prismm.schemes.residues import Residues
@@ -28,13 +29,24 @@ def residue_program(
     scheme = Residues(moduli) if moduli else Native()
     need = cuda_plan.Need(m, n, k, (), form, chosen, False, True, out.is_complex())
     rows, columns = (x.step if x else size for x, size in zip(kept, (m, n), strict=True))
-    choice = cuda_plan.Choice(scheme, cuda.INT8, (), rows, columns, 0, 2)
+    choice = cuda_plan.Choice(scheme, cuda.INT8 if moduli else cuda.BLAS, (), rows, columns, 0, 2)
     call = cuda_calls.GpuCall(
         (), (), (), out.dtype, ("", ""), choice, need, device, 0, SimpleNamespace(target=chosen), None, kept
     )  # fmt: skip
     if moduli:
         call.__dict__["table"] = cuda.tables(moduli, a.device)
     return cuda_calls._queued(call, a, b, out, full_output=False).program
+
+
+def direct_program(a: Any, b: Any, out: Any, tile: cuda_direct.Tile, device: cuda.Device) -> tuple[Program, Place]:
+    """out = a @ b of tensors (batch, ·, ·) in one kernel, and where its counts are."""
+    program = Program(tuple(x.data_ptr() % 16 for x in (a, b, out)))
+    counts = program.take(torch.int64, cuda.COUNTS)
+    program.zero(counts)
+    target = cuda.Result(Place(OUT, 0, out.dtype), *out.shape, out.stride())
+    left, right = vectors_of(a, A, columns=False), vectors_of(b, B, columns=True)
+    cuda_direct.multiply_directly(program, target, left, right, counts, device, tile)
+    return program, counts
 
 
 def sum_program(
@@ -49,7 +61,7 @@ def sum_program(
     scheme = Residues(moduli) if moduli else Native()
     need = cuda_plan.Need(m, n, k, (), form, chosen, False, True, out.is_complex(), True)
     need = dataclasses.replace(need, product=sum_.has_product(need))
-    choice = cuda_plan.Choice(scheme, cuda.INT8, (), m, n, 0, 2)
+    choice = cuda_plan.Choice(scheme, cuda.INT8 if moduli else cuda.BLAS, (), m, n, 0, 2)
     call = cuda_calls.GpuCall(
         (), (), (), out.dtype, ("", ""), choice, need, device, 0, SimpleNamespace(target=chosen), None
     )  # fmt: skip

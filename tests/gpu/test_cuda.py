@@ -225,7 +225,7 @@ def test_the_plan_is_told(rng):
     # Residues of both operands, digits of the result, and two planes of each operand for what may be left open.
     assert plan.predicted_seconds > 0 and 1.0 < plan.workspace_bytes / ((3 * 15 + 2 * 2) * 4096**2) < 1.05
     small = torch.zeros(8, 8, dtype=torch.float64, device="cuda")
-    assert prismm.explain(small, small).engine == "cuda:blas"
+    assert prismm.explain(small, small).engine == "cuda:fp64"
 
 
 def test_tf32_is_not_taken_for_float32(rng):
@@ -236,7 +236,10 @@ def test_tf32_is_not_taken_for_float32(rng):
     try:
         torch.backends.cuda.matmul.fp32_precision = "tf32"
         plan = prismm.explain(a, a)
-        assert plan.engine == "cuda:int8" and "tf32" in str(plan)
+        assert plan.engine == "cuda:fp64" and "tf32" in str(plan)
+        assert prismm.matmul(a + 1.0, a + 1.0).equal(torch.full((8, 8), 8.0, device="cuda"))
+        with pytest.raises(EngineError, match="tf32"):
+            prismm.matmul(a, a, engine="cuda:blas")
         with pytest.raises(EngineError, match="tf32"):
             prismm.matmul(a, a, scheme=Native(), accuracy="native")
     finally:

@@ -1,5 +1,7 @@
 """What `Auto` takes on a GPU, and what is refused, by shapes, types and targets alone: no GPU is needed to ask."""
 
+import dataclasses
+
 import pytest
 
 from prismm import Slices, TileInt8, Words, cuda_gemm, cuda_plan
@@ -46,9 +48,10 @@ def chosen(need, device=H200, scheme=None, engine=None):
 @pytest.mark.parametrize(
     ("need", "scheme"),
     [
-        (need_of(256, 256, FP64), Native()), (need_of(4096, 4096, FP64), Residues(14)),
-        (need_of(4096, 4096, FP32), ScaledHalf(chunk=128)), (need_of(1024, 1024, FP32), ScaledHalf(chunk=64)),
-        (need_of(4096, 32, FP32), Native()), (need_of(4096, 4096, FP64, reproducible=True), Residues(15)),
+        (need_of(64, 64, FP64), Native()), (need_of(64, 64, FP32), Native("float64")),
+        (need_of(4096, 4096, FP64), Residues(14)), (need_of(2048, 2048, FP32), ScaledHalf(chunk=128)),
+        (need_of(4096, 4096, FP32), ScaledHalf(chunk=128)),
+        (need_of(4096, 32, FP32), Native("float64")), (need_of(4096, 4096, FP64, reproducible=True), Residues(15)),
         (need_of(2048, 2048, FP32, reproducible=True), Residues(7)),
         (need_of(4096, 4096, FP32, native=False), Residues(7)), (need_of(512, 512, FP64, 1e-9), Residues(10)),
     ],
@@ -57,6 +60,39 @@ def test_what_auto_takes(need, scheme):
     choice = chosen(need)
     assert choice.scheme == scheme and choice.reasons
     assert cuda_plan.predict(choice.scheme, need, committed()["NVIDIA H200"]) > 0.0
+
+
+@pytest.mark.parametrize("result", [FP64, FP32], ids=str)
+@pytest.mark.parametrize(
+    ("m", "n", "k", "batch"), [(64, 64, 64, ()), (4096, 16, 64, ()), (16, 65536, 64, ()), (32, 32, 32, (512,))]
+)
+def test_small_products_are_one_kernel(m, n, k, batch, result):
+    choice = chosen(dataclasses.replace(need_of(m, k, result, batch=batch), n=n))
+    assert choice.scheme == Native(None if result == FP64 else "float64") and choice.engine == "cuda:fp64"
+
+
+def test_engines_of_native_products():
+    for result, scheme, engine, found in (
+        (FP64, Native(), None, "cuda:blas"), (FP32, Native(), None, "cuda:blas"),
+        (FP32, Native("float64"), None, "cuda:fp64"), (FP64, Native("float64"), None, "cuda:blas"),
+        (FP64, Native(), "cuda:fp64", "cuda:fp64"), (FP64, None, "cuda:fp64", "cuda:fp64"),
+        (FP32, None, "cuda:fp64", "cuda:fp64"), (FP64, None, "cuda:blas", "cuda:blas"),
+    ):  # fmt: skip
+        assert chosen(need_of(64, 64, result), scheme=scheme, engine=engine).engine == found
+    with pytest.raises(ArgumentError, match="float32 in float64"):
+        chosen(need_of(64, 64, FP32), scheme=Native(), engine="cuda:fp64")
+    with pytest.raises(ArgumentError, match="float32 in float32"):
+        chosen(need_of(64, 64, FP32), scheme=Native("float64"), engine="cuda:blas")
+    for refused in (need_of(64, 64, FP64, is_complex=True), need_of(64, 0, FP64), need_of(1 << 21, 64, FP64)):
+        with pytest.raises(EngineError, match="real matrices"):
+            chosen(refused, engine="cuda:fp64")
+
+
+def test_settings_of_cublas_do_not_concern_one_kernel(monkeypatch):
+    monkeypatch.setattr(cuda_plan, "_spoiled", lambda need: "TF32 is on")
+    small, large = need_of(64, 64, FP32), need_of(4096, 4096, FP32)
+    assert chosen(small).engine == "cuda:fp64" and "TF32 is on" in chosen(small).reasons[0]
+    assert isinstance(chosen(large).scheme, ScaledHalf)
 
 
 def test_an_unknown_gpu_multiplies_by_cublas():
@@ -72,8 +108,9 @@ def test_a_sum_takes_what_a_product_does_or_residues(n, result):
     hard = need_of(n, n, result, summed=True, of_values=False)
     rates = committed()["NVIDIA H200"]
     assert chosen(plain).scheme == chosen(product).scheme
-    scheme = chosen(product).scheme
-    more = cuda_plan.predict(scheme, plain, rates) / cuda_plan.predict(scheme, product, rates)
+    scheme, engine = chosen(product).scheme, chosen(product).engine
+    assert chosen(plain).engine == engine
+    more = cuda_plan.predict(scheme, plain, rates, engine) / cuda_plan.predict(scheme, product, rates, engine)
     assert 1.0 < more < 2.0
     assert isinstance(chosen(hard).scheme, Residues)
 
@@ -102,7 +139,7 @@ def test_which_sums_may_be_made_from_values(alpha, is_complex, k, expected):
         (need_of(64, 64, FP32), TileInt8(tile=(16, 48, 8)), "a tile that a GPU takes"),
         (need_of(64, 64, FP32), TileInt8(exponent="pair"), "exponent='tile'"),
         (need_of(64, 64, FP64), Slices("fp16", exponents="adaptive"), "runs on a CPU"),
-        (need_of(64, 64, FP64), Native("float64"), "runs on a CPU"),
+        (need_of(64, 64, FP64), Native("float32"), "loses bits"),
         (need_of(64, 64, FP64), ScaledHalf(order="element"), "runs on a CPU"),
     ],
 )  # fmt: skip

@@ -192,7 +192,7 @@ def test_plans():
     assert (plan.scheme, plan.engine, plan.products) == (ScaledHalf(chunk=128), "cuda:fp16", 3)
     assert plan.workspace_bytes == 8 * 4096**2 + 4096**2 // 8
     assert prismm.explain(large, large, reproducible=True).scheme == Residues(7)
-    assert prismm.explain(large[:64, :64], large[:64, :64]).scheme == Native()
+    assert prismm.explain(large[:64, :64], large[:64, :64]).scheme == Native("float64")
     assert prismm.explain(large, large, engine="cuda:tf32").scheme == Words.tf32()
     both = prismm.explain(large.to(torch.complex64), large.to(torch.complex64))
     assert (both.scheme, both.products) == (ScaledHalf(chunk=256), 12)

@@ -41,7 +41,7 @@ def test_auto_takes_words_for_large_products_in_float32():
 @pytest.mark.parametrize(
     ("some", "scheme"),
     [
-        (need(64), Native()),
+        (need(64), Native("float64")),
         (need(result=FP64), Residues(14)),
         (need(reproducible=True), Residues(7)),
         (need(native=False), Residues(7)),

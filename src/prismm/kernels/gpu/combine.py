@@ -49,6 +49,7 @@ from prismm.kernels.gpu.repair import (
     error_of_sums,
     exact_sums,
     ieee_value,
+    limb_numbers,
     limb_of,
     round_limbs,
     rounded_alike,
@@ -416,7 +417,7 @@ def _add_scaled(total, first, last, factor, sums, lowest, highest):
         carry = tl.full([], 0, tl.int64)
         stop = tl.minimum(highest + 3, LIMBS_OF_SUMS)
         for limb in range(lowest.to(tl.int32), stop.to(tl.int32)):
-            whole = limb_of(sums, limb) + carry
+            whole = limb_of(sums, limb_numbers(), limb) + carry
             carry = whole >> 32
             total = _deposit_product(total, whole & LOW32, body, _sign(factor), wide(limb) * 32 + e + AHEAD)
         total = _deposit_product(total, carry, body, _sign(factor), stop * 32 + e + AHEAD)
@@ -455,12 +456,14 @@ def _exact(
         low = tl.full([], LIMBS_OF_SUMS, tl.int64)
         high = tl.full([], 0, tl.int64)
         if factor != 0.0:
-            sums, low, high = exact_sums(a, a_step, a_shift, b, b_step, b_shift, k, part, PARTS, ROUND, BLOCK)
+            sums, low, high = exact_sums(
+                a, a_step, a_shift, b, b_step, b_shift, k, part, tl.arange(0, BLOCK), limb_numbers(), PARTS, ROUND
+            )  # fmt: skip
         total, first, last = _add_scaled(total, first, last, factor, sums, low, high)
     total, first, last = _add_product(total, first, last, f2, c0)
     if PARTS == 2:
         total, first, last = _add_product(total, first, last, f3, c1)
-    return round_limbs(total, first, last, UNIT_OF_SUMS, PRECISION)
+    return round_limbs(total, first, last, limb_numbers(), UNIT_OF_SUMS, PRECISION)
 
 
 @triton.jit

@@ -38,6 +38,7 @@ from prismm.kernels.gpu.numbers import (
     STATISTICS,
     bit_number,
     bits_of,
+    nothing,
     power_of_two,
     rounded,
     scaled,
@@ -91,16 +92,16 @@ def _multiple(x, shift):
 
 @triton.jit
 def exact_sums(
-    a, a_step, a_shift, b, b_step, b_shift, k, part, PARTS: tl.constexpr, ROUND: tl.constexpr, BLOCK: tl.constexpr
+    a, a_step, a_shift, b, b_step, b_shift, k, part, lanes, index, PARTS: tl.constexpr, ROUND: tl.constexpr
 ):  # fmt: skip
     """(sums, lowest, highest): a sum of products as in `factors`, in limbs, limb l in units of 2^(32·l - ORIGIN), and
-    the lowest and highest limb touched. ROUND: of elements rounded to multiples of 2^-shift.
+    the lowest and highest limb touched. lanes, index: numbers of the elements that are taken at a time, and of the
+    limbs. ROUND: of elements rounded to multiples of 2^-shift.
     """
-    sums = tl.zeros([LIMBS_OF_SUMS], tl.int64)
-    lowest = tl.full([], LIMBS_OF_SUMS, tl.int64)
-    highest = tl.full([], 0, tl.int64)
-    index = tl.arange(0, LIMBS_OF_SUMS)
-    lanes = tl.arange(0, BLOCK)
+    BLOCK: tl.constexpr = lanes.shape[0]
+    sums = index.to(tl.int64) * 0
+    lowest = nothing() + LIMBS_OF_SUMS
+    highest = nothing()
     for h0 in range(0, PARTS * k, BLOCK):
         x, y = factors(a, a_step, b, b_step, (h0 + lanes).to(tl.int64), PARTS * k, part, PARTS)
         if ROUND:
@@ -141,27 +142,38 @@ def exact_value(
     a, a_step, b, b_step, k, part, PARTS: tl.constexpr, PRECISION: tl.constexpr, BLOCK: tl.constexpr
 ):  # fmt: skip
     """RN of a sum of products of finite numbers, ties to even, subnormals and overflow included, as a float64."""
-    sums, lowest, highest = exact_sums(a, a_step, 0, b, b_step, 0, k, part, PARTS, False, BLOCK)
-    return round_limbs(sums, lowest, highest, ORIGIN, PRECISION)
+    return exact_value_in(a, a_step, b, b_step, k, part, tl.arange(0, BLOCK), limb_numbers(), PARTS, PRECISION)
 
 
 @triton.jit
-def limb_of(sums, limb_at):
+def exact_value_in(a, a_step, b, b_step, k, part, lanes, index, PARTS: tl.constexpr, PRECISION: tl.constexpr):
+    """`exact_value`; lanes, index: as of `exact_sums`."""
+    sums, lowest, highest = exact_sums(a, a_step, 0, b, b_step, 0, k, part, lanes, index, PARTS, False)
+    return round_limbs(sums, lowest, highest, index, ORIGIN, PRECISION)
+
+
+@triton.jit
+def limb_numbers():
+    """Of all limbs of a sum."""
+    return tl.arange(0, LIMBS_OF_SUMS)
+
+
+@triton.jit
+def limb_of(sums, index, limb_at):
     """One limb."""
-    return tl.sum(tl.where(tl.arange(0, LIMBS_OF_SUMS) == limb_at, sums, 0), 0)
+    return tl.sum(tl.where(index == limb_at, sums, 0), 0)
 
 
 @triton.jit
-def round_limbs(sums, low_limb, high_limb, UNIT: tl.constexpr, PRECISION: tl.constexpr):
-    """RN of a number in limbs l in units of 2^(32·l - UNIT), as a float64."""
+def round_limbs(sums, low_limb, high_limb, index, UNIT: tl.constexpr, PRECISION: tl.constexpr):
+    """RN of a number in limbs l in units of 2^(32·l - UNIT), as a float64. index: `limb_numbers`."""
     LOWEST: tl.constexpr = -1074 if PRECISION == 53 else -149
-    index = tl.arange(0, LIMBS_OF_SUMS)
     lowest, highest = low_limb.to(tl.int32), high_limb.to(tl.int32)
     top = tl.minimum(highest + 3, LIMBS_OF_SUMS)
-    carry = tl.full([], 0, tl.int64)
-    digits = tl.zeros([LIMBS_OF_SUMS], tl.int64)
+    carry = nothing()
+    digits = index.to(tl.int64) * 0
     for limb_at in range(lowest, top):
-        total = limb_of(sums, limb_at) + carry
+        total = limb_of(sums, index, limb_at) + carry
         digits += tl.where(index == limb_at, total & LOW32, 0)
         carry = total >> 32
     negative = carry < 0
@@ -171,9 +183,9 @@ def round_limbs(sums, low_limb, high_limb, UNIT: tl.constexpr, PRECISION: tl.con
     inverted = tl.where(index == first, (1 << 32) - digits, LOW32 - digits)
     digits = tl.where(negative & touched, inverted, digits)
     last = tl.max(tl.where(digits != 0, index, -1), 0)
-    d0 = limb_of(digits, last)
-    d1 = limb_of(digits, last - 1)
-    d2 = limb_of(digits, last - 2)
+    d0 = limb_of(digits, index, last)
+    d1 = limb_of(digits, index, last - 1)
+    d2 = limb_of(digits, index, last - 2)
     sticky = tl.max(tl.where((index < last - 2) & (digits != 0), 1, 0), 0)
     # The 62 leading bits; the lowest of them also stands for all that follows.
     length = (bits_of(d0.to(tl.float64)) >> 52) - 1022
@@ -197,10 +209,16 @@ def round_limbs(sums, low_limb, high_limb, UNIT: tl.constexpr, PRECISION: tl.con
 @triton.jit
 def ieee_value(a, a_step, b, b_step, k, part, PARTS: tl.constexpr, BLOCK: tl.constexpr):
     """±Inf or NaN where a sum of products, as in `factors`, is because some factor is Inf or NaN; else 0."""
-    lanes = tl.arange(0, BLOCK)
-    up = tl.zeros([BLOCK], tl.int32)
-    down = tl.zeros([BLOCK], tl.int32)
-    nan = tl.zeros([BLOCK], tl.int32)
+    return ieee_value_in(a, a_step, b, b_step, k, part, tl.arange(0, BLOCK), PARTS)
+
+
+@triton.jit
+def ieee_value_in(a, a_step, b, b_step, k, part, lanes, PARTS: tl.constexpr):
+    """`ieee_value`; lanes: as of `exact_sums`."""
+    BLOCK: tl.constexpr = lanes.shape[0]
+    up = lanes * 0
+    down = up
+    nan = up
     for h0 in range(0, PARTS * k, BLOCK):
         x, y = factors(a, a_step, b, b_step, (h0 + lanes).to(tl.int64), PARTS * k, part, PARTS)
         infinite = (tl.abs(x) == float("inf")) | (tl.abs(y) == float("inf"))
@@ -499,11 +517,26 @@ def finish_native(
                     entry, part = at // PARTS, (at % PARTS).to(tl.int32)
                     row = entry // n
                     batch, i, j = row // m, row % m, entry % n
-                    _settle(
+                    settle_native(
                         a + batch * a_batch + i * a_row, a_step, b + batch * b_batch + j * b_column, b_step, out + at,
-                        counts, 1, i, j, counts, counts, counts, counts, counts, m, n, k, k, 1, part, 1, 2, NATIVE,
-                        PRECISION, PARTS, BLOCK,
+                        counts, k, part, tl.arange(0, BLOCK), limb_numbers(), PRECISION, PARTS,
                     )  # fmt: skip
+
+
+@triton.jit
+def settle_native(
+    a, a_step, b, b_step, target, counts, k, part, lanes, index, PRECISION: tl.constexpr, PARTS: tl.constexpr
+):  # fmt: skip
+    """Set an entry of a native product, of a row and a column of k elements: what the defining sum gives where it meets
+    Inf or NaN, else its exact value, rounded. lanes, index: as of `exact_sums`.
+    """
+    value = ieee_value_in(a, a_step, b, b_step, k, part, lanes, PARTS)
+    road = nothing() + SPECIAL
+    if value == 0.0:
+        value = exact_value_in(a, a_step, b, b_step, k, part, lanes, index, PARTS, PRECISION)
+        road = nothing() + EXACT
+    tl.store(target, value if PRECISION == 53 else value.to(tl.float32))
+    tl.atomic_add(counts + road, 1, sem="relaxed")
 
 
 @triton.jit
@@ -513,32 +546,29 @@ def _settle(
     BLOCK: tl.constexpr,
 ):  # fmt: skip
     own = tl.full([], 0.0, tl.float64)
-    finite = i < 0
-    if MODE != NATIVE:
-        finite = (tl.load(rows + LARGEST * m + i) < EXPONENT) & (tl.load(columns + LARGEST * n + j) < EXPONENT)
+    finite = (tl.load(rows + LARGEST * m + i) < EXPONENT) & (tl.load(columns + LARGEST * n + j) < EXPONENT)
     if not finite:
         own = ieee_value(a, a_step, b, b_step, k, part, PARTS, BLOCK)
     proved = own != 0.0
     road = tl.full([], SPECIAL, tl.int32)
-    if MODE != NATIVE:
-        if MODE == ROUNDING:
-            if not proved:
-                own, proved = doubled(
-                    a, a_step, b, b_step, i, j, rows, columns, m, n, k, q, part, PRECISION, PARTS, BLOCK
-                )  # fmt: skip
-                road = tl.full([], EXACT, tl.int32)
+    if MODE == ROUNDING:
         if not proved:
-            own, proved = _joined(
-                a, a_step, b, b_step, digits, plane, i, j, rows, columns, constants, reduction, m, n, k, terms, q, part,
-                MODULI, LIMBS, MODE, PRECISION, PARTS, BLOCK,
+            own, proved = doubled(
+                a, a_step, b, b_step, i, j, rows, columns, m, n, k, q, part, PRECISION, PARTS, BLOCK
             )  # fmt: skip
-            road = tl.full([], BY_MAGNITUDE, tl.int32)
-        if MODE == MAGNITUDE:
-            if not proved:  # its exact value, which twice the precision gives in a tenth of the time
-                own, proved = doubled(
-                    a, a_step, b, b_step, i, j, rows, columns, m, n, k, q, part, PRECISION, PARTS, BLOCK
-                )  # fmt: skip
-                road = tl.full([], EXACT, tl.int32)
+            road = tl.full([], EXACT, tl.int32)
+    if not proved:
+        own, proved = _joined(
+            a, a_step, b, b_step, digits, plane, i, j, rows, columns, constants, reduction, m, n, k, terms, q, part,
+            MODULI, LIMBS, MODE, PRECISION, PARTS, BLOCK,
+        )  # fmt: skip
+        road = tl.full([], BY_MAGNITUDE, tl.int32)
+    if MODE == MAGNITUDE:
+        if not proved:  # its exact value, which twice the precision gives in a tenth of the time
+            own, proved = doubled(
+                a, a_step, b, b_step, i, j, rows, columns, m, n, k, q, part, PRECISION, PARTS, BLOCK
+            )  # fmt: skip
+            road = tl.full([], EXACT, tl.int32)
     value = own
     if not proved:
         value = exact_value(a, a_step, b, b_step, k, part, PARTS, PRECISION, BLOCK)

@@ -1,0 +1,155 @@
+"""Products in one kernel on float64's matrix instructions: every tile, the one that is chosen, cuBLAS, and cuBLAS with
+the look at its result, over small and narrow shapes.
+
+Run: python benchmarks/gpu_direct.py [--seconds 200]; writes results/gpu_direct.csv. Random normal data. Times are
+medians of replays of graphs of twenty products each, in turn; errors are relative, in the Frobenius norm, of a few
+entries.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import math
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from _common import machine, write
+from gpu_gemm import sampled
+from gpu_sweep import warm_up
+
+import prismm
+from prismm.calibration import seconds_of
+from prismm.cuda_operands import vectors_of
+from prismm.engines import cuda
+from prismm.engines.cuda_direct import TILES, Shape, Tile, multiply_directly, tile_for
+from prismm.engines.launch import OUT, A, B, Place, Program
+
+PRODUCTS, REPLAYS = 20, 5
+ORDERS = (64, 96, 100, 128, 192, 256, 384, 512, 640, 768, 1000, 1024, 1280, 1536, 2048)
+NARROW = (
+    (4096, 16, 512), (4096, 16, 2048), (4096, 64, 512), (4096, 64, 2048), (4096, 256, 64), (4096, 256, 512),
+    (16384, 16, 64), (16384, 16, 512), (16384, 64, 64), (16384, 64, 512), (16384, 256, 64), (65536, 16, 64),
+    (65536, 16, 512), (65536, 64, 64), (65536, 64, 512), (65536, 256, 64), (16, 4096, 512), (64, 4096, 512),
+    (256, 4096, 64), (64, 16384, 64), (16, 65536, 64), (256, 65536, 64), (2048, 2048, 32), (2048, 2048, 128),
+    (8192, 8192, 32),
+)  # fmt: skip
+BATCHES = ((8, 64), (8, 256), (64, 32), (64, 128), (512, 32), (512, 64), (64, 512), (512, 256))
+
+
+def shapes() -> list[tuple[int, int, int, int]]:
+    """Batch, m, n, k."""
+    found = [(1, n, n, n) for n in ORDERS] + [(1, *shape) for shape in NARROW]
+    return found + [(batch, n, n, n) for batch, n in BATCHES]
+
+
+def graph_of(call: Callable[[], Any]) -> torch.cuda.CUDAGraph:
+    """Some calls of it."""
+    call()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for _ in range(PRODUCTS):
+            call()
+    return graph
+
+
+def ours(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, tile: Tile) -> Callable[[], None]:
+    """The kernel alone."""
+    program, device = Program(), cuda.device_of(0)
+    counts = program.take(torch.int64, cuda.COUNTS)
+    target = cuda.Result(Place(OUT, 0, out.dtype), *out.shape, out.stride())
+    left, right = vectors_of(a, A, columns=False), vectors_of(b, B, columns=True)
+    multiply_directly(program, target, left, right, counts, device, tile)
+    scratch = torch.zeros(program.scratch, dtype=torch.uint8, device="cuda")
+    bases = a.data_ptr(), b.data_ptr(), out.data_ptr(), scratch.data_ptr()
+
+    def run() -> None:
+        program.run(bases, torch.cuda.current_stream().cuda_stream)
+        assert scratch is not None
+
+    return run
+
+
+def name_of(tile: Tile) -> str:
+    """Rows, columns, depth; warps; stages."""
+    return f"{tile.rows}x{tile.columns}x{tile.depth} {tile.up}x{tile.along} {tile.stages}"
+
+
+def measure(batch: int, m: int, n: int, k: int, dtype: str) -> list[dict[str, Any]]:
+    """Rows of a shape."""
+    torch.manual_seed(m + n + k)
+    a = torch.randn(batch, m, k, dtype=getattr(torch, dtype), device="cuda")
+    b = torch.randn(batch, k, n, dtype=a.dtype, device="cuda")
+    out, native = (torch.empty(batch, m, n, dtype=a.dtype, device="cuda") for _ in range(2))
+    x, y, z = (a[0], b[0], native[0]) if batch == 1 else (a, b, native)
+    chosen = tile_for(Shape(m, n, k, batch, a.element_size()), cuda.device_of(0).programs)
+    calls: dict[str, Callable[[], Any]] = {
+        "cuBLAS": lambda: torch.matmul(x, y, out=z),
+        "cuBLAS, looked at": lambda: prismm.matmul(x, y, out=z, scheme=prismm.Native(), accuracy="native"),
+        "chosen": ours(a, b, out, chosen),
+        **{name_of(tile): ours(a, b, out, tile) for tile in TILES},
+    }
+    graphs = {name: graph_of(call) for name, call in calls.items()}
+    times: dict[str, list[float]] = {name: [] for name in graphs}
+    for turn in range(REPLAYS + 1):
+        for name, graph in graphs.items():
+            seconds = seconds_of(graph.replay) / PRODUCTS
+            if turn:
+                times[name].append(seconds)
+    rows = []
+    for name, call in calls.items():
+        out.fill_(math.nan)
+        native.fill_(math.nan)
+        call()
+        found = native if name.startswith("cuBLAS") else out
+        assert bool(torch.isfinite(found).all())
+        rows.append(
+            {
+                "dtype": dtype,
+                "batch": batch,
+                "m": m,
+                "n": n,
+                "k": k,
+                "tile": name,
+                "is": name_of(chosen) if name == "chosen" else "",
+                "ms": 1e3 * statistics.median(times[name]),
+                "slowest_ms": 1e3 * max(times[name]),
+                "error": sampled(found[0], a[0], b[0]),
+                "gpu": torch.cuda.get_device_name(0),
+                **machine(),
+            }
+        )
+    return rows
+
+
+def main() -> None:
+    """Measure and write."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=float, default=1e9, help="begin no further shape after so many")
+    options = parser.parse_args()
+    start, rows = time.perf_counter(), []
+    warm_up()
+    for shape, dtype in itertools.product(shapes(), ("float64", "float32")):
+        if time.perf_counter() - start > options.seconds:
+            print("out of time", file=sys.stderr)
+            break
+        found = measure(*shape, dtype)
+        rows += found
+        times = {row["tile"]: 1e3 * row["ms"] for row in found}
+        best = min(times[name_of(tile)] for tile in TILES)
+        print(
+            f"{dtype} {shape}: cuBLAS {times['cuBLAS']:.2f} us, looked at {times['cuBLAS, looked at']:.2f}, ours "
+            f"{times['chosen']:.2f} ({found[2]['is']}), best {best:.2f}; error {found[2]['error']:.1e}, cuBLAS "
+            f"{found[0]['error']:.1e}",
+            flush=True,
+        )
+    write("gpu_direct", rows, key=("dtype", "batch", "m", "n", "k", "tile", "gpu"))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,151 @@
+"""Conventional products on float64's matrix instructions, in one kernel: its tiles, what they take, its launch.
+
+A tile's time is that of its steps along the inner dimension, of which a multiprocessor does several tiles' at once: no
+less than `latency` a step, and `step` for each of these tiles; then `tile` for its result. Fitted to
+`benchmarks/results/gpu_direct.csv`, where predictions are within 10 % for most shapes.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from prismm.engines.launch import LONGEST_GRID
+
+if TYPE_CHECKING:
+    from prismm.engines.cuda import Device, Result, Vectors
+    from prismm.engines.launch import Place, Program
+
+__all__ = ["TILES", "Shape", "Tile", "multiply_directly", "seconds_of", "tile_for"]
+
+
+class Pace(NamedTuple):
+    """Microseconds on an H200: of the kernel's start, of a step at least, of a step, of a tile's result."""
+
+    start: float
+    latency: float
+    step: float
+    tile: float
+
+
+@dataclass(frozen=True)
+class Tile:
+    """Rows, columns, and elements of the inner dimension in a step; warps up and along; steps in shared memory;
+    registers of a thread at most. double, single: the pace with operands in float64 and in float32.
+    """
+
+    rows: int
+    columns: int
+    depth: int
+    up: int
+    along: int
+    stages: int
+    registers: int
+    double: Pace
+    single: Pace
+
+    @property
+    def warps(self) -> int:
+        """Of a program."""
+        return self.up * self.along
+
+    def together(self, size: int) -> int:
+        """How many programs a multiprocessor of an H100 or H200 holds, with operands of so many bytes an element."""
+        shared = (self.rows + self.columns) * self.depth * size * self.stages + 1024
+        return max(1, min(_SHARED // shared, _REGISTERS // (32 * self.warps * self.registers)))
+
+
+_SHARED, _REGISTERS = 227 * 1024, 65536
+"""Of a multiprocessor of an H100 or H200."""
+_CACHE, _CACHED, _MOVED = 40e6, 8e6, 12e6
+"""Bytes up to which operands and result stay in its L2 cache, and bytes a microsecond: once from there; into all
+multiprocessors.
+"""
+_ASKEW, _LINE = 1.35, 128
+"""What rows cost more that do not begin at a line of the cache, and its bytes."""
+
+TILES = (
+    Tile(16, 16, 64, 1, 2, 4, 128, Pace(1.2, 0.375, 0.075, 0.8), Pace(1.2, 0.418, 0.120, 0.45)),
+    Tile(32, 16, 64, 2, 2, 4, 112, Pace(1.2, 0.323, 0.281, 1.0), Pace(1.5, 0.359, 0.239, 0.6)),
+    Tile(64, 16, 32, 4, 1, 5, 120, Pace(1.2, 0.311, 0.239, 1.0), Pace(1.5, 0.334, 0.223, 0.6)),
+    Tile(16, 64, 32, 1, 4, 5, 120, Pace(1.2, 0.289, 0.223, 1.0), Pace(1.5, 0.254, 0.196, 0.6)),
+    Tile(32, 32, 16, 2, 2, 8, 96, Pace(1.2, 0.156, 0.104, 1.0), Pace(1.5, 0.201, 0.087, 0.6)),
+    Tile(64, 32, 32, 2, 2, 4, 168, Pace(1.2, 0.480, 0.369, 1.3), Pace(1.5, 0.472, 0.315, 0.8)),
+    Tile(64, 64, 16, 2, 2, 4, 168, Pace(1.5, 0.454, 0.349, 1.3), Pace(2.1, 0.497, 0.331, 0.6)),
+    Tile(128, 64, 16, 2, 2, 4, 255, Pace(1.2, 0.724, 0.630, 2.0), Pace(1.5, 0.861, 0.662, 1.3)),
+)
+
+
+class Shape(NamedTuple):
+    """So many products of m by k and k by n matrices, of elements of so many bytes."""
+
+    m: int
+    n: int
+    k: int
+    matrices: int
+    size: int
+
+    @property
+    def served(self) -> bool:
+        """Whether they are one launch."""
+        return min(self.m, self.n, self.k, self.matrices) > 0 and max(-(-self.m // 16), self.matrices) <= LONGEST_GRID
+
+    @property
+    def askew(self) -> bool:
+        """Whether rows begin anywhere in a line of the cache."""
+        return bool(self.size * self.n % _LINE or self.size * self.k % _LINE)
+
+    def bytes(self, across: int, down: int) -> int:
+        """Of A so often, of B so often, and of the result."""
+        m, n, k = self.m, self.n, self.k
+        return self.size * self.matrices * (m * k * across + k * n * down + m * n)
+
+
+def _work(tile: Tile, shape: Shape, processors: int) -> float:
+    """Microseconds of a kernel on a GPU as fast as an H200 with so many processors, but for its memory."""
+    start, latency, step, result = tile.double if shape.size == 8 else tile.single
+    across, down = -(-shape.n // tile.columns), -(-shape.m // tile.rows)
+    tiles, steps, most = shape.matrices * across * down, -(-shape.k // tile.depth), tile.together(shape.size)
+    waves, rest = divmod(tiles, processors * most)
+
+    def wave(programs: int) -> float:
+        """So many at once on a multiprocessor."""
+        return steps * max(latency, programs * step) + result * math.sqrt(programs)
+
+    work = waves * wave(most) + (wave(-(-rest // processors)) if rest else 0.0)
+    return start + (_ASKEW if shape.askew else 1.0) * max(work, shape.bytes(across, down) / _MOVED)
+
+
+def tile_for(shape: Shape, processors: int) -> Tile:
+    """The tile that is predicted fastest."""
+    fitting = [tile for tile in TILES if shape.m <= LONGEST_GRID * tile.rows]
+    return min(fitting, key=lambda tile: _work(tile, shape, processors))
+
+
+def seconds_of(shape: Shape, processors: int, slower: float, memory: float) -> float:
+    """Seconds of the fastest tile's kernel. slower: how many times as long its work takes as on an H200; memory: bytes
+    a second.
+    """
+    once = shape.bytes(1, 1)
+    least = once / memory if once > _CACHE else 1e-6 * once / _CACHED
+    return max(1e-6 * slower * _work(tile_for(shape, processors), shape, processors), least)
+
+
+def multiply_directly(
+    program: Program, out: Result, a: Vectors, b: Vectors, counts: Place, device: Device, tile: Tile | None = None
+) -> None:  # fmt: skip
+    """Queue AB, contiguous, with what is not finite settled. counts: as for `cuda.finish_native`. tile: else `tile_for`
+    says.
+    """
+    from prismm.kernels.gpu import direct
+
+    size = a.place.dtype.itemsize
+    tile = tile or tile_for(Shape(out.m, out.n, a.terms, out.batch, size), device.programs)
+    grid = -(-out.n // tile.columns), -(-out.m // tile.rows), out.batch
+    program.launch(
+        direct.multiply_directly, grid, a.place, *a.steps, b.place, *b.steps, out.place, counts, out.m, out.n, a.terms,
+        PRECISION=53 if size == 8 else 24, ROWS=tile.rows, COLUMNS=tile.columns, DEPTH=tile.depth, STAGES=tile.stages,
+        ACROSS_A=1 if a.steps[2] == 1 else 0, ACROSS_B=0 if b.steps[2] == 1 else 1, UP=tile.up, ALONG=tile.along,
+        num_warps=tile.warps, maxnreg=tile.registers, enable_fp_fusion=False,
+    )  # fmt: skip

@@ -1,0 +1,131 @@
+"""A conventional product in one kernel: float64's matrix instructions, the result's look at itself, one store.
+
+Products of small matrices are over before a second kernel that looks for entries that are not finite has begun; here a
+tile is looked at in registers, and settled when it has been stored.
+
+Float32 operands are multiplied in float64 too, whose matrix instructions are as fast on an A100, H100 or H200 as
+float32's multiplications are elsewhere. Their products are exact and their sums have 29 bits more than the result, so
+nothing overflows on the way, and an entry is its sum rounded once.
+
+**The bound.** Float64's matrix instructions round as fused multiply-additions to nearest do, in some order: the error
+is at most k·u·|a||b|/(1 - k·u) (Higham 2002, section 3.1) with u = 2^-53, for float32 with another rounding of the
+result, so below the bound of a sum in float32 from two terms on; one product is exact before that rounding.
+
+Bytes: operands once for each tile that they cross, the result once. Operations: 2·m·n·k.
+"""
+
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.ampere import async_copy, mma_v2
+
+from prismm.kernels.gpu.numbers import wide
+from prismm.kernels.gpu.repair import LIMBS_OF_SUMS, settle_native
+
+_INNER = gl.constexpr(16)
+"""Inner dimension of an instruction."""
+
+
+@gluon.constexpr_function
+def _copied(shape, across, size, warps):
+    """How a tile of elements of so many bytes, neighbours along axis `across`, is copied: 16 bytes a thread."""
+    vector = 16 // size
+    lanes = min(32, shape[across] // vector)
+    threads, each = [32 // lanes] * 2, [1, 1]
+    threads[across], each[across] = lanes, vector
+    groups = [1, 1]
+    groups[1 - across] = warps
+    return gl.BlockedLayout(each, threads, groups, [across, 1 - across])
+
+
+@gluon.constexpr_function
+def _shared(shape, across, inner, size):
+    """Where a tile's elements lie so that no two that a warp reads at once share a bank: those reads are of 4 elements
+    along axis `inner` and 8 along the other one, of float64 in two halves.
+    """
+    line = 128 // (size * shape[across])  # rows in a line of all banks
+    vector, phases = 4, 4
+    if size == 4:
+        vector, phases = (4, 8) if across == inner else (8, 4)
+    per = max(1, line)
+    return gl.SwizzledSharedLayout(vector, per, max(1, phases // per), [across, 1 - across])
+
+
+@gluon.jit
+def _begin(buffer, pointers, inside):
+    async_copy.async_copy_global_to_shared(buffer, pointers, mask=inside)
+
+
+@gluon.jit
+def multiply_directly(
+    a, a_batch, a_row, a_step, b, b_batch, b_column, b_step, out, counts, m, n, k, PRECISION: gl.constexpr,
+    ROWS: gl.constexpr, COLUMNS: gl.constexpr, DEPTH: gl.constexpr, STAGES: gl.constexpr, ACROSS_A: gl.constexpr,
+    ACROSS_B: gl.constexpr, UP: gl.constexpr, ALONG: gl.constexpr,
+):  # fmt: skip
+    """out, contiguous, of a batch (program axis 2) = AB, tiles of columns along axis 0, of rows along axis 1. counts:
+    as for `repair.finish`. ACROSS: the axis along which elements are neighbours; UP, ALONG: warps of a tile.
+    """
+    SIZE: gl.constexpr = 8 if PRECISION == 53 else 4
+    WARPS: gl.constexpr = UP * ALONG
+    COPY_A: gl.constexpr = _copied([ROWS, DEPTH], ACROSS_A, SIZE, WARPS)
+    COPY_B: gl.constexpr = _copied([DEPTH, COLUMNS], ACROSS_B, SIZE, WARPS)
+    SHARED_A: gl.constexpr = _shared([ROWS, DEPTH], ACROSS_A, 1, SIZE)
+    SHARED_B: gl.constexpr = _shared([DEPTH, COLUMNS], ACROSS_B, 0, SIZE)
+    MMA: gl.constexpr = gl.NVMMADistributedLayout([2, 0], [UP, ALONG], [16, 8])
+    batch = gl.program_id(2)
+    a += wide(batch) * a_batch
+    b += wide(batch) * b_batch
+    out += wide(batch) * m * n
+    i0, j0 = gl.program_id(1) * ROWS, gl.program_id(0) * COLUMNS
+    i = i0 + gl.arange(0, ROWS, gl.SliceLayout(1, COPY_A))
+    ha = gl.arange(0, DEPTH, gl.SliceLayout(0, COPY_A))
+    j = j0 + gl.arange(0, COLUMNS, gl.SliceLayout(0, COPY_B))
+    hb = gl.arange(0, DEPTH, gl.SliceLayout(1, COPY_B))
+    left = a + i.to(gl.int64)[:, None] * a_row + ha[None, :] * a_step
+    right = b + j.to(gl.int64)[None, :] * b_column + hb[:, None] * b_step
+    in_m, in_n = (i < m)[:, None], (j < n)[None, :]
+    of_a = gl.allocate_shared_memory(a.dtype.element_ty, [STAGES, ROWS, DEPTH], SHARED_A)
+    of_b = gl.allocate_shared_memory(b.dtype.element_ty, [STAGES, DEPTH, COLUMNS], SHARED_B)
+    for stage in gl.static_range(STAGES - 1):
+        _begin(of_a.index(stage), left, in_m & (ha < k - stage * DEPTH)[None, :])
+        _begin(of_b.index(stage), right, (hb < k - stage * DEPTH)[:, None] & in_n)
+        async_copy.commit_group()
+        left += DEPTH * a_step
+        right += DEPTH * b_step
+    sums = gl.zeros([ROWS, COLUMNS], gl.float64, MMA)
+    slot = 0
+    ahead = STAGES - 1
+    for first in range(0, k, DEPTH):
+        async_copy.wait_group(STAGES - 2)
+        for inner in gl.static_range(0, DEPTH, _INNER):
+            x = of_a.index(slot).slice(inner, _INNER, 1).load(gl.DotOperandLayout(0, MMA, 1))
+            y = of_b.index(slot).slice(inner, _INNER, 0).load(gl.DotOperandLayout(1, MMA, 1))
+            sums = mma_v2(x.to(gl.float64), y.to(gl.float64), sums)
+        rest = k - first - (STAGES - 1) * DEPTH
+        _begin(of_a.index(ahead), left, in_m & (ha < rest)[None, :])
+        _begin(of_b.index(ahead), right, (hb < rest)[:, None] & in_n)
+        async_copy.commit_group()
+        left += DEPTH * a_step
+        right += DEPTH * b_step
+        slot = gl.where(slot == STAGES - 1, 0, slot + 1)
+        ahead = gl.where(ahead == STAGES - 1, 0, ahead + 1)
+    async_copy.wait_group(0)
+    value = sums if PRECISION == 53 else sums.to(gl.float32)
+    row = i0 + gl.arange(0, ROWS, gl.SliceLayout(1, MMA))
+    column = j0 + gl.arange(0, COLUMNS, gl.SliceLayout(0, MMA))
+    gl.store(
+        out + row.to(gl.int64)[:, None] * n + column[None, :], value, mask=(row < m)[:, None] & (column < n)[None, :]
+    )
+    if gl.max(gl.max((value - value != 0.0).to(gl.int32), 1), 0) > 0:
+        gl.thread_barrier()  # others of the program stored what is read here
+        lanes = gl.arange(0, 32 * WARPS, gl.BlockedLayout([1], [32], [WARPS], [0]))
+        index = gl.arange(0, LIMBS_OF_SUMS, gl.BlockedLayout([1], [32], [WARPS], [0]))
+        for position in range(ROWS * COLUMNS):
+            at_row, at_column = i0 + position // COLUMNS, j0 + position % COLUMNS
+            if (at_row < m) & (at_column < n):
+                at = out + wide(at_row) * n + at_column
+                one = gl.load(at)
+                if one - one != 0.0:
+                    settle_native(
+                        a + wide(at_row) * a_row, a_step, b + wide(at_column) * b_column, b_step, at, counts, k, 0,
+                        lanes, index, PRECISION, 1,
+                    )  # fmt: skip

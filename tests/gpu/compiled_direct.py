@@ -1,0 +1,36 @@
+"""Compile the kernel of direct products, all its tiles, for an architecture that need not be there.
+
+    python -m tests.gpu.compiled_direct {sm_80,sm_90} {float64,float32} {rows,columns}
+
+One line of JSON a tile, as `tests.gpu.compiled` prints them, and how many copies into shared memory have 16 bytes.
+"""
+
+import json
+import re
+import sys
+
+from tests.gpu.compiled import architecture_of, told
+
+
+def main() -> None:
+    architecture, dtype, layout = sys.argv[1:]
+    device = architecture_of(architecture)
+    import torch
+
+    from prismm.engines.cuda_direct import TILES
+    from tests.gpu.programs import direct_program
+
+    x = torch.zeros(1, 256, 256, dtype=getattr(torch, dtype))
+    a, b = (x, x) if layout == "rows" else (x.mT, x.mT)
+    for tile in TILES:
+        program, _ = direct_program(a, b, torch.empty_like(x), tile, device)
+        for kernel, compiled in program.compiled():
+            copies = re.findall(
+                r"cp\.async\.c[ag]\.shared\.global\s+\[[^\]]*\],\s*\[[^\]]*\],\s*(\w+)", compiled.asm["ptx"]
+            )
+            found = {"tile": str(tile), "kernel": kernel, **told(compiled)}
+            print(json.dumps({**found, "copies": len(copies), "wide": copies.count("0x10")}), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,201 @@
+"""Products in one kernel on float64's matrix instructions: bounds, specials, layouts; how it compiles; its times."""
+
+import csv
+import json
+import math
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("triton")
+
+import prismm  # noqa: E402
+from prismm import cuda_calls  # noqa: E402
+from prismm.bounds import ConventionalBound  # noqa: E402
+from prismm.engines import cuda  # noqa: E402
+from prismm.engines.cuda_direct import TILES, Shape, seconds_of, tile_for  # noqa: E402
+from prismm.formats import FP32, FP64  # noqa: E402
+from prismm.testing import HOSTILE, SPECIAL, exact_product  # noqa: E402
+from tests.gpu.programs import direct_program  # noqa: E402
+
+ROOT = Path(__file__).parents[2]
+EXTENTS = [(1, 1, 1), (3, 1, 2), (37, 65, 29), (16, 128, 1), (1, 300, 70), (64, 64, 128), (129, 33, 131)]
+"""Rows, inner dimension, columns."""
+NAMES = ["normal", "phi4", "wide_rows_and_columns", "lattice_wide", "cancelling", "ties", "subnormal_operands",
+         "subnormal_results", "one_huge", "zeros_rows_cols"]  # fmt: skip
+
+
+def test_tiles_fit():
+    for tile in TILES:
+        assert tile.rows % (16 * tile.up) == 0 and tile.columns % (8 * tile.along) == 0 and tile.depth % 16 == 0
+        for size in (8, 4):
+            shared = (tile.rows + tile.columns) * tile.depth * size * tile.stages
+            assert shared <= 227 * 1024 and tile.together(size) >= 2
+    tall = Shape(65535 * 16 + 1, 16, 16, 1, 8)
+    assert not tall.served and tall._replace(m=65535 * 16).served
+    assert tile_for(tall._replace(m=65535 * 16), 132).rows >= 16
+
+
+def test_more_work_takes_longer():
+    for size in (8, 4):
+        for n in (64, 300, 1000, 5000):
+            some = Shape(n, n, n, 1, size)
+            seconds = [seconds_of(x, 132, 1.0, 4e12) for x in (some, some._replace(k=4 * n), some._replace(m=4 * n))]
+            assert seconds[0] <= min(seconds[1:]) and seconds[0] < max(seconds[1:])
+            assert seconds_of(some, 132, 3.0, 4e12) >= seconds[0]
+            assert 2.0 * n**3 / seconds[0] < 67e12
+
+
+def told(*arguments):
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.gpu.compiled_direct", *arguments], capture_output=True, text=True, cwd=ROOT
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("layout", ["rows", "columns"])
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("architecture", ["sm_80", "sm_90"])
+def test_matrix_instructions_wide_copies_and_no_spills(architecture, dtype, layout):
+    found = told(architecture, dtype, layout)
+    assert len(found) == len(TILES)
+    for entry in found:
+        assert entry["kernel"] == "multiply_directly" and entry["mma"] > 0 and entry["stack"] == 0, entry
+        assert entry["copies"] == entry["wide"] > 0, entry
+
+
+def test_measured_times_are_predicted():
+    with (ROOT / "benchmarks/results/gpu_direct.csv").open(newline="") as file:
+        rows = [row for row in csv.DictReader(file) if row["tile"] == "chosen"]
+    assert len(rows) > 60
+    ratios = []
+    for row in rows:
+        m, columns, k, batch = (int(row[x]) for x in ("m", "n", "k", "batch"))
+        shape = Shape(m, columns, k, batch, 8 if row["dtype"] == "float64" else 4)
+        ratios.append(1e3 * seconds_of(shape, 132, 1.0, 4e12) / float(row["ms"]))
+    assert sum(0.75 < ratio < 1.25 for ratio in ratios) >= 0.9 * len(ratios)
+
+
+def on_gpu(x, layout):
+    """(1, ·, ·), by rows, by columns, or by rows of a wider matrix that begin anywhere."""
+    x = torch.from_numpy(x).cuda()
+    if layout == "rows":
+        return x[None]
+    if layout == "columns":
+        return x.mT.contiguous().mT[None]
+    wider = torch.zeros(x.shape[0], x.shape[1] + 3, dtype=x.dtype, device="cuda")
+    wider[:, 1:-2] = x
+    return wider[:, 1:-2][None]
+
+
+def multiply(a, b, tile):
+    """The product by a tile, and counts."""
+    out = torch.full((a.shape[0], a.shape[1], b.shape[2]), math.nan, dtype=a.dtype, device="cuda")
+    program, counts = direct_program(a, b, out, tile, cuda.device_of(0))
+    scratch = torch.empty(program.scratch, dtype=torch.uint8, device="cuda")
+    bases = a.data_ptr(), b.data_ptr(), out.data_ptr(), scratch.data_ptr()
+    program.run(bases, torch.cuda.current_stream().cuda_stream)
+    return out, scratch[counts.offset :].view(torch.int64)[: cuda.COUNTS].tolist()
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("layouts", [("rows", "rows"), ("columns", "columns"), ("rows", "columns"), ("apart", "apart")])
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("tile", TILES, ids=str)
+def test_every_entry_is_within_its_bound(tile, dtype, layouts, seed):
+    for index, (m, k, n) in enumerate(EXTENTS):
+        name = NAMES[(index + seed) % len(NAMES)]
+        a, b = HOSTILE[name](m, k, n, seed=seed + index, dtype=np.dtype(dtype))
+        c, counts = multiply(on_gpu(a, layouts[0]), on_gpu(b, layouts[1]), tile)
+        c = c[0].cpu().numpy()
+        form = FP64 if dtype == "float64" else FP32
+        exact = exact_product(a.astype(np.float64), b.astype(np.float64))
+        finite = np.isfinite(c)
+        bounds = ConventionalBound(form, a, b, k, 2.0**-53).at(c, slice(None), slice(None))
+        assert finite.all() and sum(counts) == 0, (name, m, k, n)
+        assert exact.within(c, bounds).all(), (name, m, k, n)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("tile", TILES, ids=str)
+def test_specials_are_settled(tile, dtype, seed):
+    for name in SPECIAL:
+        a, b = SPECIAL[name](21, 70, 45, seed=seed, dtype=np.dtype(dtype))
+        expected = prismm.matmul(a, b, accuracy="correctly-rounded")
+        c, counts = multiply(on_gpu(a, "rows"), on_gpu(b, "columns"), tile)
+        c = c[0].cpu().numpy()
+        assert np.array_equal(np.isnan(c), np.isnan(expected)), name
+        assert np.array_equal(np.isinf(c), np.isinf(expected)), name
+        assert np.array_equal(c[np.isinf(c)], expected[np.isinf(c)])
+        assert counts[0] >= (~np.isfinite(expected)).sum() - counts[1] and counts[2:] == [0, 0]
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("tile", TILES, ids=str)
+def test_what_overflows_on_the_way_is_made_exactly(tile):
+    a = np.array([[1e308, 1e308, -1e308, 3.0]]).repeat(40, 0)
+    b = np.array([[1.0, 9.0], [1.0, 9.0], [1.0, 9.0], [1.0, 1.0]]).repeat(20, 1)
+    c, counts = multiply(on_gpu(a, "rows"), on_gpu(b, "rows"), tile)
+    expected = prismm.matmul(a, b, accuracy="correctly-rounded")
+    c = c[0].cpu().numpy()
+    assert np.allclose(c, expected, rtol=1e-15) and np.array_equal(np.isinf(c), np.isinf(expected))
+    assert counts[1] == (~np.isfinite(np.matmul(a, b))).sum() and np.isinf(c[:, 20:]).all()
+    # In float32 nothing overflows on the way.
+    a, b = np.float32([[3e38, 3e38, -3e38, 3.0]]), np.float32([[1.0], [1.0], [1.0], [1.0]])
+    c, counts = multiply(on_gpu(a, "rows"), on_gpu(b, "rows"), tile)
+    assert c.item() == np.float32(3e38) and counts == [0, 0, 0, 0]
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_batches_broadcasts_and_reports(dtype, rng):
+    shapes = [
+        ((5, 30, 40), (5, 40, 20)),
+        ((5, 30, 40), (1, 40, 20)),
+        ((30, 40), (40, 20)),
+        ((4, 1, 30, 40), (5, 40, 7)),
+    ]
+    scheme = prismm.Native("float64") if dtype == "float32" else prismm.Native()
+    for left, right in shapes:
+        a, b = (rng.standard_normal(shape).astype(dtype) for shape in (left, right))
+        x, y = torch.from_numpy(a).cuda(), torch.from_numpy(b).cuda()
+        c, report = prismm.matmul(x, y, scheme=scheme, accuracy="native", engine="cuda:fp64", full_output=True)
+        assert report.engine == "cuda:fp64" and report.roads["a priori"] == c.numel()
+        wide = np.matmul(a.astype(np.longdouble), b.astype(np.longdouble))
+        error = np.abs(c.cpu().numpy() - wide)
+        assert (error <= np.reshape(report.bounds, error.shape)).all()
+        out = torch.empty_like(c)
+        for _ in range(4):
+            assert prismm.matmul(x, y, scheme=scheme, accuracy="native", engine="cuda:fp64", out=out).equal(c)
+
+
+@pytest.mark.gpu
+def test_graphs_streams_and_small_calls_by_default(rng):
+    x, y = (torch.from_numpy(rng.standard_normal((96, 96))).cuda() for _ in range(2))
+    cuda_calls.forget()
+    assert prismm.explain(x, y).engine == "cuda:fp64"
+    expected = prismm.matmul(x, y)
+    for _ in range(4):
+        assert prismm.matmul(x, y).equal(expected)
+    assert len(cuda_calls._AT_ONCE) == 1
+    graph, out = torch.cuda.CUDAGraph(), torch.empty_like(expected)
+    with torch.cuda.graph(graph):
+        prismm.matmul(x, y, out=out)
+    x.mul_(2.0)
+    graph.replay()
+    assert out.equal(2.0 * expected)
+    side = torch.cuda.Stream()
+    with torch.cuda.stream(side):
+        found = prismm.matmul(x, y)
+    side.synchronize()
+    assert found.equal(2.0 * expected)
+    assert prismm.matmul(torch._neg_view(x), y).equal(-2.0 * expected)
+    x[3, 5] = math.inf
+    assert bool(torch.isfinite(prismm.matmul(x, y)).logical_not()[3].all())
