@@ -3,12 +3,14 @@ the look at its result, over small and narrow shapes.
 
 Run: python benchmarks/gpu_direct.py [--seconds 200]; writes results/gpu_direct.csv. Random normal data. Times are
 medians of replays of graphs of twenty products each, in turn; errors are relative, in the Frobenius norm, of a few
-entries.
+entries. With --fit: measures nothing, and prints the paces of `prismm.engines.cuda_direct.TILES` that fit that file.
 """
 
 from __future__ import annotations
 
 import argparse
+import csv
+import dataclasses
 import itertools
 import math
 import statistics
@@ -18,7 +20,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from _common import machine, write
+from _common import RESULTS, machine, write
 from gpu_gemm import sampled
 from gpu_sweep import warm_up
 
@@ -26,7 +28,7 @@ import prismm
 from prismm.calibration import seconds_of
 from prismm.cuda_operands import vectors_of
 from prismm.engines import cuda
-from prismm.engines.cuda_direct import TILES, Shape, Tile, multiply_directly, tile_for
+from prismm.engines.cuda_direct import TILES, Pace, Shape, Tile, least_seconds, multiply_directly, tile_for, work
 from prismm.engines.launch import OUT, A, B, Place, Program
 
 PRODUCTS, REPLAYS = 20, 5
@@ -127,11 +129,52 @@ def measure(batch: int, m: int, n: int, k: int, dtype: str) -> list[dict[str, An
     return rows
 
 
+def fitted(tile: Tile, shapes: list[Shape], microseconds: list[float]) -> tuple[float, Pace]:
+    """The pace on an H200 that fits a tile's times best, of a grid, and its mean relative error. Rows that are askew
+    have no say.
+    """
+    size, full = shapes[0].size, 1e6 * 2.0 * tile.rows * tile.columns * tile.depth * 132 / 67e12
+    least = [1e6 * least_seconds(shape, 4e12) for shape in shapes]
+    best = math.inf, Pace(0.0, 0.0, 0.0, 0.0)
+    shares = (0.42, 0.46, 0.5, 0.54, 0.58, 0.62, 0.66, 0.7, 0.74, 0.78, 0.82, 0.86, 0.9)
+    latencies, results = (
+        (1.0, 1.15, 1.3, 1.5, 1.7, 2.0, 2.3, 2.6, 3.0, 3.5, 4.0, 5.0),
+        (0.3, 0.45, 0.6, 0.8, 1.0, 1.3, 2.0),
+    )
+    for start, share, result, latency in itertools.product((1.0, 1.2, 1.5, 1.8), shares, results, latencies):
+        pace = Pace(start, round(latency * full / share, 3), round(full / share, 3), result)
+        one = dataclasses.replace(tile, **{"double" if size == 8 else "single": pace})
+        found = (max(work(one, shape, 132), x) for shape, x in zip(shapes, least, strict=True))
+        error = statistics.fmean(abs(math.log(x / y)) for x, y in zip(found, microseconds, strict=True))
+        best = min(best, (error, pace))
+    return best
+
+
+def fit() -> None:
+    """Print `TILES` with the paces that fit the file."""
+    with (RESULTS / "gpu_direct.csv").open(newline="") as file:
+        rows = [row for row in csv.DictReader(file) if row["gpu"] == "NVIDIA H200"]
+    for tile in TILES:
+        paces = []
+        for dtype, size in (("float64", 8), ("float32", 4)):
+            own = [row for row in rows if row["dtype"] == dtype and row["tile"] == name_of(tile)]
+            times = {
+                Shape(*(int(row[x]) for x in ("m", "n", "k", "batch")), size): 1e3 * float(row["ms"]) for row in own
+            }
+            times = {shape: time for shape, time in times.items() if not shape.askew}
+            paces.append(fitted(tile, list(times), list(times.values())))
+        (first, double), (second, single) = paces
+        print(dataclasses.replace(tile, double=double, single=single), f"errors {first:.3f}, {second:.3f}", flush=True)
+
+
 def main() -> None:
     """Measure and write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=1e9, help="begin no further shape after so many")
+    parser.add_argument("--fit", action="store_true", help="the paces that fit the file; measures nothing")
     options = parser.parse_args()
+    if options.fit:
+        return fit()
     start, rows = time.perf_counter(), []
     warm_up()
     for shape, dtype in itertools.product(shapes(), ("float64", "float32")):

@@ -86,12 +86,12 @@ class GpuCall:
         """The plan, with its predictions."""
         return cuda_plan.make_plan(self.need, self.choice, self.options, self.device.name, *self.names)
 
-    @property
+    @functools.cached_property
     def native(self) -> bool:
         """Whether cuBLAS multiplies."""
         return self.choice.engine == cuda.BLAS
 
-    @property
+    @functools.cached_property
     def direct(self) -> bool:
         """Whether a native product is one kernel."""
         return not self.native and isinstance(self.choice.scheme, Native)
@@ -159,7 +159,9 @@ class _Plain:
     changing: bool = False
 
     def unchanged(self) -> bool:
-        """Whether those settings hold."""
+        """Whether those settings hold, where they matter: what is one kernel is none of cuBLAS's or torch's."""
+        if self.call.direct:
+            return cuda_plan.default_engine() == self.settings[2]
         return cuda_plan.settings(self.call.need.result.precision == 24) == self.settings
 
     def result(self, a: torch.Tensor) -> torch.Tensor:
@@ -198,10 +200,11 @@ def _plain_key(a: torch.Tensor, b: torch.Tensor, keywords: tuple[Any, ...], out:
 _PLAIN_ACCURACY = type(None), str, float, int
 
 
-def _flagged(*tensors: torch.Tensor | None) -> bool:
+def _flagged(call: GpuCall, *tensors: torch.Tensor | None) -> bool:
     """Whether one of these tensors is not what its memory holds, or wants a derivative."""
+    is_complex = call.need.is_complex
     for x in tensors:  # noqa: SIM110 - a generator takes longer than what it asks for
-        if x is not None and (x.requires_grad or x.is_neg() or x.is_conj()):
+        if x is not None and (x.requires_grad or x.is_neg() or (is_complex and x.is_conj())):
             return True
     return False
 
@@ -229,7 +232,7 @@ def at_once(a: Any, b: Any, keywords: tuple[Any, ...], out: Any) -> torch.Tensor
             result = _in_halves(found, a, b, out)
             if result is not None:
                 return result
-        if _flagged(a, b, out) or (out is not None and not found.unchanged()):
+        if _flagged(found.call, a, b, out) or (out is not None and not found.unchanged()):
             return None
         result = found.result(a) if out is None else out
         if not _multiply_at_once(found.call, a, b, result, (), owned=out is not None):
@@ -611,7 +614,7 @@ def _in_halves(found: _Plain, a: torch.Tensor, b: torch.Tensor, out: torch.Tenso
     try:
         head.run((left, right, 0, scratch), stream, captured)
         result = found.result(a) if out is None else out
-        if _flagged(a, b, out) or not found.unchanged():
+        if _flagged(call, a, b, out) or not found.unchanged():
             found.changing = True
             return None
         if result.data_ptr() % 16:

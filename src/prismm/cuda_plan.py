@@ -137,7 +137,7 @@ def choose(
         ArgumentError: for an engine that is none of a GPU's, or too few moduli. EngineError: for a scheme that does not
         run on a GPU.
     """
-    engine = options.engine or _default_engine()
+    engine = options.engine or default_engine()
     if engine not in (None, "cuda", *ENGINES):
         names = ", ".join(map(repr, ENGINES))
         raise ArgumentError(f"engine={engine!r} for operands on a GPU; pass 'cuda' or one of {names}")
@@ -201,10 +201,10 @@ def settings(single: bool = True) -> tuple[str | None, ...]:
     """What the choice depends on besides the call itself: settings of cuBLAS and torch, and ``PRISMM_ENGINE``. single:
     of products in float32 too.
     """
-    return cuda.emulated_by_cublas(), cuda.reduced_float32() if single else None, _default_engine()
+    return cuda.emulated_by_cublas(), cuda.reduced_float32() if single else None, default_engine()
 
 
-def _default_engine() -> str | None:
+def default_engine() -> str | None:
     """``PRISMM_ENGINE``, where it names an engine of a GPU."""
     name = variable(b"PRISMM_ENGINE")
     return name if name.startswith("cuda") else None

@@ -107,7 +107,7 @@ def multiply(a, b, tile):
 @pytest.mark.gpu
 @pytest.mark.parametrize("layouts", [("rows", "rows"), ("columns", "columns"), ("rows", "columns"), ("apart", "apart")])
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
-@pytest.mark.parametrize("tile", TILES, ids=str)
+@pytest.mark.parametrize("tile", TILES, ids=lambda tile: f"{tile.rows}x{tile.columns}")
 def test_every_entry_is_within_its_bound(tile, dtype, layouts, seed):
     for index, (m, k, n) in enumerate(EXTENTS):
         name = NAMES[(index + seed) % len(NAMES)]
@@ -124,7 +124,7 @@ def test_every_entry_is_within_its_bound(tile, dtype, layouts, seed):
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
-@pytest.mark.parametrize("tile", TILES, ids=str)
+@pytest.mark.parametrize("tile", TILES, ids=lambda tile: f"{tile.rows}x{tile.columns}")
 def test_specials_are_settled(tile, dtype, seed):
     for name in SPECIAL:
         a, b = SPECIAL[name](21, 70, 45, seed=seed, dtype=np.dtype(dtype))
@@ -138,7 +138,7 @@ def test_specials_are_settled(tile, dtype, seed):
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("tile", TILES, ids=str)
+@pytest.mark.parametrize("tile", TILES, ids=lambda tile: f"{tile.rows}x{tile.columns}")
 def test_what_overflows_on_the_way_is_made_exactly(tile):
     a = np.array([[1e308, 1e308, -1e308, 3.0]]).repeat(40, 0)
     b = np.array([[1.0, 9.0], [1.0, 9.0], [1.0, 9.0], [1.0, 1.0]]).repeat(20, 1)
@@ -146,7 +146,8 @@ def test_what_overflows_on_the_way_is_made_exactly(tile):
     expected = prismm.matmul(a, b, accuracy="correctly-rounded")
     c = c[0].cpu().numpy()
     assert np.allclose(c, expected, rtol=1e-15) and np.array_equal(np.isinf(c), np.isinf(expected))
-    assert counts[1] == (~np.isfinite(np.matmul(a, b))).sum() and np.isinf(c[:, 20:]).all()
+    # Where a first sum overflows, the order of sums decides; the others meet infinities in any order.
+    assert counts[0] == 0 and 800 <= counts[1] <= 1600 and np.isinf(c[:, 20:]).all()
     # In float32 nothing overflows on the way.
     a, b = np.float32([[3e38, 3e38, -3e38, 3.0]]), np.float32([[1.0], [1.0], [1.0], [1.0]])
     c, counts = multiply(on_gpu(a, "rows"), on_gpu(b, "rows"), tile)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from prismm.engines.cuda import Device, Result, Vectors
     from prismm.engines.launch import Place, Program
 
-__all__ = ["TILES", "Shape", "Tile", "multiply_directly", "seconds_of", "tile_for"]
+__all__ = ["TILES", "Pace", "Shape", "Tile", "least_seconds", "multiply_directly", "seconds_of", "tile_for", "work"]
 
 
 class Pace(NamedTuple):
@@ -66,14 +66,14 @@ _ASKEW, _LINE = 1.35, 128
 """What rows cost more that do not begin at a line of the cache, and its bytes."""
 
 TILES = (
-    Tile(16, 16, 64, 1, 2, 4, 128, Pace(1.2, 0.375, 0.075, 0.8), Pace(1.2, 0.418, 0.120, 0.45)),
-    Tile(32, 16, 64, 2, 2, 4, 112, Pace(1.2, 0.323, 0.281, 1.0), Pace(1.5, 0.359, 0.239, 0.6)),
-    Tile(64, 16, 32, 4, 1, 5, 120, Pace(1.2, 0.311, 0.239, 1.0), Pace(1.5, 0.334, 0.223, 0.6)),
-    Tile(16, 64, 32, 1, 4, 5, 120, Pace(1.2, 0.289, 0.223, 1.0), Pace(1.5, 0.254, 0.196, 0.6)),
-    Tile(32, 32, 16, 2, 2, 8, 96, Pace(1.2, 0.156, 0.104, 1.0), Pace(1.5, 0.201, 0.087, 0.6)),
-    Tile(64, 32, 32, 2, 2, 4, 168, Pace(1.2, 0.480, 0.369, 1.3), Pace(1.5, 0.472, 0.315, 0.8)),
-    Tile(64, 64, 16, 2, 2, 4, 168, Pace(1.5, 0.454, 0.349, 1.3), Pace(2.1, 0.497, 0.331, 0.6)),
-    Tile(128, 64, 16, 2, 2, 4, 255, Pace(1.2, 0.724, 0.630, 2.0), Pace(1.5, 0.861, 0.662, 1.3)),
+    Tile(16, 16, 64, 1, 2, 4, 128, Pace(1.0, 0.394, 0.079, 0.8), Pace(1.2, 0.418, 0.12, 0.45)),
+    Tile(32, 16, 64, 2, 2, 4, 112, Pace(1.0, 0.365, 0.281, 1.0), Pace(1.5, 0.289, 0.223, 0.6)),
+    Tile(64, 16, 32, 4, 1, 5, 120, Pace(1.0, 0.359, 0.239, 1.0), Pace(1.8, 0.184, 0.184, 0.6)),
+    Tile(16, 64, 32, 1, 4, 5, 120, Pace(1.0, 0.311, 0.239, 1.0), Pace(1.5, 0.24, 0.184, 0.6)),
+    Tile(32, 32, 16, 2, 2, 8, 96, Pace(1.0, 0.167, 0.111, 1.0), Pace(1.0, 0.215, 0.083, 0.8)),
+    Tile(64, 32, 32, 2, 2, 4, 168, Pace(1.0, 0.48, 0.369, 1.3), Pace(1.2, 0.535, 0.315, 0.8)),
+    Tile(64, 64, 16, 2, 2, 4, 168, Pace(1.2, 0.509, 0.391, 1.3), Pace(1.2, 0.472, 0.315, 0.8)),
+    Tile(128, 64, 16, 2, 2, 4, 255, Pace(1.0, 0.761, 0.662, 2.0), Pace(1.8, 0.803, 0.698, 1.0)),
 )
 
 
@@ -102,7 +102,7 @@ class Shape(NamedTuple):
         return self.size * self.matrices * (m * k * across + k * n * down + m * n)
 
 
-def _work(tile: Tile, shape: Shape, processors: int) -> float:
+def work(tile: Tile, shape: Shape, processors: int) -> float:
     """Microseconds of a kernel on a GPU as fast as an H200 with so many processors, but for its memory."""
     start, latency, step, result = tile.double if shape.size == 8 else tile.single
     across, down = -(-shape.n // tile.columns), -(-shape.m // tile.rows)
@@ -113,23 +113,28 @@ def _work(tile: Tile, shape: Shape, processors: int) -> float:
         """So many at once on a multiprocessor."""
         return steps * max(latency, programs * step) + result * math.sqrt(programs)
 
-    work = waves * wave(most) + (wave(-(-rest // processors)) if rest else 0.0)
-    return start + (_ASKEW if shape.askew else 1.0) * max(work, shape.bytes(across, down) / _MOVED)
+    busy = waves * wave(most) + (wave(-(-rest // processors)) if rest else 0.0)
+    return start + (_ASKEW if shape.askew else 1.0) * max(busy, shape.bytes(across, down) / _MOVED)
 
 
 def tile_for(shape: Shape, processors: int) -> Tile:
     """The tile that is predicted fastest."""
     fitting = [tile for tile in TILES if shape.m <= LONGEST_GRID * tile.rows]
-    return min(fitting, key=lambda tile: _work(tile, shape, processors))
+    return min(fitting, key=lambda tile: work(tile, shape, processors))
 
 
 def seconds_of(shape: Shape, processors: int, slower: float, memory: float) -> float:
     """Seconds of the fastest tile's kernel. slower: how many times as long its work takes as on an H200; memory: bytes
     a second.
     """
+    busy = 1e-6 * slower * work(tile_for(shape, processors), shape, processors)
+    return max(busy, least_seconds(shape, memory))
+
+
+def least_seconds(shape: Shape, memory: float) -> float:
+    """What reading the operands and writing the result takes."""
     once = shape.bytes(1, 1)
-    least = once / memory if once > _CACHE else 1e-6 * once / _CACHED
-    return max(1e-6 * slower * _work(tile_for(shape, processors), shape, processors), least)
+    return once / memory if once > _CACHE else 1e-6 * once / _CACHED
 
 
 def multiply_directly(

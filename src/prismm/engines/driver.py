@@ -9,12 +9,25 @@ from typing import Any
 from prismm.errors import EngineError
 
 
+class LaunchConfig(ctypes.Structure):
+    """CUlaunchConfig: what cuLaunchKernelEx, which takes a third of the arguments of cuLaunchKernel, and so of the time
+    that passing them takes, is told of a launch.
+    """
+
+    _fields_ = [
+        *((f"{name}_{axis}", ctypes.c_uint) for name in ("grid", "block") for axis in "xyz"),
+        ("shared", ctypes.c_uint),
+        ("stream", ctypes.c_void_p),
+        ("attributes", ctypes.c_void_p),
+        ("attribute_count", ctypes.c_uint),
+    ]
+
+
 @functools.cache
 def driver() -> Any:
     """CUDA's driver. Its calls are short: they keep Python's lock."""
     cuda = ctypes.PyDLL("libcuda.so.1")
     pointer, word, integer = ctypes.c_void_p, ctypes.c_uint, ctypes.c_int
-    cuda.cuLaunchKernel.argtypes = [pointer, *[word] * 7, pointer, pointer, pointer]
     cuda.cuMemsetD8Async.argtypes = [pointer, ctypes.c_ubyte, ctypes.c_size_t, pointer]
     cuda.cuTensorMapEncodeTiled.argtypes = [
         pointer, integer, word, pointer, pointer, pointer, pointer, pointer, integer, integer, integer, integer,

@@ -19,7 +19,7 @@ import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from prismm.engines.driver import check, driver
+from prismm.engines.driver import LaunchConfig, check, driver
 from prismm.engines.replays import Replay, follow, is_capturing, stream_beside
 from prismm.errors import EngineError
 
@@ -142,11 +142,11 @@ class _Meeting:
 
 @dataclass
 class _Ready:
-    """A compiled kernel with its parameters in memory; slots and maps depend on the bases."""
+    """A compiled kernel with its launch and its parameters in memory; slots and maps depend on the bases."""
 
-    function: int
-    threads: int
-    shared: int
+    function: Any
+    config: LaunchConfig
+    config_place: Any
     parameters: Any
     slots: list[tuple[Any, int, int]]
     maps: list[tuple[Any, Tiled, dict[str, Any]]]
@@ -260,9 +260,13 @@ class Program:
         Raises:
             EngineError: where the driver refuses a launch.
         """
-        several = len(self.launches) >= _FEW
-        capturing = several and (is_capturing(stream) if captured is None else captured)
-        replaying = several and not capturing
+        if len(self.launches) < _FEW:
+            with self._lock:
+                self._fill(bases)
+                self._queue(bases, stream, False)
+            return
+        capturing = is_capturing(stream) if captured is None else captured
+        replaying = not capturing
         if replaying and isinstance(found := self._replays.get(bases), Replay):
             found.run(stream)
             return
@@ -290,7 +294,7 @@ class Program:
                 continue
             ready = launch.ready
             if ready is None:
-                ready = launch.ready = _loaded(self._compile(launch), launch.arguments)
+                ready = launch.ready = _loaded(self._compile(launch), launch.grid, launch.arguments)
             for slot, base, offset in ready.slots:
                 slot.value = bases[base] + offset
             for target, tiled, facts in ready.maps:
@@ -327,9 +331,8 @@ class Program:
             return
         ready = launch.ready
         assert ready is not None
-        code = cuda.cuLaunchKernel(
-            ready.function, *launch.grid, ready.threads, 1, 1, ready.shared, stream, ready.parameters, None
-        )
+        ready.config.stream = stream
+        code = cuda.cuLaunchKernelEx(ready.config_place, ready.function, ready.parameters, None)
         if code:
             check(code)
 
@@ -402,7 +405,7 @@ def _as_tensor(place: Place, bases: tuple[torch.Tensor, ...]) -> torch.Tensor:
 _TYPES = {"i1": ctypes.c_int8, "i8": ctypes.c_int8, "i16": ctypes.c_int16, "i32": ctypes.c_int32, "i64": ctypes.c_int64}
 
 
-def _loaded(compiled: Any, arguments: tuple[Any, ...]) -> _Ready:
+def _loaded(compiled: Any, grid: tuple[int, int, int], arguments: tuple[Any, ...]) -> _Ready:
     """Parameters in the order in which Triton's own launcher passes them: constants apart, two null scratch pointers
     last.
     """
@@ -437,8 +440,10 @@ def _loaded(compiled: Any, arguments: tuple[Any, ...]) -> _Ready:
     kept += [ctypes.c_uint64(0), ctypes.c_uint64(0)]
     parameters = (ctypes.c_void_p * len(kept))(*map(ctypes.addressof, kept))
     constants = [x for x in arguments if not isinstance(x, (Place, Tiled, Factor, int))]
+    config = LaunchConfig(*grid, 32 * meta.num_warps, 1, 1, meta.shared)
     return _Ready(
-        compiled.function, 32 * meta.num_warps, meta.shared, parameters, slots, maps, [*kept, *constants, compiled]
+        ctypes.c_void_p(compiled.function), config, ctypes.byref(config), parameters, slots, maps,
+        [*kept, *constants, compiled],
     )  # fmt: skip
 
 
