@@ -1,5 +1,5 @@
-"""The table of rates of the GPU in results/gpu_gemm.csv, as `prismm calibrate` would fit it, and how far its
-predictions are from the times there; writes src/prismm/rates/NAME.json.
+"""How far predictions by a table of rates, the committed one or that of `prismm calibrate` (FILE), are from the times
+in results/gpu_gemm.csv and results/gpu_sweep.csv. Run: python benchmarks/gpu_rates.py [--table FILE].
 """
 
 from __future__ import annotations
@@ -13,15 +13,11 @@ from pathlib import Path
 import _common
 
 from prismm.accuracy import parse_target
-from prismm.calibration import Timed, fit
+from prismm.calibration import Timed
 from prismm.cuda_plan import Need, predict
-from prismm.cuda_rates import file_name
+from prismm.cuda_rates import committed, read
 from prismm.formats import FP32, FP64
 from prismm.schemes import Native, Residues, ScaledHalf
-
-PROCESSORS = {"NVIDIA H200": 132}
-LAUNCH, MEMORY = 8e-6, 4.0e12
-"""Seconds of cuBLAS's smallest product, and bytes a second, of an H200."""
 
 
 def recorded(path: Path) -> dict[str, list[tuple[str, Timed]]]:
@@ -45,8 +41,8 @@ def need_of(n: int, dtype: str, accuracy: str) -> Need:
     return Need(n, n, n, (), FP64 if precise else FP32, target, reproducible, True, dtype.startswith("complex"))
 
 
-def swept(path: Path) -> list[tuple[str, Timed]]:
-    """The calls of gpu_sweep.csv, each with its GPU."""
+def swept(path: Path) -> list[tuple[str, str, Timed]]:
+    """The calls of gpu_sweep.csv, each with its GPU and engine."""
     found = []
     with path.open(newline="") as file:
         for row in csv.DictReader(file):
@@ -54,14 +50,14 @@ def swept(path: Path) -> list[tuple[str, Timed]]:
             square = need_of(n, row["dtype"], "native")
             need = dataclasses.replace(square, m=m, k=k, batch=(batch,) if batch > 1 else ())
             seconds = (1e-3 * float(row[x]) for x in ("ms", "native_ms"))
-            found.append((row["gpu"], Timed(need, scheme_of(row["scheme"]), *seconds, {})))
+            found.append((row["gpu"], row["engine"], Timed(need, scheme_of(row["scheme"]), *seconds, {})))
     return found
 
 
 def scheme_of(text: str) -> object:
     """A scheme as plans print it."""
     if text.startswith("Native"):
-        return Native()
+        return Native("float64" if "float64" in text else None)
     if text.startswith("Residues"):
         return Residues(int(text[len("Residues(moduli=") : -1]))
     numbers = re.findall(r"(\w+)=(\d+)", text)
@@ -70,17 +66,25 @@ def scheme_of(text: str) -> object:
 
 
 def main() -> None:
-    """Fit, compare, write."""
-    argparse.ArgumentParser(description=__doc__).parse_args()
-    for gpu, rows in recorded(_common.RESULTS / "gpu_gemm.csv").items():
-        table = fit(gpu, PROCESSORS[gpu], [one for _, one in rows], launch=LAUNCH, memory=MEMORY)
-        for name, one in rows:
-            predicted = predict(one.scheme, one.need, table)
-            ratio = predicted / one.seconds
-            print(f"{name:40s} {1e3 * one.seconds:8.3f} ms, predicted {1e3 * predicted:8.3f}: {ratio:.2f}")
-        path = Path(__file__).parent.parent / "src/prismm/rates" / file_name(gpu)
-        path.write_text(table.to_json())
-        print(path.name, table)
+    """Compare."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--table", type=Path, help="a table of rates")
+    options = parser.parse_args()
+    tables = committed() if options.table is None else {(own := read(options.table)).name: own}
+    rows = [
+        (gpu, name, predict(one.scheme, one.need, tables[gpu]), one.seconds)
+        for gpu, calls in recorded(_common.RESULTS / "gpu_gemm.csv").items()
+        for name, one in calls
+        if gpu in tables
+    ]
+    for gpu, engine, one in swept(_common.RESULTS / "gpu_sweep.csv"):
+        if gpu in tables:
+            need = one.need
+            shape = "x".join(map(str, (*need.batch, need.m, need.n, need.k)))
+            seconds = predict(one.scheme, need, tables[gpu], engine)
+            rows.append((gpu, f"{shape} {need.result.name} {engine}", seconds, one.seconds))
+    for gpu, name, predicted, seconds in rows:
+        print(f"{gpu} {name:48s} {1e3 * seconds:8.3f} ms, predicted {1e3 * predicted:8.3f}: {predicted / seconds:.2f}")
 
 
 if __name__ == "__main__":

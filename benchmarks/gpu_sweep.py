@@ -79,6 +79,7 @@ def measure(kind: str, batch: int, m: int, n: int, k: int, dtype: str) -> dict[s
         "n": n,
         "k": k,
         "scheme": str(plan.scheme),
+        "engine": plan.engine,
         "ratio": native_eager / eager,
         "graph_ratio": native_replayed / replayed,
         "ms": 1e3 * eager,

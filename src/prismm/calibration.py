@@ -63,8 +63,8 @@ CASES: tuple[Case, ...] = (
 """All of them."""
 
 _REPEATS = 7
-_REPLAYS = 4
-"""Replays of a graph in a row, so that what comes before the first one counts for little."""
+_TOGETHER, _TOGETHER_SECONDS = 20, 2e-3
+"""Calls of a graph, so that what comes before the first one counts for little, and how long they take at most."""
 _BUSY_SECONDS = 1.0
 """How long products of residues run at a stretch, to see what power leaves of their rate."""
 _REPAIR = 5e-11
@@ -282,26 +282,23 @@ def _timed(case: Case) -> Timed:
     phases = phases_of(call, a, b, out)
     if not call.native:
         # One by one kernels take a few microseconds longer than one after the other.
-        share = _replayed(ours) / sum(phases.values())
+        share = _replayed(ours, statistics.median(x for x, _ in pairs)) / sum(phases.values())
         phases = {name: share * seconds for name, seconds in phases.items()}
     return Timed(
         call.need, case.scheme, statistics.median(x for x, _ in pairs), statistics.median(y for _, y in pairs), phases
     )
 
 
-def _replayed(call: Callable[[], None]) -> float:
-    """Seconds that a call takes the device, by replays of a graph."""
+def _replayed(call: Callable[[], None], seconds: float) -> float:
+    """Seconds that a call, which takes so long by itself, takes the device, by replays of a graph of some."""
     import torch
 
+    count = max(1, min(_TOGETHER, int(_TOGETHER_SECONDS / seconds)))
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        call()
-
-    def some() -> None:
-        for _ in range(_REPLAYS):
-            graph.replay()
-
-    return _seconds(some) / _REPLAYS
+        for _ in range(count):
+            call()
+    return _seconds(graph.replay) / count
 
 
 def phases_of(call: Any, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor) -> dict[str, float]:

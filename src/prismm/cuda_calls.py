@@ -97,6 +97,13 @@ class GpuCall:
         return not self.native and isinstance(self.choice.scheme, Native)
 
     @functools.cached_property
+    def unread(self) -> int:
+        """The address of what calls write and nobody reads."""
+        import torch
+
+        return _unread(torch.device("cuda", self.index)).data_ptr()
+
+    @functools.cached_property
     def long(self) -> bool:
         """Whether the GPU works long enough on it that the host may queue it in two halves meanwhile."""
         return not self.native and math.prod((self.need.m, self.need.n, self.need.k, *self.need.batch)) >= _LONG
@@ -161,7 +168,7 @@ class _Plain:
     def unchanged(self) -> bool:
         """Whether those settings hold, where they matter: what is one kernel is none of cuBLAS's or torch's."""
         if self.call.direct:
-            return cuda_plan.default_engine() == self.settings[2]
+            return cuda_plan.default_engine() == self.settings[-1]
         return cuda_plan.settings(self.call.need.result.precision == 24) == self.settings
 
     def result(self, a: torch.Tensor) -> torch.Tensor:
@@ -228,6 +235,8 @@ def at_once(a: Any, b: Any, keywords: tuple[Any, ...], out: Any) -> torch.Tensor
     if found is None or torch._C._cuda_getDevice() != found.call.index:
         return None
     try:
+        if found.call.direct:
+            return _in_one(found, a, b, out)
         if found.call.long and not found.changing:
             result = _in_halves(found, a, b, out)
             if result is not None:
@@ -553,7 +562,7 @@ def _multiply_at_once(
         return False
     kept = [memory.data_ptr() for memory in memories]
     stream, captured = _stream_of(call)
-    scratch = _unread(result.device).data_ptr() if queued.unread else _borrow(queued.program.scratch, stream)
+    scratch = call.unread if queued.unread else _borrow(queued.program.scratch, stream)
     try:
         bases = (*addresses, scratch, *kept)
         if call.native:
@@ -622,6 +631,29 @@ def _in_halves(found: _Plain, a: torch.Tensor, b: torch.Tensor, out: torch.Tenso
         tail.run((left, right, result.data_ptr(), scratch), stream, captured)
     finally:
         _give_back(scratch)
+    return result
+
+
+def _in_one(found: _Plain, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor | None) -> torch.Tensor | None:
+    """`at_once` of a call that is one kernel, with as few steps as there can be: they take longer than it does."""
+    import torch
+
+    call = found.call
+    if a.requires_grad or b.requires_grad or a.is_neg() or b.is_neg() or not found.unchanged():
+        return None
+    if out is None:
+        result = found.result(a)
+    elif out.requires_grad or out.is_neg():
+        return None
+    else:
+        result = out
+    left, right, place = a.data_ptr(), b.data_ptr(), result.data_ptr()
+    queued = call.programs.get((False, left % 16, right % 16, place % 16))
+    if queued is None or (out is not None and _spoils(call, left, right, place, out)):
+        return None
+    # One launch needs not know whether a graph captures it.
+    stream = torch._C._cuda_getCurrentRawStream(call.index)
+    queued.program.run((left, right, place, call.unread), stream, False)
     return result
 
 

@@ -246,6 +246,18 @@ def _directly(need: Need, device: cuda.Device) -> bool:
     return device.nvidia and need.native and need.product and not need.is_complex and shape_of(need).served
 
 
+def _kernel_seconds(need: Need, rates: Rates) -> float:
+    """Seconds of that kernel."""
+    return cuda_direct.seconds_of(shape_of(need), rates.processors, rates.direct, rates.memory)
+
+
+def _own_seconds(need: Need, rates: Rates) -> float:
+    """Seconds that the GPU works on its own product and the look at it, whatever the host takes: what replaces them in
+    calls should not be the slower one in graphs.
+    """
+    return native_seconds(need, rates) - rates.launch + _START + checked_seconds(need, rates)
+
+
 def shape_of(need: Need) -> cuda_direct.Shape:
     """Of what one kernel multiplies."""
     return cuda_direct.Shape(need.m, need.n, need.k, math.prod(need.batch), need.word)
@@ -282,7 +294,7 @@ def _auto(
     if engine not in (None, "cuda"):
         return _asked_for(need, engine, moduli), engine, [f"engine {engine} asked for by the caller"]
     direct, seconds = Native("float64") if need.result.precision == 24 else Native(), math.inf
-    if rates is not None and _directly(need, device):
+    if rates is not None and _directly(need, device) and _kernel_seconds(need, rates) <= _own_seconds(need, rates):
         seconds = predict(direct, need, rates, FP64)
     spoiled = _spoiled(need)
     if rates is None:
@@ -431,6 +443,9 @@ _FINE = 0.9
 _CUT, _LONG_INNER = 8e-6, 1024
 """Seconds that this cut costs besides, and from which length on it is made."""
 
+_START = 2e-6
+"""Seconds of a kernel's start and end."""
+
 LONG = 0.02
 """Seconds of products of residues after which power limits them."""
 
@@ -494,7 +509,7 @@ def predict(scheme: Any, need: Need, rates: Rates, engine: str | None = None) ->
     if need.summed:
         # C is read; what is no join of digits reads the product once more and writes the sum.
         passes = 1 if isinstance(scheme, Residues) else 3
-        seconds += 2 * rates.launch + passes * need.result_bytes / rates.memory
+        seconds += 4 * LOOK + passes * need.result_bytes / rates.memory
     return seconds
 
 
@@ -502,8 +517,7 @@ def _product_seconds(scheme: Any, need: Need, rates: Rates, engine: str | None) 
     """`predict` of the product alone."""
     if isinstance(scheme, Native):
         if engine == FP64 or (scheme.compute == "float64" and need.result.precision == 24):
-            kernel = cuda_direct.seconds_of(shape_of(need), rates.processors, rates.direct, rates.memory)
-            return rates.call_directly + kernel
+            return rates.call_directly + _kernel_seconds(need, rates)
         return rates.call_natively + native_seconds(need, rates) + checked_seconds(need, rates)
     if not isinstance(scheme, Residues):
         return float(module_of(scheme).predict(scheme, need, rates))

@@ -28,6 +28,9 @@ def main() -> None:
             copies = re.findall(
                 r"cp\.async\.c[ag]\.shared\.global\s+\[[^\]]*\],\s*\[[^\]]*\],\s*(\w+)", compiled.asm["ptx"]
             )
+            # A step waits for its tiles, and for what reads those whose place the copies after it take.
+            steps = re.findall(r"cp\.async\.wait_group\s+(?!0)\S+(.*?)cp\.async\.c", compiled.asm["ptx"], re.DOTALL)
+            assert len(steps) == tile.stages and all(step.count("bar.sync") == 1 for step in steps), len(steps)
             found = {"tile": str(tile), "kernel": kernel, **told(compiled)}
             print(json.dumps({**found, "copies": len(copies), "wide": copies.count("0x10")}), flush=True)
 

@@ -51,7 +51,7 @@ def chosen(need, device=H200, scheme=None, engine=None):
         (need_of(64, 64, FP64), Native()), (need_of(64, 64, FP32), Native("float64")),
         (need_of(4096, 4096, FP64), Residues(14)), (need_of(2048, 2048, FP32), ScaledHalf(chunk=128)),
         (need_of(4096, 4096, FP32), ScaledHalf(chunk=128)),
-        (need_of(4096, 32, FP32), Native("float64")), (need_of(4096, 4096, FP64, reproducible=True), Residues(15)),
+        (need_of(256, 256, FP32), Native("float64")), (need_of(4096, 4096, FP64, reproducible=True), Residues(15)),
         (need_of(2048, 2048, FP32, reproducible=True), Residues(7)),
         (need_of(4096, 4096, FP32, native=False), Residues(7)), (need_of(512, 512, FP64, 1e-9), Residues(10)),
     ],

@@ -262,8 +262,11 @@ class Program:
         """
         if len(self.launches) < _FEW:
             with self._lock:
-                self._fill(bases)
-                self._queue(bases, stream, False)
+                if bases != self._bases:
+                    self._fill(bases)
+                for launch in self.launches:
+                    if not isinstance(launch, _Meeting):
+                        self._launch(launch, bases, stream)
             return
         capturing = is_capturing(stream) if captured is None else captured
         replaying = not capturing

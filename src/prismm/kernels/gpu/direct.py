@@ -11,7 +11,8 @@ nothing overflows on the way, and an entry is its sum rounded once.
 is at most k·u·|a||b|/(1 - k·u) (Higham 2002, section 3.1) with u = 2^-53, for float32 with another rounding of the
 result, so below the bound of a sum in float32 from two terms on; one product is exact before that rounding.
 
-Bytes: operands once for each tile that they cross, the result once. Operations: 2·m·n·k.
+Bytes: operands once for each tile that they cross, the result once. Operations: 2·m·n·k. A step along the inner
+dimension has one barrier: before what is copied ahead takes the place of what the step before has read.
 """
 
 from triton.experimental import gluon
@@ -51,6 +52,19 @@ def _shared(shape, across, inner, size):
 
 
 @gluon.jit
+def _buffers(
+    kind: gl.constexpr, rows: gl.constexpr, columns: gl.constexpr, layout: gl.constexpr, count: gl.constexpr
+):  # fmt: skip
+    """So many tiles in shared memory, each an allocation of its own: the compiler knows that they do not overlap, and
+    puts no barriers between what is read from one and copied into another.
+    """
+    found = ()
+    for _ in gl.static_range(count):
+        found = found + (gl.allocate_shared_memory(kind, [rows, columns], layout),)  # type: ignore[assignment]  # noqa: RUF005
+    return found
+
+
+@gluon.jit
 def _begin(buffer, pointers, inside):
     async_copy.async_copy_global_to_shared(buffer, pointers, mask=inside)
 
@@ -83,31 +97,31 @@ def multiply_directly(
     left = a + i.to(gl.int64)[:, None] * a_row + ha[None, :] * a_step
     right = b + j.to(gl.int64)[None, :] * b_column + hb[:, None] * b_step
     in_m, in_n = (i < m)[:, None], (j < n)[None, :]
-    of_a = gl.allocate_shared_memory(a.dtype.element_ty, [STAGES, ROWS, DEPTH], SHARED_A)
-    of_b = gl.allocate_shared_memory(b.dtype.element_ty, [STAGES, DEPTH, COLUMNS], SHARED_B)
+    of_a = _buffers(a.dtype.element_ty, ROWS, DEPTH, SHARED_A, STAGES)
+    of_b = _buffers(b.dtype.element_ty, DEPTH, COLUMNS, SHARED_B, STAGES)
     for stage in gl.static_range(STAGES - 1):
-        _begin(of_a.index(stage), left, in_m & (ha < k - stage * DEPTH)[None, :])
-        _begin(of_b.index(stage), right, (hb < k - stage * DEPTH)[:, None] & in_n)
+        _begin(of_a[stage], left, in_m & (ha < k - stage * DEPTH)[None, :])
+        _begin(of_b[stage], right, (hb < k - stage * DEPTH)[:, None] & in_n)
         async_copy.commit_group()
         left += DEPTH * a_step
         right += DEPTH * b_step
     sums = gl.zeros([ROWS, COLUMNS], gl.float64, MMA)
-    slot = 0
-    ahead = STAGES - 1
-    for first in range(0, k, DEPTH):
-        async_copy.wait_group(STAGES - 2)
-        for inner in gl.static_range(0, DEPTH, _INNER):
-            x = of_a.index(slot).slice(inner, _INNER, 1).load(gl.DotOperandLayout(0, MMA, 1))
-            y = of_b.index(slot).slice(inner, _INNER, 0).load(gl.DotOperandLayout(1, MMA, 1))
-            sums = mma_v2(x.to(gl.float64), y.to(gl.float64), sums)
-        rest = k - first - (STAGES - 1) * DEPTH
-        _begin(of_a.index(ahead), left, in_m & (ha < rest)[None, :])
-        _begin(of_b.index(ahead), right, (hb < rest)[:, None] & in_n)
-        async_copy.commit_group()
-        left += DEPTH * a_step
-        right += DEPTH * b_step
-        slot = gl.where(slot == STAGES - 1, 0, slot + 1)
-        ahead = gl.where(ahead == STAGES - 1, 0, ahead + 1)
+    for first in range(0, k, STAGES * DEPTH):
+        for stage in gl.static_range(STAGES):
+            rest = k - first - stage * DEPTH
+            if rest > 0:
+                async_copy.wait_group(STAGES - 2)
+                ahead: gl.constexpr = (stage + STAGES - 1) % STAGES
+                rest -= (STAGES - 1) * DEPTH
+                _begin(of_a[ahead], left, in_m & (ha < rest)[None, :])
+                _begin(of_b[ahead], right, (hb < rest)[:, None] & in_n)
+                async_copy.commit_group()
+                left += DEPTH * a_step
+                right += DEPTH * b_step
+                for inner in gl.static_range(0, DEPTH, _INNER):
+                    x = of_a[stage].slice(inner, _INNER, 1).load(gl.DotOperandLayout(0, MMA, 1))
+                    y = of_b[stage].slice(inner, _INNER, 0).load(gl.DotOperandLayout(1, MMA, 1))
+                    sums = mma_v2(x.to(gl.float64), y.to(gl.float64), sums)
     async_copy.wait_group(0)
     value = sums if PRECISION == 53 else sums.to(gl.float32)
     row = i0 + gl.arange(0, ROWS, gl.SliceLayout(1, MMA))
