@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from prismm import cuda_words_calls as words
-from prismm.cuda_plan import LONG, Need, residue_operations, shape_of, uninterrupted
+from prismm.cuda_plan import LONG, Need, residue_operations, shape_of, uninterrupted, written_seconds
 from prismm.cuda_rates import Line, Rates, once_over
 from prismm.engines import cuda_direct
 from prismm.engines.cuda import BLAS
@@ -122,8 +122,8 @@ def fit(
     return Rates(
         name=name,
         processors=processors,
-        float64=_own_rate(own[53], processors, launch),
-        float32=_own_rate(own[24], processors, launch),
+        float64=_own_rate(own[53], processors, launch, memory),
+        float32=_own_rate(own[24], processors, launch, memory),
         launch=launch,
         memory=memory,
         call=max(1e-6, _before(residues + wordy)),
@@ -170,12 +170,13 @@ def _operations(one: Timed, processors: int) -> float:
     return words.operations(one.scheme, one.need, processors)
 
 
-def _own_rate(calls: list[Timed], processors: int, launch: float) -> float:
+def _own_rate(calls: list[Timed], processors: int, launch: float, memory: float) -> float:
     """Operations a second of the GPU's own products of a type."""
     rates = []
     for one in calls:
         need = one.need
-        seconds = uninterrupted(need, max(one.native_seconds - launch, 1e-9), processors)
+        busy = one.native_seconds - launch - written_seconds(need, memory)
+        seconds = uninterrupted(need, max(busy, 1e-9), processors)
         rates.append(2.0 * need.m * need.n * need.k / seconds)
     return statistics.median(rates)
 

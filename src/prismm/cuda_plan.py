@@ -246,6 +246,11 @@ def _directly(need: Need, device: cuda.Device) -> bool:
     return device.nvidia and need.native and need.product and not need.is_complex and shape_of(need).served
 
 
+def _one_kernel(need: Need, device: cuda.Device, rates: Rates) -> bool:
+    """Whether one kernel is sure enough to be as fast as cuBLAS and the look at its result."""
+    return _directly(need, device) and _SURE * _kernel_seconds(need, rates) <= _own_seconds(need, rates)
+
+
 def _kernel_seconds(need: Need, rates: Rates) -> float:
     """Seconds of that kernel."""
     return cuda_direct.seconds_of(shape_of(need), rates.processors, rates.direct, rates.memory)
@@ -294,14 +299,15 @@ def _auto(
     if engine not in (None, "cuda"):
         return _asked_for(need, engine, moduli), engine, [f"engine {engine} asked for by the caller"]
     direct, seconds = Native("float64") if need.result.precision == 24 else Native(), math.inf
-    if rates is not None and _directly(need, device) and _kernel_seconds(need, rates) <= _own_seconds(need, rates):
+    if rates is not None and _one_kernel(need, device, rates):
         seconds = predict(direct, need, rates, FP64)
     spoiled = _spoiled(need)
     if rates is None:
         if spoiled is not None:
             return Residues(moduli), engine, [_doubtful(spoiled, need)]
         return Native(), cuda.BLAS, [f"no rates of {device.name} are known, and its a-priori bound meets the target"]
-    others = (words.of_native_grade(need), Residues(moduli))
+    # Of a vector every product is made of an element that is read once: there is nothing to be gained by parts of it.
+    others = (words.of_native_grade(need) if min(need.m, need.n) > 1 else None, Residues(moduli))
     found = [(predict(x, need, rates), x) for x in others if x is not None]
     ours, best = min(found, key=lambda one: one[0])
     if spoiled is not None:
@@ -446,6 +452,9 @@ _CUT, _LONG_INNER = 8e-6, 1024
 _START = 2e-6
 """Seconds of a kernel's start and end."""
 
+_SURE = 1.1
+"""How much faster than cuBLAS one kernel must be predicted to be: predictions are no closer than that."""
+
 LONG = 0.02
 """Seconds of products of residues after which power limits them."""
 
@@ -464,7 +473,12 @@ def native_seconds(need: Need, rates: Rates) -> float:
     full = 2.0 * count * m * n * max(1, need.k) * (4 if need.is_complex else 1) / rates.native(need.result.precision)
     cut = full / _FINE + _CUT if need.k >= _LONG_INNER else math.inf
     once = min(full / native_share(need.m, need.n, count, rates.processors), cut)
-    return rates.launch + max(once, (need.operand_bytes + need.result_bytes) / rates.memory)
+    return rates.launch + max(once, need.operand_bytes / rates.memory) + written_seconds(need, rates.memory)
+
+
+def written_seconds(need: Need, memory: float) -> float:
+    """Seconds that writing the result of a product takes, which nothing hides where there is little to multiply."""
+    return need.result_bytes / memory
 
 
 def uninterrupted(need: Need, seconds: float, processors: int) -> float:

@@ -1,8 +1,9 @@
 """Compile the kernel of direct products, all its tiles, for an architecture that need not be there.
 
-    python -m tests.gpu.compiled_direct {sm_80,sm_90} {float64,float32} {rows,columns}
+    python -m tests.gpu.compiled_direct {sm_80,sm_90} {float64,float32} {rows,columns,odd}
 
-One line of JSON a tile, as `tests.gpu.compiled` prints them, and how many copies into shared memory have 16 bytes.
+One line of JSON a tile, as `tests.gpu.compiled` prints them, and how many copies into shared memory have 16 bytes. odd:
+extents that are 1, or multiples of nothing, which make other kernels.
 """
 
 import json
@@ -21,6 +22,13 @@ def main() -> None:
     from tests.gpu.programs import direct_program
 
     x = torch.zeros(1, 256, 256, dtype=getattr(torch, dtype))
+    if layout == "odd":
+        for tile in TILES:
+            for m, k, n in ((1, 1, 1), (5, 1, 3), (1, 37, 1), (129, 33, 131)):
+                a, b, out = (torch.zeros(1, *shape, dtype=x.dtype) for shape in ((m, k), (k, n), (m, n)))
+                found = [told(compiled) for _, compiled in direct_program(a, b, out, tile, device)[0].compiled()]
+                print(json.dumps({"tile": str(tile), **found[0]}), flush=True)
+        return
     a, b = (x, x) if layout == "rows" else (x.mT, x.mT)
     for tile in TILES:
         program, _ = direct_program(a, b, torch.empty_like(x), tile, device)

@@ -82,6 +82,14 @@ def test_measured_times_are_predicted():
     assert sum(0.75 < ratio < 1.25 for ratio in ratios) >= 0.9 * len(ratios)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("architecture", ["sm_80", "sm_90"])
+def test_extents_of_any_kind_compile(architecture):
+    """Rows that begin anywhere are copied by the element, with more addresses than all tiles have registers for."""
+    found = told(architecture, "float64", "odd")
+    assert len(found) == 4 * len(TILES) and all(entry["mma"] > 0 and entry["stack"] <= 256 for entry in found), found
+
+
 def on_gpu(x, layout):
     """(1, ·, ·), by rows, by columns, or by rows of a wider matrix that begin anywhere."""
     x = torch.from_numpy(x).cuda()

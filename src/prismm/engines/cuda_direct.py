@@ -154,5 +154,6 @@ def multiply_directly(
         direct.multiply_directly, grid, a.place, *a.steps, b.place, *b.steps, out.place, counts, out.m, out.n, a.terms,
         PRECISION=53 if size == 8 else 24, ROWS=tile.rows, COLUMNS=tile.columns, DEPTH=tile.depth, STAGES=tile.stages,
         ACROSS_A=1 if a.steps[2] == 1 else 0, ACROSS_B=0 if b.steps[2] == 1 else 1, UP=tile.up, ALONG=tile.along,
+        EVEN=a.terms % 16 == 0,
         num_warps=tile.warps, maxnreg=tile.registers, enable_fp_fusion=False,
     )  # fmt: skip

@@ -19,7 +19,7 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.ampere import async_copy, mma_v2
 
-from prismm.kernels.gpu.numbers import wide
+from prismm.kernels.gpu.numbers import even, wide
 from prismm.kernels.gpu.repair import LIMBS_OF_SUMS, settle_native
 
 _INNER = gl.constexpr(16)
@@ -69,15 +69,17 @@ def _begin(buffer, pointers, inside):
     async_copy.async_copy_global_to_shared(buffer, pointers, mask=inside)
 
 
-@gluon.jit
+@gluon.jit(do_not_specialize=["terms"])
 def multiply_directly(
-    a, a_batch, a_row, a_step, b, b_batch, b_column, b_step, out, counts, m, n, k, PRECISION: gl.constexpr,
+    a, a_batch, a_row, a_step, b, b_batch, b_column, b_step, out, counts, m, n, terms, PRECISION: gl.constexpr,
     ROWS: gl.constexpr, COLUMNS: gl.constexpr, DEPTH: gl.constexpr, STAGES: gl.constexpr, ACROSS_A: gl.constexpr,
-    ACROSS_B: gl.constexpr, UP: gl.constexpr, ALONG: gl.constexpr,
+    ACROSS_B: gl.constexpr, UP: gl.constexpr, ALONG: gl.constexpr, EVEN: gl.constexpr,
 ):  # fmt: skip
     """out, contiguous, of a batch (program axis 2) = AB, tiles of columns along axis 0, of rows along axis 1. counts:
-    as for `repair.finish`. ACROSS: the axis along which elements are neighbours; UP, ALONG: warps of a tile.
+    as for `repair.finish`. ACROSS: the axis along which elements are neighbours; UP, ALONG: warps of a tile; EVEN:
+    whether the inner dimension is a multiple of 16. (It is never known to be 1, of which the compiler makes a mess.)
     """
+    k = even(terms, EVEN)
     SIZE: gl.constexpr = 8 if PRECISION == 53 else 4
     WARPS: gl.constexpr = UP * ALONG
     COPY_A: gl.constexpr = _copied([ROWS, DEPTH], ACROSS_A, SIZE, WARPS)
