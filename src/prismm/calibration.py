@@ -226,7 +226,7 @@ def _line(rows: Sequence[tuple[float, ...]], seconds: Sequence[float]) -> list[f
 
 
 def measure(index: int, say: Callable[[str], None]) -> Rates:
-    """The rates of a GPU: a minute or two, on a device that does nothing else.
+    """The rates of a GPU: two or three minutes, on a device that does nothing else.
 
     Raises:
         EngineError: for a GPU on which prismm does not run.

@@ -34,7 +34,7 @@ class Native:
 
     Args:
         compute: precision of the GEMM: None for the result's own, "float64" to multiply float32 data in float64 (their
-            products are then exact) and round once.
+            products are then exact) and round once; on a GPU by float64's matrix instructions ("cuda:fp64").
 
     Raises:
         ArgumentError: for another ``compute``.
