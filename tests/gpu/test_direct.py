@@ -37,6 +37,7 @@ def test_tiles_fit():
             assert shared <= 227 * 1024 and tile.together(size) >= 2
     tall = Shape(65535 * 16 + 1, 16, 16, 1, 8)
     assert not tall.served and tall._replace(m=65535 * 16).served
+    assert not tall._replace(m=16, n=1 << 31).served and not tall._replace(m=16, k=1 << 31).served
     assert tile_for(tall._replace(m=65535 * 16), 132).rows >= 16
 
 

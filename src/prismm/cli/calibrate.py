@@ -24,8 +24,8 @@ def calibrate(
 ) -> None:
     """Time products of every kind on a GPU, and keep the rates that fit them: Auto and explain go by these.
 
-    It takes two or three minutes, in which nothing else should run there. The table goes to the user's cache folder, where
-    prismm finds it, or to FILE, which the environment variable PRISMM_RATES can name.
+    It takes two or three minutes, in which nothing else should run there. The table goes to the user's cache folder,
+    where prismm finds it, or to FILE, which the environment variable PRISMM_RATES can name.
     """
     import torch
 

@@ -90,8 +90,9 @@ class Shape(NamedTuple):
 
     @property
     def served(self) -> bool:
-        """Whether they are one launch."""
-        return min(self.m, self.n, self.k, self.matrices) > 0 and max(-(-self.m // 16), self.matrices) <= LONGEST_GRID
+        """Whether they are one launch, whose kernel counts columns and elements in 32 bits."""
+        some = min(self.m, self.n, self.k, self.matrices) > 0 and max(self.n, self.k) <= 1 << 30
+        return some and max(-(-self.m // 16), self.matrices) <= LONGEST_GRID
 
     @property
     def askew(self) -> bool:

@@ -15,9 +15,9 @@ Bytes: operands once for each tile that they cross, the result once. Operations:
 dimension has one barrier: before what is copied ahead takes the place of what the step before has read. On an H200 at
 order 1024 float64 takes 51 µs (42 TFLOP/s of 67; cuBLAS 40), float32 42 to 48; docs/gpu.md has other shapes.
 
-Tried: Triton's `tl.dot` in place of this (its right operand of float64 is read with two threads a bank: 20 % slower); one
-allocation for all steps (two barriers a step: 6 % slower in tiles of 64 by 64, 3 % faster of float32); elements of the
-next step read before this one's are multiplied (registers spill in tiles of 128 by 64; not timed).
+Tried: Triton's `tl.dot` in place of this (its right operand of float64 is read with two threads a bank: 20 % slower);
+one allocation for all steps (two barriers a step: 6 % slower in tiles of 64 by 64, 3 % faster of float32); elements of
+the next step read before this one's are multiplied (registers spill in tiles of 128 by 64; not timed).
 """
 
 from triton.experimental import gluon
@@ -101,8 +101,9 @@ def multiply_directly(
     ha = gl.arange(0, DEPTH, gl.SliceLayout(0, COPY_A))
     j = j0 + gl.arange(0, COLUMNS, gl.SliceLayout(0, COPY_B))
     hb = gl.arange(0, DEPTH, gl.SliceLayout(1, COPY_B))
-    left = a + i.to(gl.int64)[:, None] * a_row + ha[None, :] * a_step
-    right = b + j.to(gl.int64)[None, :] * b_column + hb[:, None] * b_step
+    left = a + i.to(gl.int64)[:, None] * a_row + ha.to(gl.int64)[None, :] * a_step
+    right = b + j.to(gl.int64)[None, :] * b_column + hb.to(gl.int64)[:, None] * b_step
+    a_on, b_on = wide(DEPTH) * a_step, wide(DEPTH) * b_step
     in_m, in_n = (i < m)[:, None], (j < n)[None, :]
     of_a = _buffers(a.dtype.element_ty, ROWS, DEPTH, SHARED_A, STAGES)
     of_b = _buffers(b.dtype.element_ty, DEPTH, COLUMNS, SHARED_B, STAGES)
@@ -110,8 +111,8 @@ def multiply_directly(
         _begin(of_a[stage], left, in_m & (ha < k - stage * DEPTH)[None, :])
         _begin(of_b[stage], right, (hb < k - stage * DEPTH)[:, None] & in_n)
         async_copy.commit_group()
-        left += DEPTH * a_step
-        right += DEPTH * b_step
+        left += a_on
+        right += b_on
     sums = gl.zeros([ROWS, COLUMNS], gl.float64, MMA)
     for first in range(0, k, STAGES * DEPTH):
         for stage in gl.static_range(STAGES):
@@ -123,8 +124,8 @@ def multiply_directly(
                 _begin(of_a[ahead], left, in_m & (ha < rest)[None, :])
                 _begin(of_b[ahead], right, (hb < rest)[:, None] & in_n)
                 async_copy.commit_group()
-                left += DEPTH * a_step
-                right += DEPTH * b_step
+                left += a_on
+                right += b_on
                 for inner in gl.static_range(0, DEPTH, _INNER):
                     x = of_a[stage].slice(inner, _INNER, 1).load(gl.DotOperandLayout(0, MMA, 1))
                     y = of_b[stage].slice(inner, _INNER, 0).load(gl.DotOperandLayout(1, MMA, 1))
