@@ -26,6 +26,7 @@ from prismm.cuda_rates import LOOK, Rates, committed, once_over, rates_of, waves
 from prismm.engines import cuda, cuda_direct
 from prismm.engines.cuda_slices import FP64
 from prismm.engines.environment import variable
+from prismm.engines.launch import LONGEST_GRID
 from prismm.errors import ArgumentError, EngineError
 from prismm.formats import Format
 from prismm.moduli import MAX_MODULI, norm_fraction_bits, operand_bits
@@ -128,10 +129,11 @@ class Choice:
 
 def choose(
     need: Need, options: Options, device: cuda.Device, kept: tuple[int | None, int | None] = (None, None),
-    look: Callable[[int], Left] | None = None,
+    look: Callable[[int], Left] | None = None, *, one_kernel: bool = True,
 ) -> Choice:  # fmt: skip
     """Scheme, engine and blocks. kept: rows and columns of a block, where prepared operands have been cut so. look:
-    what so many moduli would leave open (`cuda_look`), where it is to be known.
+    what so many moduli would leave open (`cuda_look`), where it is to be known. one_kernel: whether Auto may take a
+    native product in one kernel.
 
     Raises:
         ArgumentError: for an engine that is none of a GPU's, or too few moduli. EngineError: for a scheme that does not
@@ -143,7 +145,7 @@ def choose(
         raise ArgumentError(f"engine={engine!r} for operands on a GPU; pass 'cuda' or one of {names}")
     scheme, reasons = options.scheme, ["asked for by the caller"]
     if scheme is None:
-        scheme, engine, reasons = _auto(need, device, engine, look)
+        scheme, engine, reasons = _auto(need, device, engine, look, one_kernel)
     if need.summed and not isinstance(scheme, Residues):
         _check_sum(scheme, need)
     values = need.result_bytes if need.summed else 0
@@ -227,10 +229,11 @@ def _native_engine(scheme: Native, need: Need, engine: str | None, device: cuda.
     if wider if engine in (None, "cuda") else engine == FP64:
         if single and not wider:
             raise ArgumentError(f"engine={FP64!r} multiplies float32 in float64: pass scheme=Native('float64')")
-        if not _directly(need, device):
+        nothing = min(need.m, need.n, need.k, *need.batch) == 0 or not need.product
+        if not nothing and not _directly(need, device):
             raise EngineError(
-                f"{FP64!r} multiplies real matrices that are not empty, in batches of at most 65535: "
-                "leave engine and scheme out"
+                f"{FP64!r} multiplies real matrices of at most {cuda_direct.MOST_ROWS} rows and 2^30 columns, with an "
+                f"inner dimension below 2^24, in batches of at most {LONGEST_GRID}: leave engine and scheme out"
             )
         return FP64
     if wider:
@@ -274,7 +277,7 @@ def _spoiled(need: Need) -> str | None:
 
 
 def _auto(
-    need: Need, device: cuda.Device, engine: str | None, look: Callable[[int], Left] | None
+    need: Need, device: cuda.Device, engine: str | None, look: Callable[[int], Left] | None, one_kernel: bool
 ) -> tuple[Any, str | None, list[str]]:
     """Scheme, its engine where that matters, and why."""
     target = need.target
@@ -299,7 +302,7 @@ def _auto(
     if engine not in (None, "cuda"):
         return _asked_for(need, engine, moduli), engine, [f"engine {engine} asked for by the caller"]
     direct, seconds = Native("float64") if need.result.precision == 24 else Native(), math.inf
-    if rates is not None and _one_kernel(need, device, rates):
+    if rates is not None and one_kernel and _one_kernel(need, device, rates):
         seconds = predict(direct, need, rates, FP64)
     spoiled = _spoiled(need)
     if rates is None:
@@ -326,7 +329,7 @@ def _auto(
             seen += f", {left.exact:.2g} to be made exact" if left.exact else ""
             seen += f", and look twice at {left.strips:.2g} of all" if left.strips else ""
     if native > _MARGIN * ours:
-        return best, None, [f"of native grade, and predicted {native / ours:.2f} times as fast as cuBLAS{seen}"]
+        return best, None, [f"of native grade, and predicted {cublas / ours:.2f} times as fast as cuBLAS{seen}"]
     reason = "its a-priori bound meets the target, and nothing is predicted much faster" + seen
     return (Native(), cuda.BLAS, [reason]) if cublas <= seconds else (direct, FP64, [reason])
 

@@ -78,7 +78,7 @@ def prepare(x: Any, side: Literal["left", "right"], options: Options) -> Prepare
         raise EngineError(
             f"{options.scheme} estimates its number of slices from both operands; pass slices= as well, or mode='CR'"
         )
-    choice = cuda_plan.choose(need, options, device)
+    choice = cuda_plan.choose(need, options, device, one_kernel=False)  # which depends on the other operand
     kept = memory = None
     with torch.cuda.device(tensor.device):
         stream = torch._C._cuda_getCurrentRawStream(tensor.device.index)

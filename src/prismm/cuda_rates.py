@@ -188,11 +188,13 @@ def file_name(name: str) -> str:
 
 
 def own_file(name: str) -> Path | None:
-    """Where ``prismm calibrate`` puts the table of a GPU of this name; None where no folder can be written to."""
+    """Where ``prismm calibrate`` puts the table of a GPU of this name, those of other versions being elsewhere; None
+    where no folder can be written to.
+    """
     from prismm.kernels.cpu.jit import cache_root
 
     root = cache_root()
-    return None if root is None else root / "rates" / file_name(name)
+    return None if root is None else root / f"rates-{_VERSION}" / file_name(name)
 
 
 @functools.cache

@@ -35,10 +35,11 @@ def test_tiles_fit():
         for size in (8, 4):
             shared = (tile.rows + tile.columns) * tile.depth * size * tile.stages
             assert shared <= 227 * 1024 and tile.together(size) >= 2
-    tall = Shape(65535 * 16 + 1, 16, 16, 1, 8)
-    assert not tall.served and tall._replace(m=65535 * 16).served
+    tall = Shape(65535 * 64 + 1, 16, 16, 1, 8)
+    assert not tall.served and tall._replace(m=65535 * 64).served
     assert not tall._replace(m=16, n=1 << 31).served and not tall._replace(m=16, k=1 << 31).served
-    assert tile_for(tall._replace(m=65535 * 16), 132).rows >= 16
+    for size in (8, 4):
+        assert tile_for(tall._replace(m=65535 * 64, size=size), 132).rows >= 64
 
 
 def test_more_work_takes_longer():
@@ -65,9 +66,9 @@ def told(*arguments):
 @pytest.mark.parametrize("architecture", ["sm_80", "sm_90"])
 def test_matrix_instructions_wide_copies_and_no_spills(architecture, dtype, layout):
     found = told(architecture, dtype, layout)
-    assert len(found) == len(TILES)
+    assert len(found) == sum(tile.pace(8 if dtype == "float64" else 4) is not None for tile in TILES)
     for entry in found:
-        assert entry["kernel"] == "multiply_directly" and entry["mma"] > 0 and entry["stack"] == 0, entry
+        assert entry["kernel"] == "multiply_directly" and entry["mma"] > 0 and entry["stack"] <= 8, entry
         assert entry["copies"] == entry["wide"] > 0, entry
 
 
@@ -113,10 +114,18 @@ def multiply(a, b, tile):
     return out, scratch[counts.offset :].view(torch.int64)[: cuda.COUNTS].tolist()
 
 
+EVERY = [
+    (tile, dtype) for dtype in ("float64", "float32") for tile in TILES if tile.pace(8 if dtype == "float64" else 4)
+]
+
+
+def name_of(x):
+    return x if isinstance(x, str) else f"{x.rows}x{x.columns}x{x.depth}"
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize("layouts", [("rows", "rows"), ("columns", "columns"), ("rows", "columns"), ("apart", "apart")])
-@pytest.mark.parametrize("dtype", ["float64", "float32"])
-@pytest.mark.parametrize("tile", TILES, ids=lambda tile: f"{tile.rows}x{tile.columns}")
+@pytest.mark.parametrize(("tile", "dtype"), EVERY, ids=name_of)
 def test_every_entry_is_within_its_bound(tile, dtype, layouts, seed):
     for index, (m, k, n) in enumerate(EXTENTS):
         name = NAMES[(index + seed) % len(NAMES)]
@@ -127,13 +136,12 @@ def test_every_entry_is_within_its_bound(tile, dtype, layouts, seed):
         exact = exact_product(a.astype(np.float64), b.astype(np.float64))
         finite = np.isfinite(c)
         bounds = ConventionalBound(form, a, b, k, 2.0**-53).at(c, slice(None), slice(None))
-        assert finite.all() and sum(counts) == 0, (name, m, k, n)
+        assert finite.all() and counts[0] == 0 and (sum(counts) == 0 or name != "normal"), (name, m, k, n)
         assert exact.within(c, bounds).all(), (name, m, k, n)
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("dtype", ["float64", "float32"])
-@pytest.mark.parametrize("tile", TILES, ids=lambda tile: f"{tile.rows}x{tile.columns}")
+@pytest.mark.parametrize(("tile", "dtype"), EVERY, ids=name_of)
 def test_specials_are_settled(tile, dtype, seed):
     for name in SPECIAL:
         a, b = SPECIAL[name](21, 70, 45, seed=seed, dtype=np.dtype(dtype))
@@ -147,7 +155,7 @@ def test_specials_are_settled(tile, dtype, seed):
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("tile", TILES, ids=lambda tile: f"{tile.rows}x{tile.columns}")
+@pytest.mark.parametrize("tile", [tile for tile in TILES if tile.single], ids=name_of)
 def test_what_overflows_on_the_way_is_made_exactly(tile):
     a = np.array([[1e308, 1e308, -1e308, 3.0]]).repeat(40, 0)
     b = np.array([[1.0, 9.0], [1.0, 9.0], [1.0, 9.0], [1.0, 1.0]]).repeat(20, 1)
@@ -161,6 +169,21 @@ def test_what_overflows_on_the_way_is_made_exactly(tile):
     a, b = np.float32([[3e38, 3e38, -3e38, 3.0]]), np.float32([[1.0], [1.0], [1.0], [1.0]])
     c, counts = multiply(on_gpu(a, "rows"), on_gpu(b, "rows"), tile)
     assert c.item() == np.float32(3e38) and counts == [0, 0, 0, 0]
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("tile", [tile for tile in TILES if tile.single], ids=name_of)
+def test_what_float64_loses_of_an_overflow_is_made_exactly(tile):
+    """2^140 between two products of 2^254 that cancel: a sum in float64 may be 0, the exact one is infinite."""
+    for middle, expected in ((2.0**40, np.inf), (2.0**-40, 2.0**60), (-(2.0**40), -np.inf)):
+        a = np.float32([[2.0**127, 2.0**100, -(2.0**127)]]).repeat(33, 0)
+        b = np.float32([[2.0**127], [middle], [2.0**127]]).repeat(20, 1)
+        a[5], b[:, 7] = 0.0, 0.0
+        c, counts = multiply(on_gpu(a, "rows"), on_gpu(b, "columns"), tile)
+        c = c[0].cpu().numpy()
+        assert counts == [0, 32 * 19, 0, 0]
+        assert (c[5] == 0.0).all() and (c[:, 7] == 0.0).all()
+        assert (np.delete(np.delete(c, 5, 0), 7, 1) == expected).all()
 
 
 @pytest.mark.gpu

@@ -83,7 +83,9 @@ def test_engines_of_native_products():
         chosen(need_of(64, 64, FP32), scheme=Native(), engine="cuda:fp64")
     with pytest.raises(ArgumentError, match="float32 in float32"):
         chosen(need_of(64, 64, FP32), scheme=Native("float64"), engine="cuda:blas")
-    for refused in (need_of(64, 64, FP64, is_complex=True), need_of(64, 0, FP64), need_of(1 << 21, 64, FP64)):
+    for nothing in (need_of(64, 0, FP64), need_of(0, 64, FP64), need_of(64, 64, FP64, summed=True, product=False)):
+        assert chosen(nothing, engine="cuda:fp64").engine == "cuda:fp64"
+    for refused in (need_of(64, 64, FP64, is_complex=True), need_of(1 << 23, 64, FP64)):
         with pytest.raises(EngineError, match="real matrices"):
             chosen(refused, engine="cuda:fp64")
 

@@ -132,6 +132,22 @@ def test_odd_strides_reach_torch_unharmed(rng):
         assert np.allclose(native.product(x, y, as_torch=True), x @ y, rtol=1e-13)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "complex64"])
+@pytest.mark.parametrize("m", [3, 200])
+def test_an_overflow_that_a_sum_in_float64_cancels_is_found(m, dtype):
+    """2^140 between two products of 2^254 that cancel, which float64 loses; float32 would have met infinities."""
+    for middle, expected in ((2.0**40, np.inf), (2.0**-40, 2.0**60), (-(2.0**40), -np.inf)):
+        a = np.array([[2.0**127, 2.0**100, -(2.0**127)]], dtype).repeat(m, 0)
+        b = np.array([[2.0**127], [middle], [2.0**127]], dtype).repeat(70, 1)
+        a[1], b[:, 7] = 0.0, 0.0
+        c = prismm.matmul(a, b, scheme=prismm.Native("float64"), accuracy="native")
+        assert c.dtype == dtype and (c[1] == 0.0).all() and (c[:, 7] == 0.0).all()
+        assert (np.delete(np.delete(c, 1, 0), 7, 1).real == expected).all()
+        if dtype == "float32":
+            d = prismm.gemm(a, b, np.ones((m, 70), dtype), beta=1.0, scheme=prismm.Native("float64"), accuracy="native")
+            assert (np.delete(np.delete(d, 1, 0), 7, 1) == expected).all() and (d[1] == 1.0).all()
+
+
 @pytest.mark.parametrize("compute", ["float16", "tf32", 64])
 def test_other_precisions_are_refused(compute):
     with pytest.raises(ArgumentError, match="compute="):

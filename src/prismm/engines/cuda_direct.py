@@ -17,7 +17,18 @@ if TYPE_CHECKING:
     from prismm.engines.cuda import Device, Result, Vectors
     from prismm.engines.launch import Place, Program
 
-__all__ = ["TILES", "Pace", "Shape", "Tile", "least_seconds", "multiply_directly", "seconds_of", "tile_for", "work"]
+__all__ = [
+    "MOST_ROWS",
+    "TILES",
+    "Pace",
+    "Shape",
+    "Tile",
+    "least_seconds",
+    "multiply_directly",
+    "seconds_of",
+    "tile_for",
+    "work",
+]
 
 
 class Pace(NamedTuple):
@@ -32,7 +43,8 @@ class Pace(NamedTuple):
 @dataclass(frozen=True)
 class Tile:
     """Rows, columns, and elements of the inner dimension in a step; warps up and along; steps in shared memory;
-    registers of a thread at most. double, single: the pace with operands in float64 and in float32.
+    registers of a thread at most. double, single: the pace with operands in float64 and in float32; None where there
+    are too few registers.
     """
 
     rows: int
@@ -43,7 +55,11 @@ class Tile:
     stages: int
     registers: int
     double: Pace
-    single: Pace
+    single: Pace | None
+
+    def pace(self, size: int) -> Pace | None:
+        """With operands of so many bytes an element."""
+        return self.double if size == 8 else self.single
 
     @property
     def warps(self) -> int:
@@ -67,16 +83,20 @@ _ASKEW, _LINE = 1.35, 128
 
 TILES = (
     Tile(16, 16, 64, 1, 2, 4, 128, Pace(1.0, 0.478, 0.12, 0.6), Pace(1.8, 0.334, 0.111, 0.45)),
-    Tile(32, 16, 64, 2, 2, 4, 112, Pace(1.5, 0.323, 0.281, 1.0), Pace(1.8, 0.256, 0.223, 0.6)),
+    Tile(32, 16, 64, 2, 2, 4, 120, Pace(1.5, 0.323, 0.281, 1.0), Pace(1.8, 0.256, 0.223, 0.6)),
     Tile(64, 16, 32, 4, 1, 5, 120, Pace(1.0, 0.359, 0.239, 1.0), Pace(1.8, 0.201, 0.174, 0.6)),
     Tile(16, 64, 32, 1, 4, 5, 120, Pace(1.2, 0.275, 0.239, 1.0), Pace(1.8, 0.201, 0.174, 0.6)),
-    Tile(64, 32, 16, 4, 1, 6, 112, Pace(1.0, 0.297, 0.174, 1.0), Pace(1.8, 0.297, 0.174, 0.6)),
+    Tile(64, 32, 16, 4, 1, 6, 120, Pace(1.0, 0.297, 0.174, 1.0), Pace(1.8, 0.297, 0.174, 0.6)),
     Tile(32, 32, 16, 2, 2, 8, 96, Pace(1.5, 0.166, 0.098, 1.0), Pace(1.5, 0.215, 0.083, 0.6)),
-    Tile(32, 32, 64, 2, 2, 3, 136, Pace(1.0, 0.668, 0.445, 1.0), Pace(1.8, 0.381, 0.331, 0.45)),
-    Tile(64, 64, 16, 2, 2, 4, 160, Pace(1.8, 0.454, 0.349, 1.3), Pace(1.5, 0.472, 0.315, 0.8)),
-    Tile(64, 64, 32, 2, 2, 3, 168, Pace(1.5, 0.959, 0.738, 1.3), Pace(1.8, 0.819, 0.63, 0.8)),
-    Tile(128, 64, 16, 2, 2, 4, 255, Pace(1.8, 0.781, 0.601, 2.0), Pace(1.2, 0.861, 0.662, 1.3)),
+    Tile(32, 32, 64, 2, 2, 3, 144, Pace(1.0, 0.668, 0.445, 1.0), Pace(1.8, 0.381, 0.331, 0.45)),
+    Tile(64, 64, 16, 2, 2, 4, 168, Pace(1.8, 0.454, 0.349, 1.3), Pace(1.5, 0.472, 0.315, 0.8)),
+    Tile(64, 64, 32, 2, 2, 3, 168, Pace(1.5, 0.959, 0.738, 1.3), None),
+    Tile(128, 64, 16, 2, 2, 4, 255, Pace(1.8, 0.781, 0.601, 2.0), None),
 )
+
+
+MOST_ROWS, MOST_TERMS = 64 * LONGEST_GRID, 1 << 24
+"""Rows of tiles that both types have; terms of a sum."""
 
 
 class Shape(NamedTuple):
@@ -90,9 +110,11 @@ class Shape(NamedTuple):
 
     @property
     def served(self) -> bool:
-        """Whether they are one launch, whose kernel counts columns and elements in 32 bits."""
-        some = min(self.m, self.n, self.k, self.matrices) > 0 and max(self.n, self.k) <= 1 << 30
-        return some and max(-(-self.m // 16), self.matrices) <= LONGEST_GRID
+        """Whether they are one launch, whose kernel counts columns in 32 bits and finds what overflows in sums of fewer
+        than 2^24 products.
+        """
+        some = min(self.m, self.n, self.k, self.matrices) > 0 and self.n <= 1 << 30 and self.k < MOST_TERMS
+        return some and self.m <= MOST_ROWS and self.matrices <= LONGEST_GRID
 
     @property
     def askew(self) -> bool:
@@ -107,7 +129,10 @@ class Shape(NamedTuple):
 
 def work(tile: Tile, shape: Shape, processors: int) -> float:
     """Microseconds of a kernel on a GPU as fast as an H200 with so many processors, but for its memory."""
-    start, latency, step, result = tile.double if shape.size == 8 else tile.single
+    pace = tile.pace(shape.size)
+    if pace is None:
+        return math.inf
+    start, latency, step, result = pace
     across, down = -(-shape.n // tile.columns), -(-shape.m // tile.rows)
     tiles, steps, most = shape.matrices * across * down, -(-shape.k // tile.depth), tile.together(shape.size)
     waves, rest = divmod(tiles, processors * most)

@@ -155,9 +155,30 @@ def ordinary(a: NDArray[Any], b: NDArray[Any], c: NDArray[Any]) -> bool:
 def _ordinary(a: NDArray[Any], b: NDArray[Any], c: NDArray[Any]) -> bool:
     if c.size == 0:
         return True
-    if not _long(a.shape[-1], c.dtype):
+    if not _long(a.shape[-1], c.dtype) and not _narrowed(a, c):
         return _squares(c) < math.inf
     return _squares(a) < 2.0**80 and _squares(b) < 2.0**80
+
+
+def _narrowed(a: NDArray[Any], c: NDArray[Any]) -> bool:
+    """Whether c is rounded from a sum in a wider range: that may be finite, and small, where cancelled products have
+    taken an exact value with them that overflows c.
+    """
+    return a.dtype.char in "dD" and c.dtype.char in "fF"
+
+
+def _hidden(a: NDArray[Any], b: NDArray[Any]) -> NDArray[np.bool_]:
+    """Which entries of a float32 result, below 2^127 as rounded from a float64 sum, may stand for exact values that
+    overflow: those where the sum's error, at most K·u·|a||b| by Cauchy and Schwarz, may reach 2^126.
+    """
+    with np.errstate(all="ignore"):
+        rows, columns = (
+            np.linalg.norm(x.astype(np.complex128 if np.iscomplexobj(x) else np.float64), axis=axis)
+            for x, axis in ((a, 1), (b, 0))
+        )
+        terms = 2.0 * a.shape[1]
+        found: NDArray[np.bool_] = ~(terms * 2.0**-53 * rows[:, None] * columns[None, :] < 2.0**126)
+    return found
 
 
 def suspicious(c: NDArray[Any]) -> NDArray[np.bool_]:
@@ -211,7 +232,7 @@ def multiply(
     else:
         outcome.count("a priori", out.size * len(real_parts(out)))
         if not ordinary(x, y, out) or not plain:
-            _overflowed(a, b, out, job, outcome)
+            _overflowed(a, b, out, job, outcome, wide)
     outcome.time("repair", time.perf_counter() - start)
     return outcome
 
@@ -269,9 +290,11 @@ def _epilogue(ab: NDArray[Any], out: NDArray[Any], job: Job) -> None:
         out[...] = value
 
 
-def _overflowed(a: NDArray[Any], b: NDArray[Any], out: NDArray[Any], job: Job, outcome: Outcome) -> None:
+def _overflowed(
+    a: NDArray[Any], b: NDArray[Any], out: NDArray[Any], job: Job, outcome: Outcome, wide: bool
+) -> None:  # fmt: skip
     """Law 4: entries that meet Inf or NaN get the defining sum's value, other suspicious ones are recomputed
-    exactly.
+    exactly. wide: whether the sums were made in float64.
     """
     rows, columns = nonfinite(a, axis=1), nonfinite(b, axis=0)
     outside = rows[:, None] | columns[None, :]
@@ -279,7 +302,7 @@ def _overflowed(a: NDArray[Any], b: NDArray[Any], out: NDArray[Any], job: Job, o
     special += patch(a, b, out, rows, columns, job.epilogue)
     outcome.count("special", special)
     outcome.count("a priori", -special)
-    hidden = wide_and_long(a, b)
+    hidden = _hidden(a, b) if wide and out.dtype.char in "fF" else np.bool_(wide_and_long(a, b))
     for part, values in enumerate(real_parts(out)):
         i, j = np.nonzero((suspicious(values) | hidden) & ~outside & ~masks[part])
         exactly(a, b, out, Entries(part, i.astype(np.int64), j.astype(np.int64)), job, outcome)

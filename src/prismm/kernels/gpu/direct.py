@@ -4,8 +4,10 @@ Products of small matrices are over before a second kernel that looks for entrie
 tile is looked at in registers, and settled when it has been stored.
 
 Float32 operands are multiplied in float64 too, whose matrix instructions are as fast on an A100, H100 or H200 as
-float32's multiplications are elsewhere. Their products are exact and their sums have 29 bits more than the result, so
-nothing overflows on the way, and an entry is its sum rounded once.
+float32's multiplications are elsewhere. Their products are exact and their sums have 29 bits more than the result, and
+an entry is its sum rounded once. Nothing overflows on the way; but products that cancel may take an exact value with
+them that does. So the largest magnitudes of rows and columns are kept: where an entry and the error of its sum, at most
+k²·2^-53 times both, may reach float32's end, it is made exactly.
 
 **The bound.** Float64's matrix instructions round as fused multiply-additions to nearest do, in some order: the error
 is at most k·u·|a||b|/(1 - k·u) (Higham 2002, section 3.1) with u = 2^-53, for float32 with another rounding of the
@@ -29,6 +31,11 @@ from prismm.kernels.gpu.repair import LIMBS_OF_SUMS, settle_native
 
 _INNER = gl.constexpr(16)
 """Inner dimension of an instruction."""
+
+_TOP = gl.constexpr(3.4028235e38)
+"""Below 2^128 - 2^103, from which on numbers round to infinity in float32."""
+_LARGE = gl.constexpr(8.98846567431158e307)
+"""2^1023, below which the error of a sum of fewer than 2^24 products that are finite hides no overflow."""
 
 
 @gluon.constexpr_function
@@ -67,6 +74,18 @@ def _buffers(
     for _ in gl.static_range(count):
         found = found + (gl.allocate_shared_memory(kind, [rows, columns], layout),)  # type: ignore[assignment]  # noqa: RUF005
     return found
+
+
+@gluon.jit
+def _largest_of_rows(x, ROWS: gl.constexpr):
+    """The largest magnitudes of fours of a row's elements, each four one thread's."""
+    return gl.max(gl.abs(x.reshape([ROWS, 4, 4])), 1)
+
+
+@gluon.jit
+def _largest_of_columns(y, COLUMNS: gl.constexpr):
+    """The same of a column's."""
+    return gl.max(gl.abs(y.reshape([4, 4, COLUMNS])), 0)
 
 
 @gluon.jit
@@ -114,6 +133,10 @@ def multiply_directly(
         left += a_on
         right += b_on
     sums = gl.zeros([ROWS, COLUMNS], gl.float64, MMA)
+    OF_A: gl.constexpr = gl.DotOperandLayout(0, MMA, 1)
+    OF_B: gl.constexpr = gl.DotOperandLayout(1, MMA, 1)
+    row_top = _largest_of_rows(gl.zeros([ROWS, _INNER], gl.float32, OF_A), ROWS)
+    column_top = _largest_of_columns(gl.zeros([_INNER, COLUMNS], gl.float32, OF_B), COLUMNS)
     for first in range(0, k, STAGES * DEPTH):
         for stage in gl.static_range(STAGES):
             rest = k - first - stage * DEPTH
@@ -127,17 +150,28 @@ def multiply_directly(
                 left += a_on
                 right += b_on
                 for inner in gl.static_range(0, DEPTH, _INNER):
-                    x = of_a[stage].slice(inner, _INNER, 1).load(gl.DotOperandLayout(0, MMA, 1))
-                    y = of_b[stage].slice(inner, _INNER, 0).load(gl.DotOperandLayout(1, MMA, 1))
+                    x = of_a[stage].slice(inner, _INNER, 1).load(OF_A)
+                    y = of_b[stage].slice(inner, _INNER, 0).load(OF_B)
+                    if PRECISION == 24:
+                        row_top = gl.maximum(row_top, _largest_of_rows(x, ROWS))
+                        column_top = gl.maximum(column_top, _largest_of_columns(y, COLUMNS))
                     sums = mma_v2(x.to(gl.float64), y.to(gl.float64), sums)
     async_copy.wait_group(0)
     value = sums if PRECISION == 53 else sums.to(gl.float32)
+    open_ = ~(gl.abs(value) < _LARGE)
+    if PRECISION == 24:
+        scale = k.to(gl.float64) * k.to(gl.float64) * 1.2e-16  # above 2^-53, for roundings here
+        of_row = gl.convert_layout(gl.max(row_top, 1), gl.SliceLayout(1, MMA)).to(gl.float64)
+        of_column = gl.convert_layout(gl.max(column_top, 0), gl.SliceLayout(0, MMA)).to(gl.float64)
+        error = scale * of_row[:, None] * of_column[None, :]
+        open_ = ~(gl.abs(sums) + error < _TOP)
+    value = gl.where(open_, float("nan"), value)  # by which the open ones are found below
     row = i0 + gl.arange(0, ROWS, gl.SliceLayout(1, MMA))
     column = j0 + gl.arange(0, COLUMNS, gl.SliceLayout(0, MMA))
     gl.store(
         out + row.to(gl.int64)[:, None] * n + column[None, :], value, mask=(row < m)[:, None] & (column < n)[None, :]
     )
-    if gl.max(gl.max((value - value != 0.0).to(gl.int32), 1), 0) > 0:
+    if gl.max(gl.max(open_.to(gl.int32), 1), 0) > 0:
         gl.thread_barrier()  # others of the program stored what is read here
         lanes = gl.arange(0, 32 * WARPS, gl.BlockedLayout([1], [32], [WARPS], [0]))
         index = gl.arange(0, LIMBS_OF_SUMS, gl.BlockedLayout([1], [32], [WARPS], [0]))
@@ -146,7 +180,7 @@ def multiply_directly(
             if (at_row < m) & (at_column < n):
                 at = out + wide(at_row) * n + at_column
                 one = gl.load(at)
-                if one - one != 0.0:
+                if one != one:
                     settle_native(
                         a + wide(at_row) * a_row, a_step, b + wide(at_column) * b_column, b_step, at, counts, k, 0,
                         lanes, index, PRECISION, 1,
