@@ -249,10 +249,10 @@ def test_kernels_compile_to_matrix_instructions(architecture, dtype, layout, nam
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("part", range(4))
+@pytest.mark.parametrize("part", range(8))
 def test_interpreted_kernels_give_the_bits_of_a_cpu(part):
     pytest.importorskip("triton")
-    found = told("tests.gpu.interpreted_slices", f"{part}/4")
+    found = told("tests.gpu.interpreted_slices", f"{part}/8")
     assert len(found) > 20
     assert not [entry for entry in found if entry["wrong"]]
 
