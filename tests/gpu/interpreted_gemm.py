@@ -1,6 +1,6 @@
 """gemm's launches in Triton's interpreter against a CPU, bit for bit; prints one line of JSON a case.
 
-python -m tests.gpu.interpreted_gemm
+python -m tests.gpu.interpreter gemm [part/parts]
 """
 
 import json
@@ -13,7 +13,6 @@ from prismm import cuda_gemm
 from prismm.engines import cuda
 from prismm.schemes.residues import Residues
 from prismm.testing import HOSTILE, SPECIAL, exact_gemm
-from tests.gpu import interpreted  # noqa: F401 - makes the interpreter's fma one
 from tests.gpu.programs import sum_program
 
 DEVICE = cuda.Device("interpreter", False, False, 4)
@@ -54,7 +53,8 @@ def operands(name, dtype, m=5, k=9, n=6):
     return a, b, c
 
 
-def main() -> None:
+def main(share: str = "0/1") -> None:
+    part, parts = map(int, share.split("/"))
     cases = [
         ("normal", "float64", 15, "native", 1.0, -1.0), ("wide_rows", "float64", 15, "native", -0.7, 1.3),
         ("normal", "float64", 15, "native", 0.1, 0.0), ("cancelling", "float64", 20, "correctly-rounded", 0.3, -0.3),
@@ -69,7 +69,7 @@ def main() -> None:
         ("near_overflow", "float32", 7, "native", 1e10, 1.0), ("phi2", "float64", 12, "native", 0.7, 1.3),
         ("phi2", "complex128", 12, "native", 1 + 2j, 0.5), ("near_ties", "float64", 15, "correctly-rounded", 1.0, 1e-9),
     ]  # fmt: skip
-    for name, dtype, moduli, target, alpha, beta in cases:
+    for name, dtype, moduli, target, alpha, beta in cases[part::parts]:
         # Enough terms and entries of each kind that some are certified by |a||b| alone.
         a, b, c = operands(name, dtype, *((12, 70, 14) if name == "normal" else ()))
         for in_place in (False, True):
@@ -87,7 +87,7 @@ def main() -> None:
         ("near_overflow", "float64", 0.25, 1.0), ("subnormal_operands", "float32", 16.0, 1.0),
         ("normal", "complex128", 2.0, 1j), ("infinities", "complex64", -1.0, 2.0), ("normal", "float64", 0.0, 0.3),
         ("near_ties", "float32", 1.0, 1.0), ("cancelling", "float64", 1.0, -1.0),
-    ):  # fmt: skip
+    )[part::parts]:  # fmt: skip
         a, b, c = operands(name, dtype)
         got = made(a, b, c, alpha, beta, 0, "native")
         finite = [np.where(np.isfinite(x), x, 0) for x in (a, b, c)]
@@ -103,7 +103,3 @@ def main() -> None:
         wrong = int((exact.error(np.where(clean, got, 0))[clean] > allowed[clean]).sum())
         wrong += same_bits(got[special], prismm.gemm(a, b, c, alpha=alpha, beta=beta)[special])
         print(json.dumps({"case": ["values", name, dtype, str(alpha), str(beta)], "wrong": wrong}), flush=True)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,19 +1,14 @@
 """The kernels of `Slices` in Triton's interpreter against a CPU, bit for bit; prints one line of JSON a case.
 
-python -m tests.gpu.interpreted_slices [part/parts]
+python -m tests.gpu.interpreter slices [part/parts|batches]
 """
 
 import json
-import os
-import sys
-
-os.environ["TRITON_INTERPRET"] = "1"
 
 import numpy as np
 import torch
 
 import prismm
-import tests.gpu.interpreted  # noqa: F401 - what the interpreter needs with this NumPy
 from prismm import Slices
 from prismm.engines import cuda
 from prismm.specials import real_operands
@@ -128,9 +123,11 @@ def beyond(a: np.ndarray, b: np.ndarray, c: np.ndarray, target: str | float) -> 
     return wrong + int((~exact.within(own, allowed + lost) & (own != exact.rounded(c.dtype))).sum())
 
 
-def main() -> None:
+def main(share: str = "0/1") -> None:
+    if share == "batches":
+        return batches()
     everything = {**HOSTILE, **SPECIAL}
-    part, parts = map(int, (sys.argv[1:] or ["0/1"])[0].split("/"))
+    part, parts = map(int, share.split("/"))
     for name, dtype, shape, scheme, target in (CASES + TARGETS)[part::parts]:
         a, b = everything[name](*shape, seed=11, dtype=np.dtype(dtype))
         wrong = 0
@@ -142,15 +139,13 @@ def main() -> None:
                 keywords = {"accuracy": target} if target else {}
                 wrong += differing(got, prismm.matmul(a, b, scheme=scheme, **keywords))
         print(json.dumps({"case": [name, dtype, str(scheme), target], "wrong": wrong, "counts": counts}), flush=True)
-    if part == 0:
-        # Batches, one operand for all of it, in blocks of rows and columns; k cut so that it fills the programs.
-        pairs = [HOSTILE["normal"](5, 600, 6, seed=seed) for seed in range(3)]
-        a, b = (np.stack(x) for x in zip(*pairs, strict=True))
-        for x, y in ((a, b), (a, b[:1]), (a[:1], b)):
-            got, counts = product(x, y, FAST, None, (2, 4), 64)
-            wrong = differing(got, prismm.matmul(x, y, scheme=FAST))
-            print(json.dumps({"case": ["batch", x.shape, y.shape], "wrong": wrong, "counts": counts}), flush=True)
 
 
-if __name__ == "__main__":
-    main()
+def batches() -> None:
+    """Batches, one operand for all of it, in blocks of rows and columns; k cut so that it fills the programs."""
+    pairs = [HOSTILE["normal"](5, 600, 6, seed=seed) for seed in range(3)]
+    a, b = (np.stack(x) for x in zip(*pairs, strict=True))
+    for x, y in ((a, b), (a, b[:1]), (a[:1], b)):
+        got, counts = product(x, y, FAST, None, (2, 4), 64)
+        wrong = differing(got, prismm.matmul(x, y, scheme=FAST))
+        print(json.dumps({"case": ["batch", x.shape, y.shape], "wrong": wrong, "counts": counts}), flush=True)

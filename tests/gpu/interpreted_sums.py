@@ -1,14 +1,9 @@
 """`slice_join.expand_slices` in Triton's interpreter against integers; prints one line of JSON for what is wrong.
 
-python -m tests.gpu.interpreted_sums [seed]
+python -m tests.gpu.interpreter sums [seed]
 """
 
 import json
-import os
-import sys
-
-os.environ["TRITON_INTERPRET"] = "1"
-
 import math
 from fractions import Fraction
 
@@ -17,7 +12,6 @@ import torch
 import triton
 import triton.language as tl
 
-import tests.gpu.interpreted  # noqa: F401 - what the interpreter needs with this NumPy
 from prismm.kernels.gpu.slice_join import expand_slices
 
 
@@ -49,8 +43,8 @@ def drawn(rng: np.random.Generator, bits: int, shape: tuple[int, ...]) -> np.nda
     return np.choose(rng.integers(0, 5, shape), [usual, full, 0, 1, full - 1])
 
 
-def main() -> None:
-    rng = np.random.default_rng(int((sys.argv[1:] or ["0"])[0]) % 2**32)
+def main(seed: str = "0") -> None:
+    rng = np.random.default_rng(int(seed) % 2**32)
     for bits, groups, size, blocks in SHAPES:
         # The largest sums that the accumulators of all blocks together can have.
         most = 23 + 2 * (bits - 1) if size != 8 else 53
@@ -86,7 +80,3 @@ def main() -> None:
         wrong |= (m == 0) & (t != 0)
         if wrong.any():
             print(json.dumps({"case": [bits, groups, size, blocks], "wrong": int(wrong.sum())}), flush=True)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,19 +1,15 @@
 """The kernels of `TileInt8` in Triton's interpreter, against the CPU and exact arithmetic; prints one line of JSON a
 case.
 
-python -m tests.gpu.interpreted_tiles
+python -m tests.gpu.interpreter tiles [part/parts]
 """
 
 import json
-import os
-
-os.environ["TRITON_INTERPRET"] = "1"
 
 import numpy as np
 import torch
 
 import prismm
-import tests.gpu.interpreted  # noqa: F401 - what the interpreter needs with this NumPy
 from prismm import cuda_tile_calls, cuda_words_calls
 from prismm.accuracy import Target
 from prismm.engines import cuda, cuda_tiles
@@ -59,8 +55,9 @@ def product(a: np.ndarray, b: np.ndarray, scheme: TileInt8, target: Target | Non
     return out[0].numpy(), scratch[counts.offset : counts.offset + 32].view(torch.int64).tolist()
 
 
-def main() -> None:
-    for name, shape, asked, kind in CASES:
+def main(share: str = "0/1") -> None:
+    part, parts = map(int, share.split("/"))
+    for name, shape, asked, kind in CASES[part::parts]:
         given = {key: value for key, value in asked.items() if key != "complex"}
         dtype = np.dtype(np.complex64 if "complex" in asked else np.float32)
         a, b = {**HOSTILE, **SPECIAL}[name](*shape, seed=3, dtype=dtype)
@@ -78,8 +75,8 @@ def main() -> None:
                 same = (c.view(np.int32) == expected.view(np.int32)) | real
                 different += int((~same).sum())
                 continue
-            for part, own in enumerate((c.real.copy(), c.imag.copy()) if np.iscomplexobj(c) else (c,)):
-                left, right = real_operands(a, b, part)
+            for index, own in enumerate((c.real.copy(), c.imag.copy()) if np.iscomplexobj(c) else (c,)):
+                left, right = real_operands(a, b, index)
                 if name in SPECIAL:
                     special = ieee_specials(left, right)
                     outside = ~np.isfinite(special)
@@ -90,7 +87,8 @@ def main() -> None:
                     wrong += int((~exact.within(own, allowed)).sum())
         case = [name, kind, str(scheme)]
         print(json.dumps({"case": case, "different": different, "wrong": wrong, "counts": counts}), flush=True)
-    blocks_of_a_batch()
+    if part == 0:
+        blocks_of_a_batch()
 
 
 def blocks_of_a_batch() -> None:
@@ -108,7 +106,3 @@ def blocks_of_a_batch() -> None:
     expected = np.stack([np.asarray(prismm.matmul(x.numpy(), b[0].numpy(), scheme=scheme)) for x in a])
     different = int((out.numpy().view(np.int32) != expected.view(np.int32)).sum())
     print(json.dumps({"case": ["blocks of a batch"], "different": different, "wrong": 0, "counts": []}), flush=True)
-
-
-if __name__ == "__main__":
-    main()

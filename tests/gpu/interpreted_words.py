@@ -1,17 +1,13 @@
 """The kernels of products of words in Triton's interpreter, against exact arithmetic; prints one line of JSON a case.
 
-python -m tests.gpu.interpreted_words
+python -m tests.gpu.interpreter words [part/parts]
 """
 
 import json
-import os
-
-os.environ["TRITON_INTERPRET"] = "1"
 
 import numpy as np
 import torch
 
-import tests.gpu.interpreted  # noqa: F401 - what the interpreter needs with this NumPy
 from prismm.accuracy import Target
 from prismm.engines import cuda, cuda_words
 from prismm.testing import HOSTILE, SPECIAL, exact_product, ieee_specials
@@ -44,8 +40,9 @@ def product(a: np.ndarray, b: np.ndarray, name: str, target: Target | None) -> t
     return out[0].numpy(), scratch[counts.offset : counts.offset + 32].view(torch.int64).tolist()
 
 
-def main() -> None:
-    for generator, dtype, shape, name, kind in CASES:
+def main(share: str = "0/1") -> None:
+    part, parts = map(int, share.split("/"))
+    for generator, dtype, shape, name, kind in CASES[part::parts]:
         a, b = {**HOSTILE, **SPECIAL}[generator](*shape, seed=3, dtype=np.dtype(dtype))
         target = Target(kind, 1e-4 if kind == "tolerance" else None) if kind else None
         wrong = 0
@@ -62,7 +59,3 @@ def main() -> None:
                 allowed = slack * exact.magnitude("up") + terms * 2.0**-149
                 wrong += int((~exact.within(real, allowed)).sum())
         print(json.dumps({"case": [generator, dtype, name], "wrong": wrong, "counts": counts}), flush=True)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,10 +1,7 @@
 """Products in one kernel on float64's matrix instructions: bounds, specials, layouts; how it compiles; its times."""
 
 import csv
-import json
 import math
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +17,7 @@ from prismm.engines import cuda  # noqa: E402
 from prismm.engines.cuda_direct import TILES, Shape, seconds_of, tile_for  # noqa: E402
 from prismm.formats import FP32, FP64  # noqa: E402
 from prismm.testing import HOSTILE, SPECIAL, exact_product  # noqa: E402
+from tests.gpu.processes import told  # noqa: E402
 from tests.gpu.programs import direct_program  # noqa: E402
 
 ROOT = Path(__file__).parents[2]
@@ -52,20 +50,12 @@ def test_more_work_takes_longer():
             assert 2.0 * n**3 / seconds[0] < 67e12
 
 
-def told(*arguments):
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.gpu.compiled_direct", *arguments], capture_output=True, text=True, cwd=ROOT
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    return [json.loads(line) for line in done.stdout.splitlines()]
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("layout", ["rows", "columns"])
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize("architecture", ["sm_80", "sm_90"])
 def test_matrix_instructions_wide_copies_and_no_spills(architecture, dtype, layout):
-    found = told(architecture, dtype, layout)
+    found = told("compiled_direct", architecture, dtype, layout)
     assert len(found) == sum(tile.pace(8 if dtype == "float64" else 4) is not None for tile in TILES)
     for entry in found:
         assert entry["kernel"] == "multiply_directly" and entry["mma"] > 0 and entry["stack"] <= 8, entry
@@ -88,7 +78,7 @@ def test_measured_times_are_predicted():
 @pytest.mark.parametrize("architecture", ["sm_80", "sm_90"])
 def test_extents_of_any_kind_compile(architecture):
     """Rows that begin anywhere are copied by the element, with more addresses than all tiles have registers for."""
-    found = told(architecture, "float64", "odd")
+    found = told("compiled_direct", architecture, "float64", "odd")
     assert len(found) == 4 * len(TILES) and all(entry["mma"] > 0 and entry["stack"] <= 256 for entry in found), found
 
 

@@ -1,10 +1,5 @@
 """gemm on a GPU: the bits of a CPU, targets of sums from values, C in place, graphs, reports and errors."""
 
-import json
-import subprocess
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -15,8 +10,8 @@ from prismm.schemes.native import Native
 from prismm.schemes.residues import Residues
 from prismm.schemes.scaled_half import ScaledHalf
 from prismm.testing import HOSTILE, SPECIAL, exact_gemm
+from tests.gpu.processes import interpreted
 
-ROOT = Path(__file__).parents[2]
 NAMES = ["normal", "phi4", "cancelling", "near_overflow", "subnormal_operands", "wide_rows", "infinities"]
 SAME = [{"reproducible": True}, {"accuracy": "correctly-rounded"}, {"scheme": Residues(15)}]
 gpu = pytest.mark.gpu
@@ -43,13 +38,11 @@ def operands(name, dtype, m=66, k=70, n=130):
 
 
 @pytest.mark.slow
-def test_interpreted_kernels_give_the_bits_of_a_cpu():
+@pytest.mark.parametrize(("part", "cases"), enumerate([11, 10, 10, 9, 9]))
+def test_interpreted_kernels_give_the_bits_of_a_cpu(part, cases):
     pytest.importorskip("triton")
-    command = [sys.executable, "-W", "ignore", "-m", "tests.gpu.interpreted_gemm"]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
-    assert done.returncode == 0, done.stderr[-3000:]
-    found = [json.loads(line) for line in done.stdout.splitlines()]
-    assert len(found) == 49
+    found = interpreted("gemm", f"{part}/5")
+    assert len(found) == cases
     assert not [entry for entry in found if entry["wrong"]]
 
 

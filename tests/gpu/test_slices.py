@@ -1,10 +1,6 @@
 """`Slices` on a GPU: what runs there, the bits of a CPU, the bound; where there is no GPU, interpreted."""
 
-import json
 import math
-import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -21,8 +17,8 @@ from prismm.kernels.gpu import slice_join, slice_product
 from prismm.schemes.units import UNITS
 from prismm.specials import real_operands
 from prismm.testing import HOSTILE, SPECIAL, exact_product
+from tests.gpu.processes import interpreted, told
 
-ROOT = Path(__file__).parents[2]
 H200 = cuda.Device("NVIDIA H200", True, True, 132)
 FAST = Slices("int8", slices=7, fast=True)
 
@@ -115,7 +111,7 @@ def test_limbs_hold_all_digits():
 def test_expansions_are_exact(seed):
     """Sums over blocks, with digits that carry and cancel, in the interpreter."""
     pytest.importorskip("triton")
-    assert told("tests.gpu.interpreted_sums", str(seed)) == []
+    assert interpreted("sums", str(seed)) == []
 
 
 def test_pairs_are_those_of_the_scheme():
@@ -205,13 +201,6 @@ def test_vectors_and_empty_operands_are_counted():
     assert settled(Slices(), b[:0].T, b[:0]).slices == 1
 
 
-def told(*arguments: str) -> list[dict]:
-    command = [sys.executable, "-W", "ignore", "-m", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
-    assert done.returncode == 0, done.stderr[-3000:]
-    return [json.loads(line) for line in done.stdout.splitlines()]
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("architecture", "dtype", "layout", "name", "targets"),
@@ -231,7 +220,7 @@ def told(*arguments: str) -> list[dict]:
 )
 def test_kernels_compile_to_matrix_instructions(architecture, dtype, layout, name, targets):
     pytest.importorskip("triton")
-    found = told("tests.gpu.compiled_slices", architecture, dtype, layout, name, *targets)
+    found = told("compiled_slices", architecture, dtype, layout, name, *targets)
     kinds = {entry["kernel"] for entry in found}
     across = {"largest_columns", "sum_columns", "slice_columns"} if layout == "columns" else {"slice_rows"}
     laid_out = {"lay_out"} if dtype.startswith("complex") else set()
@@ -249,11 +238,11 @@ def test_kernels_compile_to_matrix_instructions(architecture, dtype, layout, nam
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("part", range(8))
-def test_interpreted_kernels_give_the_bits_of_a_cpu(part):
+@pytest.mark.parametrize("share", [*(f"{part}/8" for part in range(8)), "batches"])
+def test_interpreted_kernels_give_the_bits_of_a_cpu(share):
     pytest.importorskip("triton")
-    found = told("tests.gpu.interpreted_slices", f"{part}/8")
-    assert len(found) > 20
+    found = interpreted("slices", share)
+    assert len(found) > 20 or (share == "batches" and len(found) == 3)
     assert not [entry for entry in found if entry["wrong"]]
 
 

@@ -1,10 +1,6 @@
 """`TileInt8` on a GPU: the CPU's bits, bounds, certificates, what is refused; compiled, interpreted, on a GPU."""
 
-import json
 import math
-import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -20,8 +16,8 @@ from prismm.formats import FP32, FP64
 from prismm.schemes.tile_int8 import TileInt8
 from prismm.specials import real_operands
 from prismm.testing import HOSTILE, SPECIAL, exact_product, ieee_specials
+from tests.gpu.processes import interpreted, told
 
-ROOT = Path(__file__).parents[2]
 U, ETA = 2.0**-24, 2.0**-149
 H200 = cuda.Device("NVIDIA H200", True, True, 132)
 SCHEMES = [
@@ -35,13 +31,6 @@ def need(n=4096, k=None, *, result=FP32, accuracy="native", **other):
     return cuda_plan.Need(m=n, n=n, k=n if k is None else k, result=result, target=parse_target(accuracy), **given)
 
 
-def told(*arguments):
-    command = [sys.executable, "-W", "ignore", "-m", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
-    assert done.returncode == 0, done.stderr[-3000:]
-    return [json.loads(line) for line in done.stdout.splitlines()]
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("architecture", "layout", "specs"),
@@ -52,7 +41,7 @@ def told(*arguments):
 )  # fmt: skip
 def test_kernels_compile_to_matrix_instructions(architecture, layout, specs):
     pytest.importorskip("triton")
-    found = told("tests.gpu.compiled_tiles", architecture, layout, *specs)
+    found = told("compiled_tiles", architecture, layout, *specs)
     names = [
         "survey_tiles", "scale_tiles", "split_tiles", "tile_product", "sum_tiles", "sum_tiles", "certify_tiles",
         "repair_words",
@@ -73,7 +62,7 @@ def test_kernels_compile_to_matrix_instructions(architecture, layout, specs):
 @pytest.mark.slow
 def test_interpreted_kernels_give_the_bits_of_a_cpu_and_keep_their_word():
     pytest.importorskip("triton")
-    found = told("tests.gpu.interpreted_tiles")
+    found = interpreted("tiles")
     assert len(found) == 22
     assert not [entry for entry in found if entry["different"] or entry["wrong"]]
 

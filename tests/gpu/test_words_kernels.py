@@ -1,21 +1,10 @@
 """Kernels of products of words where there is no GPU: compiled for one, and interpreted."""
 
-import json
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 
+from tests.gpu.processes import interpreted, told
+
 pytest.importorskip("triton")
-ROOT = Path(__file__).parents[2]
-
-
-def told(*arguments: str) -> list[dict]:
-    command = [sys.executable, "-W", "ignore", "-m", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
-    assert done.returncode == 0, done.stderr[-3000:]
-    return [json.loads(line) for line in done.stdout.splitlines()]
 
 
 @pytest.mark.slow
@@ -29,7 +18,7 @@ def told(*arguments: str) -> list[dict]:
     ],
 )
 def test_kernels_compile_to_matrix_instructions(architecture, dtype, layout, formats):
-    found = told("tests.gpu.compiled_words", architecture, dtype, layout, *formats)
+    found = told("compiled_words", architecture, dtype, layout, *formats)
     assert [entry["kernel"] for entry in found] == ["split_words", "words_product", "repair_words"] * len(formats)
     for entry in found:
         if entry["kernel"] == "words_product":
@@ -47,6 +36,6 @@ def test_kernels_compile_to_matrix_instructions(architecture, dtype, layout, for
 
 @pytest.mark.slow
 def test_interpreted_kernels_keep_their_word():
-    found = told("tests.gpu.interpreted_words")
+    found = interpreted("words")
     assert len(found) == 10
     assert not [entry for entry in found if entry["wrong"]]

@@ -1,18 +1,12 @@
 """The GPU kernels in Triton's interpreter against a CPU, bit for bit; prints one line of JSON a case.
 
-python -m tests.gpu.interpreted
+python -m tests.gpu.interpreter residues [part/parts]
 """
 
-import ctypes
-import ctypes.util
 import json
-import os
-
-os.environ["TRITON_INTERPRET"] = "1"
 
 import numpy as np
 import torch
-from triton.runtime import interpreter
 
 import prismm
 from prismm.cuda_prepared import split_program
@@ -20,29 +14,6 @@ from prismm.engines import cuda
 from prismm.schemes.residues import Residues
 from prismm.testing import HOSTILE, SPECIAL
 from tests.gpu.programs import residue_program
-
-_libm = ctypes.CDLL(ctypes.util.find_library("m"))
-_libm.fma.restype, _libm.fma.argtypes = ctypes.c_double, [ctypes.c_double] * 3
-_fma = np.frompyfunc(_libm.fma, 3, 1)
-
-
-def _fused(self, x, y, z):
-    """Triton's interpreter rounds the product as well."""
-    assert x.data.dtype == np.float64
-    return interpreter.TensorHandle(_fma(x.data, y.data, z.data).astype(np.float64), z.dtype.scalar)
-
-
-interpreter.InterpreterBuilder.create_fma = _fused
-_patch = interpreter._patch_lang_tensor
-
-
-def _with_index(tensor, scope):
-    """Triton 3.6 makes an index of an array of one element by int(), which NumPy 2.4 refuses."""
-    _patch(tensor, scope)
-    scope.set_attr(tensor, "__index__", lambda self: int(self.handle.data.reshape(-1)[0]))
-
-
-interpreter._patch_lang_tensor = _with_index
 
 
 def _batch(x: np.ndarray) -> torch.Tensor:
@@ -97,7 +68,8 @@ def overflowing(m: int, k: int, n: int, dtype: str, *, batch: int) -> tuple[np.n
     return a.astype(dtype), b.astype(dtype)
 
 
-def main() -> None:
+def main(share: str = "0/1") -> None:
+    part, parts = map(int, share.split("/"))
     everything = {**HOSTILE, **SPECIAL}
     cases = [("float64", 15, name, None) for name in ("carries", "subnormal_operands", "near_overflow", "wide_rows")]
     cases += [("float64", 15, "infinities", "native"), ("float32", 7, "near_ties", "correctly-rounded")]
@@ -114,7 +86,7 @@ def main() -> None:
     several = [("float64", 13, "phi2", "native"), ("complex64", 6, "triangular", "native")]
     # Products that are not made of residues, in several chunks.
     cases += [("float64", 0, "overflowing", "native"), ("complex64", 0, "overflowing", "native")]
-    for dtype, moduli, name, target, *sides in cases + several:
+    for dtype, moduli, name, target, *sides in (cases + several)[part::parts]:
         limits = (0, 0, 0) if (dtype, moduli, name, target) in several else (4, 64, 2)
         cuda.FEW_OPEN, cuda.MANY_OPEN, cuda.FEW_OF_STRIP = limits
         if name.startswith("batch"):
@@ -147,7 +119,3 @@ def main() -> None:
         word = np.int64 if got.itemsize == 8 else np.int32
         same = (got.view(word) == expected.view(word)) | (np.isnan(got) & np.isnan(expected))
         print(json.dumps({"case": [dtype, moduli, name, target, *sides], "wrong": int((~same).sum())}), flush=True)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,0 +1,96 @@
+"""Triton's interpreter as the tests run it: with this NumPy, with an fma that is one, and without work done twice.
+
+python -m tests.gpu.interpreter residues|gemm|slices|sums|tiles|words [part/parts or a seed]
+
+Runs `interpreted_<name>`, which prints one line of JSON a case. Nothing that is patched here is undone.
+"""
+
+import ctypes
+import ctypes.util
+import dataclasses
+import importlib
+import os
+import sys
+
+os.environ["TRITON_INTERPRET"] = "1"
+
+import numpy as np
+from triton.runtime import interpreter
+
+_libm = ctypes.CDLL(ctypes.util.find_library("m"))
+_libm.fma.restype, _libm.fma.argtypes = ctypes.c_double, [ctypes.c_double] * 3
+_fma = np.frompyfunc(_libm.fma, 3, 1)
+
+
+def _fused(self, x, y, z):
+    """Triton's interpreter rounds the product as well."""
+    assert x.data.dtype == np.float64
+    return interpreter.TensorHandle(_fma(x.data, y.data, z.data).astype(np.float64), z.dtype.scalar)
+
+
+_patch_tensor = interpreter._patch_lang_tensor
+
+
+def _with_index(tensor, scope):
+    """Triton 3.6 makes an index of an array of one element by int(), which NumPy 2.4 refuses."""
+    _patch_tensor(tensor, scope)
+    scope.set_attr(tensor, "__index__", lambda self: int(self.handle.data.reshape(-1)[0]))
+
+
+class _Kept:
+    """What was patched stays so."""
+
+    def restore(self) -> None:
+        pass
+
+
+_patch_language, _patched = interpreter._patch_lang, set()
+
+
+def _once(fn):
+    """The interpreter patches all of tl anew in each call of a function, a third of its time."""
+    space = id(fn.__globals__)
+    if space not in _patched:
+        _patched.add(space)
+        _patch_language(fn)
+    return _Kept()
+
+
+_dtype_of, _dtypes = interpreter._get_np_dtype, {}
+
+
+def _known_dtype(kind):
+    """The interpreter makes a table of all dtypes in each look at one."""
+    scalar = kind.scalar
+    if scalar.is_ptr():
+        return np.dtype(np.uint64)
+    if scalar.name not in _dtypes:
+        _dtypes[scalar.name] = _dtype_of(scalar)
+    return _dtypes[scalar.name]
+
+
+def _by_halves(self, values):
+    """The interpreter combines one element after the other; a GPU, as here, one half of them with the other."""
+    kinds, data = [value.dtype for value in values], [value.handle.data for value in values]
+    assert self.axis is not None
+    while data[0].shape[self.axis] > 1:
+        left, right = zip(*(np.split(x, 2, self.axis) for x in data), strict=True)
+        found = self.combine_fn.fn(*map(self.to_tensor, left + right, kinds + kinds))
+        data = [x.handle.data for x in (found if isinstance(found, tuple) else (found,))]
+    data = data if self.keep_dims else [x.squeeze(self.axis) for x in data]
+    return [self.to_tensor(x if x.shape else x.item(), kind) for x, kind in zip(data, kinds, strict=True)]
+
+
+interpreter.ReduceOps.generic_reduce = _by_halves
+interpreter.InterpreterBuilder.create_fma = _fused
+interpreter._patch_lang_tensor = _with_index
+interpreter._patch_lang = _once
+interpreter._get_np_dtype = _known_dtype
+# Checks of integers' overflow are computed in 64 bits, three operations for one, and told to nobody without `debug`.
+interpreter.interpreter_builder.options = dataclasses.replace(
+    interpreter.interpreter_builder.options, sanitize_overflow=False
+)
+
+
+if __name__ == "__main__":
+    importlib.import_module(f"tests.gpu.interpreted_{sys.argv[1]}").main(*sys.argv[2:])
