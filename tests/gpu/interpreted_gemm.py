@@ -1,6 +1,6 @@
 """gemm's launches in Triton's interpreter against a CPU, bit for bit; prints one line of JSON a case.
 
-python -m tests.gpu.interpreter gemm [part/parts]
+python -m tests.gpu.interpreter gemm [part/parts [any|nvidia|hopper]]
 """
 
 import json
@@ -13,6 +13,7 @@ from prismm import cuda_gemm
 from prismm.engines import cuda
 from prismm.schemes.residues import Residues
 from prismm.testing import HOSTILE, SPECIAL, exact_gemm
+from tests.gpu.gluon_interpreter import interpreted_device
 from tests.gpu.programs import sum_program
 
 DEVICE = cuda.Device("interpreter", False, False, 4)
@@ -53,7 +54,9 @@ def operands(name, dtype, m=5, k=9, n=6):
     return a, b, c
 
 
-def main(share: str = "0/1") -> None:
+def main(share: str = "0/1", device: str = "any") -> None:
+    global DEVICE
+    DEVICE = interpreted_device(device)
     part, parts = map(int, share.split("/"))
     cases = [
         ("normal", "float64", 15, "native", 1.0, -1.0), ("wide_rows", "float64", 15, "native", -0.7, 1.3),

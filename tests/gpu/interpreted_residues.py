@@ -1,8 +1,9 @@
 """The GPU kernels in Triton's interpreter against a CPU, bit for bit; prints one line of JSON a case.
 
-python -m tests.gpu.interpreter residues [part/parts]
+python -m tests.gpu.interpreter residues [part/parts [any|nvidia|hopper]]
 """
 
+import dataclasses
 import json
 
 import numpy as np
@@ -13,7 +14,10 @@ from prismm.cuda_prepared import split_program
 from prismm.engines import cuda
 from prismm.schemes.residues import Residues
 from prismm.testing import HOSTILE, SPECIAL
+from tests.gpu.gluon_interpreter import interpreted_device
 from tests.gpu.programs import residue_program
+
+DEVICE = cuda.Device("interpreter", False, False, 4)
 
 
 def _batch(x: np.ndarray) -> torch.Tensor:
@@ -24,23 +28,22 @@ def product(a: np.ndarray, b: np.ndarray, moduli: int, target: str | None) -> np
     """The program of a GPU, on this CPU."""
     x, y = map(_batch, (a, b))
     out = torch.empty(max(x.shape[0], y.shape[0]), x.shape[1], y.shape[2], dtype=x.dtype)
-    program = residue_program(x, y, out, moduli, target, cuda.Device("interpreter", False, False, 4))
+    program = residue_program(x, y, out, moduli, target, DEVICE)
     program.run_by_triton(x, y, out)
     return out.reshape(np.matmul(a, b).shape).numpy()
 
 
 def product_of_kept(a: np.ndarray, b: np.ndarray, moduli: int, target: str | None, sides: str) -> np.ndarray:
     """The same of operands that were split before, three vectors at a time."""
-    device = cuda.Device("interpreter", False, False, 4)
     x, y = map(_batch, (a, b))
     table = cuda.tables(moduli, x.device)
     kept, memories = [None, None], [torch.empty(0, dtype=torch.uint8)] * 2
     for index, (side, z) in enumerate((("left", x), ("right", y))):
         if side in sides:
-            program, kept[index] = split_program(z[0], side, table, device, 3)
+            program, kept[index] = split_program(z[0], side, table, DEVICE, 3)
             memories[index] = program.run_by_triton(z[0], z[0], z[0])
     out = torch.empty(max(x.shape[0], y.shape[0]), x.shape[1], y.shape[2], dtype=x.dtype)
-    program = residue_program(x, y, out, moduli, target, device, tuple(kept))
+    program = residue_program(x, y, out, moduli, target, DEVICE, tuple(kept))
     program.run_by_triton(x, y, out, *memories)
     return out.reshape(np.matmul(a, b).shape).numpy()
 
@@ -50,7 +53,7 @@ def native(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     x, y = map(_batch, (a, b))
     with np.errstate(all="ignore"):
         out = torch.from_numpy(np.matmul(x.numpy(), y.numpy()))
-    residue_program(x, y, out, 0, "native", cuda.Device("interpreter", False, False, 1)).run_by_triton(x, y, out)
+    residue_program(x, y, out, 0, "native", dataclasses.replace(DEVICE, programs=1)).run_by_triton(x, y, out)
     return out.reshape(np.matmul(a, b).shape).numpy()
 
 
@@ -68,7 +71,9 @@ def overflowing(m: int, k: int, n: int, dtype: str, *, batch: int) -> tuple[np.n
     return a.astype(dtype), b.astype(dtype)
 
 
-def main(share: str = "0/1") -> None:
+def main(share: str = "0/1", device: str = "any") -> None:
+    global DEVICE
+    DEVICE = interpreted_device(device)
     part, parts = map(int, share.split("/"))
     everything = {**HOSTILE, **SPECIAL}
     cases = [("float64", 15, name, None) for name in ("carries", "subnormal_operands", "near_overflow", "wide_rows")]

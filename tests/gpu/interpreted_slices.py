@@ -1,8 +1,9 @@
 """The kernels of `Slices` in Triton's interpreter against a CPU, bit for bit; prints one line of JSON a case.
 
-python -m tests.gpu.interpreter slices [part/parts|batches]
+python -m tests.gpu.interpreter slices [part/parts|batches [any|nvidia|hopper]]
 """
 
+import dataclasses
 import json
 
 import numpy as np
@@ -13,7 +14,10 @@ from prismm import Slices
 from prismm.engines import cuda
 from prismm.specials import real_operands
 from prismm.testing import HOSTILE, SPECIAL, exact_product, ieee_specials
+from tests.gpu.gluon_interpreter import interpreted_device
 from tests.gpu.slices_program import slices_program
+
+DEVICE = cuda.Device("interpreter", False, False, 4)
 
 
 def product(
@@ -24,7 +28,7 @@ def product(
     x, y = (torch.from_numpy(v if v.ndim == 3 else v[None]) for v in (a, b))
     dtype = torch.promote_types(x.dtype, y.dtype)
     out = torch.full((max(x.shape[0], y.shape[0]), x.shape[1], y.shape[2]), torch.nan, dtype=dtype)
-    device = cuda.Device("interpreter", False, False, programs)
+    device = dataclasses.replace(DEVICE, programs=programs)
     program, counts = slices_program(x, y, out, scheme, target, device, block)
     scratch = program.run_by_triton(x, y, out)
     told = scratch[counts.offset : counts.offset + 32].view(torch.int64).tolist()
@@ -123,7 +127,9 @@ def beyond(a: np.ndarray, b: np.ndarray, c: np.ndarray, target: str | float) -> 
     return wrong + int((~exact.within(own, allowed + lost) & (own != exact.rounded(c.dtype))).sum())
 
 
-def main(share: str = "0/1") -> None:
+def main(share: str = "0/1", device: str = "any") -> None:
+    global DEVICE
+    DEVICE = interpreted_device(device)
     if share == "batches":
         return batches()
     everything = {**HOSTILE, **SPECIAL}

@@ -1,7 +1,7 @@
 """The kernels of `TileInt8` in Triton's interpreter, against the CPU and exact arithmetic; prints one line of JSON a
 case.
 
-python -m tests.gpu.interpreter tiles [part/parts]
+python -m tests.gpu.interpreter tiles [part/parts [nvidia|hopper]]
 """
 
 import json
@@ -17,8 +17,10 @@ from prismm.engines.launch import Program
 from prismm.schemes.tile_int8 import TileInt8
 from prismm.specials import real_operands
 from prismm.testing import HOSTILE, SPECIAL, exact_product, ieee_specials
+from tests.gpu.gluon_interpreter import interpreted_device
 from tests.gpu.programs_of_tiles import tiles_program
 
+DEVICE = cuda.Device("interpreter", False, True, 4)
 CASES = [
     ("normal", (20, 70, 12), {}, None),
     ("wide_rows", (20, 70, 12), {}, None),
@@ -46,16 +48,17 @@ CASES = [
 
 def product(a: np.ndarray, b: np.ndarray, scheme: TileInt8, target: Target | None) -> tuple[np.ndarray, list[int]]:
     """The pipeline of a GPU, on this CPU."""
-    device = cuda.Device("interpreter", False, True, 4)
     problem = cuda_tiles.problem_for(scheme, a.shape[1] * (2 if np.iscomplexobj(a) else 1), target)
     x, y = (torch.from_numpy(v)[None] for v in (a, b))
     out = torch.full((1, a.shape[0], b.shape[1]), torch.nan, dtype=x.dtype)
-    program, counts = tiles_program(x, y, out, problem, device)
+    program, counts = tiles_program(x, y, out, problem, DEVICE)
     scratch = program.run_by_triton(x, y, out)
     return out[0].numpy(), scratch[counts.offset : counts.offset + 32].view(torch.int64).tolist()
 
 
-def main(share: str = "0/1") -> None:
+def main(share: str = "0/1", device: str = "nvidia") -> None:
+    global DEVICE
+    DEVICE = interpreted_device(device)
     part, parts = map(int, share.split("/"))
     for name, shape, asked, kind in CASES[part::parts]:
         given = {key: value for key, value in asked.items() if key != "complex"}
@@ -101,7 +104,7 @@ def blocks_of_a_batch() -> None:
     counts = program.take(torch.int64, 4)
     cuda_words_calls.BATCH_BYTES = 2 * cuda_tiles.workspace(scheme, 32, 16, 70)
     problem = cuda_tiles.problem_for(scheme, 70, None)
-    cuda_tile_calls.queue(program, a, b, out, problem, (40, 17), counts, cuda.Device("interpreter", False, True, 4))
+    cuda_tile_calls.queue(program, a, b, out, problem, (40, 17), counts, DEVICE)
     program.run_by_triton(a, b, out)
     expected = np.stack([np.asarray(prismm.matmul(x.numpy(), b[0].numpy(), scheme=scheme)) for x in a])
     different = int((out.numpy().view(np.int32) != expected.view(np.int32)).sum())

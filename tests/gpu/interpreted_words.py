@@ -1,6 +1,6 @@
 """The kernels of products of words in Triton's interpreter, against exact arithmetic; prints one line of JSON a case.
 
-python -m tests.gpu.interpreter words [part/parts]
+python -m tests.gpu.interpreter words [part/parts [nvidia|hopper]]
 """
 
 import json
@@ -12,8 +12,10 @@ from prismm.accuracy import Target
 from prismm.engines import cuda, cuda_words
 from prismm.testing import HOSTILE, SPECIAL, exact_product, ieee_specials
 from tests.gpu import words_twin as twin
+from tests.gpu.gluon_interpreter import interpreted_device
 from tests.gpu.programs import words_program
 
+DEVICE = cuda.Device("interpreter", False, True, 4)
 CASES = [
     ("normal", "float32", (3, 9, 5), "fp16 2 12", "native"),
     ("wide_rows", "complex64", (3, 70, 5), "fp16 2 12", "native"),
@@ -31,16 +33,17 @@ CASES = [
 def product(a: np.ndarray, b: np.ndarray, name: str, target: Target | None) -> tuple[np.ndarray, list[int]]:
     """The pipeline of a GPU, on this CPU."""
     terms = a.shape[1] * (2 if a.dtype.kind == "c" else 1)
-    device = cuda.Device("interpreter", False, True, 4)
     problem = cuda_words.problem_for(twin.formats()[name], cuda_words.chunk_for(terms), terms, target, "a100")
     x, y = (torch.from_numpy(v)[None] for v in (a, b))
     out = torch.full((1, a.shape[0], b.shape[1]), torch.nan, dtype=x.dtype)
-    program, counts = words_program(x, y, out, problem, device)
+    program, counts = words_program(x, y, out, problem, DEVICE)
     scratch = program.run_by_triton(x, y, out)
     return out[0].numpy(), scratch[counts.offset : counts.offset + 32].view(torch.int64).tolist()
 
 
-def main(share: str = "0/1") -> None:
+def main(share: str = "0/1", device: str = "nvidia") -> None:
+    global DEVICE
+    DEVICE = interpreted_device(device)
     part, parts = map(int, share.split("/"))
     for generator, dtype, shape, name, kind in CASES[part::parts]:
         a, b = {**HOSTILE, **SPECIAL}[generator](*shape, seed=3, dtype=np.dtype(dtype))

@@ -1,31 +1,36 @@
-"""Triton's interpreter as the tests run it: with this NumPy, with an fma that is one, and without work done twice.
+"""Triton's interpreter as the tests run it: with this NumPy, an fma that is one, assembly, and without work done twice.
 
 python -m tests.gpu.interpreter residues|gemm|slices|sums|tiles|words [part/parts or a seed]
 
 Runs `interpreted_<name>`, which prints one line of JSON a case. Nothing that is patched here is undone.
 """
 
-import ctypes
-import ctypes.util
 import dataclasses
 import importlib
 import os
 import sys
+from types import SimpleNamespace
 
 os.environ["TRITON_INTERPRET"] = "1"
 
 import numpy as np
 from triton.runtime import interpreter
 
-_libm = ctypes.CDLL(ctypes.util.find_library("m"))
-_libm.fma.restype, _libm.fma.argtypes = ctypes.c_double, [ctypes.c_double] * 3
-_fma = np.frompyfunc(_libm.fma, 3, 1)
+from tests.gpu import ptx
 
 
 def _fused(self, x, y, z):
     """Triton's interpreter rounds the product as well."""
-    assert x.data.dtype == np.float64
-    return interpreter.TensorHandle(_fma(x.data, y.data, z.data).astype(np.float64), z.dtype.scalar)
+    with np.errstate(all="ignore"):
+        return interpreter.TensorHandle(ptx.fma(x.data, y.data, z.data), z.dtype.scalar)
+
+
+def _assembly(self, code, constraints, values, kinds, pure, pack):
+    """Triton's interpreter knows none. Of one element at a time; others depend on layouts (`gluon_interpreter`)."""
+    (kind,) = kinds
+    assert pack == 1
+    found = ptx.elementwise(code, constraints, [x.data for x in values], interpreter._get_np_dtype(kind))
+    return SimpleNamespace(get_result=lambda index: interpreter.TensorHandle(found, kind.scalar))
 
 
 _patch_tensor = interpreter._patch_lang_tensor
@@ -83,6 +88,7 @@ def _by_halves(self, values):
 
 interpreter.ReduceOps.generic_reduce = _by_halves
 interpreter.InterpreterBuilder.create_fma = _fused
+interpreter.InterpreterBuilder.create_inline_asm = _assembly
 interpreter._patch_lang_tensor = _with_index
 interpreter._patch_lang = _once
 interpreter._get_np_dtype = _known_dtype

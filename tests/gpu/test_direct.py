@@ -17,7 +17,7 @@ from prismm.engines import cuda  # noqa: E402
 from prismm.engines.cuda_direct import TILES, Shape, seconds_of, tile_for  # noqa: E402
 from prismm.formats import FP32, FP64  # noqa: E402
 from prismm.testing import HOSTILE, SPECIAL, exact_product  # noqa: E402
-from tests.gpu.processes import told  # noqa: E402
+from tests.gpu.processes import interpreted, told  # noqa: E402
 from tests.gpu.programs import direct_program  # noqa: E402
 
 ROOT = Path(__file__).parents[2]
@@ -80,6 +80,14 @@ def test_extents_of_any_kind_compile(architecture):
     """Rows that begin anywhere are copied by the element, with more addresses than all tiles have registers for."""
     found = told("compiled_direct", architecture, "float64", "odd")
     assert len(found) == 4 * len(TILES) and all(entry["mma"] > 0 and entry["stack"] <= 256 for entry in found), found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", range(2))
+def test_interpreted_kernels_keep_their_word(part):
+    found = interpreted("direct", f"{part}/2")
+    assert len(found) == 78
+    assert not [entry for entry in found if entry["wrong"]]
 
 
 def on_gpu(x, layout):

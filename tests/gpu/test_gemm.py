@@ -38,10 +38,12 @@ def operands(name, dtype, m=66, k=70, n=130):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("part", "cases"), enumerate([11, 10, 10, 9, 9]))
-def test_interpreted_kernels_give_the_bits_of_a_cpu(part, cases):
+@pytest.mark.parametrize(
+    ("device", "part", "cases"), [*(("any", *x) for x in enumerate([11, 10, 10, 9, 9])), ("hopper", 0, 11)]
+)
+def test_interpreted_kernels_give_the_bits_of_a_cpu(device, part, cases):
     pytest.importorskip("triton")
-    found = interpreted("gemm", f"{part}/5")
+    found = interpreted("gemm", f"{part}/5", device)
     assert len(found) == cases
     assert not [entry for entry in found if entry["wrong"]]
 

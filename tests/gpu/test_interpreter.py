@@ -8,8 +8,11 @@ pytest.importorskip("triton")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("part", range(4))
-def test_interpreted_kernels_give_the_bits_of_a_cpu(part):
-    found = interpreted("residues", f"{part}/4")
+@pytest.mark.parametrize(
+    ("device", "part"), [("nvidia", 0), *((device, part) for device in ("any", "hopper") for part in range(4))]
+)
+def test_interpreted_kernels_give_the_bits_of_a_cpu(device, part):
+    """On a Hopper GPU with the kernels that it would run: TMA, warp specialisation, assembly and all."""
+    found = interpreted("residues", f"{part}/4", device)
     assert len(found) == len(range(part, 26, 4))
     assert not [entry for entry in found if entry["wrong"]]

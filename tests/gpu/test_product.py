@@ -1,7 +1,6 @@
 """Products of residue planes on a GPU against exact integers: Hopper's kernel and the plain one."""
 
 import dataclasses
-import math
 
 import pytest
 
@@ -9,8 +8,8 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("triton")
 
 from prismm.engines import cuda  # noqa: E402
-from prismm.engines.launch import SCRATCH, Place, Program  # noqa: E402
-from prismm.kernels.gpu.split import plane_row  # noqa: E402
+from tests.gpu.planes import digits_of, exact_digits, permuted, planes_program  # noqa: E402
+from tests.gpu.processes import interpreted  # noqa: E402
 
 MODULI = 20
 
@@ -22,50 +21,27 @@ just before the end, and twice.
 """
 
 
-def permuted(rows: int) -> list[int]:
-    """Where the rows of the right operand's planes go: `split.plane_row`."""
-    return [int(plane_row.fn(x, True)) for x in range(rows)]
-
-
 def test_rows_change_their_places_within_64():
     places = permuted(192)
     assert sorted(places) == list(range(192)) and all(x // 64 == y // 64 for x, y in enumerate(places))
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("part", range(2))
+def test_interpreted_kernels_give_the_digits_of_exact_integers(part):
+    found = interpreted("product", f"{part}/2")
+    assert len(found) > 20
+    assert not [entry for entry in found if entry["wrong"]]
+
+
 def product(left, right, device, batch):
     """Digits of planes (batch or 1, MODULI, rows, k), and the planes' rows as the kernels take them."""
-    sizes = [-(-x.shape[2] // 64) * 64 for x in (left, right)]
-    k = left.shape[3]
-    pitch = -(-k // 16) * 16
-    program, places, filled = Program((0, 0, 0)), [], []
-    for x, rows, where in zip((left, right), sizes, (None, permuted(sizes[1]) if device.hopper else None), strict=True):
-        own = x.shape[0]
-        planes = program.take(torch.int8, own, MODULI, rows, pitch)
-        statistics = Place(SCRATCH, 0, torch.int64, (own, cuda.STATISTICS, x.shape[2]))
-        places.append(cuda.SplitVectors(planes, statistics, own, x.shape[2], k))
-        # What lies beyond the vectors may be anything; beyond the inner dimension there are zeros.
-        full = torch.randint(-128, 128, (own, MODULI, rows, pitch), dtype=torch.int8, device=x.device)
-        full[..., k:] = 0
-        at = torch.arange(x.shape[2]) if where is None else torch.tensor(where[: x.shape[2]])
-        full[:, :, at, :k] = x
-        filled.append(full)
-    table = cuda.tables(MODULI, left.device)
-    digits = cuda.multiply_planes(program, *places, table, device)
+    program, digits, fill = planes_program(left, right, device)
     scratch = torch.zeros(program.scratch, dtype=torch.uint8, device=left.device)
-    for place, full in zip(places, filled, strict=True):
-        scratch[place.planes.offset : place.planes.offset + full.numel()] = full.reshape(-1).view(torch.uint8)
+    fill(scratch)
     program.run((0, 0, 0, scratch.data_ptr()), torch.cuda.current_stream().cuda_stream)
-    found = scratch[digits.offset : digits.offset + math.prod(digits.shape)].view(digits.shape)
     assert digits.shape[0] == batch
-    return found[..., : right.shape[2]]
-
-
-def exact(left, right, table):
-    """The same in exact integers: |sums| < 2^53."""
-    sums = left.double() @ right.double().transpose(2, 3)
-    assert sums.abs().max() < 2**53
-    p = table.reduction[:MODULI, 0].double()[None, :, None, None]
-    return (sums - torch.floor(sums / p) * p).to(torch.uint8)
+    return digits_of(scratch, digits, right.shape[2])
 
 
 @pytest.mark.gpu
@@ -85,7 +61,7 @@ def test_digits_are_those_of_exact_integers(k):
             right[:, :, ::3] = {"least": -128, "greatest": 127, "opposite": 127}[kind]
             if kind == "opposite":
                 left[:, :, 1::2] = 127
-        want = exact(left, right, table)
+        want = exact_digits(left, right, table)
         for one in {device.hopper, False}:
             found = product(left, right, dataclasses.replace(device, hopper=one), 1)
             assert torch.equal(found, want), (kind, one, int((found != want).sum()))
@@ -106,4 +82,6 @@ def test_digits_of_all_shapes_and_batches(rows, columns, many):
             for b, x in zip(own, (rows, columns), strict=True)
         )
         found = product(left, right, device, many)
-        assert torch.equal(found, exact(left.expand(many, -1, -1, -1), right.expand(many, -1, -1, -1), table)), own
+        assert torch.equal(found, exact_digits(left.expand(many, -1, -1, -1), right.expand(many, -1, -1, -1), table)), (
+            own
+        )

@@ -60,9 +60,10 @@ def test_kernels_compile_to_matrix_instructions(architecture, layout, specs):
 
 
 @pytest.mark.slow
-def test_interpreted_kernels_give_the_bits_of_a_cpu_and_keep_their_word():
+@pytest.mark.parametrize("device", ["nvidia", "hopper"])
+def test_interpreted_kernels_give_the_bits_of_a_cpu_and_keep_their_word(device):
     pytest.importorskip("triton")
-    found = interpreted("tiles")
+    found = interpreted("tiles", "0/1", device)
     assert len(found) == 22
     assert not [entry for entry in found if entry["different"] or entry["wrong"]]
 

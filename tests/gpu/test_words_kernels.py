@@ -35,7 +35,8 @@ def test_kernels_compile_to_matrix_instructions(architecture, dtype, layout, for
 
 
 @pytest.mark.slow
-def test_interpreted_kernels_keep_their_word():
-    found = interpreted("words")
+@pytest.mark.parametrize("device", ["nvidia", "hopper"])
+def test_interpreted_kernels_keep_their_word(device):
+    found = interpreted("words", "0/1", device)
     assert len(found) == 10
     assert not [entry for entry in found if entry["wrong"]]

@@ -368,9 +368,12 @@ class Program:
                 scratch[launch.offset : launch.offset + launch.size].zero_()
                 continue
             arguments = [
-                _as_tensor(x, bases) if isinstance(x, Place) else factors[x.index] if isinstance(x, Factor) else x
+                _as_tensor(x, bases) if isinstance(x, Place)
+                else factors[x.index] if isinstance(x, Factor)
+                else _described(x, _as_tensor(x.place, bases)) if isinstance(x, Tiled)
+                else x
                 for x in launch.arguments
-            ]
+            ]  # fmt: skip
             launch.kernel[launch.grid](*arguments, **launch.constants)
         return scratch
 
@@ -381,15 +384,12 @@ class Program:
                 yield launch.kernel.fn.__name__, self._compile(launch)
 
     def _compile(self, launch: _Launch) -> Any:
-        from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
-
         mocks: list[Any] = []
         for x in launch.arguments:
             if isinstance(x, Place):
                 mocks.append(_Pointer(x.dtype, 0 if self.aligned(x) else 8))
             elif isinstance(x, Tiled):
-                base = _Pointer(x.place.dtype, 0, x.shape)
-                mocks.append(TensorDescriptor(base, list(x.shape), list(x.strides), list(x.box), x.layout))
+                mocks.append(_described(x, _Pointer(x.place.dtype, 0, x.shape)))
             elif isinstance(x, Factor):
                 mocks.append(1 << 40)
             else:
@@ -403,6 +403,13 @@ def _as_tensor(place: Place, bases: tuple[torch.Tensor, ...]) -> torch.Tensor:
     if SCRATCH <= place.base <= RIGHT:
         return base[place.offset :].view(place.dtype)
     return base.as_strided((1,), (1,), base.storage_offset() + place.offset // place.dtype.itemsize)
+
+
+def _described(tiled: Tiled, base: Any) -> Any:
+    """The TMA descriptor of a matrix that begins at `base`, as Triton takes it."""
+    from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
+
+    return TensorDescriptor(base, list(tiled.shape), list(tiled.strides), list(tiled.box), tiled.layout)
 
 
 _TYPES = {"i1": ctypes.c_int8, "i8": ctypes.c_int8, "i16": ctypes.c_int16, "i32": ctypes.c_int32, "i64": ctypes.c_int64}

@@ -1,0 +1,408 @@
+"""Gluon kernels in Triton's interpreter: what they compute, and that they wait for what they read.
+
+Each partition of a warp-specialised kernel is a thread, which waits at mbarriers as a GPU's warps do. Whatever is
+asynchronous happens as late as it may: a TMA copy arrives when its barrier is waited for, an asynchronous copy when its
+group is, and a matrix instruction reads shared memory and writes its sums when it is waited for; until then sums and
+memory hold rubbish, memory from the moment that the next copy into it begins. So a kernel that reads too early, or
+gives a stage back too early, goes wrong here.
+
+Layouts say nothing, but for assembly of several elements: there they say which thread has which. Within a partition
+there is one thread, so barriers among its warps do nothing.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+import threading
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import numpy as np
+import torch
+import triton.language as tl
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon._runtime import GluonJITFunction
+from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
+from triton.runtime import interpreter, jit
+
+from prismm.engines.cuda import Device
+from prismm.kernels.gpu import (
+    direct,
+    product_hopper,
+    slice_product_hopper,
+    split_hopper,
+    tile_product_hopper,
+    words_product_hopper,
+    words_split_hopper,
+)
+from tests.gpu import ptx
+
+_PATIENCE = 240.0
+"""Seconds after which a barrier that nobody completes is an error."""
+_NUMPY = {tl.bfloat16: np.dtype(np.uint16)}
+
+
+def number(x: Any) -> Any:
+    """A constant, or a number of the interpreter's, as one of Python's."""
+    x = x.value if isinstance(x, tl.constexpr) else x
+    return x.handle.data.item() if isinstance(x, tl.core.tensor) else x
+
+
+def tensor_of(data: np.ndarray, kind: Any) -> Any:
+    """A block of numbers."""
+    return tl.core.tensor(interpreter.TensorHandle(data, kind), tl.block_type(kind, list(data.shape)))
+
+
+def rubbish(shape: list[int], kind: Any) -> np.ndarray:
+    """Numbers that nothing was written to: NaN, or 0xA5 in every byte."""
+    found = np.empty([number(x) for x in shape], interpreter._get_np_dtype(kind))
+    spoil(found)
+    return found
+
+
+def spoil(x: np.ndarray) -> None:
+    """Overwrite with rubbish."""
+    x[...] = np.nan if x.dtype.kind == "f" else np.frombuffer(b"\xa5" * x.itemsize, x.dtype)[0]
+
+
+class Shared:
+    """A tile in shared memory, or a part of one."""
+
+    def __init__(self, kind: Any, data: np.ndarray):
+        self.kind, self.data = kind, data
+
+    def index(self, at: Any) -> Shared:
+        """One of the first axis."""
+        return Shared(self.kind, self.data[number(at)])
+
+    def slice(self, start: Any, length: Any, axis: int = 0) -> Shared:
+        """Elements from start on along an axis."""
+        place = [slice(None)] * self.data.ndim
+        place[axis] = slice(number(start), number(start) + number(length))
+        return Shared(self.kind, self.data[tuple(place)])
+
+    def permute(self, order: tuple[int, ...]) -> Shared:
+        """The same memory with its axes in another order."""
+        return Shared(self.kind, self.data.transpose(order))
+
+    def load(self, layout: Any) -> Any:
+        """What stands there now."""
+        found = tensor_of(self.data.copy(), self.kind)
+        found.placed = layout
+        return found
+
+    def store(self, x: Any) -> None:
+        """Overwrite it."""
+        assert tuple(x.handle.data.shape) == self.data.shape
+        self.data[...] = x.handle.data
+
+
+class Barrier:
+    """An mbarrier: a phase ends when all have arrived, and as many bytes as were announced."""
+
+    def __init__(self) -> None:
+        self.condition = threading.Condition()
+        self.count = self.left = self.announced = self.copied = self.phase = 0
+        self.on_the_way: list[tuple[Shared, np.ndarray]] = []
+        self.there: list[tuple[Shared, np.ndarray]] = []
+
+    def init(self, count: int) -> None:
+        """Have so many arrive in every phase."""
+        self.count = self.left = count
+
+    def arrive(self, count: int, announced: int = 0) -> None:
+        """So many arrive, and announce so many bytes."""
+        with self.condition:
+            assert self.count > 0, "a barrier that nobody has made"
+            assert self.left >= count, "more arrive than were expected"
+            self.left -= count
+            self.announced += announced
+            self._settle()
+
+    def copy(self, target: Shared, found: np.ndarray) -> None:
+        """What a copy brings, when its phase is waited for."""
+        with self.condition:
+            assert target.data.shape == found.shape and target.data.dtype == found.dtype
+            spoil(target.data)
+            self.on_the_way.append((target, found))
+            self.copied += found.nbytes
+            self._settle()
+
+    def _settle(self) -> None:
+        """End the phase, once everything is there."""
+        if self.left == 0 and self.announced == self.copied:
+            self.there += self.on_the_way
+            self.on_the_way, self.announced, self.copied = [], 0, 0
+            self.left = self.count
+            self.phase += 1
+            self.condition.notify_all()
+
+    def wait(self, phase: int) -> None:
+        """Until the phase of this parity has ended."""
+        with self.condition:
+            while self.phase % 2 == phase % 2:
+                if not self.condition.wait(_PATIENCE):
+                    raise RuntimeError("a barrier is waited for that nobody completes")
+            for target, found in self.there:
+                target.data[...] = found
+            self.there = []
+
+
+class Barriers:
+    """So many in shared memory."""
+
+    def __init__(self, count: int):
+        self.each = [Barrier() for _ in range(count)]
+
+    def index(self, at: Any) -> Barrier:
+        return self.each[number(at)]
+
+
+def _arrive(barrier: Barrier, count: int = 1, pred: Any = True) -> None:
+    if number(pred):
+        barrier.arrive(number(count))
+
+
+MBARRIER = SimpleNamespace(
+    MBarrierLayout=lambda: Barriers, init=lambda barrier, count: barrier.init(number(count)), arrive=_arrive,
+    expect=lambda barrier, size: barrier.arrive(1, number(size)),
+    wait=lambda barrier, phase: barrier.wait(number(phase)),
+)  # fmt: skip
+
+
+class Described:
+    """A matrix that TMA copies from, as a kernel sees it."""
+
+    def __init__(self, of: TensorDescriptor):
+        self.matrix = torch.as_strided(of.base, of.shape, of.strides)
+        self.dtype = tl.str_to_ty(jit.mangle_type(of.base), None).element_ty
+        self.box, self.layout = tuple(of.block_shape), of.layout
+        self.block_type = SimpleNamespace(nbytes=math.prod(self.box) * self.matrix.element_size())
+
+    def at(self, i: int, j: int) -> np.ndarray:
+        """A box from there on; zeros outside of the matrix."""
+        found = torch.zeros(self.box, dtype=self.matrix.dtype)
+        rows, columns = (min(step, max(size - start, 0)) for step, size, start in zip(
+            self.box, self.matrix.shape, (i, j), strict=True
+        ))  # fmt: skip
+        found[:rows, :columns] = self.matrix[i : i + rows, j : j + columns]
+        return (found.view(torch.uint16) if found.dtype == torch.bfloat16 else found).numpy()
+
+
+def _copy_tile(source: Described, at: list[Any], barrier: Barrier, target: Shared) -> None:
+    barrier.copy(target, source.at(*map(number, at)))
+
+
+def allocate_shared_memory(kind: Any, shape: list[Any], layout: Any) -> Shared | Barriers:
+    """Memory that nothing was written to, or barriers."""
+    return Barriers(number(shape[0])) if layout is Barriers else Shared(kind, rubbish(shape, kind))
+
+
+class Copies(threading.local):
+    """Asynchronous copies, in groups, that arrive when they are waited for."""
+
+    def __init__(self) -> None:
+        self.begun: list[tuple[Shared, np.ndarray]] = []
+        self.groups: list[list[tuple[Shared, np.ndarray]]] = []
+
+    def async_copy_global_to_shared(self, target: Shared, pointers: Any, mask: Any) -> None:
+        """0 where the mask is not set."""
+        found = tl.load(pointers, mask=mask & (tl.zeros(pointers.shape, tl.int32) == 0), other=0.0).handle.data
+        assert found.shape == target.data.shape and found.dtype == target.data.dtype
+        spoil(target.data)
+        self.begun.append((target, found))
+
+    def commit_group(self) -> None:
+        """What has begun is a group."""
+        self.groups.append(self.begun)
+        self.begun = []
+
+    def wait_group(self, left: int) -> None:
+        """All groups but the last ones have arrived."""
+        while len(self.groups) > number(left):
+            for target, found in self.groups.pop(0):
+                target.data[...] = found
+
+
+def _matrix(x: Shared) -> np.ndarray:
+    """Operands of matrix instructions in float64, which holds them."""
+    if x.kind == tl.bfloat16:
+        return (x.data.astype(np.uint32) << np.uint32(16)).view(np.float32).astype(np.float64)
+    if x.kind == tl.float32:  # of TF32, whose instructions do not read the last 13 bits
+        return (x.data.copy().view(np.uint32) & np.uint32(0xFFFFE000)).view(np.float32).astype(np.float64)
+    return x.data.astype(np.float64)
+
+
+class Groups(threading.local):
+    """Asynchronous matrix instructions of a warpgroup."""
+
+    def __init__(self) -> None:
+        self.begun: list[tuple[Shared, Shared, np.ndarray | None, np.ndarray]] = []
+
+    def multiply(self, left: Shared, right: Shared, sums: Any, use_acc: Any = True, is_async: bool = False) -> Any:
+        """sums, or 0, + left @ right: exact of integers, of others rounded once."""
+        assert is_async
+        kind = sums.dtype
+        found = rubbish(list(sums.handle.data.shape), kind)
+        self.begun.append((left, right, sums.handle.data if number(use_acc) else None, found))
+        return tensor_of(found, kind)
+
+    def wait(self, left: Any, deps: tuple[Any, ...]) -> Any:
+        """All but the last ones have read their operands and written their sums."""
+        while len(self.begun) > number(left):
+            x, y, start, found = self.begun.pop(0)
+            with np.errstate(all="ignore"):
+                product = _matrix(x) @ _matrix(y)
+                found[...] = (product if start is None else product + start).astype(found.dtype)
+        return deps if len(deps) > 1 else deps[0]
+
+
+_COPIES, _GROUPS = Copies(), Groups()
+
+
+def mma_v2(x: Any, y: Any, sums: Any) -> Any:
+    """sums + x @ y of float64, in an order of NumPy's."""
+    assert x.dtype == y.dtype == sums.dtype == tl.float64
+    with np.errstate(all="ignore"):
+        return tensor_of(sums.handle.data + x.handle.data @ y.handle.data, tl.float64)
+
+
+def warp_specialize(partitions: list[tuple[Any, tuple[Any, ...]]], warps: list[int], registers: list[int]) -> None:
+    """All partitions beside each other."""
+    wrong: list[BaseException] = []
+
+    def run(function: Any, arguments: tuple[Any, ...]) -> None:
+        try:
+            function(*arguments)
+            assert not _GROUPS.begun, "matrix instructions that nobody waits for"
+        except BaseException as error:
+            wrong.append(error)
+
+    threads = [threading.Thread(target=run, args=x, daemon=True) for x in partitions]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        while thread.is_alive() and not wrong:
+            thread.join(0.5)
+    if wrong:
+        raise wrong[0]
+
+
+def _places(layout: gl.DistributedLinearLayout) -> np.ndarray:
+    """Which element, by its place in the flat tensor, thread and register hold: (warps, registers, lanes)."""
+
+    def all_of(bases: list[list[int]]) -> np.ndarray:
+        found = np.zeros((1, len(layout.shape)), np.int64)
+        for base in bases:
+            found = np.concatenate([found, found ^ np.array(base)])
+        return found
+
+    parts = all_of(layout.warp_bases), all_of(layout.reg_bases), all_of(layout.lane_bases)
+    where = parts[0][:, None, None] ^ parts[1][None, :, None] ^ parts[2][None, None, :]
+    return np.ravel_multi_index(tuple(np.moveaxis(where, -1, 0)), tuple(layout.shape))
+
+
+def inline_asm_elementwise(
+    code: Any, constraints: Any, values: list[Any], dtype: Any, is_pure: bool, pack: int
+) -> Any:  # fmt: skip
+    """Of `pack` neighbouring registers of a thread at a time; of more than one, tensors in the first one's layout."""
+    if number(pack) == 1:
+        return tl.inline_asm_elementwise(code, constraints, values, dtype=dtype, is_pure=is_pure, pack=1)
+    places = _places(values[0].placed)
+    warps, registers, lanes = places.shape
+    shape = values[0].handle.data.shape
+    operands = []
+    for x in values:
+        flat = np.broadcast_to(x.handle.data, shape).reshape(-1)[places]
+        operands.append(np.moveaxis(flat.reshape(warps, registers // pack, pack, lanes), 2, -1))
+    found = ptx.threads(number(code), number(constraints).count("="), operands)
+    result = np.empty(math.prod(shape), interpreter._get_np_dtype(dtype))
+    result[places] = np.moveaxis(found, -1, 2).reshape(warps, registers, lanes).view(result.dtype)
+    return tensor_of(result.reshape(shape), dtype)
+
+
+class Kernel(interpreter.InterpretedFunction):
+    """A function of Gluon's."""
+
+    def run(self, *arguments: Any, grid: Any, warmup: bool, **named: Any) -> None:
+        given = [Described(x) if isinstance(x, TensorDescriptor) else x for x in arguments]
+        super().run(*given, grid=grid, warmup=warmup, **named)
+
+
+_type_named = jit._normalize_ty
+
+
+def _normalized(kind: Any) -> str:
+    """The interpreter reads types as they are written, as tl's alone."""
+    return _type_named(kind.removeprefix("gl.") if isinstance(kind, str) else kind)
+
+
+_to_tensor = interpreter.interpreter_semantic.to_tensor
+
+
+def _all_to_tensors(x: Any, check_type: bool = True) -> Any:
+    """The interpreter makes numbers of numbers that are assigned, but not of several at once."""
+    if type(x) is tuple and x and all(type(each) is int for each in x):
+        return tuple(_to_tensor(each, check_type) for each in x)
+    return _to_tensor(x, check_type)
+
+
+def _language() -> SimpleNamespace:
+    """`gl`, as what runs here sees it."""
+    same = {
+        name: lambda *arguments, _name=name, **named: getattr(tl, _name)(*arguments, **named)
+        for name in (
+            "program_id", "num_programs", "cdiv", "abs", "max", "min", "sum", "maximum", "minimum", "where", "load",
+            "store", "join", "split", "fma", "broadcast",
+        )
+    }  # fmt: skip
+    kinds = ("int8", "uint8", "int32", "uint32", "int64", "uint64", "float16", "bfloat16", "float32", "float64")
+    return SimpleNamespace(
+        **{name: getattr(gl, name) for name in dir(gl) if name.endswith("Layout")},
+        **{name: getattr(tl, name) for name in (*kinds, "constexpr", "pointer_type")},
+        **same,
+        static_range=lambda *limits: range(*map(number, limits)),
+        static_assert=lambda condition, text="": None,
+        arange=lambda start, end, layout=None: tl.arange(number(start), number(end)),
+        zeros=lambda shape, kind, layout=None: tl.zeros([number(x) for x in shape], kind),
+        full=lambda shape, value, kind, layout=None: tl.full([number(x) for x in shape], value, kind),
+        convert_layout=lambda x, layout, assert_trivial=False: x,
+        thread_barrier=lambda: None,
+        allocate_shared_memory=allocate_shared_memory,
+        inline_asm_elementwise=inline_asm_elementwise,
+        warp_specialize=warp_specialize,
+    )
+
+
+def interpret(*modules: ModuleType) -> None:
+    """Have modules' Gluon functions run here from now on, in this module's order of imports."""
+    stands_in = {
+        "gl": _language(), "tl": tl, "async_copy": _COPIES, "mma_v2": mma_v2, "mbarrier": MBARRIER,
+        "tma": SimpleNamespace(async_copy_global_to_shared=_copy_tile), "fence_async_shared": lambda: None,
+        "warpgroup_mma": _GROUPS.multiply, "warpgroup_mma_wait": _GROUPS.wait,
+    }  # fmt: skip
+    functions: dict[int, Kernel] = {}
+    for module in modules:
+        for name, value in list(vars(module).items()):
+            if isinstance(value, GluonJITFunction):
+                setattr(module, name, functions.setdefault(id(value), Kernel(value.fn)))
+            elif name in stands_in and not inspect.ismodule(value):
+                setattr(module, name, stands_in[name])
+        vars(module).update(gl=stands_in["gl"], tl=tl)
+        for name in ("async_copy", "mbarrier", "tma"):
+            if name in vars(module):
+                setattr(module, name, stands_in[name])
+    jit._normalize_ty = _normalized
+    interpreter.interpreter_semantic.to_tensor = _all_to_tensors
+    tl.block_type.layout = None
+
+
+def interpreted_device(name: str) -> Device:
+    """A device that has all that is written for sm_90 ("hopper"), for other GPUs of NVIDIA's, or for none ("any")."""
+    if name == "hopper":
+        interpret(
+            direct, product_hopper, split_hopper, slice_product_hopper, tile_product_hopper, words_product_hopper,
+            words_split_hopper,
+        )  # fmt: skip
+    return Device("interpreter", name == "hopper", name != "any", 4)

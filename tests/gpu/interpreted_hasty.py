@@ -1,0 +1,71 @@
+"""Kernels made to wait less than they have to, of which the interpreter must find every one; a line of JSON for each.
+
+python -m tests.gpu.interpreter hasty
+"""
+
+import importlib.util
+import json
+import tempfile
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import torch
+from triton.runtime.errors import InterpreterError
+
+import prismm.kernels.gpu as kernels
+from prismm.engines.cuda_direct import TILES
+from prismm.kernels.gpu import direct, product_hopper
+from tests.gpu.gluon_interpreter import interpret, interpreted_device
+from tests.gpu.interpreted_direct import multiply
+from tests.gpu.interpreted_product import wrong_digits
+
+CASES = [
+    ("as it is", direct, "", ""),
+    ("copies are not waited for", direct, "wait_group(STAGES - 2)", "wait_group(STAGES - 1)"),
+    ("copies into what is read", direct, "(stage + STAGES - 1) % STAGES", "stage"),
+    ("stages are not waited for", product_hopper, "mbarrier.wait(full.index(stage), phase)", "pass"),
+    ("sums are not waited for", product_hopper, "second = warpgroup_mma_wait(0, deps=(second,))", "pass"),
+    ("stages are given back too early", product_hopper, "warpgroup_mma_wait(2, deps=", "warpgroup_mma_wait(9, deps="),
+]
+
+
+def changed(module: ModuleType, old: str, new: str, folder: str) -> ModuleType:
+    """The module with another text in place of one, where kernels are looked for."""
+    name = module.__name__.rsplit(".", 1)[1]
+    text = Path(str(module.__file__)).read_text()
+    assert old in text
+    path = Path(folder, f"{name}.py")
+    path.write_text(text.replace(old, new) if old else text)
+    spec = importlib.util.spec_from_file_location(module.__name__, path)
+    assert spec is not None and spec.loader is not None
+    found = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(found)
+    setattr(kernels, name, found)
+    interpret(found)
+    return found
+
+
+def wrong_entries() -> int:
+    """Of a product by `direct`, with those that it had to settle."""
+    a, b = (np.random.default_rng(x).integers(-9, 10, (20, 150)).astype(float) for x in (1, 2))
+    c, counts = multiply(a, b.T.copy(), ("rows", "rows"), TILES[5])
+    return int((c != a @ b.T).sum()) + sum(counts)
+
+
+def main() -> None:
+    torch.manual_seed(1)
+    left, right = (torch.randint(-128, 128, (1, 2, x, 1500), dtype=torch.int8) for x in (70, 260))
+    hopper = interpreted_device("hopper")
+    own = {"direct": direct, "product_hopper": product_hopper}
+    for case, module, old, new in CASES:
+        with tempfile.TemporaryDirectory() as folder:
+            changed(module, old, new, folder)
+            try:
+                wrong = wrong_entries() if module is direct else wrong_digits(left, right, hopper)
+            except InterpreterError:
+                wrong = 1
+        print(json.dumps({"case": case, "wrong": wrong}), flush=True)
+        for name, plain in own.items():
+            setattr(kernels, name, plain)
+    assert wrong_digits(left, right, hopper) == 0
