@@ -20,7 +20,7 @@ from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from prismm import accuracy, cuda_gemm, cuda_look, cuda_plan, cuda_slice_count, interop
+from prismm import accuracy, cuda_gemm, cuda_integers, cuda_look, cuda_plan, cuda_slice_count, interop
 from prismm.accuracy import MAGNITUDE, ROUNDING
 from prismm.bounds import ConventionalBound, ResidueBound, RoundedBound
 from prismm.calls import check_options, check_prepared, check_sides
@@ -299,12 +299,12 @@ def _matmul(a: Any, b: Any, keywords: tuple[Any, ...], out: Any, full_output: bo
     import torch
 
     start = time.perf_counter()
-    x, y = tensor_of(a, "a"), tensor_of(b, "b")
+    x, y, wider, keywords = _real_operands(a, b, keywords)
     if type(keywords[0]) not in _PLAIN_ACCURACY:  # it may change, or not be hashable
         keywords = (accuracy.parse_target(keywords[0]), *keywords[1:])
     if cuda_slice_count.is_estimated(keywords[1]):
         # What is asked is checked before the data are read.
-        checked = _normalised(a, b, x, y, _options(keywords, a, b), sum_)
+        checked = _normalised(a, b, x, y, _options(keywords, a, b), sum_, wider)
         if out is not None:
             _target(out, checked, x.device)
         keywords = (keywords[0], cuda_slice_count.settled(keywords[1], x, y), *keywords[2:])
@@ -313,13 +313,14 @@ def _matmul(a: Any, b: Any, keywords: tuple[Any, ...], out: Any, full_output: bo
         x.dtype, x.shape, x.stride(), x.device, y.dtype, y.shape, y.stride(), y.device, out is None,
         None if out is None else _strides(out), cuda_plan.settings(), keywords, *map(type, keywords),
         *(z.key if isinstance(z, PreparedOnDevice) else None for z in (a, b)), sum_ and sum_.key,
+        wider,
     )  # fmt: skip
     try:
         call = _CALLS.get(key)
     except TypeError:  # keywords that cannot be hashed are no valid ones
         call = None
     if call is None:
-        call = _normalised(a, b, x, y, _options(keywords, a, b), sum_)
+        call = _normalised(a, b, x, y, _options(keywords, a, b), sum_, wider)
         if len(_CALLS) >= _MOST_CALLS:
             _CALLS.clear()
         _CALLS[key] = call
@@ -351,7 +352,10 @@ def gemm(
     a, b = cuda_gemm.transposed(a, trans_a, "trans_a"), cuda_gemm.transposed(b, trans_b, "trans_b")
     if alpha == 1 and beta == 0:
         return matmul(a, b, keywords, out, full_output)
-    addend = tensor_of(c, "c") if beta != 0 else None
+    addend = None
+    if beta != 0:
+        addend = cuda_integers.exact(tensor_of(c, "c"), "c", "; pass c.double() if rounding them is meant")
+        keywords = _with_promoted(keywords, _raw(a, "a"), _raw(b, "b"), shared(c, "c"))
     return matmul(a, b, keywords, out, full_output, cuda_gemm.Sum(alpha, beta, addend))
 
 
@@ -388,25 +392,56 @@ def _options(keywords: tuple[Any, ...], a: Any, b: Any) -> Options:
 
 def explain(a: Any, b: Any, keywords: tuple[Any, ...]) -> Plan:
     """`prismm.explain` of operands on a GPU."""
-    return _normalised(a, b, tensor_of(a, "a"), tensor_of(b, "b"), _options((*keywords, None), a, b)).plan
+    x, y, wider, keywords = _real_operands(a, b, (*keywords, None))
+    return _normalised(a, b, x, y, _options(keywords, a, b), wider=wider).plan
+
+
+def _raw(x: Any, name: str) -> torch.Tensor:
+    """The operand as it is."""
+    tensor: torch.Tensor = x.data if isinstance(x, PreparedOnDevice) else shared(x, name)
+    return tensor
+
+
+def _with_promoted(keywords: tuple[Any, ...], *operands: torch.Tensor) -> tuple[Any, ...]:
+    """The keywords with the result's type, where integers have a say in it that nobody hears later."""
+    if keywords[3] is not None or not cuda_integers.any_integers(*operands):
+        return keywords
+    return (*keywords[:3], cuda_integers.promoted(*operands), *keywords[4:])
+
+
+def _real_operands(
+    a: Any, b: Any, keywords: tuple[Any, ...]
+) -> tuple[torch.Tensor, torch.Tensor, int, tuple[Any, ...]]:
+    """Tensors of both, without integers; how many terms stand for each one of the inner dimension; and the keywords,
+    which say what the result is where integers would have said it.
+    """
+    x, y = tensor_of(a, "a"), tensor_of(b, "b")
+    raw = _raw(a, "a"), _raw(b, "b")
+    if not cuda_integers.any_integers(*raw):
+        return x, y, 1, keywords
+    keywords = _with_promoted(keywords, *raw)
+    prepared = isinstance(a, PreparedOnDevice) or isinstance(b, PreparedOnDevice)
+    interop.product_shape(tuple(x.shape), tuple(y.shape))  # which are told as they are
+    return *cuda_integers.widened(x, y, prepared), keywords
 
 
 def _normalised(
-    a: Any, b: Any, x: torch.Tensor, y: torch.Tensor, options: Options, sum_: cuda_gemm.Sum | None = None
-) -> GpuCall:
+    a: Any, b: Any, x: torch.Tensor, y: torch.Tensor, options: Options, sum_: cuda_gemm.Sum | None = None,
+    wider: int = 1,
+) -> GpuCall:  # fmt: skip
     """`normalise_call` of a caller's operands, prepared ones checked; x, y: their tensors."""
     check_sides(a, b)
     left, right = (z.kept if isinstance(z, PreparedOnDevice) else None for z in (a, b))
-    call = normalise_call(x, y, options, (left, right), sum_)
+    call = normalise_call(x, y, options, (left, right), sum_, wider)
     check_prepared(a, b, name_of(call.dtype))
     return call
 
 
 def normalise_call(
     a: torch.Tensor, b: torch.Tensor, options: Options, kept: tuple[Kept | None, Kept | None] = (None, None),
-    sum_: cuda_gemm.Sum | None = None,
+    sum_: cuda_gemm.Sum | None = None, wider: int = 1,
 ) -> GpuCall:  # fmt: skip
-    """The call with everything checked and chosen; nothing is read from the device."""
+    """The call with everything checked and chosen; nothing is read from the device. wider: see `cuda_plan.Need`."""
     import torch
 
     addend = sum_.addend if sum_ else None
@@ -430,8 +465,9 @@ def normalise_call(
         result=format_of(numpy_dtype(dtype)),
         target=options.target,
         reproducible=options.reproducible,
-        native=a.dtype == b.dtype == dtype,
+        native=a.dtype == b.dtype == dtype and wider == 1,
         is_complex=dtype.is_complex,
+        wider=wider,
     )
     if sum_ is not None:
         sum_.check(dtype, shape)

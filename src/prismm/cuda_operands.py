@@ -85,7 +85,8 @@ def shared(x: Any, name: str) -> torch.Tensor:
 
 
 def tensor_of(x: Any, name: str) -> torch.Tensor:
-    """The operand as a tensor of float64, float32 or complex numbers, whose memory holds its entries as they are.
+    """The operand as a tensor of float64, float32 or complex numbers, whose memory holds its entries as they are, or of
+    64-bit integers (`cuda_integers`).
 
     Raises:
         DTypeError: for other types. The errors of `shared` besides.
@@ -101,9 +102,11 @@ def tensor_of(x: Any, name: str) -> torch.Tensor:
         return tensor.float()
     if tensor.dtype in (torch.int8, torch.int16, torch.int32, torch.uint8):
         return tensor.double()
+    if tensor.dtype == torch.int64:
+        return tensor
     raise DTypeError(
         f"{name} has dtype {tensor.dtype}; on a GPU prismm multiplies float64, float32, complex128, complex64, "
-        f"float16, bfloat16 and integers of up to 32 bits: convert it, or pass {name}.cpu()"
+        f"float16, bfloat16, uint8 and signed integers: convert it, or pass {name}.cpu()"
     )
 
 

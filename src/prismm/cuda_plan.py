@@ -55,7 +55,7 @@ _MOST_BATCHES = 32767
 class Need:
     """What is asked: shapes, result, target. native: whether cuBLAS multiplies these types into the result's. summed:
     with gemm's alpha and C; of_values: whether that sum may be made from products that meet the "native" target;
-    product: whether A and B are read.
+    product: whether A and B are read; wider: how many of the k terms stand for one of the operands' own.
     """
 
     m: int
@@ -70,6 +70,7 @@ class Need:
     summed: bool = False
     of_values: bool = True
     product: bool = True
+    wider: int = 1
 
     @property
     def parts(self) -> int:
@@ -78,8 +79,13 @@ class Need:
 
     @property
     def terms(self) -> int:
-        """K of the accuracy targets."""
+        """Of the sums that make an entry."""
         return max(1, self.k) * self.parts
+
+    @property
+    def own_terms(self) -> int:
+        """K of the accuracy targets."""
+        return self.terms // self.wider
 
     @property
     def rounded(self) -> bool:
@@ -137,9 +143,23 @@ def choose(
 
     Raises:
         ArgumentError: for an engine that is none of a GPU's, or too few moduli. EngineError: for a scheme that does not
-        run on a GPU.
+        run on a GPU. Both name ``PRISMM_ENGINE`` where the call goes well without it.
     """
-    engine = options.engine or default_engine()
+    default = default_engine() if options.engine is None else None
+    if default is None:
+        return _choose(need, options, options.engine, device, kept, look, one_kernel)
+    try:
+        return _choose(need, options, default, device, kept, look, one_kernel)
+    except (ArgumentError, EngineError) as error:
+        _choose(need, options, None, device, kept, look, one_kernel)
+        raise type(error)(f"PRISMM_ENGINE={default!r}: {error}") from None
+
+
+def _choose(
+    need: Need, options: Options, engine: str | None, device: cuda.Device, kept: tuple[int | None, int | None],
+    look: Callable[[int], Left] | None, one_kernel: bool,
+) -> Choice:  # fmt: skip
+    """`choose` with this engine."""
     if engine not in (None, "cuda", *ENGINES):
         names = ", ".join(map(repr, ENGINES))
         raise ArgumentError(f"engine={engine!r} for operands on a GPU; pass 'cuda' or one of {names}")
@@ -180,7 +200,7 @@ def choose(
 
 def test_of(need: Need) -> cuda.Test:
     """What the join asks of an entry."""
-    terms = need.terms + (3 if need.summed else 0)
+    terms = need.own_terms + (3 if need.summed else 0)
     return cuda.Test(*join_test(need.target, terms, need.result), need.terms, need.result.precision)
 
 
@@ -586,7 +606,7 @@ def make_plan(need: Need, choice: Choice, options: Options, device: str, left: s
     scheme, target = choice.scheme, need.target
     rates = rates_of(device) or usual_rates()
     return Plan(
-        m=need.m, n=need.n, k=need.k, batch=need.batch, operands=(left, right), result=_dtype(need),
+        m=need.m, n=need.n, k=need.k // need.wider, batch=need.batch, operands=(left, right), result=_dtype(need),
         target=target, scheme=scheme, engine=choice.engine,
         reproducible=options.reproducible or bool(scheme.reproducible) or need.rounded, threads=1,
         products=count * _products(scheme, need),

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any, Literal
 
-from prismm import cuda_plan, cuda_slice_count, interop
+from prismm import cuda_integers, cuda_plan, cuda_slice_count, interop
 from prismm.cuda_operands import Kept, PreparedOnDevice, name_of, numpy_dtype, result_dtype, tensor_of, vectors_of
 from prismm.engines import cuda
 from prismm.engines.launch import LEFT, RIGHT, A, Place, Program
@@ -62,7 +62,7 @@ def prepare(x: Any, side: Literal["left", "right"], options: Options) -> Prepare
     """
     import torch
 
-    tensor = tensor_of(x, "x")
+    tensor = cuda_integers.exact(tensor_of(x, "x"), "x", ", which are not prepared; pass them to matmul directly")
     if tensor.ndim != 2:
         raise ShapeError(f"x has shape {tuple(tensor.shape)}; prepare takes a matrix of two dimensions")
     dtype = result_dtype([tensor], options.out_dtype)

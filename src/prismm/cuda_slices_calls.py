@@ -92,7 +92,7 @@ def problem_of(scheme: Slices, need: Need, device: Device) -> cuda_slices.Proble
     if target is not None and target.kind == "fast":
         target = None  # asks for no more than the scheme's own value
     precision = need.result.precision
-    test = cuda.Test(*accuracy.join_test(target, need.terms, need.result), need.terms, precision)
+    test = cuda.Test(*accuracy.join_test(target, need.own_terms, need.result), need.terms, precision)
     return cuda_slices.Problem(slices, groups, test, digits_of(scheme, need))
 
 

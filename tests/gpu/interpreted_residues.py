@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 import prismm
+from prismm import cuda_integers
 from prismm.cuda_prepared import split_program
 from prismm.engines import cuda
 from prismm.schemes.residues import Residues
@@ -83,6 +84,7 @@ def main(share: str = "0/1", device: str = "any") -> None:
     cases += [("complex64", 8, "normal", "correctly-rounded"), ("complex128", 15, "infinities", "native")]
     cases += [("float64", 15, "batch", "native"), ("complex64", 7, "batch of left ones", None)]
     cases += [("float64", 15, "strided row", "native"), ("float64", 15, "phi4", "native")]
+    cases += [("float64", 16, "integers", None)]
     # Operands that were prepared.
     cases += [("float64", 15, "wide_rows", "native", "right"), ("float32", 7, "near_ties", "correctly-rounded", "left")]
     cases += [("complex128", 15, "carries", "native", "left right"), ("float64", 15, "batch", "native", "right")]
@@ -99,6 +101,9 @@ def main(share: str = "0/1", device: str = "any") -> None:
             pairs = [HOSTILE["normal"](2, 9, 3, seed=seed, dtype=np.dtype(dtype)) for seed in range(3)]
             a, b = (np.stack(x) for x in zip(*pairs, strict=True))
             b = b if name == "batch" and not sides else b[:1]
+        elif name == "integers":  # of 64 bits, which are two numbers each
+            rng = np.random.default_rng(2)
+            a, b = (rng.integers(-(2**63), 2**63 - 1, shape) for shape in ((5, 9), (9, 4)))
         elif name == "overflowing":
             a, b = overflowing(11, 9, 97, dtype, batch=2)
         elif name == "strided row":
@@ -119,7 +124,10 @@ def main(share: str = "0/1", device: str = "any") -> None:
         if not moduli:
             got = native(a, b)
         else:
-            got = product_of_kept(a, b, moduli, target, *sides) if sides else product(a, b, moduli, target)
+            x, y = a, b
+            if name == "integers":
+                x, y = (z.numpy() for z in cuda_integers.widened(*map(torch.from_numpy, (a, b)), False)[:2])
+            got = product_of_kept(x, y, moduli, target, *sides) if sides else product(x, y, moduli, target)
         got, expected = (x.view(x.real.dtype) for x in (got, np.ascontiguousarray(expected)))
         word = np.int64 if got.itemsize == 8 else np.int32
         same = (got.view(word) == expected.view(word)) | (np.isnan(got) & np.isnan(expected))

@@ -31,8 +31,9 @@ def test_tiles_fit():
     for tile in TILES:
         assert tile.rows % (16 * tile.up) == 0 and tile.columns % (8 * tile.along) == 0 and tile.depth % 16 == 0
         for size in (8, 4):
-            shared = (tile.rows + tile.columns) * tile.depth * size * tile.stages
-            assert shared <= 227 * 1024 and tile.together(size) >= 2
+            assert tile.shared(size) <= 227 * 1024 and tile.together(size) >= 2
+    for n in (64, 200, 700, 3000):  # on GPUs that hold 99 KiB, of compute capability 8.6, 8.9 and 12.0
+        assert tile_for(Shape(n, 40, n, 1, 8), 132, 99 << 10).shared(8) <= 99 << 10
     tall = Shape(65535 * 64 + 1, 16, 16, 1, 8)
     assert not tall.served and tall._replace(m=65535 * 64).served
     assert not tall._replace(m=16, n=1 << 31).served and not tall._replace(m=16, k=1 << 31).served

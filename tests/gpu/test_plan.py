@@ -180,3 +180,16 @@ def test_settings_of_torch_that_spoil_float32_are_seen(precision, general):
         assert (reason is not None) == spoilt and (not spoilt or "tf32" in reason)
     finally:
         matmul.fp32_precision, torch.backends.fp32_precision = before
+
+
+def test_errors_name_the_variable_that_chose_the_engine(monkeypatch):
+    monkeypatch.setenv("PRISMM_ENGINE", "cuda:fp64")
+    rounded = need_of(500, 500, FP64, "correctly-rounded")
+    with pytest.raises(ArgumentError, match=r"^PRISMM_ENGINE='cuda:fp64': .*Residues"):
+        chosen(rounded)
+    with pytest.raises(ArgumentError, match=r"^engine='cuda:fp64'"):
+        chosen(rounded, engine="cuda:fp64")
+    # What goes wrong whatever the engine is none of its faults.
+    long = need_of(5, 1 << 23, FP64, "correctly-rounded")
+    with pytest.raises(ArgumentError, match=r"^Residues\(.*holds too few bits"):
+        chosen(long)

@@ -84,13 +84,14 @@ class Device:
     """How kernels are built for a GPU.
 
     hopper: with the warp-specialised product for sm_90. nvidia: with NVIDIA's instructions. programs: persistent
-    programs that fill it.
+    programs that fill it. shared: bytes of shared memory that a program may have.
     """
 
     name: str
     hopper: bool
     nvidia: bool
     programs: int
+    shared: int = 227 << 10
 
 
 @functools.cache
@@ -115,7 +116,9 @@ def device_of(index: int) -> Device:
             f"{facts.name} has compute capability {facts.major}.{facts.minor}; prismm's GPU kernels need 8.0 or "
             f"newer: multiply CPU tensors (a.cpu()), or torch.matmul itself"
         )
-    return Device(facts.name, capability[0] == 9, True, facts.multi_processor_count)
+    # What the driver keeps of a multiprocessor's memory for each program.
+    shared = facts.shared_memory_per_multiprocessor - 1024
+    return Device(facts.name, capability[0] == 9, True, facts.multi_processor_count, shared)
 
 
 def reduced_float32() -> str | None:

@@ -66,10 +66,14 @@ class Tile:
         """Of a program."""
         return self.up * self.along
 
+    def shared(self, size: int) -> int:
+        """Bytes of shared memory that a program takes, with operands of so many bytes an element."""
+        return (self.rows + self.columns) * self.depth * size * self.stages
+
     def together(self, size: int) -> int:
-        """How many programs a multiprocessor of an H100 or H200 holds, with operands of so many bytes an element."""
-        shared = (self.rows + self.columns) * self.depth * size * self.stages + 1024
-        return max(1, min(_SHARED // shared, _REGISTERS // (32 * self.warps * self.registers)))
+        """How many programs a multiprocessor of an H100 or H200 holds."""
+        most = _SHARED // (self.shared(size) + 1024)
+        return max(1, min(most, _REGISTERS // (32 * self.warps * self.registers)))
 
 
 _SHARED, _REGISTERS = 227 * 1024, 65536
@@ -145,9 +149,9 @@ def work(tile: Tile, shape: Shape, processors: int) -> float:
     return start + (_ASKEW if shape.askew else 1.0) * max(busy, shape.bytes(across, down) / _MOVED)
 
 
-def tile_for(shape: Shape, processors: int) -> Tile:
-    """The tile that is predicted fastest."""
-    fitting = [tile for tile in TILES if shape.m <= LONGEST_GRID * tile.rows]
+def tile_for(shape: Shape, processors: int, shared: int = _SHARED) -> Tile:
+    """The tile that is predicted fastest, of those that so many bytes of shared memory hold."""
+    fitting = [tile for tile in TILES if shape.m <= LONGEST_GRID * tile.rows and tile.shared(shape.size) <= shared]
     return min(fitting, key=lambda tile: work(tile, shape, processors))
 
 
@@ -174,7 +178,7 @@ def multiply_directly(
     from prismm.kernels.gpu import direct
 
     size = a.place.dtype.itemsize
-    tile = tile or tile_for(Shape(out.m, out.n, a.terms, out.batch, size), device.programs)
+    tile = tile or tile_for(Shape(out.m, out.n, a.terms, out.batch, size), device.programs, device.shared)
     grid = -(-out.n // tile.columns), -(-out.m // tile.rows), out.batch
     program.launch(
         direct.multiply_directly, grid, a.place, *a.steps, b.place, *b.steps, out.place, counts, out.m, out.n, a.terms,
