@@ -15,7 +15,12 @@ from pathlib import Path
 
 from prismm.engines import cuda
 
-TARGETS = {"sm_80": ("cuda", 80, 32), "sm_90": ("cuda", 90, 32), "gfx942": ("hip", "gfx942", 64)}
+TARGETS = {
+    **{f"sm_{x}": ("cuda", x, 32) for x in (80, 89, 90, 100, 120)},
+    "gfx942": ("hip", "gfx942", 64),
+}
+SHARED = {"sm_89": 99 << 10, "sm_120": 99 << 10}
+"""Bytes of shared memory that a program may have, where they are fewer than a Hopper GPU's."""
 
 
 def architecture_of(name: str) -> cuda.Device:
@@ -37,7 +42,8 @@ def architecture_of(name: str) -> cuda.Device:
             return 0
 
     driver.set_active(NoDevice())
-    return cuda.Device("none", name == "sm_90", name != "gfx942", 132)
+    shared = SHARED.get(name, 227 << 10)
+    return cuda.Device("none", name == "sm_90", name != "gfx942", 132, shared, name != "sm_100")
 
 
 def main() -> None:

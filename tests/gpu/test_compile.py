@@ -8,6 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.gpu.compiled import SHARED
+from tests.gpu.processes import told
+
 pytest.importorskip("triton")
 ROOT = Path(__file__).parents[2]
 
@@ -53,6 +56,16 @@ def test_kernels_for_nvidia(architecture, moduli, dtype, modes):
             assert entry["fused"] == 0
         if not entry["kernel"].startswith(("finish", "settle")):  # which are not on the way of an ordinary entry
             assert entry["stack"] <= 64, entry
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("architecture", ["sm_89", "sm_100", "sm_120"])
+def test_kernels_fit_gpus_that_they_have_not_run_on(architecture):
+    found = told("compiled_elsewhere", architecture)
+    assert {"residue_product", "slice_product", "words_product", "tile_product", "multiply_directly"} <= {
+        entry["kernel"] for entry in found
+    }
+    assert max(entry["shared"] for entry in found) <= SHARED.get(architecture, 227 << 10)
 
 
 @pytest.mark.slow

@@ -84,7 +84,8 @@ class Device:
     """How kernels are built for a GPU.
 
     hopper: with the warp-specialised product for sm_90. nvidia: with NVIDIA's instructions. programs: persistent
-    programs that fill it. shared: bytes of shared memory that a program may have.
+    programs that fill it. shared: bytes of shared memory that a program may have. float64_dot: whether Triton compiles
+    `tl.dot` of float64, which Triton 3.6 does not for compute capability 10.
     """
 
     name: str
@@ -92,6 +93,7 @@ class Device:
     nvidia: bool
     programs: int
     shared: int = 227 << 10
+    float64_dot: bool = True
 
 
 @functools.cache
@@ -118,7 +120,7 @@ def device_of(index: int) -> Device:
         )
     # What the driver keeps of a multiprocessor's memory for each program.
     shared = facts.shared_memory_per_multiprocessor - 1024
-    return Device(facts.name, capability[0] == 9, True, facts.multi_processor_count, shared)
+    return Device(facts.name, capability[0] == 9, True, facts.multi_processor_count, shared, capability[0] != 10)
 
 
 def reduced_float32() -> str | None:

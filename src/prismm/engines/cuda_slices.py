@@ -284,7 +284,13 @@ class Sums:
 def multiply_slices(
     program: Program, left: SlicedVectors, right: SlicedVectors, problem: Problem, cut: Cut, device: Device
 ) -> Sums:
-    """The products of all pairs, grouped."""
+    """The products of all pairs, grouped.
+
+    Raises:
+        EngineError: for slices of FP64 where Triton multiplies none.
+    """
+    if problem.digits.size == 8 and not device.float64_dot:
+        raise EngineError(f"{device.name}: Triton multiplies no float64 matrices there; pass Slices('int8', ...)")
     batch, m, n = max(left.batch, right.batch), left.vectors, right.vectors
     units, pitch = batch * cut.blocks, left.digits.shape[2]
     low = program.take(problem.digits.below, units, problem.groups - 1, m, _ceil(n, 64))

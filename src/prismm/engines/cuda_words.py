@@ -310,7 +310,7 @@ def repair(
 ) -> None:  # fmt: skip
     """Queue the repair of marked entries; raw, exact: as of `Problem`.
 
-    DENSE: with NVIDIA's FP64 matrix instructions; Triton has none for AMD's.
+    DENSE: with NVIDIA's FP64 matrix instructions, where Triton has them.
     """
     from prismm.kernels.gpu import words_repair
 
@@ -323,6 +323,6 @@ def repair(
         words_repair.repair_words, (min(4 * device.programs, blocks),), a.data, a.strides[1], a.strides[2],
         a.batch_stride, b.data, b.strides[2], b.strides[1], b.batch_stride, out.data, out.strides[1],
         out.batch_stride, marks, counts, m, n, k, pitch, batches, PARTS=parts, RAW=raw, EXACT=exact,
-        BLOCK=512, DEPTH=16, DENSE=device.nvidia,
+        BLOCK=512, DEPTH=16, DENSE=device.nvidia and device.float64_dot,
         num_warps=8, enable_fp_fusion=False,
     )  # fmt: skip

@@ -1,0 +1,53 @@
+"""Compile what calls launch for GPUs that prismm has not run on; print the shared memory that each kernel takes.
+
+    python -m tests.gpu.compiled_elsewhere {sm_89,sm_100,sm_120}
+
+One line of JSON a kernel.
+"""
+
+import json
+import sys
+
+from tests.gpu.compiled import architecture_of
+
+
+def main() -> None:
+    device = architecture_of(sys.argv[1])
+    import torch
+
+    from prismm import Slices
+    from prismm.accuracy import Target
+    from prismm.engines import cuda_tiles, cuda_words
+    from prismm.engines.cuda_direct import Shape, tile_for
+    from prismm.schemes.tile_int8 import TileInt8
+    from tests.gpu import words_twin
+    from tests.gpu.programs import direct_program, residue_program, words_program
+    from tests.gpu.programs_of_tiles import tiles_program
+    from tests.gpu.slices_program import slices_program
+
+    double, single = (torch.zeros(1, 256, 256, dtype=dtype) for dtype in (torch.float64, torch.float32))
+    programs = {
+        "residues": residue_program(double, double, double.clone(), 15, "native", device),
+        "rounded": residue_program(single, single, single.clone(), 12, "correctly-rounded", device),
+        "native": residue_program(double, double, double.clone(), 0, "native", device),
+    }
+    for scheme in (Slices("int8", slices=7, fast=True), Slices("fp16", slices=6, fast=True)):
+        programs[str(scheme)] = slices_program(double, double, double.clone(), scheme, "native", device)[0]
+    for x in (double, single):
+        for tile in {
+            tile_for(Shape(n, n, n, 1, x.element_size()), 132, device.shared) for n in (16, 64, 200, 600, 2000)
+        }:
+            programs[f"{tile.rows} by {tile.columns} {x.dtype}"] = direct_program(x, x, x.clone(), tile, device)[0]
+    for name in ("fp16 2 12", "tf32 2 0"):
+        form, chunk = words_twin.formats()[name], cuda_words.chunk_for(256)
+        problem = cuda_words.problem_for(form, chunk, 256, Target("native"), "a100")
+        programs[name] = words_program(single, single, single.clone(), problem, device)[0]
+    tiled = cuda_tiles.problem_for(TileInt8(level=4, tile=(8, 128, 8), fallback=False), 256, Target("native"))
+    programs["tiles"] = tiles_program(single, single, single.clone(), tiled, device)[0]
+    for name, program in programs.items():
+        for kernel, compiled in program.compiled():
+            print(json.dumps({"program": name, "kernel": kernel, "shared": compiled.metadata.shared}), flush=True)
+
+
+if __name__ == "__main__":
+    main()
