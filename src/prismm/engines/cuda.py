@@ -828,7 +828,9 @@ def prove(program: Program, a: Vectors, b: Vectors, device: Device) -> tuple[Pro
 def finish_native(
     program: Program, out: Result, a: Vectors, b: Vectors, counts: Place, device: Device, found: Place | None = None
 ) -> None:  # fmt: skip
-    """Settle the entries of a native product, contiguous, that are not finite. found: of `prove`."""
+    """Settle the entries of a native product, contiguous, that are not finite or may have to be infinite. found: of
+    `prove`.
+    """
     from prismm.kernels.gpu import repair
 
     parts, chunk = a.parts, 2048
