@@ -1,6 +1,6 @@
 """Triton's interpreter as the tests run it: with this NumPy, an fma that is one, assembly, and without work done twice.
 
-python -m tests.gpu.interpreter residues|gemm|slices|sums|tiles|words [part/parts or a seed]
+python -m tests.gpu.interpreter residues|gemm|slices|... [part/parts or a seed]
 
 Runs `interpreted_<name>`, which prints one line of JSON a case. Nothing that is patched here is undone.
 """

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 
-def told(module: str, *arguments: str) -> list[dict]:
+def told(module: str, *arguments: str) -> list:
     """What a module of the tests prints."""
     command = [sys.executable, "-W", "ignore", "-m", f"tests.gpu.{module}", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parents[2])
@@ -14,6 +14,6 @@ def told(module: str, *arguments: str) -> list[dict]:
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
-def interpreted(name: str, *arguments: str) -> list[dict]:
+def interpreted(name: str, *arguments: str) -> list:
     """What `interpreted_<name>` prints in Triton's interpreter."""
     return told("interpreter", name, *arguments)

@@ -1,9 +1,6 @@
 """Native products whose operands are looked at in place of the result."""
 
 import json
-import os
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -13,6 +10,7 @@ pytest.importorskip("triton")
 
 from prismm.cuda_plan import Need, is_proved  # noqa: E402
 from prismm.formats import FP64  # noqa: E402
+from tests.gpu.processes import interpreted  # noqa: E402
 
 
 def need(m, n, k, batch=(), is_complex=False, **other):
@@ -25,42 +23,6 @@ def test_operands_are_read_where_they_are_smaller_than_a_large_result():
     assert is_proved(need(1024, 1024, 16, is_complex=True)) and is_proved(need(512, 512, 32, (8,)))
     assert not is_proved(need(1 << 25, 1 << 25, 1 << 22, is_complex=True))
     assert not is_proved(need(8192, 8192, 32, summed=True))
-
-
-PROOFS = """
-import json, sys
-from tests.gpu import interpreted  # Triton interprets from here on
-import numpy as np, torch
-from prismm.engines import cuda
-from prismm.cuda_operands import vectors_of
-from prismm.engines.launch import A, B, OUT, Place, Program
-
-device = cuda.Device("interpreter", False, False, 1)
-rng = np.random.default_rng(int(sys.argv[1]))
-for line in json.loads(sys.argv[2]):
-    dtype, k, scale, other = line
-    kind = getattr(torch, dtype)
-    shapes = (1, 9, k), (1, k, 9)
-    a, b = (torch.from_numpy(rng.uniform(1.0, 2.0, s) * rng.choice([-1, 1], s)).to(kind) for s in shapes)
-    a, b = (torch.ldexp(x, torch.tensor(scale)).to(kind) for x in (a, b))
-    if other is not None:
-        a[0, 3, 1] = other
-    out = torch.full((1, 9, 9), float("nan"), dtype=kind)
-    program = Program()
-    counts = program.take(torch.int64, 4)
-    left, right = vectors_of(a, A, columns=False), vectors_of(b, B, columns=True)
-    before, found = cuda.prove(program, left, right, device)
-    target = cuda.Result(Place(OUT, 0, kind), 1, 9, 9, (81, 9, 1))
-    cuda.finish_native(program, target, left, right, counts, device, found)
-
-    def both(scratch):
-        before._most = program.scratch
-        own = before.run_by_triton(a, b, out)
-        scratch.copy_(own)
-
-    program.run_by_triton(a, b, out, prepare=both)
-    print(json.dumps(bool(torch.isnan(out).all())))
-"""
 
 
 def test_the_proof_holds_up_to_the_last_exponent():
@@ -77,12 +39,7 @@ def test_the_proof_holds_up_to_the_last_exponent():
                 proved.append(scale <= most)
         lines += [(dtype, 9, -20, float("inf")), (dtype, 9, -20, float("nan"))]
         proved += [False, False]
-    environment = dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path))
-    done = subprocess.run(
-        [sys.executable, "-c", PROOFS, str(seed), json.dumps(lines)], capture_output=True, text=True, env=environment
-    )
-    assert not done.returncode, done.stderr[-2000:]
-    assert [json.loads(line) for line in done.stdout.split()] == proved
+    assert interpreted("proofs", str(seed), json.dumps(lines)) == proved
 
 
 @pytest.mark.gpu

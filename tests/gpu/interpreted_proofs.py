@@ -1,0 +1,38 @@
+"""Proofs that native products cannot overflow, in the interpreter; prints whether each proof held, a line of JSON each.
+
+python -m tests.gpu.interpreter proofs seed cases
+
+Cases are a list in JSON: type, terms, the exponent of all elements, and one that is not finite, or null.
+"""
+
+import json
+
+import numpy as np
+import torch
+
+from prismm.cuda_operands import vectors_of
+from prismm.engines import cuda
+from prismm.engines.launch import OUT, A, B, Place, Program
+
+DEVICE = cuda.Device("interpreter", False, False, 1)
+
+
+def main(seed: str, cases: str) -> None:
+    rng = np.random.default_rng(int(seed))
+    for dtype, k, scale, other in json.loads(cases):
+        kind = getattr(torch, dtype)
+        shapes = (1, 9, k), (1, k, 9)
+        a, b = (torch.from_numpy(rng.uniform(1.0, 2.0, s) * rng.choice([-1, 1], s)).to(kind) for s in shapes)
+        a, b = (torch.ldexp(x, torch.tensor(scale)).to(kind) for x in (a, b))
+        if other is not None:
+            a[0, 3, 1] = other
+        out = torch.full((1, 9, 9), float("nan"), dtype=kind)
+        program = Program()
+        counts = program.take(torch.int64, 4)
+        left, right = vectors_of(a, A, columns=False), vectors_of(b, B, columns=True)
+        before, found = cuda.prove(program, left, right, DEVICE)
+        target = cuda.Result(Place(OUT, 0, kind), 1, 9, 9, (81, 9, 1))
+        cuda.finish_native(program, target, left, right, counts, DEVICE, found)
+        before._most = program.scratch
+        program.run_by_triton(a, b, out, prepare=lambda scratch: scratch.copy_(before.run_by_triton(a, b, out)))  # noqa: B023
+        print(json.dumps(bool(torch.isnan(out).all())))
