@@ -24,7 +24,7 @@ test: dev-environment  ## run the tests but the slow ones; ARGS="-k name" to cho
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not slow" $(ARGS)
 
 test-slow: dev-environment  ## run the slow tests: whole probes, compilations, processes
-	$(BIN)/python -m pytest -n $(WORKERS) --dist load -m slow $(ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m slow $(ARGS)
 
 lint: dev-environment  ## check style and layout
 	$(BIN)/ruff check .

@@ -38,9 +38,8 @@ from prismm.cuda_operands import (
     tensor_of,
     vectors_of,
 )
-from prismm.engines import cuda, cuda_direct, cuda_words
+from prismm.engines import cublas, cuda, cuda_direct, cuda_words
 from prismm.engines.launch import ADDEND, LEFT, OUT, SCRATCH, A, B, Place, Program
-from prismm.engines.replays import beside
 from prismm.errors import ArgumentError, DTypeError, EngineError, OperandError, ShapeError
 from prismm.formats import format_of
 from prismm.interop import lives_on_gpu
@@ -133,8 +132,7 @@ class GpuCall:
 class Queued:
     """A call's program, and where in its scratch memory a report looks: counts, and the statistics of the operands'
     vectors: for `Choice.batches` matrices of a batch at a time those of A and of B, in blocks. unread: whether nothing
-    looks at it, so that all calls may share it. products: where AB goes that gemm's sum is made from. proof: what
-    looks at a native product's operands.
+    looks at it, so that all calls may share it. products: where AB goes that gemm's sum is made from.
     """
 
     program: Program
@@ -142,7 +140,6 @@ class Queued:
     statistics: list[tuple[list[Place], list[Place]]] | None
     unread: bool = False
     products: Place | None = None
-    proof: Program | None = None
 
 
 _CALLS: dict[Hashable, GpuCall] = {}
@@ -481,7 +478,7 @@ def normalise_call(
     choice = cuda_plan.choose(need, options, device, steps, look)
     names = name_of(a.dtype), name_of(b.dtype)
     index = a.device.index
-    spans = _spans(a, b, need)
+    spans = _spans(a, b, need, choice.engine == cuda.BLAS)
     return GpuCall(left, right, shape, dtype, names, choice, need, device, index, options, spans, kept)
 
 
@@ -540,7 +537,7 @@ def _multiply(
     view = whole.view(math.prod(need.batch), need.m, need.n)
     if call.dtype.is_complex:
         a, b = (x if x.is_complex() else x.to(torch.complex128) for x in (a, b))
-    a, b = _matrices(a.reshape(call.left), need, need.m), _matrices(b.reshape(call.right), need, need.k)
+    a, b = (_matrices(x.reshape(shape), need, call.native) for x, shape in ((a, call.left), (b, call.right)))
     addend = addend.reshape(view.shape) if addend is not None else None
     addresses = a.data_ptr(), b.data_ptr(), view.data_ptr()
     steps = () if addend is None else addend.stride()
@@ -551,10 +548,6 @@ def _multiply(
     scratch = _scratch(queued, view.device)
     made = Made(a, b, view, queued, scratch, memories)
     stream, captured = _stream_of(call)
-    if call.native and need.product:
-        product = view if queued.products is None else made.read(queued.products)
-        with _proving(queued.proof, (*addresses, scratch.data_ptr()), stream, captured):
-            torch.matmul(a, b, out=product) if need.batch else torch.mm(a[0], b[0], out=product[0])
     bases = [*addresses, scratch.data_ptr()]
     if sum_ is not None:
         kept = [memory.data_ptr() for memory in memories] or [0, 0]
@@ -567,16 +560,23 @@ def _multiply(
     return made if full_output else None
 
 
-def _spans(a: torch.Tensor, b: torch.Tensor, need: cuda_plan.Need) -> tuple[int, int] | None:
+def _in_place(x: torch.Tensor, native: bool) -> bool:
+    """Whether a matrix, or each one of a batch, is read where it is: rows or columns of neighbouring elements; by
+    cuBLAS, if they do not overlap.
+    """
+    rows, columns = x.shape[-2:]
+    steps = x.stride()[-2], x.stride()[-1]
+    return 1 in steps and 0 not in steps and not (native and cublas.leading(rows, columns, steps) is None)
+
+
+def _spans(a: torch.Tensor, b: torch.Tensor, need: cuda_plan.Need, native: bool) -> tuple[int, int] | None:
     """See `GpuCall`: of two matrices, or of two batches of as many."""
     many = len(need.batch)
     if many > 1 or not a.ndim == b.ndim == 2 + many or not a.is_complex() == b.is_complex() == need.is_complex:
         return None
     if many and not a.shape[0] == b.shape[0] == need.batch[0]:
         return None
-    if not min(need.m, need.n, need.k, *need.batch) or any(
-        1 not in x.stride()[many:] or 0 in x.stride() for x in (a, b)
-    ):
+    if not min(need.m, need.n, need.k, *need.batch) or any(not _in_place(x, native) or 0 in x.stride() for x in (a, b)):
         return None
     return span(a), span(b)
 
@@ -588,8 +588,6 @@ def _multiply_at_once(
     """Queue a call that was queued before and whose operands and result go to the kernels as they are; False where this
     is none. owned: whether the result, contiguous, is the caller's and might overlap the operands.
     """
-    import torch
-
     if call.spans is None:
         return False
     addresses = a.data_ptr(), b.data_ptr(), result.data_ptr()
@@ -600,30 +598,11 @@ def _multiply_at_once(
     stream, captured = _stream_of(call)
     scratch = call.unread if queued.unread else _borrow(queued.program.scratch, stream)
     try:
-        bases = (*addresses, scratch, *kept)
-        if call.native:
-            # Into a given result: what autocast changes else.
-            with _proving(queued.proof, bases, stream, captured):
-                (torch.bmm if call.need.batch else torch.mm)(a, b, out=result)
-        queued.program.run(bases, stream, captured)
+        queued.program.run((*addresses, scratch, *kept), stream, captured)
     finally:
         if not queued.unread:
             _give_back(scratch)
     return True
-
-
-def _proving(
-    proof: Program | None, bases: tuple[int, ...], stream: int, captured: bool
-) -> contextlib.AbstractContextManager[None]:
-    """Look at the operands of the native product that is queued meanwhile."""
-    return contextlib.nullcontext() if proof is None else _looking(proof, bases, stream, captured)
-
-
-@contextlib.contextmanager
-def _looking(proof: Program, bases: tuple[int, ...], stream: int, captured: bool) -> Iterator[None]:
-    with beside(stream, captured) as other:
-        proof.run(bases, other, captured)
-        yield
 
 
 def _spoils(call: GpuCall, left: int, right: int, place: int, result: torch.Tensor) -> bool:
@@ -728,14 +707,14 @@ def _unread(device: torch.device) -> torch.Tensor:
     return torch.empty(_UNREAD_BYTES, dtype=torch.uint8, device=device)
 
 
-def _matrices(x: torch.Tensor, need: cuda_plan.Need, rows: int) -> torch.Tensor:
-    """The operand as (batch, ·, ·), (1, ·, ·) where one serves all, rows or columns of neighbouring elements."""
+def _matrices(x: torch.Tensor, need: cuda_plan.Need, native: bool) -> torch.Tensor:
+    """The operand as (batch, ·, ·), (1, ·, ·) where one serves all, to be read where it is."""
     if need.batch:
         x = x.expand(*need.batch, *x.shape[-2:]).reshape(-1, *x.shape[-2:])
         x = x[:1] if x.stride(0) == 0 else x
     else:
         x = x[None]
-    return x if 1 in x.stride()[1:] and 0 not in x.stride()[1:] else x.contiguous()
+    return x if _in_place(x, native) else x.contiguous()
 
 
 def _queued(
@@ -765,12 +744,14 @@ def _queued(
     if call.native:
         if full_output:
             program.zero(counts)
-        proof, found = None, None
+        found = None
         if cuda_plan.is_proved(call.need) and all(_is_whole(x) for x in (a, b)):
-            proof, found = cuda.prove(program, left, right, call.device)
+            with program.beside():
+                found = cuda.prove(program, left, right, call.device)
+        cuda.multiply_natively(program, left, right, target)
+        program.meet()
         cuda.finish_native(program, target, left, right, counts, call.device, found)
-        unread = not full_output and program.scratch <= _UNREAD_BYTES
-        return Queued(program, counts, None, unread, proof=proof)
+        return Queued(program, counts, None)
     if call.direct:
         if full_output:
             program.zero(counts)
@@ -809,11 +790,13 @@ def _queued_sum(
     products = None
     if call.need.product:
         products = program.take(out.dtype, *out.shape)
-        if not call.native:
-            with program.lend():
+        into = cuda.Result(products, *target.extents, (out.shape[1] * out.shape[2], out.shape[2], 1))
+        with program.lend():
+            if call.native:
+                cuda.multiply_natively(program, left, right, into)
+            else:
                 block, own = (call.choice.rows, call.choice.columns), program.take(torch.int64, cuda.COUNTS)
                 if call.direct:
-                    into = cuda.Result(products, *target.extents, (out.stride(0), out.shape[2], 1))
                     cuda_direct.multiply_directly(program, into, left, right, own, call.device)
                 else:
                     module = module_of(call.choice.scheme)

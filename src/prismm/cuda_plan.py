@@ -23,7 +23,7 @@ from prismm import cuda_words_calls as words
 from prismm.accuracy import Target, join_test
 from prismm.cuda_modules import module_of
 from prismm.cuda_rates import LOOK, Rates, committed, once_over, rates_of, waves
-from prismm.engines import cuda, cuda_direct
+from prismm.engines import cublas, cuda, cuda_direct
 from prismm.engines.cuda_slices import FP64
 from prismm.engines.environment import variable
 from prismm.engines.launch import LONGEST_GRID
@@ -176,7 +176,9 @@ def _choose(
         together = max(1, min(math.prod(need.batch), words.BATCH_BYTES // max(1, scratch)))
         return Choice(scheme, name, tuple(reasons), rows, columns, scratch * together + values)
     if isinstance(scheme, Native):
-        return Choice(scheme, _native_engine(scheme, need, engine, device), tuple(reasons), need.m, need.n, values)
+        name = _native_engine(scheme, need, engine, device)
+        own = cublas.WORKSPACE if name == cuda.BLAS and need.product else 0
+        return Choice(scheme, name, tuple(reasons), need.m, need.n, own + values)
     if engine not in (None, "cuda", cuda.INT8):
         raise ArgumentError(f"engine={engine!r} multiplies floating-point numbers; {scheme} takes {cuda.INT8!r}")
     if norm_fraction_bits(scheme.moduli, need.terms) < 1 or need.k >= 1 << 23:

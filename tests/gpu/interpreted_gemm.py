@@ -14,7 +14,7 @@ from prismm.engines import cuda
 from prismm.schemes.residues import Residues
 from prismm.testing import HOSTILE, SPECIAL, exact_gemm
 from tests.gpu.gluon_interpreter import interpreted_device
-from tests.gpu.programs import sum_program
+from tests.gpu.programs import beside_cublas, sum_program
 
 DEVICE = cuda.Device("interpreter", False, False, 4)
 EVERYTHING = {**HOSTILE, **SPECIAL}
@@ -35,7 +35,7 @@ def made(a, b, c, alpha, beta, moduli, target, in_place=False):
         # cuBLAS's part: a product that meets the target.
         own = torch.from_numpy(prismm.matmul(a.astype(out.numpy().dtype), b.astype(out.numpy().dtype)))
         scratch = lambda memory: memory[products.offset :].view(out.dtype)[: own.numel()].copy_(own.reshape(-1))  # noqa: E731
-    program.run_by_triton(x, y, out, *kept, factors=sum_.patterns, prepare=scratch)
+    beside_cublas(program).run_by_triton(x, y, out, *kept, factors=sum_.patterns, prepare=scratch)
     return out[0].numpy()
 
 

@@ -16,7 +16,7 @@ from prismm.engines import cuda
 from prismm.schemes.residues import Residues
 from prismm.testing import HOSTILE, SPECIAL
 from tests.gpu.gluon_interpreter import interpreted_device
-from tests.gpu.programs import residue_program
+from tests.gpu.programs import beside_cublas, residue_program
 
 DEVICE = cuda.Device("interpreter", False, False, 4)
 
@@ -53,7 +53,8 @@ def native(a: np.ndarray, b: np.ndarray, made: np.ndarray) -> np.ndarray:
     """A product that was made, seen to as cuBLAS's is."""
     x, y = map(_batch, (a, b))
     out = torch.from_numpy(made.copy())
-    residue_program(x, y, out, 0, "native", dataclasses.replace(DEVICE, programs=1)).run_by_triton(x, y, out)
+    program = residue_program(x, y, out, 0, "native", dataclasses.replace(DEVICE, programs=1))
+    beside_cublas(program).run_by_triton(x, y, out)
     return out.reshape(np.matmul(a, b).shape).numpy()
 
 

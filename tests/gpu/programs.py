@@ -11,6 +11,7 @@ import torch
 from prismm import accuracy, cuda_calls, cuda_gemm, cuda_plan, cuda_words_calls
 from prismm.cuda_operands import vectors_of
 from prismm.engines import cuda, cuda_direct, cuda_words
+from prismm.engines.cublas import Gemm
 from prismm.engines.launch import OUT, A, B, Place, Program
 from prismm.formats import FP32, FP64
 from prismm.schemes.native import Native
@@ -20,9 +21,7 @@ from prismm.schemes.residues import Residues
 def residue_program(
     a: Any, b: Any, out: Any, moduli: int, target: str | None, device: cuda.Device, kept: tuple[Any, Any] = (None, None)
 ) -> Program:
-    """out = a @ b of tensors (batch, ·, ·) by so many moduli; by cuBLAS, whose part is not in the program, for 0. kept:
-    of operands that were split before.
-    """
+    """out = a @ b of tensors (batch, ·, ·) by so many moduli; by cuBLAS for 0. kept: of operands split before."""
     form = FP64 if out.dtype in (torch.float64, torch.complex128) else FP32
     chosen = accuracy.parse_target(target) if target else None
     m, k, n = a.shape[1], a.shape[2], b.shape[2]
@@ -36,6 +35,11 @@ def residue_program(
     if moduli:
         call.__dict__["table"] = cuda.tables(moduli, a.device)
     return cuda_calls._queued(call, a, b, out, full_output=False).program
+
+
+def beside_cublas(program: Program) -> Program:
+    """The same without what cuBLAS does in it."""
+    return dataclasses.replace(program, launches=[x for x in program.launches if not isinstance(x, Gemm)])
 
 
 def direct_program(a: Any, b: Any, out: Any, tile: cuda_direct.Tile, device: cuda.Device) -> tuple[Program, Place]:
@@ -52,8 +56,8 @@ def direct_program(a: Any, b: Any, out: Any, tile: cuda_direct.Tile, device: cud
 def sum_program(
     a: Any, b: Any, out: Any, c: Any, sum_: cuda_gemm.Sum, moduli: int, target: str | None, device: cuda.Device
 ) -> tuple[Program, Place | None]:
-    """out = alpha·a @ b + beta·c by so many moduli, or for 0 from products that are yet to be put into scratch memory;
-    and where.
+    """out = alpha·a @ b + beta·c by so many moduli, or for 0 from products that cuBLAS puts into scratch memory; and
+    where.
     """
     form = FP64 if out.dtype in (torch.float64, torch.complex128) else FP32
     chosen = accuracy.parse_target(target) if target else None

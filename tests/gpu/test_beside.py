@@ -6,6 +6,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("triton")
 
 from prismm.engines import cuda  # noqa: E402
+from prismm.engines.cublas import Gemm  # noqa: E402
 from tests.gpu.programs import residue_program  # noqa: E402
 
 H200 = cuda.Device("NVIDIA H200", True, True, 132)
@@ -17,6 +18,7 @@ def told(program):
     for launch in program.launches:
         kernel = getattr(launch, "kernel", None)
         name = kernel.fn.__name__ if kernel is not None else "zero" if hasattr(launch, "offset") else None
+        name = "cublas" if isinstance(launch, Gemm) else name
         found.append((name, getattr(launch, "beside", None)))
     return found
 
@@ -35,9 +37,13 @@ def test_operands_are_split_side_by_side_and_meet_before_the_product(dtype):
     assert launches.count((None, None)) == 1
 
 
-def test_nothing_runs_beside_a_native_product():
+def test_a_native_product_is_looked_at_afterwards_or_its_operands_beside_it():
     x = torch.zeros(1, 256, 256, dtype=torch.float64)
-    assert told(residue_program(x, x, torch.empty_like(x), 0, "native", H200)) == [("finish_native", False)]
+    own = residue_program(x, x, torch.empty_like(x), 0, "native", H200)
+    assert told(own) == [("cublas", False), ("finish_native", False)] and own.halves is None
+    a, b = (torch.zeros(1, *shape, dtype=torch.float64) for shape in ((2048, 16), (16, 2048)))
+    launches = told(residue_program(a, b, torch.empty(1, 2048, 2048, dtype=a.dtype), 0, "native", H200))
+    assert launches == [("largest_magnitudes", True), ("cublas", False), (None, None), ("finish_native", False)]
 
 
 def test_what_needs_no_result_comes_first():
@@ -47,4 +53,3 @@ def test_what_needs_no_result_comes_first():
     assert told(head) + told(tail) == told(program) and told(tail)[0][0] == "join_quickly"
     assert all(own is not other for own in head.launches for other in program.launches if hasattr(own, "kernel"))
     assert head.scratch == tail.scratch == program.scratch
-    assert residue_program(x, x, torch.empty_like(x), 0, "native", H200).halves is None

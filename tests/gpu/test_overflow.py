@@ -78,7 +78,8 @@ def test_results_are_those_of_a_look_at_the_result(dtype, shape, monkeypatch):
             for _ in range(4):
                 results.append(prismm.matmul(a, b, **form))
             (call,) = cuda_calls.known()
-            made += any(queued.proof is not None for queued in call.programs.values())
+            names = [name for queued in call.programs.values() for name, _ in queued.program.apart()]
+            made += "largest_magnitudes" in names
             out = torch.empty_like(results[0])
             prismm.matmul(a, b, out=out, **form)
             graph = torch.cuda.CUDAGraph()

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from prismm.accuracy import MAGNITUDE, ROUNDING
+from prismm.engines import cublas
 from prismm.engines.environment import variable
 from prismm.engines.launch import LONGEST_GRID, Factor, Place, Program
 from prismm.errors import EngineError
@@ -806,23 +807,38 @@ binades of room for an entry, and most products in one: see `kernels.gpu.overflo
 """
 
 
-def prove(program: Program, a: Vectors, b: Vectors, device: Device) -> tuple[Program, Place]:
-    """A program that finds the largest magnitudes of operands without gaps, for `finish_native` in this one, whose
-    scratch memory it shares; and where they are.
+def multiply_natively(program: Program, a: Vectors, b: Vectors, out: Result) -> None:
+    """Queue out = AB, contiguous, by cuBLAS.
+
+    Raises:
+        EngineError: for operands of strides that it does not read.
     """
+    import torch
+
+    (batch, row, column), (right_batch, right_column, right_row) = a.steps, b.steps
+    workspace = program.take(torch.uint8, cublas.WORKSPACE)
+    gemm = cublas.Gemm(
+        a.place, b.place, out.place, (out.batch, out.m, out.n, a.terms), (batch if a.batch > 1 else 0, row, column),
+        (right_batch if b.batch > 1 else 0, right_row, right_column), workspace,
+    )  # fmt: skip
+    gemm.call  # noqa: B018 - raises
+    program.gemm(gemm)
+
+
+def prove(program: Program, a: Vectors, b: Vectors, device: Device) -> Place:
+    """Find the largest magnitudes of operands without gaps, for `finish_native`; returns where they are."""
     import torch
 
     from prismm.kernels.gpu import overflow
 
     programs = PROOF_PROGRAMS * device.programs
     found = program.take(torch.int32, 2, programs)
-    before = Program(program.alignments)
     sizes = (x.parts * x.batch * x.vectors * x.terms for x in (a, b))
-    before.launch(
+    program.launch(
         overflow.largest_magnitudes, (programs,), a.place.reals(), b.place.reals(), found, *sizes, CHUNK=PROOF_CHUNK,
         num_warps=4,
     )  # fmt: skip
-    return before, found
+    return found
 
 
 def finish_native(

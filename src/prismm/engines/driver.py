@@ -39,6 +39,7 @@ def driver() -> Any:
     cuda.cuEventRecord.argtypes = [pointer, pointer]
     cuda.cuEventDestroy_v2.argtypes = [pointer]
     cuda.cuCtxGetDevice.argtypes = [pointer]
+    cuda.cuThreadExchangeStreamCaptureMode.argtypes = [pointer]
     cuda.cuStreamIsCapturing.argtypes = [pointer, pointer]
     cuda.cuStreamBeginCapture_v2.argtypes = [pointer, integer]
     cuda.cuStreamEndCapture.argtypes = [pointer, pointer]

@@ -19,6 +19,7 @@ import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from prismm.engines.cublas import Gemm
 from prismm.engines.driver import LaunchConfig, check, driver
 from prismm.engines.replays import Replay, follow, is_capturing, stream_beside
 from prismm.errors import EngineError
@@ -39,7 +40,7 @@ LONGEST_GRID = 65535
 
 _ALIGNED = 256
 _FEW = 3
-"""Launches from which on a replay is worth while."""
+"""Launches from which on a replay is worth while; one of cuBLAS's is worth it."""
 _TURNS = 3
 """Calls at the same addresses after which they are replayed."""
 _MOST_REPLAYS = 8
@@ -161,7 +162,7 @@ class Program:
     """
 
     alignments: tuple[int, int, int] = (0, 0, 0)
-    launches: list[_Launch | _Zero | _Meeting] = field(default_factory=list)
+    launches: list[_Launch | _Zero | _Meeting | Gemm] = field(default_factory=list)
     _taken: int = 0
     _most: int = 0
     _beside: bool = False
@@ -251,6 +252,15 @@ class Program:
         if x * y * z:
             self.launches.append(_Launch(kernel, (x, y, z), arguments, constants, self._beside))
 
+    def gemm(self, gemm: Gemm) -> None:
+        """A product of cuBLAS's, in its turn."""
+        self.launches.append(gemm)
+
+    @property
+    def _short(self) -> bool:
+        """Whether queueing the launches one by one takes no longer than a replay."""
+        return len(self.launches) < _FEW and not any(isinstance(launch, Gemm) for launch in self.launches)
+
     def run(self, bases: tuple[int, ...], stream: int, captured: bool | None = None) -> None:
         """Queue everything on a CUDA stream of the current device.
 
@@ -260,7 +270,7 @@ class Program:
         Raises:
             EngineError: where the driver refuses a launch.
         """
-        if len(self.launches) < _FEW:
+        if self._short:
             with self._lock:
                 if bases != self._bases:
                     self._fill(bases)
@@ -326,8 +336,11 @@ class Program:
                     apart = other
                 self._launch(launch, bases, apart if launch.beside else stream)
 
-    def _launch(self, launch: _Launch | _Zero, bases: tuple[int, ...], stream: int) -> None:
-        """One launch to the driver."""
+    def _launch(self, launch: _Launch | _Zero | Gemm, bases: tuple[int, ...], stream: int) -> None:
+        """One launch to the driver, or cuBLAS's."""
+        if isinstance(launch, Gemm):
+            launch.run(bases, stream)
+            return
         cuda = driver()
         if isinstance(launch, _Zero):
             check(cuda.cuMemsetD8Async(bases[SCRATCH] + launch.offset, 0, launch.size, stream))
@@ -364,6 +377,8 @@ class Program:
         for launch in self.launches:
             if isinstance(launch, _Meeting):
                 continue
+            if isinstance(launch, Gemm):
+                raise EngineError("cuBLAS multiplies where there is CUDA's driver")
             if isinstance(launch, _Zero):
                 scratch[launch.offset : launch.offset + launch.size].zero_()
                 continue

@@ -73,20 +73,6 @@ def follow(later: int, earlier: int) -> None:
         cuda.cuEventDestroy_v2(event)
 
 
-@contextlib.contextmanager
-def beside(stream: int, captured: bool) -> Iterator[int]:
-    """A stream for what may run beside what is queued meanwhile: one that is captured gets another one; else, as that
-    takes longer than it saves, it is the stream itself.
-    """
-    if not captured:
-        yield stream
-        return
-    with stream_beside(stream) as other:
-        follow(other, stream)
-        yield other
-        follow(stream, other)
-
-
 class Replay:
     """What a function queues on a stream, to be queued again at once.
 
