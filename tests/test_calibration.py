@@ -157,6 +157,19 @@ def test_cublas_cuts_long_inner_dimensions(n, k, dtype):
     assert residues > 2 * cuda_plan.native_seconds(need, table)
 
 
+def test_cublas_is_slower_where_rows_begin_at_odd_multiples_of_eight_bytes():
+    table = committed()["NVIDIA H200"]
+
+    def seconds(order, dtype, **others):
+        need = dataclasses.replace(need_of(order, dtype, "native"), **others)
+        return cuda_plan.native_seconds(need, table) - table.launch
+
+    for n in (1777, 3333):  # in tiles of 64 as many as of the next even order
+        assert 1.15 < seconds(n, "float64") / seconds(n + 1, "float64") < 1.25
+        assert seconds(n, "float32") == pytest.approx(seconds(n + 1, "float32"), rel=0.01)
+    assert seconds(1777, "float64", n=1) < 1.01 * seconds(1778, "float64", n=1)
+
+
 def test_a_batch_has_the_launches_of_one_product():
     table = committed()["NVIDIA H200"]
     one, many = (dataclasses.replace(need_of(512, "float64", "native"), batch=batch) for batch in ((), (64,)))
