@@ -85,6 +85,12 @@ def test_native_products_take_cublas_workspace_and_little_more():
         assert 0 <= made.scratch - choice.scratch <= 512 and choice.scratch == cublas.WORKSPACE
 
 
+def test_products_in_one_kernel_share_what_nobody_reads():
+    for batch in (1, 40, 5000):
+        made, choice = program(batch, 70, 80, 90, Native("float64"), "native", torch.float32)
+        assert choice.engine == "cuda:fp64" and 0 < made.scratch <= cuda_calls._UNREAD_BYTES
+
+
 def test_batches_share_scratch(monkeypatch):
     monkeypatch.setattr(cuda_plan, "_LARGE", 1 << 28)
     made, choice = program(32767, 8, 8, 8, Residues(15), "native")

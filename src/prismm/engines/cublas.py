@@ -107,9 +107,10 @@ class Gemm:
         for value, kind in zip(values, _kinds(name), strict=True):
             if isinstance(value, float):
                 arguments.append(ctypes.byref((real * 2)(value, 0.0)))
-                continue
-            arguments.append(kind() if not isinstance(value, int) else kind(value))
-            if not isinstance(value, int):
+            elif isinstance(value, int):
+                arguments.append(kind(value))
+            else:
+                arguments.append(kind())
                 slots.append((arguments[-1], value))
         return _library()[name], arguments, slots
 
