@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import prismm
-from prismm import cuda_calls
+from prismm import cuda_calls, cuda_repeats
 from prismm.errors import AccuracyError, ArgumentError, DTypeError, EngineError, OperandError, ShapeError
 from prismm.schemes.native import Native
 from prismm.schemes.residues import Residues
@@ -104,6 +104,7 @@ def test_blocks_of_a_bounded_workspace(rng, monkeypatch):
     monkeypatch.setattr("torch.cuda.mem_get_info", lambda: (1 << 21, 1 << 30))
     monkeypatch.setattr(cuda_calls, "_CALLS", {})
     monkeypatch.setattr(cuda_calls, "_AT_ONCE", {})
+    monkeypatch.setattr(cuda_repeats, "_REPEATS", {})
     assert prismm.explain(a, b, scheme=Residues(15)).row_panel < 700
     assert whole.equal(prismm.matmul(a, b, scheme=Residues(15)))
 
@@ -228,20 +229,18 @@ def test_the_plan_is_told(rng):
     assert prismm.explain(small, small).engine == "cuda:fp64"
 
 
-def test_tf32_is_not_taken_for_float32(rng):
+def test_what_torch_was_told_of_float32_does_not_reach_a_product(rng):
     import torch
 
-    a = torch.zeros(8, 8, device="cuda")
+    a, b = (on_gpu(rng.standard_normal((300, 300)).astype(np.float32)) for _ in range(2))
+    forms = {}, {"engine": "cuda:blas"}, {"scheme": Native(), "accuracy": "native"}
+    expected = [prismm.matmul(a, b, **form) for form in forms]
     before = torch.backends.cuda.matmul.fp32_precision
     try:
         torch.backends.cuda.matmul.fp32_precision = "tf32"
-        plan = prismm.explain(a, a)
-        assert plan.engine == "cuda:fp64" and "tf32" in str(plan)
-        assert prismm.matmul(a + 1.0, a + 1.0).equal(torch.full((8, 8), 8.0, device="cuda"))
-        with pytest.raises(EngineError, match="tf32"):
-            prismm.matmul(a, a, engine="cuda:blas")
-        with pytest.raises(EngineError, match="tf32"):
-            prismm.matmul(a, a, scheme=Native(), accuracy="native")
+        assert not torch.equal(a @ b, expected[1])
+        for form, right in zip(forms, expected, strict=True):
+            assert torch.equal(prismm.matmul(a.clone(), b, **form), right)
     finally:
         torch.backends.cuda.matmul.fp32_precision = before
 
@@ -325,17 +324,24 @@ def test_a_call_like_an_earlier_one_notices_what_differs(n):
 
 
 def test_a_setting_that_changes_between_two_calls_changes_the_choice(monkeypatch):
+    """Of all calls but those that replay what was recorded without it."""
     import torch
 
     a, b = (torch.randn(512, 512, dtype=torch.float32, device="cuda") for _ in range(2))
+    out = torch.empty_like(a)
     cuda_calls.forget()
-    for _ in range(5):
-        prismm.matmul(a, b, scheme=Native(), accuracy="native")
+    for _ in range(6):
+        prismm.matmul(a, b, scheme=Native(), accuracy="native", out=out)
+    expected = out.clone()
     monkeypatch.setenv("NVIDIA_TF32_OVERRIDE", "1")
-    with pytest.raises(EngineError, match="TF32"):
-        prismm.matmul(a, b, scheme=Native(), accuracy="native")
+    out.zero_()
+    assert prismm.matmul(a, b, scheme=Native(), accuracy="native", out=out).equal(expected)
+    for others in ((a.clone(), b), (a, b.clone())):
+        with pytest.raises(EngineError, match="TF32"):
+            prismm.matmul(*others, scheme=Native(), accuracy="native", out=out)
+    assert out.equal(expected)
     monkeypatch.delenv("NVIDIA_TF32_OVERRIDE")
-    prismm.matmul(a, b, scheme=Native(), accuracy="native")
+    prismm.matmul(a.clone(), b, scheme=Native(), accuracy="native")
 
 
 def test_a_setting_that_changes_is_noticed_by_a_call_that_was_begun(monkeypatch):
@@ -346,6 +352,7 @@ def test_a_setting_that_changes_is_noticed_by_a_call_that_was_begun(monkeypatch)
     expected = [prismm.matmul(a, b, reproducible=True) for _ in range(5)]
     (found,) = cuda_calls._AT_ONCE.values()
     assert not found.changing
+    cuda_repeats.forget()
     monkeypatch.setenv("NVIDIA_TF32_OVERRIDE", "1")
     assert torch.equal(prismm.matmul(a, b, reproducible=True), expected[0]) and found.changing
     monkeypatch.delenv("NVIDIA_TF32_OVERRIDE")
@@ -405,6 +412,7 @@ def test_a_setting_that_spoils_cublas_is_noticed_before_out_is_written(rng, monk
     for _ in range(5):
         prismm.matmul(a, b, scheme=Native(), accuracy="native", out=out)
     before = out.zero_().clone()
+    cuda_repeats.forget()
     monkeypatch.setenv("NVIDIA_TF32_OVERRIDE", "1")
     with pytest.raises(EngineError, match="NVIDIA_TF32_OVERRIDE"):
         prismm.matmul(a, b, scheme=Native(), accuracy="native", out=out)

@@ -163,23 +163,12 @@ def test_targets_are_those_of_a_call():
     assert need_of(3, 4, FP64, "fast").target == Target("fast")
 
 
-@pytest.mark.parametrize("precision", ("none", "ieee", "tf32"))
-@pytest.mark.parametrize("general", ("none", "ieee", "tf32"))
-def test_settings_of_torch_that_spoil_float32_are_seen(precision, general):
-    torch = pytest.importorskip("torch")
-    matmul = torch.backends.cuda.matmul
-    if not hasattr(matmul, "fp32_precision"):
-        pytest.skip("an older torch")
-    before = matmul.fp32_precision, torch.backends.fp32_precision
-    try:
-        torch.backends.fp32_precision = general
-        matmul.fp32_precision = precision
-        assert cuda._float32_precision()("cuda", "matmul") == matmul.fp32_precision
-        spoilt = "tf32" in (precision, general if precision == "none" else "")
-        reason = cuda.reduced_float32()
-        assert (reason is not None) == spoilt and (not spoilt or "tf32" in reason)
-    finally:
-        matmul.fp32_precision, torch.backends.fp32_precision = before
+@pytest.mark.parametrize("value, spoilt", [("1", True), ("0", False), ("", False)])
+def test_settings_that_spoil_cublass_float32_are_seen(value, spoilt, monkeypatch):
+    monkeypatch.setenv("NVIDIA_TF32_OVERRIDE", value)
+    large = need_of(4096, 4096, FP32, "fast", native=True)
+    assert (cuda.reduced_float32() is not None) == spoilt
+    assert ("NVIDIA_TF32_OVERRIDE" in chosen(large).reasons[0]) == spoilt
 
 
 def test_errors_name_the_variable_that_chose_the_engine(monkeypatch):

@@ -162,7 +162,7 @@ def test_graphs_and_views(rng):
 
 
 def test_blocks_of_a_bounded_workspace(rng, monkeypatch):
-    from prismm import cuda_calls, cuda_plan
+    from prismm import cuda_calls, cuda_plan, cuda_repeats
 
     a, b = (on_gpu(rng.standard_normal(shape).astype(np.float32)) for shape in ((700, 300), (300, 500)))
     whole = prismm.matmul(a, b, scheme=ScaledHalf())
@@ -170,6 +170,7 @@ def test_blocks_of_a_bounded_workspace(rng, monkeypatch):
     monkeypatch.setattr("torch.cuda.mem_get_info", lambda: (1 << 20, 1 << 30))
     monkeypatch.setattr(cuda_calls, "_CALLS", {})
     monkeypatch.setattr(cuda_calls, "_AT_ONCE", {})
+    monkeypatch.setattr(cuda_repeats, "_REPEATS", {})
     assert prismm.explain(a, b, scheme=ScaledHalf()).row_panel < 700
     assert whole.equal(prismm.matmul(a, b, scheme=ScaledHalf()))
 

@@ -37,8 +37,6 @@ from prismm.moduli import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     import torch
     from numpy.typing import NDArray
 
@@ -125,27 +123,10 @@ def device_of(index: int) -> Device:
 
 
 def reduced_float32() -> str | None:
-    """Why torch's float32 GEMM on a GPU may use fewer bits than float32, or None if it may not."""
-    import torch
-
-    if variable(b"NVIDIA_TF32_OVERRIDE") == "1":
-        return "NVIDIA_TF32_OVERRIDE=1"
-    # The newer setter makes reads of the older flag raise; where it exists, it knows of both.
-    precision = _float32_precision()("cuda", "matmul")
-    if precision is not None:
-        if precision == "none":
-            precision = getattr(torch.backends, "fp32_precision", "none")
-        return None if precision in ("ieee", "none") else f"torch.backends.cuda.matmul.fp32_precision is {precision!r}"
-    return "torch.backends.cuda.matmul.allow_tf32 is True" if torch.backends.cuda.matmul.allow_tf32 else None
-
-
-@functools.cache
-def _float32_precision() -> Callable[[str, str], str | None]:
-    """What `torch.backends.cuda.matmul.fp32_precision` reads, in a tenth of its time; None before torch had it."""
-    import torch
-
-    found: Callable[[str, str], str | None] | None = getattr(torch._C, "_get_fp32_precision_getter", None)
-    return found or (lambda backend, operation: getattr(torch.backends.cuda.matmul, "fp32_precision", None))
+    """Why cuBLAS's float32 GEMM may use fewer bits than float32, or None if it may not. What torch was told of float32
+    reaches torch's handles of cuBLAS, not ours.
+    """
+    return "NVIDIA_TF32_OVERRIDE=1" if variable(b"NVIDIA_TF32_OVERRIDE") == "1" else None
 
 
 _EMULATION = (

@@ -21,7 +21,7 @@ _FPMATH = b"ONEDNN_DEFAULT_FPMATH_MODE"
 
 
 @functools.cache
-def _getenv() -> Callable[[bytes], bytes | None]:
+def reader() -> Callable[[bytes], bytes | None]:
     """C's getenv, which libraries read their settings with; `os.environ` takes microseconds for what is not there."""
     try:
         found = ctypes.PyDLL(None).getenv
@@ -37,7 +37,7 @@ def variable(name: bytes) -> str:
     >>> variable(b"A_VARIABLE_THAT_NOBODY_SETS")
     ''
     """
-    value = _getenv()(name)
+    value = reader()(name)
     return "" if value is None else value.decode(errors="replace")
 
 
@@ -61,7 +61,7 @@ def check_arithmetic() -> None:
 
 def reduced_float32() -> str | None:
     """Why torch's float32 GEMM on this CPU may use fewer bits than float32, or None if it may not."""
-    mode = _getenv()(_FPMATH)
+    mode = reader()(_FPMATH)
     if mode and mode.upper() != b"STRICT":
         return f"{_FPMATH.decode()}={mode.decode(errors='replace').upper()}"
     torch = sys.modules.get("torch")

@@ -39,11 +39,9 @@ LONGEST_GRID = 65535
 """Programs along a grid's second and third extent; along the first, 2^31 - 1."""
 
 _ALIGNED = 256
-_FEW = 3
-"""Launches from which on a replay is worth while; one of cuBLAS's is worth it."""
 _TURNS = 3
 """Calls at the same addresses after which they are replayed."""
-_MOST_REPLAYS = 8
+_MOST_REPLAYS = 32
 """Sets of addresses that are remembered."""
 
 
@@ -87,12 +85,14 @@ class Factor:
 
 @dataclass(frozen=True)
 class Tiled:
-    """A matrix in scratch memory that TMA copies box by box."""
+    """A matrix, or a batch of some, that TMA copies box by box; its last axis without gaps, the others' strides and its
+    place multiples of 16 bytes.
+    """
 
     place: Place
-    shape: tuple[int, int]
-    strides: tuple[int, int]
-    box: tuple[int, int]
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    box: tuple[int, ...]
     layout: Any
 
 
@@ -256,10 +256,15 @@ class Program:
         """A product of cuBLAS's, in its turn."""
         self.launches.append(gemm)
 
-    @property
-    def _short(self) -> bool:
-        """Whether queueing the launches one by one takes no longer than a replay."""
-        return len(self.launches) < _FEW and not any(isinstance(launch, Gemm) for launch in self.launches)
+    def replay(self, bases: tuple[int, ...], stream: int) -> bool:
+        """`run` where all launches at these addresses are one by now, on a stream that nobody captures; whether they
+        were.
+        """
+        found = self._replays.get(bases)
+        if found is None or isinstance(found, int):
+            return False
+        found.run(stream)
+        return True
 
     def run(self, bases: tuple[int, ...], stream: int, captured: bool | None = None) -> None:
         """Queue everything on a CUDA stream of the current device.
@@ -270,24 +275,14 @@ class Program:
         Raises:
             EngineError: where the driver refuses a launch.
         """
-        if self._short:
-            with self._lock:
-                if bases != self._bases:
-                    self._fill(bases)
-                for launch in self.launches:
-                    if not isinstance(launch, _Meeting):
-                        self._launch(launch, bases, stream)
-            return
         capturing = is_capturing(stream) if captured is None else captured
-        replaying = not capturing
-        if replaying and isinstance(found := self._replays.get(bases), Replay):
-            found.run(stream)
+        if not capturing and self.replay(bases, stream):
             return
         with self._lock:
             self._fill(bases)
             self._queue(bases, stream, capturing)
             known = self._replays.get(bases, 0)
-            if not replaying or isinstance(known, Replay):  # another thread's, meanwhile
+            if capturing or isinstance(known, Replay):  # another thread's, meanwhile
                 return
             self._replays[bases] = known + 1
             if known + 1 == _TURNS:
@@ -295,7 +290,8 @@ class Program:
                 with contextlib.suppress(EngineError):
                     self._replays[bases] = Replay(lambda own: self._queue(bases, own, True))
             if len(self._replays) > _MOST_REPLAYS:
-                del self._replays[next(iter(self._replays))]
+                once = (x for x, found in self._replays.items() if isinstance(found, int) and x != bases)
+                del self._replays[next(once, next(iter(self._replays)))]
 
     def _fill(self, bases: tuple[int, ...]) -> None:
         """The addresses of a call, in the parameters of all launches."""
@@ -477,9 +473,11 @@ def _encode(target: Any, address: int, tiled: Tiled, facts: dict[str, Any]) -> N
     size = facts["elem_size"]
     from triton.backends.nvidia.driver import TMA_DTYPE_DEVICE_TO_HOST
 
-    rows, columns = tiled.shape
+    rank = len(tiled.shape)
     check(driver().cuTensorMapEncodeTiled(
-        ctypes.addressof(target), TMA_DTYPE_DEVICE_TO_HOST[facts["elem_type"]], 2, address,
-        (ctypes.c_uint64 * 2)(columns, rows), (ctypes.c_uint64 * 1)(size * tiled.strides[0]),
-        (ctypes.c_uint32 * 2)(*reversed(facts["block_size"])), (ctypes.c_uint32 * 2)(1, 1), 0, facts["swizzle"], 2, 0,
+        ctypes.addressof(target), TMA_DTYPE_DEVICE_TO_HOST[facts["elem_type"]], rank, address,
+        (ctypes.c_uint64 * rank)(*reversed(tiled.shape)),
+        (ctypes.c_uint64 * (rank - 1))(*(size * step for step in reversed(tiled.strides[:-1]))),
+        (ctypes.c_uint32 * rank)(*reversed(facts["block_size"])), (ctypes.c_uint32 * rank)(*[1] * rank), 0,
+        facts["swizzle"], 2, 0,
     ))  # fmt: skip

@@ -1,0 +1,126 @@
+"""Calls that repeat an earlier one on a GPU: tensors like its own, at the same addresses.
+
+Their launches are one by then, a CUDA graph (`engines.replays`), and to the host it is left to see that nothing has
+changed. torch does most of that at once: guards, as its compiler makes them, compare types, devices, shapes, strides
+and flags of tensors, and whether they want a derivative or lie inside a transformation. So a repeated call takes the
+host less than `torch.mm` does.
+
+The kernels are those that were recorded, cuBLAS's among them, whatever settings of cuBLAS have changed to since.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from prismm.engines.environment import reader
+
+if TYPE_CHECKING:
+    import torch
+
+    from prismm.engines.launch import Program
+
+__all__ = ["Repeat", "find", "forget", "remember"]
+
+_ENGINE = b"PRISMM_ENGINE"
+_PLAIN_ACCURACY = type(None), str, float, int
+_MOST = 1024
+_MOST_ALIKE = 8
+"""Addresses that are kept, and calls at the same ones."""
+
+
+@dataclass(eq=False, slots=True)
+class Repeat:
+    """A call that was made: guards of its tensors, the device, ``PRISMM_ENGINE``, the program of its launches. result:
+    makes memory for a result that is no caller's; unread: the address of scratch memory that all calls may share, 0
+    where each takes some.
+    """
+
+    guards: Any
+    index: int
+    engine: bytes | None
+    program: Program
+    result: Callable[[Any], Any]
+    unread: int
+
+    def run(self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor | None) -> torch.Tensor | None:
+        """The product; None where launches to these addresses, or while a graph is captured, are none of a replay."""
+        from torch import _C as here
+
+        if here._cuda_isCurrentStreamCapturing():
+            return None
+        program, stream = self.program, here._cuda_getCurrentRawStream(self.index)
+        result: torch.Tensor = self.result(a) if out is None else out
+        places = a.data_ptr(), b.data_ptr(), result.data_ptr()
+        if self.unread:
+            return result if program.replay((*places, self.unread), stream) else None
+        scratch = here._cuda_cudaCachingAllocator_raw_alloc(program.scratch, stream)
+        try:
+            return result if program.replay((*places, scratch), stream) else None
+        finally:
+            here._cuda_cudaCachingAllocator_raw_delete(scratch)
+
+
+_REPEATS: dict[Hashable, list[Repeat]] = {}
+"""By addresses and what is asked: tensors of several shapes may begin at one."""
+
+
+def forget() -> None:
+    """Keep none of them."""
+    _REPEATS.clear()
+
+
+def _key(a: torch.Tensor, b: torch.Tensor, keywords: tuple[Any, ...], out: torch.Tensor | None) -> Hashable:
+    """Of numbers that are equal, types may differ."""
+    place = 0 if out is None else out.data_ptr()
+    kinds = type(keywords[0]), type(keywords[2]), type(keywords[5])
+    return a.data_ptr(), b.data_ptr(), place, a is b, keywords, kinds
+
+
+def _different(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor | None) -> tuple[torch.Tensor, ...]:
+    """The tensors of a call, each once, as guards ask for them."""
+    if out is None:
+        return (a,) if a is b else (a, b)
+    return (a, out) if a is b else (a, b, out)
+
+
+def remember(
+    a: torch.Tensor, b: torch.Tensor, keywords: tuple[Any, ...], out: torch.Tensor | None, index: int,
+    program: Program, result: Callable[[Any], Any], unread: int,
+) -> None:  # fmt: skip
+    """That `find` may tell of a call that was made just now, with nothing to be checked or converted about it.
+    keywords: accuracy and so on, as `cuda_calls.matmul` has them, hashable.
+    """
+    try:
+        from torch._C._dynamo.guards import TensorGuards
+    except ImportError:  # calls go on as before
+        return
+    guards = TensorGuards(*_different(a, b, out), dynamic_dims_sizes=None, dynamic_dims_strides=None)
+    if len(_REPEATS) >= _MOST:
+        _REPEATS.clear()
+    some = _REPEATS.setdefault(_key(a, b, keywords, out), [])
+    some.append(Repeat(guards, index, reader()(_ENGINE), program, result, unread))
+    del some[:-_MOST_ALIKE]
+
+
+def find(a: Any, b: Any, keywords: tuple[Any, ...], out: Any) -> Repeat | None:
+    """The call that these tensors would repeat, or None."""
+    if not _REPEATS:
+        return None
+    import torch
+
+    tensor = torch.Tensor
+    if type(a) is not tensor or type(b) is not tensor or type(keywords[0]) not in _PLAIN_ACCURACY:
+        return None
+    try:
+        some = _REPEATS.get(_key(a, b, keywords, out))
+        if some is None:
+            return None
+        tensors, engine, index = _different(a, b, out), reader()(_ENGINE), torch._C._cuda_getDevice()
+        for found in some:
+            if found.guards.check(*tensors) and found.engine == engine and found.index == index:
+                return found
+    except (TypeError, RuntimeError, AttributeError):  # what cannot be hashed, or has no address
+        pass
+    return None
