@@ -8,9 +8,33 @@ extents that are 1, or multiples of nothing, which make other kernels.
 
 import json
 import re
+import subprocess
 import sys
+import tempfile
+from pathlib import Path
+
+import triton
 
 from tests.gpu.compiled import architecture_of, told
+
+
+def inner_loops(compiled) -> list[str]:
+    """Instructions of the machine code between the first and the last matrix instruction of each group's loop, one
+    string a loop.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "kernel.cubin")
+        path.write_bytes(compiled.asm["cubin"])
+        tool = next(Path(triton.__file__).parent.glob("backends/nvidia/bin/cuobjdump*"))
+        text = subprocess.run([tool, "-sass", path], capture_output=True, text=True, check=True).stdout
+    code = re.findall(r"^\s+/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\d+ )?(\S+)", text, re.MULTILINE)
+    found: list[list[int]] = []
+    for place, name in enumerate(code):
+        if name.startswith("DMMA"):
+            if not found or place - found[-1][-1] > 300:
+                found.append([])
+            found[-1].append(place)
+    return [" ".join(code[places[0] : places[-1]]) for places in found]
 
 
 def main() -> None:
@@ -18,13 +42,14 @@ def main() -> None:
     device = architecture_of(architecture)
     import torch
 
-    from prismm.engines.cuda_direct import TILES
+    from prismm.engines.cuda_direct import BY_GROUPS, TILES
     from tests.gpu.programs import direct_program
 
     x = torch.zeros(1, 256, 256, dtype=getattr(torch, dtype))
-    tiles = [tile for tile in TILES if tile.pace(x.element_size())]
+    grouped = (BY_GROUPS,) if device.hopper else ()
+    tiles = [tile for tile in (*TILES, *grouped) if tile.pace(x.element_size())]
     if layout == "odd":
-        for tile in tiles:
+        for tile in TILES:
             for m, k, n in ((1, 1, 1), (5, 1, 3), (1, 37, 1), (129, 33, 131)):
                 a, b, out = (torch.zeros(1, *shape, dtype=x.dtype) for shape in ((m, k), (k, n), (m, n)))
                 found = [told(compiled) for _, compiled in direct_program(a, b, out, tile, device)[0].compiled()]
@@ -34,6 +59,12 @@ def main() -> None:
     for tile in tiles:
         program, _ = direct_program(a, b, torch.empty_like(x), tile, device)
         for kernel, compiled in program.compiled():
+            if tile.groups:
+                boxes = len(re.findall(r"cp\.async\.bulk\.tensor\.3d\.shared", compiled.asm["ptx"]))
+                wide = len(re.findall(r"st\.shared\.v2\.b64", compiled.asm["ptx"]))
+                found = {"tile": str(tile), "kernel": kernel, **told(compiled), "wide": wide, "boxes": boxes}
+                print(json.dumps({**found, "inner": inner_loops(compiled)}), flush=True)
+                continue
             copies = re.findall(
                 r"cp\.async\.c[ag]\.shared\.global\s+\[[^\]]*\],\s*\[[^\]]*\],\s*(\w+)", compiled.asm["ptx"]
             )

@@ -29,6 +29,7 @@ from triton.runtime import interpreter, jit
 from prismm.engines.cuda import Device
 from prismm.kernels.gpu import (
     direct,
+    direct_hopper,
     product_hopper,
     slice_product_hopper,
     split_hopper,
@@ -66,15 +67,40 @@ def spoil(x: np.ndarray) -> None:
     x[...] = np.nan if x.dtype.kind == "f" else np.frombuffer(b"\xa5" * x.itemsize, x.dtype)[0]
 
 
+def swizzled(x: np.ndarray, layout: gl.NVMMASharedLayout) -> np.ndarray:
+    """The elements of a tile in the order in which TMA puts them: panels of as many columns as the swizzle has bytes,
+    in which 16 bytes change places with others of their row by bits 7 to 9 of the address.
+    """
+    width, size = layout.swizzle_byte_width, x.itemsize
+    assert width in (32, 64, 128) and not layout.transposed
+    rows, columns = math.prod(x.shape[:-1]), x.shape[-1]
+    row, column = np.divmod(np.arange(rows * columns), columns)
+    address = column * size // width * rows * width + row * width + column * size % width
+    address ^= (address >> 7 & width // 16 - 1) << 4
+    found = np.empty(x.size, x.dtype)
+    found[address // size] = x.reshape(-1)
+    return found
+
+
 class Shared:
     """A tile in shared memory, or a part of one."""
 
-    def __init__(self, kind: Any, data: np.ndarray):
-        self.kind, self.data = kind, data
+    def __init__(self, kind: Any, data: np.ndarray, layout: Any = None):
+        self.kind, self.data, self.layout = kind, data, layout
 
     def index(self, at: Any) -> Shared:
         """One of the first axis."""
-        return Shared(self.kind, self.data[number(at)])
+        return Shared(self.kind, self.data[number(at)], self.layout)
+
+    def _reinterpret(self, kind: Any, shape: list[Any], layout: gl.SharedLinearLayout) -> Shared:
+        """What stands there now, as memory in another layout has it."""
+        assert kind == self.kind
+        place = np.zeros((1, len(shape)), np.int64)
+        for base in layout.offset_bases:
+            place = np.concatenate([place, place ^ np.array(base)])
+        found = np.empty([number(x) for x in shape], self.data.dtype)
+        found[tuple(place.T)] = swizzled(self.data, self.layout)
+        return Shared(kind, found)
 
     def slice(self, start: Any, length: Any, axis: int = 0) -> Shared:
         """Elements from start on along an axis."""
@@ -167,7 +193,7 @@ def _arrive(barrier: Barrier, count: int = 1, pred: Any = True) -> None:
 MBARRIER = SimpleNamespace(
     MBarrierLayout=lambda: Barriers, init=lambda barrier, count: barrier.init(number(count)), arrive=_arrive,
     expect=lambda barrier, size: barrier.arrive(1, number(size)),
-    wait=lambda barrier, phase: barrier.wait(number(phase)),
+    wait=lambda barrier, phase, pred=True: barrier.wait(number(phase)) if number(pred) else None,
 )  # fmt: skip
 
 
@@ -180,23 +206,49 @@ class Described:
         self.box, self.layout = tuple(of.block_shape), of.layout
         self.block_type = SimpleNamespace(nbytes=math.prod(self.box) * self.matrix.element_size())
 
-    def at(self, i: int, j: int) -> np.ndarray:
+    def at(self, *start: int) -> np.ndarray:
         """A box from there on; zeros outside of the matrix."""
         found = torch.zeros(self.box, dtype=self.matrix.dtype)
-        rows, columns = (min(step, max(size - start, 0)) for step, size, start in zip(
-            self.box, self.matrix.shape, (i, j), strict=True
-        ))  # fmt: skip
-        found[:rows, :columns] = self.matrix[i : i + rows, j : j + columns]
+        inside = self.matrix[self._part(start)]
+        found[tuple(slice(0, x) for x in inside.shape)] = inside
         return (found.view(torch.uint16) if found.dtype == torch.bfloat16 else found).numpy()
+
+    def store(self, box: np.ndarray, *start: int) -> None:
+        """Overwrite what is there of a box from there on."""
+        target = self.matrix[self._part(start)]
+        target.copy_(torch.from_numpy(box)[tuple(slice(0, x) for x in target.shape)])
+
+    def _part(self, start: tuple[int, ...]) -> tuple[slice, ...]:
+        return tuple(slice(x, x + step) for x, step in zip(start, self.box, strict=True))
 
 
 def _copy_tile(source: Described, at: list[Any], barrier: Barrier, target: Shared) -> None:
     barrier.copy(target, source.at(*map(number, at)))
 
 
+class Stores(threading.local):
+    """Copies out of shared memory, which they read when they are waited for."""
+
+    def __init__(self) -> None:
+        self.begun: list[tuple[Described, list[int], Shared]] = []
+
+    def begin(self, target: Described, at: list[Any], source: Shared) -> None:
+        """One of a tile."""
+        self.begun.append((target, [number(x) for x in at], source))
+
+    def wait(self, left: Any) -> None:
+        """All but the last ones have read their tiles."""
+        while len(self.begun) > number(left):
+            target, at, source = self.begun.pop(0)
+            target.store(source.data, *at)
+
+
+_STORES = Stores()
+
+
 def allocate_shared_memory(kind: Any, shape: list[Any], layout: Any) -> Shared | Barriers:
     """Memory that nothing was written to, or barriers."""
-    return Barriers(number(shape[0])) if layout is Barriers else Shared(kind, rubbish(shape, kind))
+    return Barriers(number(shape[0])) if layout is Barriers else Shared(kind, rubbish(shape, kind), layout)
 
 
 class Copies(threading.local):
@@ -276,6 +328,7 @@ def warp_specialize(partitions: list[tuple[Any, tuple[Any, ...]]], warps: list[i
         try:
             function(*arguments)
             assert not _GROUPS.begun, "matrix instructions that nobody waits for"
+            assert not _STORES.begun, "copies that nobody waits for"
         except BaseException as error:
             wrong.append(error)
 
@@ -379,7 +432,10 @@ def interpret(*modules: ModuleType) -> None:
     """Have modules' Gluon functions run here from now on, in this module's order of imports."""
     stands_in = {
         "gl": _language(), "tl": tl, "async_copy": _COPIES, "mma_v2": mma_v2, "mbarrier": MBARRIER,
-        "tma": SimpleNamespace(async_copy_global_to_shared=_copy_tile), "fence_async_shared": lambda: None,
+        "fence_async_shared": lambda: None,
+        "tma": SimpleNamespace(
+            async_copy_global_to_shared=_copy_tile, async_copy_shared_to_global=_STORES.begin, store_wait=_STORES.wait
+        ),
         "warpgroup_mma": _GROUPS.multiply, "warpgroup_mma_wait": _GROUPS.wait,
     }  # fmt: skip
     functions: dict[int, Kernel] = {}
@@ -402,7 +458,7 @@ def interpreted_device(name: str) -> Device:
     """A device that has all that is written for sm_90 ("hopper"), for other GPUs of NVIDIA's, or for none ("any")."""
     if name == "hopper":
         interpret(
-            direct, product_hopper, split_hopper, slice_product_hopper, tile_product_hopper, words_product_hopper,
-            words_split_hopper,
+            direct, product_hopper, direct_hopper, split_hopper, slice_product_hopper, tile_product_hopper,
+            words_product_hopper, words_split_hopper,
         )  # fmt: skip
     return Device("interpreter", name == "hopper", name != "any", 4)

@@ -11,15 +11,17 @@ import torch
 import prismm
 from prismm.bounds import ConventionalBound
 from prismm.engines import cuda
-from prismm.engines.cuda_direct import TILES
+from prismm.engines.cuda_direct import BY_GROUPS, TILES
 from prismm.formats import FP32, FP64
-from prismm.kernels.gpu import direct
+from prismm.kernels.gpu import direct, direct_hopper, product_hopper
 from prismm.testing import HOSTILE, SPECIAL, exact_product
 from tests.gpu.gluon_interpreter import interpret
 from tests.gpu.programs import direct_program
 
 EXTENTS = [(1, 1, 1), (3, 1, 2), (17, 65, 29), (16, 128, 1), (1, 300, 70), (40, 64, 70), (33, 33, 19)]
 """Rows, inner dimension, columns."""
+OF_GROUPS = [(2, 2, 2), (64, 64, 64), (130, 34, 66), (1, 250, 40), (200, 66, 130), (64, 32, 128)]
+"""Such as TMA reads: of rows that begin at multiples of 16 bytes."""
 LAYOUTS = [("rows", "rows"), ("columns", "columns"), ("rows", "columns"), ("apart", "apart")]
 NAMES = ["normal", "phi4", "wide_rows_and_columns", "lattice_wide", "cancelling", "ties", "subnormal_operands",
          "subnormal_results", "one_huge", "zeros_rows_cols"]  # fmt: skip
@@ -41,7 +43,7 @@ def multiply(a: np.ndarray, b: np.ndarray, layouts: tuple[str, str], tile) -> tu
     """The kernel of a GPU, on this CPU; and its counts."""
     x, y = (laid_out(z, layout) for z, layout in zip((a, b), layouts, strict=True))
     out = torch.full((max(x.shape[0], y.shape[0]), x.shape[1], y.shape[2]), torch.nan, dtype=x.dtype)
-    program, counts = direct_program(x, y, out, tile, cuda.Device("interpreter", False, True, 4))
+    program, counts = direct_program(x, y, out, tile, cuda.Device("interpreter", tile.groups, True, 3))
     scratch = program.run_by_triton(x, y, out)
     found = out.numpy() if a.ndim == 3 or b.ndim == 3 else out[0].numpy()
     return found, scratch[counts.offset :].view(torch.int64)[: cuda.COUNTS].tolist()
@@ -59,7 +61,7 @@ def bounded(name: str, tile, dtype: str, layouts: tuple[str, str], shape: tuple[
 
 def special(name: str, tile, dtype: str) -> int:
     """Entries that are not what the defining sum gives where Inf or NaN meet."""
-    a, b = SPECIAL[name](9, 70, 21, seed=8, dtype=np.dtype(dtype))
+    a, b = SPECIAL[name](9, 70, 21 + tile.groups, seed=8, dtype=np.dtype(dtype))
     expected = prismm.matmul(a, b, accuracy="correctly-rounded")
     c, counts = multiply(a, b, ("rows", "columns"), tile)
     outside = ~np.isfinite(expected)
@@ -76,6 +78,12 @@ def hidden(tile) -> int:
         a[5], b[:, 7] = 0.0, 0.0
         c, counts = multiply(a, b, ("rows", "columns"), tile)
         wrong += int((c[:5, [0, 1, 8]] != expected).sum() + c[5].any() + c[:, 7].any()) + (counts != [0, 40, 0, 0])
+    return wrong + overflowing(tile)
+
+
+def overflowing(tile) -> int:
+    """Infinite sums whose exact values are none, in float64."""
+    wrong = 0
     a = np.array([[1e308, 1e308, -1e308, 3.0]]).repeat(6, 0)
     b = np.array([[1.0, 9.0], [1.0, 9.0], [1.0, 9.0], [1.0, 1.0]]).repeat(4, 1)
     c, counts = multiply(a, b, ("rows", "rows"), tile)
@@ -86,18 +94,18 @@ def hidden(tile) -> int:
 
 def batched(tile) -> int:
     """Batches, one operand for all of it, against NumPy's long double."""
-    rng, wrong = np.random.default_rng(3), 0
-    for left, right in (((3, 20, 21), (3, 21, 18)), ((3, 20, 21), (21, 18)), ((20, 21), (3, 21, 18))):
+    rng, wrong, k = np.random.default_rng(3), 0, 22 if tile.groups else 21
+    for left, right in (((3, 20, k), (3, k, 18)), ((3, 20, k), (k, 18)), ((20, k), (3, k, 18))):
         a, b = rng.standard_normal(left), rng.standard_normal(right)
         c, counts = multiply(a, b, ("rows", "rows"), tile)
         exact = np.matmul(a.astype(np.longdouble), b.astype(np.longdouble))
         size = np.matmul(np.abs(a), np.abs(b))
-        wrong += int((np.abs(c - exact) > 21 * 2.0**-53 * size).sum()) + any(counts)
+        wrong += int((np.abs(c - exact) > k * 2.0**-53 * size).sum()) + any(counts)
     return wrong
 
 
 def main(share: str = "0/1") -> None:
-    interpret(direct)
+    interpret(product_hopper, direct, direct_hopper)
     part, parts = map(int, share.split("/"))
     every = [(tile, x) for x in ("float64", "float32") for tile in TILES if tile.pace(8 if x == "float64" else 4)]
     cases: list = []
@@ -108,6 +116,11 @@ def main(share: str = "0/1") -> None:
         cases.append((special, list(SPECIAL)[index % len(SPECIAL)], tile, dtype))
     small = [tile for tile in TILES if tile.rows * tile.columns <= 1024 and tile.single]
     cases += [(hidden, tile) for tile in small] + [(batched, tile) for tile in small]
+    for turn, shape in enumerate(OF_GROUPS):
+        two = (NAMES[turn], LAYOUTS[turn % 3]), (NAMES[-1 - turn], ("columns", "rows"))
+        cases += [(bounded, name, BY_GROUPS, "float64", layouts, shape) for name, layouts in two]
+    cases += [(special, name, BY_GROUPS, "float64") for name in SPECIAL]
+    cases += [(overflowing, BY_GROUPS), (batched, BY_GROUPS)]
     for check, *rest in cases[part::parts]:
         told = [f"{x.rows}x{x.columns}x{x.depth}" if hasattr(x, "rows") else x for x in rest]
         print(json.dumps({"case": [check.__name__, *told], "wrong": int(check(*rest))}), flush=True)

@@ -14,8 +14,8 @@ import torch
 from triton.runtime.errors import InterpreterError
 
 import prismm.kernels.gpu as kernels
-from prismm.engines.cuda_direct import TILES
-from prismm.kernels.gpu import direct, product_hopper
+from prismm.engines.cuda_direct import BY_GROUPS, TILES
+from prismm.kernels.gpu import direct, direct_hopper, product_hopper
 from tests.gpu.gluon_interpreter import interpret, interpreted_device
 from tests.gpu.interpreted_direct import multiply
 from tests.gpu.interpreted_product import wrong_digits
@@ -24,6 +24,11 @@ CASES = [
     ("as it is", direct, "", ""),
     ("copies are not waited for", direct, "wait_group(STAGES - 2)", "wait_group(STAGES - 1)"),
     ("copies into what is read", direct, "(stage + STAGES - 1) % STAGES", "stage"),
+    ("groups as they are", direct_hopper, "", ""),
+    ("boxes are not waited for", direct_hopper, "mbarrier.wait(full.index(stage), phase, pred=", "(phase, "),
+    ("boxes are given back too early", direct_hopper, "mbarrier.wait(free.index(stage), phase)", "pass"),
+    ("results are written over", direct_hopper, "        tma.store_wait(0)\n        gl.thread", "        gl.thread"),
+    ("rows are not where they are read", direct_hopper, "v = [2, 4, 1, 8] if left", "v = [1, 4, 2, 8] if left"),
     ("stages are not waited for", product_hopper, "mbarrier.wait(full.index(stage), phase)", "pass"),
     ("sums are not waited for", product_hopper, "second = warpgroup_mma_wait(0, deps=(second,))", "pass"),
     ("stages are given back too early", product_hopper, "warpgroup_mma_wait(2, deps=", "warpgroup_mma_wait(9, deps="),
@@ -46,10 +51,10 @@ def changed(module: ModuleType, old: str, new: str, folder: str) -> ModuleType:
     return found
 
 
-def wrong_entries() -> int:
-    """Of a product by `direct`, with those that it had to settle."""
-    a, b = (np.random.default_rng(x).integers(-9, 10, (20, 150)).astype(float) for x in (1, 2))
-    c, counts = multiply(a, b.T.copy(), ("rows", "rows"), TILES[5])
+def wrong_entries(tile, *shapes) -> int:
+    """Of a product by a tile, with those that it had to settle."""
+    a, b = (np.random.default_rng(x).integers(-9, 10, shape).astype(float) for x, shape in enumerate(shapes))
+    c, counts = multiply(a, b.T.copy(), ("rows", "rows"), tile)
     return int((c != a @ b.T).sum()) + sum(counts)
 
 
@@ -57,12 +62,17 @@ def main() -> None:
     torch.manual_seed(1)
     left, right = (torch.randint(-128, 128, (1, 2, x, 1500), dtype=torch.int8) for x in (70, 260))
     hopper = interpreted_device("hopper")
-    own = {"direct": direct, "product_hopper": product_hopper}
+    own = {"direct": direct, "direct_hopper": direct_hopper, "product_hopper": product_hopper}
+    checks = {
+        direct: lambda: wrong_entries(TILES[5], (20, 150), (20, 150)),
+        direct_hopper: lambda: wrong_entries(BY_GROUPS, (600, 150), (70, 150)),
+        product_hopper: lambda: wrong_digits(left, right, hopper),
+    }
     for case, module, old, new in CASES:
         with tempfile.TemporaryDirectory() as folder:
             changed(module, old, new, folder)
             try:
-                wrong = wrong_entries() if module is direct else wrong_digits(left, right, hopper)
+                wrong = checks[module]()
             except InterpreterError:
                 wrong = 1
         print(json.dumps({"case": case, "wrong": wrong}), flush=True)

@@ -14,7 +14,7 @@ import prismm  # noqa: E402
 from prismm import cuda_calls  # noqa: E402
 from prismm.bounds import ConventionalBound  # noqa: E402
 from prismm.engines import cuda  # noqa: E402
-from prismm.engines.cuda_direct import TILES, Shape, seconds_of, tile_for  # noqa: E402
+from prismm.engines.cuda_direct import BY_GROUPS, TILES, Shape, seconds_of, tile_for  # noqa: E402
 from prismm.formats import FP32, FP64  # noqa: E402
 from prismm.testing import HOSTILE, SPECIAL, exact_product  # noqa: E402
 from tests.gpu.processes import interpreted, told  # noqa: E402
@@ -23,6 +23,8 @@ from tests.gpu.programs import direct_program  # noqa: E402
 ROOT = Path(__file__).parents[2]
 EXTENTS = [(1, 1, 1), (3, 1, 2), (37, 65, 29), (16, 128, 1), (1, 300, 70), (64, 64, 128), (129, 33, 131)]
 """Rows, inner dimension, columns."""
+PAIRED = [(2, 2, 2), (64, 64, 64), (130, 34, 66), (1, 250, 40), (600, 66, 1130), (64, 32, 128)]
+"""Such as TMA reads: of rows that begin at multiples of 16 bytes."""
 NAMES = ["normal", "phi4", "wide_rows_and_columns", "lattice_wide", "cancelling", "ties", "subnormal_operands",
          "subnormal_results", "one_huge", "zeros_rows_cols"]  # fmt: skip
 
@@ -57,10 +59,26 @@ def test_more_work_takes_longer():
 @pytest.mark.parametrize("architecture", ["sm_80", "sm_90"])
 def test_matrix_instructions_wide_copies_and_no_spills(architecture, dtype, layout):
     found = told("compiled_direct", architecture, dtype, layout)
+    grouped = [found.pop()] if (architecture, dtype) == ("sm_90", "float64") else []
     assert len(found) == sum(tile.pace(8 if dtype == "float64" else 4) is not None for tile in TILES)
     for entry in found:
         assert entry["kernel"] == "multiply_directly" and entry["mma"] > 0 and entry["stack"] <= 8, entry
         assert entry["copies"] == entry["wide"] > 0, entry
+    for entry in grouped:
+        # The feeder, and what settles an entry, keep numbers on the stack; a loop keeps none.
+        assert entry["kernel"] == "multiply_by_groups" and entry["mma"] == 32 and entry["stack"] <= 128, entry
+        assert entry["boxes"] > 0 and entry["wide"] == 32 and len(entry["inner"]) == 2
+        for loop in entry["inner"]:
+            assert loop.count("DMMA") == 15 and loop.count("LDS.64") >= 56, loop
+            assert not {"LDL", "STL", "LDL.64", "STL.64"} & set(loop.split()), loop
+
+
+def test_the_kernel_of_groups_is_taken_for_large_matrices_that_tma_reads():
+    large = Shape(1024, 1024, 1024, 1, 8)
+    assert tile_for(large, 132, hopper=True) is BY_GROUPS and not tile_for(large, 132).groups
+    for other in (large._replace(n=1023), large._replace(k=1023), large._replace(size=4), Shape(64, 64, 64, 1, 8)):
+        assert not tile_for(other, 132, hopper=True).groups
+    assert not tile_for(large, 132, 99 << 10, hopper=True).groups
 
 
 def test_measured_times_are_predicted():
@@ -87,7 +105,7 @@ def test_extents_of_any_kind_compile(architecture):
 @pytest.mark.parametrize("part", range(2))
 def test_interpreted_kernels_keep_their_word(part):
     found = interpreted("direct", f"{part}/2")
-    assert len(found) == 78
+    assert len(found) == len(range(part, 173, 2))
     assert not [entry for entry in found if entry["wrong"]]
 
 
@@ -139,11 +157,60 @@ def test_every_entry_is_within_its_bound(tile, dtype, layouts, seed):
         assert exact.within(c, bounds).all(), (name, m, k, n)
 
 
+hopper = pytest.mark.skipif(
+    not torch.cuda.is_available() or torch.cuda.get_device_capability() != (9, 0), reason="needs a Hopper GPU"
+)
+BY_GROUPS_TOO = pytest.param(BY_GROUPS, "float64", marks=hopper)
+
+
+@hopper
 @pytest.mark.gpu
-@pytest.mark.parametrize(("tile", "dtype"), EVERY, ids=name_of)
+@pytest.mark.parametrize(
+    "layouts", [("rows", "rows"), ("columns", "columns"), ("rows", "columns"), ("columns", "rows")]
+)
+def test_every_entry_by_groups_is_within_its_bound(layouts, seed):
+    for index, (m, k, n) in enumerate(PAIRED):
+        for name in NAMES:
+            a, b = HOSTILE[name](m, k, n, seed=seed + index, dtype=np.float64)
+            m_even = a if layouts[0] == "rows" else np.concatenate([a, a[: m % 2]])  # whose columns have to be even
+            c, counts = multiply(on_gpu(m_even, layouts[0]), on_gpu(b, layouts[1]), BY_GROUPS)
+            c = c[0, :m].cpu().numpy()
+            bounds = ConventionalBound(FP64, a, b, k, 2.0**-53).at(c, slice(None), slice(None))
+            assert np.isfinite(c).all() and counts[0] == 0 and (sum(counts) == 0 or name != "normal"), (name, m, k, n)
+            assert exact_product(a, b).within(c, bounds).all(), (name, m, k, n)
+
+
+@hopper
+@pytest.mark.gpu
+@pytest.mark.parametrize("one", [None, 0, 1])
+def test_batches_by_groups(one, rng):
+    """Persistent programs that make several tiles each, of matrices whose ends are zeros to each other; integers, so
+    that the product is exact.
+    """
+    x, y = (torch.from_numpy(rng.integers(-99, 100, shape)).double().cuda() for shape in ((7, 390, 70), (7, 70, 450)))
+    x, y = (x[:1] if one == 0 else x), (y[:1] if one == 1 else y)
+    x[:, -1, -1] = math.inf
+    for a, b in ((x, y), (x.mT.contiguous().mT, y.mT.contiguous().mT)):
+        out = torch.full((7, 390, 450), math.nan, dtype=a.dtype, device="cuda")
+        program, _ = direct_program(a, b, out, BY_GROUPS, cuda.device_of(0))
+        scratch = torch.empty(program.scratch, dtype=torch.uint8, device="cuda")
+        for _ in range(3):
+            program.run(
+                (a.data_ptr(), b.data_ptr(), out.data_ptr(), scratch.data_ptr()),
+                torch.cuda.current_stream().cuda_stream,
+            )
+        expected = a[:, :-1].cpu() @ b.cpu()
+        assert torch.equal(out[:, :-1].cpu(), expected.expand(7, -1, -1))
+        last = b[:, -1].expand(7, -1)
+        assert torch.equal(out[:, -1][last != 0], (last * math.inf)[last != 0])
+        assert bool(out[:, -1][last == 0].isnan().all())
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("tile", "dtype"), [*EVERY, BY_GROUPS_TOO], ids=name_of)
 def test_specials_are_settled(tile, dtype, seed):
     for name in SPECIAL:
-        a, b = SPECIAL[name](21, 70, 45, seed=seed, dtype=np.dtype(dtype))
+        a, b = SPECIAL[name](21 + tile.groups, 70, 45 + tile.groups, seed=seed, dtype=np.dtype(dtype))
         expected = prismm.matmul(a, b, accuracy="correctly-rounded")
         c, counts = multiply(on_gpu(a, "rows"), on_gpu(b, "columns"), tile)
         c = c[0].cpu().numpy()
@@ -154,7 +221,9 @@ def test_specials_are_settled(tile, dtype, seed):
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("tile", [tile for tile in TILES if tile.single], ids=name_of)
+@pytest.mark.parametrize(
+    "tile", [*(tile for tile in TILES if tile.single), pytest.param(BY_GROUPS, marks=hopper)], ids=name_of
+)
 def test_what_overflows_on_the_way_is_made_exactly(tile):
     a = np.array([[1e308, 1e308, -1e308, 3.0]]).repeat(40, 0)
     b = np.array([[1.0, 9.0], [1.0, 9.0], [1.0, 9.0], [1.0, 1.0]]).repeat(20, 1)
@@ -164,6 +233,8 @@ def test_what_overflows_on_the_way_is_made_exactly(tile):
     assert np.allclose(c, expected, rtol=1e-15) and np.array_equal(np.isinf(c), np.isinf(expected))
     # Where a first sum overflows, the order of sums decides; the others meet infinities in any order.
     assert counts[0] == 0 and 800 <= counts[1] <= 1600 and np.isinf(c[:, 20:]).all()
+    if tile.single is None:
+        return
     # In float32 nothing overflows on the way.
     a, b = np.float32([[3e38, 3e38, -3e38, 3.0]]), np.float32([[1.0], [1.0], [1.0], [1.0]])
     c, counts = multiply(on_gpu(a, "rows"), on_gpu(b, "rows"), tile)

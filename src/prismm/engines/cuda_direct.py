@@ -11,7 +11,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from prismm.engines.launch import LONGEST_GRID
+from prismm.engines.launch import LONGEST_GRID, Tiled
 
 if TYPE_CHECKING:
     from prismm.engines.cuda import Device, Result, Vectors
@@ -44,7 +44,7 @@ class Pace(NamedTuple):
 class Tile:
     """Rows, columns, and elements of the inner dimension in a step; warps up and along; steps in shared memory;
     registers of a thread at most. double, single: the pace with operands in float64 and in float32; None where there
-    are too few registers.
+    are too few registers. groups: whether it is that of the kernel for Hopper (`kernels.gpu.direct_hopper`).
     """
 
     rows: int
@@ -56,6 +56,7 @@ class Tile:
     registers: int
     double: Pace
     single: Pace | None
+    groups: bool = False
 
     def pace(self, size: int) -> Pace | None:
         """With operands of so many bytes an element."""
@@ -68,7 +69,8 @@ class Tile:
 
     def shared(self, size: int) -> int:
         """Bytes of shared memory that a program takes, with operands of so many bytes an element."""
-        return (self.rows + self.columns) * self.depth * size * self.stages
+        result = self.rows * self.columns * size if self.groups else 0
+        return (self.rows + self.columns) * self.depth * size * self.stages + result
 
     def together(self, size: int) -> int:
         """How many programs a multiprocessor of an H100 or H200 holds."""
@@ -97,8 +99,11 @@ TILES = (
     Tile(64, 64, 32, 2, 2, 3, 168, Pace(1.5, 0.959, 0.738, 1.3), None),
     Tile(128, 64, 16, 2, 2, 4, 255, Pace(1.8, 0.781, 0.601, 2.0), None),
 )
+BY_GROUPS = Tile(128, 64, 32, 4, 2, 3, 168, Pace(3.9, 1.09, 1.09, 2.2), None, groups=True)
 
 
+_LONGEST_STEP = 1 << 36
+"""Float64 numbers from a row or matrix to the next, 2^40 bytes of which are beyond TMA."""
 MOST_ROWS, MOST_TERMS = 64 * LONGEST_GRID, 1 << 24
 """Rows of tiles that both types have; terms of a sum."""
 
@@ -125,6 +130,11 @@ class Shape(NamedTuple):
         """Whether rows begin anywhere in a line of the cache."""
         return bool(self.size * self.n % _LINE or self.size * self.k % _LINE)
 
+    @property
+    def paired(self) -> bool:
+        """Whether they are float64 matrices whose rows all begin at multiples of 16 bytes."""
+        return self.size == 8 and not (self.n % 2 or self.k % 2)
+
     def bytes(self, across: int, down: int) -> int:
         """Of A so often, of B so often, and of the result."""
         m, n, k = self.m, self.n, self.k
@@ -149,17 +159,20 @@ def work(tile: Tile, shape: Shape, processors: int) -> float:
     return start + (_ASKEW if shape.askew else 1.0) * max(busy, shape.bytes(across, down) / _MOVED)
 
 
-def tile_for(shape: Shape, processors: int, shared: int = _SHARED) -> Tile:
-    """The tile that is predicted fastest, of those that so many bytes of shared memory hold."""
-    fitting = [tile for tile in TILES if shape.m <= LONGEST_GRID * tile.rows and tile.shared(shape.size) <= shared]
+def tile_for(shape: Shape, processors: int, shared: int = _SHARED, *, hopper: bool = False) -> Tile:
+    """The tile that is predicted fastest, of those that so many bytes of shared memory hold. hopper: whether
+    `BY_GROUPS` is one of them.
+    """
+    some = (*TILES, BY_GROUPS) if hopper and shape.paired else TILES
+    fitting = [tile for tile in some if shape.m <= LONGEST_GRID * tile.rows and tile.shared(shape.size) <= shared]
     return min(fitting, key=lambda tile: work(tile, shape, processors))
 
 
-def seconds_of(shape: Shape, processors: int, slower: float, memory: float) -> float:
+def seconds_of(shape: Shape, processors: int, slower: float, memory: float, *, hopper: bool = False) -> float:
     """Seconds of the fastest tile's kernel. slower: how many times as long its work takes as on an H200; memory: bytes
     a second.
     """
-    busy = 1e-6 * slower * work(tile_for(shape, processors), shape, processors)
+    busy = 1e-6 * slower * work(tile_for(shape, processors, hopper=hopper), shape, processors)
     return max(busy, least_seconds(shape, memory))
 
 
@@ -178,7 +191,13 @@ def multiply_directly(
     from prismm.kernels.gpu import direct
 
     size = a.place.dtype.itemsize
-    tile = tile or tile_for(Shape(out.m, out.n, a.terms, out.batch, size), device.programs, device.shared)
+    described = describe(program, out, a, b) if device.hopper and size == 8 else None
+    shape = Shape(out.m, out.n, a.terms, out.batch, size)
+    tile = tile or tile_for(shape, device.programs, device.shared, hopper=described is not None)
+    if tile.groups:
+        assert described is not None
+        _multiply_by_groups(program, out, a, b, counts, device, described)
+        return
     grid = -(-out.n // tile.columns), -(-out.m // tile.rows), out.batch
     program.launch(
         direct.multiply_directly, grid, a.place, *a.steps, b.place, *b.steps, out.place, counts, out.m, out.n, a.terms,
@@ -186,4 +205,49 @@ def multiply_directly(
         ACROSS_A=1 if a.steps[2] == 1 else 0, ACROSS_B=0 if b.steps[2] == 1 else 1, UP=tile.up, ALONG=tile.along,
         EVEN=a.terms % 16 == 0,
         num_warps=tile.warps, maxnreg=tile.registers, enable_fp_fusion=False,
+    )  # fmt: skip
+
+
+def describe(program: Program, out: Result, a: Vectors, b: Vectors) -> tuple[Tiled, Tiled, Tiled] | None:
+    """What describes A, B and the result, of float64 numbers, to TMA, as `kernels.gpu.direct_hopper` copies them; None
+    where an address, or a step from a row to the next, is no multiple of 16 bytes.
+    """
+    from triton.experimental.gluon import language as gl
+
+    from prismm.kernels.gpu import direct_hopper as kernel
+
+    layout = gl.NVMMASharedLayout(swizzle_byte_width=128, element_bitwidth=64, rank=3)
+    edge, inner = kernel.EDGE, kernel.INNER.value
+    found = []
+    for x in (a, b):
+        along = x.steps[2] == 1
+        sizes = (x.batch, x.vectors, x.terms) if along else (x.batch, x.terms, x.vectors)
+        steps = x.steps[0], x.steps[1] if along else x.steps[2]
+        found.append((x.place, sizes, steps, (1, edge, inner) if along else (1, inner, edge)))
+    found.append((out.place, (out.batch, out.m, out.n), (out.m * out.n, out.n), (1, edge, edge)))
+    tiled = []
+    for place, sizes, steps, box in found:
+        # Of one row, or one matrix, there is no next one.
+        row = steps[1] if sizes[1] > 1 else -(-sizes[2] // 2) * 2
+        matrix = steps[0] if sizes[0] > 1 else sizes[1] * row
+        if not program.aligned(place) or row % 2 or matrix % 2 or max(row, matrix) >= _LONGEST_STEP:
+            return None
+        tiled.append(Tiled(place, sizes, (matrix, row, 1), box, layout))
+    left, right, result = tiled
+    return left, right, result
+
+
+def _multiply_by_groups(
+    program: Program, out: Result, a: Vectors, b: Vectors, counts: Place, device: Device,
+    described: tuple[Tiled, Tiled, Tiled],
+) -> None:  # fmt: skip
+    """`multiply_directly` by the kernel for Hopper."""
+    from prismm.kernels.gpu import direct_hopper as kernel
+
+    tiles = -(-out.m // BY_GROUPS.rows) * -(-out.n // BY_GROUPS.columns) * out.batch
+    program.launch(
+        kernel.multiply_by_groups, (min(tiles, device.programs),), a.place, *a.steps, b.place, *b.steps, out.place,
+        counts, *described, out.m, out.n, a.terms, out.batch, int(a.batch == 1), int(b.batch == 1),
+        LEFT_ALONG=a.steps[2] == 1, RIGHT_ALONG=b.steps[2] == 1, GROUPS=kernel.GROUPS, EDGE=kernel.EDGE,
+        DEPTH=BY_GROUPS.depth, STAGES=BY_GROUPS.stages, STRIP=kernel.STRIP, enable_fp_fusion=False, **kernel.LAUNCH,
     )  # fmt: skip

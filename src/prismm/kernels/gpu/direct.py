@@ -34,7 +34,7 @@ _INNER = gl.constexpr(16)
 
 _TOP = gl.constexpr(3.4028235e38)
 """Below 2^128 - 2^103, from which on numbers round to infinity in float32."""
-_LARGE = gl.constexpr(8.98846567431158e307)
+LARGE = gl.constexpr(8.98846567431158e307)
 """2^1023, below which the error of a sum of fewer than 2^24 products that are finite hides no overflow."""
 
 
@@ -158,7 +158,7 @@ def multiply_directly(
                     sums = mma_v2(x.to(gl.float64), y.to(gl.float64), sums)
     async_copy.wait_group(0)
     value = sums if PRECISION == 53 else sums.to(gl.float32)
-    open_ = ~(gl.abs(value) < _LARGE)
+    open_ = ~(gl.abs(value) < LARGE)
     if PRECISION == 24:
         scale = k.to(gl.float64) * k.to(gl.float64) * 1.2e-16  # above 2^-53, for roundings here
         of_row = gl.convert_layout(gl.max(row_top, 1), gl.SliceLayout(1, MMA)).to(gl.float64)

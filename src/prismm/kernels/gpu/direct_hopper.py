@@ -1,0 +1,236 @@
+"""A conventional product of float64 matrices in one kernel, for Hopper: one warp feeds two groups that multiply.
+
+What a product is, its bound, and what becomes of entries that are not finite is that of `direct`; here shared memory is
+a ring that TMA fills, tiles are 128 x 64, and a persistent grid walks over them. Each group of four warps multiplies 64
+rows. It reads elements of the next 16 terms into registers while it multiplies those of this 16, across steps and
+tiles, so that the matrix unit waits for nobody but at the end of a tile, whose result is stored while the ring fills
+for the next one.
+
+Bytes: 1536 a term and tile. Operations: 2·m·n·k.
+
+**Banks.** A warp reads elements of 8 vectors and 4 terms at once, in two halves of 4 vectors. TMA's swizzle of 128
+bytes puts term k of vector v, 16 terms a line, where bits 4 to 6 of the address are bits 1 to 3 of k xor bits 0 to 2 of
+v; of operands whose vectors are neighbours the same with k and v exchanged. No two of those elements share a bank if
+the 4 terms differ in bits 0 and 2, and the 4 vectors too: so terms, rows and columns of the memory have their bits 0 to
+2 in another order to the matrix instruction (`placed`). The sum is over the same products, and the result is stored
+where it belongs: neighbouring columns are one thread's, and rows that eight threads store at once differ in bit 2.
+"""
+
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.ampere import mma_v2
+from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared, mbarrier, tma
+
+from prismm.kernels.gpu.direct import LARGE
+from prismm.kernels.gpu.numbers import magnitude_word, wide
+from prismm.kernels.gpu.product_hopper import grouped, next_stage
+from prismm.kernels.gpu.repair import LIMBS_OF_SUMS, settle_native
+
+GROUPS, EDGE, STRIP = 2, 64, 8
+"""Groups that multiply, the rows of each, and a tile's columns; rows of tiles in a strip."""
+INNER = gl.constexpr(16)
+"""Inner dimension of an instruction, and of a box that is copied."""
+_LARGE_WORD = gl.constexpr(0x7FE00000)
+"""The upper word of LARGE."""
+LAUNCH = {"num_warps": 4, "maxnreg": 168}
+
+
+@gluon.constexpr_function
+def placed(along, left):
+    """Where elements of 64 vectors and 16 terms lie that TMA has copied in a swizzle of 128 bytes: of memory along the
+    terms, or along the vectors, 16 to a line; axes in the order of a left or a right operand.
+    """
+    v = [2, 4, 1, 8] if left else [1, 4, 2, 8]  # what the first bits of a vector and of a term are to the instruction
+    k = [1, 4, 2, 8]
+    if along:
+        bases = [(0, x) for x in k] + [(v[x], k[x + 1]) for x in range(3)] + [(8, 0), (16, 0), (32, 0)]
+    else:
+        bases = [(x, 0) for x in v] + [(v[x + 1], k[x]) for x in range(3)] + [(0, 8), (16, 0), (32, 0)]
+    return gl.SharedLinearLayout([list(x) if left else [x[1], x[0]] for x in bases], [], 1024)
+
+
+STORED = gl.constexpr(
+    gl.DistributedLinearLayout(
+        reg_bases=[[0, 1], [8, 0], [0, 16], [0, 32], [32, 0]],
+        lane_bases=[[0, 4], [0, 2], [4, 0], [1, 0], [2, 0]],
+        warp_bases=[[0, 8], [16, 0]],
+        block_bases=[],
+        shape=[64, 64],
+    )
+)
+"""Which thread has which of a group's sums, counted as in memory."""
+
+
+@gluon.jit
+def _copy(source, matrix, vector, term, barrier, target, ALONG: gl.constexpr):
+    if ALONG:
+        tma.async_copy_global_to_shared(source, [matrix, vector, term], barrier, target)
+    else:
+        tma.async_copy_global_to_shared(source, [matrix, term, vector], barrier, target)
+
+
+@gluon.jit
+def _feed(
+    left, right, left_ring, right_ring, full, free, m, n, k, batch, left_one, right_one, LEFT_ALONG: gl.constexpr,
+    RIGHT_ALONG: gl.constexpr, GROUPS: gl.constexpr, EDGE: gl.constexpr, DEPTH: gl.constexpr, STAGES: gl.constexpr,
+    STRIP: gl.constexpr,
+):  # fmt: skip
+    tiles_m, tiles_n = gl.cdiv(m, GROUPS * EDGE), gl.cdiv(n, EDGE)
+    PARTS: gl.constexpr = DEPTH // INNER
+    stage = 0
+    phase = 1
+    for tile in range(gl.program_id(0), tiles_m * tiles_n * batch, gl.num_programs(0)):
+        t = tile // (tiles_m * tiles_n)
+        row, column = grouped(tile - t * (tiles_m * tiles_n), tiles_m, tiles_n, STRIP)
+        of_left, of_right = t * (1 - left_one), t * (1 - right_one)
+        for first in range(0, k, DEPTH):
+            mbarrier.wait(free.index(stage), phase)
+            mbarrier.expect(full.index(stage), (GROUPS + 1) * EDGE * DEPTH * 8)
+            for part in gl.static_range(PARTS):
+                term = first + part * INNER
+                _copy(
+                    right, of_right, column * EDGE, term, full.index(stage), right_ring.index(stage * PARTS + part),
+                    RIGHT_ALONG,
+                )  # fmt: skip
+                for x in gl.static_range(GROUPS):
+                    _copy(
+                        left, of_left, (row * GROUPS + x) * EDGE, term, full.index(stage),
+                        left_ring.index((stage * PARTS + part) * GROUPS + x), LEFT_ALONG,
+                    )  # fmt: skip
+            stage, phase = next_stage(stage, phase, STAGES)
+
+
+@gluon.jit
+def _read(
+    left_ring, right_ring, place, GROUP: gl.constexpr, GROUPS: gl.constexpr, EDGE: gl.constexpr,
+    LEFT_ALONG: gl.constexpr, RIGHT_ALONG: gl.constexpr, MMA: gl.constexpr,
+):  # fmt: skip
+    """16 terms of a group's rows, and of all columns."""
+    OF_A: gl.constexpr = gl.DotOperandLayout(0, MMA, 1)
+    OF_B: gl.constexpr = gl.DotOperandLayout(1, MMA, 1)
+    x = left_ring.index(place * GROUPS + GROUP)._reinterpret(gl.float64, [EDGE, INNER], placed(LEFT_ALONG, True))
+    y = right_ring.index(place)._reinterpret(gl.float64, [INNER, EDGE], placed(RIGHT_ALONG, False))
+    return x.load(OF_A), y.load(OF_B)
+
+
+@gluon.jit
+def _multiply(
+    GROUP: gl.constexpr, a, a_batch, a_row, a_step, b, b_batch, b_column, b_step, out, counts, result, own, left_ring,
+    right_ring, full, free, m, n, k, batch, LEFT_ALONG: gl.constexpr, RIGHT_ALONG: gl.constexpr, GROUPS: gl.constexpr,
+    EDGE: gl.constexpr, DEPTH: gl.constexpr, STAGES: gl.constexpr, STRIP: gl.constexpr,
+):  # fmt: skip
+    MMA: gl.constexpr = gl.NVMMADistributedLayout([2, 0], [2, 2], [16, 8])
+    PARTS: gl.constexpr = DEPTH // INNER
+    tiles_m, tiles_n = gl.cdiv(m, GROUPS * EDGE), gl.cdiv(n, EDGE)
+    tiles = tiles_m * tiles_n * batch
+    row_in, column_in = gl.arange(0, EDGE, gl.SliceLayout(1, STORED)), gl.arange(0, EDGE, gl.SliceLayout(0, STORED))
+    stage = 0
+    phase = 0
+    mbarrier.wait(full.index(0), 0)
+    x, y = _read(left_ring, right_ring, 0, GROUP, GROUPS, EDGE, LEFT_ALONG, RIGHT_ALONG, MMA)
+    for tile in range(gl.program_id(0), tiles, gl.num_programs(0)):
+        t = tile // (tiles_m * tiles_n)
+        tile_row, tile_column = grouped(tile - t * (tiles_m * tiles_n), tiles_m, tiles_n, STRIP)
+        more = tile + gl.num_programs(0) < tiles
+        sums = gl.zeros([EDGE, EDGE], gl.float64, MMA)
+        for first in range(0, k, DEPTH):
+            now = stage
+            for part in gl.static_range(1, PARTS):
+                ahead_x, ahead_y = _read(
+                    left_ring, right_ring, now * PARTS + part, GROUP, GROUPS, EDGE, LEFT_ALONG, RIGHT_ALONG, MMA
+                )  # fmt: skip
+                sums = mma_v2(x, y, sums)
+                x, y = ahead_x, ahead_y
+            stage, phase = next_stage(stage, phase, STAGES)
+            # What is read after the last step of all is not used.
+            mbarrier.wait(full.index(stage), phase, pred=more | (first + DEPTH < k))
+            ahead_x, ahead_y = _read(
+                left_ring, right_ring, stage * PARTS, GROUP, GROUPS, EDGE, LEFT_ALONG, RIGHT_ALONG, MMA
+            )  # fmt: skip
+            sums = mma_v2(x, y, sums)
+            x, y = ahead_x, ahead_y
+            gl.thread_barrier()
+            mbarrier.arrive(free.index(now), count=1)
+        value = sums.reshape((8, 2, 2, 2, 8, 2, 2, 2)).permute((0, 3, 1, 2, 4, 6, 5, 7)).reshape((EDGE, EDGE))
+        value = gl.convert_layout(value, STORED, assert_trivial=True)
+        largest = gl.max(magnitude_word(value).reshape([EDGE * EDGE]), 0)
+        i0, j0 = (tile_row * GROUPS + GROUP) * EDGE, tile_column * EDGE
+        # The copy of this group's tile before has read it, for all its threads.
+        tma.store_wait(0)
+        gl.thread_barrier()
+        if largest >= _LARGE_WORD:
+            open_ = ~(gl.abs(value) < LARGE)
+            row, column = i0 + row_in, j0 + column_in
+            target = out + wide(t) * m * n
+            gl.store(
+                target + row.to(gl.int64)[:, None] * n + column[None, :], gl.where(open_, float("nan"), value),
+                mask=(row < m)[:, None] & (column < n)[None, :],
+            )  # fmt: skip
+            gl.thread_barrier()  # others of the group stored what is read here
+            lanes = gl.arange(0, 128, gl.BlockedLayout([1], [32], [4], [0]))
+            index = gl.arange(0, LIMBS_OF_SUMS, gl.BlockedLayout([1], [32], [4], [0]))
+            for position in range(EDGE * EDGE):
+                at_row, at_column = i0 + position // EDGE, j0 + position % EDGE
+                if (at_row < m) & (at_column < n):
+                    at = target + wide(at_row) * n + at_column
+                    one = gl.load(at)
+                    if one != one:
+                        settle_native(
+                            a + wide(t) * a_batch + wide(at_row) * a_row, a_step,
+                            b + wide(t) * b_batch + wide(at_column) * b_column, b_step, at, counts, k, 0, lanes, index,
+                            53, 1,
+                        )  # fmt: skip
+        else:
+            own.store(value.reshape((1, EDGE, EDGE)))
+            fence_async_shared()
+            gl.thread_barrier()
+            tma.async_copy_shared_to_global(result, [t, i0, j0], own)
+    tma.store_wait(0)
+
+
+@gluon.jit(do_not_specialize=["m", "n", "k", "batch", "left_one", "right_one"])
+def multiply_by_groups(
+    a, a_batch, a_row, a_step, b, b_batch, b_column, b_step, out, counts, left, right, result, m, n, k, batch, left_one,
+    right_one, LEFT_ALONG: gl.constexpr, RIGHT_ALONG: gl.constexpr, GROUPS: gl.constexpr, EDGE: gl.constexpr,
+    DEPTH: gl.constexpr, STAGES: gl.constexpr, STRIP: gl.constexpr,
+):  # fmt: skip
+    """out, contiguous, of a batch = AB. counts: as for `repair.finish`.
+
+    left, right: TMA descriptors of (batch, vectors, terms) in boxes (1, 64, 16), or (batch, terms, vectors) in (1, 16,
+    64); ALONG: whether terms are neighbours. one: 1 where one operand serves the whole batch.
+    """
+    PARTS: gl.constexpr = DEPTH // INNER
+    left_ring = gl.allocate_shared_memory(
+        gl.float64, [STAGES * PARTS * GROUPS, 1, EDGE if LEFT_ALONG else INNER, INNER if LEFT_ALONG else EDGE],
+        left.layout,
+    )  # fmt: skip
+    right_ring = gl.allocate_shared_memory(
+        gl.float64, [STAGES * PARTS, 1, EDGE if RIGHT_ALONG else INNER, INNER if RIGHT_ALONG else EDGE], right.layout
+    )  # fmt: skip
+    stored = gl.allocate_shared_memory(gl.float64, [GROUPS, 1, EDGE, EDGE], result.layout)
+    full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
+    free = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
+    for stage in gl.static_range(STAGES):
+        mbarrier.init(full.index(stage), count=1)
+        mbarrier.init(free.index(stage), count=GROUPS)
+    fence_async_shared()
+    gl.warp_specialize(
+        [
+            (_multiply, (
+                0, a, a_batch, a_row, a_step, b, b_batch, b_column, b_step, out, counts, result, stored.index(0),
+                left_ring, right_ring, full, free, m, n, k, batch, LEFT_ALONG, RIGHT_ALONG, GROUPS, EDGE, DEPTH, STAGES,
+                STRIP,
+            )),
+            (_multiply, (
+                1, a, a_batch, a_row, a_step, b, b_batch, b_column, b_step, out, counts, result, stored.index(1),
+                left_ring, right_ring, full, free, m, n, k, batch, LEFT_ALONG, RIGHT_ALONG, GROUPS, EDGE, DEPTH, STAGES,
+                STRIP,
+            )),
+            (_feed, (
+                left, right, left_ring, right_ring, full, free, m, n, k, batch, left_one, right_one, LEFT_ALONG,
+                RIGHT_ALONG, GROUPS, EDGE, DEPTH, STAGES, STRIP,
+            )),
+        ],
+        [4, 1],
+        [224, 56],
+    )  # fmt: skip
