@@ -219,8 +219,6 @@ def at_once(a: Any, b: Any, keywords: tuple[Any, ...], out: Any) -> torch.Tensor
     microseconds that this takes, so what may be asked while it works is asked then. None where anything is out of the
     ordinary.
     """
-    if not _AT_ONCE:
-        return None
     import torch
 
     known = cuda_repeats.find(a, b, keywords, out)
@@ -230,7 +228,7 @@ def at_once(a: Any, b: Any, keywords: tuple[Any, ...], out: Any) -> torch.Tensor
     except torch.OutOfMemoryError:  # `matmul` says what to do
         return None
     tensor = torch.Tensor
-    if type(a) is not tensor or type(b) is not tensor or type(keywords[0]) not in _PLAIN_ACCURACY:
+    if not _AT_ONCE or type(a) is not tensor or type(b) is not tensor or type(keywords[0]) not in _PLAIN_ACCURACY:
         return None
     try:
         found = _AT_ONCE.get(_plain_key(a, b, keywords, out))
@@ -287,6 +285,27 @@ def _remember(
     like_a = a.is_contiguous() and a.dtype == call.dtype and tuple(a.shape) == tuple(call.shape)
     settings = cuda_plan.settings(call.need.result.precision == 24)
     _AT_ONCE[_plain_key(*operands, keywords, out)] = _Plain(call, settings, like_a)
+
+
+def _remember_prepared(
+    call: GpuCall, operands: tuple[Any, Any], tensors: tuple[torch.Tensor, torch.Tensor], keywords: tuple[Any, ...],
+    out: Any, result: torch.Tensor, memories: tuple[torch.Tensor, ...],
+) -> None:  # fmt: skip
+    """That a call with prepared operands may be repeated, if what else it takes are plain tensors."""
+    import torch
+
+    for x, y in zip(operands, tensors, strict=True):
+        if type(x) is not PreparedOnDevice and (type(x) is not torch.Tensor or x.data_ptr() != y.data_ptr()):
+            return
+    if _flagged(call, *tensors, out) or any(x.dtype != call.dtype for x in tensors):
+        return
+    if (out is not None and type(out) is not torch.Tensor) or cuda_repeats.find(*operands, keywords, out) is not None:
+        return
+    a, b = tensors
+    plain = _Plain(call, (), like_a=a.is_contiguous() and tuple(a.shape) == tuple(call.shape))
+    queued = call.programs[False, a.data_ptr() % 16, b.data_ptr() % 16, result.data_ptr() % 16]
+    if not queued.unread:
+        cuda_repeats.remember(*operands, keywords, out, call.index, queued.program, plain.result, 0, memories)
 
 
 def matmul(
@@ -356,6 +375,8 @@ def _matmul(a: Any, b: Any, keywords: tuple[Any, ...], out: Any, full_output: bo
         or not _multiply_at_once(call, x, y, result, memories, owned=out is not None)
     ):
         made = _multiply(call, x, y, result, memories, full_output, sum_)
+    elif memories:
+        _remember_prepared(call, (a, b), (x, y), keywords, out, result, memories)
     else:
         _remember(call, (a, b), (x, y), keywords, out)
     answer = _as_caller(result, a) if out is None else out

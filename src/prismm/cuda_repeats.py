@@ -10,10 +10,12 @@ The kernels are those that were recorded, cuBLAS's among them, whatever settings
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from prismm.cuda_operands import PreparedOnDevice
 from prismm.engines.environment import reader
 
 if TYPE_CHECKING:
@@ -34,7 +36,8 @@ _MOST_ALIKE = 8
 class Repeat:
     """A call that was made: guards of its tensors, the device, ``PRISMM_ENGINE``, the program of its launches. result:
     makes memory for a result that is no caller's; unread: the address of scratch memory that all calls may share, 0
-    where each takes some.
+    where each takes some; prepared: the operands that were, None for others; kept: addresses of what is kept of them,
+    and streams on which they were split.
     """
 
     guards: Any
@@ -43,23 +46,37 @@ class Repeat:
     program: Program
     result: Callable[[Any], Any]
     unread: int
+    prepared: tuple[weakref.ref[PreparedOnDevice] | None, ...]
+    kept: tuple[int, ...]
+    streams: tuple[int, ...]
 
-    def run(self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor | None) -> torch.Tensor | None:
+    def run(self, a: Any, b: Any, out: torch.Tensor | None) -> torch.Tensor | None:
         """The product; None where launches to these addresses, or while a graph is captured, are none of a replay."""
         from torch import _C as here
 
         if here._cuda_isCurrentStreamCapturing():
             return None
         program, stream = self.program, here._cuda_getCurrentRawStream(self.index)
+        if self.kept:
+            if any(x != stream for x in self.streams):
+                return None
+            a, b = _tensor_of(a), _tensor_of(b)
         result: torch.Tensor = self.result(a) if out is None else out
         places = a.data_ptr(), b.data_ptr(), result.data_ptr()
         if self.unread:
             return result if program.replay((*places, self.unread), stream) else None
         scratch = here._cuda_cudaCachingAllocator_raw_alloc(program.scratch, stream)
         try:
-            return result if program.replay((*places, scratch), stream) else None
+            return result if program.replay((*places, scratch, *self.kept), stream) else None
         finally:
             here._cuda_cudaCachingAllocator_raw_delete(scratch)
+
+    def is_of(self, a: Any, b: Any) -> bool:
+        """Whether the same operands were prepared."""
+        left, right = self.prepared
+        return (left() if left else None) is (a if type(a) is PreparedOnDevice else None) and (
+            right() if right else None
+        ) is (b if type(b) is PreparedOnDevice else None)
 
 
 _REPEATS: dict[Hashable, list[Repeat]] = {}
@@ -78,6 +95,11 @@ def _key(a: torch.Tensor, b: torch.Tensor, keywords: tuple[Any, ...], out: torch
     return a.data_ptr(), b.data_ptr(), place, a is b, keywords, kinds
 
 
+def _tensor_of(x: Any) -> Any:
+    """An operand's tensor."""
+    return x.data if type(x) is PreparedOnDevice else x
+
+
 def _different(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor | None) -> tuple[torch.Tensor, ...]:
     """The tensors of a call, each once, as guards ask for them."""
     if out is None:
@@ -86,40 +108,47 @@ def _different(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor | None) -> tu
 
 
 def remember(
-    a: torch.Tensor, b: torch.Tensor, keywords: tuple[Any, ...], out: torch.Tensor | None, index: int,
-    program: Program, result: Callable[[Any], Any], unread: int,
+    a: Any, b: Any, keywords: tuple[Any, ...], out: torch.Tensor | None, index: int, program: Program,
+    result: Callable[[Any], Any], unread: int, memories: tuple[torch.Tensor, ...] = (),
 ) -> None:  # fmt: skip
-    """That `find` may tell of a call that was made just now, with nothing to be checked or converted about it.
-    keywords: accuracy and so on, as `cuda_calls.matmul` has them, hashable.
+    """That `find` may tell of a call that was made just now, with nothing to be checked or converted about it. a, b:
+    tensors, or prepared operands. keywords: accuracy and so on, as `cuda_calls.matmul` has them, hashable. memories:
+    what is kept of prepared operands, one of each side, if any is one.
     """
     try:
         from torch._C._dynamo.guards import TensorGuards
     except ImportError:  # calls go on as before
         return
-    guards = TensorGuards(*_different(a, b, out), dynamic_dims_sizes=None, dynamic_dims_strides=None)
+    x, y = _tensor_of(a), _tensor_of(b)
+    guards = TensorGuards(*_different(x, y, out), dynamic_dims_sizes=None, dynamic_dims_strides=None)
+    prepared = tuple(weakref.ref(z) if type(z) is PreparedOnDevice else None for z in (a, b))
+    kept = tuple(memory.data_ptr() for memory in memories)
+    streams = tuple(z.stream for z in (a, b) if type(z) is PreparedOnDevice)
     if len(_REPEATS) >= _MOST:
         _REPEATS.clear()
-    some = _REPEATS.setdefault(_key(a, b, keywords, out), [])
-    some.append(Repeat(guards, index, reader()(_ENGINE), program, result, unread))
+    some = _REPEATS.setdefault(_key(x, y, keywords, out), [])
+    some.append(Repeat(guards, index, reader()(_ENGINE), program, result, unread, prepared, kept, streams))
     del some[:-_MOST_ALIKE]
 
 
 def find(a: Any, b: Any, keywords: tuple[Any, ...], out: Any) -> Repeat | None:
-    """The call that these tensors would repeat, or None."""
+    """The call that these operands would repeat, or None."""
     if not _REPEATS:
         return None
     import torch
 
-    tensor = torch.Tensor
-    if type(a) is not tensor or type(b) is not tensor or type(keywords[0]) not in _PLAIN_ACCURACY:
+    if type(keywords[0]) not in _PLAIN_ACCURACY:
+        return None
+    x, y, tensor = _tensor_of(a), _tensor_of(b), torch.Tensor
+    if type(x) is not tensor or type(y) is not tensor:
         return None
     try:
-        some = _REPEATS.get(_key(a, b, keywords, out))
+        some = _REPEATS.get(_key(x, y, keywords, out))
         if some is None:
             return None
-        tensors, engine, index = _different(a, b, out), reader()(_ENGINE), torch._C._cuda_getDevice()
+        tensors, engine, index = _different(x, y, out), reader()(_ENGINE), torch._C._cuda_getDevice()
         for found in some:
-            if found.guards.check(*tensors) and found.engine == engine and found.index == index:
+            if found.guards.check(*tensors) and found.engine == engine and found.index == index and found.is_of(a, b):
                 return found
     except (TypeError, RuntimeError, AttributeError):  # what cannot be hashed, or has no address
         pass

@@ -87,6 +87,34 @@ def test_one_address_is_that_of_many_tensors():
         assert prismm.matmul(a, b).equal(found["plain"])
 
 
+@pytest.mark.parametrize("form", [{}, {"reproducible": True}, {"scheme": Residues(15), "accuracy": "native"}], ids=str)
+def test_prepared_operands_may_be_used_again(form):
+    a, b, other = draws(5, (200, 300), (300, 150), (300, 150), dtype=torch.float64)
+    kept, others, left = (
+        prismm.prepare(b, **form),
+        prismm.prepare(other, **form),
+        prismm.prepare(a, side="left", **form),
+    )
+    expected = [prismm.matmul(a.clone(), x, **form) for x in (kept, others)]
+    out = torch.empty_like(expected[0])
+    for turn in range(14):
+        for x, right in zip((kept, others), expected, strict=True):
+            assert prismm.matmul(a, x, out=out, **form) is out and out.equal(right), turn
+            assert prismm.matmul(a, x, **form).equal(right)
+        assert prismm.matmul(left, kept, **form).equal(expected[0])
+        assert prismm.matmul(left, b, **form).equal(prismm.matmul(a.clone(), b, **form))
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        assert prismm.matmul(a, kept, out=out, **form).equal(expected[0])
+    torch.cuda.current_stream().wait_stream(side)
+    assert prismm.matmul(torch._neg_view(a), kept, **form).equal(-expected[0])
+    del kept
+    again = prismm.prepare(other, **form)  # perhaps in its place
+    for _ in range(6):
+        assert prismm.matmul(a, again, out=out, **form).equal(expected[1])
+
+
 def test_what_is_asked_is_noticed(monkeypatch):
     a, b = draws(2, (128, 128), (128, 128))
     out = torch.empty_like(a)
