@@ -5,11 +5,13 @@ The machine is simulated by two clocks: what `prismm.calibration` times there go
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import doctest
 import importlib
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -18,14 +20,14 @@ import torch
 import prismm.calibration
 import prismm.rates_fit
 from prismm import cuda_plan
-from prismm.calibration import CASES, ROUNDS, Case, Subject, queued_seconds_of, seconds_of, times_of
+from prismm.calibration import CASES, ROUNDS, Case, Subject, queued_seconds_of, seconds_of
 from prismm.calls import check_options
 from prismm.cuda_rates import Host, Line, Rates, committed
 from prismm.engines import cuda
 from prismm.engines.cuda_slices import FP64 as FP64_UNIT
 from prismm.errors import EngineError
 from prismm.formats import FP64
-from prismm.rates_fit import RIGHT, fit
+from prismm.rates_fit import RIGHT
 from prismm.schemes import Native, Residues, ScaledHalf
 
 ROOT = Path(__file__).parent.parent
@@ -69,6 +71,7 @@ class Machine:
             def elapsed_time(self, later):
                 return 1e3 * (later.at - self.at) * machine.noise()
 
+        self.patch = monkeypatch.setattr
         monkeypatch.setattr(torch.cuda, "Event", Event)
         monkeypatch.setattr(torch.cuda, "_sleep", lambda cycles: self.launch(cycles / 2e9))
 
@@ -113,16 +116,20 @@ class Machine:
         )  # fmt: skip
 
     def calibrated(self, table, factor=lambda: 1.0) -> Rates:
-        """What a calibration finds."""
-        between = sorted(queued_seconds_of(lambda: None) for _ in range(15))[7]
-        timed: dict[Case, prismm.rates_fit.Timed] = {}
-        for turn in range(ROUNDS):
-            for case in CASES:
-                found = times_of(self.subject(table, case, factor), between)
-                timed[case] = timed[case].and_again(found) if turn else found
-        return fit(
-            table.name, table.processors, timed.values(), memory=table.memory, sustained=table.sustained
-        )  # fmt: skip
+        """What a calibration finds. factor: what a kernel of a case takes more, in all rounds."""
+        subjects = {case: self.subject(table, case, factor) for case in CASES}
+        device = SimpleNamespace(name=table.name, multi_processor_count=table.processors)
+        self.patch(cuda, "device_of", lambda index: device)
+        self.patch(torch.cuda, "get_device_properties", lambda index: device)
+        self.patch(torch.cuda, "mem_get_info", lambda *index: (140 << 30, 141 << 30))
+        self.patch(torch.cuda, "device", lambda index: contextlib.nullcontext())
+        self.patch(prismm.calibration, "_subject", subjects.__getitem__)
+        self.patch(prismm.calibration, "_memory", lambda between: table.memory)
+        self.patch(prismm.calibration, "_sustained", lambda processors, free: table.sustained)
+        said: list[str] = []
+        found = prismm.calibration.measure(0, said.append)
+        assert len(said) == ROUNDS * len(CASES) + 1
+        return found
 
 
 def kernels_of(table, case: Case) -> dict[str, float]:

@@ -110,10 +110,7 @@ def measure(index: int, say: Callable[[str], None]) -> Rates:
                 found = times_of(_subject(case), between)
                 timed[case] = timed[case].and_again(found) if turn else found
         say("memory, a second of products at a stretch")
-        block = torch.empty(1 << 28, dtype=torch.uint8, device="cuda")
-        other = torch.empty_like(block)
-        memory = 2 * block.numel() / (_seconds(lambda: other.copy_(block)) - between)
-        sustained = _sustained(properties.multi_processor_count, free)
+        memory, sustained = _memory(between), _sustained(properties.multi_processor_count, free)
     count = properties.multi_processor_count
     return fit(device.name, count, timed.values(), memory=memory, sustained=sustained)
 
@@ -216,6 +213,15 @@ def _apart(call: Any, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor) -> li
 def _run(program: Any, bases: tuple[int, ...], stream: int, scratch: torch.Tensor) -> None:
     """A program over its memory, of which the scratch has to be alive."""
     program.run(bases, stream)
+
+
+def _memory(between: float) -> float:
+    """Bytes a second that are read and written."""
+    import torch
+
+    block = torch.empty(1 << 28, dtype=torch.uint8, device="cuda")
+    other = torch.empty_like(block)
+    return 2 * block.numel() / (_seconds(lambda: other.copy_(block)) - between)
 
 
 def _sustained(processors: int, free: int) -> float:
