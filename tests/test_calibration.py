@@ -10,6 +10,7 @@ import dataclasses
 import doctest
 import importlib
 import sys
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -280,6 +281,21 @@ def test_the_host_has_no_part_in_what_is_queued(monkeypatch):
         queued_seconds_of(lambda: machine.launch(1e-6))
     with pytest.raises(EngineError, match="before the host had queued"):
         queued_seconds_of(lambda: machine.launch(1e-6), lambda: setattr(machine, "host", machine.gpu))
+
+
+@pytest.mark.gpu
+def test_a_host_that_sleeps_has_no_part_in_it_on_a_gpu_either():
+    x = torch.zeros(1024, device="cuda")
+
+    def late():
+        time.sleep(2e-3)
+        x.add_(1.0)
+
+    for _ in range(3):
+        late()
+    assert seconds_of(late) > 1.9e-3
+    assert 0.0 < queued_seconds_of(late) < 5e-4
+    assert 0.0 < queued_seconds_of(late, late) < 5e-4
 
 
 def test_lines_are_those_of_an_optimiser(rng):
