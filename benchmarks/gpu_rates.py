@@ -1,5 +1,8 @@
 """How far predictions by a table of rates, the committed one or that of `prismm calibrate` (FILE), are from the times
 in results/gpu_gemm.csv and results/gpu_sweep.csv. Run: python benchmarks/gpu_rates.py [--table FILE].
+
+With --results the committed table is printed with what these files and results/gpu_direct.csv say of launches and of
+the host in place of its own: how a table comes from results where nothing was calibrated (`from_results`).
 """
 
 from __future__ import annotations
@@ -8,27 +11,40 @@ import argparse
 import csv
 import dataclasses
 import re
+import statistics
+from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import _common
 
 from prismm.accuracy import parse_target
-from prismm.calibration import Timed
-from prismm.cuda_plan import Need, predict
-from prismm.cuda_rates import committed, read
+from prismm.cuda_plan import Need, own_seconds, predict
+from prismm.cuda_rates import Host, Rates, committed, read
 from prismm.formats import FP32, FP64
 from prismm.schemes import Native, Residues, ScaledHalf
 
 
-def recorded(path: Path) -> dict[str, list[tuple[str, Timed]]]:
+class Recorded(NamedTuple):
+    """A call that was timed: seconds of eager ones on an idle GPU and of replays of a graph of one, torch's too."""
+
+    need: Need
+    scheme: object
+    seconds: float
+    native_seconds: float
+    replayed: float
+    native_replayed: float
+
+
+def recorded(path: Path) -> dict[str, list[tuple[str, Recorded]]]:
     """The calls of the benchmark by GPU, each with a name."""
-    found: dict[str, list[tuple[str, Timed]]] = {}
+    found: dict[str, list[tuple[str, Recorded]]] = {}
     with path.open(newline="") as file:
         for row in csv.DictReader(file):
-            phases = {k: 1e-3 * float(v) for k, v in (x.split("=") for x in row["phases_ms"].split())}
             accuracy = row["call"] if row["call"] in ("correctly-rounded", "reproducible") else "native"
             need = need_of(int(row["n"]), row["dtype"], accuracy)
-            one = Timed(need, scheme_of(row["scheme"]), 1e-3 * float(row["ms"]), 1e-3 * float(row["native_ms"]), phases)
+            seconds = (1e-3 * float(row[x]) for x in ("ms", "native_ms", "graph_ms", "native_ms"))
+            one = Recorded(need, scheme_of(row["scheme"]), *seconds)
             found.setdefault(row["gpu"], []).append((f"{row['n']} {row['dtype']} {row['call']}", one))
     return found
 
@@ -41,17 +57,75 @@ def need_of(n: int, dtype: str, accuracy: str) -> Need:
     return Need(n, n, n, (), FP64 if precise else FP32, target, reproducible, True, dtype.startswith("complex"))
 
 
-def swept(path: Path) -> list[tuple[str, str, Timed]]:
+def shape_of(row: dict[str, str]) -> Need:
+    """What the call of a row with m, n, k and batch asked."""
+    m, n, k, batch = (int(row[x]) for x in ("m", "n", "k", "batch"))
+    square = need_of(n, row["dtype"], "native")
+    return dataclasses.replace(square, m=m, k=k, batch=(batch,) if batch > 1 else ())
+
+
+def swept(path: Path) -> list[tuple[str, str, Recorded]]:
     """The calls of gpu_sweep.csv, each with its GPU and engine."""
     found = []
     with path.open(newline="") as file:
         for row in csv.DictReader(file):
-            m, n, k, batch = (int(row[x]) for x in ("m", "n", "k", "batch"))
-            square = need_of(n, row["dtype"], "native")
-            need = dataclasses.replace(square, m=m, k=k, batch=(batch,) if batch > 1 else ())
-            seconds = (1e-3 * float(row[x]) for x in ("ms", "native_ms"))
-            found.append((row["gpu"], row["engine"], Timed(need, scheme_of(row["scheme"]), *seconds, {})))
+            seconds = (1e-3 * float(row[x]) for x in ("ms", "native_ms", "graph_ms", "native_graph_ms"))
+            one = Recorded(shape_of(row), scheme_of(row["scheme"]), *seconds)
+            found.append((row["gpu"], row["engine"], one))
     return found
+
+
+def in_graphs(path: Path, gpu: str) -> dict[Need, dict[str, float]]:
+    """Seconds of the GPU in gpu_direct.csv, by shape and by "cuBLAS", "cuBLAS, looked at", "chosen"."""
+    found: dict[Need, dict[str, float]] = {}
+    with path.open(newline="") as file:
+        for row in csv.DictReader(file):
+            if row["gpu"] == gpu:
+                found.setdefault(shape_of(row), {})[row["tile"]] = 1e-3 * float(row["ms"])
+    return found
+
+
+def from_results(table: Rates, results: Path = _common.RESULTS) -> Rates:
+    """The table with the launch, the look and the host's share in calls that files of results say of its GPU.
+
+    `launch` is what graphs of twenty tiny products of cuBLAS take beyond its rate, `look` what the look at small
+    results adds there. The replay of a graph of one call takes a little more than in a graph of twenty, the same for
+    all of 8 to 100 µs: without that it is the GPU's time of any call. Calls of 20 to 500 µs on the GPU tell `before`,
+    those of less than 5 µs `least`; prismm's are torch's and the median of the difference of pairs.
+    """
+    graphs = in_graphs(results / "gpu_direct.csv", table.name)
+    bare = dataclasses.replace(table, launch=0.0)
+    tiny = {need: times for need, times in graphs.items() if need.m * need.n * need.k <= 128**3 and not need.batch}
+    launch = statistics.median(times["cuBLAS"] - own_seconds(need, bare) for need, times in tiny.items())
+    look = statistics.median(
+        times["cuBLAS, looked at"] - times["cuBLAS"] - need.result_bytes / table.memory
+        for need, times in graphs.items()
+        if need.result_bytes < 1 << 20
+    )
+    calls = [(engine, one) for gpu, engine, one in swept(results / "gpu_sweep.csv") if gpu == table.name]
+
+    def replays() -> Iterator[tuple[float, float]]:
+        """(seconds of a replay, seconds of the GPU)."""
+        for engine, one in calls:
+            times = graphs.get(one.need, {})
+            if times:
+                yield one.native_replayed, times["cuBLAS"]
+            if times and engine == "cuda:fp64":
+                yield one.replayed, times["chosen"]
+
+    more = statistics.median(replayed - gpu for replayed, gpu in replays() if 8e-6 < gpu < 1e-4)
+    long = [
+        (one.seconds - one.replayed + more, one.native_seconds - one.native_replayed + more)
+        for _, one in calls
+        if all(2e-5 < x < 5e-4 for x in (one.replayed - more, one.native_replayed - more))
+    ]
+    short = [
+        (one.seconds, one.native_seconds) for _, one in calls if graphs.get(one.need, {"cuBLAS": 1.0})["cuBLAS"] < 5e-6
+    ]
+    theirs = Host(*(statistics.median(y for _, y in pairs) for pairs in (long, short)))
+    apart = [statistics.median(x - y for x, y in pairs) for pairs in (long, short)]
+    ours = Host(theirs.before + apart[0], theirs.least + apart[1])
+    return dataclasses.replace(table, launch=launch, look=look, call=ours, torch=theirs)
 
 
 def scheme_of(text: str) -> object:
@@ -69,7 +143,12 @@ def main() -> None:
     """Compare."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--table", type=Path, help="a table of rates")
+    parser.add_argument("--results", action="store_true", help="print the committed tables by the files of results")
     options = parser.parse_args()
+    if options.results:
+        for table in committed().values():
+            print(from_results(table).to_json(), end="")
+        return
     tables = committed() if options.table is None else {(own := read(options.table)).name: own}
     rows = [
         (gpu, name, predict(one.scheme, one.need, tables[gpu]), one.seconds)

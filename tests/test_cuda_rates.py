@@ -65,7 +65,7 @@ def damaged(**changes):
         ("{", "not JSON"),
         ("[]", "not a table of rates"),
         (damaged(format="other"), "not a table of rates"),
-        (damaged(version=1), "version 1, this prismm reads 2"),
+        (damaged(version=2), "version 2, this prismm reads 3"),
         (damaged(int8="left out"), "int8 is None"),
         (damaged(int8=0), "int8 is 0"),
         (damaged(memory=-1.0), "memory is -1.0"),
@@ -74,6 +74,9 @@ def damaged(**changes):
         (damaged(left=3.0), "left is 3.0"),
         (damaged(left={"launch": 1.0}), "not launch, element and modulus"),
         (damaged(join={"launch": 1.0, "element": -1.0, "modulus": 0.0}), "join.element is -1.0"),
+        (damaged(call=2e-5), "call is 2e-05, not before and least"),
+        (damaged(torch={"before": 1e-6}), "not before and least"),
+        (damaged(torch={"before": 0.0, "least": 1e-6}), "torch.before is 0.0"),
         (damaged(name=5), "name is 5"),
     ],
 )

@@ -1,26 +1,25 @@
-"""Rates of a GPU from timed calls: what ``prismm calibrate`` measures, and the lines through it.
+"""Timed calls on a GPU, from which ``prismm calibrate`` makes a table of its rates (`rates_fit`).
 
-Every kernel's time is a launch and so much for every element and modulus (`cuda_rates.Line`): non-negative coefficients
-that make the relative errors' sum of squares least. The rest are medians.
+Two kinds of times are taken. Of what the GPU takes, kernels and graphs of many calls, all is queued while the device is
+held busy, so that it begins when the host is done: however slow that is, it is no part of them. Of what the host takes,
+eager calls of prismm and of torch by turns, each on an idle GPU. All are taken in rounds, so that what disturbs the
+machine for a while spoils few of a call's times.
 """
 
 from __future__ import annotations
 
 import functools
-import itertools
-import math
 import statistics
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from prismm import cuda_words_calls as words
-from prismm.cuda_plan import LONG, Need, residue_operations, shape_of, uninterrupted, written_seconds
-from prismm.cuda_rates import Line, Rates, once_over
-from prismm.engines import cuda_direct
+from prismm.cuda_plan import Need, residue_operations
+from prismm.cuda_rates import Rates
 from prismm.engines.cuda import BLAS
 from prismm.engines.cuda_slices import FP64 as FP64_UNIT
-from prismm.formats import FP64
+from prismm.errors import EngineError
+from prismm.rates_fit import LOOKS, Timed, fit
 from prismm.schemes.native import Native
 from prismm.schemes.residues import Residues
 from prismm.schemes.scaled_half import ScaledHalf
@@ -28,13 +27,7 @@ from prismm.schemes.scaled_half import ScaledHalf
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["Timed", "fit", "measure", "phases_of", "seconds_of"]
-
-LEFT = ("split_rows", "split_rows_at_once")
-RIGHT = ("largest_columns", "sum_columns", "split_columns", "split_columns_at_once")
-LOOKS = ("look_again", "finish")
-"""Kernels that split left and right operands, and that see to what a join leaves; `Timed.phases` has their names."""
-_DIRECT = "multiply_directly"
+__all__ = ["CASES", "Case", "Subject", "measure", "phases_of", "queued_seconds_of", "seconds_of", "times_of"]
 
 
 class Case(NamedTuple):
@@ -47,182 +40,51 @@ class Case(NamedTuple):
     engine: str | None = None
 
 
+_TINY = (64, 128, 256)
 _SMALL = (512, 1024)
-_LARGE = (2048, 4096, 8192)
+_LARGE = (2048, 4096)
+_LARGEST = 8192
 CASES: tuple[Case, ...] = (
-    *(Case(n, "float64", Native(), engine=BLAS) for n in (64, *_LARGE)),
+    *(Case(n, "float64", Native(), engine=BLAS) for n in (*_TINY, *_SMALL)),
     *(Case(n, "float64", Native(), engine=FP64_UNIT) for n in (64, *_SMALL)),
     *(Case(n, "float32", Native("float64")) for n in (64, *_SMALL)),
-    *(Case(n, "float64", Residues(14)) for n in (*_SMALL, *_LARGE)),
+    *(Case(n, "float64", Residues(14)) for n in (*_SMALL, *_LARGE, _LARGEST)),
     *(Case(n, "float64", Residues(18)) for n in (*_SMALL, *_LARGE)),
-    *(Case(n, "float64", Residues(20), "correctly-rounded") for n in _LARGE),
-    *(Case(n, "float32", Residues(8)) for n in (*_SMALL, *_LARGE)),
+    *(Case(n, "float64", Residues(20), "correctly-rounded") for n in (*_LARGE, _LARGEST)),
+    *(Case(n, "float32", Residues(8)) for n in (*_SMALL, *_LARGE, _LARGEST)),
     *(Case(n, "float32", Residues(13), "correctly-rounded") for n in _LARGE),
-    *(Case(n, "float32", ScaledHalf(chunk=128)) for n in (*_SMALL, *_LARGE)),
+    *(Case(n, "float32", ScaledHalf(chunk=128)) for n in (*_SMALL, *_LARGE, _LARGEST)),
 )
 """All of them."""
 
-_REPEATS = 7
-_TOGETHER, _TOGETHER_SECONDS = 20, 2e-3
+ROUNDS, REPEATS = 2, 8
+"""How often all are timed, and how often in a row."""
+_TOGETHER, _TOGETHER_SECONDS = 100, 2e-3
 """Calls of a graph, so that what comes before the first one counts for little, and how long they take at most."""
+_HELD, _LONGEST_HELD = 400_000, 1 << 30
+"""Cycles for which the device is held until what is timed has been queued, at first and at most."""
 _BUSY_SECONDS = 1.0
 """How long products of residues run at a stretch, to see what power leaves of their rate."""
-_REPAIR = 5e-11
-"""Seconds that repair takes for an entry and term; it shows in few calls, so it is taken from an H200."""
 
 
 @dataclass(frozen=True)
-class Timed:
-    """A timed call: what was asked, the scheme, seconds of the call, of the GPU's own product, of each kernel."""
+class Subject:
+    """What is timed of a case.
+
+    Args:
+        need, scheme: of the call.
+        ours, theirs: the call, and torch's of the GPU's own product.
+        replay, replay_theirs: graphs of so many of them.
+        kernels: names of the call's kernels, each with what runs it and what is to run before it.
+    """
 
     need: Need
     scheme: Any
-    seconds: float
-    native_seconds: float
-    phases: dict[str, float]
-
-
-def fit(
-    name: str,
-    processors: int,
-    timed: Iterable[Timed],
-    *,
-    launch: float,
-    memory: float,
-    sustained: float | None = None,
-    repair: float = _REPAIR,
-) -> Rates:
-    """The rates that fit timed calls of real data best.
-
-    Args:
-        name, processors: of the GPU.
-        timed: calls; among them, by residues, such of two sizes and two numbers of moduli, of native grade and
-            correctly rounded; some with words, by cuBLAS, and in one kernel; float64 and float32.
-        launch, memory, sustained, repair: measured otherwise; sustained None: from calls that took long.
-    """
-    calls = [one for one in timed if not one.need.is_complex]
-    residues = [one for one in calls if isinstance(one.scheme, Residues)]
-    short = [one for one in residues if one.phases["residue_product"] < LONG]
-    products = _line([(1.0, _operations(one, processors)) for one in short], _phase(short, "residue_product"))
-    int8 = 1.0 / products[1]
-    if sustained is None:
-        long = [one for one in residues if one.phases["residue_product"] >= 2 * LONG]
-        found = [_operations(one, processors) / one.phases["residue_product"] for one in long]
-        sustained = min(int8, statistics.median(found)) if found else int8
-    native = [one for one in residues if not one.need.rounded]
-    direct = [one for one in calls if _DIRECT in one.phases]
-    cublas = [one for one in calls if isinstance(one.scheme, Native) and _DIRECT not in one.phases]
-    wordy = [one for one in calls if "words_product" in one.phases]
-    own = {p: [one for one in calls if one.need.result.precision == p] for p in (53, 24)}
-    finished = [one for one in native if one.need.result == FP64]
-    looks = _line([(1.0, one.need.m * one.need.n) for one in finished], [_sum(one, LOOKS) for one in finished])
-    split = _line(
-        [(1.0, math.prod(words.split_work(one.scheme, one.need))) for one in wordy], _phase(wordy, "split_words")
-    )
-    return Rates(
-        name=name,
-        processors=processors,
-        float64=_own_rate(own[53], processors, launch, memory),
-        float32=_own_rate(own[24], processors, launch, memory),
-        launch=launch,
-        memory=memory,
-        call=max(1e-6, _before(residues + wordy)),
-        call_natively=max(1e-6, _before(cublas)),
-        call_directly=max(1e-6, _before(direct)),
-        int8=int8,
-        sustained=sustained,
-        product=max(products[0], 1e-9),
-        left=_by_moduli(residues, lambda one: _sum(one, LEFT), lambda need: need.m * need.k),
-        right=_by_moduli(residues, lambda one: _sum(one, RIGHT), lambda need: need.k * need.n),
-        join=_by_moduli(native, lambda one: one.phases["join_quickly"], lambda need: need.m * need.n),
-        rounded=_by_moduli(
-            [one for one in residues if one.need.rounded],
-            lambda one: one.phases["join_quickly"],
-            lambda need: need.m * need.n,
-        ),
-        finish=Line(looks[0], looks[1], 0.0),
-        repair=repair,
-        words=statistics.median(
-            _operations(one, processors) / (one.phases["words_product"] - once_over(one.need.result_bytes, memory))
-            for one in wordy
-        ),
-        split_words=Line(split[0], 0.0, split[1]),
-        direct=statistics.median(
-            one.phases[_DIRECT] / cuda_direct.seconds_of(shape_of(one.need), processors, 1.0, math.inf)
-            for one in direct
-        ),
-    )
-
-
-def _phase(calls: list[Timed], name: str) -> list[float]:
-    return [one.phases[name] for one in calls]
-
-
-def _sum(one: Timed, names: tuple[str, ...]) -> float:
-    """Of those of these kernels that ran."""
-    return sum(one.phases.get(name, 0.0) for name in names)
-
-
-def _operations(one: Timed, processors: int) -> float:
-    """Of a call's products of residues or words, as predictions count them."""
-    if isinstance(one.scheme, Residues):
-        return residue_operations(one.need, one.scheme.moduli, processors)
-    return words.operations(one.scheme, one.need, processors)
-
-
-def _own_rate(calls: list[Timed], processors: int, launch: float, memory: float) -> float:
-    """Operations a second of the GPU's own products of a type."""
-    rates = []
-    for one in calls:
-        need = one.need
-        busy = one.native_seconds - launch - written_seconds(need, memory)
-        seconds = uninterrupted(need, max(busy, 1e-9), processors)
-        rates.append(2.0 * need.m * need.n * need.k / seconds)
-    return statistics.median(rates)
-
-
-def _before(calls: list[Timed]) -> float:
-    """Seconds of a call that none of its kernels takes: the median of what is left of calls when the times of their
-    kernels are taken off. That is as uncertain as those, so that short calls have more weight.
-    """
-    left = []
-    for one in calls:
-        inside = one.native_seconds if isinstance(one.scheme, Native) and _DIRECT not in one.phases else 0.0
-        left.append((one.seconds - inside - sum(one.phases.values()), one.seconds**-2))
-    rest = sum(weight for _, weight in left) / 2.0
-    for seconds, weight in sorted(left):
-        rest -= weight
-        if rest <= 0.0:
-            return seconds
-    return 0.0
-
-
-def _by_moduli(calls: list[Timed], seconds: Callable[[Timed], float], elements: Callable[[Need], int]) -> Line:
-    rows = [(1.0, float(elements(one.need)), float(elements(one.need) * one.scheme.moduli)) for one in calls]
-    return Line(*_line(rows, [seconds(one) for one in calls]))
-
-
-def _line(rows: Sequence[tuple[float, ...]], seconds: Sequence[float]) -> list[float]:
-    """Coefficients c >= 0 with the least Σ(rows·c/seconds - 1)²: the best of those of all subsets of columns.
-
-    >>> [round(x, 6) for x in _line([(1, 2), (1, 4), (1, 8)], [7.0, 13.0, 25.0])]
-    [1.0, 3.0]
-    """
-    import numpy as np
-
-    matrix = np.array(rows, float) / np.array(seconds, float)[:, None]
-    wanted, width = np.ones(len(rows)), matrix.shape[1]
-    best, least = np.zeros(width), math.inf
-    for size in range(1, width + 1):
-        for some in itertools.combinations(range(width), size):
-            chosen = matrix[:, some]
-            scale = np.abs(chosen).max(axis=0)
-            found = np.linalg.lstsq(chosen / scale, wanted, rcond=None)[0] / scale
-            error = float(np.square(chosen @ found - wanted).sum())
-            if (found >= 0.0).all() and error < least * (1.0 - 1e-9):
-                best, least = np.zeros(width), error
-                best[list(some)] = found
-    return [float(x) for x in best]
+    ours: Callable[[], Any]
+    theirs: Callable[[], Any]
+    replay: tuple[Callable[[], Any], int]
+    replay_theirs: tuple[Callable[[], Any], int]
+    kernels: list[tuple[str, Callable[[], Any], Callable[[], Any]]]
 
 
 def measure(index: int, say: Callable[[str], None]) -> Rates:
@@ -238,26 +100,39 @@ def measure(index: int, say: Callable[[str], None]) -> Rates:
     device = cuda.device_of(index)
     properties = torch.cuda.get_device_properties(index)
     free = torch.cuda.mem_get_info(index)[0]
+    cases = [case for case in CASES if 40 * case.n**2 * (8 if case.dtype == "float64" else 4) <= free]
+    timed: dict[Case, Timed] = {}
     with torch.cuda.device(index):
-        timed = []
-        for case in CASES:
-            if 40 * case.n**2 * (8 if case.dtype == "float64" else 4) > free:
-                continue
-            say(f"{case.scheme} of order {case.n}, {case.dtype}, {case.accuracy}")
-            timed.append(_timed(case))
-        say("launches, memory, a second of products at a stretch")
-        tiny = torch.ones(32, 32, device="cuda")
-        launch = _seconds(lambda: torch.mm(tiny, tiny))
-        block = torch.empty(1 << 28, dtype=torch.uint8, device="cuda")
-        other = torch.empty_like(block)
-        memory = 2 * block.numel() / _seconds(lambda: other.copy_(block))
-        sustained = _sustained(properties.multi_processor_count, free)
-    return fit(
-        device.name, properties.multi_processor_count, timed, launch=launch, memory=memory, sustained=sustained
-    )  # fmt: skip
+        between = _seconds(lambda: None)
+        for turn in range(ROUNDS):
+            for case in cases:
+                say(f"{case.scheme} of order {case.n}, {case.dtype}, {case.accuracy}{' again' * (turn > 0)}")
+                found = times_of(_subject(case), between)
+                timed[case] = timed[case].and_again(found) if turn else found
+        say("memory, a second of products at a stretch")
+        memory, sustained = _memory(between), _sustained(properties.multi_processor_count, free)
+    count = properties.multi_processor_count
+    return fit(device.name, count, timed.values(), memory=memory, sustained=sustained)
 
 
-def _timed(case: Case) -> Timed:
+def times_of(subject: Subject, between: float, repeats: int = REPEATS) -> Timed:
+    """Its times. between: seconds from one event to the next with nothing between them, which are in all times of the
+    GPU's.
+    """
+    timed = Timed(subject.need, subject.scheme, {}, [], [], [])
+    for _ in range(repeats):
+        timed.pairs.append((seconds_of(subject.ours), seconds_of(subject.theirs)))
+        for (replay, count), found in ((subject.replay, timed.whole), (subject.replay_theirs, timed.native)):
+            found.append((queued_seconds_of(replay) - between) / count)
+        kernels: dict[str, float] = {}
+        for name, run, before in subject.kernels:
+            kernels[name] = kernels.get(name, 0.0) + queued_seconds_of(run, before) - between
+        for name, seconds in kernels.items():
+            timed.kernels.setdefault(name, []).append(seconds)
+    return timed
+
+
+def _subject(case: Case) -> Subject:
     import torch
 
     import prismm
@@ -278,38 +153,42 @@ def _timed(case: Case) -> Timed:
     for _ in range(5):  # calls at addresses that were seen several times are one launch
         ours()
         theirs()
-    pairs = [(seconds_of(ours), seconds_of(theirs)) for _ in range(_REPEATS)]
     (call,) = cuda_calls.known()
-    phases = phases_of(call, a, b, out)
-    if not call.native:
-        # One by one kernels take a few microseconds longer than one after the other.
-        share = _replayed(ours, statistics.median(x for x, _ in pairs)) / sum(phases.values())
-        phases = {name: share * seconds for name, seconds in phases.items()}
-    return Timed(
-        call.need, case.scheme, statistics.median(x for x, _ in pairs), statistics.median(y for _, y in pairs), phases
-    )
+    kernels = _kernels_of(call, a, b, out)
+    return Subject(call.need, case.scheme, ours, theirs, _graph_of(ours), _graph_of(theirs), kernels)
 
 
-def _replayed(call: Callable[[], None], seconds: float) -> float:
-    """Seconds that a call, which takes so long by itself, takes the device, by replays of a graph of some."""
+def _graph_of(call: Callable[[], None]) -> tuple[Callable[[], None], int]:
+    """A graph of some calls, which has run once, and of how many."""
     import torch
 
-    count = max(1, min(_TOGETHER, int(_TOGETHER_SECONDS / seconds)))
+    count = max(1, min(_TOGETHER, int(_TOGETHER_SECONDS / seconds_of(call))))
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         for _ in range(count):
             call()
-    return _seconds(graph.replay) / count
+    graph.replay()
+    return graph.replay, count
 
 
 def phases_of(call: Any, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor) -> dict[str, float]:
-    """Seconds of the kernels of a `GpuCall` that ran on these operands, one by one, each right after the one before it;
-    those that see to what a join leaves after all from the join on, since they leave nothing for the next time.
-    """
+    """Seconds of the kernels of a `GpuCall` that ran on these operands, one by one, each after the one before it."""
     found: dict[str, float] = {}
+    for name, run, before in _kernels_of(call, a, b, out):
+        found[name] = found.get(name, 0.0) + _seconds(run, before)
+    return found
+
+
+def _kernels_of(
+    call: Any, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor
+) -> list[tuple[str, Callable[[], Any], Callable[[], Any]]]:
+    """The call's kernels: name, the kernel, and what runs before it: the one before it; before those that see to what a
+    join leaves all from the join on, since they leave nothing for the next time.
+    """
+    found: list[tuple[str, Callable[[], Any], Callable[[], Any]]] = []
     before: list[Callable[[], Any]] = []
     for name, run in _apart(call, a, b, out):
-        found[name] = found.get(name, 0.0) + _seconds(run, functools.partial(_all_of, tuple(before)))
+        found.append((name, run, functools.partial(_all_of, tuple(before))))
         before = [*before, run] if name in LOOKS or name == "join_quickly" else [run]
     return found
 
@@ -334,6 +213,15 @@ def _apart(call: Any, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor) -> li
 def _run(program: Any, bases: tuple[int, ...], stream: int, scratch: torch.Tensor) -> None:
     """A program over its memory, of which the scratch has to be alive."""
     program.run(bases, stream)
+
+
+def _memory(between: float) -> float:
+    """Bytes a second that are read and written."""
+    import torch
+
+    block = torch.empty(1 << 28, dtype=torch.uint8, device="cuda")
+    other = torch.empty_like(block)
+    return 2 * block.numel() / (_seconds(lambda: other.copy_(block)) - between)
 
 
 def _sustained(processors: int, free: int) -> float:
@@ -364,12 +252,38 @@ def _sustained(processors: int, free: int) -> float:
 
 def _seconds(call: Callable[[], Any], before: Callable[[], Any] | None = None) -> float:
     """The median of some calls on the device, each after another one that is not timed."""
-    seconds_of(call, before)
-    return statistics.median(seconds_of(call, before) for _ in range(_REPEATS))
+    queued_seconds_of(call, before)
+    return statistics.median(queued_seconds_of(call, before) for _ in range(ROUNDS * REPEATS))
+
+
+def queued_seconds_of(call: Callable[[], Any], before: Callable[[], Any] | None = None) -> float:
+    """One call on the device, by events, after another one that is not timed, without what the host takes: the device
+    is held busy, and for longer where it begins before all of it has been queued.
+
+    Raises:
+        EngineError: where the device cannot be held for long enough: the call waits for it, or the host is very slow.
+    """
+    import torch
+
+    cycles = _HELD
+    while cycles <= _LONGEST_HELD:
+        start, stop = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        torch.cuda._sleep(cycles)
+        if before is not None:
+            before()
+        start.record()
+        call()
+        stop.record()
+        waiting = not start.query()
+        stop.synchronize()
+        if waiting:
+            return 1e-3 * float(start.elapsed_time(stop))
+        cycles *= 4
+    raise EngineError("the GPU began before the host had queued what is timed; calibrate while less runs here")
 
 
 def seconds_of(call: Callable[[], Any], before: Callable[[], Any] | None = None) -> float:
-    """One call on the device, by events, after another one that is not timed."""
+    """One call on the device, by events, after another one that is not timed; with what the host takes meanwhile."""
     import torch
 
     if before is not None:

@@ -1,5 +1,5 @@
 """Which module makes a scheme's products on a GPU; each has check, workspace, problem_of, queue,
-bound_of, predict and products.
+bound_of, gpu_seconds and products.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from prismm import cuda_words_calls as words
 from prismm.accuracy import Target, join_test
 from prismm.cuda_modules import module_of
-from prismm.cuda_rates import LOOK, Rates, committed, once_over, rates_of, waves
+from prismm.cuda_rates import Rates, committed, rates_of, waves
 from prismm.engines import cublas, cuda, cuda_direct
 from prismm.engines.cuda_slices import FP64
 from prismm.engines.environment import variable
@@ -273,19 +273,12 @@ def _directly(need: Need, device: cuda.Device) -> bool:
 
 def _one_kernel(need: Need, device: cuda.Device, rates: Rates) -> bool:
     """Whether one kernel is sure enough to be as fast as cuBLAS and the look at its result."""
-    return _directly(need, device) and _SURE * _kernel_seconds(need, rates) <= _own_seconds(need, rates)
+    return _directly(need, device) and _SURE * _kernel_seconds(need, rates) <= _product_seconds(Native(), need, rates)
 
 
 def _kernel_seconds(need: Need, rates: Rates) -> float:
     """Seconds of that kernel."""
     return cuda_direct.seconds_of(shape_of(need), rates.processors, rates.direct, rates.memory)
-
-
-def _own_seconds(need: Need, rates: Rates) -> float:
-    """Seconds that the GPU works on its own product and the look at it, whatever the host takes: what replaces them in
-    calls should not be the slower one in graphs.
-    """
-    return native_seconds(need, rates) - rates.launch + _START + checked_seconds(need, rates)
 
 
 def shape_of(need: Need) -> cuda_direct.Shape:
@@ -325,7 +318,7 @@ def _auto(
         return _asked_for(need, engine, moduli), engine, [f"engine {engine} asked for by the caller"]
     direct, seconds = Native("float64") if need.result.precision == 24 else Native(), math.inf
     if rates is not None and one_kernel and _one_kernel(need, device, rates):
-        seconds = predict(direct, need, rates, FP64)
+        seconds = gpu_seconds(direct, need, rates, FP64)
     spoiled = _spoiled(need)
     if rates is None:
         if spoiled is not None:
@@ -333,13 +326,14 @@ def _auto(
         return Native(), cuda.BLAS, [f"no rates of {device.name} are known, and its a-priori bound meets the target"]
     # Of a vector every product is made of an element that is read once: there is nothing to be gained by parts of it.
     others = (words.of_native_grade(need) if min(need.m, need.n) > 1 else None, Residues(moduli))
-    found = [(predict(x, need, rates), x) for x in others if x is not None]
+    # By the GPU's own seconds: what the host takes is the same for all, and what is slower in graphs replaces nothing.
+    found = [(gpu_seconds(x, need, rates), x) for x in others if x is not None]
     ours, best = min(found, key=lambda one: one[0])
     if spoiled is not None:
         if seconds < ours:
             return direct, FP64, [_doubtful(spoiled, need)]
         return found[0][1], None, [_doubtful(spoiled, need)]
-    cublas = predict(Native(), need, rates)
+    cublas = gpu_seconds(Native(), need, rates)
     native = min(cublas, seconds)
     seen = ""
     if look is not None and isinstance(best, Residues) and native > _MARGIN * ours:
@@ -351,7 +345,8 @@ def _auto(
             seen += f", {left.exact:.2g} to be made exact" if left.exact else ""
             seen += f", and look twice at {left.strips:.2g} of all" if left.strips else ""
     if native > _MARGIN * ours:
-        return best, None, [f"of native grade, and predicted {cublas / ours:.2f} times as fast as cuBLAS{seen}"]
+        faster = f"predicted {cublas / ours:.2f} times as fast as cuBLAS on the GPU"
+        return best, None, [f"of native grade, and {faster}{seen}"]
     reason = "its a-priori bound meets the target, and nothing is predicted much faster" + seen
     return (Native(), cuda.BLAS, [reason]) if cublas <= seconds else (direct, FP64, [reason])
 
@@ -371,7 +366,7 @@ def _moduli_for_spread(
         if count > moduli:
             seen = look(count)
             left = Left(seen.open or left.open / 16, seen.exact or left.exact / 16, seen.strips)
-        seconds = predict(Residues(count), need, rates) + _open_seconds(left, count, need, rates)
+        seconds = gpu_seconds(Residues(count), need, rates) + _open_seconds(left, count, need, rates)
         found.append((seconds, Residues(count)))
     return min(found, key=lambda one: one[0])
 
@@ -434,7 +429,7 @@ def _moduli_for_rounding(need: Need, rates: Rates) -> int:
             share = min(1.0, 2.0 ** (-13.7 + 1.82 * (43.02 - bits)) * (need.terms / 2048) ** 1.83)
         left_open = _entries(need) * share
         repair = left_open * need.terms * rates.repair + min(1.0, left_open) * _ALONE
-        seconds = predict(Residues(moduli), need, rates) + repair
+        seconds = gpu_seconds(Residues(moduli), need, rates) + repair
         best = min(best, (seconds, moduli))
     return best[1]
 
@@ -479,9 +474,6 @@ _ODD = 1.24
 on an H200.
 """
 
-_START = 2e-6
-"""Seconds of a kernel's start and end."""
-
 _SURE = 1.1
 """How much faster than cuBLAS one kernel must be predicted to be: predictions are no closer than that."""
 
@@ -493,7 +485,12 @@ _COMPLEX_LOOKS, _ROUNDED_LOOKS = 11, 4
 
 
 def native_seconds(need: Need, rates: Rates) -> float:
-    """Seconds that the GPU's own product is expected to take.
+    """Seconds that torch's call of the GPU's own product is expected to take on an idle GPU."""
+    return rates.torch.seconds(own_seconds(need, rates))
+
+
+def own_seconds(need: Need, rates: Rates) -> float:
+    """Seconds that the GPU is expected to work on its own product.
 
     Its tiles are full; where they are few, the inner dimension is cut so that they fill the GPU, at the price of
     another pass over the result.
@@ -520,7 +517,7 @@ def written_seconds(need: Need, memory: float) -> float:
 
 def uninterrupted(need: Need, seconds: float, processors: int) -> float:
     """Seconds that a product of full tiles, which takes so many besides its launch, would take if all processors were
-    busy all the time: `native_seconds` backwards.
+    busy all the time: `own_seconds` backwards.
     """
     share = native_share(need.m, need.n, math.prod(need.batch), processors)
     return max(share * seconds, _FINE * (seconds - _CUT) if need.k >= _LONG_INNER else 0.0)
@@ -542,8 +539,8 @@ def is_proved(need: Need) -> bool:
 def checked_seconds(need: Need, rates: Rates) -> float:
     """Seconds of the look at a native product's entries that are not finite, or at operands beside it."""
     if is_proved(need):
-        return LOOK + once_over(need.operand_bytes, rates.memory)
-    return once_over(need.result_bytes, rates.memory)
+        return rates.look + rates.once_over(need.operand_bytes)
+    return rates.once_over(need.result_bytes)
 
 
 def residue_operations(need: Need, moduli: int, processors: int) -> float:
@@ -553,31 +550,36 @@ def residue_operations(need: Need, moduli: int, processors: int) -> float:
 
 
 def predict(scheme: Any, need: Need, rates: Rates, engine: str | None = None) -> float:
-    """Seconds that a call is expected to take while nothing else runs on the device. engine: of a native product, where
-    the scheme does not say.
+    """Seconds that a call like earlier ones is expected to take while nothing else runs on the device. engine: of a
+    native product, where the scheme does not say.
     """
+    return rates.call.seconds(gpu_seconds(scheme, need, rates, engine))
+
+
+def gpu_seconds(scheme: Any, need: Need, rates: Rates, engine: str | None = None) -> float:
+    """Seconds that the GPU is expected to work on a call, whatever the host takes: as in a graph of many."""
     seconds = _product_seconds(scheme, need, rates, engine)
     if need.summed:
         # C is read; what is no join of digits reads the product once more and writes the sum.
         passes = 1 if isinstance(scheme, Residues) else 3
-        seconds += 4 * LOOK + passes * need.result_bytes / rates.memory
+        seconds += 4 * rates.look + passes * need.result_bytes / rates.memory
     return seconds
 
 
-def _product_seconds(scheme: Any, need: Need, rates: Rates, engine: str | None) -> float:
-    """`predict` of the product alone."""
+def _product_seconds(scheme: Any, need: Need, rates: Rates, engine: str | None = None) -> float:
+    """`gpu_seconds` of the product alone."""
     if isinstance(scheme, Native):
         if engine == FP64 or (scheme.compute == "float64" and need.result.precision == 24):
-            return rates.call_directly + _kernel_seconds(need, rates)
-        return rates.call_natively + native_seconds(need, rates) + checked_seconds(need, rates)
+            return _kernel_seconds(need, rates)
+        return own_seconds(need, rates) + checked_seconds(need, rates)
     if not isinstance(scheme, Residues):
-        return float(module_of(scheme).predict(scheme, need, rates))
+        return float(module_of(scheme).gpu_seconds(scheme, need, rates))
     count = math.prod(need.batch)
     parts, moduli = need.parts, scheme.moduli * (3 if need.is_complex else 1)
     m, n, k = need.m, need.n, max(1, need.k)
     product = residue_operations(need, moduli, rates.processors) / rates.int8
     product += max(0.0, product - LONG) * (rates.int8 / rates.sustained - 1.0)
-    seconds = rates.call + rates.product + product
+    seconds = rates.product + product
     for line, elements in ((rates.left, m * k), (rates.right, k * n)):
         seconds += line.launch + count * elements * (parts * line.element + moduli * line.modulus)
     # A part of a complex entry is joined from two or three digits a modulus.

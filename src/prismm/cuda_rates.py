@@ -1,5 +1,8 @@
 """What a GPU reaches, as a table: made by ``prismm calibrate``, or committed for GPUs that prismm was measured on.
 
+What the GPU takes and what the host takes are apart: a slower host changes `Rates.call` and `Rates.torch` alone.
+Choices go by the GPU's own seconds, so that they are the same beside any host.
+
 A table is JSON (`Rates.to_json`). For a GPU the first of these counts: the file that ``PRISMM_RATES`` names; the one
 that ``prismm calibrate`` left in the user's cache folder; the committed one. They are looked for once a process.
 """
@@ -16,9 +19,9 @@ from typing import Any
 
 from prismm.errors import ArgumentError, FileError
 
-__all__ = ["LOOK", "Line", "Rates", "committed", "file_name", "once_over", "own_file", "rates_of", "read", "waves"]
+__all__ = ["Host", "Line", "Rates", "committed", "file_name", "own_file", "rates_of", "read", "waves"]
 
-_FORMAT, _VERSION = "prismm rates", 2
+_FORMAT, _VERSION = "prismm rates", 3
 
 
 @dataclass(frozen=True)
@@ -40,17 +43,35 @@ class Line:
 
 
 @dataclass(frozen=True)
+class Host:
+    """What a call that was made before takes besides the GPU: seconds until the GPU begins with it; and what it takes
+    in all at least, when the GPU is done before the host has handed everything over.
+
+    >>> host = Host(before=16.0, least=24.0)
+    >>> host.seconds(2.0), host.seconds(30.0)
+    (24.0, 46.0)
+    """
+
+    before: float
+    least: float
+
+    def seconds(self, gpu: float) -> float:
+        """Of a call on an idle GPU, which works on it for so long."""
+        return max(self.least, self.before + gpu)
+
+
+@dataclass(frozen=True)
 class Rates:
-    """What a GPU reaches, for predictions: operations and bytes a second, seconds of launches.
+    """What a GPU reaches, for predictions: operations and bytes a second, seconds of launches. All but `call` and
+    `torch` are the GPU's, of kernels that follow one another in a graph.
 
     Args:
         name: of the GPU, as its driver says it.
         processors: multiprocessors, for how well tiles fill it.
         float64, float32: operations a second of its own products.
-        launch: seconds of a product of its own that is too small to count.
+        launch: seconds of a product of its own that is too small to count; look: of a kernel that finds nothing to do.
         memory: bytes a second.
-        call: seconds of a call of prismm before its first launch; call_natively: what a call adds to the GPU's own
-            product besides the look at its result; call_directly: what it adds to its kernel, where there is but one.
+        call, torch: the host's share in calls of prismm, of whatever kind, and of ``torch.mm``.
         int8: operations a second of the products of residues, of short ones; sustained: of those that take so long that
             power limits them; product: seconds of the launch of one.
         left, right: split of an operand, by elements and moduli.
@@ -67,10 +88,10 @@ class Rates:
     float64: float
     float32: float
     launch: float
+    look: float
     memory: float
-    call: float
-    call_natively: float
-    call_directly: float
+    call: Host
+    torch: Host
     int8: float
     sustained: float
     product: float
@@ -87,6 +108,10 @@ class Rates:
     def native(self, precision: int) -> float:
         """Operations a second of the GPU's own products, by the result's precision."""
         return self.float64 if precision == 53 else self.float32
+
+    def once_over(self, size: int) -> float:
+        """Seconds of a kernel that reads or writes so many bytes once."""
+        return self.look + size / self.memory
 
     def to_json(self) -> str:
         """The table as text, which `from_json` reads."""
@@ -113,11 +138,13 @@ class Rates:
         given: dict[str, Any] = {}
         for field in fields(cls):
             value = content.get(field.name)
-            if field.type == "Line":
-                if not isinstance(value, dict) or set(value) != {"launch", "element", "modulus"}:
-                    raise FileError(f"{source}: {field.name} is {value!r}, not launch, element and modulus")
-                numbers = {key: _number(source, f"{field.name}.{key}", x, least=0.0) for key, x in value.items()}
-                given[field.name] = Line(**numbers)
+            if field.type in _PARTS:
+                made, names, least = _PARTS[str(field.type)]
+                if not isinstance(value, dict) or set(value) != set(names):
+                    listed = " and ".join((", ".join(names[:-1]), names[-1]))
+                    raise FileError(f"{source}: {field.name} is {value!r}, not {listed}")
+                numbers = {key: _number(source, f"{field.name}.{key}", x, least) for key, x in value.items()}
+                given[field.name] = made(**numbers)
             elif field.type == "str":
                 if not isinstance(value, str) or not value:
                     raise FileError(f"{source}: {field.name} is {value!r}, not a name")
@@ -137,16 +164,16 @@ def waves(tiles: int, processors: int) -> float:
     return tiles / (-(-tiles // processors) * processors) if tiles else 1.0
 
 
-LOOK = 4e-6
-"""Seconds of a kernel that finds nothing to do."""
+_POSITIVE = math.ulp(0.0)
+
+_PARTS: dict[str, tuple[type[Line] | type[Host], tuple[str, ...], float]] = {
+    kind.__name__: (kind, tuple(part.name for part in fields(kind)), least)
+    for kind, least in ((Line, 0.0), (Host, _POSITIVE))
+}
+"""Fields of several numbers: their class, its names, and what each is at least."""
 
 
-def once_over(size: int, memory: float) -> float:
-    """Seconds of a kernel that reads or writes so many bytes once, at so many bytes a second."""
-    return LOOK + size / memory
-
-
-def _number(source: str, name: str, value: Any, least: float = math.ulp(0.0)) -> float:
+def _number(source: str, name: str, value: Any, least: float = _POSITIVE) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not least <= value < math.inf:
         raise FileError(f"{source}: {name} is {value!r}, not a number above 0")
     return float(value)

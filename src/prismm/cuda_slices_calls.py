@@ -13,7 +13,7 @@ from prismm import accuracy
 from prismm.accuracy import MAGNITUDE
 from prismm.bounds import half_ulp
 from prismm.cuda_operands import vectors_of
-from prismm.cuda_rates import once_over, waves
+from prismm.cuda_rates import waves
 from prismm.cuda_words_calls import BATCH_BYTES, check_length
 from prismm.engines import cuda, cuda_slices
 from prismm.engines.cuda_layout import real_vectors
@@ -194,18 +194,18 @@ def bound_of(scheme: Slices, need: Need, device: Device, a: Any, b: Any) -> Slic
     return SlicesBound(scheme, _slices_and_groups(scheme, need)[0], need.result, a, b)
 
 
-def predict(scheme: Slices, need: Need, rates: Rates) -> float:
-    """Seconds that a call with slices is expected to take: split, product, join, second look."""
+def gpu_seconds(scheme: Slices, need: Need, rates: Rates) -> float:
+    """Seconds that the GPU is expected to work on a call with slices: split, product, join, second look."""
     problem, parts = problem_of(scheme, need, _ANY), need.parts
     count, m, n, k = math.prod(need.batch) * parts, need.m, need.n, need.terms
     rate = {1: rates.int8, 2: _HALF * rates.words, 8: _DOUBLE * rates.float64}[problem.digits.size]
-    seconds = rates.call + rates.product + operations(problem, need, rates.processors) / rate
+    seconds = rates.product + operations(problem, need, rates.processors) / rate
     words = problem.slices * problem.digits.size
     for line, elements in ((rates.left, m * k), (rates.right, k * n)):
         seconds += line.seconds(float(count * elements), words)
     join = rates.join if problem.test.mode == MAGNITUDE else rates.rounded
     seconds += join.seconds(float(count * m * n), problem.entry_bytes)
-    return seconds + once_over(count * m * n // 8, rates.memory)
+    return seconds + rates.once_over(count * m * n // 8)
 
 
 _HALF, _DOUBLE = 0.79, 0.93

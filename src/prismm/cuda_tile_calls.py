@@ -15,7 +15,7 @@ import numpy as np
 
 from prismm import cuda_words_calls
 from prismm.bounds import half_ulp
-from prismm.cuda_rates import LOOK, waves
+from prismm.cuda_rates import waves
 from prismm.engines import cuda_tiles, cuda_words
 from prismm.engines.cuda_layout import lay_out, put_part
 from prismm.engines.launch import OUT, A, B
@@ -227,15 +227,16 @@ _PASSES, _CERTIFIED = 0.5, 0.32
 """Shares of the memory's rate that splits and certificates reach."""
 
 
-def predict(scheme: TileInt8, need: Need, rates: Rates) -> float:
-    """Seconds that a call is expected to take: survey, split, product, certificate, second look."""
+def gpu_seconds(scheme: TileInt8, need: Need, rates: Rates) -> float:
+    """Seconds that the GPU is expected to work on a call: survey, split, product, certificate, second look."""
     parts, (m, n, k) = need.parts, (need.m, need.n, need.terms)
     count = math.prod(need.batch) * parts
     left, right = scheme.segments
     moved = (8 * parts * (m + n) * k + (left * m + right * n) * k) * count
-    seconds = 4 * LOOK * parts + moved / (_PASSES * rates.memory) + need.result_bytes / (_CERTIFIED * rates.memory)
+    seconds = 4 * rates.look * parts
+    seconds += moved / (_PASSES * rates.memory) + need.result_bytes / (_CERTIFIED * rates.memory)
     tiles = -(-m // 128) * -(-n // 128) * count
     entries = 128.0 * 128.0 * tiles
     products = 2.0 * entries * k * scheme.products / (_PRODUCTS * rates.int8)
     folds = entries * -(-k // scheme.tile[1]) * scheme.weights / (_FOLDS * rates.int8)
-    return rates.call + seconds + (products + folds) / waves(tiles, rates.processors)
+    return seconds + (products + folds) / waves(tiles, rates.processors)

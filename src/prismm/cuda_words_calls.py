@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from prismm.bounds import half_ulp
-from prismm.cuda_rates import LOOK, once_over, waves
+from prismm.cuda_rates import waves
 from prismm.engines import cuda_words
 from prismm.engines.cuda_words import WordFormat
 from prismm.engines.launch import OUT, A, B, Place
@@ -222,11 +222,11 @@ def bound_of(scheme: Any, need: Need, device: Device, a: Any, b: Any) -> WordsBo
     return WordsBound(FP32, a, b, own, need.target)
 
 
-def predict(scheme: Any, need: Need, rates: Rates) -> float:
-    """Seconds that a call with words is expected to take: split, product, second look."""
+def gpu_seconds(scheme: Any, need: Need, rates: Rates) -> float:
+    """Seconds that the GPU is expected to work on a call with words: split, product, second look."""
     seconds = rates.split_words.seconds(*split_work(scheme, need))
-    seconds += operations(scheme, need, rates.processors) / rates.words + once_over(need.result_bytes, rates.memory)
-    return rates.call + seconds + LOOK
+    seconds += operations(scheme, need, rates.processors) / rates.words + rates.once_over(need.result_bytes)
+    return seconds + rates.look
 
 
 def operations(scheme: Any, need: Need, processors: int) -> float:
