@@ -1,9 +1,10 @@
 """Products in one kernel on float64's matrix instructions: every tile, the one that is chosen, cuBLAS, and cuBLAS with
 the look at its result, over small and narrow shapes.
 
-Run: python benchmarks/gpu_direct.py [--seconds 200]; writes results/gpu_direct.csv. Random normal data. Times are
-medians of replays of graphs of twenty products each, in turn; errors are relative, in the Frobenius norm, of a few
-entries. With --fit: measures nothing, and prints the paces of `prismm.engines.cuda_direct.TILES` that fit that file.
+Run: python benchmarks/gpu_direct.py [--seconds 200] [--chosen]; writes results/gpu_direct.csv. Random normal data.
+Times are medians of replays of graphs of twenty products each, of large ones two, in turn; errors are relative, in the
+Frobenius norm, of a few entries. With --fit: measures nothing, and prints the paces of the tiles in
+`prismm.engines.cuda_direct` that fit that file. --chosen: no tiles but the chosen one and that of groups.
 """
 
 from __future__ import annotations
@@ -28,7 +29,17 @@ import prismm
 from prismm.calibration import seconds_of
 from prismm.cuda_operands import vectors_of
 from prismm.engines import cuda
-from prismm.engines.cuda_direct import TILES, Pace, Shape, Tile, least_seconds, multiply_directly, tile_for, work
+from prismm.engines.cuda_direct import (
+    BY_GROUPS,
+    TILES,
+    Pace,
+    Shape,
+    Tile,
+    least_seconds,
+    multiply_directly,
+    tile_for,
+    work,
+)
 from prismm.engines.launch import OUT, A, B, Place, Program
 
 PRODUCTS, REPLAYS = 20, 5
@@ -38,9 +49,12 @@ NARROW = (
     (16384, 16, 64), (16384, 16, 512), (16384, 64, 64), (16384, 64, 512), (16384, 256, 64), (65536, 16, 64),
     (65536, 16, 512), (65536, 64, 64), (65536, 64, 512), (65536, 256, 64), (16, 4096, 512), (64, 4096, 512),
     (256, 4096, 64), (64, 16384, 64), (16, 65536, 64), (256, 65536, 64), (2048, 2048, 32), (2048, 2048, 128),
-    (8192, 8192, 32),
+    (8192, 8192, 32), (4096, 256, 2048), (16384, 256, 512), (65536, 256, 512), (256, 16384, 512), (256, 65536, 512),
+    (64, 65536, 512), (2048, 2048, 512), (8192, 8192, 128),
 )  # fmt: skip
-BATCHES = ((8, 64), (8, 256), (64, 32), (64, 128), (512, 32), (512, 64), (64, 512), (512, 256))
+BATCHES = (
+    (8, 64), (8, 256), (64, 32), (64, 128), (512, 32), (512, 64), (64, 512), (512, 256), (8, 1024), (64, 1024),
+)  # fmt: skip
 
 
 def shapes() -> list[tuple[int, int, int, int]]:
@@ -49,13 +63,13 @@ def shapes() -> list[tuple[int, int, int, int]]:
     return found + [(batch, n, n, n) for batch, n in BATCHES]
 
 
-def graph_of(call: Callable[[], Any]) -> torch.cuda.CUDAGraph:
-    """Some calls of it."""
+def graph_of(call: Callable[[], Any], count: int) -> torch.cuda.CUDAGraph:
+    """So many calls of it."""
     call()
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        for _ in range(PRODUCTS):
+        for _ in range(count):
             call()
     return graph
 
@@ -82,25 +96,34 @@ def name_of(tile: Tile) -> str:
     return f"{tile.rows}x{tile.columns}x{tile.depth} {tile.up}x{tile.along} {tile.stages}"
 
 
-def measure(batch: int, m: int, n: int, k: int, dtype: str) -> list[dict[str, Any]]:
+def tiles_of(shape: Shape) -> tuple[Tile, ...]:
+    """Those that multiply it on this GPU."""
+    some = (*TILES, BY_GROUPS) if cuda.device_of(0).hopper and shape.paired else TILES
+    return tuple(tile for tile in some if tile.pace(shape.size))
+
+
+def measure(batch: int, m: int, n: int, k: int, dtype: str, only_chosen: bool) -> list[dict[str, Any]]:
     """Rows of a shape."""
     torch.manual_seed(m + n + k)
     a = torch.randn(batch, m, k, dtype=getattr(torch, dtype), device="cuda")
     b = torch.randn(batch, k, n, dtype=a.dtype, device="cuda")
     out, native = (torch.empty(batch, m, n, dtype=a.dtype, device="cuda") for _ in range(2))
     x, y, z = (a[0], b[0], native[0]) if batch == 1 else (a, b, native)
-    chosen = tile_for(Shape(m, n, k, batch, a.element_size()), cuda.device_of(0).programs)
+    shape, device = Shape(m, n, k, batch, a.element_size()), cuda.device_of(0)
+    chosen = tile_for(shape, device.programs, hopper=device.hopper)
+    tiles = [tile for tile in tiles_of(shape) if tile.groups or not only_chosen]
     calls: dict[str, Callable[[], Any]] = {
         "cuBLAS": lambda: torch.matmul(x, y, out=z),
         "cuBLAS, looked at": lambda: prismm.matmul(x, y, out=z, scheme=prismm.Native(), accuracy="native"),
         "chosen": ours(a, b, out, chosen),
-        **{name_of(tile): ours(a, b, out, tile) for tile in TILES if tile.pace(a.element_size())},
+        **{name_of(tile): ours(a, b, out, tile) for tile in tiles},
     }
-    graphs = {name: graph_of(call) for name, call in calls.items()}
+    count = PRODUCTS if batch * m * n * k < 1 << 33 else 2
+    graphs = {name: graph_of(call, count) for name, call in calls.items()}
     times: dict[str, list[float]] = {name: [] for name in graphs}
     for turn in range(REPLAYS + 1):
         for name, graph in graphs.items():
-            seconds = seconds_of(graph.replay) / PRODUCTS
+            seconds = seconds_of(graph.replay) / count
             if turn:
                 times[name].append(seconds)
     rows = []
@@ -154,7 +177,7 @@ def fit() -> None:
     """Print `TILES` with the paces that fit the file."""
     with (RESULTS / "gpu_direct.csv").open(newline="") as file:
         rows = [row for row in csv.DictReader(file) if row["gpu"] == "NVIDIA H200"]
-    for tile in TILES:
+    for tile in (*TILES, BY_GROUPS):
         paces: list[tuple[float, Pace | None]] = []
         for dtype, size in (("float64", 8), ("float32", 4)):
             if tile.pace(size) is None:
@@ -174,6 +197,7 @@ def main() -> None:
     """Measure and write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=1e9, help="begin no further shape after so many")
+    parser.add_argument("--chosen", action="store_true", help="no tiles but the chosen one and that of groups")
     parser.add_argument("--fit", action="store_true", help="the paces that fit the file; measures nothing")
     options = parser.parse_args()
     if options.fit:
@@ -184,10 +208,10 @@ def main() -> None:
         if time.perf_counter() - start > options.seconds:
             print("out of time", file=sys.stderr)
             break
-        found = measure(*shape, dtype)
+        found = measure(*shape, dtype, options.chosen)
         rows += found
         times = {row["tile"]: 1e3 * row["ms"] for row in found}
-        best = min(time for name, time in times.items() if name != "chosen" and not name.startswith("cuBLAS"))
+        best = min(time for name, time in times.items() if not name.startswith("cuBLAS"))
         print(
             f"{dtype} {shape}: cuBLAS {times['cuBLAS']:.2f} us, looked at {times['cuBLAS, looked at']:.2f}, ours "
             f"{times['chosen']:.2f} ({found[2]['is']}), best {best:.2f}; error {found[2]['error']:.1e}, cuBLAS "

@@ -30,6 +30,7 @@ CALLS: dict[tuple[str, str], dict[str, Any]] = {
     ("float64", "correctly-rounded"): {"accuracy": "correctly-rounded"},
     ("float32", "default"): {},
     ("float32", "reproducible"): {"reproducible": True},
+    ("float32", "8 moduli"): {"scheme": Residues(8), "accuracy": "native"},
     ("float32", "correctly-rounded"): {"accuracy": "correctly-rounded"},
     ("complex128", "default"): {},
     ("complex64", "default"): {},

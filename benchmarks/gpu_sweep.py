@@ -43,9 +43,12 @@ def shapes() -> list[tuple[str, int, int, int, int]]:
 
 
 def timed(calls: list[Callable[[], Any]], least: float = 2e-3) -> list[float]:
-    """Median seconds of calls in turn, after some that do not count; more turns of short ones."""
-    for call in calls:
-        call()
+    """Median seconds of calls in turn, after some that do not count: addresses have to be seen several times before a
+    call is one launch; more turns of short ones.
+    """
+    for _ in range(6):
+        for call in calls:
+            call()
     longest = max(seconds_of(call) for call in calls)
     return interleaved(calls, min(25, max(5, math.ceil(least / longest))))
 

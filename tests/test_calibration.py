@@ -119,7 +119,7 @@ class Machine:
     def calibrated(self, table, factor=lambda: 1.0) -> Rates:
         """What a calibration finds. factor: what a kernel of a case takes more, in all rounds."""
         subjects = {case: self.subject(table, case, factor) for case in CASES}
-        device = SimpleNamespace(name=table.name, multi_processor_count=table.processors)
+        device = SimpleNamespace(name=table.name, multi_processor_count=table.processors, hopper=table.hopper)
         self.patch(cuda, "device_of", lambda index: device)
         self.patch(torch.cuda, "get_device_properties", lambda index: device)
         self.patch(torch.cuda, "mem_get_info", lambda *index: (140 << 30, 141 << 30))
@@ -173,6 +173,7 @@ def rates(rng) -> Rates:
         direct=some(0.5, 2.0), int8=int8, sustained=int8 * rng.uniform(0.7, 1.0), product=some(2e-6, 5e-5),
         left=line(), right=line(), join=line(), rounded=line(), finish=Line(some(5e-6, 3e-5), some(1e-12, 1e-11), 0.0),
         repair=5e-11, words=some(1e14, 2e15), split_words=Line(some(5e-6, 3e-5), 0.0, some(1e-13, 3e-12)),
+        hopper=bool(rng.integers(2)),
     )  # fmt: skip
 
 

@@ -112,7 +112,7 @@ def measure(index: int, say: Callable[[str], None]) -> Rates:
         say("memory, a second of products at a stretch")
         memory, sustained = _memory(between), _sustained(properties.multi_processor_count, free)
     count = properties.multi_processor_count
-    return fit(device.name, count, timed.values(), memory=memory, sustained=sustained)
+    return fit(device.name, count, timed.values(), memory=memory, hopper=device.hopper, sustained=sustained)
 
 
 def times_of(subject: Subject, between: float, repeats: int = REPEATS) -> Timed:

@@ -81,6 +81,7 @@ class Rates:
         words: operations a second of products of words of 16 bits.
         split_words: split of operands, by elements and words of 16 bits.
         direct: how many times as long products in one kernel, on float64's matrix instructions, take as on an H200.
+        hopper: whether it has compute capability 9.0, for which there are kernels of its own.
     """
 
     name: str
@@ -104,6 +105,7 @@ class Rates:
     words: float
     split_words: Line
     direct: float
+    hopper: bool
 
     def native(self, precision: int) -> float:
         """Operations a second of the GPU's own products, by the result's precision."""
@@ -145,6 +147,10 @@ class Rates:
                     raise FileError(f"{source}: {field.name} is {value!r}, not {listed}")
                 numbers = {key: _number(source, f"{field.name}.{key}", x, least) for key, x in value.items()}
                 given[field.name] = made(**numbers)
+            elif field.type == "bool":
+                if not isinstance(value, bool):
+                    raise FileError(f"{source}: {field.name} is {value!r}, not true or false")
+                given[field.name] = value
             elif field.type == "str":
                 if not isinstance(value, str) or not value:
                     raise FileError(f"{source}: {field.name} is {value!r}, not a name")

@@ -39,7 +39,7 @@ LEFT = ("split_rows", "split_rows_at_once")
 RIGHT = ("largest_columns", "sum_columns", "split_columns", "split_columns_at_once")
 LOOKS = ("look_again", "finish", "magnitude_planes", "settle_open")
 """Kernels that split left and right operands, and that see to what a join leaves; `Timed.kernels` has their names."""
-_DIRECT = "multiply_directly"
+_DIRECT = {"multiply_directly", "multiply_by_groups"}
 
 _REPAIR = 5e-11
 """Seconds that repair takes for an entry and term; it shows in few calls, so it is taken from an H200."""
@@ -96,7 +96,7 @@ class _Call(NamedTuple):
     @property
     def direct(self) -> bool:
         """Whether it is a native product in one kernel."""
-        return _DIRECT in self.phases
+        return not _DIRECT.isdisjoint(self.phases)
 
 
 def _typical(one: Timed) -> _Call:
@@ -110,8 +110,8 @@ def _typical(one: Timed) -> _Call:
 
 
 def fit(
-    name: str, processors: int, timed: Iterable[Timed], *, memory: float, sustained: float | None = None,
-    repair: float = _REPAIR,
+    name: str, processors: int, timed: Iterable[Timed], *, memory: float, hopper: bool,
+    sustained: float | None = None, repair: float = _REPAIR,
 ) -> Rates:  # fmt: skip
     """The rates that fit timed calls of real data best.
 
@@ -121,6 +121,7 @@ def fit(
             correctly rounded; some with words, by cuBLAS, and in one kernel; float64 and float32; tiny ones and such as
             take the GPU some times as long.
         memory, sustained, repair: measured otherwise; sustained None: from calls that took long.
+        hopper: see `Rates`.
     """
     calls = [_typical(one) for one in timed if not one.need.is_complex]
     residues = [one for one in calls if isinstance(one.scheme, Residues)]
@@ -159,8 +160,10 @@ def fit(
         ),
         split_words=Line(split[0], 0.0, split[1]),
         direct=statistics.median(
-            one.whole / cuda_direct.seconds_of(shape_of(one.need), processors, 1.0, math.inf) for one in direct
+            one.whole / cuda_direct.seconds_of(shape_of(one.need), processors, 1.0, math.inf, hopper=hopper)
+            for one in direct
         ),
+        hopper=hopper,
     )  # fmt: skip
     return _with_own_products(rates, calls)
 
