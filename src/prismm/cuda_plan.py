@@ -438,10 +438,32 @@ def _entries(need: Need) -> int:
     return math.prod(need.batch) * need.m * need.n * need.parts
 
 
-def native_share(m: int, n: int, count: int, processors: int) -> float:
-    """How much of a GPU its own products keep busy: in tiles of order 128 or, where those are few, of 64."""
-    large, small = (-(-m // edge) * -(-n // edge) * count for edge in (128, 64))
-    return max(waves(large, processors), _FINE * waves(small, processors))
+class _Tiles(NamedTuple):
+    """Tiles in which the GPU's own product is made: their rows and columns, what they reach of its rate where they keep
+    all processors busy, and seconds that they cost besides.
+    """
+
+    rows: int
+    columns: int
+    rate: float = 1.0
+    more: float = 0.0
+
+    def share(self, m: int, n: int, count: int, processors: int) -> float:
+        """How much of the GPU's rate they reach in so many products."""
+        return self.rate * waves(-(-m // self.rows) * -(-n // self.columns) * count, processors)
+
+
+def native_tiles(need: Need) -> tuple[_Tiles, ...]:
+    """Tiles of which cuBLAS takes the fastest, as its times on an H200 tell."""
+    if need.result.precision == 53 and not need.is_complex:
+        return _Tiles(128, 128), _Tiles(128, 64), _Tiles(64, 64, _FINE), _Tiles(32, 64, 1.0, 1.2e-6)
+    return _Tiles(128, 128), _Tiles(64, 64, _FINE)
+
+
+def native_share(need: Need, processors: int) -> float:
+    """How much of a GPU its own products keep busy."""
+    count = math.prod(need.batch)
+    return max(tiles.share(need.m, need.n, count, processors) for tiles in native_tiles(need))
 
 
 def usual_rates() -> Rates:
@@ -469,9 +491,9 @@ _FINE = 0.9
 _CUT, _LONG_INNER = 8e-6, 1024
 """Seconds that this cut costs besides, and from which length on it is made."""
 
-_SEEN = 0.4
-"""What is seen of writing the result, or of multiplying, whichever takes less, beside the other one; as measured on an
-H200 with inner dimensions of 32, 128 and 512.
+_SEEN = {53: 0.4, 24: 1.0}
+"""What is seen of writing the result, or of multiplying, whichever takes less, beside the other one, by the result's
+precision; as measured on an H200 with inner dimensions of 32, 128 and 512.
 """
 
 _ODD = 1.24
@@ -479,7 +501,7 @@ _ODD = 1.24
 on an H200.
 """
 
-_SURE = 1.1
+_SURE = 1.05
 """How much faster than cuBLAS one kernel must be predicted to be: predictions are no closer than that."""
 
 LONG = 0.02
@@ -510,23 +532,25 @@ def own_seconds(need: Need, rates: Rates) -> float:
         and (need.n % 2 or need.k % 2)
     ):
         full *= _ODD
-    cut = full / _FINE + _CUT if need.k >= _LONG_INNER else math.inf
-    once = min(full / native_share(need.m, need.n, count, rates.processors), cut)
+    once = min(full / tiles.share(need.m, need.n, count, rates.processors) + tiles.more for tiles in native_tiles(need))
+    if need.k >= _LONG_INNER:
+        once = min(once, full / _FINE + _CUT)
     less, more = sorted((max(once, need.operand_bytes / rates.memory), need.result_bytes / rates.memory))
-    return rates.launch + more + _SEEN * less
+    return rates.launch + more + _SEEN[need.result.precision] * less
 
 
 def written_seconds(need: Need, memory: float) -> float:
     """Seconds that writing the result adds to those of a product that takes longer."""
-    return _SEEN * need.result_bytes / memory
+    return _SEEN[need.result.precision] * need.result_bytes / memory
 
 
 def uninterrupted(need: Need, seconds: float, processors: int) -> float:
     """Seconds that a product of full tiles, which takes so many besides its launch, would take if all processors were
     busy all the time: `own_seconds` backwards.
     """
-    share = native_share(need.m, need.n, math.prod(need.batch), processors)
-    return max(share * seconds, _FINE * (seconds - _CUT) if need.k >= _LONG_INNER else 0.0)
+    count = math.prod(need.batch)
+    found = [tiles.share(need.m, need.n, count, processors) * (seconds - tiles.more) for tiles in native_tiles(need)]
+    return max(*found, _FINE * (seconds - _CUT) if need.k >= _LONG_INNER else 0.0)
 
 
 _PROVED = 1 << 21

@@ -203,7 +203,7 @@ def _size(need: Need) -> int:
 def _own_rate(calls: list[_Call], precision: int, rates: Rates) -> float:
     """Operations a second of the GPU's own products of a type."""
     own = [one for one in calls if one.need.result.precision == precision]
-    full = [one for one in own if native_share(one.need.m, one.need.n, 1, rates.processors) > _FULL]
+    full = [one for one in own if native_share(one.need, rates.processors) > _FULL]
     found = []
     for one in full or own:
         busy = one.native - rates.launch - written_seconds(one.need, rates.memory)

@@ -99,7 +99,7 @@ TILES = (
     Tile(64, 64, 32, 2, 2, 3, 168, Pace(1.5, 0.959, 0.738, 1.3), None),
     Tile(128, 64, 16, 2, 2, 4, 255, Pace(1.8, 0.781, 0.601, 2.0), None),
 )
-BY_GROUPS = Tile(128, 64, 32, 4, 2, 3, 168, Pace(3.9, 1.09, 1.09, 2.2), None, groups=True)
+BY_GROUPS = Tile(128, 64, 32, 4, 2, 3, 168, Pace(3.5, 1.12, 1.12, 1.2), None, groups=True)
 
 
 _LONGEST_STEP = 1 << 36
@@ -156,7 +156,7 @@ def work(tile: Tile, shape: Shape, processors: int) -> float:
         return steps * max(latency, programs * step) + result * math.sqrt(programs)
 
     busy = waves * wave(most) + (wave(-(-rest // processors)) if rest else 0.0)
-    return start + (_ASKEW if shape.askew else 1.0) * max(busy, shape.bytes(across, down) / _MOVED)
+    return start + (_ASKEW if shape.askew and not tile.groups else 1.0) * max(busy, shape.bytes(across, down) / _MOVED)
 
 
 def tile_for(shape: Shape, processors: int, shared: int = _SHARED, *, hopper: bool = False) -> Tile:
