@@ -49,11 +49,8 @@ def check(scheme: Slices, need: Need, engine: str | None) -> str:
     Raises:
         EngineError: for parameters, types or targets that a GPU does not serve. ArgumentError: for another engine.
     """
-    if scheme.exponents != "grid" or scheme.rounding != "nearest":
-        raise EngineError(
-            f"{scheme} runs on a CPU so far; pass exponents='grid' and rounding='nearest', their defaults, or CPU "
-            "tensors"
-        )
+    if scheme.exponents != "grid":
+        raise EngineError(f"{scheme} runs on a CPU so far; pass exponents='grid', the default, or CPU tensors")
     if need.reproducible and need.target is not None and need.target.kind in ("native", "tolerance"):
         raise EngineError(
             f"{scheme} certifies by other bounds on a GPU than on a CPU, so that reproducible=True with accuracy "
@@ -71,7 +68,7 @@ def check(scheme: Slices, need: Need, engine: str | None) -> str:
 
 def digits_of(scheme: Slices, need: Need) -> cuda_slices.Digits:
     """How the slices are held; ArgumentError where the unit holds none of so many bits."""
-    return cuda_slices.digits_for(scheme.unit, scheme.layout(need.terms).bits)
+    return cuda_slices.digits_for(scheme.unit, scheme.layout(need.terms).bits, scheme.rounding == "toward-zero")
 
 
 def _slices_and_groups(scheme: Slices, need: Need) -> tuple[int, int]:

@@ -1,5 +1,6 @@
 """`Slices` on a GPU: what runs there, the bits of a CPU, the bound; where there is no GPU, interpreted."""
 
+import dataclasses
 import math
 
 import numpy as np
@@ -43,7 +44,10 @@ def test_slices_run_on_the_unit_of_their_own():
         ("int8", "int8"), ("fp16", "fp16"), ("fp16-fp16", "fp16"), ("bf16", "fp16"), ("fp64", "fp64"),
         ("fp32-fp64", "fp64"),
     ):  # fmt: skip
-        for scheme in (Slices(unit), Slices(unit, mode="CR"), Slices(unit, mode="SP", fast=True)):
+        for scheme in (
+            Slices(unit), Slices(unit, mode="CR"), Slices(unit, mode="SP", fast=True),
+            Slices(unit, fast=True, rounding="toward-zero"), Slices(unit, mode="CR", rounding="toward-zero"),
+        ):  # fmt: skip
             for k in (1, 3, 20, 100, 512, 4096, 20000):
                 assert chosen(need(64, k), scheme, f"cuda:{engine}").engine == f"cuda:{engine}"
 
@@ -52,11 +56,12 @@ def test_slices_run_on_the_unit_of_their_own():
     ("some", "scheme", "message"),
     [
         (need(), Slices("int8", slices=7, exponents="adaptive"), "grid"),
-        (need(), Slices("int8", slices=7, rounding="toward-zero"), "nearest"),
         (need(), Slices("int8", slices=11), "10 slices"),
         (need(), Slices("fp16", slices=17), "slices=16 or fewer"),
         (need(), Slices("fp16", slices=16), "fast=True"),
         (need(), Slices("fp16", slices=5, bits=12), "bits=10 or less"),
+        (need(), Slices("fp16", slices=5, bits=11, rounding="toward-zero"), "bits=9 or less"),
+        (need(), Slices("fp64", slices=7, rounding="toward-zero"), "slices=6 or fewer"),
         (need(accuracy="native", reproducible=True), FAST, "reproducible"),
     ],
 )
@@ -78,14 +83,15 @@ def problems():
     """Of every unit, at inner dimensions that give it other bits."""
     for unit in UNITS:
         for k in (1, 3, 5, 20, 100, 512, 4096, 20000, 1 << 20, (1 << 23) - 1):
-            for scheme in (Slices(unit, slices=2), Slices(unit, slices=7), Slices(unit, mode="CR"), Slices(unit)):
+            own = Slices(unit, slices=2), Slices(unit, slices=7), Slices(unit, mode="CR"), Slices(unit)
+            for scheme in (*own, *(dataclasses.replace(x, rounding="toward-zero") for x in own)):
                 yield k, cuda_slices_calls.problem_of(scheme, need(64, k), H200)
 
 
 def test_accumulators_hold_what_a_block_adds():
     for k, problem in problems():
         bits, size = problem.digits.bits, problem.digits.size
-        largest, top = 1 << (bits - 1), 63 if size == 8 else 31
+        largest, top = (1 << bits) - 1 if problem.digits.truncated else 1 << (bits - 1), 63 if size == 8 else 31
         for tiles in (1, 50, 4096):
             cut = cuda_slices.cut_for(problem.widest, tiles, k, 132)
             assert cut.blocks * cut.width <= 128 * 65535 or cut.width % 256 == 0
@@ -93,18 +99,20 @@ def test_accumulators_hold_what_a_block_adds():
             assert cut.width % 128 == 0 and cut.width <= problem.widest
             # All digits -D, in all pairs of the longest group, and what the group before it may hand on.
             assert problem.slices * min(k, cut.width) * largest**2 + (1 << (top - bits)) < 1 << top
-            longest, depth = slice_product.longest_sum(bits, size), slice_product.TILES[size][2]
+            longest, depth = problem.digits.longest_sum, slice_product.TILES[size][2]
             terms = min(max(longest // depth, 1) * depth, k)  # what is padded adds nothing
             assert terms * largest**2 <= {1: (1 << 31) - 1, 2: 1 << 24, 8: 1 << 53}[size]
 
 
 def test_limbs_hold_all_digits():
-    for _, problem in problems():
-        bits, size = problem.digits.bits, problem.digits.size
-        found = slice_join.limbs(problem.groups, bits, size)
+    for k, problem in problems():
+        bits, size, truncated = problem.digits.bits, problem.digits.size, problem.digits.truncated
+        found = slice_join.limbs(problem.groups, bits, size, truncated)
         assert sum(found) == problem.groups - 1
         first, *others = found[1:] if size == 8 else found
         assert first * bits + 32 <= 48
+        if size != 8:  # |A'| <= 2^(β·d - 1), or below 2^(β·d)
+            assert k << (2 * bits - (0 if truncated else 2) + bits * first) < 1 << 53
         assert all(count * bits <= 52 for count in others)
 
 
@@ -134,7 +142,13 @@ def test_predictions_follow_what_was_measured():
 
 
 @pytest.mark.parametrize("name", ["normal", "wide_rows", "subnormal_results", "cancelling", "zeros_rows_cols"])
-@pytest.mark.parametrize("scheme", [FAST, Slices("int8", slices=4), Slices("int8", slices=2, fast=True)])
+@pytest.mark.parametrize(
+    "scheme",
+    [
+        FAST, Slices("int8", slices=4), Slices("int8", slices=2, fast=True),
+        Slices("int8", slices=3, fast=True, rounding="toward-zero"),
+    ],
+)  # fmt: skip
 def test_reported_bounds_hold(name, scheme, seed):
     a, b = HOSTILE[name](6, 70, 5, seed=seed)
     c = prismm.matmul(a, b, scheme=scheme)
@@ -159,8 +173,11 @@ def of_a_cpu(scheme, a, b):
 def test_slices_are_counted_as_on_a_cpu(name, seed):
     from prismm.cuda_slice_count import settled
 
-    for unit, mode in (("fp16", "DP"), ("int8", "DP"), ("fp64", "SP"), ("fp16-fp16", "DP")):
-        scheme = Slices(unit, mode=mode, fast=True)
+    for unit, mode, rounding in (
+        ("fp16", "DP", "nearest"), ("int8", "DP", "nearest"), ("fp64", "SP", "nearest"), ("fp16-fp16", "DP", "nearest"),
+        ("int8", "DP", "toward-zero"), ("fp64", "SP", "toward-zero"),
+    ):  # fmt: skip
+        scheme = Slices(unit, mode=mode, rounding=rounding, fast=True)
         pairs = [{**HOSTILE, **SPECIAL}[name](20, 60, 17, seed=seed + x) for x in (0, 1)]
         expected = [of_a_cpu(scheme, a, b) for a, b in pairs]
         for (a, b), (slices, ended) in zip(pairs, expected, strict=True):
@@ -216,6 +233,10 @@ def test_vectors_and_empty_operands_are_counted():
         ("sm_80", "float64", "rows", "fp64:CR", ["none"]),
         ("sm_80", "float32", "columns", "fp16:4", ["native"]),
         ("gfx942", "float32", "rows", "fp16:3f", ["none"]),
+        ("sm_90", "float64", "columns", "8fz", ["native"]),
+        ("sm_80", "float64", "rows", "fp16:8z", ["none"]),
+        ("sm_90", "float64", "rows", "fp64:CRz", ["none"]),
+        ("gfx942", "float64", "columns", "4z", ["native"]),
     ],
 )
 def test_kernels_compile_to_matrix_instructions(architecture, dtype, layout, name, targets):
@@ -241,9 +262,9 @@ def test_kernels_compile_to_matrix_instructions(architecture, dtype, layout, nam
 @pytest.mark.parametrize(
     ("share", "device", "least"),
     [
-        *((f"{part}/8", "any", 21) for part in range(8)),
+        *((f"{part}/8", "any", 34) for part in range(8)),
         ("batches", "any", 3),
-        ("1/8", "hopper", 21),
+        ("1/8", "hopper", 34),
         ("batches", "hopper", 3),
     ],
 )
@@ -272,7 +293,9 @@ def test_bits_are_those_of_a_cpu(name, dtype):
 UNITS_ASKED = [
     Slices("fp16", slices=7, fast=True), Slices("bf16", slices=7), Slices("fp16-fp16", slices=9, fast=True),
     Slices("int8", slices=8, bits=7), Slices("int8", slices=10), Slices("fp64", slices=3), Slices("fp64", slices=4),
-    Slices("fp64", mode="CR"), Slices("fp16", mode="CR"),
+    Slices("fp64", mode="CR"), Slices("fp16", mode="CR"), Slices("int8", slices=8, fast=True, rounding="toward-zero"),
+    Slices("fp16", slices=8, rounding="toward-zero"), Slices("fp64", slices=3, fast=True, rounding="toward-zero"),
+    Slices("int8", mode="CR", rounding="toward-zero"),
 ]  # fmt: skip
 
 
@@ -317,7 +340,10 @@ def test_slices_are_estimated_from_the_data(unit):
 def test_sums_of_many_blocks_are_exact(unit, k, rng):
     # Sums of one sign fill the accumulators, and few tiles have many blocks of the inner dimension.
     a, b = rng.uniform(0.5, 1, (5, k)), rng.uniform(0.5, 1, (k, 6))
-    for scheme in (Slices(unit, slices=3, fast=True), Slices(unit, slices=4)):
+    for scheme in (
+        Slices(unit, slices=3, fast=True), Slices(unit, slices=4),
+        Slices(unit, slices=4, rounding="toward-zero"), Slices(unit, slices=3, fast=True, rounding="toward-zero"),
+    ):  # fmt: skip
         got = prismm.matmul(torch.from_numpy(a).cuda(), torch.from_numpy(b).cuda(), scheme=scheme).cpu().numpy()
         assert (got == prismm.matmul(a, b, scheme=scheme)).all()
 
@@ -339,13 +365,17 @@ def test_longer_than_a_tile_and_in_batches():
 
 @pytest.mark.gpu
 @pytest.mark.parametrize(
-    ("dtype", "slices", "accuracy"), [("float64", 7, "native"), ("float32", 3, "native"), ("float64", 4, 1e-9)]
-)
-def test_certified_entries_meet_their_target(dtype, slices, accuracy):  # fmt: skip
+    ("dtype", "slices", "accuracy", "rounding"),
+    [
+        ("float64", 7, "native", "nearest"), ("float32", 3, "native", "nearest"), ("float64", 4, 1e-9, "nearest"),
+        ("float64", 8, "native", "toward-zero"), ("float32", 4, 1e-6, "toward-zero"),
+    ],
+)  # fmt: skip
+def test_certified_entries_meet_their_target(dtype, slices, accuracy, rounding):
     u, eta = (2.0**-53, 5e-324) if dtype == "float64" else (2.0**-24, 2.0**-149)
     for name in ("normal", "wide_rows", "cancelling", "triangular", "subnormal_results"):
         a, b = HOSTILE[name](60, 90, 66, seed=2, dtype=np.dtype(dtype))
-        scheme = Slices("int8", slices=slices, fast=True)
+        scheme = Slices("int8", slices=slices, fast=True, rounding=rounding)
         x, y = torch.from_numpy(a).cuda(), torch.from_numpy(b).cuda()
         c, report = prismm.matmul(x, y, scheme=scheme, accuracy=accuracy, full_output=True)
         exact = exact_product(a, b)

@@ -154,6 +154,13 @@ def nearest_of(x, NVIDIA: tl.constexpr):
 
 
 @triton.jit
+def toward_zero(x):
+    """The integer nearest to x among those no larger in magnitude."""
+    size = tl.floor(tl.abs(x))
+    return tl.where(x < 0.0, -size, size)
+
+
+@triton.jit
 def ceiling_of_product(x, y, NVIDIA: tl.constexpr):
     """ceil(x·y) as int32, x >= 0, y > 0, x·y <= 2^30; 1 where the product underflows."""
     if NVIDIA:
