@@ -118,7 +118,7 @@ def slice_shift(
 def peeled(rest, at: tl.constexpr, BITS: tl.constexpr, TRUNCATED: tl.constexpr, NVIDIA: tl.constexpr):
     """The digit of 2^(BITS·at), and what is left."""
     scaled = rest * (2.0 ** (-BITS * at))
-    digit = toward_zero(scaled) if TRUNCATED else nearest_of(scaled, NVIDIA)
+    digit = toward_zero(scaled, NVIDIA) if TRUNCATED else nearest_of(scaled, NVIDIA)
     return digit, tl.fma(digit, -(2.0 ** (BITS * at)), rest)
 
 
