@@ -17,7 +17,7 @@ from prismm.formats import FP32, FP64
 from prismm.kernels.gpu import slice_join, slice_product
 from prismm.schemes.units import UNITS
 from prismm.specials import real_operands
-from prismm.testing import HOSTILE, SPECIAL, exact_product
+from prismm.testing import HOSTILE, SPECIAL, exact_gemm, exact_product
 from tests.gpu.processes import interpreted, told
 
 H200 = cuda.Device("NVIDIA H200", True, True, 132)
@@ -237,6 +237,9 @@ def test_vectors_and_empty_operands_are_counted():
         ("sm_80", "float64", "rows", "fp16:8z", ["none"]),
         ("sm_90", "float64", "rows", "fp64:CRz", ["none"]),
         ("gfx942", "float64", "columns", "4z", ["native"]),
+        ("sm_90", "float64", "rows", "7f", ["sum:native", "sum:correctly-rounded"]),
+        ("sm_80", "complex64", "columns", "fp16:4", ["sum:native"]),
+        ("gfx942", "float64", "rows", "CR", ["sum:correctly-rounded"]),
     ],
 )
 def test_kernels_compile_to_matrix_instructions(architecture, dtype, layout, name, targets):
@@ -245,15 +248,20 @@ def test_kernels_compile_to_matrix_instructions(architecture, dtype, layout, nam
     kinds = {entry["kernel"] for entry in found}
     across = {"largest_columns", "sum_columns", "slice_columns"} if layout == "columns" else {"slice_rows"}
     laid_out = {"lay_out"} if dtype.startswith("complex") else set()
-    assert kinds == {*across, *laid_out, "slice_product", "join_slices", "repair_slices"}
+    ends = {"combine_slices", "settle"} if targets[0].startswith("sum:") else {"join_slices", "repair_slices"}
+    assert kinds == {*across, *laid_out, "slice_product", *ends}
     for entry in found:
         if entry["kernel"] == "slice_product":
             unit = {"sm_90": "mma" if "fp64" in name else "wgmma", "sm_80": "mma", "gfx942": "mfma"}[architecture]
             assert entry[unit] > 0
             assert entry.get("stack", 0) == 0, entry
-        elif entry["kernel"] != "repair_slices":
+        elif entry["kernel"] not in ("repair_slices", "settle"):
             # More than eight slices of INT8, other digits, sums in more limbs, and AMD's conversions ask for them.
-            if architecture != "gfx942" and name in ("7f", "3f", "7", "4") and entry["kernel"] != "join_slices":
+            if (
+                architecture != "gfx942"
+                and name in ("7f", "3f", "7", "4")
+                and entry["kernel"] not in ("join_slices", "combine_slices")
+            ):
                 assert entry["fused"] == 0, entry
             assert entry.get("stack", 0) <= 64, entry
 
@@ -262,9 +270,9 @@ def test_kernels_compile_to_matrix_instructions(architecture, dtype, layout, nam
 @pytest.mark.parametrize(
     ("share", "device", "least"),
     [
-        *((f"{part}/8", "any", 34) for part in range(8)),
+        *((f"{part}/8", "any", 44) for part in range(8)),
         ("batches", "any", 3),
-        ("1/8", "hopper", 34),
+        ("1/8", "hopper", 44),
         ("batches", "hopper", 3),
     ],
 )
@@ -273,6 +281,78 @@ def test_interpreted_kernels_give_the_bits_of_a_cpu(share, device, least):
     found = interpreted("slices", share, device)
     assert len(found) >= least
     assert not [entry for entry in found if entry["wrong"]]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("share", "device"), [*((f"{part}/4", "any") for part in range(4)), ("0/4", "hopper")])
+def test_interpreted_sums_are_rounded_once(share, device):
+    pytest.importorskip("triton")
+    found = interpreted("slice_sums", share, device)
+    assert len(found) >= 13
+    assert not [entry for entry in found if entry["wrong"]]
+
+
+def test_sums_are_certified_or_refused():
+    summed = {"summed": True, "of_values": False}
+    for scheme, accuracy in ((FAST, "correctly-rounded"), (FAST, "native"), (FAST, 1e-9), (Slices(mode="CR"), None)):
+        assert chosen(need(64, accuracy=accuracy, **summed), scheme).scheme == scheme
+        assert chosen(need(64, accuracy=accuracy, is_complex=True, **summed), scheme).scheme == scheme
+    for accuracy in (None, "fast"):
+        with pytest.raises(EngineError, match="pass accuracy='correctly-rounded', 'native' or a tolerance"):
+            chosen(need(64, accuracy=accuracy, **summed))
+    with pytest.raises(EngineError, match="reproducible"):
+        chosen(need(64, accuracy="native", reproducible=True, **summed))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", ["float64", "float32", "complex128", "complex64"])
+@pytest.mark.parametrize(
+    "name", ["normal", "cancelling", "near_overflow", "subnormal_operands", "wide_rows", "infinities"]
+)
+def test_sums_have_the_bits_of_a_cpu(name, dtype):
+    make = {**HOSTILE, **SPECIAL}[name]
+    a, b = make(66, 70, 130, seed=5, dtype=np.dtype(dtype))
+    c = make(66, 130, 2, seed=6, dtype=np.dtype(dtype))[0]
+    x, y, z = (torch.from_numpy(np.ascontiguousarray(v)).cuda() for v in (a, b, c))
+    factors = [(1.0, -1.0), (-0.7, 1.3), (2.0**40, 0.0), (0.0, 0.3), (5e-324, 1.0)]
+    if np.iscomplexobj(a):
+        factors += [(1 + 2j, 0.5 - 1j), (-1j, 2.0)]
+    for scheme in (
+        Slices("int8", slices=7, fast=True), Slices("int8", mode="CR"), Slices("fp64", slices=3, rounding="toward-zero")
+    ):  # fmt: skip
+        for alpha, beta in factors:
+            keywords = {"alpha": alpha, "beta": beta, "scheme": scheme, "accuracy": "correctly-rounded"}
+            expected = torch.from_numpy(prismm.gemm(a, b, c, **keywords))
+            got = prismm.gemm(x, y, z, **keywords).cpu()
+            parts = [torch.view_as_real(v) if v.is_complex() else v for v in (got, expected)]
+            word = torch.int64 if parts[0].dtype == torch.float64 else torch.int32
+            same = (parts[0].view(word) == parts[1].view(word)) | (parts[0].isnan() & parts[1].isnan())
+            assert same.all(), (scheme, alpha, beta)
+
+
+@pytest.mark.gpu
+def test_sums_meet_their_target_in_batches_and_graphs(rng):
+    a, b = rng.standard_normal((3, 60, 90)), rng.standard_normal((3, 90, 66))
+    c = rng.standard_normal((3, 60, 66))
+    x, y, z = (torch.from_numpy(v).cuda() for v in (a, b, c))
+    keywords = {"alpha": -0.7, "beta": 1.3, "scheme": FAST, "accuracy": "native"}
+    got, report = prismm.gemm(x, y, z, full_output=True, **keywords)
+    for index in range(3):
+        exact = exact_gemm(-0.7, a[index], b[index], 1.3, c[index])
+        size = 0.7 * (np.abs(a[index]) @ np.abs(b[index])) + 1.3 * np.abs(c[index])
+        error = exact.error(got[index].cpu().numpy())
+        assert (error <= 93 * 2.0**-53 * size * (1 + 1e-9)).all()
+        assert (error <= report.bounds[index]).all()
+    assert sum(report.roads.values()) == got.numel()
+    out = z.clone()
+    assert prismm.gemm(x, y, out, out=out, **keywords) is out
+    assert (out == got).all()
+    graph, out = torch.cuda.CUDAGraph(), torch.zeros_like(got)
+    with torch.cuda.graph(graph):
+        prismm.gemm(x, y, z, out=out, **keywords)
+    graph.replay()
+    torch.cuda.synchronize()
+    assert (out == got).all()
 
 
 @pytest.mark.gpu

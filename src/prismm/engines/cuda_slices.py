@@ -23,7 +23,19 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from prismm.accuracy import MAGNITUDE, ROUNDING
-from prismm.engines.cuda import INT8, STATISTICS, Result, Test, Vectors, measure_columns, tall_tile
+from prismm.engines.cuda import (
+    COMBINE_TILE,
+    FACTORS,
+    INT8,
+    STATISTICS,
+    Result,
+    Test,
+    Vectors,
+    combining,
+    measure_columns,
+    settle_marks,
+    tall_tile,
+)
 from prismm.errors import EngineError
 
 if TYPE_CHECKING:
@@ -386,3 +398,33 @@ def join_sums(
         sums.row_pitch, sums.plane, sums.blocks, mark_pitch, out.batch, left.batch, right.batch,
         BLOCK=slice_repair.LANES, **fixed, **slice_repair.LAUNCH,
     )  # fmt: skip
+
+
+Real = tuple[SlicedVectors, SlicedVectors, Sums]
+"""A real product: its rows, its columns, and their sums."""
+
+
+def combine_sums(
+    program: Program, products: list[Real], out: Result, addend: Result | None, a: Vectors, b: Vectors,
+    problem: Problem, constants: torch.Tensor, counts: Place, device: Device,
+) -> None:  # fmt: skip
+    """out = alpha·X + beta·C, X from its real products, one a part: certified as a whole, or exact; two launches.
+    counts: as of `join_sums`.
+    """
+    from prismm.kernels.gpu import slice_combine, slice_join
+
+    test = problem.test
+    marks, grid, common = combining(program, out, addend)
+    (left, right, sums), (left_i, right_i, sums_i) = products[0], products[-1]
+    fixed = {"MODE": test.mode, "PRECISION": test.precision, "PARTS": len(products), "ADDEND": addend is not None}
+    rows, columns, warps = COMBINE_TILE
+    program.launch(
+        slice_combine.combine_slices, grid, sums.low, sums.top, sums_i.low, sums_i.top, *common, marks,
+        left.statistics, left.extras, right.statistics, right.extras, left_i.statistics, left_i.extras,
+        right_i.statistics, right_i.extras, constants, *FACTORS, out.m, out.n, test.terms, sums.row_pitch, sums.plane,
+        sums.blocks, marks.shape[3], left.batch, right.batch, SLICES=problem.slices, GROUPS=problem.groups,
+        BITS=problem.digits.bits, TRUNCATED=problem.digits.truncated, TESTED=test.magnitude_kappa > 0.0, ROWS=rows,
+        BLOCK=columns, num_warps=warps, enable_fp_fusion=False, **fixed,
+    )  # fmt: skip
+    statistics = left.statistics, right.statistics, left.batch, right.batch, slice_join.Q.value
+    settle_marks(program, out, addend, a, b, marks, statistics, counts, device, PRODUCT=True, **fixed)
