@@ -1,9 +1,9 @@
 """The epilogue of gemm: alpha·X + beta·C, rounded once and certified as a whole; no entry leaves the device.
 
 X is joined from residues (`combine_digits`, the arithmetic and the decisions of `kernels.cpu.combine`, so that the bits
-are) or slices (`slice_combine`), or is a product that meets the "native" target already (`combine_values`). Entries that
-want more than twice float64's precision are marked by a bit, 32 columns a word, and not written: `settle` sums those
-exactly, in limbs of 32 bits as `repair` does, alpha and beta·C included.
+are) or slices (`slice_combine`), or is a product that meets the "native" target already (`combine_values`). Entries
+that want more than twice float64's precision are marked by a bit, 32 columns a word, and not written: `settle` sums
+those exactly, in limbs of 32 bits as `repair` does, alpha and beta·C included.
 
 **Of values.** Let |X - AB| <= K·u·|A||B| + K·η, with K·u <= 1/2. The sum is rounded once, by at most η/2 and
 u·|alpha·X + beta·C|, so it errs by at most (K + 2)·u·|alpha||A||B| + u·|beta||C| + (1 + u)·|alpha|·K·η + η in all. That
