@@ -47,6 +47,7 @@ from prismm.report import Piece, Report
 from prismm.schemes.base import Outcome
 from prismm.schemes.native import Native
 from prismm.schemes.residues import Residues
+from prismm.schemes.slices import Slices
 from prismm.schemes.split import NONFINITE, Scales
 
 if TYPE_CHECKING:
@@ -779,7 +780,8 @@ def _queued(
     if addend is not None:
         place = Place(ADDEND, 0, addend.dtype)
         third = cuda.Result(place, *target.extents, (addend.stride(0), addend.stride(1), addend.stride(2)))
-    if call.need.summed and not (call.need.product and isinstance(call.choice.scheme, Residues)):
+    joined = isinstance(choice.scheme, (Residues, Slices))
+    if call.need.summed and not (call.need.product and joined):
         return _queued_sum(call, program, a, b, out, target, third, counts)
     if call.native:
         if full_output:
@@ -800,7 +802,10 @@ def _queued(
     if call.problem is not None:
         block = call.choice.rows, call.choice.columns
         module = module_of(call.choice.scheme)
-        module.queue(program, a, b, out, call.problem, block, counts, call.device)
+        if call.need.summed:
+            module.queue_sum(program, a, b, target, third, call.problem, block, counts, call.device)
+        else:
+            module.queue(program, a, b, out, call.problem, block, counts, call.device)
         return Queued(program, counts, None)
     program.zero(counts)
     statistics = []

@@ -123,12 +123,12 @@ def bound(sum_: Sum, result: Format, a: Any, b: Any, c: Any, terms: int, own: An
         return RoundedBound(result)
     if own is None:
         return ConventionalBound(result, a, b, terms, result.unit_roundoff, Epilogue(sum_.alpha, sum_.beta, c))
-    return SumBound(result, a, b, terms, own, modulus(sum_.alpha))
+    return SumBound(result, a, b, terms, own, sum_.weight(True))
 
 
 @dataclass(frozen=True)
 class SumBound:
-    """|alpha| times the bound of X, rounding included, and half an ulp."""
+    """By how much alpha makes it grow times the bound of X, rounding included, and half an ulp."""
 
     result: Format
     a: Any

@@ -34,6 +34,7 @@ from prismm.planner import Plan, bound_text, grade, moduli_for_tolerance
 from prismm.schemes.native import Native
 from prismm.schemes.residues import Residues
 from prismm.schemes.scaled_half import ScaledHalf
+from prismm.schemes.slices import Slices
 from prismm.schemes.words import Words
 
 if TYPE_CHECKING:
@@ -166,9 +167,10 @@ def _choose(
     scheme, reasons = options.scheme, ["asked for by the caller"]
     if scheme is None:
         scheme, engine, reasons = _auto(need, device, engine, look, one_kernel)
-    if need.summed and not isinstance(scheme, Residues):
+    joined = isinstance(scheme, (Residues, Slices))
+    if need.summed and not joined:
         _check_sum(scheme, need)
-    values = need.result_bytes if need.summed else 0
+    values = need.result_bytes if need.summed and not joined else 0
     if not isinstance(scheme, (Native, Residues)):
         module = module_of(scheme)
         name = module.check(scheme, need, engine)
@@ -591,7 +593,7 @@ def gpu_seconds(scheme: Any, need: Need, rates: Rates, engine: str | None = None
     seconds = _product_seconds(scheme, need, rates, engine)
     if need.summed:
         # C is read; what is no join of digits reads the product once more and writes the sum.
-        passes = 1 if isinstance(scheme, Residues) else 3
+        passes = 1 if isinstance(scheme, (Residues, Slices)) else 3
         seconds += 4 * rates.look + passes * need.result_bytes / rates.memory
     return seconds
 

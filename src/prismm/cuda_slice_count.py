@@ -50,13 +50,13 @@ def settled(scheme: Slices, a: torch.Tensor, b: torch.Tensor) -> Slices:
             f"slices={scheme.expected(k)} or mode='CR'"
         )
     bits = scheme.layout(k).bits
-    carried = scheme.unit == "int8" and bits == 8
+    highest = 0 if scheme.rounding == "toward-zero" else 2 if scheme.unit == "int8" and bits == 8 else 1
     tolerance = math.sqrt(k) * 2.0 ** -PRECISION[scheme.mode]
     most, ended = 1, False
     for left, right in _real_products(a, b):
         weights = _weights(left), _weights(right)
         for x, other in ((left, weights[1]), (right, weights[0])):
-            slices, at_end = _estimate(x, other, bits, carried, tolerance, scheme.expected(k) + 1)
+            slices, at_end = _estimate(x, other, bits, highest, tolerance, scheme.expected(k) + 1)
             most, ended = max(most, slices), ended or at_end
     return dataclasses.replace(scheme, slices=most, fast=scheme.fast and not ended)
 
@@ -113,9 +113,11 @@ def _weights(x: torch.Tensor) -> torch.Tensor:
 
 
 def _estimate(
-    x: torch.Tensor, weights: torch.Tensor, bits: int, carried: bool, tolerance: float, slices: int
+    x: torch.Tensor, weights: torch.Tensor, bits: int, highest: int, tolerance: float, slices: int
 ) -> tuple[int, bool]:
-    """(d, whether the split ended first) of one side: the first slice whose share of |x|w is within the tolerance."""
+    """(d, whether the split ended first) of one side: the first slice whose share of |x|w is within the tolerance.
+    highest: where the grid of a scaled vector begins at most, 0 where its slices are rounded toward zero.
+    """
     import torch
 
     # More bits than a GPU multiplies need not be told apart; so no power of two leaves its range either.
@@ -128,12 +130,12 @@ def _estimate(
             whole = rest @ weights
             top = rest.amax(1, keepdim=True)
             # Where the first of eight bits would be 128, the grid begins a bit higher (`kernels.cpu.slice`).
-            start = 1 + (top > 0.9921875).long() if carried else torch.ones_like(top).long()
+            start = torch.where(top > 0.9921875, highest, min(highest, 1))
             of_slices, of_rest = [], []
             for p in range(slices):
                 of_rest.append(rest.amax())
                 unit = start - bits * (p + 1)
-                digits = (rest * _power(-unit)).round()
+                digits = (rest * _power(-unit)).trunc() if highest == 0 else (rest * _power(-unit)).round()
                 rest = rest - digits * _power(unit)
                 used = (digits.abs() @ weights) * _power(unit)[:, 0]
                 of_slices.append(torch.where(whole > 0, used / whole, 0.0).amax())

@@ -49,15 +49,17 @@ def check(scheme: Slices, need: Need, engine: str | None) -> str:
     Raises:
         EngineError: for parameters, types or targets that a GPU does not serve. ArgumentError: for another engine.
     """
-    if scheme.exponents != "grid" or scheme.rounding != "nearest":
-        raise EngineError(
-            f"{scheme} runs on a CPU so far; pass exponents='grid' and rounding='nearest', their defaults, or CPU "
-            "tensors"
-        )
+    if scheme.exponents != "grid":
+        raise EngineError(f"{scheme} runs on a CPU so far; pass exponents='grid', the default, or CPU tensors")
     if need.reproducible and need.target is not None and need.target.kind in ("native", "tolerance"):
         raise EngineError(
             f"{scheme} certifies by other bounds on a GPU than on a CPU, so that reproducible=True with accuracy "
             f"{need.target} is not kept; leave accuracy out, or pass 'correctly-rounded'"
+        )
+    if need.summed and not (scheme.mode == "CR" or (need.target is not None and need.target.kind != "fast")):
+        raise EngineError(
+            f"gemm on a GPU certifies what it makes of {scheme}: pass accuracy='correctly-rounded', 'native' or a "
+            "tolerance, or CPU tensors"
         )
     check_length(need)
     digits = digits_of(scheme, need)
@@ -71,7 +73,7 @@ def check(scheme: Slices, need: Need, engine: str | None) -> str:
 
 def digits_of(scheme: Slices, need: Need) -> cuda_slices.Digits:
     """How the slices are held; ArgumentError where the unit holds none of so many bits."""
-    return cuda_slices.digits_for(scheme.unit, scheme.layout(need.terms).bits)
+    return cuda_slices.digits_for(scheme.unit, scheme.layout(need.terms).bits, scheme.rounding == "toward-zero")
 
 
 def _slices_and_groups(scheme: Slices, need: Need) -> tuple[int, int]:
@@ -92,7 +94,8 @@ def problem_of(scheme: Slices, need: Need, device: Device) -> cuda_slices.Proble
     if target is not None and target.kind == "fast":
         target = None  # asks for no more than the scheme's own value
     precision = need.result.precision
-    test = cuda.Test(*accuracy.join_test(target, need.own_terms, need.result), need.terms, precision)
+    terms = need.own_terms + (3 if need.summed else 0)
+    test = cuda.Test(*accuracy.join_test(target, terms, need.result), need.terms, precision)
     return cuda_slices.Problem(slices, groups, test, digits_of(scheme, need))
 
 
@@ -100,7 +103,9 @@ def workspace(scheme: Slices, need: Need, rows: int, columns: int) -> int:
     """Bytes of scratch for a block of the product; of complex operands with the real ones that are laid out."""
     laid_out = (rows + columns) * need.k * need.word if need.is_complex else 0
     problem = problem_of(scheme, need, _ANY)
-    return laid_out + cuda_slices.workspace(problem, rows, columns, need.terms, math.prod(need.batch), _ANY.programs)
+    own = cuda_slices.workspace(problem, rows, columns, need.terms, math.prod(need.batch), _ANY.programs)
+    # gemm's sum asks for both products of complex numbers at once.
+    return (laid_out + own) * (need.parts if need.summed else 1)
 
 
 _ANY = cuda.Device("any", True, True, 132)
@@ -141,6 +146,50 @@ def queue(
                         cuda_slices.join_sums(
                             program, sums, some.part(i, rows, j, columns), of_a, of_b, split_a, split_b, problem,
                             constants, counts, device,
+                        )  # fmt: skip
+
+
+def queue_sum(
+    program: Program, a: torch.Tensor, b: torch.Tensor, target: cuda.Result, addend: cuda.Result | None,
+    problem: cuda_slices.Problem, block: tuple[int, int], counts: Place, device: Device,
+) -> None:  # fmt: skip
+    """Queue target = alpha·a @ b + beta·addend, as `queue` does a product."""
+    program.zero(counts)
+    left, right = vectors_of(a, A, columns=False), vectors_of(b, B, columns=True)
+    rows, columns = block
+    m, n = min(rows, target.m), min(columns, target.n)
+    constants = cuda_slices.constants_of(problem.test, a.device)
+    terms, parts = left.parts * left.terms, range(left.parts)
+    each = cuda_slices.workspace(problem, m, n, terms) * left.parts
+    step = min(max(1, BATCH_BYTES // max(1, each)), _MOST_BATCHES)
+    for t in range(0, target.batch, step):
+        some_a, some_b, some = left.some(t, step), right.some(t, step), target.some(t, step)
+        c = addend.some(t, step) if addend is not None else None
+        cut = cuda_slices.cut_for(problem.widest, -(-m // 128) * -(-n // 256) * some.batch, terms, device.programs)
+
+        def cut_up(x: cuda.Vectors, cut: cuda_slices.Cut = cut, *, left: bool) -> list[cuda_slices.SlicedVectors]:
+            return [
+                cuda_slices.slice_vectors(
+                    program, real_vectors(program, x, part, left=left), problem, cut, device, left=left
+                )
+                for part in parts
+            ]
+
+        for j in range(0, target.n, columns):
+            with program.lend():
+                of_b = some_b.part(j, j + columns)
+                split_b = cut_up(of_b, left=False)
+                for i in range(0, target.m, rows):
+                    with program.lend():
+                        of_a = some_a.part(i, i + rows)
+                        products = [
+                            (x, y, cuda_slices.multiply_slices(program, x, y, problem, cut, device))
+                            for x, y in zip(cut_up(of_a, left=True), split_b, strict=True)
+                        ]
+                        place = i, rows, j, columns
+                        cuda_slices.combine_sums(
+                            program, products, some.part(*place), c.part(*place) if c is not None else None, of_a,
+                            of_b, problem, constants, counts, device,
                         )  # fmt: skip
 
 

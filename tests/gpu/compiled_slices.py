@@ -2,8 +2,8 @@
 
     python -m tests.gpu.compiled_slices {sm_80,sm_90,gfx942} {float64,float32} {rows,columns} scheme target…
 
-scheme: slices and whether fast, "7f", or "CR", of INT8 or of a unit, "fp16:7f"; target: "none" or an accuracy. One line
-of JSON a kernel, as `tests.gpu.compiled` prints them.
+scheme: slices and whether fast, "7f", or "CR", of INT8 or of a unit, "fp16:7f", with a "z" toward zero; target: "none"
+or an accuracy, of gemm "sum:native" and so on. One line of JSON a kernel, as `tests.gpu.compiled` prints them.
 """
 
 import json
@@ -18,18 +18,24 @@ def main() -> None:
     device = architecture_of(architecture)
     import torch
 
-    from prismm import Slices
-    from tests.gpu.slices_program import slices_program
+    from prismm import Slices, cuda_gemm
+    from tests.gpu.slices_program import slices_program, slices_sum_program
 
     unit, _, own = name.rpartition(":")
-    scheme = Slices(unit or "int8", mode="CR")
-    if own != "CR":
-        scheme = Slices(unit or "int8", slices=int(own[0]), fast=own.endswith("f"))
+    rounding = "toward-zero" if own.endswith("z") else "nearest"
+    scheme = Slices(unit or "int8", mode="CR", rounding=rounding)
+    if not own.startswith("CR"):
+        scheme = Slices(unit or "int8", slices=int(own[0]), fast="f" in own, rounding=rounding)
     x = torch.zeros(1, 256, 256, dtype=getattr(torch, dtype))
     a, b = (x, x.mT) if layout == "rows" else (x.mT, x)
     seen = set()
     for target in sys.argv[5:]:
-        program, _ = slices_program(a, b, torch.empty_like(x), scheme, None if target == "none" else target, device)
+        out, summed = torch.empty_like(x), target.startswith("sum:")
+        if summed:
+            sum_ = cuda_gemm.Sum(0.3 + 0j, 0.7 + 0j, x)
+            program = slices_sum_program(a, b, out, x, sum_, scheme, target.removeprefix("sum:"), device)
+        else:
+            program, _ = slices_program(a, b, out, scheme, None if target == "none" else target, device)
         for kernel, compiled in program.compiled():
             if compiled.hash not in seen:
                 seen.add(compiled.hash)

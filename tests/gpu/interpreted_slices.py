@@ -45,6 +45,13 @@ UNITS = [
     Slices("int8", slices=8, bits=7), Slices("fp64", slices=3), Slices("fp64", slices=4), Slices("fp64", mode="CR"),
     Slices("int8", slices=10), Slices("fp16", slices=12, fast=True),
 ]  # fmt: skip
+TRUNCATED = [
+    Slices("int8", slices=7, fast=True, rounding="toward-zero"), Slices("int8", slices=4, rounding="toward-zero"),
+    Slices("fp16", slices=7, rounding="toward-zero"), Slices("bf16", slices=3, fast=True, rounding="toward-zero"),
+    Slices("fp16-fp16", slices=9, fast=True, rounding="toward-zero"), Slices("fp64", slices=3, rounding="toward-zero"),
+    Slices("fp64", slices=2, fast=True, rounding="toward-zero"),
+    Slices("fp16", slices=12, bits=5, rounding="toward-zero"),
+]  # fmt: skip
 CASES = [
     *((name, dtype, (4, 9, 5), scheme, None) for name in (*HOSTILE, *SPECIAL) for scheme, dtype in OWN),
     *((name, "float64", (3, 9, 4), ROUNDED, None) for name in (*HOSTILE, *SPECIAL)[::2]),
@@ -75,6 +82,26 @@ CASES = [
     ("wide_rows", "float64", (3, 30, 4), Slices("fp64", slices=3, bits=16), None),
     ("wide_rows", "float64", (3, 8, 4), Slices("fp64", slices=3, bits=26), None),
     ("normal", "float64", (3, 30, 4), Slices("fp64", slices=5, bits=13, fast=True), None),
+    # Toward zero.
+    *((name, "float64", (4, 9, 5), TRUNCATED[x % 2], None) for x, name in enumerate((*HOSTILE, *SPECIAL))),
+    *((name, "float64", (3, 20, 4), scheme, None) for name in UNUSUAL for scheme in TRUNCATED[2:]),
+    *((name, "float32", (3, 20, 4), TRUNCATED[x], None) for x, name in enumerate(UNUSUAL)),
+    *((name, "complex128", (3, 11, 4), scheme, None) for name in UNUSUAL[::3] for scheme in TRUNCATED[:6:2]),
+    *(
+        (name, dtype, (3, 9, 4), Slices(unit, mode="CR", rounding="toward-zero"), None)
+        for name, dtype, unit in (
+            ("normal", "float64", "int8"),
+            ("near_ties", "float32", "fp16"),
+            ("wide_rows", "complex64", "int8"),
+            ("infinities", "float64", "fp64"),
+        )
+    ),
+    ("normal", "float64", (3, 1300, 4), TRUNCATED[2], None),
+    ("wide_rows", "float32", (130, 140, 131), Slices("int8", slices=2, rounding="toward-zero"), None),
+    ("near_ties", "float64", (3, 4, 4), Slices("fp16", slices=4, bits=11, rounding="toward-zero"), None),
+    ("near_ties", "float64", (3, 16, 4), Slices("fp16", slices=4, bits=10, rounding="toward-zero"), None),
+    ("wide_rows", "float64", (3, 300, 4), Slices("fp16", slices=5, bits=8, rounding="toward-zero"), None),
+    ("wide_rows", "float64", (3, 2, 4), Slices("fp64", slices=3, bits=26, rounding="toward-zero"), None),
     # A unit's sums end before the inner dimension, which is cut in blocks besides.
     ("normal", "float64", (3, 1300, 4), Slices("fp16", slices=7, fast=True), None),
     ("normal", "float64", (3, 1500, 4), Slices("fp16", slices=6, bits=10), None),
@@ -95,6 +122,11 @@ TARGETS = [
     *((name, "float64", (3, 20, 4), Slices("fp16", slices=6, fast=True), "native") for name in ("normal", "wide_rows")),
     *((name, "float64", (3, 20, 4), Slices("fp64", slices=3), 1e-12) for name in ("cancelling", "normal")),
     ("normal", "complex128", (3, 20, 4), Slices("fp64", slices=2), "native"),
+    *((name, "float64", (3, 20, 4), TRUNCATED[0], "native") for name in ("normal", "wide_rows", "overflow_threshold")),
+    *((name, "float64", (9, 70, 8), TRUNCATED[5], 1e-12) for name in ("cancelling", "normal")),
+    ("normal", "float64", (9, 300, 8), TRUNCATED[1], 1e-6),
+    ("triangular", "float32", (3, 20, 4), Slices("fp16", slices=2, fast=True, rounding="toward-zero"), 1e-3),
+    ("infinities", "complex64", (3, 20, 4), Slices("int8", slices=4, rounding="toward-zero"), "native"),
     ("cancelling", "complex64", (3, 20, 4), Slices("int8", slices=3, fast=True), "native"),
 ]
 """Entries that are certified or repaired, here against exact arithmetic: which of them are is a GPU's own choice."""

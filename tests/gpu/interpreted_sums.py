@@ -17,11 +17,12 @@ from prismm.kernels.gpu.slice_join import expand_slices
 
 @triton.jit
 def expand(
-    low, top, out, plane, blocks, GROUPS: tl.constexpr, BITS: tl.constexpr, SIZE: tl.constexpr
+    low, top, out, plane, blocks, GROUPS: tl.constexpr, BITS: tl.constexpr, TRUNCATED: tl.constexpr,
+    SIZE: tl.constexpr,
 ):  # fmt: skip
     """out (3, SIZE) = h, low and tail of SIZE entries."""
     at = tl.arange(0, SIZE)
-    h, m, t = expand_slices(low + at, top + at, plane, blocks, at < SIZE, GROUPS, BITS)
+    h, m, t = expand_slices(low + at, top + at, plane, blocks, at < SIZE, GROUPS, BITS, TRUNCATED)
     tl.store(out + at, h)
     tl.store(out + SIZE + at, m)
     tl.store(out + 2 * SIZE + at, t)
@@ -32,7 +33,8 @@ SHAPES = [
     (12, 9, 2, 1), (4, 27, 2, 7), (21, 5, 8, 1), (21, 7, 8, 5), (26, 5, 8, 2), (25, 4, 8, 40), (16, 7, 8, 66),
     (8, 1, 1, 9), (1, 3, 1, 4),
 ]  # fmt: skip
-"""Bits, groups, bytes of a digit, blocks of the inner dimension."""
+TRUNCATED = [(7, 9, 1, 1), (7, 15, 1, 70), (8, 13, 2, 66), (9, 11, 2, 70), (5, 19, 2, 3), (21, 5, 8, 5), (24, 5, 8, 40)]
+"""Bits, groups, bytes of a digit, blocks of the inner dimension; of digits to nearest and toward zero."""
 SIZE = 128
 
 
@@ -45,9 +47,10 @@ def drawn(rng: np.random.Generator, bits: int, shape: tuple[int, ...]) -> np.nda
 
 def main(seed: str = "0") -> None:
     rng = np.random.default_rng(int(seed) % 2**32)
-    for bits, groups, size, blocks in SHAPES:
+    shapes = [*((*shape, False) for shape in SHAPES), *((*shape, True) for shape in TRUNCATED)]
+    for bits, groups, size, blocks, truncated in shapes:
         # The largest sums that the accumulators of all blocks together can have.
-        most = 23 + 2 * (bits - 1) if size != 8 else 53
+        most = 23 + 2 * (bits - 1 + truncated) if size != 8 else 53
         most = min(most - math.ceil(math.log2(blocks)), 30 if size != 8 else 54)
         low = drawn(rng, bits, (blocks, groups - 1, SIZE))
         top = drawn(rng, most, (blocks, SIZE)) * rng.choice([-1, 1], (blocks, SIZE))
@@ -69,7 +72,7 @@ def main(seed: str = "0") -> None:
         planes, tops = torch.from_numpy(low).to(kinds[0]), torch.from_numpy(top).to(kinds[1])
         planes = planes if groups > 1 else torch.zeros(1, dtype=torch.uint8)
         out = torch.empty(3, SIZE, dtype=torch.float64)
-        expand[(1,)](planes, tops, out, SIZE, blocks, GROUPS=groups, BITS=bits, SIZE=SIZE)
+        expand[(1,)](planes, tops, out, SIZE, blocks, GROUPS=groups, BITS=bits, TRUNCATED=truncated, SIZE=SIZE)
         h, m, t = out.numpy()
         rest = [value - Fraction(x) - Fraction(y) for value, x, y in zip(exact, h, m, strict=True)]
         wrong = h + m != h
@@ -79,4 +82,4 @@ def main(seed: str = "0") -> None:
         wrong |= np.array([(x > y) - (x < y) for x, y in zip(rest, [0] * SIZE, strict=True)]) != np.sign(t)
         wrong |= (m == 0) & (t != 0)
         if wrong.any():
-            print(json.dumps({"case": [bits, groups, size, blocks], "wrong": int(wrong.sum())}), flush=True)
+            print(json.dumps({"case": [bits, groups, size, blocks, truncated], "wrong": int(wrong.sum())}), flush=True)

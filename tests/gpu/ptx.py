@@ -142,6 +142,7 @@ _INSTRUCTIONS: dict[str, Callable[..., Array]] = {
     "fma.rp.f32": _of(np.float32, _up_single),
     "fma.rp.f64": _of(np.float64, _upwards),
     "cvt.rni.f64.f64": _of(np.float64, np.rint),
+    "cvt.rzi.f64.f64": _of(np.float64, np.trunc),
     "cvt.rni.s32.f32": _of(np.float32, lambda x: np.rint(x).astype(np.int32)),
     "cvt.rn.f32.s32": _of(np.int32, lambda x: x.astype(np.float32)),
 }

@@ -6,9 +6,9 @@ from typing import Any
 
 import torch
 
-from prismm import accuracy, cuda_plan, cuda_slices_calls
+from prismm import accuracy, cuda_gemm, cuda_plan, cuda_slices_calls
 from prismm.engines import cuda
-from prismm.engines.launch import Place, Program
+from prismm.engines.launch import ADDEND, OUT, Place, Program
 from prismm.formats import FP32, FP64
 from prismm.schemes.slices import Slices
 
@@ -29,3 +29,24 @@ def slices_program(
     counts = program.take(torch.int64, 4)
     cuda_slices_calls.queue(program, a, b, out, problem, block or (out.shape[1], out.shape[2]), counts, device)
     return program, counts
+
+
+def slices_sum_program(
+    a: Any, b: Any, out: Any, c: Any, sum_: cuda_gemm.Sum, scheme: Slices, target: str | float | None,
+    device: cuda.Device, block: tuple[int, int] | None = None,
+) -> Program:  # fmt: skip
+    """out = alpha·a @ b + beta·c, c in the shape of out or None."""
+    form = FP64 if out.dtype in (torch.float64, torch.complex128) else FP32
+    chosen = accuracy.parse_target(target) if target else None
+    need = cuda_plan.Need(
+        out.shape[1], out.shape[2], a.shape[2], (out.shape[0],), form, chosen, False, True, out.is_complex(), True,
+        sum_.alpha.imag == 0,
+    )  # fmt: skip
+    cuda_slices_calls.check(scheme, need, None)
+    problem = cuda_slices_calls.problem_of(scheme, need, device)
+    program = Program((a.data_ptr() % 16, b.data_ptr() % 16, out.data_ptr() % 16))
+    counts = program.take(torch.int64, 4)
+    whole = cuda.Result(Place(OUT, 0, out.dtype), *out.shape, out.stride())
+    third = cuda.Result(Place(ADDEND, 0, c.dtype), *out.shape, c.stride()) if c is not None else None
+    cuda_slices_calls.queue_sum(program, a, b, whole, third, problem, block or whole.extents[1:], counts, device)
+    return program

@@ -1,5 +1,6 @@
 """`Slices` on a GPU: what runs there, the bits of a CPU, the bound; where there is no GPU, interpreted."""
 
+import dataclasses
 import math
 
 import numpy as np
@@ -16,7 +17,7 @@ from prismm.formats import FP32, FP64
 from prismm.kernels.gpu import slice_join, slice_product
 from prismm.schemes.units import UNITS
 from prismm.specials import real_operands
-from prismm.testing import HOSTILE, SPECIAL, exact_product
+from prismm.testing import HOSTILE, SPECIAL, exact_gemm, exact_product
 from tests.gpu.processes import interpreted, told
 
 H200 = cuda.Device("NVIDIA H200", True, True, 132)
@@ -43,7 +44,10 @@ def test_slices_run_on_the_unit_of_their_own():
         ("int8", "int8"), ("fp16", "fp16"), ("fp16-fp16", "fp16"), ("bf16", "fp16"), ("fp64", "fp64"),
         ("fp32-fp64", "fp64"),
     ):  # fmt: skip
-        for scheme in (Slices(unit), Slices(unit, mode="CR"), Slices(unit, mode="SP", fast=True)):
+        for scheme in (
+            Slices(unit), Slices(unit, mode="CR"), Slices(unit, mode="SP", fast=True),
+            Slices(unit, fast=True, rounding="toward-zero"), Slices(unit, mode="CR", rounding="toward-zero"),
+        ):  # fmt: skip
             for k in (1, 3, 20, 100, 512, 4096, 20000):
                 assert chosen(need(64, k), scheme, f"cuda:{engine}").engine == f"cuda:{engine}"
 
@@ -52,11 +56,12 @@ def test_slices_run_on_the_unit_of_their_own():
     ("some", "scheme", "message"),
     [
         (need(), Slices("int8", slices=7, exponents="adaptive"), "grid"),
-        (need(), Slices("int8", slices=7, rounding="toward-zero"), "nearest"),
         (need(), Slices("int8", slices=11), "10 slices"),
         (need(), Slices("fp16", slices=17), "slices=16 or fewer"),
         (need(), Slices("fp16", slices=16), "fast=True"),
         (need(), Slices("fp16", slices=5, bits=12), "bits=10 or less"),
+        (need(), Slices("fp16", slices=5, bits=11, rounding="toward-zero"), "bits=9 or less"),
+        (need(), Slices("fp64", slices=7, rounding="toward-zero"), "slices=6 or fewer"),
         (need(accuracy="native", reproducible=True), FAST, "reproducible"),
     ],
 )
@@ -78,14 +83,15 @@ def problems():
     """Of every unit, at inner dimensions that give it other bits."""
     for unit in UNITS:
         for k in (1, 3, 5, 20, 100, 512, 4096, 20000, 1 << 20, (1 << 23) - 1):
-            for scheme in (Slices(unit, slices=2), Slices(unit, slices=7), Slices(unit, mode="CR"), Slices(unit)):
+            own = Slices(unit, slices=2), Slices(unit, slices=7), Slices(unit, mode="CR"), Slices(unit)
+            for scheme in (*own, *(dataclasses.replace(x, rounding="toward-zero") for x in own)):
                 yield k, cuda_slices_calls.problem_of(scheme, need(64, k), H200)
 
 
 def test_accumulators_hold_what_a_block_adds():
     for k, problem in problems():
         bits, size = problem.digits.bits, problem.digits.size
-        largest, top = 1 << (bits - 1), 63 if size == 8 else 31
+        largest, top = (1 << bits) - 1 if problem.digits.truncated else 1 << (bits - 1), 63 if size == 8 else 31
         for tiles in (1, 50, 4096):
             cut = cuda_slices.cut_for(problem.widest, tiles, k, 132)
             assert cut.blocks * cut.width <= 128 * 65535 or cut.width % 256 == 0
@@ -93,18 +99,20 @@ def test_accumulators_hold_what_a_block_adds():
             assert cut.width % 128 == 0 and cut.width <= problem.widest
             # All digits -D, in all pairs of the longest group, and what the group before it may hand on.
             assert problem.slices * min(k, cut.width) * largest**2 + (1 << (top - bits)) < 1 << top
-            longest, depth = slice_product.longest_sum(bits, size), slice_product.TILES[size][2]
+            longest, depth = problem.digits.longest_sum, slice_product.TILES[size][2]
             terms = min(max(longest // depth, 1) * depth, k)  # what is padded adds nothing
             assert terms * largest**2 <= {1: (1 << 31) - 1, 2: 1 << 24, 8: 1 << 53}[size]
 
 
 def test_limbs_hold_all_digits():
-    for _, problem in problems():
-        bits, size = problem.digits.bits, problem.digits.size
-        found = slice_join.limbs(problem.groups, bits, size)
+    for k, problem in problems():
+        bits, size, truncated = problem.digits.bits, problem.digits.size, problem.digits.truncated
+        found = slice_join.limbs(problem.groups, bits, size, truncated)
         assert sum(found) == problem.groups - 1
         first, *others = found[1:] if size == 8 else found
         assert first * bits + 32 <= 48
+        if size != 8:  # |A'| <= 2^(β·d - 1), or below 2^(β·d)
+            assert k << (2 * bits - (0 if truncated else 2) + bits * first) < 1 << 53
         assert all(count * bits <= 52 for count in others)
 
 
@@ -134,7 +142,13 @@ def test_predictions_follow_what_was_measured():
 
 
 @pytest.mark.parametrize("name", ["normal", "wide_rows", "subnormal_results", "cancelling", "zeros_rows_cols"])
-@pytest.mark.parametrize("scheme", [FAST, Slices("int8", slices=4), Slices("int8", slices=2, fast=True)])
+@pytest.mark.parametrize(
+    "scheme",
+    [
+        FAST, Slices("int8", slices=4), Slices("int8", slices=2, fast=True),
+        Slices("int8", slices=3, fast=True, rounding="toward-zero"),
+    ],
+)  # fmt: skip
 def test_reported_bounds_hold(name, scheme, seed):
     a, b = HOSTILE[name](6, 70, 5, seed=seed)
     c = prismm.matmul(a, b, scheme=scheme)
@@ -159,8 +173,11 @@ def of_a_cpu(scheme, a, b):
 def test_slices_are_counted_as_on_a_cpu(name, seed):
     from prismm.cuda_slice_count import settled
 
-    for unit, mode in (("fp16", "DP"), ("int8", "DP"), ("fp64", "SP"), ("fp16-fp16", "DP")):
-        scheme = Slices(unit, mode=mode, fast=True)
+    for unit, mode, rounding in (
+        ("fp16", "DP", "nearest"), ("int8", "DP", "nearest"), ("fp64", "SP", "nearest"), ("fp16-fp16", "DP", "nearest"),
+        ("int8", "DP", "toward-zero"), ("fp64", "SP", "toward-zero"),
+    ):  # fmt: skip
+        scheme = Slices(unit, mode=mode, rounding=rounding, fast=True)
         pairs = [{**HOSTILE, **SPECIAL}[name](20, 60, 17, seed=seed + x) for x in (0, 1)]
         expected = [of_a_cpu(scheme, a, b) for a, b in pairs]
         for (a, b), (slices, ended) in zip(pairs, expected, strict=True):
@@ -216,6 +233,13 @@ def test_vectors_and_empty_operands_are_counted():
         ("sm_80", "float64", "rows", "fp64:CR", ["none"]),
         ("sm_80", "float32", "columns", "fp16:4", ["native"]),
         ("gfx942", "float32", "rows", "fp16:3f", ["none"]),
+        ("sm_90", "float64", "columns", "8fz", ["native"]),
+        ("sm_80", "float64", "rows", "fp16:8z", ["none"]),
+        ("sm_90", "float64", "rows", "fp64:CRz", ["none"]),
+        ("gfx942", "float64", "columns", "4z", ["native"]),
+        ("sm_90", "float64", "rows", "7f", ["sum:native", "sum:correctly-rounded"]),
+        ("sm_80", "complex64", "columns", "fp16:4", ["sum:native"]),
+        ("gfx942", "float64", "rows", "CR", ["sum:correctly-rounded"]),
     ],
 )
 def test_kernels_compile_to_matrix_instructions(architecture, dtype, layout, name, targets):
@@ -224,15 +248,20 @@ def test_kernels_compile_to_matrix_instructions(architecture, dtype, layout, nam
     kinds = {entry["kernel"] for entry in found}
     across = {"largest_columns", "sum_columns", "slice_columns"} if layout == "columns" else {"slice_rows"}
     laid_out = {"lay_out"} if dtype.startswith("complex") else set()
-    assert kinds == {*across, *laid_out, "slice_product", "join_slices", "repair_slices"}
+    ends = {"combine_slices", "settle"} if targets[0].startswith("sum:") else {"join_slices", "repair_slices"}
+    assert kinds == {*across, *laid_out, "slice_product", *ends}
     for entry in found:
         if entry["kernel"] == "slice_product":
             unit = {"sm_90": "mma" if "fp64" in name else "wgmma", "sm_80": "mma", "gfx942": "mfma"}[architecture]
             assert entry[unit] > 0
             assert entry.get("stack", 0) == 0, entry
-        elif entry["kernel"] != "repair_slices":
+        elif entry["kernel"] not in ("repair_slices", "settle"):
             # More than eight slices of INT8, other digits, sums in more limbs, and AMD's conversions ask for them.
-            if architecture != "gfx942" and name in ("7f", "3f", "7", "4") and entry["kernel"] != "join_slices":
+            if (
+                architecture != "gfx942"
+                and name in ("7f", "3f", "7", "4")
+                and entry["kernel"] not in ("join_slices", "combine_slices")
+            ):
                 assert entry["fused"] == 0, entry
             assert entry.get("stack", 0) <= 64, entry
 
@@ -241,9 +270,9 @@ def test_kernels_compile_to_matrix_instructions(architecture, dtype, layout, nam
 @pytest.mark.parametrize(
     ("share", "device", "least"),
     [
-        *((f"{part}/8", "any", 21) for part in range(8)),
+        *((f"{part}/8", "any", 44) for part in range(8)),
         ("batches", "any", 3),
-        ("1/8", "hopper", 21),
+        ("1/8", "hopper", 44),
         ("batches", "hopper", 3),
     ],
 )
@@ -252,6 +281,78 @@ def test_interpreted_kernels_give_the_bits_of_a_cpu(share, device, least):
     found = interpreted("slices", share, device)
     assert len(found) >= least
     assert not [entry for entry in found if entry["wrong"]]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("share", "device"), [*((f"{part}/4", "any") for part in range(4)), ("0/4", "hopper")])
+def test_interpreted_sums_are_rounded_once(share, device):
+    pytest.importorskip("triton")
+    found = interpreted("slice_sums", share, device)
+    assert len(found) >= 13
+    assert not [entry for entry in found if entry["wrong"]]
+
+
+def test_sums_are_certified_or_refused():
+    summed = {"summed": True, "of_values": False}
+    for scheme, accuracy in ((FAST, "correctly-rounded"), (FAST, "native"), (FAST, 1e-9), (Slices(mode="CR"), None)):
+        assert chosen(need(64, accuracy=accuracy, **summed), scheme).scheme == scheme
+        assert chosen(need(64, accuracy=accuracy, is_complex=True, **summed), scheme).scheme == scheme
+    for accuracy in (None, "fast"):
+        with pytest.raises(EngineError, match="pass accuracy='correctly-rounded', 'native' or a tolerance"):
+            chosen(need(64, accuracy=accuracy, **summed))
+    with pytest.raises(EngineError, match="reproducible"):
+        chosen(need(64, accuracy="native", reproducible=True, **summed))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", ["float64", "float32", "complex128", "complex64"])
+@pytest.mark.parametrize(
+    "name", ["normal", "cancelling", "near_overflow", "subnormal_operands", "wide_rows", "infinities"]
+)
+def test_sums_have_the_bits_of_a_cpu(name, dtype):
+    make = {**HOSTILE, **SPECIAL}[name]
+    a, b = make(66, 70, 130, seed=5, dtype=np.dtype(dtype))
+    c = make(66, 130, 2, seed=6, dtype=np.dtype(dtype))[0]
+    x, y, z = (torch.from_numpy(np.ascontiguousarray(v)).cuda() for v in (a, b, c))
+    factors = [(1.0, -1.0), (-0.7, 1.3), (2.0**40, 0.0), (0.0, 0.3), (5e-324, 1.0)]
+    if np.iscomplexobj(a):
+        factors += [(1 + 2j, 0.5 - 1j), (-1j, 2.0)]
+    for scheme in (
+        Slices("int8", slices=7, fast=True), Slices("int8", mode="CR"), Slices("fp64", slices=3, rounding="toward-zero")
+    ):  # fmt: skip
+        for alpha, beta in factors:
+            keywords = {"alpha": alpha, "beta": beta, "scheme": scheme, "accuracy": "correctly-rounded"}
+            expected = torch.from_numpy(prismm.gemm(a, b, c, **keywords))
+            got = prismm.gemm(x, y, z, **keywords).cpu()
+            parts = [torch.view_as_real(v) if v.is_complex() else v for v in (got, expected)]
+            word = torch.int64 if parts[0].dtype == torch.float64 else torch.int32
+            same = (parts[0].view(word) == parts[1].view(word)) | (parts[0].isnan() & parts[1].isnan())
+            assert same.all(), (scheme, alpha, beta)
+
+
+@pytest.mark.gpu
+def test_sums_meet_their_target_in_batches_and_graphs(rng):
+    a, b = rng.standard_normal((3, 60, 90)), rng.standard_normal((3, 90, 66))
+    c = rng.standard_normal((3, 60, 66))
+    x, y, z = (torch.from_numpy(v).cuda() for v in (a, b, c))
+    keywords = {"alpha": -0.7, "beta": 1.3, "scheme": FAST, "accuracy": "native"}
+    got, report = prismm.gemm(x, y, z, full_output=True, **keywords)
+    for index in range(3):
+        exact = exact_gemm(-0.7, a[index], b[index], 1.3, c[index])
+        size = 0.7 * (np.abs(a[index]) @ np.abs(b[index])) + 1.3 * np.abs(c[index])
+        error = exact.error(got[index].cpu().numpy())
+        assert (error <= 93 * 2.0**-53 * size * (1 + 1e-9)).all()
+        assert (error <= report.bounds[index]).all()
+    assert sum(report.roads.values()) == got.numel()
+    out = z.clone()
+    assert prismm.gemm(x, y, out, out=out, **keywords) is out
+    assert (out == got).all()
+    graph, out = torch.cuda.CUDAGraph(), torch.zeros_like(got)
+    with torch.cuda.graph(graph):
+        prismm.gemm(x, y, z, out=out, **keywords)
+    graph.replay()
+    torch.cuda.synchronize()
+    assert (out == got).all()
 
 
 @pytest.mark.gpu
@@ -272,7 +373,9 @@ def test_bits_are_those_of_a_cpu(name, dtype):
 UNITS_ASKED = [
     Slices("fp16", slices=7, fast=True), Slices("bf16", slices=7), Slices("fp16-fp16", slices=9, fast=True),
     Slices("int8", slices=8, bits=7), Slices("int8", slices=10), Slices("fp64", slices=3), Slices("fp64", slices=4),
-    Slices("fp64", mode="CR"), Slices("fp16", mode="CR"),
+    Slices("fp64", mode="CR"), Slices("fp16", mode="CR"), Slices("int8", slices=8, fast=True, rounding="toward-zero"),
+    Slices("fp16", slices=8, rounding="toward-zero"), Slices("fp64", slices=3, fast=True, rounding="toward-zero"),
+    Slices("int8", mode="CR", rounding="toward-zero"),
 ]  # fmt: skip
 
 
@@ -317,7 +420,10 @@ def test_slices_are_estimated_from_the_data(unit):
 def test_sums_of_many_blocks_are_exact(unit, k, rng):
     # Sums of one sign fill the accumulators, and few tiles have many blocks of the inner dimension.
     a, b = rng.uniform(0.5, 1, (5, k)), rng.uniform(0.5, 1, (k, 6))
-    for scheme in (Slices(unit, slices=3, fast=True), Slices(unit, slices=4)):
+    for scheme in (
+        Slices(unit, slices=3, fast=True), Slices(unit, slices=4),
+        Slices(unit, slices=4, rounding="toward-zero"), Slices(unit, slices=3, fast=True, rounding="toward-zero"),
+    ):  # fmt: skip
         got = prismm.matmul(torch.from_numpy(a).cuda(), torch.from_numpy(b).cuda(), scheme=scheme).cpu().numpy()
         assert (got == prismm.matmul(a, b, scheme=scheme)).all()
 
@@ -339,13 +445,17 @@ def test_longer_than_a_tile_and_in_batches():
 
 @pytest.mark.gpu
 @pytest.mark.parametrize(
-    ("dtype", "slices", "accuracy"), [("float64", 7, "native"), ("float32", 3, "native"), ("float64", 4, 1e-9)]
-)
-def test_certified_entries_meet_their_target(dtype, slices, accuracy):  # fmt: skip
+    ("dtype", "slices", "accuracy", "rounding"),
+    [
+        ("float64", 7, "native", "nearest"), ("float32", 3, "native", "nearest"), ("float64", 4, 1e-9, "nearest"),
+        ("float64", 8, "native", "toward-zero"), ("float32", 4, 1e-6, "toward-zero"),
+    ],
+)  # fmt: skip
+def test_certified_entries_meet_their_target(dtype, slices, accuracy, rounding):
     u, eta = (2.0**-53, 5e-324) if dtype == "float64" else (2.0**-24, 2.0**-149)
     for name in ("normal", "wide_rows", "cancelling", "triangular", "subnormal_results"):
         a, b = HOSTILE[name](60, 90, 66, seed=2, dtype=np.dtype(dtype))
-        scheme = Slices("int8", slices=slices, fast=True)
+        scheme = Slices("int8", slices=slices, fast=True, rounding=rounding)
         x, y = torch.from_numpy(a).cuda(), torch.from_numpy(b).cuda()
         c, report = prismm.matmul(x, y, scheme=scheme, accuracy=accuracy, full_output=True)
         exact = exact_product(a, b)

@@ -699,7 +699,7 @@ def _settle_open(
 COMBINE_TILE = 4, 128, 4
 """Rows and columns of a tile of gemm's epilogue, and the warps that work on it."""
 
-_CALLERS = tuple(Factor(index) for index in range(4))
+FACTORS = tuple(Factor(index) for index in range(4))
 """Parts of alpha and beta."""
 
 
@@ -710,19 +710,19 @@ def combine_digits(
     """`join_digits` of alpha·X + beta·C, with C = addend: every entry joined with every care."""
     from prismm.kernels.gpu import combine
 
-    marks, grid, common = _combining(program, out, addend)
+    marks, grid, common = combining(program, out, addend)
     careful, _ = join_constants(table.moduli, test, table.left.device)
     fixed = {"MODE": test.mode, "PRECISION": test.precision, "PARTS": a.parts, "ADDEND": addend is not None}
     program.launch(
         combine.combine_digits, grid, digits, *common, marks, left.statistics, right.statistics, careful,
-        table.reduction, *_CALLERS, out.m, out.n, left.terms, table.fraction_bits(left.terms), digits.shape[3],
+        table.reduction, *FACTORS, out.m, out.n, left.terms, table.fraction_bits(left.terms), digits.shape[3],
         digits.shape[2] * digits.shape[3], marks.shape[3], left.batch, right.batch,
         MODULI=table.moduli, LIMBS=table.limbs, LEVELS=min(LEVELS, table.fraction_bits(left.terms)),
         TESTED=test.magnitude_kappa > 0.0, ROWS=COMBINE_TILE[0], BLOCK=COMBINE_TILE[1], num_warps=COMBINE_TILE[2],
         enable_fp_fusion=False, **fixed,
     )  # fmt: skip
     statistics = left.statistics, right.statistics, left.batch, right.batch, table.fraction_bits(left.terms)
-    _settle_marks(program, out, addend, a, b, marks, statistics, counts, device, PRODUCT=True, **fixed)
+    settle_marks(program, out, addend, a, b, marks, statistics, counts, device, PRODUCT=True, **fixed)
 
 
 def combine_values(
@@ -732,21 +732,21 @@ def combine_values(
     """out = alpha·X + beta·C of products X (batch, m, n) that meet the "native" target, contiguous; None for 0."""
     from prismm.kernels.gpu import combine, repair
 
-    marks, grid, common = _combining(program, out, addend)
+    marks, grid, common = combining(program, out, addend)
     fixed = {
         "PRECISION": precision, "PARTS": 2 if out.place.dtype.is_complex else 1, "ADDEND": addend is not None,
         "PRODUCT": products is not None,
     }  # fmt: skip
     source = products.reals() if products is not None else common[0]
     program.launch(
-        combine.combine_values, grid, source, *common, marks, *_CALLERS, out.m, out.n, terms, marks.shape[3],
+        combine.combine_values, grid, source, *common, marks, *FACTORS, out.m, out.n, terms, marks.shape[3],
         ROWS=COMBINE_TILE[0], BLOCK=COMBINE_TILE[1], num_warps=COMBINE_TILE[2], enable_fp_fusion=False, **fixed,
     )  # fmt: skip
     nothing = counts, counts, 1, 1, 1
-    _settle_marks(program, out, addend, a, b, marks, nothing, counts, device, MODE=repair.NATIVE.value, **fixed)
+    settle_marks(program, out, addend, a, b, marks, nothing, counts, device, MODE=repair.NATIVE.value, **fixed)
 
 
-def _combining(program: Program, out: Result, addend: Result | None) -> tuple[Place, tuple[int], tuple[Any, ...]]:
+def combining(program: Program, out: Result, addend: Result | None) -> tuple[Place, tuple[int], tuple[Any, ...]]:
     """Marks, a grid of tiles, and the arguments for the result and C: places, strides of rows, columns, matrices."""
     import torch
 
@@ -760,7 +760,7 @@ def _combining(program: Program, out: Result, addend: Result | None) -> tuple[Pl
     return marks, grid, tuple(common)
 
 
-def _settle_marks(
+def settle_marks(
     program: Program, out: Result, addend: Result | None, a: Vectors, b: Vectors, marks: Place,
     statistics: tuple[Place, Place, int, int, int], counts: Place, device: Device, **fixed: Any,
 ) -> None:  # fmt: skip
@@ -776,7 +776,7 @@ def _settle_marks(
     program.launch(
         combine.settle, (min(8 * device.programs, -(-words // combine.SPAN.value)),), a.place.reals(), *a_steps,
         b.place.reals(), *b_steps, out.place.reals(), *steps, source.place.reals(), c_steps[1], c_steps[2], c_steps[0],
-        marks, *statistics[:2], counts, *_CALLERS, out.m, out.n, a.terms, statistics[4], marks.shape[3], out.batch,
+        marks, *statistics[:2], counts, *FACTORS, out.m, out.n, a.terms, statistics[4], marks.shape[3], out.batch,
         *statistics[2:4],
         BLOCK=LANES, num_warps=4, enable_fp_fusion=False, **fixed,
     )  # fmt: skip

@@ -3,11 +3,11 @@
 Five to seven launches, none of which waits: slices of rows, of columns (with two passes before them where the columns
 lie across contiguous elements), products, join and certificate, repair. Real float64 and float32 results.
 
-Slices are on a grid, of as many bits as the scheme says, for INT8, FP16 or FP64 units (`kernels.gpu.slice_split`).
-What is kept of them, and so the value, is that of a CPU (`schemes.slices`): all pairs, or those with p + q <= d + 1;
-blocks of the inner dimension, which serve a unit's accumulator, have no part in it. "CR" takes a fixed number here, and
-the pairs that matter to a certificate: its entries are correctly rounded because each is certified or summed exactly,
-not because nothing is left over.
+Slices are on a grid, of as many bits as the scheme says, rounded to nearest or toward zero, for INT8, FP16 or FP64
+units (`kernels.gpu.slice_split`). What is kept of them, and so the value, is that of a CPU (`schemes.slices`): all
+pairs, or those with p + q <= d + 1; blocks of the inner dimension, which serve a unit's accumulator, have no part in
+it. "CR" takes a fixed number here, and the pairs that matter to a certificate: its entries are correctly rounded
+because each is certified or summed exactly, not because nothing is left over.
 
 The two products of a complex one are those of a CPU, too: of real operands of twice the inner dimension, which are laid
 out in scratch memory (`engines.cuda_layout`).
@@ -23,7 +23,19 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from prismm.accuracy import MAGNITUDE, ROUNDING
-from prismm.engines.cuda import INT8, STATISTICS, Result, Test, Vectors, measure_columns, tall_tile
+from prismm.engines.cuda import (
+    COMBINE_TILE,
+    FACTORS,
+    INT8,
+    STATISTICS,
+    Result,
+    Test,
+    Vectors,
+    combining,
+    measure_columns,
+    settle_marks,
+    tall_tile,
+)
 from prismm.errors import EngineError
 
 if TYPE_CHECKING:
@@ -52,11 +64,14 @@ _SHORTEST = 256
 
 @dataclass(frozen=True)
 class Digits:
-    """What slices are made of: the engine that multiplies them, their type on the device, bits and bytes of each."""
+    """What slices are made of: the engine that multiplies them, their type on the device, bits and bytes of each;
+    truncated: whether they are rounded toward zero.
+    """
 
     engine: str
     kind: str
     bits: int
+    truncated: bool = False
 
     @property
     def size(self) -> int:
@@ -66,7 +81,14 @@ class Digits:
     @property
     def balanced(self) -> bool:
         """Whether they are in [-128, 127], with carry."""
-        return self.kind == "int8" and self.bits == 8
+        return self.kind == "int8" and self.bits == 8 and not self.truncated
+
+    @property
+    def longest_sum(self) -> int:
+        """Terms that the unit adds exactly."""
+        from prismm.kernels.gpu.slice_product import longest_sum
+
+        return longest_sum(self.bits, self.size, self.truncated)
 
     @property
     def dtype(self) -> torch.dtype:
@@ -97,13 +119,13 @@ _UNITS = {
 }  # fmt: skip
 
 
-def digits_for(unit: str, bits: int) -> Digits:
+def digits_for(unit: str, bits: int, truncated: bool = False) -> Digits:
     """How a GPU holds slices of a unit of `schemes.units`: in its own type, or one that holds its integers and sums.
 
     >>> digits_for("fp16", 8)
-    Digits(engine='cuda:fp16', kind='float16', bits=8)
+    Digits(engine='cuda:fp16', kind='float16', bits=8, truncated=False)
     """
-    return Digits(*_UNITS[unit], bits)
+    return Digits(*_UNITS[unit], bits, truncated)
 
 
 def tile_of(digits: Digits) -> tuple[int, int]:
@@ -121,11 +143,11 @@ def refuse(digits: Digits, slices: int, groups: int, k: int) -> str | None:
         return f"a GPU has {MOST_BALANCED} slices of 8 bits at most on unit 'int8'; pass fewer, or mode='CR'"
     if slices * digits.bits > MOST_BITS:
         return f"a GPU has slices of {MOST_BITS} bits together; pass slices={MOST_BITS // digits.bits} or fewer"
-    if len(slice_join.limbs(groups, digits.bits, digits.size)) > slice_join.MOST_LIMBS:
+    if len(slice_join.limbs(groups, digits.bits, digits.size, digits.truncated)) > slice_join.MOST_LIMBS:
         return "its sums have more bits than a GPU joins; pass fewer slices, or fast=True"
-    longest, depth = slice_product.longest_sum(digits.bits, digits.size), slice_product.TILES[digits.size][2]
+    longest, depth = digits.longest_sum, slice_product.TILES[digits.size][2]
     if longest < min(k, depth):
-        most = slice_product.most_bits(digits.size)
+        most = slice_product.most_bits(digits.size, digits.truncated)
         return f"slices of {digits.bits} bits multiply {longest} terms at a time; pass bits={most} or less"
     return None
 
@@ -149,7 +171,7 @@ class Problem:
         """The longest block of the inner dimension."""
         from prismm.kernels.gpu.slice_product import widest
 
-        return widest(self.slices, self.digits.bits, self.digits.size)
+        return widest(self.slices, self.digits.bits, self.digits.size, self.digits.truncated)
 
     @property
     def entry_bytes(self) -> int:
@@ -233,6 +255,7 @@ def slice_vectors(
         return found
     fixed: dict[str, Any] = {
         "SLICES": problem.slices, "BITS": problem.digits.bits, "BALANCED": problem.digits.balanced,
+        "TRUNCATED": problem.digits.truncated,
         "MEASURE": mode == ROUNDING, "NVIDIA": device.nvidia,
         "PERMUTED": _on_hopper(problem, device) and not left, "REVERSED": not left, "enable_fp_fusion": False,
     }  # fmt: skip
@@ -303,7 +326,7 @@ def multiply_slices(
         from prismm.kernels.gpu import slice_product as product
 
         rows, columns, depth = product.TILES[problem.digits.size]
-        longest = min(product.longest_sum(problem.digits.bits, problem.digits.size), 1 << 20)
+        longest = min(problem.digits.longest_sum, 1 << 20)
         program.launch(
             product.slice_product, (-(-m // rows) * -(-n // columns), units), left.digits, right.digits, low, top, m,
             n, cut.width, pitch, left.plane, right.plane, left_step, right_step, sums.row_pitch, sums.plane,
@@ -357,8 +380,8 @@ def join_sums(
     even = steps[1] % 16 == 0 and steps[0] % 16 == 0 and out.n % 16 == 0
     vectors = left.statistics, left.extras, right.statistics, right.extras, constants
     fixed = {
-        "SLICES": problem.slices, "GROUPS": problem.groups, "BITS": problem.digits.bits, "MODE": test.mode,
-        "PRECISION": test.precision,
+        "SLICES": problem.slices, "GROUPS": problem.groups, "BITS": problem.digits.bits,
+        "TRUNCATED": problem.digits.truncated, "MODE": test.mode, "PRECISION": test.precision,
     }  # fmt: skip
     program.launch(
         slice_join.join_slices, (blocks, strips, out.batch), sums.low, sums.top, out.place, steps[1], steps[2],
@@ -375,3 +398,33 @@ def join_sums(
         sums.row_pitch, sums.plane, sums.blocks, mark_pitch, out.batch, left.batch, right.batch,
         BLOCK=slice_repair.LANES, **fixed, **slice_repair.LAUNCH,
     )  # fmt: skip
+
+
+Real = tuple[SlicedVectors, SlicedVectors, Sums]
+"""A real product: its rows, its columns, and their sums."""
+
+
+def combine_sums(
+    program: Program, products: list[Real], out: Result, addend: Result | None, a: Vectors, b: Vectors,
+    problem: Problem, constants: torch.Tensor, counts: Place, device: Device,
+) -> None:  # fmt: skip
+    """out = alpha·X + beta·C, X from its real products, one a part: certified as a whole, or exact; two launches.
+    counts: as of `join_sums`.
+    """
+    from prismm.kernels.gpu import slice_combine, slice_join
+
+    test = problem.test
+    marks, grid, common = combining(program, out, addend)
+    (left, right, sums), (left_i, right_i, sums_i) = products[0], products[-1]
+    fixed = {"MODE": test.mode, "PRECISION": test.precision, "PARTS": len(products), "ADDEND": addend is not None}
+    rows, columns, warps = COMBINE_TILE
+    program.launch(
+        slice_combine.combine_slices, grid, sums.low, sums.top, sums_i.low, sums_i.top, *common, marks,
+        left.statistics, left.extras, right.statistics, right.extras, left_i.statistics, left_i.extras,
+        right_i.statistics, right_i.extras, constants, *FACTORS, out.m, out.n, test.terms, sums.row_pitch, sums.plane,
+        sums.blocks, marks.shape[3], left.batch, right.batch, SLICES=problem.slices, GROUPS=problem.groups,
+        BITS=problem.digits.bits, TRUNCATED=problem.digits.truncated, TESTED=test.magnitude_kappa > 0.0, ROWS=rows,
+        BLOCK=columns, num_warps=warps, enable_fp_fusion=False, **fixed,
+    )  # fmt: skip
+    statistics = left.statistics, right.statistics, left.batch, right.batch, slice_join.Q.value
+    settle_marks(program, out, addend, a, b, marks, statistics, counts, device, PRODUCT=True, **fixed)

@@ -1,9 +1,9 @@
 """The epilogue of gemm: alpha·X + beta·C, rounded once and certified as a whole; no entry leaves the device.
 
 X is joined from residues (`combine_digits`, the arithmetic and the decisions of `kernels.cpu.combine`, so that the bits
-are), or is a product that meets the "native" target already (`combine_values`). Entries that want more than twice
-float64's precision are marked by a bit, 32 columns a word, and not written: `settle` sums those exactly, in limbs of 32
-bits as `repair` does, alpha and beta·C included.
+are) or slices (`slice_combine`), or is a product that meets the "native" target already (`combine_values`). Entries
+that want more than twice float64's precision are marked by a bit, 32 columns a word, and not written: `settle` sums
+those exactly, in limbs of 32 bits as `repair` does, alpha and beta·C included.
 
 **Of values.** Let |X - AB| <= K·u·|A||B| + K·η, with K·u <= 1/2. The sum is rounded once, by at most η/2 and
 u·|alpha·X + beta·C|, so it errs by at most (K + 2)·u·|alpha||A||B| + u·|beta||C| + (1 + u)·|alpha|·K·η + η in all. That
@@ -68,7 +68,7 @@ SPAN = tl.constexpr(1024)
 
 
 @triton.jit
-def _factor(pattern):
+def factor_of(pattern):
     """A factor, from its pattern."""
     return wide(pattern).to(tl.float64, bitcast=True)
 
@@ -98,7 +98,7 @@ def _sum_open(high, low, err, PRECISION: tl.constexpr):
 
 
 @triton.jit
-def _mark(marked, marks, i, j, m, mark_pitch, ROWS: tl.constexpr, BLOCK: tl.constexpr):
+def mark(marked, marks, i, j, m, mark_pitch, ROWS: tl.constexpr, BLOCK: tl.constexpr):
     """A bit an entry, in rows of mark_pitch words."""
     flagged = tl.reshape(marked.to(tl.int32), [ROWS, BLOCK // 32, 32])
     word = tl.sum(flagged << tl.arange(0, 32)[None, None, :], 2)
@@ -119,7 +119,7 @@ def _joined(
 
 
 @triton.jit
-def _addend(at, inside, ADDEND: tl.constexpr):
+def addend(at, inside, ADDEND: tl.constexpr):
     """C's numbers, as float64; 0 where there is none."""
     if ADDEND:
         return tl.load(at, mask=inside, other=0.0).to(tl.float64)
@@ -127,7 +127,7 @@ def _addend(at, inside, ADDEND: tl.constexpr):
 
 
 @triton.jit
-def _decided(
+def decided(
     f0, x1, t1, n1, f1, x2, t2, n2, f2, c1, f3, c2, bound, safe, kappa, MODE: tl.constexpr, PRECISION: tl.constexpr,
     PARTS: tl.constexpr,
 ):  # fmt: skip
@@ -168,7 +168,7 @@ def _decided(
 
 
 @triton.jit
-def _covered(
+def covered(
     uncovered, units, f0, f1, rows, columns, m, n, i, j, in_m, in_n, k, special, constants, LEVELS: tl.constexpr
 ):  # fmt: skip
     """Where |a||b| is not seen to cover what is uncovered: by the counts of large elements, as on a CPU."""
@@ -194,7 +194,7 @@ def _bound(n1a, da, n2a, fa, n1b, db, n2b, fb, quarter, MODE: tl.constexpr):
 
 
 @triton.jit
-def _tile(m, n, ROWS: tl.constexpr, BLOCK: tl.constexpr):
+def tile_of(m, n, ROWS: tl.constexpr, BLOCK: tl.constexpr):
     """(batch, rows, columns) of a program: along a grid's first extent, as the others end at 65535."""
     blocks, strips = tl.cdiv(n, BLOCK), tl.cdiv(m, ROWS)
     strip = tl.program_id(0) // blocks
@@ -223,7 +223,7 @@ def combine_digits(
     """
     A_PRIORI: tl.constexpr = MODE != ROUNDING
     TOP: tl.constexpr = 1.1235582092889474e307 if PRECISION == 53 else 2.1267647932558654e37  # 2^1020, 2^124
-    batch, i, j = _tile(m, n, ROWS, BLOCK)
+    batch, i, j = tile_of(m, n, ROWS, BLOCK)
     digits += batch * wide(plane) * (MODULI if PARTS == 1 else 3 * MODULI)
     out += batch * batch_step
     c += batch * c_batch
@@ -250,16 +250,16 @@ def combine_digits(
     at = digits + i.to(tl.int64)[:, None] * row_pitch + j[None, :]
     target = out + i.to(tl.int64)[:, None] * row_stride + j.to(tl.int64)[None, :] * column_stride
     source = c + i.to(tl.int64)[:, None] * c_row + j.to(tl.int64)[None, :] * c_column
-    f0, g0, f1, g1 = _factor(alpha), _factor(alpha_i), _factor(beta), _factor(beta_i)
-    c0 = _addend(source, inside, ADDEND)
+    f0, g0, f1, g1 = factor_of(alpha), factor_of(alpha_i), factor_of(beta), factor_of(beta_i)
+    c0 = addend(source, inside, ADDEND)
     marks += batch * PARTS * m * mark_pitch
     if PARTS == 1:
         x0, t0, n0 = _joined(at, plane, reduction, constants, read, exponent, safe, MODULI, LIMBS, REAL)
-        value, marked, uncovered = _decided(
+        value, marked, uncovered = decided(
             f0, x0, t0, n0, f0 * 0.0, x0, t0, n0, f1, c0, f0, c0, bound, safe, kappa, MODE, PRECISION, PARTS
         )  # fmt: skip
         if TESTED:
-            marked = marked | _covered(
+            marked = marked | covered(
                 uncovered & inside, units, f0, f0 * 0.0, rows, columns, m, n, i, j, in_m, in_n, k, special, constants,
                 LEVELS,
             )  # fmt: skip
@@ -267,22 +267,22 @@ def combine_digits(
             marked = marked | ~(tl.abs(value) + first * tl.abs(f0) < TOP)
         marked = (marked | special) & inside
         tl.store(target, value if PRECISION == 53 else value.to(tl.float32), mask=inside & ~marked)
-        _mark(marked, marks, i, j, m, mark_pitch, ROWS, BLOCK)
+        mark(marked, marks, i, j, m, mark_pitch, ROWS, BLOCK)
     else:
-        c1 = _addend(source + 1, inside, ADDEND)
+        c1 = addend(source + 1, inside, ADDEND)
         x0, t0, n0 = _joined(at, plane, reduction, constants, read, exponent, safe, MODULI, LIMBS, REAL_PART)
         x1, t1, n1 = _joined(at, plane, reduction, constants, read, exponent, safe, MODULI, LIMBS, IMAGINARY_PART)
         for part in tl.static_range(PARTS):
             if part == 0:
-                value, marked, uncovered = _decided(
+                value, marked, uncovered = decided(
                     f0, x0, t0, n0, -g0, x1, t1, n1, f1, c0, -g1, c1, bound, safe, kappa, MODE, PRECISION, PARTS
                 )  # fmt: skip
             else:
-                value, marked, uncovered = _decided(
+                value, marked, uncovered = decided(
                     g0, x0, t0, n0, f0, x1, t1, n1, g1, c0, f1, c1, bound, safe, kappa, MODE, PRECISION, PARTS
                 )  # fmt: skip
             if TESTED:
-                marked = marked | _covered(
+                marked = marked | covered(
                     uncovered & inside, units, f0, g0, rows, columns, m, n, i, j, in_m, in_n, k, special, constants,
                     LEVELS,
                 )  # fmt: skip
@@ -290,7 +290,7 @@ def combine_digits(
                 marked = marked | ~(tl.abs(value) + first * (tl.abs(f0) + tl.abs(g0)) < TOP)
             marked = (marked | special) & inside
             tl.store(target + part, value if PRECISION == 53 else value.to(tl.float32), mask=inside & ~marked)
-            _mark(marked, marks + part * m * mark_pitch, i, j, m, mark_pitch, ROWS, BLOCK)
+            mark(marked, marks + part * m * mark_pitch, i, j, m, mark_pitch, ROWS, BLOCK)
 
 
 @triton.jit
@@ -348,16 +348,16 @@ def combine_values(
     k: terms.
     """
     LEAST: tl.constexpr = 3.5601181736115222e-307 if PRECISION == 53 else 1.88079096131566e-37  # 2^-1018, 2^-122
-    batch, i, j = _tile(m, n, ROWS, BLOCK)
+    batch, i, j = tile_of(m, n, ROWS, BLOCK)
     out += batch * batch_step
     c += batch * c_batch
     inside = (i < m)[:, None] & (j < n)[None, :]
     target = out + i.to(tl.int64)[:, None] * row_stride + j.to(tl.int64)[None, :] * column_stride
     source = c + i.to(tl.int64)[:, None] * c_row + j.to(tl.int64)[None, :] * c_column
     at = products + ((batch * m + i.to(tl.int64))[:, None] * n + j[None, :]) * PARTS
-    f0, g0, f1, g1 = _factor(alpha), _factor(alpha_i), _factor(beta), _factor(beta_i)
-    c0 = _addend(source, inside, ADDEND)
-    x0 = _addend(at, inside, PRODUCT)
+    f0, g0, f1, g1 = factor_of(alpha), factor_of(alpha_i), factor_of(beta), factor_of(beta_i)
+    c0 = addend(source, inside, ADDEND)
+    x0 = addend(at, inside, PRODUCT)
     small = wide(k).to(tl.float64) * LEAST
     if not PRODUCT:
         small = small * 0.0
@@ -367,10 +367,10 @@ def combine_values(
         value, marked = _rounded_total(f0, x0, f0, x0, f1, c0, f0, c0, PRECISION, PARTS)
         marked = (marked | (tl.abs(x0) < small)) & inside
         tl.store(target, value if PRECISION == 53 else value.to(tl.float32), mask=inside & ~marked)
-        _mark(marked, marks, i, j, m, mark_pitch, ROWS, BLOCK)
+        mark(marked, marks, i, j, m, mark_pitch, ROWS, BLOCK)
     else:
-        c1 = _addend(source + 1, inside, ADDEND)
-        x1 = _addend(at + 1, inside, PRODUCT)
+        c1 = addend(source + 1, inside, ADDEND)
+        x1 = addend(at + 1, inside, PRODUCT)
         tiny = (tl.abs(x0) < small) | (tl.abs(x1) < small)
         for part in tl.static_range(PARTS):
             if part == 0:
@@ -379,7 +379,7 @@ def combine_values(
                 value, marked = _rounded_total(g0, x0, f0, x1, g1, c0, f1, c1, PRECISION, PARTS)
             marked = (marked | tiny) & inside
             tl.store(target + part, value if PRECISION == 53 else value.to(tl.float32), mask=inside & ~marked)
-            _mark(marked, marks + part * m * mark_pitch, i, j, m, mark_pitch, ROWS, BLOCK)
+            mark(marked, marks + part * m * mark_pitch, i, j, m, mark_pitch, ROWS, BLOCK)
 
 
 @triton.jit
@@ -602,7 +602,7 @@ def settle(
     that of rounded operands, as the scheme has it. MODE is NATIVE where there are no statistics of vectors.
     counts[SPECIAL], [EXACT], [KEPT] grow by the numbers set.
     """
-    f0, g0, f1, g1 = _factor(alpha), _factor(alpha_i), _factor(beta), _factor(beta_i)
+    f0, g0, f1, g1 = factor_of(alpha), factor_of(alpha_i), factor_of(beta), factor_of(beta_i)
     lanes = tl.arange(0, SPAN)
     total = wide(batches) * PARTS * m * mark_pitch
     for start in range(tl.program_id(0).to(tl.int64) * SPAN, total, tl.num_programs(0).to(tl.int64) * SPAN):

@@ -154,6 +154,17 @@ def nearest_of(x, NVIDIA: tl.constexpr):
 
 
 @triton.jit
+def toward_zero(x, NVIDIA: tl.constexpr):
+    """The integer nearest to x among those no larger in magnitude."""
+    if NVIDIA:
+        return tl.inline_asm_elementwise(
+            "cvt.rzi.f64.f64 $0, $1;", "=d,d", [x], dtype=tl.float64, is_pure=True, pack=1
+        )  # fmt: skip
+    size = tl.floor(tl.abs(x))
+    return tl.where(x < 0.0, -size, size)
+
+
+@triton.jit
 def ceiling_of_product(x, y, NVIDIA: tl.constexpr):
     """ceil(x·y) as int32, x >= 0, y > 0, x·y <= 2^30; 1 where the product underflows."""
     if NVIDIA:

@@ -4,18 +4,20 @@ With slices of β bits the value is an integer V = Σ low·2^(β·x) + top·2^(�
 dimension (`slice_product`), in units of 2^(β·(2d-1-G) - s - t). Its bits from the top down make limbs of up to 52 bits,
 float64 numbers without error. In sums over blocks, what a limb has above its bits goes to the one above it after every
 block. The first one, with as many numbers as 16 bits hold, is below k·2^(2β-2+16) <= 2^53 for β <= 8 and k·2^(3β-2)
-for more, where FP16 units hold β = 10 at most, or k <= 16; with 64 bits on top it has the limb above it. Two-sums make
-V = h + low + tail of them, exactly.
+for more, where FP16 units hold β = 10 at most, or k <= 16; with 64 bits on top it has the limb above it. Digits toward
+zero are up to twice as large: with as many numbers as 14 bits hold it is below k·2^(2β+14) <= 2^51 for β <= 7, and
+k·2^(3β) for more, where FP16 units hold β = 9 at most, or k <= 16. Two-sums make V = h + low + tail of them, exactly.
 
 **The bound.** With T = RN(2^s·a) = A' - δA, what all products of slices miss is ΣδA·B' + ΣA'·δB - ΣδA·δB: the two
 bounds of products of residues hold for it (`join.bound_of`: |δ| <= 1/2, Cauchy and Schwarz) and, where few elements are
-inexact, ‖δA‖₁·(max|B'| + 1/2) + max|A'|·‖δB‖₁.
+inexact, ‖δA‖₁·(max|B'| + 1/2) + max|A'|·‖δB‖₁. TRUNCATED, |δ| <= 1 and |A'| <= 2^s·|a|, so it is δA·2^t·b + A'·δB
+with the signs turned, at most ‖2^t·b‖₁ + ‖2^s·a‖₁ or what the other two bounds say.
 
 Where only p + q < G are kept, with G >= d, the others are Σ_p A^(p)·(B^(Q) + … + B^(d-1)) with Q = G - p >= 1: digits
-are at most D = 2^(β-1) in magnitude, a tail of them is below D/(2^β-1)·2^(β(d-Q)), so in units of V each p adds less
-than D²/(2^β-1) (64.26 for β = 8) for every term that is there at all. With u and v the last slices of row and column
-that are not empty, that is p from G - v to u: at most (u + v + 1 - G)·D²/(2^β-1)·(elements of row or column that are
-not 0, the fewer).
+are at most D in magnitude, 2^(β-1) or, TRUNCATED, 2^β - 1, a tail of them is below D/(2^β-1)·2^(β(d-Q)), so in units of
+V each p adds less than D²/(2^β-1) (64.26 for β = 8 and D = 128) for every term that is there at all. With u and v the
+last slices of row and column that are not empty, that is p from G - v to u: at most
+(u + v + 1 - G)·D²/(2^β-1)·(elements of row or column that are not 0, the fewer).
 
 A program joins a strip of rows and a block of columns, tile by tile. What a test of magnitudes asks of every entry it
 asks of the strip first, by the largest norms and the least counts of large elements; if that holds, and no result can
@@ -98,14 +100,18 @@ def _limb(at, plane, first: tl.constexpr, COUNT: tl.constexpr, BITS: tl.constexp
         return pattern.to(tl.float64, bitcast=True) - 4503599627370496.0
 
 
-def limbs(groups: int, bits: int, size: int) -> list[int]:
+def _bits_with_top(truncated: bool) -> int:
+    return 14 if truncated else 16
+
+
+def limbs(groups: int, bits: int, size: int, truncated: bool = False) -> list[int]:
     """How many of the numbers below the top each limb takes, from the top down, the first in its limb; of digits of
     eight bytes, whose top has 64 bits, the first limb is the upper half of that and takes none.
 
     >>> limbs(7, 8, 1), limbs(13, 8, 1), limbs(5, 21, 8)
     ([2, 4], [2, 6, 4], [0, 0, 2, 2])
     """
-    with_top = min(groups - 1, 16 // bits)
+    with_top = min(groups - 1, _bits_with_top(truncated) // bits)
     found = [0, with_top] if size == 8 else [with_top]
     left = groups - 1 - with_top
     while left > 0:
@@ -137,7 +143,9 @@ def _two_sums(s0, s1, s2, s3, s4, LIMBS: tl.constexpr):
 
 
 @triton.jit
-def expand_slices(low, top, plane, blocks, mask, GROUPS: tl.constexpr, BITS: tl.constexpr):
+def expand_slices(
+    low, top, plane, blocks, mask, GROUPS: tl.constexpr, BITS: tl.constexpr, TRUNCATED: tl.constexpr
+):  # fmt: skip
     """V = h + low + tail, |low| <= ulp(h)/2, tail with the sign of what is left, or 0. low, top: of the first block.
 
     Limbs as of `limbs`, s0 the highest. Two-sums from the lowest up carry whatever is not 0 to the top, one place each
@@ -148,7 +156,8 @@ def expand_slices(low, top, plane, blocks, mask, GROUPS: tl.constexpr, BITS: tl.
     at most (1 + 2^-52)·ulp(low)/2; `judge` asks for 2^-50·|low|.
     """
     LONG: tl.constexpr = top.dtype.element_ty == tl.int64
-    WITH_TOP: tl.constexpr = GROUPS - 1 if GROUPS - 1 < 16 // BITS else 16 // BITS
+    ROOM: tl.constexpr = (14 if TRUNCATED else 16) // BITS
+    WITH_TOP: tl.constexpr = GROUPS - 1 if GROUPS - 1 < ROOM else ROOM
     EACH: tl.constexpr = 52 // BITS
     # First numbers of three limbs, down to 0.
     A: tl.constexpr = GROUPS - 1 - WITH_TOP
@@ -225,27 +234,37 @@ def last_slice(extras, vectors, at, inside, SLICES: tl.constexpr):
 
 
 @triton.jit
-def left_out(u, some, v, others, GROUPS: tl.constexpr, BITS: tl.constexpr):
+def _pair(BITS: tl.constexpr, TRUNCATED: tl.constexpr):
+    """D²/(2^β-1), and a bit more."""
+    D: tl.constexpr = 2.0**BITS - 1.0 if TRUNCATED else 2.0 ** (BITS - 1)
+    return tl.full([], 1.0001 * D * D / (2.0**BITS - 1.0), tl.float64)
+
+
+@triton.jit
+def left_out(u, some, v, others, GROUPS: tl.constexpr, BITS: tl.constexpr, TRUNCATED: tl.constexpr):
     """What the pairs that are not kept can amount to, in units of V; u, v: last slices; some, others: elements that are
     not 0.
     """
-    TERM: tl.constexpr = 1.0001 * 4.0 ** (BITS - 1) / (2.0**BITS - 1)
-    return tl.maximum(u + v + 1 - GROUPS, 0).to(tl.float64) * (TERM * tl.minimum(some, others).to(tl.float64))
+    each = _pair(BITS, TRUNCATED) * tl.minimum(some, others).to(tl.float64)
+    return tl.maximum(u + v + 1 - GROUPS, 0).to(tl.float64) * each
 
 
 @triton.jit
 def slice_bound(
     rows, row_extras, columns, column_extras, m, n, i, j, in_m, in_n, terms, SLICES: tl.constexpr,
-    GROUPS: tl.constexpr, BITS: tl.constexpr, MODE: tl.constexpr,
+    GROUPS: tl.constexpr, BITS: tl.constexpr, TRUNCATED: tl.constexpr, MODE: tl.constexpr,
 ):  # fmt: skip
     """(bound, e + s of rows, of columns, shifts of both, whether they are finite): |V - exact| <= bound."""
     A_PRIORI: tl.constexpr = MODE != ROUNDING
     LIFT: tl.constexpr = BITS * (2 * SLICES - 1 - GROUPS)
     row_e, row_shift, n1a, da, n2a, fa = bound_terms(rows, m, i, in_m, Q, A_PRIORI)
     column_e, column_shift, n1b, db, n2b, fb = bound_terms(columns, n, j, in_n, Q, A_PRIORI)
+    quarter = 0.25 * terms
+    if TRUNCATED:
+        n1a, n1b, quarter = 2.0 * n1a, 2.0 * n1b, 0.0 * terms
     bound = bound_of(
         n1a[:, None], da[:, None], n2a[:, None], fa[:, None], n1b[None, :], db[None, :], n2b[None, :], fb[None, :],
-        0.25 * terms, A_PRIORI,
+        quarter, A_PRIORI,
     )  # fmt: skip
     if not A_PRIORI:
         sa = tl.load(row_extras + DEVIATION * m + i, mask=in_m, other=0).to(tl.float64) * 0.0009765625
@@ -259,7 +278,7 @@ def slice_bound(
         v = last_slice(column_extras, n, j, in_n, SLICES)
         some = tl.load(row_extras + NONZERO * m + i, mask=in_m, other=0)
         others = tl.load(column_extras + NONZERO * n + j, mask=in_n, other=0)
-        bound += left_out(u[:, None], some[:, None], v[None, :], others[None, :], GROUPS, BITS)
+        bound += left_out(u[:, None], some[:, None], v[None, :], others[None, :], GROUPS, BITS, TRUNCATED)
         bound = bound * (1.0 + 1e-12)
     return bound, row_e, column_e, row_shift, column_shift
 
@@ -302,9 +321,11 @@ def _share(stats, count, at, alive, s: tl.constexpr):
 
 
 @triton.jit
-def _vectors(stats, count, at, inside, SLICES: tl.constexpr, BITS: tl.constexpr, TESTED: tl.constexpr):
-    """Of some vectors: least and largest s, the former far below all where one is not finite; the largest ½‖A'‖₁; least
-    shares of large elements, from 2^(e-2), 2^(e-3), 2^(e-4) down.
+def _vectors(
+    stats, count, at, inside, SLICES: tl.constexpr, BITS: tl.constexpr, TRUNCATED: tl.constexpr, TESTED: tl.constexpr
+):  # fmt: skip
+    """Of some vectors: least and largest s, the former far below all where one is not finite; the largest ½‖A'‖₁, or
+    all of it; least shares of large elements, from 2^(e-2), 2^(e-3), 2^(e-4) down.
     """
     largest = tl.load(stats + LARGEST * count + at, mask=inside, other=0)
     alive = inside & (largest != 0)
@@ -317,8 +338,8 @@ def _vectors(stats, count, at, inside, SLICES: tl.constexpr, BITS: tl.constexpr,
     s3 = s1
     if TESTED:
         norm = tl.max(tl.load(stats + NORM1 * count + at, mask=alive, other=0), 0).to(tl.float64)
-        # Half of it, as e + s <= β·d - 1.
-        norm = norm * (2.0 ** (BITS * SLICES - 2 - 20))
+        # Half of it, as e + s <= β·d - 1; TRUNCATED, all of it, as e + s = β·d.
+        norm = norm * (2.0 ** (BITS * SLICES - (0 if TRUNCATED else 2) - 20))
         s1 = _share(stats, count, at, alive, 1)
         s2 = _share(stats, count, at, alive, 2)
         s3 = _share(stats, count, at, alive, 3)
@@ -337,31 +358,37 @@ def _common(a1, a2, a3, b, k, W: tl.constexpr):
 @triton.jit
 def _ordinary(
     rows, columns, m, n, i, j, terms, constants, SLICES: tl.constexpr, GROUPS: tl.constexpr,
-    BITS: tl.constexpr, TESTED: tl.constexpr, PRECISION: tl.constexpr,
+    BITS: tl.constexpr, TRUNCATED: tl.constexpr, TESTED: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Whether a strip's rows i and columns j are finite, their results normal, and all within the bound if TESTED.
 
     The bound is largest where the norms are. |a||b| is at least what the least shares of large elements have in common
-    (`covered_products`), in units of 2^(e + f - 2), which among A'B' are 2^(2·β·d - 6) or more.
+    (`covered_products`), in units of 2^(e + f - 2), among A'B' 2^(2·β·d - 6) or more, 2^(2·β·d - 2) where TRUNCATED.
     """
     LIFT: tl.constexpr = BITS * (2 * SLICES - 1 - GROUPS)
-    la, ma, na, a1, a2, a3 = _vectors(rows, m, i, i < m, SLICES, BITS, TESTED)
-    lb, mb, nb, b1, b2, b3 = _vectors(columns, n, j, j < n, SLICES, BITS, TESTED)
+    la, ma, na, a1, a2, a3 = _vectors(rows, m, i, i < m, SLICES, BITS, TRUNCATED, TESTED)
+    lb, mb, nb, b1, b2, b3 = _vectors(columns, n, j, j < n, SLICES, BITS, TRUNCATED, TESTED)
     TOP: tl.constexpr = 1020 if PRECISION == 53 else 124
     LEAST: tl.constexpr = -1022 if PRECISION == 53 else -126
     # 1 <= |V|, and |V| <= k·2^(2·(β·d - 1) - LIFT) with its bound below 2^(β·(G + 1) + 24), as k < 2^23; vectors of
-    # zeros have no effect.
-    fits = (LIFT - (ma + mb) >= LEAST) & (LIFT - (la + lb) + BITS * (GROUPS + 1) + 24 <= TOP)
+    # zeros have no effect. TRUNCATED, |V| <= k·2^(2·β·d - LIFT), and its bound, k·(2^(1 - β·d) + (d - 1)/2^(β·d)) times
+    # 2^(β·(G + 1)) or a bit more, is at most about as large.
+    ABOVE: tl.constexpr = BITS * (GROUPS + 1) + (25 if TRUNCATED else 24)
+    fits = (LIFT - (ma + mb) >= LEAST) & (LIFT - (la + lb) + ABOVE <= TOP)
     if TESTED:
         k = terms.to(tl.float32)
         bound = (na + nb + 0.25 * k) * (2.0**-LIFT)
         if LIFT > 0:
-            TERM: tl.constexpr = 1.0001 * 4.0 ** (BITS - 1) / (2.0**BITS - 1)
-            bound += (2 * SLICES - 1 - GROUPS) * TERM * k
+            bound += (2 * SLICES - 1 - GROUPS) * _pair(BITS, TRUNCATED) * k
         covered = tl.maximum(_common(a1, a2, a3, b1, k, 0.5), _common(a1, a2, a3, b2, k, 0.25))
         covered = tl.maximum(covered, _common(a1, a2, a3, b3, k, 0.125)) - 1e-5 * k
+        LEAST_UNIT: tl.constexpr = 2 if TRUNCATED else 6
         needed = bound * tl.load(constants + 1) * (1.0 + 1e-9)
-        fits = fits & (covered.to(tl.float64) * (2.0 ** (2 * BITS * SLICES - 6 - LIFT)) >= needed) & (covered > 0.0)
+        fits = (
+            fits
+            & (covered.to(tl.float64) * (2.0 ** (2 * BITS * SLICES - LEAST_UNIT - LIFT)) >= needed)
+            & (covered > 0.0)
+        )
     return fits
 
 
@@ -381,8 +408,8 @@ def _store_marks(marked, marks, mark_pitch, i, m, j0, ROWS: tl.constexpr, BLOCK:
 def join_slices(
     low, top, out, row_step, column_step, batch_step, marks, rows, row_extras, columns, column_extras, constants, m,
     width, terms, row_pitch, plane, blocks, mark_pitch, row_batches, column_batches, SLICES: tl.constexpr,
-    GROUPS: tl.constexpr, BITS: tl.constexpr, MODE: tl.constexpr, TESTED: tl.constexpr, PRECISION: tl.constexpr,
-    ROWS: tl.constexpr, STRIP: tl.constexpr, BLOCK: tl.constexpr, EVEN: tl.constexpr,
+    GROUPS: tl.constexpr, BITS: tl.constexpr, TRUNCATED: tl.constexpr, MODE: tl.constexpr, TESTED: tl.constexpr,
+    PRECISION: tl.constexpr, ROWS: tl.constexpr, STRIP: tl.constexpr, BLOCK: tl.constexpr, EVEN: tl.constexpr,
 ):  # fmt: skip
     """Join a strip of STRIP rows and BLOCK columns of a matrix (program axes 1, 0, 2) to out, and mark what is open.
 
@@ -405,15 +432,16 @@ def join_slices(
     in_n = j < n
     i0 = tl.program_id(1) * STRIP
     ordinary = _ordinary(
-        rows, columns, m, n, i0 + tl.arange(0, STRIP), j, terms, constants, SLICES, GROUPS, BITS, TESTED, PRECISION
-    )
+        rows, columns, m, n, i0 + tl.arange(0, STRIP), j, terms, constants, SLICES, GROUPS, BITS, TRUNCATED, TESTED,
+        PRECISION,
+    )  # fmt: skip
     for tile in range(0, tl.minimum(STRIP, m - i0), ROWS):
         i = i0 + tile + tl.arange(0, ROWS)
         in_m = i < m
         inside = in_m[:, None] & in_n[None, :]
         read = in_m[:, None] & (j < row_pitch)[None, :]
         at = i.to(tl.int64)[:, None] * row_pitch + j[None, :]
-        h, rest, tail = expand_slices(low + at, top + at, plane, blocks, read, GROUPS, BITS)
+        h, rest, tail = expand_slices(low + at, top + at, plane, blocks, read, GROUPS, BITS, TRUNCATED)
         target = (
             out + i.to(tl.int64)[:, None] * even(row_step, EVEN) + j.to(tl.int64)[None, :] * wide(column_step)
         )  # fmt: skip
@@ -425,8 +453,9 @@ def join_slices(
             marked = hard & inside
         else:
             bound, row_e, column_e, row_shift, column_shift = slice_bound(
-                rows, row_extras, columns, column_extras, m, n, i, j, in_m, in_n, terms, SLICES, GROUPS, BITS, MODE
-            )
+                rows, row_extras, columns, column_extras, m, n, i, j, in_m, in_n, terms, SLICES, GROUPS, BITS,
+                TRUNCATED, MODE,
+            )  # fmt: skip
             special = (row_e >= NONFINITE)[:, None] | (column_e >= NONFINITE)[None, :]
             exponent = tl.where(special, 0, LIFT - (row_shift[:, None] + column_shift[None, :]))
             value, hard, failed = judge(h, rest, tail, bound, exponent, constants, MODE, PRECISION)

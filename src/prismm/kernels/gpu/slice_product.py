@@ -6,12 +6,13 @@ slices that lie side by side (`slice_split`). From the last group up the accumul
 in, its lowest β bits are stored, the rest shifted by as many, which loses nothing, and group s - 1 added to that. So
 what is stored is the value to the base 2^β: G - 1 numbers of β bits and, after the first group, the integer above them.
 
-The accumulator is an integer of T = 31 bits and a sign, of 63 for digits in float64. |digits| <= D = 2^(β-1), so that
-|S_s| <= d·width·D² in a block of the inner dimension of that width, and the carry is below 2^(T-β) + 1. `widest` says
-which width keeps both below 2^T; longer inner dimensions go in blocks, whose numbers the join adds. INT8 units add to
-it themselves. Floating-point units add integers exactly as far as their own accumulators hold them, `longest_sum`
-terms: 2^24/D² of 16 bits, 2^53/D² of float64; then their sums are added to it. What a tensor core that truncates drops
-is below the last place of its largest addend, an integer below 2^24: nothing (`schemes.units`).
+The accumulator is an integer of T = 31 bits and a sign, of 63 for digits in float64. |digits| <= D, 2^(β-1) or, toward
+zero, 2^β - 1, so that |S_s| <= d·width·D² in a block of the inner dimension of that width, and the carry is below
+2^(T-β) + 1. `widest` says which width keeps both below 2^T; longer inner dimensions go in blocks, whose numbers the
+join adds. INT8 units add to it themselves. Floating-point units add integers exactly as far as their own accumulators
+hold them, `longest_sum` terms: 2^24/D² of 16 bits, 2^53/D² of float64; then their sums are added to it. What a tensor
+core that truncates drops is below the last place of its largest addend, an integer below 2^24: nothing
+(`schemes.units`).
 
 Bytes: d·(m + n)·k digits of operands, times the tiles that read them again; G numbers written an entry and block.
 Operations: 2·k an entry and pair. On an H200 at order 4096 seven slices of FP16, fast, take 6.9 ms, 560 TOP/s of 989
@@ -40,33 +41,38 @@ PADDED = 128
 """Widths of blocks are multiples of this."""
 
 
-def longest_sum(bits: int, size: int) -> int:
+def largest_digit(bits: int, truncated: bool = False) -> int:
+    """D."""
+    return (1 << bits) - 1 if truncated else 1 << (bits - 1)
+
+
+def longest_sum(bits: int, size: int, truncated: bool = False) -> int:
     """Terms that a unit for digits of so many bits and bytes adds exactly.
 
-    >>> longest_sum(8, 1), longest_sum(8, 2), longest_sum(12, 2), longest_sum(21, 8)
-    (131071, 1024, 4, 8192)
+    >>> longest_sum(8, 1), longest_sum(8, 2), longest_sum(12, 2), longest_sum(21, 8), longest_sum(8, 2, True)
+    (131071, 1024, 4, 8192, 258)
     """
     limit = {1: (1 << 31) - 1, 2: 1 << 24, 8: 1 << 53}[size]
-    return limit >> (2 * bits - 2)
+    return limit // largest_digit(bits, truncated) ** 2
 
 
-def most_bits(size: int) -> int:
+def most_bits(size: int, truncated: bool = False) -> int:
     """Of digits of which a unit adds a tile's depth exactly.
 
-    >>> most_bits(1), most_bits(2), most_bits(8)
-    (13, 10, 25)
+    >>> most_bits(1), most_bits(2), most_bits(8), most_bits(2, True)
+    (13, 10, 25, 9)
     """
-    return max(bits for bits in range(1, 27) if longest_sum(bits, size) >= TILES[size][2])
+    return max(bits for bits in range(1, 27) if longest_sum(bits, size, truncated) >= TILES[size][2])
 
 
-def widest(slices: int, bits: int = 8, size: int = 1) -> int:
+def widest(slices: int, bits: int = 8, size: int = 1, truncated: bool = False) -> int:
     """The longest block: slices·width·D² + 2^(T-β) + 1 < 2^T; of digits of that many bytes.
 
-    >>> widest(7), widest(3), widest(3, 21, 8)
-    (18432, 43264, 2796032)
+    >>> widest(7), widest(3), widest(3, 21, 8), widest(8, 7, 1, True)
+    (18432, 43264, 2796032, 16384)
     """
     top = 63 if size == 8 else 31
-    terms = ((1 << top) - (1 << (top - bits)) - 2) // (slices << (2 * bits - 2))
+    terms = ((1 << top) - (1 << (top - bits)) - 2) // (slices * largest_digit(bits, truncated) ** 2)
     return max(terms // (2 * PADDED) * (2 * PADDED), PADDED)
 
 

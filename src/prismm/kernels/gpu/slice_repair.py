@@ -40,19 +40,20 @@ LANES = 256
 @triton.jit
 def _joined(
     a, a_step, b, b_step, low, top, plane, blocks, i, j, rows, row_extras, columns, column_extras, constants, m, n, k,
-    SLICES: tl.constexpr, GROUPS: tl.constexpr, BITS: tl.constexpr, MODE: tl.constexpr, PRECISION: tl.constexpr,
-    BLOCK: tl.constexpr,
+    SLICES: tl.constexpr, GROUPS: tl.constexpr, BITS: tl.constexpr, TRUNCATED: tl.constexpr, MODE: tl.constexpr,
+    PRECISION: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """(value, proved) of one entry whose row and column are finite: `slice_join` once more, with every care."""
     LIFT: tl.constexpr = BITS * (2 * SLICES - 1 - GROUPS)
     one = tl.arange(0, 1)
     inside = one == 0
     bound, row_e, column_e, row_shift, column_shift = slice_bound(
-        rows, row_extras, columns, column_extras, m, n, i + one, j + one, inside, inside, k, SLICES, GROUPS, BITS, MODE
-    )
+        rows, row_extras, columns, column_extras, m, n, i + one, j + one, inside, inside, k, SLICES, GROUPS, BITS,
+        TRUNCATED, MODE,
+    )  # fmt: skip
     bound = tl.sum(tl.sum(bound, 1), 0)
     a_e, b_e, shift = tl.sum(row_e, 0), tl.sum(column_e, 0), tl.sum(row_shift + column_shift, 0)
-    h, m_part, t = expand_slices(low + one, top + one, plane, blocks, inside, GROUPS, BITS)
+    h, m_part, t = expand_slices(low + one, top + one, plane, blocks, inside, GROUPS, BITS, TRUNCATED)
     h, rest, tail = tl.sum(h, 0), tl.sum(m_part, 0), tl.sum(t, 0)
     exponent = LIFT - shift
     _, hard, failed = judge(h, rest, tail, bound, exponent, constants, MODE, PRECISION)
@@ -77,8 +78,8 @@ def _joined(
 @triton.jit
 def _settle(
     a, a_step, b, b_step, target, low, top, plane, blocks, i, j, rows, row_extras, columns, column_extras, constants,
-    counts, m, n, k, SLICES: tl.constexpr, GROUPS: tl.constexpr, BITS: tl.constexpr, MODE: tl.constexpr,
-    PRECISION: tl.constexpr, BLOCK: tl.constexpr,
+    counts, m, n, k, SLICES: tl.constexpr, GROUPS: tl.constexpr, BITS: tl.constexpr, TRUNCATED: tl.constexpr,
+    MODE: tl.constexpr, PRECISION: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     own = tl.full([], 0.0, tl.float64)
     finite = (tl.load(rows + LARGEST * m + i) < EXPONENT) & (tl.load(columns + LARGEST * n + j) < EXPONENT)
@@ -93,7 +94,7 @@ def _settle(
     if not proved:
         own, proved = _joined(
             a, a_step, b, b_step, low, top, plane, blocks, i, j, rows, row_extras, columns, column_extras, constants,
-            m, n, k, SLICES, GROUPS, BITS, MODE, PRECISION, BLOCK,
+            m, n, k, SLICES, GROUPS, BITS, TRUNCATED, MODE, PRECISION, BLOCK,
         )  # fmt: skip
         road = tl.full([], KEPT if MODE == RAW else BY_MAGNITUDE, tl.int32)
     if MODE == MAGNITUDE:
@@ -118,7 +119,7 @@ def repair_slices(
     a, a_batch, a_row, a_step, b, b_batch, b_column, b_step, out, out_batch, row_step, column_step, marks, low, top,
     rows, row_extras, columns, column_extras, constants, counts, m, n, k, row_pitch, plane, blocks, mark_pitch,
     batches, row_batches, column_batches, SLICES: tl.constexpr, GROUPS: tl.constexpr, BITS: tl.constexpr,
-    MODE: tl.constexpr, PRECISION: tl.constexpr, BLOCK: tl.constexpr,
+    TRUNCATED: tl.constexpr, MODE: tl.constexpr, PRECISION: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Settle the marked entries of out (batches, m, n); counts[SPECIAL], [EXACT], [BY_MAGNITUDE], [KEPT] grow by what
     was done. low, top, rows, columns and the extras: as for `slice_join.join_slices`.
@@ -151,6 +152,6 @@ def repair_slices(
                     rows + batch % row_batches * STATISTICS * m, row_extras + batch % row_batches * EXTRAS * m,
                     columns + batch % column_batches * STATISTICS * n,
                     column_extras + batch % column_batches * EXTRAS * n, constants, counts, m, n, k, SLICES, GROUPS,
-                    BITS, MODE, PRECISION, BLOCK,
+                    BITS, TRUNCATED, MODE, PRECISION, BLOCK,
                 )  # fmt: skip
             first = tl.min(tl.where(pending != 0, index, SIDE * SPAN))

@@ -11,6 +11,9 @@ Others are peeled off one by one: digit = RN(rest/2^(β·x)), x = d - 1 … 0, w
 a multiple of the element's last place and no larger than it. start = 1, |digits| <= 2^(β-1). What all of them make is T
 again: a tie at the last digit is one of 2^s·a, and all that was taken off before is even.
 
+TRUNCATED, these are digit = RZ(rest/2^(β·x)): start = 0, |digits| <= 2^β - 1, all of the element's sign, T = RZ(2^s·a)
+and residuals below 1, not 1/2.
+
 The digits of a vector lie in blocks of the inner dimension, and in a block slice after slice, those of right operands
 in reverse order: so the pairs of slices of equal p + q lie side by side on both (`schemes.sliced.Sliced`). Blocks are
 padded with zeros to multiples of 128.
@@ -40,6 +43,7 @@ from prismm.kernels.gpu.numbers import (
     ceiling_of_product,
     even,
     nearest_of,
+    toward_zero,
     wide,
 )
 from prismm.kernels.gpu.scale import counts_of, exponent_of, level_of, magnitude_factors
@@ -99,9 +103,11 @@ def gathered(d, AXIS: tl.constexpr, MEASURE: tl.constexpr):
 
 
 @triton.jit
-def slice_shift(largest, SLICES: tl.constexpr, BITS: tl.constexpr, BALANCED: tl.constexpr):
+def slice_shift(
+    largest, SLICES: tl.constexpr, BITS: tl.constexpr, BALANCED: tl.constexpr, TRUNCATED: tl.constexpr
+):  # fmt: skip
     """s of a finite vector."""
-    start = 1
+    start = 0 if TRUNCATED else 1
     if BALANCED:
         normal = tl.where(largest < 0x10000000000000, bits_of(largest.to(tl.float64)), largest)
         start = tl.where((normal & 0xFFFFFFFFFFFFF) > 0xFC00000000000, 2, 1)  # 127/128
@@ -109,10 +115,20 @@ def slice_shift(largest, SLICES: tl.constexpr, BITS: tl.constexpr, BALANCED: tl.
 
 
 @triton.jit
-def peeled(rest, at: tl.constexpr, BITS: tl.constexpr, NVIDIA: tl.constexpr):
+def peeled(rest, at: tl.constexpr, BITS: tl.constexpr, TRUNCATED: tl.constexpr, NVIDIA: tl.constexpr):
     """The digit of 2^(BITS·at), and what is left."""
-    digit = nearest_of(rest * (2.0 ** (-BITS * at)), NVIDIA)
+    scaled = rest * (2.0 ** (-BITS * at))
+    digit = toward_zero(scaled, NVIDIA) if TRUNCATED else nearest_of(scaled, NVIDIA)
     return digit, tl.fma(digit, -(2.0 ** (BITS * at)), rest)
+
+
+@triton.jit
+def _total(residual, k, MEASURE: tl.constexpr, TRUNCATED: tl.constexpr):
+    """`split.residual_total`, for residuals of up to 1 where they are TRUNCATED."""
+    total = residual_total(residual, k, MEASURE)
+    if TRUNCATED and not MEASURE:
+        total = total << 2
+    return total
 
 
 @triton.jit
@@ -193,8 +209,8 @@ def _either(x, y):
 @triton.jit(do_not_specialize=["step", "batch_step", "vectors", "length", "q"])
 def slice_rows(
     x, step, batch_step, stats, extras, digits, vectors, length, width, pitch, plane, q, SLICES: tl.constexpr,
-    BITS: tl.constexpr, BALANCED: tl.constexpr, BLOCK: tl.constexpr, LEVELS: tl.constexpr, MEASURE: tl.constexpr,
-    NVIDIA: tl.constexpr, PERMUTED: tl.constexpr, REVERSED: tl.constexpr, EVEN: tl.constexpr,
+    BITS: tl.constexpr, BALANCED: tl.constexpr, TRUNCATED: tl.constexpr, BLOCK: tl.constexpr, LEVELS: tl.constexpr,
+    MEASURE: tl.constexpr, NVIDIA: tl.constexpr, PERMUTED: tl.constexpr, REVERSED: tl.constexpr, EVEN: tl.constexpr,
 ):  # fmt: skip
     """Slice one vector of contiguous elements a program: all of stats and extras, and a row of digits.
 
@@ -213,7 +229,7 @@ def slice_rows(
     largest = largest_of(start, fours, k, True, 1, BLOCK)
     finite = largest < EXPONENT
     lift, factor = magnitude_factors(exponent_of(largest), q)
-    shift = tl.where(finite, slice_shift(largest, SLICES, BITS, BALANCED), -NONFINITE)
+    shift = tl.where(finite, slice_shift(largest, SLICES, BITS, BALANCED, TRUNCATED), -NONFINITE)
     own_lift, own = scale_factors(tl.where(finite, shift, 0), largest)
     squares = tl.zeros([BLOCK // 4], tl.int64)
     total = tl.zeros([BLOCK // 4], tl.int64)
@@ -256,7 +272,7 @@ def slice_rows(
             vanished = (rest == 0.0) & (value != 0.0)
             live = tl.zeros([BLOCK // 4, 4], tl.int32)
             for up in tl.static_range(SLICES - 1, -1, -1):
-                peel, rest = peeled(rest, up, BITS, NVIDIA)
+                peel, rest = peeled(rest, up, BITS, TRUNCATED, NVIDIA)
                 some = (peel != 0.0).to(tl.int32)
                 live |= some
                 seen |= byte_of(tl.max(some, 1), up)
@@ -268,7 +284,7 @@ def slice_rows(
         deviation += gathered(d, 1, MEASURE)
         if MEASURE:
             distance += tl.sum(d, 1)
-    residual = residual_total(tl.sum(deviation, 0), k, MEASURE)
+    residual = _total(tl.sum(deviation, 0), k, MEASURE, TRUNCATED)
     tl.store(stats + LARGEST * vectors, largest)
     tl.store(stats + NORM2 * vectors, tl.sum(squares, 0))
     tl.store(stats + NORM1 * vectors, tl.sum(total, 0))
@@ -296,8 +312,8 @@ def _digits_at(digits, plane, pitch, batch, j, h0, width, SLICES: tl.constexpr, 
 @triton.jit(do_not_specialize=["step", "batch_step", "vectors", "length"])
 def slice_columns(
     x, step, batch_step, stats, extras, digits, vectors, length, width, pitch, plane, SLICES: tl.constexpr,
-    BITS: tl.constexpr, BALANCED: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, MEASURE: tl.constexpr,
-    NVIDIA: tl.constexpr, PERMUTED: tl.constexpr, REVERSED: tl.constexpr, EVEN: tl.constexpr,
+    BITS: tl.constexpr, BALANCED: tl.constexpr, TRUNCATED: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    MEASURE: tl.constexpr, NVIDIA: tl.constexpr, PERMUTED: tl.constexpr, REVERSED: tl.constexpr, EVEN: tl.constexpr,
 ):  # fmt: skip
     """Slice a tile of columns, whose norms stand in stats (`scale.sum_columns`), transposed: the residuals, shifts and
     extras, which are 0 before, and the digits. Program axis 2: matrices of a batch. ROWS divides the width.
@@ -312,7 +328,7 @@ def slice_columns(
     h = h0.to(tl.int64) + 4 * tl.arange(0, ROWS // 4)
     largest = tl.load(stats + LARGEST * n, mask=j < n, other=0)
     finite = largest < EXPONENT
-    shift = tl.where(finite, slice_shift(largest, SLICES, BITS, BALANCED), -NONFINITE)
+    shift = tl.where(finite, slice_shift(largest, SLICES, BITS, BALANCED, TRUNCATED), -NONFINITE)
     lift, factor = scale_factors(tl.where(finite, shift, 0), largest)
     value = column_values(x, h, j, stride, k, (finite & (j < n))[None, :])
     if BALANCED:
@@ -326,7 +342,7 @@ def slice_columns(
         start = _digits_at(digits, plane, pitch, batch, j, h0, width, SLICES, PERMUTED)
         target = start[:, None] + tl.arange(0, ROWS)[None, :]
         for up in tl.static_range(SLICES - 1, -1, -1):
-            peel, rest = peeled(rest, up, BITS, NVIDIA)
+            peel, rest = peeled(rest, up, BITS, TRUNCATED, NVIDIA)
             live = (peel != 0.0).to(tl.int32)
             some |= live
             seen |= byte_of(tl.max(tl.max(live, 2), 0), up)
@@ -339,7 +355,7 @@ def slice_columns(
         distance = tl.sum(tl.sum(d, 2), 0).to(tl.int64)
         tl.atomic_add(extras + DEVIATION * n, distance, mask=(j < n) & (residual > 0), sem="relaxed")
     else:
-        at_most = residual_total(residual, k, MEASURE)
+        at_most = _total(residual, k, MEASURE, TRUNCATED)
         tl.atomic_max(stats + RESIDUAL * n, at_most, mask=(j < n) & (residual > 0), sem="relaxed")
     nonzero = tl.sum(tl.sum(some, 2), 0).to(tl.int64)
     tl.atomic_add(extras + NONZERO * n, nonzero, mask=(j < n) & (nonzero > 0), sem="relaxed")
