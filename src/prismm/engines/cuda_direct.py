@@ -92,9 +92,9 @@ TILES = (
     Tile(32, 16, 64, 2, 2, 4, 120, Pace(1.5, 0.323, 0.281, 1.0), Pace(1.8, 0.256, 0.223, 0.6)),
     Tile(64, 16, 32, 4, 1, 5, 120, Pace(1.0, 0.359, 0.239, 1.0), Pace(1.8, 0.201, 0.174, 0.6)),
     Tile(16, 64, 32, 1, 4, 5, 120, Pace(1.2, 0.275, 0.239, 1.0), Pace(1.8, 0.201, 0.174, 0.6)),
-    Tile(64, 32, 16, 4, 1, 6, 120, Pace(1.0, 0.297, 0.174, 1.0), Pace(1.8, 0.297, 0.174, 0.6)),
+    Tile(64, 32, 16, 4, 1, 6, 120, Pace(1.0, 0.424, 0.184, 1.0), Pace(1.8, 0.297, 0.174, 0.6)),
     Tile(32, 32, 16, 2, 2, 8, 96, Pace(1.5, 0.166, 0.098, 1.0), Pace(1.5, 0.215, 0.083, 0.6)),
-    Tile(32, 32, 64, 2, 2, 3, 144, Pace(1.0, 0.668, 0.445, 1.0), Pace(1.8, 0.381, 0.331, 0.45)),
+    Tile(32, 32, 64, 2, 2, 3, 144, Pace(1.0, 0.668, 0.445, 1.0), Pace(1.8, 0.848, 0.369, 0.8)),
     Tile(64, 64, 16, 2, 2, 4, 168, Pace(1.8, 0.454, 0.349, 1.3), Pace(1.5, 0.472, 0.315, 0.8)),
     Tile(64, 64, 32, 2, 2, 3, 168, Pace(1.5, 0.959, 0.738, 1.3), None),
     Tile(128, 64, 16, 2, 2, 4, 255, Pace(1.8, 0.781, 0.601, 2.0), None),
@@ -102,6 +102,8 @@ TILES = (
 BY_GROUPS = Tile(128, 64, 32, 4, 2, 3, 168, Pace(3.5, 1.12, 1.12, 1.2), None, groups=True)
 
 
+_VECTOR, _ELEMENTS = 1.5, 2048
+"""Microseconds of a product with a vector besides reading the matrix, and elements that a program reads at a time."""
 _LONGEST_STEP = 1 << 36
 """Float64 numbers from a row or matrix to the next, 2^40 bytes of which are beyond TMA."""
 MOST_ROWS, MOST_TERMS = 64 * LONGEST_GRID, 1 << 24
@@ -172,6 +174,8 @@ def seconds_of(shape: Shape, processors: int, slower: float, memory: float, *, h
     """Seconds of the fastest tile's kernel. slower: how many times as long its work takes as on an H200; memory: bytes
     a second.
     """
+    if shape.n == 1:  # of a matrix by rows
+        return 1e-6 * slower * _VECTOR + least_seconds(shape, memory)
     busy = 1e-6 * slower * work(tile_for(shape, processors, hopper=hopper), shape, processors)
     return max(busy, least_seconds(shape, memory))
 
@@ -186,10 +190,16 @@ def multiply_directly(
     program: Program, out: Result, a: Vectors, b: Vectors, counts: Place, device: Device, tile: Tile | None = None
 ) -> None:  # fmt: skip
     """Queue AB, contiguous, with what is not finite settled. counts: as for `cuda.finish_native`. tile: else `tile_for`
-    says.
+    says, or a vector has a kernel of its own.
     """
     from prismm.kernels.gpu import direct
 
+    if tile is None and out.n == 1 and a.steps[2] == 1:
+        _multiply_by_a_vector(program, out, a, b, counts)
+        return
+    if tile is None and out.m == 1 and b.steps[2] == 1:
+        _multiply_by_a_vector(program, out, b, a, counts)
+        return
     size = a.place.dtype.itemsize
     described = describe(program, out, a, b) if device.hopper and size == 8 else None
     shape = Shape(out.m, out.n, a.terms, out.batch, size)
@@ -205,6 +215,21 @@ def multiply_directly(
         ACROSS_A=1 if a.steps[2] == 1 else 0, ACROSS_B=0 if b.steps[2] == 1 else 1, UP=tile.up, ALONG=tile.along,
         EVEN=a.terms % 16 == 0,
         num_warps=tile.warps, maxnreg=tile.registers, enable_fp_fusion=False,
+    )  # fmt: skip
+
+
+def _multiply_by_a_vector(program: Program, out: Result, matrix: Vectors, x: Vectors, counts: Place) -> None:
+    """`multiply_directly` where one operand is a vector, and the other one's terms are neighbours."""
+    from prismm.engines.cuda import LANES
+    from prismm.kernels.gpu import vector
+
+    block = max(16, min(512, 1 << (matrix.terms - 1).bit_length()))
+    rows = _ELEMENTS // block
+    program.launch(
+        vector.multiply_by_a_vector, (-(-matrix.vectors // rows), out.batch), matrix.place, *matrix.steps[:2], x.place,
+        x.steps[0], x.steps[2], out.place, counts, matrix.vectors, matrix.terms,
+        PRECISION=53 if matrix.place.dtype.itemsize == 8 else 24, ROWS=rows, BLOCK=block, EVEN=matrix.terms % 16 == 0,
+        LANES=LANES, num_warps=4, enable_fp_fusion=False,
     )  # fmt: skip
 
 
