@@ -2,8 +2,8 @@
 
     python -m tests.gpu.compiled_direct {sm_80,sm_90} {float64,float32} {rows,columns,odd}
 
-One line of JSON a tile, as `tests.gpu.compiled` prints them, and how many copies into shared memory have 16 bytes. odd:
-extents that are 1, or multiples of nothing, which make other kernels.
+One line of JSON for the kernel of a vector, and for a tile, as `tests.gpu.compiled` prints them, and how many copies
+into shared memory have 16 bytes. odd: extents that are 1, or multiples of nothing, which make other kernels.
 """
 
 import json
@@ -55,6 +55,11 @@ def main() -> None:
                 found = [told(compiled) for _, compiled in direct_program(a, b, out, tile, device)[0].compiled()]
                 print(json.dumps({"tile": str(tile), **found[0]}), flush=True)
         return
+    vector = x[:, :, :1].contiguous()
+    program, _ = direct_program(x, vector, torch.empty_like(vector), None, device)
+    for kernel, compiled in program.compiled():
+        wide = len(re.findall(r"ld\.global\.v[24]\.b", compiled.asm["ptx"]))
+        print(json.dumps({"tile": "", "kernel": kernel, **told(compiled), "wide": wide}), flush=True)
     a, b = (x, x) if layout == "rows" else (x.mT, x.mT)
     for tile in tiles:
         program, _ = direct_program(a, b, torch.empty_like(x), tile, device)

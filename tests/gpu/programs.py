@@ -42,8 +42,10 @@ def beside_cublas(program: Program) -> Program:
     return dataclasses.replace(program, launches=[x for x in program.launches if not isinstance(x, Gemm)])
 
 
-def direct_program(a: Any, b: Any, out: Any, tile: cuda_direct.Tile, device: cuda.Device) -> tuple[Program, Place]:
-    """out = a @ b of tensors (batch, ·, ·) in one kernel, and where its counts are."""
+def direct_program(
+    a: Any, b: Any, out: Any, tile: cuda_direct.Tile | None, device: cuda.Device
+) -> tuple[Program, Place]:
+    """out = a @ b of tensors (batch, ·, ·) in one kernel, and where its counts are. tile: None for a call's own."""
     program = Program(tuple(x.data_ptr() % 16 for x in (a, b, out)))
     counts = program.take(torch.int64, cuda.COUNTS)
     program.zero(counts)

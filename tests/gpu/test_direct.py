@@ -58,7 +58,8 @@ def test_more_work_takes_longer():
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize("architecture", ["sm_80", "sm_90"])
 def test_matrix_instructions_wide_copies_and_no_spills(architecture, dtype, layout):
-    found = told("compiled_direct", architecture, dtype, layout)
+    vector, *found = told("compiled_direct", architecture, dtype, layout)
+    assert vector["kernel"] == "multiply_by_a_vector" and vector["wide"] >= 4 and vector["stack"] <= 8, vector
     grouped = [found.pop()] if (architecture, dtype) == ("sm_90", "float64") else []
     assert len(found) == sum(tile.pace(8 if dtype == "float64" else 4) is not None for tile in TILES)
     for entry in found:
@@ -106,6 +107,13 @@ def test_extents_of_any_kind_compile(architecture):
 def test_interpreted_kernels_keep_their_word(part):
     found = interpreted("direct", f"{part}/2")
     assert len(found) == len(range(part, 173, 2))
+    assert not [entry for entry in found if entry["wrong"]]
+
+
+@pytest.mark.slow
+def test_interpreted_products_with_vectors_keep_their_word():
+    found = interpreted("vector")
+    assert len(found) == 58
     assert not [entry for entry in found if entry["wrong"]]
 
 
@@ -254,6 +262,38 @@ def test_what_float64_loses_of_an_overflow_is_made_exactly(tile):
         assert counts == [0, 32 * 19, 0, 0]
         assert (c[5] == 0.0).all() and (c[:, 7] == 0.0).all()
         assert (np.delete(np.delete(c, 5, 0), 7, 1) == expected).all()
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("left", [False, True])
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_products_with_vectors(dtype, left, seed):
+    """By the kernel that is theirs, in their bounds, specials as the defining sum has them."""
+    form = {"scheme": prismm.Native("float64" if dtype == "float32" else None), "engine": "cuda:fp64"}
+
+    def product(a, x):
+        a, x = torch.from_numpy(a).cuda(), torch.from_numpy(x).cuda()
+        c, report = (
+            prismm.matmul(x.mT, a.mT, accuracy="native", full_output=True, **form)
+            if left
+            else prismm.matmul(a, x, accuracy="native", full_output=True, **form)
+        )
+        return (c.mT if left else c).cpu().numpy(), report
+
+    result = FP64 if dtype == "float64" else FP32
+    for index, (m, k) in enumerate(((1, 1), (3, 17), (700, 64), (65, 4100), (5000, 333))):
+        for name in NAMES:
+            a, x = HOSTILE[name](m, k, 1, seed=seed + index, dtype=np.dtype(dtype))
+            c, report = product(a, x)
+            bounds = ConventionalBound(result, a, x, k, 2.0**-53).at(c, slice(None), slice(None))
+            assert exact_product(a.astype(np.float64), x.astype(np.float64)).within(c, bounds).all(), (name, m, k)
+            assert report.engine == "cuda:fp64" and report.roads["special"] == 0
+    for name in SPECIAL:
+        a, x = SPECIAL[name](211, 700, 1, seed=seed, dtype=np.dtype(dtype))
+        expected = prismm.matmul(a, x, accuracy="correctly-rounded")
+        c, _ = product(a, x)
+        same = (c == expected) | (np.isnan(c) & np.isnan(expected)) | np.isfinite(c) & np.isfinite(expected)
+        assert same.all(), name
 
 
 @pytest.mark.gpu

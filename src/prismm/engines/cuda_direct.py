@@ -225,9 +225,10 @@ def _multiply_by_a_vector(program: Program, out: Result, matrix: Vectors, x: Vec
 
     block = max(16, min(512, 1 << (matrix.terms - 1).bit_length()))
     rows = _ELEMENTS // block
+    matrix_step, x_step = (some.steps[0] if some.batch > 1 else 0 for some in (matrix, x))
     program.launch(
-        vector.multiply_by_a_vector, (-(-matrix.vectors // rows), out.batch), matrix.place, *matrix.steps[:2], x.place,
-        x.steps[0], x.steps[2], out.place, counts, matrix.vectors, matrix.terms,
+        vector.multiply_by_a_vector, (-(-matrix.vectors // rows), out.batch), matrix.place, matrix_step,
+        matrix.steps[1], x.place, x_step, x.steps[2], out.place, counts, matrix.vectors, matrix.terms,
         PRECISION=53 if matrix.place.dtype.itemsize == 8 else 24, ROWS=rows, BLOCK=block, EVEN=matrix.terms % 16 == 0,
         LANES=LANES, num_warps=4, enable_fp_fusion=False,
     )  # fmt: skip
