@@ -6,11 +6,11 @@ rows. It reads elements of the next 16 terms into registers while it multiplies 
 tiles, so that the matrix unit waits for nobody but at the end of a tile, whose result is stored while the ring fills
 for the next one.
 
-Bytes: 1536 a term and tile, of which the L2 cache brings 5.9 TB/s to all tiles at once; 8 an entry. Operations: 2·m·n·k.
-The matrix unit takes 2048 cycles for a step; a step takes 2134, or 1.12 µs on an H200, a tile 1.2 µs besides and the kernel
-3.5. cuBLAS takes 1.13 µs, and about 4.5 a wave of tiles: order 1024 takes 40.7 µs (cuBLAS 40.7), 8 of these 296 (314), 512 of
-order 256 325 (357). docs/gpu.md has more, and what each part gave. Tried: STAGES of 4 without room for results; boxes of 64
-bytes a line (13 % slower).
+Bytes: 1536 a term and tile, of which the L2 cache brings 5.9 TB/s to all tiles at once; 8 an entry. Operations:
+2·m·n·k. The matrix unit takes 2048 cycles for a step; a step takes 2134, or 1.12 µs on an H200, a tile 1.2 µs besides
+and the kernel 3.5. cuBLAS takes 1.13 µs, and about 4.5 a wave of tiles: order 1024 takes 40.7 µs (cuBLAS 40.7), 8 of
+these 296 (314), 512 of order 256 325 (357). docs/gpu.md has more, and what each part gave. Tried: boxes of 64 bytes a
+line (13 % slower); results stored by the threads (20 % slower with short inner dimensions).
 
 **Banks.** A warp reads elements of 8 vectors and 4 terms at once, in two halves of 4 vectors. TMA's swizzle of 128
 bytes puts term k of vector v, 16 terms a line, where bits 4 to 6 of the address are bits 1 to 3 of k xor bits 0 to 2 of
