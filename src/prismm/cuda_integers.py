@@ -3,6 +3,9 @@
 Integers of up to 32 bits are float64 numbers. Of 64 bits they are where none is beyond 2^53, which has to be asked of
 the data and waits for the GPU; others are two numbers each, high + low, and so two terms of the inner dimension, as on
 a CPU (`interop.widened`), with the same bits.
+
+torch does little more with unsigned integers of 16 bits and more than to view them as signed ones of as many, which are
+below 0 where the first bit is set; so that is all that is done with them.
 """
 
 from __future__ import annotations
@@ -44,22 +47,27 @@ def big(x: torch.Tensor) -> bool:
     """
     import torch
 
-    if x.dtype != torch.int64 or x.numel() == 0:
+    if x.dtype not in (torch.int64, torch.uint64) or x.numel() == 0:
         return False
     if x.is_cuda and torch.cuda.is_current_stream_capturing():
         raise ArgumentError(
             "64-bit integers are looked at for ones beyond 2^53, which a CUDA graph cannot capture; pass x.to(int32), "
             "or x.double() if rounding them is meant"
         )
-    least, most = torch.aminmax(x)
-    return bool((most > _MOST) | (least < -_MOST))
+    least, most = torch.aminmax(x.view(torch.int64))
+    return bool((most > _MOST) | (least < _least(x)))
 
 
 def high_low(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """64-bit integers as an exact sum high + low of float64, low = 0 where high alone is exact: `interop.high_low`."""
+    import torch
+
+    unsigned, least = x.dtype == torch.uint64, _least(x)
+    x = x.view(torch.int64)
     low = (x << 32) >> 32  # the last 32 bits, with a sign
-    upper = (x >> 32) + (low < 0)
-    small = (x <= _MOST) & (x >= -_MOST)
+    upper = x >> 32
+    upper = (upper & 0xFFFFFFFF if unsigned else upper) + (low < 0)
+    small = (x <= _MOST) & (x >= least)
     high = (upper.double() * 2.0**32).where(~small, x.where(small, 0).double())
     return high, low.double().where(~small, 0.0)
 
@@ -95,5 +103,15 @@ def exact(x: torch.Tensor, name: str, otherwise: str) -> torch.Tensor:
     return _plain(x)
 
 
+def _least(x: torch.Tensor) -> int:
+    """From where on 64-bit integers are float64 numbers, if at most 2^53, when they are viewed as signed ones."""
+    import torch
+
+    return 0 if x.dtype == torch.uint64 else -_MOST
+
+
 def _plain(x: torch.Tensor) -> torch.Tensor:
+    import torch
+
+    x = x.view(torch.int64) if x.dtype == torch.uint64 else x
     return x.double() if any_integers(x) else x

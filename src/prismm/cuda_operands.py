@@ -102,11 +102,15 @@ def tensor_of(x: Any, name: str) -> torch.Tensor:
         return tensor.float()
     if tensor.dtype in (torch.int8, torch.int16, torch.int32, torch.uint8):
         return tensor.double()
-    if tensor.dtype == torch.int64:
+    if tensor.dtype == torch.uint16:
+        return (tensor.view(torch.int16).int() & 0xFFFF).double()
+    if tensor.dtype == torch.uint32:
+        return (tensor.view(torch.int32).long() & 0xFFFFFFFF).double()
+    if tensor.dtype in (torch.int64, torch.uint64):
         return tensor
     raise DTypeError(
         f"{name} has dtype {tensor.dtype}; on a GPU prismm multiplies float64, float32, complex128, complex64, "
-        f"float16, bfloat16, uint8 and signed integers: convert it, or pass {name}.cpu()"
+        f"float16, bfloat16 and integers: convert it with {name}.to(...)"
     )
 
 

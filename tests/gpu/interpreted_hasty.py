@@ -65,7 +65,7 @@ def main() -> None:
     own = {"direct": direct, "direct_hopper": direct_hopper, "product_hopper": product_hopper}
     checks = {
         direct: lambda: wrong_entries(TILES[5], (20, 150), (20, 150)),
-        direct_hopper: lambda: wrong_entries(BY_GROUPS, (600, 150), (70, 150)),
+        direct_hopper: lambda: wrong_entries(BY_GROUPS, (260, 70), (70, 70)),
         product_hopper: lambda: wrong_digits(left, right, hopper),
     }
     for case, module, old, new in CASES:

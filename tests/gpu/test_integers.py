@@ -1,5 +1,6 @@
 """Integers on a GPU: exact as on a CPU, with its types."""
 
+import contextlib
 import itertools
 
 import numpy as np
@@ -7,14 +8,19 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
+
 import prismm  # noqa: E402
-from prismm import cuda_integers, cuda_plan, interop  # noqa: E402
+from prismm import cuda_calls, cuda_integers, cuda_operands, cuda_plan, interop  # noqa: E402
 from prismm.accuracy import Target, join_test  # noqa: E402
 from prismm.errors import ArgumentError, DTypeError, OperandError  # noqa: E402
 from prismm.formats import FP64  # noqa: E402
 
 ENDS = [0, 1, -1, 2**31, 2**31 - 1, -(2**31), 2**32 - 1, 2**53, 2**53 + 1, -(2**53), -(2**53) - 1, 2**63 - 1, -(2**63)]
 ENDS += [-(2**63) + 1, 2**62 + 2**31, 2**62 - 2**31 - 1, -(2**40) - 1]
+UNSIGNED_ENDS = [0, 1, 2**31 - 1, 2**31, 2**32 - 1, 2**32, 2**53 - 1, 2**53, 2**53 + 1, 2**63 - 1, 2**63, 2**63 + 1]
+UNSIGNED_ENDS += [2**63 + 2**31 - 1, 2**63 + 2**31, 2**64 - 2**31 - 1, 2**64 - 2**31, 2**64 - 2**11, 2**64 - 1]
+UNSIGNED = ["uint16", "uint32", "uint64"]
 
 
 def integers(rng, *shape):
@@ -23,7 +29,37 @@ def integers(rng, *shape):
     return np.where(rng.random(shape) < 0.2, rng.choice(np.array(ENDS, np.int64), shape), found)
 
 
+def unsigned(rng, kind, *shape):
+    """Unsigned integers of any size, ends of the type and of float64's whole numbers among them."""
+    bits = np.iinfo(kind).bits
+    ends = np.array([x for x in [*UNSIGNED_ENDS, 2**15, 2**16 - 1] if x < 2**bits], np.uint64)
+    found = rng.integers(0, 2**bits, shape, np.uint64, endpoint=False) >> rng.integers(0, bits, shape, np.uint64)
+    return np.where(rng.random(shape) < 0.2, rng.choice(ends, shape), found).astype(kind)
+
+
+class OnlyViewed(TorchDispatchMode):
+    """Nothing is done with unsigned integers of 16 bits and more but views, which any device has."""
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        kinds = {x.dtype for x in torch.utils._pytree.tree_leaves((args, kwargs)) if isinstance(x, torch.Tensor)}
+        if kinds & {getattr(torch, kind) for kind in UNSIGNED}:
+            assert function in (torch.ops.aten.view.dtype, torch.ops.aten.transpose.int), function
+        return function(*args, **(kwargs or {}))
+
+
+@contextlib.contextmanager
+def as_on_gpu(monkeypatch):
+    """What operands go through before they are multiplied there, on a CPU."""
+    with monkeypatch.context() as patch, OnlyViewed():
+        patch.setattr(cuda_operands, "lives_on_gpu", lambda x: True)
+        yield
+
+
 def test_high_and_low_are_those_of_a_cpu(rng):
+    x = np.concatenate([np.array(UNSIGNED_ENDS, np.uint64), unsigned(rng, np.uint64, 2000)])
+    found = [y.numpy() for y in cuda_integers.high_low(torch.from_numpy(x))]
+    assert all(np.array_equal(ours, own) for ours, own in zip(found, interop.high_low(x), strict=True))
+    assert [int(h) + int(r) for h, r in zip(*(y.tolist() for y in found), strict=True)] == x.tolist()
     x = np.concatenate([np.array(ENDS, np.int64), integers(rng, 2000)])
     for ours, own in zip(cuda_integers.high_low(torch.from_numpy(x)), interop.high_low(x), strict=True):
         assert np.array_equal(ours.numpy(), own)
@@ -54,8 +90,39 @@ def test_widened_operands_are_those_of_a_cpu(shapes, rng):
     assert cuda_integers.exact(torch.tensor([2**53]), "c", "").dtype == torch.float64
 
 
+@pytest.mark.parametrize("kind", UNSIGNED)
+def test_unsigned_operands_are_only_viewed(kind, rng, monkeypatch):
+    """Exact, as strides have them, and as NumPy promotes them; beside other types as well."""
+    for other in ("int64", "uint64", "float32", "complex64"):
+        a = unsigned(rng, kind, 6, 10)
+        b = unsigned(rng, other, 5, 4) if other == "uint64" else rng.integers(-9, 9, (5, 4)).astype(other)
+        x, y = torch.from_numpy(a)[1::2, ::2], torch.from_numpy(b)
+        with as_on_gpu(monkeypatch):
+            left, right, wider, keywords = cuda_calls._real_operands(x, y, (None,) * 7)
+            again = cuda_calls._real_operands(y.mT, cuda_calls.cuda_gemm.transposed(x, "T", "trans_b"), (None,) * 7)
+        expected = interop.widened(a[1::2, ::2], b)
+        assert np.array_equal(left.numpy(), expected[0]) and np.array_equal(right.numpy(), expected[1])
+        assert wider == left.shape[1] // 5 and again[0].shape[1] == 5 * again[2] == 5 * wider
+        assert keywords[3] == interop.result_dtype([a, b], None).name
+        assert np.array_equal(again[1][:5].numpy(), interop.widened(b.T, a[1::2, ::2].T)[1][:5])
+
+
+@pytest.mark.parametrize("kind", UNSIGNED)
+def test_unsigned_integers_are_found_beyond_what_float64_has(kind, monkeypatch):
+    for value in [*UNSIGNED_ENDS, 2**16 - 1]:
+        if value < 2 ** np.iinfo(kind).bits:
+            x = torch.from_numpy(np.array([[value]], kind))
+            with as_on_gpu(monkeypatch):
+                assert cuda_integers.big(cuda_operands.tensor_of(x, "x")) == (value > 2**53)
+                if value <= 2**53:
+                    assert int(cuda_integers.exact(cuda_operands.tensor_of(x, "x"), "x", "").item()) == value
+                else:
+                    with pytest.raises(DTypeError, match=r"x holds integers beyond 2\^53"):
+                        cuda_integers.exact(cuda_operands.tensor_of(x, "x"), "x", "")
+
+
 def test_types_are_numpys():
-    kinds = ["int8", "int16", "int32", "int64", "uint8", "float32", "float64", "complex64", "complex128"]
+    kinds = ["int8", "int16", "int32", "int64", "uint8", *UNSIGNED, "float32", "float64", "complex64", "complex128"]
     for names in itertools.product(kinds, repeat=2):
         operands = [torch.zeros(1, dtype=getattr(torch, name)) for name in names]
         if cuda_integers.any_integers(*operands):
@@ -90,7 +157,31 @@ def test_bits_are_those_of_a_cpu(form, rng):
 
 
 @pytest.mark.gpu
+@pytest.mark.parametrize("kind", UNSIGNED)
+def test_unsigned_bits_are_those_of_a_cpu(kind, rng):
+    for other in (*UNSIGNED, "int64", "float32", "float64", "complex64"):
+        whole = unsigned(rng, kind, 33, 140)
+        a = whole[:, ::2]
+        b = unsigned(rng, other, 70, 29) if other in UNSIGNED else rng.integers(-99, 99, (70, 29)).astype(other)
+        x, y = torch.from_numpy(whole).cuda()[:, ::2], torch.from_numpy(b).cuda()
+        for form in ({"accuracy": "correctly-rounded"}, {"reproducible": True}):
+            c, expected = prismm.matmul(x, y, **form).cpu().numpy(), prismm.matmul(a, b, **form)
+            assert c.dtype == expected.dtype and np.array_equal(c, expected), (kind, other)
+            c = prismm.matmul(y.mT, x.mT, **form).cpu().numpy()
+            assert np.array_equal(c, prismm.matmul(b.T, a.T, **form))
+        form = {"reproducible": True, "alpha": 0.5, "trans_b": "C", "trans_a": "T"}
+        assert np.array_equal(prismm.gemm(y, x, **form).cpu().numpy(), prismm.gemm(b, a, **form))
+    small = unsigned(rng, kind, 20, 20) >> np.array(12, kind)
+    kept = prismm.prepare(torch.from_numpy(small).cuda(), side="left", reproducible=True)
+    c = prismm.matmul(kept, torch.ones(20, 3, dtype=torch.float64, device="cuda"), reproducible=True)
+    assert np.array_equal(c.cpu().numpy(), prismm.matmul(small, np.ones((20, 3)), reproducible=True))
+
+
+@pytest.mark.gpu
 def test_what_integers_cannot_be():
+    beyond = torch.from_numpy(np.full((4, 4), 2**64 - 1, np.uint64)).cuda()
+    with pytest.raises(DTypeError, match="not prepared"):
+        prismm.prepare(beyond)
     big = torch.full((4, 4), 2**60 + 1, device="cuda")
     with pytest.raises(DTypeError, match="not prepared"):
         prismm.prepare(big)
