@@ -45,8 +45,6 @@ def check(scheme: TileInt8, need: Need, engine: str | None) -> str:
     """
     if engine not in (None, "cuda", cuda_tiles.NAME):
         raise ArgumentError(f"engine={engine!r} does not multiply segments of {scheme}; it takes {cuda_tiles.NAME!r}")
-    if scheme.exponent != "tile":
-        raise EngineError(f"{scheme} runs on a CPU so far; pass exponent='tile', or CPU tensors")
     if not cuda_tiles.takes(scheme.tile):
         raise EngineError(
             f"{scheme} runs on a CPU so far; pass a tile that a GPU takes ({cuda_tiles.tile_sizes()}), or CPU tensors"
@@ -155,7 +153,8 @@ class TilesBound:
         with np.errstate(over="ignore", invalid="ignore"):
             size = (np.abs(x) @ np.abs(y).T) * (1.0 + (self.own.terms + 4) * 2.0**-52)
             norm, norm_too = np.sqrt((x * x).sum(1)) * _UP, np.sqrt((y * y).sum(1)) * _UP
-            error = lost[:, None] * norm_too + norm[:, None] * lost_too + self.own.last * lost[:, None] * lost_too
+            mine, its = self._lost(lost[:, None], lost_too, more - some[:, None])
+            error = mine * norm_too + norm[:, None] * its + self.own.last * mine * its
             steps = -(-self.own.terms // width)
             bound = self.own.gamma * size + (1.0 + self.own.gamma) * error
             bound = np.ldexp(bound, some[:, None] + more)
@@ -164,6 +163,16 @@ class TilesBound:
             bound = np.reshape(bound, np.shape(value)) + self.own.terms * self.result.smallest_subnormal
             bound = (bound + half_ulp(value, self.result)) * (1.0 + 2.0**-30)
             return np.where(np.isfinite(value), bound, 0.0)
+
+    def _lost(self, left: NDArray[Any], right: NDArray[Any], ratio: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+        """What both vectors of an entry lose. left, right: by exponents of their own; ratio: of the units of those."""
+        if self.scheme.exponent == "tile":
+            return left, right
+        of_left, of_right = (cuda_tiles.fraction(x) for x in self.scheme.segments)
+        ratio = (ratio if self.scheme.scaling == "none" else 0 * ratio) + of_right - of_left
+        there = (left > 0.0) & (right > 0.0)  # a vector of zeros loses nothing
+        mine, its = np.hypot(left, np.ldexp(right, ratio)) * _UP, np.hypot(right, np.ldexp(left, -ratio)) * _UP
+        return np.where(there, mine, 0.0), np.where(there, its, 0.0)
 
 
 class _Part:
@@ -223,6 +232,8 @@ _PRODUCTS, _FOLDS = 1.37, 0.0047
 rate. On an H200 level 4 takes 4.1 ms and 9.3 ms·(32/tile[1]) at order 8192: what of folds is hidden behind products is
 counted with these.
 """
+_PAIRS = 3.0
+"""How much longer products take whose pairs of tiles have one exponent; counted in `kernels.gpu.tile_pair_product`."""
 _PASSES, _CERTIFIED = 0.5, 0.32
 """Shares of the memory's rate that splits and certificates reach."""
 
@@ -231,7 +242,8 @@ def gpu_seconds(scheme: TileInt8, need: Need, rates: Rates) -> float:
     """Seconds that the GPU is expected to work on a call: survey, split, product, certificate, second look."""
     parts, (m, n, k) = need.parts, (need.m, need.n, need.terms)
     count = math.prod(need.batch) * parts
-    left, right = scheme.segments
+    pairs = scheme.exponent == "pair"
+    left, right = (4, 4) if pairs else scheme.segments
     moved = (8 * parts * (m + n) * k + (left * m + right * n) * k) * count
     seconds = 4 * rates.look * parts
     seconds += moved / (_PASSES * rates.memory) + need.result_bytes / (_CERTIFIED * rates.memory)
@@ -239,4 +251,5 @@ def gpu_seconds(scheme: TileInt8, need: Need, rates: Rates) -> float:
     entries = 128.0 * 128.0 * tiles
     products = 2.0 * entries * k * scheme.products / (_PRODUCTS * rates.int8)
     folds = entries * -(-k // scheme.tile[1]) * scheme.weights / (_FOLDS * rates.int8)
-    return seconds + (products + folds) / waves(tiles, rates.processors)
+    made = (products + folds) * (_PAIRS if pairs else 1.0)
+    return seconds + made / waves(tiles, rates.processors)

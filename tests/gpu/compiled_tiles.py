@@ -1,6 +1,6 @@
 """Compile the kernels of `TileInt8` for an architecture that need not be there; print what came out.
 
-    python -m tests.gpu.compiled_tiles {sm_80,sm_90,gfx942} {rows,columns} level,inner…
+    python -m tests.gpu.compiled_tiles {sm_80,sm_90,gfx942} {rows,columns} level,inner[,pair]…
 
 One line of JSON a kernel, as `tests.gpu.compiled` prints them, and `issued`: INT8 matrix instructions in what the
 assembler made of it, on sm_90.
@@ -40,8 +40,9 @@ def main() -> None:
     x = torch.zeros(1, 512, 512)
     a, b = (x, x) if layout == "rows" else (x.mT, x.mT)
     for spec in sys.argv[3:]:
-        level, inner = map(int, spec.split(","))
-        problem = cuda_tiles.problem_for(TileInt8(level, (16, inner, 8)), 512, None)
+        level, inner, *exponent = spec.split(",")
+        scheme = TileInt8(int(level), (16, int(inner), 8), *exponent)
+        problem = cuda_tiles.problem_for(scheme, 512, None)
         program, _ = tiles_program(a, b, torch.empty_like(x), problem, device)
         for kernel, compiled in program.compiled():
             found = told(compiled)

@@ -43,7 +43,37 @@ CASES = [
     ("near_overflow", (6, 9, 3), {"complex": True}, None),
     ("wide_rows", (20, 80, 12), {"complex": True}, "native"),
     ("infinities", (6, 40, 5), {"complex": True}, "native"),
+    ("normal", (20, 70, 12), {"exponent": "pair"}, None),
+    ("stepped", (40, 70, 28), {"exponent": "pair"}, None),
+    ("stepped", (9, 150, 10), {"exponent": "pair", "tile": (1, 64, 1), "scaling": "none"}, None),
+    ("stepped", (9, 150, 10), {"exponent": "pair", "level": 5, "tile": (4, 32, 2)}, None),
+    ("phi4", (9, 150, 10), {"exponent": "pair", "level": 2, "tile": (2, 32, 1)}, None),
+    ("wide_rows_and_columns", (9, 130, 17), {"exponent": "pair", "level": 3, "scaling": "none"}, None),
+    ("carries", (20, 70, 12), {"exponent": "pair", "level": 1, "tile": (4, 32, 4)}, None),
+    ("uniform", (133, 300, 70), {"exponent": "pair", "level": 5, "tile": (4, 128, 1)}, None),
+    ("one_huge", (5, 40, 6), {"exponent": "pair", "level": 5, "tile": (1, 32, 1)}, None),
+    ("subnormal_operands", (17, 40, 9), {"exponent": "pair", "level": 2, "tile": (8, 64, 16)}, None),
+    ("normal", (70, 300, 65), {"exponent": "pair"}, "native"),
+    ("stepped", (20, 150, 12), {"exponent": "pair", "tile": (4, 32, 2)}, "native"),
+    ("stepped", (20, 150, 12), {"exponent": "pair", "level": 3, "scaling": "none"}, "native"),
+    ("triangular", (40, 40, 44), {"exponent": "pair", "level": 2, "scaling": "none"}, "native"),
+    ("near_overflow", (6, 9, 3), {"exponent": "pair", "scaling": "none"}, None),
+    ("subnormal_results", (6, 40, 5), {"exponent": "pair", "scaling": "none"}, "native"),
+    ("infinities", (6, 80, 5), {"exponent": "pair"}, "native"),
+    ("wide_rows", (9, 40, 17), {"exponent": "pair", "complex": True, "level": 3, "tile": (8, 64, 16)}, None),
 ]
+
+
+def stepped(m: int, k: int, n: int, seed: int, dtype: np.dtype) -> tuple[np.ndarray, np.ndarray]:
+    """Magnitudes that change along the inner dimension, and from vector to vector, by up to 40 binades: a program's
+    tiles have many exponents. A third is 0, so that some tiles are empty.
+    """
+    rng = np.random.default_rng(seed)
+    found = []
+    for count in (m, n):
+        x = rng.standard_normal((count, k)) * (rng.random((count, k)) < 2 / 3)
+        found.append(np.ldexp(x, np.repeat(rng.integers(-40, 1, (count, -(-k // 32))), 32, 1)[:, :k]).astype(dtype))
+    return found[0], np.ascontiguousarray(found[1].T)
 
 
 def product(a: np.ndarray, b: np.ndarray, scheme: TileInt8, target: Target | None) -> tuple[np.ndarray, list[int]]:
@@ -63,7 +93,7 @@ def main(share: str = "0/1", device: str = "nvidia") -> None:
     for name, shape, asked, kind in CASES[part::parts]:
         given = {key: value for key, value in asked.items() if key != "complex"}
         dtype = np.dtype(np.complex64 if "complex" in asked else np.float32)
-        a, b = {**HOSTILE, **SPECIAL}[name](*shape, seed=3, dtype=dtype)
+        a, b = {**HOSTILE, **SPECIAL, "stepped": stepped}[name](*shape, seed=3, dtype=dtype)
         if name == "normal":
             a[3], b[:, 2] = 0.0, 0.0
         scheme = TileInt8(fallback=False, **given)

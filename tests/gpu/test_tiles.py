@@ -1,5 +1,6 @@
 """`TileInt8` on a GPU: the CPU's bits, bounds, certificates, what is refused; compiled, interpreted, on a GPU."""
 
+import dataclasses
 import math
 
 import numpy as np
@@ -22,7 +23,8 @@ U, ETA = 2.0**-24, 2.0**-149
 H200 = cuda.Device("NVIDIA H200", True, True, 132)
 SCHEMES = [
     TileInt8(), TileInt8(1), TileInt8(2, (8, 64, 16)), TileInt8(3, (1, 32, 128)), TileInt8(5, (16, 128, 8)),
-    TileInt8(scaling="none"),
+    TileInt8(scaling="none"), TileInt8(exponent="pair"), TileInt8(2, (8, 64, 16), "pair"),
+    TileInt8(5, (4, 32, 2), "pair", scaling="none"),
 ]  # fmt: skip
 
 
@@ -36,19 +38,28 @@ def need(n=4096, k=None, *, result=FP32, accuracy="native", **other):
     ("architecture", "layout", "specs"),
     [
         ("sm_90", "rows", ["4,32", "4,64", "4,128"]), ("sm_90", "columns", ["1,32", "5,128", "2,64"]),
-        ("sm_80", "columns", ["4,32"]), ("gfx942", "rows", ["4,64"]),
+        ("sm_80", "columns", ["4,32", "4,64,pair"]), ("gfx942", "rows", ["4,64", "4,32,pair"]),
+        ("sm_90", "rows", ["4,32,pair", "4,64,pair", "5,128,pair"]),
     ],
 )  # fmt: skip
 def test_kernels_compile_to_matrix_instructions(architecture, layout, specs):
     pytest.importorskip("triton")
     found = told("compiled_tiles", architecture, layout, *specs)
     names = [
-        "survey_tiles", "scale_tiles", "split_tiles", "tile_product", "sum_tiles", "sum_tiles", "certify_tiles",
+        "survey_tiles", "scale_tiles", "split_tiles", "product", "sum_tiles", "sum_tiles", "certify_tiles",
         "repair_words",
     ]  # fmt: skip
-    assert [entry["kernel"] for entry in found] == names * len(specs)
+    products = ["tile_pair_product" if "pair" in spec else "tile_product" for spec in specs]
+    assert [entry["kernel"] for entry in found] == [x if x != "product" else y for y in products for x in names]
     for entry in found:
-        if entry["kernel"] == "tile_product":
+        if entry["kernel"] == "tile_pair_product":
+            kind = {"sm_90": "wgmma", "sm_80": "mma", "gfx942": "mfma"}[architecture]
+            assert entry[kind] > 0, entry
+            assert entry.get("issued", 0) == entry["wgmma"], entry
+            # Elements as integers, sums and entries take all registers where steps are long: of a step of 128 some 130
+            # words a thread are spilled, beside 20 operations on each of its 96 elements.
+            assert entry.get("stack", 0) <= 544, entry
+        elif entry["kernel"] == "tile_product":
             kind = {"sm_90": "wgmma", "sm_80": "mma", "gfx942": "mfma"}[architecture]
             assert entry[kind] > 0, entry
             # The assembler has dropped sums whose registers it took for others'.
@@ -64,13 +75,12 @@ def test_kernels_compile_to_matrix_instructions(architecture, layout, specs):
 def test_interpreted_kernels_give_the_bits_of_a_cpu_and_keep_their_word(device):
     pytest.importorskip("triton")
     found = interpreted("tiles", "0/1", device)
-    assert len(found) == 22
+    assert len(found) == 40
     assert not [entry for entry in found if entry["different"] or entry["wrong"]]
 
 
 def on_cpu(a, b, scheme):
-    plain = TileInt8(scheme.level, scheme.tile, fallback=False, scaling=scheme.scaling)
-    return np.asarray(prismm.matmul(a, b, scheme=plain))
+    return np.asarray(prismm.matmul(a, b, scheme=dataclasses.replace(scheme, fallback=False)))
 
 
 @pytest.mark.parametrize("scheme", SCHEMES, ids=str)
@@ -94,6 +104,12 @@ def test_reported_bounds_hold_for_both_parts_of_complex_numbers(scheme, seed):
         for part, own in enumerate((c.real.copy(), c.imag.copy())):
             assert exact_product(*real_operands(a, b, part)).within(own, bounds).all(), name
         assert np.isclose(float(bound.at(c, 3, 2)), bounds[3, 2], rtol=1e-12)
+
+
+def both_lost(a, b, scheme, some, lost, more, lost_too):
+    """What both vectors of an entry lose."""
+    bound = cuda_tile_calls.bound_of(scheme, need(), H200, a, b)
+    return bound._lost(lost[:, None], lost_too, more - some[:, None])
 
 
 def facts(x, scheme, columns):
@@ -124,7 +140,8 @@ def test_certified_entries_are_of_their_grade(scheme, seed):
             c = on_cpu(a, b, scheme)
             left, right = facts(a, scheme, 0), facts(b, scheme, 1)
             (s, cap, over, lost, norm), (t, cap_too, over_too, lost_too, norm_too) = left, right
-            error = lost[:, None] * norm_too + norm[:, None] * lost_too + problem.last * lost[:, None] * lost_too
+            mine, its = both_lost(a, b, scheme, s, lost, t, lost_too)
+            error = mine * norm_too + norm[:, None] * its + problem.last * mine * its
             least = cap[:, None] * over_too + over[:, None] * cap_too
             exact = exact_product(a, b)
             magnitude = exact.magnitude("down")
@@ -141,13 +158,15 @@ def test_certified_entries_are_of_their_grade(scheme, seed):
 
 
 def test_normal_products_are_certified_as_a_whole(rng):
-    for scheme, k in ((TileInt8(), 1024), (TileInt8(tile=(16, 128, 8)), 4096), (TileInt8(1), 1024), (TileInt8(5), 256)):
+    schemes = [(TileInt8(), 1024), (TileInt8(tile=(16, 128, 8)), 4096), (TileInt8(1), 1024), (TileInt8(5), 256)]
+    for scheme, k in [*schemes, (TileInt8(exponent="pair"), 1024)]:
         a, b = (rng.standard_normal(shape).astype(np.float32) for shape in ((16, k), (k, 16)))
         problem = cuda_tiles.problem_for(scheme, k, None)
-        (_, cap, over, lost, norm), (_, cap_too, over_too, lost_too, norm_too) = (
+        (s, cap, over, lost, norm), (t, cap_too, over_too, lost_too, norm_too) = (
             facts(x, scheme, side) for side, x in enumerate((a, b))
         )
-        error = lost[:, None] * norm_too + norm[:, None] * lost_too + problem.last * lost[:, None] * lost_too
+        mine, its = both_lost(a, b, scheme, s, lost, t, lost_too)
+        error = mine * norm_too + norm[:, None] * its + problem.last * mine * its
         assert (error <= problem.room * (cap[:, None] * over_too + over[:, None] * cap_too)).all(), scheme
 
 
@@ -155,10 +174,13 @@ def test_what_a_gpu_takes():
     for scheme in SCHEMES:
         assert cuda_tile_calls.check(scheme, need(), None) == "cuda:int8"
     assert cuda_tile_calls.check(TileInt8(), need(accuracy="fast"), "cuda") == "cuda:int8"
+    assert cuda_tile_calls.workspace(TileInt8(exponent="pair"), need(), 64, 64) > 4 * 128 * 4096
+    rates = cuda_plan.usual_rates()
+    assert cuda_tile_calls.predict(TileInt8(exponent="pair"), need(), rates) > cuda_tile_calls.predict(
+        TileInt8(), need(), rates
+    )
     with pytest.raises(EngineError, match="rows and columns a power of two up to 128, inner dimension 32, 64, 128"):
         cuda_tile_calls.check(TileInt8(tile=(16, 48, 8)), need(), None)
-    with pytest.raises(EngineError, match="exponent='tile'"):
-        cuda_tile_calls.check(TileInt8(exponent="pair"), need(), None)
     assert cuda_tile_calls.check(TileInt8(), need(is_complex=True), None) == "cuda:int8"
     for other in (need(result=FP64), need(native=False)):
         with pytest.raises(EngineError, match="float32"):
@@ -224,7 +246,7 @@ def on_gpu(x, turned):
 @pytest.mark.gpu
 @pytest.mark.parametrize("scheme", SCHEMES, ids=str)
 def test_bits_are_those_of_a_cpu(scheme, seed):
-    plain = TileInt8(scheme.level, scheme.tile, fallback=False, scaling=scheme.scaling)
+    plain = dataclasses.replace(scheme, fallback=False)
     for name in ("normal", "wide_rows", "carries", "uniform"):
         for shape in ((130, 300, 140), (256, 512, 128), (5, 33, 3)):
             a, b = HOSTILE[name](*shape, seed=seed, dtype=np.dtype(np.float32))
@@ -245,7 +267,7 @@ def test_targets_hold_on_hostile_operands(scheme, seed):
 
 @pytest.mark.gpu
 def test_inf_and_nan_are_those_of_the_defining_sum():
-    for scheme in (TileInt8(), TileInt8(fallback=False), TileInt8(scaling="none")):
+    for scheme in (TileInt8(), TileInt8(fallback=False), TileInt8(scaling="none"), TileInt8(exponent="pair")):
         for generator in SPECIAL.values():
             a, b = generator(20, 140, 30, seed=3, dtype=np.dtype(np.float32))
             c, _ = launched(on_gpu(a, False), on_gpu(b, False), scheme, None)
@@ -260,10 +282,11 @@ def test_batches_share_an_operand_and_normal_data_need_no_repair(rng):
     import torch
 
     a, b = (rng.standard_normal(shape).astype(np.float32) for shape in ((3, 150, 1024), (1, 1024, 140)))
-    c, counts = launched(torch.from_numpy(a).cuda(), torch.from_numpy(b).cuda(), TileInt8(), Target("native"))
-    assert counts == [0, 0, 0, 0]
-    for x, y in zip(a, c, strict=True):
-        assert np.array_equal(y.view(np.int32), on_cpu(x, b[0], TileInt8()).view(np.int32))
+    for scheme in (TileInt8(), TileInt8(exponent="pair")):
+        c, counts = launched(torch.from_numpy(a).cuda(), torch.from_numpy(b).cuda(), scheme, Target("native"))
+        assert counts == [0, 0, 0, 0]
+        for x, y in zip(a, c, strict=True):
+            assert np.array_equal(y.view(np.int32), on_cpu(x, b[0], scheme).view(np.int32))
 
 
 @pytest.mark.gpu

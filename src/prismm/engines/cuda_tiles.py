@@ -23,6 +23,12 @@ for N >= 1/2 makes D·N' more than the constant, and products with a vector of z
 scaling="none" that constant is in the data's own units: E grows by 2^-109 of those, and weights of tiles below 2^-143
 are NaN, so that what they enter is repaired.
 
+**Pairs.** With exponent="pair" a tile of A is rounded at the bit 2^(e-f-1), e = max(g, g'), and as 4^e <= 4^g + 4^g',
+D² becomes D² + 4^(f'-f)·D'², and D'² likewise D'² + 4^(f-f')·D²: the two are E's. (With scaling="none" exponents are
+those of the data, and 2^(f'-f) is times the ratio of the units of D' and D.) A vector of zeros loses nothing. Factors
+2^(2e-12) are used one half after the other, so that none leaves float32's range before its product does, and no weight
+is NaN; tiles below 2^-96 are taken for empty where that is less than 2^-128 a step (`kernels.gpu.tile_split`).
+
 **Certificate.** An entry meets a target κ·(|a||b|), κ > γ, if |a||b| >= (1+γ)·E/(κ - γ). For any τ, τ' >= 0 and x =
 min(|a|, τ), y = min(|b|, τ'), element by element, (τ - x)(τ' - y) >= 0, and summed
 
@@ -128,6 +134,7 @@ def workspace(scheme: TileInt8, rows: int, columns: int, k: int) -> int:
     tile_rows, width, tile_columns = scheme.tile
     left, right = scheme.segments
     steps = -(-k // width)
+    left, right = (4, 4) if scheme.exponent == "pair" else (left, right)  # bytes an element
     planes = steps * width * (left * rows + right * columns)
     weights = 4 * steps * (-(-rows // tile_rows) + -(-columns // tile_columns) + 32)
     pieces = 8 * (-(-k // 512) + -(-k // _LENGTH)) * (rows + columns)
@@ -154,7 +161,8 @@ def queue(
     left, right = scheme.segments
     batches, m, k, n = out.shape[0], a.shape[1], a.shape[2], b.shape[2]
     steps, vectors = -(-k // width), batches * (m + n)
-    all_rows = batches * (left * m + right * n)
+    pairs = scheme.exponent == "pair"
+    all_rows = batches * (m + n if pairs else left * m + right * n)
     if steps * all_rows >= 1 << 31:
         raise EngineError(
             f"{scheme} cuts {m} x {k} x {n} into more pieces than a GPU addresses; pass a tile with a longer inner "
@@ -162,7 +170,7 @@ def queue(
         )
     left_tiles, right_tiles = _ceil(-(-m // tile_rows), 16), _ceil(-(-n // tile_columns), 16)
     all_tiles = batches * (left_tiles + right_tiles)
-    planes = to.take(torch.int8, steps * all_rows, width)
+    planes = to.take(torch.float32 if pairs else torch.int8, steps * all_rows, width)
     # The last tile of the product reads past the end.
     weights = to.take(torch.float32, steps * all_tiles + 128)
     shifts, caps = to.take(torch.int32, vectors + 128), to.take(torch.float32, vectors)
@@ -197,8 +205,8 @@ def queue(
     to.launch(
         tile_split.split_tiles, (sum(programs), batches), a.data, *strides[:3], b.data, *strides[3:], planes, shifts,
         caps, weights, squares, capped, m, n, k, programs[0], left_tiles, right_tiles, LEFT=left, RIGHT=right,
-        TILE_ROWS=tile_rows, TILE_COLUMNS=tile_columns, WIDTH=width, GIVEN=given, VECTORS=block, LENGTH=_LENGTH,
-        **layout,
+        TILE_ROWS=tile_rows, TILE_COLUMNS=tile_columns, WIDTH=width, GIVEN=given, PAIRS=pairs, VECTORS=block,
+        LENGTH=_LENGTH, **layout,
     )  # fmt: skip
     _multiply(planes, weights, shifts, out, m, n, k, problem, left_tiles, right_tiles, device, to)
     for first, count, tile0, tiles, tile, segments in (
@@ -215,8 +223,8 @@ def queue(
         tile_certify.certify_tiles, (-(-m // rows) * -(-n // columns), batches), out.data, facts, shifts, marks, m, n,
         out.strides[1], out.batch_stride, -(-n // 32), vectors, cuda_words.pattern_of(problem.room),
         cuda_words.pattern_of(problem.last),
-        RAW=problem.raw, GIVEN=given, ROWS=rows, COLUMNS=columns, EVEN=_aligned(out), num_warps=8,
-        enable_fp_fusion=False,
+        RAW=problem.raw, GIVEN=given, PAIRS=pairs, RATIO=fraction(right) - fraction(left), ROWS=rows, COLUMNS=columns,
+        EVEN=_aligned(out), num_warps=8, enable_fp_fusion=False,
     )  # fmt: skip
     cuda_words.repair(a, b, out, marks, counts, problem.raw, False, device, to)
 
@@ -251,7 +259,8 @@ def _multiply(
         "LEFT": left, "RIGHT": right, "WEIGHTS": scheme.weights, "TILE_ROWS": tile_rows, "TILE_COLUMNS": tile_columns,
         "WIDTH": width, "GIVEN": scheme.scaling == "none", "EVEN": _aligned(out),
     }  # fmt: skip
-    if device.hopper:
+    pairs = scheme.exponent == "pair"
+    if device.hopper and not pairs:
         from triton.experimental.gluon import language as gl
 
         from prismm.kernels.gpu import tile_product_hopper as hopper
@@ -269,11 +278,13 @@ def _multiply(
             STAGES=shape.stages, GROUP=hopper.GROUP, **constants, **hopper.LAUNCH,
         )  # fmt: skip
     else:
-        from prismm.kernels.gpu import tile_product as product
+        from prismm.kernels.gpu import tile_pair_product, tile_product
 
+        product = tile_pair_product if pairs else tile_product
+        kernel = tile_pair_product.tile_pair_product if pairs else tile_product.tile_product
         rows, columns = product.ROWS, product.COLUMNS
         to.launch(
-            product.tile_product, (-(-m // rows) * -(-n // columns), batches), planes, out.data, weights, shifts, m, n,
+            kernel, (-(-m // rows) * -(-n // columns), batches), planes, out.data, weights, shifts, m, n,
             k, out.strides[1], out.batch_stride, left_tiles, right_tiles, ROWS=rows, COLUMNS=columns,
             GROUP=8, **constants, **product.LAUNCH,
         )  # fmt: skip

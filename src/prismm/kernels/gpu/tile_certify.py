@@ -65,16 +65,26 @@ def sum_tiles(
     tl.store(facts + NORM * every, tl.where(zero | broken, 0.0, norm).to(tl.float32), mask=inside)
 
 
+@triton.jit
+def _both(x, y):
+    """At least the square root of x² + y² for x, y >= 0, and at most 1.083 times it: the root is convex in the smaller
+    one, and this the chord from 0 to the larger one.
+    """
+    return tl.maximum(x, y) + tl.minimum(x, y) * 0.4142136
+
+
 @triton.jit(do_not_specialize=["m", "width", "row_step", "batch_stride", "mark_pitch", "every", "room", "last"])
 def certify_tiles(
     out, facts, shifts, marks, m, width, row_step, batch_stride, mark_pitch, every, room, last,
-    RAW: tl.constexpr, GIVEN: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
-    EVEN: tl.constexpr,
+    RAW: tl.constexpr, GIVEN: tl.constexpr, PAIRS: tl.constexpr, RATIO: tl.constexpr, ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr, EVEN: tl.constexpr,
 ):  # fmt: skip
     """A mark on every entry of out (batches, m, width) that is not sure; program axis 1 is the batch.
 
     An entry is sure if E <= room·max(L, |c| - E) and it is far from overflow, where E = lost·norm' + norm·lost' +
     last·lost·lost' and L = cap·over' + over·cap'; RAW: if it is far from overflow. room, last: patterns of float32.
+    PAIRS: tiles that meet have one exponent, so each of two vectors loses what the other one does, RATIO bits further
+    down on the right than on the left (`engines.cuda_tiles`).
     """
     n = even(width, EVEN)
     row_stride = even(row_step, EVEN)
@@ -93,11 +103,19 @@ def certify_tiles(
     norm = tl.load(facts + NORM * every + left, mask=in_m, other=0.0)
     norm_too = tl.load(facts + NORM * every + right, mask=in_n, other=0.0)
     factor = last.to(tl.float32, bitcast=True)
-    error = lost[:, None] * norm_too[None, :] + norm[:, None] * lost_too[None, :]
-    error = error + (factor * lost)[:, None] * lost_too[None, :]
     e = tl.minimum(tl.maximum(tl.load(shifts + left, mask=in_m, other=0), -256), 256)
     f = tl.minimum(tl.maximum(tl.load(shifts + right, mask=in_n, other=0), -256), 256)
     shift = e[:, None] + f[None, :]
+    if PAIRS:
+        ratio = f[None, :] - e[:, None] + RATIO if GIVEN else tl.full([ROWS, COLUMNS], RATIO, tl.int32)
+        mine, its = lost[:, None], lost_too[None, :]
+        of_left, of_right = _both(mine, times(its, ratio)), _both(its, times(mine, -ratio))
+        error = of_left * norm_too[None, :] + norm[:, None] * of_right + factor * of_left * of_right
+        # A vector of zeros loses nothing, whatever it meets, but for what is not finite.
+        error = tl.where((mine == 0.0) | (its == 0.0), mine * its, error)
+    else:
+        error = lost[:, None] * norm_too[None, :] + norm[:, None] * lost_too[None, :]
+        error = error + (factor * lost)[:, None] * lost_too[None, :]
     if GIVEN:
         # Sums are made in units of the data, and what they may lose below float32's range is a constant there.
         some = norm[:, None] * norm_too[None, :] > 0.0

@@ -9,6 +9,11 @@ integer X = RN(x·2^(f-g)), cut into 7 bits at a time toward zero. Bits are thos
 Planes: row (step·all + plane·count + vector) of `width` bytes is what a vector has of one plane in one step, so that a
 product's copy of a tile is one contiguous piece. weights[step, tile] = 2^(g-6); 0 for a tile of zeros.
 
+Where a pair of tiles has one exponent, the larger one, integers depend on the partner (`tile_pair_product`): then there
+is one plane, of elements x as float32 numbers, in units of 2^s or as given. Weights are 0 where g < FAR: of two such
+tiles a product is below 2^-185, and such a tile is cut to nothing beside one with g >= FAR, but where the products are
+below 2^-153; a float32 sum keeps neither.
+
 Bytes: 8 read an element, one written a segment; about 12 operations, and 5 a segment. Both operands of order 8192 in
 three segments: 0.35 ms at 4.3 TB/s.
 """
@@ -20,6 +25,8 @@ EMPTY = tl.constexpr(-(1 << 20))
 """Exponent of what holds only zeros."""
 BROKEN = tl.constexpr(1 << 20)
 """s of a vector that holds Inf or NaN: it is split as zeros."""
+FAR = tl.constexpr(-96)
+"""Exponent below which tiles are taken for empty where pairs have one."""
 SURVEY = tl.constexpr(512)
 """Elements of a piece of the survey."""
 
@@ -168,7 +175,7 @@ def scale_tiles(tops, sizes, shifts, caps, counts, vectors, pieces, depth, CLEAR
 def _split(
     x, step, inner, planes, all_rows, plane, shifts, caps, weights, all_tiles, squares, capped, vectors, count, k, v0,
     h0, VECTORS: tl.constexpr, LENGTH: tl.constexpr, ACROSS: tl.constexpr, SEGMENTS: tl.constexpr, TILE: tl.constexpr,
-    WIDTH: tl.constexpr, GIVEN: tl.constexpr,
+    WIDTH: tl.constexpr, GIVEN: tl.constexpr, PAIRS: tl.constexpr,
 ):  # fmt: skip
     STEPS: tl.constexpr = LENGTH // WIDTH
     TILES: tl.constexpr = VECTORS // TILE
@@ -194,7 +201,9 @@ def _split(
     g = tl.max(tl.reshape(e, [TILES, TILE, STEPS]), 1)
     empty = g < EMPTY // 2
     weight = power(g - 6)
-    if GIVEN:
+    if PAIRS:
+        weight = tl.where(g < FAR, 0.0, weight)
+    elif GIVEN:
         # What cannot be weighed makes its sums NaN, and every entry they enter is repaired.
         weight = tl.where(g < -143, float("nan"), weight)
     weight = tl.where(empty, 0.0, weight)
@@ -204,26 +213,29 @@ def _split(
         weights + k_step.to(tl.int64)[None, :] * all_tiles + tile[:, None], weight,
         mask=(tile * TILE < count)[:, None] & (k_step * WIDTH < k)[None, :],
     )  # fmt: skip
-    # Integers.
-    up = FRACTION - tl.where(empty, 0, g)
-    up = tl.reshape(tl.broadcast_to(up[:, None, :], [TILES, TILE, STEPS]), [VECTORS, STEPS])
-    if not GIVEN:
-        up -= shift[:, None]
-    last = up >> 1
-    first = tl.minimum(tl.maximum(up - last, -126), 127)
-    last = tl.minimum(tl.maximum(last, -126), 127)
-    y = tl.reshape(size, [VECTORS, STEPS, WIDTH]) * power(first)[:, :, None] * power(last)[:, :, None]
-    # RN of what is below 2^23; larger numbers are integers.
-    y = tl.where(y < 8388608.0, (y + 8388608.0) - 8388608.0, y)
-    integer = tl.reshape(y, [VECTORS, LENGTH]).to(tl.int32)
-    sign = value < 0.0
     at = planes + (h // WIDTH).to(tl.int64)[None, :] * all_rows * WIDTH + v.to(tl.int64)[:, None] * WIDTH
     at += (h % WIDTH)[None, :]
     stored = (v < count)[:, None] & (h // WIDTH * WIDTH < k)[None, :]
-    for p in tl.static_range(SEGMENTS):
-        segment = (integer >> (7 * (SEGMENTS - 1 - p))) & 127
-        segment = tl.where(sign, -segment, segment)
-        tl.store(at + p * plane * WIDTH, segment.to(tl.int8), mask=stored)
+    sign = value < 0.0
+    if PAIRS:
+        tl.store(at, value if GIVEN else tl.where(sign, -scaled, scaled), mask=stored)
+    else:
+        # Integers.
+        up = FRACTION - tl.where(empty, 0, g)
+        up = tl.reshape(tl.broadcast_to(up[:, None, :], [TILES, TILE, STEPS]), [VECTORS, STEPS])
+        if not GIVEN:
+            up -= shift[:, None]
+        last = up >> 1
+        first = tl.minimum(tl.maximum(up - last, -126), 127)
+        last = tl.minimum(tl.maximum(last, -126), 127)
+        y = tl.reshape(size, [VECTORS, STEPS, WIDTH]) * power(first)[:, :, None] * power(last)[:, :, None]
+        # RN of what is below 2^23; larger numbers are integers.
+        y = tl.where(y < 8388608.0, (y + 8388608.0) - 8388608.0, y)
+        integer = tl.reshape(y, [VECTORS, LENGTH]).to(tl.int32)
+        for p in tl.static_range(SEGMENTS):
+            segment = (integer >> (7 * (SEGMENTS - 1 - p))) & 127
+            segment = tl.where(sign, -segment, segment)
+            tl.store(at + p * plane * WIDTH, segment.to(tl.int8), mask=stored)
 
 
 @triton.jit(
@@ -237,19 +249,22 @@ def split_tiles(
     columns, depth, left_programs, left_tiles, right_tiles,
     LEFT_ACROSS: tl.constexpr, RIGHT_ACROSS: tl.constexpr, LEFT_EVEN: tl.constexpr, RIGHT_EVEN: tl.constexpr,
     LEFT: tl.constexpr, RIGHT: tl.constexpr, TILE_ROWS: tl.constexpr, TILE_COLUMNS: tl.constexpr, WIDTH: tl.constexpr,
-    GIVEN: tl.constexpr, VECTORS: tl.constexpr, LENGTH: tl.constexpr,
+    GIVEN: tl.constexpr, PAIRS: tl.constexpr, VECTORS: tl.constexpr, LENGTH: tl.constexpr,
 ):  # fmt: skip
     """Planes and weights of a (batch, rows, depth) and b (batch, depth, columns), LEFT and RIGHT segments an element.
 
     squares, capped (pieces of LENGTH, vectors) float32: sums of squares, and of magnitudes of at most the cap, in units
     of 2^s. weights: rows of left_tiles, then of right_tiles, a matrix. GIVEN: exponents are those of the data as given.
+    PAIRS: one plane, of elements.
     """
     program, batch = tl.program_id(0), tl.program_id(1).to(tl.int64)
     batches = tl.num_programs(1)
     pieces = tl.cdiv(depth, LENGTH)
     many = batches.to(tl.int64) * rows
     more = batches.to(tl.int64) * columns
-    all_rows = LEFT * many + RIGHT * more
+    LEFT_PLANES: tl.constexpr = 1 if PAIRS else LEFT
+    RIGHT_PLANES: tl.constexpr = 1 if PAIRS else RIGHT
+    all_rows = LEFT_PLANES * many + RIGHT_PLANES * more
     all_tiles = batches.to(tl.int64) * (left_tiles + right_tiles)
     if program < left_programs:
         first = batch * rows
@@ -259,18 +274,18 @@ def split_tiles(
             caps + first, weights + batch * left_tiles, all_tiles, squares + first, capped + first,
             many + more, even(rows, LEFT_EVEN and LEFT_ACROSS), even(depth, LEFT_EVEN and not LEFT_ACROSS),
             program // pieces * VECTORS, program % pieces * LENGTH,
-            VECTORS, LENGTH, LEFT_ACROSS, LEFT, TILE_ROWS, WIDTH, GIVEN,
+            VECTORS, LENGTH, LEFT_ACROSS, LEFT, TILE_ROWS, WIDTH, GIVEN, PAIRS,
         )  # fmt: skip
     else:
         program -= left_programs
         first = batch * columns
         _split(
             b + batch * even(b_batch, RIGHT_EVEN), even(b_step, RIGHT_EVEN and not RIGHT_ACROSS),
-            even(b_inner, RIGHT_EVEN and RIGHT_ACROSS), planes + (LEFT * many + first) * WIDTH, all_rows, more,
+            even(b_inner, RIGHT_EVEN and RIGHT_ACROSS), planes + (LEFT_PLANES * many + first) * WIDTH, all_rows, more,
             shifts + many + first, caps + many + first,
             weights + batches * left_tiles + batch * right_tiles, all_tiles, squares + many + first,
             capped + many + first, many + more,
             even(columns, RIGHT_EVEN and RIGHT_ACROSS), even(depth, RIGHT_EVEN and not RIGHT_ACROSS),
             program // pieces * VECTORS, program % pieces * LENGTH,
-            VECTORS, LENGTH, RIGHT_ACROSS, RIGHT, TILE_COLUMNS, WIDTH, GIVEN,
+            VECTORS, LENGTH, RIGHT_ACROSS, RIGHT, TILE_COLUMNS, WIDTH, GIVEN, PAIRS,
         )  # fmt: skip
