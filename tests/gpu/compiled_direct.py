@@ -55,11 +55,11 @@ def main() -> None:
                 found = [told(compiled) for _, compiled in direct_program(a, b, out, tile, device)[0].compiled()]
                 print(json.dumps({"tile": str(tile), **found[0]}), flush=True)
         return
-    vector = x[:, :, :1].contiguous()
-    program, _ = direct_program(x, vector, torch.empty_like(vector), None, device)
+    wide, vector = (torch.zeros(1, *shape, dtype=x.dtype) for shape in ((256, 1024), (1024, 1)))
+    program, _ = direct_program(wide, vector, torch.zeros(1, 256, 1, dtype=x.dtype), None, device)
     for kernel, compiled in program.compiled():
-        wide = len(re.findall(r"ld\.global\.v[24]\.b", compiled.asm["ptx"]))
-        print(json.dumps({"tile": "", "kernel": kernel, **told(compiled), "wide": wide}), flush=True)
+        loads = len(re.findall(r"ld\.global\.v[24]\.b", compiled.asm["ptx"]))
+        print(json.dumps({"tile": "", "kernel": kernel, **told(compiled), "wide": loads}), flush=True)
     a, b = (x, x) if layout == "rows" else (x.mT, x.mT)
     for tile in tiles:
         program, _ = direct_program(a, b, torch.empty_like(x), tile, device)

@@ -11,15 +11,15 @@ import torch
 
 import prismm
 from prismm.bounds import ConventionalBound
-from prismm.engines import cuda
+from prismm.cuda_operands import vectors_of
+from prismm.engines import cuda, cuda_direct
+from prismm.engines.launch import OUT, A, B, Place, Program
 from prismm.formats import FP32, FP64
 from prismm.testing import HOSTILE, SPECIAL, exact_product
 from tests.gpu.interpreted_direct import NAMES, laid_out
-from tests.gpu.programs import direct_program
 
 SIZES = [(1, 1), (7, 16), (130, 37), (9, 1100), (300, 512)]
 """Rows, inner dimension."""
-DEVICE = cuda.Device("interpreter", False, True, 3)
 
 
 def multiply(a: np.ndarray, x: np.ndarray, *, left: bool) -> tuple[np.ndarray, list[int]]:
@@ -29,16 +29,15 @@ def multiply(a: np.ndarray, x: np.ndarray, *, left: bool) -> tuple[np.ndarray, l
         first, second = second.mT, first.mT
     batch = max(first.shape[0], second.shape[0])
     out = torch.full((batch, first.shape[1], second.shape[2]), torch.nan, dtype=first.dtype)
-    program, counts = direct_program(first, second, out, None, DEVICE)
-    assert [name for name in kernels_of(program)] == ["multiply_by_a_vector"]
+    program = Program(tuple(z.data_ptr() % 16 for z in (first, second, out)))
+    counts = program.take(torch.int64, cuda.COUNTS)
+    program.zero(counts)
+    target = cuda.Result(Place(OUT, 0, out.dtype), *out.shape, out.stride())
+    rows, columns = vectors_of(first, A, columns=False), vectors_of(second, B, columns=True)
+    cuda_direct.multiply_by_a_vector(program, target, *((columns, rows) if left else (rows, columns)), counts)
     scratch = program.run_by_triton(first, second, out)
     found = (out.mT if left else out).numpy()
     return found if a.ndim == 3 else found[0], scratch[counts.offset :].view(torch.int64)[: cuda.COUNTS].tolist()
-
-
-def kernels_of(program) -> list[str]:
-    """Names of what is launched."""
-    return [launch.kernel.fn.__name__ for launch in program.launches if hasattr(launch, "kernel")]
 
 
 def bounded(name: str, dtype: str, size: tuple[int, int], left: bool) -> int:

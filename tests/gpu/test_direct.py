@@ -281,13 +281,13 @@ def test_products_with_vectors(dtype, left, seed):
         return (c.mT if left else c).cpu().numpy(), report
 
     result = FP64 if dtype == "float64" else FP32
-    for index, (m, k) in enumerate(((1, 1), (3, 17), (700, 64), (65, 4100), (5000, 333))):
+    for index, (m, k) in enumerate(((1, 512), (3, 1000), (700, 2048), (65, 4100), (5000, 533))):
         for name in NAMES:
             a, x = HOSTILE[name](m, k, 1, seed=seed + index, dtype=np.dtype(dtype))
             c, report = product(a, x)
             bounds = ConventionalBound(result, a, x, k, 2.0**-53).at(c, slice(None), slice(None))
             assert exact_product(a.astype(np.float64), x.astype(np.float64)).within(c, bounds).all(), (name, m, k)
-            assert report.engine == "cuda:fp64" and report.roads["special"] == 0
+            assert report.engine == "cuda:fp64" and not report.roads.get("special")
     for name in SPECIAL:
         a, x = SPECIAL[name](211, 700, 1, seed=seed, dtype=np.dtype(dtype))
         expected = prismm.matmul(a, x, accuracy="correctly-rounded")

@@ -176,7 +176,7 @@ def test_what_a_gpu_takes():
     assert cuda_tile_calls.check(TileInt8(), need(accuracy="fast"), "cuda") == "cuda:int8"
     assert cuda_tile_calls.workspace(TileInt8(exponent="pair"), need(), 64, 64) > 4 * 128 * 4096
     rates = cuda_plan.usual_rates()
-    assert cuda_tile_calls.predict(TileInt8(exponent="pair"), need(), rates) > cuda_tile_calls.predict(
+    assert cuda_tile_calls.gpu_seconds(TileInt8(exponent="pair"), need(), rates) > cuda_tile_calls.gpu_seconds(
         TileInt8(), need(), rates
     )
     with pytest.raises(EngineError, match="rows and columns a power of two up to 128, inner dimension 32, 64, 128"):

@@ -24,6 +24,7 @@ __all__ = [
     "Shape",
     "Tile",
     "least_seconds",
+    "multiply_by_a_vector",
     "multiply_directly",
     "seconds_of",
     "tile_for",
@@ -102,8 +103,10 @@ TILES = (
 BY_GROUPS = Tile(128, 64, 32, 4, 2, 3, 168, Pace(3.5, 1.12, 1.12, 1.2), None, groups=True)
 
 
-_VECTOR, _ELEMENTS = 1.5, 2048
-"""Microseconds of a product with a vector besides reading the matrix, and elements that a program reads at a time."""
+_VECTOR, _ELEMENTS, _LONG = 1.5, 2048, 512
+"""Microseconds of a product with a vector besides reading the matrix; elements that a program reads at a time; terms
+from which on it has a kernel of its own: with 256 terms of 65536 rows that took an H200 34 µs, cuBLAS 23.
+"""
 _LONGEST_STEP = 1 << 36
 """Float64 numbers from a row or matrix to the next, 2^40 bytes of which are beyond TMA."""
 MOST_ROWS, MOST_TERMS = 64 * LONGEST_GRID, 1 << 24
@@ -174,7 +177,7 @@ def seconds_of(shape: Shape, processors: int, slower: float, memory: float, *, h
     """Seconds of the fastest tile's kernel. slower: how many times as long its work takes as on an H200; memory: bytes
     a second.
     """
-    if shape.n == 1:  # of a matrix by rows
+    if shape.n == 1 and shape.k >= _LONG:  # of a matrix by rows
         return 1e-6 * slower * _VECTOR + least_seconds(shape, memory)
     busy = 1e-6 * slower * work(tile_for(shape, processors, hopper=hopper), shape, processors)
     return max(busy, least_seconds(shape, memory))
@@ -190,16 +193,15 @@ def multiply_directly(
     program: Program, out: Result, a: Vectors, b: Vectors, counts: Place, device: Device, tile: Tile | None = None
 ) -> None:  # fmt: skip
     """Queue AB, contiguous, with what is not finite settled. counts: as for `cuda.finish_native`. tile: else `tile_for`
-    says, or a vector has a kernel of its own.
+    says, or a long vector has a kernel of its own.
     """
     from prismm.kernels.gpu import direct
 
-    if tile is None and out.n == 1 and a.steps[2] == 1:
-        _multiply_by_a_vector(program, out, a, b, counts)
-        return
-    if tile is None and out.m == 1 and b.steps[2] == 1:
-        _multiply_by_a_vector(program, out, b, a, counts)
-        return
+    if tile is None and a.terms >= _LONG:
+        for matrix, x in ((a, b), (b, a)):
+            if x.vectors == 1 and matrix.steps[2] == 1:
+                multiply_by_a_vector(program, out, matrix, x, counts)
+                return
     size = a.place.dtype.itemsize
     described = describe(program, out, a, b) if device.hopper and size == 8 else None
     shape = Shape(out.m, out.n, a.terms, out.batch, size)
@@ -218,7 +220,7 @@ def multiply_directly(
     )  # fmt: skip
 
 
-def _multiply_by_a_vector(program: Program, out: Result, matrix: Vectors, x: Vectors, counts: Place) -> None:
+def multiply_by_a_vector(program: Program, out: Result, matrix: Vectors, x: Vectors, counts: Place) -> None:
     """`multiply_directly` where one operand is a vector, and the other one's terms are neighbours."""
     from prismm.engines.cuda import LANES
     from prismm.kernels.gpu import vector

@@ -5,7 +5,9 @@ not finite, is as in `direct`: sums are in float64, of float32 operands too, who
 entries are rounded once. The order of a sum is the kernel's own; its error is at most k·u·|a||b| in any order
 (Jeannerod and Rump 2013), u = 2^-53, and of float32 entries that of the last rounding besides.
 
-Bytes: 8 or 4 an element of the matrix. Operations: 2 an element, of which a GPU can do ten times as many meanwhile.
+Bytes: 8 or 4 an element of the matrix. Operations: 2 an element, of which a GPU can do ten times as many meanwhile. On
+an H200 a matrix of order 1024 takes as long as by cuBLAS without its look, in either type; 65536 rows of 256 terms took
+34 µs in float32, cuBLAS 23: programs of 8 rows are too small there.
 """
 
 import triton
