@@ -32,6 +32,13 @@ def test_version_and_help(prismm_main: Callable[..., object]) -> None:
         assert prismm_main(command, "--help")[0] == 0
 
 
+def test_the_package_is_the_command() -> None:
+    done = subprocess.run([sys.executable, "-m", "prismm", "--version"], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, f"prismm {__version__}\n")
+    wrong = subprocess.run([sys.executable, "-m", "prismm", "divide"], capture_output=True, text=True)
+    assert wrong.returncode == 2 and "Usage: prismm" in wrong.stderr.replace("python -m ", "")
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
