@@ -4,6 +4,7 @@ python -m tests.gpu.interpreter direct [part/parts]
 """
 
 import json
+import math
 
 import numpy as np
 import torch
@@ -104,6 +105,22 @@ def batched(tile) -> int:
     return wrong
 
 
+def one_of_many(tile) -> int:
+    """One matrix of several for a whole batch of others, with entries to be settled: all are of that one."""
+    rng, wrong = np.random.default_rng(6), 0
+    for one in (0, 1):
+        x, y = (torch.from_numpy(rng.integers(-9, 10, shape).astype(float)) for shape in ((3, 20, 32), (3, 32, 18)))
+        x[:, 3, 5] = math.inf
+        x, y = (x[:1] if one == 0 else x), (y[:1] if one == 1 else y)
+        out = torch.full((3, 20, 18), torch.nan, dtype=torch.float64)
+        device = cuda.Device("interpreter", tile.groups, True, 3)
+        program, _ = direct_program(x, y, out, tile, device)
+        program.run_by_triton(x, y, out)
+        expected = np.matmul(x.numpy(), y.numpy())
+        wrong += int((~((out.numpy() == expected) | (np.isnan(out.numpy()) & np.isnan(expected)))).sum())
+    return wrong
+
+
 def main(share: str = "0/1") -> None:
     interpret(product_hopper, direct, direct_hopper)
     part, parts = map(int, share.split("/"))
@@ -120,7 +137,7 @@ def main(share: str = "0/1") -> None:
         two = (NAMES[turn], LAYOUTS[turn % 3]), (NAMES[-1 - turn], ("columns", "rows"))
         cases += [(bounded, name, BY_GROUPS, "float64", layouts, shape) for name, layouts in two]
     cases += [(special, name, BY_GROUPS, "float64") for name in SPECIAL]
-    cases += [(overflowing, BY_GROUPS), (batched, BY_GROUPS)]
+    cases += [(overflowing, BY_GROUPS), (batched, BY_GROUPS), (one_of_many, BY_GROUPS), (one_of_many, TILES[5])]
     for check, *rest in cases[part::parts]:
         told = [f"{x.rows}x{x.columns}x{x.depth}" if hasattr(x, "rows") else x for x in rest]
         print(json.dumps({"case": [check.__name__, *told], "wrong": int(check(*rest))}), flush=True)

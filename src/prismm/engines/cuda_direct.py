@@ -212,12 +212,18 @@ def multiply_directly(
         return
     grid = -(-out.n // tile.columns), -(-out.m // tile.rows), out.batch
     program.launch(
-        direct.multiply_directly, grid, a.place, *a.steps, b.place, *b.steps, out.place, counts, out.m, out.n, a.terms,
+        direct.multiply_directly, grid, a.place, *_steps(a), b.place, *_steps(b), out.place, counts, out.m, out.n,
+        a.terms,
         PRECISION=53 if size == 8 else 24, ROWS=tile.rows, COLUMNS=tile.columns, DEPTH=tile.depth, STAGES=tile.stages,
         ACROSS_A=1 if a.steps[2] == 1 else 0, ACROSS_B=0 if b.steps[2] == 1 else 1, UP=tile.up, ALONG=tile.along,
         EVEN=a.terms % 16 == 0,
         num_warps=tile.warps, maxnreg=tile.registers, enable_fp_fusion=False,
     )  # fmt: skip
+
+
+def _steps(x: Vectors) -> tuple[int, int, int]:
+    """From a matrix to the next, none where one serves all, from a vector to the next, and within one."""
+    return (x.steps[0] if x.batch > 1 else 0, *x.steps[1:])
 
 
 def multiply_by_a_vector(program: Program, out: Result, matrix: Vectors, x: Vectors, counts: Place) -> None:
@@ -227,10 +233,10 @@ def multiply_by_a_vector(program: Program, out: Result, matrix: Vectors, x: Vect
 
     block = max(16, min(512, 1 << (matrix.terms - 1).bit_length()))
     rows = _ELEMENTS // block
-    matrix_step, x_step = (some.steps[0] if some.batch > 1 else 0 for some in (matrix, x))
+    of_x, _, x_step = _steps(x)
     program.launch(
-        vector.multiply_by_a_vector, (-(-matrix.vectors // rows), out.batch), matrix.place, matrix_step,
-        matrix.steps[1], x.place, x_step, x.steps[2], out.place, counts, matrix.vectors, matrix.terms,
+        vector.multiply_by_a_vector, (-(-matrix.vectors // rows), out.batch), matrix.place, *_steps(matrix)[:2],
+        x.place, of_x, x_step, out.place, counts, matrix.vectors, matrix.terms,
         PRECISION=53 if matrix.place.dtype.itemsize == 8 else 24, ROWS=rows, BLOCK=block, EVEN=matrix.terms % 16 == 0,
         LANES=LANES, num_warps=4, enable_fp_fusion=False,
     )  # fmt: skip
@@ -274,7 +280,7 @@ def _multiply_by_groups(
 
     tiles = -(-out.m // BY_GROUPS.rows) * -(-out.n // BY_GROUPS.columns) * out.batch
     program.launch(
-        kernel.multiply_by_groups, (min(tiles, device.programs),), a.place, *a.steps, b.place, *b.steps, out.place,
+        kernel.multiply_by_groups, (min(tiles, device.programs),), a.place, *_steps(a), b.place, *_steps(b), out.place,
         counts, *described, out.m, out.n, a.terms, out.batch, int(a.batch == 1), int(b.batch == 1),
         LEFT_ALONG=a.steps[2] == 1, RIGHT_ALONG=b.steps[2] == 1, GROUPS=kernel.GROUPS, EDGE=kernel.EDGE,
         DEPTH=BY_GROUPS.depth, STAGES=BY_GROUPS.stages, STRIP=kernel.STRIP, enable_fp_fusion=False, **kernel.LAUNCH,
