@@ -203,9 +203,6 @@ def _plain_key(a: torch.Tensor, b: torch.Tensor, keywords: tuple[Any, ...], out:
     )  # fmt: skip
 
 
-_PLAIN_ACCURACY = type(None), str, float, int
-
-
 def _flagged(call: GpuCall, *tensors: torch.Tensor | None) -> bool:
     """Whether one of these tensors is not what its memory holds, or wants a derivative."""
     is_complex = call.need.is_complex
@@ -229,7 +226,12 @@ def at_once(a: Any, b: Any, keywords: tuple[Any, ...], out: Any) -> torch.Tensor
     except torch.OutOfMemoryError:  # `matmul` says what to do
         return None
     tensor = torch.Tensor
-    if not _AT_ONCE or type(a) is not tensor or type(b) is not tensor or type(keywords[0]) not in _PLAIN_ACCURACY:
+    if (
+        not _AT_ONCE
+        or type(a) is not tensor
+        or type(b) is not tensor
+        or type(keywords[0]) not in cuda_repeats.PLAIN_ACCURACY
+    ):
         return None
     try:
         found = _AT_ONCE.get(_plain_key(a, b, keywords, out))
@@ -338,7 +340,7 @@ def _matmul(a: Any, b: Any, keywords: tuple[Any, ...], out: Any, full_output: bo
 
     start = time.perf_counter()
     x, y, wider, keywords = _real_operands(a, b, keywords)
-    if type(keywords[0]) not in _PLAIN_ACCURACY:  # it may change, or not be hashable
+    if type(keywords[0]) not in cuda_repeats.PLAIN_ACCURACY:  # it may change, or not be hashable
         keywords = (accuracy.parse_target(keywords[0]), *keywords[1:])
     if cuda_slice_count.is_estimated(keywords[1]):
         # What is asked is checked before the data are read.

@@ -23,10 +23,11 @@ if TYPE_CHECKING:
 
     from prismm.engines.launch import Program
 
-__all__ = ["Repeat", "find", "forget", "remember"]
+__all__ = ["PLAIN_ACCURACY", "Repeat", "find", "forget", "remember"]
 
 _ENGINE = b"PRISMM_ENGINE"
-_PLAIN_ACCURACY = type(None), str, float, int
+PLAIN_ACCURACY = type(None), str, float, int
+"""Types of an accuracy that cannot change between two calls."""
 _MOST = 1024
 _MOST_ALIKE = 8
 """Addresses that are kept, and calls at the same ones."""
@@ -137,7 +138,7 @@ def find(a: Any, b: Any, keywords: tuple[Any, ...], out: Any) -> Repeat | None:
         return None
     import torch
 
-    if type(keywords[0]) not in _PLAIN_ACCURACY:
+    if type(keywords[0]) not in PLAIN_ACCURACY:
         return None
     x, y, tensor = _tensor_of(a), _tensor_of(b), torch.Tensor
     if type(x) is not tensor or type(y) is not tensor:
