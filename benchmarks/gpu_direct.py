@@ -29,17 +29,8 @@ import prismm
 from prismm.calibration import seconds_of
 from prismm.cuda_operands import vectors_of
 from prismm.engines import cuda
-from prismm.engines.cuda_direct import (
-    BY_GROUPS,
-    TILES,
-    Pace,
-    Shape,
-    Tile,
-    least_seconds,
-    multiply_directly,
-    tile_for,
-    work,
-)
+from prismm.engines.cuda_direct import multiply_directly
+from prismm.engines.direct_tiles import BY_GROUPS, TILES, Pace, Shape, Tile, least_seconds, tile_for, work
 from prismm.engines.launch import OUT, A, B, Place, Program
 
 PRODUCTS, REPLAYS = 20, 5

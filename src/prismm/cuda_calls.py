@@ -639,14 +639,7 @@ def _multiply_at_once(
     queued = call.programs.get((False, addresses[0] % 16, addresses[1] % 16, addresses[2] % 16))
     if queued is None or (owned and _spoils(call, *addresses, result)):
         return False
-    kept = [memory.data_ptr() for memory in memories]
-    stream, captured = _stream_of(call)
-    scratch = call.unread if queued.unread else _borrow(queued.program.scratch, stream)
-    try:
-        queued.program.run((*addresses, scratch, *kept), stream, captured)
-    finally:
-        if not queued.unread:
-            _give_back(scratch)
+    _run_over_scratch(call, queued, addresses, tuple(memory.data_ptr() for memory in memories))
     return True
 
 
@@ -710,9 +703,21 @@ def _in_one(found: _Plain, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor |
     queued = call.programs.get((False, left % 16, right % 16, place % 16))
     if queued is None or (out is not None and _spoils(call, left, right, place, out)):
         return None
-    stream, captured = _stream_of(call)
-    queued.program.run((left, right, place, call.unread), stream, captured)
+    _run_over_scratch(call, queued, (left, right, place))
     return result
+
+
+def _run_over_scratch(call: GpuCall, queued: Queued, addresses: tuple[int, ...], kept: tuple[int, ...] = ()) -> None:
+    """Queue a program whose scratch memory nobody reads afterwards."""
+    stream, captured = _stream_of(call)
+    if queued.unread:
+        queued.program.run((*addresses, call.unread, *kept), stream, captured)
+        return
+    scratch = _borrow(queued.program.scratch, stream)
+    try:
+        queued.program.run((*addresses, scratch, *kept), stream, captured)
+    finally:
+        _give_back(scratch)
 
 
 def _borrow(size: int, stream: int) -> int:
@@ -800,7 +805,7 @@ def _queued(
         if full_output:
             program.zero(counts)
         cuda_direct.multiply_directly(program, target, left, right, counts, call.device)
-        return Queued(program, counts, None, unread=not full_output)
+        return Queued(program, counts, None, unread=not full_output and program.scratch <= _UNREAD_BYTES)
     if call.problem is not None:
         block = call.choice.rows, call.choice.columns
         module = module_of(call.choice.scheme)

@@ -23,7 +23,7 @@ from prismm import cuda_words_calls as words
 from prismm.accuracy import Target, join_test
 from prismm.cuda_modules import module_of
 from prismm.cuda_rates import Rates, committed, rates_of, waves
-from prismm.engines import cublas, cuda, cuda_direct
+from prismm.engines import cublas, cuda, direct_tiles
 from prismm.engines.cuda_slices import FP64
 from prismm.engines.environment import variable
 from prismm.engines.launch import LONGEST_GRID
@@ -179,7 +179,9 @@ def _choose(
         return Choice(scheme, name, tuple(reasons), rows, columns, scratch * together + values)
     if isinstance(scheme, Native):
         name = _native_engine(scheme, need, engine, device)
-        own = cublas.WORKSPACE if name == cuda.BLAS and need.product else 0
+        own = 0
+        if need.product:
+            own = cublas.WORKSPACE if name == cuda.BLAS else _parts_bytes(need, device)
         return Choice(scheme, name, tuple(reasons), need.m, need.n, own + values)
     if engine not in (None, "cuda", cuda.INT8):
         raise ArgumentError(f"engine={engine!r} multiplies floating-point numbers; {scheme} takes {cuda.INT8!r}")
@@ -256,7 +258,7 @@ def _native_engine(scheme: Native, need: Need, engine: str | None, device: cuda.
         nothing = min(need.m, need.n, need.k, *need.batch) == 0 or not need.product
         if not nothing and not _directly(need, device):
             raise EngineError(
-                f"{FP64!r} multiplies real matrices of at most {cuda_direct.MOST_ROWS} rows and 2^30 columns, with an "
+                f"{FP64!r} multiplies real matrices of at most {direct_tiles.MOST_ROWS} rows and 2^30 columns, with an "
                 f"inner dimension below 2^24, in batches of at most {LONGEST_GRID}: leave engine and scheme out"
             )
         return FP64
@@ -278,14 +280,22 @@ def _one_kernel(need: Need, device: cuda.Device, rates: Rates) -> bool:
     return _directly(need, device) and _SURE * _kernel_seconds(need, rates) <= _product_seconds(Native(), need, rates)
 
 
+def _parts_bytes(need: Need, device: cuda.Device) -> int:
+    """Scratch of a native product in one kernel, where its inner dimension is cut."""
+    shape = shape_of(need)
+    if not min(shape):
+        return 0
+    return direct_tiles.scratch_bytes(shape, device.programs, device.shared, hopper=device.hopper)
+
+
 def _kernel_seconds(need: Need, rates: Rates) -> float:
     """Seconds of that kernel."""
-    return cuda_direct.seconds_of(shape_of(need), rates.processors, rates.direct, rates.memory, hopper=rates.hopper)
+    return direct_tiles.seconds_of(shape_of(need), rates.processors, rates.direct, rates.memory, hopper=rates.hopper)
 
 
-def shape_of(need: Need) -> cuda_direct.Shape:
+def shape_of(need: Need) -> direct_tiles.Shape:
     """Of what one kernel multiplies."""
-    return cuda_direct.Shape(need.m, need.n, need.k, math.prod(need.batch), need.word)
+    return direct_tiles.Shape(need.m, need.n, need.k, math.prod(need.batch), need.word)
 
 
 def _spoiled(need: Need) -> str | None:

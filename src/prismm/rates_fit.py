@@ -28,7 +28,7 @@ from prismm.cuda_plan import (
     written_seconds,
 )
 from prismm.cuda_rates import Host, Line, Rates
-from prismm.engines import cuda_direct
+from prismm.engines import direct_tiles
 from prismm.formats import FP64
 from prismm.schemes.native import Native
 from prismm.schemes.residues import Residues
@@ -160,7 +160,7 @@ def fit(
         ),
         split_words=Line(split[0], 0.0, split[1]),
         direct=statistics.median(
-            one.whole / cuda_direct.seconds_of(shape_of(one.need), processors, 1.0, math.inf, hopper=hopper)
+            one.whole / direct_tiles.seconds_of(shape_of(one.need), processors, 1.0, math.inf, hopper=hopper)
             for one in direct
         ),
         hopper=hopper,

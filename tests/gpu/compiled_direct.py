@@ -42,12 +42,11 @@ def main() -> None:
     device = architecture_of(architecture)
     import torch
 
-    from prismm.engines.cuda_direct import BY_GROUPS, TILES
+    from prismm.engines.direct_tiles import BY_GROUPS, TILES
     from tests.gpu.programs import direct_program
 
     x = torch.zeros(1, 256, 256, dtype=getattr(torch, dtype))
-    grouped = (BY_GROUPS,) if device.hopper else ()
-    tiles = [tile for tile in (*TILES, *grouped) if tile.pace(x.element_size())]
+    tiles = [tile for tile in (*TILES, *(BY_GROUPS if device.hopper else ())) if tile.pace(x.element_size())]
     if layout == "odd":
         for tile in TILES:
             for m, k, n in ((1, 1, 1), (5, 1, 3), (1, 37, 1), (129, 33, 131)):

@@ -18,7 +18,7 @@ def main() -> None:
     from prismm import Slices
     from prismm.accuracy import Target
     from prismm.engines import cuda_tiles, cuda_words
-    from prismm.engines.cuda_direct import Shape, tile_for
+    from prismm.engines.direct_tiles import Shape, tile_for
     from prismm.schemes.tile_int8 import TileInt8
     from tests.gpu import words_twin
     from tests.gpu.programs import direct_program, residue_program, words_program

@@ -12,7 +12,7 @@ import torch
 import prismm
 from prismm.bounds import ConventionalBound
 from prismm.engines import cuda
-from prismm.engines.cuda_direct import BY_GROUPS, TILES
+from prismm.engines.direct_tiles import BY_GROUPS, TILES, Split
 from prismm.formats import FP32, FP64
 from prismm.kernels.gpu import direct, direct_hopper, product_hopper
 from prismm.testing import HOSTILE, SPECIAL, exact_product
@@ -41,10 +41,12 @@ def laid_out(x: np.ndarray, layout: str) -> torch.Tensor:
 
 
 def multiply(a: np.ndarray, b: np.ndarray, layouts: tuple[str, str], tile) -> tuple[np.ndarray, list[int]]:
-    """The kernel of a GPU, on this CPU; and its counts."""
+    """The kernel of a GPU, or the kernels of a split, on this CPU; and its counts."""
+    tile, split = (tile.tile, tile) if isinstance(tile, Split) else (tile, None)
     x, y = (laid_out(z, layout) for z, layout in zip((a, b), layouts, strict=True))
     out = torch.full((max(x.shape[0], y.shape[0]), x.shape[1], y.shape[2]), torch.nan, dtype=x.dtype)
-    program, counts = direct_program(x, y, out, tile, cuda.Device("interpreter", tile.groups, True, 3))
+    device = cuda.Device("interpreter", tile.groups, True, 3)
+    program, counts = direct_program(x, y, out, tile, device, split)
     scratch = program.run_by_triton(x, y, out)
     found = out.numpy() if a.ndim == 3 or b.ndim == 3 else out[0].numpy()
     return found, scratch[counts.offset :].view(torch.int64)[: cuda.COUNTS].tolist()
@@ -62,7 +64,8 @@ def bounded(name: str, tile, dtype: str, layouts: tuple[str, str], shape: tuple[
 
 def special(name: str, tile, dtype: str) -> int:
     """Entries that are not what the defining sum gives where Inf or NaN meet."""
-    a, b = SPECIAL[name](9, 70, 21 + tile.groups, seed=8, dtype=np.dtype(dtype))
+    grouped = (tile.tile if isinstance(tile, Split) else tile) in BY_GROUPS
+    a, b = SPECIAL[name](9, 72 if grouped else 70, 24 if grouped else 21, seed=8, dtype=np.dtype(dtype))
     expected = prismm.matmul(a, b, accuracy="correctly-rounded")
     c, counts = multiply(a, b, ("rows", "columns"), tile)
     outside = ~np.isfinite(expected)
@@ -72,14 +75,15 @@ def special(name: str, tile, dtype: str) -> int:
 
 def hidden(tile) -> int:
     """2^140 between two products of 2^254 that cancel in float64; the same of numbers that float64 cannot hold."""
-    wrong = 0
+    wrong, more = 0, 3 * (tile in BY_GROUPS)
     for middle, expected in ((2.0**40, np.inf), (2.0**-40, 2.0**60), (-(2.0**40), -np.inf)):
-        a = np.float32([[2.0**127, 2.0**100, -(2.0**127)]]).repeat(6, 0)
-        b = np.float32([[2.0**127], [middle], [2.0**127]]).repeat(9, 1)
+        a = np.float32([[2.0**127, 2.0**100, -(2.0**127), 0.0][: 3 + more]]).repeat(6, 0)
+        b = np.float32([[2.0**127], [middle], [2.0**127], [1.0]][: 3 + more]).repeat(9 + more, 1)
         a[5], b[:, 7] = 0.0, 0.0
         c, counts = multiply(a, b, ("rows", "columns"), tile)
-        wrong += int((c[:5, [0, 1, 8]] != expected).sum() + c[5].any() + c[:, 7].any()) + (counts != [0, 40, 0, 0])
-    return wrong + overflowing(tile)
+        open_ = 5 * (8 + more)
+        wrong += int((c[:5, [0, 1, 8]] != expected).sum() + c[5].any() + c[:, 7].any()) + (counts != [0, open_, 0, 0])
+    return wrong if more else wrong + overflowing(tile)
 
 
 def overflowing(tile) -> int:
@@ -95,7 +99,7 @@ def overflowing(tile) -> int:
 
 def batched(tile) -> int:
     """Batches, one operand for all of it, against NumPy's long double."""
-    rng, wrong, k = np.random.default_rng(3), 0, 22 if tile.groups else 21
+    rng, wrong, k = np.random.default_rng(3), 0, 22 if tile in BY_GROUPS else 21
     for left, right in (((3, 20, k), (3, k, 18)), ((3, 20, k), (k, 18)), ((20, k), (3, k, 18))):
         a, b = rng.standard_normal(left), rng.standard_normal(right)
         c, counts = multiply(a, b, ("rows", "rows"), tile)
@@ -133,11 +137,17 @@ def main(share: str = "0/1") -> None:
         cases.append((special, list(SPECIAL)[index % len(SPECIAL)], tile, dtype))
     small = [tile for tile in TILES if tile.rows * tile.columns <= 1024 and tile.single]
     cases += [(hidden, tile) for tile in small] + [(batched, tile) for tile in small]
-    for turn, shape in enumerate(OF_GROUPS):
+    double, single = BY_GROUPS
+    for turn, (m, k, n) in enumerate(OF_GROUPS):
         two = (NAMES[turn], LAYOUTS[turn % 3]), (NAMES[-1 - turn], ("columns", "rows"))
-        cases += [(bounded, name, BY_GROUPS, "float64", layouts, shape) for name, layouts in two]
-    cases += [(special, name, BY_GROUPS, "float64") for name in SPECIAL]
-    cases += [(overflowing, BY_GROUPS), (batched, BY_GROUPS), (one_of_many, BY_GROUPS), (one_of_many, TILES[5])]
+        cases += [(bounded, name, double, "float64", layouts, (m, k, n)) for name, layouts in two]
+        four = -(-m // 4) * 4, -(-k // 4) * 4, -(-n // 4) * 4
+        cases += [(bounded, name, single, "float32", layouts, four) for name, layouts in two]
+    cases += [(bounded, "normal", single, "float32", ("columns", "rows"), (132, 100, 68))]
+    cases += [(special, name, tile, dtype) for name in SPECIAL
+              for tile, dtype in ((double, "float64"), (single, "float32"))]  # fmt: skip
+    cases += [(overflowing, double), (batched, double), (one_of_many, double), (one_of_many, TILES[5])]
+    cases += [(hidden, single)]
     for check, *rest in cases[part::parts]:
         told = [f"{x.rows}x{x.columns}x{x.depth}" if hasattr(x, "rows") else x for x in rest]
         print(json.dumps({"case": [check.__name__, *told], "wrong": int(check(*rest))}), flush=True)

@@ -14,7 +14,7 @@ import torch
 from triton.runtime.errors import InterpreterError
 
 import prismm.kernels.gpu as kernels
-from prismm.engines.cuda_direct import BY_GROUPS, TILES
+from prismm.engines.direct_tiles import BY_GROUPS, TILES
 from prismm.kernels.gpu import direct, direct_hopper, product_hopper
 from tests.gpu import gluon_interpreter
 from tests.gpu.gluon_interpreter import interpret, interpreted_device
@@ -67,7 +67,7 @@ def main() -> None:
     own = {"direct": direct, "direct_hopper": direct_hopper, "product_hopper": product_hopper}
     checks = {
         direct: lambda: wrong_entries(TILES[5], (20, 150), (20, 150)),
-        direct_hopper: lambda: wrong_entries(BY_GROUPS, (520, 70), (2, 70)),
+        direct_hopper: lambda: wrong_entries(BY_GROUPS[0], (520, 70), (2, 70)),
         product_hopper: lambda: wrong_digits(left, right, hopper),
     }
     for case, module, old, new in CASES:

@@ -12,6 +12,7 @@ from prismm import accuracy, cuda_calls, cuda_gemm, cuda_plan, cuda_words_calls
 from prismm.cuda_operands import vectors_of
 from prismm.engines import cuda, cuda_direct, cuda_words
 from prismm.engines.cublas import Gemm
+from prismm.engines.direct_tiles import Split, Tile
 from prismm.engines.launch import OUT, A, B, Place, Program
 from prismm.formats import FP32, FP64
 from prismm.schemes.native import Native
@@ -43,15 +44,20 @@ def beside_cublas(program: Program) -> Program:
 
 
 def direct_program(
-    a: Any, b: Any, out: Any, tile: cuda_direct.Tile | None, device: cuda.Device
+    a: Any, b: Any, out: Any, tile: Tile | None, device: cuda.Device, split: Split | None = None
 ) -> tuple[Program, Place]:
-    """out = a @ b of tensors (batch, ·, ·) in one kernel, and where its counts are. tile: None for a call's own."""
+    """out = a @ b of tensors (batch, ·, ·) in one kernel, and where its counts are. tile: None for a call's own;
+    split: of the inner dimension, for two kernels.
+    """
     program = Program(tuple(x.data_ptr() % 16 for x in (a, b, out)))
     counts = program.take(torch.int64, cuda.COUNTS)
     program.zero(counts)
     target = cuda.Result(Place(OUT, 0, out.dtype), *out.shape, out.stride())
     left, right = vectors_of(a, A, columns=False), vectors_of(b, B, columns=True)
-    cuda_direct.multiply_directly(program, target, left, right, counts, device, tile)
+    if split is not None:
+        cuda_direct.multiply_in_parts(program, target, left, right, counts, split, device)
+    else:
+        cuda_direct.multiply_directly(program, target, left, right, counts, device, tile)
     return program, counts
 
 

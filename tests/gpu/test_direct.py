@@ -14,7 +14,7 @@ import prismm  # noqa: E402
 from prismm import cuda_calls  # noqa: E402
 from prismm.bounds import ConventionalBound  # noqa: E402
 from prismm.engines import cuda  # noqa: E402
-from prismm.engines.cuda_direct import BY_GROUPS, TILES, Shape, seconds_of, tile_for  # noqa: E402
+from prismm.engines.direct_tiles import BY_GROUPS, TILES, Shape, seconds_of, tile_for  # noqa: E402
 from prismm.formats import FP32, FP64  # noqa: E402
 from prismm.testing import HOSTILE, SPECIAL, exact_product  # noqa: E402
 from tests.gpu.processes import interpreted, told  # noqa: E402

@@ -32,7 +32,7 @@ from prismm.kernels.gpu.repair import LIMBS_OF_SUMS, settle_native
 _INNER = gl.constexpr(16)
 """Inner dimension of an instruction."""
 
-_TOP = gl.constexpr(3.4028235e38)
+TOP = gl.constexpr(3.4028235e38)
 """Below 2^128 - 2^103, from which on numbers round to infinity in float32."""
 LARGE = gl.constexpr(8.98846567431158e307)
 """2^1023, below which the error of a sum of fewer than 2^24 products that are finite hides no overflow."""
@@ -77,13 +77,13 @@ def _buffers(
 
 
 @gluon.jit
-def _largest_of_rows(x, ROWS: gl.constexpr):
+def largest_of_rows(x, ROWS: gl.constexpr):
     """The largest magnitudes of fours of a row's elements, each four one thread's."""
     return gl.max(gl.abs(x.reshape([ROWS, 4, 4])), 1)
 
 
 @gluon.jit
-def _largest_of_columns(y, COLUMNS: gl.constexpr):
+def largest_of_columns(y, COLUMNS: gl.constexpr):
     """The same of a column's."""
     return gl.max(gl.abs(y.reshape([4, 4, COLUMNS])), 0)
 
@@ -93,15 +93,19 @@ def _begin(buffer, pointers, inside):
     async_copy.async_copy_global_to_shared(buffer, pointers, mask=inside)
 
 
-@gluon.jit(do_not_specialize=["terms"])
+@gluon.jit(do_not_specialize=["terms", "length", "parts"])
 def multiply_directly(
-    a, a_batch, a_row, a_step, b, b_batch, b_column, b_step, out, counts, m, n, terms, PRECISION: gl.constexpr,
-    ROWS: gl.constexpr, COLUMNS: gl.constexpr, DEPTH: gl.constexpr, STAGES: gl.constexpr, ACROSS_A: gl.constexpr,
-    ACROSS_B: gl.constexpr, UP: gl.constexpr, ALONG: gl.constexpr, EVEN: gl.constexpr,
+    a, a_batch, a_row, a_step, b, b_batch, b_column, b_step, out, counts, row_tops, column_tops, tops, m, n, terms,
+    length, parts, PRECISION: gl.constexpr, ROWS: gl.constexpr, COLUMNS: gl.constexpr, DEPTH: gl.constexpr,
+    STAGES: gl.constexpr, ACROSS_A: gl.constexpr, ACROSS_B: gl.constexpr, UP: gl.constexpr, ALONG: gl.constexpr,
+    EVEN: gl.constexpr, PARTED: gl.constexpr,
 ):  # fmt: skip
     """out, contiguous, of a batch (program axis 2) = AB, tiles of columns along axis 0, of rows along axis 1. counts:
     as for `repair.finish`. ACROSS: the axis along which elements are neighbours; UP, ALONG: warps of a tile; EVEN:
     whether the inner dimension is a multiple of 16. (It is never known to be 1, of which the compiler makes a mess.)
+
+    PARTED: of the inner dimension in so many parts of a length, numbered faster than matrices of the batch; out: their
+    sums, in float64; row_tops, column_tops, tops: as for `split_k.add_parts`.
     """
     k = even(terms, EVEN)
     SIZE: gl.constexpr = 8 if PRECISION == 53 else 4
@@ -111,10 +115,17 @@ def multiply_directly(
     SHARED_A: gl.constexpr = _shared([ROWS, DEPTH], ACROSS_A, 1, SIZE)
     SHARED_B: gl.constexpr = _shared([DEPTH, COLUMNS], ACROSS_B, 0, SIZE)
     MMA: gl.constexpr = gl.NVMMADistributedLayout([2, 0], [UP, ALONG], [16, 8])
-    batch = gl.program_id(2)
+    place = gl.program_id(2)
+    batch = place
+    if PARTED:
+        batch = place // parts
+        start = (place - batch * parts) * length
+        k = even(gl.minimum(length, terms - start), EVEN)
+        a += wide(start) * a_step
+        b += wide(start) * b_step
     a += wide(batch) * a_batch
     b += wide(batch) * b_batch
-    out += wide(batch) * m * n
+    out += wide(place) * m * n
     i0, j0 = gl.program_id(1) * ROWS, gl.program_id(0) * COLUMNS
     i = i0 + gl.arange(0, ROWS, gl.SliceLayout(1, COPY_A))
     ha = gl.arange(0, DEPTH, gl.SliceLayout(0, COPY_A))
@@ -135,8 +146,8 @@ def multiply_directly(
     sums = gl.zeros([ROWS, COLUMNS], gl.float64, MMA)
     OF_A: gl.constexpr = gl.DotOperandLayout(0, MMA, 1)
     OF_B: gl.constexpr = gl.DotOperandLayout(1, MMA, 1)
-    row_top = _largest_of_rows(gl.zeros([ROWS, _INNER], gl.float32, OF_A), ROWS)
-    column_top = _largest_of_columns(gl.zeros([_INNER, COLUMNS], gl.float32, OF_B), COLUMNS)
+    row_top = largest_of_rows(gl.zeros([ROWS, _INNER], gl.float32, OF_A), ROWS)
+    column_top = largest_of_columns(gl.zeros([_INNER, COLUMNS], gl.float32, OF_B), COLUMNS)
     for first in range(0, k, STAGES * DEPTH):
         for stage in gl.static_range(STAGES):
             rest = k - first - stage * DEPTH
@@ -153,35 +164,44 @@ def multiply_directly(
                     x = of_a[stage].slice(inner, _INNER, 1).load(OF_A)
                     y = of_b[stage].slice(inner, _INNER, 0).load(OF_B)
                     if PRECISION == 24:
-                        row_top = gl.maximum(row_top, _largest_of_rows(x, ROWS))
-                        column_top = gl.maximum(column_top, _largest_of_columns(y, COLUMNS))
+                        row_top = gl.maximum(row_top, largest_of_rows(x, ROWS))
+                        column_top = gl.maximum(column_top, largest_of_columns(y, COLUMNS))
                     sums = mma_v2(x.to(gl.float64), y.to(gl.float64), sums)
     async_copy.wait_group(0)
-    value = sums if PRECISION == 53 else sums.to(gl.float32)
-    open_ = ~(gl.abs(value) < LARGE)
-    if PRECISION == 24:
-        scale = k.to(gl.float64) * k.to(gl.float64) * 1.2e-16  # above 2^-53, for roundings here
-        of_row = gl.convert_layout(gl.max(row_top, 1), gl.SliceLayout(1, MMA)).to(gl.float64)
-        of_column = gl.convert_layout(gl.max(column_top, 0), gl.SliceLayout(0, MMA)).to(gl.float64)
-        error = scale * of_row[:, None] * of_column[None, :]
-        open_ = ~(gl.abs(sums) + error < _TOP)
-    value = gl.where(open_, float("nan"), value)  # by which the open ones are found below
     row = i0 + gl.arange(0, ROWS, gl.SliceLayout(1, MMA))
     column = j0 + gl.arange(0, COLUMNS, gl.SliceLayout(0, MMA))
-    gl.store(
-        out + row.to(gl.int64)[:, None] * n + column[None, :], value, mask=(row < m)[:, None] & (column < n)[None, :]
-    )
-    if gl.max(gl.max(open_.to(gl.int32), 1), 0) > 0:
-        gl.thread_barrier()  # others of the program stored what is read here
-        lanes = gl.arange(0, 32 * WARPS, gl.BlockedLayout([1], [32], [WARPS], [0]))
-        index = gl.arange(0, LIMBS_OF_SUMS, gl.BlockedLayout([1], [32], [WARPS], [0]))
-        for position in range(ROWS * COLUMNS):
-            at_row, at_column = i0 + position // COLUMNS, j0 + position % COLUMNS
-            if (at_row < m) & (at_column < n):
-                at = out + wide(at_row) * n + at_column
-                one = gl.load(at)
-                if one != one:
-                    settle_native(
-                        a + wide(at_row) * a_row, a_step, b + wide(at_column) * b_column, b_step, at, counts, k, 0,
-                        lanes, index, PRECISION, 1,
-                    )  # fmt: skip
+    target = out + row.to(gl.int64)[:, None] * n + column[None, :]
+    inside = (row < m)[:, None] & (column < n)[None, :]
+    if PRECISION == 24:
+        of_row = gl.convert_layout(gl.max(row_top, 1), gl.SliceLayout(1, MMA))
+        of_column = gl.convert_layout(gl.max(column_top, 0), gl.SliceLayout(0, MMA))
+    if PARTED:
+        gl.store(target, sums, mask=inside)
+        if PRECISION == 24:  # tiles beside and above one another store the same
+            gl.store(row_tops + wide(place) * m + row, of_row, mask=row < m)
+            gl.store(column_tops + wide(place) * n + column, of_column, mask=column < n)
+            tile = (wide(place) * gl.num_programs(1) + gl.program_id(1)) * gl.num_programs(0) + gl.program_id(0)
+            gl.store(tops + tile, gl.max(of_row, 0) * gl.max(of_column, 0))
+    else:
+        value = sums if PRECISION == 53 else sums.to(gl.float32)
+        open_ = ~(gl.abs(value) < LARGE)
+        if PRECISION == 24:
+            scale = k.to(gl.float64) * k.to(gl.float64) * 1.2e-16  # above 2^-53, for roundings here
+            error = scale * of_row.to(gl.float64)[:, None] * of_column.to(gl.float64)[None, :]
+            open_ = ~(gl.abs(sums) + error < TOP)
+        value = gl.where(open_, float("nan"), value)  # by which the open ones are found below
+        gl.store(target, value, mask=inside)
+        if gl.max(gl.max(open_.to(gl.int32), 1), 0) > 0:
+            gl.thread_barrier()  # others of the program stored what is read here
+            lanes = gl.arange(0, 32 * WARPS, gl.BlockedLayout([1], [32], [WARPS], [0]))
+            index = gl.arange(0, LIMBS_OF_SUMS, gl.BlockedLayout([1], [32], [WARPS], [0]))
+            for position in range(ROWS * COLUMNS):
+                at_row, at_column = i0 + position // COLUMNS, j0 + position % COLUMNS
+                if (at_row < m) & (at_column < n):
+                    at = out + wide(at_row) * n + at_column
+                    one = gl.load(at)
+                    if one != one:
+                        settle_native(
+                            a + wide(at_row) * a_row, a_step, b + wide(at_column) * b_column, b_step, at, counts, k, 0,
+                            lanes, index, PRECISION, 1,
+                        )  # fmt: skip
