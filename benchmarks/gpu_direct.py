@@ -89,7 +89,7 @@ def name_of(tile: Tile) -> str:
 
 def tiles_of(shape: Shape) -> tuple[Tile, ...]:
     """Those that multiply it on this GPU."""
-    some = (*TILES, BY_GROUPS) if cuda.device_of(0).hopper and shape.paired else TILES
+    some = (*TILES, *BY_GROUPS) if cuda.device_of(0).hopper and shape.paired else TILES
     return tuple(tile for tile in some if tile.pace(shape.size))
 
 
@@ -168,7 +168,7 @@ def fit() -> None:
     """Print `TILES` with the paces that fit the file."""
     with (RESULTS / "gpu_direct.csv").open(newline="") as file:
         rows = [row for row in csv.DictReader(file) if row["gpu"] == "NVIDIA H200"]
-    for tile in (*TILES, BY_GROUPS):
+    for tile in (*TILES, *BY_GROUPS):
         paces: list[tuple[float, Pace | None]] = []
         for dtype, size in (("float64", 8), ("float32", 4)):
             if tile.pace(size) is None:

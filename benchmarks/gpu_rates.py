@@ -26,7 +26,9 @@ from prismm.schemes import Native, Residues, ScaledHalf
 
 
 class Recorded(NamedTuple):
-    """A call that was timed: seconds of eager ones on an idle GPU and of replays of a graph of one, torch's too."""
+    """A call that was timed: seconds of eager ones on an idle GPU and of replays of a graph of one, torch's too; and
+    what `host_pace.seconds` was then, where that is known.
+    """
 
     need: Need
     scheme: object
@@ -34,6 +36,7 @@ class Recorded(NamedTuple):
     native_seconds: float
     replayed: float
     native_replayed: float
+    pace: float = 0.0
 
 
 def recorded(path: Path) -> dict[str, list[tuple[str, Recorded]]]:
@@ -70,7 +73,7 @@ def swept(path: Path) -> list[tuple[str, str, Recorded]]:
     with path.open(newline="") as file:
         for row in csv.DictReader(file):
             seconds = (1e-3 * float(row[x]) for x in ("ms", "native_ms", "graph_ms", "native_graph_ms"))
-            one = Recorded(shape_of(row), scheme_of(row["scheme"]), *seconds)
+            one = Recorded(shape_of(row), scheme_of(row["scheme"]), *seconds, 1e-6 * float(row.get("host_us") or 0.0))
             found.append((row["gpu"], row["engine"], one))
     return found
 
@@ -102,22 +105,25 @@ def from_results(table: Rates, results: Path = _common.RESULTS) -> Rates:
     )
     calls = [(engine, one) for gpu, engine, one in swept(results / "gpu_sweep.csv") if gpu == table.name]
     bare = dataclasses.replace(table, launch=launch, look=look)
-    ours = _host([(gpu_seconds(one.scheme, one.need, bare, engine), one.seconds) for engine, one in calls])
-    theirs = _host([(own_seconds(one.need, bare), one.native_seconds) for _, one in calls])
-    return dataclasses.replace(bare, call=ours, torch=theirs)
+    pace = statistics.median(one.pace for _, one in calls if one.pace)
+    slower = [(one.pace or pace) / pace for _, one in calls]
+    ours = [(gpu_seconds(one.scheme, one.need, bare, engine), one.seconds) for engine, one in calls]
+    theirs = [(own_seconds(one.need, bare), one.native_seconds) for _, one in calls]
+    return dataclasses.replace(bare, call=_host(ours, slower), torch=_host(theirs, slower), pace=pace)
 
 
-def _host(calls: list[tuple[float, float]]) -> Host:
+def _host(calls: list[tuple[float, float]], slower: list[float]) -> Host:
     """The host's share by which most calls are predicted within a quarter, of calls that keep the GPU busy for so long
-    and take so long: of several that are as good, the one in the middle. Single calls take a virtual machine's host 17
-    or 32 µs as its processor pleases, so medians say little.
+    and take so long, beside a host so many times as slow: of several that are as good, the one in the middle.
     """
     steps = [5e-7 * x for x in range(10, 100)]
     found: dict[int, list[Host]] = {}
     for before, least in itertools.product(steps, steps):
         if before <= least:
             host = Host(before, least)
-            close = sum(0.75 < host.seconds(gpu) / seconds < 1.25 for gpu, seconds in calls)
+            close = sum(
+                0.75 < host.seconds(gpu, x) / seconds < 1.25 for (gpu, seconds), x in zip(calls, slower, strict=True)
+            )
             found.setdefault(close, []).append(host)
     best = found[max(found)]
     return best[len(best) // 2]
@@ -155,7 +161,8 @@ def main() -> None:
         if gpu in tables:
             need = one.need
             shape = "x".join(map(str, (*need.batch, need.m, need.n, need.k)))
-            seconds = predict(one.scheme, need, tables[gpu], engine)
+            table = tables[gpu]
+            seconds = predict(one.scheme, need, table, engine, (one.pace or table.pace) / table.pace)
             rows.append((gpu, f"{shape} {need.result.name} {engine}", seconds, one.seconds))
     for gpu, name, predicted, seconds in rows:
         print(f"{gpu} {name:48s} {1e3 * seconds:8.3f} ms, predicted {1e3 * predicted:8.3f}: {predicted / seconds:.2f}")

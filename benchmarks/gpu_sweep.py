@@ -2,7 +2,8 @@
 predicts each call's time.
 
 Run: python benchmarks/gpu_sweep.py [--seconds 200]; writes results/gpu_sweep.csv. Random normal data. Times are
-medians of interleaved calls by CUDA events, eager and as replays of captured graphs, of cuBLAS's product too.
+medians of interleaved calls by CUDA events, eager and as replays of captured graphs, of cuBLAS's product too. `explain`
+is asked just before; host_us is how fast the host was then (`prismm.host_pace`).
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from gpu_gemm import graph_of
 from gpu_words import interleaved
 
 import prismm
+from prismm import host_pace
 from prismm.calibration import seconds_of
 
 ORDERS = (64, 100, 128, 192, 256, 384, 512, 768, 1000, 1024, 1280, 1536, 1777, 2048, 2560, 3072, 3333, 4096, 5120, 6144)
@@ -69,9 +71,12 @@ def measure(kind: str, batch: int, m: int, n: int, k: int, dtype: str) -> dict[s
     a = torch.randn(*many, m, k, dtype=getattr(torch, dtype), device="cuda")
     b = torch.randn(*many, k, n, dtype=a.dtype, device="cuda")
     out, native = (torch.empty(*many, m, n, dtype=a.dtype, device="cuda") for _ in range(2))
-    plan = prismm.explain(a, b)
     ours = lambda: prismm.matmul(a, b, out=out)  # noqa: E731
     theirs = lambda: torch.matmul(a, b, out=native)  # noqa: E731
+    for _ in range(6):
+        ours()
+        theirs()
+    plan, pace = prismm.explain(a, b), host_pace.seconds()
     eager, native_eager = timed([ours, theirs])
     replayed, native_replayed = timed([graph_of(ours).replay, graph_of(theirs).replay])
     return {
@@ -90,6 +95,7 @@ def measure(kind: str, batch: int, m: int, n: int, k: int, dtype: str) -> dict[s
         "native_ms": 1e3 * native_eager,
         "native_graph_ms": 1e3 * native_replayed,
         "predicted_ms": 1e3 * plan.predicted_seconds,
+        "host_us": 1e6 * pace,
         "gpu": torch.cuda.get_device_name(0),
         **machine(),
     }

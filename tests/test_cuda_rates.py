@@ -65,7 +65,7 @@ def damaged(**changes):
         ("{", "not JSON"),
         ("[]", "not a table of rates"),
         (damaged(format="other"), "not a table of rates"),
-        (damaged(version=2), "version 2, this prismm reads 3"),
+        (damaged(version=2), "version 2, this prismm reads 4"),
         (damaged(int8="left out"), "int8 is None"),
         (damaged(int8=0), "int8 is 0"),
         (damaged(memory=-1.0), "memory is -1.0"),

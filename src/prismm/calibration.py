@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from prismm import host_pace
 from prismm.cuda_plan import Need, residue_operations
 from prismm.cuda_rates import Rates
 from prismm.engines.cuda import BLAS
@@ -119,9 +120,10 @@ def times_of(subject: Subject, between: float, repeats: int = REPEATS) -> Timed:
     """Its times. between: seconds from one event to the next with nothing between them, which are in all times of the
     GPU's.
     """
-    timed = Timed(subject.need, subject.scheme, {}, [], [], [])
+    timed = Timed(subject.need, subject.scheme, {}, [], [], [], [])
     for _ in range(repeats):
         timed.pairs.append((seconds_of(subject.ours), seconds_of(subject.theirs)))
+        timed.paces.append(host_pace.seconds())
         for (replay, count), found in ((subject.replay, timed.whole), (subject.replay_theirs, timed.native)):
             found.append((queued_seconds_of(replay) - between) / count)
         kernels: dict[str, float] = {}

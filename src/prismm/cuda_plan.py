@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from prismm import cuda_words_calls as words
+from prismm import host_pace
 from prismm.accuracy import Target, join_test
 from prismm.cuda_modules import module_of
 from prismm.cuda_rates import Rates, committed, rates_of, waves
@@ -523,9 +524,11 @@ _COMPLEX_LOOKS, _ROUNDED_LOOKS = 11, 4
 """How many times as long second looks take for an entry of complex data, and for correct rounding, as measured."""
 
 
-def native_seconds(need: Need, rates: Rates) -> float:
-    """Seconds that torch's call of the GPU's own product is expected to take on an idle GPU."""
-    return rates.torch.seconds(own_seconds(need, rates))
+def native_seconds(need: Need, rates: Rates, slower: float = 1.0) -> float:
+    """Seconds that torch's call of the GPU's own product is expected to take on an idle GPU. slower: of the host, as
+    for `predict`.
+    """
+    return rates.torch.seconds(own_seconds(need, rates), slower)
 
 
 def own_seconds(need: Need, rates: Rates) -> float:
@@ -591,11 +594,11 @@ def residue_operations(need: Need, moduli: int, processors: int) -> float:
     return 2.0 * tiles * 128 * 256 * max(1, need.k) / waves(tiles, processors)
 
 
-def predict(scheme: Any, need: Need, rates: Rates, engine: str | None = None) -> float:
+def predict(scheme: Any, need: Need, rates: Rates, engine: str | None = None, slower: float = 1.0) -> float:
     """Seconds that a call like earlier ones is expected to take while nothing else runs on the device. engine: of a
-    native product, where the scheme does not say.
+    native product, where the scheme does not say; slower: how many times as long the host takes as that of the rates.
     """
-    return rates.call.seconds(gpu_seconds(scheme, need, rates, engine))
+    return rates.call.seconds(gpu_seconds(scheme, need, rates, engine), slower)
 
 
 def gpu_seconds(scheme: Any, need: Need, rates: Rates, engine: str | None = None) -> float:
@@ -659,10 +662,13 @@ def _blocks(
 
 
 def make_plan(need: Need, choice: Choice, options: Options, device: str, left: str, right: str) -> Plan:
-    """All that can be said of a call before it runs; predictions are those of an H200 where the GPU is unknown."""
+    """All that can be said of a call before it runs; predictions are those of an H200 where the GPU is unknown, beside
+    this host as fast as it is just now.
+    """
     count = math.prod(need.batch)
     scheme, target = choice.scheme, need.target
     rates = rates_of(device) or usual_rates()
+    slower = host_pace.seconds() / rates.pace
     return Plan(
         m=need.m, n=need.n, k=need.k // need.wider, batch=need.batch, operands=(left, right), result=_dtype(need),
         target=target, scheme=scheme, engine=choice.engine,
@@ -670,9 +676,9 @@ def make_plan(need: Need, choice: Choice, options: Options, device: str, left: s
         products=count * _products(scheme, need),
         row_panel=choice.rows,
         column_block=choice.columns, workspace_bytes=choice.scratch,
-        predicted_seconds=predict(scheme, need, rates, choice.engine),
-        native_seconds=native_seconds(need, rates), bound=bound_text(scheme, target, need.result, need.is_complex),
-        reasons=choice.reasons,
+        predicted_seconds=predict(scheme, need, rates, choice.engine, slower),
+        native_seconds=native_seconds(need, rates, slower),
+        bound=bound_text(scheme, target, need.result, need.is_complex), reasons=choice.reasons,
     )  # fmt: skip
 
 

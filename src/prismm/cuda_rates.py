@@ -1,6 +1,6 @@
 """What a GPU reaches, as a table: made by ``prismm calibrate``, or committed for GPUs that prismm was measured on.
 
-What the GPU takes and what the host takes are apart: a slower host changes `Rates.call` and `Rates.torch` alone.
+What the GPU takes and what the host takes are apart: a slower host changes `call`, `torch` and `pace` alone.
 Choices go by the GPU's own seconds, so that they are the same beside any host.
 
 A table is JSON (`Rates.to_json`). For a GPU the first of these counts: the file that ``PRISMM_RATES`` names; the one
@@ -21,7 +21,7 @@ from prismm.errors import ArgumentError, FileError
 
 __all__ = ["Host", "Line", "Rates", "committed", "file_name", "own_file", "rates_of", "read", "waves"]
 
-_FORMAT, _VERSION = "prismm rates", 3
+_FORMAT, _VERSION = "prismm rates", 4
 
 
 @dataclass(frozen=True)
@@ -55,9 +55,9 @@ class Host:
     before: float
     least: float
 
-    def seconds(self, gpu: float) -> float:
-        """Of a call on an idle GPU, which works on it for so long."""
-        return max(self.least, self.before + gpu)
+    def seconds(self, gpu: float, slower: float = 1.0) -> float:
+        """Of a call on an idle GPU, which works on it for so long, beside a host so many times as slow."""
+        return max(slower * self.least, slower * self.before + gpu)
 
 
 @dataclass(frozen=True)
@@ -72,6 +72,7 @@ class Rates:
         launch: seconds of a product of its own that is too small to count; look: of a kernel that finds nothing to do.
         memory: bytes a second.
         call, torch: the host's share in calls of prismm, of whatever kind, and of ``torch.mm``.
+        pace: what `host_pace.seconds` was on that host then.
         int8: operations a second of the products of residues, of short ones; sustained: of those that take so long that
             power limits them; product: seconds of the launch of one.
         left, right: split of an operand, by elements and moduli.
@@ -93,6 +94,7 @@ class Rates:
     memory: float
     call: Host
     torch: Host
+    pace: float
     int8: float
     sustained: float
     product: float

@@ -67,6 +67,7 @@ class Timed:
         kernels: of each of its kernels by itself; whole: of the call among many in a graph; native: of the GPU's own
             product in such a graph. In all of these the host has no part.
         pairs: of eager calls on an idle GPU, of prismm and of torch in turn.
+        paces: what `host_pace.seconds` was beside them.
     """
 
     need: Need
@@ -75,12 +76,13 @@ class Timed:
     whole: list[float]
     native: list[float]
     pairs: list[tuple[float, float]]
+    paces: list[float]
 
     def and_again(self, other: Timed) -> Timed:
         """With those of another round."""
         kernels = {name: [*seconds, *other.kernels[name]] for name, seconds in self.kernels.items()}
         whole, native, pairs = self.whole + other.whole, self.native + other.native, self.pairs + other.pairs
-        return Timed(self.need, self.scheme, kernels, whole, native, pairs)
+        return Timed(self.need, self.scheme, kernels, whole, native, pairs, self.paces + other.paces)
 
 
 class _Call(NamedTuple):
@@ -123,6 +125,7 @@ def fit(
         memory, sustained, repair: measured otherwise; sustained None: from calls that took long.
         hopper: see `Rates`.
     """
+    timed = list(timed)
     calls = [_typical(one) for one in timed if not one.need.is_complex]
     residues = [one for one in calls if isinstance(one.scheme, Residues)]
     short = [one for one in residues if one.phases["residue_product"] < LONG]
@@ -145,9 +148,11 @@ def fit(
     look = statistics.median(one.whole - one.native - one.need.result_bytes / memory for one in cublas)
     look = max(_LEAST, look)
     ours, theirs = _hosts(calls)
+    paces = [x for one in timed for x in one.paces]
     rates = Rates(
         name=name, processors=processors, float64=1.0, float32=1.0, launch=_LEAST, look=look, memory=memory,
-        call=ours, torch=theirs, int8=int8, sustained=sustained, product=max(products[0], 1e-9),
+        call=ours, torch=theirs, pace=statistics.median(paces), int8=int8, sustained=sustained,
+        product=max(products[0], 1e-9),
         left=_by_moduli(residues, lambda one: _sum(one, LEFT), lambda need: need.m * need.k),
         right=_by_moduli(residues, lambda one: _sum(one, RIGHT), lambda need: need.k * need.n),
         join=_by_moduli(native, lambda one: one.phases["join_quickly"], lambda need: need.m * need.n),

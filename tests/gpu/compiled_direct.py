@@ -42,7 +42,7 @@ def main() -> None:
     device = architecture_of(architecture)
     import torch
 
-    from prismm.engines.direct_tiles import BY_GROUPS, TILES
+    from prismm.engines.direct_tiles import BY_GROUPS, TILES, Split
     from tests.gpu.programs import direct_program
 
     x = torch.zeros(1, 256, 256, dtype=getattr(torch, dtype))
@@ -60,13 +60,19 @@ def main() -> None:
         loads = len(re.findall(r"ld\.global\.v[24]\.b", compiled.asm["ptx"]))
         print(json.dumps({"tile": "", "kernel": kernel, **told(compiled), "wide": loads}), flush=True)
     a, b = (x, x) if layout == "rows" else (x.mT, x.mT)
-    for tile in tiles:
-        program, _ = direct_program(a, b, torch.empty_like(x), tile, device)
+    splits = [Split(tile, 2, 128) for tile in tiles if tile.groups or tile is TILES[5]]
+    ways = [(tile, None) for tile in tiles] + [(split.tile, split) for split in splits]
+    for tile, split in ways:
+        program, _ = direct_program(a, b, torch.empty_like(x), tile, device, split)
         for kernel, compiled in program.compiled():
+            if kernel == "add_parts":
+                print(json.dumps({"tile": str(tile), "kernel": kernel, "parted": True, **told(compiled)}), flush=True)
+                continue
             if tile.groups:
                 boxes = len(re.findall(r"cp\.async\.bulk\.tensor\.3d\.shared", compiled.asm["ptx"]))
                 wide = len(re.findall(r"st\.shared\.v2\.b64", compiled.asm["ptx"]))
-                found = {"tile": str(tile), "kernel": kernel, **told(compiled), "wide": wide, "boxes": boxes}
+                found = {"tile": str(tile), "kernel": kernel, "parted": split is not None, **told(compiled)}
+                found |= {"wide": wide, "boxes": boxes}
                 print(json.dumps({**found, "inner": inner_loops(compiled)}), flush=True)
                 continue
             copies = re.findall(
@@ -75,7 +81,7 @@ def main() -> None:
             # A step waits for its tiles, and for what reads those whose place the copies after it take.
             steps = re.findall(r"cp\.async\.wait_group\s+(?!0)\S+(.*?)cp\.async\.c", compiled.asm["ptx"], re.DOTALL)
             assert len(steps) == tile.stages and all(step.count("bar.sync") == 1 for step in steps), len(steps)
-            found = {"tile": str(tile), "kernel": kernel, **told(compiled)}
+            found = {"tile": str(tile), "kernel": kernel, "parted": split is not None, **told(compiled)}
             print(json.dumps({**found, "copies": len(copies), "wide": copies.count("0x10")}), flush=True)
 
 

@@ -126,15 +126,14 @@ def multiply_by_a_vector(program: Program, out: Result, matrix: Vectors, x: Vect
         vector.multiply_by_a_vector, (-(-matrix.vectors // rows), out.batch), matrix.place, *_steps(matrix)[:2],
         x.place, of_x, x_step, out.place, counts, matrix.vectors, matrix.terms,
         PRECISION=53 if size == 8 else 24, ROWS=rows, BLOCK=block, ONE=one, WHOLE=matrix.terms % block == 0,
-        STAGES=3 if far else 1, EVEN=matrix.terms % 16 == 0, LANES=LANES, num_warps=warps, maxnreg=64 if one else 128, enable_fp_fusion=False,
+        STAGES=3 if far else 1, EVEN=matrix.terms % 16 == 0, LANES=LANES, num_warps=warps,
+        maxnreg=64 if one else 128, enable_fp_fusion=False,
     )  # fmt: skip
 
 
-def describe(
-    program: Program, out: Result, a: Vectors, b: Vectors
-) -> tuple[Tiled, Tiled, Tiled] | None:  # fmt: skip
-    """What describes A, B and the result to TMA, as `kernels.gpu.direct_hopper` copies them; None where an address, or a
-    step from a row to the next, is no multiple of 16 bytes.
+def describe(program: Program, out: Result, a: Vectors, b: Vectors) -> tuple[Tiled, Tiled, Tiled] | None:
+    """What describes A, B and the result to TMA, as `kernels.gpu.direct_hopper` copies them; None where an address, or
+    a step from a row to the next, is no multiple of 16 bytes.
     """
     from triton.experimental.gluon import language as gl
 
@@ -151,9 +150,7 @@ def describe(
     tiled = []
     for place, sizes, steps, box in found:
         size = place.dtype.itemsize
-        layout = gl.NVMMASharedLayout(
-            swizzle_byte_width=min(128, size * box[2]), element_bitwidth=8 * size, rank=3
-        )
+        layout = gl.NVMMASharedLayout(swizzle_byte_width=min(128, size * box[2]), element_bitwidth=8 * size, rank=3)
         # Of one row, or one matrix, there is no next one.
         together = 16 // size
         row = steps[1] if sizes[1] > 1 else -(-sizes[2] // together) * together

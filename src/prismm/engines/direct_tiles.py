@@ -88,16 +88,16 @@ _ASKEW, _LINE = 1.35, 128
 """What rows cost more that do not begin at a line of the cache, and its bytes."""
 
 TILES = (
-    Tile(16, 16, 64, 1, 2, 4, 128, Pace(1.0, 0.414, 0.083, 0.8), Pace(1.0, 0.668, 0.111, 0.45)),
-    Tile(32, 16, 64, 2, 2, 4, 120, Pace(1.0, 0.354, 0.307, 1.0), Pace(1.5, 0.439, 0.258, 0.45)),
+    Tile(16, 16, 64, 1, 2, 4, 128, Pace(1.0, 0.478, 0.12, 0.6), Pace(1.0, 0.668, 0.111, 0.45)),
+    Tile(32, 16, 64, 2, 2, 4, 120, Pace(1.5, 0.323, 0.281, 1.0), Pace(1.5, 0.439, 0.258, 0.45)),
     Tile(64, 16, 32, 4, 1, 5, 120, Pace(1.0, 0.359, 0.239, 1.0), Pace(1.0, 0.509, 0.196, 0.6)),
-    Tile(16, 64, 32, 1, 4, 5, 120, Pace(1.0, 0.311, 0.239, 1.0), Pace(1.0, 0.401, 0.174, 0.8)),
-    Tile(64, 32, 16, 4, 1, 6, 120, Pace(1.0, 0.424, 0.239, 1.0), Pace(1.8, 0.439, 0.258, 0.6)),
-    Tile(32, 32, 16, 2, 2, 8, 96, Pace(1.0, 0.189, 0.111, 1.0), Pace(1.5, 0.212, 0.092, 0.6)),
+    Tile(16, 64, 32, 1, 4, 5, 120, Pace(1.2, 0.275, 0.239, 1.0), Pace(1.0, 0.401, 0.174, 0.8)),
+    Tile(64, 32, 16, 4, 1, 6, 120, Pace(1.0, 0.424, 0.184, 1.0), Pace(1.8, 0.439, 0.258, 0.6)),
+    Tile(32, 32, 16, 2, 2, 8, 96, Pace(1.5, 0.166, 0.098, 1.0), Pace(1.5, 0.212, 0.092, 0.6)),
     Tile(32, 32, 64, 2, 2, 3, 144, Pace(1.0, 0.799, 0.615, 1.0), Pace(1.8, 0.878, 0.516, 0.8)),
-    Tile(64, 64, 16, 2, 2, 4, 168, Pace(1.5, 0.509, 0.391, 1.3), Pace(1.5, 0.472, 0.315, 0.8)),
+    Tile(64, 64, 16, 2, 2, 4, 168, Pace(1.8, 0.454, 0.349, 1.3), Pace(1.5, 0.472, 0.315, 0.8)),
     Tile(64, 64, 32, 2, 2, 3, 168, Pace(1.5, 1.2, 0.92, 1.3), None),
-    Tile(128, 64, 16, 2, 2, 4, 255, Pace(1.0, 0.761, 0.662, 2.0), None),
+    Tile(128, 64, 16, 2, 2, 4, 255, Pace(1.8, 0.781, 0.601, 2.0), None),
 )
 BY_GROUPS = (
     Tile(128, 64, 32, 4, 2, 3, 168, Pace(3.5, 1.12, 1.12, 1.2), None, groups=True),
@@ -106,14 +106,16 @@ BY_GROUPS = (
 """Of float64 and of float32 matrices."""
 
 
-_VECTOR, _LONG, _TURN = 2.2, 32, 0.35
+_VECTOR, _LONG, _TURN, _SLOWER = 2.2, 32, 0.35, 1.25
 """Microseconds of a product with a vector besides reading the matrix; terms from which on it has a kernel of its own;
-microseconds of 1024 terms at least, one after the other.
+microseconds of 1024 terms at least, one after the other; how many times as long the cache takes for it as at best.
 """
 _LEAST_STEPS = 8
 """Steps along the inner dimension that a part of it has at least."""
-_ADDED, _SUMS = 2.0, 4e6
-"""Microseconds of the kernel that adds parts; bytes of sums that are written and read a microsecond."""
+_ADDED, _SUMS, _FAR = {8: 2.0, 4: 3.0}, 4e6, 1.25
+"""Microseconds of the kernel that adds parts, by bytes of an element; bytes of sums that are written and read a
+microsecond; how many times as long parts take whose operands come from memory, but for groups, which look ahead.
+"""
 MOST_ROWS, MOST_TERMS = 64 * LONGEST_GRID, 1 << 24
 """Rows of tiles that both types have; terms of a sum."""
 
@@ -217,7 +219,8 @@ def _split_work(split: Split, shape: Shape, processors: int) -> float:
     """Microseconds of a split product, like `work`."""
     one = shape._replace(k=split.length, matrices=shape.matrices * split.parts)
     sums = 2.0 * 8 * split.parts * shape.matrices * shape.m * shape.n
-    return work(split.tile, one, processors) + _ADDED + sums / _SUMS
+    slower = _FAR if shape.bytes(1, 1) > _CACHE and not split.tile.groups else 1.0
+    return slower * work(split.tile, one, processors) + _ADDED[shape.size] + sums / _SUMS
 
 
 def scratch_bytes(shape: Shape, processors: int, shared: int = _SHARED, *, hopper: bool = False) -> int:
@@ -245,10 +248,13 @@ def has_vector_kernel(shape: Shape) -> bool:
 
 
 def seconds_of(shape: Shape, processors: int, slower: float, memory: float, *, hopper: bool = False) -> float:
-    """Seconds of the fastest way. slower: how many times as long its work takes as on an H200; memory: bytes a second."""
+    """Seconds of the fastest way. slower: how many times as long its work takes as on an H200; memory: bytes a
+    second.
+    """
     if shape.n == 1 and has_vector_kernel(shape):  # of a matrix by rows, as nearly all are
         in_turn = 1e-6 * _TURN * shape.k / 1024
-        return 1e-6 * slower * _VECTOR + max(least_seconds(shape, memory), in_turn)
+        reading = least_seconds(shape, memory) * (_SLOWER if shape.bytes(1, 1) <= _CACHE else 1.0)
+        return 1e-6 * slower * _VECTOR + max(reading, in_turn)
     busy = work(tile_for(shape, processors, hopper=hopper), shape, processors)
     split = _best_split(shape, processors, _SHARED, hopper)
     if split is not None:
@@ -260,5 +266,3 @@ def least_seconds(shape: Shape, memory: float) -> float:
     """What reading the operands and writing the result takes."""
     once = shape.bytes(1, 1)
     return once / memory if once > _CACHE else 1e-6 * once / _CACHED
-
-

@@ -168,21 +168,11 @@ def multiply_directly(
                         column_top = gl.maximum(column_top, largest_of_columns(y, COLUMNS))
                     sums = mma_v2(x.to(gl.float64), y.to(gl.float64), sums)
     async_copy.wait_group(0)
-    row = i0 + gl.arange(0, ROWS, gl.SliceLayout(1, MMA))
-    column = j0 + gl.arange(0, COLUMNS, gl.SliceLayout(0, MMA))
-    target = out + row.to(gl.int64)[:, None] * n + column[None, :]
-    inside = (row < m)[:, None] & (column < n)[None, :]
     if PRECISION == 24:
         of_row = gl.convert_layout(gl.max(row_top, 1), gl.SliceLayout(1, MMA))
         of_column = gl.convert_layout(gl.max(column_top, 0), gl.SliceLayout(0, MMA))
-    if PARTED:
-        gl.store(target, sums, mask=inside)
-        if PRECISION == 24:  # tiles beside and above one another store the same
-            gl.store(row_tops + wide(place) * m + row, of_row, mask=row < m)
-            gl.store(column_tops + wide(place) * n + column, of_column, mask=column < n)
-            tile = (wide(place) * gl.num_programs(1) + gl.program_id(1)) * gl.num_programs(0) + gl.program_id(0)
-            gl.store(tops + tile, gl.max(of_row, 0) * gl.max(of_column, 0))
-    else:
+    value = sums
+    if not PARTED:
         value = sums if PRECISION == 53 else sums.to(gl.float32)
         open_ = ~(gl.abs(value) < LARGE)
         if PRECISION == 24:
@@ -190,7 +180,18 @@ def multiply_directly(
             error = scale * of_row.to(gl.float64)[:, None] * of_column.to(gl.float64)[None, :]
             open_ = ~(gl.abs(sums) + error < TOP)
         value = gl.where(open_, float("nan"), value)  # by which the open ones are found below
-        gl.store(target, value, mask=inside)
+    row = i0 + gl.arange(0, ROWS, gl.SliceLayout(1, MMA))
+    column = j0 + gl.arange(0, COLUMNS, gl.SliceLayout(0, MMA))
+    gl.store(
+        out + row.to(gl.int64)[:, None] * n + column[None, :], value, mask=(row < m)[:, None] & (column < n)[None, :]
+    )
+    if PARTED:
+        if PRECISION == 24:  # tiles beside and above one another store the same
+            gl.store(row_tops + wide(place) * m + row, of_row, mask=row < m)
+            gl.store(column_tops + wide(place) * n + column, of_column, mask=column < n)
+            tile = (wide(place) * gl.num_programs(1) + gl.program_id(1)) * gl.num_programs(0) + gl.program_id(0)
+            gl.store(tops + tile, gl.max(of_row, 0) * gl.max(of_column, 0))
+    else:
         if gl.max(gl.max(open_.to(gl.int32), 1), 0) > 0:
             gl.thread_barrier()  # others of the program stored what is read here
             lanes = gl.arange(0, 32 * WARPS, gl.BlockedLayout([1], [32], [WARPS], [0]))

@@ -76,7 +76,9 @@ def placed_of(single, along, left):
 
 
 MULTIPLIED = gl.constexpr(gl.NVMMADistributedLayout([2, 0], [2, 2], [16, 8]))
-"""Which thread has which of a group's sums, counted as the matrix instruction does."""
+"""Which thread has which of a group's sums, counted as the matrix instruction does; and of operands."""
+_LEFT = gl.constexpr(gl.DotOperandLayout(0, gl.NVMMADistributedLayout([2, 0], [2, 2], [16, 8]), 1))
+_RIGHT = gl.constexpr(gl.DotOperandLayout(1, gl.NVMMADistributedLayout([2, 0], [2, 2], [16, 8]), 1))
 STORED = gl.constexpr(
     gl.DistributedLinearLayout(
         reg_bases=[[0, 1], [8, 0], [0, 16], [0, 32], [32, 0]],
@@ -146,12 +148,10 @@ def _read(
     LEFT_ALONG: gl.constexpr, RIGHT_ALONG: gl.constexpr,
 ):  # fmt: skip
     """16 terms of a group's rows, and of all columns."""
-    OF_A: gl.constexpr = gl.DotOperandLayout(0, MULTIPLIED, 1)
-    OF_B: gl.constexpr = gl.DotOperandLayout(1, MULTIPLIED, 1)
     KIND: gl.constexpr = gl.float32 if SINGLE else gl.float64
     x = left_ring.index(place * GROUPS + GROUP)._reinterpret(KIND, [EDGE, INNER], placed_of(SINGLE, LEFT_ALONG, True))
     y = right_ring.index(place)._reinterpret(KIND, [INNER, EDGE], placed_of(SINGLE, RIGHT_ALONG, False))
-    return x.load(OF_A), y.load(OF_B)
+    return x.load(_LEFT), y.load(_RIGHT)
 
 
 @gluon.jit
@@ -182,12 +182,12 @@ def _multiply(
     for tile in range(gl.program_id(0), tiles, gl.num_programs(0)):
         t = tile // (tiles_m * tiles_n)
         tile_row, tile_column = grouped(tile - t * (tiles_m * tiles_n), tiles_m, tiles_n, STRIP)
-        matrix, start, end = _terms_of(t, k, length, parts, PARTED)
+        _, start, end = _terms_of(t, k, length, parts, PARTED)
         more = tile + gl.num_programs(0) < tiles
         sums = gl.zeros([EDGE, EDGE], gl.float64, MULTIPLIED)
         if SINGLE:
-            row_top = largest_of_rows(gl.zeros([EDGE, INNER], gl.float32, gl.DotOperandLayout(0, MULTIPLIED, 1)), EDGE)
-            column_top = largest_of_columns(gl.zeros([INNER, EDGE], gl.float32, gl.DotOperandLayout(1, MULTIPLIED, 1)), EDGE)
+            row_top = largest_of_rows(gl.zeros([EDGE, INNER], gl.float32, _LEFT), EDGE)
+            column_top = largest_of_columns(gl.zeros([INNER, EDGE], gl.float32, _RIGHT), EDGE)
         for first in range(start, end, DEPTH):
             now = stage
             for piece in gl.static_range(1, PIECES):

@@ -1,9 +1,10 @@
 """The sum of a conventional product's parts, for an inner dimension that was cut (split-K).
 
-`direct` has multiplied the parts; their sums, in float64, are added here in one order, so that the result is the same
-however programs come to run. A sum in any order of all products errs by at most k·u·|a||b|, u = 2^-53 (Jeannerod and
-Rump 2013), so the bound is that of `direct`, and so is what becomes of entries that are not finite, or where float64 may
-have lost an overflow of float32: a part that overflowed on the way is infinite or NaN, and leaves the entry open.
+`direct` or `direct_hopper` has multiplied the parts; their sums, in float64, are added here in one order, so that the
+result is the same however programs come to run. A sum in any order of all products errs by at most k·u·|a||b|, u =
+2^-53 (Jeannerod and Rump 2013), so the bound is that of `direct`, and so is what becomes of entries that are not
+finite, or where float64 may have lost an overflow of float32: a part that overflowed on the way is infinite or NaN, and
+leaves the entry open.
 
 For float32 the largest magnitudes of rows and columns decide that, of all parts. What is read of them first is one
 number a part and tile, which nearly always says that nothing comes near.
@@ -26,15 +27,16 @@ def _largest(x, first, at, step, parts, TOGETHER: tl.constexpr):
     p = tl.arange(0, TOGETHER)
     most = tl.zeros([TOGETHER, at.shape[0]], tl.float32)
     for start in range(0, parts, TOGETHER):
-        one = tl.load(x + (first + start + p)[:, None] * step + at[None, :], mask=(start + p < parts)[:, None], other=0.0)
+        there = (start + p < parts)[:, None]
+        one = tl.load(x + (first + start + p)[:, None] * step + at[None, :], mask=there, other=0.0)
         most = tl.maximum(most, tl.where(one == one, one, float("inf")))
     return tl.max(most, 0)
 
 
 @triton.jit(do_not_specialize=["terms", "parts", "tiles"])
 def add_parts(
-    a, a_batch, a_row, a_step, b, b_batch, b_column, b_step, out, sums, row_tops, column_tops, tops, counts, m, n, terms,
-    parts, tiles, PRECISION: tl.constexpr, ENTRIES: tl.constexpr, TOGETHER: tl.constexpr, ONE: tl.constexpr,
+    a, a_batch, a_row, a_step, b, b_batch, b_column, b_step, out, sums, row_tops, column_tops, tops, counts, m, n,
+    terms, parts, tiles, PRECISION: tl.constexpr, ENTRIES: tl.constexpr, TOGETHER: tl.constexpr, ONE: tl.constexpr,
     TOPS: tl.constexpr, ONE_OF_TOPS: tl.constexpr, LANES: tl.constexpr,
 ):  # fmt: skip
     """out (batch, m, n), contiguous: ENTRIES a program, in one matrix of a batch (axis 1), from sums (batch, parts, m,

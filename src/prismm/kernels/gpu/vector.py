@@ -26,10 +26,10 @@ def multiply_by_a_vector(
     ROWS: tl.constexpr, BLOCK: tl.constexpr, ONE: tl.constexpr, WHOLE: tl.constexpr, STAGES: tl.constexpr,
     EVEN: tl.constexpr, LANES: tl.constexpr,
 ):  # fmt: skip
-    """out (batch, rows), contiguous: ROWS entries a program, in one matrix of a batch (axis 1). ONE: whether a step along
-    the inner dimension is all; WHOLE: whether the last one is as long as the others; STAGES: steps that are on their way
-    at once. EVEN: whether the number of terms is a multiple of 16. counts: as for `repair.finish`. LANES: elements that
-    `repair.settle_native` reads at a time.
+    """out (batch, rows), contiguous: ROWS entries a program, in one matrix of a batch (axis 1). ONE: whether a step
+    along the inner dimension is all; WHOLE: whether the last one is as long as the others; STAGES: steps that are on
+    their way at once. EVEN: whether the number of terms is a multiple of 16. counts: as for `repair.finish`. LANES:
+    elements that `repair.settle_native` reads at a time.
     """
     k = even(terms, EVEN)
     batch, first = wide(tl.program_id(1)), tl.program_id(0) * ROWS
