@@ -27,7 +27,7 @@ from prismm.schemes import Native, Residues, ScaledHalf
 
 class Recorded(NamedTuple):
     """A call that was timed: seconds of eager ones on an idle GPU and of replays of a graph of one, torch's too; and
-    what `host_pace.seconds` was then, where that is known.
+    how many times as slow the host was as that of the committed table.
     """
 
     need: Need
@@ -36,7 +36,7 @@ class Recorded(NamedTuple):
     native_seconds: float
     replayed: float
     native_replayed: float
-    pace: float = 0.0
+    slower: float = 1.0
 
 
 def recorded(path: Path) -> dict[str, list[tuple[str, Recorded]]]:
@@ -73,9 +73,27 @@ def swept(path: Path) -> list[tuple[str, str, Recorded]]:
     with path.open(newline="") as file:
         for row in csv.DictReader(file):
             seconds = (1e-3 * float(row[x]) for x in ("ms", "native_ms", "graph_ms", "native_graph_ms"))
-            one = Recorded(shape_of(row), scheme_of(row["scheme"]), *seconds, 1e-6 * float(row.get("host_us") or 0.0))
+            one = Recorded(shape_of(row), scheme_of(row["scheme"]), *seconds)
+            table = committed().get(row["gpu"])
+            if table is not None:
+                pace = 1e-6 * float(row.get("host_us") or 0.0)
+                one = one._replace(slower=pace / table.pace if pace else _slower(one, table))
             found.append((row["gpu"], row["engine"], one))
     return found
+
+
+_REPLAYED, _TELLING = 8.3e-6, 40e-6
+"""Seconds that a replay of torch's product takes beyond the GPU's share, beside a host like the committed table's; and
+how long the GPU works at most on one that tells of the host.
+"""
+
+
+def _slower(one: Recorded, table: Rates) -> float:
+    """How slow the host was, where a file does not say so, by the replay of torch's product in the same row: hosts were
+    seen between 1 and 1.8 times as slow. Of longer products the middle of that, which matters little.
+    """
+    own = own_seconds(one.need, table)
+    return min(1.8, max(1.0, (one.native_replayed - own) / _REPLAYED)) if own < _TELLING else 1.3
 
 
 def in_graphs(path: Path, gpu: str) -> dict[Need, dict[str, float]]:
@@ -105,11 +123,10 @@ def from_results(table: Rates, results: Path = _common.RESULTS) -> Rates:
     )
     calls = [(engine, one) for gpu, engine, one in swept(results / "gpu_sweep.csv") if gpu == table.name]
     bare = dataclasses.replace(table, launch=launch, look=look)
-    pace = statistics.median(one.pace for _, one in calls if one.pace)
-    slower = [(one.pace or pace) / pace for _, one in calls]
+    slower = [one.slower for _, one in calls]
     ours = [(gpu_seconds(one.scheme, one.need, bare, engine), one.seconds) for engine, one in calls]
     theirs = [(own_seconds(one.need, bare), one.native_seconds) for _, one in calls]
-    return dataclasses.replace(bare, call=_host(ours, slower), torch=_host(theirs, slower), pace=pace)
+    return dataclasses.replace(bare, call=_host(ours, slower), torch=_host(theirs, slower))
 
 
 def _host(calls: list[tuple[float, float]], slower: list[float]) -> Host:
@@ -161,8 +178,7 @@ def main() -> None:
         if gpu in tables:
             need = one.need
             shape = "x".join(map(str, (*need.batch, need.m, need.n, need.k)))
-            table = tables[gpu]
-            seconds = predict(one.scheme, need, table, engine, (one.pace or table.pace) / table.pace)
+            seconds = predict(one.scheme, need, tables[gpu], engine, one.slower)
             rows.append((gpu, f"{shape} {need.result.name} {engine}", seconds, one.seconds))
     for gpu, name, predicted, seconds in rows:
         print(f"{gpu} {name:48s} {1e3 * seconds:8.3f} ms, predicted {1e3 * predicted:8.3f}: {predicted / seconds:.2f}")

@@ -498,8 +498,10 @@ _MARGIN = 1.05
 _NATIVE_TILE = 64
 """Rows and columns that the GPU's own product rounds small extents up to, about."""
 
-_FINE = 0.9
-"""What it reaches of its rate in tiles of order 64, or where the inner dimension is cut, as measured on an H200."""
+_FINE, _SMALL = 0.9, 0.6
+"""What it reaches of its rate in tiles of order 64, or where the inner dimension is cut, as measured on an H200; and
+where it is cut for a result of one such tile.
+"""
 
 _CUT, _LONG_INNER = 8e-6, 1024
 """Seconds that this cut costs besides, and from which length on it is made."""
@@ -549,9 +551,14 @@ def own_seconds(need: Need, rates: Rates) -> float:
         full *= _ODD
     once = min(full / tiles.share(need.m, need.n, count, rates.processors) + tiles.more for tiles in native_tiles(need))
     if need.k >= _LONG_INNER:
-        once = min(once, full / _FINE + _CUT)
+        once = min(once, full / _cut_share(need) + _CUT)
     less, more = sorted((max(once, need.operand_bytes / rates.memory), need.result_bytes / rates.memory))
     return rates.launch + more + _SEEN[need.result.precision] * less
+
+
+def _cut_share(need: Need) -> float:
+    """What the GPU's own product reaches of its rate where the inner dimension is cut."""
+    return _SMALL if max(need.m, need.n) <= _NATIVE_TILE else _FINE
 
 
 def written_seconds(need: Need, memory: float) -> float:
@@ -565,7 +572,7 @@ def uninterrupted(need: Need, seconds: float, processors: int) -> float:
     """
     count = math.prod(need.batch)
     found = [tiles.share(need.m, need.n, count, processors) * (seconds - tiles.more) for tiles in native_tiles(need)]
-    return max(*found, _FINE * (seconds - _CUT) if need.k >= _LONG_INNER else 0.0)
+    return max(*found, _cut_share(need) * (seconds - _CUT) if need.k >= _LONG_INNER else 0.0)
 
 
 _PROVED = 1 << 21

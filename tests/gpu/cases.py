@@ -9,9 +9,21 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
+from prismm.cuda_rates import rates_of
 from prismm.schemes.residues import Residues
 from prismm.testing import HOSTILE
+
+
+def needs_rates() -> None:
+    """Skip where Auto knows nothing of this GPU, and takes cuBLAS."""
+    import torch
+
+    name = torch.cuda.get_device_name()
+    if rates_of(name) is None:
+        pytest.skip(f"no rates of {name} are known")
+
 
 RECORD = Path(__file__).with_name("bits.json")
 SHAPE = 33, 70, 65

@@ -26,6 +26,7 @@ from prismm.engines.direct_tiles import (  # noqa: E402
 )
 from prismm.formats import FP32, FP64  # noqa: E402
 from prismm.testing import HOSTILE, SPECIAL, exact_product  # noqa: E402
+from tests.gpu.cases import needs_rates  # noqa: E402
 from tests.gpu.processes import interpreted, told  # noqa: E402
 from tests.gpu.programs import direct_program  # noqa: E402
 
@@ -441,6 +442,7 @@ def test_batches_broadcasts_and_reports(dtype, rng):
 
 @pytest.mark.gpu
 def test_graphs_streams_and_small_calls_by_default(rng):
+    needs_rates()
     x, y = (torch.from_numpy(rng.standard_normal((96, 96))).cuda() for _ in range(2))
     cuda_calls.forget()
     assert prismm.explain(x, y).engine == "cuda:fp64"

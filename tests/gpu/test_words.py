@@ -8,6 +8,7 @@ from prismm.errors import ArgumentError, EngineError
 from prismm.schemes import Native, Residues, ScaledHalf, Words
 from prismm.testing import HOSTILE, SPECIAL, exact_product, ieee_specials
 from tests.gpu import words_twin as twin
+from tests.gpu.cases import needs_rates
 
 pytestmark = pytest.mark.gpu
 U, ETA = 2.0**-24, 2.0**-149
@@ -188,6 +189,7 @@ def test_a_batch_may_be_cut_too(rng, monkeypatch):
 def test_plans():
     import torch
 
+    needs_rates()
     large = torch.zeros(4096, 4096, device="cuda")
     plan = prismm.explain(large, large)
     assert (plan.scheme, plan.engine, plan.products) == (ScaledHalf(chunk=128), "cuda:fp16", 3)

@@ -64,6 +64,64 @@ def test_the_folder_changes_with_any_kernel_source_and_with_nothing_else(tmp_pat
     assert folder_of(tree, cache) == first
 
 
+def test_no_two_functions_share_a_name():
+    """Files of kernels bring helpers as symbols that are made of their names."""
+
+    def made(x):
+        return x
+
+    def made_again(x):
+        return x + 1
+
+    jit.device(made)
+    jit.device(made)
+    made_again.__qualname__ = made.__qualname__
+    with pytest.raises(TypeError, match="two functions named"):
+        jit.device(made_again)
+    with pytest.raises(TypeError, match="two functions named"):
+        jit.Kernel(made_again, "int64(int64)", set())
+    assert not [name for name in jit._NAMED if "<locals>" in name[1] and name[0].startswith("prismm.")]
+
+
+APART = """
+import itertools, sys
+from numba.core import bytecode
+bytecode.FunctionIdentity._unique_ids = itertools.count(5000)  # by which processes name what they compile
+from prismm.kernels.cpu import fused
+getattr(fused, sys.argv[1]).compile()
+"""
+
+TOGETHER = """
+import sys
+import numpy as np
+import prismm
+from prismm.kernels.cpu import fused
+for name in sys.argv[1:]:
+    getattr(fused, name).compile()
+rng = np.random.default_rng(1)
+a, b = (rng.integers(-99, 100, shape).astype(float) for shape in ((66, 70), (70, 130)))
+c, d = (a + 1j * a[::-1], b - 2j * b[:, ::-1])
+for x, y in ((a, b), (c, d)):
+    assert (prismm.matmul(x, y, scheme=prismm.Residues(15), accuracy="native") == x @ y).all(), sys.argv
+"""
+
+
+@pytest.mark.slow
+def test_kernels_that_several_processes_compiled_keep_their_helpers_apart(tmp_path):
+    """A real product and a complex one call helpers that one function makes: as symbols of one name, what was loaded
+    first would serve both, and results would be wrong.
+    """
+    environment = {
+        "PYTHONPATH": str(Path(prismm.__file__).parents[1]), "PRISMM_CACHE_DIR": str(tmp_path), "PATH": "/usr/bin:/bin",
+        "HOME": str(tmp_path),
+    }  # fmt: skip
+    both = ("fused_product", "fused_complex_product")
+    for name in both:
+        subprocess.run([sys.executable, "-c", APART, name], env=environment, check=True, capture_output=True)
+    for order in (both, both[::-1]):
+        subprocess.run([sys.executable, "-c", TOGETHER, *order], env=environment, check=True, capture_output=True)
+
+
 def test_the_cache_root_is_asked_for_or_found(tmp_path, monkeypatch):
     monkeypatch.setenv("PRISMM_CACHE_DIR", str(tmp_path / "asked"))
     assert jit.cache_root() == tmp_path / "asked" and (tmp_path / "asked").is_dir()

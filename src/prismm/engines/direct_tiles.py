@@ -106,15 +106,16 @@ BY_GROUPS = (
 """Of float64 and of float32 matrices."""
 
 
-_VECTOR, _LONG, _TURN, _SLOWER = 2.2, 32, 0.35, 1.25
+_VECTOR, _LONG, _TURN, _CACHED_SHARE, _READ_SHARE = 2.2, 32, 0.35, 0.8, 1.08
 """Microseconds of a product with a vector besides reading the matrix; terms from which on it has a kernel of its own;
-microseconds of 1024 terms at least, one after the other; how many times as long the cache takes for it as at best.
+microseconds of 1024 terms at least, one after the other; what it reaches of the cache's best, and of the memory's rate
+of copies.
 """
 _LEAST_STEPS = 8
 """Steps along the inner dimension that a part of it has at least."""
-_ADDED, _SUMS, _FAR = {8: 2.0, 4: 3.0}, 4e6, 1.25
+_ADDED, _SUMS, _APART = {8: 2.0, 4: 3.0}, 4e6, 1.25
 """Microseconds of the kernel that adds parts, by bytes of an element; bytes of sums that are written and read a
-microsecond; how many times as long parts take whose operands come from memory, but for groups, which look ahead.
+microsecond; how many times as long tiles of parts take, which share no operands, but for groups, which look ahead.
 """
 MOST_ROWS, MOST_TERMS = 64 * LONGEST_GRID, 1 << 24
 """Rows of tiles that both types have; terms of a sum."""
@@ -219,8 +220,9 @@ def _split_work(split: Split, shape: Shape, processors: int) -> float:
     """Microseconds of a split product, like `work`."""
     one = shape._replace(k=split.length, matrices=shape.matrices * split.parts)
     sums = 2.0 * 8 * split.parts * shape.matrices * shape.m * shape.n
-    slower = _FAR if shape.bytes(1, 1) > _CACHE and not split.tile.groups else 1.0
-    return slower * work(split.tile, one, processors) + _ADDED[shape.size] + sums / _SUMS
+    return (
+        (1.0 if split.tile.groups else _APART) * work(split.tile, one, processors) + _ADDED[shape.size] + sums / _SUMS
+    )
 
 
 def scratch_bytes(shape: Shape, processors: int, shared: int = _SHARED, *, hopper: bool = False) -> int:
@@ -253,7 +255,7 @@ def seconds_of(shape: Shape, processors: int, slower: float, memory: float, *, h
     """
     if shape.n == 1 and has_vector_kernel(shape):  # of a matrix by rows, as nearly all are
         in_turn = 1e-6 * _TURN * shape.k / 1024
-        reading = least_seconds(shape, memory) * (_SLOWER if shape.bytes(1, 1) <= _CACHE else 1.0)
+        reading = least_seconds(shape, memory) / (_CACHED_SHARE if shape.bytes(1, 1) <= _CACHE else _READ_SHARE)
         return 1e-6 * slower * _VECTOR + max(reading, in_turn)
     busy = work(tile_for(shape, processors, hopper=hopper), shape, processors)
     split = _best_split(shape, processors, _SHARED, hopper)

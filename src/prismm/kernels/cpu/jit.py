@@ -7,6 +7,11 @@ calls from many Python threads and from forked children are safe.
 Numba's stock cache keys a file by its own source alone, so an edit of a helper in another file would go unnoticed, and
 two processes that compile different signatures at once can swap their files. Here the folder's name carries a digest of
 every kernel source and of the versions, and each kernel has a single signature: equal names mean equal contents.
+
+That has to hold inside the files, too. A kernel's file brings the helpers that it calls, as symbols made of their
+module, qualified name and argument types, and a number that counts functions of the process that compiled it; where two
+files bring one symbol, the first one that is loaded serves both. So no two functions may share a name: those that a
+function makes are given one each (`_own_name`).
 """
 
 from __future__ import annotations
@@ -109,11 +114,28 @@ def _announce() -> None:
     print("prismm: compiling kernels for this CPU (once; about 20 s)", file=sys.stderr, flush=True)
 
 
+_NAMED: dict[tuple[str, str], Callable[..., Any]] = {}
+
+
+def _own_name(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, after a look that no other one has its name.
+
+    Raises:
+        TypeError: where one has: give each its own ``__qualname__``.
+    """
+    name = function.__module__, function.__qualname__
+    earlier = _NAMED.setdefault(name, function)
+    again = earlier.__code__ == function.__code__ and not function.__closure__  # as where a module is loaded twice
+    if earlier is not function and not again:
+        raise TypeError(f"two functions named {'.'.join(name)}: kernels on disk would take one for the other")
+    return function
+
+
 class Kernel:
     """A function compiled for one signature on its first call."""
 
     def __init__(self, function: Callable[..., Any], signature: str, fastmath: set[str]) -> None:
-        self.function = function
+        self.function = _own_name(function)
         self.signature = signature
         self._fastmath = fastmath
         self._compiled: Any = None
@@ -164,12 +186,12 @@ def single(twin: Kernel, matrices: int = 1) -> Kernel:
 
 def device(function: Callable[..., Any]) -> Any:
     """Decorate a helper that kernels call; strict IEEE arithmetic, no contraction, no reassociation."""
-    return njit(nogil=True, error_model="numpy")(function)
+    return njit(nogil=True, error_model="numpy")(_own_name(function))
 
 
 def device_any_order(function: Callable[..., Any]) -> Any:
     """Decorate a reduction whose order of summation does not matter (exact sums, or bounds that hold for any order)."""
-    return njit(nogil=True, error_model="numpy", fastmath={"reassoc", "contract"})(function)
+    return njit(nogil=True, error_model="numpy", fastmath={"reassoc", "contract"})(_own_name(function))
 
 
 @intrinsic

@@ -44,7 +44,6 @@ def _reduce(y, q, r):
 def _fused(limbs):
     """Four int32 residues to digits and onto `limbs` sums, in one loop: the inner loop of every real int8 product."""
 
-    @device
     def group(c0, c1, c2, c3, q, r, g, weights, s0, s1, s2, s3):
         q0, q1, q2, q3 = q[g], q[g + 1], q[g + 2], q[g + 3]
         r0, r1, r2, r3 = r[g], r[g + 1], r[g + 2], r[g + 3]
@@ -68,7 +67,8 @@ def _fused(limbs):
             if limbs >= 4:
                 s3[j] += fma(y0, e0, fma(y1, e1, fma(y2, e2, y3 * e3)))
 
-    return group
+    group.__qualname__ = f"group_{limbs}"  # `jit`: a name of its own
+    return device(group)
 
 
 _fused2 = _fused(2)

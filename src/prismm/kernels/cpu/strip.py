@@ -111,7 +111,6 @@ def _strip(part: int) -> Any:
     """See `strip_sums`."""
     sums2, sums3, sums4, sums5 = (_sums(part, limbs) for limbs in (2, 3, 4, 5))
 
-    @device
     def strip(c0: Any, c1: Any, c2: Any, i: Any, w: Any, limbs: Any, modulus: Any, reciprocal: Any,
               weights: Any, sums: Any) -> None:  # fmt: skip
         moduli, pitch, row = c0.shape[1], c0.strides[1], i * c0.strides[0]
@@ -127,7 +126,8 @@ def _strip(part: int) -> Any:
         else:
             sums5(a0, a1, a2, pitch, moduli, *tables, target, width, sixteens)
 
-    return strip
+    strip.__qualname__ = f"strip_{part}"  # `jit`: a name of its own
+    return device(strip)
 
 
 strip_sums, strip_sums_difference, strip_sums_cross = _strip(0), _strip(1), _strip(2)
