@@ -55,7 +55,6 @@ def test_slices_run_on_the_unit_of_their_own():
 @pytest.mark.parametrize(
     ("some", "scheme", "message"),
     [
-        (need(), Slices("int8", slices=7, exponents="adaptive"), "grid"),
         (need(), Slices("int8", slices=11), "10 slices"),
         (need(), Slices("fp16", slices=17), "slices=16 or fewer"),
         (need(), Slices("fp16", slices=16), "fast=True"),

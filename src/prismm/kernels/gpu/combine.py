@@ -383,7 +383,7 @@ def combine_values(
 
 
 @triton.jit
-def _deposit(total, x, sign, position):
+def deposit(total, x, sign, position):
     """sign·x·2^position added to limbs, |x| < 2^59."""
     index = tl.arange(0, LIMBS_OF_SUMS)
     limb = position >> 5
@@ -399,8 +399,8 @@ def _deposit(total, x, sign, position):
 @triton.jit
 def _deposit_product(total, d, significand_, sign, position):
     """sign·d·significand·2^position added to limbs, |d| < 2^32, significand < 2^53."""
-    total = _deposit(total, d * (significand_ & 0x7FFFFFF), sign, position)
-    return _deposit(total, d * (significand_ >> 27), sign, position + 27)
+    total = deposit(total, d * (significand_ & 0x7FFFFFF), sign, position)
+    return deposit(total, d * (significand_ >> 27), sign, position + 27)
 
 
 @triton.jit
