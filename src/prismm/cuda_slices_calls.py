@@ -54,11 +54,6 @@ def check(scheme: Slices, need: Need, engine: str | None) -> str:
             f"{scheme} certifies by other bounds on a GPU than on a CPU, so that reproducible=True with accuracy "
             f"{need.target} is not kept; leave accuracy out, or pass 'correctly-rounded'"
         )
-    if need.summed and not (scheme.mode == "CR" or (need.target is not None and need.target.kind != "fast")):
-        raise EngineError(
-            f"gemm on a GPU certifies what it makes of {scheme}: pass accuracy='correctly-rounded', 'native' or a "
-            "tolerance, or CPU tensors"
-        )
     check_length(need)
     digits = digits_of(scheme, need)
     if engine not in (None, "cuda", digits.engine):

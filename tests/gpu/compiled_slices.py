@@ -35,7 +35,8 @@ def main() -> None:
         out, summed = torch.empty_like(x), target.startswith("sum:")
         if summed:
             sum_ = cuda_gemm.Sum(0.3 + 0j, 0.7 + 0j, x)
-            program = slices_sum_program(a, b, out, x, sum_, scheme, target.removeprefix("sum:"), device)
+            own = None if target == "sum:none" else target.removeprefix("sum:")
+            program = slices_sum_program(a, b, out, x, sum_, scheme, own, device)
         else:
             program, _ = slices_program(a, b, out, scheme, None if target == "none" else target, device)
         for kernel, compiled in program.compiled():

@@ -20,14 +20,16 @@ and, without one, in those whose bound leaves open whether they overflow: these 
 from __future__ import annotations
 
 import functools
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from prismm.accuracy import MAGNITUDE, ROUNDING
+from prismm.accuracy import MAGNITUDE, RAW, ROUNDING
 from prismm.engines.cuda import (
     COMBINE_TILE,
     FACTORS,
     INT8,
+    LANES,
     STATISTICS,
     Result,
     Test,
@@ -463,5 +465,34 @@ def combine_sums(
         BITS=problem.digits.bits, TRUNCATED=problem.digits.truncated, ADAPTIVE=problem.digits.adaptive,
         TESTED=test.magnitude_kappa > 0.0, ROWS=rows, BLOCK=columns, num_warps=warps, enable_fp_fusion=False, **fixed,
     )  # fmt: skip
+    if test.mode == RAW:
+        _settle_own(program, products, out, addend, a, b, marks, problem, counts, device)
+        return
     statistics = left.statistics, right.statistics, left.batch, right.batch, slice_join.Q.value
     settle_marks(program, out, addend, a, b, marks, statistics, counts, device, PRODUCT=True, **fixed)
+
+
+def _settle_own(
+    program: Program, products: list[Real], out: Result, addend: Result | None, a: Vectors, b: Vectors, marks: Place,
+    problem: Problem, counts: Place, device: Device,
+) -> None:  # fmt: skip
+    """Set the entries of a sum of the scheme's own value that were marked."""
+    from prismm.kernels.gpu import combine, slice_settle
+
+    (left, right, sums), (_, _, sums_i) = products[0], products[-1]
+    source = addend or out
+    a_steps, b_steps, steps, c_steps = (
+        tuple((2 if some.place.dtype.is_complex else 1) * step for step in some.steps) for some in (a, b, out, source)
+    )
+    a_batch, b_batch = (steps[0] if x.batch > 1 else 0 for x, steps in ((a, a_steps), (b, b_steps)))
+    words = math.prod(marks.shape)
+    program.launch(
+        slice_settle.settle_slices, (min(8 * device.programs, -(-words // combine.SPAN.value)),), a.place.reals(),
+        a_batch, *a_steps[1:], b.place.reals(), b_batch, *b_steps[1:], out.place.reals(), *steps, source.place.reals(),
+        c_steps[1], c_steps[2], c_steps[0], marks, sums.low, sums.top, sums_i.low, sums_i.top, left.statistics,
+        left.extras, right.statistics, right.extras, counts, *FACTORS, out.m, out.n, a.terms, sums.row_pitch,
+        sums.plane, sums.blocks, marks.shape[3], out.batch, left.batch, right.batch, SLICES=problem.slices,
+        GROUPS=problem.groups, BITS=problem.digits.bits, ADAPTIVE=problem.digits.adaptive,
+        PRECISION=problem.test.precision, PARTS=len(products), ADDEND=addend is not None, BLOCK=LANES, num_warps=4,
+        enable_fp_fusion=False,
+    )  # fmt: skip

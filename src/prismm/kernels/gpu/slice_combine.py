@@ -1,7 +1,8 @@
 """The epilogue of gemm on products of slices: alpha·X + beta·C, rounded once and certified as a whole.
 
 X is joined from its digits exactly (`slice_join.expand_slices`); the sum, its tests and what they leave open are those
-of `combine`: marked entries are not written, and `combine.settle` sums them exactly. The bound of X is that of
+of `combine`: marked entries are not written, and `combine.settle` sums them exactly; in RAW `slice_settle`, from all of
+V, where rounding or overflow is open. The bound of X is that of
 `slice_join`. The two parts of a complex X are real products with vectors of their own, of which the larger bound
 counts.
 
@@ -12,7 +13,7 @@ import triton
 import triton.language as tl
 
 from prismm.kernels.gpu.combine import addend, covered, decided, factor_of, mark, tile_of
-from prismm.kernels.gpu.join import MAGNITUDE
+from prismm.kernels.gpu.join import MAGNITUDE, RAW
 from prismm.kernels.gpu.numbers import NONFINITE, STATISTICS, power_of_two, wide
 from prismm.kernels.gpu.slice_adaptive import CUTS
 from prismm.kernels.gpu.slice_join import expand_slices, slice_bound
@@ -99,6 +100,7 @@ def combine_slices(
     source = c + i.to(tl.int64)[:, None] * c_row + j.to(tl.int64)[None, :] * c_column
     f0, g0, f1, g1 = factor_of(alpha), factor_of(alpha_i), factor_of(beta), factor_of(beta_i)
     kappa = tl.load(constants)
+    TOP: tl.constexpr = 1.1235582092889474e307 if PRECISION == 53 else 2.1267647932558654e37  # 2^1020, 2^124
     x0, t0, n0, units, bound, special, safe = _joined(
         low + below, top + above, at, plane, blocks, batches, rows + r, row_extras + u, columns + s, column_extras + v,
         m, n, i, j, in_m, in_n, read, terms, SLICES, GROUPS, BITS, TRUNCATED, ADAPTIVE, MODE,
@@ -120,8 +122,11 @@ def combine_slices(
         else:
             a0, a1, b0, b1 = g0, f0, g1, f1
         value, marked, uncovered = decided(
-            a0, x0, t0, n0, a1, x1, t1, n1, b0, c0, b1, c1, bound, safe, kappa, MODE, PRECISION, PARTS
+            a0, x0, t0, n0, a1, x1, t1, n1, b0, c0, b1, c1, bound if MODE != RAW else bound * 0.0, safe, kappa, MODE,
+            PRECISION, PARTS,
         )  # fmt: skip
+        if MODE == RAW:
+            marked = marked | ~(tl.abs(value) + bound * (tl.abs(a0) + tl.abs(a1)) < TOP)
         if MODE == MAGNITUDE and TESTED:
             marked = marked | covered(
                 uncovered & inside, units, a0, a1, rows + r, columns + s, m, n, i, j, in_m, in_n, terms, special,
