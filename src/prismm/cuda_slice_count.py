@@ -12,7 +12,7 @@ import dataclasses
 import math
 from typing import TYPE_CHECKING
 
-from prismm.engines.cuda_slices import MOST_BITS
+from prismm.engines.cuda_slices import MOST_ADAPTIVE, MOST_BITS
 from prismm.errors import ArgumentError
 from prismm.schemes.slices import PRECISION, Slices
 
@@ -49,14 +49,13 @@ def settled(scheme: Slices, a: torch.Tensor, b: torch.Tensor) -> Slices:
             f"{scheme} estimates its number of slices from the data, which a CUDA graph cannot capture; pass "
             f"slices={scheme.expected(k)} or mode='CR'"
         )
-    bits = scheme.layout(k).bits
-    highest = 0 if scheme.rounding == "toward-zero" else 2 if scheme.unit == "int8" and bits == 8 else 1
+    grid = _Grid(scheme.layout(k).bits, scheme.rounding == "toward-zero", scheme.unit == "int8", scheme.exponents)
     tolerance = math.sqrt(k) * 2.0 ** -PRECISION[scheme.mode]
     most, ended = 1, False
     for left, right in _real_products(a, b):
         weights = _weights(left), _weights(right)
         for x, other in ((left, weights[1]), (right, weights[0])):
-            slices, at_end = _estimate(x, other, bits, highest, tolerance, scheme.expected(k) + 1)
+            slices, at_end = _estimate(x, other, grid, tolerance, scheme.expected(k) + 1)
             most, ended = max(most, slices), ended or at_end
     return dataclasses.replace(scheme, slices=most, fast=scheme.fast and not ended)
 
@@ -100,6 +99,41 @@ def _power(e: torch.Tensor) -> torch.Tensor:
     return ((e + 1023) << 52).view(torch.float64)
 
 
+def _times(x: torch.Tensor, e: torch.Tensor) -> torch.Tensor:
+    """x·2^e by two factors, |e| <= 2000."""
+    half = e >> 1
+    return x * _power(half) * _power(e - half)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Grid:
+    """Where slices of vectors begin: β, how digits are rounded, whether 128 is none, and by which exponents."""
+
+    bits: int
+    truncated: bool
+    int8: bool
+    exponents: str
+
+    @property
+    def most(self) -> int:
+        """More slices than a GPU multiplies need not be told apart; so no power of two leaves its range either."""
+        return MOST_ADAPTIVE + 1 if self.exponents == "adaptive" else max(1, -(-MOST_BITS // self.bits) + 1)
+
+    def unit(self, first: torch.Tensor, top: torch.Tensor, p: int) -> torch.Tensor:
+        """The exponent of slice p (0 first) of vectors: first, top: largest magnitudes of all, and of what is left."""
+        import torch
+
+        if self.exponents != "adaptive":
+            highest = 0 if self.truncated else 2 if self.int8 and self.bits == 8 else 1
+            # Where the first of eight bits would be 128, the grid begins a bit higher (`kernels.cpu.slice`).
+            return torch.where(first > 0.9921875, highest, min(highest, 1)) - self.bits * (p + 1)
+        unit = torch.frexp(top)[1].long() - (self.bits if self.truncated else self.bits - 1)
+        if not self.truncated:
+            digit = _times(top, -unit)
+            unit = unit + ((digit.round() > 127) & self.int8).long() - (digit == 0.5).long()
+        return torch.where(top == 0.0, 0, unit)
+
+
 def _pieces(x: torch.Tensor) -> Iterator[torch.Tensor]:
     """Some vectors at a time."""
     yield from x.split(max(1, _PIECE // max(1, x.shape[1])))
@@ -113,31 +147,28 @@ def _weights(x: torch.Tensor) -> torch.Tensor:
 
 
 def _estimate(
-    x: torch.Tensor, weights: torch.Tensor, bits: int, highest: int, tolerance: float, slices: int
-) -> tuple[int, bool]:
-    """(d, whether the split ended first) of one side: the first slice whose share of |x|w is within the tolerance.
-    highest: where the grid of a scaled vector begins at most, 0 where its slices are rounded toward zero.
-    """
+    x: torch.Tensor, weights: torch.Tensor, grid: _Grid, tolerance: float, slices: int
+) -> tuple[int, bool]:  # fmt: skip
+    """(d, whether the split ended first) of one side: the first slice whose share of |x|w is within the tolerance."""
     import torch
 
-    # More bits than a GPU multiplies need not be told apart; so no power of two leaves its range either.
-    most = max(1, -(-MOST_BITS // bits) + 1)
+    most = grid.most
     slices = min(slices, most)
     while True:
         shares, left = [], []
         for piece in _pieces(x):
             rest = _scaled(piece)
             whole = rest @ weights
-            top = rest.amax(1, keepdim=True)
-            # Where the first of eight bits would be 128, the grid begins a bit higher (`kernels.cpu.slice`).
-            start = torch.where(top > 0.9921875, highest, min(highest, 1))
+            first = rest.amax(1, keepdim=True)
             of_slices, of_rest = [], []
             for p in range(slices):
-                of_rest.append(rest.amax())
-                unit = start - bits * (p + 1)
-                digits = (rest * _power(-unit)).trunc() if highest == 0 else (rest * _power(-unit)).round()
-                rest = rest - digits * _power(unit)
-                used = (digits.abs() @ weights) * _power(unit)[:, 0]
+                top = rest.amax(1, keepdim=True)
+                of_rest.append(top.amax())
+                unit = grid.unit(first, top, p)
+                digits = _times(rest, -unit)
+                digits = digits.trunc() if grid.truncated else digits.round()
+                rest = rest - _times(digits, unit)
+                used = _times(digits.abs() @ weights, unit[:, 0])
                 of_slices.append(torch.where(whole > 0, used / whole, 0.0).amax())
                 rest = rest.abs()
             of_rest.append(rest.amax())

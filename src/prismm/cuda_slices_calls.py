@@ -15,7 +15,7 @@ from prismm.bounds import half_ulp
 from prismm.cuda_operands import vectors_of
 from prismm.cuda_rates import waves
 from prismm.cuda_words_calls import BATCH_BYTES, check_length
-from prismm.engines import cuda, cuda_slices
+from prismm.engines import cuda, cuda_slice_pairs, cuda_slices
 from prismm.engines.cuda_layout import real_vectors
 from prismm.engines.launch import OUT, A, B, Place
 from prismm.errors import ArgumentError, EngineError
@@ -49,17 +49,10 @@ def check(scheme: Slices, need: Need, engine: str | None) -> str:
     Raises:
         EngineError: for parameters, types or targets that a GPU does not serve. ArgumentError: for another engine.
     """
-    if scheme.exponents != "grid":
-        raise EngineError(f"{scheme} runs on a CPU so far; pass exponents='grid', the default, or CPU tensors")
     if need.reproducible and need.target is not None and need.target.kind in ("native", "tolerance"):
         raise EngineError(
             f"{scheme} certifies by other bounds on a GPU than on a CPU, so that reproducible=True with accuracy "
             f"{need.target} is not kept; leave accuracy out, or pass 'correctly-rounded'"
-        )
-    if need.summed and not (scheme.mode == "CR" or (need.target is not None and need.target.kind != "fast")):
-        raise EngineError(
-            f"gemm on a GPU certifies what it makes of {scheme}: pass accuracy='correctly-rounded', 'native' or a "
-            "tolerance, or CPU tensors"
         )
     check_length(need)
     digits = digits_of(scheme, need)
@@ -72,17 +65,30 @@ def check(scheme: Slices, need: Need, engine: str | None) -> str:
 
 
 def digits_of(scheme: Slices, need: Need) -> cuda_slices.Digits:
-    """How the slices are held; ArgumentError where the unit holds none of so many bits."""
-    return cuda_slices.digits_for(scheme.unit, scheme.layout(need.terms).bits, scheme.rounding == "toward-zero")
+    """How the slices are held; ArgumentError where the unit holds none of so many bits.
+
+    Correctly rounded entries are what they are whatever the slices, and are certified on a grid.
+    """
+    adaptive = scheme.exponents == "adaptive" and not _rounds(scheme, need)
+    bits = scheme.layout(need.terms).bits
+    return cuda_slices.digits_for(scheme.unit, bits, scheme.rounding == "toward-zero", adaptive)
+
+
+def _rounds(scheme: Slices, need: Need) -> bool:
+    """Whether every entry is to be rounded correctly."""
+    return scheme.mode == "CR" or (need.target is not None and need.target.kind == "correctly-rounded")
 
 
 def _slices_and_groups(scheme: Slices, need: Need) -> tuple[int, int]:
     """d, and how many p + q are kept; of numbers of slices that are estimated from the data what even data need."""
     bits = digits_of(scheme, need).bits
-    if scheme.mode == "CR":
-        total, kept = _ROUNDED[need.result.precision]
-        slices = max(-(-total // bits), 2)
-        return slices, min(max(-(-kept // bits), slices), 2 * slices - 1)
+    total, kept = _ROUNDED[need.result.precision]
+    enough = max(-(-total // bits), 2)
+    # Of adaptive slices that are to certify on a grid no more than that takes.
+    if scheme.mode == "CR" or (
+        scheme.exponents == "adaptive" and _rounds(scheme, need) and scheme.expected(need.terms) > enough
+    ):
+        return enough, min(max(-(-kept // bits), enough), 2 * enough - 1)
     slices = scheme.expected(need.terms)
     return slices, slices if scheme.fast else 2 * slices - 1
 
@@ -112,6 +118,11 @@ _ANY = cuda.Device("any", True, True, 132)
 """What plans go by: as many programs as an H200 has, for which the inner dimension is cut where tiles are few."""
 
 
+def _maker_of(problem: cuda_slices.Problem) -> Any:
+    """The module that makes and multiplies the slices."""
+    return cuda_slice_pairs if problem.digits.adaptive else cuda_slices
+
+
 def queue(
     program: Program, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, problem: cuda_slices.Problem,
     block: tuple[int, int], counts: Place, device: Device,
@@ -125,24 +136,23 @@ def queue(
     whole = cuda.Result(Place(OUT, 0, out.dtype), out.shape[0], out.shape[1], out.shape[2], steps)
     rows, columns = block
     m, n = min(rows, whole.m), min(columns, whole.n)
-    constants = cuda_slices.constants_of(problem.test, a.device)
+    constants, maker = cuda_slices.constants_of(problem.test, a.device), _maker_of(problem)
     terms = left.parts * left.terms
     each = cuda_slices.workspace(problem, m, n, terms)
     step = min(max(1, BATCH_BYTES // max(1, each)), _MOST_BATCHES)
     for part, t in itertools.product(range(left.parts), range(0, whole.batch, step)):
         some_a, some_b = left.some(t, step), right.some(t, step)
         some = whole.some(t, step).reals(part)
-        tiles = -(-m // 128) * -(-n // 256) * some.batch
-        cut = cuda_slices.cut_for(problem.widest, tiles, terms, device.programs)
+        cut = problem.cut(-(-m // 128) * -(-n // 256) * some.batch, terms, device.programs)
         for j in range(0, whole.n, columns):
             with program.lend():
                 of_b = real_vectors(program, some_b.part(j, j + columns), part, left=False)
-                split_b = cuda_slices.slice_vectors(program, of_b, problem, cut, device, left=False)
+                split_b = maker.slice_vectors(program, of_b, problem, cut, device, left=False)
                 for i in range(0, whole.m, rows):
                     with program.lend():
                         of_a = real_vectors(program, some_a.part(i, i + rows), part, left=True)
-                        split_a = cuda_slices.slice_vectors(program, of_a, problem, cut, device, left=True)
-                        sums = cuda_slices.multiply_slices(program, split_a, split_b, problem, cut, device)
+                        split_a = maker.slice_vectors(program, of_a, problem, cut, device, left=True)
+                        sums = maker.multiply_slices(program, split_a, split_b, problem, cut, device)
                         cuda_slices.join_sums(
                             program, sums, some.part(i, rows, j, columns), of_a, of_b, split_a, split_b, problem,
                             constants, counts, device,
@@ -158,20 +168,18 @@ def queue_sum(
     left, right = vectors_of(a, A, columns=False), vectors_of(b, B, columns=True)
     rows, columns = block
     m, n = min(rows, target.m), min(columns, target.n)
-    constants = cuda_slices.constants_of(problem.test, a.device)
+    constants, maker = cuda_slices.constants_of(problem.test, a.device), _maker_of(problem)
     terms, parts = left.parts * left.terms, range(left.parts)
     each = cuda_slices.workspace(problem, m, n, terms) * left.parts
     step = min(max(1, BATCH_BYTES // max(1, each)), _MOST_BATCHES)
     for t in range(0, target.batch, step):
         some_a, some_b, some = left.some(t, step), right.some(t, step), target.some(t, step)
         c = addend.some(t, step) if addend is not None else None
-        cut = cuda_slices.cut_for(problem.widest, -(-m // 128) * -(-n // 256) * some.batch, terms, device.programs)
+        cut = problem.cut(-(-m // 128) * -(-n // 256) * some.batch, terms, device.programs)
 
         def cut_up(x: cuda.Vectors, cut: cuda_slices.Cut = cut, *, left: bool) -> list[cuda_slices.SlicedVectors]:
             return [
-                cuda_slices.slice_vectors(
-                    program, real_vectors(program, x, part, left=left), problem, cut, device, left=left
-                )
+                maker.slice_vectors(program, real_vectors(program, x, part, left=left), problem, cut, device, left=left)
                 for part in parts
             ]
 
@@ -183,7 +191,7 @@ def queue_sum(
                     with program.lend():
                         of_a = some_a.part(i, i + rows)
                         products = [
-                            (x, y, cuda_slices.multiply_slices(program, x, y, problem, cut, device))
+                            (x, y, maker.multiply_slices(program, x, y, problem, cut, device))
                             for x, y in zip(cut_up(of_a, left=True), split_b, strict=True)
                         ]
                         place = i, rows, j, columns
@@ -265,7 +273,7 @@ def operations(problem: cuda_slices.Problem, need: Need, processors: int) -> flo
     """Operations of products of slices in full tiles, with those of the processors that wait for the last ones."""
     rows, columns = (128, 256) if problem.digits.balanced else cuda_slices.tile_of(problem.digits)
     tiles = -(-need.m // rows) * -(-need.n // columns) * math.prod(need.batch)
-    cut = cuda_slices.cut_for(problem.widest, tiles, need.terms, processors)
+    cut = problem.cut(tiles, need.terms, processors)
     tiles *= cut.blocks
     each = 2.0 * rows * columns * cut.width * problem.pairs
     return each * need.parts * tiles / waves(tiles, processors)

@@ -2,8 +2,9 @@
 
     python -m tests.gpu.compiled_slices {sm_80,sm_90,gfx942} {float64,float32} {rows,columns} scheme target…
 
-scheme: slices and whether fast, "7f", or "CR", of INT8 or of a unit, "fp16:7f", with a "z" toward zero; target: "none"
-or an accuracy, of gemm "sum:native" and so on. One line of JSON a kernel, as `tests.gpu.compiled` prints them.
+scheme: slices and whether fast, "7f", or "CR", of INT8 or of a unit, "fp16:7f", with a "z" toward zero, an "a" with
+exponents of their own; target: "none" or an accuracy, of gemm "sum:native" and so on. One line of JSON a kernel, as
+`tests.gpu.compiled` prints them.
 """
 
 import json
@@ -22,10 +23,11 @@ def main() -> None:
     from tests.gpu.slices_program import slices_program, slices_sum_program
 
     unit, _, own = name.rpartition(":")
-    rounding = "toward-zero" if own.endswith("z") else "nearest"
+    rounding = "toward-zero" if "z" in own else "nearest"
+    exponents = "adaptive" if "a" in own else "grid"
     scheme = Slices(unit or "int8", mode="CR", rounding=rounding)
     if not own.startswith("CR"):
-        scheme = Slices(unit or "int8", slices=int(own[0]), fast="f" in own, rounding=rounding)
+        scheme = Slices(unit or "int8", slices=int(own[0]), fast="f" in own, rounding=rounding, exponents=exponents)
     x = torch.zeros(1, 256, 256, dtype=getattr(torch, dtype))
     a, b = (x, x.mT) if layout == "rows" else (x.mT, x)
     seen = set()
@@ -33,7 +35,8 @@ def main() -> None:
         out, summed = torch.empty_like(x), target.startswith("sum:")
         if summed:
             sum_ = cuda_gemm.Sum(0.3 + 0j, 0.7 + 0j, x)
-            program = slices_sum_program(a, b, out, x, sum_, scheme, target.removeprefix("sum:"), device)
+            own = None if target == "sum:none" else target.removeprefix("sum:")
+            program = slices_sum_program(a, b, out, x, sum_, scheme, own, device)
         else:
             program, _ = slices_program(a, b, out, scheme, None if target == "none" else target, device)
         for kernel, compiled in program.compiled():

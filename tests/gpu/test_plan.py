@@ -134,12 +134,10 @@ def test_which_sums_may_be_made_from_values(alpha, is_complex, k, expected):
     [
         (need_of(64, 64, FP32, summed=True, of_values=False), Native(), "certifies no gemm"),
         (need_of(64, 512, FP32, summed=True, of_values=False), ScaledHalf(), "certifies no gemm"),
-        (need_of(64, 64, FP64, "fast", summed=True), Slices("int8", slices=7), "certifies what it makes of"),
         (need_of(64, 64, FP64, "correctly-rounded", summed=True), Native(), "before it adds C"),
         (need_of(64, 64, FP64), Words.tf32(), "not all float32"), (need_of(64, 64, FP64), TileInt8(), "float32"),
         (need_of(64, 64, FP32, 1e-5), TileInt8(), "certifies accuracy"),
         (need_of(64, 64, FP32), TileInt8(tile=(16, 48, 8)), "a tile that a GPU takes"),
-        (need_of(64, 64, FP64), Slices("fp16", exponents="adaptive"), "runs on a CPU"),
         (need_of(64, 64, FP64), Native("float32"), "loses bits"),
         (need_of(64, 64, FP64), ScaledHalf(order="element"), "runs on a CPU"),
     ],

@@ -55,7 +55,6 @@ def test_slices_run_on_the_unit_of_their_own():
 @pytest.mark.parametrize(
     ("some", "scheme", "message"),
     [
-        (need(), Slices("int8", slices=7, exponents="adaptive"), "grid"),
         (need(), Slices("int8", slices=11), "10 slices"),
         (need(), Slices("fp16", slices=17), "slices=16 or fewer"),
         (need(), Slices("fp16", slices=16), "fast=True"),
@@ -240,6 +239,8 @@ def test_vectors_and_empty_operands_are_counted():
         ("sm_90", "float64", "rows", "7f", ["sum:native", "sum:correctly-rounded"]),
         ("sm_80", "complex64", "columns", "fp16:4", ["sum:native"]),
         ("gfx942", "float64", "rows", "CR", ["sum:correctly-rounded"]),
+        ("sm_90", "float64", "rows", "7", ["sum:none"]),
+        ("sm_80", "complex64", "columns", "fp16:4", ["sum:none"]),
     ],
 )
 def test_kernels_compile_to_matrix_instructions(architecture, dtype, layout, name, targets):
@@ -249,13 +250,15 @@ def test_kernels_compile_to_matrix_instructions(architecture, dtype, layout, nam
     across = {"largest_columns", "sum_columns", "slice_columns"} if layout == "columns" else {"slice_rows"}
     laid_out = {"lay_out"} if dtype.startswith("complex") else set()
     ends = {"combine_slices", "settle"} if targets[0].startswith("sum:") else {"join_slices", "repair_slices"}
+    if targets == ["sum:none"]:
+        ends = {"combine_slices", "settle_slices"}
     assert kinds == {*across, *laid_out, "slice_product", *ends}
     for entry in found:
         if entry["kernel"] == "slice_product":
             unit = {"sm_90": "mma" if "fp64" in name else "wgmma", "sm_80": "mma", "gfx942": "mfma"}[architecture]
             assert entry[unit] > 0
             assert entry.get("stack", 0) == 0, entry
-        elif entry["kernel"] not in ("repair_slices", "settle"):
+        elif entry["kernel"] not in ("repair_slices", "settle", "settle_slices"):
             # More than eight slices of INT8, other digits, sums in more limbs, and AMD's conversions ask for them.
             if (
                 architecture != "gfx942"
@@ -292,16 +295,47 @@ def test_interpreted_sums_are_rounded_once(share, device):
     assert not [entry for entry in found if entry["wrong"]]
 
 
-def test_sums_are_certified_or_refused():
+def test_sums_are_made_whatever_is_asked_of_them():
     summed = {"summed": True, "of_values": False}
-    for scheme, accuracy in ((FAST, "correctly-rounded"), (FAST, "native"), (FAST, 1e-9), (Slices(mode="CR"), None)):
-        assert chosen(need(64, accuracy=accuracy, **summed), scheme).scheme == scheme
-        assert chosen(need(64, accuracy=accuracy, is_complex=True, **summed), scheme).scheme == scheme
-    for accuracy in (None, "fast"):
-        with pytest.raises(EngineError, match="pass accuracy='correctly-rounded', 'native' or a tolerance"):
-            chosen(need(64, accuracy=accuracy, **summed))
+    for accuracy in (None, "fast", "native", 1e-9, "correctly-rounded"):
+        for scheme in (FAST, dataclasses.replace(FAST, exponents="adaptive"), Slices(mode="CR")):
+            assert chosen(need(64, accuracy=accuracy, **summed), scheme).scheme == scheme
+            assert chosen(need(64, accuracy=accuracy, is_complex=True, **summed), scheme).scheme == scheme
     with pytest.raises(EngineError, match="reproducible"):
         chosen(need(64, accuracy="native", reproducible=True, **summed))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("share", "device"), [*((f"{part}/5", "any") for part in range(5)), ("1/5", "hopper")])
+def test_interpreted_sums_of_their_own_values_have_the_bits_of_a_cpu(share, device):
+    pytest.importorskip("triton")
+    found = interpreted("own_sums", share, device)
+    assert len(found) >= 13
+    assert not [entry for entry in found if entry["wrong"]]
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", ["float64", "float32", "complex128", "complex64"])
+def test_sums_of_their_own_values_have_the_bits_of_a_cpu(dtype):
+    from tests.gpu.interpreted_adaptive import EVERYTHING
+    from tests.gpu.interpreted_own_sums import NAMES, SCHEMES
+
+    factors = [(1.0, 1.0), (-0.7, 1.3), (2.0**40, 0.0)] if dtype.startswith("float") else [(1.0, 1.0), (1 + 2j, -0.5j)]
+    for name in NAMES:
+        a, b = EVERYTHING[name](66, 70, 130, seed=5, dtype=np.dtype(dtype))
+        x, y = torch.from_numpy(a.copy()).cuda(), torch.from_numpy(b.copy()).cuda()
+        for scheme in SCHEMES:
+            c = -prismm.matmul(a, b, scheme=scheme)
+            c[::2] = -prismm.matmul(a[::2], b)
+            for alpha, beta in factors:
+                keywords = {"alpha": alpha, "beta": beta, "scheme": scheme}
+                expected = torch.from_numpy(prismm.gemm(a, b, c, **keywords))
+                got, report = prismm.gemm(x, y, torch.from_numpy(c.copy()).cuda(), full_output=True, **keywords)
+                parts = [torch.view_as_real(v) if v.is_complex() else v for v in (got.cpu(), expected)]
+                word = torch.int64 if parts[0].dtype == torch.float64 else torch.int32
+                same = (parts[0].view(word) == parts[1].view(word)) | (parts[0].isnan() & parts[1].isnan())
+                assert same.all(), (name, scheme, alpha, beta)
+                assert report.bounds.shape == c.shape
 
 
 @pytest.mark.gpu

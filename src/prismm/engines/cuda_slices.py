@@ -4,10 +4,11 @@ Five to seven launches, none of which waits: slices of rows, of columns (with tw
 lie across contiguous elements), products, join and certificate, repair. Real float64 and float32 results.
 
 Slices are on a grid, of as many bits as the scheme says, rounded to nearest or toward zero, for INT8, FP16 or FP64
-units (`kernels.gpu.slice_split`). What is kept of them, and so the value, is that of a CPU (`schemes.slices`): all
-pairs, or those with p + q <= d + 1; blocks of the inner dimension, which serve a unit's accumulator, have no part in
-it. "CR" takes a fixed number here, and the pairs that matter to a certificate: its entries are correctly rounded
-because each is certified or summed exactly, not because nothing is left over.
+units (`kernels.gpu.slice_split`); those with exponents of their own are made and multiplied by `cuda_slice_pairs`. What
+is kept of them, and so the value, is that of a CPU (`schemes.slices`): all pairs, or those with p + q <= d + 1; blocks
+of the inner dimension, which serve a unit's accumulator, have no part in it. "CR" takes a fixed number here, and the
+pairs that matter to a certificate: its entries are correctly rounded because each is certified or summed exactly, not
+because nothing is left over.
 
 The two products of a complex one are those of a CPU, too: of real operands of twice the inner dimension, which are laid
 out in scratch memory (`engines.cuda_layout`).
@@ -19,14 +20,16 @@ and, without one, in those whose bound leaves open whether they overflow: these 
 from __future__ import annotations
 
 import functools
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from prismm.accuracy import MAGNITUDE, ROUNDING
+from prismm.accuracy import MAGNITUDE, RAW, ROUNDING
 from prismm.engines.cuda import (
     COMBINE_TILE,
     FACTORS,
     INT8,
+    LANES,
     STATISTICS,
     Result,
     Test,
@@ -50,6 +53,9 @@ MOST_BALANCED = 10
 MOST_BITS = 128
 """Bits of a vector's slices at most: more would leave the range of the factors that scale it."""
 
+MOST_ADAPTIVE = 256
+"""Slices with exponents of their own, of which each has a launch of products and a number an entry and pair."""
+
 FP16, FP64 = "cuda:fp16", "cuda:fp64"
 
 _ROW_BLOCK = 1024, 4
@@ -65,13 +71,14 @@ _SHORTEST = 256
 @dataclass(frozen=True)
 class Digits:
     """What slices are made of: the engine that multiplies them, their type on the device, bits and bytes of each;
-    truncated: whether they are rounded toward zero.
+    truncated: whether they are rounded toward zero; adaptive: whether each has an exponent of its own.
     """
 
     engine: str
     kind: str
     bits: int
     truncated: bool = False
+    adaptive: bool = False
 
     @property
     def size(self) -> int:
@@ -81,7 +88,7 @@ class Digits:
     @property
     def balanced(self) -> bool:
         """Whether they are in [-128, 127], with carry."""
-        return self.kind == "int8" and self.bits == 8 and not self.truncated
+        return self.kind == "int8" and self.bits == 8 and not (self.truncated or self.adaptive)
 
     @property
     def longest_sum(self) -> int:
@@ -119,13 +126,13 @@ _UNITS = {
 }  # fmt: skip
 
 
-def digits_for(unit: str, bits: int, truncated: bool = False) -> Digits:
+def digits_for(unit: str, bits: int, truncated: bool = False, adaptive: bool = False) -> Digits:
     """How a GPU holds slices of a unit of `schemes.units`: in its own type, or one that holds its integers and sums.
 
     >>> digits_for("fp16", 8)
-    Digits(engine='cuda:fp16', kind='float16', bits=8, truncated=False)
+    Digits(engine='cuda:fp16', kind='float16', bits=8, truncated=False, adaptive=False)
     """
-    return Digits(*_UNITS[unit], bits, truncated)
+    return Digits(*_UNITS[unit], bits, truncated, adaptive)
 
 
 def tile_of(digits: Digits) -> tuple[int, int]:
@@ -139,12 +146,16 @@ def refuse(digits: Digits, slices: int, groups: int, k: int) -> str | None:
     """Why a GPU does not multiply so many slices, or None; with what to pass instead."""
     from prismm.kernels.gpu import slice_join, slice_product
 
-    if digits.balanced and slices > MOST_BALANCED:
-        return f"a GPU has {MOST_BALANCED} slices of 8 bits at most on unit 'int8'; pass fewer, or mode='CR'"
-    if slices * digits.bits > MOST_BITS:
-        return f"a GPU has slices of {MOST_BITS} bits together; pass slices={MOST_BITS // digits.bits} or fewer"
-    if len(slice_join.limbs(groups, digits.bits, digits.size, digits.truncated)) > slice_join.MOST_LIMBS:
-        return "its sums have more bits than a GPU joins; pass fewer slices, or fast=True"
+    if digits.adaptive:
+        if slices > MOST_ADAPTIVE:
+            return f"a GPU has {MOST_ADAPTIVE} adaptive slices at most; pass fewer, or mode='CR'"
+    else:
+        if digits.balanced and slices > MOST_BALANCED:
+            return f"a GPU has {MOST_BALANCED} slices of 8 bits at most on unit 'int8'; pass fewer, or mode='CR'"
+        if slices * digits.bits > MOST_BITS:
+            return f"a GPU has slices of {MOST_BITS} bits together; pass slices={MOST_BITS // digits.bits} or fewer"
+        if len(slice_join.limbs(groups, digits.bits, digits.size, digits.truncated)) > slice_join.MOST_LIMBS:
+            return "its sums have more bits than a GPU joins; pass fewer slices, or fast=True"
     longest, depth = digits.longest_sum, slice_product.TILES[digits.size][2]
     if longest < min(k, depth):
         most = slice_product.most_bits(digits.size, digits.truncated)
@@ -171,11 +182,18 @@ class Problem:
         """The longest block of the inner dimension."""
         from prismm.kernels.gpu.slice_product import widest
 
-        return widest(self.slices, self.digits.bits, self.digits.size, self.digits.truncated)
+        together = 1 if self.digits.adaptive else self.slices
+        return widest(together, self.digits.bits, self.digits.size, self.digits.truncated)
+
+    def cut(self, tiles: int, k: int, programs: int) -> Cut:
+        """How the inner dimension is cut for so many tiles: pairs that are multiplied apart fill the GPU themselves."""
+        return cut_for(self.widest, tiles * (self.slices if self.digits.adaptive else 1), k, programs)
 
     @property
     def entry_bytes(self) -> int:
-        """Bytes of an entry's sum in a block of the inner dimension."""
+        """Bytes of an entry's sum in a block of the inner dimension, or of all its pairs."""
+        if self.digits.adaptive:
+            return self.pairs * self.digits.top.itemsize
         return self.digits.top.itemsize + (self.groups - 1) * self.digits.below.itemsize
 
 
@@ -207,10 +225,13 @@ def _ceil(x: int, step: int) -> int:
 
 def workspace(problem: Problem, rows: int, columns: int, k: int, batch: int = 1, programs: int = 1) -> int:
     """Bytes of scratch for a product of so many rows and columns, one of a batch that so many programs multiply."""
-    cut = cut_for(problem.widest, -(-rows // 128) * -(-columns // 256) * batch, k, programs)
+    cut = problem.cut(-(-rows // 128) * -(-columns // 256) * batch, k, programs)
     vectors = _ceil(rows, 64) + _ceil(columns, 64)
     digits = problem.slices * cut.blocks * cut.width * vectors * problem.digits.size
-    entries, statistics = rows * _ceil(columns, 64), 8 * (STATISTICS + 3) * (rows + columns)
+    extras = 3 * problem.slices if problem.digits.adaptive else 3
+    if problem.digits.adaptive:  # vectors that are copied first
+        digits += 8 * k * (rows + columns)
+    entries, statistics = rows * _ceil(columns, 64), 8 * (STATISTICS + extras) * (rows + columns)
     return digits + statistics + cut.blocks * entries * problem.entry_bytes + entries // 8
 
 
@@ -221,7 +242,11 @@ def _on_hopper(problem: Problem, device: Device) -> bool:
 
 @dataclass(frozen=True)
 class SlicedVectors:
-    """Vectors in slices: digits (batch, rows, pitch), statistics (batch, 10, vectors), extras (batch, 3, vectors)."""
+    """Vectors in slices: digits (batch, rows, pitch), statistics (batch, 10, vectors), extras (batch, 3, vectors).
+
+    Adaptive: digits (slices·batch, rows, pitch), slice after slice, and as extras what is kept of each slice (batch,
+    3·slices, vectors).
+    """
 
     digits: Place
     statistics: Place
@@ -286,7 +311,7 @@ def slice_vectors(
 @dataclass(frozen=True)
 class Sums:
     """The exact sums of all entries: low (batch·blocks, groups - 1, m, n rounded up to 64) numbers of a slice's bits,
-    top the integers above them.
+    top the integers above them. Adaptive: top (pairs·batch·blocks, m, n rounded up to 64), pair after pair, and no low.
     """
 
     low: Place
@@ -371,24 +396,38 @@ def join_sums(
     """
     import torch
 
-    from prismm.kernels.gpu import slice_join, slice_repair
+    from prismm.kernels.gpu import slice_join, slice_pairs, slice_repair
 
     test, mark_pitch = problem.test, -(-out.n // 32)
     marks = program.take(torch.int32, out.batch, out.m, mark_pitch)
-    blocks, strips = -(-out.n // slice_join.BLOCK), -(-out.m // slice_join.STRIP)
     steps = out.steps
-    even = steps[1] % 16 == 0 and steps[0] % 16 == 0 and out.n % 16 == 0
     vectors = left.statistics, left.extras, right.statistics, right.extras, constants
-    fixed = {
-        "SLICES": problem.slices, "GROUPS": problem.groups, "BITS": problem.digits.bits,
-        "TRUNCATED": problem.digits.truncated, "MODE": test.mode, "PRECISION": test.precision,
+    common = {
+        "SLICES": problem.slices, "GROUPS": problem.groups, "MODE": test.mode, "PRECISION": test.precision
     }  # fmt: skip
-    program.launch(
-        slice_join.join_slices, (blocks, strips, out.batch), sums.low, sums.top, out.place, steps[1], steps[2],
-        steps[0], marks, *vectors, out.m, out.n, test.terms, sums.row_pitch, sums.plane, sums.blocks, mark_pitch,
-        left.batch, right.batch, TESTED=test.mode == MAGNITUDE and test.magnitude_kappa > 0.0,
-        ROWS=slice_join.ROWS, STRIP=slice_join.STRIP, BLOCK=slice_join.BLOCK, EVEN=even, **fixed, **slice_join.LAUNCH,
+    fixed = {
+        **common, "BITS": problem.digits.bits, "TRUNCATED": problem.digits.truncated,
+        "ADAPTIVE": problem.digits.adaptive,
+    }  # fmt: skip
+    target = (
+        out.place, steps[1], steps[2], steps[0], marks, *vectors, out.m, out.n, test.terms, sums.row_pitch, sums.plane,
+        sums.blocks, mark_pitch, left.batch, right.batch,
     )  # fmt: skip
+    tested = test.mode == MAGNITUDE and test.magnitude_kappa > 0.0
+    if problem.digits.adaptive:
+        tiles = -(-out.n // slice_pairs.BLOCK), -(-out.m // slice_pairs.ROWS), out.batch
+        program.launch(
+            slice_pairs.join_pairs, tiles, sums.top, *target, TESTED=tested, ROWS=slice_pairs.ROWS,
+            BLOCK=slice_pairs.BLOCK, **common, **slice_pairs.LAUNCH,
+        )  # fmt: skip
+    else:
+        tiles = -(-out.n // slice_join.BLOCK), -(-out.m // slice_join.STRIP), out.batch
+        even = steps[1] % 16 == 0 and steps[0] % 16 == 0 and out.n % 16 == 0
+        program.launch(
+            slice_join.join_slices, tiles, sums.low, sums.top, *target, TESTED=tested, ROWS=slice_join.ROWS,
+            STRIP=slice_join.STRIP, BLOCK=slice_join.BLOCK, EVEN=even, BITS=problem.digits.bits,
+            TRUNCATED=problem.digits.truncated, **common, **slice_join.LAUNCH,
+        )  # fmt: skip
     span = slice_repair.SIDE.value, slice_repair.SPAN.value
     pieces = -(-out.m // span[0]) * -(-mark_pitch // span[1]) * out.batch
     a_batch, b_batch = (x.steps[0] if x.batch > 1 else 0 for x in (a, b))
@@ -423,8 +462,37 @@ def combine_sums(
         left.statistics, left.extras, right.statistics, right.extras, left_i.statistics, left_i.extras,
         right_i.statistics, right_i.extras, constants, *FACTORS, out.m, out.n, test.terms, sums.row_pitch, sums.plane,
         sums.blocks, marks.shape[3], left.batch, right.batch, SLICES=problem.slices, GROUPS=problem.groups,
-        BITS=problem.digits.bits, TRUNCATED=problem.digits.truncated, TESTED=test.magnitude_kappa > 0.0, ROWS=rows,
-        BLOCK=columns, num_warps=warps, enable_fp_fusion=False, **fixed,
+        BITS=problem.digits.bits, TRUNCATED=problem.digits.truncated, ADAPTIVE=problem.digits.adaptive,
+        TESTED=test.magnitude_kappa > 0.0, ROWS=rows, BLOCK=columns, num_warps=warps, enable_fp_fusion=False, **fixed,
     )  # fmt: skip
+    if test.mode == RAW:
+        _settle_own(program, products, out, addend, a, b, marks, problem, counts, device)
+        return
     statistics = left.statistics, right.statistics, left.batch, right.batch, slice_join.Q.value
     settle_marks(program, out, addend, a, b, marks, statistics, counts, device, PRODUCT=True, **fixed)
+
+
+def _settle_own(
+    program: Program, products: list[Real], out: Result, addend: Result | None, a: Vectors, b: Vectors, marks: Place,
+    problem: Problem, counts: Place, device: Device,
+) -> None:  # fmt: skip
+    """Set the entries of a sum of the scheme's own value that were marked."""
+    from prismm.kernels.gpu import combine, slice_settle
+
+    (left, right, sums), (_, _, sums_i) = products[0], products[-1]
+    source = addend or out
+    a_steps, b_steps, steps, c_steps = (
+        tuple((2 if some.place.dtype.is_complex else 1) * step for step in some.steps) for some in (a, b, out, source)
+    )
+    a_batch, b_batch = (steps[0] if x.batch > 1 else 0 for x, steps in ((a, a_steps), (b, b_steps)))
+    words = math.prod(marks.shape)
+    program.launch(
+        slice_settle.settle_slices, (min(8 * device.programs, -(-words // combine.SPAN.value)),), a.place.reals(),
+        a_batch, *a_steps[1:], b.place.reals(), b_batch, *b_steps[1:], out.place.reals(), *steps, source.place.reals(),
+        c_steps[1], c_steps[2], c_steps[0], marks, sums.low, sums.top, sums_i.low, sums_i.top, left.statistics,
+        left.extras, right.statistics, right.extras, counts, *FACTORS, out.m, out.n, a.terms, sums.row_pitch,
+        sums.plane, sums.blocks, marks.shape[3], out.batch, left.batch, right.batch, SLICES=problem.slices,
+        GROUPS=problem.groups, BITS=problem.digits.bits, ADAPTIVE=problem.digits.adaptive,
+        PRECISION=problem.test.precision, PARTS=len(products), ADDEND=addend is not None, BLOCK=LANES, num_warps=4,
+        enable_fp_fusion=False,
+    )  # fmt: skip

@@ -8,6 +8,7 @@ from the exact product: ε <= gamma·(|a||b|) + Σ_r rows[r]·columns[r] + floor
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
@@ -54,7 +55,8 @@ class Setting:
 
     result: the type that the caller gets. workers: threads. memory: bytes of scratch that it should stay within.
     engine: what `engines.floats.engine_for` or the scheme's own `engine_for` returned. workspace: scratch that the
-    caller lent, for schemes with `takes_workspace`.
+    caller lent, for schemes with `takes_workspace`. further: whether something is added to the value before it is
+    rounded, so that more of it is asked for than high and low.
     """
 
     result: Format
@@ -62,6 +64,7 @@ class Setting:
     memory: int
     engine: Any
     workspace: Arena | None = None
+    further: bool = False
 
 
 @dataclass
@@ -72,7 +75,9 @@ class Joined:
     gamma·(|a||b|)_ij + Σ_r rows[r, i]·columns[r, j] + floor of the exact product of the scaled operands.
     products: matrix products made on the engine. notes: counts for the report ("fallback tiles": 3). rounds: low was
     rounded to odd, so that RN(high + low) is RN(exact) in every format of at most 53 bits as far as gamma goes: only
-    rows, columns and floor leave a rounding open.
+    rows, columns and floor leave a rounding open. rest: further numbers of a value of which high and low leave some,
+    where `Setting.further` asks for them. whole: the value of an entry (i, j) as an integer and an exponent, where all
+    these leave some of it, or lose some that underflows; None where they do not.
     """
 
     high: NDArray[np.float64]
@@ -84,6 +89,8 @@ class Joined:
     products: int
     notes: dict[str, int] = field(default_factory=dict)
     rounds: bool = False
+    rest: tuple[NDArray[np.float64], ...] = ()
+    whole: Callable[[int, int], tuple[int, int]] | None = None
 
 
 @runtime_checkable

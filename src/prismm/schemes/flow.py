@@ -9,6 +9,11 @@ the inner dimension. The target decides what is certified:
 
 In every case entries for which ε leaves open whether the exact value overflows are recomputed, so that ±Inf appears
 exactly where RN(exact) overflows.
+
+gemm of the scheme's own value V is RN(alpha·V + beta·C) in every entry (`own_sums`), unless the exact sum disagrees
+about infinity: then it is that, rounded. Neither depends on the tile. Of the sums only those are looked at that may
+overflow, by their ε or their tile's exponents; the others agree: both |alpha·AB| and |alpha·V| are at most 2^(E-3), E
+the exponent of the range's end, so that the exact sum is finite where the own one is below 2^(E-4).
 """
 
 from __future__ import annotations
@@ -30,6 +35,8 @@ from prismm.schemes.scaling import Magnitudes, Units, bound_of, layout, measure,
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+    from prismm.repair import Entries
 
 _TILE = 1 << 16
 _WIDE = 256
@@ -234,12 +241,12 @@ class Flow:
                     value.gamma, value.rows, value.columns, value.floor, sizes[part], (left.units, right.units),
                     self.inner,
                 )  # fmt: skip
-        mode = self.mode if self.mode != RAW or not tested else MAGNITUDE
+        mode = MAGNITUDE if self.mode == RAW and tested and self.plain else self.mode
         if self.plain:
             for part, value in enumerate(joined):
                 self._settle(left, right, part, value, bounds[part], sizes[part], mode)
         else:
-            self._settle_sum(left, right, joined, bounds, sizes, mode)
+            self._settle_sum(left, right, joined, bounds, sizes, tested)
         if self.mode != ROUNDING:
             from prismm.bounds import CompositePiece
 
@@ -306,9 +313,9 @@ class Flow:
         joined: list[Joined],
         bounds: list[NDArray[np.float64]],
         sizes: list[Magnitudes | None],
-        mode: int,
+        tested: bool,
     ) -> None:
-        """alpha·X + beta·C for one tile."""
+        """alpha·X + beta·C for one tile; tested: whether there are bounds."""
         from prismm.kernels.cpu.settle import settle_sum
 
         epilogue, job = self.job.epilogue, self.job
@@ -340,12 +347,41 @@ class Flow:
                     operands += [joined[p].high[rows], *(_rows(x, rows) for x in (lows[p], bounds[p], least[p]))]
                 count = settle_sum(
                     *(for_kernels(x) for x in operands), left.units.exponent[rows], right.units.exponent,
-                    adds[0][rows], adds[1][rows], factors, weights, mode, self.slack, job.result.precision,
+                    adds[0][rows], adds[1][rows], factors, weights, self.mode, self.slack, job.result.precision,
                     out64, out32, failed,
                 )  # fmt: skip
-                return failed[:count]
+                if self.mode != RAW:
+                    return failed[:count]
+                return self._own(left, right, joined, adds, factors, rows, target[rows], failed[:count], tested)
 
             self._spread(part, left, right, task)
+
+    def _own(
+        self,
+        left: Block,
+        right: Block,
+        joined: list[Joined],
+        adds: list[NDArray[np.float64]],
+        factors: NDArray[np.float64],
+        rows: slice,
+        target: NDArray[Any],
+        listed: NDArray[np.int32],
+        tested: bool,
+    ) -> NDArray[np.int32]:
+        """Round the sums that are listed of some rows of a tile; returns those that may disagree about infinity."""
+        from prismm.schemes.own_sums import own_sums
+
+        i, j = np.divmod(listed.astype(np.int64), target.shape[1])
+        of_tile = i + rows.start
+        addends = [x[of_tile, j] for x in adds[: self.parts]]
+        # C's infinities and NaNs are patched afterwards.
+        finite = np.all([np.isfinite(x) for x in addends], axis=0)
+        i, j, of_tile, listed = i[finite], j[finite], of_tile[finite], listed[finite]
+        addends = [x[finite] for x in addends]
+        exponent = left.units.exponent[of_tile] + right.units.exponent[j]
+        own = own_sums(joined, of_tile, j, exponent, addends, factors, self.job.result)
+        target[i, j] = own
+        return listed if tested else listed[np.abs(own) >= 2.0 ** (self.job.result.maxexp - 4)]
 
     def _spread(self, part: int, left: Block, right: Block, task: Any) -> None:
         """task(rows) over a tile; what it lists is noted as open."""
@@ -393,11 +429,14 @@ def multiply(
     `split_operand` split for this scheme, result type and engine.
     """
     from prismm.bounds import CompositeBound, RoundedBound
-    from prismm.repair import Entries, exactly, repair
+    from prismm.repair import Entries, repair
     from prismm.specials import patch, patch_addend
 
     outcome = Outcome()
-    flow = Flow(scheme, a, b, out, job, Setting(job.result, job.workers, job.memory, engine, job.workspace), outcome)
+    raw = job.target is None or job.target.kind == "fast"
+    own = raw and job.epilogue is not None and not job.epilogue.trivial
+    setting = Setting(job.result, job.workers, job.memory, engine, job.workspace, own)
+    flow = Flow(scheme, a, b, out, job, setting, outcome)
     rows, columns = flow.run(left, right)
     start = time.perf_counter()
     outside = rows.nonfinite[:, None] | columns.nonfinite[None, :]
@@ -414,7 +453,7 @@ def multiply(
     outcome.count("value" if flow.mode == RAW else "certified", settled)
     for some in entries:
         if flow.mode == RAW:
-            exactly(a, b, out, some, job, outcome)
+            _agreeing(a, b, out, some, job, outcome, flow.plain)
         else:
             repair(a, b, out, some, job, outcome)
     outcome.time("repair", time.perf_counter() - start)
@@ -424,3 +463,23 @@ def multiply(
         epilogue = None if flow.plain else job.epilogue
         outcome.bound = CompositeBound(job.result, a, b, rows, columns, flow.pieces, epilogue)
     return outcome
+
+
+def _agreeing(
+    a: NDArray[Any], b: NDArray[Any], out: NDArray[Any], some: Entries, job: Job, outcome: Outcome, plain: bool
+) -> None:
+    """Set entries to the exact ones, rounded; those of a sum only where they disagree with it about infinity."""
+    from prismm.repair import exactly
+
+    if plain:
+        exactly(a, b, out, some, job, outcome)
+        return
+    target = real_parts(out)[some.part]
+    own = target[some.i, some.j]
+    exactly(a, b, out, some, job, Outcome())
+    exact = target[some.i, some.j]
+    infinite = np.isinf(exact)
+    kept = (infinite == np.isinf(own)) & (~infinite | (exact == own))
+    target[some.i[kept], some.j[kept]] = own[kept]
+    outcome.count("value", int(kept.sum()))
+    outcome.count("exact", int((~kept).sum()))

@@ -35,6 +35,8 @@ def kept_pairs(left: int, right: int, drop_above: int | None) -> list[Pair]:
 class Multiplied:
     """What `multiply_slices` found: high + low, whether every low is exact, whether some value underflowed.
 
+    rest: where it was asked for and some low is not exact, two more numbers an entry, what high and low leave of it;
+    complete: whether all these numbers together are the sums.
     products: pairs of slices that were multiplied, each over the whole inner dimension.
     """
 
@@ -44,6 +46,8 @@ class Multiplied:
     underflow: bool
     products: int
     notes: dict[str, int] = field(default_factory=dict)
+    rest: tuple[NDArray[np.float64], ...] = ()
+    complete: bool = False
 
 
 def limb_count(positions: int, products: int) -> int:
@@ -106,8 +110,9 @@ def multiply_slices(
     workers: int,
     memory: int,
     empty: Any = None,
+    further: bool = False,
 ) -> Multiplied:
-    """Σ over the pairs of slice products with their weights, exactly, as high + low.
+    """Σ over the pairs of slice products with their weights, exactly, as high + low; further: and the rest.
 
     Rows are taken in pieces that keep limbs and products within `memory`.
     """
@@ -127,10 +132,11 @@ def multiply_slices(
     total = sum(len(run) for run in runs) * layout.blocks
     count = limb_count(top, total)
     high, low = np.empty((m, n)), np.empty((m, n))
+    rest: tuple[NDArray[np.float64], ...] = ()
     widest = max((len(run) for run in runs), default=1) if layout.adaptive else 1
     size = np.dtype(engine.sum_dtype).itemsize
     rows, batch = piece_size(m, n, count, widest, len(runs) * layout.blocks, size, memory)
-    flags = 0
+    flags = left_over = 0
     calls = [(run, block) for block in range(layout.blocks) for run in runs]
     for i0 in range(0, m, rows):
         i1 = min(m, i0 + rows)
@@ -145,14 +151,23 @@ def multiply_slices(
             if since > _SPILL:
                 _in_pieces(lambda a, b, limbs=limbs: weigh.carry(limbs[a:b]), i1 - i0, workers)
                 since = 0
-        flags |= _finish(limbs, low_rows[i0:i1], low_columns, high[i0:i1], low[i0:i1], workers)
+        found = _finish(limbs, low_rows[i0:i1], low_columns, high[i0:i1], low[i0:i1], workers)
+        flags |= found
+        if further and found & weigh.INEXACT:
+            rest = rest or (np.zeros((m, n)), np.zeros((m, n)))
+            _take_out(limbs, low_rows[i0:i1], low_columns, high[i0:i1], low[i0:i1], workers)
+            more = _finish(limbs, low_rows[i0:i1], low_columns, rest[0][i0:i1], rest[1][i0:i1], workers)
+            found = (found & weigh.UNDERFLOW) | more
+            for x in rest:
+                x[i0:i1][high[i0:i1] < 0.0] *= -1.0
+        left_over |= found
     notes = {"engine calls": len(calls) * -(-m // max(rows, 1))}
     if skipped:
         notes["skipped products"] = skipped
     if sparse:
         notes["compressed products"] = sparse
     exact = not flags & weigh.INEXACT
-    return Multiplied(high, low, exact, bool(flags & weigh.UNDERFLOW), len(pairs) - skipped, notes)
+    return Multiplied(high, low, exact, bool(flags & weigh.UNDERFLOW), len(pairs) - skipped, notes, rest, not left_over)
 
 
 def piece_size(m: int, n: int, limbs: int, widest: int, products: int, size: int, memory: int) -> tuple[int, int]:
@@ -287,6 +302,40 @@ def _finish(
     for flag in flags:
         found |= int(flag)
     return found
+
+
+def _take_out(
+    limbs: NDArray[np.int64],
+    row_exponent: NDArray[np.int64],
+    column_exponent: NDArray[np.int64],
+    high: NDArray[np.float64],
+    low: NDArray[np.float64],
+    workers: int,
+) -> None:
+    from prismm.kernels.cpu import weigh
+
+    def some(a: int, b: int) -> None:
+        weigh.take_out(limbs[a:b], row_exponent[a:b], column_exponent, high[a:b], low[a:b])
+
+    _in_pieces(some, limbs.shape[0], workers)
+
+
+def exact_sum(left: Sliced, right: Sliced, pairs: list[Pair], i: int, j: int) -> tuple[int, int]:
+    """(integer, exponent) of one entry of what `multiply_slices` adds, in Python's integers."""
+    import numpy as np
+
+    d = 1 + max((p for p, _ in pairs), default=0), 1 + max((q for _, q in pairs), default=0)
+    x, y = (some.exponent[:count, at] for some, count, at in ((left, d[0], i), (right, d[1], j)))
+    low, total = int(x.min()) + int(y.min()), 0
+    for block in range(left.layout.blocks):
+        # Every product of two digits' vectors is an integer that float64 holds, as the unit's sums do.
+        rows, columns = (
+            np.stack([some.slice(p, block)[at] for p in range(count)]).astype(np.float64)
+            for some, count, at in ((left, d[0], i), (right, d[1], j))
+        )
+        products = rows @ columns.T
+        total += sum(int(products[p, q]) << (int(x[p]) + int(y[q]) - low) for p, q in pairs)
+    return total, low
 
 
 def _in_pieces(task: Any, rows: int, workers: int) -> None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, fields
+from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 from prismm.errors import ArgumentError
 from prismm.schemes.composite import Joined, Scaled, Setting
 from prismm.schemes.slice_count import estimate, expected_slices, magnitude_weights
 from prismm.schemes.slice_engines import SliceEngine, engine_for_unit, prove
-from prismm.schemes.slice_products import kept_pairs, limb_count, multiply_slices
+from prismm.schemes.slice_products import exact_sum, kept_pairs, limb_count, multiply_slices
 from prismm.schemes.sliced import Layout, Sliced, cut, cut_to_the_end, held_by
 from prismm.schemes.units import MOST_BITS, UNITS, Digits, choose_block, longest_block, slice_bits
 from prismm.workspace import Scratch
@@ -237,7 +238,7 @@ class Slices:
             empty = setting.workspace.empty if setting.workspace is not None else scratch.empty
             found = multiply_slices(
                 left, right, pairs, engine, group=self.group, workers=setting.workers,
-                memory=memory, empty=empty,
+                memory=memory, empty=empty, further=setting.further,
             )  # fmt: skip
         rows, columns = bound_terms(left, right, used, d if fast else None)
         settled = not columns[0].any() and not rows[1].any()
@@ -253,7 +254,8 @@ class Slices:
             found.notes["most bytes beyond the workspace"] = setting.workspace.beyond
         return Joined(
             found.high, found.low, gamma, rows, columns, floor, found.products * blocks, found.notes,
-            rounds=True,
+            rounds=True, rest=found.rest,
+            whole=None if found.complete else partial(exact_sum, left, right, pairs),
         )  # fmt: skip
 
     def _estimated(self, left: Sliced, right: Sliced, setting: Setting) -> tuple[Sliced, Sliced, int, bool]:

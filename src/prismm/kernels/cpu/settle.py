@@ -120,10 +120,10 @@ def settle_sum(
     """RN(f0·X1 + f1·X2 + f2·add1 + f3·add2) with X = (high + low)·2^e; returns how many entries it lists.
 
     Four exact products are added with two-sums, their twelve tails in float64: off by less than 2^-97·size, where size
-    is the sum of the magnitudes (as `combine.combine` has it). Listed are entries whose rounding is open: within the
-    bound (mode 1) or within the arithmetic's own error (mode 2); those whose bound exceeds `slack` times
-    w0·|a||b| + w1·|c| (mode 2); and in every mode those with exponents or sizes beyond 2^±800, and results that may
-    overflow: they want exact arithmetic.
+    is the sum of the magnitudes (as `combine.combine` has it), in which X's own rounding of low, 2^-103, has room.
+    Listed are entries whose rounding is open: within the bound (mode 1) or within the arithmetic's own error (modes 0
+    and 2); those whose bound exceeds `slack` times w0·|a||b| + w1·|c| (mode 2); and in every mode those with exponents
+    or sizes beyond 2^±800, and results that may overflow: they want exact arithmetic.
     """
     m_rows, n = high1.shape
     with_low, with_bound, with_least = low1.size > 0, bound1.size > 0, least1.size > 0
@@ -176,7 +176,9 @@ def settle_sum(
             elif not safe or not abs(high) > 2.0**-800 or (precision == 24 and abs(high) + bound >= 2.0**126):
                 listed = True
             elif mode == 0:
-                listed = False
+                # X lost less than 2^-1073 where it underflows in its own units.
+                err += (abs(factors[0]) + abs(factors[1])) * scale * 2.0**-1072
+                listed = sum_open(high, low, err, precision)
             else:
                 covered = True
                 if mode == 2 and bound != 0.0 and slack < np.inf:

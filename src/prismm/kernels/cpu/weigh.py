@@ -10,6 +10,8 @@ Bytes per entry and product: 4 or 8 read; the limbs of a row stay in cache. 28 p
 two cores where all rows and columns share their weights, 90 ms where each has its own; the last step 25 ms.
 """
 
+import math
+
 import numpy as np
 
 from prismm.kernels.cpu.expansion import fast_two_sum, two_sum
@@ -187,3 +189,31 @@ def finish_limbs(limbs, row_exponent, column_exponent, high, low):
             high[i, j] = a
             low[i, j] = b
     return flags
+
+
+@kernel("void(int64[:,:,::1], int64[::1], int64[::1], float64[:,::1], float64[:,::1])")
+def take_out(limbs, row_exponent, column_exponent, high, low):
+    """limbs -= the magnitude of high + low, which `finish_limbs` made of them: what is left is the sum's rest, of the
+    other sign where the sum is negative.
+
+    Both are integers in units of the lowest limb: the sum is one, and low has bits that it was rounded to only above
+    those that it lost.
+    """
+    for i in range(limbs.shape[0]):
+        for j in range(limbs.shape[2]):
+            sign = -1.0 if high[i, j] < 0.0 else 1.0
+            unit = row_exponent[i] + column_exponent[j]
+            for part in range(2):
+                m, e = math.frexp(sign * (high[i, j] if part == 0 else low[i, j]))
+                v = np.int64(m * 2.0**53)
+                position = e - 53 - unit
+                if v == 0:
+                    continue
+                if position < 0:
+                    v >>= min(-position, 63)
+                    position = 0
+                limb = position // LIMB
+                s = position % LIMB
+                limbs[i, limb, j] -= (v & _MASK) << s
+                limbs[i, limb + 1, j] -= ((v >> LIMB) & _MASK) << s
+                limbs[i, limb + 2, j] -= (v >> (2 * LIMB)) << s

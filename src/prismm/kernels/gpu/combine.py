@@ -383,7 +383,7 @@ def combine_values(
 
 
 @triton.jit
-def _deposit(total, x, sign, position):
+def deposit(total, x, sign, position):
     """sign·x·2^position added to limbs, |x| < 2^59."""
     index = tl.arange(0, LIMBS_OF_SUMS)
     limb = position >> 5
@@ -397,14 +397,14 @@ def _deposit(total, x, sign, position):
 
 
 @triton.jit
-def _deposit_product(total, d, significand_, sign, position):
+def deposit_product(total, d, significand_, sign, position):
     """sign·d·significand·2^position added to limbs, |d| < 2^32, significand < 2^53."""
-    total = _deposit(total, d * (significand_ & 0x7FFFFFF), sign, position)
-    return _deposit(total, d * (significand_ >> 27), sign, position + 27)
+    total = deposit(total, d * (significand_ & 0x7FFFFFF), sign, position)
+    return deposit(total, d * (significand_ >> 27), sign, position + 27)
 
 
 @triton.jit
-def _sign(x):
+def sign_of(x):
     """-1 or 1."""
     return tl.where(x < 0.0, -1, 1).to(tl.int64)
 
@@ -419,23 +419,23 @@ def _add_scaled(total, first, last, factor, sums, lowest, highest):
         for limb in range(lowest.to(tl.int32), stop.to(tl.int32)):
             whole = limb_of(sums, limb_numbers(), limb) + carry
             carry = whole >> 32
-            total = _deposit_product(total, whole & LOW32, body, _sign(factor), wide(limb) * 32 + e + AHEAD)
-        total = _deposit_product(total, carry, body, _sign(factor), stop * 32 + e + AHEAD)
+            total = deposit_product(total, whole & LOW32, body, sign_of(factor), wide(limb) * 32 + e + AHEAD)
+        total = deposit_product(total, carry, body, sign_of(factor), stop * 32 + e + AHEAD)
         first = tl.minimum(first, (lowest * 32 + e + AHEAD) >> 5)
         last = tl.maximum(last, ((stop * 32 + e + AHEAD + 27) >> 5) + 2)
     return total, first, last
 
 
 @triton.jit
-def _add_product(total, first, last, x, y):
+def add_product(total, first, last, x, y):
     """x·y added to a total, exactly."""
     mx, ex = significand(x)
     my, ey = significand(y)
     if (mx != 0) & (my != 0):
         position = ex + ey + UNIT_OF_SUMS
-        sign = _sign(x) * _sign(y)
-        total = _deposit_product(total, mx & LOW32, my, sign, position)
-        total = _deposit_product(total, mx >> 32, my, sign, position + 32)
+        sign = sign_of(x) * sign_of(y)
+        total = deposit_product(total, mx & LOW32, my, sign, position)
+        total = deposit_product(total, mx >> 32, my, sign, position + 32)
         first = tl.minimum(first, position >> 5)
         last = tl.maximum(last, ((position + 59) >> 5) + 2)
     return total, first, last
@@ -460,10 +460,18 @@ def _exact(
                 a, a_step, a_shift, b, b_step, b_shift, k, part, tl.arange(0, BLOCK), limb_numbers(), PARTS, ROUND
             )  # fmt: skip
         total, first, last = _add_scaled(total, first, last, factor, sums, low, high)
-    total, first, last = _add_product(total, first, last, f2, c0)
+    total, first, last = add_product(total, first, last, f2, c0)
     if PARTS == 2:
-        total, first, last = _add_product(total, first, last, f3, c1)
+        total, first, last = add_product(total, first, last, f3, c1)
     return round_limbs(total, first, last, limb_numbers(), UNIT_OF_SUMS, PRECISION)
+
+
+@triton.jit
+def exact_total(
+    a, a_step, b, b_step, k, f0, f1, c0, f2, c1, f3, PRECISION: tl.constexpr, PARTS: tl.constexpr, BLOCK: tl.constexpr
+):  # fmt: skip
+    """RN(f0·X0 + f1·X1 + f2·c0 + f3·c1), X0 and X1 the parts of Σ a·b."""
+    return _exact(a, a_step, 0, b, b_step, 0, k, f0, f1, c0, f2, c1, f3, PRECISION, PARTS, True, False, BLOCK)
 
 
 @triton.jit
@@ -506,7 +514,7 @@ def _in_two(
 
 
 @triton.jit
-def _special(f0, s0, f1, s1, f2, c0, f3, c1, PARTS: tl.constexpr):
+def special_sum(f0, s0, f1, s1, f2, c0, f3, c1, PARTS: tl.constexpr):
     """What IEEE's sum gives of terms that are Inf or NaN, from signs; 0 where none is."""
     value = _signed(f0, s0) + _signed(f2, c0)
     if PARTS == 2:
@@ -557,7 +565,7 @@ def _settle(
     else:
         f1 = f0
         f3 = f2
-    value = _special(f0, s0, f1, s1, f2, c0, f3, c1, PARTS)
+    value = special_sum(f0, s0, f1, s1, f2, c0, f3, c1, PARTS)
     road = tl.full([], SPECIAL, tl.int32)
     proved = value != 0.0
     if PRODUCT and MODE != RAW and MODE != NATIVE:

@@ -1,4 +1,5 @@
 """Real operands of twice the inner dimension, whose product is a part of a complex one; and that part put in place.
+Vectors of any strides, copied to where their elements are neighbours.
 
 Re(a·b) is [Re a, -Im a]·[Re b; Im b], Im(a·b) is [Re a, Im a]·[Im b; Re b]: `specials.real_operands`. Schemes that cut
 real numbers multiply complex ones so, and a vector's two parts share one scale.
@@ -13,6 +14,22 @@ import triton.language as tl
 from prismm.kernels.gpu.numbers import wide
 
 TILE = 1024
+SIDE = 32
+"""Vectors and elements of a tile that is turned."""
+
+
+@triton.jit(do_not_specialize=["x_batch", "x_vector", "x_step", "vectors", "k"])
+def straighten(x, x_batch, x_vector, x_step, to, vectors, k, SIDE: tl.constexpr):
+    """to (batch, vectors, k), contiguous, = x with these steps, its vectors neighbours; program axis 1: matrices."""
+    pieces = tl.cdiv(k, SIDE)
+    h = tl.program_id(0) % pieces * SIDE + tl.arange(0, SIDE)
+    i = tl.program_id(0) // pieces * SIDE + tl.arange(0, SIDE)
+    batch = tl.program_id(1).to(tl.int64)
+    inside = (h < k)[:, None] & (i < vectors)[None, :]
+    source = h.to(tl.int64)[:, None] * wide(x_step) + i.to(tl.int64)[None, :] * wide(x_vector)
+    value = tl.trans(tl.load(x + batch * x_batch + source, mask=inside, other=0.0))
+    target = to + (batch * vectors + i.to(tl.int64))[:, None] * k + h[None, :]
+    tl.store(target, value, mask=tl.trans(inside))
 
 
 @triton.jit(

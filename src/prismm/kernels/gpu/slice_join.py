@@ -64,14 +64,14 @@ _FAR = tl.constexpr(1 << 20)
 
 
 @triton.jit
-def _unsigned(word):
+def unsigned(word):
     """An integer in [0, 2^32), as int32, in float64."""
     pattern = word.to(tl.uint32, bitcast=True).to(tl.uint64) | 0x4330000000000000
     return pattern.to(tl.float64, bitcast=True) - 4503599627370496.0  # 2^52
 
 
 @triton.jit
-def _signed(word):
+def signed(word):
     """An int32 in float64."""
     pattern = (word.to(tl.uint32, bitcast=True) ^ 0x80000000).to(tl.uint64) | 0x4330000000000000
     return pattern.to(tl.float64, bitcast=True) - 4503601774854144.0  # 2^52 + 2^31
@@ -90,9 +90,9 @@ def _word(at, plane, first: tl.constexpr, COUNT: tl.constexpr, BITS: tl.constexp
 def _limb(at, plane, first: tl.constexpr, COUNT: tl.constexpr, BITS: tl.constexpr, mask):
     """The same of up to 52 bits in float64."""
     if COUNT * BITS <= 32:
-        return _unsigned(_word(at, plane, first, COUNT, BITS, mask))
+        return unsigned(_word(at, plane, first, COUNT, BITS, mask))
     elif BITS == 8:  # whole words, and no integers of 64 bits
-        return _unsigned(_word(at, plane, first, 4, BITS, mask)) + 4294967296.0 * _unsigned(
+        return unsigned(_word(at, plane, first, 4, BITS, mask)) + 4294967296.0 * unsigned(
             _word(at, plane, first + 4, COUNT - 4, BITS, mask)
         )
     else:
@@ -178,10 +178,10 @@ def expand_slices(
         word = tl.load(top + wide(plane) * block, mask=mask, other=0)
         at = low + wide(plane) * (block * (GROUPS - 1))
         if LONG:
-            upper += _signed((word >> 32).to(tl.int32))
-            x = _unsigned(word.to(tl.int32))
+            upper += signed((word >> 32).to(tl.int32))
+            x = unsigned(word.to(tl.int32))
         else:
-            x = _signed(word)
+            x = signed(word)
         if WITH_TOP > 0:
             x = x * (2.0 ** (BITS * WITH_TOP)) + _limb(at, plane, A, WITH_TOP, BITS, mask)
         s0 += x
@@ -393,7 +393,7 @@ def _ordinary(
 
 
 @triton.jit
-def _store_marks(marked, marks, mark_pitch, i, m, j0, ROWS: tl.constexpr, BLOCK: tl.constexpr):
+def store_marks(marked, marks, mark_pitch, i, m, j0, ROWS: tl.constexpr, BLOCK: tl.constexpr):
     """A bit an entry of a tile, 32 columns a word."""
     flagged = tl.reshape(marked.to(tl.int32), [ROWS, BLOCK // 32, 32])
     word = tl.sum(flagged << tl.arange(0, 32)[None, None, :], 2)
@@ -469,4 +469,4 @@ def join_slices(
             tl.store(target, value, mask=inside)
         else:
             tl.store(target, value.to(tl.float32), mask=inside)
-        _store_marks(marked, marks, mark_pitch, i, m, j0, ROWS, BLOCK)
+        store_marks(marked, marks, mark_pitch, i, m, j0, ROWS, BLOCK)
