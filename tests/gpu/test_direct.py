@@ -464,3 +464,30 @@ def test_graphs_streams_and_small_calls_by_default(rng):
     assert prismm.matmul(torch._neg_view(x), y).equal(-2.0 * expected)
     x[3, 5] = math.inf
     assert bool(torch.isfinite(prismm.matmul(x, y)).logical_not()[3].all())
+
+
+def test_splits_are_chosen_and_predicted_as_measured():
+    """Of the ways that are on record for a shape, in graphs: the one that is taken is within a fifth of the fastest,
+    and takes what is predicted within a third.
+    """
+    with (ROOT / "benchmarks/results/gpu_parts.csv").open(newline="") as file:
+        rows = [row for row in csv.DictReader(file) if row["gpu"] == "NVIDIA H200"]
+    times: dict[tuple[str, ...], dict[str, float]] = {}
+    for row in rows:
+        times.setdefault(tuple(row[x] for x in ("dtype", "m", "n", "k")), {})[row["way"]] = 1e3 * float(row["ms"])
+    seen, near = 0, []
+    for (dtype, m, n, k), found in times.items():
+        shape = Shape(int(m), int(n), int(k), 1, 8 if dtype == "float64" else 4)
+        split = faster_split(shape, 132, hopper=True)
+        if split is None or int(n) == 1:
+            continue
+        tile = split.tile
+        own = (
+            "groups" if tile.groups else f"{tile.rows}x{tile.columns}x{tile.depth} {tile.up}x{tile.along} {tile.stages}"
+        )
+        if f"{split.parts} parts {own}" in found:
+            seen += 1
+            taken, best = found[f"{split.parts} parts {own}"], min(t for way, t in found.items() if way != "cuBLAS")
+            near.append(1e6 * seconds_of(shape, 132, 1.0, 4e12, hopper=True) / taken)
+            assert taken <= 1.2 * best, (dtype, m, n, k, taken, best)
+    assert seen >= 12 and all(0.67 < ratio < 1.34 for ratio in near), near

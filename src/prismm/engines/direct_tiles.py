@@ -111,8 +111,10 @@ _VECTOR, _LONG, _TURN, _CACHED_SHARE, _READ_SHARE = 2.2, 32, 0.35, 0.8, 1.08
 microseconds of 1024 terms at least, one after the other; what it reaches of the cache's best, and of the memory's rate
 of copies.
 """
-_LEAST_STEPS = 8
-"""Steps along the inner dimension that a part of it has at least."""
+_LEAST_STEPS, _SURE = 8, 0.8
+"""Steps along the inner dimension that a part of it has at least; the share of the time in one kernel that parts take
+at most where they are preferred.
+"""
 _ADDED, _SUMS, _APART = {8: 2.0, 4: 3.0}, 4e6, 1.25
 """Microseconds of the kernel that adds parts, by bytes of an element; bytes of sums that are written and read a
 microsecond; how many times as long tiles of parts take, which share no operands, but for groups, which look ahead.
@@ -238,10 +240,15 @@ def scratch_bytes(shape: Shape, processors: int, shared: int = _SHARED, *, hoppe
 
 
 def faster_split(shape: Shape, processors: int, shared: int = _SHARED, *, hopper: bool = False) -> Split | None:
-    """The best split, if it is predicted faster than a product in one kernel."""
-    best = _best_split(shape, processors, shared, hopper)
+    """The best split, if it is predicted to be faster than a product in one kernel by more than predictions are off."""
+    return _faster_split(shape, processors, shared, hopper)[1]
+
+
+def _faster_split(shape: Shape, processors: int, shared: int, hopper: bool) -> tuple[float, Split | None]:
+    """Microseconds of the way that is taken, and the split, if it is one."""
     whole = work(tile_for(shape, processors, shared, hopper=hopper), shape, processors)
-    return best[1] if best is not None and best[0] < whole else None
+    best = _best_split(shape, processors, shared, hopper)
+    return best if best is not None and best[0] < _SURE * whole else (whole, None)
 
 
 def has_vector_kernel(shape: Shape) -> bool:
@@ -257,10 +264,7 @@ def seconds_of(shape: Shape, processors: int, slower: float, memory: float, *, h
         in_turn = 1e-6 * _TURN * shape.k / 1024
         reading = least_seconds(shape, memory) / (_CACHED_SHARE if shape.bytes(1, 1) <= _CACHE else _READ_SHARE)
         return 1e-6 * slower * _VECTOR + max(reading, in_turn)
-    busy = work(tile_for(shape, processors, hopper=hopper), shape, processors)
-    split = _best_split(shape, processors, _SHARED, hopper)
-    if split is not None:
-        busy = min(busy, split[0])
+    busy, _ = _faster_split(shape, processors, _SHARED, hopper)
     return max(1e-6 * slower * busy, least_seconds(shape, memory))
 
 
