@@ -510,6 +510,7 @@ def normalise_call(
         native=a.dtype == b.dtype == dtype and wider == 1,
         is_complex=dtype.is_complex,
         wider=wider,
+        apart=_apart(a, b, left[-2], right[-1]),
     )
     if sum_ is not None:
         sum_.check(dtype, shape)
@@ -525,6 +526,13 @@ def normalise_call(
     index = a.device.index
     spans = _spans(a, b, need, choice.engine == cuda.BLAS)
     return GpuCall(left, right, shape, dtype, names, choice, need, device, index, options, spans, kept)
+
+
+def _apart(a: torch.Tensor, b: torch.Tensor, m: int, n: int) -> bool:
+    """See `cuda_plan.Need`."""
+    if n == 1:
+        return a.ndim > 1 and a.shape[-1] > 1 and a.stride(-1) != 1
+    return m == 1 and b.ndim > 1 and b.shape[-2] > 1 and b.stride(-2) != 1
 
 
 def _target(out: Any, call: GpuCall, device: torch.device) -> torch.Tensor:

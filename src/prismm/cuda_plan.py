@@ -57,7 +57,8 @@ _MOST_BATCHES = 32767
 class Need:
     """What is asked: shapes, result, target. native: whether cuBLAS multiplies these types into the result's. summed:
     with gemm's alpha and C; of_values: whether that sum may be made from products that meet the "native" target;
-    product: whether A and B are read; wider: how many of the k terms stand for one of the operands' own.
+    product: whether A and B are read; wider: how many of the k terms stand for one of the operands' own; apart: whether
+    one of them is a vector and the other one's terms are no neighbours.
     """
 
     m: int
@@ -73,6 +74,7 @@ class Need:
     of_values: bool = True
     product: bool = True
     wider: int = 1
+    apart: bool = False
 
     @property
     def parts(self) -> int:
@@ -277,14 +279,18 @@ def _directly(need: Need, device: cuda.Device) -> bool:
 
 
 def _one_kernel(need: Need, device: cuda.Device, rates: Rates) -> bool:
-    """Whether one kernel is sure enough to be as fast as cuBLAS and the look at its result."""
+    """Whether one kernel is sure enough to be as fast as cuBLAS and the look at its result: of a vector and a matrix
+    whose terms are no neighbours it uses a sixteenth of its tiles, and is where little is to be read.
+    """
+    if need.apart and need.operand_bytes > _LITTLE:
+        return False
     return _directly(need, device) and _SURE * _kernel_seconds(need, rates) <= _product_seconds(Native(), need, rates)
 
 
 def _parts_bytes(need: Need, device: cuda.Device) -> int:
     """Scratch of a native product in one kernel, where its inner dimension is cut."""
     shape = shape_of(need)
-    if not min(shape):
+    if not shape.served:
         return 0
     return direct_tiles.scratch_bytes(shape, device.programs, device.shared, hopper=device.hopper)
 
@@ -296,7 +302,7 @@ def _kernel_seconds(need: Need, rates: Rates) -> float:
 
 def shape_of(need: Need) -> direct_tiles.Shape:
     """Of what one kernel multiplies."""
-    return direct_tiles.Shape(need.m, need.n, need.k, math.prod(need.batch), need.word)
+    return direct_tiles.Shape(need.m, need.n, need.k, math.prod(need.batch), need.word, need.apart)
 
 
 def _spoiled(need: Need) -> str | None:
@@ -516,6 +522,8 @@ _ODD = 1.24
 on an H200.
 """
 
+_LITTLE = 1 << 20
+"""Bytes of operands up to which a launch that is saved is worth more than how fast they are read."""
 _SURE = 1.05
 """How much faster than cuBLAS one kernel must be predicted to be: predictions are no closer than that."""
 

@@ -2,9 +2,10 @@
 
 import dataclasses
 
+import numpy as np
 import pytest
 
-from prismm import Slices, TileInt8, Words, cuda_gemm, cuda_plan
+from prismm import Slices, TileInt8, Words, cuda_calls, cuda_gemm, cuda_plan
 from prismm.accuracy import Target, parse_target
 from prismm.calls import check_options
 from prismm.cuda_rates import committed, rates_of
@@ -179,3 +180,24 @@ def test_errors_name_the_variable_that_chose_the_engine(monkeypatch):
     long = need_of(5, 1 << 23, FP64, "correctly-rounded")
     with pytest.raises(ArgumentError, match=r"^Residues\(.*holds too few bits"):
         chosen(long)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_vectors_have_their_kernel_where_terms_are_neighbours(dtype):
+    """Else cuBLAS reads what is large, and a tile what is small."""
+    result = FP64 if dtype == "float64" else FP32
+    options = check_options("native", None, False, None, None, None, np.ones((1, 1)), np.ones((1, 1)))[0]
+    h200 = cuda.Device("NVIDIA H200", True, True, 132)
+    for m, n, k in ((2048, 1, 4096), (1, 2048, 4096), (8192, 1, 8192), (1024, 1, 1024)):
+        need = cuda_plan.Need(m, n, k, (), result, options.target, False, True)
+        assert cuda_plan.choose(need, options, h200).engine == "cuda:fp64"
+        assert cuda_plan.choose(dataclasses.replace(need, apart=True), options, h200).engine == "cuda:blas"
+    need = cuda_plan.Need(64, 1, 64, (), result, options.target, False, True, apart=True)
+    assert cuda_plan.choose(need, options, h200).engine == "cuda:fp64"
+    torch = pytest.importorskip("torch")
+    rows, vector = torch.zeros(5, 7), torch.zeros(7, 1)
+    assert not cuda_calls._apart(rows, vector, 5, 1) and not cuda_calls._apart(vector.mT, rows.mT, 1, 5)
+    assert cuda_calls._apart(torch.zeros(7, 5).mT, vector, 5, 1) and cuda_calls._apart(
+        vector.mT, torch.zeros(7, 5), 1, 5
+    )
+    assert not cuda_calls._apart(rows, torch.zeros(7, 2), 5, 2)

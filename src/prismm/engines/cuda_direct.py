@@ -35,12 +35,11 @@ def multiply_directly(
     one, where one is given. counts: as for `cuda.finish_native`.
     """
     size = a.place.dtype.itemsize
-    shape = Shape(out.m, out.n, a.terms, out.batch, size)
+    matrix, x = (a, b) if b.vectors == 1 else (b, a)
+    shape = Shape(out.m, out.n, a.terms, out.batch, size, x.vectors == 1 and matrix.steps[2] != 1)
     if tile is None and has_vector_kernel(shape):
-        for matrix, x in ((a, b), (b, a)):
-            if x.vectors == 1 and matrix.steps[2] == 1:
-                multiply_by_a_vector(program, out, matrix, x, counts)
-                return
+        multiply_by_a_vector(program, out, matrix, x, counts)
+        return
     if tile is None:
         hopper = device.hopper and describe(program, out, a, b) is not None
         split = faster_split(shape, device.programs, device.shared, hopper=hopper)

@@ -124,13 +124,16 @@ MOST_ROWS, MOST_TERMS = 64 * LONGEST_GRID, 1 << 24
 
 
 class Shape(NamedTuple):
-    """So many products of m by k and k by n matrices, of elements of so many bytes."""
+    """So many products of m by k and k by n matrices, of elements of so many bytes. apart: whether one of them is a
+    vector and the other one's terms are no neighbours.
+    """
 
     m: int
     n: int
     k: int
     matrices: int
     size: int
+    apart: bool = False
 
     @property
     def served(self) -> bool:
@@ -229,7 +232,7 @@ def _split_work(split: Split, shape: Shape, processors: int) -> float:
 
 def scratch_bytes(shape: Shape, processors: int, shared: int = _SHARED, *, hopper: bool = False) -> int:
     """Of the fastest way: of sums of parts, and what is kept beside them."""
-    split = faster_split(shape, processors, shared, hopper=hopper)
+    split = None if has_vector_kernel(shape) else faster_split(shape, processors, shared, hopper=hopper)
     if split is None:
         return 0
     numbers = 8 * shape.m * shape.n
@@ -252,15 +255,15 @@ def _faster_split(shape: Shape, processors: int, shared: int, hopper: bool) -> t
 
 
 def has_vector_kernel(shape: Shape) -> bool:
-    """Whether one operand is a vector long enough for a kernel of its own, if the other one's terms are neighbours."""
-    return min(shape.m, shape.n) == 1 and shape.k >= _LONG
+    """Whether one operand is a vector long enough for a kernel of its own, and the other one's terms are neighbours."""
+    return min(shape.m, shape.n) == 1 and shape.k >= _LONG and not shape.apart
 
 
 def seconds_of(shape: Shape, processors: int, slower: float, memory: float, *, hopper: bool = False) -> float:
     """Seconds of the fastest way. slower: how many times as long its work takes as on an H200; memory: bytes a
     second.
     """
-    if shape.n == 1 and has_vector_kernel(shape):  # of a matrix by rows, as nearly all are
+    if has_vector_kernel(shape):
         in_turn = 1e-6 * _TURN * shape.k / 1024
         reading = least_seconds(shape, memory) / (_CACHED_SHARE if shape.bytes(1, 1) <= _CACHE else _READ_SHARE)
         return 1e-6 * slower * _VECTOR + max(reading, in_turn)
