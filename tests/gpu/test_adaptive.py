@@ -221,17 +221,9 @@ def test_slices_are_estimated_from_the_data(unit):
     ],
 )  # fmt: skip
 def test_certified_entries_meet_their_target(dtype, scheme, accuracy):
-    u, eta = (2.0**-53, 5e-324) if dtype == "float64" else (2.0**-24, 2.0**-149)
-    for name in ("normal", "wide_rows", "cancelling", "triangular", "subnormal_results"):
-        a, b = HOSTILE[name](60, 90, 66, seed=2, dtype=np.dtype(dtype))
-        x, y = torch.from_numpy(a).cuda(), torch.from_numpy(b).cuda()
-        c, report = prismm.matmul(x, y, scheme=scheme, accuracy=accuracy, full_output=True)
-        exact = exact_product(a, b)
-        slack = 90 * u if accuracy == "native" else accuracy
-        allowed = slack * exact.magnitude("up") + u * np.abs(exact.rounded()) * (accuracy != "native") + 90 * eta
-        assert exact.within(c.cpu().numpy(), allowed).all(), name
-        assert exact.within(c.cpu().numpy(), report.bounds).all(), name
-        assert sum(report.roads.values()) == c.numel()
+    from tests.gpu.test_slices import meet_target
+
+    meet_target(dtype, scheme, accuracy)
 
 
 @pytest.mark.gpu

@@ -477,6 +477,21 @@ def test_longer_than_a_tile_and_in_batches():
     assert (prismm.matmul(x, y, scheme=FAST).cpu().numpy() == prismm.matmul(a, b, scheme=FAST)).all()
 
 
+def meet_target(dtype, scheme, accuracy):
+    """All entries are within their target and their bounds, on hostile data too."""
+    u, eta = (2.0**-53, 5e-324) if dtype == "float64" else (2.0**-24, 2.0**-149)
+    for name in ("normal", "wide_rows", "cancelling", "triangular", "subnormal_results"):
+        a, b = HOSTILE[name](60, 90, 66, seed=2, dtype=np.dtype(dtype))
+        x, y = torch.from_numpy(a).cuda(), torch.from_numpy(b).cuda()
+        c, report = prismm.matmul(x, y, scheme=scheme, accuracy=accuracy, full_output=True)
+        exact = exact_product(a, b)
+        slack = 90 * u if accuracy == "native" else accuracy
+        allowed = slack * exact.magnitude("up") + u * np.abs(exact.rounded()) * (accuracy != "native") + 90 * eta
+        assert exact.within(c.cpu().numpy(), allowed).all(), name
+        assert exact.within(c.cpu().numpy(), report.bounds).all(), name
+        assert sum(report.roads.values()) == c.numel()
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize(
     ("dtype", "slices", "accuracy", "rounding"),
@@ -486,18 +501,7 @@ def test_longer_than_a_tile_and_in_batches():
     ],
 )  # fmt: skip
 def test_certified_entries_meet_their_target(dtype, slices, accuracy, rounding):
-    u, eta = (2.0**-53, 5e-324) if dtype == "float64" else (2.0**-24, 2.0**-149)
-    for name in ("normal", "wide_rows", "cancelling", "triangular", "subnormal_results"):
-        a, b = HOSTILE[name](60, 90, 66, seed=2, dtype=np.dtype(dtype))
-        scheme = Slices("int8", slices=slices, fast=True, rounding=rounding)
-        x, y = torch.from_numpy(a).cuda(), torch.from_numpy(b).cuda()
-        c, report = prismm.matmul(x, y, scheme=scheme, accuracy=accuracy, full_output=True)
-        exact = exact_product(a, b)
-        slack = 90 * u if accuracy == "native" else accuracy
-        allowed = slack * exact.magnitude("up") + u * np.abs(exact.rounded()) * (accuracy != "native") + 90 * eta
-        assert exact.within(c.cpu().numpy(), allowed).all(), name
-        assert exact.within(c.cpu().numpy(), report.bounds).all(), name
-        assert sum(report.roads.values()) == c.numel()
+    meet_target(dtype, Slices("int8", slices=slices, fast=True, rounding=rounding), accuracy)
 
 
 @pytest.mark.gpu

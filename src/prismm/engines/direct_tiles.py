@@ -7,6 +7,7 @@ less than `latency` a step, and `step` for each of these tiles; then `tile` for 
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -247,8 +248,9 @@ def faster_split(shape: Shape, processors: int, shared: int = _SHARED, *, hopper
     return _faster_split(shape, processors, shared, hopper)[1]
 
 
+@functools.lru_cache(maxsize=1024)
 def _faster_split(shape: Shape, processors: int, shared: int, hopper: bool) -> tuple[float, Split | None]:
-    """Microseconds of the way that is taken, and the split, if it is one."""
+    """Microseconds of the way that is taken, and the split, if it is one; a call's plan asks several times."""
     whole = work(tile_for(shape, processors, shared, hopper=hopper), shape, processors)
     best = _best_split(shape, processors, shared, hopper)
     return best if best is not None and best[0] < _SURE * whole else (whole, None)

@@ -93,6 +93,29 @@ def _begin(buffer, pointers, inside):
     async_copy.async_copy_global_to_shared(buffer, pointers, mask=inside)
 
 
+@gluon.jit
+def settle_tile(
+    a, a_row, a_step, b, b_column, b_step, out, counts, i0, j0, m, n, k, ROWS: gl.constexpr, COLUMNS: gl.constexpr,
+    WARPS: gl.constexpr, PRECISION: gl.constexpr,
+):  # fmt: skip
+    """Settle the entries of a tile of out, contiguous, that so many warps have stored as NaN because they are open. a,
+    b, counts: as for `repair.settle_native`.
+    """
+    gl.thread_barrier()  # others of them stored what is read here
+    lanes = gl.arange(0, 32 * WARPS, gl.BlockedLayout([1], [32], [WARPS], [0]))
+    index = gl.arange(0, LIMBS_OF_SUMS, gl.BlockedLayout([1], [32], [WARPS], [0]))
+    for position in range(ROWS * COLUMNS):
+        at_row, at_column = i0 + position // COLUMNS, j0 + position % COLUMNS
+        if (at_row < m) & (at_column < n):
+            at = out + wide(at_row) * n + at_column
+            one = gl.load(at)
+            if one != one:
+                settle_native(
+                    a + wide(at_row) * a_row, a_step, b + wide(at_column) * b_column, b_step, at, counts, k, 0, lanes,
+                    index, PRECISION, 1,
+                )  # fmt: skip
+
+
 @gluon.jit(do_not_specialize=["terms", "length", "parts"])
 def multiply_directly(
     a, a_batch, a_row, a_step, b, b_batch, b_column, b_step, out, counts, row_tops, column_tops, tops, m, n, terms,
@@ -193,16 +216,6 @@ def multiply_directly(
             gl.store(tops + tile, gl.max(of_row, 0) * gl.max(of_column, 0))
     else:
         if gl.max(gl.max(open_.to(gl.int32), 1), 0) > 0:
-            gl.thread_barrier()  # others of the program stored what is read here
-            lanes = gl.arange(0, 32 * WARPS, gl.BlockedLayout([1], [32], [WARPS], [0]))
-            index = gl.arange(0, LIMBS_OF_SUMS, gl.BlockedLayout([1], [32], [WARPS], [0]))
-            for position in range(ROWS * COLUMNS):
-                at_row, at_column = i0 + position // COLUMNS, j0 + position % COLUMNS
-                if (at_row < m) & (at_column < n):
-                    at = out + wide(at_row) * n + at_column
-                    one = gl.load(at)
-                    if one != one:
-                        settle_native(
-                            a + wide(at_row) * a_row, a_step, b + wide(at_column) * b_column, b_step, at, counts, k, 0,
-                            lanes, index, PRECISION, 1,
-                        )  # fmt: skip
+            settle_tile(
+                a, a_row, a_step, b, b_column, b_step, out, counts, i0, j0, m, n, k, ROWS, COLUMNS, WARPS, PRECISION
+            )  # fmt: skip

@@ -29,10 +29,9 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.ampere import mma_v2
 from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared, mbarrier, tma
 
-from prismm.kernels.gpu.direct import LARGE, TOP, largest_of_columns, largest_of_rows
+from prismm.kernels.gpu.direct import LARGE, TOP, largest_of_columns, largest_of_rows, settle_tile
 from prismm.kernels.gpu.numbers import magnitude_word, wide
 from prismm.kernels.gpu.product_hopper import grouped, next_stage
-from prismm.kernels.gpu.repair import LIMBS_OF_SUMS, settle_native
 
 GROUPS, EDGE, STRIP = 2, 64, 8
 """Groups that multiply, the rows of each, and a tile's columns; rows of tiles in a strip."""
@@ -247,20 +246,10 @@ def _multiply(
                     target + row.to(gl.int64)[:, None] * n + column[None, :], gl.where(open_, float("nan"), value),
                     mask=(row < m)[:, None] & (column < n)[None, :],
                 )  # fmt: skip
-                gl.thread_barrier()  # others of the group stored what is read here
-                lanes = gl.arange(0, 128, gl.BlockedLayout([1], [32], [4], [0]))
-                index = gl.arange(0, LIMBS_OF_SUMS, gl.BlockedLayout([1], [32], [4], [0]))
-                for position in range(EDGE * EDGE):
-                    at_row, at_column = i0 + position // EDGE, j0 + position % EDGE
-                    if (at_row < m) & (at_column < n):
-                        at = target + wide(at_row) * n + at_column
-                        one = gl.load(at)
-                        if one != one:
-                            settle_native(
-                                a + wide(t) * a_batch + wide(at_row) * a_row, a_step,
-                                b + wide(t) * b_batch + wide(at_column) * b_column, b_step, at, counts, k, 0, lanes,
-                                index, 24 if SINGLE else 53, 1,
-                            )  # fmt: skip
+                settle_tile(
+                    a + wide(t) * a_batch, a_row, a_step, b + wide(t) * b_batch, b_column, b_step, target, counts, i0,
+                    j0, m, n, k, EDGE, EDGE, 4, 24 if SINGLE else 53,
+                )  # fmt: skip
             else:
                 _bring(result, own, value, t, i0, j0, EDGE)
     tma.store_wait(0)
