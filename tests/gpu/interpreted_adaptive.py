@@ -82,6 +82,7 @@ CASES = [
     ("normal", "float64", (3, 1500, 4), adaptive("fp16", 6, bits=10), None),
     ("wide_rows", "float32", (130, 140, 131), adaptive("int8", 2), None),
     ("wide_rows", "float64", (70, 40, 70), adaptive("fp64", 3, fast=True), None),
+    ("digit_ties", "float64", (11, 20, 11), FAST, None),
 ]  # fmt: skip
 ROUGH = adaptive("fp16", 2, fast=True, rounding="toward-zero")
 TARGETS = [

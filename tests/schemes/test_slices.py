@@ -8,10 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import prismm
 from prismm.engines.cpu import available
 from prismm.engines.simulated import names
 from prismm.errors import ArgumentError, EngineError
-from prismm.formats import FP32, FP64
+from prismm.formats import FP32, FP64, round_fraction
 from prismm.kernels.cpu import weigh
 from prismm.schemes import slice_products
 from prismm.schemes.composite import Composite, Scaled, Setting
@@ -97,6 +98,30 @@ def test_value_is_the_exact_sum_of_the_twins_products(scheme, name, seed):
             continue
         assert joined.high[i, j] == float(expected[i, j])  # Python divides integers to nearest even
         assert abs(high + low - expected[i, j]) <= abs(expected[i, j]) * two(-103)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "complex128"])
+@pytest.mark.parametrize("scheme", [s for s in ALL if s.exponents == "adaptive" and (s.slices or 0) > 2], ids=str)
+def test_values_that_underflow_beside_their_vectors_are_rounded_once(scheme, dtype, rng):
+    """Of rows with elements down to 2^-1074, and columns that are zero where these are large."""
+    k, ends = 12, np.repeat([-1074, -1060, -1022, -960], 3)
+    a = rng.integers(1, 200, (4, k)) * np.ldexp(1.0, -1074 + rng.integers(0, 120, (4, k)))
+    a[0] = 2.0**-1074
+    a[1] = 3 * 2.0 ** ends.astype(float)
+    a[:, 0] = 0.75
+    b = rng.integers(-8, 9, (k, 6)) * np.ldexp(1.0, -1074 + rng.integers(0, 60, (k, 6)))
+    b[:, :3] = np.eye(k)[:, [1, 5, 9]] * [1.0, 2.0**300, 0.625]
+    b[0] = 0.0
+    b[1, 3:] = 2.0 ** np.array([0.0, 40.0, 1000.0])
+    left, right = scaled(a, "left"), scaled(b, "right")
+    expected = twin(scheme, left, right)
+    got = prismm.matmul(a.astype(dtype), b.astype(dtype), scheme=scheme)
+    small = 0
+    for i, j in np.ndindex(expected.shape):
+        value = expected[i, j] * two(int(left.exponent[i] + right.exponent[j]))
+        small += 0 < abs(expected[i, j]) < two(-1022)
+        assert got[i, j] == round_fraction(FP64, value.numerator, 1 - value.denominator.bit_length()), (i, j)
+    assert small > 5
 
 
 @pytest.mark.parametrize("name", sorted(HOSTILE))

@@ -305,6 +305,12 @@ class Flow:
             return failed[:count]
 
         self._spread(part, left, right, task)
+        if self.mode == RAW and value.lost is not None and value.lost[0].size:
+            from prismm.schemes.own_sums import own_sums
+
+            i, j = value.lost
+            exponent = left.units.exponent[i] + right.units.exponent[j]
+            target[i, j] = own_sums([value], i, j, exponent, [], np.array([1.0, 0.0, 0.0, 0.0]), self.job.result)
 
     def _settle_sum(
         self,

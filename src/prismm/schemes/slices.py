@@ -255,7 +255,7 @@ class Slices:
         return Joined(
             found.high, found.low, gamma, rows, columns, floor, found.products * blocks, found.notes,
             rounds=True, rest=found.rest,
-            whole=None if found.complete else partial(exact_sum, left, right, pairs),
+            whole=None if found.complete else partial(exact_sum, left, right, pairs), lost=found.lost,
         )  # fmt: skip
 
     def _estimated(self, left: Sliced, right: Sliced, setting: Setting) -> tuple[Sliced, Sliced, int, bool]:
