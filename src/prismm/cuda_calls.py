@@ -822,7 +822,9 @@ def _queued(
         else:
             module.queue(program, a, b, out, call.problem, block, counts, call.device)
         return Queued(program, counts, None)
-    program.zero(counts)
+    # Beside the operands' splits, or first where both are kept.
+    with program.beside() if None in call.kept else contextlib.nullcontext():
+        program.zero(counts)
     statistics = []
     step, opened = choice.batches, iter(range(cuda.COUNTS, cuda.COUNTS + 2 * joins, 2))
     for t in range(0, target.batch, step):

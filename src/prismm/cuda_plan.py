@@ -639,7 +639,8 @@ def _product_seconds(scheme: Any, need: Need, rates: Rates, engine: str | None =
     m, n, k = need.m, need.n, max(1, need.k)
     product = residue_operations(need, moduli, rates.processors) / rates.int8
     product += max(0.0, product - LONG) * (rates.int8 / rates.sustained - 1.0)
-    seconds = rates.product + product
+    # Of a short inner dimension, what takes longer are the digits on their way to memory.
+    seconds = rates.product + max(product, float(count * m * n) * moduli / rates.memory)
     for line, elements in ((rates.left, m * k), (rates.right, k * n)):
         seconds += line.launch + count * elements * (parts * line.element + moduli * line.modulus)
     # A part of a complex entry is joined from two or three digits a modulus.

@@ -239,7 +239,7 @@ def operations(scheme: Any, need: Need, processors: int) -> float:
     tiles = -(-m // 128) * -(-n // 128) * count
     # A tile's beginning and end take about as long as 100 of its inner dimension.
     inner = k * (1.0 + _CHUNK_END / chunk_of(scheme)) + 100
-    return 2.0 * m * n * inner * words.products * words.bytes / 2 * count / waves(tiles, processors)
+    return 2.0 * tiles * 128 * 128 * inner * words.products * words.bytes / 2 / waves(tiles, processors)
 
 
 def split_work(scheme: Any, need: Need) -> tuple[float, float]:

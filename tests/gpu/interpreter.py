@@ -27,10 +27,9 @@ def _fused(self, x, y, z):
 
 def _assembly(self, code, constraints, values, kinds, pure, pack):
     """Triton's interpreter knows none. Of one element at a time; others depend on layouts (`gluon_interpreter`)."""
-    (kind,) = kinds
     assert pack == 1
-    found = ptx.elementwise(code, constraints, [x.data for x in values], interpreter._get_np_dtype(kind))
-    return SimpleNamespace(get_result=lambda index: interpreter.TensorHandle(found, kind.scalar))
+    found = ptx.elementwise(code, constraints, [x.data for x in values], [interpreter._get_np_dtype(x) for x in kinds])
+    return SimpleNamespace(get_result=lambda index: interpreter.TensorHandle(found[index], kinds[index].scalar))
 
 
 _patch_tensor = interpreter._patch_lang_tensor

@@ -100,6 +100,13 @@ def _dot(a: Array, b: Array, c: Array) -> Array:
     return sums.astype(np.int32).view(np.uint32)
 
 
+def _dot_of_two(a: Array, b: Array, c: Array, upper: bool) -> Array:
+    """dp2a.lo.u32.u32, or hi: 16-bit numbers of a times the lower, or upper, two bytes of b."""
+    low, high = (x.astype(np.int64) for x in (a & np.uint32(0xFFFF), a >> np.uint32(16)))
+    own = _bytes(b, np.uint8)[..., 2 * upper :]
+    return ((low * own[..., 0] + high * own[..., 1] + c) & 0xFFFFFFFF).astype(np.uint32)
+
+
 def _matrix(a: tuple[Array, ...], b: tuple[Array, ...], c: tuple[Array, ...]) -> tuple[Array, ...]:
     """mma.m16n8k16 of s8 and u8: rows are lane // 4 and 8 more, columns of B lane // 4, of C 2·(lane % 4) + {0, 1}."""
     upper, lower = (_bytes(x, np.int8).reshape(*x.shape[:-1], 8, 16) for x in a)
@@ -137,6 +144,8 @@ _INSTRUCTIONS: dict[str, Callable[..., Array]] = {
         np.uint32, lambda x, y: ((x.astype(np.uint64) * y.astype(np.uint64)) >> np.uint64(32)).astype(np.uint32)
     ),
     "dp4a.u32.s32": _dot,
+    "dp2a.lo.u32.u32": lambda a, b, c: _dot_of_two(a, b, c, False),
+    "dp2a.hi.u32.u32": lambda a, b, c: _dot_of_two(a, b, c, True),
     "sub.rn.f32": _of(np.float32, lambda x, y: x - y),
     "fma.rn.f32": _of(np.float32, fma),
     "fma.rp.f32": _of(np.float32, _up_single),
@@ -182,17 +191,27 @@ def execute(code: str, outputs: int, inputs: list[Array]) -> list[Array]:
         if instruction == _MATRIX:
             results = _matrix(*(tuple(value(x) for x in group) for group in operands))
             registers.update(zip(target, results, strict=True))
+        elif instruction == "mov.b64" and isinstance(target, tuple):
+            (both,) = (value(str(x)) for x in operands)
+            halves = both & np.uint64(0xFFFFFFFF), both >> np.uint64(32)
+            registers.update(zip(target, (x.astype(np.uint32) for x in halves), strict=True))
+        elif instruction == "mov.b64" and isinstance(operands[0], tuple):
+            low, high = (value(x).astype(np.uint64) for x in operands[0])
+            registers[str(target)] = low | (high << np.uint64(32))
         else:
             registers[str(target)] = _INSTRUCTIONS[instruction](*(value(str(x)) for x in operands))
     return [registers[f"${x}"] for x in range(outputs)]
 
 
-def elementwise(code: str, constraints: str, inputs: list[Array], kind: np.dtype) -> Array:
-    """An assembly of one element, over arrays of one shape."""
-    assert constraints.count("=") == 1
+def elementwise(code: str, constraints: str, inputs: list[Array], kinds: list[np.dtype]) -> list[Array]:
+    """An assembly of one element, over arrays of one shape: its results, of these types."""
+    assert constraints.count("=") == len(kinds)
     shape = np.broadcast_shapes(*(x.shape for x in inputs))
-    (found,) = execute(code, 1, [np.broadcast_to(x, shape) for x in inputs])
-    return np.broadcast_to(found, shape).view(kind).copy() if found.dtype != kind else found
+    found = execute(code, len(kinds), [np.broadcast_to(x, shape) for x in inputs])
+    return [
+        np.broadcast_to(x, shape).view(kind).copy() if x.dtype != kind else x
+        for x, kind in zip(found, kinds, strict=True)
+    ]
 
 
 def threads(code: str, outputs: int, inputs: list[Array]) -> Array:

@@ -32,8 +32,8 @@ def test_operands_are_split_side_by_side_and_meet_before_the_product(dtype):
     assert after[0] == ("residue_product", False) and not any(beside for _, beside in after)
     beside = [name for name, side in before if side]
     others = [name for name, side in before if not side]
-    assert beside == ["zero", "largest_columns", "sum_columns", "split_columns"]
-    assert others == ["zero", "split_rows" if dtype.is_complex else "split_rows_at_once"]
+    assert beside == ["zero", "zero", "largest_columns", "sum_columns", "split_columns"]
+    assert others == ["split_rows" if dtype.is_complex else "split_rows_at_once"]
     assert launches.count((None, None)) == 1
 
 

@@ -38,18 +38,18 @@ def test_fused_operations_round_once(rng):
         x = np.abs(rng.standard_normal(count)) * 2.0 ** rng.integers(-20, 20, count) * 2.0**scale
         y = rng.choice([2.0**-30, 1.0, 0.7, 5e-324, 2.0**-70], count)
         x[:3] = 0.0, 5e-324, 1.0
-        found = ptx.elementwise("fma.rp.f64 $0, $1, $2, 0d4330000000000000;", "=d,d,d", [x, y], np.dtype(np.float64))
+        found = ptx.elementwise("fma.rp.f64 $0, $1, $2, 0d4330000000000000;", "=d,d,d", [x, y], [np.dtype(np.float64)])[0]
         assert [rounded_up(exact(*p, 2.0**52), np.float64) for p in zip(x, y, strict=True)] == found.tolist()
     x, y, z = ((rng.standard_normal(count) * 2.0 ** rng.integers(-30, 30, count)).astype(np.float32) for _ in range(3))
     # Ties, and what lies beside them in the last of many bits.
     x[:40], y[:40] = np.float32(1 + 2.0**-12), np.float32(1 + 2.0**-12)
     z[:40] = np.float32(2.0) ** np.arange(-20, 20).astype(np.float32)
-    near = ptx.elementwise("fma.rn.f32 $0, $1, $2, $3;", "=f,f,f,f", [x, y, z], np.dtype(np.float32))
+    near = ptx.elementwise("fma.rn.f32 $0, $1, $2, $3;", "=f,f,f,f", [x, y, z], [np.dtype(np.float32)])[0]
     assert [rounded(exact(*p)) for p in zip(x, y, z, strict=True)] == near.tolist()
-    up = ptx.elementwise("fma.rp.f32 $0, $1, $2, $3;", "=f,f,f,f", [x, y, z], np.dtype(np.float32))
+    up = ptx.elementwise("fma.rp.f32 $0, $1, $2, $3;", "=f,f,f,f", [x, y, z], [np.dtype(np.float32)])[0]
     assert [rounded_up(exact(*p), np.float32) for p in zip(x, y, z, strict=True)] == up.tolist()
     halves = np.float32([0.5, 1.5, 2.5, -0.5, -1.5, 3.2])
-    found = ptx.elementwise("cvt.rni.s32.f32 $0, $1;", "=r,f", [halves], np.dtype(np.int32))
+    found = ptx.elementwise("cvt.rni.s32.f32 $0, $1;", "=r,f", [halves], [np.dtype(np.int32)])[0]
     assert found.tolist() == [0, 2, 2, 0, -2, 3]
 
 
@@ -58,7 +58,7 @@ def test_integers_and_bytes(rng):
     signed = [int(v) - (int(v) >> 31 << 32) for v in z]
 
     def of(code, *inputs):
-        return ptx.elementwise(code, "=r" + ",r" * len(inputs), list(inputs), WORD).tolist()
+        return ptx.elementwise(code, "=r" + ",r" * len(inputs), list(inputs), [WORD])[0].tolist()
 
     pairs = list(zip(x.tolist(), y.tolist(), z.tolist(), strict=True))
     assert of("mul.hi.u32 $0, $1, $2;", x, y) == [a * b >> 32 for a, b, _ in pairs]
@@ -75,6 +75,22 @@ def test_integers_and_bytes(rng):
     dots = [sum(p * q for p, q in zip(*two, strict=True)) for two in zip(bytes_of, factors, strict=True)]
     found = of("dp4a.u32.s32 $0, $1, $2, $3;", x, y, z)
     assert found == [(dot + c) % 2**32 for dot, c in zip(dots, signed, strict=True)]
+    for half, (low, high) in {"lo": (0, 1), "hi": (2, 3)}.items():
+        expected = [
+            ((a & 0xFFFF) * (b >> 8 * low & 255) + (a >> 16) * (b >> 8 * high & 255) + c) % 2**32 for a, b, c in pairs
+        ]
+        assert of(f"dp2a.{half}.u32.u32 $0, $1, $2, $3;", x, y, z) == expected
+
+
+def test_halves_of_a_number_and_several_results(rng):
+    x = rng.standard_normal(50)
+    by = rng.integers(-5, 6, 50).astype(np.int32) << 20
+    code = "{ .reg .b32 l, h; mov.b64 {l, h}, $1; add.s32 h, h, $2; mov.b64 $0, {l, h}; }"
+    (found,) = ptx.elementwise(code, "=d,d,r", [x, by], [np.dtype(np.float64)])
+    assert found.tolist() == np.ldexp(x, by >> 20).tolist()
+    code = "mov.b64 {$0, $1}, $2;"
+    low, high = ptx.elementwise(code, "=r,=r,d", [x], [np.dtype(np.int32), WORD])
+    assert (low.view(np.uint32) | (high.astype(np.uint64) << np.uint64(32))).tolist() == x.view(np.uint64).tolist()
 
 
 def test_a_matrix_instruction_is_a_product_of_matrices(rng):

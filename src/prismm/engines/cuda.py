@@ -52,6 +52,8 @@ SPLIT_WARPS, SPLIT_COLUMNS, SPLIT_BYTES, SPLIT_TERMS = 4, 4, 1 << 14, 1 << 16
 """Of `kernels.gpu.split_hopper`: warps, columns a program, bytes of a column up to which those of all programs stay in
 the L2 cache of a Hopper GPU, and elements that a vector must have less of.
 """
+SPLIT_KEPT = 1 << 15
+"""Bytes of columns that a program of `kernels.gpu.split_hopper` keeps in shared memory, where they are no more."""
 FINISH_ROWS = 2
 LOOKS = 16
 LANES = 512
@@ -66,6 +68,9 @@ OPEN_LANES, OPEN_ROWS, OPEN_WARPS = 512, 8, 4
 
 MOST_MAGNITUDES = 1 << 17
 """Terms of which products of 7-bit magnitudes fit in an int32, 127²·2^17 < 2^31; of more nothing is proved by them."""
+
+LINE = 128
+"""Bytes of a line: a product of order 3333 takes 1.5 times as long where the rows of planes begin within lines."""
 
 MAGNITUDE_TILE = 128, 128
 """Vectors, and elements, to multiples of which planes of magnitudes are rounded up."""
@@ -347,8 +352,10 @@ def _ceil(x: int, step: int) -> int:
 
 
 def plane_shape(vectors: int, k: int, planes: int) -> tuple[int, int, int]:
-    """Shape of an operand's planes: rows in whole groups of 64, and a pitch that TMA can read."""
-    return planes, _ceil(vectors, 64), _ceil(k, 16)
+    """Shape of an operand's planes: rows in whole groups of 64, and a pitch that TMA can read, in whole lines of memory
+    where that adds little.
+    """
+    return planes, _ceil(vectors, 64), _ceil(k, LINE if k >= 4 * LINE else 32)
 
 
 def take_statistics(program: Program, x: Vectors) -> Place:
@@ -438,11 +445,14 @@ def split_vectors(
         from prismm.kernels.gpu import split_hopper as hopper
 
         groups = SPLIT_COLUMNS if across else 4 if table.words == 1 else 2
+        tiles = 1 << (-(-k // (64 * SPLIT_WARPS)) - 1).bit_length()
+        kept = across and tiles * 64 * SPLIT_WARPS * groups * x.place.dtype.itemsize <= SPLIT_KEPT
         program.launch(
             hopper.split_columns_at_once if across else hopper.split_rows_at_once,
             (-(-x.vectors // groups) if across else x.vectors, x.batch), reals, steps[2 if across else 1], steps[0],
             *common, WARPS=SPLIT_WARPS, GROUPS=groups, LEVELS=levels,
-            EVEN=x.even(2) and k % 16 == 0 if across else x.even(1), num_warps=SPLIT_WARPS,
+            KEPT=tiles if kept else 0, EVEN=x.even(2) and k % 16 == 0 if across else x.even(1),
+            num_warps=SPLIT_WARPS,
             **({"maxnreg": 128} if across else {}), **fixed,
         )  # fmt: skip
         return found
@@ -469,8 +479,8 @@ def _is_split_at_once(x: Vectors, across: bool, table: Tables, device: Device) -
         return False
     if not across:
         return True
-    programs = x.batch * -(-x.vectors // SPLIT_COLUMNS)
-    return table.words < 3 and x.terms * x.place.dtype.itemsize <= SPLIT_BYTES and programs >= 2 * device.programs
+    many = x.batch * x.vectors >= 8 * device.programs
+    return table.words < 3 and x.terms * x.place.dtype.itemsize <= SPLIT_BYTES and many
 
 
 def multiply_planes(
@@ -552,9 +562,11 @@ class Result:
         return Result(place, self.batch, min(rows, self.m - i), min(columns, self.n - j), self.steps)
 
 
-def finish_programs(device: Device) -> int:
-    """Programs that see to what a join left, two of which a multiprocessor has registers for at a time."""
-    return 4 * device.programs
+def finish_programs(device: Device, mode: int) -> int:
+    """Programs that see to what a join left. As many as there are registers for, since each costs its start, also where
+    nothing is left; twice as many where correct rounding leaves more to some than to others.
+    """
+    return (4 if mode == ROUNDING else 2) * device.programs
 
 
 def join_digits(
@@ -585,7 +597,7 @@ def join_digits(
         left.statistics, right.statistics, needed, out.m, out.n, left.terms, q, row_pitch, plane, strips * blocks,
         left.batch, right.batch,
         MODULI=table.moduli, MODE=test.mode, TESTED=test.magnitude_kappa > 0.0, PRECISION=test.precision, PARTS=parts,
-        ROWS=rows, STRIP=strip, BLOCK=block, EVEN=even, num_warps=warps, enable_fp_fusion=False,
+        ROWS=rows, STRIP=strip, BLOCK=block, EVEN=even, NVIDIA=device.nvidia, num_warps=warps, enable_fp_fusion=False,
         SYSTEM=quick_constants(table.moduli, parts, 2), PRIMES=primes,
         HALF=(scheme_product(table.moduli) // 2).bit_length(),
     )  # fmt: skip
@@ -599,7 +611,7 @@ def join_digits(
             left.batch, right.batch, MODULI=table.moduli, MODE=test.mode, PARTS=parts, TILE=rows, STRIP=strip,
             COLUMNS=block, num_warps=4, enable_fp_fusion=False,
         )  # fmt: skip
-    programs = min(finish_programs(device), total)
+    programs = min(finish_programs(device, test.mode), total)
     span = min(32, 1 << (-(-total // programs) - 1).bit_length())
     marks = program.take(torch.int32, programs, max(rows, FINISH_ROWS), block // 32)
     left_open = program.take(torch.int32, out.batch, parts, strips, blocks, strip, block // 32) if apart else marks
@@ -651,7 +663,7 @@ def held_bytes(rows: int, columns: int, parts: int, batches: int, test: Test, de
     """Bytes of scratch memory that the programs of a join hold, of so many matrices of a batch."""
     tile, strip, block, _ = join_tile(test.mode)
     words = batches * parts * -(-rows // strip) * -(-columns // block)
-    found = min(finish_programs(device), words) * max(tile, FINISH_ROWS) * block // 8
+    found = min(finish_programs(device, test.mode), words) * max(tile, FINISH_ROWS) * block // 8
     if test.mode == MAGNITUDE and test.magnitude_kappa > 0.0:
         found += min(2 * device.programs, words) * block * (4 * strip + 16 * OPEN_ROWS)
     return found

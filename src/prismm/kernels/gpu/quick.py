@@ -35,6 +35,7 @@ from prismm.kernels.gpu.numbers import (
     fast_two_sum,
     float_of,
     nearest,
+    nearest_of,
     power_of_two,
     two_sum,
     wide,
@@ -87,29 +88,91 @@ def _pair(at, plane, g: tl.constexpr, mask, PRIMES: tl.constexpr, MODULI: tl.con
 
 
 @triton.jit
+def _words(digits, i, j, m, row_pitch, plane, MODULI: tl.constexpr):
+    """The digits of rows i and columns j, four columns a word, modulus by modulus; 0 beyond the end."""
+    read = (i < m)[:, None] & (j < row_pitch // 4)[None, :]
+    at = digits.to(tl.pointer_type(tl.int32), bitcast=True) + i.to(tl.int64)[:, None] * (row_pitch // 4) + j[None, :]
+    found = ()
+    for t in tl.static_range(MODULI):
+        found = found + (tl.load(at + wide(plane // 4) * t, mask=read, other=0),)  # type: ignore[assignment]  # noqa: RUF005
+    return found
+
+
+@triton.jit
+def _byte(word, x: tl.constexpr):
+    return (word >> (8 * x)) & 255
+
+
+@triton.jit
+def _pairs_of_words(first, second, P: tl.constexpr, Q: tl.constexpr, NVIDIA: tl.constexpr):
+    """D of two moduli p and q, of the four digits of each word, in the shape of digits."""
+    if NVIDIA:
+        # Each digit of one beside that of the other; two products with 16-bit factors and their sum are one instruction.
+        d0, d1, d2, d3 = tl.inline_asm_elementwise(
+            "{ .reg .b32 l, h; prmt.b32 l, $4, $5, 0x5140; prmt.b32 h, $4, $5, 0x7362; "
+            "dp2a.lo.u32.u32 $0, $6, l, 0; dp2a.hi.u32.u32 $1, $6, l, 0; "
+            "dp2a.lo.u32.u32 $2, $6, h, 0; dp2a.hi.u32.u32 $3, $6, h, 0; }",
+            "=r,=r,=r,=r,r,r,r", [first, second, Q + (P << 16)], dtype=(tl.int32, tl.int32, tl.int32, tl.int32),
+            is_pure=True, pack=1,
+        )  # fmt: skip
+    else:
+        d0 = _byte(first, 0) * Q + _byte(second, 0) * P
+        d1 = _byte(first, 1) * Q + _byte(second, 1) * P
+        d2 = _byte(first, 2) * Q + _byte(second, 2) * P
+        d3 = _byte(first, 3) * Q + _byte(second, 3) * P
+    return _side_by_side(d0, d1, d2, d3)
+
+
+@triton.jit
+def _side_by_side(d0, d1, d2, d3):
+    """Of four tiles of every fourth column, all columns."""
+    return tl.reshape(tl.join(tl.join(d0, d2), tl.join(d1, d3)), [d0.shape[0], 4 * d0.shape[1]])
+
+
+@triton.jit
+def _pair_of_words(words, g: tl.constexpr, PRIMES: tl.constexpr, MODULI: tl.constexpr, NVIDIA: tl.constexpr):
+    """D of the pair g of moduli, or of a last single one."""
+    first = words[2 * g]
+    if 2 * g + 1 < MODULI:
+        return _pairs_of_words(first, words[2 * g + 1], PRIMES[2 * g], PRIMES[2 * g + 1], NVIDIA)
+    else:
+        return _side_by_side(_byte(first, 0), _byte(first, 1), _byte(first, 2), _byte(first, 3))
+
+
+@triton.jit
 def expand_quickly(
-    at, plane, mask, SYSTEM: tl.constexpr, PRIMES: tl.constexpr, MODULI: tl.constexpr, PART: tl.constexpr
+    words, at, plane, mask, SYSTEM: tl.constexpr, PRIMES: tl.constexpr, MODULI: tl.constexpr, PART: tl.constexpr,
+    NVIDIA: tl.constexpr,
 ):  # fmt: skip
-    """(r0, r1, zero): C' = r0 + r1 within E, and whether it is 0, which all its digits are then."""
+    """(r0, r1, zero): C' = r0 + r1 within E, and whether it is 0, which all its digits are then. words: of `_words`, or
+    nothing of complex numbers, whose digits are read where they are.
+    """
     PAIRS: tl.constexpr = (MODULI + 1) // 2
     s0 = tl.zeros(at.shape, tl.float64)
     s1 = tl.zeros(at.shape, tl.float64)
     any_digit = tl.zeros(at.shape, tl.int32)
     for g in tl.static_range(PAIRS):
-        d = _pair(at, plane, g, mask, PRIMES, MODULI, PART)
-        if PART != REAL:
+        if PART == REAL:
+            d = _pair_of_words(words, g, PRIMES, MODULI, NVIDIA)
+        else:
+            d = _pair(at, plane, g, mask, PRIMES, MODULI, PART)
             any_digit |= d
         x = _number(d, PART)
         s0 = tl.fma(x, _splat(x, SYSTEM[5 + 2 * g]), s0)
         s1 = tl.fma(x, _splat(x, SYSTEM[6 + 2 * g]), s1)
     zero = s0 == 0.0 if PART == REAL else any_digit == 0
-    q = -nearest(s0 * SYSTEM[0])
-    return tl.fma(q, _splat(q, SYSTEM[1]), s0), tl.fma(q, _splat(q, SYSTEM[2]), s1), zero
+    q = nearest_of(s0 * SYSTEM[0], NVIDIA) if NVIDIA else nearest(s0 * SYSTEM[0])
+    return tl.fma(q, _splat(q, -SYSTEM[1]), s0), tl.fma(q, _splat(q, -SYSTEM[2]), s1), zero
 
 
 @triton.jit
-def _raised(x, by):
+def _raised(x, by, NVIDIA: tl.constexpr):
     """x·2^by by its exponent field, for results in the normal range; x not 0."""
+    if NVIDIA:
+        return tl.inline_asm_elementwise(
+            "{ .reg .b32 l, h; mov.b64 {l, h}, $1; add.s32 h, h, $2; mov.b64 $0, {l, h}; }", "=d,d,r", [x, by << 20],
+            dtype=tl.float64, is_pure=True, pack=1,
+        )  # fmt: skip
     return float_of(bits_of(x) + (by.to(tl.int64) << 52))
 
 
@@ -245,7 +308,7 @@ def join_quickly(
     word_plane, row_batches, column_batches, SYSTEM: tl.constexpr, PRIMES: tl.constexpr, MODULI: tl.constexpr,
     MODE: tl.constexpr, TESTED: tl.constexpr,
     PRECISION: tl.constexpr, PARTS: tl.constexpr, HALF: tl.constexpr, ROWS: tl.constexpr, STRIP: tl.constexpr,
-    BLOCK: tl.constexpr, EVEN: tl.constexpr,
+    BLOCK: tl.constexpr, EVEN: tl.constexpr, NVIDIA: tl.constexpr,
 ):  # fmt: skip
     """Join a strip of STRIP rows and BLOCK columns; flags: a word a strip, by (batch, parts, strips, blocks).
 
@@ -268,6 +331,11 @@ def join_quickly(
     j = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     in_n = j < n
     i0 = tl.program_id(1) * STRIP
+    fours = tl.program_id(0) * (BLOCK // 4) + tl.arange(0, BLOCK // 4)
+    following = ()
+    if PARTS == 1:
+        # A tile's digits are on their way while the one before is joined, the first one's beside the facts.
+        following = _words(digits, i0 + tl.arange(0, ROWS), fours, m, row_pitch, plane, MODULI)
     some = i0 + tl.arange(0, STRIP)
     largest_a, shift_a, counts_a = _facts(rows, m, some, some < m, TESTED)
     largest_b, shift_b, counts_b = _facts(columns, n, j, in_n, TESTED)
@@ -306,17 +374,22 @@ def join_quickly(
                 error += second * (1.0 + 1e-9)
             target = out + i.to(tl.int64)[:, None] * row_stride + j.to(tl.int64)[None, :] * column_stride
             if PARTS == 1:
+                words = following
+                after = tl.where(tile + 1 < STRIP // ROWS, i + ROWS, m)
+                following = _words(digits, after, fours, m, row_pitch, plane, MODULI)
                 open_ = _join_part(
-                    at, target, plane, read, inside, exponent, error, SYSTEM, PRIMES, MODULI, MODE, PRECISION, REAL
+                    words, at, target, plane, read, inside, exponent, error, SYSTEM, PRIMES, MODULI, MODE, PRECISION,
+                    REAL, NVIDIA,
                 )  # fmt: skip
             elif part == 0:
                 open_ = _join_part(
-                    at, target, plane, read, inside, exponent, error, SYSTEM, PRIMES, MODULI, MODE, PRECISION, REAL_PART
+                    (), at, target, plane, read, inside, exponent, error, SYSTEM, PRIMES, MODULI, MODE, PRECISION,
+                    REAL_PART, NVIDIA,
                 )  # fmt: skip
             else:
                 open_ = _join_part(
-                    at, target, plane, read, inside, exponent, error, SYSTEM, PRIMES, MODULI, MODE, PRECISION,
-                    IMAGINARY_PART,
+                    (), at, target, plane, read, inside, exponent, error, SYSTEM, PRIMES, MODULI, MODE, PRECISION,
+                    IMAGINARY_PART, NVIDIA,
                 )  # fmt: skip
             found |= (open_ & inside).to(tl.int32) << tile
         open_tiles = tl.reduce(tl.reduce(found, 1, _or), 0, _or)
@@ -333,24 +406,24 @@ def _norms(stats, count, at, inside, q):
 
 @triton.jit
 def _join_part(
-    at, target, plane, read, inside, exponent, error, SYSTEM: tl.constexpr, PRIMES: tl.constexpr,
-    MODULI: tl.constexpr, MODE: tl.constexpr, PRECISION: tl.constexpr, PART: tl.constexpr,
+    words, at, target, plane, read, inside, exponent, error, SYSTEM: tl.constexpr, PRIMES: tl.constexpr,
+    MODULI: tl.constexpr, MODE: tl.constexpr, PRECISION: tl.constexpr, PART: tl.constexpr, NVIDIA: tl.constexpr,
 ):  # fmt: skip
     """Store a tile's values; returns where they are open."""
-    r0, r1, zero = expand_quickly(at, plane, read, SYSTEM, PRIMES, MODULI, PART)
+    r0, r1, zero = expand_quickly(words, at, plane, read, SYSTEM, PRIMES, MODULI, PART, NVIDIA)
     settled = zero
     if MODE == ROUNDING:
         settled = zero & (error == SYSTEM[3])
     if PRECISION == 53:
         h, low = fast_two_sum(r0, r1)
-        tl.store(target, tl.where(zero, 0.0, _raised(h, exponent)), mask=inside)
+        tl.store(target, tl.where(zero, 0.0, _raised(h, exponent, NVIDIA)), mask=inside)
         return (_open(h, low, error) | ~(tl.abs(h) >= SYSTEM[4])) & ~settled
     else:
         # Ends moved by more than an ulp, so that they enclose C', and no end is a tie that C' is not.
         h = r0 + r1
         away = tl.fma(tl.abs(h), 4.440892098500626e-16, error)  # 2^-51
-        first = _raised(h - away, exponent).to(tl.float32)
-        last = _raised(h + away, exponent).to(tl.float32)
+        first = _raised(h - away, exponent, NVIDIA).to(tl.float32)
+        last = _raised(h + away, exponent, NVIDIA).to(tl.float32)
         tl.store(target, tl.where(zero, 0.0, first), mask=inside)
         return ((first != last) | ~(tl.abs(h) >= 4.0 * error)) & ~settled
 
@@ -384,7 +457,7 @@ def join_closely(
     shift = tl.load(rows + SHIFT * m + i, mask=in_m, other=0).to(tl.int32)
     column_shift = tl.load(columns + SHIFT * n + j, mask=in_n, other=0).to(tl.int32)
     target = out + i.to(tl.int64)[:, None] * row_stride + j.to(tl.int64)[None, :] * column_stride
-    value = _raised(h, -(shift[:, None] + column_shift[None, :]))
+    value = _raised(h, -(shift[:, None] + column_shift[None, :]), False)
     tl.store(target, tl.where(zero, 0.0, value), mask=inside)
     return (_open(h, low, error) | ~(tl.abs(h) >= tl.load(third + 5))) & ~settled & inside
 

@@ -129,6 +129,17 @@ def _shared_layout(WARPS, TILES):
 
 
 @gluon.constexpr_function
+def _kept_layout(WARPS, GROUPS):
+    """Of tiles in shared memory, so that eight threads' fours are in different banks where two columns are theirs."""
+    groups = _bases(GROUPS, [0, 1, 0, 0])
+    if len(groups) > 1:
+        groups[1] = [0, 2, 4, 0]
+    return gl.SharedLinearLayout(
+        _bases(4, [0, 0, 0, 1]) + _bases(16, [0, 0, 1, 0]) + groups + _bases(WARPS, [1, 0, 0, 0])
+    )
+
+
+@gluon.constexpr_function
 def _of_warps(WARPS, GROUPS, ACROSS):
     """Of what all warps found, in every thread: (WARPS,), or (columns, WARPS) with columns as in `tile_layout`."""
     if not ACROSS:
@@ -314,7 +325,7 @@ def _in_fours(w0, w1, w2, WORDS: gl.constexpr, TILES: gl.constexpr, WARPS: gl.co
 def split_rows_at_once(
     x, step, batch_step, stats, planes, thresholds, fragments, vectors, length, pitch, plane, terms, q, bits,
     limit_bits, MODULI: gl.constexpr, WARPS: gl.constexpr, GROUPS: gl.constexpr, LEVELS: gl.constexpr,
-    MEASURE: gl.constexpr, WORDS: gl.constexpr, PERMUTED: gl.constexpr, EVEN: gl.constexpr,
+    MEASURE: gl.constexpr, WORDS: gl.constexpr, PERMUTED: gl.constexpr, KEPT: gl.constexpr, EVEN: gl.constexpr,
 ):  # fmt: skip
     """Scale and split a real vector of contiguous elements a program: all of stats, and a row of every plane, as
     `split.split_rows` does. step: elements from a vector to the next; fragments: `engines.cuda.fragments`. Program
@@ -322,7 +333,7 @@ def split_rows_at_once(
     """
     _split(
         x, step, batch_step, stats, planes, thresholds, fragments, vectors, length, pitch, plane, terms, q, bits,
-        limit_bits, MODULI, WARPS, GROUPS, False, LEVELS, MEASURE, WORDS, PERMUTED, EVEN,
+        limit_bits, MODULI, WARPS, GROUPS, False, LEVELS, MEASURE, WORDS, PERMUTED, KEPT, EVEN,
     )  # fmt: skip
 
 
@@ -330,12 +341,12 @@ def split_rows_at_once(
 def split_columns_at_once(
     x, step, batch_step, stats, planes, thresholds, fragments, vectors, length, pitch, plane, terms, q, bits,
     limit_bits, MODULI: gl.constexpr, WARPS: gl.constexpr, GROUPS: gl.constexpr, LEVELS: gl.constexpr,
-    MEASURE: gl.constexpr, WORDS: gl.constexpr, PERMUTED: gl.constexpr, EVEN: gl.constexpr,
+    MEASURE: gl.constexpr, WORDS: gl.constexpr, PERMUTED: gl.constexpr, KEPT: gl.constexpr, EVEN: gl.constexpr,
 ):  # fmt: skip
     """The same of GROUPS columns of a row-major matrix a program. step: elements from a row to the next."""
     _split(
         x, step, batch_step, stats, planes, thresholds, fragments, vectors, length, pitch, plane, terms, q, bits,
-        limit_bits, MODULI, WARPS, GROUPS, True, LEVELS, MEASURE, WORDS, PERMUTED, EVEN,
+        limit_bits, MODULI, WARPS, GROUPS, True, LEVELS, MEASURE, WORDS, PERMUTED, KEPT, EVEN,
     )  # fmt: skip
 
 
@@ -343,7 +354,8 @@ def split_columns_at_once(
 def _split(
     x, step, batch_step, stats, planes, thresholds, fragments, vectors, length, pitch, plane, terms, q, bits,
     limit_bits, MODULI: gl.constexpr, WARPS: gl.constexpr, GROUPS: gl.constexpr, ACROSS: gl.constexpr,
-    LEVELS: gl.constexpr, MEASURE: gl.constexpr, WORDS: gl.constexpr, PERMUTED: gl.constexpr, EVEN: gl.constexpr,
+    LEVELS: gl.constexpr, MEASURE: gl.constexpr, WORDS: gl.constexpr, PERMUTED: gl.constexpr, KEPT: gl.constexpr,
+    EVEN: gl.constexpr,
 ):  # fmt: skip
     AT_ONCE: gl.constexpr = 4 // WORDS  # elements whose words one matrix instruction takes, a column
     TILES: gl.constexpr = GROUPS // AT_ONCE
@@ -388,12 +400,28 @@ def _split(
     # The largest magnitude: of float64 its upper word, which holds the exponent of normal numbers.
     upper = gl.zeros([WARPS, GROUPS, 16], gl.int32, layout=PARTIAL)
     at = start
-    for _ in range(0, whole_tiles, STEP):
-        upper = gl.maximum(upper, gl.max(magnitude_word(gl.load(at)), 3))
-        at += advance
-    for h0 in range(whole_tiles, k, STEP):
-        upper = gl.maximum(upper, gl.max(magnitude_word(gl.load(at, mask=inside & (h0 + h < k), other=0.0)), 3))
-        at += advance
+    if KEPT:
+        # A store waits for all warps to have made the one before, so the loads of some tiles come first.
+        TOGETHER: gl.constexpr = min(4, KEPT)
+        kept = gl.allocate_shared_memory(
+            x.dtype.element_ty, [KEPT, WARPS, GROUPS, 16, 4], _kept_layout(WARPS, GROUPS)
+        )  # fmt: skip
+        for h0 in range(0, k, TOGETHER * STEP):
+            values = ()
+            for t in gl.static_range(TOGETHER):
+                mask = inside & (h0 + t * STEP + h < k)
+                values = values + (gl.load(at + t * advance, mask=mask, other=0.0),)  # type: ignore[assignment]  # noqa: RUF005
+            for t in gl.static_range(TOGETHER):
+                upper = gl.maximum(upper, gl.max(magnitude_word(values[t]), 3))  # type: ignore[misc]
+                kept.index(h0 // STEP + t).store(values[t])  # type: ignore[misc]
+            at += TOGETHER * advance
+    else:
+        for _ in range(0, whole_tiles, STEP):
+            upper = gl.maximum(upper, gl.max(magnitude_word(gl.load(at)), 3))
+            at += advance
+        for h0 in range(whole_tiles, k, STEP):
+            upper = gl.maximum(upper, gl.max(magnitude_word(gl.load(at, mask=inside & (h0 + h < k), other=0.0)), 3))
+            at += advance
     most = _maximum(upper, WARPS, GROUPS, ACROSS)
     if SINGLE:
         largest = bits_of(most.to(gl.float32, bitcast=True).to(gl.float64))
@@ -430,13 +458,18 @@ def _split(
         levels = sums
         stop = gl.minimum(h1 + SHORT * STEP, k)
         middle = gl.maximum(gl.minimum(stop, whole_tiles), h1)
-        for _ in range(h1, middle, STEP):
-            squares, sums, levels = _measured(gl.load(at), lift, factor, q, squares, sums, levels, LEVELS)
-            at += advance
-        for h0 in range(middle, stop, STEP):
-            value = gl.load(at, mask=inside & (h0 + h < k), other=0.0)
-            squares, sums, levels = _measured(value, lift, factor, q, squares, sums, levels, LEVELS)
-            at += advance
+        if KEPT:
+            for h0 in range(h1, stop, STEP):
+                value = kept.index(h0 // STEP).load(L)
+                squares, sums, levels = _measured(value, lift, factor, q, squares, sums, levels, LEVELS)
+        else:
+            for _ in range(h1, middle, STEP):
+                squares, sums, levels = _measured(gl.load(at), lift, factor, q, squares, sums, levels, LEVELS)
+                at += advance
+            for h0 in range(middle, stop, STEP):
+                value = gl.load(at, mask=inside & (h0 + h < k), other=0.0)
+                squares, sums, levels = _measured(value, lift, factor, q, squares, sums, levels, LEVELS)
+                at += advance
         total += sums
         if LEVELS:
             # In halves of words: a thread counts less than 2^11 of a vector of less than 2^20 elements, all of it less
@@ -517,11 +550,17 @@ def _split(
     buffer = gl.allocate_shared_memory(gl.int32, [TILES, WARPS, 4, 64], _shared_layout(WARPS, TILES))
     deviation = gl.zeros([WARPS, GROUPS, 16], gl.int64 if MEASURE else gl.int32, layout=PARTIAL)
     at = start
-    following = gl.load(at, mask=inside & (h < k), other=0.0)
+    if not KEPT:
+        following = gl.load(at, mask=inside & (h < k), other=0.0)
     for h0 in range(0, pitch, STEP):
-        value = following if NARROW else following.to(gl.float64)
-        at += advance
-        following = gl.load(at, mask=inside & (h0 + STEP + h < k), other=0.0)
+        if KEPT:
+            value = kept.index(h0 // STEP).load(L)
+        else:
+            value = following
+            at += advance
+            following = gl.load(at, mask=inside & (h0 + STEP + h < k), other=0.0)
+        if not NARROW:
+            value = value.to(gl.float64)
         w0, w1, w2, delta = _words(value * lift * factor, bits, WORDS, MEASURE, NARROW, L)
         if MEASURE:
             deviation += gl.sum(delta.to(gl.int64) * delta, 3)
