@@ -12,6 +12,7 @@ from tests.gpu import ptx
 from tests.gpu.processes import interpreted
 
 WORD = np.dtype(np.uint32)
+DOUBLE, SINGLE = np.dtype(np.float64), np.dtype(np.float32)
 
 
 def exact(x, y, z):
@@ -38,15 +39,15 @@ def test_fused_operations_round_once(rng):
         x = np.abs(rng.standard_normal(count)) * 2.0 ** rng.integers(-20, 20, count) * 2.0**scale
         y = rng.choice([2.0**-30, 1.0, 0.7, 5e-324, 2.0**-70], count)
         x[:3] = 0.0, 5e-324, 1.0
-        found = ptx.elementwise("fma.rp.f64 $0, $1, $2, 0d4330000000000000;", "=d,d,d", [x, y], [np.dtype(np.float64)])[0]
+        (found,) = ptx.elementwise("fma.rp.f64 $0, $1, $2, 0d4330000000000000;", "=d,d,d", [x, y], [DOUBLE])
         assert [rounded_up(exact(*p, 2.0**52), np.float64) for p in zip(x, y, strict=True)] == found.tolist()
     x, y, z = ((rng.standard_normal(count) * 2.0 ** rng.integers(-30, 30, count)).astype(np.float32) for _ in range(3))
     # Ties, and what lies beside them in the last of many bits.
     x[:40], y[:40] = np.float32(1 + 2.0**-12), np.float32(1 + 2.0**-12)
     z[:40] = np.float32(2.0) ** np.arange(-20, 20).astype(np.float32)
-    near = ptx.elementwise("fma.rn.f32 $0, $1, $2, $3;", "=f,f,f,f", [x, y, z], [np.dtype(np.float32)])[0]
+    (near,) = ptx.elementwise("fma.rn.f32 $0, $1, $2, $3;", "=f,f,f,f", [x, y, z], [SINGLE])
     assert [rounded(exact(*p)) for p in zip(x, y, z, strict=True)] == near.tolist()
-    up = ptx.elementwise("fma.rp.f32 $0, $1, $2, $3;", "=f,f,f,f", [x, y, z], [np.dtype(np.float32)])[0]
+    (up,) = ptx.elementwise("fma.rp.f32 $0, $1, $2, $3;", "=f,f,f,f", [x, y, z], [SINGLE])
     assert [rounded_up(exact(*p), np.float32) for p in zip(x, y, z, strict=True)] == up.tolist()
     halves = np.float32([0.5, 1.5, 2.5, -0.5, -1.5, 3.2])
     found = ptx.elementwise("cvt.rni.s32.f32 $0, $1;", "=r,f", [halves], [np.dtype(np.int32)])[0]
@@ -86,7 +87,7 @@ def test_halves_of_a_number_and_several_results(rng):
     x = rng.standard_normal(50)
     by = rng.integers(-5, 6, 50).astype(np.int32) << 20
     code = "{ .reg .b32 l, h; mov.b64 {l, h}, $1; add.s32 h, h, $2; mov.b64 $0, {l, h}; }"
-    (found,) = ptx.elementwise(code, "=d,d,r", [x, by], [np.dtype(np.float64)])
+    (found,) = ptx.elementwise(code, "=d,d,r", [x, by], [DOUBLE])
     assert found.tolist() == np.ldexp(x, by >> 20).tolist()
     code = "mov.b64 {$0, $1}, $2;"
     low, high = ptx.elementwise(code, "=r,=r,d", [x], [np.dtype(np.int32), WORD])

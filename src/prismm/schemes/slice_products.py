@@ -37,7 +37,8 @@ def kept_pairs(left: int, right: int, drop_above: int | None) -> list[Pair]:
 class Multiplied:
     """What `multiply_slices` found: high + low, whether every low is exact, whether some value underflowed.
 
-    lost: entries (rows, columns) that may have, because they are small; none where none has. rest: where it was asked for and some low is not exact, two more numbers an entry, what high and low leave of it;
+    lost: entries (rows, columns) that may have, because they are small; none where none has. rest: where it was asked
+    for and some low is not exact, two more numbers an entry, what high and low leave of it;
     complete: whether all these numbers together are the sums.
     products: pairs of slices that were multiplied, each over the whole inner dimension.
     """

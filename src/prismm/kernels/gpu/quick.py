@@ -107,7 +107,7 @@ def _byte(word, x: tl.constexpr):
 def _pairs_of_words(first, second, P: tl.constexpr, Q: tl.constexpr, NVIDIA: tl.constexpr):
     """D of two moduli p and q, of the four digits of each word, in the shape of digits."""
     if NVIDIA:
-        # Each digit of one beside that of the other; two products with 16-bit factors and their sum are one instruction.
+        # A digit of one beside that of the other: two products with 16-bit factors and their sum are one instruction.
         d0, d1, d2, d3 = tl.inline_asm_elementwise(
             "{ .reg .b32 l, h; prmt.b32 l, $4, $5, 0x5140; prmt.b32 h, $4, $5, 0x7362; "
             "dp2a.lo.u32.u32 $0, $6, l, 0; dp2a.hi.u32.u32 $1, $6, l, 0; "

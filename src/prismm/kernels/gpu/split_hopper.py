@@ -412,8 +412,8 @@ def _split(
                 mask = inside & (h0 + t * STEP + h < k)
                 values = values + (gl.load(at + t * advance, mask=mask, other=0.0),)  # type: ignore[assignment]  # noqa: RUF005
             for t in gl.static_range(TOGETHER):
-                upper = gl.maximum(upper, gl.max(magnitude_word(values[t]), 3))  # type: ignore[misc]
-                kept.index(h0 // STEP + t).store(values[t])  # type: ignore[misc]
+                upper = gl.maximum(upper, gl.max(magnitude_word(values[t]), 3))
+                kept.index(h0 // STEP + t).store(values[t])
             at += TOGETHER * advance
     else:
         for _ in range(0, whole_tiles, STEP):
