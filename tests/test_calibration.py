@@ -330,7 +330,7 @@ def test_other_shapes_of_it_too():
         for gpu, engine, one in swept
     ]
     close = sum(0.75 < ratio < 1.25 for ratio in ratios)
-    assert len(ratios) >= 200 and close >= 0.9 * len(ratios), f"{close} of {len(ratios)}"
+    assert len(ratios) >= 200 and close >= 0.97 * len(ratios), f"{close} of {len(ratios)}"
 
 
 def test_what_an_h200_takes_without_its_host_too():

@@ -475,7 +475,9 @@ class _Tiles(NamedTuple):
 def native_tiles(need: Need) -> tuple[_Tiles, ...]:
     """Tiles of which cuBLAS takes the fastest, as its times on an H200 tell."""
     if need.result.precision == 53 and not need.is_complex:
-        return _Tiles(128, 128), _Tiles(128, 64), _Tiles(64, 64, _FINE), _Tiles(32, 64, 1.0, 1.2e-6)
+        reached = need.k / (need.k + _ENDS) if min(need.m, need.n) <= _NATIVE_TILE else 1.0
+        found = _Tiles(128, 128), _Tiles(128, 64), _Tiles(64, 64, _FINE), _Tiles(32, 64, 1.0, 1.2e-6)
+        return tuple(tiles._replace(rate=reached * tiles.rate) for tiles in found)
     return _Tiles(128, 128), _Tiles(64, 64, _FINE)
 
 
@@ -509,6 +511,9 @@ _FINE, _SMALL = 0.9, 0.6
 where it is cut for a result of one such tile.
 """
 
+_ENDS = 56
+"""Terms that a tile's beginning and end take the time of, in float64, where a result is one tile wide or high."""
+
 _CUT, _LONG_INNER = 8e-6, 1024
 """Seconds that this cut costs besides, and from which length on it is made."""
 
@@ -524,7 +529,7 @@ on an H200.
 
 _LITTLE = 1 << 20
 """Bytes of operands up to which a launch that is saved is worth more than how fast they are read."""
-_SURE = 1.05
+_SURE = 1.03
 """How much faster than cuBLAS one kernel must be predicted to be: predictions are no closer than that."""
 
 LONG = 0.02

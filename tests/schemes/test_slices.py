@@ -113,7 +113,9 @@ def test_values_that_underflow_beside_their_vectors_are_rounded_once(scheme, dty
     b[:, :3] = np.eye(k)[:, [1, 5, 9]] * [1.0, 2.0**300, 0.625]
     b[0] = 0.0
     b[1, 3:] = 2.0 ** np.array([0.0, 40.0, 1000.0])
-    left, right = scaled(a, "left"), scaled(b, "right")
+    terms = 2 * k if dtype == "complex128" else k  # of the real product that is made
+    left = scaled(np.pad(a, ((0, 0), (0, terms - k))), "left")
+    right = scaled(np.pad(b, ((0, terms - k), (0, 0))), "right")
     expected = twin(scheme, left, right)
     got = prismm.matmul(a.astype(dtype), b.astype(dtype), scheme=scheme)
     small = 0

@@ -146,8 +146,8 @@ class Shape(NamedTuple):
 
     @property
     def askew(self) -> bool:
-        """Whether rows begin anywhere in a line of the cache."""
-        return bool(self.size * self.n % _LINE or self.size * self.k % _LINE)
+        """Whether rows begin anywhere in a line of the cache, and go on in the next one."""
+        return any(length % _LINE and _LINE % length for length in (self.size * self.n, self.size * self.k))
 
     @property
     def paired(self) -> bool:

@@ -77,8 +77,8 @@ class Joined:
     rounded to odd, so that RN(high + low) is RN(exact) in every format of at most 53 bits as far as gamma goes: only
     rows, columns and floor leave a rounding open. rest: further numbers of a value of which high and low leave some,
     where `Setting.further` asks for them. whole: the value of an entry (i, j) as an integer and an exponent, where all
-    these leave some of it, or lose some that underflows; None where they do not. lost: entries that may have lost some
-    so, of a value that is a sum rounded once; `whole` is there for them.
+    these leave some of it, or lose some that underflows; None where they do not. lost: entries (i, j) of a sum
+    that may have lost some so, and two numbers that hold all of them as high and low would, times 2^lift.
     """
 
     high: NDArray[np.float64]
@@ -92,7 +92,8 @@ class Joined:
     rounds: bool = False
     rest: tuple[NDArray[np.float64], ...] = ()
     whole: Callable[[int, int], tuple[int, int]] | None = None
-    lost: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None
+    lost: tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]] | None = None
+    lift: int = 0
 
 
 @runtime_checkable

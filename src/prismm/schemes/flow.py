@@ -306,11 +306,14 @@ class Flow:
 
         self._spread(part, left, right, task)
         if self.mode == RAW and value.lost is not None and value.lost[0].size:
-            from prismm.schemes.own_sums import own_sums
-
-            i, j = value.lost
-            exponent = left.units.exponent[i] + right.units.exponent[j]
-            target[i, j] = own_sums([value], i, j, exponent, [], np.array([1.0, 0.0, 0.0, 0.0]), self.job.result)
+            i, j, high, low_of_it = value.lost
+            exponent = left.units.exponent[i] + right.units.exponent[j] - value.lift
+            rounded = np.empty((1, i.size), self.out.real.dtype)
+            settle(
+                high[None], low_of_it[None], _NOTHING, _NOTHING, np.zeros(1, np.int64), exponent, mode, self.slack,
+                self.job.result.precision, *_targets(rounded), np.empty(0, np.int32),
+            )  # fmt: skip
+            target[i, j] = rounded[0]
 
     def _settle_sum(
         self,
