@@ -6,6 +6,7 @@ The machine is simulated by two clocks: what `prismm.calibration` times there go
 from __future__ import annotations
 
 import contextlib
+import csv
 import dataclasses
 import doctest
 import importlib
@@ -331,6 +332,12 @@ def test_other_shapes_of_it_too():
     ]
     close = sum(0.75 < ratio < 1.25 for ratio in ratios)
     assert len(ratios) >= 200 and close >= 0.97 * len(ratios), f"{close} of {len(ratios)}"
+
+
+def test_the_default_is_hardly_ever_slower_than_cublas():
+    with (RESULTS / "gpu_sweep.csv").open(newline="") as file:
+        ratios = [float(row["ratio"]) for row in csv.DictReader(file) if row["gpu"] == H200.name]
+    assert len(ratios) >= 200 and sum(ratio < 1 / 1.03 for ratio in ratios) <= 1 and min(ratios) > 0.96
 
 
 def test_what_an_h200_takes_without_its_host_too():

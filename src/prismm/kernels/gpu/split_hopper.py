@@ -20,8 +20,11 @@ neighbouring bytes of a plane.
 Instructions an element, of 14 residues in float64: 63 for the residues, 4 and 18 for the other two passes, where
 `split` has 121, 6 and 22. Bytes: 8 read, N written; 8 more from a cache twice. On an H200 rows of order 2048 take 34 µs
 (`split`: 44), of order 4096 128 (149; their bytes alone 95), of 20 residues 164 (193); columns of order 2048 52 (59).
+Columns that are not long stay in shared memory between the passes, KEPT tiles of them: 28 in place of 31 of 7 residues
+in float32, where each pass would read 32 bytes for 16.
 Longer columns do not stay in a cache, so that `split.split_columns` is as fast or faster. Tried without gain: residues
-alone, of columns that were measured before (126 in place of 117 µs at order 4096); two or eight warps; 64 registers.
+alone, of columns that were measured before (126 in place of 117 µs at order 4096); two or eight warps; 64 registers;
+eight columns of float32, which spill.
 """
 
 from triton.experimental import gluon
