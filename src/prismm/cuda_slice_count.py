@@ -168,8 +168,9 @@ def _estimate(
                 digits = _times(rest, -unit)
                 digits = digits.trunc() if grid.truncated else digits.round()
                 rest = rest - _times(digits, unit)
-                used = _times(digits.abs() @ weights, unit[:, 0])
-                of_slices.append(torch.where(whole > 0, used / whole, 0.0).amax())
+                # Of sums that are tiny the share is not: the unit comes last.
+                used = _times(digits.abs() @ weights / whole, unit[:, 0])
+                of_slices.append(torch.where(whole > 0, used, 0.0).amax())
                 rest = rest.abs()
             of_rest.append(rest.amax())
             shares.append(torch.stack(of_slices))

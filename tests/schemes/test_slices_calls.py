@@ -33,7 +33,7 @@ def test_cr_mode_is_the_correctly_rounded_product(name, dtype, seed):
     for scheme in CR:
         c, report = prismm.matmul(a, b, scheme=scheme, full_output=True)
         assert_same_bits(c, expected, str(scheme))
-        if name not in ("wide_rows_and_columns", "subnormal_operands", "wide_rows"):
+        if name not in ("wide_rows_and_columns", "subnormal_operands", "wide_rows", "shadowed"):
             # Nothing needs a repair: the slices' own sum rounds.
             assert set(report.roads) <= {"certified"}, (scheme, report.roads)
         assert_bounds_hold(exact, c, report, str(scheme))

@@ -37,6 +37,7 @@ __all__ = [
     "one_huge",
     "phi",
     "powers_of_two",
+    "shadowed",
     "specials",
     "tiny_uniform",
     "triangular",
@@ -195,6 +196,27 @@ def one_huge(m: int, k: int, n: int, rng: np.random.Generator, fmt: Format) -> P
     return a, b
 
 
+@independent
+def shadowed(m: int, k: int, n: int, rng: np.random.Generator, fmt: Format) -> Pair:
+    """The largest elements of rows and columns meet zeros, and the others are as small as the format has room for: what
+    is left of a product is tiny beside its row's and column's scales, and none of it may be lost.
+    """
+    low, high = fmt.minexp - fmt.precision, fmt.maxexp
+    part = rng.integers(0, 3, k)
+    a, b = (
+        rng.choice([-1.0, 1.0], shape) * (1.0 + rng.integers(0, 2**20, shape) * 2.0**-20) for shape in ((m, k), (k, n))
+    )
+    tops = rng.integers(-high // 2, high // 2, m), rng.integers(-high // 2, high // 2, n)
+    small_a = np.maximum(tops[0][:, None] - rng.integers(0, high, (m, 1)) - rng.integers(0, 60, (m, k)), low)
+    small_b = np.maximum(tops[1][None, :] - rng.integers(0, high, (1, n)) - rng.integers(0, 60, (k, n)), low)
+    ea = np.where(part == 0, tops[0][:, None], small_a)
+    eb = np.where((part == 1)[:, None], tops[1][None, :], small_b)
+    a, b = a * powers(ea), b * powers(eb)
+    a[:, part == 1] = 0.0
+    b[part == 0] = 0.0
+    return a, b
+
+
 def specials(m: int, k: int, n: int, seed: Seed, dtype: DTypeLike = np.float64) -> Pair:
     """Normal data with ±Inf, NaN and zeros in a third of the rows and columns.
 
@@ -251,6 +273,7 @@ HOSTILE: Mapping[str, Generator] = MappingProxyType(
         "wide_rows": wide_rows,
         "wide_rows_and_columns": wide_rows_and_columns,
         "one_huge": one_huge,
+        "shadowed": shadowed,
         "lattice": lattice,
         "lattice_wide": lattice_wide,
         "carries": carries,
