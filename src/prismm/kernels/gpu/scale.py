@@ -143,8 +143,18 @@ def sum_columns(
     total = tl.zeros([ROWS, BLOCK], tl.int32)
     levels = tl.zeros([ROWS, BLOCK], tl.int32)
     tl.static_assert(PIECE // ROWS < 64)
+    following = squares
+    if not EVEN:
+        # Where rows begin anywhere the assembler lets each element of a tile wait for the one before, so that a tile is
+        # on its way while the one before is measured.
+        following = _column_tile(x, start, j, stride, k, inside_n & finite, ROWS)
     for h0 in range(0, PIECE, ROWS):
-        value = _column_tile(x, start + h0, j, stride, k, inside_n & finite, ROWS)
+        if EVEN:
+            value = _column_tile(x, start + h0, j, stride, k, inside_n & finite, ROWS)
+        else:
+            value = following
+            end = tl.where(h0 + ROWS < PIECE, k, 0)
+            following = _column_tile(x, start + h0 + ROWS, j, stride, end, inside_n & finite, ROWS)
         v = ceiling_of_product(tl.abs(value) * lift[None, :], factor[None, :], NVIDIA)
         squares += v.to(tl.int64) * v
         total += v
