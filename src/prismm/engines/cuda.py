@@ -445,15 +445,16 @@ def split_vectors(
         from prismm.kernels.gpu import split_hopper as hopper
 
         groups = SPLIT_COLUMNS if across else 4 if table.words == 1 else 2
-        tiles = 1 << (-(-k // (64 * SPLIT_WARPS)) - 1).bit_length()
-        kept = across and tiles * 64 * SPLIT_WARPS * groups * x.place.dtype.itemsize <= SPLIT_KEPT
+        own: dict[str, Any] = {}
+        if across:
+            tiles = 1 << (-(-k // (64 * SPLIT_WARPS)) - 1).bit_length()
+            kept = tiles * 64 * SPLIT_WARPS * groups * x.place.dtype.itemsize <= SPLIT_KEPT
+            own = {"KEPT": tiles if kept else 0, "maxnreg": 128}
         program.launch(
             hopper.split_columns_at_once if across else hopper.split_rows_at_once,
             (-(-x.vectors // groups) if across else x.vectors, x.batch), reals, steps[2 if across else 1], steps[0],
             *common, WARPS=SPLIT_WARPS, GROUPS=groups, LEVELS=levels,
-            KEPT=tiles if kept else 0, EVEN=x.even(2) and k % 16 == 0 if across else x.even(1),
-            num_warps=SPLIT_WARPS,
-            **({"maxnreg": 128} if across else {}), **fixed,
+            EVEN=x.even(2) and k % 16 == 0 if across else x.even(1), num_warps=SPLIT_WARPS, **own, **fixed,
         )  # fmt: skip
         return found
     if not across:
@@ -479,8 +480,8 @@ def _is_split_at_once(x: Vectors, across: bool, table: Tables, device: Device) -
         return False
     if not across:
         return True
-    many = x.batch * x.vectors >= 8 * device.programs
-    return table.words < 3 and x.terms * x.place.dtype.itemsize <= SPLIT_BYTES and many
+    programs = x.batch * -(-x.vectors // SPLIT_COLUMNS)
+    return table.words < 3 and x.terms * x.place.dtype.itemsize <= SPLIT_BYTES and programs >= 2 * device.programs
 
 
 def multiply_planes(

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     import numpy as np
@@ -67,6 +67,18 @@ class Setting:
     further: bool = False
 
 
+class Lost(NamedTuple):
+    """Entries (i, j) that may have lost some that underflows, and two numbers each that hold all of it, as high and low
+    would, times 2^lift.
+    """
+
+    i: NDArray[np.int64]
+    j: NDArray[np.int64]
+    high: NDArray[np.float64]
+    low: NDArray[np.float64]
+    lift: int
+
+
 @dataclass
 class Joined:
     """The value of a composite scheme before the last rounding, in scaled units, and how wrong it can be.
@@ -77,8 +89,8 @@ class Joined:
     rounded to odd, so that RN(high + low) is RN(exact) in every format of at most 53 bits as far as gamma goes: only
     rows, columns and floor leave a rounding open. rest: further numbers of a value of which high and low leave some,
     where `Setting.further` asks for them. whole: the value of an entry (i, j) as an integer and an exponent, where all
-    these leave some of it, or lose some that underflows; None where they do not. lost: entries (i, j) of a sum
-    that may have lost some so, and two numbers that hold all of them as high and low would, times 2^lift.
+    these leave some of it, or lose some that underflows; None where they do not. lost: where some may have
+    underflowed, of a value that is a sum.
     """
 
     high: NDArray[np.float64]
@@ -92,8 +104,7 @@ class Joined:
     rounds: bool = False
     rest: tuple[NDArray[np.float64], ...] = ()
     whole: Callable[[int, int], tuple[int, int]] | None = None
-    lost: tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]] | None = None
-    lift: int = 0
+    lost: Lost | None = None
 
 
 @runtime_checkable

@@ -305,15 +305,15 @@ class Flow:
             return failed[:count]
 
         self._spread(part, left, right, task)
-        if self.mode == RAW and value.lost is not None and value.lost[0].size:
-            i, j, high, low_of_it = value.lost
-            exponent = left.units.exponent[i] + right.units.exponent[j] - value.lift
-            rounded = np.empty((1, i.size), self.out.real.dtype)
+        if self.mode == RAW and value.lost is not None:
+            lost = value.lost
+            exponent = left.units.exponent[lost.i] + right.units.exponent[lost.j] - lost.lift
+            rounded = np.empty((1, lost.i.size), self.out.real.dtype)
             settle(
-                high[None], low_of_it[None], _NOTHING, _NOTHING, np.zeros(1, np.int64), exponent, mode, self.slack,
+                lost.high[None], lost.low[None], _NOTHING, _NOTHING, np.zeros(1, np.int64), exponent, RAW, self.slack,
                 self.job.result.precision, *_targets(rounded), np.empty(0, np.int32),
             )  # fmt: skip
-            target[i, j] = rounded[0]
+            target[lost.i, lost.j] = rounded[0]
 
     def _settle_sum(
         self,

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from prismm.engines import pool
+from prismm.schemes.composite import Lost
 from prismm.schemes.slice_engines import SliceEngine
 from prismm.schemes.sliced import Sliced
 
@@ -17,13 +18,12 @@ _SPARSE = 0.5
 """A product is compressed where fewer of its entries have a row and a column that are not empty."""
 _SPILL = 1 << 14
 """Products that the limbs take before carries (2^15 fit)."""
-_SMALL, LIFT = 2.0**-960, 1100
+_SMALL, _LIFT = 2.0**-960, 1100
 """Of what is larger, nothing that high and low hold is below 2^-1074; and of what is smaller, and a multiple of 2^-2148
-as all sums are, nothing times 2^LIFT.
+as all sums are, nothing times 2^_LIFT.
 """
 
 Pair = tuple[int, int]
-Lost = tuple["NDArray[np.int64]", "NDArray[np.int64]", "NDArray[np.float64]", "NDArray[np.float64]"]
 
 
 def kept_pairs(left: int, right: int, drop_above: int | None) -> list[Pair]:
@@ -40,9 +40,8 @@ def kept_pairs(left: int, right: int, drop_above: int | None) -> list[Pair]:
 class Multiplied:
     """What `multiply_slices` found: high + low, whether every low is exact, whether some value underflowed.
 
-    lost: entries (rows, columns) that may have, because they are small, and their high and low times 2^LIFT, of which
-    nothing underflows; none where none has. rest: where it was asked for and some low is not exact, two more numbers an
-    entry, what high and low leave of it;
+    lost: those that may have, because they are small; None where none has.
+    rest: where it was asked for and some low is not exact, two more numbers an entry, what high and low leave of it;
     complete: whether all these numbers together are the sums.
     products: pairs of slices that were multiplied, each over the whole inner dimension.
     """
@@ -51,7 +50,7 @@ class Multiplied:
     low: NDArray[np.float64]
     exact: bool
     underflow: bool
-    lost: Lost
+    lost: Lost | None
     products: int
     notes: dict[str, int] = field(default_factory=dict)
     rest: tuple[NDArray[np.float64], ...] = ()
@@ -145,7 +144,7 @@ def multiply_slices(
     size = np.dtype(engine.sum_dtype).itemsize
     rows, batch = piece_size(m, n, count, widest, len(runs) * layout.blocks, size, memory)
     flags = left_over = 0
-    lost: list[Lost] = [(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0), np.empty(0))]
+    lost: list[tuple[NDArray[Any], ...]] = []
     calls = [(run, block) for block in range(layout.blocks) for run in runs]
     for i0 in range(0, m, rows):
         i1 = min(m, i0 + rows)
@@ -166,7 +165,7 @@ def multiply_slices(
             # What is left of them are magnitudes; zeros have the sign of what underflowed.
             i, j = np.nonzero(limbs.any(axis=1) & (np.abs(high[i0:i1]) < _SMALL))
             sign, lifted = np.copysign(1.0, high[i0:i1][i, j]), (np.empty((i1 - i0, n)), np.empty((i1 - i0, n)))
-            _finish(limbs, low_rows[i0:i1] + LIFT, low_columns, *lifted, workers)
+            _finish(limbs, low_rows[i0:i1] + _LIFT, low_columns, *lifted, workers)
             lost.append((i + i0, j, sign * lifted[0][i, j], sign * lifted[1][i, j]))
         if further and found & weigh.INEXACT:
             rest = rest or (np.zeros((m, n)), np.zeros((m, n)))
@@ -182,10 +181,12 @@ def multiply_slices(
     if sparse:
         notes["compressed products"] = sparse
     exact = not flags & weigh.INEXACT
-    i, j, *both = (np.concatenate(some) for some in zip(*lost, strict=True))
+    small = None
+    if lost:
+        i, j, upper, lower = (np.concatenate(some) for some in zip(*lost, strict=True))
+        small = Lost(i, j, upper, lower, _LIFT)
     return Multiplied(
-        high, low, exact, bool(flags & weigh.UNDERFLOW), (i, j, both[0], both[1]), len(pairs) - skipped, notes, rest,
-        not left_over,
+        high, low, exact, bool(flags & weigh.UNDERFLOW), small, len(pairs) - skipped, notes, rest, not left_over
     )  # fmt: skip
 
 

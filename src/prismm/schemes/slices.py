@@ -11,7 +11,7 @@ from prismm.errors import ArgumentError
 from prismm.schemes.composite import Joined, Scaled, Setting
 from prismm.schemes.slice_count import estimate, expected_slices, magnitude_weights
 from prismm.schemes.slice_engines import SliceEngine, engine_for_unit, prove
-from prismm.schemes.slice_products import LIFT, exact_sum, kept_pairs, limb_count, multiply_slices
+from prismm.schemes.slice_products import exact_sum, kept_pairs, limb_count, multiply_slices
 from prismm.schemes.sliced import Layout, Sliced, cut, cut_to_the_end, held_by
 from prismm.schemes.units import MOST_BITS, UNITS, Digits, choose_block, longest_block, slice_bits
 from prismm.workspace import Scratch
@@ -256,7 +256,6 @@ class Slices:
             found.high, found.low, gamma, rows, columns, floor, found.products * blocks, found.notes,
             rounds=True, rest=found.rest,
             whole=None if found.complete else partial(exact_sum, left, right, pairs), lost=found.lost,
-            lift=LIFT,
         )  # fmt: skip
 
     def _estimated(self, left: Sliced, right: Sliced, setting: Setting) -> tuple[Sliced, Sliced, int, bool]:

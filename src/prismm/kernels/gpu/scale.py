@@ -143,7 +143,6 @@ def sum_columns(
     total = tl.zeros([ROWS, BLOCK], tl.int32)
     levels = tl.zeros([ROWS, BLOCK], tl.int32)
     tl.static_assert(PIECE // ROWS < 64)
-    following = squares
     if not EVEN:
         # Where rows begin anywhere the assembler lets each element of a tile wait for the one before, so that a tile is
         # on its way while the one before is measured.

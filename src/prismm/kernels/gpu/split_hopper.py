@@ -328,7 +328,7 @@ def _in_fours(w0, w1, w2, WORDS: gl.constexpr, TILES: gl.constexpr, WARPS: gl.co
 def split_rows_at_once(
     x, step, batch_step, stats, planes, thresholds, fragments, vectors, length, pitch, plane, terms, q, bits,
     limit_bits, MODULI: gl.constexpr, WARPS: gl.constexpr, GROUPS: gl.constexpr, LEVELS: gl.constexpr,
-    MEASURE: gl.constexpr, WORDS: gl.constexpr, PERMUTED: gl.constexpr, KEPT: gl.constexpr, EVEN: gl.constexpr,
+    MEASURE: gl.constexpr, WORDS: gl.constexpr, PERMUTED: gl.constexpr, EVEN: gl.constexpr,
 ):  # fmt: skip
     """Scale and split a real vector of contiguous elements a program: all of stats, and a row of every plane, as
     `split.split_rows` does. step: elements from a vector to the next; fragments: `engines.cuda.fragments`. Program
@@ -336,7 +336,7 @@ def split_rows_at_once(
     """
     _split(
         x, step, batch_step, stats, planes, thresholds, fragments, vectors, length, pitch, plane, terms, q, bits,
-        limit_bits, MODULI, WARPS, GROUPS, False, LEVELS, MEASURE, WORDS, PERMUTED, KEPT, EVEN,
+        limit_bits, MODULI, WARPS, GROUPS, False, LEVELS, MEASURE, WORDS, PERMUTED, 0, EVEN,
     )  # fmt: skip
 
 
@@ -346,7 +346,9 @@ def split_columns_at_once(
     limit_bits, MODULI: gl.constexpr, WARPS: gl.constexpr, GROUPS: gl.constexpr, LEVELS: gl.constexpr,
     MEASURE: gl.constexpr, WORDS: gl.constexpr, PERMUTED: gl.constexpr, KEPT: gl.constexpr, EVEN: gl.constexpr,
 ):  # fmt: skip
-    """The same of GROUPS columns of a row-major matrix a program. step: elements from a row to the next."""
+    """The same of GROUPS columns of a row-major matrix a program. step: elements from a row to the next; KEPT: tiles of
+    them that shared memory holds, all or 0.
+    """
     _split(
         x, step, batch_step, stats, planes, thresholds, fragments, vectors, length, pitch, plane, terms, q, bits,
         limit_bits, MODULI, WARPS, GROUPS, True, LEVELS, MEASURE, WORDS, PERMUTED, KEPT, EVEN,
