@@ -1,10 +1,11 @@
 """Gluon kernels in Triton's interpreter: what they compute, and that they wait for what they read.
 
-Each partition of a warp-specialised kernel is a thread, which waits at mbarriers as a GPU's warps do. Whatever is
-asynchronous happens as late as it may: a TMA copy arrives when its barrier is waited for, an asynchronous copy when its
-group is, and a matrix instruction reads shared memory and writes its sums when it is waited for; until then sums and
-memory hold rubbish, memory from the moment that the next copy into it begins. So a kernel that reads too early, or
-gives a stage back too early, goes wrong here.
+Each partition of a warp-specialised kernel is a thread, which waits at mbarriers as a GPU's warps do. One runs at a
+time, always the last of those that need not wait: the one that copies, as far ahead as barriers let it, the same way in
+every run. Whatever is asynchronous happens as late as it may: a TMA copy arrives when its barrier is waited for, an
+asynchronous copy when its group is, and a matrix instruction reads shared memory and writes its sums when it is waited
+for; until then sums and memory hold rubbish, memory from the moment that the next copy into it begins. So a kernel that
+reads too early, or gives a stage back too early, goes wrong here.
 
 Layouts say nothing, but for assembly of several elements: there they say which thread has which. Within a partition
 there is one thread, so barriers among its warps do nothing.
@@ -15,6 +16,7 @@ from __future__ import annotations
 import inspect
 import math
 import threading
+from collections.abc import Callable
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -39,8 +41,6 @@ from prismm.kernels.gpu import (
 )
 from tests.gpu import ptx
 
-_PATIENCE = 240.0
-"""Seconds after which a barrier that nobody completes is an error."""
 _NUMPY = {tl.bfloat16: np.dtype(np.uint16)}
 
 
@@ -124,11 +124,70 @@ class Shared:
         self.data[...] = x.handle.data
 
 
+class Stopped(Exception):
+    """Another partition failed."""
+
+
+class Turns:
+    """Partitions of which one runs at a time: the last one whose condition holds."""
+
+    def __init__(self, count: int):
+        self.changed = threading.Condition()
+        self.ready: list[Callable[[], bool] | None] = [lambda: True] * count
+        """What each waits for; None of those that have ended."""
+        self.turn: int | None = count - 1
+        self.failure: BaseException | None = None
+
+    def wait(self, own: int, ready: Callable[[], bool]) -> None:
+        """Until the condition holds, and none of a later partition does."""
+        with self.changed:
+            self.ready[own] = ready
+            self._choose()
+            self.changed.wait_for(lambda: self.turn == own or self.failure is not None)
+            if self.failure is not None:
+                raise Stopped
+
+    def begin(self, own: int) -> None:
+        """Until it is this partition's turn for the first time."""
+        self.wait(own, lambda: True)
+
+    def end(self, own: int, failure: BaseException | None = None) -> None:
+        """This partition is through, or all are, if it failed."""
+        with self.changed:
+            self.ready[own] = None
+            if failure is not None and self.failure is None:
+                self.failure = failure
+            self._choose()
+
+    def _choose(self) -> None:
+        waiting = [x for x, ready in enumerate(self.ready) if ready is not None]
+        self.turn = max((x for x in waiting if self.ready[x]()), default=None)  # type: ignore[misc]
+        if waiting and self.turn is None and self.failure is None:
+            self.failure = RuntimeError("a barrier is waited for that nobody completes")
+        self.changed.notify_all()
+
+
+class Own(threading.local):
+    """Which partition a thread is, if any."""
+
+    turns: Turns | None = None
+    number = 0
+
+    def give_way(self, ready: Callable[[], bool] = lambda: True) -> None:
+        """To partitions that go first, and to all until the condition holds."""
+        if self.turns is not None:
+            self.turns.wait(self.number, ready)
+        elif not ready():
+            raise RuntimeError("a barrier is waited for that nobody completes")
+
+
+_OWN = Own()
+
+
 class Barrier:
     """An mbarrier: a phase ends when all have arrived, and as many bytes as were announced."""
 
     def __init__(self) -> None:
-        self.condition = threading.Condition()
         self.count = self.left = self.announced = self.copied = self.phase = 0
         self.on_the_way: list[tuple[Shared, np.ndarray]] = []
         self.there: list[tuple[Shared, np.ndarray]] = []
@@ -139,21 +198,20 @@ class Barrier:
 
     def arrive(self, count: int, announced: int = 0) -> None:
         """So many arrive, and announce so many bytes."""
-        with self.condition:
-            assert self.count > 0, "a barrier that nobody has made"
-            assert self.left >= count, "more arrive than were expected"
-            self.left -= count
-            self.announced += announced
-            self._settle()
+        assert self.count > 0, "a barrier that nobody has made"
+        assert self.left >= count, "more arrive than were expected"
+        self.left -= count
+        self.announced += announced
+        self._settle()
+        _OWN.give_way()
 
     def copy(self, target: Shared, found: np.ndarray) -> None:
         """What a copy brings, when its phase is waited for."""
-        with self.condition:
-            assert target.data.shape == found.shape and target.data.dtype == found.dtype
-            spoil(target.data)
-            self.on_the_way.append((target, found))
-            self.copied += found.nbytes
-            self._settle()
+        assert target.data.shape == found.shape and target.data.dtype == found.dtype
+        spoil(target.data)
+        self.on_the_way.append((target, found))
+        self.copied += found.nbytes
+        self._settle()
 
     def _settle(self) -> None:
         """End the phase, once everything is there."""
@@ -162,17 +220,13 @@ class Barrier:
             self.on_the_way, self.announced, self.copied = [], 0, 0
             self.left = self.count
             self.phase += 1
-            self.condition.notify_all()
 
     def wait(self, phase: int) -> None:
         """Until the phase of this parity has ended."""
-        with self.condition:
-            while self.phase % 2 == phase % 2:
-                if not self.condition.wait(_PATIENCE):
-                    raise RuntimeError("a barrier is waited for that nobody completes")
-            for target, found in self.there:
-                target.data[...] = found
-            self.there = []
+        _OWN.give_way(lambda: self.phase % 2 != phase % 2)
+        for target, found in self.there:
+            target.data[...] = found
+        self.there = []
 
 
 class Barriers:
@@ -321,25 +375,28 @@ def mma_v2(x: Any, y: Any, sums: Any) -> Any:
 
 
 def warp_specialize(partitions: list[tuple[Any, tuple[Any, ...]]], warps: list[int], registers: list[int]) -> None:
-    """All partitions beside each other."""
-    wrong: list[BaseException] = []
+    """All partitions, each until it waits."""
+    turns = Turns(len(partitions))
 
-    def run(function: Any, arguments: tuple[Any, ...]) -> None:
+    def run(own: int, function: Any, arguments: tuple[Any, ...]) -> None:
+        _OWN.turns, _OWN.number = turns, own
         try:
+            turns.begin(own)
             function(*arguments)
             assert not _GROUPS.begun, "matrix instructions that nobody waits for"
             assert not _STORES.begun, "copies that nobody waits for"
         except BaseException as error:
-            wrong.append(error)
+            turns.end(own, error)
+        else:
+            turns.end(own)
 
-    threads = [threading.Thread(target=run, args=x, daemon=True) for x in partitions]
+    threads = [threading.Thread(target=run, args=(x, *each), daemon=True) for x, each in enumerate(partitions)]
     for thread in threads:
         thread.start()
     for thread in threads:
-        while thread.is_alive() and not wrong:
-            thread.join(0.5)
-    if wrong:
-        raise wrong[0]
+        thread.join()
+    if turns.failure is not None:
+        raise turns.failure
 
 
 def _places(layout: gl.DistributedLinearLayout) -> np.ndarray:

@@ -16,7 +16,6 @@ from triton.runtime.errors import InterpreterError
 import prismm.kernels.gpu as kernels
 from prismm.engines.direct_tiles import BY_GROUPS, TILES
 from prismm.kernels.gpu import direct, direct_hopper, product_hopper
-from tests.gpu import gluon_interpreter
 from tests.gpu.gluon_interpreter import interpret, interpreted_device
 from tests.gpu.interpreted_direct import multiply
 from tests.gpu.interpreted_product import wrong_digits
@@ -61,7 +60,6 @@ def wrong_entries(tile, *shapes) -> int:
 
 def main() -> None:
     torch.manual_seed(1)
-    gluon_interpreter._PATIENCE = 40.0  # what waits for good is found as well
     left, right = (torch.randint(-128, 128, (1, 2, x, 1500), dtype=torch.int8) for x in (70, 260))
     hopper = interpreted_device("hopper")
     own = {"direct": direct, "direct_hopper": direct_hopper, "product_hopper": product_hopper}
