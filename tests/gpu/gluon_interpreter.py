@@ -36,6 +36,7 @@ from prismm.kernels.gpu import (
     slice_product_hopper,
     split_hopper,
     tile_product_hopper,
+    words_direct_hopper,
     words_product_hopper,
     words_split_hopper,
 )
@@ -92,9 +93,12 @@ class Shared:
         """One of the first axis."""
         return Shared(self.kind, self.data[number(at)], self.layout)
 
-    def _reinterpret(self, kind: Any, shape: list[Any], layout: gl.SharedLinearLayout) -> Shared:
-        """What stands there now, as memory in another layout has it."""
+    def _reinterpret(self, kind: Any, shape: list[Any], layout: gl.SharedLinearLayout | gl.NVMMASharedLayout) -> Shared:
+        """What stands there now, as memory in another layout has it; the same memory, where no layout changes."""
         assert kind == self.kind
+        if isinstance(layout, gl.NVMMASharedLayout):
+            assert layout.swizzle_byte_width == self.layout.swizzle_byte_width
+            return Shared(kind, self.data.reshape([number(x) for x in shape]), layout)
         place = np.zeros((1, len(shape)), np.int64)
         for base in layout.offset_bases:
             place = np.concatenate([place, place ^ np.array(base)])
@@ -115,7 +119,7 @@ class Shared:
     def load(self, layout: Any) -> Any:
         """What stands there now."""
         found = tensor_of(self.data.copy(), self.kind)
-        found.placed = layout
+        found.placed = layout.value if isinstance(layout, tl.constexpr) else layout
         return found
 
     def store(self, x: Any) -> None:
@@ -246,7 +250,7 @@ def _arrive(barrier: Barrier, count: int = 1, pred: Any = True) -> None:
 
 MBARRIER = SimpleNamespace(
     MBarrierLayout=lambda: Barriers, init=lambda barrier, count: barrier.init(number(count)), arrive=_arrive,
-    expect=lambda barrier, size: barrier.arrive(1, number(size)),
+    expect=lambda barrier, size, pred=True: barrier.arrive(1, number(size)) if number(pred) else None,
     wait=lambda barrier, phase, pred=True: barrier.wait(number(phase)) if number(pred) else None,
 )  # fmt: skip
 
@@ -276,8 +280,9 @@ class Described:
         return tuple(slice(x, x + step) for x, step in zip(start, self.box, strict=True))
 
 
-def _copy_tile(source: Described, at: list[Any], barrier: Barrier, target: Shared) -> None:
-    barrier.copy(target, source.at(*map(number, at)))
+def _copy_tile(source: Described, at: list[Any], barrier: Barrier, target: Shared, pred: Any = True) -> None:
+    if number(pred):
+        barrier.copy(target, source.at(*map(number, at)))
 
 
 class Stores(threading.local):
@@ -427,9 +432,14 @@ def inline_asm_elementwise(
         flat = np.broadcast_to(x.handle.data, shape).reshape(-1)[places]
         operands.append(np.moveaxis(flat.reshape(warps, registers // pack, pack, lanes), 2, -1))
     found = ptx.threads(number(code), number(constraints).count("="), operands)
-    result = np.empty(math.prod(shape), interpreter._get_np_dtype(dtype))
-    result[places] = np.moveaxis(found, -1, 2).reshape(warps, registers, lanes).view(result.dtype)
-    return tensor_of(result.reshape(shape), dtype)
+    results = []
+    for kind in dtype if isinstance(dtype, tuple) else (dtype,):
+        result = np.empty(math.prod(shape), interpreter._get_np_dtype(kind))
+        count = number(pack) * result.itemsize // 4  # registers of a piece
+        own, found = np.ascontiguousarray(found[..., :count]), found[..., count:]
+        result[places] = np.moveaxis(own.view(result.dtype), -1, 2).reshape(warps, registers, lanes)
+        results.append(tensor_of(result.reshape(shape), kind))
+    return tuple(results) if isinstance(dtype, tuple) else results[0]
 
 
 class Kernel(interpreter.InterpretedFunction):
@@ -516,6 +526,6 @@ def interpreted_device(name: str) -> Device:
     if name == "hopper":
         interpret(
             direct, product_hopper, direct_hopper, split_hopper, slice_product_hopper, tile_product_hopper,
-            words_product_hopper, words_split_hopper,
+            words_product_hopper, words_split_hopper, words_direct_hopper,
         )  # fmt: skip
     return Device("interpreter", name == "hopper", name != "any", 4)

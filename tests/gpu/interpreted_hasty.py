@@ -15,11 +15,14 @@ from triton.runtime.errors import InterpreterError
 
 import prismm.kernels.gpu as kernels
 from prismm.engines.direct_tiles import BY_GROUPS, TILES
-from prismm.kernels.gpu import direct, direct_hopper, product_hopper
+from prismm.kernels.gpu import direct, direct_hopper, product_hopper, words_direct_hopper
+from tests.gpu import interpreted_words
 from tests.gpu.gluon_interpreter import interpret, interpreted_device
 from tests.gpu.interpreted_direct import multiply
 from tests.gpu.interpreted_product import wrong_digits
+from tests.gpu.interpreted_words import aligned
 
+EARLY = "wait(0, deps=(sums,))\n            sums = warpgroup_mma("
 CASES = [
     ("as it is", direct, "", ""),
     ("copies are not waited for", direct, "wait_group(STAGES - 2)", "wait_group(STAGES - 1)"),
@@ -32,6 +35,11 @@ CASES = [
     ("stages are not waited for", product_hopper, "mbarrier.wait(full.index(stage), phase)", "pass"),
     ("sums are not waited for", product_hopper, "second = warpgroup_mma_wait(0, deps=(second,))", "pass"),
     ("stages are given back too early", product_hopper, "warpgroup_mma_wait(2, deps=", "warpgroup_mma_wait(9, deps="),
+    ("words as they are", words_direct_hopper, "", ""),
+    ("elements are not waited for", words_direct_hopper, "mbarrier.wait(arrived, copied)", "pass"),
+    ("words are not waited for", words_direct_hopper, "mbarrier.wait(full.index(stage), phase)", "pass"),
+    ("words are written over", words_direct_hopper, "mbarrier.wait(free.index(stage), phase)", "pass"),
+    ("high words do not wait for the others", words_direct_hopper, EARLY, EARLY.replace("wait(0", "wait(9")),
 ]
 
 
@@ -58,15 +66,27 @@ def wrong_entries(tile, *shapes) -> int:
     return int((c != a @ b.T).sum()) + sum(counts)
 
 
+def wrong_sums_of_words() -> int:
+    """Of a product of small integers by words, which are exact, with those that had to be repaired."""
+    x, y = (torch.randint(-9, 10, (1, *shape)).float() for shape in ((20, 260), (260, 12)))
+    c, counts = interpreted_words.batched(aligned(x), aligned(y), "fp16 2 12", None, True)
+    return int((c != x @ y).sum()) + sum(counts)
+
+
 def main() -> None:
     torch.manual_seed(1)
     left, right = (torch.randint(-128, 128, (1, 2, x, 1500), dtype=torch.int8) for x in (70, 260))
     hopper = interpreted_device("hopper")
-    own = {"direct": direct, "direct_hopper": direct_hopper, "product_hopper": product_hopper}
+    own = {
+        "direct": direct, "direct_hopper": direct_hopper, "product_hopper": product_hopper,
+        "words_direct_hopper": words_direct_hopper,
+    }  # fmt: skip
+    interpreted_words.DEVICE = hopper
     checks = {
         direct: lambda: wrong_entries(TILES[5], (20, 150), (20, 150)),
         direct_hopper: lambda: wrong_entries(BY_GROUPS[0], (520, 70), (2, 70)),
         product_hopper: lambda: wrong_digits(left, right, hopper),
+        words_direct_hopper: wrong_sums_of_words,
     }
     for case, module, old, new in CASES:
         with tempfile.TemporaryDirectory() as folder:

@@ -28,29 +28,86 @@ CASES = [
     ("triangular", "complex64", (20, 40, 40), "tf32 2 0", "native"),
     ("wide_rows", "float32", (3, 300, 5), "tf32 2 0", "tolerance"),
 ]
+DIRECT = [
+    ("normal", (4, 12, 8), "native"),
+    ("wide_rows", (4, 200, 12), "native"),
+    ("subnormal_operands", (4, 200, 8), "native"),
+    ("near_overflow", (4, 128, 4), "native"),
+    ("overflow_threshold", (4, 60, 8), "native"),
+    ("infinities", (4, 80, 8), None),
+    ("infinities", (4, 80, 8), "native"),
+    ("triangular", (132, 140, 264), "native"),
+    ("cancelling", (4, 132, 136), "tolerance"),
+]
+"""Of float32, by the kernel that cuts its operands itself: rows of multiples of 16 bytes."""
 
 
-def product(a: np.ndarray, b: np.ndarray, name: str, target: Target | None) -> tuple[np.ndarray, list[int]]:
+def batched(
+    a: torch.Tensor, b: torch.Tensor, name: str, target: Target | None, direct: bool = False
+) -> tuple[torch.Tensor, list[int]]:
     """The pipeline of a GPU, on this CPU."""
-    terms = a.shape[1] * (2 if a.dtype.kind == "c" else 1)
-    problem = cuda_words.problem_for(twin.formats()[name], cuda_words.chunk_for(terms), terms, target, "a100")
-    x, y = (torch.from_numpy(v)[None] for v in (a, b))
-    out = torch.full((1, a.shape[0], b.shape[1]), torch.nan, dtype=x.dtype)
-    program, counts = words_program(x, y, out, problem, DEVICE)
-    scratch = program.run_by_triton(x, y, out)
-    return out[0].numpy(), scratch[counts.offset : counts.offset + 32].view(torch.int64).tolist()
+    terms = a.shape[2] * (2 if a.is_complex() else 1)
+    words, chunk = twin.formats()[name], 64 if direct else cuda_words.chunk_for(terms)
+    problem = cuda_words.problem_for(words, chunk, terms, target, "a100", direct)
+    out = torch.full((max(len(a), len(b)), a.shape[1], b.shape[2]), torch.nan, dtype=a.dtype)
+    program, counts = words_program(a, b, out, problem, DEVICE)
+    names = [x.kernel.fn.__name__ for x in program.launches]
+    assert names == (["multiply_by_words"] if direct else ["split_words", "words_product"]) + ["repair_words"], names
+    scratch = program.run_by_triton(a, b, out)
+    return out, scratch[counts.offset : counts.offset + 32].view(torch.int64).tolist()
+
+
+def product(
+    a: np.ndarray, b: np.ndarray, name: str, target: Target | None, direct: bool = False
+) -> tuple[np.ndarray, list[int]]:
+    """Of one matrix each, in memory aligned as a GPU's allocator does it."""
+    x, y = (aligned(torch.from_numpy(v))[None] for v in (a, b))
+    out, counts = batched(x, y, name, target, direct)
+    return out[0].numpy(), counts
+
+
+def aligned(x: torch.Tensor) -> torch.Tensor:
+    """The same numbers and strides, from a multiple of 64 bytes on."""
+    size = x.element_size()
+    memory = torch.empty(x.numel() + 64 // size, dtype=x.dtype)
+    start = -memory.data_ptr() % 64 // size
+    found = memory.as_strided(x.shape, x.stride(), start)
+    found.copy_(x)
+    return found
+
+
+def batches_directly() -> None:
+    """Several products by one kernel: strides of 0, several tiles a program, rows and columns as they come."""
+    torch.manual_seed(5)
+    for transposed in (False, True):
+        a, b = aligned(torch.randn(3, 132, 100)), aligned(torch.randn(1, 100, 136))
+        if transposed:
+            a, b = aligned(torch.randn(1, 100, 132)).mT, aligned(torch.randn(3, 136, 100)).mT
+        out, counts = batched(a, b, "fp16 2 12", None, True)
+        exact = a.double() @ b.double()
+        own = cuda_words.bound(cuda_words.HALVES, 100, 64, "a100", True)
+        largest = a.abs().amax(2, True).double() * b.abs().amax(1, True).double() * 2.0**-28
+        # Float64's own error is less than 2^-20 of what is allowed.
+        allowed = own.gamma * (a.double().abs() @ b.double().abs()) + 100 * own.floor * largest
+        wrong = int((~((out.double() - exact).abs() <= allowed)).sum())
+        print(json.dumps({"case": ["batch", transposed], "wrong": wrong, "counts": counts}), flush=True)
 
 
 def main(share: str = "0/1", device: str = "nvidia") -> None:
     global DEVICE
     DEVICE = interpreted_device(device)
     part, parts = map(int, share.split("/"))
-    for generator, dtype, shape, name, kind in CASES[part::parts]:
+    cases = [(*case, False) for case in CASES]
+    if device == "hopper":
+        cases += [(name, "float32", shape, "fp16 2 12", kind, True) for name, shape, kind in DIRECT]
+        if part == 0:
+            batches_directly()
+    for generator, dtype, shape, name, kind, direct in cases[part::parts]:
         a, b = {**HOSTILE, **SPECIAL}[generator](*shape, seed=3, dtype=np.dtype(dtype))
         target = Target(kind, 1e-4 if kind == "tolerance" else None) if kind else None
         wrong = 0
         for x, y in ((a, b), (np.asfortranarray(a), np.asfortranarray(b))):
-            c, counts = product(x, y, name, target)
+            c, counts = product(x, y, name, target, direct)
             left, right = twin.real_vectors(a, "left"), twin.real_vectors(b, "right").T
             terms, real = left.shape[1], c.view(np.float32)
             special = ieee_specials(a, b).view(np.float64) if generator in SPECIAL else np.zeros(real.shape)
@@ -61,4 +118,4 @@ def main(share: str = "0/1", device: str = "nvidia") -> None:
                 slack = target.tolerance if target and target.tolerance else terms * 2.0**-24
                 allowed = slack * exact.magnitude("up") + terms * 2.0**-149
                 wrong += int((~exact.within(real, allowed)).sum())
-        print(json.dumps({"case": [generator, dtype, name], "wrong": wrong, "counts": counts}), flush=True)
+        print(json.dumps({"case": [generator, dtype, name, direct], "wrong": wrong, "counts": counts}), flush=True)

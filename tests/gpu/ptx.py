@@ -132,6 +132,12 @@ def _of(kind: type, function: Callable[..., Array]) -> Callable[..., Array]:
     return run
 
 
+def _half(x: Array) -> Array:
+    """The pattern of float32 numbers rounded to float16, to nearest."""
+    with np.errstate(all="ignore"):
+        return x.view(np.float32).astype(np.float16).view(np.uint16).astype(np.uint32)
+
+
 _INSTRUCTIONS: dict[str, Callable[..., Array]] = {
     "mov.b32": lambda x: x,
     "prmt.b32": _permuted,
@@ -146,6 +152,9 @@ _INSTRUCTIONS: dict[str, Callable[..., Array]] = {
     "dp4a.u32.s32": _dot,
     "dp2a.lo.u32.u32": lambda a, b, c: _dot_of_two(a, b, c, False),
     "dp2a.hi.u32.u32": lambda a, b, c: _dot_of_two(a, b, c, True),
+    "mul.rn.f32": _of(np.float32, lambda x, y: x * y),
+    "cvt.rn.f16x2.f32": lambda x, y: _half(x) << np.uint32(16) | _half(y),
+    "cvt.f32.f16": lambda x: x.astype(np.uint16).view(np.float16).astype(np.float32).view(np.uint32),
     "sub.rn.f32": _of(np.float32, lambda x, y: x - y),
     "fma.rn.f32": _of(np.float32, fma),
     "fma.rp.f32": _of(np.float32, _up_single),
@@ -195,6 +204,9 @@ def execute(code: str, outputs: int, inputs: list[Array]) -> list[Array]:
             (both,) = (value(str(x)) for x in operands)
             halves = both & np.uint64(0xFFFFFFFF), both >> np.uint64(32)
             registers.update(zip(target, (x.astype(np.uint32) for x in halves), strict=True))
+        elif instruction == "mov.b32" and isinstance(target, tuple):
+            (both,) = (value(str(x)) for x in operands)
+            registers.update(zip(target, (both & np.uint32(0xFFFF), both >> np.uint32(16)), strict=True))
         elif instruction == "mov.b64" and isinstance(operands[0], tuple):
             low, high = (value(x).astype(np.uint64) for x in operands[0])
             registers[str(target)] = low | (high << np.uint64(32))

@@ -94,6 +94,26 @@ def test_halves_of_a_number_and_several_results(rng):
     assert (low.view(np.uint32) | (high.astype(np.uint64) << np.uint64(32))).tolist() == x.view(np.uint64).tolist()
 
 
+def test_words_of_two_elements(rng):
+    """The code that cuts elements, against NumPy's conversions: ties, subnormal words, infinities."""
+    from prismm.kernels.gpu.words_direct_hopper import words_code
+
+    x = (rng.standard_normal((400, 2)) * 2.0 ** rng.integers(-40, 14, (400, 2))).astype(np.float32)
+    x[:3] = [[1 + 2.0**-11, 1 + 3 * 2.0**-11], [np.inf, -np.inf], [0.0, -0.0]]
+    with np.errstate(all="ignore"):
+        scaled = x * np.float32(2.0)
+        high = scaled.astype(np.float16)
+        low = ((scaled - high.astype(np.float32)) * np.float32(4096.0)).astype(np.float16)
+    twos = np.full(400, np.float32(2.0))
+    code = words_code(12)
+    found = ptx.execute(getattr(code, "value", code), 2, [x[:, 0], x[:, 1], twos, twos])
+    for word, expected in zip(found, (high, low), strict=True):
+        got = np.ascontiguousarray(word)[:, None].view(np.float16)
+        assert np.array_equal(got, expected, equal_nan=True)
+        zeros = expected == 0
+        assert np.array_equal(np.signbit(got[zeros]), np.signbit(expected[zeros]))
+
+
 def test_a_matrix_instruction_is_a_product_of_matrices(rng):
     """Fragments as in PTX's ISA, section 9.7.14.5.8: m16n8k16 of 8-bit integers."""
     left, right = rng.integers(-128, 128, (16, 16), dtype=np.int8), rng.integers(0, 256, (16, 8), dtype=np.uint8)
@@ -113,5 +133,5 @@ def test_a_matrix_instruction_is_a_product_of_matrices(rng):
 @pytest.mark.slow
 def test_kernels_that_do_not_wait_are_found():
     found = {entry["case"]: entry["wrong"] for entry in interpreted("hasty")}
-    right = {"as it is", "groups as they are"}
-    assert len(found) == 11 and {case for case, wrong in found.items() if not wrong} == right
+    right = {"as it is", "groups as they are", "words as they are"}
+    assert len(found) == 16 and {case for case, wrong in found.items() if not wrong} == right

@@ -15,18 +15,19 @@ NAMES = ["uniform", "wide_rows", "wide_rows_and_columns", "cancelling", "carries
 
 
 @pytest.mark.parametrize("unit", ["h200-wgmma", "a100"])
-@pytest.mark.parametrize("name", twin.formats())
+@pytest.mark.parametrize("name", [*twin.formats(), "fp16 2 12 direct"])
 def test_no_entry_is_beyond_the_bound(name, unit, seed):
+    name, direct, _ = name.partition(" direct")
     words = twin.formats()[name]
     for generator in NAMES:
         for dtype, k, chunk in ((np.float32, 200, 64), (np.float32, 130, 128), (np.complex64, 70, 64)):
             a, b = HOSTILE[generator](5, k, 4, seed=seed, dtype=np.dtype(dtype))
             terms = k * (1 if dtype == np.float32 else 2)
-            own = cuda_words.bound(words, terms, chunk, unit)
+            own = cuda_words.bound(words, terms, chunk, unit, bool(direct))
             x, y = twin.real_vectors(a, "left"), twin.real_vectors(b, "right").T
             exact = exact_product(x, y)
             size = exact.magnitude("up")
-            value, largest = twin.product(a, b, words, chunk, unit)
+            value, largest = twin.product(a, b, words, chunk, unit, bool(direct))
             finite = np.isfinite(value)
             slack = math.ceil(terms / chunk) * ETA
             error = own.gamma * size + terms * own.floor * largest + slack

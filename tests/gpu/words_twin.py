@@ -49,8 +49,10 @@ def split(x: np.ndarray, words: WordFormat, chunk: int) -> tuple[np.ndarray, np.
     return np.stack(found), scales.T.astype(np.float32)
 
 
-def product(a: np.ndarray, b: np.ndarray, words: WordFormat, chunk: int, unit: str) -> tuple[np.ndarray, np.ndarray]:
-    """(entries in real numbers, the products of the largest scales), as Hopper's kernel makes them on a unit."""
+def product(
+    a: np.ndarray, b: np.ndarray, words: WordFormat, chunk: int, unit: str, direct: bool = False
+) -> tuple[np.ndarray, np.ndarray]:
+    """(entries in real numbers, the products of the largest scales), as Hopper's kernels make them on a unit."""
     model = numerics.engine(f"{unit}.{words.format.name}.fp32")
     x, s = split(real_vectors(a, "left"), words, chunk)
     y, t = split(real_vectors(b, "right"), words, chunk)
@@ -63,10 +65,11 @@ def product(a: np.ndarray, b: np.ndarray, words: WordFormat, chunk: int, unit: s
         steps = [slice(h, h + depth) for h in range(at.start, at.stop, depth)]
         left = np.concatenate([x[w][:, step] for step in steps for w, _ in pairs], axis=1)
         right = np.concatenate([y[v][:, step] for step in steps for _, v in pairs], axis=1)
-        high = numerics.gemm(model, x[0][:, at], y[0][:, at].T).astype(np.float32)
         rest = numerics.gemm(model, left, right.T).astype(np.float32)
         with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-            both = high + rest * np.float32(2.0**-words.amplified)
+            rest = rest * np.float32(2.0**-words.amplified)
+            high = numerics.gemm(model, x[0][:, at], y[0][:, at].T, rest if direct else None).astype(np.float32)
+            both = high if direct else high + rest
             entries += (both * s[c][:, None]) * t[c][None, :]
     return entries, s.max(0).astype(np.float64)[:, None] * t.max(0).astype(np.float64)[None, :]
 

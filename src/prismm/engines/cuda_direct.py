@@ -134,8 +134,6 @@ def describe(program: Program, out: Result, a: Vectors, b: Vectors) -> tuple[Til
     """What describes A, B and the result to TMA, as `kernels.gpu.direct_hopper` copies them; None where an address, or
     a step from a row to the next, is no multiple of 16 bytes.
     """
-    from triton.experimental.gluon import language as gl
-
     from prismm.kernels.gpu import direct_hopper as kernel
 
     edge, inner = kernel.EDGE, kernel.INNER.value
@@ -146,19 +144,28 @@ def describe(program: Program, out: Result, a: Vectors, b: Vectors) -> tuple[Til
         steps = x.steps[0], x.steps[1] if along else x.steps[2]
         found.append((x.place, sizes, steps, (1, edge, inner) if along else (1, inner, edge)))
     found.append((out.place, (out.batch, out.m, out.n), (out.m * out.n, out.n), (1, edge, edge)))
-    tiled = []
-    for place, sizes, steps, box in found:
-        size = place.dtype.itemsize
-        layout = gl.NVMMASharedLayout(swizzle_byte_width=min(128, size * box[2]), element_bitwidth=8 * size, rank=3)
-        # Of one row, or one matrix, there is no next one.
-        together = 16 // size
-        row = steps[1] if sizes[1] > 1 else -(-sizes[2] // together) * together
-        matrix = steps[0] if sizes[0] > 1 else sizes[1] * row
-        if not program.aligned(place) or row % together or matrix % together or size * max(row, matrix) >= _LONGEST:
-            return None
-        tiled.append(Tiled(place, sizes, (matrix, row, 1), box, layout))
-    left, right, result = tiled
-    return left, right, result
+    left, right, result = (tiled(program, *one) for one in found)
+    return None if left is None or right is None or result is None else (left, right, result)
+
+
+def tiled(
+    program: Program, place: Place, sizes: tuple[int, int, int], steps: tuple[int, int], box: tuple[int, int, int]
+) -> Tiled | None:  # fmt: skip
+    """What describes matrices (batch, rows, elements of a row) to TMA, which copies boxes of them; None as `describe`.
+
+    steps: from one matrix, and from one row, to the next.
+    """
+    from triton.experimental.gluon import language as gl
+
+    size = place.dtype.itemsize
+    layout = gl.NVMMASharedLayout(swizzle_byte_width=min(128, size * box[2]), element_bitwidth=8 * size, rank=3)
+    # Of one row, or one matrix, there is no next one.
+    together = 16 // size
+    row = steps[1] if sizes[1] > 1 else -(-sizes[2] // together) * together
+    matrix = steps[0] if sizes[0] > 1 else sizes[1] * row
+    if not program.aligned(place) or row % together or matrix % together or size * max(row, matrix) >= _LONGEST:
+        return None
+    return Tiled(place, sizes, (matrix, row, 1), box, layout)
 
 
 def _multiply_by_groups(

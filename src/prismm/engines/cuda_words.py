@@ -21,6 +21,10 @@ where |x| < 2^-14, and |δ| <= 2^-25-a where w_2·2^a is below 2^-14, a = 12 bei
 - *The matrix unit* errs by γ relatively and φ (`numerics.bounds.dot_bound` of the model that was probed on the device)
   over a chunk: on the high words, whose magnitudes sum to (1 + 2^-t)^2·|a||b|, and on the others, to about 2·2^-t.
 - *Outside*, high words and others are added, and then the chunk to the entry: chunks + 1 roundings.
+- *Directly* (`kernels.gpu.words_direct_hopper`), the unit adds the high words to the others, which it gets as an
+  accumulator: as if an instruction more, of the chunk's, had made them out of one product. Its γ and φ are those of so
+  many terms, and what they are relative to is larger by what the others sum to; outside there is a rounding less, which
+  stays in the bound, so that it holds for either kernel.
 
 So |entry - exact| <= gamma·(|a||b|) + k·floor·largest, `largest` being the product of the largest scales of row and
 column, and chunks·η/2 for results in float32's subnormal range. gamma is a number that k, chunk and device give. Where
@@ -37,12 +41,13 @@ import struct
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from prismm.engines.cuda_direct import tiled
 from prismm.formats import BF16, FP16, FP32, TF32, Format
 
 if TYPE_CHECKING:
     from prismm.accuracy import Target
     from prismm.engines.cuda import Device
-    from prismm.engines.launch import Place, Program
+    from prismm.engines.launch import Place, Program, Tiled
 
 CHUNKS = 64, 128, 256, 512
 """Elements of a piece, and inner dimension of the sums that the matrix unit makes by itself."""
@@ -120,8 +125,8 @@ class Bound:
 
 
 @functools.lru_cache(maxsize=1024)
-def bound(words: WordFormat, terms: int, chunk: int, unit: str) -> Bound:
-    """The bound for an inner dimension of `terms` reals, on a matrix unit ("h200-wgmma", "a100").
+def bound(words: WordFormat, terms: int, chunk: int, unit: str, direct: bool = False) -> Bound:
+    """The bound for an inner dimension of `terms` reals, on a matrix unit ("h200-wgmma", "a100"); direct: of `Problem`.
 
     >>> 340 < bound(HALVES, 4096, 512, "h200-wgmma").gamma * 2**24 < 380
     True
@@ -133,11 +138,11 @@ def bound(words: WordFormat, terms: int, chunk: int, unit: str) -> Bound:
     v = 2.0**-t
     model = engine(f"{unit}.{words.format.name}.fp32")
     depth = min(chunk, terms)
-    high, high_floor = dot_bound(model, depth, 2.0**15)
+    high, high_floor = dot_bound(model, depth + (model.instruction_depth if direct else 0), 2.0**15)
     rest, rest_floor = dot_bound(model, depth * (words.products - 1), 2.0**15)
     rest_floor *= 2.0**-words.amplified
     smaller = (1.0 + v) ** (2 * p) * (2.0 * v + (3.0 * v * v if p > 2 else 0.0))
-    inner = high * (1.0 + v) ** 2 + rest * smaller
+    inner = high * ((1.0 + v) ** 2 + (smaller * (1.0 + rest) if direct else 0.0)) + rest * smaller
     left_out = (p + 1) * v**p * (1.0 + 8.0 * v)
     chunks = -(-terms // chunk)
     outer = math.expm1((chunks + 1) * math.log1p(FP32.unit_roundoff))
@@ -158,7 +163,8 @@ class Problem:
     """How out = a @ b is multiplied: words, chunk, and what an entry must be to need no repair.
 
     least, reach: see `Bound`. raw: nothing is asked of an entry but that it is infinite where the exact one is. exact:
-    repaired entries must be better than float64 sums.
+    repaired entries must be better than float64 sums. direct: one kernel cuts and multiplies, where it can
+    (`directly`).
     """
 
     words: WordFormat
@@ -167,14 +173,18 @@ class Problem:
     reach: float
     raw: bool
     exact: bool = False
+    direct: bool = False
 
 
-def problem_for(words: WordFormat, chunk: int, terms: int, target: Target | None, unit: str) -> Problem:
+def problem_for(
+    words: WordFormat, chunk: int, terms: int, target: Target | None, unit: str, direct: bool = False
+) -> Problem:
     """The problem of a product with an inner dimension of `terms` reals."""
-    found = bound(words, terms, chunk, unit)
+    found = bound(words, terms, chunk, unit, direct)
     raw = target is None or target.kind == "fast"
     tolerance = target.tolerance if target is not None and target.tolerance is not None else 1.0
-    return Problem(words, chunk, found.least(target), found.reach, raw, tolerance < (terms + 4) * 2.0**-52)
+    exact = tolerance < (terms + 4) * 2.0**-52
+    return Problem(words, chunk, found.least(target), found.reach, raw, exact, direct)
 
 
 def workspace(words: WordFormat, rows: int, columns: int, k: int) -> int:
@@ -214,6 +224,10 @@ def queue(
     """
     import torch
 
+    operands = directly(a, b, problem, device, to) if problem.direct else None
+    if operands is not None:
+        _queue_directly(*operands, a, b, out, problem, counts, device, to, clear)
+        return
     words = problem.words
     parts = 2 if out.is_complex else 1
     batches, m, k = out.shape[0], a.shape[1], a.shape[2] * parts
@@ -255,6 +269,52 @@ def queue(
             CHUNK=problem.chunk, ROWS=rows, COLUMNS=columns, DEPTH=64 // words.bytes, GROUP=8, EVEN=even,
             **product.LAUNCH,
         )  # fmt: skip
+    repair(a, b, out, marks, counts, problem.raw, problem.exact, device, to)
+
+
+def directly(a: Matrices, b: Matrices, problem: Problem, device: Device, to: Program) -> tuple[Tiled, Tiled] | None:
+    """What describes the operands to the kernel that cuts and multiplies; None where it does not serve: other GPUs,
+    words and chunks, complex numbers, places and strides that are no multiples of 16 bytes.
+    """
+    from prismm.kernels.gpu import words_direct_hopper as kernel
+
+    served = device.hopper and problem.words.format == FP16 and problem.chunk == kernel.DEPTH
+    if not served or a.is_complex or a.shape[2] == 0:
+        return None
+    left = _tiled(a, a.strides[2] == 1, to, (kernel.TILE, kernel.DEPTH))
+    right = _tiled(b, b.strides[2] == 1, to, (kernel.DEPTH, kernel.TILE))
+    return None if left is None or right is None else (left, right)
+
+
+def _tiled(x: Matrices, by_rows: bool, to: Program, box: tuple[int, int]) -> Tiled | None:
+    """What describes matrices, as they lie in memory, to TMA; box: rows and columns."""
+    if by_rows:
+        return tiled(to, x.data, x.shape, (x.strides[0], x.strides[1]), (1, *box))
+    shape = x.shape[0], x.shape[2], x.shape[1]
+    return tiled(to, x.data, shape, (x.strides[0], x.strides[2]), (1, box[1], box[0]))
+
+
+def _queue_directly(
+    left: Tiled, right: Tiled, a: Matrices, b: Matrices, out: Matrices, problem: Problem, counts: Place,
+    device: Device, to: Program, clear: bool,
+) -> None:  # fmt: skip
+    """`queue` without words in memory."""
+    import torch
+
+    from prismm.kernels.gpu import words_direct_hopper as kernel
+
+    batches, m, n = out.shape
+    marks = to.take(torch.int32, batches * m, -(-n // 32))
+    tiles = -(-m // kernel.TILE) * -(-n // kernel.TILE) * batches
+    to.launch(
+        kernel.multiply_by_words, (min(device.programs, tiles),), left, right, out.data, marks, counts, m, n,
+        a.shape[2], batches, int(a.shape[0] == 1), int(b.shape[0] == 1), out.strides[1], out.batch_stride,
+        -(-n // 32), pattern_of(problem.least), pattern_of(problem.reach),
+        LEFT_ALONG=a.strides[2] == 1, RIGHT_ALONG=b.strides[2] != 1, AMPLIFIED=problem.words.amplified,
+        DOWN=2.0**-problem.words.amplified, TILE=kernel.TILE, DEPTH=kernel.DEPTH, STAGES=kernel.STAGES,
+        GROUP=kernel.GROUP, EVEN=n % 16 == 0 and out.strides[1] % 16 == 0 and out.batch_stride % 16 == 0,
+        CLEAR=clear, **kernel.LAUNCH,
+    )  # fmt: skip
     repair(a, b, out, marks, counts, problem.raw, problem.exact, device, to)
 
 

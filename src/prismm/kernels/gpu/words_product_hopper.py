@@ -41,7 +41,7 @@ def _even(x, EVEN: gl.constexpr):
 
 
 @gluon.jit
-def _place(tile, tiles_m, tiles_n, GROUP: gl.constexpr):
+def place_of(tile, tiles_m, tiles_n, GROUP: gl.constexpr):
     """(batch, row, column) of a tile, in an order by which GROUP rows of tiles share what they read."""
     batch = tile // (tiles_m * tiles_n)
     tile = tile - batch * (tiles_m * tiles_n)
@@ -63,7 +63,7 @@ def _feed(
     stage = 0
     phase = 1
     for tile in range(gl.program_id(0), tiles_m * tiles_n * batches, gl.num_programs(0)):
-        batch, row, column = _place(tile, tiles_m, tiles_n, GROUP)
+        batch, row, column = place_of(tile, tiles_m, tiles_n, GROUP)
         i = batch * m + row * TILE
         j = WORDS * batches * m + batch * n + column * TILE
         for step in range(steps):
@@ -80,6 +80,33 @@ def _feed(
 
 
 @gluon.jit
+def store_tile(
+    acc, top_x, top_y, out, marks, batch, first_row, column, m, n, row_step, batch_stride, mark_pitch, least, reach,
+    TILE: gl.constexpr, EVEN: gl.constexpr,
+):  # fmt: skip
+    """64 rows of a tile, and their marks; top_x, top_y: largest scales of rows and columns."""
+    # |entry - exact| <= gamma·(|a||b|) + k·floor·largest: see `engines.cuda_words`.
+    i = first_row + gl.arange(0, 64, layout=gl.SliceLayout(1, acc.type.layout))
+    j = column * TILE + gl.arange(0, TILE, layout=gl.SliceLayout(0, acc.type.layout))
+    largest = top_x[:, None] * top_y[None, :]
+    size = gl.abs(acc)
+    sure = (size >= largest * least.to(gl.float32, bitcast=True)) & (
+        size + largest * reach.to(gl.float32, bitcast=True) < 170141183460469231731687303715884105728.0
+    )  # 2^127
+    inside = (i < m)[:, None] & (j < n)[None, :]
+    bits = gl.where(inside & ~sure, 1, 0) << (j & 31)[None, :]
+    word = gl.sum(bits.reshape([64, TILE // 32, 32]), 2)
+    stored: gl.constexpr = gl.BlockedLayout([1, TILE // 32], [32, 1], [4, 1], [1, 0])
+    word = gl.convert_layout(word, stored)
+    iw = first_row + gl.arange(0, 64, layout=gl.SliceLayout(1, stored))
+    jw = column * (TILE // 32) + gl.arange(0, TILE // 32, layout=gl.SliceLayout(0, stored))
+    at_word = marks + (batch * m + iw).to(gl.int64)[:, None] * mark_pitch + jw[None, :]
+    gl.store(at_word, word, mask=(iw < m)[:, None] & (jw < mark_pitch)[None, :])
+    target = out + batch.to(gl.int64) * _even(batch_stride, EVEN) + i.to(gl.int64) * _even(row_step, EVEN)
+    gl.store(target[:, None] + j[None, :], acc, mask=inside)
+
+
+@gluon.jit
 def _multiply(
     WHICH: gl.constexpr, out, scales, marks, m, width, pitch, batches, row_step, batch_stride, mark_pitch, least, reach,
     left_ring, right_ring, full, free,
@@ -92,10 +119,7 @@ def _multiply(
     rows: gl.constexpr = gl.SliceLayout(1, layout)
     columns: gl.constexpr = gl.SliceLayout(0, layout)
     lanes: gl.constexpr = gl.BlockedLayout([1], [32], [4], [0])
-    smallest = least.to(gl.float32, bitcast=True)
-    error = reach.to(gl.float32, bitcast=True)
     n = _even(width, EVEN)
-    row_stride = _even(row_step, EVEN)
     tiles_m = gl.cdiv(m, TILE)
     tiles_n = gl.cdiv(n, TILE)
     steps = gl.cdiv(pitch, DEPTH)
@@ -104,7 +128,7 @@ def _multiply(
     stage = 0
     phase = 0
     for tile in range(gl.program_id(0), tiles_m * tiles_n * batches, gl.num_programs(0)):
-        batch, row, column = _place(tile, tiles_m, tiles_n, GROUP)
+        batch, row, column = place_of(tile, tiles_m, tiles_n, GROUP)
         first_row = row * TILE + 64 * WHICH
         # Scales are read past the ends of a batch, for entries that are not stored.
         row_scale = scales + (batch * m + first_row)
@@ -145,25 +169,10 @@ def _multiply(
             top_x = gl.maximum(top_x, x)
             top_y = gl.maximum(top_y, y1)
             acc = acc + high * x[:, None] * gl.convert_layout(y1, columns)[None, :]
-        # |entry - exact| <= gamma·(|a||b|) + k·floor·largest: see `engines.cuda_words`.
-        i = first_row + gl.arange(0, 64, layout=rows)
-        j = column * TILE + gl.arange(0, TILE, layout=columns)
-        largest = top_x[:, None] * gl.convert_layout(top_y, columns)[None, :]
-        size = gl.abs(acc)
-        sure = (size >= largest * smallest) & (
-            size + largest * error < 170141183460469231731687303715884105728.0
-        )  # 2^127
-        inside = (i < m)[:, None] & (j < n)[None, :]
-        bits = gl.where(inside & ~sure, 1, 0) << (j & 31)[None, :]
-        word = gl.sum(bits.reshape([64, TILE // 32, 32]), 2)
-        stored: gl.constexpr = gl.BlockedLayout([1, TILE // 32], [32, 1], [4, 1], [1, 0])
-        word = gl.convert_layout(word, stored)
-        iw = first_row + gl.arange(0, 64, layout=gl.SliceLayout(1, stored))
-        jw = column * (TILE // 32) + gl.arange(0, TILE // 32, layout=gl.SliceLayout(0, stored))
-        at_word = marks + (batch * m + iw).to(gl.int64)[:, None] * mark_pitch + jw[None, :]
-        gl.store(at_word, word, mask=(iw < m)[:, None] & (jw < mark_pitch)[None, :])
-        target = out + batch.to(gl.int64) * _even(batch_stride, EVEN) + i.to(gl.int64) * row_stride
-        gl.store(target[:, None] + j[None, :], acc, mask=inside)
+        store_tile(
+            acc, top_x, gl.convert_layout(top_y, columns), out, marks, batch, first_row, column, m, n, row_step,
+            batch_stride, mark_pitch, least, reach, TILE, EVEN,
+        )  # fmt: skip
 
 
 @gluon.jit(

@@ -51,7 +51,7 @@ def _even(x, EVEN: gl.constexpr):
 
 
 @gluon.jit
-def _scale_of(largest):
+def scale_of(largest):
     """`words_split.scale_of`."""
     field = largest.to(gl.int32, bitcast=True) >> 23
     field = gl.minimum(gl.maximum(field, 26), 254)
@@ -61,7 +61,7 @@ def _scale_of(largest):
 
 
 @gluon.jit
-def _word_of(x, FORMAT: gl.constexpr):
+def word_of(x, FORMAT: gl.constexpr):
     """`words_split.word_of`."""
     if FORMAT == HALF:
         return x.to(gl.float16)
@@ -89,13 +89,13 @@ def _split_along(
     value = gl.load(x + at, mask=inside, other=0.0)
     if KIND == RIGHT:
         value = gl.where((h & 1 == 1)[None, :] & (v & 1 == 0)[:, None], -value, value)
-    up, down = _scale_of(gl.max(gl.abs(value), 1))
+    up, down = scale_of(gl.max(gl.abs(value), 1))
     gl.store(scales + v, down, mask=v < count)
     rest = value * up[:, None]
     target = words + v.to(gl.int64)[:, None] * pitch + h[None, :]
     stored = (v < count)[:, None] & (h < pitch)[None, :]
     for w in gl.static_range(WORDS):
-        word = _word_of(rest, FORMAT)
+        word = word_of(rest, FORMAT)
         gl.store(target + w * plane, word, mask=stored)
         rest = (rest - word.to(gl.float32)) * UP
 
@@ -119,7 +119,7 @@ def _split_across(
     value = gl.load(x + at, mask=inside, other=0.0)
     if KIND == RIGHT:
         value = gl.where((h & 1 == 1)[:, None] & (v & 1 == 0)[None, :], -value, value)
-    up, down = _scale_of(gl.max(gl.abs(value), 0))
+    up, down = scale_of(gl.max(gl.abs(value), 0))
     gl.store(scales + v, down, mask=v < count)
     rest = value * up[None, :]
     tv = v0 + gl.arange(0, VECTORS, layout=gl.SliceLayout(0, turned))
@@ -127,7 +127,7 @@ def _split_across(
     target = words + tv.to(gl.int64)[None, :] * pitch + th[:, None]
     stored = (tv < count)[None, :] & (th < pitch)[:, None]
     for w in gl.static_range(WORDS):
-        word = _word_of(rest, FORMAT)
+        word = word_of(rest, FORMAT)
         gl.store(target + w * plane, gl.convert_layout(word, turned), mask=stored)
         rest = (rest - word.to(gl.float32)) * UP
 

@@ -1,0 +1,241 @@
+"""The product of FP16 words for Hopper that cuts its operands itself: two warpgroups cut, two multiply.
+
+What a product is, and its certificate, is that of `words_product_hopper`, for chunks of 64 terms: a chunk is one step,
+so that what a piece is scaled by depends on nothing but that step's elements. One warpgroup has A's 128 rows, another
+one B's 128 columns. Each copies 64 terms of them by TMA, float32 as they stand in memory, and reads them into
+registers, a vector a thread: the largest magnitude, the scale and both words need no other thread. It asks for the next
+step's elements as soon as it has read these. Words go to a ring of two stages, swizzled as the matrix instruction reads
+them, with their scales. So words are neither written to memory nor read from it, and there is one launch less.
+
+A step's lower products are summed first, times 2^-12, and what the high words add begins from there: one set of sums
+for two, which leaves each thread that multiplies 128 numbers and not 192.
+
+Registers: 184 where there are sums, 72 where words are cut (64 elements a thread). Shared memory: 64 KiB of elements,
+128 of words, 2 of scales.
+
+Operations: 6·m·n·k, and about 8 an element and step, of which every tile has 2·128·64: 1024 instructions a thread that
+cuts, 1540 cycles of the matrix unit. Bytes: 4·(m + n)·k, times the tiles that read them again, out of the L2 cache.
+Counted, not measured: nothing chooses this kernel yet.
+"""
+
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.hopper import (
+    fence_async_shared,
+    mbarrier,
+    tma,
+    warpgroup_mma,
+    warpgroup_mma_wait,
+)
+
+from prismm.kernels.gpu.product_hopper import next_stage
+from prismm.kernels.gpu.words_product_hopper import place_of, store_tile
+from prismm.kernels.gpu.words_split_hopper import scale_of
+
+TILE, DEPTH, GROUP, STAGES = 128, 64, 8, 2
+"""Rows and columns of a tile, terms of a step and chunk, rows of tiles in a strip; stages of words."""
+LAUNCH = {"num_warps": 4, "maxnreg": 128}
+OWN = gl.constexpr(
+    gl.DistributedLinearLayout(
+        reg_bases=[[0, 1], [0, 2], [0, 4], [0, 8], [0, 16], [0, 32]],
+        lane_bases=[[1, 0], [2, 0], [4, 0], [8, 0], [16, 0]],
+        warp_bases=[[32, 0], [64, 0]],
+        block_bases=[],
+        shape=[128, 64],
+    )
+)
+"""128 vectors of 64 elements, one a thread."""
+_LINE = gl.constexpr(gl.SwizzledSharedLayout(1, 1, 1, [0]))
+
+
+@gluon.constexpr_function
+def words_code(amplified):
+    """Assembly: w1 = RN(x·s) and w2 = RN((x·s - w1)·2^amplified) in float16, of two elements; all else is exact.
+
+    Two at a time, so that a register with both words of a pair takes the place of the pair's elements.
+    """
+    bits = 127 + amplified << 23
+    return (
+        "{ .reg .b16 h0, h1; .reg .f32 t0, t1, f0, f1; mul.rn.f32 t0, $2, $4; mul.rn.f32 t1, $3, $5;"
+        "cvt.rn.f16x2.f32 $0, t1, t0; mov.b32 {h0, h1}, $0; cvt.f32.f16 f0, h0; cvt.f32.f16 f1, h1;"
+        "sub.rn.f32 f0, t0, f0; sub.rn.f32 f1, t1, f1;"
+        f"mul.rn.f32 f0, f0, 0f{bits:08x}; mul.rn.f32 f1, f1, 0f{bits:08x}; cvt.rn.f16x2.f32 $1, f1, f0; }}"
+    )
+
+
+@gluon.jit
+def _copy(source, matrix, vector, term, barrier, elements, pred, ALONG: gl.constexpr):
+    """Begin to copy the elements of a step."""
+    mbarrier.expect(barrier, source.block_type.nbytes, pred=pred)
+    if ALONG:
+        tma.async_copy_global_to_shared(source, [matrix, vector, term], barrier, elements, pred=pred)
+    else:
+        tma.async_copy_global_to_shared(source, [matrix, term, vector], barrier, elements, pred=pred)
+
+
+@gluon.jit
+def _cut(
+    source, one, elements, words, scales, arrived, full, free, m, n, k, batches,
+    LEFT: gl.constexpr, ALONG: gl.constexpr, AMPLIFIED: gl.constexpr, TILE: gl.constexpr, DEPTH: gl.constexpr,
+    STAGES: gl.constexpr, GROUP: gl.constexpr,
+):  # fmt: skip
+    """One operand's part of all tiles; one: 1 where a matrix serves the whole batch."""
+    KIND: gl.constexpr = gl.float32
+    SHAPE: gl.constexpr = [TILE, DEPTH] if ALONG else [DEPTH, TILE]
+    PLAIN: gl.constexpr = gl.NVMMASharedLayout(swizzle_byte_width=128, element_bitwidth=32, rank=2)
+    read = elements._reinterpret(KIND, SHAPE, PLAIN)
+    tiles_m = gl.cdiv(m, TILE)
+    tiles_n = gl.cdiv(n, TILE)
+    tiles = tiles_m * tiles_n * batches
+    last = (k - 1) // DEPTH * DEPTH
+    first = gl.program_id(0)
+    batch, row, column = place_of(first, tiles_m, tiles_n, GROUP)
+    matrix, vector = batch * (1 - one), (row if LEFT else column) * TILE
+    _copy(source, matrix, vector, 0, arrived, elements, True, ALONG)
+    copied = 0
+    stage = 0
+    phase = 1
+    for tile in range(first, tiles, gl.num_programs(0)):
+        # What follows this tile's last step.
+        after = tile + gl.num_programs(0)
+        batch, row, column = place_of(gl.minimum(after, tiles - 1), tiles_m, tiles_n, GROUP)
+        next_matrix, next_vector = batch * (1 - one), (row if LEFT else column) * TILE
+        for start in range(0, k, DEPTH):
+            mbarrier.wait(arrived, copied)
+            copied ^= 1
+            value = (read if ALONG else read.permute((1, 0))).load(OWN)
+            fence_async_shared()
+            gl.thread_barrier()
+            more = start < last
+            _copy(
+                source, gl.where(more, matrix, next_matrix), gl.where(more, vector, next_vector),
+                gl.where(more, start + DEPTH, 0), arrived, elements, more | (after < tiles), ALONG,
+            )  # fmt: skip
+            up, down = scale_of(gl.max(gl.abs(value), 1))
+            high, low = gl.inline_asm_elementwise(
+                words_code(AMPLIFIED), "=r,=r,f,f,f,f", [value, up[:, None]], dtype=(gl.float16, gl.float16),
+                is_pure=True, pack=2,
+            )  # fmt: skip
+            mbarrier.wait(free.index(stage), phase)
+            words.index(2 * stage).store(high)
+            words.index(2 * stage + 1).store(low)
+            scales.index(stage).store(down)
+            fence_async_shared()
+            gl.thread_barrier()
+            mbarrier.arrive(full.index(stage), count=1)
+            stage, phase = next_stage(stage, phase, STAGES)
+        matrix, vector = next_matrix, next_vector
+
+
+@gluon.jit
+def _multiply(
+    WHICH: gl.constexpr, out, marks, left_words, right_words, left_scales, right_scales, full, free, m, width, k,
+    batches, row_step, batch_stride, mark_pitch, least, reach,
+    DOWN: gl.constexpr, TILE: gl.constexpr, DEPTH: gl.constexpr, STAGES: gl.constexpr, GROUP: gl.constexpr,
+    EVEN: gl.constexpr,
+):  # fmt: skip
+    layout: gl.constexpr = gl.NVMMADistributedLayout(version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, TILE, 16])
+    rows: gl.constexpr = gl.SliceLayout(1, layout)
+    columns: gl.constexpr = gl.SliceLayout(0, layout)
+    lanes: gl.constexpr = gl.BlockedLayout([1], [32], [4], [0])
+    n = width // 16 * 16 if EVEN else width
+    tiles_m = gl.cdiv(m, TILE)
+    tiles_n = gl.cdiv(n, TILE)
+    stage = 0
+    phase = 0
+    for tile in range(gl.program_id(0), tiles_m * tiles_n * batches, gl.num_programs(0)):
+        batch, row, column = place_of(tile, tiles_m, tiles_n, GROUP)
+        top_x = gl.zeros((64,), gl.float32, rows)
+        top_y = gl.zeros((TILE,), gl.float32, lanes)
+        acc = gl.zeros((64, TILE), gl.float32, layout)
+        for _ in range(0, k, DEPTH):
+            mbarrier.wait(full.index(stage), phase)
+            high_x = left_words.index(2 * stage).slice(64 * WHICH, 64)
+            low_x = left_words.index(2 * stage + 1).slice(64 * WHICH, 64)
+            high_y = right_words.index(2 * stage).permute((1, 0))
+            low_y = right_words.index(2 * stage + 1).permute((1, 0))
+            sums = gl.zeros((64, TILE), gl.float32, layout)
+            sums = warpgroup_mma(high_x, low_y, sums, use_acc=False, is_async=True)
+            sums = warpgroup_mma(low_x, high_y, sums, is_async=True)
+            x = left_scales.index(stage).slice(64 * WHICH, 64).load(rows)
+            top_x = gl.maximum(top_x, x)
+            top_y = gl.maximum(top_y, right_scales.index(stage).load(lanes))
+            sums = warpgroup_mma_wait(0, deps=(sums,))
+            sums = warpgroup_mma(high_x, high_y, sums * DOWN, is_async=True)
+            sums = warpgroup_mma_wait(0, deps=(sums,))
+            y = right_scales.index(stage).load(columns)
+            gl.thread_barrier()
+            mbarrier.arrive(free.index(stage), count=1)
+            acc = acc + sums * x[:, None] * y[None, :]
+            stage, phase = next_stage(stage, phase, STAGES)
+        store_tile(
+            acc, top_x, gl.convert_layout(top_y, columns), out, marks, batch, row * TILE + 64 * WHICH, column, m, n,
+            row_step, batch_stride, mark_pitch, least, reach, TILE, EVEN,
+        )  # fmt: skip
+
+
+@gluon.jit(
+    do_not_specialize=[
+        "m", "width", "k", "batches", "left_one", "right_one", "row_step", "batch_stride", "mark_pitch", "least",
+        "reach",
+    ]
+)  # fmt: skip
+def multiply_by_words(
+    left, right, out, marks, counts, m, width, k, batches, left_one, right_one, row_step, batch_stride, mark_pitch,
+    least, reach,
+    LEFT_ALONG: gl.constexpr, RIGHT_ALONG: gl.constexpr, AMPLIFIED: gl.constexpr, DOWN: gl.constexpr,
+    TILE: gl.constexpr, DEPTH: gl.constexpr, STAGES: gl.constexpr, GROUP: gl.constexpr, EVEN: gl.constexpr,
+    CLEAR: gl.constexpr,
+):  # fmt: skip
+    """out (batches, m, width) = A·B of float32 matrices, and a mark on every entry that is not sure.
+
+    left, right: TMA descriptors of (batch, vectors, terms) in boxes (1, TILE, DEPTH), or (batch, terms, vectors) in
+    (1, DEPTH, TILE); ALONG: whether terms are neighbours; one: 1 where a matrix serves the whole batch. EVEN, least,
+    reach, marks: as for `words_product_hopper.words_product`; counts, CLEAR: as for `words_split.split_words`. k >= 1.
+    """
+    words_of: gl.constexpr = gl.NVMMASharedLayout(swizzle_byte_width=128, element_bitwidth=16, rank=2)
+    left_words = gl.allocate_shared_memory(gl.float16, [STAGES * 2, TILE, DEPTH], words_of)
+    right_words = gl.allocate_shared_memory(gl.float16, [STAGES * 2, TILE, DEPTH], words_of)
+    left_elements = gl.allocate_shared_memory(
+        gl.float32, [1, TILE if LEFT_ALONG else DEPTH, DEPTH if LEFT_ALONG else TILE], left.layout
+    )
+    right_elements = gl.allocate_shared_memory(
+        gl.float32, [1, TILE if RIGHT_ALONG else DEPTH, DEPTH if RIGHT_ALONG else TILE], right.layout
+    )
+    left_scales = gl.allocate_shared_memory(gl.float32, [STAGES, TILE], _LINE)
+    right_scales = gl.allocate_shared_memory(gl.float32, [STAGES, TILE], _LINE)
+    arrived = gl.allocate_shared_memory(gl.int64, [2, 1], mbarrier.MBarrierLayout())
+    full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
+    free = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
+    for side in gl.static_range(2):
+        mbarrier.init(arrived.index(side), count=1)
+    for stage in gl.static_range(STAGES):
+        mbarrier.init(full.index(stage), count=2)
+        mbarrier.init(free.index(stage), count=2)
+    fence_async_shared()
+    if CLEAR:
+        if gl.program_id(0) == 0:
+            threads: gl.constexpr = gl.BlockedLayout([1], [32], [4], [0])
+            gl.store(counts + gl.arange(0, 4, layout=threads), gl.zeros([4], gl.int64, threads))
+    gl.warp_specialize(
+        [
+            (_multiply, (
+                0, out, marks, left_words, right_words, left_scales, right_scales, full, free, m, width, k, batches,
+                row_step, batch_stride, mark_pitch, least, reach, DOWN, TILE, DEPTH, STAGES, GROUP, EVEN,
+            )),
+            (_multiply, (
+                1, out, marks, left_words, right_words, left_scales, right_scales, full, free, m, width, k, batches,
+                row_step, batch_stride, mark_pitch, least, reach, DOWN, TILE, DEPTH, STAGES, GROUP, EVEN,
+            )),
+            (_cut, (
+                left, left_one, left_elements, left_words, left_scales, arrived.index(0), full, free, m, width, k,
+                batches, True, LEFT_ALONG, AMPLIFIED, TILE, DEPTH, STAGES, GROUP,
+            )),
+            (_cut, (
+                right, right_one, right_elements, right_words, right_scales, arrived.index(1), full, free, m, width, k,
+                batches, False, RIGHT_ALONG, AMPLIFIED, TILE, DEPTH, STAGES, GROUP,
+            )),
+        ],
+        [4, 4, 4],
+        [160, 96, 96],
+    )  # fmt: skip
