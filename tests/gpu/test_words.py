@@ -52,6 +52,33 @@ def test_bits_are_those_of_the_twin(name, dtype, rng):
         assert np.array_equal(out[0].cpu().numpy().view(np.float32), expected)
 
 
+@pytest.mark.parametrize("columns", [False, True])
+def test_bits_of_one_kernel_are_those_of_its_twin(columns, rng):
+    """Cut and multiplied in one kernel: batches, one matrix for all, tiles cut off, fewer terms than a step."""
+    import torch
+
+    from prismm.engines import cuda, cuda_words
+    from tests.gpu.programs import run, words_program
+
+    device = cuda.device_of(0)
+    if not device.hopper:
+        pytest.skip("the kernel is Hopper's")
+    for m, k, n, left, right in ((152, 200, 140, 3, 1), (256, 512, 384, 1, 2), (20, 40, 300, 70, 70)):
+        a, b = (rng.standard_normal(shape).astype(np.float32) for shape in ((left, m, k), (right, k, n)))
+        x, y = on_gpu(a), on_gpu(b)
+        if columns:
+            x, y = x.mT.contiguous().mT, y.mT.contiguous().mT
+        out = torch.empty(max(left, right), m, n, device="cuda")
+        problem = cuda_words.Problem(cuda_words.HALVES, 64, 0.0, 1.0, False, direct=True)
+        program, _ = words_program(x, y, out, problem, device)
+        assert [launch.kernel.fn.__name__ for launch in program.launches] == ["multiply_by_words", "repair_words"]
+        run(program, x, y, out)
+        for t in {0, len(out) - 1}:
+            own = a[t % left], b[t % right]
+            expected, _ = twin.product(*own, cuda_words.HALVES, 64, "h200-wgmma", True)
+            assert np.array_equal(out[t].cpu().numpy(), expected)
+
+
 @pytest.mark.parametrize("scheme", [None, *SCHEMES], ids=str)
 @pytest.mark.parametrize("dtype", ["float32", "complex64"])
 def test_targets_hold_on_hostile_operands(scheme, dtype, seed):
