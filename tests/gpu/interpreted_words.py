@@ -93,11 +93,25 @@ def batches_directly() -> None:
         print(json.dumps({"case": ["batch", transposed], "wrong": wrong, "counts": counts}), flush=True)
 
 
+def repairs() -> None:
+    """All entries of products with few terms, in tiles above and beside each other, of more matrices than programs."""
+    torch.manual_seed(7)
+    for shape in ((9, 20, 6, 12), (1, 530, 5, 68), (1, 70, 4, 1040), (3, 130, 4, 66)):
+        batch, m, k, n = shape
+        a, b = torch.randn(batch, m, k), torch.randn(batch, k, n)
+        out, counts = batched(a, b, "fp16 2 12", Target("native"))
+        wrong = int((out != (a.double() @ b.double()).float()).sum())
+        wrong += abs(sum(counts) - out.numel())
+        print(json.dumps({"case": ["repair", *shape], "wrong": wrong, "counts": counts}), flush=True)
+
+
 def main(share: str = "0/1", device: str = "nvidia") -> None:
     global DEVICE
     DEVICE = interpreted_device(device)
     part, parts = map(int, share.split("/"))
     cases = [(*case, False) for case in CASES]
+    if part == 0:
+        repairs()
     if device == "hopper":
         cases += [(name, "float32", shape, "fp16 2 12", kind, True) for name, shape, kind in DIRECT]
         if part == 0:

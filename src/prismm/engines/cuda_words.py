@@ -370,7 +370,7 @@ def repair(
 ) -> None:  # fmt: skip
     """Queue the repair of marked entries; raw, exact: as of `Problem`.
 
-    DENSE: with NVIDIA's FP64 matrix instructions, where Triton has them.
+    DENSE: with NVIDIA's FP64 matrix instructions, where Triton has them. WIDE is 1, 8 or 64: a kernel for each.
     """
     from prismm.kernels.gpu import words_repair
 
@@ -378,11 +378,14 @@ def repair(
     batches, m, k = out.shape[0], a.shape[1], a.shape[2]
     n = b.shape[2] * parts
     pitch = -(-n // 32)
-    blocks = -(-m // words_repair.SIDE.value) * -(-pitch // words_repair.SPAN.value) * batches
+    side, tiles = words_repair.SIDE.value, words_repair.TILES.value
+    wide = next(x for x in (1, 8, tiles) if x == tiles or x * side >= n)
+    blocks = -(-m // (tiles // wide * side)) * -(-n // (wide * side)) * batches
+    shares = max(1, min(tiles, device.programs // blocks))
     to.launch(
-        words_repair.repair_words, (min(4 * device.programs, blocks),), a.data, a.strides[1], a.strides[2],
+        words_repair.repair_words, (min(4 * device.programs, blocks) * shares,), a.data, a.strides[1], a.strides[2],
         a.batch_stride, b.data, b.strides[2], b.strides[1], b.batch_stride, out.data, out.strides[1],
-        out.batch_stride, marks, counts, m, n, k, pitch, batches, PARTS=parts, RAW=raw, EXACT=exact,
-        BLOCK=512, DEPTH=16, DENSE=device.nvidia and device.float64_dot,
+        out.batch_stride, marks, counts, m, n, k, pitch, batches, shares, PARTS=parts, RAW=raw, EXACT=exact,
+        BLOCK=512, DEPTH=16, DENSE=device.nvidia and device.float64_dot, WIDE=wide,
         num_warps=8, enable_fp_fusion=False,
     )  # fmt: skip

@@ -6,8 +6,9 @@ and Rump 2013, in any order), and cannot overflow: an entry whose row or column 
 in any order, and one without any nonzero product is 0. Then one rounding. Where that error leaves open whether the
 entry overflows, or where a target asks for more (EXACT), the entry is summed exactly (`repair.exact_value`).
 
-Programs walk over the marks, 64 rows of 16 words of 32 entries. Per repaired entry 8·k bytes and 4·k operations alone,
-k/4 bytes in a tile.
+A program looks at the marks of 64 tiles at once, 32 KiB of them, which a bit a tile sums up, and several share them
+where there are few: mostly none is set, and what a look takes is one reading, whatever its size. Per repaired entry 8·k
+bytes and 4·k operations alone, k/4 bytes in a tile.
 """
 
 import triton
@@ -21,8 +22,8 @@ SPECIAL, SUMMED, DOUBLE, KEPT = tl.constexpr(0), tl.constexpr(1), tl.constexpr(2
 TOP = tl.constexpr(3.4028235677973366e38)
 """2^128 - 2^103: from here on RN is infinite."""
 
-SIDE, SPAN, MANY = tl.constexpr(64), tl.constexpr(16), tl.constexpr(48)
-"""Rows and columns of a tile, words of marks that a program reads at once, marks from which a tile is made as one."""
+SIDE, TILES, MANY = tl.constexpr(64), tl.constexpr(64), tl.constexpr(48)
+"""Rows and columns of a tile, tiles that a program looks at, marks from which a tile is made as one."""
 
 
 @triton.jit
@@ -146,35 +147,42 @@ def _piece(
 @triton.jit(
     do_not_specialize=[
         "a_row", "a_step", "a_batch", "b_column", "b_step", "b_batch", "row_stride", "batch_stride", "m", "n", "k",
-        "mark_pitch", "batches",
+        "mark_pitch", "batches", "shares",
     ]
 )  # fmt: skip
 def repair_words(
     a, a_row, a_step, a_batch, b, b_column, b_step, b_batch, out, row_stride, batch_stride, marks, counts, m, n, k,
-    mark_pitch, batches, PARTS: tl.constexpr, RAW: tl.constexpr, EXACT: tl.constexpr, BLOCK: tl.constexpr,
-    DEPTH: tl.constexpr, DENSE: tl.constexpr,
+    mark_pitch, batches, shares, PARTS: tl.constexpr, RAW: tl.constexpr, EXACT: tl.constexpr, BLOCK: tl.constexpr,
+    DEPTH: tl.constexpr, DENSE: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
     """Settle the marked entries of out (batches, m, n); counts[SPECIAL], [SUMMED], [DOUBLE], [KEPT] grow.
 
     a, b, out, their strides and n: in real numbers, imaginary parts (PARTS is 2) one after the real ones. DENSE: tiles
-    with many marks are made at once.
+    with many marks are made at once. WIDE: tiles beside each other that a program looks at, so that TILES/WIDE lie on
+    top of each other; shares: programs for the same tiles.
     """
-    tall, wide = tl.cdiv(m, SIDE), tl.cdiv(mark_pitch, SPAN)
-    rows = tl.arange(0, SIDE)
-    for block in range(tl.program_id(0), tall * wide * batches, tl.num_programs(0)):
+    HIGH: tl.constexpr = TILES // WIDE
+    tall, wide = tl.cdiv(m, HIGH * SIDE), tl.cdiv(mark_pitch, 2 * WIDE)
+    share = tl.program_id(0) % shares
+    rows, words = tl.arange(0, HIGH * SIDE), tl.arange(0, 2 * WIDE)
+    tile = tl.arange(0, HIGH)[:, None] * WIDE + tl.arange(0, WIDE)[None, :]
+    for block in range(tl.program_id(0) // shares, tall * wide * batches, tl.num_programs(0) // shares):
         batch = (block // (tall * wide)).to(tl.int64)
-        i0 = block % (tall * wide) // wide * SIDE
-        w0 = block % wide * SPAN
+        i0 = block % (tall * wide) // wide * (HIGH * SIDE)
+        w0 = block % wide * (2 * WIDE)
         own = marks + batch * m * mark_pitch
-        words = w0 + tl.arange(0, SPAN)
+        i, w = i0 + rows, w0 + words
         some = tl.load(
-            own + (i0 + rows).to(tl.int64)[:, None] * mark_pitch + words[None, :],
-            mask=(i0 + rows < m)[:, None] & (words < mark_pitch)[None, :], other=0,
+            own + i.to(tl.int64)[:, None] * mark_pitch + w[None, :], mask=(i < m)[:, None] & (w < mark_pitch)[None, :],
+            other=0,
         )  # fmt: skip
-        if tl.max((some != 0).to(tl.int32)) > 0:
-            for j0 in range(w0 * 32, tl.minimum(n, (w0 + SPAN) * 32), SIDE):
-                _piece(
-                    a + batch * a_batch, a_row, a_step, b + batch * b_batch, b_column, b_step,
-                    out + batch * batch_stride, row_stride, own, counts, i0, j0, m, n, k, mark_pitch, PARTS, RAW, EXACT,
-                    BLOCK, DEPTH, DENSE,
-                )  # fmt: skip
+        of_tiles = tl.max(tl.max((some != 0).to(tl.int32).reshape(HIGH, SIDE, WIDE, 2), 3), 1)
+        marked = tl.sum(of_tiles.to(tl.int64) << tile)
+        if marked != 0:
+            for x in range(share, TILES, shares):
+                if (marked >> x) & 1 != 0:
+                    _piece(
+                        a + batch * a_batch, a_row, a_step, b + batch * b_batch, b_column, b_step,
+                        out + batch * batch_stride, row_stride, own, counts, i0 + x // WIDE * SIDE,
+                        w0 * 32 + x % WIDE * SIDE, m, n, k, mark_pitch, PARTS, RAW, EXACT, BLOCK, DEPTH, DENSE,
+                    )  # fmt: skip
