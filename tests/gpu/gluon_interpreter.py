@@ -151,10 +151,6 @@ class Turns:
             if self.failure is not None:
                 raise Stopped
 
-    def begin(self, own: int) -> None:
-        """Until it is this partition's turn for the first time."""
-        self.wait(own, lambda: True)
-
     def end(self, own: int, failure: BaseException | None = None) -> None:
         """This partition is through, or all are, if it failed."""
         with self.changed:
@@ -164,8 +160,8 @@ class Turns:
             self._choose()
 
     def _choose(self) -> None:
-        waiting = [x for x, ready in enumerate(self.ready) if ready is not None]
-        self.turn = max((x for x in waiting if self.ready[x]()), default=None)  # type: ignore[misc]
+        waiting = [(x, ready) for x, ready in enumerate(self.ready) if ready is not None]
+        self.turn = max((x for x, ready in waiting if ready()), default=None)
         if waiting and self.turn is None and self.failure is None:
             self.failure = RuntimeError("a barrier is waited for that nobody completes")
         self.changed.notify_all()
@@ -386,7 +382,7 @@ def warp_specialize(partitions: list[tuple[Any, tuple[Any, ...]]], warps: list[i
     def run(own: int, function: Any, arguments: tuple[Any, ...]) -> None:
         _OWN.turns, _OWN.number = turns, own
         try:
-            turns.begin(own)
+            _OWN.give_way()
             function(*arguments)
             assert not _GROUPS.begun, "matrix instructions that nobody waits for"
             assert not _STORES.begun, "copies that nobody waits for"

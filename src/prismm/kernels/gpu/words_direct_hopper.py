@@ -29,6 +29,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
+from prismm.kernels.gpu.numbers import even
 from prismm.kernels.gpu.product_hopper import next_stage
 from prismm.kernels.gpu.words_product_hopper import place_of, store_tile
 from prismm.kernels.gpu.words_split_hopper import scale_of
@@ -81,10 +82,9 @@ def _cut(
     STAGES: gl.constexpr, GROUP: gl.constexpr,
 ):  # fmt: skip
     """One operand's part of all tiles; one: 1 where a matrix serves the whole batch."""
-    KIND: gl.constexpr = gl.float32
     SHAPE: gl.constexpr = [TILE, DEPTH] if ALONG else [DEPTH, TILE]
     PLAIN: gl.constexpr = gl.NVMMASharedLayout(swizzle_byte_width=128, element_bitwidth=32, rank=2)
-    read = elements._reinterpret(KIND, SHAPE, PLAIN)
+    read = elements._reinterpret(gl.float32, SHAPE, PLAIN)
     tiles_m = gl.cdiv(m, TILE)
     tiles_n = gl.cdiv(n, TILE)
     tiles = tiles_m * tiles_n * batches
@@ -139,7 +139,7 @@ def _multiply(
     rows: gl.constexpr = gl.SliceLayout(1, layout)
     columns: gl.constexpr = gl.SliceLayout(0, layout)
     lanes: gl.constexpr = gl.BlockedLayout([1], [32], [4], [0])
-    n = width // 16 * 16 if EVEN else width
+    n = even(width, EVEN)
     tiles_m = gl.cdiv(m, TILE)
     tiles_n = gl.cdiv(n, TILE)
     stage = 0

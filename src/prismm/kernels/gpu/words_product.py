@@ -7,8 +7,8 @@ dimension; then both are scaled and added to the result, in float32 to nearest. 
 import triton
 import triton.language as tl
 
+from prismm.kernels.gpu.numbers import even
 from prismm.kernels.gpu.product import grouped
-from prismm.kernels.gpu.words_split import even
 
 ROWS, COLUMNS = 128, 64
 LAUNCH = {"num_warps": 8, "num_stages": 3}

@@ -24,20 +24,13 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
+from prismm.kernels.gpu.numbers import even
 from prismm.kernels.gpu.product_hopper import next_stage
 
 TILE, GROUP = 128, 8
 STAGES = {2: 3, 3: 2}
 """By the words of an operand."""
 LAUNCH = {"num_warps": 4, "maxnreg": 168}
-
-
-@gluon.jit
-def _even(x, EVEN: gl.constexpr):
-    if EVEN:
-        return x // 16 * 16
-    else:
-        return x
 
 
 @gluon.jit
@@ -102,7 +95,7 @@ def store_tile(
     jw = column * (TILE // 32) + gl.arange(0, TILE // 32, layout=gl.SliceLayout(0, stored))
     at_word = marks + (batch * m + iw).to(gl.int64)[:, None] * mark_pitch + jw[None, :]
     gl.store(at_word, word, mask=(iw < m)[:, None] & (jw < mark_pitch)[None, :])
-    target = out + batch.to(gl.int64) * _even(batch_stride, EVEN) + i.to(gl.int64) * _even(row_step, EVEN)
+    target = out + batch.to(gl.int64) * even(batch_stride, EVEN) + i.to(gl.int64) * even(row_step, EVEN)
     gl.store(target[:, None] + j[None, :], acc, mask=inside)
 
 
@@ -119,7 +112,7 @@ def _multiply(
     rows: gl.constexpr = gl.SliceLayout(1, layout)
     columns: gl.constexpr = gl.SliceLayout(0, layout)
     lanes: gl.constexpr = gl.BlockedLayout([1], [32], [4], [0])
-    n = _even(width, EVEN)
+    n = even(width, EVEN)
     tiles_m = gl.cdiv(m, TILE)
     tiles_n = gl.cdiv(n, TILE)
     steps = gl.cdiv(pitch, DEPTH)

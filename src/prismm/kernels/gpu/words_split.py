@@ -18,18 +18,11 @@ Bytes: 4 read an element, 2 written a word (4 a TF32 word); twice as many for co
 import triton
 import triton.language as tl
 
+from prismm.kernels.gpu.numbers import even
+
 HALF, TF32, BF16 = tl.constexpr(0), tl.constexpr(1), tl.constexpr(2)
 REAL, LEFT, RIGHT = tl.constexpr(0), tl.constexpr(1), tl.constexpr(2)
 """What vectors hold: real numbers, or complex ones of the left or right operand."""
-
-
-@triton.jit
-def even(x, EVEN: tl.constexpr):
-    """An integer that EVEN says to be a multiple of 16."""
-    if EVEN:
-        return x // 16 * 16
-    else:
-        return x
 
 
 @triton.jit

@@ -11,6 +11,8 @@ were measured to take 0.30 ms; 0.081 ms at order 4096, 0.092 with a transposed A
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
+from prismm.kernels.gpu.numbers import even
+
 HALF, TF32, BF16 = gl.constexpr(0), gl.constexpr(1), gl.constexpr(2)
 REAL, LEFT, RIGHT = gl.constexpr(0), gl.constexpr(1), gl.constexpr(2)
 VECTORS = gl.constexpr(32)
@@ -43,14 +45,6 @@ def across_stored(chunk):
 
 
 @gluon.jit
-def _even(x, EVEN: gl.constexpr):
-    if EVEN:
-        return x // 16 * 16
-    else:
-        return x
-
-
-@gluon.jit
 def scale_of(largest):
     """`words_split.scale_of`."""
     field = largest.to(gl.int32, bitcast=True) >> 23
@@ -61,7 +55,7 @@ def scale_of(largest):
 
 
 @gluon.jit
-def word_of(x, FORMAT: gl.constexpr):
+def _word_of(x, FORMAT: gl.constexpr):
     """`words_split.word_of`."""
     if FORMAT == HALF:
         return x.to(gl.float16)
@@ -95,7 +89,7 @@ def _split_along(
     target = words + v.to(gl.int64)[:, None] * pitch + h[None, :]
     stored = (v < count)[:, None] & (h < pitch)[None, :]
     for w in gl.static_range(WORDS):
-        word = word_of(rest, FORMAT)
+        word = _word_of(rest, FORMAT)
         gl.store(target + w * plane, word, mask=stored)
         rest = (rest - word.to(gl.float32)) * UP
 
@@ -127,7 +121,7 @@ def _split_across(
     target = words + tv.to(gl.int64)[None, :] * pitch + th[:, None]
     stored = (tv < count)[None, :] & (th < pitch)[:, None]
     for w in gl.static_range(WORDS):
-        word = word_of(rest, FORMAT)
+        word = _word_of(rest, FORMAT)
         gl.store(target + w * plane, gl.convert_layout(word, turned), mask=stored)
         rest = (rest - word.to(gl.float32)) * UP
 
@@ -178,18 +172,18 @@ def split_words(
                 gl.store(counts + gl.arange(0, 4, layout=threads), gl.zeros([4], gl.int64, threads))
         first = batch * rows
         _split(
-            program, a + batch * _even(a_batch, LEFT_EVEN), _even(a_step, LEFT_EVEN and not LEFT_ACROSS),
-            _even(a_inner, LEFT_EVEN),
+            program, a + batch * even(a_batch, LEFT_EVEN), even(a_step, LEFT_EVEN and not LEFT_ACROSS),
+            even(a_inner, LEFT_EVEN),
             words + first * pitch, pitch, plane_a, scales + first, vectors,
-            _even(rows, LEFT_EVEN and LEFT_ACROSS), _even(depth, LEFT_EVEN and not LEFT_ACROSS), CHUNK, LEFT_ACROSS,
+            even(rows, LEFT_EVEN and LEFT_ACROSS), even(depth, LEFT_EVEN and not LEFT_ACROSS), CHUNK, LEFT_ACROSS,
             LEFT if COMPLEX else REAL, FORMAT, WORDS, UP,
         )  # fmt: skip
     else:
         first = batch * columns
         _split(
-            program - left_programs, b + batch * _even(b_batch, RIGHT_EVEN),
-            _even(b_step, RIGHT_EVEN and not RIGHT_ACROSS), _even(b_inner, RIGHT_EVEN),
+            program - left_programs, b + batch * even(b_batch, RIGHT_EVEN),
+            even(b_step, RIGHT_EVEN and not RIGHT_ACROSS), even(b_inner, RIGHT_EVEN),
             words + WORDS * plane_a + first * pitch, pitch, plane_b, scales + (left_vectors + first), vectors,
-            _even(columns, RIGHT_EVEN and RIGHT_ACROSS), _even(depth, RIGHT_EVEN and not RIGHT_ACROSS), CHUNK,
+            even(columns, RIGHT_EVEN and RIGHT_ACROSS), even(depth, RIGHT_EVEN and not RIGHT_ACROSS), CHUNK,
             RIGHT_ACROSS, RIGHT if COMPLEX else REAL, FORMAT, WORDS, UP,
         )  # fmt: skip
