@@ -11,7 +11,9 @@ from prismm.testing import HOSTILE, exact_product
 from tests.gpu import words_twin as twin
 
 U, ETA = 2.0**-24, 2.0**-149
-NAMES = ["uniform", "wide_rows", "wide_rows_and_columns", "cancelling", "carries", "subnormal_operands", "one_huge"]
+NAMES = [
+    "uniform", "wide_rows", "wide_rows_and_columns", "cancelling", "carries", "subnormal_operands", "one_huge", "shadowed"
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("unit", ["h200-wgmma", "a100"])
@@ -21,7 +23,9 @@ def test_no_entry_is_beyond_the_bound(name, unit, seed):
     words = twin.formats()[name]
     for generator in NAMES:
         for dtype, k, chunk in ((np.float32, 200, 64), (np.float32, 130, 128), (np.complex64, 70, 64)):
-            a, b = HOSTILE[generator](5, k, 4, seed=seed, dtype=np.dtype(dtype))
+            # Of shadowed vectors few lose more than they should: in some tens of thousands of entries some do.
+            m, n = (150, 140) if generator == "shadowed" else (5, 4)
+            a, b = HOSTILE[generator](m, k, n, seed=seed, dtype=np.dtype(dtype))
             terms = k * (1 if dtype == np.float32 else 2)
             own = cuda_words.bound(words, terms, chunk, unit, bool(direct))
             x, y = twin.real_vectors(a, "left"), twin.real_vectors(b, "right").T

@@ -16,8 +16,9 @@ where |x| < 2^-14, and |δ| <= 2^-25-a where w_2·2^a is below 2^-14, a = 12 bei
 
 - *Left out*: p - 1 products of words of weight 2^-tp, products of weight 2^-t(p+1), and δ on either side: (p + 1)·2^-tp
   relatively, with 2^(3-t) of it for all that is smaller. For FP16 a subnormal w_1 leaves |w_2·w_2'| <= 2^-25·2^-11·2^15
-  = 2^-21 and |δ| <= 2^-25-a twice 2^-10-a: 2^-20 an element; its eighth serves what is smaller, such as 2^-35 that
-  scales may lose to float32's subnormal numbers.
+  = 2^-21 and |δ| <= 2^-25-a twice 2^-10-a: 2^-20 an element.
+- *Scales*: a chunk's sum is multiplied by the row's scale first, which is 2^-115 at least; what that loses to float32's
+  subnormal numbers, 2^-150, is 2^-35 in these units, once a chunk. An eighth more serves what is smaller.
 - *The matrix unit* errs by γ relatively and φ (`numerics.bounds.dot_bound` of the model that was probed on the device)
   over a chunk: on the high words, whose magnitudes sum to (1 + 2^-t)^2·|a||b|, and on the others, to about 2·2^-t.
 - *Outside*, high words and others are added, and then the chunk to the entry: chunks + 1 roundings.
@@ -147,8 +148,8 @@ def bound(words: WordFormat, terms: int, chunk: int, unit: str, direct: bool = F
     chunks = -(-terms // chunk)
     outer = math.expm1((chunks + 1) * math.log1p(FP32.unit_roundoff))
     gamma = (left_out + inner + outer * (1.0 + left_out + inner)) * _UP
-    lost = 1.125 * (2.0**-21 + 2.0 ** (-9 - words.amplified)) if words.format == FP16 else 2.0**-100
-    floor = (lost + (high_floor + rest_floor) / depth) * (1.0 + outer) * _UP
+    lost = 2.0**-35 + (2.0**-21 + 2.0 ** (-9 - words.amplified) if words.format == FP16 else 0.0)
+    floor = (1.125 * lost + (high_floor + rest_floor) / depth) * (1.0 + outer) * _UP
     return Bound(gamma, floor, terms)
 
 
