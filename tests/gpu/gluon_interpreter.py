@@ -438,6 +438,17 @@ def inline_asm_elementwise(
     return tuple(results) if isinstance(dtype, tuple) else results[0]
 
 
+def reduce(x: Any, axis: Any, combine: Any) -> Any:
+    """Along an axis, or over all elements: halves with each other, as a function of two blocks says."""
+    data, axis = x.handle.data, number(axis)
+    data = data.reshape(-1) if axis is None else np.moveaxis(data, axis, 0)
+    while len(data) > 1:
+        half = len(data) // 2
+        data = combine(tensor_of(data[:half], x.dtype), tensor_of(data[half:], x.dtype)).handle.data
+    kind = x.dtype
+    return tl.core.tensor(interpreter.TensorHandle(data, kind), kind) if axis is None else tensor_of(data[0], kind)
+
+
 class Kernel(interpreter.InterpretedFunction):
     """A function of Gluon's."""
 
@@ -487,6 +498,7 @@ def _language() -> SimpleNamespace:
         thread_barrier=lambda: None,
         allocate_shared_memory=allocate_shared_memory,
         inline_asm_elementwise=inline_asm_elementwise,
+        reduce=reduce,
         warp_specialize=warp_specialize,
     )
 

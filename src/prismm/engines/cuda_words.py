@@ -256,8 +256,8 @@ def queue(
         tiles = -(-m // tile) * -(-n // tile) * batches
         to.launch(
             hopper.words_product, (min(device.programs, tiles),), described, out.data, scales, marks, m, n, pitch,
-            batches, out.strides[1], out.batch_stride, -(-n // 32), *test, WORDS=words.count, DOWN=down,
-            CHUNK=problem.chunk // depth, TILE=tile, DEPTH=depth, STAGES=hopper.STAGES[words.count],
+            batches, out.strides[1], out.batch_stride, -(-n // 32), *test, *quick_test(problem, pitch), WORDS=words.count,
+            DOWN=down, CHUNK=problem.chunk // depth, TILE=tile, DEPTH=depth, STAGES=hopper.STAGES[words.count],
             GROUP=hopper.GROUP, EVEN=even, **hopper.LAUNCH,
         )  # fmt: skip
     else:
@@ -310,7 +310,7 @@ def _queue_directly(
     to.launch(
         kernel.multiply_by_words, (min(device.programs, tiles),), left, right, out.data, marks, counts, m, n,
         a.shape[2], batches, int(a.shape[0] == 1), int(b.shape[0] == 1), out.strides[1], out.batch_stride,
-        -(-n // 32), pattern_of(problem.least), pattern_of(problem.reach),
+        -(-n // 32), pattern_of(problem.least), pattern_of(problem.reach), *quick_test(problem, a.shape[2]),
         LEFT_ALONG=a.strides[2] == 1, RIGHT_ALONG=b.strides[2] != 1, AMPLIFIED=problem.words.amplified,
         DOWN=2.0**-problem.words.amplified, TILE=kernel.TILE, DEPTH=kernel.DEPTH, STAGES=kernel.STAGES,
         GROUP=kernel.GROUP, EVEN=n % 16 == 0 and out.strides[1] % 16 == 0 and out.batch_stride % 16 == 0,
@@ -326,6 +326,17 @@ def pattern_of(x: float) -> int:
     (bits,) = struct.unpack("<i", struct.pack("<f", x))
     (near,) = struct.unpack("<f", struct.pack("<i", bits))
     return int(bits) + int(near < x)
+
+
+def quick_test(problem: Problem, terms: int) -> tuple[int, int]:
+    """Patterns of far and slope = least/far, by which a kernel sees that entries are sure without testing what they add
+    up to: |entry| >= largest·far·slope, and largest·far is no more than float32 has. far is a power of two, at least
+    2·(terms·2^31 + reach): words and their products add up to less than terms·2^31·largest, so that this is below 2^127
+    with what `reach` adds. Where slope is rounded it is rounded up, and products by powers of two are exact.
+    """
+    largest = 2.0 * (terms * 2.0**31 + problem.reach)
+    far = 2.0 ** math.frexp(largest)[1] if largest < FP32.max else math.inf
+    return pattern_of(far), pattern_of(problem.least / far if far < math.inf else math.inf)
 
 
 def _split(

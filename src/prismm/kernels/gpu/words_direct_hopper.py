@@ -112,7 +112,9 @@ def _cut(
                 source, gl.where(more, matrix, next_matrix), gl.where(more, vector, next_vector),
                 gl.where(more, start + DEPTH, 0), arrived, elements, more | (after < tiles), ALONG,
             )  # fmt: skip
-            up, down = scale_of(gl.max(gl.abs(value), 1))
+            # In parts, whose largest numbers are looked for beside each other.
+            largest = gl.max(gl.max(gl.abs(value).reshape([TILE, 4, DEPTH // 4]), 2), 1)
+            up, down = scale_of(gl.convert_layout(largest, gl.SliceLayout(1, OWN)))
             high, low = gl.inline_asm_elementwise(
                 words_code(AMPLIFIED), "=r,=r,f,f,f,f", [value, up[:, None]], dtype=(gl.float16, gl.float16),
                 is_pure=True, pack=2,
@@ -131,7 +133,7 @@ def _cut(
 @gluon.jit
 def _multiply(
     WHICH: gl.constexpr, out, marks, left_words, right_words, left_scales, right_scales, full, free, m, width, k,
-    batches, row_step, batch_stride, mark_pitch, least, reach,
+    batches, row_step, batch_stride, mark_pitch, least, reach, far, slope,
     DOWN: gl.constexpr, TILE: gl.constexpr, DEPTH: gl.constexpr, STAGES: gl.constexpr, GROUP: gl.constexpr,
     EVEN: gl.constexpr,
 ):  # fmt: skip
@@ -171,19 +173,19 @@ def _multiply(
             stage, phase = next_stage(stage, phase, STAGES)
         store_tile(
             acc, top_x, gl.convert_layout(top_y, columns), out, marks, batch, row * TILE + 64 * WHICH, column, m, n,
-            row_step, batch_stride, mark_pitch, least, reach, TILE, EVEN,
+            row_step, batch_stride, mark_pitch, least, reach, far, slope, TILE, EVEN,
         )  # fmt: skip
 
 
 @gluon.jit(
     do_not_specialize=[
         "m", "width", "k", "batches", "left_one", "right_one", "row_step", "batch_stride", "mark_pitch", "least",
-        "reach",
+        "reach", "far", "slope",
     ]
 )  # fmt: skip
 def multiply_by_words(
     left, right, out, marks, counts, m, width, k, batches, left_one, right_one, row_step, batch_stride, mark_pitch,
-    least, reach,
+    least, reach, far, slope,
     LEFT_ALONG: gl.constexpr, RIGHT_ALONG: gl.constexpr, AMPLIFIED: gl.constexpr, DOWN: gl.constexpr,
     TILE: gl.constexpr, DEPTH: gl.constexpr, STAGES: gl.constexpr, GROUP: gl.constexpr, EVEN: gl.constexpr,
     CLEAR: gl.constexpr,
@@ -191,8 +193,9 @@ def multiply_by_words(
     """out (batches, m, width) = A·B of float32 matrices, and a mark on every entry that is not sure.
 
     left, right: TMA descriptors of (batch, vectors, terms) in boxes (1, TILE, DEPTH), or (batch, terms, vectors) in
-    (1, DEPTH, TILE); ALONG: whether terms are neighbours; one: 1 where a matrix serves the whole batch. EVEN, least,
-    reach, marks: as for `words_product_hopper.words_product`; counts, CLEAR: as for `words_split.split_words`. k >= 1.
+    (1, DEPTH, TILE); ALONG: whether terms are neighbours; one: 1 where a matrix serves the whole batch. EVEN, marks and
+    numbers from `least` on: as for `words_product_hopper.words_product`; counts, CLEAR: as for
+    `words_split.split_words`. k >= 1.
     """
     words_of: gl.constexpr = gl.NVMMASharedLayout(swizzle_byte_width=128, element_bitwidth=16, rank=2)
     left_words = gl.allocate_shared_memory(gl.float16, [STAGES * 2, TILE, DEPTH], words_of)
@@ -222,11 +225,11 @@ def multiply_by_words(
         [
             (_multiply, (
                 0, out, marks, left_words, right_words, left_scales, right_scales, full, free, m, width, k, batches,
-                row_step, batch_stride, mark_pitch, least, reach, DOWN, TILE, DEPTH, STAGES, GROUP, EVEN,
+                row_step, batch_stride, mark_pitch, least, reach, far, slope, DOWN, TILE, DEPTH, STAGES, GROUP, EVEN,
             )),
             (_multiply, (
                 1, out, marks, left_words, right_words, left_scales, right_scales, full, free, m, width, k, batches,
-                row_step, batch_stride, mark_pitch, least, reach, DOWN, TILE, DEPTH, STAGES, GROUP, EVEN,
+                row_step, batch_stride, mark_pitch, least, reach, far, slope, DOWN, TILE, DEPTH, STAGES, GROUP, EVEN,
             )),
             (_cut, (
                 left, left_one, left_elements, left_words, left_scales, arrived.index(0), full, free, m, width, k,
@@ -238,5 +241,5 @@ def multiply_by_words(
             )),
         ],
         [4, 4, 4],
-        [160, 96, 96],
+        [144, 112, 112],
     )  # fmt: skip

@@ -24,9 +24,12 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
+from triton.language import PropagateNan
+
 from prismm.kernels.gpu.numbers import even
 from prismm.kernels.gpu.product_hopper import next_stage
 
+_NAN = gl.constexpr(PropagateNan.ALL)
 TILE, GROUP = 128, 8
 STAGES = {2: 3, 3: 2}
 """By the words of an operand."""
@@ -73,24 +76,38 @@ def _feed(
 
 
 @gluon.jit
+def _smaller(x, y):
+    return gl.minimum(x, y, _NAN)
+
+
+@gluon.jit
 def store_tile(
     acc, top_x, top_y, out, marks, batch, first_row, column, m, n, row_step, batch_stride, mark_pitch, least, reach,
-    TILE: gl.constexpr, EVEN: gl.constexpr,
+    far, slope, TILE: gl.constexpr, EVEN: gl.constexpr,
 ):  # fmt: skip
-    """64 rows of a tile, and their marks; top_x, top_y: largest scales of rows and columns."""
+    """64 rows of a tile, and their marks; top_x, top_y: largest scales of rows and columns.
+
+    Mostly all entries are sure, which one number tells that is cheaper than the test: largest·far overflows where an
+    entry might, slope is least/far, and NaN stays NaN.
+    """
     # |entry - exact| <= gamma·(|a||b|) + k·floor·largest: see `engines.cuda_words`.
     i = first_row + gl.arange(0, 64, layout=gl.SliceLayout(1, acc.type.layout))
     j = column * TILE + gl.arange(0, TILE, layout=gl.SliceLayout(0, acc.type.layout))
-    largest = top_x[:, None] * top_y[None, :]
-    size = gl.abs(acc)
-    sure = (size >= largest * least.to(gl.float32, bitcast=True)) & (
-        size + largest * reach.to(gl.float32, bitcast=True) < 170141183460469231731687303715884105728.0
-    )  # 2^127
     inside = (i < m)[:, None] & (j < n)[None, :]
-    bits = gl.where(inside & ~sure, 1, 0) << (j & 31)[None, :]
-    word = gl.sum(bits.reshape([64, TILE // 32, 32]), 2)
     stored: gl.constexpr = gl.BlockedLayout([1, TILE // 32], [32, 1], [4, 1], [1, 0])
-    word = gl.convert_layout(word, stored)
+    top = (top_x * far.to(gl.float32, bitcast=True))[:, None] * top_y[None, :]
+    room = gl.abs(acc) - top * slope.to(gl.float32, bitcast=True)
+    # In parts, whose smallest numbers are looked for beside each other.
+    if gl.reduce(gl.reduce(room.reshape([64, TILE // 32, 32]), 2, _smaller), None, _smaller) >= 0.0:
+        word = gl.zeros([64, TILE // 32], gl.int32, stored)
+    else:
+        largest = top_x[:, None] * top_y[None, :]
+        size = gl.abs(acc)
+        sure = (size >= largest * least.to(gl.float32, bitcast=True)) & (
+            size + largest * reach.to(gl.float32, bitcast=True) < 170141183460469231731687303715884105728.0
+        )  # 2^127
+        bits = gl.where(inside & ~sure, 1, 0) << (j & 31)[None, :]
+        word = gl.convert_layout(gl.sum(bits.reshape([64, TILE // 32, 32]), 2), stored)
     iw = first_row + gl.arange(0, 64, layout=gl.SliceLayout(1, stored))
     jw = column * (TILE // 32) + gl.arange(0, TILE // 32, layout=gl.SliceLayout(0, stored))
     at_word = marks + (batch * m + iw).to(gl.int64)[:, None] * mark_pitch + jw[None, :]
@@ -102,7 +119,7 @@ def store_tile(
 @gluon.jit
 def _multiply(
     WHICH: gl.constexpr, out, scales, marks, m, width, pitch, batches, row_step, batch_stride, mark_pitch, least, reach,
-    left_ring, right_ring, full, free,
+    far, slope, left_ring, right_ring, full, free,
     WORDS: gl.constexpr, DOWN: gl.constexpr, CHUNK: gl.constexpr, TILE: gl.constexpr, DEPTH: gl.constexpr,
     STAGES: gl.constexpr, GROUP: gl.constexpr, INSTRUCTION: gl.constexpr, EVEN: gl.constexpr,
 ):  # fmt: skip
@@ -120,22 +137,31 @@ def _multiply(
     vectors = left_vectors + (batches * n + 15) // 16 * 16
     stage = 0
     phase = 0
-    for tile in range(gl.program_id(0), tiles_m * tiles_n * batches, gl.num_programs(0)):
-        batch, row, column = place_of(tile, tiles_m, tiles_n, GROUP)
-        first_row = row * TILE + 64 * WHICH
-        # Scales are read past the ends of a batch, for entries that are not stored.
-        row_scale = scales + (batch * m + first_row)
-        column_scale = scales + (left_vectors + batch * n + column * TILE)
+    first = gl.program_id(0)
+    tiles = tiles_m * tiles_n * batches
+    batch, row, column = place_of(first, tiles_m, tiles_n, GROUP)
+    # Scales are read past the ends of a batch, for entries that are not stored; a chunk before they are needed, even
+    # a tile's first ones. A thread of the sums needs 32 of the columns', which come through shared memory then.
+    row_scale = scales + (batch * m + row * TILE + 64 * WHICH)
+    column_scale = scales + (left_vectors + batch * n + column * TILE)
+    x = gl.load(row_scale + gl.arange(0, 64, layout=rows))
+    y1 = gl.load(column_scale + gl.arange(0, TILE, layout=lanes))
+    for tile in range(first, tiles, gl.num_programs(0)):
+        next_batch, next_row, next_column = place_of(
+            gl.minimum(tile + gl.num_programs(0), tiles - 1), tiles_m, tiles_n, GROUP
+        )
         top_x = gl.zeros((64,), gl.float32, rows)
         top_y = gl.zeros((TILE,), gl.float32, lanes)
         acc = gl.zeros((64, TILE), gl.float32, layout)
         for start in range(0, steps, CHUNK):
-            # Read long before they are needed; a thread of the sums needs 32 of the columns', which come through
-            # shared memory then.
-            x = gl.load(row_scale + gl.arange(0, 64, layout=rows))
-            y1 = gl.load(column_scale + gl.arange(0, TILE, layout=lanes))
-            row_scale += vectors
-            column_scale += vectors
+            if start + CHUNK < steps:
+                row_scale += vectors
+                column_scale += vectors
+            else:
+                row_scale = scales + (next_batch * m + next_row * TILE + 64 * WHICH)
+                column_scale = scales + (left_vectors + next_batch * n + next_column * TILE)
+            next_x = gl.load(row_scale + gl.arange(0, 64, layout=rows))
+            next_y = gl.load(column_scale + gl.arange(0, TILE, layout=lanes))
             high = gl.zeros((64, TILE), gl.float32, layout)
             rest = gl.zeros((64, TILE), gl.float32, layout)
             for step in range(start, gl.minimum(steps, start + CHUNK)):
@@ -162,27 +188,31 @@ def _multiply(
             top_x = gl.maximum(top_x, x)
             top_y = gl.maximum(top_y, y1)
             acc = acc + high * x[:, None] * gl.convert_layout(y1, columns)[None, :]
+            x, y1 = next_x, next_y
         store_tile(
-            acc, top_x, gl.convert_layout(top_y, columns), out, marks, batch, first_row, column, m, n, row_step,
-            batch_stride, mark_pitch, least, reach, TILE, EVEN,
+            acc, top_x, gl.convert_layout(top_y, columns), out, marks, batch, row * TILE + 64 * WHICH, column, m, n,
+            row_step, batch_stride, mark_pitch, least, reach, far, slope, TILE, EVEN,
         )  # fmt: skip
+        batch, row, column = next_batch, next_row, next_column
 
 
 @gluon.jit(
     do_not_specialize=[
-        "m", "width", "pitch", "batches", "row_step", "batch_stride", "mark_pitch", "least", "reach",
+        "m", "width", "pitch", "batches", "row_step", "batch_stride", "mark_pitch", "least", "reach", "far",
+        "slope",
     ]
 )  # fmt: skip
 def words_product(
     words, out, scales, marks, m, width, pitch, batches, row_step, batch_stride, mark_pitch, least, reach,
-    WORDS: gl.constexpr, DOWN: gl.constexpr, CHUNK: gl.constexpr, TILE: gl.constexpr, DEPTH: gl.constexpr,
+    far, slope, WORDS: gl.constexpr, DOWN: gl.constexpr, CHUNK: gl.constexpr, TILE: gl.constexpr, DEPTH: gl.constexpr,
     STAGES: gl.constexpr, GROUP: gl.constexpr, EVEN: gl.constexpr,
 ):  # fmt: skip
     """out (batches, m, width) = A·B, and a mark on every entry that is not sure.
 
     words: TMA descriptor of `split_words`'s rows, boxes (TILE, DEPTH); CHUNK in steps of DEPTH. EVEN: width and
     strides are multiples of 16. An entry is sure if least·largest <= |entry| and |entry| + reach·largest < 2^127,
-    `largest` being the product of its row's and its column's largest scales; both numbers are patterns of float32.
+    `largest` being the product of its row's and its column's largest scales; far, slope: of `store_tile`; all four
+    numbers are patterns of float32.
     """
     left_ring = gl.allocate_shared_memory(words.dtype, [STAGES * WORDS, TILE, DEPTH], words.layout)
     right_ring = gl.allocate_shared_memory(words.dtype, [STAGES * WORDS, TILE, DEPTH], words.layout)
@@ -197,11 +227,11 @@ def words_product(
         [
             (_multiply, (
                 0, out, scales, marks, m, width, pitch, batches, row_step, batch_stride, mark_pitch, least, reach,
-                left_ring, right_ring, full, free, WORDS, DOWN, CHUNK, TILE, DEPTH, STAGES, GROUP, INSTRUCTION, EVEN,
+                far, slope, left_ring, right_ring, full, free, WORDS, DOWN, CHUNK, TILE, DEPTH, STAGES, GROUP, INSTRUCTION, EVEN,
             )),
             (_multiply, (
                 1, out, scales, marks, m, width, pitch, batches, row_step, batch_stride, mark_pitch, least, reach,
-                left_ring, right_ring, full, free, WORDS, DOWN, CHUNK, TILE, DEPTH, STAGES, GROUP, INSTRUCTION, EVEN,
+                far, slope, left_ring, right_ring, full, free, WORDS, DOWN, CHUNK, TILE, DEPTH, STAGES, GROUP, INSTRUCTION, EVEN,
             )),
             (_feed, (
                 words, left_ring, right_ring, full, free, m, width, pitch, batches, WORDS, TILE, DEPTH, STAGES, GROUP,
