@@ -86,19 +86,28 @@ def swizzled(x: np.ndarray, layout: gl.NVMMASharedLayout) -> np.ndarray:
 class Shared:
     """A tile in shared memory, or a part of one."""
 
-    def __init__(self, kind: Any, data: np.ndarray, layout: Any = None):
+    def __init__(self, kind: Any, data: np.ndarray, layout: Any = None, onwards: np.ndarray | None = None):
         self.kind, self.data, self.layout = kind, data, layout
+        self.onwards = data if onwards is None else onwards
+        """The memory from where this begins."""
 
     def index(self, at: Any) -> Shared:
         """One of the first axis."""
-        return Shared(self.kind, self.data[number(at)], self.layout)
+        return Shared(self.kind, self.data[number(at)], self.layout, self.data[number(at) :])
 
     def _reinterpret(self, kind: Any, shape: list[Any], layout: gl.SharedLinearLayout | gl.NVMMASharedLayout) -> Shared:
-        """What stands there now, as memory in another layout has it; the same memory, where no layout changes."""
-        assert kind == self.kind
+        """What stands there now, as memory in another layout has it; the same memory, where no layout changes, or where
+        it is to be overwritten by numbers of another kind.
+        """
         if isinstance(layout, gl.NVMMASharedLayout):
-            assert layout.swizzle_byte_width == self.layout.swizzle_byte_width
-            return Shared(kind, self.data.reshape([number(x) for x in shape]), layout)
+            shape = [number(x) for x in shape]
+            if kind == self.kind and math.prod(shape) == self.data.size:
+                assert layout.swizzle_byte_width == self.layout.swizzle_byte_width
+                return Shared(kind, self.data.reshape(shape), layout)
+            memory = self.onwards.reshape(-1).view(interpreter._get_np_dtype(kind))[: math.prod(shape)].reshape(shape)
+            assert np.shares_memory(memory, self.data)
+            return Shared(kind, memory, layout)
+        assert kind == self.kind
         place = np.zeros((1, len(shape)), np.int64)
         for base in layout.offset_bases:
             place = np.concatenate([place, place ^ np.array(base)])

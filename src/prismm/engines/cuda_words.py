@@ -253,12 +253,13 @@ def queue(
         depth, tile = 128 // words.bytes, hopper.TILE
         layout = gl.NVMMASharedLayout.get_default_for([tile, depth], (gl.float16, gl.float32, gl.bfloat16)[words.code])
         described = to.tiled(split, (words.count * vectors, pitch), (tile, depth), layout)
+        result = tiled(to, out.data, (batches, m, n), (out.strides[0], out.strides[1]), (1, 64, tile))
         tiles = -(-m // tile) * -(-n // tile) * batches
         to.launch(
-            hopper.words_product, (min(device.programs, tiles),), described, out.data, scales, marks, m, n, pitch,
+            hopper.words_product, (min(device.programs, tiles),), described, out.data, result or described, scales, marks, m, n, pitch,
             batches, out.strides[1], out.batch_stride, -(-n // 32), *test, *quick_test(problem, pitch), WORDS=words.count,
             DOWN=down, CHUNK=problem.chunk // depth, TILE=tile, DEPTH=depth, STAGES=hopper.STAGES[words.count],
-            GROUP=hopper.GROUP, EVEN=even, **hopper.LAUNCH,
+            GROUP=hopper.GROUP, EVEN=even, BRING=result is not None, **hopper.LAUNCH,
         )  # fmt: skip
     else:
         from prismm.kernels.gpu import words_product as product
@@ -306,15 +307,16 @@ def _queue_directly(
 
     batches, m, n = out.shape
     marks = to.take(torch.int32, batches * m, -(-n // 32))
+    result = tiled(to, out.data, (batches, m, n), (out.strides[0], out.strides[1]), (1, 64, kernel.TILE))
     tiles = -(-m // kernel.TILE) * -(-n // kernel.TILE) * batches
     to.launch(
-        kernel.multiply_by_words, (min(device.programs, tiles),), left, right, out.data, marks, counts, m, n,
+        kernel.multiply_by_words, (min(device.programs, tiles),), left, right, out.data, result or left, marks, counts, m, n,
         a.shape[2], batches, int(a.shape[0] == 1), int(b.shape[0] == 1), out.strides[1], out.batch_stride,
         -(-n // 32), pattern_of(problem.least), pattern_of(problem.reach), *quick_test(problem, a.shape[2]),
         LEFT_ALONG=a.strides[2] == 1, RIGHT_ALONG=b.strides[2] != 1, AMPLIFIED=problem.words.amplified,
         DOWN=2.0**-problem.words.amplified, TILE=kernel.TILE, DEPTH=kernel.DEPTH, STAGES=kernel.STAGES,
         GROUP=kernel.GROUP, EVEN=n % 16 == 0 and out.strides[1] % 16 == 0 and out.batch_stride % 16 == 0,
-        CLEAR=clear, **kernel.LAUNCH,
+        BRING=result is not None, CLEAR=clear, **kernel.LAUNCH,
     )  # fmt: skip
     repair(a, b, out, marks, counts, problem.raw, problem.exact, device, to)
 

@@ -31,7 +31,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 
 from prismm.kernels.gpu.numbers import even
 from prismm.kernels.gpu.product_hopper import next_stage
-from prismm.kernels.gpu.words_product_hopper import place_of, store_tile
+from prismm.kernels.gpu.words_product_hopper import memory_of, place_of, store_tile
 from prismm.kernels.gpu.words_split_hopper import scale_of
 
 TILE, DEPTH, GROUP, STAGES = 128, 64, 8, 2
@@ -132,10 +132,10 @@ def _cut(
 
 @gluon.jit
 def _multiply(
-    WHICH: gl.constexpr, out, marks, left_words, right_words, left_scales, right_scales, full, free, m, width, k,
-    batches, row_step, batch_stride, mark_pitch, least, reach, far, slope,
+    WHICH: gl.constexpr, out, result, marks, left_words, right_words, left_scales, right_scales, full, free, done, m,
+    width, k, batches, row_step, batch_stride, mark_pitch, least, reach, far, slope,
     DOWN: gl.constexpr, TILE: gl.constexpr, DEPTH: gl.constexpr, STAGES: gl.constexpr, GROUP: gl.constexpr,
-    EVEN: gl.constexpr,
+    EVEN: gl.constexpr, BRING: gl.constexpr,
 ):  # fmt: skip
     layout: gl.constexpr = gl.NVMMADistributedLayout(version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, TILE, 16])
     rows: gl.constexpr = gl.SliceLayout(1, layout)
@@ -146,12 +146,15 @@ def _multiply(
     tiles_n = gl.cdiv(n, TILE)
     stage = 0
     phase = 0
-    for tile in range(gl.program_id(0), tiles_m * tiles_n * batches, gl.num_programs(0)):
+    held = 0
+    told = 0
+    first = gl.program_id(0)
+    for tile in range(first, tiles_m * tiles_n * batches, gl.num_programs(0)):
         batch, row, column = place_of(tile, tiles_m, tiles_n, GROUP)
         top_x = gl.zeros((64,), gl.float32, rows)
         top_y = gl.zeros((TILE,), gl.float32, lanes)
         acc = gl.zeros((64, TILE), gl.float32, layout)
-        for _ in range(0, k, DEPTH):
+        for start in range(0, k, DEPTH):
             mbarrier.wait(full.index(stage), phase)
             high_x = left_words.index(2 * stage).slice(64 * WHICH, 64)
             low_x = left_words.index(2 * stage + 1).slice(64 * WHICH, 64)
@@ -168,13 +171,27 @@ def _multiply(
             sums = warpgroup_mma_wait(0, deps=(sums,))
             y = right_scales.index(stage).load(columns)
             gl.thread_barrier()
-            mbarrier.arrive(free.index(stage), count=1)
+            if BRING:
+                # As in `words_product_hopper`: a tile's last words are given back a step late.
+                mbarrier.arrive(free.index(stage), count=1, pred=start + DEPTH < k)
+                tma.store_wait(0)
+                mbarrier.arrive(free.index(held), count=1, pred=(start == 0) & (tile > first))
+            else:
+                mbarrier.arrive(free.index(stage), count=1)
             acc = acc + sums * x[:, None] * y[None, :]
             stage, phase = next_stage(stage, phase, STAGES)
+        held = (stage + (STAGES - 1)) % STAGES
+        if BRING:
+            mbarrier.arrive(done, count=1)
         store_tile(
-            acc, top_x, gl.convert_layout(top_y, columns), out, marks, batch, row * TILE + 64 * WHICH, column, m, n,
-            row_step, batch_stride, mark_pitch, least, reach, far, slope, TILE, EVEN,
+            acc, top_x, gl.convert_layout(top_y, columns), out, result,
+            memory_of(left_words if WHICH == 0 else right_words, 2 * held, TILE), done, told, marks, batch,
+            row * TILE + 64 * WHICH, column, m, n, row_step, batch_stride, mark_pitch, least, reach, far, slope, TILE,
+            EVEN, BRING,
         )  # fmt: skip
+        told ^= 1
+    if BRING:
+        tma.store_wait(0)
 
 
 @gluon.jit(
@@ -184,17 +201,17 @@ def _multiply(
     ]
 )  # fmt: skip
 def multiply_by_words(
-    left, right, out, marks, counts, m, width, k, batches, left_one, right_one, row_step, batch_stride, mark_pitch,
+    left, right, out, result, marks, counts, m, width, k, batches, left_one, right_one, row_step, batch_stride, mark_pitch,
     least, reach, far, slope,
     LEFT_ALONG: gl.constexpr, RIGHT_ALONG: gl.constexpr, AMPLIFIED: gl.constexpr, DOWN: gl.constexpr,
     TILE: gl.constexpr, DEPTH: gl.constexpr, STAGES: gl.constexpr, GROUP: gl.constexpr, EVEN: gl.constexpr,
-    CLEAR: gl.constexpr,
+    BRING: gl.constexpr, CLEAR: gl.constexpr,
 ):  # fmt: skip
     """out (batches, m, width) = A·B of float32 matrices, and a mark on every entry that is not sure.
 
     left, right: TMA descriptors of (batch, vectors, terms) in boxes (1, TILE, DEPTH), or (batch, terms, vectors) in
-    (1, DEPTH, TILE); ALONG: whether terms are neighbours; one: 1 where a matrix serves the whole batch. EVEN, marks and
-    numbers from `least` on: as for `words_product_hopper.words_product`; counts, CLEAR: as for
+    (1, DEPTH, TILE); ALONG: whether terms are neighbours; one: 1 where a matrix serves the whole batch. EVEN, BRING,
+    result, marks and numbers from `least` on: as for `words_product_hopper.words_product`; counts, CLEAR: as for
     `words_split.split_words`. k >= 1.
     """
     words_of: gl.constexpr = gl.NVMMASharedLayout(swizzle_byte_width=128, element_bitwidth=16, rank=2)
@@ -216,6 +233,8 @@ def multiply_by_words(
     for stage in gl.static_range(STAGES):
         mbarrier.init(full.index(stage), count=2)
         mbarrier.init(free.index(stage), count=2)
+    done = gl.allocate_shared_memory(gl.int64, [1, 1], mbarrier.MBarrierLayout()).index(0)
+    mbarrier.init(done, count=2)
     fence_async_shared()
     if CLEAR:
         if gl.program_id(0) == 0:
@@ -224,12 +243,14 @@ def multiply_by_words(
     gl.warp_specialize(
         [
             (_multiply, (
-                0, out, marks, left_words, right_words, left_scales, right_scales, full, free, m, width, k, batches,
-                row_step, batch_stride, mark_pitch, least, reach, far, slope, DOWN, TILE, DEPTH, STAGES, GROUP, EVEN,
+                0, out, result, marks, left_words, right_words, left_scales, right_scales, full, free, done, m, width, k,
+                batches, row_step, batch_stride, mark_pitch, least, reach, far, slope, DOWN, TILE, DEPTH, STAGES, GROUP,
+                EVEN, BRING,
             )),
             (_multiply, (
-                1, out, marks, left_words, right_words, left_scales, right_scales, full, free, m, width, k, batches,
-                row_step, batch_stride, mark_pitch, least, reach, far, slope, DOWN, TILE, DEPTH, STAGES, GROUP, EVEN,
+                1, out, result, marks, left_words, right_words, left_scales, right_scales, full, free, done, m, width, k,
+                batches, row_step, batch_stride, mark_pitch, least, reach, far, slope, DOWN, TILE, DEPTH, STAGES, GROUP,
+                EVEN, BRING,
             )),
             (_cut, (
                 left, left_one, left_elements, left_words, left_scales, arrived.index(0), full, free, m, width, k,
@@ -241,5 +262,5 @@ def multiply_by_words(
             )),
         ],
         [4, 4, 4],
-        [144, 112, 112],
+        [136, 120, 120],
     )  # fmt: skip

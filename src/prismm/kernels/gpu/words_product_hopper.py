@@ -76,16 +76,27 @@ def _feed(
 
 
 @gluon.jit
+def memory_of(ring, place, TILE: gl.constexpr):
+    """A ring's memory from a place on, as that of 64 rows of a result."""
+    layout: gl.constexpr = gl.NVMMASharedLayout(swizzle_byte_width=128, element_bitwidth=32, rank=3)
+    return ring.index(place)._reinterpret(gl.float32, [1, 64, TILE], layout)
+
+
+@gluon.jit
 def _smaller(x, y):
     return gl.minimum(x, y, _NAN)
 
 
 @gluon.jit
 def store_tile(
-    acc, top_x, top_y, out, marks, batch, first_row, column, m, n, row_step, batch_stride, mark_pitch, least, reach,
-    far, slope, TILE: gl.constexpr, EVEN: gl.constexpr,
+    acc, top_x, top_y, out, result, own, done, phase, marks, batch, first_row, column, m, n, row_step, batch_stride,
+    mark_pitch, least, reach, far, slope, TILE: gl.constexpr, EVEN: gl.constexpr, BRING: gl.constexpr,
 ):  # fmt: skip
     """64 rows of a tile, and their marks; top_x, top_y: largest scales of rows and columns.
+
+    BRING: by TMA, through shared memory `own`, which all have read once `done` has this phase; it is read while the
+    next tile's products are made, and `tma.store_wait` says when it has been. Written from registers, all programs'
+    results, which they have at the same time, were what 3 µs a tile were waited for.
 
     Mostly all entries are sure, which one number tells that is cheaper than the test: largest·far overflows where an
     entry might, slope is least/far, and NaN stays NaN.
@@ -112,16 +123,23 @@ def store_tile(
     jw = column * (TILE // 32) + gl.arange(0, TILE // 32, layout=gl.SliceLayout(0, stored))
     at_word = marks + (batch * m + iw).to(gl.int64)[:, None] * mark_pitch + jw[None, :]
     gl.store(at_word, word, mask=(iw < m)[:, None] & (jw < mark_pitch)[None, :])
-    target = out + batch.to(gl.int64) * even(batch_stride, EVEN) + i.to(gl.int64) * even(row_step, EVEN)
-    gl.store(target[:, None] + j[None, :], acc, mask=inside)
+    if BRING:
+        mbarrier.wait(done, phase)
+        own.store(acc.reshape([1, 64, TILE]))
+        fence_async_shared()
+        gl.thread_barrier()
+        tma.async_copy_shared_to_global(result, [batch, first_row, column * TILE], own)
+    else:
+        target = out + batch.to(gl.int64) * even(batch_stride, EVEN) + i.to(gl.int64) * even(row_step, EVEN)
+        gl.store(target[:, None] + j[None, :], acc, mask=inside)
 
 
 @gluon.jit
 def _multiply(
-    WHICH: gl.constexpr, out, scales, marks, m, width, pitch, batches, row_step, batch_stride, mark_pitch, least, reach,
-    far, slope, left_ring, right_ring, full, free,
+    WHICH: gl.constexpr, out, result, scales, marks, m, width, pitch, batches, row_step, batch_stride, mark_pitch, least,
+    reach, far, slope, left_ring, right_ring, full, free, done,
     WORDS: gl.constexpr, DOWN: gl.constexpr, CHUNK: gl.constexpr, TILE: gl.constexpr, DEPTH: gl.constexpr,
-    STAGES: gl.constexpr, GROUP: gl.constexpr, INSTRUCTION: gl.constexpr, EVEN: gl.constexpr,
+    STAGES: gl.constexpr, GROUP: gl.constexpr, INSTRUCTION: gl.constexpr, EVEN: gl.constexpr, BRING: gl.constexpr,
 ):  # fmt: skip
     layout: gl.constexpr = gl.NVMMADistributedLayout(
         version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, TILE, INSTRUCTION]
@@ -137,6 +155,8 @@ def _multiply(
     vectors = left_vectors + (batches * n + 15) // 16 * 16
     stage = 0
     phase = 0
+    held = 0
+    told = 0
     first = gl.program_id(0)
     tiles = tiles_m * tiles_n * batches
     batch, row, column = place_of(first, tiles_m, tiles_n, GROUP)
@@ -183,17 +203,32 @@ def _multiply(
                 mbarrier.arrive(free.index((stage + (STAGES - 1)) % STAGES), count=1, pred=step > start)
                 stage, phase = next_stage(stage, phase, STAGES)
             high, rest = warpgroup_mma_wait(0, deps=(high, rest))
-            mbarrier.arrive(free.index((stage + (STAGES - 1)) % STAGES), count=1)
+            if BRING:
+                # A tile's last stage is given back a chunk late: the tile leaves through it.
+                more = start + CHUNK < steps
+                mbarrier.arrive(free.index((stage + (STAGES - 1)) % STAGES), count=1, pred=more)
+                tma.store_wait(0)
+                mbarrier.arrive(free.index(held), count=1, pred=(start == 0) & (tile > first))
+            else:
+                mbarrier.arrive(free.index((stage + (STAGES - 1)) % STAGES), count=1)
             high = high + rest * DOWN
             top_x = gl.maximum(top_x, x)
             top_y = gl.maximum(top_y, y1)
             acc = acc + high * x[:, None] * gl.convert_layout(y1, columns)[None, :]
             x, y1 = next_x, next_y
+        held = (stage + (STAGES - 1)) % STAGES
+        if BRING:
+            mbarrier.arrive(done, count=1)
         store_tile(
-            acc, top_x, gl.convert_layout(top_y, columns), out, marks, batch, row * TILE + 64 * WHICH, column, m, n,
-            row_step, batch_stride, mark_pitch, least, reach, far, slope, TILE, EVEN,
+            acc, top_x, gl.convert_layout(top_y, columns), out, result,
+            memory_of(left_ring if WHICH == 0 else right_ring, held * WORDS, TILE), done, told, marks, batch,
+            row * TILE + 64 * WHICH, column, m, n, row_step, batch_stride, mark_pitch, least, reach, far, slope, TILE,
+            EVEN, BRING,
         )  # fmt: skip
+        told ^= 1
         batch, row, column = next_batch, next_row, next_column
+    if BRING:
+        tma.store_wait(0)
 
 
 @gluon.jit(
@@ -203,14 +238,14 @@ def _multiply(
     ]
 )  # fmt: skip
 def words_product(
-    words, out, scales, marks, m, width, pitch, batches, row_step, batch_stride, mark_pitch, least, reach,
+    words, out, result, scales, marks, m, width, pitch, batches, row_step, batch_stride, mark_pitch, least, reach,
     far, slope, WORDS: gl.constexpr, DOWN: gl.constexpr, CHUNK: gl.constexpr, TILE: gl.constexpr, DEPTH: gl.constexpr,
-    STAGES: gl.constexpr, GROUP: gl.constexpr, EVEN: gl.constexpr,
+    STAGES: gl.constexpr, GROUP: gl.constexpr, EVEN: gl.constexpr, BRING: gl.constexpr,
 ):  # fmt: skip
     """out (batches, m, width) = A·B, and a mark on every entry that is not sure.
 
     words: TMA descriptor of `split_words`'s rows, boxes (TILE, DEPTH); CHUNK in steps of DEPTH. EVEN: width and
-    strides are multiples of 16. An entry is sure if least·largest <= |entry| and |entry| + reach·largest < 2^127,
+    strides are multiples of 16. result: descriptor of out, boxes (1, 64, TILE), where BRING says that there is one. An entry is sure if least·largest <= |entry| and |entry| + reach·largest < 2^127,
     `largest` being the product of its row's and its column's largest scales; far, slope: of `store_tile`; all four
     numbers are patterns of float32.
     """
@@ -218,6 +253,8 @@ def words_product(
     right_ring = gl.allocate_shared_memory(words.dtype, [STAGES * WORDS, TILE, DEPTH], words.layout)
     full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
     free = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
+    done = gl.allocate_shared_memory(gl.int64, [1, 1], mbarrier.MBarrierLayout()).index(0)
+    mbarrier.init(done, count=2)
     for stage in gl.static_range(STAGES):
         mbarrier.init(full.index(stage), count=1)
         mbarrier.init(free.index(stage), count=2)
@@ -226,12 +263,14 @@ def words_product(
     gl.warp_specialize(
         [
             (_multiply, (
-                0, out, scales, marks, m, width, pitch, batches, row_step, batch_stride, mark_pitch, least, reach,
-                far, slope, left_ring, right_ring, full, free, WORDS, DOWN, CHUNK, TILE, DEPTH, STAGES, GROUP, INSTRUCTION, EVEN,
+                0, out, result, scales, marks, m, width, pitch, batches, row_step, batch_stride, mark_pitch, least,
+                reach, far, slope, left_ring, right_ring, full, free, done, WORDS, DOWN, CHUNK, TILE, DEPTH, STAGES,
+                GROUP, INSTRUCTION, EVEN, BRING,
             )),
             (_multiply, (
-                1, out, scales, marks, m, width, pitch, batches, row_step, batch_stride, mark_pitch, least, reach,
-                far, slope, left_ring, right_ring, full, free, WORDS, DOWN, CHUNK, TILE, DEPTH, STAGES, GROUP, INSTRUCTION, EVEN,
+                1, out, result, scales, marks, m, width, pitch, batches, row_step, batch_stride, mark_pitch, least,
+                reach, far, slope, left_ring, right_ring, full, free, done, WORDS, DOWN, CHUNK, TILE, DEPTH, STAGES,
+                GROUP, INSTRUCTION, EVEN, BRING,
             )),
             (_feed, (
                 words, left_ring, right_ring, full, free, m, width, pitch, batches, WORDS, TILE, DEPTH, STAGES, GROUP,
