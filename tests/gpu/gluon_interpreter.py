@@ -451,11 +451,10 @@ def reduce(x: Any, axis: Any, combine: Any) -> Any:
     """Along an axis, or over all elements: halves with each other, as a function of two blocks says."""
     data, axis = x.handle.data, number(axis)
     data = data.reshape(-1) if axis is None else np.moveaxis(data, axis, 0)
-    while len(data) > 1:
-        half = len(data) // 2
+    while (half := len(data) // 2) > 0:
         data = combine(tensor_of(data[:half], x.dtype), tensor_of(data[half:], x.dtype)).handle.data
-    kind = x.dtype
-    return tl.core.tensor(interpreter.TensorHandle(data, kind), kind) if axis is None else tensor_of(data[0], kind)
+    data, kind = data[0], x.dtype
+    return tensor_of(data, kind) if data.ndim else tl.core.tensor(interpreter.TensorHandle(np.array([data]), kind), kind)
 
 
 class Kernel(interpreter.InterpretedFunction):

@@ -252,7 +252,7 @@ def queue(
 
         depth, tile = 128 // words.bytes, hopper.TILE
         layout = gl.NVMMASharedLayout.get_default_for([tile, depth], (gl.float16, gl.float32, gl.bfloat16)[words.code])
-        described = to.tiled(split, (words.count * vectors, pitch), (tile, depth), layout)
+        described = to.tiled(split, (words.count * vectors * (pitch // depth), depth), (tile, depth), layout)
         result = tiled(to, out.data, (batches, m, n), (out.strides[0], out.strides[1]), (1, 64, tile))
         tiles = -(-m // tile) * -(-n // tile) * batches
         to.launch(

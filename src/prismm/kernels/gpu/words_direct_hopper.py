@@ -149,8 +149,9 @@ def _multiply(
     held = 0
     told = 0
     first = gl.program_id(0)
-    for tile in range(first, tiles_m * tiles_n * batches, gl.num_programs(0)):
-        batch, row, column = place_of(tile, tiles_m, tiles_n, GROUP)
+    tiles = tiles_m * tiles_n * batches
+    batch, row, column = 0, 0, 0
+    for tile in range(first, tiles, gl.num_programs(0)):
         top_x = gl.zeros((64,), gl.float32, rows)
         top_y = gl.zeros((TILE,), gl.float32, lanes)
         acc = gl.zeros((64, TILE), gl.float32, layout)
@@ -163,6 +164,8 @@ def _multiply(
             sums = gl.zeros((64, TILE), gl.float32, layout)
             sums = warpgroup_mma(high_x, low_y, sums, use_acc=False, is_async=True)
             sums = warpgroup_mma(low_x, high_y, sums, is_async=True)
+            if start == 0:  # while products are made
+                batch, row, column = place_of(tile, tiles_m, tiles_n, GROUP)
             x = left_scales.index(stage).slice(64 * WHICH, 64).load(rows)
             top_x = gl.maximum(top_x, x)
             top_y = gl.maximum(top_y, right_scales.index(stage).load(lanes))
@@ -184,7 +187,7 @@ def _multiply(
         if BRING:
             mbarrier.arrive(done, count=1)
         store_tile(
-            acc, top_x, gl.convert_layout(top_y, columns), out, result,
+            acc, top_x, top_y, out, result,
             memory_of(left_words if WHICH == 0 else right_words, 2 * held, TILE), done, told, marks, batch,
             row * TILE + 64 * WHICH, column, m, n, row_step, batch_stride, mark_pitch, least, reach, far, slope, TILE,
             EVEN, BRING,

@@ -60,18 +60,21 @@ def _feed(
     phase = 1
     for tile in range(gl.program_id(0), tiles_m * tiles_n * batches, gl.num_programs(0)):
         batch, row, column = place_of(tile, tiles_m, tiles_n, GROUP)
+        # The left words' rows, and behind them the right ones': by words, by steps, by vectors.
         i = batch * m + row * TILE
-        j = WORDS * batches * m + batch * n + column * TILE
+        j = WORDS * steps * batches * m + batch * n + column * TILE
         for step in range(steps):
             mbarrier.wait(free.index(stage), phase)
             mbarrier.expect(full.index(stage), 2 * WORDS * words.block_type.nbytes)
             for w in gl.static_range(WORDS):
                 tma.async_copy_global_to_shared(
-                    words, [i + w * batches * m, step * DEPTH], full.index(stage), left_ring.index(stage * WORDS + w)
-                )
+                    words, [i + (w * steps + step) * batches * m, 0], full.index(stage),
+                    left_ring.index(stage * WORDS + w),
+                )  # fmt: skip
                 tma.async_copy_global_to_shared(
-                    words, [j + w * batches * n, step * DEPTH], full.index(stage), right_ring.index(stage * WORDS + w)
-                )
+                    words, [j + (w * steps + step) * batches * n, 0], full.index(stage),
+                    right_ring.index(stage * WORDS + w),
+                )  # fmt: skip
             stage, phase = next_stage(stage, phase, STAGES)
 
 
@@ -98,21 +101,20 @@ def store_tile(
     next tile's products are made, and `tma.store_wait` says when it has been. Written from registers, all programs'
     results, which they have at the same time, were what 3 µs a tile were waited for.
 
-    Mostly all entries are sure, which one number tells that is cheaper than the test: largest·far overflows where an
-    entry might, slope is least/far, and NaN stays NaN.
+    Mostly all entries are sure, which a row's smallest one and the largest scales tell more cheaply than the test does:
+    largest·far overflows where an entry might, slope is least/far, and NaN stays NaN.
     """
     # |entry - exact| <= gamma·(|a||b|) + k·floor·largest: see `engines.cuda_words`.
     i = first_row + gl.arange(0, 64, layout=gl.SliceLayout(1, acc.type.layout))
     j = column * TILE + gl.arange(0, TILE, layout=gl.SliceLayout(0, acc.type.layout))
     inside = (i < m)[:, None] & (j < n)[None, :]
     stored: gl.constexpr = gl.BlockedLayout([1, TILE // 32], [32, 1], [4, 1], [1, 0])
-    top = (top_x * far.to(gl.float32, bitcast=True))[:, None] * top_y[None, :]
-    room = gl.abs(acc) - top * slope.to(gl.float32, bitcast=True)
-    # In parts, whose smallest numbers are looked for beside each other.
-    if gl.reduce(gl.reduce(room.reshape([64, TILE // 32, 32]), 2, _smaller), None, _smaller) >= 0.0:
+    top = top_x * far.to(gl.float32, bitcast=True) * gl.max(top_y, 0)
+    room = gl.reduce(gl.abs(acc), 1, _smaller) - top * slope.to(gl.float32, bitcast=True)
+    if gl.reduce(room, 0, _smaller) >= 0.0:
         word = gl.zeros([64, TILE // 32], gl.int32, stored)
     else:
-        largest = top_x[:, None] * top_y[None, :]
+        largest = top_x[:, None] * gl.convert_layout(top_y, gl.SliceLayout(0, acc.type.layout))[None, :]
         size = gl.abs(acc)
         sure = (size >= largest * least.to(gl.float32, bitcast=True)) & (
             size + largest * reach.to(gl.float32, bitcast=True) < 170141183460469231731687303715884105728.0
@@ -160,6 +162,7 @@ def _multiply(
     first = gl.program_id(0)
     tiles = tiles_m * tiles_n * batches
     batch, row, column = place_of(first, tiles_m, tiles_n, GROUP)
+    next_batch, next_row, next_column = batch, row, column
     # Scales are read past the ends of a batch, for entries that are not stored; a chunk before they are needed, even
     # a tile's first ones. A thread of the sums needs 32 of the columns', which come through shared memory then.
     row_scale = scales + (batch * m + row * TILE + 64 * WHICH)
@@ -167,21 +170,10 @@ def _multiply(
     x = gl.load(row_scale + gl.arange(0, 64, layout=rows))
     y1 = gl.load(column_scale + gl.arange(0, TILE, layout=lanes))
     for tile in range(first, tiles, gl.num_programs(0)):
-        next_batch, next_row, next_column = place_of(
-            gl.minimum(tile + gl.num_programs(0), tiles - 1), tiles_m, tiles_n, GROUP
-        )
         top_x = gl.zeros((64,), gl.float32, rows)
         top_y = gl.zeros((TILE,), gl.float32, lanes)
         acc = gl.zeros((64, TILE), gl.float32, layout)
         for start in range(0, steps, CHUNK):
-            if start + CHUNK < steps:
-                row_scale += vectors
-                column_scale += vectors
-            else:
-                row_scale = scales + (next_batch * m + next_row * TILE + 64 * WHICH)
-                column_scale = scales + (left_vectors + next_batch * n + next_column * TILE)
-            next_x = gl.load(row_scale + gl.arange(0, 64, layout=rows))
-            next_y = gl.load(column_scale + gl.arange(0, TILE, layout=lanes))
             high = gl.zeros((64, TILE), gl.float32, layout)
             rest = gl.zeros((64, TILE), gl.float32, layout)
             for step in range(start, gl.minimum(steps, start + CHUNK)):
@@ -202,6 +194,18 @@ def _multiply(
                 # All but the last step's products have read their stages.
                 mbarrier.arrive(free.index((stage + (STAGES - 1)) % STAGES), count=1, pred=step > start)
                 stage, phase = next_stage(stage, phase, STAGES)
+            # While products are made.
+            if start == 0:
+                after = gl.minimum(tile + gl.num_programs(0), tiles - 1)
+                next_batch, next_row, next_column = place_of(after, tiles_m, tiles_n, GROUP)
+            if start + CHUNK < steps:
+                row_scale += vectors
+                column_scale += vectors
+            else:
+                row_scale = scales + (next_batch * m + next_row * TILE + 64 * WHICH)
+                column_scale = scales + (left_vectors + next_batch * n + next_column * TILE)
+            next_x = gl.load(row_scale + gl.arange(0, 64, layout=rows))
+            next_y = gl.load(column_scale + gl.arange(0, TILE, layout=lanes))
             high, rest = warpgroup_mma_wait(0, deps=(high, rest))
             if BRING:
                 # A tile's last stage is given back a chunk late: the tile leaves through it.
@@ -220,7 +224,7 @@ def _multiply(
         if BRING:
             mbarrier.arrive(done, count=1)
         store_tile(
-            acc, top_x, gl.convert_layout(top_y, columns), out, result,
+            acc, top_x, top_y, out, result,
             memory_of(left_ring if WHICH == 0 else right_ring, held * WORDS, TILE), done, told, marks, batch,
             row * TILE + 64 * WHICH, column, m, n, row_step, batch_stride, mark_pitch, least, reach, far, slope, TILE,
             EVEN, BRING,
@@ -244,8 +248,9 @@ def words_product(
 ):  # fmt: skip
     """out (batches, m, width) = A·B, and a mark on every entry that is not sure.
 
-    words: TMA descriptor of `split_words`'s rows, boxes (TILE, DEPTH); CHUNK in steps of DEPTH. EVEN: width and
-    strides are multiples of 16. result: descriptor of out, boxes (1, 64, TILE), where BRING says that there is one. An entry is sure if least·largest <= |entry| and |entry| + reach·largest < 2^127,
+    words: TMA descriptor of what `words_split_hopper.split_words` made, in rows of DEPTH, boxes (TILE, DEPTH); CHUNK in
+    steps of DEPTH. EVEN: width and strides are multiples of 16. result: descriptor of out, boxes (1, 64, TILE), where
+    BRING says that there is one. An entry is sure if least·largest <= |entry| and |entry| + reach·largest < 2^127,
     `largest` being the product of its row's and its column's largest scales; far, slope: of `store_tile`; all four
     numbers are patterns of float32.
     """
