@@ -76,8 +76,20 @@ def _copy(source, matrix, vector, term, barrier, elements, pred, ALONG: gl.const
 
 
 @gluon.jit
+def _largest(size, least, TILE: gl.constexpr, DEPTH: gl.constexpr):
+    """The largest number of each row, and of `least`: of quarters beside each other."""
+    low, high = gl.split(size.reshape([TILE, 2, DEPTH // 2]).permute((0, 2, 1)))
+    first, second = gl.split(low.reshape([TILE, 2, DEPTH // 4]).permute((0, 2, 1)))
+    third, last = gl.split(high.reshape([TILE, 2, DEPTH // 4]).permute((0, 2, 1)))
+    found = gl.maximum(first, gl.convert_layout(least, gl.SliceLayout(1, first.type.layout))[:, None])
+    found = gl.maximum(gl.maximum(gl.maximum(found, second), third), last)
+    found = gl.max(gl.max(found.reshape([TILE, 4, DEPTH // 16]), 2), 1)
+    return gl.convert_layout(found, gl.SliceLayout(1, OWN), assert_trivial=True)
+
+
+@gluon.jit
 def _cut(
-    source, one, elements, words, scales, arrived, full, free, m, n, k, batches,
+    source, one, elements, words, scales, nothing, arrived, full, free, m, n, k, batches,
     LEFT: gl.constexpr, ALONG: gl.constexpr, AMPLIFIED: gl.constexpr, TILE: gl.constexpr, DEPTH: gl.constexpr,
     STAGES: gl.constexpr, GROUP: gl.constexpr,
 ):  # fmt: skip
@@ -90,6 +102,7 @@ def _cut(
     tiles = tiles_m * tiles_n * batches
     last = (k - 1) // DEPTH * DEPTH
     first = gl.program_id(0)
+    nothing.store(gl.zeros([TILE], gl.float32, gl.SliceLayout(1, OWN)))
     batch, row, column = place_of(first, tiles_m, tiles_n, GROUP)
     matrix, vector = batch * (1 - one), (row if LEFT else column) * TILE
     _copy(source, matrix, vector, 0, arrived, elements, True, ALONG)
@@ -112,9 +125,9 @@ def _cut(
                 source, gl.where(more, matrix, next_matrix), gl.where(more, vector, next_vector),
                 gl.where(more, start + DEPTH, 0), arrived, elements, more | (after < tiles), ALONG,
             )  # fmt: skip
-            # In parts, whose largest numbers are looked for beside each other.
-            largest = gl.max(gl.max(gl.abs(value).reshape([TILE, 4, DEPTH // 4]), 2), 1)
-            up, down = scale_of(gl.convert_layout(largest, gl.SliceLayout(1, OWN)))
+            # 0, but read by now, so that nothing of this comes before the copy has begun.
+            least = nothing.load(gl.SliceLayout(1, OWN))
+            up, down = scale_of(_largest(gl.abs(value), least, TILE, DEPTH))
             high, low = gl.inline_asm_elementwise(
                 words_code(AMPLIFIED), "=r,=r,f,f,f,f", [value, up[:, None]], dtype=(gl.float16, gl.float16),
                 is_pure=True, pack=2,
@@ -228,6 +241,7 @@ def multiply_by_words(
     )
     left_scales = gl.allocate_shared_memory(gl.float32, [STAGES, TILE], _LINE)
     right_scales = gl.allocate_shared_memory(gl.float32, [STAGES, TILE], _LINE)
+    nothing = gl.allocate_shared_memory(gl.float32, [2, TILE], _LINE)
     arrived = gl.allocate_shared_memory(gl.int64, [2, 1], mbarrier.MBarrierLayout())
     full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
     free = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
@@ -256,14 +270,14 @@ def multiply_by_words(
                 EVEN, BRING,
             )),
             (_cut, (
-                left, left_one, left_elements, left_words, left_scales, arrived.index(0), full, free, m, width, k,
-                batches, True, LEFT_ALONG, AMPLIFIED, TILE, DEPTH, STAGES, GROUP,
+                left, left_one, left_elements, left_words, left_scales, nothing.index(0), arrived.index(0), full, free,
+                m, width, k, batches, True, LEFT_ALONG, AMPLIFIED, TILE, DEPTH, STAGES, GROUP,
             )),
             (_cut, (
-                right, right_one, right_elements, right_words, right_scales, arrived.index(1), full, free, m, width, k,
-                batches, False, RIGHT_ALONG, AMPLIFIED, TILE, DEPTH, STAGES, GROUP,
+                right, right_one, right_elements, right_words, right_scales, nothing.index(1), arrived.index(1), full,
+                free, m, width, k, batches, False, RIGHT_ALONG, AMPLIFIED, TILE, DEPTH, STAGES, GROUP,
             )),
         ],
         [4, 4, 4],
-        [136, 120, 120],
+        [144, 112, 112],
     )  # fmt: skip

@@ -6,6 +6,9 @@ registers, all other products in a second one, over a chunk of the inner dimensi
 the result, in float32 to nearest, so that the matrix unit's truncation does not grow with k. Entries are certified
 where they are: no other kernel reads them.
 
+Short chunks' products are queued by one group after the other, so that one's roundings, and the end of its tile, take
+place while the matrix unit works for the other one.
+
 Registers of a consumer: 3·64 for the sums, 34 for the scales; 240 allowed, which is why a tile is no wider. Shared
 memory: 64 KiB a stage.
 
@@ -139,7 +142,7 @@ def store_tile(
 @gluon.jit
 def _multiply(
     WHICH: gl.constexpr, out, result, scales, marks, m, width, pitch, batches, row_step, batch_stride, mark_pitch, least,
-    reach, far, slope, left_ring, right_ring, full, free, done,
+    reach, far, slope, left_ring, right_ring, full, free, done, turn,
     WORDS: gl.constexpr, DOWN: gl.constexpr, CHUNK: gl.constexpr, TILE: gl.constexpr, DEPTH: gl.constexpr,
     STAGES: gl.constexpr, GROUP: gl.constexpr, INSTRUCTION: gl.constexpr, EVEN: gl.constexpr, BRING: gl.constexpr,
 ):  # fmt: skip
@@ -159,6 +162,9 @@ def _multiply(
     phase = 0
     held = 0
     told = 0
+    turned = 1 - WHICH
+    # A chunk's last step needs a stage that the other group has given back, so that turns of more would never end.
+    IN_TURN: gl.constexpr = CHUNK < STAGES
     first = gl.program_id(0)
     tiles = tiles_m * tiles_n * batches
     batch, row, column = place_of(first, tiles_m, tiles_n, GROUP)
@@ -176,6 +182,9 @@ def _multiply(
         for start in range(0, steps, CHUNK):
             high = gl.zeros((64, TILE), gl.float32, layout)
             rest = gl.zeros((64, TILE), gl.float32, layout)
+            if IN_TURN:
+                mbarrier.wait(turn.index(WHICH), turned)
+                turned ^= 1
             for step in range(start, gl.minimum(steps, start + CHUNK)):
                 mbarrier.wait(full.index(stage), phase)
                 at = stage * WORDS
@@ -194,6 +203,8 @@ def _multiply(
                 # All but the last step's products have read their stages.
                 mbarrier.arrive(free.index((stage + (STAGES - 1)) % STAGES), count=1, pred=step > start)
                 stage, phase = next_stage(stage, phase, STAGES)
+            if IN_TURN:
+                mbarrier.arrive(turn.index(1 - WHICH), count=1)
             # While products are made.
             if start == 0:
                 after = gl.minimum(tile + gl.num_programs(0), tiles - 1)
@@ -260,6 +271,9 @@ def words_product(
     free = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
     done = gl.allocate_shared_memory(gl.int64, [1, 1], mbarrier.MBarrierLayout()).index(0)
     mbarrier.init(done, count=2)
+    turn = gl.allocate_shared_memory(gl.int64, [2, 1], mbarrier.MBarrierLayout())
+    for group in gl.static_range(2):
+        mbarrier.init(turn.index(group), count=1)
     for stage in gl.static_range(STAGES):
         mbarrier.init(full.index(stage), count=1)
         mbarrier.init(free.index(stage), count=2)
@@ -269,13 +283,13 @@ def words_product(
         [
             (_multiply, (
                 0, out, result, scales, marks, m, width, pitch, batches, row_step, batch_stride, mark_pitch, least,
-                reach, far, slope, left_ring, right_ring, full, free, done, WORDS, DOWN, CHUNK, TILE, DEPTH, STAGES,
-                GROUP, INSTRUCTION, EVEN, BRING,
+                reach, far, slope, left_ring, right_ring, full, free, done, turn, WORDS, DOWN, CHUNK, TILE, DEPTH,
+                STAGES, GROUP, INSTRUCTION, EVEN, BRING,
             )),
             (_multiply, (
                 1, out, result, scales, marks, m, width, pitch, batches, row_step, batch_stride, mark_pitch, least,
-                reach, far, slope, left_ring, right_ring, full, free, done, WORDS, DOWN, CHUNK, TILE, DEPTH, STAGES,
-                GROUP, INSTRUCTION, EVEN, BRING,
+                reach, far, slope, left_ring, right_ring, full, free, done, turn, WORDS, DOWN, CHUNK, TILE, DEPTH,
+                STAGES, GROUP, INSTRUCTION, EVEN, BRING,
             )),
             (_feed, (
                 words, left_ring, right_ring, full, free, m, width, pitch, batches, WORDS, TILE, DEPTH, STAGES, GROUP,
