@@ -130,6 +130,7 @@ class Machine:
         self.patch(torch.cuda, "device", lambda index: contextlib.nullcontext())
         self.patch(prismm.calibration, "_subject", subjects.__getitem__)
         self.patch(prismm.calibration, "_memory", lambda between: table.memory)
+        self.patch(prismm.calibration, "_words_directly", lambda device, processors, between: table.words_directly)
         self.patch(prismm.calibration, "_sustained", lambda processors, free: table.sustained)
         said: list[str] = []
         found = prismm.calibration.measure(0, said.append)
@@ -176,7 +177,8 @@ def rates(rng) -> Rates:
         launch=some(1e-6, 4e-6), look=some(1e-6, 4e-6), memory=1e15, call=nobody, torch=nobody, pace=1.6e-5,
         direct=some(0.5, 2.0), int8=int8, sustained=int8 * rng.uniform(0.7, 1.0), product=some(2e-6, 5e-5),
         left=line(), right=line(), join=line(), rounded=line(), finish=Line(some(5e-6, 3e-5), some(1e-12, 1e-11), 0.0),
-        repair=5e-11, words=some(1e14, 2e15), split_words=Line(some(5e-6, 3e-5), 0.0, some(1e-13, 3e-12)),
+        repair=5e-11, words=some(1e14, 2e15), words_directly=some(5e13, 1e15),
+        split_words=Line(some(5e-6, 3e-5), 0.0, some(1e-13, 3e-12)),
         hopper=bool(rng.integers(2)),
     )  # fmt: skip
 

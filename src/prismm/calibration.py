@@ -15,11 +15,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from prismm import host_pace
+from prismm.accuracy import Target
 from prismm.cuda_plan import Need, residue_operations
 from prismm.cuda_rates import Rates
 from prismm.engines.cuda import BLAS
 from prismm.engines.cuda_slices import FP64 as FP64_UNIT
 from prismm.errors import EngineError
+from prismm.formats import FP32
 from prismm.rates_fit import LOOKS, Timed, fit
 from prismm.schemes.native import Native
 from prismm.schemes.residues import Residues
@@ -27,6 +29,8 @@ from prismm.schemes.scaled_half import ScaledHalf
 
 if TYPE_CHECKING:
     import torch
+
+    from prismm.engines.cuda import Device
 
 __all__ = ["CASES", "Case", "Subject", "measure", "phases_of", "queued_seconds_of", "seconds_of", "times_of"]
 
@@ -110,10 +114,14 @@ def measure(index: int, say: Callable[[str], None]) -> Rates:
                 say(f"{case.scheme} of order {case.n}, {case.dtype}, {case.accuracy}{' again' * (turn > 0)}")
                 found = times_of(_subject(case), between)
                 timed[case] = timed[case].and_again(found) if turn else found
-        say("memory, a second of products at a stretch")
-        memory, sustained = _memory(between), _sustained(properties.multi_processor_count, free)
-    count = properties.multi_processor_count
-    return fit(device.name, count, timed.values(), memory=memory, hopper=device.hopper, sustained=sustained)
+        say("memory, words cut where they are multiplied, a second of products at a stretch")
+        count = properties.multi_processor_count
+        memory, directly = _memory(between), _words_directly(device, count, between)
+        sustained = _sustained(count, free)
+    return fit(
+        device.name, count, timed.values(), memory=memory, hopper=device.hopper, sustained=sustained,
+        words_directly=directly,
+    )  # fmt: skip
 
 
 def times_of(subject: Subject, between: float, repeats: int = REPEATS) -> Timed:
@@ -224,6 +232,32 @@ def _memory(between: float) -> float:
     block = torch.empty(1 << 28, dtype=torch.uint8, device="cuda")
     other = torch.empty_like(block)
     return 2 * block.numel() / (_seconds(lambda: other.copy_(block)) - between)
+
+
+def _words_directly(device: Device, processors: int, between: float) -> float:
+    """Operations a second of products of words that one kernel cuts and multiplies; 0 where there is none."""
+    import torch
+
+    from prismm import cuda_words_calls as words
+    from prismm.engines import cuda_words
+    from prismm.engines.launch import Program
+
+    if not device.hopper:
+        return 0.0
+    n, batch = 512, max(1, processors // 2)  # 16 tiles each: as many as eight times keep all processors busy
+    a, b = (torch.randn(batch, n, n, device="cuda") for _ in range(2))
+    out = torch.empty_like(a)
+    target = Target("native")
+    problem = cuda_words.problem_for(cuda_words.HALVES, cuda_words.CHUNKS[0], n, target, words.unit_of(device), True)
+    program = Program((0, 0, 0))
+    words.queue(program, a, b, out, problem, (n, n), program.take(torch.int64, 4), device)
+    scratch = torch.empty(program.scratch, dtype=torch.uint8, device="cuda")
+    bases = a.data_ptr(), b.data_ptr(), out.data_ptr(), scratch.data_ptr()
+    (product, _) = program.apart()
+    assert product[0] == "multiply_by_words"
+    run = functools.partial(_run, product[1], bases, torch.cuda.current_stream().cuda_stream, scratch)
+    need = Need(n, n, n, (batch,), FP32, target, False, True)
+    return words.operations_directly(need, processors) / (_seconds(run) - between)
 
 
 def _sustained(processors: int, free: int) -> float:

@@ -21,7 +21,7 @@ from prismm.errors import ArgumentError, FileError
 
 __all__ = ["Host", "Line", "Rates", "committed", "file_name", "own_file", "rates_of", "read", "waves"]
 
-_FORMAT, _VERSION = "prismm rates", 4
+_FORMAT, _VERSION = "prismm rates", 5
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,8 @@ class Rates:
         join, rounded: join of the result, by entries and moduli, in native grade and for correct rounding.
         finish: the launch of second looks and, for every entry in float64, what they take in native grade.
         repair: seconds an entry and term.
-        words: operations a second of products of words of 16 bits.
+        words: operations a second of products of words of 16 bits; words_directly: of such as are cut where they are
+            multiplied, 0 for GPUs without that kernel.
         split_words: split of operands, by elements and words of 16 bits.
         direct: how many times as long products in one kernel, on float64's matrix instructions, take as on an H200.
         hopper: whether it has compute capability 9.0, for which there are kernels of its own.
@@ -114,6 +115,7 @@ class Rates:
     finish: Line
     repair: float
     words: float
+    words_directly: float
     split_words: Line
     direct: float
     hopper: bool
@@ -167,7 +169,7 @@ class Rates:
                     raise FileError(f"{source}: {field.name} is {value!r}, not a name")
                 given[field.name] = value
             else:
-                number = _number(source, field.name, value)
+                number = _number(source, field.name, value, 0.0 if field.name in _MAY_BE_0 else _POSITIVE)
                 given[field.name] = int(number) if field.type == "int" else number
         return cls(**given)
 
@@ -182,6 +184,7 @@ def waves(tiles: int, processors: int) -> float:
 
 
 _POSITIVE = math.ulp(0.0)
+_MAY_BE_0 = {"words_directly"}
 
 _PARTS: dict[str, tuple[type[Line] | type[Host], tuple[str, ...], float]] = {
     kind.__name__: (kind, tuple(part.name for part in fields(kind)), least)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from prismm.bounds import half_ulp
-from prismm.cuda_rates import waves
+from prismm.cuda_rates import committed, rates_of, waves
 from prismm.engines import cuda_words
 from prismm.engines.cuda_words import WordFormat
 from prismm.engines.launch import OUT, A, B, Place
@@ -125,7 +125,9 @@ def problem_of(scheme: ScaledHalf | Words, need: Need, device: Device) -> cuda_w
     """What is launched."""
     words = word_format(scheme)
     assert words is not None
-    return cuda_words.problem_for(words, chunk_of(scheme), need.terms, need.target, unit_of(device))
+    rates = rates_of(device.name) or committed()["NVIDIA H200"]
+    direct = device.hopper and _seconds_directly(scheme, need, rates) < _seconds_apart(scheme, need, rates)
+    return cuda_words.problem_for(words, chunk_of(scheme), need.terms, need.target, unit_of(device), direct)
 
 
 def queue(
@@ -218,15 +220,42 @@ def bound_of(scheme: Any, need: Need, device: Device, a: Any, b: Any) -> WordsBo
     """For a report."""
     words = word_format(scheme)
     assert words is not None
-    own = cuda_words.bound(words, need.terms, chunk_of(scheme), unit_of(device))
+    own = cuda_words.bound(
+        words, need.terms, chunk_of(scheme), unit_of(device), problem_of(scheme, need, device).direct
+    )
     return WordsBound(FP32, a, b, own, need.target)
 
 
 def gpu_seconds(scheme: Any, need: Need, rates: Rates) -> float:
-    """Seconds that the GPU is expected to work on a call with words: split, product, second look."""
+    """Seconds that the GPU is expected to work on a call with words: split and product, or both in one, second look."""
+    return min(_seconds_apart(scheme, need, rates), _seconds_directly(scheme, need, rates)) + rates.look
+
+
+def _seconds_apart(scheme: Any, need: Need, rates: Rates) -> float:
+    """Of split and product."""
     seconds = rates.split_words.seconds(*split_work(scheme, need))
-    seconds += operations(scheme, need, rates.processors) / rates.words + rates.once_over(need.result_bytes)
-    return seconds + rates.look
+    return seconds + operations(scheme, need, rates.processors) / rates.words + rates.once_over(need.result_bytes)
+
+
+def _seconds_directly(scheme: Any, need: Need, rates: Rates) -> float:
+    """Of the kernel that cuts and multiplies (`cuda_words.directly`), where it serves operands whose rows or columns
+    begin at multiples of 16 bytes; infinite where it does not.
+    """
+    words = word_format(scheme)
+    assert words is not None
+    served = words.format == FP16 and chunk_of(scheme) == cuda_words.CHUNKS[0] and not need.is_complex
+    if not served or not rates.words_directly or need.k % 4 or need.m % 4 or need.n % 4:
+        return math.inf
+    return rates.look + operations_directly(need, rates.processors) / rates.words_directly
+
+
+def operations_directly(need: Need, processors: int) -> float:
+    """Operations of products of words that are cut where they are multiplied, as `operations` counts them: that a
+    chunk ends is in each term's share there.
+    """
+    count = math.prod(need.batch)
+    tiles = -(-need.m // 128) * -(-need.n // 128) * count
+    return 6.0 * tiles * 128 * 128 * (max(1, need.k) + 100) / waves(tiles, processors)
 
 
 def operations(scheme: Any, need: Need, processors: int) -> float:

@@ -113,7 +113,7 @@ def _typical(one: Timed) -> _Call:
 
 def fit(
     name: str, processors: int, timed: Iterable[Timed], *, memory: float, hopper: bool,
-    sustained: float | None = None, repair: float = _REPAIR,
+    sustained: float | None = None, repair: float = _REPAIR, words_directly: float = 0.0,
 ) -> Rates:  # fmt: skip
     """The rates that fit timed calls of real data best.
 
@@ -122,7 +122,7 @@ def fit(
         timed: calls; among them, by residues, such of two sizes and two numbers of moduli, of native grade and
             correctly rounded; some with words, by cuBLAS, and in one kernel; float64 and float32; tiny ones and such as
             take the GPU some times as long.
-        memory, sustained, repair: measured otherwise; sustained None: from calls that took long.
+        memory, sustained, repair, words_directly: measured otherwise; sustained None: from calls that took long.
         hopper: see `Rates`.
     """
     timed = list(timed)
@@ -163,6 +163,7 @@ def fit(
             _operations(one, processors) / (one.phases["words_product"] - look - one.need.result_bytes / memory)
             for one in wordy
         ),
+        words_directly=words_directly,
         split_words=Line(split[0], 0.0, split[1]),
         direct=statistics.median(
             one.whole / direct_tiles.seconds_of(shape_of(one.need), processors, 1.0, math.inf, hopper=hopper)

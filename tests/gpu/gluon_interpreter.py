@@ -454,7 +454,9 @@ def reduce(x: Any, axis: Any, combine: Any) -> Any:
     while (half := len(data) // 2) > 0:
         data = combine(tensor_of(data[:half], x.dtype), tensor_of(data[half:], x.dtype)).handle.data
     data, kind = data[0], x.dtype
-    return tensor_of(data, kind) if data.ndim else tl.core.tensor(interpreter.TensorHandle(np.array([data]), kind), kind)
+    return (
+        tensor_of(data, kind) if data.ndim else tl.core.tensor(interpreter.TensorHandle(np.array([data]), kind), kind)
+    )
 
 
 class Kernel(interpreter.InterpretedFunction):

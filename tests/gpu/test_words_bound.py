@@ -12,7 +12,8 @@ from tests.gpu import words_twin as twin
 
 U, ETA = 2.0**-24, 2.0**-149
 NAMES = [
-    "uniform", "wide_rows", "wide_rows_and_columns", "cancelling", "carries", "subnormal_operands", "one_huge", "shadowed"
+    "uniform", "wide_rows", "wide_rows_and_columns", "cancelling", "carries", "subnormal_operands", "one_huge",
+    "shadowed",
 ]  # fmt: skip
 
 

@@ -256,10 +256,11 @@ def queue(
         result = tiled(to, out.data, (batches, m, n), (out.strides[0], out.strides[1]), (1, 64, tile))
         tiles = -(-m // tile) * -(-n // tile) * batches
         to.launch(
-            hopper.words_product, (min(device.programs, tiles),), described, out.data, result or described, scales, marks, m, n, pitch,
-            batches, out.strides[1], out.batch_stride, -(-n // 32), *test, *quick_test(problem, pitch), WORDS=words.count,
-            DOWN=down, CHUNK=problem.chunk // depth, TILE=tile, DEPTH=depth, STAGES=hopper.STAGES[words.count],
-            GROUP=hopper.GROUP, EVEN=even, BRING=result is not None, **hopper.LAUNCH,
+            hopper.words_product, (min(device.programs, tiles),), described, out.data, result or described, scales,
+            marks, m, n, pitch, batches, out.strides[1], out.batch_stride, -(-n // 32), *test,
+            *quick_test(problem, pitch), WORDS=words.count, DOWN=down, CHUNK=problem.chunk // depth, TILE=tile,
+            DEPTH=depth, STAGES=hopper.STAGES[words.count], GROUP=hopper.GROUP, EVEN=even, BRING=result is not None,
+            **hopper.LAUNCH,
         )  # fmt: skip
     else:
         from prismm.kernels.gpu import words_product as product
@@ -310,8 +311,8 @@ def _queue_directly(
     result = tiled(to, out.data, (batches, m, n), (out.strides[0], out.strides[1]), (1, 64, kernel.TILE))
     tiles = -(-m // kernel.TILE) * -(-n // kernel.TILE) * batches
     to.launch(
-        kernel.multiply_by_words, (min(device.programs, tiles),), left, right, out.data, result or left, marks, counts, m, n,
-        a.shape[2], batches, int(a.shape[0] == 1), int(b.shape[0] == 1), out.strides[1], out.batch_stride,
+        kernel.multiply_by_words, (min(device.programs, tiles),), left, right, out.data, result or left, marks, counts,
+        m, n, a.shape[2], batches, int(a.shape[0] == 1), int(b.shape[0] == 1), out.strides[1], out.batch_stride,
         -(-n // 32), pattern_of(problem.least), pattern_of(problem.reach), *quick_test(problem, a.shape[2]),
         LEFT_ALONG=a.strides[2] == 1, RIGHT_ALONG=b.strides[2] != 1, AMPLIFIED=problem.words.amplified,
         DOWN=2.0**-problem.words.amplified, TILE=kernel.TILE, DEPTH=kernel.DEPTH, STAGES=kernel.STAGES,

@@ -217,8 +217,8 @@ def _multiply(
     ]
 )  # fmt: skip
 def multiply_by_words(
-    left, right, out, result, marks, counts, m, width, k, batches, left_one, right_one, row_step, batch_stride, mark_pitch,
-    least, reach, far, slope,
+    left, right, out, result, marks, counts, m, width, k, batches, left_one, right_one, row_step, batch_stride,
+    mark_pitch, least, reach, far, slope,
     LEFT_ALONG: gl.constexpr, RIGHT_ALONG: gl.constexpr, AMPLIFIED: gl.constexpr, DOWN: gl.constexpr,
     TILE: gl.constexpr, DEPTH: gl.constexpr, STAGES: gl.constexpr, GROUP: gl.constexpr, EVEN: gl.constexpr,
     BRING: gl.constexpr, CLEAR: gl.constexpr,
@@ -260,14 +260,14 @@ def multiply_by_words(
     gl.warp_specialize(
         [
             (_multiply, (
-                0, out, result, marks, left_words, right_words, left_scales, right_scales, full, free, done, m, width, k,
-                batches, row_step, batch_stride, mark_pitch, least, reach, far, slope, DOWN, TILE, DEPTH, STAGES, GROUP,
-                EVEN, BRING,
+                0, out, result, marks, left_words, right_words, left_scales, right_scales, full, free, done, m, width,
+                k, batches, row_step, batch_stride, mark_pitch, least, reach, far, slope, DOWN, TILE, DEPTH, STAGES,
+                GROUP, EVEN, BRING,
             )),
             (_multiply, (
-                1, out, result, marks, left_words, right_words, left_scales, right_scales, full, free, done, m, width, k,
-                batches, row_step, batch_stride, mark_pitch, least, reach, far, slope, DOWN, TILE, DEPTH, STAGES, GROUP,
-                EVEN, BRING,
+                1, out, result, marks, left_words, right_words, left_scales, right_scales, full, free, done, m, width,
+                k, batches, row_step, batch_stride, mark_pitch, least, reach, far, slope, DOWN, TILE, DEPTH, STAGES,
+                GROUP, EVEN, BRING,
             )),
             (_cut, (
                 left, left_one, left_elements, left_words, left_scales, nothing.index(0), arrived.index(0), full, free,

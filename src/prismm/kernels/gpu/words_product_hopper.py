@@ -26,7 +26,6 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma,
     warpgroup_mma_wait,
 )
-
 from triton.language import PropagateNan
 
 from prismm.kernels.gpu.numbers import even
@@ -141,8 +140,8 @@ def store_tile(
 
 @gluon.jit
 def _multiply(
-    WHICH: gl.constexpr, out, result, scales, marks, m, width, pitch, batches, row_step, batch_stride, mark_pitch, least,
-    reach, far, slope, left_ring, right_ring, full, free, done, turn,
+    WHICH: gl.constexpr, out, result, scales, marks, m, width, pitch, batches, row_step, batch_stride, mark_pitch,
+    least, reach, far, slope, left_ring, right_ring, full, free, done, turn,
     WORDS: gl.constexpr, DOWN: gl.constexpr, CHUNK: gl.constexpr, TILE: gl.constexpr, DEPTH: gl.constexpr,
     STAGES: gl.constexpr, GROUP: gl.constexpr, INSTRUCTION: gl.constexpr, EVEN: gl.constexpr, BRING: gl.constexpr,
 ):  # fmt: skip
