@@ -453,10 +453,9 @@ def reduce(x: Any, axis: Any, combine: Any) -> Any:
     data = data.reshape(-1) if axis is None else np.moveaxis(data, axis, 0)
     while (half := len(data) // 2) > 0:
         data = combine(tensor_of(data[:half], x.dtype), tensor_of(data[half:], x.dtype)).handle.data
-    data, kind = data[0], x.dtype
-    return (
-        tensor_of(data, kind) if data.ndim else tl.core.tensor(interpreter.TensorHandle(np.array([data]), kind), kind)
-    )
+    if data.ndim > 1:
+        return tensor_of(data[0], x.dtype)
+    return tl.core.tensor(interpreter.TensorHandle(data, x.dtype), x.dtype)
 
 
 class Kernel(interpreter.InterpretedFunction):

@@ -3,6 +3,7 @@
 python -m tests.gpu.interpreter hasty
 """
 
+import dataclasses
 import importlib.util
 import json
 import tempfile
@@ -15,13 +16,16 @@ from triton.runtime.errors import InterpreterError
 
 import prismm.kernels.gpu as kernels
 from prismm.engines.direct_tiles import BY_GROUPS, TILES
-from prismm.kernels.gpu import direct, direct_hopper, product_hopper, words_direct_hopper
+from prismm.kernels.gpu import direct, direct_hopper, product_hopper, words_direct_hopper, words_product_hopper
 from tests.gpu import interpreted_words
 from tests.gpu.gluon_interpreter import interpret, interpreted_device
 from tests.gpu.interpreted_direct import multiply
 from tests.gpu.interpreted_product import wrong_digits
 from tests.gpu.interpreted_words import aligned
 
+GIVEN = (
+    "tma.store_wait(0)\n                mbarrier.arrive(free.index(held), count=1, pred=(start == 0) & (tile > first))"
+)
 EARLY = "wait(0, deps=(sums,))\n            sums = warpgroup_mma("
 CASES = [
     ("as it is", direct, "", ""),
@@ -40,6 +44,18 @@ CASES = [
     ("words are not waited for", words_direct_hopper, "mbarrier.wait(full.index(stage), phase)", "pass"),
     ("words are written over", words_direct_hopper, "mbarrier.wait(free.index(stage), phase)", "pass"),
     ("high words do not wait for the others", words_direct_hopper, EARLY, EARLY.replace("wait(0", "wait(9")),
+    ("a step's words are given back too early", words_direct_hopper, GIVEN, GIVEN.removeprefix("tma.store_wait(0)")),
+    ("copied words as they are", words_product_hopper, "", ""),
+    ("copied words are not waited for", words_product_hopper, "mbarrier.wait(full.index(stage), phase)", "pass"),
+    ("copied words are written over", words_product_hopper, "mbarrier.wait(free.index(stage), phase)", "pass"),
+    ("a group writes over what the other one reads", words_product_hopper, "mbarrier.wait(done, phase)", "pass"),
+    ("a tile has not left", words_product_hopper, GIVEN, GIVEN.removeprefix("tma.store_wait(0)")),
+    (
+        "a tile's stage is given back with its words",
+        words_product_hopper,
+        "pred=more)\n                " + GIVEN,
+        "pred=True)",
+    ),
 ]
 
 
@@ -66,10 +82,10 @@ def wrong_entries(tile, *shapes) -> int:
     return int((c != a @ b.T).sum()) + sum(counts)
 
 
-def wrong_sums_of_words() -> int:
-    """Of a product of small integers by words, which are exact, with those that had to be repaired."""
-    x, y = (torch.randint(-9, 10, (1, *shape)).float() for shape in ((20, 260), (260, 12)))
-    c, counts = interpreted_words.batched(aligned(x), aligned(y), "fp16 2 12", None, True)
+def wrong_sums_of_words(directly: bool) -> int:
+    """Of two tiles of a product of small integers by words, which are exact, with those that had to be repaired."""
+    x, y = (torch.randint(-9, 10, (1, *shape)).float() for shape in ((20, 200), (200, 132)))
+    c, counts = interpreted_words.batched(aligned(x), aligned(y), "fp16 2 12", None, directly)
     return int((c != x @ y).sum()) + sum(counts)
 
 
@@ -79,14 +95,15 @@ def main() -> None:
     hopper = interpreted_device("hopper")
     own = {
         "direct": direct, "direct_hopper": direct_hopper, "product_hopper": product_hopper,
-        "words_direct_hopper": words_direct_hopper,
+        "words_direct_hopper": words_direct_hopper, "words_product_hopper": words_product_hopper,
     }  # fmt: skip
-    interpreted_words.DEVICE = hopper
+    interpreted_words.DEVICE = dataclasses.replace(hopper, programs=1)
     checks = {
         direct: lambda: wrong_entries(TILES[5], (20, 150), (20, 150)),
         direct_hopper: lambda: wrong_entries(BY_GROUPS[0], (520, 70), (2, 70)),
         product_hopper: lambda: wrong_digits(left, right, hopper),
-        words_direct_hopper: wrong_sums_of_words,
+        words_direct_hopper: lambda: wrong_sums_of_words(True),
+        words_product_hopper: lambda: wrong_sums_of_words(False),
     }
     for case, module, old, new in CASES:
         with tempfile.TemporaryDirectory() as folder:
