@@ -17,8 +17,9 @@ and 120 take 172, 152 and 104 171, 160 and 96 193, and 168 and 88, with which el
 Operations: 6·m·n·k; bytes: 4·(m + n)·k, times the tiles that read them again, out of the L2 cache. A step is 1536
 cycles of the matrix unit and 1580 issue slots, and takes 3900: shared memory moves 336 KiB in it, 2690 cycles (64 KiB
 come, are read, and are written as words; the matrix unit reads 144), and a group that cuts has four warps to hide what
-it waits for. Without matrix instructions a step takes 2200 to 2700 cycles, without making words 2500. Measured, of batches: order 512, 170 us and 190 for split and product; order 256, 99 and
-145; order 1024, 305 and 260: a tile that is 128 wide cuts each element again for every 128 columns.
+it waits for. Without matrix instructions a step takes 2200 to 2700 cycles, without making words 2500. Measured, of
+batches: order 512, 170 us and 190 for split and product; order 256, 99 and 145; order 1024, 305 and 260: a tile that is
+128 wide cuts each element again for every 128 columns.
 
 Tried without a gain: groups that multiply by turns; words' stages waited for before they are made; a search for the
 largest element that begins after the next copy has.
