@@ -94,6 +94,23 @@ def test_targets_hold_on_hostile_operands(scheme, dtype, seed):
             assert exact.within(c.cpu().numpy().view(np.float32), error).all()
 
 
+@pytest.mark.parametrize("layout", ["rows", "columns"])
+def test_targets_hold_where_a_batch_is_cut_and_multiplied_in_one_kernel(layout, seed):
+    import torch
+
+    needs_rates()
+    for name, generator in HOSTILE.items():
+        pairs = [generator(128, 260, 132, seed=seed + x, dtype=np.dtype(np.float32)) for x in range(2)]
+        x, y = (torch.stack([on_gpu(pair[side]) for pair in pairs]).repeat(40, 1, 1) for side in (0, 1))
+        if layout == "columns":
+            x, y = x.mT.contiguous().mT, y.mT.contiguous().mT
+        c, report = prismm.matmul(x, y, scheme=ScaledHalf(chunk=64), accuracy="native", full_output=True)
+        for t in (0, 1, 79):
+            exact, error = allowed(*pairs[t % 2], None)
+            assert exact.within(c[t].cpu().numpy(), error).all(), name
+        assert sum(report.roads.values()) == c.numel()
+
+
 @pytest.mark.parametrize("scheme", SCHEMES, ids=str)
 def test_values_are_within_their_own_bound(scheme, seed):
     for name in ("normal", "wide_rows", "subnormal_operands"):

@@ -38,6 +38,20 @@ def test_auto_takes_words_for_large_products_in_float32():
     assert chosen(need(512, batch=(64,))).scheme == ScaledHalf(chunk=64)
 
 
+def test_batches_of_small_products_are_cut_where_they_are_multiplied():
+    def one_kernel(some, chunk=64, device=H200):
+        return cuda_words_calls.problem_of(ScaledHalf(chunk=chunk), some, device).direct
+
+    assert one_kernel(need(512, batch=(64,))) and one_kernel(need(256, batch=(256,)))
+    # Of larger matrices, or few, elements are cut too often, or by too few.
+    for some in (need(1024, batch=(16,)), need(1024), need(512), need(2048, 512)):
+        assert not one_kernel(some)
+    batch = {"batch": (64,)}
+    assert not one_kernel(need(512, **batch), chunk=128) and not one_kernel(need(512, **batch), device=A100)
+    for some in (need(510, **batch), need(512, 510, **batch), need(512, is_complex=True, **batch)):
+        assert not one_kernel(some)
+
+
 @pytest.mark.parametrize(
     ("some", "scheme"),
     [

@@ -11,8 +11,8 @@ A step's lower products are summed first, times 2^-12, and what the high words a
 for two, which leaves each thread that multiplies 128 numbers and not 192.
 
 Registers: 144 where there are sums, 112 where words are cut. Of 64 products of order 512 that takes an H200 170 us; 136
-and 120 take 172, 152 and 104 171, 160 and 96 193, and 168 and 88, with which elements are spilled, 330. Shared memory:
-64 KiB of elements, 128 of words, 2 of scales.
+and 120 take 172, 152 and 104 171, 160 and 96, with which elements are spilled, 193. Shared memory: 64 KiB of elements,
+128 of words, 2 of scales.
 
 Operations: 6·m·n·k; bytes: 4·(m + n)·k, times the tiles that read them again, out of the L2 cache. A step is 1536
 cycles of the matrix unit and 1580 issue slots, and takes 3900: shared memory moves 336 KiB in it, 2690 cycles (64 KiB
