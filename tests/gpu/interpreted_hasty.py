@@ -23,9 +23,9 @@ from tests.gpu.interpreted_direct import multiply
 from tests.gpu.interpreted_product import wrong_digits
 from tests.gpu.interpreted_words import aligned
 
-GIVEN = (
-    "tma.store_wait(0)\n                mbarrier.arrive(free.index(held), count=1, pred=(start == 0) & (tile > first))"
-)
+GIVEN = """tma.store_wait(0)
+                gl.thread_barrier()
+                mbarrier.arrive(free.index(held), count=1, pred=(start == 0) & (tile > first))"""
 EARLY = "wait(0, deps=(sums,))\n            sums = warpgroup_mma("
 CASES = [
     ("as it is", direct, "", ""),

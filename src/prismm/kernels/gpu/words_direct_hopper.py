@@ -181,6 +181,7 @@ def _multiply(
                 # As in `words_product_hopper`: a tile's last words are given back a step late.
                 mbarrier.arrive(free.index(stage), count=1, pred=start + DEPTH < k)
                 tma.store_wait(0)
+                gl.thread_barrier()
                 mbarrier.arrive(free.index(held), count=1, pred=(start == 0) & (tile > first))
             else:
                 mbarrier.arrive(free.index(stage), count=1)

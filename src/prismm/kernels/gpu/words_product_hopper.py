@@ -227,6 +227,7 @@ def _multiply(
                 more = start + CHUNK < steps
                 mbarrier.arrive(free.index((stage + (STAGES - 1)) % STAGES), count=1, pred=more)
                 tma.store_wait(0)
+                gl.thread_barrier()
                 mbarrier.arrive(free.index(held), count=1, pred=(start == 0) & (tile > first))
             else:
                 mbarrier.arrive(free.index((stage + (STAGES - 1)) % STAGES), count=1)
