@@ -23,7 +23,7 @@ from prismm import cuda_words_calls as words
 from prismm import host_pace
 from prismm.accuracy import Target, join_test
 from prismm.cuda_modules import module_of
-from prismm.cuda_rates import Rates, committed, rates_of, waves
+from prismm.cuda_rates import Rates, rates_of, usual_rates, waves
 from prismm.engines import cublas, cuda, direct_tiles
 from prismm.engines.cuda_slices import FP64
 from prismm.engines.environment import variable
@@ -485,11 +485,6 @@ def native_share(need: Need, processors: int) -> float:
     """How much of a GPU its own products keep busy."""
     count = math.prod(need.batch)
     return max(tiles.share(need.m, need.n, count, processors) for tiles in native_tiles(need))
-
-
-def usual_rates() -> Rates:
-    """What stands for a GPU whose rates are not known."""
-    return committed()["NVIDIA H200"]
 
 
 _STRIP, _ROWS = 8192, 16

@@ -19,7 +19,7 @@ from typing import Any
 
 from prismm.errors import ArgumentError, FileError
 
-__all__ = ["Host", "Line", "Rates", "committed", "file_name", "own_file", "rates_of", "read", "waves"]
+__all__ = ["Host", "Line", "Rates", "committed", "file_name", "own_file", "rates_of", "read", "usual_rates", "waves"]
 
 _FORMAT, _VERSION = "prismm rates", 5
 
@@ -223,6 +223,11 @@ def committed() -> dict[str, Rates]:
     folder = Path(__file__).with_name("rates")
     tables = [read(path) for path in sorted(folder.glob("*.json"))]
     return {table.name: table for table in tables}
+
+
+def usual_rates() -> Rates:
+    """What stands for a GPU whose rates are not known."""
+    return committed()["NVIDIA H200"]
 
 
 def file_name(name: str) -> str:

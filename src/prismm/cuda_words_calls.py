@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from prismm.bounds import half_ulp
-from prismm.cuda_rates import committed, rates_of, waves
+from prismm.cuda_rates import rates_of, usual_rates, waves
 from prismm.engines import cuda_words
 from prismm.engines.cuda_words import WordFormat
 from prismm.engines.launch import OUT, A, B, Place
@@ -125,9 +125,14 @@ def problem_of(scheme: ScaledHalf | Words, need: Need, device: Device) -> cuda_w
     """What is launched."""
     words = word_format(scheme)
     assert words is not None
-    rates = rates_of(device.name) or committed()["NVIDIA H200"]
-    direct = device.hopper and _seconds_directly(scheme, need, rates) < _seconds_apart(scheme, need, rates)
+    direct = _is_direct(scheme, need, device)
     return cuda_words.problem_for(words, chunk_of(scheme), need.terms, need.target, unit_of(device), direct)
+
+
+def _is_direct(scheme: ScaledHalf | Words, need: Need, device: Device) -> bool:
+    """Whether the kernel that cuts and multiplies is predicted to be faster than split and product."""
+    rates = rates_of(device.name) or usual_rates()
+    return device.hopper and _seconds_directly(scheme, need, rates) < _seconds_apart(scheme, need, rates)
 
 
 def queue(
@@ -220,9 +225,8 @@ def bound_of(scheme: Any, need: Need, device: Device, a: Any, b: Any) -> WordsBo
     """For a report."""
     words = word_format(scheme)
     assert words is not None
-    own = cuda_words.bound(
-        words, need.terms, chunk_of(scheme), unit_of(device), problem_of(scheme, need, device).direct
-    )
+    direct = _is_direct(scheme, need, device)
+    own = cuda_words.bound(words, need.terms, chunk_of(scheme), unit_of(device), direct)
     return WordsBound(FP32, a, b, own, need.target)
 
 
@@ -243,7 +247,7 @@ def _seconds_directly(scheme: Any, need: Need, rates: Rates) -> float:
     """
     words = word_format(scheme)
     assert words is not None
-    served = words.format == FP16 and chunk_of(scheme) == cuda_words.CHUNKS[0] and not need.is_complex
+    served = cuda_words.serves_directly(words, chunk_of(scheme), need.is_complex)
     if not served or not rates.words_directly or need.k % 4 or need.m % 4 or need.n % 4:
         return math.inf
     return rates.look + operations_directly(need, rates.processors) / rates.words_directly

@@ -252,7 +252,7 @@ def queue(
 
         depth, tile = 128 // words.bytes, hopper.TILE
         layout = gl.NVMMASharedLayout.get_default_for([tile, depth], (gl.float16, gl.float32, gl.bfloat16)[words.code])
-        described = to.tiled(split, (words.count * vectors * (pitch // depth), depth), (tile, depth), layout)
+        described = to.tiled(split, (words.count * vectors, pitch), (tile, depth), layout)
         result = tiled(to, out.data, (batches, m, n), (out.strides[0], out.strides[1]), (1, 64, tile))
         tiles = -(-m // tile) * -(-n // tile) * batches
         to.launch(
@@ -275,14 +275,19 @@ def queue(
     repair(a, b, out, marks, counts, problem.raw, problem.exact, device, to)
 
 
+def serves_directly(words: WordFormat, chunk: int, is_complex: bool) -> bool:
+    """Whether there is a kernel for Hopper that cuts and multiplies such words."""
+    return words.format == FP16 and chunk == CHUNKS[0] and not is_complex
+
+
 def directly(a: Matrices, b: Matrices, problem: Problem, device: Device, to: Program) -> tuple[Tiled, Tiled] | None:
     """What describes the operands to the kernel that cuts and multiplies; None where it does not serve: other GPUs,
     words and chunks, complex numbers, places and strides that are no multiples of 16 bytes.
     """
     from prismm.kernels.gpu import words_direct_hopper as kernel
 
-    served = device.hopper and problem.words.format == FP16 and problem.chunk == kernel.DEPTH
-    if not served or a.is_complex or a.shape[2] == 0:
+    served = device.hopper and serves_directly(problem.words, problem.chunk, a.is_complex)
+    if not served or a.shape[2] == 0:
         return None
     left = _tiled(a, a.strides[2] == 1, to, (kernel.TILE, kernel.DEPTH))
     right = _tiled(b, b.strides[2] == 1, to, (kernel.DEPTH, kernel.TILE))
@@ -308,16 +313,15 @@ def _queue_directly(
 
     batches, m, n = out.shape
     marks = to.take(torch.int32, batches * m, -(-n // 32))
-    result = tiled(to, out.data, (batches, m, n), (out.strides[0], out.strides[1]), (1, 64, kernel.TILE))
     tiles = -(-m // kernel.TILE) * -(-n // kernel.TILE) * batches
     to.launch(
-        kernel.multiply_by_words, (min(device.programs, tiles),), left, right, out.data, result or left, marks, counts,
-        m, n, a.shape[2], batches, int(a.shape[0] == 1), int(b.shape[0] == 1), out.strides[1], out.batch_stride,
+        kernel.multiply_by_words, (min(device.programs, tiles),), left, right, out.data, marks, counts, m, n,
+        a.shape[2], batches, int(a.shape[0] == 1), int(b.shape[0] == 1), out.strides[1], out.batch_stride,
         -(-n // 32), pattern_of(problem.least), pattern_of(problem.reach), *quick_test(problem, a.shape[2]),
         LEFT_ALONG=a.strides[2] == 1, RIGHT_ALONG=b.strides[2] != 1, AMPLIFIED=problem.words.amplified,
         DOWN=2.0**-problem.words.amplified, TILE=kernel.TILE, DEPTH=kernel.DEPTH, STAGES=kernel.STAGES,
         GROUP=kernel.GROUP, EVEN=n % 16 == 0 and out.strides[1] % 16 == 0 and out.batch_stride % 16 == 0,
-        BRING=result is not None, CLEAR=clear, **kernel.LAUNCH,
+        CLEAR=clear, **kernel.LAUNCH,
     )  # fmt: skip
     repair(a, b, out, marks, counts, problem.raw, problem.exact, device, to)
 

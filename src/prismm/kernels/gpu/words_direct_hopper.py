@@ -10,9 +10,9 @@ them, with their scales. So words are neither written to memory nor read from it
 A step's lower products are summed first, times 2^-12, and what the high words add begins from there: one set of sums
 for two, which leaves each thread that multiplies 128 numbers and not 192.
 
-Registers: 144 where there are sums, 112 where words are cut. Of 64 products of order 512 that takes an H200 170 us; 136
-and 120 take 172, 152 and 104 171, 160 and 96, with which elements are spilled, 193. Shared memory: 64 KiB of elements,
-128 of words, 2 of scales.
+Registers: 152 where there are sums, 104 where words are cut. Of 64 products of order 512 that takes an H200 171 us, as
+long as 144 and 112; 136 and 120 take 172, 160 and 96, with which elements are spilled, 193. Shared memory: 64 KiB of
+elements, 128 of words, 2 of scales.
 
 Operations: 6·m·n·k; bytes: 4·(m + n)·k, times the tiles that read them again, out of the L2 cache. A step is 1536
 cycles of the matrix unit and 1580 issue slots, and takes 3900: shared memory moves 336 KiB in it, 2690 cycles (64 KiB
@@ -21,8 +21,8 @@ it waits for. Without matrix instructions a step takes 2200 to 2700 cycles, with
 batches: order 512, 170 us and 190 for split and product; order 256, 99 and 145; order 1024, 305 and 260: a tile that is
 128 wide cuts each element again for every 128 columns.
 
-Tried without a gain: groups that multiply by turns; words' stages waited for before they are made; a search for the
-largest element that begins after the next copy has.
+Tried without a gain: results by TMA, as in `words_product_hopper`; groups that multiply by turns; words' stages waited
+for before they are made; a search for the largest element that begins after the next copy has.
 """
 
 from triton.experimental import gluon
@@ -37,7 +37,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 
 from prismm.kernels.gpu.numbers import even
 from prismm.kernels.gpu.product_hopper import next_stage
-from prismm.kernels.gpu.words_product_hopper import memory_of, place_of, store_tile
+from prismm.kernels.gpu.words_product_hopper import mark_tile, place_of, store_tile
 from prismm.kernels.gpu.words_split_hopper import scale_of
 
 TILE, DEPTH, GROUP, STAGES = 128, 64, 8, 2
@@ -94,54 +94,49 @@ def _cut(
     tiles_m = gl.cdiv(m, TILE)
     tiles_n = gl.cdiv(n, TILE)
     tiles = tiles_m * tiles_n * batches
-    last = (k - 1) // DEPTH * DEPTH
-    first = gl.program_id(0)
-    batch, row, column = place_of(first, tiles_m, tiles_n, GROUP)
-    matrix, vector = batch * (1 - one), (row if LEFT else column) * TILE
-    _copy(source, matrix, vector, 0, arrived, elements, True, ALONG)
+    tile = gl.program_id(0)
+    batch, row, column = place_of(tile, tiles_m, tiles_n, GROUP)
+    matrix, vector, term = batch * (1 - one), (row if LEFT else column) * TILE, 0
+    _copy(source, matrix, vector, term, arrived, elements, True, ALONG)
     copied = 0
     stage = 0
     phase = 1
-    for tile in range(first, tiles, gl.num_programs(0)):
-        # What follows this tile's last step.
-        after = tile + gl.num_programs(0)
-        batch, row, column = place_of(gl.minimum(after, tiles - 1), tiles_m, tiles_n, GROUP)
-        next_matrix, next_vector = batch * (1 - one), (row if LEFT else column) * TILE
-        for start in range(0, k, DEPTH):
-            mbarrier.wait(arrived, copied)
-            copied ^= 1
-            value = (read if ALONG else read.permute((1, 0))).load(OWN)
-            fence_async_shared()
-            gl.thread_barrier()
-            more = start < last
-            _copy(
-                source, gl.where(more, matrix, next_matrix), gl.where(more, vector, next_vector),
-                gl.where(more, start + DEPTH, 0), arrived, elements, more | (after < tiles), ALONG,
-            )  # fmt: skip
-            # In parts, whose largest numbers are looked for beside each other.
-            largest = gl.max(gl.max(gl.abs(value).reshape([TILE, 4, DEPTH // 4]), 2), 1)
-            up, down = scale_of(gl.convert_layout(largest, gl.SliceLayout(1, OWN)))
-            high, low = gl.inline_asm_elementwise(
-                words_code(AMPLIFIED), "=r,=r,f,f,f,f", [value, up[:, None]], dtype=(gl.float16, gl.float16),
-                is_pure=True, pack=2,
-            )  # fmt: skip
-            mbarrier.wait(free.index(stage), phase)
-            words.index(2 * stage).store(high)
-            words.index(2 * stage + 1).store(low)
-            scales.index(stage).store(down)
-            fence_async_shared()
-            gl.thread_barrier()
-            mbarrier.arrive(full.index(stage), count=1)
-            stage, phase = next_stage(stage, phase, STAGES)
-        matrix, vector = next_matrix, next_vector
+    for _ in range(gl.cdiv(tiles - tile, gl.num_programs(0)) * gl.cdiv(k, DEPTH)):
+        # Where the next step is.
+        term += DEPTH
+        if term >= k:
+            tile += gl.num_programs(0)
+            batch, row, column = place_of(gl.minimum(tile, tiles - 1), tiles_m, tiles_n, GROUP)
+            matrix, vector, term = batch * (1 - one), (row if LEFT else column) * TILE, 0
+        mbarrier.wait(arrived, copied)
+        copied ^= 1
+        value = (read if ALONG else read.permute((1, 0))).load(OWN)
+        fence_async_shared()
+        gl.thread_barrier()
+        _copy(source, matrix, vector, term, arrived, elements, tile < tiles, ALONG)
+        # In parts, whose largest numbers are looked for beside each other.
+        largest = gl.max(gl.max(gl.abs(value).reshape([TILE, 4, DEPTH // 4]), 2), 1)
+        up, down = scale_of(gl.convert_layout(largest, gl.SliceLayout(1, OWN)))
+        high, low = gl.inline_asm_elementwise(
+            words_code(AMPLIFIED), "=r,=r,f,f,f,f", [value, up[:, None]], dtype=(gl.float16, gl.float16),
+            is_pure=True, pack=2,
+        )  # fmt: skip
+        mbarrier.wait(free.index(stage), phase)
+        words.index(2 * stage).store(high)
+        words.index(2 * stage + 1).store(low)
+        scales.index(stage).store(down)
+        fence_async_shared()
+        gl.thread_barrier()
+        mbarrier.arrive(full.index(stage), count=1)
+        stage, phase = next_stage(stage, phase, STAGES)
 
 
 @gluon.jit
 def _multiply(
-    WHICH: gl.constexpr, out, result, marks, left_words, right_words, left_scales, right_scales, full, free, done, m,
-    width, k, batches, row_step, batch_stride, mark_pitch, least, reach, far, slope,
+    WHICH: gl.constexpr, out, marks, left_words, right_words, left_scales, right_scales, full, free, m, width, k,
+    batches, row_step, batch_stride, mark_pitch, least, reach, far, slope,
     DOWN: gl.constexpr, TILE: gl.constexpr, DEPTH: gl.constexpr, STAGES: gl.constexpr, GROUP: gl.constexpr,
-    EVEN: gl.constexpr, BRING: gl.constexpr,
+    EVEN: gl.constexpr,
 ):  # fmt: skip
     layout: gl.constexpr = gl.NVMMADistributedLayout(version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, TILE, 16])
     rows: gl.constexpr = gl.SliceLayout(1, layout)
@@ -152,15 +147,11 @@ def _multiply(
     tiles_n = gl.cdiv(n, TILE)
     stage = 0
     phase = 0
-    held = 0
-    told = 0
-    first = gl.program_id(0)
-    tiles = tiles_m * tiles_n * batches
-    for tile in range(first, tiles, gl.num_programs(0)):
+    for tile in range(gl.program_id(0), tiles_m * tiles_n * batches, gl.num_programs(0)):
         top_x = gl.zeros((64,), gl.float32, rows)
         top_y = gl.zeros((TILE,), gl.float32, lanes)
         acc = gl.zeros((64, TILE), gl.float32, layout)
-        for start in range(0, k, DEPTH):
+        for _ in range(0, k, DEPTH):
             mbarrier.wait(full.index(stage), phase)
             high_x = left_words.index(2 * stage).slice(64 * WHICH, 64)
             low_x = left_words.index(2 * stage + 1).slice(64 * WHICH, 64)
@@ -177,29 +168,15 @@ def _multiply(
             sums = warpgroup_mma_wait(0, deps=(sums,))
             y = right_scales.index(stage).load(columns)
             gl.thread_barrier()
-            if BRING:
-                # As in `words_product_hopper`: a tile's last words are given back a step late.
-                mbarrier.arrive(free.index(stage), count=1, pred=start + DEPTH < k)
-                tma.store_wait(0)
-                gl.thread_barrier()
-                mbarrier.arrive(free.index(held), count=1, pred=(start == 0) & (tile > first))
-            else:
-                mbarrier.arrive(free.index(stage), count=1)
+            mbarrier.arrive(free.index(stage), count=1)
             acc = acc + sums * x[:, None] * y[None, :]
             stage, phase = next_stage(stage, phase, STAGES)
-        held = (stage + (STAGES - 1)) % STAGES
-        if BRING:
-            mbarrier.arrive(done, count=1)
         batch, row, column = place_of(tile, tiles_m, tiles_n, GROUP)
-        store_tile(
-            acc, top_x, top_y, out, result,
-            memory_of(left_words if WHICH == 0 else right_words, 2 * held, TILE), done, told, marks, batch,
-            row * TILE + 64 * WHICH, column, m, n, row_step, batch_stride, mark_pitch, least, reach, far, slope, TILE,
-            EVEN, BRING,
+        first_row = row * TILE + 64 * WHICH
+        mark_tile(
+            acc, top_x, top_y, marks, batch, first_row, column, m, n, mark_pitch, least, reach, far, slope, TILE
         )  # fmt: skip
-        told ^= 1
-    if BRING:
-        tma.store_wait(0)
+        store_tile(acc, out, batch, first_row, column, m, n, row_step, batch_stride, TILE, EVEN)
 
 
 @gluon.jit(
@@ -209,17 +186,17 @@ def _multiply(
     ]
 )  # fmt: skip
 def multiply_by_words(
-    left, right, out, result, marks, counts, m, width, k, batches, left_one, right_one, row_step, batch_stride,
-    mark_pitch, least, reach, far, slope,
+    left, right, out, marks, counts, m, width, k, batches, left_one, right_one, row_step, batch_stride, mark_pitch,
+    least, reach, far, slope,
     LEFT_ALONG: gl.constexpr, RIGHT_ALONG: gl.constexpr, AMPLIFIED: gl.constexpr, DOWN: gl.constexpr,
     TILE: gl.constexpr, DEPTH: gl.constexpr, STAGES: gl.constexpr, GROUP: gl.constexpr, EVEN: gl.constexpr,
-    BRING: gl.constexpr, CLEAR: gl.constexpr,
+    CLEAR: gl.constexpr,
 ):  # fmt: skip
     """out (batches, m, width) = A·B of float32 matrices, and a mark on every entry that is not sure.
 
     left, right: TMA descriptors of (batch, vectors, terms) in boxes (1, TILE, DEPTH), or (batch, terms, vectors) in
-    (1, DEPTH, TILE); ALONG: whether terms are neighbours; one: 1 where a matrix serves the whole batch. EVEN, BRING,
-    result, marks and numbers from `least` on: as for `words_product_hopper.words_product`; counts, CLEAR: as for
+    (1, DEPTH, TILE); ALONG: whether terms are neighbours; one: 1 where a matrix serves the whole batch. EVEN, marks
+    and numbers from `least` on: as for `words_product_hopper.words_product`; counts, CLEAR: as for
     `words_split.split_words`. k >= 1.
     """
     words_of: gl.constexpr = gl.NVMMASharedLayout(swizzle_byte_width=128, element_bitwidth=16, rank=2)
@@ -241,8 +218,6 @@ def multiply_by_words(
     for stage in gl.static_range(STAGES):
         mbarrier.init(full.index(stage), count=2)
         mbarrier.init(free.index(stage), count=2)
-    done = gl.allocate_shared_memory(gl.int64, [1, 1], mbarrier.MBarrierLayout()).index(0)
-    mbarrier.init(done, count=2)
     fence_async_shared()
     if CLEAR:
         if gl.program_id(0) == 0:
@@ -251,14 +226,12 @@ def multiply_by_words(
     gl.warp_specialize(
         [
             (_multiply, (
-                0, out, result, marks, left_words, right_words, left_scales, right_scales, full, free, done, m, width,
-                k, batches, row_step, batch_stride, mark_pitch, least, reach, far, slope, DOWN, TILE, DEPTH, STAGES,
-                GROUP, EVEN, BRING,
+                0, out, marks, left_words, right_words, left_scales, right_scales, full, free, m, width, k, batches,
+                row_step, batch_stride, mark_pitch, least, reach, far, slope, DOWN, TILE, DEPTH, STAGES, GROUP, EVEN,
             )),
             (_multiply, (
-                1, out, result, marks, left_words, right_words, left_scales, right_scales, full, free, done, m, width,
-                k, batches, row_step, batch_stride, mark_pitch, least, reach, far, slope, DOWN, TILE, DEPTH, STAGES,
-                GROUP, EVEN, BRING,
+                1, out, marks, left_words, right_words, left_scales, right_scales, full, free, m, width, k, batches,
+                row_step, batch_stride, mark_pitch, least, reach, far, slope, DOWN, TILE, DEPTH, STAGES, GROUP, EVEN,
             )),
             (_cut, (
                 left, left_one, left_elements, left_words, left_scales, arrived.index(0), full, free, m, width, k,
@@ -270,5 +243,5 @@ def multiply_by_words(
             )),
         ],
         [4, 4, 4],
-        [144, 112, 112],
+        [152, 104, 104],
     )  # fmt: skip

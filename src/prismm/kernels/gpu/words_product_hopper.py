@@ -68,29 +68,19 @@ def _feed(
     phase = 1
     for tile in range(gl.program_id(0), tiles_m * tiles_n * batches, gl.num_programs(0)):
         batch, row, column = place_of(tile, tiles_m, tiles_n, GROUP)
-        # The left words' rows, and behind them the right ones': by words, by steps, by vectors.
         i = batch * m + row * TILE
-        j = WORDS * steps * batches * m + batch * n + column * TILE
+        j = WORDS * batches * m + batch * n + column * TILE
         for step in range(steps):
             mbarrier.wait(free.index(stage), phase)
             mbarrier.expect(full.index(stage), 2 * WORDS * words.block_type.nbytes)
             for w in gl.static_range(WORDS):
                 tma.async_copy_global_to_shared(
-                    words, [i + (w * steps + step) * batches * m, 0], full.index(stage),
-                    left_ring.index(stage * WORDS + w),
-                )  # fmt: skip
+                    words, [i + w * batches * m, step * DEPTH], full.index(stage), left_ring.index(stage * WORDS + w)
+                )
                 tma.async_copy_global_to_shared(
-                    words, [j + (w * steps + step) * batches * n, 0], full.index(stage),
-                    right_ring.index(stage * WORDS + w),
-                )  # fmt: skip
+                    words, [j + w * batches * n, step * DEPTH], full.index(stage), right_ring.index(stage * WORDS + w)
+                )
             stage, phase = next_stage(stage, phase, STAGES)
-
-
-@gluon.jit
-def memory_of(ring, place, TILE: gl.constexpr):
-    """A ring's memory from a place on, as that of 64 rows of a result."""
-    layout: gl.constexpr = gl.NVMMASharedLayout(swizzle_byte_width=128, element_bitwidth=32, rank=3)
-    return ring.index(place)._reinterpret(gl.float32, [1, 64, TILE], layout)
 
 
 @gluon.jit
@@ -99,48 +89,59 @@ def _smaller(x, y):
 
 
 @gluon.jit
-def store_tile(
-    acc, top_x, top_y, out, result, own, done, phase, marks, batch, first_row, column, m, n, row_step, batch_stride,
-    mark_pitch, least, reach, far, slope, TILE: gl.constexpr, EVEN: gl.constexpr, BRING: gl.constexpr,
-):  # fmt: skip
-    """64 rows of a tile, and their marks; top_x, top_y: largest scales of rows and columns.
-
-    BRING: by TMA, through shared memory `own`, which all have read once `done` has this phase; it is read while the
-    next tile's products are made, and `tma.store_wait` says when it has been.
+def mark_tile(
+    acc, top_x, top_y, marks, batch, first_row, column, m, n, mark_pitch, least, reach, far, slope, TILE: gl.constexpr
+):
+    """The marks of 64 rows of a tile; top_x, top_y: largest scales of rows and columns.
 
     Mostly all entries are sure, which a row's smallest one and the largest scales tell more cheaply than the test does:
     largest·far overflows where an entry might, slope is least/far, and NaN stays NaN.
     """
     # |entry - exact| <= gamma·(|a||b|) + k·floor·largest: see `engines.cuda_words`.
-    i = first_row + gl.arange(0, 64, layout=gl.SliceLayout(1, acc.type.layout))
-    j = column * TILE + gl.arange(0, TILE, layout=gl.SliceLayout(0, acc.type.layout))
-    inside = (i < m)[:, None] & (j < n)[None, :]
     stored: gl.constexpr = gl.BlockedLayout([1, TILE // 32], [32, 1], [4, 1], [1, 0])
     top = top_x * far.to(gl.float32, bitcast=True) * gl.max(top_y, 0)
     room = gl.reduce(gl.abs(acc), 1, _smaller) - top * slope.to(gl.float32, bitcast=True)
     if gl.reduce(room, 0, _smaller) >= 0.0:
         word = gl.zeros([64, TILE // 32], gl.int32, stored)
     else:
+        i = first_row + gl.arange(0, 64, layout=gl.SliceLayout(1, acc.type.layout))
+        j = column * TILE + gl.arange(0, TILE, layout=gl.SliceLayout(0, acc.type.layout))
         largest = top_x[:, None] * gl.convert_layout(top_y, gl.SliceLayout(0, acc.type.layout))[None, :]
         size = gl.abs(acc)
         sure = (size >= largest * least.to(gl.float32, bitcast=True)) & (
             size + largest * reach.to(gl.float32, bitcast=True) < 170141183460469231731687303715884105728.0
         )  # 2^127
+        inside = (i < m)[:, None] & (j < n)[None, :]
         bits = gl.where(inside & ~sure, 1, 0) << (j & 31)[None, :]
         word = gl.convert_layout(gl.sum(bits.reshape([64, TILE // 32, 32]), 2), stored)
     iw = first_row + gl.arange(0, 64, layout=gl.SliceLayout(1, stored))
     jw = column * (TILE // 32) + gl.arange(0, TILE // 32, layout=gl.SliceLayout(0, stored))
     at_word = marks + (batch * m + iw).to(gl.int64)[:, None] * mark_pitch + jw[None, :]
     gl.store(at_word, word, mask=(iw < m)[:, None] & (jw < mark_pitch)[None, :])
-    if BRING:
-        mbarrier.wait(done, phase)
-        own.store(acc.reshape([1, 64, TILE]))
-        fence_async_shared()
-        gl.thread_barrier()
-        tma.async_copy_shared_to_global(result, [batch, first_row, column * TILE], own)
-    else:
-        target = out + batch.to(gl.int64) * even(batch_stride, EVEN) + i.to(gl.int64) * even(row_step, EVEN)
-        gl.store(target[:, None] + j[None, :], acc, mask=inside)
+
+
+@gluon.jit
+def store_tile(
+    acc, out, batch, first_row, column, m, n, row_step, batch_stride, TILE: gl.constexpr, EVEN: gl.constexpr
+):
+    """64 rows of a tile to where they belong, from registers."""
+    i = first_row + gl.arange(0, 64, layout=gl.SliceLayout(1, acc.type.layout))
+    j = column * TILE + gl.arange(0, TILE, layout=gl.SliceLayout(0, acc.type.layout))
+    target = out + batch.to(gl.int64) * even(batch_stride, EVEN) + i.to(gl.int64) * even(row_step, EVEN)
+    gl.store(target[:, None] + j[None, :], acc, mask=(i < m)[:, None] & (j < n)[None, :])
+
+
+@gluon.jit
+def _bring(acc, result, ring, place, batch, first_row, column, TILE: gl.constexpr):
+    """The same by TMA, through a ring's memory from a place on, which all have read: it is read while the next tile's
+    products are made, and `tma.store_wait` says when it has been.
+    """
+    layout: gl.constexpr = gl.NVMMASharedLayout(swizzle_byte_width=128, element_bitwidth=32, rank=3)
+    own = ring.index(place)._reinterpret(gl.float32, [1, 64, TILE], layout)
+    own.store(acc.reshape([1, 64, TILE]))
+    fence_async_shared()
+    gl.thread_barrier()
+    tma.async_copy_shared_to_global(result, [batch, first_row, column * TILE], own)
 
 
 @gluon.jit
@@ -237,15 +238,19 @@ def _multiply(
             acc = acc + high * x[:, None] * gl.convert_layout(y1, columns)[None, :]
             x, y1 = next_x, next_y
         held = (stage + (STAGES - 1)) % STAGES
+        first_row = row * TILE + 64 * WHICH
         if BRING:
             mbarrier.arrive(done, count=1)
-        store_tile(
-            acc, top_x, top_y, out, result,
-            memory_of(left_ring if WHICH == 0 else right_ring, held * WORDS, TILE), done, told, marks, batch,
-            row * TILE + 64 * WHICH, column, m, n, row_step, batch_stride, mark_pitch, least, reach, far, slope, TILE,
-            EVEN, BRING,
+        mark_tile(
+            acc, top_x, top_y, marks, batch, first_row, column, m, n, mark_pitch, least, reach, far, slope, TILE
         )  # fmt: skip
-        told ^= 1
+        if BRING:
+            mbarrier.wait(done, told)
+            told ^= 1
+            ring = left_ring if WHICH == 0 else right_ring
+            _bring(acc, result, ring, held * WORDS, batch, first_row, column, TILE)
+        else:
+            store_tile(acc, out, batch, first_row, column, m, n, row_step, batch_stride, TILE, EVEN)
         batch, row, column = next_batch, next_row, next_column
     if BRING:
         tma.store_wait(0)
@@ -264,11 +269,10 @@ def words_product(
 ):  # fmt: skip
     """out (batches, m, width) = A·B, and a mark on every entry that is not sure.
 
-    words: TMA descriptor of what `words_split_hopper.split_words` made, in rows of DEPTH, boxes (TILE, DEPTH); CHUNK in
-    steps of DEPTH. EVEN: width and strides are multiples of 16. result: descriptor of out, boxes (1, 64, TILE), where
-    BRING says that there is one. An entry is sure if least·largest <= |entry| and |entry| + reach·largest < 2^127,
-    `largest` being the product of its row's and its column's largest scales; far, slope: of `store_tile`; all four
-    numbers are patterns of float32.
+    words: TMA descriptor of `split_words`'s rows, boxes (TILE, DEPTH); CHUNK in steps of DEPTH. EVEN: width and
+    strides are multiples of 16. result: descriptor of out, boxes (1, 64, TILE), where BRING says that there is one. An
+    entry is sure if least·largest <= |entry| and |entry| + reach·largest < 2^127, `largest` being the product of its
+    row's and its column's largest scales; far, slope: of `mark_tile`; all four numbers are patterns of float32.
     """
     left_ring = gl.allocate_shared_memory(words.dtype, [STAGES * WORDS, TILE, DEPTH], words.layout)
     right_ring = gl.allocate_shared_memory(words.dtype, [STAGES * WORDS, TILE, DEPTH], words.layout)

@@ -67,24 +67,9 @@ def _word_of(x, FORMAT: gl.constexpr):
         return gl.where(gl.abs(x) < float("inf"), near, bits).to(gl.float32, bitcast=True)
 
 
-@gluon.constexpr_function
-def step_of(format):
-    """Elements of a word that 128 bytes hold: what one row of a product's boxes is."""
-    return 32 if format == 1 else 64
-
-
-@gluon.jit
-def _placed(words, v, h, total, FORMAT: gl.constexpr):
-    """Where elements h of vectors v are: 128 bytes of each vector beside those of the next one, so that what a product
-    copies at once are neighbours. total: vectors of the operand.
-    """
-    STEP: gl.constexpr = step_of(FORMAT)
-    return words + (h // STEP).to(gl.int64) * total * STEP + (v * STEP + h % STEP)
-
-
 @gluon.jit
 def _split_along(
-    x, step, words, total, pitch, plane, scales, count, k, v0, chunk, CHUNK: gl.constexpr, KIND: gl.constexpr,
+    x, step, words, pitch, plane, scales, count, k, v0, chunk, CHUNK: gl.constexpr, KIND: gl.constexpr,
     FORMAT: gl.constexpr, WORDS: gl.constexpr, UP: gl.constexpr,
 ):  # fmt: skip
     layout: gl.constexpr = along_layout(CHUNK)
@@ -101,7 +86,7 @@ def _split_along(
     up, down = scale_of(gl.max(gl.abs(value), 1))
     gl.store(scales + v, down, mask=v < count)
     rest = value * up[:, None]
-    target = _placed(words, v[:, None], h[None, :], total, FORMAT)
+    target = words + v.to(gl.int64)[:, None] * pitch + h[None, :]
     stored = (v < count)[:, None] & (h < pitch)[None, :]
     for w in gl.static_range(WORDS):
         word = _word_of(rest, FORMAT)
@@ -111,7 +96,7 @@ def _split_along(
 
 @gluon.jit
 def _split_across(
-    x, inner, words, total, pitch, plane, scales, count, k, v0, chunk, CHUNK: gl.constexpr, KIND: gl.constexpr,
+    x, inner, words, pitch, plane, scales, count, k, v0, chunk, CHUNK: gl.constexpr, KIND: gl.constexpr,
     FORMAT: gl.constexpr, WORDS: gl.constexpr, UP: gl.constexpr,
 ):  # fmt: skip
     layout: gl.constexpr = across_layout(CHUNK)
@@ -133,7 +118,7 @@ def _split_across(
     rest = value * up[None, :]
     tv = v0 + gl.arange(0, VECTORS, layout=gl.SliceLayout(0, turned))
     th = chunk * CHUNK + gl.arange(0, CHUNK, layout=gl.SliceLayout(1, turned))
-    target = _placed(words, tv[None, :], th[:, None], total, FORMAT)
+    target = words + tv.to(gl.int64)[None, :] * pitch + th[:, None]
     stored = (tv < count)[None, :] & (th < pitch)[:, None]
     for w in gl.static_range(WORDS):
         word = _word_of(rest, FORMAT)
@@ -143,22 +128,22 @@ def _split_across(
 
 @gluon.jit
 def _split(
-    program, x, step, inner, words, total, pitch, plane, scales, vectors, count, k, CHUNK: gl.constexpr,
-    ACROSS: gl.constexpr, KIND: gl.constexpr, FORMAT: gl.constexpr, WORDS: gl.constexpr, UP: gl.constexpr,
+    program, x, step, inner, words, pitch, plane, scales, vectors, count, k, CHUNK: gl.constexpr, ACROSS: gl.constexpr,
+    KIND: gl.constexpr, FORMAT: gl.constexpr, WORDS: gl.constexpr, UP: gl.constexpr,
 ):  # fmt: skip
     if ACROSS:
         blocks = gl.cdiv(count, VECTORS)
         chunk = program // blocks
         _split_across(
-            x, inner, words, total, pitch, plane, scales + chunk.to(gl.int64) * vectors, count, k,
+            x, inner, words, pitch, plane, scales + chunk.to(gl.int64) * vectors, count, k,
             program % blocks * VECTORS, chunk, CHUNK, KIND, FORMAT, WORDS, UP,
         )  # fmt: skip
     else:
         chunks = gl.cdiv(pitch, CHUNK)
         chunk = program % chunks
         _split_along(
-            x, step, words, total, pitch, plane, scales + chunk.to(gl.int64) * vectors, count, k,
-            program // chunks * VECTORS, chunk, CHUNK, KIND, FORMAT, WORDS, UP,
+            x, step, words, pitch, plane, scales + chunk.to(gl.int64) * vectors, count, k, program // chunks * VECTORS,
+            chunk, CHUNK, KIND, FORMAT, WORDS, UP,
         )  # fmt: skip
 
 
@@ -173,9 +158,7 @@ def split_words(
     LEFT_EVEN: gl.constexpr, RIGHT_EVEN: gl.constexpr, FORMAT: gl.constexpr, WORDS: gl.constexpr, UP: gl.constexpr,
     CLEAR: gl.constexpr,
 ):  # fmt: skip
-    """As `words_split.split_words`, but for where words are (`_placed`); pitch is a multiple of 16, the warps are
-    CHUNK/32.
-    """
+    """As `words_split.split_words`; pitch is a multiple of 16, the warps are CHUNK/32."""
     program, batch = gl.program_id(0), gl.program_id(1).to(gl.int64)
     batches = gl.num_programs(1)
     plane_a = batches.to(gl.int64) * rows * pitch
@@ -191,7 +174,7 @@ def split_words(
         _split(
             program, a + batch * even(a_batch, LEFT_EVEN), even(a_step, LEFT_EVEN and not LEFT_ACROSS),
             even(a_inner, LEFT_EVEN),
-            words + first * step_of(FORMAT), batches.to(gl.int64) * rows, pitch, plane_a, scales + first, vectors,
+            words + first * pitch, pitch, plane_a, scales + first, vectors,
             even(rows, LEFT_EVEN and LEFT_ACROSS), even(depth, LEFT_EVEN and not LEFT_ACROSS), CHUNK, LEFT_ACROSS,
             LEFT if COMPLEX else REAL, FORMAT, WORDS, UP,
         )  # fmt: skip
@@ -200,8 +183,7 @@ def split_words(
         _split(
             program - left_programs, b + batch * even(b_batch, RIGHT_EVEN),
             even(b_step, RIGHT_EVEN and not RIGHT_ACROSS), even(b_inner, RIGHT_EVEN),
-            words + WORDS * plane_a + first * step_of(FORMAT), batches.to(gl.int64) * columns, pitch, plane_b,
-            scales + (left_vectors + first), vectors,
+            words + WORDS * plane_a + first * pitch, pitch, plane_b, scales + (left_vectors + first), vectors,
             even(columns, RIGHT_EVEN and RIGHT_ACROSS), even(depth, RIGHT_EVEN and not RIGHT_ACROSS), CHUNK,
             RIGHT_ACROSS, RIGHT if COMPLEX else REAL, FORMAT, WORDS, UP,
         )  # fmt: skip
