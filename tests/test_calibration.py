@@ -391,6 +391,14 @@ def test_cublas_cuts_long_inner_dimensions(n, k, dtype):
     assert residues > 2 * cuda_plan.own_seconds(need, table)
 
 
+@pytest.mark.parametrize("dtype", ["float64", "float32", "complex128", "complex64"])
+@pytest.mark.parametrize("empty", [{"k": 0}, {"m": 0}, {"n": 0}, {"batch": (0,)}, {"k": 0, "batch": (0,)}])
+def test_empty_products_are_planned(empty, dtype):
+    need = dataclasses.replace(need_of(4, dtype, "native"), **empty)
+    options = check_options("native", None, False, None, None, None, np.ones((1, 1)), np.ones((1, 1)))[0]
+    assert isinstance(cuda_plan.choose(need, options, H200).scheme, Native)
+
+
 def test_cublas_is_slower_where_rows_begin_at_odd_multiples_of_eight_bytes():
     table = committed()["NVIDIA H200"]
 

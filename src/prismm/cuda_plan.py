@@ -475,7 +475,7 @@ class _Tiles(NamedTuple):
 def native_tiles(need: Need) -> tuple[_Tiles, ...]:
     """Tiles of which cuBLAS takes the fastest, as its times on an H200 tell."""
     if need.result.precision == 53 and not need.is_complex:
-        reached = need.k / (need.k + _ENDS) if min(need.m, need.n) <= _NATIVE_TILE else 1.0
+        reached = max(1, need.k) / (need.k + _ENDS) if min(need.m, need.n) <= _NATIVE_TILE else 1.0
         found = _Tiles(128, 128), _Tiles(128, 64), _Tiles(64, 64, _FINE), _Tiles(32, 64, 1.0, 1.2e-6)
         return tuple(tiles._replace(rate=reached * tiles.rate) for tiles in found)
     return _Tiles(128, 128), _Tiles(64, 64, _FINE)

@@ -43,6 +43,7 @@ CASES = [
     ("elements are not waited for", words_direct_hopper, "mbarrier.wait(arrived, copied)", "pass"),
     ("words are not waited for", words_direct_hopper, "mbarrier.wait(full.index(stage), phase)", "pass"),
     ("words are written over", words_direct_hopper, "mbarrier.wait(free.index(stage), phase)", "pass"),
+    ("words are told of too early", words_direct_hopper, "full.index(made), count=1, pred", "full.index(stage), pred"),
     ("high words do not wait for the others", words_direct_hopper, EARLY, EARLY.replace("wait(0", "wait(9")),
     ("copied words as they are", words_product_hopper, "", ""),
     ("copied words are not waited for", words_product_hopper, "mbarrier.wait(full.index(stage), phase)", "pass"),

@@ -155,6 +155,7 @@ _INSTRUCTIONS: dict[str, Callable[..., Array]] = {
     "mul.rn.f32": _of(np.float32, lambda x, y: x * y),
     "cvt.rn.f16x2.f32": lambda x, y: _half(x) << np.uint32(16) | _half(y),
     "cvt.f32.f16": lambda x: x.astype(np.uint16).view(np.float16).astype(np.float32).view(np.uint32),
+    "abs.f32": lambda x: x & np.uint32(0x7FFFFFFF),
     "sub.rn.f32": _of(np.float32, lambda x, y: x - y),
     "fma.rn.f32": _of(np.float32, fma),
     "fma.rp.f32": _of(np.float32, _up_single),

@@ -5,24 +5,32 @@ so that what a piece is scaled by depends on nothing but that step's elements. O
 one B's 128 columns. Each copies 64 terms of them by TMA, float32 as they stand in memory, and reads them into
 registers, a vector a thread: the largest magnitude, the scale and both words need no other thread. It asks for the next
 step's elements as soon as it has read these. Words go to a ring of two stages, swizzled as the matrix instruction reads
-them, with their scales. So words are neither written to memory nor read from it, and there is one launch less.
+them, with their scales; that they are there is told when the next step's elements have been read, so that nobody waits
+for them to arrive in shared memory. So words are neither written to memory nor read from it, and there is one launch
+less.
 
 A step's lower products are summed first, times 2^-12, and what the high words add begins from there: one set of sums
 for two, which leaves each thread that multiplies 128 numbers and not 192.
 
-Registers: 152 where there are sums, 104 where words are cut. Of 64 products of order 512 that takes an H200 171 us, as
-long as 144 and 112; 136 and 120 take 172, 160 and 96, with which elements are spilled, 193. Shared memory: 64 KiB of
-elements, 128 of words, 2 of scales.
+Registers: 152 where there are sums, 104 where words are cut; 144 and 112, 136 and 120 are 1 to 5 % slower, and with 160
+and 96 elements are spilled, 40 %. Shared memory: 64 KiB of elements, 128 of words, 2 of scales.
 
 Operations: 6·m·n·k; bytes: 4·(m + n)·k, times the tiles that read them again, out of the L2 cache. A step is 1536
-cycles of the matrix unit and 1580 issue slots, and takes 3900: shared memory moves 336 KiB in it, 2690 cycles (64 KiB
-come, are read, and are written as words; the matrix unit reads 144), and a group that cuts has four warps to hide what
-it waits for. Without matrix instructions a step takes 2200 to 2700 cycles, without making words 2500. Measured, of
-batches: order 512, 170 us and 190 for split and product; order 256, 99 and 145; order 1024, 305 and 260: a tile that is
-128 wide cuts each element again for every 128 columns.
+cycles of the matrix unit, and shared memory moves 336 KiB in it, 2690 cycles: 64 KiB come, are read, and are written as
+words; the matrix unit reads 144. Of 64 products of order 512 an H200 takes 151 us, 4200 cycles a step (split and
+product: 177), of 256 of order 256 91 (143), of 16 of order 1024 263 (250): a tile that is 128 wide cuts each element
+again for every 128 columns.
+
+Where the time goes, by samples of what warps wait for: groups that cut wait a seventh and a quarter of it for a stage,
+those that multiply a fifth for words, a fifth for the matrix unit, a tenth are results and marks. A group that cuts has
+one warp for each scheduler, which takes 4 to 5 cycles an instruction: what counts is how many there are (570 a step). A
+tile's place, which takes integer divisions, is looked for after a step's words, and not between two steps' copies: 155
+us for 170. Words that are told of late: 151.
 
 Tried without a gain: results by TMA, as in `words_product_hopper`; groups that multiply by turns; words' stages waited
-for before they are made; a search for the largest element that begins after the next copy has.
+for before they are made; elements copied to where their words will be, in three stages (154); elements read from memory
+into registers, without TMA (235: 930 instructions); words cut once, ahead, by a group of warps of the product's own
+programs, who tell by counters in memory what is ready (203: cutting alone takes 142 to 162, by four warps a processor).
 """
 
 from triton.experimental import gluon
@@ -72,6 +80,12 @@ def words_code(amplified):
 
 
 @gluon.jit
+def _size(x):
+    """|x|, as the search for the largest has it for nothing; of patterns that were loaded Triton makes a mask."""
+    return gl.inline_asm_elementwise("abs.f32 $0, $1;", "=f,f", [x], dtype=gl.float32, is_pure=True, pack=1)
+
+
+@gluon.jit
 def _copy(source, matrix, vector, term, barrier, elements, pred, ALONG: gl.constexpr):
     """Begin to copy the elements of a step."""
     mbarrier.expect(barrier, source.block_type.nbytes, pred=pred)
@@ -79,6 +93,13 @@ def _copy(source, matrix, vector, term, barrier, elements, pred, ALONG: gl.const
         tma.async_copy_global_to_shared(source, [matrix, vector, term], barrier, elements, pred=pred)
     else:
         tma.async_copy_global_to_shared(source, [matrix, term, vector], barrier, elements, pred=pred)
+
+
+@gluon.jit
+def _place(tile, tiles, tiles_m, tiles_n, one, LEFT: gl.constexpr, TILE: gl.constexpr, GROUP: gl.constexpr):
+    """The matrix and the first vector of an operand's part of a tile, or of the last one."""
+    batch, row, column = place_of(gl.minimum(tile, tiles - 1), tiles_m, tiles_n, GROUP)
+    return batch * (1 - one), (row if LEFT else column) * TILE
 
 
 @gluon.jit
@@ -95,27 +116,31 @@ def _cut(
     tiles_n = gl.cdiv(n, TILE)
     tiles = tiles_m * tiles_n * batches
     tile = gl.program_id(0)
-    batch, row, column = place_of(tile, tiles_m, tiles_n, GROUP)
-    matrix, vector, term = batch * (1 - one), (row if LEFT else column) * TILE, 0
-    _copy(source, matrix, vector, term, arrived, elements, True, ALONG)
+    matrix, vector = _place(tile, tiles, tiles_m, tiles_n, one, LEFT, TILE, GROUP)
+    _copy(source, matrix, vector, 0, arrived, elements, True, ALONG)
+    tile += gl.num_programs(0)
+    next_matrix, next_vector = _place(tile, tiles, tiles_m, tiles_n, one, LEFT, TILE, GROUP)
+    term = 0
     copied = 0
     stage = 0
     phase = 1
-    for _ in range(gl.cdiv(tiles - tile, gl.num_programs(0)) * gl.cdiv(k, DEPTH)):
+    made = -1
+    steps = gl.cdiv(tiles - gl.program_id(0), gl.num_programs(0)) * gl.cdiv(k, DEPTH)
+    for step in range(1, steps + 1):
         # Where the next step is.
         term += DEPTH
         if term >= k:
-            tile += gl.num_programs(0)
-            batch, row, column = place_of(gl.minimum(tile, tiles - 1), tiles_m, tiles_n, GROUP)
-            matrix, vector, term = batch * (1 - one), (row if LEFT else column) * TILE, 0
+            matrix, vector, term = next_matrix, next_vector, 0
         mbarrier.wait(arrived, copied)
         copied ^= 1
         value = (read if ALONG else read.permute((1, 0))).load(OWN)
+        # The last step's words have arrived in shared memory meanwhile.
         fence_async_shared()
         gl.thread_barrier()
-        _copy(source, matrix, vector, term, arrived, elements, tile < tiles, ALONG)
+        mbarrier.arrive(full.index(made), count=1, pred=made >= 0)
+        _copy(source, matrix, vector, term, arrived, elements, step < steps, ALONG)
         # In parts, whose largest numbers are looked for beside each other.
-        largest = gl.max(gl.max(gl.abs(value).reshape([TILE, 4, DEPTH // 4]), 2), 1)
+        largest = gl.max(gl.max(_size(value).reshape([TILE, 4, DEPTH // 4]), 2), 1)
         up, down = scale_of(gl.convert_layout(largest, gl.SliceLayout(1, OWN)))
         high, low = gl.inline_asm_elementwise(
             words_code(AMPLIFIED), "=r,=r,f,f,f,f", [value, up[:, None]], dtype=(gl.float16, gl.float16),
@@ -125,10 +150,14 @@ def _cut(
         words.index(2 * stage).store(high)
         words.index(2 * stage + 1).store(low)
         scales.index(stage).store(down)
-        fence_async_shared()
-        gl.thread_barrier()
-        mbarrier.arrive(full.index(stage), count=1)
+        made = stage
         stage, phase = next_stage(stage, phase, STAGES)
+        if term == 0:
+            tile += gl.num_programs(0)
+            next_matrix, next_vector = _place(tile, tiles, tiles_m, tiles_n, one, LEFT, TILE, GROUP)
+    fence_async_shared()
+    gl.thread_barrier()
+    mbarrier.arrive(full.index(made), count=1)
 
 
 @gluon.jit
