@@ -89,6 +89,8 @@ def main(share: str = "0/1", device: str = "any") -> None:
     cases += [("float64", 15, "batch", "native"), ("complex64", 7, "batch of left ones", None)]
     cases += [("float64", 15, "strided row", "native"), ("float64", 15, "phi4", "native")]
     cases += [("float64", 16, "integers", None)]
+    # Integers of eight moduli: in one word, and of a row with one large element in two.
+    cases += [("float32", 8, "normal", "native"), ("float32", 8, "wide_rows", None), ("float32", 8, "triangular", None)]
     # Operands that were prepared.
     cases += [("float64", 15, "wide_rows", "native", "right"), ("float32", 7, "near_ties", "correctly-rounded", "left")]
     cases += [("complex128", 15, "carries", "native", "left right"), ("float64", 15, "batch", "native", "right")]

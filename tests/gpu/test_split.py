@@ -13,7 +13,7 @@ from prismm.engines import cuda  # noqa: E402
 from prismm.engines.launch import A, Place, Program  # noqa: E402
 
 H200 = cuda.Device("NVIDIA H200", True, True, 132)
-PLANES = (14, 20, 7, 4)
+PLANES = (14, 20, 8, 7, 4)
 
 
 def hostile(rng, vectors, k, dtype):
@@ -83,42 +83,45 @@ def test_fragments_give_the_residues(moduli, rng):
     """What the matrix instructions are given, multiplied with exact integers."""
     table = cuda.tables(moduli, torch.device("cpu"))
     primes = table.reduction.numpy()[:moduli, 0]
-    for rows, found in ((table.left, table.left_fragments), (table.right, table.right_fragments)):
-        words, at_once = table.words, {1: 4, 2: 2, 3: 1}[table.words]
-        numbers = [int(x) for x in rng.integers(0, 2**62, at_once)]
-        pattern = [[(x >> (32 * w)) & 0xFFFFFFFF for w in range(words)] for x in numbers]
-        fours = [0] * 4
-        for e, one in enumerate(pattern):
-            fours[words * e : words * (e + 1)] = one
-        for group in range(found.shape[0]):
-            for g in range(8):
-                for variant in range(2 if at_once == 4 else 1):
-                    for half in range(2):
-                        t = (16 if words == 3 else 8) * group + g + (8 * half if words == 3 else 0)
-                        if t >= moduli:
-                            assert words < 3 or not found[group, 0, :, g, 2 * half].any()
-                            continue
-                        e = 0 if words == 3 else 2 * variant + half
-                        sums, reductions = found[group, 0, :, g].numpy(), found[group, 1, :, g].numpy()
-                        total = int(sums[0, 2 * half])
-                        for lane in range(4):
-                            factors = int(sums[lane, 4 + 2 * variant + half]) & 0xFFFFFFFF
-                            for byte in range(4):
-                                signed = ((factors >> (8 * byte)) & 0xFF ^ 0x80) - 0x80
-                                total += signed * ((fours[lane] >> (8 * byte)) & 0xFF)
-                        row = rows.numpy()[t]
-                        y = np.int32(total).view(np.float32)
-                        inverse, shift = (np.int32(v).view(np.float32) for v in reductions[0, 4 * half : 4 * half + 2])
-                        q = np.float32(float(y) * float(inverse) + float(shift)).view(np.int32)
-                        low = (int(q) * int(reductions[0, 4 * half + 2]) + total) & 0xFF
-                        residue = (low ^ 0x80) - 0x80
-                        p = int(primes[t])
-                        expected = sum(
-                            (((int(row[6 + w]) >> (8 * b)) & 0xFF ^ 0x80) - 0x80) * ((pattern[e][w] >> (8 * b)) & 0xFF)
-                            for w in range(words)
-                            for b in range(4)
-                        ) + int(row[12]) - int(row[16])  # fmt: skip
-                        assert (residue - expected) % p == 0 and abs(residue) <= p // 2 + 1
+    sides = (table.left, table.left_fragments), (table.right, table.right_fragments)
+    # Of eight moduli also what serves integers of 31 bits and a sign, in one word.
+    kinds = [(table.words, 0, table.bits)] + [(1, 1, 31)] * (moduli == 8)
+    assert len(table.left_fragments) == -(-moduli // (16 if table.words == 3 else 8)) + len(kinds) - 1
+    for words, first, bits in kinds:
+        for rows, found in sides:
+            at_once = {1: 4, 2: 2, 3: 1}[words]
+            numbers = [int(x) for x in rng.integers(0, 2**62, at_once)]
+            pattern = [[(x >> (32 * w)) & 0xFFFFFFFF for w in range(words)] for x in numbers]
+            fours = [0] * 4
+            for e, one in enumerate(pattern):
+                fours[words * e : words * (e + 1)] = one
+            for group in range(len(found) if words > 1 else 1):
+                for g in range(8):
+                    for variant in range(2 if at_once == 4 else 1):
+                        for half in range(2):
+                            t = (16 if words == 3 else 8) * group + g + (8 * half if words == 3 else 0)
+                            own = found[first + group]
+                            if t >= moduli:
+                                assert words < 3 or not own[0, :, g, 2 * half].any()
+                                continue
+                            e = 0 if words == 3 else 2 * variant + half
+                            sums, reductions = own[0, :, g].numpy(), own[1, :, g].numpy()
+                            total = int(sums[0, 2 * half])
+                            for lane in range(4):
+                                factors = int(sums[lane, 4 + 2 * variant + half]) & 0xFFFFFFFF
+                                for byte in range(4):
+                                    signed = ((factors >> (8 * byte)) & 0xFF ^ 0x80) - 0x80
+                                    total += signed * ((fours[lane] >> (8 * byte)) & 0xFF)
+                            y = np.int32(total).view(np.float32)
+                            inverse, shift = (
+                                np.int32(v).view(np.float32) for v in reductions[0, 4 * half : 4 * half + 2]
+                            )
+                            q = np.float32(float(y) * float(inverse) + float(shift)).view(np.int32)
+                            low = (int(q) * int(reductions[0, 4 * half + 2]) + total) & 0xFF
+                            residue = (low ^ 0x80) - 0x80
+                            p, integer = int(primes[t]), sum(x << (32 * w) for w, x in enumerate(pattern[e]))
+                            expected = int(rows.numpy()[t, 0]) * (integer - 2**bits)
+                            assert (residue - expected) % p == 0 and abs(residue) <= p // 2 + 1
 
 
 @pytest.mark.gpu

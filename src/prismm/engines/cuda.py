@@ -25,6 +25,7 @@ from prismm.engines.environment import variable
 from prismm.engines.launch import LONGEST_GRID, Factor, Place, Program
 from prismm.errors import EngineError
 from prismm.moduli import (
+    ByteTables,
     byte_tables,
     coprime_moduli,
     norm_fraction_bits,
@@ -54,6 +55,8 @@ the L2 cache of a Hopper GPU, and elements that a vector must have less of.
 """
 SPLIT_KEPT = 1 << 15
 """Bytes of columns that a program of `kernels.gpu.split_hopper` keeps in shared memory, where they are no more."""
+NEARLY_ONE_WORD = 32
+"""`Tables.bits` of eight moduli: integers that take two words, but rarely have more than 31 bits and a sign."""
 FINISH_ROWS = 2
 LOOKS = 16
 LANES = 512
@@ -154,7 +157,7 @@ class Tables:
 
     left, right: (moduli, 17) int32, see `kernels.gpu.split.FIELDS`; reduction: (3·moduli, 3) int32, three times the
     same, see `kernels.gpu.product.reduced`; thresholds: int64, see `moduli.shift_thresholds`; limit_bits: bits of the
-    first of them, before it was cut to int64; left_fragments, right_fragments: see `fragments`.
+    first of them, before it was cut to int64; left_fragments, right_fragments: see `_all_fragments`.
     """
 
     moduli: int
@@ -239,10 +242,22 @@ def tables(moduli: int, device: torch.device) -> Tables:
         torch.tensor(thresholds, dtype=torch.int64).to(device),
         (norm_limit(moduli) // 2).bit_length(),
         *(
-            torch.from_numpy(fragments(np.array(rows[side], dtype=np.int32), packed.dwords)).to(device)
+            torch.from_numpy(_all_fragments(np.array(rows[side], dtype=np.int32), packed)).to(device)
             for side in ("left", "right")
         ),
     )
+
+
+def _all_fragments(rows: NDArray[np.int32], packed: ByteTables) -> NDArray[np.int32]:
+    """`fragments`, and where one word is only just too short, those of integers below 2^31 in one behind them."""
+    found = fragments(rows, packed.dwords)
+    if packed.bits != NEARLY_ONE_WORD:
+        return found
+    narrow = rows.copy()
+    for row, wide in zip(narrow, rows, strict=True):
+        p, factor = int(wide[10]), int(wide[0])
+        row[12] = float_reduction(p, (-factor << 31) % p)[0]
+    return np.concatenate([found, fragments(narrow, 1)])
 
 
 @dataclass(frozen=True)
@@ -444,7 +459,8 @@ def split_vectors(
     if at_once:
         from prismm.kernels.gpu import split_hopper as hopper
 
-        groups = SPLIT_COLUMNS if across else 4 if table.words == 1 else 2
+        narrower = table.bits == NEARLY_ONE_WORD and x.place.dtype == torch.float32 and not measure
+        groups = SPLIT_COLUMNS if across else 4 if table.words == 1 or narrower else 2
         own: dict[str, Any] = {}
         if across:
             tiles = 1 << (-(-k // (64 * SPLIT_WARPS)) - 1).bit_length()
@@ -453,7 +469,7 @@ def split_vectors(
         program.launch(
             hopper.split_columns_at_once if across else hopper.split_rows_at_once,
             (-(-x.vectors // groups) if across else x.vectors, x.batch), reals, steps[2 if across else 1], steps[0],
-            *common, WARPS=SPLIT_WARPS, GROUPS=groups, LEVELS=levels,
+            *common, WARPS=SPLIT_WARPS, GROUPS=groups, LEVELS=levels, NARROWER=narrower,
             EVEN=x.even(2) and k % 16 == 0 if across else x.even(1), num_warps=SPLIT_WARPS, **own, **fixed,
         )  # fmt: skip
         return found

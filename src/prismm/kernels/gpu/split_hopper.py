@@ -328,7 +328,7 @@ def _in_fours(w0, w1, w2, WORDS: gl.constexpr, TILES: gl.constexpr, WARPS: gl.co
 def split_rows_at_once(
     x, step, batch_step, stats, planes, thresholds, fragments, vectors, length, pitch, plane, terms, q, bits,
     limit_bits, MODULI: gl.constexpr, WARPS: gl.constexpr, GROUPS: gl.constexpr, LEVELS: gl.constexpr,
-    MEASURE: gl.constexpr, WORDS: gl.constexpr, PERMUTED: gl.constexpr, EVEN: gl.constexpr,
+    MEASURE: gl.constexpr, WORDS: gl.constexpr, PERMUTED: gl.constexpr, NARROWER: gl.constexpr, EVEN: gl.constexpr,
 ):  # fmt: skip
     """Scale and split a real vector of contiguous elements a program: all of stats, and a row of every plane, as
     `split.split_rows` does. step: elements from a vector to the next; fragments: `engines.cuda.fragments`. Program
@@ -336,7 +336,7 @@ def split_rows_at_once(
     """
     _split(
         x, step, batch_step, stats, planes, thresholds, fragments, vectors, length, pitch, plane, terms, q, bits,
-        limit_bits, MODULI, WARPS, GROUPS, False, LEVELS, MEASURE, WORDS, PERMUTED, 0, EVEN,
+        limit_bits, MODULI, WARPS, GROUPS, False, LEVELS, MEASURE, WORDS, PERMUTED, NARROWER, 0, EVEN,
     )  # fmt: skip
 
 
@@ -344,35 +344,137 @@ def split_rows_at_once(
 def split_columns_at_once(
     x, step, batch_step, stats, planes, thresholds, fragments, vectors, length, pitch, plane, terms, q, bits,
     limit_bits, MODULI: gl.constexpr, WARPS: gl.constexpr, GROUPS: gl.constexpr, LEVELS: gl.constexpr,
-    MEASURE: gl.constexpr, WORDS: gl.constexpr, PERMUTED: gl.constexpr, KEPT: gl.constexpr, EVEN: gl.constexpr,
+    MEASURE: gl.constexpr, WORDS: gl.constexpr, PERMUTED: gl.constexpr, NARROWER: gl.constexpr, KEPT: gl.constexpr,
+    EVEN: gl.constexpr,
 ):  # fmt: skip
     """The same of GROUPS columns of a row-major matrix a program. step: elements from a row to the next; KEPT: tiles of
     them that shared memory holds, all or 0.
     """
     _split(
         x, step, batch_step, stats, planes, thresholds, fragments, vectors, length, pitch, plane, terms, q, bits,
-        limit_bits, MODULI, WARPS, GROUPS, True, LEVELS, MEASURE, WORDS, PERMUTED, KEPT, EVEN,
+        limit_bits, MODULI, WARPS, GROUPS, True, LEVELS, MEASURE, WORDS, PERMUTED, NARROWER, KEPT, EVEN,
     )  # fmt: skip
+
+
+@gluon.jit
+def _planes(
+    start, advance, inside, valid, kept, planes, fragments, h, k, first, n, exponent, shift, bits, pitch, plane,
+    MODULI: gl.constexpr, WARPS: gl.constexpr, GROUPS: gl.constexpr, ACROSS: gl.constexpr, MEASURE: gl.constexpr,
+    WORDS: gl.constexpr, PERMUTED: gl.constexpr, KEPT: gl.constexpr, NARROW: gl.constexpr,
+):  # fmt: skip
+    """The residues of a program's vectors, by their exponents and shifts; returns what tells their residuals. NARROW:
+    integers are made in float32.
+    """
+    AT_ONCE: gl.constexpr = 4 // WORDS  # elements whose words one matrix instruction takes, a column
+    TILES: gl.constexpr = GROUPS // AT_ONCE
+    STEP: gl.constexpr = 64 * WARPS if ACROSS else 64 * WARPS * GROUPS
+    TWO: gl.constexpr = WORDS == 3
+    MODULI_AT_ONCE: gl.constexpr = 16 if TWO else 8
+    L: gl.constexpr = tile_layout(WARPS, GROUPS, ACROSS)
+    PARTIAL: gl.constexpr = gl.SliceLayout(3, L)
+    F: gl.constexpr = fragment_layout(WARPS, TILES)
+    lift, factor = _factors(exponent, shift, NARROW)
+    lift, factor = _spread(lift, ACROSS), _spread(factor, ACROSS)
+    tile = gl.arange(0, TILES, layout=gl.SliceLayout(1, gl.SliceLayout(2, gl.SliceLayout(3, F))))[:, None, None, None]
+    f_warp = gl.arange(0, WARPS, layout=gl.SliceLayout(0, gl.SliceLayout(2, gl.SliceLayout(3, F))))[None, :, None, None]
+    lane = gl.arange(0, 4, layout=gl.SliceLayout(0, gl.SliceLayout(1, gl.SliceLayout(3, F))))[None, None, :, None]
+    # 8 times a modulus, and 4 words of each half of the rows.
+    place = gl.arange(0, 64, layout=gl.SliceLayout(0, gl.SliceLayout(1, gl.SliceLayout(2, F))))[None, None, None, :]
+    modulus, half = place // 8, place // 4 % 2
+    group_of = tile
+    if TWO:
+        modulus += 8 * half
+    else:
+        group_of = tile * AT_ONCE + half
+    if ACROSS:
+        f_j = first + group_of
+        f_h = f_warp * 64 + 16 * lane
+        stored = f_j < n
+        next_stored = f_j + 2 < n
+    else:
+        f_j = group_of * 0 + first
+        f_h = (f_warp * GROUPS + group_of) * 64 + 16 * lane
+        stored = f_j >= 0
+        next_stored = stored
+    quarter = (plane // 4).to(gl.int64)
+    line = plane_row(f_j, PERMUTED).to(gl.int64) * (pitch // 4)
+    target = planes.to(gl.pointer_type(gl.int32), bitcast=True) + (modulus * quarter + line + f_h // 4 + place % 4)
+    # Where the third and fourth element of four go.
+    further = 32
+    if ACROSS:
+        further = plane_row(f_j + 2, PERMUTED).to(gl.int64) * (pitch // 4) - line
+    constants = ()
+    for t in gl.static_range(0, MODULI, MODULI_AT_ONCE):
+        both = fragments + (t // MODULI_AT_ONCE * 512 + lane * 64 + place)
+        constants = constants + ((gl.load(both), gl.load(both + 256)),)  # type: ignore[assignment]  # noqa: RUF005
+    buffer = gl.allocate_shared_memory(gl.int32, [TILES, WARPS, 4, 64], _shared_layout(WARPS, TILES))
+    deviation = gl.zeros([WARPS, GROUPS, 16], gl.int64 if MEASURE else gl.int32, layout=PARTIAL)
+    at = start
+    if not KEPT:
+        following = gl.load(at, mask=inside & (h < k), other=0.0)
+    for h0 in range(0, pitch, STEP):
+        if KEPT:
+            value = kept.index(h0 // STEP).load(L)
+        else:
+            value = following
+            at += advance
+            following = gl.load(at, mask=inside & (h0 + STEP + h < k), other=0.0)
+        if not NARROW:
+            value = value.to(gl.float64)
+        w0, w1, w2, delta = _words(value * lift * factor, bits, WORDS, MEASURE, NARROW, L)
+        if MEASURE:
+            deviation += gl.sum(delta.to(gl.int64) * delta, 3)
+        else:
+            deviation |= gl.max(delta, 3)
+        buffer.store(_in_fours(w0, w1, w2, WORDS, TILES, WARPS))
+        words = buffer.load(F)
+        there = stored & (h0 + f_h < pitch)
+        for t in gl.static_range(0, MODULI, MODULI_AT_ONCE):
+            starts, reductions = constants[t // MODULI_AT_ONCE]  # type: ignore[var-annotated]
+            mask = there & (modulus + t < MODULI) if t + MODULI_AT_ONCE > MODULI else there
+            made = gl.inline_asm_elementwise(
+                _OF_TWO if TWO else _OF_ONE, _OPERANDS, [words, starts, reductions], dtype=gl.int32, is_pure=True,
+                pack=8,
+            )  # fmt: skip
+            gl.store(target + t * quarter, made, mask=mask)
+            if AT_ONCE == 4:
+                mask = next_stored & (h0 + f_h + (0 if ACROSS else 128) < pitch)
+                mask = mask & (modulus + t < MODULI) if t + MODULI_AT_ONCE > MODULI else mask
+                made = gl.inline_asm_elementwise(
+                    _OF_THE_NEXT, _OPERANDS, [words, starts, reductions], dtype=gl.int32, is_pure=True, pack=8
+                )  # fmt: skip
+                gl.store(target + (t * quarter + further), made, mask=mask)
+        target += STEP // 4
+    least = shift
+    if ACROSS:
+        least = gl.min(gl.where(valid, shift, 0), 0)
+    if least < 0:  # elements may have vanished on the way
+        at = start
+        for h0 in range(0, k, STEP):
+            value = gl.load(at, mask=inside & (h0 + h < k), other=0.0)
+            if not NARROW:
+                value = value.to(gl.float64)
+            vanished = ((value * lift * factor == 0.0) & (value != 0.0)).to(deviation.dtype)
+            if MEASURE:
+                deviation += gl.sum(vanished, 3)
+            else:
+                deviation |= gl.max(vanished, 3)
+            at += advance
+    return deviation
 
 
 @gluon.jit
 def _split(
     x, step, batch_step, stats, planes, thresholds, fragments, vectors, length, pitch, plane, terms, q, bits,
     limit_bits, MODULI: gl.constexpr, WARPS: gl.constexpr, GROUPS: gl.constexpr, ACROSS: gl.constexpr,
-    LEVELS: gl.constexpr, MEASURE: gl.constexpr, WORDS: gl.constexpr, PERMUTED: gl.constexpr, KEPT: gl.constexpr,
-    EVEN: gl.constexpr,
+    LEVELS: gl.constexpr, MEASURE: gl.constexpr, WORDS: gl.constexpr, PERMUTED: gl.constexpr, NARROWER: gl.constexpr,
+    KEPT: gl.constexpr, EVEN: gl.constexpr,
 ):  # fmt: skip
-    AT_ONCE: gl.constexpr = 4 // WORDS  # elements whose words one matrix instruction takes, a column
-    TILES: gl.constexpr = GROUPS // AT_ONCE
     STEP: gl.constexpr = 64 * WARPS if ACROSS else 64 * WARPS * GROUPS
-    TWO: gl.constexpr = WORDS == 3
-    MODULI_AT_ONCE: gl.constexpr = 16 if TWO else 8
     SINGLE: gl.constexpr = x.dtype.element_ty == gl.float32
-    NARROW: gl.constexpr = SINGLE and WORDS == 1 and not MEASURE
     L: gl.constexpr = tile_layout(WARPS, GROUPS, ACROSS)
     PARTIAL: gl.constexpr = gl.SliceLayout(3, L)
     COLUMNS: gl.constexpr = gl.SliceLayout(0, gl.SliceLayout(2, PARTIAL))
-    F: gl.constexpr = fragment_layout(WARPS, TILES)
 
     stride, k = even(step, EVEN), even(length, EVEN)
     n = even(vectors, EVEN) if ACROSS else vectors
@@ -405,6 +507,7 @@ def _split(
     # The largest magnitude: of float64 its upper word, which holds the exponent of normal numbers.
     upper = gl.zeros([WARPS, GROUPS, 16], gl.int32, layout=PARTIAL)
     at = start
+    kept = None
     if KEPT:
         # A store waits for all warps to have made the one before, so the loads of some tiles come first.
         TOGETHER: gl.constexpr = min(4, KEPT)
@@ -518,93 +621,26 @@ def _split(
 
     # The residues. What is made of a vector that is not finite is of no account.
     shift = gl.where(finite, shift, 0)
-    lift, factor = _factors(exponent, shift, NARROW)
-    lift, factor = _spread(lift, ACROSS), _spread(factor, ACROSS)
-    tile = gl.arange(0, TILES, layout=gl.SliceLayout(1, gl.SliceLayout(2, gl.SliceLayout(3, F))))[:, None, None, None]
-    f_warp = gl.arange(0, WARPS, layout=gl.SliceLayout(0, gl.SliceLayout(2, gl.SliceLayout(3, F))))[None, :, None, None]
-    lane = gl.arange(0, 4, layout=gl.SliceLayout(0, gl.SliceLayout(1, gl.SliceLayout(3, F))))[None, None, :, None]
-    # 8 times a modulus, and 4 words of each half of the rows.
-    place = gl.arange(0, 64, layout=gl.SliceLayout(0, gl.SliceLayout(1, gl.SliceLayout(2, F))))[None, None, None, :]
-    modulus, half = place // 8, place // 4 % 2
-    group_of = tile
-    if TWO:
-        modulus += 8 * half
-    else:
-        group_of = tile * AT_ONCE + half
-    if ACROSS:
-        f_j = first + group_of
-        f_h = f_warp * 64 + 16 * lane
-        stored = f_j < n
-        next_stored = f_j + 2 < n
-    else:
-        f_j = group_of * 0 + first
-        f_h = (f_warp * GROUPS + group_of) * 64 + 16 * lane
-        stored = f_j >= 0
-        next_stored = stored
-    quarter = (plane // 4).to(gl.int64)
-    line = plane_row(f_j, PERMUTED).to(gl.int64) * (pitch // 4)
-    target = planes.to(gl.pointer_type(gl.int32), bitcast=True) + (modulus * quarter + line + f_h // 4 + place % 4)
-    # Where the third and fourth element of four go.
-    further = 32
-    if ACROSS:
-        further = plane_row(f_j + 2, PERMUTED).to(gl.int64) * (pitch // 4) - line
-    constants = ()
-    for t in gl.static_range(0, MODULI, MODULI_AT_ONCE):
-        both = fragments + (t // MODULI_AT_ONCE * 512 + lane * 64 + place)
-        constants = constants + ((gl.load(both), gl.load(both + 256)),)  # type: ignore[assignment]  # noqa: RUF005
-    buffer = gl.allocate_shared_memory(gl.int32, [TILES, WARPS, 4, 64], _shared_layout(WARPS, TILES))
-    deviation = gl.zeros([WARPS, GROUPS, 16], gl.int64 if MEASURE else gl.int32, layout=PARTIAL)
-    at = start
-    if not KEPT:
-        following = gl.load(at, mask=inside & (h < k), other=0.0)
-    for h0 in range(0, pitch, STEP):
-        if KEPT:
-            value = kept.index(h0 // STEP).load(L)
-        else:
-            value = following
-            at += advance
-            following = gl.load(at, mask=inside & (h0 + STEP + h < k), other=0.0)
-        if not NARROW:
-            value = value.to(gl.float64)
-        w0, w1, w2, delta = _words(value * lift * factor, bits, WORDS, MEASURE, NARROW, L)
-        if MEASURE:
-            deviation += gl.sum(delta.to(gl.int64) * delta, 3)
-        else:
-            deviation |= gl.max(delta, 3)
-        buffer.store(_in_fours(w0, w1, w2, WORDS, TILES, WARPS))
-        words = buffer.load(F)
-        there = stored & (h0 + f_h < pitch)
-        for t in gl.static_range(0, MODULI, MODULI_AT_ONCE):
-            starts, reductions = constants[t // MODULI_AT_ONCE]  # type: ignore[var-annotated]
-            mask = there & (modulus + t < MODULI) if t + MODULI_AT_ONCE > MODULI else there
-            made = gl.inline_asm_elementwise(
-                _OF_TWO if TWO else _OF_ONE, _OPERANDS, [words, starts, reductions], dtype=gl.int32, is_pure=True,
-                pack=8,
+    if NARROWER and SINGLE and not MEASURE:
+        # |A'| < 2^32, but mostly less than 2^31: then one word does, and float32.
+        most_bits = exponent + shift
+        if ACROSS:
+            most_bits = gl.max(gl.where(valid, most_bits, 0), 0)
+        if most_bits <= 31:
+            deviation = _planes(
+                start, advance, inside, valid, kept, planes, fragments + 512, h, k, first, n, exponent, shift,
+                bits * 0 + 31, pitch, plane, MODULI, WARPS, GROUPS, ACROSS, MEASURE, 1, PERMUTED, KEPT, True,
             )  # fmt: skip
-            gl.store(target + t * quarter, made, mask=mask)
-            if AT_ONCE == 4:
-                mask = next_stored & (h0 + f_h + (0 if ACROSS else 128) < pitch)
-                mask = mask & (modulus + t < MODULI) if t + MODULI_AT_ONCE > MODULI else mask
-                made = gl.inline_asm_elementwise(
-                    _OF_THE_NEXT, _OPERANDS, [words, starts, reductions], dtype=gl.int32, is_pure=True, pack=8
-                )  # fmt: skip
-                gl.store(target + (t * quarter + further), made, mask=mask)
-        target += STEP // 4
-    least = shift
-    if ACROSS:
-        least = gl.min(gl.where(valid, shift, 0), 0)
-    if least < 0:  # elements may have vanished on the way
-        at = start
-        for h0 in range(0, k, STEP):
-            value = gl.load(at, mask=inside & (h0 + h < k), other=0.0)
-            if not NARROW:
-                value = value.to(gl.float64)
-            vanished = ((value * lift * factor == 0.0) & (value != 0.0)).to(deviation.dtype)
-            if MEASURE:
-                deviation += gl.sum(vanished, 3)
-            else:
-                deviation |= gl.max(vanished, 3)
-            at += advance
+        else:
+            deviation = _planes(
+                start, advance, inside, valid, kept, planes, fragments, h, k, first, n, exponent, shift, bits, pitch,
+                plane, MODULI, WARPS, GROUPS, ACROSS, MEASURE, WORDS, PERMUTED, KEPT, False,
+            )  # fmt: skip
+    else:
+        deviation = _planes(
+            start, advance, inside, valid, kept, planes, fragments, h, k, first, n, exponent, shift, bits, pitch, plane,
+            MODULI, WARPS, GROUPS, ACROSS, MEASURE, WORDS, PERMUTED, KEPT, SINGLE and WORDS == 1 and not MEASURE,
+        )  # fmt: skip
     if MEASURE:
         residual = _total(deviation, WARPS, GROUPS, ACROSS)
     else:
