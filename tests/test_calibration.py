@@ -327,13 +327,21 @@ def test_an_h200s_times_are_predicted():
 
 
 def test_other_shapes_of_it_too():
+    """What is predicted beside a host as fast as it was just before. Where it changed pace after that, torch's own call
+    is off as far, the same way.
+    """
     swept = gpu_rates.swept(RESULTS / "gpu_sweep.csv")
-    ratios = [
-        cuda_plan.predict(one.scheme, one.need, committed()[gpu], engine, one.slower) / one.seconds
-        for gpu, engine, one in swept
-    ]
-    close = sum(0.75 < ratio < 1.25 for ratio in ratios)
-    assert len(ratios) >= 200 and close >= 0.97 * len(ratios), f"{close} of {len(ratios)}"
+    off, moved = [], 0
+    for gpu, engine, one in swept:
+        table = committed()[gpu]
+        ratio = cuda_plan.predict(one.scheme, one.need, table, engine, one.slower) / one.seconds
+        own = table.torch.seconds(cuda_plan.own_seconds(one.need, table), one.slower) / one.native_seconds
+        if not 0.75 < ratio < 1.25:
+            if not 0.75 < own < 1.25 and 0.75 < ratio / own < 1.25:
+                moved += 1
+            else:
+                off.append((one.need, ratio, own))
+    assert len(swept) >= 200 and len(off) <= 1 and moved <= 0.04 * len(swept), (off, moved)
 
 
 def test_the_default_is_hardly_ever_slower_than_cublas():
