@@ -354,8 +354,10 @@ def _auto(
         return found[0][1], None, [_doubtful(spoiled, need)]
     cublas = gpu_seconds(Native(), need, rates)
     native = min(cublas, seconds)
+    # One kernel of our own is known better than what cuBLAS takes.
+    enough = native / (_SURE if seconds < cublas else _MARGIN)
     seen = ""
-    if look is not None and isinstance(best, Residues) and native > _MARGIN * ours:
+    if look is not None and isinstance(best, Residues) and ours < enough:
         left = look(moduli)
         if left.open or left.strips:
             found[-1] = _moduli_for_spread(moduli, left, need, rates, look)
@@ -363,7 +365,7 @@ def _auto(
             seen = f"; {moduli} moduli would leave {left.open:.2g} of a sample's entries open"
             seen += f", {left.exact:.2g} to be made exact" if left.exact else ""
             seen += f", and look twice at {left.strips:.2g} of all" if left.strips else ""
-    if native > _MARGIN * ours:
+    if ours < enough:
         faster = f"predicted {cublas / ours:.2f} times as fast as cuBLAS on the GPU"
         return best, None, [f"of native grade, and {faster}{seen}"]
     reason = "its a-priori bound meets the target, and nothing is predicted much faster" + seen
