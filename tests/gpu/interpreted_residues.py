@@ -91,6 +91,7 @@ def main(share: str = "0/1", device: str = "any") -> None:
     cases += [("float64", 16, "integers", None)]
     # Integers of eight moduli: in one word, and of a row with one large element in two.
     cases += [("float32", 8, "normal", "native"), ("float32", 8, "wide_rows", None), ("float32", 8, "triangular", None)]
+    cases += [("float32", 8, "many columns", None), ("float64", 14, "many columns", None)]
     # Operands that were prepared.
     cases += [("float64", 15, "wide_rows", "native", "right"), ("float32", 7, "near_ties", "correctly-rounded", "left")]
     cases += [("complex128", 15, "carries", "native", "left right"), ("float64", 15, "batch", "native", "right")]
@@ -112,6 +113,9 @@ def main(share: str = "0/1", device: str = "any") -> None:
             a, b = (rng.integers(-(2**63), 2**63 - 1, shape) for shape in ((5, 9), (9, 4)))
         elif name == "overflowing":
             a, b = overflowing(11, 9, 97, dtype, batch=2)
+        elif name == "many columns":  # so that one kernel measures and splits them
+            a, b = HOSTILE["normal"](2, 70, 40, seed=3, dtype=np.dtype(dtype))
+            b[:, 8:16] *= np.where(np.arange(70) == 33, 1.0, 2.0**-20)[:, None].astype(dtype)
         elif name == "strided row":
             a, b = HOSTILE["normal"](4, 9, 3, seed=3, dtype=np.dtype(dtype))
             a, b = np.asfortranarray(a)[1:2], b.T.copy().T[:, 1:2]
