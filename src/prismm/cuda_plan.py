@@ -30,7 +30,7 @@ from prismm.engines.environment import variable
 from prismm.engines.launch import LONGEST_GRID
 from prismm.errors import ArgumentError, EngineError
 from prismm.formats import Format
-from prismm.moduli import MAX_MODULI, norm_fraction_bits, operand_bits
+from prismm.moduli import MAX_MODULI, byte_tables, norm_fraction_bits, operand_bits
 from prismm.planner import Plan, bound_text, grade, moduli_for_tolerance
 from prismm.schemes.native import Native
 from prismm.schemes.residues import Residues
@@ -353,9 +353,8 @@ def _auto(
             return direct, FP64, [_doubtful(spoiled, need)]
         return found[0][1], None, [_doubtful(spoiled, need)]
     cublas = gpu_seconds(Native(), need, rates)
-    native = min(cublas, seconds)
-    # One kernel of our own is known better than what cuBLAS takes.
-    enough = native / (_SURE if seconds < cublas else _MARGIN)
+    # One kernel of our own is surely faster than cuBLAS, and what takes no longer errs less.
+    enough = seconds if seconds < cublas else cublas / _MARGIN
     seen = ""
     if look is not None and isinstance(best, Residues) and ours < enough:
         left = look(moduli)
@@ -643,14 +642,24 @@ def _product_seconds(scheme: Any, need: Need, rates: Rates, engine: str | None =
     product += max(0.0, product - LONG) * (rates.int8 / rates.sustained - 1.0)
     # Of a short inner dimension, what takes longer are the digits on their way to memory.
     seconds = rates.product + max(product, float(count * m * n) * moduli / rates.memory)
-    for line, elements in ((rates.left, m * k), (rates.right, k * n)):
-        seconds += line.launch + count * elements * (parts * line.element + moduli * line.modulus)
+    launches = right_launches(need, scheme.moduli, rates.processors, hopper=rates.hopper)
+    for line, elements, share in ((rates.left, m * k, 1.0), (rates.right, k * n, launches)):
+        seconds += share * line.launch + count * elements * (parts * line.element + moduli * line.modulus)
     # A part of a complex entry is joined from two or three digits a modulus.
     entries = float(count * m * n)
     seconds += (rates.rounded if need.rounded else rates.join).seconds(entries * parts * (2 * parts - 1), scheme.moduli)
     looks = entries if need.result.precision == 53 else 0.0
     looks *= (_COMPLEX_LOOKS if need.is_complex else 1) * (_ROUNDED_LOOKS if need.rounded else 1)
     return seconds + rates.finish.seconds(looks, 0)
+
+
+def right_launches(need: Need, moduli: int, processors: int, *, hopper: bool) -> float:
+    """The share of the right operand's launches that there are: one of three where it measures and splits columns."""
+    if not hopper or need.is_complex:
+        return 1.0
+    size = max(1, need.k) * (8 if need.result.precision == 53 else 4)
+    together = cuda.columns_at_once(math.prod(need.batch), need.n, size, byte_tables(moduli).dwords, processors)
+    return 1 / 3 if together else 1.0
 
 
 def _blocks(

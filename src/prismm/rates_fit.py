@@ -23,6 +23,7 @@ from prismm.cuda_plan import (
     native_share,
     own_seconds,
     residue_operations,
+    right_launches,
     shape_of,
     uninterrupted,
     written_seconds,
@@ -154,7 +155,10 @@ def fit(
         call=ours, torch=theirs, pace=statistics.median(paces), int8=int8, sustained=sustained,
         product=max(products[0], 1e-9),
         left=_by_moduli(residues, lambda one: _sum(one, LEFT), lambda need: need.m * need.k),
-        right=_by_moduli(residues, lambda one: _sum(one, RIGHT), lambda need: need.k * need.n),
+        right=_by_moduli(
+            residues, lambda one: _sum(one, RIGHT), lambda need: need.k * need.n,
+            lambda one: right_launches(one.need, one.scheme.moduli, processors, hopper=hopper),
+        ),
         join=_by_moduli(native, lambda one: one.phases["join_quickly"], lambda need: need.m * need.n),
         rounded=_by_moduli(rounded, lambda one: one.phases["join_quickly"], lambda need: need.m * need.n),
         finish=Line(looks[0], looks[1], 0.0),
@@ -246,8 +250,13 @@ def _in_turn(pairs: list[tuple[float, float]]) -> tuple[float, float]:
     return max(_LEAST, theirs + difference), max(_LEAST, theirs)
 
 
-def _by_moduli(calls: list[_Call], seconds: Callable[[_Call], float], elements: Callable[[Need], int]) -> Line:
-    rows = [(1.0, float(elements(one.need)), float(elements(one.need) * one.scheme.moduli)) for one in calls]
+def _by_moduli(
+    calls: list[_Call], seconds: Callable[[_Call], float], elements: Callable[[Need], int],
+    launches: Callable[[_Call], float] = lambda one: 1.0,
+) -> Line:  # fmt: skip
+    """launches: the share of the launches that a call makes."""
+    counts = [(one, elements(one.need)) for one in calls]
+    rows = [(launches(one), float(count), float(count * one.scheme.moduli)) for one, count in counts]
     return Line(*_line(rows, [seconds(one) for one in calls]))
 
 

@@ -496,8 +496,14 @@ def _is_split_at_once(x: Vectors, across: bool, table: Tables, device: Device) -
         return False
     if not across:
         return True
-    programs = x.batch * -(-x.vectors // SPLIT_COLUMNS)
-    return table.words < 3 and x.terms * x.place.dtype.itemsize <= SPLIT_BYTES and programs >= 2 * device.programs
+    return columns_at_once(x.batch, x.vectors, x.terms * x.place.dtype.itemsize, table.words, device.programs)
+
+
+def columns_at_once(batch: int, vectors: int, size: int, words: int, programs: int) -> bool:
+    """Whether one launch measures and splits real columns of so many bytes on a Hopper GPU: they stay in its cache, and
+    keep it busy.
+    """
+    return words < 3 and size <= SPLIT_BYTES and batch * -(-vectors // SPLIT_COLUMNS) >= 2 * programs
 
 
 def multiply_planes(
