@@ -352,13 +352,13 @@ def test_the_default_is_not_slower_than_cublas():
 
 
 def test_the_sweep_is_of_what_auto_chooses(monkeypatch):
-    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (141 << 30, 141 << 30))
-    options = check_options("native", None, False, None, None, None, np.ones((1, 1)), np.ones((1, 1)))[0]
-    others = []
-    for _, engine, one in gpu_rates.swept(RESULTS / "gpu_sweep.csv"):
-        choice = cuda_plan.choose(one.need, options, H200)
-        if (choice.scheme, choice.engine) != (one.scheme, engine):
-            others.append((one.need, choice.scheme))
+    swept = gpu_rates.swept(RESULTS / "gpu_sweep.csv")
+    choices = chosen([one.need for _, _, one in swept], committed()[H200.name], monkeypatch)
+    others = [
+        (one.need, scheme)
+        for (_, measured, one), (scheme, engine) in zip(swept, choices, strict=True)
+        if (scheme, engine) != (one.scheme, measured)
+    ]
     # Residues of order 2048 were found to be faster than the kernel that was taken, and err less.
     assert others == [(need_of(2048, "float64", "native"), Residues(14))]
     with (RESULTS / "gpu_gemm.csv").open(newline="") as file:
@@ -419,10 +419,10 @@ def test_cublas_cuts_long_inner_dimensions(n, k, dtype):
 
 @pytest.mark.parametrize("dtype", ["float64", "float32", "complex128", "complex64"])
 @pytest.mark.parametrize("empty", [{"k": 0}, {"m": 0}, {"n": 0}, {"batch": (0,)}, {"k": 0, "batch": (0,)}])
-def test_empty_products_are_planned(empty, dtype):
+def test_empty_products_are_planned(empty, dtype, monkeypatch):
     need = dataclasses.replace(need_of(4, dtype, "native"), **empty)
-    options = check_options("native", None, False, None, None, None, np.ones((1, 1)), np.ones((1, 1)))[0]
-    assert isinstance(cuda_plan.choose(need, options, H200).scheme, Native)
+    [(scheme, _)] = chosen([need], committed()[H200.name], monkeypatch)
+    assert isinstance(scheme, Native)
 
 
 def test_cublas_is_slower_where_rows_begin_at_odd_multiples_of_eight_bytes():

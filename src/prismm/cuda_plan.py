@@ -657,7 +657,7 @@ def right_launches(need: Need, moduli: int, processors: int, *, hopper: bool) ->
     """The share of the right operand's launches that there are: one of three where it measures and splits columns."""
     if not hopper or need.is_complex:
         return 1.0
-    size = max(1, need.k) * (8 if need.result.precision == 53 else 4)
+    size = max(1, need.k) * need.word
     together = cuda.columns_at_once(math.prod(need.batch), need.n, size, byte_tables(moduli).dwords, processors)
     return 1 / 3 if together else 1.0
 

@@ -86,7 +86,8 @@ def test_fragments_give_the_residues(moduli, rng):
     sides = (table.left, table.left_fragments), (table.right, table.right_fragments)
     # Of eight moduli also what serves integers of 31 bits and a sign, in one word.
     kinds = [(table.words, 0, table.bits)] + [(1, 1, 31)] * (moduli == 8)
-    assert len(table.left_fragments) == -(-moduli // (16 if table.words == 3 else 8)) + len(kinds) - 1
+    groups = -(-moduli // (16 if table.words == 3 else 8))
+    assert len(table.left_fragments) == groups + len(kinds) - 1
     for words, first, bits in kinds:
         for rows, found in sides:
             at_once = {1: 4, 2: 2, 3: 1}[words]
@@ -95,7 +96,7 @@ def test_fragments_give_the_residues(moduli, rng):
             fours = [0] * 4
             for e, one in enumerate(pattern):
                 fours[words * e : words * (e + 1)] = one
-            for group in range(len(found) if words > 1 else 1):
+            for group in range(groups):
                 for g in range(8):
                     for variant in range(2 if at_once == 4 else 1):
                         for half in range(2):

@@ -254,8 +254,8 @@ def _all_fragments(rows: NDArray[np.int32], packed: ByteTables) -> NDArray[np.in
     if packed.bits != NEARLY_ONE_WORD:
         return found
     narrow = rows.copy()
-    for row, wide in zip(narrow, rows, strict=True):
-        p, factor = int(wide[10]), int(wide[0])
+    for row in narrow:
+        factor, p = int(row[0]), int(row[10])
         row[12] = float_reduction(p, (-factor << 31) % p)[0]
     return np.concatenate([found, fragments(narrow, 1)])
 

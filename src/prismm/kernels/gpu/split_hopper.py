@@ -625,21 +625,19 @@ def _split(
 
     # The residues. What is made of a vector that is not finite is of no account.
     shift = gl.where(finite, shift, 0)
-    if NARROWER and SINGLE and not MEASURE:
+    if NARROWER:
         # |A'| < 2^32, but mostly less than 2^31: then one word does, and float32.
         most_bits = exponent + shift
         if ACROSS:
             most_bits = gl.max(gl.where(valid, most_bits, 0), 0)
-        if most_bits <= 31:
-            deviation = _planes(
-                start, advance, inside, valid, kept, planes, fragments + 512, h, k, first, n, exponent, shift,
-                bits * 0 + 31, pitch, plane, MODULI, WARPS, GROUPS, ACROSS, MEASURE, 1, PERMUTED, KEPT, True,
-            )  # fmt: skip
-        else:
-            deviation = _planes(
-                start, advance, inside, valid, kept, planes, fragments, h, k, first, n, exponent, shift, bits, pitch,
-                plane, MODULI, WARPS, GROUPS, ACROSS, MEASURE, WORDS, PERMUTED, KEPT, False,
-            )  # fmt: skip
+        narrow = most_bits <= 31
+    else:
+        narrow: gl.constexpr = False  # type: ignore[no-redef]
+    if narrow:
+        deviation = _planes(
+            start, advance, inside, valid, kept, planes, fragments + 512, h, k, first, n, exponent, shift,
+            bits * 0 + 31, pitch, plane, MODULI, WARPS, GROUPS, ACROSS, MEASURE, 1, PERMUTED, KEPT, True,
+        )  # fmt: skip
     else:
         deviation = _planes(
             start, advance, inside, valid, kept, planes, fragments, h, k, first, n, exponent, shift, bits, pitch, plane,
