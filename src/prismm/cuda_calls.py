@@ -38,7 +38,7 @@ from prismm.cuda_operands import (
     tensor_of,
     vectors_of,
 )
-from prismm.engines import cublas, cuda, cuda_direct, cuda_words
+from prismm.engines import cublas, cuda, cuda_direct, cuda_quarters, cuda_words
 from prismm.engines.launch import ADDEND, LEFT, OUT, SCRATCH, A, B, Place, Program
 from prismm.errors import ArgumentError, DTypeError, EngineError, OperandError, ShapeError
 from prismm.formats import format_of
@@ -890,9 +890,11 @@ def _queue_some(
     def split(x: cuda.Vectors, index: int, *, left: bool) -> cuda.SplitVectors:
         kept = call.kept[0 if left else 1]
         if kept is not None:
-            return kept.splits[index]
-        statistics = (of_rows if left else of_columns)[index]
-        return cuda.split_vectors(program, x, statistics, table, device, left=left, **fixed)
+            found = kept.splits[index]
+        else:
+            statistics = (of_rows if left else of_columns)[index]
+            found = cuda.split_vectors(program, x, statistics, table, device, left=left, **fixed)
+        return cuda_quarters.add_quarters(program, found, table, left=left) if call.choice.quarters else found
 
     # What is kept need not be split again for each block of the other operand: that one's blocks come first.
     sides = [(column_blocks, False), (row_blocks, True)]
@@ -905,13 +907,24 @@ def _queue_some(
                 first = split(some, x, left=outer_left)
             for y, other in enumerate(inner):
                 with program.lend():
-                    second = split(other, y, left=inner_left)
-                    if y == 0:
-                        program.meet()
                     (i, j) = (x, y) if outer_left else (y, x)
-                    split_a, split_b = (first, second) if outer_left else (second, first)
+                    sizes = row_blocks[i].vectors, column_blocks[j].vectors
+                    products = None
+                    if call.choice.quarters and cuda_quarters.serves(*sizes, left.terms):
+                        products = cuda_quarters.take_products(program, *sizes, first.planes.shape[1])
+                    # Nobody reads the planes of the inner operand any more once its products are there.
+                    with program.lend() if products is not None else contextlib.nullcontext():
+                        second = split(other, y, left=inner_left)
+                        if y == 0:
+                            program.meet()
+                        split_a, split_b = (first, second) if outer_left else (second, first)
+                        if products is None:
+                            digits = cuda.multiply_planes(program, split_a, split_b, table, device)
+                        else:
+                            cuda_quarters.multiply_quarters(program, split_a, split_b, products, table, device)
+                    if products is not None:
+                        digits = cuda_quarters.add_products(program, products, *sizes, table)
                     block = i * rows, rows, j * columns, columns
-                    digits = cuda.multiply_planes(program, split_a, split_b, table, device)
                     operands = row_blocks[i], column_blocks[j], split_a, split_b
                     if call.need.summed:
                         cuda.combine_digits(

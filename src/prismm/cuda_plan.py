@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from prismm import cuda_words_calls as words
@@ -24,7 +24,7 @@ from prismm import host_pace
 from prismm.accuracy import Target, join_test
 from prismm.cuda_modules import module_of
 from prismm.cuda_rates import Rates, rates_of, usual_rates, waves
-from prismm.engines import cublas, cuda, direct_tiles
+from prismm.engines import cublas, cuda, cuda_quarters, direct_tiles
 from prismm.engines.cuda_slices import FP64
 from prismm.engines.environment import variable
 from prismm.engines.launch import LONGEST_GRID
@@ -125,7 +125,7 @@ class Left(NamedTuple):
 @dataclass(frozen=True)
 class Choice:
     """Scheme, engine and why; rows and columns of the blocks in which the product is made, and matrices of a batch at
-    a time.
+    a time. quarters: whether a block's product of residues is made from seven of quarters.
     """
 
     scheme: Any
@@ -135,6 +135,7 @@ class Choice:
     columns: int
     scratch: int
     batches: int = 1
+    quarters: bool = False
 
 
 def choose(
@@ -196,15 +197,25 @@ def _choose(
     test, split = test_of(need), (kept[0] is None, kept[1] is None)
     parts = need.parts
 
-    def scratch_of(rows: int, columns: int) -> int:
-        return cuda.scratch_bytes(
+    def scratch_of(rows: int, columns: int, form: Any = cuda) -> int:
+        found: int = form.scratch_bytes(
             rows, columns, max(1, need.k), scheme.moduli, parts, test, split, summed=need.summed
         )  # fmt: skip
+        return found
+
+    def held(batches: int) -> int:
+        return 0 if need.summed else cuda.held_bytes(rows, columns, parts, batches, test, device)
 
     rows, columns, scratch = _blocks(need, scratch_of, kept)
+    block, rates = replace(need, m=rows, n=columns, batch=()), rates_of(device.name) or usual_rates()
+    if device.hopper and by_quarters(block, scheme.moduli * (3 if need.is_complex else 1), rates):
+        # Not for the price of smaller blocks, which ask for more splits.
+        *cut, more = _blocks(need, lambda r, c: scratch_of(r, c, cuda_quarters), kept)
+        if cut == [rows, columns]:
+            reasons = [*reasons, "seven products of quarters in place of eight (Strassen, modulo p): the same bits"]
+            return Choice(scheme, cuda.INT8, tuple(reasons), rows, columns, more + held(1), quarters=True)
     batches = max(1, min(math.prod(need.batch), _MOST_BATCHES, _LARGE // max(1, scratch)))
-    held = 0 if need.summed else cuda.held_bytes(rows, columns, parts, batches, test, device)
-    return Choice(scheme, cuda.INT8, tuple(reasons), rows, columns, scratch * batches + held, batches)
+    return Choice(scheme, cuda.INT8, tuple(reasons), rows, columns, scratch * batches + held(batches), batches)
 
 
 def test_of(need: Need) -> cuda.Test:
@@ -531,6 +542,9 @@ _SURE = 1.03
 LONG = 0.02
 """Seconds of products of residues after which power limits them."""
 
+_QUARTERS = 1.02
+"""How many times as fast products of quarters must be predicted to be, for the memory that they take."""
+
 _COMPLEX_LOOKS, _ROUNDED_LOOKS = 11, 4
 """How many times as long second looks take for an entry of complex data, and for correct rounding, as measured."""
 
@@ -610,16 +624,21 @@ def residue_operations(need: Need, moduli: int, processors: int) -> float:
     return 2.0 * tiles * 128 * 256 * max(1, need.k) / waves(tiles, processors)
 
 
-def predict(scheme: Any, need: Need, rates: Rates, engine: str | None = None, slower: float = 1.0) -> float:
+def predict(
+    scheme: Any, need: Need, rates: Rates, engine: str | None = None, slower: float = 1.0, quarters: bool | None = None
+) -> float:
     """Seconds that a call like earlier ones is expected to take while nothing else runs on the device. engine: of a
-    native product, where the scheme does not say; slower: how many times as long the host takes as that of the rates.
+    native product, where the scheme does not say; slower: how many times as long the host takes as that of the rates;
+    quarters: whether products of residues are made from those of quarters, None for where that is faster.
     """
-    return rates.call.seconds(gpu_seconds(scheme, need, rates, engine), slower)
+    return rates.call.seconds(gpu_seconds(scheme, need, rates, engine, quarters), slower)
 
 
-def gpu_seconds(scheme: Any, need: Need, rates: Rates, engine: str | None = None) -> float:
+def gpu_seconds(
+    scheme: Any, need: Need, rates: Rates, engine: str | None = None, quarters: bool | None = None
+) -> float:
     """Seconds that the GPU is expected to work on a call, whatever the host takes: as in a graph of many."""
-    seconds = _product_seconds(scheme, need, rates, engine)
+    seconds = _product_seconds(scheme, need, rates, engine, quarters)
     if need.summed:
         # C is read; what is no join of digits reads the product once more and writes the sum.
         passes = 1 if isinstance(scheme, (Residues, Slices)) else 3
@@ -627,7 +646,9 @@ def gpu_seconds(scheme: Any, need: Need, rates: Rates, engine: str | None = None
     return seconds
 
 
-def _product_seconds(scheme: Any, need: Need, rates: Rates, engine: str | None = None) -> float:
+def _product_seconds(
+    scheme: Any, need: Need, rates: Rates, engine: str | None = None, quarters: bool | None = None
+) -> float:
     """`gpu_seconds` of the product alone."""
     if isinstance(scheme, Native):
         if engine == FP64 or (scheme.compute == "float64" and need.result.precision == 24):
@@ -638,10 +659,9 @@ def _product_seconds(scheme: Any, need: Need, rates: Rates, engine: str | None =
     count = math.prod(need.batch)
     parts, moduli = need.parts, scheme.moduli * (3 if need.is_complex else 1)
     m, n, k = need.m, need.n, max(1, need.k)
-    product = residue_operations(need, moduli, rates.processors) / rates.int8
-    product += max(0.0, product - LONG) * (rates.int8 / rates.sustained - 1.0)
-    # Of a short inner dimension, what takes longer are the digits on their way to memory.
-    seconds = rates.product + max(product, float(count * m * n) * moduli / rates.memory)
+    if quarters is None:
+        quarters = rates.hopper and by_quarters(need, moduli, rates)
+    seconds = rates.product + (_quarters_seconds if quarters else _whole_seconds)(need, moduli, rates)
     launches = right_launches(need, scheme.moduli, rates.processors, hopper=rates.hopper)
     for line, elements, share in ((rates.left, m * k, 1.0), (rates.right, k * n, launches)):
         seconds += share * line.launch + count * elements * (parts * line.element + moduli * line.modulus)
@@ -651,6 +671,38 @@ def _product_seconds(scheme: Any, need: Need, rates: Rates, engine: str | None =
     looks = entries if need.result.precision == 53 else 0.0
     looks *= (_COMPLEX_LOOKS if need.is_complex else 1) * (_ROUNDED_LOOKS if need.rounded else 1)
     return seconds + rates.finish.seconds(looks, 0)
+
+
+def _whole_seconds(need: Need, moduli: int, rates: Rates) -> float:
+    """Seconds of products modulo so many numbers; of a short inner dimension, what takes longer are the digits on their
+    way to memory.
+    """
+    product = _multiplied_seconds(residue_operations(need, moduli, rates.processors), rates)
+    return max(product, float(math.prod(need.batch) * need.m * need.n) * moduli / rates.memory)
+
+
+def _multiplied_seconds(operations: float, rates: Rates) -> float:
+    """Seconds that so many take on the matrix unit."""
+    seconds = operations / rates.int8
+    return seconds + max(0.0, seconds - LONG) * (rates.int8 / rates.sustained - 1.0)
+
+
+def _quarters_seconds(need: Need, moduli: int, rates: Rates) -> float:
+    """`_whole_seconds` where seven products of quarters take the place of eight, with all that is added for them: see
+    `kernels.gpu.quarters` for its bytes.
+    """
+    m, n, k = cuda_quarters.quarter(need.m, need.n, max(1, need.k))
+    products = replace(need, m=m, n=n, k=k, batch=(*need.batch, 7))
+    moved = math.prod(need.batch) * moduli * (4.0 * k * 2 * (m + n) + 11.0 * m * n)
+    added = 3 * rates.look + moved / rates.memory
+    return _multiplied_seconds(residue_operations(products, moduli, rates.processors), rates) + added
+
+
+def by_quarters(need: Need, moduli: int, rates: Rates) -> bool:
+    """Whether a product of residues is predicted to be faster from seven of quarters."""
+    if not cuda_quarters.serves(need.m, need.n, need.k):
+        return False
+    return _QUARTERS * _quarters_seconds(need, moduli, rates) < _whole_seconds(need, moduli, rates)
 
 
 def right_launches(need: Need, moduli: int, processors: int, *, hopper: bool) -> float:
@@ -703,7 +755,7 @@ def make_plan(need: Need, choice: Choice, options: Options, device: str, left: s
         products=count * _products(scheme, need),
         row_panel=choice.rows,
         column_block=choice.columns, workspace_bytes=choice.scratch,
-        predicted_seconds=predict(scheme, need, rates, choice.engine, slower),
+        predicted_seconds=predict(scheme, need, rates, choice.engine, slower, choice.quarters),
         native_seconds=native_seconds(need, rates, slower),
         bound=bound_text(scheme, target, need.result, need.is_complex), reasons=choice.reasons,
     )  # fmt: skip

@@ -17,15 +17,15 @@ LENGTHS, LONG = (1, 129, 256, 300, 384, 385, 512, 1000), (32768, 33024, 33200, 7
 SHAPES = ((1, 1), (64, 256), (65, 257), (300, 70), (1, 700))
 
 
-def wrong_digits(left: torch.Tensor, right: torch.Tensor, device: cuda.Device) -> int:
+def wrong_digits(left: torch.Tensor, right: torch.Tensor, device: cuda.Device, quarters: bool = False) -> int:
     """How many are not those of exact integers."""
     batch = max(left.shape[0], right.shape[0])
-    program, digits, fill = planes_program(left, right, device)
+    program, digits, fill = planes_program(left, right, device, quarters)
     nothing = torch.empty(1)
     scratch = program.run_by_triton(nothing, nothing, nothing, prepare=fill)
     found = digits_of(scratch, digits, right.shape[2])
     x, y = (z.expand(batch, -1, -1, -1) for z in (left, right))
-    return int((found != exact_digits(x, y, cuda.tables(MODULI, left.device))).sum())
+    return int((found != exact_digits(x, y, cuda.tables(left.shape[1], left.device))).sum())
 
 
 def main(share: str = "0/1") -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from prismm.engines import cuda
+from prismm.engines import cuda, cuda_quarters
 from prismm.engines.launch import SCRATCH, Place, Program
 from prismm.kernels.gpu.split import plane_row
 
@@ -18,9 +18,11 @@ def permuted(rows: int) -> list[int]:
     return [int(plane_row.fn(x, True)) for x in range(rows)]
 
 
-def planes_program(left: Any, right: Any, device: cuda.Device) -> tuple[Program, Place, Callable[[Any], None]]:
+def planes_program(
+    left: Any, right: Any, device: cuda.Device, quarters: bool = False
+) -> tuple[Program, Place, Callable[[Any], None]]:
     """The program that multiplies planes (batch or 1, moduli, rows, k) as kernels take them, where their digits are,
-    and what puts the planes into its scratch memory.
+    and what puts the planes into its scratch memory. quarters: by way of seven products of quarters.
     """
     moduli, k = left.shape[1], left.shape[3]
     sizes = [-(-x.shape[2] // 64) * 64 for x in (left, right)]
@@ -37,7 +39,15 @@ def planes_program(left: Any, right: Any, device: cuda.Device) -> tuple[Program,
         at = torch.arange(x.shape[2]) if where is None else torch.tensor(where[: x.shape[2]])
         full[:, :, at, :k] = x
         filled.append(full)
-    digits = cuda.multiply_planes(program, *places, cuda.tables(moduli, left.device), device)
+    table = cuda.tables(moduli, left.device)
+    if quarters:
+        both = [cuda_quarters.add_quarters(program, x, table, left=x is places[0]) for x in places]
+        sizes = left.shape[2], right.shape[2]
+        products = cuda_quarters.take_products(program, *sizes, moduli)
+        cuda_quarters.multiply_quarters(program, *both, products, table, device)
+        digits = cuda_quarters.add_products(program, products, *sizes, table)
+    else:
+        digits = cuda.multiply_planes(program, *places, table, device)
 
     def fill(scratch: Any) -> None:
         for place, full in zip(places, filled, strict=True):

@@ -145,6 +145,9 @@ _INSTRUCTIONS: dict[str, Callable[..., Array]] = {
     "sub.s32": _of(np.uint32, lambda x, y: x - y),
     "neg.s32": _of(np.uint32, lambda x: ~x + np.uint32(1)),
     "min.u32": _of(np.uint32, np.minimum),
+    "xor.b32": _of(np.uint32, lambda x, y: x ^ y),
+    "add.u16x2": _of(np.uint16, lambda x, y: x + y),
+    "min.u16x2": _of(np.uint16, np.minimum),
     "mad.lo.s32": _of(np.uint32, lambda x, y, z: x * y + z),
     "mul.hi.u32": _of(
         np.uint32, lambda x, y: ((x.astype(np.uint64) * y.astype(np.uint64)) >> np.uint64(32)).astype(np.uint32)

@@ -22,7 +22,7 @@ import numpy as np
 from prismm.accuracy import MAGNITUDE, ROUNDING
 from prismm.engines import cublas
 from prismm.engines.environment import variable
-from prismm.engines.launch import LONGEST_GRID, Factor, Place, Program
+from prismm.engines.launch import LONGEST_GRID, Factor, Place, Program, Tiled
 from prismm.errors import EngineError
 from prismm.moduli import (
     ByteTables,
@@ -348,6 +348,7 @@ class SplitVectors:
     """Vectors, split: planes (batch, planes, rows, pitch) of residues, statistics (batch, 10, vectors).
 
     Of complex vectors there are three times as many planes: of real parts, imaginary parts and their sums. terms: K.
+    sums: of the planes' quarters (`cuda_quarters`), where products are made from those.
     """
 
     planes: Place
@@ -355,6 +356,7 @@ class SplitVectors:
     batch: int
     vectors: int
     terms: int
+    sums: Place | None = None
 
     @property
     def plane(self) -> int:
@@ -506,6 +508,18 @@ def columns_at_once(batch: int, vectors: int, size: int, words: int, programs: i
     return words < 3 and size <= SPLIT_BYTES and batch * -(-vectors // SPLIT_COLUMNS) >= 2 * programs
 
 
+def digits_shape(m: int, n: int, planes: int) -> tuple[int, int, int]:
+    """Of the digits of a matrix: rows in whole words."""
+    return planes, m, _ceil(n, 64)
+
+
+def in_words(planes: Place) -> Place:
+    """The same memory, four bytes at a time."""
+    import torch
+
+    return Place(planes.base, planes.offset, torch.int32)
+
+
 def multiply_planes(
     program: Program, left: SplitVectors, right: SplitVectors, table: Tables, device: Device
 ) -> Place:  # fmt: skip
@@ -515,7 +529,7 @@ def multiply_planes(
     batch, m, n = max(left.batch, right.batch), left.vectors, right.vectors
     _, count, left_rows, pitch = left.planes.shape
     right_rows = right.planes.shape[2]
-    digits = program.take(torch.uint8, batch, count, m, _ceil(n, 64))
+    digits = program.take(torch.uint8, batch, *digits_shape(m, n, count))
     row_pitch, plane = digits.shape[3], digits.shape[2] * digits.shape[3]
     # Planes from one matrix of a batch to the next: none where one operand serves all.
     left_step, right_step = (count if x.batch == batch else 0 for x in (left, right))
@@ -529,27 +543,45 @@ def multiply_planes(
             ROWS=rows, COLUMNS=columns, DEPTH=depth, GROUP=8, CHUNK=product.CHUNK, num_warps=8, num_stages=3,
         )  # fmt: skip
         return digits
-    from triton.experimental.gluon import language as gl
+    from prismm.kernels.gpu import product_hopper as hopper
 
+    program.launch(
+        hopper.residue_product, product_grid(m, n, count * batch, device),
+        described(program, left.planes, 64), described(program, right.planes, hopper.COLUMNS),
+        in_words(digits), table.reduction, m, n, left_rows, right_rows, pitch,
+        row_pitch // 4, plane // 4, count, left_step, right_step, batch, **product_constants(pitch),
+    )  # fmt: skip
+    return digits
+
+
+def product_grid(m: int, n: int, planes: int, device: Device) -> tuple[int]:
+    """Persistent programs for so many products."""
+    from prismm.kernels.gpu import product_hopper as hopper
+
+    return (min(device.programs, -(-m // hopper.ROWS) * -(-n // hopper.COLUMNS) * planes),)
+
+
+def product_constants(pitch: int) -> dict[str, Any]:
+    """What Hopper's product is compiled with, for an inner dimension of so many bytes."""
     from prismm.kernels.gpu import product
     from prismm.kernels.gpu import product_hopper as hopper
 
     depth = hopper.DEPTH
-    described = []
-    for x, rows in ((left, 64), (right, hopper.COLUMNS)):
-        layout = gl.NVMMASharedLayout.get_default_for([rows, depth], gl.int8)
-        total = x.batch * count * x.planes.shape[2]
-        described.append(program.tiled(x.planes, (total, pitch), (rows, depth), layout))
-    tiles = -(-m // hopper.ROWS) * -(-n // hopper.COLUMNS) * count * batch
-    program.launch(
-        hopper.residue_product, (min(device.programs, tiles),), *described,
-        Place(digits.base, digits.offset, torch.int32), table.reduction, m, n, left_rows, right_rows, pitch,
-        row_pitch // 4, plane // 4, count, left_step, right_step, batch,
-        CONSUMERS=hopper.CONSUMERS, COLUMNS=hopper.COLUMNS, DEPTH=depth, STAGES=hopper.STAGES, GROUP=hopper.GROUP,
-        AHEAD=hopper.AHEAD if pitch > (2 * hopper.AHEAD - 1) * depth else 1, CHUNK=product.CHUNK // depth,
-        LONG=pitch > product.CHUNK, **hopper.LAUNCH,
-    )  # fmt: skip
-    return digits
+    return {
+        "CONSUMERS": hopper.CONSUMERS, "COLUMNS": hopper.COLUMNS, "DEPTH": depth, "STAGES": hopper.STAGES,
+        "GROUP": hopper.GROUP, "AHEAD": hopper.AHEAD if pitch > (2 * hopper.AHEAD - 1) * depth else 1,
+        "CHUNK": product.CHUNK // depth, "LONG": pitch > product.CHUNK, **hopper.LAUNCH,
+    }  # fmt: skip
+
+
+def described(program: Program, planes: Place, rows: int) -> Tiled:
+    """Planes (batch, planes, rows, pitch) as one matrix, to be copied so many rows at a time."""
+    from triton.experimental.gluon import language as gl
+
+    from prismm.kernels.gpu.product_hopper import DEPTH
+
+    layout = gl.NVMMASharedLayout.get_default_for([rows, DEPTH], gl.int8)
+    return program.tiled(planes, (math.prod(planes.shape[:3]), planes.shape[3]), (rows, DEPTH), layout)
 
 
 @dataclass(frozen=True)
@@ -667,7 +699,7 @@ def scratch_bytes(
     programs hold (`held_bytes`). split: whether rows and columns are split, not kept; summed: into gemm's sum.
     """
     planes = moduli * (3 if parts == 2 else 1)
-    found = planes * rows * _ceil(columns, 64) + STATISTICS * 8 * (rows + columns)
+    found = math.prod(digits_shape(rows, columns, planes)) + STATISTICS * 8 * (rows + columns)
     for vectors, own in zip((rows, columns), split, strict=True):
         found += math.prod(plane_shape(vectors, k, planes)) if own else 0
     if summed:

@@ -13,6 +13,9 @@ at k = 2048, whose products are 16.4, 19.6 are left. In time that is less, as po
 three sets of sums, so that the whole of a tile's second half waits for the next tile's instructions; AHEAD of 1 and 3;
 a consumer that starts later; tiles that are as long as they are high; 192 rows.
 
+`residue_products_of_quarters` makes the seven products of `quarters`: the same tiles in the same turns, each from a
+quarter of an operand or of its sums, found by TMA from where that begins.
+
 Registers: 24 a thread for the feeder, 240 for the consumers (maxnreg 168 at launch holds the sum); shared memory 192
 KiB. Sums stay below 2^29 + 2^24: CHUNK is 2^15 products, and AHEAD stages more may come before and after. See `product`
 for operations, bytes and the reduction.
@@ -27,6 +30,8 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma,
     warpgroup_mma_wait,
 )
+
+from prismm.kernels.gpu import quarters
 
 CONSUMERS, COLUMNS, DEPTH, STAGES, GROUP, AHEAD = 2, 256, 128, 4, 8, 2
 ROWS = 64 * CONSUMERS
@@ -54,6 +59,8 @@ def _reduction(sums: int) -> str:
 
 
 _OF_ONE, _OF_FOUR = gl.constexpr(_reduction(1)), gl.constexpr(_reduction(4))
+_LEFT_SUMS, _RIGHT_SUMS = gl.constexpr(quarters.LEFT_SUMS), gl.constexpr(quarters.RIGHT_SUMS)
+_SECOND_VECTORS, _SECOND_TERMS = gl.constexpr(quarters.SECOND_VECTORS), gl.constexpr(quarters.SECOND_TERMS)
 
 
 @gluon.jit
@@ -77,10 +84,19 @@ def next_stage(stage, phase, STAGES: gl.constexpr):
 
 
 @gluon.jit
+def _copy_rows(left, i, h, full, left_ring, stage, CONSUMERS: gl.constexpr):
+    """64 rows from i on for each consumer, from element h on."""
+    for c in gl.static_range(CONSUMERS):
+        tma.async_copy_global_to_shared(
+            left, [i + 64 * c, h], full.index(stage), left_ring.index(stage * CONSUMERS + c)
+        )
+
+
+@gluon.jit
 def _feed(
-    left, right, left_ring, right_ring, full, free, m, n, left_rows, right_rows, pitch, moduli, left_step, right_step,
-    batch, CONSUMERS: gl.constexpr, COLUMNS: gl.constexpr, DEPTH: gl.constexpr, STAGES: gl.constexpr,
-    GROUP: gl.constexpr, AHEAD: gl.constexpr,
+    left, right, left_sums, right_sums, left_ring, right_ring, full, free, m, n, left_rows, right_rows, pitch, moduli,
+    left_step, right_step, batch, CONSUMERS: gl.constexpr, COLUMNS: gl.constexpr, DEPTH: gl.constexpr,
+    STAGES: gl.constexpr, GROUP: gl.constexpr, AHEAD: gl.constexpr, QUARTERS: gl.constexpr,
 ):  # fmt: skip
     tiles_m = gl.cdiv(m, 64 * CONSUMERS)
     tiles_n = gl.cdiv(n, COLUMNS)
@@ -92,16 +108,31 @@ def _feed(
         row, column = grouped(tile - plane * (tiles_m * tiles_n), tiles_m, tiles_n, GROUP)
         matrix = plane // moduli
         t = plane - matrix * moduli
-        i = (t + matrix * left_step) * left_rows + row * (64 * CONSUMERS)
-        j = (t + matrix * right_step) * right_rows + column * COLUMNS
+        if QUARTERS:
+            of_left, of_right = (_LEFT_SUMS >> matrix) & 1, (_RIGHT_SUMS >> matrix) & 1
+            second = (_SECOND_VECTORS >> matrix) & 1
+            start = ((_SECOND_TERMS >> matrix) & 1) * pitch
+            i = t * (left_rows + of_left * (2 * m - left_rows)) + second * m + row * (64 * CONSUMERS)
+            j = t * (right_rows + of_right * (2 * n - right_rows)) + second * n + column * COLUMNS
+        else:
+            i = (t + matrix * left_step) * left_rows + row * (64 * CONSUMERS)
+            j = (t + matrix * right_step) * right_rows + column * COLUMNS
         for step in range(steps):
             mbarrier.wait(free.index(stage), phase)
             mbarrier.expect(full.index(stage), (64 * CONSUMERS + COLUMNS) * DEPTH)
-            for c in gl.static_range(CONSUMERS):
-                tma.async_copy_global_to_shared(
-                    left, [i + 64 * c, step * DEPTH], full.index(stage), left_ring.index(stage * CONSUMERS + c)
-                )
-            tma.async_copy_global_to_shared(right, [j, step * DEPTH], full.index(stage), right_ring.index(stage))
+            if QUARTERS:
+                h = start + step * DEPTH
+                if of_left != 0:
+                    _copy_rows(left_sums, i, h, full, left_ring, stage, CONSUMERS)
+                else:
+                    _copy_rows(left, i, h, full, left_ring, stage, CONSUMERS)
+                if of_right != 0:
+                    tma.async_copy_global_to_shared(right_sums, [j, h], full.index(stage), right_ring.index(stage))
+                else:
+                    tma.async_copy_global_to_shared(right, [j, h], full.index(stage), right_ring.index(stage))
+            else:
+                _copy_rows(left, i, step * DEPTH, full, left_ring, stage, CONSUMERS)
+                tma.async_copy_global_to_shared(right, [j, step * DEPTH], full.index(stage), right_ring.index(stage))
             stage, phase = next_stage(stage, phase, STAGES)
 
 
@@ -224,22 +255,13 @@ def _multiply(
     _store(second, last_p, last_magic, last_bias, digits, plane, row_pitch, last_t, last_row, last_column, last_rows)
 
 
-@gluon.jit(do_not_specialize=["m", "n", "moduli", "left_step", "right_step", "batch"])
-def residue_product(
-    left, right, digits, reduction, m, n, left_rows, right_rows, pitch, row_pitch, plane, moduli, left_step,
-    right_step, batch, CONSUMERS: gl.constexpr, COLUMNS: gl.constexpr, DEPTH: gl.constexpr, STAGES: gl.constexpr,
-    GROUP: gl.constexpr, AHEAD: gl.constexpr, CHUNK: gl.constexpr, LONG: gl.constexpr,
+@gluon.jit
+def _walk(
+    left, right, left_sums, right_sums, digits, reduction, m, n, left_rows, right_rows, pitch, row_pitch, plane, moduli,
+    left_step, right_step, batch, CONSUMERS: gl.constexpr, COLUMNS: gl.constexpr, DEPTH: gl.constexpr,
+    STAGES: gl.constexpr, GROUP: gl.constexpr, AHEAD: gl.constexpr, CHUNK: gl.constexpr, LONG: gl.constexpr,
+    QUARTERS: gl.constexpr,
 ):  # fmt: skip
-    """digits = left · rightᵀ modulo each modulus: planes of left_rows, right_rows and m rows; CHUNK in steps of DEPTH.
-
-    digits, row_pitch, plane: in words of four bytes. LONG: whether sums have to be reduced on the way, every CHUNK
-    steps.
-
-    moduli: planes of a matrix; batch: matrices; left_step, right_step: planes from one to the next, 0 where one operand
-    serves all.
-
-    left, right: TMA descriptors of all planes, boxes (64, DEPTH) and (COLUMNS, DEPTH).
-    """
     left_ring = gl.allocate_shared_memory(gl.int8, [STAGES * CONSUMERS, 64, DEPTH], left.layout)
     right_ring = gl.allocate_shared_memory(gl.int8, [STAGES, COLUMNS, DEPTH], right.layout)
     full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
@@ -259,10 +281,48 @@ def residue_product(
                 batch, CONSUMERS, COLUMNS, DEPTH, STAGES, GROUP, AHEAD, CHUNK, LONG,
             )),
             (_feed, (
-                left, right, left_ring, right_ring, full, free, m, n, left_rows, right_rows, pitch, moduli,
-                left_step, right_step, batch, CONSUMERS, COLUMNS, DEPTH, STAGES, GROUP, AHEAD,
+                left, right, left_sums, right_sums, left_ring, right_ring, full, free, m, n, left_rows, right_rows,
+                pitch, moduli, left_step, right_step, batch, CONSUMERS, COLUMNS, DEPTH, STAGES, GROUP, AHEAD, QUARTERS,
             )),
         ],
         [4, 1],
         [240, 24],
+    )  # fmt: skip
+
+
+@gluon.jit(do_not_specialize=["m", "n", "moduli", "left_step", "right_step", "batch"])
+def residue_product(
+    left, right, digits, reduction, m, n, left_rows, right_rows, pitch, row_pitch, plane, moduli, left_step,
+    right_step, batch, CONSUMERS: gl.constexpr, COLUMNS: gl.constexpr, DEPTH: gl.constexpr, STAGES: gl.constexpr,
+    GROUP: gl.constexpr, AHEAD: gl.constexpr, CHUNK: gl.constexpr, LONG: gl.constexpr,
+):  # fmt: skip
+    """digits = left · rightᵀ modulo each modulus: planes of left_rows, right_rows and m rows; CHUNK in steps of DEPTH.
+
+    digits, row_pitch, plane: in words of four bytes. LONG: whether sums have to be reduced on the way, every CHUNK
+    steps.
+
+    moduli: planes of a matrix; batch: matrices; left_step, right_step: planes from one to the next, 0 where one operand
+    serves all.
+
+    left, right: TMA descriptors of all planes, boxes (64, DEPTH) and (COLUMNS, DEPTH).
+    """
+    _walk(
+        left, right, left, right, digits, reduction, m, n, left_rows, right_rows, pitch, row_pitch, plane, moduli,
+        left_step, right_step, batch, CONSUMERS, COLUMNS, DEPTH, STAGES, GROUP, AHEAD, CHUNK, LONG, False,
+    )  # fmt: skip
+
+
+@gluon.jit(do_not_specialize=["moduli"])
+def residue_products_of_quarters(
+    left, right, left_sums, right_sums, digits, reduction, m, n, left_rows, right_rows, pitch, row_pitch, plane, moduli,
+    PRODUCTS: gl.constexpr, CONSUMERS: gl.constexpr, COLUMNS: gl.constexpr, DEPTH: gl.constexpr, STAGES: gl.constexpr,
+    GROUP: gl.constexpr, AHEAD: gl.constexpr, CHUNK: gl.constexpr, LONG: gl.constexpr,
+):  # fmt: skip
+    """`residue_product` of P1 to P7 of `quarters`, in turn: m, n and pitch are of quarters, and so are digits.
+
+    left, right: of an operand's planes; left_sums, right_sums: of its sums, in planes of 2·m and 2·n rows.
+    """
+    _walk(
+        left, right, left_sums, right_sums, digits, reduction, m, n, left_rows, right_rows, pitch, row_pitch, plane,
+        moduli, 0, 0, PRODUCTS, CONSUMERS, COLUMNS, DEPTH, STAGES, GROUP, AHEAD, CHUNK, LONG, True,
     )  # fmt: skip
