@@ -62,6 +62,8 @@ def main() -> None:
     if device.hopper:  # columns that are many, and short
         wide = torch.zeros(1, n, 16 * n, dtype=x.dtype)
         programs.append(residue_program(x, wide, torch.empty_like(wide), moduli, "native", device))
+        large = torch.zeros(1, 2 * n, 2 * n, dtype=x.dtype)
+        programs.append(residue_program(large, large, torch.empty_like(large), moduli, "native", device, quarters=True))
     sum_ = Sum(0.5, 0.5, x)
     programs += [sum_program(x, x, torch.empty_like(x), x, sum_, count, "native", device)[0] for count in (moduli, 0)]
     for program in programs:

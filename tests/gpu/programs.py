@@ -20,16 +20,20 @@ from prismm.schemes.residues import Residues
 
 
 def residue_program(
-    a: Any, b: Any, out: Any, moduli: int, target: str | None, device: cuda.Device, kept: tuple[Any, Any] = (None, None)
-) -> Program:
-    """out = a @ b of tensors (batch, ·, ·) by so many moduli; by cuBLAS for 0. kept: of operands split before."""
+    a: Any, b: Any, out: Any, moduli: int, target: str | None, device: cuda.Device,
+    kept: tuple[Any, Any] = (None, None), quarters: bool = False,
+) -> Program:  # fmt: skip
+    """out = a @ b of tensors (batch, ·, ·) by so many moduli; by cuBLAS for 0. kept: of operands split before;
+    quarters: from seven products of quarters.
+    """
     form = FP64 if out.dtype in (torch.float64, torch.complex128) else FP32
     chosen = accuracy.parse_target(target) if target else None
     m, k, n = a.shape[1], a.shape[2], b.shape[2]
     scheme = Residues(moduli) if moduli else Native()
     need = cuda_plan.Need(m, n, k, (), form, chosen, False, True, out.is_complex())
     rows, columns = (x.step if x else size for x, size in zip(kept, (m, n), strict=True))
-    choice = cuda_plan.Choice(scheme, cuda.INT8 if moduli else cuda.BLAS, (), rows, columns, 0, 2)
+    engine = cuda.INT8 if moduli else cuda.BLAS
+    choice = cuda_plan.Choice(scheme, engine, (), rows, columns, 0, 1 if quarters else 2, quarters)
     call = cuda_calls.GpuCall(
         (), (), (), out.dtype, ("", ""), choice, need, device, 0, SimpleNamespace(target=chosen), None, kept
     )  # fmt: skip

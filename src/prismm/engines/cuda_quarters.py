@@ -52,11 +52,11 @@ def quarter(m: int, n: int, k: int) -> tuple[int, int, int]:
 
 
 def scratch_bytes(
-    rows: int, columns: int, k: int, moduli: int, parts: int, test: cuda.Test, split: tuple[bool, bool] = (True, True),
-    *, summed: bool = False,
+    rows: int, columns: int, k: int, moduli: int, parts: int, test: cuda.Test, device: cuda.Device,
+    split: tuple[bool, bool] = (True, True), *, summed: bool = False,
 ) -> int:  # fmt: skip
-    """`cuda.scratch_bytes` with sums and products of quarters: digits come to be where the planes were of the operand
-    that is split for each block of the other one.
+    """`cuda.scratch_bytes`, and what programs hold, with sums and products of quarters: digits come to be where the
+    planes were of the operand that is split for each block of the other one.
     """
     planes = moduli * (3 if parts == 2 else 1)
     whole = cuda.scratch_bytes(rows, columns, k, moduli, parts, test, split, summed=summed)
@@ -67,7 +67,8 @@ def scratch_bytes(
         math.prod(sums_shape(vectors, pitch, planes, left=left)) for vectors, left in ((rows, True), (columns, False))
     ]
     statistics = cuda.STATISTICS * 8 * (rows + columns)
-    joined = whole - statistics - sum(own)
+    held = 0 if summed else cuda.held_bytes(rows, columns, parts, 1, test, device)
+    joined = whole - statistics - sum(own) + held
     inner = 0 if split[1] else 1
     outer = own[1 - inner] + sums[1 - inner]
     products = math.prod(products_shape(rows, columns, planes))
