@@ -328,21 +328,15 @@ def test_an_h200s_times_are_predicted():
 
 
 def test_other_shapes_of_it_too():
-    """What is predicted beside a host as fast as it was just before. Where it changed pace after that, torch's own call
-    is off as far, the same way.
-    """
+    """Beside a host as fast as it was just before; and as `explain` said then."""
     swept = gpu_rates.swept(RESULTS / "gpu_sweep.csv")
-    off, moved = [], 0
+    assert len(swept) >= 200
     for gpu, engine, one in swept:
-        table = committed()[gpu]
-        ratio = cuda_plan.predict(one.scheme, one.need, table, engine, one.slower) / one.seconds
-        own = table.torch.seconds(cuda_plan.own_seconds(one.need, table), one.slower) / one.native_seconds
-        if not 0.75 < ratio < 1.25:
-            if not 0.75 < own < 1.25 and 0.75 < ratio / own < 1.25:
-                moved += 1
-            else:
-                off.append((one.need, ratio, own))
-    assert len(swept) >= 200 and len(off) <= 1 and moved <= 0.04 * len(swept), (off, moved)
+        predicted = cuda_plan.predict(one.scheme, one.need, committed()[gpu], engine, one.slower)
+        assert 0.75 < predicted / one.seconds < 1.25, one.need
+    with (RESULTS / "gpu_sweep.csv").open(newline="") as file:
+        for row in csv.DictReader(file):
+            assert 0.75 < float(row["predicted_ms"]) / float(row["ms"]) < 1.25, row
 
 
 def test_the_default_is_not_slower_than_cublas():
@@ -359,13 +353,7 @@ def test_the_sweep_is_of_what_auto_chooses(monkeypatch):
         for (_, measured, one), (scheme, engine) in zip(swept, choices, strict=True)
         if (scheme, engine) != (one.scheme, measured)
     ]
-    # Residues of order 2048 were found to be faster than the kernel that was taken, and err less.
-    assert others == [(need_of(2048, "float64", "native"), Residues(14))]
-    with (RESULTS / "gpu_gemm.csv").open(newline="") as file:
-        rows = {row["call"]: row for row in csv.DictReader(file) if (row["n"], row["dtype"]) == ("2048", "float64")}
-    residues, kernel = rows["14 moduli"], rows["default"]
-    assert kernel["scheme"] == "Native(compute=None)" and float(residues["error"]) < float(kernel["error"])
-    assert all(float(residues[x]) > float(kernel[x]) for x in ("ratio", "ratio_p20", "graph_ratio"))
+    assert not others
 
 
 def test_what_an_h200_takes_without_its_host_too():

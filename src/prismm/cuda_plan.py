@@ -544,6 +544,9 @@ _SURE = 1.03
 LONG = 0.02
 """Seconds of products of residues after which power limits them."""
 
+WHOLE = 8192**3
+"""Products of elements up to which no product is made from those of quarters: as many as a calibration times."""
+
 _QUARTERS = 1.04
 """How many times as fast as a whole product those of quarters must be predicted to be: their tiles are half as deep, so
 that they reach 2 % less, as measured on an H200; and they take twice the memory.
@@ -704,7 +707,7 @@ def _quarters_seconds(need: Need, moduli: int, rates: Rates) -> float:
 
 def by_quarters(need: Need, moduli: int, rates: Rates) -> bool:
     """Whether a product of residues is predicted to be faster from seven of quarters."""
-    if not cuda_quarters.serves(need.m, need.n, need.k):
+    if need.m * need.n * need.k <= WHOLE or not cuda_quarters.serves(need.m, need.n, need.k):
         return False
     return _QUARTERS * _quarters_seconds(need, moduli, rates) < _whole_seconds(need, moduli, rates)
 
