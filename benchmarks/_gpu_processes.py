@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import multiprocessing
+import os
 import time
 from collections.abc import Callable, Iterable
 from multiprocessing.connection import Connection, wait
@@ -46,6 +48,14 @@ def _compile_variant(state: dict[str, Any], variant: Any, n: int) -> None:
         pass
 
 
+def _measure(state: dict[str, Any], module: str, row: tuple[Any, ...]) -> None:
+    """Measure a row of a benchmark, whatever comes out."""
+    import torch
+
+    importlib.import_module(module).measure(*row)
+    torch.cuda.empty_cache()
+
+
 def _hold(state: dict[str, Any], group: Group) -> list[bool]:
     """Keep the operands of a group, and run each way a few times; which of them serve."""
     import torch
@@ -84,7 +94,7 @@ def _finish(device: str) -> None:
 
 
 TASKS: dict[str, Callable[..., Any]] = {
-    "compile": _compile_way, "variant": _compile_variant, "hold": _hold, "repeat": _repeat,
+    "compile": _compile_way, "variant": _compile_variant, "measure": _measure, "hold": _hold, "repeat": _repeat,
 }  # fmt: skip
 
 
@@ -160,6 +170,22 @@ class Pool:
             if not idle and not busy:
                 break
         return done
+
+
+def side_by_side(tasks: Iterable[tuple[str, tuple[Any, ...]]], device: str, seconds: float) -> None:
+    """Do tasks, so that their kernels are on disk afterwards, in a process for each of three quarters of the
+    processors, 12 at most.
+    """
+    start, tasks = time.monotonic(), list(tasks)
+    with Pool(max(1, min(12, 3 * (os.cpu_count() or 2) // 4)), device) as pool:
+        done = pool.spread(tasks, seconds - (time.monotonic() - start))
+    say(f"compiled {done} of {len(tasks)} calls in {time.monotonic() - start:.0f} s")
+
+
+def measured_before(module: str, rows: Iterable[tuple[Any, ...]], seconds: float) -> None:
+    """Rows of a benchmark, the arguments of its `measure`, once each and side by side, for their kernels."""
+    if seconds > 0:
+        side_by_side([("measure", (module, row)) for row in rows], "cuda", seconds)
 
 
 def share(group: Group, counts: Iterable[int], session: Session, rounds: int = 3, seconds: float = 0.2) -> None:

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import os
 import subprocess
 import sys
 import time
@@ -24,7 +23,7 @@ from typing import Any
 
 import _gpu_pipeline as pipeline
 from _common import RESULTS
-from _gpu_processes import Pool, share
+from _gpu_processes import share, side_by_side
 from _gpu_races import FP16, NATIVE, PUBLISHED, TF32, Broken, Group, Session, Way, checked, run, say, square
 
 from prismm.schemes import Residues, ScaledHalf, Slices, TileInt8, Words
@@ -233,14 +232,6 @@ def _guarded(work: Callable[[], None], session: Session) -> None:
         say(f"  failed: {checked(error, session.device)}")
 
 
-def compile_side_by_side(figures: list[str], quick: bool, device: str, seconds: float) -> None:
-    """Compile the kernels of these figures in a process for each of three quarters of the processors, 12 at most."""
-    start, wanted = time.monotonic(), tasks(figures, quick)
-    with Pool(max(1, min(12, 3 * (os.cpu_count() or 2) // 4)), device) as pool:
-        done = pool.spread(wanted, seconds - (time.monotonic() - start))
-    say(f"compiled {done} of {len(wanted)} calls in {time.monotonic() - start:.0f} s")
-
-
 def main() -> int:
     """Measure and write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -259,7 +250,7 @@ def main() -> int:
     if options.quick:
         session.seconds, session.least = 0.02, 2
     if options.compile > 0:
-        compile_side_by_side(figures, options.quick, options.device, min(options.compile, options.seconds))
+        side_by_side(tasks(figures, options.quick), options.device, min(options.compile, options.seconds))
     if options.device == "cuda":
         from gpu_sweep import warm_up
 

@@ -2,6 +2,7 @@
 times; eager calls on an idle GPU, eager calls queued one after the other, and replays of a captured CUDA graph.
 
 Run: python benchmarks/gpu_gemm.py [--sizes 2048,4096] [--seconds 120]; writes results/gpu_gemm.csv. Random normal data.
+Before anything is timed, processes measure smaller rows side by side, for their kernels (--compile SECONDS, 0: not).
 Times are medians of interleaved calls, each measured by CUDA events; the error is that of a sample in the Frobenius
 norm, against products in a wider type. "phases" are the kernels' times, "host_us" what an eager call takes to queue.
 """
@@ -18,6 +19,7 @@ from typing import Any
 import numpy as np
 import torch
 from _common import machine, write
+from _gpu_processes import measured_before
 
 import prismm
 from prismm.calibration import phases_of, seconds_of
@@ -35,6 +37,12 @@ CALLS: dict[tuple[str, str], dict[str, Any]] = {
     ("complex128", "default"): {},
     ("complex64", "default"): {},
 }
+
+
+COMPILED = 8192
+"""Orders up to which processes measure rows to compile their kernels, of complex ones half; larger ones take nearly the
+same kernels, and more memory than there is for all.
+"""
 
 
 def interleaved(ours: Callable[[], Any], theirs: Callable[[], Any], repeats: int) -> tuple[list[float], list[float]]:
@@ -145,9 +153,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sizes", default="2048,4096,8192,16384")
     parser.add_argument("--seconds", type=float, default=1e9, help="begin no further row after so many")
+    parser.add_argument("--compile", type=float, default=240.0, help="seconds to compile side by side; 0: do not")
     options = parser.parse_args()
+    sizes = [int(n) for n in options.sizes.split(",")]
+    few = {
+        (min(n, COMPILED // (2 if dtype.startswith("complex") else 1)), dtype, name, 1)
+        for n in sizes for dtype, name in CALLS
+    }  # fmt: skip
+    measured_before("gpu_gemm", sorted(few, reverse=True), options.compile)
     start, rows = time.perf_counter(), []
-    for n in map(int, options.sizes.split(",")):
+    for n in sizes:
         for dtype, name in CALLS:
             if time.perf_counter() - start > options.seconds:
                 print("out of time", file=sys.stderr)
@@ -159,7 +174,8 @@ def main() -> None:
                 f"{n:6d} {dtype:10s} {name:18s} {row['scheme']:22s} "
                 f"x{row['ratio']:.2f} row x{row['row_ratio']:.2f} graph x{row['graph_ratio']:.2f} "
                 f"{row['ms']:.3f} ms (predicted {row['predicted_ms']:.3f}) error {row['error']:.2g} "
-                f"({row['native_error']:.2g}) host {row['host_us']:.0f} µs {row['phases_ms']}",
+                f"({row['native_error']:.2g}) host {row['host_us']:.0f} µs {row['phases_ms']} "
+                f"after {time.perf_counter() - start:.0f} s",
                 file=sys.stderr,
                 flush=True,
             )

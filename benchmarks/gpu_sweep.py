@@ -1,10 +1,11 @@
 """The default call beside cuBLAS over more than 200 shapes: square, tall, flat, small, batched; and how well `explain`
 predicts each call's time.
 
-Run: python benchmarks/gpu_sweep.py [--seconds 200]; writes results/gpu_sweep.csv. Random normal data. Times are
-medians of interleaved calls by CUDA events, eager and as replays of captured graphs, of cuBLAS's product too. `explain`
-is asked just before; host_us is how fast the host was then (`prismm.host_pace`), host_after_us after the eager calls.
-Where it changed its pace meanwhile, they are made again, a few times at most.
+Run: python benchmarks/gpu_sweep.py [--seconds 200]; writes results/gpu_sweep.csv. Random normal data. Before anything
+is timed, processes measure all rows side by side, for their kernels (--compile SECONDS, 0: not). Times are medians of
+interleaved calls by CUDA events, eager and as replays of captured graphs, of cuBLAS's product too. `explain` is asked
+just before; host_us is how fast the host was then (`prismm.host_pace`), host_after_us after the eager calls. Where it
+changed its pace meanwhile, they are made again, a few times at most.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import Any
 
 import torch
 from _common import machine, write
+from _gpu_processes import measured_before
 from gpu_gemm import graph_of
 from gpu_words import interleaved
 
@@ -127,16 +129,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=1e9, help="begin no further row after so many")
     parser.add_argument("--kinds", default="", help="some kinds, separated by commas; default all")
+    parser.add_argument("--compile", type=float, default=240.0, help="seconds to compile side by side; 0: do not")
     options = parser.parse_args()
+    wanted = options.kinds.split(",") if options.kinds else [kind for kind, *_ in shapes()]
+    cases = [(*shape, dtype) for shape in shapes() if shape[0] in wanted for dtype in ("float64", "float32")]
+    measured_before("gpu_sweep", cases, options.compile)
     start, rows = time.perf_counter(), []
     warm_up()
-    for (kind, *shape), dtype in itertools.product(shapes(), ("float64", "float32")):
-        if options.kinds and kind not in options.kinds.split(","):
-            continue
+    for kind, batch, m, n, k, dtype in cases:
         if time.perf_counter() - start > options.seconds:
             print("out of time", file=sys.stderr)
             break
-        batch, m, n, k = shape
         rows.append(measure(kind, batch, m, n, k, dtype))
         row = rows[-1]
         print(

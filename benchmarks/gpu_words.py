@@ -1,7 +1,8 @@
 """Ratio of products of words to cuBLAS's float32 GEMM on this GPU, certificate and repair included, errors beside the
 times; eager calls, and replays of a captured CUDA graph; and their share of cuBLAS's rate on FP16 operands.
 
-Run: python benchmarks/gpu_words.py [--sizes 2048,4096]; writes results/gpu_words.csv. Random normal data. Times are
+Run: python benchmarks/gpu_words.py [--sizes 2048,4096]; writes results/gpu_words.csv. Random normal data. Before
+anything is timed, processes measure smaller rows side by side, for their kernels (--compile SECONDS, 0: not). Times are
 medians of interleaved calls, each measured by CUDA events; errors are those of a sample in the Frobenius norm. "share"
 is the rate of products of words over cuBLAS's rate on FP16 operands, both from graphs. "batch"
 rows: 64 products of order 512.
@@ -18,7 +19,8 @@ from typing import Any
 
 import torch
 from _common import machine, write
-from gpu_gemm import graph_of
+from _gpu_processes import measured_before
+from gpu_gemm import COMPILED, graph_of
 
 import prismm
 from prismm.calibration import seconds_of
@@ -98,18 +100,27 @@ def main() -> None:
     """Measure and write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sizes", default="1024,2048,4096,8192,16384")
-    cases = [(n, "float32", name, 1) for n in map(int, parser.parse_args().sizes.split(",")) for name in CALLS]
-    cases += [(n, "complex64", "default", 1) for n in map(int, parser.parse_args().sizes.split(",")) if n <= 8192]
+    parser.add_argument("--seconds", type=float, default=1e9, help="begin no further row after so many")
+    parser.add_argument("--compile", type=float, default=240.0, help="seconds to compile side by side; 0: do not")
+    options = parser.parse_args()
+    sizes = [int(n) for n in options.sizes.split(",")]
+    cases = [(n, "float32", name, 1) for n in sizes for name in CALLS]
+    cases += [(n, "complex64", "default", 1) for n in sizes if n <= 8192]
     cases += [(512, "float32", name, 64) for name in ("default", "ScaledHalf")]
-    rows = []
+    measured_before("gpu_words", ((*case, 1) for case in cases if case[0] <= COMPILED // 2), options.compile)
+    start, rows = time.perf_counter(), []
     for n, dtype, name, batch in cases:
+        if time.perf_counter() - start > options.seconds:
+            print("out of time", file=sys.stderr)
+            return
         rows.append(measure(n, dtype, name, batch, 3 if n > 8192 else 7 if n > 4096 else 15))
         torch.cuda.empty_cache()
         row = rows[-1]
         print(
             f"{n:6d} x{batch} {dtype:9s} {name:11s} {row['scheme']:28s} x{row['ratio']:.2f} graph "
             f"x{row['graph_ratio']:.2f} {row['ms']:.3f} ms (predicted {row['predicted_ms']:.3f}) share "
-            f"{row['share']:.2f} error {row['error']:.2g} ({row['native_error']:.2g}) host {row['host_us']:.0f} µs",
+            f"{row['share']:.2f} error {row['error']:.2g} ({row['native_error']:.2g}) host {row['host_us']:.0f} µs "
+            f"after {time.perf_counter() - start:.0f} s",
             file=sys.stderr,
             flush=True,
         )

@@ -16,6 +16,7 @@ import dataclasses
 import functools
 import math
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +26,7 @@ from prismm.engines.replays import Replay, follow, is_capturing, stream_beside
 from prismm.errors import EngineError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     import torch
 
@@ -298,12 +299,11 @@ class Program:
         if bases == self._bases:
             return
         self._bases = ()  # until all are in: the driver may refuse one
-        for launch in self.launches:
-            if not isinstance(launch, _Launch):
-                continue
+        for launch, compiled in self._compile_all(launch for launch in self._kernels() if launch.ready is None):
+            launch.ready = _loaded(compiled, launch.grid, launch.arguments)
+        for launch in self._kernels():
             ready = launch.ready
-            if ready is None:
-                ready = launch.ready = _loaded(self._compile(launch), launch.grid, launch.arguments)
+            assert ready is not None
             for slot, base, offset in ready.slots:
                 slot.value = bases[base] + offset
             for target, tiled, facts in ready.maps:
@@ -390,9 +390,21 @@ class Program:
 
     def compiled(self) -> Iterator[tuple[str, Any]]:
         """Every launch's kernel by name, as Triton compiles it for its active driver's GPU."""
-        for launch in self.launches:
-            if isinstance(launch, _Launch):
-                yield launch.kernel.fn.__name__, self._compile(launch)
+        for launch, found in self._compile_all(self._kernels()):
+            yield launch.kernel.fn.__name__, found
+
+    def _kernels(self) -> Iterator[_Launch]:
+        return (launch for launch in self.launches if isinstance(launch, _Launch))
+
+    def _compile_all(self, launches: Iterable[_Launch]) -> list[tuple[_Launch, Any]]:
+        """These with their kernels; those that Triton has not compiled before, side by side: a product's take 5 to 20
+        seconds one after the other, those at its end most.
+        """
+        some = list(launches)
+        with _side_by_side():
+            made = [self._compile(launch) for launch in reversed(some)][::-1]
+        # Of one that was not there before Triton gives a promise.
+        return [(x, y.result() if hasattr(y, "result") else y) for x, y in zip(some, made, strict=True)]
 
     def _compile(self, launch: _Launch) -> Any:
         mocks: list[Any] = []
@@ -406,6 +418,24 @@ class Program:
             else:
                 mocks.append(x)
         return launch.kernel.run(*mocks, grid=launch.grid, warmup=True, **launch.constants)
+
+
+_COMPILERS = 3
+"""Threads that compile: more get in each other's way."""
+
+
+@contextlib.contextmanager
+def _side_by_side() -> Iterator[None]:
+    """What Triton is to compile inside is compiled by several threads, and there at the end."""
+    import triton
+
+    with contextlib.ExitStack() as stack:
+        # Not in every Triton; and where the caller's own mode is active, that goes on.
+        if (mode := getattr(triton, "AsyncCompileMode", None)) is not None:
+            pool = stack.enter_context(ThreadPoolExecutor(_COMPILERS, thread_name_prefix="prismm-compile"))
+            with contextlib.suppress(RuntimeError):
+                stack.enter_context(mode(pool))
+        yield
 
 
 def _as_tensor(place: Place, bases: tuple[torch.Tensor, ...]) -> torch.Tensor:
