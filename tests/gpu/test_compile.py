@@ -76,3 +76,10 @@ def test_kernels_for_amd():
     found = compiled("gfx942", 15, "float64")
     assert any(entry["mfma"] for entry in found if entry["kernel"] == "residue_product")
     assert all(not entry["dp4a"] for entry in found)
+
+
+@pytest.mark.slow
+def test_kernels_compiled_side_by_side_are_the_same():
+    (one,), (many,) = told("compiled_together", "one"), told("compiled_together", "many")
+    assert one["kernels"] == many["kernels"] and len(one["kernels"]) >= 10
+    assert one["threads"] == 1 < many["threads"]
