@@ -19,10 +19,10 @@ STAGES = ("split", "multiply", "join", "certify, repair")
 """Of a call, in order."""
 
 _STAGES = {
+    "join": ("join", "add_products"),
     "multiply": ("product", "multiply"),
-    "join": ("join",),
     "certify, repair": ("finish", "look", "repair", "certif", "mark", "magnitude", "settle", "sum_tiles"),
-    "split": ("split", "largest", "sum_columns", "scale", "survey", "slice_rows", "slice_columns"),
+    "split": ("split", "largest", "sum_columns", "scale", "survey", "slice_rows", "slice_columns", "add_quarters"),
 }
 _SHADES = {
     "split": "#b58900",
@@ -38,6 +38,8 @@ def stage_of(kernel: str) -> str:
 
     >>> [stage_of(x) for x in ("sum_columns", "residue_product", "join_quickly", "repair_words", "tile_certify")]
     ['split', 'multiply', 'join', 'certify, repair', 'certify, repair']
+    >>> [stage_of(x) for x in ("add_quarters", "residue_products_of_quarters", "add_products")]
+    ['split', 'multiply', 'join']
     """
     for stage, words in _STAGES.items():
         if any(word in kernel for word in words):
