@@ -217,6 +217,10 @@ def test_rates_come_back_from_the_times_that_they_make(attempt, rng, monkeypatch
         assert found[name] == pytest.approx(theirs, rel=1e-4, abs=1e-18), name
 
 
+def test_what_is_timed_is_made_whole():
+    assert max(case.n for case in CASES) ** 3 <= cuda_plan.WHOLE
+
+
 def test_noise_leaves_predictions_close(rng, monkeypatch):
     machine = Machine(monkeypatch, noise=lambda: rng.uniform(0.97, 1.03))
     table = machine.truth(rates(rng))

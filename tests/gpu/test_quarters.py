@@ -95,6 +95,14 @@ def test_interpreted_kernels_give_the_digits_of_exact_integers(part):
     assert not [entry for entry in found if entry["wrong"]]
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("part", range(2))
+def test_interpreted_products_have_the_bits_of_a_cpu(part):
+    """From the split to the join, of operands as they are and of one that was prepared."""
+    (entry,) = interpreted("large", f"{part}/2")
+    assert entry["wrong"] == 0
+
+
 @pytest.mark.parametrize("sizes", [(16384, 16384, 16384), (20000, 18000, 24000)])
 @pytest.mark.parametrize(("result", "moduli"), [(FP64, 14), (FP32, 8), (FP64, 20)])
 @pytest.mark.parametrize("is_complex", [False, True])
