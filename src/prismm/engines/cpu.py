@@ -217,6 +217,8 @@ def proof_of(engine: CpuEngine) -> Proof:
             import torch
         except ImportError:
             return Proof(False, "torch is not installed")
+        except RuntimeError as error:  # an interpreter that ends imports no more of it
+            return Proof(False, f"torch cannot be imported: {error}")
         if not hasattr(torch, "_int_mm"):
             return Proof(False, f"torch {torch.__version__} has no _int_mm")
     half = engine.largest_modulus // 2

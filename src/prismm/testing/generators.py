@@ -21,7 +21,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from prismm.formats import Format
 from prismm.testing import corners
-from prismm.testing.draws import Generator, Pair, Seed, independent, powers, rotated
+from prismm.testing.draws import Generator, Pair, Seed, exponential, independent, powers, rotated
 
 __all__ = [
     "HOSTILE",
@@ -82,7 +82,7 @@ def phi(spread: float) -> Generator:
     @independent
     def generate(m: int, k: int, n: int, rng: np.random.Generator, fmt: Format) -> Pair:
         def draw(shape: tuple[int, int]) -> NDArray[np.float64]:
-            return (rng.random(shape) - 0.5) * np.exp(spread * rng.standard_normal(shape))
+            return (rng.random(shape) - 0.5) * exponential(spread * rng.standard_normal(shape))
 
         return draw((m, k)), draw((k, n))
 
