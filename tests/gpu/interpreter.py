@@ -7,6 +7,7 @@ Runs `interpreted_<name>`, which prints one line of JSON a case. Nothing that is
 
 import dataclasses
 import importlib
+import math
 import os
 import sys
 from types import SimpleNamespace
@@ -14,6 +15,7 @@ from types import SimpleNamespace
 os.environ["TRITON_INTERPRET"] = "1"
 
 import numpy as np
+import triton.language as tl
 from triton.runtime import interpreter
 
 from tests.gpu import ptx
@@ -73,6 +75,40 @@ def _known_dtype(kind):
     return _dtypes[scalar.name]
 
 
+_make_block, _blocks = tl.core.block_type.__init__, {}
+
+
+def _known_block(self, element, shape):
+    """A type of a block is made anew for each result, its name with it: shape, size and name by extents and element."""
+    key = (*(x.value if isinstance(x, tl.constexpr) else x for x in shape), element.name)
+    if key not in _blocks:
+        _make_block(self, element, shape)
+        _blocks[key] = self.shape, self.numel, self.name
+    self.element_ty = element
+    self.shape, self.numel, self.name = _blocks[key]
+
+
+_shapes = {}
+
+
+def _known_shape(self, handle, kind):
+    """A tensor's shape, as constants, is made anew for each result."""
+    shape = kind.shape if kind.is_block() else ()
+    key = tuple(shape)
+    if key not in _shapes:
+        _shapes[key] = tl.constexpr(math.prod(key)), tl.core.tuple([tl.constexpr(x) for x in key])
+    self.handle, self.type, self.dtype = handle, kind, kind.scalar
+    self.numel, self.shape = _shapes[key]
+
+
+_equal_types = tl.core.dtype.__eq__
+
+
+def _same_type(self, other):
+    """Most types that are compared are one object."""
+    return self is other or _equal_types(self, other)
+
+
 def _by_halves(self, values):
     """The interpreter combines one element after the other; a GPU, as here, one half of them with the other."""
     kinds, data = [value.dtype for value in values], [value.handle.data for value in values]
@@ -91,6 +127,9 @@ interpreter.InterpreterBuilder.create_inline_asm = _assembly
 interpreter._patch_lang_tensor = _with_index
 interpreter._patch_lang = _once
 interpreter._get_np_dtype = _known_dtype
+tl.core.dtype.__eq__ = _same_type
+tl.core.block_type.__init__ = _known_block
+tl.core.tensor.__init__ = _known_shape
 # Checks of integers' overflow are computed in 64 bits, three operations for one, and told to nobody without `debug`.
 interpreter.interpreter_builder.options = dataclasses.replace(
     interpreter.interpreter_builder.options, sanitize_overflow=False
