@@ -47,5 +47,5 @@ def test_lane_dots_are_right_where_they_decide(name, rng):
         sure = undecided == 0
         wanted = exact_product(rows, columns.T).rounded(np.float32).ravel()
         assert same_bits(value[sure], wanted[sure]), (k, differing(value[sure], wanted[sure]))
-        if name in ("normal", "uniform"):
-            assert sure.mean() > 0.99
+        if name in ("normal", "uniform"):  # 2 of 1.2 million were open, by 1500 seeds
+            assert np.count_nonzero(~sure) <= 1
