@@ -113,6 +113,7 @@ for x, y in ((a, b), (c, d)):
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(not vnni.supported(), reason="no AVX-512 VNNI, for which these kernels are")
 def test_kernels_that_several_processes_compiled_keep_their_helpers_apart(tmp_path):
     """A real product and a complex one call helpers that one function makes: as symbols of one name, what was loaded
     first would serve both, and results would be wrong.
