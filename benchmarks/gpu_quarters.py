@@ -17,7 +17,7 @@ from unittest import mock
 
 import torch
 from _common import machine, write
-from gpu_gemm import graph_of
+from gpu_gemm import graph_of, in_a_row
 
 import prismm
 from prismm import cuda_calls, cuda_plan
@@ -62,7 +62,7 @@ def measure(n: int, dtype: str, moduli: int) -> dict[str, Any]:
     for x in range(6):
         torch.cuda.synchronize()
         time.sleep(REST)
-        rows[x % 2].append(seconds_of(lambda own=graphs[x % 2]: [own.replay() for _ in range(ROW)]) / ROW)
+        rows[x % 2].append(in_a_row(graphs[x % 2].replay, ROW))
     whole, quarters = (1e3 * statistics.median(found) for found in times)
     row_whole, row_quarters = (1e3 * statistics.median(found) for found in rows)
     return {

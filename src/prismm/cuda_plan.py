@@ -209,7 +209,7 @@ def _choose(
 
     rows, columns, scratch = _blocks(need, scratch_of, kept)
     block, rates = replace(need, m=rows, n=columns, batch=()), rates_of(device.name) or usual_rates()
-    if device.hopper and by_quarters(block, scheme.moduli * (3 if need.is_complex else 1), rates):
+    if device.hopper and by_quarters(block, _products(scheme, need), rates):
         # Not for the price of smaller blocks, which ask for more splits.
         *cut, more = _blocks(need, of_quarters, kept)
         if cut == [rows, columns]:

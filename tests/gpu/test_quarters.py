@@ -35,21 +35,17 @@ def run_steps(steps, inputs):
 
 def test_the_seven_products_are_those_of_the_identity(rng):
     """By integers: what the kernel takes from where, by its four masks, and what is made of it."""
-    a, b = rng.integers(-99, 99, (2, 2, 2, 3, 3)), rng.integers(-99, 99, (2, 2, 2, 3, 3))
-    a, b = a[0], b[0]  # a[row half, inner half], b[column half, inner half], each to be multiplied by the other's .T
+    # a[row half, inner half], b[column half, inner half], each to be multiplied by the other's .T
+    a, b = rng.integers(-99, 99, (2, 2, 2, 3, 3))
     left = run_steps(quarters.LEFT_STEPS, [a[x, y] for x, y in itertools.product(range(2), repeat=2)])
     right = run_steps(quarters.RIGHT_STEPS, [b[x, y] for x, y in itertools.product(range(2), repeat=2)])
     products = []
     for x in range(quarters.PRODUCTS):
         place = quarters.SECOND_VECTORS >> x & 1, quarters.SECOND_TERMS >> x & 1
-        sums = [f"s{1 + 2 * place[0] + place[1]}"] * 2
-        factors = [
-            named[own] if of_sums >> x & 1 else quarter[place]
-            for named, quarter, own, of_sums in zip(
-                (left, right), (a, b), sums, (quarters.LEFT_SUMS, quarters.RIGHT_SUMS), strict=True
-            )
-        ]
-        products.append(factors[0] @ factors[1].T)
+        own = f"s{1 + 2 * place[0] + place[1]}"
+        first = left[own] if quarters.LEFT_SUMS >> x & 1 else a[place]
+        second = right[own] if quarters.RIGHT_SUMS >> x & 1 else b[place]
+        products.append(first @ second.T)
     made = run_steps(quarters.ENTRY_STEPS, products)
     for index, (row, column) in enumerate(itertools.product(range(2), repeat=2)):
         assert np.array_equal(made[f"s{index + 1}"], sum(a[row, h] @ b[column, h].T for h in range(2)))
@@ -206,7 +202,7 @@ def test_results_have_the_bits_of_a_cpu(dtype, name, always):
 
 @pytest.mark.gpu
 def test_a_large_product_is_the_same_with_and_without(monkeypatch):
-    """As it is made at order 16384, and in a graph; in blocks where the memory is short."""
+    """As it is made at order 16384."""
     if not cuda.device_of(0).hopper or torch.cuda.mem_get_info()[0] < 100 << 30:
         pytest.skip("a Hopper GPU with much memory")
     torch.manual_seed(16384)

@@ -95,7 +95,7 @@ def add_quarters(program: Program, x: cuda.SplitVectors, table: cuda.Tables, *, 
     program.launch(
         quarters.add_quarters, (-(-half // rows) * -(-width // (4 * words)), count), cuda.in_words(x.planes),
         cuda.in_words(sums), table.reduction, x.vectors, half, x.plane // 4, pitch // 4, width // 4, RIGHT=not left,
-        PERMUTED=not left, ROWS=rows, WORDS=words, num_warps=warps,
+        ROWS=rows, WORDS=words, num_warps=warps,
     )  # fmt: skip
     return replace(x, sums=sums)
 

@@ -299,8 +299,9 @@ class Program:
         if bases == self._bases:
             return
         self._bases = ()  # until all are in: the driver may refuse one
-        for launch, compiled in self._compile_all(launch for launch in self._kernels() if launch.ready is None):
-            launch.ready = _loaded(compiled, launch.grid, launch.arguments)
+        if missing := [launch for launch in self._kernels() if launch.ready is None]:
+            for launch, compiled in self._compile_all(missing):
+                launch.ready = _loaded(compiled, launch.grid, launch.arguments)
         for launch in self._kernels():
             ready = launch.ready
             assert ready is not None
@@ -352,8 +353,7 @@ class Program:
         """Every kernel's launch as a program of its own, by the kernel's name; for measurements."""
         return [
             (launch.kernel.fn.__name__, Program(self.alignments, [launch], self._taken, self._most))
-            for launch in self.launches
-            if isinstance(launch, _Launch)
+            for launch in self._kernels()
         ]
 
     def run_by_triton(

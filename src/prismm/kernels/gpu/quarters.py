@@ -109,8 +109,8 @@ def _both_halves(p):
 
 @triton.jit(do_not_specialize=["vectors"])
 def add_quarters(
-    planes, sums, reduction, vectors, half_vectors, plane, pitch, half_pitch, RIGHT: tl.constexpr,
-    PERMUTED: tl.constexpr, ROWS: tl.constexpr, WORDS: tl.constexpr,
+    planes, sums, reduction, vectors, half_vectors, plane, pitch, half_pitch, RIGHT: tl.constexpr, ROWS: tl.constexpr,
+    WORDS: tl.constexpr,
 ):  # fmt: skip
     """The four sums of an operand's quarters, modulus by modulus (program axis 1): S of a left one, T of a right one.
 
@@ -120,8 +120,8 @@ def add_quarters(
     t = tl.program_id(1)
     p, minus = _both_halves(tl.load(reduction + 3 * t))
     i, j = _place(tl.program_id(0), half_pitch, ROWS, WORDS)
-    upper = (vector_at(i, PERMUTED) < vectors) & (i < half_vectors)
-    lower = (half_vectors + vector_at(i, PERMUTED) < vectors) & (i < half_vectors)
+    upper = (vector_at(i, RIGHT) < vectors) & (i < half_vectors)
+    lower = (half_vectors + vector_at(i, RIGHT) < vectors) & (i < half_vectors)
     near, far = (j < pitch) & (j < half_pitch), half_pitch + j < pitch
     at = planes + wide(plane) * t + i.to(tl.int64)[:, None] * pitch + j[None, :]
     below = at + wide(half_vectors) * pitch
