@@ -173,11 +173,11 @@ class Pool:
 
 
 def side_by_side(tasks: Iterable[tuple[str, tuple[Any, ...]]], device: str, seconds: float) -> None:
-    """Do tasks, so that their kernels are on disk afterwards, in a process for each of three quarters of the
-    processors, 12 at most.
+    """Do tasks, so that their kernels are on disk afterwards, in a process for every three processors: each compiles by
+    three threads.
     """
     start, tasks = time.monotonic(), list(tasks)
-    with Pool(max(1, min(12, 3 * (os.cpu_count() or 2) // 4)), device) as pool:
+    with Pool(max(1, min(12, (os.cpu_count() or 2) // 3)), device) as pool:
         done = pool.spread(tasks, seconds - (time.monotonic() - start))
     say(f"compiled {done} of {len(tasks)} calls in {time.monotonic() - start:.0f} s")
 

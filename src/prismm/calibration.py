@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import statistics
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -70,6 +71,8 @@ _HELD, _LONGEST_HELD = 400_000, 1 << 30
 """Cycles for which the device is held until what is timed has been queued, at first and at most."""
 _BUSY_SECONDS = 1.0
 """How long products of residues run at a stretch, to see what power leaves of their rate."""
+_LONG_ENOUGH = 0.5
+"""Seconds after which a kernel that takes long is not timed again."""
 
 
 @dataclass(frozen=True)
@@ -287,9 +290,12 @@ def _sustained(processors: int, free: int) -> float:
 
 
 def _seconds(call: Callable[[], Any], before: Callable[[], Any] | None = None) -> float:
-    """The median of some calls on the device, each after another one that is not timed."""
+    """The median of some calls on the device, each after another one that is not timed; of fewer long ones."""
     queued_seconds_of(call, before)
-    return statistics.median(queued_seconds_of(call, before) for _ in range(ROUNDS * REPEATS))
+    begin = time.perf_counter()
+    first = queued_seconds_of(call, before)
+    repeats = max(2, min(ROUNDS * REPEATS - 1, int(_LONG_ENOUGH / (time.perf_counter() - begin))))
+    return statistics.median([first, *(queued_seconds_of(call, before) for _ in range(repeats))])
 
 
 def queued_seconds_of(call: Callable[[], Any], before: Callable[[], Any] | None = None) -> float:

@@ -31,7 +31,7 @@ def main() -> None:
     a, b = (x, x) if layout == "rows" else (x.mT, x.mT)
     for name in sys.argv[4:]:
         name, direct, _ = name.partition(" direct")
-        problem = cuda_words.Problem(formats()[name], 64 if direct else 256, 1.0, 1.0, False, False, bool(direct))
+        problem = cuda_words.Problem(formats()[name], 64 if direct else 128, 1.0, 1.0, False, False, bool(direct))
         program, _ = words_program(a, b, torch.empty_like(x), problem, device)
         for kernel, compiled in program.compiled():
             text = compiled.asm.get("ptx") or compiled.asm["amdgcn"]

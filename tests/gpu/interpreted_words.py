@@ -43,11 +43,11 @@ DIRECT = [
 
 
 def batched(
-    a: torch.Tensor, b: torch.Tensor, name: str, target: Target | None, direct: bool = False
+    a: torch.Tensor, b: torch.Tensor, name: str, target: Target | None, direct: bool = False, chunk: int | None = None
 ) -> tuple[torch.Tensor, list[int]]:
     """The pipeline of a GPU, on this CPU."""
     terms = a.shape[2] * (2 if a.is_complex() else 1)
-    words, chunk = twin.formats()[name], 64 if direct else cuda_words.chunk_for(terms)
+    words, chunk = twin.formats()[name], 64 if direct else chunk or cuda_words.chunk_for(terms)
     problem = cuda_words.problem_for(words, chunk, terms, target, "a100", direct)
     out = torch.full((max(len(a), len(b)), a.shape[1], b.shape[2]), torch.nan, dtype=a.dtype)
     program, counts = words_program(a, b, out, problem, DEVICE)
@@ -93,6 +93,20 @@ def batches_directly() -> None:
         print(json.dumps({"case": ["batch", transposed], "wrong": wrong, "counts": counts}), flush=True)
 
 
+def chunks() -> None:
+    """Every chunk, shorter and longer than the stages that are in shared memory, by programs of several tiles each."""
+    torch.manual_seed(6)
+    a, b = aligned(torch.randn(2, 260, 580)), aligned(torch.randn(2, 580, 136))
+    exact, magnitude = a.double() @ b.double(), a.double().abs() @ b.double().abs()
+    for name, words in twin.formats().items():
+        for chunk in cuda_words.CHUNKS:
+            out, counts = batched(a, b, name, None, chunk=chunk)
+            own = cuda_words.bound(words, 580, chunk, "a100")
+            largest = a.abs().amax(2, True).double() * b.abs().amax(1, True).double()
+            wrong = int((~((out.double() - exact).abs() <= own.gamma * magnitude + 580 * own.floor * largest)).sum())
+            print(json.dumps({"case": ["chunk", name, chunk], "wrong": wrong, "counts": counts}), flush=True)
+
+
 def repairs() -> None:
     """All entries of products with few terms, in tiles above and beside each other, of more matrices than programs."""
     torch.manual_seed(7)
@@ -116,6 +130,8 @@ def main(share: str = "0/1", device: str = "nvidia") -> None:
         cases += [(name, "float32", shape, "fp16 2 12", kind, True) for name, shape, kind in DIRECT]
         if part == 0:
             batches_directly()
+        if part == parts - 1:
+            chunks()
     for generator, dtype, shape, name, kind, direct in cases[part::parts]:
         a, b = {**HOSTILE, **SPECIAL}[generator](*shape, seed=3, dtype=np.dtype(dtype))
         target = Target(kind, 1e-4 if kind == "tolerance" else None) if kind else None

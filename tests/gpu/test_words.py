@@ -1,9 +1,12 @@
 """Products of words on a GPU: the bits of their twin, targets, bounds, specials, repair, plans."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
 import prismm
+from prismm.engines.cuda_words import CHUNKS
 from prismm.errors import ArgumentError, EngineError
 from prismm.schemes import Native, Residues, ScaledHalf, Words
 from prismm.testing import HOSTILE, SPECIAL, exact_product, ieee_specials
@@ -122,6 +125,24 @@ def test_values_are_within_their_own_bound(scheme, seed):
             assert exact.within(c.cpu().numpy().view(np.float32), bounds).all()
             assert sum(report.roads.values()) == c.numel() * (2 if dtype == np.complex64 else 1)
             assert report.scheme == scheme and report.engine in ("cuda:fp16", "cuda:tf32", "cuda:bf16")
+
+
+@pytest.mark.parametrize("chunk", CHUNKS)
+@pytest.mark.parametrize("words", [ScaledHalf(), Words.fp16(), Words.tf32(), Words.bf16(6), Words.bf16(3)], ids=str)
+def test_more_tiles_than_a_gpu_has_processors(words, chunk, seed):
+    """A program multiplies several then, through memory that it has to give back in between."""
+    import torch
+
+    torch.manual_seed(seed)
+    for dtype, n in ((torch.float32, 2048), (torch.complex64, 1030)):
+        a, b = torch.randn(2048, 610, dtype=dtype, device="cuda"), torch.randn(610, n, dtype=dtype, device="cuda")
+        c, report = prismm.matmul(a, b, scheme=dataclasses.replace(words, chunk=chunk), full_output=True)
+        wide = torch.complex128 if dtype.is_complex else torch.float64
+        error = c.to(wide) - a.to(wide) @ b.to(wide)
+        parts = [error.real, error.imag] if dtype.is_complex else [error]
+        # Float64's own error is less than 2^-20 of what is allowed.
+        bounds = (1.0 + 2.0**-20) * torch.from_numpy(report.bounds).cuda()
+        assert all((part.abs() <= bounds).all() for part in parts)
 
 
 @pytest.mark.parametrize("scheme", SCHEMES, ids=str)

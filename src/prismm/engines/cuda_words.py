@@ -253,7 +253,9 @@ def queue(
         depth, tile = 128 // words.bytes, hopper.TILE
         layout = gl.NVMMASharedLayout.get_default_for([tile, depth], (gl.float16, gl.float32, gl.bfloat16)[words.code])
         described = to.tiled(split, (words.count * vectors, pitch), (tile, depth), layout)
-        result = tiled(to, out.data, (batches, m, n), (out.strides[0], out.strides[1]), (1, 64, tile))
+        result = None
+        if hopper.leaves_by_tma(words.count, problem.chunk // depth):
+            result = tiled(to, out.data, (batches, m, n), (out.strides[0], out.strides[1]), (1, 64, tile))
         tiles = -(-m // tile) * -(-n // tile) * batches
         to.launch(
             hopper.words_product, (min(device.programs, tiles),), described, out.data, result or described, scales,

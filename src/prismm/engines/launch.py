@@ -456,12 +456,30 @@ def _described(tiled: Tiled, base: Any) -> Any:
 _TYPES = {"i1": ctypes.c_int8, "i8": ctypes.c_int8, "i16": ctypes.c_int16, "i32": ctypes.c_int32, "i64": ctypes.c_int64}
 
 
+@functools.cache
+def _function_of(compiled: Any) -> int:
+    """A kernel's handle, loaded into the current device's context, where it stays.
+
+    Not by `compiled.run`, which has a C compiler make a launcher of Triton's own first: half a second for each kernel.
+    """
+    from triton.runtime.driver import driver as triton_driver
+
+    gpu, shared = triton_driver.active, compiled.metadata.shared
+    device = gpu.get_current_device()
+    most = gpu.utils.get_device_properties(device)["max_shared_mem"]
+    if shared > most:
+        raise EngineError(
+            f"{compiled.name} needs {shared} bytes of shared memory, and a multiprocessor of this GPU lends {most}: "
+            "multiply CPU tensors (a.cpu()), or torch.matmul itself"
+        )
+    return int(gpu.utils.load_binary(compiled.name, compiled.kernel, shared, device)[1])
+
+
 def _loaded(compiled: Any, grid: tuple[int, int, int], arguments: tuple[Any, ...]) -> _Ready:
     """Parameters in the order in which Triton's own launcher passes them: constants apart, two null scratch pointers
     last.
     """
     meta = compiled.metadata
-    compiled.run  # noqa: B018 - loads the kernel
     if meta.global_scratch_size or meta.profile_scratch_size or meta.num_ctas != 1 or meta.launch_cooperative_grid:
         raise EngineError(f"{compiled.name} asks for what prismm's launches do not bring; use another Triton")
     kept: list[Any] = []
@@ -493,7 +511,7 @@ def _loaded(compiled: Any, grid: tuple[int, int, int], arguments: tuple[Any, ...
     constants = [x for x in arguments if not isinstance(x, (Place, Tiled, Factor, int))]
     config = LaunchConfig(*grid, 32 * meta.num_warps, 1, 1, meta.shared)
     return _Ready(
-        ctypes.c_void_p(compiled.function), config, ctypes.byref(config), parameters, slots, maps,
+        ctypes.c_void_p(_function_of(compiled)), config, ctypes.byref(config), parameters, slots, maps,
         [*kept, *constants, compiled],
     )  # fmt: skip
 

@@ -44,6 +44,13 @@ STAGES = {2: 3, 3: 2}
 LAUNCH = {"num_warps": 4, "maxnreg": 168}
 
 
+def leaves_by_tma(words: int, chunk: int) -> bool:
+    """Whether a tile's entries may leave through the stage that it read last, which is given back after the next tile's
+    first chunk: one of as many steps as there are stages would wait for it for ever.
+    """
+    return chunk < STAGES[words]
+
+
 @gluon.jit
 def place_of(tile, tiles_m, tiles_n, GROUP: gl.constexpr):
     """(batch, row, column) of a tile, in an order by which GROUP rows of tiles share what they read."""
@@ -287,6 +294,7 @@ def words_product(
         mbarrier.init(full.index(stage), count=1)
         mbarrier.init(free.index(stage), count=2)
     fence_async_shared()
+    gl.static_assert((not BRING) or CHUNK < STAGES)
     INSTRUCTION: gl.constexpr = 256 // words.dtype.primitive_bitwidth
     gl.warp_specialize(
         [
