@@ -65,6 +65,8 @@ CASES: tuple[Case, ...] = (
 
 ROUNDS, REPEATS = 2, 8
 """How often all are timed, and how often in a row."""
+_UNTIMED = 3
+"""Eager calls in turn that are not timed, before those that are."""
 _TOGETHER, _TOGETHER_SECONDS = 100, 2e-3
 """Calls of a graph, so that what comes before the first one counts for little, and how long they take at most."""
 _HELD, _LONGEST_HELD = 400_000, 1 << 30
@@ -132,9 +134,13 @@ def times_of(subject: Subject, between: float, repeats: int = REPEATS) -> Timed:
     GPU's.
     """
     timed = Timed(subject.need, subject.scheme, {}, [], [], [], [])
+    # In turn, as programs make them again and again: after other work the host takes twice as long for a call.
+    for x in range(_UNTIMED + repeats):
+        pair = seconds_of(subject.ours), seconds_of(subject.theirs)
+        if x >= _UNTIMED:
+            timed.pairs.append(pair)
+            timed.paces.append(host_pace.seconds())
     for _ in range(repeats):
-        timed.pairs.append((seconds_of(subject.ours), seconds_of(subject.theirs)))
-        timed.paces.append(host_pace.seconds())
         for (replay, count), found in ((subject.replay, timed.whole), (subject.replay_theirs, timed.native)):
             found.append((queued_seconds_of(replay) - between) / count)
         kernels: dict[str, float] = {}

@@ -541,9 +541,6 @@ _LITTLE = 1 << 20
 _SURE = 1.03
 """How much faster than cuBLAS one kernel must be predicted to be: predictions are no closer than that."""
 
-LONG = 0.02
-"""Seconds of products of residues after which power limits them."""
-
 WHOLE = 8192**3
 """Products of elements up to which no product is made from those of quarters: as many as a calibration times."""
 
@@ -690,8 +687,7 @@ def _whole_seconds(need: Need, moduli: int, rates: Rates) -> float:
 
 def _multiplied_seconds(operations: float, rates: Rates) -> float:
     """Seconds that so many take on the matrix unit."""
-    seconds = operations / rates.int8
-    return seconds + max(0.0, seconds - LONG) * (rates.int8 / rates.sustained - 1.0)
+    return rates.at_length(operations / rates.int8)
 
 
 def _quarters_seconds(need: Need, moduli: int, rates: Rates) -> float:

@@ -42,6 +42,9 @@ class Line:
         return self.launch + elements * (self.element + moduli * self.modulus)
 
 
+LONG = 0.02
+"""Seconds of products on the matrix unit after which power limits them."""
+
 _OWN_PACE = 0.6
 """The share of a call's host time that is instructions: of two H200s' hosts one took 1.65 times as long for a call
 where a loop took 1.7 times as long, the other one 1.4 times where it took 1.8 times.
@@ -123,6 +126,10 @@ class Rates:
     def native(self, precision: int) -> float:
         """Operations a second of the GPU's own products, by the result's precision."""
         return self.float64 if precision == 53 else self.float32
+
+    def at_length(self, seconds: float) -> float:
+        """What products take that would take so long if power never limited the matrix unit; whatever their type."""
+        return seconds + max(0.0, seconds - LONG) * (self.int8 / self.sustained - 1.0)
 
     def once_over(self, size: int) -> float:
         """Seconds of a kernel that reads or writes so many bytes once."""

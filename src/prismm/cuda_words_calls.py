@@ -238,7 +238,8 @@ def gpu_seconds(scheme: Any, need: Need, rates: Rates) -> float:
 def _seconds_apart(scheme: Any, need: Need, rates: Rates) -> float:
     """Of split and product."""
     seconds = rates.split_words.seconds(*split_work(scheme, need))
-    return seconds + operations(scheme, need, rates.processors) / rates.words + rates.once_over(need.result_bytes)
+    product = rates.at_length(operations(scheme, need, rates.processors) / rates.words)
+    return seconds + product + rates.once_over(need.result_bytes)
 
 
 def _seconds_directly(scheme: Any, need: Need, rates: Rates) -> float:
@@ -250,7 +251,7 @@ def _seconds_directly(scheme: Any, need: Need, rates: Rates) -> float:
     served = cuda_words.serves_directly(words, chunk_of(scheme), need.is_complex)
     if not served or not rates.words_directly or need.k % 4 or need.m % 4 or need.n % 4:
         return math.inf
-    return rates.look + operations_directly(need, rates.processors) / rates.words_directly
+    return rates.look + rates.at_length(operations_directly(need, rates.processors) / rates.words_directly)
 
 
 def operations_directly(need: Need, processors: int) -> float:

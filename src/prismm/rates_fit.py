@@ -18,7 +18,6 @@ from typing import Any, NamedTuple
 
 from prismm import cuda_words_calls as words
 from prismm.cuda_plan import (
-    LONG,
     Need,
     native_share,
     own_seconds,
@@ -28,7 +27,7 @@ from prismm.cuda_plan import (
     uninterrupted,
     written_seconds,
 )
-from prismm.cuda_rates import Host, Line, Rates
+from prismm.cuda_rates import LONG, Host, Line, Rates
 from prismm.engines import direct_tiles
 from prismm.formats import FP64
 from prismm.schemes.native import Native
@@ -165,7 +164,7 @@ def fit(
         repair=repair,
         words=statistics.median(
             _operations(one, processors) / (one.phases["words_product"] - look - one.need.result_bytes / memory)
-            for one in wordy
+            for one in [one for one in wordy if one.phases["words_product"] < LONG] or wordy
         ),
         words_directly=words_directly,
         split_words=Line(split[0], 0.0, split[1]),
