@@ -140,6 +140,7 @@ def fit(
     direct = [one for one in calls if one.direct]
     cublas = [one for one in calls if isinstance(one.scheme, Native) and not one.direct]
     wordy = [one for one in calls if "words_product" in one.phases]
+    brief = [one for one in wordy if one.phases["words_product"] < LONG] or wordy
     finished = [one for one in native if one.need.result == FP64]
     looks = _line([(1.0, one.need.m * one.need.n) for one in finished], [_sum(one, LOOKS) for one in finished])
     split = _line(
@@ -164,7 +165,7 @@ def fit(
         repair=repair,
         words=statistics.median(
             _operations(one, processors) / (one.phases["words_product"] - look - one.need.result_bytes / memory)
-            for one in [one for one in wordy if one.phases["words_product"] < LONG] or wordy
+            for one in brief
         ),
         words_directly=words_directly,
         split_words=Line(split[0], 0.0, split[1]),

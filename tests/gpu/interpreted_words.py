@@ -76,6 +76,15 @@ def aligned(x: torch.Tensor) -> torch.Tensor:
     return found
 
 
+def outside(out: torch.Tensor, a: torch.Tensor, b: torch.Tensor, own: cuda_words.Bound) -> int:
+    """How many entries of real products are not within their bound."""
+    x, y = a.double(), b.double()
+    largest = x.abs().amax(2, True) * y.abs().amax(1, True) * 2.0**-28
+    # Float64's own error is less than 2^-20 of what is allowed.
+    allowed = own.gamma * (x.abs() @ y.abs()) + own.terms * own.floor * largest
+    return int((~((out.double() - x @ y).abs() <= allowed)).sum())
+
+
 def batches_directly() -> None:
     """Several products by one kernel: strides of 0, several tiles a program, rows and columns as they come."""
     torch.manual_seed(5)
@@ -84,12 +93,7 @@ def batches_directly() -> None:
         if transposed:
             a, b = aligned(torch.randn(1, 100, 132)).mT, aligned(torch.randn(3, 136, 100)).mT
         out, counts = batched(a, b, "fp16 2 12", None, True)
-        exact = a.double() @ b.double()
-        own = cuda_words.bound(cuda_words.HALVES, 100, 64, "a100", True)
-        largest = a.abs().amax(2, True).double() * b.abs().amax(1, True).double() * 2.0**-28
-        # Float64's own error is less than 2^-20 of what is allowed.
-        allowed = own.gamma * (a.double().abs() @ b.double().abs()) + 100 * own.floor * largest
-        wrong = int((~((out.double() - exact).abs() <= allowed)).sum())
+        wrong = outside(out, a, b, cuda_words.bound(cuda_words.HALVES, 100, 64, "a100", True))
         print(json.dumps({"case": ["batch", transposed], "wrong": wrong, "counts": counts}), flush=True)
 
 
@@ -97,13 +101,10 @@ def chunks() -> None:
     """Every chunk, shorter and longer than the stages that are in shared memory, by programs of several tiles each."""
     torch.manual_seed(6)
     a, b = aligned(torch.randn(2, 260, 580)), aligned(torch.randn(2, 580, 136))
-    exact, magnitude = a.double() @ b.double(), a.double().abs() @ b.double().abs()
     for name, words in twin.formats().items():
         for chunk in cuda_words.CHUNKS:
             out, counts = batched(a, b, name, None, chunk=chunk)
-            own = cuda_words.bound(words, 580, chunk, "a100")
-            largest = a.abs().amax(2, True).double() * b.abs().amax(1, True).double()
-            wrong = int((~((out.double() - exact).abs() <= own.gamma * magnitude + 580 * own.floor * largest)).sum())
+            wrong = outside(out, a, b, cuda_words.bound(words, 580, chunk, "a100"))
             print(json.dumps({"case": ["chunk", name, chunk], "wrong": wrong, "counts": counts}), flush=True)
 
 
