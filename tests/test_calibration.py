@@ -130,7 +130,8 @@ class Machine:
         self.patch(torch.cuda, "device", lambda index: contextlib.nullcontext())
         self.patch(prismm.calibration, "_subject", subjects.__getitem__)
         self.patch(prismm.calibration, "_memory", lambda between: table.memory)
-        self.patch(prismm.calibration, "_words_directly", lambda device, processors, between: table.words_directly)
+        directly = 1e12, 1e12 / table.words_directly + table.product
+        self.patch(prismm.calibration, "_words_directly", lambda *rest: directly)
         self.patch(prismm.calibration, "_sustained", lambda processors, free: table.sustained)
         said: list[str] = []
         found = prismm.calibration.measure(0, said.append)
@@ -265,6 +266,25 @@ def test_times_of_which_one_in_ten_is_twice_as_long_change_no_choice(rng, monkey
     found = machine.calibrated(table)
     assert chosen(needs, found, monkeypatch) == expected
     check_predictions(machine, needs, expected, found, table, 0.03)
+
+
+def test_a_host_that_is_busy_for_one_round_changes_nothing(monkeypatch):
+    table = committed()[H200.name]
+    machine = Machine(monkeypatch)
+    expected = numbers(machine.calibrated(table))
+    turns = iter(range(ROUNDS * len(CASES)))
+    subjects = prismm.calibration._subject
+
+    def subject(case):
+        machine.slow = 1.0 if next(turns) < len(CASES) else 4.0
+        return subjects(case)
+
+    def patch(where, name, value):
+        monkeypatch.setattr(where, name, subject if name == "_subject" else value)
+
+    machine.patch = patch
+    assert numbers(machine.calibrated(table)) == pytest.approx(expected, rel=1e-6)
+    assert machine.slow == 4.0
 
 
 def test_choices_by_noisy_times_are_as_good(rng, monkeypatch):

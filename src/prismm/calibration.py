@@ -23,7 +23,7 @@ from prismm.engines.cuda import BLAS
 from prismm.engines.cuda_slices import FP64 as FP64_UNIT
 from prismm.errors import EngineError
 from prismm.formats import FP32
-from prismm.rates_fit import LOOKS, Timed, fit
+from prismm.rates_fit import LOOKS, Pair, Timed, fit
 from prismm.schemes.native import Native
 from prismm.schemes.residues import Residues
 from prismm.schemes.scaled_half import ScaledHalf
@@ -65,7 +65,7 @@ CASES: tuple[Case, ...] = (
 
 ROUNDS, REPEATS = 2, 8
 """How often all are timed, and how often in a row."""
-_UNTIMED = 3
+_UNTIMED = 6
 """Eager calls in turn that are not timed, before those that are."""
 _TOGETHER, _TOGETHER_SECONDS = 100, 2e-3
 """Calls of a graph, so that what comes before the first one counts for little, and how long they take at most."""
@@ -133,13 +133,12 @@ def times_of(subject: Subject, between: float, repeats: int = REPEATS) -> Timed:
     """Its times. between: seconds from one event to the next with nothing between them, which are in all times of the
     GPU's.
     """
-    timed = Timed(subject.need, subject.scheme, {}, [], [], [], [])
-    # In turn, as programs make them again and again: after other work the host takes twice as long for a call.
-    for x in range(_UNTIMED + repeats):
-        pair = seconds_of(subject.ours), seconds_of(subject.theirs)
-        if x >= _UNTIMED:
-            timed.pairs.append(pair)
-            timed.paces.append(host_pace.seconds())
+    timed = Timed(subject.need, subject.scheme, {}, [], [], [])
+    # In turn, as programs make them again and again: after other work the host takes up to twice as long for a call.
+    before = host_pace.seconds()
+    pairs = [(seconds_of(subject.ours), seconds_of(subject.theirs)) for _ in range(_UNTIMED + repeats)]
+    pace = (before + host_pace.seconds()) / 2
+    timed.pairs.extend(Pair(ours, theirs, pace) for ours, theirs in pairs[_UNTIMED:])
     for _ in range(repeats):
         for (replay, count), found in ((subject.replay, timed.whole), (subject.replay_theirs, timed.native)):
             found.append((queued_seconds_of(replay) - between) / count)
@@ -243,8 +242,8 @@ def _memory(between: float) -> float:
     return 2 * block.numel() / (_seconds(lambda: other.copy_(block)) - between)
 
 
-def _words_directly(device: Device, processors: int, between: float) -> float:
-    """Operations a second of products of words that one kernel cuts and multiplies; 0 where there is none."""
+def _words_directly(device: Device, processors: int, between: float) -> tuple[float, float] | None:
+    """Operations and seconds of products of words that one kernel cuts and multiplies; None where there is none."""
     import torch
 
     from prismm import cuda_words_calls as words
@@ -252,7 +251,7 @@ def _words_directly(device: Device, processors: int, between: float) -> float:
     from prismm.engines.launch import Program
 
     if not device.hopper:
-        return 0.0
+        return None
     n, batch = 512, max(1, processors // 2)  # 16 tiles each: as many as eight times keep all processors busy
     a, b = (torch.randn(batch, n, n, device="cuda") for _ in range(2))
     out = torch.empty_like(a)
@@ -266,7 +265,7 @@ def _words_directly(device: Device, processors: int, between: float) -> float:
     assert product[0] == "multiply_by_words"
     run = functools.partial(_run, product[1], bases, torch.cuda.current_stream().cuda_stream, scratch)
     need = Need(n, n, n, (batch,), FP32, target, False, True)
-    return words.operations_directly(need, processors) / (_seconds(run) - between)
+    return words.operations_directly(need, processors), _seconds(run) - between
 
 
 def _sustained(processors: int, free: int) -> float:

@@ -86,7 +86,8 @@ class Rates:
         call, torch: the host's share in calls of prismm, of whatever kind, and of ``torch.mm``.
         pace: what `host_pace.seconds` was on that host then.
         int8: operations a second of the products of residues, of short ones; sustained: of those that take so long that
-            power limits them; product: seconds of the launch of one.
+            power limits them; product: seconds of the launch of one, or of one by words that are cut where they are
+            multiplied.
         left, right: split of an operand, by elements and moduli.
         join, rounded: join of the result, by entries and moduli, in native grade and for correct rounding.
         finish: the launch of second looks and, for every entry in float64, what they take in native grade.

@@ -251,7 +251,8 @@ def _seconds_directly(scheme: Any, need: Need, rates: Rates) -> float:
     served = cuda_words.serves_directly(words, chunk_of(scheme), need.is_complex)
     if not served or not rates.words_directly or need.k % 4 or need.m % 4 or need.n % 4:
         return math.inf
-    return rates.look + rates.at_length(operations_directly(need, rates.processors) / rates.words_directly)
+    busy = rates.at_length(operations_directly(need, rates.processors) / rates.words_directly)
+    return rates.product + busy + rates.look
 
 
 def operations_directly(need: Need, processors: int) -> float:

@@ -3,7 +3,8 @@
 What the GPU takes is fitted to times in which the host has no part: of kernels that were queued before they began, and
 of graphs of many calls. Every kernel's time is a launch and so much for every element and modulus (`cuda_rates.Line`):
 non-negative coefficients that make the relative errors' sum of squares least. The rest are medians. What the host takes
-is fitted to eager calls of prismm and of torch in turn: torch's, and the median of what a pair differs by.
+is fitted to eager calls of prismm and of torch in turn, the faster half of them: torch's, and the median of what a pair
+differs by. Hosts are busy otherwise for seconds, and take several times as long then.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from prismm.formats import FP64
 from prismm.schemes.native import Native
 from prismm.schemes.residues import Residues
 
-__all__ = ["LEFT", "LOOKS", "RIGHT", "Timed", "fit"]
+__all__ = ["LEFT", "LOOKS", "RIGHT", "Pair", "Timed", "fit"]
 
 LEFT = ("split_rows", "split_rows_at_once")
 RIGHT = ("largest_columns", "sum_columns", "split_columns", "split_columns_at_once")
@@ -52,10 +53,23 @@ _SHORT, _SOME = 2.0, 6
 that keep it busy for more say less about the host.
 """
 
+_BRIEF = 1.5e-5
+"""Seconds that a short product of the GPU's own takes at most: of order 512 in float64 on an H200."""
+
 _TURNS = 8
 """How often the launch and the rate of the GPU's own products are fitted in turn; each depends on the other by a
 hundredth.
 """
+
+
+class Pair(NamedTuple):
+    """Seconds of an eager call of prismm and of one of torch after it, on an idle GPU; and what `host_pace.seconds` was
+    about then.
+    """
+
+    ours: float
+    theirs: float
+    pace: float
 
 
 @dataclass(frozen=True)
@@ -66,8 +80,7 @@ class Timed:
         need, scheme: what was asked.
         kernels: of each of its kernels by itself; whole: of the call among many in a graph; native: of the GPU's own
             product in such a graph. In all of these the host has no part.
-        pairs: of eager calls on an idle GPU, of prismm and of torch in turn.
-        paces: what `host_pace.seconds` was beside them.
+        pairs: of eager calls.
     """
 
     need: Need
@@ -75,14 +88,13 @@ class Timed:
     kernels: dict[str, list[float]]
     whole: list[float]
     native: list[float]
-    pairs: list[tuple[float, float]]
-    paces: list[float]
+    pairs: list[Pair]
 
     def and_again(self, other: Timed) -> Timed:
         """With those of another round."""
         kernels = {name: [*seconds, *other.kernels[name]] for name, seconds in self.kernels.items()}
         whole, native, pairs = self.whole + other.whole, self.native + other.native, self.pairs + other.pairs
-        return Timed(self.need, self.scheme, kernels, whole, native, pairs, self.paces + other.paces)
+        return Timed(self.need, self.scheme, kernels, whole, native, pairs)
 
 
 class _Call(NamedTuple):
@@ -93,7 +105,7 @@ class _Call(NamedTuple):
     phases: dict[str, float]
     whole: float
     native: float
-    pairs: list[tuple[float, float]]
+    pairs: list[Pair]
 
     @property
     def direct(self) -> bool:
@@ -113,7 +125,7 @@ def _typical(one: Timed) -> _Call:
 
 def fit(
     name: str, processors: int, timed: Iterable[Timed], *, memory: float, hopper: bool,
-    sustained: float | None = None, repair: float = _REPAIR, words_directly: float = 0.0,
+    sustained: float | None = None, repair: float = _REPAIR, words_directly: tuple[float, float] | None = None,
 ) -> Rates:  # fmt: skip
     """The rates that fit timed calls of real data best.
 
@@ -122,7 +134,8 @@ def fit(
         timed: calls; among them, by residues, such of two sizes and two numbers of moduli, of native grade and
             correctly rounded; some with words, by cuBLAS, and in one kernel; float64 and float32; tiny ones and such as
             take the GPU some times as long.
-        memory, sustained, repair, words_directly: measured otherwise; sustained None: from calls that took long.
+        memory, sustained, repair: measured otherwise; sustained None: from calls that took long.
+        words_directly: operations and seconds of products of words that are cut where they are multiplied.
         hopper: see `Rates`.
     """
     timed = list(timed)
@@ -148,11 +161,11 @@ def fit(
     )
     look = statistics.median(one.whole - one.native - one.need.result_bytes / memory for one in cublas)
     look = max(_LEAST, look)
-    ours, theirs = _hosts(calls)
-    paces = [x for one in timed for x in one.paces]
+    ours, theirs, pace = _hosts(calls)
+    many, took = words_directly or (0.0, math.inf)
     rates = Rates(
         name=name, processors=processors, float64=1.0, float32=1.0, launch=_LEAST, look=look, memory=memory,
-        call=ours, torch=theirs, pace=statistics.median(paces), int8=int8, sustained=sustained,
+        call=ours, torch=theirs, pace=pace, int8=int8, sustained=sustained,
         product=max(products[0], 1e-9),
         left=_by_moduli(residues, lambda one: _sum(one, LEFT), lambda need: need.m * need.k),
         right=_by_moduli(
@@ -167,7 +180,7 @@ def fit(
             _operations(one, processors) / (one.phases["words_product"] - look - one.need.result_bytes / memory)
             for one in brief
         ),
-        words_directly=words_directly,
+        words_directly=many / max(took - products[0], took / 2),
         split_words=Line(split[0], 0.0, split[1]),
         direct=statistics.median(
             one.whole / direct_tiles.seconds_of(shape_of(one.need), processors, 1.0, math.inf, hopper=hopper)
@@ -195,9 +208,12 @@ def _operations(one: _Call, processors: int) -> float:
 
 
 def _with_own_products(rates: Rates, calls: list[_Call]) -> Rates:
-    """With launch and rates of the GPU's own products: the launch by the smallest, the rates by those that fill it."""
-    least = min(_size(one.need) for one in calls)
-    small = [one for one in calls if _size(one.need) == least]
+    """With launch and rates of the GPU's own products: the rates by those that fill it; the launch, with what predictions
+    leave out of short products, by the largest of these in float64, where one kernel is about as fast.
+    """
+    short = [one for one in calls if one.need.result == FP64 and one.native < _BRIEF]
+    size = max((_size(one.need) for one in short), default=min(_size(one.need) for one in calls))
+    small = [one for one in short or calls if _size(one.need) == size]
     for _ in range(_TURNS):
         rates = dataclasses.replace(rates, float64=_own_rate(calls, 53, rates), float32=_own_rate(calls, 24, rates))
         bare = dataclasses.replace(rates, launch=0.0)
@@ -226,28 +242,30 @@ _FULL = 0.75
 """Share of the GPU that a product's tiles keep busy from which on it counts for the rate of such products."""
 
 
-def _hosts(calls: list[_Call]) -> tuple[Host, Host]:
+def _hosts(calls: list[_Call]) -> tuple[Host, Host, float]:
     """The host's share in calls of prismm and in those of torch: `least` of the shortest ones, which the GPU has done
-    before they are handed over; `before` of those that keep the GPU busy for longer than that.
+    before they are handed over; `before` of those that keep the GPU busy for longer than that. And the host's pace then.
     """
 
     def work(one: _Call) -> float:
         return max(one.whole, one.native)
 
     shortest = min(work(one) for one in calls)
-    least = _in_turn([pair for one in calls if work(one) <= _SHORT * shortest for pair in one.pairs])
+    *least, pace = _in_turn([pair for one in calls if work(one) <= _SHORT * shortest for pair in one.pairs])
     long = sorted((one for one in calls if min(one.whole, one.native) > max(least)), key=work)[:_SOME]
-    rests = [(x - one.whole, y - one.native) for one in long for x, y in one.pairs]
-    before = _in_turn(rests) if rests else least
+    rests = [Pair(x - one.whole, y - one.native, pace) for one in long for x, y, pace in one.pairs]
+    before = _in_turn(rests)[:2] if rests else least
     ours, theirs = (Host(min(x, y), y) for x, y in zip(before, least, strict=True))
-    return ours, theirs
+    return ours, theirs, pace
 
 
-def _in_turn(pairs: list[tuple[float, float]]) -> tuple[float, float]:
-    """What is typical of the first ones and the second ones, of which the difference is known best."""
-    theirs = statistics.median(y for _, y in pairs)
-    difference = statistics.median(x - y for x, y in pairs)
-    return max(_LEAST, theirs + difference), max(_LEAST, theirs)
+def _in_turn(pairs: list[Pair]) -> Pair:
+    """What is typical of the faster half of them, of which the difference is known best."""
+    calm = sorted(pairs, key=lambda pair: pair.ours + pair.theirs)[: -(-len(pairs) // 2)]
+    theirs = statistics.median(pair.theirs for pair in calm)
+    difference = statistics.median(pair.ours - pair.theirs for pair in calm)
+    pace = statistics.median(pair.pace for pair in calm)
+    return Pair(max(_LEAST, theirs + difference), max(_LEAST, theirs), pace)
 
 
 def _by_moduli(

@@ -74,7 +74,7 @@ def test_matrix_instructions_wide_copies_and_no_spills(architecture, dtype, layo
     parted = [entry for entry in found if entry.get("parted") and entry["kernel"] != "add_parts"]
     grouped = [entry for entry in found if entry["kernel"] == "multiply_by_groups"]
     found = [entry for entry in found if entry["kernel"] == "multiply_directly" and not entry["parted"]]
-    assert len(added) == len(parted) == 1 + len(grouped) // 2 and len(grouped) == 2 * (architecture == "sm_90")
+    assert len(added) == len(parted) == 1 + len(grouped) // 2 and len(grouped) == 4 * (architecture == "sm_90")
     assert all(entry["stack"] == 0 for entry in added) and all(entry["mma"] > 0 for entry in parted)
     assert len(found) == sum(tile.pace(8 if dtype == "float64" else 4) is not None for tile in TILES)
     for entry in found:
@@ -96,9 +96,11 @@ def test_matrix_instructions_wide_copies_and_no_spills(architecture, dtype, layo
 
 
 def test_the_kernel_of_groups_is_taken_for_large_matrices_that_tma_reads():
-    for size, own in ((8, BY_GROUPS[0]), (4, BY_GROUPS[1])):
+    for size, own in zip((8, 4), BY_GROUPS[:2], strict=True):
         large = Shape(2048, 2048, 2048, 1, size)
         assert tile_for(large, 132, hopper=True) is own and not tile_for(large, 132).groups
+        low = tile_for(large._replace(m=64, n=65536), 132, hopper=True)
+        assert low.groups and (low.rows, low.columns) == (64, 128)
         for other in (large._replace(n=2047), large._replace(k=2047), Shape(64, 64, 64, 1, size)):
             assert not tile_for(other, 132, hopper=True).groups
         assert not tile_for(large, 132, 99 << 10, hopper=True).groups
@@ -143,14 +145,14 @@ def test_extents_of_any_kind_compile(architecture):
 @pytest.mark.parametrize("part", range(2))
 def test_interpreted_kernels_keep_their_word(part):
     found = interpreted("direct", f"{part}/2")
-    assert len(found) == len(range(part, 192, 2))
+    assert len(found) == len(range(part, 227, 2))
     assert not [entry for entry in found if entry["wrong"]]
 
 
 @pytest.mark.slow
 def test_interpreted_products_in_parts_keep_their_word():
     found = interpreted("parts")
-    assert len(found) == 85
+    assert len(found) == 109
     assert not [entry for entry in found if entry["wrong"]]
 
 
@@ -214,13 +216,15 @@ hopper = pytest.mark.skipif(
     not torch.cuda.is_available() or torch.cuda.get_device_capability() != (9, 0), reason="needs a Hopper GPU"
 )
 BY_GROUPS_TOO = [
-    pytest.param(tile, dtype, marks=hopper) for tile, dtype in zip(BY_GROUPS, ("float64", "float32"), strict=True)
+    pytest.param(tile, "float64" if tile.double else "float32", marks=hopper) for tile in BY_GROUPS
 ]
 SPLITS = [
     pytest.param(Split(TILES[5], 3, 32), "float64", id="parts-float64"),
     pytest.param(Split(TILES[7], 3, 32), "float32", id="parts-float32"),
     pytest.param(Split(BY_GROUPS[0], 3, 32), "float64", marks=hopper, id="parts-groups-float64"),
     pytest.param(Split(BY_GROUPS[1], 3, 32), "float32", marks=hopper, id="parts-groups-float32"),
+    pytest.param(Split(BY_GROUPS[2], 3, 32), "float64", marks=hopper, id="parts-low-groups-float64"),
+    pytest.param(Split(BY_GROUPS[3], 3, 32), "float32", marks=hopper, id="parts-low-groups-float32"),
 ]
 """Of an inner dimension of 65 to 96."""
 
@@ -230,13 +234,13 @@ SPLITS = [
 @pytest.mark.parametrize(
     "layouts", [("rows", "rows"), ("columns", "columns"), ("rows", "columns"), ("columns", "rows")]
 )
-@pytest.mark.parametrize("tile", BY_GROUPS, ids=["float64", "float32"])
-def test_every_entry_by_groups_is_within_its_bound(tile, layouts, seed):
-    dtype, form = (np.float64, FP64) if tile.double else (np.float32, FP32)
+@pytest.mark.parametrize(("tile", "dtype"), BY_GROUPS_TOO, ids=name_of)
+def test_every_entry_by_groups_is_within_its_bound(tile, dtype, layouts, seed):
+    form = FP64 if tile.double else FP32
     for index, extents in enumerate(PAIRED):
         m, k, n = extents if tile.double else (-(-x // 4) * 4 for x in extents)
         for name in NAMES:
-            a, b = HOSTILE[name](m, k, n, seed=seed + index, dtype=dtype)
+            a, b = HOSTILE[name](m, k, n, seed=seed + index, dtype=np.dtype(dtype))
             m_even = a if layouts[0] == "rows" else np.concatenate([a, a[: m % 2]])  # whose columns have to be even
             c, counts = multiply(on_gpu(m_even, layouts[0]), on_gpu(b, layouts[1]), tile)
             c = c[0, :m].cpu().numpy()
@@ -295,13 +299,13 @@ def test_long_inner_dimensions_by_default(dtype, rng):
 
 @hopper
 @pytest.mark.gpu
-@pytest.mark.parametrize("tile", BY_GROUPS, ids=["float64", "float32"])
+@pytest.mark.parametrize(("tile", "dtype"), BY_GROUPS_TOO, ids=name_of)
 @pytest.mark.parametrize("one", [None, 0, 1])
-def test_batches_by_groups(one, tile, rng):
+def test_batches_by_groups(one, tile, dtype, rng):
     """Persistent programs that make several tiles each, of matrices whose ends are zeros to each other; integers, so
     that the product is exact.
     """
-    kind = torch.float64 if tile.double else torch.float32
+    kind = getattr(torch, dtype)
     x, y = (torch.from_numpy(rng.integers(-99, 100, shape)).to(kind).cuda() for shape in ((7, 392, 72), (7, 72, 452)))
     x, y = (x[:1] if one == 0 else x), (y[:1] if one == 1 else y)
     x[:, -1, -1] = math.inf
@@ -338,8 +342,9 @@ def test_specials_are_settled(tile, dtype, seed):
 
 @pytest.mark.gpu
 @pytest.mark.parametrize(
-    "tile", [*(tile for tile in TILES if tile.single), pytest.param(BY_GROUPS[0], marks=hopper)], ids=name_of
-)
+    "tile", [*(tile for tile in TILES if tile.single), *(pytest.param(tile, marks=hopper) for tile in BY_GROUPS if tile.double)],
+    ids=name_of,
+)  # fmt: skip
 def test_what_overflows_on_the_way_is_made_exactly(tile):
     a = np.array([[1e308, 1e308, -1e308, 3.0]]).repeat(40, 0)
     b = np.array([[1.0, 9.0], [1.0, 9.0], [1.0, 9.0], [1.0, 1.0]]).repeat(20, 1)
@@ -362,7 +367,7 @@ def test_what_overflows_on_the_way_is_made_exactly(tile):
     "tile",
     [
         *(tile for tile in TILES if tile.single),
-        pytest.param(BY_GROUPS[1], marks=hopper),
+        *(pytest.param(tile, marks=hopper) for tile in BY_GROUPS if tile.single),
         pytest.param(Split(TILES[7], 2, 16), id="parts"),
         pytest.param(Split(BY_GROUPS[1], 2, 32), marks=hopper, id="parts-groups"),
     ],

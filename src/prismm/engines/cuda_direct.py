@@ -116,16 +116,20 @@ def multiply_by_a_vector(program: Program, out: Result, matrix: Vectors, x: Vect
 
     size = matrix.place.dtype.itemsize
     far = matrix.batch * matrix.vectors * matrix.terms * size > _CACHED and matrix.terms >= _LONG
-    block = 1024 if far else max(16, min(512, 1 << (matrix.terms - 1).bit_length()))
+    block = max(16, min(512, 1 << (matrix.terms - 1).bit_length()))
     one = matrix.terms <= block
-    rows = 2 if far else max(4, _READ // (block * size))
+    rows = 4 if far else max(4, _READ // (block * size))
     warps = max(1, rows * block * size // _READ) if one else 4
+    of_batch, of_row, _ = _steps(matrix)
     of_x, _, x_step = _steps(x)
+    together = 16 // size
+    if matrix.terms % together or of_row % together or of_batch % together:
+        together = 1
     program.launch(
-        vector.multiply_by_a_vector, (-(-matrix.vectors // rows), out.batch), matrix.place, *_steps(matrix)[:2],
+        vector.multiply_by_a_vector, (-(-matrix.vectors // rows), out.batch), matrix.place, of_batch, of_row,
         x.place, of_x, x_step, out.place, counts, matrix.vectors, matrix.terms,
         PRECISION=53 if size == 8 else 24, ROWS=rows, BLOCK=block, ONE=one, WHOLE=matrix.terms % block == 0,
-        STAGES=3 if far else 1, EVEN=matrix.terms % 16 == 0, LANES=LANES, num_warps=warps,
+        STAGES=3 if far else 1, TOGETHER=together, LANES=LANES, num_warps=warps,
         maxnreg=64 if one else 128, enable_fp_fusion=False,
     )  # fmt: skip
 
@@ -184,6 +188,6 @@ def _multiply_by_groups(
         counts, *tops, *described, out.m, out.n, a.terms, split.length, split.parts, out.batch, int(a.batch == 1),
         int(b.batch == 1),
         SINGLE=single, PARTED=split.parts > 1, LEFT_ALONG=a.steps[2] == 1, RIGHT_ALONG=b.steps[2] == 1,
-        GROUPS=kernel.GROUPS, EDGE=kernel.EDGE, DEPTH=tile.depth, STAGES=tile.stages, STRIP=kernel.STRIP,
+        DOWN=tile.rows // kernel.EDGE, ACROSS=tile.columns // kernel.EDGE, EDGE=kernel.EDGE, DEPTH=tile.depth, STAGES=tile.stages, STRIP=kernel.STRIP,
         enable_fp_fusion=False, **kernel.LAUNCH,
     )  # fmt: skip

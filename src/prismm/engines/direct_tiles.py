@@ -103,8 +103,10 @@ TILES = (
 BY_GROUPS = (
     Tile(128, 64, 32, 4, 2, 3, 168, Pace(3.5, 1.12, 1.12, 1.2), None, groups=True),
     Tile(128, 64, 32, 4, 2, 6, 168, None, Pace(3.5, 1.21, 1.21, 1.3), groups=True),
+    Tile(64, 128, 32, 2, 4, 3, 168, Pace(3.5, 1.12, 1.12, 1.2), None, groups=True),
+    Tile(64, 128, 32, 2, 4, 6, 168, None, Pace(3.5, 1.21, 1.21, 1.3), groups=True),
 )
-"""Of float64 and of float32 matrices."""
+"""Of float64 and of float32 matrices; the same for results that are low."""
 
 
 _VECTOR, _LONG, _TURN, _CACHED_SHARE, _READ_SHARE = 2.2, 32, 0.35, 0.8, 1.08

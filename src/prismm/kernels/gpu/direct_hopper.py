@@ -2,8 +2,8 @@
 multiply.
 
 What a product is, its bound, and what becomes of entries that are not finite is that of `direct`; here shared memory is
-a ring that TMA fills, tiles are 128 x 64, and a persistent grid walks over them. Each group of four warps multiplies 64
-rows. It reads elements of the next 16 terms into registers while it multiplies those of this 16, across steps and
+a ring that TMA fills, tiles are 128 x 64, of low results 64 x 128, and a persistent grid walks over them. Each group of
+four warps multiplies 64 rows of 64 columns. It reads elements of the next 16 terms into registers while it multiplies those of this 16, across steps and
 tiles, so that the matrix unit waits for nobody but at the end of a tile, whose result is stored while the ring fills
 for the next one. Float32 elements become float64 numbers in registers. Where the inner dimension is cut into parts,
 tiles of parts' sums are what the grid walks over, and `split_k` adds them.
@@ -33,8 +33,8 @@ from prismm.kernels.gpu.direct import LARGE, TOP, largest_of_columns, largest_of
 from prismm.kernels.gpu.numbers import magnitude_word, wide
 from prismm.kernels.gpu.product_hopper import grouped, next_stage
 
-GROUPS, EDGE, STRIP = 2, 64, 8
-"""Groups that multiply, the rows of each, and a tile's columns; rows of tiles in a strip."""
+EDGE, STRIP = 64, 8
+"""Rows and columns of a group; rows of tiles in a strip."""
 INNER = gl.constexpr(16)
 """Inner dimension of an instruction, and of a box that is copied."""
 _LARGE_WORD = gl.constexpr(0x7FE00000)
@@ -112,9 +112,10 @@ def _terms_of(t, k, length, parts, PARTED: gl.constexpr):
 def _feed(
     left, right, left_ring, right_ring, full, free, m, n, k, length, parts, products, left_one, right_one,
     SINGLE: gl.constexpr, PARTED: gl.constexpr, LEFT_ALONG: gl.constexpr, RIGHT_ALONG: gl.constexpr,
-    GROUPS: gl.constexpr, EDGE: gl.constexpr, DEPTH: gl.constexpr, STAGES: gl.constexpr, STRIP: gl.constexpr,
+    DOWN: gl.constexpr, ACROSS: gl.constexpr, EDGE: gl.constexpr, DEPTH: gl.constexpr, STAGES: gl.constexpr,
+    STRIP: gl.constexpr,
 ):  # fmt: skip
-    tiles_m, tiles_n = gl.cdiv(m, GROUPS * EDGE), gl.cdiv(n, EDGE)
+    tiles_m, tiles_n = gl.cdiv(m, DOWN * EDGE), gl.cdiv(n, ACROSS * EDGE)
     PIECES: gl.constexpr = DEPTH // INNER
     SIZE: gl.constexpr = 4 if SINGLE else 8
     stage = 0
@@ -126,30 +127,34 @@ def _feed(
         of_left, of_right = matrix * (1 - left_one), matrix * (1 - right_one)
         for first in range(start, end, DEPTH):
             mbarrier.wait(free.index(stage), phase)
-            mbarrier.expect(full.index(stage), (GROUPS + 1) * EDGE * DEPTH * SIZE)
+            mbarrier.expect(full.index(stage), (DOWN + ACROSS) * EDGE * DEPTH * SIZE)
             for piece in gl.static_range(PIECES):
                 term = first + piece * INNER
-                _copy(
-                    right, of_right, column * EDGE, term, full.index(stage), right_ring.index(stage * PIECES + piece),
-                    RIGHT_ALONG,
-                )  # fmt: skip
-                for x in gl.static_range(GROUPS):
+                place = stage * PIECES + piece
+                for x in gl.static_range(ACROSS):
                     _copy(
-                        left, of_left, (row * GROUPS + x) * EDGE, term, full.index(stage),
-                        left_ring.index((stage * PIECES + piece) * GROUPS + x), LEFT_ALONG,
+                        right, of_right, (column * ACROSS + x) * EDGE, term, full.index(stage),
+                        right_ring.index(place * ACROSS + x), RIGHT_ALONG,
+                    )  # fmt: skip
+                for x in gl.static_range(DOWN):
+                    _copy(
+                        left, of_left, (row * DOWN + x) * EDGE, term, full.index(stage),
+                        left_ring.index(place * DOWN + x), LEFT_ALONG,
                     )  # fmt: skip
             stage, phase = next_stage(stage, phase, STAGES)
 
 
 @gluon.jit
 def _read(
-    left_ring, right_ring, place, GROUP: gl.constexpr, GROUPS: gl.constexpr, EDGE: gl.constexpr, SINGLE: gl.constexpr,
-    LEFT_ALONG: gl.constexpr, RIGHT_ALONG: gl.constexpr,
+    left_ring, right_ring, place, GROUP: gl.constexpr, DOWN: gl.constexpr, ACROSS: gl.constexpr, EDGE: gl.constexpr,
+    SINGLE: gl.constexpr, LEFT_ALONG: gl.constexpr, RIGHT_ALONG: gl.constexpr,
 ):  # fmt: skip
-    """16 terms of a group's rows, and of all columns."""
+    """16 terms of a group's rows, and of its columns."""
     KIND: gl.constexpr = gl.float32 if SINGLE else gl.float64
-    x = left_ring.index(place * GROUPS + GROUP)._reinterpret(KIND, [EDGE, INNER], placed_of(SINGLE, LEFT_ALONG, True))
-    y = right_ring.index(place)._reinterpret(KIND, [INNER, EDGE], placed_of(SINGLE, RIGHT_ALONG, False))
+    x = left_ring.index(place * DOWN + GROUP % DOWN)._reinterpret(KIND, [EDGE, INNER], placed_of(SINGLE, LEFT_ALONG, True))
+    y = right_ring.index(place * ACROSS + GROUP % ACROSS)._reinterpret(
+        KIND, [INNER, EDGE], placed_of(SINGLE, RIGHT_ALONG, False)
+    )
     return x.load(_LEFT), y.load(_RIGHT)
 
 
@@ -166,18 +171,18 @@ def _bring(result, own, value, t, i0, j0, EDGE: gl.constexpr):
 def _multiply(
     GROUP: gl.constexpr, a, a_batch, a_row, a_step, b, b_batch, b_column, b_step, out, counts, row_tops, column_tops,
     tops, result, own, left_ring, right_ring, full, free, m, n, k, length, parts, products, SINGLE: gl.constexpr,
-    PARTED: gl.constexpr, LEFT_ALONG: gl.constexpr, RIGHT_ALONG: gl.constexpr, GROUPS: gl.constexpr,
-    EDGE: gl.constexpr, DEPTH: gl.constexpr, STAGES: gl.constexpr, STRIP: gl.constexpr,
+    PARTED: gl.constexpr, LEFT_ALONG: gl.constexpr, RIGHT_ALONG: gl.constexpr, DOWN: gl.constexpr,
+    ACROSS: gl.constexpr, EDGE: gl.constexpr, DEPTH: gl.constexpr, STAGES: gl.constexpr, STRIP: gl.constexpr,
 ):  # fmt: skip
     PLACED: gl.constexpr = MULTIPLIED if SINGLE else STORED
     PIECES: gl.constexpr = DEPTH // INNER
-    tiles_m, tiles_n = gl.cdiv(m, GROUPS * EDGE), gl.cdiv(n, EDGE)
+    tiles_m, tiles_n = gl.cdiv(m, DOWN * EDGE), gl.cdiv(n, ACROSS * EDGE)
     tiles = tiles_m * tiles_n * products
     row_in, column_in = gl.arange(0, EDGE, gl.SliceLayout(1, PLACED)), gl.arange(0, EDGE, gl.SliceLayout(0, PLACED))
     stage = 0
     phase = 0
     mbarrier.wait(full.index(0), 0)
-    x, y = _read(left_ring, right_ring, 0, GROUP, GROUPS, EDGE, SINGLE, LEFT_ALONG, RIGHT_ALONG)
+    x, y = _read(left_ring, right_ring, 0, GROUP, DOWN, ACROSS, EDGE, SINGLE, LEFT_ALONG, RIGHT_ALONG)
     for tile in range(gl.program_id(0), tiles, gl.num_programs(0)):
         t = tile // (tiles_m * tiles_n)
         tile_row, tile_column = grouped(tile - t * (tiles_m * tiles_n), tiles_m, tiles_n, STRIP)
@@ -191,7 +196,8 @@ def _multiply(
             now = stage
             for piece in gl.static_range(1, PIECES):
                 ahead_x, ahead_y = _read(
-                    left_ring, right_ring, now * PIECES + piece, GROUP, GROUPS, EDGE, SINGLE, LEFT_ALONG, RIGHT_ALONG
+                    left_ring, right_ring, now * PIECES + piece, GROUP, DOWN, ACROSS, EDGE, SINGLE, LEFT_ALONG,
+                    RIGHT_ALONG,
                 )  # fmt: skip
                 if SINGLE:
                     row_top = gl.maximum(row_top, largest_of_rows(x, EDGE))
@@ -202,7 +208,7 @@ def _multiply(
             # What is read after the last step of all is not used.
             mbarrier.wait(full.index(stage), phase, pred=more | (first + DEPTH < end))
             ahead_x, ahead_y = _read(
-                left_ring, right_ring, stage * PIECES, GROUP, GROUPS, EDGE, SINGLE, LEFT_ALONG, RIGHT_ALONG
+                left_ring, right_ring, stage * PIECES, GROUP, DOWN, ACROSS, EDGE, SINGLE, LEFT_ALONG, RIGHT_ALONG
             )  # fmt: skip
             if SINGLE:
                 row_top = gl.maximum(row_top, largest_of_rows(x, EDGE))
@@ -215,7 +221,7 @@ def _multiply(
         if not SINGLE:
             value = sums.reshape((8, 2, 2, 2, 8, 2, 2, 2)).permute((0, 3, 1, 2, 4, 6, 5, 7)).reshape((EDGE, EDGE))
             value = gl.convert_layout(value, STORED, assert_trivial=True)
-        i0, j0 = (tile_row * GROUPS + GROUP) * EDGE, tile_column * EDGE
+        i0, j0 = (tile_row * DOWN + GROUP % DOWN) * EDGE, (tile_column * ACROSS + GROUP % ACROSS) * EDGE
         row, column = i0 + row_in, j0 + column_in
         if SINGLE:
             of_row = gl.convert_layout(gl.max(row_top, 1), gl.SliceLayout(1, MULTIPLIED))
@@ -227,7 +233,7 @@ def _multiply(
             if SINGLE:  # tiles beside and above one another store the same
                 gl.store(row_tops + wide(t) * m + row, of_row, mask=row < m)
                 gl.store(column_tops + wide(t) * n + column, of_column, mask=column < n)
-                gl.store(tops + wide(tile) * GROUPS + GROUP, gl.max(of_row, 0) * gl.max(of_column, 0))
+                gl.store(tops + wide(tile) * (DOWN * ACROSS) + GROUP, gl.max(of_row, 0) * gl.max(of_column, 0))
             _bring(result, own, value, t, i0, j0, EDGE)
         else:
             if SINGLE:
@@ -259,13 +265,14 @@ def _multiply(
 def multiply_by_groups(
     a, a_batch, a_row, a_step, b, b_batch, b_column, b_step, out, counts, row_tops, column_tops, tops, left, right,
     result, m, n, k, length, parts, products, left_one, right_one, SINGLE: gl.constexpr, PARTED: gl.constexpr,
-    LEFT_ALONG: gl.constexpr, RIGHT_ALONG: gl.constexpr, GROUPS: gl.constexpr, EDGE: gl.constexpr,
-    DEPTH: gl.constexpr, STAGES: gl.constexpr, STRIP: gl.constexpr,
+    LEFT_ALONG: gl.constexpr, RIGHT_ALONG: gl.constexpr, DOWN: gl.constexpr, ACROSS: gl.constexpr,
+    EDGE: gl.constexpr, DEPTH: gl.constexpr, STAGES: gl.constexpr, STRIP: gl.constexpr,
 ):  # fmt: skip
     """out, contiguous, of so many products = AB. counts: as for `repair.finish`.
 
     left, right: TMA descriptors of (batch, vectors, terms) in boxes (1, 64, 16), or (batch, terms, vectors) in (1, 16,
-    64); ALONG: whether terms are neighbours. one: 1 where one operand serves the whole batch. SINGLE: of float32.
+    64); ALONG: whether terms are neighbours. one: 1 where one operand serves the whole batch. SINGLE: of float32. The two
+    groups are one above the other, or side by side: DOWN and ACROSS are 2 and 1, or 1 and 2.
 
     PARTED: of the inner dimension in so many parts of a length, numbered faster than matrices of the batch: each is one
     of the products, whose float64 sums the result is; row_tops, column_tops, tops: as for `split_k.add_parts`.
@@ -274,33 +281,33 @@ def multiply_by_groups(
     KIND: gl.constexpr = gl.float32 if SINGLE else gl.float64
     RESULT: gl.constexpr = gl.float32 if SINGLE and not PARTED else gl.float64
     left_ring = gl.allocate_shared_memory(
-        KIND, [STAGES * PIECES * GROUPS, 1, EDGE if LEFT_ALONG else INNER, INNER if LEFT_ALONG else EDGE], left.layout
+        KIND, [STAGES * PIECES * DOWN, 1, EDGE if LEFT_ALONG else INNER, INNER if LEFT_ALONG else EDGE], left.layout
     )
     right_ring = gl.allocate_shared_memory(
-        KIND, [STAGES * PIECES, 1, EDGE if RIGHT_ALONG else INNER, INNER if RIGHT_ALONG else EDGE], right.layout
+        KIND, [STAGES * PIECES * ACROSS, 1, EDGE if RIGHT_ALONG else INNER, INNER if RIGHT_ALONG else EDGE], right.layout
     )
-    stored = gl.allocate_shared_memory(RESULT, [GROUPS, 1, EDGE, EDGE], result.layout)
+    stored = gl.allocate_shared_memory(RESULT, [DOWN * ACROSS, 1, EDGE, EDGE], result.layout)
     full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
     free = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
     for stage in gl.static_range(STAGES):
         mbarrier.init(full.index(stage), count=1)
-        mbarrier.init(free.index(stage), count=GROUPS)
+        mbarrier.init(free.index(stage), count=DOWN * ACROSS)
     fence_async_shared()
     gl.warp_specialize(
         [
             (_multiply, (
                 0, a, a_batch, a_row, a_step, b, b_batch, b_column, b_step, out, counts, row_tops, column_tops, tops,
                 result, stored.index(0), left_ring, right_ring, full, free, m, n, k, length, parts, products, SINGLE,
-                PARTED, LEFT_ALONG, RIGHT_ALONG, GROUPS, EDGE, DEPTH, STAGES, STRIP,
+                PARTED, LEFT_ALONG, RIGHT_ALONG, DOWN, ACROSS, EDGE, DEPTH, STAGES, STRIP,
             )),
             (_multiply, (
                 1, a, a_batch, a_row, a_step, b, b_batch, b_column, b_step, out, counts, row_tops, column_tops, tops,
                 result, stored.index(1), left_ring, right_ring, full, free, m, n, k, length, parts, products, SINGLE,
-                PARTED, LEFT_ALONG, RIGHT_ALONG, GROUPS, EDGE, DEPTH, STAGES, STRIP,
+                PARTED, LEFT_ALONG, RIGHT_ALONG, DOWN, ACROSS, EDGE, DEPTH, STAGES, STRIP,
             )),
             (_feed, (
                 left, right, left_ring, right_ring, full, free, m, n, k, length, parts, products, left_one, right_one,
-                SINGLE, PARTED, LEFT_ALONG, RIGHT_ALONG, GROUPS, EDGE, DEPTH, STAGES, STRIP,
+                SINGLE, PARTED, LEFT_ALONG, RIGHT_ALONG, DOWN, ACROSS, EDGE, DEPTH, STAGES, STRIP,
             )),
         ],
         [4, 1],

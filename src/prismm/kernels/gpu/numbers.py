@@ -57,6 +57,12 @@ def even(x, EVEN: tl.constexpr):
 
 
 @triton.jit
+def multiple(x, OF: tl.constexpr):
+    """Like `even`, of an integer that is a multiple of OF, a power of two."""
+    return x // OF * OF
+
+
+@triton.jit
 def exponent_field(x):
     """The biased exponent of a float64 as int32."""
     return (bits_of(x) >> 52).to(tl.int32) & 0x7FF
