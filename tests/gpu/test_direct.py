@@ -159,7 +159,7 @@ def test_interpreted_products_in_parts_keep_their_word():
 @pytest.mark.slow
 def test_interpreted_products_with_vectors_keep_their_word():
     found = interpreted("vector")
-    assert len(found) == 58
+    assert len(found) == 59
     assert not [entry for entry in found if entry["wrong"]]
 
 
@@ -420,6 +420,22 @@ def test_products_with_vectors(dtype, left, seed):
         c, _ = product(a, x)
         same = (c == expected) | (np.isnan(c) & np.isnan(expected)) | np.isfinite(c) & np.isfinite(expected)
         assert same.all(), name
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize(("m", "k"), [(4100, 4104), (4100, 4099), (600, 24001), (13000, 1000), (30000, 500)])
+def test_vectors_and_matrices_beyond_the_cache(m, k, dtype, seed):
+    """Rows here and there, the first and last ones too, of every way in which such matrices are read."""
+    form = {"scheme": prismm.Native("float64" if dtype == "float32" else None), "engine": "cuda:fp64"}
+    some = np.unique(np.r_[0:9, np.random.default_rng(seed).integers(0, m, 40), m - 9 : m])
+    for name in ("normal", "phi4", "cancelling", "subnormal_results"):
+        a, x = HOSTILE[name](m, k, 1, seed=seed, dtype=np.dtype(dtype))
+        c = prismm.matmul(torch.from_numpy(a).cuda(), torch.from_numpy(x).cuda(), accuracy="native", **form)
+        c, a = c.cpu().numpy()[some], a[some]
+        bounds = ConventionalBound(FP64 if dtype == "float64" else FP32, a, x, k, 2.0**-53)
+        exact = exact_product(a.astype(np.float64), x.astype(np.float64))
+        assert exact.within(c, bounds.at(c, slice(None), slice(None))).all(), name
 
 
 @pytest.mark.gpu

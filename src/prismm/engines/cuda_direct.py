@@ -22,9 +22,9 @@ _LONGEST = 1 << 39
 """Bytes from a row or matrix to the next; 2^40 are beyond TMA."""
 _ADDED = 2048
 """Sums of parts that a program adds at a time."""
-_READ, _CACHED, _LONG = 4096, 48 << 20, 4096
-"""Bytes that a warp reads at a time for a product with a vector; matrices of more bytes, and as many terms, are read
-further ahead.
+_READ, _CACHED, _LONG, _MANY = 4096, 48 << 20, 4096, 4096
+"""Bytes that a warp reads at a time for a product with a vector of few terms; bytes of a matrix, and terms, from which on
+it is read further ahead; rows that keep a GPU busy in small programs.
 """
 
 
@@ -114,12 +114,9 @@ def multiply_by_a_vector(program: Program, out: Result, matrix: Vectors, x: Vect
     from prismm.engines.cuda import LANES
     from prismm.kernels.gpu import vector
 
-    size = matrix.place.dtype.itemsize
-    far = matrix.batch * matrix.vectors * matrix.terms * size > _CACHED and matrix.terms >= _LONG
-    block = max(16, min(512, 1 << (matrix.terms - 1).bit_length()))
+    size, count = matrix.place.dtype.itemsize, matrix.batch * matrix.vectors
+    rows, block, warps, stages = _steps_of_rows(count, matrix.terms, size)
     one = matrix.terms <= block
-    rows = 4 if far else max(4, _READ // (block * size))
-    warps = max(1, rows * block * size // _READ) if one else 4
     of_batch, of_row, _ = _steps(matrix)
     of_x, _, x_step = _steps(x)
     together = 16 // size
@@ -129,9 +126,23 @@ def multiply_by_a_vector(program: Program, out: Result, matrix: Vectors, x: Vect
         vector.multiply_by_a_vector, (-(-matrix.vectors // rows), out.batch), matrix.place, of_batch, of_row,
         x.place, of_x, x_step, out.place, counts, matrix.vectors, matrix.terms,
         PRECISION=53 if size == 8 else 24, ROWS=rows, BLOCK=block, ONE=one, WHOLE=matrix.terms % block == 0,
-        STAGES=3 if far else 1, TOGETHER=together, LANES=LANES, num_warps=warps,
+        STAGES=stages, TOGETHER=together, LANES=LANES, num_warps=warps,
         maxnreg=64 if one else 128, enable_fp_fusion=False,
     )  # fmt: skip
+
+
+def _steps_of_rows(count: int, terms: int, size: int) -> tuple[int, int, int, int]:
+    """How so many rows are read, of elements of so many bytes: rows and terms of a step, warps, steps at once."""
+    if terms <= 512:
+        block = max(16, 1 << (terms - 1).bit_length())
+        rows = max(4, _READ // (block * size))
+        return rows, block, max(1, rows * block * size // _READ), 1
+    far = count * terms * size > _CACHED
+    if size == 4 and count >= _MANY:
+        return 4, 256, 2, 3 if far else 1
+    if not far or terms < _LONG:
+        return 4, 512, 4, 1
+    return (4, 512, 4, 3) if count >= _MANY else (2, 1024, 4, 3)
 
 
 def describe(program: Program, out: Result, a: Vectors, b: Vectors) -> tuple[Tiled, Tiled, Tiled] | None:
