@@ -91,7 +91,8 @@ def main() -> None:
     for turn, (size, dtype, left) in enumerate(itertools.product(SIZES, ("float64", "float32"), sides)):
         cases += [(bounded, NAMES[(turn + x) % len(NAMES)], dtype, size, left) for x in (0, 5)]
     cases += [(bounded, "normal", dtype, (40, 300), False) for dtype in ("float64", "float32")]
-    cases += [(bounded, "phi4", "float32", (4100, 516), False)]  # as many rows are read in other steps
+    # As many rows are read in other steps.
+    cases += [(bounded, "phi4", "float32", (4100, 516), False), (bounded, "phi4", "float64", (4100, 1100), False)]
     cases += [(special, name, dtype, left) for name in SPECIAL for dtype in ("float64", "float32") for left in sides]
     cases += [(check, left) for check in (hidden, batched) for left in sides]
     for check, *rest in cases:

@@ -159,7 +159,7 @@ def test_interpreted_products_in_parts_keep_their_word():
 @pytest.mark.slow
 def test_interpreted_products_with_vectors_keep_their_word():
     found = interpreted("vector")
-    assert len(found) == 59
+    assert len(found) == 60
     assert not [entry for entry in found if entry["wrong"]]
 
 

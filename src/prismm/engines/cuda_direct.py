@@ -138,11 +138,11 @@ def _steps_of_rows(count: int, terms: int, size: int) -> tuple[int, int, int, in
         rows = max(4, _READ // (block * size))
         return rows, block, max(1, rows * block * size // _READ), 1
     far = count * terms * size > _CACHED
-    if size == 4 and count >= _MANY:
-        return 4, 256, 2, 3 if far else 1
-    if not far or terms < _LONG:
-        return 4, 512, 4, 1
-    return (4, 512, 4, 3) if count >= _MANY else (2, 1024, 4, 3)
+    if count >= _MANY:
+        if size == 4:
+            return 4, 256, 2, 3 if far else 1
+        return (2, 1024, 4, 1) if terms > 1024 else (4, 512, 4, 1)
+    return (2, 1024, 4, 3) if far and terms >= _LONG else (4, 512, 4, 1)
 
 
 def describe(program: Program, out: Result, a: Vectors, b: Vectors) -> tuple[Tiled, Tiled, Tiled] | None:
