@@ -164,8 +164,10 @@ def main() -> None:
     parser.add_argument("--results", action="store_true", help="print the committed tables by the files of results")
     options = parser.parse_args()
     if options.results:
+        measured = {gpu for gpu, _, _ in swept(_common.RESULTS / "gpu_sweep.csv")}
         for table in committed().values():
-            print(from_results(table).to_json(), end="")
+            if table.name in measured:
+                print(from_results(table).to_json(), end="")
         return
     tables = committed() if options.table is None else {(own := read(options.table)).name: own}
     rows = [

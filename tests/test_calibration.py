@@ -369,15 +369,25 @@ def test_the_default_is_not_slower_than_cublas():
     assert len(ratios) >= 200 and min(ratios) >= 1 / 1.03
 
 
-def test_the_sweep_is_of_what_auto_chooses(monkeypatch):
-    swept = gpu_rates.swept(RESULTS / "gpu_sweep.csv")
-    choices = chosen([one.need for _, _, one in swept], committed()[H200.name], monkeypatch)
+@pytest.mark.parametrize("file", ["gpu_sweep.csv", "gpu_sweep_h100.csv"])
+def test_a_sweep_is_of_what_auto_chooses(file, monkeypatch):
+    swept = gpu_rates.swept(RESULTS / file)
+    (gpu,) = {gpu for gpu, _, _ in swept}
+    choices = chosen([one.need for _, _, one in swept], committed()[gpu], monkeypatch)
     others = [
         (one.need, scheme)
         for (_, measured, one), (scheme, engine) in zip(swept, choices, strict=True)
         if (scheme, engine) != (one.scheme, measured)
     ]
     assert not others
+
+
+def test_an_h100_does_as_its_table_says():
+    with (RESULTS / "gpu_sweep_h100.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    close = [0.75 < float(row["predicted_ms"]) / float(row["ms"]) < 1.25 for row in rows]
+    slower = [float(row["ratio"]) < 1 / 1.03 for row in rows]
+    assert len(rows) >= 200 and sum(close) >= 0.9 * len(rows) and sum(slower) <= 0.01 * len(rows)
 
 
 def test_what_an_h200_takes_without_its_host_too():

@@ -135,10 +135,10 @@ def times_of(subject: Subject, between: float, repeats: int = REPEATS) -> Timed:
     """
     timed = Timed(subject.need, subject.scheme, {}, [], [], [])
     # In turn, as programs make them again and again: after other work the host takes up to twice as long for a call.
-    before = host_pace.seconds()
+    paces = [host_pace.seconds()]
     pairs = [(seconds_of(subject.ours), seconds_of(subject.theirs)) for _ in range(_UNTIMED + repeats)]
-    pace = (before + host_pace.seconds()) / 2
-    timed.pairs.extend(Pair(ours, theirs, pace) for ours, theirs in pairs[_UNTIMED:])
+    paces.append(host_pace.seconds())
+    timed.pairs.extend(Pair(ours, theirs, statistics.fmean(paces)) for ours, theirs in pairs[_UNTIMED:])
     for _ in range(repeats):
         for (replay, count), found in ((subject.replay, timed.whole), (subject.replay_theirs, timed.native)):
             found.append((queued_seconds_of(replay) - between) / count)

@@ -226,7 +226,7 @@ def committed() -> dict[str, Rates]:
     """The tables that prismm brings, by the GPU's name.
 
     >>> sorted(committed())
-    ['NVIDIA H200']
+    ['NVIDIA H100 80GB HBM3', 'NVIDIA H200']
     """
     folder = Path(__file__).with_name("rates")
     tables = [read(path) for path in sorted(folder.glob("*.json"))]

@@ -208,8 +208,8 @@ def _operations(one: _Call, processors: int) -> float:
 
 
 def _with_own_products(rates: Rates, calls: list[_Call]) -> Rates:
-    """With launch and rates of the GPU's own products: the rates by those that fill it; the launch, with what predictions
-    leave out of short products, by the largest of these in float64, where one kernel is about as fast.
+    """With launch and rates of the GPU's own products: the rates by those that fill it; the launch, with what
+    predictions leave out of short products, by the largest of these in float64, where one kernel is about as fast.
     """
     short = [one for one in calls if one.need.result == FP64 and one.native < _BRIEF]
     size = max((_size(one.need) for one in short), default=min(_size(one.need) for one in calls))
@@ -244,7 +244,7 @@ _FULL = 0.75
 
 def _hosts(calls: list[_Call]) -> tuple[Host, Host, float]:
     """The host's share in calls of prismm and in those of torch: `least` of the shortest ones, which the GPU has done
-    before they are handed over; `before` of those that keep the GPU busy for longer than that. And the host's pace then.
+    before they are handed over; `before` of those that keep the GPU busy for longer than that. And the host's pace.
     """
 
     def work(one: _Call) -> float:

@@ -215,9 +215,7 @@ def test_every_entry_is_within_its_bound(tile, dtype, layouts, seed):
 hopper = pytest.mark.skipif(
     not torch.cuda.is_available() or torch.cuda.get_device_capability() != (9, 0), reason="needs a Hopper GPU"
 )
-BY_GROUPS_TOO = [
-    pytest.param(tile, "float64" if tile.double else "float32", marks=hopper) for tile in BY_GROUPS
-]
+BY_GROUPS_TOO = [pytest.param(tile, "float64" if tile.double else "float32", marks=hopper) for tile in BY_GROUPS]
 SPLITS = [
     pytest.param(Split(TILES[5], 3, 32), "float64", id="parts-float64"),
     pytest.param(Split(TILES[7], 3, 32), "float32", id="parts-float32"),
@@ -342,9 +340,13 @@ def test_specials_are_settled(tile, dtype, seed):
 
 @pytest.mark.gpu
 @pytest.mark.parametrize(
-    "tile", [*(tile for tile in TILES if tile.single), *(pytest.param(tile, marks=hopper) for tile in BY_GROUPS if tile.double)],
+    "tile",
+    [
+        *(tile for tile in TILES if tile.single),
+        *(pytest.param(tile, marks=hopper) for tile in BY_GROUPS if tile.double),
+    ],
     ids=name_of,
-)  # fmt: skip
+)
 def test_what_overflows_on_the_way_is_made_exactly(tile):
     a = np.array([[1e308, 1e308, -1e308, 3.0]]).repeat(40, 0)
     b = np.array([[1.0, 9.0], [1.0, 9.0], [1.0, 9.0], [1.0, 1.0]]).repeat(20, 1)

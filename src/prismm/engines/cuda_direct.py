@@ -23,8 +23,8 @@ _LONGEST = 1 << 39
 _ADDED = 2048
 """Sums of parts that a program adds at a time."""
 _READ, _CACHED, _LONG, _MANY = 4096, 48 << 20, 4096, 4096
-"""Bytes that a warp reads at a time for a product with a vector of few terms; bytes of a matrix, and terms, from which on
-it is read further ahead; rows that keep a GPU busy in small programs.
+"""Bytes that a warp reads at a time for a product with a vector of few terms; bytes of a matrix, and terms, from which
+on it is read further ahead; rows that keep a GPU busy in small programs.
 """
 
 
@@ -207,6 +207,7 @@ def _multiply_by_groups(
         counts, *tops, *described, out.m, out.n, a.terms, split.length, split.parts, out.batch, int(a.batch == 1),
         int(b.batch == 1),
         SINGLE=single, PARTED=split.parts > 1, LEFT_ALONG=a.steps[2] == 1, RIGHT_ALONG=b.steps[2] == 1,
-        DOWN=tile.rows // kernel.EDGE, ACROSS=tile.columns // kernel.EDGE, EDGE=kernel.EDGE, DEPTH=tile.depth, STAGES=tile.stages, STRIP=kernel.STRIP,
+        DOWN=tile.rows // kernel.EDGE, ACROSS=tile.columns // kernel.EDGE, EDGE=kernel.EDGE, DEPTH=tile.depth,
+        STAGES=tile.stages, STRIP=kernel.STRIP,
         enable_fp_fusion=False, **kernel.LAUNCH,
     )  # fmt: skip

@@ -3,16 +3,17 @@ multiply.
 
 What a product is, its bound, and what becomes of entries that are not finite is that of `direct`; here shared memory is
 a ring that TMA fills, tiles are 128 x 64, of low results 64 x 128, and a persistent grid walks over them. Each group of
-four warps multiplies 64 rows of 64 columns. It reads elements of the next 16 terms into registers while it multiplies those of this 16, across steps and
-tiles, so that the matrix unit waits for nobody but at the end of a tile, whose result is stored while the ring fills
-for the next one. Float32 elements become float64 numbers in registers. Where the inner dimension is cut into parts,
-tiles of parts' sums are what the grid walks over, and `split_k` adds them.
+four warps multiplies 64 rows of 64 columns. It reads elements of the next 16 terms into registers while it multiplies
+those of this 16, across steps and tiles, so that the matrix unit waits for nobody but at the end of a tile, whose
+result is stored while the ring fills for the next one. Float32 elements become float64 numbers in registers. Where the
+inner dimension is cut into parts, tiles of parts' sums are what the grid walks over, and `split_k` adds them.
 
 Bytes: 1536 a term and tile, of float32 768, of which the L2 cache brings 5.9 TB/s to all tiles at once; 8 or 4 an
 entry. Operations: 2·m·n·k. The matrix unit takes 2048 cycles for a step; a step of float64 takes 2134, or 1.12 µs on an
 H200, a tile 1.2 µs besides and the kernel 3.5. cuBLAS takes 1.13 µs, and about 4.5 a wave of tiles: order 1024 takes
-40.7 µs (cuBLAS 40.7), 8 of these 296 (314), 512 of order 256 325 (357). docs/gpu.md has more, and what each part gave.
-Tried: boxes of 64 bytes a line (13 % slower); results stored by the threads (20 % slower with short inner dimensions).
+40.7 µs (cuBLAS 40.7), 8 of these 296 (314), 512 of order 256 325 (357). 64 rows, 65536 columns and 512 terms take 88
+(93) in tiles of 64 x 128, 155 in those of 128 x 64. docs/gpu.md has more, and what each part gave. Tried: boxes of 64
+bytes a line (13 % slower); results stored by the threads (20 % slower with short inner dimensions).
 
 **Banks.** A warp reads elements of 8 vectors and 4 terms at once, of float64 in two halves of 4 vectors. TMA's swizzle
 of 128 bytes puts term k of vector v, 16 terms a line, where bits 4 to 6 of the address are bits 1 to 3 of k xor bits 0
@@ -151,10 +152,9 @@ def _read(
 ):  # fmt: skip
     """16 terms of a group's rows, and of its columns."""
     KIND: gl.constexpr = gl.float32 if SINGLE else gl.float64
-    x = left_ring.index(place * DOWN + GROUP % DOWN)._reinterpret(KIND, [EDGE, INNER], placed_of(SINGLE, LEFT_ALONG, True))
-    y = right_ring.index(place * ACROSS + GROUP % ACROSS)._reinterpret(
-        KIND, [INNER, EDGE], placed_of(SINGLE, RIGHT_ALONG, False)
-    )
+    left, right = left_ring.index(place * DOWN + GROUP % DOWN), right_ring.index(place * ACROSS + GROUP % ACROSS)
+    x = left._reinterpret(KIND, [EDGE, INNER], placed_of(SINGLE, LEFT_ALONG, True))
+    y = right._reinterpret(KIND, [INNER, EDGE], placed_of(SINGLE, RIGHT_ALONG, False))
     return x.load(_LEFT), y.load(_RIGHT)
 
 
@@ -271,8 +271,8 @@ def multiply_by_groups(
     """out, contiguous, of so many products = AB. counts: as for `repair.finish`.
 
     left, right: TMA descriptors of (batch, vectors, terms) in boxes (1, 64, 16), or (batch, terms, vectors) in (1, 16,
-    64); ALONG: whether terms are neighbours. one: 1 where one operand serves the whole batch. SINGLE: of float32. The two
-    groups are one above the other, or side by side: DOWN and ACROSS are 2 and 1, or 1 and 2.
+    64); ALONG: whether terms are neighbours. one: 1 where one operand serves the whole batch. SINGLE: of float32. The
+    two groups are one above the other, or side by side: DOWN and ACROSS are 2 and 1, or 1 and 2.
 
     PARTED: of the inner dimension in so many parts of a length, numbered faster than matrices of the batch: each is one
     of the products, whose float64 sums the result is; row_tops, column_tops, tops: as for `split_k.add_parts`.
@@ -284,8 +284,9 @@ def multiply_by_groups(
         KIND, [STAGES * PIECES * DOWN, 1, EDGE if LEFT_ALONG else INNER, INNER if LEFT_ALONG else EDGE], left.layout
     )
     right_ring = gl.allocate_shared_memory(
-        KIND, [STAGES * PIECES * ACROSS, 1, EDGE if RIGHT_ALONG else INNER, INNER if RIGHT_ALONG else EDGE], right.layout
-    )
+        KIND, [STAGES * PIECES * ACROSS, 1, EDGE if RIGHT_ALONG else INNER, INNER if RIGHT_ALONG else EDGE],
+        right.layout,
+    )  # fmt: skip
     stored = gl.allocate_shared_memory(RESULT, [DOWN * ACROSS, 1, EDGE, EDGE], result.layout)
     full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
     free = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())

@@ -6,9 +6,10 @@ entries are rounded once. The order of a sum is the kernel's own; its error is a
 (Jeannerod and Rump 2013), u = 2^-53, and of float32 entries that of the last rounding besides.
 
 Bytes: 8 or 4 an element of the matrix. Operations: 2 an element, of which a GPU can do ten times as many meanwhile. So
-what counts is how many bytes are on their way at once. Programs of one or two warps that read 4 KiB each have most of
-them; matrices beyond the cache are read three steps ahead by programs of four. Rows that begin at multiples of 16 bytes
-are read by so many at a time. An H200 reads NUMBERS.
+what counts is how many bytes are on their way at once: most in small programs, `cuda_direct` knows how small. Rows that
+begin at multiples of 16 bytes are read by so many at a time. An H200 reads 65536 rows of 256 terms in float32 in 18.2
+µs (cuBLAS 19.2), order 8192 in 64 (89), in float64 120 (123), order 1024 in 3.1 (10.7); 20000 rows of 5000 terms in
+float32 in 97 (110), of 5001 in 112 (107).
 """
 
 import triton
@@ -28,8 +29,8 @@ def multiply_by_a_vector(
 ):  # fmt: skip
     """out (batch, rows), contiguous: ROWS entries a program, in one matrix of a batch (axis 1). ONE: whether a step
     along the inner dimension is all; WHOLE: whether the last one is as long as the others; STAGES: steps that are on
-    their way at once. TOGETHER: elements of which rows begin, and have, a multiple. counts: as for `repair.finish`. LANES:
-    elements that `repair.settle_native` reads at a time.
+    their way at once. TOGETHER: elements of which rows begin, and have, a multiple. counts: as for `repair.finish`.
+    LANES: elements that `repair.settle_native` reads at a time.
     """
     k, step = multiple(terms, TOGETHER), multiple(row_step, TOGETHER)
     batch, first = wide(tl.program_id(1)), tl.program_id(0) * ROWS
