@@ -238,6 +238,7 @@ def test_the_same_rows_give_the_same_bytes(results, tmp_path):
     assert (tmp_path / "one" / "pareto.png").read_bytes() == (tmp_path / "two" / "pareto.png").read_bytes()
 
 
+@pytest.mark.slow
 def test_committed_results_are_drawn(tmp_path):
     pytest.importorskip("matplotlib")
     drawn = plots.write_all(drawing.Tables.of(BENCHMARKS / "results"), tmp_path)

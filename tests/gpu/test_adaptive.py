@@ -145,6 +145,7 @@ def test_interpreted_kernels_give_the_bits_of_a_cpu(share, device, least):
     assert not [entry for entry in found if entry["wrong"]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("device", ["any", "nvidia"])
 def test_interpreted_digits_are_those_of_a_cpu(device, seed):
     pytest.importorskip("triton")

@@ -175,6 +175,7 @@ def far_down(a, b, c):
     return np.concatenate([engine("a100.fp16.fp32").dot(a[:300], b[:300], c[:300]), np.zeros(max(0, len(c) - 300))])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("box", [seldom, far_down], ids=lambda f: f.__name__)
 def test_black_boxes_that_are_seldom_not_deterministic(box):
     """They are found out where no model reproduces their answers: these are asked again, each alone."""
