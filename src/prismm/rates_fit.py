@@ -253,7 +253,7 @@ def _hosts(calls: list[_Call]) -> tuple[Host, Host, float]:
     shortest = min(work(one) for one in calls)
     *least, pace = _in_turn([pair for one in calls if work(one) <= _SHORT * shortest for pair in one.pairs])
     long = sorted((one for one in calls if min(one.whole, one.native) > max(least)), key=work)[:_SOME]
-    rests = [Pair(x - one.whole, y - one.native, pace) for one in long for x, y, pace in one.pairs]
+    rests = [x._replace(ours=x.ours - one.whole, theirs=x.theirs - one.native) for one in long for x in one.pairs]
     before = _in_turn(rests)[:2] if rests else least
     ours, theirs = (Host(min(x, y), y) for x, y in zip(before, least, strict=True))
     return ours, theirs, pace

@@ -115,7 +115,7 @@ def multiply_by_a_vector(program: Program, out: Result, matrix: Vectors, x: Vect
     from prismm.kernels.gpu import vector
 
     size, count = matrix.place.dtype.itemsize, matrix.batch * matrix.vectors
-    rows, block, warps, stages = _steps_of_rows(count, matrix.terms, size)
+    rows, block, warps, stages = _rows_at_a_time(count, matrix.terms, size)
     one = matrix.terms <= block
     of_batch, of_row, _ = _steps(matrix)
     of_x, _, x_step = _steps(x)
@@ -131,7 +131,7 @@ def multiply_by_a_vector(program: Program, out: Result, matrix: Vectors, x: Vect
     )  # fmt: skip
 
 
-def _steps_of_rows(count: int, terms: int, size: int) -> tuple[int, int, int, int]:
+def _rows_at_a_time(count: int, terms: int, size: int) -> tuple[int, int, int, int]:
     """How so many rows are read, of elements of so many bytes: rows and terms of a step, warps, steps at once; as was
     fastest on an H200.
     """

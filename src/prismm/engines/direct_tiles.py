@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from prismm.engines.launch import LONGEST_GRID
@@ -100,13 +100,12 @@ TILES = (
     Tile(64, 64, 32, 2, 2, 3, 168, Pace(1.5, 1.2, 0.92, 1.3), None),
     Tile(128, 64, 16, 2, 2, 4, 255, Pace(1.8, 0.781, 0.601, 2.0), None),
 )
-BY_GROUPS = (
+_TALL = (
     Tile(128, 64, 32, 4, 2, 3, 168, Pace(3.5, 1.12, 1.12, 1.2), None, groups=True),
     Tile(128, 64, 32, 4, 2, 6, 168, None, Pace(3.5, 1.21, 1.21, 1.3), groups=True),
-    Tile(64, 128, 32, 2, 4, 3, 168, Pace(3.5, 1.12, 1.12, 1.2), None, groups=True),
-    Tile(64, 128, 32, 2, 4, 6, 168, None, Pace(3.5, 1.21, 1.21, 1.3), groups=True),
 )
-"""Of float64 and of float32 matrices; the same for results that are low."""
+BY_GROUPS = (*_TALL, *(replace(x, rows=x.columns, columns=x.rows, up=x.along, along=x.up) for x in _TALL))
+"""Of float64 and of float32 matrices; the same, on their side, for results that are low."""
 
 
 _VECTOR, _LONG, _TURN, _CACHED_SHARE, _READ_SHARE = 2.2, 32, 0.35, 0.8, 1.08
