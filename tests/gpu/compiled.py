@@ -1,19 +1,18 @@
-"""Compile every GPU kernel as a product launches it, for an architecture that need not be there; print what came out.
+"""Compile every GPU kernel as a product launches it, for an architecture that need not be there; tell what came out.
 
-    python -m tests.gpu.compiled {sm_80,sm_90,gfx942} moduli {float64,float32} modes
+    {sm_80,sm_90,gfx942} moduli {float64,float32} modes
 
-One line of JSON a kernel: its name, what its assembly holds, and the registers and spills that the assembler reports.
+Of each kernel: its name, what its assembly holds, and the registers and spills that the assembler reports.
 """
 
-import json
 import os
 import re
 import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
 from prismm.engines import cuda
+from tests.gpu.evidence import tell
 
 TARGETS = {
     **{f"sm_{x}": ("cuda", x, 32) for x in (80, 89, 90, 100, 120)},
@@ -23,8 +22,17 @@ SHARED = {"sm_89": 99 << 10, "sm_120": 99 << 10}
 """Bytes of shared memory that a program may have, where they are fewer than a Hopper GPU's."""
 
 
+_ARCHITECTURE: list[str] = []
+
+
+def architecture() -> str:
+    """The one for which kernels are compiled now."""
+    return _ARCHITECTURE[-1]
+
+
 def architecture_of(name: str) -> cuda.Device:
     """The device for which kernels are compiled from here on, into a cache of its own."""
+    _ARCHITECTURE.append(name)
     os.environ["TRITON_CACHE_DIR"] = tempfile.mkdtemp()
     from triton.backends.compiler import GPUTarget
     from triton.runtime import driver
@@ -46,9 +54,8 @@ def architecture_of(name: str) -> cuda.Device:
     return cuda.Device("none", name == "sm_90", name != "gfx942", 132, shared, name != "sm_100")
 
 
-def main() -> None:
-    architecture, moduli, dtype, modes = sys.argv[1], int(sys.argv[2]), sys.argv[3], map(int, sys.argv[4])
-    device, n = architecture_of(architecture), 256
+def main(name: str, moduli: str, dtype: str, modes: str = "2") -> None:
+    device, n, count = architecture_of(name), 256, int(moduli)
     import torch
 
     from prismm.cuda_gemm import Sum
@@ -56,21 +63,21 @@ def main() -> None:
 
     seen = set()
     x = torch.zeros(1, n, n, dtype=getattr(torch, dtype))
-    programs = [residue_program(x, x, torch.empty_like(x), moduli, (None, "correctly-rounded", "native")[mode], device)
-                for mode in modes]  # fmt: skip
+    programs = [residue_program(x, x, torch.empty_like(x), count, (None, "correctly-rounded", "native")[mode], device)
+                for mode in map(int, modes)]  # fmt: skip
     programs.append(residue_program(x, x, torch.empty_like(x), 0, "native", device))
     if device.hopper:  # columns that are many, and short
         wide = torch.zeros(1, n, 16 * n, dtype=x.dtype)
-        programs.append(residue_program(x, wide, torch.empty_like(wide), moduli, "native", device))
+        programs.append(residue_program(x, wide, torch.empty_like(wide), count, "native", device))
         large = torch.zeros(1, 2 * n, 2 * n, dtype=x.dtype)
-        programs.append(residue_program(large, large, torch.empty_like(large), moduli, "native", device, quarters=True))
+        programs.append(residue_program(large, large, torch.empty_like(large), count, "native", device, quarters=True))
     sum_ = Sum(0.5, 0.5, x)
-    programs += [sum_program(x, x, torch.empty_like(x), x, sum_, count, "native", device)[0] for count in (moduli, 0)]
+    programs += [sum_program(x, x, torch.empty_like(x), x, sum_, each, "native", device)[0] for each in (count, 0)]
     for program in programs:
-        for name, compiled in program.compiled():
+        for kernel, compiled in program.compiled():
             if compiled.hash not in seen:
                 seen.add(compiled.hash)
-                print(json.dumps({"kernel": name, **told(compiled)}), flush=True)
+                tell([kernel], kernel=kernel, **told(compiled))
 
 
 def told(compiled) -> dict:
@@ -83,6 +90,8 @@ def told(compiled) -> dict:
         "dp4a": r"dp4a\.", "fused": r"fma\.rn\.f64|v_fma_f64", "products": r"mul(?:\.rn)?\.f64|v_mul_f64",
     }  # fmt: skip
     found: dict = {name: len(re.findall(pattern, text)) for name, pattern in words.items()}
+    # What the assembler says of matrix instructions that it lets run one after the other (C7510, C7512, C7514).
+    found["serialized"] = "serializ" in compiled.log.lower()
     if "cubin" in compiled.asm:
         import triton
 
@@ -94,7 +103,3 @@ def told(compiled) -> dict:
         found["registers"] = max(map(int, re.findall(r"REG:(\d+)", usage.stdout)))
         found["stack"] = max(map(int, re.findall(r"STACK:(\d+)", usage.stdout)))
     return found
-
-
-if __name__ == "__main__":
-    main()

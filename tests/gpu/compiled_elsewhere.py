@@ -1,18 +1,14 @@
-"""Compile what calls launch for GPUs that prismm has not run on; print the shared memory that each kernel takes.
+"""Compile what calls launch for GPUs that prismm has not run on; tell the shared memory that each kernel takes.
 
-    python -m tests.gpu.compiled_elsewhere {sm_89,sm_100,sm_120}
-
-One line of JSON a kernel.
+{sm_89,sm_100,sm_120}
 """
 
-import json
-import sys
-
 from tests.gpu.compiled import architecture_of
+from tests.gpu.evidence import tell
 
 
-def main() -> None:
-    device = architecture_of(sys.argv[1])
+def main(architecture: str) -> None:
+    device = architecture_of(architecture)
     import torch
 
     from prismm import Slices
@@ -46,8 +42,4 @@ def main() -> None:
     programs["tiles"] = tiles_program(single, single, single.clone(), tiled, device)[0]
     for name, program in programs.items():
         for kernel, compiled in program.compiled():
-            print(json.dumps({"program": name, "kernel": kernel, "shared": compiled.metadata.shared}), flush=True)
-
-
-if __name__ == "__main__":
-    main()
+            tell([name, kernel], program=name, kernel=kernel, shared=compiled.metadata.shared)

@@ -1,21 +1,19 @@
-"""Compile the kernels of `Slices` for an architecture that need not be there; print what came out.
+"""Compile the kernels of `Slices` for an architecture that need not be there; tell what came out.
 
-    python -m tests.gpu.compiled_slices {sm_80,sm_90,gfx942} {float64,float32} {rows,columns} scheme target…
+    {sm_80,sm_90,gfx942} {float64,float32} {rows,columns} scheme target…
 
 scheme: slices and whether fast, "7f", or "CR", of INT8 or of a unit, "fp16:7f", with a "z" toward zero, an "a" with
-exponents of their own; target: "none" or an accuracy, of gemm "sum:native" and so on. One line of JSON a kernel, as
-`tests.gpu.compiled` prints them.
+exponents of their own; target: "none" or an accuracy, of gemm "sum:native" and so on. Each kernel, as
+`tests.gpu.compiled` tells of it.
 """
 
-import json
 import re
-import sys
 
 from tests.gpu.compiled import architecture_of, told
+from tests.gpu.evidence import tell
 
 
-def main() -> None:
-    architecture, dtype, layout, name = sys.argv[1:5]
+def main(architecture: str, dtype: str, layout: str, name: str, *targets: str) -> None:
     device = architecture_of(architecture)
     import torch
 
@@ -31,7 +29,7 @@ def main() -> None:
     x = torch.zeros(1, 256, 256, dtype=getattr(torch, dtype))
     a, b = (x, x.mT) if layout == "rows" else (x.mT, x)
     seen = set()
-    for target in sys.argv[5:]:
+    for target in targets:
         out, summed = torch.empty_like(x), target.startswith("sum:")
         if summed:
             sum_ = cuda_gemm.Sum(0.3 + 0j, 0.7 + 0j, x)
@@ -44,8 +42,4 @@ def main() -> None:
                 seen.add(compiled.hash)
                 text = compiled.asm.get("ptx") or compiled.asm["amdgcn"]
                 wide = len(re.findall(r"(?:ld|st)\.global(?:\.\w+)*\.v[24]|global_(?:load|store)_dwordx[24]", text))
-                print(json.dumps({"kernel": kernel, "target": target, **told(compiled), "wide": wide}), flush=True)
-
-
-if __name__ == "__main__":
-    main()
+                tell([kernel, target], kernel=kernel, target=target, **told(compiled), wide=wide)

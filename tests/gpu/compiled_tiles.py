@@ -1,19 +1,18 @@
-"""Compile the kernels of `TileInt8` for an architecture that need not be there; print what came out.
+"""Compile the kernels of `TileInt8` for an architecture that need not be there; tell what came out.
 
-    python -m tests.gpu.compiled_tiles {sm_80,sm_90,gfx942} {rows,columns} level,inner[,pair]…
+    {sm_80,sm_90,gfx942} {rows,columns} level,inner[,pair]…
 
-One line of JSON a kernel, as `tests.gpu.compiled` prints them, and `issued`: INT8 matrix instructions in what the
+Each kernel, as `tests.gpu.compiled` tells of it, and `issued`: INT8 matrix instructions in what the
 assembler made of it, on sm_90.
 """
 
-import json
 import re
 import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
 from tests.gpu.compiled import architecture_of, told
+from tests.gpu.evidence import tell
 
 
 def issued(cubin: bytes) -> int:
@@ -28,8 +27,7 @@ def issued(cubin: bytes) -> int:
     return len(re.findall(r"\bIGMMA\b", text))
 
 
-def main() -> None:
-    architecture, layout = sys.argv[1:3]
+def main(architecture: str, layout: str, *specs: str) -> None:
     device = architecture_of(architecture)
     import torch
 
@@ -39,7 +37,7 @@ def main() -> None:
 
     x = torch.zeros(1, 512, 512)
     a, b = (x, x) if layout == "rows" else (x.mT, x.mT)
-    for spec in sys.argv[3:]:
+    for spec in specs:
         level, inner, *exponent = spec.split(",")
         scheme = TileInt8(int(level), (16, int(inner), 8), *exponent)
         problem = cuda_tiles.problem_for(scheme, 512, None)
@@ -48,8 +46,4 @@ def main() -> None:
             found = told(compiled)
             if found["wgmma"]:
                 found["issued"] = issued(compiled.asm["cubin"])
-            print(json.dumps({"kernel": kernel, **found}), flush=True)
-
-
-if __name__ == "__main__":
-    main()
+            tell([kernel, spec], kernel=kernel, **found)

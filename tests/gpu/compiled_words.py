@@ -1,20 +1,18 @@
-"""Compile the kernels of products of words for an architecture that need not be there; print what came out.
+"""Compile the kernels of products of words for an architecture that need not be there; tell what came out.
 
-    python -m tests.gpu.compiled_words {sm_80,sm_90,gfx942} {float32,complex64} {rows,columns} format…
+    {sm_80,sm_90,gfx942} {float32,complex64} {rows,columns} format…
 
-Formats are those of `words_twin.formats`. One line of JSON a kernel, as `tests.gpu.compiled` prints them.
+Formats are those of `words_twin.formats`. Each kernel, as `tests.gpu.compiled` tells of it.
 """
 
-import json
 import re
-import sys
 
 from tests.gpu.compiled import architecture_of, told
+from tests.gpu.evidence import tell
 from tests.gpu.words_twin import formats
 
 
-def main() -> None:
-    architecture, dtype, layout = sys.argv[1:4]
+def main(architecture: str, dtype: str, layout: str, *names: str) -> None:
     device = architecture_of(architecture)
     import torch
 
@@ -29,15 +27,11 @@ def main() -> None:
     }
     x = torch.zeros(1, 256, 256, dtype=getattr(torch, dtype))
     a, b = (x, x) if layout == "rows" else (x.mT, x.mT)
-    for name in sys.argv[4:]:
+    for name in names:
         name, direct, _ = name.partition(" direct")
         problem = cuda_words.Problem(formats()[name], 64 if direct else 128, 1.0, 1.0, False, False, bool(direct))
         program, _ = words_program(a, b, torch.empty_like(x), problem, device)
         for kernel, compiled in program.compiled():
             text = compiled.asm.get("ptx") or compiled.asm["amdgcn"]
             found = {name: len(re.findall(pattern, text)) for name, pattern in kinds.items()}
-            print(json.dumps({"kernel": kernel, **told(compiled), **found}), flush=True)
-
-
-if __name__ == "__main__":
-    main()
+            tell([kernel, name, direct], kernel=kernel, **told(compiled), **found)

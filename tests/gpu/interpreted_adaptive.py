@@ -4,14 +4,13 @@ case.
 python -m tests.gpu.interpreter adaptive [part/parts|batches [any|nvidia|hopper]]
 """
 
-import json
-
 import numpy as np
 
 import prismm
 from prismm import Slices
 from prismm.testing import HOSTILE, SPECIAL
 from tests.gpu import interpreted_slice_sums, interpreted_slices
+from tests.gpu.evidence import tell
 from tests.gpu.gluon_interpreter import interpreted_device
 from tests.gpu.interpreted_gemm import operands, same_bits
 from tests.gpu.interpreted_slices import beyond, differing, product
@@ -123,7 +122,7 @@ def main(share: str = "0/1", device: str = "any") -> None:
                 wrong += beyond(a, b, got, target)
             else:
                 wrong += differing(got, prismm.matmul(a, b, scheme=scheme, **({"accuracy": target} if target else {})))
-        print(json.dumps({"case": [name, dtype, str(scheme), target], "wrong": wrong, "counts": counts}), flush=True)
+        tell([name, dtype, str(scheme), target], wrong=wrong, counts=counts)
     for name, dtype, scheme, target, alpha, beta in SUMS[part::parts]:
         a, b, c = operands(name, dtype, *((9, 70, 8) if name == "normal" else ()))
         got = interpreted_slice_sums.made(a, b, c, alpha, beta, scheme, target)
@@ -132,7 +131,7 @@ def main(share: str = "0/1", device: str = "any") -> None:
         else:
             wrong = interpreted_slice_sums.beyond(a, b, c, alpha, beta, got, target)
         told = [name, dtype, str(scheme), target, str(alpha), str(beta)]
-        print(json.dumps({"case": told, "wrong": wrong}), flush=True)
+        tell(told, wrong=wrong)
 
 
 def batches() -> None:
@@ -143,4 +142,4 @@ def batches() -> None:
         for x, y in ((a, b), (a, b[:1]), (a[:1], b)):
             got, counts = product(x, y, scheme, None, (2, 4), 64)
             wrong = differing(got, prismm.matmul(x, y, scheme=scheme))
-            print(json.dumps({"case": ["batch", x.shape, y.shape], "wrong": wrong, "counts": counts}), flush=True)
+            tell(["batch", x.shape, y.shape], wrong=wrong, counts=counts)

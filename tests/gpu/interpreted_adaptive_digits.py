@@ -1,11 +1,10 @@
 """Slices with exponents of their own as a GPU cuts them, in Triton's interpreter, against a CPU's, which a twin checks:
-digits, exponents, and what a bound is told; prints one line of JSON a case.
+digits, exponents, and what a bound is told; tells what is wrong with each.
 
 python -m tests.gpu.interpreter adaptive_digits [seed [any|nvidia|hopper]]
 """
 
 import dataclasses
-import json
 
 import numpy as np
 import torch
@@ -15,6 +14,7 @@ from prismm.engines import cuda, cuda_slice_pairs, cuda_slices
 from prismm.engines.launch import A, Place, Program
 from prismm.schemes.composite import Scaled
 from prismm.schemes.sliced import cut
+from tests.gpu.evidence import tell
 from tests.gpu.gluon_interpreter import interpreted_device
 from tests.gpu.interpreted_adaptive import UNITS, gaps
 from tests.kernels.test_slice import hostile_rows
@@ -65,4 +65,4 @@ def main(seed: str = "3", device: str = "any") -> None:
             exact = np.ldexp(size, unit)
             least = np.where(size > 0, np.maximum(exact, 2.0**-500), 0.0)
             wrong += int((kept[row].view(np.float64) != least).sum())
-        print(json.dumps({"case": [str(scheme)], "wrong": wrong}), flush=True)
+        tell([str(scheme)], wrong=wrong)

@@ -1,9 +1,8 @@
-"""Products in one kernel in the interpreter against exact arithmetic; prints one line of JSON a case.
+"""Products in one kernel in the interpreter against exact arithmetic; tells what is wrong with each.
 
 python -m tests.gpu.interpreter direct [part/parts]
 """
 
-import json
 import math
 
 import numpy as np
@@ -16,6 +15,7 @@ from prismm.engines.direct_tiles import BY_GROUPS, TILES, Split
 from prismm.formats import FP32, FP64
 from prismm.kernels.gpu import direct, direct_hopper, product_hopper
 from prismm.testing import HOSTILE, SPECIAL, exact_product
+from tests.gpu.evidence import tell
 from tests.gpu.gluon_interpreter import interpret
 from tests.gpu.programs import direct_program
 
@@ -150,4 +150,4 @@ def main(share: str = "0/1") -> None:
     cases += [(one_of_many, TILES[5])]
     for check, *rest in cases[part::parts]:
         told = [f"{x.rows}x{x.columns}x{x.depth}" if hasattr(x, "rows") else x for x in rest]
-        print(json.dumps({"case": [check.__name__, *told], "wrong": int(check(*rest))}), flush=True)
+        tell([check.__name__, *told], wrong=int(check(*rest)))

@@ -1,9 +1,7 @@
-"""gemm's launches in Triton's interpreter against a CPU, bit for bit; prints one line of JSON a case.
+"""gemm's launches in Triton's interpreter against a CPU, bit for bit; tells what is wrong with each.
 
 python -m tests.gpu.interpreter gemm [part/parts [any|nvidia|hopper]]
 """
-
-import json
 
 import numpy as np
 import torch
@@ -13,6 +11,7 @@ from prismm import cuda_gemm
 from prismm.engines import cuda
 from prismm.schemes.residues import Residues
 from prismm.testing import HOSTILE, SPECIAL, exact_gemm
+from tests.gpu.evidence import tell
 from tests.gpu.gluon_interpreter import interpreted_device
 from tests.gpu.programs import beside_cublas, sum_program
 
@@ -33,7 +32,9 @@ def made(a, b, c, alpha, beta, moduli, target, in_place=False):
     scratch = None
     if products is not None:
         # cuBLAS's part: a product that meets the target.
-        own = torch.from_numpy(prismm.matmul(a.astype(out.numpy().dtype), b.astype(out.numpy().dtype)))
+        own = torch.from_numpy(
+            prismm.matmul(*(z.astype(out.numpy().dtype) for z in (a, b)), accuracy="correctly-rounded")
+        )
         scratch = lambda memory: memory[products.offset :].view(out.dtype)[: own.numel()].copy_(own.reshape(-1))  # noqa: E731
     beside_cublas(program).run_by_triton(x, y, out, *kept, factors=sum_.patterns, prepare=scratch)
     return out[0].numpy()
@@ -84,7 +85,7 @@ def main(share: str = "0/1", device: str = "any") -> None:
                 keywords["reproducible"] = True
             expected = prismm.gemm(a, b, c, alpha=alpha, beta=beta, scheme=Residues(moduli), **keywords)
             wrong = same_bits(got, expected)
-            print(json.dumps({"case": [name, dtype, moduli, target, str(alpha), str(beta), in_place], "wrong": wrong}))
+            tell([name, dtype, moduli, target, str(alpha), str(beta), in_place], wrong=wrong)
     for name, dtype, alpha, beta in (
         ("normal", "float64", -0.7, 1.3), ("normal", "float32", 3.0, -1.0), ("infinities", "float64", 2.0, -1.0),
         ("near_overflow", "float64", 0.25, 1.0), ("subnormal_operands", "float32", 16.0, 1.0),
@@ -105,4 +106,4 @@ def main(share: str = "0/1", device: str = "any") -> None:
         allowed = (terms + 3) * (result.unit_roundoff * size * (1 + 1e-10) + result.smallest_subnormal)
         wrong = int((exact.error(np.where(clean, got, 0))[clean] > allowed[clean]).sum())
         wrong += same_bits(got[special], prismm.gemm(a, b, c, alpha=alpha, beta=beta)[special])
-        print(json.dumps({"case": ["values", name, dtype, str(alpha), str(beta)], "wrong": wrong}), flush=True)
+        tell(["values", name, dtype, str(alpha), str(beta)], wrong=wrong)

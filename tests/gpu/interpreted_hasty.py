@@ -1,11 +1,10 @@
-"""Kernels made to wait less than they have to, of which the interpreter must find every one; a line of JSON for each.
+"""Kernels made to wait less than they have to, of which the interpreter must find every one; tells of each.
 
 python -m tests.gpu.interpreter hasty
 """
 
 import dataclasses
 import importlib.util
-import json
 import tempfile
 from pathlib import Path
 from types import ModuleType
@@ -18,6 +17,7 @@ import prismm.kernels.gpu as kernels
 from prismm.engines.direct_tiles import BY_GROUPS, TILES
 from prismm.kernels.gpu import direct, direct_hopper, product_hopper, words_direct_hopper, words_product_hopper
 from tests.gpu import interpreted_words
+from tests.gpu.evidence import tell
 from tests.gpu.gluon_interpreter import interpret, interpreted_device
 from tests.gpu.interpreted_direct import multiply
 from tests.gpu.interpreted_product import wrong_digits
@@ -112,7 +112,7 @@ def main() -> None:
                 wrong = checks[module]()
             except InterpreterError:
                 wrong = 1
-        print(json.dumps({"case": case, "wrong": wrong}), flush=True)
+        tell([case], wrong=wrong)
         for name, plain in own.items():
             setattr(kernels, name, plain)
-    assert wrong_digits(left, right, hopper) == 0
+    tell(["as it was"], wrong=wrong_digits(left, right, hopper))

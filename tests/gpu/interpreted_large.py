@@ -1,10 +1,8 @@
-"""Whole products by way of seven products of quarters, in the interpreter, against a CPU, bit for bit; prints one line
-of JSON a case.
+"""Whole products by way of seven products of quarters, in the interpreter, against a CPU, bit for bit; tells what is
+wrong with each.
 
 python -m tests.gpu.interpreter large [part/parts]
 """
-
-import json
 
 import numpy as np
 import torch
@@ -14,6 +12,7 @@ from prismm.cuda_prepared import split_program
 from prismm.engines import cuda
 from prismm.schemes.residues import Residues
 from prismm.testing import HOSTILE
+from tests.gpu.evidence import tell
 from tests.gpu.gluon_interpreter import interpreted_device
 from tests.gpu.programs import residue_program
 
@@ -27,7 +26,7 @@ def main(share: str = "0/1") -> None:
     for dtype, moduli, name, target, kept in cases[part::parts]:
         a, b = HOSTILE[name](M, K, N, seed=7, dtype=np.dtype(dtype))
         x, y = (torch.from_numpy(z[None]) for z in (a, b))
-        out = torch.empty(1, M, N, dtype=x.dtype)
+        out = torch.zeros(1, M, N, dtype=x.dtype)
         memories, sides = [torch.empty(0, dtype=torch.uint8)] * 2, [None, None]
         if kept:  # the right operand, before
             program, sides[1] = split_program(y[0], "right", cuda.tables(moduli, y.device), device, N)
@@ -37,4 +36,4 @@ def main(share: str = "0/1") -> None:
         program.run_by_triton(x, y, out, *memories)
         want = prismm.matmul(a, b, scheme=Residues(moduli), **({"accuracy": target} if target else {}))
         wrong = int((out[0].numpy().view(np.uint8) != np.ascontiguousarray(want).view(np.uint8)).sum())
-        print(json.dumps({"case": [dtype, moduli, name, target, kept], "wrong": wrong}), flush=True)
+        tell([dtype, moduli, name, target, kept], wrong=wrong)

@@ -1,15 +1,14 @@
-"""gemm of slices' own value in Triton's interpreter against a CPU, bit for bit; prints one line of JSON a case.
+"""gemm of slices' own value in Triton's interpreter against a CPU, bit for bit; tells what is wrong with each.
 
 python -m tests.gpu.interpreter own_sums [part/parts [any|nvidia|hopper]]
 """
-
-import json
 
 import numpy as np
 
 import prismm
 from prismm import Slices
 from tests.gpu import interpreted_slice_sums
+from tests.gpu.evidence import tell
 from tests.gpu.gluon_interpreter import interpreted_device
 from tests.gpu.interpreted_adaptive import EVERYTHING, adaptive
 from tests.gpu.interpreted_gemm import same_bits
@@ -43,7 +42,7 @@ def main(share: str = "0/1", device: str = "any") -> None:
         wrong = 0
         # C cancels the product to what rounding left of it, and, of its first rows, to what slices left.
         own = -prismm.matmul(a, b, scheme=scheme)
-        own[:1] = -prismm.matmul(a[:1], b)
+        own[:1] = -prismm.matmul(a[:1], b, accuracy="correctly-rounded")
         for addend in (c, own):
             keywords = {"alpha": alpha, "beta": beta, "scheme": scheme}
             expected = prismm.gemm(a, b, addend if beta else None, **keywords)
@@ -51,7 +50,7 @@ def main(share: str = "0/1", device: str = "any") -> None:
                 got = made(a, b, addend if beta else None, alpha, beta, scheme, None, in_place)
                 wrong += same_bits(got, expected)
         told = [name, dtype, str(scheme), str(alpha), str(beta)]
-        print(json.dumps({"case": told, "wrong": wrong}), flush=True)
+        tell(told, wrong=wrong)
     if part == 0:
         pairs = [EVERYTHING["phi2"](5, 9, 6, seed=x, dtype=np.dtype("float64")) for x in range(3)]
         a, b = (np.stack(x) for x in zip(*pairs, strict=True))
@@ -60,4 +59,4 @@ def main(share: str = "0/1", device: str = "any") -> None:
                 c = -prismm.matmul(x, y, scheme=scheme)
                 got = made(x, y, c, 1.0, 1.0, scheme, "fast", block=(2, 4))
                 expected = prismm.gemm(x, np.broadcast_to(y, b.shape), c, alpha=1.0, beta=1.0, scheme=scheme)
-                print(json.dumps({"case": ["batch", str(scheme)], "wrong": same_bits(got, expected)}), flush=True)
+                tell(["batch", str(scheme)], wrong=same_bits(got, expected))

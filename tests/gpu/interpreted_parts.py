@@ -5,11 +5,11 @@ python -m tests.gpu.interpreter parts
 """
 
 import itertools
-import json
 
 from prismm.engines.direct_tiles import BY_GROUPS, TILES, Split
 from prismm.kernels.gpu import direct, direct_hopper, product_hopper
 from prismm.testing import SPECIAL
+from tests.gpu.evidence import tell
 from tests.gpu.gluon_interpreter import interpret
 from tests.gpu.interpreted_direct import LAYOUTS, NAMES, batched, bounded, hidden, overflowing, special
 
@@ -47,4 +47,4 @@ def main() -> None:
     cases += [(overflowing, Split(TILES[5], 4, 1)), (batched, Split(TILES[5], 3, 8)), (batched, Split(TILES[0], 21, 1))]
     for check, *rest in cases:
         told = [f"{x.parts} parts of {x.length}" if isinstance(x, Split) else x for x in rest]
-        print(json.dumps({"case": [check.__name__, *told], "wrong": int(check(*rest))}), flush=True)
+        tell([check.__name__, *told], wrong=int(check(*rest)))

@@ -1,13 +1,12 @@
-"""Products of residue planes in the interpreter against exact integers; prints one line of JSON a case.
+"""Products of residue planes in the interpreter against exact integers; tells what is wrong with each.
 
 python -m tests.gpu.interpreter product [part/parts]
 """
 
-import json
-
 import torch
 
 from prismm.engines import cuda
+from tests.gpu.evidence import tell
 from tests.gpu.gluon_interpreter import interpreted_device
 from tests.gpu.planes import digits_of, exact_digits, planes_program
 
@@ -21,7 +20,7 @@ def wrong_digits(left: torch.Tensor, right: torch.Tensor, device: cuda.Device, q
     """How many are not those of exact integers."""
     batch = max(left.shape[0], right.shape[0])
     program, digits, fill = planes_program(left, right, device, quarters)
-    nothing = torch.empty(1)
+    nothing = torch.zeros(1)
     scratch = program.run_by_triton(nothing, nothing, nothing, prepare=fill)
     found = digits_of(scratch, digits, right.shape[2])
     x, y = (z.expand(batch, -1, -1, -1) for z in (left, right))
@@ -47,4 +46,4 @@ def main(share: str = "0/1") -> None:
         # Of long ones Hopper's kernel, whose stages and halves meet sums that are reduced on the way.
         wrong = sum(wrong_digits(left, right, device) for device in (devices if k < 30000 else devices[1:]))
         case = [left_batch, right_batch, rows, columns, k, kind]
-        print(json.dumps({"case": case, "wrong": wrong}), flush=True)
+        tell(case, wrong=wrong)

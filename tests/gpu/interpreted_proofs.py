@@ -1,4 +1,4 @@
-"""Proofs that native products cannot overflow, in the interpreter; prints whether each proof held, a line of JSON each.
+"""Proofs that native products cannot overflow, in the interpreter; tells whether each proof held.
 
 python -m tests.gpu.interpreter proofs seed cases
 
@@ -13,6 +13,7 @@ import torch
 from prismm.cuda_operands import vectors_of
 from prismm.engines import cuda
 from prismm.engines.launch import OUT, A, B, Place, Program
+from tests.gpu.evidence import tell
 
 DEVICE = cuda.Device("interpreter", False, False, 1)
 
@@ -34,4 +35,4 @@ def main(seed: str, cases: str) -> None:
         target = cuda.Result(Place(OUT, 0, kind), 1, 9, 9, (81, 9, 1))
         cuda.finish_native(program, target, left, right, counts, DEVICE, found)
         program.run_by_triton(a, b, out)
-        print(json.dumps(bool(torch.isnan(out).all())))
+        tell([dtype, k, scale, str(other)], proved=bool(torch.isnan(out).all()))

@@ -4,11 +4,10 @@ one line of JSON a case.
 python -m tests.gpu.interpreter quarters [part/parts]
 """
 
-import json
-
 import torch
 
 from prismm.engines import cuda, cuda_quarters
+from tests.gpu.evidence import tell
 from tests.gpu.gluon_interpreter import interpreted_device
 from tests.gpu.interpreted_product import wrong_digits
 
@@ -42,4 +41,4 @@ def main(share: str = "0/1") -> None:
         assert cuda_quarters.serves(rows, columns, k)
         left, right = (residues(moduli, x, k, kind) for x in (rows, columns))
         wrong = wrong_digits(left, right, device, quarters=True)
-        print(json.dumps({"case": [rows, columns, k, moduli, kind], "wrong": wrong}), flush=True)
+        tell([rows, columns, k, moduli, kind], wrong=wrong)

@@ -4,8 +4,6 @@ line of JSON a case.
 python -m tests.gpu.interpreter slice_sums [part/parts [any|nvidia|hopper]]
 """
 
-import json
-
 import numpy as np
 import torch
 
@@ -13,6 +11,7 @@ import prismm
 from prismm import Slices, cuda_gemm
 from prismm.engines import cuda
 from prismm.testing import exact_gemm
+from tests.gpu.evidence import tell
 from tests.gpu.gluon_interpreter import interpreted_device
 from tests.gpu.interpreted_gemm import operands, same_bits
 from tests.gpu.slices_program import slices_sum_program
@@ -99,11 +98,11 @@ def main(share: str = "0/1", device: str = "any") -> None:
             else:
                 wrong = beyond(a, b, c, alpha, beta, got, target)
             told = [name, dtype, str(scheme), target, str(alpha), str(beta), in_place]
-            print(json.dumps({"case": told, "wrong": wrong}), flush=True)
+            tell(told, wrong=wrong)
     if part == 0:
         a, b, c = (np.stack(x) for x in zip(*(operands("phi2", "float64", 5, 9, 6) for _ in range(3)), strict=True))
         a, c = a * np.array([1.0, -3.0, 0.7])[:, None, None], c * np.array([1.0, 0.3, 2.0])[:, None, None]
         for x, y in ((a, b), (a, b[:1])):
             got = made(x, y, c, 0.3, -0.7, FAST, EXACT, block=(2, 4))
             expected = prismm.gemm(x, np.broadcast_to(y, b.shape), c, alpha=0.3, beta=-0.7, accuracy=EXACT)
-            print(json.dumps({"case": ["batch", x.shape, y.shape], "wrong": same_bits(got, expected)}), flush=True)
+            tell(["batch", x.shape, y.shape], wrong=same_bits(got, expected))

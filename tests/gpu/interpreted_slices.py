@@ -1,10 +1,9 @@
-"""The kernels of `Slices` in Triton's interpreter against a CPU, bit for bit; prints one line of JSON a case.
+"""The kernels of `Slices` in Triton's interpreter against a CPU, bit for bit; tells what is wrong with each.
 
 python -m tests.gpu.interpreter slices [part/parts|batches [any|nvidia|hopper]]
 """
 
 import dataclasses
-import json
 
 import numpy as np
 import torch
@@ -14,6 +13,7 @@ from prismm import Slices
 from prismm.engines import cuda
 from prismm.specials import real_operands
 from prismm.testing import HOSTILE, SPECIAL, exact_product, ieee_specials
+from tests.gpu.evidence import tell
 from tests.gpu.gluon_interpreter import interpreted_device
 from tests.gpu.slices_program import slices_program
 
@@ -176,7 +176,7 @@ def main(share: str = "0/1", device: str = "any") -> None:
             else:
                 keywords = {"accuracy": target} if target else {}
                 wrong += differing(got, prismm.matmul(a, b, scheme=scheme, **keywords))
-        print(json.dumps({"case": [name, dtype, str(scheme), target], "wrong": wrong, "counts": counts}), flush=True)
+        tell([name, dtype, str(scheme), target], wrong=wrong, counts=counts)
 
 
 def batches() -> None:
@@ -186,4 +186,4 @@ def batches() -> None:
     for x, y in ((a, b), (a, b[:1]), (a[:1], b)):
         got, counts = product(x, y, FAST, None, (2, 4), 64)
         wrong = differing(got, prismm.matmul(x, y, scheme=FAST))
-        print(json.dumps({"case": ["batch", x.shape, y.shape], "wrong": wrong, "counts": counts}), flush=True)
+        tell(["batch", x.shape, y.shape], wrong=wrong, counts=counts)

@@ -1,9 +1,8 @@
-"""`slice_join.expand_slices` in Triton's interpreter against integers; prints one line of JSON for what is wrong.
+"""`slice_join.expand_slices` in Triton's interpreter against integers; tells what is wrong with each.
 
 python -m tests.gpu.interpreter sums [seed]
 """
 
-import json
 import math
 from fractions import Fraction
 
@@ -13,6 +12,7 @@ import triton
 import triton.language as tl
 
 from prismm.kernels.gpu.slice_join import expand_slices
+from tests.gpu.evidence import launch, tell
 
 
 @triton.jit
@@ -71,8 +71,9 @@ def main(seed: str = "0") -> None:
         )
         planes, tops = torch.from_numpy(low).to(kinds[0]), torch.from_numpy(top).to(kinds[1])
         planes = planes if groups > 1 else torch.zeros(1, dtype=torch.uint8)
-        out = torch.empty(3, SIZE, dtype=torch.float64)
-        expand[(1,)](planes, tops, out, SIZE, blocks, GROUPS=groups, BITS=bits, TRUNCATED=truncated, SIZE=SIZE)
+        out = torch.zeros(3, SIZE, dtype=torch.float64)
+        constants = {"GROUPS": groups, "BITS": bits, "TRUNCATED": truncated, "SIZE": SIZE}
+        launch(expand, (1,), planes, tops, out, SIZE, blocks, **constants)
         h, m, t = out.numpy()
         rest = [value - Fraction(x) - Fraction(y) for value, x, y in zip(exact, h, m, strict=True)]
         wrong = h + m != h
@@ -81,5 +82,4 @@ def main(seed: str = "0") -> None:
         wrong |= np.array([abs(x) > y for x, y in zip(rest, half, strict=True)]) & (m != 0)
         wrong |= np.array([(x > y) - (x < y) for x, y in zip(rest, [0] * SIZE, strict=True)]) != np.sign(t)
         wrong |= (m == 0) & (t != 0)
-        if wrong.any():
-            print(json.dumps({"case": [bits, groups, size, blocks, truncated], "wrong": int(wrong.sum())}), flush=True)
+        tell([bits, groups, size, blocks, truncated], wrong=int(wrong.sum()))

@@ -4,8 +4,6 @@ case.
 python -m tests.gpu.interpreter tiles [part/parts [nvidia|hopper]]
 """
 
-import json
-
 import numpy as np
 import torch
 
@@ -17,6 +15,7 @@ from prismm.engines.launch import Program
 from prismm.schemes.tile_int8 import TileInt8
 from prismm.specials import real_operands
 from prismm.testing import HOSTILE, SPECIAL, exact_product, ieee_specials
+from tests.gpu.evidence import tell
 from tests.gpu.gluon_interpreter import interpreted_device
 from tests.gpu.programs_of_tiles import tiles_program
 
@@ -119,7 +118,7 @@ def main(share: str = "0/1", device: str = "nvidia") -> None:
                     allowed = terms * 2.0**-24 * exact.magnitude("up") + terms * 2.0**-149
                     wrong += int((~exact.within(own, allowed)).sum())
         case = [name, kind, str(scheme)]
-        print(json.dumps({"case": case, "different": different, "wrong": wrong, "counts": counts}), flush=True)
+        tell(case, different=different, wrong=wrong, counts=counts)
     if part == 0:
         blocks_of_a_batch()
 
@@ -138,4 +137,4 @@ def blocks_of_a_batch() -> None:
     program.run_by_triton(a, b, out)
     expected = np.stack([np.asarray(prismm.matmul(x.numpy(), b[0].numpy(), scheme=scheme)) for x in a])
     different = int((out.numpy().view(np.int32) != expected.view(np.int32)).sum())
-    print(json.dumps({"case": ["blocks of a batch"], "different": different, "wrong": 0, "counts": []}), flush=True)
+    tell(["blocks of a batch"], different=different, wrong=0, counts=[])

@@ -1,10 +1,9 @@
-"""Matrices times vectors in the interpreter against exact arithmetic; prints one line of JSON a case.
+"""Matrices times vectors in the interpreter against exact arithmetic; tells what is wrong with each.
 
 python -m tests.gpu.interpreter vector
 """
 
 import itertools
-import json
 
 import numpy as np
 import torch
@@ -16,6 +15,7 @@ from prismm.engines import cuda, cuda_direct
 from prismm.engines.launch import OUT, A, B, Place, Program
 from prismm.formats import FP32, FP64
 from prismm.testing import HOSTILE, SPECIAL, exact_product
+from tests.gpu.evidence import tell
 from tests.gpu.interpreted_direct import NAMES, laid_out
 
 SIZES = [(1, 1), (7, 16), (130, 37), (9, 1100), (300, 512)]
@@ -96,4 +96,4 @@ def main() -> None:
     cases += [(special, name, dtype, left) for name in SPECIAL for dtype in ("float64", "float32") for left in sides]
     cases += [(check, left) for check in (hidden, batched) for left in sides]
     for check, *rest in cases:
-        print(json.dumps({"case": [check.__name__, *rest], "wrong": int(check(*rest))}), flush=True)
+        tell([check.__name__, *rest], wrong=int(check(*rest)))

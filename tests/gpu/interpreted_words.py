@@ -1,9 +1,7 @@
-"""The kernels of products of words in Triton's interpreter, against exact arithmetic; prints one line of JSON a case.
+"""The kernels of products of words in Triton's interpreter, against exact arithmetic; tells what is wrong with each.
 
 python -m tests.gpu.interpreter words [part/parts [nvidia|hopper]]
 """
-
-import json
 
 import numpy as np
 import torch
@@ -12,6 +10,7 @@ from prismm.accuracy import Target
 from prismm.engines import cuda, cuda_words
 from prismm.testing import HOSTILE, SPECIAL, exact_product, ieee_specials
 from tests.gpu import words_twin as twin
+from tests.gpu.evidence import note, tell
 from tests.gpu.gluon_interpreter import interpreted_device
 from tests.gpu.programs import words_program
 
@@ -81,43 +80,49 @@ def outside(out: torch.Tensor, a: torch.Tensor, b: torch.Tensor, own: cuda_words
     x, y = a.double(), b.double()
     largest = x.abs().amax(2, True) * y.abs().amax(1, True) * 2.0**-28
     # Float64's own error is less than 2^-20 of what is allowed.
+    note(own)
     allowed = own.gamma * (x.abs() @ y.abs()) + own.terms * own.floor * largest
     return int((~((out.double() - x @ y).abs() <= allowed)).sum())
 
 
+def normal(rng: np.random.Generator, *shape: int) -> torch.Tensor:
+    """Numbers that are the same on any machine."""
+    return torch.from_numpy(rng.standard_normal(shape, np.float32))
+
+
 def batches_directly() -> None:
     """Several products by one kernel: strides of 0, several tiles a program, rows and columns as they come."""
-    torch.manual_seed(5)
+    rng = np.random.default_rng(5)
     for transposed in (False, True):
-        a, b = aligned(torch.randn(3, 132, 100)), aligned(torch.randn(1, 100, 136))
+        a, b = aligned(normal(rng, 3, 132, 100)), aligned(normal(rng, 1, 100, 136))
         if transposed:
-            a, b = aligned(torch.randn(1, 100, 132)).mT, aligned(torch.randn(3, 136, 100)).mT
+            a, b = aligned(normal(rng, 1, 100, 132)).mT, aligned(normal(rng, 3, 136, 100)).mT
         out, counts = batched(a, b, "fp16 2 12", None, True)
         wrong = outside(out, a, b, cuda_words.bound(cuda_words.HALVES, 100, 64, "a100", True))
-        print(json.dumps({"case": ["batch", transposed], "wrong": wrong, "counts": counts}), flush=True)
+        tell(["batch", transposed], wrong=wrong, counts=counts)
 
 
 def chunks() -> None:
     """Every chunk, shorter and longer than the stages that are in shared memory, by programs of several tiles each."""
-    torch.manual_seed(6)
-    a, b = aligned(torch.randn(2, 260, 580)), aligned(torch.randn(2, 580, 136))
+    rng = np.random.default_rng(6)
+    a, b = aligned(normal(rng, 2, 260, 580)), aligned(normal(rng, 2, 580, 136))
     for name, words in twin.formats().items():
         for chunk in cuda_words.CHUNKS:
             out, counts = batched(a, b, name, None, chunk=chunk)
             wrong = outside(out, a, b, cuda_words.bound(words, 580, chunk, "a100"))
-            print(json.dumps({"case": ["chunk", name, chunk], "wrong": wrong, "counts": counts}), flush=True)
+            tell(["chunk", name, chunk], wrong=wrong, counts=counts)
 
 
 def repairs() -> None:
     """All entries of products with few terms, in tiles above and beside each other, of more matrices than programs."""
-    torch.manual_seed(7)
+    rng = np.random.default_rng(7)
     for shape in ((9, 20, 6, 12), (1, 530, 5, 68), (1, 70, 4, 1040), (3, 130, 4, 66)):
         batch, m, k, n = shape
-        a, b = torch.randn(batch, m, k), torch.randn(batch, k, n)
+        a, b = normal(rng, batch, m, k), normal(rng, batch, k, n)
         out, counts = batched(a, b, "fp16 2 12", Target("native"))
         wrong = int((out != (a.double() @ b.double()).float()).sum())
         wrong += abs(sum(counts) - out.numel())
-        print(json.dumps({"case": ["repair", *shape], "wrong": wrong, "counts": counts}), flush=True)
+        tell(["repair", *shape], wrong=wrong, counts=counts)
 
 
 def main(share: str = "0/1", device: str = "nvidia") -> None:
@@ -149,4 +154,4 @@ def main(share: str = "0/1", device: str = "nvidia") -> None:
                 slack = target.tolerance if target and target.tolerance else terms * 2.0**-24
                 allowed = slack * exact.magnitude("up") + terms * 2.0**-149
                 wrong += int((~exact.within(real, allowed)).sum())
-        print(json.dumps({"case": [generator, dtype, name, direct], "wrong": wrong, "counts": counts}), flush=True)
+        tell([generator, dtype, name, direct], wrong=wrong, counts=counts)

@@ -1,29 +1,11 @@
 """GPU kernels compile where there is no GPU, to matrix instructions, without fusions that spoil them, or spills."""
 
-import json
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 
 from tests.gpu.compiled import SHARED
-from tests.gpu.processes import told
+from tests.gpu.processes import compiled
 
 pytest.importorskip("triton")
-ROOT = Path(__file__).parents[2]
-
-
-def compiled(architecture: str, moduli: int, dtype: str, modes: str = "2") -> list[dict]:
-    command = [sys.executable, "-m", "tests.gpu.compiled", architecture, str(moduli), dtype, modes]
-    environment = dict(os.environ, TRITON_DUMP_PTXAS_LOG="1")
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment)
-    assert done.returncode == 0, done.stderr[-3000:]
-    # What the assembler says of matrix instructions that it lets run one after the other (C7510, C7512, C7514).
-    assert "ptxas info" in done.stdout + done.stderr or architecture == "gfx942"
-    assert "serializ" not in (done.stdout + done.stderr).lower()
-    return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
 
 
 @pytest.mark.slow
@@ -31,7 +13,8 @@ def compiled(architecture: str, moduli: int, dtype: str, modes: str = "2") -> li
     ("architecture", "moduli", "dtype", "modes"), [("sm_90", 15, "float64", "012"), ("sm_80", 7, "float32", "2")]
 )
 def test_kernels_for_nvidia(architecture, moduli, dtype, modes):
-    found = compiled(architecture, moduli, dtype, modes)
+    found = compiled("", architecture, str(moduli), dtype, modes)
+    assert not [entry for entry in found if entry["serialized"]]
     names = {entry["kernel"] for entry in found}
     rows = {"split_rows"}
     if architecture == "sm_90":
@@ -64,7 +47,7 @@ def test_kernels_for_nvidia(architecture, moduli, dtype, modes):
 @pytest.mark.slow
 @pytest.mark.parametrize("architecture", ["sm_89", "sm_100", "sm_120"])
 def test_kernels_fit_gpus_that_they_have_not_run_on(architecture):
-    found = told("compiled_elsewhere", architecture)
+    found = compiled("elsewhere", architecture)
     assert {"residue_product", "slice_product", "words_product", "tile_product", "multiply_directly"} <= {
         entry["kernel"] for entry in found
     }
@@ -73,13 +56,14 @@ def test_kernels_fit_gpus_that_they_have_not_run_on(architecture):
 
 @pytest.mark.slow
 def test_kernels_for_amd():
-    found = compiled("gfx942", 15, "float64")
+    found = compiled("", "gfx942", "15", "float64")
     assert any(entry["mfma"] for entry in found if entry["kernel"] == "residue_product")
     assert all(not entry["dp4a"] for entry in found)
 
 
 @pytest.mark.slow
 def test_kernels_compiled_side_by_side_are_the_same():
-    (one,), (many,) = told("compiled_together", "one"), told("compiled_together", "many")
-    assert one["kernels"] == many["kernels"] and len(one["kernels"]) >= 10
-    assert one["threads"] == 1 < many["threads"]
+    (found,) = compiled("together")
+    assert found["same"] and found["kernels"] >= 10
+    one, many = found["threads"]
+    assert one == 1 < many

@@ -27,7 +27,7 @@ from prismm.engines.direct_tiles import (  # noqa: E402
 from prismm.formats import FP32, FP64  # noqa: E402
 from prismm.testing import HOSTILE, SPECIAL, exact_product  # noqa: E402
 from tests.gpu.cases import needs_rates  # noqa: E402
-from tests.gpu.processes import interpreted, told  # noqa: E402
+from tests.gpu.processes import compiled, interpreted  # noqa: E402
 from tests.gpu.programs import direct_program  # noqa: E402
 
 ROOT = Path(__file__).parents[2]
@@ -68,7 +68,7 @@ def test_more_work_takes_longer():
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize("architecture", ["sm_80", "sm_90"])
 def test_matrix_instructions_wide_copies_and_no_spills(architecture, dtype, layout):
-    vector, *found = told("compiled_direct", architecture, dtype, layout)
+    vector, *found = compiled("direct", architecture, dtype, layout)
     assert vector["kernel"] == "multiply_by_a_vector" and vector["wide"] >= 4 and vector["stack"] <= 8, vector
     added = [entry for entry in found if entry["kernel"] == "add_parts"]
     parted = [entry for entry in found if entry.get("parted") and entry["kernel"] != "add_parts"]
@@ -79,7 +79,7 @@ def test_matrix_instructions_wide_copies_and_no_spills(architecture, dtype, layo
     assert len(found) == sum(tile.pace(8 if dtype == "float64" else 4) is not None for tile in TILES)
     for entry in found:
         assert entry["kernel"] == "multiply_directly" and entry["mma"] > 0 and entry["stack"] <= 8, entry
-        assert entry["copies"] == entry["wide"] > 0, entry
+        assert entry["copies"] == entry["wide"] > 0 and entry["steps"], entry
     for entry in grouped:
         # The feeder, and what settles an entry, keep numbers on the stack. A loop keeps none, or of float32, whose
         # operands are twice as many registers once they are converted, some.
@@ -137,15 +137,15 @@ def test_measured_times_are_predicted():
 @pytest.mark.parametrize("architecture", ["sm_80", "sm_90"])
 def test_extents_of_any_kind_compile(architecture):
     """Rows that begin anywhere are copied by the element, with more addresses than all tiles have registers for."""
-    found = told("compiled_direct", architecture, "float64", "odd")
+    found = compiled("direct", architecture, "float64", "odd")
     assert len(found) == 4 * len(TILES) and all(entry["mma"] > 0 and entry["stack"] <= 256 for entry in found), found
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("part", range(2))
+@pytest.mark.parametrize("part", range(4))
 def test_interpreted_kernels_keep_their_word(part):
-    found = interpreted("direct", f"{part}/2")
-    assert len(found) == len(range(part, 227, 2))
+    found = interpreted("direct", f"{part}/4")
+    assert len(found) == len(range(part, 227, 4))
     assert not [entry for entry in found if entry["wrong"]]
 
 

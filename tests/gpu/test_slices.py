@@ -18,7 +18,7 @@ from prismm.kernels.gpu import slice_join, slice_product
 from prismm.schemes.units import UNITS
 from prismm.specials import real_operands
 from prismm.testing import HOSTILE, SPECIAL, exact_gemm, exact_product
-from tests.gpu.processes import interpreted, told
+from tests.gpu.processes import compiled, interpreted
 
 H200 = cuda.Device("NVIDIA H200", True, True, 132)
 FAST = Slices("int8", slices=7, fast=True)
@@ -115,10 +115,11 @@ def test_limbs_hold_all_digits():
         assert all(count * bits <= 52 for count in others)
 
 
-def test_expansions_are_exact(seed):
+def test_expansions_are_exact():
     """Sums over blocks, with digits that carry and cancel, in the interpreter."""
     pytest.importorskip("triton")
-    assert interpreted("sums", str(seed)) == []
+    found = interpreted("sums", "20261126")
+    assert len(found) == 23 and not [entry for entry in found if entry["wrong"]]
 
 
 def test_pairs_are_those_of_the_scheme():
@@ -245,7 +246,7 @@ def test_vectors_and_empty_operands_are_counted():
 )
 def test_kernels_compile_to_matrix_instructions(architecture, dtype, layout, name, targets):
     pytest.importorskip("triton")
-    found = told("compiled_slices", architecture, dtype, layout, name, *targets)
+    found = compiled("slices", architecture, dtype, layout, name, *targets)
     kinds = {entry["kernel"] for entry in found}
     across = {"largest_columns", "sum_columns", "slice_columns"} if layout == "columns" else {"slice_rows"}
     laid_out = {"lay_out"} if dtype.startswith("complex") else set()
@@ -273,9 +274,10 @@ def test_kernels_compile_to_matrix_instructions(architecture, dtype, layout, nam
 @pytest.mark.parametrize(
     ("share", "device", "least"),
     [
-        *((f"{part}/8", "any", 44) for part in range(8)),
+        *((f"{part}/16", "any", 22) for part in range(16)),
         ("batches", "any", 3),
-        ("1/8", "hopper", 44),
+        ("1/16", "hopper", 22),
+        ("9/16", "hopper", 22),
         ("batches", "hopper", 3),
     ],
 )
@@ -306,11 +308,13 @@ def test_sums_are_made_whatever_is_asked_of_them():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("share", "device"), [*((f"{part}/5", "any") for part in range(5)), ("1/5", "hopper")])
+@pytest.mark.parametrize(
+    ("share", "device"), [*((f"{part}/10", "any") for part in range(10)), ("1/10", "hopper"), ("6/10", "hopper")]
+)
 def test_interpreted_sums_of_their_own_values_have_the_bits_of_a_cpu(share, device):
     pytest.importorskip("triton")
     found = interpreted("own_sums", share, device)
-    assert len(found) >= 13
+    assert len(found) >= 6
     assert not [entry for entry in found if entry["wrong"]]
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.gpu.processes import interpreted, told
+from tests.gpu.processes import compiled, interpreted
 
 pytest.importorskip("triton")
 
@@ -20,7 +20,7 @@ pytest.importorskip("triton")
     ],
 )
 def test_kernels_compile_to_matrix_instructions(architecture, dtype, layout, formats):
-    found = told("compiled_words", architecture, dtype, layout, *formats)
+    found = compiled("words", architecture, dtype, layout, *formats)
     kernels = [["multiply_by_words"] if "direct" in x else ["split_words", "words_product"] for x in formats]
     assert [entry["kernel"] for entry in found] == [name for some in kernels for name in (*some, "repair_words")]
     for entry in found:
