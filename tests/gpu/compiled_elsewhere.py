@@ -30,9 +30,8 @@ def main(architecture: str) -> None:
     for scheme in (Slices("int8", slices=7, fast=True), Slices("fp16", slices=6, fast=True)):
         programs[str(scheme)] = slices_program(double, double, double.clone(), scheme, "native", device)[0]
     for x in (double, single):
-        for tile in {
-            tile_for(Shape(n, n, n, 1, x.element_size()), 132, device.shared) for n in (16, 64, 200, 600, 2000)
-        }:
+        shapes = [Shape(n, n, n, 1, x.element_size()) for n in (16, 64, 200, 600, 2000)]
+        for tile in dict.fromkeys(tile_for(shape, 132, device.shared) for shape in shapes):
             programs[f"{tile.rows} by {tile.columns} {x.dtype}"] = direct_program(x, x, x.clone(), tile, device)[0]
     for name in ("fp16 2 12", "tf32 2 0"):
         form, chunk = words_twin.formats()[name], cuda_words.chunk_for(256)

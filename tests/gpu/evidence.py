@@ -17,8 +17,10 @@ import fcntl
 import functools
 import hashlib
 import inspect
+import io
 import json
 import os
+import tokenize
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import is_dataclass
 from importlib.metadata import version
@@ -38,19 +40,24 @@ class EvidenceError(Exception):
 # --- Sources ----------------------------------------------------------------------------------------------------------
 
 
-def _without_docstrings(tree: ast.AST) -> ast.AST:
-    for node in ast.walk(tree):
-        body = getattr(node, "body", None)
-        if isinstance(body, list):
-            kept = [x for x in body if not (isinstance(x, ast.Expr) and isinstance(x.value, ast.Constant))]
-            node.body = kept or [ast.Pass()]  # type: ignore[attr-defined]
-    return tree
+def code_of(text: str) -> str:
+    """Python source without comments, docstrings, blank lines and trailing blanks; the same by any Python."""
+    lines = text.splitlines()
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type == tokenize.COMMENT:
+            row, column = token.start
+            lines[row - 1] = lines[row - 1][:column]
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+            lines[node.lineno - 1 : node.end_lineno] = [""] * (int(node.end_lineno or 0) - node.lineno + 1)
+    return "\n".join(line for line in map(str.rstrip, lines) if line)
 
 
 @functools.cache
 def _parsed(path: Path) -> tuple[str, tuple[Path, ...]]:
     """A file's code without comments, docstrings and layout, and the followed modules that it imports."""
-    tree = ast.parse(path.read_text())
+    text = path.read_text()
+    tree = ast.parse(text)
     imported: list[str] = []
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -58,7 +65,7 @@ def _parsed(path: Path) -> tuple[str, tuple[Path, ...]]:
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
             imported += [node.module, *(f"{node.module}.{x.name}" for x in node.names)]
     found = {_path_of(name) for name in imported if f"{name}.".startswith(FOLLOWED)}
-    return ast.unparse(_without_docstrings(tree)), tuple(sorted(x for x in found if x is not None))
+    return code_of(text), tuple(sorted(x for x in found if x is not None))
 
 
 def _path_of(module: str) -> Path | None:
