@@ -116,11 +116,12 @@ def test_one_character_of_a_kernel_has_its_cases_run(tmp_path, monkeypatch):
     def asked():
         server = Server("interpreter", records, PYTHONPATH=str(tmp_path / "src"))
         try:
-            ran = server.ask("interpreted_proofs", ["1", CASES], False)["ran"]
+            told = server.ask("interpreted_proofs", ["1", CASES], False)
+            assert "error" not in told, told["error"]
             found = facts("interpreter", "interpreted_proofs", "1", CASES, server=server)
         finally:
             server.close()
-        return len(ran), [entry["proved"] for entry in found]
+        return len(told["ran"]), [entry["proved"] for entry in found]
 
     monkeypatch.delenv("CI", raising=False)
     assert asked() == (2, PROVED)
