@@ -11,7 +11,7 @@ SETUP  = @command -v "$(PYTHON)" >/dev/null || { echo "make: no $(PYTHON) here; 
 BENCHMARKS = $(filter-out benchmarks/_%,$(wildcard benchmarks/*.py)) benchmarks/apps/run.py
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow lint format typecheck bench clean user-environment dev-environment
+.PHONY: help demo test test-slow test-all check evidence lint format typecheck bench clean user-environment dev-environment
 
 help:  ## list the targets
 	@awk -F ':.*##' '/^[a-z-]+:.*##/ {printf "  make %-10s%s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -25,6 +25,18 @@ test: dev-environment  ## run the tests but the slow ones; ARGS="-k name" to cho
 
 test-slow: dev-environment  ## run the slow tests: whole probes, compilations, processes
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m slow $(ARGS)
+
+test-all: dev-environment  ## run every test, and every kernel afresh, whatever is on record (an hour)
+	PRISMM_TEST_ALL=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
+
+evidence: dev-environment  ## compile and interpret GPU kernels that have changed, and put the facts on record
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m evidence $(ARGS)
+
+check: dev-environment  ## run what has to pass before a change lands: all tests, and lint and typecheck beside them
+	@log=$$(mktemp); status=0; \
+	( $(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy ) >"$$log" 2>&1 & style=$$!; \
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(ARGS) || status=$$?; \
+	wait $$style || status=$$?; cat "$$log"; rm "$$log"; exit $$status
 
 lint: dev-environment  ## check style and layout
 	$(BIN)/ruff check .

@@ -101,6 +101,7 @@ def test_slices_are_counted_as_on_a_cpu(name, seed):
         assert (found.slices, found.fast) == (slices, not ended), unit
 
 
+@pytest.mark.evidence
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("architecture", "dtype", "layout", "name", "targets"),
@@ -133,6 +134,7 @@ def test_kernels_compile_to_matrix_instructions(architecture, dtype, layout, nam
             assert entry.get("stack", 0) <= (16 if entry["kernel"] in ("join_pairs", "combine_slices") else 0), entry
 
 
+@pytest.mark.evidence
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("share", "device", "least"),
@@ -149,6 +151,7 @@ def test_interpreted_kernels_give_the_bits_of_a_cpu(share, device, least):
     assert not [entry for entry in found if entry["wrong"]]
 
 
+@pytest.mark.evidence
 @pytest.mark.slow
 @pytest.mark.parametrize("device", ["any", "nvidia"])
 def test_interpreted_digits_are_those_of_a_cpu(device):

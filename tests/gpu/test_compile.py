@@ -8,6 +8,7 @@ from tests.gpu.processes import compiled
 pytest.importorskip("triton")
 
 
+@pytest.mark.evidence
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("architecture", "moduli", "dtype", "modes"), [("sm_90", 15, "float64", "012"), ("sm_80", 7, "float32", "2")]
@@ -44,6 +45,7 @@ def test_kernels_for_nvidia(architecture, moduli, dtype, modes):
             assert entry["stack"] <= 64, entry
 
 
+@pytest.mark.evidence
 @pytest.mark.slow
 @pytest.mark.parametrize("architecture", ["sm_89", "sm_100", "sm_120"])
 def test_kernels_fit_gpus_that_they_have_not_run_on(architecture):
@@ -54,6 +56,7 @@ def test_kernels_fit_gpus_that_they_have_not_run_on(architecture):
     assert max(entry["shared"] for entry in found) <= SHARED.get(architecture, 227 << 10)
 
 
+@pytest.mark.evidence
 @pytest.mark.slow
 def test_kernels_for_amd():
     found = compiled("", "gfx942", "15", "float64")
@@ -61,6 +64,7 @@ def test_kernels_for_amd():
     assert all(not entry["dp4a"] for entry in found)
 
 
+@pytest.mark.evidence
 @pytest.mark.slow
 def test_kernels_compiled_side_by_side_are_the_same():
     (found,) = compiled("together")

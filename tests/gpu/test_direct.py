@@ -63,6 +63,7 @@ def test_more_work_takes_longer():
             assert 2.0 * n**3 / seconds[0] < 67e12
 
 
+@pytest.mark.evidence
 @pytest.mark.slow
 @pytest.mark.parametrize("layout", ["rows", "columns"])
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
@@ -133,6 +134,7 @@ def test_measured_times_are_predicted():
     assert sum(0.75 < ratio < 1.25 for ratio in ratios) >= 0.9 * len(ratios)
 
 
+@pytest.mark.evidence
 @pytest.mark.slow
 @pytest.mark.parametrize("architecture", ["sm_80", "sm_90"])
 def test_extents_of_any_kind_compile(architecture):
@@ -141,6 +143,7 @@ def test_extents_of_any_kind_compile(architecture):
     assert len(found) == 4 * len(TILES) and all(entry["mma"] > 0 and entry["stack"] <= 256 for entry in found), found
 
 
+@pytest.mark.evidence
 @pytest.mark.slow
 @pytest.mark.parametrize("part", range(4))
 def test_interpreted_kernels_keep_their_word(part):
@@ -149,6 +152,7 @@ def test_interpreted_kernels_keep_their_word(part):
     assert not [entry for entry in found if entry["wrong"]]
 
 
+@pytest.mark.evidence
 @pytest.mark.slow
 def test_interpreted_products_in_parts_keep_their_word():
     found = interpreted("parts")
@@ -156,6 +160,7 @@ def test_interpreted_products_in_parts_keep_their_word():
     assert not [entry for entry in found if entry["wrong"]]
 
 
+@pytest.mark.evidence
 @pytest.mark.slow
 def test_interpreted_products_with_vectors_keep_their_word():
     found = interpreted("vector")

@@ -37,6 +37,7 @@ def operands(name, dtype, m=66, k=70, n=130):
     return a, b, make(m, n, 2, seed=6, dtype=np.dtype(dtype))[0]
 
 
+@pytest.mark.evidence
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("device", "part", "cases"), [*(("any", *x) for x in enumerate([11, 10, 10, 9, 9])), ("hopper", 0, 11)]

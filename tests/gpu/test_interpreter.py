@@ -7,6 +7,7 @@ from tests.gpu.processes import interpreted
 pytest.importorskip("triton")
 
 
+@pytest.mark.evidence
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("device", "part"), [("nvidia", 0), *((device, part) for device in ("any", "hopper") for part in range(4))]

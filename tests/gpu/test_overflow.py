@@ -25,6 +25,7 @@ def test_operands_are_read_where_they_are_smaller_than_a_large_result():
     assert not is_proved(need(8192, 8192, 32, summed=True))
 
 
+@pytest.mark.evidence
 @pytest.mark.slow
 def test_the_proof_holds_up_to_the_last_exponent():
     """In the interpreter: entries that are NaN stay where nothing can overflow, and are made where something might."""

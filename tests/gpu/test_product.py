@@ -26,6 +26,7 @@ def test_rows_change_their_places_within_64():
     assert sorted(places) == list(range(192)) and all(x // 64 == y // 64 for x, y in enumerate(places))
 
 
+@pytest.mark.evidence
 @pytest.mark.slow
 @pytest.mark.parametrize("part", range(2))
 def test_interpreted_kernels_give_the_digits_of_exact_integers(part):

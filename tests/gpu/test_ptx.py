@@ -130,6 +130,7 @@ def test_a_matrix_instruction_is_a_product_of_matrices(rng):
         assert (part.view(np.int32) == want[row + 8 * (x // 2), pair + x % 2]).all()
 
 
+@pytest.mark.evidence
 @pytest.mark.slow
 def test_kernels_that_do_not_wait_are_found():
     found = {entry["case"][0]: entry["wrong"] for entry in interpreted("hasty")}

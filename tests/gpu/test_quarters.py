@@ -83,6 +83,7 @@ def test_bytes_are_added_modulo_every_modulus():
                 assert np.array_equal(byte.astype(np.int64), (want[f"s{x + 1}"] + 128 * signed) % p)
 
 
+@pytest.mark.evidence
 @pytest.mark.slow
 @pytest.mark.parametrize("part", range(2))
 def test_interpreted_kernels_give_the_digits_of_exact_integers(part):
@@ -91,6 +92,7 @@ def test_interpreted_kernels_give_the_digits_of_exact_integers(part):
     assert not [entry for entry in found if entry["wrong"]]
 
 
+@pytest.mark.evidence
 @pytest.mark.slow
 @pytest.mark.parametrize("part", range(2))
 def test_interpreted_products_have_the_bits_of_a_cpu(part):

@@ -115,6 +115,7 @@ def test_limbs_hold_all_digits():
         assert all(count * bits <= 52 for count in others)
 
 
+@pytest.mark.evidence
 def test_expansions_are_exact():
     """Sums over blocks, with digits that carry and cancel, in the interpreter."""
     pytest.importorskip("triton")
@@ -218,6 +219,7 @@ def test_vectors_and_empty_operands_are_counted():
     assert settled(Slices(), b[:0].T, b[:0]).slices == 1
 
 
+@pytest.mark.evidence
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("architecture", "dtype", "layout", "name", "targets"),
@@ -270,6 +272,7 @@ def test_kernels_compile_to_matrix_instructions(architecture, dtype, layout, nam
             assert entry.get("stack", 0) <= 64, entry
 
 
+@pytest.mark.evidence
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("share", "device", "least"),
@@ -288,6 +291,7 @@ def test_interpreted_kernels_give_the_bits_of_a_cpu(share, device, least):
     assert not [entry for entry in found if entry["wrong"]]
 
 
+@pytest.mark.evidence
 @pytest.mark.slow
 @pytest.mark.parametrize(("share", "device"), [*((f"{part}/4", "any") for part in range(4)), ("0/4", "hopper")])
 def test_interpreted_sums_are_rounded_once(share, device):
@@ -307,6 +311,7 @@ def test_sums_are_made_whatever_is_asked_of_them():
         chosen(need(64, accuracy="native", reproducible=True, **summed))
 
 
+@pytest.mark.evidence
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("share", "device"), [*((f"{part}/10", "any") for part in range(10)), ("1/10", "hopper"), ("6/10", "hopper")]

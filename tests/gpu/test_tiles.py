@@ -33,6 +33,7 @@ def need(n=4096, k=None, *, result=FP32, accuracy="native", **other):
     return cuda_plan.Need(m=n, n=n, k=n if k is None else k, result=result, target=parse_target(accuracy), **given)
 
 
+@pytest.mark.evidence
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("architecture", "layout", "specs"),
@@ -70,6 +71,7 @@ def test_kernels_compile_to_matrix_instructions(architecture, layout, specs):
             assert entry.get("stack", 0) == 0, entry
 
 
+@pytest.mark.evidence
 @pytest.mark.slow
 @pytest.mark.parametrize(("share", "cases"), [("0/2", 21), ("1/2", 19)])
 @pytest.mark.parametrize("device", ["nvidia", "hopper"])

@@ -7,6 +7,7 @@ from tests.gpu.processes import compiled, interpreted
 pytest.importorskip("triton")
 
 
+@pytest.mark.evidence
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("architecture", "dtype", "layout", "formats"),
@@ -37,6 +38,7 @@ def test_kernels_compile_to_matrix_instructions(architecture, dtype, layout, for
                 assert entry["wide"] > 0, entry
 
 
+@pytest.mark.evidence
 @pytest.mark.slow
 @pytest.mark.parametrize("device", ["nvidia", "hopper"])
 def test_interpreted_kernels_keep_their_word(device):
