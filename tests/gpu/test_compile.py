@@ -83,3 +83,13 @@ def test_kernels_compiled_side_by_side_are_the_same():
     (one,), (many,) = told("compiled_together", "one"), told("compiled_together", "many")
     assert one["kernels"] == many["kernels"] and len(one["kernels"]) >= 10
     assert one["threads"] == 1 < many["threads"]
+
+
+@pytest.mark.slow
+def test_where_triton_keeps_nothing_an_error_says_what_to_do():
+    """And the remedy works in the same process: neither the failure nor Triton's mode stays."""
+    blocked, limited, mended = told("compiled_without_files")
+    for (message, cause, ended), number in ((blocked, 20), (limited, 27)):
+        assert f"[Errno {number}]" in message and "set TRITON_CACHE_DIR" in message and ended
+        assert cause == ("NotADirectoryError" if number == 20 else "OSError")
+    assert mended == ["largest_columns", True]
