@@ -67,8 +67,9 @@ def test_the_folder_is_asked_for_or_found(tmp_path, monkeypatch, capfd):
     assert cache_files.folder("kernels") == tmp_path / "cache" / "kernels"
     monkeypatch.setenv("PRISMM_CACHE_DIR", "~/mine")
     assert cache_files.folder("kernels") == tmp_path / "home" / "mine" / "kernels"
-    monkeypatch.setenv("PRISMM_CACHE_DIR", "here")
-    assert cache_files.folder("kernels") == tmp_path / "here" / "kernels"
+    for here in ("here", ".", "./x/.."):
+        monkeypatch.setenv("PRISMM_CACHE_DIR", here)
+        assert cache_files.folder("kernels") == (tmp_path / here / "kernels").resolve()
     monkeypatch.setenv("PRISMM_CACHE_DIR", "")
     assert cache_files.folder("kernels") == tmp_path / "xdg" / "prismm" / "kernels"
     for no_place in ("", "relative", "~/relative"):

@@ -95,10 +95,10 @@ def write(path: Path, content: bytes) -> None:
 def _asked_or_home() -> Path:
     """``PRISMM_CACHE_DIR``, else prismm's folder among the user's caches."""
     if asked := os.environ.get("PRISMM_CACHE_DIR"):
-        found = Path(os.path.expanduser(asked))
-        if found.parts[0].startswith("~"):
+        found = os.path.expanduser(asked)
+        if found.startswith("~"):
             raise FileError(errno.ENOENT, f"PRISMM_CACHE_DIR={asked!r}: there is no such home folder")
-        return found
+        return Path(found)
     if sys.platform == "win32":
         return Path(os.environ.get("LOCALAPPDATA") or tempfile.gettempdir()) / "prismm" / "cache"
     caches = Path(os.environ.get("XDG_CACHE_HOME", ""))  # which counts where it is absolute
