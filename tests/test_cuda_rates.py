@@ -5,11 +5,13 @@ from __future__ import annotations
 import dataclasses
 import doctest
 import json
+import tempfile
 from pathlib import Path
 
 import pytest
 
 import prismm.cuda_rates
+from prismm import cache_files
 from prismm.cuda_rates import Rates, committed, own_file, rates_of, read
 from prismm.errors import ArgumentError, FileError
 
@@ -35,9 +37,9 @@ def test_the_committed_table_is_the_last_resort(tmp_path, monkeypatch):
     ours = committed()[H200]
     assert rates_of(H200) == ours
     assert rates_of("NVIDIA of tomorrow") is None
-    own = own_file(H200)
+    assert own_file(H200) is None and not (tmp_path / "cache").exists()
+    own = own_file(H200, make=True)
     assert own is not None and own.name == "nvidia-h200.json" and own.parent.parent == tmp_path / "cache"
-    own.parent.mkdir()
     mine = dataclasses.replace(ours, int8=1.0)
     own.write_text(mine.to_json())
     assert rates_of(H200) == ours  # once a process
@@ -51,6 +53,24 @@ def test_the_committed_table_is_the_last_resort(tmp_path, monkeypatch):
     assert found is not None and found.int8 == 2.0
     with pytest.raises(ArgumentError, match=r"has the rates of NVIDIA H200, this is NVIDIA A100"):
         rates_of("NVIDIA A100")
+
+
+@pytest.mark.parametrize("part", ["file", "folder"])
+def test_a_table_that_another_user_may_have_written_does_not_count(part, monkeypatch, capfd, tmp_path):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    cache_files.tell.cache_clear()
+    own = own_file(H200, make=True)
+    assert own is not None
+    cache_files.write(own, dataclasses.replace(committed()[H200], int8=1.0).to_json().encode())
+    open_to_others = own if part == "file" else own.parent
+    open_to_others.chmod(0o777)
+    assert rates_of(H200) == committed()[H200]
+    out, err = capfd.readouterr()
+    assert out == "" and err.count("\n") == 1 and f"other users can write to {open_to_others}" in err
+    open_to_others.chmod(0o755)
+    rates_of.cache_clear()
+    found = rates_of(H200)
+    assert found is not None and found.int8 == 1.0
 
 
 def damaged(**changes):
@@ -100,7 +120,7 @@ def test_files_that_cannot_be_read(tmp_path):
 def test_every_table_is_named_after_its_gpu():
     folder = Path(prismm.cuda_rates.__file__).with_name("rates")
     for path in folder.glob("*.json"):
-        own = own_file(read(path).name)
+        own = own_file(read(path).name, make=True)
         assert own is not None and path.name == own.name
 
 

@@ -17,6 +17,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from prismm import cache_files
 from prismm.errors import ArgumentError, FileError
 
 __all__ = ["Host", "Line", "Rates", "committed", "file_name", "own_file", "rates_of", "read", "usual_rates", "waves"]
@@ -214,9 +215,15 @@ def read(path: Path) -> Rates:
         FileError: where it cannot be read, or is none.
     """
     try:
-        return Rates.from_json(path.read_text(encoding="utf-8"), str(path))
+        content = path.read_bytes()
     except OSError as error:
         raise FileError(f"{path}: {error.strerror or error}") from error
+    return _decoded(path, content)
+
+
+def _decoded(path: Path, content: bytes) -> Rates:
+    try:
+        return Rates.from_json(content.decode("utf-8"), str(path))
     except UnicodeDecodeError:
         raise FileError(f"{path}: not a table of rates; make one with `prismm calibrate`") from None
 
@@ -247,14 +254,12 @@ def file_name(name: str) -> str:
     return "-".join("".join(x if x.isalnum() else " " for x in name.lower()).split()) + ".json"
 
 
-def own_file(name: str) -> Path | None:
+def own_file(name: str, make: bool = False) -> Path | None:
     """Where ``prismm calibrate`` puts the table of a GPU of this name, those of other versions being elsewhere; None
-    where no folder can be written to.
+    where there is no folder for it. make: whether that is made.
     """
-    from prismm.kernels.cpu.jit import cache_root
-
-    root = cache_root()
-    return None if root is None else root / f"rates-{_VERSION}" / file_name(name)
+    found = cache_files.folder(f"rates-{_VERSION}", make)
+    return None if found is None else found / file_name(name)
 
 
 @functools.cache
@@ -271,6 +276,16 @@ def rates_of(name: str) -> Rates | None:
             raise ArgumentError(f"PRISMM_RATES={asked!r} has the rates of {table.name}, this is {name}; unset it")
         return table
     own = own_file(name)
-    if own is not None and own.exists():
-        return read(own)
-    return committed().get(name)
+    return (None if own is None else _kept(own)) or committed().get(name)
+
+
+def _kept(path: Path) -> Rates | None:
+    """The table of the user's own in a file; None where there is none, or another user may have written it."""
+    try:
+        content = cache_files.read(path)
+    except FileError as error:
+        cache_files.tell(f"warning: a table of rates is not loaded: {error}")
+        return None
+    except OSError:
+        return None
+    return _decoded(path, content)

@@ -79,3 +79,11 @@ def interpreted(name: str, *arguments: str) -> list[dict[str, Any]]:
 def compiled(name: str, *arguments: str) -> list[dict[str, Any]]:
     """The facts of `compiled_<name>`, by Triton's compiler."""
     return facts("compiler", f"compiled_{name}" if name else "compiled", *arguments)
+
+
+def lines_of(module: str) -> list[Any]:
+    """What a module of the tests prints in a process of its own, lines of JSON."""
+    command = [sys.executable, "-W", "ignore", "-m", f"tests.gpu.{module}"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=evidence.ROOT)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return [json.loads(line) for line in done.stdout.splitlines()]

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.gpu.compiled import SHARED
-from tests.gpu.processes import compiled
+from tests.gpu.processes import compiled, lines_of
 
 pytest.importorskip("triton")
 
@@ -71,3 +71,13 @@ def test_kernels_compiled_side_by_side_are_the_same():
     assert found["same"] and found["kernels"] >= 10
     one, many = found["threads"]
     assert one == 1 < many
+
+
+@pytest.mark.slow
+def test_where_triton_keeps_nothing_an_error_says_what_to_do():
+    """And the remedy works in the same process: neither the failure nor Triton's mode stays."""
+    blocked, limited, mended = lines_of("without_files")
+    for (message, cause, ended), number in ((blocked, 20), (limited, 27)):
+        assert f"[Errno {number}]" in message and "set TRITON_CACHE_DIR" in message and ended
+        assert cause == ("NotADirectoryError" if number == 20 else "OSError")
+    assert mended == ["largest_columns", True]

@@ -29,6 +29,7 @@ def calibrate(
     """
     import torch
 
+    from prismm import cache_files
     from prismm.cuda_rates import own_file, rates_of
 
     if not torch.cuda.is_available():
@@ -37,17 +38,21 @@ def calibrate(
     if device >= count:
         raise EngineError(f"--device {device}: this machine has {count} GPU{'s' if count > 1 else ''}, counted from 0")
     name = torch.cuda.get_device_name(device)
-    path = output if output is not None else own_file(name)
+    path = output if output is not None else own_file(name, make=True)
     if path is None:
         raise FileError("no cache folder can be written to; set PRISMM_CACHE_DIR, or pass --output FILE")
     if output is not None:
         check_new(output, force)
     from prismm.calibration import measure
-    from prismm.files.target import replace_text
+    from prismm.files.target import explained, replace_text
 
     rates = measure(device, say)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    replace_text(path, rates.to_json())
+    if output is None:
+        with explained(path):
+            cache_files.write(path, rates.to_json().encode())
+    else:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        replace_text(path, rates.to_json())
     rates_of.cache_clear()
     if json:
         print_json({"file": str(path), **asdict(rates)})

@@ -11,9 +11,11 @@ Where there is no CUDA driver (AMD's GPUs, Triton's interpreter) the same progra
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import ctypes
 import dataclasses
 import functools
+import json
 import math
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -385,7 +387,8 @@ class Program:
                 else x
                 for x in launch.arguments
             ]  # fmt: skip
-            launch.kernel[launch.grid](*arguments, **launch.constants)
+            with _triton_files():
+                launch.kernel[launch.grid](*arguments, **launch.constants)
         return scratch
 
     def compiled(self) -> Iterator[tuple[str, Any]]:
@@ -400,11 +403,16 @@ class Program:
         """These with their kernels; those that Triton has not compiled before, side by side: a product's take 5 to 20
         seconds one after the other, those at its end most.
         """
-        some = list(launches)
-        with _side_by_side():
-            made = [self._compile(launch) for launch in reversed(some)][::-1]
-        # Of one that was not there before Triton gives a promise.
-        return [(x, y.result() if hasattr(y, "result") else y) for x, y in zip(some, made, strict=True)]
+
+        def compile_all(some: list[_Launch]) -> list[tuple[_Launch, Any]]:
+            with _triton_files():
+                with _side_by_side():
+                    made = [self._compile(launch) for launch in reversed(some)][::-1]
+                # Of one that was not there before Triton gives a promise.
+                return [(x, y.result() if hasattr(y, "result") else y) for x, y in zip(some, made, strict=True)]
+
+        # In a context of its own: after an error inside, Triton's mode would stay on, and every later kernel fail.
+        return contextvars.copy_context().run(compile_all, list(launches))
 
     def _compile(self, launch: _Launch) -> Any:
         mocks: list[Any] = []
@@ -422,6 +430,18 @@ class Program:
 
 _COMPILERS = 3
 """Threads that compile: more get in each other's way."""
+
+
+@contextlib.contextmanager
+def _triton_files() -> Iterator[None]:
+    """Where Triton's own cache fails inside, which it cannot do without, an EngineError that says what to do."""
+    try:
+        yield
+    except (OSError, json.JSONDecodeError) as error:
+        raise EngineError(
+            f"Triton could not keep or read compiled kernels in its cache, ~/.triton/cache or TRITON_CACHE_DIR "
+            f"({error}): set TRITON_CACHE_DIR to an empty folder that can be written to, or multiply CPU tensors"
+        ) from error
 
 
 @contextlib.contextmanager

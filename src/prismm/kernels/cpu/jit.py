@@ -4,9 +4,8 @@ A *kernel* has one explicit signature, releases the GIL and is compiled when it 
 is a helper that kernels inline. Kernels never use Numba's own threads: prismm splits the work over its workers, so
 calls from many Python threads and from forked children are safe.
 
-Numba's stock cache keys a file by its own source alone, so an edit of a helper in another file would go unnoticed, and
-two processes that compile different signatures at once can swap their files. Here the folder's name carries a digest of
-every kernel source and of the versions, and each kernel has a single signature: equal names mean equal contents.
+A kernel's file (`kernel_files`) lies in a folder whose name carries a digest of every kernel source and of the
+versions, and each kernel has a name and a single signature of its own: equal names mean equal contents.
 
 That has to hold inside the files, too. A kernel's file brings the helpers that it calls, as symbols made of their
 module, qualified name and argument types, and a number that counts functions of the process that compiled it; where two
@@ -20,7 +19,6 @@ import functools
 import hashlib
 import os
 import sys
-import tempfile
 import threading
 import warnings
 from collections.abc import Callable
@@ -28,13 +26,16 @@ from pathlib import Path
 from types import FunctionType
 from typing import Any
 
+import llvmlite
 import numba
 import numpy as np
 from llvmlite import ir
 from numba import carray, njit
 from numba.core import types
-from numba.core.caching import CompileResultCacheImpl, FunctionCache, _CacheLocator
 from numba.extending import intrinsic, overload
+
+from prismm import cache_files
+from prismm.kernels.cpu.kernel_files import KernelFile
 
 _COMPILE_LOCK = threading.RLock()
 
@@ -45,73 +46,22 @@ if hasattr(os, "register_at_fork"):
     )
 
 
-def cache_root() -> Path | None:
-    """Folder for compiled kernels: ``PRISMM_CACHE_DIR``, else the user's cache folder, else none if unwritable."""
-    asked = os.environ.get("PRISMM_CACHE_DIR")
-    if asked:
-        candidates = [Path(asked)]
-    elif sys.platform == "win32":
-        candidates = [Path(os.environ.get("LOCALAPPDATA", tempfile.gettempdir())) / "prismm" / "cache"]
-    else:
-        home = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-        candidates = [Path(home) / "prismm"]
-    for candidate in candidates:
-        try:
-            candidate.mkdir(parents=True, exist_ok=True)
-            tempfile.TemporaryFile(dir=candidate).close()
-        except OSError:
-            continue
-        return candidate
-    return None
-
-
 @functools.cache
-def cache_folder() -> Path | None:
-    """The folder of this exact set of kernels, or None where nothing can be written (kernels then live in memory)."""
-    root = cache_root()
-    if root is None:
-        return None
+def _digest() -> str:
+    """What compiled kernels follow from: every kernel's source, and the versions."""
     digest = hashlib.blake2b(digest_size=12)
-    for part in (numba.__version__, sys.version, sys.platform):
+    for part in (numba.__version__, llvmlite.__version__, sys.version, sys.platform):
         digest.update(part.encode())
     for source in sorted(Path(__file__).parent.glob("*.py")):
         digest.update(source.name.encode())
         digest.update(source.read_bytes())
-    return root / f"kernels-{digest.hexdigest()}"
-
-
-class _Locator(_CacheLocator):  # type: ignore[misc]
-    def __init__(self, name: str, folder: Path) -> None:
-        self._name = name
-        self._folder = folder
-        self._py_file = str(folder)
-
-    def get_cache_path(self) -> str:
-        return str(self._folder)
-
-    def get_source_stamp(self) -> str:
-        return self._folder.name
-
-    def get_disambiguator(self) -> str:
-        return "k"
-
-    @classmethod
-    def from_function(cls, py_func: Any, py_file: str) -> _Locator | None:
-        folder = cache_folder()
-        return None if folder is None else cls(py_func.__qualname__, folder)
-
-
-class _Impl(CompileResultCacheImpl):  # type: ignore[misc]
-    _locator_classes = (_Locator,)
-
-
-class _Cache(FunctionCache):  # type: ignore[misc]
-    _impl_class = _Impl
+    return digest.hexdigest()
 
 
 @functools.cache
-def _announce() -> None:
-    print("prismm: compiling kernels for this CPU (once; about 20 s)", file=sys.stderr, flush=True)
+def cache_folder() -> Path | None:
+    """The folder of this exact set of kernels, or None where there can be none (kernels then live in memory)."""
+    return cache_files.folder(f"kernels-{_digest()}")
 
 
 _NAMED: dict[tuple[str, str], Callable[..., Any]] = {}
@@ -146,13 +96,8 @@ class Kernel:
         with _COMPILE_LOCK:
             if self._compiled is None:
                 dispatcher = njit(nogil=True, error_model="numpy", fastmath=self._fastmath or False)(self.function)
-                if cache_folder() is not None:
-                    dispatcher._cache = _Cache(self.function)
-                    known = dispatcher._cache._cache_file._load_index()
-                else:
-                    known = {}
-                if not known:
-                    _announce()
+                name = f"{self.function.__module__}.{self.function.__qualname__}"
+                dispatcher._cache = KernelFile(cache_folder(), name, self.signature)
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore", numba.NumbaPerformanceWarning)
                     dispatcher.compile(self.signature)
