@@ -35,7 +35,7 @@ def covering_rows(rows: Sequence[Row], together: Iterable[str | tuple[str, ...]]
     if rows and unknown:
         raise ValueError(f"no parameters {sorted(unknown)}: there are {names}")
     groups = list(dict.fromkeys([*asked, *((name,) for name in names)]))
-    meetings = [{tuple((name, row[name]) for name in group) for group in groups} for row in rows]
+    meetings = [[tuple((name, row[name]) for name in group) for group in groups] for row in rows]
     holders: dict[Tuple, list[int]] = {}
     for place, met in enumerate(meetings):
         for meeting in met:
@@ -46,9 +46,9 @@ def covering_rows(rows: Sequence[Row], together: Iterable[str | tuple[str, ...]]
     for meeting in order:
         if meeting in missing:
             some = random.sample(holders[meeting], min(60, len(holders[meeting])))
-            best = max(some, key=lambda place: len(meetings[place] & missing))
+            best = max(some, key=lambda place: sum(map(missing.__contains__, meetings[place])))
             chosen.append(best)
-            missing -= meetings[best]
+            missing.difference_update(meetings[best])
     return sorted(chosen)
 
 
@@ -60,6 +60,11 @@ def mark_rest_slow(items: list[pytest.Item], seed: int) -> None:
             rows.setdefault(item.nodeid.partition("[")[0], []).append(item)
     for name, of_test in rows.items():
         together = of_test[0].get_closest_marker("covering").args or None
-        chosen = covering_rows([item.callspec.indices for item in of_test], together, Random(f"{seed} {name}"))
+        chosen = covering_rows(list(map(_row, of_test)), together, Random(f"{seed} {name}"))
         for place in set(range(len(of_test))) - set(chosen):
             of_test[place].add_marker(pytest.mark.slow)
+
+
+def _row(item: pytest.Item) -> Row:
+    """The item's values, each known by the object that it is: some cannot be hashed."""
+    return {name: id(value) for name, value in item.callspec.params.items()}

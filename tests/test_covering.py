@@ -1,10 +1,14 @@
 """Covering arrays cover what they say, with few rows, the same in every process, others with another seed."""
 
 import itertools
+import os
 import random
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
-from covering import covering_rows, mark_rest_slow
+from covering import covering_rows
 
 PARAMETERS = {"name": [f"family {i}" for i in range(26)], "dtype": list("dszc"), "engine": range(5), "target": range(6)}
 
@@ -50,9 +54,9 @@ def test_the_seed_decides_which(seed):
     assert covering_rows(rows, None, random.Random(seed)) == chosen
     assert covering_rows(rows, None, random.Random(seed + 1)) != chosen
     seen = set()
-    for other in range(60):
-        seen.update(covering_rows(rows[::20], None, random.Random(other)))
-    assert seen == set(range(len(rows[::20])))  # in the course of some runs every row is a fast one
+    for other in range(40):
+        seen.update(covering_rows(rows[::40], None, random.Random(other)))
+    assert seen == set(range(len(rows[::40])))  # in the course of some runs every row is a fast one
 
 
 def test_few_rows_and_few_parameters():
@@ -65,24 +69,72 @@ def test_few_rows_and_few_parameters():
         covering_rows([{"x": 1}], [("x", "z")], random.Random(1))
 
 
-def test_the_rest_of_the_rows_is_slow(seed):
-    """Of a marked test, for any choice of its rows."""
+PLUGIN = """
+from covering import mark_rest_slow
+import pytest
 
-    class Item:
-        def __init__(self, **parameters):
-            self.nodeid, self.marks = f"tests/x.py::test_it[{'-'.join(map(str, parameters.values()))}]", []
-            self.callspec = type("Spec", (), {"indices": parameters})()
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    mark_rest_slow(items, 5)
+"""
 
-        def get_closest_marker(self, name):
-            return pytest.mark.covering.mark if name == "covering" else None
+TESTS = """
+import pytest
 
-        def add_marker(self, mark):
-            self.marks.append(mark.name)
+@pytest.mark.covering
+@pytest.mark.parametrize("name", ["x", "y", "z", "u", "v", "w", pytest.param("s", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("shape", [(1, 2), [3, 4], {}, [3, 4]], ids=str)
+@pytest.mark.parametrize(("left", "right"), [(1, 2), (2, 1), (3, 3)])
+def test_pairs(name, shape, left, right):
+    pass
 
-    items = [Item(name=i, dtype=j, engine=k) for i in range(9) for j in range(4) for k in range(5)]
-    mark_rest_slow(items, seed)
-    fast = [item for item in items if "slow" not in item.marks]
-    assert 36 <= len(fast) < 60 and all(item.marks in ([], ["slow"]) for item in items)
-    alone = Item(name=0, dtype=0, engine=0)
-    mark_rest_slow([alone], seed)
-    assert alone.marks == []  # asked for by its name, it is never in the way of `-m "not slow"`
+@pytest.mark.covering(("shape", "left"), "name")
+@pytest.mark.parametrize("name", "abcdef")
+@pytest.mark.parametrize("shape", "stuv")
+@pytest.mark.parametrize("left", [1, 2, 3])
+def test_some(name, shape, left):
+    pass
+
+@pytest.mark.parametrize("name", "abc")
+def test_plain(name):
+    pass
+"""
+
+
+def collected(folder, hash_seed, *arguments):
+    """Names and parameters of what pytest collects, the last line of its output apart."""
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "--collect-only",
+        "-q",
+        "-p",
+        "covering_plugin",
+        "-p",
+        "no:cacheprovider",
+    ]
+    run = subprocess.run(
+        [*command, "--rootdir", str(folder), *arguments],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": f"{folder}:{Path(__file__).parent}", "PYTHONHASHSEED": hash_seed,
+             "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_ADDOPTS": ""},
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    return [line.partition("::")[2] for line in run.stdout.splitlines() if "::" in line]
+
+
+def test_pytest_takes_the_same_rows_in_every_process(tmp_path):
+    (tmp_path / "covering_plugin.py").write_text(PLUGIN)
+    (tmp_path / "test_it.py").write_text(TESTS)
+    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers =\n    slow\n    covering\n")
+    fast = collected(tmp_path, "1", "-m", "not slow")
+    assert collected(tmp_path, "2", "-m", "not slow") == fast
+    pairs = [x for x in fast if x.startswith("test_pairs")]
+    assert 24 <= len(pairs) < 36 and not any("-s]" in x for x in pairs), pairs
+    for shape, name in itertools.product(["(1, 2)", "[3, 4]0", "{}", "[3, 4]1"], "xyzuvw"):
+        assert any(f"{shape}-{name}]" in x for x in pairs), (shape, name, pairs)
+    assert 12 <= sum(x.startswith("test_some") for x in fast) < 16
+    assert [x for x in fast if x.startswith("test_plain")] == ["test_plain[a]", "test_plain[b]", "test_plain[c]"]
+    # What is asked for by its name is never in the way of `-m "not slow"`.
+    assert collected(tmp_path, "1", "-m", "not slow", "test_it.py::test_some[1-s-a]") == ["test_some[1-s-a]"]

@@ -27,14 +27,14 @@ from prismm.testing.dyadic import Dyadic, multiply
 sys.path.insert(0, str(Path(__file__).parent.parent / "kernels"))
 from slice_twin import two, vector
 
+COUNTS = {"fp16": 4, "int8": 4, "fp64": 2, "fp16-fp16": 6, "bf16": 3, "fp32-fp64": 2}
 ALL = [
     Slices(unit, slices=slices, exponents=exponents, rounding=rounding, fast=fast)
-    for unit, slices in (("fp16", 4), ("int8", 4), ("fp64", 2), ("fp16-fp16", 6), ("bf16", 3), ("fp32-fp64", 2))
+    for unit, slices in COUNTS.items()
     for exponents in ("grid", "adaptive")
     for rounding in ("nearest", "toward-zero")
     for fast in (False, True)
 ]
-schemes = pytest.mark.parametrize("scheme", ALL, ids=str)
 
 
 def scaled(x, side):
@@ -85,9 +85,14 @@ def twin(scheme, left, right):
     return found
 
 
-@schemes
+@pytest.mark.covering
+@pytest.mark.parametrize("unit", COUNTS)
+@pytest.mark.parametrize("exponents", ["grid", "adaptive"])
+@pytest.mark.parametrize("rounding", ["nearest", "toward-zero"])
+@pytest.mark.parametrize("fast", [False, True])
 @pytest.mark.parametrize("name", ["normal", "wide_rows", "ties", "zeros_rows_cols"])
-def test_value_is_the_exact_sum_of_the_twins_products(scheme, name, seed):
+def test_value_is_the_exact_sum_of_the_twins_products(unit, exponents, rounding, fast, name, seed):
+    scheme = Slices(unit, slices=COUNTS[unit], exponents=exponents, rounding=rounding, fast=fast)
     left, right = operands(name, 3, 37, 4, seed)
     joined = product(scheme, left, right)
     expected = twin(scheme, left, right)
