@@ -173,7 +173,7 @@ def test_overflow_that_cancellation_hides(fast, dtype, seed):
     assert overflowed > 0
 
 
-@pytest.mark.parametrize("dtype", ["float64", "complex64"])
+@pytest.mark.parametrize("dtype", ["float64", pytest.param("complex64", marks=pytest.mark.slow)])
 def test_an_inner_dimension_beyond_one_int32_sum(dtype, seed):
     """k > 131071: INT8 products are summed in blocks, reduced between them."""
     a, b = HOSTILE["uniform"](2, 131_071 + 140, 3, seed, dtype)
