@@ -49,8 +49,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", (
-        "covering(*together): rows of its parameters in which all pairs of values meet (or the values of each tuple of "
-        "names given) are fast, the others slow; the run's seed decides which"
+        "covering(*together, of=): rows of its parameters in which all pairs of values meet (or the values of each "
+        "tuple of names given) are fast, the others slow; the run's seed decides which"
     ))  # fmt: skip
     config.stash[_ENGINES] = set()
     if config.option.seed is None:  # xdist hands the options on, so its workers share this one

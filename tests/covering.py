@@ -53,18 +53,25 @@ def covering_rows(rows: Sequence[Row], together: Iterable[str | tuple[str, ...]]
 
 
 def mark_rest_slow(items: list[pytest.Item], seed: int) -> None:
-    """Of each test that is marked as covering, mark the rows slow that the covering array does without."""
+    """Of each test that is marked as covering, mark the rows slow that the covering array does without.
+
+    A row holds a test's parameters, or what the marker's `of` makes of them.
+    """
     rows: dict[str, list[pytest.Item]] = {}
     for item in items:
         if item.get_closest_marker("covering") and not item.get_closest_marker("slow"):
             rows.setdefault(item.nodeid.partition("[")[0], []).append(item)
     for name, of_test in rows.items():
-        together = of_test[0].get_closest_marker("covering").args or None
-        chosen = covering_rows(list(map(_row, of_test)), together, Random(f"{seed} {name}"))
+        if len(of_test) == 1:  # perhaps a test without parameters, for want of what they are made of
+            continue
+        marker = of_test[0].get_closest_marker("covering")
+        row = marker.kwargs.get("of", _objects)
+        found = [row(**item.callspec.params) for item in of_test]
+        chosen = covering_rows(found, marker.args or None, Random(f"{seed} {name}"))
         for place in set(range(len(of_test))) - set(chosen):
             of_test[place].add_marker(pytest.mark.slow)
 
 
-def _row(item: pytest.Item) -> Row:
-    """The item's values, each known by the object that it is: some cannot be hashed."""
-    return {name: id(value) for name, value in item.callspec.params.items()}
+def _objects(**values: object) -> Row:
+    """Each value as the object that it is: some cannot be hashed."""
+    return {name: id(value) for name, value in values.items()}

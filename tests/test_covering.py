@@ -95,6 +95,11 @@ def test_pairs(name, shape, left, right):
 def test_some(name, shape, left):
     pass
 
+@pytest.mark.covering(of=lambda number: {"half": number // 8, "bit": number % 2})
+@pytest.mark.parametrize("number", range(16))
+def test_derived(number):
+    pass
+
 @pytest.mark.parametrize("name", "abc")
 def test_plain(name):
     pass
@@ -135,6 +140,8 @@ def test_pytest_takes_the_same_rows_in_every_process(tmp_path):
     for shape, name in itertools.product(["(1, 2)", "[3, 4]0", "{}", "[3, 4]1"], "xyzuvw"):
         assert any(f"{shape}-{name}]" in x for x in pairs), (shape, name, pairs)
     assert 12 <= sum(x.startswith("test_some") for x in fast) < 16
+    derived = [int(x[len("test_derived[") : -1]) for x in fast if x.startswith("test_derived")]
+    assert sorted((x // 8, x % 2) for x in derived) == [(0, 0), (0, 1), (1, 0), (1, 1)]
     assert [x for x in fast if x.startswith("test_plain")] == ["test_plain[a]", "test_plain[b]", "test_plain[c]"]
     # What is asked for by its name is never in the way of `-m "not slow"`.
     assert collected(tmp_path, "1", "-m", "not slow", "test_it.py::test_some[1-s-a]") == ["test_some[1-s-a]"]
