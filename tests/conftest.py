@@ -6,18 +6,19 @@ from __future__ import annotations
 
 import importlib
 import os
-import pickle
 import pkgutil
 import secrets
 import sys
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from covering import mark_rest_slow
 from hypothesis import HealthCheck, settings
+from limit import FastLimit
+from once import claimed, made_once, shared_folder
 
 if TYPE_CHECKING:
     import numpy as np
@@ -34,7 +35,6 @@ settings.register_profile("thorough", max_examples=1000, **_COMMON)
 settings.load_profile("ci")
 
 _ENGINES = pytest.StashKey[set[str]]()
-_SECONDS = pytest.StashKey[float]()
 _WHOLE = 5000
 """Tests of a whole run: it compiles kernels first, judges how long tests take, and names those that take longest."""
 
@@ -77,24 +77,21 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     mark_rest_slow(items, config.option.seed)
 
 
+def pytest_collection_finish(session: pytest.Session) -> None:
+    limit = session.config.option.fast_limit
+    if limit and len(session.items) >= _WHOLE and settings.get_current_profile_name() == "ci":
+        session.config.pluginmanager.register(FastLimit(limit))
+
+
 @pytest.fixture(scope="session")
 def once(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, Callable[[], Any]], Any]:
     """``once(name, make)``: what `make` returns, made by one of the run's processes for all of them."""
-    import fcntl
-
-    folder = tmp_path_factory.getbasetemp()
-    folder = (folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder) / "once"
-    folder.mkdir(exist_ok=True)
+    folder = shared_folder(tmp_path_factory, "once")
     kept: dict[str, Any] = {}
 
     def made(name: str, make: Callable[[], Any]) -> Any:
         if name not in kept:
-            path = folder / name
-            with (folder / f"{name}.lock").open("w") as lock:
-                fcntl.flock(lock, fcntl.LOCK_EX)
-                if not path.exists():
-                    path.write_bytes(pickle.dumps(make()))
-            kept[name] = pickle.loads(path.read_bytes())
+            kept[name] = made_once(folder, name, make)
         return kept[name]
 
     return made
@@ -109,19 +106,14 @@ def _kernels(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
         return
     from prismm.engines import available
 
-    worker, claims = os.environ.get("PYTEST_XDIST_WORKER"), tmp_path_factory.getbasetemp()
-    claims = (claims.parent if worker else claims) / "kernels"
-    claims.mkdir(exist_ok=True)
-    kernels = all_kernels()
-    first = (
-        int(worker.removeprefix("gw")) * len(kernels) // int(os.environ["PYTEST_XDIST_WORKER_COUNT"]) if worker else 0
-    )
+    folder, kernels = shared_folder(tmp_path_factory, "kernels"), all_kernels()
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    first = worker * len(kernels) // int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", 1))
     for name, kernel in kernels[first:] + kernels[:first]:
-        try:
-            (claims / name).touch(exist_ok=False)
-        except FileExistsError:
-            continue
-        kernel.compile()
+        if claimed(folder, f"{name}.claimed"):
+            made_once(folder, name, lambda kernel=kernel: bool(kernel.compile()))
+    for name, kernel in kernels:  # what others have not done yet
+        made_once(folder, name, lambda kernel=kernel: bool(kernel.compile()))
     available()
 
 
@@ -144,34 +136,6 @@ def all_kernels() -> list[tuple[str, Any]]:
 
 NEED_VNNI = ("fused", "packed", "vnni")
 """Modules whose kernels compile only where the processor has the instructions."""
-
-
-def cpu_seconds() -> float:
-    """CPU time of this process so far and of all children that it waited for: a busy machine adds nothing."""
-    return sum(os.times()[:4])
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
-    began = cpu_seconds()
-    try:
-        return (yield)
-    finally:
-        item.stash[_SECONDS] = cpu_seconds() - began
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
-    report = yield
-    limit, seconds = item.config.option.fast_limit, item.stash.get(_SECONDS, 0.0)
-    usual = settings.get_current_profile_name() == "ci" and len(item.session.items) >= _WHOLE
-    if call.when == "call" and report.passed and usual and 0 < limit < seconds and not item.get_closest_marker("slow"):
-        report.outcome = "failed"
-        report.longrepr = (
-            f"{item.nodeid} took {seconds:.1f} s of CPU time, a fast test at most {limit:g} s (--fast-limit): "
-            "make it cheaper, or mark it slow"
-        )
-    return report
 
 
 @pytest.fixture
