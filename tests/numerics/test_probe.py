@@ -188,7 +188,7 @@ def test_black_boxes_that_are_seldom_not_deterministic(box):
         probe(box, "fp16", "fp32")
 
 
-@pytest.mark.parametrize("formats", [("fp16", "fp32"), ("int8", "int32")])
+@pytest.mark.parametrize("formats", [pytest.param(("fp16", "fp32"), marks=pytest.mark.slow), ("int8", "int32")])
 def test_black_boxes_may_write_to_what_they_are_given(formats):
     model = engine("a100." + ".".join(formats))
 
@@ -226,7 +226,9 @@ def test_integers_outside_the_family(offset):
     assert not reproduces(finding.nearest, seen)
 
 
-@pytest.mark.parametrize("name", ["a100-satfinite.uint8.int32", "a100-satfinite.int8.int32"])
+@pytest.mark.parametrize(
+    "name", [pytest.param("a100-satfinite.uint8.int32", marks=pytest.mark.slow), "a100-satfinite.int8.int32"]
+)
 def test_evidence_of_integers_refutes_what_it_is_said_to(name):
     """Sums of unsigned products only grow: where they are clamped cannot be seen."""
     model = engine(name)
