@@ -1,16 +1,24 @@
-"""What every test shares: the header, seeds, Hypothesis profiles, and the skip of GPU tests."""
+"""What every test shares: the header, seeds, Hypothesis profiles, covering rows, what a run makes only once, the limit
+of fast tests, and the skip of GPU tests.
+"""
 
 from __future__ import annotations
 
+import importlib
 import os
+import pkgutil
 import secrets
 import sys
 import zlib
+from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from covering import mark_rest_slow
 from hypothesis import HealthCheck, settings
+from limit import FastLimit
+from once import claimed, made_once, shared_folder
 
 if TYPE_CHECKING:
     import numpy as np
@@ -27,13 +35,23 @@ settings.register_profile("thorough", max_examples=1000, **_COMMON)
 settings.load_profile("ci")
 
 _ENGINES = pytest.StashKey[set[str]]()
+_WHOLE = 5000
+"""Tests of a whole run: it compiles kernels first, judges how long tests take, and names those that take longest."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--seed", type=int, help="base seed of the random tests (default: a new one)")
+    parser.addoption("--fast-limit", type=float, default=3.0, metavar="SECONDS", help=(
+        "CPU time that a test may take which is not marked slow, in a run of the whole suite with the usual number of "
+        "examples (default: 3; 0: any)"
+    ))  # fmt: skip
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", (
+        "covering(*together, of=): rows of its parameters in which all pairs of values meet (or the values of each "
+        "tuple of names given) are fast, the others slow; the run's seed decides which"
+    ))  # fmt: skip
     config.stash[_ENGINES] = set()
     if config.option.seed is None:  # xdist hands the options on, so its workers share this one
         config.option.seed = secrets.randbelow(2**32)
@@ -52,6 +70,72 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
         f"engine: {os.environ.get('PRISMM_ENGINE', 'the best available')}",
         f"seed: {config.option.seed} (repeat with --seed {config.option.seed})",
     ]
+
+
+@pytest.hookimpl(tryfirst=True)  # before `-m` chooses
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    mark_rest_slow(items, config.option.seed)
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    limit = session.config.option.fast_limit
+    if limit and len(session.items) >= _WHOLE and settings.get_current_profile_name() == "ci":
+        session.config.pluginmanager.register(FastLimit(limit))
+
+
+@pytest.fixture(scope="session")
+def once(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, Callable[[], Any]], Any]:
+    """``once(name, make)``: what `make` returns, made by one of the run's processes for all of them."""
+    folder = shared_folder(tmp_path_factory, "once")
+    kept: dict[str, Any] = {}
+
+    def made(name: str, make: Callable[[], Any]) -> Any:
+        if name not in kept:
+            kept[name] = made_once(folder, name, make)
+        return kept[name]
+
+    return made
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _kernels(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Compile all kernels that are not on disk: each in one of the processes, none at the cost of the test that comes
+    first. A run of few tests compiles what it needs.
+    """
+    if len(request.session.items) < _WHOLE:
+        return
+    from prismm.engines import available
+
+    folder, kernels = shared_folder(tmp_path_factory, "kernels"), all_kernels()
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    first = worker * len(kernels) // int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", 1))
+    for name, kernel in kernels[first:] + kernels[:first]:
+        if claimed(folder, f"{name}.claimed"):
+            made_once(folder, name, lambda kernel=kernel: bool(kernel.compile()))
+    for name, kernel in kernels:  # what others have not done yet
+        made_once(folder, name, lambda kernel=kernel: bool(kernel.compile()))
+    available()
+
+
+def all_kernels() -> list[tuple[str, Any]]:
+    """The names of all kernels that this processor can run, and the kernels."""
+    import prismm.kernels.cpu
+    from prismm.kernels.cpu import jit, vnni
+
+    found = []
+    for module in pkgutil.iter_modules(prismm.kernels.cpu.__path__):
+        if vnni.supported() or module.name not in NEED_VNNI:
+            values = vars(importlib.import_module(f"prismm.kernels.cpu.{module.name}"))
+            found += [
+                (f"{module.name}.{name}", value)
+                for name, value in values.items()
+                if isinstance(value, jit.Kernel) and value.function.__module__.endswith(f".{module.name}")
+            ]
+    return found
+
+
+NEED_VNNI = ("fused", "packed", "vnni")
+"""Modules whose kernels compile only where the processor has the instructions."""
 
 
 @pytest.fixture
@@ -99,6 +183,9 @@ def pytest_testnodedown(node: object) -> None:
     node.config.stash[_ENGINES].update(getattr(node, "workeroutput", {}).get("engines", ()))
 
 
+@pytest.hookimpl(tryfirst=True)  # before the durations are printed
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    if config.option.durations is None and len(terminalreporter.stats.get("passed", ())) >= _WHOLE:
+        config.option.durations = 15
     if config.stash[_ENGINES]:
         terminalreporter.write_line(f"engines: {', '.join(sorted(config.stash[_ENGINES]))}")

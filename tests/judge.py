@@ -6,6 +6,7 @@ that no slip in `prismm.accuracy` can hide itself.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -40,6 +41,18 @@ def need(engine: str | None) -> None:
         works, reason = prismm.engines.available()[engine]
         if not works:
             pytest.skip(reason)
+
+
+def assert_each(check: Callable[[Any], None], cases: Iterable[Any]) -> None:
+    """The check of every case; what it says of all those that fail."""
+    failed, count = [], 0
+    for count, case in enumerate(cases, 1):  # noqa: B007
+        try:
+            check(case)
+        except Exception as error:
+            failed.append(f"{case}: {type(error).__name__}: {error}")
+    assert count, "no cases"
+    assert not failed, f"{len(failed)} of {count} cases fail:\n" + "\n".join(failed[:20])
 
 
 def words(x: np.ndarray) -> np.ndarray:

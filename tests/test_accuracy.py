@@ -9,6 +9,7 @@ import pytest
 from judge import (
     CORRECT,
     DTYPES,
+    ENGINES,
     assert_bounds_hold,
     assert_meets,
     assert_overflow_is_right,
@@ -55,34 +56,37 @@ def assert_normwise(exact: Any, a: np.ndarray, b: np.ndarray, c: np.ndarray, not
         assert not ((allowed - gap).numerators < 0)[finite].any(), note
 
 
-def ways(dtype: str, engines: list[str], turn: int) -> list[dict[str, Any]]:
-    """Keywords of all calls that one draw goes through.
-
-    Every target that is reproducible on every engine; what is not, and schemes by name, on the engines by turns: five
-    draws in a row take each of them to each engine.
+def ways(dtype: str, engine: str | None) -> list[dict[str, Any]]:
+    """Keywords of all calls that one draw goes through on an engine, or without one: every target, reproducible or not,
+    and schemes by name.
     """
     named = ["native", *tolerances(dtype), "correctly-rounded"]
-    calls: list[dict[str, Any]] = [{"accuracy": accuracy} for accuracy in ["fast", *named]]
-    for engine in engines:
-        for accuracy in named:
-            calls.append({"accuracy": accuracy, "engine": engine, "reproducible": True})
-        calls.append({"accuracy": "fast", "engine": engine, "reproducible": True})
-    by_turns: list[dict[str, Any]] = [{"accuracy": accuracy} for accuracy in named[1:]]
-    by_turns += [{"accuracy": named[n % len(named)], "scheme": prismm.Residues(n)} for n in (4, 9, 22)]
-    calls += [{**keywords, "engine": engines[(turn + i) % len(engines)]} for i, keywords in enumerate(by_turns)]
-    calls += [{"accuracy": accuracy, "scheme": prismm.Native()} for accuracy in named]
-    return calls
+    if engine is None:
+        return [
+            *({"accuracy": accuracy} for accuracy in ["fast", *named]),
+            *({"accuracy": accuracy, "scheme": prismm.Native()} for accuracy in named),
+        ]
+    calls: list[dict[str, Any]] = [{"accuracy": accuracy, "reproducible": True} for accuracy in ["fast", *named]]
+    calls += [{"accuracy": accuracy} for accuracy in named[1:]]
+    calls += [{"accuracy": named[n % len(named)], "scheme": prismm.Residues(n)} for n in (4, 9, 22)]
+    return [{**keywords, "engine": engine} for keywords in calls]
 
 
+each_engine_or_none = pytest.mark.parametrize("engine", [None, *ENGINES])
+
+
+@pytest.mark.covering
 @each_dtype
+@each_engine_or_none
 @pytest.mark.parametrize("name", HOSTILE)
-def test_every_target_on_every_engine(name, dtype, seed):
+def test_every_target_on_every_engine(name, engine, dtype, seed):
+    need(engine)
     a, b = HOSTILE[name](*SHAPE, seed, dtype)
     exact, magnitude = exact_product(a, b), magnitudes(a, b)
-    for keywords in ({}, {"reproducible": True}, CORRECT):  # the short roads
+    for keywords in ({}, {"reproducible": True}, CORRECT) if engine is None else ():  # the short roads
         target = keywords.get("accuracy", "native")
         assert_meets(target, exact, magnitude, prismm.matmul(a, b, **keywords), entry_terms(a, a), f"{keywords}")
-    for keywords in ways(dtype, usable_engines(), list(HOSTILE).index(name)):
+    for keywords in ways(dtype, engine):
         c, report = prismm.matmul(a, b, full_output=True, **keywords)
         note = f"{keywords}"
         assert c.dtype == dtype
@@ -114,13 +118,16 @@ def test_larger_products_cross_every_block(dtype, engine, seed):
         assert_bounds_hold(exact, c, report, f"{keywords}")
 
 
+@pytest.mark.covering
 @each_dtype
+@each_engine_or_none
 @pytest.mark.parametrize("k", [1, 2])
 @pytest.mark.parametrize("name", ["phi4", "ties", "near_ties", "subnormal_results", "overflow_threshold", "cancelling"])
-def test_one_or_two_terms(name, k, dtype, seed):
+def test_one_or_two_terms(name, k, engine, dtype, seed):
+    need(engine)
     a, b = HOSTILE[name](7, k, 6, seed, dtype)
     exact, magnitude = exact_product(a, b), magnitudes(a, b)
-    for keywords in ways(dtype, usable_engines(), k + list(HOSTILE).index(name)):
+    for keywords in ways(dtype, engine):
         if keywords["accuracy"] != "fast":
             c, report = prismm.matmul(a, b, full_output=True, **keywords)
             assert_meets(keywords["accuracy"], exact, magnitude, c, entry_terms(a, c), f"{keywords}")
@@ -154,7 +161,8 @@ def test_overflow_that_cancellation_hides(fast, dtype, seed):
         a, b = huge_and_cancelling(seed + draw, dtype)
         exact, magnitude = exact_product(a, b), magnitudes(a, b)
         overflowed += int(np.isinf(exact.rounded(dtype).real).sum())
-        for keywords in ways(dtype, usable_engines(), draw):
+        engines = usable_engines()
+        for keywords in ways(dtype, None) + ways(dtype, engines[draw % len(engines)]):
             if (keywords["accuracy"] == "fast") is not fast:
                 continue
             c = prismm.matmul(a, b, **keywords)
@@ -165,7 +173,7 @@ def test_overflow_that_cancellation_hides(fast, dtype, seed):
     assert overflowed > 0
 
 
-@pytest.mark.parametrize("dtype", ["float64", "complex64"])
+@pytest.mark.parametrize("dtype", ["float64", pytest.param("complex64", marks=pytest.mark.slow)])
 def test_an_inner_dimension_beyond_one_int32_sum(dtype, seed):
     """k > 131071: INT8 products are summed in blocks, reduced between them."""
     a, b = HOSTILE["uniform"](2, 131_071 + 140, 3, seed, dtype)

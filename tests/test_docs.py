@@ -23,7 +23,13 @@ def test_there_are_pages() -> None:
     assert {"docs/schemes.md", "docs/reproduce/README.md"} <= {name_of(page) for page in PAGES}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def timed(page: Path) -> object:
+    """The page; slow, where it probes an engine."""
+    probes = "probe(" in page.read_text(encoding="utf-8")
+    return pytest.param(page, marks=pytest.mark.slow) if probes else page
+
+
+@pytest.mark.parametrize("page", map(timed, PAGES), ids=map(name_of, PAGES))
 def test_examples(page: Path) -> None:
     """All examples of a page in one session, as a reader would type them."""
     found = re.findall(r"^```python\n(.*?)^```", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)

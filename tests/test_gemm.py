@@ -312,6 +312,7 @@ def test_a_factor_whose_modulus_is_beyond_the_largest_float(scheme):
         assert np.array_equal(c, expected)
 
 
+@pytest.mark.covering
 @each_dtype
 @pytest.mark.parametrize("name", ["wide_rows_and_columns", "near_overflow", "cancelling"])
 @pytest.mark.parametrize("alpha", [1e-10, 1e10])

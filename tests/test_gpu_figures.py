@@ -217,6 +217,7 @@ def results(tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 def test_every_figure_is_drawn_and_stands_on_the_page(results, tmp_path):
     pytest.importorskip("matplotlib")
     drawn = plots.write_all(drawing.Tables.of(results), tmp_path)

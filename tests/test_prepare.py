@@ -60,6 +60,7 @@ def test_a_prepared_operand_is_not_split_again(keywords, dtype, splits, seed):
     assert splits == {"left": 3 * M * K, "right": 0}
 
 
+@pytest.mark.covering
 @each_engine
 @each_dtype
 @pytest.mark.parametrize("name", ["phi4", "cancelling", "near_overflow", "specials", "subnormal_operands"])
@@ -80,6 +81,7 @@ def test_the_result_has_the_same_bits(name, dtype, engine, seed):
         assert_same_bits(prismm.matmul(left, np.stack([b, b]))[1], expected)
 
 
+@pytest.mark.covering
 @each_dtype
 @pytest.mark.parametrize("accuracy", [None, "fast", "native", 1e-10, 1e-15, "correctly-rounded"])
 @pytest.mark.parametrize("size", [1, 5, 40])

@@ -64,6 +64,7 @@ def test_only_the_listed_entries_are_touched(dtype, seed, rng):
     assert_same_bits(out, np.where(touched, wanted, np.full_like(out, 7)))
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize(
     "target", [Target("native"), Target("tolerance", 1e-9), Target("tolerance", 2.0**-50)], ids=str
 )

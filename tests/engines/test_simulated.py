@@ -2,9 +2,11 @@
 
 import doctest
 from fractions import Fraction
+from operator import mul
 
 import numpy as np
 import pytest
+from kernels.harness import integers
 from kernels.low_precision import KINDS, operands
 
 import prismm
@@ -87,15 +89,16 @@ def excess(engine, a, b, inputs, accumulate, largest=np.inf):
     """The largest |computed - exact| as a share of its bound, exactly; overflowed entries are left out."""
     got = engine.multiply(a, b, inputs, accumulate, 2)
     bound = engine.accumulation(a.shape[1], inputs, accumulate, largest)
-    worst = Fraction(0)
-    for i, row in enumerate(a):
-        for j, column in enumerate(b.T):
-            terms = [Fraction(float(x)) * Fraction(float(y)) for x, y in zip(row, column, strict=True)]
+    gamma, floor, worst = Fraction(bound.gamma), Fraction(bound.floor), Fraction(0)
+    columns = [integers(column) for column in b.T]
+    for i, (x, e) in enumerate(map(integers, a)):
+        for j, (y, f) in enumerate(columns):
+            terms, unit = list(map(mul, x, y)), 1 << (e + f)
+            size = Fraction(sum(map(abs, terms)), unit)
             if not np.isfinite(got[i, j]):
-                assert sum(map(abs, terms)) > 2 ** (accumulate.maxexp - 1)
+                assert size > 2 ** (accumulate.maxexp - 1)
                 continue
-            room = Fraction(bound.gamma) * sum(map(abs, terms)) + Fraction(bound.floor)
-            gap = abs(Fraction(float(got[i, j])) - sum(terms))
+            room, gap = gamma * size + floor, abs(Fraction(float(got[i, j])) - Fraction(sum(terms), unit))
             worst = max(worst, gap / room if room else Fraction(gap != 0) * 2)
     return worst
 

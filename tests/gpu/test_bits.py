@@ -11,10 +11,7 @@ def test_the_record_is_complete():
     assert sorted(recorded()) == sorted(key(*case) for case in CASES)
 
 
-@pytest.mark.parametrize(
-    ("dtype", "name", "target"),
-    [case if case[2] == "reproducible" else pytest.param(*case, marks=pytest.mark.slow) for case in CASES],
-)
+@pytest.mark.parametrize(("dtype", "name", "target"), CASES)
 def test_a_cpu_gives_the_bits_on_record(dtype, name, target):
     a, b = operands(dtype, name)
     assert digest(prismm.matmul(a, b, **KEYWORDS[dtype][target])) == recorded()[key(dtype, name, target)]

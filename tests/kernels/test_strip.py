@@ -30,6 +30,16 @@ def _twin(c, i, w, part, limbs, modulus, reciprocal, weights, sums):
     sums_of(c[0, i], c[1, i], c[2, i], 0, w, part, limbs, 1, modulus, reciprocal, weights, y, rest, sums)
 
 
+@pytest.fixture(scope="module", autouse=True)
+def compiled():
+    """What is compiled for this file alone counts for no test."""
+    system = residue_system(2, 256)
+    c, tables = np.zeros((3, 1, 2, 1), np.int32), (system.modulus, system.reciprocal, system.weights)
+    for kernel in (_real, _difference, _cross):
+        kernel(c, 0, 1, system.limbs, *tables, np.zeros((5, 256)))
+    _twin(c, 0, 1, 0, system.limbs, *tables, np.zeros((5, 256)))
+
+
 def number(limbs, system):
     """The integer that limbs stand for, the top one first."""
     return sum(int(x) << (40 * (system.limbs - 1 - i)) for i, x in enumerate(limbs[: system.limbs]))

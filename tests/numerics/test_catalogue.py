@@ -3,6 +3,7 @@
 import math
 
 import pytest
+from judge import assert_each
 
 from numerics.test_corpus_replay import FILES, model_of, needs_corpora
 from prismm.errors import ArgumentError, EngineError
@@ -23,17 +24,23 @@ def total(name, terms, c=0.0):
     return dot(name, terms, [1.0] * len(terms), c)
 
 
-@pytest.mark.parametrize("name", engines())
-def test_entry(name):
-    model = engine(name)
-    device, input, output = name.split(".")
-    assert (model.name, model.input.name, model.output.name) == (name, input, output)
-    assert device in devices() and model in models_of(device)
-    assert model.source and model.certainty
-    assert name == name.lower() and " " not in name
-    read = EngineModel.from_json(model.to_json())
-    assert read == model and (read.name, read.source, read.certainty) == (name, model.source, model.certainty)
-    assert model.differences(model.canonical()) == {}
+def test_every_entry():
+    of_devices = {device: models_of(device) for device in devices()}
+
+    def check(name):
+        model = engine(name)
+        device, input, output = name.split(".")
+        assert (model.name, model.input.name, model.output.name) == (name, input, output)
+        assert model in of_devices[device]
+        assert model.source and model.certainty
+        assert name == name.lower() and " " not in name
+        read = EngineModel.from_json(model.to_json())
+        assert read == model and (read.name, read.source, read.certainty) == (name, model.source, model.certainty)
+        assert read.to_json() == model.to_json()
+        assert model.differences(model.canonical()) == {}
+
+    assert_each(check, engines())
+    assert len(engines()) == len(set(engines())) == sum(map(len, of_devices.values())) >= 300
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import json
 
 import numpy as np
 import pytest
+from judge import assert_each
 
 import prismm.numerics.model
 import prismm.numerics.parts
@@ -53,9 +54,8 @@ def test_json_there_and_back(model):
     assert read(model).to_json() == model.to_json()
 
 
-@pytest.mark.parametrize("name", engines())
-def test_json_of_the_catalogue(name):
-    read(engine(name))
+def test_json_of_the_catalogue():
+    assert_each(lambda name: read(engine(name)), engines())
 
 
 def test_json_of_random_models(rng):

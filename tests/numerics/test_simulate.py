@@ -5,10 +5,12 @@ from __future__ import annotations
 import dataclasses
 import doctest
 import itertools
+import random
 from fractions import Fraction
 
 import numpy as np
 import pytest
+from covering import covering_rows
 
 import prismm.numerics.bounds
 import prismm.numerics.simulate
@@ -60,7 +62,7 @@ def check(model, kind, k, rng, rows=3):
     assert (encodings.encode(got, model.output) == encodings.encode(wanted, model.output)).all()
 
 
-@pytest.mark.parametrize("part", range(8))
+@pytest.mark.parametrize("part", [*range(4), *(pytest.param(i, marks=pytest.mark.slow) for i in range(4, 8))])
 def test_every_bit_is_that_of_the_specification(part, rng):
     for _ in range(200):
         model = integer_model(rng) if rng.random() < 0.08 else float_model(rng)
@@ -83,39 +85,53 @@ def test_every_input_format_meets_every_kind_of_vector(inputs, kind, rng):
         check(model, kind, 11, rng)
 
 
-@pytest.mark.parametrize("summation", ["aligned", "sequential", "pairwise"])
-def test_zeros_behind_the_operands_turn_negative_zeros(summation):
-    """The first of them rounds the sum before it, to -0 too; the second makes that +0."""
-    small = [(-(2.0**-13), 2.0**-6), (2.0**-13, 2.0**-6), (-(2.0**-24), 2.0**-14), (0.0, 1.0), (-0.0, 1.0)]
+def sums_with_zeros(summation):
+    """Models of sums that end in zeros, and lengths that leave some: all that are valid."""
     orders = [
         ((), "chained", 1),
         (((0,), (1,)), "chained", 2),
         (((1,), (0,)), "chained", 2),
         (((0,), (1,)), "separate", 2),
     ]
-    tried = 0
-    for block, join, zeros, flushed, rounding, bits in itertools.product(
-        (1, 2, 4, 5), ("inside", "after"), ("ieee", "unsigned"), ("keep", "flush"), ("nearest", "zero"), (None, 12)
-    ):
-        for groups, sums, times in orders:
-            depth = times * block if join == "after" or groups else None
-            given = {"zeros": zeros, "subnormal_outputs": flushed, "rounding": rounding, "fraction_bits": bits}
-            try:
-                model = EngineModel(
-                    "", FP16, FP16, block=block, depth=depth, groups=groups, group_sums=sums, join=join,
-                    summation=summation, **given,
-                )  # fmt: skip
-            except ArgumentError:
-                continue
-            for k in (1, 2, 3):
-                a, b = (np.repeat(np.array(x)[:, None], k, 1) for x in zip(*small, strict=True))
-                a[:, 1:] *= 2.0
-                for c in (0.0, -0.0):
-                    addends = np.full(len(a), c)
-                    got = simulate.dot(model, a, b, addends)
-                    assert same(got, specified(model, a, b, addends)).all(), (model, k, c)
-                    tried += 1
-    assert tried >= 300
+    given = {
+        "block": (1, 2, 4, 5),
+        "join": ("inside", "after"),
+        "zeros": ("ieee", "unsigned"),
+        "subnormal_outputs": ("keep", "flush"),
+        "rounding": ("nearest", "zero"),
+        "fraction_bits": (None, 12),
+    }
+    for values_, order, k in itertools.product(itertools.product(*given.values()), orders, (1, 2, 3)):
+        fields, (groups, sums, times) = dict(zip(given, values_, strict=True)), order
+        depth = times * fields["block"] if fields["join"] == "after" or groups else None
+        try:
+            model = EngineModel(
+                "", FP16, FP16, depth=depth, groups=groups, group_sums=sums, summation=summation, **fields
+            )
+        except ArgumentError:
+            continue
+        yield model, k, fields | {"order": order, "k": k}
+
+
+@pytest.mark.parametrize("every", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("summation", ["aligned", "sequential", "pairwise"])
+def test_zeros_behind_the_operands_turn_negative_zeros(summation, every, seed):
+    """The first of them rounds the sum before it, to -0 too; the second makes that +0. Every three of a model's fields
+    meet, or all.
+    """
+    small = [(-(2.0**-13), 2.0**-6), (2.0**-13, 2.0**-6), (-(2.0**-24), 2.0**-14), (0.0, 1.0), (-0.0, 1.0)]
+    cases = list(sums_with_zeros(summation))
+    assert len(cases) >= 150
+    if not every:
+        rows = [row for _, _, row in cases]
+        cases = [cases[i] for i in covering_rows(rows, itertools.combinations(rows[0], 3), random.Random(seed))]
+    for model, k, _ in cases:
+        a, b = (np.repeat(np.array(x)[:, None], k, 1) for x in zip(*small, strict=True))
+        a[:, 1:] *= 2.0
+        for c in (0.0, -0.0):
+            addends = np.full(len(a), c)
+            got = simulate.dot(model, a, b, addends)
+            assert same(got, specified(model, a, b, addends)).all(), (model, k, c)
 
 
 @pytest.mark.parametrize("inputs", [f for f in NARROW if f.bits <= 4], ids=lambda f: f.name)
@@ -139,13 +155,13 @@ def test_registers_wrap_around(rng):
                 check(model, kind, 80, rng)
 
 
-def test_long_inner_dimensions(rng):
+@pytest.mark.parametrize("kind", ["any", "near", "cancelling"])
+def test_long_inner_dimensions(kind, rng):
     chain = EngineModel("", FP32, FP32)
     fused = EngineModel("", FP64, FP64, zeros="ieee")
     late = EngineModel("", FP16, FP32, block=8, fraction_bits=24, join=LateJoin())
     for model in (A100, WGMMA, chain, fused, late):
-        for kind in ("any", "near", "cancelling"):
-            check(model, kind, 2000, rng, rows=1)
+        check(model, kind, 2000, rng, rows=1)
 
 
 def test_scales_beyond_the_operands_and_of_every_group(rng):
@@ -243,9 +259,9 @@ def looped(model, a, b, c, split, promote):
     return total
 
 
-@pytest.mark.parametrize("part", range(4))
+@pytest.mark.parametrize("part", [*range(3), *(pytest.param(i, marks=pytest.mark.slow) for i in range(3, 8))])
 def test_gemm_is_a_loop_of_the_specification(part, rng):
-    for _ in range(60):
+    for _ in range(30):
         model = columnwise_model(rng) if rng.random() < 0.5 else plainer(float_model(rng), rng)
         if rng.random() < 0.1:
             model = integer_model(rng)

@@ -27,14 +27,14 @@ from prismm.testing.dyadic import Dyadic, multiply
 sys.path.insert(0, str(Path(__file__).parent.parent / "kernels"))
 from slice_twin import two, vector
 
+COUNTS = {"fp16": 4, "int8": 4, "fp64": 2, "fp16-fp16": 6, "bf16": 3, "fp32-fp64": 2}
 ALL = [
     Slices(unit, slices=slices, exponents=exponents, rounding=rounding, fast=fast)
-    for unit, slices in (("fp16", 4), ("int8", 4), ("fp64", 2), ("fp16-fp16", 6), ("bf16", 3), ("fp32-fp64", 2))
+    for unit, slices in COUNTS.items()
     for exponents in ("grid", "adaptive")
     for rounding in ("nearest", "toward-zero")
     for fast in (False, True)
 ]
-schemes = pytest.mark.parametrize("scheme", ALL, ids=str)
 
 
 def scaled(x, side):
@@ -85,9 +85,14 @@ def twin(scheme, left, right):
     return found
 
 
-@schemes
+@pytest.mark.covering
+@pytest.mark.parametrize("unit", COUNTS)
+@pytest.mark.parametrize("exponents", ["grid", "adaptive"])
+@pytest.mark.parametrize("rounding", ["nearest", "toward-zero"])
+@pytest.mark.parametrize("fast", [False, True])
 @pytest.mark.parametrize("name", ["normal", "wide_rows", "ties", "zeros_rows_cols"])
-def test_value_is_the_exact_sum_of_the_twins_products(scheme, name, seed):
+def test_value_is_the_exact_sum_of_the_twins_products(unit, exponents, rounding, fast, name, seed):
+    scheme = Slices(unit, slices=COUNTS[unit], exponents=exponents, rounding=rounding, fast=fast)
     left, right = operands(name, 3, 37, 4, seed)
     joined = product(scheme, left, right)
     expected = twin(scheme, left, right)
@@ -161,26 +166,37 @@ CR = [
 ]
 
 
-@pytest.mark.parametrize("name", sorted(HOSTILE))
-def test_cr_is_the_correctly_rounded_product(name, seed):
+CR_CASES = [
+    (name, scheme)
+    for name in sorted(HOSTILE)
+    for scheme in CR
+    # Thousands of products; the units with longer slices show the same.
+    if not (name.startswith(("wide", "subnormal", "one_huge")) and scheme.unit in ("fp16-fp16", "bf16"))
+]
+
+
+def choices(name, scheme):
+    return {"name": name, "unit": scheme.unit, "exponents": scheme.exponents, "rounding": scheme.rounding}
+
+
+@pytest.mark.covering(("name", "exponents"), ("name", "rounding"), ("unit", "exponents", "rounding"), of=choices)
+@pytest.mark.parametrize(("name", "scheme"), CR_CASES, ids=str)
+def test_cr_is_the_correctly_rounded_product(name, scheme, seed):
     """high is RN of the exact product of the scaled operands, and so is high + low to float32, bit for bit."""
     left, right = operands(name, 6, 40, 5, seed)
     exact = exact_of(left, right)
     double, single = exact.rounded(FP64), exact.rounded(FP32)
     lowest = np.where(exact.numerators == 0, 0, exact.exponents)
     representable = lowest >= -1074
-    for scheme in CR:
-        if name.startswith(("wide", "subnormal", "one_huge")) and scheme.unit in ("fp16-fp16", "bf16"):
-            continue  # thousands of products; the units with longer slices show the same
-        joined = product(scheme, left, right)
-        assert (joined.high == double)[representable].all(), scheme
-        both = Dyadic.from_array(joined.high) + Dyadic.from_array(joined.low)
-        assert (both.rounded(FP32) == single)[representable].all(), scheme
-        assert not joined.columns[0].any() and not joined.rows[1].any()  # nothing is left over
-        if representable.all():
-            assert joined.floor == 0.0, scheme
-        if joined.gamma == 0.0 and joined.floor == 0.0:
-            assert not (both - exact).numerators.any()
+    joined = product(scheme, left, right)
+    assert (joined.high == double)[representable].all()
+    both = Dyadic.from_array(joined.high) + Dyadic.from_array(joined.low)
+    assert (both.rounded(FP32) == single)[representable].all()
+    assert not joined.columns[0].any() and not joined.rows[1].any()  # nothing is left over
+    if representable.all():
+        assert joined.floor == 0.0
+    if joined.gamma == 0.0 and joined.floor == 0.0:
+        assert not (both - exact).numerators.any()
 
 
 @pytest.mark.slow
@@ -446,10 +462,12 @@ def test_extreme_digits_sum_exactly_on_their_engines():
             prove(engine, unit, bits, block, rounding)
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("unit", list(UNITS))
 @pytest.mark.parametrize("exponents", ["grid", "adaptive"])
 @pytest.mark.parametrize("rounding", ["nearest", "toward-zero"])
-def test_largest_digits_at_the_longest_block_lose_nothing(unit, exponents, rounding):
+@pytest.mark.parametrize("group", [False, True])
+def test_largest_digits_at_the_longest_block_lose_nothing(unit, exponents, rounding, group):
     """Every sum is as large as it may be, and so is every sum of sums that are made together."""
     u = UNITS[unit]
     for bits in {slice_bits(u, 64, rounding), slice_bits(u, 500, rounding), slice_bits(u, 1500, rounding)}:
@@ -466,9 +484,8 @@ def test_largest_digits_at_the_longest_block_lose_nothing(unit, exponents, round
         for x in values:
             left, right = scaled(np.full((2, k), x), "left"), scaled(np.full((k, 3), ones), "right")
             exact = exact_of(left, right).rounded(FP64)
-            for group in (False, True):
-                scheme = Slices(unit, "CR", exponents=exponents, rounding=rounding, bits=bits, group=group)
-                np.testing.assert_array_equal(product(scheme, left, right).high, exact)
+            scheme = Slices(unit, "CR", exponents=exponents, rounding=rounding, bits=bits, group=group)
+            np.testing.assert_array_equal(product(scheme, left, right).high, exact)
 
 
 def test_table_of_units_answers_what_better_hardware_would_save():

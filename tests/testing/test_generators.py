@@ -1,15 +1,18 @@
 """Each generator keeps its promise: what its docstring calls hostile is found in what it draws."""
 
 import doctest
+import itertools
 from fractions import Fraction
 
 import numpy as np
 import pytest
+from judge import assert_each, assert_same_bits
 
+import prismm
 import prismm.testing.generators
 from prismm.errors import ArgumentError
 from prismm.formats import format_of
-from prismm.testing import HOSTILE, SPECIAL, exact_product, phi
+from prismm.testing import HOSTILE, SPECIAL, correctly_rounded, exact_product, phi
 
 DTYPES = [np.float64, np.float32, np.complex128, np.complex64]
 REAL = [np.float64, np.float32]
@@ -58,12 +61,19 @@ def test_shapes_types_and_determinism(name, dtype):
 
 
 @each_dtype
-@pytest.mark.parametrize("shape", [(0, 0, 0), (0, 3, 2), (2, 0, 3), (3, 2, 0), (1, 1, 1), (5, 1, 4), (1, 9, 1)])
-@pytest.mark.parametrize("name", EVERY)
-def test_any_shape(name, shape, dtype):
-    m, k, n = shape
-    a, b = EVERY[name](m, k, n, 3, dtype)
-    assert (a.shape, b.shape, a.dtype, b.dtype) == ((m, k), (k, n), dtype, dtype)
+def test_any_shape(dtype, seed):
+    def check(case):
+        name, (m, k, n) = case
+        a, b = EVERY[name](m, k, n, seed, dtype)
+        assert (a.shape, b.shape, a.dtype, b.dtype) == ((m, k), (k, n), dtype, dtype)
+        x, y = EVERY[name](m, k, n, seed, dtype)
+        assert a.tobytes() == x.tobytes() and b.tobytes() == y.tobytes()
+        if name in HOSTILE:
+            assert np.isfinite(a).all() and np.isfinite(b).all()
+        assert_same_bits(prismm.matmul(a, b, accuracy="correctly-rounded"), correctly_rounded(a, b))
+
+    shapes = [(0, 0, 0), (0, 3, 2), (2, 0, 3), (3, 2, 0), (1, 1, 1), (5, 1, 4), (1, 9, 1)]
+    assert_each(check, itertools.product(EVERY, shapes))
 
 
 def test_other_types_are_refused():

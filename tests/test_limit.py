@@ -1,0 +1,68 @@
+"""A fast test that takes long fails, by its CPU time and its children's, and nothing else does."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+PLUGIN = """
+from limit import FastLimit
+
+def pytest_configure(config):
+    config.pluginmanager.register(FastLimit(0.2))
+"""
+
+TESTS = """
+import subprocess, sys, time
+import pytest
+
+BUSY = "import time\\nwhile time.process_time() < 0.4: pass"
+
+@pytest.fixture
+def costly():
+    end = time.process_time() + 0.4
+    while time.process_time() < end:
+        pass
+
+def test_busy(costly):
+    end = time.process_time() + 0.3
+    while time.process_time() < end:
+        pass
+
+def test_busy_child():
+    subprocess.run([sys.executable, "-c", BUSY], check=True)
+
+@pytest.mark.slow
+def test_slow():
+    subprocess.run([sys.executable, "-c", BUSY], check=True)
+
+def test_waiting():
+    time.sleep(0.4)
+
+def test_fixture(costly):
+    pass
+
+def test_wrong():
+    assert False, "as before"
+"""
+
+
+def test_a_fast_test_that_takes_long_fails(tmp_path):
+    (tmp_path / "limit_plugin.py").write_text(PLUGIN)
+    (tmp_path / "test_it.py").write_text(TESTS)
+    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers =\n    slow\n")
+    run = subprocess.run(
+        [sys.executable, "-m", "pytest", "-rA", "-q", "-p", "limit_plugin", "-p", "no:cacheprovider"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": f"{tmp_path}:{Path(__file__).parent}", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+             "PYTEST_ADDOPTS": ""},
+        capture_output=True, text=True,
+    )  # fmt: skip
+    said = [
+        line.replace("test_it.py::", "").split(" - ")[0] for line in run.stdout.splitlines() if "ED test_it" in line
+    ]
+    assert sorted(said) == [
+        "FAILED test_busy", "FAILED test_busy_child", "FAILED test_wrong",
+        "PASSED test_fixture", "PASSED test_slow", "PASSED test_waiting",
+    ], run.stdout  # fmt: skip
+    assert "test_busy_child took 0." in run.stdout and "a fast test at most 0.2 s" in run.stdout
