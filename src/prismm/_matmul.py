@@ -106,11 +106,18 @@ def matmul(
     array([[1.],
            [7.]])
     """
-    if not full_output and type(a) is not np.ndarray and (gpu := sys.modules.get("prismm.cuda_calls")) is not None:
-        keywords = accuracy, scheme, reproducible, out_dtype, engine, threads, workspace
-        result = gpu.at_once(a, b, keywords, out)
-        if result is not None:
-            return result
+    if type(a) is not np.ndarray or type(b) is not np.ndarray:
+        if interop.traced(a, b):
+            # The one way up: derivatives and graphs are a matter of torch's operators, which stand on this function.
+            from prismm.programs import operators
+
+            asked = accuracy, scheme, reproducible, out_dtype, engine, threads
+            return operators.matmul_of(a, b, asked, out, workspace, full_output)
+        if not full_output and (gpu := sys.modules.get("prismm.cuda_calls")) is not None:
+            keywords = accuracy, scheme, reproducible, out_dtype, engine, threads, workspace
+            result = gpu.at_once(a, b, keywords, out)
+            if result is not None:
+                return result
     if (
         scheme is None
         and out is None
@@ -126,17 +133,10 @@ def matmul(
         result = at_once(a, b, accuracy, reproducible, threads)
         if result is not None:
             return result
-    if interop.is_tensor(a) or interop.is_tensor(b):
-        if interop.wants_gradient(a, b):
-            # The one way up: a derivative is a matter of torch's operators, which stand on this function.
-            from prismm.programs.operators import differentiable
-
-            asked = accuracy, scheme, reproducible, out_dtype, engine, threads, workspace
-            return differentiable(a, b, asked, out, full_output)
-        if scheme is out is out_dtype is engine is workspace is None and not full_output:
-            result = tensors_at_once(a, b, accuracy, reproducible, threads)
-            if result is not None:
-                return result
+    if scheme is out is out_dtype is engine is workspace is None and not full_output and interop.is_tensor(a):
+        result = tensors_at_once(a, b, accuracy, reproducible, threads)
+        if result is not None:
+            return result
     if lives_on_gpu(a) or lives_on_gpu(b):
         from prismm import cuda_calls
 
@@ -183,6 +183,12 @@ def gemm(
     >>> prismm.gemm(x, np.ones((1, 1)), np.array([[-0.3]]), alpha=3.0, beta=1.0, accuracy="correctly-rounded")
     array([[2.77555756e-17]])
     """
+    if (aside := _aside("gemm")) is not None:
+        return aside(
+            a, b, c, alpha=alpha, beta=beta, trans_a=trans_a, trans_b=trans_b, accuracy=accuracy, scheme=scheme,
+            reproducible=reproducible, out=out, out_dtype=out_dtype, engine=engine, threads=threads,
+            workspace=workspace, full_output=full_output,
+        )  # fmt: skip
     start = time.perf_counter()
     alpha, beta = finite_scalar(alpha, "alpha"), finite_scalar(beta, "beta")
     if beta != 0 and c is None:
@@ -228,6 +234,11 @@ def prepare(
     >>> prismm.matmul(np.ones((1, 3)), right)
     array([[1., 1., 1.]])
     """
+    if (aside := _aside("prepare")) is not None:
+        return aside(  # type: ignore[no-any-return]
+            x, side=side, accuracy=accuracy, scheme=scheme, reproducible=reproducible, out_dtype=out_dtype,
+            engine=engine, threads=threads,
+        )  # fmt: skip
     if side not in ("left", "right"):
         raise ArgumentError(f"side={side!r}; pass 'left' or 'right'")
     environment.check_arithmetic()
@@ -291,12 +302,30 @@ def explain(
     >>> prismm.explain(np.ones((8, 8)), np.ones((8, 8))).scheme
     Native(compute=None)
     """
+    if (aside := _aside("explain")) is not None:
+        return aside(  # type: ignore[no-any-return]
+            a, b, accuracy=accuracy, scheme=scheme, reproducible=reproducible, out_dtype=out_dtype, engine=engine,
+            threads=threads,
+        )  # fmt: skip
+    a, b = interop.untraced(a), interop.untraced(b)
     if lives_on_gpu(a) or lives_on_gpu(b):
         from prismm import cuda_calls
 
         return cuda_calls.explain(a, b, (accuracy, scheme, reproducible, out_dtype, engine, threads))
     options, a, b = check_options(accuracy, scheme, reproducible, out_dtype, engine, threads, a, b)
     return normalise_call(a, b, None, options).plan
+
+
+def _aside(verb: str) -> Any:
+    """The verb as it runs where torch would follow what it does, and it is none of torch's operators: outside of the
+    graph that torch.compile makes of a program, beneath the levels of torch.func. None where torch does neither.
+    """
+    compiling = interop.compiling()
+    if not compiling and not interop.transforming():
+        return None
+    from prismm.programs import operators
+
+    return operators.uncompiled(verb) if compiling else operators.beneath(globals()[verb])
 
 
 def _run(

@@ -76,7 +76,7 @@ def shared(x: Any, name: str) -> torch.Tensor:
         tensor = x if isinstance(x, torch.Tensor) else torch.utils.dlpack.from_dlpack(x)
     except (BufferError, RuntimeError, TypeError, ValueError) as error:
         raise OperandError(f"{name} cannot be read through __dlpack__ ({error}); pass a torch tensor") from error
-    interop.refuse_gradient(tensor, name)
+    interop.refuse_traced(tensor, name)
     if tensor.requires_grad:
         tensor = tensor.detach()
     if tensor.layout is not torch.strided:

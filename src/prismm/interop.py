@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,8 @@ _KINDS = frozenset(
         *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)),
     )
 )
+
+NAMES = frozenset(kind.name for kind in _KINDS)
 
 
 @dataclass(frozen=True)
@@ -74,20 +77,109 @@ def is_tensor(x: Any) -> bool:
     return torch is not None and isinstance(x, torch.Tensor)
 
 
-def wants_gradient(*arrays: Any) -> bool:
-    """Whether autograd would record a product of these arrays."""
+def traced(a: Any, b: Any) -> bool:
+    """Whether torch has to see a product of a and b as one of its operators (`prismm.programs.operators`), because more
+    is asked of it than the entries of the result: derivatives, batches or graphs, of any level of torch's transforms.
+    """
     torch = sys.modules.get("torch")
-    if torch is not None:
-        for x in arrays:
-            if isinstance(x, torch.Tensor) and x.requires_grad:
-                return bool(torch.is_grad_enabled())
+    if torch is None:
+        return False
+    if torch.compiler.is_compiling():  # which Dynamo takes for a constant, and looks no further
+        return isinstance(a, torch.Tensor) or isinstance(b, torch.Tensor)
+    tensor, parameter, grad_enabled, transforms, modes, traces, forward_ad = _watched()
+    if transforms() or forward_ad._current_level >= 0 or modes() or traces():
+        found = [x for x in (a, b) if isinstance(x, tensor)]
+        return bool(found) and (transforming() or any(map(why_traced, found)))
+    for x in (a, b):
+        kind = type(x)
+        if kind is tensor or kind is parameter:
+            if x.requires_grad and grad_enabled():
+                return True
+        elif isinstance(x, tensor) and why_traced(x):
+            return True
     return False
 
 
-def refuse_gradient(x: Any, name: str) -> None:
-    """OperandError for a tensor whose derivative would be lost."""
-    if wants_gradient(x):
-        raise OperandError(f"{name} requires grad, and what is asked for has no derivative; pass {name}.detach()")
+def transforming() -> bool:
+    """Whether torch's operators pass through the levels of torch.func in this thread, where they wrap constants too."""
+    torch = sys.modules.get("torch")
+    if torch is None or not torch._C._are_functorch_transforms_active():
+        return False
+    return not torch._C._dispatch_tls_is_dispatch_key_excluded(torch._C.DispatchKey.FuncTorchDynamicLayerFrontMode)
+
+
+def compiling() -> bool:
+    """Whether torch.compile reads this code, which takes the answer for a constant, instead of running it."""
+    torch = sys.modules.get("torch")
+    return torch is not None and bool(torch.compiler.is_dynamo_compiling())
+
+
+@functools.cache
+def _watched() -> tuple[Any, ...]:
+    """What `traced` asks of torch, whose names take longer to look up than the answers."""
+    import torch
+    from torch.autograd import forward_ad
+
+    here = torch._C
+    return (
+        torch.Tensor, torch.nn.Parameter, torch.is_grad_enabled, here._are_functorch_transforms_active,
+        here._len_torch_dispatch_stack, here._is_tracing, forward_ad,
+    )  # fmt: skip
+
+
+def why_traced(x: Any) -> str:
+    """Why torch has to see what is made of a tensor, or ""."""
+    import torch
+    from torch.autograd import forward_ad
+
+    here, kind = torch._C, type(x)
+    if here._are_functorch_transforms_active() and here._functorch.is_functorch_wrapped_tensor(x):
+        return "is inside a transform of torch.func"
+    if x.requires_grad and torch.is_grad_enabled():
+        return REQUIRES_GRAD
+    if kind.__torch_dispatch__ is not here._disabled_torch_dispatch_impl:
+        return f"is a {kind.__name__}"
+    if forward_ad._current_level >= 0 and here._is_fwd_grad_enabled() and forward_ad.unpack_dual(x).tangent is not None:
+        return "has a tangent"
+    if here._len_torch_dispatch_stack():
+        keys = here._TorchDispatchModeKey
+        if any(here._get_dispatch_mode(key) is not None for key in (keys.FAKE, keys.PROXY, keys.FUNCTIONAL)):
+            return _TRACE
+    return _TRACE if here._is_tracing() else ""
+
+
+REQUIRES_GRAD = "requires grad"
+_TRACE = "belongs to a trace"
+
+
+def refuse_traced(x: Any, name: str) -> None:
+    """OperandError for a tensor of which torch has to see what is made, where no operator makes it."""
+    why = why_traced(x)
+    if why == REQUIRES_GRAD:
+        raise OperandError(
+            f"{name} {why}, and what is asked for has no derivative; pass {name}.detach(), or call prismm.matmul or "
+            f"prismm.programs.operators.gemm"
+        )
+    if why:
+        raise OperandError(
+            f"{name} {why}, which what is asked for cannot follow; call prismm.matmul or "
+            f"prismm.programs.operators.gemm, or pass plain tensors"
+        )
+
+
+def untraced(x: Any) -> Any:
+    """A tensor without its derivative, for what only looks at it; anything else as it is."""
+    return x.detach() if is_tensor(x) and why_traced(x) == REQUIRES_GRAD else x
+
+
+def check_dense(x: Any, name: str) -> None:
+    """OperandError for a tensor that is no grid of entries."""
+    import torch
+
+    if x.is_nested:
+        raise OperandError(f"{name} is a nested tensor; pass torch.nested.to_padded_tensor({name}, 0.0)")
+    if x.layout is not torch.strided:
+        raise OperandError(f"{name} has layout {x.layout}; pass {name}.to_dense()")
 
 
 _DLPACK_CUDA = 2
@@ -132,20 +224,24 @@ def _checked(x: NDArray[Any], name: str, remedy: str = "astype") -> NDArray[Any]
 def _from_torch(x: Any, name: str) -> NDArray[Any]:
     import torch
 
-    refuse_gradient(x, name)
+    refuse_traced(x, name)
     x = x.detach()
     if x.device.type != "cpu":
-        raise OperandError(f"{name} is on {x.device}; gemm and mixed devices need the CPU: pass {name}.cpu()")
-    if x.is_nested:
-        raise OperandError(f"{name} is a nested tensor; pass torch.nested.to_padded_tensor({name}, 0.0)")
-    if x.layout is not torch.strided:
-        raise OperandError(f"{name} has layout {x.layout}; pass {name}.to_dense()")
+        remedy = (
+            ", which holds no entries: prismm.programs.operators.matmul tells the shape and type of a product"
+            if x.is_meta
+            else f"; gemm and mixed devices need the CPU: pass {name}.cpu()"
+        )
+        raise OperandError(f"{name} is on {x.device}{remedy}")
+    check_dense(x, name)
     if x.dtype is torch.bfloat16:
         x = x.float()
     try:
         array = x.resolve_conj().resolve_neg().numpy()
     except TypeError:
         raise DTypeError(f"{name} has dtype {x.dtype}, which NumPy does not know; pass {name}.float()") from None
+    except RuntimeError as error:
+        raise OperandError(f"{name} holds no entries that can be read ({error}); pass a plain tensor") from error
     return _checked(array, name, "to")
 
 

@@ -106,15 +106,19 @@ def dense_at_once(a: Any, b: Any, c: Any = None, alpha: complex = 1, beta: compl
     silenced, and neither does vdot. The check of a sum is one of its product too: what overflows on the way stays Inf
     or NaN to the end, and where nothing does, rounding errors are small beside the largest float (`native.ordinary`).
     """
-    _, _, _, _, mm, addmm, vdot, singles = _tensors()
+    _, _, _, _, mm, addmm, vdot, singles, autocast = _tensors()
     kind, left, right = a.dtype, a.shape, b.shape
     single = singles.get(kind)
     if single is None or kind is not b.dtype or len(left) != 2 or len(right) != 2 or left[1] != right[0]:
         return None
     if not 0 < left[0] * left[1] * right[1] <= SMALL_TENSORS:
         return None
-    if single and (left[1] >= native.SHORT[4] or environment.reduced_float32() is not None):
-        return None
+    if single:
+        if left[1] >= native.SHORT[4] or environment.reduced_float32() is not None:
+            return None
+        if autocast():
+            with environment.outside_autocast():
+                return dense_at_once(a, b, c, alpha, beta)
     environment.check_arithmetic()
     try:
         if c is None:
@@ -166,14 +170,18 @@ def sum_at_once(c: Any, a: Any, b: Any, alpha: complex, beta: complex) -> Any:
 @functools.cache
 def _tensors() -> tuple[Any, ...]:
     """The types of plain tensors, what makes one of an array, the layout of plain ones, torch's product and sum,
-    NumPy's vdot without its look for other kinds of arrays, and the element types of native products: whether they are
-    of float32.
+    NumPy's vdot without its look for other kinds of arrays, the element types of native products: whether they are
+    of float32, and what tells whether torch.autocast is on.
     """
     import torch
 
     singles = {torch.float32: True, torch.complex64: True, torch.float64: False, torch.complex128: False}
     vdot = getattr(np.vdot, "_implementation", np.vdot)
-    return torch.Tensor, torch.nn.Parameter, torch.from_numpy, torch.strided, torch.mm, torch.addmm, vdot, singles
+    autocast = torch._C._is_any_autocast_enabled
+    return (
+        torch.Tensor, torch.nn.Parameter, torch.from_numpy, torch.strided, torch.mm, torch.addmm, vdot, singles,
+        autocast,
+    )  # fmt: skip
 
 
 @functools.lru_cache(maxsize=256)

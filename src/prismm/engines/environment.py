@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import os
 import sys
 from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
 
 from prismm.errors import EngineError
 
@@ -70,3 +73,17 @@ def reduced_float32() -> str | None:
         if precision != "highest":
             return f"torch.get_float32_matmul_precision() is {precision!r}"
     return None
+
+
+def outside_autocast() -> AbstractContextManager[Any]:
+    """A block in which torch multiplies float32 as float32, whatever ``torch.autocast`` says around it; its state is
+    the caller's, and stays. ``torch.mm(..., out=)`` and float64 or complex operands need no such block.
+    """
+    torch = sys.modules.get("torch")
+    if torch is None or not torch._C._is_any_autocast_enabled():
+        return _NOTHING
+    block: AbstractContextManager[Any] = torch._C._DisableAutocast()
+    return block
+
+
+_NOTHING = contextlib.nullcontext()

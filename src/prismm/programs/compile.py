@@ -21,7 +21,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from prismm import __version__
 from prismm.errors import ArgumentError
-from prismm.programs import gemms, operators, places, policy, recipe
+from prismm.programs import derivatives, gemms, operators, places, policy, recipe
 from prismm.programs.policy import Policy
 
 _HOOK = "joint_custom_pre_pass"
@@ -272,5 +272,7 @@ def _decompositions() -> _Table:
 
 @functools.cache
 def _sources() -> bytes:
-    found: bytes = get_hash_for_files((*tuple(x.__file__ for x in (gemms, operators, policy, recipe)), __file__))
+    found: bytes = get_hash_for_files(
+        (*tuple(x.__file__ for x in (derivatives, gemms, operators, policy, recipe)), __file__)
+    )
     return found

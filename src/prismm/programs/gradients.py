@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
+from prismm.engines.environment import outside_autocast
 from prismm.errors import ArgumentError, PrismmError
 from prismm.programs.recipe import Recipe
 
@@ -130,9 +131,10 @@ def _gradient(parameter: Any, rows: list[tuple[torch.Tensor, torch.Tensor]], rec
     import prismm
 
     g, x = (torch.cat(parts) for parts in zip(*rows, strict=True))
-    with torch.no_grad(), _disable_current_modes():  # these products are not the program's
+    with torch.no_grad(), _disable_current_modes(), outside_autocast():  # these products are not the program's
         made: torch.Tensor = prismm.matmul(g.T, x, **recipe.keywords).to(parameter.dtype).reshape(parameter.shape)
-        magnitude = (g.abs().T @ x.abs()).reshape(parameter.shape)
+        # Under autocast gradients come narrower than inputs.
+        magnitude = (g.abs().T.to(made.dtype) @ x.abs().to(made.dtype)).reshape(parameter.shape)
         usual = torch.zeros_like(made) if parameter.grad is None else parameter.grad
         if bool(((made - usual).abs() > _FOREIGN * magnitude + torch.finfo(made.dtype).tiny).any()):
             raise PrismmError(

@@ -4,19 +4,29 @@
     gemm(Tensor c, Tensor a, Tensor b, str recipe, Scalar alpha=1, Scalar beta=1) -> Tensor
 
 The recipe (`programs.recipe`) is text, so that a compiled graph carries it and no cache can take one graph for
-another. Derivatives are products by the same recipe; a weight's gradient, whose sum runs over the batch, is one product
-with the batch in the inner dimension. Both operators work on CPU and CUDA tensors of any strides.
+another. Derivatives of every order, backwards and forwards, and batches (`torch.func.vmap`) are products by the same
+recipe (`programs.derivatives`). Both operators work on CPU and CUDA tensors of any strides.
+
+``torch.autocast`` lowers the operands of torch's own products, and none of prismm's: both operators, their derivatives
+and all of prismm's functions give the same bits and types within its blocks as outside of them. Whoever wants narrow
+operands converts them; under `prismm.emulate` they come narrow, because it is torch's own products that it makes.
+
+`prismm.matmul` becomes the operator by itself (`matmul_of`) wherever torch has to see the product: tensors that require
+grad or have a tangent, the levels of torch.func, fake tensors, subclasses, graphs that are being made. What cannot
+follow, as ``out=``, ``full_output=`` and the other functions, raises OperandError; compiled code ends its graph there.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from typing import Any
 
 import torch
 
 from prismm import interop
-from prismm.errors import OperandError, ShapeError
+from prismm.errors import ArgumentError, DTypeError, OperandError, PrismmError, ShapeError
+from prismm.programs import derivatives
 from prismm.programs.gemms import Gemm, check, multiply
 from prismm.programs.recipe import Recipe, scheme_text
 from prismm.shortcuts import dense_at_once, sum_at_once, tensors_at_once
@@ -48,7 +58,10 @@ def matmul(a: Tensor, b: Tensor, recipe: str | Recipe = "native", dtype: torch.d
     >>> x.grad[0]
     tensor([2., 2., 2.])
     """
-    found: Tensor = load().matmul(a, b, str(recipe), dtype)
+    text = _text(recipe)
+    if not text:
+        raise ArgumentError(_SHELL)
+    found: Tensor = torch.ops.prismm.matmul.default(a, b, text, dtype)
     return found
 
 
@@ -72,43 +85,154 @@ def gemm(
     tensor([[4., 3.],
             [3., 4.]])
     """
-    found: Tensor = load().gemm(c, a, b, str(recipe), alpha, beta)
+    text = _text(recipe)
+    if not text:
+        raise ArgumentError(_SHELL)
+    found: Tensor = torch.ops.prismm.gemm.default(c, a, b, text, alpha, beta)
     return found
 
 
-def differentiable(a: Any, b: Any, options: tuple[Any, ...], out: Any, full_output: bool) -> Tensor:
-    """`prismm.matmul` of tensors that require grad, as the operator; arguments and errors are its own.
+def matmul_of(a: Any, b: Any, keywords: tuple[Any, ...], out: Any, workspace: Any, full_output: bool) -> Tensor:
+    """`prismm.matmul` of tensors that torch has to see (`interop.traced`), as the operator; errors are its own.
 
-    options: accuracy, scheme, reproducible, out_dtype, engine, threads, workspace.
+    keywords: accuracy, scheme, reproducible, out_dtype, engine, threads.
     """
+    given = "out=" if out is not None else "full_output=" if full_output else ""
+    given = "workspace=" if workspace is not None else given
+    kind_a, kind_b = (x.dtype if isinstance(x, Tensor) else type(x).__name__ for x in (a, b))
+    aside: Any = None
+    if torch.compiler.is_dynamo_compiling():
+        text, dtype, error = _constants(kind_a, kind_b, given, *keywords)
+        if not error:
+            found: Tensor = torch.ops.prismm.matmul.default(a, b, text, dtype)
+            return found
+        aside = uncompiled("matmul", error)
+    else:
+        why_a, why_b = (interop.why_traced(x) if isinstance(x, Tensor) else "" for x in (a, b))
+        if not why_a and not why_b:
+            import prismm
+
+            aside = beneath(prismm.matmul)
+    if aside is not None:
+        accuracy, scheme, reproducible, out_dtype, engine, threads = keywords
+        result: Tensor = aside(
+            a, b, accuracy=accuracy, scheme=scheme, reproducible=reproducible, out=out, out_dtype=out_dtype,
+            engine=engine, threads=threads, workspace=workspace, full_output=full_output,
+        )  # fmt: skip
+        return result
+    text, dtype = _asked(kind_a, kind_b, why_a, why_b, given, *keywords)
+    for name, x in (("a", a), ("b", b)):
+        interop.check_dense(x, name)
+        if x.device.type not in ("cpu", "cuda", "meta"):
+            raise OperandError(f"{name} is on {x.device}; prismm multiplies on CPUs and CUDA devices: move it to one")
+    try:
+        return matmul(a, b, text, dtype)
+    except PrismmError:
+        raise
+    except (NotImplementedError, TypeError, AssertionError, RuntimeError) as error:
+        # What subclasses and modes make of operators is their own affair.
+        for name, why in (("a", why_a), ("b", why_b)):
+            if why not in ("", interop.REQUIRES_GRAD):
+                raise OperandError(f"{name} {why}, which does not take torch.ops.prismm.matmul: {error}") from error
+        raise
+
+
+_SHELL = "a recipe or scheme that is made inside of compiled code cannot be read there; make it outside"
+
+
+def _is_shell(x: Any) -> bool:
+    """Whether this is a dataclass without its fields, as Dynamo hands over what compiled code makes: the defaults of
+    its class would show through.
+    """
+    return dataclasses.is_dataclass(x) and any(field.name not in vars(x) for field in dataclasses.fields(x))
+
+
+def _text(recipe: str | Recipe) -> str:
+    """The recipe as text, once there are operators to read it; "" for a shell."""
+    load()
+    return "" if _is_shell(recipe) else str(recipe)
+
+
+def _constants(
+    kind_a: Any, kind_b: Any, given: str, accuracy: Any, scheme: Any, reproducible: Any, out_dtype: Any, engine: Any,
+    threads: Any,
+) -> tuple[str, torch.dtype | None, str]:  # fmt: skip
+    """`_asked`, or what is wrong, as constants of a graph: Dynamo calls this instead of looking into it."""
+    if _is_shell(scheme) or _is_shell(accuracy):
+        return "", None, _SHELL
+    why = "is traced by torch.compile"
+    try:
+        found = _asked(
+            kind_a, kind_b, why, why, given, accuracy, scheme, reproducible, out_dtype, engine, threads
+        )  # fmt: skip
+    except PrismmError as error:
+        return "", None, str(error)
+    return *found, ""
+
+
+def beneath(verb: Any) -> Any:
+    """A verb of prismm for plain tensors, constants of the transforms of torch.func that are under way."""
+
+    def call(*args: Any, **keywords: Any) -> Any:
+        with torch._C._DisableFuncTorch():
+            return verb(*args, **keywords)
+
+    return call
+
+
+def uncompiled(verb: str, why: str = "there is no such operator") -> Any:
+    """A verb of prismm for compiled code that no operator serves: the graph ends before it and goes on behind it. Where
+    it may not, ``fullgraph=True``, torch's error says why.
+    """
+    return _UNCOMPILED[_uncompiled(verb, why)]
+
+
+_UNCOMPILED: dict[tuple[str, str], Any] = {}
+"""Verbs that torch.compile does not look into, by their names and the reasons that it gives."""
+
+
+def _uncompiled(verb: str, why: str) -> tuple[str, str]:
+    import prismm
+
+    reason = f"prismm.{verb}: {why}; a graph may hold prismm.matmul of tensors and prismm.programs.operators.gemm"
+    _UNCOMPILED.setdefault((verb, why), torch.compiler.disable(getattr(prismm, verb), reason=reason))
+    return verb, why
+
+
+for _function in (_text, _constants, _uncompiled):
+    # What `torch.compiler.assume_constant_result` does, without its import of the compiler.
+    _function.__dict__["_dynamo_marked_constant"] = True
+
+
+def _asked(
+    kind_a: Any, kind_b: Any, why_a: str, why_b: str, given: str, accuracy: Any, scheme: Any, reproducible: Any,
+    out_dtype: Any, engine: Any, threads: Any,
+) -> tuple[str, torch.dtype | None]:  # fmt: skip
+    """The recipe of a call and the type of its result, once all else is checked.
+
+    kind_a, kind_b: the operands' element types, or the names of those that are no tensors; why_a, why_b: why torch has
+    to see them; given: what of a call's arguments no operator has.
+    """
+    import numpy as np
+
     from prismm.calls import check_options
 
-    accuracy, scheme, reproducible, out_dtype, engine, threads, workspace = options
-    check_options(accuracy, scheme, reproducible, out_dtype, engine, threads, a, b, workspace)
-    named = (("a", a), ("b", b))
-    name, _ = next((name, x) for name, x in named if interop.wants_gradient(x))
-    for what, given in (
-        ("out=", out is not None),
-        ("full_output=", full_output),
-        ("workspace=", workspace is not None),
-    ):
-        if given:
-            raise OperandError(
-                f"{name} requires grad, and {what} has no derivative; leave it out, or pass {name}.detach()"
-            )
-    for other, x in named:
-        if not isinstance(x, Tensor):
-            raise OperandError(
-                f"{name} requires grad, {other} is a {type(x).__name__}; pass tensors, or {name}.detach() for a "
-                f"product without a derivative"
-            )
+    load()
+    check_options(accuracy, scheme, reproducible, out_dtype, engine, threads, None, None)
+    name, why, other, kind = ("a", why_a, "b", kind_b) if why_a else ("b", why_b, "a", kind_a)
+    detached = f", or pass {name}.detach()" if why == interop.REQUIRES_GRAD else ""
+    if given:
+        lacks = "has no derivative" if detached else "cannot follow"
+        raise OperandError(f"{name} {why}, and {given} {lacks}; leave it out{detached}")
+    if not isinstance(kind, torch.dtype):
+        matrix = "the matrix itself" if kind.startswith("Prepared") else "tensors"
+        raise OperandError(f"{name} {why}, {other} is a {kind}; pass {matrix}{detached}")
+    _promoted(kind_a, kind_b)
     dtype = None
     if out_dtype is not None:
-        import numpy as np
-
-        kind = interop.result_dtype([np.empty(0, str(_promoted(x.dtype, x.dtype))[6:]) for _, x in named], out_dtype)
-        dtype = getattr(torch, kind.name)
-    return matmul(a, b, _recipe(accuracy, scheme, bool(reproducible), engine, threads), dtype)
+        wanted = interop.result_dtype([np.empty(0, str(_promoted(x, x))[6:]) for x in (kind_a, kind_b)], out_dtype)
+        dtype = getattr(torch, wanted.name)
+    return str(_recipe(accuracy, scheme, bool(reproducible), engine, threads)), dtype
 
 
 def _recipe(accuracy: Any, scheme: Any, reproducible: bool, engine: str | None, threads: int | None) -> Recipe:
@@ -133,6 +257,8 @@ def load() -> Any:
     torch.library.register_fake("prismm::gemm", _gemm_shape, lib=library)
     library.impl("matmul", _matmul_autograd, "Autograd", with_keyset=True)
     library.impl("gemm", _gemm_autograd, "Autograd", with_keyset=True)
+    torch.library.register_vmap("prismm::matmul", derivatives.batched_matmul, lib=library)
+    torch.library.register_vmap("prismm::gemm", derivatives.batched_gemm, lib=library)
     _KEPT.append(library)
     return torch.ops.prismm
 
@@ -155,6 +281,12 @@ def _promoted(a: torch.dtype, b: torch.dtype) -> torch.dtype:
     import numpy as np
 
     names = [str(x).removeprefix("torch.").replace("bfloat16", "float32") for x in (a, b)]
+    for name in names:
+        if name not in interop.NAMES:
+            raise DTypeError(
+                f"an operand has dtype {name}; prismm multiplies float16, bfloat16, float32, float64, complex64, "
+                f"complex128 and integers: convert it with .to(...)"
+            )
     found: torch.dtype = getattr(torch, interop.result_dtype([np.empty(0, x) for x in names], None).name)
     return found
 
@@ -200,23 +332,25 @@ def _matmul_shape(a: Tensor, b: Tensor, recipe: str, dtype: torch.dtype | None =
         raise OperandError(f"a is on {a.device}, b is on {b.device}; move them to one device")
     if not a.ndim or not b.ndim:
         raise ShapeError(f"a has shape {tuple(a.shape)}, b has shape {tuple(b.shape)}; use * for scalars")
+    kind = result_type(a.dtype, b.dtype, dtype)
+    if all(type(n) is int for n in (*a.shape, *b.shape)):
+        return a.new_empty(interop.product_shape(tuple(a.shape), tuple(b.shape)), dtype=kind)
     torch._check(
         a.shape[-1] == b.shape[-2 if b.ndim > 1 else 0],
         lambda: f"a has shape {tuple(a.shape)}, b has shape {tuple(b.shape)}: the inner dimensions differ",
     )
     batch = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
     shape = (*batch, *(a.shape[-2:-1]), *(b.shape[-1:] if b.ndim > 1 else ()))
-    return a.new_empty(shape, dtype=result_type(a.dtype, b.dtype, dtype))
+    return a.new_empty(shape, dtype=kind)
 
 
 # `torch.library.register_autograd` would do what follows, at twice the price of a whole call: it goes through the
-# dispatcher again even where no gradient is wanted.
+# dispatcher again even where no gradient is wanted. Nor does it know tangents.
 
 
 def _matmul_autograd(keys: Any, a: Tensor, b: Tensor, recipe: str, dtype: torch.dtype | None = None) -> Tensor:
-    if (a.requires_grad or b.requires_grad) and torch.is_grad_enabled():
-        found: Tensor = _apply(_Matmul, a, b, recipe, dtype)
-        return found
+    if ((a.requires_grad or b.requires_grad) and torch.is_grad_enabled()) or derivatives.moves():
+        return derivatives.recorded_matmul(a, b, recipe, dtype)
     straight = _straight(keys.raw_repr())
     if straight == "CPU" and dtype is None and type(a) in _TENSORS and type(b) in _TENSORS and _is_default(recipe):
         quick: Tensor | None = dense_at_once(a, b)
@@ -237,79 +371,6 @@ def _straight(keys: int) -> str:
     below = torch._C.DispatchKeySet.from_raw_repr(keys) & torch._C._after_autograd_keyset
     key = below.remove(torch._C.DispatchKey.ADInplaceOrView).highestPriorityTypeId()
     return key.name if key in (torch._C.DispatchKey.CPU, torch._C.DispatchKey.CUDA) else ""
-
-
-def _apply(function: Any, *args: Any) -> Any:
-    """``function.apply`` without what that does for functorch, which has been here before: binding the arguments by
-    their names takes 80 µs.
-    """
-    if torch._C._are_functorch_transforms_active():
-        from torch._functorch.utils import enable_single_level_autograd_function
-
-        with enable_single_level_autograd_function():
-            return super(torch.autograd.Function, function).apply(*args)
-    return super(torch.autograd.Function, function).apply(*args)
-
-
-class _Matmul(torch.autograd.Function):
-    """The derivative of matmul."""
-
-    @staticmethod
-    def forward(a: Tensor, b: Tensor, recipe: str, dtype: torch.dtype | None) -> Tensor:
-        with torch._C._AutoDispatchBelowAutograd():
-            found: Tensor = torch.ops.prismm.matmul.default(a, b, recipe, dtype)
-            return found
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        a, b, ctx.recipe, _ = inputs
-        ctx.save_for_backward(a, b)
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
-        a, b = ctx.saved_tensors
-        left, right = _gradients(grad, a, b, ctx.recipe, ctx.needs_input_grad[0], ctx.needs_input_grad[1])
-        return left, right, None, None
-
-
-def _gradients(
-    grad: Tensor, a: Tensor, b: Tensor, recipe: str, for_a: bool, for_b: bool
-) -> tuple[Tensor | None, Tensor | None]:
-    """G·B^H and A^H·G, for all shapes that `matmul` takes."""
-    if a.ndim == 1:
-        grad = grad.unsqueeze(-1 if b.ndim == 1 else -2)
-    if b.ndim == 1:
-        grad = grad.unsqueeze(-1)
-    left = a if a.ndim > 1 else a[None, :]
-    right = b if b.ndim > 1 else b[:, None]
-    found_a = found_b = None
-    if for_a:
-        if left.ndim == 2 and grad.ndim > 2:
-            # One left matrix for a batch: the batch joins the inner dimension.
-            m, n = grad.shape[-2:]
-            wide = right.expand(*grad.shape[:-2], *right.shape[-2:])
-            flat = grad.reshape(-1, m, n).transpose(0, 1).reshape(m, -1)
-            tall = wide.mH.reshape(-1, right.shape[-2])
-            found_a = _product(flat, tall, recipe, a)
-        else:
-            found_a = _product(grad, right.mH, recipe, a)
-    if for_b:
-        if right.ndim == 2 and grad.ndim > 2:
-            flat = left.reshape(-1, left.shape[-1])
-            found_b = _product(flat.mH, grad.reshape(-1, grad.shape[-1]), recipe, b)
-        else:
-            found_b = _product(left.mH, grad, recipe, b)
-    return found_a, found_b
-
-
-def _product(a: Tensor, b: Tensor, recipe: str, like: Tensor) -> Tensor:
-    """a @ b with the shape and type of `like`, whose gradient it is."""
-    real = not like.dtype.is_complex and (a.dtype.is_complex or b.dtype.is_complex)
-    product: Tensor = load().matmul(a, b, recipe, None if real else like.dtype)
-    if real:
-        product = product.real.to(like.dtype)
-    shape = like.shape if like.ndim > 1 else (1, *like.shape) if product.shape[-2] == 1 else (*like.shape, 1)
-    return product.sum_to_size(shape).reshape(like.shape)
 
 
 def _gemm(c: Tensor, a: Tensor, b: Tensor, recipe: str, alpha: complex = 1, beta: complex = 1) -> Tensor:
@@ -342,43 +403,10 @@ def _gemm_shape(c: Tensor, a: Tensor, b: Tensor, recipe: str, alpha: complex = 1
 def _gemm_autograd(
     keys: Any, c: Tensor, a: Tensor, b: Tensor, recipe: str, alpha: complex = 1, beta: complex = 1
 ) -> Tensor:
-    if (a.requires_grad or b.requires_grad or c.requires_grad) and torch.is_grad_enabled():
-        found: Tensor = _apply(_Gemm, c, a, b, recipe, alpha, beta)
-        return found
+    if ((a.requires_grad or b.requires_grad or c.requires_grad) and torch.is_grad_enabled()) or derivatives.moves():
+        return derivatives.recorded_gemm(c, a, b, recipe, alpha, beta)
     if _straight(keys.raw_repr()):
         return _gemm(c, a, b, recipe, alpha, beta)
     with torch._C._AutoDispatchBelowAutograd():
         result: Tensor = torch.ops.prismm.gemm.default(c, a, b, recipe, alpha, beta)
         return result
-
-
-class _Gemm(torch.autograd.Function):
-    """The derivative of gemm."""
-
-    @staticmethod
-    def forward(c: Tensor, a: Tensor, b: Tensor, recipe: str, alpha: complex, beta: complex) -> Tensor:
-        with torch._C._AutoDispatchBelowAutograd():
-            found: Tensor = torch.ops.prismm.gemm.default(c, a, b, recipe, alpha, beta)
-            return found
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        c, a, b, ctx.recipe, ctx.alpha, ctx.beta = inputs
-        ctx.shape = c.shape
-        ctx.save_for_backward(a, b)
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
-        a, b = ctx.saved_tensors
-        for_c, for_a, for_b = ctx.needs_input_grad[:3]
-        in_c = None
-        if for_c:
-            in_c = (grad if ctx.beta == 1 else grad * _conjugate(ctx.beta)).sum_to_size(ctx.shape)
-        # The scalar goes into the gradient, whose rounding by it is the only one besides the product's.
-        scaled = grad if ctx.alpha == 1 else grad * _conjugate(ctx.alpha)
-        in_a, in_b = _gradients(scaled, a, b, ctx.recipe, for_a, for_b)
-        return in_c, in_a, in_b, None, None, None
-
-
-def _conjugate(x: complex) -> complex:
-    return x.conjugate() if isinstance(x, complex) else x

@@ -81,7 +81,8 @@ def product(
                 torch.from_numpy(unlocked(np.ascontiguousarray(x) if min(x.strides, default=0) < 0 else x))
                 for x in (a, b)
             )
-            result: NDArray[Any] = torch.matmul(left, right).numpy()
+            with environment.outside_autocast():
+                result: NDArray[Any] = torch.matmul(left, right).numpy()
             if out is not None:
                 out[...] = result
                 return out
