@@ -53,8 +53,15 @@ def pytest_configure(config: pytest.Config) -> None:
         "tuple of names given) are fast, the others slow; the run's seed decides which"
     ))  # fmt: skip
     config.stash[_ENGINES] = set()
-    if config.option.seed is None:  # xdist hands the options on, so its workers share this one
-        config.option.seed = secrets.randbelow(2**32)
+    if config.option.seed is None:
+        handed_on = getattr(config, "workerinput", {}).get("seed")
+        config.option.seed = secrets.randbelow(2**32) if handed_on is None else handed_on
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: object) -> None:
+    """Workers get the arguments of the command line only, and have to share a seed that is not among them."""
+    node.workerinput["seed"] = node.config.option.seed
 
 
 def pytest_report_header(config: pytest.Config) -> list[str]:

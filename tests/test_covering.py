@@ -3,6 +3,7 @@
 import itertools
 import os
 import random
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -145,3 +146,24 @@ def test_pytest_takes_the_same_rows_in_every_process(tmp_path):
     assert [x for x in fast if x.startswith("test_plain")] == ["test_plain[a]", "test_plain[b]", "test_plain[c]"]
     # What is asked for by its name is never in the way of `-m "not slow"`.
     assert collected(tmp_path, "1", "-m", "not slow", "test_it.py::test_some[1-s-a]") == ["test_some[1-s-a]"]
+
+
+def test_workers_share_the_seed_that_the_header_prints(tmp_path):
+    """Without --seed, too: otherwise the workers' covering rows differ, and no failure could be repeated."""
+    (tmp_path / "conftest.py").write_text("from conftest_of_all import *\n")
+    (tmp_path / "conftest_of_all.py").write_text((Path(__file__).parent / "conftest.py").read_text())
+    (tmp_path / "test_it.py").write_text(
+        "import pytest\n\n@pytest.mark.parametrize('n', range(4))\n"
+        "def test_it(n, pytestconfig):\n    assert not pytestconfig.option.seed, 'seed'\n"
+    )
+    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers =\n    slow\n    gpu\n")
+    run = subprocess.run(
+        [sys.executable, "-m", "pytest", "-n", "2", "-p", "xdist", "-p", "hypothesispytest", "-p", "no:cacheprovider"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": f"{tmp_path}:{Path(__file__).parent}", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+             "PYTEST_ADDOPTS": ""},
+        capture_output=True, text=True,
+    )  # fmt: skip
+    printed = re.search(r"seed: (\d+)", run.stdout).group(1)
+    assert set(re.findall(r"assert not (\d+)", run.stdout)) == {printed}, run.stdout
+    assert "4 failed" in run.stdout

@@ -34,6 +34,7 @@ def test_python_examples() -> None:
     assert not words, "".join(words)
 
 
+@pytest.mark.slow
 def test_commands(tmp_path: Path) -> None:
     """Every line after a dollar sign, in one folder, with its output below it."""
     found = [block for text in blocks("console") for block in re.split(r"^\$ ", text, flags=re.MULTILINE)]

@@ -86,7 +86,14 @@ def test_no_sizes(text: str) -> None:
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no full device")
-@pytest.mark.parametrize("arguments", [("--version",), ("explain", "3x4", "4x3"), ("explain", "3x4", "4x3", "--json")])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--version",),
+        pytest.param(("explain", "3x4", "4x3"), marks=pytest.mark.slow),
+        pytest.param(("explain", "3x4", "4x3", "--json"), marks=pytest.mark.slow),
+    ],
+)
 def test_a_full_disk_behind_stdout(arguments: tuple[str, ...]) -> None:
     with open("/dev/full", "w") as full:
         done = subprocess.run(
@@ -97,6 +104,7 @@ def test_a_full_disk_behind_stdout(arguments: tuple[str, ...]) -> None:
     assert last == "prismm: error: stdout cannot be written: No space left on device; send it elsewhere"
 
 
+@pytest.mark.slow
 def test_a_reader_that_has_seen_enough() -> None:
     read, write = os.pipe()
     os.close(read)

@@ -179,6 +179,7 @@ def test_certificate_adds_up_and_bounds_hold(prismm_main: Run, pair: tuple[np.nd
             assert sum(done["roads"].values()) == a.shape[0] * b.shape[1]
 
 
+@pytest.mark.slow
 def test_as_a_process(prismm_process: Run, pair: tuple[np.ndarray, np.ndarray]) -> None:
     done = prismm_process("multiply", "a.npy", "b.npy", "-o", "c.npy", "--reproducible", "--threads", 1)
     assert done.code == 0, done.err

@@ -138,6 +138,7 @@ def test_bench_refuses(prismm_main: Run, monkeypatch: pytest.MonkeyPatch) -> Non
 # --- demo -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_demo_shows_exact_agreement_and_draws_it(prismm_main: Run, folder: Path) -> None:
     done = prismm_main("demo", "--size", 48, "--json")
     cases = done.json()["cases"]

@@ -156,6 +156,8 @@ def twin(scheme, a, b, engine):
     return np.ldexp(value, -left.shift[:, None] - right.shift[None, :])
 
 
+@pytest.mark.covering
+@pytest.mark.parametrize("name", ["normal", "cancelling", "zeros_rows_cols", "carries"])
 @pytest.mark.parametrize("engine", ["simulated:volta", "simulated:hopper", "simulated:rn"])
 @pytest.mark.parametrize(
     "scheme",
@@ -168,12 +170,11 @@ def twin(scheme, a, b, engine):
     ],
     ids=str,
 )
-def test_the_value_is_the_twins(scheme, engine, rng):
-    for name in ("normal", "cancelling", "zeros_rows_cols", "carries"):
-        a, b = HOSTILE[name](3, 70, 4, rng, np.float32)
-        _, _, joined = multiply(scheme, a, b, engine)
-        assert_same_bits(joined.high, twin(scheme, a, b, engine), name)
-        assert joined.low is None and joined.products == 3
+def test_the_value_is_the_twins(scheme, engine, name, rng):
+    a, b = HOSTILE[name](3, 70, 4, rng, np.float32)
+    _, _, joined = multiply(scheme, a, b, engine)
+    assert_same_bits(joined.high, twin(scheme, a, b, engine), name)
+    assert joined.low is None and joined.products == 3
 
 
 SCHEMES = [

@@ -54,7 +54,7 @@ def bounds(joined: Joined, a: Scaled, b: Scaled) -> np.ndarray:
     return (joined.gamma * size + joined.rows.T @ joined.columns + joined.floor) * (1 + 2.0**-48)
 
 
-@pytest.mark.slow
+@pytest.mark.covering("name", "scheme")
 @each_scheme
 @pytest.mark.parametrize("name", HOSTILE)
 def test_same_bits_as_the_twin_and_within_the_bound(name, scheme, seed):

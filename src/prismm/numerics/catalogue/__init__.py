@@ -117,11 +117,8 @@ def models_of(device: str) -> list[EngineModel]:
     if not isinstance(device, str):
         raise ArgumentError(f"device {device!r}; pass one of {', '.join(devices())}")
     wanted = device.strip().lower()
-    found = [
-        model
-        for name, model in _catalogue().items()
-        if name.partition(".")[0] == wanted or (wanted not in devices() and name.startswith(f"{wanted}-"))
-    ]
+    beginning = f"{wanted}." if wanted in devices() else f"{wanted}-"
+    found = [model for name, model in _catalogue().items() if name.startswith(beginning)]
     return found or [engine(device)]  # which raises
 
 
