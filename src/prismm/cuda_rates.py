@@ -147,8 +147,8 @@ class Rates:
         """The table of a text.
 
         Raises:
-            FileError: for what is no such table, of another version, incomplete, with unknown keys, or with numbers that
-                are not positive.
+            FileError: for what is no such table, of another version, incomplete, with unknown keys, or with numbers
+                that are not positive.
         """
         try:
             content = strict_json.loads(text)
