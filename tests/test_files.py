@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import bz2
+import codecs
 import doctest
 import errno
 import gzip
 import hashlib
+import io
+import lzma
 import math
 import os
 import resource
 import subprocess
 import sys
+import warnings
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -22,6 +27,7 @@ import scipy.sparse
 from hypothesis import given
 from hypothesis import strategies as st
 
+import prismm
 from prismm import files
 from prismm.errors import FileError
 from prismm.files import mtx, target
@@ -131,7 +137,7 @@ def test_npy_whose_header_is_junk(tmp_path: Path, header: str) -> None:
 
 def test_npy_that_is_none(tmp_path: Path) -> None:
     path = tmp_path / "a.npy"
-    path.write_bytes(b"PK\x03\x04 not NumPy at all")
+    path.write_bytes(b"not NumPy at all")
     with pytest.raises(FileError, match=r"a\.npy: not a \.npy file"):
         files.read(path)
     with pytest.raises(FileError, match="No such file"):
@@ -146,6 +152,47 @@ def _directory(parent: Path) -> Path:
     path = parent / "d.npy"
     path.mkdir()
     return path
+
+
+@pytest.mark.parametrize("version", [(1, 0), (2, 0), (3, 0)])
+@pytest.mark.parametrize("dtype", ["<f8", ">f8", "<c16", ">f4", "<i8", ">u2"])
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_every_version_of_npy(tmp_path: Path, rng: np.random.Generator, version: Any, dtype: str, order: Any) -> None:
+    path = tmp_path / "a.npy"
+    array = np.asarray(rng.integers(0, 9, (3, 5)), dtype, order=order)
+    with path.open("wb") as stream, warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # NumPy tells of versions that old readers lack
+        np.lib.format.write_array(stream, array, version=version)
+    assert same_bits(files.read(path), array)
+
+
+def test_npy_of_python_2_and_at_odd_offsets(tmp_path: Path, rng: np.random.Generator) -> None:
+    array = rng.standard_normal((3, 4))
+    path = tmp_path / "a.npy"
+    for pad in range(9):
+        header = b"{'descr': '<f8', 'fortran_order': False, 'shape': (3L, 4L), }" + b" " * pad + b"\n"
+        path.write_bytes(b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header + array.tobytes())
+        read = files.read(path)
+        assert same_bits(read, array)
+        for keywords in ({}, {"accuracy": "correctly-rounded"}, {"reproducible": True}):
+            assert same_bits(prismm.matmul(read, read.T, **keywords), prismm.matmul(array, array.T, **keywords))
+
+
+def test_npy_that_is_compressed_or_of_records(tmp_path: Path) -> None:
+    path = tmp_path / "a.npy"
+    np.save(path, np.eye(2))
+    path.write_bytes(gzip.compress(path.read_bytes()))
+    with pytest.raises(FileError, match=r"a\.npy: is compressed by gzip; decompress it"):
+        files.read(path)
+    with path.open("wb") as stream:
+        np.savez(stream, np.eye(2))
+    with pytest.raises(FileError, match=r"a\.npy: is compressed by zip; .*np\.save it"):
+        files.read(path)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        np.save(path, np.zeros((2, 2), [("µ", "f8"), ("日", "f4")]))  # of version 3.0
+    with pytest.raises(FileError, match=r"records of 2 fields; save one of them, e\.g\. np\.save\(path, x\[field\]\)"):
+        files.read(path)
 
 
 # --- .mtx: what scipy reads ----------------------------------------------------------------------
@@ -320,15 +367,22 @@ def test_dense_memory_comes_from_the_caller(tmp_path: Path) -> None:
         (f"array real general\n{10**17} {10**17}\n", "does not fit in memory"),
         ("array real symmetric\n2 3\n", "line 2: a symmetric matrix is square, not 2x3"),
         ("array pattern general\n2 2\n", "line 1: a pattern cannot be array general"),
-        ("array real hermitian\n2 2\n", "line 1: a hermitian matrix has a complex field"),
+        ("coordinate pattern skew-symmetric\n2 2 1\n2 1\n", "cannot be coordinate skew-symmetric; write its values"),
         ("array quaternion general\n2 2\n", "line 1: field 'quaternion'"),
         ("list real general\n2 2\n", "line 1: layout 'list'"),
         ("array real diagonal\n2 2\n", "line 1: symmetry 'diagonal'"),
         ("array integer general\n1 1\n1.5\n", "line 3: '1.5' is not an integer"),
         (
             "array integer general\n1 1\n9007199254740993\n",
-            "line 3: the integer 9007199254740993 is",
+            "line 3: the integer 9007199254740993 is no float64, .* multiplied exactly from .npy files",
         ),
+        ("array unsigned-integer general\n1 1\n18446744073709551615\n", "line 3: the integer 1844.* is no float64"),
+        ("array real general\n1 1\n1.5D\n", "line 3: '1.5D' is not a number"),
+        ("array real general\n1 1\n1.5D400\n", "line 3: '1.5D400' is beyond the range of float64"),
+        ("array real general\n1 1\n1_0D1\n", "line 3: '1_0D1' is not a number"),
+        ("array real skew-symmetric\n2 2\n0\n1\n2\n", r"line 5: the diagonal of a skew-symmetric matrix is zero"),
+        ("array real skew-symmetric\n2 2\n0\n1\n", "line 4: more than the 1 entries"),
+        ("array real skew-symmetric\n3 3\n0\n1\n", "truncated: 2 of the 3 entries"),
         ("array complex general\n1 1\n1\n", "line 3: '1' where 2 numbers belong"),
         (
             "array complex hermitian\n1 1\n1 2\n",
@@ -338,13 +392,31 @@ def test_dense_memory_comes_from_the_caller(tmp_path: Path) -> None:
         ("coordinate real general\n2 2 1\n1 0 1\n", "line 3: column 0 is not between 1 and 2"),
         ("coordinate real general\n2 2 1\nx 1 1\n", "line 3: 'x' is not a row index"),
         (
-            "coordinate real general\n2 2 2\n1 2 3\n1 2 4\n",
-            r"line 4: a second value for entry \(1, 2\)",
+            "coordinate real symmetric\n2 2 2\n1 2 3\n2 1 3\n",
+            r"entry \(2, 1\), which is there 2 times, may be meant as its own mirror image, for a symmetric matrix",
         ),
         (
-            "coordinate real symmetric\n2 2 2\n1 2 3\n2 1 3\n",
-            r"line 4: a second value for entry \(2, 1\)",
+            "coordinate complex hermitian\n2 2 3\n1 2 3 1\n1 2 3 1\n2 1 3 -1\n",
+            r"entry \(2, 1\), which is there 3 times, may be meant as its own mirror image, for a hermitian matrix",
         ),
+        (
+            "coordinate pattern general\n2 2 3\n1 2\n2 2\n1 2\n",
+            r"line 5: the pattern has entry \(1, 2\) already; write each of them once",
+        ),
+        (
+            "coordinate integer general\n2 2 2\n1 2 9007199254740992\n1 2 1\n",
+            r"entry \(1, 2\), which is there 2 times, has the sum 9007199254740993, which is no float64",
+        ),
+        (
+            "coordinate real general\n2 2 2\n1 2 1.7e308\n1 2 1.7e308\n",
+            r"entry \(1, 2\), which is there 2 times, has a sum beyond the range of float64",
+        ),
+        (
+            "coordinate complex general\n2 2 2\n1 2 0 -1.7e308\n1 2 0 -1.7e308\n",
+            r"entry \(1, 2\), which is there 2 times, has a sum beyond the range of float64",
+        ),
+        ("coordinate complex hermitian\n1 1 2\n1 1 1 2\n1 1 1 -2\n", "line 3: the diagonal of a hermitian"),
+        ("coordinate complex hermitian\n1 1 2\n1 1 1 0\n1 1 1 -2\n", "line 4: the diagonal of a hermitian"),
         (
             "coordinate real skew-symmetric\n2 2 1\n2 2 3\n",
             "line 3: the diagonal of a skew-symmetric",
@@ -367,13 +439,239 @@ def test_no_matrix_market_file_at_all(tmp_path: Path, content: bytes) -> None:
         files.describe(path)
 
 
-def test_a_second_value_is_found_across_chunks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("content", "what"),
+    [
+        (
+            b"%%MatrixMarket vector coordinate real general\n2 1\n",
+            "line 1: holds a vector; write it as a matrix of one",
+        ),
+        (codecs.BOM_UTF16_LE + "%%MatrixMarket".encode("utf-16-le"), "UTF-16 text; write it as UTF-8"),
+        (codecs.BOM_UTF16_BE + "%%MatrixMarket".encode("utf-16-be"), "UTF-16 text; write it as UTF-8"),
+        (
+            b"%%MatrixMarket matrix array real general\r1 1\r1\r",
+            "end in carriage returns alone; end them in line feeds",
+        ),
+        (bz2.compress(b"%%MatrixMarket"), "is compressed by bzip2; decompress it, or compress it by gzip"),
+        (lzma.compress(b"%%MatrixMarket"), "is compressed by xz; decompress it"),
+        (b"\x28\xb5\x2f\xfd rest", "is compressed by zstd; decompress it"),
+        (b"PK\x03\x04 rest", "is compressed by zip; decompress it"),
+        (gzip.compress(gzip.compress(b"%%MatrixMarket")), "line 1: .* is no Matrix Market banner"),
+    ],
+)
+def test_other_files_are_refused_with_what_helps(tmp_path: Path, content: bytes, what: str) -> None:
+    for name in ("a.mtx", "a.mtx.gz"):
+        path = tmp_path / name
+        path.write_bytes(content)
+        for function in (files.describe, files.read):
+            with pytest.raises(FileError, match=what):
+                function(path)
+
+
+# --- .mtx: what others write ----------------------------------------------------------------------
+
+
+PLAIN = "%%MatrixMarket matrix coordinate real general\n% c\n2 3 3\n1 1 1.5\n% c\n2 1 -2\n2 3 0.1\n"
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        PLAIN.encode(),
+        PLAIN.replace("\n", "\r\n").encode(),
+        codecs.BOM_UTF8 + PLAIN.encode(),
+        codecs.BOM_UTF8 + PLAIN.replace("\n", "\r\n").encode(),
+        gzip.compress(PLAIN.encode()),
+        gzip.compress(codecs.BOM_UTF8 + PLAIN.encode()[:60]) + gzip.compress(PLAIN.encode()[60:]),
+        PLAIN.replace(
+            "MatrixMarket matrix coordinate real general", "MATRIXMARKET MATRIX Coordinate Real GENERAL"
+        ).encode(),
+        PLAIN.rstrip("\n").encode(),
+        (PLAIN + "\n\n% end\n").encode(),
+        PLAIN.replace("\n", "\n\n").encode(),
+        PLAIN.replace("% c", "%%% ü\t1 1 1").encode("latin-1"),
+        PLAIN.replace(" ", "\t ").replace("\n", " \n").encode(),
+        PLAIN.replace("1.5", "1.5D0").replace("-2", "-.2D+01").replace("0.1", "1d-1").encode(),
+        PLAIN.replace("1.5", "+15.E-1").replace("-2", "-200.Q-2").replace("0.1", "1.0-001").encode(),
+    ],
+)
+@pytest.mark.parametrize("name", ["a.mtx", "a.mtx.gz"])
+def test_one_matrix_as_many_files(tmp_path: Path, content: bytes, name: str) -> None:
+    path = tmp_path / name
+    path.write_bytes(content)
+    assert files.describe(path) == files.Description((2, 3), np.dtype(float), "mtx")
+    assert same_bits(files.read(path), np.array([[1.5, 0, 0], [-2, 0, 0.1]]))
+
+
+@pytest.mark.parametrize(
+    ("token", "value"),
+    [
+        ("1.234567890123456789D-103", "1.234567890123456789e-103"),
+        ("-1.7976931348623157D+308", "-1.7976931348623157e308"),
+        ("4.9D-324", "4.9e-324"),
+        (".5-300", "0.5e-300"),
+        ("9007199254740993d0", "9007199254740993"),  # a real field's decimal: to nearest
+        ("1.5Q2", "150"),
+        ("NaN", "nan"),
+        ("-Infinity", "-inf"),
+        ("-Inf", "-inf"),
+    ],
+)
+@pytest.mark.parametrize("neighbour", ["2", "2D0"])
+def test_numbers_as_fortran_writes_them(tmp_path: Path, token: str, value: str, neighbour: str) -> None:
+    text = f"array complex general\n2 1\n{token} {neighbour}\n{neighbour} {token}\n"
+    read = files.read(market(tmp_path / "a.mtx", text))
+    x = float(value) if "n" in value else float(Fraction(value))
+    assert np.array_equal(read.real[:, 0], [x, 2.0], equal_nan=True)
+    assert np.array_equal(read.imag[:, 0], [2.0, x], equal_nan=True)
+
+
+@pytest.mark.parametrize("dtype", ["u1", "i4", "i8", "u8", "f4", "f8", "g", "c8", "c16", "G", "?"])
+@pytest.mark.parametrize("field", [None, "real", "complex", "pattern", "integer", "unsigned-integer"])
+def test_all_that_scipy_writes(tmp_path: Path, rng: np.random.Generator, dtype: str, field: str | None) -> None:
+    """Each of its symmetries and layouts: read as SciPy reads it, or refused as what is no such matrix."""
+    n, path = 5, tmp_path / "a.mtx"
+    half = np.tril(rng.integers(0, 100, (n, n)) * (rng.random((n, n)) < 0.6), -1).astype(dtype)
+    symmetries = {
+        "AUTO": half,
+        "general": half,
+        "symmetric": half + half.T,
+        "skew-symmetric": half if dtype in ("u1", "u8", "?") else half - half.T,
+        "hermitian": half + half.T.conj(),
+    }
+    if dtype == "?":
+        del symmetries["AUTO"]  # which SciPy cannot find out of booleans
+    for symmetry, matrix in symmetries.items():
+        for source in (matrix, scipy.sparse.coo_array(matrix)):
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # the imaginary part is discarded where that is asked for
+                comment = "two\nlines, ü"
+                scipy.io.mmwrite(path, source, field=field, symmetry=symmetry, comment=comment, precision=None)
+            text = path.read_text()
+            if "pattern skew-symmetric" in text:
+                with pytest.raises(FileError, match="cannot be coordinate skew-symmetric; write its values"):
+                    files.read(path)
+                continue
+            # SciPy does not read its own skew-symmetric files of unsigned integers.
+            twin = scipy.io.mmread(io.StringIO(text.replace("unsigned-integer skew", "integer skew")))
+            twin = twin if isinstance(twin, np.ndarray) else twin.toarray()
+            assert np.array_equal(files.read(path), twin), text
+
+
+def test_arrays_as_matlab_writes_them(tmp_path: Path) -> None:
+    """Its mmwrite calls a dense matrix "mtx" and keeps the diagonal of a skew-symmetric one."""
+    for field, tail, unit in (("real", "", 1), ("complex", "  0", 1)):
+        text = f"%%MatrixMarket mtx array {field} skew-symmetric\n% 1-Jan\n3 3\n"
+        text += "".join(f" {x}{tail}\n" for x in (0, 1, -2.5, 0, 3, 0))
+        path = tmp_path / "a.mtx"
+        path.write_text(text)
+        assert np.array_equal(files.read(path), unit * np.array([[0, -1, 2.5], [1, 0, -3], [-2.5, 3, 0]]))
+    path.write_text("%%MatrixMarket mtx array complex hermitian\n2 2\n 1  0\n 2 -3\n 4  0\n")
+    assert np.array_equal(files.read(path), [[1, 2 + 3j], [2 - 3j, 4]])
+    path.write_text("%%MatrixMarket mtx array real skew-symmetric\n1 1\n 0\n")
+    assert np.array_equal(files.read(path), [[0.0]])
+
+
+def test_files_as_julia_writes_them(tmp_path: Path) -> None:
+    """MatrixMarket.jl: sparse ones without comments, of Bool as patterns, of Float32 as Float64 is written."""
+    path = market(tmp_path / "a.mtx", "coordinate integer symmetric\r\n2 2 2\r\n1 1 -9007199254740992\r\n2 1 3\r\n")
+    assert np.array_equal(files.read(path), [[-(2.0**53), 3], [3, 0]])
+    market(path, "coordinate complex hermitian\n2 2 2\n1 1 1.0e-5 0.0\n2 1 NaN -Inf\n")
+    assert np.array_equal(
+        files.read(path), [[1e-5, complex(np.nan, np.inf)], [complex(np.nan, -np.inf), 0]], equal_nan=True
+    )
+    market(path, "coordinate pattern symmetric\n2 2 2\n1 1\n2 1\n")
+    assert np.array_equal(files.read(path), [[1, 1], [1, 0]])
+
+
+# --- .mtx: entries that are there several times ---------------------------------------------------
+
+
+@pytest.mark.parametrize("chunk", [1, 3, 1 << 16])
+@pytest.mark.parametrize("symmetry", ["general", "symmetric", "skew-symmetric", "hermitian"])
+@pytest.mark.parametrize("complex_", [False, True])
+def test_repeated_entries_are_summed_exactly_and_rounded_once(
+    tmp_path: Path, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch, chunk: int, symmetry: str, complex_: bool
+) -> None:
+    monkeypatch.setattr(mtx, "_CHUNK", chunk)
+    n, count = 4, 60
+    i, j = rng.integers(0, n, count), rng.integers(0, n, count)
+    if symmetry != "general":  # one triangle, the upper one as often as the lower
+        i, j = np.maximum(i, j), np.minimum(i, j)
+        i, j = (i, j) if chunk == 3 else (j, i)
+    if symmetry == "skew-symmetric":
+        i, j = i[i != j], j[i != j]
+    values = np.ldexp(rng.standard_normal((len(i), 2)), rng.integers(-60, 60, (len(i), 2)))
+    values[:, 1] *= complex_ & ((i != j) | (symmetry != "hermitian"))
+    exact = {(p, q): [Fraction(0), Fraction(0)] for p in range(n) for q in range(n)}
+    for p, q, (re, im) in zip(i.tolist(), j.tolist(), values.tolist(), strict=True):
+        exact[p, q][0] += Fraction(re)
+        exact[p, q][1] += Fraction(im)
+        if symmetry != "general" and p != q:
+            exact[q, p][0] += Fraction(-re if symmetry == "skew-symmetric" else re)
+            exact[q, p][1] += Fraction(im if symmetry == "symmetric" else -im)
+    lines = [
+        f"{p + 1} {q + 1} {re!r}" + f" {im!r}" * complex_
+        for p, q, (re, im) in zip(i.tolist(), j.tolist(), values.tolist(), strict=True)
+    ]
+    head = f"coordinate {'complex' if complex_ else 'real'} {symmetry}\n{n} {n} {len(lines)}\n"
+    read = files.read(market(tmp_path / "a.mtx", head + "\n".join(lines) + "\n"))
+    for place, (re, im) in exact.items():
+        assert (read[place].real, read[place].imag) == (float(re), float(im)), place
+
+
+def test_repeated_entries_at_the_ends_of_the_range(tmp_path: Path) -> None:
+    big = "1.7976931348623157e308"
+    for texts, total in [
+        ((big, big, f"-{big}"), float(big)),
+        (("1e308", "1e308", "-1.5e308"), float(2 * Fraction(1e308) - Fraction(1.5e308))),
+        (("1e16", "1", "-1e16"), 1.0),
+        (("0.1", "0.2"), 0.1 + 0.2),
+        (("1", "-1", "0"), 0.0),
+        (("5e-324", "5e-324"), 1e-323),
+        (("1", "2.220446049250313e-16", "5e-324"), 1.0000000000000002),
+        (("1", "1.1102230246251565e-16", "5e-324"), 1.0000000000000002),  # above the tie
+        (("inf", "1", "inf"), math.inf),
+        (("inf", "1", "-inf"), math.nan),
+        (("nan", "5"), math.nan),
+    ]:
+        lines = "".join(f"1 2 {text}\n2 2 1\n" if text == texts[0] else f"1 2 {text}\n" for text in texts)
+        path = market(tmp_path / "a.mtx", f"coordinate real general\n2 2 {lines.count(chr(10))}\n{lines}")
+        assert np.array_equal(files.read(path)[0], [0, total], equal_nan=True), texts
+    market(path, "coordinate integer general\n1 1 3\n1 1 9007199254740992\n1 1 1\n1 1 1\n")
+    assert files.read(path).item() == 2.0**53 + 2
+    matrix = scipy.sparse.coo_array(([0.1, 0.2, 0.7], ([0, 0, 1], [1, 1, 1])), shape=(2, 2))
+    scipy.io.mmwrite(path, matrix, symmetry="general")
+    assert np.array_equal(files.read(path), matrix.toarray())
+
+
+def test_zeros_add_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mtx, "_CHUNK", 1)
-    path = market(tmp_path / "a.mtx", "coordinate real general\n2 2 3\n1 1 nan\n%\n2 2 1\n1 1 5\n")
-    with pytest.raises(FileError, match=r"line 6: a second value for entry \(1, 1\)"):
-        files.read(path)
-    market(path, "coordinate real general\n2 2 3\n1 1 0\n2 2 1\n1 1 5\n")  # zero adds nothing
+    path = market(tmp_path / "a.mtx", "coordinate real general\n2 2 3\n1 1 0\n2 2 1\n1 1 5\n")
     assert np.array_equal(files.read(path), [[5, 0], [0, 1]])
+    market(path, "coordinate real skew-symmetric\n2 2 3\n1 1 0\n2 1 1\n2 2 0\n")
+    assert np.array_equal(files.read(path), [[0, -1], [1, 0]])
+
+
+# --- what is no file ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["a.npy", "a.mtx", "a.mtx.gz"])
+def test_pipes_and_devices_are_refused_at_once(tmp_path: Path, name: str) -> None:
+    pipe, device, folder = tmp_path / name, tmp_path / f"d{name}", tmp_path / f"f{name}"
+    os.mkfifo(pipe)
+    device.symlink_to("/dev/zero")
+    folder.mkdir()
+    (tmp_path / f"l{name}").symlink_to(pipe)
+    for path, what in (
+        (pipe, "is a pipe, and a matrix is read more than once; write it to a file first"),
+        (tmp_path / f"l{name}", "is a pipe"),
+        (device, "is a device"),
+        (folder, "directory"),
+    ):
+        for function in (files.describe, files.read, files.sha256_of_file):
+            with pytest.raises(FileError, match=what):
+                function(path)
 
 
 def test_damaged_gzip(tmp_path: Path) -> None:
@@ -381,7 +679,8 @@ def test_damaged_gzip(tmp_path: Path) -> None:
     whole = gzip.compress((BANNER + "array real general\n900 1\n" + "1.5\n" * 900).encode())
     for content, what in [
         (whole[:-20], "truncated gzip"),
-        (b"%%MatrixMarket plain", "not a gzip file"),
+        (whole[:2] + b"%%MatrixMarket plain", "not a gzip file"),
+        (b"%%MatrixMarket plain", "line 1: .* is no Matrix Market banner"),
         (whole[:30] + b"\xff\xff" + whole[32:], "gzip|line"),
     ]:
         path.write_bytes(content)
@@ -416,11 +715,19 @@ def test_target_appears_only_when_whole(tmp_path: Path, rng: np.random.Generator
     out = Target(path, matrix.shape, matrix.dtype, resume=False)
     for rows in (slice(0, 4), slice(4, 10)):
         for columns in (slice(6, 12), slice(0, 6)):
-            out.write(rows.start, columns.start, np.asfortranarray(matrix[rows, columns]))
+            digest = out.write(rows.start, columns.start, np.asfortranarray(matrix[rows, columns]))
+            assert digest == files.sha256_of_bits(matrix[rows, columns])
     out.complete()
     assert path.read_text() == "old"
     assert same_bits(out.read(), matrix)
-    assert out.sha256() == files.sha256_of_bits(matrix)
+    for rows, columns in ((10, 12), (4, 6), (3, 5), (1, 1), (10, 5), (4, 12)):
+        whole, tiles = out.digests(rows, columns)
+        assert whole == files.sha256_of_bits(matrix)
+        assert tiles == {
+            (i // rows, j // columns): files.sha256_of_bits(matrix[i : i + rows, j : j + columns])
+            for i in range(0, 10, rows)
+            for j in range(0, 12, columns)
+        }
     out.commit()
     assert np.array_equal(files.read(path), matrix)
     assert [entry.name for entry in tmp_path.iterdir()] == [name]

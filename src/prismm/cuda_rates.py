@@ -13,11 +13,12 @@ import functools
 import json
 import math
 import os
+import sys
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from prismm import cache_files
+from prismm import cache_files, strict_json
 from prismm.errors import ArgumentError, FileError
 
 __all__ = ["Host", "Line", "Rates", "committed", "file_name", "own_file", "rates_of", "read", "usual_rates", "waves"]
@@ -146,19 +147,23 @@ class Rates:
         """The table of a text.
 
         Raises:
-            FileError: for what is no such table, of another version, incomplete, or with numbers that are not positive.
+            FileError: for what is no such table, of another version, incomplete, with unknown keys, or with numbers
+                that are not positive.
         """
         try:
-            content = json.loads(text)
-        except ValueError as error:
+            content = strict_json.loads(text)
+        except (ValueError, RecursionError) as error:
             raise FileError(f"{source}: not JSON: {error}") from None
         if not isinstance(content, dict) or content.get("format") != _FORMAT:
             raise FileError(f"{source}: not a table of rates; make one with `prismm calibrate`")
-        if content.get("version") != _VERSION:
+        if not strict_json.is_version(content.get("version"), _VERSION):
             raise FileError(
                 f"{source}: version {content.get('version')!r}, this prismm reads {_VERSION}; make one with `prismm "
                 f"calibrate`"
             )
+        unknown = sorted(content.keys() - {field.name for field in fields(cls)} - {"format", "version"})
+        if unknown:
+            raise FileError(f"{source}: unknown keys {', '.join(unknown)}; make a table with `prismm calibrate`")
         given: dict[str, Any] = {}
         for field in fields(cls):
             value = content.get(field.name)
@@ -179,6 +184,8 @@ class Rates:
                 given[field.name] = value
             else:
                 number = _number(source, field.name, value, 0.0 if field.name in _MAY_BE_0 else _POSITIVE)
+                if field.type == "int" and not isinstance(value, int):
+                    raise FileError(f"{source}: {field.name} is {value!r}, not an integer")
                 given[field.name] = int(number) if field.type == "int" else number
         return cls(**given)
 
@@ -203,7 +210,7 @@ _PARTS: dict[str, tuple[type[Line] | type[Host], tuple[str, ...], float]] = {
 
 
 def _number(source: str, name: str, value: Any, least: float = _POSITIVE) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not least <= value < math.inf:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not least <= value <= sys.float_info.max:
         raise FileError(f"{source}: {name} is {value!r}, not a number above 0")
     return float(value)
 

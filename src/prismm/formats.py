@@ -199,7 +199,7 @@ class Integer:
         name: what it is called in print.
 
     Raises:
-        ArgumentError: for a width outside this range.
+        ArgumentError: for a width outside this range, or a sign that is neither there nor absent.
 
     >>> from prismm.formats import INT8, UINT8
     >>> INT8.min, INT8.max, UINT8.max
@@ -213,6 +213,8 @@ class Integer:
     def __post_init__(self) -> None:
         if isinstance(self.bits, bool) or not isinstance(self.bits, int) or not 2 <= self.bits <= 32:
             raise ArgumentError(f"bits={self.bits!r} is no integer format known here; pass bits from 2 to 32")
+        if not isinstance(self.signed, bool):
+            raise ArgumentError(f"signed={self.signed!r}; pass True or False")
 
     @property
     def min(self) -> int:

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from prismm.cli.journal import Journal, journal_of
@@ -25,6 +26,7 @@ RECORD: dict[str, Any] = {
     "notes": {},
     "worst": 0.1,
     "unbounded": 0,
+    "sha256": "0f" * 32,
 }
 
 
@@ -70,15 +72,18 @@ def test_differences_are_named(tmp_path: Path, change: dict[str, Any], what: str
         ("{", "cannot be read"),
         ("[]", "no journal of prismm"),
         ('{"format": "other"}', "no journal of prismm"),
-        ('{"format": "prismm-multiply", "version": 99}', "version 99, this prismm knows 1"),
+        ('{"format": "prismm-multiply", "version": 99}', "version 99, this prismm knows 2"),
+        ('{"format": "prismm-multiply", "version": 1, "tiles": []}', "version 1, this prismm knows 2; start over"),
+        ('{"format": "prismm-multiply", "version": true, "tiles": []}', "version unknown, this prismm knows 2"),
         ("[" * 100_000, "cannot be read"),
-        ('{"format": "prismm-multiply", "version": [[]]}', "version unknown, this prismm knows 1"),
-        ('{"format": "prismm-multiply", "version": 1}', "damaged"),
-        ('{"format": "prismm-multiply", "version": 1, "tiles": {}}', "damaged"),
-        ('{"format": "prismm-multiply", "version": 1, "tiles": [3]}', "damaged"),
-        ('{"format": "prismm-multiply", "version": 1, "tiles": [], "a": {"b": {}}}', "damaged: its entry 'a'"),
-        ('{"format": "prismm-multiply", "version": 1, "tiles": [], "a": [[]]}', "damaged: its entry 'a'"),
-        ('{"format": "prismm-multiply", "version": 1, "tiles": [{"tile": [0]}]}', "damaged"),
+        ('{"format": "prismm-multiply", "version": [[]]}', "version unknown, this prismm knows 2"),
+        ('{"format": "prismm-multiply", "version": 2}', "damaged"),
+        ('{"format": "prismm-multiply", "version": 2, "tiles": {}}', "damaged"),
+        ('{"format": "prismm-multiply", "version": 2, "tiles": [3]}', "damaged"),
+        ('{"format": "prismm-multiply", "version": 2, "tiles": [], "a": {"b": {}}}', "damaged: its entry 'a'"),
+        ('{"format": "prismm-multiply", "version": 2, "tiles": [], "a": [[]]}', "damaged: its entry 'a'"),
+        ('{"format": "prismm-multiply", "version": 2, "tiles": [{"tile": [0]}]}', "damaged"),
+        ('{"format": "prismm-multiply", "version": 2, "tiles": []}', "damaged: it does not have its own checksum"),
     ],
 )
 def test_what_is_no_journal(tmp_path: Path, content: str | None, what: str) -> None:
@@ -109,6 +114,9 @@ def test_what_is_no_journal(tmp_path: Path, content: str | None, what: str) -> N
         {"roads": [1]},
         {"roads": {"rounded": "6"}},
         {"notes": {"flushed": None}},
+        {"sha256": None},
+        {"sha256": "0f"},
+        {"sha256": "xy" * 32},
     ],
 )
 def test_a_tile_that_makes_no_sense_is_damage(tmp_path: Path, change: dict[str, Any]) -> None:
@@ -117,6 +125,44 @@ def test_a_tile_that_makes_no_sense_is_damage(tmp_path: Path, change: dict[str, 
     content["tiles"][0] |= change
     path.write_text(json.dumps(content))
     with pytest.raises(FileError, match="damaged: entry 0 of its tiles; start over with --force"):
+        Journal.load(path)
+
+
+def test_no_byte_of_a_journal_can_change_unseen(tmp_path: Path, rng: np.random.Generator) -> None:
+    """A bit flipped, a byte lost or doubled, at a third of all places: refused, or the journal that was saved."""
+    made = journal(tmp_path)
+    whole = made.path.read_bytes()
+    for place in range(int(rng.integers(3)), len(whole), 3):
+        flipped = bytes([whole[place] ^ 1 << int(rng.integers(8))])
+        middle = rng.choice([flipped, flipped, b"", whole[place : place + 1] * 2])
+        made.path.write_bytes(whole[:place] + bytes(middle) + whole[place + 1 :])
+        try:
+            found = Journal.load(made.path)
+        except FileError as error:
+            assert "start over with --force, without --resume" in str(error)
+        else:
+            assert found == made
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda content: content["tiles"].append({**content["tiles"][0], "tile": [0, 0]}),
+        lambda content: content["tiles"].pop(),
+        lambda content: content["tiles"][0].update(worst=0.05),
+        lambda content: content["tiles"][0].update(sha256="1f" * 32),
+        lambda content: content["a"].update(sha256="ab"),
+        lambda content: content.pop("journal_sha256"),
+        lambda content: content.update(journal_sha256=None),
+        lambda content: content.update(more=1),
+    ],
+)
+def test_a_journal_that_was_edited_is_refused(tmp_path: Path, change: Any) -> None:
+    path = journal(tmp_path).path
+    content = json.loads(path.read_text())
+    change(content)
+    path.write_text(json.dumps(content))
+    with pytest.raises(FileError, match="damaged: it does not have its own checksum; start over with --force"):
         Journal.load(path)
 
 
@@ -144,4 +190,4 @@ def test_floats_survive_exactly(tmp_path: Path) -> None:
     made.tiles[0, 0] = RECORD | {"worst": 5e-324, "other": float("inf")}
     made.save()
     assert Journal.load(made.path).tiles == made.tiles
-    assert json.loads(made.path.read_text())["version"] == 1
+    assert json.loads(made.path.read_text())["version"] == 2

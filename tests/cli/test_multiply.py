@@ -22,7 +22,7 @@ import scipy.io
 
 import prismm
 from prismm.cli import main, product
-from prismm.cli.journal import journal_of
+from prismm.cli.journal import Journal, journal_of
 from prismm.files import target
 from prismm.files.target import part_of
 
@@ -209,7 +209,7 @@ def test_refusals(prismm_main: Run, folder: Path, pair: tuple[np.ndarray, np.nda
         (("a.npy", "b.npy", "-o", "no/d.npy"), "there is no directory no"),
         (("a.npy", "b.npy", "-o", "folder.npy", "--force"), "folder.npy: is a directory"),
         (("a.npy", "none.npy", "-o", "d.npy"), "none.npy: No such file"),
-        (("a.npy", "folder.npy", "-o", "d.npy"), "folder.npy: Is a directory"),
+        (("a.npy", "folder.npy", "-o", "d.npy"), "folder.npy: is a directory; pass the name of a file"),
         (("a.npy", "objects.npy", "-o", "d.npy"), "objects.npy: holds Python objects, which are never"),
         (("a.npy", "text.npy", "-o", "d.npy"), "text.npy: holds elements of type <U1"),
         (("cut.npy", "b.npy", "-o", "d.npy"), "cut.npy: truncated"),
@@ -256,22 +256,97 @@ def test_a_directory_that_may_not_be_searched(
     assert "closed/c.npy: Permission denied; pass a name in another directory" in refusal
 
 
-def test_a_link_to_nothing_is_a_target_that_exists(prismm_main: Run, pair: tuple[np.ndarray, np.ndarray]) -> None:
-    Path("c.npy").symlink_to("nothing.npy")
-    assert "c.npy: exists already; pass --force" in prismm_main("multiply", "a.npy", "b.npy", "-o", "c.npy").refused()
-    assert Path("c.npy").is_symlink()
-    assert prismm_main("multiply", "a.npy", "b.npy", "-o", "c.npy", "--force").code == 0
-    assert not Path("c.npy").is_symlink() and not Path("nothing.npy").exists()
+@pytest.mark.parametrize("force", [(), ("--force",)])
+def test_no_link_pipe_or_device_is_a_target(
+    prismm_main: Run, folder: Path, pair: tuple[np.ndarray, np.ndarray], force: tuple[str, ...]
+) -> None:
+    """It would be replaced, and what it leads to would stay as it was."""
+    np.save("old.npy", np.eye(2))
+    Path("to-old.npy").symlink_to("old.npy")
+    Path("dangling.npy").symlink_to("nothing.npy")
+    Path("loop.npy").symlink_to("loop.npy")
+    Path("null.npy").symlink_to("/dev/null")
+    os.mkfifo("pipe.npy")
+    Path("folder").mkdir()
+    Path("there.npy").symlink_to("folder")
+    before = names(folder)
+    for name, what in [
+        ("to-old.npy", "to-old.npy: is a link to old.npy; pass that name, or remove the link"),
+        ("dangling.npy", "dangling.npy: is a link to nothing.npy; pass that name"),
+        ("loop.npy", "loop.npy: is a link to loop.npy; pass that name"),
+        ("null.npy", "null.npy: is a link to /dev/null; pass that name"),
+        ("pipe.npy", "pipe.npy: is no regular file, but a pipe or a device; pass the name of a file"),
+        ("there.npy", "there.npy: is a directory; pass the name of a file"),
+    ]:
+        for command in (("multiply",), ("simulate", "amx.bf16.fp32")):
+            assert what in prismm_main(*command, "a.npy", "b.npy", "-o", name, *force).refused()
+            assert names(folder) == before and Path("to-old.npy").is_symlink()
+    assert np.array_equal(np.load("old.npy"), np.eye(2))
+
+
+def test_no_operand_is_a_target(prismm_main: Run, folder: Path, pair: tuple[np.ndarray, np.ndarray]) -> None:
+    """By whatever name, nor what stands for the target meanwhile."""
+    scipy.io.mmwrite("m.mtx", pair[1], precision=17)
+    os.link("a.npy", "hard.npy")
+    Path("soft.npy").symlink_to("b.npy")
+    Path("sub").symlink_to(".")
+    part, journal = part_of(Path("p.npy")), journal_of(Path("j.npy"))
+    for temporary, name in ((part, "part.npy"), (journal, "journal.npy"), (target.text_of(Path("t.mtx")), "text.npy")):
+        np.save("x.npy", pair[0])
+        Path("x.npy").rename(temporary)
+        Path(name).symlink_to(temporary)
+    # A name of the process's own for a file that is open.
+    with open("a.npy", "rb") as opened:
+        Path("fd.npy").symlink_to(f"/dev/fd/{opened.fileno()}")
+        before = {name: _content(name) for name in names(folder) if name != "sub"}
+        for a, b, output, what in [
+            ("a.npy", "b.npy", "a.npy", "a.npy: is the operand a.npy, which would be lost; pass another name"),
+            ("a.npy", "b.npy", "./b.npy", "b.npy: is the operand b.npy"),
+            ("a.npy", "b.npy", "sub/a.npy", "sub/a.npy: is the operand a.npy"),
+            ("a.npy", "b.npy", "hard.npy", "hard.npy: is the operand a.npy"),
+            ("hard.npy", "b.npy", "a.npy", "a.npy: is the operand hard.npy"),
+            ("a.npy", "soft.npy", "b.npy", "b.npy: is the operand soft.npy"),
+            ("fd.npy", "b.npy", "a.npy", "a.npy: is the operand fd.npy"),
+            ("a.npy", "m.mtx", "m.mtx", "m.mtx: is the operand m.mtx"),
+            ("part.npy", "b.npy", "p.npy", ".p.npy.part-prismm: is the operand part.npy"),
+            ("journal.npy", "b.npy", "j.npy", ".j.npy.part-prismm.json: is the operand journal.npy"),
+            ("text.npy", "b.npy", "t.mtx", ".t.mtx.text-prismm: is the operand text.npy"),
+        ]:
+            for command in (("multiply",), ("simulate", "amx.bf16.fp32", "--round")):
+                assert what in prismm_main(*command, a, b, "-o", output, "--force").refused()
+            if b != "m.mtx" and output not in ("p.npy", "t.mtx"):
+                assert what in prismm_main("multiply", a, b, "-o", output, "--force", "--resume").refused()
+            assert {name: _content(name) for name in names(folder) if name != "sub"} == before
+        expected = prismm.matmul(*pair, reproducible=True)
+        assert prismm_main("multiply", "fd.npy", "soft.npy", "-o", "c.npy", "--reproducible").code == 0
+    assert same_bits(np.load("c.npy"), expected)
+
+
+@pytest.mark.parametrize("name", ["p.npy", "p.mtx", "p.mtx.gz"])
+def test_a_pipe_is_no_operand(prismm_process: Run, pair: tuple[np.ndarray, np.ndarray], name: str) -> None:
+    """Opening one without a writer would wait for ever."""
+    os.mkfifo(name)
+    done = prismm_process("multiply", name, "b.npy", "-o", "c.npy")
+    assert done.code == 2 and f"{name}: is a pipe, and a matrix is read more than once" in done.err
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, lambda path: os.symlink("a.npy", path)])
+@pytest.mark.parametrize("place", [part_of, journal_of, target.text_of, lambda path: f"{journal_of(path)}.new"])
+def test_what_stands_where_the_temporaries_go(
+    prismm_main: Run, folder: Path, pair: tuple[np.ndarray, np.ndarray], make: Any, place: Any
+) -> None:
+    make(place(Path("c.npy")))
+    before = {name: _content(name) for name in ("a.npy", "b.npy")}
+    for more in ((), ("--force",), ("--resume",)):
+        refusal = prismm_main("multiply", "a.npy", "b.npy", "-o", "c.npy", *more).refused()
+        assert f"{place(Path('c.npy'))}: is no regular file, where the unfinished product goes; remove it" in refusal
+        assert {name: _content(name) for name in ("a.npy", "b.npy")} == before
 
 
 def test_force_replaces(prismm_main: Run, pair: tuple[np.ndarray, np.ndarray]) -> None:
     Path("c.npy").write_text("old")
     assert prismm_main("multiply", "a.npy", "b.npy", "-o", "c.npy", "--force").code == 0
     assert np.load("c.npy").shape == (170, 150)
-    # The target may be an operand: it is replaced only at the end.
-    expected = prismm.matmul(*pair, accuracy="correctly-rounded")
-    assert prismm_main("multiply", "a.npy", "b.npy", "-o", "a.npy", "--force", *CORRECT, *TILED).code == 0
-    assert same_bits(np.load("a.npy"), expected)
 
 
 # --- a full disk ----------------------------------------------------------------------------------
@@ -410,25 +485,14 @@ def test_an_interrupted_product_is_resumed_where_it_stopped(
     Path("c.npy").rename("old.npy")
     assert again in prismm_main(*MULTIPLY).refused()
 
-    # A mark in a finished tile survives: finished tiles are not made again.
     expected = prismm.matmul(*pair, accuracy="correctly-rounded")
-    i, j = json.loads(journal.read_text())["tiles"][0]["tile"]
-    assert (i, j) == (0, 0)
-    data = np.lib.format.open_memmap(part, "r+")
-    assert data[0, 0] == expected[0, 0]
-    data[0, 0] = 12345.0
-    data.flush()
-    del data
 
     Path("old.npy").rename("c.npy")
     assert "exists already" in prismm_main(*MULTIPLY, "--resume").refused()
     done = prismm_main(*MULTIPLY, "--resume", "--force", "--json").json()
     assert done["tiles_resumed"] == kept < done["tiles"]
     assert sum(done["roads"].values()) == expected.size
-    result = np.load("c.npy")
-    assert result[0, 0] == 12345.0
-    result[0, 0] = expected[0, 0]
-    assert same_bits(result, expected)
+    assert same_bits(np.load("c.npy"), expected)
     assert names(folder) == {"a.npy", "b.npy", "c.npy"}
 
 
@@ -547,6 +611,161 @@ def test_a_damaged_journal_deletes_nothing(
     assert "with --force" in refusal and len(refusal) < 1000
     assert {name: _content(name) for name in names(folder)} == before
     assert prismm_main(*MULTIPLY, "--force").code == 0
+
+
+def _written(name: Path, place: int, data: bytes) -> None:
+    with open(name, "r+b") as stream:
+        stream.seek(place)
+        stream.write(data)
+
+
+@pytest.mark.parametrize(
+    ("place", "damaged"),
+    [
+        ((0, 0), 1),
+        ((169, 0), 1),  # the last row of the first column panel, in its last tile
+        ((0, 149), 0),  # a tile that is not made yet
+    ],
+)
+@pytest.mark.parametrize("data", [b"\x00" * 8, b"\xff", np.float64(12345.0).tobytes()])
+def test_damaged_tiles_are_made_again(
+    unfinished: None,
+    prismm_main: Run,
+    folder: Path,
+    pair: tuple[np.ndarray, np.ndarray],
+    place: tuple[int, int],
+    damaged: int,
+    data: bytes,
+) -> None:
+    expected = prismm.matmul(*pair, accuracy="correctly-rounded")
+    grid = Journal.load(journal_of(Path("c.npy"))).identity["grid"]
+    listed = Journal.load(journal_of(Path("c.npy"))).tiles
+    damaged = int((place[0] // grid["rows"], place[1] // grid["columns"]) in listed)
+    _written(part_of(Path("c.npy")), 128 + 8 * (150 * place[0] + place[1]), data)
+    done = prismm_main(*MULTIPLY, "--resume", "--json")
+    assert ("1 of the kept tiles were damaged since, and are made again" in done.err) == damaged
+    assert done.json()["tiles_resumed"] == 4 - damaged
+    assert done.json()["sha256"] == hashlib.sha256(expected.tobytes()).hexdigest()
+    assert sum(done.json()["roads"].values()) == expected.size
+    assert same_bits(np.load("c.npy"), expected)
+    assert names(folder) == {"a.npy", "b.npy", "c.npy"}
+
+
+def test_damage_of_anything_is_mended_or_refused(
+    unfinished: None, prismm_main: Run, rng: np.random.Generator, pair: tuple[np.ndarray, np.ndarray]
+) -> None:
+    """The partial file, its header, the journal, and both at once, at random places."""
+    expected = prismm.matmul(*pair, accuracy="correctly-rounded")
+    part, journal = part_of(Path("c.npy")), journal_of(Path("c.npy"))
+    kept = part.read_bytes(), journal.read_bytes()
+    ended = set()
+    for trial in range(24):
+        part.write_bytes(kept[0])
+        journal.write_bytes(kept[1])
+        Path("c.npy").unlink(missing_ok=True)
+        for path, whole in zip((part, journal), kept, strict=True):
+            if trial % 3 == 2 or trial % 3 == (path == journal):
+                for _ in range(rng.integers(1, 4)):
+                    at = int(rng.integers(128 if trial % 2 else 0, len(whole)))
+                    _written(path, at, bytes([whole[at] ^ 1 << int(rng.integers(8))]))
+        done = prismm_main(*MULTIPLY, "--resume", "--quiet")
+        ended.add(done.code)
+        if done.code == 0:
+            assert same_bits(np.load("c.npy"), expected)
+        else:
+            assert "start over with --force" in done.refused()
+            assert not Path("c.npy").exists()
+    assert ended == {0, 2}
+    assert prismm_main(*MULTIPLY, "--force").code == 0
+    assert same_bits(np.load("c.npy"), expected)
+
+
+def test_a_journal_that_lists_every_tile_is_refused(
+    unfinished: None, prismm_main: Run, folder: Path, pair: tuple[np.ndarray, np.ndarray]
+) -> None:
+    """And one whose checksum was made to fit has tiles that the file does not: they are made."""
+    path = journal_of(Path("c.npy"))
+    journal = Journal.load(path)
+    rows, columns = journal.grid(170, 150)
+    record = next(iter(journal.tiles.values()))
+    content = json.loads(path.read_text())
+    every = [(i, j) for j in range(-(-150 // columns)) for i in range(-(-170 // rows))]
+    content["tiles"] = [record | {"tile": list(tile)} for tile in every]
+    path.write_text(json.dumps(content))
+    before = {name: _content(name) for name in names(folder)}
+    assert "damaged: it does not have its own checksum" in prismm_main(*MULTIPLY, "--resume").refused()
+    assert {name: _content(name) for name in names(folder)} == before
+    journal.tiles = dict.fromkeys(every, record)
+    journal.save()
+    done = prismm_main(*MULTIPLY, "--resume", "--json").json()
+    assert done["tiles_resumed"] == 1  # the one that the record is of
+    assert same_bits(np.load("c.npy"), prismm.matmul(*pair, accuracy="correctly-rounded"))
+
+
+@pytest.mark.parametrize("resume", [(), ("--resume",)])
+def test_tiles_that_change_while_others_are_made_are_found(
+    unfinished: None,
+    prismm_main: Run,
+    monkeypatch: pytest.MonkeyPatch,
+    pair: tuple[np.ndarray, np.ndarray],
+    resume: tuple[str, ...],
+) -> None:
+    part, real, calls = part_of(Path("c.npy")), product.tile_record, []
+    rows, columns = Journal.load(journal_of(Path("c.npy"))).grid(170, 150)
+    number = 4 if resume else 0  # of the first tile that this run makes
+    panel, row = divmod(number, -(-170 // rows))
+
+    def record(report: Any) -> dict[str, Any]:
+        calls.append(report)
+        if len(calls) == 3:
+            _written(part, 128 + 8 * (150 * row * rows + panel * columns), b"\x01\x02")
+        return real(report)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(product, "tile_record", record)
+        refusal = prismm_main(*MULTIPLY, *(resume or ("--force",))).refused()
+    assert "1 of its tiles changed after they were written; see that no other program writes there" in refusal
+    assert not Path("c.npy").exists() and part.exists() == bool(resume)
+    # What was kept is still good for another run.
+    done = prismm_main(*MULTIPLY, *resume, "--json").json()
+    assert done["tiles_resumed"] == (done["tiles"] - 1 if resume else 0)
+    assert same_bits(np.load("c.npy"), prismm.matmul(*pair, accuracy="correctly-rounded"))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda: _written(Path("a.npy"), 200, b"\x01"),
+        lambda: _written(Path("b.npy"), 200, b"\x01"),
+        lambda: np.save("a.npy", np.zeros((170, 30))),
+        lambda: Path("b.npy").unlink(),
+        lambda: (np.save("new.npy", np.ones((170, 30))), os.replace("new.npy", "a.npy")),
+    ],
+)
+@pytest.mark.parametrize("last", [False, True])
+def test_operands_that_change_while_they_are_multiplied(
+    prismm_main: Run,
+    monkeypatch: pytest.MonkeyPatch,
+    pair: tuple[np.ndarray, np.ndarray],
+    change: Callable[[], object],
+    last: bool,
+) -> None:
+    real, calls = product.tile_record, []
+
+    def record(report: Any) -> dict[str, Any]:
+        calls.append(report)
+        if len(calls) == 3:
+            time.sleep(0.01)  # a time stamp may be no finer
+            change()
+        return real(report)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(product, "tile_record", record)
+        patch.setattr(product, "_CHECKPOINT", 1e9 if last else 0.0)
+        refusal = prismm_main(*MULTIPLY).refused()
+    assert ".npy: changed while it was multiplied; multiply again once it stays as it is" in refusal
+    assert not Path("c.npy").exists() and not part_of(Path("c.npy")).exists()
+    assert (len(calls) == 3) == (not last)
 
 
 def test_a_resumed_product_that_fails_keeps_its_tiles(

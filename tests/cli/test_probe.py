@@ -125,6 +125,23 @@ def test_kin_of_what_was_found() -> None:
     assert "mi250-1k.bf16.fp32" in findings.known(finding_of(pairs))
 
 
+def test_how_sure_the_catalogue_is() -> None:
+    """Of every entry that is the model found, with both sides where published models differ."""
+    finding = finding_of(numerics.engine("mi300.bf16.fp32"))
+    told = findings.report(finding, "x").split("\n\n")[-1]
+    assert told == findings.sureness(finding)
+    assert told.startswith(
+        "how sure that is of mi300.bf16.fp32: two published models agree but on subnormal results; MMA"
+    )
+    assert "give 0 there and 2^-149 here" in told
+    assert findings.as_json(finding, "x")["catalogue_certainty"] == {
+        "mi300.bf16.fp32": numerics.engine("mi300.bf16.fp32").certainty
+    }
+    many = findings.sureness(finding_of(numerics.engine("a100.fp16.fp32"))).splitlines()
+    assert len(many) > 1 and all(line.startswith("how sure that is of ") for line in many)
+    assert findings.sureness(replace(finding, model=replace(finding.model, block=3, name="other"))) == ""
+
+
 def test_quiet_and_json(prismm_main: Run, found: object) -> None:
     ran = prismm_main("probe", "t4.fp16.fp32", "a100.fp16.fp32", "--quiet", "--json")
     assert ran.err == ""

@@ -209,14 +209,18 @@ def test_refusals(prismm_main: Run, arguments: tuple[str, ...], message: str) ->
         ("{", "not JSON"),
         ("[]", '"kind" is not "prismm.EngineModel"'),
         ('{"kind": "prismm.EngineModel", "version": 99}', "a model of version 99; this prismm reads version 1"),
-        ('{"kind": "prismm.EngineModel", "version": 1, "name": "x"}', "a model lacks input, output"),
+        ('{"kind": "prismm.EngineModel", "version": 1, "name": "x"}', "a model lacks input, output, accu"),
+        (
+            json.dumps({k: x for k, x in numerics.engine("a100.fp16.fp32").to_dict().items() if k != "rounding"}),
+            "a model lacks rounding",
+        ),
         (
             '{"kind": "prismm.EngineModel", "version": 1, "name": "x", "input": "fp16", "output": "fp32", "y": 1}',
             "unknown keys",
         ),
         ("[" * 100_000, "nested too deeply"),
         (
-            '{"kind": "prismm.EngineModel", "version": 1, "name": "\\ud800", "input": "fp16", "output": "fp32"}',
+            json.dumps(numerics.engine("a100.fp16.fp32").to_dict() | {"name": "\ud800"}),
             "name='\\ud800' has half of a surrogate pair",
         ),
         ("\xff", "it is not text"),

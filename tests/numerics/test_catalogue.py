@@ -1,6 +1,7 @@
 """The catalogue: its numbers, its names, and what its sources say of each engine, as single dot products."""
 
 import math
+from fractions import Fraction
 
 import pytest
 from judge import assert_each
@@ -304,6 +305,28 @@ def test_cdna3_rounds_down():
         assert total(name, [-1.0], 2.0**-40) == -1.0
         assert total(name, [-1.0], -(2.0**-40)) == -1.0  # -1 - 2^-24 is a tie
     assert dot("mi300.bf16.fp32", [2.0**127, -(2.0**127)], [2.0, 1.0]) == math.inf
+
+
+def test_where_published_models_of_cdna_differ():
+    """What this one says; MMA-Sim 2.1.1 says +0 to each, and the certainty tells of both."""
+    for name, count in (("mi250.bf16.fp32", 2), ("mi250.fp16.fp32", 4), ("mi250x-1k.bf16.fp32", 4)):
+        d = dot(name, [0.0] * count, [-(2.0**-12)] * count, -0.0)
+        assert (d, math.copysign(1.0, d)) == (0.0, -1.0)
+        told = engine(name).certainty
+        assert told.startswith("two published models agree but on signs of zero; MMA-Sim 2.1.1 takes -0")
+        assert "a = +0 and b = -2^-12 throughout and c = -0, MMA-Sim gives +0 and this model -0" in told
+        assert told.endswith("that subnormals are flushed: vendor document")
+    a, b = float.fromhex("-0x1.02p-57"), float.fromhex("-0x1.fep-94")
+    for name in ("mi300.bf16.fp32", "mi300.tf32.fp32"):
+        assert dot(name, [a], [b]) == 2.0**-149
+        told = engine(name).certainty
+        assert told.startswith("two published models agree but on subnormal results; MMA-Sim 2.1.1 cuts")
+        assert "a = -0x1.02p-57, b = -0x1.fep-94 and c = 0 give 0 there and 2^-149 here" in told
+        # 31 bits below 2^-150 · 1.0039 nothing is lost; at 2^-157 it is a tie, which goes to the even 0.
+        assert Fraction(a) * Fraction(b) > Fraction(2) ** -150
+        assert math.floor(Fraction(a) * Fraction(b) * 2**157) == 2**7
+    # Products of FP16 are multiples of 2^-48, and c of 2^-149: no sum has bits below 2^-157.
+    assert engine("mi300.fp16.fp32").certainty == "two published models agree"
 
 
 def test_cdna3_fp8():

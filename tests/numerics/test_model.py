@@ -3,6 +3,7 @@
 import dataclasses
 import doctest
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,6 +19,8 @@ from prismm.numerics.catalogue import engine, engines
 from prismm.numerics.family import random_model
 from prismm.numerics.model import BlockScale, EngineModel, LateJoin
 from prismm.numerics.observations import same
+
+MODELS = Path(__file__).parents[2] / "docs" / "numerics" / "h200" / "models"
 
 FLOAT = EngineModel("float", FP16, FP32, block=4, fraction_bits=24)
 WHOLE = EngineModel("whole", INT8, INT32, overflow="wrap")
@@ -78,11 +81,6 @@ def test_json_says_what_it_is():
     assert set(content) == {"kind", "version", *every_field(FLOAT)}
 
 
-def test_what_is_left_out_is_at_its_default():
-    least = {"kind": "prismm.EngineModel", "version": 1, "name": "n", "input": "fp16", "output": "fp32"}
-    assert EngineModel.from_dict(least) == EngineModel("n", FP16, FP32)
-
-
 @pytest.mark.parametrize("text", ["", "{", "nonsense", '{"kind": }', "\x00", None, 5, b"\xff"])
 def test_no_json(text):
     with pytest.raises(ArgumentError, match="no model: not JSON"):
@@ -103,18 +101,63 @@ def test_another_kind(text):
         EngineModel.from_json(text)
 
 
-@pytest.mark.parametrize("version", [0, 2, "1", None, [1]])
+@pytest.mark.parametrize("version", [0, 2, "1", None, [1], True, 1.0])
 def test_another_version(version):
     with pytest.raises(ArgumentError, match=r"a model of version .*reads version 1"):
         EngineModel.from_dict(FLOAT.to_dict() | {"version": version})
 
 
-@pytest.mark.parametrize("key", ["name", "input", "output"])
+@pytest.mark.parametrize("key", every_field(FLOAT))
 def test_missing_keys(key):
-    content = FLOAT.to_dict()
+    """Without any of them it would be read as another engine, or say less than it did."""
+    content = OWN.to_dict()
     del content[key]
-    with pytest.raises(ArgumentError, match=f"a model lacks {key}"):
+    for read_it in (EngineModel.from_dict, lambda content: EngineModel.from_json(json.dumps(content))):
+        with pytest.raises(ArgumentError, match=rf"a model lacks {key}, .*pass what EngineModel\.to_json wrote"):
+            read_it(content)
+
+
+@pytest.mark.parametrize(
+    ("model", "part", "key"),
+    [
+        *((OWN, "input", key) for key in ("exponent_bits", "fraction_bits", "name", "specials")),
+        *((OWN, "output", key) for key in ("exponent_bits", "fraction_bits", "name", "specials")),
+        *((OWN, "accumulator", key) for key in ("exponent_bits", "fraction_bits", "name", "specials")),
+        *((ODD, "input", key) for key in ("bits", "signed", "name")),
+        *((LATE, "join", key) for key in ("sum_bits", "accumulator_bits", "total_bits", "cutoff")),
+        *((SCALED, "scale", key) for key in ("format", "length", "summation")),
+    ],
+)
+def test_parts_that_lack_a_key(model, part, key):
+    content = model.to_dict()
+    content[part] = {name: value for name, value in content[part].items() if name != key}
+    with pytest.raises(ArgumentError, match=f"{part}=.*; its keys are .*, all of them"):
         EngineModel.from_dict(content)
+
+
+def test_every_committed_model_is_still_read():
+    for path in sorted(MODELS.glob("*.json")):
+        text = path.read_text(encoding="utf-8")
+        model = EngineModel.from_json(text)
+        assert model.to_json() == text.strip(), path
+        assert model.name == f"h200:{path.stem}"
+    assert len(list(MODELS.glob("*.json"))) == 30
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (lambda text: text.replace('"block": 4', '"block": 4, "block": 8'), "a key is there twice: block"),
+        (lambda text: text.replace('"block": 4', '"block": NaN'), "NaN is no JSON"),
+        (lambda text: text.replace('"block": 4', '"block": Infinity'), "Infinity is no JSON"),
+        (lambda text: text[: len(text) // 2], "not JSON"),
+        (lambda text: text + text, "not JSON"),
+        (lambda text: "\ufeff" + text, "not JSON"),
+    ],
+)
+def test_json_that_says_a_thing_twice_or_half(text, words):
+    with pytest.raises(ArgumentError, match=words):
+        EngineModel.from_json(text(FLOAT.to_json()))
 
 
 @pytest.mark.parametrize("key", ["blocks", "Block", ""])
@@ -150,6 +193,7 @@ WRONG = [
     *[(f"subnormal_{what}", v) for what in ("inputs", "accumulators", "products", "outputs") for v in (None, "no", 1)],
     *[("join", value) for value in (None, "late", 1, [], {"sum_bits": 7}, {"sum_bits": 30, "x": 1})],
     *[("scale", value) for value in (1, "ue8m0", [], {}, {"format": "ue8m0", "length": 16})],
+    *[("input", {"bits": 8, "signed": signed, "name": ""}) for signed in ("false", 0, None)],
     *[
         ("groups", v)
         for v in (
@@ -171,7 +215,7 @@ WRONG = [
 
 @pytest.mark.parametrize(("key", "value"), WRONG, ids=lambda x: str(x)[:24])
 def test_values_of_a_wrong_type_or_range(key, value):
-    with pytest.raises(ArgumentError, match=f"{key}|sum_bits|unknown format"):
+    with pytest.raises(ArgumentError, match=f"{key}|sum_bits|unknown format|signed="):
         EngineModel.from_dict(FLOAT.to_dict() | {key: value})
 
 

@@ -314,6 +314,10 @@ def test_a_run_that_was_stopped_goes_on(seed: int, tmp_path: Path) -> None:
     assert state.read_text() == before
 
 
+def without(content: dict[str, Any], key: str) -> dict[str, Any]:
+    return {name: value for name, value in content.items() if name != key}
+
+
 def test_another_tuning_s_state_is_refused(seed: int, tmp_path: Path) -> None:
     fn, inputs = widths(seed)
     state = tmp_path / "state.json"
@@ -327,11 +331,37 @@ def test_another_tuning_s_state_is_refused(seed: int, tmp_path: Path) -> None:
         "{",
         "[]",
         json.dumps(content | {"version": 9}),
+        json.dumps(content | {"version": True}),
         json.dumps(content | {"trials": [{"levels": [9]}]}),
+        json.dumps(content | {"trials": content["trials"] + content["trials"][:1]}),
+        json.dumps(content | {"more": 1}),
+        json.dumps({key: value for key, value in content.items() if key != "trials"}),
+        json.dumps({key: value for key, value in content.items() if key != "sites"}),
+        json.dumps(content).replace('"version": 1', '"version": 1, "version": 1'),
+        "[" * 100_000,
+        *(json.dumps(content | {"trials": [without(content["trials"][0], key)]}) for key in content["trials"][0]),
+        *(
+            json.dumps(content | {"trials": [content["trials"][0] | change]})
+            for change in (
+                {"more": 1},
+                {"levels": [0.0] * len(content["levels"])},
+                {"levels": "0" * len(content["levels"])},
+                {"errors": [-1.0]},
+                {"errors": [10**400]},
+                {"errors": ["0.5"]},
+                {"errors": [True]},
+                {"seconds": []},
+                {"seconds": [float("nan")] * len(content["levels"])},
+                {"seconds": [[1.0]]},
+                {"wall_seconds": float("inf")},
+                {"wall_seconds": -1.0},
+                {"failure": None},
+            )
+        ),
     ):
         state.write_text(damage)
-        with pytest.raises(FileError, match=state.name):
-            prismm.tune(fn, inputs[:3], 1e-3, levels=LEVELS, cost=cost, state=state)
+        with pytest.raises((FileError, ArgumentError), match=state.name):
+            prismm.tune(fn, inputs[:1], 1e-3, levels=LEVELS, cost=cost, state=state)
 
 
 # --- margins ----------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ import numpy as np
 
 from prismm import files, metrics
 from prismm.cli.console import columns, table
-from prismm.cli.documents import check_new
+from prismm.cli.documents import check_beside, check_new, is_there
 from prismm.errors import ArgumentError, DTypeError, FileError, ShapeError
 from prismm.files.target import Target, part_of
 from prismm.formats import FP16, FP32, FP64, Format, Integer
@@ -118,7 +118,11 @@ def run(request: Request) -> Compared:
     if request.output is not None:
         if files.kind(request.output) == "mtx" and request.output.name.lower().endswith(".gz"):
             raise FileError(f"{request.output}: results are written as .npy or .mtx; compress it afterwards")
-        check_new(request.output, request.force, beside=part_of(request.output))
+        part = part_of(request.output)
+        check_new(request.output, request.force, beside=part)
+        check_beside(request.output, (request.a, request.b))
+        if is_there(part) and not request.force:
+            raise FileError(f"{request.output}: an unfinished product of that name is here; pass --force to replace it")
     first = request.models[0]
     if any((m.input, m.output) != (first.input, first.output) for m in request.models):
         raise ArgumentError("engines of different formats; pass engines with the same input and output to compare them")

@@ -12,6 +12,7 @@ from prismm.cli.findings import (
     known,
     observation_text,
     properties,
+    sureness,
     value_text,
     values_text,
 )
@@ -62,6 +63,7 @@ def _finding(name: str, finding: Finding, heading: bool) -> list[Markup]:
     undecided = f"; {len(finding.undecided)} properties undecided" if finding.undecided else "; every property decided"
     parts.append(tag("p", about(model), undecided, ".", class_="verdict"))
     rows: list[tuple[str, object]] = [("answers", counts(finding)), ("catalogue", known(finding))]
+    rows += [("catalogue", line) for line in sureness(finding).splitlines()]
     parts.append(facts(rows + [("note", note) for note in finding.notes]))
     parts += [tag("h2", "Properties"), tag("p", "Each opens on every other value and what refutes it.", class_="lead")]
     parts.append(tag("div", *(_property(e) for e in finding.evidence), class_="properties"))

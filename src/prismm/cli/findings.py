@@ -193,6 +193,9 @@ def report(finding: Finding, name: str) -> str:
     parts.append(counts(finding))
     if model is not None:
         parts.append(known(finding, _NAMES))
+        sure = sureness(finding)
+        if sure:
+            parts.append(sure)
     return "\n\n".join(parts)
 
 
@@ -225,6 +228,16 @@ def known(finding: Finding, most: int | None = None) -> str:
     return f"the catalogue has no such model; the nearest, {_names(found.nearest, most)}, differs in {differing}"
 
 
+def sureness(finding: Finding) -> str:
+    """How sure the catalogue is of its entries that are this model, a line for each answer; "" without any."""
+    from prismm.numerics.catalogue import engine
+
+    told: dict[str, list[str]] = {}
+    for name in kin(finding).same:
+        told.setdefault(engine(name).certainty, []).append(name)
+    return "\n".join(f"how sure that is of {_names(of, _NAMES)}: {certainty}" for certainty, of in told.items())
+
+
 def _names(names: list[str], most: int | None) -> str:
     more = 0 if most is None else len(names) - most
     return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
@@ -250,6 +263,8 @@ def properties(model: EngineModel) -> list[tuple[str, Any]]:
 
 def as_json(finding: Finding, name: str) -> dict[str, Any]:
     """Everything; exact numbers as hex floats, vectors as [place, a, b] of the products that are not zero."""
+    from prismm.numerics.catalogue import engine
+
     beside = kin(finding)
     return {
         "target": name,
@@ -273,6 +288,7 @@ def as_json(finding: Finding, name: str) -> dict[str, Any]:
         "seconds": finding.seconds,
         "notes": list(finding.notes),
         "catalogue": beside.same,
+        "catalogue_certainty": {name: engine(name).certainty for name in beside.same},
         "catalogue_up_to_undecided": beside.alike,
         "catalogue_equal": beside.equal,
         "catalogue_nearest": beside.nearest,

@@ -1,12 +1,15 @@
 """The journal of an unfinished product: what is multiplied, how, and which tiles are done.
 
-It lies beside the temporary file as JSON. A tile is listed only after its data has been flushed, so
-that whatever stops the run, every listed tile is good.
+It lies beside the temporary file as JSON. A tile is listed, with the SHA-256 of its data, only after the data has
+been flushed, so that whatever stops the run, every listed tile is good; and what damages it later is found. The
+journal's own SHA-256 is its last entry.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
+import string
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,7 +19,8 @@ from prismm.errors import ArgumentError, FileError
 from prismm.files.target import part_of, replace_text
 
 _FORMAT = "prismm-multiply"
-_VERSION = 1
+_VERSION = 2
+_DIGEST = "journal_sha256"
 _AGAIN = "start over with --force, without --resume"
 
 
@@ -30,7 +34,7 @@ def journal_of(target: Path) -> Path:
 class Journal:
     """One product: ``identity`` (JSON-able) says what it is, ``tiles`` which tiles are finished.
 
-    The key of a tile is (row panel, column panel); its value is what the certificate needs of it.
+    The key of a tile is (row panel, column panel); its value is what the certificate needs of it, and its "sha256".
     """
 
     path: Path
@@ -40,8 +44,8 @@ class Journal:
     def save(self) -> None:
         """Write the journal so that it is whole on the disk, whatever happens meanwhile."""
         tiles = [{"tile": list(key), **record} for key, record in self.tiles.items()]
-        content = {"format": _FORMAT, "version": _VERSION, **self.identity, "tiles": tiles}
-        replace_text(self.path, json.dumps(content) + "\n")
+        text = json.dumps({"format": _FORMAT, "version": _VERSION, **self.identity, "tiles": tiles})
+        replace_text(self.path, f'{text[:-1]}, "{_DIGEST}": "{_sha256(text)}"}}\n')
 
     def remove(self) -> None:
         """Delete it: the product is finished or given up."""
@@ -67,13 +71,17 @@ class Journal:
             raise _damaged(path, "it has no list of tiles")
         tiles = {}
         for number, tile in enumerate(listed):
-            if not isinstance(tile, dict) or not _is_place(tile.get("tile")) or not is_tile_record(_record(tile)):
+            whole = isinstance(tile, dict) and _is_place(tile.get("tile")) and _is_sha256(tile.get("sha256"))
+            if not whole or not is_tile_record(_record(tile)):
                 raise _damaged(path, f"entry {number} of its tiles")
             tiles[tile["tile"][0], tile["tile"][1]] = _record(tile)
+        digest = content.pop(_DIGEST, None)
         identity = {key: value for key, value in content.items() if key not in ("format", "version", "tiles")}
         for key, value in identity.items():
             if not _is_plain(value) and not (isinstance(value, dict) and all(map(_is_plain, value.values()))):
                 raise _damaged(path, f"its entry {key[:40]!r}")
+        if digest != _sha256(json.dumps(content)):
+            raise _damaged(path, "it does not have its own checksum")
         return cls(path, identity, tiles)
 
     def grid(self, m: int, n: int) -> tuple[int, int]:
@@ -106,6 +114,14 @@ class Journal:
 
 def _record(tile: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in tile.items() if key != "tile"}
+
+
+def _sha256(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _is_sha256(value: object) -> bool:
+    return isinstance(value, str) and len(value) == 64 and set(value) <= set(string.hexdigits)
 
 
 def _damaged(path: Path, what: str) -> FileError:

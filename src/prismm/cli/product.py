@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import tempfile
 import threading
@@ -20,8 +19,8 @@ import prismm
 from prismm import files
 from prismm.cli import tiling
 from prismm.cli.certificate import Certificate, guarantee, tile_record
-from prismm.cli.console import progress
-from prismm.cli.documents import check_new, is_there
+from prismm.cli.console import progress, say
+from prismm.cli.documents import check_beside, check_new, is_there
 from prismm.cli.journal import Journal, journal_of
 from prismm.cli.matrices import check_elements
 from prismm.cli.memory import available
@@ -78,6 +77,7 @@ def run(request: Request) -> Certificate:
 def _run(request: Request, asked: list[int]) -> Certificate:
     start = time.perf_counter()
     _check_output(request)
+    operands = [_Source(path) for path in (request.a, request.b)]
     a, b = files.describe(request.a), files.describe(request.b)
     for path, operand in ((request.a, a), (request.b, b)):
         check_elements(path, operand.dtype)
@@ -89,7 +89,7 @@ def _run(request: Request, asked: list[int]) -> Certificate:
     dtype = _result_dtype(a, b, request.options)
     memory = available() // 2 if request.memory is None else request.memory
     journal, grid = _plan(request, a, b, dtype, memory)
-    resumed = len(journal.tiles)
+    earlier = set(journal.tiles)
     target = Target(request.output, (grid.m, grid.n), dtype, request.resume)
     with ExitStack() as stack:
         try:
@@ -99,8 +99,22 @@ def _run(request: Request, asked: list[int]) -> Certificate:
             left, right = (
                 stack.enter_context(_operand(path, request.output.parent, room)) for path in (request.a, request.b)
             )
-            _multiply(request, grid, left, right, target, journal, asked)
-            sha256 = target.sha256()
+            while True:
+                _multiply(request, grid, left, right, target, journal, operands, asked)
+                sha256, digests = target.digests(grid.rows, grid.columns)
+                damaged = {tile for tile in journal.tiles if journal.tiles[tile]["sha256"] != digests[tile]}
+                if not damaged:
+                    break
+                if not damaged <= earlier:  # it was written minutes ago, and would be again
+                    raise FileError(
+                        f"{target.part}: {len(damaged)} of its tiles changed after they were written; see that no "
+                        "other program writes there and that the disk is sound, and start over with --force"
+                    )
+                if not request.quiet:
+                    say(f"{len(damaged)} of the kept tiles were damaged since, and are made again")
+                earlier -= damaged
+                for tile in damaged:
+                    del journal.tiles[tile]
             target.complete()
             with _unstoppable():
                 target.commit()
@@ -122,7 +136,7 @@ def _run(request: Request, asked: list[int]) -> Certificate:
         guarantee=guarantee(request.options["accuracy"], request.options["scheme"] is not None, grid.k, dtype),
         reproducible=bool(request.options["reproducible"]),
         tiles=len(grid),
-        resumed=resumed,
+        resumed=len(earlier),
         seconds=time.perf_counter() - start,
         sha256=sha256,
     )
@@ -134,9 +148,7 @@ def _check_output(request: Request) -> None:
         raise FileError(f"{output}: results are written as .npy or .mtx; compress it afterwards")
     part, journal = part_of(output), journal_of(output)
     check_new(output, request.force, beside=journal.with_name(journal.name + ".new"))
-    for path in (part, journal):
-        if os.path.isdir(path):
-            raise FileError(f"{path}: is a directory, where the unfinished product goes; remove it")
+    check_beside(output, (request.a, request.b))
     if not is_there(part) or (request.force and not request.resume):
         return
     if not is_there(journal):
@@ -206,6 +218,26 @@ def _fingerprint(path: Path, description: files.Description) -> dict[str, Any]:
     }
 
 
+class _Source:
+    """An operand's file, which has to stay what it was when it was hashed."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._state = self._now()
+
+    def check(self) -> None:
+        """FileError where the file has been written to, or replaced, since."""
+        if self._now() != self._state:
+            raise FileError(f"{self._path}: changed while it was multiplied; multiply again once it stays as it is")
+
+    def _now(self) -> tuple[int, ...] | None:
+        try:
+            found = self._path.stat()
+        except OSError:  # whoever reads it says so
+            return None
+        return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+
+
 @contextmanager
 def _operand(path: Path, directory: Path, room: int) -> Iterator[np.ndarray[Any, Any]]:
     """The matrix in ``path``; one from text that exceeds ``room`` bytes lies on disk meanwhile."""
@@ -231,6 +263,7 @@ def _multiply(
     right: np.ndarray[Any, Any],
     target: Target,
     journal: Journal,
+    operands: list[_Source],
     asked: list[int],
 ) -> None:
     """Make every tile that the journal does not list, one column panel of B after the other.
@@ -241,6 +274,8 @@ def _multiply(
     pending: dict[tuple[int, int], dict[str, Any]] = {}
 
     def checkpoint() -> None:
+        for operand in operands:
+            operand.check()
         target.flush()
         journal.tiles.update(pending)
         pending.clear()
@@ -266,8 +301,8 @@ def _multiply(
                 for i in missing:
                     rows = _native(left[grid.row_slice(i)])
                     tile, report = prismm.matmul(rows, panel, full_output=True, **how)
-                    target.write(grid.row_slice(i).start, grid.column_slice(j).start, tile)
-                    pending[i, j] = tile_record(report)
+                    sha256 = target.write(grid.row_slice(i).start, grid.column_slice(j).start, tile)
+                    pending[i, j] = tile_record(report) | {"sha256": sha256}
                     if time.monotonic() - last > _CHECKPOINT:
                         checkpoint()
                         last = time.monotonic()

@@ -23,6 +23,7 @@ import numpy as np
 
 from prismm.errors import FileError
 from prismm.files import mtx, npy
+from prismm.files.source import open_regular
 
 Kind = Literal["npy", "mtx"]
 
@@ -81,8 +82,10 @@ def read(path: Path, allocate: mtx.Allocate | None = None) -> np.ndarray[Any, An
 def sha256_of_file(path: Path) -> str:
     """SHA-256 of a file's bytes, streamed."""
     try:
-        with path.open("rb") as stream:
+        with open_regular(path) as stream:
             return hashlib.file_digest(stream, "sha256").hexdigest()
+    except FileError:
+        raise
     except OSError as error:
         raise FileError(f"{path}: {error.strerror or error}") from error
 

@@ -1,37 +1,47 @@
-"""Matrix Market .mtx files (array and coordinate; gzip by name), read strictly and written exactly.
+"""Matrix Market .mtx files (array and coordinate, gzip or not), read strictly and written exactly.
 
 Every number is read as the nearest float64; an integer that is no float64 and a decimal beyond
-float64's range are errors, never silently altered. Errors name the line. Format: Boisvert, Pozo,
-Remington, "The Matrix Market Exchange Formats: Initial Design", NISTIR 5935 (1996).
+float64's range are errors, never silently altered. Where a coordinate file gives an entry several
+times, their sum is meant: it is made exactly and rounded once. Errors name the line. Format: Boisvert,
+Pozo, Remington, "The Matrix Market Exchange Formats: Initial Design", NISTIR 5935 (1996), and what the
+writers of SciPy, Julia and MATLAB make of it.
 """
 
 from __future__ import annotations
 
 import gzip
 import itertools
+import math
+import re
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from fractions import Fraction
 from pathlib import Path
 from typing import IO, Any, Literal, NoReturn, Protocol
 
 import numpy as np
 
 from prismm.errors import FileError
+from prismm.files.source import compression, open_regular
 
 _CHUNK = 1 << 16  # lines parsed at a time
 _LONGEST = 1024  # characters a line may have, by the format's definition
 _DIGITS = 18  # of a size: NumPy's do not exceed 2^63
-_FIELDS = {"real": 1, "double": 1, "integer": 1, "complex": 2, "pattern": 0}  # numbers per entry
+_FIELDS = {"real": 1, "double": 1, "integer": 1, "unsigned-integer": 1, "complex": 2, "pattern": 0}
+"""Numbers per entry; "double" and "unsigned-integer" are others' names."""
 _SYMMETRIES = ("general", "symmetric", "skew-symmetric", "hermitian")
+
+_FORTRAN = re.compile(rb"([+-]?(?:\d+\.?\d*|\.\d+))(?:[dDqQ]([+-]?\d+)|([+-]\d+))")
+"""1.5D+3, and 1.5+103, which is how Fortran writes exponents of three digits."""
 
 Allocate = Callable[[tuple[int, int], "np.dtype[Any]", Literal["C", "F"]], "np.ndarray[Any, Any]"]
 
 
 @dataclass(frozen=True)
 class Header:
-    """What the first lines say; ``line`` is the number of the line of sizes."""
+    """What the first lines say; ``line`` is the number of the line of sizes, ``diagonal`` whether an array has it."""
 
     layout: str
     field: str
@@ -39,6 +49,7 @@ class Header:
     shape: tuple[int, int]
     entries: int
     line: int
+    diagonal: bool = True
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -46,9 +57,9 @@ class Header:
         return np.dtype(np.complex128 if self.field == "complex" else np.float64)
 
     @property
-    def strict(self) -> bool:
-        """Whether the diagonal is left out (it is zero)."""
-        return self.symmetry == "skew-symmetric"
+    def integer(self) -> bool:
+        """Whether its numbers are integers."""
+        return self.field in ("integer", "unsigned-integer")
 
 
 def describe(path: Path) -> Header:
@@ -60,11 +71,13 @@ def describe(path: Path) -> Header:
 def read(path: Path, allocate: Allocate) -> np.ndarray[Any, Any]:
     """The matrix in ``path``, dense: float64, or complex128 for a complex field.
 
-    ``allocate(shape, dtype, order)`` gives the zeroed array to fill. A coordinate file that gives
-    an entry two nonzero values is an error: their sum would have to be rounded.
+    ``allocate(shape, dtype, order)`` gives the zeroed array to fill.
     """
+    whole = _has_diagonal(path)
     with _opened(path) as stream:
         header = _read_header(path, stream)
+        if whole:
+            header = replace(header, diagonal=True, entries=header.entries + header.shape[0])
         array = header.layout == "array"
         out = allocate(header.shape, header.dtype, "F" if array else "C")
         put: _Fill = _ArrayFill(header, out) if array else _CoordinateFill(header, out)
@@ -76,7 +89,20 @@ def read(path: Path, allocate: Allocate) -> np.ndarray[Any, Any]:
             _store(path, header, put, lines, columns)
         if found < header.entries:
             raise FileError(f"{path}: truncated: {found} of the {promise}")
+        wrong = put.finish()
+        if wrong is not None:
+            raise FileError(f"{path}: {wrong}")
     return out
+
+
+def _has_diagonal(path: Path) -> bool:
+    """Whether this is a skew-symmetric array with its zero diagonal, which MATLAB's writer does not leave out."""
+    with _opened(path) as stream:
+        header = _read_header(path, stream)
+        if header.diagonal or header.layout != "array":
+            return False
+        found = sum(len(lines) for lines, _ in _columns(path, stream, header))
+        return found == header.entries + header.shape[0]
 
 
 def write(stream: IO[bytes], array: np.ndarray[Any, Any]) -> None:
@@ -99,9 +125,15 @@ def write(stream: IO[bytes], array: np.ndarray[Any, Any]) -> None:
 def _opened(path: Path) -> Iterator[IO[bytes]]:
     """The decompressed bytes of a file; every way of failing to read them is a FileError."""
     try:
-        zipped = path.name.lower().endswith(".gz")
-        with gzip.open(path) if zipped else path.open("rb") as stream:
-            yield stream  # type: ignore[misc]
+        with open_regular(path) as raw:
+            by = compression(raw)
+            if by is None:
+                yield raw
+            elif by == "gzip":
+                with gzip.GzipFile(fileobj=raw) as stream:
+                    yield stream  # type: ignore[misc]
+            else:
+                raise FileError(f"{path}: is compressed by {by}; decompress it, or compress it by gzip")
     except FileError:
         raise
     except EOFError as error:
@@ -121,9 +153,16 @@ def _show(token: bytes) -> str:
 
 
 def _read_header(path: Path, stream: IO[bytes]) -> Header:
-    banner = stream.readline(_LONGEST + 1)
+    banner = stream.readline(_LONGEST + 1).removeprefix(b"\xef\xbb\xbf")
+    if banner[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        raise FileError(f"{path}: is UTF-16 text; write it as UTF-8, e.g. iconv -f utf-16 -t utf-8")
+    if b"\r" in banner.rstrip(b"\r\n"):
+        raise FileError(f"{path}: its lines end in carriage returns alone; end them in line feeds")
     words = banner.lower().split()
-    if len(words) != 5 or words[0] != b"%%matrixmarket" or words[1] != b"matrix":
+    if len(words) == 5 and words[0] == b"%%matrixmarket" and words[1] == b"vector":
+        _bad(path, 1, "holds a vector; write it as a matrix of one column")
+    # MATLAB's writer calls a dense matrix "mtx".
+    if len(words) != 5 or words[0] != b"%%matrixmarket" or words[1] not in (b"matrix", b"mtx"):
         form = "%%MatrixMarket matrix array|coordinate real|integer|complex|pattern general|…"
         _bad(path, 1, f"{_show(banner.strip())} is no Matrix Market banner ({form})")
     layout, field, symmetry = (word.decode("ascii", "backslashreplace") for word in words[2:])
@@ -133,10 +172,8 @@ def _read_header(path: Path, stream: IO[bytes]) -> Header:
         _bad(path, 1, f"field {field!r}; pass real, integer, complex or pattern")
     if symmetry not in _SYMMETRIES:
         _bad(path, 1, f"symmetry {symmetry!r}; pass {', '.join(_SYMMETRIES)}")
-    if field == "pattern" and (layout == "array" or symmetry in ("skew-symmetric", "hermitian")):
-        _bad(path, 1, f"a pattern cannot be {layout} {symmetry}")
-    if symmetry == "hermitian" and field != "complex":
-        _bad(path, 1, f"a hermitian matrix has a complex field, not {field}")
+    if field == "pattern" and (layout == "array" or symmetry == "skew-symmetric"):
+        _bad(path, 1, f"a pattern cannot be {layout} {symmetry}; write its values, with a real or an integer field")
     for line, text in enumerate(stream, 2):  # noqa: B007
         if text.strip() and not text.lstrip().startswith(b"%"):
             break
@@ -158,7 +195,7 @@ def _read_header(path: Path, stream: IO[bytes]) -> Header:
         entries = m * n
     else:
         entries = n * (n - 1) // 2 if symmetry == "skew-symmetric" else n * (n + 1) // 2
-    return Header(layout, field, symmetry, (m, n), entries, line)
+    return Header(layout, field, symmetry, (m, n), entries, line, symmetry != "skew-symmetric")
 
 
 def _columns(path: Path, stream: IO[bytes], header: Header) -> Iterator[tuple[Sequence[int], list[Sequence[bytes]]]]:
@@ -192,7 +229,7 @@ def _store(path: Path, header: Header, put: _Fill, lines: Sequence[int], columns
     if header.field == "complex":
         values.real = _floats(path, lines, numbers[0])
         values.imag = _floats(path, lines, numbers[1])
-    elif header.field == "integer":
+    elif header.integer:
         values = _integers(path, lines, numbers[0])
     elif header.field != "pattern":
         values = _floats(path, lines, numbers[0])
@@ -209,7 +246,7 @@ def _parse(
     kind: Callable[[bytes], Any],
     what: str,
 ) -> list[Any]:
-    """Every token through ``int`` or ``float``; the line of the first that is none."""
+    """Every token through ``kind``; the line of the first that it does not take."""
     try:
         if b"_" in b"".join(tokens):  # Python alone reads 1_000 as a number
             raise ValueError
@@ -225,20 +262,31 @@ def _parse(
 
 def _floats(path: Path, lines: Sequence[int], tokens: Sequence[bytes]) -> np.ndarray[Any, Any]:
     """Tokens to the nearest float64 each (Python's float rounds correctly)."""
-    values = np.array(_parse(path, lines, tokens, float, "a number"))
+    try:
+        if b"_" in b"".join(tokens):
+            raise ValueError
+        values = np.array(list(map(float, tokens)))
+    except ValueError:
+        values = np.array(_parse(path, lines, tokens, _decimal, "a number"))
     for place in np.flatnonzero(np.isinf(values)).tolist():
         if b"i" not in tokens[place].lower():
             _bad(path, lines[place], f"{_show(tokens[place])} is beyond the range of float64")
     return values
 
 
+def _decimal(token: bytes) -> float:
+    """A number as C or Fortran writes it."""
+    found = _FORTRAN.fullmatch(token)
+    return float(token if found is None else found[1] + b"e" + (found[2] or found[3]))
+
+
 def _integers(path: Path, lines: Sequence[int], tokens: Sequence[bytes]) -> np.ndarray[Any, Any]:
     """Integer tokens as float64, each exactly."""
-    values = _parse(path, lines, tokens, int, "an integer")
+    values = _parse(path, lines, tokens, int, "an integer, as the file's field has it")
     if max(max(values), -min(values)) > 1 << 53:
         for line, value in zip(lines, values, strict=True):
             if not _exact(value):
-                _bad(path, line, f"the integer {value} is no float64; a real field would round it")
+                _bad(path, line, f"the integer {value} is no float64, {_WIDE}")
     return np.array(values, np.float64)
 
 
@@ -259,12 +307,20 @@ def _indices(path: Path, lines: Sequence[int], tokens: Sequence[bytes], size: in
     return np.array(values, np.int64) - 1
 
 
+_WIDE = "and a real field would round it; integers of 64 bits are multiplied exactly from .npy files"
+
+
 class _Fill(Protocol):
-    """Stores a chunk of entries; returns (place in the chunk, what is wrong) instead of raising."""
+    """Stores a chunk of entries; returns (place in the chunk, what is wrong) instead of raising.
+
+    ``finish`` is called after the last one, and returns what is wrong with them all.
+    """
 
     def __call__(
         self, i: np.ndarray[Any, Any], j: np.ndarray[Any, Any], values: np.ndarray[Any, Any]
     ) -> tuple[int, str] | None: ...
+
+    def finish(self) -> str | None: ...
 
 
 class _ArrayFill:
@@ -274,7 +330,7 @@ class _ArrayFill:
         self._header, self._out, self._next = header, out, 0
         n = 0 if header.symmetry == "general" else header.shape[1]
         first = np.arange(n, dtype=np.int64)
-        length = n - first - header.strict
+        length = n - first - (not header.diagonal)
         self._starts = np.concatenate([[0], np.cumsum(length)[:-1]]) if n else first
 
     def __call__(
@@ -287,58 +343,113 @@ class _ArrayFill:
             self._out.T.reshape(-1)[place[0] : place[-1] + 1] = values
             return None
         j = np.searchsorted(self._starts, place, side="right") - 1
-        i = place - self._starts[j] + j + self._header.strict
+        i = place - self._starts[j] + j + (not self._header.diagonal)
         return _mirror(self._header, self._out, i, j, values)
+
+    def finish(self) -> None:
+        """Every entry has been stored."""
 
 
 class _CoordinateFill:
-    """Stores (row, column, value) entries and refuses a second nonzero value for an entry."""
+    """Stores (row, column, value) entries, and at the end the sums of those that are there several times."""
 
     def __init__(self, header: Header, out: np.ndarray[Any, Any]) -> None:
         self._header, self._out = header, out
+        self._more: dict[tuple[int, int], list[Any]] = {}  # values beside the one that is stored
+        self._sides = np.zeros(2, bool)  # of the diagonal, below and above, that have entries
 
     def __call__(
         self, i: np.ndarray[Any, Any], j: np.ndarray[Any, Any], values: np.ndarray[Any, Any]
     ) -> tuple[int, str] | None:
         place = np.flatnonzero(values != 0)  # NaN != 0 as well
         i, j, values = i[place], j[place], values[place]
-        p, q = (np.maximum(i, j), np.minimum(i, j)) if self._header.symmetry != "general" else (i, j)
-        _, first = np.unique(p * self._header.shape[1] + q, return_index=True)
-        again = np.ones(len(p), bool)
-        again[first] = False
-        again |= self._out[i, j] != 0
-        if again.any():
-            at = int(np.flatnonzero(again)[0])
-            return int(place[at]), f"a second value for entry ({i[at] + 1}, {j[at] + 1})"
-        if self._header.symmetry == "general":
-            self._out[i, j] = values
-            return None
-        complaint = _mirror(self._header, self._out, i, j, values)
-        return None if complaint is None else (int(place[complaint[0]]), complaint[1])
+        if self._header.symmetry != "general":
+            above = i < j
+            self._sides |= (i > j).any(), above.any()
+            values = np.where(above, _mirrored(self._header, values), values)
+            i, j = np.maximum(i, j), np.minimum(i, j)
+        _, first = np.unique(i * self._header.shape[1] + j, return_index=True)
+        new = np.zeros(len(i), bool)
+        new[first] = True
+        new &= self._out[i, j] == 0
+        again = np.flatnonzero(~new)
+        if len(again) and self._header.field == "pattern":
+            at = int(again[0])
+            return int(place[at]), f"the pattern has entry ({i[at] + 1}, {j[at] + 1}) already; write each of them once"
+        for at in again.tolist():
+            self._more.setdefault((int(i[at]), int(j[at])), []).append(values[at].item())
+        # A repeated entry of the diagonal is looked at too.
+        complaint = _mirror(self._header, None, i, j, values)
+        if complaint is not None:
+            return int(place[complaint[0]]), complaint[1]
+        _mirror(self._header, self._out, i[new], j[new], values[new])
+        return None
+
+    def finish(self) -> str | None:
+        """Store the sums."""
+        for (i, j), more in self._more.items():
+            entry = f"entry ({i + 1}, {j + 1}), which is there {len(more) + 1} times,"
+            if i != j and self._sides.all():
+                return (
+                    f"{entry} may be meant as its own mirror image, for a {self._header.symmetry} matrix has one "
+                    'triangle only: leave the other one out, or write "general"'
+                )
+            values = [self._out[i, j].item(), *more]
+            try:
+                if self._header.field == "complex":
+                    total: Any = complex(_sum([z.real for z in values]), _sum([z.imag for z in values]))
+                else:
+                    total = _sum(values)
+            except OverflowError:
+                return f"{entry} has a sum beyond the range of float64"
+            if self._header.integer and sum(map(int, values)) != total:
+                return f"{entry} has the sum {sum(map(int, values))}, which is no float64, {_WIDE}"
+            _mirror(self._header, self._out, np.array([i]), np.array([j]), np.array([total]))
+        return None
+
+
+def _sum(values: list[float]) -> float:
+    """The sum, rounded once; OverflowError where that is beyond float64's range.
+
+    >>> _sum([1e308, 1e308, -1e308, 2.0**970])
+    1e+308
+    >>> _sum([1.0, math.inf, 1e308]), _sum([math.inf, -math.inf])
+    (inf, nan)
+    """
+    special = [x for x in values if not math.isfinite(x)]
+    if special:
+        return sum(special)
+    try:
+        return math.fsum(values)
+    except OverflowError:  # of a partial sum
+        return float(sum(map(Fraction, values)))
+
+
+def _mirrored(header: Header, values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """What stands at (j, i) where these stand at (i, j)."""
+    if header.symmetry == "skew-symmetric":
+        return -values
+    return values.conj() if header.symmetry == "hermitian" else values
 
 
 def _mirror(
     header: Header,
-    out: np.ndarray[Any, Any],
+    out: np.ndarray[Any, Any] | None,
     i: np.ndarray[Any, Any],
     j: np.ndarray[Any, Any],
     values: np.ndarray[Any, Any],
 ) -> tuple[int, str] | None:
-    """Store entries and their mirror images; complain about a diagonal that cannot be."""
-    diagonal = i == j
-    if header.symmetry == "symmetric":
-        mirrored = values
-    elif header.symmetry == "skew-symmetric":
-        mirrored = -values
-        wrong = diagonal & (values != 0)
-    else:
-        mirrored = values.conj()
-        wrong = diagonal & (values.imag != 0)
-    if header.symmetry != "symmetric" and wrong.any():
-        at = int(np.flatnonzero(wrong)[0])
-        part = "zero" if header.symmetry == "skew-symmetric" else "real"
-        return at, f"the diagonal of a {header.symmetry} matrix is {part}, not {values[at]}"
+    """Store entries and their mirror images, if there is an ``out``; complain about a diagonal that cannot be."""
+    if header.symmetry in ("skew-symmetric", "hermitian"):
+        skew = header.symmetry == "skew-symmetric"
+        wrong = (i == j) & ((values if skew else values.imag) != 0)
+        if wrong.any():
+            at = int(np.flatnonzero(wrong)[0])
+            return at, f"the diagonal of a {header.symmetry} matrix is {'zero' if skew else 'real'}, not {values[at]}"
+    if out is None:
+        return None
     out[i, j] = values
-    below = ~diagonal
-    out[j[below], i[below]] = mirrored[below]
+    if header.symmetry != "general":
+        below = i != j
+        out[j[below], i[below]] = _mirrored(header, values)[below]
     return None

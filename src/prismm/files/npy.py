@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
 
 from prismm.errors import FileError
+from prismm.files.source import compression, open_regular
 
 _KINDS = "biufc"  # bool, integers, floats, complex: what a matrix can hold
 
@@ -39,15 +41,19 @@ def write_header(stream: IO[bytes], shape: tuple[int, int], dtype: np.dtype[Any]
 def _header(path: Path) -> tuple[tuple[int, int], np.dtype[Any], bool, int]:
     """Shape, dtype, whether column-major and the data's offset, checked against the file's size."""
     try:
-        with path.open("rb") as stream:
+        with open_regular(path) as stream:
+            by = compression(stream)
+            if by is not None:
+                raise FileError(f"{path}: is compressed by {by}; decompress it, or read it in NumPy and np.save it")
             version = np.lib.format.read_magic(stream)
-            # Version 3 differs from 2 by structured types alone, and those are no matrices.
-            if version == (1, 0):
-                shape, fortran, dtype = np.lib.format.read_array_header_1_0(stream)
-            elif version == (2, 0):
-                shape, fortran, dtype = np.lib.format.read_array_header_2_0(stream)
-            else:
-                raise FileError(f"{path}: .npy version {version} does not hold a matrix of numbers")
+            if version not in ((1, 0), (2, 0), (3, 0)):
+                raise FileError(f"{path}: is of .npy version {version}; write it again with np.save(path, x)")
+            with warnings.catch_warnings():  # NumPy tells of headers that Python 2 wrote
+                warnings.simplefilter("ignore")
+                if version == (1, 0):
+                    shape, fortran, dtype = np.lib.format.read_array_header_1_0(stream)
+                else:  # 3 differs from 2 by names beyond Latin-1 in structured types, which are no matrices
+                    shape, fortran, dtype = np.lib.format.read_array_header_2_0(stream)
             offset = stream.tell()
             size = stream.seek(0, 2)
     except FileError:
@@ -61,8 +67,15 @@ def _header(path: Path) -> tuple[tuple[int, int], np.dtype[Any], bool, int]:
             f"{path}: holds Python objects, which are never unpickled; save it again as numbers, "
             "e.g. np.save(path, x.astype(float))"
         )
+    if dtype.names is not None:
+        raise FileError(
+            f"{path}: holds elements of type void, records of {len(dtype.names)} fields; save one of them, e.g. "
+            "np.save(path, x[field])"
+        )
     if dtype.kind not in _KINDS:
-        raise FileError(f"{path}: holds elements of type {dtype}; pass a matrix of numbers")
+        raise FileError(
+            f"{path}: holds elements of type {dtype}; pass a matrix of numbers, e.g. np.save(path, x.astype(float))"
+        )
     if len(shape) != 2:
         raise FileError(f"{path}: holds an array of shape {shape}; pass a matrix (2-D), e.g. x.reshape(-1, 1)")
     if min(shape) < 0 or max(shape) * dtype.itemsize >= 1 << 63:

@@ -21,12 +21,18 @@ import numpy as np
 from prismm.errors import FileError
 from prismm.files import mtx, npy
 
+_READ = 1 << 20  # bytes hashed at a time: few enough to stay in a cache
 _TEXT = 26  # bytes that a float64 takes at most in an .mtx file, with its line's end
 
 
 def part_of(target: Path) -> Path:
     """The temporary name beside ``target`` that its data has until it is whole."""
     return target.with_name(f".{target.name}.part-prismm")
+
+
+def text_of(target: Path) -> Path:
+    """The temporary name beside ``target`` that its text has, where it is an .mtx file."""
+    return target.with_name(f".{target.name}.text-prismm")
 
 
 class Target:
@@ -40,7 +46,7 @@ class Target:
     def __init__(self, path: Path, shape: tuple[int, int], dtype: np.dtype[Any], resume: bool) -> None:
         self.path, self.part = path, part_of(path)
         self.shape, self.dtype = shape, dtype.newbyteorder("<")
-        self._text = path.with_name(f".{path.name}.text-prismm")
+        self._text = text_of(path)
         with explained(self.part):
             if not resume and self.part.exists():
                 with open(self.part, "r+b") as old:
@@ -67,8 +73,8 @@ class Target:
         """Bytes of the product's elements."""
         return self.shape[0] * self.shape[1] * self.dtype.itemsize
 
-    def write(self, row: int, column: int, tile: np.ndarray[Any, Any]) -> None:
-        """Put ``tile`` at (row, column). Not on the disk for certain before ``flush``."""
+    def write(self, row: int, column: int, tile: np.ndarray[Any, Any]) -> str:
+        """Put ``tile`` at (row, column) and return its SHA-256. Not on the disk for certain before ``flush``."""
         tile = np.ascontiguousarray(tile, self.dtype)
         full = tile.shape[1] == self.shape[1]  # then its rows lie in one run
         with explained(self.part):
@@ -78,6 +84,7 @@ class Target:
                 data = memoryview(block).cast("B") if block.size else memoryview(b"")
                 while data:
                     data = data[self._stream.write(data) :]
+        return hashlib.sha256(tile.data).hexdigest()
 
     def flush(self) -> None:
         """Return only after everything written so far is on the disk."""
@@ -88,11 +95,37 @@ class Target:
         """What has been written, as a read-only memory map."""
         return npy.read(self.part)
 
-    def sha256(self) -> str:
-        """The hash that `prismm.files.sha256_of_bits` gives of what has been written."""
+    def digests(self, rows: int, columns: int) -> tuple[str, dict[tuple[int, int], str]]:
+        """What lies in the file: its SHA-256 as `prismm.files.sha256_of_bits` gives it, and that of every tile of
+        ``rows`` by ``columns``, the last ones smaller, as ``write`` gave it.
+        """
+        m, n = self.shape
+        width = n * self.dtype.itemsize
+        step = max(1, _READ // max(1, width))
+        whole = hashlib.sha256()
+        tiles: dict[tuple[int, int], str] = {}
+        single = m <= rows and n <= columns
         with explained(self.part), self.part.open("rb") as stream:
             stream.seek(self._offset)
-            return hashlib.file_digest(stream, "sha256").hexdigest()
+            for i, top in enumerate(range(0, m, rows)):
+                parts = [hashlib.sha256() for _ in range(0, n, columns)]
+                bottom = min(top + rows, m)
+                for first in range(top, bottom, step):
+                    size = min(step, bottom - first) * width
+                    data = stream.read(size)
+                    if len(data) < size:
+                        raise FileError(f"{self.part}: was cut short while it was used; start over with --force")
+                    whole.update(data)
+                    if single:
+                        continue
+                    block = np.frombuffer(data, np.uint8).reshape(-1, width)
+                    for j, part in enumerate(parts):
+                        left = j * columns * self.dtype.itemsize
+                        part.update(np.ascontiguousarray(block[:, left : left + columns * self.dtype.itemsize]).data)
+                tiles |= {(i, j): part.hexdigest() for j, part in enumerate(parts)}
+        if single:
+            tiles = dict.fromkeys(tiles, whole.hexdigest())
+        return whole.hexdigest(), tiles
 
     def complete(self) -> None:
         """After the last tile: everything on the disk, the text file of an .mtx target included."""

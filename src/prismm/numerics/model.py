@@ -27,6 +27,7 @@ import json
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Literal
 
+from prismm import strict_json
 from prismm.errors import ArgumentError
 from prismm.formats import Format, Integer, format_named
 from prismm.numerics.parts import BlockScale, LateJoin, Mode, Subnormals
@@ -260,15 +261,18 @@ class EngineModel:
         """The model of a dictionary; see `from_json`."""
         if not isinstance(content, dict) or content.get("kind") != "prismm.EngineModel":
             raise ArgumentError('no model: "kind" is not "prismm.EngineModel"; pass what EngineModel.to_json wrote')
-        if content.get("version") != VERSION:
+        if not strict_json.is_version(content.get("version"), VERSION):
             raise ArgumentError(f"a model of version {content.get('version')!r}; this prismm reads version {VERSION}")
-        known = {item.name for item in fields(cls)}
+        known = [item.name for item in fields(cls)]
         given = {key: value for key, value in content.items() if key not in ("kind", "version")}
-        if set(given) - known:
-            raise ArgumentError(f"unknown keys in a model: {', '.join(sorted(map(str, set(given) - known)))}")
-        missing = [key for key in ("name", "input", "output") if key not in given]
+        if set(given) - set(known):
+            raise ArgumentError(f"unknown keys in a model: {', '.join(sorted(map(str, set(given) - set(known))))}")
+        missing = [key for key in known if key not in given]
         if missing:
-            raise ArgumentError(f"a model lacks {', '.join(missing)}")
+            raise ArgumentError(
+                f"a model lacks {', '.join(missing)}, without which it would be another engine's; pass what "
+                "EngineModel.to_json wrote, which has every key"
+            )
         for key in ("input", "output", "accumulator"):
             if given.get(key) is not None:
                 given[key] = _format(key, given[key])
@@ -312,7 +316,7 @@ def within(inner: Format, outer: Format | Integer) -> bool:
 def _loaded(text: str) -> Any:
     """What a JSON text says."""
     try:
-        return json.loads(text)
+        return strict_json.loads(text)
     except (TypeError, ValueError) as error:
         raise ArgumentError(f"no model: not JSON ({error}); pass what EngineModel.to_json wrote") from None
 
@@ -349,12 +353,9 @@ def _format(key: str, value: Any) -> Format | Integer:
 
 def _part(kind: Any, key: str, value: Mapping[str, Any]) -> Any:
     known = {item.name for item in fields(kind)}
-    if not isinstance(value, dict) or set(value) - known:
-        raise ArgumentError(f"{key}={value!r}; its keys are {', '.join(sorted(known))}")
-    try:
-        return kind(**value)
-    except TypeError as error:
-        raise ArgumentError(f"{key}={value!r}: {error}") from None
+    if not isinstance(value, dict) or set(value) != known:
+        raise ArgumentError(f"{key}={value!r}; its keys are {', '.join(sorted(known))}, all of them")
+    return kind(**value)
 
 
 def _groups(value: Any) -> tuple[tuple[int, ...], ...]:

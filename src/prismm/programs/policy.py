@@ -23,6 +23,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from prismm import strict_json
 from prismm.errors import ArgumentError, FileError, PrismmError
 from prismm.programs.recipe import Recipe
 
@@ -238,7 +239,7 @@ class Policy:
                 rules that say nothing or what prismm does not know.
         """
         try:
-            content = json.loads(text, object_pairs_hook=_once, parse_constant=_no_constant)
+            content = strict_json.loads(text)
         except (ValueError, RecursionError) as error:
             raise ArgumentError(f"no policy: not JSON ({error}); pass what Policy.to_json wrote") from None
         return cls.from_dict(content)
@@ -249,7 +250,7 @@ class Policy:
         if not isinstance(content, dict) or content.get("kind") != KIND:
             raise ArgumentError(f'no policy: "kind" is not "{KIND}"; pass what Policy.to_json wrote')
         version = content.get("version")
-        if type(version) is not int or version != VERSION:
+        if not strict_json.is_version(version, VERSION):
             newer = ", of a newer prismm" if type(version) is int and version > VERSION else ""
             raise ArgumentError(f"a policy of version {version!r}{newer}; this prismm reads version {VERSION}")
         _known(content, ("kind", "version", "model", "note", "rules"), "a policy")
@@ -348,15 +349,3 @@ def _known(content: dict[str, Any], keys: Iterable[str], what: str) -> None:
     unknown = sorted(set(content) - set(keys))
     if unknown:
         raise ArgumentError(f"{what} has unknown keys {', '.join(unknown)}; it may have {', '.join(keys)}")
-
-
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object whose keys are there once each."""
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise ValueError("a key is there twice")
-    return found
-
-
-def _no_constant(name: str) -> float:
-    raise ValueError(f"{name} is no JSON")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -11,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from prismm import strict_json
 from prismm.errors import ArgumentError, FileError, PrismmError
 from prismm.programs.emulate import emulate
 from prismm.programs.outputs import digest, kept, same
@@ -44,14 +46,22 @@ class Trial:
         }  # fmt: skip
 
     @classmethod
-    def from_dict(cls, content: dict[str, Any]) -> Trial:
-        """A trial as `to_dict` wrote it."""
+    def from_dict(cls, content: Any) -> Trial:
+        """A trial as `to_dict` wrote it; ValueError for anything else."""
+        keys = ("levels", "errors", "seconds", "wall_seconds", "failure")
+        if not isinstance(content, dict) or set(content) != set(keys):
+            raise ValueError(f"a trial has the keys {', '.join(keys)}, all of them and no others")
+        levels, errors, seconds, wall, failure = (content[key] for key in keys)
+        if not isinstance(failure, str) or not all(isinstance(x, list) for x in (levels, errors, seconds)):
+            raise ValueError("a trial's levels, errors and seconds are lists, and its failure is text")
+        if not all(type(level) is int for level in levels):
+            raise ValueError(f"a trial's levels are {levels!r}, not integers")
         return cls(
-            tuple(int(x) for x in content["levels"]),
-            [math.inf if x is None else float(x) for x in content["errors"]],
-            [float(x) for x in content["seconds"]],
-            math.inf if content["wall_seconds"] is None else float(content["wall_seconds"]),
-            str(content["failure"]),
+            tuple(levels),
+            [math.inf if x is None else _positive("error", x) for x in errors],
+            [_positive("time", x) for x in seconds],
+            math.inf if wall is None else _positive("time", wall),
+            failure,
         )
 
 
@@ -220,10 +230,10 @@ class Trials:
             FileError: for what cannot be read. ArgumentError: for the trials of another tuning.
         """
         try:
-            content = json.loads(path.read_text(encoding="utf-8"))
+            content = strict_json.loads(path.read_text(encoding="utf-8"))
             if not isinstance(content, dict) or content.get("kind") != KIND:
                 raise FileError(f"{path}: no state of a tuning; pass another state file, or delete this one")
-            if content.get("version") != VERSION:
+            if not strict_json.is_version(content.get("version"), VERSION):
                 raise FileError(
                     f"{path}: version {content.get('version')!r} of a tuning's state, this prismm reads {VERSION}; "
                     f"pass another state file, or delete this one"
@@ -231,11 +241,14 @@ class Trials:
             trials = [Trial.from_dict(trial) for trial in content["trials"]]
         except FileError:
             raise
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             raise FileError(
                 f"{path}: cannot be read ({error!r}); pass another state file, or delete this one"
             ) from error
         now = json.loads(json.dumps(self.identity))
+        unknown = sorted(content.keys() - now.keys() - {"kind", "version", "trials"})
+        if unknown:
+            raise FileError(f"{path}: unknown keys {', '.join(unknown)}; pass another state file, or delete this one")
         different = [key for key in now if content.get(key) != now[key]]
         if different:
             raise ArgumentError(
@@ -247,10 +260,20 @@ class Trials:
             fits = len(trial.levels) == len(depths) and all(
                 0 <= x < d for x, d in zip(trial.levels, depths, strict=True)
             )
-            if not fits or len(trial.errors) > len(self.program.inputs):
+            fits = fits and len(trial.seconds) in (0, len(depths)) and len(trial.errors) <= len(self.program.inputs)
+            if not fits:
                 raise FileError(f"{path}: damaged: levels {trial.levels}; pass another state file, or delete this one")
         self.known = {trial.levels: trial for trial in trials}
+        if len(self.known) != len(trials):
+            raise FileError(f"{path}: damaged: a trial is there twice; pass another state file, or delete this one")
         self.say(f"{len(trials)} trials taken over from {path}")
+
+
+def _positive(what: str, value: Any) -> float:
+    """A finite number that is not negative."""
+    if type(value) not in (int, float) or not 0.0 <= value <= sys.float_info.max:
+        raise ValueError(f"a trial's {what} is {value!r}, not a number of 0 or above")
+    return float(value)
 
 
 def measured(metric: Callable[[Any, Any], float], output: Any, reference: Any) -> float:

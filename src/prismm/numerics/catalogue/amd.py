@@ -16,7 +16,7 @@ from prismm.formats import (
     TF32,
     Format,
 )
-from prismm.numerics.catalogue.words import BOTH, KM, MMASIM, STATED
+from prismm.numerics.catalogue.words import BOTH, BUT_SUBNORMALS, BUT_ZEROS, KM, MMASIM, STATED
 from prismm.numerics.model import EngineModel
 from prismm.numerics.parts import LateJoin
 
@@ -68,7 +68,7 @@ def _flushing(prefix: str, input: Format, block: int) -> EngineModel:
         subnormal_outputs="flush",
         zeros="ieee",
         source=f"{_MODELS}; AMD's note on MI200 in MIOpen's documentation",
-        certainty=f"{BOTH}; that subnormals are flushed: {STATED}",
+        certainty=f"{BUT_ZEROS}; that subnormals are flushed: {STATED}",
     )
 
 
@@ -83,7 +83,7 @@ def _late(device: str, input: Format, block: int) -> EngineModel:
         fraction_bits=24,
         join=LateJoin(sum_bits=32, accumulator_bits=24, total_bits=31),
         source=_MODELS,
-        certainty=BOTH,
+        certainty=BOTH if input == FP16 else BUT_SUBNORMALS,  # products of FP16 are multiples of 2^-48
     )
 
 

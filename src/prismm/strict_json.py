@@ -1,0 +1,49 @@
+"""JSON as its standard has it: a key stands once in an object, and NaN and Infinity are no numbers.
+
+Python's own reader takes the last of several values of a key, so that a damaged file reads as another one.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+__all__ = ["is_version", "loads"]
+
+
+def loads(text: str) -> Any:
+    """What a JSON text says.
+
+    Raises:
+        ValueError: for what is no JSON. TypeError: for what is no text. RecursionError: where it is nested too deeply.
+
+    >>> loads('{"a": [1, 2.5, null]}')
+    {'a': [1, 2.5, None]}
+    >>> loads('{"a": 1, "a": 2}')
+    Traceback (most recent call last):
+    ValueError: a key is there twice: a
+    """
+    return json.loads(text, object_pairs_hook=_once, parse_constant=_no_constant)
+
+
+def is_version(value: object, known: int) -> bool:
+    """Whether a version is the one that is known: the integer itself, not 1.0 or true.
+
+    >>> is_version(1, 1), is_version(True, 1), is_version(2, 1)
+    (True, False, False)
+    """
+    return type(value) is int and value == known
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object whose keys are there once each."""
+    found: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in found:
+            raise ValueError(f"a key is there twice: {key[:40]}")
+        found[key] = value
+    return found
+
+
+def _no_constant(name: str) -> float:
+    raise ValueError(f"{name} is no JSON")
