@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from prismm.cli import options
+from prismm.cli import interrupts, options
 from prismm.cli.console import print_json, say
 from prismm.errors import ArgumentError, PrismmError
 
@@ -106,8 +106,8 @@ def _all(wanted: list[Target], seed: int, refutations: int, quiet: bool) -> tupl
             say(f"error: {target.name}: {' '.join(str(error).split())}")
             code = 2
         except KeyboardInterrupt:
-            say(f"interrupted; {len(found)} of {len(wanted)} targets were probed")
-            return found, 130
+            interrupts.tell(f"interrupted; {len(found)} of {len(wanted)} targets were probed")
+            return found, interrupts.EXIT_CODE
     return found, code or int(any(finding.model is None for _, finding in found))
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from prismm.cli import options
+from prismm.cli import interrupts, options
 from prismm.cli.console import columns, print_json, progress, say, table
 from prismm.errors import ArgumentError, FileError
 
@@ -102,8 +102,10 @@ def _run(experiment: Experiment, out: Path, size: Size, seed: int, fresh: bool) 
         try:
             result = run(experiment, out, size, seed, fresh, started)
         except KeyboardInterrupt:
-            say(f"interrupted: {finished} points are kept in {out}; the same command without --fresh continues")
-            raise typer.Exit(130) from None
+            interrupts.tell(
+                f"interrupted: {finished} points are kept in {out}; the same command without --fresh continues"
+            )
+            raise typer.Exit(interrupts.EXIT_CODE) from None
     if result.kept:
         say(f"{result.kept} of {result.points} points kept from an earlier run; --fresh measures them anew")
     return result
