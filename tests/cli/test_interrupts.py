@@ -77,6 +77,18 @@ def test_a_long_step_of_a_command_is_cut_off(folder: Path, arguments: tuple[str,
     assert seconds < SECONDS + 1
 
 
+def test_the_process_ends_at_once(folder: Path) -> None:
+    """Not with Python's own end, which waits for what threads do, and may end with the signal itself."""
+    (folder / "s.py").write_text("""
+import atexit, pathlib, time
+atexit.register(time.sleep, 30)
+pathlib.Path("begun").touch()
+time.sleep(30)
+""")
+    code, err, seconds = interrupted(folder, *COMMAND, "tune", "s.py", "--tolerance", "1")
+    assert (code, err) == (130, "prismm: interrupted\n") and seconds < SECONDS
+
+
 @pytest.mark.slow
 def test_a_script_that_handles_the_signal_takes_its_time(folder: Path) -> None:
     (folder / "s.py").write_text("""

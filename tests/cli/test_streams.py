@@ -1,4 +1,4 @@
-"""stdout and stderr of every kind: narrow encodings, closed, full, broken. The commands say what can be said on them."""
+"""stdout and stderr of every kind: narrow encodings, closed, full, broken. Commands say what can be said on them."""
 
 from __future__ import annotations
 

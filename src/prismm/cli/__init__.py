@@ -2,12 +2,28 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 from prismm.errors import PrismmError
 
 
 def main() -> None:
+    """Run `command` as a process, which Ctrl-C ends at once: Python's own end may wait for threads that compute."""
+    try:
+        command()
+    except KeyboardInterrupt:  # it came while the first modules were imported
+        print("prismm: interrupted", file=sys.stderr, flush=True)
+        os._exit(130)
+    except SystemExit as end:
+        from prismm.cli import interrupts
+
+        if interrupts.told() and isinstance(end.code, int):
+            os._exit(end.code)
+        raise
+
+
+def command() -> None:
     """Run the command line: exit 0 when done, 2 for bad input or usage, 1 for a failure, 130 where interrupted."""
     from prismm.cli import interrupts, streams
     from prismm.cli.console import say

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from typing import Annotated, Any
 
 import typer
@@ -27,13 +29,24 @@ from prismm.cli import (
 class _Group(TyperGroup):
     """The command, which says that it was interrupted as its subcommands say everything."""
 
+    def make_context(self, *args: Any, **keywords: Any) -> Any:
+        """Read the command line."""
+        with _told():
+            return super().make_context(*args, **keywords)
+
     def invoke(self, ctx: Any) -> Any:
         """Run the subcommand. ctx: typer's own, or click's, by typer's version."""
-        try:
+        with _told():
             return super().invoke(ctx)
-        except KeyboardInterrupt:
-            interrupts.tell()
-            raise typer.Exit(interrupts.EXIT_CODE) from None
+
+
+@contextlib.contextmanager
+def _told() -> Iterator[None]:
+    try:
+        yield
+    except KeyboardInterrupt:
+        interrupts.tell()
+        raise typer.Exit(interrupts.EXIT_CODE) from None
 
 
 app = typer.Typer(

@@ -18,7 +18,7 @@ from prismm.cli.console import say
 EXIT_CODE = 128 + signal.SIGINT
 """What a shell expects of a process that Ctrl-C ended."""
 
-_GRACE = 1.5
+_GRACE = 1.0
 """Seconds that a command has to end by itself: it keeps what is finished and cleans up."""
 
 _ENDING = {getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)}
@@ -29,6 +29,11 @@ def tell(line: str = "interrupted") -> None:
     """Say on stderr that a signal ended the command: the one line of it."""
     _TOLD.set()
     say(line)
+
+
+def told() -> bool:
+    """Whether a signal ended the command that ran last."""
+    return _TOLD.is_set()
 
 
 @contextlib.contextmanager

@@ -103,7 +103,7 @@ def _execute(script: Path, arguments: list[str], block: Any, stdout: TextIO) -> 
         print(end.code, file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        interrupts.tell("interrupted; what ran until then:")
+        say("interrupted; what ran until then:")
         return interrupts.EXIT_CODE
     except Exception as error:
         _print_traceback(error, script)
