@@ -15,11 +15,13 @@ if TYPE_CHECKING:
     from prismm.cli.targets import Target
     from prismm.numerics.finding import Finding
 
+_OF_MODELS = ("output_model", "html", "seed", "refutations", "quiet")
 _SUITE = ("v100", "t4", "a100", "h100-mma")
 """Devices whose tables --suite prints by default."""
 
 
 def probe(
+    context: typer.Context,
     targets: Annotated[
         list[str] | None,
         typer.Argument(
@@ -56,8 +58,7 @@ def probe(
 
     names = targets or []
     if suite:
-        if output_model is not None or html is not None:
-            raise ArgumentError("--suite prints tables; leave out --output-model and --html")
+        options.refuse(context, _OF_MODELS, "is for finding a model; leave it out, or --suite")
         _suite(names or list(_SUITE), input, output, json)
         return
     if not names:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 
 def reproduce(
+    context: typer.Context,
     name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="An experiment; without, list them.")] = None,
     list_: Annotated[bool, typer.Option("--list", help="List the experiments.")] = False,
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where CSV and PNG go.")] = Path(),
@@ -37,8 +38,11 @@ def reproduce(
     from prismm.reproduce import PAPERS, load
 
     if name is None or list_:
-        if quick or full or fresh:
-            raise ArgumentError("--quick, --full and --fresh need the NAME of an experiment; leave them out to list")
+        if name is not None:
+            raise ArgumentError(f"--list lists all experiments; leave it out, or {name}")
+        options.refuse(
+            context, ("out", "quick", "full", "fresh", "seed"), "needs the NAME of an experiment; leave it out to list"
+        )
         _list(json)
         return
     if quick and full:
