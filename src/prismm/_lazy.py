@@ -2,8 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+import contextlib
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
+
+from prismm.errors import EngineError
+
+
+@contextlib.contextmanager
+def needs_torch(what: str) -> Iterator[None]:
+    """EngineError where torch is imported inside and is not installed."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        raise no_torch(what) from None
+
+
+def no_torch(what: str) -> EngineError:
+    """The error for what needs torch, where it is not installed."""
+    return EngineError(f"{what} needs torch, which is not installed; install it with: pip install torch")
 
 
 def attributes(
@@ -22,7 +41,8 @@ def attributes(
         from importlib import import_module
 
         if name in homes:
-            value = getattr(import_module(homes[name]), name)
+            with needs_torch(f"{package}.{name}"):
+                value = getattr(import_module(homes[name]), name)
         elif name in modules:
             value = import_module(f"{package}.{name}")
         else:

@@ -336,11 +336,10 @@ def _integer_engine(name: str | None, scheme: Any) -> str:
             f"engine={name!r} is a simulated matrix unit, and {what} may take none; pass scheme=prismm.Words(...), "
             f"Residues(...) or another scheme of parts, or engine='cpu'"
         )
-    asked = None if name == BLAS else name
     default = os.environ.get("PRISMM_ENGINE") or "cpu"
     if default == BLAS or default.startswith("simulated:"):
         default = "cpu"
-    return asked or default
+    return default if name in (None, BLAS) else name
 
 
 def select(

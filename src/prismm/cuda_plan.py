@@ -24,7 +24,7 @@ from prismm import host_pace
 from prismm.accuracy import Target, join_test
 from prismm.cuda_modules import module_of
 from prismm.cuda_rates import Rates, rates_of, usual_rates, waves
-from prismm.engines import cublas, cuda, cuda_quarters, direct_tiles
+from prismm.engines import cublas, cuda, cuda_quarters, direct_tiles, names
 from prismm.engines.cuda_slices import FP64
 from prismm.engines.environment import variable
 from prismm.engines.launch import LONGEST_GRID
@@ -40,8 +40,6 @@ from prismm.schemes.words import Words
 
 if TYPE_CHECKING:
     from prismm.calls import Options
-
-ENGINES = cuda.INT8, cuda.BLAS, "cuda:fp16", "cuda:tf32", "cuda:bf16", FP64
 
 _LARGE = 1 << 30
 """Bytes of scratch up to which nobody asks how much memory is free."""
@@ -165,9 +163,10 @@ def _choose(
     look: Callable[[int], Left] | None, one_kernel: bool,
 ) -> Choice:  # fmt: skip
     """`choose` with this engine."""
-    if engine not in (None, "cuda", *ENGINES):
-        names = ", ".join(map(repr, ENGINES))
-        raise ArgumentError(f"engine={engine!r} for operands on a GPU; pass 'cuda' or one of {names}")
+    if engine not in (None, "cuda", *names.CUDA):
+        names.check(engine)
+        known = ", ".join(map(repr, names.CUDA))
+        raise ArgumentError(f"engine={engine!r} for operands on a GPU; pass 'cuda' or one of {known}")
     scheme, reasons = options.scheme, ["asked for by the caller"]
     if scheme is None:
         scheme, engine, reasons = _auto(need, device, engine, look, one_kernel)

@@ -3,6 +3,8 @@
 Every message says what is wrong, the value met, and what to pass instead.
 """
 
+from collections.abc import Collection
+
 
 class PrismmError(Exception):
     """Base of every error that prismm raises on purpose."""
@@ -34,3 +36,15 @@ class EngineError(PrismmError, RuntimeError):
 
 class FileError(PrismmError, OSError):
     """A file that cannot be read, or a target that cannot be written."""
+
+
+def meant(name: str, names: Collection[str]) -> str:
+    """The end of a clause: the names that are most like this one, if any is.
+
+    >>> meant("cpu_vnni", ["cpu:vnni", "cpu:int8"]), meant("tpu", ["cuda"])
+    ("; did you mean 'cpu:vnni'? ", '. ')
+    """
+    from difflib import get_close_matches
+
+    near = get_close_matches(name[:100].lower(), names, n=3, cutoff=0.75)
+    return f"; did you mean {' or '.join(map(repr, near))}? " if near else ". "

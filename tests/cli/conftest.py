@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import pytest
 import typer.main
 
-from prismm.cli import main
+from prismm.cli import command
 
 COMMAND = [sys.executable, "-m", "prismm.cli"]
 
@@ -62,7 +62,7 @@ def prismm_main(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[s
         capsys.readouterr()
         code: Any = 0
         try:
-            main()
+            command()
         except SystemExit as end:
             code = end.code or 0
         return Ran(code, *capsys.readouterr())

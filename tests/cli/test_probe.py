@@ -270,7 +270,7 @@ def test_bad_functions_in_the_suite(prismm_main: Run, module: Callable[[str], No
         (("rtx5090-nvfp4.e2m1.fp32",), "has block scales"),
         (("a100.fp16.fp32", "-o", "."), ".: is a directory"),
         (("a100.fp16.fp32", "--html", "absent/p.html"), "there is no directory absent"),
-        (("--suite", "--html", "p.html"), "--suite prints tables"),
+        (("--suite", "--html", "p.html"), "--html is for finding a model; leave it out, or --suite"),
         (("--suite", "a100.int8.int32"), "adds integers"),
     ],
 )

@@ -70,7 +70,7 @@ def test_env_names_versions_engines_and_settings(prismm_main: Run, monkeypatch: 
     found = prismm_main("env", "--json").json()
     assert found["versions"]["prismm"] == prismm.__version__
     assert found["versions"]["numpy"] == np.__version__
-    assert set(found["engines"]) == {*prismm.engines.available(), "simulated"}
+    assert set(found["engines"]) == {"cpu:blas", *prismm.engines.available(), "cuda", "simulated"}
     assert "simulated:volta" in found["engines"]["simulated"]
     assert found["settings"]["threads"] == 1
     assert found["variables"]["PRISMM_THREADS"] == "1"

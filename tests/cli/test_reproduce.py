@@ -55,7 +55,7 @@ def test_json_is_data_alone_and_a_second_run_keeps_what_is_there(prismm_main: Ca
 def test_refusals(prismm_main: Callable[..., object], folder: Path) -> None:
     assert "pass one of tf32-tf64, mixpert" in prismm_main("reproduce", "ozaki").refused()
     assert "exclude each other" in prismm_main("reproduce", "mixpert", "--quick", "--full").refused()
-    assert "need the NAME" in prismm_main("reproduce", "--quick").refused()
+    assert "--quick needs the NAME of an experiment" in prismm_main("reproduce", "--quick").refused()
     assert "no such directory" in prismm_main("reproduce", "mixpert", "--out", "nowhere").refused()
     prismm_main("reproduce", "tensor-core-numerics", "--quick")
     refused = prismm_main("reproduce", "tensor-core-numerics", "--quick", "--seed", 1).refused()

@@ -21,10 +21,13 @@ if TYPE_CHECKING:
     import numpy as np
 
 _SAMPLE = 24  # rows and columns whose entries are compared with the exact product
+_PRODUCTS = ("sizes", "dtype", "accuracy", "scheme", "engine", "threads")
+_APPS = ("plot", "device", "only", "quick")
 _SECONDS = 0.1  # a sample of a product too short to time lasts at least this long
 
 
 def bench(
+    context: typer.Context,
     subject: Annotated[
         Literal["products", "apps"],
         typer.Argument(help="products: random matrices. apps: the programs of benchmarks/apps, and the tuner."),
@@ -42,7 +45,9 @@ def bench(
     scheme: options.Scheme = None,
     engine: options.Engine = None,
     threads: options.Threads = None,
-    rounds: Annotated[int, typer.Option(min=1, help="Interleaved repetitions.")] = 9,
+    rounds: Annotated[
+        int | None, typer.Option(min=1, help="Interleaved repetitions. Default: 9; of programs 3.", show_default=False)
+    ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the normal random matrices.")] = 0,
     csv: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write the table as CSV as well; apps: a folder for two files.")
@@ -61,12 +66,14 @@ def bench(
     options that say so; exit code 1: a program missed its own criterion.
     """
     if subject == "apps":
+        options.refuse(context, _PRODUCTS, "is for random matrices; leave it out, or leave out apps")
         from prismm.cli.applications import run
 
-        code = run(device, quick, only, seed, min(rounds, 3), csv, plot, json)
+        code = run(device, quick, only, seed, rounds or 3, csv, plot, json)
         if code:
             raise typer.Exit(code)
         return
+    options.refuse(context, _APPS, "is for whole programs; leave it out, or pass apps: prismm bench apps")
     try:
         orders = [int(size) for size in sizes.split(",")]
     except ValueError:
@@ -92,19 +99,19 @@ def bench(
             a, b = _operands(n, kind, seed)
             for target, options_ in zip(targets, keywords, strict=True):
                 with threadpool_limits(threads, user_api="blas"):  # NumPy's product takes no argument for it
-                    race = _race(a, b, options_, rounds)
+                    race = _race(a, b, options_, rounds or 9)
                 rows.append({"n": n, "dtype": dtype, "accuracy": target} | race)
                 bar.advance(task)
     from prismm.cli.env import machine
 
-    context = machine(threads)
+    here = machine(threads)
     if csv is not None:
-        _write_csv(csv, [row | context for row in rows])
+        _write_csv(csv, [row | here for row in rows])
         say(f"wrote {csv}")
     if json:
-        print_json({"machine": context, "rows": rows})
+        print_json({"machine": here, "rows": rows})
     else:
-        _print(rows, context)
+        _print(rows, here)
 
 
 def _keywords(target: str) -> dict[str, Any]:

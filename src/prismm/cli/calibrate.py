@@ -27,9 +27,11 @@ def calibrate(
     It takes two or three minutes, in which nothing else should run there. The table goes to the user's cache folder,
     where prismm finds it, or to FILE, which the environment variable PRISMM_RATES can name.
     """
-    import torch
-
     from prismm import cache_files
+    from prismm._lazy import needs_torch
+
+    with needs_torch("prismm calibrate"):
+        import torch
     from prismm.cuda_rates import own_file, rates_of
 
     if not torch.cuda.is_available():

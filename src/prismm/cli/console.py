@@ -19,7 +19,12 @@ def say(text: str) -> None:
 
 def print_json(content: dict[str, Any]) -> None:
     """A result for machines, on stdout: strict JSON, in which NaN and infinities are null."""
-    print(json.dumps(_strict(content), indent=2, ensure_ascii=False))
+    text = json.dumps(_strict(content), indent=2, ensure_ascii=False)
+    try:
+        text.encode(sys.stdout.encoding or "utf-8")
+    except UnicodeEncodeError:  # what the encoding lacks is escaped, and reads back as what it was
+        text = json.dumps(_strict(content), indent=2)
+    print(text)
 
 
 def progress(quiet: bool = False) -> Progress:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 from importlib.metadata import PackageNotFoundError, version
@@ -63,7 +64,8 @@ def environment() -> dict[str, dict[str, Any]]:
             name: reason if usable else f"not usable: {reason}"
             for name, (usable, reason) in prismm.engines.available().items()
         }
-        | {"simulated": ", ".join(simulated.names())},
+        | {"cpu:blas": "products of the libraries above, with bounds for any order of summation"}
+        | {"cuda": _gpu(), "simulated": ", ".join(simulated.names())},
         "settings": {
             "threads": worker_count(),
             "memory available": bytes_text(available()),
@@ -113,11 +115,27 @@ def _features() -> list[str]:
 def _blas() -> str:
     """The libraries behind NumPy's and torch's own products."""
     import numpy  # noqa: F401
-    import torch  # noqa: F401
     from threadpoolctl import threadpool_info
+
+    with contextlib.suppress(ImportError):
+        import torch  # noqa: F401
 
     found = [f"{lib['internal_api']} {lib.get('version') or ''}".strip() for lib in threadpool_info()]
     return ", ".join(dict.fromkeys(found))
+
+
+def _gpu() -> str:
+    """The engines of a GPU, and which GPU; or why there are none."""
+    from prismm.engines import names
+
+    try:
+        import torch
+    except ImportError:
+        return "not usable: torch is not installed"
+    if not torch.cuda.is_available():
+        return "not usable: there is no NVIDIA GPU here, or this torch is a CPU build"
+    devices = (torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count()))
+    return f"{', '.join(names.CUDA)}: of tensors on {', '.join(devices)}"
 
 
 def _arithmetic() -> str:

@@ -19,6 +19,7 @@ _LARGEST = 1 << 28  # rows or columns of a shape: as many random numbers are dra
 
 
 def explain(
+    context: typer.Context,
     a: Annotated[str, typer.Argument(metavar="A", help="A file, or a shape such as 4096x4096.")],
     b: Annotated[str, typer.Argument(metavar="B", help="Likewise.")],
     accuracy: options.Accuracy = None,
@@ -37,12 +38,18 @@ def explain(
     import prismm
 
     keywords = options.matmul_options(accuracy, scheme, reproducible, out_dtype, engine, threads)
+    if not any(map(_shape, (a, b))):
+        options.refuse(context, ("dtype",), "is the type of shapes; files have types of their own: leave it out")
     left, right = _operand(a, dtype), _operand(b, dtype)
     plan = prismm.explain(left, right, **keywords)
     if json:
         print_json(plan.to_dict())
     else:
         print(plan)
+
+
+def _shape(text: str) -> re.Match[str] | None:
+    return re.fullmatch(r"(\d+)x(\d+)", text)
 
 
 def _operand(text: str, dtype: str) -> np.ndarray[Any, Any]:
@@ -52,7 +59,7 @@ def _operand(text: str, dtype: str) -> np.ndarray[Any, Any]:
     from prismm import files
     from prismm.cli.matrices import check_elements
 
-    if match := re.fullmatch(r"(\d+)x(\d+)", text):
+    if match := _shape(text):
         if max(map(len, match.groups())) > 9 or max(map(int, match.groups())) > _LARGEST:
             shown = text if len(text) <= 40 else f"{text[:40]}…"
             raise ArgumentError(f"shape {shown!r} is too large; pass at most {_LARGEST} rows and columns")

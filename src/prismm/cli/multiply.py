@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from prismm.cli import options
-from prismm.cli.console import print_json, say
+from prismm.cli import interrupts, options
+from prismm.cli.console import print_json
 
 
 def multiply(
@@ -32,12 +32,12 @@ def multiply(
     force: Annotated[bool, typer.Option("--force", help="Replace C, or an unfinished product of that name.")] = False,
     resume: Annotated[bool, typer.Option("--resume", help="Continue the product that was interrupted.")] = False,
     json: options.Json = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar, no words, no certificate.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar, no certificate.")] = False,
 ) -> None:
     """Multiply A by B into the file C and print the certificate.
 
     C appears under its name only when it is whole. Ctrl-C keeps the finished tiles for --resume and
-    exits with 130 (143 when terminated).
+    exits with 130 (143 when terminated); a tile that takes longer than a second more is given up.
     """
     from prismm.cli.memory import parse_size
     from prismm.cli.product import Interrupted, Request, run
@@ -55,9 +55,10 @@ def multiply(
     try:
         certificate = run(request)
     except Interrupted as interruption:
-        if not quiet:
-            say(str(interruption))
+        interrupts.tell(str(interruption))
         raise typer.Exit(interruption.exit_code) from interruption
+    except MemoryError as error:
+        raise MemoryError(f"{error}; a smaller --memory makes smaller tiles") from error
     if json:
         print_json(certificate.to_dict())
     elif not quiet:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Annotated, Any
 
 import typer
 
-from prismm.errors import AccuracyError, DTypeError
+from prismm.errors import AccuracyError, ArgumentError, DTypeError
 from prismm.schemes.names import parse_scheme
 
 ACCURACIES = ("fast", "native", "correctly-rounded")
@@ -37,6 +38,17 @@ Engine = Annotated[
 ]
 Threads = Annotated[int | None, typer.Option(min=1, help="Worker threads.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+
+
+def refuse(context: typer.Context, names: Collection[str], why: str) -> None:
+    """ArgumentError for the first of these parameters that the command line gives, where it would be ignored.
+
+    why: what follows the option's name.
+    """
+    for parameter in context.command.params:
+        source = context.get_parameter_source(str(parameter.name))
+        if parameter.name in names and source is not None and source.name == "COMMANDLINE":
+            raise ArgumentError(f"{max(parameter.opts, key=len)} {why}")
 
 
 def parse_accuracy(text: str | None) -> str | float | None:

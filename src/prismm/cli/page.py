@@ -106,7 +106,8 @@ def document(title: str, *sections: Markup) -> str:
         tag("style", Markup(STYLE)),
     )
     foot = tag("footer", f"Written by prismm {__version__}.")
-    return f"<!DOCTYPE html>\n{tag('html', head, tag('body', *sections, foot), lang='en')}\n"
+    page = f"<!DOCTYPE html>\n{tag('html', head, tag('body', *sections, foot), lang='en')}\n"
+    return page.encode("utf-8", "backslashreplace").decode()  # names of files may hold what UTF-8 has not
 
 
 def grid(head: Sequence[str], rows: Iterable[Sequence[object]], numbers: Sequence[str] = ()) -> Markup:

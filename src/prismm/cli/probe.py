@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from prismm.cli import options
+from prismm.cli import interrupts, options
 from prismm.cli.console import print_json, say
 from prismm.errors import ArgumentError, PrismmError
 
@@ -15,11 +15,13 @@ if TYPE_CHECKING:
     from prismm.cli.targets import Target
     from prismm.numerics.finding import Finding
 
+_OF_MODELS = ("output_model", "html", "seed", "refutations", "quiet")
 _SUITE = ("v100", "t4", "a100", "h100-mma")
 """Devices whose tables --suite prints by default."""
 
 
 def probe(
+    context: typer.Context,
     targets: Annotated[
         list[str] | None,
         typer.Argument(
@@ -56,8 +58,7 @@ def probe(
 
     names = targets or []
     if suite:
-        if output_model is not None or html is not None:
-            raise ArgumentError("--suite prints tables; leave out --output-model and --html")
+        options.refuse(context, _OF_MODELS, "is for finding a model; leave it out, or --suite")
         _suite(names or list(_SUITE), input, output, json)
         return
     if not names:
@@ -106,8 +107,8 @@ def _all(wanted: list[Target], seed: int, refutations: int, quiet: bool) -> tupl
             say(f"error: {target.name}: {' '.join(str(error).split())}")
             code = 2
         except KeyboardInterrupt:
-            say(f"interrupted; {len(found)} of {len(wanted)} targets were probed")
-            return found, 130
+            interrupts.tell(f"interrupted; {len(found)} of {len(wanted)} targets were probed")
+            return found, interrupts.EXIT_CODE
     return found, code or int(any(finding.model is None for _, finding in found))
 
 

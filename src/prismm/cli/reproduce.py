@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from prismm.cli import options
+from prismm.cli import interrupts, options
 from prismm.cli.console import columns, print_json, progress, say, table
 from prismm.errors import ArgumentError, FileError
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 
 def reproduce(
+    context: typer.Context,
     name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="An experiment; without, list them.")] = None,
     list_: Annotated[bool, typer.Option("--list", help="List the experiments.")] = False,
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where CSV and PNG go.")] = Path(),
@@ -37,8 +38,11 @@ def reproduce(
     from prismm.reproduce import PAPERS, load
 
     if name is None or list_:
-        if quick or full or fresh:
-            raise ArgumentError("--quick, --full and --fresh need the NAME of an experiment; leave them out to list")
+        if name is not None:
+            raise ArgumentError(f"--list lists all experiments; leave it out, or {name}")
+        options.refuse(
+            context, ("out", "quick", "full", "fresh", "seed"), "needs the NAME of an experiment; leave it out to list"
+        )
         _list(json)
         return
     if quick and full:
@@ -102,8 +106,10 @@ def _run(experiment: Experiment, out: Path, size: Size, seed: int, fresh: bool) 
         try:
             result = run(experiment, out, size, seed, fresh, started)
         except KeyboardInterrupt:
-            say(f"interrupted: {finished} points are kept in {out}; the same command without --fresh continues")
-            raise typer.Exit(130) from None
+            interrupts.tell(
+                f"interrupted: {finished} points are kept in {out}; the same command without --fresh continues"
+            )
+            raise typer.Exit(interrupts.EXIT_CODE) from None
     if result.kept:
         say(f"{result.kept} of {result.points} points kept from an earlier run; --fresh measures them anew")
     return result

@@ -7,11 +7,11 @@ import sys
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
 
-from prismm.cli import options
+from prismm.cli import interrupts, options, streams
 from prismm.cli.console import columns, print_json, say
 from prismm.errors import ArgumentError, FileError
 
@@ -53,9 +53,7 @@ def run(
     import prismm
 
     block = prismm.emulate(chosen, attention="decomposed" if decompose_attention else "fused")
-    redirected = contextlib.redirect_stdout(sys.stderr) if json else contextlib.nullcontext()
-    with redirected:
-        code = _execute(script, arguments or [], block)
+    code = _execute(script, arguments or [], block, sys.stderr if json else sys.stdout)
     record = block.record
     words = [str(script), *(arguments or [])]
     if json:
@@ -92,12 +90,12 @@ def _policy(
     )  # fmt: skip
 
 
-def _execute(script: Path, arguments: list[str], block: Any) -> int:
-    """Run the script as Python would, in the block; its exit code."""
+def _execute(script: Path, arguments: list[str], block: Any, stdout: TextIO) -> int:
+    """Run the script as Python would, in the block; its exit code. stdout: what takes the script's own."""
     import runpy
 
     try:
-        with _as_program(script, arguments), block:
+        with _as_program(script, arguments, stdout), block:
             runpy.run_path(str(script), run_name="__main__")
     except SystemExit as end:
         if end.code is None or isinstance(end.code, int):
@@ -106,7 +104,7 @@ def _execute(script: Path, arguments: list[str], block: Any) -> int:
         return 1
     except KeyboardInterrupt:
         say("interrupted; what ran until then:")
-        return 130
+        return interrupts.EXIT_CODE
     except Exception as error:
         _print_traceback(error, script)
         return 1
@@ -114,14 +112,23 @@ def _execute(script: Path, arguments: list[str], block: Any) -> int:
 
 
 @contextlib.contextmanager
-def _as_program(script: Path, arguments: list[str]) -> Iterator[None]:
+def _as_program(script: Path, arguments: list[str], stdout: TextIO) -> Iterator[None]:
+    """Arguments, streams and signals as the script would find them without us."""
     argv, path = sys.argv, list(sys.path)
     sys.argv = [str(script), *arguments]
     sys.path.insert(0, str(script.resolve().parent))
-    try:
-        yield
-    finally:
-        sys.argv, sys.path[:] = argv, path
+    stdout.flush()
+    with (
+        contextlib.redirect_stdout(streams.given(stdout)),
+        contextlib.redirect_stderr(streams.given(sys.stderr)),
+        interrupts.left_alone(),
+    ):
+        try:
+            yield
+        finally:
+            sys.argv, sys.path[:] = argv, path
+            with contextlib.suppress(OSError, ValueError):  # the script's streams are the script's affair
+                sys.stdout.flush()
 
 
 def _print_traceback(error: Exception, script: Path) -> None:

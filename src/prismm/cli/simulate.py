@@ -14,10 +14,14 @@ from prismm.errors import ArgumentError
 if TYPE_CHECKING:
     from prismm.numerics.model import EngineModel
 
+_OF_PRODUCTS = (
+    "a", "b", "c", "scale_a", "scale_b", "random", "seed", "round_", "steps", "output", "split_k", "promote", "html",
+)  # fmt: skip
 _MATRICES = (".npy", ".mtx", ".mtx.gz")
 
 
 def simulate(
+    context: typer.Context,
     engines: Annotated[
         list[str] | None,
         typer.Argument(
@@ -66,6 +70,7 @@ def simulate(
     """
     names = engines or []
     if list_:
+        options.refuse(context, _OF_PRODUCTS, "is of no use to --list; leave one of them out")
         _list(names, json)
         return
     files = [name for name in names if name.lower().endswith(_MATRICES)]
@@ -78,12 +83,15 @@ def simulate(
         given = [name for name, value in {**vectors, "--html": html}.items() if value is not None]
         if given:
             raise ArgumentError(f"{given[0]} is for single dot products; leave it out, or the matrices")
+        options.refuse(context, ("seed", "steps"), "is for single dot products; leave it out, or the matrices")
         from prismm.cli.targets import model_of
 
         _multiply([model_of(name) for name in names[:-2]], names[-2:], output, split_k, promote, round_, force, json)
         return
     if output is not None or split_k != 1 or promote is not None:
         raise ArgumentError("--output, --split-k and --promote are for matrices; pass ENGINE A B")
+    if a is not None:
+        options.refuse(context, ("seed",), "is for random terms; leave it out, or --a and --b")
     from prismm.cli.documents import check_new, write_new
     from prismm.cli.operands import operands
     from prismm.cli.targets import model_of

@@ -21,7 +21,7 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from prismm.engines import simulated_integers
+from prismm.engines import names, simulated_integers
 from prismm.engines.base import INT8_BLOCK, SIMULATED, Proof, add_blocks
 from prismm.engines.simulated_integers import SimulatedInt8Engine
 from prismm.errors import ArgumentError, EngineError
@@ -270,7 +270,9 @@ def choose(name: str | None = None) -> CpuEngine:
     if asked.startswith(SIMULATED):
         return _proved(asked, simulated_integers.engine(asked))
     if asked not in ENGINES:
-        raise ArgumentError(f"unknown engine {asked!r}; pass 'cpu' or one of {', '.join(map(repr, ENGINES))}")
+        raise names.not_here(asked) or ArgumentError(
+            f"engine {asked!r} multiplies no residues; pass 'cpu' or one of {', '.join(map(repr, ENGINES))}"
+        )
     return _proved(asked, ENGINES[asked])
 
 

@@ -11,6 +11,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
+from prismm.engines import names
 from prismm.errors import ArgumentError, EngineError
 from prismm.formats import FP16, FP32, FP64, Format
 
@@ -102,8 +103,8 @@ def engine_for(name: str | None = None) -> FloatEngine:
     from prismm.engines import simulated
 
     if name is None or not name.startswith("simulated:"):
-        raise ArgumentError(
-            f"no engine {name!r} multiplies floats; pass one of {', '.join(map(repr, float_engines()))}"
+        raise names.not_here(str(name)) or ArgumentError(
+            f"engine {name!r} multiplies integers alone; pass one of {', '.join(map(repr, float_engines()))}"
         )
     return simulated.engine(name)
 
@@ -115,7 +116,9 @@ def blas_for(name: str | None, scheme: str) -> BlasEngine:
         ArgumentError: for any other engine.
     """
     if name not in (None, "cpu", BLAS.name):
-        raise ArgumentError(
+        assert name is not None
+        names.check(name)
+        raise names.not_here(name) or ArgumentError(
             f"engine {name!r} does not serve {scheme}, whose integer sums are the same on any; pass engine='cpu'"
         )
     return BLAS

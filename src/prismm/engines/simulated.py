@@ -48,7 +48,7 @@ from typing import TYPE_CHECKING, Any
 
 from prismm.engines.base import SIMULATED
 from prismm.engines.floats import Accumulation
-from prismm.errors import ArgumentError, EngineError
+from prismm.errors import ArgumentError, EngineError, meant
 from prismm.formats import BF16, FP16, FP32, FP64, TF32, Format
 from prismm.numerics.bounds import dot_bound, unbounded
 from prismm.numerics.model import EngineModel, within
@@ -229,4 +229,6 @@ def engine(name: str) -> SimulatedEngine:
         from prismm.numerics import catalogue
 
         return SimulatedEngine(name, (catalogue.engine(short),))
-    raise ArgumentError(f"unknown simulated engine {name!r}; pass one of {', '.join(map(repr, names()))}")
+    raise ArgumentError(
+        f"unknown simulated engine {name!r}{meant(name, names())}Pass one of {', '.join(map(repr, names()))}"
+    )

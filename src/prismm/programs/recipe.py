@@ -12,6 +12,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from prismm.accuracy import NAMES, parse_target
+from prismm.engines import names
 from prismm.errors import AccuracyError, ArgumentError
 
 OFF = "off"
@@ -29,7 +30,7 @@ class Recipe:
         off: leave the product to torch.
 
     Raises:
-        AccuracyError, ArgumentError: for an unknown target or scheme, or "off" with anything else.
+        AccuracyError, ArgumentError: for an unknown target, scheme or engine, or "off" with anything else.
 
     >>> Recipe.parse("1e-12 reproducible")
     Recipe(accuracy=1e-12, scheme=None, reproducible=True, engine=None, threads=None, off=False)
@@ -52,6 +53,8 @@ class Recipe:
             value = getattr(self, name)
             if value is not None and (not isinstance(value, str) or not value or len(value.split()) != 1):
                 raise ArgumentError(f"{name}={value!r}; pass a name without spaces, or leave it out")
+        if self.engine is not None:
+            names.check(self.engine)
         if self.accuracy is not None:
             target = parse_target(self.accuracy)
             object.__setattr__(self, "accuracy", target.tolerance or target.kind)

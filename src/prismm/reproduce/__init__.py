@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from prismm.errors import ArgumentError
+from prismm.errors import ArgumentError, meant
 
 if TYPE_CHECKING:
     from prismm.reproduce.framework import Experiment
@@ -71,6 +71,6 @@ def load(name: str) -> Experiment:
     from importlib import import_module
 
     if name not in PAPERS:
-        raise ArgumentError(f"there is no experiment {name!r}; pass one of {', '.join(PAPERS)}")
+        raise ArgumentError(f"there is no experiment {name!r}{meant(name, PAPERS)}Pass one of {', '.join(PAPERS)}")
     found: Experiment = import_module(f"prismm.reproduce.{PAPERS[name].module}").EXPERIMENT
     return found

@@ -18,7 +18,7 @@ import functools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from prismm.engines import pool, simulated_integers
+from prismm.engines import names, pool, simulated_integers
 from prismm.engines.cpu import choose
 from prismm.engines.floats import FloatEngine
 from prismm.engines.simulated_integers import SimulatedInt8Engine
@@ -105,7 +105,9 @@ def engine_for_unit(unit: Unit, name: str | None) -> SliceEngine:
         choose(name)
         return SliceEngine(name, "float64")
     known = f"'cpu', {'cpu:int8' if unit.inputs is None else 'cpu:blas'!r}, 'cpu:float64' or 'simulated:…'"
-    raise ArgumentError(f"engine {name!r} has no unit {unit.name!r}; pass {known}, or another unit")
+    raise names.not_here(str(name)) or ArgumentError(
+        f"engine {name!r} has no unit {unit.name!r}; pass {known}, or another unit"
+    )
 
 
 def _simulated(unit: Unit, name: str) -> SliceEngine:

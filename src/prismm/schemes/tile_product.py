@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -241,22 +241,32 @@ class _Room:
 
         The left segments stand in order, the right ones backwards, so that each sum is one product of slices.
         """
-        import torch
-
         left = self._left[: x.size].reshape(x.shape)
         right = self._right[: y.size].reshape(y.shape)
         left[...] = x
         right[...] = y
         m, n = x.shape[0], y.shape[0]
         sums = self._sums[: self.weights * m * n].reshape(self.weights, m, n)
-        a, b, out = torch.from_numpy(left), torch.from_numpy(right).t(), torch.from_numpy(sums)
+        product, a, b, out = _product(left, right, sums)
         l_count, r_count = self.counts
         for s in range(self.weights):
             i0, i1 = max(0, s - r_count + 1), min(l_count - 1, s) + 1
             j0 = r_count - 1 - s + i0
             w = self.width
-            torch.mm(a[:, i0 * w : i1 * w], b[j0 * w : (j0 + i1 - i0) * w], out=out[s])
+            product(a[:, i0 * w : i1 * w], b[j0 * w : (j0 + i1 - i0) * w], out=out[s])
         return sums
+
+
+def _product(left: Any, right: Any, sums: Any) -> tuple[Callable[..., Any], Any, Any, Any]:
+    """A product of float32 matrices, and what it takes: left, right transposed, and the sums.
+
+    torch's heeds the OpenMP limit of a worker; NumPy's, where there is no torch, has threads of its own.
+    """
+    try:
+        import torch
+    except ImportError:
+        return np.matmul, left, right.T, sums
+    return torch.mm, torch.from_numpy(left), torch.from_numpy(right).t(), torch.from_numpy(sums)
 
 
 def _over(excess: NDArray[np.int64], vectors: int, width: int, fallback: bool) -> NDArray[np.bool_]:

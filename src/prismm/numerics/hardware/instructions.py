@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-from prismm.errors import ArgumentError
+from prismm.errors import ArgumentError, meant
 from prismm.formats import BF16, E4M3, E5M2, FP16, FP32, FP64, INT8, INT32, TF32, Format, Integer
 
 __all__ = ["INSTRUCTIONS", "Instruction", "instruction_named", "obstacle", "target"]
@@ -196,7 +196,8 @@ def instruction_named(name: str) -> Instruction:
     for instruction in INSTRUCTIONS:
         if instruction.name == name:
             return instruction
-    raise ArgumentError(f"unknown instruction {name!r}; pass one of {', '.join(i.name for i in INSTRUCTIONS)}")
+    known = [instruction.name for instruction in INSTRUCTIONS]
+    raise ArgumentError(f"unknown instruction {name!r}{meant(name, known)}Pass one of {', '.join(known)}")
 
 
 def target(instruction: Instruction, capability: tuple[int, int]) -> str:
