@@ -208,6 +208,9 @@ def test_answers_to_other_vectors_are_refused() -> None:
         small(generator=0).inputs()
 
 
+HEADER = ("format", "version", *corpus._FIELDS, "sass", "answers_sha256")
+
+
 def damaged(content: bytes, how: str) -> bytes:
     line, _, payload = content.partition(b"\n")
     header = json.loads(line)
@@ -233,6 +236,11 @@ def damaged(content: bytes, how: str) -> bytes:
         return line + b"\n" + lzma.compress(bytes(4800))
     if how == "bomb":
         return line + b"\n" + lzma.compress(bytes(1 << 24))
+    if how == "repeated":
+        return line.replace(b'"k":', b'"k": 1, "k":') + b"\n" + payload
+    if how.endswith(" left out"):
+        del header[how.removesuffix(" left out")]
+        return json.dumps(header).encode() + b"\n" + payload
     field, _, value = how.partition("=")
     header[field] = json.loads(value)
     return json.dumps(header).encode() + b"\n" + payload
@@ -255,6 +263,11 @@ def damaged(content: bytes, how: str) -> bytes:
         ("bomb", "bytes of answers"),
         ("version=2", "upgrade"),
         ('version="1"', "upgrade"),
+        ("version=true", "upgrade"),
+        ("version=0", "upgrade"),
+        ("more=1", "malformed: unknown keys more"),
+        ("repeated", "no corpus"),
+        *((f"{key} left out", "malformed|no corpus|upgrade") for key in HEADER),
         ("k=0", "malformed"),
         ("k=true", "malformed"),
         ("count=-1", "malformed"),

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from prismm import strict_json
 from prismm.errors import ArgumentError, FileError
 from prismm.formats import Format, Integer, format_named
 from prismm.numerics.encodings import storage
@@ -213,7 +214,7 @@ _FIELDS: dict[str, type] = {
 def _header(path: str | Path, line: bytes) -> dict[str, Any]:
     """The header of a file, with every field there and of its type."""
     try:
-        header = json.loads(line)
+        header = strict_json.loads(line.decode())
     except (ValueError, RecursionError) as error:
         raise FileError(
             f"{path} is no corpus: its first line is no JSON; pass a file that Corpus.save wrote"
@@ -221,9 +222,13 @@ def _header(path: str | Path, line: bytes) -> dict[str, Any]:
     if not isinstance(header, dict) or header.get("format") != MAGIC:
         raise FileError(f"{path} is no corpus: its header does not say {MAGIC!r}; pass a file that Corpus.save wrote")
     version = header.get("version")
-    if not isinstance(version, int) or version > VERSION:
+    if not strict_json.is_version(version, VERSION):
         raise FileError(f"{path} is a corpus of version {version!r}, and {VERSION} is known here; upgrade prismm")
-    for name, kind in {**_FIELDS, "sass": list, "answers_sha256": str}.items():
+    known = {**_FIELDS, "sass": list, "answers_sha256": str}
+    unknown = sorted(header.keys() - known.keys() - {"format", "version"})
+    if unknown:
+        raise FileError(f"{path} is malformed: unknown keys {', '.join(unknown)}; fetch or collect it anew")
+    for name, kind in known.items():
         if not isinstance(header.get(name), kind) or isinstance(header[name], bool):
             raise FileError(f"{path} is malformed: {name} is {header.get(name)!r}, no {kind.__name__}")
     if not 1 <= header["k"] <= 4096 or not 0 <= header["count"] <= 1 << 28:
