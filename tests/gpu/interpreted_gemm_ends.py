@@ -40,7 +40,7 @@ def main(dtype: str) -> None:
         size = np.abs(a).astype(float) @ np.abs(b).astype(float)
         terms = a.shape[1] * (2 if np.iscomplexobj(a) else 1) + 3
         # Of all pairs the ones that decide; each entry that is summed exactly takes the interpreter long.
-        ways = [(0, "native", pair) for pair in factors(which)[:: 3 - turn]][: 2 - turn]
+        ways = [(0, "native", pair) for pair in factors(which)[::3][: 2 - turn]]
         if which == "top" and not turn:
             ways += [(7, "fast", pair) for pair in ((1.0, 1.0), (2.0**60, -1.0))]
             ways += [(x, "fast", (16.0, -1.0)) for x in (ScaledHalf(), Words.tf32(), TileInt8())]
