@@ -4,9 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
+import edges
 import numpy as np
 import pytest
-from judge import CORRECT, assert_gemm, assert_same_bits, each_dtype, each_engine, need, usable_engines
+from judge import (
+    CORRECT,
+    assert_gemm,
+    assert_overflow_is_right,
+    assert_same_bits,
+    each_dtype,
+    each_engine,
+    need,
+    usable_engines,
+)
 
 import prismm
 from prismm.errors import ArgumentError, DTypeError, OperandError, ShapeError
@@ -69,6 +79,69 @@ def test_sums_at_the_ends_of_the_range(name, dtype, seed):
     c[~np.isfinite(c)] = np.finfo(dtype).max
     for alpha, beta in ((1.0, 1.0), (1.0, -1.0), (0.5, 0.5), (2.0, -2.0), (1e-300, 1e-300)):
         assert_gemm(a, b, c, alpha, beta, *TARGETS)
+
+
+CERTIFIED = [
+    *TARGETS[:4], *({"scheme": x, "accuracy": "native"} for x in (
+        prismm.Native(), prismm.Native("float64"), prismm.Residues(7), prismm.ScaledHalf(), prismm.TileInt8(),
+        prismm.Slices(slices=3),
+    )),
+]  # fmt: skip
+UNCERTIFIED = [
+    {"scheme": x, **y}
+    for x in (prismm.Native(), prismm.Residues(7), prismm.ScaledHalf(), prismm.Words.bf16(6), prismm.Slices(slices=3))
+    for y in ({}, {"accuracy": "fast"})
+]
+
+
+@pytest.mark.parametrize("drawn", [False, True])
+@pytest.mark.parametrize("dtype", ["float32", "complex64", "float64"])
+@pytest.mark.parametrize("which", ["top", "low"])
+def test_sums_at_the_ends_of_float32(which, dtype, drawn, rng):
+    """Where a product was rounded before C is added, and overflow or the smallest numbers decide."""
+    a, b, c = edges.drawn(which, rng, dtype, 4, 6, 5) if drawn else edges.thought_out(which, dtype)
+    narrow = {"out_dtype": "float32"} if dtype == "float64" else {}
+    result = np.dtype(narrow.get("out_dtype", dtype))
+    pairs = [*edges.factors(which), (2.0**60, -1.0), (1.1 * 2.0**-140, 1.0), (1.0, 2.0**-155)]
+    if dtype == "complex64":
+        pairs.append((1 + 2j, 1j))
+    for alpha, beta in pairs:
+        assert_gemm(a, b, c, alpha, beta, *({**keywords, **narrow} for keywords in CERTIFIED))
+        exact = exact_gemm(alpha, a, b, beta, c)
+        for keywords in UNCERTIFIED:
+            d = prismm.gemm(a, b, c, alpha=alpha, beta=beta, **keywords, **narrow)
+            assert d.dtype == result
+            assert_overflow_is_right(exact, d, f"{alpha} {beta} {keywords}")
+
+
+@pytest.mark.parametrize("dtype", ["float32", "complex64"])
+@pytest.mark.parametrize(
+    ("x", "y", "z", "alpha", "beta"),
+    [
+        # A factor below float32's normal numbers, beyond its largest one; what AB lost, times alpha, overflows.
+        ([1.0], [2.0**-70], 2.0**100, 1.0, 2.0**-155), ([2.0**60], [2.0**60], 2.0**-60, 1.1 * 2.0**-140, 1.0),
+        ([2.0**60], [2.0**60], 0.0, 1.1 * 2.0**-148, 0.0), ([2.0**-70], [1.5 * 2.0**-10], 1.0, 1.1 * 2.0**140, 1.0),
+        ([2.0**-80], [2.0**-80], 1.0, 2.0**300, 1.0), ([1.0], [2.0**-100], 2.0**-30, 1.0, 1.3 * 2.0**130),
+        ([2.0**50, 2.0**20, -(2.0**50)], [2.0**50] * 3, 1.0, 2.0**60, 1.0),
+        ([2.0**50, -(2.0**50), 2.0**20], [2.0**50] * 3, 1.0, -(2.0**60), 1.0),
+        ([2.0**20, 2.0**50, -(2.0**50)], [2.0**50] * 3, 1.0, 2.0**60, 1.0),
+        ([2.0**126, 2.0**101, -(2.0**126)], [1.0] * 3, 1.0, 2.0**27, 1.0),
+        ([2.0**100, 2.0**60], [2.0**20, 2.0**68], 1.0, 1.0, 1.0),
+    ],
+)  # fmt: skip
+def test_factors_that_float32_does_not_hold(x, y, z, alpha, beta, dtype):
+    a, b, c = np.array([x], dtype), np.array([y], dtype).T.copy(), np.array([[z]], dtype)
+    assert_gemm(a, b, c, alpha, beta, *CERTIFIED)
+    exact = exact_gemm(alpha, a, b, beta, c)
+    for keywords in UNCERTIFIED:
+        assert_overflow_is_right(exact, prismm.gemm(a, b, c, alpha=alpha, beta=beta, **keywords), str(keywords))
+
+
+@pytest.mark.parametrize(("c", "beta"), [(2.0**-160, 2.0**100), (2.0**140, 2.0**-100), (2**53 - 1, -(2.0**-40))])
+def test_an_addend_that_float32_does_not_hold(c, beta):
+    a, b, c = np.float32([[2.0**-30, 1.0]]), np.float32([[2.0**-50], [2.0**-60]]), np.array([[c]])
+    for keywords in CERTIFIED:
+        assert_gemm(a, b, c, 1.0, beta, {**keywords, "out_dtype": "float32"})
 
 
 @each_dtype

@@ -352,8 +352,8 @@ def _matmul(a: Any, b: Any, keywords: tuple[Any, ...], out: Any, full_output: bo
     key = (
         x.dtype, x.shape, x.stride(), x.device, y.dtype, y.shape, y.stride(), y.device, out is None,
         None if out is None else _strides(out), cuda_plan.settings(), keywords, *map(type, keywords),
-        *(z.key if isinstance(z, PreparedOnDevice) else None for z in (a, b)), sum_ and sum_.key,
-        wider,
+        *(z.key if isinstance(z, PreparedOnDevice) else None for z in (a, b)),
+        sum_ and sum_.key(x.shape[-1] if x.ndim else 0), wider,
     )  # fmt: skip
     try:
         call = _CALLS.get(key)
@@ -514,8 +514,10 @@ def normalise_call(
     )
     if sum_ is not None:
         sum_.check(dtype, shape)
-        of_values, product = sum_.of_values(need), sum_.has_product(need)
-        need = dataclasses.replace(need, summed=True, of_values=of_values, product=product)
+        need = dataclasses.replace(
+            need, summed=True, of_values=sum_.of_values(need), product=sum_.has_product(need),
+            bounded=sum_.bounded(need.terms, need.result),
+        )  # fmt: skip
     left_kept, right_kept = kept
     steps = left_kept.step if left_kept else None, right_kept.step if right_kept else None
     look = None

@@ -7,7 +7,6 @@ of the launches, so calls that differ in them alone share a program.
 
 from __future__ import annotations
 
-import functools
 import struct
 from collections.abc import Hashable
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from prismm.bounds import ConventionalBound, RoundedBound, half_ulp
 from prismm.calls import check_scalars, refuse_vector, swaps
 from prismm.cuda_operands import overlap, shared
 from prismm.errors import ShapeError
+from prismm.formats import FP32, FP64
 from prismm.schemes.base import Epilogue, modulus
 
 if TYPE_CHECKING:
@@ -33,6 +33,9 @@ _LARGEST_ALPHA = 16.0
 beyond the largest number.
 """
 
+_SHORT = 1 << 17
+"""Inner dimensions up to which sums with no larger an alpha are `Sum.bounded`, whatever they are of."""
+
 _UP = 1.0 + 2.0**-40
 
 
@@ -44,12 +47,15 @@ class Sum:
     beta: complex
     addend: torch.Tensor | None
 
-    @functools.cached_property
-    def key(self) -> Hashable:
-        """All that launches and the choice of a scheme depend on."""
+    def key(self, k: int) -> Hashable:
+        """All that launches and the choice of a scheme depend on, for an inner dimension."""
         c = self.addend
         layout = None if c is None else (c.dtype, c.shape, c.stride(), c.device)
-        return layout, self.alpha == 0, *(z.imag == 0 for z in (self.alpha, self.beta)), self._moderate
+        moderate = self._moderate
+        bounded: Hashable = moderate and k <= _SHORT
+        if not bounded:
+            bounded = tuple(self.bounded(parts * k, form) for parts in (1, 2) for form in (FP32, FP64))
+        return layout, self.alpha == 0, *(z.imag == 0 for z in (self.alpha, self.beta)), moderate, bounded
 
     @property
     def _moderate(self) -> bool:
@@ -70,7 +76,17 @@ class Sum:
         a factor with two parts would add both parts' errors. K·u <= 1/2 is what the proof asks for.
         """
         plain = not need.is_complex or self.alpha.imag == 0
-        return self._moderate and plain and need.terms * need.result.unit_roundoff <= 0.5
+        short = need.terms * need.result.unit_roundoff <= 0.5
+        return self._moderate and plain and short and self.bounded(need.terms, need.result)
+
+    def bounded(self, terms: int, result: Format) -> bool:
+        """Whether |alpha| times what a product of so many terms errs by leaves overflow to be seen by its sums, if that
+        is made from values: the figures are those of `kernels.gpu.combine`.
+        """
+        weight = abs(self.alpha.real) + abs(self.alpha.imag)
+        if result.precision == 53:
+            return weight * terms <= 2.0**51
+        return weight * (terms * 2.0**104 + 2.0**122) <= 2.0**127 + 2.0**126
 
     def check(self, dtype: torch.dtype, shape: tuple[int, ...]) -> None:
         """DTypeError for complex factors of a real result, ShapeError for a C that does not broadcast to it."""

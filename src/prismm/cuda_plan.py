@@ -55,6 +55,7 @@ _MOST_BATCHES = 32767
 class Need:
     """What is asked: shapes, result, target. native: whether cuBLAS multiplies these types into the result's. summed:
     with gemm's alpha and C; of_values: whether that sum may be made from products that meet the "native" target;
+    bounded: whether one made from values, whatever the target, shows where it overflows (`cuda_gemm.Sum.bounded`);
     product: whether A and B are read; wider: how many of the k terms stand for one of the operands' own; apart: whether
     one of them is a vector and the other one's terms are no neighbours.
     """
@@ -73,6 +74,7 @@ class Need:
     product: bool = True
     wider: int = 1
     apart: bool = False
+    bounded: bool = True
 
     @property
     def parts(self) -> int:
@@ -232,6 +234,12 @@ def _check_sum(scheme: Any, need: Need) -> None:
         raise EngineError(
             f"gemm on a GPU rounds the product of {scheme} before it adds C; pass prismm.Residues(...) for one "
             "rounding, or CPU tensors"
+        )
+    if need.product and not need.bounded:
+        raise EngineError(
+            f"{scheme} decides no overflow of gemm on a GPU with an alpha as large as this one: times what the product "
+            f"of {need.terms} terms was rounded by, it may pass the largest number; leave scheme out, or pass "
+            "prismm.Residues(...)"
         )
     if kind == "native" and not need.of_values:
         raise EngineError(

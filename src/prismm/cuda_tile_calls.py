@@ -71,7 +71,7 @@ def workspace(scheme: TileInt8, need: Need, rows: int, columns: int) -> int:
 
 def problem_of(scheme: TileInt8, need: Need, device: Device) -> cuda_tiles.Problem:
     """What is launched."""
-    return cuda_tiles.problem_for(scheme, need.terms, need.target)
+    return cuda_tiles.problem_for(scheme, need.terms, need.target, need.summed)
 
 
 def queue(

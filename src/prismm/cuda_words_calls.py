@@ -126,7 +126,9 @@ def problem_of(scheme: ScaledHalf | Words, need: Need, device: Device) -> cuda_w
     words = word_format(scheme)
     assert words is not None
     direct = _is_direct(scheme, need, device)
-    return cuda_words.problem_for(words, chunk_of(scheme), need.terms, need.target, unit_of(device), direct)
+    return cuda_words.problem_for(
+        words, chunk_of(scheme), need.terms, need.target, unit_of(device), direct, need.summed
+    )
 
 
 def _is_direct(scheme: ScaledHalf | Words, need: Need, device: Device) -> bool:

@@ -19,22 +19,25 @@ DEVICE = cuda.Device("interpreter", False, False, 4)
 EVERYTHING = {**HOSTILE, **SPECIAL}
 
 
-def made(a, b, c, alpha, beta, moduli, target, in_place=False):
-    """The program of a GPU, on this CPU; of products of values where moduli is 0."""
+def made(a, b, c, alpha, beta, scheme, target, in_place=False, product=None):
+    """The program of a GPU, on this CPU, by a scheme or so many moduli; of cuBLAS's products for 0. product: what it
+    makes of A and B there, None for one that meets the target.
+    """
     x, y = (torch.from_numpy(np.ascontiguousarray(z))[None] for z in (a, b))
     z = torch.from_numpy(c.copy() if in_place else c) if c is not None else None
     dtype = torch.from_numpy(np.empty(0, np.result_type(a, b, *([c] if c is not None else [])))).dtype
     sum_ = cuda_gemm.Sum(complex(alpha), complex(beta), z)
     out = z[None] if in_place else torch.full((1, x.shape[1], y.shape[2]), torch.nan, dtype=dtype)
     c_view = sum_.broadcast(tuple(out.shape), dtype)
-    program, products = sum_program(x, y, out, c_view, sum_, moduli, target, DEVICE)
+    program, products = sum_program(x, y, out, c_view, sum_, scheme, target, DEVICE)
     kept = [torch.empty(0, dtype=torch.uint8)] * 2 + [c_view if c_view is not None else out]
     scratch = None
-    if products is not None:
+    if products is not None and scheme == 0:
         # cuBLAS's part: a product that meets the target.
-        own = torch.from_numpy(
-            prismm.matmul(*(z.astype(out.numpy().dtype) for z in (a, b)), accuracy="correctly-rounded")
-        )
+        kind = out.numpy().dtype
+        if product is None:
+            product = prismm.matmul(a.astype(kind), b.astype(kind), accuracy="correctly-rounded")
+        own = torch.from_numpy(product)
         scratch = lambda memory: memory[products.offset :].view(out.dtype)[: own.numel()].copy_(own.reshape(-1))  # noqa: E731
     beside_cublas(program).run_by_triton(x, y, out, *kept, factors=sum_.patterns, prepare=scratch)
     return out[0].numpy()

@@ -66,23 +66,24 @@ def direct_program(
 
 
 def sum_program(
-    a: Any, b: Any, out: Any, c: Any, sum_: cuda_gemm.Sum, moduli: int, target: str | None, device: cuda.Device
+    a: Any, b: Any, out: Any, c: Any, sum_: cuda_gemm.Sum, scheme: Any, target: str | None, device: cuda.Device
 ) -> tuple[Program, Place | None]:
-    """out = alpha·a @ b + beta·c by so many moduli, or for 0 from products that cuBLAS puts into scratch memory; and
-    where.
+    """out = alpha·a @ b + beta·c by a scheme, or so many moduli; for `Native()`, or 0, from products that cuBLAS puts
+    into scratch memory; and where.
     """
     form = FP64 if out.dtype in (torch.float64, torch.complex128) else FP32
     chosen = accuracy.parse_target(target) if target else None
     m, k, n = a.shape[1], a.shape[2], b.shape[2]
-    scheme = Residues(moduli) if moduli else Native()
+    if isinstance(scheme, int):
+        scheme = Residues(scheme) if scheme else Native()
     need = cuda_plan.Need(m, n, k, (), form, chosen, False, True, out.is_complex(), True)
     need = dataclasses.replace(need, product=sum_.has_product(need))
-    choice = cuda_plan.Choice(scheme, cuda.INT8 if moduli else cuda.BLAS, (), m, n, 0, 2)
+    choice = cuda_plan.Choice(scheme, cuda.BLAS if scheme == Native() else cuda.INT8, (), m, n, 0, 2)
     call = cuda_calls.GpuCall(
         (), (), (), out.dtype, ("", ""), choice, need, device, 0, SimpleNamespace(target=chosen), None
     )  # fmt: skip
-    if moduli:
-        call.__dict__["table"] = cuda.tables(moduli, a.device)
+    if isinstance(scheme, Residues):
+        call.__dict__["table"] = cuda.tables(scheme.moduli, a.device)
     queued = cuda_calls._queued(call, a, b, out, False, c)
     return queued.program, queued.products
 

@@ -9,7 +9,10 @@ from prismm.errors import ArgumentError, DTypeError, EngineError, OperandError, 
 from prismm.schemes.native import Native
 from prismm.schemes.residues import Residues
 from prismm.schemes.scaled_half import ScaledHalf
+from prismm.schemes.tile_int8 import TileInt8
+from prismm.schemes.words import Words
 from prismm.testing import HOSTILE, SPECIAL, exact_gemm
+from tests import edges
 from tests.gpu.processes import interpreted
 
 NAMES = ["normal", "phi4", "cancelling", "near_overflow", "subnormal_operands", "wide_rows", "infinities"]
@@ -47,6 +50,61 @@ def test_interpreted_kernels_give_the_bits_of_a_cpu(device, part, cases):
     found = interpreted("gemm", f"{part}/5", device)
     assert len(found) == cases
     assert not [entry for entry in found if entry["wrong"]]
+
+
+@pytest.mark.evidence
+@pytest.mark.slow
+@pytest.mark.parametrize(("dtype", "cases"), [("float32", 11), ("complex64", 10)])
+def test_interpreted_sums_at_the_ends_of_float32(dtype, cases):
+    pytest.importorskip("triton")
+    found = interpreted("gemm_ends", dtype)
+    assert len(found) == cases
+    assert not [entry for entry in found if entry["wrong"]]
+
+
+@gpu
+@pytest.mark.parametrize("dtype", ["float32", "complex64", "float64"])
+@pytest.mark.parametrize("which", ["top", "low"])
+def test_sums_at_the_ends_of_float32(which, dtype, rng):
+    """Which entries overflow, whatever is asked for, and what the target allows; the bits where they are a CPU's."""
+    narrow = {"out_dtype": "float32"} if dtype == "float64" else {}
+    ways = [{}, {"accuracy": "fast"}, {"scheme": Residues(7), "accuracy": "fast"}, *SAME[:2]]
+    if dtype != "float64":
+        schemes = [Native(), ScaledHalf(), Words.tf32(), Words.bf16(6), TileInt8()]
+        schemes += [Native("float64")] if dtype == "float32" else []
+        ways += [{"scheme": x, **y} for x in schemes for y in ({}, {"accuracy": "fast"}, {"accuracy": "native"})]
+    for a, b, c in (edges.thought_out(which, dtype), edges.drawn(which, rng, dtype, 70, 24, 66)):
+        x, y, z = on_gpu(a, b, c)
+        size = np.abs(a).astype(float) @ np.abs(b).astype(float)
+        terms = a.shape[1] * (2 if np.iscomplexobj(a) else 1) + 3
+        for alpha, beta in edges.factors(which):
+            exact = exact_gemm(alpha, a, b, beta, c)
+            right = exact.rounded(narrow.get("out_dtype", dtype))
+            whole = abs(alpha) * size + abs(beta) * np.abs(c).astype(float)
+            allowed = terms * (2.0**-24 * whole * (1 + 1e-10) + 2.0**-149)
+            for way in ways:
+                found = prismm.gemm(x, y, z, alpha=alpha, beta=beta, **way, **narrow).cpu().numpy()
+                parts = [np.ascontiguousarray(v).view(v.real.dtype) for v in (found, right)]
+                infinite = [np.where(np.isfinite(v), 0, v) for v in parts]
+                assert np.array_equal(*infinite), (alpha, beta, way)
+                if way in SAME:
+                    expected = prismm.gemm(a, b, c, alpha=alpha, beta=beta, **way, **narrow)
+                    assert same_bits(found, expected), (alpha, beta, way)
+                if way.get("accuracy", "native" if "scheme" not in way else None) == "native":
+                    clean = np.isfinite(right)
+                    error = exact.error(np.where(clean, found, 0))[clean]
+                    assert (error <= allowed[clean]).all(), (alpha, beta, way)
+
+
+@gpu
+def test_an_alpha_that_hides_overflow_is_refused():
+    import torch
+
+    a = torch.ones(4, 4, device="cuda")
+    for scheme in (Native(), ScaledHalf(), TileInt8()):
+        with pytest.raises(EngineError, match=r"decides no overflow of gemm.*Residues"):
+            prismm.gemm(a, a, alpha=1e6, scheme=scheme)
+    assert prismm.gemm(a, a, alpha=1e6).equal(torch.full_like(a, 4e6))
 
 
 @gpu

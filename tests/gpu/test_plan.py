@@ -122,7 +122,8 @@ def test_a_sum_takes_what_a_product_does_or_residues(n, result):
     ("alpha", "is_complex", "k", "expected"),
     [
         (1.0, False, 9, True), (-16.0, False, 9, True), (17.0, False, 9, False), (2j, True, 9, False),
-        (2.0, True, 9, True), (1.0, False, 1 << 24, False),
+        (2.0, True, 9, True), (1.0, False, 1 << 24, False), (1.0, False, 1 << 23, True), (2.0, False, 1 << 23, False),
+        (16.0, False, 1 << 19, True), (16.0, False, 1 << 20, False),
     ],
 )  # fmt: skip
 def test_which_sums_may_be_made_from_values(alpha, is_complex, k, expected):
@@ -130,11 +131,23 @@ def test_which_sums_may_be_made_from_values(alpha, is_complex, k, expected):
     assert cuda_gemm.Sum(complex(alpha), 1.0, None).of_values(need) is expected
 
 
+@pytest.mark.parametrize("alpha", [1.0, 16.0, 12 + 10j, 30.0, 50.0, 2.0**30, 2.0**51])
+def test_calls_with_one_key_are_bounded_alike(alpha):
+    """Sums of as many terms whose keys agree are bounded or not together: they share a program."""
+    for k in (1, 1 << 10, 1 << 17, (1 << 17) + 1, 1 << 19, 1 << 22):
+        keys = {}
+        for factor in (alpha, -1.0, 16.0, 48.0):
+            sum_ = cuda_gemm.Sum(complex(factor), 0.0, None)
+            found = tuple(sum_.bounded(parts * k, form) for parts in (1, 2) for form in (FP32, FP64))
+            assert keys.setdefault(sum_.key(k), found) == found, (factor, k)
+
+
 @pytest.mark.parametrize(
     ("need", "scheme", "message"),
     [
         (need_of(64, 64, FP32, summed=True, of_values=False), Native(), "certifies no gemm"),
         (need_of(64, 512, FP32, summed=True, of_values=False), ScaledHalf(), "certifies no gemm"),
+        (need_of(64, 64, FP32, summed=True, bounded=False), Native(), "decides no overflow"),
         (need_of(64, 64, FP64, "correctly-rounded", summed=True), Native(), "before it adds C"),
         (need_of(64, 64, FP64), Words.tf32(), "not all float32"), (need_of(64, 64, FP64), TileInt8(), "float32"),
         (need_of(64, 64, FP32, 1e-5), TileInt8(), "certifies accuracy"),

@@ -113,20 +113,25 @@ def bound(scheme: TileInt8, terms: int) -> Bound:
 class Problem:
     """How out = a @ b is multiplied.
 
-    room, last: see `Bound`. raw: nothing is asked of an entry but that it is infinite where the exact one is.
+    room, last, gamma: see `Bound`. raw: nothing is asked of an entry but that it is infinite where the exact one is.
+    summed: of a product that gemm adds C to, whose entries must err by less than 2^122 (`kernels.gpu.combine`): 64
+    times what they err by is kept below 2^127, and what is marked is repaired, raw or not.
     """
 
     scheme: TileInt8
     room: float
     last: float
     raw: bool
+    gamma: float
+    summed: bool = False
 
 
-def problem_for(scheme: TileInt8, terms: int, target: Target | None) -> Problem:
+def problem_for(scheme: TileInt8, terms: int, target: Target | None, summed: bool = False) -> Problem:
     """The problem of a product with an inner dimension of `terms`."""
     found = bound(scheme, terms)
     raw = (target is None or target.kind == "fast") and not scheme.fallback
-    return Problem(scheme, found.room(target, grade_of(scheme)), found.last, raw)
+    gamma = found.gamma * (1.0 + 2.0**-10)
+    return Problem(scheme, found.room(target, grade_of(scheme)), found.last, raw, gamma, summed)
 
 
 def workspace(scheme: TileInt8, rows: int, columns: int, k: int) -> int:
@@ -222,11 +227,12 @@ def queue(
     to.launch(
         tile_certify.certify_tiles, (-(-m // rows) * -(-n // columns), batches), out.data, facts, shifts, marks, m, n,
         out.strides[1], out.batch_stride, -(-n // 32), vectors, cuda_words.pattern_of(problem.room),
-        cuda_words.pattern_of(problem.last),
+        cuda_words.pattern_of(problem.last), cuda_words.pattern_of(problem.gamma),
+        cuda_words.pattern_of(64.0 if problem.summed else 1.0),
         RAW=problem.raw, GIVEN=given, PAIRS=pairs, RATIO=fraction(right) - fraction(left), ROWS=rows, COLUMNS=columns,
         EVEN=_aligned(out), num_warps=8, enable_fp_fusion=False,
     )  # fmt: skip
-    cuda_words.repair(a, b, out, marks, counts, problem.raw, False, device, to)
+    cuda_words.repair(a, b, out, marks, counts, problem.raw and not problem.summed, False, device, to)
 
 
 def _ceil(x: int, step: int) -> int:

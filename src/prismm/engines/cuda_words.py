@@ -165,7 +165,8 @@ class Problem:
 
     least, reach: see `Bound`. raw: nothing is asked of an entry but that it is infinite where the exact one is. exact:
     repaired entries must be better than float64 sums. direct: one kernel cuts and multiplies, where it can
-    (`directly`).
+    (`directly`). summed: of a product that gemm adds C to, whose entries must err by less than 2^122
+    (`kernels.gpu.combine`): `reach` is 64 times that of `Bound`, and what is marked is repaired, raw or not.
     """
 
     words: WordFormat
@@ -175,17 +176,20 @@ class Problem:
     raw: bool
     exact: bool = False
     direct: bool = False
+    summed: bool = False
 
 
 def problem_for(
-    words: WordFormat, chunk: int, terms: int, target: Target | None, unit: str, direct: bool = False
-) -> Problem:
+    words: WordFormat, chunk: int, terms: int, target: Target | None, unit: str, direct: bool = False,
+    summed: bool = False,
+) -> Problem:  # fmt: skip
     """The problem of a product with an inner dimension of `terms` reals."""
     found = bound(words, terms, chunk, unit, direct)
     raw = target is None or target.kind == "fast"
     tolerance = target.tolerance if target is not None and target.tolerance is not None else 1.0
     exact = tolerance < (terms + 4) * 2.0**-52
-    return Problem(words, chunk, found.least(target), found.reach, raw, exact, direct)
+    reach = 64.0 * found.reach if summed else found.reach
+    return Problem(words, chunk, found.least(target), reach, raw, exact, direct, summed)
 
 
 def workspace(words: WordFormat, rows: int, columns: int, k: int) -> int:
@@ -274,7 +278,7 @@ def queue(
             CHUNK=problem.chunk, ROWS=rows, COLUMNS=columns, DEPTH=64 // words.bytes, GROUP=8, EVEN=even,
             **product.LAUNCH,
         )  # fmt: skip
-    repair(a, b, out, marks, counts, problem.raw, problem.exact, device, to)
+    repair(a, b, out, marks, counts, problem.raw and not problem.summed, problem.exact, device, to)
 
 
 def serves_directly(words: WordFormat, chunk: int, is_complex: bool) -> bool:
@@ -325,7 +329,7 @@ def _queue_directly(
         GROUP=kernel.GROUP, EVEN=n % 16 == 0 and out.strides[1] % 16 == 0 and out.batch_stride % 16 == 0,
         CLEAR=clear, **kernel.LAUNCH,
     )  # fmt: skip
-    repair(a, b, out, marks, counts, problem.raw, problem.exact, device, to)
+    repair(a, b, out, marks, counts, problem.raw and not problem.summed, problem.exact, device, to)
 
 
 def pattern_of(x: float) -> int:

@@ -12,6 +12,7 @@ import numpy as np
 from prismm.bounds import ConventionalBound, RoundedBound
 from prismm.engines import environment, pool
 from prismm.errors import ArgumentError
+from prismm.formats import FP64
 from prismm.repair import Entries, exactly, repair
 from prismm.schemes import single
 from prismm.schemes.base import Job, Outcome, modulus, real_parts, unlocked
@@ -168,17 +169,28 @@ def _narrowed(a: NDArray[Any], c: NDArray[Any]) -> bool:
     return a.dtype.char in "dD" and c.dtype.char in "fF"
 
 
-def _hidden(a: NDArray[Any], b: NDArray[Any]) -> NDArray[np.bool_]:
-    """Which entries of a float32 result, below 2^127 as rounded from a float64 sum, may stand for exact values that
-    overflow: those where the sum's error, at most K·u·|a||b| by Cauchy and Schwarz, may reach 2^126.
+def _hidden(a: NDArray[Any], b: NDArray[Any], out: NDArray[Any], job: Job, *, wide: bool) -> NDArray[np.bool_]:
+    """Which entries, below half of the overflow threshold as computed, may stand for exact values that overflow: those
+    where |alpha| times the error of AB may reach a quarter of it. wide: whether AB was summed in float64.
+
+    A sum of K products that stays finite on the way is rounded 2K times, by at most half an ulp of the largest number,
+    2^(emax - p - 1): it errs by at most K·2^(emax - p). Where |alpha| times that is too much, or where the sum's type
+    is the wider one, the error is taken for K·u·|a||b| + K·η, and |a||b| for the product of two norms at most.
     """
+    weight = 1.0 if job.epilogue is None else modulus(job.epilogue.alpha)
+    narrowed = wide and out.dtype.char in "fF"
+    summed = FP64 if wide else job.result
+    terms = 2.0 * a.shape[1]
+    if not narrowed and weight * terms < 2.0 ** (summed.precision - 2):
+        return np.bool_(wide_and_long(a, b))  # type: ignore[return-value]
+    limit = 2.0 ** (job.result.maxexp - 2)
     with np.errstate(all="ignore"):
         rows, columns = (
             np.linalg.norm(x.astype(np.complex128 if np.iscomplexobj(x) else np.float64), axis=axis)
             for x, axis in ((a, 1), (b, 0))
         )
-        terms = 2.0 * a.shape[1]
-        found: NDArray[np.bool_] = ~(terms * 2.0**-53 * rows[:, None] * columns[None, :] < 2.0**126)
+        size = summed.unit_roundoff * rows[:, None] * columns[None, :] + summed.smallest_subnormal
+        found: NDArray[np.bool_] = ~(weight * terms * size < limit)
     return found
 
 
@@ -279,15 +291,29 @@ def _fits_single(x: NDArray[Any]) -> bool:
     return bool(x.dtype in (np.float32, np.float16, np.int8, np.uint8, np.int16, np.uint16))
 
 
+def exactly_scaled(factor: complex, dtype: np.dtype[Any]) -> bool:
+    """Whether rounding a factor to a type errs by at most u of its modulus: not below the normal numbers, nor beyond
+    the largest one.
+    """
+    own = np.finfo(dtype)
+    return factor == 0 or float(own.smallest_normal) <= modulus(factor) <= float(own.max)
+
+
 def _epilogue(ab: NDArray[Any], out: NDArray[Any], job: Job) -> None:
-    """out = alpha·ab + beta·C in the precision of ab: three more roundings."""
+    """out = alpha·ab + beta·C in the precision of ab: three more roundings; in float64 where a factor or C is not of
+    that precision's range.
+    """
     assert job.epilogue is not None
     epilogue = job.epilogue
     scalar = complex if np.iscomplexobj(out) else (lambda z: complex(z).real)
+    kind = ab.dtype if epilogue.c is None else np.result_type(ab.dtype, epilogue.c.dtype)
+    if not all(exactly_scaled(factor, kind) for factor in (epilogue.alpha, epilogue.beta)):
+        kind = np.result_type(kind, np.float64)
     with np.errstate(all="ignore"):
-        value = ab if epilogue.alpha == 1.0 else ab * ab.dtype.type(scalar(epilogue.alpha))
+        ab = ab.astype(kind, copy=False)
+        value = ab if epilogue.alpha == 1.0 else ab * kind.type(scalar(epilogue.alpha))
         if epilogue.c is not None:
-            value = value + ab.dtype.type(scalar(epilogue.beta)) * epilogue.c.astype(ab.dtype, copy=False)
+            value = value + kind.type(scalar(epilogue.beta)) * epilogue.c.astype(kind, copy=False)
         out[...] = value
 
 
@@ -303,7 +329,7 @@ def _overflowed(
     special += patch(a, b, out, rows, columns, job.epilogue)
     outcome.count("special", special)
     outcome.count("a priori", -special)
-    hidden = _hidden(a, b) if wide and out.dtype.char in "fF" else np.bool_(wide_and_long(a, b))
+    hidden = _hidden(a, b, out, job, wide=wide)
     for part, values in enumerate(real_parts(out)):
         i, j = np.nonzero((suspicious(values) | hidden) & ~outside & ~masks[part])
         exactly(a, b, out, Entries(part, i.astype(np.int64), j.astype(np.int64)), job, outcome)

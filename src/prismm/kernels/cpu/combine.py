@@ -38,8 +38,9 @@ def combine(
     are at most 2u·size each (size = Σ of the magnitudes), so their floating-point sum is off by less than
     2^-97·size; what underflows on the way is below 2^-1070 and negligible beside 2^-96·size >= 2^-896. Listed (i·n +
     j) are entries whose rounding is open (mode 1: within the scheme's bound, else within the arithmetic's own),
-    where neither their own magnitude nor |a||b| covers kappa times the bound (mode 2), and those with sizes or results
-    beyond 2^±800: they want exact arithmetic.
+    where neither their own magnitude nor |a||b| covers kappa times the bound (mode 2), those whose bound alone reaches
+    a quarter of the overflow threshold (mode 2: no kappa speaks of overflow), and those with sizes or results beyond
+    2^±800: they want exact arithmetic.
 
     |a||b| covers it where e·κ <= |a||b|, e the bound of X: gemm's target leaves (K+2)·u·|alpha||a||b| for what alpha
     makes of e. A part of a complex sum has two such terms, of (|f0| + |f1|)·e <= √2·|alpha|·e.
@@ -99,7 +100,7 @@ def combine(
             else:
                 covered = mode != 2 or bound == 0.0 or abs(high) - err >= bound * kappa
                 err += bound if mode == 1 else 0.0
-                listed = sum_open(high, low, err, precision)
+                listed = sum_open(high, low, err, precision) or (mode == 2 and not bound < top)
                 if not covered and not listed:
                     # Magnitudes say nothing of overflow within the bound.
                     power = row_power[i] + column_power[j]

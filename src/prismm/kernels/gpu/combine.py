@@ -10,6 +10,13 @@ u·|alpha·X + beta·C|, so it errs by at most (K + 2)·u·|alpha||A||B| + u·|b
 is within the target of gemm, K + 3 in place of K, if |alpha| <= 1, or if |A||B|, which is at least (|X| - K·η)/1.5,
 exceeds 2K·η/u: entries with |alpha| > 1 and |X| < 8K·η/u are marked.
 
+**Overflow.** The target says nothing of it, as X was rounded before C came to it: an entry is infinite exactly where
+the exact sum, rounded, is. A float32 X errs by at most E = K·2^104 + 2^122. Of cuBLAS's, all of whose partial sums are
+finite, that is 2K roundings by at most half an ulp of the largest number; other products are exact but for one
+rounding where they could err by 2^122 (`SPARE`). So entries within |alpha|·E of 2^128 - 2^103, from where
+on numbers round to infinity, are marked, and `cuda_gemm.Sum` sees to it that |alpha|·E is at most 2^127 + 2^126. In
+float64 K·2^971, times |alpha| at most 2^1022, reaches that far from no sum below 2^900, and larger ones are marked.
+
 Of real numbers C may be the result itself: an entry's C is read before the entry is written, by the one who writes it.
 
 Per entry N digits read or X, C read, 4 or 8 bytes written, a bit; operations: those of `join` and about 60.
@@ -56,6 +63,10 @@ from prismm.kernels.gpu.repair import (
     significand,
     sum_in_lanes,
 )
+from prismm.kernels.gpu.words_repair import TOP
+
+SPARE = tl.constexpr(5.316911983139664e36)
+"""2^122: what a float32 product that a sum is made of may err by, if a long sum of rounded terms is not its reason."""
 
 UNIT_OF_SUMS = tl.constexpr(3232)
 """Exponent of the lowest limb's unit, negated: 101 limbs; alpha·a·b of subnormal numbers are multiples of 2^-3222."""
@@ -163,6 +174,8 @@ def decided(
     reach = tl.abs(high) + bound
     far = ~(reach < (1.1235582092889474e307 if PRECISION == 53 else 8.507059173023462e37))
     marked = unsafe | _sum_open(high, low, err, PRECISION) | (uncovered & far)
+    if MODE == MAGNITUDE:
+        marked = marked | ~(bound < (1.1235582092889474e307 if PRECISION == 53 else 8.507059173023462e37))
     marked = marked & ~(~nonzero & (bound == 0.0) & safe)
     return high, marked, uncovered & ~marked
 
@@ -333,6 +346,14 @@ def _rounded_total(f0, x0, f1, x1, f2, c0, f3, c1, PRECISION: tl.constexpr, PART
     return high, marked
 
 
+@triton.jit
+def _near_top(value, reach, PRECISION: tl.constexpr, PRODUCT: tl.constexpr):
+    """Where numbers within reach of a sum round to infinity in float32 and others do not."""
+    if PRECISION == 24 and PRODUCT:
+        return ~(tl.abs(tl.abs(value) - TOP) > reach)
+    return value != value
+
+
 @triton.jit(
     do_not_specialize=[
         "row_stride", "column_stride", "batch_step", "c_row", "c_column", "c_batch", "alpha", "alpha_i", "beta",
@@ -362,10 +383,12 @@ def combine_values(
     if not PRODUCT:
         small = small * 0.0
     small = tl.where(f0 * f0 + g0 * g0 > 1.0, small, small * 0.0)
+    # k·2^104; 2^80 for roundings here.
+    reach = (tl.abs(f0) + tl.abs(g0)) * (wide(k).to(tl.float64) * 20282409603651670423947251286016.0 + SPARE) + 2.0**80
     marks += batch * PARTS * m * mark_pitch
     if PARTS == 1:
         value, marked = _rounded_total(f0, x0, f0, x0, f1, c0, f0, c0, PRECISION, PARTS)
-        marked = (marked | (tl.abs(x0) < small)) & inside
+        marked = (marked | (tl.abs(x0) < small) | _near_top(value, reach, PRECISION, PRODUCT)) & inside
         tl.store(target, value if PRECISION == 53 else value.to(tl.float32), mask=inside & ~marked)
         mark(marked, marks, i, j, m, mark_pitch, ROWS, BLOCK)
     else:
@@ -377,7 +400,7 @@ def combine_values(
                 value, marked = _rounded_total(f0, x0, -g0, x1, f1, c0, -g1, c1, PRECISION, PARTS)
             else:
                 value, marked = _rounded_total(g0, x0, f0, x1, g1, c0, f1, c1, PRECISION, PARTS)
-            marked = (marked | tiny) & inside
+            marked = (marked | tiny | _near_top(value, reach, PRECISION, PRODUCT)) & inside
             tl.store(target + part, value if PRECISION == 53 else value.to(tl.float32), mask=inside & ~marked)
             mark(marked, marks + part * m * mark_pitch, i, j, m, mark_pitch, ROWS, BLOCK)
 

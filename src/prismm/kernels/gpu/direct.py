@@ -6,8 +6,9 @@ tile is looked at in registers, and settled when it has been stored.
 Float32 operands are multiplied in float64 too, whose matrix instructions are as fast on an A100, H100 or H200 as
 float32's multiplications are elsewhere. Their products are exact and their sums have 29 bits more than the result, and
 an entry is its sum rounded once. Nothing overflows on the way; but products that cancel may take an exact value with
-them that does. So the largest magnitudes of rows and columns are kept: where an entry and the error of its sum, at most
-k²·2^-53 times both, may reach float32's end, it is made exactly.
+them that does. So the largest magnitudes of rows and columns are kept: where an entry and 64 times the error of its
+sum, at most k²·2^-53 times both, may reach float32's end, it is made exactly. What gemm adds C to thus errs by less
+than 2^122 (`combine.SPARE`).
 
 **The bound.** Float64's matrix instructions round as fused multiply-additions to nearest do, in some order: the error
 is at most k·u·|a||b|/(1 - k·u) (Higham 2002, section 3.1) with u = 2^-53, for float32 with another rounding of the
@@ -34,6 +35,8 @@ _INNER = gl.constexpr(16)
 
 TOP = gl.constexpr(3.4028235e38)
 """Below 2^128 - 2^103, from which on numbers round to infinity in float32."""
+SLACK = gl.constexpr(7.7e-15)
+"""Above 64·2^-53, for roundings of a sum's error: see the note at the beginning."""
 LARGE = gl.constexpr(8.98846567431158e307)
 """2^1023, below which the error of a sum of fewer than 2^24 products that are finite hides no overflow."""
 
@@ -199,7 +202,7 @@ def multiply_directly(
         value = sums if PRECISION == 53 else sums.to(gl.float32)
         open_ = ~(gl.abs(value) < LARGE)
         if PRECISION == 24:
-            scale = k.to(gl.float64) * k.to(gl.float64) * 1.2e-16  # above 2^-53, for roundings here
+            scale = k.to(gl.float64) * k.to(gl.float64) * SLACK
             error = scale * of_row.to(gl.float64)[:, None] * of_column.to(gl.float64)[None, :]
             open_ = ~(gl.abs(sums) + error < TOP)
         value = gl.where(open_, float("nan"), value)  # by which the open ones are found below

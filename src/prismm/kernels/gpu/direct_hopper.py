@@ -30,7 +30,7 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.ampere import mma_v2
 from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared, mbarrier, tma
 
-from prismm.kernels.gpu.direct import LARGE, TOP, largest_of_columns, largest_of_rows, settle_tile
+from prismm.kernels.gpu.direct import LARGE, SLACK, TOP, largest_of_columns, largest_of_rows, settle_tile
 from prismm.kernels.gpu.numbers import magnitude_word, wide
 from prismm.kernels.gpu.product_hopper import grouped, next_stage
 
@@ -237,7 +237,7 @@ def _multiply(
             _bring(result, own, value, t, i0, j0, EDGE)
         else:
             if SINGLE:
-                scale = k.to(gl.float64) * k.to(gl.float64) * 1.2e-16  # above 2^-53, for roundings here
+                scale = k.to(gl.float64) * k.to(gl.float64) * SLACK
                 error = scale * of_row.to(gl.float64)[:, None] * of_column.to(gl.float64)[None, :]
                 open_ = ~(gl.abs(sums) + error < TOP)
                 doubtful = gl.max(open_.to(gl.int32).reshape([EDGE * EDGE]), 0) > 0

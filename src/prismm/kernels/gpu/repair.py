@@ -503,9 +503,9 @@ def finish_native(
     exact ones overflow. out: contiguous, so many real numbers in so many chunks. counts: as for `finish`. LANES > 0:
     nothing is read where `overflow.cannot_overflow` says so.
 
-    A finite sum of products, K·u <= 1/4, errs by at most K·u·|a||b|. In float64 that hides no overflow of a number
-    below 2^1023 from K < 2^24 terms whose partial sums are finite (`schemes.native`), in float32 none of one below
-    2^127 from fewer than 2^11.
+    A sum of K products, all of whose partial sums are finite, is rounded 2K times at most, each time by half an ulp of
+    the largest number at most: by less than K·2^104 in float32, K·2^971 in float64. From fewer than 2^23 terms, or
+    2^52, that hides no overflow of a number below 2^127, or 2^1023.
     """
     LARGE: tl.constexpr = 8.98846567431158e307 if PRECISION == 53 else 1.7014118346046923e38
     if LANES > 0:

@@ -15,7 +15,7 @@ Bytes: 8 an entry and part, 8 or 4 an entry. Operations: one addition an entry a
 import triton
 import triton.language as tl
 
-from prismm.kernels.gpu.direct import LARGE, TOP
+from prismm.kernels.gpu.direct import LARGE, SLACK, TOP
 from prismm.kernels.gpu.numbers import wide
 from prismm.kernels.gpu.open_entries import settle_open_entries
 from prismm.kernels.gpu.repair import limb_numbers
@@ -66,7 +66,7 @@ def add_parts(
     value = total if PRECISION == 53 else total.to(tl.float32)
     open_ = ~(tl.abs(total) < LARGE)
     if PRECISION == 24:
-        scale = terms.to(tl.float64) * terms.to(tl.float64) * 1.2e-16  # above 2^-53, for roundings here
+        scale = terms.to(tl.float64) * terms.to(tl.float64) * SLACK
         open_ = ~(tl.abs(total) + scale * tl.max(most, 0).to(tl.float64) < TOP)
         if tl.max((open_ & inside).to(tl.int32), 0) > 0:
             at = tl.minimum(entry, size - 1)

@@ -73,16 +73,21 @@ def _both(x, y):
     return tl.maximum(x, y) + tl.minimum(x, y) * 0.4142136
 
 
-@triton.jit(do_not_specialize=["m", "width", "row_step", "batch_stride", "mark_pitch", "every", "room", "last"])
+@triton.jit(
+    do_not_specialize=[
+        "m", "width", "row_step", "batch_stride", "mark_pitch", "every", "room", "last", "gamma", "spare",
+    ]
+)  # fmt: skip
 def certify_tiles(
-    out, facts, shifts, marks, m, width, row_step, batch_stride, mark_pitch, every, room, last,
+    out, facts, shifts, marks, m, width, row_step, batch_stride, mark_pitch, every, room, last, gamma, spare,
     RAW: tl.constexpr, GIVEN: tl.constexpr, PAIRS: tl.constexpr, RATIO: tl.constexpr, ROWS: tl.constexpr,
     COLUMNS: tl.constexpr, EVEN: tl.constexpr,
 ):  # fmt: skip
     """A mark on every entry of out (batches, m, width) that is not sure; program axis 1 is the batch.
 
     An entry is sure if E <= room·max(L, |c| - E) and it is far from overflow, where E = lost·norm' + norm·lost' +
-    last·lost·lost' and L = cap·over' + over·cap'; RAW: if it is far from overflow. room, last: patterns of float32.
+    last·lost·lost' and L = cap·over' + over·cap'; RAW: if it is far from overflow, which it is if |c| + spare·(E +
+    gamma·norm·norm') < 2^127. room, last, gamma, spare: patterns of float32.
     PAIRS: tiles that meet have one exponent, so each of two vectors loses what the other one does, RATIO bits further
     down on the right than on the left (`engines.cuda_tiles`).
     """
@@ -122,7 +127,8 @@ def certify_tiles(
         error = error + times(tl.where(some, 1.5407439555097887e-33, 0.0), -shift)  # 2^-109
     # In the result's units; what is left of an error below float32's range serves no test.
     far = times(error, shift)
-    sure = size + far < 170141183460469231731687303715884105728.0  # 2^127
+    most = times(error + (gamma.to(tl.float32, bitcast=True) * norm)[:, None] * norm_too[None, :], shift)
+    sure = size + most * spare.to(tl.float32, bitcast=True) < 170141183460469231731687303715884105728.0  # 2^127
     if not RAW:
         cap = tl.load(facts + CAP * every + left, mask=in_m, other=0.0)
         cap_too = tl.load(facts + CAP * every + right, mask=in_n, other=0.0)

@@ -15,7 +15,7 @@ float32 in 97 (110), of 5001 in 112 (107).
 import triton
 import triton.language as tl
 
-from prismm.kernels.gpu.direct import LARGE, TOP
+from prismm.kernels.gpu.direct import LARGE, SLACK, TOP
 from prismm.kernels.gpu.numbers import multiple, wide
 from prismm.kernels.gpu.open_entries import settle_open_entries
 from prismm.kernels.gpu.repair import limb_numbers
@@ -56,8 +56,8 @@ def multiply_by_a_vector(
     value = total if PRECISION == 53 else total.to(tl.float32)
     open_ = ~(tl.abs(total) < LARGE)
     if PRECISION == 24:
-        # k²·2^-53 times the largest product of all these entries; 1.2e-16 has room for roundings here.
-        scale = k.to(tl.float64) * k.to(tl.float64) * 1.2e-16
+        # 64 times k²·2^-53 times the largest product of all these entries, as `direct` has it.
+        scale = k.to(tl.float64) * k.to(tl.float64) * SLACK
         error = scale * tl.max(tl.ravel(most, can_reorder=True), 0).to(tl.float64)
         open_ = ~(tl.abs(total) + error < TOP)
     open_ = open_ & inside

@@ -3,8 +3,9 @@
 A tile of 64 x 64 entries with many marks is made by the FP64 matrix instructions, at the speed of a native float64
 product; single marked entries by a program of their own. Either sum errs by less than (k + 2)·2^-53·|a||b| (Jeannerod
 and Rump 2013, in any order), and cannot overflow: an entry whose row or column is not finite is what IEEE's sum gives,
-in any order, and one without any nonzero product is 0. Then one rounding. Where that error leaves open whether the
-entry overflows, or where a target asks for more (EXACT), the entry is summed exactly (`repair.exact_value`).
+in any order, and one without any nonzero product is 0. Then one rounding. Where 64 times that error leaves open whether
+the entry overflows, or where a target asks for more (EXACT), the entry is summed exactly (`repair.exact_value`). In a
+tile |a||b| is taken for k times the largest magnitudes of a row and a column.
 
 A program looks at the marks of 64 tiles at once, 32 KiB of them, which a bit a tile sums up, and several share them
 where there are few: mostly none is set, and what a look takes is one reading, whatever its size. Per repaired entry 8·k
@@ -21,6 +22,9 @@ SPECIAL, SUMMED, DOUBLE, KEPT = tl.constexpr(0), tl.constexpr(1), tl.constexpr(2
 
 TOP = tl.constexpr(3.4028235677973366e38)
 """2^128 - 2^103: from here on RN is infinite."""
+
+SLACK = tl.constexpr(7.7e-15)
+"""Above 64·2^-53, for roundings of a sum's error."""
 
 SIDE, TILES, MANY = tl.constexpr(64), tl.constexpr(64), tl.constexpr(48)
 """Rows and columns of a tile, tiles that a program looks at, marks from which a tile is made as one."""
@@ -55,8 +59,8 @@ def _settle(
         size += tl.abs(x * y)
     value = tl.sum(total, 0)
     finite = value - value == 0.0
-    # k < 2^23, so that the float64 sum errs by less than this.
-    error = tl.sum(size, 0) * (2.0**-29)
+    # k < 2^23, so that the float64 sum errs by less than 2^-29 of it; 64 times that, for `combine.SPARE`.
+    error = tl.sum(size, 0) * (2.0**-23)
     open_top = (tl.abs(value) + error >= TOP) & (tl.abs(value) - error < TOP)
     road = tl.where(finite, DOUBLE, SPECIAL)
     if finite & (open_top | EXACT):
@@ -79,11 +83,15 @@ def _tile(
     a, a_row, a_step, b, b_column, b_step, out, row_stride, counts, i0, j0, m, n, k, marked, PARTS: tl.constexpr,
     DEPTH: tl.constexpr,
 ):  # fmt: skip
-    """The marked entries of a tile by float64 products; returns those that may overflow, which are left."""
+    """The marked entries of a tile by float64 products; returns those that may overflow, which are left: products that
+    cancel may take what overflows with them.
+    """
     i = i0 + tl.arange(0, SIDE)
     j = j0 + tl.arange(0, SIDE)
     part = j & 1
     acc = tl.zeros([SIDE, SIDE], tl.float64)
+    of_row = tl.zeros([SIDE, DEPTH], tl.float32)
+    of_column = tl.zeros([DEPTH, SIDE], tl.float32)
     for h0 in range(0, k * PARTS, DEPTH):
         h = h0 + tl.arange(0, DEPTH)
         if PARTS == 2:
@@ -98,11 +106,16 @@ def _tile(
         )
         y_at += (j // PARTS).to(tl.int64)[None, :] * b_column
         y = tl.load(b + y_at, mask=inside[:, None] & (j < n)[None, :], other=0.0)
+        of_row = tl.maximum(of_row, tl.abs(x))
+        of_column = tl.maximum(of_column, tl.abs(y))
         if PARTS == 2:
             y = tl.where((part == 0)[None, :] & (h & 1 == 1)[:, None], -y, y)
         acc = tl.dot(x.to(tl.float64), y.to(tl.float64), acc, out_dtype=tl.float64)
     finite = acc - acc == 0.0
-    left = marked & finite & (tl.abs(acc) >= 1.7014118346046923e38)  # 2^127
+    terms = k.to(tl.float64) * PARTS + 2.0
+    error = (terms * terms * SLACK) * tl.max(of_row, 1).to(tl.float64)[:, None]
+    error = error * tl.max(of_column, 0).to(tl.float64)[None, :]
+    left = marked & finite & ~(tl.abs(acc) + error < 1.7014118346046923e38)  # 2^127
     done = marked & ~left
     target = out + i.to(tl.int64)[:, None] * row_stride + j[None, :]
     tl.store(target, acc.to(tl.float32), mask=done)
