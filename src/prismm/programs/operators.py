@@ -102,7 +102,9 @@ def matmul_of(a: Any, b: Any, keywords: tuple[Any, ...], out: Any, workspace: An
     kind_a, kind_b = (x.dtype if isinstance(x, Tensor) else type(x).__name__ for x in (a, b))
     aside: Any = None
     if torch.compiler.is_dynamo_compiling():
-        text, dtype, error = _constants(kind_a, kind_b, given, *keywords)
+        error = "" if keywords[1] is None or _READS_DATACLASSES else _OPAQUE
+        if not error:
+            text, dtype, error = _constants(kind_a, kind_b, given, *keywords)
         if not error:
             found: Tensor = torch.ops.prismm.matmul.default(a, b, text, dtype)
             return found
@@ -138,6 +140,12 @@ def matmul_of(a: Any, b: Any, keywords: tuple[Any, ...], out: Any, workspace: An
 
 
 _SHELL = "a recipe or scheme that is made inside of compiled code cannot be read there; make it outside"
+
+
+_READS_DATACLASSES = tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 13)
+"""Whether Dynamo hands frozen dataclasses to functions whose results are constants."""
+
+_OPAQUE = "torch.compile of this PyTorch cannot read a scheme object; from PyTorch 2.13 on it can"
 
 
 def _is_shell(x: Any) -> bool:
