@@ -39,12 +39,15 @@ class FileError(PrismmError, OSError):
 
 
 def meant(name: str, names: Collection[str]) -> str:
-    """The end of a clause: the names that are most like this one, if any is.
+    """In brackets after a name that there is not: those that are most like it, if any is.
 
-    >>> meant("cpu_vnni", ["cpu:vnni", "cpu:int8"]), meant("tpu", ["cuda"])
-    ("; did you mean 'cpu:vnni'? ", '. ')
+    >>> meant("cpu_vnni", ["cpu:vnni", "cpu:int8"]), meant("int8", ["cpu:vnni", "cpu:int8"]), meant("tpu", ["cuda"])
+    (" (did you mean 'cpu:vnni'?)", " (did you mean 'cpu:int8'?)", '')
     """
     from difflib import get_close_matches
 
-    near = get_close_matches(name[:100].lower(), names, n=3, cutoff=0.75)
-    return f"; did you mean {' or '.join(map(repr, near))}? " if near else ". "
+    wanted = name[:100].lower()
+    near = [x for x in names if wanted and x.partition(":")[2] == wanted] or get_close_matches(
+        wanted, names, n=3, cutoff=0.75
+    )
+    return f" (did you mean {' or '.join(map(repr, near))}?)" if near else ""

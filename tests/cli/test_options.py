@@ -71,7 +71,7 @@ def test_engines_of_a_command(prismm_main: Run, verb: tuple[str, ...]) -> None:
     told = (
         prismm_main(*verb, "--engine", "cpu:int9").refused() if verb[0] != "run" else _of_run(prismm_main, "cpu:int9")
     )
-    assert "unknown engine 'cpu:int9'; did you mean 'cpu:int8'" in told
+    assert "unknown engine 'cpu:int9' (did you mean 'cpu:int8'?)" in told
     for name in ("'cpu:vnni'", "'cpu:blas'", "'cuda:int8'", "'simulated:NAME'"):
         assert name in told
     if verb[0] != "run":  # a script may have tensors on a GPU

@@ -40,8 +40,8 @@ def test_every_verb_and_scheme_says_the_same(scheme, monkeypatch):
     single = A.astype(np.float32)
     for verb in VERBS:
         for name, message in [
-            ("cpu:int9", r"^unknown engine 'cpu:int9'; did you mean 'cpu:int8'.*'cpu:blas'.*'simulated:NAME'"),
-            ("CPU:VNNI", r"^unknown engine 'CPU:VNNI'; did you mean 'cpu:vnni'"),
+            ("cpu:int9", r"^unknown engine 'cpu:int9' .did you mean 'cpu:int8'.*'cpu:blas'.*'simulated:NAME'"),
+            ("CPU:VNNI", r"^unknown engine 'CPU:VNNI' .did you mean 'cpu:vnni'"),
             ("", "^unknown engine ''"),
             ("cuda:int8", r"^engine 'cuda:int8' multiplies tensors on a GPU.*pass CUDA tensors, or engine='cpu'"),
             ("cuda", "^engine 'cuda' multiplies tensors on a GPU"),
@@ -61,9 +61,9 @@ def test_every_verb_and_scheme_says_the_same(scheme, monkeypatch):
 
 def test_a_policy_knows_engines_before_a_program_runs():
     for make in (lambda name: prismm.Rule(engine=name), lambda name: prismm.Policy.of("native", engine=name)):
-        with pytest.raises(ArgumentError, match="unknown engine 'cpu:int9'; did you mean 'cpu:int8'"):
+        with pytest.raises(ArgumentError, match=r"unknown engine 'cpu:int9' .did you mean 'cpu:int8'"):
             make("cpu:int9")
-        with pytest.raises(ArgumentError, match="unknown simulated engine 'simulated:a10'; did you mean"):
+        with pytest.raises(ArgumentError, match=r"unknown simulated engine 'simulated:a10' .did you mean"):
             make("simulated:a10")
         for name in ("cpu", "cpu:blas", "cuda", "cuda:int8", "simulated:a100", "simulated:a100.tf32.fp32"):
             make(name)
@@ -73,7 +73,9 @@ def test_other_names_have_their_likes():
     from prismm.numerics.hardware.instructions import instruction_named
     from prismm.reproduce import load
 
-    with pytest.raises(ArgumentError, match=r"unknown instruction 'mma.fp16.fp33'; did you mean 'mma.fp16.fp32'"):
+    with pytest.raises(ArgumentError, match=r"unknown instruction 'mma.fp16.fp33' .did you mean 'mma.fp16.fp32'"):
         instruction_named("mma.fp16.fp33")
-    with pytest.raises(ArgumentError, match=r"there is no experiment 'mixprt'; did you mean 'mixpert'\? Pass one of"):
+    with pytest.raises(
+        ArgumentError, match=r"there is no experiment 'mixprt' .did you mean 'mixpert'\?\); pass one of"
+    ):
         load("mixprt")

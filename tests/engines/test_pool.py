@@ -8,8 +8,10 @@ import sys
 import threading
 import time
 
+import numpy as np
 import pytest
 
+import prismm
 from prismm.engines import pool
 from prismm.errors import ArgumentError
 
@@ -96,6 +98,102 @@ def test_a_worker_limits_openmp_for_itself_alone():
     for counts, of_torch in pool.run(limited, 11):
         assert set(counts) == {1} and of_torch == 1
     assert openmp() == before and torch.get_num_threads() == before_torch
+
+
+def _workers():
+    return [thread for thread in threading.enumerate() if thread.name.startswith("prismm-")]
+
+
+def _soon(condition, seconds=10.0):
+    end = time.monotonic() + seconds
+    while not condition() and time.monotonic() < end:
+        time.sleep(0.005)
+    return condition()
+
+
+def test_workers_that_nobody_needs_end(monkeypatch):
+    """All but the usual team, which has one for each processor."""
+    rng = np.random.default_rng(0)
+    a, b = rng.standard_normal((150, 120)), rng.standard_normal((120, 130))
+    expected = prismm.matmul(a, b, reproducible=True)
+    usual = pool.worker_count()
+    pool.run(lambda i: i, usual)
+    monkeypatch.setattr(pool, "_TEAMS", {usual: pool._TEAMS[usual]})
+    before = set(_workers())
+    monkeypatch.setattr(pool, "_IDLE", 0.1)
+    for threads in (usual + 1, usual + 2, 64):
+        assert np.array_equal(prismm.matmul(a, b, reproducible=True, threads=threads), expected)
+        assert pool.run(lambda i: i, threads) == list(range(threads))
+    assert len(_workers()) > 64
+    assert _soon(lambda: set(_workers()) <= before)
+    assert list(pool._TEAMS) == [usual] and set(_workers()) >= {x for x in before if x.is_alive()}
+    for _ in range(2):  # and begin anew
+        assert pool.run(lambda i: i * i, 64) == [i * i for i in range(64)]
+
+
+def test_a_team_may_end_at_any_time(monkeypatch):
+    """Callers meet it as it ends: no task is lost, and none is done twice."""
+    monkeypatch.setattr(pool, "_TEAMS", {})
+    monkeypatch.setattr(pool, "_IDLE", 0.001)
+    workers = pool.worker_count() + 1
+    done = [0] * 3
+
+    def caller(place):
+        rng = np.random.default_rng(place)
+        end = time.monotonic() + 0.5
+        while time.monotonic() < end:
+            joining = bool(rng.integers(2))
+            assert pool.run(lambda i: i, workers, joining=joining) == list(range(workers))
+            done[place] += 1
+            time.sleep(rng.uniform(0.0, 0.002))
+
+    with concurrent.futures.ThreadPoolExecutor(3) as callers:
+        for result in [callers.submit(caller, place) for place in range(3)]:
+            result.result(timeout=30)
+    assert min(done) > 10
+    assert _soon(lambda: not pool._TEAMS)
+
+
+def test_what_is_busy_longer_than_a_team_waits_is_not_given_up(monkeypatch):
+    monkeypatch.setattr(pool, "_TEAMS", {})
+    monkeypatch.setattr(pool, "_IDLE", 0.02)
+    workers = pool.worker_count() + 1
+
+    def task(index):
+        time.sleep(0.2 if index == 1 else 0.0)
+        return index
+
+    for joining in (False, True):
+        assert pool.run(task, workers, joining=joining) == list(range(workers))
+        assert pool.run(task, workers, joining=joining) == list(range(workers))
+
+
+TOO_MANY = """
+import resource, threading, time, numpy as np, prismm
+from prismm.engines import pool
+from prismm.errors import EngineError
+a = np.ones((200, 300))
+prismm.matmul(a, a.T, reproducible=True, threads=2)
+before = threading.active_count()
+threading.stack_size(1 << 26)
+resource.setrlimit(resource.RLIMIT_AS, (8 << 30, 8 << 30))
+try:
+    pool.run(lambda i: i, 500)
+except EngineError as error:
+    print(error)
+end = time.monotonic() + 10
+while threading.active_count() > before and time.monotonic() < end:
+    time.sleep(0.01)
+print(threading.active_count() - before)
+print(prismm.matmul(a, a.T, reproducible=True, threads=2)[0, 0])
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs Linux's limits")
+def test_more_threads_than_the_system_starts():
+    run = subprocess.run([sys.executable, "-c", TOO_MANY], capture_output=True, text=True, timeout=120, check=False)
+    assert run.stdout == "500 threads cannot be started here: can't start new thread; pass threads=1\n0\n300.0\n", run
 
 
 @pytest.mark.parametrize("threads", [0, -1, 1.5, True, "2"])

@@ -3,7 +3,8 @@
 Kernels release the GIL, so plain threads suffice. Each worker limits every OpenMP runtime to one thread *for itself*
 (the limit belongs to the calling thread, not to the process), so that a GEMM called in a worker neither starts nor
 waits for OpenMP teams: no pools that spin against each other, and none that a fork could leave dead. The pool is
-made on first use, and anew in a forked child.
+made on first use, and anew in a forked child. Workers that nobody needs end: all but those of the team that has one
+for each processor, which is the usual one.
 
 An interrupt may come between any two steps of the caller. So nothing here depends on what the caller got to remember:
 a `_Ticket` tells which workers began and ended, its lists and queues are changed in single steps of C code, and whoever
@@ -17,17 +18,21 @@ import functools
 import os
 import sys
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import Any
 
-from prismm.errors import ArgumentError
+from prismm.errors import ArgumentError, EngineError
 
 _LOCAL = threading.local()
 _GUARD = threading.RLock()
-_POOLS: dict[int, list[SimpleQueue[tuple[_Ticket, int]]]] = {}
-"""Workers by their number in a team: each waits at a queue of its own."""
+_TEAMS: dict[int, _Team] = {}
+"""By their numbers of workers."""
+
+_IDLE = 10.0
+"""Seconds for which a team waits for work before it ends."""
 
 
 FORKED = False
@@ -38,7 +43,7 @@ def _forget() -> None:
     global _GUARD, FORKED
     FORKED = True
     _GUARD = threading.RLock()
-    _POOLS.clear()
+    _TEAMS.clear()
     _LOCAL.home = None
 
 
@@ -59,12 +64,15 @@ def worker_count(threads: int | None = None) -> int:
             if threads < 1:
                 raise ArgumentError(f"PRISMM_THREADS={text!r}; set it to 1 or more")
             return threads
-        if hasattr(os, "sched_getaffinity"):
-            return len(os.sched_getaffinity(0))
-        return os.cpu_count() or 1
+        return _processors()
     if isinstance(threads, bool) or not isinstance(threads, int) or threads < 1:
         raise ArgumentError(f"threads={threads!r}; pass an integer of 1 or more")
     return threads
+
+
+def _processors() -> int:
+    """Number of processors that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def limit_openmp() -> None:
@@ -162,44 +170,81 @@ class _Ticket:
                 continue
 
 
-def _work(queue: SimpleQueue[tuple[_Ticket, int]], place: int | None) -> None:
-    _start(place)
-    while True:
-        ticket, index = queue.get()
-        ticket.run(index)
-        del ticket  # which holds the operands
+class _Team:
+    """Workers that carry out tasks together, each waiting at a queue of its own; None in a queue ends its worker.
 
+    Queues are filled under the guard, by those who find the team among all, and the team leaves those when it ends: so
+    nothing comes after None.
+    """
 
-def _team(workers: int) -> list[SimpleQueue[tuple[_Ticket, int]]]:
-    """The queues of so many workers."""
-    with _GUARD:
-        team = _POOLS.get(workers)
-        if team is None:
-            places = _places(workers)
-            team = [SimpleQueue() for _ in range(workers)]
-            for w, queue in enumerate(team):
+    def __init__(self, workers: int) -> None:
+        self.used = time.monotonic()
+        self.stays = workers == _processors()
+        self.queues: list[SimpleQueue[tuple[_Ticket, int] | None]] = [SimpleQueue() for _ in range(workers)]
+        places = _places(workers)
+        try:
+            for w, queue in enumerate(self.queues):
                 place = places[w] if places else None
-                threading.Thread(target=_work, args=(queue, place), name=f"prismm-{w}", daemon=True).start()
-            _POOLS[workers] = team
-    return team
+                threading.Thread(target=self._work, args=(queue, place), name=f"prismm-{w}", daemon=True).start()
+        except BaseException as error:
+            for queue in self.queues:
+                queue.put(None)
+            if isinstance(error, RuntimeError):
+                raise EngineError(f"{workers} threads cannot be started here: {error}; pass threads=1") from error
+            raise
+
+    def _work(self, queue: SimpleQueue[tuple[_Ticket, int] | None], place: int | None) -> None:
+        _start(place)
+        while True:
+            try:
+                item = queue.get(timeout=None if self.stays else _IDLE)
+            except Empty:
+                self._end()
+                continue
+            if item is None:
+                return
+            ticket, index = item
+            ticket.run(index)
+            del ticket, item  # which hold the operands
+
+    def _end(self) -> None:
+        """Tell all workers to end, unless somebody has used the team lately."""
+        with _GUARD:
+            if time.monotonic() - self.used < _IDLE:
+                return
+            if _TEAMS.get(len(self.queues)) is self:
+                del _TEAMS[len(self.queues)]
+            for queue in self.queues:
+                queue.put(None)
 
 
-def _others(workers: int) -> list[SimpleQueue[tuple[_Ticket, int]]]:
+def _hand_out(ticket: _Ticket, workers: int, joining: bool) -> None:
+    """Give a task to a team. joining: but to one of its workers, whose part is the first and the caller's own."""
+    with _GUARD:
+        team = _TEAMS.get(workers)
+        if team is None:
+            team = _TEAMS[workers] = _Team(workers)
+        team.used = time.monotonic()
+        queues = _others(team) if joining else team.queues
+        for index, queue in enumerate(queues, int(joining)):
+            queue.put((ticket, index))
+
+
+def _others(team: _Team) -> list[SimpleQueue[tuple[_Ticket, int] | None]]:
     """The workers beside one whose part the caller takes: the one on the processor where the caller runs.
 
     The caller stays there until `_go_home`: a worker that hands it the interpreter's lock would draw it to the worker's
     own processor, which the two then share.
     """
-    team, places = _team(workers), _places(workers)
-    processor = _processor()
+    places, processor = _places(len(team.queues)), _processor()
     here = processor() if places is not None and processor is not None else None
     if places is None or here not in places:
-        return team[1:]
+        return team.queues[1:]
     mine = places.index(here)
     _LOCAL.home = places
     with contextlib.suppress(OSError):
         os.sched_setaffinity(0, {here})
-    return team[:mine] + team[mine + 1 :]
+    return team.queues[:mine] + team.queues[mine + 1 :]
 
 
 def _go_home() -> None:
@@ -228,15 +273,13 @@ def run(
         return [task(w) for w in range(workers)]
     ticket = _Ticket(task, workers)
     try:
+        _hand_out(ticket, workers, joining)
         if joining:
-            queues = _others(workers)
-            _hand_out(ticket, queues, 1)
             _LOCAL.worker = True
             ticket.results[0] = task(0)
             _LOCAL.worker = False
             ticket.wait(workers - 1)
         else:
-            _hand_out(ticket, _team(workers), 0)
             ticket.wait(workers)
     except BaseException as error:
         if stopped is not None:
@@ -249,11 +292,6 @@ def run(
     if ticket.errors:
         raise min(ticket.errors, key=lambda found: found[0])[1]
     return ticket.results
-
-
-def _hand_out(ticket: _Ticket, queues: list[SimpleQueue[tuple[_Ticket, int]]], first: int) -> None:
-    for index, queue in enumerate(queues, first):
-        queue.put((ticket, index))
 
 
 def spread(

@@ -230,5 +230,5 @@ def engine(name: str) -> SimulatedEngine:
 
         return SimulatedEngine(name, (catalogue.engine(short),))
     raise ArgumentError(
-        f"unknown simulated engine {name!r}{meant(name, names())}Pass one of {', '.join(map(repr, names()))}"
+        f"unknown simulated engine {name!r}{meant(name, names())}; pass one of {', '.join(map(repr, names()))}"
     )

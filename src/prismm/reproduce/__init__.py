@@ -71,6 +71,6 @@ def load(name: str) -> Experiment:
     from importlib import import_module
 
     if name not in PAPERS:
-        raise ArgumentError(f"there is no experiment {name!r}{meant(name, PAPERS)}Pass one of {', '.join(PAPERS)}")
+        raise ArgumentError(f"there is no experiment {name!r}{meant(name, PAPERS)}; pass one of {', '.join(PAPERS)}")
     found: Experiment = import_module(f"prismm.reproduce.{PAPERS[name].module}").EXPERIMENT
     return found

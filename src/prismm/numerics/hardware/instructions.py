@@ -197,7 +197,7 @@ def instruction_named(name: str) -> Instruction:
         if instruction.name == name:
             return instruction
     known = [instruction.name for instruction in INSTRUCTIONS]
-    raise ArgumentError(f"unknown instruction {name!r}{meant(name, known)}Pass one of {', '.join(known)}")
+    raise ArgumentError(f"unknown instruction {name!r}{meant(name, known)}; pass one of {', '.join(known)}")
 
 
 def target(instruction: Instruction, capability: tuple[int, int]) -> str:
