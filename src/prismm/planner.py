@@ -40,6 +40,9 @@ DIRECT_WORK = 40_000
 TINY_WORK = 300_000
 """Up to so many multiply-adds one compiled call in double-double is faster still, where it settles every entry."""
 
+THIN = 256
+"""A product that has an operand of at most so many elements goes to the direct engine as well, whatever its length."""
+
 TINY_MODULI = {53: 17, 24: 11}
 """Moduli for correct rounding by the direct engine, by the precision of the result: operands of three limbs, or two."""
 
@@ -92,6 +95,8 @@ class Auto:
             return Residues(TINY_MODULI[precision]), "leaves few roundings open in a tiny product"
         if target.kind == "correctly-rounded" and need.single and not need.epilogue and not _residues_are_faster(need):
             return Native("float64"), "float32 products are exact in float64; one rounding test per entry"
+        if target.kind == "correctly-rounded" and need.thin:
+            return Residues(TINY_MODULI[precision]), "leaves few roundings open in short sums"
         if target.kind == "correctly-rounded":
             return _moduli_by_sample(need)
         if target.kind == "native":
@@ -117,11 +122,17 @@ class Need:
     compute: Any
     a: Any = field(default=None, repr=False)
     b: Any = field(default=None, repr=False)
+    batched: bool = False
 
     @property
     def tiny(self) -> bool:
-        """Whether the direct engine is the natural choice."""
-        return self.m * self.n * max(self.k, 1) <= DIRECT_WORK
+        """Whether the direct engine is the natural choice: for a product so small, or one of a batch."""
+        return self.m * self.n * max(self.k, 1) <= (TINY_WORK if self.batched else DIRECT_WORK)
+
+    @property
+    def thin(self) -> bool:
+        """Whether it is because one operand is so small."""
+        return min(self.m, self.n) * max(self.k, 1) <= THIN
 
     @property
     def compute_unit(self) -> float:
@@ -431,6 +442,7 @@ def need_of(
         target=target,
         reproducible=reproducible,
         is_complex=is_complex,
+        batched=b.ndim > 2 or a.ndim > 2,
         single=single,
         big_integers=big_integers,
         epilogue=epilogue,

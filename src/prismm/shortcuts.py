@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import functools
 import math
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from prismm import interop
-from prismm.accuracy import MAGNITUDE, join_mode, join_test, parse_target
+from prismm.accuracy import MAGNITUDE, join_mode, parse_target
 from prismm.calls import Options, engine_named, select
 from prismm.engines import environment, pool
 from prismm.engines.cpu import DIRECT, CpuEngine
 from prismm.formats import format_of
 from prismm.planner import TINY_MODULI, TINY_WORK, grade, workspace_limit
-from prismm.schemes import native, residues
+from prismm.schemes import batched, long, native, residues
 from prismm.schemes.base import Job, for_kernels
 from prismm.schemes.residues import Residues
-from prismm.schemes.split import Splitter
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -27,6 +25,7 @@ if TYPE_CHECKING:
 _PLAIN = frozenset(np.dtype(name) for name in interop.RESULTS)
 _NOTHING64 = np.empty((0, 0))
 _NOTHING32 = np.empty((0, 0), np.float32)
+_NO_MARKS = np.empty((0, 0), np.uint8)
 
 
 SMALL_WORK = 1 << 27
@@ -48,16 +47,20 @@ def at_once(
     if native_grade and reproducible is False:
         environment.check_arithmetic()
         return native.ordinary_product(a, b)
-    work = a.shape[0] * a.shape[1] * b.shape[1]
-    if not 0 < work <= SMALL_WORK or environment.variable(b"PRISMM_ENGINE"):
-        return None
     if native_grade and reproducible is True:
         target = "native"
     elif isinstance(accuracy, str) and accuracy == "correctly-rounded" and isinstance(reproducible, bool):
         target = accuracy
     else:
         return None
+    if environment.variable(b"PRISMM_ENGINE"):
+        return None
     environment.check_arithmetic()
+    work = a.shape[0] * a.shape[1] * b.shape[1]
+    if long.suits(a.shape[0], b.shape[1], a.shape[1]) and (target == "native" or a.dtype != np.float32):
+        return _long_at_once(a, b, target, pool.worker_count(workers))
+    if not 0 < work <= SMALL_WORK:
+        return None
     if work <= (TINY_WORK if a.dtype.kind != "c" else TINY_WORK // 4):
         return _tiny_at_once(a, b, target)
     recipe = _small_recipe(a.shape, b.shape, a.dtype, target, reproducible, pool.worker_count(workers))
@@ -65,8 +68,55 @@ def at_once(
         return None
     scheme, engine, job = recipe
     out = np.empty((a.shape[0], b.shape[1]), a.dtype)
-    residues.multiply(scheme, a, b, out, job, engine)
+    if engine is DIRECT:
+        batched.multiply(scheme, a, b, out, job, report=False)
+    else:
+        residues.multiply(scheme, a, b, out, job, engine)
     return out
+
+
+def batch_at_once(
+    a: NDArray[Any], b: NDArray[Any], accuracy: Any, reproducible: Any, workers: int | None = None
+) -> NDArray[Any] | None:
+    """`at_once` for batches of plain matrices, or vectors beside them; None where there is no batch."""
+    if a.ndim + b.ndim < 4 or not a.ndim or not b.ndim or a.dtype not in _PLAIN or b.dtype != a.dtype:
+        return None
+    k = a.shape[-1]
+    if k == 0 or k != b.shape[max(b.ndim - 2, 0)]:
+        return None
+    if b.ndim == 2:
+        rows = at_once(a.reshape(-1, k), b, accuracy, reproducible, workers)
+        return None if rows is None else rows.reshape(*a.shape[:-1], b.shape[1])
+    native_grade = accuracy is None or (isinstance(accuracy, str) and accuracy == "native")
+    if native_grade and reproducible is False:
+        environment.check_arithmetic()
+        try:
+            return native.ordinary_products(a, b)
+        except ValueError:  # batches that do not fit
+            return None
+    if native_grade and reproducible is True:
+        target = "native"
+    elif isinstance(accuracy, str) and accuracy == "correctly-rounded" and isinstance(reproducible, bool):
+        target = accuracy
+    else:
+        return None
+    if environment.variable(b"PRISMM_ENGINE"):
+        return None
+    environment.check_arithmetic()
+    x, y = a if a.ndim > 1 else a[None, :], b if b.ndim > 1 else b[:, None]
+    try:
+        batch = np.broadcast_shapes(x.shape[:-2], y.shape[:-2])
+    except ValueError:
+        return None
+    m, n = x.shape[-2], y.shape[-1]
+    if not m * n * math.prod(batch):
+        return None
+    recipe = _small_recipe((2, m, k), (2, k, n), a.dtype, target, reproducible, pool.worker_count(workers))
+    if recipe is None or recipe[1] is not DIRECT:
+        return None
+    out = np.empty((*batch, m, n), a.dtype)
+    batched.multiply(recipe[0], x, y, out, recipe[2], report=False)
+    return out.reshape(*batch, *a.shape[-2:-1], *((n,) if b.ndim > 1 else ()))
 
 
 SMALL_TENSORS = 1 << 18
@@ -180,30 +230,42 @@ def _tensors() -> tuple[Any, ...]:
 def _small_recipe(
     left: tuple[int, ...], right: tuple[int, ...], dtype: np.dtype[Any], accuracy: str, reproducible: bool, workers: int
 ) -> tuple[Residues, CpuEngine, Job] | None:
-    """What the planner chooses for any data of these shapes, and the job that comes of it; None for another scheme."""
+    """What the planner chooses for any data of these shapes (batches of any size where they have three axes), and the
+    job that comes of it; None for another scheme.
+    """
     target = parse_target(accuracy)
     a, b = np.broadcast_to(dtype.type(1), left), np.broadcast_to(dtype.type(1), right)
     options = Options(target, None, reproducible, None, None, workers)
     scheme, engine, _, need = select(a, b, dtype, options, epilogue=False, big=False, look=True)
-    if not isinstance(scheme, Residues) or engine == DIRECT.name:
+    if not isinstance(scheme, Residues):
         return None
     memory = workspace_limit(a.size * dtype.itemsize + b.size * dtype.itemsize, need.m * need.n * dtype.itemsize)
     a_priori = join_mode(target) == MAGNITUDE
     return scheme, engine_named(engine), Job(need.result, target, need.terms, a_priori, workers, memory)
 
 
+def _long_at_once(a: NDArray[Any], b: NDArray[Any], accuracy: str, workers: int) -> NDArray[Any] | None:
+    """A product of few and long rows and columns, or None if any entry is left open."""
+    target, result = parse_target(accuracy), format_of(a.dtype)
+    terms = a.shape[1] * (2 if a.dtype.kind == "c" else 1)
+    out = np.empty((a.shape[0], b.shape[1]), a.dtype)
+    job = Job(result, target, terms, join_mode(target) == MAGNITUDE, workers, 0)
+    return out if long.multiply(Residues(_moduli(a.dtype, terms, accuracy)), a, b, out, job) else None
+
+
+def _moduli(dtype: np.dtype[Any], terms: int, accuracy: str) -> int:
+    """Those of the planner for a reproducible product of native grade; of correct rounding, where any do, for tiny
+    ones.
+    """
+    result = format_of(dtype)
+    return TINY_MODULI[result.precision] if accuracy == "correctly-rounded" else grade(result, terms)
+
+
 @functools.lru_cache(maxsize=1024)
 def _tiny_recipe(dtype: np.dtype[Any], k: int, accuracy: str) -> tuple[Any, ...]:
     """What `tiny_product` needs for this type, inner dimension and target."""
-    target = parse_target(accuracy)
-    result = format_of(dtype)
-    splitter = Splitter(TINY_MODULI[result.precision], DIRECT, k, dtype.kind == "c")
-    mode, *kappas = join_test(target, splitter.terms, result)
-    tested = mode == MAGNITUDE
-    if tested:
-        splitter = replace(splitter, moduli=grade(result, splitter.terms))
-    levels = splitter.count_levels if tested else 0
-    return splitter.thresholds, splitter.fraction_bits, levels, mode, *kappas, result.precision
+    moduli = _moduli(dtype, 2 * k if dtype.kind == "c" else k, accuracy)
+    return batched.tiny_recipe(dtype, k, moduli, parse_target(accuracy))
 
 
 def _tiny_at_once(a: NDArray[Any], b: NDArray[Any], accuracy: str) -> NDArray[Any] | None:
@@ -215,4 +277,4 @@ def _tiny_at_once(a: NDArray[Any], b: NDArray[Any], accuracy: str) -> NDArray[An
     parts, kind, real = (2, "complex128", out.real.dtype) if a.dtype.kind == "c" else (1, "float64", out.dtype)
     x, y, target = for_kernels(a, kind).view(np.float64), for_kernels(b, kind).view(np.float64), out.view(real)
     out64, out32 = (target, _NOTHING32) if real == np.float64 else (_NOTHING64, target)
-    return out if tiny_product(x, y, parts, *recipe, out64, out32) == 0 else None
+    return out if tiny_product(x, y, parts, *recipe, out64, out32, _NO_MARKS) == 0 else None
