@@ -200,7 +200,8 @@ def _residues_are_faster(need: Need) -> bool:
 
 def _moduli_by_sample(need: Need) -> tuple[Any, str]:
     default = default_moduli(need.result, need.terms)
-    if need.a is None or need.m * need.n * need.k < 1 << 28 or need.big_integers:
+    few = need.m * need.n < 1 << 10  # a sample would be all of them
+    if need.a is None or few or need.m * need.n * need.k < 1 << 28 or need.big_integers:
         return Residues(default), "leaves few roundings open on ordinary data"
     moduli, share = sampled_moduli(need)
     return Residues(

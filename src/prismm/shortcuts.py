@@ -57,9 +57,7 @@ def at_once(
         return None
     environment.check_arithmetic()
     work = a.shape[0] * a.shape[1] * b.shape[1]
-    if long.suits(a.shape[0], b.shape[1], a.shape[1]) and (target == "native" or a.dtype != np.float32):
-        return _long_at_once(a, b, target, pool.worker_count(workers))
-    if not 0 < work <= SMALL_WORK:
+    if not 0 < work <= SMALL_WORK or long.suits(a.shape[0], b.shape[1], a.shape[1]):
         return None
     if work <= (TINY_WORK if a.dtype.kind != "c" else TINY_WORK // 4):
         return _tiny_at_once(a, b, target)
@@ -244,28 +242,13 @@ def _small_recipe(
     return scheme, engine_named(engine), Job(need.result, target, need.terms, a_priori, workers, memory)
 
 
-def _long_at_once(a: NDArray[Any], b: NDArray[Any], accuracy: str, workers: int) -> NDArray[Any] | None:
-    """A product of few and long rows and columns, or None if any entry is left open."""
-    target, result = parse_target(accuracy), format_of(a.dtype)
-    terms = a.shape[1] * (2 if a.dtype.kind == "c" else 1)
-    out = np.empty((a.shape[0], b.shape[1]), a.dtype)
-    job = Job(result, target, terms, join_mode(target) == MAGNITUDE, workers, 0)
-    return out if long.multiply(Residues(_moduli(a.dtype, terms, accuracy)), a, b, out, job) else None
-
-
-def _moduli(dtype: np.dtype[Any], terms: int, accuracy: str) -> int:
-    """Those of the planner for a reproducible product of native grade; of correct rounding, where any do, for tiny
-    ones.
-    """
-    result = format_of(dtype)
-    return TINY_MODULI[result.precision] if accuracy == "correctly-rounded" else grade(result, terms)
-
-
 @functools.lru_cache(maxsize=1024)
 def _tiny_recipe(dtype: np.dtype[Any], k: int, accuracy: str) -> tuple[Any, ...]:
     """What `tiny_product` needs for this type, inner dimension and target."""
-    moduli = _moduli(dtype, 2 * k if dtype.kind == "c" else k, accuracy)
-    return batched.tiny_recipe(dtype, k, moduli, parse_target(accuracy))
+    target, result = parse_target(accuracy), format_of(dtype)
+    terms = 2 * k if dtype.kind == "c" else k
+    moduli = TINY_MODULI[result.precision] if target.kind == "correctly-rounded" else grade(result, terms)
+    return batched.tiny_recipe(dtype, k, moduli, target)
 
 
 def _tiny_at_once(a: NDArray[Any], b: NDArray[Any], accuracy: str) -> NDArray[Any] | None:

@@ -2,8 +2,8 @@
 
 Each entry is a dot product in twice float64's precision (`kernels.cpu.long`), of the operands themselves for correct
 rounding, of the operands rounded to A', B' for `Residues`. The pieces are summed exactly. Where all numbers within the
-error bound round alike, and the certificate of integer norms holds, that is the value that every engine returns;
-otherwise the product is left to them.
+error bound round alike, that is the value that every engine returns; entries without a certificate are repaired.
+Products near the ends of the range, and sums of rounded operands that cancel, are left to other engines.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ import numpy as np
 from prismm.accuracy import MAGNITUDE, ROUNDING, join_test
 from prismm.engines import pool
 from prismm.engines.cpu import DIRECT
-from prismm.repair import bound_in_units
-from prismm.schemes.base import Job, real_parts
+from prismm.repair import Entries, bound_in_units, exactly, repair
+from prismm.schemes.base import Job, Outcome, real_parts
 from prismm.schemes.residues import Residues
-from prismm.schemes.split import Splitter
+from prismm.schemes.split import Scales, Splitter
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -68,49 +68,106 @@ def multiply(scheme: Residues, a: NDArray[Any], b: NDArray[Any], out: NDArray[An
 
         tiny = inexact.astype(np.uint8)
         bound_terms(exponent, shift, q, norm2, norm1, np.zeros(exponent.size), tiny, splitter.terms, 1, terms)
-    m, n = out.shape
-    steps = -(-_PIECE // 64) + 64
-    for i, j in np.ndindex(m, n):
-        bound, power = 0.0, 0
-        if mode == MAGNITUDE:
-            bound = float(bound_in_units(terms[:, i], terms[:, m + j], a, job))
-            power = int(exponent[i] + shift[i] + exponent[m + j] + shift[m + j])
+    scales = Scales(shift, exponent, terms, counts)
+    entries = _Entries(work, dots, scales, job, kappa, magnitude_kappa)
+    left: dict[tuple[int, bool], list[tuple[int, int]]] = {}
+    for i, j in np.ndindex(*out.shape):
         for part, target in enumerate(real_parts(out)):
-            values, size = work.entry(dots, i, j, part)
-            error = size * (2 * steps * (steps + 1)) * 1.0001 * 2.0**-106 + splitter.terms * 2.0**-1070
-            value = _rounded(values, error, size, -int(shift[i] + shift[m + j]), job.result.precision)
-            if value is None:
+            value, state = entries.judge(i, j, part)
+            if state == _LEFT:
                 return False
             target[i, j] = value
-            if bound == 0.0:
-                continue
-            sure = abs(math.fsum(values)) * (1.0 - 2.0**-50) >= bound * kappa
-            needed = bound * magnitude_kappa
-            if not sure and not _pigeonhole(counts[i], counts[m + j], splitter.terms, power, needed):
-                return False
+            if state != _SURE:
+                left.setdefault((part, state == _EXACT), []).append((i, j))
+    m = out.shape[0]
+    both = scales.part(0, m), scales.part(m, exponent.size)
+    for (part, exact), places in left.items():
+        i, j = np.array(places, np.int64).T
+        if exact:
+            exactly(a, b, out, Entries(part, i, j), job, Outcome())
+        else:
+            repair(a, b, out, Entries(part, i, j), job, Outcome(), both)
     return True
 
 
-def _rounded(values: list[float], error: float, size: float, scale: int, precision: int) -> float | None:
+_SURE, _OPEN, _EXACT, _LEFT = range(4)
+"""Of an entry: it has its value; it has the scheme's, which no certificate covers; only exact arithmetic has it; other
+engines have.
+"""
+
+
+@dataclass(frozen=True)
+class _Entries:
+    """The entries of a product, from the pieces' sums."""
+
+    work: _Pieces
+    dots: NDArray[np.float64]
+    scales: Scales
+    job: Job
+    kappa: float
+    magnitude_kappa: float
+
+    def judge(self, i: int, j: int, part: int) -> tuple[float, int]:
+        """The value of a real part, and what remains to be done for it.
+
+        The certificate is that of a join (`kernels.cpu.finish`): the sum, rounded once, or the counts of large elements
+        against integer norms.
+        """
+        scales, job = self.scales, self.job
+        q = self.work.a.shape[0] + j
+        terms = self.work.a.shape[1] * self.work.parts
+        values, size = self.work.entry(self.dots, i, j, part)
+        steps = _PIECE // 64 + 64
+        error = size * (2 * steps * (steps + 1)) * 1.0001 * 2.0**-106 + terms * 2.0**-1070
+        scale = -int(scales.shift[i] + scales.shift[q])
+        value = _rounded(values, error, size, scale, job)
+        bound = float(bound_in_units(scales.terms[:, i], scales.terms[:, q], self.work.a, job))
+        if value is None:
+            return 0.0, _EXACT if bound == 0.0 else _LEFT
+        total, needed = abs(math.fsum(values)), bound * self.kappa
+        if bound == 0.0 or total * (1.0 - 2.0**-50) >= needed:
+            return value, _SURE
+        if total * (1.0 + 2.0**-50) >= needed or _exponent(total + bound) + scale > _highest(job):
+            return 0.0, _LEFT
+        power = int(scales.power[i] + scales.power[q])
+        covered = _pigeonhole(scales.counts[i], scales.counts[q], terms, power, bound * self.magnitude_kappa)
+        return value, _SURE if covered else _OPEN
+
+
+def _exponent(x: float) -> int:
+    """e with |x| < 2^e, for finite x; beyond all ranges otherwise."""
+    return math.frexp(x)[1] if math.isfinite(x) else 1 << 20
+
+
+def _highest(job: Job) -> int:
+    """The exponent below which results are far from overflow."""
+    return 1000 if job.result.precision == 53 else 126
+
+
+def _rounded(values: list[float], error: float, size: float, scale: int, job: Job) -> float | None:
     """RN(Σ values·2^scale) where all numbers within `error` of the sum round alike, far from the ends of the range."""
     if not 2.0**-900 < size < 2.0**1000:
         return None
     low, high = math.fsum([*values, -error]), math.fsum([*values, error])
-    if precision == 24:
-        low, high = (math.ldexp(x, scale) for x in (low - abs(low) * 2.0**-51, high + abs(high) * 2.0**-51))
-        same = np.float32(low) == np.float32(high) and (low > 0.0) == (high > 0.0)
-        return float(np.float32(low)) if same and 2.0**-900 < abs(low) < 2.0**126 else None
-    value = math.ldexp(low, scale) if abs(low) < 2.0**1000 and abs(scale) < 1000 else 0.0
-    return value if low == high and 2.0**-1000 < abs(value) < 2.0**1000 and abs(low) > 2.0**-900 else None
+    if job.result.precision == 24:
+        low, high = low - abs(low) * 2.0**-51, high + abs(high) * 2.0**-51
+    least, most = sorted((_exponent(low), _exponent(high)))
+    if least <= -900 or least + scale <= -900 or most + scale > _highest(job) or (low > 0.0) != (high > 0.0):
+        return None
+    low, high = math.ldexp(low, scale), math.ldexp(high, scale)
+    if job.result.precision == 24:
+        low, high = float(np.float32(low)), float(np.float32(high))
+    return low if low == high else None
 
 
 def _pigeonhole(
     rows: NDArray[np.int64], columns: NDArray[np.int64], terms: int, power: int, needed: float
 ) -> bool:  # fmt: skip
     """Whether |a||b| >= needed, by the counts of large elements: `kernels.cpu.finish.pigeonhole`."""
-    least = math.ldexp(needed, 2 - power)
+    with np.errstate(over="ignore"):
+        least = float(np.ldexp(needed, 2 - power))
     return any(
-        hits > 0 and hits >= math.ldexp(least, p + r)
+        hits > 0 and hits >= least * 2.0 ** (p + r)
         for p, x in enumerate(rows.tolist())
         for r, y in enumerate(columns.tolist())
         for hits in (x + y - terms,)
