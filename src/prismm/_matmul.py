@@ -29,7 +29,7 @@ from prismm.calls import (
     transposed,
 )
 from prismm.engines import environment, pool
-from prismm.engines.cpu import DIRECT, DirectEngine
+from prismm.engines.cpu import DIRECT, DirectEngine, choose
 from prismm.errors import ArgumentError, DTypeError, OperandError, ShapeError
 from prismm.formats import format_of
 from prismm.interop import lives_on_gpu
@@ -389,9 +389,13 @@ def _multiply(
         a, b, k = np.zeros((m, 1), call.dtype), np.zeros((1, n), call.dtype), 1
     if isinstance(call.scheme, Native) and batch:
         return _native_batch(a, b, view, addend, call, extra, options, report)
-    if call.engine == DIRECT.name and (batch or m * n * k > DIRECT_WORK):
+    # What `prepare` has split for the best engine is split again where compiled passes take less.
+    split = call.left is not None or call.right is not None
+    again = split and not report and isinstance(call.scheme, Residues) and call.engine == choose("cpu").name
+    again = again and (call.need.tiny or call.need.thin)
+    if (again or call.engine == DIRECT.name) and (batch or m * n * k > DIRECT_WORK):
         job = _job(a, b, view, addend, call, extra, options)
-        whole, part = batched.multiply(call.scheme, a, b, view, job, report=report or not _unnamed(call))
+        whole, part = batched.multiply(call.scheme, a, b, view, job, report=report or not (again or _unnamed(call)))
         stack = view.reshape(-1, m, n)
         return whole, Pieces(len(stack), lambda p: Piece(stack[p], part(p)))
     if not batch:

@@ -40,8 +40,11 @@ DIRECT_WORK = 40_000
 TINY_WORK = 300_000
 """Up to so many multiply-adds one compiled call in double-double is faster still, where it settles every entry."""
 
-THIN = 256
-"""A product that has an operand of at most so many elements goes to the direct engine as well, whatever its length."""
+BATCH_WORK = 1 << 21
+"""The same for each of many products, which one call takes: a pipeline's own costs come for each."""
+
+THIN = 4096
+"""A tall or wide product whose smaller operand has at most so many elements goes to the direct engine as well."""
 
 TINY_MODULI = {53: 17, 24: 11}
 """Moduli for correct rounding by the direct engine, by the precision of the result: operands of three limbs, or two."""
@@ -127,12 +130,14 @@ class Need:
     @property
     def tiny(self) -> bool:
         """Whether the direct engine is the natural choice: for a product so small, or one of a batch."""
-        return self.m * self.n * max(self.k, 1) <= (TINY_WORK if self.batched else DIRECT_WORK)
+        work = self.m * self.n * max(self.k, 1)
+        return work <= DIRECT_WORK or (self.batched and work * (4 if self.is_complex else 1) <= BATCH_WORK)
 
     @property
     def thin(self) -> bool:
-        """Whether it is because one operand is so small."""
-        return min(self.m, self.n) * max(self.k, 1) <= THIN
+        """Whether it is because a tall or wide product has so small an operand."""
+        least, most = sorted((self.m, self.n))
+        return least * max(self.k, 1) <= THIN and most >= 16 * least
 
     @property
     def compute_unit(self) -> float:
@@ -443,7 +448,7 @@ def need_of(
         target=target,
         reproducible=reproducible,
         is_complex=is_complex,
-        batched=b.ndim > 2 or a.ndim > 2,
+        batched=b.ndim > 2,
         single=single,
         big_integers=big_integers,
         epilogue=epilogue,

@@ -89,7 +89,7 @@ def batch_at_once(
     if native_grade and reproducible is False:
         environment.check_arithmetic()
         try:
-            return native.ordinary_products(a, b)
+            return native.ordinary_products(a, b, pool.worker_count(workers))
         except ValueError:  # batches that do not fit
             return None
     if native_grade and reproducible is True:
@@ -122,9 +122,12 @@ SMALL_TENSORS = 1 << 18
 
 
 def tensors_at_once(a: Any, b: Any, accuracy: Any, reproducible: Any, workers: int | None = None) -> Any:
-    """`at_once` for plain matrices that are torch tensors on the CPU, or None."""
-    if reproducible is False and workers is None and (accuracy is None or accuracy == "native"):
-        return _native_at_once(a, b)
+    """`at_once`, or `batch_at_once`, for plain matrices that are torch tensors on the CPU, or None."""
+    native_grade = reproducible is False and workers is None and (accuracy is None or accuracy == "native")
+    if native_grade:
+        result = _native_at_once(a, b)
+        if result is not None:
+            return result
     tensor, parameter, tensor_of, *_ = _tensors()
     kinds = tensor, parameter
     if type(a) not in kinds or type(b) not in kinds or not (workers is None or pool.worker_count(workers)):
@@ -133,7 +136,10 @@ def tensors_at_once(a: Any, b: Any, accuracy: Any, reproducible: Any, workers: i
         x, y = (a if not a.requires_grad else a.detach()).numpy(), (b if not b.requires_grad else b.detach()).numpy()
     except (RuntimeError, TypeError):  # on a GPU, not dense, a conjugate view, bfloat16: nothing that NumPy sees
         return None
-    if x.ndim != 2 or y.ndim != 2 or x.shape[0] * x.shape[1] * y.shape[1] > SMALL_TENSORS:
+    if x.ndim != 2 or y.ndim != 2:
+        result = batch_at_once(x, y, accuracy, reproducible, workers)
+        return None if result is None else tensor_of(result)
+    if native_grade or x.shape[0] * x.shape[1] * y.shape[1] > SMALL_TENSORS:
         return None
     result = at_once(x, y, accuracy, reproducible, workers)
     return None if result is None else tensor_of(result)

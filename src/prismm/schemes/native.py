@@ -143,22 +143,31 @@ def ordinary_product(a: NDArray[Any], b: NDArray[Any]) -> NDArray[Any] | None:
 
 
 CACHED = 1 << 16
-"""Entries that are looked at while they are still in the cache."""
+"""Entries of a batch that are looked at while they are still in the cache."""
+
+ALONE = 1 << 18
+"""Multiply-adds of a product for which OpenBLAS starts no threads, so that several workers may call it."""
 
 
-def ordinary_products(a: NDArray[Any], b: NDArray[Any]) -> NDArray[Any] | None:
-    """The same of a batch."""
-    with np.errstate(all="ignore"):
-        if a.ndim != 3 or b.ndim != 3 or a.shape[0] != b.shape[0] or a.shape[0] * a.shape[1] * b.shape[2] <= CACHED:
-            some: NDArray[Any] = np.matmul(a, b)
-            return some if _ordinary(a, b, some) else None
-        c: NDArray[Any] = np.empty((a.shape[0], a.shape[1], b.shape[2]), a.dtype)
-        step = max(1, CACHED // (a.shape[1] * b.shape[2]))
-        for p in range(0, a.shape[0], step):
-            part = slice(p, p + step)
-            if not _ordinary(a[part], b[part], np.matmul(a[part], b[part], out=c[part])):
-                return None
-        return c
+def ordinary_products(a: NDArray[Any], b: NDArray[Any], workers: int) -> NDArray[Any] | None:
+    """The same of a batch; of many small products each worker takes some."""
+    if a.ndim != 3 or b.ndim != 3 or a.shape[0] != b.shape[0] or a.shape[0] * a.shape[1] * b.shape[2] <= CACHED:
+        with np.errstate(all="ignore"):
+            whole: NDArray[Any] = np.matmul(a, b)
+            return whole if _ordinary(a, b, whole) else None
+    c: NDArray[Any] = np.empty((a.shape[0], a.shape[1], b.shape[2]), a.dtype)
+    step = max(1, CACHED // (a.shape[1] * b.shape[2]))
+    odd: list[int] = []
+
+    def some(p: int) -> None:
+        part = slice(p, p + step)
+        with np.errstate(all="ignore"):
+            if not odd and not _ordinary(a[part], b[part], np.matmul(a[part], b[part], out=c[part])):
+                odd.append(p)
+
+    alone = a.shape[1] * a.shape[2] * b.shape[2] <= ALONE
+    pool.spread(some, list(range(0, a.shape[0], step)), workers if alone else 1, joining=True)
+    return None if odd else c
 
 
 def ordinary(a: NDArray[Any], b: NDArray[Any], c: NDArray[Any]) -> bool:

@@ -269,6 +269,7 @@ def tiny_product(a, b, parts, thresholds, q, levels, mode, kappa, magnitude_kapp
     column_counts = np.empty((n, levels), np.int64)
     row_terms = np.zeros((4, m))
     column_terms = np.zeros((4, n))
+    row_tiny, column_tiny = np.zeros(m, np.uint8), np.zeros(n, np.uint8)
     if mode == 2:
         _scale_rows(a, thresholds, q, rows[0], rows[1], rows[2], rows[3], row_counts)
         _scale_columns(columns_of_b, 0, thresholds, q, columns[0], columns[1], columns[2], columns[3], column_counts)
@@ -281,7 +282,6 @@ def tiny_product(a, b, parts, thresholds, q, levels, mode, kappa, magnitude_kapp
             column_power[j] = columns[0, j] + columns[1, j]
             up[j] = power_of_two(columns[1, j])
         row_residual, column_residual = np.zeros(m), np.zeros(n)
-        row_tiny, column_tiny = np.zeros(m, np.uint8), np.zeros(n, np.uint8)
         _round_rows(a, rows[1], x, row_residual, row_tiny)
         _round_columns(columns_of_b, up, rounded, column_residual, column_tiny)
         _bound_terms(rows[0], rows[1], q, rows[2], rows[3], row_residual, row_tiny, depth, 1, row_terms)
@@ -351,6 +351,8 @@ def tiny_product(a, b, parts, thresholds, q, levels, mode, kappa, magnitude_kapp
             for c in range(whole if found or doubts or odd or odd_row[i] else 0):
                 if open_[c] != 0.0 and sums[c] == 0.0 and _no_products(x[i], y, c):
                     open_[c] = 0.0
+                    if mode == 2 and row_tiny[i] == 0 and column_tiny[c // parts] == 0:
+                        tail[c] = 0.0  # nor have the operands themselves any
                 if doubts and tail[c] != 0.0:
                     size = (abs(sums[c]) + bound[c]) * scale[c]
                     far = size < (2.0**1000 if precision == 53 else 2.0**126)
