@@ -221,7 +221,7 @@ def test_chunks_of_any_size_and_threads_change_no_bit(rng, monkeypatch):
 
 
 def test_middle_sizes_go_to_workers_one_by_one(rng):
-    a, b = rng.standard_normal((4, 130, 128)), rng.standard_normal((4, 128, 132))
+    a, b = rng.standard_normal((4, 70, 68)), rng.standard_normal((4, 68, 72))
     for keywords in (CORRECT, REPRODUCIBLE):
         c, report = prismm.matmul(a, b, full_output=True, **keywords)
         assert report.engine != "cpu:direct"

@@ -38,10 +38,9 @@ DIRECT_WORK = 40_000
 """Products of at most this many multiply-adds go to the direct engine: no pipeline pays for itself there."""
 
 TINY_WORK = 300_000
-"""Up to so many multiply-adds one compiled call in double-double is faster still, where it settles every entry."""
-
-BATCH_WORK = 1 << 21
-"""The same for each of many products, which one call takes: a pipeline's own costs come for each."""
+"""Up to so many multiply-adds one compiled call in double-double is faster still, where it settles every entry; so many
+may each product of a batch have for the direct engine.
+"""
 
 THIN = 4096
 """A tall or wide product whose smaller operand has at most so many elements goes to the direct engine as well."""
@@ -131,7 +130,7 @@ class Need:
     def tiny(self) -> bool:
         """Whether the direct engine is the natural choice: for a product so small, or one of a batch."""
         work = self.m * self.n * max(self.k, 1)
-        return work <= DIRECT_WORK or (self.batched and work * (4 if self.is_complex else 1) <= BATCH_WORK)
+        return work <= DIRECT_WORK or (self.batched and work * (4 if self.is_complex else 1) <= TINY_WORK)
 
     @property
     def thin(self) -> bool:

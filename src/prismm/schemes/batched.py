@@ -1,9 +1,9 @@
 """Residues of many small products, or of one with few columns or rows, by the direct engine in compiled passes.
 
 The products of a batch are cut into chunks of consecutive ones, a product of many rows into chunks of rows; workers
-take chunks. In each the tiny kernel (`kernels.cpu.tiny`) multiplies everything at once. What it leaves open is
-recomputed for all products together: correctly rounded entries one by one (`repair`), rows of others as blocks of one
-product (`split.Blocks`). Both return the bits that the products return one at a time.
+take chunks. In each the tiny kernel (`kernels.cpu.tiny`) multiplies everything at once. Rows with an entry that it
+leaves open are recomputed together, as blocks of one product (`split.Blocks`). Both return the bits that the products
+return one at a time.
 """
 
 from __future__ import annotations
@@ -21,9 +21,8 @@ from prismm.bounds import ResidueBound, RoundedBound
 from prismm.engines import pool
 from prismm.engines.cpu import DIRECT
 from prismm.formats import format_of
-from prismm.repair import repair
 from prismm.schemes import residues
-from prismm.schemes.base import Job, Outcome, for_kernels, real_parts
+from prismm.schemes.base import Job, Outcome, for_kernels
 from prismm.schemes.residues import Residues
 from prismm.schemes.split import Blocks, Scales, Splitter
 
@@ -190,11 +189,7 @@ class _Chunk:
         if job.epilogue is not None and job.epilogue.c is not None:
             job = replace(job, epilogue=job.epilogue.part((p + self.p0, i + self.rows.start)))
         job = replace(job, workers=1)
-        if marks is not None and recipe is not None and recipe[3] == ROUNDING:
-            value[...] = out[p, i]
-            _repair(rows, columns, value, marks[p, i], blocks, job, self.outcome)
-        else:
-            self.outcome = residues.multiply(batch.scheme, rows, columns, value, job, DIRECT, blocks=blocks)
+        self.outcome = residues.multiply(batch.scheme, rows, columns, value, job, DIRECT, blocks=blocks)
         out[p, i] = value
         self._place, self._owner = np.argsort(order, kind="stable"), owner
 
@@ -238,25 +233,3 @@ def _tiny(
         return None
     found = marks.view(np.bool_).reshape(count, m, n, parts)
     return found.swapaxes(1, 2) if turned else found
-
-
-def _repair(
-    rows: NDArray[Any],
-    columns: NDArray[Any],
-    value: NDArray[Any],
-    marks: NDArray[np.bool_],
-    blocks: Blocks,
-    job: Job,
-    outcome: Outcome,
-) -> None:
-    """Correctly rounded entries that are marked (row, column, part), one by one; those that meet Inf or NaN as well."""
-    from prismm.specials import patch
-
-    odd_rows, odd_columns = ~np.isfinite(rows).all(axis=1), ~np.isfinite(columns).all(axis=0)
-    if odd_rows.any() or odd_columns.any():
-        for some, those in blocks.pieces():
-            patch(rows[some], columns[:, those], value[some], odd_rows[some], odd_columns[those])
-    for part in range(len(real_parts(value))):
-        i, j = np.nonzero(marks[:, :, part])
-        entries = residues.entries_at(part, i, j, blocks)
-        repair(rows, columns, value, entries.keep(~(odd_rows[entries.i] | odd_columns[entries.j])), job, outcome)
