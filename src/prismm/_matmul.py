@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import sys
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -28,16 +29,13 @@ from prismm.calls import (
     transposed,
 )
 from prismm.engines import environment, pool
-from prismm.engines.cpu import DirectEngine
+from prismm.engines.cpu import DIRECT, DirectEngine, choose
 from prismm.errors import ArgumentError, DTypeError, OperandError, ShapeError
 from prismm.formats import format_of
 from prismm.interop import lives_on_gpu
-from prismm.planner import (
-    Plan,
-    workspace_limit,
-)
-from prismm.report import Piece, Report
-from prismm.schemes import flow, native, residues
+from prismm.planner import DIRECT_WORK, Plan, workspace_limit
+from prismm.report import Piece, Pieces, Report
+from prismm.schemes import batched, flow, long, native, residues
 from prismm.schemes.base import Epilogue, Job, Outcome
 from prismm.schemes.composite import Composite
 from prismm.schemes.native import Native
@@ -45,11 +43,16 @@ from prismm.schemes.prepared import Prepared
 from prismm.schemes.residues import Residues
 from prismm.schemes.split import Splitter
 from prismm.schemes.tiles import SplitLeft, SplitRight, prepare_left, prepare_right
-from prismm.shortcuts import at_once, tensors_at_once
+from prismm.shortcuts import at_once, batch_at_once, tensors_at_once
 from prismm.workspace import MIN_WORKSPACE
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
+
+APART = 1 << 24
+"""Multiply-adds up to which a product of a batch is one worker's: workers that share it would wait for each other."""
 
 
 def matmul(
@@ -127,10 +130,10 @@ def matmul(
         and workspace is None
         and type(a) is np.ndarray
         and type(b) is np.ndarray
-        and a.ndim == 2 == b.ndim
         and (threads is None or pool.worker_count(threads))
     ):
-        result = at_once(a, b, accuracy, reproducible, threads)
+        shortcut = at_once if a.ndim == 2 == b.ndim else batch_at_once
+        result = shortcut(a, b, accuracy, reproducible, threads)
         if result is not None:
             return result
     if scheme is out is out_dtype is engine is workspace is None and not full_output and interop.is_tensor(a):
@@ -339,9 +342,11 @@ def _run(
 ) -> Any:
     call = normalise_call(a, b, extra, options)
     target = _target_array(out, call)
-    fresh = target is None or any(np.may_share_memory(target, x) for x in call.inputs) or not _mergeable(target, call)
+    # All matrices of a batch are written as rows of one view, or stacked.
+    scattered = target is not None and bool(call.batch) and not target.flags.c_contiguous
+    fresh = target is None or scattered or any(np.may_share_memory(target, x) for x in call.inputs)
     result = np.empty(call.shape, call.dtype) if fresh or target is None else target
-    outcome, pieces = _multiply(call, result, extra, options)
+    outcome, pieces = _multiply(call, result, extra, options, full_output)
     if target is not None and fresh:
         target[...] = result
     answer = interop.as_caller(result, call.family, call.source) if out is None else out
@@ -354,13 +359,6 @@ def _run(
         repeated=math.prod(call.batch),
     )  # fmt: skip
     return answer, report
-
-
-def _mergeable(target: NDArray[Any], call: Call) -> bool:
-    """Whether the rows of all matrices of a batch are rows of one view, where they are multiplied as such."""
-    if not call.batch or call.b.ndim > 2 or target.size == 0:
-        return True
-    return bool(np.may_share_memory(target.reshape(-1, call.need.n), target))
 
 
 def _ndim(x: NDArray[Any]) -> int:
@@ -400,13 +398,12 @@ def _multiply(
     result: NDArray[Any],
     extra: tuple[complex, complex, interop.Array | None] | None,
     options: Options,
-) -> tuple[Outcome, list[Piece]]:
-    """Carry out the two-dimensional products of a call."""
+    report: bool,
+) -> tuple[Outcome, Sequence[Piece]]:
+    """Carry out the two-dimensional products of a call; its pieces are for a report alone."""
     a, b = call.a, call.b
-    total = Outcome()
-    pieces: list[Piece] = []
     if result.size == 0:
-        return total, pieces
+        return Outcome(), []
     view: NDArray[Any] = result.reshape(*call.batch, call.need.m, call.need.n) if result.ndim else result.reshape(1, 1)
     addend: NDArray[Any] | None = call.c.reshape(view.shape) if call.c is not None else None
     if call.batch and b.ndim == 2:
@@ -415,50 +412,139 @@ def _multiply(
         a = a.reshape(rows, a.shape[-1])
         view = view.reshape(rows, call.need.n)
         addend = addend.reshape(view.shape) if addend is not None else None
-    batch = view.shape[:-2]
-    if batch:
-        # What broadcasting returns is read-only even where nothing is repeated, and torch warns of that.
-        a, b = (x if x.shape[:-2] == batch else np.broadcast_to(x, (*batch, *x.shape[-2:])) for x in (a, b))
-        if (
-            isinstance(call.scheme, Native)
-            and extra is None
-            and options.target is not None
-            and options.target.kind != "tolerance"
-        ):
-            done = _native_batch(a, b, view, call)
-            if done is not None:
-                return done
-    for index in np.ndindex(*batch):
-        c = addend[index] if addend is not None else None
-        outcome = _one(a[index], b[index], view[index], c, call, extra, options)
+    batch, (m, n), k = view.shape[:-2], view.shape[-2:], a.shape[-1]
+    if k == 0:
+        # An empty sum is zero; one zero term stands for it.
+        a, b, k = np.zeros((m, 1), call.dtype), np.zeros((1, n), call.dtype), 1
+    if isinstance(call.scheme, Native) and batch:
+        return _native_batch(a, b, view, addend, call, extra, options, report)
+    # What `prepare` has split for the best engine is split again where compiled passes take less.
+    split = call.left is not None or call.right is not None
+    again = split and not report and isinstance(call.scheme, Residues) and call.engine == choose("cpu").name
+    again = again and (call.need.tiny or call.need.thin)
+    if (again or call.engine == DIRECT.name) and (batch or m * n * k > DIRECT_WORK):
+        job = _job(a, b, view, addend, call, extra, options)
+        whole, part = batched.multiply(call.scheme, a, b, view, job, report=report or not (again or _unnamed(call)))
+        stack = view.reshape(-1, m, n)
+        return whole, Pieces(len(stack), lambda p: Piece(stack[p], part(p)))
+    if not batch:
+        if not report and long.suits(m, n, k) and _unnamed(call):
+            job = _job(a, b, view, addend, call, extra, options)
+            alike = np.iscomplexobj(a) == np.iscomplexobj(b) == np.iscomplexobj(view)
+            if alike and job.epilogue is None and long.multiply(call.scheme, a, b, view, job):
+                return Outcome(), []
+        outcome = _one(a, b, view, addend, call, extra, options)
+        return outcome, [Piece(view, outcome)]
+    a, b = (_broadcast(x, batch) for x in (a, b))
+    return _each(list(np.ndindex(*batch)), a, b, view, addend, call, extra, options)
+
+
+def _unnamed(call: Call) -> bool:
+    """Whether another way to the same bits may serve for residues: who names the engine gets that one alone."""
+    unnamed = call.options.engine is None and not environment.variable(b"PRISMM_ENGINE")
+    return unnamed and isinstance(call.scheme, Residues)
+
+
+def _broadcast(x: NDArray[Any], batch: tuple[int, ...]) -> NDArray[Any]:
+    # What broadcasting returns is read-only even where nothing is repeated, and torch warns of that.
+    return x if x.shape[:-2] == batch else np.broadcast_to(x, (*batch, *x.shape[-2:]))
+
+
+def _each(
+    places: list[tuple[int, ...]],
+    a: NDArray[Any],
+    b: NDArray[Any],
+    view: NDArray[Any],
+    addend: NDArray[Any] | None,
+    call: Call,
+    extra: tuple[complex, complex, interop.Array | None] | None,
+    options: Options,
+) -> tuple[Outcome, list[Piece]]:
+    """The products of a batch at some places, one by one; small ones by several workers, each a product at a time."""
+    small = call.need.m * call.need.n * call.need.k <= APART
+    workers = min(options.threads, len(places)) if small and options.workspace is None else 1
+    mine = replace(options, threads=1) if workers > 1 else options
+    outcomes: list[Any] = [None] * len(places)
+
+    def one(p: int) -> None:
+        if workers > 1:
+            pool.limit_openmp()
+        at = places[p]
+        c = addend[at] if addend is not None else None
+        outcomes[p] = _one(a[at], b[at], view[at], c, call, extra, mine)
+
+    if workers > 1:
+        pool.spread(one, list(range(len(places))), workers)
+    else:
+        for p in range(len(places)):
+            one(p)
+    total = Outcome()
+    for outcome in outcomes:
         total.merge(outcome)
-        pieces.append(Piece(view[index], outcome))
-    return total, pieces
+    return total, [Piece(view[at], outcome) for at, outcome in zip(places, outcomes, strict=True)]
 
 
 def _native_batch(
-    a: NDArray[Any], b: NDArray[Any], view: NDArray[Any], call: Call
-) -> tuple[Outcome, list[Piece]] | None:
-    """A whole batch by one native call, where every entry is ordinary and the a-priori bound is all that is asked."""
-    target = call.options.target
-    if call.scheme.compute is not None or target is None or target.kind == "correctly-rounded":
-        return None
-    from prismm.bounds import ConventionalBound
-
+    a: NDArray[Any],
+    b: NDArray[Any],
+    view: NDArray[Any],
+    addend: NDArray[Any] | None,
+    call: Call,
+    extra: tuple[complex, complex, interop.Array | None] | None,
+    options: Options,
+    report: bool,
+) -> tuple[Outcome, Sequence[Piece]]:
+    """A batch by one native call; one by one only the products for which more is asked than the a-priori bound, or that
+    hold an entry that is not ordinary.
+    """
+    batch = view.shape[:-2]
     start = time.perf_counter()
-    kind = native.gemm_dtype(a, b, view, None)
-    native.product(a.astype(kind, copy=False), b.astype(kind, copy=False), view, as_torch=call.family == "torch")
-    if not native.ordinary(a, b, view):
-        return None
-    total = Outcome(products=math.prod(view.shape[:-2]))
-    total.count("a priori", view.size * (2 if view.dtype.kind == "c" else 1))
+    whole = native.Whole(call.scheme, a, b, view, _job(a, b, view, addend, call, extra, options))
+    done = whole.multiply(as_torch=call.family == "torch")
+    a, b = (_broadcast(x, batch) for x in (a, b))
+    places = [tuple(map(int, at)) for at in np.argwhere(~done)]
+    total, pieces = _each(places, a, b, view, addend, call, extra, options)
+    ordinary = int(np.count_nonzero(done))
+    total.products = math.prod(batch)
+    total.count("a priori", ordinary * view.shape[-2] * view.shape[-1] * (2 if view.dtype.kind == "c" else 1))
     total.time("multiply", time.perf_counter() - start)
-    unit = format_of(kind).unit_roundoff
-    pieces = []
-    for index in np.ndindex(*view.shape[:-2]):
-        bound = ConventionalBound(format_of(call.dtype), a[index], b[index], call.terms, unit)
-        pieces.append(Piece(view[index], Outcome(bound=bound)))
-    return total, pieces
+    known = dict(zip(places, pieces, strict=True))
+
+    def piece(p: int) -> Piece:
+        at = tuple(map(int, np.unravel_index(p, batch)))
+        return known[at] if at in known else Piece(view[at], Outcome(bound=whole.bound(a[at], b[at], at)))
+
+    return total, Pieces(math.prod(batch), piece)
+
+
+def _job(
+    a: NDArray[Any],
+    b: NDArray[Any],
+    out: NDArray[Any],
+    c: NDArray[Any] | None,
+    call: Call,
+    extra: tuple[complex, complex, interop.Array | None] | None,
+    options: Options,
+) -> Job:
+    """What a product, or each of a batch, is asked for."""
+    epilogue = None
+    if extra is not None and (extra[0] != 1 or extra[1] != 0):
+        epilogue = Epilogue(extra[0], extra[1], c)
+    terms = call.terms + (3 if epilogue is not None else 0)
+    target = options.target
+    memory = workspace_limit(a.nbytes + b.nbytes, out.nbytes)
+    if options.workspace is not None:
+        memory = max(options.workspace.nbytes, MIN_WORKSPACE)
+    return Job(
+        result=format_of(call.dtype),
+        target=target,
+        terms=terms,
+        a_priori=join_mode(target) == MAGNITUDE,
+        workers=options.threads,
+        memory=memory,
+        epilogue=epilogue,
+        workspace=options.workspace,
+    )
 
 
 def _one(
@@ -471,12 +557,7 @@ def _one(
     options: Options,
 ) -> Outcome:
     """One two-dimensional product by the plan's scheme."""
-    epilogue = None
-    if extra is not None and (extra[0] != 1 or extra[1] != 0):
-        epilogue = Epilogue(extra[0], extra[1], c)
-    if a.shape[1] == 0:
-        # An empty sum is zero; one zero term stands for it.
-        a, b = np.zeros((a.shape[0], 1), call.dtype), np.zeros((1, b.shape[1]), call.dtype)
+    job = _job(a, b, out, c, call, extra, options)
     if call.dtype.kind == "c":
         # A plain native product keeps the operands' precision.
         raw = isinstance(call.scheme, Native) and options.target is None
@@ -484,21 +565,6 @@ def _one(
             x if x.dtype.kind == "c" else x.astype(np.result_type(x, np.complex64) if raw else np.complex128)
             for x in (a, b)
         )
-    terms = call.terms + (3 if epilogue is not None else 0)
-    target = options.target
-    memory = workspace_limit(a.nbytes + b.nbytes, out.nbytes)
-    if options.workspace is not None:
-        memory = max(options.workspace.nbytes, MIN_WORKSPACE)
-    job = Job(
-        result=format_of(call.dtype),
-        target=target,
-        terms=terms,
-        a_priori=join_mode(target) == MAGNITUDE,
-        workers=options.threads,
-        memory=memory,
-        epilogue=epilogue,
-        workspace=options.workspace,
-    )
     if isinstance(call.scheme, Native):
         return native.multiply(call.scheme, a, b, out, job, as_torch=call.family == "torch")
     left, right = call.left, call.right

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from prismm.schemes.scaling import Units
-    from prismm.schemes.split import Scales
+    from prismm.schemes.split import Blocks, Scales
 
 _UP = 1.0 + 2.0**-40
 
@@ -57,12 +57,16 @@ class ResidueBound:
     columns: Scales
     terms: int
     weight: float = 1.0
+    blocks: Blocks | None = None
 
     def at(self, c: NDArray[Any], i: Any, j: Any) -> NDArray[np.float64]:
-        """Bound of entries (i, j) of the result c, which may be slices."""
-        r, q = self.rows.terms[:, i], self.columns.terms[:, j]
-        s, t = self.rows.shift[i], self.columns.shift[j]
-        if np.ndim(s) or np.ndim(t):
+        """Bound of entries (i, j) of the result c, which may be slices; of blocks all entries of some columns."""
+        met = j if self.blocks is None else self.blocks.columns(j)
+        r, q = self.rows.terms[:, i], self.columns.terms[:, met]
+        s, t = self.rows.shift[i], self.columns.shift[met]
+        if self.blocks is not None:
+            r, s = r[:, :, None], s[:, None]
+        elif np.ndim(s) or np.ndim(t):
             r, s = np.atleast_2d(r.reshape(4, -1))[:, :, None], np.reshape(s, (-1, 1))
             q, t = np.atleast_2d(q.reshape(4, -1))[:, None, :], np.reshape(t, (1, -1))
         with np.errstate(over="ignore", invalid="ignore"):

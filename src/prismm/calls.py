@@ -382,9 +382,10 @@ def select(
     if forced is not None:
         name = forced
         reasons.append(f"engine {name} asked for by the caller")
-    elif look and need.tiny:
+    elif look and (need.tiny or need.thin):
         name = DIRECT.name
-        reasons.append("tiny: exact integer dot products beat any pipeline")
+        how = "tiny" if need.tiny else "one operand is tiny"
+        reasons.append(f"{how}: exact integer dot products beat any pipeline")
     else:
         name = choose("cpu").name
         if name not in ("cpu:vnni", "cpu:int8"):

@@ -38,7 +38,12 @@ DIRECT_WORK = 40_000
 """Products of at most this many multiply-adds go to the direct engine: no pipeline pays for itself there."""
 
 TINY_WORK = 300_000
-"""Up to so many multiply-adds one compiled call in double-double is faster still, where it settles every entry."""
+"""Up to so many multiply-adds one compiled call in double-double is faster still, where it settles every entry; so many
+may each product of a batch have for the direct engine.
+"""
+
+THIN = 4096
+"""A tall or wide product whose smaller operand has at most so many elements goes to the direct engine as well."""
 
 TINY_MODULI = {53: 17, 24: 11}
 """Moduli for correct rounding by the direct engine, by the precision of the result: operands of three limbs, or two."""
@@ -92,6 +97,8 @@ class Auto:
             return Residues(TINY_MODULI[precision]), "leaves few roundings open in a tiny product"
         if target.kind == "correctly-rounded" and need.single and not need.epilogue and not _residues_are_faster(need):
             return Native("float64"), "float32 products are exact in float64; one rounding test per entry"
+        if target.kind == "correctly-rounded" and need.thin:
+            return Residues(TINY_MODULI[precision]), "leaves few roundings open in short sums"
         if target.kind == "correctly-rounded":
             return _moduli_by_sample(need)
         if target.kind == "native":
@@ -117,11 +124,19 @@ class Need:
     compute: Any
     a: Any = field(default=None, repr=False)
     b: Any = field(default=None, repr=False)
+    batched: bool = False
 
     @property
     def tiny(self) -> bool:
-        """Whether the direct engine is the natural choice."""
-        return self.m * self.n * max(self.k, 1) <= DIRECT_WORK
+        """Whether the direct engine is the natural choice: for a product so small, or one of a batch."""
+        work = self.m * self.n * max(self.k, 1)
+        return work <= DIRECT_WORK or (self.batched and work * (4 if self.is_complex else 1) <= TINY_WORK)
+
+    @property
+    def thin(self) -> bool:
+        """Whether it is because a tall or wide product has so small an operand."""
+        least, most = sorted((self.m, self.n))
+        return least * max(self.k, 1) <= THIN and most >= 16 * least
 
     @property
     def compute_unit(self) -> float:
@@ -189,7 +204,8 @@ def _residues_are_faster(need: Need) -> bool:
 
 def _moduli_by_sample(need: Need) -> tuple[Any, str]:
     default = default_moduli(need.result, need.terms)
-    if need.a is None or need.m * need.n * need.k < 1 << 28 or need.big_integers:
+    few = need.m * need.n < 1 << 10  # a sample would be all of them
+    if need.a is None or few or need.m * need.n * need.k < 1 << 28 or need.big_integers:
         return Residues(default), "leaves few roundings open on ordinary data"
     moduli, share = sampled_moduli(need)
     return Residues(
@@ -431,6 +447,7 @@ def need_of(
         target=target,
         reproducible=reproducible,
         is_complex=is_complex,
+        batched=b.ndim > 2,
         single=single,
         big_integers=big_integers,
         epilogue=epilogue,

@@ -28,15 +28,24 @@ _SLICE = 256
 
 @dataclass(frozen=True)
 class Entries:
-    """Open entries of one real part: their rows and columns."""
+    """Open entries of one real part: their rows and columns, of the operands.
+
+    width: columns of a result of blocks (`split.Blocks`), 0 where every row meets all columns.
+    """
 
     part: int
     i: NDArray[np.int64]
     j: NDArray[np.int64]
+    width: int = 0
 
-    def keep(self, where: NDArray[np.bool_]) -> Entries:
+    def keep(self, where: NDArray[np.bool_] | NDArray[np.int64]) -> Entries:
         """Those selected."""
-        return Entries(self.part, self.i[where], self.j[where])
+        return Entries(self.part, self.i[where], self.j[where], self.width)
+
+    @property
+    def place(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Rows and columns in the result."""
+        return self.i, self.j % self.width if self.width else self.j
 
 
 @dataclass(frozen=True)
@@ -179,8 +188,8 @@ def _by_magnitude(
     candidates = entries
     index = np.arange(entries.i.size)
     if rounding:
-        index = np.flatnonzero(target[entries.i, entries.j] == 0)
-        candidates = entries.keep(target[entries.i, entries.j] == 0)
+        zero = target[entries.place] == 0
+        index, candidates = np.flatnonzero(zero), entries.keep(zero)
     rows, columns = scales
     for piece in gathered(a, b, candidates, (entries.part,), job.workers):
         left = np.empty(piece.rows.shape, np.uint8)
@@ -204,6 +213,7 @@ def _by_magnitude(
         proved = hit == 0
         if not rounding:
             i, j = candidates.i[piece.where], candidates.j[piece.where]
+            value = target[candidates.keep(piece.where).place]
             power = rows.power[i] + columns.power[j] - 14
             lower = np.ldexp(total.astype(np.float64), power)
             bound = bound_in_units(rows.terms[:, i], columns.terms[:, j], a, job)
@@ -211,9 +221,7 @@ def _by_magnitude(
                 proved |= bound * factor <= lower
                 # Near the top of the range the question is whether the exact value overflows: magnitudes cannot tell.
                 with np.errstate(over="ignore"):
-                    reach = np.abs(target[i, j].astype(np.float64)) + np.ldexp(
-                        bound, -(rows.shift[i] + columns.shift[j])
-                    )
+                    reach = np.abs(value.astype(np.float64)) + np.ldexp(bound, -(rows.shift[i] + columns.shift[j]))
                 proved &= reach < 2.0 ** (job.result.maxexp - 2)
         done[index[piece.where[proved]]] = True
     outcome.count("magnitude", int(done.sum()))
@@ -256,7 +264,7 @@ def _in_double_double(
         in_slices(dots, piece.ri.size, job.workers)
         proved = undecided == 0
         chosen = piece.where[proved]
-        target[entries.i[chosen], entries.j[chosen]] = value[proved]
+        target[entries.keep(chosen).place] = value[proved]
         done[chosen] = True
     outcome.count("double-double", int(done.sum()))
     return entries.keep(~done)
@@ -278,7 +286,7 @@ def _summands(
         if c is None or not beta.any():
             beta = np.empty(0)
         else:
-            addends = np.stack([x[entries.i, entries.j].astype(np.float64) for x in real_parts(c)], axis=1)
+            addends = np.stack([x[entries.place].astype(np.float64) for x in real_parts(c)], axis=1)
     return parts, alpha, beta, addends
 
 
@@ -314,5 +322,5 @@ def exactly(
             )
 
         in_slices(dots, piece.ri.size, job.workers)
-        target[entries.i[piece.where], entries.j[piece.where]] = value
+        target[entries.keep(piece.where).place] = value
     outcome.count(road, int(entries.i.size))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,22 @@ class Piece:
     outcome: Outcome
 
 
+class Pieces(Sequence[Piece]):
+    """The pieces of a batch, each made when it is asked for."""
+
+    def __init__(self, count: int, make: Callable[[int], Piece]) -> None:
+        self._count = count
+        self._make = make
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, p: Any) -> Any:
+        return (
+            [self._make(q) for q in range(self._count)[p]] if isinstance(p, slice) else self._make(range(len(self))[p])
+        )
+
+
 @dataclass(frozen=True)
 class Report:
     """Returned beside the result by ``full_output=True``.
@@ -43,7 +60,7 @@ class Report:
     plan: Plan
     outcome: Outcome
     shape: tuple[int, ...]
-    pieces: list[Piece] = field(repr=False, default_factory=list)
+    pieces: Sequence[Piece] = field(repr=False, default_factory=list)
     rows_kept: bool = True
     columns_kept: bool = True
     repeated: int = 1

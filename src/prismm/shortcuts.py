@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import functools
 import math
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from prismm import interop
-from prismm.accuracy import MAGNITUDE, join_mode, join_test, parse_target
+from prismm.accuracy import MAGNITUDE, join_mode, parse_target
 from prismm.calls import Options, engine_named, select
 from prismm.engines import environment, pool
 from prismm.engines.cpu import DIRECT, CpuEngine
 from prismm.formats import format_of
 from prismm.planner import TINY_MODULI, TINY_WORK, grade, workspace_limit
-from prismm.schemes import native, residues
+from prismm.schemes import batched, long, native, residues
 from prismm.schemes.base import Job, for_kernels
 from prismm.schemes.residues import Residues
-from prismm.schemes.split import Splitter
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -27,6 +25,7 @@ if TYPE_CHECKING:
 _PLAIN = frozenset(np.dtype(name) for name in interop.RESULTS)
 _NOTHING64 = np.empty((0, 0))
 _NOTHING32 = np.empty((0, 0), np.float32)
+_NO_MARKS = np.empty((0, 0), np.uint8)
 
 
 SMALL_WORK = 1 << 27
@@ -48,16 +47,18 @@ def at_once(
     if native_grade and reproducible is False:
         environment.check_arithmetic()
         return native.ordinary_product(a, b)
-    work = a.shape[0] * a.shape[1] * b.shape[1]
-    if not 0 < work <= SMALL_WORK or environment.variable(b"PRISMM_ENGINE"):
-        return None
     if native_grade and reproducible is True:
         target = "native"
     elif isinstance(accuracy, str) and accuracy == "correctly-rounded" and isinstance(reproducible, bool):
         target = accuracy
     else:
         return None
+    if environment.variable(b"PRISMM_ENGINE"):
+        return None
     environment.check_arithmetic()
+    work = a.shape[0] * a.shape[1] * b.shape[1]
+    if not 0 < work <= SMALL_WORK or long.suits(a.shape[0], b.shape[1], a.shape[1]):
+        return None
     if work <= (TINY_WORK if a.dtype.kind != "c" else TINY_WORK // 4):
         return _tiny_at_once(a, b, target)
     recipe = _small_recipe(a.shape, b.shape, a.dtype, target, reproducible, pool.worker_count(workers))
@@ -65,8 +66,55 @@ def at_once(
         return None
     scheme, engine, job = recipe
     out = np.empty((a.shape[0], b.shape[1]), a.dtype)
-    residues.multiply(scheme, a, b, out, job, engine)
+    if engine is DIRECT:
+        batched.multiply(scheme, a, b, out, job, report=False)
+    else:
+        residues.multiply(scheme, a, b, out, job, engine)
     return out
+
+
+def batch_at_once(
+    a: NDArray[Any], b: NDArray[Any], accuracy: Any, reproducible: Any, workers: int | None = None
+) -> NDArray[Any] | None:
+    """`at_once` for batches of plain matrices, or vectors beside them; None where there is no batch."""
+    if a.ndim + b.ndim < 4 or not a.ndim or not b.ndim or a.dtype not in _PLAIN or b.dtype != a.dtype:
+        return None
+    k = a.shape[-1]
+    if k == 0 or k != b.shape[max(b.ndim - 2, 0)]:
+        return None
+    if b.ndim == 2:
+        rows = at_once(a.reshape(-1, k), b, accuracy, reproducible, workers)
+        return None if rows is None else rows.reshape(*a.shape[:-1], b.shape[1])
+    native_grade = accuracy is None or (isinstance(accuracy, str) and accuracy == "native")
+    if native_grade and reproducible is False:
+        environment.check_arithmetic()
+        try:
+            return native.ordinary_products(a, b, pool.worker_count(workers))
+        except ValueError:  # batches that do not fit
+            return None
+    if native_grade and reproducible is True:
+        target = "native"
+    elif isinstance(accuracy, str) and accuracy == "correctly-rounded" and isinstance(reproducible, bool):
+        target = accuracy
+    else:
+        return None
+    if environment.variable(b"PRISMM_ENGINE"):
+        return None
+    environment.check_arithmetic()
+    x, y = a if a.ndim > 1 else a[None, :], b if b.ndim > 1 else b[:, None]
+    try:
+        batch = np.broadcast_shapes(x.shape[:-2], y.shape[:-2])
+    except ValueError:
+        return None
+    m, n = x.shape[-2], y.shape[-1]
+    if not m * n * math.prod(batch):
+        return None
+    recipe = _small_recipe((2, m, k), (2, k, n), a.dtype, target, reproducible, pool.worker_count(workers))
+    if recipe is None or recipe[1] is not DIRECT:
+        return None
+    out = np.empty((*batch, m, n), a.dtype)
+    batched.multiply(recipe[0], x, y, out, recipe[2], report=False)
+    return out.reshape(*batch, *a.shape[-2:-1], *((n,) if b.ndim > 1 else ()))
 
 
 SMALL_TENSORS = 1 << 18
@@ -74,9 +122,12 @@ SMALL_TENSORS = 1 << 18
 
 
 def tensors_at_once(a: Any, b: Any, accuracy: Any, reproducible: Any, workers: int | None = None) -> Any:
-    """`at_once` for plain matrices that are torch tensors on the CPU, or None."""
-    if reproducible is False and workers is None and (accuracy is None or accuracy == "native"):
-        return _native_at_once(a, b)
+    """`at_once`, or `batch_at_once`, for plain matrices that are torch tensors on the CPU, or None."""
+    native_grade = reproducible is False and workers is None and (accuracy is None or accuracy == "native")
+    if native_grade:
+        result = _native_at_once(a, b)
+        if result is not None:
+            return result
     tensor, parameter, tensor_of, *_ = _tensors()
     kinds = tensor, parameter
     if type(a) not in kinds or type(b) not in kinds or not (workers is None or pool.worker_count(workers)):
@@ -85,7 +136,10 @@ def tensors_at_once(a: Any, b: Any, accuracy: Any, reproducible: Any, workers: i
         x, y = (a if not a.requires_grad else a.detach()).numpy(), (b if not b.requires_grad else b.detach()).numpy()
     except (RuntimeError, TypeError):  # on a GPU, not dense, a conjugate view, bfloat16: nothing that NumPy sees
         return None
-    if x.ndim != 2 or y.ndim != 2 or x.shape[0] * x.shape[1] * y.shape[1] > SMALL_TENSORS:
+    if x.ndim != 2 or y.ndim != 2:
+        result = batch_at_once(x, y, accuracy, reproducible, workers)
+        return None if result is None else tensor_of(result)
+    if native_grade or x.shape[0] * x.shape[1] * y.shape[1] > SMALL_TENSORS:
         return None
     result = at_once(x, y, accuracy, reproducible, workers)
     return None if result is None else tensor_of(result)
@@ -188,12 +242,14 @@ def _tensors() -> tuple[Any, ...]:
 def _small_recipe(
     left: tuple[int, ...], right: tuple[int, ...], dtype: np.dtype[Any], accuracy: str, reproducible: bool, workers: int
 ) -> tuple[Residues, CpuEngine, Job] | None:
-    """What the planner chooses for any data of these shapes, and the job that comes of it; None for another scheme."""
+    """What the planner chooses for any data of these shapes (batches of any size where they have three axes), and the
+    job that comes of it; None for another scheme.
+    """
     target = parse_target(accuracy)
     a, b = np.broadcast_to(dtype.type(1), left), np.broadcast_to(dtype.type(1), right)
     options = Options(target, None, reproducible, None, None, workers)
     scheme, engine, _, need = select(a, b, dtype, options, epilogue=False, big=False, look=True)
-    if not isinstance(scheme, Residues) or engine == DIRECT.name:
+    if not isinstance(scheme, Residues):
         return None
     memory = workspace_limit(a.size * dtype.itemsize + b.size * dtype.itemsize, need.m * need.n * dtype.itemsize)
     a_priori = join_mode(target) == MAGNITUDE
@@ -203,15 +259,10 @@ def _small_recipe(
 @functools.lru_cache(maxsize=1024)
 def _tiny_recipe(dtype: np.dtype[Any], k: int, accuracy: str) -> tuple[Any, ...]:
     """What `tiny_product` needs for this type, inner dimension and target."""
-    target = parse_target(accuracy)
-    result = format_of(dtype)
-    splitter = Splitter(TINY_MODULI[result.precision], DIRECT, k, dtype.kind == "c")
-    mode, *kappas = join_test(target, splitter.terms, result)
-    tested = mode == MAGNITUDE
-    if tested:
-        splitter = replace(splitter, moduli=grade(result, splitter.terms))
-    levels = splitter.count_levels if tested else 0
-    return splitter.thresholds, splitter.fraction_bits, levels, mode, *kappas, result.precision
+    target, result = parse_target(accuracy), format_of(dtype)
+    terms = 2 * k if dtype.kind == "c" else k
+    moduli = TINY_MODULI[result.precision] if target.kind == "correctly-rounded" else grade(result, terms)
+    return batched.tiny_recipe(dtype, k, moduli, target)
 
 
 def _tiny_at_once(a: NDArray[Any], b: NDArray[Any], accuracy: str) -> NDArray[Any] | None:
@@ -223,4 +274,4 @@ def _tiny_at_once(a: NDArray[Any], b: NDArray[Any], accuracy: str) -> NDArray[An
     parts, kind, real = (2, "complex128", out.real.dtype) if a.dtype.kind == "c" else (1, "float64", out.dtype)
     x, y, target = for_kernels(a, kind).view(np.float64), for_kernels(b, kind).view(np.float64), out.view(real)
     out64, out32 = (target, _NOTHING32) if real == np.float64 else (_NOTHING64, target)
-    return out if tiny_product(x, y, parts, *recipe, out64, out32) == 0 else None
+    return out if tiny_product(x, y, parts, *recipe, out64, out32, _NO_MARKS) == 0 else None

@@ -47,6 +47,10 @@ class Epilogue:
     beta: complex
     c: NDArray[Any] | None
 
+    def part(self, rows: Any) -> Epilogue:
+        """The same for some rows of the result."""
+        return Epilogue(self.alpha, self.beta, self.c[rows] if self.c is not None else None)
+
     @property
     def trivial(self) -> bool:
         """Whether it is AB itself."""

@@ -12,7 +12,7 @@ import numpy as np
 from prismm.bounds import ConventionalBound, RoundedBound
 from prismm.engines import environment, pool
 from prismm.errors import ArgumentError
-from prismm.formats import FP64
+from prismm.formats import FP64, format_of
 from prismm.repair import Entries, exactly, repair
 from prismm.schemes import single
 from prismm.schemes.base import Job, Outcome, modulus, real_parts, unlocked
@@ -143,6 +143,34 @@ def ordinary_product(a: NDArray[Any], b: NDArray[Any]) -> NDArray[Any] | None:
         return c if _ordinary(a, b, c) else None
 
 
+CACHED = 1 << 16
+"""Entries of a batch that are looked at while they are still in the cache."""
+
+ALONE = 1 << 18
+"""Multiply-adds of a product for which OpenBLAS starts no threads, so that several workers may call it."""
+
+
+def ordinary_products(a: NDArray[Any], b: NDArray[Any], workers: int) -> NDArray[Any] | None:
+    """The same of a batch; of many small products each worker takes some."""
+    if a.ndim != 3 or b.ndim != 3 or a.shape[0] != b.shape[0] or a.shape[0] * a.shape[1] * b.shape[2] <= CACHED:
+        with np.errstate(all="ignore"):
+            whole: NDArray[Any] = np.matmul(a, b)
+            return whole if _ordinary(a, b, whole) else None
+    c: NDArray[Any] = np.empty((a.shape[0], a.shape[1], b.shape[2]), a.dtype)
+    step = max(1, CACHED // (a.shape[1] * b.shape[2]))
+    odd: list[int] = []
+
+    def some(p: int) -> None:
+        part = slice(p, p + step)
+        with np.errstate(all="ignore"):
+            if not odd and not _ordinary(a[part], b[part], np.matmul(a[part], b[part], out=c[part])):
+                odd.append(p)
+
+    alone = a.shape[1] * a.shape[2] * b.shape[2] <= ALONE
+    pool.spread(some, list(range(0, a.shape[0], step)), workers if alone else 1, joining=True)
+    return None if odd else c
+
+
 def ordinary(a: NDArray[Any], b: NDArray[Any], c: NDArray[Any]) -> bool:
     """Whether all of c = a @ b is finite and hides no overflow, decided cheaply; False asks for a closer look.
 
@@ -234,11 +262,7 @@ def multiply(
     start = time.perf_counter()
     unit = 2.0**-53 if wide else 2.0**-24
     outcome.bound = ConventionalBound(job.result, a, b, job.terms, unit, None if plain else job.epilogue)
-    certain = target not in ("correctly-rounded", "tolerance") or _a_priori(job, unit, a, b, kind)
-    if target == "native" and not plain and modulus(job.epilogue.alpha) > 1.0:  # type: ignore[union-attr]
-        # alpha enlarges what underflows in AB beyond the K·η that the target leaves.
-        certain = cannot_underflow(a, b, kind)
-    if not certain:
+    if not _certain(job, unit, a, b, kind):
         i, j = (x.reshape(-1) for x in np.indices(out.shape, dtype=np.int64))
         _finish_open(a, b, out, [Entries(part, i, j) for part in range(len(real_parts(out)))], job, outcome)
         outcome.bound = RoundedBound(job.result)
@@ -248,6 +272,65 @@ def multiply(
             _overflowed(a, b, out, job, outcome, wide)
     outcome.time("repair", time.perf_counter() - start)
     return outcome
+
+
+@dataclass(frozen=True)
+class Whole:
+    """A batch (…, m, k) by (…, k, n) in one call."""
+
+    scheme: Native
+    a: NDArray[Any]
+    b: NDArray[Any]
+    out: NDArray[Any]
+    job: Job
+
+    @property
+    def kind(self) -> np.dtype[Any]:
+        """Element type of the GEMM."""
+        return gemm_dtype(self.a, self.b, self.out, self.scheme.compute)
+
+    @property
+    def plain(self) -> bool:
+        """Whether the product itself is asked for."""
+        return self.job.epilogue is None or self.job.epilogue.trivial
+
+    def multiply(self, *, as_torch: bool) -> NDArray[np.bool_]:
+        """out = a @ b, or the epilogue's sum; for which products that is all that `multiply` would do."""
+        batch, kind, job = self.out.shape[:-2], self.kind, self.job
+        wide = np.dtype(kind).type(0).real.dtype == np.float64
+        if not _certain(job, 2.0**-53 if wide else 2.0**-24, self.a, self.b, kind):
+            return np.zeros(batch, np.bool_)
+        x, y = self.a.astype(kind, copy=False), self.b.astype(kind, copy=False)
+        if self.plain:
+            product(x, y, self.out, as_torch=as_torch)
+        else:
+            _epilogue(product(x, y, as_torch=as_torch), self.out, job)
+        if self._ordinary(x, y, self.out):
+            return np.ones(batch, np.bool_)
+        x, y = (np.broadcast_to(z, (*batch, *z.shape[-2:])) for z in (x, y))
+        done = np.empty(batch, np.bool_)
+        for at in np.ndindex(*batch):
+            done[at] = self._ordinary(x[at], y[at], self.out[at])
+        return done
+
+    def _ordinary(self, x: NDArray[Any], y: NDArray[Any], c: NDArray[Any]) -> bool:
+        """`ordinary`; of a sum, whose C may be larger than the product, all must be far from the largest float, too."""
+        return ordinary(x, y, c) and (self.plain or _energy(c) < math.inf)
+
+    def bound(self, a: NDArray[Any], b: NDArray[Any], at: tuple[int, ...]) -> ConventionalBound:
+        """Of the product of a and b at that place."""
+        unit = format_of(self.kind).unit_roundoff
+        epilogue = self.job.epilogue.part(at) if self.job.epilogue is not None and not self.plain else None
+        return ConventionalBound(self.job.result, a, b, self.job.terms, unit, epilogue)
+
+
+def _certain(job: Job, unit: float, a: NDArray[Any], b: NDArray[Any], kind: np.dtype[Any]) -> bool:
+    """Whether the a-priori bound is all that the target asks for, of all matrices."""
+    target = job.target.kind if job.target is not None else None
+    if target == "native" and job.epilogue is not None and modulus(job.epilogue.alpha) > 1.0:
+        # alpha enlarges what underflows in AB beyond the K·η that the target leaves.
+        return cannot_underflow(a, b, kind)
+    return target not in ("correctly-rounded", "tolerance") or _a_priori(job, unit, a, b, kind)
 
 
 def _a_priori(job: Job, unit: float, a: NDArray[Any], b: NDArray[Any], kind: np.dtype[Any]) -> bool:

@@ -13,7 +13,7 @@ from prismm.engines import pool
 from prismm.engines.cpu import DirectEngine, PackedEngine
 from prismm.schemes import streamed
 from prismm.schemes.base import Job, Outcome, for_kernels, real_parts
-from prismm.schemes.split import Scales, Splitter, split_operand
+from prismm.schemes.split import Blocks, Scales, Splitter, split_operand
 from prismm.schemes.tiles import (
     COLUMN_BLOCK,
     TILE,
@@ -45,6 +45,7 @@ class Product:
         self.splitter = splitter
         self.job = job
         self.outcome = outcome
+        self.blocks: Blocks | None = None
         self.open: list[tuple[int, NDArray[np.int64], NDArray[np.int64]]] = []
         self.mode, self.kappa, self.magnitude_kappa = accuracy.join_test(job.target, job.terms, job.result)
 
@@ -79,6 +80,22 @@ class Product:
         if rows is None:
             rows = left.scales if left is not None else prepare_left(a, self.splitter, 1).scales
         return rows, Scales.joined(columns) if columns else no_scales()
+
+    def run_blocks(self, a: NDArray[Any], b: NDArray[Any], out: NDArray[Any], blocks: Blocks) -> tuple[Scales, Scales]:
+        """The same of blocks, by the direct engine."""
+        splitter, dtype = self.splitter, residue_dtype(self.splitter.engine, left=True)
+        start = time.perf_counter()
+        left, right = np.empty(left_shape(splitter, len(a)), dtype), np.empty(right_shape(splitter, b.shape[1]), dtype)
+        rows = split_operand(a, splitter, left, left=True)
+        columns = split_operand(b, splitter, right, left=False)
+        self.outcome.split_left += rows.shift.size * splitter.k
+        self.outcome.split_right += columns.shift.size * splitter.k
+        self.outcome.time("split", time.perf_counter() - start)
+        start = time.perf_counter()
+        self.blocks = blocks
+        self.tile(left, right, rows, columns, (0, len(a), 0, blocks.width), out, 0, [])
+        self.outcome.time("multiply and join", time.perf_counter() - start)
+        return rows, columns
 
     def _small(self, a: NDArray[Any], b: NDArray[Any]) -> bool:
         """Whether one worker should split A while another splits B: in smaller pieces the calls cost more than they
@@ -237,12 +254,16 @@ class Product:
         """The engine's kernel: how many entries of each part it lists."""
         splitter = self.splitter
         if isinstance(splitter.engine, DirectEngine):
+            from prismm.kernels.cpu.blocks import direct_blocks
             from prismm.kernels.cpu.direct import direct_product
 
             counts = []
             for part, store in enumerate(stores):
-                left, right = _real_limbs(residues, block, part, splitter.is_complex)
-                counts.append(int(direct_product(left, right, *head, *store)))
+                limbs = _real_limbs(residues, block, part, splitter.is_complex)
+                if self.blocks is None:
+                    counts.append(int(direct_product(*limbs, *head, *store)))
+                    continue
+                counts.append(int(direct_blocks(self.blocks.first, *limbs, *head, *store)))
             return counts
         system = splitter.system
         numbers = (system.modulus, system.reciprocal, system.weights, system.product, system.quotient)
@@ -274,6 +295,7 @@ class Product:
         first_column: int,
     ) -> None:
         """alpha·X + beta·C for one tile, from exact pairs of X's real parts."""
+        from prismm.kernels.cpu.blocks import combine_blocks
         from prismm.kernels.cpu.combine import combine
 
         i0, i1, j0, j1 = tile
@@ -296,8 +318,9 @@ class Product:
             out64 = target if target.dtype == np.float64 else np.empty((0, 0))
             out32 = target if target.dtype == np.float32 else np.empty((0, 0), np.float32)
             failed = np.empty(target.size, np.int32)
-            count = combine(
-                *pairs[0], *pairs[-1], unit, rows.shift, columns.shift, rows.terms,
+            kernel, first = (combine, ()) if self.blocks is None else (combine_blocks, (self.blocks.first,))
+            count = kernel(
+                *first, *pairs[0], *pairs[-1], unit, rows.shift, columns.shift, rows.terms,
                 columns.terms, splitter.terms / 4.0, adds[0], adds[1], factors, rows.power, columns.power, rows.counts,
                 columns.counts, splitter.terms, self.mode, self.kappa, self.magnitude_kappa, job.result.precision,
                 out64, out32, failed,

@@ -21,13 +21,14 @@ from prismm.errors import ArgumentError
 from prismm.moduli import MAX_MODULI, operand_bits
 from prismm.schemes.base import Job, Outcome, real_parts
 from prismm.schemes.product import Product
-from prismm.schemes.split import Scales, Splitter
+from prismm.schemes.split import Blocks, Scales, Splitter
 from prismm.schemes.tiles import SplitLeft, SplitRight
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from prismm.bounds import ResidueBound
+    from prismm.repair import Entries
 
 
 @dataclass(frozen=True)
@@ -75,10 +76,14 @@ def multiply(
     engine: CpuEngine,
     left: SplitLeft | None = None,
     right: SplitRight | None = None,
+    blocks: Blocks | None = None,
 ) -> Outcome:
-    """Split, multiply, join, certify and repair: out = a @ b (or the epilogue's sum) up to the job's target."""
+    """Split, multiply, join, certify and repair: out = a @ b (or the epilogue's sum) up to the job's target.
+
+    blocks: each row of a meets columns of its own (by the direct engine).
+    """
     from prismm.bounds import ResidueBound, RoundedBound
-    from prismm.repair import Entries, exactly, repair
+    from prismm.repair import exactly, repair
     from prismm.specials import patch, patch_addend
 
     levels = accuracy.join_mode(job.target) == MAGNITUDE
@@ -86,49 +91,63 @@ def multiply(
     direct = isinstance(engine, DirectEngine)
     outcome = Outcome(products=1 if direct else len(splitter.system.moduli) * splitter.residue_parts)
     work = Product(splitter, job, outcome)
-    rows, columns = work.run(a, b, out, left, right)
+    rows, columns = work.run(a, b, out, left, right) if blocks is None else work.run_blocks(a, b, out, blocks)
     start = time.perf_counter()
     parts = len(real_parts(out))
-    outside = (
-        rows.nonfinite[:, None] | columns.nonfinite[None, :] if job.epilogue is not None else np.empty((0, 0), np.bool_)
-    )
+    outside = np.empty((0, 0), np.bool_)
+    if job.epilogue is not None:
+        met = columns.nonfinite[None, :] if blocks is None else columns.nonfinite[blocks.columns()]
+        outside = rows.nonfinite[:, None] | met
     masks, special = patch_addend(out, job.epilogue, outside)
-    special += patch(a, b, out, rows.nonfinite, columns.nonfinite, job.epilogue)
+    if blocks is None:
+        special += patch(a, b, out, rows.nonfinite, columns.nonfinite, job.epilogue)
+    elif rows.nonfinite.any() or columns.nonfinite.any():
+        for some, those in blocks.pieces():
+            odd = rows.nonfinite[some], columns.nonfinite[those]
+            epilogue = job.epilogue.part(some) if job.epilogue is not None else None
+            special += patch(a[some], b[:, those], out[some], *odd, epilogue)
     outcome.count("special", special)
     entries = []
     for part in range(parts):
         mine = [(i, j) for p, i, j in work.open if p == part]
         if not mine:
             continue
-        some = Entries(part, np.concatenate([x[0] for x in mine]), np.concatenate([x[1] for x in mine]))
-        some = some.keep(~(rows.nonfinite[some.i] | columns.nonfinite[some.j]))
-        some = some.keep(~masks[part][some.i, some.j])
-        entries.append(some)
+        i, j = np.concatenate([x[0] for x in mine]), np.concatenate([x[1] for x in mine])
+        found = entries_at(part, i, j, blocks)
+        found = found.keep(~(rows.nonfinite[found.i] | columns.nonfinite[found.j]))
+        entries.append(found.keep(~masks[part][found.place]))
     total_open = sum(e.i.size for e in entries)
     road = "value" if work.mode == RAW else "certified"
     outcome.count(road, out.size * parts - special - total_open)
     if entries and job.target is None:
         # The scheme's own value with an open rounding: exact arithmetic on the rounded operands.
         a_hat, b_hat = _rounded(a, rows.shift[:, None]), _rounded(b, columns.shift[None, :])
-        for some in entries:
-            exactly(a_hat, b_hat, out, some, job, outcome, road="value")
+        for found in entries:
+            exactly(a_hat, b_hat, out, found, job, outcome, road="value")
     weight = 1.0
     if job.epilogue is not None:
         factors = job.epilogue.factors(0, parts)
         weight = float(abs(factors[0])) + float(abs(factors[1]))  # may overflow, silently
-    scheme_bound = ResidueBound(job.result, rows, columns, splitter.terms, weight)
+    scheme_bound = ResidueBound(job.result, rows, columns, splitter.terms, weight, blocks)
     if job.target is None:
         _finite_where_exact(a, b, out, job, scheme_bound, masks, outcome)
     elif total_open:
         entries = _with_more_moduli(scheme, a, b, out, job, engine, entries, outcome, (rows, columns))
-        for some in entries:
-            repair(a, b, out, some, job, outcome, (rows, columns))
+        for found in entries:
+            repair(a, b, out, found, job, outcome, (rows, columns))
     outcome.time("repair", time.perf_counter() - start)
     if work.mode == ROUNDING:
         outcome.bound = RoundedBound(job.result)
     else:
         outcome.bound = scheme_bound
     return outcome
+
+
+def entries_at(part: int, i: NDArray[np.int64], j: NDArray[np.int64], blocks: Blocks | None) -> Entries:
+    """Entries of the result by row and column, the latter of each row's block."""
+    from prismm.repair import Entries
+
+    return Entries(part, i, j) if blocks is None else Entries(part, i, blocks.owner[i] * blocks.width + j, blocks.width)
 
 
 @np.errstate(all="ignore")
@@ -145,7 +164,7 @@ def _finite_where_exact(
     beyond them, are compared with the exact value, which replaces them where only one is infinite, or their signs
     differ.
     """
-    from prismm.repair import Entries, exactly
+    from prismm.repair import exactly
 
     top = 2.0 ** (job.result.maxexp - 3)
     far = bound.exponent() > job.result.maxexp - 4
@@ -153,15 +172,16 @@ def _finite_where_exact(
     for part, value in enumerate(real_parts(out)):
         with np.errstate(invalid="ignore"):
             i, j = np.nonzero(~((np.abs(value) < top) & (reach < top)))
-        finite = ~(bound.rows.nonfinite[i] | bound.columns.nonfinite[j]) & ~masks[part][i, j]
-        i, j = i[finite].astype(np.int64), j[finite].astype(np.int64)
-        if i.size == 0:
+        found = entries_at(part, i.astype(np.int64), j.astype(np.int64), bound.blocks)
+        finite = ~(bound.rows.nonfinite[found.i] | bound.columns.nonfinite[found.j]) & ~masks[part][i, j]
+        found = found.keep(finite)
+        if found.i.size == 0:
             continue
-        own = value[i, j]
-        exactly(a, b, out, Entries(part, i, j), job, Outcome())
-        exact = value[i, j]
+        own = value[found.place]
+        exactly(a, b, out, found, job, Outcome())
+        exact = value[found.place]
         same = (np.isinf(own) == np.isinf(exact)) & (np.isfinite(own) | (own == exact))
-        value[i[same], j[same]] = own[same]
+        value[found.keep(same).place] = own[same]
         outcome.count("value", -int((~same).sum()))
         outcome.count("exact", int((~same).sum()))
 

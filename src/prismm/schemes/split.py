@@ -8,6 +8,7 @@ VNNI kernel they are (parts, moduli, rows, pitch) and (parts, moduli, panels, dw
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -27,6 +28,8 @@ from prismm.moduli import (
 from prismm.schemes.base import for_kernels, real_parts
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from numpy.typing import NDArray
 
 NONFINITE = 1 << 20
@@ -93,6 +96,34 @@ class Splitter:
     def residue_parts(self) -> int:
         """Residue matrices per modulus: 1, or 3 for complex data."""
         return 3 if self.is_complex else 1
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """Rows that meet `width` columns of the right operand each: row i the block of columns owner[i], which never falls.
+
+    The product has `width` columns. So the products of a batch are one: the rows of all, and the columns of all side
+    by side.
+    """
+
+    owner: NDArray[np.int64]
+    width: int
+
+    @functools.cached_property
+    def first(self) -> NDArray[np.int64]:
+        """The first row of every block, and the end."""
+        count = int(self.owner[-1]) + 1 if self.owner.size else 0
+        return np.searchsorted(self.owner, np.arange(count + 1))
+
+    def columns(self, j: Any = slice(None)) -> NDArray[np.int64]:
+        """Which columns of the right operand the entries of each row belong to."""
+        found: NDArray[np.int64] = self.owner[:, None] * self.width + np.arange(self.width)[j]
+        return found
+
+    def pieces(self) -> Iterator[tuple[slice, slice]]:
+        """Rows and columns of every block."""
+        for u, (i0, i1) in enumerate(itertools.pairwise(self.first.tolist())):
+            yield slice(i0, i1), slice(u * self.width, (u + 1) * self.width)
 
 
 @dataclass(frozen=True)

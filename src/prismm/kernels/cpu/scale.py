@@ -10,7 +10,7 @@ Bytes: each operand is read twice (the second time mostly from cache); 8 flops a
 
 import numpy as np
 
-from prismm.kernels.cpu.jit import as_float64, contiguous_row, device, device_any_order, kernel
+from prismm.kernels.cpu.jit import as_float64, bits_of, contiguous_row, device, device_any_order, kernel, power_of_two
 
 _EXPONENT_MASK = 0x7FF0000000000000
 _CHUNK = 8192
@@ -44,7 +44,7 @@ def largest_bits(row):
 
 
 @device
-def _scaled_up(row, f1, f2, v):
+def scaled_up(row, f1, f2, v):
     """v = ceil(|a|·f1·f2), in this order: f1·f2 alone may overflow. A nonzero element that underflows counts as 1."""
     for h in range(row.size):
         x = np.ceil(abs(row[h]) * f1 * f2)
@@ -52,7 +52,8 @@ def _scaled_up(row, f1, f2, v):
 
 
 @device_any_order
-def _sums(v):
+def sums(v):
+    """Σv² and Σv."""
     squares = 0.0
     total = 0.0
     for h in range(v.size):
@@ -65,13 +66,17 @@ def _sums(v):
 def two_factors(exponent):
     """2^exponent as a product of two normal powers of two (|exponent| <= 2000)."""
     half = exponent // 2
-    return np.ldexp(1.0, half), np.ldexp(1.0, exponent - half)
+    return power_of_two(half), power_of_two(exponent - half)
 
 
 @device
 def shift_for(norm, thresholds):
-    """The largest t with norm <= thresholds[t]; thresholds decrease."""
-    t = 0
+    """The largest t with norm <= thresholds[t]; thresholds decrease, by a factor of 4 down to 1, 2 or 3.
+
+    The last but x is at least 4^x, so at least the norm if that has at most 2x bits: the search starts there.
+    """
+    bits = exponent_above(bits_of(np.float64(norm)))
+    t = max(0, thresholds.size - 1 - (bits + 1) // 2)
     while t + 1 < thresholds.size and norm <= thresholds[t + 1]:
         t += 1
     return t
@@ -86,7 +91,8 @@ def _store(i, e, t, q, squares, total, exponent, shift, norm2, norm1):
 
 
 @device_any_order
-def _count_row(row, threshold):
+def count_row(row, threshold):
+    """How many elements are larger."""
     count = np.int64(0)
     for h in range(row.size):
         count += np.int64(row[h] > threshold)
@@ -119,13 +125,13 @@ def scale_rows(a, thresholds, q, exponent, shift, norm2, norm1, counts):
             total = np.int64(0)
             for h in range(0, k, _CHUNK):
                 row = as_float64(a[i, h : h + _CHUNK], wide)
-                _scaled_up(row, f1, f2, v[: row.size])
-                part, part1 = _sums(v[: row.size])
+                scaled_up(row, f1, f2, v[: row.size])
+                part, part1 = sums(v[: row.size])
                 squares += np.int64(part)
                 total += np.int64(part1)
                 for p in range(counts.shape[1]):
                     # v is a ceiling: v > 2^(q-1-p) proves |a|·2^(q-e) > v - 1 >= 2^(q-1-p), that is |a| > 2^(e-1-p).
-                    counts[i, p] += _count_row(v[: row.size], np.ldexp(1.0, q - 1 - p))
+                    counts[i, p] += count_row(v[: row.size], np.ldexp(1.0, q - 1 - p))
             _store(i, e, shift_for(squares, thresholds), q, squares, total, exponent, shift, norm2, norm1)
 
 
@@ -211,7 +217,7 @@ def bound_terms(exponent, shift, q, norm2, norm1, residual2, tiny, terms, a_prio
     """
     for i in range(exponent.size):
         t = shift[i] - q + exponent[i] if exponent[i] < NONFINITE else 0
-        scale = np.ldexp(1.0, t)
+        scale = power_of_two(t)
         inexact = residual2[i] > 0.0 or tiny[i] != 0
         residual = np.sqrt(residual2[i] + (terms * 2.0**-600 if tiny[i] else 0.0)) * (1.0 + 2.0**-28 + terms * 2.0**-53)
         out[0, i] = 0.5 * np.float64(norm1[i]) * scale

@@ -11,7 +11,6 @@ vectors of eight doubles: two rows and two vectors of columns stay in registers 
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -21,9 +20,16 @@ from numba.extending import intrinsic
 
 from prismm.kernels.cpu.expansion import two_sum
 from prismm.kernels.cpu.finish import bounds, pigeonhole
-from prismm.kernels.cpu.jit import contiguous_row, device, kernel
+from prismm.kernels.cpu.jit import contiguous_row, device, kernel, power_of_two
 from prismm.kernels.cpu.residue import declared
-from prismm.kernels.cpu.scale import bound_terms, exponent_above, largest_bits, scale_columns, scale_rows
+from prismm.kernels.cpu.scale import (
+    NONFINITE,
+    bound_terms,
+    exponent_above,
+    largest_bits,
+    scale_columns,
+    scale_rows,
+)
 
 ROWS, LANES, VECTORS = 2, 8, 2
 COLUMNS = LANES * VECTORS
@@ -145,29 +151,27 @@ def _no_products(row, y, j):
 
 
 @device
-def _exponents(a, b, row_power, column_power):
-    """e with |a| < 2^e per row and per column; False where an element is not finite."""
-    usual = True
+def _exponents(a, b, row_power, column_power, odd_row, odd_column):
+    """e with |a| < 2^e per row and per column; those with an element that is not finite are marked as odd."""
     top = np.zeros(b.shape[1], np.int64)
     for i in range(a.shape[0]):
         bits = largest_bits(a[i])
-        usual &= bits < _EXPONENT_MASK
+        odd_row[i] = np.uint8(bits >= _EXPONENT_MASK)
         row_power[i] = exponent_above(bits) if bits < _EXPONENT_MASK else 0
     for h in range(b.shape[0]):
         line = b[h].view(np.int64)
         for j in range(line.size):
             top[j] = max(top[j], line[j] & 0x7FFFFFFFFFFFFFFF)
     for j in range(top.size):
-        usual &= top[j] < _EXPONENT_MASK
+        odd_column[j] = np.uint8(top[j] >= _EXPONENT_MASK)
         column_power[j] = exponent_above(top[j]) if top[j] < _EXPONENT_MASK else 0
-    return usual
 
 
 @device
 def _round_rows(a, shift, x, residual, tiny):
     """x = RN(a·2^shift); per row, residual 1 where that is inexact, and whether an element is lost."""
     for i in range(a.shape[0]):
-        f = math.ldexp(1.0, shift[i])
+        f = power_of_two(shift[i])
         source = contiguous_row(a, i, 0, a.shape[1])
         target = contiguous_row(x, i, 0, a.shape[1])
         inexact = lost = np.int64(0)
@@ -223,17 +227,18 @@ def _weave(y, n, out):
 
 @kernel(
     "int64(float64[:,::1], float64[:,::1], int64, int64[::1], int64, int64, int64, float64, float64, int64, "
-    "float64[:,::1], float32[:,::1])"
+    "float64[:,::1], float32[:,::1], uint8[:,::1])"
 )
-def tiny_product(a, b, parts, thresholds, q, levels, mode, kappa, magnitude_kappa, precision, out, out32):
-    """A product (m, k) by (k, n) into out (precision 53) or out32 (24); returns how many real parts are left open.
+def tiny_product(a, b, parts, thresholds, q, levels, mode, kappa, magnitude_kappa, precision, out, out32, marks):
+    """A product (m, k) by (k, n) into out (precision 53) or out32 (24); returns how many real parts are left open, and
+    sets them to 1 in `marks`, of out's shape or empty.
 
     parts 2: complex operands and result as their real views, with rows (re, im, re, im, …). A complex element of b
     acts as [[re, im], [-im, re]], whose rows and columns hold its parts: the scales, norms and counts of both are those
     of real and imaginary parts laid end to end.
 
     mode 1: RN(exact). mode 2: RN of the product of the rounded operands, certified by kappa as in `join.join_fused`,
-    a priori. Open are all entries where an operand holds Inf or NaN, or is far from 1.
+    a priori. Open are all entries of a row or column that holds Inf or NaN, or is far from 1.
 
     Errors, with |x| <= 2^e, |y| <= 2^f, 2^(L-1) <= 2k < 2^L, X = e + f + L, k real terms: the running sum stays within
     σ ± 2^(X-1), so each addition loses at most 2^(X-53), exactly what is given back; a product's own error is at most
@@ -256,27 +261,27 @@ def tiny_product(a, b, parts, thresholds, q, levels, mode, kappa, magnitude_kapp
     rounded = np.empty((depth, n)) if parts == 2 else y
     row_power = np.zeros(m, np.int64)
     column_power = np.zeros(n, np.int64)
+    odd_row = np.zeros(m, np.uint8)
+    odd_column = np.zeros(n, np.uint8)
     rows = np.zeros((4, m), np.int64)
     columns = np.zeros((4, n), np.int64)
     row_counts = np.empty((m, levels), np.int64)
     column_counts = np.empty((n, levels), np.int64)
     row_terms = np.zeros((4, m))
     column_terms = np.zeros((4, n))
+    row_tiny, column_tiny = np.zeros(m, np.uint8), np.zeros(n, np.uint8)
     if mode == 2:
         _scale_rows(a, thresholds, q, rows[0], rows[1], rows[2], rows[3], row_counts)
         _scale_columns(columns_of_b, 0, thresholds, q, columns[0], columns[1], columns[2], columns[3], column_counts)
         up = np.empty(n)
         for i in range(m):
-            if rows[0, i] >= 1 << 20 or abs(rows[1, i]) > 400:
-                return m * whole
+            odd_row[i] = np.uint8(rows[0, i] >= NONFINITE or abs(rows[1, i]) > 400)
             row_power[i] = rows[0, i] + rows[1, i]
         for j in range(n):
-            if columns[0, j] >= 1 << 20 or abs(columns[1, j]) > 400:
-                return m * whole
+            odd_column[j] = np.uint8(columns[0, j] >= NONFINITE or abs(columns[1, j]) > 400)
             column_power[j] = columns[0, j] + columns[1, j]
-            up[j] = math.ldexp(1.0, columns[1, j])
+            up[j] = power_of_two(columns[1, j])
         row_residual, column_residual = np.zeros(m), np.zeros(n)
-        row_tiny, column_tiny = np.zeros(m, np.uint8), np.zeros(n, np.uint8)
         _round_rows(a, rows[1], x, row_residual, row_tiny)
         _round_columns(columns_of_b, up, rounded, column_residual, column_tiny)
         _bound_terms(rows[0], rows[1], q, rows[2], rows[3], row_residual, row_tiny, depth, 1, row_terms)
@@ -284,8 +289,7 @@ def tiny_product(a, b, parts, thresholds, q, levels, mode, kappa, magnitude_kapp
             columns[0], columns[1], q, columns[2], columns[3], column_residual, column_tiny, depth, 1, column_terms
         )
     else:
-        if not _exponents(a, columns_of_b, row_power, column_power):
-            return m * whole
+        _exponents(a, columns_of_b, row_power, column_power, odd_row, odd_column)
         for i in range(m):
             source, copy = contiguous_row(a, i, 0, depth), contiguous_row(x, i, 0, depth)
             for h in range(depth):
@@ -301,12 +305,13 @@ def tiny_product(a, b, parts, thresholds, q, levels, mode, kappa, magnitude_kapp
     down = np.zeros(width)
     start = np.zeros(width)
     terms = np.zeros((4, width))
+    odd = np.uint8(0)
     for c in range(whole):
         j = c // parts
-        if abs(column_power[j]) > 480:
-            return m * whole
-        start[c] = math.ldexp(1.5, column_power[j] + length)
-        down[c] = math.ldexp(1.0, -columns[1, j])
+        odd_column[j] |= np.uint8(abs(column_power[j]) > 480)
+        odd |= odd_column[j]
+        start[c] = 1.5 * power_of_two(column_power[j] + length)
+        down[c] = power_of_two(-columns[1, j])
         for part in range(4):
             terms[part, c] = column_terms[part, j]
     factor = (depth + 2.0) * (depth + 2.0) * 2.0**-106
@@ -317,9 +322,9 @@ def tiny_product(a, b, parts, thresholds, q, levels, mode, kappa, magnitude_kapp
         last = min(m, i0 + ROWS)
         for i in range(i0, i0 + ROWS):
             power = row_power[i] if i < last else 0
-            if abs(power) > 480:
-                return m * whole
-            f = math.ldexp(1.0, power)
+            if i < last:
+                odd_row[i] |= np.uint8(abs(power) > 480)
+            f = power_of_two(power)
             line = contiguous_row(sigma, i - i0, 0, width)
             for c in range(width):
                 line[c] = start[c] * f
@@ -330,7 +335,7 @@ def tiny_product(a, b, parts, thresholds, q, levels, mode, kappa, magnitude_kapp
                 np.uint64(s.ctypes.data + 8 * c), np.uint64(low.ctypes.data + 8 * c), s.strides[0],
             )  # fmt: skip
         for i in range(i0, last):
-            f = math.ldexp(1.0, -rows[1, i])
+            f = power_of_two(-rows[1, i])
             sums, tail = contiguous_row(s, i - i0, 0, whole), contiguous_row(low, i - i0, 0, whole)
             for c in range(whole):
                 scale[c] = down[c] * f
@@ -343,9 +348,11 @@ def tiny_product(a, b, parts, thresholds, q, levels, mode, kappa, magnitude_kapp
                     contiguous_row(terms, 2, 0, whole), contiguous_row(terms, 3, 0, whole), depth / 4.0, bound,
                 )  # fmt: skip
                 doubts = _uncovered(sums, bound, kappa, tail)
-            for c in range(whole if found or doubts else 0):
+            for c in range(whole if found or doubts or odd or odd_row[i] else 0):
                 if open_[c] != 0.0 and sums[c] == 0.0 and _no_products(x[i], y, c):
                     open_[c] = 0.0
+                    if mode == 2 and row_tiny[i] == 0 and column_tiny[c // parts] == 0:
+                        tail[c] = 0.0  # nor have the operands themselves any
                 if doubts and tail[c] != 0.0:
                     size = (abs(sums[c]) + bound[c]) * scale[c]
                     far = size < (2.0**1000 if precision == 53 else 2.0**126)
@@ -354,7 +361,11 @@ def tiny_product(a, b, parts, thresholds, q, levels, mode, kappa, magnitude_kapp
                     j = c // parts
                     if not far or not pigeonhole(row_counts, i, column_counts, j, depth, power, needed, 0):
                         open_[c] = 1.0
+                if odd_row[i] or odd_column[c // parts]:
+                    open_[c] = 1.0
                 count += np.int64(open_[c] != 0.0)
+                if marks.size:
+                    marks[i, c] = np.uint8(open_[c] != 0.0)
             if precision == 53:
                 target = contiguous_row(out, i, 0, whole)
                 for c in range(whole):
@@ -364,3 +375,22 @@ def tiny_product(a, b, parts, thresholds, q, levels, mode, kappa, magnitude_kapp
                 for c in range(whole):
                     target32[c] = np.float32(value[c])
     return count
+
+
+_product = tiny_product.device
+
+
+@kernel(
+    "void(float64[:,:,::1], float64[:,:,::1], int64[::1], int64[::1], int64, int64[::1], int64, int64, int64, float64, "
+    "float64, int64, float64[:,:,::1], float32[:,:,::1], uint8[:,:,::1], int64[::1])"
+)
+def tiny_products(
+    a, b, left, right, parts, thresholds, q, levels, mode, kappa, magnitude_kappa, precision, out, out32, marks, counts
+):  # fmt: skip
+    """`tiny_product` of a[left[p]] and b[right[p]] into place p of out, marks and counts, for all p."""
+    no_out, no_out32 = np.empty((0, 0)), np.empty((0, 0), np.float32)
+    for p in range(left.size):
+        counts[p] = _product(
+            a[left[p]], b[right[p]], parts, thresholds, q, levels, mode, kappa, magnitude_kappa, precision,
+            out[p] if precision == 53 else no_out, out32[p] if precision == 24 else no_out32, marks[p],
+        )  # fmt: skip
