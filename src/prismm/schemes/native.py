@@ -197,6 +197,13 @@ def _narrowed(a: NDArray[Any], c: NDArray[Any]) -> bool:
     return a.dtype.char in "dD" and c.dtype.char in "fF"
 
 
+def _cannot_hide(a: NDArray[Any], out: NDArray[Any], job: Job, *, wide: bool) -> bool:
+    """Whether |alpha| times K·2^(emax - p) is no quarter of the overflow threshold (`_hidden`)."""
+    weight = 1.0 if job.epilogue is None else modulus(job.epilogue.alpha)
+    precision = FP64.precision if wide else job.result.precision
+    return not (wide and out.dtype.char in "fF") and weight * 2.0 * a.shape[-1] < 2.0 ** (precision - 2)
+
+
 def _hidden(a: NDArray[Any], b: NDArray[Any], out: NDArray[Any], job: Job, *, wide: bool) -> NDArray[np.bool_]:
     """Which entries, below half of the overflow threshold as computed, may stand for exact values that overflow: those
     where |alpha| times the error of AB may reach a quarter of it. wide: whether AB was summed in float64.
@@ -205,12 +212,11 @@ def _hidden(a: NDArray[Any], b: NDArray[Any], out: NDArray[Any], job: Job, *, wi
     2^(emax - p - 1): it errs by at most K·2^(emax - p). Where |alpha| times that is too much, or where the sum's type
     is the wider one, the error is taken for K·u·|a||b| + K·η, and |a||b| for the product of two norms at most.
     """
+    if _cannot_hide(a, out, job, wide=wide):
+        return np.bool_(wide_and_long(a, b))  # type: ignore[return-value]
     weight = 1.0 if job.epilogue is None else modulus(job.epilogue.alpha)
-    narrowed = wide and out.dtype.char in "fF"
     summed = FP64 if wide else job.result
     terms = 2.0 * a.shape[1]
-    if not narrowed and weight * terms < 2.0 ** (summed.precision - 2):
-        return np.bool_(wide_and_long(a, b))  # type: ignore[return-value]
     limit = 2.0 ** (job.result.maxexp - 2)
     with np.errstate(all="ignore"):
         rows, columns = (
@@ -314,8 +320,14 @@ class Whole:
         return done
 
     def _ordinary(self, x: NDArray[Any], y: NDArray[Any], c: NDArray[Any]) -> bool:
-        """`ordinary`; of a sum, whose C may be larger than the product, all must be far from the largest float, too."""
-        return ordinary(x, y, c) and (self.plain or _energy(c) < math.inf)
+        """`ordinary`; of a sum, whose C may be larger than the product, all must be far from the largest float, too, and
+        alpha no number that makes an overflow of what cancellation lost.
+        """
+        found = ordinary(x, y, c)
+        if not found or self.plain:
+            return found
+        wide = x.dtype.char in "dD"
+        return _energy(c) < math.inf and _cannot_hide(x, c, self.job, wide=wide) and not wide_and_long(x, y)
 
     def bound(self, a: NDArray[Any], b: NDArray[Any], at: tuple[int, ...]) -> ConventionalBound:
         """Of the product of a and b at that place."""
