@@ -27,7 +27,7 @@ from prismm.calls import (
     select,
     transposed,
 )
-from prismm.engines import environment, pool
+from prismm.engines import blas_threads, environment, pool
 from prismm.engines.cpu import DirectEngine
 from prismm.errors import ArgumentError, DTypeError, OperandError, ShapeError
 from prismm.formats import format_of
@@ -231,6 +231,7 @@ def prepare(
     if side not in ("left", "right"):
         raise ArgumentError(f"side={side!r}; pass 'left' or 'right'")
     environment.check_arithmetic()
+    blas_threads.check_numpy()
     options, x, _ = check_options(accuracy, scheme, reproducible, out_dtype, engine, threads, x, None)
     if isinstance(x, Prepared):
         raise OperandError("this operand is prepared already; pass the matrix itself")

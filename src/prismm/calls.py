@@ -15,7 +15,7 @@ from prismm import interop
 from prismm.accuracy import Target, parse_target
 from prismm.candidates import alternatives
 from prismm.costs import predict
-from prismm.engines import environment, pool
+from prismm.engines import blas_threads, environment, pool
 from prismm.engines.cpu import DIRECT, ENGINES, choose
 from prismm.errors import ArgumentError, DTypeError, EngineError, OperandError, ShapeError
 from prismm.planner import Auto, Need, Plan, bound_text, need_of, workspace_limit
@@ -235,6 +235,7 @@ def normalise_call(
 ) -> Call:
     """The call with everything checked and chosen, before any work on the data's size."""
     environment.check_arithmetic()
+    blas_threads.check_numpy()
     check_sides(a, b)
     named = [("a", as_array(a, "a")), ("b", as_array(b, "b"))]
     if extra is not None and extra[2] is not None:

@@ -22,6 +22,7 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any
 
+from prismm.engines import environment
 from prismm.errors import ArgumentError
 
 _LOCAL = threading.local()
@@ -175,6 +176,7 @@ def _team(workers: int) -> list[SimpleQueue[tuple[_Ticket, int]]]:
     with _GUARD:
         team = _POOLS.get(workers)
         if team is None:
+            environment.check_arithmetic()  # the caller's state is what they start with, and keep
             places = _places(workers)
             team = [SimpleQueue() for _ in range(workers)]
             for w, queue in enumerate(team):
