@@ -251,7 +251,7 @@ def normalise_call(
         check_scalars(extra[0], extra[1], dtype.kind == "c")
         if extra[0] == 0:
             # alpha = 0 never reads A and B: an empty inner dimension has the same shape and no elements.
-            x, y = np.zeros((*x.shape[:-1], 0), dtype), np.zeros((*y.shape[:-2], 0, *y.shape[-1:]), dtype)
+            x, y = np.zeros((*x.shape[:-1], 0), dtype), np.zeros((*y.shape[:-2], 0, *y.shape[-2:][1:]), dtype)
             a = b = None
     check_prepared(a, b, dtype.name)
     k = x.shape[-1]
