@@ -247,6 +247,8 @@ def normalise_call(
     shape = interop.product_shape(x.shape, y.shape)
     arrays = [array.data for _, array in named]
     dtype = interop.result_dtype(arrays, options.out_dtype)
+    if family == "dlpack":
+        interop.check_kept(named[0][1].source, np.zeros(1, dtype), np.from_dlpack)
     if extra is not None:
         check_scalars(extra[0], extra[1], dtype.kind == "c")
         if extra[0] == 0:
