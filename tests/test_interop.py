@@ -494,6 +494,21 @@ def test_a_nested_tensor_is_refused():
         prismm.matmul(nested, torch.ones(3, 2), **CORRECT)
 
 
+@pytest.mark.filterwarnings("ignore:.*[qQ]uantiz")
+def test_a_quantized_tensor_is_refused():
+    x = torch.quantize_per_tensor(torch.tensor([[1.0, 2.0], [3.0, 4.0]]), 0.5, 0, torch.qint8)
+    y = torch.eye(2)
+    for call in (
+        lambda a: prismm.matmul(a, y),
+        lambda a: prismm.matmul(a, y, **CORRECT),
+        lambda a: prismm.gemm(a, y, y, beta=1.0) - y,
+        lambda a: prismm.gemm(y, y, a, beta=1.0) - y,
+    ):
+        with pytest.raises(OperandError, match=r"[ac] is a quantized tensor; pass [ac]\.dequantize\(\)"):
+            call(x)
+        assert_same_bits(call(x.dequantize()), x.dequantize())
+
+
 def test_a_tensor_of_bools_is_refused_like_an_array_of_them():
     for x, how in ((torch.ones(3, 3) > 0, "to"), (np.ones((3, 3)) > 0, "astype")):
         with pytest.raises(DTypeError, match=rf"a has dtype bool; prismm multiplies .* convert with a\.{how}\("):

@@ -173,6 +173,8 @@ def _from_torch(x: Any, name: str) -> NDArray[Any]:
         raise OperandError(f"{name} is on {x.device}; gemm and mixed devices need the CPU: pass {name}.cpu()")
     if x.is_nested:
         raise OperandError(f"{name} is a nested tensor; pass torch.nested.to_padded_tensor({name}, 0.0)")
+    if x.is_quantized:
+        raise OperandError(f"{name} is a quantized tensor; pass {name}.dequantize()")
     if x.layout is not torch.strided:
         raise OperandError(f"{name} has layout {x.layout}; pass {name}.to_dense()")
     if x.dtype is torch.bfloat16:
