@@ -23,13 +23,13 @@ SHAPES = [
 FACTORS = [(0, 0), (0, 2), (1, 0), (1, 2), (3, 0), (-2, 3)]
 
 
-@pytest.mark.parametrize("keywords", [{}, CORRECT, {"reproducible": True}, {"accuracy": 1e-5}], ids=str)
-@pytest.mark.parametrize("dtype", ["float64", "float32", "complex128", "int64"])
+@pytest.mark.parametrize("keywords", [{}, CORRECT], ids=str)
+@pytest.mark.parametrize("dtype", ["float64", "complex64"])
 def test_every_shape_and_factor(dtype, keywords):
     rng = np.random.default_rng(3)
     for (left, right), (alpha, beta) in product(SHAPES, FACTORS):
         a, b = rng.integers(1, 5, left).astype(dtype), rng.integers(1, 5, right).astype(dtype)
-        ab = np.asarray(a @ b).astype("float64" if dtype == "int64" else dtype)
+        ab = np.asarray(a @ b)
         c = rng.integers(1, 5, ab.shape).astype(dtype)
         total = np.asarray(alpha * ab + beta * c).astype(ab.dtype)
         x, y, z = (torch.from_numpy(np.asarray(v)).cuda() for v in (a, b, c))

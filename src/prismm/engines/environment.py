@@ -57,7 +57,10 @@ def check_arithmetic() -> None:
         )
     # Upwards the first sum is above 1, as it is where ties go away from zero; downwards and to zero the second is 1.
     if _ONE + _HALF_ULP != _ONE or _ONE + _MORE_THAN_HALF != _NEXT:
-        raise EngineError(f"this thread does not round to nearest, which spoils exactness; call in it {_DEFAULT}")
+        raise EngineError(
+            "this thread does not round to nearest, which spoils exactness; restore the default rounding: call in "
+            f"it {_DEFAULT}"
+        )
 
 
 def reduced_float32() -> str | None:
