@@ -319,13 +319,15 @@ FLAGS: dict[str, tuple[Any, str, str]] = {
 @contextlib.contextmanager
 def flag_of_precision(owner: Any, name: str, value: str) -> Iterator[None]:
     before = torch.get_float32_matmul_precision() if owner is None else getattr(owner, name)
+    products = torch.backends.cuda.matmul, torch.backends.mkldnn.matmul  # old flags set these as well
+    found = [product.fp32_precision for product in products]
     try:
         torch.set_float32_matmul_precision(value) if owner is None else setattr(owner, name, value)
         yield
     finally:
         torch.set_float32_matmul_precision(before) if owner is None else setattr(owner, name, before)
-        for product in (torch.backends.cuda.matmul, torch.backends.mkldnn.matmul):  # old flags set these as well
-            product.fp32_precision = "none"
+        for product, precision in zip(products, found, strict=True):
+            product.fp32_precision = precision
 
 
 @pytest.mark.parametrize("flag", FLAGS)
