@@ -50,6 +50,35 @@ class Standard(Capsule):
         return self._x
 
 
+class NarrowNamespace:
+    """Of `Narrow`."""
+
+    @staticmethod
+    def from_dlpack(x: Any) -> Narrow:
+        x = np.from_dlpack(x)
+        return Narrow(x.astype({"float64": "float32", "complex128": "complex64"}.get(x.dtype.name, x.dtype)))
+
+
+class Narrow(Standard):
+    """An array library that holds no double precision, as JAX does not before it is told to."""
+
+    def __array_namespace__(self, api_version: str | None = None) -> type[NarrowNamespace]:
+        return NarrowNamespace
+
+
+class Brain:
+    """An array of bfloat16 of which nothing is known but ``__dlpack__``."""
+
+    def __init__(self, x: torch.Tensor) -> None:
+        self._x = x.to(torch.bfloat16)
+
+    def __dlpack__(self, **keywords: Any) -> Any:
+        return self._x.__dlpack__()
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return (1, 0)
+
+
 class Broken:
     """Announces ``__dlpack__`` and cannot export."""
 
@@ -262,6 +291,50 @@ def test_dlpack_objects_elsewhere_or_broken_are_refused():
         prismm.matmul(Capsule(x), Broken())
 
 
+def test_a_result_is_never_made_narrower_on_its_way_back():
+    """2^24 + 1 takes 25 bits: float32 has 24."""
+    a, b = np.array([[2**24 + 1]]), np.array([[1]])
+    wide, half = np.array([[2.0**24 + 1.0]]), np.ones((1, 1), np.float32)
+    for keywords in CALLS:
+        for operands, more, kind in (
+            ((Narrow(a), Narrow(b)), {}, "float64"),
+            ((Narrow(wide), Narrow(wide * 0 + 1)), {}, "float64"),
+            ((Narrow(half), Narrow(half)), {"out_dtype": "float64"}, "float64"),
+            ((Narrow(half), Narrow(half)), {"out_dtype": "complex128"}, "complex128"),
+        ):
+            narrow = {"float64": "float32", "complex128": "complex64"}[kind]
+            words = rf"product is {kind}, and NarrowNamespace would make {narrow} of it; pass out_dtype='{narrow}'"
+            for call in (
+                lambda x, y, keywords: prismm.matmul(x, y, **keywords),
+                lambda x, y, keywords: prismm.gemm(x, y, **keywords),
+                lambda x, y, keywords: prismm.gemm(x, y, x, alpha=0.5, beta=2.0, **keywords),
+                lambda x, y, keywords: prismm.explain(x, y, **keywords),
+                lambda x, _, keywords: prismm.prepare(x, **keywords),
+            ):
+                with pytest.raises(DTypeError, match=rf"{words}.*numpy\.asarray\(a\)"):
+                    call(*operands, {**keywords, **more})
+        c = prismm.matmul(Narrow(a), Narrow(b), out_dtype="float32", **keywords)
+        assert isinstance(c, Narrow)
+        assert_same_bits(c.values, np.array([[2.0**24]], np.float32))
+        assert_same_bits(prismm.matmul(np.from_dlpack(Narrow(a)), np.from_dlpack(Narrow(b)), **keywords), wide)
+        assert_same_bits(prismm.matmul(Standard(a), Standard(b), **keywords).values, wide)
+        assert_same_bits(prismm.matmul(Narrow(half), Narrow(half), **keywords).values, half)
+
+
+@pytest.mark.parametrize("keywords", CALLS, ids=str)
+def test_bfloat16_through_dlpack_alone_is_taken_exactly(keywords, seed):
+    rng = np.random.default_rng(seed)
+    x, y = (torch.from_numpy(rng.integers(-255, 256, shape)) for shape in ((7, 9), (9, 6)))
+    right = (x @ y).numpy().astype(np.float32)  # below 2^24
+    a, b = Brain(x), Brain(y)
+    assert_same_bits(prismm.matmul(a, b, **keywords), right)
+    assert_same_bits(prismm.gemm(a, b, a, trans_b="N", **keywords), right)
+    assert_same_bits(prismm.matmul(a, prismm.prepare(b, **keywords)), right)
+    assert_same_bits(prismm.matmul(a, b, out_dtype="float64", **keywords), right.astype(np.float64))
+    with pytest.raises(OperandError, match="out is read-only"):
+        prismm.matmul(a, b, out=Brain(torch.zeros(7, 6)), **keywords)
+
+
 @pytest.mark.filterwarnings("ignore:the matrix subclass")
 def test_subclasses_of_ndarray():
     """np.matrix is an array; masked values have no number, so they are refused."""
@@ -302,6 +375,41 @@ def test_what_is_no_array_is_refused(x):
                 prismm.matmul(*operands, **keywords)
             assert f"{name} is a {type(x).__name__}" in str(caught.value)
             assert f"numpy.asarray({name})" in str(caught.value)
+
+
+class Frame:
+    """Holds numbers, and makes arrays of them by a method."""
+
+    def __init__(self, x: np.ndarray, *methods: str) -> None:
+        for method in methods:
+            setattr(self, method, lambda: x)
+
+
+def test_what_makes_an_array_of_itself_is_refused_with_advice_that_works():
+    sparse = pytest.importorskip("scipy.sparse")
+    x = np.array([[1.0, 0.0], [2.0, 3.0]])
+    things = [
+        kind(x) for kind in (sparse.csr_matrix, sparse.csr_array, sparse.coo_array, sparse.bsr_matrix, sparse.dok_array)
+    ]
+    things += [Frame(x, "to_numpy"), Frame(x, "todense"), Frame(x, "todense", "to_numpy", "toarray")]
+    for thing in things:
+        for call in (
+            lambda a: prismm.matmul(a, x),
+            lambda a: prismm.matmul(a, x, **CORRECT),
+            lambda a: prismm.gemm(a, x, x, beta=1.0),
+            lambda a: prismm.gemm(a, x, trans_a="T"),
+            lambda a: prismm.explain(a, x),
+            lambda a: prismm.matmul(prismm.prepare(x, side="left"), a),
+            lambda a: prismm.gemm(x, x, a, beta=1.0),
+            lambda a: prismm.prepare(a),
+        ):
+            with pytest.raises(
+                OperandError, match=rf"is a {type(thing).__name__}.*\(\w+\.\w+\(\) makes one\)"
+            ) as caught:
+                call(thing)
+            method = str(caught.value).rpartition(".")[2].partition("(")[0]
+            call(getattr(thing, method)())
+        assert_same_bits(prismm.matmul(getattr(thing, method)(), x), x @ x)
 
 
 @pytest.mark.parametrize(
@@ -384,6 +492,21 @@ def test_a_nested_tensor_is_refused():
     nested = torch.nested.nested_tensor([torch.ones(2, 3), torch.ones(2, 3)])
     with pytest.raises(OperandError, match=r"a is a nested tensor; pass torch.nested.to_padded_tensor\(a, 0.0\)"):
         prismm.matmul(nested, torch.ones(3, 2), **CORRECT)
+
+
+@pytest.mark.filterwarnings("ignore:.*[qQ]uantiz")
+def test_a_quantized_tensor_is_refused():
+    x = torch.quantize_per_tensor(torch.tensor([[1.0, 2.0], [3.0, 4.0]]), 0.5, 0, torch.qint8)
+    y = torch.eye(2)
+    for call in (
+        lambda a: prismm.matmul(a, y),
+        lambda a: prismm.matmul(a, y, **CORRECT),
+        lambda a: prismm.gemm(a, y, y, beta=1.0) - y,
+        lambda a: prismm.gemm(y, y, a, beta=1.0) - y,
+    ):
+        with pytest.raises(OperandError, match=r"[ac] is a quantized tensor; pass [ac]\.dequantize\(\)"):
+            call(x)
+        assert_same_bits(call(x.dequantize()), x.dequantize())
 
 
 def test_a_tensor_of_bools_is_refused_like_an_array_of_them():

@@ -28,7 +28,7 @@ from prismm.calls import (
     select,
     transposed,
 )
-from prismm.engines import environment, pool
+from prismm.engines import blas_threads, environment, pool
 from prismm.engines.cpu import DIRECT, DirectEngine, choose
 from prismm.errors import ArgumentError, DTypeError, OperandError, ShapeError
 from prismm.formats import format_of
@@ -245,6 +245,7 @@ def prepare(
     if side not in ("left", "right"):
         raise ArgumentError(f"side={side!r}; pass 'left' or 'right'")
     environment.check_arithmetic()
+    blas_threads.check_numpy()
     options, x, _ = check_options(accuracy, scheme, reproducible, out_dtype, engine, threads, x, None)
     if isinstance(x, Prepared):
         raise OperandError("this operand is prepared already; pass the matrix itself")
@@ -261,6 +262,8 @@ def prepare(
         np.array(array.data, order="C"), array.family, array.source if array.family == "dlpack" else None
     )
     dtype = interop.result_dtype([copy.data], options.out_dtype)
+    if copy.family == "dlpack":
+        interop.check_kept(copy.source, np.zeros(1, dtype), np.from_dlpack)
     left, right = (copy.data, copy.data.T) if side == "left" else (copy.data.T, copy.data)
     chosen, chosen_engine, _, _ = select(left, right, dtype, options, epilogue=False, big=False, look=False)
     split: SplitLeft | SplitRight | flow.SplitOperand | None = None
@@ -375,10 +378,10 @@ def _target_array(out: Any, call: Call) -> NDArray[Any] | None:
         raise OperandError(f"out is of kind {array.family}, the operands are of kind {call.family}; pass the same kind")
     if array.data.shape != call.shape:
         raise ShapeError(f"out has shape {array.data.shape}, the product has shape {call.shape}")
-    # A copy stands for a tensor of a type that NumPy lacks (bfloat16).
-    copied = interop.is_tensor(out) and out.element_size() != array.data.itemsize
+    # A copy stands for an array of a type that NumPy lacks.
+    copied = str(getattr(out, "dtype", "")).endswith("bfloat16")
     if copied or array.data.dtype != call.dtype:
-        name = str(out.dtype).removeprefix("torch.") if copied else array.data.dtype.name
+        name = "bfloat16" if copied else array.data.dtype.name
         raise DTypeError(f"out has dtype {name}, the product has {call.dtype.name}; pass out_dtype or another out")
     if not array.data.flags.writeable or (
         array.family == "numpy" and array.data.dtype is not out.dtype and not out.dtype.isnative

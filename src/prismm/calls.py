@@ -15,7 +15,7 @@ from prismm import interop
 from prismm.accuracy import Target, parse_target
 from prismm.candidates import alternatives
 from prismm.costs import predict
-from prismm.engines import environment, pool
+from prismm.engines import blas_threads, environment, pool
 from prismm.engines.cpu import DIRECT, ENGINES, choose
 from prismm.errors import ArgumentError, DTypeError, EngineError, OperandError, ShapeError
 from prismm.planner import Auto, Need, Plan, bound_text, need_of, workspace_limit
@@ -235,6 +235,7 @@ def normalise_call(
 ) -> Call:
     """The call with everything checked and chosen, before any work on the data's size."""
     environment.check_arithmetic()
+    blas_threads.check_numpy()
     check_sides(a, b)
     named = [("a", as_array(a, "a")), ("b", as_array(b, "b"))]
     if extra is not None and extra[2] is not None:
@@ -246,11 +247,13 @@ def normalise_call(
     shape = interop.product_shape(x.shape, y.shape)
     arrays = [array.data for _, array in named]
     dtype = interop.result_dtype(arrays, options.out_dtype)
+    if family == "dlpack":
+        interop.check_kept(named[0][1].source, np.zeros(1, dtype), np.from_dlpack)
     if extra is not None:
         check_scalars(extra[0], extra[1], dtype.kind == "c")
         if extra[0] == 0:
             # alpha = 0 never reads A and B: an empty inner dimension has the same shape and no elements.
-            x, y = np.zeros((*x.shape[:-1], 0), dtype), np.zeros((*y.shape[:-2], 0, *y.shape[-1:]), dtype)
+            x, y = np.zeros((*x.shape[:-1], 0), dtype), np.zeros((*y.shape[:-2], 0, *y.shape[-2:][1:]), dtype)
             a = b = None
     check_prepared(a, b, dtype.name)
     k = x.shape[-1]

@@ -366,6 +366,7 @@ def _matmul(a: Any, b: Any, keywords: tuple[Any, ...], out: Any, full_output: bo
         _CALLS[key] = call
     if full_output and torch.cuda.is_current_stream_capturing():
         raise ArgumentError("full_output=True reads counts back, which a CUDA graph cannot capture; leave it out")
+    _check_kept(call, a, x.device)
     result = torch.empty(call.shape, dtype=call.dtype, device=x.device) if out is None else _target(out, call, x.device)
     made = None
     if torch.cuda.current_device() != call.index:
@@ -435,7 +436,9 @@ def _options(keywords: tuple[Any, ...], a: Any, b: Any) -> Options:
 def explain(a: Any, b: Any, keywords: tuple[Any, ...]) -> Plan:
     """`prismm.explain` of operands on a GPU."""
     x, y, wider, keywords = _real_operands(a, b, (*keywords, None))
-    return _normalised(a, b, x, y, _options(keywords, a, b), wider=wider).plan
+    call = _normalised(a, b, x, y, _options(keywords, a, b), wider=wider)
+    _check_kept(call, a, x.device)
+    return call.plan
 
 
 def _raw(x: Any, name: str) -> torch.Tensor:
@@ -551,8 +554,16 @@ def _target(out: Any, call: GpuCall, device: torch.device) -> torch.Tensor:
 
 
 def _as_caller(result: torch.Tensor, source: Any) -> Any:
-    namespace = getattr(source, "__array_namespace__", None)
-    return result if namespace is None or hasattr(source, "is_cuda") else namespace().from_dlpack(result)
+    namespace = None if hasattr(source, "is_cuda") else interop.namespace_of(source)
+    return result if namespace is None else namespace.from_dlpack(result)
+
+
+def _check_kept(call: GpuCall, source: Any, device: torch.device) -> None:
+    """`interop.check_kept`, for what `_as_caller` would make of the result."""
+    if not hasattr(source, "is_cuda"):
+        import torch
+
+        interop.check_kept(source, torch.empty(1, dtype=call.dtype, device=device), torch.utils.dlpack.from_dlpack)
 
 
 @dataclass

@@ -68,6 +68,8 @@ def shared(x: Any, name: str) -> torch.Tensor:
     import torch
 
     if not lives_on_gpu(x):
+        if not isinstance(x, torch.Tensor):
+            interop.normalise(x, name)  # says of what is no array how to make one
         raise OperandError(
             f"one operand is on a GPU, {name} is a {type(x).__name__} that is not; move it there (torch.as_tensor("
             f"{name}, device='cuda')), or the other one to the CPU"

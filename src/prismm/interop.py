@@ -12,6 +12,8 @@ import numpy as np
 from prismm.errors import DTypeError, OperandError, ShapeError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from numpy.typing import NDArray
 
 RESULTS = ("float32", "float64", "complex64", "complex128")
@@ -51,11 +53,35 @@ def normalise(x: Any, name: str) -> Array:
         return Array(_from_torch(x, name), "torch", x)
     if hasattr(x, "__dlpack__") and not isinstance(x, type):
         return Array(_checked(_from_dlpack(x, name), name), "dlpack", x)
+    _refuse_traced(x, name)
     kind = f"class ({x.__name__})" if isinstance(x, type) else type(x).__name__
     raise OperandError(
-        f"{name} is a {kind}; pass a NumPy array, a torch tensor or an array with __dlpack__ "
-        f"(numpy.asarray({name}) makes one of nested lists)"
+        f"{name} is a {kind}; pass a NumPy array, a torch tensor or an array with __dlpack__ ({_dense(x, name)})"
     )
+
+
+_DENSE = ("toarray", "todense", "to_numpy")
+"""Methods of what holds numbers and is no array: matrices of scipy.sparse, other sparse ones (JAX's), data frames."""
+
+
+def _dense(x: Any, name: str) -> str:
+    """How to make an array of x, where it says so."""
+    method = next((method for method in _DENSE if callable(getattr(x, method, None))), None)
+    if method is None or isinstance(x, type):
+        return f"numpy.asarray({name}) makes one of nested lists"
+    return f"{name}.{method}() makes one"
+
+
+def _refuse_traced(x: Any, name: str) -> None:
+    """OperandError for what JAX passes while it traces a function."""
+    jax = sys.modules.get("jax")
+    if jax is not None and isinstance(x, jax.core.Tracer):
+        raise OperandError(
+            f"{name} is traced by JAX (under jit, vmap or grad), and prismm needs its entries; pass a function of "
+            "NumPy arrays that calls prismm to jax.pure_callback(function, jax.ShapeDtypeStruct(shape, dtype), a, b, "
+            "vmap_method='sequential'), inside a jax.custom_vjp for derivatives; on a CPU it begins with "
+            "torch.set_flush_denormal(False), as XLA's threads flush subnormal numbers"
+        )
 
 
 def refuse_lazy(out: Any) -> None:
@@ -178,6 +204,8 @@ def check_dense(x: Any, name: str) -> None:
 
     if x.is_nested:
         raise OperandError(f"{name} is a nested tensor; pass torch.nested.to_padded_tensor({name}, 0.0)")
+    if x.is_quantized:
+        raise OperandError(f"{name} is a quantized tensor; pass {name}.dequantize()")
     if x.layout is not torch.strided:
         raise OperandError(f"{name} has layout {x.layout}; pass {name}.to_dense()")
 
@@ -213,12 +241,21 @@ def _dlpack_device(x: Any) -> tuple[int, int]:
 
 def _checked(x: NDArray[Any], name: str, remedy: str = "astype") -> NDArray[Any]:
     if x.dtype not in _KINDS and x.dtype.newbyteorder("=") not in _KINDS:
+        if x.dtype.name == "bfloat16":  # of the package ml_dtypes, which JAX builds upon
+            return _widened(x)
         raise DTypeError(
             f"{name} has dtype {x.dtype}; prismm multiplies float16, float32, float64, complex64, complex128 and "
             f"integers: convert with {name}.{remedy}(...)"
         )
     x = x.view(np.ndarray) if type(x) is not np.ndarray else x
     return x if x.dtype.isnative else x.astype(x.dtype.newbyteorder("="))
+
+
+def _widened(x: NDArray[Any]) -> NDArray[np.float32]:
+    """A copy of numbers of a type that NumPy lacks; read-only, as what is written to it would be lost."""
+    wide = x.astype(np.float32)
+    wide.flags.writeable = False
+    return wide
 
 
 def _from_torch(x: Any, name: str) -> NDArray[Any]:
@@ -259,8 +296,58 @@ def _from_dlpack(x: Any, name: str) -> NDArray[Any]:
     try:
         array: NDArray[Any] = np.from_dlpack(x)
     except Exception as error:
-        raise OperandError(f"{name} cannot be read through __dlpack__ ({error}); pass numpy.asarray({name})") from error
+        _refuse_traced(x, name)
+        found = _bfloat16(x)
+        if found is None:
+            raise OperandError(
+                f"{name} cannot be read through __dlpack__ ({error}); pass numpy.asarray({name})"
+            ) from error
+        return found
     return array
+
+
+def _bfloat16(x: Any) -> NDArray[Any] | None:
+    """An array of bfloat16, which NumPy does not read through DLPack: as the array that x makes of itself, with
+    ml_dtypes, or else read by torch; None for any other.
+    """
+    try:
+        if hasattr(x, "__array__"):
+            array = np.asarray(x)
+            return array if array.dtype.name == "bfloat16" else None
+        import torch
+
+        tensor = torch.utils.dlpack.from_dlpack(x)
+        return _widened(tensor.float().numpy()) if tensor.dtype is torch.bfloat16 else None
+    except Exception:  # `_from_dlpack` has the reason
+        return None
+
+
+def check_kept(source: Any, probe: Any, read: Callable[[Any], Any]) -> None:
+    """DTypeError unless the caller's kind of array holds entries of the result's type.
+
+    JAX makes float32 of float64 unless it is told otherwise. probe: an array of one entry, of the result's type and
+    device; read: how such arrays are read through DLPack.
+    """
+    namespace = namespace_of(source)
+    if namespace is None:
+        return
+    made = read(namespace.from_dlpack(probe)).dtype
+    if made == probe.dtype:
+        return
+    wide, narrow = (str(dtype).removeprefix("torch.") for dtype in (probe.dtype, made))
+    library = getattr(namespace, "__name__", type(source).__name__)
+    switch = "call jax.config.update('jax_enable_x64', True), " if library == "jax.numpy" else ""
+    raise DTypeError(
+        f"the product is {wide}, and {library} would make {narrow} of it; {switch}pass out_dtype={narrow!r} "
+        f"for a product of that type, or numpy.asarray(a) and numpy.asarray(b) for a NumPy array of {wide}"
+    )
+
+
+def namespace_of(source: Any) -> Any:
+    """The namespace of the array API that the result goes back to, or None."""
+    namespace = getattr(source, "__array_namespace__", None)
+    found = None if namespace is None else namespace()
+    return found if hasattr(found, "from_dlpack") else None
 
 
 def overlaps_itself(x: NDArray[Any]) -> bool:
@@ -358,10 +445,8 @@ def as_caller(result: NDArray[Any], family: str, source: Any) -> Any:
         import torch
 
         return torch.from_numpy(result)
-    namespace = getattr(source, "__array_namespace__", None)
-    if namespace is not None and hasattr(namespace(), "from_dlpack"):
-        return namespace().from_dlpack(result)
-    return result
+    namespace = namespace_of(source)
+    return result if namespace is None else namespace.from_dlpack(result)
 
 
 def big_integers(x: NDArray[Any]) -> bool:

@@ -207,7 +207,10 @@ def _moduli_by_sample(need: Need) -> tuple[Any, str]:
     few = need.m * need.n < 1 << 10  # a sample would be all of them
     if need.a is None or few or need.m * need.n * need.k < 1 << 28 or need.big_integers:
         return Residues(default), "leaves few roundings open on ordinary data"
-    moduli, share = sampled_moduli(need)
+    import numpy as np
+
+    with np.errstate(all="ignore"):
+        moduli, share = sampled_moduli(need)
     return Residues(
         moduli
     ), f"fewest seconds by a sample of the data, which expects {share:.2g} of the entries in repair"
@@ -221,7 +224,11 @@ def _sample_rows(x: NDArray[Any], count: int) -> NDArray[np.float64]:
     if np.iscomplexobj(rows):
         rows = np.concatenate([rows.real, rows.imag], axis=1)
     rows = rows.astype(np.float64)
-    return np.where(np.isfinite(rows), rows, 0.0)
+    rows = np.where(np.isfinite(rows), rows, 0.0)
+    # Powers of two of a row change nothing of what is asked, and its norm might overflow.
+    exponents = np.frexp(np.max(np.abs(rows), axis=1, keepdims=True, initial=0.0))[1]
+    scaled: NDArray[np.float64] = np.ldexp(rows, -exponents)
+    return scaled
 
 
 def sampled_moduli(need: Need, count: int = 8) -> tuple[int, float]:
@@ -256,8 +263,7 @@ def sampled_moduli(need: Need, count: int = 8) -> tuple[int, float]:
             break
         deltas, scaled = [], []
         for norm, last in zip(norms, lasts, strict=True):
-            with np.errstate(divide="ignore"):
-                s = np.where(norm > 0.0, np.floor(operand_bits(moduli) - np.log2(np.where(norm > 0, norm, 1.0))), 0.0)
+            s = np.where(norm > 0.0, np.floor(operand_bits(moduli) - np.log2(np.where(norm > 0, norm, 1.0))), 0.0)
             inexact = np.array([np.searchsorted(row, -shift) for row, shift in zip(last, s, strict=True)])
             deltas.append(np.sqrt(inexact / 12.0))
             scaled.append((norm, s))
@@ -265,8 +271,7 @@ def sampled_moduli(need: Need, count: int = 8) -> tuple[int, float]:
         da = np.ldexp(deltas[0], (-scaled[0][1]).astype(np.int64))
         db = np.ldexp(deltas[1], (-scaled[1][1]).astype(np.int64))
         bound = da[:, None] * norms[1][None, :] + norms[0][:, None] * db[None, :]
-        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-            distance = np.where(bound > 0.0, x / (2.0 * bound * 2.0**need.result.precision), np.inf)
+        distance = np.where(bound > 0.0, x / (2.0 * bound * 2.0**need.result.precision), np.inf)
         share = _open_share(np.nan_to_num(distance, nan=0.0, posinf=np.inf))
         seconds = product_seconds + share * repair_seconds
         if seconds < best[0]:

@@ -11,7 +11,7 @@ import numpy as np
 from prismm import interop
 from prismm.accuracy import MAGNITUDE, join_mode, parse_target
 from prismm.calls import Options, engine_named, select
-from prismm.engines import environment, pool
+from prismm.engines import blas_threads, environment, pool
 from prismm.engines.cpu import DIRECT, CpuEngine
 from prismm.formats import format_of
 from prismm.planner import TINY_MODULI, TINY_WORK, grade, workspace_limit
@@ -44,8 +44,11 @@ def at_once(
     if a.dtype not in _PLAIN or b.dtype != a.dtype or a.shape[1] != b.shape[0] or a.shape[1] == 0:
         return None
     native_grade = accuracy is None or (isinstance(accuracy, str) and accuracy == "native")
+    work = a.shape[0] * a.shape[1] * b.shape[1]
     if native_grade and reproducible is False:
         environment.check_arithmetic()
+        if work >= blas_threads.SHARED_WORK:
+            blas_threads.check_numpy()
         return native.ordinary_product(a, b)
     if native_grade and reproducible is True:
         target = "native"
@@ -56,9 +59,10 @@ def at_once(
     if environment.variable(b"PRISMM_ENGINE"):
         return None
     environment.check_arithmetic()
-    work = a.shape[0] * a.shape[1] * b.shape[1]
     if not 0 < work <= SMALL_WORK or long.suits(a.shape[0], b.shape[1], a.shape[1]):
         return None
+    if work >= blas_threads.SHARED_WORK:
+        blas_threads.check_numpy()
     if work <= (TINY_WORK if a.dtype.kind != "c" else TINY_WORK // 4):
         return _tiny_at_once(a, b, target)
     recipe = _small_recipe(a.shape, b.shape, a.dtype, target, reproducible, pool.worker_count(workers))
@@ -88,6 +92,8 @@ def batch_at_once(
     native_grade = accuracy is None or (isinstance(accuracy, str) and accuracy == "native")
     if native_grade and reproducible is False:
         environment.check_arithmetic()
+        if math.prod(a.shape[-2:]) * b.shape[-1] >= blas_threads.SHARED_WORK:
+            blas_threads.check_numpy()
         try:
             return native.ordinary_products(a, b, pool.worker_count(workers))
         except ValueError:  # batches that do not fit
@@ -165,7 +171,8 @@ def dense_at_once(a: Any, b: Any, c: Any = None, alpha: complex = 1, beta: compl
     single = singles.get(kind)
     if single is None or kind is not b.dtype or len(left) != 2 or len(right) != 2 or left[1] != right[0]:
         return None
-    if not 0 < left[0] * left[1] * right[1] <= SMALL_TENSORS:
+    work = left[0] * left[1] * right[1]
+    if not 0 < work <= SMALL_TENSORS:
         return None
     if single:
         if left[1] >= native.SHORT[4] or environment.reduced_float32() is not None:
@@ -174,6 +181,8 @@ def dense_at_once(a: Any, b: Any, c: Any = None, alpha: complex = 1, beta: compl
             with environment.outside_autocast():
                 return dense_at_once(a, b, c, alpha, beta)
     environment.check_arithmetic()
+    if work >= blas_threads.SHARED_WORK and not blas_threads.torch_is_right():
+        return None
     try:
         if c is None:
             value = mm(a, b)
@@ -210,6 +219,7 @@ def sum_at_once(c: Any, a: Any, b: Any, alpha: complex, beta: complex) -> Any:
     if not x.dtype is y.dtype is z.dtype or x.dtype.char not in "fdFD" or not 0 < x.size * y.shape[1] <= SMALL_TENSORS:
         return None
     environment.check_arithmetic()
+    blas_threads.check_numpy()
     ab = native.ordinary_product(x, y)
     if ab is None or (x.dtype.char in "fd" and (complex(alpha).imag or complex(beta).imag)):
         return None

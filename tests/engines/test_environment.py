@@ -58,8 +58,9 @@ def test_reduced_float32_modes_are_noticed(monkeypatch):
     monkeypatch.delenv("ONEDNN_DEFAULT_FPMATH_MODE")
     before = torch.get_float32_matmul_precision()
     try:
-        torch.set_float32_matmul_precision("medium")
-        assert "medium" in environment.reduced_float32()
+        for old, new in (("high", "tf32"), ("medium", "bf16")):
+            torch.set_float32_matmul_precision(old)
+            assert f"fp32_precision is {new!r}" in environment.reduced_float32()
     finally:
         torch.set_float32_matmul_precision(before)
 

@@ -20,6 +20,7 @@ _NEXT = 1.0 + 2.0**-52
 _SMALLEST_NORMAL = 2.0**-1022
 _SMALLEST = 2.0**-1074
 _HALF = 0.5
+_DEFAULT = "ctypes.CDLL(None).fesetenv(ctypes.c_void_p(-1)), which is C's fesetenv(FE_DFL_ENV) on Linux"
 _FPMATH = b"ONEDNN_DEFAULT_FPMATH_MODE"
 
 
@@ -53,13 +54,15 @@ def check_arithmetic() -> None:
     """
     if _SMALLEST_NORMAL * _HALF == 0.0 or _SMALLEST * _ONE == 0.0:
         raise EngineError(
-            "this thread flushes subnormal numbers to zero, which spoils exactness; call "
-            "torch.set_flush_denormal(False) "
-            "or remove what set it"
+            "this thread flushes subnormal numbers to zero, which spoils exactness; call in it (and in callbacks "
+            f"of JAX) torch.set_flush_denormal(False), or {_DEFAULT}"
         )
     # Upwards the first sum is above 1, as it is where ties go away from zero; downwards and to zero the second is 1.
     if _ONE + _HALF_ULP != _ONE or _ONE + _MORE_THAN_HALF != _NEXT:
-        raise EngineError("this thread does not round to nearest, which spoils exactness; restore the default rounding")
+        raise EngineError(
+            "this thread does not round to nearest, which spoils exactness; restore the default rounding: call in "
+            f"it {_DEFAULT}"
+        )
 
 
 def reduced_float32() -> str | None:
@@ -67,11 +70,10 @@ def reduced_float32() -> str | None:
     mode = reader()(_FPMATH)
     if mode and mode.upper() != b"STRICT":
         return f"{_FPMATH.decode()}={mode.decode(errors='replace').upper()}"
-    torch = sys.modules.get("torch")
-    if torch is not None:
-        precision = torch.get_float32_matmul_precision()
-        if precision != "highest":
-            return f"torch.get_float32_matmul_precision() is {precision!r}"
+    if "torch" in sys.modules:
+        precision = _precision()()
+        if precision not in ("none", "ieee"):
+            return f"torch.backends.mkldnn.matmul.fp32_precision is {precision!r}"
     return None
 
 
@@ -87,3 +89,18 @@ def outside_autocast() -> AbstractContextManager[Any]:
 
 
 _NOTHING = contextlib.nullcontext()
+
+
+@functools.cache
+def _precision() -> Callable[[], str]:
+    """What reads torch's flag of float32 products on CPUs, whichever of its old and new flags set it.
+
+    `torch.get_float32_matmul_precision` raises where they disagree, about GPUs too.
+    """
+    import torch
+
+    getter = getattr(torch._C, "_get_fp32_precision_getter", None)
+    if getter is None:
+        flags: Any = torch.backends.mkldnn
+        return lambda: str(flags.matmul.fp32_precision)
+    return functools.partial(getter, "mkldnn", "matmul")  # without torch's modules of properties: 4 µs

@@ -24,6 +24,7 @@ from collections.abc import Callable
 from queue import Empty, SimpleQueue
 from typing import Any
 
+from prismm.engines import environment
 from prismm.errors import ArgumentError, EngineError
 
 _LOCAL = threading.local()
@@ -223,6 +224,7 @@ def _hand_out(ticket: _Ticket, workers: int, joining: bool) -> None:
     with _GUARD:
         team = _TEAMS.get(workers)
         if team is None:
+            environment.check_arithmetic()  # the caller's state is what they start with, and keep
             team = _TEAMS[workers] = _Team(workers)
         team.used = time.monotonic()
         queues = _others(team) if joining else team.queues

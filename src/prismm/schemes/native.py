@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from prismm.bounds import ConventionalBound, RoundedBound
-from prismm.engines import environment, pool
+from prismm.engines import blas_threads, environment, pool
 from prismm.errors import ArgumentError
 from prismm.formats import FP64, format_of
 from prismm.repair import Entries, exactly, repair
@@ -66,14 +66,15 @@ def gemm_dtype(a: NDArray[Any], b: NDArray[Any], out: NDArray[Any], compute: str
 def product(
     a: NDArray[Any], b: NDArray[Any], out: NDArray[Any] | None = None, *, as_torch: bool = False
 ) -> NDArray[Any]:
-    """a @ b by BLAS: torch's for tensors, NumPy's for arrays, where torch's flags allow fewer bits, and in forked
-    children (whose copy of torch's thread pool is dead).
+    """a @ b by BLAS: torch's for tensors, NumPy's for arrays, where torch's flags allow fewer bits or its threads flush
+    subnormals, and in forked children (whose copy of torch's thread pool is dead).
     """
     with np.errstate(all="ignore"):
         if (
             as_torch
             and not pool.FORKED
             and (a.dtype not in (np.float32, np.complex64) or environment.reduced_float32() is None)
+            and blas_threads.torch_is_right()
         ):
             import torch
 
@@ -320,8 +321,8 @@ class Whole:
         return done
 
     def _ordinary(self, x: NDArray[Any], y: NDArray[Any], c: NDArray[Any]) -> bool:
-        """`ordinary`; of a sum, whose C may be larger than the product, all must be far from the largest float, too, and
-        alpha no number that makes an overflow of what cancellation lost.
+        """`ordinary`; of a sum, whose C may be larger than the product, all must be far from the largest float, too.
+        Nor may alpha make an overflow of what cancellation lost.
         """
         found = ordinary(x, y, c)
         if not found or self.plain:
