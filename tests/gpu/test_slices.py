@@ -115,6 +115,7 @@ def test_limbs_hold_all_digits():
         assert all(count * bits <= 52 for count in others)
 
 
+@pytest.mark.slow
 def test_expansions_are_exact(seed):
     """Sums over blocks, with digits that carry and cancel, in the interpreter."""
     pytest.importorskip("triton")
