@@ -104,16 +104,16 @@ def once(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, Callable[[]
     return made
 
 
-@pytest.fixture(scope="session", autouse=True)
-def _kernels(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Compile all kernels that are not on disk: each in one of the processes, none at the cost of the test that comes
-    first. A run of few tests compiles what it needs.
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtestloop(session: pytest.Session) -> None:
+    """Before the tests of a whole run, compile all kernels that are not on disk, each in one of the processes: neither
+    the time of the test that would come first nor its limits pay for them. A run of few tests compiles what it needs.
     """
-    if len(request.session.items) < _WHOLE:
+    if len(session.items) < _WHOLE or session.config.option.collectonly:
         return
     from prismm.engines import available
 
-    folder, kernels = shared_folder(tmp_path_factory, "kernels"), all_kernels()
+    folder, kernels = shared_folder(session.config._tmp_path_factory, "kernels"), all_kernels()
     worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
     first = worker * len(kernels) // int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", 1))
     for name, kernel in kernels[first:] + kernels[:first]:

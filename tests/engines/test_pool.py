@@ -243,6 +243,7 @@ sys.exit(2 if wrong else 0 if hits else 3)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(signal, "setitimer") or not hasattr(os, "sched_getaffinity"), reason="needs Linux")
 @pytest.mark.parametrize(
     "case",

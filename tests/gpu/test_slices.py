@@ -116,6 +116,7 @@ def test_limbs_hold_all_digits():
 
 
 @pytest.mark.evidence
+@pytest.mark.slow
 def test_expansions_are_exact():
     """Sums over blocks, with digits that carry and cancel, in the interpreter."""
     pytest.importorskip("triton")

@@ -34,7 +34,11 @@ def asked(hidden, rng, each=40):
 @pytest.mark.parametrize(
     ("hidden", "wrong"),
     [
-        (CARRIED, {"block": 4, "depth": 16, "fraction_bits": None, "carry_bits": None, "alignment": "zero"}),
+        pytest.param(
+            CARRIED,
+            {"block": 4, "depth": 16, "fraction_bits": None, "carry_bits": None, "alignment": "zero"},
+            marks=pytest.mark.slow,
+        ),
         (ROUNDED, {"block": 8, "depth": 8, "rounding": "nearest", "output_rounding": None}),
         (ROUNDED, {"depth": 4}),
     ],
