@@ -167,3 +167,4 @@ def test_bars_only_on_a_terminal(
     with console.progress(quiet) as bar:
         bar.add_task("multiplying", total=1)
     assert ("multiplying" in stream.getvalue()) == shown
+    assert shown or stream.getvalue() == ""

@@ -40,7 +40,14 @@ inputs = [1]
 def interrupted(folder: Path, *command: str) -> tuple[int, str, float]:
     """Exit code and stderr of a command after Ctrl-C, and the seconds that it took to end."""
     (folder / "m.py").write_text(LONG)
-    process = subprocess.Popen(command, cwd=folder, text=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    process = subprocess.Popen(
+        command,
+        cwd=folder,
+        text=True,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # tests in the background inherit another
+    )
     try:
         end = time.monotonic() + 120
         while not (folder / "begun").exists() and time.monotonic() < end:

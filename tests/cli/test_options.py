@@ -40,7 +40,6 @@ Run = Callable[..., Any]
         (("probe", "--suite", "--refutations", "1"), "--refutations is for finding a model"),
         (("reproduce", "--out", "."), "--out needs the NAME of an experiment; leave it out to list"),
         (("reproduce", "--list", "--seed", "1"), "--seed needs the NAME of an experiment"),
-        (("reproduce", "--list", "mixpert"), "--list lists all experiments; leave it out, or mixpert"),
         (("explain", "a.npy", "a.npy", "--dtype", "float32"), "--dtype is the type of shapes"),
     ],
 )  # fmt: skip

@@ -38,6 +38,7 @@ def progress(quiet: bool = False) -> Progress:
         TimeRemainingColumn,
     )
 
+    hidden = quiet or not sys.stderr.isatty()
     return Progress(
         TextColumn("{task.description}"),
         BarColumn(),
@@ -45,8 +46,8 @@ def progress(quiet: bool = False) -> Progress:
         TimeElapsedColumn(),
         TextColumn("left"),
         TimeRemainingColumn(),
-        console=Console(stderr=True),
-        disable=quiet or not sys.stderr.isatty(),
+        console=Console(stderr=True, quiet=hidden),  # older ones end a line even where they are disabled
+        disable=hidden,
         transient=True,
     )
 

@@ -38,8 +38,6 @@ def reproduce(
     from prismm.reproduce import PAPERS, load
 
     if name is None or list_:
-        if name is not None:
-            raise ArgumentError(f"--list lists all experiments; leave it out, or {name}")
         options.refuse(
             context, ("out", "quick", "full", "fresh", "seed"), "needs the NAME of an experiment; leave it out to list"
         )
