@@ -237,7 +237,7 @@ def test_blocks_nest_and_the_innermost_rule_decides(seed):
 def test_a_failure_names_its_place_and_changes_nothing():
     a = torch.ones(2, 2, dtype=torch.float64)
     out = torch.full((2, 2), 7.0, dtype=torch.float64)
-    with emulate(engine="cpu:nonsense"), pytest.raises(PrismmError) as caught, prismm.scope("here"):
+    with emulate(engine="cuda:int8"), pytest.raises(PrismmError) as caught, prismm.scope("here"):
         torch.mm(a, a, out=out)
     assert any("in mm of module 'here', test_emulate.py:" in note for note in caught.value.__notes__)
     assert (out == 7.0).all()

@@ -90,8 +90,8 @@ def _tile(
     j = j0 + tl.arange(0, SIDE)
     part = j & 1
     acc = tl.zeros([SIDE, SIDE], tl.float64)
-    of_row = tl.zeros([SIDE, DEPTH], tl.float32)
-    of_column = tl.zeros([DEPTH, SIDE], tl.float32)
+    of_row = tl.zeros([SIDE], tl.float32)
+    of_column = tl.zeros([SIDE], tl.float32)
     for h0 in range(0, k * PARTS, DEPTH):
         h = h0 + tl.arange(0, DEPTH)
         if PARTS == 2:
@@ -106,15 +106,15 @@ def _tile(
         )
         y_at += (j // PARTS).to(tl.int64)[None, :] * b_column
         y = tl.load(b + y_at, mask=inside[:, None] & (j < n)[None, :], other=0.0)
-        of_row = tl.maximum(of_row, tl.abs(x))
-        of_column = tl.maximum(of_column, tl.abs(y))
+        of_row = tl.maximum(of_row, tl.max(tl.abs(x), 1))
+        of_column = tl.maximum(of_column, tl.max(tl.abs(y), 0))
         if PARTS == 2:
             y = tl.where((part == 0)[None, :] & (h & 1 == 1)[:, None], -y, y)
         acc = tl.dot(x.to(tl.float64), y.to(tl.float64), acc, out_dtype=tl.float64)
     finite = acc - acc == 0.0
     terms = k.to(tl.float64) * PARTS + 2.0
-    error = (terms * terms * SLACK) * tl.max(of_row, 1).to(tl.float64)[:, None]
-    error = error * tl.max(of_column, 0).to(tl.float64)[None, :]
+    error = (terms * terms * SLACK) * of_row.to(tl.float64)[:, None]
+    error = error * of_column.to(tl.float64)[None, :]
     left = marked & finite & ~(tl.abs(acc) + error < 1.7014118346046923e38)  # 2^127
     done = marked & ~left
     target = out + i.to(tl.int64)[:, None] * row_stride + j[None, :]
