@@ -120,6 +120,7 @@ print("child", "hung" if status is None else os.waitstatus_to_exitcode(status), 
 """
 
 
+@pytest.mark.slow
 @needs_fork
 @pytest.mark.parametrize("busy", [False, True])
 def test_a_forked_child_gives_the_same_bits(busy):
