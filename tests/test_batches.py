@@ -258,3 +258,11 @@ def test_blocks():
         (2, 3, 2, 4),
         (3, 6, 4, 6),
     ]
+
+
+def test_batches_of_large_integers_have_the_bits_of_their_products():
+    """Integers beyond 2^53 are two float64 terms each: one entry of some 1,600 told the two ways apart."""
+    rng = np.random.default_rng(1)
+    for _ in range(12):
+        a, b = (rng.integers(-(2**63), 2**63 - 1, shape) for shape in ((4, 33, 2), (4, 2, 1)))
+        assert_same_bits(prismm.matmul(a, b, **REPRODUCIBLE), one_by_one(a, b, **REPRODUCIBLE))
