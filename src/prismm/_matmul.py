@@ -425,7 +425,7 @@ def _multiply(
     split = call.left is not None or call.right is not None
     again = split and not report and isinstance(call.scheme, Residues) and call.engine == choose("cpu").name
     again = again and (call.need.tiny or call.need.thin)
-    # Integers beyond 2^53 are two terms each, which the compiled pass does not take for one element.
+    # The compiled pass returned other bits than single products for integers beyond 2^53, which are two terms each.
     direct = (again or call.engine == DIRECT.name) and not call.need.big_integers
     if direct and (batch or m * n * k > DIRECT_WORK):
         job = _job(a, b, view, addend, call, extra, options)

@@ -50,13 +50,8 @@ def at_once(
         if work >= blas_threads.SHARED_WORK:
             blas_threads.check_numpy()
         return native.ordinary_product(a, b)
-    if native_grade and reproducible is True:
-        target = "native"
-    elif isinstance(accuracy, str) and accuracy == "correctly-rounded" and isinstance(reproducible, bool):
-        target = accuracy
-    else:
-        return None
-    if environment.variable(b"PRISMM_ENGINE"):
+    target = _certified(native_grade, accuracy, reproducible)
+    if target is None or environment.variable(b"PRISMM_ENGINE"):
         return None
     environment.check_arithmetic()
     if not 0 < work <= SMALL_WORK or long.suits(a.shape[0], b.shape[1], a.shape[1]):
@@ -75,6 +70,15 @@ def at_once(
     else:
         residues.multiply(scheme, a, b, out, job, engine)
     return out
+
+
+def _certified(native_grade: bool, accuracy: Any, reproducible: Any) -> str | None:
+    """The target whose entries residues certify, or None for any other call."""
+    if native_grade and reproducible is True:
+        return "native"
+    if isinstance(accuracy, str) and accuracy == "correctly-rounded" and isinstance(reproducible, bool):
+        return accuracy
+    return None
 
 
 def batch_at_once(
@@ -98,13 +102,8 @@ def batch_at_once(
             return native.ordinary_products(a, b, pool.worker_count(workers))
         except ValueError:  # batches that do not fit
             return None
-    if native_grade and reproducible is True:
-        target = "native"
-    elif isinstance(accuracy, str) and accuracy == "correctly-rounded" and isinstance(reproducible, bool):
-        target = accuracy
-    else:
-        return None
-    if environment.variable(b"PRISMM_ENGINE"):
+    target = _certified(native_grade, accuracy, reproducible)
+    if target is None or environment.variable(b"PRISMM_ENGINE"):
         return None
     environment.check_arithmetic()
     x, y = a if a.ndim > 1 else a[None, :], b if b.ndim > 1 else b[:, None]
