@@ -11,11 +11,12 @@ from typing import Any
 import torch
 from _gpu_races import Session, error_of, operands, reference
 
-from prismm import cuda_words_calls
-from prismm.accuracy import parse_target
-from prismm.calibration import seconds_of
-from prismm.engines import cuda, cuda_words
-from prismm.engines.launch import Program
+from prismm.core.accuracy import parse_target
+from prismm.cuda.costs.calibrate import seconds_of
+from prismm.cuda.launch.program import Program
+from prismm.cuda.multiword import implementation as cuda_words_calls
+from prismm.cuda.multiword import launches as cuda_words
+from prismm.cuda.residues import launches as cuda
 
 SHARED = 227 * 1024
 """Bytes of shared memory that a program may take on Hopper."""

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 import prismm
-from prismm.calibration import phases_of, seconds_of
+from prismm.cuda.costs.calibrate import phases_of, seconds_of
 from prismm.reproduce.algorithm3 import slices_needed
 from prismm.schemes import Slices
 
@@ -338,7 +338,7 @@ def _count(
 def _apart(
     group: Group, way: Way, series: str, a: torch.Tensor, b: torch.Tensor, form: dict[str, Any], session: Session
 ) -> None:  # fmt: skip
-    from prismm import cuda_calls
+    from prismm.cuda import calls as cuda_calls
 
     try:
         if session.device != "cuda":

@@ -4,7 +4,7 @@ the look at its result, over small and narrow shapes.
 Run: python benchmarks/gpu_direct.py [--seconds 200] [--chosen]; writes results/gpu_direct.csv. Random normal data.
 Times are medians of replays of graphs of twenty products each, of large ones two, in turn; errors are relative, in the
 Frobenius norm, of a few entries. With --fit: measures nothing, and prints the paces of the tiles in
-`prismm.engines.cuda_direct` that fit that file. --chosen: no tiles but the chosen one and that of groups.
+`prismm.cuda.conventional.launches` that fit that file. --chosen: no tiles but the chosen one and that of groups.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from gpu_gemm import sampled
 from gpu_sweep import warm_up
 
 import prismm
-from prismm.calibration import seconds_of
-from prismm.cuda_operands import vectors_of
-from prismm.engines import cuda
-from prismm.engines.cuda_direct import multiply_directly
-from prismm.engines.direct_tiles import BY_GROUPS, TILES, Pace, Shape, Tile, least_seconds, tile_for, work
-from prismm.engines.launch import OUT, A, B, Place, Program
+from prismm.cuda.conventional.launches import multiply_directly
+from prismm.cuda.conventional.tiles import BY_GROUPS, TILES, Pace, Shape, Tile, least_seconds, tile_for, work
+from prismm.cuda.costs.calibrate import seconds_of
+from prismm.cuda.launch.program import OUT, A, B, Place, Program
+from prismm.cuda.operands import vectors_of
+from prismm.cuda.residues import launches as cuda
 
 PRODUCTS, REPLAYS = 20, 5
 ORDERS = (64, 96, 100, 128, 192, 256, 384, 512, 640, 768, 1000, 1024, 1280, 1536, 2048)

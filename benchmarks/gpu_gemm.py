@@ -22,7 +22,7 @@ from _common import machine, write
 from _gpu_processes import measured_before
 
 import prismm
-from prismm.calibration import phases_of, seconds_of
+from prismm.cuda.costs.calibrate import phases_of, seconds_of
 from prismm.schemes import Residues
 
 CALLS: dict[tuple[str, str], dict[str, Any]] = {
@@ -85,7 +85,7 @@ def sampled(c: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> float:
 
 def phases(a: torch.Tensor, b: torch.Tensor, **form: Any) -> str:
     """Milliseconds of a call's launches, one by one."""
-    from prismm import cuda_calls
+    from prismm.cuda import calls as cuda_calls
 
     cuda_calls.forget()
     out = prismm.matmul(a, b, **form)

@@ -18,12 +18,12 @@ from _common import machine, write
 from gpu_direct import graph_of, name_of
 from gpu_sweep import warm_up
 
-from prismm.calibration import seconds_of
-from prismm.cuda_operands import vectors_of
-from prismm.engines import cuda
-from prismm.engines.cuda_direct import multiply_directly, multiply_in_parts
-from prismm.engines.direct_tiles import BY_GROUPS, TILES, Shape, Split, faster_split, has_vector_kernel, work
-from prismm.engines.launch import OUT, A, B, Place, Program
+from prismm.cuda.conventional.launches import multiply_directly, multiply_in_parts
+from prismm.cuda.conventional.tiles import BY_GROUPS, TILES, Shape, Split, faster_split, has_vector_kernel, work
+from prismm.cuda.costs.calibrate import seconds_of
+from prismm.cuda.launch.program import OUT, A, B, Place, Program
+from prismm.cuda.operands import vectors_of
+from prismm.cuda.residues import launches as cuda
 
 REPLAYS = 7
 LONG = (

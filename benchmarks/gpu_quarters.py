@@ -20,9 +20,10 @@ from _common import machine, write
 from gpu_gemm import graph_of, in_a_row
 
 import prismm
-from prismm import cuda_calls, cuda_plan
-from prismm.calibration import seconds_of
-from prismm.engines import cuda_quarters
+from prismm.cuda import calls as cuda_calls
+from prismm.cuda import plan as cuda_plan
+from prismm.cuda.costs.calibrate import seconds_of
+from prismm.cuda.residues import strassen as cuda_quarters
 from prismm.schemes import Residues
 
 CALLS = (("float64", 14), ("float64", 15), ("float32", 8))

@@ -18,9 +18,9 @@ from typing import NamedTuple
 
 import _common
 
-from prismm.accuracy import parse_target
-from prismm.cuda_plan import Need, gpu_seconds, own_seconds, predict
-from prismm.cuda_rates import Host, Rates, committed, read
+from prismm.core.accuracy import parse_target
+from prismm.cuda.costs.table import Host, Rates, committed, read
+from prismm.cuda.plan import Need, gpu_seconds, own_seconds, predict
 from prismm.formats import FP32, FP64
 from prismm.schemes import Native, Residues, ScaledHalf
 

@@ -4,8 +4,8 @@ predicts each call's time.
 Run: python benchmarks/gpu_sweep.py [--seconds 200]; writes results/gpu_sweep.csv. Random normal data. Before anything
 is timed, processes measure all rows side by side, for their kernels (--compile SECONDS, 0: not). Times are medians of
 interleaved calls by CUDA events, eager and as replays of captured graphs, of cuBLAS's product too. `explain` is asked
-just before; host_us is how fast the host was then (`prismm.host_pace`), host_after_us after the eager calls. Where it
-changed its pace meanwhile, they are made again, a few times at most.
+just before; host_us is how fast the host was then (`prismm.cuda.costs.host_speed`), host_after_us after the eager
+calls. Where it changed its pace meanwhile, they are made again, a few times at most.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from gpu_gemm import graph_of
 from gpu_words import interleaved
 
 import prismm
-from prismm import host_pace
-from prismm.calibration import seconds_of
+from prismm.cuda.costs import host_speed as host_pace
+from prismm.cuda.costs.calibrate import seconds_of
 
 ORDERS = (64, 100, 128, 192, 256, 384, 512, 768, 1000, 1024, 1280, 1536, 1777, 2048, 2560, 3072, 3333, 4096, 5120, 6144)
 SIDES = (4096, 16384, 65536)

@@ -23,7 +23,7 @@ from _gpu_processes import measured_before
 from gpu_gemm import COMPILED, graph_of
 
 import prismm
-from prismm.calibration import seconds_of
+from prismm.cuda.costs.calibrate import seconds_of
 from prismm.schemes import Residues, ScaledHalf, Words
 
 CALLS: dict[str, dict[str, Any]] = {

@@ -15,10 +15,11 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from covering import mark_rest_slow
 from hypothesis import HealthCheck, settings
-from limit import FastLimit
-from once import claimed, made_once, shared_folder
+
+from tests.covering import mark_rest_slow
+from tests.limit import FastLimit
+from tests.once import claimed, made_once, shared_folder
 
 if TYPE_CHECKING:
     import numpy as np
@@ -126,13 +127,14 @@ def pytest_runtestloop(session: pytest.Session) -> None:
 
 def all_kernels() -> list[tuple[str, Any]]:
     """The names of all kernels that this processor can run, and the kernels."""
-    import prismm.kernels.cpu
-    from prismm.kernels.cpu import jit, vnni
+    import prismm.cpu.kernels
+    from prismm.core import jit
+    from prismm.cpu.kernels import vnni
 
     found = []
-    for module in pkgutil.iter_modules(prismm.kernels.cpu.__path__):
+    for module in pkgutil.iter_modules(prismm.cpu.kernels.__path__):
         if vnni.supported() or module.name not in NEED_VNNI:
-            values = vars(importlib.import_module(f"prismm.kernels.cpu.{module.name}"))
+            values = vars(importlib.import_module(f"prismm.cpu.kernels.{module.name}"))
             found += [
                 (f"{module.name}.{name}", value)
                 for name, value in values.items()

@@ -1,7 +1,7 @@
 """What the tests of the core judge with: bits, engines, and the accuracy targets as exact statements.
 
 The targets are written down here a second time, in exact rational arithmetic and from their definitions, so
-that no slip in `prismm.accuracy` can hide itself.
+that no slip in `prismm.core.accuracy` can hide itself.
 """
 
 from __future__ import annotations

@@ -9,7 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from covering import covering_rows
+
+from tests.covering import covering_rows
 
 PARAMETERS = {"name": [f"family {i}" for i in range(26)], "dtype": list("dszc"), "engine": range(5), "target": range(6)}
 
@@ -70,8 +71,10 @@ def test_few_rows_and_few_parameters():
         covering_rows([{"x": 1}], [("x", "z")], random.Random(1))
 
 
+ROOT = Path(__file__).parents[1]
+
 PLUGIN = """
-from covering import mark_rest_slow
+from tests.covering import mark_rest_slow
 import pytest
 
 @pytest.hookimpl(tryfirst=True)
@@ -123,7 +126,7 @@ def collected(folder, hash_seed, *arguments):
     run = subprocess.run(
         [*command, "--rootdir", str(folder), *arguments],
         cwd=folder,
-        env={**os.environ, "PYTHONPATH": f"{folder}:{Path(__file__).parent}", "PYTHONHASHSEED": hash_seed,
+        env={**os.environ, "PYTHONPATH": f"{folder}:{ROOT}", "PYTHONHASHSEED": hash_seed,
              "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_ADDOPTS": ""},
         capture_output=True, text=True, check=True,
     )  # fmt: skip
@@ -160,7 +163,7 @@ def test_workers_share_the_seed_that_the_header_prints(tmp_path):
     run = subprocess.run(
         [sys.executable, "-m", "pytest", "-n", "2", "-p", "xdist", "-p", "hypothesispytest", "-p", "no:cacheprovider"],
         cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": f"{tmp_path}:{Path(__file__).parent}", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+        env={**os.environ, "PYTHONPATH": f"{tmp_path}:{ROOT}", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
              "PYTEST_ADDOPTS": ""},
         capture_output=True, text=True,
     )  # fmt: skip

@@ -21,7 +21,7 @@ def run(program: str, *flags: str) -> str:
     return ran.stdout.strip()
 
 
-@pytest.mark.parametrize("module", ["prismm", "prismm.errors", "prismm.formats", "prismm.engines.environment"])
+@pytest.mark.parametrize("module", ["prismm", "prismm.errors", "prismm.formats", "prismm.core.environment"])
 def test_nothing_heavy_is_imported(module):
     loaded = run(f"import sys, {module}; print(*[m for m in {HEAVY!r} if m in sys.modules])")
     assert loaded == ""

@@ -5,8 +5,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+ROOT = Path(__file__).parents[1]
+
 PLUGIN = """
-from limit import FastLimit
+from tests.limit import FastLimit
 
 def pytest_configure(config):
     config.pluginmanager.register(FastLimit(0.2))
@@ -54,7 +56,7 @@ def test_a_fast_test_that_takes_long_fails(tmp_path):
     run = subprocess.run(
         [sys.executable, "-m", "pytest", "-rA", "-q", "-p", "limit_plugin", "-p", "no:cacheprovider"],
         cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": f"{tmp_path}:{Path(__file__).parent}", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+        env={**os.environ, "PYTHONPATH": f"{tmp_path}:{ROOT}", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
              "PYTEST_ADDOPTS": ""},
         capture_output=True, text=True,
     )  # fmt: skip

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import prismm.metrics
-import prismm.norms
+import prismm.metrics.norms
 from prismm.errors import ArgumentError, DTypeError, ShapeError
 from prismm.formats import format_of
 from prismm.metrics import (
@@ -167,7 +167,7 @@ def test_matrix_norms(p, kind, scale, rng):
 
 @pytest.mark.parametrize("kind", ["random", "low rank", "orthogonal", "graded", "complex"])
 def test_large_two_norms_come_from_below_and_near(kind, rng, monkeypatch):
-    monkeypatch.setattr(prismm.norms, "_DIRECT", 0)
+    monkeypatch.setattr(prismm.metrics.norms, "_DIRECT", 0)
     x = rng.standard_normal((300, 220))
     if kind == "low rank":
         x = x[:, :3] @ rng.standard_normal((3, 220))
@@ -266,4 +266,4 @@ def test_other_norms_are_refused(p):
 
 def test_examples():
     assert doctest.testmod(prismm.metrics).failed == 0
-    assert doctest.testmod(prismm.norms).failed == 0
+    assert doctest.testmod(prismm.metrics.norms).failed == 0

@@ -4,7 +4,7 @@ import multiprocessing
 import os
 import time
 
-from once import claimed, made_once
+from tests.once import claimed, made_once
 
 
 def asking(folder, answers):

@@ -197,7 +197,7 @@ def main() -> int:
     for fault in chosen:
         fault.planted((ROOT / fault.file).read_text())
     # Interpreted kernels take longest: they begin first.
-    chosen.sort(key=lambda fault: not fault.tests.paths[0].startswith("tests/gpu"))
+    chosen.sort(key=lambda fault: not fault.tests.paths[0].startswith("tests/cuda"))
     work: list[tuple[Fault | None, Tests]] = []
     for fault in chosen:
         work += [(None, fault.tests)] * ((None, fault.tests) not in work) + [(fault, fault.tests)]

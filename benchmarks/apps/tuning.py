@@ -68,7 +68,8 @@ def predicted(enlarged: int) -> Callable[[Any, Any], float]:
     """Seconds of a call by a recipe on an H200, with every dimension so many times as large."""
     import numpy as np
 
-    from prismm import Native, Residues, cuda_plan
+    from prismm import Native, Residues
+    from prismm.cuda import plan as cuda_plan
     from prismm.formats import format_of
     from prismm.schemes.names import parse_scheme
 

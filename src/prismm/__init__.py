@@ -17,42 +17,42 @@ from typing import TYPE_CHECKING
 from prismm._lazy import attributes
 
 if TYPE_CHECKING:
-    from prismm._matmul import explain, gemm, matmul, prepare
-    from prismm.planner import Auto, Plan
+    from prismm._api import explain, gemm, matmul, prepare
+    from prismm.core.prepared import Prepared
+    from prismm.core.report import Report
+    from prismm.planning.auto import Auto, Plan
     from prismm.programs.compile import compile
     from prismm.programs.emulate import emulate
     from prismm.programs.places import scope
     from prismm.programs.policy import Policy, Rule
     from prismm.programs.tune import tune
-    from prismm.report import Report
+    from prismm.schemes.multiword import Words
     from prismm.schemes.native import Native
-    from prismm.schemes.prepared import Prepared
     from prismm.schemes.residues import Residues
     from prismm.schemes.scaled_half import ScaledHalf
     from prismm.schemes.slices import Slices
     from prismm.schemes.tile_int8 import TileInt8
-    from prismm.schemes.words import Words
 
 __version__ = "0.1.0"
 
 _HOMES = {
-    "matmul": "prismm._matmul",
-    "gemm": "prismm._matmul",
-    "prepare": "prismm._matmul",
-    "explain": "prismm._matmul",
-    "Plan": "prismm.planner",
-    "Auto": "prismm.planner",
+    "matmul": "prismm._api",
+    "gemm": "prismm._api",
+    "prepare": "prismm._api",
+    "explain": "prismm._api",
+    "Plan": "prismm.planning.auto",
+    "Auto": "prismm.planning.auto",
     "Policy": "prismm.programs.policy",
     "Rule": "prismm.programs.policy",
     "emulate": "prismm.programs.emulate",
     "compile": "prismm.programs.compile",
     "scope": "prismm.programs.places",
     "tune": "prismm.programs.tune",
-    "Report": "prismm.report",
-    "Prepared": "prismm.schemes.prepared",
+    "Report": "prismm.core.report",
+    "Prepared": "prismm.core.prepared",
     "Residues": "prismm.schemes.residues",
     "Native": "prismm.schemes.native",
-    "Words": "prismm.schemes.words",
+    "Words": "prismm.schemes.multiword",
     "ScaledHalf": "prismm.schemes.scaled_half",
     "TileInt8": "prismm.schemes.tile_int8",
     "Slices": "prismm.schemes.slices",

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from prismm.cuda_rates import read
+from prismm.cuda.costs.table import read
 
 Run = Callable[..., Any]
 

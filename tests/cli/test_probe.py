@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pages import parsed
 
 from prismm import numerics
 from prismm.cli import findings
 from prismm.errors import EngineError
 from prismm.numerics import EngineModel, Evidence, Finding, LateJoin, Observation, integers
+from tests.cli.pages import parsed
 
 Run = Callable[..., Any]
 

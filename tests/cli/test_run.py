@@ -7,9 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from pages import parsed
 
 from prismm import Policy, Rule
+from tests.cli.pages import parsed
 
 SCRIPT = """
 import argparse, sys

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from pages import parsed
 
 from prismm import numerics
 from prismm.cli import engine_product, markup, numerals, operands, traces
@@ -22,6 +21,7 @@ from prismm.errors import ArgumentError
 from prismm.formats import E4M3, E4M3FNUZ, FP16, FP32, FP64, INT8, round_fraction
 from prismm.numerics import EngineModel
 from prismm.testing import exact_product
+from tests.cli.pages import parsed
 
 Run = Callable[..., Any]
 

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from pages import parsed
 
 from prismm import numerics
 from prismm.cli import traces
@@ -18,6 +17,7 @@ from prismm.cli.picture import legend, picture
 from prismm.formats import E4M3, FP16, FP32
 from prismm.numerics import BlockScale, EngineModel, Term
 from prismm.numerics.specification import Loss
+from tests.cli.pages import parsed
 
 Run = Callable[..., Any]
 

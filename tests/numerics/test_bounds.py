@@ -7,13 +7,13 @@ from operator import mul
 
 import numpy as np
 import pytest
-from kernels.harness import integers
 
-from numerics.models import KINDS, NARROW, columnwise_model, float_model, plainer, values
 from prismm.formats import BF16, FP16, FP32, FP64
 from prismm.numerics import catalogue, simulate
 from prismm.numerics.bounds import dot_bound, unbounded
 from prismm.numerics.model import EngineModel
+from tests.cpu.kernels.harness import integers
+from tests.numerics.models import KINDS, NARROW, columnwise_model, float_model, plainer, values
 
 ROWS = 6
 

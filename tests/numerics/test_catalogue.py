@@ -4,15 +4,15 @@ import math
 from fractions import Fraction
 
 import pytest
-from judge import assert_each
 
-from numerics.test_corpus_replay import FILES, model_of, needs_corpora
 from prismm.errors import ArgumentError, EngineError
 from prismm.formats import BF16, E4M3, FP16, FP32, INT8, TF32
 from prismm.numerics import specification
 from prismm.numerics.catalogue import describe, devices, engine, engines, models_of, unknown
 from prismm.numerics.catalogue.words import REPLAYED, STATED
 from prismm.numerics.model import EngineModel
+from tests.judge import assert_each
+from tests.numerics.test_corpus_replay import FILES, model_of, needs_corpora
 
 
 def dot(name, a, b, c=0.0, **scales):

@@ -7,11 +7,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from judge import assert_each
 
 import prismm.numerics.model
 import prismm.numerics.parts
-from numerics.models import float_model, integer_model, plainer
 from prismm.errors import ArgumentError
 from prismm.formats import E4M3, FP16, FP32, FP64, INT8, INT32, TF32, Format, Integer
 from prismm.numerics import separation, simulate, specification, vectors
@@ -19,6 +17,8 @@ from prismm.numerics.catalogue import engine, engines
 from prismm.numerics.family import random_model
 from prismm.numerics.model import BlockScale, EngineModel, LateJoin
 from prismm.numerics.observations import same
+from tests.judge import assert_each
+from tests.numerics.models import float_model, integer_model, plainer
 
 MODELS = Path(__file__).parents[2] / "docs" / "numerics" / "h200" / "models"
 

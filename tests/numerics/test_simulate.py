@@ -10,11 +10,16 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from covering import covering_rows
 
 import prismm.numerics.bounds
 import prismm.numerics.simulate
-from numerics.models import (
+from prismm.errors import ArgumentError, DTypeError, OperandError, ShapeError
+from prismm.formats import E4M3, FP16, FP32, FP64, INT8, INT32, UINT8, Format, Integer
+from prismm.numerics import encodings, simulate, specification
+from prismm.numerics.model import BlockScale, EngineModel, LateJoin
+from prismm.numerics.products import road
+from tests.covering import covering_rows
+from tests.numerics.models import (
     KINDS,
     NARROW,
     OUTPUTS,
@@ -26,11 +31,6 @@ from numerics.models import (
     scales,
     values,
 )
-from prismm.errors import ArgumentError, DTypeError, OperandError, ShapeError
-from prismm.formats import E4M3, FP16, FP32, FP64, INT8, INT32, UINT8, Format, Integer
-from prismm.numerics import encodings, simulate, specification
-from prismm.numerics.model import BlockScale, EngineModel, LateJoin
-from prismm.numerics.products import road
 
 A100 = EngineModel("a100", FP16, FP32, block=8, fraction_bits=24, zero_exponent=-132, rounding="zero")
 WGMMA = EngineModel("", E4M3, FP32, accumulator=Format(8, 13), block=32, fraction_bits=13, rounding="zero")

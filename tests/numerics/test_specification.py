@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 import prismm.numerics.specification
-from numerics.models import KINDS, float_model, plainer, values
 from prismm.errors import PrismmError, ShapeError
 from prismm.formats import BF16, E2M1, E4M3, E5M2, FP16, FP32, INT8, INT32, UINT8, Format, Integer
 from prismm.numerics import simulate
 from prismm.numerics.model import BlockScale, EngineModel, LateJoin
 from prismm.numerics.specification import Loss, dot, round_to, trace
+from tests.numerics.models import KINDS, float_model, plainer, values
 
 E8M13 = Format(8, 13, "e8m13")
 CUT = EngineModel("cut", FP16, FP32, block=4, fraction_bits=24, rounding="zero")

@@ -9,7 +9,6 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from judge import assert_each
 
 from prismm.errors import ArgumentError, EngineError, ShapeError
 from prismm.formats import BF16, E2M1, E4M3, E5M2, FP16, FP32, FP64, INT8, TF32
@@ -21,6 +20,7 @@ from prismm.numerics.suite.expressions import factors, minus, power, value
 from prismm.numerics.suite.framework import direction, equal
 from prismm.numerics.suite.probes import tree
 from prismm.numerics.suite.published import EXCEPTIONS
+from tests.judge import assert_each
 
 DEVICES = ("v100", "t4", "a100", "h100-mma", "b200-mma", "mi100", "mi250", "mi300")
 FORMATS = [

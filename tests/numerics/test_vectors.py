@@ -5,7 +5,6 @@ import doctest
 
 import numpy as np
 import pytest
-from judge import assert_each
 
 import prismm.numerics.vectors
 from prismm.formats import BF16, E2M1, E2M3, E3M2, E4M3, E5M2, FP16, FP32, FP64, TF32
@@ -15,6 +14,7 @@ from prismm.numerics.family import random_model
 from prismm.numerics.model import EngineModel, LateJoin
 from prismm.numerics.observations import same
 from prismm.numerics.vectors import CLASSES, Aim, aim_at, draw, ends, structure
+from tests.judge import assert_each
 
 FORMATS = [(FP16, FP32), (FP16, FP16), (BF16, FP32), (TF32, FP32), (E4M3, FP32), (E5M2, FP16), (E2M1, FP32)]
 FORMATS += [(FP64, FP64), (FP32, FP16), (E2M3, BF16), (E3M2, FP32)]

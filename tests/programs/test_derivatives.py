@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from judge import assert_same_bits
 from torch.autograd import forward_ad
 from torch.func import functionalize, grad, hessian, jacfwd, jacrev, jvp, vjp, vmap
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -18,6 +17,7 @@ import prismm
 from prismm.errors import DTypeError, OperandError, ShapeError
 from prismm.programs import operators
 from prismm.testing import HOSTILE, exact_gemm, exact_product
+from tests.judge import assert_same_bits
 
 X = torch.tensor([[1.0, 2.0], [3.0, 4.0]], dtype=torch.float64)
 W = torch.tensor([[1.0], [2.0]], dtype=torch.float64)

@@ -9,7 +9,6 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch
-from judge import assert_same_bits
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
@@ -17,6 +16,7 @@ import prismm
 from prismm import Policy, Rule, emulate
 from prismm.errors import ArgumentError, PrismmError
 from prismm.testing import HOSTILE, exact_gemm, exact_product
+from tests.judge import assert_same_bits
 
 from .models import Branches, branches
 

@@ -7,12 +7,12 @@ import itertools
 import numpy as np
 import pytest
 import torch
-from judge import assert_same_bits
 
 import prismm
 from prismm.errors import ArgumentError, OperandError, PrismmError
 from prismm.programs import Recipe, operators
 from prismm.testing import HOSTILE, exact_gemm, exact_product
+from tests.judge import assert_same_bits
 
 REAL = (torch.float32, torch.float64)
 DTYPES = (*REAL, torch.complex64, torch.complex128)

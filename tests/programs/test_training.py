@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from judge import assert_same_bits
 
 import prismm
 from prismm.errors import ArgumentError, PrismmError
 from prismm.programs import whole_batch
 from prismm.testing import exact_product
+from tests.judge import assert_same_bits
 
 from .models import branches
 

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 import prismm
+from prismm.core.composite import Composite, Joined, Scaled, Setting
 from prismm.errors import ArgumentError
 from prismm.formats import FP16, FP32, FP64
 from prismm.metrics import relative_frobenius
 from prismm.schemes.baselines import QuanTensor, egemm, markidis
-from prismm.schemes.composite import Composite, Joined, Scaled, Setting
-from prismm.schemes.words import Words
+from prismm.schemes.multiword import Words
 from prismm.testing import HOSTILE, exact_product
 from tests.judge import assert_same_bits
 from tests.schemes.test_tile_int8 import bounds, scaled

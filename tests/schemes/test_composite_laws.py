@@ -6,7 +6,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from judge import (
+
+import prismm
+from prismm.errors import ArgumentError, EngineError, OperandError
+from prismm.testing import HOSTILE, SPECIAL, exact_gemm, exact_product, ieee_specials
+from tests.judge import (
     CORRECT,
     assert_bounds_hold,
     assert_gemm,
@@ -17,11 +21,7 @@ from judge import (
     entry_terms,
     magnitudes,
 )
-
-import prismm
-from prismm.errors import ArgumentError, EngineError, OperandError
-from prismm.testing import HOSTILE, SPECIAL, exact_gemm, exact_product, ieee_specials
-from schemes.composite_cases import SCHEMES, each_composite, some_composites
+from tests.schemes.composite_cases import SCHEMES, each_composite, some_composites
 
 TARGETS: list[Any] = [None, "fast", "native", 1e-5, 1e-14, "correctly-rounded"]
 
@@ -181,7 +181,7 @@ def test_blocks_change_nothing(scheme, monkeypatch, rng):
     """A memory limit that cuts the product into many tiles leaves every bound, and B is split once; of a reproducible
     scheme, every bit. BLAS has kernels of its own for small tiles on some processors, which sum in another order.
     """
-    from prismm import _matmul
+    from prismm import _api as _matmul
 
     a, b = rng.standard_normal((96, 70)), rng.standard_normal((70, 64))
     whole, one = prismm.matmul(a, b, scheme=scheme, accuracy=1e-3, full_output=True)

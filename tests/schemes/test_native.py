@@ -2,16 +2,16 @@
 
 import numpy as np
 import pytest
-from judge import assert_same_bits
 
 import prismm
-from prismm.accuracy import Target
+from prismm.core.accuracy import Target
+from prismm.core.outcome import Epilogue, Job
 from prismm.errors import ArgumentError
 from prismm.formats import format_of
 from prismm.schemes import native
-from prismm.schemes.base import Epilogue, Job
 from prismm.schemes.native import Native
 from prismm.testing import HOSTILE, exact_gemm, exact_product
+from tests.judge import assert_same_bits
 
 DTYPES = ["float64", "float32", "complex128", "complex64"]
 each_dtype = pytest.mark.parametrize("dtype", DTYPES)

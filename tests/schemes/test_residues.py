@@ -5,16 +5,17 @@ import threading
 
 import numpy as np
 import pytest
-from judge import assert_same_bits
 
 import prismm
-from prismm.engines.cpu import DIRECT, ENGINES, FLOAT64, INT8, INT8_7BIT, available
-from prismm.moduli import symmetric
-from prismm.schemes import product, residues
-from prismm.schemes.split import Splitter
-from prismm.schemes.tiles import tiling
+from prismm.core.moduli import symmetric
+from prismm.cpu.engines.integer import DIRECT, ENGINES, FLOAT64, INT8, INT8_7BIT, available
+from prismm.cpu.residues import product
+from prismm.cpu.residues.blocking import tiling
+from prismm.cpu.residues.split import Splitter
+from prismm.cpu.workspace import Scratch
+from prismm.schemes import residues
 from prismm.testing import exact_product
-from prismm.workspace import Scratch
+from tests.judge import assert_same_bits
 
 engines = pytest.mark.parametrize("engine", [INT8, INT8_7BIT, FLOAT64], ids=lambda e: e.name)
 
@@ -94,8 +95,8 @@ def test_memory_in_use_is_what_the_tiling_said(engine, dtype, rng, monkeypatch):
 
 
 def residues_job(dtype, k, memory, target=None):
+    from prismm.core.outcome import Job
     from prismm.formats import format_of
-    from prismm.schemes.base import Job
 
     terms = 2 * k if np.dtype(dtype).kind == "c" else k
     return Job(format_of(dtype), target, terms, False, 2, memory)

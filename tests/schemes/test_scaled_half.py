@@ -5,7 +5,18 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from judge import (
+
+import prismm
+import prismm.schemes.scaled_half
+from prismm.core.composite import Composite, Scaled, Setting
+from prismm.cpu.engines.floats import Accumulation, engine_for
+from prismm.errors import ArgumentError, EngineError
+from prismm.formats import BF16, FP16, FP32, FP64
+from prismm.metrics import relative_frobenius
+from prismm.numerics import specification
+from prismm.schemes.scaled_half import ScaledHalf
+from prismm.testing import HOSTILE, exact_gemm, exact_product
+from tests.judge import (
     assert_bounds_hold,
     assert_meets,
     assert_overflow_is_right,
@@ -13,17 +24,6 @@ from judge import (
     entry_terms,
     magnitudes,
 )
-
-import prismm
-import prismm.schemes.scaled_half
-from prismm.engines.floats import Accumulation, engine_for
-from prismm.errors import ArgumentError, EngineError
-from prismm.formats import BF16, FP16, FP32, FP64
-from prismm.metrics import relative_frobenius
-from prismm.numerics import specification
-from prismm.schemes.composite import Composite, Scaled, Setting
-from prismm.schemes.scaled_half import ScaledHalf
-from prismm.testing import HOSTILE, exact_gemm, exact_product
 
 
 def scaled(x, side):

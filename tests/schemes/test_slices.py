@@ -1,31 +1,27 @@
 """`Slices`: exact sums of slice products, the same bits on every road, bounds, counts of slices, refusals."""
 
 import itertools
-import sys
 from fractions import Fraction
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 import prismm
-from prismm.engines.cpu import available
-from prismm.engines.simulated import names
+from prismm.core.composite import Composite, Scaled, Setting
+from prismm.cpu.engines.integer import available
+from prismm.cpu.engines.simulated import names
+from prismm.cpu.kernels import weigh
+from prismm.cpu.slices import products as slice_products
+from prismm.cpu.slices.count import expected_slices, slices_table
+from prismm.cpu.slices.engines import prove
+from prismm.cpu.slices.products import kept_pairs, multiply_slices
 from prismm.errors import ArgumentError, EngineError
 from prismm.formats import FP32, FP64, round_fraction
-from prismm.kernels.cpu import weigh
-from prismm.schemes import slice_products
-from prismm.schemes.composite import Composite, Scaled, Setting
-from prismm.schemes.slice_count import expected_slices, slices_table
-from prismm.schemes.slice_engines import prove
-from prismm.schemes.slice_products import kept_pairs, multiply_slices
+from prismm.schemes.slice_units import UNITS, choose_block, longest_block, slice_bits
 from prismm.schemes.slices import Slices
-from prismm.schemes.units import UNITS, choose_block, longest_block, slice_bits
 from prismm.testing import HOSTILE, exact_product
 from prismm.testing.dyadic import Dyadic, multiply
-
-sys.path.insert(0, str(Path(__file__).parent.parent / "kernels"))
-from slice_twin import two, vector
+from tests.cpu.kernels.slice_twin import two, vector
 
 COUNTS = {"fp16": 4, "int8": 4, "fp64": 2, "fp16-fp16": 6, "bf16": 3, "fp32-fp64": 2}
 ALL = [
@@ -299,7 +295,7 @@ def test_simulated_engines_that_keep_the_units_bits_are_taken_and_others_refused
             fraction, e = np.frexp(exact)
             return np.ldexp(np.rint(fraction * 1024), e - 10)
 
-    from prismm.schemes.slice_engines import SliceEngine
+    from prismm.cpu.slices.engines import SliceEngine
 
     with pytest.raises(EngineError, match="pass a smaller bits="):
         prove(SliceEngine("short", "float32", Short()), UNITS["fp16"], 8, 64, "nearest")

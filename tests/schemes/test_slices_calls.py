@@ -2,13 +2,13 @@
 
 import numpy as np
 import pytest
-from judge import assert_bounds_hold, assert_meets, assert_same_bits, entry_terms, magnitudes
 
 import prismm
 from prismm import Slices
+from prismm.cpu.workspace import Arena
 from prismm.errors import ArgumentError
 from prismm.testing import HOSTILE, SPECIAL, correctly_rounded, exact_gemm, exact_product
-from prismm.workspace import Arena
+from tests.judge import assert_bounds_hold, assert_meets, assert_same_bits, entry_terms, magnitudes
 
 CR = [
     Slices("int8", "CR"),

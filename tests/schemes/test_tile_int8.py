@@ -7,11 +7,11 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from prismm.core.composite import Composite, Joined, Scaled, Setting
 from prismm.errors import ArgumentError, ShapeError
 from prismm.formats import FP32, FP64
 from prismm.metrics import relative_frobenius
-from prismm.schemes import tile_model
-from prismm.schemes.composite import Composite, Joined, Scaled, Setting
+from prismm.reproduce import tile_model
 from prismm.schemes.tile_int8 import TileInt8
 from prismm.testing import HOSTILE, exact_product
 from tests.judge import assert_same_bits
@@ -150,7 +150,7 @@ def test_blocks_of_whole_granules_change_no_bit(scheme, rng):
 
 
 def test_blocks_of_the_product_itself_change_no_bit(rng, monkeypatch):
-    import prismm.schemes.tile_product as module
+    import prismm.cpu.tile_int8.product as module
 
     a, b = rng.standard_normal((61, 70)) ** 3, rng.standard_normal((70, 50)) ** 3
     left, right = scaled(a, "left"), scaled(b, "right")

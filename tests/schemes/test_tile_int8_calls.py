@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 import prismm
-from prismm.schemes import baselines, tile_int8, tile_model, tile_operand
+from prismm.cpu.tile_int8 import split as tile_operand
+from prismm.reproduce import tile_model
+from prismm.schemes import baselines, tile_int8
 from prismm.testing import HOSTILE, SPECIAL, correctly_rounded, exact_gemm, exact_product
 from tests.judge import (
     assert_bounds_hold,

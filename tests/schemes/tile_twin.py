@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from prismm.core.composite import Scaled
 from prismm.formats import FP16, FP32, Format
-from prismm.schemes.composite import Scaled
-from tests.kernels.harness import exact_power, rn
+from tests.cpu.kernels.harness import exact_power, rn
 
 
 def rounded(x: Fraction, fmt: Format) -> Fraction:

@@ -6,13 +6,13 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from judge import assert_each, assert_same_bits
 
 import prismm
 import prismm.testing.generators
 from prismm.errors import ArgumentError
 from prismm.formats import format_of
 from prismm.testing import HOSTILE, SPECIAL, correctly_rounded, exact_product, phi
+from tests.judge import assert_each, assert_same_bits
 
 DTYPES = [np.float64, np.float32, np.complex128, np.complex64]
 REAL = [np.float64, np.float32]

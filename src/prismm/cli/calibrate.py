@@ -27,12 +27,12 @@ def calibrate(
     It takes two or three minutes, in which nothing else should run there. The table goes to the user's cache folder,
     where prismm finds it, or to FILE, which the environment variable PRISMM_RATES can name.
     """
-    from prismm import cache_files
     from prismm._lazy import needs_torch
+    from prismm.core import cache_files
 
     with needs_torch("prismm calibrate"):
         import torch
-    from prismm.cuda_rates import own_file, rates_of
+    from prismm.cuda.costs.table import own_file, rates_of
 
     if not torch.cuda.is_available():
         raise EngineError("there is no NVIDIA GPU here, or this torch is a CPU build; run it on a machine with one")
@@ -45,7 +45,7 @@ def calibrate(
         raise FileError("no cache folder can be written to; set PRISMM_CACHE_DIR, or pass --output FILE")
     if output is not None:
         check_new(output, force)
-    from prismm.calibration import measure
+    from prismm.cuda.costs.calibrate import measure
     from prismm.files.target import explained, replace_text
 
     rates = measure(device, say)

@@ -9,7 +9,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from prismm.cli.console import at_most, table
-from prismm.schemes.base import Outcome
+from prismm.core.outcome import Outcome
 
 if TYPE_CHECKING:
     from prismm import Report

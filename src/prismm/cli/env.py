@@ -46,9 +46,9 @@ def env(json: options.Json = False) -> None:
 def environment() -> dict[str, dict[str, Any]]:
     """All of it by topic, JSON-able."""
     import prismm
-    from prismm.engines import simulated
-    from prismm.engines.pool import worker_count
-    from prismm.kernels.cpu.jit import cache_folder
+    from prismm.core.jit import cache_folder
+    from prismm.core.threads import worker_count
+    from prismm.cpu.engines import simulated
 
     return {
         "versions": {"prismm": prismm.__version__, "python": platform.python_version()}
@@ -126,7 +126,7 @@ def _blas() -> str:
 
 def _gpu() -> str:
     """The engines of a GPU, and which GPU; or why there are none."""
-    from prismm.engines import names
+    from prismm.core import engine_names as names
 
     try:
         import torch
@@ -139,7 +139,7 @@ def _gpu() -> str:
 
 
 def _arithmetic() -> str:
-    from prismm.engines.environment import check_arithmetic
+    from prismm.core.environment import check_arithmetic
 
     try:
         check_arithmetic()
@@ -149,7 +149,7 @@ def _arithmetic() -> str:
 
 
 def _float32() -> str:
-    from prismm.engines.environment import reduced_float32
+    from prismm.core.environment import reduced_float32
 
     return reduced_float32() or "full precision"
 

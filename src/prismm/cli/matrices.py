@@ -15,7 +15,7 @@ def check_elements(path: Path, dtype: np.dtype[Any]) -> None:
     """DTypeError for elements that a file may hold and prismm does not multiply: bool, longdouble."""
     import numpy as np
 
-    from prismm.interop import normalise
+    from prismm.core.arrays import normalise
 
     try:
         normalise(np.empty((0, 0), dtype), "x")

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from prismm import strict_json
+from prismm.core import strict_json
 from prismm.errors import ArgumentError, FileError
 from prismm.formats import Format, Integer, format_named
 from prismm.numerics.encodings import storage

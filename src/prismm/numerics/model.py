@@ -27,7 +27,7 @@ import json
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from prismm import strict_json
+from prismm.core import strict_json
 from prismm.errors import ArgumentError
 from prismm.formats import Format, Integer, format_named
 from prismm.numerics.parts import BlockScale, LateJoin, Mode, Subnormals

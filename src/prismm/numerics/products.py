@@ -38,7 +38,7 @@ def gemm(
     """See `simulate.gemm`."""
     import numpy as np
 
-    from prismm.engines import pool
+    from prismm.core import threads as pool
 
     x, y = np.asarray(a, np.float64), np.asarray(b, np.float64)
     if x.ndim != 2 or y.ndim != 2 or x.shape[1] != y.shape[0] or not x.shape[1]:
@@ -195,8 +195,8 @@ def columnwise(model: EngineModel, x: NDArray[Any], y: NDArray[Any], workers: in
 def _any_model(model: EngineModel, x: Array, y: Array, workers: int) -> Callable[[int, int, Array], Array]:
     import numpy as np
 
-    from prismm.engines import pool
-    from prismm.kernels.cpu import engine
+    from prismm.core import threads as pool
+    from prismm.numerics.kernels import dot_model as engine
 
     left, right = simulate.operand(model, "a", x), simulate.operand(model, "b", y.T)
     m, n = len(left), len(right)
@@ -228,8 +228,8 @@ def _tiles(m: int, n: int, panel: int, strip: int) -> list[tuple[int, int, int, 
 def _aligned(model: EngineModel, x: NDArray[Any], y: NDArray[Any], c: Array, workers: int) -> Array:
     import numpy as np
 
-    from prismm.engines import pool
-    from prismm.kernels.cpu import simulate as kernels
+    from prismm.core import threads as pool
+    from prismm.numerics.kernels import simulate as kernels
 
     f, to = model.input, model.sums
     assert isinstance(f, Format) and model.fraction_bits is not None
@@ -253,8 +253,8 @@ def _aligned(model: EngineModel, x: NDArray[Any], y: NDArray[Any], c: Array, wor
 def _chained(model: EngineModel, x: NDArray[Any], y: NDArray[Any], c: Array, workers: int) -> Array:
     import numpy as np
 
-    from prismm.engines import pool
-    from prismm.kernels.cpu import simulate as kernels
+    from prismm.core import threads as pool
+    from prismm.numerics.kernels import simulate as kernels
 
     a, b = (np.array(z, np.float64, order="C") for z in (x, y))
     out = c.copy()
@@ -277,7 +277,7 @@ def _narrow(to: Format) -> tuple[int, float, float, float]:
 
 
 def _mode(model: EngineModel) -> int:
-    from prismm.kernels.cpu import simulate as kernels
+    from prismm.numerics.kernels import simulate as kernels
 
     return kernels.ZERO if model.rounding == "zero" else kernels.NEAREST
 

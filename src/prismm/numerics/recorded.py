@@ -119,7 +119,7 @@ class Record:
         """Significands, or integers, and exponents."""
         import numpy as np
 
-        from prismm.kernels.cpu import engine
+        from prismm.numerics.kernels import dot_model as engine
 
         f, (n, k) = self.inputs, x.shape
         found = np.zeros((n, 2 * k), np.int64)
@@ -163,7 +163,7 @@ class Record:
         """
         import numpy as np
 
-        from prismm.kernels.cpu.replay import replay
+        from prismm.numerics.kernels.replay import replay
 
         parameters, sequence = simulate.parameters_of(model)
         chained = bool(model.groups) and model.group_sums == "chained"

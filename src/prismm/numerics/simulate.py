@@ -337,7 +337,7 @@ def _factors(
 def operand(
     model: EngineModel, what: str, x: NDArray[np.float64], factors: NDArray[np.float64] | None = None
 ) -> NDArray[np.int64]:
-    """Rows as the kernel takes them (see `kernels.cpu.engine`), `padded`.
+    """Rows as the kernel takes them (see `numerics.kernels.dot_model`), `padded`.
 
     Raises:
         ArgumentError: for values that the input format does not have.
@@ -363,7 +363,7 @@ def _decoded(
         if not foreign:
             whole[:, :k] = x
         return whole, foreign
-    from prismm.kernels.cpu import engine
+    from prismm.numerics.kernels import dot_model as engine
 
     groups = 0 if model.scale is None else -(-width // model.scale.length)
     out = np.empty((n, 2 * (width + groups)), np.int64)
@@ -399,8 +399,8 @@ def _run(
     """Row rows[i] of `left` times row columns[i] of `right`, for all i."""
     import numpy as np
 
-    from prismm.engines import pool
-    from prismm.kernels.cpu import engine
+    from prismm.core import threads as pool
+    from prismm.numerics.kernels import dot_model as engine
 
     n = len(rows)
     out = np.empty(n)
@@ -421,7 +421,7 @@ def _run(
 
 def lowered(model: EngineModel, k: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """The model as parameters of the kernel for operands of width k, and the order of an instruction's products."""
-    from prismm.kernels.cpu import engine as e
+    from prismm.numerics.kernels import dot_model as e
 
     parameters, order = parameters_of(model)
     p = parameters.copy()
@@ -466,7 +466,7 @@ def _parameters(model: EngineModel) -> tuple[NDArray[np.int64], NDArray[np.int64
     """See `parameters_of`."""
     import numpy as np
 
-    from prismm.kernels.cpu import engine as e
+    from prismm.numerics.kernels import dot_model as e
 
     p: list[int] = [0] * e.PARAMETERS
     depth = model.instruction_depth

@@ -3,7 +3,7 @@ underflow, overflow, and where one block ends.
 
 Every class makes terms whose exponents lie just above, at and below one threshold, so that two models that differ in it
 disagree on a fair share of them. What is not known yet (an `Aim` without it) is spread over its whole range. How each
-does it stands in `kernels.cpu.draw`.
+does it stands in `numerics.kernels.draw`.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Aim:
 
     @cached_property
     def words(self) -> NDArray[np.int64]:
-        """As `kernels.cpu.draw` takes it, but for the first, the state of its generator."""
+        """As `numerics.kernels.draw` takes it, but for the first, the state of its generator."""
         import numpy as np
 
         low = self.input.minexp if self.plain else self.input.subnormal_exponent
@@ -144,7 +144,7 @@ def ends(aim: Aim, k: int, n: int, rng: np.random.Generator) -> Batch:
 def _drawn(aim: Aim, which: int, k: int, n: int, rng: np.random.Generator) -> Batch:
     import numpy as np
 
-    from prismm.kernels.cpu import draw as kernels
+    from prismm.numerics.kernels import draw as kernels
 
     a, b, c = np.empty((n, k)), np.empty((n, k)), np.empty(n)
     words = aim.words.copy()

@@ -17,8 +17,8 @@ from typing import Any
 import torch
 from torch.autograd import forward_ad
 
-from prismm.engines.environment import outside_autocast
-from prismm.interop import product_shape
+from prismm.core.arrays import product_shape
+from prismm.core.environment import outside_autocast
 
 Tensor = torch.Tensor
 Scalar = complex

@@ -18,7 +18,7 @@ from prismm.programs.recipe import Recipe
 if TYPE_CHECKING:
     import torch
 
-    from prismm.planner import Plan
+    from prismm.planning.auto import Plan
 
 _OPERANDS = {
     "mm": ("self", "mat2"),
@@ -248,7 +248,7 @@ def multiply(gemm: Gemm, recipe: Recipe) -> torch.Tensor:
         PrismmError: for a recipe that cannot make this product.
     """
     if gemm.c is not None and recipe.is_default and gemm.a.dtype == gemm.dtype:
-        from prismm.shortcuts import sum_at_once
+        from prismm.cpu.fast_paths import sum_at_once
 
         value = sum_at_once(gemm.c, gemm.a, gemm.b, gemm.alpha, gemm.beta)
         if value is not None:

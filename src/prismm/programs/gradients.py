@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
-from prismm.engines.environment import outside_autocast
+from prismm.core.environment import outside_autocast
 from prismm.errors import ArgumentError, PrismmError
 from prismm.programs.recipe import Recipe
 

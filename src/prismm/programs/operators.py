@@ -24,12 +24,12 @@ from typing import Any
 
 import torch
 
-from prismm import interop
+from prismm.core import arrays as interop
+from prismm.cpu.fast_paths import dense_at_once, sum_at_once, tensors_at_once
 from prismm.errors import ArgumentError, DTypeError, OperandError, PrismmError, ShapeError
 from prismm.programs import derivatives
 from prismm.programs.gemms import Gemm, check, multiply
 from prismm.programs.recipe import Recipe, scheme_text
-from prismm.shortcuts import dense_at_once, sum_at_once, tensors_at_once
 
 Tensor = torch.Tensor
 _TENSORS = frozenset((torch.Tensor, torch.nn.Parameter))
@@ -223,7 +223,7 @@ def _asked(
     """
     import numpy as np
 
-    from prismm.calls import check_options
+    from prismm.cpu.calls import check_options
 
     load()
     check_options(accuracy, scheme, reproducible, out_dtype, engine, threads, None, None)
@@ -244,7 +244,7 @@ def _asked(
 
 
 def _recipe(accuracy: Any, scheme: Any, reproducible: bool, engine: str | None, threads: int | None) -> Recipe:
-    from prismm.accuracy import Target
+    from prismm.core.accuracy import Target
 
     if isinstance(accuracy, Target):
         accuracy = accuracy.tolerance or accuracy.kind
@@ -324,7 +324,7 @@ def _matmul(a: Tensor, b: Tensor, recipe: str, dtype: torch.dtype | None = None)
         quick: Tensor | None = None if plain is None else tensors_at_once(a, b, *plain)
         if quick is not None:
             return quick
-    from prismm._matmul import matmul
+    from prismm._api import matmul
 
     a, b = _plain(a), _plain(b)
     narrow = dtype is torch.float16 or dtype is torch.bfloat16

@@ -23,7 +23,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from prismm import strict_json
+from prismm.core import strict_json
 from prismm.errors import ArgumentError, FileError, PrismmError
 from prismm.programs.recipe import Recipe
 

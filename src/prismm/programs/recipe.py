@@ -11,8 +11,8 @@ import hashlib
 from dataclasses import dataclass, fields
 from typing import Any
 
-from prismm.accuracy import NAMES, parse_target
-from prismm.engines import names
+from prismm.core import engine_names as names
+from prismm.core.accuracy import NAMES, parse_target
 from prismm.errors import AccuracyError, ArgumentError
 
 OFF = "off"
@@ -168,6 +168,6 @@ def _scheme(name: str | None) -> Any:
 
 
 def _may_reproduce(scheme: Any) -> bool:
-    from prismm.planner import Auto
+    from prismm.planning.auto import Auto
 
     return isinstance(scheme, Auto) or bool(scheme.reproducible)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from prismm import strict_json
+from prismm.core import strict_json
 from prismm.errors import ArgumentError, FileError, PrismmError
 from prismm.programs.emulate import emulate
 from prismm.programs.outputs import digest, kept, same

@@ -128,9 +128,9 @@ def _slices_of_ours(panels: list[NDArray[np.float64]], sums: NDArray[np.float64]
     """Algorithm 3 as `Slices` has it, with the paper's slices, on the rows of A."""
     import numpy as np
 
-    from prismm.schemes.composite import Scaled
-    from prismm.schemes.slice_count import estimate
-    from prismm.schemes.sliced import cut
+    from prismm.core.composite import Scaled
+    from prismm.cpu.slices.count import estimate
+    from prismm.cpu.slices.split import cut
 
     most, k = 0, sums.size
     layout = _as_published(k, "DP").layout(k)
@@ -145,7 +145,7 @@ def _slices_of_ours(panels: list[NDArray[np.float64]], sums: NDArray[np.float64]
 
 def _units(rng: np.random.Generator) -> list[Row]:
     """Slices and products for float64 on each unit (§6), blocked along k and not, for even data."""
-    from prismm.schemes.slice_count import slices_table
+    from prismm.cpu.slices.count import slices_table
 
     rows = []
     for figure, block in (("§6", False), ("§6 blocked", True)):

@@ -22,7 +22,7 @@ def _scalar(rng: np.random.Generator) -> list[Row]:
     """Eq. 6 by enumeration, and products of single numbers as TileInt8 makes them, which rounds at bit 20."""
     import numpy as np
 
-    from prismm.schemes.tile_model import expected_error, sampled_errors, scalar_product, worst_error
+    from prismm.reproduce.tile_model import expected_error, sampled_errors, scalar_product, worst_error
 
     x, y = ((1 + rng.random(1 << 20)).astype(np.float32).astype(np.float64) for _ in range(2))
     ours = np.abs(scalar_product(x, y) - x * y) / (x * y)  # products of float32 values are exact

@@ -183,7 +183,7 @@ def result_of(engine: str, products: tuple[tuple[float, float], ...], c: float, 
     """What the engine returns for the sum of the products and c."""
     import numpy as np
 
-    from prismm.engines.simulated import engine as simulated
+    from prismm.cpu.engines.simulated import engine as simulated
 
     chosen = simulated(engine)
     to = FP32 if output == "binary32" else FP16
@@ -218,7 +218,7 @@ def _extra_bits(engine: str) -> float:
 
 def _tables(rng: np.random.Generator) -> list[Row]:
     """Tables 1 and 3: products added at once, by input format; and the parameters of the formats."""
-    from prismm.engines.simulated import engine as simulated
+    from prismm.cpu.engines.simulated import engine as simulated
 
     rows = []
     for device, name in ENGINES.items():

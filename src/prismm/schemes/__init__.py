@@ -9,24 +9,26 @@ from typing import TYPE_CHECKING
 from prismm._lazy import attributes
 
 if TYPE_CHECKING:
-    from prismm.planner import Auto
-    from prismm.schemes.base import Scheme
-    from prismm.schemes.composite import Composite
+    from prismm.core.composite import Composite
+    from prismm.core.outcome import Scheme
+    from prismm.planning.auto import Auto
+    from prismm.schemes.multiword import Words
     from prismm.schemes.native import Native
     from prismm.schemes.residues import Residues
     from prismm.schemes.scaled_half import ScaledHalf
     from prismm.schemes.slices import Slices
     from prismm.schemes.tile_int8 import TileInt8
-    from prismm.schemes.words import Words
 
-COMPOSITE = {"Words": "words", "ScaledHalf": "scaled_half", "TileInt8": "tile_int8", "Slices": "slices"}
+COMPOSITE = {"Words": "multiword", "ScaledHalf": "scaled_half", "TileInt8": "tile_int8", "Slices": "slices"}
 """Schemes of several rounded products, and their modules."""
 
-_HOMES = {"Residues": "residues", "Native": "native", "Scheme": "base", "Composite": "composite", **COMPOSITE}
+_HOMES = {"Residues": "residues", "Native": "native", **COMPOSITE}
 
 __all__ = ["Auto", "Composite", "Native", "Residues", "ScaledHalf", "Scheme", "Slices", "TileInt8", "Words"]
 
 
 __getattr__ = attributes(
-    globals(), {"Auto": "prismm.planner"} | {name: f"prismm.schemes.{home}" for name, home in _HOMES.items()}
+    globals(),
+    {"Auto": "prismm.planning.auto", "Scheme": "prismm.core.outcome", "Composite": "prismm.core.composite"}
+    | {name: f"prismm.schemes.{home}" for name, home in _HOMES.items()},
 )

@@ -16,11 +16,11 @@ import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from prismm.engines.floats import BlasEngine, blas_for
+from prismm.core.composite import Joined, Scaled, Setting
+from prismm.cpu.engines.floats import BlasEngine, blas_for
 from prismm.errors import ArgumentError
 from prismm.formats import FP16, Format
-from prismm.schemes.composite import Joined, Scaled, Setting
-from prismm.schemes.words import Words
+from prismm.schemes.multiword import Words
 
 if TYPE_CHECKING:
     import numpy as np
@@ -155,7 +155,7 @@ class QuanTensor:
         """See `Composite.split`."""
         import numpy as np
 
-        from prismm.engines import pool
+        from prismm.core import threads as pool
 
         data = x.data if x.side == "left" else x.data.T
         v, k = data.shape
@@ -176,7 +176,7 @@ class QuanTensor:
         """See `Composite.multiply`."""
         import numpy as np
 
-        from prismm.engines import pool
+        from prismm.core import threads as pool
 
         _, m, k = left.integers.shape
         n = right.integers.shape[1]

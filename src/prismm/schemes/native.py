@@ -9,14 +9,16 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from prismm.bounds import ConventionalBound, RoundedBound
-from prismm.engines import blas_threads, environment, pool
+from prismm.core import environment
+from prismm.core import threads as pool
+from prismm.core.bounds import ConventionalBound, RoundedBound
+from prismm.core.outcome import Job, Outcome, modulus, real_parts, unlocked
+from prismm.core.specials import patch, patch_addend
+from prismm.cpu import blas_threads
+from prismm.cpu.native import single
+from prismm.cpu.repair import Entries, exactly, repair
 from prismm.errors import ArgumentError
 from prismm.formats import FP64, format_of
-from prismm.repair import Entries, exactly, repair
-from prismm.schemes import single
-from prismm.schemes.base import Job, Outcome, modulus, real_parts, unlocked
-from prismm.specials import patch, patch_addend
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

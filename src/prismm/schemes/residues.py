@@ -14,21 +14,21 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from prismm import accuracy
-from prismm.accuracy import MAGNITUDE, RAW, ROUNDING
-from prismm.engines.cpu import CpuEngine, DirectEngine
+from prismm.core import accuracy
+from prismm.core.accuracy import MAGNITUDE, RAW, ROUNDING
+from prismm.core.moduli import MAX_MODULI, operand_bits
+from prismm.core.outcome import Job, Outcome, real_parts
+from prismm.cpu.engines.integer import CpuEngine, DirectEngine
+from prismm.cpu.residues.blocking import SplitLeft, SplitRight
+from prismm.cpu.residues.product import Product
+from prismm.cpu.residues.split import Blocks, Scales, Splitter
 from prismm.errors import ArgumentError
-from prismm.moduli import MAX_MODULI, operand_bits
-from prismm.schemes.base import Job, Outcome, real_parts
-from prismm.schemes.product import Product
-from prismm.schemes.split import Blocks, Scales, Splitter
-from prismm.schemes.tiles import SplitLeft, SplitRight
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from prismm.bounds import ResidueBound
-    from prismm.repair import Entries
+    from prismm.core.bounds import ResidueBound
+    from prismm.cpu.repair import Entries
 
 
 @dataclass(frozen=True)
@@ -82,9 +82,9 @@ def multiply(
 
     blocks: each row of a meets columns of its own (by the direct engine).
     """
-    from prismm.bounds import ResidueBound, RoundedBound
-    from prismm.repair import exactly, repair
-    from prismm.specials import patch, patch_addend
+    from prismm.core.bounds import ResidueBound, RoundedBound
+    from prismm.core.specials import patch, patch_addend
+    from prismm.cpu.repair import exactly, repair
 
     levels = accuracy.join_mode(job.target) == MAGNITUDE
     splitter = Splitter(scheme.moduli, engine, a.shape[1], np.iscomplexobj(out), job.a_priori, levels)
@@ -145,7 +145,7 @@ def multiply(
 
 def entries_at(part: int, i: NDArray[np.int64], j: NDArray[np.int64], blocks: Blocks | None) -> Entries:
     """Entries of the result by row and column, the latter of each row's block."""
-    from prismm.repair import Entries
+    from prismm.cpu.repair import Entries
 
     return Entries(part, i, j) if blocks is None else Entries(part, i, blocks.owner[i] * blocks.width + j, blocks.width)
 
@@ -164,7 +164,7 @@ def _finite_where_exact(
     beyond them, are compared with the exact value, which replaces them where only one is infinite, or their signs
     differ.
     """
-    from prismm.repair import exactly
+    from prismm.cpu.repair import exactly
 
     top = 2.0 ** (job.result.maxexp - 3)
     far = bound.exponent() > job.result.maxexp - 4
@@ -217,7 +217,7 @@ def _with_more_moduli(
     Raising N by d moduli divides the bound of every inexact row and column by about 2^(3.8·d). An entry x stays open
     with probability about 2ε·2^p/|x|.
     """
-    from prismm.repair import Entries, bound_in_units
+    from prismm.cpu.repair import Entries, bound_in_units
 
     assert job.target is not None
     total = sum(e.i.size for e in entries)

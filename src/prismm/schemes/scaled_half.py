@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from prismm.engines.floats import Accumulation, FloatEngine, engine_for
+from prismm.core.composite import Joined, Scaled, Setting
+from prismm.cpu.engines.floats import Accumulation, FloatEngine, engine_for
 from prismm.errors import ArgumentError, EngineError
 from prismm.formats import FP16, FP32, Format
-from prismm.schemes.composite import Joined, Scaled, Setting
 from prismm.schemes.half_model import admissible_sb
 
 if TYPE_CHECKING:
@@ -140,7 +140,7 @@ class ScaledHalf:
         Raises:
             ArgumentError: with scale=False, for elements that FP16 words do not hold.
         """
-        from prismm.kernels.cpu import half
+        from prismm.cpu.kernels import half
 
         count = x.exponent.size
         shift = np.full(count, self.largest_exponent + 1, np.int64)

@@ -7,14 +7,14 @@ from dataclasses import dataclass, fields
 from functools import partial
 from typing import TYPE_CHECKING, Literal
 
+from prismm.core.composite import Joined, Scaled, Setting
+from prismm.cpu.slices.count import estimate, expected_slices, magnitude_weights
+from prismm.cpu.slices.engines import SliceEngine, engine_for_unit, prove
+from prismm.cpu.slices.products import exact_sum, kept_pairs, limb_count, multiply_slices
+from prismm.cpu.slices.split import Layout, Sliced, cut, cut_to_the_end, held_by
+from prismm.cpu.workspace import Scratch
 from prismm.errors import ArgumentError
-from prismm.schemes.composite import Joined, Scaled, Setting
-from prismm.schemes.slice_count import estimate, expected_slices, magnitude_weights
-from prismm.schemes.slice_engines import SliceEngine, engine_for_unit, prove
-from prismm.schemes.slice_products import exact_sum, kept_pairs, limb_count, multiply_slices
-from prismm.schemes.sliced import Layout, Sliced, cut, cut_to_the_end, held_by
-from prismm.schemes.units import MOST_BITS, UNITS, Digits, choose_block, longest_block, slice_bits
-from prismm.workspace import Scratch
+from prismm.schemes.slice_units import MOST_BITS, UNITS, Digits, choose_block, longest_block, slice_bits
 
 if TYPE_CHECKING:
     import numpy as np

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Literal
 
-from prismm.engines.floats import BlasEngine, blas_for
+from prismm.core.composite import Joined, Scaled, Setting
+from prismm.cpu.engines.floats import BlasEngine, blas_for
 from prismm.errors import ArgumentError
 from prismm.formats import Format
-from prismm.schemes.composite import Joined, Scaled, Setting
 
 if TYPE_CHECKING:
-    from prismm.schemes.tile_operand import TileOperand
+    from prismm.cpu.tile_int8.split import TileOperand
 
 SEGMENTS = {1: (2, 2), 2: (2, 3), 3: (3, 2), 4: (3, 3), 5: (4, 4)}
 """Segments of left and right elements by level: l + 1 and r + 1."""
@@ -52,7 +52,7 @@ class TileInt8:
             words with amplified low part, as `ScaledHalf` does, each row and column of the tile with its own power of
             two; `Report.notes` counts them as "fallback tiles" (of normal data it takes about one tile of A in
             10^4). Their sums of tile[1] terms have γ = (s + tile[1])u·(1+2^-8) at most, and their own residuals δ.
-            On a GPU entries that are not certified are summed in float64 instead: `engines.cuda_tiles`.
+            On a GPU entries that are not certified are summed in float64 instead: `cuda.tile_int8.launches`.
         scaling: "vectors" takes tiles of data whose rows and columns were scaled by powers of two, which keeps small
             rows beside large ones; "none" takes them of the data as given, which is the paper's way.
 
@@ -146,7 +146,7 @@ class TileInt8:
 
     def split(self, x: Scaled, setting: Setting) -> TileOperand:
         """See `Composite.split`."""
-        from prismm.schemes.tile_operand import split_tiles
+        from prismm.cpu.tile_int8.split import split_tiles
 
         left = x.side == "left"
         return split_tiles(
@@ -161,7 +161,7 @@ class TileInt8:
 
     def multiply(self, left: TileOperand, right: TileOperand, setting: Setting) -> Joined:
         """See `Composite.multiply`."""
-        from prismm.schemes.tile_product import TileProduct
+        from prismm.cpu.tile_int8.product import TileProduct
 
         product = TileProduct(left, right, self.exponent == "pair", self.weights, self.fallback)
         return product.run(self.products, self.level == 4, setting.workers)

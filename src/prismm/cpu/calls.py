@@ -1,0 +1,436 @@
+"""From the arguments of a call to what will run: check, normalise, select, and the plan that tells it."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import math
+import os
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from prismm.core import arrays as interop
+from prismm.core import environment
+from prismm.core import threads as pool
+from prismm.core.accuracy import Target, parse_target
+from prismm.core.composite import Composite
+from prismm.core.outcome import Job
+from prismm.core.prepared import Prepared
+from prismm.cpu import blas_threads
+from prismm.cpu.costs import predict
+from prismm.cpu.engines.integer import DIRECT, ENGINES, choose
+from prismm.cpu.flow import SplitOperand, blocking
+from prismm.cpu.residues.blocking import SplitLeft, SplitRight, tiling
+from prismm.cpu.residues.split import Splitter
+from prismm.cpu.workspace import MIN_WORKSPACE, Arena
+from prismm.errors import ArgumentError, DTypeError, EngineError, OperandError, ShapeError
+from prismm.planning.alternatives import alternatives
+from prismm.planning.auto import Auto, Need, Plan, bound_text, need_of, workspace_limit
+from prismm.schemes.native import Native
+from prismm.schemes.residues import Residues
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+BLAS = "cpu:blas"
+"""What a report calls the engine of `Native`."""
+
+PREPARED_SIZE = 1024
+"""Rows and columns that the choice for a prepared operand counts on: its partner's are not known."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """The keywords that say how to multiply, checked."""
+
+    target: Target | None
+    scheme: Any
+    reproducible: bool
+    out_dtype: Any
+    engine: str | None
+    threads: int
+    workspace: Arena | None = None
+
+
+def finite_scalar(x: Any, name: str) -> complex:
+    """The scalar as a complex number; ArgumentError for what is no finite number."""
+    try:
+        value = complex(x)
+    except OverflowError:  # of an integer whose digits may be too many to print
+        raise ArgumentError(f"{name} is beyond the largest float; apply it to the result instead") from None
+    except (TypeError, ValueError):
+        raise ArgumentError(f"{name}={x!r} is no number; pass a scalar") from None
+    if not (math.isfinite(value.real) and math.isfinite(value.imag)):
+        raise ArgumentError(f"{name}={x!r} is not finite; apply it to the result instead")
+    return value
+
+
+def check_scalars(alpha: complex, beta: complex, is_complex: bool) -> None:
+    """DTypeError for complex factors of a real result."""
+    if not is_complex and (alpha.imag != 0 or beta.imag != 0):
+        raise DTypeError(f"alpha={alpha}, beta={beta} are complex; pass out_dtype=complex128 or real scalars")
+
+
+def swaps(x: Any, how: str, name: str) -> bool:
+    """Whether a transposition flag asks for more than x; an error for another flag, or a prepared operand."""
+    if how not in ("N", "T", "C"):
+        raise ArgumentError(f"{name}={how!r}; pass 'N', 'T' or 'C'")
+    if how != "N" and isinstance(x, Prepared):
+        raise OperandError(f"{name}={how!r} with a prepared operand; prepare the transposed matrix instead")
+    return how != "N"
+
+
+def refuse_vector(shape: tuple[int, ...], how: str, name: str) -> None:
+    """ShapeError for what cannot be transposed."""
+    if len(shape) < 2:
+        raise ShapeError(f"{name}={how!r} needs a matrix; {name[-1]} has shape {shape}")
+
+
+def transposed(x: Any, how: str, name: str) -> Any:
+    """op(x) for a transposition flag, as a view where numbers allow."""
+    if not swaps(x, how, name):
+        return x
+    array = interop.normalise(x, name[-1])
+    refuse_vector(array.data.shape, how, name)
+    swapped = np.swapaxes(array.data, -1, -2)
+    return interop.Array(swapped.conj() if how == "C" else swapped, array.family, array.source)
+
+
+def check_options(
+    accuracy: Any,
+    scheme: Any,
+    reproducible: bool,
+    out_dtype: Any,
+    engine: Any,
+    threads: Any,
+    a: Any,
+    b: Any,
+    workspace: Any = None,
+) -> tuple[Options, Any, Any]:
+    """Check the keywords; what a prepared operand carries fills in, and must not be contradicted."""
+    if not isinstance(reproducible, (bool, np.bool_)):
+        raise ArgumentError(f"reproducible={reproducible!r}; pass True or False")
+    target = parse_target(accuracy) if accuracy is not None else None
+    if scheme is not None and (isinstance(scheme, type) or not isinstance(scheme, (Residues, Native, Auto, Composite))):
+        raise ArgumentError(
+            f"scheme={scheme!r} is no scheme; pass prismm.Residues(...), Words(...), ScaledHalf(...), TileInt8(...), "
+            f"Slices(...), Native() or Auto()"
+        )
+    if engine is not None and not isinstance(engine, str):
+        raise ArgumentError(f"engine={engine!r}; pass a name such as 'cpu'")
+    # What prepare chose itself was checked there: a correctly rounded product is reproducible whatever the scheme.
+    if scheme is not None and reproducible and not isinstance(scheme, Auto) and not scheme.reproducible:
+        raise ArgumentError(f"{scheme} is not reproducible; pass prismm.Residues(...) or leave scheme out")
+    if isinstance(a, Prepared) and isinstance(b, Prepared):
+        for keyword in ("scheme", "target", "reproducible", "engine", "out_dtype"):
+            if getattr(a, keyword) != getattr(b, keyword):
+                raise a.refuse_partner(keyword, b)
+    for prepared in (a, b):
+        if not isinstance(prepared, Prepared):
+            continue
+        if target is not None and target != prepared.target and prepared.target is not None:
+            raise prepared.refuse("accuracy", accuracy, str(prepared.target))
+        if scheme is not None and not isinstance(scheme, Auto) and scheme != prepared.scheme:
+            raise prepared.refuse("scheme", scheme, prepared.scheme)
+        if reproducible and not prepared.reproducible:
+            raise prepared.refuse("reproducible", True, False)
+        if engine not in (None, "cuda" if prepared.is_cuda else "cpu", prepared.engine):
+            raise prepared.refuse("engine", engine, prepared.engine)
+        if out_dtype is not None and prepared.gives(out_dtype) != prepared.out_dtype:
+            raise prepared.refuse("out_dtype", out_dtype, prepared.out_dtype)
+        target = target if target is not None else prepared.target
+        out_dtype = out_dtype if out_dtype is not None else prepared.asked_dtype
+        scheme, reproducible, engine = prepared.scheme, prepared.reproducible, prepared.engine
+    if isinstance(scheme, Auto):
+        scheme = None
+    if target is None and getattr(scheme, "rounds_correctly", False):
+        target = Target("correctly-rounded")
+    if scheme is None and target is None:
+        target = Target("native")
+    lent = _lent(workspace, scheme)
+    return Options(target, scheme, bool(reproducible), out_dtype, engine, pool.worker_count(threads), lent), a, b
+
+
+def _lent(workspace: Any, scheme: Any) -> Arena | None:
+    """The caller's scratch memory, checked; `check_apart` looks at what else lies there."""
+    if workspace is None:
+        return None
+    if not getattr(scheme, "takes_workspace", False):
+        raise ArgumentError(f"workspace= with scheme={scheme!r}; only prismm.Slices(...) takes one: leave it out")
+    if not isinstance(workspace, np.ndarray) or workspace.dtype != np.uint8 or workspace.ndim != 1:
+        raise ArgumentError(f"workspace={type(workspace).__name__}; pass np.empty(nbytes, np.uint8)")
+    if not workspace.flags.c_contiguous or not workspace.flags.writeable:
+        raise ArgumentError("the workspace is read-only or not contiguous; pass np.empty(nbytes, np.uint8)")
+    return Arena(workspace)
+
+
+def check_apart(options: Options, name: str, x: NDArray[Any]) -> None:
+    """ArgumentError for an array in the memory that the caller lent, whose contents are lost."""
+    if options.workspace is not None and np.may_share_memory(x, options.workspace.memory):
+        raise ArgumentError(f"the workspace overlaps {name}; pass memory of its own")
+
+
+@dataclass(frozen=True)
+class Call:
+    """A call after normalisation, with its scheme and engine chosen; `plan` tells the rest when someone asks."""
+
+    a: NDArray[Any]
+    b: NDArray[Any]
+    c: NDArray[Any] | None
+    family: str
+    source: Any
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    scheme: Any
+    engine: str
+    reasons: tuple[str, ...]
+    need: Need
+    options: Options
+    batch: tuple[int, ...]
+    k: int
+    left: SplitLeft | SplitOperand | None
+    right: SplitRight | SplitOperand | None
+    terms: int
+    inputs: list[NDArray[Any]]
+
+    @functools.cached_property
+    def plan(self) -> Plan:
+        """The plan, with its predictions."""
+        return make_plan(self)
+
+
+def check_sides(a: Any, b: Any) -> None:
+    """OperandError for an operand that was prepared for the other side."""
+    if isinstance(a, Prepared) and a.side != "left":
+        raise OperandError("the left operand was prepared for side='right'; prepare it with side='left'")
+    if isinstance(b, Prepared) and b.side != "right":
+        raise OperandError("the right operand was prepared for side='left'; prepare it with side='right'")
+
+
+def check_prepared(a: Any, b: Any, dtype: str) -> None:
+    """OperandError for an operand that was prepared for a result of another type."""
+    for prepared in (a, b):
+        if isinstance(prepared, Prepared) and dtype != prepared.out_dtype:
+            raise OperandError(
+                f"the {prepared.side} operand was prepared for a {prepared.out_dtype} result, and this product "
+                f"gives {dtype}; prepare it with out_dtype={dtype!r}"
+            )
+
+
+def as_array(x: Any, name: str) -> interop.Array:
+    """The operand normalised, whether prepared, normalised already, or raw."""
+    if isinstance(x, Prepared):
+        if x.is_cuda:
+            raise OperandError(
+                f"{name} was prepared on a GPU; gemm and mixed devices need the CPU: prepare a copy there"
+            )
+        return x.array
+    return x if isinstance(x, interop.Array) else interop.normalise(x, name)
+
+
+def normalise_call(
+    a: Any, b: Any, extra: tuple[complex, complex, interop.Array | None] | None, options: Options
+) -> Call:
+    """The call with everything checked and chosen, before any work on the data's size."""
+    environment.check_arithmetic()
+    blas_threads.check_numpy()
+    check_sides(a, b)
+    named = [("a", as_array(a, "a")), ("b", as_array(b, "b"))]
+    if extra is not None and extra[2] is not None:
+        named.append(("c", extra[2]))
+    for name, array in named:
+        check_apart(options, name, array.data)
+    family = interop.same_family(named)
+    x, y = named[0][1].data, named[1][1].data
+    shape = interop.product_shape(x.shape, y.shape)
+    arrays = [array.data for _, array in named]
+    dtype = interop.result_dtype(arrays, options.out_dtype)
+    if family == "dlpack":
+        interop.check_kept(named[0][1].source, np.zeros(1, dtype), np.from_dlpack)
+    if extra is not None:
+        check_scalars(extra[0], extra[1], dtype.kind == "c")
+        if extra[0] == 0:
+            # alpha = 0 never reads A and B: an empty inner dimension has the same shape and no elements.
+            x, y = np.zeros((*x.shape[:-1], 0), dtype), np.zeros((*y.shape[:-2], 0, *y.shape[-2:][1:]), dtype)
+            a = b = None
+    check_prepared(a, b, dtype.name)
+    k = x.shape[-1]
+    x = x if x.ndim > 1 else x[None, :]
+    y = y if y.ndim > 1 else y[:, None]
+    big = interop.big_integers(x) or interop.big_integers(y)
+    if big:
+        if isinstance(a, Prepared) or isinstance(b, Prepared):
+            raise OperandError("a prepared operand meets integers beyond 2^53; pass both matrices unprepared")
+        x, y = interop.widened(x, y)
+    epilogue = extra is not None and (extra[0] != 1 or extra[1] != 0)
+    scheme, engine, reasons, need = select(x, y, dtype, options, epilogue=epilogue, big=big, look=True)
+    left = a.split if isinstance(a, Prepared) else None
+    right = b.split if isinstance(b, Prepared) else None
+    c = None
+    if extra is not None and extra[2] is not None and extra[1] != 0:
+        c = extra[2].data
+        if interop.big_integers(c):
+            raise DTypeError("c holds integers beyond 2^53; pass c.astype(float) if rounding them is meant")
+        if dtype.kind == "c" and c.dtype.kind != "c":
+            c = c.astype(np.complex128)
+        try:
+            c = np.broadcast_to(c, shape)
+        except ValueError:
+            raise ShapeError(f"c has shape {c.shape}, the product has shape {shape}; c must broadcast to it") from None
+    assert left is None or not isinstance(left, SplitRight)
+    assert right is None or not isinstance(right, SplitLeft)
+    inputs = [array.data for _, array in named]
+    inner = k
+    if big and isinstance(scheme, Native):
+        # Two or four terms stand for each product, in a sum that is rounded.
+        inner = x.shape[-1]
+        if options.target is not None and options.target.kind == "native":
+            raise ArgumentError(
+                f"{scheme} does not reach accuracy 'native' for integers beyond 2^53; leave scheme out, or pass "
+                "prismm.Residues(...)"
+            )
+    terms = max(inner, 1) * (2 if dtype.kind == "c" else 1)
+    batch = tuple(np.broadcast_shapes(x.shape[:-2], y.shape[:-2])) if x.ndim > 2 or y.ndim > 2 else ()
+    return Call(
+        x, y, c, family, named[0][1].source, shape, dtype, scheme, engine, reasons, need, options, batch, k, left,
+        right, terms,
+        inputs,
+    )  # fmt: skip
+
+
+def engine_named(name: str) -> Any:
+    """The engine that a plan names."""
+    return DIRECT if name == DIRECT.name else choose(name)
+
+
+def composite_engine(scheme: Composite, name: str | None) -> Any:
+    """The engine of this name for a composite scheme; without one that of ``PRISMM_ENGINE``, unless it names an engine
+    of this machine that serves other schemes only.
+    """
+    if name is None:
+        name = os.environ.get("PRISMM_ENGINE") or None
+        if name == BLAS or name in ENGINES:
+            with contextlib.suppress(ArgumentError, EngineError):
+                return scheme.engine_for(name)
+            name = None
+        with _names_variable(name):
+            return scheme.engine_for(name)
+    return scheme.engine_for(name)
+
+
+@contextlib.contextmanager
+def _names_variable(value: str | None) -> Iterator[None]:
+    """Errors of an engine that ``PRISMM_ENGINE`` names say so; None where it names none."""
+    try:
+        yield
+    except (ArgumentError, EngineError) as error:
+        if value is None:
+            raise
+        raise type(error)(f"PRISMM_ENGINE={value!r}: {error}") from None
+
+
+def _integer_engine(name: str | None, scheme: Any) -> str:
+    """The engine asked for `Residues`; ``PRISMM_ENGINE`` may name one of other schemes, which is none here."""
+    if name is not None and name.startswith("simulated:") and not isinstance(scheme, Residues):
+        what = "prismm.Auto()" if scheme is None else scheme
+        raise ArgumentError(
+            f"engine={name!r} is a simulated matrix unit, and {what} may take none; pass scheme=prismm.Words(...), "
+            f"Residues(...) or another scheme of parts, or engine='cpu'"
+        )
+    default = os.environ.get("PRISMM_ENGINE") or "cpu"
+    if default == BLAS or default.startswith("simulated:"):
+        default = "cpu"
+    return default if name in (None, BLAS) else name
+
+
+def select(
+    a: NDArray[Any],
+    b: NDArray[Any],
+    dtype: np.dtype[Any],
+    options: Options,
+    *,
+    epilogue: bool,
+    big: bool,
+    look: bool,
+) -> tuple[Any, str, tuple[str, ...], Need]:
+    """Scheme, engine and reasons. `look`: whether the choice may depend on the data (never for what is
+    reproducible) and on the numbers of rows and columns; without, two operands prepared apart get the same.
+    """
+    need = need_of(a, b, dtype, options.target or Target("fast"), options.reproducible, epilogue, big)
+    if not look:
+        need = replace(need, m=PREPARED_SIZE, n=PREPARED_SIZE, a=None, b=None)
+    scheme, reason = options.scheme, "asked for by the caller"
+    if scheme is not None and not isinstance(scheme, (Residues, Native)):
+        # A composite scheme: `check_options` looked. Asking the protocol again would cost each call 10 µs.
+        engine = composite_engine(scheme, options.engine)
+        scheme.check(max(1, need.terms), need.result)
+        return scheme, engine.name, (reason,), need
+    asked = _integer_engine(options.engine, scheme)
+    with _names_variable(asked if options.engine in (None, BLAS) else None):
+        forced = choose(asked).name if asked != "cpu" else None
+    if scheme is None:
+        if forced is not None and options.target is not None and options.target.kind == "correctly-rounded":
+            need = replace(need, single=False)
+        scheme, reason = Auto().select(need)
+    if isinstance(scheme, Native):
+        return scheme, BLAS, (reason,), need
+    if options.engine == BLAS:
+        raise ArgumentError(
+            f"engine={BLAS!r} multiplies no residues, and this product takes {scheme}; leave engine out, or pass one "
+            f"of {', '.join(map(repr, ENGINES))}"
+        )
+    reasons = [reason]
+    if forced is not None:
+        name = forced
+        reasons.append(f"engine {name} asked for by the caller")
+    elif look and (need.tiny or need.thin):
+        name = DIRECT.name
+        how = "tiny" if need.tiny else "one operand is tiny"
+        reasons.append(f"{how}: exact integer dot products beat any pipeline")
+    else:
+        name = choose("cpu").name
+        if name not in ("cpu:vnni", "cpu:int8"):
+            reasons.append(f"{name}: no INT8 unit of this CPU proved itself exact")
+    return scheme, name, tuple(reasons), need
+
+
+def make_plan(call: Call) -> Plan:
+    """All that can be said of a call before it runs."""
+    a, b, need, options, scheme, engine, dtype = (
+        call.a, call.b, call.need, call.options, call.scheme, call.engine, call.dtype
+    )  # fmt: skip
+    batch = call.batch
+    count = math.prod(batch)
+    products, parts, panel, block, workspace, moduli = 1, 1, need.m, need.n, 0, 1
+    if isinstance(scheme, Residues):
+        splitter = Splitter(scheme.moduli, engine_named(engine), need.k, need.is_complex)
+        if engine != DIRECT.name:
+            moduli, parts = len(splitter.system.moduli), splitter.residue_parts
+            limit = workspace_limit(a.nbytes + b.nbytes, need.m * need.n * dtype.itemsize)
+            cut = tiling(need.m, need.n, splitter, options.threads, limit)
+            panel, block, workspace = cut.row_panel, cut.column_block, cut.bytes
+        products = moduli * parts * count
+    elif isinstance(scheme, Composite):
+        parts = 2 if need.is_complex else 1
+        products = scheme.products_for(need.terms, need.result) * parts * count
+        limit = workspace_limit(a.nbytes + b.nbytes, need.m * need.n * dtype.itemsize)
+        limit = max(options.workspace.nbytes, MIN_WORKSPACE) if options.workspace is not None else limit
+        job = Job(need.result, options.target, need.terms, False, options.threads, limit)
+        panel, block, workspace = blocking(scheme, need.m, need.n, need.terms, job, parts)
+    elif scheme.compute == "float64":
+        workspace = 8 * (need.k * need.n + min(need.m, 1024) * (need.n + need.k))
+    seconds, native_seconds = predict(scheme, engine, need, moduli, parts, options.threads)
+    return Plan(
+        m=need.m, n=need.n, k=call.k, batch=batch, operands=(a.dtype.name, b.dtype.name), result=dtype.name,
+        target=options.target, scheme=scheme, engine=engine,
+        reproducible=options.reproducible or bool(scheme.reproducible)
+        or (options.target is not None and options.target.kind == "correctly-rounded"),
+        threads=options.threads, products=products, row_panel=panel, column_block=block, workspace_bytes=workspace,
+        predicted_seconds=seconds * count, native_seconds=native_seconds * count,
+        bound=bound_text(scheme, options.target, need.result, need.is_complex), reasons=call.reasons,
+        alternatives=alternatives(need, scheme, seconds, options.threads),
+    )  # fmt: skip

@@ -1,0 +1,87 @@
+"""What a product is expected to cost: measured rates of this kind of machine, and seconds predicted from them."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from prismm.core.composite import Composite
+from prismm.schemes.native import Native
+
+if TYPE_CHECKING:
+    from prismm.planning.auto import Need
+
+
+@dataclass(frozen=True)
+class Rates:
+    """What one worker does in a second: multiply-adds of residues, of native GEMMs, elements split and joined (per
+    modulus).
+    """
+
+    residue: float
+    float64: float = 2.5e10
+    float32: float = 5.0e10
+    split: float = 1.6e9
+    join: float = 1.3e9
+    repair: float = 3.0e8
+
+
+RATES = {
+    "cpu:vnni": Rates(2.25e11),
+    "cpu:int8": Rates(2.1e11),
+    "cpu:int8-7bit": Rates(0.9e11),
+    "cpu:float64": Rates(2.3e10),
+    "cpu:direct": Rates(1.5e9),
+}
+PROCESSORS = {"znver5": {"cpu:vnni": Rates(3.6e11, split=4.8e9)}}
+"""Kinds of processors, by LLVM's names, that were measured to differ: Zen 5 runs 512-bit instructions in one piece."""
+
+CALL_SECONDS = 2.5e-4
+
+COMPOSITE_RATES = {"cpu:blas": 2.5e10, "cpu:int8": 1.2e11, "simulated": 1.5e9}
+"""Multiply-adds of parts that one worker makes in a second, sums between products included, by engine (all simulated
+ones under one name)."""
+
+ELEMENT_SECONDS, ENTRY_SECONDS = 1.8e-8, 1.2e-8
+"""Seconds that one worker takes to scale and split an element, and to join and certify an entry."""
+
+
+@functools.cache
+def rates_of(engine: str) -> Rates:
+    """The rates of an engine on this processor."""
+    from llvmlite import binding
+
+    special = PROCESSORS.get(binding.get_host_cpu_name(), {})
+    return special.get(engine) or RATES.get(engine, RATES["cpu:int8"])
+
+
+def predict(scheme: Any, engine: str, need: Need, moduli: int, parts: int, workers: int) -> tuple[float, float]:
+    """Seconds expected for the scheme and for the native GEMM."""
+    rates = rates_of(engine)
+    work = float(need.m) * need.n * need.k
+    native_rate = rates.float64 if need.compute_unit < 2.0**-30 else rates.float32
+    native = work * (4 if need.is_complex else 1) / (native_rate * workers) + 2e-6
+    if isinstance(scheme, Native):
+        if scheme.compute == "float64" and native_rate == rates.float32:
+            return 2.0 * native + need.m * need.n * ENTRY_SECONDS / workers, native
+        return native + need.m * need.n * 4e-10, native
+    if isinstance(scheme, Composite):
+        return composite_seconds(scheme, engine, need, workers), native
+    if engine == "cpu:direct":
+        return work * (2 if need.is_complex else 1) * 12 / rates.residue + 3e-5, native
+    split = (need.m + need.n) * need.k * moduli * parts / rates.split
+    join = float(need.m) * need.n * moduli * parts / rates.join
+    return (work * moduli * parts / rates.residue + split + join) / workers + CALL_SECONDS, native
+
+
+def composite_seconds(scheme: Composite, engine: str, need: Need, workers: int) -> float:
+    """Seconds expected for a composite scheme: its products, two measured passes over operands and result."""
+    rate = COMPOSITE_RATES.get(engine, COMPOSITE_RATES["simulated"])
+    parts = 2 if need.is_complex else 1
+    work = float(need.m) * need.n * need.terms * parts
+    products = scheme.products_for(max(1, need.terms), need.result)
+    passes = (need.m + need.n) * need.terms * parts * ELEMENT_SECONDS + need.m * need.n * parts * ENTRY_SECONDS
+    certified = need.target.kind in ("native", "tolerance")
+    magnitudes = work / RATES["cpu:int8"].float64 if certified else 0.0
+    return (work * products / rate + magnitudes + passes) / workers + CALL_SECONDS

@@ -1,0 +1,309 @@
+"""CPU engines: INT8 dot-product units through own kernels and through torch, FP64 BLAS through NumPy, and a direct
+integer dot for tiny products.
+
+| name | moduli | inner product | exact because |
+| --- | --- | --- | --- |
+| cpu:vnni | up to 256 | Numba, AVX-512 VNNI | k·2^14 < 2^31 for k <= 131056, reduced between such blocks |
+| cpu:int8 | up to 256 | torch._int_mm | k·2^14 < 2^31 for k <= 131071, on CPUs whose INT8 product keeps 32 bits |
+| cpu:int8-7bit | up to 128 | torch._int_mm | pairs of 7-bit products fit the 16-bit sums of older units |
+| cpu:float64 | up to 2^22 | numpy.matmul | 3·k·2^42 < 2^53 for k <= 512 (3: complex), in any order |
+| cpu:direct | none | Numba | limbs of 20 bits, see `cpu.kernels.direct` |
+| simulated:… | up to 256 | a model of an INT8 engine | as cpu:int8, see `cpu.engines.simulated_integers` |
+
+Without VNNI, oneDNN's INT8 product saturates and is silently wrong: hence the proof, once per process, on operands that
+would show it.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from prismm.core import engine_names as names
+from prismm.cpu.engines import simulated_integers
+from prismm.cpu.engines.base import INT8_BLOCK, SIMULATED, Proof, add_blocks
+from prismm.cpu.engines.simulated_integers import SimulatedInt8Engine
+from prismm.errors import ArgumentError, EngineError
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+FLOAT64_BLOCK = 512
+
+
+@dataclass(frozen=True)
+class Int8Engine:
+    """INT8 products with int32 sums through ``torch._int_mm`` (oneDNN)."""
+
+    name: str
+    largest_modulus: int
+
+    @property
+    def dtype(self) -> str:
+        """Element type of the residues."""
+        return "int8"
+
+    @property
+    def sum_dtype(self) -> str:
+        """Element type of the products."""
+        return "int32"
+
+    def prove(self) -> Proof:
+        """See `Engine.prove`."""
+        return _prove(self.name)
+
+    def multiply(
+        self,
+        left: NDArray[np.int8],
+        right: NDArray[np.int8],
+        out: NDArray[np.int32],
+        moduli: tuple[int, ...],
+    ) -> None:
+        """out[q] = left[q] (m, k) @ right[q] (k, n); beyond k = 131071 residues are added block by block."""
+        import torch
+
+        left_t, right_t, out_t = torch.from_numpy(left), torch.from_numpy(right), torch.from_numpy(out)
+        k = left.shape[2]
+        if k <= INT8_BLOCK:
+            for x, y, z in zip(left_t.unbind(0), right_t.unbind(0), out_t.unbind(0), strict=True):
+                torch._int_mm(x, y, out=z)
+            return
+
+        def product(x: NDArray[np.int8], y: NDArray[np.int8], z: NDArray[np.int32]) -> None:
+            torch._int_mm(torch.from_numpy(x), torch.from_numpy(y), out=torch.from_numpy(z))
+
+        add_blocks(product, left, right, out, moduli)
+
+
+@dataclass(frozen=True)
+class PackedEngine:
+    """INT8 products by the VNNI kernel, joined tile by tile while they are in the cache (`cpu.kernels.vnni`)."""
+
+    name: str = "cpu:vnni"
+    largest_modulus: int = 256
+
+    @property
+    def dtype(self) -> str:
+        """Element type of the left operand's residues; the right one's are packed four to a dword."""
+        return "int8"
+
+    @property
+    def sum_dtype(self) -> str:
+        """Element type of the products."""
+        return "int32"
+
+    def prove(self) -> Proof:
+        """See `Engine.prove`."""
+        from prismm.cpu.kernels import vnni
+
+        if not vnni.supported():
+            return Proof(False, "the CPU has no AVX-512 VNNI instructions")
+        return _prove(self.name)
+
+    def pitch(self, k: int) -> int:
+        """Bytes of a left row: its residues, an int32 per chunk, and an odd number of cache lines in all."""
+        from prismm.cpu.kernels.vnni import CHUNK
+
+        lines = -(-(k + 4 * -(-k // CHUNK)) // 64)
+        return 64 * (lines | 1)
+
+    def panel_shape(self, columns: int, k: int) -> tuple[int, int, int]:
+        """Shape of a modulus' right residues: panels of 32 columns, dwords of 4 rows (an odd number), columns."""
+        return -(-columns // 32), -(-k // 4) | 1, 32
+
+    def multiply(
+        self,
+        left: NDArray[np.int8],
+        right: NDArray[np.int8],
+        out: NDArray[np.int32],
+        moduli: tuple[int, ...],
+    ) -> None:
+        """out[q] = left[q] (m, k) @ right[q] (k, n) for plain residues, packed here; products of operands split once
+        and used often are joined without leaving the cache (`cpu.kernels.fused`).
+        """
+        import numpy as np
+
+        from prismm.cpu.kernels import packed, vnni
+
+        count, m, k = left.shape
+        n = right.shape[2]
+        rows = -(-m // vnni.FEW_ROWS) * vnni.FEW_ROWS
+        modulus = np.array(moduli, np.float64)
+        x = np.zeros((count, rows, self.pitch(k)), np.int8)
+        y = np.zeros((count, *self.panel_shape(n, k)), np.uint32)
+        packed.pack_residues(left, right, x, y)
+        whole = np.empty((rows, count, 32 * y.shape[1]), np.int32)
+        vnni.packed_product(x, y, k, modulus, whole)
+        out[...] = whole[:m, :, :n].transpose(1, 0, 2)
+
+
+@dataclass(frozen=True)
+class Float64Engine:
+    """Products of 22-bit residues in FP64 BLAS: exact integers below 2^53 on any IEEE machine."""
+
+    name: str = "cpu:float64"
+    largest_modulus: int = 1 << 22
+
+    @property
+    def dtype(self) -> str:
+        """Element type of the residues."""
+        return "float64"
+
+    @property
+    def sum_dtype(self) -> str:
+        """Element type of the products."""
+        return "float64"
+
+    def prove(self) -> Proof:
+        """See `Engine.prove`."""
+        return _prove(self.name)
+
+    def multiply(
+        self,
+        left: NDArray[np.float64],
+        right: NDArray[np.float64],
+        out: NDArray[np.float64],
+        moduli: tuple[int, ...],
+    ) -> None:
+        """out[q] = left[q] @ right[q], in blocks of 512 of the inner dimension."""
+        import numpy as np
+
+        from prismm.cpu.kernels.rounding import fold_float64
+
+        k = left.shape[2]
+        for which, q in enumerate(moduli):
+            np.matmul(left[which][:, :FLOAT64_BLOCK], right[which][:FLOAT64_BLOCK], out=out[which])
+            for h in range(FLOAT64_BLOCK, k, FLOAT64_BLOCK):
+                block = np.matmul(left[which][:, h : h + FLOAT64_BLOCK], right[which][h : h + FLOAT64_BLOCK])
+                fold_float64(out[which], block, float(q))
+
+
+@dataclass(frozen=True)
+class DirectEngine:
+    """Exact integer dot products in compiled loops; no residues at all."""
+
+    name: str = "cpu:direct"
+    largest_modulus: int = 0
+
+    def prove(self) -> Proof:
+        """See `Engine.prove`."""
+        return Proof(True, "exact integer limbs in float64")
+
+
+CpuEngine = PackedEngine | Int8Engine | Float64Engine | DirectEngine | SimulatedInt8Engine
+
+VNNI = PackedEngine()
+INT8 = Int8Engine("cpu:int8", 256)
+INT8_7BIT = Int8Engine("cpu:int8-7bit", 128)
+FLOAT64 = Float64Engine()
+DIRECT = DirectEngine()
+ENGINES: dict[str, CpuEngine] = {e.name: e for e in (VNNI, INT8, INT8_7BIT, FLOAT64, DIRECT)}
+
+
+@functools.cache
+def _prove(name: str) -> Proof:
+    return proof_of(ENGINES[name])
+
+
+def proof_of(engine: CpuEngine) -> Proof:
+    """What comes of extreme operands, compared with exact integers."""
+    import numpy as np
+
+    assert not isinstance(engine, DirectEngine)
+    if isinstance(engine, Int8Engine):
+        try:
+            import torch
+        except ImportError:
+            return Proof(False, "torch is not installed")
+        except RuntimeError as error:  # an interpreter that ends imports no more of it
+            return Proof(False, f"torch cannot be imported: {error}")
+        if not hasattr(torch, "_int_mm"):
+            return Proof(False, f"torch {torch.__version__} has no _int_mm")
+    half = engine.largest_modulus // 2
+    low, high = -half, half - 1
+    rng = np.random.default_rng(20260101)
+    # Long enough for a second block in depth, and odd; rows and columns for every micro-kernel and for two panels.
+    long = FLOAT64_BLOCK if isinstance(engine, Float64Engine) else 4103
+    for m, k, n in ((1, 1, 1), (3, 5, 7), (16, 64, 16), (17, 259, 33), (64, 256, 48), (13, long, 40)):
+        cases = []
+        for x in (low, high):
+            for y in (low, high):
+                cases.append((np.full((m, k), x), np.full((k, n), y)))
+        signs = np.where(np.arange(k) % 2 == 0, low, high)
+        cases.append((np.broadcast_to(signs, (m, k)), np.broadcast_to(signs[:, None], (k, n))))
+        cases.append((rng.integers(low, high + 1, (m, k)), rng.integers(low, high + 1, (k, n))))
+        for a, b in cases:
+            expected = a.astype(np.int64) @ b.astype(np.int64)
+            out = np.empty((1, m, n), engine.sum_dtype)
+            left = np.ascontiguousarray(a, dtype=engine.dtype)[None]
+            right = np.ascontiguousarray(b, dtype=engine.dtype)[None]
+            try:
+                engine.multiply(left, right, out, (engine.largest_modulus,))
+            except RuntimeError as error:
+                return Proof(False, f"the product failed: {error}")
+            if not np.array_equal(out[0].astype(np.int64), expected):
+                return Proof(False, f"inexact on extreme {engine.dtype} operands of shape ({m}, {k}) x ({k}, {n})")
+    return Proof(True, "exact on extreme operands")
+
+
+def available() -> dict[str, tuple[bool, str]]:
+    """Every CPU engine by name: whether it proved itself exact in this process, and why (not).
+
+    >>> available()["cpu:float64"]
+    (True, 'exact on extreme operands')
+    """
+    return {name: (_proof(name).usable, _proof(name).reason) for name in ENGINES}
+
+
+def choose(name: str | None = None) -> CpuEngine:
+    """The engine of this name (``PRISMM_ENGINE`` where none is given), or for "cpu" the fastest that proved itself.
+
+    Raises:
+        ArgumentError: for an unknown name.
+        EngineError: where the engine asked for is not exact on this machine.
+    """
+    asked = name if name is not None else os.environ.get("PRISMM_ENGINE") or "cpu"
+    if asked == "cpu":
+        return _best()
+    if asked.startswith(SIMULATED):
+        return _proved(asked, simulated_integers.engine(asked))
+    if asked not in ENGINES:
+        raise names.not_here(asked) or ArgumentError(
+            f"engine {asked!r} multiplies no residues; pass 'cpu' or one of {', '.join(map(repr, ENGINES))}"
+        )
+    return _proved(asked, ENGINES[asked])
+
+
+def _proved(name: str, engine: CpuEngine) -> CpuEngine:
+    proof = _proof(name)
+    if not proof.usable:
+        raise EngineError(
+            f"engine {name!r} cannot be used here: {proof.reason}; pass engine='cpu' for the best that can"
+        )
+    return engine
+
+
+@functools.cache
+def _proof(name: str) -> Proof:
+    """The engine's proof, run on a worker (whose OpenMP teams have one thread, as in use)."""
+    from prismm.core import threads as pool
+
+    engine = simulated_integers.engine(name) if name.startswith(SIMULATED) else ENGINES[name]
+
+    def prove(_: int) -> Proof:
+        pool.limit_openmp()
+        return engine.prove()
+
+    proof: Proof = pool.run(prove, 1)[0]
+    return proof
+
+
+@functools.cache
+def _best() -> CpuEngine:
+    for engine in (VNNI, INT8, INT8_7BIT, FLOAT64):
+        if _proof(engine.name).usable:
+            return engine
+    raise EngineError("no CPU engine is exact on this machine; is the floating-point environment IEEE?")

@@ -1,0 +1,290 @@
+"""Roads through the whole flow without its ceremony: the default call, and tiny and small certified products."""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from prismm.core import arrays as interop
+from prismm.core import environment
+from prismm.core import threads as pool
+from prismm.core.accuracy import MAGNITUDE, join_mode, parse_target
+from prismm.core.outcome import Job, for_kernels
+from prismm.cpu import blas_threads
+from prismm.cpu.calls import Options, engine_named, select
+from prismm.cpu.engines.integer import DIRECT, CpuEngine
+from prismm.cpu.residues import batch as batched
+from prismm.cpu.residues import long
+from prismm.formats import format_of
+from prismm.planning.auto import TINY_MODULI, TINY_WORK, grade, workspace_limit
+from prismm.schemes import native, residues
+from prismm.schemes.residues import Residues
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+_PLAIN = frozenset(np.dtype(name) for name in interop.RESULTS)
+_NOTHING64 = np.empty((0, 0))
+_NOTHING32 = np.empty((0, 0), np.float32)
+_NO_MARKS = np.empty((0, 0), np.uint8)
+
+
+SMALL_WORK = 1 << 27
+"""Up to so many multiply-adds the ceremony shows; the planner looks at the data from 2^28 on."""
+
+
+def at_once(
+    a: NDArray[Any], b: NDArray[Any], accuracy: Any, reproducible: Any, workers: int | None = None
+) -> NDArray[Any] | None:
+    """Roads through the whole flow without its ceremony, for plain matrices: the default call, and tiny and small
+    certified products.
+
+    They take what `Auto` would select and return the same bits; None where anything is out of the ordinary (another
+    target, special values, an entry that its certificate leaves open), and the ordinary road decides.
+    """
+    if a.dtype not in _PLAIN or b.dtype != a.dtype or a.shape[1] != b.shape[0] or a.shape[1] == 0:
+        return None
+    native_grade = accuracy is None or (isinstance(accuracy, str) and accuracy == "native")
+    work = a.shape[0] * a.shape[1] * b.shape[1]
+    if native_grade and reproducible is False:
+        environment.check_arithmetic()
+        if work >= blas_threads.SHARED_WORK:
+            blas_threads.check_numpy()
+        return native.ordinary_product(a, b)
+    target = _certified(native_grade, accuracy, reproducible)
+    if target is None or environment.variable(b"PRISMM_ENGINE"):
+        return None
+    environment.check_arithmetic()
+    if not 0 < work <= SMALL_WORK or long.suits(a.shape[0], b.shape[1], a.shape[1]):
+        return None
+    if work >= blas_threads.SHARED_WORK:
+        blas_threads.check_numpy()
+    if work <= (TINY_WORK if a.dtype.kind != "c" else TINY_WORK // 4):
+        return _tiny_at_once(a, b, target)
+    recipe = _small_recipe(a.shape, b.shape, a.dtype, target, reproducible, pool.worker_count(workers))
+    if recipe is None:
+        return None
+    scheme, engine, job = recipe
+    out = np.empty((a.shape[0], b.shape[1]), a.dtype)
+    if engine is DIRECT:
+        batched.multiply(scheme, a, b, out, job, report=False)
+    else:
+        residues.multiply(scheme, a, b, out, job, engine)
+    return out
+
+
+def _certified(native_grade: bool, accuracy: Any, reproducible: Any) -> str | None:
+    """The target whose entries residues certify, or None for any other call."""
+    if native_grade and reproducible is True:
+        return "native"
+    if isinstance(accuracy, str) and accuracy == "correctly-rounded" and isinstance(reproducible, bool):
+        return accuracy
+    return None
+
+
+def batch_at_once(
+    a: NDArray[Any], b: NDArray[Any], accuracy: Any, reproducible: Any, workers: int | None = None
+) -> NDArray[Any] | None:
+    """`at_once` for batches of plain matrices, or vectors beside them; None where there is no batch."""
+    if a.ndim + b.ndim < 4 or not a.ndim or not b.ndim or a.dtype not in _PLAIN or b.dtype != a.dtype:
+        return None
+    k = a.shape[-1]
+    if k == 0 or k != b.shape[max(b.ndim - 2, 0)]:
+        return None
+    if b.ndim == 2:
+        rows = at_once(a.reshape(-1, k), b, accuracy, reproducible, workers)
+        return None if rows is None else rows.reshape(*a.shape[:-1], b.shape[1])
+    native_grade = accuracy is None or (isinstance(accuracy, str) and accuracy == "native")
+    if native_grade and reproducible is False:
+        environment.check_arithmetic()
+        if math.prod(a.shape[-2:]) * b.shape[-1] >= blas_threads.SHARED_WORK:
+            blas_threads.check_numpy()
+        try:
+            return native.ordinary_products(a, b, pool.worker_count(workers))
+        except ValueError:  # batches that do not fit
+            return None
+    target = _certified(native_grade, accuracy, reproducible)
+    if target is None or environment.variable(b"PRISMM_ENGINE"):
+        return None
+    environment.check_arithmetic()
+    x, y = a if a.ndim > 1 else a[None, :], b if b.ndim > 1 else b[:, None]
+    try:
+        batch = np.broadcast_shapes(x.shape[:-2], y.shape[:-2])
+    except ValueError:
+        return None
+    m, n = x.shape[-2], y.shape[-1]
+    if not m * n * math.prod(batch):
+        return None
+    recipe = _small_recipe((2, m, k), (2, k, n), a.dtype, target, reproducible, pool.worker_count(workers))
+    if recipe is None or recipe[1] is not DIRECT:
+        return None
+    out = np.empty((*batch, m, n), a.dtype)
+    batched.multiply(recipe[0], x, y, out, recipe[2], report=False)
+    return out.reshape(*batch, *a.shape[-2:-1], *((n,) if b.ndim > 1 else ()))
+
+
+SMALL_TENSORS = 1 << 18
+"""Up to so many multiply-adds a tensor's product goes without the ceremony; beyond it does not show."""
+
+
+def tensors_at_once(a: Any, b: Any, accuracy: Any, reproducible: Any, workers: int | None = None) -> Any:
+    """`at_once`, or `batch_at_once`, for plain matrices that are torch tensors on the CPU, or None."""
+    native_grade = reproducible is False and workers is None and (accuracy is None or accuracy == "native")
+    if native_grade:
+        result = _native_at_once(a, b)
+        if result is not None:
+            return result
+    tensor, parameter, tensor_of, *_ = _tensors()
+    kinds = tensor, parameter
+    if type(a) not in kinds or type(b) not in kinds or not (workers is None or pool.worker_count(workers)):
+        return None
+    try:
+        x, y = (a if not a.requires_grad else a.detach()).numpy(), (b if not b.requires_grad else b.detach()).numpy()
+    except (RuntimeError, TypeError):  # on a GPU, not dense, a conjugate view, bfloat16: nothing that NumPy sees
+        return None
+    if x.ndim != 2 or y.ndim != 2:
+        result = batch_at_once(x, y, accuracy, reproducible, workers)
+        return None if result is None else tensor_of(result)
+    if native_grade or x.shape[0] * x.shape[1] * y.shape[1] > SMALL_TENSORS:
+        return None
+    result = at_once(x, y, accuracy, reproducible, workers)
+    return None if result is None else tensor_of(result)
+
+
+def _native_at_once(a: Any, b: Any) -> Any:
+    """torch's own product, or None where that asks for a closer look."""
+    kinds, strided = _tensors()[:2], _tensors()[3]
+    if type(a) not in kinds or type(b) not in kinds or not (a.is_cpu and b.is_cpu) or a.is_nested or b.is_nested:
+        return None
+    return dense_at_once(a, b) if a.layout is strided and b.layout is strided else None
+
+
+def dense_at_once(a: Any, b: Any, c: Any = None, alpha: complex = 1, beta: complex = 1) -> Any:
+    """The same for tensors that are known to be dense and on the CPU; alpha·a@b + beta·c where c is given.
+
+    The microseconds count here: unlike NumPy's, torch's product raises no floating-point warnings that would have to be
+    silenced, and neither does vdot. The check of a sum is one of its product too: what overflows on the way stays Inf
+    or NaN to the end, and where nothing does, rounding errors are small beside the largest float (`native.ordinary`).
+    """
+    _, _, _, _, mm, addmm, vdot, singles, autocast = _tensors()
+    kind, left, right = a.dtype, a.shape, b.shape
+    single = singles.get(kind)
+    if single is None or kind is not b.dtype or len(left) != 2 or len(right) != 2 or left[1] != right[0]:
+        return None
+    work = left[0] * left[1] * right[1]
+    if not 0 < work <= SMALL_TENSORS:
+        return None
+    if single:
+        if left[1] >= native.SHORT[4] or environment.reduced_float32() is not None:
+            return None
+        if autocast():
+            with environment.outside_autocast():
+                return dense_at_once(a, b, c, alpha, beta)
+    environment.check_arithmetic()
+    if work >= blas_threads.SHARED_WORK and not blas_threads.torch_is_right():
+        return None
+    try:
+        if c is None:
+            value = mm(a, b)
+        elif alpha == 1:
+            value = addmm(c, a, b, beta=beta)
+        else:  # BLAS might multiply an operand by alpha, which may underflow
+            value = mm(a, b).mul_(alpha).add_(c if beta == 1 else c * beta)
+        flat = value.numpy()
+    except (RuntimeError, TypeError):  # another shape, not dense, or wanting a gradient
+        return None
+    if kind.is_complex:
+        flat = flat.view(flat.real.dtype)
+    return value if float(vdot(flat, flat)) < math.inf else None
+
+
+def sum_at_once(c: Any, a: Any, b: Any, alpha: complex, beta: complex) -> Any:
+    """alpha·a@b + beta·c in native grade for small plain matrices that are torch tensors on the CPU, or None.
+
+    |alpha| is at most 1: a larger one would enlarge what underflows in a@b beyond what the target leaves.
+    """
+    tensor, parameter, tensor_of, strided, *_ = _tensors()
+    kinds = tensor, parameter
+    if type(a) not in kinds or type(b) not in kinds or type(c) not in kinds or abs(alpha) > 1:
+        return None
+    if type(alpha) is not complex and type(beta) is not complex and not a.dtype.is_complex:
+        dense = a.is_cpu and b.is_cpu and c.is_cpu and a.layout is b.layout is c.layout is strided
+        return dense_at_once(a, b, c, alpha, beta) if dense and c.dtype is a.dtype else None
+    try:
+        x, y, z = (t.detach().numpy() for t in (a, b, c))
+    except (RuntimeError, TypeError):
+        return None
+    if x.ndim != 2 or y.ndim != 2 or x.shape[1] != y.shape[0]:
+        return None
+    if not x.dtype is y.dtype is z.dtype or x.dtype.char not in "fdFD" or not 0 < x.size * y.shape[1] <= SMALL_TENSORS:
+        return None
+    environment.check_arithmetic()
+    blas_threads.check_numpy()
+    ab = native.ordinary_product(x, y)
+    if ab is None or (x.dtype.char in "fd" and (complex(alpha).imag or complex(beta).imag)):
+        return None
+    kind = ab.dtype.type
+    with np.errstate(all="ignore"):
+        if alpha != 1:
+            ab = ab * kind(alpha if x.dtype.char in "FD" else complex(alpha).real)
+        value = ab + (z if beta == 1 else z * kind(beta if x.dtype.char in "FD" else complex(beta).real))
+    return tensor_of(value) if value.shape == ab.shape and native.ordinary(x, y, value) else None
+
+
+@functools.cache
+def _tensors() -> tuple[Any, ...]:
+    """The types of plain tensors, what makes one of an array, the layout of plain ones, torch's product and sum,
+    NumPy's vdot without its look for other kinds of arrays, the element types of native products: whether they are
+    of float32, and what tells whether torch.autocast is on.
+    """
+    import torch
+
+    singles = {torch.float32: True, torch.complex64: True, torch.float64: False, torch.complex128: False}
+    vdot = getattr(np.vdot, "_implementation", np.vdot)
+    autocast = torch._C._is_any_autocast_enabled
+    return (
+        torch.Tensor, torch.nn.Parameter, torch.from_numpy, torch.strided, torch.mm, torch.addmm, vdot, singles,
+        autocast,
+    )  # fmt: skip
+
+
+@functools.lru_cache(maxsize=256)
+def _small_recipe(
+    left: tuple[int, ...], right: tuple[int, ...], dtype: np.dtype[Any], accuracy: str, reproducible: bool, workers: int
+) -> tuple[Residues, CpuEngine, Job] | None:
+    """What the planner chooses for any data of these shapes (batches of any size where they have three axes), and the
+    job that comes of it; None for another scheme.
+    """
+    target = parse_target(accuracy)
+    a, b = np.broadcast_to(dtype.type(1), left), np.broadcast_to(dtype.type(1), right)
+    options = Options(target, None, reproducible, None, None, workers)
+    scheme, engine, _, need = select(a, b, dtype, options, epilogue=False, big=False, look=True)
+    if not isinstance(scheme, Residues):
+        return None
+    memory = workspace_limit(a.size * dtype.itemsize + b.size * dtype.itemsize, need.m * need.n * dtype.itemsize)
+    a_priori = join_mode(target) == MAGNITUDE
+    return scheme, engine_named(engine), Job(need.result, target, need.terms, a_priori, workers, memory)
+
+
+@functools.lru_cache(maxsize=1024)
+def _tiny_recipe(dtype: np.dtype[Any], k: int, accuracy: str) -> tuple[Any, ...]:
+    """What `tiny_product` needs for this type, inner dimension and target."""
+    target, result = parse_target(accuracy), format_of(dtype)
+    terms = 2 * k if dtype.kind == "c" else k
+    moduli = TINY_MODULI[result.precision] if target.kind == "correctly-rounded" else grade(result, terms)
+    return batched.tiny_recipe(dtype, k, moduli, target)
+
+
+def _tiny_at_once(a: NDArray[Any], b: NDArray[Any], accuracy: str) -> NDArray[Any] | None:
+    """A tiny product by the direct engine's rules in one compiled call, or None if any entry is left open."""
+    from prismm.cpu.kernels.tiny import tiny_product
+
+    recipe = _tiny_recipe(a.dtype, a.shape[1], accuracy)
+    out = np.empty((a.shape[0], b.shape[1]), a.dtype)
+    parts, kind, real = (2, "complex128", out.real.dtype) if a.dtype.kind == "c" else (1, "float64", out.dtype)
+    x, y, target = for_kernels(a, kind).view(np.float64), for_kernels(b, kind).view(np.float64), out.view(real)
+    out64, out32 = (target, _NOTHING32) if real == np.float64 else (_NOTHING64, target)
+    return out if tiny_product(x, y, parts, *recipe, out64, out32, _NO_MARKS) == 0 else None

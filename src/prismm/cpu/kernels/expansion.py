@@ -1,0 +1,183 @@
+"""Exact expansions: from limbs to h + m + t, and from there to one correct rounding."""
+
+import math
+
+import numpy as np
+
+from prismm.core.jit import device, fma, power_of_two
+
+
+@device
+def two_sum(x, y):
+    """s + e = x + y exactly (Knuth)."""
+    s = x + y
+    z = s - x
+    return s, (x - (s - z)) + (y - z)
+
+
+@device
+def add_scaled(high, low, size, f, x, tail):
+    """f·(x + tail) added to a sum in two parts, and |f·x| to its size."""
+    p = f * x
+    high, r = two_sum(high, p)
+    return high, low + (r + (fma(f, x, -p) + f * tail)), size + abs(p)
+
+
+@device
+def fast_two_sum(x, y):
+    """s + e = x + y exactly where |x| >= |y| or x = 0 (Dekker)."""
+    s = x + y
+    return s, y - (s - x)
+
+
+@device
+def expand(s0, s1, s2, s3, s4, radix, product, quotient, h, m, t):
+    """C' = h + m + t in units of the third limb (s0 is the top): |m| <= ulp(h)/2, t has the sign of what is left, or
+    is 0.
+
+    Limbs are in base 2^radix (40 for residues, 44 for the direct engine) and at most half of it once carries are taken.
+
+    The first sum is exact since |top·2^40| >= |next| or top = 0; the third and fourth limbs join by exact two-sums.
+    d is then the error of the latter (0, or at least 2^-radix in magnitude) plus the fifth limb (at most half that):
+    exact where it is not dominated, and of the right sign. Four terms that fall off in this order sink into place in
+    two rounds; leading zeros (cancellation) move up.
+    """
+    p0, p1, p2, p3, p4 = product[0], product[1], product[2], product[3], product[4]
+    i0, i1 = quotient[0], quotient[1]
+    down = power_of_two(-radix)
+    up = power_of_two(radix)
+    above = up * up
+    below = down * down
+    for j in range(h.size):
+        q = -np.rint(fma(s0[j], i0, s1[j] * i1))
+        x4 = fma(q, p4, s4[j])
+        x3 = fma(q, p3, s3[j])
+        x2 = fma(q, p2, s2[j])
+        x1 = fma(q, p1, s1[j])
+        x0 = fma(q, p0, s0[j])
+        carry = np.rint(x4 * down)
+        x4 = fma(-carry, up, x4)
+        x3 += carry
+        carry = np.rint(x3 * down)
+        x3 = fma(-carry, up, x3)
+        x2 += carry
+        carry = np.rint(x2 * down)
+        x2 = fma(-carry, up, x2)
+        x1 += carry
+        carry = np.rint(x1 * down)
+        x1 = fma(-carry, up, x1)
+        x0 += carry
+        a, b = fast_two_sum(x0 * above, x1 * up)
+        b, c = two_sum(b, x2)
+        c, d = two_sum(c, x3 * down)
+        d += x4 * below
+        a, b = fast_two_sum(a, b)
+        b, c = fast_two_sum(b, c)
+        c, d = fast_two_sum(c, d)
+        a, b = fast_two_sum(a, b)
+        b, c = fast_two_sum(b, c)
+        a, b = fast_two_sum(a, b)
+        h[j] = a
+        m[j] = b
+        t[j] = c + d
+
+
+@device
+def expand_two(s0, s1, radix, product, quotient, h, m, t):
+    """`expand` for two limbs: h + m is all of C', still in units of a third limb."""
+    p0, p1 = product[0], product[1]
+    i0, i1 = quotient[0], quotient[1]
+    down = power_of_two(-radix)
+    up = power_of_two(radix)
+    above = up * up
+    for j in range(h.size):
+        q = -np.rint(fma(s0[j], i0, s1[j] * i1))
+        x1 = fma(q, p1, s1[j])
+        x0 = fma(q, p0, s0[j])
+        carry = np.rint(x1 * down)
+        x1 = fma(-carry, up, x1)
+        a, b = fast_two_sum((x0 + carry) * above, x1 * up)
+        h[j] = a
+        m[j] = b
+        t[j] = 0.0
+
+
+@device
+def expand_three(s0, s1, s2, radix, product, quotient, h, m, t):
+    """`expand` for three limbs: h + m + t is C' itself.
+
+    x0·2^80, x1·2^40 and x2, with |x1|, |x2| <= 2^39, are multiples of 2^80, 2^40 and 1, so the first sum is exact as
+    in `expand`, and its error b a multiple of 2^40. If a is 0, so is b. Otherwise |a| >= 2^40 exceeds b + x2, so the
+    last sum is exact too; what it leaves, m, is 0 or a multiple of ulp(b + x2), which is at least twice t.
+    """
+    p0, p1, p2 = product[0], product[1], product[2]
+    i0, i1 = quotient[0], quotient[1]
+    down = power_of_two(-radix)
+    up = power_of_two(radix)
+    above = up * up
+    for j in range(h.size):
+        q = -np.rint(fma(s0[j], i0, s1[j] * i1))
+        x2 = fma(q, p2, s2[j])
+        x1 = fma(q, p1, s1[j])
+        x0 = fma(q, p0, s0[j])
+        carry = np.rint(x2 * down)
+        x2 = fma(-carry, up, x2)
+        x1 += carry
+        carry = np.rint(x1 * down)
+        x1 = fma(-carry, up, x1)
+        a, b = fast_two_sum((x0 + carry) * above, x1 * up)
+        b, c = two_sum(b, x2)
+        a, b = fast_two_sum(a, b)
+        h[j] = a
+        m[j] = b
+        t[j] = c
+
+
+@device
+def round_expansion(h, m, t, exponent, precision, lowest):
+    """RN((h + m + t)·2^exponent) to `precision` bits with least exponent `lowest`, ties to even, in plain integers.
+
+    With M the 53-bit significand of h, the value is M ulp(h) plus a remainder of at most half an ulp (a tie
+    included, which t may break). 8·M plus a stand-in for the remainder (in eighths: 1 and 3 inside, 2 and 4 exactly
+    at a quarter and a half, 5 beyond) rounds like the value itself: at least two bits are dropped, and odd stand-ins
+    never hit a midpoint. Returns a float64; overflow gives infinity.
+    """
+    if h == 0.0:
+        return 0.0
+    fraction, e = math.frexp(abs(h))
+    significand = np.int64(math.ldexp(fraction, 53)) * 8
+    e -= 56
+    rest = m if m != 0.0 else t
+    if rest != 0.0:
+        outward = (rest > 0.0) == (h > 0.0)
+        quarter = math.ldexp(2.0, e)
+        size = abs(m)
+        beyond = 0.0 if m == 0.0 else (t if m > 0.0 else -t)
+        if size < quarter or (size == quarter and beyond < 0.0):
+            step = 1
+        elif size == quarter and beyond == 0.0:
+            step = 2
+        elif size < 2.0 * quarter or (size == 2.0 * quarter and beyond < 0.0):
+            step = 3
+        elif size == 2.0 * quarter and beyond == 0.0:
+            step = 4
+        else:
+            step = 5
+        significand += step if outward else -step
+    e += exponent
+    length = 56 if significand >= (np.int64(1) << 55) else 55
+    length = 57 if significand >= (np.int64(1) << 56) else length
+    drop = max(length - precision, lowest - e)
+    if drop > 60:
+        return math.copysign(0.0, h)
+    kept = significand >> drop
+    rest_bits = significand & ((np.int64(1) << drop) - 1)
+    half = np.int64(1) << (drop - 1)
+    if rest_bits > half or (rest_bits == half and kept & 1):
+        kept += 1
+    e += drop
+    top = 1024 if precision == 53 else 128
+    value = np.float64(kept)
+    if math.frexp(value)[1] + e > top:
+        return math.copysign(np.inf, h)
+    return math.copysign(math.ldexp(value, e), h)

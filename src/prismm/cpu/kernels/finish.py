@@ -1,0 +1,260 @@
+"""Finish a strip: from the limbs of C' to rounded, certified, stored entries, and the list of those left open.
+
+`mode` (`prismm.core.accuracy`) says what is tested. RAW: nothing; ROUNDING: that no number within the bound rounds
+elsewhere; MAGNITUDE: that the bound is small beside |a||b|; PAIR: nothing, the unscaled pair h, m + t is stored.
+"""
+
+import numpy as np
+
+from prismm.core.jit import contiguous_row, device, fma, power_of_two, trailing_zeros, words
+from prismm.cpu.kernels.expansion import expand, expand_three, expand_two, round_expansion, two_sum
+
+
+@device
+def bounds(n1a, da, n2a, fa, n1b, db, n2b, fb, terms, bound):
+    """|C' - 2^(s+t)·exact| <= the smaller of the two bounds of `accuracy.residual_bound`, rounding included."""
+    for j in range(bound.size):
+        e1 = fma(fa, n1b[j], fb[j] * n1a) + fa * fb[j] * terms
+        e2 = fma(da, n2b[j], (n2a + da) * db[j])
+        bound[j] = min(e1, e2 * (1.0 + 2.0**-40))
+
+
+@device
+def _store_plain(h, m, t, unit, shift, out, hard):
+    """out = h·2^(unit - shift) where that is normal, below the top two binades, and no tie is open; `hard` marks the
+    rest.
+    """
+    bits = h.view(np.int64)
+    target = out.view(np.int64)
+    for j in range(h.size):
+        field = (bits[j] >> 52) & 0x7FF
+        moved = field + unit - shift[j]
+        open_tie = (t[j] != 0.0) & (h[j] + m[j] * (1.0 + 2.0**-50) != h[j])
+        hard[j] = np.uint8(((moved < 1) | (moved > 2044) | open_tie) & (h[j] != 0.0))
+        target[j] = bits[j] + ((unit - shift[j]) << 52) if h[j] != 0.0 else 0
+
+
+@device
+def _store_odd(h, m, t, unit, shift, out, hard):
+    """The same rounded to odd in 53 bits, so that a conversion to float32 rounds once (Boldo and Melquiond 2008).
+
+    `hard` marks values outside float64's normal range and those of float32's top two binades (2^126) or beyond.
+    """
+    bits = h.view(np.int64)
+    target = out.view(np.int64)
+    for j in range(h.size):
+        field = (bits[j] >> 52) & 0x7FF
+        moved = field + unit - shift[j]
+        rest = m[j] if m[j] != 0.0 else t[j]
+        step = 1 if (rest > 0.0) == (h[j] > 0.0) else -1
+        step = step if (rest != 0.0) & ((bits[j] & 1) == 0) else 0
+        hard[j] = np.uint8(((moved < 2) | (moved > 1148)) & (h[j] != 0.0))
+        target[j] = bits[j] + step + ((unit - shift[j]) << 52) if h[j] != 0.0 else 0
+
+
+@device
+def _test_rounding(h, m, t, unit_bound, bound, fail):
+    """fail where some number within `bound` of h+m+t may round (to 53 bits) elsewhere than h."""
+    for j in range(h.size):
+        e = bound[j] * unit_bound
+        err = fma(e, 1.0 + 2.0**-45, fma(abs(t[j]), 2.0, abs(m[j]) * 2.0**-50))
+        err = 0.0 if (e == 0.0) & (t[j] == 0.0) else err
+        ok = (h[j] + (m[j] + err) == h[j]) & (h[j] + (m[j] - err) == h[j])
+        fail[j] = np.uint8(not ok)
+
+
+@device
+def _test_rounding32(h, m, t, unit_bound, bound, odd, fail):
+    """fail where some number within `bound` may round to another float32; the interval is widened by an ulp of float64
+    at each end, so that an end which is itself a midpoint of float32 decides nothing. `odd` holds the scaled value."""
+    for j in range(h.size):
+        e = bound[j] * unit_bound
+        err = fma(e, 1.0 + 2.0**-45, fma(abs(t[j]), 2.0, abs(m[j]) * 2.0**-50))
+        low = h[j] + (m[j] - err)
+        high = h[j] + (m[j] + err)
+        low -= abs(low) * 2.0**-51
+        high += abs(high) * 2.0**-51
+        scale = odd[j] / h[j]
+        same = (np.float32(low * scale) == np.float32(high * scale)) & ((low > 0.0) == (high > 0.0))
+        fail[j] = np.uint8((not same) & (e != 0.0))
+
+
+@device
+def _test_magnitude(h, unit_bound, bound, kappa, fail):
+    """fail unless |h| >= kappa·bound or the bound is zero: one product, so the same decision on every engine."""
+    for j in range(h.size):
+        e = bound[j] * unit_bound
+        fail[j] = np.uint8((abs(h[j]) < e * kappa) | ((e * kappa != e * kappa) & (e != 0.0)))
+
+
+@device
+def _mark_reach(h, bound, unit_bound, unit, shift, top, reach, hard):
+    """Mark as hard what might overflow somewhere within its bound: |h| + bound in the top two binades or beyond."""
+    for j in range(h.size):
+        reach[j] = abs(h[j]) + bound[j] * unit_bound
+    bits = reach.view(np.int64)
+    for j in range(h.size):
+        moved = ((bits[j] >> 52) & 0x7FF) + unit - shift[j]
+        hard[j] |= np.uint8((moved > top) & (bound[j] != 0.0))
+
+
+@device
+def pigeonhole(row_counts, i, column_counts, j, k, power, needed, unit):
+    """Whether |a||b| >= needed, since at least #{|a| >= α} + #{|b| >= β} - k of the k products are at least α·β.
+
+    α = 2^(e-1-p) and β likewise, counted by `scale.scale_rows` for row i and column j; `power` is the sum of both e in
+    units of A'B', `needed` is in units of 2^unit. The third level is asked first: it settles most ordinary entries.
+    """
+    levels = row_counts.shape[1]
+    others = column_counts.shape[1]
+    least = needed * power_of_two(unit + 2 - power)
+    for x in range(levels):
+        p = min(2, levels - 1) + x
+        p -= levels if p >= levels else 0
+        spare = row_counts[i, p] - k
+        threshold = least * np.float64(np.int64(1) << p)
+        for y in range(others):
+            r = min(2, others - 1) + y
+            r -= others if r >= others else 0
+            hits = spare + column_counts[j, r]
+            if hits > 0 and np.float64(hits) >= threshold * np.float64(np.int64(1) << r):
+                return True
+    return False
+
+
+@device
+def ends(h, m, t, bound, exponent, precision, lowest):
+    """The two ends of h + m + t ± bound, rounded at any exponent, and whether they differ in sign."""
+    err = bound * (1.0 + 2.0**-45) + abs(t) * 2.0 + abs(m) * 2.0**-50
+    lh, lm = two_sum(h, m - err)
+    hh, hm = two_sum(h, m + err)
+    low = round_expansion(lh, lm, 0.0, exponent, precision, lowest)
+    high = round_expansion(hh, hm, 0.0, exponent, precision, lowest)
+    return low, high, (lh > 0.0) != (hh > 0.0)
+
+
+@device
+def _overflow_open(h, m, t, bound, exponent, precision, lowest):
+    """Whether some number within `bound` of h + m + t overflows and another does not."""
+    if bound == 0.0:
+        return np.uint8(0)
+    low, high, _ = ends(h, m, t, bound, exponent, precision, lowest)
+    return np.uint8((np.isinf(low) or np.isinf(high)) and low != high)
+
+
+@device
+def _undecided(h, m, t, bound, exponent, precision, lowest):
+    """Whether numbers within `bound` of h + m + t round differently, at any exponent (subnormals, overflow, ties)."""
+    if bound == 0.0:
+        return np.uint8(0)
+    low, high, signs_differ = ends(h, m, t, bound, exponent, precision, lowest)
+    return np.uint8(low != high or signs_differ)
+
+
+@device
+def scratch(strip):
+    """work, shifts and flags of `finish`, for strips of up to that many entries."""
+    return np.empty((6, strip)), np.empty((1, strip), np.int64), np.zeros((2, strip + 7 & ~7), np.uint8)
+
+
+@device
+def finish(
+    sums, limbs, radix, product, quotient, i, j0, row_shift, column_shift, row_terms, column_terms, terms,
+    row_power, column_power, row_counts, column_counts, k, mode, kappa, magnitude_kappa, precision,
+    out, out32, low, failed, count, w, work, shifts, flags,
+):  # fmt: skip
+    """From the limbs of a strip of w entries to rounded, tested, stored entries; returns the new count of failures.
+
+    work (6, ·), shifts (1, ·) and flags (2, ·) are scratch. Rows are taken by address: a counted reference for each of
+    them would cost as much as the arithmetic.
+    """
+    h, m, t = contiguous_row(work, 0, 0, w), contiguous_row(work, 1, 0, w), contiguous_row(work, 2, 0, w)
+    bound, value, reach = contiguous_row(work, 3, 0, w), contiguous_row(work, 4, 0, w), contiguous_row(work, 5, 0, w)
+    shift = contiguous_row(shifts, 0, 0, w)
+    hard, fail = contiguous_row(flags, 0, 0, w), contiguous_row(flags, 1, 0, w)
+    s0, s1, s2 = contiguous_row(sums, 0, 0, w), contiguous_row(sums, 1, 0, w), contiguous_row(sums, 2, 0, w)
+    n = column_shift.size
+    unit = radix * (limbs - 3)
+    if limbs == 2:
+        expand_two(s0, s1, radix, product, quotient, h, m, t)
+    elif limbs == 3:
+        expand_three(s0, s1, s2, radix, product, quotient, h, m, t)
+    else:
+        s3, s4 = contiguous_row(sums, 3, 0, w), contiguous_row(sums, 4, 0, w)
+        expand(s0, s1, s2, s3, s4, radix, product, quotient, h, m, t)
+    if mode == 3:
+        for j in range(w):
+            out[i, j0 + j] = h[j]
+            low[i, j0 + j] = m[j] + t[j]
+        return count
+    for j in range(w):
+        shift[j] = row_shift[i] + column_shift[j0 + j]
+    if precision == 53:
+        _store_plain(h, m, t, unit, shift, value, hard)
+    else:
+        _store_odd(h, m, t, unit, shift, value, hard)
+    unit_bound = power_of_two(-unit)
+    if mode == 0:
+        for j in range(w):
+            fail[j] = 0
+    else:
+        bounds(
+            row_terms[0, i], row_terms[1, i], row_terms[2, i], row_terms[3, i],
+            contiguous_row(column_terms, 0, j0, w), contiguous_row(column_terms, 1, j0, w),
+            contiguous_row(column_terms, 2, j0, w), contiguous_row(column_terms, 3, j0, w), terms, bound,
+        )  # fmt: skip
+        if mode == 2:
+            _test_magnitude(h, unit_bound, bound, kappa, fail)
+            _mark_reach(h, bound, unit_bound, unit, shift, 2044 if precision == 53 else 1148, reach, hard)
+        elif precision == 53:
+            _test_rounding(h, m, t, unit_bound, bound, fail)
+        else:
+            _test_rounding32(h, m, t, unit_bound, bound, value, fail)
+    lowest = -1074 if precision == 53 else -149
+    # Flags are taken by eight, so that entries in order cost nothing; those beyond w may be of an earlier strip.
+    first, second = words(flags, 0, (w + 7) // 8), words(flags, 1, (w + 7) // 8)
+    trouble = np.int64(0)
+    for eight in range(first.size):
+        trouble |= first[eight] | second[eight]
+    if trouble != 0:
+        for eight in range(first.size):
+            marks = first[eight] | second[eight]
+            while marks != 0:
+                lane = trailing_zeros(marks) >> 3
+                marks &= ~(np.int64(255) << (8 * lane))
+                j = 8 * eight + lane
+                if j >= w:
+                    break
+                if hard[j]:
+                    e = unit - shift[j]
+                    if mode == 2 and fail[j]:
+                        fail[j] = 2
+                    value[j] = round_expansion(h[j], m[j], t[j], e, precision, lowest)
+                    if mode == 2 and not fail[j]:
+                        # 2: magnitudes say nothing of overflow
+                        fail[j] = 2 * _overflow_open(h[j], m[j], t[j], bound[j] * unit_bound, e, precision, lowest)
+                if mode == 1 and (hard[j] or fail[j]):
+                    fail[j] = _undecided(h[j], m[j], t[j], bound[j] * unit_bound, unit - shift[j], precision, lowest)
+                if mode == 2 and fail[j] == 1:
+                    needed = bound[j] * unit_bound * magnitude_kappa
+                    power = row_power[i] + column_power[j0 + j]
+                    if pigeonhole(row_counts, i, column_counts, j0 + j, k, power, needed, unit):
+                        fail[j] = 0
+                if fail[j]:
+                    failed[count] = i * n + j0 + j
+                    count += 1
+    if precision == 53 and out.strides[1] == 8:
+        row = contiguous_row(out, i, j0, w)
+        for j in range(w):
+            row[j] = value[j]
+    elif precision == 53:
+        for j in range(w):
+            out[i, j0 + j] = value[j]
+    elif out32.strides[1] == 4:
+        row32 = contiguous_row(out32, i, j0, w)
+        for j in range(w):
+            row32[j] = np.float32(value[j])
+    else:
+        for j in range(w):
+            out32[i, j0 + j] = np.float32(value[j])
+    return count

@@ -1,0 +1,295 @@
+"""Split scaled rows or columns into residues as the VNNI kernel reads them (`vnni`): the same residues as `split`.
+
+Left: (moduli, rows, pitch) signed bytes; the row's elements, zeros, and at its end -128 times the sum of the residues
+of each chunk of the inner dimension, as int32. Right: (moduli, panels, k/4, 32) dwords of four unsigned bytes b + 128,
+of rows 4h to 4h + 3; rows and columns beyond the matrix hold 128, that is zero. Tables: `moduli.ByteTables`.
+
+Bytes: 8 read (4 by the `single` twins) and one written per element and modulus; about half an instruction of 512 bits
+(`residue`).
+"""
+
+import numpy as np
+
+from prismm.core.jit import contiguous_part, contiguous_row, device, fma, kernel, single
+from prismm.cpu.kernels.residue import panel_residues, row_residues
+from prismm.cpu.kernels.scale import bound_terms, scale_columns, scale_rows, two_factors
+from prismm.cpu.kernels.split import column_factors, prepare_across, round_row, squares
+from prismm.cpu.kernels.vnni import CHUNK
+
+_DEEP, _WIDE = 32, 4
+_row1, _row2, _row3 = row_residues(1), row_residues(2), row_residues(3)
+_panel1, _panel2, _panel3 = panel_residues(1), panel_residues(2), panel_residues(3)
+
+
+@device
+def _to_dwords(x, bits, dwords, first, count):
+    """x + 2^bits, with integers |x| < 2^bits <= 2^95 in float64, as `count` rows of dwords from `first` on, the lowest
+    dword first.
+
+    Three dwords: x = x1·2^32 + x0 with 0 <= x0 < 2^32, both exact.
+    """
+    low = contiguous_row(dwords, first, 0, x.size)
+    if count == 1:
+        offset = np.int64(1) << bits
+        for h in range(x.size):
+            low[h] = np.int32(np.int64(x[h]) + offset)
+    elif count == 2:
+        high = contiguous_row(dwords, first + 1, 0, x.size)
+        offset = np.int64(1) << bits
+        for h in range(x.size):
+            y = np.int64(x[h]) + offset
+            low[h] = np.int32(y)
+            high[h] = np.int32(y >> 32)
+    else:
+        middle = contiguous_row(dwords, first + 1, 0, x.size)
+        high = contiguous_row(dwords, first + 2, 0, x.size)
+        offset = np.int64(1) << (bits - 32)
+        for h in range(x.size):
+            x1 = np.floor(x[h] * 2.0**-32)
+            low[h] = np.int32(np.int64(fma(-x1, 2.0**32, x[h])))
+            y = np.int64(x1) + offset
+            middle[h] = np.int32(y)
+            high[h] = np.int32(y >> 32)
+
+
+@kernel(
+    "void(float64[:,::1], int64[::1], int64, int32[:,::1], int32[::1], float64[::1], int64, int8[:,:,::1], "
+    "float64[::1], uint8[::1])"
+)
+def pack_rows(a, scale, bits, table, offset, q, first, out, residual2, tiny):
+    """The left operand's residues of rows of `a` (m, k) scaled by 2^scale, written to rows first, first + 1, … of out;
+    Σδ² and underflow flag are added per row.
+    """
+    m, k = a.shape
+    padded = (k + 15) // 16 * 16
+    rounded = np.zeros(padded)
+    dwords = np.empty((table.shape[1], padded), np.int32)
+    residual = np.empty(k)
+    height, pitch = out.shape[1:]
+    chunks = (k + CHUNK - 1) // CHUNK
+    flat = out.reshape((out.shape[0] * height, pitch))
+    ends = flat.view(np.int32)
+    numbers = np.uint64(table.ctypes.data)
+    source = np.uint64(dwords.ctypes.data)
+    for i in range(m):
+        if scale[i] >= 1 << 16 or scale[i] <= -(1 << 16):
+            rounded[:] = 0.0
+        else:
+            f1, f2 = two_factors(scale[i])
+            if round_row(a[i], f1, f2, rounded[:k], residual) > 0:
+                tiny[i] = 1
+            residual2[i] += squares(residual)
+        _to_dwords(rounded, bits, dwords, 0, table.shape[1])
+        for which in range(table.shape[0]):
+            line = which * height + first + i
+            # By address: counted references to so many short rows would cost as much as their residues.
+            contiguous_row(flat, line, padded, pitch - padded)[:] = 0
+            sums = contiguous_row(ends, line, pitch // 4 - chunks, chunks)
+            own = numbers + np.uint64(4 * which * table.shape[1])
+            target = np.uint64(flat.ctypes.data + line * pitch)
+            # The last chunk first: its sixteens may reach into the row's end, where the sums are to stand.
+            for chunk in range(chunks - 1, -1, -1):
+                h0 = chunk * CHUNK
+                groups = (min(padded, h0 + CHUNK) - h0) // 16
+                here, there = source + np.uint64(4 * h0), target + np.uint64(h0)
+                if table.shape[1] == 1:
+                    total = _row1(here, 4 * padded, groups, own, offset[which], q[which], there)
+                elif table.shape[1] == 2:
+                    total = _row2(here, 4 * padded, groups, own, offset[which], q[which], there)
+                else:
+                    total = _row3(here, 4 * padded, groups, own, offset[which], q[which], there)
+                sums[chunk] = np.int32(-128 * np.int64(total))
+
+
+@kernel(
+    "void(float64[:,::1], int64, int64[::1], int64, int32[:,::1], int32[::1], float64[::1], int64, "
+    "uint32[:,:,:,::1], float64[::1], uint8[::1])"
+)
+def pack_columns(b, start, scale, bits, table, offset, q, panel, out, residual2, tiny):
+    """The right operand's residues of columns start, start + 1, … of `b` (k, N) scaled by 2^scale, written from `panel`
+    on; Σδ² and flag are added per column.
+    """
+    k = b.shape[0]
+    count = table.shape[1]
+    lines = np.zeros((1, 32))
+    dwords = np.empty((_WIDE * _DEEP * count, 32), np.int32)
+    f1 = np.empty(32 * _WIDE)
+    f2 = np.empty(32 * _WIDE)
+    whole = contiguous_row(lines, 0, 0, 32)
+    # A few panels and a few rows at a time: rows are read, and panels written, in long pieces.
+    for j0 in range(0, scale.size, 32 * _WIDE):
+        n = min(scale.size, j0 + 32 * _WIDE) - j0
+        panels = (n + 31) // 32
+        column_factors(scale[j0 : j0 + n], f1[:n], f2[:n])
+        for h0 in range(0, k, _DEEP):
+            for x in range(min(_DEEP, k + 3 - h0)):
+                for p in range(panels):
+                    p0 = 32 * p
+                    size = min(n - p0, 32)
+                    whole[:] = 0.0
+                    if h0 + x < k:
+                        prepare_across(
+                            contiguous_row(b, h0 + x, start + j0 + p0, size), contiguous_part(f1, p0, size),
+                            contiguous_part(f2, p0, size), whole, contiguous_part(residual2, j0 + p0, size),
+                            contiguous_part(tiny, j0 + p0, size),
+                        )  # fmt: skip
+                    _to_dwords(whole, bits, dwords, (p * _DEEP + x) * count, count)
+            groups = min((k + 3) // 4, (h0 + _DEEP) // 4) - h0 // 4
+            for p in range(panels):
+                source = np.uint64(dwords.ctypes.data + p * _DEEP * count * 128)
+                for which in range(table.shape[0]):
+                    place = ((which * out.shape[1] + panel + j0 // 32 + p) * out.shape[2] + h0 // 4) * 128
+                    target = np.uint64(out.ctypes.data + place)
+                    numbers = np.uint64(table.ctypes.data + which * count * 4)
+                    if count == 1:
+                        _panel1(source, groups, numbers, offset[which], q[which], target)
+                    elif count == 2:
+                        _panel2(source, groups, numbers, offset[which], q[which], target)
+                    else:
+                        _panel3(source, groups, numbers, offset[which], q[which], target)
+
+
+_scale_rows, _scale_columns, _bound_terms = scale_rows.device, scale_columns.device, bound_terms.device
+_pack_rows, _pack_columns = pack_rows.device, pack_columns.device
+
+
+@kernel(
+    "void(float64[:,::1], int64[::1], int64, int64, int32[:,::1], int32[::1], float64[::1], int64, int64, int64, "
+    "int8[:,:,::1], int64[::1], int64[::1], int64[:,::1], float64[:,::1])"
+)
+def pack_left(
+    a, thresholds, q, bits, table, offset, modulus, first, terms, a_priori, out, exponent, shift, counts, bounds
+):  # fmt: skip
+    """`scale.scale_rows`, `pack_rows` and `scale.bound_terms` of a real operand in one call: between calls a worker may
+    have to wait for the interpreter, which takes longer than a small operand.
+    """
+    norm2, norm1 = np.empty(a.shape[0], np.int64), np.empty(a.shape[0], np.int64)
+    residual2, tiny = np.zeros(a.shape[0]), np.zeros(a.shape[0], np.uint8)
+    _scale_rows(a, thresholds, q, exponent, shift, norm2, norm1, counts)
+    _pack_rows(a, shift, bits, table, offset, modulus, first, out, residual2, tiny)
+    _bound_terms(exponent, shift, q, norm2, norm1, residual2, tiny, terms, a_priori, bounds)
+
+
+@kernel(
+    "void(float64[:,::1], int64, int64[::1], int64, int64, int32[:,::1], int32[::1], float64[::1], int64, int64, "
+    "int64, uint32[:,:,:,::1], int64[::1], int64[::1], int64[:,::1], float64[:,::1])"
+)
+def pack_right(
+    b, start, thresholds, q, bits, table, offset, modulus, panel, terms, a_priori, out, exponent, shift, counts, bounds
+):  # fmt: skip
+    """The same of columns start, start + 1, … of `b` (k, N), as many as `exponent` has."""
+    n = exponent.size
+    norm2, norm1 = np.empty(n, np.int64), np.empty(n, np.int64)
+    residual2, tiny = np.zeros(n), np.zeros(n, np.uint8)
+    _scale_columns(b, start, thresholds, q, exponent, shift, norm2, norm1, counts)
+    _pack_columns(b, start, shift, bits, table, offset, modulus, panel, out, residual2, tiny)
+    _bound_terms(exponent, shift, q, norm2, norm1, residual2, tiny, terms, a_priori, bounds)
+
+
+pack_left_single, pack_right_single = single(pack_left), single(pack_right)
+
+
+@kernel("void(int8[:,:,::1], int8[:,:,::1], int8[:,:,::1], uint32[:,:,:,::1])")
+def pack_residues(left, right, x, y):
+    """Plain residues left (moduli, m, k) and right (moduli, k, n) into zeroed packed arrays x and y."""
+    count, m, k = left.shape
+    n = right.shape[2]
+    chunks = (k + CHUNK - 1) // CHUNK
+    for which in range(count):
+        for i in range(m):
+            row = x[which, i]
+            for h in range(k):
+                row[h] = left[which, i, h]
+                row.view(np.int32)[row.size // 4 - chunks + h // CHUNK] -= 128 * np.int32(left[which, i, h])
+        for h in range(k):
+            for j in range(n):
+                byte = np.uint32(np.int64(right[which, h, j]) + 128)
+                y[which, j // 32, h // 4, j % 32] |= byte << np.uint32(8 * (h % 4))
+
+
+@kernel("void(int8[:,:,::1], int8[:,:,::1], int64, int64, int64, float64[::1], int8[:,:,::1])")
+def add_packed_rows(x, y, first, last, k, modulus, out):
+    """Residues of x + y, both as `pack_rows` leaves them, of rows first to last - 1."""
+    pitch = out.shape[2]
+    chunks = (k + CHUNK - 1) // CHUNK
+    for which in range(x.shape[0]):
+        q = modulus[which]
+        r = 1.0 / q
+        bias = 2.0**-9 if q == 256.0 else 0.0
+        for i in range(first, last):
+            u = x[which, i]
+            v = y[which, i]
+            o = out[which, i]
+            for chunk in range(chunks):
+                total = np.int64(0)
+                for h in range(chunk * CHUNK, min(k, (chunk + 1) * CHUNK)):
+                    s = np.float64(np.int32(u[h]) + np.int32(v[h]))
+                    s = fma(-np.rint(fma(s, r, bias)), q, s)
+                    o[h] = np.int8(np.int32(s))
+                    total += np.int32(s)
+                o.view(np.int32)[pitch // 4 - chunks + chunk] = np.int32(-128 * total)
+            for h in range(k, pitch - 4 * chunks):
+                o[h] = 0
+
+
+@kernel("void(uint32[:,:,:,::1], uint32[:,:,:,::1], float64[::1], uint32[:,:,:,::1])")
+def add_packed_columns(x, y, modulus, out):
+    """Residues of x + y, both as `pack_columns` leaves them."""
+    for which in range(x.shape[0]):
+        q = np.int16(modulus[which])
+        high = np.int16((q - 1) // 2)
+        low = np.int16(-(q // 2))
+        u = x[which].view(np.uint8).reshape(-1)
+        v = y[which].view(np.uint8).reshape(-1)
+        o = out[which].view(np.uint8).reshape(-1)
+        for h in range(u.size):
+            s = np.int16(np.int16(u[h]) + np.int16(v[h]) - 256)
+            s = np.int16(s - q) if s > high else s
+            s = np.int16(s + q) if s < low else s
+            o[h] = np.uint8(s + 128)
+
+
+_add_rows, _add_columns = add_packed_rows.device, add_packed_columns.device
+
+
+@kernel(
+    "void(float64[:,::1], float64[:,::1], float64[:,::1], int64[::1], int64, int64, int32[:,::1], int32[::1], "
+    "float64[::1], int64, int64, int64, int8[:,:,:,::1], int64[::1], int64[::1], int64[:,::1], float64[:,::1])"
+)
+def pack_complex_left(
+    both, real, imag, thresholds, q, bits, table, offset, modulus, first, terms, a_priori, out, exponent, shift,
+    counts, bounds,
+):  # fmt: skip
+    """`pack_left` of a complex operand: `both` has rows of real and imaginary parts; the residues of their sums go to
+    out[2].
+    """
+    m, k = real.shape
+    norm2, norm1 = np.empty(m, np.int64), np.empty(m, np.int64)
+    residual2, tiny = np.zeros(m), np.zeros(m, np.uint8)
+    _scale_rows(both, thresholds, q, exponent, shift, norm2, norm1, counts)
+    _pack_rows(real, shift, bits, table, offset, modulus, first, out[0], residual2, tiny)
+    _pack_rows(imag, shift, bits, table, offset, modulus, first, out[1], residual2, tiny)
+    _add_rows(out[0], out[1], first, first + m, k, modulus, out[2])
+    _bound_terms(exponent, shift, q, norm2, norm1, residual2, tiny, terms, a_priori, bounds)
+
+
+@kernel(
+    "void(float64[:,::1], float64[:,::1], float64[:,::1], int64, int64[::1], int64, int64, int32[:,::1], int32[::1], "
+    "float64[::1], int64, int64, int64, uint32[:,:,:,:,::1], int64[::1], int64[::1], int64[:,::1], float64[:,::1])"
+)
+def pack_complex_right(
+    both, real, imag, start, thresholds, q, bits, table, offset, modulus, panel, terms, a_priori, out, exponent,
+    shift, counts, bounds,
+):  # fmt: skip
+    """The same of columns, which stand in `both` one part below the other."""
+    n = exponent.size
+    norm2, norm1 = np.empty(n, np.int64), np.empty(n, np.int64)
+    residual2, tiny = np.zeros(n), np.zeros(n, np.uint8)
+    _scale_columns(both, start, thresholds, q, exponent, shift, norm2, norm1, counts)
+    _pack_columns(real, start, shift, bits, table, offset, modulus, panel, out[0], residual2, tiny)
+    _pack_columns(imag, start, shift, bits, table, offset, modulus, panel, out[1], residual2, tiny)
+    _add_columns(out[0], out[1], modulus, out[2])
+    _bound_terms(exponent, shift, q, norm2, norm1, residual2, tiny, terms, a_priori, bounds)
+
+
+pack_complex_left_single, pack_complex_right_single = single(pack_complex_left, 3), single(pack_complex_right, 3)

@@ -1,0 +1,136 @@
+"""Σ y_l·W_l of a strip of products by residues: digits and limbs of 16 entries at a time, in registers over all moduli.
+
+What `join.sums_of` computes, as intrinsics in LLVM IR: every sum is exact, so any order gives the same. Per modulus and
+8 entries: a conversion, a product, a rounding, and 1 + limbs fused multiply-adds; nothing is stored but the sums. In
+Numba's loops the tests whether arrays overlap cost as much as the arithmetic of a strip of 128.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+from numba.core import types
+from numba.extending import intrinsic
+
+from prismm.core.jit import device
+from prismm.cpu.kernels.residue import declared
+
+_LANES = 8
+_HALVES = 2
+_I32, _I64, _F64 = ir.IntType(32), ir.IntType(64), ir.DoubleType()
+_V32, _VF = ir.VectorType(_I32, _LANES), ir.VectorType(_F64, _LANES)
+_NOTHING = ir.Constant(_VF, [0.0] * _LANES)
+
+
+def _number(x: int) -> Any:
+    return ir.Constant(_I64, x)
+
+
+def _at(b: Any, address: Any, offset: Any, kind: Any) -> Any:
+    return b.inttoptr(b.add(address, offset), kind.as_pointer())
+
+
+def _everywhere(b: Any, address: Any, offset: Any) -> Any:
+    """The float64 at address + offset in all lanes."""
+    lanes = b.insert_element(_NOTHING, b.load(_at(b, address, offset, _F64)), ir.Constant(_I32, 0))
+    return b.shuffle_vector(lanes, _NOTHING, ir.Constant(ir.VectorType(_I32, _LANES), [0] * _LANES))
+
+
+def _product(b: Any, part: int, addresses: list[Any], offset: Any) -> Any:
+    """Eight integer products of one modulus, as `join._combine` makes them: D, D - E or F - D - E."""
+    values = []
+    for address in addresses[: part + 1]:
+        integers = b.load(_at(b, address, offset, _V32))
+        integers.align = 4
+        values.append(b.sitofp(integers, _VF))
+    if part == 0:
+        return values[0]
+    if part == 1:
+        return b.fsub(values[0], values[1])
+    return b.fsub(b.fsub(values[2], values[0]), values[1])
+
+
+def _sums(part: int, limbs: int) -> Any:
+    """The intrinsic for a part of the product (`join.REAL`, `DIFFERENCE`, `CROSS`) and so many limbs."""
+
+    def codegen(context: Any, b: Any, signature: Any, args: Any) -> Any:
+        *products, pitch, moduli, modulus, reciprocal, weights, line, sums, width, sixteens = args
+        fma = declared(b.module, "llvm.fma.v8f64", _VF, [_VF, _VF, _VF])
+        nearest = declared(b.module, "llvm.rint.v8f64", _VF, [_VF])
+        before = b.block
+        strip, loop, store, done = (b.append_basic_block(name) for name in ("strip", "modulus", "store", "done"))
+        b.branch(strip)
+        b.position_at_end(strip)
+        column = b.phi(_I64)
+        column.add_incoming(_number(0), before)
+        b.branch(loop)
+        b.position_at_end(loop)
+        which = b.phi(_I64)
+        which.add_incoming(_number(0), strip)
+        totals = [[b.phi(_VF) for _ in range(limbs)] for _ in range(_HALVES)]
+        q, r = (_everywhere(b, table, b.mul(which, _number(8))) for table in (modulus, reciprocal))
+        place = b.mul(which, line)
+        numbers = [_everywhere(b, weights, b.add(place, _number(8 * x))) for x in range(limbs)]
+        following = b.add(which, _number(1))
+        new: list[list[Any]] = []
+        for half in range(_HALVES):
+            place = b.add(b.mul(column, _number(4 * _LANES * _HALVES)), _number(4 * _LANES * half))
+            v = _product(b, part, products, b.add(b.mul(which, pitch), place))
+            y = b.call(fma, [b.fneg(b.call(nearest, [b.fmul(v, r)])), q, v])
+            new.append([b.call(fma, [y, number, total]) for number, total in zip(numbers, totals[half], strict=True)])
+            for total, value in zip(totals[half], new[half], strict=True):
+                total.add_incoming(_NOTHING, strip)
+                total.add_incoming(value, loop)
+        which.add_incoming(following, loop)
+        b.cbranch(b.icmp_signed("<", following, moduli), loop, store)
+        b.position_at_end(store)
+        for half in range(_HALVES):
+            place = b.add(b.mul(column, _number(8 * _LANES * _HALVES)), _number(8 * _LANES * half))
+            for x in range(limbs):
+                b.store(new[half][x], _at(b, sums, b.add(b.mul(width, _number(x)), place), _VF)).align = 8
+        after = b.add(column, _number(1))
+        column.add_incoming(after, store)
+        b.cbranch(b.icmp_signed("<", after, sixteens), strip, done)
+        b.position_at_end(done)
+        return context.get_dummy_value()
+
+    @intrinsic
+    def emit(
+        typingctx: Any, c0: Any, c1: Any, c2: Any, pitch: Any, moduli: Any, modulus: Any, reciprocal: Any,
+        weights: Any, line: Any, sums: Any, width: Any, sixteens: Any,
+    ) -> Any:  # fmt: skip
+        address, count = types.uintp, types.intp
+        tables = (address, address, address, count, address, count)
+        return types.void(address, address, address, count, count, *tables, count), codegen
+
+    return emit
+
+
+def _strip(part: int) -> Any:
+    """See `strip_sums`."""
+    sums2, sums3, sums4, sums5 = (_sums(part, limbs) for limbs in (2, 3, 4, 5))
+
+    def strip(c0: Any, c1: Any, c2: Any, i: Any, w: Any, limbs: Any, modulus: Any, reciprocal: Any,
+              weights: Any, sums: Any) -> None:  # fmt: skip
+        moduli, pitch, row = c0.shape[1], c0.strides[1], i * c0.strides[0]
+        a0, a1, a2 = c0.ctypes.data + row, c1.ctypes.data + row, c2.ctypes.data + row
+        tables = (modulus.ctypes.data, reciprocal.ctypes.data, weights.ctypes.data, weights.strides[0])
+        target, width, sixteens = sums.ctypes.data, sums.strides[0], (w + 15) // 16
+        if limbs == 2:
+            sums2(a0, a1, a2, pitch, moduli, *tables, target, width, sixteens)
+        elif limbs == 3:
+            sums3(a0, a1, a2, pitch, moduli, *tables, target, width, sixteens)
+        elif limbs == 4:
+            sums4(a0, a1, a2, pitch, moduli, *tables, target, width, sixteens)
+        else:
+            sums5(a0, a1, a2, pitch, moduli, *tables, target, width, sixteens)
+
+    strip.__qualname__ = f"strip_{part}"  # `jit`: a name of its own
+    return device(strip)
+
+
+strip_sums, strip_sums_difference, strip_sums_cross = _strip(0), _strip(1), _strip(2)
+"""strip_sums(c0, c1, c2, i, w, limbs, modulus, reciprocal, weights, sums): the limbs of S of row i of the int32
+products c0 (rows, moduli, columns), or of c0 - c1, or of c2 - c0 - c1, go to sums (limbs or more, at least w); c1 and
+c2 where they count. Whole sixteens are read and written: columns and sums have room."""

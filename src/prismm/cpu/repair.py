@@ -1,0 +1,326 @@
+"""Repair: entries that a certificate left open, recomputed one by one until each is proved.
+
+The roads, cheapest first: magnitudes (a 7-bit lower bound of |a||b|, or the proof that every product is zero),
+double-double, exact arithmetic. Rows and columns are gathered in pieces of bounded size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from prismm.core import accuracy
+from prismm.core import threads as pool
+from prismm.core.outcome import Job, Outcome, for_kernels, real_parts
+from prismm.core.specials import real_operands
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from prismm.cpu.residues.split import Scales
+
+_GATHER_BYTES = 32 << 20
+_SLICE = 256
+
+
+@dataclass(frozen=True)
+class Entries:
+    """Open entries of one real part: their rows and columns, of the operands.
+
+    width: columns of a result of blocks (`split.Blocks`), 0 where every row meets all columns.
+    """
+
+    part: int
+    i: NDArray[np.int64]
+    j: NDArray[np.int64]
+    width: int = 0
+
+    def keep(self, where: NDArray[np.bool_] | NDArray[np.int64]) -> Entries:
+        """Those selected."""
+        return Entries(self.part, self.i[where], self.j[where], self.width)
+
+    @property
+    def place(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Rows and columns in the result."""
+        return self.i, self.j % self.width if self.width else self.j
+
+
+@dataclass(frozen=True)
+class Gathered:
+    """Rows and columns of one piece, contiguous, with index pairs into them; `where` selects the piece's entries."""
+
+    rows: NDArray[np.float64]
+    columns: NDArray[np.float64]
+    ri: NDArray[np.int64]
+    ci: NDArray[np.int64]
+    row_index: NDArray[np.int64]
+    column_index: NDArray[np.int64]
+    where: NDArray[np.int64]
+
+
+def gathered(
+    a: NDArray[Any], b: NDArray[Any], entries: Entries, parts: tuple[int, ...], workers: int = 1
+) -> Iterator[Gathered]:
+    """The entries' rows and columns in pieces of at most 32 MiB each (rows of a plain float64 matrix in place); vectors
+    of several real parts one after the other.
+    """
+    if entries.i.size == 0:
+        return
+    columns = np.unique(entries.j)
+    length = max(1, a.shape[1] * (2 if np.iscomplexobj(a) else 1) * len(parts))
+    step = max(1, _GATHER_BYTES // (8 * length))
+    # A plain matrix is its own gathering of rows.
+    in_place = a.dtype == np.float64 and a.flags.c_contiguous and len(parts) == 1
+    rows = np.arange(a.shape[0]) if in_place else np.unique(entries.i)
+    row_step = max(1, rows.size) if in_place else step
+    order = np.arange(entries.i.size) if in_place else np.argsort(entries.i, kind="stable")
+    sorted_i = entries.i if in_place else entries.i[order]
+    for r0 in range(0, rows.size, row_step):
+        piece = rows[r0 : r0 + row_step]
+        lo, hi = (0, order.size) if in_place else np.searchsorted(sorted_i, [piece[0], piece[-1] + 1])
+        here = order[lo:hi]
+        left = for_kernels(a) if in_place else _vectors(a[piece], parts, left=True)
+        for c0 in range(0, columns.size, step):
+            chosen = columns[c0 : c0 + step]
+            j = entries.j[here]
+            where = here[(j >= chosen[0]) & (j <= chosen[-1])] if columns.size > step else here
+            if where.size == 0:
+                continue
+            used = np.unique(entries.j[where]) if columns.size > step else chosen
+            right = _columns(b, used, parts, workers)
+            yield Gathered(
+                left,
+                right,
+                np.searchsorted(piece, entries.i[where]),
+                np.searchsorted(used, entries.j[where]),
+                piece,
+                used,
+                where,
+            )
+
+
+def _columns(b: NDArray[Any], used: NDArray[np.int64], parts: tuple[int, ...], workers: int) -> NDArray[np.float64]:
+    """The columns `used` of b as contiguous rows; in compiled code and in parallel where b is plain float64."""
+    if b.dtype != np.float64 or not b.flags.c_contiguous or used.size * b.shape[0] < 1 << 14:
+        return _vectors(b[:, used], parts, left=False)
+    from prismm.cpu.kernels.dot import gather_columns
+
+    k = b.shape[0]
+    out = np.empty((used.size, k))
+    source = for_kernels(b)
+    step = -(-k // workers) + 7 & ~7
+    pool.spread(
+        lambda h: gather_columns(source, used, h, min(k, h + step), out), list(range(0, k, max(8, step))), workers
+    )
+    return out
+
+
+def _vectors(x: NDArray[Any], parts: tuple[int, ...], *, left: bool) -> NDArray[np.float64]:
+    """Real vectors as contiguous float64 rows; for complex data [re, ∓im] on the left, [re, im] or [im, re] on the
+    right.
+    """
+    if not np.iscomplexobj(x):
+        return for_kernels(x if left else x.T)
+    dummy = np.zeros((1, x.shape[1]) if left else (x.shape[0], 1), x.dtype)
+    pieces = []
+    for part in parts:
+        if left:
+            pieces.append(real_operands(x, dummy.T, part)[0])
+        else:
+            pieces.append(real_operands(dummy.T, x, part)[1].T)
+    return np.ascontiguousarray(np.concatenate(pieces, axis=1), dtype=np.float64)
+
+
+def in_slices(task: Any, count: int, workers: int) -> None:
+    """task(slice) over `count` entries, in workers where there are many."""
+    slices = [slice(s, min(count, s + _SLICE)) for s in range(0, count, _SLICE)]
+    if len(slices) == 1:
+        task(slices[0])
+    else:
+        pool.spread(task, slices, workers)
+
+
+def repair(
+    a: NDArray[Any],
+    b: NDArray[Any],
+    out: NDArray[Any],
+    entries: Entries,
+    job: Job,
+    outcome: Outcome,
+    scales: tuple[Scales, Scales] | None = None,
+) -> None:
+    """Prove or recompute the entries of `out`, which belong to finite rows and columns.
+
+    scales: of a scheme that scaled, for the magnitude road.
+    """
+    if entries.i.size == 0:
+        return
+    target = real_parts(out)[entries.part]
+    plain = job.epilogue is None or job.epilogue.trivial
+    if plain and scales is not None:
+        entries = _by_magnitude(a, b, target, entries, job, outcome, scales)
+    entries = _in_double_double(a, b, out, entries, job, outcome)
+    exactly(a, b, out, entries, job, outcome)
+
+
+@np.errstate(all="ignore")
+def _by_magnitude(
+    a: NDArray[Any],
+    b: NDArray[Any],
+    target: NDArray[Any],
+    entries: Entries,
+    job: Job,
+    outcome: Outcome,
+    scales: tuple[Scales, Scales],
+) -> Entries:
+    """Certify by magnitudes: κ·ε <= LB, all in integers and one product; or no product is nonzero, so the entry is
+    0.
+    """
+    from prismm.cpu.kernels.dot import magnitude_dots, magnitudes
+
+    assert job.target is not None
+    rounding = job.target.kind == "correctly-rounded"
+    factor = np.inf if rounding else accuracy.magnitude_kappa(job.target, job.terms, job.result)
+    done = np.zeros(entries.i.size, np.bool_)
+    candidates = entries
+    index = np.arange(entries.i.size)
+    if rounding:
+        zero = target[entries.place] == 0
+        index, candidates = np.flatnonzero(zero), entries.keep(zero)
+    rows, columns = scales
+    for piece in gathered(a, b, candidates, (entries.part,), job.workers):
+        left = np.empty(piece.rows.shape, np.uint8)
+        right = np.empty(piece.columns.shape, np.uint8)
+        magnitudes(piece.rows, rows.exponent[piece.row_index], left)
+        magnitudes(piece.columns, columns.exponent[piece.column_index], right)
+        total = np.empty(piece.ri.size, np.int64)
+        hit = np.empty(piece.ri.size, np.uint8)
+
+        def dots(
+            s: slice,
+            left: NDArray[Any] = left,
+            right: NDArray[Any] = right,
+            piece: Gathered = piece,
+            total: NDArray[Any] = total,
+            hit: NDArray[Any] = hit,
+        ) -> None:
+            magnitude_dots(left, right, piece.ri[s], piece.ci[s], total[s], hit[s])
+
+        in_slices(dots, piece.ri.size, job.workers)
+        proved = hit == 0
+        if not rounding:
+            i, j = candidates.i[piece.where], candidates.j[piece.where]
+            value = target[candidates.keep(piece.where).place]
+            power = rows.power[i] + columns.power[j] - 14
+            lower = np.ldexp(total.astype(np.float64), power)
+            bound = bound_in_units(rows.terms[:, i], columns.terms[:, j], a, job)
+            with np.errstate(invalid="ignore", over="ignore"):
+                proved |= bound * factor <= lower
+                # Near the top of the range the question is whether the exact value overflows: magnitudes cannot tell.
+                with np.errstate(over="ignore"):
+                    reach = np.abs(value.astype(np.float64)) + np.ldexp(bound, -(rows.shift[i] + columns.shift[j]))
+                proved &= reach < 2.0 ** (job.result.maxexp - 2)
+        done[index[piece.where[proved]]] = True
+    outcome.count("magnitude", int(done.sum()))
+    return entries.keep(~done)
+
+
+def bound_in_units(rows: NDArray[np.float64], columns: NDArray[np.float64], a: NDArray[Any], job: Job) -> Any:
+    """The bound of `cpu.kernels.join`, entry by entry, from the vectors of matching rows and columns."""
+    terms = a.shape[1] * (2 if np.iscomplexobj(a) else 1) / 4.0
+    with np.errstate(over="ignore", invalid="ignore"):
+        first = rows[3] * columns[0] + columns[3] * rows[0] + rows[3] * columns[3] * terms
+        second = (rows[1] * columns[2] + (rows[2] + rows[1]) * columns[1]) * (1.0 + 2.0**-40)
+    return np.minimum(first, second)
+
+
+def _in_double_double(
+    a: NDArray[Any], b: NDArray[Any], out: NDArray[Any], entries: Entries, job: Job, outcome: Outcome
+) -> Entries:
+    """Recompute in double-double, the epilogue's sum where there is one; what its own bound leaves open stays."""
+    from prismm.cpu.kernels.dot import double_double, double_double_sums
+
+    target, precision = real_parts(out)[entries.part], job.result.precision
+    parts, alpha, beta, addends = _summands(out, entries, job)
+    plain = job.epilogue is None or job.epilogue.trivial
+    done = np.zeros(entries.i.size, np.bool_)
+    for piece in gathered(a, b, entries, parts, job.workers):
+        value = np.empty(piece.ri.size)
+        undecided = np.empty(piece.ri.size, np.uint8)
+
+        def dots(
+            s: slice, piece: Gathered = piece, value: NDArray[Any] = value, undecided: NDArray[Any] = undecided
+        ) -> None:
+            operands = piece.rows, piece.columns, piece.ri[s], piece.ci[s]
+            if plain:
+                double_double(*operands, precision, value[s], undecided[s])
+            else:
+                added = addends[piece.where[s]]
+                double_double_sums(*operands, alpha, added, beta, precision, value[s], undecided[s])
+
+        in_slices(dots, piece.ri.size, job.workers)
+        proved = undecided == 0
+        chosen = piece.where[proved]
+        target[entries.keep(chosen).place] = value[proved]
+        done[chosen] = True
+    outcome.count("double-double", int(done.sum()))
+    return entries.keep(~done)
+
+
+def _summands(
+    out: NDArray[Any], entries: Entries, job: Job
+) -> tuple[tuple[int, ...], NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    """What `exact_dots` adds: parts of the product, their factors, those of C's parts, and these, entry by entry."""
+    parts: tuple[int, ...] = (entries.part,)
+    alpha, beta = np.ones(1), np.empty(0)
+    addends = np.empty((entries.i.size, 0))
+    if job.epilogue is not None and not job.epilogue.trivial:
+        count = 2 if np.iscomplexobj(out) else 1
+        factors = job.epilogue.factors(entries.part, count)
+        parts = tuple(range(count))
+        alpha, beta = factors[:count].copy(), factors[2 : 2 + count].copy()
+        c = job.epilogue.c
+        if c is None or not beta.any():
+            beta = np.empty(0)
+        else:
+            addends = np.stack([x[entries.place].astype(np.float64) for x in real_parts(c)], axis=1)
+    return parts, alpha, beta, addends
+
+
+def exactly(
+    a: NDArray[Any],
+    b: NDArray[Any],
+    out: NDArray[Any],
+    entries: Entries,
+    job: Job,
+    outcome: Outcome,
+    road: str = "exact",
+) -> None:
+    """Set entries to the exactly rounded value of a·b (or of the epilogue's sum)."""
+    from prismm.cpu.kernels.dot import exact_dots
+
+    target = real_parts(out)[entries.part]
+    parts, alpha, beta, addends = _summands(out, entries, job)
+    for piece in gathered(a, b, entries, parts, job.workers):
+        value = np.empty(piece.ri.size)
+        added = np.ascontiguousarray(addends[piece.where])
+
+        def dots(s: slice, piece: Gathered = piece, value: NDArray[Any] = value, added: NDArray[Any] = added) -> None:
+            exact_dots(
+                piece.rows,
+                piece.columns,
+                piece.ri[s],
+                piece.ci[s],
+                alpha,
+                added[s],
+                beta,
+                job.result.precision,
+                value[s],
+            )
+
+        in_slices(dots, piece.ri.size, job.workers)
+        target[entries.keep(piece.where).place] = value
+    outcome.count(road, int(entries.i.size))

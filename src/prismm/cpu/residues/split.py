@@ -1,0 +1,276 @@
+"""Split operands: scale rows or columns by powers of two, round to integers, take residues.
+
+The shapes of one operand's split: residues (parts, moduli, rows, k) per left panel, and (parts, moduli, k, columns)
+per right block, with one part for real data and three (real, imaginary, their sum) for complex data; packed for the
+VNNI kernel they are (parts, moduli, rows, pitch) and (parts, moduli, panels, dwords, 32).
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from prismm.core.moduli import (
+    ResidueSystem,
+    byte_tables,
+    norm_fraction_bits,
+    operand_bits,
+    residue_system,
+    shift_thresholds,
+)
+from prismm.core.outcome import for_kernels, real_parts
+from prismm.cpu.engines.integer import CpuEngine, DirectEngine, PackedEngine
+from prismm.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+NONFINITE = 1 << 20
+LEVELS = 5
+
+
+@functools.cache
+def _thresholds(moduli: int) -> NDArray[np.int64]:
+    return np.array([min(t, 2**63 - 1) for t in shift_thresholds(moduli)], dtype=np.int64)
+
+
+@dataclass(frozen=True)
+class Splitter:
+    """How to split for `moduli` moduli on one engine, for an inner dimension of k (2k terms if complex).
+
+    a_priori: bounds from integers alone. levels: count large elements, for certificates by magnitude.
+    """
+
+    moduli: int
+    engine: CpuEngine
+    k: int
+    is_complex: bool
+    a_priori: bool = False
+    levels: bool = False
+
+    @property
+    def terms(self) -> int:
+        """Terms of the real sum behind each real part of an entry."""
+        return 2 * self.k if self.is_complex else self.k
+
+    @property
+    def fraction_bits(self) -> int:
+        """q of `moduli.norm_fraction_bits`; ArgumentError where the scheme has too few moduli for k."""
+        q = norm_fraction_bits(self.moduli, self.terms)
+        if q < 1:
+            raise ArgumentError(
+                f"{self.moduli} moduli hold {operand_bits(self.moduli):.1f} bits, too few for an inner dimension "
+                f"of {self.k}; "
+                f"pass Residues(moduli={self.moduli + 1}) or more"
+            )
+        return q
+
+    @property
+    def system(self) -> ResidueSystem:
+        """The engine's residue number system."""
+        return residue_system(self.moduli, self.engine.largest_modulus)
+
+    @property
+    def thresholds(self) -> NDArray[np.int64]:
+        """Norm thresholds, those beyond int64 clipped (no norm reaches them)."""
+        return _thresholds(self.moduli)
+
+    @property
+    def limbs(self) -> int:
+        """Limbs of 22 bits that the direct engine cuts an operand into: |A'| <= 2^L, so the top one is at most 2^22."""
+        return max(1, math.ceil(operand_bits(self.moduli) / 22))
+
+    @property
+    def count_levels(self) -> int:
+        """Powers of two below a row's largest element at which elements are counted."""
+        return min(LEVELS, self.fraction_bits)
+
+    @property
+    def residue_parts(self) -> int:
+        """Residue matrices per modulus: 1, or 3 for complex data."""
+        return 3 if self.is_complex else 1
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """Rows that meet `width` columns of the right operand each: row i the block of columns owner[i], which never falls.
+
+    The product has `width` columns. So the products of a batch are one: the rows of all, and the columns of all side
+    by side.
+    """
+
+    owner: NDArray[np.int64]
+    width: int
+
+    @functools.cached_property
+    def first(self) -> NDArray[np.int64]:
+        """The first row of every block, and the end."""
+        count = int(self.owner[-1]) + 1 if self.owner.size else 0
+        return np.searchsorted(self.owner, np.arange(count + 1))
+
+    def columns(self, j: Any = slice(None)) -> NDArray[np.int64]:
+        """Which columns of the right operand the entries of each row belong to."""
+        found: NDArray[np.int64] = self.owner[:, None] * self.width + np.arange(self.width)[j]
+        return found
+
+    def pieces(self) -> Iterator[tuple[slice, slice]]:
+        """Rows and columns of every block."""
+        for u, (i0, i1) in enumerate(itertools.pairwise(self.first.tolist())):
+            yield slice(i0, i1), slice(u * self.width, (u + 1) * self.width)
+
+
+@dataclass(frozen=True)
+class Scales:
+    """Per row of A or column of B: the scale 2^shift, and what the bounds need.
+
+    exponent: e with |a| < 2^e (0 for zero, 2^20 for Inf or NaN). terms (4, n): ½‖A'‖₁, ‖δ‖₂, ‖A'‖₂ and the flag
+    "inexact", upper bounds in units of A' (`cpu.kernels.scale.bound_terms`). counts (n, levels): elements of at
+    least 2^(e-1), 2^(e-2), ….
+    """
+
+    shift: NDArray[np.int64]
+    exponent: NDArray[np.int64]
+    terms: NDArray[np.float64]
+    counts: NDArray[np.int64]
+
+    def part(self, start: int, stop: int) -> Scales:
+        """The scales of a range of rows or columns."""
+        if start == 0 and stop == self.shift.size:
+            return self
+        return Scales(
+            self.shift[start:stop],
+            self.exponent[start:stop],
+            np.ascontiguousarray(self.terms[:, start:stop]),
+            self.counts[start:stop],
+        )
+
+    @property
+    def power(self) -> NDArray[np.int64]:
+        """e + s: |A'| <= 2^(e+s)."""
+        return self.exponent + self.shift
+
+    @property
+    def nonfinite(self) -> NDArray[np.bool_]:
+        """Where a row or column holds Inf or NaN."""
+        return self.exponent >= NONFINITE
+
+    @staticmethod
+    def joined(pieces: list[Scales]) -> Scales:
+        """Scales of consecutive ranges as one."""
+        if len(pieces) == 1:
+            return pieces[0]
+        return Scales(
+            np.concatenate([p.shift for p in pieces]),
+            np.concatenate([p.exponent for p in pieces]),
+            np.concatenate([p.terms for p in pieces], axis=1),
+            np.concatenate([p.counts for p in pieces]),
+        )
+
+
+def contiguous_parts(x: NDArray[Any], engine: CpuEngine) -> list[NDArray[Any]]:
+    """The real parts of a matrix as contiguous float64 (exact for every narrower type); float32 stays where the
+    engine's kernels read it.
+    """
+    return [for_kernels(part, _read_as(part.dtype, engine)) for part in real_parts(x)]
+
+
+def _read_as(real: np.dtype[Any], engine: CpuEngine) -> str:
+    return "float32" if real == np.float32 and isinstance(engine, PackedEngine) else "float64"
+
+
+def split_operand(
+    x: NDArray[Any],
+    splitter: Splitter,
+    out: NDArray[Any],
+    *,
+    left: bool,
+    columns: tuple[int, int] | None = None,
+    first: int = 0,
+) -> Scales:
+    """Split rows of x (m, k) or, if not `left`, columns of x (k, N) into `out`.
+
+    Left: (parts, moduli, m, k). Right: (parts, moduli, k, columns), of which the chosen range of x's columns fills
+    those from `first` on. Where they are packed, `first` is the first row on the left, and a multiple of 32 on the
+    right. The direct engine's limbs: (1 or 2, m, limbs, k) and (1 or 2, n, limbs, k).
+    """
+    from prismm.cpu.kernels import scale
+
+    start, stop = columns or (0, x.shape[1])
+    plain = x.dtype == _read_as(x.dtype, splitter.engine) and x.flags.c_contiguous
+    plain = plain and not isinstance(splitter.engine, DirectEngine)
+    if not left and not plain:
+        # Only plain matrices are read in place.
+        x, start, stop = x[:, start:stop], 0, stop - start
+    parts = contiguous_parts(x, splitter.engine)
+    twin = "_single" if parts[0].dtype == np.float32 else ""
+    stacked = parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1 if left else 0)
+    count = x.shape[0] if left else stop - start
+    exponent, shift = np.empty((2, count), np.int64)
+    counts = np.empty((count, splitter.count_levels if splitter.levels else 0), np.int64)
+    q, thresholds = splitter.fraction_bits, splitter.thresholds
+    terms = np.empty((4, count))
+    if isinstance(splitter.engine, PackedEngine):
+        from prismm.cpu.kernels import packed
+
+        tables, modulus = byte_tables(splitter.moduli), splitter.system.modulus
+        matrices, kind, residues = (parts, "", out[0]) if len(parts) == 1 else ([stacked, *parts], "complex_", out)
+        kernel = getattr(packed, f"pack_{kind}{'left' if left else 'right'}{twin}")
+        place = () if left else (start,)
+        numbers = (tables.left, tables.left_offset) if left else (tables.right, tables.right_offset)
+        kernel(
+            *matrices, *place, thresholds, q, tables.bits, *numbers, modulus, first if left else first // 32,
+            splitter.terms, int(splitter.a_priori), residues, exponent, shift, counts, terms,
+        )  # fmt: skip
+        return Scales(shift, exponent, terms, counts)
+    norm2, norm1 = np.empty((2, count), np.int64)
+    if left:
+        scale.scale_rows(stacked, thresholds, q, exponent, shift, norm2, norm1, counts)
+    else:
+        scale.scale_columns(stacked, start, thresholds, q, exponent, shift, norm2, norm1, counts)
+    residual2, tiny = np.zeros(count), np.zeros(count, np.uint8)
+    for index, part in enumerate(parts):
+        _split_part(part, shift, splitter, out[index], residual2, tiny, left, start, first)
+    if len(parts) == 2 and not isinstance(splitter.engine, DirectEngine):
+        from prismm.cpu.kernels import rounding
+
+        modulus = splitter.system.modulus
+        if out.dtype == np.int8:
+            rounding.add_residues_int8(out[0], out[1], modulus, out[2])
+        else:
+            rounding.add_residues_float64(out[0], out[1], modulus, out[2])
+    scale.bound_terms(exponent, shift, q, norm2, norm1, residual2, tiny, splitter.terms, int(splitter.a_priori), terms)
+    return Scales(shift, exponent, terms, counts)
+
+
+def _split_part(
+    part: NDArray[Any],
+    shift: NDArray[np.int64],
+    splitter: Splitter,
+    out: NDArray[Any],
+    measured: NDArray[np.float64],
+    flags: NDArray[np.uint8],
+    left: bool,
+    start: int,
+    first: int,
+) -> None:
+    if isinstance(splitter.engine, DirectEngine):
+        from prismm.cpu.kernels.direct import limb_columns, limb_rows
+
+        (limb_rows if left else limb_columns)(part, shift, splitter.limbs, out, measured, flags)
+        return
+    system = splitter.system
+    from prismm.cpu.kernels import split as kernels
+
+    kernel = getattr(kernels, f"split_{'rows' if left else 'columns'}_{splitter.engine.dtype}")
+    constants = (system.left if left else system.right, system.modulus, system.reciprocal, system.bias)
+    if left:
+        kernel(part, shift, system.part_bits, *constants, out, measured, flags)
+    else:
+        kernel(part, start, shift, system.part_bits, *constants, first, out, measured, flags)

@@ -1,0 +1,156 @@
+"""The order of work for the VNNI engine: all of A split first, then columns of B block by block, each block split,
+multiplied by all of A and joined by one worker, while its residues stay in the cache.
+
+Residues of B never reach memory, those of A are read from there once per block of columns: at k = 2048 and 15 moduli
+63 MB beside 100 ms of products. Where A's residues do not fit in the memory allowed, rows are taken in turns.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+import time
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Any
+
+from prismm.core import threads as pool
+from prismm.cpu.residues.blocking import TILE, SplitLeft, SplitRight, left_shape, residue_dtype, right_shape
+from prismm.cpu.residues.split import Scales, Splitter, split_operand
+from prismm.cpu.workspace import Scratch
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from prismm.cpu.residues.product import Product
+
+PANEL_BYTES = 10 << 20
+"""Bytes of residues of a block of B: two workers' fit in an L3 cache of 32 MB."""
+
+WIDEST = 384
+
+PANEL_ROWS = 4128
+"""Rows that one call of the kernel joins, a multiple of 48: lists of open entries and pairs of a tile stay small."""
+
+
+def block_columns(n: int, splitter: Splitter, workers: int) -> int:
+    """Columns of B that a worker takes at a time: a multiple of 32, evenly many for all."""
+    count = len(splitter.system.moduli) * splitter.residue_parts
+    widest = max(96, min(WIDEST, PANEL_BYTES // (count * max(splitter.k, 1)) // 32 * 32))
+    blocks = -(-n // widest)
+    blocks = -(-blocks // workers) * workers
+    return max(32, -(-n // blocks) + 31 & ~31)
+
+
+def rows_at_once(m: int, splitter: Splitter, workers: int, memory: int, block: int) -> int:
+    """Rows of A whose residues exist at one time."""
+    count = len(splitter.system.moduli) * splitter.residue_parts
+    fixed = workers * count * block * (splitter.k + 4) + workers * count * 4 * TILE[0] * TILE[1]
+    per_row = left_shape(splitter, 4)[3] * count
+    room = max(memory - fixed, 0) // per_row // 96 * 96
+    return min(m, max(96, room))
+
+
+def suits(m: int, n: int, workers: int) -> bool:
+    """Whether columns should be handed out: there are enough of them, and A is not the far larger operand."""
+    return n >= 64 * workers and m <= 8 * n
+
+
+def run(
+    product: Product, a: NDArray[Any], b: NDArray[Any], out: NDArray[Any], right: SplitRight | None
+) -> tuple[Scales, Scales]:
+    """out = a @ b up to `product.open`; returns the scales of rows and columns."""
+    splitter, job, outcome = product.splitter, product.job, product.outcome
+    m, n = out.shape
+    block = block_columns(n, splitter, job.workers)
+    blocks: list[tuple[int, int, Any]] = [(j, min(n, j + block), None) for j in range(0, n, block)]
+    if right is not None:
+        blocks = list(right.blocks)
+    step = rows_at_once(m, splitter, job.workers, job.memory, block)
+    rows: list[Scales] = []
+    columns: list[Any] = [None] * len(blocks)
+    for i0 in range(0, m, step):
+        with Scratch() as scratch:
+            start = time.perf_counter()
+            left = _Rows(a, i0, min(m, i0 + step), splitter, job.workers, scratch)
+
+            def columns_of(which: int, left: _Rows = left) -> None:
+                j0, j1, residues = blocks[which]
+                with Scratch() as mine:
+                    if residues is None:
+                        shape = right_shape(splitter, j1 - j0)
+                        residues = mine.empty(shape, residue_dtype(splitter.engine, left=False))
+                        columns[which] = split_operand(b, splitter, residues, left=False, columns=(j0, j1))
+                    else:
+                        assert right is not None
+                        columns[which] = right.scales.part(j0, j1)
+                    buffers = product.buffers(0, 0, mine)
+                    whole = left.whole()
+                    for p0, p1, panel in whole.panels:
+                        scales = whole.scales.part(p0 - left.first, p1 - left.first)
+                        product.tile(panel, residues, scales, columns[which], (p0, p1, j0, j1), out, 0, buffers)
+
+            # Pieces of A come first, so that whoever waits for them waits for workers that wait for nothing.
+            tasks = [functools.partial(left.split, index) for index in range(len(left.starts))]
+            tasks += [functools.partial(columns_of, which) for which in range(len(blocks))]
+            pool.spread(lambda task: task(), tasks, job.workers, joining=True, failed=left.fail)
+            rows.append(left.whole().scales)
+            outcome.split_left += (left.last - i0) * splitter.k
+            outcome.split_right += n * splitter.k if right is None else 0
+            outcome.time("split", left.when - start)
+            outcome.time("multiply and join", time.perf_counter() - left.when)
+    return Scales.joined(rows), Scales.joined(columns)
+
+
+class _Rows:
+    """Rows first to last - 1 of A, split in pieces by whoever is free, as long panels: the kernel walks through the
+    rows itself.
+    """
+
+    def __init__(
+        self, a: NDArray[Any], first: int, last: int, splitter: Splitter, workers: int, scratch: Scratch
+    ) -> None:
+        self.a, self.first, self.last, self.splitter = a, first, last, splitter
+        self.residues = scratch.empty(left_shape(splitter, last - first), residue_dtype(splitter.engine, left=True))
+        pieces = workers * max(1, (last - first) // 1024)
+        self.step = max(1, -(-(last - first) // pieces))
+        self.starts = range(first, last, self.step)
+        self.when = 0.0
+        self._scales: list[Scales | None] = [None] * len(self.starts)
+        self._left, self._guard = len(self.starts), threading.Lock()
+        # No Event: an interrupt amid its steps, which are Python's, could leave it locked.
+        self._woken: SimpleQueue[None] = SimpleQueue()
+        self._split: SplitLeft | None = None
+        self._error: BaseException | None = None
+
+    def split(self, index: int) -> None:
+        """Split a piece; the last one makes the whole known."""
+        p0 = self.starts[index]
+        rows = self.a[p0 : min(self.last, p0 + self.step)]
+        self._scales[index] = split_operand(rows, self.splitter, self.residues, left=True, first=p0 - self.first)
+        with self._guard:
+            self._left -= 1
+            if self._left:
+                return
+        scales = [some for some in self._scales if some is not None]
+        panels = [
+            (i, min(self.last, i + PANEL_ROWS), self.residues[:, :, i - self.first : i - self.first + PANEL_ROWS])
+            for i in range(self.first, self.last, PANEL_ROWS)
+        ]
+        self._split = SplitLeft(self.splitter, panels, Scales.joined(scales))
+        self.when = time.perf_counter()
+        self._woken.put(None)
+
+    def fail(self, error: BaseException) -> None:
+        """Whoever waits, or will, gets this error."""
+        self._error = self._error or error
+        self._woken.put(None)
+
+    def whole(self) -> SplitLeft:
+        """All pieces, once they are split; the error of a worker that failed."""
+        while self._split is None and self._error is None:
+            self._woken.get()
+            self._woken.put(None)  # for the next one who waits
+        if self._error is not None:
+            raise self._error
+        assert self._split is not None
+        return self._split

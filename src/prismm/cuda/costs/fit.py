@@ -1,0 +1,302 @@
+"""Rates of a GPU from timed calls: the lines through what ``prismm calibrate`` measured.
+
+What the GPU takes is fitted to times in which the host has no part: of kernels that were queued before they began, and
+of graphs of many calls. Every kernel's time is a launch and so much for every element and modulus
+(`cuda.costs.table.Line`):
+non-negative coefficients that make the relative errors' sum of squares least. The rest are medians. What the host takes
+is fitted to eager calls of prismm and of torch in turn, the faster half of them: torch's, and the median of what a pair
+differs by. Hosts are busy otherwise for seconds, and take several times as long then.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+import statistics
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from prismm.cuda.conventional import tiles as direct_tiles
+from prismm.cuda.costs.table import LONG, Host, Line, Rates
+from prismm.cuda.multiword import implementation as words
+from prismm.cuda.plan import (
+    Need,
+    native_share,
+    own_seconds,
+    residue_operations,
+    right_launches,
+    shape_of,
+    uninterrupted,
+    written_seconds,
+)
+from prismm.formats import FP64
+from prismm.schemes.native import Native
+from prismm.schemes.residues import Residues
+
+__all__ = ["LEFT", "LOOKS", "RIGHT", "Pair", "Timed", "fit"]
+
+LEFT = ("split_rows", "split_rows_at_once")
+RIGHT = ("largest_columns", "sum_columns", "split_columns", "split_columns_at_once")
+LOOKS = ("look_again", "finish", "magnitude_planes", "settle_open")
+"""Kernels that split left and right operands, and that see to what a join leaves; `Timed.kernels` has their names."""
+_DIRECT = {"multiply_directly", "multiply_by_groups"}
+
+_REPAIR = 5e-11
+"""Seconds that repair takes for an entry and term; it shows in few calls, so it is taken from an H200."""
+
+_LEAST = 1e-7
+"""Seconds that a launch, and the host's share in a call, have at least: differences of noisy times may be less."""
+
+_SHORT, _SOME = 2.0, 6
+"""How many times as long as the shortest call a short one is; and how many longer ones tell when the GPU begins: those
+that keep it busy for more say less about the host.
+"""
+
+_BRIEF = 1.5e-5
+"""Seconds that a short product of the GPU's own takes at most: of order 512 in float64 on an H200."""
+
+_TURNS = 8
+"""How often the launch and the rate of the GPU's own products are fitted in turn; each depends on the other by a
+hundredth.
+"""
+
+
+class Pair(NamedTuple):
+    """Seconds of an eager call of prismm and of one of torch after it, on an idle GPU; and what
+    `cuda.costs.host_speed.seconds` was about then.
+    """
+
+    ours: float
+    theirs: float
+    pace: float
+
+
+@dataclass(frozen=True)
+class Timed:
+    """Seconds of a call, timed again and again.
+
+    Args:
+        need, scheme: what was asked.
+        kernels: of each of its kernels by itself; whole: of the call among many in a graph; native: of the GPU's own
+            product in such a graph. In all of these the host has no part.
+        pairs: of eager calls.
+    """
+
+    need: Need
+    scheme: Any
+    kernels: dict[str, list[float]]
+    whole: list[float]
+    native: list[float]
+    pairs: list[Pair]
+
+    def and_again(self, other: Timed) -> Timed:
+        """With those of another round."""
+        kernels = {name: [*seconds, *other.kernels[name]] for name, seconds in self.kernels.items()}
+        whole, native, pairs = self.whole + other.whole, self.native + other.native, self.pairs + other.pairs
+        return Timed(self.need, self.scheme, kernels, whole, native, pairs)
+
+
+class _Call(NamedTuple):
+    """`Timed` in medians; the kernels' seconds are such that they add up to the whole's."""
+
+    need: Need
+    scheme: Any
+    phases: dict[str, float]
+    whole: float
+    native: float
+    pairs: list[Pair]
+
+    @property
+    def direct(self) -> bool:
+        """Whether it is a native product in one kernel."""
+        return not _DIRECT.isdisjoint(self.phases)
+
+
+def _typical(one: Timed) -> _Call:
+    """One by one kernels take a little longer than one after the other, or side by side. What is in the way makes times
+    longer, never shorter: of two in the middle the lower one counts.
+    """
+    whole, native = (max(_LEAST, statistics.median_low(x)) for x in (one.whole, one.native))
+    phases = {name: max(0.0, statistics.median_low(x)) for name, x in one.kernels.items()}
+    share = whole / max(_LEAST, sum(phases.values()))
+    return _Call(one.need, one.scheme, {k: share * v for k, v in phases.items()}, whole, native, one.pairs)
+
+
+def fit(
+    name: str, processors: int, timed: Iterable[Timed], *, memory: float, hopper: bool,
+    sustained: float | None = None, repair: float = _REPAIR, words_directly: tuple[float, float] | None = None,
+) -> Rates:  # fmt: skip
+    """The rates that fit timed calls of real data best.
+
+    Args:
+        name, processors: of the GPU.
+        timed: calls; among them, by residues, such of two sizes and two numbers of moduli, of native grade and
+            correctly rounded; some with words, by cuBLAS, and in one kernel; float64 and float32; tiny ones and such as
+            take the GPU some times as long.
+        memory, sustained, repair: measured otherwise; sustained None: from calls that took long.
+        words_directly: operations and seconds of products of words that are cut where they are multiplied.
+        hopper: see `Rates`.
+    """
+    timed = list(timed)
+    calls = [_typical(one) for one in timed if not one.need.is_complex]
+    residues = [one for one in calls if isinstance(one.scheme, Residues)]
+    short = [one for one in residues if one.phases["residue_product"] < LONG]
+    products = _line([(1.0, _operations(one, processors)) for one in short], _phase(short, "residue_product"))
+    int8 = 1.0 / products[1]
+    if sustained is None:
+        long = [one for one in residues if one.phases["residue_product"] >= 2 * LONG]
+        found = [_operations(one, processors) / one.phases["residue_product"] for one in long]
+        sustained = min(int8, statistics.median(found)) if found else int8
+    native = [one for one in residues if not one.need.rounded]
+    rounded = [one for one in residues if one.need.rounded]
+    direct = [one for one in calls if one.direct]
+    cublas = [one for one in calls if isinstance(one.scheme, Native) and not one.direct]
+    wordy = [one for one in calls if "words_product" in one.phases]
+    brief = [one for one in wordy if one.phases["words_product"] < LONG] or wordy
+    finished = [one for one in native if one.need.result == FP64]
+    looks = _line([(1.0, one.need.m * one.need.n) for one in finished], [_sum(one, LOOKS) for one in finished])
+    split = _line(
+        [(1.0, math.prod(words.split_work(one.scheme, one.need))) for one in wordy], _phase(wordy, "split_words")
+    )
+    look = statistics.median(one.whole - one.native - one.need.result_bytes / memory for one in cublas)
+    look = max(_LEAST, look)
+    ours, theirs, pace = _hosts(calls)
+    many, took = words_directly or (0.0, math.inf)
+    rates = Rates(
+        name=name, processors=processors, float64=1.0, float32=1.0, launch=_LEAST, look=look, memory=memory,
+        call=ours, torch=theirs, pace=pace, int8=int8, sustained=sustained,
+        product=max(products[0], 1e-9),
+        left=_by_moduli(residues, lambda one: _sum(one, LEFT), lambda need: need.m * need.k),
+        right=_by_moduli(
+            residues, lambda one: _sum(one, RIGHT), lambda need: need.k * need.n,
+            lambda one: right_launches(one.need, one.scheme.moduli, processors, hopper=hopper),
+        ),
+        join=_by_moduli(native, lambda one: one.phases["join_quickly"], lambda need: need.m * need.n),
+        rounded=_by_moduli(rounded, lambda one: one.phases["join_quickly"], lambda need: need.m * need.n),
+        finish=Line(looks[0], looks[1], 0.0),
+        repair=repair,
+        words=statistics.median(
+            _operations(one, processors) / (one.phases["words_product"] - look - one.need.result_bytes / memory)
+            for one in brief
+        ),
+        words_directly=many / max(took - products[0], took / 2),
+        split_words=Line(split[0], 0.0, split[1]),
+        direct=statistics.median(
+            one.whole / direct_tiles.seconds_of(shape_of(one.need), processors, 1.0, math.inf, hopper=hopper)
+            for one in direct
+        ),
+        hopper=hopper,
+    )  # fmt: skip
+    return _with_own_products(rates, calls)
+
+
+def _phase(calls: list[_Call], name: str) -> list[float]:
+    return [one.phases[name] for one in calls]
+
+
+def _sum(one: _Call, names: tuple[str, ...]) -> float:
+    """Of those of these kernels that ran."""
+    return sum(one.phases.get(name, 0.0) for name in names)
+
+
+def _operations(one: _Call, processors: int) -> float:
+    """Of a call's products of residues or words, as predictions count them."""
+    if isinstance(one.scheme, Residues):
+        return residue_operations(one.need, one.scheme.moduli, processors)
+    return words.operations(one.scheme, one.need, processors)
+
+
+def _with_own_products(rates: Rates, calls: list[_Call]) -> Rates:
+    """With launch and rates of the GPU's own products: the rates by those that fill it; the launch, with what
+    predictions leave out of short products, by the largest of these in float64, where one kernel is about as fast.
+    """
+    short = [one for one in calls if one.need.result == FP64 and one.native < _BRIEF]
+    size = max((_size(one.need) for one in short), default=min(_size(one.need) for one in calls))
+    small = [one for one in short or calls if _size(one.need) == size]
+    for _ in range(_TURNS):
+        rates = dataclasses.replace(rates, float64=_own_rate(calls, 53, rates), float32=_own_rate(calls, 24, rates))
+        bare = dataclasses.replace(rates, launch=0.0)
+        launch = statistics.median(one.native - own_seconds(one.need, bare) for one in small)
+        rates = dataclasses.replace(rates, launch=max(_LEAST, launch))
+    return rates
+
+
+def _size(need: Need) -> int:
+    return need.m * need.n * need.k
+
+
+def _own_rate(calls: list[_Call], precision: int, rates: Rates) -> float:
+    """Operations a second of the GPU's own products of a type."""
+    own = [one for one in calls if one.need.result.precision == precision]
+    full = [one for one in own if native_share(one.need, rates.processors) > _FULL]
+    found = []
+    for one in full or own:
+        busy = one.native - rates.launch - written_seconds(one.need, rates.memory)
+        seconds = uninterrupted(one.need, max(busy, 1e-9), rates.processors)
+        found.append(2.0 * _size(one.need) / seconds)
+    return statistics.median(found)
+
+
+_FULL = 0.75
+"""Share of the GPU that a product's tiles keep busy from which on it counts for the rate of such products."""
+
+
+def _hosts(calls: list[_Call]) -> tuple[Host, Host, float]:
+    """The host's share in calls of prismm and in those of torch: `least` of the shortest ones, which the GPU has done
+    before they are handed over; `before` of those that keep the GPU busy for longer than that. And the host's pace.
+    """
+
+    def work(one: _Call) -> float:
+        return max(one.whole, one.native)
+
+    shortest = min(work(one) for one in calls)
+    *least, pace = _in_turn([pair for one in calls if work(one) <= _SHORT * shortest for pair in one.pairs])
+    long = sorted((one for one in calls if min(one.whole, one.native) > max(least)), key=work)[:_SOME]
+    rests = [x._replace(ours=x.ours - one.whole, theirs=x.theirs - one.native) for one in long for x in one.pairs]
+    before = _in_turn(rests)[:2] if rests else least
+    ours, theirs = (Host(min(x, y), y) for x, y in zip(before, least, strict=True))
+    return ours, theirs, pace
+
+
+def _in_turn(pairs: list[Pair]) -> Pair:
+    """What is typical of the faster half of them, of which the difference is known best."""
+    calm = sorted(pairs, key=lambda pair: pair.ours + pair.theirs)[: -(-len(pairs) // 2)]
+    theirs = statistics.median(pair.theirs for pair in calm)
+    difference = statistics.median(pair.ours - pair.theirs for pair in calm)
+    pace = statistics.median(pair.pace for pair in calm)
+    return Pair(max(_LEAST, theirs + difference), max(_LEAST, theirs), pace)
+
+
+def _by_moduli(
+    calls: list[_Call], seconds: Callable[[_Call], float], elements: Callable[[Need], int],
+    launches: Callable[[_Call], float] = lambda one: 1.0,
+) -> Line:  # fmt: skip
+    """launches: the share of the launches that a call makes."""
+    counts = [(one, elements(one.need)) for one in calls]
+    rows = [(launches(one), float(count), float(count * one.scheme.moduli)) for one, count in counts]
+    return Line(*_line(rows, [seconds(one) for one in calls]))
+
+
+def _line(rows: Sequence[tuple[float, ...]], seconds: Sequence[float]) -> list[float]:
+    """Coefficients c >= 0 with the least Σ(rows·c/seconds - 1)²: the best of those of all subsets of columns.
+
+    >>> [round(x, 6) for x in _line([(1, 2), (1, 4), (1, 8)], [7.0, 13.0, 25.0])]
+    [1.0, 3.0]
+    """
+    import numpy as np
+
+    matrix = np.array(rows, float) / np.array(seconds, float)[:, None]
+    wanted, width = np.ones(len(rows)), matrix.shape[1]
+    best, least = np.zeros(width), math.inf
+    for size in range(1, width + 1):
+        for some in itertools.combinations(range(width), size):
+            chosen = matrix[:, some]
+            scale = np.abs(chosen).max(axis=0)
+            found = np.linalg.lstsq(chosen / scale, wanted, rcond=None)[0] / scale
+            error = float(np.square(chosen @ found - wanted).sum())
+            if (found >= 0.0).all() and error < least * (1.0 - 1e-9):
+                best, least = np.zeros(width), error
+                best[list(some)] = found
+    return [float(x) for x in best]

@@ -1,0 +1,660 @@
+"""The epilogue of gemm: alpha·X + beta·C, rounded once and certified as a whole; no entry leaves the device.
+
+X is joined from residues (`combine_digits`, the arithmetic and the decisions of `cpu.kernels.combine`, so that the bits
+are) or slices (`slice_combine`), or is a product that meets the "native" target already (`combine_values`). Entries
+that want more than twice float64's precision are marked by a bit, 32 columns a word, and not written: `settle` sums
+those exactly, in limbs of 32 bits as `repair` does, alpha and beta·C included.
+
+**Of values.** Let |X - AB| <= K·u·|A||B| + K·η, with K·u <= 1/2. The sum is rounded once, by at most η/2 and
+u·|alpha·X + beta·C|, so it errs by at most (K + 2)·u·|alpha||A||B| + u·|beta||C| + (1 + u)·|alpha|·K·η + η in all. That
+is within the target of gemm, K + 3 in place of K, if |alpha| <= 1, or if |A||B|, which is at least (|X| - K·η)/1.5,
+exceeds 2K·η/u: entries with |alpha| > 1 and |X| < 8K·η/u are marked.
+
+**Overflow.** The target says nothing of it, as X was rounded before C came to it: an entry is infinite exactly where
+the exact sum, rounded, is. A float32 X errs by at most E = K·2^104 + 2^122. Of cuBLAS's, all of whose partial sums are
+finite, that is 2K roundings by at most half an ulp of the largest number; other products are exact but for one
+rounding where they could err by 2^122 (`SPARE`). So entries within |alpha|·E of 2^128 - 2^103, from where
+on numbers round to infinity, are marked, and `cuda.gemm.sum.Sum` sees to it that |alpha|·E is at most 2^127 + 2^126. In
+float64 K·2^971, times |alpha| at most 2^1022, reaches that far from no sum below 2^900, and larger ones are marked.
+
+Of real numbers C may be the result itself: an entry's C is read before the entry is written, by the one who writes it.
+
+Per entry N digits read or X, C read, 4 or 8 bytes written, a bit; operations: those of `join` and about 60.
+"""
+
+import triton
+import triton.language as tl
+
+from prismm.cuda.kernels.fp64 import (
+    EXPONENT,
+    LARGEST,
+    LOW32,
+    STATISTICS,
+    bit_number,
+    bits_of,
+    power_of_two,
+    two_sum,
+    wide,
+)
+from prismm.cuda.multiword.kernels.repair import TOP
+from prismm.cuda.residues.kernels.join_exact import (
+    IMAGINARY_PART,
+    MAGNITUDE,
+    RAW,
+    REAL,
+    REAL_PART,
+    ROUNDING,
+    bound_terms,
+    expand_digits,
+    large_products,
+)
+from prismm.cuda.residues.kernels.repair import (
+    EXACT,
+    KEPT,
+    LIMBS_OF_SUMS,
+    NATIVE,
+    SPECIAL,
+    error_of_sums,
+    exact_sums,
+    ieee_value,
+    limb_numbers,
+    limb_of,
+    round_limbs,
+    rounded_alike,
+    significand,
+    sum_in_lanes,
+)
+
+SPARE = tl.constexpr(5.316911983139664e36)
+"""2^122: what a float32 product that a sum is made of may err by, if a long sum of rounded terms is not its reason."""
+
+UNIT_OF_SUMS = tl.constexpr(3232)
+"""Exponent of the lowest limb's unit, negated: 101 limbs; alpha·a·b of subnormal numbers are multiples of 2^-3222."""
+
+AHEAD = tl.constexpr(1084)
+"""The units of `repair`'s limbs are so many binades above: 3232 - 2148."""
+
+SPAN = tl.constexpr(1024)
+"""Words of marks that a program looks at at once."""
+
+
+@triton.jit
+def factor_of(pattern):
+    """A factor, from its pattern."""
+    return wide(pattern).to(tl.float64, bitcast=True)
+
+
+@triton.jit
+def _add_term(high, low, size, nonzero, f, x, tail, counts):
+    """f·(x + tail) added to a sum in two parts, |f·x| to its size; where f is 0 nothing is. counts: whether x + tail is
+    not 0 where x is.
+    """
+    p = f * x
+    total, r = two_sum(high, p)
+    used = tl.zeros(x.shape, tl.float64) + f != 0.0
+    low = tl.where(used, low + (r + (tl.fma(f, x, -p) + f * tail)), low)
+    return tl.where(used, total, high), low, tl.where(used, size + tl.abs(p), size), nonzero | (used & counts)
+
+
+@triton.jit
+def _sum_open(high, low, err, PRECISION: tl.constexpr):
+    """Whether numbers within err of high + low round differently, to 53 bits or to float32."""
+    below = high + (low - err)
+    above = high + (low + err)
+    if PRECISION == 53:
+        return (above != high) | (below != high)
+    below -= tl.abs(below) * 4.440892098500626e-16  # 2^-51
+    above += tl.abs(above) * 4.440892098500626e-16
+    return (below.to(tl.float32) != above.to(tl.float32)) | ((below > 0.0) != (above > 0.0))
+
+
+@triton.jit
+def mark(marked, marks, i, j, m, mark_pitch, ROWS: tl.constexpr, BLOCK: tl.constexpr):
+    """A bit an entry, in rows of mark_pitch words."""
+    flagged = tl.reshape(marked.to(tl.int32), [ROWS, BLOCK // 32, 32])
+    word = tl.sum(flagged << tl.arange(0, 32)[None, None, :], 2)
+    at = tl.min(j, 0) // 32 + tl.arange(0, BLOCK // 32)
+    inside = (i < m)[:, None] & (at < mark_pitch)[None, :]
+    tl.store(marks + i.to(tl.int64)[:, None] * mark_pitch + at[None, :], word, mask=inside)
+
+
+@triton.jit
+def _joined(
+    at, plane, reduction, constants, read, exponent, safe, MODULI: tl.constexpr, LIMBS: tl.constexpr,
+    PART: tl.constexpr,
+):  # fmt: skip
+    """X = high + low of a tile, and where it is not 0; 0 where it is not safe to scale it."""
+    h, m, t = expand_digits(at, plane, reduction, constants, read, MODULI, LIMBS, PART, False)
+    scale = tl.where(safe, power_of_two(tl.where(safe, exponent, 0)), 0.0)
+    return h * scale, (m + t) * scale, h != 0.0
+
+
+@triton.jit
+def addend(at, inside, ADDEND: tl.constexpr):
+    """C's numbers, as float64; 0 where there is none."""
+    if ADDEND:
+        return tl.load(at, mask=inside, other=0.0).to(tl.float64)
+    return tl.zeros(at.shape, tl.float64)
+
+
+@triton.jit
+def decided(
+    f0, x1, t1, n1, f1, x2, t2, n2, f2, c1, f3, c2, bound, safe, kappa, MODE: tl.constexpr, PRECISION: tl.constexpr,
+    PARTS: tl.constexpr,
+):  # fmt: skip
+    """(value, marked, uncovered) of f0·X1 + f1·X2 + f2·C1 + f3·C2: `cpu.kernels.combine`, with its proof and its
+    decisions; uncovered: what is not marked otherwise, but whose own magnitude does not cover kappa times the bound.
+    """
+    high = tl.zeros(x1.shape, tl.float64)
+    low = high
+    size = high
+    nonzero = high != 0.0
+    high, low, size, nonzero = _add_term(high, low, size, nonzero, f0, x1, t1, n1)
+    if PARTS == 2:
+        high, low, size, nonzero = _add_term(high, low, size, nonzero, f1, x2, t2, n2)
+    high, low, size, nonzero = _add_term(high, low, size, nonzero, f2, c1, 0.0, c1 != 0.0)
+    if PARTS == 2:
+        high, low, size, nonzero = _add_term(high, low, size, nonzero, f3, c2, 0.0, c2 != 0.0)
+    weight = tl.zeros(x1.shape, tl.float64) + (tl.abs(f0) + tl.abs(f1))
+    # A small factor must not make a bound underflow to 0.
+    weighted = tl.maximum(bound * weight, 1.1830521861667747e-271)  # 2^-900
+    bound = tl.where((bound > 0.0) & (weight > 0.0), weighted, 0.0)
+    safe = safe & (~nonzero | ((size > 1.499696813895631e-241) & (size < 8.452712498170644e270)))  # 2^-800, 2^900
+    high, low = two_sum(high, low)
+    err = size * 1.262177448353619e-29 + tl.abs(low) * 8.881784197001252e-16  # 2^-96, 2^-50
+    unsafe = ~safe | ~(tl.abs(high) > 1.499696813895631e-241)
+    if PRECISION == 24:
+        unsafe = unsafe | (tl.abs(high) >= 1.7014118346046923e38)  # 2^127
+    uncovered = bound != bound
+    if MODE == MAGNITUDE:
+        uncovered = (bound != 0.0) & ~(tl.abs(high) - err >= bound * kappa)
+    if MODE == ROUNDING:
+        err += bound
+    # Magnitudes say nothing of overflow within the bound: 2^1020, 2^126.
+    reach = tl.abs(high) + bound
+    far = ~(reach < (1.1235582092889474e307 if PRECISION == 53 else 8.507059173023462e37))
+    marked = unsafe | _sum_open(high, low, err, PRECISION) | (uncovered & far)
+    if MODE == MAGNITUDE:
+        marked = marked | ~(bound < (1.1235582092889474e307 if PRECISION == 53 else 8.507059173023462e37))
+    marked = marked & ~(~nonzero & (bound == 0.0) & safe)
+    return high, marked, uncovered & ~marked
+
+
+@triton.jit
+def covered(
+    uncovered, units, f0, f1, rows, columns, m, n, i, j, in_m, in_n, k, special, constants, LEVELS: tl.constexpr
+):  # fmt: skip
+    """Where |a||b| is not seen to cover what is uncovered: by the counts of large elements, as on a CPU."""
+    left = uncovered
+    if tl.max(tl.max(uncovered.to(tl.int32), 1), 0) > 0:
+        row_e, row_shift, _, _, _, _ = bound_terms(rows, m, i, in_m, 1, True)
+        column_e, column_shift, _, _, _, _ = bound_terms(columns, n, j, in_n, 1, True)
+        power = row_e[:, None] + row_shift[:, None] + column_e[None, :] + column_shift[None, :]
+        needed = tl.load(constants + 1) * tl.where((f0 != 0.0) & (f1 != 0.0), 1.4142135623730954, 1.0)
+        least = units * needed * power_of_two(2 - tl.where(special, 0, power))
+        hits = large_products(rows, columns, m, n, i, j, in_m, in_n, k, LEVELS)
+        left = uncovered & ~((hits > 0.0) & (hits.to(tl.float64) >= least))
+    return left
+
+
+@triton.jit
+def _bound(n1a, da, n2a, fa, n1b, db, n2b, fb, quarter, MODE: tl.constexpr):
+    """The bound of X in units of C', as `cpu.kernels.combine` has it."""
+    bound = (fa * n1b + fb * n1a) + (fa * fb) * quarter
+    if MODE == ROUNDING:
+        bound = tl.minimum(bound, da * n2b + (n2a + da) * db)
+    return bound * (1.0 + 9.313225746154785e-10)  # 2^-30
+
+
+@triton.jit
+def tile_of(m, n, ROWS: tl.constexpr, BLOCK: tl.constexpr):
+    """(batch, rows, columns) of a program: along a grid's first extent, as the others end at 65535."""
+    blocks, strips = tl.cdiv(n, BLOCK), tl.cdiv(m, ROWS)
+    strip = tl.program_id(0) // blocks
+    j = tl.program_id(0) % blocks * BLOCK + tl.arange(0, BLOCK)
+    i = strip % strips * ROWS + tl.arange(0, ROWS)
+    return (strip // strips).to(tl.int64), i, j
+
+
+@triton.jit(
+    do_not_specialize=[
+        "row_stride", "column_stride", "batch_step", "c_row", "c_column", "c_batch", "alpha", "alpha_i", "beta",
+        "beta_i", "m", "n", "k", "q", "row_pitch", "plane", "mark_pitch", "row_batches", "column_batches",
+    ]
+)  # fmt: skip
+def combine_digits(
+    digits, out, row_stride, column_stride, batch_step, c, c_row, c_column, c_batch, marks, rows, columns, constants,
+    reduction, alpha, alpha_i, beta, beta_i, m, n, k, q, row_pitch, plane, mark_pitch, row_batches, column_batches,
+    MODULI: tl.constexpr, LIMBS: tl.constexpr, LEVELS: tl.constexpr, TESTED: tl.constexpr, MODE: tl.constexpr,
+    PRECISION: tl.constexpr, PARTS: tl.constexpr, ADDEND: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """out = alpha·X + beta·C of ROWS rows and BLOCK columns where nothing is marked; marks (batch, parts, m, pitch).
+
+    digits, rows, columns, constants, reduction: as for `join.join_tile`. c: C, whose strides may be 0. alpha, beta: the
+    patterns of their parts. PARTS: 2 for complex numbers, out's and c's parts being neighbours. TESTED: that MODE is
+    MAGNITUDE, and kappa not 0.
+    """
+    A_PRIORI: tl.constexpr = MODE != ROUNDING
+    TOP: tl.constexpr = 1.1235582092889474e307 if PRECISION == 53 else 2.1267647932558654e37  # 2^1020, 2^124
+    batch, i, j = tile_of(m, n, ROWS, BLOCK)
+    digits += batch * wide(plane) * (MODULI if PARTS == 1 else 3 * MODULI)
+    out += batch * batch_step
+    c += batch * c_batch
+    rows += (batch % row_batches) * STATISTICS * m
+    columns += (batch % column_batches) * STATISTICS * n
+    in_m, in_n = i < m, j < n
+    inside = in_m[:, None] & in_n[None, :]
+    read = in_m[:, None] & (j < row_pitch)[None, :]
+    _, column_shift, n1b, db, n2b, fb = bound_terms(columns, n, j, in_n, q, A_PRIORI)
+    _, row_shift, n1a, da, n2a, fa = bound_terms(rows, m, i, in_m, q, A_PRIORI)
+    largest_a = tl.load(rows + LARGEST * m + i, mask=in_m, other=0)
+    largest_b = tl.load(columns + LARGEST * n + j, mask=in_n, other=0)
+    special = (largest_a >= EXPONENT)[:, None] | (largest_b >= EXPONENT)[None, :]
+    shift = tl.where(special, 0, row_shift[:, None] + column_shift[None, :])
+    exponent = 40 * (LIMBS - 3) - shift
+    safe = (shift > -900) & (shift < 900)
+    units = _bound(
+        n1a[:, None], da[:, None], n2a[:, None], fa[:, None], n1b[None, :], db[None, :], n2b[None, :], fb[None, :],
+        0.25 * k, MODE,
+    )  # fmt: skip
+    first = tl.where(safe, units * power_of_two(tl.where(safe, -shift, 0)), units)
+    bound = first if MODE != RAW else first * 0.0
+    kappa = tl.load(constants)
+    at = digits + i.to(tl.int64)[:, None] * row_pitch + j[None, :]
+    target = out + i.to(tl.int64)[:, None] * row_stride + j.to(tl.int64)[None, :] * column_stride
+    source = c + i.to(tl.int64)[:, None] * c_row + j.to(tl.int64)[None, :] * c_column
+    f0, g0, f1, g1 = factor_of(alpha), factor_of(alpha_i), factor_of(beta), factor_of(beta_i)
+    c0 = addend(source, inside, ADDEND)
+    marks += batch * PARTS * m * mark_pitch
+    if PARTS == 1:
+        x0, t0, n0 = _joined(at, plane, reduction, constants, read, exponent, safe, MODULI, LIMBS, REAL)
+        value, marked, uncovered = decided(
+            f0, x0, t0, n0, f0 * 0.0, x0, t0, n0, f1, c0, f0, c0, bound, safe, kappa, MODE, PRECISION, PARTS
+        )  # fmt: skip
+        if TESTED:
+            marked = marked | covered(
+                uncovered & inside, units, f0, f0 * 0.0, rows, columns, m, n, i, j, in_m, in_n, k, special, constants,
+                LEVELS,
+            )  # fmt: skip
+        if MODE == RAW:
+            marked = marked | ~(tl.abs(value) + first * tl.abs(f0) < TOP)
+        marked = (marked | special) & inside
+        tl.store(target, value if PRECISION == 53 else value.to(tl.float32), mask=inside & ~marked)
+        mark(marked, marks, i, j, m, mark_pitch, ROWS, BLOCK)
+    else:
+        c1 = addend(source + 1, inside, ADDEND)
+        x0, t0, n0 = _joined(at, plane, reduction, constants, read, exponent, safe, MODULI, LIMBS, REAL_PART)
+        x1, t1, n1 = _joined(at, plane, reduction, constants, read, exponent, safe, MODULI, LIMBS, IMAGINARY_PART)
+        for part in tl.static_range(PARTS):
+            if part == 0:
+                value, marked, uncovered = decided(
+                    f0, x0, t0, n0, -g0, x1, t1, n1, f1, c0, -g1, c1, bound, safe, kappa, MODE, PRECISION, PARTS
+                )  # fmt: skip
+            else:
+                value, marked, uncovered = decided(
+                    g0, x0, t0, n0, f0, x1, t1, n1, g1, c0, f1, c1, bound, safe, kappa, MODE, PRECISION, PARTS
+                )  # fmt: skip
+            if TESTED:
+                marked = marked | covered(
+                    uncovered & inside, units, f0, g0, rows, columns, m, n, i, j, in_m, in_n, k, special, constants,
+                    LEVELS,
+                )  # fmt: skip
+            if MODE == RAW:
+                marked = marked | ~(tl.abs(value) + first * (tl.abs(f0) + tl.abs(g0)) < TOP)
+            marked = (marked | special) & inside
+            tl.store(target + part, value if PRECISION == 53 else value.to(tl.float32), mask=inside & ~marked)
+            mark(marked, marks + part * m * mark_pitch, i, j, m, mark_pitch, ROWS, BLOCK)
+
+
+@triton.jit
+def _add_exactly(high, low, rest, size, f, x):
+    """f·x added to a sum high + low, what is lost of it to rest, and |f·x| to its size; nothing where f is 0."""
+    p = f * x
+    total, first = two_sum(high, p)
+    inner, lost = two_sum(low, first)
+    inner, more = two_sum(inner, tl.fma(f, x, -p))
+    used = tl.zeros(x.shape, tl.float64) + f != 0.0
+    high, low = tl.where(used, total, high), tl.where(used, inner, low)
+    # Parts of a product below 2^-800 may underflow: nothing is known of what is lost.
+    missed = tl.where((x != 0.0) & ~(tl.abs(p) > 1.499696813895631e-241), float("inf"), tl.abs(lost) + tl.abs(more))
+    return high, low, tl.where(used, rest + missed, rest), tl.where(used, size + tl.abs(p), size)
+
+
+@triton.jit
+def _rounded_total(f0, x0, f1, x1, f2, c0, f3, c1, PRECISION: tl.constexpr, PARTS: tl.constexpr):
+    """(RN(f0·x0 + f1·x1 + f2·c0 + f3·c1), where that is open), the sum as float64 and, for float32, rounded to odd.
+
+    Products are exact in two parts where they are far from underflow, and two-sums lose nothing: where `rest`, which
+    adds up what does not fit in two numbers, is 0, high + low is the sum. Else it errs by at most rest, but for the
+    rounding of rest itself.
+    """
+    high = tl.zeros(x0.shape, tl.float64)
+    low = high
+    rest = high
+    size = high
+    high, low, rest, size = _add_exactly(high, low, rest, size, f0, x0)
+    high, low, rest, size = _add_exactly(high, low, rest, size, f2, c0)
+    if PARTS == 2:
+        high, low, rest, size = _add_exactly(high, low, rest, size, f1, x1)
+        high, low, rest, size = _add_exactly(high, low, rest, size, f3, c1)
+    high, low = two_sum(high, low)
+    marked = ~(size < 8.452712498170644e270) | ((rest != 0.0) & _sum_open(high, low, 2.0 * rest, PRECISION))
+    if PRECISION == 24:
+        step = tl.where((low > 0.0) == (high > 0.0), 1, -1)
+        odd = (low != 0.0) & ((bits_of(high) & 1) == 0)
+        high = tl.where(odd, (bits_of(high) + step).to(tl.float64, bitcast=True), high)
+    return high, marked
+
+
+@triton.jit
+def _near_top(value, reach, PRECISION: tl.constexpr, PRODUCT: tl.constexpr):
+    """Where numbers within reach of a sum round to infinity in float32 and others do not."""
+    if PRECISION == 24 and PRODUCT:
+        return ~(tl.abs(tl.abs(value) - TOP) > reach)
+    return value != value
+
+
+@triton.jit(
+    do_not_specialize=[
+        "row_stride", "column_stride", "batch_step", "c_row", "c_column", "c_batch", "alpha", "alpha_i", "beta",
+        "beta_i", "m", "n", "k", "mark_pitch",
+    ]
+)  # fmt: skip
+def combine_values(
+    products, out, row_stride, column_stride, batch_step, c, c_row, c_column, c_batch, marks, alpha, alpha_i, beta,
+    beta_i, m, n, k, mark_pitch, PRODUCT: tl.constexpr, PRECISION: tl.constexpr, PARTS: tl.constexpr,
+    ADDEND: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """The same of X = products (batch, m, n), contiguous, of out's type; PRODUCT: whether there is one (else it is 0).
+    k: terms.
+    """
+    LEAST: tl.constexpr = 3.5601181736115222e-307 if PRECISION == 53 else 1.88079096131566e-37  # 2^-1018, 2^-122
+    batch, i, j = tile_of(m, n, ROWS, BLOCK)
+    out += batch * batch_step
+    c += batch * c_batch
+    inside = (i < m)[:, None] & (j < n)[None, :]
+    target = out + i.to(tl.int64)[:, None] * row_stride + j.to(tl.int64)[None, :] * column_stride
+    source = c + i.to(tl.int64)[:, None] * c_row + j.to(tl.int64)[None, :] * c_column
+    at = products + ((batch * m + i.to(tl.int64))[:, None] * n + j[None, :]) * PARTS
+    f0, g0, f1, g1 = factor_of(alpha), factor_of(alpha_i), factor_of(beta), factor_of(beta_i)
+    c0 = addend(source, inside, ADDEND)
+    x0 = addend(at, inside, PRODUCT)
+    small = wide(k).to(tl.float64) * LEAST
+    if not PRODUCT:
+        small = small * 0.0
+    small = tl.where(f0 * f0 + g0 * g0 > 1.0, small, small * 0.0)
+    # k·2^104; 2^80 for roundings here.
+    reach = (tl.abs(f0) + tl.abs(g0)) * (wide(k).to(tl.float64) * 20282409603651670423947251286016.0 + SPARE) + 2.0**80
+    marks += batch * PARTS * m * mark_pitch
+    if PARTS == 1:
+        value, marked = _rounded_total(f0, x0, f0, x0, f1, c0, f0, c0, PRECISION, PARTS)
+        marked = (marked | (tl.abs(x0) < small) | _near_top(value, reach, PRECISION, PRODUCT)) & inside
+        tl.store(target, value if PRECISION == 53 else value.to(tl.float32), mask=inside & ~marked)
+        mark(marked, marks, i, j, m, mark_pitch, ROWS, BLOCK)
+    else:
+        c1 = addend(source + 1, inside, ADDEND)
+        x1 = addend(at + 1, inside, PRODUCT)
+        tiny = (tl.abs(x0) < small) | (tl.abs(x1) < small)
+        for part in tl.static_range(PARTS):
+            if part == 0:
+                value, marked = _rounded_total(f0, x0, -g0, x1, f1, c0, -g1, c1, PRECISION, PARTS)
+            else:
+                value, marked = _rounded_total(g0, x0, f0, x1, g1, c0, f1, c1, PRECISION, PARTS)
+            marked = (marked | tiny | _near_top(value, reach, PRECISION, PRODUCT)) & inside
+            tl.store(target + part, value if PRECISION == 53 else value.to(tl.float32), mask=inside & ~marked)
+            mark(marked, marks + part * m * mark_pitch, i, j, m, mark_pitch, ROWS, BLOCK)
+
+
+@triton.jit
+def deposit(total, x, sign, position):
+    """sign·x·2^position added to limbs, |x| < 2^59."""
+    index = tl.arange(0, LIMBS_OF_SUMS)
+    limb = position >> 5
+    r = position & 31
+    low = (x & LOW32) << r
+    high = (x >> 32) << r
+    total += tl.where(index == limb, (low & LOW32) * sign, 0)
+    total += tl.where(index == limb + 1, ((low >> 32) + (high & LOW32)) * sign, 0)
+    total += tl.where(index == limb + 2, (high >> 32) * sign, 0)
+    return total
+
+
+@triton.jit
+def deposit_product(total, d, significand_, sign, position):
+    """sign·d·significand·2^position added to limbs, |d| < 2^32, significand < 2^53."""
+    total = deposit(total, d * (significand_ & 0x7FFFFFF), sign, position)
+    return deposit(total, d * (significand_ >> 27), sign, position + 27)
+
+
+@triton.jit
+def sign_of(x):
+    """-1 or 1."""
+    return tl.where(x < 0.0, -1, 1).to(tl.int64)
+
+
+@triton.jit
+def _add_scaled(total, first, last, factor, sums, lowest, highest):
+    """factor times a sum in `repair`'s limbs, added to a total in limbs of UNIT_OF_SUMS, exactly."""
+    body, e = significand(factor)
+    if (body != 0) & (lowest <= highest):
+        carry = tl.full([], 0, tl.int64)
+        stop = tl.minimum(highest + 3, LIMBS_OF_SUMS)
+        for limb in range(lowest.to(tl.int32), stop.to(tl.int32)):
+            whole = limb_of(sums, limb_numbers(), limb) + carry
+            carry = whole >> 32
+            total = deposit_product(total, whole & LOW32, body, sign_of(factor), wide(limb) * 32 + e + AHEAD)
+        total = deposit_product(total, carry, body, sign_of(factor), stop * 32 + e + AHEAD)
+        first = tl.minimum(first, (lowest * 32 + e + AHEAD) >> 5)
+        last = tl.maximum(last, ((stop * 32 + e + AHEAD + 27) >> 5) + 2)
+    return total, first, last
+
+
+@triton.jit
+def add_product(total, first, last, x, y):
+    """x·y added to a total, exactly."""
+    mx, ex = significand(x)
+    my, ey = significand(y)
+    if (mx != 0) & (my != 0):
+        position = ex + ey + UNIT_OF_SUMS
+        sign = sign_of(x) * sign_of(y)
+        total = deposit_product(total, mx & LOW32, my, sign, position)
+        total = deposit_product(total, mx >> 32, my, sign, position + 32)
+        first = tl.minimum(first, position >> 5)
+        last = tl.maximum(last, ((position + 59) >> 5) + 2)
+    return total, first, last
+
+
+@triton.jit
+def _exact(
+    a, a_step, a_shift, b, b_step, b_shift, k, f0, f1, c0, f2, c1, f3, PRECISION: tl.constexpr, PARTS: tl.constexpr,
+    PRODUCT: tl.constexpr, ROUND: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """RN(f0·X0 + f1·X1 + f2·c0 + f3·c1), X0 and X1 the parts of Σ a·b; ROUND: of rounded elements."""
+    total = tl.zeros([LIMBS_OF_SUMS], tl.int64)
+    first = tl.full([], LIMBS_OF_SUMS, tl.int64)
+    last = tl.full([], 0, tl.int64)
+    for part in tl.static_range(PARTS if PRODUCT else 0):
+        factor = f0 if part == 0 else f1
+        sums = tl.zeros([LIMBS_OF_SUMS], tl.int64)
+        low = tl.full([], LIMBS_OF_SUMS, tl.int64)
+        high = tl.full([], 0, tl.int64)
+        if factor != 0.0:
+            sums, low, high = exact_sums(
+                a, a_step, a_shift, b, b_step, b_shift, k, part, tl.arange(0, BLOCK), limb_numbers(), PARTS, ROUND
+            )  # fmt: skip
+        total, first, last = _add_scaled(total, first, last, factor, sums, low, high)
+    total, first, last = add_product(total, first, last, f2, c0)
+    if PARTS == 2:
+        total, first, last = add_product(total, first, last, f3, c1)
+    return round_limbs(total, first, last, limb_numbers(), UNIT_OF_SUMS, PRECISION)
+
+
+@triton.jit
+def exact_total(
+    a, a_step, b, b_step, k, f0, f1, c0, f2, c1, f3, PRECISION: tl.constexpr, PARTS: tl.constexpr, BLOCK: tl.constexpr
+):  # fmt: skip
+    """RN(f0·X0 + f1·X1 + f2·c0 + f3·c1), X0 and X1 the parts of Σ a·b."""
+    return _exact(a, a_step, 0, b, b_step, 0, k, f0, f1, c0, f2, c1, f3, PRECISION, PARTS, True, False, BLOCK)
+
+
+@triton.jit
+def _in_two(
+    a, a_step, b, b_step, i, j, rows, columns, m, n, k, q, f0, f1, c0, f2, c1, f3, PRECISION: tl.constexpr,
+    PARTS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """(value, proved): what `_exact` gives, where sums in twice float64's precision decide it, in a fraction of its
+    time.
+
+    The tails of four pairs, each at most u of its own, are added in float64: off by less than 2^-96 of the size
+    (`cpu.kernels.dot.double_double_sums`).
+    """
+    _, a_shift, _, _, n2a, _ = bound_terms(rows, m, i, i < m, q, False)
+    _, b_shift, _, _, n2b, _ = bound_terms(columns, n, j, j < n, q, False)
+    shift = a_shift + b_shift
+    safe = (shift > -900) & (shift < 900)
+    scale = power_of_two(tl.where(safe, -shift, 0))
+    high = tl.full([], 0.0, tl.float64)
+    low = high
+    size = high
+    error = high
+    nonzero = high != 0.0
+    for part in tl.static_range(PARTS):
+        factor = f0 if part == 0 else f1
+        s, c, steps = sum_in_lanes(a, a_step, a_shift, b, b_step, b_shift, k, part, PARTS, BLOCK)
+        x, tail = two_sum(s, c)
+        x, tail = x * scale, tail * scale
+        high, low, size, nonzero = _add_term(high, low, size, nonzero, factor, x, tail, x != 0.0)
+        error += tl.abs(factor) * (error_of_sums(n2a * n2b, steps) * scale)
+    high, low, size, nonzero = _add_term(high, low, size, nonzero, f2, c0, 0.0, c0 != 0.0)
+    if PARTS == 2:
+        high, low, size, nonzero = _add_term(high, low, size, nonzero, f3, c1, 0.0, c1 != 0.0)
+    high, low = two_sum(high, low)
+    error = error * (1.0 + 1e-12) + size * 1.262177448353619e-29  # 2^-96
+    value, alike = rounded_alike(high, low, error, tl.full([], 0, tl.int32), PRECISION)
+    # 2^-800, 2^900
+    fits = (size > 1.499696813895631e-241) & (size < 8.452712498170644e270) & (tl.abs(high) > 1.499696813895631e-241)
+    return value, safe & fits & alike
+
+
+@triton.jit
+def special_sum(f0, s0, f1, s1, f2, c0, f3, c1, PARTS: tl.constexpr):
+    """What IEEE's sum gives of terms that are Inf or NaN, from signs; 0 where none is."""
+    value = _signed(f0, s0) + _signed(f2, c0)
+    if PARTS == 2:
+        value += _signed(f1, s1) + _signed(f3, c1)
+    return value
+
+
+@triton.jit
+def _signed(f, x):
+    """f·x of a factor that is not 0 and an x that is not finite, else 0."""
+    return tl.where((f != 0.0) & (x - x != 0.0), tl.where(f < 0.0, -x, x), 0.0)
+
+
+@triton.jit
+def _settle(
+    a, a_step, b, b_step, target, c, part, i, j, rows, columns, counts, m, n, k, q, f0, g0, f2, g2, MODE: tl.constexpr,
+    PRECISION: tl.constexpr, PARTS: tl.constexpr, ADDEND: tl.constexpr, PRODUCT: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Set a real number, or part of a complex one."""
+    c0 = tl.full([], 0.0, tl.float64)
+    c1 = c0
+    s0 = c0
+    s1 = c0
+    if ADDEND:
+        c0 = tl.load(c).to(tl.float64)
+        if PARTS == 2:
+            c1 = tl.load(c + 1).to(tl.float64)
+    a_shift = tl.full([], 0, tl.int32)
+    b_shift = a_shift
+    looked = i >= 0
+    if MODE != NATIVE:
+        _, a_shift, _, _, _, _ = bound_terms(rows, m, i, i < m, 1, True)
+        _, b_shift, _, _, _, _ = bound_terms(columns, n, j, j < n, 1, True)
+        looked = (tl.load(rows + LARGEST * m + i) >= EXPONENT) | (tl.load(columns + LARGEST * n + j) >= EXPONENT)
+    if PRODUCT:
+        if looked:
+            s0 = ieee_value(a, a_step, b, b_step, k, 0, PARTS, BLOCK)
+            if PARTS == 2:
+                s1 = ieee_value(a, a_step, b, b_step, k, 1, PARTS, BLOCK)
+    if PARTS == 2:
+        real = part == 0
+        f0, f1, f2, f3 = (
+            tl.where(real, f0, g0),
+            tl.where(real, -g0, f0),
+            tl.where(real, f2, g2),
+            tl.where(real, -g2, f2),
+        )
+    else:
+        f1 = f0
+        f3 = f2
+    value = special_sum(f0, s0, f1, s1, f2, c0, f3, c1, PARTS)
+    road = tl.full([], SPECIAL, tl.int32)
+    proved = value != 0.0
+    if PRODUCT and MODE != RAW and MODE != NATIVE:
+        if not proved:
+            value, proved = _in_two(
+                a, a_step, b, b_step, i, j, rows, columns, m, n, k, q, f0, f1, c0, f2, c1, f3, PRECISION, PARTS, BLOCK
+            )  # fmt: skip
+            road = tl.full([], EXACT, tl.int32)
+    if not proved:
+        value = _exact(
+            a, a_step, 0, b, b_step, 0, k, f0, f1, c0, f2, c1, f3, PRECISION, PARTS, PRODUCT, False, BLOCK
+        )  # fmt: skip
+        road = tl.full([], EXACT, tl.int32)
+        if MODE == RAW:
+            own = _exact(
+                a, a_step, a_shift, b, b_step, b_shift, k, f0, f1, c0, f2, c1, f3, PRECISION, PARTS, PRODUCT, True,
+                BLOCK,
+            )  # fmt: skip
+            # Law 4: the scheme's own value, unless the exact one disagrees about infinity.
+            infinite = tl.abs(value) == float("inf")
+            if (infinite == (tl.abs(own) == float("inf"))) & (~infinite | (own == value)):
+                value = own
+                road = tl.full([], KEPT, tl.int32)
+    tl.store(target + part, value if PRECISION == 53 else value.to(tl.float32))
+    tl.atomic_add(counts + road, 1, sem="relaxed")
+
+
+@triton.jit(
+    do_not_specialize=[
+        "a_batch", "a_row", "a_step", "b_batch", "b_column", "b_step", "out_batch", "row_stride", "column_stride",
+        "c_row", "c_column", "c_batch", "alpha", "alpha_i", "beta", "beta_i", "m", "n", "k", "q", "mark_pitch",
+        "batches", "row_batches", "column_batches",
+    ]
+)  # fmt: skip
+def settle(
+    a, a_batch, a_row, a_step, b, b_batch, b_column, b_step, out, out_batch, row_stride, column_stride, c, c_row,
+    c_column, c_batch, marks, rows, columns, counts, alpha, alpha_i, beta, beta_i, m, n, k, q, mark_pitch, batches,
+    row_batches, column_batches, MODE: tl.constexpr, PRECISION: tl.constexpr, PARTS: tl.constexpr, ADDEND: tl.constexpr,
+    PRODUCT: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Set the marked entries: what IEEE's sum gives where a term is not finite, RN of the exact sum elsewhere; in RAW
+    that of rounded operands, as the scheme has it. MODE is NATIVE where there are no statistics of vectors.
+    counts[SPECIAL], [EXACT], [KEPT] grow by the numbers set.
+    """
+    f0, g0, f1, g1 = factor_of(alpha), factor_of(alpha_i), factor_of(beta), factor_of(beta_i)
+    lanes = tl.arange(0, SPAN)
+    total = wide(batches) * PARTS * m * mark_pitch
+    for start in range(tl.program_id(0).to(tl.int64) * SPAN, total, tl.num_programs(0).to(tl.int64) * SPAN):
+        some = tl.load(marks + start + lanes, mask=start + lanes < total, other=0)
+        left = tl.sum((some != 0).to(tl.int32), 0)
+        at = tl.full([], -1, tl.int32)
+        while left > 0:
+            left -= 1
+            at = tl.min(tl.where((some != 0) & (lanes > at), lanes, SPAN), 0)
+            word = tl.load(marks + start + at).to(tl.int64) & LOW32
+            row = (start + at) // mark_pitch
+            batch, part, i = row // m // PARTS, row // m % PARTS, row % m
+            j0 = (start + at) % mark_pitch * 32
+            while word != 0:
+                lowest = word & -word
+                word = word ^ lowest
+                j = j0 + bit_number(lowest)
+                _settle(
+                    a + batch * a_batch + i * a_row, a_step, b + batch * b_batch + j * b_column, b_step,
+                    out + batch * out_batch + i * row_stride + j * column_stride,
+                    c + batch * c_batch + i * c_row + j * c_column, part, i, j,
+                    rows + (batch % row_batches) * STATISTICS * m, columns + (batch % column_batches) * STATISTICS * n,
+                    counts, m, n, k, q, f0, g0, f1, g1, MODE, PRECISION, PARTS, ADDEND, PRODUCT, BLOCK,
+                )  # fmt: skip

@@ -1,0 +1,300 @@
+"""Schemes of low-precision words in calls on a GPU: which of them run there, their predicted time, and their bound.
+
+What `ScaledHalf` and `Words` compute on a GPU is theirs but for the scaling: each chunk of a row or column has a power
+of two of its own, and so loses less than a whole row would (`cuda.multiword.launches`, with the proof of the bound).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from prismm.core.bounds import half_ulp
+from prismm.cuda.costs.table import rates_of, usual_rates, waves
+from prismm.cuda.launch.program import OUT, A, B, Place
+from prismm.cuda.multiword import launches as cuda_words
+from prismm.cuda.multiword.launches import WordFormat
+from prismm.errors import ArgumentError, EngineError
+from prismm.formats import BF16, FP16, FP32, TF32, Format
+from prismm.schemes.multiword import Words
+from prismm.schemes.scaled_half import ScaledHalf
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import torch
+    from numpy.typing import NDArray
+
+    from prismm.core.accuracy import Target
+    from prismm.cuda.costs.table import Rates
+    from prismm.cuda.launch.program import Program
+    from prismm.cuda.plan import Need
+    from prismm.cuda.residues.launches import Device
+
+_UP = 1.0 + 2.0**-40
+
+BATCH_BYTES = 1 << 30
+"""Scratch of the products that are made at once, where there are several; a grid has 65535 of them at most."""
+
+LEAST_TERMS = 256
+"""From this inner dimension on, in reals, Auto takes words: below, their errors are larger than cuBLAS's."""
+
+_CHUNK_END = 20
+"""What the end of a chunk takes, in terms of the inner dimension."""
+
+
+def word_format(scheme: Any) -> WordFormat | None:
+    """The words of a scheme as a GPU has them, or None for a scheme that runs on a CPU."""
+    if isinstance(scheme, ScaledHalf):
+        plain = scheme.order == "term" and scheme.rounding == "nearest" and scheme.scale
+        if plain and 0 <= scheme.sb <= 12 and scheme.chunk in cuda_words.CHUNKS:
+            return WordFormat("cuda:fp16", FP16, 2, scheme.sb)
+    elif isinstance(scheme, Words):
+        plain = scheme.rounding == "nearest" and scheme.accumulate_format == FP32
+        if plain and scheme.chunk in (None, *cuda_words.CHUNKS):
+            known = {
+                (TF32, 2, 3): cuda_words.TF32_PAIRS, (BF16, 2, 3): cuda_words.BF16_PAIRS,
+                (BF16, 3, 6): cuda_words.BF16_TRIPLES, (FP16, 2, 3): WordFormat("cuda:fp16", FP16, 2),
+            }  # fmt: skip
+            return known.get((scheme.format, scheme.words, scheme.products or 0))
+    return None
+
+
+def chunk_of(scheme: ScaledHalf | Words) -> int:
+    """The inner dimension of what the matrix unit adds by itself; 256 where the scheme leaves it open."""
+    return scheme.chunk or 256
+
+
+def unit_of(device: Device) -> str:
+    """The matrix unit in `numerics`' catalogue; of newer GPUs than Hopper the A100's, whose errors are larger."""
+    return "h200-wgmma" if device.hopper else "a100"
+
+
+def check(scheme: Any, need: Need, engine: str | None) -> str:
+    """The engine that multiplies words of a scheme that a caller asked for.
+
+    Raises:
+        EngineError: for parameters, types or targets that a GPU does not serve. ArgumentError: for another engine.
+    """
+    words = word_format(scheme)
+    if words is None:
+        raise EngineError(
+            f"{scheme} runs on a CPU so far; pass CPU tensors, or one that a GPU has: ScaledHalf(sb=0 to 12, chunk=64, "
+            "128, 256 or 512), Words.tf32(), Words.bf16(3) or (6), Words.fp16(), with other parameters as they are"
+        )
+    if not need.native or need.result.precision != 24:
+        raise EngineError(
+            f"{scheme} runs on a CPU so far where operands and result are not all float32, or all complex64; convert "
+            "them, pass CPU tensors, or scheme=prismm.Residues(...)"
+        )
+    if need.rounded:
+        raise EngineError(f"{scheme} certifies no correct rounding on a GPU; leave scheme out, or pass Residues(12)")
+    if engine not in (None, "cuda", words.name):
+        raise ArgumentError(f"engine={engine!r} does not multiply words of {scheme}; it takes {words.name!r}")
+    check_length(need)
+    return words.name
+
+
+def check_length(need: Need) -> None:
+    """ArgumentError for an inner dimension whose bounds were not proved."""
+    if need.terms >= 1 << 23:
+        most = ((1 << 23) - 1) // need.parts
+        raise ArgumentError(f"an inner dimension of {need.k} is too long; multiply in blocks of at most {most}")
+
+
+def of_native_grade(need: Need) -> ScaledHalf | None:
+    """The words that `Auto` may take for a float32 product, or None where none will do."""
+    if not need.native or need.result.precision != 24 or not LEAST_TERMS <= need.terms < 1 << 23:
+        return None
+    return ScaledHalf(chunk=cuda_words.chunk_for(need.terms))
+
+
+def workspace(scheme: Any, need: Need, rows: int, columns: int) -> int:
+    """Bytes of scratch for a block of the product."""
+    words = word_format(scheme)
+    assert words is not None
+    parts = need.parts
+    return cuda_words.workspace(words, rows, columns * parts, max(1, need.k) * parts)
+
+
+def problem_of(scheme: ScaledHalf | Words, need: Need, device: Device) -> cuda_words.Problem:
+    """What is launched."""
+    words = word_format(scheme)
+    assert words is not None
+    direct = _is_direct(scheme, need, device)
+    return cuda_words.problem_for(
+        words, chunk_of(scheme), need.terms, need.target, unit_of(device), direct, need.summed
+    )
+
+
+def _is_direct(scheme: ScaledHalf | Words, need: Need, device: Device) -> bool:
+    """Whether the kernel that cuts and multiplies is predicted to be faster than split and product."""
+    rates = rates_of(device.name) or usual_rates()
+    return device.hopper and _seconds_directly(scheme, need, rates) < _seconds_apart(scheme, need, rates)
+
+
+def queue(
+    program: Program, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, problem: cuda_words.Problem,
+    block: tuple[int, int], counts: Place, device: Device, into: Place | None = None,
+) -> None:  # fmt: skip
+    """Queue out = a @ b, batches of three dimensions, in blocks of rows and columns, and of a batch; counts (4,) int64
+    are set. into: scratch memory for the result, laid out as out is.
+    """
+    rows, columns = block
+    parts = 2 if out.is_complex() else 1
+    x, y, z = (matrices_of(w, base) for w, base in ((a, A), (b, B), (out, OUT)))
+    if into is not None:
+        z = dataclasses.replace(z, data=into.reals())
+    m, n = min(rows, z.shape[1]), min(columns, z.shape[2])
+    each = cuda_words.workspace(problem.words, m, n * parts, x.shape[2] * parts)
+    for number, some in enumerate(blocks_of(x, y, z, rows, columns, each)):
+        with program.lend():
+            cuda_words.queue(*some, problem, counts, device, program, number == 0)
+
+
+def blocks_of(
+    x: cuda_words.Matrices, y: cuda_words.Matrices, z: cuda_words.Matrices, rows: int, columns: int, each: int
+) -> Iterator[tuple[cuda_words.Matrices, cuda_words.Matrices, cuda_words.Matrices]]:
+    """The parts of z = x @ y that are made at once: so many rows and columns, and as many matrices of a batch as
+    scratch has room for; each: bytes of scratch for one.
+    """
+    step = min(max(1, BATCH_BYTES // each), 65535)
+    for t in range(0, z.shape[0], step):
+        for j in range(0, z.shape[2], columns):
+            for i in range(0, z.shape[1], rows):
+                left, right = _part(x, t, step, i, rows, 0, x.shape[2]), _part(y, t, step, 0, y.shape[1], j, columns)
+                yield left, right, _part(z, t, step, i, rows, j, columns)
+
+
+def matrices_of(x: torch.Tensor, base: int) -> cuda_words.Matrices:
+    """Of a call's operand or result (batch, rows, columns)."""
+    parts = 2 if x.is_complex() else 1
+    place = Place(base, 0, x.dtype).reals()
+    strides = tuple(parts * s for s in x.stride())
+    return cuda_words.Matrices(place, tuple(x.shape), strides, parts == 2)  # type: ignore[arg-type]
+
+
+def _part(
+    x: cuda_words.Matrices, t: int, batches: int, i: int, rows: int, j: int, columns: int
+) -> cuda_words.Matrices:  # fmt: skip
+    """Some matrices of a batch, or the one that serves all, and some of their rows and columns."""
+    t = t if x.shape[0] > 1 else 0
+    shape = min(batches, x.shape[0] - t), min(rows, x.shape[1] - i), min(columns, x.shape[2] - j)
+    place = x.data.at(t * x.strides[0] + i * x.strides[1] + j * x.strides[2], (), ())
+    return cuda_words.Matrices(place, shape, x.strides, x.is_complex)
+
+
+@dataclass(frozen=True)
+class WordsBound:
+    """gamma·(|a||b|) + K·floor·largest, half an ulp and K·η for each entry; holds for repaired ones as well.
+
+    a, b: the operands, which must not have changed since.
+    """
+
+    result: Format
+    a: Any
+    b: Any
+    own: cuda_words.Bound
+    target: Target | None
+
+    def at(self, c: NDArray[Any], i: Any, j: Any) -> NDArray[np.float64]:
+        """Bound of entries (i, j) of the result c, which may be slices."""
+        rows = np.abs(self.a[i] if isinstance(i, slice) else self.a[[i]]).astype(np.float64)
+        columns = np.abs(self.b[:, j] if isinstance(j, slice) else self.b[:, [j]]).astype(np.float64)
+        value = c[i, j]
+        with np.errstate(over="ignore", invalid="ignore"):
+            size = np.reshape((rows @ columns) * (1.0 + (self.own.terms + 4) * 2.0**-52), np.shape(value))
+            s, t = _scale(rows.max(1, initial=0.0)), _scale(columns.max(0, initial=0.0))
+            largest = np.reshape(s[:, None] * t[None, :], np.shape(value))
+            bound = self.own.gamma * size + self.own.terms * (self.own.floor * largest + self.result.smallest_subnormal)
+            bound = (bound + half_ulp(value, self.result)) * _UP
+            alive = np.isfinite(value.real) | np.isfinite(value.imag)
+            return np.where(alive, bound, 0.0)
+
+
+def _scale(largest: NDArray[np.float64]) -> NDArray[np.float64]:
+    """2^(e - 15), largest < 2^e, of a vector whose pieces are scaled at most so much; 0 for 0."""
+    e = np.maximum(np.frexp(largest)[1], -100)
+    # The largest part of a complex number is at most its modulus.
+    return np.where(largest > 0.0, np.ldexp(1.0, e - 15), 0.0)
+
+
+def bound_of(scheme: Any, need: Need, device: Device, a: Any, b: Any) -> WordsBound:
+    """For a report."""
+    words = word_format(scheme)
+    assert words is not None
+    direct = _is_direct(scheme, need, device)
+    own = cuda_words.bound(words, need.terms, chunk_of(scheme), unit_of(device), direct)
+    return WordsBound(FP32, a, b, own, need.target)
+
+
+def gpu_seconds(scheme: Any, need: Need, rates: Rates) -> float:
+    """Seconds that the GPU is expected to work on a call with words: split and product, or both in one, second look."""
+    return min(_seconds_apart(scheme, need, rates), _seconds_directly(scheme, need, rates)) + rates.look
+
+
+def _seconds_apart(scheme: Any, need: Need, rates: Rates) -> float:
+    """Of split and product."""
+    seconds = rates.split_words.seconds(*split_work(scheme, need))
+    product = rates.at_length(operations(scheme, need, rates.processors) / rates.words)
+    return seconds + product + rates.once_over(need.result_bytes)
+
+
+def _seconds_directly(scheme: Any, need: Need, rates: Rates) -> float:
+    """Of the kernel that cuts and multiplies (`cuda_words.directly`), where it serves operands whose rows or columns
+    begin at multiples of 16 bytes; infinite where it does not.
+    """
+    words = word_format(scheme)
+    assert words is not None
+    served = cuda_words.serves_directly(words, chunk_of(scheme), need.is_complex)
+    if not served or not rates.words_directly or need.k % 4 or need.m % 4 or need.n % 4:
+        return math.inf
+    busy = rates.at_length(operations_directly(need, rates.processors) / rates.words_directly)
+    return rates.product + busy + rates.look
+
+
+def operations_directly(need: Need, processors: int) -> float:
+    """Operations of products of words that are cut where they are multiplied, as `operations` counts them: that a
+    chunk ends is in each term's share there.
+    """
+    count = math.prod(need.batch)
+    tiles = -(-need.m // 128) * -(-need.n // 128) * count
+    return 6.0 * tiles * 128 * 128 * (max(1, need.k) + 100) / waves(tiles, processors)
+
+
+def operations(scheme: Any, need: Need, processors: int) -> float:
+    """Operations of products of words of 16 bits, with those of the processors that wait for the last tiles, and with
+    as many as what is done at the end of each chunk takes the time of.
+    """
+    words = word_format(scheme)
+    assert words is not None
+    count, (m, n, k) = math.prod(need.batch), _real_shape(need)
+    tiles = -(-m // 128) * -(-n // 128) * count
+    # A tile's beginning and end take about as long as 100 of its inner dimension.
+    inner = k * (1.0 + _CHUNK_END / chunk_of(scheme)) + 100
+    return 2.0 * tiles * 128 * 128 * inner * words.products * words.bytes / 2 / waves(tiles, processors)
+
+
+def split_work(scheme: Any, need: Need) -> tuple[float, float]:
+    """Elements of the operands, and words of 16 bits for each."""
+    words = word_format(scheme)
+    assert words is not None
+    m, n, k = _real_shape(need)
+    return float((m + n) * k * math.prod(need.batch)), words.count * words.bytes / 2
+
+
+def products(scheme: Any, need: Need) -> int:
+    """Products on the matrix unit of one product of the call."""
+    words = word_format(scheme)
+    assert words is not None
+    return (4 if need.is_complex else 1) * words.products
+
+
+def _real_shape(need: Need) -> tuple[int, int, int]:
+    """m, n, k of the real product that is made."""
+    parts = need.parts
+    return need.m, need.n * parts, max(1, need.k) * parts

@@ -1,0 +1,168 @@
+"""Operands on a GPU: tensors of the types that kernels read, and their rows and columns."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from prismm.core import arrays as interop
+from prismm.core.arrays import lives_on_gpu
+from prismm.core.prepared import Prepared
+from prismm.cuda.launch.program import Place
+from prismm.cuda.residues import launches as cuda
+from prismm.errors import DTypeError, OperandError
+
+if TYPE_CHECKING:
+    import torch
+
+
+@dataclass(frozen=True)
+class Kept:
+    """Where the parts of a prepared operand stand in its memory: of so many vectors at a time."""
+
+    step: int
+    splits: tuple[cuda.SplitVectors, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class PreparedOnDevice(Prepared):
+    """An operand that `cuda.prepare.prepare` split once.
+
+    kept, memory: None where the scheme has nothing to keep but the matrix. stream: on which it was split.
+    """
+
+    kept: Kept | None = field(repr=False)
+    memory: torch.Tensor | None = field(repr=False)
+    stream: int = field(repr=False)
+
+    is_cuda: ClassVar[bool] = True
+
+    @functools.cached_property
+    def key(self) -> tuple[Any, ...]:
+        """All that a product's choice and launches depend on."""
+        own = self.side, self.scheme, self.target, self.reproducible, self.engine, self.out_dtype, self.asked_dtype
+        return (*own, self.kept)
+
+    @property
+    def data(self) -> Any:
+        """The private copy of the matrix, a tensor."""
+        return self.array.data
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held on the device: the copy and its parts."""
+        return int(self.data.nbytes) + (self.memory.nbytes if self.memory is not None else 0)
+
+    def gives(self, out_dtype: Any) -> str:
+        """See `Prepared.gives`."""
+        return name_of(result_dtype([self.data], out_dtype))
+
+
+def shared(x: Any, name: str) -> torch.Tensor:
+    """A tensor of the same memory.
+
+    Raises:
+        OperandError: for what is not on a GPU, cannot be read, is sparse, or would lose its derivative.
+    """
+    import torch
+
+    if not lives_on_gpu(x):
+        if not isinstance(x, torch.Tensor):
+            interop.normalise(x, name)  # says of what is no array how to make one
+        raise OperandError(
+            f"one operand is on a GPU, {name} is a {type(x).__name__} that is not; move it there (torch.as_tensor("
+            f"{name}, device='cuda')), or the other one to the CPU"
+        )
+    try:
+        tensor = x if isinstance(x, torch.Tensor) else torch.utils.dlpack.from_dlpack(x)
+    except (BufferError, RuntimeError, TypeError, ValueError) as error:
+        raise OperandError(f"{name} cannot be read through __dlpack__ ({error}); pass a torch tensor") from error
+    interop.refuse_traced(tensor, name)
+    if tensor.requires_grad:
+        tensor = tensor.detach()
+    if tensor.layout is not torch.strided:
+        raise OperandError(f"{name} has layout {tensor.layout}; pass {name}.to_dense()")
+    return tensor
+
+
+def tensor_of(x: Any, name: str) -> torch.Tensor:
+    """The operand as a tensor of float64, float32 or complex numbers, whose memory holds its entries as they are, or of
+    64-bit integers (`cuda.integers`).
+
+    Raises:
+        DTypeError: for other types. The errors of `shared` besides.
+    """
+    import torch
+
+    tensor: torch.Tensor = x.data if isinstance(x, PreparedOnDevice) else shared(x, name)
+    if tensor.dtype in (torch.float64, torch.float32):
+        return tensor.resolve_neg()
+    if tensor.dtype in (torch.complex128, torch.complex64):
+        return tensor.resolve_conj().resolve_neg()
+    if tensor.dtype in (torch.float16, torch.bfloat16):
+        return tensor.float()
+    if tensor.dtype in (torch.int8, torch.int16, torch.int32, torch.uint8):
+        return tensor.double()
+    if tensor.dtype == torch.uint16:
+        return (tensor.view(torch.int16).int() & 0xFFFF).double()
+    if tensor.dtype == torch.uint32:
+        return (tensor.view(torch.int32).long() & 0xFFFFFFFF).double()
+    if tensor.dtype in (torch.int64, torch.uint64):
+        return tensor
+    raise DTypeError(
+        f"{name} has dtype {tensor.dtype}; on a GPU prismm multiplies float64, float32, complex128, complex64, "
+        f"float16, bfloat16 and integers: convert it with {name}.to(...)"
+    )
+
+
+def name_of(dtype: torch.dtype) -> str:
+    """The type's name in NumPy."""
+    return str(dtype).removeprefix("torch.")
+
+
+def numpy_dtype(dtype: torch.dtype) -> Any:
+    """The same type in NumPy."""
+    import numpy as np
+
+    return np.dtype(name_of(dtype))
+
+
+def result_dtype(operands: list[torch.Tensor], out_dtype: Any) -> torch.dtype:
+    """`interop.result_dtype` of tensors."""
+    import numpy as np
+    import torch
+
+    empty = [np.empty(0, numpy_dtype(x.dtype)) for x in operands]
+    wanted = interop.result_dtype(empty, out_dtype)
+    found: torch.dtype = getattr(torch, wanted.name)
+    return found
+
+
+def span(x: torch.Tensor) -> int:
+    """Bytes from a tensor's first element to the end of its last."""
+    if x.numel() == 0:
+        return 0
+    return x.element_size() * (1 + sum((n - 1) * step for n, step in zip(x.shape, x.stride(), strict=True)))
+
+
+def overlap(x: torch.Tensor, *others: torch.Tensor) -> bool:
+    """Whether x may share memory with any of the others: by addresses, as views of another library's memory have
+    storages of their own.
+    """
+    return any(meet(x.data_ptr(), span(x), y.data_ptr(), span(y)) for y in others)
+
+
+def meet(first: int, size: int, other: int, other_size: int) -> bool:
+    """Whether so many bytes from one address on overlap those from another one on."""
+    return first < other + other_size and other < first + size
+
+
+def vectors_of(x: torch.Tensor, base: int, *, columns: bool) -> cuda.Vectors:
+    """Rows of (batch, m, k), or columns of (batch, k, n)."""
+    batch, rows, inner = x.shape
+    steps = x.stride() if not columns else (x.stride(0), x.stride(2), x.stride(1))
+    count, terms = (inner, rows) if columns else (rows, inner)
+    # Extents of 1 have any stride.
+    vector, element = 1 if count == 1 else steps[1], 1 if terms == 1 else steps[2]
+    return cuda.Vectors(Place(base, 0, x.dtype), batch, count, terms, (steps[0], vector, element))

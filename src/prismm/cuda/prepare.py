@@ -1,0 +1,106 @@
+"""`prismm.prepare` on a GPU: a matrix split once, its parts kept on the device beside a copy of it.
+
+Rows or columns are split so many at a time (`STEP`), each time into planes of their own: products of large matrices are
+made in blocks, and a block takes whole planes. Only residues are kept. Words of a matrix are split together with those
+of the other operand, in one launch that takes less than it takes to queue it; a native product has none.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any, Literal
+
+from prismm.core import arrays as interop
+from prismm.cuda import integers as cuda_integers
+from prismm.cuda import plan as cuda_plan
+from prismm.cuda.launch.program import LEFT, RIGHT, A, Place, Program
+from prismm.cuda.operands import Kept, PreparedOnDevice, name_of, numpy_dtype, result_dtype, tensor_of, vectors_of
+from prismm.cuda.residues import launches as cuda
+from prismm.cuda.slices import count as cuda_slice_count
+from prismm.errors import EngineError, ShapeError
+from prismm.formats import format_of
+from prismm.schemes.residues import Residues
+
+if TYPE_CHECKING:
+    import torch
+
+    from prismm.cpu.calls import Options
+
+STEP = 8192
+"""Rows or columns of a block."""
+
+
+def split_program(
+    x: torch.Tensor, side: Literal["left", "right"], table: cuda.Tables, device: cuda.Device, step: int
+) -> tuple[Program, Kept]:
+    """What splits a matrix at A into scratch memory, and where its parts are once that is the memory of its side.
+
+    Counts of large elements and residuals are kept as well, whatever the target: a product may ask for them.
+    """
+    program = Program((x.data_ptr() % 16,) * 3)
+    whole = vectors_of(x[None], A, columns=side == "right")
+    splits = []
+    for start in range(0, whole.vectors, step):
+        some = whole.part(start, start + step)
+        statistics = cuda.take_statistics(program, some)
+        made = cuda.split_vectors(
+            program, some, statistics, table, device, left=side == "left", levels=True, measure=True
+        )  # fmt: skip
+        splits.append(_of_side(made, LEFT if side == "left" else RIGHT))
+    return program, Kept(step, tuple(splits))
+
+
+def _of_side(made: cuda.SplitVectors, base: int) -> cuda.SplitVectors:
+    def there(place: Place) -> Place:
+        return dataclasses.replace(place, base=base)
+
+    return dataclasses.replace(made, planes=there(made.planes), statistics=there(made.statistics))
+
+
+def prepare(x: Any, side: Literal["left", "right"], options: Options) -> PreparedOnDevice:
+    """`prismm.prepare` of a matrix on a GPU; nothing waits.
+
+    Raises:
+        ShapeError: for what is no matrix. EngineError: for schemes that do not run on a GPU, or too little memory.
+    """
+    import torch
+
+    tensor = cuda_integers.exact(tensor_of(x, "x"), "x", ", which are not prepared; pass them to matmul directly")
+    if tensor.ndim != 2:
+        raise ShapeError(f"x has shape {tuple(tensor.shape)}; prepare takes a matrix of two dimensions")
+    dtype = result_dtype([tensor], options.out_dtype)
+    kind = torch.complex128 if dtype.is_complex and not tensor.is_complex() else tensor.dtype
+    device = cuda.device_of(tensor.device.index)
+    rows, columns = tensor.shape
+    m, k = (rows, columns) if side == "left" else (columns, rows)
+    need = cuda_plan.Need(
+        m=m, n=m, k=k, batch=(), result=format_of(numpy_dtype(dtype)), target=options.target,
+        reproducible=options.reproducible, native=kind == dtype, is_complex=dtype.is_complex,
+    )  # fmt: skip
+    if cuda_slice_count.is_estimated(options.scheme):
+        raise EngineError(
+            f"{options.scheme} estimates its number of slices from both operands; pass slices= as well, or mode='CR'"
+        )
+    choice = cuda_plan.choose(need, options, device, one_kernel=False)  # which depends on the other operand
+    kept = memory = None
+    with torch.cuda.device(tensor.device):
+        stream = torch._C._cuda_getCurrentRawStream(tensor.device.index)
+        try:
+            copy = tensor.to(kind, copy=True)
+            copy = copy if 1 in copy.stride() else copy.contiguous()
+            if isinstance(choice.scheme, Residues) and copy.numel():
+                table = cuda.tables(choice.scheme.moduli, copy.device)
+                program, kept = split_program(copy, side, table, device, STEP)
+                memory = torch.empty(program.scratch, dtype=torch.uint8, device=copy.device)
+                program.run((*[copy.data_ptr()] * 3, memory.data_ptr()), stream)
+        except torch.OutOfMemoryError as error:
+            raise EngineError(
+                f"the GPU has too little free memory to keep this operand of shape {(rows, columns)} split: free some "
+                "(torch.cuda.empty_cache()), or pass the matrix itself"
+            ) from error
+    asked = name_of(dtype) if options.out_dtype is not None else None
+    array = interop.Array(copy, "torch", None)  # type: ignore[arg-type]
+    return PreparedOnDevice(
+        side, choice.scheme, options.target, options.reproducible, choice.engine, name_of(dtype), asked, array, None,
+        kept, memory, stream,
+    )  # fmt: skip

@@ -1,0 +1,386 @@
+"""What a join's tests left open where bounds are compared with |a||b|: certified together, or settled one by one.
+
+On data that spread over many binades neither an entry's own size nor the counts of large elements say enough of
+|a||b|, and a fifth of all entries, or nearly all, are open. A CPU compares their bounds with products of 7-bit
+magnitudes, floor(|a|·2^(7-e)). Where there are more than a few, `magnitude_planes` writes those of all elements down,
+and `settle_open` multiplies them for the strips that need them, by matrix instructions, and settles only what they
+leave: entries that are few one by one, rows with several in sums of whole rows. Integers and tests are the same on
+every road, and so are correctly rounded values, so the bits are.
+
+Planes: 8 bytes an element read, 2 written. A strip of 64 x 128: 2·64·128·k operations in INT8 and 192·k bytes, read
+again by every strip that shares them. Rows of exact values: 128·k times ten operations in float64, at order 4096 about
+50 ms where all entries are open.
+"""
+
+import triton
+import triton.language as tl
+
+from prismm.cuda.kernels.fp64 import LOW32, NONFINITE, SHIFT, STATISTICS, bit_number, scaled, two_sum, wide
+from prismm.cuda.residues.kernels.join_exact import bound_of, bound_terms, store_marks
+from prismm.cuda.residues.kernels.repair import (
+    BY_MAGNITUDE,
+    EXACT,
+    decided,
+    doubled,
+    exact_value,
+    magnitude_proves,
+    magnitude_sum,
+    strip_of,
+)
+
+SPAN = tl.constexpr(64)
+"""Words of flags that a program reads at once."""
+
+
+@triton.jit
+def _count(word):
+    """Bits of 32-bit words."""
+    x = word.to(tl.uint32, bitcast=True)
+    x = x - ((x >> 1) & 0x55555555)
+    x = (x & 0x33333333) + ((x >> 2) & 0x33333333)
+    x = (x + (x >> 4)) & 0x0F0F0F0F
+    return ((x * 0x01010101) >> 24).to(tl.int32)
+
+
+@triton.jit
+def _exponents(stats, vectors, at):
+    """e of some vectors, 0 of those that are not finite."""
+    e, _, _, _, _, _ = bound_terms(stats, vectors, at, at < vectors, 0, True)
+    return tl.where(e < NONFINITE, e, 0)
+
+
+@triton.jit
+def _write_planes(
+    x, batch_step, step, along, stats, planes, tile, vectors, k, pitch, DEPTH: tl.constexpr,
+    PARTS: tl.constexpr, ALONG: tl.constexpr, SIDE: tl.constexpr, VECTORS: tl.constexpr,
+):  # fmt: skip
+    """A tile of the planes of one operand: sizes, then what is not zero, for each part; see `magnitude_planes`."""
+    depths = pitch // DEPTH
+    strips = tl.cdiv(vectors, SIDE) * (SIDE // VECTORS)
+    batch = (tile // (strips * depths)).to(tl.int64)
+    at = tile % (strips * depths) // depths * VECTORS + tl.arange(0, VECTORS)
+    h = tile % depths * DEPTH + tl.arange(0, DEPTH)
+    e = _exponents(stats + batch * STATISTICS * vectors, vectors, at)
+    planes += batch * (2 * PARTS) * wide(strips * VECTORS) * pitch
+    target = planes + at.to(tl.int64)[:, None] * pitch + h[None, :]
+    for part in tl.static_range(PARTS):
+        source = x + batch * batch_step + part
+        if ALONG:
+            mask = (at < vectors)[:, None] & (h < k)[None, :]
+            place = source + at.to(tl.int64)[:, None] * step + h.to(tl.int64)[None, :] * along
+            value = tl.abs(tl.load(place, mask=mask, other=0.0).to(tl.float64))
+            size = scaled(value, 7 - e[:, None]).to(tl.int32).to(tl.int8)
+            some = (value != 0.0).to(tl.int8)
+        else:
+            mask = (at < vectors)[None, :] & (h < k)[:, None]
+            place = source + at.to(tl.int64)[None, :] * step + h.to(tl.int64)[:, None] * along
+            value = tl.abs(tl.load(place, mask=mask, other=0.0).to(tl.float64))
+            size = tl.trans(scaled(value, 7 - e[None, :]).to(tl.int32).to(tl.int8))
+            some = tl.trans((value != 0.0).to(tl.int8))
+        tl.store(target + wide(strips * VECTORS) * pitch * (2 * part), size)
+        tl.store(target + wide(strips * VECTORS) * pitch * (2 * part + 1), some)
+
+
+@triton.jit(
+    do_not_specialize=[
+        "a_batch", "a_row", "a_step", "b_batch", "b_column", "b_step", "m", "n", "k", "depths", "row_batches",
+        "column_batches", "few",
+    ]
+)  # fmt: skip
+def magnitude_planes(
+    a, a_batch, a_row, a_step, b, b_batch, b_column, b_step, rows, columns, left, right, opened, m, n, k, depths,
+    row_batches, column_batches, few, PARTS: tl.constexpr, A_ALONG: tl.constexpr, B_ALONG: tl.constexpr,
+    SIDE: tl.constexpr, DEPTH: tl.constexpr, VECTORS: tl.constexpr,
+):  # fmt: skip
+    """Where more than few entries are open, by opened: of the vectors of both operands floor(|x|·2^(7-e)) and, in
+    a plane of its own, 1 for what is not zero; int8, (matrices, parts, 2, vectors rounded up to SIDE, depths·DEPTH).
+    """
+    if tl.load(opened) > few:
+        pitch = depths * DEPTH
+        ours = tl.cdiv(m, SIDE) * (SIDE // VECTORS) * depths * row_batches
+        theirs = tl.cdiv(n, SIDE) * (SIDE // VECTORS) * depths * column_batches
+        for tile in range(tl.program_id(0), ours + theirs, tl.num_programs(0)):
+            if tile < ours:
+                _write_planes(
+                    a, a_batch, a_row, a_step, rows, left, tile, m, k, pitch, DEPTH, PARTS, A_ALONG, SIDE,
+                    VECTORS,
+                )  # fmt: skip
+            else:
+                _write_planes(
+                    b, b_batch, b_column, b_step, columns, right, tile - ours, n, k, pitch, DEPTH, PARTS,
+                    B_ALONG, SIDE, VECTORS,
+                )  # fmt: skip
+
+
+@triton.jit
+def _sums_of_strip(
+    left, right, pending, sums, m, n, i0, j0, depths, part, PARTS: tl.constexpr, STRIP: tl.constexpr,
+    COLUMNS: tl.constexpr, SIDE: tl.constexpr, DEPTH: tl.constexpr,
+):  # fmt: skip
+    """sums (STRIP, COLUMNS): of products of 7-bit magnitudes; of pending entries -1 for 0 where some product of the
+    operands is not zero.
+    """
+    pitch = depths * DEPTH
+    row, column, h = tl.arange(0, STRIP), tl.arange(0, COLUMNS), tl.arange(0, DEPTH)
+    of_a, of_b = wide(tl.cdiv(m, SIDE) * SIDE) * pitch, wide(tl.cdiv(n, SIDE) * SIDE) * pitch
+    x_at = left + (i0 + row).to(tl.int64)[:, None] * pitch + h[None, :]
+    y_at = right + (j0 + column).to(tl.int64)[:, None] * pitch + h[None, :]
+    open_ = tl.reshape((pending[:, :, None] >> tl.arange(0, 32)[None, None, :]) & 1, [STRIP, COLUMNS])
+    target = sums + row[:, None] * COLUMNS + column[None, :]
+    asked = tl.full([], 1, tl.int32)
+    for kind in range(0, 2):  # sizes, then what is not zero
+        if asked > 0:
+            acc = tl.zeros([STRIP, COLUMNS], tl.int32)
+            for which in range(0, PARTS):
+                x, y = x_at + of_a * (2 * which + kind), y_at + of_b * (2 * (which ^ part) + kind)
+                for h0 in range(0, pitch, DEPTH):
+                    acc = tl.dot(tl.load(x + h0), tl.trans(tl.load(y + h0)), acc, out_dtype=tl.int32)
+            if kind == 0:
+                tl.store(target, acc)
+                asked = tl.max(tl.max(tl.where(acc == 0, open_, 0), 1), 0)
+            else:
+                tl.debug_barrier()
+                tl.store(target, tl.where(acc != 0, -1, 0), mask=tl.load(target) == 0)
+
+
+@triton.jit
+def _certify(
+    out, row_stride, column_stride, marks, sums, rows, columns, constants, counts, m, n, i0, j0, terms, q,
+    PRECISION: tl.constexpr, STRIP: tl.constexpr, COLUMNS: tl.constexpr, ROWS: tl.constexpr,
+):  # fmt: skip
+    """Take from marks (STRIP, COLUMNS / 32) what sums prove; ROWS rows at a time, in few registers."""
+    WIDTH: tl.constexpr = COLUMNS // 32
+    column = tl.arange(0, COLUMNS)
+    j = j0 + column
+    column_e = _exponents(columns, n, j)
+    _, column_shift, n1b, db, n2b, fb = bound_terms(columns, n, j, j < n, q, True)
+    done = tl.full([], 0, tl.int64)
+    for r0 in range(0, STRIP, ROWS):
+        row = r0 + tl.arange(0, ROWS)
+        i = i0 + row
+        row_e = _exponents(rows, m, i)
+        _e, row_shift, n1a, da, n2a, fa = bound_terms(rows, m, i, i < m, q, True)
+        bound = bound_of(
+            n1a[:, None], da[:, None], n2a[:, None], fa[:, None], n1b[None, :], db[None, :], n2b[None, :], fb[None, :],
+            0.25 * terms, True,
+        )  # fmt: skip
+        total = tl.load(sums + row[:, None] * COLUMNS + column[None, :])
+        words = tl.load(marks + row[:, None] * WIDTH + column[None, :] // 32)
+        open_ = (words >> (column[None, :] % 32)) & 1 != 0
+        at = out + i.to(tl.int64)[:, None] * row_stride + j.to(tl.int64)[None, :] * column_stride
+        value = tl.load(at, mask=open_, other=0.0).to(tl.float64)
+        exponent = -(row_shift[:, None] + column_shift[None, :])
+        proved = magnitude_proves(
+            tl.maximum(total, 0), total != 0, bound, row_e[:, None] + column_e[None, :], value, exponent, constants,
+            PRECISION,
+        )  # fmt: skip
+        done += tl.sum(tl.sum((open_ & proved).to(tl.int32), 1), 0).to(tl.int64)
+        tl.debug_barrier()
+        store_marks(open_ & ~proved, marks + r0 * WIDTH, ROWS, COLUMNS)
+    tl.atomic_add(counts + BY_MAGNITUDE, done, sem="relaxed")
+
+
+@triton.jit
+def _double_rows(
+    a, a_row, a_step, b, b_column, b_step, high, low, rows, columns, m, n, i0, j0, k, part, PARTS: tl.constexpr,
+    ROWS: tl.constexpr, COLUMNS: tl.constexpr, AT_ONCE: tl.constexpr,
+):  # fmt: skip
+    """high + low (ROWS, COLUMNS): sums of products in twice float64's precision, in units of `bound_terms`; those of
+    high's parts without error (Ogita, Rump and Oishi 2005). Terms as in `repair.factors`.
+    """
+    i, j = i0 + tl.arange(0, ROWS), j0 + tl.arange(0, COLUMNS)
+    in_m, in_n = i < m, j < n
+    row_shift = tl.load(rows + SHIFT * m + i, mask=in_m, other=0).to(tl.int32)
+    column_shift = tl.load(columns + SHIFT * n + j, mask=in_n, other=0).to(tl.int32)
+    of_a, of_b = a + i.to(tl.int64) * a_row, b + j.to(tl.int64) * b_column
+    s = tl.zeros([ROWS, COLUMNS], tl.float64)
+    c = tl.zeros([ROWS, COLUMNS], tl.float64)
+    for h0 in range(0, PARTS * k, AT_ONCE):
+        for some in tl.static_range(AT_ONCE):
+            h = wide(h0 + some)
+            if PARTS == 1:
+                x_at, y_at = of_a + h * a_step, of_b + h * b_step
+            else:
+                x_at = of_a + ((h >> 1) * a_step + (h & 1))
+                y_at = of_b + ((h >> 1) * b_step + ((h & 1) ^ part))
+            x = scaled(tl.load(x_at, mask=in_m & (h < PARTS * k), other=0.0).to(tl.float64), row_shift)
+            y = scaled(tl.load(y_at, mask=in_n & (h < PARTS * k), other=0.0).to(tl.float64), column_shift)
+            if PARTS == 2:
+                y = tl.where((part == 0) & ((h & 1) == 1), -y, y)
+            product = x[:, None] * y[None, :]
+            both = tl.broadcast_to(x[:, None], product.shape), tl.broadcast_to(y[None, :], product.shape)
+            rest = tl.fma(both[0], both[1], -product)
+            s, error = two_sum(s, product)
+            c += error + rest
+    index = tl.arange(0, ROWS)[:, None] * COLUMNS + tl.arange(0, COLUMNS)[None, :]
+    tl.store(high + index, s)
+    tl.store(low + index, c)
+
+
+@triton.jit
+def _set_exactly(
+    out, row_stride, column_stride, marks, high, low, rows, columns, counts, m, n, i0, j0, k, q,
+    PRECISION: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+):  # fmt: skip
+    """Set marked entries (ROWS, COLUMNS) whose rounding high + low decide, and take them from marks."""
+    WIDTH: tl.constexpr = COLUMNS // 32
+    row, column = tl.arange(0, ROWS), tl.arange(0, COLUMNS)
+    i, j = i0 + row, j0 + column
+    row_shift = tl.load(rows + SHIFT * m + i, mask=i < m, other=0).to(tl.int32)
+    column_shift = tl.load(columns + SHIFT * n + j, mask=j < n, other=0).to(tl.int32)
+    magnitude = _norm(rows, m, i, q)[:, None] * _norm(columns, n, j, q)[None, :]
+    words = tl.load(marks + row[:, None] * WIDTH + column[None, :] // 32)
+    open_ = (words >> (column[None, :] % 32)) & 1 != 0
+    index = row[:, None] * COLUMNS + column[None, :]
+    exponent = -(row_shift[:, None] + column_shift[None, :])
+    value, proved = decided(tl.load(high + index), tl.load(low + index), exponent, magnitude, 2 * (k + 1024), PRECISION)
+    at = out + i.to(tl.int64)[:, None] * row_stride + j.to(tl.int64)[None, :] * column_stride
+    tl.store(at, value if PRECISION == 53 else value.to(tl.float32), mask=open_ & proved)
+    tl.debug_barrier()
+    store_marks(open_ & ~proved, marks, ROWS, COLUMNS)
+    tl.atomic_add(
+        counts + EXACT, tl.sum(tl.sum((open_ & proved).to(tl.int32), 1), 0).to(tl.int64), sem="relaxed"
+    )  # fmt: skip
+
+
+@triton.jit
+def _norm(stats, vectors, at, q):
+    """‖A'‖₂ of some vectors, an upper bound."""
+    _, _, _, _, norm, _ = bound_terms(stats, vectors, at, at < vectors, q, False)
+    return norm
+
+
+@triton.jit
+def _settle_entry(
+    a, a_step, b, b_step, target, i, j, rows, columns, constants, counts, m, n, k, terms, q, part, judged,
+    PRECISION: tl.constexpr, PARTS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Prove one entry by magnitudes, unless that failed (judged), or set it to its exact value, rounded."""
+    proved = i < 0
+    if not judged:
+        a_e, a_shift, n1a, da, n2a, fa = bound_terms(rows, m, i, i < m, q, True)
+        b_e, b_shift, n1b, db, n2b, fb = bound_terms(columns, n, j, j < n, q, True)
+        total, hit = magnitude_sum(a, a_step, a_e, b, b_step, b_e, k, part, PARTS, BLOCK)
+        bound = bound_of(n1a, da, n2a, fa, n1b, db, n2b, fb, 0.25 * terms, True)
+        value = tl.load(target).to(tl.float64)
+        proved = magnitude_proves(total, hit, bound, a_e + b_e, value, -(a_shift + b_shift), constants, PRECISION)
+    if proved:
+        tl.atomic_add(counts + BY_MAGNITUDE, 1, sem="relaxed")
+    else:
+        exact, decided_so = doubled(
+            a, a_step, b, b_step, i, j, rows, columns, m, n, k, q, part, PRECISION, PARTS, BLOCK
+        )  # fmt: skip
+        if not decided_so:
+            exact = exact_value(a, a_step, b, b_step, k, part, PARTS, PRECISION, BLOCK)
+        tl.store(target, exact if PRECISION == 53 else exact.to(tl.float32))
+        tl.atomic_add(counts + EXACT, 1, sem="relaxed")
+
+
+@triton.jit(
+    do_not_specialize=[
+        "a_batch", "a_row", "a_step", "b_batch", "b_column", "b_step", "out_batch", "row_stride", "m", "n", "k",
+        "depths", "terms", "q", "blocks", "words", "batches", "row_batches", "column_batches", "few", "few_of_all",
+        "many",
+    ]
+)  # fmt: skip
+def settle_open(
+    a, a_batch, a_row, a_step, b, b_batch, b_column, b_step, out, out_batch, row_stride, column_stride, flags, marks,
+    left, right, sums, high, rows, columns, constants, counts, opened, m, n, k, depths, terms, q, blocks, words,
+    batches, row_batches, column_batches, few, few_of_all, many, PRECISION: tl.constexpr, PARTS: tl.constexpr,
+    TILE: tl.constexpr, STRIP: tl.constexpr, HEIGHT: tl.constexpr, COLUMNS: tl.constexpr, SIDE: tl.constexpr,
+    DEPTH: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Settle what `repair.finish` left open, opened of them, for finite rows and columns and values within the normal
+    range.
+    counts[BY_MAGNITUDE] and [EXACT] grow by what was done.
+
+    flags, marks: a word a strip, a bit a TILE of rows with open entries; a bit an entry of those tiles. left, right:
+    planes of `magnitude_planes`, where more than few_of_all were open. sums: (programs, STRIP, COLUMNS) int32, high:
+    (programs, 2, HEIGHT, COLUMNS) float64 of scratch memory. few: entries of a strip that need no planes; many: those
+    of HEIGHT rows of it that are summed one by one.
+    """
+    lanes = tl.arange(0, SPAN)
+    asked = tl.load(opened)
+    if asked > 0:
+        sums += tl.program_id(0) * (STRIP * COLUMNS)
+        high += tl.program_id(0) * (2 * HEIGHT * COLUMNS)
+        everything = words * batches * PARTS
+        for start in range(tl.program_id(0), everything, tl.num_programs(0) * SPAN):
+            mine = start + lanes * tl.num_programs(0)
+            some = tl.load(flags + mine, mask=mine < everything, other=0)
+            last = tl.max(tl.where(some != 0, mine, -1), 0)
+            for w in range(start, last + 1, tl.num_programs(0)):
+                tiles = tl.load(flags + w)
+                if tiles != 0:
+                    part, batch, i0, j0 = strip_of(w, words, blocks, PARTS, STRIP, COLUMNS)
+                    of_a, of_b = (
+                        wide(tl.cdiv(m, SIDE) * SIDE) * (2 * PARTS),
+                        wide(tl.cdiv(n, SIDE) * SIDE) * (2 * PARTS),
+                    )
+                    _settle_strip(
+                        a + batch * a_batch, a_row, a_step, b + batch * b_batch, b_column, b_step,
+                        out + batch * out_batch + part, row_stride, column_stride, tiles,
+                        marks + wide(w) * (STRIP * (COLUMNS // 32)),
+                        left + batch % row_batches * of_a * (depths * DEPTH),
+                        right + batch % column_batches * of_b * (depths * DEPTH), sums, high,
+                        rows + batch % row_batches * STATISTICS * m, columns + batch % column_batches * STATISTICS * n,
+                        constants, counts, m, n, i0, j0, k, depths, terms, q, part,
+                        tl.where(asked > few_of_all, few, STRIP * COLUMNS), many, PRECISION, PARTS, TILE, STRIP,
+                        HEIGHT, COLUMNS, SIDE, DEPTH, BLOCK,
+                    )  # fmt: skip
+
+
+@triton.jit
+def _settle_strip(
+    a, a_row, a_step, b, b_column, b_step, out, row_stride, column_stride, tiles, marks, left, right, sums, high, rows,
+    columns, constants, counts, m, n, i0, j0, k, depths, terms, q, part, few, many, PRECISION: tl.constexpr,
+    PARTS: tl.constexpr, TILE: tl.constexpr, STRIP: tl.constexpr, HEIGHT: tl.constexpr, COLUMNS: tl.constexpr,
+    SIDE: tl.constexpr, DEPTH: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    WIDTH: tl.constexpr = COLUMNS // 32
+    row, word_at = tl.arange(0, STRIP), tl.arange(0, WIDTH)
+    index = row[:, None] * WIDTH + word_at[None, :]
+    joined = ((tiles >> (row // TILE)) & 1 != 0) & (i0 + row < m)
+    pending = tl.load(marks + index, mask=joined[:, None] & (word_at < WIDTH)[None, :], other=0)
+    judged = tl.sum(tl.sum(_count(pending), 1), 0) > few
+    if judged:
+        tl.debug_barrier()
+        _sums_of_strip(left, right, pending, sums, m, n, i0, j0, depths, part, PARTS, STRIP, COLUMNS, SIDE, DEPTH)
+        tl.store(marks + index, pending)
+        tl.debug_barrier()
+        _certify(
+            out, row_stride, column_stride, marks, sums, rows, columns, constants, counts, m, n, i0, j0, terms, q,
+            PRECISION, STRIP, COLUMNS, TILE,
+        )  # fmt: skip
+        tl.debug_barrier()
+        low = high + HEIGHT * COLUMNS
+        for r0 in range(0, STRIP, HEIGHT):
+            some = tl.load(marks + (r0 + tl.arange(0, HEIGHT))[:, None] * WIDTH + word_at[None, :])
+            if tl.sum(tl.sum(_count(some), 1), 0) > many:
+                tl.debug_barrier()
+                _double_rows(
+                    a, a_row, a_step, b, b_column, b_step, high, low, rows, columns, m, n, i0 + r0, j0, k, part, PARTS,
+                    HEIGHT, COLUMNS, 4,
+                )  # fmt: skip
+                tl.debug_barrier()
+                for r in range(0, HEIGHT, TILE):
+                    _set_exactly(
+                        out, row_stride, column_stride, marks + (r0 + r) * WIDTH, high + r * COLUMNS, low + r * COLUMNS,
+                        rows, columns, counts, m, n, i0 + r0 + r, j0, k, q, PRECISION, TILE, COLUMNS,
+                    )  # fmt: skip
+                tl.debug_barrier()
+        pending = tl.load(marks + index)
+    first = tl.min(tl.min(tl.where(pending != 0, index, STRIP * WIDTH), 1), 0)
+    while first < STRIP * WIDTH:
+        word = tl.sum(tl.sum(tl.where(index == first, pending, 0), 1), 0).to(tl.int64) & LOW32
+        pending = tl.where(index == first, 0, pending)
+        x = wide(i0 + first // WIDTH)
+        while word != 0:
+            lowest = word & -word
+            word = word ^ lowest
+            y = wide(j0 + first % WIDTH * 32) + bit_number(lowest)
+            _settle_entry(
+                a + x * a_row, a_step, b + y * b_column, b_step, out + x * row_stride + y * column_stride, x, y, rows,
+                columns, constants, counts, m, n, k, terms, q, part, judged, PRECISION, PARTS, BLOCK,
+            )  # fmt: skip
+        first = tl.min(tl.min(tl.where(pending != 0, index, STRIP * WIDTH), 1), 0)

@@ -1,0 +1,641 @@
+"""What the quick join left: tiles are joined with every care, marked entries settled one by one until each is proved or
+exact; nothing leaves the device.
+
+Where a row or column is not finite, an entry is what IEEE's sum gives. Otherwise it is joined once more, with every
+care for ties and for the ends of the range; where its test is still open, perhaps proved by a 7-bit lower bound of
+|a||b| (the same integers as on a CPU, so the same decision); and if not, set to its exact value, rounded. A sum in
+twice float64's precision nearly always decides that rounding, and comes first where it is asked for. Else the value is
+summed in 32-bit limbs: the 106-bit product of two significands touches five of them, and each limb's sum over k fits in
+64 bits, exactly and in any order.
+
+Programs walk over the words of flags, a bit a tile; a word without flags costs four bytes. Per entry in twice the
+precision: 16·k bytes and about 20·k operations; per exact entry about 20·k for each limb that its products touch (ten
+for ordinary data).
+"""
+
+import triton
+import triton.language as tl
+
+from prismm.cuda.kernels.expansion import expand, from_integer, round_expansion
+from prismm.cuda.kernels.fp64 import (
+    EXPONENT,
+    LARGEST,
+    LOW32,
+    STATISTICS,
+    bit_number,
+    bits_of,
+    nothing,
+    power_of_two,
+    rounded,
+    scaled,
+    two_sum,
+    wide,
+)
+from prismm.cuda.kernels.overflow import cannot_overflow
+from prismm.cuda.residues.kernels.join_exact import (
+    MAGNITUDE,
+    RAW,
+    REAL,
+    REAL_PART,
+    ROUNDING,
+    bound_of,
+    bound_terms,
+    digit_at,
+    join_tile,
+    judge,
+    spread,
+    store_marks,
+)
+from prismm.cuda.residues.kernels.join_fast import ORDINARY, join_closely
+
+LIMBS_OF_SUMS = tl.constexpr(256)
+ORIGIN = tl.constexpr(2148)
+"""Exponent of the lowest limb's unit, negated: products of two subnormals are multiples of 2^-2148."""
+
+NATIVE = tl.constexpr(3)
+"""Marks of a native product: entries that are not finite, whatever their rows and columns hold."""
+
+SPECIAL, EXACT, BY_MAGNITUDE, KEPT = (tl.constexpr(i) for i in range(4))
+"""What kernels count: entries by how they were settled, and those left to `magnitudes`."""
+
+
+@triton.jit
+def significand(x):
+    """(53-bit integer, exponent of its unit) of |x|, finite."""
+    pattern = bits_of(tl.abs(x))
+    field = pattern >> 52
+    fraction = pattern & 0xFFFFFFFFFFFFF
+    return tl.where(field > 0, fraction | 0x10000000000000, fraction), tl.maximum(field, 1) - 1075
+
+
+@triton.jit
+def factors(a, a_step, b, b_step, h, terms, part, PARTS: tl.constexpr):
+    """Factors h < terms of a sum of products: Σ a·b, or of complex numbers one of its parts, twice as many: Re·Re and
+    -Im·Im (part 0), Re·Im and Im·Re (part 1), imaginary parts being one element after the real ones.
+    """
+    inside = h < terms
+    if PARTS == 1:
+        x = tl.load(a + h * a_step, mask=inside, other=0.0).to(tl.float64)
+        y = tl.load(b + h * b_step, mask=inside, other=0.0).to(tl.float64)
+    else:
+        x = tl.load(a + (h >> 1) * a_step + (h & 1), mask=inside, other=0.0).to(tl.float64)
+        y = tl.load(b + (h >> 1) * b_step + ((h & 1) ^ part), mask=inside, other=0.0).to(tl.float64)
+        y = tl.where((part == 0) & ((h & 1) == 1), -y, y)
+    return x, y
+
+
+@triton.jit
+def _multiple(x, shift):
+    """x rounded to a multiple of 2^-shift, where `split` multiplies it so."""
+    return scaled(rounded(scaled(x, shift)), -shift)
+
+
+@triton.jit
+def exact_sums(
+    a, a_step, a_shift, b, b_step, b_shift, k, part, lanes, index, PARTS: tl.constexpr, ROUND: tl.constexpr
+):  # fmt: skip
+    """(sums, lowest, highest): a sum of products as in `factors`, in limbs, limb l in units of 2^(32·l - ORIGIN), and
+    the lowest and highest limb touched. lanes, index: numbers of the elements that are taken at a time, and of the
+    limbs. ROUND: of elements rounded to multiples of 2^-shift.
+    """
+    BLOCK: tl.constexpr = lanes.shape[0]
+    sums = index.to(tl.int64) * 0
+    lowest = nothing() + LIMBS_OF_SUMS
+    highest = nothing()
+    for h0 in range(0, PARTS * k, BLOCK):
+        x, y = factors(a, a_step, b, b_step, (h0 + lanes).to(tl.int64), PARTS * k, part, PARTS)
+        if ROUND:
+            x, y = _multiple(x, a_shift), _multiple(y, b_shift)
+        mx, ex = significand(x)
+        my, ey = significand(y)
+        used = (mx != 0) & (my != 0)
+        position = ex + ey + ORIGIN
+        limb = position >> 5
+        r = position & 31
+        low = mx * my
+        high = tl.umulhi(mx.to(tl.uint64, bitcast=True), my.to(tl.uint64, bitcast=True)).to(tl.int64, bitcast=True)
+        part_of = (low & LOW32) << r
+        p0 = part_of & LOW32
+        part_of = (((low >> 32) & LOW32) << r) + (part_of >> 32)
+        p1 = part_of & LOW32
+        part_of = ((high & LOW32) << r) + (part_of >> 32)
+        p2 = part_of & LOW32
+        part_of = ((high >> 32) << r) + (part_of >> 32)
+        p3 = part_of & LOW32
+        p4 = part_of >> 32
+        sign = tl.where((x < 0.0) == (y < 0.0), 1, -1).to(tl.int64)
+        sign = tl.where(used, sign, 0)
+        first = tl.min(tl.where(used, limb, LIMBS_OF_SUMS), 0)
+        last = tl.max(tl.where(used, limb + 4, 0), 0)
+        for limb_at in range(first.to(tl.int32), last.to(tl.int32) + 1):
+            d = limb_at - limb
+            piece = tl.where(d == 0, p0, tl.where(d == 1, p1, tl.where(d == 2, p2, tl.where(d == 3, p3, p4))))
+            piece = tl.where((d >= 0) & (d <= 4), piece * sign, 0)
+            sums += tl.where(index == limb_at, tl.sum(piece, 0), 0)
+        lowest = tl.minimum(lowest, first)
+        highest = tl.maximum(highest, last)
+    return sums, lowest, highest
+
+
+@triton.jit
+def exact_value(
+    a, a_step, b, b_step, k, part, PARTS: tl.constexpr, PRECISION: tl.constexpr, BLOCK: tl.constexpr
+):  # fmt: skip
+    """RN of a sum of products of finite numbers, ties to even, subnormals and overflow included, as a float64."""
+    return exact_value_in(a, a_step, b, b_step, k, part, tl.arange(0, BLOCK), limb_numbers(), PARTS, PRECISION)
+
+
+@triton.jit
+def exact_value_in(a, a_step, b, b_step, k, part, lanes, index, PARTS: tl.constexpr, PRECISION: tl.constexpr):
+    """`exact_value`; lanes, index: as of `exact_sums`."""
+    sums, lowest, highest = exact_sums(a, a_step, 0, b, b_step, 0, k, part, lanes, index, PARTS, False)
+    return round_limbs(sums, lowest, highest, index, ORIGIN, PRECISION)
+
+
+@triton.jit
+def limb_numbers():
+    """Of all limbs of a sum."""
+    return tl.arange(0, LIMBS_OF_SUMS)
+
+
+@triton.jit
+def limb_of(sums, index, limb_at):
+    """One limb."""
+    return tl.sum(tl.where(index == limb_at, sums, 0), 0)
+
+
+@triton.jit
+def round_limbs(sums, low_limb, high_limb, index, UNIT: tl.constexpr, PRECISION: tl.constexpr):
+    """RN of a number in limbs l in units of 2^(32·l - UNIT), as a float64. index: `limb_numbers`."""
+    LOWEST: tl.constexpr = -1074 if PRECISION == 53 else -149
+    lowest, highest = low_limb.to(tl.int32), high_limb.to(tl.int32)
+    top = tl.minimum(highest + 3, LIMBS_OF_SUMS)
+    carry = nothing()
+    digits = index.to(tl.int64) * 0
+    for limb_at in range(lowest, top):
+        total = limb_of(sums, index, limb_at) + carry
+        digits += tl.where(index == limb_at, total & LOW32, 0)
+        carry = total >> 32
+    negative = carry < 0
+    # The two's complement, by words: all above the lowest nonzero one are inverted.
+    first = tl.min(tl.where(digits != 0, index, LIMBS_OF_SUMS), 0)
+    touched = (index >= first) & (index < top)
+    inverted = tl.where(index == first, (1 << 32) - digits, LOW32 - digits)
+    digits = tl.where(negative & touched, inverted, digits)
+    last = tl.max(tl.where(digits != 0, index, -1), 0)
+    d0 = limb_of(digits, index, last)
+    d1 = limb_of(digits, index, last - 1)
+    d2 = limb_of(digits, index, last - 2)
+    sticky = tl.max(tl.where((index < last - 2) & (digits != 0), 1, 0), 0)
+    # The 62 leading bits; the lowest of them also stands for all that follows.
+    length = (bits_of(d0.to(tl.float64)) >> 52) - 1022
+    up = tl.maximum(30 - length, 0)
+    down = tl.maximum(length - 30, 0)
+    one = d0 * 0 + 1
+    body = tl.where(length <= 30, ((d0 << 32 | d1) << up) | (d2 >> (32 - up)), (d0 << (32 - down)) | (d1 >> down))
+    lost = tl.where(length <= 30, d2 & ((one << (32 - up)) - 1), (d1 & ((one << down) - 1)) | d2)
+    body = body | ((lost != 0) | (sticky != 0)).to(tl.int64)
+    e = 32 * (last - 1).to(tl.int64) - UNIT + length - 30
+    drop = tl.maximum(62 - PRECISION, LOWEST - e)
+    drop = tl.minimum(drop, 63)
+    kept = tl.where(drop == 63, 0, body >> tl.minimum(drop, 62))
+    rest = body - tl.where(drop == 63, 0, kept << tl.minimum(drop, 62))
+    half = one << (drop - 1)
+    kept += ((rest > half) | ((rest == half) & ((kept & 1) == 1))).to(tl.int64)
+    value = from_integer(kept, e + drop, negative, PRECISION)
+    return tl.where(last < 0, 0.0, value)
+
+
+@triton.jit
+def ieee_value(a, a_step, b, b_step, k, part, PARTS: tl.constexpr, BLOCK: tl.constexpr):
+    """±Inf or NaN where a sum of products, as in `factors`, is because some factor is Inf or NaN; else 0."""
+    return ieee_value_in(a, a_step, b, b_step, k, part, tl.arange(0, BLOCK), PARTS)
+
+
+@triton.jit
+def ieee_value_in(a, a_step, b, b_step, k, part, lanes, PARTS: tl.constexpr):
+    """`ieee_value`; lanes: as of `exact_sums`."""
+    BLOCK: tl.constexpr = lanes.shape[0]
+    up = lanes * 0
+    down = up
+    nan = up
+    for h0 in range(0, PARTS * k, BLOCK):
+        x, y = factors(a, a_step, b, b_step, (h0 + lanes).to(tl.int64), PARTS * k, part, PARTS)
+        infinite = (tl.abs(x) == float("inf")) | (tl.abs(y) == float("inf"))
+        bad = (x != x) | (y != y) | (infinite & ((x == 0.0) | (y == 0.0)))
+        minus = (x < 0.0) != (y < 0.0)
+        nan |= bad.to(tl.int32)
+        up |= (infinite & ~bad & ~minus).to(tl.int32)
+        down |= (infinite & ~bad & minus).to(tl.int32)
+    plus, minus = tl.max(up, 0) > 0, tl.max(down, 0) > 0
+    value = tl.where(plus, float("inf"), tl.where(minus, float("-inf"), 0.0)).to(tl.float64)
+    return tl.where((tl.max(nan, 0) > 0) | (plus & minus), float("nan"), value)
+
+
+@triton.jit
+def magnitude_sum(
+    a, a_step, a_exponent, b, b_step, b_exponent, k, part, PARTS: tl.constexpr, BLOCK: tl.constexpr
+):  # fmt: skip
+    """Σ floor(|a|·2^(7-e))·floor(|b|·2^(7-e)), an integer, and whether any product is not zero; as in `factors`."""
+    lanes = tl.arange(0, BLOCK)
+    total = tl.zeros([BLOCK], tl.int64)
+    hit = tl.zeros([BLOCK], tl.int32)
+    for h0 in range(0, PARTS * k, BLOCK):
+        x, y = factors(a, a_step, b, b_step, (h0 + lanes).to(tl.int64), PARTS * k, part, PARTS)
+        x, y = tl.abs(x), tl.abs(y)
+        total += scaled(x, 7 - a_exponent).to(tl.int64) * scaled(y, 7 - b_exponent).to(tl.int64)
+        hit |= ((x != 0.0) & (y != 0.0)).to(tl.int32)
+    return tl.sum(total, 0), tl.max(hit, 0) > 0
+
+
+@triton.jit
+def magnitude_proves(total, hit, bound, exponents, value, exponent, constants, PRECISION: tl.constexpr):
+    """Whether Σ of 7-bit magnitudes of vectors below 2^e, with the sum of their e, certifies a value within
+    bound·2^exponent; where no product is not zero, it is exact. Magnitudes say nothing of overflow.
+    """
+    TOP: tl.constexpr = 4.49423283715579e307 if PRECISION == 53 else 8.507059173023462e37
+    least = total.to(tl.float64) * power_of_two(exponents - exponent - 14)
+    reach = tl.abs(value) + scaled(bound, tl.minimum(tl.maximum(exponent, -2000), 2000))
+    return ((bound * tl.load(constants + 1) <= least) | ~hit) & (reach < TOP)
+
+
+@triton.jit
+def _add_pairs(s, c, t, d):
+    """(s + c) + (t + d), the leading parts without error."""
+    total, error = two_sum(s, t)
+    return total, (c + d) + error
+
+
+@triton.jit
+def error_of_sums(magnitude, steps):
+    """How far sums of products in two parts may be off.
+
+    magnitude: an upper bound of Σ|a·b|, by Cauchy and Schwarz. steps: T, an upper bound of the additions that a product
+    goes through. Each adds at most u²·T·Σ|a·b| to the error of the low part, however they are arranged: 2·T²·u² in all,
+    with u = 2^-53; what underflows adds less than 2^-700.
+    """
+    return steps.to(tl.float64) * steps * 2.465190328815662e-32 * magnitude * 1.001 + 1e-200  # 2^-105
+
+
+@triton.jit
+def rounded_alike(h, low, error, exponent, PRECISION: tl.constexpr):
+    """(RN of a number within error of h + low, in units 2^exponent, whether that of all of them)."""
+    below_h, below_low = two_sum(h, low - (error + tl.abs(low) * 4.440892098500626e-16))
+    above_h, above_low = two_sum(h, low + (error + tl.abs(low) * 4.440892098500626e-16))
+    first = round_expansion(below_h, below_low, below_low * 0.0, exponent, PRECISION)
+    last = round_expansion(above_h, above_low, above_low * 0.0, exponent, PRECISION)
+    return first, bits_of(first) == bits_of(last)
+
+
+@triton.jit
+def decided(s, c, exponent, magnitude, steps, PRECISION: tl.constexpr):
+    """(value, proved): RN of sums s + c of products, in units 2^exponent, where their error decides it."""
+    h, low = two_sum(s, c)
+    value, alike = rounded_alike(h, low, error_of_sums(magnitude, steps), exponent, PRECISION)
+    return value, alike & (tl.abs(h) > 1e-100)
+
+
+@triton.jit
+def sum_in_lanes(
+    a, a_step, a_shift, b, b_step, b_shift, k, part, PARTS: tl.constexpr, BLOCK: tl.constexpr
+):  # fmt: skip
+    """(s, c, steps): s + c about Σ a·b of scaled elements, and the additions that each product goes through."""
+    lanes = tl.arange(0, BLOCK)
+    s = tl.zeros([BLOCK], tl.float64)
+    c = tl.zeros([BLOCK], tl.float64)
+    for h0 in range(0, PARTS * k, BLOCK):
+        x, y = factors(a, a_step, b, b_step, (h0 + lanes).to(tl.int64), PARTS * k, part, PARTS)
+        x, y = scaled(x, a_shift), scaled(y, b_shift)
+        product = x * y
+        s, error = two_sum(s, product)
+        c += error + tl.fma(x, y, -product)
+    s, c = tl.reduce((s, c), 0, _add_pairs)
+    # A lane's products, and the lanes'.
+    return s, c, 2 * (k // BLOCK + 16)
+
+
+@triton.jit
+def doubled(
+    a, a_step, b, b_step, i, j, rows, columns, m, n, k, q, part, PRECISION: tl.constexpr, PARTS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):  # fmt: skip
+    """(value, proved): RN of the exact sum, where twice float64's precision decides it; leading parts are summed
+    without error in lanes (Ogita, Rump and Oishi 2005).
+    """
+    _, a_shift, _, _, n2a, _ = bound_terms(rows, m, i, i < m, q, False)
+    _, b_shift, _, _, n2b, _ = bound_terms(columns, n, j, j < n, q, False)
+    s, c, steps = sum_in_lanes(a, a_step, a_shift, b, b_step, b_shift, k, part, PARTS, BLOCK)
+    return decided(s, c, -(a_shift + b_shift), n2a * n2b, steps, PRECISION)
+
+
+@triton.jit
+def strip_of(w, words, blocks, PARTS: tl.constexpr, STRIP: tl.constexpr, COLUMNS: tl.constexpr):
+    """Part, matrix of the batch, first row and first column of the strip whose flags are word w, by (batch, parts,
+    strips, blocks), so many words a part.
+    """
+    within = w % words
+    return w // words % PARTS, (w // words // PARTS).to(tl.int64), within // blocks * STRIP, within % blocks * COLUMNS
+
+
+@triton.jit(
+    do_not_specialize=["out_batch", "row_stride", "m", "n", "q", "row_pitch", "plane", "blocks", "words", "batches"]
+)
+def look_again(
+    out, out_batch, row_stride, column_stride, flags, digits, rows, columns, reduction, third, m, n, q, row_pitch,
+    plane, blocks, words, batches, row_batches, column_batches, MODULI: tl.constexpr, MODE: tl.constexpr,
+    PARTS: tl.constexpr, TILE: tl.constexpr, STRIP: tl.constexpr, COLUMNS: tl.constexpr,
+):  # fmt: skip
+    """Join the flagged tiles of ordinary strips to float64 from sums in three parts, and take back the flags of those
+    that are settled so. A kernel of few registers, of which many run at once; `finish` sees to the rest.
+
+    Arguments are those of `finish`.
+    """
+    for w in range(tl.program_id(0), words * batches * PARTS, tl.num_programs(0)):
+        word = tl.load(flags + w).to(tl.int64)
+        if (word & ORDINARY) != 0:
+            word = word & (ORDINARY - 1)
+            part, batch, i0, j0 = strip_of(w, words, blocks, PARTS, STRIP, COLUMNS)
+            others = tl.full([], 0, tl.int64)
+            while word != 0:
+                lowest = word & -word
+                word = word ^ lowest
+                bit = bit_number(lowest).to(tl.int32)
+                for which in tl.static_range(PARTS):
+                    if part == which:
+                        open_ = join_closely(
+                            digits + batch * wide(plane) * (MODULI if PARTS == 1 else 3 * MODULI),
+                            out + batch * out_batch + part, row_stride, column_stride,
+                            rows + batch % row_batches * STATISTICS * m,
+                            columns + batch % column_batches * STATISTICS * n, reduction, third, m, n,
+                            i0 + bit * TILE, j0, q, row_pitch, plane, MODULI, MODE,
+                            REAL if PARTS == 1 else REAL_PART + which, TILE, COLUMNS, True,
+                        )  # fmt: skip
+                        others |= tl.where(tl.max(tl.max(open_.to(tl.int32), 1), 0) > 0, lowest, 0)
+            tl.store(flags + w, tl.where(others != 0, others | ORDINARY, 0).to(tl.int32))
+
+
+@triton.jit(
+    do_not_specialize=[
+        "a_batch", "a_row", "a_step", "b_batch", "b_column", "b_step", "out_batch", "row_stride", "m", "n", "k",
+        "terms", "q", "row_pitch", "plane", "blocks", "words", "batches", "row_batches", "column_batches",
+    ]
+)  # fmt: skip
+def finish(
+    a, a_batch, a_row, a_step, b, b_batch, b_column, b_step, out, out_batch, row_stride, column_stride, flags, marks,
+    left_open, digits, rows, columns, constants, reduction, third, counts, opened, m, n, k, terms, q, row_pitch, plane,
+    blocks, words, batches, row_batches, column_batches, MODULI: tl.constexpr, LIMBS: tl.constexpr, MODE: tl.constexpr,
+    PRECISION: tl.constexpr, PARTS: tl.constexpr, LEVELS: tl.constexpr, TILE: tl.constexpr, STRIP: tl.constexpr,
+    ROWS: tl.constexpr, COLUMNS: tl.constexpr, BLOCK: tl.constexpr, WORDS: tl.constexpr, APART: tl.constexpr,
+):  # fmt: skip
+    """Join the flagged tiles, and settle what is open in them. counts[SPECIAL], [EXACT], [BY_MAGNITUDE], [KEPT] grow by
+    what was done. APART: entries that are open for nothing but |a||b| are left to `magnitudes.settle_open`, as flags, a
+    bit a TILE of rows, and as marks in left_open (words, STRIP, COLUMNS / 32); opened grows by their number.
+
+    flags: a word a strip of STRIP rows and COLUMNS columns, by (batch, parts, strips, blocks): a bit a TILE of rows,
+    and whether the strip is ordinary. marks: (programs, max(TILE, ROWS), COLUMNS / 32) words of scratch memory. a, b:
+    where complex, the real numbers behind them, imaginary parts one element after the real ones. digits, rows, columns,
+    constants: as for `join.join_tile`; third: as for `quick.join_closely`.
+    """
+    lanes = tl.arange(0, WORDS)
+    marks += tl.program_id(0) * ((TILE if TILE > ROWS else ROWS) * (COLUMNS // 32))
+    # Neighbouring strips, which are open together, are different programs'.
+    total = words * batches * PARTS
+    step = tl.num_programs(0)
+    for start in range(tl.program_id(0), total, step * WORDS):
+        some = tl.load(flags + start + lanes * step, mask=lanes * step < total - start, other=0)
+        if tl.max((some != 0).to(tl.int32), 0) > 0:
+            for w in range(start, tl.minimum(start + WORDS * step, total), step):
+                word = tl.load(flags + w).to(tl.int64)
+                ordinary = (word & ORDINARY) != 0
+                word = word & (ORDINARY - 1)
+                part, batch, i0, j0 = strip_of(w, words, blocks, PARTS, STRIP, COLUMNS)
+                others = tl.full([], 0, tl.int64)
+                how_many = tl.full([], 0, tl.int64)
+                while word != 0:
+                    lowest = word & -word
+                    word = word ^ lowest
+                    bit = bit_number(lowest).to(tl.int32)
+                    some_left = _finish_tile(
+                        a + batch * a_batch, a_row, a_step, b + batch * b_batch, b_column, b_step,
+                        out + batch * out_batch + part, row_stride, column_stride, marks,
+                        left_open + (wide(w) * STRIP + bit * TILE) * (COLUMNS // 32),
+                        digits + batch * wide(plane) * (MODULI if PARTS == 1 else 3 * MODULI),
+                        rows + batch % row_batches * STATISTICS * m, columns + batch % column_batches * STATISTICS * n,
+                        constants, reduction, third, counts, m, n, i0 + bit * TILE, j0, k, terms, q,
+                        row_pitch, plane, part, ordinary, MODULI, LIMBS, MODE, PRECISION, PARTS, LEVELS, TILE, ROWS,
+                        COLUMNS, BLOCK, APART,
+                    )  # fmt: skip
+                    others |= tl.where(some_left > 0, lowest, 0)
+                    how_many += some_left
+                if APART:
+                    tl.store(flags + w, others.to(tl.int32))
+                    if how_many > 0:
+                        tl.atomic_add(opened, how_many, sem="relaxed")
+
+
+@triton.jit
+def _finish_tile(
+    a, a_row, a_step, b, b_column, b_step, out, row_stride, column_stride, marks, left_open, digits, rows, columns,
+    constants, reduction, third, counts, m, n, i_first, j0, k, terms, q, row_pitch, plane, part, ordinary,
+    MODULI: tl.constexpr, LIMBS: tl.constexpr, MODE: tl.constexpr, PRECISION: tl.constexpr, PARTS: tl.constexpr,
+    LEVELS: tl.constexpr, TILE: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, BLOCK: tl.constexpr,
+    APART: tl.constexpr,
+):  # fmt: skip
+    """Returns how many entries are marked in left_open."""
+    tl.debug_barrier()
+    others = tl.full([], 0, tl.int32)
+    open_ = tl.full([], 1, tl.int32)
+    looked = ordinary & (i_first < 0)
+    if PRECISION == 53:
+        if ordinary:
+            for which in tl.static_range(PARTS):
+                if part == which:
+                    marked = join_closely(
+                        digits, out, row_stride, column_stride, rows, columns, reduction, third, m, n, i_first, j0, q,
+                        row_pitch, plane, MODULI, MODE, REAL if PARTS == 1 else REAL_PART + which, TILE, COLUMNS, False,
+                    )  # fmt: skip
+                    open_ = store_marks(marked, marks, TILE, COLUMNS)
+            # Its marks are as good as those of `join_tile` where a rounding is asked for.
+            looked = ordinary & (MODE == ROUNDING)
+    if open_ > 0:
+        step = tl.where(looked, TILE, ROWS)
+        for i0 in range(i_first, tl.minimum(i_first + TILE, m), step):
+            tl.debug_barrier()
+            marked = open_
+            if not looked:
+                for which in tl.static_range(PARTS):
+                    if part == which:
+                        marked, some_left = join_tile(
+                            digits, out, row_stride, column_stride, marks,
+                            left_open + (i0 - i_first) * (COLUMNS // 32), rows, columns, constants, reduction, m, n, i0,
+                            j0, terms, q, row_pitch, plane, MODULI, LIMBS, MODE, PRECISION,
+                            REAL if PARTS == 1 else REAL_PART + which, LEVELS, ROWS, COLUMNS, APART,
+                        )  # fmt: skip
+                        others += some_left
+            if marked > 0:
+                tl.debug_barrier()
+                for x in range(0, step * (COLUMNS // 32)):
+                    word = tl.load(marks + x).to(tl.int64) & LOW32
+                    i = wide(i0 + x // (COLUMNS // 32))
+                    while word != 0:
+                        lowest = word & -word
+                        word = word ^ lowest
+                        j = j0 + x % (COLUMNS // 32) * 32 + bit_number(lowest)
+                        _settle(
+                            a + i * a_row, a_step, b + j * b_column, b_step, out + i * row_stride + j * column_stride,
+                            digits + i * row_pitch + j, plane, i, j, rows, columns, constants, reduction, counts, m, n,
+                            k, terms, q, part, MODULI, LIMBS, MODE, PRECISION, PARTS, BLOCK,
+                        )  # fmt: skip
+    return others
+
+
+@triton.jit(
+    do_not_specialize=[
+        "a_batch", "a_row", "a_step", "b_batch", "b_column", "b_step", "m", "n", "k", "total", "chunks", "programs",
+        "most",
+    ]
+)  # fmt: skip
+def finish_native(
+    a, a_batch, a_row, a_step, b, b_batch, b_column, b_step, out, counts, found, m, n, k, total, chunks, programs,
+    most, PRECISION: tl.constexpr, PARTS: tl.constexpr, CHUNK: tl.constexpr, BLOCK: tl.constexpr, LANES: tl.constexpr,
+):  # fmt: skip
+    """Settle the entries of a native product that are not finite, or so large that rounding may have hidden that the
+    exact ones overflow. out: contiguous, so many real numbers in so many chunks. counts: as for `finish`. LANES > 0:
+    nothing is read where `overflow.cannot_overflow` says so.
+
+    A sum of K products, all of whose partial sums are finite, is rounded 2K times at most, each time by half an ulp of
+    the largest number at most: by less than K·2^104 in float32, K·2^971 in float64. From fewer than 2^23 terms, or
+    2^52, that hides no overflow of a number below 2^127, or 2^1023.
+    """
+    LARGE: tl.constexpr = 8.98846567431158e307 if PRECISION == 53 else 1.7014118346046923e38
+    if LANES > 0:
+        if cannot_overflow(found, programs, most, PRECISION, LANES):
+            chunks = 0
+    lanes = tl.arange(0, CHUNK)
+    for chunk in range(tl.program_id(0), chunks, tl.num_programs(0)):
+        first = wide(chunk) * CHUNK
+        value = tl.load(out + first + lanes, mask=lanes < total - first, other=0.0)
+        if tl.max((~(tl.abs(value) < LARGE)).to(tl.int32), 0) > 0:
+            for position in range(first, tl.minimum(first + CHUNK, wide(total))):
+                at = wide(position)
+                one = tl.load(out + at)
+                if ~(tl.abs(one) < LARGE):
+                    entry, part = at // PARTS, (at % PARTS).to(tl.int32)
+                    row = entry // n
+                    batch, i, j = row // m, row % m, entry % n
+                    settle_native(
+                        a + batch * a_batch + i * a_row, a_step, b + batch * b_batch + j * b_column, b_step, out + at,
+                        counts, k, part, tl.arange(0, BLOCK), limb_numbers(), PRECISION, PARTS,
+                    )  # fmt: skip
+
+
+@triton.jit
+def settle_native(
+    a, a_step, b, b_step, target, counts, k, part, lanes, index, PRECISION: tl.constexpr, PARTS: tl.constexpr
+):  # fmt: skip
+    """Set an entry of a native product, of a row and a column of k elements: what the defining sum gives where it meets
+    Inf or NaN, else its exact value, rounded. lanes, index: as of `exact_sums`.
+    """
+    value = ieee_value_in(a, a_step, b, b_step, k, part, lanes, PARTS)
+    road = nothing() + SPECIAL
+    if value == 0.0:
+        value = exact_value_in(a, a_step, b, b_step, k, part, lanes, index, PARTS, PRECISION)
+        road = nothing() + EXACT
+    tl.store(target, value if PRECISION == 53 else value.to(tl.float32))
+    tl.atomic_add(counts + road, 1, sem="relaxed")
+
+
+@triton.jit
+def _settle(
+    a, a_step, b, b_step, target, digits, plane, i, j, rows, columns, constants, reduction, counts, m, n, k, terms, q,
+    part, MODULI: tl.constexpr, LIMBS: tl.constexpr, MODE: tl.constexpr, PRECISION: tl.constexpr, PARTS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):  # fmt: skip
+    own = tl.full([], 0.0, tl.float64)
+    finite = (tl.load(rows + LARGEST * m + i) < EXPONENT) & (tl.load(columns + LARGEST * n + j) < EXPONENT)
+    if not finite:
+        own = ieee_value(a, a_step, b, b_step, k, part, PARTS, BLOCK)
+    proved = own != 0.0
+    road = tl.full([], SPECIAL, tl.int32)
+    if MODE == ROUNDING:
+        if not proved:
+            own, proved = doubled(
+                a, a_step, b, b_step, i, j, rows, columns, m, n, k, q, part, PRECISION, PARTS, BLOCK
+            )  # fmt: skip
+            road = tl.full([], EXACT, tl.int32)
+    if not proved:
+        own, proved = _joined(
+            a, a_step, b, b_step, digits, plane, i, j, rows, columns, constants, reduction, m, n, k, terms, q, part,
+            MODULI, LIMBS, MODE, PRECISION, PARTS, BLOCK,
+        )  # fmt: skip
+        road = tl.full([], BY_MAGNITUDE, tl.int32)
+    if MODE == MAGNITUDE:
+        if not proved:  # its exact value, which twice the precision gives in a tenth of the time
+            own, proved = doubled(
+                a, a_step, b, b_step, i, j, rows, columns, m, n, k, q, part, PRECISION, PARTS, BLOCK
+            )  # fmt: skip
+            road = tl.full([], EXACT, tl.int32)
+    value = own
+    if not proved:
+        value = exact_value(a, a_step, b, b_step, k, part, PARTS, PRECISION, BLOCK)
+        road = tl.full([], EXACT, tl.int32)
+        if MODE == RAW:
+            # Law 4: the scheme's own value, unless the exact one disagrees about infinity.
+            infinite = tl.abs(value) == float("inf")
+            if (infinite == (tl.abs(own) == float("inf"))) & (~infinite | (own == value)):
+                value = own
+                road = tl.full([], KEPT, tl.int32)
+    tl.store(target, value if PRECISION == 53 else value.to(tl.float32))
+    tl.atomic_add(counts + road, 1, sem="relaxed")
+
+
+@triton.jit
+def _joined(
+    a, a_step, b, b_step, digits, plane, i, j, rows, columns, constants, reduction, m, n, k, terms, q, part,
+    MODULI: tl.constexpr, LIMBS: tl.constexpr, MODE: tl.constexpr, PRECISION: tl.constexpr, PARTS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):  # fmt: skip
+    """(value, proved) of one entry whose row and column are finite: `join` once more, with every care."""
+    s0 = tl.full([], 0.0, tl.float64)
+    s1 = s0
+    s2 = s0
+    s3 = s0
+    s4 = s0
+    for t in range(MODULI):
+        d = tl.full([], 0, tl.int32)
+        for which in tl.static_range(PARTS):
+            if part == which:
+                d = digit_at(digits, plane, t, reduction, t >= 0, MODULI, REAL if PARTS == 1 else REAL_PART + which)
+        d = d.to(tl.float64)
+        w = constants + (9 + 5 * t)
+        s0 += d * tl.load(w)
+        s1 += d * tl.load(w + 1)
+        s2 += d * tl.load(w + 2)
+        s3 += d * tl.load(w + 3)
+        s4 += d * tl.load(w + 4)
+    h, low, tail = expand(s0, s1, s2, s3, s4, constants + 4, constants + 2, LIMBS)
+    UNIT: tl.constexpr = 40 * (LIMBS - 3)
+    A_PRIORI: tl.constexpr = MODE != ROUNDING
+    a_e, a_shift, n1a, da, n2a, fa = bound_terms(rows, m, i, i < m, q, A_PRIORI)
+    b_e, b_shift, n1b, db, n2b, fb = bound_terms(columns, n, j, j < n, q, A_PRIORI)
+    in_units = bound_of(n1a, da, n2a, fa, n1b, db, n2b, fb, 0.25 * terms, A_PRIORI)
+    bound = in_units * (2.0**-UNIT)
+    exponent = UNIT - (a_shift + b_shift)
+    _, hard, failed = judge(h, low, tail, bound, exponent, constants, MODE, PRECISION)
+    value = round_expansion(h, low, tail, exponent, PRECISION)
+    if MODE == MAGNITUDE:
+        # Magnitudes say nothing of overflow: open where some number within the bound overflows and another does not.
+        err = spread(bound, low, tail)
+        below_h, below_low = two_sum(h, low - err)
+        above_h, above_low = two_sum(h, low + err)
+        first = round_expansion(below_h, below_low, below_low * 0.0, exponent, PRECISION)
+        last = round_expansion(above_h, above_low, above_low * 0.0, exponent, PRECISION)
+        infinite = (tl.abs(first) == float("inf")) | (tl.abs(last) == float("inf"))
+        failed = failed | (hard & (bound != 0.0) & infinite & (first != last))
+        if failed:
+            total, hit = magnitude_sum(a, a_step, a_e, b, b_step, b_e, k, part, PARTS, BLOCK)
+            by = -(a_shift + b_shift)
+            failed = ~magnitude_proves(total, hit, in_units, a_e + b_e, value, by, constants, PRECISION)
+    if MODE == RAW:
+        failed = failed & (bound != 0.0)
+    return value, ~failed

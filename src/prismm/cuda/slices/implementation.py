@@ -1,0 +1,286 @@
+"""The scheme `Slices` in calls on a GPU: which of its parameters run there, predicted time, and bound."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from prismm.core import accuracy
+from prismm.core.accuracy import MAGNITUDE
+from prismm.core.bounds import half_ulp
+from prismm.core.specials import real_operands
+from prismm.cuda.costs.table import waves
+from prismm.cuda.launch.program import OUT, A, B, Place
+from prismm.cuda.layout import real_vectors
+from prismm.cuda.multiword.implementation import BATCH_BYTES, check_length
+from prismm.cuda.operands import vectors_of
+from prismm.cuda.residues import launches as cuda
+from prismm.cuda.slices import launches as cuda_slices
+from prismm.cuda.slices import pairs as cuda_slice_pairs
+from prismm.errors import ArgumentError, EngineError
+from prismm.formats import Format
+from prismm.schemes.slices import Slices
+
+if TYPE_CHECKING:
+    import torch
+    from numpy.typing import NDArray
+
+    from prismm.cuda.costs.table import Rates
+    from prismm.cuda.launch.program import Program
+    from prismm.cuda.plan import Need
+    from prismm.cuda.residues.launches import Device
+
+_UP = 1.0 + 2.0**-40
+
+_ROUNDED = {53: (72, 80), 24: (40, 56)}
+"""Bits of the slices of "CR", and of the groups p + q that are kept, by the result's precision: 9 and 10 of 8 bits in
+float64, 5 and 7 in float32. Of normal data of order 4096 about one entry in 4000 should stay open in float64 (8 slices
+left 1.4 %, as measured), and one in 27000 does in float32.
+"""
+
+_MOST_BATCHES = 32767
+
+
+def check(scheme: Slices, need: Need, engine: str | None) -> str:
+    """The engine of a scheme that a caller asked for.
+
+    Raises:
+        EngineError: for parameters, types or targets that a GPU does not serve. ArgumentError: for another engine.
+    """
+    if need.reproducible and need.target is not None and need.target.kind in ("native", "tolerance"):
+        raise EngineError(
+            f"{scheme} certifies by other bounds on a GPU than on a CPU, so that reproducible=True with accuracy "
+            f"{need.target} is not kept; leave accuracy out, or pass 'correctly-rounded'"
+        )
+    check_length(need)
+    digits = digits_of(scheme, need)
+    if engine not in (None, "cuda", digits.engine):
+        raise ArgumentError(f"engine={engine!r} does not multiply slices of {scheme}; it takes {digits.engine!r}")
+    reason = cuda_slices.refuse(digits, *_slices_and_groups(scheme, need), need.terms)
+    if reason is not None:
+        raise EngineError(f"{scheme}: {reason}, or CPU tensors")
+    return digits.engine
+
+
+def digits_of(scheme: Slices, need: Need) -> cuda_slices.Digits:
+    """How the slices are held; ArgumentError where the unit holds none of so many bits.
+
+    Correctly rounded entries are what they are whatever the slices, and are certified on a grid.
+    """
+    adaptive = scheme.exponents == "adaptive" and not _rounds(scheme, need)
+    bits = scheme.layout(need.terms).bits
+    return cuda_slices.digits_for(scheme.unit, bits, scheme.rounding == "toward-zero", adaptive)
+
+
+def _rounds(scheme: Slices, need: Need) -> bool:
+    """Whether every entry is to be rounded correctly."""
+    return scheme.mode == "CR" or (need.target is not None and need.target.kind == "correctly-rounded")
+
+
+def _slices_and_groups(scheme: Slices, need: Need) -> tuple[int, int]:
+    """d, and how many p + q are kept; of numbers of slices that are estimated from the data what even data need."""
+    bits = digits_of(scheme, need).bits
+    total, kept = _ROUNDED[need.result.precision]
+    enough = max(-(-total // bits), 2)
+    # Of adaptive slices that are to certify on a grid no more than that takes.
+    if scheme.mode == "CR" or (
+        scheme.exponents == "adaptive" and _rounds(scheme, need) and scheme.expected(need.terms) > enough
+    ):
+        return enough, min(max(-(-kept // bits), enough), 2 * enough - 1)
+    slices = scheme.expected(need.terms)
+    return slices, slices if scheme.fast else 2 * slices - 1
+
+
+def problem_of(scheme: Slices, need: Need, device: Device) -> cuda_slices.Problem:
+    """What is launched."""
+    slices, groups = _slices_and_groups(scheme, need)
+    target = accuracy.Target("correctly-rounded") if scheme.mode == "CR" else need.target
+    if target is not None and target.kind == "fast":
+        target = None  # asks for no more than the scheme's own value
+    precision = need.result.precision
+    terms = need.own_terms + (3 if need.summed else 0)
+    test = cuda.Test(*accuracy.join_test(target, terms, need.result), need.terms, precision)
+    return cuda_slices.Problem(slices, groups, test, digits_of(scheme, need))
+
+
+def workspace(scheme: Slices, need: Need, rows: int, columns: int) -> int:
+    """Bytes of scratch for a block of the product; of complex operands with the real ones that are laid out."""
+    laid_out = (rows + columns) * need.k * need.word if need.is_complex else 0
+    problem = problem_of(scheme, need, _ANY)
+    own = cuda_slices.workspace(problem, rows, columns, need.terms, math.prod(need.batch), _ANY.programs)
+    # gemm's sum asks for both products of complex numbers at once.
+    return (laid_out + own) * (need.parts if need.summed else 1)
+
+
+_ANY = cuda.Device("any", True, True, 132)
+"""What plans go by: as many programs as an H200 has, for which the inner dimension is cut where tiles are few."""
+
+
+def _maker_of(problem: cuda_slices.Problem) -> Any:
+    """The module that makes and multiplies the slices."""
+    return cuda_slice_pairs if problem.digits.adaptive else cuda_slices
+
+
+def queue(
+    program: Program, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, problem: cuda_slices.Problem,
+    block: tuple[int, int], counts: Place, device: Device,
+) -> None:  # fmt: skip
+    """Queue out = a @ b, batches of three dimensions, in blocks of rows and columns, and of a batch; counts (4,) int64
+    are set.
+    """
+    program.zero(counts)
+    left, right = vectors_of(a, A, columns=False), vectors_of(b, B, columns=True)
+    steps = out.stride(0), out.stride(1), out.stride(2)
+    whole = cuda.Result(Place(OUT, 0, out.dtype), out.shape[0], out.shape[1], out.shape[2], steps)
+    rows, columns = block
+    m, n = min(rows, whole.m), min(columns, whole.n)
+    constants, maker = cuda_slices.constants_of(problem.test, a.device), _maker_of(problem)
+    terms = left.parts * left.terms
+    each = cuda_slices.workspace(problem, m, n, terms)
+    step = min(max(1, BATCH_BYTES // max(1, each)), _MOST_BATCHES)
+    for part, t in itertools.product(range(left.parts), range(0, whole.batch, step)):
+        some_a, some_b = left.some(t, step), right.some(t, step)
+        some = whole.some(t, step).reals(part)
+        cut = problem.cut(-(-m // 128) * -(-n // 256) * some.batch, terms, device.programs)
+        for j in range(0, whole.n, columns):
+            with program.lend():
+                of_b = real_vectors(program, some_b.part(j, j + columns), part, left=False)
+                split_b = maker.slice_vectors(program, of_b, problem, cut, device, left=False)
+                for i in range(0, whole.m, rows):
+                    with program.lend():
+                        of_a = real_vectors(program, some_a.part(i, i + rows), part, left=True)
+                        split_a = maker.slice_vectors(program, of_a, problem, cut, device, left=True)
+                        sums = maker.multiply_slices(program, split_a, split_b, problem, cut, device)
+                        cuda_slices.join_sums(
+                            program, sums, some.part(i, rows, j, columns), of_a, of_b, split_a, split_b, problem,
+                            constants, counts, device,
+                        )  # fmt: skip
+
+
+def queue_sum(
+    program: Program, a: torch.Tensor, b: torch.Tensor, target: cuda.Result, addend: cuda.Result | None,
+    problem: cuda_slices.Problem, block: tuple[int, int], counts: Place, device: Device,
+) -> None:  # fmt: skip
+    """Queue target = alpha·a @ b + beta·addend, as `queue` does a product."""
+    program.zero(counts)
+    left, right = vectors_of(a, A, columns=False), vectors_of(b, B, columns=True)
+    rows, columns = block
+    m, n = min(rows, target.m), min(columns, target.n)
+    constants, maker = cuda_slices.constants_of(problem.test, a.device), _maker_of(problem)
+    terms, parts = left.parts * left.terms, range(left.parts)
+    each = cuda_slices.workspace(problem, m, n, terms) * left.parts
+    step = min(max(1, BATCH_BYTES // max(1, each)), _MOST_BATCHES)
+    for t in range(0, target.batch, step):
+        some_a, some_b, some = left.some(t, step), right.some(t, step), target.some(t, step)
+        c = addend.some(t, step) if addend is not None else None
+        cut = problem.cut(-(-m // 128) * -(-n // 256) * some.batch, terms, device.programs)
+
+        def cut_up(x: cuda.Vectors, cut: cuda_slices.Cut = cut, *, left: bool) -> list[cuda_slices.SlicedVectors]:
+            return [
+                maker.slice_vectors(program, real_vectors(program, x, part, left=left), problem, cut, device, left=left)
+                for part in parts
+            ]
+
+        for j in range(0, target.n, columns):
+            with program.lend():
+                of_b = some_b.part(j, j + columns)
+                split_b = cut_up(of_b, left=False)
+                for i in range(0, target.m, rows):
+                    with program.lend():
+                        of_a = some_a.part(i, i + rows)
+                        products = [
+                            (x, y, maker.multiply_slices(program, x, y, problem, cut, device))
+                            for x, y in zip(cut_up(of_a, left=True), split_b, strict=True)
+                        ]
+                        place = i, rows, j, columns
+                        cuda_slices.combine_sums(
+                            program, products, some.part(*place), c.part(*place) if c is not None else None, of_a,
+                            of_b, problem, constants, counts, device,
+                        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class SlicesBound:
+    """The bound of `Slices`, and half an ulp, for each entry, of complex ones for each part; holds for repaired ones as
+    well.
+
+    a, b: the operands, which must not have changed since: rows and columns that are asked for are sliced again.
+    """
+
+    scheme: Slices
+    slices: int
+    result: Format
+    a: Any
+    b: Any
+
+    def at(self, c: NDArray[Any], i: Any, j: Any) -> NDArray[np.float64]:
+        """Bound of entries (i, j) of the result c, which may be slices."""
+        value = c[i, j]
+        rows = np.asarray(self.a[i] if isinstance(i, slice) else self.a[[i]])
+        columns = np.asarray(self.b[:, j] if isinstance(j, slice) else self.b[:, [j]])
+        parts = [value.real, value.imag] if np.iscomplexobj(value) else [value]
+        if len(parts) == 2:
+            rows, columns = (x.astype(np.complex128, copy=False) for x in (rows, columns))
+        found = [self._of_part(*real_operands(rows, columns, part), x) for part, x in enumerate(parts)]
+        return np.maximum(found[0], found[-1])
+
+    def _of_part(self, a: NDArray[Any], b: NDArray[Any], value: NDArray[Any]) -> NDArray[np.float64]:
+        """Of real rows a and columns b, and their product."""
+        from prismm.cpu.scaling import bound_of, scale
+        from prismm.cpu.slices.split import cut
+        from prismm.schemes.slices import bound_terms
+
+        x, e = scale(a, "left", 1)
+        y, f = scale(b, "right", 1)
+        layout = self.scheme.layout(x.k)
+        left, right = (cut(z, layout, self.slices, 1) for z in (x, y))
+        used = left.used, right.used
+        terms = bound_terms(left, right, used, self.slices if self.scheme.fast else None)
+        units = bound_of(0.0, *terms, 2.0**-1070, None, (e, f), x.k)
+        with np.errstate(over="ignore"):
+            bound = np.ldexp(units, (e.exponent[:, None] + f.exponent[None, :]).astype(np.int64))
+            bound = np.where(units > 0.0, bound * _UP + 2.0**-1074, bound)
+        bound = np.reshape(bound, np.shape(value)) + half_ulp(value, self.result) * _UP
+        return np.where(np.isfinite(value), bound, 0.0)
+
+
+def bound_of(scheme: Slices, need: Need, device: Device, a: Any, b: Any) -> SlicesBound:
+    """For a report."""
+    return SlicesBound(scheme, _slices_and_groups(scheme, need)[0], need.result, a, b)
+
+
+def gpu_seconds(scheme: Slices, need: Need, rates: Rates) -> float:
+    """Seconds that the GPU is expected to work on a call with slices: split, product, join, second look."""
+    problem, parts = problem_of(scheme, need, _ANY), need.parts
+    count, m, n, k = math.prod(need.batch) * parts, need.m, need.n, need.terms
+    rate = {1: rates.int8, 2: _HALF * rates.words, 8: _DOUBLE * rates.float64}[problem.digits.size]
+    seconds = rates.product + operations(problem, need, rates.processors) / rate
+    words = problem.slices * problem.digits.size
+    for line, elements in ((rates.left, m * k), (rates.right, k * n)):
+        seconds += line.seconds(float(count * elements), words)
+    join = rates.join if problem.test.mode == MAGNITUDE else rates.rounded
+    seconds += join.seconds(float(count * m * n), problem.entry_bytes)
+    return seconds + rates.once_over(count * m * n // 8)
+
+
+_HALF, _DOUBLE = 0.79, 0.93
+"""What slices of FP16 and FP64 reach of the rates of words and of cuBLAS's float64 products, as measured on an H200."""
+
+
+def operations(problem: cuda_slices.Problem, need: Need, processors: int) -> float:
+    """Operations of products of slices in full tiles, with those of the processors that wait for the last ones."""
+    rows, columns = (128, 256) if problem.digits.balanced else cuda_slices.tile_of(problem.digits)
+    tiles = -(-need.m // rows) * -(-need.n // columns) * math.prod(need.batch)
+    cut = problem.cut(tiles, need.terms, processors)
+    tiles *= cut.blocks
+    each = 2.0 * rows * columns * cut.width * problem.pairs
+    return each * need.parts * tiles / waves(tiles, processors)
+
+
+def products(scheme: Slices, need: Need) -> int:
+    """Products on the matrix unit of one product of the call."""
+    return problem_of(scheme, need, _ANY).pairs * need.parts

@@ -1,0 +1,105 @@
+"""Slices with exponents of their own on a GPU, made and multiplied: `cuda_slices` where nothing can be grouped.
+
+Two to four launches slice both operands (vectors across contiguous elements are copied first); a slice of the left one
+meets all of the right one's that are kept in one launch of `slice_product`, or, in a batch, each of them. Every pair
+leaves an integer an entry; `cuda_slices` joins them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from prismm.core.accuracy import MAGNITUDE
+from prismm.cuda.residues.launches import STATISTICS, Device, Vectors
+from prismm.cuda.slices.launches import Cut, Problem, SlicedVectors, Sums
+from prismm.errors import EngineError
+
+if TYPE_CHECKING:
+    from prismm.cuda.launch.program import Program
+
+_BLOCK = 1024, 4
+"""Elements that a program slices at a time, and its warps."""
+_FRACTION_BITS = 20
+
+
+def slice_vectors(
+    program: Program, x: Vectors, problem: Problem, cut: Cut, device: Device, *, left: bool
+) -> SlicedVectors:
+    """Slice vectors of any strides; both sides alike."""
+    import torch
+
+    from prismm.cuda.slices.kernels import adaptive as slice_adaptive
+
+    slices, digits, pitch = problem.slices, problem.digits, cut.blocks * cut.width
+    statistics = program.take(torch.int64, x.batch, STATISTICS, x.vectors)
+    cuts = program.take(torch.int64, x.batch, slice_adaptive.CUTS.value * slices, x.vectors)
+    to = program.take(digits.dtype, slices * x.batch, -(-x.vectors // 64) * 64, pitch)
+    found = SlicedVectors(to, statistics, cuts, x.batch, x.vectors)
+    if x.batch * x.vectors == 0:
+        return found
+    if x.steps[2] != 1 and x.terms > 1:
+        x = _straight(program, x)
+    block, warps = _BLOCK
+    program.launch(
+        slice_adaptive.slice_adaptively, (x.vectors, x.batch), x.place, x.steps[1], x.steps[0], statistics, cuts, to,
+        x.vectors, x.terms, pitch, found.plane, _FRACTION_BITS, x.batch, SLICES=slices, BITS=digits.bits,
+        TRUNCATED=digits.truncated, CLIPPED=digits.kind == "int8" and not digits.truncated, BLOCK=block,
+        LEVELS=problem.test.mode == MAGNITUDE, NVIDIA=device.nvidia, EVEN=x.even(1), num_warps=warps,
+        enable_fp_fusion=False,
+    )  # fmt: skip
+    return found
+
+
+def _straight(program: Program, x: Vectors) -> Vectors:
+    """The vectors in scratch memory, their elements neighbours."""
+    from prismm.cuda.kernels import layout
+
+    to = program.take(x.place.dtype, x.batch, x.vectors, x.terms)
+    side = layout.SIDE
+    program.launch(
+        layout.straighten, (-(-x.terms // side) * -(-x.vectors // side), x.batch), x.place, *x.steps, to, x.vectors,
+        x.terms, SIDE=side, num_warps=4,
+    )  # fmt: skip
+    return Vectors(to, x.batch, x.vectors, x.terms, (x.vectors * x.terms, x.terms, 1))
+
+
+def multiply_slices(
+    program: Program, left: SlicedVectors, right: SlicedVectors, problem: Problem, cut: Cut, device: Device
+) -> Sums:
+    """The products of all pairs, each for itself: first of the first slices, p after p.
+
+    Raises:
+        EngineError: for slices of FP64 where Triton multiplies none.
+    """
+    from prismm.cuda.slices.kernels import product
+
+    if problem.digits.size == 8 and not device.float64_dot:
+        raise EngineError(f"{device.name}: Triton multiplies no float64 matrices there; pass Slices('int8', ...)")
+    batch, m, n = max(left.batch, right.batch), left.vectors, right.vectors
+    pitch, units = left.digits.shape[2], batch * cut.blocks
+    top = program.take(problem.digits.top, problem.pairs * units, m, -(-n // 64) * 64)
+    sums = Sums(top, top, cut.blocks)
+    rows, columns, depth = product.TILES[problem.digits.size]
+    longest = min(problem.digits.longest_sum, 1 << 20)
+
+    def multiply(p: int, q: int, pair: int, matrices: int, steps: tuple[int, int]) -> None:
+        """Slices p and q, and as many matrices after them, of each side at these steps; from this pair on."""
+        to = top.at(pair * units * sums.plane, (), ())
+        some = (x.digits.at(s * x.batch * x.plane, (), ()) for x, s in ((left, p), (right, q)))
+        program.launch(
+            product.slice_product, (-(-m // rows) * -(-n // columns), matrices * cut.blocks), *some, to, to, m, n,
+            cut.width, pitch, left.plane, right.plane, *steps, sums.row_pitch, sums.plane, cut.blocks, SLICES=1,
+            GROUPS=1, BITS=problem.digits.bits, SUM=max(longest // depth, 1) * depth, ROWS=rows, COLUMNS=columns,
+            DEPTH=depth, GROUP=product.GROUP, **product.launch(problem.digits.size, device.hopper),
+        )  # fmt: skip
+
+    pair = 0
+    for p in range(problem.slices):
+        kept = min(problem.slices, problem.groups - p)
+        if batch == 1:
+            multiply(p, 0, pair, kept, (0, 1))
+        else:
+            for q in range(kept):
+                multiply(p, q, pair + q, batch, (int(left.batch == batch), int(right.batch == batch)))
+        pair += kept
+    return sums

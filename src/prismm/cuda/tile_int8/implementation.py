@@ -1,0 +1,257 @@
+"""`TileInt8` in calls on a GPU: what of it runs there, its predicted time, and its bound.
+
+What it computes on a GPU is its own, but for the fallback: entries that are not certified are summed in float64, where
+a CPU multiplies tile pairs in FP16 words (`cuda.tile_int8.launches`, with the proof of the bound).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from prismm.core.bounds import half_ulp
+from prismm.cpu.scaling import layout
+from prismm.cuda.costs.table import waves
+from prismm.cuda.launch.program import OUT, A, B
+from prismm.cuda.layout import lay_out, put_part
+from prismm.cuda.multiword import implementation as cuda_words_calls
+from prismm.cuda.multiword import launches as cuda_words
+from prismm.cuda.tile_int8 import launches as cuda_tiles
+from prismm.errors import ArgumentError, EngineError
+from prismm.formats import FP32, Format
+
+if TYPE_CHECKING:
+    import torch
+    from numpy.typing import NDArray
+
+    from prismm.core.composite import Side
+    from prismm.cuda.costs.table import Rates
+    from prismm.cuda.launch.program import Place, Program
+    from prismm.cuda.plan import Need
+    from prismm.cuda.residues.launches import Device
+    from prismm.schemes.tile_int8 import TileInt8
+
+_UP = 1.0 + 2.0**-40
+
+
+def check(scheme: TileInt8, need: Need, engine: str | None) -> str:
+    """The engine that multiplies segments of a scheme that a caller asked for.
+
+    Raises:
+        EngineError: for parameters, types or targets that a GPU does not serve. ArgumentError: for another engine.
+    """
+    if engine not in (None, "cuda", cuda_tiles.NAME):
+        raise ArgumentError(f"engine={engine!r} does not multiply segments of {scheme}; it takes {cuda_tiles.NAME!r}")
+    if not cuda_tiles.takes(scheme.tile):
+        raise EngineError(
+            f"{scheme} runs on a CPU so far; pass a tile that a GPU takes ({cuda_tiles.tile_sizes()}), or CPU tensors"
+        )
+    if not need.native or need.result.precision != 24:
+        raise EngineError(
+            f"{scheme} runs on a CPU so far where operands and result are not all float32, or all complex64; convert "
+            "them, pass CPU tensors, or scheme=prismm.Residues(...)"
+        )
+    if need.target is not None and need.target.kind not in ("native", "fast"):
+        raise EngineError(
+            f"{scheme} certifies accuracy 'native' and 'fast' on a GPU, not {need.target}; leave scheme out, or pass "
+            "Residues(...)"
+        )
+    cuda_words_calls.check_length(need)
+    return cuda_tiles.NAME
+
+
+def workspace(scheme: TileInt8, need: Need, rows: int, columns: int) -> int:
+    """Bytes of scratch for a block of the product; of a complex one with real operands and the part that is made."""
+    laid_out = 4 * ((rows + columns) * need.terms + rows * columns) if need.is_complex else 0
+    return laid_out + cuda_tiles.workspace(scheme, rows, columns, need.terms)
+
+
+def problem_of(scheme: TileInt8, need: Need, device: Device) -> cuda_tiles.Problem:
+    """What is launched."""
+    return cuda_tiles.problem_for(scheme, need.terms, need.target, need.summed)
+
+
+def queue(
+    program: Program, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, problem: cuda_tiles.Problem,
+    block: tuple[int, int], counts: Place, device: Device, into: Place | None = None,
+) -> None:  # fmt: skip
+    """Queue out = a @ b, batches of three dimensions, in blocks of rows and columns, and of a batch; counts (4,) int64
+    are set. Blocks begin where tiles do. into: scratch memory for the result, laid out as out is.
+    """
+    granule = problem.scheme.granule
+    rows, columns = (max(1, size // grain) * grain for size, grain in zip(block, granule, strict=True))
+    x, y, z = (cuda_words_calls.matrices_of(w, base) for w, base in ((a, A), (b, B), (out, OUT)))
+    if into is not None:
+        z = dataclasses.replace(z, data=into.reals())
+    m, n, parts = min(rows, z.shape[1]), min(columns, z.shape[2]), 2 if z.is_complex else 1
+    each = cuda_tiles.workspace(problem.scheme, m, n, parts * x.shape[2])
+    first = True
+    for left, right, result in cuda_words_calls.blocks_of(x, y, z, rows, columns, each):
+        for part in range(parts):
+            with program.lend():
+                if parts == 1:
+                    cuda_tiles.queue(left, right, result, problem, counts, device, program, first)
+                else:
+                    _queue_part(program, left, right, result, part, problem, counts, device, first)
+                first = False
+
+
+def _queue_part(
+    program: Program, a: cuda_words.Matrices, b: cuda_words.Matrices, out: cuda_words.Matrices, part: int,
+    problem: cuda_tiles.Problem, counts: Place, device: Device, clear: bool,
+) -> None:  # fmt: skip
+    """The real or imaginary part of a complex product: of real operands of twice the inner dimension."""
+    sides = []
+    for x, left in ((a, True), (b, False)):
+        batch, rows, columns = x.shape
+        turned = (0, 1, 2) if left else (0, 2, 1)  # matrices, vectors, elements
+        shape, steps = ((x.shape[axis] for axis in turned), (x.strides[axis] for axis in turned))
+        place, own = lay_out(program, x.data, tuple(shape), tuple(steps), part, left=left)  # type: ignore[arg-type]
+        strides = tuple(own[axis] for axis in turned)
+        real = (batch, rows, 2 * columns) if left else (batch, 2 * rows, columns)
+        sides.append(cuda_words.Matrices(place, real, strides, False))  # type: ignore[arg-type]
+    batch, m, n = out.shape
+    made = program.take(out.data.dtype, batch, m, n)
+    result = cuda_words.Matrices(made, out.shape, (m * n, n, 1), False)
+    cuda_tiles.queue(sides[0], sides[1], result, problem, counts, device, program, clear)
+    put_part(program, made, out.data.at(part, (), ()), (out.batch_stride, *out.strides[1:]), out.shape)
+
+
+@dataclass(frozen=True)
+class TilesBound:
+    """gamma·(|a||b|) + (1 + gamma)·E, half an ulp and K·η for each entry; holds for repaired ones as well.
+
+    a, b: the operands, which must not have changed since.
+    """
+
+    result: Format
+    a: Any
+    b: Any
+    own: cuda_tiles.Bound
+    scheme: TileInt8
+
+    def at(self, c: NDArray[Any], i: Any, j: Any) -> NDArray[np.float64]:
+        """Bound of entries (i, j) of the result c, which may be slices; of complex ones for each part."""
+        value = c[i, j]
+        if not np.iscomplexobj(value):
+            return self._of_reals(value, i, j)
+        found = []
+        for part, own in enumerate((value.real, value.imag)):
+            a, b = _Part(self.a, part, "left"), _Part(self.b, part, "right")
+            found.append(dataclasses.replace(self, a=a, b=b)._of_reals(own, i, j))
+        return np.maximum(*found)
+
+    def _of_reals(self, value: NDArray[Any], i: Any, j: Any) -> NDArray[np.float64]:
+        count, many = self.a.shape[0], self.b.shape[1]
+        tile_rows, width, tile_columns = self.scheme.tile
+        left, right = self.scheme.segments
+        some, x, lost = _vectors(self.a, i, count, tile_rows, width, left, self.scheme.scaling == "none", False)
+        more, y, lost_too = _vectors(self.b, j, many, tile_columns, width, right, self.scheme.scaling == "none", True)
+        with np.errstate(over="ignore", invalid="ignore"):
+            size = (np.abs(x) @ np.abs(y).T) * (1.0 + (self.own.terms + 4) * 2.0**-52)
+            norm, norm_too = np.sqrt((x * x).sum(1)) * _UP, np.sqrt((y * y).sum(1)) * _UP
+            mine, its = self._lost(lost[:, None], lost_too, more - some[:, None])
+            error = mine * norm_too + norm[:, None] * its + self.own.last * mine * its
+            steps = -(-self.own.terms // width)
+            bound = self.own.gamma * size + (1.0 + self.own.gamma) * error
+            bound = np.ldexp(bound, some[:, None] + more)
+            # See `cuda_tiles`: a constant of the data's own units where those are not scaled.
+            bound += np.where(size > 0.0, steps * (2.0**-127 if self.scheme.scaling == "none" else 0.0), 0.0)
+            bound = np.reshape(bound, np.shape(value)) + self.own.terms * self.result.smallest_subnormal
+            bound = (bound + half_ulp(value, self.result)) * (1.0 + 2.0**-30)
+            return np.where(np.isfinite(value), bound, 0.0)
+
+    def _lost(self, left: NDArray[Any], right: NDArray[Any], ratio: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+        """What both vectors of an entry lose. left, right: by exponents of their own; ratio: of the units of those."""
+        if self.scheme.exponent == "tile":
+            return left, right
+        of_left, of_right = (cuda_tiles.fraction(x) for x in self.scheme.segments)
+        ratio = (ratio if self.scheme.scaling == "none" else 0 * ratio) + of_right - of_left
+        there = (left > 0.0) & (right > 0.0)  # a vector of zeros loses nothing
+        mine, its = np.hypot(left, np.ldexp(right, ratio)) * _UP, np.hypot(right, np.ldexp(left, -ratio)) * _UP
+        return np.where(there, mine, 0.0), np.where(there, its, 0.0)
+
+
+class _Part:
+    """A complex operand as the real one of twice the inner dimension of a part of a product."""
+
+    def __init__(self, source: Any, part: int, side: Side) -> None:
+        self.source, self.part, self.side = source, part, side
+        rows, columns = source.shape
+        self.shape = (rows, 2 * columns) if side == "left" else (2 * rows, columns)
+
+    def __getitem__(self, index: Any) -> NDArray[Any]:
+        return layout(np.asarray(self.source[index]), self.part, self.side)
+
+
+def _vectors(
+    source: Any, index: Any, count: int, tile: int, width: int, segments: int, given: bool, columns: bool
+) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
+    """(s, x·2^-s, D) of the vectors of an index; the tiles they stand in are read as a whole."""
+    chosen = np.arange(count)[index] if isinstance(index, slice) else np.array([range(count)[index]])
+    if chosen.size == 0:
+        return np.zeros(0, np.int64), np.zeros((0, 1)), np.zeros(0)
+    first, last = int(chosen.min()) // tile * tile, min(count, (int(chosen.max()) // tile + 1) * tile)
+    data = np.asarray(source[:, first:last].T if columns else source[first:last], np.float64)
+    top = np.abs(data).max(1, initial=0.0)
+    data = np.where(np.isfinite(top)[:, None], data, 0.0)
+    top = np.where(np.isfinite(top), top, 0.0)
+    shift = np.frexp(top)[1].astype(np.int64)
+    x = np.ldexp(data, -shift[:, None])
+    steps = -(-data.shape[1] // width)
+    padded = np.zeros((-(-data.shape[0] // tile) * tile, steps * width))
+    padded[: data.shape[0], : data.shape[1]] = data if given else x
+    largest = np.abs(padded.reshape(-1, tile, steps, width)).max((1, 3))
+    bits = cuda_tiles.fraction(segments)
+    significand, e = np.frexp(largest)
+    # g is e - 1, or e where RN of the largest element carries.
+    unit = np.where(largest > 0.0, np.ldexp(1.0, e - bits - 2 + (significand >= 1.0 - 2.0 ** (-bits - 2))), 0.0)
+    lost = np.sqrt((unit * unit).sum(1) * width) * _UP
+    lost = np.repeat(lost, tile)[: data.shape[0]]
+    lost = (np.ldexp(lost, -shift) if given else lost) + 2.0**-90
+    lost = np.where(top > 0.0, lost, 0.0)
+    at = chosen - first
+    return shift[at], x[at], lost[at]
+
+
+def bound_of(scheme: TileInt8, need: Need, device: Device, a: Any, b: Any) -> TilesBound:
+    """For a report."""
+    return TilesBound(FP32, a, b, cuda_tiles.bound(scheme, need.terms), scheme)
+
+
+def products(scheme: TileInt8, need: Need) -> int:
+    """Products on the matrix unit of one product of the call."""
+    return scheme.products * need.parts
+
+
+_PRODUCTS, _FOLDS = 1.37, 0.0047
+"""Operations of products of segments, and of float32 numbers that sums are folded into, a second; in units of `int8`'s
+rate. On an H200 level 4 takes 4.1 ms and 9.3 ms·(32/tile[1]) at order 8192: what of folds is hidden behind products is
+counted with these.
+"""
+_PAIRS = 3.0
+"""How much longer products take whose pairs of tiles have one exponent; counted in
+`cuda.tile_int8.kernels.pair_product`."""
+_PASSES, _CERTIFIED = 0.5, 0.32
+"""Shares of the memory's rate that splits and certificates reach."""
+
+
+def gpu_seconds(scheme: TileInt8, need: Need, rates: Rates) -> float:
+    """Seconds that the GPU is expected to work on a call: survey, split, product, certificate, second look."""
+    parts, (m, n, k) = need.parts, (need.m, need.n, need.terms)
+    count = math.prod(need.batch) * parts
+    pairs = scheme.exponent == "pair"
+    left, right = (4, 4) if pairs else scheme.segments
+    moved = (8 * parts * (m + n) * k + (left * m + right * n) * k) * count
+    seconds = 4 * rates.look * parts
+    seconds += moved / (_PASSES * rates.memory) + need.result_bytes / (_CERTIFIED * rates.memory)
+    tiles = -(-m // 128) * -(-n // 128) * count
+    entries = 128.0 * 128.0 * tiles
+    products = 2.0 * entries * k * scheme.products / (_PRODUCTS * rates.int8)
+    folds = entries * -(-k // scheme.tile[1]) * scheme.weights / (_FOLDS * rates.int8)
+    made = (products + folds) * (_PAIRS if pairs else 1.0)
+    return seconds + made / waves(tiles, rates.processors)

@@ -1,1 +1,0 @@
-"""Compiled element-wise kernels: split, join, certify, repair."""

@@ -1,1 +1,0 @@
-"""CPU kernels, compiled by Numba on first use and kept on disk."""

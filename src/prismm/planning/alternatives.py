@@ -1,0 +1,155 @@
+"""What else could make a product: every scheme of rounded products beside those of `planner.Auto`'s table, weighed.
+
+A candidate is taken where its bound meets the target whatever the data, the machine has the units that it is made for,
+it is reproducible if that is asked for, and fewer seconds are predicted for it than for the table's choice.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from prismm.core import accuracy
+from prismm.cpu.costs import predict
+from prismm.cpu.engines.integer import choose
+from prismm.errors import PrismmError
+from prismm.planning.auto import Alternative, grade
+from prismm.schemes.native import Native, native_meets
+from prismm.schemes.residues import Residues
+
+if TYPE_CHECKING:
+    from prismm.core.composite import Composite
+    from prismm.planning.auto import Need
+
+_EMULATED = ("cpu:blas", "cpu:float64", "simulated")
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A scheme for a need. meets: whether its bound meets the target for any data. emulated: on units that this machine
+    lacks.
+    """
+
+    scheme: Any
+    engine: str
+    seconds: float
+    meets: bool
+    reproducible: bool
+    emulated: bool = False
+
+    def why_not(self, need: Need, seconds: float) -> str | None:
+        """Why it is not taken where the choice takes `seconds`; None where it should be."""
+        if need.reproducible and not self.reproducible and need.target.kind != "correctly-rounded":
+            return "not reproducible"
+        if not self.meets:
+            return "its bound leaves entries to repair"
+        if self.emulated:
+            return "emulated here"
+        if self.seconds >= seconds:
+            return "predicted slower"
+        return None
+
+
+def _schemes(precision: int) -> Iterator[Composite]:
+    """Composite schemes whose usual precision suits the result; those that are there."""
+    import prismm
+
+    single = precision == 24
+    makers: list[tuple[str, Any]] = [
+        ("Words", lambda scheme: scheme.tf32(3)),
+        ("Words", lambda scheme: scheme.bf16(6)),
+        ("ScaledHalf", lambda scheme: scheme()),
+        ("TileInt8", lambda scheme: scheme()),
+        ("Slices", lambda scheme: scheme("int8", "SP")),
+    ]
+    if not single:
+        makers = [
+            ("Words", lambda scheme: scheme.tf64(3)),
+            ("Slices", lambda scheme: scheme("int8", "DP")),
+            ("Slices", lambda scheme: scheme("fp16", "DP")),
+        ]
+    for name, make in makers:
+        try:
+            yield make(getattr(prismm, name))
+        except (ImportError, AttributeError):
+            continue
+
+
+def candidates(need: Need, workers: int = 1) -> Iterator[Candidate]:
+    """The composite schemes as candidates for this need."""
+    for scheme in _schemes(need.result.precision):
+        try:
+            engine = scheme.engine_for(None).name
+            scheme.check(max(1, need.terms), need.result)
+        except PrismmError:
+            continue
+        seconds, _ = predict(scheme, engine, need, 1, 1, workers)
+        emulated = engine.startswith(_EMULATED)
+        yield Candidate(scheme, engine, seconds, _meets(scheme, need), scheme.reproducible, emulated)
+
+
+def _meets(scheme: Composite, need: Need) -> bool:
+    """Whether the bound meets the target for any data: the scheme's own `relative_bound(k)`, if it has one, against
+    what the target leaves of |a||b|.
+    """
+    if need.target.kind == "correctly-rounded" or need.big_integers:
+        return False
+    if need.target.kind == "fast":
+        return True
+    relative = getattr(scheme, "relative_bound", None)
+    if relative is None:
+        return False
+    room = accuracy.slack(need.target, need.terms, need.result)
+    return float(relative(max(1, need.terms))) * (1.0 + 2.0**-20) <= room
+
+
+@functools.cache
+def _contenders(precision: int) -> bool:
+    """Whether a composite scheme for results of this precision has a bound for any data, and this machine its units."""
+    return any(
+        hasattr(scheme, "relative_bound") and not scheme.engine_for(None).name.startswith(_EMULATED)
+        for scheme in _schemes(precision)
+    )
+
+
+def weigh(need: Need, scheme: Any, reason: str) -> tuple[Any, str]:
+    """The table's choice with its reason, or a candidate that beats it."""
+    if isinstance(scheme, Native) or not _contenders(need.result.precision):
+        # Every composite scheme makes several products of a native one's size.
+        return scheme, reason
+    best, found = _seconds(scheme, need, 1), None
+    for candidate in candidates(need):
+        if candidate.why_not(need, best) is None:
+            best, found = candidate.seconds, candidate
+    if found is None:
+        return scheme, reason
+    return found.scheme, f"its bound meets the target, and fewer seconds are predicted than for {scheme}"
+
+
+def _seconds(scheme: Any, need: Need, workers: int) -> float:
+    if isinstance(scheme, Residues):
+        moduli, parts = scheme.moduli, 3 if need.is_complex else 1
+        return predict(scheme, choose("cpu").name, need, moduli, parts, workers)[0]
+    return predict(scheme, "cpu:blas", need, 1, 1, workers)[0]
+
+
+def alternatives(need: Need, scheme: Any, seconds: float, workers: int) -> tuple[Alternative, ...]:
+    """What was not taken, fastest first, and why not."""
+    others = list(candidates(need, workers))
+    if not isinstance(scheme, Native):
+        meets = need.target.kind in ("native", "fast") and not need.big_integers
+        if need.target.tolerance is not None:
+            meets = native_meets(need.target.tolerance, need.terms, need.compute_unit, need.result.unit_roundoff)
+        others.append(Candidate(Native(), "cpu:blas", _seconds(Native(), need, workers), meets, False))
+    if not isinstance(scheme, Residues):
+        other = Residues(grade(need.result, need.terms))
+        meets = need.target.kind in ("native", "fast")
+        others.append(Candidate(other, choose("cpu").name, _seconds(other, need, workers), meets, True))
+    found = [
+        Alternative(str(x.scheme), x.engine, x.seconds, x.why_not(need, seconds) or "another scheme was asked for")
+        for x in others
+        if x.scheme != scheme
+    ]
+    return tuple(sorted(found, key=lambda x: x.predicted_seconds))

@@ -1,0 +1,64 @@
+"""Correctly rounded float32 products by one float64 GEMM: every entry, every layout, special values."""
+
+import numpy as np
+import pytest
+
+import prismm
+from prismm.core.outcome import Outcome
+from prismm.cpu.native.single import PANEL, by_lanes
+from prismm.cpu.repair import Entries
+from prismm.testing import HOSTILE, exact_product
+from tests.judge import assert_same_bits
+
+NATIVE = {"scheme": prismm.Native(compute="float64"), "accuracy": "correctly-rounded"}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+@pytest.mark.parametrize("threads", [1, 2])
+def test_every_entry_is_right(name, threads, seed):
+    a, b = HOSTILE[name](41, 70, 37, seed, "float32")
+    c, report = prismm.matmul(a, b, threads=threads, full_output=True, **NATIVE)
+    assert_same_bits(c, exact_product(a, b).rounded(np.float32))
+    assert sum(report.roads.values()) == c.size
+    assert (report.bounds >= exact_product(a, b).part_errors(c)[0]).all()
+
+
+def test_several_panels(rng):
+    a, b = rng.standard_normal((PANEL + 3, 9)).astype("f4"), rng.standard_normal((9, 5)).astype("f4")
+    assert_same_bits(prismm.matmul(a, b, **NATIVE), exact_product(a, b).rounded(np.float32))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "int8", "uint16"])
+def test_narrower_types_and_layouts(dtype, rng):
+    a = np.asfortranarray(rng.integers(0, 100, (30, 40)).astype(dtype))
+    b = rng.standard_normal((25, 80)).astype("f4")[:, ::2].T
+    a.flags.writeable = False
+    assert_same_bits(prismm.matmul(a, b, **NATIVE), exact_product(a, b).rounded(np.float32))
+
+
+def test_special_values_reach_their_entries_alone(rng):
+    a, b = rng.standard_normal((20, 30)).astype("f4"), rng.standard_normal((30, 25)).astype("f4")
+    clean = prismm.matmul(a, b, **NATIVE)
+    a[3, 4], b[7, 9], b[0, 2] = np.inf, np.nan, -np.inf
+    c = prismm.matmul(a, b, **NATIVE)
+    touched = np.zeros(c.shape, bool)
+    touched[3], touched[:, [2, 9]] = True, True
+    assert_same_bits(c[~touched], clean[~touched])
+    with np.errstate(all="ignore"):
+        wanted = (a.astype("f8") @ b.astype("f8")).astype("f4")
+    assert_same_bits(c[touched], wanted[touched])
+
+
+def test_lanes_settle_what_is_listed(rng):
+    a, b = rng.standard_normal((50, 100)).astype("f4"), rng.standard_normal((100, 60)).astype("f4")
+    norms = [np.linalg.norm(x.astype("f8"), axis=axis) * (1 + 2.0**-20) for x, axis in ((a, 1), (b, 0))]
+    out = np.full((50, 60), 7, np.float32)
+    chosen = np.flatnonzero(rng.random(3000) < 0.2)
+    outcome = Outcome()
+    left = by_lanes(a, b, out, Entries(0, chosen // 60, chosen % 60), *norms, 2, outcome)
+    wanted = exact_product(a, b).rounded(np.float32)
+    settled = np.zeros(out.shape, bool)
+    settled[chosen // 60, chosen % 60] = True
+    settled[left.i, left.j] = False
+    assert_same_bits(out, np.where(settled, wanted, np.float32(7)))
+    assert outcome.roads["lane dots"] == settled.sum() > 0.9 * chosen.size

@@ -1,0 +1,178 @@
+"""Repair, road by road: whatever a certificate leaves open ends within its target."""
+
+import numpy as np
+import pytest
+
+from prismm.core.accuracy import Target
+from prismm.core.outcome import Epilogue, Job, Outcome, real_parts
+from prismm.cpu.engines.integer import FLOAT64
+from prismm.cpu.repair import Entries, exactly, gathered, repair
+from prismm.cpu.residues.split import Splitter, split_operand
+from prismm.formats import format_of
+from prismm.testing import HOSTILE, exact_gemm, exact_product
+from tests.judge import assert_same_bits
+
+RIGHT = Target("correctly-rounded")
+DTYPES = ["float64", "float32", "complex128", "complex64"]
+
+
+def job(dtype, target, k, epilogue=None, workers=2):
+    complex_ = np.dtype(dtype).kind == "c"
+    return Job(format_of(dtype), target, 2 * k if complex_ else k, False, workers, 1 << 30, epilogue)
+
+
+def everything(out):
+    i, j = (x.reshape(-1).astype(np.int64) for x in np.indices(out.shape))
+    return [Entries(part, i, j) for part in range(len(real_parts(out)))]
+
+
+def scales_of(a, b, moduli, dtype):
+    """Scales of both operands, as the scheme makes them."""
+    splitter = Splitter(moduli, FLOAT64, a.shape[1], np.dtype(dtype).kind == "c", levels=True)
+    count, parts = len(splitter.system.moduli), splitter.residue_parts
+    left = split_operand(a, splitter, np.empty((parts, count, *a.shape)), left=True)
+    right = split_operand(b, splitter, np.empty((parts, count, *b.shape)), left=False)
+    return left, right
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", HOSTILE)
+def test_every_entry_is_correctly_rounded(name, dtype, seed):
+    a, b = HOSTILE[name](9, 33, 8, seed, dtype)
+    wanted = exact_product(a, b).rounded(dtype)
+    out = np.full((9, 8), 7, dtype)
+    outcome = Outcome()
+    for entries in everything(out):
+        repair(a, b, out, entries, job(dtype, RIGHT, 33), outcome)
+    assert_same_bits(out, wanted)
+    assert sum(outcome.roads.values()) == out.size * len(real_parts(out))
+    if name == "normal":
+        assert outcome.roads["double-double"] > out.size // 2
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_only_the_listed_entries_are_touched(dtype, seed, rng):
+    a, b = HOSTILE["normal"](20, 50, 30, seed, dtype)
+    wanted = exact_product(a, b).rounded(dtype)
+    out = np.full((20, 30), 7, dtype)
+    chosen = np.flatnonzero(rng.random(600) < 0.1)
+    rng.shuffle(chosen)
+    for part in range(len(real_parts(out))):
+        repair(a, b, out, Entries(part, chosen // 30, chosen % 30), job(dtype, RIGHT, 50), Outcome())
+    touched = np.zeros((20, 30), bool)
+    touched[chosen // 30, chosen % 30] = True
+    assert_same_bits(out, np.where(touched, wanted, np.full_like(out, 7)))
+
+
+@pytest.mark.covering
+@pytest.mark.parametrize(
+    "target", [Target("native"), Target("tolerance", 1e-9), Target("tolerance", 2.0**-50)], ids=str
+)
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", HOSTILE)
+def test_magnitudes_pass_an_entry_only_within_its_target(name, dtype, target, seed):
+    """Start from the scheme's own value: what the magnitude road passes must already meet the target."""
+    k = 40
+    a, b = HOSTILE[name](8, k, 7, seed, dtype)
+    moduli = 9 if np.dtype(dtype).itemsize in (4,) or dtype == "complex64" else 15
+    scales = scales_of(a, b, moduli, dtype)
+    exact = exact_product(a, b)
+    rounded = [
+        [np.ldexp(np.rint(np.ldexp(p.astype(np.float64), s)), -s) for p in real_parts(x)]
+        for x, s in ((a, scales[0].shift[:, None]), (b, scales[1].shift[None]))
+    ]
+    if any(not np.isfinite(p).all() for parts in rounded for p in parts):
+        rounded = [[p.astype(np.float64) for p in real_parts(x)] for x in (a, b)]
+    made = [p[0] if len(p) == 1 else p[0] + 1j * p[1] for p in rounded]
+    out = exact_product(*made).rounded(dtype)
+    work = job(dtype, target, k)
+    outcome = Outcome()
+    for entries in everything(out):
+        repair(a, b, out, entries, work, outcome, scales)
+    u, eta = work.result.unit_roundoff, work.result.smallest_subnormal
+    size = exact.magnitude("up")
+    factor = work.terms * u if target.kind == "native" else target.tolerance + u
+    finite = np.isfinite(exact.rounded(dtype))
+    with np.errstate(over="ignore", invalid="ignore"):
+        bound = np.where(finite, factor * size * (1 + 1e-12) + work.terms * eta, np.inf)
+    assert exact.within(np.where(finite, out, 0), bound).all()
+    assert np.array_equal(np.isfinite(out), finite)
+    if name in ("normal", "uniform"):
+        assert outcome.roads.get("magnitude", 0) > out.size // 2
+
+
+def test_disjoint_operands_are_zero_by_their_flags(seed, rng):
+    """No product of nonzero elements at all: proved without a single multiplication, for correct rounding too."""
+    a, b = rng.standard_normal((6, 40)), rng.standard_normal((40, 5))
+    a[:, ::2] = 0.0
+    b[1::2] = 0.0
+    out = np.zeros((6, 5))
+    outcome = Outcome()
+    repair(a, b, out, everything(out)[0], job("float64", RIGHT, 40), outcome, scales_of(a, b, 15, "float64"))
+    assert outcome.roads == {"magnitude": 30} and not out.any()
+    a[0, 0] = 2.0**-1000
+    b[0] = 2.0**-1000  # a product that underflows is a product
+    outcome = Outcome()
+    repair(a, b, out, everything(out)[0], job("float64", RIGHT, 40), outcome, scales_of(a, b, 15, "float64"))
+    assert outcome.roads["magnitude"] == 25 and not np.signbit(out).any()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_gemm_entries_are_rounded_as_a_whole(dtype, seed, rng):
+    for name in ("normal", "cancelling", "wide_rows", "subnormal_results"):
+        a, b = HOSTILE[name](6, 21, 5, seed, dtype)
+        c = rng.standard_normal((6, 5)).astype(np.dtype(dtype).type(0).real.dtype).astype(dtype)
+        alpha, beta = (1.25 - 0.5j, 0.7 + 2j) if np.dtype(dtype).kind == "c" else (-1.3, 0.7)
+        out = np.full((6, 5), 7, dtype)
+        work = job(dtype, RIGHT, 21, Epilogue(alpha, beta, c))
+        for entries in everything(out):
+            repair(a, b, out, entries, work, Outcome())
+        assert_same_bits(out, exact_gemm(alpha, a, b, beta, c).rounded(dtype))
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_pieces_cover_every_entry_once(order, rng, monkeypatch):
+    """Rows and columns gathered in small pieces: each entry in exactly one, with its own row and column.
+
+    The rows of a plain matrix are not gathered but read in place.
+    """
+    from prismm.cpu import repair as module
+
+    monkeypatch.setattr(module, "_GATHER_BYTES", 8 * 10 * 3)  # three vectors of ten at a time
+    a, b = np.asarray(rng.standard_normal((17, 10)), order=order), rng.standard_normal((10, 13))
+    chosen = rng.permutation(17 * 13)[:90]
+    entries = Entries(0, (chosen // 13).astype(np.int64), (chosen % 13).astype(np.int64))
+    seen, pieces = [], 0
+    for piece in gathered(a, b, entries, (0,)):
+        pieces += 1
+        assert np.shares_memory(piece.rows, a) if order == "C" else piece.rows.shape[0] <= 3
+        assert piece.columns.shape[0] <= 3
+        assert np.array_equal(piece.rows[piece.ri], a[entries.i[piece.where]])
+        assert np.array_equal(piece.columns[piece.ci], b.T[entries.j[piece.where]])
+        seen += piece.where.tolist()
+    assert sorted(seen) == list(range(90))
+    # By threes of the rows and columns that are there at all; none where no entry lies, and rows in place are one.
+    ri, ci = (np.unique(x, return_inverse=True)[1] // 3 for x in (entries.i, entries.j))
+    assert pieces == len(set(zip(np.zeros_like(ri) if order == "C" else ri, ci, strict=True)))
+    out = np.full((17, 13), 7.0)
+    exactly(a, b, out, entries, job("float64", RIGHT, 10), Outcome())
+    inside = np.zeros(out.shape, bool)
+    inside[entries.i, entries.j] = True
+    assert_same_bits(out, np.where(inside, exact_product(a, b).rounded(), 7.0))
+
+
+def test_many_entries_take_many_workers(seed):
+    a, b = HOSTILE["normal"](40, 30, 40, seed, "float64")
+    out = np.zeros((40, 40))
+    outcome = Outcome()
+    repair(a, b, out, everything(out)[0], job("float64", RIGHT, 30, workers=3), outcome)
+    assert_same_bits(out, exact_product(a, b).rounded())
+    assert sum(outcome.roads.values()) == 1600
+
+
+def test_no_entries_no_work():
+    empty = np.empty(0, np.int64)
+    out = np.full((2, 2), 7.0)
+    outcome = Outcome()
+    repair(np.ones((2, 2)), np.ones((2, 2)), out, Entries(0, empty, empty), job("float64", RIGHT, 2), outcome)
+    assert not outcome.roads and (out == 7.0).all()

@@ -1,0 +1,111 @@
+"""Programs of products without a call: for kernels on their own."""
+
+from __future__ import annotations
+
+import dataclasses
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+
+from prismm.core import accuracy
+from prismm.cuda import calls as cuda_calls
+from prismm.cuda import plan as cuda_plan
+from prismm.cuda.conventional import launches as cuda_direct
+from prismm.cuda.conventional.tiles import Split, Tile
+from prismm.cuda.gemm import sum as cuda_gemm
+from prismm.cuda.launch.cublas import Gemm
+from prismm.cuda.launch.program import OUT, A, B, Place, Program
+from prismm.cuda.multiword import implementation as cuda_words_calls
+from prismm.cuda.multiword import launches as cuda_words
+from prismm.cuda.operands import vectors_of
+from prismm.cuda.residues import launches as cuda
+from prismm.formats import FP32, FP64
+from prismm.schemes.native import Native
+from prismm.schemes.residues import Residues
+
+
+def residue_program(
+    a: Any, b: Any, out: Any, moduli: int, target: str | None, device: cuda.Device,
+    kept: tuple[Any, Any] = (None, None), quarters: bool = False,
+) -> Program:  # fmt: skip
+    """out = a @ b of tensors (batch, ·, ·) by so many moduli; by cuBLAS for 0. kept: of operands split before;
+    quarters: from seven products of quarters.
+    """
+    form = FP64 if out.dtype in (torch.float64, torch.complex128) else FP32
+    chosen = accuracy.parse_target(target) if target else None
+    m, k, n = a.shape[1], a.shape[2], b.shape[2]
+    scheme = Residues(moduli) if moduli else Native()
+    need = cuda_plan.Need(m, n, k, (), form, chosen, False, True, out.is_complex())
+    rows, columns = (x.step if x else size for x, size in zip(kept, (m, n), strict=True))
+    engine = cuda.INT8 if moduli else cuda.BLAS
+    choice = cuda_plan.Choice(scheme, engine, (), rows, columns, 0, 1 if quarters else 2, quarters)
+    call = cuda_calls.GpuCall(
+        (), (), (), out.dtype, ("", ""), choice, need, device, 0, SimpleNamespace(target=chosen), None, kept
+    )  # fmt: skip
+    if moduli:
+        call.__dict__["table"] = cuda.tables(moduli, a.device)
+    return cuda_calls._queued(call, a, b, out, full_output=False).program
+
+
+def beside_cublas(program: Program) -> Program:
+    """The same without what cuBLAS does in it."""
+    return dataclasses.replace(program, launches=[x for x in program.launches if not isinstance(x, Gemm)])
+
+
+def direct_program(
+    a: Any, b: Any, out: Any, tile: Tile | None, device: cuda.Device, split: Split | None = None
+) -> tuple[Program, Place]:
+    """out = a @ b of tensors (batch, ·, ·) in one kernel, and where its counts are. tile: None for a call's own;
+    split: of the inner dimension, for two kernels.
+    """
+    program = Program(tuple(x.data_ptr() % 16 for x in (a, b, out)))
+    counts = program.take(torch.int64, cuda.COUNTS)
+    program.zero(counts)
+    target = cuda.Result(Place(OUT, 0, out.dtype), *out.shape, out.stride())
+    left, right = vectors_of(a, A, columns=False), vectors_of(b, B, columns=True)
+    if split is not None:
+        cuda_direct.multiply_in_parts(program, target, left, right, counts, split, device)
+    else:
+        cuda_direct.multiply_directly(program, target, left, right, counts, device, tile)
+    return program, counts
+
+
+def sum_program(
+    a: Any, b: Any, out: Any, c: Any, sum_: cuda_gemm.Sum, scheme: Any, target: str | None, device: cuda.Device
+) -> tuple[Program, Place | None]:
+    """out = alpha·a @ b + beta·c by a scheme, or so many moduli; for `Native()`, or 0, from products that cuBLAS puts
+    into scratch memory; and where.
+    """
+    form = FP64 if out.dtype in (torch.float64, torch.complex128) else FP32
+    chosen = accuracy.parse_target(target) if target else None
+    m, k, n = a.shape[1], a.shape[2], b.shape[2]
+    if isinstance(scheme, int):
+        scheme = Residues(scheme) if scheme else Native()
+    need = cuda_plan.Need(m, n, k, (), form, chosen, False, True, out.is_complex(), True)
+    need = dataclasses.replace(need, product=sum_.has_product(need))
+    choice = cuda_plan.Choice(scheme, cuda.BLAS if scheme == Native() else cuda.INT8, (), m, n, 0, 2)
+    call = cuda_calls.GpuCall(
+        (), (), (), out.dtype, ("", ""), choice, need, device, 0, SimpleNamespace(target=chosen), None
+    )  # fmt: skip
+    if isinstance(scheme, Residues):
+        call.__dict__["table"] = cuda.tables(scheme.moduli, a.device)
+    queued = cuda_calls._queued(call, a, b, out, False, c)
+    return queued.program, queued.products
+
+
+def words_program(a: Any, b: Any, out: Any, problem: cuda_words.Problem, device: cuda.Device) -> tuple[Program, Place]:
+    """out = a @ b of tensors (batch, ·, ·) by words; and where the counts are."""
+    program = Program((a.data_ptr() % 16, b.data_ptr() % 16, out.data_ptr() % 16))
+    counts = program.take(torch.int64, 4)
+    block = out.shape[1], out.shape[2]
+    cuda_words_calls.queue(program, a, b, out, problem, block, counts, device)
+    return program, counts
+
+
+def run(program: Program, a: Any, b: Any, out: Any) -> Any:
+    """On the GPU, by the driver; returns the scratch memory."""
+    scratch = torch.empty(program.scratch, dtype=torch.uint8, device=out.device)
+    stream = torch.cuda.current_stream().cuda_stream
+    program.run((a.data_ptr(), b.data_ptr(), out.data_ptr(), scratch.data_ptr()), stream)
+    return scratch

@@ -1,0 +1,20 @@
+"""Programs of `TileInt8` without a call: for kernels on their own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from prismm.cuda.launch.program import Place, Program
+from prismm.cuda.residues import launches as cuda
+from prismm.cuda.tile_int8 import implementation as cuda_tile_calls
+from prismm.cuda.tile_int8 import launches as cuda_tiles
+
+
+def tiles_program(a: Any, b: Any, out: Any, problem: cuda_tiles.Problem, device: cuda.Device) -> tuple[Program, Place]:
+    """out = a @ b of tensors (batch, ·, ·); and where the counts are."""
+    program = Program((a.data_ptr() % 16, b.data_ptr() % 16, out.data_ptr() % 16))
+    counts = program.take(torch.int64, 4)
+    cuda_tile_calls.queue(program, a, b, out, problem, (out.shape[1], out.shape[2]), counts, device)
+    return program, counts

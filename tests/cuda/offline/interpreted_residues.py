@@ -1,0 +1,149 @@
+"""The GPU kernels in Triton's interpreter against a CPU, bit for bit; tells what is wrong with each.
+
+python -m tests.cuda.harness.interpreter residues [part/parts [any|nvidia|hopper]]
+"""
+
+import dataclasses
+
+import numpy as np
+import torch
+
+import prismm
+from prismm.cuda import integers as cuda_integers
+from prismm.cuda.prepare import split_program
+from prismm.cuda.residues import launches as cuda
+from prismm.schemes.residues import Residues
+from prismm.testing import HOSTILE, SPECIAL
+from tests.cuda.harness.evidence import tell
+from tests.cuda.harness.gluon_interpreter import interpreted_device
+from tests.cuda.harness.programs import beside_cublas, residue_program
+
+DEVICE = cuda.Device("interpreter", False, False, 4)
+
+
+def _batch(x: np.ndarray) -> torch.Tensor:
+    return torch.from_numpy(x if x.ndim == 3 else x[None])
+
+
+def product(a: np.ndarray, b: np.ndarray, moduli: int, target: str | None) -> np.ndarray:
+    """The program of a GPU, on this CPU."""
+    x, y = map(_batch, (a, b))
+    out = torch.zeros(max(x.shape[0], y.shape[0]), x.shape[1], y.shape[2], dtype=x.dtype)
+    program = residue_program(x, y, out, moduli, target, DEVICE)
+    program.run_by_triton(x, y, out)
+    return out.reshape(np.matmul(a, b).shape).numpy()
+
+
+def product_of_kept(a: np.ndarray, b: np.ndarray, moduli: int, target: str | None, sides: str) -> np.ndarray:
+    """The same of operands that were split before, three vectors at a time."""
+    x, y = map(_batch, (a, b))
+    table = cuda.tables(moduli, x.device)
+    kept, memories = [None, None], [torch.empty(0, dtype=torch.uint8)] * 2
+    for index, (side, z) in enumerate((("left", x), ("right", y))):
+        if side in sides:
+            program, kept[index] = split_program(z[0], side, table, DEVICE, 3)
+            memories[index] = program.run_by_triton(z[0], z[0], z[0])
+    out = torch.zeros(max(x.shape[0], y.shape[0]), x.shape[1], y.shape[2], dtype=x.dtype)
+    program = residue_program(x, y, out, moduli, target, DEVICE, tuple(kept))
+    program.run_by_triton(x, y, out, *memories)
+    return out.reshape(np.matmul(a, b).shape).numpy()
+
+
+def native(a: np.ndarray, b: np.ndarray, made: np.ndarray) -> np.ndarray:
+    """A product that was made, seen to as cuBLAS's is."""
+    x, y = map(_batch, (a, b))
+    out = torch.from_numpy(made.copy())
+    program = residue_program(x, y, out, 0, "native", dataclasses.replace(DEVICE, programs=1))
+    beside_cublas(program).run_by_triton(x, y, out)
+    return out.reshape(np.matmul(a, b).shape).numpy()
+
+
+def overflowing(m: int, k: int, n: int, dtype: str, *, batch: int) -> tuple[np.ndarray, np.ndarray]:
+    """Matrices of which some sums overflow on the way, and some vectors are not finite."""
+    rng = np.random.default_rng(5)
+    shape = (batch, m, k), (batch, k, n)
+    a, b = (rng.standard_normal(x) for x in shape)
+    if dtype.startswith("complex"):
+        a, b = (x + 1j * rng.standard_normal(y) for x, y in zip((a, b), shape, strict=True))
+    top = float(np.finfo(dtype).max)
+    a[:, ::5] = top * (-1.0) ** (np.arange(k) // 2 % 2)
+    b[:, :, ::7] = 1.0
+    a[-1, 1, 2], b[0, 3, 1] = np.nan, np.inf
+    # Terms that vanish one by one beside a number which all of them together make infinite.
+    a[0, 2] = top * np.finfo(dtype).eps / 8
+    a[0, 2, 0] = top
+    b[0, :, 14] = 1.0
+    return a.astype(dtype), b.astype(dtype)
+
+
+def main(share: str = "0/1", device: str = "any") -> None:
+    global DEVICE
+    DEVICE = interpreted_device(device)
+    part, parts = map(int, share.split("/"))
+    everything = {**HOSTILE, **SPECIAL}
+    cases = [("float64", 15, name, None) for name in ("carries", "subnormal_operands", "near_overflow", "wide_rows")]
+    cases += [("float64", 15, "infinities", "native"), ("float32", 7, "near_ties", "correctly-rounded")]
+    cases += [("float64", 20, "uniform", "correctly-rounded"), ("float32", 7, "normal", "native")]
+    cases += [("complex128", 15, name, None) for name in ("carries", "subnormal_operands", "wide_rows")]
+    cases += [("complex64", 8, "normal", "correctly-rounded"), ("complex128", 15, "infinities", "native")]
+    cases += [("float64", 15, "batch", "native"), ("complex64", 7, "batch of left ones", None)]
+    cases += [("float64", 15, "strided row", "native"), ("float64", 15, "phi4", "native")]
+    cases += [("float64", 16, "integers", None)]
+    # Integers of eight moduli: in one word, and of a row with one large element in two.
+    cases += [("float32", 8, "normal", "native"), ("float32", 8, "wide_rows", None), ("float32", 8, "triangular", None)]
+    cases += [("float32", 8, "many columns", None), ("float64", 14, "many columns", None)]
+    # Operands that were prepared.
+    cases += [("float64", 15, "wide_rows", "native", "right"), ("float32", 7, "near_ties", "correctly-rounded", "left")]
+    cases += [("complex128", 15, "carries", "native", "left right"), ("float64", 15, "batch", "native", "right")]
+    cases += [("float64", 20, "infinities", "correctly-rounded", "left right")]
+    # Many open entries: by magnitudes and by rows of exact values, however few they are.
+    several = [("float64", 13, "phi2", "native"), ("complex64", 6, "triangular", "native")]
+    # Products that are not made of residues, in several chunks.
+    cases += [("float64", 0, "overflowing", "native"), ("complex64", 0, "overflowing", "native")]
+    for dtype, moduli, name, target, *sides in (cases + several)[part::parts]:
+        limits = (0, 0, 0) if (dtype, moduli, name, target) in several else (4, 64, 2)
+        cuda.FEW_OPEN, cuda.MANY_OPEN, cuda.FEW_OF_STRIP = limits
+        if name.startswith("batch"):
+            # Three products, two at a time; one operand may serve all.
+            pairs = [HOSTILE["normal"](2, 9, 3, seed=seed, dtype=np.dtype(dtype)) for seed in range(3)]
+            a, b = (np.stack(x) for x in zip(*pairs, strict=True))
+            b = b if name == "batch" and not sides else b[:1]
+        elif name == "integers":  # of 64 bits, which are two numbers each
+            rng = np.random.default_rng(2)
+            a, b = (rng.integers(-(2**63), 2**63 - 1, shape) for shape in ((5, 9), (9, 4)))
+        elif name == "overflowing":
+            a, b = overflowing(11, 9, 97, dtype, batch=2)
+        elif name == "many columns":  # so that one kernel measures and splits them
+            a, b = HOSTILE["normal"](2, 70, 40, seed=3, dtype=np.dtype(dtype))
+            b[:, 8:16] *= np.array(2.0**-20, dtype)
+            b[33, 8:16] = 1.0
+        elif name == "strided row":
+            a, b = HOSTILE["normal"](4, 9, 3, seed=3, dtype=np.dtype(dtype))
+            a, b = np.asfortranarray(a)[1:2], b.T.copy().T[:, 1:2]
+        else:
+            m, n = (7, 8) if sides or name in ("phi4", "phi2", "triangular") else (2, 3)
+            a, b = everything[name](m, 9, n, seed=11, dtype=np.dtype(dtype))
+        keywords = {"accuracy": target} if target else {}
+        if moduli:
+            expected = prismm.matmul(a, b, scheme=Residues(moduli), **keywords)
+        else:
+            with np.errstate(all="ignore"):
+                made = sum(a[..., h, None] * b[:, None, h] for h in range(a.shape[-1]))  # in this order on any machine
+            raw = made.view(np.finfo(dtype).dtype)
+            # Some orders of sums lose all but the first term.
+            raw[0, 2, 14 * (1 + np.iscomplexobj(a))] = np.finfo(dtype).max
+            exact = prismm.matmul(a, b, accuracy="correctly-rounded").view(raw.dtype)
+            assert (~np.isfinite(raw) & np.isfinite(exact)).any()
+            expected = np.where(np.abs(raw) < np.finfo(raw.dtype).max / 2, raw, exact).view(a.dtype)
+            assert np.isinf(expected[0, 2, 14].real)
+        if not moduli:
+            got = native(a, b, made)
+        else:
+            x, y = a, b
+            if name == "integers":
+                x, y = (z.numpy() for z in cuda_integers.widened(*map(torch.from_numpy, (a, b)), False)[:2])
+            got = product_of_kept(x, y, moduli, target, *sides) if sides else product(x, y, moduli, target)
+        got, expected = (x.view(x.real.dtype) for x in (got, np.ascontiguousarray(expected)))
+        word = np.int64 if got.itemsize == 8 else np.int32
+        same = (got.view(word) == expected.view(word)) | (np.isnan(got) & np.isnan(expected))
+        tell([dtype, moduli, name, target, *sides], wrong=int((~same).sum()))

@@ -1,0 +1,171 @@
+"""The kernels of products of words in Triton's interpreter, against exact arithmetic; tells what is wrong with each.
+
+python -m tests.cuda.harness.interpreter words [part/parts [nvidia|hopper]]
+"""
+
+import numpy as np
+import torch
+
+from prismm.core.accuracy import Target
+from prismm.cuda.multiword import launches as cuda_words
+from prismm.cuda.residues import launches as cuda
+from prismm.testing import HOSTILE, SPECIAL, exact_product, ieee_specials
+from tests.cuda.harness import words_twin as twin
+from tests.cuda.harness.evidence import note, tell
+from tests.cuda.harness.gluon_interpreter import interpreted_device
+from tests.cuda.harness.programs import words_program
+
+DEVICE = cuda.Device("interpreter", False, True, 4)
+CASES = [
+    ("normal", "float32", (3, 9, 5), "fp16 2 12", "native"),
+    ("wide_rows", "complex64", (3, 70, 5), "fp16 2 12", "native"),
+    ("subnormal_operands", "float32", (3, 200, 5), "fp16 2 12", "native"),
+    ("near_overflow", "complex64", (2, 9, 3), "fp16 2 12", "native"),
+    ("overflow_threshold", "float32", (2, 9, 3), "fp16 2 12", "native"),
+    ("infinities", "float32", (3, 80, 5), "fp16 2 12", None),
+    ("infinities", "complex64", (3, 70, 5), "fp16 2 12", "native"),
+    ("triangular", "float32", (60, 60, 66), "fp16 2 12", "native"),
+    ("triangular", "complex64", (20, 40, 40), "tf32 2 0", "native"),
+    ("wide_rows", "float32", (3, 300, 5), "tf32 2 0", "tolerance"),
+]
+DIRECT = [
+    ("normal", (4, 12, 8), "native"),
+    ("wide_rows", (4, 200, 12), "native"),
+    ("subnormal_operands", (4, 200, 8), "native"),
+    ("near_overflow", (4, 128, 4), "native"),
+    ("overflow_threshold", (4, 60, 8), "native"),
+    ("infinities", (4, 80, 8), None),
+    ("infinities", (4, 80, 8), "native"),
+    ("triangular", (132, 140, 264), "native"),
+    ("cancelling", (4, 132, 136), "tolerance"),
+]
+"""Of float32, by the kernel that cuts its operands itself: rows of multiples of 16 bytes."""
+
+
+def batched(
+    a: torch.Tensor, b: torch.Tensor, name: str, target: Target | None, direct: bool = False, chunk: int | None = None
+) -> tuple[torch.Tensor, list[int]]:
+    """The pipeline of a GPU, on this CPU."""
+    terms = a.shape[2] * (2 if a.is_complex() else 1)
+    words, chunk = twin.formats()[name], 64 if direct else chunk or cuda_words.chunk_for(terms)
+    problem = cuda_words.problem_for(words, chunk, terms, target, "a100", direct)
+    out = torch.full((max(len(a), len(b)), a.shape[1], b.shape[2]), torch.nan, dtype=a.dtype)
+    program, counts = words_program(a, b, out, problem, DEVICE)
+    names = [x.kernel.fn.__name__ for x in program.launches]
+    assert names == (["multiply_by_words"] if direct else ["split_words", "words_product"]) + ["repair_words"], names
+    scratch = program.run_by_triton(a, b, out)
+    return out, scratch[counts.offset : counts.offset + 32].view(torch.int64).tolist()
+
+
+def product(
+    a: np.ndarray, b: np.ndarray, name: str, target: Target | None, direct: bool = False
+) -> tuple[np.ndarray, list[int]]:
+    """Of one matrix each, in memory aligned as a GPU's allocator does it."""
+    x, y = (aligned(torch.from_numpy(v))[None] for v in (a, b))
+    out, counts = batched(x, y, name, target, direct)
+    return out[0].numpy(), counts
+
+
+def aligned(x: torch.Tensor) -> torch.Tensor:
+    """The same numbers and strides, from a multiple of 64 bytes on."""
+    size = x.element_size()
+    memory = torch.empty(x.numel() + 64 // size, dtype=x.dtype)
+    start = -memory.data_ptr() % 64 // size
+    found = memory.as_strided(x.shape, x.stride(), start)
+    found.copy_(x)
+    return found
+
+
+def outside(out: torch.Tensor, a: torch.Tensor, b: torch.Tensor, own: cuda_words.Bound) -> int:
+    """How many entries of real products are not within their bound."""
+    x, y = a.double(), b.double()
+    largest = x.abs().amax(2, True) * y.abs().amax(1, True) * 2.0**-28
+    # Float64's own error is less than 2^-20 of what is allowed.
+    note(own)
+    allowed = own.gamma * (x.abs() @ y.abs()) + own.terms * own.floor * largest
+    return int((~((out.double() - x @ y).abs() <= allowed)).sum())
+
+
+def normal(rng: np.random.Generator, *shape: int) -> torch.Tensor:
+    """Numbers that are the same on any machine."""
+    return torch.from_numpy(rng.standard_normal(shape, np.float32))
+
+
+def batches_directly() -> None:
+    """Several products by one kernel: strides of 0, several tiles a program, rows and columns as they come."""
+    rng = np.random.default_rng(5)
+    for transposed in (False, True):
+        a, b = aligned(normal(rng, 3, 132, 100)), aligned(normal(rng, 1, 100, 136))
+        if transposed:
+            a, b = aligned(normal(rng, 1, 100, 132)).mT, aligned(normal(rng, 3, 136, 100)).mT
+        out, counts = batched(a, b, "fp16 2 12", None, True)
+        wrong = outside(out, a, b, cuda_words.bound(cuda_words.HALVES, 100, 64, "a100", True))
+        tell(["batch", transposed], wrong=wrong, counts=counts)
+
+
+def chunks() -> None:
+    """Every chunk, shorter and longer than the stages that are in shared memory, by programs of several tiles each."""
+    rng = np.random.default_rng(6)
+    a, b = aligned(normal(rng, 2, 260, 580)), aligned(normal(rng, 2, 580, 136))
+    for name, words in twin.formats().items():
+        for chunk in cuda_words.CHUNKS:
+            out, counts = batched(a, b, name, None, chunk=chunk)
+            wrong = outside(out, a, b, cuda_words.bound(words, 580, chunk, "a100"))
+            tell(["chunk", name, chunk], wrong=wrong, counts=counts)
+
+
+def repairs() -> None:
+    """All entries of products with few terms, in tiles above and beside each other, of more matrices than programs."""
+    rng = np.random.default_rng(7)
+    for shape in ((9, 20, 6, 12), (1, 530, 5, 68), (1, 70, 4, 1040), (3, 130, 4, 66)):
+        batch, m, k, n = shape
+        a, b = normal(rng, batch, m, k), normal(rng, batch, k, n)
+        out, counts = batched(a, b, "fp16 2 12", Target("native"))
+        wrong = int((out != (a.double() @ b.double()).float()).sum())
+        wrong += abs(sum(counts) - out.numel())
+        tell(["repair", *shape], wrong=wrong, counts=counts)
+
+
+def hidden() -> None:
+    """Entries of 2^200 + 2^(128 ± …) - 2^200, of which float64 sees nothing: infinite where float32 ends."""
+    m = n = 8
+    size, sign = 2.0**100, torch.tensor([1.0, -1.0]).repeat(m // 2)
+    a = torch.stack([size * sign, 2.0**28 * sign, -size * sign], 1)
+    b = torch.stack([torch.full((n,), size), 2.0 ** (100.0 - torch.arange(n) % 3), torch.full((n,), size)])
+    out, counts = batched(a[None].contiguous(), b[None].contiguous(), "fp16 2 12", Target("native"))
+    right = exact_product(a.numpy(), b.numpy()).rounded("float32")
+    wrong = int((out[0].numpy() != right).sum()) + int(np.isinf(right).sum() != 24)
+    tell(["hidden"], wrong=wrong, counts=counts)
+
+
+def main(share: str = "0/1", device: str = "nvidia") -> None:
+    global DEVICE
+    DEVICE = interpreted_device(device)
+    part, parts = map(int, share.split("/"))
+    cases = [(*case, False) for case in CASES]
+    if part == 0:
+        repairs()
+        hidden()
+    if device == "hopper":
+        cases += [(name, "float32", shape, "fp16 2 12", kind, True) for name, shape, kind in DIRECT]
+        if part == 0:
+            batches_directly()
+        if part == parts - 1:
+            chunks()
+    for generator, dtype, shape, name, kind, direct in cases[part::parts]:
+        a, b = {**HOSTILE, **SPECIAL}[generator](*shape, seed=3, dtype=np.dtype(dtype))
+        target = Target(kind, 1e-4 if kind == "tolerance" else None) if kind else None
+        wrong = 0
+        for x, y in ((a, b), (np.asfortranarray(a), np.asfortranarray(b))):
+            c, counts = product(x, y, name, target, direct)
+            left, right = twin.real_vectors(a, "left"), twin.real_vectors(b, "right").T
+            terms, real = left.shape[1], c.view(np.float32)
+            special = ieee_specials(a, b).view(np.float64) if generator in SPECIAL else np.zeros(real.shape)
+            plain = np.isfinite(special)
+            wrong += int((~plain & ~((real == special) | (np.isnan(real) & np.isnan(special)))).sum())
+            if generator not in SPECIAL:
+                exact = exact_product(left, right)
+                slack = target.tolerance if target and target.tolerance else terms * 2.0**-24
+                allowed = slack * exact.magnitude("up") + terms * 2.0**-149
+                wrong += int((~exact.within(real, allowed)).sum())
+        tell([generator, dtype, name, direct], wrong=wrong, counts=counts)

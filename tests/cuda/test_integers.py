@@ -1,0 +1,200 @@
+"""Integers on a GPU: exact as on a CPU, with its types."""
+
+import contextlib
+import itertools
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
+
+import prismm  # noqa: E402
+from prismm.core import arrays as interop  # noqa: E402
+from prismm.core.accuracy import Target, join_test  # noqa: E402
+from prismm.cuda import calls as cuda_calls  # noqa: E402
+from prismm.cuda import integers as cuda_integers  # noqa: E402
+from prismm.cuda import operands as cuda_operands  # noqa: E402
+from prismm.cuda import plan as cuda_plan  # noqa: E402
+from prismm.errors import ArgumentError, DTypeError, OperandError  # noqa: E402
+from prismm.formats import FP64  # noqa: E402
+
+ENDS = [0, 1, -1, 2**31, 2**31 - 1, -(2**31), 2**32 - 1, 2**53, 2**53 + 1, -(2**53), -(2**53) - 1, 2**63 - 1, -(2**63)]
+ENDS += [-(2**63) + 1, 2**62 + 2**31, 2**62 - 2**31 - 1, -(2**40) - 1]
+UNSIGNED_ENDS = [0, 1, 2**31 - 1, 2**31, 2**32 - 1, 2**32, 2**53 - 1, 2**53, 2**53 + 1, 2**63 - 1, 2**63, 2**63 + 1]
+UNSIGNED_ENDS += [2**63 + 2**31 - 1, 2**63 + 2**31, 2**64 - 2**31 - 1, 2**64 - 2**31, 2**64 - 2**11, 2**64 - 1]
+UNSIGNED = ["uint16", "uint32", "uint64"]
+
+
+def integers(rng, *shape):
+    """64-bit integers of any size, many of which are beyond 2^53."""
+    found = rng.integers(-(2**63), 2**63 - 1, shape, dtype=np.int64) >> rng.integers(0, 62, shape)
+    return np.where(rng.random(shape) < 0.2, rng.choice(np.array(ENDS, np.int64), shape), found)
+
+
+def unsigned(rng, kind, *shape):
+    """Unsigned integers of any size, ends of the type and of float64's whole numbers among them."""
+    bits = np.iinfo(kind).bits
+    ends = np.array([x for x in [*UNSIGNED_ENDS, 2**15, 2**16 - 1] if x < 2**bits], np.uint64)
+    found = rng.integers(0, 2**bits, shape, np.uint64, endpoint=False) >> rng.integers(0, bits, shape, np.uint64)
+    return np.where(rng.random(shape) < 0.2, rng.choice(ends, shape), found).astype(kind)
+
+
+class OnlyViewed(TorchDispatchMode):
+    """Nothing is done with unsigned integers of 16 bits and more but views, which any device has."""
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        kinds = {x.dtype for x in torch.utils._pytree.tree_leaves((args, kwargs)) if isinstance(x, torch.Tensor)}
+        if kinds & {getattr(torch, kind) for kind in UNSIGNED}:
+            assert function in (torch.ops.aten.view.dtype, torch.ops.aten.transpose.int), function
+        return function(*args, **(kwargs or {}))
+
+
+@contextlib.contextmanager
+def as_on_gpu(monkeypatch):
+    """What operands go through before they are multiplied there, on a CPU."""
+    with monkeypatch.context() as patch, OnlyViewed():
+        patch.setattr(cuda_operands, "lives_on_gpu", lambda x: True)
+        yield
+
+
+def test_high_and_low_are_those_of_a_cpu(rng):
+    x = np.concatenate([np.array(UNSIGNED_ENDS, np.uint64), unsigned(rng, np.uint64, 2000)])
+    found = [y.numpy() for y in cuda_integers.high_low(torch.from_numpy(x))]
+    assert all(np.array_equal(ours, own) for ours, own in zip(found, interop.high_low(x), strict=True))
+    assert [int(h) + int(r) for h, r in zip(*(y.tolist() for y in found), strict=True)] == x.tolist()
+    x = np.concatenate([np.array(ENDS, np.int64), integers(rng, 2000)])
+    for ours, own in zip(cuda_integers.high_low(torch.from_numpy(x)), interop.high_low(x), strict=True):
+        assert np.array_equal(ours.numpy(), own)
+    high, low = (y.tolist() for y in cuda_integers.high_low(torch.from_numpy(x)))
+    assert [int(h) + int(r) for h, r in zip(high, low, strict=True)] == x.tolist()
+
+
+@pytest.mark.parametrize(
+    "shapes", [((3, 4), (4, 2)), ((4,), (4, 2)), ((3, 4), (4,)), ((2, 3, 4), (4, 5)), ((4,), (4,))]
+)
+def test_widened_operands_are_those_of_a_cpu(shapes, rng):
+    for which in itertools.product((False, True), repeat=2):
+        a, b = (
+            integers(rng, *shape) if wide else rng.integers(-9, 9, shape)
+            for wide, shape in zip(which, shapes, strict=True)
+        )
+        a.flat[0], b.flat[0] = (2**60 + 1 if wide else 3 for wide in which)
+        *found, wider = cuda_integers.widened(torch.from_numpy(a), torch.from_numpy(b), False)
+        assert wider == 2 ** sum(which)
+        column = b if b.ndim > 1 else b[:, None]
+        expected = interop.widened(a, column)
+        assert np.array_equal(found[0].numpy(), expected[0].astype(float))
+        assert np.array_equal(found[1].numpy().reshape(expected[1].shape), expected[1].astype(float))
+    with pytest.raises(OperandError, match="unprepared"):
+        cuda_integers.widened(torch.tensor([2**60]), torch.tensor([1.0]), True)
+    with pytest.raises(DTypeError, match=r"c holds integers beyond 2\^53; say"):
+        cuda_integers.exact(torch.tensor([-(2**60)]), "c", "; say")
+    assert cuda_integers.exact(torch.tensor([2**53]), "c", "").dtype == torch.float64
+
+
+@pytest.mark.parametrize("kind", UNSIGNED)
+def test_unsigned_operands_are_only_viewed(kind, rng, monkeypatch):
+    """Exact, as strides have them, and as NumPy promotes them; beside other types as well."""
+    for other in ("int64", "uint64", "float32", "complex64"):
+        a = unsigned(rng, kind, 6, 10)
+        b = unsigned(rng, other, 5, 4) if other == "uint64" else rng.integers(-9, 9, (5, 4)).astype(other)
+        x, y = torch.from_numpy(a)[1::2, ::2], torch.from_numpy(b)
+        with as_on_gpu(monkeypatch):
+            left, right, wider, keywords = cuda_calls._real_operands(x, y, (None,) * 7)
+            again = cuda_calls._real_operands(y.mT, cuda_calls.cuda_gemm.transposed(x, "T", "trans_b"), (None,) * 7)
+        expected = interop.widened(a[1::2, ::2], b)
+        assert np.array_equal(left.numpy(), expected[0]) and np.array_equal(right.numpy(), expected[1])
+        assert wider == left.shape[1] // 5 and again[0].shape[1] == 5 * again[2] == 5 * wider
+        assert keywords[3] == interop.result_dtype([a, b], None).name
+        assert np.array_equal(again[1][:5].numpy(), interop.widened(b.T, a[1::2, ::2].T)[1][:5])
+
+
+@pytest.mark.parametrize("kind", UNSIGNED)
+def test_unsigned_integers_are_found_beyond_what_float64_has(kind, monkeypatch):
+    for value in [*UNSIGNED_ENDS, 2**16 - 1]:
+        if value < 2 ** np.iinfo(kind).bits:
+            x = torch.from_numpy(np.array([[value]], kind))
+            with as_on_gpu(monkeypatch):
+                assert cuda_integers.big(cuda_operands.tensor_of(x, "x")) == (value > 2**53)
+                if value <= 2**53:
+                    assert int(cuda_integers.exact(cuda_operands.tensor_of(x, "x"), "x", "").item()) == value
+                else:
+                    with pytest.raises(DTypeError, match=r"x holds integers beyond 2\^53"):
+                        cuda_integers.exact(cuda_operands.tensor_of(x, "x"), "x", "")
+
+
+def test_types_are_numpys():
+    kinds = ["int8", "int16", "int32", "int64", "uint8", *UNSIGNED, "float32", "float64", "complex64", "complex128"]
+    for names in itertools.product(kinds, repeat=2):
+        operands = [torch.zeros(1, dtype=getattr(torch, name)) for name in names]
+        if cuda_integers.any_integers(*operands):
+            expected = interop.result_dtype([np.zeros(1, name) for name in names], None)
+            assert cuda_integers.promoted(*operands) == expected.name, names
+
+
+def test_targets_count_the_terms_of_the_operands():
+    """As on a CPU, where two terms that stand for one allow no error of their own."""
+    need = cuda_plan.Need(5, 6, 4000, (), FP64, Target("native"), False, False, wider=4)
+    assert need.terms == 4000 and need.own_terms == 1000
+    mode, kappa, magnitude_kappa = join_test(need.target, 1000, FP64)
+    test = cuda_plan.test_of(need)
+    assert (test.mode, test.kappa, test.magnitude_kappa, test.terms) == (mode, kappa, magnitude_kappa, 4000)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(
+    "form", [{"accuracy": "correctly-rounded"}, {"reproducible": True}, {"scheme": prismm.Residues(16)}]
+)
+def test_bits_are_those_of_a_cpu(form, rng):
+    for wide in itertools.product((False, True), repeat=2):
+        a, b = (
+            integers(rng, *shape) if own else rng.integers(-(2**53), 2**53 + 1, shape)
+            for own, shape in zip(wide, ((33, 70), (70, 29)), strict=True)
+        )
+        x, y = (torch.from_numpy(z).cuda() for z in (a, b))
+        assert np.array_equal(prismm.matmul(x, y, **form).cpu().numpy(), prismm.matmul(a, b, **form))
+    assert prismm.explain(x, y).k == 70
+    narrow = torch.ones(3, 4, dtype=torch.int8, device="cuda")
+    assert prismm.matmul(narrow, torch.ones(4, 2, device="cuda")).dtype == torch.float32
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("kind", UNSIGNED)
+def test_unsigned_bits_are_those_of_a_cpu(kind, rng):
+    for other in (*UNSIGNED, "int64", "float32", "float64", "complex64"):
+        whole = unsigned(rng, kind, 33, 140)
+        a = whole[:, ::2]
+        b = unsigned(rng, other, 70, 29) if other in UNSIGNED else rng.integers(-99, 99, (70, 29)).astype(other)
+        x, y = torch.from_numpy(whole).cuda()[:, ::2], torch.from_numpy(b).cuda()
+        for form in ({"accuracy": "correctly-rounded"}, {"reproducible": True}):
+            c, expected = prismm.matmul(x, y, **form).cpu().numpy(), prismm.matmul(a, b, **form)
+            assert c.dtype == expected.dtype and np.array_equal(c, expected), (kind, other)
+            c = prismm.matmul(y.mT, x.mT, **form).cpu().numpy()
+            assert np.array_equal(c, prismm.matmul(b.T, a.T, **form))
+        form = {"reproducible": True, "alpha": 0.5, "trans_b": "C", "trans_a": "T"}
+        assert np.array_equal(prismm.gemm(y, x, **form).cpu().numpy(), prismm.gemm(b, a, **form))
+    small = unsigned(rng, kind, 20, 20) >> np.array(12, kind)
+    kept = prismm.prepare(torch.from_numpy(small).cuda(), side="left", reproducible=True)
+    c = prismm.matmul(kept, torch.ones(20, 3, dtype=torch.float64, device="cuda"), reproducible=True)
+    assert np.array_equal(c.cpu().numpy(), prismm.matmul(small, np.ones((20, 3)), reproducible=True))
+
+
+@pytest.mark.gpu
+def test_what_integers_cannot_be():
+    beyond = torch.from_numpy(np.full((4, 4), 2**64 - 1, np.uint64)).cuda()
+    with pytest.raises(DTypeError, match="not prepared"):
+        prismm.prepare(beyond)
+    big = torch.full((4, 4), 2**60 + 1, device="cuda")
+    with pytest.raises(DTypeError, match="not prepared"):
+        prismm.prepare(big)
+    with pytest.raises(DTypeError, match=r"c\.double"):
+        prismm.gemm(big, big, big, beta=1.0)
+    with pytest.raises(OperandError, match="unprepared"):
+        prismm.matmul(prismm.prepare(torch.ones(4, 4, device="cuda", dtype=torch.float64), side="left"), big)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        big.double()  # torch warns of a graph of nothing
+        with pytest.raises(ArgumentError, match="64-bit integers"):
+            prismm.matmul(big, big)

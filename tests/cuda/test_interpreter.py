@@ -1,0 +1,19 @@
+"""The kernels of a GPU in Triton's interpreter: the bits of a CPU, where there is no GPU."""
+
+import pytest
+
+from tests.cuda.harness.processes import interpreted
+
+pytest.importorskip("triton")
+
+
+@pytest.mark.evidence
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("device", "part"), [("nvidia", 0), *((device, part) for device in ("any", "hopper") for part in range(4))]
+)
+def test_interpreted_kernels_give_the_bits_of_a_cpu(device, part):
+    """On a Hopper GPU with the kernels that it would run: TMA, warp specialisation, assembly and all."""
+    found = interpreted("residues", f"{part}/4", device)
+    assert len(found) == len(range(part, 32, 4))
+    assert not [entry for entry in found if entry["wrong"]]

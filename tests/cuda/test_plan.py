@@ -1,0 +1,219 @@
+"""What `Auto` takes on a GPU, and what is refused, by shapes, types and targets alone: no GPU is needed to ask."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from prismm import Slices, TileInt8, Words
+from prismm.core.accuracy import Target, parse_target
+from prismm.cpu.calls import check_options
+from prismm.cuda import calls as cuda_calls
+from prismm.cuda import plan as cuda_plan
+from prismm.cuda.costs.table import committed, rates_of
+from prismm.cuda.gemm import sum as cuda_gemm
+from prismm.cuda.residues import launches as cuda
+from prismm.cuda.residues.launches import Device
+from prismm.errors import ArgumentError, EngineError
+from prismm.formats import FP32, FP64
+from prismm.schemes.native import Native
+from prismm.schemes.residues import Residues
+from prismm.schemes.scaled_half import ScaledHalf
+
+H200 = Device("NVIDIA H200", True, True, 132)
+UNKNOWN = Device("NVIDIA of tomorrow", False, True, 100)
+
+
+@pytest.fixture(autouse=True)
+def no_settings(monkeypatch, tmp_path):
+    """No table of this machine's user counts, nor its settings."""
+    monkeypatch.setenv("PRISMM_CACHE_DIR", str(tmp_path))
+    for name in ("PRISMM_RATES", "PRISMM_ENGINE"):
+        monkeypatch.delenv(name, raising=False)
+    rates_of.cache_clear()
+    yield
+    rates_of.cache_clear()
+
+
+def need_of(n, k, result, target="native", **changes):
+    fields = {
+        "m": n, "n": n, "k": k, "batch": (), "result": result, "target": parse_target(target), "reproducible": False,
+        "native": True, **changes,
+    }  # fmt: skip
+    return cuda_plan.Need(**fields)
+
+
+def chosen(need, device=H200, scheme=None, engine=None):
+    asked = None if scheme is not None and need.target is None else "native"
+    options = check_options(asked, scheme, False, None, engine, None, None, None)[0]
+    return cuda_plan.choose(need, options, device)
+
+
+@pytest.mark.parametrize(
+    ("need", "scheme"),
+    [
+        (need_of(64, 64, FP64), Native()), (need_of(64, 64, FP32), Native("float64")),
+        (need_of(4096, 4096, FP64), Residues(14)), (need_of(2048, 2048, FP32), ScaledHalf(chunk=128)),
+        (need_of(4096, 4096, FP32), ScaledHalf(chunk=128)),
+        (need_of(256, 256, FP32), Native("float64")), (need_of(4096, 4096, FP64, reproducible=True), Residues(15)),
+        (need_of(2048, 2048, FP32, reproducible=True), Residues(7)),
+        (need_of(4096, 4096, FP32, native=False), Residues(7)), (need_of(512, 512, FP64, 1e-9), Residues(10)),
+    ],
+)  # fmt: skip
+def test_what_auto_takes(need, scheme):
+    choice = chosen(need)
+    assert choice.scheme == scheme and choice.reasons
+    assert cuda_plan.predict(choice.scheme, need, committed()["NVIDIA H200"]) > 0.0
+
+
+@pytest.mark.parametrize("result", [FP64, FP32], ids=str)
+@pytest.mark.parametrize(
+    ("m", "n", "k", "batch"), [(64, 64, 64, ()), (4096, 16, 64, ()), (16, 65536, 64, ()), (32, 32, 32, (512,))]
+)
+def test_small_products_are_one_kernel(m, n, k, batch, result):
+    choice = chosen(dataclasses.replace(need_of(m, k, result, batch=batch), n=n))
+    assert choice.scheme == Native(None if result == FP64 else "float64") and choice.engine == "cuda:fp64"
+
+
+def test_engines_of_native_products():
+    for result, scheme, engine, found in (
+        (FP64, Native(), None, "cuda:blas"), (FP32, Native(), None, "cuda:blas"),
+        (FP32, Native("float64"), None, "cuda:fp64"), (FP64, Native("float64"), None, "cuda:blas"),
+        (FP64, Native(), "cuda:fp64", "cuda:fp64"), (FP64, None, "cuda:fp64", "cuda:fp64"),
+        (FP32, None, "cuda:fp64", "cuda:fp64"), (FP64, None, "cuda:blas", "cuda:blas"),
+    ):  # fmt: skip
+        assert chosen(need_of(64, 64, result), scheme=scheme, engine=engine).engine == found
+    with pytest.raises(ArgumentError, match="float32 in float64"):
+        chosen(need_of(64, 64, FP32), scheme=Native(), engine="cuda:fp64")
+    with pytest.raises(ArgumentError, match="float32 in float32"):
+        chosen(need_of(64, 64, FP32), scheme=Native("float64"), engine="cuda:blas")
+    for nothing in (need_of(64, 0, FP64), need_of(0, 64, FP64), need_of(64, 64, FP64, summed=True, product=False)):
+        assert chosen(nothing, engine="cuda:fp64").engine == "cuda:fp64"
+    for refused in (need_of(64, 64, FP64, is_complex=True), need_of(1 << 23, 64, FP64)):
+        with pytest.raises(EngineError, match="real matrices"):
+            chosen(refused, engine="cuda:fp64")
+
+
+def test_settings_of_cublas_do_not_concern_one_kernel(monkeypatch):
+    monkeypatch.setattr(cuda_plan, "_spoiled", lambda need: "TF32 is on")
+    small, large = need_of(64, 64, FP32), need_of(4096, 4096, FP32)
+    assert chosen(small).engine == "cuda:fp64" and "TF32 is on" in chosen(small).reasons[0]
+    assert isinstance(chosen(large).scheme, ScaledHalf)
+
+
+def test_an_unknown_gpu_multiplies_by_cublas():
+    choice = chosen(need_of(4096, 4096, FP64), UNKNOWN)
+    assert choice.scheme == Native() and "no rates" in choice.reasons[0]
+
+
+@pytest.mark.parametrize("n", [64, 1024, 4096])
+@pytest.mark.parametrize("result", [FP64, FP32], ids=str)
+def test_a_sum_takes_what_a_product_does_or_residues(n, result):
+    """Where alpha allows it gemm is made as its product is, a little later; else from residues."""
+    product, plain = need_of(n, n, result), need_of(n, n, result, summed=True)
+    hard = need_of(n, n, result, summed=True, of_values=False)
+    rates = committed()["NVIDIA H200"]
+    assert chosen(plain).scheme == chosen(product).scheme
+    scheme, engine = chosen(product).scheme, chosen(product).engine
+    assert chosen(plain).engine == engine
+    more = cuda_plan.predict(scheme, plain, rates, engine) / cuda_plan.predict(scheme, product, rates, engine)
+    assert 1.0 < more < 2.0
+    assert isinstance(chosen(hard).scheme, Residues)
+
+
+@pytest.mark.parametrize(
+    ("alpha", "is_complex", "k", "expected"),
+    [
+        (1.0, False, 9, True), (-16.0, False, 9, True), (17.0, False, 9, False), (2j, True, 9, False),
+        (2.0, True, 9, True), (1.0, False, 1 << 24, False), (1.0, False, 1 << 23, True), (2.0, False, 1 << 23, False),
+        (16.0, False, 1 << 19, True), (16.0, False, 1 << 20, False),
+    ],
+)  # fmt: skip
+def test_which_sums_may_be_made_from_values(alpha, is_complex, k, expected):
+    need = need_of(64, k, FP32, is_complex=is_complex)
+    assert cuda_gemm.Sum(complex(alpha), 1.0, None).of_values(need) is expected
+
+
+@pytest.mark.parametrize("alpha", [1.0, 16.0, 12 + 10j, 30.0, 50.0, 2.0**30, 2.0**51])
+def test_calls_with_one_key_are_bounded_alike(alpha):
+    """Sums of as many terms whose keys agree are bounded or not together: they share a program."""
+    for k in (1, 1 << 10, 1 << 17, (1 << 17) + 1, 1 << 19, 1 << 22):
+        keys = {}
+        for factor in (alpha, -1.0, 16.0, 48.0):
+            sum_ = cuda_gemm.Sum(complex(factor), 0.0, None)
+            found = tuple(sum_.bounded(parts * k, form) for parts in (1, 2) for form in (FP32, FP64))
+            assert keys.setdefault(sum_.key(k), found) == found, (factor, k)
+
+
+@pytest.mark.parametrize(
+    ("need", "scheme", "message"),
+    [
+        (need_of(64, 64, FP32, summed=True, of_values=False), Native(), "certifies no gemm"),
+        (need_of(64, 512, FP32, summed=True, of_values=False), ScaledHalf(), "certifies no gemm"),
+        (need_of(64, 64, FP32, summed=True, bounded=False), Native(), "decides no overflow"),
+        (need_of(64, 64, FP64, "correctly-rounded", summed=True), Native(), "before it adds C"),
+        (need_of(64, 64, FP64), Words.tf32(), "not all float32"), (need_of(64, 64, FP64), TileInt8(), "float32"),
+        (need_of(64, 64, FP32, 1e-5), TileInt8(), "certifies accuracy"),
+        (need_of(64, 64, FP32), TileInt8(tile=(16, 48, 8)), "a tile that a GPU takes"),
+        (need_of(64, 64, FP64), Native("float32"), "loses bits"),
+        (need_of(64, 64, FP64), ScaledHalf(order="element"), "runs on a CPU"),
+    ],
+)  # fmt: skip
+def test_what_a_gpu_does_not_serve_is_refused(need, scheme, message):
+    with pytest.raises(EngineError, match=message):
+        chosen(need, scheme=scheme)
+
+
+def test_other_engines_are_refused():
+    with pytest.raises(ArgumentError, match="for operands on a GPU"):
+        chosen(need_of(64, 64, FP64), engine="cpu:vnni")
+    with pytest.raises(ArgumentError, match="does not multiply segments"):
+        chosen(need_of(64, 64, FP32), scheme=TileInt8(), engine="cuda:blas")
+    with pytest.raises(ArgumentError, match="does not multiply slices"):
+        chosen(need_of(64, 64, FP64), scheme=Slices("int8", slices=7), engine="cuda:fp16")
+
+
+def test_targets_are_those_of_a_call():
+    assert need_of(3, 4, FP64, "fast").target == Target("fast")
+
+
+@pytest.mark.parametrize("value, spoilt", [("1", True), ("0", False), ("", False)])
+def test_settings_that_spoil_cublass_float32_are_seen(value, spoilt, monkeypatch):
+    monkeypatch.setenv("NVIDIA_TF32_OVERRIDE", value)
+    large = need_of(4096, 4096, FP32, "fast", native=True)
+    assert (cuda.reduced_float32() is not None) == spoilt
+    assert ("NVIDIA_TF32_OVERRIDE" in chosen(large).reasons[0]) == spoilt
+
+
+def test_errors_name_the_variable_that_chose_the_engine(monkeypatch):
+    monkeypatch.setenv("PRISMM_ENGINE", "cuda:fp64")
+    rounded = need_of(500, 500, FP64, "correctly-rounded")
+    with pytest.raises(ArgumentError, match=r"^PRISMM_ENGINE='cuda:fp64': .*Residues"):
+        chosen(rounded)
+    with pytest.raises(ArgumentError, match=r"^engine='cuda:fp64'"):
+        chosen(rounded, engine="cuda:fp64")
+    # What goes wrong whatever the engine is none of its faults.
+    long = need_of(5, 1 << 23, FP64, "correctly-rounded")
+    with pytest.raises(ArgumentError, match=r"^Residues\(.*holds too few bits"):
+        chosen(long)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_vectors_have_their_kernel_where_terms_are_neighbours(dtype):
+    """Else cuBLAS reads what is large, and a tile what is small."""
+    result = FP64 if dtype == "float64" else FP32
+    options = check_options("native", None, False, None, None, None, np.ones((1, 1)), np.ones((1, 1)))[0]
+    h200 = cuda.Device("NVIDIA H200", True, True, 132)
+    for m, n, k in ((2048, 1, 4096), (1, 2048, 4096), (8192, 1, 8192), (1024, 1, 1024)):
+        need = cuda_plan.Need(m, n, k, (), result, options.target, False, True)
+        assert cuda_plan.choose(need, options, h200).engine == "cuda:fp64"
+        assert cuda_plan.choose(dataclasses.replace(need, apart=True), options, h200).engine == "cuda:blas"
+    need = cuda_plan.Need(64, 1, 64, (), result, options.target, False, True, apart=True)
+    assert cuda_plan.choose(need, options, h200).engine == "cuda:fp64"
+    torch = pytest.importorskip("torch")
+    rows, vector = torch.zeros(5, 7), torch.zeros(7, 1)
+    assert not cuda_calls._apart(rows, vector, 5, 1) and not cuda_calls._apart(vector.mT, rows.mT, 1, 5)
+    assert cuda_calls._apart(torch.zeros(7, 5).mT, vector, 5, 1) and cuda_calls._apart(
+        vector.mT, torch.zeros(7, 5), 1, 5
+    )
+    assert not cuda_calls._apart(rows, torch.zeros(7, 2), 5, 2)

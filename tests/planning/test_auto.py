@@ -1,0 +1,194 @@
+"""Plans: what Auto takes and why, told before the work and true of it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import prismm
+from prismm.cpu import costs
+from prismm.errors import ArgumentError, PrismmError, ShapeError
+from prismm.planning.auto import _open_share, default_moduli, workspace_limit
+from prismm.testing import HOSTILE
+from tests.judge import CORRECT, DTYPES, assert_same_bits, usable_engines
+
+
+def best() -> str:
+    """The engine that "cpu" means here."""
+    return next(name for name in ("cpu:vnni", "cpu:int8", "cpu:int8-7bit", "cpu:float64") if name in usable_engines())
+
+
+def plan_of(dtype: str = "float64", k: int = 64, **keywords: Any) -> prismm.Plan:
+    rng = np.random.default_rng(1)
+    return prismm.explain(
+        rng.standard_normal((48, k)).astype(dtype), rng.standard_normal((k, 52)).astype(dtype), **keywords
+    )
+
+
+@pytest.mark.parametrize(
+    ("dtype", "keywords", "scheme", "engine"),
+    [
+        ("float64", {}, prismm.Native(), "cpu:blas"),
+        ("float32", {}, prismm.Native(), "cpu:blas"),
+        ("complex64", {"accuracy": "fast"}, prismm.Native(), "cpu:blas"),
+        ("float64", {"accuracy": 1e-12}, prismm.Native(), "cpu:blas"),
+        ("float64", {"reproducible": True}, prismm.Residues(15), "best"),
+        ("float32", {"reproducible": True}, prismm.Residues(7), "best"),
+        ("complex128", {"reproducible": True}, prismm.Residues(15), "best"),
+        ("float32", CORRECT, prismm.Native("float64"), "cpu:blas"),
+        ("float64", {"scheme": prismm.Residues(11)}, prismm.Residues(11), "best"),
+        ("float64", {"scheme": prismm.Auto(), "reproducible": True}, prismm.Residues(15), "best"),
+        ("float64", {"reproducible": True, "engine": "cpu:direct"}, prismm.Residues(15), "cpu:direct"),
+    ],
+)
+def test_what_auto_takes(dtype, keywords, scheme, engine):
+    plan = plan_of(dtype, **keywords)
+    assert plan.scheme == scheme
+    assert plan.engine == (best() if engine == "best" else engine)
+    assert plan.reasons
+
+
+def test_tight_tolerances_take_more_moduli():
+    found = [plan_of(accuracy=tolerance, reproducible=True).scheme.moduli for tolerance in (1e-6, 1e-10, 1e-13, 1e-16)]
+    assert found == sorted(found) and found[0] < found[-1]
+    assert isinstance(plan_of(accuracy=1e-20).scheme, prismm.Residues)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(
+    "keywords",
+    [
+        {},
+        {"reproducible": True},
+        CORRECT,
+        {"accuracy": 1e-15},
+        {"scheme": prismm.Residues(5)},
+        {"accuracy": "fast", "threads": 1},
+    ],
+    ids=str,
+)
+def test_the_plan_is_what_runs(keywords, dtype, seed):
+    for shape in ((3, 4, 5), (40, 50, 44)):
+        a, b = HOSTILE["phi2"](*shape, seed, dtype)
+        plan = prismm.explain(a, b, **keywords)
+        _, report = prismm.matmul(a, b, full_output=True, **keywords)
+        assert report.plan == plan
+        assert (report.scheme, report.engine, report.reproducible) == (plan.scheme, plan.engine, plan.reproducible)
+        if not report.repaired:
+            assert report.products == plan.products
+
+
+def test_the_plan_tells_shapes_types_and_costs():
+    plan = prismm.explain(np.ones((7, 2, 3), np.float32), np.ones((3, 5)), reproducible=True, threads=2)
+    assert (plan.m, plan.k, plan.n, plan.batch) == (2, 3, 5, (7,))
+    assert plan.operands == ("float32", "float64") and plan.result == "float64"
+    assert plan.threads == 2 and plan.reproducible
+    assert plan.predicted_seconds > 0 and plan.native_seconds > 0
+    assert json.loads(json.dumps(plan.to_dict()))["scheme"] == "Residues(moduli=15)"
+    text = str(plan)
+    for word in (
+        "(2 x 3) @ (3 x 5)",
+        "float32 and float64 -> float64",
+        "Residues(moduli=15)",
+        "2 threads",
+        "because",
+        "predicted",
+    ):
+        assert word in text
+
+
+@pytest.mark.parametrize(
+    ("keywords", "words"),
+    [
+        ({}, "64·2^-53·(|a||b|)"),
+        ({"accuracy": 1e-20}, "1e-20·(|a||b|)"),
+        (CORRECT, "RN(exact)"),
+        ({"scheme": prismm.Residues(5)}, "Report.bound"),
+        ({"accuracy": "fast"}, "none per entry"),
+    ],
+)
+def test_the_bound_is_told(keywords, words):
+    assert words.replace("64·", "k·") in plan_of(**keywords).bound
+
+
+def test_nothing_is_multiplied(monkeypatch):
+    from prismm.cpu.residues import product
+    from prismm.schemes import native, residues
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise AssertionError("explain multiplied")
+
+    monkeypatch.setattr(native, "multiply", refuse)
+    monkeypatch.setattr(native, "product", refuse)
+    monkeypatch.setattr(residues, "multiply", refuse)
+    monkeypatch.setattr(product, "split_operand", refuse)
+    for keywords in ({}, CORRECT, {"reproducible": True}):
+        assert plan_of(**keywords).m == 48
+
+
+def test_explain_refuses_what_matmul_refuses():
+    with pytest.raises(ShapeError, match="3 and 4 differ"):
+        prismm.explain(np.ones((2, 3)), np.ones((4, 2)))
+    with pytest.raises(ArgumentError, match="unknown engine 'tpu'"):
+        prismm.explain(np.ones((2, 3)), np.ones((3, 2)), engine="tpu")
+    with pytest.raises(PrismmError):
+        prismm.explain([[1.0]], np.ones((1, 1)))
+
+
+def test_wide_data_get_more_moduli_or_repair_than_integers():
+    """A sample of the data decides; the result cannot depend on it."""
+    rng = np.random.default_rng(3)
+    small = rng.integers(-8, 9, (700, 700)).astype(float)
+    normal = rng.standard_normal((700, 700))
+    few, many = (prismm.explain(x, x, **CORRECT).scheme.moduli for x in (small, normal))
+    assert few < many <= default_moduli(prismm.formats.FP64, 700) + 2
+
+
+def test_workspace_has_a_limit():
+    assert workspace_limit(0, 0) <= 192 << 20
+    data = 3 * 8 * 4096 * 4096
+    assert workspace_limit(2 * data // 3, data // 3) <= 1.4 * data + 1
+    plan = plan_of(reproducible=True)
+    assert 0 < plan.workspace_bytes <= 192 << 20
+    assert 1 <= plan.row_panel <= 48 and 1 <= plan.column_block <= 52
+
+
+def test_auto_can_be_asked():
+    assert prismm.Auto() == prismm.Auto()
+    assert not prismm.Auto().reproducible
+    a = np.ones((4, 4))
+    expected = prismm.explain(a, a)
+    assert prismm.explain(a, a, scheme=prismm.Auto()) == expected
+
+
+@pytest.mark.parametrize(("residue", "scheme"), [(2.2e11, prismm.Native), (3.6e11, prismm.Residues)])
+def test_float32_is_rounded_correctly_by_what_is_faster(residue, scheme, monkeypatch, rng):
+    """The same bits either way."""
+    rates = replace(costs.RATES["cpu:vnni"], residue=residue, split=residue / 75)
+    monkeypatch.setattr(costs, "rates_of", lambda engine: rates)
+    a, b = (rng.standard_normal((512, 512)).astype(np.float32) for _ in range(2))
+    c, report = prismm.matmul(a, b, accuracy="correctly-rounded", full_output=True)
+    assert type(report.scheme) is scheme
+    other = prismm.Residues(12) if scheme is prismm.Native else prismm.Native("float64")
+    assert_same_bits(c, prismm.matmul(a, b, accuracy="correctly-rounded", scheme=other))
+
+
+def test_what_stays_open_is_foreseen_from_a_small_sample(rng):
+    for scale in (3.0, 100.0, 1e5):
+        entries = np.abs(rng.standard_normal(1_000_000)) * scale
+        share = np.minimum(1.0, 1.0 / np.maximum(entries, 1.0)).mean()
+        found = np.median([_open_share(entries[64 * i : 64 * i + 64]) for i in range(200)])
+        assert share / 2.0 < found < share * 2.0, (scale, share, found)
+    assert _open_share(np.full(64, np.inf)) == 0.0
+    assert _open_share(np.zeros(64)) == 1.0
+
+
+@pytest.mark.parametrize("keywords", [{}, CORRECT, {"accuracy": 1e-12}, {"accuracy": "fast"}, {"reproducible": True}])
+def test_an_empty_inner_dimension_of_batches(keywords):
+    for a, b in ((np.zeros((3, 0)), np.zeros((2, 0, 5))), (np.zeros((2, 3, 0)), np.zeros((0, 5)))):
+        c = prismm.matmul(a, b, **keywords)
+        assert c.shape == (2, 3, 5) and not c.any()
