@@ -85,10 +85,10 @@ def program_of(a: Any, b: Any, out: Any, variant: Variant, device: cuda.Device) 
     """out = a @ b of float32 matrices in FP16 words, as `ScaledHalf` would launch it but for the constants."""
     chosen = dataclasses.replace(device, hopper=variant.hopper)
     unit = cuda_words_calls.unit_of(chosen)
-    problem = cuda_words.problem_for(cuda_words.HALVES, variant.chunk, a.shape[1], parse_target("native"), unit)
+    config = cuda_words.config_for(cuda_words.HALVES, variant.chunk, a.shape[1], parse_target("native"), unit)
     program = Program((a.data_ptr() % 16, b.data_ptr() % 16, out.data_ptr() % 16))
     counts = program.take(torch.int64, 4)
-    cuda_words_calls.queue(program, a[None], b[None], out[None], problem, tuple(out.shape), counts, chosen)
+    cuda_words_calls.queue(program, a[None], b[None], out[None], config, tuple(out.shape), counts, chosen)
     for launch in program.launches:
         kernel = getattr(launch, "kernel", None)
         if kernel is not None and kernel.fn.__name__ == "words_product":

@@ -20,6 +20,7 @@ from _common import machine, write
 from gpu_gemm import graph_of, in_a_row
 
 import prismm
+from prismm.core.problem import Problem
 from prismm.cuda import calls as cuda_calls
 from prismm.cuda import plan as cuda_plan
 from prismm.cuda.costs.calibrate import seconds_of
@@ -34,8 +35,8 @@ ROUNDS, ROW, REST = 4, 4, 0.3
 def captured(call: Callable[[], Any], quarters: bool) -> torch.cuda.CUDAGraph:
     """A graph of the call, made one way or the other."""
 
-    def chosen(need: cuda_plan.Need, *_: Any) -> bool:
-        return quarters and cuda_quarters.serves(need.m, need.n, need.k)
+    def chosen(problem: Problem, *_: Any) -> bool:
+        return quarters and cuda_quarters.serves(problem.m, problem.n, problem.k)
 
     with mock.patch.object(cuda_plan, "by_quarters", chosen):
         cuda_calls.forget()

@@ -19,8 +19,9 @@ from typing import NamedTuple
 import _common
 
 from prismm.core.accuracy import parse_target
+from prismm.core.problem import Problem
 from prismm.cuda.costs.table import Host, Rates, committed, read
-from prismm.cuda.plan import Need, gpu_seconds, own_seconds, predict
+from prismm.cuda.plan import gpu_seconds, own_seconds, predict
 from prismm.formats import FP32, FP64
 from prismm.schemes import Native, Residues, ScaledHalf
 
@@ -30,7 +31,7 @@ class Recorded(NamedTuple):
     how many times as slow the host was as that of the committed table.
     """
 
-    need: Need
+    problem: Problem
     scheme: object
     seconds: float
     native_seconds: float
@@ -45,25 +46,25 @@ def recorded(path: Path) -> dict[str, list[tuple[str, Recorded]]]:
     with path.open(newline="") as file:
         for row in csv.DictReader(file):
             accuracy = row["call"] if row["call"] in ("correctly-rounded", "reproducible") else "native"
-            need = need_of(int(row["n"]), row["dtype"], accuracy)
+            problem = problem_of(int(row["n"]), row["dtype"], accuracy)
             seconds = (1e-3 * float(row[x]) for x in ("ms", "native_ms", "graph_ms", "native_ms"))
-            one = Recorded(need, scheme_of(row["scheme"]), *seconds)
+            one = Recorded(problem, scheme_of(row["scheme"]), *seconds)
             found.setdefault(row["gpu"], []).append((f"{row['n']} {row['dtype']} {row['call']}", one))
     return found
 
 
-def need_of(n: int, dtype: str, accuracy: str) -> Need:
+def problem_of(n: int, dtype: str, accuracy: str) -> Problem:
     """What a call of square matrices of a native type asks."""
     precise = dtype in ("float64", "complex128")
     reproducible = accuracy == "reproducible"
     target = parse_target("native" if reproducible else accuracy)
-    return Need(n, n, n, (), FP64 if precise else FP32, target, reproducible, True, dtype.startswith("complex"))
+    return Problem(n, n, n, (), FP64 if precise else FP32, target, reproducible, True, dtype.startswith("complex"))
 
 
-def shape_of(row: dict[str, str]) -> Need:
+def shape_of(row: dict[str, str]) -> Problem:
     """What the call of a row with m, n, k and batch asked."""
     m, n, k, batch = (int(row[x]) for x in ("m", "n", "k", "batch"))
-    square = need_of(n, row["dtype"], "native")
+    square = problem_of(n, row["dtype"], "native")
     return dataclasses.replace(square, m=m, k=k, batch=(batch,) if batch > 1 else ())
 
 
@@ -92,13 +93,13 @@ def _slower(one: Recorded, table: Rates) -> float:
     """How slow the host was, where a file does not say so, by the replay of torch's product in the same row: hosts were
     seen between 1 and 1.8 times as slow. Of longer products the middle of that, which matters little.
     """
-    own = own_seconds(one.need, table)
+    own = own_seconds(one.problem, table)
     return min(1.8, max(1.0, (one.native_replayed - own) / _REPLAYED)) if own < _TELLING else 1.3
 
 
-def in_graphs(path: Path, gpu: str) -> dict[Need, dict[str, float]]:
+def in_graphs(path: Path, gpu: str) -> dict[Problem, dict[str, float]]:
     """Seconds of the GPU in gpu_direct.csv, by shape and by "cuBLAS", "cuBLAS, looked at", "chosen"."""
-    found: dict[Need, dict[str, float]] = {}
+    found: dict[Problem, dict[str, float]] = {}
     with path.open(newline="") as file:
         for row in csv.DictReader(file):
             if row["gpu"] == gpu:
@@ -114,18 +115,22 @@ def from_results(table: Rates, results: Path = _common.RESULTS) -> Rates:
     """
     graphs = in_graphs(results / "gpu_direct.csv", table.name)
     bare = dataclasses.replace(table, launch=0.0)
-    tiny = {need: times for need, times in graphs.items() if need.m * need.n * need.k <= 128**3 and not need.batch}
-    launch = statistics.median(times["cuBLAS"] - own_seconds(need, bare) for need, times in tiny.items())
+    tiny = {
+        problem: times
+        for problem, times in graphs.items()
+        if problem.m * problem.n * problem.k <= 128**3 and not problem.batch
+    }
+    launch = statistics.median(times["cuBLAS"] - own_seconds(problem, bare) for problem, times in tiny.items())
     look = statistics.median(
-        times["cuBLAS, looked at"] - times["cuBLAS"] - need.result_bytes / table.memory
-        for need, times in graphs.items()
-        if need.result_bytes < 1 << 20
+        times["cuBLAS, looked at"] - times["cuBLAS"] - problem.result_bytes / table.memory
+        for problem, times in graphs.items()
+        if problem.result_bytes < 1 << 20
     )
     calls = [(engine, one) for gpu, engine, one in swept(results / "gpu_sweep.csv") if gpu == table.name]
     bare = dataclasses.replace(table, launch=launch, look=look)
     slower = [one.slower for _, one in calls]
-    ours = [(gpu_seconds(one.scheme, one.need, bare, engine), one.seconds) for engine, one in calls]
-    theirs = [(own_seconds(one.need, bare), one.native_seconds) for _, one in calls]
+    ours = [(gpu_seconds(one.scheme, one.problem, bare, engine), one.seconds) for engine, one in calls]
+    theirs = [(own_seconds(one.problem, bare), one.native_seconds) for _, one in calls]
     return dataclasses.replace(bare, call=_host(ours, slower), torch=_host(theirs, slower))
 
 
@@ -171,17 +176,17 @@ def main() -> None:
         return
     tables = committed() if options.table is None else {(own := read(options.table)).name: own}
     rows = [
-        (gpu, name, predict(one.scheme, one.need, tables[gpu]), one.seconds)
+        (gpu, name, predict(one.scheme, one.problem, tables[gpu]), one.seconds)
         for gpu, calls in recorded(_common.RESULTS / "gpu_gemm.csv").items()
         for name, one in calls
         if gpu in tables
     ]
     for gpu, engine, one in swept(_common.RESULTS / "gpu_sweep.csv"):
         if gpu in tables:
-            need = one.need
-            shape = "x".join(map(str, (*need.batch, need.m, need.n, need.k)))
-            seconds = predict(one.scheme, need, tables[gpu], engine, one.slower)
-            rows.append((gpu, f"{shape} {need.result.name} {engine}", seconds, one.seconds))
+            problem = one.problem
+            shape = "x".join(map(str, (*problem.batch, problem.m, problem.n, problem.k)))
+            seconds = predict(one.scheme, problem, tables[gpu], engine, one.slower)
+            rows.append((gpu, f"{shape} {problem.result.name} {engine}", seconds, one.seconds))
     for gpu, name, predicted, seconds in rows:
         print(f"{gpu} {name:48s} {1e3 * seconds:8.3f} ms, predicted {1e3 * predicted:8.3f}: {predicted / seconds:.2f}")
 

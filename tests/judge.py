@@ -35,7 +35,7 @@ def usable_engines() -> list[str]:
     return found
 
 
-def need(engine: str | None) -> None:
+def problem(engine: str | None) -> None:
     """Skip the test where this machine cannot run the engine."""
     if engine is not None:
         works, reason = prismm.engines.available()[engine]

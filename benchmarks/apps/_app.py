@@ -79,14 +79,14 @@ def measure(
 
     A way that this machine cannot go, or on which the program breaks down, gives a row without numbers that says why.
     """
-    problem = app.make(size, seed, device, getattr(torch, dtype))
-    reference = app.refer(problem)
+    config = app.make(size, seed, device, getattr(torch, dtype))
+    reference = app.refer(config)
     known = {name: way(name, device) for name in ("native", *names)}
     fixed = {"app": app.name, "device": device, "dtype": dtype, "size": size, "seed": seed}
 
     def run(way: Way) -> tuple[float, Any]:
         with way.context():
-            return timed(lambda: app.solve(problem), device)
+            return timed(lambda: app.solve(config), device)
 
     verdicts: dict[str, Verdict] = {}
     missing: dict[str, str] = {}
@@ -95,7 +95,7 @@ def measure(
         missing[name] = known[name].missing
         if not missing[name]:
             try:
-                verdicts[name] = app.judge(problem, run(known[name])[1], reference)
+                verdicts[name] = app.judge(config, run(known[name])[1], reference)
             except NotHere as error:
                 missing[name] = " ".join(str(error).split())
             except (ArithmeticError, torch.linalg.LinAlgError) as error:

@@ -20,7 +20,7 @@ ITERATIONS = 5
 
 
 @dataclass(frozen=True)
-class Problem:
+class LaunchConfig:
     """Points (n, d), integers in float32, and the indices of those that the centres start from."""
 
     points: torch.Tensor
@@ -40,28 +40,28 @@ class Clusters:
     scores: torch.Tensor
 
 
-def make(size: int, seed: int, device: str, dtype: torch.dtype) -> Problem:
+def make(size: int, seed: int, device: str, dtype: torch.dtype) -> LaunchConfig:
     """`size` points of size/32 features, at least 64, for size/32 clusters."""
     count = max(16, size // 32)
     x, _ = readings(size, max(64, size // 32), count, seed, device)
     return begin(centred(x), count, seed)
 
 
-def make_digits(size: int, seed: int, device: str, dtype: torch.dtype) -> Problem:
+def make_digits(size: int, seed: int, device: str, dtype: torch.dtype) -> LaunchConfig:
     """The bundled digits, ten clusters."""
     return begin(centred(digits()[0].to(device)), 10, seed)
 
 
-def begin(x: torch.Tensor, count: int, seed: int) -> Problem:
+def begin(x: torch.Tensor, count: int, seed: int) -> LaunchConfig:
     """Centres start at points of a random choice."""
     chosen = torch.randperm(len(x), generator=torch.Generator().manual_seed(seed))[:count]
-    return Problem(x, chosen.to(x.device))
+    return LaunchConfig(x, chosen.to(x.device))
 
 
-def solve(problem: Problem, dtype: torch.dtype = torch.float32) -> Clusters:
+def solve(config: LaunchConfig, dtype: torch.dtype = torch.float32) -> Clusters:
     """Five iterations; a cluster that loses all its points keeps its centre."""
-    x = problem.points
-    sums, counts = x[problem.start].double(), torch.ones(len(problem.start), dtype=torch.float64, device=x.device)
+    x = config.points
+    sums, counts = x[config.start].double(), torch.ones(len(config.start), dtype=torch.float64, device=x.device)
     norms = (x.double() ** 2).sum(1).sqrt()
     kept_sums, kept_counts = torch.zeros_like(sums), torch.zeros_like(counts)
     labels: torch.Tensor | None = None
@@ -133,16 +133,16 @@ def exactly(point: torch.Tensor, sums: torch.Tensor, counts: torch.Tensor) -> in
     return found.index(min(found))
 
 
-def refer(problem: Problem) -> tuple[Clusters, torch.Tensor]:
+def refer(config: LaunchConfig) -> tuple[Clusters, torch.Tensor]:
     """The iteration with every decision proved in float64 or made by fractions; products correctly rounded."""
     import prismm
 
     with prismm.emulate("correctly-rounded"):
-        clusters = solve(problem, torch.float64)
+        clusters = solve(config, torch.float64)
     return clusters, clusters.scores
 
 
-def judge(problem: Problem, clusters: Clusters, reference: tuple[Clusters, torch.Tensor]) -> Verdict:
+def judge(config: LaunchConfig, clusters: Clusters, reference: tuple[Clusters, torch.Tensor]) -> Verdict:
     """How many labels differ from those of exact arithmetic."""
     exact, scores = reference
     wrong = int((clusters.labels != exact.labels).sum())

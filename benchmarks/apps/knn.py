@@ -20,7 +20,7 @@ NEIGHBOURS, SPARE = 10, 22
 
 
 @dataclass(frozen=True)
-class Problem:
+class LaunchConfig:
     """Queries (q, d) and points (n, d), integers in float32, and the points' labels (n,)."""
 
     queries: torch.Tensor
@@ -40,28 +40,28 @@ class Answer:
     scores: torch.Tensor
 
 
-def make(size: int, seed: int, device: str, dtype: torch.dtype) -> Problem:
+def make(size: int, seed: int, device: str, dtype: torch.dtype) -> LaunchConfig:
     """`size` points and size/16 queries of size/32 features in 100 classes, at least 64."""
     queries = max(64, size // 16)
     x, labels = readings(size + queries, max(64, size // 32), 100, seed, device)
     return split(centred(x), labels, queries)
 
 
-def make_digits(size: int, seed: int, device: str, dtype: torch.dtype) -> Problem:
+def make_digits(size: int, seed: int, device: str, dtype: torch.dtype) -> LaunchConfig:
     """The bundled digits in an order of the seed: the first 400 are queries."""
     x, labels = digits()
     order = torch.randperm(len(x), generator=torch.Generator().manual_seed(seed))
     return split(centred(x[order].to(device)), labels[order].to(device), 400)
 
 
-def split(x: torch.Tensor, labels: torch.Tensor, queries: int) -> Problem:
+def split(x: torch.Tensor, labels: torch.Tensor, queries: int) -> LaunchConfig:
     """The first points ask, the others answer."""
-    return Problem(x[:queries].contiguous(), x[queries:].contiguous(), labels[queries:])
+    return LaunchConfig(x[:queries].contiguous(), x[queries:].contiguous(), labels[queries:])
 
 
-def solve(problem: Problem) -> Answer:
+def solve(config: LaunchConfig) -> Answer:
     """Labels of the queries: the most frequent one of the nearest ten, the smaller one of equals."""
-    x, y = problem.queries, problem.points
+    x, y = config.queries, config.points
     squares = (y * y).sum(1)
     scores = x @ y.T
     scores.mul_(-2).add_(squares)
@@ -74,7 +74,7 @@ def solve(problem: Problem) -> Answer:
     neighbours = refined(x, y, candidates)
     for i in open_.nonzero().flatten().tolist():
         neighbours[i] = refined(x[i : i + 1], y, torch.arange(len(y), device=y.device)[None])
-    votes = torch.nn.functional.one_hot(problem.labels[neighbours]).sum(1)
+    votes = torch.nn.functional.one_hot(config.labels[neighbours]).sum(1)
     return Answer(votes.argmax(1), neighbours, open_.double().mean().item(), scores[:64].clone())
 
 
@@ -91,9 +91,9 @@ def refined(x: torch.Tensor, y: torch.Tensor, candidates: torch.Tensor) -> torch
     return torch.cat(found)
 
 
-def refer(problem: Problem) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+def refer(config: LaunchConfig) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Labels, neighbours and scores in exact arithmetic: all are integers below 2^53 in float64, every sum too."""
-    x, y = problem.queries.double(), problem.points.double()
+    x, y = config.queries.double(), config.points.double()
     largest = float(x.abs().max() * y.abs().max()) * 4 * x.shape[1]
     if largest >= 2.0**53:
         raise OverflowError(f"sums up to {largest:g} are not exact in float64; take smaller features")
@@ -105,7 +105,7 @@ def refer(problem: Problem) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         if i == 0:
             rows.append(scores[:64].clone())
     near = torch.cat(neighbours)
-    votes = torch.nn.functional.one_hot(problem.labels[near]).sum(1)
+    votes = torch.nn.functional.one_hot(config.labels[near]).sum(1)
     return votes.argmax(1), near, torch.cat(rows)
 
 
@@ -120,7 +120,7 @@ def _first(scores: torch.Tensor) -> torch.Tensor:
 
 
 def judge(
-    problem: Problem, answer: Answer, reference: tuple[torch.Tensor, torch.Tensor, torch.Tensor]
+    config: LaunchConfig, answer: Answer, reference: tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 ) -> Verdict:  # fmt: skip
     """How many labels and neighbours differ from those of exact arithmetic."""
     labels, neighbours, scores = reference

@@ -53,27 +53,27 @@ def make(size: int, seed: int, device: str, dtype: torch.dtype) -> Inference:
 
 
 @torch.no_grad()
-def solve(problem: Inference) -> torch.Tensor:
+def solve(config: Inference) -> torch.Tensor:
     """The outputs."""
-    return problem.model(problem.x)
+    return config.model(config.x)
 
 
 @torch.no_grad()
-def refer(problem: Inference) -> tuple[torch.Tensor, torch.Tensor]:
+def refer(config: Inference) -> tuple[torch.Tensor, torch.Tensor]:
     """Some of the inputs, and their outputs by correctly rounded products in float64."""
     import copy
 
     import prismm
 
-    rows = sample(len(problem.x), 64, 0).to(problem.x.device)
+    rows = sample(len(config.x), 64, 0).to(config.x.device)
     with prismm.emulate("correctly-rounded"):
-        return rows, copy.deepcopy(problem.model).double()(problem.x[rows].double())
+        return rows, copy.deepcopy(config.model).double()(config.x[rows].double())
 
 
-def judge(problem: Inference, output: torch.Tensor, reference: tuple[torch.Tensor, torch.Tensor]) -> Verdict:
+def judge(config: Inference, output: torch.Tensor, reference: tuple[torch.Tensor, torch.Tensor]) -> Verdict:
     """The relative error of a sample of rows."""
     rows, exact = reference
-    error, limit = relative(output[rows], exact), 8 * math.sqrt(len(problem.x)) * 2.0**-24
+    error, limit = relative(output[rows], exact), 8 * math.sqrt(len(config.x)) * 2.0**-24
     return Verdict(error, error <= limit, f"error {error:.2g} (at most {limit:.2g})")
 
 
@@ -101,16 +101,16 @@ def make_digits(size: int, seed: int, device: str, dtype: torch.dtype) -> Traini
     return Training((x[:size] / 16).to(device), labels[:size].to(device), 128, 10)
 
 
-def train(problem: Training, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+def train(config: Training, dtype: torch.dtype = torch.float32) -> torch.Tensor:
     """Loss before each of 8 steps of gradient descent with momentum, for five networks: (5, 8), float64."""
     curves = torch.zeros(SEEDS, STEPS, dtype=torch.float64)
-    x = problem.x.to(dtype)
+    x = config.x.to(dtype)
     for seed in range(SEEDS):
-        model = network(x.shape[1], problem.hidden, problem.outputs, seed, str(x.device.type)).to(dtype)
+        model = network(x.shape[1], config.hidden, config.outputs, seed, str(x.device.type)).to(dtype)
         velocity = [torch.zeros_like(p) for p in model.parameters()]
         losses = []
         for _ in range(STEPS):
-            loss = nn.functional.cross_entropy(model(x), problem.labels)
+            loss = nn.functional.cross_entropy(model(x), config.labels)
             gradients = torch.autograd.grad(loss, list(model.parameters()))
             losses.append(loss.detach().double())
             with torch.no_grad():
@@ -121,17 +121,17 @@ def train(problem: Training, dtype: torch.dtype = torch.float32) -> torch.Tensor
     return curves
 
 
-def refer_training(problem: Training) -> tuple[torch.Tensor, torch.Tensor]:
+def refer_training(config: Training) -> tuple[torch.Tensor, torch.Tensor]:
     """The curves of IEEE float32, and of float64 with certified products."""
     import prismm
 
     with full_precision():
-        single = train(problem)
+        single = train(config)
     with prismm.emulate("native"):
-        return single, train(problem, torch.float64)
+        return single, train(config, torch.float64)
 
 
-def judge_training(problem: Training, curves: torch.Tensor, reference: tuple[torch.Tensor, torch.Tensor]) -> Verdict:
+def judge_training(config: Training, curves: torch.Tensor, reference: tuple[torch.Tensor, torch.Tensor]) -> Verdict:
     """How far the curves are from the references, as a share of the distance between seeds."""
     single, double = reference
     spread = single.max(0).values - single.min(0).values

@@ -69,20 +69,23 @@ def predicted(enlarged: int) -> Callable[[Any, Any], float]:
     import numpy as np
 
     from prismm import Native, Residues
+    from prismm.core.problem import Problem
     from prismm.cuda import plan as cuda_plan
     from prismm.formats import format_of
     from prismm.schemes.names import parse_scheme
 
     def cost(call: Any, recipe: Any) -> float:
-        need = cuda_plan.Need(
+        problem = Problem(
             m=call.m * enlarged, n=call.n * enlarged, k=call.k * enlarged, batch=(),
-            result=format_of(np.dtype(call.dtype)), target=None, reproducible=False, native=True,
+            result=format_of(np.dtype(call.dtype)), target=None, reproducible=False, one_type=True,
         )  # fmt: skip
         if recipe.scheme is not None:
             schemes = [parse_scheme(recipe.scheme)]
         else:
-            schemes = [Native()] if recipe.off else [Native(), Residues(cuda_plan.native_grade(need.result, need.k))]
-        return min(cuda_plan.predict(scheme, need, cuda_plan.usual_rates()) for scheme in schemes)
+            schemes = (
+                [Native()] if recipe.off else [Native(), Residues(cuda_plan.native_grade(problem.result, problem.k))]
+            )
+        return min(cuda_plan.predict(scheme, problem, cuda_plan.usual_rates()) for scheme in schemes)
 
     return cost
 

@@ -18,9 +18,10 @@ from prismm._lazy import attributes
 
 if TYPE_CHECKING:
     from prismm._api import explain, gemm, matmul, prepare
+    from prismm.core.plan import Plan
     from prismm.core.prepared import Prepared
     from prismm.core.report import Report
-    from prismm.planning.auto import Auto, Plan
+    from prismm.planning.auto import Auto
     from prismm.programs.compile import compile
     from prismm.programs.emulate import emulate
     from prismm.programs.places import scope
@@ -40,7 +41,7 @@ _HOMES = {
     "gemm": "prismm._api",
     "prepare": "prismm._api",
     "explain": "prismm._api",
-    "Plan": "prismm.planning.auto",
+    "Plan": "prismm.core.plan",
     "Auto": "prismm.planning.auto",
     "Policy": "prismm.programs.policy",
     "Rule": "prismm.programs.policy",

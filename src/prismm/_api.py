@@ -20,7 +20,9 @@ from prismm.core import threads as pool
 from prismm.core.accuracy import MAGNITUDE, join_mode
 from prismm.core.arrays import lives_on_gpu
 from prismm.core.composite import Composite
+from prismm.core.memory import workspace_limit
 from prismm.core.outcome import Epilogue, Job, Outcome
+from prismm.core.plan import Plan
 from prismm.core.prepared import Prepared
 from prismm.core.report import Piece, Pieces, Report
 from prismm.cpu import blas_threads, flow
@@ -36,6 +38,7 @@ from prismm.cpu.calls import (
     select,
     transposed,
 )
+from prismm.cpu.choice import DIRECT_WORK, is_thin, is_tiny
 from prismm.cpu.engines.integer import DIRECT, DirectEngine, choose
 from prismm.cpu.fast_paths import at_once, batch_at_once, tensors_at_once
 from prismm.cpu.residues import batch as batched
@@ -45,7 +48,6 @@ from prismm.cpu.residues.split import Splitter
 from prismm.cpu.workspace import MIN_WORKSPACE
 from prismm.errors import ArgumentError, DTypeError, OperandError, ShapeError
 from prismm.formats import format_of
-from prismm.planning.auto import DIRECT_WORK, Plan, workspace_limit
 from prismm.schemes import native, residues
 from prismm.schemes.native import Native
 from prismm.schemes.residues import Residues
@@ -269,7 +271,9 @@ def prepare(
     if copy.family == "dlpack":
         interop.check_kept(copy.source, np.zeros(1, dtype), np.from_dlpack)
     left, right = (copy.data, copy.data.T) if side == "left" else (copy.data.T, copy.data)
-    chosen, chosen_engine, _, _ = select(left, right, dtype, options, epilogue=False, big=False, look=False)
+    chosen, chosen_engine, _, _ = select(
+        left, right, dtype, options, summed=False, terms_per_element=1, may_read_data=False
+    )
     split: SplitLeft | SplitRight | flow.SplitOperand | None = None
     if isinstance(chosen, Composite) and copy.data.size:
         data = copy.data.astype(np.complex128) if dtype.kind == "c" and copy.data.dtype.kind != "c" else copy.data
@@ -411,13 +415,15 @@ def _multiply(
     a, b = call.a, call.b
     if result.size == 0:
         return Outcome(), []
-    view: NDArray[Any] = result.reshape(*call.batch, call.need.m, call.need.n) if result.ndim else result.reshape(1, 1)
+    view: NDArray[Any] = (
+        result.reshape(*call.batch, call.problem.m, call.problem.n) if result.ndim else result.reshape(1, 1)
+    )
     addend: NDArray[Any] | None = call.c.reshape(view.shape) if call.c is not None else None
     if call.batch and b.ndim == 2:
         # A batch of left operands against one matrix is one tall product.
-        rows = math.prod(call.batch) * call.need.m
+        rows = math.prod(call.batch) * call.problem.m
         a = a.reshape(rows, a.shape[-1])
-        view = view.reshape(rows, call.need.n)
+        view = view.reshape(rows, call.problem.n)
         addend = addend.reshape(view.shape) if addend is not None else None
     batch, (m, n), k = view.shape[:-2], view.shape[-2:], a.shape[-1]
     if k == 0:
@@ -428,9 +434,9 @@ def _multiply(
     # What `prepare` has split for the best engine is split again where compiled passes take less.
     split = call.left is not None or call.right is not None
     again = split and not report and isinstance(call.scheme, Residues) and call.engine == choose("cpu").name
-    again = again and (call.need.tiny or call.need.thin)
+    again = again and (is_tiny(call.problem) or is_thin(call.problem))
     # The compiled pass returned other bits than single products for integers beyond 2^53, which are two terms each.
-    direct = (again or call.engine == DIRECT.name) and not call.need.big_integers
+    direct = (again or call.engine == DIRECT.name) and not call.problem.big_integers
     if direct and (batch or m * n * k > DIRECT_WORK):
         job = _job(a, b, view, addend, call, extra, options)
         whole, part = batched.multiply(call.scheme, a, b, view, job, report=report or not (again or _unnamed(call)))
@@ -470,7 +476,7 @@ def _each(
     options: Options,
 ) -> tuple[Outcome, list[Piece]]:
     """The products of a batch at some places, one by one; small ones by several workers, each a product at a time."""
-    small = call.need.m * call.need.n * call.need.k <= APART
+    small = call.problem.m * call.problem.n * call.problem.k <= APART
     workers = min(options.threads, len(places)) if small and options.workspace is None else 1
     mine = replace(options, threads=1) if workers > 1 else options
     outcomes: list[Any] = [None] * len(places)

@@ -27,9 +27,9 @@ from tests.judge import (
     each_engine,
     entry_terms,
     magnitudes,
-    need,
     norms,
     power,
+    problem,
     unit_roundoff,
     usable_engines,
 )
@@ -80,7 +80,7 @@ each_engine_or_none = pytest.mark.parametrize("engine", [None, *ENGINES])
 @each_engine_or_none
 @pytest.mark.parametrize("name", HOSTILE)
 def test_every_target_on_every_engine(name, engine, dtype, seed):
-    need(engine)
+    problem(engine)
     a, b = HOSTILE[name](*SHAPE, seed, dtype)
     exact, magnitude = exact_product(a, b), magnitudes(a, b)
     for keywords in ({}, {"reproducible": True}, CORRECT) if engine is None else ():  # the short roads
@@ -105,7 +105,7 @@ def test_every_target_on_every_engine(name, engine, dtype, seed):
 @each_engine
 def test_larger_products_cross_every_block(dtype, engine, seed):
     """Strips of 256, blocks of 512 columns, 2048 terms of the FP64 engine: wide and cancelling data, on two threads."""
-    need(engine)
+    problem(engine)
     m, k, n = (9, 2100, 530) if dtype.startswith("float") else (9, 1100, 270)
     if engine == "cpu:direct":
         m, k, n = 3, 4130, 260  # it carries after 4096 terms
@@ -124,7 +124,7 @@ def test_larger_products_cross_every_block(dtype, engine, seed):
 @pytest.mark.parametrize("k", [1, 2])
 @pytest.mark.parametrize("name", ["phi4", "ties", "near_ties", "subnormal_results", "overflow_threshold", "cancelling"])
 def test_one_or_two_terms(name, k, engine, dtype, seed):
-    need(engine)
+    problem(engine)
     a, b = HOSTILE[name](7, k, 6, seed, dtype)
     exact, magnitude = exact_product(a, b), magnitudes(a, b)
     for keywords in ways(dtype, engine):

@@ -211,8 +211,8 @@ def test_outer_sums_never_round_down(rng):
 )  # fmt: skip
 def test_blocks_fit_or_are_one_granule(m, n, k, bits, grain):
     job = Job(FP64, parse_target("native"), k, True, 1, 1 << bits)
-    rows, columns, need = blocking(Told(grain=grain), m, n, k, job)
+    rows, columns, problem = blocking(Told(grain=grain), m, n, k, job)
     assert 1 <= rows <= m and 1 <= columns <= n
     assert rows == m or rows % grain[0] == 0
     assert columns == n or columns % grain[1] == 0
-    assert need <= job.memory or (rows <= grain[0] and columns <= grain[1])
+    assert problem <= job.memory or (rows <= grain[0] and columns <= grain[1])

@@ -9,6 +9,7 @@ import torch
 import prismm
 from prismm import Slices
 from prismm.core.accuracy import parse_target
+from prismm.core.problem import Problem
 from prismm.cpu.calls import Options
 from prismm.cuda import plan as cuda_plan
 from prismm.cuda.residues import launches as cuda
@@ -38,10 +39,10 @@ SCHEMES = [
 ]  # fmt: skip
 
 
-def need(n=4096, k=None, *, result=FP64, accuracy=None, **other):
-    given = {"reproducible": False, "native": True, "batch": (), **other}
+def problem(n=4096, k=None, *, result=FP64, accuracy=None, **other):
+    given = {"reproducible": False, "one_type": True, "batch": (), **other}
     target = parse_target(accuracy) if accuracy else None
-    return cuda_plan.Need(m=n, n=n, k=n if k is None else k, result=result, target=target, **given)
+    return Problem(m=n, n=n, k=n if k is None else k, result=result, target=target, **given)
 
 
 def chosen(some, scheme):
@@ -52,17 +53,17 @@ def test_they_run_on_the_unit_of_their_own():
     for scheme in (*SCHEMES, adaptive("int8"), adaptive("fp16", mode="SP", fast=True)):
         for accuracy in (None, "fast", "native", 1e-9, "correctly-rounded"):
             for k in (1, 20, 512, 20000):
-                some = need(64, k, accuracy=accuracy)
+                some = problem(64, k, accuracy=accuracy)
                 assert chosen(some, scheme).engine.removeprefix("cuda:") in scheme.unit.replace("bf16", "fp16")
-                problem = cuda_slices_calls.problem_of(scheme, some, H200)
+                config = cuda_slices_calls.launch_config(scheme, some, H200)
                 # Where entries are correctly rounded by definition, they are certified on a grid.
-                assert problem.digits.adaptive == (scheme.mode != "CR" and accuracy != "correctly-rounded")
+                assert config.digits.adaptive == (scheme.mode != "CR" and accuracy != "correctly-rounded")
     with pytest.raises(EngineError, match="reproducible"):
-        chosen(need(accuracy="native", reproducible=True), FAST)
+        chosen(problem(accuracy="native", reproducible=True), FAST)
     with pytest.raises(ArgumentError, match="too long"):
-        chosen(need(4, 1 << 23), FAST)
+        chosen(problem(4, 1 << 23), FAST)
     with pytest.raises(EngineError, match="bits=10 or less"):
-        chosen(need(64), adaptive("fp16", 5, bits=12))
+        chosen(problem(64), adaptive("fp16", 5, bits=12))
 
 
 def test_accumulators_hold_what_a_block_of_a_pair_adds():
@@ -70,11 +71,11 @@ def test_accumulators_hold_what_a_block_of_a_pair_adds():
         for k in (1, 3, 100, 4096, 1 << 20, (1 << 23) - 1):
             for rounding in ("nearest", "toward-zero"):
                 scheme = adaptive(unit, 5, rounding=rounding)
-                problem = cuda_slices_calls.problem_of(scheme, need(64, k), H200)
-                largest = slice_product.largest_digit(problem.digits.bits, problem.digits.truncated)
-                cut = cuda_slices.cut_for(problem.widest, 50, k, 132)
-                assert min(k, cut.width) * largest**2 < 1 << (8 * problem.digits.top.itemsize - 1)
-                assert problem.entry_bytes == 25 * problem.digits.top.itemsize
+                config = cuda_slices_calls.launch_config(scheme, problem(64, k), H200)
+                largest = slice_product.largest_digit(config.digits.bits, config.digits.truncated)
+                cut = cuda_slices.cut_for(config.widest, 50, k, 132)
+                assert min(k, cut.width) * largest**2 < 1 << (8 * config.digits.top.itemsize - 1)
+                assert config.entry_bytes == 25 * config.digits.top.itemsize
 
 
 @pytest.mark.parametrize("name", ["normal", "wide_rows", "subnormal_results", "cancelling", "zeros_rows_cols"])
@@ -82,9 +83,9 @@ def test_accumulators_hold_what_a_block_of_a_pair_adds():
 def test_reported_bounds_hold(name, scheme, seed):
     a, b = HOSTILE[name](6, 70, 5, seed=seed)
     c = prismm.matmul(a, b, scheme=scheme)
-    bounds = cuda_slices_calls.bound_of(scheme, need(6, 70), H200, a, b).at(c, slice(None), slice(None))
+    bounds = cuda_slices_calls.bound_of(scheme, problem(6, 70), H200, a, b).at(c, slice(None), slice(None))
     assert exact_product(a, b).within(c, bounds).all()
-    one = cuda_slices_calls.bound_of(scheme, need(6, 70), H200, a, b).at(c, 3, 2)
+    one = cuda_slices_calls.bound_of(scheme, problem(6, 70), H200, a, b).at(c, 3, 2)
     assert math.isclose(float(one), bounds[3, 2], rel_tol=1e-12)
 
 

@@ -13,6 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 import prismm  # noqa: E402
 from prismm.core import arrays as interop  # noqa: E402
 from prismm.core.accuracy import Target, join_test  # noqa: E402
+from prismm.core.problem import Problem  # noqa: E402
 from prismm.cuda import calls as cuda_calls  # noqa: E402
 from prismm.cuda import integers as cuda_integers  # noqa: E402
 from prismm.cuda import operands as cuda_operands  # noqa: E402
@@ -136,10 +137,10 @@ def test_types_are_numpys():
 
 def test_targets_count_the_terms_of_the_operands():
     """As on a CPU, where two terms that stand for one allow no error of their own."""
-    need = cuda_plan.Need(5, 6, 4000, (), FP64, Target("native"), False, False, wider=4)
-    assert need.terms == 4000 and need.own_terms == 1000
-    mode, kappa, magnitude_kappa = join_test(need.target, 1000, FP64)
-    test = cuda_plan.test_of(need)
+    problem = Problem(5, 6, 4000, (), FP64, Target("native"), False, False, terms_per_element=4)
+    assert problem.terms == 4000 and problem.target_terms == 1000
+    mode, kappa, magnitude_kappa = join_test(problem.target, 1000, FP64)
+    test = cuda_plan.test_of(problem)
     assert (test.mode, test.kappa, test.magnitude_kappa, test.terms) == (mode, kappa, magnitude_kappa, 4000)
 
 

@@ -48,9 +48,9 @@ def test_bits_are_those_of_the_twin(name, dtype, rng):
         a, b = (rng.standard_normal(shape) + 1j * rng.standard_normal(shape) for shape in ((150, k), (k, 140)))
         a, b = ((x if dtype == "complex64" else x.real).astype(dtype) for x in (a, b))
         out = torch.empty(1, 150, 140, dtype=getattr(torch, dtype), device="cuda")
-        problem = cuda_words.Problem(words, chunk, 0.0, 1.0, False)
+        config = cuda_words.LaunchConfig(words, chunk, 0.0, 1.0, False)
         x, y = on_gpu(a)[None], on_gpu(b)[None]
-        program, _ = words_program(x, y, out, problem, device)
+        program, _ = words_program(x, y, out, config, device)
         run(program, x, y, out)
         expected, _ = twin.product(a, b, words, chunk, "h200-wgmma")
         assert np.array_equal(out[0].cpu().numpy().view(np.float32), expected)
@@ -74,8 +74,8 @@ def test_bits_of_one_kernel_are_those_of_its_twin(columns, rng):
         if columns:
             x, y = x.mT.contiguous().mT, y.mT.contiguous().mT
         out = torch.empty(max(left, right), m, n, device="cuda")
-        problem = cuda_words.Problem(cuda_words.HALVES, 64, 0.0, 1.0, False, direct=True)
-        program, _ = words_program(x, y, out, problem, device)
+        config = cuda_words.LaunchConfig(cuda_words.HALVES, 64, 0.0, 1.0, False, direct=True)
+        program, _ = words_program(x, y, out, config, device)
         assert [launch.kernel.fn.__name__ for launch in program.launches] == ["multiply_by_words", "repair_words"]
         run(program, x, y, out)
         for t in {0, len(out) - 1}:

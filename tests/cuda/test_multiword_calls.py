@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from prismm.core.accuracy import parse_target
+from prismm.core.problem import Problem
 from prismm.cpu.calls import Options
 from prismm.cuda import plan as cuda_plan
 from prismm.cuda.multiword import implementation as cuda_words_calls
@@ -21,9 +22,9 @@ H200 = cuda.Device("NVIDIA H200", True, True, 132)
 A100 = cuda.Device("NVIDIA A100", False, True, 108)
 
 
-def need(n=4096, k=None, *, result=FP32, accuracy="native", **other):
-    given = {"reproducible": False, "native": True, "batch": (), **other}
-    return cuda_plan.Need(m=n, n=n, k=n if k is None else k, result=result, target=parse_target(accuracy), **given)
+def problem(n=4096, k=None, *, result=FP32, accuracy="native", **other):
+    given = {"reproducible": False, "one_type": True, "batch": (), **other}
+    return Problem(m=n, n=n, k=n if k is None else k, result=result, target=parse_target(accuracy), **given)
 
 
 def chosen(some, scheme=None, engine=None, device=H200):
@@ -32,37 +33,37 @@ def chosen(some, scheme=None, engine=None, device=H200):
 
 
 def test_auto_takes_words_for_large_products_in_float32():
-    choice = chosen(need())
+    choice = chosen(problem())
     assert (choice.scheme, choice.engine) == (ScaledHalf(chunk=128), "cuda:fp16")
     assert "as fast as cuBLAS" in choice.reasons[0]
-    assert chosen(need(4096, 1000)).scheme == ScaledHalf(chunk=64)
-    assert chosen(need(is_complex=True, accuracy="fast")).scheme == ScaledHalf(chunk=256)
-    assert chosen(need(512, batch=(64,))).scheme == ScaledHalf(chunk=64)
+    assert chosen(problem(4096, 1000)).scheme == ScaledHalf(chunk=64)
+    assert chosen(problem(is_complex=True, accuracy="fast")).scheme == ScaledHalf(chunk=256)
+    assert chosen(problem(512, batch=(64,))).scheme == ScaledHalf(chunk=64)
 
 
 def test_batches_of_small_products_are_cut_where_they_are_multiplied():
     def one_kernel(some, chunk=64, device=H200):
-        return cuda_words_calls.problem_of(ScaledHalf(chunk=chunk), some, device).direct
+        return cuda_words_calls.launch_config(ScaledHalf(chunk=chunk), some, device).direct
 
-    assert one_kernel(need(512, batch=(64,))) and one_kernel(need(256, batch=(256,)))
+    assert one_kernel(problem(512, batch=(64,))) and one_kernel(problem(256, batch=(256,)))
     # Of larger matrices, or few, elements are cut too often, or by too few.
-    for some in (need(1024, batch=(16,)), need(1024), need(512), need(2048, 512)):
+    for some in (problem(1024, batch=(16,)), problem(1024), problem(512), problem(2048, 512)):
         assert not one_kernel(some)
     batch = {"batch": (64,)}
-    assert not one_kernel(need(512, **batch), chunk=128) and not one_kernel(need(512, **batch), device=A100)
-    for some in (need(510, **batch), need(512, 510, **batch), need(512, is_complex=True, **batch)):
+    assert not one_kernel(problem(512, **batch), chunk=128) and not one_kernel(problem(512, **batch), device=A100)
+    for some in (problem(510, **batch), problem(512, 510, **batch), problem(512, is_complex=True, **batch)):
         assert not one_kernel(some)
 
 
 @pytest.mark.parametrize(
     ("some", "scheme"),
     [
-        (need(64), Native("float64")),
-        (need(result=FP64), Residues(14)),
-        (need(reproducible=True), Residues(7)),
-        (need(native=False), Residues(7)),
-        (need(accuracy=1e-3), None),
-        (need(accuracy="correctly-rounded"), None),
+        (problem(64), Native("float64")),
+        (problem(result=FP64), Residues(14)),
+        (problem(reproducible=True), Residues(7)),
+        (problem(one_type=False), Residues(7)),
+        (problem(accuracy=1e-3), None),
+        (problem(accuracy="correctly-rounded"), None),
     ],
 )
 def test_auto_takes_no_words_elsewhere(some, scheme):
@@ -72,28 +73,28 @@ def test_auto_takes_no_words_elsewhere(some, scheme):
 
 
 def test_a_product_no_certificate_would_cover_is_not_taken():
-    assert cuda_words_calls.of_native_grade(need(4096, 255)) is None
+    assert cuda_words_calls.of_native_grade(problem(4096, 255)) is None
     for k in (256, 1000, 5000, 1 << 20):
-        scheme = cuda_words_calls.of_native_grade(need(64, k))
-        assert cuda_words_calls.problem_of(scheme, need(64, k), H200).least < math.inf
+        scheme = cuda_words_calls.of_native_grade(problem(64, k))
+        assert cuda_words_calls.launch_config(scheme, problem(64, k), H200).least < math.inf
 
 
 def test_an_engine_asked_for_names_its_words():
-    assert chosen(need(), engine="cuda:fp16").scheme == ScaledHalf(chunk=128)
-    assert chosen(need(), engine="cuda:tf32").scheme == Words.tf32()
-    assert chosen(need(), engine="cuda:bf16").scheme == Words.bf16()
-    assert chosen(need(), engine="cuda:blas").scheme == Native()
-    assert chosen(need(), engine="cuda:int8").scheme == Residues(7)
+    assert chosen(problem(), engine="cuda:fp16").scheme == ScaledHalf(chunk=128)
+    assert chosen(problem(), engine="cuda:tf32").scheme == Words.tf32()
+    assert chosen(problem(), engine="cuda:bf16").scheme == Words.bf16()
+    assert chosen(problem(), engine="cuda:blas").scheme == Native()
+    assert chosen(problem(), engine="cuda:int8").scheme == Residues(7)
     with pytest.raises(EngineError, match="float32"):
-        chosen(need(result=FP64), engine="cuda:fp16")
+        chosen(problem(result=FP64), engine="cuda:fp16")
 
 
 def test_words_run_on_gpus_without_known_rates_when_asked_for():
-    assert chosen(need(), device=A100).scheme == Native()
-    choice = chosen(need(), ScaledHalf(), device=A100)
+    assert chosen(problem(), device=A100).scheme == Native()
+    choice = chosen(problem(), ScaledHalf(), device=A100)
     assert (choice.scheme, choice.engine) == (ScaledHalf(), "cuda:fp16")
     # The A100's matrix unit errs more.
-    ours, other = (cuda_words_calls.problem_of(ScaledHalf(), need(), device).least for device in (H200, A100))
+    ours, other = (cuda_words_calls.launch_config(ScaledHalf(), problem(), device).least for device in (H200, A100))
     assert ours < other < math.inf
 
 
@@ -108,21 +109,21 @@ def test_what_a_gpu_has_not():
         Words.tf32(rounding="toward-zero"),
     ):
         with pytest.raises(EngineError, match="runs on a CPU so far; pass CPU tensors, or one that a GPU has"):
-            chosen(need(), scheme)
+            chosen(problem(), scheme)
     with pytest.raises(EngineError, match="certifies no correct rounding"):
-        chosen(need(accuracy="correctly-rounded"), ScaledHalf())
+        chosen(problem(accuracy="correctly-rounded"), ScaledHalf())
     with pytest.raises(ArgumentError, match="'cuda:fp16'"):
-        chosen(need(), ScaledHalf(), "cuda:int8")
+        chosen(problem(), ScaledHalf(), "cuda:int8")
     with pytest.raises(ArgumentError, match="too long"):
-        chosen(need(4, 1 << 23), ScaledHalf())
+        chosen(problem(4, 1 << 23), ScaledHalf())
     assert cuda_words_calls.word_format(ScaledHalf(sb=0)).amplified == 0
 
 
 def test_predictions_follow_what_was_measured():
     for n, seconds in ((4096, 0.70e-3), (8192, 4.9e-3), (16384, 37.5e-3)):
-        predicted = cuda_plan.predict(ScaledHalf(chunk=512), need(n), cuda_plan.usual_rates())
+        predicted = cuda_plan.predict(ScaledHalf(chunk=512), problem(n), cuda_plan.usual_rates())
         assert 0.75 < predicted / seconds < 1.25
-    tf32 = cuda_plan.predict(Words.tf32(), need(8192), cuda_plan.usual_rates())
+    tf32 = cuda_plan.predict(Words.tf32(), problem(8192), cuda_plan.usual_rates())
     assert 0.75 < tf32 / 9.2e-3 < 1.25
 
 

@@ -8,21 +8,26 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("triton")
 
-from prismm.cuda.plan import Need, is_proved  # noqa: E402
+from prismm.core.problem import Problem  # noqa: E402
+from prismm.cuda.plan import is_proved  # noqa: E402
 from prismm.formats import FP64  # noqa: E402
 from tests.cuda.harness.processes import interpreted  # noqa: E402
 
 
-def need(m, n, k, batch=(), is_complex=False, **other):
-    return Need(m, n, k, batch, FP64, None, False, True, is_complex, **other)
+def problem(m, n, k, batch=(), is_complex=False, **other):
+    return Problem(m, n, k, batch, FP64, None, False, True, is_complex, **other)
 
 
 def test_operands_are_read_where_they_are_smaller_than_a_large_result():
-    assert is_proved(need(8192, 8192, 32)) and is_proved(need(2048, 2048, 512)) and is_proved(need(65536, 256, 64))
-    assert not is_proved(need(2048, 2048, 513)) and not is_proved(need(1024, 1024, 16))
-    assert is_proved(need(1024, 1024, 16, is_complex=True)) and is_proved(need(512, 512, 32, (8,)))
-    assert not is_proved(need(1 << 25, 1 << 25, 1 << 22, is_complex=True))
-    assert not is_proved(need(8192, 8192, 32, summed=True))
+    assert (
+        is_proved(problem(8192, 8192, 32))
+        and is_proved(problem(2048, 2048, 512))
+        and is_proved(problem(65536, 256, 64))
+    )
+    assert not is_proved(problem(2048, 2048, 513)) and not is_proved(problem(1024, 1024, 16))
+    assert is_proved(problem(1024, 1024, 16, is_complex=True)) and is_proved(problem(512, 512, 32, (8,)))
+    assert not is_proved(problem(1 << 25, 1 << 25, 1 << 22, is_complex=True))
+    assert not is_proved(problem(8192, 8192, 32, summed=True))
 
 
 @pytest.mark.evidence

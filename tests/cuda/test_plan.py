@@ -7,6 +7,7 @@ import pytest
 
 from prismm import Slices, TileInt8, Words
 from prismm.core.accuracy import Target, parse_target
+from prismm.core.problem import Problem
 from prismm.cpu.calls import check_options
 from prismm.cuda import calls as cuda_calls
 from prismm.cuda import plan as cuda_plan
@@ -35,35 +36,35 @@ def no_settings(monkeypatch, tmp_path):
     rates_of.cache_clear()
 
 
-def need_of(n, k, result, target="native", **changes):
+def problem_of(n, k, result, target="native", **changes):
     fields = {
         "m": n, "n": n, "k": k, "batch": (), "result": result, "target": parse_target(target), "reproducible": False,
-        "native": True, **changes,
+        "one_type": True, **changes,
     }  # fmt: skip
-    return cuda_plan.Need(**fields)
+    return Problem(**fields)
 
 
-def chosen(need, device=H200, scheme=None, engine=None):
-    asked = None if scheme is not None and need.target is None else "native"
+def chosen(problem, device=H200, scheme=None, engine=None):
+    asked = None if scheme is not None and problem.target is None else "native"
     options = check_options(asked, scheme, False, None, engine, None, None, None)[0]
-    return cuda_plan.choose(need, options, device)
+    return cuda_plan.choose(problem, options, device)
 
 
 @pytest.mark.parametrize(
-    ("need", "scheme"),
+    ("problem", "scheme"),
     [
-        (need_of(64, 64, FP64), Native()), (need_of(64, 64, FP32), Native("float64")),
-        (need_of(4096, 4096, FP64), Residues(14)), (need_of(2048, 2048, FP32), ScaledHalf(chunk=128)),
-        (need_of(4096, 4096, FP32), ScaledHalf(chunk=128)),
-        (need_of(256, 256, FP32), Native("float64")), (need_of(4096, 4096, FP64, reproducible=True), Residues(15)),
-        (need_of(2048, 2048, FP32, reproducible=True), Residues(7)),
-        (need_of(4096, 4096, FP32, native=False), Residues(7)), (need_of(512, 512, FP64, 1e-9), Residues(10)),
+        (problem_of(64, 64, FP64), Native()), (problem_of(64, 64, FP32), Native("float64")),
+        (problem_of(4096, 4096, FP64), Residues(14)), (problem_of(2048, 2048, FP32), ScaledHalf(chunk=128)),
+        (problem_of(4096, 4096, FP32), ScaledHalf(chunk=128)),
+        (problem_of(256, 256, FP32), Native("float64")), (problem_of(4096, 4096, FP64, reproducible=True),
+        Residues(15)), (problem_of(2048, 2048, FP32, reproducible=True), Residues(7)),
+        (problem_of(4096, 4096, FP32, one_type=False), Residues(7)), (problem_of(512, 512, FP64, 1e-9), Residues(10)),
     ],
 )  # fmt: skip
-def test_what_auto_takes(need, scheme):
-    choice = chosen(need)
+def test_what_auto_takes(problem, scheme):
+    choice = chosen(problem)
     assert choice.scheme == scheme and choice.reasons
-    assert cuda_plan.predict(choice.scheme, need, committed()["NVIDIA H200"]) > 0.0
+    assert cuda_plan.predict(choice.scheme, problem, committed()["NVIDIA H200"]) > 0.0
 
 
 @pytest.mark.parametrize("result", [FP64, FP32], ids=str)
@@ -71,7 +72,7 @@ def test_what_auto_takes(need, scheme):
     ("m", "n", "k", "batch"), [(64, 64, 64, ()), (4096, 16, 64, ()), (16, 65536, 64, ()), (32, 32, 32, (512,))]
 )
 def test_small_products_are_one_kernel(m, n, k, batch, result):
-    choice = chosen(dataclasses.replace(need_of(m, k, result, batch=batch), n=n))
+    choice = chosen(dataclasses.replace(problem_of(m, k, result, batch=batch), n=n))
     assert choice.scheme == Native(None if result == FP64 else "float64") and choice.engine == "cuda:fp64"
 
 
@@ -82,27 +83,31 @@ def test_engines_of_native_products():
         (FP64, Native(), "cuda:fp64", "cuda:fp64"), (FP64, None, "cuda:fp64", "cuda:fp64"),
         (FP32, None, "cuda:fp64", "cuda:fp64"), (FP64, None, "cuda:blas", "cuda:blas"),
     ):  # fmt: skip
-        assert chosen(need_of(64, 64, result), scheme=scheme, engine=engine).engine == found
+        assert chosen(problem_of(64, 64, result), scheme=scheme, engine=engine).engine == found
     with pytest.raises(ArgumentError, match="float32 in float64"):
-        chosen(need_of(64, 64, FP32), scheme=Native(), engine="cuda:fp64")
+        chosen(problem_of(64, 64, FP32), scheme=Native(), engine="cuda:fp64")
     with pytest.raises(ArgumentError, match="float32 in float32"):
-        chosen(need_of(64, 64, FP32), scheme=Native("float64"), engine="cuda:blas")
-    for nothing in (need_of(64, 0, FP64), need_of(0, 64, FP64), need_of(64, 64, FP64, summed=True, product=False)):
+        chosen(problem_of(64, 64, FP32), scheme=Native("float64"), engine="cuda:blas")
+    for nothing in (
+        problem_of(64, 0, FP64),
+        problem_of(0, 64, FP64),
+        problem_of(64, 64, FP64, summed=True, reads_operands=False),
+    ):
         assert chosen(nothing, engine="cuda:fp64").engine == "cuda:fp64"
-    for refused in (need_of(64, 64, FP64, is_complex=True), need_of(1 << 23, 64, FP64)):
+    for refused in (problem_of(64, 64, FP64, is_complex=True), problem_of(1 << 23, 64, FP64)):
         with pytest.raises(EngineError, match="real matrices"):
             chosen(refused, engine="cuda:fp64")
 
 
 def test_settings_of_cublas_do_not_concern_one_kernel(monkeypatch):
-    monkeypatch.setattr(cuda_plan, "_spoiled", lambda need: "TF32 is on")
-    small, large = need_of(64, 64, FP32), need_of(4096, 4096, FP32)
+    monkeypatch.setattr(cuda_plan, "_spoiled", lambda problem: "TF32 is on")
+    small, large = problem_of(64, 64, FP32), problem_of(4096, 4096, FP32)
     assert chosen(small).engine == "cuda:fp64" and "TF32 is on" in chosen(small).reasons[0]
     assert isinstance(chosen(large).scheme, ScaledHalf)
 
 
 def test_an_unknown_gpu_multiplies_by_cublas():
-    choice = chosen(need_of(4096, 4096, FP64), UNKNOWN)
+    choice = chosen(problem_of(4096, 4096, FP64), UNKNOWN)
     assert choice.scheme == Native() and "no rates" in choice.reasons[0]
 
 
@@ -110,8 +115,8 @@ def test_an_unknown_gpu_multiplies_by_cublas():
 @pytest.mark.parametrize("result", [FP64, FP32], ids=str)
 def test_a_sum_takes_what_a_product_does_or_residues(n, result):
     """Where alpha allows it gemm is made as its product is, a little later; else from residues."""
-    product, plain = need_of(n, n, result), need_of(n, n, result, summed=True)
-    hard = need_of(n, n, result, summed=True, of_values=False)
+    product, plain = problem_of(n, n, result), problem_of(n, n, result, summed=True)
+    hard = problem_of(n, n, result, summed=True, sum_of_values=False)
     rates = committed()["NVIDIA H200"]
     assert chosen(plain).scheme == chosen(product).scheme
     scheme, engine = chosen(product).scheme, chosen(product).engine
@@ -130,8 +135,8 @@ def test_a_sum_takes_what_a_product_does_or_residues(n, result):
     ],
 )  # fmt: skip
 def test_which_sums_may_be_made_from_values(alpha, is_complex, k, expected):
-    need = need_of(64, k, FP32, is_complex=is_complex)
-    assert cuda_gemm.Sum(complex(alpha), 1.0, None).of_values(need) is expected
+    problem = problem_of(64, k, FP32, is_complex=is_complex)
+    assert cuda_gemm.Sum(complex(alpha), 1.0, None).of_values(problem) is expected
 
 
 @pytest.mark.parametrize("alpha", [1.0, 16.0, 12 + 10j, 30.0, 50.0, 2.0**30, 2.0**51])
@@ -146,54 +151,54 @@ def test_calls_with_one_key_are_bounded_alike(alpha):
 
 
 @pytest.mark.parametrize(
-    ("need", "scheme", "message"),
+    ("problem", "scheme", "message"),
     [
-        (need_of(64, 64, FP32, summed=True, of_values=False), Native(), "certifies no gemm"),
-        (need_of(64, 512, FP32, summed=True, of_values=False), ScaledHalf(), "certifies no gemm"),
-        (need_of(64, 64, FP32, summed=True, bounded=False), Native(), "decides no overflow"),
-        (need_of(64, 64, FP64, "correctly-rounded", summed=True), Native(), "before it adds C"),
-        (need_of(64, 64, FP64), Words.tf32(), "not all float32"), (need_of(64, 64, FP64), TileInt8(), "float32"),
-        (need_of(64, 64, FP32, 1e-5), TileInt8(), "certifies accuracy"),
-        (need_of(64, 64, FP32), TileInt8(tile=(16, 48, 8)), "a tile that a GPU takes"),
-        (need_of(64, 64, FP64), Native("float32"), "loses bits"),
-        (need_of(64, 64, FP64), ScaledHalf(order="element"), "runs on a CPU"),
+        (problem_of(64, 64, FP32, summed=True, sum_of_values=False), Native(), "certifies no gemm"),
+        (problem_of(64, 512, FP32, summed=True, sum_of_values=False), ScaledHalf(), "certifies no gemm"),
+        (problem_of(64, 64, FP32, summed=True, sum_bounded=False), Native(), "decides no overflow"),
+        (problem_of(64, 64, FP64, "correctly-rounded", summed=True), Native(), "before it adds C"),
+        (problem_of(64, 64, FP64), Words.tf32(), "not all float32"), (problem_of(64, 64, FP64), TileInt8(), "float32"),
+        (problem_of(64, 64, FP32, 1e-5), TileInt8(), "certifies accuracy"),
+        (problem_of(64, 64, FP32), TileInt8(tile=(16, 48, 8)), "a tile that a GPU takes"),
+        (problem_of(64, 64, FP64), Native("float32"), "loses bits"),
+        (problem_of(64, 64, FP64), ScaledHalf(order="element"), "runs on a CPU"),
     ],
 )  # fmt: skip
-def test_what_a_gpu_does_not_serve_is_refused(need, scheme, message):
+def test_what_a_gpu_does_not_serve_is_refused(problem, scheme, message):
     with pytest.raises(EngineError, match=message):
-        chosen(need, scheme=scheme)
+        chosen(problem, scheme=scheme)
 
 
 def test_other_engines_are_refused():
     with pytest.raises(ArgumentError, match="for operands on a GPU"):
-        chosen(need_of(64, 64, FP64), engine="cpu:vnni")
+        chosen(problem_of(64, 64, FP64), engine="cpu:vnni")
     with pytest.raises(ArgumentError, match="does not multiply segments"):
-        chosen(need_of(64, 64, FP32), scheme=TileInt8(), engine="cuda:blas")
+        chosen(problem_of(64, 64, FP32), scheme=TileInt8(), engine="cuda:blas")
     with pytest.raises(ArgumentError, match="does not multiply slices"):
-        chosen(need_of(64, 64, FP64), scheme=Slices("int8", slices=7), engine="cuda:fp16")
+        chosen(problem_of(64, 64, FP64), scheme=Slices("int8", slices=7), engine="cuda:fp16")
 
 
 def test_targets_are_those_of_a_call():
-    assert need_of(3, 4, FP64, "fast").target == Target("fast")
+    assert problem_of(3, 4, FP64, "fast").target == Target("fast")
 
 
 @pytest.mark.parametrize("value, spoilt", [("1", True), ("0", False), ("", False)])
 def test_settings_that_spoil_cublass_float32_are_seen(value, spoilt, monkeypatch):
     monkeypatch.setenv("NVIDIA_TF32_OVERRIDE", value)
-    large = need_of(4096, 4096, FP32, "fast", native=True)
+    large = problem_of(4096, 4096, FP32, "fast", one_type=True)
     assert (cuda.reduced_float32() is not None) == spoilt
     assert ("NVIDIA_TF32_OVERRIDE" in chosen(large).reasons[0]) == spoilt
 
 
 def test_errors_name_the_variable_that_chose_the_engine(monkeypatch):
     monkeypatch.setenv("PRISMM_ENGINE", "cuda:fp64")
-    rounded = need_of(500, 500, FP64, "correctly-rounded")
+    rounded = problem_of(500, 500, FP64, "correctly-rounded")
     with pytest.raises(ArgumentError, match=r"^PRISMM_ENGINE='cuda:fp64': .*Residues"):
         chosen(rounded)
     with pytest.raises(ArgumentError, match=r"^engine='cuda:fp64'"):
         chosen(rounded, engine="cuda:fp64")
     # What goes wrong whatever the engine is none of its faults.
-    long = need_of(5, 1 << 23, FP64, "correctly-rounded")
+    long = problem_of(5, 1 << 23, FP64, "correctly-rounded")
     with pytest.raises(ArgumentError, match=r"^Residues\(.*holds too few bits"):
         chosen(long)
 
@@ -205,11 +210,11 @@ def test_vectors_have_their_kernel_where_terms_are_neighbours(dtype):
     options = check_options("native", None, False, None, None, None, np.ones((1, 1)), np.ones((1, 1)))[0]
     h200 = cuda.Device("NVIDIA H200", True, True, 132)
     for m, n, k in ((2048, 1, 4096), (1, 2048, 4096), (8192, 1, 8192), (1024, 1, 1024)):
-        need = cuda_plan.Need(m, n, k, (), result, options.target, False, True)
-        assert cuda_plan.choose(need, options, h200).engine == "cuda:fp64"
-        assert cuda_plan.choose(dataclasses.replace(need, apart=True), options, h200).engine == "cuda:blas"
-    need = cuda_plan.Need(64, 1, 64, (), result, options.target, False, True, apart=True)
-    assert cuda_plan.choose(need, options, h200).engine == "cuda:fp64"
+        problem = Problem(m, n, k, (), result, options.target, False, True)
+        assert cuda_plan.choose(problem, options, h200).engine == "cuda:fp64"
+        assert cuda_plan.choose(dataclasses.replace(problem, strided_vector=True), options, h200).engine == "cuda:blas"
+    problem = Problem(64, 1, 64, (), result, options.target, False, True, strided_vector=True)
+    assert cuda_plan.choose(problem, options, h200).engine == "cuda:fp64"
     torch = pytest.importorskip("torch")
     rows, vector = torch.zeros(5, 7), torch.zeros(7, 1)
     assert not cuda_calls._apart(rows, vector, 5, 1) and not cuda_calls._apart(vector.mT, rows.mT, 1, 5)

@@ -7,6 +7,7 @@ import torch
 
 from prismm import Slices
 from prismm.core.accuracy import parse_target
+from prismm.core.problem import Problem
 from prismm.cpu.calls import Options
 from prismm.cuda import calls as cuda_calls
 from prismm.cuda import operands as cuda_operands
@@ -37,11 +38,9 @@ def program(batch, m, k, n, scheme, target, dtype=torch.float64, sum_=False, lar
     """The program of a call and its choice, for operands that are nowhere."""
     chosen = parse_target(target) if target else None
     options = Options(chosen, scheme, False, None, None, 1, None)
-    need = cuda_plan.Need(
-        m, n, k, (batch,) if batch > 1 else (), KINDS[dtype], chosen, False, True, dtype.is_complex, sum_
-    )
-    choice = cuda_plan.choose(need, options, H200)
-    call = cuda_calls.GpuCall((), (), (batch, m, n), dtype, ("", ""), choice, need, H200, 0, options, None)
+    problem = Problem(m, n, k, (batch,) if batch > 1 else (), KINDS[dtype], chosen, False, True, dtype.is_complex, sum_)
+    choice = cuda_plan.choose(problem, options, H200)
+    call = cuda_calls.GpuCall((), (), (batch, m, n), dtype, ("", ""), choice, problem, H200, 0, options, None)
     if isinstance(choice.scheme, Residues):
         call.__dict__["table"] = cuda.tables(choice.scheme.moduli, torch.device("cpu"))
     a, b, out = (torch.empty(batch, *shape, dtype=dtype, device="meta") for shape in ((m, k), (k, n), (m, n)))

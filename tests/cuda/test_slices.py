@@ -10,6 +10,7 @@ import torch
 import prismm
 from prismm import Slices
 from prismm.core.accuracy import parse_target
+from prismm.core.problem import Problem
 from prismm.core.specials import real_operands
 from prismm.cpu.calls import Options
 from prismm.cuda import plan as cuda_plan
@@ -28,10 +29,10 @@ H200 = cuda.Device("NVIDIA H200", True, True, 132)
 FAST = Slices("int8", slices=7, fast=True)
 
 
-def need(n=4096, k=None, *, result=FP64, accuracy=None, **other):
-    given = {"reproducible": False, "native": True, "batch": (), **other}
+def problem(n=4096, k=None, *, result=FP64, accuracy=None, **other):
+    given = {"reproducible": False, "one_type": True, "batch": (), **other}
     target = parse_target(accuracy) if accuracy else None
-    return cuda_plan.Need(m=n, n=n, k=n if k is None else k, result=result, target=target, **given)
+    return Problem(m=n, n=n, k=n if k is None else k, result=result, target=target, **given)
 
 
 def chosen(some, scheme=FAST, engine=None):
@@ -40,10 +41,10 @@ def chosen(some, scheme=FAST, engine=None):
 
 
 def test_slices_run_on_the_unit_of_their_own():
-    choice = chosen(need())
+    choice = chosen(problem())
     assert (choice.scheme, choice.engine) == (FAST, "cuda:int8")
-    assert chosen(need(accuracy="correctly-rounded", reproducible=True)).engine == "cuda:int8"
-    assert chosen(need(64, is_complex=True)).engine == "cuda:int8"
+    assert chosen(problem(accuracy="correctly-rounded", reproducible=True)).engine == "cuda:int8"
+    assert chosen(problem(64, is_complex=True)).engine == "cuda:int8"
     for unit, engine in (
         ("int8", "int8"), ("fp16", "fp16"), ("fp16-fp16", "fp16"), ("bf16", "fp16"), ("fp64", "fp64"),
         ("fp32-fp64", "fp64"),
@@ -53,19 +54,19 @@ def test_slices_run_on_the_unit_of_their_own():
             Slices(unit, fast=True, rounding="toward-zero"), Slices(unit, mode="CR", rounding="toward-zero"),
         ):  # fmt: skip
             for k in (1, 3, 20, 100, 512, 4096, 20000):
-                assert chosen(need(64, k), scheme, f"cuda:{engine}").engine == f"cuda:{engine}"
+                assert chosen(problem(64, k), scheme, f"cuda:{engine}").engine == f"cuda:{engine}"
 
 
 @pytest.mark.parametrize(
     ("some", "scheme", "message"),
     [
-        (need(), Slices("int8", slices=11), "10 slices"),
-        (need(), Slices("fp16", slices=17), "slices=16 or fewer"),
-        (need(), Slices("fp16", slices=16), "fast=True"),
-        (need(), Slices("fp16", slices=5, bits=12), "bits=10 or less"),
-        (need(), Slices("fp16", slices=5, bits=11, rounding="toward-zero"), "bits=9 or less"),
-        (need(), Slices("fp64", slices=7, rounding="toward-zero"), "slices=6 or fewer"),
-        (need(accuracy="native", reproducible=True), FAST, "reproducible"),
+        (problem(), Slices("int8", slices=11), "10 slices"),
+        (problem(), Slices("fp16", slices=17), "slices=16 or fewer"),
+        (problem(), Slices("fp16", slices=16), "fast=True"),
+        (problem(), Slices("fp16", slices=5, bits=12), "bits=10 or less"),
+        (problem(), Slices("fp16", slices=5, bits=11, rounding="toward-zero"), "bits=9 or less"),
+        (problem(), Slices("fp64", slices=7, rounding="toward-zero"), "slices=6 or fewer"),
+        (problem(accuracy="native", reproducible=True), FAST, "reproducible"),
     ],
 )
 def test_what_a_gpu_does_not_serve(some, scheme, message):
@@ -75,11 +76,11 @@ def test_what_a_gpu_does_not_serve(some, scheme, message):
 
 def test_other_engines_and_lengths_are_refused():
     with pytest.raises(ArgumentError, match="'cuda:int8'"):
-        chosen(need(), engine="cuda:fp16")
+        chosen(problem(), engine="cuda:fp16")
     with pytest.raises(ArgumentError, match="too long"):
-        chosen(need(4, 1 << 23))
+        chosen(problem(4, 1 << 23))
     with pytest.raises(ArgumentError, match="at most 4194303"):
-        chosen(need(4, 1 << 22, is_complex=True))
+        chosen(problem(4, 1 << 22, is_complex=True))
 
 
 def problems():
@@ -88,30 +89,30 @@ def problems():
         for k in (1, 3, 5, 20, 100, 512, 4096, 20000, 1 << 20, (1 << 23) - 1):
             own = Slices(unit, slices=2), Slices(unit, slices=7), Slices(unit, mode="CR"), Slices(unit)
             for scheme in (*own, *(dataclasses.replace(x, rounding="toward-zero") for x in own)):
-                yield k, cuda_slices_calls.problem_of(scheme, need(64, k), H200)
+                yield k, cuda_slices_calls.launch_config(scheme, problem(64, k), H200)
 
 
 def test_accumulators_hold_what_a_block_adds():
-    for k, problem in problems():
-        bits, size = problem.digits.bits, problem.digits.size
-        largest, top = (1 << bits) - 1 if problem.digits.truncated else 1 << (bits - 1), 63 if size == 8 else 31
+    for k, config in problems():
+        bits, size = config.digits.bits, config.digits.size
+        largest, top = (1 << bits) - 1 if config.digits.truncated else 1 << (bits - 1), 63 if size == 8 else 31
         for tiles in (1, 50, 4096):
-            cut = cuda_slices.cut_for(problem.widest, tiles, k, 132)
+            cut = cuda_slices.cut_for(config.widest, tiles, k, 132)
             assert cut.blocks * cut.width <= 128 * 65535 or cut.width % 256 == 0
             assert cut.blocks * cut.width >= k > (cut.blocks - 1) * cut.width
-            assert cut.width % 128 == 0 and cut.width <= problem.widest
+            assert cut.width % 128 == 0 and cut.width <= config.widest
             # All digits -D, in all pairs of the longest group, and what the group before it may hand on.
-            assert problem.slices * min(k, cut.width) * largest**2 + (1 << (top - bits)) < 1 << top
-            longest, depth = problem.digits.longest_sum, slice_product.TILES[size][2]
+            assert config.slices * min(k, cut.width) * largest**2 + (1 << (top - bits)) < 1 << top
+            longest, depth = config.digits.longest_sum, slice_product.TILES[size][2]
             terms = min(max(longest // depth, 1) * depth, k)  # what is padded adds nothing
             assert terms * largest**2 <= {1: (1 << 31) - 1, 2: 1 << 24, 8: 1 << 53}[size]
 
 
 def test_limbs_hold_all_digits():
-    for k, problem in problems():
-        bits, size, truncated = problem.digits.bits, problem.digits.size, problem.digits.truncated
-        found = slice_join.limbs(problem.groups, bits, size, truncated)
-        assert sum(found) == problem.groups - 1
+    for k, config in problems():
+        bits, size, truncated = config.digits.bits, config.digits.size, config.digits.truncated
+        found = slice_join.limbs(config.groups, bits, size, truncated)
+        assert sum(found) == config.groups - 1
         first, *others = found[1:] if size == 8 else found
         assert first * bits + 32 <= 48
         if size != 8:  # |A'| <= 2^(β·d - 1), or below 2^(β·d)
@@ -132,8 +133,8 @@ def test_pairs_are_those_of_the_scheme():
     for slices in range(1, 9):
         for fast in (False, True):
             scheme = Slices("int8", slices=slices, fast=fast)
-            problem = cuda_slices_calls.problem_of(scheme, need(), H200)
-            assert problem.pairs == scheme.products_for(4096, FP64) == cuda_slices_calls.products(scheme, need())
+            config = cuda_slices_calls.launch_config(scheme, problem(), H200)
+            assert config.pairs == scheme.products_for(4096, FP64) == cuda_slices_calls.products(scheme, problem())
 
 
 def test_predictions_follow_what_was_measured():
@@ -143,7 +144,7 @@ def test_predictions_follow_what_was_measured():
         (4096, Slices("int8", slices=3, fast=True), FP32, None, 0.79e-3),
         (4096, Slices("int8", slices=4, fast=True), FP32, "native", 1.19e-3),
     ):  # fmt: skip
-        predicted = cuda_plan.predict(scheme, need(n, result=result, accuracy=accuracy), cuda_plan.usual_rates())
+        predicted = cuda_plan.predict(scheme, problem(n, result=result, accuracy=accuracy), cuda_plan.usual_rates())
         assert 0.75 < predicted / seconds < 1.25, (n, scheme, predicted)
 
 
@@ -158,9 +159,9 @@ def test_predictions_follow_what_was_measured():
 def test_reported_bounds_hold(name, scheme, seed):
     a, b = HOSTILE[name](6, 70, 5, seed=seed)
     c = prismm.matmul(a, b, scheme=scheme)
-    bounds = cuda_slices_calls.bound_of(scheme, need(6, 70), H200, a, b).at(c, slice(None), slice(None))
+    bounds = cuda_slices_calls.bound_of(scheme, problem(6, 70), H200, a, b).at(c, slice(None), slice(None))
     assert exact_product(a, b).within(c, bounds).all()
-    one = cuda_slices_calls.bound_of(scheme, need(6, 70), H200, a, b).at(c, 3, 2)
+    one = cuda_slices_calls.bound_of(scheme, problem(6, 70), H200, a, b).at(c, 3, 2)
     assert math.isclose(float(one), bounds[3, 2], rel_tol=1e-12)
 
 
@@ -212,7 +213,7 @@ def test_counting_ends():
     for unit, bits in (("fp64", 25), ("fp16", 8), ("int8", 8)):
         found = settled(Slices(unit, bits=bits), a, b)
         with pytest.raises(EngineError, match=r"slices=\d+ or fewer|10 slices"):
-            chosen(need(4, 2), found)
+            chosen(problem(4, 2), found)
 
 
 def test_vectors_and_empty_operands_are_counted():
@@ -310,10 +311,10 @@ def test_sums_are_made_whatever_is_asked_of_them():
     summed = {"summed": True, "of_values": False}
     for accuracy in (None, "fast", "native", 1e-9, "correctly-rounded"):
         for scheme in (FAST, dataclasses.replace(FAST, exponents="adaptive"), Slices(mode="CR")):
-            assert chosen(need(64, accuracy=accuracy, **summed), scheme).scheme == scheme
-            assert chosen(need(64, accuracy=accuracy, is_complex=True, **summed), scheme).scheme == scheme
+            assert chosen(problem(64, accuracy=accuracy, **summed), scheme).scheme == scheme
+            assert chosen(problem(64, accuracy=accuracy, is_complex=True, **summed), scheme).scheme == scheme
     with pytest.raises(EngineError, match="reproducible"):
-        chosen(need(64, accuracy="native", reproducible=True, **summed))
+        chosen(problem(64, accuracy="native", reproducible=True, **summed))
 
 
 @pytest.mark.evidence

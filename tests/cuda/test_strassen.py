@@ -16,7 +16,7 @@ from prismm.formats import FP32, FP64
 from prismm.schemes.residues import Residues
 from prismm.testing import HOSTILE
 from tests.cuda.harness.processes import interpreted
-from tests.cuda.test_plan import H200, chosen, need_of
+from tests.cuda.test_plan import H200, chosen, problem_of
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("triton")
@@ -108,15 +108,15 @@ def test_interpreted_products_have_the_bits_of_a_cpu(part):
 @pytest.mark.parametrize("is_complex", [False, True])
 def test_large_products_are_made_so_where_there_is_memory(sizes, result, moduli, is_complex, monkeypatch):
     m, n, k = sizes
-    need = dataclasses.replace(need_of(m, k, result, is_complex=is_complex), n=n)
+    problem = dataclasses.replace(problem_of(m, k, result, is_complex=is_complex), n=n)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (1 << 40, 1 << 40))
-    much, whole = (chosen(need, dataclasses.replace(H200, hopper=x), scheme=Residues(moduli)) for x in (True, False))
+    much, whole = (chosen(problem, dataclasses.replace(H200, hopper=x), scheme=Residues(moduli)) for x in (True, False))
     assert much.quarters and any("quarters" in reason for reason in much.reasons) and much.scratch > whole.scratch
     assert (much.rows, much.columns) == (whole.rows, whole.columns) == (m, n) and not whole.quarters
     # Not enough for both, not enough for either.
     for free in (4 * much.scratch - (1 << 30), 3 * whole.scratch):
         monkeypatch.setattr(torch.cuda, "mem_get_info", lambda free=free: (free, 1 << 40))
-        little = chosen(need, scheme=Residues(moduli))
+        little = chosen(problem, scheme=Residues(moduli))
         assert little.scratch <= free // 4 and not any("quarters" in reason for reason in little.reasons)
         assert not little.quarters and (little.rows == m or free == 3 * whole.scratch)
 
@@ -125,13 +125,13 @@ def test_smaller_products_are_not(monkeypatch):
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (139 << 30, 140 << 30))
     rates = committed()["NVIDIA H200"]
     for m, n, k in ((8192, 8192, 8192), (4096, 4096, 4096), (16384, 16384, 1024), (65536, 128, 65536), (1, 1 << 20, 9)):
-        need = dataclasses.replace(need_of(m, k, FP64), n=n)
-        assert not chosen(need, scheme=Residues(14)).quarters
-        assert not cuda_plan.by_quarters(need, 14, rates)
-    need = need_of(16384, 16384, FP64)
-    whole, faster = (cuda_plan.gpu_seconds(Residues(14), need, rates, quarters=x) for x in (False, True))
+        problem = dataclasses.replace(problem_of(m, k, FP64), n=n)
+        assert not chosen(problem, scheme=Residues(14)).quarters
+        assert not cuda_plan.by_quarters(problem, 14, rates)
+    problem = problem_of(16384, 16384, FP64)
+    whole, faster = (cuda_plan.gpu_seconds(Residues(14), problem, rates, quarters=x) for x in (False, True))
     assert 0.9 < faster / whole < 0.98
-    assert cuda_plan.gpu_seconds(Residues(14), need, rates) == faster
+    assert cuda_plan.gpu_seconds(Residues(14), problem, rates) == faster
 
 
 @pytest.mark.parametrize("target", ["native", "correctly-rounded"])
@@ -145,9 +145,9 @@ def test_the_memory_is_what_a_plan_says(sizes, dtype, target):
     names = [name for name, _ in program.apart()]
     assert names.count("add_quarters") == 2 and "residue_products_of_quarters" in names
     double = dtype == torch.float64
-    need = need_of(m, k, FP64 if double else FP32, target, is_complex=not double)
-    need = dataclasses.replace(need, n=n)
-    test, parts = cuda_plan.test_of(need), 1 if double else 2
+    problem = problem_of(m, k, FP64 if double else FP32, target, is_complex=not double)
+    problem = dataclasses.replace(problem, n=n)
+    test, parts = cuda_plan.test_of(problem), 1 if double else 2
     said = cuda_quarters.scratch_bytes(m, n, k, 9, parts, test, H200)
     assert abs(program.scratch - said) < 0.002 * said
 
@@ -156,7 +156,7 @@ def test_the_memory_is_what_a_plan_says(sizes, dtype, target):
 def always(monkeypatch):
     """Products are made from quarters wherever there are some."""
     monkeypatch.setattr(
-        cuda_plan, "by_quarters", lambda need, moduli, rates: cuda_quarters.serves(need.m, need.n, need.k)
+        cuda_plan, "by_quarters", lambda problem, moduli, rates: cuda_quarters.serves(problem.m, problem.n, problem.k)
     )
     cuda_calls.forget()
     yield
@@ -216,7 +216,7 @@ def test_a_large_product_is_the_same_with_and_without(monkeypatch):
     plan = prismm.explain(a, b, **keywords)
     assert any("quarters" in reason for reason in plan.reasons), plan.reasons
     found = prismm.matmul(a, b, **keywords)
-    monkeypatch.setattr(cuda_plan, "by_quarters", lambda need, moduli, rates: False)
+    monkeypatch.setattr(cuda_plan, "by_quarters", lambda problem, moduli, rates: False)
     cuda_calls.forget()
     assert torch.equal(found, prismm.matmul(a, b, **keywords))
     cuda_calls.forget()

@@ -8,6 +8,7 @@ import pytest
 
 import prismm
 from prismm.core.accuracy import Target, parse_target
+from prismm.core.problem import Problem
 from prismm.core.specials import real_operands
 from prismm.cpu.calls import Options
 from prismm.cuda import plan as cuda_plan
@@ -30,9 +31,9 @@ SCHEMES = [
 ]  # fmt: skip
 
 
-def need(n=4096, k=None, *, result=FP32, accuracy="native", **other):
-    given = {"reproducible": False, "native": True, "batch": (), **other}
-    return cuda_plan.Need(m=n, n=n, k=n if k is None else k, result=result, target=parse_target(accuracy), **given)
+def problem(n=4096, k=None, *, result=FP32, accuracy="native", **other):
+    given = {"reproducible": False, "one_type": True, "batch": (), **other}
+    return Problem(m=n, n=n, k=n if k is None else k, result=result, target=parse_target(accuracy), **given)
 
 
 @pytest.mark.evidence
@@ -93,7 +94,7 @@ def test_reported_bounds_hold(scheme, seed):
     for name in ("normal", "wide_rows", "wide_rows_and_columns", "subnormal_results", "cancelling", "carries"):
         a, b = HOSTILE[name](6, 150, 5, seed=seed, dtype=np.dtype(np.float32))
         c = on_cpu(a, b, scheme)
-        bound = cuda_tile_calls.bound_of(scheme, need(5, 150), H200, a, b)
+        bound = cuda_tile_calls.bound_of(scheme, problem(5, 150), H200, a, b)
         bounds = bound.at(c, slice(None), slice(None))
         assert exact_product(a, b).within(c, bounds).all(), name
         assert np.isclose(float(bound.at(c, 3, 2)), bounds[3, 2], rtol=1e-12)
@@ -104,7 +105,7 @@ def test_reported_bounds_hold_for_both_parts_of_complex_numbers(scheme, seed):
     for name in ("normal", "wide_rows", "cancelling", "carries"):
         a, b = HOSTILE[name](6, 75, 5, seed=seed, dtype=np.dtype(np.complex64))
         c = on_cpu(a, b, scheme)
-        bound = cuda_tile_calls.bound_of(scheme, need(5, 75, is_complex=True), H200, a, b)
+        bound = cuda_tile_calls.bound_of(scheme, problem(5, 75, is_complex=True), H200, a, b)
         bounds = bound.at(c, slice(None), slice(None))
         for part, own in enumerate((c.real.copy(), c.imag.copy())):
             assert exact_product(*real_operands(a, b, part)).within(own, bounds).all(), name
@@ -113,7 +114,7 @@ def test_reported_bounds_hold_for_both_parts_of_complex_numbers(scheme, seed):
 
 def both_lost(a, b, scheme, some, lost, more, lost_too):
     """What both vectors of an entry lose."""
-    bound = cuda_tile_calls.bound_of(scheme, need(), H200, a, b)
+    bound = cuda_tile_calls.bound_of(scheme, problem(), H200, a, b)
     return bound._lost(lost[:, None], lost_too, more - some[:, None])
 
 
@@ -141,19 +142,19 @@ def test_certified_entries_are_of_their_grade(scheme, seed):
     for name, generator in HOSTILE.items():
         for k in (40, 300):
             a, b = generator(5, k, 4, seed=seed, dtype=np.dtype(np.float32))
-            problem = cuda_tiles.problem_for(scheme, k, None)
+            config = cuda_tiles.config_for(scheme, k, None)
             c = on_cpu(a, b, scheme)
             left, right = facts(a, scheme, 0), facts(b, scheme, 1)
             (s, cap, over, lost, norm), (t, cap_too, over_too, lost_too, norm_too) = left, right
             mine, its = both_lost(a, b, scheme, s, lost, t, lost_too)
-            error = mine * norm_too + norm[:, None] * its + problem.last * mine * its
+            error = mine * norm_too + norm[:, None] * its + config.last * mine * its
             least = cap[:, None] * over_too + over[:, None] * cap_too
             exact = exact_product(a, b)
             magnitude = exact.magnitude("down")
             units = s[:, None] + t
             with np.errstate(over="ignore", invalid="ignore"):
                 seen = np.maximum(least, np.ldexp(np.abs(c.astype(np.float64)), -units) - error)
-                sure = np.isfinite(c) & (error <= problem.room * seen) & (np.ldexp(error, units) >= 2.0**-120)
+                sure = np.isfinite(c) & (error <= config.room * seen) & (np.ldexp(error, units) >= 2.0**-120)
             assert (np.ldexp(np.where(error > 0, least, 0.0), units) <= magnitude * (1 + 1e-9) + ETA).all(), name
             grade = cuda_tiles.grade_of(scheme) * k * U
             allowed = np.where(sure, grade * exact.magnitude("up") + k * ETA, np.inf)
@@ -166,43 +167,43 @@ def test_normal_products_are_certified_as_a_whole(rng):
     schemes = [(TileInt8(), 1024), (TileInt8(tile=(16, 128, 8)), 4096), (TileInt8(1), 1024), (TileInt8(5), 256)]
     for scheme, k in [*schemes, (TileInt8(exponent="pair"), 1024)]:
         a, b = (rng.standard_normal(shape).astype(np.float32) for shape in ((16, k), (k, 16)))
-        problem = cuda_tiles.problem_for(scheme, k, None)
+        config = cuda_tiles.config_for(scheme, k, None)
         (s, cap, over, lost, norm), (t, cap_too, over_too, lost_too, norm_too) = (
             facts(x, scheme, side) for side, x in enumerate((a, b))
         )
         mine, its = both_lost(a, b, scheme, s, lost, t, lost_too)
-        error = mine * norm_too + norm[:, None] * its + problem.last * mine * its
-        assert (error <= problem.room * (cap[:, None] * over_too + over[:, None] * cap_too)).all(), scheme
+        error = mine * norm_too + norm[:, None] * its + config.last * mine * its
+        assert (error <= config.room * (cap[:, None] * over_too + over[:, None] * cap_too)).all(), scheme
 
 
 def test_what_a_gpu_takes():
     for scheme in SCHEMES:
-        assert cuda_tile_calls.check(scheme, need(), None) == "cuda:int8"
-    assert cuda_tile_calls.check(TileInt8(), need(accuracy="fast"), "cuda") == "cuda:int8"
-    assert cuda_tile_calls.workspace(TileInt8(exponent="pair"), need(), 64, 64) > 4 * 128 * 4096
+        assert cuda_tile_calls.check(scheme, problem(), None) == "cuda:int8"
+    assert cuda_tile_calls.check(TileInt8(), problem(accuracy="fast"), "cuda") == "cuda:int8"
+    assert cuda_tile_calls.workspace(TileInt8(exponent="pair"), problem(), 64, 64) > 4 * 128 * 4096
     rates = cuda_plan.usual_rates()
-    assert cuda_tile_calls.gpu_seconds(TileInt8(exponent="pair"), need(), rates) > cuda_tile_calls.gpu_seconds(
-        TileInt8(), need(), rates
+    assert cuda_tile_calls.gpu_seconds(TileInt8(exponent="pair"), problem(), rates) > cuda_tile_calls.gpu_seconds(
+        TileInt8(), problem(), rates
     )
     with pytest.raises(EngineError, match="rows and columns a power of two up to 128, inner dimension 32, 64, 128"):
-        cuda_tile_calls.check(TileInt8(tile=(16, 48, 8)), need(), None)
-    assert cuda_tile_calls.check(TileInt8(), need(is_complex=True), None) == "cuda:int8"
-    for other in (need(result=FP64), need(native=False)):
+        cuda_tile_calls.check(TileInt8(tile=(16, 48, 8)), problem(), None)
+    assert cuda_tile_calls.check(TileInt8(), problem(is_complex=True), None) == "cuda:int8"
+    for other in (problem(result=FP64), problem(one_type=False)):
         with pytest.raises(EngineError, match="float32"):
             cuda_tile_calls.check(TileInt8(), other, None)
     for accuracy in ("correctly-rounded", 1e-3):
         with pytest.raises(EngineError, match="certifies accuracy 'native' and 'fast'"):
-            cuda_tile_calls.check(TileInt8(), need(accuracy=accuracy), None)
+            cuda_tile_calls.check(TileInt8(), problem(accuracy=accuracy), None)
     with pytest.raises(ArgumentError, match="'cuda:int8'"):
-        cuda_tile_calls.check(TileInt8(), need(), "cuda:fp16")
+        cuda_tile_calls.check(TileInt8(), problem(), "cuda:fp16")
     with pytest.raises(ArgumentError, match="too long"):
-        cuda_tile_calls.check(TileInt8(), need(4, 1 << 23), None)
+        cuda_tile_calls.check(TileInt8(), problem(4, 1 << 23), None)
     with pytest.raises(ArgumentError, match="at most 4194303"):
-        cuda_tile_calls.check(TileInt8(), need(4, 1 << 22, is_complex=True), None)
+        cuda_tile_calls.check(TileInt8(), problem(4, 1 << 22, is_complex=True), None)
 
 
 def test_a_call_takes_them():
-    some = need(64)
+    some = problem(64)
     choice = cuda_plan.choose(some, Options(some.target, TileInt8(), False, None, None, 1, None), H200)
     assert (choice.scheme, choice.engine, choice.rows, choice.columns) == (TileInt8(), "cuda:int8", 64, 64)
     plan = cuda_plan.make_plan(some, choice, Options(some.target, TileInt8(), False, None, None, 1, None), "", "", "")
@@ -211,21 +212,21 @@ def test_a_call_takes_them():
 
 
 def test_what_is_asked_of_an_entry():
-    room = {level: cuda_tiles.problem_for(TileInt8(level), 4096, None).room for level in range(1, 6)}
+    room = {level: cuda_tiles.config_for(TileInt8(level), 4096, None).room for level in range(1, 6)}
     assert room[1] == pytest.approx(128 * 4096 * U, rel=0.01) and room[4] == pytest.approx(4096 * U - 130 * U, rel=0.01)
-    assert cuda_tiles.problem_for(TileInt8(1), 4096, Target("native")).room < room[1]
-    assert cuda_tiles.problem_for(TileInt8(5, (16, 32, 8)), 4, Target("native")).room == 0.0
+    assert cuda_tiles.config_for(TileInt8(1), 4096, Target("native")).room < room[1]
+    assert cuda_tiles.config_for(TileInt8(5, (16, 32, 8)), 4, Target("native")).room == 0.0
     raw = [
-        cuda_tiles.problem_for(TileInt8(fallback=x), 64, y).raw for x in (True, False) for y in (None, Target("native"))
+        cuda_tiles.config_for(TileInt8(fallback=x), 64, y).raw for x in (True, False) for y in (None, Target("native"))
     ]
     assert raw == [False, False, True, False]
-    assert cuda_tile_calls.workspace(TileInt8(), need(), 4096, 4096) > 6 * 4096**2
+    assert cuda_tile_calls.workspace(TileInt8(), problem(), 4096, 4096) > 6 * 4096**2
 
 
 def test_predictions_follow_what_was_measured():
     rates = cuda_plan.usual_rates()
     for n, inner, seconds in ((8192, 32, 14.5e-3), (8192, 64, 10.6e-3), (8192, 128, 7.3e-3), (16384, 128, 55.9e-3)):
-        assert 0.85 < cuda_tile_calls.gpu_seconds(TileInt8(tile=(16, inner, 8)), need(n), rates) / seconds < 1.15
+        assert 0.85 < cuda_tile_calls.gpu_seconds(TileInt8(tile=(16, inner, 8)), problem(n), rates) / seconds < 1.15
 
 
 def launched(a, b, scheme, target):
@@ -236,8 +237,8 @@ def launched(a, b, scheme, target):
     from tests.cuda.harness.programs_of_tiles import tiles_program
 
     out = torch.full((max(a.shape[0], b.shape[0]), a.shape[1], b.shape[2]), math.nan, device="cuda")
-    problem = cuda_tiles.problem_for(scheme, a.shape[2], target)
-    program, counts = tiles_program(a, b, out, problem, cuda.device_of(0))
+    config = cuda_tiles.config_for(scheme, a.shape[2], target)
+    program, counts = tiles_program(a, b, out, config, cuda.device_of(0))
     scratch = run(program, a, b, out)
     return out.cpu().numpy(), scratch[counts.offset : counts.offset + 32].view(torch.int64).tolist()
 

@@ -18,7 +18,7 @@ from tests.judge import (
     assert_same_bits,
     each_dtype,
     each_engine,
-    need,
+    problem,
     usable_engines,
 )
 
@@ -40,7 +40,7 @@ TARGETS: list[dict[str, Any]] = [
 @each_engine
 @pytest.mark.parametrize("name", ["normal", "phi4", "cancelling", "ties", "lattice", "graded", "subnormal_results"])
 def test_targets_apply_to_the_sum_as_a_whole(name, engine, dtype, seed):
-    need(engine)
+    problem(engine)
     a, b = HOSTILE[name](6, 9, 7, seed, dtype)
     c, _ = HOSTILE[name](6, 7, 1, seed + 1, dtype)
     scalars: list[tuple[complex, complex]] = [(1.0, 1.0), (-0.1, 3.0), (2.5, 0.0), (-1.0, 0.0), (1 / 3, -1e-5)]
@@ -64,7 +64,7 @@ def test_what_is_left_after_c_is_taken_away(dtype, seed):
 @each_dtype
 @each_engine
 def test_larger_sums(engine, dtype, seed):
-    need(engine)
+    problem(engine)
     a, b = HOSTILE["phi1"](16, 70, 300, seed, dtype)
     c, _ = HOSTILE["phi2"](16, 300, 1, seed + 1, dtype)
     how = {"engine": engine, "threads": 2}

@@ -9,7 +9,7 @@ import pytest
 
 import prismm
 from prismm.testing import HOSTILE, SPECIAL, correctly_rounded
-from tests.judge import CORRECT, assert_same_bits, each_dtype, each_engine, need, usable_engines
+from tests.judge import CORRECT, assert_same_bits, each_dtype, each_engine, problem, usable_engines
 
 M, K, N = 38, 60, 43
 """More multiply-adds than the direct engine takes by itself, so that the default engine is a pipeline."""
@@ -53,7 +53,7 @@ def test_engines_and_threads_change_no_bit(call, dtype, seed):
 @each_dtype
 @each_engine
 def test_the_order_of_the_inner_dimension_changes_no_bit(call, dtype, engine, rng, seed):
-    need(engine)
+    problem(engine)
     a, b = mixture(seed, dtype)
     expected = prismm.matmul(a, b, engine=engine, **CALLS[call])
     for order in (rng.permutation(K), np.arange(K)[::-1]):

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import prismm
 from prismm.errors import ArgumentError, DTypeError, OperandError, ShapeError
 from prismm.testing import HOSTILE, correctly_rounded, exact_product
-from tests.judge import CORRECT, DTYPES, assert_same_bits, each_dtype, each_engine, need, usable_engines
+from tests.judge import CORRECT, DTYPES, assert_same_bits, each_dtype, each_engine, problem, usable_engines
 
 INTEGERS = [f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)]
 ALL_TYPES = ["float16", *DTYPES, *INTEGERS]
@@ -291,7 +291,7 @@ def hostile_pairs(draw: Any) -> tuple[np.ndarray, np.ndarray]:
 @each_engine
 @given(pair=hostile_pairs())
 def test_any_shape_stride_and_exponent_is_rounded_correctly(engine, pair):
-    need(engine)
+    problem(engine)
     a, b = pair
     expected = correctly_rounded(a, b)
     assert_same_bits(prismm.matmul(a, b, engine=engine, **CORRECT), expected, engine)

@@ -12,7 +12,7 @@ from prismm.cpu.residues import blocking as tiles
 from prismm.cpu.residues import product
 from prismm.errors import AccuracyError, ArgumentError, DTypeError, OperandError, ShapeError
 from prismm.testing import HOSTILE, SPECIAL, correctly_rounded
-from tests.judge import CORRECT, assert_same_bits, each_dtype, each_engine, need
+from tests.judge import CORRECT, assert_same_bits, each_dtype, each_engine, problem
 
 M, K, N = 40, 50, 44
 """Beyond what the direct engine takes by itself."""
@@ -66,7 +66,7 @@ def test_a_prepared_operand_is_not_split_again(keywords, dtype, splits, seed):
 @each_dtype
 @pytest.mark.parametrize("name", ["phi4", "cancelling", "near_overflow", "specials", "subnormal_operands"])
 def test_the_result_has_the_same_bits(name, dtype, engine, seed):
-    need(engine)
+    problem(engine)
     a, b = {**HOSTILE, **SPECIAL}[name](M, K, N, seed, dtype)
     for keywords in ({"reproducible": True}, CORRECT, {"scheme": prismm.Residues(8), "accuracy": 1e-12}):
         expected = prismm.matmul(a, b, engine=engine, **keywords)

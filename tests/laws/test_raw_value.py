@@ -14,7 +14,7 @@ from prismm.errors import ArgumentError
 from prismm.formats import format_of, round_fraction
 from prismm.testing import HOSTILE, exact_product
 from prismm.testing.parts import real_arrays
-from tests.judge import ENGINES, assert_same_bits, each_dtype, each_engine, need, usable_engines
+from tests.judge import ENGINES, assert_same_bits, each_dtype, each_engine, problem, usable_engines
 
 
 def integers_of(row: list[Fraction], moduli: int, terms: int) -> tuple[list[int], int]:
@@ -99,7 +99,7 @@ def test_the_value_is_the_twins_on_every_engine(moduli, dtype, seed):
 @each_engine
 @pytest.mark.parametrize("k", [1, 2, 3, 259])
 def test_short_and_long_rows_have_the_twins_value(k, engine, seed):
-    need(engine)
+    problem(engine)
     for dtype in ("float64", "complex64"):
         a, b = HOSTILE["phi1"](3, k, 4, seed, dtype)
         for moduli in (3, 8, 15, 21):

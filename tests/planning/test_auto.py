@@ -12,7 +12,8 @@ import pytest
 import prismm
 from prismm.cpu import costs
 from prismm.errors import ArgumentError, PrismmError, ShapeError
-from prismm.planning.auto import _open_share, default_moduli, workspace_limit
+from prismm.core.memory import workspace_limit
+from prismm.planning.moduli_count import _uncertified_share, moduli_for_rounding
 from prismm.testing import HOSTILE
 from tests.judge import CORRECT, DTYPES, assert_same_bits, usable_engines
 
@@ -145,7 +146,7 @@ def test_wide_data_get_more_moduli_or_repair_than_integers():
     small = rng.integers(-8, 9, (700, 700)).astype(float)
     normal = rng.standard_normal((700, 700))
     few, many = (prismm.explain(x, x, **CORRECT).scheme.moduli for x in (small, normal))
-    assert few < many <= default_moduli(prismm.formats.FP64, 700) + 2
+    assert few < many <= moduli_for_rounding(prismm.formats.FP64) + 2
 
 
 def test_workspace_has_a_limit():
@@ -181,10 +182,10 @@ def test_what_stays_open_is_foreseen_from_a_small_sample(rng):
     for scale in (3.0, 100.0, 1e5):
         entries = np.abs(rng.standard_normal(1_000_000)) * scale
         share = np.minimum(1.0, 1.0 / np.maximum(entries, 1.0)).mean()
-        found = np.median([_open_share(entries[64 * i : 64 * i + 64]) for i in range(200)])
+        found = np.median([_uncertified_share(entries[64 * i : 64 * i + 64]) for i in range(200)])
         assert share / 2.0 < found < share * 2.0, (scale, share, found)
-    assert _open_share(np.full(64, np.inf)) == 0.0
-    assert _open_share(np.zeros(64)) == 1.0
+    assert _uncertified_share(np.full(64, np.inf)) == 0.0
+    assert _uncertified_share(np.zeros(64)) == 1.0
 
 
 @pytest.mark.parametrize("keywords", [{}, CORRECT, {"accuracy": 1e-12}, {"accuracy": "fast"}, {"reproducible": True}])

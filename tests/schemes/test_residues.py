@@ -20,7 +20,7 @@ from tests.judge import assert_same_bits
 engines = pytest.mark.parametrize("engine", [INT8, INT8_7BIT, FLOAT64], ids=lambda e: e.name)
 
 
-def need(engine):
+def problem(engine):
     works, reason = available()[engine.name]
     assert works or engine.name.startswith(("cpu:vnni", "cpu:int8")), f"any machine has {engine.name}: {reason}"
     if not works:
@@ -58,7 +58,7 @@ def test_tiles_fit_the_memory_they_were_given(engine, is_complex, rng):
 @pytest.mark.parametrize("dtype", ["float64", "complex128"])
 def test_memory_in_use_is_what_the_tiling_said(engine, dtype, rng, monkeypatch):
     """The arrays lent at one time, counted while a product runs in pieces, and the bits of one single piece."""
-    need(engine)
+    problem(engine)
     lock, live, peak, lent = threading.Lock(), [0], [0], {}
 
     class Counted(Scratch):
@@ -137,7 +137,7 @@ def test_complex_sums_of_wide_residues_stay_exact(k, rng):
 @pytest.mark.parametrize("engine", ENGINES)
 def test_long_inner_dimensions_keep_the_twins_bits(engine, rng):
     """Beyond one block of every engine but INT8 (whose own is in tests/engines), against the exact product."""
-    need(ENGINES[engine])
+    problem(ENGINES[engine])
     k = 5000
     a = rng.standard_normal((3, k))
     b = rng.standard_normal((k, 2))
@@ -147,7 +147,7 @@ def test_long_inner_dimensions_keep_the_twins_bits(engine, rng):
 
 def test_many_open_roundings_are_settled_by_more_moduli(rng):
     """Too few moduli for correct rounding leave nearly all entries open: one product with more settles them."""
-    need(INT8)
+    problem(INT8)
     a, b = rng.standard_normal((160, 64)), rng.standard_normal((64, 160))
     c, report = prismm.matmul(
         a, b, scheme=prismm.Residues(12), accuracy="correctly-rounded", engine="cpu:int8", full_output=True

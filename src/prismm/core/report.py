@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from prismm.planning.auto import Plan
+    from prismm.core.plan import Plan
 
 _RECOMPUTED = ("lane dots", "float64", "double-double", "exact", "more moduli")
 

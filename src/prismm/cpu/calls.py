@@ -16,9 +16,14 @@ from prismm.core import environment
 from prismm.core import threads as pool
 from prismm.core.accuracy import Target, parse_target
 from prismm.core.composite import Composite
+from prismm.core.memory import workspace_limit
 from prismm.core.outcome import Job
+from prismm.core.plan import Plan, bound_text
 from prismm.core.prepared import Prepared
+from prismm.core.problem import Problem
 from prismm.cpu import blas_threads
+from prismm.cpu.alternatives import alternatives
+from prismm.cpu.choice import CpuColumn, Sample, is_thin, is_tiny
 from prismm.cpu.costs import predict
 from prismm.cpu.engines.integer import DIRECT, ENGINES, choose
 from prismm.cpu.flow import SplitOperand, blocking
@@ -26,9 +31,10 @@ from prismm.cpu.residues.blocking import SplitLeft, SplitRight, tiling
 from prismm.cpu.residues.split import Splitter
 from prismm.cpu.workspace import MIN_WORKSPACE, Arena
 from prismm.errors import ArgumentError, DTypeError, EngineError, OperandError, ShapeError
-from prismm.planning.alternatives import alternatives
-from prismm.planning.auto import Auto, Need, Plan, bound_text, need_of, workspace_limit
-from prismm.schemes.native import Native
+from prismm.formats import format_of
+from prismm.planning import auto
+from prismm.planning.auto import Auto
+from prismm.schemes.native import Native, fits_single, gemm_dtype
 from prismm.schemes.residues import Residues
 
 if TYPE_CHECKING:
@@ -188,7 +194,7 @@ class Call:
     scheme: Any
     engine: str
     reasons: tuple[str, ...]
-    need: Need
+    problem: Problem
     options: Options
     batch: tuple[int, ...]
     k: int
@@ -266,8 +272,16 @@ def normalise_call(
         if isinstance(a, Prepared) or isinstance(b, Prepared):
             raise OperandError("a prepared operand meets integers beyond 2^53; pass both matrices unprepared")
         x, y = interop.widened(x, y)
-    epilogue = extra is not None and (extra[0] != 1 or extra[1] != 0)
-    scheme, engine, reasons, need = select(x, y, dtype, options, epilogue=epilogue, big=big, look=True)
+    summed = extra is not None and (extra[0] != 1 or extra[1] != 0)
+    scheme, engine, reasons, problem = select(
+        x,
+        y,
+        dtype,
+        options,
+        summed=summed,
+        terms_per_element=x.shape[-1] // max(k, 1) if big else 1,
+        may_read_data=True,
+    )
     left = a.split if isinstance(a, Prepared) else None
     right = b.split if isinstance(b, Prepared) else None
     c = None
@@ -296,7 +310,7 @@ def normalise_call(
     terms = max(inner, 1) * (2 if dtype.kind == "c" else 1)
     batch = tuple(np.broadcast_shapes(x.shape[:-2], y.shape[:-2])) if x.ndim > 2 or y.ndim > 2 else ()
     return Call(
-        x, y, c, family, named[0][1].source, shape, dtype, scheme, engine, reasons, need, options, batch, k, left,
+        x, y, c, family, named[0][1].source, shape, dtype, scheme, engine, reasons, problem, options, batch, k, left,
         right, terms,
         inputs,
     )  # fmt: skip
@@ -347,90 +361,111 @@ def _integer_engine(name: str | None, scheme: Any) -> str:
     return default if name in (None, BLAS) else name
 
 
+def problem_of(
+    a: NDArray[Any], b: NDArray[Any], dtype: np.dtype[Any], options: Options, *, summed: bool, terms_per_element: int
+) -> tuple[Problem, Sample | None]:
+    """The `Problem` of a product of two matrices, or of each of a batch; the data that a choice may look at."""
+    result, native = format_of(dtype), gemm_dtype(a, b, np.empty(0, dtype), None)
+    problem = Problem(
+        m=a.shape[-2], n=b.shape[-1], k=a.shape[-1],
+        # A batch of left operands against one matrix is one tall product.
+        batch=tuple(np.broadcast_shapes(a.shape[:-2], b.shape[:-2])) if b.ndim > 2 else (),
+        result=result, target=options.target or Target("fast"), reproducible=options.reproducible,
+        one_type=a.dtype == b.dtype == dtype and terms_per_element == 1, is_complex=dtype.kind == "c", summed=summed,
+        terms_per_element=terms_per_element, native=format_of(native), fits_float32=fits_single(a) and fits_single(b),
+    )  # fmt: skip
+    if not a.size or not b.size:
+        return problem, None
+    return problem, Sample(a.reshape(-1, a.shape[-1]), b.reshape(-1, *b.shape[-2:])[0], native)
+
+
 def select(
-    a: NDArray[Any],
-    b: NDArray[Any],
-    dtype: np.dtype[Any],
-    options: Options,
-    *,
-    epilogue: bool,
-    big: bool,
-    look: bool,
-) -> tuple[Any, str, tuple[str, ...], Need]:
-    """Scheme, engine and reasons. `look`: whether the choice may depend on the data (never for what is
-    reproducible) and on the numbers of rows and columns; without, two operands prepared apart get the same.
+    a: NDArray[Any], b: NDArray[Any], dtype: np.dtype[Any], options: Options, *, summed: bool, terms_per_element: int,
+    may_read_data: bool,
+) -> tuple[Any, str, tuple[str, ...], Problem]:  # fmt: skip
+    """Scheme, engine and reasons.
+
+    Args:
+        a: (..., m, k).
+        b: (..., k, n).
+        dtype: of the result.
+        options: the checked keywords.
+        summed: whether gemm adds something.
+        terms_per_element: terms that stand for one element of a large integer.
+        may_read_data: whether the choice may depend on the data (never for what is reproducible) and on the numbers
+            of rows and columns; without, two operands that are prepared apart get the same.
     """
-    need = need_of(a, b, dtype, options.target or Target("fast"), options.reproducible, epilogue, big)
-    if not look:
-        need = replace(need, m=PREPARED_SIZE, n=PREPARED_SIZE, a=None, b=None)
-    scheme, reason = options.scheme, "asked for by the caller"
+    problem, sample = problem_of(a, b, dtype, options, summed=summed, terms_per_element=terms_per_element)
+    if not may_read_data:
+        problem, sample = replace(problem, m=PREPARED_SIZE, n=PREPARED_SIZE), None
+    scheme, reasons = options.scheme, ["asked for by the caller"]
     if scheme is not None and not isinstance(scheme, (Residues, Native)):
         # A composite scheme: `check_options` looked. Asking the protocol again would cost each call 10 µs.
         engine = composite_engine(scheme, options.engine)
-        scheme.check(max(1, need.terms), need.result)
-        return scheme, engine.name, (reason,), need
+        scheme.check(problem.terms, problem.result)
+        return scheme, engine.name, tuple(reasons), problem
     asked = _integer_engine(options.engine, scheme)
     with _names_variable(asked if options.engine in (None, BLAS) else None):
         forced = choose(asked).name if asked != "cpu" else None
     if scheme is None:
         if forced is not None and options.target is not None and options.target.kind == "correctly-rounded":
-            need = replace(need, single=False)
-        scheme, reason = Auto().select(need)
+            problem = replace(problem, fits_float32=False)
+        chosen = auto.choose(problem, CpuColumn(), sample)
+        scheme, reasons = chosen.scheme, list(chosen.reasons)
     if isinstance(scheme, Native):
-        return scheme, BLAS, (reason,), need
+        return scheme, BLAS, tuple(reasons), problem
     if options.engine == BLAS:
         raise ArgumentError(
             f"engine={BLAS!r} multiplies no residues, and this product takes {scheme}; leave engine out, or pass one "
             f"of {', '.join(map(repr, ENGINES))}"
         )
-    reasons = [reason]
     if forced is not None:
         name = forced
         reasons.append(f"engine {name} asked for by the caller")
-    elif look and (need.tiny or need.thin):
+    elif may_read_data and (is_tiny(problem) or is_thin(problem)):
         name = DIRECT.name
-        how = "tiny" if need.tiny else "one operand is tiny"
+        how = "tiny" if is_tiny(problem) else "one operand is tiny"
         reasons.append(f"{how}: exact integer dot products beat any pipeline")
     else:
         name = choose("cpu").name
         if name not in ("cpu:vnni", "cpu:int8"):
             reasons.append(f"{name}: no INT8 unit of this CPU proved itself exact")
-    return scheme, name, tuple(reasons), need
+    return scheme, name, tuple(reasons), problem
 
 
 def make_plan(call: Call) -> Plan:
     """All that can be said of a call before it runs."""
-    a, b, need, options, scheme, engine, dtype = (
-        call.a, call.b, call.need, call.options, call.scheme, call.engine, call.dtype
+    a, b, problem, options, scheme, engine, dtype = (
+        call.a, call.b, call.problem, call.options, call.scheme, call.engine, call.dtype
     )  # fmt: skip
     batch = call.batch
     count = math.prod(batch)
-    products, parts, panel, block, workspace, moduli = 1, 1, need.m, need.n, 0, 1
+    products, parts, panel, block, workspace, moduli = 1, 1, problem.m, problem.n, 0, 1
     if isinstance(scheme, Residues):
-        splitter = Splitter(scheme.moduli, engine_named(engine), need.k, need.is_complex)
+        splitter = Splitter(scheme.moduli, engine_named(engine), problem.k, problem.is_complex)
         if engine != DIRECT.name:
             moduli, parts = len(splitter.system.moduli), splitter.residue_parts
-            limit = workspace_limit(a.nbytes + b.nbytes, need.m * need.n * dtype.itemsize)
-            cut = tiling(need.m, need.n, splitter, options.threads, limit)
+            limit = workspace_limit(a.nbytes + b.nbytes, problem.m * problem.n * dtype.itemsize)
+            cut = tiling(problem.m, problem.n, splitter, options.threads, limit)
             panel, block, workspace = cut.row_panel, cut.column_block, cut.bytes
         products = moduli * parts * count
     elif isinstance(scheme, Composite):
-        parts = 2 if need.is_complex else 1
-        products = scheme.products_for(need.terms, need.result) * parts * count
-        limit = workspace_limit(a.nbytes + b.nbytes, need.m * need.n * dtype.itemsize)
+        parts = 2 if problem.is_complex else 1
+        products = scheme.products_for(problem.terms, problem.result) * parts * count
+        limit = workspace_limit(a.nbytes + b.nbytes, problem.m * problem.n * dtype.itemsize)
         limit = max(options.workspace.nbytes, MIN_WORKSPACE) if options.workspace is not None else limit
-        job = Job(need.result, options.target, need.terms, False, options.threads, limit)
-        panel, block, workspace = blocking(scheme, need.m, need.n, need.terms, job, parts)
+        job = Job(problem.result, options.target, problem.terms, False, options.threads, limit)
+        panel, block, workspace = blocking(scheme, problem.m, problem.n, problem.terms, job, parts)
     elif scheme.compute == "float64":
-        workspace = 8 * (need.k * need.n + min(need.m, 1024) * (need.n + need.k))
-    seconds, native_seconds = predict(scheme, engine, need, moduli, parts, options.threads)
+        workspace = 8 * (problem.k * problem.n + min(problem.m, 1024) * (problem.n + problem.k))
+    seconds, native_seconds = predict(scheme, engine, problem, moduli, parts, options.threads)
     return Plan(
-        m=need.m, n=need.n, k=call.k, batch=batch, operands=(a.dtype.name, b.dtype.name), result=dtype.name,
+        m=problem.m, n=problem.n, k=call.k, batch=batch, operands=(a.dtype.name, b.dtype.name), result=dtype.name,
         target=options.target, scheme=scheme, engine=engine,
         reproducible=options.reproducible or bool(scheme.reproducible)
         or (options.target is not None and options.target.kind == "correctly-rounded"),
         threads=options.threads, products=products, row_panel=panel, column_block=block, workspace_bytes=workspace,
         predicted_seconds=seconds * count, native_seconds=native_seconds * count,
-        bound=bound_text(scheme, options.target, need.result, need.is_complex), reasons=call.reasons,
-        alternatives=alternatives(need, scheme, seconds, options.threads),
+        bound=bound_text(scheme, options.target, problem.result, problem.is_complex), reasons=call.reasons,
+        alternatives=alternatives(problem, scheme, seconds, options.threads),
     )  # fmt: skip

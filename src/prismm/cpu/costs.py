@@ -10,7 +10,7 @@ from prismm.core.composite import Composite
 from prismm.schemes.native import Native
 
 if TYPE_CHECKING:
-    from prismm.planning.auto import Need
+    from prismm.core.problem import Problem
 
 
 @dataclass(frozen=True)
@@ -56,32 +56,34 @@ def rates_of(engine: str) -> Rates:
     return special.get(engine) or RATES.get(engine, RATES["cpu:int8"])
 
 
-def predict(scheme: Any, engine: str, need: Need, moduli: int, parts: int, workers: int) -> tuple[float, float]:
+def predict(scheme: Any, engine: str, problem: Problem, moduli: int, parts: int, workers: int) -> tuple[float, float]:
     """Seconds expected for the scheme and for the native GEMM."""
     rates = rates_of(engine)
-    work = float(need.m) * need.n * need.k
-    native_rate = rates.float64 if need.compute_unit < 2.0**-30 else rates.float32
-    native = work * (4 if need.is_complex else 1) / (native_rate * workers) + 2e-6
+    work = float(problem.m) * problem.n * problem.k
+    native_rate = rates.float64 if problem.native_roundoff < 2.0**-30 else rates.float32
+    native = work * (4 if problem.is_complex else 1) / (native_rate * workers) + 2e-6
     if isinstance(scheme, Native):
         if scheme.compute == "float64" and native_rate == rates.float32:
-            return 2.0 * native + need.m * need.n * ENTRY_SECONDS / workers, native
-        return native + need.m * need.n * 4e-10, native
+            return 2.0 * native + problem.m * problem.n * ENTRY_SECONDS / workers, native
+        return native + problem.m * problem.n * 4e-10, native
     if isinstance(scheme, Composite):
-        return composite_seconds(scheme, engine, need, workers), native
+        return composite_seconds(scheme, engine, problem, workers), native
     if engine == "cpu:direct":
-        return work * (2 if need.is_complex else 1) * 12 / rates.residue + 3e-5, native
-    split = (need.m + need.n) * need.k * moduli * parts / rates.split
-    join = float(need.m) * need.n * moduli * parts / rates.join
+        return work * (2 if problem.is_complex else 1) * 12 / rates.residue + 3e-5, native
+    split = (problem.m + problem.n) * problem.k * moduli * parts / rates.split
+    join = float(problem.m) * problem.n * moduli * parts / rates.join
     return (work * moduli * parts / rates.residue + split + join) / workers + CALL_SECONDS, native
 
 
-def composite_seconds(scheme: Composite, engine: str, need: Need, workers: int) -> float:
+def composite_seconds(scheme: Composite, engine: str, problem: Problem, workers: int) -> float:
     """Seconds expected for a composite scheme: its products, two measured passes over operands and result."""
     rate = COMPOSITE_RATES.get(engine, COMPOSITE_RATES["simulated"])
-    parts = 2 if need.is_complex else 1
-    work = float(need.m) * need.n * need.terms * parts
-    products = scheme.products_for(max(1, need.terms), need.result)
-    passes = (need.m + need.n) * need.terms * parts * ELEMENT_SECONDS + need.m * need.n * parts * ENTRY_SECONDS
-    certified = need.target.kind in ("native", "tolerance")
+    parts = 2 if problem.is_complex else 1
+    work = float(problem.m) * problem.n * problem.terms * parts
+    products = scheme.products_for(max(1, problem.terms), problem.result)
+    passes = (
+        problem.m + problem.n
+    ) * problem.terms * parts * ELEMENT_SECONDS + problem.m * problem.n * parts * ENTRY_SECONDS
+    certified = problem.goal in ("native", "tolerance")
     magnitudes = work / RATES["cpu:int8"].float64 if certified else 0.0
     return (work * products / rate + magnitudes + passes) / workers + CALL_SECONDS

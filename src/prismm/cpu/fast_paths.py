@@ -12,14 +12,16 @@ from prismm.core import arrays as interop
 from prismm.core import environment
 from prismm.core import threads as pool
 from prismm.core.accuracy import MAGNITUDE, join_mode, parse_target
+from prismm.core.memory import workspace_limit
 from prismm.core.outcome import Job, for_kernels
 from prismm.cpu import blas_threads
 from prismm.cpu.calls import Options, engine_named, select
+from prismm.cpu.choice import TINY_WORK
 from prismm.cpu.engines.integer import DIRECT, CpuEngine
 from prismm.cpu.residues import batch as batched
 from prismm.cpu.residues import long
 from prismm.formats import format_of
-from prismm.planning.auto import TINY_MODULI, TINY_WORK, grade, workspace_limit
+from prismm.planning.moduli_count import TINY_MODULI, moduli_for_native
 from prismm.schemes import native, residues
 from prismm.schemes.residues import Residues
 
@@ -261,12 +263,12 @@ def _small_recipe(
     target = parse_target(accuracy)
     a, b = np.broadcast_to(dtype.type(1), left), np.broadcast_to(dtype.type(1), right)
     options = Options(target, None, reproducible, None, None, workers)
-    scheme, engine, _, need = select(a, b, dtype, options, epilogue=False, big=False, look=True)
+    scheme, engine, _, problem = select(a, b, dtype, options, summed=False, terms_per_element=1, may_read_data=True)
     if not isinstance(scheme, Residues):
         return None
-    memory = workspace_limit(a.size * dtype.itemsize + b.size * dtype.itemsize, need.m * need.n * dtype.itemsize)
+    memory = workspace_limit(a.size * dtype.itemsize + b.size * dtype.itemsize, problem.m * problem.n * dtype.itemsize)
     a_priori = join_mode(target) == MAGNITUDE
-    return scheme, engine_named(engine), Job(need.result, target, need.terms, a_priori, workers, memory)
+    return scheme, engine_named(engine), Job(problem.result, target, problem.terms, a_priori, workers, memory)
 
 
 @functools.lru_cache(maxsize=1024)
@@ -274,7 +276,7 @@ def _tiny_recipe(dtype: np.dtype[Any], k: int, accuracy: str) -> tuple[Any, ...]
     """What `tiny_product` needs for this type, inner dimension and target."""
     target, result = parse_target(accuracy), format_of(dtype)
     terms = 2 * k if dtype.kind == "c" else k
-    moduli = TINY_MODULI[result.precision] if target.kind == "correctly-rounded" else grade(result, terms)
+    moduli = TINY_MODULI[result.precision] if target.kind == "correctly-rounded" else moduli_for_native(result, terms)
     return batched.tiny_recipe(dtype, k, moduli, target)
 
 

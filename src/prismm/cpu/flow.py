@@ -89,12 +89,12 @@ def blocking(
     """
     extent, granule = [max(1, m), max(1, n)], scheme.granule
 
-    def need() -> int:
+    def problem() -> int:
         rows, columns = extent
         own = 24 * k * (rows + columns) * parts + 40 * rows * columns * parts
         return own + scheme.workspace(rows, columns, k, job.result) * parts
 
-    while need() > job.memory:
+    while problem() > job.memory:
         free = [side for side in (0, 1) if not fixed[side] and extent[side] > granule[side]]
         if not free:
             break
@@ -102,7 +102,7 @@ def blocking(
         half = -(-extent[side] // 2)
         extent[side] = min(extent[side] - 1, -(-half // granule[side]) * granule[side])
         extent[side] = max(granule[side], extent[side] // granule[side] * granule[side])
-    return extent[0], extent[1], need()
+    return extent[0], extent[1], problem()
 
 
 def split_block(

@@ -26,6 +26,7 @@ from prismm.core.accuracy import MAGNITUDE, ROUNDING
 from prismm.core.arrays import lives_on_gpu
 from prismm.core.bounds import ConventionalBound, ResidueBound, RoundedBound
 from prismm.core.outcome import Outcome
+from prismm.core.problem import Problem
 from prismm.core.report import Piece, Report
 from prismm.cpu.calls import check_options, check_prepared, check_sides
 from prismm.cpu.residues.split import NONFINITE, Scales
@@ -65,8 +66,8 @@ if TYPE_CHECKING:
     import torch
     from numpy.typing import NDArray
 
+    from prismm.core.plan import Plan
     from prismm.cpu.calls import Options
-    from prismm.planning.auto import Plan
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,7 +85,7 @@ class GpuCall:
     dtype: torch.dtype
     names: tuple[str, str]
     choice: cuda_plan.Choice
-    need: cuda_plan.Need
+    problem: Problem
     device: cuda.Device
     index: int
     options: Options
@@ -95,7 +96,7 @@ class GpuCall:
     @functools.cached_property
     def plan(self) -> Plan:
         """The plan, with its predictions."""
-        return cuda_plan.make_plan(self.need, self.choice, self.options, self.device.name, *self.names)
+        return cuda_plan.make_plan(self.problem, self.choice, self.options, self.device.name, *self.names)
 
     @functools.cached_property
     def native(self) -> bool:
@@ -117,15 +118,18 @@ class GpuCall:
     @functools.cached_property
     def long(self) -> bool:
         """Whether the GPU works long enough on it that the host may queue it in two halves meanwhile."""
-        return not self.native and math.prod((self.need.m, self.need.n, self.need.k, *self.need.batch)) >= _LONG
+        return (
+            not self.native
+            and math.prod((self.problem.m, self.problem.n, self.problem.k, *self.problem.batch)) >= _LONG
+        )
 
     @functools.cached_property
-    def problem(self) -> Any:
+    def config(self) -> Any:
         """What is launched for a scheme that has a module of its own; None for Native and Residues."""
         scheme = self.choice.scheme
         if isinstance(scheme, (Native, Residues)):
             return None
-        return module_of(scheme).problem_of(scheme, self.need, self.device)
+        return module_of(scheme).launch_config(scheme, self.problem, self.device)
 
     @functools.cached_property
     def table(self) -> cuda.Tables:
@@ -137,7 +141,7 @@ class GpuCall:
     @functools.cached_property
     def test(self) -> cuda.Test:
         """What the join asks of an entry."""
-        return cuda_plan.test_of(self.need)
+        return cuda_plan.test_of(self.problem)
 
 
 @dataclass(frozen=True, eq=False)
@@ -178,7 +182,7 @@ class _Plain:
         """Whether those settings hold, where they matter: what is one kernel is none of cuBLAS's or torch's."""
         if self.call.direct:
             return cuda_plan.default_engine() == self.settings[-1]
-        return cuda_plan.settings(self.call.need.result.precision == 24) == self.settings
+        return cuda_plan.settings(self.call.problem.result.precision == 24) == self.settings
 
     def result(self, a: torch.Tensor) -> torch.Tensor:
         """Memory for a result that is no caller's."""
@@ -216,7 +220,7 @@ def _plain_key(a: torch.Tensor, b: torch.Tensor, keywords: tuple[Any, ...], out:
 
 def _flagged(call: GpuCall, *tensors: torch.Tensor | None) -> bool:
     """Whether one of these tensors is not what its memory holds, or wants a derivative."""
-    is_complex = call.need.is_complex
+    is_complex = call.problem.is_complex
     for x in tensors:  # noqa: SIM110 - a generator takes longer than what it asks for
         if x is not None and (x.requires_grad or x.is_neg() or (is_complex and x.is_conj())):
             return True
@@ -297,7 +301,7 @@ def _remember(
         _AT_ONCE.clear()
     a = tensors[0]
     like_a = a.is_contiguous() and a.dtype == call.dtype and tuple(a.shape) == tuple(call.shape)
-    settings = cuda_plan.settings(call.need.result.precision == 24)
+    settings = cuda_plan.settings(call.problem.result.precision == 24)
     _AT_ONCE[_plain_key(*operands, keywords, out)] = _Plain(call, settings, like_a)
 
 
@@ -497,7 +501,7 @@ def normalise_call(
     a: torch.Tensor, b: torch.Tensor, options: Options, kept: tuple[Kept | None, Kept | None] = (None, None),
     sum_: cuda_gemm.Sum | None = None, wider: int = 1,
 ) -> GpuCall:  # fmt: skip
-    """The call with everything checked and chosen; nothing is read from the device. wider: see `cuda.plan.Need`."""
+    """The call with everything checked and chosen; nothing is read from the device. wider: see `cuda.plan.Problem`."""
     import torch
 
     addend = sum_.addend if sum_ else None
@@ -513,7 +517,7 @@ def normalise_call(
     if batch and len(right) == 2:
         # A batch of left operands against one matrix is one tall product.
         left, batch = (math.prod(left[:-1]), left[-1]), ()
-    need = cuda_plan.Need(
+    problem = Problem(
         m=left[-2],
         n=right[-1],
         k=left[-1],
@@ -521,31 +525,31 @@ def normalise_call(
         result=format_of(numpy_dtype(dtype)),
         target=options.target,
         reproducible=options.reproducible,
-        native=a.dtype == b.dtype == dtype and wider == 1,
+        one_type=a.dtype == b.dtype == dtype and wider == 1,
         is_complex=dtype.is_complex,
-        wider=wider,
-        apart=_apart(a, b, left[-2], right[-1]),
+        terms_per_element=wider,
+        strided_vector=_apart(a, b, left[-2], right[-1]),
     )
     if sum_ is not None:
         sum_.check(dtype, shape)
-        need = dataclasses.replace(
-            need, summed=True, of_values=sum_.of_values(need), product=sum_.has_product(need),
-            bounded=sum_.bounded(need.terms, need.result),
+        problem = dataclasses.replace(
+            problem, summed=True, sum_of_values=sum_.of_values(problem), reads_operands=sum_.has_product(problem),
+            sum_bounded=sum_.bounded(problem.terms, problem.result),
         )  # fmt: skip
     left_kept, right_kept = kept
     steps = left_kept.step if left_kept else None, right_kept.step if right_kept else None
     look = None
-    if steps == (None, None) and cuda_look.worth_a_look(need, a):
-        look = cuda_look.Look(a, b, need)
-    choice = cuda_plan.choose(need, options, device, steps, look)
+    if steps == (None, None) and cuda_look.worth_a_look(problem, a):
+        look = cuda_look.Look(a, b, problem)
+    choice = cuda_plan.choose(problem, options, device, steps, look)
     names = name_of(a.dtype), name_of(b.dtype)
     index = a.device.index
-    spans = _spans(a, b, need, choice.engine == cuda.BLAS)
-    return GpuCall(left, right, shape, dtype, names, choice, need, device, index, options, spans, kept)
+    spans = _spans(a, b, problem, choice.engine == cuda.BLAS)
+    return GpuCall(left, right, shape, dtype, names, choice, problem, device, index, options, spans, kept)
 
 
 def _apart(a: torch.Tensor, b: torch.Tensor, m: int, n: int) -> bool:
-    """See `cuda.plan.Need`."""
+    """See `cuda.plan.Problem`."""
     if n == 1:
         return a.ndim > 1 and a.shape[-1] > 1 and a.stride(-1) != 1
     return m == 1 and b.ndim > 1 and b.shape[-2] > 1 and b.stride(-2) != 1
@@ -602,19 +606,19 @@ def _multiply(
     """Queue a call's launches."""
     import torch
 
-    need = call.need
+    problem = call.problem
     if result.numel() == 0:
         return None
-    if need.k == 0 and sum_ is None:
+    if problem.k == 0 and sum_ is None:
         result.zero_()
         return None
     addend = sum_.broadcast(call.shape, call.dtype) if sum_ else None
     apart = not overlap(result, a, b) and not (addend is not None and cuda_gemm.spoilt(addend, result))
     whole = result if result.is_contiguous() and apart else torch.empty_like(result).contiguous()
-    view = whole.view(math.prod(need.batch), need.m, need.n)
+    view = whole.view(math.prod(problem.batch), problem.m, problem.n)
     if call.dtype.is_complex:
         a, b = (x if x.is_complex() else x.to(torch.complex128) for x in (a, b))
-    a, b = (_matrices(x.reshape(shape), need, call.native) for x, shape in ((a, call.left), (b, call.right)))
+    a, b = (_matrices(x.reshape(shape), problem, call.native) for x, shape in ((a, call.left), (b, call.right)))
     addend = addend.reshape(view.shape) if addend is not None else None
     addresses = a.data_ptr(), b.data_ptr(), view.data_ptr()
     steps = () if addend is None else addend.stride()
@@ -646,14 +650,16 @@ def _in_place(x: torch.Tensor, native: bool) -> bool:
     return 1 in steps and 0 not in steps and not (native and cublas.leading(rows, columns, steps) is None)
 
 
-def _spans(a: torch.Tensor, b: torch.Tensor, need: cuda_plan.Need, native: bool) -> tuple[int, int] | None:
+def _spans(a: torch.Tensor, b: torch.Tensor, problem: Problem, native: bool) -> tuple[int, int] | None:
     """See `GpuCall`: of two matrices, or of two batches of as many."""
-    many = len(need.batch)
-    if many > 1 or not a.ndim == b.ndim == 2 + many or not a.is_complex() == b.is_complex() == need.is_complex:
+    many = len(problem.batch)
+    if many > 1 or not a.ndim == b.ndim == 2 + many or not a.is_complex() == b.is_complex() == problem.is_complex:
         return None
-    if many and not a.shape[0] == b.shape[0] == need.batch[0]:
+    if many and not a.shape[0] == b.shape[0] == problem.batch[0]:
         return None
-    if not min(need.m, need.n, need.k, *need.batch) or any(not _in_place(x, native) or 0 in x.stride() for x in (a, b)):
+    if not min(problem.m, problem.n, problem.k, *problem.batch) or any(
+        not _in_place(x, native) or 0 in x.stride() for x in (a, b)
+    ):
         return None
     return span(a), span(b)
 
@@ -787,10 +793,10 @@ def _unread(device: torch.device) -> torch.Tensor:
     return torch.empty(_UNREAD_BYTES, dtype=torch.uint8, device=device)
 
 
-def _matrices(x: torch.Tensor, need: cuda_plan.Need, native: bool) -> torch.Tensor:
+def _matrices(x: torch.Tensor, problem: Problem, native: bool) -> torch.Tensor:
     """The operand as (batch, ·, ·), (1, ·, ·) where one serves all, to be read where it is."""
-    if need.batch:
-        x = x.expand(*need.batch, *x.shape[-2:]).reshape(-1, *x.shape[-2:])
+    if problem.batch:
+        x = x.expand(*problem.batch, *x.shape[-2:]).reshape(-1, *x.shape[-2:])
         x = x[:1] if x.stride(0) == 0 else x
     else:
         x = x[None]
@@ -820,13 +826,13 @@ def _queued(
         place = Place(ADDEND, 0, addend.dtype)
         third = cuda.Result(place, *target.extents, (addend.stride(0), addend.stride(1), addend.stride(2)))
     joined = isinstance(choice.scheme, (Residues, Slices))
-    if call.need.summed and not (call.need.product and joined):
+    if call.problem.summed and not (call.problem.reads_operands and joined):
         return _queued_sum(call, program, a, b, out, target, third, counts)
     if call.native:
         if full_output:
             program.zero(counts)
         found = None
-        if cuda_plan.is_proved(call.need) and all(_is_whole(x) for x in (a, b)):
+        if cuda_plan.is_proved(call.problem) and all(_is_whole(x) for x in (a, b)):
             with program.beside():
                 found = cuda.prove(program, left, right, call.device)
         cuda.multiply_natively(program, left, right, target)
@@ -838,13 +844,13 @@ def _queued(
             program.zero(counts)
         cuda_direct.multiply_directly(program, target, left, right, counts, call.device)
         return Queued(program, counts, None, unread=not full_output and program.scratch <= _UNREAD_BYTES)
-    if call.problem is not None:
+    if call.config is not None:
         block = call.choice.rows, call.choice.columns
         module = module_of(call.choice.scheme)
-        if call.need.summed:
-            module.queue_sum(program, a, b, target, third, call.problem, block, counts, call.device)
+        if call.problem.summed:
+            module.queue_sum(program, a, b, target, third, call.config, block, counts, call.device)
         else:
-            module.queue(program, a, b, out, call.problem, block, counts, call.device)
+            module.queue(program, a, b, out, call.config, block, counts, call.device)
         return Queued(program, counts, None)
     # Beside the operands' splits, or first where both are kept.
     with program.beside() if None in call.kept else contextlib.nullcontext():
@@ -874,7 +880,7 @@ def _queued_sum(
     left, right = vectors_of(a, A, columns=False), vectors_of(b, B, columns=True)
     program.zero(counts)
     products = None
-    if call.need.product:
+    if call.problem.reads_operands:
         products = program.take(out.dtype, *out.shape)
         into = cuda.Result(products, *target.extents, (out.shape[1] * out.shape[2], out.shape[2], 1))
         with program.lend():
@@ -886,10 +892,10 @@ def _queued_sum(
                     cuda_direct.multiply_directly(program, into, left, right, own, call.device)
                 else:
                     module = module_of(call.choice.scheme)
-                    module.queue(program, a, b, out, call.problem, block, own, call.device, into=products)
-    need = call.need
+                    module.queue(program, a, b, out, call.config, block, own, call.device, into=products)
+    problem = call.problem
     cuda.combine_values(
-        program, products, target, addend, left, right, need.terms, need.result.precision, counts, call.device
+        program, products, target, addend, left, right, problem.terms, problem.result.precision, counts, call.device
     )  # fmt: skip
     return Queued(program, counts, None, products=products)
 
@@ -950,7 +956,7 @@ def _queue_some(
                         digits = cuda_quarters.add_products(program, products, *sizes, table)
                     block = i * rows, rows, j * columns, columns
                     operands = row_blocks[i], column_blocks[j], split_a, split_b
-                    if call.need.summed:
+                    if call.problem.summed:
                         cuda.combine_digits(
                             program, digits, target.part(*block), addend and addend.part(*block), *operands, table,
                             test, counts, device,
@@ -986,7 +992,7 @@ def _report(
         outcome = Outcome()
         outcome.count("special", special)
         outcome.count("exact", exact)
-        outcome.count("float64" if isinstance(call.problem, cuda_words.Problem) else "magnitude", third)
+        outcome.count("float64" if isinstance(call.config, cuda_words.LaunchConfig) else "magnitude", third)
         road = "value" if target is None or target.kind == "fast" else "certified"
         road = "a priori" if isinstance(call.choice.scheme, Native) else road
         outcome.count(road, made.out.numel() * (1 + made.out.is_complex()) - special - exact - third)
@@ -1005,18 +1011,18 @@ def _report(
 def _bound(call: GpuCall, made: Made, index: int, sum_: cuda_gemm.Sum | None = None) -> Any:
     import torch
 
-    target, result = call.options.target, call.need.result
+    target, result = call.options.target, call.problem.result
     if target is not None and target.kind == "correctly-rounded":
         return RoundedBound(result)
-    k = call.need.terms
+    k = call.problem.terms
     a, b = (x[index % x.shape[0]] for x in (made.a, made.b))
     left, right, own = _OnDevice(a), _OnDevice(b), None
-    if call.problem is not None:
-        own = module_of(call.choice.scheme).bound_of(call.choice.scheme, call.need, call.device, left, right)
+    if call.config is not None:
+        own = module_of(call.choice.scheme).bound_of(call.choice.scheme, call.problem, call.device, left, right)
     if sum_ is not None and made.queued.statistics is None:
         c = sum_.broadcast(call.shape, call.dtype)
         third = None if c is None else _OnDevice(c.reshape(made.out.shape)[index])
-        return cuda_gemm.bound(sum_, result, left, right, third, k if call.need.product else 0, own)
+        return cuda_gemm.bound(sum_, result, left, right, third, k if call.problem.reads_operands else 0, own)
     if own is not None:
         return own
     if made.queued.statistics is None:

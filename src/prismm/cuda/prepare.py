@@ -11,6 +11,7 @@ import dataclasses
 from typing import TYPE_CHECKING, Any, Literal
 
 from prismm.core import arrays as interop
+from prismm.core.problem import Problem
 from prismm.cuda import integers as cuda_integers
 from prismm.cuda import plan as cuda_plan
 from prismm.cuda.launch.program import LEFT, RIGHT, A, Place, Program
@@ -73,15 +74,15 @@ def prepare(x: Any, side: Literal["left", "right"], options: Options) -> Prepare
     device = cuda.device_of(tensor.device.index)
     rows, columns = tensor.shape
     m, k = (rows, columns) if side == "left" else (columns, rows)
-    need = cuda_plan.Need(
+    problem = Problem(
         m=m, n=m, k=k, batch=(), result=format_of(numpy_dtype(dtype)), target=options.target,
-        reproducible=options.reproducible, native=kind == dtype, is_complex=dtype.is_complex,
+        reproducible=options.reproducible, one_type=kind == dtype, is_complex=dtype.is_complex,
     )  # fmt: skip
     if cuda_slice_count.is_estimated(options.scheme):
         raise EngineError(
             f"{options.scheme} estimates its number of slices from both operands; pass slices= as well, or mode='CR'"
         )
-    choice = cuda_plan.choose(need, options, device, one_kernel=False)  # which depends on the other operand
+    choice = cuda_plan.choose(problem, options, device, one_kernel=False)  # which depends on the other operand
     kept = memory = None
     with torch.cuda.device(tensor.device):
         stream = torch._C._cuda_getCurrentRawStream(tensor.device.index)

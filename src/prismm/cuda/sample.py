@@ -23,7 +23,7 @@ from prismm.cuda.plan import Left
 if TYPE_CHECKING:
     import torch
 
-    from prismm.cuda.plan import Need
+    from prismm.core.problem import Problem
 
 VECTORS = 64
 """Rows, and columns, that are looked at."""
@@ -39,8 +39,8 @@ class Look:
     waits for the device.
     """
 
-    def __init__(self, a: torch.Tensor, b: torch.Tensor, need: Need) -> None:
-        self._operands, self._need = (a, b), need
+    def __init__(self, a: torch.Tensor, b: torch.Tensor, problem: Problem) -> None:
+        self._operands, self._need = (a, b), problem
 
     @functools.cached_property
     def _vectors(self) -> tuple[torch.Tensor, torch.Tensor]:
@@ -142,10 +142,10 @@ def _least_counts(x: torch.Tensor, bits: float) -> tuple[int, list[float]]:
     return least, counts.gather(0, levels).amin(1).tolist()
 
 
-def worth_a_look(need: Need, a: torch.Tensor) -> bool:
+def worth_a_look(problem: Problem, a: torch.Tensor) -> bool:
     """Whether operands may be looked at: there is something to see, and no graph is being captured."""
     import torch
 
-    if not math.prod((need.m, need.n, need.k, *need.batch)):
+    if not math.prod((problem.m, problem.n, problem.k, *problem.batch)):
         return False
     return not (a.is_cuda and torch.cuda.is_current_stream_capturing())

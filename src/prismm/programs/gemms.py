@@ -18,7 +18,7 @@ from prismm.programs.recipe import Recipe
 if TYPE_CHECKING:
     import torch
 
-    from prismm.planning.auto import Plan
+    from prismm.core.plan import Plan
 
 _OPERANDS = {
     "mm": ("self", "mat2"),

@@ -251,7 +251,7 @@ def multiply(
     target = job.target.kind if job.target is not None else None
     plain = job.epilogue is None or job.epilogue.trivial
     wide = np.dtype(kind).type(0).real.dtype == np.float64
-    fits = wide and out.dtype == np.float32 and _fits_single(a) and _fits_single(b)
+    fits = wide and out.dtype == np.float32 and fits_single(a) and fits_single(b)
     if plain and fits and target == "correctly-rounded":
         single.multiply(a, b, out, job, outcome)
         outcome.bound = RoundedBound(job.result)
@@ -385,7 +385,8 @@ def smallest(x: NDArray[Any]) -> float:
     return least
 
 
-def _fits_single(x: NDArray[Any]) -> bool:
+def fits_single(x: NDArray[Any]) -> bool:
+    """Whether float32 holds every value of an array's type."""
     return bool(x.dtype in (np.float32, np.float16, np.int8, np.uint8, np.int16, np.uint16))
 
 

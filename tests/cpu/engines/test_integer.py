@@ -18,7 +18,7 @@ RESIDUE_ENGINES = [cpu.VNNI, cpu.INT8, cpu.INT8_7BIT, cpu.FLOAT64]
 engines = pytest.mark.parametrize("engine", RESIDUE_ENGINES, ids=lambda e: e.name)
 
 
-def need(engine):
+def problem(engine):
     works, reason = cpu.available()[engine.name]
     assert works or engine.name.startswith(("cpu:vnni", "cpu:int8")), f"any machine has {engine.name}: {reason}"
     if not works:
@@ -49,7 +49,7 @@ def test_it_is_an_engine(engine):
 @engines
 @pytest.mark.parametrize("shape", [(1, 1, 1), (3, 5, 7), (33, 130, 17), (1, 2048, 2), (2, 700, 1)])
 def test_products_are_exact_integers(engine, shape, rng):
-    need(engine)
+    problem(engine)
     m, k, n = shape
     moduli = residue_system(8, engine.largest_modulus).moduli
     half = np.array([q // 2 for q in moduli])[:, None, None]
@@ -68,7 +68,7 @@ def test_products_are_exact_integers(engine, shape, rng):
 @pytest.mark.parametrize("signs", [(-1, -1), (-1, 1), (1, 1)])
 def test_long_inner_dimensions_never_overflow(engine, signs, rng):
     """Just within the engine's block, just beyond it, and three blocks, with the largest residues of one sign."""
-    need(engine)
+    problem(engine)
     block = block_of(engine)
     for k in (block, block + 1, 131072 + 5 if engine.dtype == "int8" else 4100):
         moduli = residue_system(2, engine.largest_modulus).moduli[:2]
@@ -125,7 +125,7 @@ def one_off(x, y, out):
 )
 def test_the_proof_refuses_a_broken_product(spoil, refused, monkeypatch):
     for name in ("cpu:int8", "cpu:int8-7bit"):
-        need(cpu.ENGINES[name])
+        problem(cpu.ENGINES[name])
     broken(monkeypatch, spoil)
     for name in ("cpu:int8", "cpu:int8-7bit"):
         proof = cpu._prove.__wrapped__(name)
@@ -158,7 +158,7 @@ def last_byte(x, k, out):
 
 @pytest.mark.parametrize("spoil", [eleventh_row, last_rows, second_half, last_byte])
 def test_the_proof_refuses_a_broken_micro_kernel(spoil, monkeypatch):
-    need(cpu.VNNI)
+    problem(cpu.VNNI)
     from prismm.cpu.kernels import vnni
 
     true = vnni.packed_product
@@ -236,8 +236,8 @@ def run_with(**environment):
 @pytest.mark.slow
 def test_a_cpu_without_vnni_gets_another_engine_and_the_same_bits():
     """oneDNN and Numba held to AVX2, whose INT8 product saturates: refused where it is wrong; no bit changes."""
-    need(cpu.VNNI)
-    need(cpu.INT8)
+    problem(cpu.VNNI)
+    problem(cpu.INT8)
     best = run_with()
     assert best["engine"] == "cpu:vnni" and best["refused"] is None and best["right"]
     old = run_with(ONEDNN_MAX_CPU_ISA="AVX2", NUMBA_CPU_NAME="haswell", NUMBA_CPU_FEATURES="+avx2,+fma")

@@ -21,6 +21,7 @@ import torch
 
 import prismm.cuda.costs.calibrate
 import prismm.cuda.costs.fit
+from prismm.core.problem import Problem
 from prismm.cpu.calls import check_options
 from prismm.cuda import plan as cuda_plan
 from prismm.cuda.costs import host_speed as host_pace
@@ -38,7 +39,7 @@ BENCHMARKS = ROOT / "benchmarks"
 if str(BENCHMARKS) not in sys.path:
     sys.path.append(str(BENCHMARKS))
 gpu_rates = importlib.import_module("gpu_rates")
-need_of = gpu_rates.need_of
+problem_of = gpu_rates.problem_of
 RESULTS = BENCHMARKS / "results"
 H200 = cuda.Device("NVIDIA H200", True, True, 132)
 
@@ -110,12 +111,12 @@ class Machine:
 
     def subject(self, table, case: Case, factor=lambda: 1.0) -> Subject:
         """What a GPU of these rates would take for a call; factor: of what each kernel takes more."""
-        need = need_of(case.n, case.dtype, case.accuracy)
+        problem = problem_of(case.n, case.dtype, case.accuracy)
         kernels = {name: seconds * factor() for name, seconds in kernels_of(table, case).items()}
-        native = cuda_plan.own_seconds(need, table) * factor()
+        native = cuda_plan.own_seconds(problem, table) * factor()
         whole = sum(kernels.values()) + ("finish_native" in kernels) * native
         return Subject(
-            need, case.scheme, lambda: self.call(whole), lambda: self.call(native, self.theirs),
+            problem, case.scheme, lambda: self.call(whole), lambda: self.call(native, self.theirs),
             (lambda: self.launch(30 * whole), 30), (lambda: self.launch(30 * native), 30),
             [(name, lambda x=x: self.launch(x), lambda: [self.launch(2e-6) for _ in range(3)])
              for name, x in kernels.items()],
@@ -143,22 +144,22 @@ class Machine:
 def kernels_of(table, case: Case) -> dict[str, float]:
     """Seconds of a call's kernels, which predictions add up."""
     n, dtype, scheme, accuracy, engine = case
-    need = need_of(n, dtype, accuracy)
-    whole, elements = cuda_plan.gpu_seconds(scheme, need, table, engine), float(n * n)
+    problem = problem_of(n, dtype, accuracy)
+    whole, elements = cuda_plan.gpu_seconds(scheme, problem, table, engine), float(n * n)
     if engine == FP64_UNIT or scheme == Native("float64"):
         return {"multiply_directly": whole}
     if isinstance(scheme, Native):
-        return {"finish_native": cuda_plan.checked_seconds(need, table)}
+        return {"finish_native": cuda_plan.checked_seconds(problem, table)}
     if isinstance(scheme, ScaledHalf):
         split = table.split_words.seconds(2 * elements, 2)
         return {"split_words": split, "words_product": whole - split - table.look, "repair_words": table.look}
     moduli, rounded = scheme.moduli, accuracy == "correctly-rounded"
-    launches = cuda_plan.right_launches(need, moduli, table.processors, hopper=table.hopper)
+    launches = cuda_plan.right_launches(problem, moduli, table.processors, hopper=table.hopper)
     right = table.right.seconds(elements, moduli) - (1.0 - launches) * table.right.launch
     kernels = {name: share * right for name, share in zip(RIGHT, (0.1, 0.2, 0.7), strict=False)}
     kernels["split_rows"] = table.left.seconds(elements, moduli)
     kernels["join_quickly"] = (table.rounded if rounded else table.join).seconds(elements, moduli)
-    looks = (cuda_plan._ROUNDED_LOOKS if rounded else 1) * elements if need.result == FP64 else 0.0
+    looks = (cuda_plan._ROUNDED_LOOKS if rounded else 1) * elements if problem.result == FP64 else 0.0
     kernels["finish"] = table.finish.seconds(looks, 0)
     kernels["residue_product"] = whole - sum(kernels.values())
     return kernels
@@ -186,9 +187,9 @@ def rates(rng) -> Rates:
     )  # fmt: skip
 
 
-def swept_needs() -> list[cuda_plan.Need]:
+def swept_needs() -> list[Problem]:
     """What the calls of the sweep asked."""
-    return [one.need for _, _, one in gpu_rates.swept(RESULTS / "gpu_sweep.csv")]
+    return [one.problem for _, _, one in gpu_rates.swept(RESULTS / "gpu_sweep.csv")]
 
 
 def chosen(needs, table, monkeypatch) -> list[tuple[object, str]]:
@@ -196,7 +197,7 @@ def chosen(needs, table, monkeypatch) -> list[tuple[object, str]]:
     monkeypatch.setattr(cuda_plan, "rates_of", lambda name: table)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (140 << 30, 141 << 30))
     options = check_options("native", None, False, None, None, None, np.ones((1, 1)), np.ones((1, 1)))[0]
-    choices = [cuda_plan.choose(need, options, H200) for need in needs]
+    choices = [cuda_plan.choose(problem, options, H200) for problem in needs]
     return [(choice.scheme, choice.engine) for choice in choices]
 
 
@@ -228,20 +229,20 @@ def test_noise_leaves_predictions_close(rng, monkeypatch):
     table = machine.truth(rates(rng))
     found = machine.calibrated(table, lambda: rng.uniform(0.93, 1.07))
     for case in CASES:
-        need = need_of(case.n, case.dtype, case.accuracy)
-        ours, theirs = (cuda_plan.predict(case.scheme, need, one, case.engine) for one in (found, table))
+        problem = problem_of(case.n, case.dtype, case.accuracy)
+        ours, theirs = (cuda_plan.predict(case.scheme, problem, one, case.engine) for one in (found, table))
         assert 0.8 < ours / theirs < 1.25
 
 
 def check_predictions(machine, needs, choices, found, table, close):
     """What a calibration predicts beside what the machine takes, of calls of prismm and of torch."""
     machine.noise = lambda: 1.0
-    for need, (scheme, engine) in zip(needs, choices, strict=True):
-        gpu, own = cuda_plan.gpu_seconds(scheme, need, table, engine), cuda_plan.own_seconds(need, table)
+    for problem, (scheme, engine) in zip(needs, choices, strict=True):
+        gpu, own = cuda_plan.gpu_seconds(scheme, problem, table, engine), cuda_plan.own_seconds(problem, table)
         seconds = seconds_of(lambda gpu=gpu: machine.call(gpu))
         theirs = seconds_of(lambda own=own: machine.call(own, machine.theirs))
-        assert cuda_plan.predict(scheme, need, found, engine) == pytest.approx(seconds, rel=close), (need, scheme)
-        assert cuda_plan.native_seconds(need, found) == pytest.approx(theirs, rel=close), need
+        assert cuda_plan.predict(scheme, problem, found, engine) == pytest.approx(seconds, rel=close), (problem, scheme)
+        assert cuda_plan.native_seconds(problem, found) == pytest.approx(theirs, rel=close), problem
 
 
 def test_a_slower_host_changes_no_choice(monkeypatch):
@@ -297,10 +298,10 @@ def test_choices_by_noisy_times_are_as_good(rng, monkeypatch):
     found = machine.calibrated(table)
     choices = chosen(needs, found, monkeypatch)
     check_predictions(machine, needs, expected, found, table, 0.06)
-    for need, ours, theirs in zip(needs, choices, expected, strict=True):
-        seconds = [cuda_plan.gpu_seconds(scheme, need, table, engine) for scheme, engine in (ours, theirs)]
+    for problem, ours, theirs in zip(needs, choices, expected, strict=True):
+        seconds = [cuda_plan.gpu_seconds(scheme, problem, table, engine) for scheme, engine in (ours, theirs)]
         # Something else than a conventional product has to be faster by so much, one kernel than cuBLAS too.
-        assert seconds[0] <= 1.05 * cuda_plan._SURE * seconds[1], (need, ours, theirs)
+        assert seconds[0] <= 1.05 * cuda_plan._SURE * seconds[1], (problem, ours, theirs)
 
 
 def test_the_host_has_no_part_in_what_is_queued(monkeypatch):
@@ -348,7 +349,7 @@ def test_an_h200s_times_are_predicted():
     for gpu, rows in gpu_rates.recorded(RESULTS / "gpu_gemm.csv").items():
         assert len(rows) >= 36
         for name, one in rows:
-            predicted = cuda_plan.predict(one.scheme, one.need, committed()[gpu])
+            predicted = cuda_plan.predict(one.scheme, one.problem, committed()[gpu])
             assert 0.75 < predicted / one.seconds < 1.25, name
 
 
@@ -357,8 +358,8 @@ def test_other_shapes_of_it_too():
     swept = gpu_rates.swept(RESULTS / "gpu_sweep.csv")
     assert len(swept) >= 200
     for gpu, engine, one in swept:
-        predicted = cuda_plan.predict(one.scheme, one.need, committed()[gpu], engine, one.slower)
-        assert 0.75 < predicted / one.seconds < 1.25, one.need
+        predicted = cuda_plan.predict(one.scheme, one.problem, committed()[gpu], engine, one.slower)
+        assert 0.75 < predicted / one.seconds < 1.25, one.problem
     with (RESULTS / "gpu_sweep.csv").open(newline="") as file:
         for row in csv.DictReader(file):
             assert 0.75 < float(row["predicted_ms"]) / float(row["ms"]) < 1.25, row
@@ -374,9 +375,9 @@ def test_the_default_is_not_slower_than_cublas():
 def test_a_sweep_is_of_what_auto_chooses(file, monkeypatch):
     swept = gpu_rates.swept(RESULTS / file)
     (gpu,) = {gpu for gpu, _, _ in swept}
-    choices = chosen([one.need for _, _, one in swept], committed()[gpu], monkeypatch)
+    choices = chosen([one.problem for _, _, one in swept], committed()[gpu], monkeypatch)
     others = [
-        (one.need, scheme)
+        (one.problem, scheme)
         for (_, measured, one), (scheme, engine) in zip(swept, choices, strict=True)
         if (scheme, engine) != (one.scheme, measured)
     ]
@@ -395,15 +396,17 @@ def test_what_an_h200_takes_without_its_host_too():
     table = committed()[H200.name]
     graphs = gpu_rates.in_graphs(RESULTS / "gpu_direct.csv", H200.name)
     one_kernel = [
-        cuda_plan.gpu_seconds(Native(), need, table, FP64_UNIT) / times["chosen"] for need, times in graphs.items()
+        cuda_plan.gpu_seconds(Native(), problem, table, FP64_UNIT) / times["chosen"]
+        for problem, times in graphs.items()
     ]
     looked = [
-        cuda_plan.gpu_seconds(Native(), need, table) / times["cuBLAS, looked at"] for need, times in graphs.items()
+        cuda_plan.gpu_seconds(Native(), problem, table) / times["cuBLAS, looked at"]
+        for problem, times in graphs.items()
     ]
     assert len(graphs) >= 90 and sum(0.75 < ratio < 1.25 for ratio in one_kernel) >= 0.95 * len(graphs)
     assert sum(0.65 < ratio < 1.5 for ratio in looked) >= 0.95 * len(graphs)
     swept = [
-        cuda_plan.gpu_seconds(one.scheme, one.need, table, engine) / (one.replayed - 4.3e-6)
+        cuda_plan.gpu_seconds(one.scheme, one.problem, table, engine) / (one.replayed - 4.3e-6)
         for gpu, engine, one in gpu_rates.swept(RESULTS / "gpu_sweep.csv")
         if one.replayed > 25e-6
     ]
@@ -430,21 +433,21 @@ def test_the_committed_host_is_that_of_the_results():
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize(("n", "k"), [(64, 8192), (64, 131072), (256, 32768), (256, 131072)])
 def test_cublas_cuts_long_inner_dimensions(n, k, dtype):
-    need = dataclasses.replace(need_of(n, dtype, "native"), k=k)
+    problem = dataclasses.replace(problem_of(n, dtype, "native"), k=k)
     options = check_options("native", None, False, None, None, None, np.ones((1, 1)), np.ones((1, 1)))[0]
-    choice = cuda_plan.choose(need, options, H200)
+    choice = cuda_plan.choose(problem, options, H200)
     assert isinstance(choice.scheme, Native)  # by cuBLAS, or in parts
     # As measured: residues take three times as long as cuBLAS, or more.
     table = committed()["NVIDIA H200"]
-    residues = cuda_plan.gpu_seconds(Residues(14 if dtype == "float64" else 7), need, table)
-    assert residues > 2 * cuda_plan.own_seconds(need, table)
+    residues = cuda_plan.gpu_seconds(Residues(14 if dtype == "float64" else 7), problem, table)
+    assert residues > 2 * cuda_plan.own_seconds(problem, table)
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32", "complex128", "complex64"])
 @pytest.mark.parametrize("empty", [{"k": 0}, {"m": 0}, {"n": 0}, {"batch": (0,)}, {"k": 0, "batch": (0,)}])
 def test_empty_products_are_planned(empty, dtype, monkeypatch):
-    need = dataclasses.replace(need_of(4, dtype, "native"), **empty)
-    [(scheme, _)] = chosen([need], committed()[H200.name], monkeypatch)
+    problem = dataclasses.replace(problem_of(4, dtype, "native"), **empty)
+    [(scheme, _)] = chosen([problem], committed()[H200.name], monkeypatch)
     assert isinstance(scheme, Native)
 
 
@@ -452,8 +455,8 @@ def test_cublas_is_slower_where_rows_begin_at_odd_multiples_of_eight_bytes():
     table = committed()["NVIDIA H200"]
 
     def seconds(order, dtype, **others):
-        need = dataclasses.replace(need_of(order, dtype, "native"), **others)
-        return cuda_plan.own_seconds(need, table) - table.launch
+        problem = dataclasses.replace(problem_of(order, dtype, "native"), **others)
+        return cuda_plan.own_seconds(problem, table) - table.launch
 
     for n in (1777, 3333):  # in tiles of 64 as many as of the next even order
         assert 1.15 < seconds(n, "float64") / seconds(n + 1, "float64") < 1.25
@@ -463,9 +466,9 @@ def test_cublas_is_slower_where_rows_begin_at_odd_multiples_of_eight_bytes():
 
 def test_a_batch_has_the_launches_of_one_product():
     table = committed()["NVIDIA H200"]
-    one, many = (dataclasses.replace(need_of(512, "float64", "native"), batch=batch) for batch in ((), (64,)))
+    one, many = (dataclasses.replace(problem_of(512, "float64", "native"), batch=batch) for batch in ((), (64,)))
     launches = table.product + table.left.launch + table.right.launch + table.join.launch
-    single, whole = (cuda_plan.gpu_seconds(Residues(14), need, table) for need in (one, many))
+    single, whole = (cuda_plan.gpu_seconds(Residues(14), problem, table) for problem in (one, many))
     assert single < whole < 64 * (single - launches) + launches + 1e-9
 
 

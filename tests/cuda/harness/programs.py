@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from prismm.core import accuracy
+from prismm.core.problem import Problem
 from prismm.cuda import calls as cuda_calls
 from prismm.cuda import plan as cuda_plan
 from prismm.cuda.conventional import launches as cuda_direct
@@ -36,12 +37,12 @@ def residue_program(
     chosen = accuracy.parse_target(target) if target else None
     m, k, n = a.shape[1], a.shape[2], b.shape[2]
     scheme = Residues(moduli) if moduli else Native()
-    need = cuda_plan.Need(m, n, k, (), form, chosen, False, True, out.is_complex())
+    problem = Problem(m, n, k, (), form, chosen, False, True, out.is_complex())
     rows, columns = (x.step if x else size for x, size in zip(kept, (m, n), strict=True))
     engine = cuda.INT8 if moduli else cuda.BLAS
     choice = cuda_plan.Choice(scheme, engine, (), rows, columns, 0, 1 if quarters else 2, quarters)
     call = cuda_calls.GpuCall(
-        (), (), (), out.dtype, ("", ""), choice, need, device, 0, SimpleNamespace(target=chosen), None, kept
+        (), (), (), out.dtype, ("", ""), choice, problem, device, 0, SimpleNamespace(target=chosen), None, kept
     )  # fmt: skip
     if moduli:
         call.__dict__["table"] = cuda.tables(moduli, a.device)
@@ -82,11 +83,11 @@ def sum_program(
     m, k, n = a.shape[1], a.shape[2], b.shape[2]
     if isinstance(scheme, int):
         scheme = Residues(scheme) if scheme else Native()
-    need = cuda_plan.Need(m, n, k, (), form, chosen, False, True, out.is_complex(), True)
-    need = dataclasses.replace(need, product=sum_.has_product(need))
+    problem = Problem(m, n, k, (), form, chosen, False, True, out.is_complex(), True)
+    problem = dataclasses.replace(problem, reads_operands=sum_.has_product(problem))
     choice = cuda_plan.Choice(scheme, cuda.BLAS if scheme == Native() else cuda.INT8, (), m, n, 0, 2)
     call = cuda_calls.GpuCall(
-        (), (), (), out.dtype, ("", ""), choice, need, device, 0, SimpleNamespace(target=chosen), None
+        (), (), (), out.dtype, ("", ""), choice, problem, device, 0, SimpleNamespace(target=chosen), None
     )  # fmt: skip
     if isinstance(scheme, Residues):
         call.__dict__["table"] = cuda.tables(scheme.moduli, a.device)
@@ -94,12 +95,14 @@ def sum_program(
     return queued.program, queued.products
 
 
-def words_program(a: Any, b: Any, out: Any, problem: cuda_words.Problem, device: cuda.Device) -> tuple[Program, Place]:
+def words_program(
+    a: Any, b: Any, out: Any, config: cuda_words.LaunchConfig, device: cuda.Device
+) -> tuple[Program, Place]:
     """out = a @ b of tensors (batch, ·, ·) by words; and where the counts are."""
     program = Program((a.data_ptr() % 16, b.data_ptr() % 16, out.data_ptr() % 16))
     counts = program.take(torch.int64, 4)
     block = out.shape[1], out.shape[2]
-    cuda_words_calls.queue(program, a, b, out, problem, block, counts, device)
+    cuda_words_calls.queue(program, a, b, out, config, block, counts, device)
     return program, counts
 
 

@@ -12,9 +12,11 @@ from prismm.cuda.tile_int8 import implementation as cuda_tile_calls
 from prismm.cuda.tile_int8 import launches as cuda_tiles
 
 
-def tiles_program(a: Any, b: Any, out: Any, problem: cuda_tiles.Problem, device: cuda.Device) -> tuple[Program, Place]:
+def tiles_program(
+    a: Any, b: Any, out: Any, config: cuda_tiles.LaunchConfig, device: cuda.Device
+) -> tuple[Program, Place]:
     """out = a @ b of tensors (batch, ·, ·); and where the counts are."""
     program = Program((a.data_ptr() % 16, b.data_ptr() % 16, out.data_ptr() % 16))
     counts = program.take(torch.int64, 4)
-    cuda_tile_calls.queue(program, a, b, out, problem, (out.shape[1], out.shape[2]), counts, device)
+    cuda_tile_calls.queue(program, a, b, out, config, (out.shape[1], out.shape[2]), counts, device)
     return program, counts

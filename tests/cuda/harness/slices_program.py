@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from prismm.core import accuracy
-from prismm.cuda import plan as cuda_plan
+from prismm.core.problem import Problem
 from prismm.cuda.gemm import sum as cuda_gemm
 from prismm.cuda.launch.program import ADDEND, OUT, Place, Program
 from prismm.cuda.residues import launches as cuda
@@ -23,14 +23,14 @@ def slices_program(
     """out = a @ b of tensors (batch, ·, ·), in blocks of so many rows and columns; and where the counts are."""
     form = FP64 if out.dtype in (torch.float64, torch.complex128) else FP32
     chosen = accuracy.parse_target(target) if target else None
-    need = cuda_plan.Need(
+    problem = Problem(
         out.shape[1], out.shape[2], a.shape[2], (out.shape[0],), form, chosen, False, True, out.is_complex()
     )
-    cuda_slices_calls.check(scheme, need, None)
-    problem = cuda_slices_calls.problem_of(scheme, need, device)
+    cuda_slices_calls.check(scheme, problem, None)
+    config = cuda_slices_calls.launch_config(scheme, problem, device)
     program = Program((a.data_ptr() % 16, b.data_ptr() % 16, out.data_ptr() % 16))
     counts = program.take(torch.int64, 4)
-    cuda_slices_calls.queue(program, a, b, out, problem, block or (out.shape[1], out.shape[2]), counts, device)
+    cuda_slices_calls.queue(program, a, b, out, config, block or (out.shape[1], out.shape[2]), counts, device)
     return program, counts
 
 
@@ -41,15 +41,15 @@ def slices_sum_program(
     """out = alpha·a @ b + beta·c, c in the shape of out or None."""
     form = FP64 if out.dtype in (torch.float64, torch.complex128) else FP32
     chosen = accuracy.parse_target(target) if target else None
-    need = cuda_plan.Need(
+    problem = Problem(
         out.shape[1], out.shape[2], a.shape[2], (out.shape[0],), form, chosen, False, True, out.is_complex(), True,
         sum_.alpha.imag == 0,
     )  # fmt: skip
-    cuda_slices_calls.check(scheme, need, None)
-    problem = cuda_slices_calls.problem_of(scheme, need, device)
+    cuda_slices_calls.check(scheme, problem, None)
+    config = cuda_slices_calls.launch_config(scheme, problem, device)
     program = Program((a.data_ptr() % 16, b.data_ptr() % 16, out.data_ptr() % 16))
     counts = program.take(torch.int64, 4)
     whole = cuda.Result(Place(OUT, 0, out.dtype), *out.shape, out.stride())
     third = cuda.Result(Place(ADDEND, 0, c.dtype), *out.shape, c.stride()) if c is not None else None
-    cuda_slices_calls.queue_sum(program, a, b, whole, third, problem, block or whole.extents[1:], counts, device)
+    cuda_slices_calls.queue_sum(program, a, b, whole, third, config, block or whole.extents[1:], counts, device)
     return program

@@ -36,9 +36,9 @@ def main(architecture: str) -> None:
             programs[f"{tile.rows} by {tile.columns} {x.dtype}"] = direct_program(x, x, x.clone(), tile, device)[0]
     for name in ("fp16 2 12", "tf32 2 0"):
         form, chunk = words_twin.formats()[name], cuda_words.chunk_for(256)
-        problem = cuda_words.problem_for(form, chunk, 256, Target("native"), "a100")
-        programs[name] = words_program(single, single, single.clone(), problem, device)[0]
-    tiled = cuda_tiles.problem_for(TileInt8(level=4, tile=(8, 128, 8), fallback=False), 256, Target("native"))
+        config = cuda_words.config_for(form, chunk, 256, Target("native"), "a100")
+        programs[name] = words_program(single, single, single.clone(), config, device)[0]
+    tiled = cuda_tiles.config_for(TileInt8(level=4, tile=(8, 128, 8), fallback=False), 256, Target("native"))
     programs["tiles"] = tiles_program(single, single, single.clone(), tiled, device)[0]
     for name, program in programs.items():
         for kernel, compiled in program.compiled():

@@ -40,8 +40,8 @@ def main(architecture: str, layout: str, *specs: str) -> None:
     for spec in specs:
         level, inner, *exponent = spec.split(",")
         scheme = TileInt8(int(level), (16, int(inner), 8), *exponent)
-        problem = cuda_tiles.problem_for(scheme, 512, None)
-        program, _ = tiles_program(a, b, torch.empty_like(x), problem, device)
+        config = cuda_tiles.config_for(scheme, 512, None)
+        program, _ = tiles_program(a, b, torch.empty_like(x), config, device)
         for kernel, compiled in program.compiled():
             found = told(compiled)
             if found["wgmma"]:

@@ -29,8 +29,8 @@ def main(architecture: str, dtype: str, layout: str, *names: str) -> None:
     a, b = (x, x) if layout == "rows" else (x.mT, x.mT)
     for name in names:
         name, direct, _ = name.partition(" direct")
-        problem = cuda_words.Problem(formats()[name], 64 if direct else 128, 1.0, 1.0, False, False, bool(direct))
-        program, _ = words_program(a, b, torch.empty_like(x), problem, device)
+        config = cuda_words.LaunchConfig(formats()[name], 64 if direct else 128, 1.0, 1.0, False, False, bool(direct))
+        program, _ = words_program(a, b, torch.empty_like(x), config, device)
         for kernel, compiled in program.compiled():
             text = compiled.asm.get("ptx") or compiled.asm["amdgcn"]
             found = {name: len(re.findall(pattern, text)) for name, pattern in kinds.items()}

@@ -30,21 +30,21 @@ def operand(seed: int, k: int) -> np.ndarray:
     return np.ldexp(rows, -np.frexp(np.abs(rows).max(1))[1][:, None])
 
 
-def sliced(rows: np.ndarray, problem: cuda_slices.Problem, device: cuda.Device) -> list[np.ndarray]:
+def sliced(rows: np.ndarray, config: cuda_slices.LaunchConfig, device: cuda.Device) -> list[np.ndarray]:
     """Digits, statistics, and what is kept of every slice."""
     count, k = rows.shape
     x = torch.from_numpy(rows)[None]
     program = Program()
     vectors = cuda.Vectors(Place(A, 0, x.dtype), 1, count, k, x.stride())
     padded = cuda_slices.Cut(1, 256)
-    found = cuda_slice_pairs.slice_vectors(program, vectors, problem, padded, device, left=True)
+    found = cuda_slice_pairs.slice_vectors(program, vectors, config, padded, device, left=True)
     scratch = program.run_by_triton(x, x, x)
 
     def read(place: Place) -> np.ndarray:
         size = int(np.prod(place.shape)) * place.dtype.itemsize
         return scratch[place.offset : place.offset + size].view(place.dtype).reshape(place.shape).numpy()
 
-    kept = read(found.extras)[0].reshape(3, problem.slices, count)
+    kept = read(found.extras)[0].reshape(3, config.slices, count)
     return [read(found.digits)[:, :count].astype(np.float64), read(found.statistics)[0], kept]
 
 
@@ -55,8 +55,8 @@ def main(seed: str = "3", device: str = "any") -> None:
     for scheme in UNITS:
         layout = dataclasses.replace(scheme.layout(k), block=k)
         held = cuda_slices.digits_for(scheme.unit, layout.bits, layout.rounding == "toward-zero", True)
-        problem = cuda_slices.Problem(slices, slices, cuda.Test(accuracy.MAGNITUDE, 1.0, 1.0, k, 53), held)
-        digits, statistics, kept = sliced(rows, problem, interpreted_device(device))
+        config = cuda_slices.LaunchConfig(slices, slices, cuda.Test(accuracy.MAGNITUDE, 1.0, 1.0, k, 53), held)
+        digits, statistics, kept = sliced(rows, config, interpreted_device(device))
         own = cut(Scaled("left", rows, np.zeros(count, np.int64), np.zeros(count, np.bool_)), layout, slices, 1)
         wrong = sum(int((digits[p, :, :k] != own.slice(p, 0)).sum()) for p in range(slices)) + int(
             digits[..., k:].any()

@@ -79,10 +79,10 @@ def stepped(m: int, k: int, n: int, seed: int, dtype: np.dtype) -> tuple[np.ndar
 
 def product(a: np.ndarray, b: np.ndarray, scheme: TileInt8, target: Target | None) -> tuple[np.ndarray, list[int]]:
     """The pipeline of a GPU, on this CPU."""
-    problem = cuda_tiles.problem_for(scheme, a.shape[1] * (2 if np.iscomplexobj(a) else 1), target)
+    config = cuda_tiles.config_for(scheme, a.shape[1] * (2 if np.iscomplexobj(a) else 1), target)
     x, y = (torch.from_numpy(v)[None] for v in (a, b))
     out = torch.full((1, a.shape[0], b.shape[1]), torch.nan, dtype=x.dtype)
-    program, counts = tiles_program(x, y, out, problem, DEVICE)
+    program, counts = tiles_program(x, y, out, config, DEVICE)
     scratch = program.run_by_triton(x, y, out)
     return out[0].numpy(), scratch[counts.offset : counts.offset + 32].view(torch.int64).tolist()
 
@@ -134,8 +134,8 @@ def blocks_of_a_batch() -> None:
     program = Program()
     counts = program.take(torch.int64, 4)
     cuda_words_calls.BATCH_BYTES = 2 * cuda_tiles.workspace(scheme, 32, 16, 70)
-    problem = cuda_tiles.problem_for(scheme, 70, None)
-    cuda_tile_calls.queue(program, a, b, out, problem, (40, 17), counts, DEVICE)
+    config = cuda_tiles.config_for(scheme, 70, None)
+    cuda_tile_calls.queue(program, a, b, out, config, (40, 17), counts, DEVICE)
     program.run_by_triton(a, b, out)
     expected = np.stack([np.asarray(prismm.matmul(x.numpy(), b[0].numpy(), scheme=scheme)) for x in a])
     different = int((out.numpy().view(np.int32) != expected.view(np.int32)).sum())

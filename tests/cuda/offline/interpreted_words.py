@@ -48,9 +48,9 @@ def batched(
     """The pipeline of a GPU, on this CPU."""
     terms = a.shape[2] * (2 if a.is_complex() else 1)
     words, chunk = twin.formats()[name], 64 if direct else chunk or cuda_words.chunk_for(terms)
-    problem = cuda_words.problem_for(words, chunk, terms, target, "a100", direct)
+    config = cuda_words.config_for(words, chunk, terms, target, "a100", direct)
     out = torch.full((max(len(a), len(b)), a.shape[1], b.shape[2]), torch.nan, dtype=a.dtype)
-    program, counts = words_program(a, b, out, problem, DEVICE)
+    program, counts = words_program(a, b, out, config, DEVICE)
     names = [x.kernel.fn.__name__ for x in program.launches]
     assert names == (["multiply_by_words"] if direct else ["split_words", "words_product"]) + ["repair_words"], names
     scratch = program.run_by_triton(a, b, out)

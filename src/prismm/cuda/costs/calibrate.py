@@ -16,10 +16,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from prismm.core.accuracy import Target
+from prismm.core.problem import Problem
 from prismm.cuda.costs import host_speed as host_pace
 from prismm.cuda.costs.fit import LOOKS, Pair, Timed, fit
 from prismm.cuda.costs.table import Rates
-from prismm.cuda.plan import Need, residue_operations
+from prismm.cuda.plan import residue_operations
 from prismm.cuda.residues.launches import BLAS
 from prismm.cuda.slices.launches import FP64 as FP64_UNIT
 from prismm.errors import EngineError
@@ -88,7 +89,7 @@ class Subject:
         kernels: names of the call's kernels, each with what runs it and what is to run before it.
     """
 
-    need: Need
+    problem: Problem
     scheme: Any
     ours: Callable[[], Any]
     theirs: Callable[[], Any]
@@ -133,7 +134,7 @@ def times_of(subject: Subject, between: float, repeats: int = REPEATS) -> Timed:
     """Its times. between: seconds from one event to the next with nothing between them, which are in all times of the
     GPU's.
     """
-    timed = Timed(subject.need, subject.scheme, {}, [], [], [])
+    timed = Timed(subject.problem, subject.scheme, {}, [], [], [])
     # In turn, as programs make them again and again: after other work the host takes up to twice as long for a call.
     paces = [host_pace.seconds()]
     pairs = [(seconds_of(subject.ours), seconds_of(subject.theirs)) for _ in range(_UNTIMED + repeats)]
@@ -173,7 +174,7 @@ def _subject(case: Case) -> Subject:
         theirs()
     (call,) = cuda_calls.known()
     kernels = _kernels_of(call, a, b, out)
-    return Subject(call.need, case.scheme, ours, theirs, _graph_of(ours), _graph_of(theirs), kernels)
+    return Subject(call.problem, case.scheme, ours, theirs, _graph_of(ours), _graph_of(theirs), kernels)
 
 
 def _graph_of(call: Callable[[], None]) -> tuple[Callable[[], None], int]:
@@ -256,16 +257,16 @@ def _words_directly(device: Device, processors: int, between: float) -> tuple[fl
     a, b = (torch.randn(batch, n, n, device="cuda") for _ in range(2))
     out = torch.empty_like(a)
     target = Target("native")
-    problem = cuda_words.problem_for(cuda_words.HALVES, cuda_words.CHUNKS[0], n, target, words.unit_of(device), True)
+    config = cuda_words.config_for(cuda_words.HALVES, cuda_words.CHUNKS[0], n, target, words.unit_of(device), True)
     program = Program((0, 0, 0))
-    words.queue(program, a, b, out, problem, (n, n), program.take(torch.int64, 4), device)
+    words.queue(program, a, b, out, config, (n, n), program.take(torch.int64, 4), device)
     scratch = torch.empty(program.scratch, dtype=torch.uint8, device="cuda")
     bases = a.data_ptr(), b.data_ptr(), out.data_ptr(), scratch.data_ptr()
     (product, _) = program.apart()
     assert product[0] == "multiply_by_words"
     run = functools.partial(_run, product[1], bases, torch.cuda.current_stream().cuda_stream, scratch)
-    need = Need(n, n, n, (batch,), FP32, target, False, True)
-    return words.operations_directly(need, processors), _seconds(run) - between
+    problem = Problem(n, n, n, (batch,), FP32, target, False, True)
+    return words.operations_directly(problem, processors), _seconds(run) - between
 
 
 def _sustained(processors: int, free: int) -> float:
@@ -291,7 +292,7 @@ def _sustained(processors: int, free: int) -> float:
             product()
 
     many()
-    return residue_operations(call.need, scheme.moduli, processors) * count / seconds_of(many)
+    return residue_operations(call.problem, scheme.moduli, processors) * count / seconds_of(many)
 
 
 def _seconds(call: Callable[[], Any], before: Callable[[], Any] | None = None) -> float:

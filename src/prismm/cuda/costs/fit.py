@@ -18,11 +18,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from prismm.core.problem import Problem
 from prismm.cuda.conventional import tiles as direct_tiles
 from prismm.cuda.costs.table import LONG, Host, Line, Rates
 from prismm.cuda.multiword import implementation as words
 from prismm.cuda.plan import (
-    Need,
     native_share,
     own_seconds,
     residue_operations,
@@ -84,7 +84,7 @@ class Timed:
         pairs: of eager calls.
     """
 
-    need: Need
+    problem: Problem
     scheme: Any
     kernels: dict[str, list[float]]
     whole: list[float]
@@ -95,13 +95,13 @@ class Timed:
         """With those of another round."""
         kernels = {name: [*seconds, *other.kernels[name]] for name, seconds in self.kernels.items()}
         whole, native, pairs = self.whole + other.whole, self.native + other.native, self.pairs + other.pairs
-        return Timed(self.need, self.scheme, kernels, whole, native, pairs)
+        return Timed(self.problem, self.scheme, kernels, whole, native, pairs)
 
 
 class _Call(NamedTuple):
     """`Timed` in medians; the kernels' seconds are such that they add up to the whole's."""
 
-    need: Need
+    problem: Problem
     scheme: Any
     phases: dict[str, float]
     whole: float
@@ -121,7 +121,7 @@ def _typical(one: Timed) -> _Call:
     whole, native = (max(_LEAST, statistics.median_low(x)) for x in (one.whole, one.native))
     phases = {name: max(0.0, statistics.median_low(x)) for name, x in one.kernels.items()}
     share = whole / max(_LEAST, sum(phases.values()))
-    return _Call(one.need, one.scheme, {k: share * v for k, v in phases.items()}, whole, native, one.pairs)
+    return _Call(one.problem, one.scheme, {k: share * v for k, v in phases.items()}, whole, native, one.pairs)
 
 
 def fit(
@@ -140,7 +140,7 @@ def fit(
         hopper: see `Rates`.
     """
     timed = list(timed)
-    calls = [_typical(one) for one in timed if not one.need.is_complex]
+    calls = [_typical(one) for one in timed if not one.problem.is_complex]
     residues = [one for one in calls if isinstance(one.scheme, Residues)]
     short = [one for one in residues if one.phases["residue_product"] < LONG]
     products = _line([(1.0, _operations(one, processors)) for one in short], _phase(short, "residue_product"))
@@ -149,18 +149,18 @@ def fit(
         long = [one for one in residues if one.phases["residue_product"] >= 2 * LONG]
         found = [_operations(one, processors) / one.phases["residue_product"] for one in long]
         sustained = min(int8, statistics.median(found)) if found else int8
-    native = [one for one in residues if not one.need.rounded]
-    rounded = [one for one in residues if one.need.rounded]
+    native = [one for one in residues if not one.problem.rounded]
+    rounded = [one for one in residues if one.problem.rounded]
     direct = [one for one in calls if one.direct]
     cublas = [one for one in calls if isinstance(one.scheme, Native) and not one.direct]
     wordy = [one for one in calls if "words_product" in one.phases]
     brief = [one for one in wordy if one.phases["words_product"] < LONG] or wordy
-    finished = [one for one in native if one.need.result == FP64]
-    looks = _line([(1.0, one.need.m * one.need.n) for one in finished], [_sum(one, LOOKS) for one in finished])
+    finished = [one for one in native if one.problem.result == FP64]
+    looks = _line([(1.0, one.problem.m * one.problem.n) for one in finished], [_sum(one, LOOKS) for one in finished])
     split = _line(
-        [(1.0, math.prod(words.split_work(one.scheme, one.need))) for one in wordy], _phase(wordy, "split_words")
+        [(1.0, math.prod(words.split_work(one.scheme, one.problem))) for one in wordy], _phase(wordy, "split_words")
     )
-    look = statistics.median(one.whole - one.native - one.need.result_bytes / memory for one in cublas)
+    look = statistics.median(one.whole - one.native - one.problem.result_bytes / memory for one in cublas)
     look = max(_LEAST, look)
     ours, theirs, pace = _hosts(calls)
     many, took = words_directly or (0.0, math.inf)
@@ -168,23 +168,23 @@ def fit(
         name=name, processors=processors, float64=1.0, float32=1.0, launch=_LEAST, look=look, memory=memory,
         call=ours, torch=theirs, pace=pace, int8=int8, sustained=sustained,
         product=max(products[0], 1e-9),
-        left=_by_moduli(residues, lambda one: _sum(one, LEFT), lambda need: need.m * need.k),
+        left=_by_moduli(residues, lambda one: _sum(one, LEFT), lambda problem: problem.m * problem.k),
         right=_by_moduli(
-            residues, lambda one: _sum(one, RIGHT), lambda need: need.k * need.n,
-            lambda one: right_launches(one.need, one.scheme.moduli, processors, hopper=hopper),
+            residues, lambda one: _sum(one, RIGHT), lambda problem: problem.k * problem.n,
+            lambda one: right_launches(one.problem, one.scheme.moduli, processors, hopper=hopper),
         ),
-        join=_by_moduli(native, lambda one: one.phases["join_quickly"], lambda need: need.m * need.n),
-        rounded=_by_moduli(rounded, lambda one: one.phases["join_quickly"], lambda need: need.m * need.n),
+        join=_by_moduli(native, lambda one: one.phases["join_quickly"], lambda problem: problem.m * problem.n),
+        rounded=_by_moduli(rounded, lambda one: one.phases["join_quickly"], lambda problem: problem.m * problem.n),
         finish=Line(looks[0], looks[1], 0.0),
         repair=repair,
         words=statistics.median(
-            _operations(one, processors) / (one.phases["words_product"] - look - one.need.result_bytes / memory)
+            _operations(one, processors) / (one.phases["words_product"] - look - one.problem.result_bytes / memory)
             for one in brief
         ),
         words_directly=many / max(took - products[0], took / 2),
         split_words=Line(split[0], 0.0, split[1]),
         direct=statistics.median(
-            one.whole / direct_tiles.seconds_of(shape_of(one.need), processors, 1.0, math.inf, hopper=hopper)
+            one.whole / direct_tiles.seconds_of(shape_of(one.problem), processors, 1.0, math.inf, hopper=hopper)
             for one in direct
         ),
         hopper=hopper,
@@ -204,38 +204,38 @@ def _sum(one: _Call, names: tuple[str, ...]) -> float:
 def _operations(one: _Call, processors: int) -> float:
     """Of a call's products of residues or words, as predictions count them."""
     if isinstance(one.scheme, Residues):
-        return residue_operations(one.need, one.scheme.moduli, processors)
-    return words.operations(one.scheme, one.need, processors)
+        return residue_operations(one.problem, one.scheme.moduli, processors)
+    return words.operations(one.scheme, one.problem, processors)
 
 
 def _with_own_products(rates: Rates, calls: list[_Call]) -> Rates:
     """With launch and rates of the GPU's own products: the rates by those that fill it; the launch, with what
     predictions leave out of short products, by the largest of these in float64, where one kernel is about as fast.
     """
-    short = [one for one in calls if one.need.result == FP64 and one.native < _BRIEF]
-    size = max((_size(one.need) for one in short), default=min(_size(one.need) for one in calls))
-    small = [one for one in short or calls if _size(one.need) == size]
+    short = [one for one in calls if one.problem.result == FP64 and one.native < _BRIEF]
+    size = max((_size(one.problem) for one in short), default=min(_size(one.problem) for one in calls))
+    small = [one for one in short or calls if _size(one.problem) == size]
     for _ in range(_TURNS):
         rates = dataclasses.replace(rates, float64=_own_rate(calls, 53, rates), float32=_own_rate(calls, 24, rates))
         bare = dataclasses.replace(rates, launch=0.0)
-        launch = statistics.median(one.native - own_seconds(one.need, bare) for one in small)
+        launch = statistics.median(one.native - own_seconds(one.problem, bare) for one in small)
         rates = dataclasses.replace(rates, launch=max(_LEAST, launch))
     return rates
 
 
-def _size(need: Need) -> int:
-    return need.m * need.n * need.k
+def _size(problem: Problem) -> int:
+    return problem.m * problem.n * problem.k
 
 
 def _own_rate(calls: list[_Call], precision: int, rates: Rates) -> float:
     """Operations a second of the GPU's own products of a type."""
-    own = [one for one in calls if one.need.result.precision == precision]
-    full = [one for one in own if native_share(one.need, rates.processors) > _FULL]
+    own = [one for one in calls if one.problem.result.precision == precision]
+    full = [one for one in own if native_share(one.problem, rates.processors) > _FULL]
     found = []
     for one in full or own:
-        busy = one.native - rates.launch - written_seconds(one.need, rates.memory)
-        seconds = uninterrupted(one.need, max(busy, 1e-9), rates.processors)
-        found.append(2.0 * _size(one.need) / seconds)
+        busy = one.native - rates.launch - written_seconds(one.problem, rates.memory)
+        seconds = uninterrupted(one.problem, max(busy, 1e-9), rates.processors)
+        found.append(2.0 * _size(one.problem) / seconds)
     return statistics.median(found)
 
 
@@ -270,11 +270,11 @@ def _in_turn(pairs: list[Pair]) -> Pair:
 
 
 def _by_moduli(
-    calls: list[_Call], seconds: Callable[[_Call], float], elements: Callable[[Need], int],
+    calls: list[_Call], seconds: Callable[[_Call], float], elements: Callable[[Problem], int],
     launches: Callable[[_Call], float] = lambda one: 1.0,
 ) -> Line:  # fmt: skip
     """launches: the share of the launches that a call makes."""
-    counts = [(one, elements(one.need)) for one in calls]
+    counts = [(one, elements(one.problem)) for one in calls]
     rows = [(launches(one), float(count), float(count * one.scheme.moduli)) for one, count in counts]
     return Line(*_line(rows, [seconds(one) for one in calls]))
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import torch
     from numpy.typing import NDArray
 
-    from prismm.cuda.plan import Need
+    from prismm.core.problem import Problem
     from prismm.formats import Format
 
 _LARGEST_ALPHA = 16.0
@@ -67,17 +67,17 @@ class Sum:
         parts = self.alpha.real, self.alpha.imag, self.beta.real, self.beta.imag
         return struct.unpack("4q", struct.pack("4d", *parts))
 
-    def has_product(self, need: Need) -> bool:
+    def has_product(self, problem: Problem) -> bool:
         """Whether A and B are read at all."""
-        return self.alpha != 0 and need.k > 0
+        return self.alpha != 0 and problem.k > 0
 
-    def of_values(self, need: Need) -> bool:
+    def of_values(self, problem: Problem) -> bool:
         """Whether the sum may be made from products that meet the "native" target: each part of a complex one does, and
         a factor with two parts would add both parts' errors. K·u <= 1/2 is what the proof asks for.
         """
-        plain = not need.is_complex or self.alpha.imag == 0
-        short = need.terms * need.result.unit_roundoff <= 0.5
-        return self._moderate and plain and short and self.bounded(need.terms, need.result)
+        plain = not problem.is_complex or self.alpha.imag == 0
+        short = problem.terms * problem.result.unit_roundoff <= 0.5
+        return self._moderate and plain and short and self.bounded(problem.terms, problem.result)
 
     def bounded(self, terms: int, result: Format) -> bool:
         """Whether |alpha| times what a product of so many terms errs by leaves overflow to be seen by its sums, if that

@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from prismm.core.accuracy import Target
+    from prismm.core.problem import Problem
     from prismm.cuda.costs.table import Rates
     from prismm.cuda.launch.program import Program
-    from prismm.cuda.plan import Need
     from prismm.cuda.residues.launches import Device
 
 _UP = 1.0 + 2.0**-40
@@ -74,7 +74,7 @@ def unit_of(device: Device) -> str:
     return "h200-wgmma" if device.hopper else "a100"
 
 
-def check(scheme: Any, need: Need, engine: str | None) -> str:
+def check(scheme: Any, problem: Problem, engine: str | None) -> str:
     """The engine that multiplies words of a scheme that a caller asked for.
 
     Raises:
@@ -86,59 +86,59 @@ def check(scheme: Any, need: Need, engine: str | None) -> str:
             f"{scheme} runs on a CPU so far; pass CPU tensors, or one that a GPU has: ScaledHalf(sb=0 to 12, chunk=64, "
             "128, 256 or 512), Words.tf32(), Words.bf16(3) or (6), Words.fp16(), with other parameters as they are"
         )
-    if not need.native or need.result.precision != 24:
+    if not problem.one_type or problem.result.precision != 24:
         raise EngineError(
             f"{scheme} runs on a CPU so far where operands and result are not all float32, or all complex64; convert "
             "them, pass CPU tensors, or scheme=prismm.Residues(...)"
         )
-    if need.rounded:
+    if problem.rounded:
         raise EngineError(f"{scheme} certifies no correct rounding on a GPU; leave scheme out, or pass Residues(12)")
     if engine not in (None, "cuda", words.name):
         raise ArgumentError(f"engine={engine!r} does not multiply words of {scheme}; it takes {words.name!r}")
-    check_length(need)
+    check_length(problem)
     return words.name
 
 
-def check_length(need: Need) -> None:
+def check_length(problem: Problem) -> None:
     """ArgumentError for an inner dimension whose bounds were not proved."""
-    if need.terms >= 1 << 23:
-        most = ((1 << 23) - 1) // need.parts
-        raise ArgumentError(f"an inner dimension of {need.k} is too long; multiply in blocks of at most {most}")
+    if problem.terms >= 1 << 23:
+        most = ((1 << 23) - 1) // problem.parts
+        raise ArgumentError(f"an inner dimension of {problem.k} is too long; multiply in blocks of at most {most}")
 
 
-def of_native_grade(need: Need) -> ScaledHalf | None:
+def of_native_grade(problem: Problem) -> ScaledHalf | None:
     """The words that `Auto` may take for a float32 product, or None where none will do."""
-    if not need.native or need.result.precision != 24 or not LEAST_TERMS <= need.terms < 1 << 23:
+    if not problem.one_type or problem.result.precision != 24 or not LEAST_TERMS <= problem.terms < 1 << 23:
         return None
-    return ScaledHalf(chunk=cuda_words.chunk_for(need.terms))
+    return ScaledHalf(chunk=cuda_words.chunk_for(problem.terms))
 
 
-def workspace(scheme: Any, need: Need, rows: int, columns: int) -> int:
+def workspace(scheme: Any, problem: Problem, rows: int, columns: int) -> int:
     """Bytes of scratch for a block of the product."""
     words = word_format(scheme)
     assert words is not None
-    parts = need.parts
-    return cuda_words.workspace(words, rows, columns * parts, max(1, need.k) * parts)
+    parts = problem.parts
+    return cuda_words.workspace(words, rows, columns * parts, max(1, problem.k) * parts)
 
 
-def problem_of(scheme: ScaledHalf | Words, need: Need, device: Device) -> cuda_words.Problem:
+def launch_config(scheme: ScaledHalf | Words, problem: Problem, device: Device) -> cuda_words.LaunchConfig:
     """What is launched."""
     words = word_format(scheme)
     assert words is not None
-    direct = _is_direct(scheme, need, device)
-    return cuda_words.problem_for(
-        words, chunk_of(scheme), need.terms, need.target, unit_of(device), direct, need.summed
+    direct = _is_direct(scheme, problem, device)
+    return cuda_words.config_for(
+        words, chunk_of(scheme), problem.terms, problem.target, unit_of(device), direct, problem.summed
     )
 
 
-def _is_direct(scheme: ScaledHalf | Words, need: Need, device: Device) -> bool:
+def _is_direct(scheme: ScaledHalf | Words, problem: Problem, device: Device) -> bool:
     """Whether the kernel that cuts and multiplies is predicted to be faster than split and product."""
     rates = rates_of(device.name) or usual_rates()
-    return device.hopper and _seconds_directly(scheme, need, rates) < _seconds_apart(scheme, need, rates)
+    return device.hopper and _seconds_directly(scheme, problem, rates) < _seconds_apart(scheme, problem, rates)
 
 
 def queue(
-    program: Program, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, problem: cuda_words.Problem,
+    program: Program, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, config: cuda_words.LaunchConfig,
     block: tuple[int, int], counts: Place, device: Device, into: Place | None = None,
 ) -> None:  # fmt: skip
     """Queue out = a @ b, batches of three dimensions, in blocks of rows and columns, and of a batch; counts (4,) int64
@@ -150,10 +150,10 @@ def queue(
     if into is not None:
         z = dataclasses.replace(z, data=into.reals())
     m, n = min(rows, z.shape[1]), min(columns, z.shape[2])
-    each = cuda_words.workspace(problem.words, m, n * parts, x.shape[2] * parts)
+    each = cuda_words.workspace(config.words, m, n * parts, x.shape[2] * parts)
     for number, some in enumerate(blocks_of(x, y, z, rows, columns, each)):
         with program.lend():
-            cuda_words.queue(*some, problem, counts, device, program, number == 0)
+            cuda_words.queue(*some, config, counts, device, program, number == 0)
 
 
 def blocks_of(
@@ -223,78 +223,78 @@ def _scale(largest: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.where(largest > 0.0, np.ldexp(1.0, e - 15), 0.0)
 
 
-def bound_of(scheme: Any, need: Need, device: Device, a: Any, b: Any) -> WordsBound:
+def bound_of(scheme: Any, problem: Problem, device: Device, a: Any, b: Any) -> WordsBound:
     """For a report."""
     words = word_format(scheme)
     assert words is not None
-    direct = _is_direct(scheme, need, device)
-    own = cuda_words.bound(words, need.terms, chunk_of(scheme), unit_of(device), direct)
-    return WordsBound(FP32, a, b, own, need.target)
+    direct = _is_direct(scheme, problem, device)
+    own = cuda_words.bound(words, problem.terms, chunk_of(scheme), unit_of(device), direct)
+    return WordsBound(FP32, a, b, own, problem.target)
 
 
-def gpu_seconds(scheme: Any, need: Need, rates: Rates) -> float:
+def gpu_seconds(scheme: Any, problem: Problem, rates: Rates) -> float:
     """Seconds that the GPU is expected to work on a call with words: split and product, or both in one, second look."""
-    return min(_seconds_apart(scheme, need, rates), _seconds_directly(scheme, need, rates)) + rates.look
+    return min(_seconds_apart(scheme, problem, rates), _seconds_directly(scheme, problem, rates)) + rates.look
 
 
-def _seconds_apart(scheme: Any, need: Need, rates: Rates) -> float:
+def _seconds_apart(scheme: Any, problem: Problem, rates: Rates) -> float:
     """Of split and product."""
-    seconds = rates.split_words.seconds(*split_work(scheme, need))
-    product = rates.at_length(operations(scheme, need, rates.processors) / rates.words)
-    return seconds + product + rates.once_over(need.result_bytes)
+    seconds = rates.split_words.seconds(*split_work(scheme, problem))
+    product = rates.at_length(operations(scheme, problem, rates.processors) / rates.words)
+    return seconds + product + rates.once_over(problem.result_bytes)
 
 
-def _seconds_directly(scheme: Any, need: Need, rates: Rates) -> float:
+def _seconds_directly(scheme: Any, problem: Problem, rates: Rates) -> float:
     """Of the kernel that cuts and multiplies (`cuda_words.directly`), where it serves operands whose rows or columns
     begin at multiples of 16 bytes; infinite where it does not.
     """
     words = word_format(scheme)
     assert words is not None
-    served = cuda_words.serves_directly(words, chunk_of(scheme), need.is_complex)
-    if not served or not rates.words_directly or need.k % 4 or need.m % 4 or need.n % 4:
+    served = cuda_words.serves_directly(words, chunk_of(scheme), problem.is_complex)
+    if not served or not rates.words_directly or problem.k % 4 or problem.m % 4 or problem.n % 4:
         return math.inf
-    busy = rates.at_length(operations_directly(need, rates.processors) / rates.words_directly)
+    busy = rates.at_length(operations_directly(problem, rates.processors) / rates.words_directly)
     return rates.product + busy + rates.look
 
 
-def operations_directly(need: Need, processors: int) -> float:
+def operations_directly(problem: Problem, processors: int) -> float:
     """Operations of products of words that are cut where they are multiplied, as `operations` counts them: that a
     chunk ends is in each term's share there.
     """
-    count = math.prod(need.batch)
-    tiles = -(-need.m // 128) * -(-need.n // 128) * count
-    return 6.0 * tiles * 128 * 128 * (max(1, need.k) + 100) / waves(tiles, processors)
+    count = math.prod(problem.batch)
+    tiles = -(-problem.m // 128) * -(-problem.n // 128) * count
+    return 6.0 * tiles * 128 * 128 * (max(1, problem.k) + 100) / waves(tiles, processors)
 
 
-def operations(scheme: Any, need: Need, processors: int) -> float:
+def operations(scheme: Any, problem: Problem, processors: int) -> float:
     """Operations of products of words of 16 bits, with those of the processors that wait for the last tiles, and with
     as many as what is done at the end of each chunk takes the time of.
     """
     words = word_format(scheme)
     assert words is not None
-    count, (m, n, k) = math.prod(need.batch), _real_shape(need)
+    count, (m, n, k) = math.prod(problem.batch), _real_shape(problem)
     tiles = -(-m // 128) * -(-n // 128) * count
     # A tile's beginning and end take about as long as 100 of its inner dimension.
     inner = k * (1.0 + _CHUNK_END / chunk_of(scheme)) + 100
     return 2.0 * tiles * 128 * 128 * inner * words.products * words.bytes / 2 / waves(tiles, processors)
 
 
-def split_work(scheme: Any, need: Need) -> tuple[float, float]:
+def split_work(scheme: Any, problem: Problem) -> tuple[float, float]:
     """Elements of the operands, and words of 16 bits for each."""
     words = word_format(scheme)
     assert words is not None
-    m, n, k = _real_shape(need)
-    return float((m + n) * k * math.prod(need.batch)), words.count * words.bytes / 2
+    m, n, k = _real_shape(problem)
+    return float((m + n) * k * math.prod(problem.batch)), words.count * words.bytes / 2
 
 
-def products(scheme: Any, need: Need) -> int:
+def products(scheme: Any, problem: Problem) -> int:
     """Products on the matrix unit of one product of the call."""
     words = word_format(scheme)
     assert words is not None
-    return (4 if need.is_complex else 1) * words.products
+    return (4 if problem.is_complex else 1) * words.products
 
 
-def _real_shape(need: Need) -> tuple[int, int, int]:
+def _real_shape(problem: Problem) -> tuple[int, int, int]:
     """m, n, k of the real product that is made."""
-    parts = need.parts
-    return need.m, need.n * parts, max(1, need.k) * parts
+    parts = problem.parts
+    return problem.m, problem.n * parts, max(1, problem.k) * parts

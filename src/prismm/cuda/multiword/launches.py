@@ -129,7 +129,8 @@ class Bound:
 
 @functools.lru_cache(maxsize=1024)
 def bound(words: WordFormat, terms: int, chunk: int, unit: str, direct: bool = False) -> Bound:
-    """The bound for an inner dimension of `terms` reals, on a matrix unit ("h200-wgmma", "a100"); direct: of `Problem`.
+    """The bound for an inner dimension of `terms` reals, on a matrix unit ("h200-wgmma", "a100"); direct: of
+    `LaunchConfig`.
 
     >>> 340 < bound(HALVES, 4096, 512, "h200-wgmma").gamma * 2**24 < 380
     True
@@ -162,7 +163,7 @@ def chunk_for(terms: int) -> int:
 
 
 @dataclass(frozen=True)
-class Problem:
+class LaunchConfig:
     """How out = a @ b is multiplied: words, chunk, and what an entry must be to need no repair.
 
     least, reach: see `Bound`. raw: nothing is asked of an entry but that it is infinite where the exact one is. exact:
@@ -181,17 +182,17 @@ class Problem:
     summed: bool = False
 
 
-def problem_for(
+def config_for(
     words: WordFormat, chunk: int, terms: int, target: Target | None, unit: str, direct: bool = False,
     summed: bool = False,
-) -> Problem:  # fmt: skip
+) -> LaunchConfig:  # fmt: skip
     """The problem of a product with an inner dimension of `terms` reals."""
     found = bound(words, terms, chunk, unit, direct)
     raw = target is None or target.kind == "fast"
     tolerance = target.tolerance if target is not None and target.tolerance is not None else 1.0
     exact = tolerance < (terms + 4) * 2.0**-52
     reach = 64.0 * found.reach if summed else found.reach
-    return Problem(words, chunk, found.least(target), reach, raw, exact, direct, summed)
+    return LaunchConfig(words, chunk, found.least(target), reach, raw, exact, direct, summed)
 
 
 def workspace(words: WordFormat, rows: int, columns: int, k: int) -> int:
@@ -222,7 +223,7 @@ class Matrices:
 
 
 def queue(
-    a: Matrices, b: Matrices, out: Matrices, problem: Problem, counts: Place, device: Device, to: Program,
+    a: Matrices, b: Matrices, out: Matrices, config: LaunchConfig, counts: Place, device: Device, to: Program,
     clear: bool = True,
 ) -> None:  # fmt: skip
     """Queue the launches of out = a @ b, which add to counts (4,) int64; clear: after they have set them to 0.
@@ -231,11 +232,11 @@ def queue(
     """
     import torch
 
-    operands = directly(a, b, problem, device, to) if problem.direct else None
+    operands = directly(a, b, config, device, to) if config.direct else None
     if operands is not None:
-        _queue_directly(*operands, a, b, out, problem, counts, device, to, clear)
+        _queue_directly(*operands, a, b, out, config, counts, device, to, clear)
         return
-    words = problem.words
+    words = config.words
     parts = 2 if out.is_complex else 1
     batches, m, k = out.shape[0], a.shape[1], a.shape[2] * parts
     n = b.shape[2] * parts
@@ -243,13 +244,11 @@ def queue(
     dtype = (torch.float16, torch.float32, torch.bfloat16)[words.code]
     split = to.take(dtype, words.count * vectors, pitch)
     # 128 more than there are: the last tile reads past the end.
-    scales = to.take(
-        torch.float32, -(-pitch // problem.chunk) * (_ceil(batches * m, 16) + _ceil(batches * n, 16)) + 128
-    )
+    scales = to.take(torch.float32, -(-pitch // config.chunk) * (_ceil(batches * m, 16) + _ceil(batches * n, 16)) + 128)
     marks = to.take(torch.int32, batches * m, -(-n // 32))
-    _split(a, b, split, scales, counts, clear, pitch, problem, device, to)
+    _split(a, b, split, scales, counts, clear, pitch, config, device, to)
     even = n % 16 == 0 and out.strides[1] % 16 == 0 and out.batch_stride % 16 == 0
-    test = pattern_of(problem.least), pattern_of(problem.reach)
+    test = pattern_of(config.least), pattern_of(config.reach)
     down = 2.0**-words.amplified
     if device.hopper:
         from triton.experimental.gluon import language as gl
@@ -260,13 +259,13 @@ def queue(
         layout = gl.NVMMASharedLayout.get_default_for([tile, depth], (gl.float16, gl.float32, gl.bfloat16)[words.code])
         described = to.tiled(split, (words.count * vectors, pitch), (tile, depth), layout)
         result = None
-        if hopper.leaves_by_tma(words.count, problem.chunk // depth):
+        if hopper.leaves_by_tma(words.count, config.chunk // depth):
             result = tiled(to, out.data, (batches, m, n), (out.strides[0], out.strides[1]), (1, 64, tile))
         tiles = -(-m // tile) * -(-n // tile) * batches
         to.launch(
             hopper.words_product, (min(device.programs, tiles),), described, out.data, result or described, scales,
             marks, m, n, pitch, batches, out.strides[1], out.batch_stride, -(-n // 32), *test,
-            *quick_test(problem, pitch), WORDS=words.count, DOWN=down, CHUNK=problem.chunk // depth, TILE=tile,
+            *quick_test(config, pitch), WORDS=words.count, DOWN=down, CHUNK=config.chunk // depth, TILE=tile,
             DEPTH=depth, STAGES=hopper.STAGES[words.count], GROUP=hopper.GROUP, EVEN=even, BRING=result is not None,
             **hopper.LAUNCH,
         )  # fmt: skip
@@ -277,10 +276,10 @@ def queue(
         to.launch(
             product.words_product, (-(-m // rows) * -(-n // columns), batches), split, out.data, scales, marks, m, n,
             pitch, out.strides[1], out.batch_stride, -(-n // 32), *test, WORDS=words.count, DOWN=down,
-            CHUNK=problem.chunk, ROWS=rows, COLUMNS=columns, DEPTH=64 // words.bytes, GROUP=8, EVEN=even,
+            CHUNK=config.chunk, ROWS=rows, COLUMNS=columns, DEPTH=64 // words.bytes, GROUP=8, EVEN=even,
             **product.LAUNCH,
         )  # fmt: skip
-    repair(a, b, out, marks, counts, problem.raw and not problem.summed, problem.exact, device, to)
+    repair(a, b, out, marks, counts, config.raw and not config.summed, config.exact, device, to)
 
 
 def serves_directly(words: WordFormat, chunk: int, is_complex: bool) -> bool:
@@ -288,13 +287,13 @@ def serves_directly(words: WordFormat, chunk: int, is_complex: bool) -> bool:
     return words.format == FP16 and chunk == CHUNKS[0] and not is_complex
 
 
-def directly(a: Matrices, b: Matrices, problem: Problem, device: Device, to: Program) -> tuple[Tiled, Tiled] | None:
+def directly(a: Matrices, b: Matrices, config: LaunchConfig, device: Device, to: Program) -> tuple[Tiled, Tiled] | None:
     """What describes the operands to the kernel that cuts and multiplies; None where it does not serve: other GPUs,
     words and chunks, complex numbers, places and strides that are no multiples of 16 bytes.
     """
     from prismm.cuda.multiword.kernels import split_product_sm90 as kernel
 
-    served = device.hopper and serves_directly(problem.words, problem.chunk, a.is_complex)
+    served = device.hopper and serves_directly(config.words, config.chunk, a.is_complex)
     if not served or a.shape[2] == 0:
         return None
     left = _tiled(a, a.strides[2] == 1, to, (kernel.TILE, kernel.DEPTH))
@@ -311,7 +310,7 @@ def _tiled(x: Matrices, by_rows: bool, to: Program, box: tuple[int, int]) -> Til
 
 
 def _queue_directly(
-    left: Tiled, right: Tiled, a: Matrices, b: Matrices, out: Matrices, problem: Problem, counts: Place,
+    left: Tiled, right: Tiled, a: Matrices, b: Matrices, out: Matrices, config: LaunchConfig, counts: Place,
     device: Device, to: Program, clear: bool,
 ) -> None:  # fmt: skip
     """`queue` without words in memory."""
@@ -325,13 +324,13 @@ def _queue_directly(
     to.launch(
         kernel.multiply_by_words, (min(device.programs, tiles),), left, right, out.data, marks, counts, m, n,
         a.shape[2], batches, int(a.shape[0] == 1), int(b.shape[0] == 1), out.strides[1], out.batch_stride,
-        -(-n // 32), pattern_of(problem.least), pattern_of(problem.reach), *quick_test(problem, a.shape[2]),
-        LEFT_ALONG=a.strides[2] == 1, RIGHT_ALONG=b.strides[2] != 1, AMPLIFIED=problem.words.amplified,
-        DOWN=2.0**-problem.words.amplified, TILE=kernel.TILE, DEPTH=kernel.DEPTH, STAGES=kernel.STAGES,
+        -(-n // 32), pattern_of(config.least), pattern_of(config.reach), *quick_test(config, a.shape[2]),
+        LEFT_ALONG=a.strides[2] == 1, RIGHT_ALONG=b.strides[2] != 1, AMPLIFIED=config.words.amplified,
+        DOWN=2.0**-config.words.amplified, TILE=kernel.TILE, DEPTH=kernel.DEPTH, STAGES=kernel.STAGES,
         GROUP=kernel.GROUP, EVEN=n % 16 == 0 and out.strides[1] % 16 == 0 and out.batch_stride % 16 == 0,
         CLEAR=clear, **kernel.LAUNCH,
     )  # fmt: skip
-    repair(a, b, out, marks, counts, problem.raw and not problem.summed, problem.exact, device, to)
+    repair(a, b, out, marks, counts, config.raw and not config.summed, config.exact, device, to)
 
 
 def pattern_of(x: float) -> int:
@@ -343,22 +342,22 @@ def pattern_of(x: float) -> int:
     return int(bits) + int(near < x)
 
 
-def quick_test(problem: Problem, terms: int) -> tuple[int, int]:
+def quick_test(config: LaunchConfig, terms: int) -> tuple[int, int]:
     """Patterns of far and slope = least/far, by which a kernel sees that entries are sure without testing what they add
     up to: |entry| >= largest·far·slope, and largest·far is no more than float32 has. far is a power of two, at least
     2·(terms·2^31 + reach): words and their products add up to less than terms·2^31·largest, so that this is below 2^127
     with what `reach` adds. Where slope is rounded it is rounded up, and products by powers of two are exact.
     """
-    largest = 2.0 * (terms * 2.0**31 + problem.reach)
+    largest = 2.0 * (terms * 2.0**31 + config.reach)
     far = 2.0 ** math.frexp(largest)[1] if largest < FP32.max else math.inf
-    return pattern_of(far), pattern_of(problem.least / far if far < math.inf else math.inf)
+    return pattern_of(far), pattern_of(config.least / far if far < math.inf else math.inf)
 
 
 def _split(
-    a: Matrices, b: Matrices, split: Any, scales: Any, counts: Any, clear: bool, pitch: int, problem: Problem,
+    a: Matrices, b: Matrices, split: Any, scales: Any, counts: Any, clear: bool, pitch: int, config: LaunchConfig,
     device: Device, to: Program,
 ) -> None:  # fmt: skip
-    words, chunk = problem.words, problem.chunk
+    words, chunk = config.words, config.chunk
     parts = 2 if a.is_complex else 1
     batches, m, k = max(a.shape[0], b.shape[0]), a.shape[1], a.shape[2] * parts
     n = b.shape[2] * parts
@@ -395,7 +394,7 @@ def repair(
     a: Matrices, b: Matrices, out: Matrices, marks: Any, counts: Any, raw: bool, exact: bool, device: Device,
     to: Program,
 ) -> None:  # fmt: skip
-    """Queue the repair of marked entries; raw, exact: as of `Problem`.
+    """Queue the repair of marked entries; raw, exact: as of `LaunchConfig`.
 
     DENSE: with NVIDIA's FP64 matrix instructions, where Triton has them. WIDE is 1, 8 or 64: a kernel for each.
     """

@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     import torch
     from numpy.typing import NDArray
 
+    from prismm.core.problem import Problem
     from prismm.cuda.costs.table import Rates
     from prismm.cuda.launch.program import Program
-    from prismm.cuda.plan import Need
     from prismm.cuda.residues.launches import Device
 
 _UP = 1.0 + 2.0**-40
@@ -45,88 +45,88 @@ left 1.4 %, as measured), and one in 27000 does in float32.
 _MOST_BATCHES = 32767
 
 
-def check(scheme: Slices, need: Need, engine: str | None) -> str:
+def check(scheme: Slices, problem: Problem, engine: str | None) -> str:
     """The engine of a scheme that a caller asked for.
 
     Raises:
         EngineError: for parameters, types or targets that a GPU does not serve. ArgumentError: for another engine.
     """
-    if need.reproducible and need.target is not None and need.target.kind in ("native", "tolerance"):
+    if problem.reproducible and problem.target is not None and problem.target.kind in ("native", "tolerance"):
         raise EngineError(
             f"{scheme} certifies by other bounds on a GPU than on a CPU, so that reproducible=True with accuracy "
-            f"{need.target} is not kept; leave accuracy out, or pass 'correctly-rounded'"
+            f"{problem.target} is not kept; leave accuracy out, or pass 'correctly-rounded'"
         )
-    check_length(need)
-    digits = digits_of(scheme, need)
+    check_length(problem)
+    digits = digits_of(scheme, problem)
     if engine not in (None, "cuda", digits.engine):
         raise ArgumentError(f"engine={engine!r} does not multiply slices of {scheme}; it takes {digits.engine!r}")
-    reason = cuda_slices.refuse(digits, *_slices_and_groups(scheme, need), need.terms)
+    reason = cuda_slices.refuse(digits, *_slices_and_groups(scheme, problem), problem.terms)
     if reason is not None:
         raise EngineError(f"{scheme}: {reason}, or CPU tensors")
     return digits.engine
 
 
-def digits_of(scheme: Slices, need: Need) -> cuda_slices.Digits:
+def digits_of(scheme: Slices, problem: Problem) -> cuda_slices.Digits:
     """How the slices are held; ArgumentError where the unit holds none of so many bits.
 
     Correctly rounded entries are what they are whatever the slices, and are certified on a grid.
     """
-    adaptive = scheme.exponents == "adaptive" and not _rounds(scheme, need)
-    bits = scheme.layout(need.terms).bits
+    adaptive = scheme.exponents == "adaptive" and not _rounds(scheme, problem)
+    bits = scheme.layout(problem.terms).bits
     return cuda_slices.digits_for(scheme.unit, bits, scheme.rounding == "toward-zero", adaptive)
 
 
-def _rounds(scheme: Slices, need: Need) -> bool:
+def _rounds(scheme: Slices, problem: Problem) -> bool:
     """Whether every entry is to be rounded correctly."""
-    return scheme.mode == "CR" or (need.target is not None and need.target.kind == "correctly-rounded")
+    return scheme.mode == "CR" or (problem.target is not None and problem.target.kind == "correctly-rounded")
 
 
-def _slices_and_groups(scheme: Slices, need: Need) -> tuple[int, int]:
+def _slices_and_groups(scheme: Slices, problem: Problem) -> tuple[int, int]:
     """d, and how many p + q are kept; of numbers of slices that are estimated from the data what even data need."""
-    bits = digits_of(scheme, need).bits
-    total, kept = _ROUNDED[need.result.precision]
+    bits = digits_of(scheme, problem).bits
+    total, kept = _ROUNDED[problem.result.precision]
     enough = max(-(-total // bits), 2)
     # Of adaptive slices that are to certify on a grid no more than that takes.
     if scheme.mode == "CR" or (
-        scheme.exponents == "adaptive" and _rounds(scheme, need) and scheme.expected(need.terms) > enough
+        scheme.exponents == "adaptive" and _rounds(scheme, problem) and scheme.expected(problem.terms) > enough
     ):
         return enough, min(max(-(-kept // bits), enough), 2 * enough - 1)
-    slices = scheme.expected(need.terms)
+    slices = scheme.expected(problem.terms)
     return slices, slices if scheme.fast else 2 * slices - 1
 
 
-def problem_of(scheme: Slices, need: Need, device: Device) -> cuda_slices.Problem:
+def launch_config(scheme: Slices, problem: Problem, device: Device) -> cuda_slices.LaunchConfig:
     """What is launched."""
-    slices, groups = _slices_and_groups(scheme, need)
-    target = accuracy.Target("correctly-rounded") if scheme.mode == "CR" else need.target
+    slices, groups = _slices_and_groups(scheme, problem)
+    target = accuracy.Target("correctly-rounded") if scheme.mode == "CR" else problem.target
     if target is not None and target.kind == "fast":
         target = None  # asks for no more than the scheme's own value
-    precision = need.result.precision
-    terms = need.own_terms + (3 if need.summed else 0)
-    test = cuda.Test(*accuracy.join_test(target, terms, need.result), need.terms, precision)
-    return cuda_slices.Problem(slices, groups, test, digits_of(scheme, need))
+    precision = problem.result.precision
+    terms = problem.target_terms + (3 if problem.summed else 0)
+    test = cuda.Test(*accuracy.join_test(target, terms, problem.result), problem.terms, precision)
+    return cuda_slices.LaunchConfig(slices, groups, test, digits_of(scheme, problem))
 
 
-def workspace(scheme: Slices, need: Need, rows: int, columns: int) -> int:
+def workspace(scheme: Slices, problem: Problem, rows: int, columns: int) -> int:
     """Bytes of scratch for a block of the product; of complex operands with the real ones that are laid out."""
-    laid_out = (rows + columns) * need.k * need.word if need.is_complex else 0
-    problem = problem_of(scheme, need, _ANY)
-    own = cuda_slices.workspace(problem, rows, columns, need.terms, math.prod(need.batch), _ANY.programs)
+    laid_out = (rows + columns) * problem.k * problem.number_bytes if problem.is_complex else 0
+    config = launch_config(scheme, problem, _ANY)
+    own = cuda_slices.workspace(config, rows, columns, problem.terms, math.prod(problem.batch), _ANY.programs)
     # gemm's sum asks for both products of complex numbers at once.
-    return (laid_out + own) * (need.parts if need.summed else 1)
+    return (laid_out + own) * (problem.parts if problem.summed else 1)
 
 
 _ANY = cuda.Device("any", True, True, 132)
 """What plans go by: as many programs as an H200 has, for which the inner dimension is cut where tiles are few."""
 
 
-def _maker_of(problem: cuda_slices.Problem) -> Any:
+def _maker_of(config: cuda_slices.LaunchConfig) -> Any:
     """The module that makes and multiplies the slices."""
-    return cuda_slice_pairs if problem.digits.adaptive else cuda_slices
+    return cuda_slice_pairs if config.digits.adaptive else cuda_slices
 
 
 def queue(
-    program: Program, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, problem: cuda_slices.Problem,
+    program: Program, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, config: cuda_slices.LaunchConfig,
     block: tuple[int, int], counts: Place, device: Device,
 ) -> None:  # fmt: skip
     """Queue out = a @ b, batches of three dimensions, in blocks of rows and columns, and of a batch; counts (4,) int64
@@ -138,50 +138,50 @@ def queue(
     whole = cuda.Result(Place(OUT, 0, out.dtype), out.shape[0], out.shape[1], out.shape[2], steps)
     rows, columns = block
     m, n = min(rows, whole.m), min(columns, whole.n)
-    constants, maker = cuda_slices.constants_of(problem.test, a.device), _maker_of(problem)
+    constants, maker = cuda_slices.constants_of(config.test, a.device), _maker_of(config)
     terms = left.parts * left.terms
-    each = cuda_slices.workspace(problem, m, n, terms)
+    each = cuda_slices.workspace(config, m, n, terms)
     step = min(max(1, BATCH_BYTES // max(1, each)), _MOST_BATCHES)
     for part, t in itertools.product(range(left.parts), range(0, whole.batch, step)):
         some_a, some_b = left.some(t, step), right.some(t, step)
         some = whole.some(t, step).reals(part)
-        cut = problem.cut(-(-m // 128) * -(-n // 256) * some.batch, terms, device.programs)
+        cut = config.cut(-(-m // 128) * -(-n // 256) * some.batch, terms, device.programs)
         for j in range(0, whole.n, columns):
             with program.lend():
                 of_b = real_vectors(program, some_b.part(j, j + columns), part, left=False)
-                split_b = maker.slice_vectors(program, of_b, problem, cut, device, left=False)
+                split_b = maker.slice_vectors(program, of_b, config, cut, device, left=False)
                 for i in range(0, whole.m, rows):
                     with program.lend():
                         of_a = real_vectors(program, some_a.part(i, i + rows), part, left=True)
-                        split_a = maker.slice_vectors(program, of_a, problem, cut, device, left=True)
-                        sums = maker.multiply_slices(program, split_a, split_b, problem, cut, device)
+                        split_a = maker.slice_vectors(program, of_a, config, cut, device, left=True)
+                        sums = maker.multiply_slices(program, split_a, split_b, config, cut, device)
                         cuda_slices.join_sums(
-                            program, sums, some.part(i, rows, j, columns), of_a, of_b, split_a, split_b, problem,
+                            program, sums, some.part(i, rows, j, columns), of_a, of_b, split_a, split_b, config,
                             constants, counts, device,
                         )  # fmt: skip
 
 
 def queue_sum(
     program: Program, a: torch.Tensor, b: torch.Tensor, target: cuda.Result, addend: cuda.Result | None,
-    problem: cuda_slices.Problem, block: tuple[int, int], counts: Place, device: Device,
+    config: cuda_slices.LaunchConfig, block: tuple[int, int], counts: Place, device: Device,
 ) -> None:  # fmt: skip
     """Queue target = alpha·a @ b + beta·addend, as `queue` does a product."""
     program.zero(counts)
     left, right = vectors_of(a, A, columns=False), vectors_of(b, B, columns=True)
     rows, columns = block
     m, n = min(rows, target.m), min(columns, target.n)
-    constants, maker = cuda_slices.constants_of(problem.test, a.device), _maker_of(problem)
+    constants, maker = cuda_slices.constants_of(config.test, a.device), _maker_of(config)
     terms, parts = left.parts * left.terms, range(left.parts)
-    each = cuda_slices.workspace(problem, m, n, terms) * left.parts
+    each = cuda_slices.workspace(config, m, n, terms) * left.parts
     step = min(max(1, BATCH_BYTES // max(1, each)), _MOST_BATCHES)
     for t in range(0, target.batch, step):
         some_a, some_b, some = left.some(t, step), right.some(t, step), target.some(t, step)
         c = addend.some(t, step) if addend is not None else None
-        cut = problem.cut(-(-m // 128) * -(-n // 256) * some.batch, terms, device.programs)
+        cut = config.cut(-(-m // 128) * -(-n // 256) * some.batch, terms, device.programs)
 
         def cut_up(x: cuda.Vectors, cut: cuda_slices.Cut = cut, *, left: bool) -> list[cuda_slices.SlicedVectors]:
             return [
-                maker.slice_vectors(program, real_vectors(program, x, part, left=left), problem, cut, device, left=left)
+                maker.slice_vectors(program, real_vectors(program, x, part, left=left), config, cut, device, left=left)
                 for part in parts
             ]
 
@@ -193,13 +193,13 @@ def queue_sum(
                     with program.lend():
                         of_a = some_a.part(i, i + rows)
                         products = [
-                            (x, y, maker.multiply_slices(program, x, y, problem, cut, device))
+                            (x, y, maker.multiply_slices(program, x, y, config, cut, device))
                             for x, y in zip(cut_up(of_a, left=True), split_b, strict=True)
                         ]
                         place = i, rows, j, columns
                         cuda_slices.combine_sums(
                             program, products, some.part(*place), c.part(*place) if c is not None else None, of_a,
-                            of_b, problem, constants, counts, device,
+                            of_b, config, constants, counts, device,
                         )  # fmt: skip
 
 
@@ -248,22 +248,22 @@ class SlicesBound:
         return np.where(np.isfinite(value), bound, 0.0)
 
 
-def bound_of(scheme: Slices, need: Need, device: Device, a: Any, b: Any) -> SlicesBound:
+def bound_of(scheme: Slices, problem: Problem, device: Device, a: Any, b: Any) -> SlicesBound:
     """For a report."""
-    return SlicesBound(scheme, _slices_and_groups(scheme, need)[0], need.result, a, b)
+    return SlicesBound(scheme, _slices_and_groups(scheme, problem)[0], problem.result, a, b)
 
 
-def gpu_seconds(scheme: Slices, need: Need, rates: Rates) -> float:
+def gpu_seconds(scheme: Slices, problem: Problem, rates: Rates) -> float:
     """Seconds that the GPU is expected to work on a call with slices: split, product, join, second look."""
-    problem, parts = problem_of(scheme, need, _ANY), need.parts
-    count, m, n, k = math.prod(need.batch) * parts, need.m, need.n, need.terms
-    rate = {1: rates.int8, 2: _HALF * rates.words, 8: _DOUBLE * rates.float64}[problem.digits.size]
-    seconds = rates.product + operations(problem, need, rates.processors) / rate
-    words = problem.slices * problem.digits.size
+    config, parts = launch_config(scheme, problem, _ANY), problem.parts
+    count, m, n, k = math.prod(problem.batch) * parts, problem.m, problem.n, problem.terms
+    rate = {1: rates.int8, 2: _HALF * rates.words, 8: _DOUBLE * rates.float64}[config.digits.size]
+    seconds = rates.product + operations(config, problem, rates.processors) / rate
+    words = config.slices * config.digits.size
     for line, elements in ((rates.left, m * k), (rates.right, k * n)):
         seconds += line.seconds(float(count * elements), words)
-    join = rates.join if problem.test.mode == MAGNITUDE else rates.rounded
-    seconds += join.seconds(float(count * m * n), problem.entry_bytes)
+    join = rates.join if config.test.mode == MAGNITUDE else rates.rounded
+    seconds += join.seconds(float(count * m * n), config.entry_bytes)
     return seconds + rates.once_over(count * m * n // 8)
 
 
@@ -271,16 +271,16 @@ _HALF, _DOUBLE = 0.79, 0.93
 """What slices of FP16 and FP64 reach of the rates of words and of cuBLAS's float64 products, as measured on an H200."""
 
 
-def operations(problem: cuda_slices.Problem, need: Need, processors: int) -> float:
+def operations(config: cuda_slices.LaunchConfig, problem: Problem, processors: int) -> float:
     """Operations of products of slices in full tiles, with those of the processors that wait for the last ones."""
-    rows, columns = (128, 256) if problem.digits.balanced else cuda_slices.tile_of(problem.digits)
-    tiles = -(-need.m // rows) * -(-need.n // columns) * math.prod(need.batch)
-    cut = problem.cut(tiles, need.terms, processors)
+    rows, columns = (128, 256) if config.digits.balanced else cuda_slices.tile_of(config.digits)
+    tiles = -(-problem.m // rows) * -(-problem.n // columns) * math.prod(problem.batch)
+    cut = config.cut(tiles, problem.terms, processors)
     tiles *= cut.blocks
-    each = 2.0 * rows * columns * cut.width * problem.pairs
-    return each * need.parts * tiles / waves(tiles, processors)
+    each = 2.0 * rows * columns * cut.width * config.pairs
+    return each * problem.parts * tiles / waves(tiles, processors)
 
 
-def products(scheme: Slices, need: Need) -> int:
+def products(scheme: Slices, problem: Problem) -> int:
     """Products on the matrix unit of one product of the call."""
-    return problem_of(scheme, need, _ANY).pairs * need.parts
+    return launch_config(scheme, problem, _ANY).pairs * problem.parts

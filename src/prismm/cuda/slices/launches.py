@@ -167,7 +167,7 @@ def refuse(digits: Digits, slices: int, groups: int, k: int) -> str | None:
 
 
 @dataclass(frozen=True)
-class Problem:
+class LaunchConfig:
     """How out = a @ b is multiplied: d slices, pairs with p + q < groups (0 first), the test of entries, and digits."""
 
     slices: int
@@ -226,21 +226,21 @@ def _ceil(x: int, step: int) -> int:
     return -(-x // step) * step
 
 
-def workspace(problem: Problem, rows: int, columns: int, k: int, batch: int = 1, programs: int = 1) -> int:
+def workspace(config: LaunchConfig, rows: int, columns: int, k: int, batch: int = 1, programs: int = 1) -> int:
     """Bytes of scratch for a product of so many rows and columns, one of a batch that so many programs multiply."""
-    cut = problem.cut(-(-rows // 128) * -(-columns // 256) * batch, k, programs)
+    cut = config.cut(-(-rows // 128) * -(-columns // 256) * batch, k, programs)
     vectors = _ceil(rows, 64) + _ceil(columns, 64)
-    digits = problem.slices * cut.blocks * cut.width * vectors * problem.digits.size
-    extras = 3 * problem.slices if problem.digits.adaptive else 3
-    if problem.digits.adaptive:  # vectors that are copied first
+    digits = config.slices * cut.blocks * cut.width * vectors * config.digits.size
+    extras = 3 * config.slices if config.digits.adaptive else 3
+    if config.digits.adaptive:  # vectors that are copied first
         digits += 8 * k * (rows + columns)
     entries, statistics = rows * _ceil(columns, 64), 8 * (STATISTICS + extras) * (rows + columns)
-    return digits + statistics + cut.blocks * entries * problem.entry_bytes + entries // 8
+    return digits + statistics + cut.blocks * entries * config.entry_bytes + entries // 8
 
 
-def _on_hopper(problem: Problem, device: Device) -> bool:
+def _on_hopper(config: LaunchConfig, device: Device) -> bool:
     """Whether the kernel for sm_90 multiplies; Triton compiles none for a single group."""
-    return device.hopper and problem.groups > 1 and problem.digits.balanced
+    return device.hopper and config.groups > 1 and config.digits.balanced
 
 
 @dataclass(frozen=True)
@@ -264,28 +264,28 @@ class SlicedVectors:
 
 
 def slice_vectors(
-    program: Program, x: Vectors, problem: Problem, cut: Cut, device: Device, *, left: bool
+    program: Program, x: Vectors, config: LaunchConfig, cut: Cut, device: Device, *, left: bool
 ) -> SlicedVectors:
     """Slice vectors of any strides."""
     import torch
 
     from prismm.cuda.slices.kernels import split as slice_split
 
-    k, mode = x.terms, problem.test.mode
+    k, mode = x.terms, config.test.mode
     across = x.steps[1] == 1 and x.steps[2] != 1
     # Neighbours in memory, so that one call sets them to zero.
     statistics = program.take(torch.int64, x.batch, STATISTICS, x.vectors)
     extras = program.take(torch.int64, x.batch, slice_split.EXTRAS.value, x.vectors)
-    pitch = cut.blocks * problem.slices * cut.width
-    digits = program.take(problem.digits.dtype, x.batch, _ceil(x.vectors, 64), pitch)
+    pitch = cut.blocks * config.slices * cut.width
+    digits = program.take(config.digits.dtype, x.batch, _ceil(x.vectors, 64), pitch)
     found = SlicedVectors(digits, statistics, extras, x.batch, x.vectors)
     if x.batch * x.vectors == 0:
         return found
     fixed: dict[str, Any] = {
-        "SLICES": problem.slices, "BITS": problem.digits.bits, "BALANCED": problem.digits.balanced,
-        "TRUNCATED": problem.digits.truncated,
+        "SLICES": config.slices, "BITS": config.digits.bits, "BALANCED": config.digits.balanced,
+        "TRUNCATED": config.digits.truncated,
         "MEASURE": mode == ROUNDING, "NVIDIA": device.nvidia,
-        "PERMUTED": _on_hopper(problem, device) and not left, "REVERSED": not left, "enable_fp_fusion": False,
+        "PERMUTED": _on_hopper(config, device) and not left, "REVERSED": not left, "enable_fp_fusion": False,
     }  # fmt: skip
     place = statistics, extras, digits, x.vectors, k, cut.width, pitch, found.plane
     if not across:
@@ -301,7 +301,7 @@ def slice_vectors(
     program.zero(statistics)
     program.zero(extras)
     measure_columns(program, x, statistics, _FRACTION_BITS, device, levels=mode == MAGNITUDE, exact=True)
-    rows, columns, warps = _COLUMN_TILE if problem.digits.balanced else _PEELED_TILE
+    rows, columns, warps = _COLUMN_TILE if config.digits.balanced else _PEELED_TILE
     rows, columns = tall_tile(rows, columns, cut.blocks * cut.width)
     program.launch(
         slice_split.slice_columns, (-(-x.vectors // columns), cut.blocks * cut.width // rows, x.batch), x.place,
@@ -333,34 +333,34 @@ class Sums:
 
 
 def multiply_slices(
-    program: Program, left: SlicedVectors, right: SlicedVectors, problem: Problem, cut: Cut, device: Device
+    program: Program, left: SlicedVectors, right: SlicedVectors, config: LaunchConfig, cut: Cut, device: Device
 ) -> Sums:
     """The products of all pairs, grouped.
 
     Raises:
         EngineError: for slices of FP64 where Triton multiplies none.
     """
-    if problem.digits.size == 8 and not device.float64_dot:
+    if config.digits.size == 8 and not device.float64_dot:
         raise EngineError(f"{device.name}: Triton multiplies no float64 matrices there; pass Slices('int8', ...)")
     batch, m, n = max(left.batch, right.batch), left.vectors, right.vectors
     units, pitch = batch * cut.blocks, left.digits.shape[2]
-    low = program.take(problem.digits.below, units, problem.groups - 1, m, _ceil(n, 64))
-    top = program.take(problem.digits.top, units, m, _ceil(n, 64))
+    low = program.take(config.digits.below, units, config.groups - 1, m, _ceil(n, 64))
+    top = program.take(config.digits.top, units, m, _ceil(n, 64))
     sums = Sums(low, top, cut.blocks)
     # From one matrix of a batch to the next: none where one operand serves all.
     left_step, right_step = (int(x.batch == batch) for x in (left, right))
-    fixed = {"SLICES": problem.slices, "GROUPS": problem.groups}
-    if not _on_hopper(problem, device):
+    fixed = {"SLICES": config.slices, "GROUPS": config.groups}
+    if not _on_hopper(config, device):
         from prismm.cuda.slices.kernels import product
 
-        rows, columns, depth = product.TILES[problem.digits.size]
-        longest = min(problem.digits.longest_sum, 1 << 20)
+        rows, columns, depth = product.TILES[config.digits.size]
+        longest = min(config.digits.longest_sum, 1 << 20)
         program.launch(
             product.slice_product, (-(-m // rows) * -(-n // columns), units), left.digits, right.digits, low, top, m,
             n, cut.width, pitch, left.plane, right.plane, left_step, right_step, sums.row_pitch, sums.plane,
-            cut.blocks, BITS=problem.digits.bits, SUM=max(longest // depth, 1) * depth, ROWS=rows, COLUMNS=columns,
+            cut.blocks, BITS=config.digits.bits, SUM=max(longest // depth, 1) * depth, ROWS=rows, COLUMNS=columns,
             DEPTH=depth, GROUP=product.GROUP, **fixed,
-            **product.launch(problem.digits.size, device.hopper),
+            **product.launch(config.digits.size, device.hopper),
         )  # fmt: skip
         return sums
     from triton.experimental.gluon import language as gl
@@ -392,7 +392,7 @@ def constants_of(test: Test, device: torch.device) -> torch.Tensor:
 
 def join_sums(
     program: Program, sums: Sums, out: Result, a: Vectors, b: Vectors, left: SlicedVectors, right: SlicedVectors,
-    problem: Problem, constants: torch.Tensor, counts: Place, device: Device,
+    config: LaunchConfig, constants: torch.Tensor, counts: Place, device: Device,
 ) -> None:  # fmt: skip
     """Join into out, certify, and repair: two launches. counts (4,) int64 grow by special, exact, magnitude and kept
     entries.
@@ -403,23 +403,23 @@ def join_sums(
     from prismm.cuda.slices.kernels import pairs as slice_pairs
     from prismm.cuda.slices.kernels import repair as slice_repair
 
-    test, mark_pitch = problem.test, -(-out.n // 32)
+    test, mark_pitch = config.test, -(-out.n // 32)
     marks = program.take(torch.int32, out.batch, out.m, mark_pitch)
     steps = out.steps
     vectors = left.statistics, left.extras, right.statistics, right.extras, constants
     common = {
-        "SLICES": problem.slices, "GROUPS": problem.groups, "MODE": test.mode, "PRECISION": test.precision
+        "SLICES": config.slices, "GROUPS": config.groups, "MODE": test.mode, "PRECISION": test.precision
     }  # fmt: skip
     fixed = {
-        **common, "BITS": problem.digits.bits, "TRUNCATED": problem.digits.truncated,
-        "ADAPTIVE": problem.digits.adaptive,
+        **common, "BITS": config.digits.bits, "TRUNCATED": config.digits.truncated,
+        "ADAPTIVE": config.digits.adaptive,
     }  # fmt: skip
     target = (
         out.place, steps[1], steps[2], steps[0], marks, *vectors, out.m, out.n, test.terms, sums.row_pitch, sums.plane,
         sums.blocks, mark_pitch, left.batch, right.batch,
     )  # fmt: skip
     tested = test.mode == MAGNITUDE and test.magnitude_kappa > 0.0
-    if problem.digits.adaptive:
+    if config.digits.adaptive:
         tiles = -(-out.n // slice_pairs.BLOCK), -(-out.m // slice_pairs.ROWS), out.batch
         program.launch(
             slice_pairs.join_pairs, tiles, sums.top, *target, TESTED=tested, ROWS=slice_pairs.ROWS,
@@ -430,8 +430,8 @@ def join_sums(
         even = steps[1] % 16 == 0 and steps[0] % 16 == 0 and out.n % 16 == 0
         program.launch(
             slice_join.join_slices, tiles, sums.low, sums.top, *target, TESTED=tested, ROWS=slice_join.ROWS,
-            STRIP=slice_join.STRIP, BLOCK=slice_join.BLOCK, EVEN=even, BITS=problem.digits.bits,
-            TRUNCATED=problem.digits.truncated, **common, **slice_join.LAUNCH,
+            STRIP=slice_join.STRIP, BLOCK=slice_join.BLOCK, EVEN=even, BITS=config.digits.bits,
+            TRUNCATED=config.digits.truncated, **common, **slice_join.LAUNCH,
         )  # fmt: skip
     span = slice_repair.SIDE.value, slice_repair.SPAN.value
     pieces = -(-out.m // span[0]) * -(-mark_pitch // span[1]) * out.batch
@@ -450,7 +450,7 @@ Real = tuple[SlicedVectors, SlicedVectors, Sums]
 
 def combine_sums(
     program: Program, products: list[Real], out: Result, addend: Result | None, a: Vectors, b: Vectors,
-    problem: Problem, constants: torch.Tensor, counts: Place, device: Device,
+    config: LaunchConfig, constants: torch.Tensor, counts: Place, device: Device,
 ) -> None:  # fmt: skip
     """out = alpha·X + beta·C, X from its real products, one a part: certified as a whole, or exact; two launches.
     counts: as of `join_sums`.
@@ -458,7 +458,7 @@ def combine_sums(
     from prismm.cuda.slices.kernels import combine as slice_combine
     from prismm.cuda.slices.kernels import join as slice_join
 
-    test = problem.test
+    test = config.test
     marks, grid, common = combining(program, out, addend)
     (left, right, sums), (left_i, right_i, sums_i) = products[0], products[-1]
     fixed = {"MODE": test.mode, "PRECISION": test.precision, "PARTS": len(products), "ADDEND": addend is not None}
@@ -467,12 +467,12 @@ def combine_sums(
         slice_combine.combine_slices, grid, sums.low, sums.top, sums_i.low, sums_i.top, *common, marks,
         left.statistics, left.extras, right.statistics, right.extras, left_i.statistics, left_i.extras,
         right_i.statistics, right_i.extras, constants, *FACTORS, out.m, out.n, test.terms, sums.row_pitch, sums.plane,
-        sums.blocks, marks.shape[3], left.batch, right.batch, SLICES=problem.slices, GROUPS=problem.groups,
-        BITS=problem.digits.bits, TRUNCATED=problem.digits.truncated, ADAPTIVE=problem.digits.adaptive,
+        sums.blocks, marks.shape[3], left.batch, right.batch, SLICES=config.slices, GROUPS=config.groups,
+        BITS=config.digits.bits, TRUNCATED=config.digits.truncated, ADAPTIVE=config.digits.adaptive,
         TESTED=test.magnitude_kappa > 0.0, ROWS=rows, BLOCK=columns, num_warps=warps, enable_fp_fusion=False, **fixed,
     )  # fmt: skip
     if test.mode == RAW:
-        _settle_own(program, products, out, addend, a, b, marks, problem, counts, device)
+        _settle_own(program, products, out, addend, a, b, marks, config, counts, device)
         return
     statistics = left.statistics, right.statistics, left.batch, right.batch, slice_join.Q.value
     settle_marks(program, out, addend, a, b, marks, statistics, counts, device, PRODUCT=True, **fixed)
@@ -480,7 +480,7 @@ def combine_sums(
 
 def _settle_own(
     program: Program, products: list[Real], out: Result, addend: Result | None, a: Vectors, b: Vectors, marks: Place,
-    problem: Problem, counts: Place, device: Device,
+    config: LaunchConfig, counts: Place, device: Device,
 ) -> None:  # fmt: skip
     """Set the entries of a sum of the scheme's own value that were marked."""
     from prismm.cuda.gemm.kernels import combine
@@ -498,8 +498,8 @@ def _settle_own(
         a_batch, *a_steps[1:], b.place.reals(), b_batch, *b_steps[1:], out.place.reals(), *steps, source.place.reals(),
         c_steps[1], c_steps[2], c_steps[0], marks, sums.low, sums.top, sums_i.low, sums_i.top, left.statistics,
         left.extras, right.statistics, right.extras, counts, *FACTORS, out.m, out.n, a.terms, sums.row_pitch,
-        sums.plane, sums.blocks, marks.shape[3], out.batch, left.batch, right.batch, SLICES=problem.slices,
-        GROUPS=problem.groups, BITS=problem.digits.bits, ADAPTIVE=problem.digits.adaptive,
-        PRECISION=problem.test.precision, PARTS=len(products), ADDEND=addend is not None, BLOCK=LANES, num_warps=4,
+        sums.plane, sums.blocks, marks.shape[3], out.batch, left.batch, right.batch, SLICES=config.slices,
+        GROUPS=config.groups, BITS=config.digits.bits, ADAPTIVE=config.digits.adaptive,
+        PRECISION=config.test.precision, PARTS=len(products), ADDEND=addend is not None, BLOCK=LANES, num_warps=4,
         enable_fp_fusion=False,
     )  # fmt: skip

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from prismm.core.accuracy import MAGNITUDE
 from prismm.cuda.residues.launches import STATISTICS, Device, Vectors
-from prismm.cuda.slices.launches import Cut, Problem, SlicedVectors, Sums
+from prismm.cuda.slices.launches import Cut, LaunchConfig, SlicedVectors, Sums
 from prismm.errors import EngineError
 
 if TYPE_CHECKING:
@@ -23,14 +23,14 @@ _FRACTION_BITS = 20
 
 
 def slice_vectors(
-    program: Program, x: Vectors, problem: Problem, cut: Cut, device: Device, *, left: bool
+    program: Program, x: Vectors, config: LaunchConfig, cut: Cut, device: Device, *, left: bool
 ) -> SlicedVectors:
     """Slice vectors of any strides; both sides alike."""
     import torch
 
     from prismm.cuda.slices.kernels import adaptive as slice_adaptive
 
-    slices, digits, pitch = problem.slices, problem.digits, cut.blocks * cut.width
+    slices, digits, pitch = config.slices, config.digits, cut.blocks * cut.width
     statistics = program.take(torch.int64, x.batch, STATISTICS, x.vectors)
     cuts = program.take(torch.int64, x.batch, slice_adaptive.CUTS.value * slices, x.vectors)
     to = program.take(digits.dtype, slices * x.batch, -(-x.vectors // 64) * 64, pitch)
@@ -44,7 +44,7 @@ def slice_vectors(
         slice_adaptive.slice_adaptively, (x.vectors, x.batch), x.place, x.steps[1], x.steps[0], statistics, cuts, to,
         x.vectors, x.terms, pitch, found.plane, _FRACTION_BITS, x.batch, SLICES=slices, BITS=digits.bits,
         TRUNCATED=digits.truncated, CLIPPED=digits.kind == "int8" and not digits.truncated, BLOCK=block,
-        LEVELS=problem.test.mode == MAGNITUDE, NVIDIA=device.nvidia, EVEN=x.even(1), num_warps=warps,
+        LEVELS=config.test.mode == MAGNITUDE, NVIDIA=device.nvidia, EVEN=x.even(1), num_warps=warps,
         enable_fp_fusion=False,
     )  # fmt: skip
     return found
@@ -64,7 +64,7 @@ def _straight(program: Program, x: Vectors) -> Vectors:
 
 
 def multiply_slices(
-    program: Program, left: SlicedVectors, right: SlicedVectors, problem: Problem, cut: Cut, device: Device
+    program: Program, left: SlicedVectors, right: SlicedVectors, config: LaunchConfig, cut: Cut, device: Device
 ) -> Sums:
     """The products of all pairs, each for itself: first of the first slices, p after p.
 
@@ -73,14 +73,14 @@ def multiply_slices(
     """
     from prismm.cuda.slices.kernels import product
 
-    if problem.digits.size == 8 and not device.float64_dot:
+    if config.digits.size == 8 and not device.float64_dot:
         raise EngineError(f"{device.name}: Triton multiplies no float64 matrices there; pass Slices('int8', ...)")
     batch, m, n = max(left.batch, right.batch), left.vectors, right.vectors
     pitch, units = left.digits.shape[2], batch * cut.blocks
-    top = program.take(problem.digits.top, problem.pairs * units, m, -(-n // 64) * 64)
+    top = program.take(config.digits.top, config.pairs * units, m, -(-n // 64) * 64)
     sums = Sums(top, top, cut.blocks)
-    rows, columns, depth = product.TILES[problem.digits.size]
-    longest = min(problem.digits.longest_sum, 1 << 20)
+    rows, columns, depth = product.TILES[config.digits.size]
+    longest = min(config.digits.longest_sum, 1 << 20)
 
     def multiply(p: int, q: int, pair: int, matrices: int, steps: tuple[int, int]) -> None:
         """Slices p and q, and as many matrices after them, of each side at these steps; from this pair on."""
@@ -89,13 +89,13 @@ def multiply_slices(
         program.launch(
             product.slice_product, (-(-m // rows) * -(-n // columns), matrices * cut.blocks), *some, to, to, m, n,
             cut.width, pitch, left.plane, right.plane, *steps, sums.row_pitch, sums.plane, cut.blocks, SLICES=1,
-            GROUPS=1, BITS=problem.digits.bits, SUM=max(longest // depth, 1) * depth, ROWS=rows, COLUMNS=columns,
-            DEPTH=depth, GROUP=product.GROUP, **product.launch(problem.digits.size, device.hopper),
+            GROUPS=1, BITS=config.digits.bits, SUM=max(longest // depth, 1) * depth, ROWS=rows, COLUMNS=columns,
+            DEPTH=depth, GROUP=product.GROUP, **product.launch(config.digits.size, device.hopper),
         )  # fmt: skip
 
     pair = 0
-    for p in range(problem.slices):
-        kept = min(problem.slices, problem.groups - p)
+    for p in range(config.slices):
+        kept = min(config.slices, config.groups - p)
         if batch == 1:
             multiply(p, 0, pair, kept, (0, 1))
         else:

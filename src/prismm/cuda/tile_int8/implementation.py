@@ -29,16 +29,16 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from prismm.core.composite import Side
+    from prismm.core.problem import Problem
     from prismm.cuda.costs.table import Rates
     from prismm.cuda.launch.program import Place, Program
-    from prismm.cuda.plan import Need
     from prismm.cuda.residues.launches import Device
     from prismm.schemes.tile_int8 import TileInt8
 
 _UP = 1.0 + 2.0**-40
 
 
-def check(scheme: TileInt8, need: Need, engine: str | None) -> str:
+def check(scheme: TileInt8, problem: Problem, engine: str | None) -> str:
     """The engine that multiplies segments of a scheme that a caller asked for.
 
     Raises:
@@ -50,59 +50,59 @@ def check(scheme: TileInt8, need: Need, engine: str | None) -> str:
         raise EngineError(
             f"{scheme} runs on a CPU so far; pass a tile that a GPU takes ({cuda_tiles.tile_sizes()}), or CPU tensors"
         )
-    if not need.native or need.result.precision != 24:
+    if not problem.one_type or problem.result.precision != 24:
         raise EngineError(
             f"{scheme} runs on a CPU so far where operands and result are not all float32, or all complex64; convert "
             "them, pass CPU tensors, or scheme=prismm.Residues(...)"
         )
-    if need.target is not None and need.target.kind not in ("native", "fast"):
+    if problem.target is not None and problem.target.kind not in ("native", "fast"):
         raise EngineError(
-            f"{scheme} certifies accuracy 'native' and 'fast' on a GPU, not {need.target}; leave scheme out, or pass "
-            "Residues(...)"
+            f"{scheme} certifies accuracy 'native' and 'fast' on a GPU, not {problem.target}; leave scheme out, or "
+            "pass Residues(...)"
         )
-    cuda_words_calls.check_length(need)
+    cuda_words_calls.check_length(problem)
     return cuda_tiles.NAME
 
 
-def workspace(scheme: TileInt8, need: Need, rows: int, columns: int) -> int:
+def workspace(scheme: TileInt8, problem: Problem, rows: int, columns: int) -> int:
     """Bytes of scratch for a block of the product; of a complex one with real operands and the part that is made."""
-    laid_out = 4 * ((rows + columns) * need.terms + rows * columns) if need.is_complex else 0
-    return laid_out + cuda_tiles.workspace(scheme, rows, columns, need.terms)
+    laid_out = 4 * ((rows + columns) * problem.terms + rows * columns) if problem.is_complex else 0
+    return laid_out + cuda_tiles.workspace(scheme, rows, columns, problem.terms)
 
 
-def problem_of(scheme: TileInt8, need: Need, device: Device) -> cuda_tiles.Problem:
+def launch_config(scheme: TileInt8, problem: Problem, device: Device) -> cuda_tiles.LaunchConfig:
     """What is launched."""
-    return cuda_tiles.problem_for(scheme, need.terms, need.target, need.summed)
+    return cuda_tiles.config_for(scheme, problem.terms, problem.target, problem.summed)
 
 
 def queue(
-    program: Program, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, problem: cuda_tiles.Problem,
+    program: Program, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, config: cuda_tiles.LaunchConfig,
     block: tuple[int, int], counts: Place, device: Device, into: Place | None = None,
 ) -> None:  # fmt: skip
     """Queue out = a @ b, batches of three dimensions, in blocks of rows and columns, and of a batch; counts (4,) int64
     are set. Blocks begin where tiles do. into: scratch memory for the result, laid out as out is.
     """
-    granule = problem.scheme.granule
+    granule = config.scheme.granule
     rows, columns = (max(1, size // grain) * grain for size, grain in zip(block, granule, strict=True))
     x, y, z = (cuda_words_calls.matrices_of(w, base) for w, base in ((a, A), (b, B), (out, OUT)))
     if into is not None:
         z = dataclasses.replace(z, data=into.reals())
     m, n, parts = min(rows, z.shape[1]), min(columns, z.shape[2]), 2 if z.is_complex else 1
-    each = cuda_tiles.workspace(problem.scheme, m, n, parts * x.shape[2])
+    each = cuda_tiles.workspace(config.scheme, m, n, parts * x.shape[2])
     first = True
     for left, right, result in cuda_words_calls.blocks_of(x, y, z, rows, columns, each):
         for part in range(parts):
             with program.lend():
                 if parts == 1:
-                    cuda_tiles.queue(left, right, result, problem, counts, device, program, first)
+                    cuda_tiles.queue(left, right, result, config, counts, device, program, first)
                 else:
-                    _queue_part(program, left, right, result, part, problem, counts, device, first)
+                    _queue_part(program, left, right, result, part, config, counts, device, first)
                 first = False
 
 
 def _queue_part(
     program: Program, a: cuda_words.Matrices, b: cuda_words.Matrices, out: cuda_words.Matrices, part: int,
-    problem: cuda_tiles.Problem, counts: Place, device: Device, clear: bool,
+    config: cuda_tiles.LaunchConfig, counts: Place, device: Device, clear: bool,
 ) -> None:  # fmt: skip
     """The real or imaginary part of a complex product: of real operands of twice the inner dimension."""
     sides = []
@@ -117,7 +117,7 @@ def _queue_part(
     batch, m, n = out.shape
     made = program.take(out.data.dtype, batch, m, n)
     result = cuda_words.Matrices(made, out.shape, (m * n, n, 1), False)
-    cuda_tiles.queue(sides[0], sides[1], result, problem, counts, device, program, clear)
+    cuda_tiles.queue(sides[0], sides[1], result, config, counts, device, program, clear)
     put_part(program, made, out.data.at(part, (), ()), (out.batch_stride, *out.strides[1:]), out.shape)
 
 
@@ -218,14 +218,14 @@ def _vectors(
     return shift[at], x[at], lost[at]
 
 
-def bound_of(scheme: TileInt8, need: Need, device: Device, a: Any, b: Any) -> TilesBound:
+def bound_of(scheme: TileInt8, problem: Problem, device: Device, a: Any, b: Any) -> TilesBound:
     """For a report."""
-    return TilesBound(FP32, a, b, cuda_tiles.bound(scheme, need.terms), scheme)
+    return TilesBound(FP32, a, b, cuda_tiles.bound(scheme, problem.terms), scheme)
 
 
-def products(scheme: TileInt8, need: Need) -> int:
+def products(scheme: TileInt8, problem: Problem) -> int:
     """Products on the matrix unit of one product of the call."""
-    return scheme.products * need.parts
+    return scheme.products * problem.parts
 
 
 _PRODUCTS, _FOLDS = 1.37, 0.0047
@@ -240,15 +240,15 @@ _PASSES, _CERTIFIED = 0.5, 0.32
 """Shares of the memory's rate that splits and certificates reach."""
 
 
-def gpu_seconds(scheme: TileInt8, need: Need, rates: Rates) -> float:
+def gpu_seconds(scheme: TileInt8, problem: Problem, rates: Rates) -> float:
     """Seconds that the GPU is expected to work on a call: survey, split, product, certificate, second look."""
-    parts, (m, n, k) = need.parts, (need.m, need.n, need.terms)
-    count = math.prod(need.batch) * parts
+    parts, (m, n, k) = problem.parts, (problem.m, problem.n, problem.terms)
+    count = math.prod(problem.batch) * parts
     pairs = scheme.exponent == "pair"
     left, right = (4, 4) if pairs else scheme.segments
     moved = (8 * parts * (m + n) * k + (left * m + right * n) * k) * count
     seconds = 4 * rates.look * parts
-    seconds += moved / (_PASSES * rates.memory) + need.result_bytes / (_CERTIFIED * rates.memory)
+    seconds += moved / (_PASSES * rates.memory) + problem.result_bytes / (_CERTIFIED * rates.memory)
     tiles = -(-m // 128) * -(-n // 128) * count
     entries = 128.0 * 128.0 * tiles
     products = 2.0 * entries * k * scheme.products / (_PRODUCTS * rates.int8)

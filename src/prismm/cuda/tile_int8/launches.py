@@ -110,7 +110,7 @@ def bound(scheme: TileInt8, terms: int) -> Bound:
 
 
 @dataclass(frozen=True)
-class Problem:
+class LaunchConfig:
     """How out = a @ b is multiplied.
 
     room, last, gamma: see `Bound`. raw: nothing is asked of an entry but that it is infinite where the exact one is.
@@ -126,12 +126,12 @@ class Problem:
     summed: bool = False
 
 
-def problem_for(scheme: TileInt8, terms: int, target: Target | None, summed: bool = False) -> Problem:
+def config_for(scheme: TileInt8, terms: int, target: Target | None, summed: bool = False) -> LaunchConfig:
     """The problem of a product with an inner dimension of `terms`."""
     found = bound(scheme, terms)
     raw = (target is None or target.kind == "fast") and not scheme.fallback
     gamma = found.gamma * (1.0 + 2.0**-10)
-    return Problem(scheme, found.room(target, grade_of(scheme)), found.last, raw, gamma, summed)
+    return LaunchConfig(scheme, found.room(target, grade_of(scheme)), found.last, raw, gamma, summed)
 
 
 def workspace(scheme: TileInt8, rows: int, columns: int, k: int) -> int:
@@ -147,7 +147,7 @@ def workspace(scheme: TileInt8, rows: int, columns: int, k: int) -> int:
 
 
 def queue(
-    a: Matrices, b: Matrices, out: Matrices, problem: Problem, counts: Place, device: Device, to: Program,
+    a: Matrices, b: Matrices, out: Matrices, config: LaunchConfig, counts: Place, device: Device, to: Program,
     clear: bool = True,
 ) -> None:  # fmt: skip
     """Queue the launches of out = a @ b, which add to counts (4,) int64; clear: after they have set them to 0.
@@ -162,7 +162,7 @@ def queue(
     from prismm.cuda.tile_int8.kernels import certify as tile_certify
     from prismm.cuda.tile_int8.kernels import split as tile_split
 
-    scheme = problem.scheme
+    scheme = config.scheme
     tile_rows, width, tile_columns = scheme.tile
     left, right = scheme.segments
     batches, m, k, n = out.shape[0], a.shape[1], a.shape[2], b.shape[2]
@@ -214,7 +214,7 @@ def queue(
         TILE_ROWS=tile_rows, TILE_COLUMNS=tile_columns, WIDTH=width, GIVEN=given, PAIRS=pairs, VECTORS=block,
         LENGTH=_LENGTH, **layout,
     )  # fmt: skip
-    _multiply(planes, weights, shifts, out, m, n, k, problem, left_tiles, right_tiles, device, to)
+    _multiply(planes, weights, shifts, out, m, n, k, config, left_tiles, right_tiles, device, to)
     for first, count, tile0, tiles, tile, segments in (
         (0, m, 0, left_tiles, tile_rows, left),
         (batches * m, n, batches * left_tiles, right_tiles, tile_columns, right),
@@ -227,13 +227,13 @@ def queue(
     rows, columns = 64, 128
     to.launch(
         tile_certify.certify_tiles, (-(-m // rows) * -(-n // columns), batches), out.data, facts, shifts, marks, m, n,
-        out.strides[1], out.batch_stride, -(-n // 32), vectors, cuda_words.pattern_of(problem.room),
-        cuda_words.pattern_of(problem.last), cuda_words.pattern_of(problem.gamma),
-        cuda_words.pattern_of(64.0 if problem.summed else 1.0),
-        RAW=problem.raw, GIVEN=given, PAIRS=pairs, RATIO=fraction(right) - fraction(left), ROWS=rows, COLUMNS=columns,
+        out.strides[1], out.batch_stride, -(-n // 32), vectors, cuda_words.pattern_of(config.room),
+        cuda_words.pattern_of(config.last), cuda_words.pattern_of(config.gamma),
+        cuda_words.pattern_of(64.0 if config.summed else 1.0),
+        RAW=config.raw, GIVEN=given, PAIRS=pairs, RATIO=fraction(right) - fraction(left), ROWS=rows, COLUMNS=columns,
         EVEN=_aligned(out), num_warps=8, enable_fp_fusion=False,
     )  # fmt: skip
-    cuda_words.repair(a, b, out, marks, counts, problem.raw and not problem.summed, False, device, to)
+    cuda_words.repair(a, b, out, marks, counts, config.raw and not config.summed, False, device, to)
 
 
 def _ceil(x: int, step: int) -> int:
@@ -255,10 +255,10 @@ def _aligned(out: Matrices) -> bool:
 
 
 def _multiply(
-    planes: Any, weights: Any, shifts: Any, out: Matrices, m: int, n: int, k: int, problem: Problem, left_tiles: int,
-    right_tiles: int, device: Device, to: Program,
+    planes: Any, weights: Any, shifts: Any, out: Matrices, m: int, n: int, k: int, config: LaunchConfig, left_tiles:
+    int, right_tiles: int, device: Device, to: Program,
 ) -> None:  # fmt: skip
-    scheme = problem.scheme
+    scheme = config.scheme
     tile_rows, width, tile_columns = scheme.tile
     left, right = scheme.segments
     batches = out.shape[0]

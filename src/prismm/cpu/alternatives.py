@@ -1,4 +1,4 @@
-"""What else could make a product: every scheme of rounded products beside those of `planner.Auto`'s table, weighed.
+"""What else could make a product: every scheme of rounded products beside those of `planning.auto`'s table, weighed.
 
 A candidate is taken where its bound meets the target whatever the data, the machine has the units that it is made for,
 it is reproducible if that is asked for, and fewer seconds are predicted for it than for the table's choice.
@@ -12,24 +12,26 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from prismm.core import accuracy
+from prismm.core.backend import Chosen
+from prismm.core.plan import Alternative
 from prismm.cpu.costs import predict
 from prismm.cpu.engines.integer import choose
 from prismm.errors import PrismmError
-from prismm.planning.auto import Alternative, grade
+from prismm.planning.moduli_count import moduli_for_native
 from prismm.schemes.native import Native, native_meets
 from prismm.schemes.residues import Residues
 
 if TYPE_CHECKING:
     from prismm.core.composite import Composite
-    from prismm.planning.auto import Need
+    from prismm.core.problem import Problem
 
 _EMULATED = ("cpu:blas", "cpu:float64", "simulated")
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A scheme for a need. meets: whether its bound meets the target for any data. emulated: on units that this machine
-    lacks.
+    """A scheme for a problem. meets: whether its bound meets the target for any data. emulated: on units that this
+    machine lacks.
     """
 
     scheme: Any
@@ -39,9 +41,9 @@ class Candidate:
     reproducible: bool
     emulated: bool = False
 
-    def why_not(self, need: Need, seconds: float) -> str | None:
+    def why_not(self, problem: Problem, seconds: float) -> str | None:
         """Why it is not taken where the choice takes `seconds`; None where it should be."""
-        if need.reproducible and not self.reproducible and need.target.kind != "correctly-rounded":
+        if problem.reproducible and not self.reproducible and problem.goal != "correctly-rounded":
             return "not reproducible"
         if not self.meets:
             return "its bound leaves entries to repair"
@@ -77,32 +79,32 @@ def _schemes(precision: int) -> Iterator[Composite]:
             continue
 
 
-def candidates(need: Need, workers: int = 1) -> Iterator[Candidate]:
-    """The composite schemes as candidates for this need."""
-    for scheme in _schemes(need.result.precision):
+def candidates(problem: Problem, workers: int = 1) -> Iterator[Candidate]:
+    """The composite schemes as candidates for this problem."""
+    for scheme in _schemes(problem.result.precision):
         try:
             engine = scheme.engine_for(None).name
-            scheme.check(max(1, need.terms), need.result)
+            scheme.check(max(1, problem.terms), problem.result)
         except PrismmError:
             continue
-        seconds, _ = predict(scheme, engine, need, 1, 1, workers)
+        seconds, _ = predict(scheme, engine, problem, 1, 1, workers)
         emulated = engine.startswith(_EMULATED)
-        yield Candidate(scheme, engine, seconds, _meets(scheme, need), scheme.reproducible, emulated)
+        yield Candidate(scheme, engine, seconds, _meets(scheme, problem), scheme.reproducible, emulated)
 
 
-def _meets(scheme: Composite, need: Need) -> bool:
+def _meets(scheme: Composite, problem: Problem) -> bool:
     """Whether the bound meets the target for any data: the scheme's own `relative_bound(k)`, if it has one, against
     what the target leaves of |a||b|.
     """
-    if need.target.kind == "correctly-rounded" or need.big_integers:
+    if problem.goal == "correctly-rounded" or problem.big_integers:
         return False
-    if need.target.kind == "fast":
+    if problem.target is None or problem.goal == "fast":
         return True
     relative = getattr(scheme, "relative_bound", None)
     if relative is None:
         return False
-    room = accuracy.slack(need.target, need.terms, need.result)
-    return float(relative(max(1, need.terms))) * (1.0 + 2.0**-20) <= room
+    room = accuracy.slack(problem.target, problem.terms, problem.result)
+    return float(relative(max(1, problem.terms))) * (1.0 + 2.0**-20) <= room
 
 
 @functools.cache
@@ -114,41 +116,45 @@ def _contenders(precision: int) -> bool:
     )
 
 
-def weigh(need: Need, scheme: Any, reason: str) -> tuple[Any, str]:
-    """The table's choice with its reason, or a candidate that beats it."""
-    if isinstance(scheme, Native) or not _contenders(need.result.precision):
+def weigh(problem: Problem, chosen: Chosen) -> Chosen:
+    """The table's choice, or a candidate that beats it."""
+    scheme = chosen.scheme
+    if isinstance(scheme, Native) or not _contenders(problem.result.precision):
         # Every composite scheme makes several products of a native one's size.
-        return scheme, reason
-    best, found = _seconds(scheme, need, 1), None
-    for candidate in candidates(need):
-        if candidate.why_not(need, best) is None:
+        return chosen
+    best, found = _seconds(scheme, problem, 1), None
+    for candidate in candidates(problem):
+        if candidate.why_not(problem, best) is None:
             best, found = candidate.seconds, candidate
     if found is None:
-        return scheme, reason
-    return found.scheme, f"its bound meets the target, and fewer seconds are predicted than for {scheme}"
+        return chosen
+    reason = f"its bound meets the target, and fewer seconds are predicted than for {scheme}"
+    return Chosen(found.scheme, chosen.engine, (reason,))
 
 
-def _seconds(scheme: Any, need: Need, workers: int) -> float:
+def _seconds(scheme: Any, problem: Problem, workers: int) -> float:
     if isinstance(scheme, Residues):
-        moduli, parts = scheme.moduli, 3 if need.is_complex else 1
-        return predict(scheme, choose("cpu").name, need, moduli, parts, workers)[0]
-    return predict(scheme, "cpu:blas", need, 1, 1, workers)[0]
+        moduli, parts = scheme.moduli, 3 if problem.is_complex else 1
+        return predict(scheme, choose("cpu").name, problem, moduli, parts, workers)[0]
+    return predict(scheme, "cpu:blas", problem, 1, 1, workers)[0]
 
 
-def alternatives(need: Need, scheme: Any, seconds: float, workers: int) -> tuple[Alternative, ...]:
+def alternatives(problem: Problem, scheme: Any, seconds: float, workers: int) -> tuple[Alternative, ...]:
     """What was not taken, fastest first, and why not."""
-    others = list(candidates(need, workers))
+    others = list(candidates(problem, workers))
     if not isinstance(scheme, Native):
-        meets = need.target.kind in ("native", "fast") and not need.big_integers
-        if need.target.tolerance is not None:
-            meets = native_meets(need.target.tolerance, need.terms, need.compute_unit, need.result.unit_roundoff)
-        others.append(Candidate(Native(), "cpu:blas", _seconds(Native(), need, workers), meets, False))
+        meets = problem.goal in ("native", "fast") and not problem.big_integers
+        if problem.target is not None and problem.target.tolerance is not None:
+            meets = native_meets(
+                problem.target.tolerance, problem.terms, problem.native_roundoff, problem.result.unit_roundoff
+            )
+        others.append(Candidate(Native(), "cpu:blas", _seconds(Native(), problem, workers), meets, False))
     if not isinstance(scheme, Residues):
-        other = Residues(grade(need.result, need.terms))
-        meets = need.target.kind in ("native", "fast")
-        others.append(Candidate(other, choose("cpu").name, _seconds(other, need, workers), meets, True))
+        other = Residues(moduli_for_native(problem.result, problem.terms))
+        meets = problem.goal in ("native", "fast")
+        others.append(Candidate(other, choose("cpu").name, _seconds(other, problem, workers), meets, True))
     found = [
-        Alternative(str(x.scheme), x.engine, x.seconds, x.why_not(need, seconds) or "another scheme was asked for")
+        Alternative(str(x.scheme), x.engine, x.seconds, x.why_not(problem, seconds) or "another scheme was asked for")
         for x in others
         if x.scheme != scheme
     ]

@@ -1,0 +1,127 @@
+"""Plan: what would run for a product, why, and what it is expected to take."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from prismm.core.accuracy import Target
+from prismm.formats import Format
+
+
+@dataclass(frozen=True)
+class Alternative:
+    """A scheme that was not taken: what it would need, and why not."""
+
+    scheme: str
+    engine: str
+    predicted_seconds: float
+    reason: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """A dictionary that JSON can hold."""
+        return {
+            "scheme": self.scheme,
+            "engine": self.engine,
+            "predicted_seconds": self.predicted_seconds,
+            "reason": self.reason,
+        }
+
+    def __str__(self) -> str:
+        return f"{self.scheme} on {self.engine}, {readable_seconds(self.predicted_seconds)}: {self.reason}"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What would run for a product, why, and what it is expected to take; printed by `prismm.explain`.
+
+    predicted_seconds and native_seconds are estimates for this kind of machine, not measurements. workspace_bytes is
+    what the product takes beside operands and result. alternatives: schemes that were not taken, and why not.
+    """
+
+    m: int
+    n: int
+    k: int
+    batch: tuple[int, ...]
+    operands: tuple[str, str]
+    result: str
+    target: Target | None
+    scheme: Any
+    engine: str
+    reproducible: bool
+    threads: int
+    products: int
+    row_panel: int
+    column_block: int
+    workspace_bytes: int
+    predicted_seconds: float
+    native_seconds: float
+    bound: str
+    reasons: tuple[str, ...]
+    alternatives: tuple[Alternative, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """A dictionary that JSON can hold."""
+        return {
+            "m": self.m,
+            "n": self.n,
+            "k": self.k,
+            "batch": list(self.batch),
+            "operands": list(self.operands),
+            "result": self.result,
+            "accuracy": str(self.target) if self.target is not None else None,
+            "scheme": str(self.scheme),
+            "engine": self.engine,
+            "reproducible": self.reproducible,
+            "threads": self.threads,
+            "products": self.products,
+            "row_panel": self.row_panel,
+            "column_block": self.column_block,
+            "workspace_bytes": self.workspace_bytes,
+            "predicted_seconds": self.predicted_seconds,
+            "native_seconds": self.native_seconds,
+            "bound": self.bound,
+            "reasons": list(self.reasons),
+            "alternatives": [alternative.to_dict() for alternative in self.alternatives],
+        }
+
+    def __str__(self) -> str:
+        shape = f"({self.m} x {self.k}) @ ({self.k} x {self.n})"
+        if self.batch:
+            shape = f"{'x'.join(map(str, self.batch))} of {shape}"
+        target = str(self.target) if self.target is not None else "the scheme's own value"
+        expected, native = readable_seconds(self.predicted_seconds), readable_seconds(self.native_seconds)
+        lines = [
+            f"{shape}, {self.operands[0]} and {self.operands[1]} -> {self.result}",
+            f"  accuracy    {target}" + (", reproducible" if self.reproducible else ""),
+            f"  scheme      {self.scheme} on {self.engine}, {self.threads} thread{'s' if self.threads != 1 else ''}",
+            f"  products    {self.products}",
+            f"  bound       {self.bound}",
+            f"  predicted   {expected} (native {native})",
+            f"  workspace   {self.workspace_bytes / 2**20:.1f} MiB, panels of {self.row_panel} rows, "
+            f"blocks of {self.column_block} columns",
+        ]
+        lines += [f"  because     {reason}" for reason in self.reasons]
+        return "\n".join([*lines, *(f"  instead     {alternative}" for alternative in self.alternatives)])
+
+
+def readable_seconds(seconds: float) -> str:
+    """Seconds in a unit that suits them."""
+    if seconds < 1e-3:
+        return f"{seconds * 1e6:.0f} µs"
+    return f"{seconds * 1e3:.1f} ms" if seconds < 1.0 else f"{seconds:.2f} s"
+
+
+def bound_text(scheme: Any, target: Target | None, result: Format, is_complex: bool) -> str:
+    """The guarantee per entry, in one line."""
+    u = f"2^-{result.precision}"
+    terms = "2k" if is_complex else "k"
+    if target is None:
+        return "the scheme's own: Report.bound(i, j)"
+    if target.kind == "correctly-rounded":
+        return "half an ulp: c = RN(exact)" + (", real and imaginary part each" if is_complex else "")
+    if target.kind == "tolerance":
+        return f"|c - exact| <= {target.tolerance:g}·(|a||b|) + {u}·|exact| + η/2"
+    if target.kind == "native":
+        return f"|c - exact| <= {terms}·{u}·(|a||b|) + {terms}·η"
+    return "none per entry; Report.bound(i, j) gives what the scheme guarantees"

@@ -1,0 +1,130 @@
+"""The CPU's column of `planning.auto`'s table, and what the planner may read of the data there."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from prismm.core.backend import Chosen
+from prismm.core.problem import Problem
+from prismm.cpu.alternatives import weigh
+from prismm.cpu.costs import predict, rates_of
+from prismm.cpu.engines.integer import choose
+from prismm.planning.moduli_count import TINY_MODULI, moduli_for_native, moduli_for_rounding, moduli_for_sample
+from prismm.schemes.native import Native, cannot_underflow, native_meets
+from prismm.schemes.residues import Residues
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+DIRECT_WORK = 40_000
+"""Products of at most this many multiply-adds go to the direct engine: no pipeline pays for itself there."""
+
+TINY_WORK = 300_000
+"""Up to so many multiply-adds one compiled call in double-double is faster still, where it settles every entry; so many
+may each product of a batch have for the direct engine.
+"""
+
+THIN = 4096
+"""A tall or wide product whose smaller operand has at most so many elements goes to the direct engine as well."""
+
+SAMPLED_WORK = 1 << 28
+"""Multiply-adds from which on a sample of the data is worth its time."""
+
+
+class Sample(NamedTuple):
+    """The operands' data, (m, k) and (k, n), where a choice may depend on it; the element type of the native
+    product."""
+
+    a: NDArray[Any]
+    b: NDArray[Any]
+    native: np.dtype[Any]
+
+
+def is_tiny(problem: Problem) -> bool:
+    """Whether the direct engine is the natural choice: for a product so small, or one of a batch."""
+    work = problem.multiply_adds
+    many = bool(problem.batch) and work * (4 if problem.is_complex else 1) <= TINY_WORK
+    return work <= DIRECT_WORK or many
+
+
+def is_thin(problem: Problem) -> bool:
+    """Whether it is because a tall or wide product has so small an operand."""
+    least, most = sorted((problem.m, problem.n))
+    return least * max(problem.k, 1) <= THIN and most >= 16 * least
+
+
+def is_single(problem: Problem) -> bool:
+    """Whether the product of two elements is exact in float64, and the result real and float32."""
+    return problem.fits_float32 and problem.result.precision == 24 and not problem.is_complex
+
+
+class CpuColumn:
+    """See `core.backend.Column`."""
+
+    def native_within(self, problem: Problem, sample: Sample | None) -> Chosen | None:
+        """Native, where (K+2)·u is within the tolerance and no product of elements can underflow."""
+        if problem.big_integers or problem.summed or sample is None:
+            return None
+        assert problem.target is not None and problem.target.tolerance is not None
+        unit = problem.native_roundoff
+        meets = native_meets(problem.target.tolerance, problem.terms, unit, problem.result.unit_roundoff)
+        if not meets or not cannot_underflow(*sample):
+            return None
+        return Chosen(Native(), None, (f"(K+2)·u = {(problem.terms + 2) * unit:.1e} is within the tolerance",))
+
+    def correctly_rounded(self, problem: Problem, sample: Sample | None, engine: str | None) -> Chosen:
+        """Sums in float64 for float32 data, otherwise residues; their number by a sample of large data."""
+        tiny = Residues(TINY_MODULI[problem.result.precision])
+        if is_tiny(problem):
+            return Chosen(tiny, engine, ("leaves few roundings open in a tiny product",))
+        if is_single(problem) and not problem.summed and not _residues_are_faster(problem):
+            reason = "float32 products are exact in float64; one rounding test per entry"
+            return Chosen(Native("float64"), engine, (reason,))
+        if is_thin(problem):
+            return Chosen(tiny, engine, ("leaves few roundings open in short sums",))
+        return Chosen(*_by_sample(problem, sample, engine))
+
+    def native_grade(self, problem: Problem, sample: Sample | None, engine: str | None) -> Chosen:
+        """Native, but for integers beyond 2^53, and for what would be rounded twice."""
+        of_grade = Residues(moduli_for_native(problem.result, problem.terms))
+        if problem.goal == "fast" or not problem.big_integers:
+            narrower = problem.native_roundoff < problem.result.unit_roundoff
+            if problem.goal == "native" and problem.terms == 1 and narrower:
+                return Chosen(of_grade, engine, ("a single product in a wider type would round twice",))
+            return Chosen(Native(), engine, ("its a-priori bound meets the target, and nothing is faster on a CPU",))
+        return Chosen(of_grade, engine, ("integers beyond 2^53 need exact operands",))
+
+    def weigh(self, problem: Problem, chosen: Chosen) -> Chosen:
+        """A scheme of several rounded products in its place, where that is predicted faster."""
+        return weigh(problem, chosen)
+
+
+def column(device: str = "cpu") -> CpuColumn:
+    """The column of this processor."""
+    return CpuColumn()
+
+
+def _residues_are_faster(problem: Problem) -> bool:
+    """Whether fewer seconds are predicted for residues than for sums in float64: where INT8 products are as many times
+    faster than those as it takes.
+    """
+    moduli = moduli_for_rounding(problem.result)
+    residues, _ = predict(Residues(moduli), choose("cpu").name, problem, moduli, 1, 1)
+    doubled, _ = predict(Native("float64"), "cpu:blas", problem, 1, 1, 1)
+    return residues < doubled
+
+
+def _by_sample(
+    problem: Problem, sample: Sample | None, engine: str | None
+) -> tuple[Residues, str | None, tuple[str, ...]]:
+    few = problem.m * problem.n < 1 << 10  # a sample would be all of them
+    if sample is None or few or problem.multiply_adds < SAMPLED_WORK or problem.big_integers:
+        moduli = moduli_for_rounding(problem.result)
+        return Residues(moduli), engine, ("leaves few roundings open on ordinary data",)
+    with np.errstate(all="ignore"):
+        rate = rates_of(choose("cpu").name).residue
+        moduli, share = moduli_for_sample(problem, sample.a, sample.b, rate)
+    reason = f"fewest seconds by a sample of the data, which expects {share:.2g} of the entries in repair"
+    return Residues(moduli), engine, (reason,)
