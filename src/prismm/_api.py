@@ -25,19 +25,10 @@ from prismm.core.outcome import Epilogue, Job, Outcome
 from prismm.core.plan import Plan
 from prismm.core.prepared import Prepared
 from prismm.core.report import Piece, Pieces, Report
+from prismm.core.request import Request, check_apart, check_request, finite_scalar, transposed
+from prismm.core.workspace import MIN_WORKSPACE
 from prismm.cpu import blas_threads, flow
-from prismm.cpu.calls import (
-    Call,
-    Options,
-    check_apart,
-    check_options,
-    composite_engine,
-    engine_named,
-    finite_scalar,
-    normalise_call,
-    select,
-    transposed,
-)
+from prismm.cpu.calls import Call, composite_engine, engine_named, normalise_call, select
 from prismm.cpu.choice import DIRECT_WORK, is_thin, is_tiny
 from prismm.cpu.engines.integer import DIRECT, DirectEngine, choose
 from prismm.cpu.fast_paths import at_once, batch_at_once, tensors_at_once
@@ -45,7 +36,6 @@ from prismm.cpu.residues import batch as batched
 from prismm.cpu.residues import long
 from prismm.cpu.residues.blocking import SplitLeft, SplitRight, prepare_left, prepare_right
 from prismm.cpu.residues.split import Splitter
-from prismm.cpu.workspace import MIN_WORKSPACE
 from prismm.errors import ArgumentError, DTypeError, OperandError, ShapeError
 from prismm.formats import format_of
 from prismm.schemes import native, residues
@@ -152,8 +142,8 @@ def matmul(
         keywords = accuracy, scheme, reproducible, out_dtype, engine, threads, workspace
         return cuda_calls.matmul(a, b, keywords, out, full_output)
     start = time.perf_counter()
-    options, a, b = check_options(accuracy, scheme, reproducible, out_dtype, engine, threads, a, b, workspace)
-    return _run(a, b, None, options, out, full_output, start)
+    request, a, b = check_request(accuracy, scheme, reproducible, out_dtype, engine, threads, a, b, workspace)
+    return _run(a, b, None, request, out, full_output, start)
 
 
 def gemm(
@@ -208,9 +198,9 @@ def gemm(
         keywords = accuracy, scheme, reproducible, out_dtype, engine, threads, workspace
         return cuda_calls.gemm(a, b, c, alpha, beta, trans_a, trans_b, keywords, out, full_output)
     a, b = transposed(a, trans_a, "trans_a"), transposed(b, trans_b, "trans_b")
-    options, a, b = check_options(accuracy, scheme, reproducible, out_dtype, engine, threads, a, b, workspace)
+    request, a, b = check_request(accuracy, scheme, reproducible, out_dtype, engine, threads, a, b, workspace)
     addend = interop.normalise(c, "c") if beta != 0 else None
-    return _run(a, b, (alpha, beta, addend), options, out, full_output, start)
+    return _run(a, b, (alpha, beta, addend), request, out, full_output, start)
 
 
 def prepare(
@@ -252,13 +242,13 @@ def prepare(
         raise ArgumentError(f"side={side!r}; pass 'left' or 'right'")
     environment.check_arithmetic()
     blas_threads.check_numpy()
-    options, x, _ = check_options(accuracy, scheme, reproducible, out_dtype, engine, threads, x, None)
+    request, x, _ = check_request(accuracy, scheme, reproducible, out_dtype, engine, threads, x, None)
     if isinstance(x, Prepared):
         raise OperandError("this operand is prepared already; pass the matrix itself")
     if lives_on_gpu(x):
         from prismm.cuda import prepare as cuda_prepared
 
-        return cuda_prepared.prepare(x, side, options)
+        return cuda_prepared.prepare(x, side, request)
     array = interop.normalise(x, "x")
     if array.data.ndim != 2:
         raise ShapeError(f"x has shape {array.data.shape}; prepare takes a matrix of two dimensions")
@@ -267,32 +257,32 @@ def prepare(
     copy = interop.Array(
         np.array(array.data, order="C"), array.family, array.source if array.family == "dlpack" else None
     )
-    dtype = interop.result_dtype([copy.data], options.out_dtype)
+    dtype = interop.result_dtype([copy.data], request.out_dtype)
     if copy.family == "dlpack":
         interop.check_kept(copy.source, np.zeros(1, dtype), np.from_dlpack)
     left, right = (copy.data, copy.data.T) if side == "left" else (copy.data.T, copy.data)
     chosen, chosen_engine, _, _ = select(
-        left, right, dtype, options, summed=False, terms_per_element=1, may_read_data=False
+        left, right, dtype, request, summed=False, terms_per_element=1, may_read_data=False
     )
     split: SplitLeft | SplitRight | flow.SplitOperand | None = None
     if isinstance(chosen, Composite) and copy.data.size:
         data = copy.data.astype(np.complex128) if dtype.kind == "c" and copy.data.dtype.kind != "c" else copy.data
         memory = workspace_limit(2 * data.nbytes, data.nbytes)
-        job = Job(format_of(dtype), options.target, 1, False, options.threads, memory)
+        job = Job(format_of(dtype), request.target, 1, False, request.threads, memory)
         split = flow.split_operand(chosen, data, side, job, composite_engine(chosen, chosen_engine))
     elif isinstance(chosen, Residues) and copy.data.size:
         k = copy.data.shape[1] if side == "left" else copy.data.shape[0]
         engine_used = engine_named(chosen_engine)
-        mode = join_mode(options.target)
+        mode = join_mode(request.target)
         tested = mode == MAGNITUDE
         splitter = Splitter(chosen.moduli, engine_used, k, dtype.kind == "c", a_priori=tested, levels=tested)
         data = copy.data.astype(np.complex128) if dtype.kind == "c" and copy.data.dtype.kind != "c" else copy.data
         if side == "right":
-            split = prepare_right(data, splitter, options.threads)
+            split = prepare_right(data, splitter, request.threads)
         else:
-            split = prepare_left(data, splitter, options.threads)
-    asked = dtype.name if options.out_dtype is not None else None
-    return Prepared(side, chosen, options.target, options.reproducible, chosen_engine, dtype.name, asked, copy, split)
+            split = prepare_left(data, splitter, request.threads)
+    asked = dtype.name if request.out_dtype is not None else None
+    return Prepared(side, chosen, request.target, request.reproducible, chosen_engine, dtype.name, asked, copy, split)
 
 
 def explain(
@@ -326,8 +316,8 @@ def explain(
         from prismm.cuda import calls as cuda_calls
 
         return cuda_calls.explain(a, b, (accuracy, scheme, reproducible, out_dtype, engine, threads))
-    options, a, b = check_options(accuracy, scheme, reproducible, out_dtype, engine, threads, a, b)
-    return normalise_call(a, b, None, options).plan
+    request, a, b = check_request(accuracy, scheme, reproducible, out_dtype, engine, threads, a, b)
+    return normalise_call(a, b, None, request).plan
 
 
 def _aside(verb: str) -> Any:
@@ -346,18 +336,18 @@ def _run(
     a: Any,
     b: Any,
     extra: tuple[complex, complex, interop.Array | None] | None,
-    options: Options,
+    request: Request,
     out: Any,
     full_output: bool,
     start: float,
 ) -> Any:
-    call = normalise_call(a, b, extra, options)
+    call = normalise_call(a, b, extra, request)
     target = _target_array(out, call)
     # All matrices of a batch are written as rows of one view, or stacked.
     scattered = target is not None and bool(call.batch) and not target.flags.c_contiguous
     fresh = target is None or scattered or any(np.may_share_memory(target, x) for x in call.inputs)
     result = np.empty(call.shape, call.dtype) if fresh or target is None else target
-    outcome, pieces = _multiply(call, result, extra, options, full_output)
+    outcome, pieces = _multiply(call, result, extra, request, full_output)
     if target is not None and fresh:
         target[...] = result
     answer = interop.as_caller(result, call.family, call.source) if out is None else out
@@ -400,7 +390,7 @@ def _target_array(out: Any, call: Call) -> NDArray[Any] | None:
             f"out has entries that share memory (shape {array.data.shape}, strides {array.data.strides}); pass one "
             f"with memory for each, such as np.empty(shape) or torch.empty(shape)"
         )
-    check_apart(call.options, "out", array.data)
+    check_apart(call.request, "out", array.data)
     return array.data
 
 
@@ -408,7 +398,7 @@ def _multiply(
     call: Call,
     result: NDArray[Any],
     extra: tuple[complex, complex, interop.Array | None] | None,
-    options: Options,
+    request: Request,
     report: bool,
 ) -> tuple[Outcome, Sequence[Piece]]:
     """Carry out the two-dimensional products of a call; its pieces are for a report alone."""
@@ -430,7 +420,7 @@ def _multiply(
         # An empty sum is zero; one zero term stands for it.
         a, b, k = np.zeros((m, 1), call.dtype), np.zeros((1, n), call.dtype), 1
     if isinstance(call.scheme, Native) and batch:
-        return _native_batch(a, b, view, addend, call, extra, options, report)
+        return _native_batch(a, b, view, addend, call, extra, request, report)
     # What `prepare` has split for the best engine is split again where compiled passes take less.
     split = call.left is not None or call.right is not None
     again = split and not report and isinstance(call.scheme, Residues) and call.engine == choose("cpu").name
@@ -438,25 +428,25 @@ def _multiply(
     # The compiled pass returned other bits than single products for integers beyond 2^53, which are two terms each.
     direct = (again or call.engine == DIRECT.name) and not call.problem.big_integers
     if direct and (batch or m * n * k > DIRECT_WORK):
-        job = _job(a, b, view, addend, call, extra, options)
+        job = _job(a, b, view, addend, call, extra, request)
         whole, part = batched.multiply(call.scheme, a, b, view, job, report=report or not (again or _unnamed(call)))
         stack = view.reshape(-1, m, n)
         return whole, Pieces(len(stack), lambda p: Piece(stack[p], part(p)))
     if not batch:
         if not report and long.suits(m, n, k) and _unnamed(call):
-            job = _job(a, b, view, addend, call, extra, options)
+            job = _job(a, b, view, addend, call, extra, request)
             alike = np.iscomplexobj(a) == np.iscomplexobj(b) == np.iscomplexobj(view)
             if alike and job.epilogue is None and long.multiply(call.scheme, a, b, view, job):
                 return Outcome(), []
-        outcome = _one(a, b, view, addend, call, extra, options)
+        outcome = _one(a, b, view, addend, call, extra, request)
         return outcome, [Piece(view, outcome)]
     a, b = (_broadcast(x, batch) for x in (a, b))
-    return _each(list(np.ndindex(*batch)), a, b, view, addend, call, extra, options)
+    return _each(list(np.ndindex(*batch)), a, b, view, addend, call, extra, request)
 
 
 def _unnamed(call: Call) -> bool:
     """Whether another way to the same bits may serve for residues: who names the engine gets that one alone."""
-    unnamed = call.options.engine is None and not environment.variable(b"PRISMM_ENGINE")
+    unnamed = call.request.engine is None and not environment.variable(b"PRISMM_ENGINE")
     return unnamed and isinstance(call.scheme, Residues)
 
 
@@ -473,12 +463,12 @@ def _each(
     addend: NDArray[Any] | None,
     call: Call,
     extra: tuple[complex, complex, interop.Array | None] | None,
-    options: Options,
+    request: Request,
 ) -> tuple[Outcome, list[Piece]]:
     """The products of a batch at some places, one by one; small ones by several workers, each a product at a time."""
     small = call.problem.m * call.problem.n * call.problem.k <= APART
-    workers = min(options.threads, len(places)) if small and options.workspace is None else 1
-    mine = replace(options, threads=1) if workers > 1 else options
+    workers = min(request.threads, len(places)) if small and request.workspace is None else 1
+    mine = replace(request, threads=1) if workers > 1 else request
     outcomes: list[Any] = [None] * len(places)
 
     def one(p: int) -> None:
@@ -506,7 +496,7 @@ def _native_batch(
     addend: NDArray[Any] | None,
     call: Call,
     extra: tuple[complex, complex, interop.Array | None] | None,
-    options: Options,
+    request: Request,
     report: bool,
 ) -> tuple[Outcome, Sequence[Piece]]:
     """A batch by one native call; one by one only the products for which more is asked than the a-priori bound, or that
@@ -514,11 +504,11 @@ def _native_batch(
     """
     batch = view.shape[:-2]
     start = time.perf_counter()
-    whole = native.Whole(call.scheme, a, b, view, _job(a, b, view, addend, call, extra, options))
+    whole = native.Whole(call.scheme, a, b, view, _job(a, b, view, addend, call, extra, request))
     done = whole.multiply(as_torch=call.family == "torch")
     a, b = (_broadcast(x, batch) for x in (a, b))
     places = [tuple(map(int, at)) for at in np.argwhere(~done)]
-    total, pieces = _each(places, a, b, view, addend, call, extra, options)
+    total, pieces = _each(places, a, b, view, addend, call, extra, request)
     ordinary = int(np.count_nonzero(done))
     total.products = math.prod(batch)
     total.count("a priori", ordinary * view.shape[-2] * view.shape[-1] * (2 if view.dtype.kind == "c" else 1))
@@ -539,26 +529,26 @@ def _job(
     c: NDArray[Any] | None,
     call: Call,
     extra: tuple[complex, complex, interop.Array | None] | None,
-    options: Options,
+    request: Request,
 ) -> Job:
     """What a product, or each of a batch, is asked for."""
     epilogue = None
     if extra is not None and (extra[0] != 1 or extra[1] != 0):
         epilogue = Epilogue(extra[0], extra[1], c)
     terms = call.terms + (3 if epilogue is not None else 0)
-    target = options.target
+    target = request.target
     memory = workspace_limit(a.nbytes + b.nbytes, out.nbytes)
-    if options.workspace is not None:
-        memory = max(options.workspace.nbytes, MIN_WORKSPACE)
+    if request.workspace is not None:
+        memory = max(request.workspace.nbytes, MIN_WORKSPACE)
     return Job(
         result=format_of(call.dtype),
         target=target,
         terms=terms,
         a_priori=join_mode(target) == MAGNITUDE,
-        workers=options.threads,
+        workers=request.threads,
         memory=memory,
         epilogue=epilogue,
-        workspace=options.workspace,
+        workspace=request.workspace,
     )
 
 
@@ -569,13 +559,13 @@ def _one(
     c: NDArray[Any] | None,
     call: Call,
     extra: tuple[complex, complex, interop.Array | None] | None,
-    options: Options,
+    request: Request,
 ) -> Outcome:
     """One two-dimensional product by the plan's scheme."""
-    job = _job(a, b, out, c, call, extra, options)
+    job = _job(a, b, out, c, call, extra, request)
     if call.dtype.kind == "c":
         # A plain native product keeps the operands' precision.
-        raw = isinstance(call.scheme, Native) and options.target is None
+        raw = isinstance(call.scheme, Native) and request.target is None
         a, b = (
             x if x.dtype.kind == "c" else x.astype(np.result_type(x, np.complex64) if raw else np.complex128)
             for x in (a, b)

@@ -10,7 +10,7 @@ import prismm
 from prismm import Slices
 from prismm.core.accuracy import parse_target
 from prismm.core.problem import Problem
-from prismm.cpu.calls import Options
+from prismm.core.request import Request
 from prismm.cuda import plan as cuda_plan
 from prismm.cuda.residues import launches as cuda
 from prismm.cuda.slices import implementation as cuda_slices_calls
@@ -46,7 +46,7 @@ def problem(n=4096, k=None, *, result=FP64, accuracy=None, **other):
 
 
 def chosen(some, scheme):
-    return cuda_plan.choose(some, Options(some.target, scheme, some.reproducible, None, None, 1, None), H200)
+    return cuda_plan.choose(some, Request(some.target, scheme, some.reproducible, None, None, 1, None), H200)
 
 
 def test_they_run_on_the_unit_of_their_own():

@@ -7,7 +7,7 @@ import pytest
 
 from prismm.core.accuracy import parse_target
 from prismm.core.problem import Problem
-from prismm.cpu.calls import Options
+from prismm.core.request import Request
 from prismm.cuda import plan as cuda_plan
 from prismm.cuda.multiword import implementation as cuda_words_calls
 from prismm.cuda.multiword import launches as cuda_words
@@ -28,7 +28,7 @@ def problem(n=4096, k=None, *, result=FP32, accuracy="native", **other):
 
 
 def chosen(some, scheme=None, engine=None, device=H200):
-    options = Options(some.target, scheme, some.reproducible, None, engine, 1, None)
+    options = Request(some.target, scheme, some.reproducible, None, engine, 1, None)
     return cuda_plan.choose(some, options, device)
 
 

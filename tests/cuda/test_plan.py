@@ -8,7 +8,7 @@ import pytest
 from prismm import Slices, TileInt8, Words
 from prismm.core.accuracy import Target, parse_target
 from prismm.core.problem import Problem
-from prismm.cpu.calls import check_options
+from prismm.core.request import check_request
 from prismm.cuda import calls as cuda_calls
 from prismm.cuda import plan as cuda_plan
 from prismm.cuda.costs.table import committed, rates_of
@@ -46,7 +46,7 @@ def problem_of(n, k, result, target="native", **changes):
 
 def chosen(problem, device=H200, scheme=None, engine=None):
     asked = None if scheme is not None and problem.target is None else "native"
-    options = check_options(asked, scheme, False, None, engine, None, None, None)[0]
+    options = check_request(asked, scheme, False, None, engine, None, None, None)[0]
     return cuda_plan.choose(problem, options, device)
 
 
@@ -207,7 +207,7 @@ def test_errors_name_the_variable_that_chose_the_engine(monkeypatch):
 def test_vectors_have_their_kernel_where_terms_are_neighbours(dtype):
     """Else cuBLAS reads what is large, and a tile what is small."""
     result = FP64 if dtype == "float64" else FP32
-    options = check_options("native", None, False, None, None, None, np.ones((1, 1)), np.ones((1, 1)))[0]
+    options = check_request("native", None, False, None, None, None, np.ones((1, 1)), np.ones((1, 1)))[0]
     h200 = cuda.Device("NVIDIA H200", True, True, 132)
     for m, n, k in ((2048, 1, 4096), (1, 2048, 4096), (8192, 1, 8192), (1024, 1, 1024)):
         problem = Problem(m, n, k, (), result, options.target, False, True)

@@ -8,7 +8,7 @@ import torch
 from prismm import Slices
 from prismm.core.accuracy import parse_target
 from prismm.core.problem import Problem
-from prismm.cpu.calls import Options
+from prismm.core.request import Request
 from prismm.cuda import calls as cuda_calls
 from prismm.cuda import operands as cuda_operands
 from prismm.cuda import plan as cuda_plan
@@ -37,7 +37,7 @@ def nobody_asks_how_much_memory_is_free(monkeypatch):
 def program(batch, m, k, n, scheme, target, dtype=torch.float64, sum_=False, large=None, turned=False):
     """The program of a call and its choice, for operands that are nowhere."""
     chosen = parse_target(target) if target else None
-    options = Options(chosen, scheme, False, None, None, 1, None)
+    options = Request(chosen, scheme, False, None, None, 1, None)
     problem = Problem(m, n, k, (batch,) if batch > 1 else (), KINDS[dtype], chosen, False, True, dtype.is_complex, sum_)
     choice = cuda_plan.choose(problem, options, H200)
     call = cuda_calls.GpuCall((), (), (batch, m, n), dtype, ("", ""), choice, problem, H200, 0, options, None)

@@ -6,7 +6,7 @@ import pytest
 
 from prismm.core.accuracy import parse_target
 from prismm.core.problem import Problem
-from prismm.cpu.calls import Options
+from prismm.core.request import Request
 from prismm.cuda import plan as cuda_plan
 from prismm.cuda import sample as cuda_look
 from prismm.cuda.plan import Left
@@ -45,7 +45,7 @@ def no_settings(monkeypatch):
 
 
 def chosen(problem, share):
-    options = Options(problem.target, None, False, None, None, 1, None)
+    options = Request(problem.target, None, False, None, None, 1, None)
     return cuda_plan.choose(problem, options, H200, look=share)
 
 

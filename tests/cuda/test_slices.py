@@ -11,8 +11,8 @@ import prismm
 from prismm import Slices
 from prismm.core.accuracy import parse_target
 from prismm.core.problem import Problem
+from prismm.core.request import Request
 from prismm.core.specials import real_operands
-from prismm.cpu.calls import Options
 from prismm.cuda import plan as cuda_plan
 from prismm.cuda.residues import launches as cuda
 from prismm.cuda.slices import implementation as cuda_slices_calls
@@ -36,7 +36,7 @@ def problem(n=4096, k=None, *, result=FP64, accuracy=None, **other):
 
 
 def chosen(some, scheme=FAST, engine=None):
-    options = Options(some.target, scheme, some.reproducible, None, engine, 1, None)
+    options = Request(some.target, scheme, some.reproducible, None, engine, 1, None)
     return cuda_plan.choose(some, options, H200)
 
 

@@ -9,8 +9,8 @@ import pytest
 import prismm
 from prismm.core.accuracy import Target, parse_target
 from prismm.core.problem import Problem
+from prismm.core.request import Request
 from prismm.core.specials import real_operands
-from prismm.cpu.calls import Options
 from prismm.cuda import plan as cuda_plan
 from prismm.cuda.implementations import module_of
 from prismm.cuda.residues import launches as cuda
@@ -204,9 +204,9 @@ def test_what_a_gpu_takes():
 
 def test_a_call_takes_them():
     some = problem(64)
-    choice = cuda_plan.choose(some, Options(some.target, TileInt8(), False, None, None, 1, None), H200)
+    choice = cuda_plan.choose(some, Request(some.target, TileInt8(), False, None, None, 1, None), H200)
     assert (choice.scheme, choice.engine, choice.rows, choice.columns) == (TileInt8(), "cuda:int8", 64, 64)
-    plan = cuda_plan.make_plan(some, choice, Options(some.target, TileInt8(), False, None, None, 1, None), "", "", "")
+    plan = cuda_plan.make_plan(some, choice, Request(some.target, TileInt8(), False, None, None, 1, None), "", "", "")
     assert plan.products == 8 and plan.predicted_seconds > 0.0
     assert module_of(TileInt8()) is cuda_tile_calls
 

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import prismm
+from prismm.core.memory import workspace_limit
 from prismm.cpu import costs
 from prismm.errors import ArgumentError, PrismmError, ShapeError
-from prismm.core.memory import workspace_limit
 from prismm.planning.moduli_count import _uncertified_share, moduli_for_rounding
 from prismm.testing import HOSTILE
 from tests.judge import CORRECT, DTYPES, assert_same_bits, usable_engines

@@ -8,11 +8,11 @@ import pytest
 
 import prismm
 from prismm.core.moduli import symmetric
+from prismm.core.workspace import Scratch
 from prismm.cpu.engines.integer import DIRECT, ENGINES, FLOAT64, INT8, INT8_7BIT, available
 from prismm.cpu.residues import product
 from prismm.cpu.residues.blocking import tiling
 from prismm.cpu.residues.split import Splitter
-from prismm.cpu.workspace import Scratch
 from prismm.schemes import residues
 from prismm.testing import exact_product
 from tests.judge import assert_same_bits

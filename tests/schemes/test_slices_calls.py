@@ -5,7 +5,7 @@ import pytest
 
 import prismm
 from prismm import Slices
-from prismm.cpu.workspace import Arena
+from prismm.core.workspace import Arena
 from prismm.errors import ArgumentError
 from prismm.testing import HOSTILE, SPECIAL, correctly_rounded, exact_gemm, exact_product
 from tests.judge import assert_bounds_hold, assert_meets, assert_same_bits, entry_terms, magnitudes

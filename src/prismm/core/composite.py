@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from prismm.cpu.workspace import Arena
+    from prismm.core.workspace import Arena
     from prismm.formats import Format
 
 Side = Literal["left", "right"]

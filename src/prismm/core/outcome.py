@@ -1,11 +1,11 @@
-"""What a scheme is, and what one product of two matrices hands to it."""
+"""Job and Outcome: what one product of two matrices is asked for, and what became of it."""
 
 from __future__ import annotations
 
 import math
 import sys
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any
 
 from prismm.core.accuracy import Target
 from prismm.formats import Format
@@ -14,24 +14,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from prismm.cpu.workspace import Arena
-
-
-@runtime_checkable
-class Scheme(Protocol):
-    """A way to multiply. It must hold that
-
-    - the result meets the bound in the scheme's docstring, entry by entry, for all finite operands;
-    - if `reproducible`, each entry is a function of its row of A, its column of B and the scheme alone;
-    - scaling rows of A or columns of B by powers of two scales the result exactly, away from overflow and underflow,
-      where the scheme scales rows and columns.
-
-    Schemes are frozen dataclasses: they print, compare and hash by value.
-    """
-
-    @property
-    def reproducible(self) -> bool:
-        """Whether the value is the same on every engine, thread count, batch and order of the inner dimension."""
+    from prismm.core.workspace import Arena
 
 
 def modulus(z: complex) -> float:

@@ -13,14 +13,21 @@ import numpy as np
 
 from prismm.core import arrays as interop
 from prismm.core import environment
-from prismm.core import threads as pool
-from prismm.core.accuracy import Target, parse_target
+from prismm.core.accuracy import Target
 from prismm.core.composite import Composite
 from prismm.core.memory import workspace_limit
 from prismm.core.outcome import Job
 from prismm.core.plan import Plan, bound_text
 from prismm.core.prepared import Prepared
 from prismm.core.problem import Problem
+from prismm.core.request import (
+    Request,
+    check_apart,
+    check_prepared,
+    check_scalars,
+    check_sides,
+)
+from prismm.core.workspace import MIN_WORKSPACE
 from prismm.cpu import blas_threads
 from prismm.cpu.alternatives import alternatives
 from prismm.cpu.choice import CpuColumn, Sample, is_thin, is_tiny
@@ -29,11 +36,9 @@ from prismm.cpu.engines.integer import DIRECT, ENGINES, choose
 from prismm.cpu.flow import SplitOperand, blocking
 from prismm.cpu.residues.blocking import SplitLeft, SplitRight, tiling
 from prismm.cpu.residues.split import Splitter
-from prismm.cpu.workspace import MIN_WORKSPACE, Arena
 from prismm.errors import ArgumentError, DTypeError, EngineError, OperandError, ShapeError
 from prismm.formats import format_of
 from prismm.planning import auto
-from prismm.planning.auto import Auto
 from prismm.schemes.native import Native, fits_single, gemm_dtype
 from prismm.schemes.residues import Residues
 
@@ -47,137 +52,6 @@ BLAS = "cpu:blas"
 
 PREPARED_SIZE = 1024
 """Rows and columns that the choice for a prepared operand counts on: its partner's are not known."""
-
-
-@dataclass(frozen=True)
-class Options:
-    """The keywords that say how to multiply, checked."""
-
-    target: Target | None
-    scheme: Any
-    reproducible: bool
-    out_dtype: Any
-    engine: str | None
-    threads: int
-    workspace: Arena | None = None
-
-
-def finite_scalar(x: Any, name: str) -> complex:
-    """The scalar as a complex number; ArgumentError for what is no finite number."""
-    try:
-        value = complex(x)
-    except OverflowError:  # of an integer whose digits may be too many to print
-        raise ArgumentError(f"{name} is beyond the largest float; apply it to the result instead") from None
-    except (TypeError, ValueError):
-        raise ArgumentError(f"{name}={x!r} is no number; pass a scalar") from None
-    if not (math.isfinite(value.real) and math.isfinite(value.imag)):
-        raise ArgumentError(f"{name}={x!r} is not finite; apply it to the result instead")
-    return value
-
-
-def check_scalars(alpha: complex, beta: complex, is_complex: bool) -> None:
-    """DTypeError for complex factors of a real result."""
-    if not is_complex and (alpha.imag != 0 or beta.imag != 0):
-        raise DTypeError(f"alpha={alpha}, beta={beta} are complex; pass out_dtype=complex128 or real scalars")
-
-
-def swaps(x: Any, how: str, name: str) -> bool:
-    """Whether a transposition flag asks for more than x; an error for another flag, or a prepared operand."""
-    if how not in ("N", "T", "C"):
-        raise ArgumentError(f"{name}={how!r}; pass 'N', 'T' or 'C'")
-    if how != "N" and isinstance(x, Prepared):
-        raise OperandError(f"{name}={how!r} with a prepared operand; prepare the transposed matrix instead")
-    return how != "N"
-
-
-def refuse_vector(shape: tuple[int, ...], how: str, name: str) -> None:
-    """ShapeError for what cannot be transposed."""
-    if len(shape) < 2:
-        raise ShapeError(f"{name}={how!r} needs a matrix; {name[-1]} has shape {shape}")
-
-
-def transposed(x: Any, how: str, name: str) -> Any:
-    """op(x) for a transposition flag, as a view where numbers allow."""
-    if not swaps(x, how, name):
-        return x
-    array = interop.normalise(x, name[-1])
-    refuse_vector(array.data.shape, how, name)
-    swapped = np.swapaxes(array.data, -1, -2)
-    return interop.Array(swapped.conj() if how == "C" else swapped, array.family, array.source)
-
-
-def check_options(
-    accuracy: Any,
-    scheme: Any,
-    reproducible: bool,
-    out_dtype: Any,
-    engine: Any,
-    threads: Any,
-    a: Any,
-    b: Any,
-    workspace: Any = None,
-) -> tuple[Options, Any, Any]:
-    """Check the keywords; what a prepared operand carries fills in, and must not be contradicted."""
-    if not isinstance(reproducible, (bool, np.bool_)):
-        raise ArgumentError(f"reproducible={reproducible!r}; pass True or False")
-    target = parse_target(accuracy) if accuracy is not None else None
-    if scheme is not None and (isinstance(scheme, type) or not isinstance(scheme, (Residues, Native, Auto, Composite))):
-        raise ArgumentError(
-            f"scheme={scheme!r} is no scheme; pass prismm.Residues(...), Words(...), ScaledHalf(...), TileInt8(...), "
-            f"Slices(...), Native() or Auto()"
-        )
-    if engine is not None and not isinstance(engine, str):
-        raise ArgumentError(f"engine={engine!r}; pass a name such as 'cpu'")
-    # What prepare chose itself was checked there: a correctly rounded product is reproducible whatever the scheme.
-    if scheme is not None and reproducible and not isinstance(scheme, Auto) and not scheme.reproducible:
-        raise ArgumentError(f"{scheme} is not reproducible; pass prismm.Residues(...) or leave scheme out")
-    if isinstance(a, Prepared) and isinstance(b, Prepared):
-        for keyword in ("scheme", "target", "reproducible", "engine", "out_dtype"):
-            if getattr(a, keyword) != getattr(b, keyword):
-                raise a.refuse_partner(keyword, b)
-    for prepared in (a, b):
-        if not isinstance(prepared, Prepared):
-            continue
-        if target is not None and target != prepared.target and prepared.target is not None:
-            raise prepared.refuse("accuracy", accuracy, str(prepared.target))
-        if scheme is not None and not isinstance(scheme, Auto) and scheme != prepared.scheme:
-            raise prepared.refuse("scheme", scheme, prepared.scheme)
-        if reproducible and not prepared.reproducible:
-            raise prepared.refuse("reproducible", True, False)
-        if engine not in (None, "cuda" if prepared.is_cuda else "cpu", prepared.engine):
-            raise prepared.refuse("engine", engine, prepared.engine)
-        if out_dtype is not None and prepared.gives(out_dtype) != prepared.out_dtype:
-            raise prepared.refuse("out_dtype", out_dtype, prepared.out_dtype)
-        target = target if target is not None else prepared.target
-        out_dtype = out_dtype if out_dtype is not None else prepared.asked_dtype
-        scheme, reproducible, engine = prepared.scheme, prepared.reproducible, prepared.engine
-    if isinstance(scheme, Auto):
-        scheme = None
-    if target is None and getattr(scheme, "rounds_correctly", False):
-        target = Target("correctly-rounded")
-    if scheme is None and target is None:
-        target = Target("native")
-    lent = _lent(workspace, scheme)
-    return Options(target, scheme, bool(reproducible), out_dtype, engine, pool.worker_count(threads), lent), a, b
-
-
-def _lent(workspace: Any, scheme: Any) -> Arena | None:
-    """The caller's scratch memory, checked; `check_apart` looks at what else lies there."""
-    if workspace is None:
-        return None
-    if not getattr(scheme, "takes_workspace", False):
-        raise ArgumentError(f"workspace= with scheme={scheme!r}; only prismm.Slices(...) takes one: leave it out")
-    if not isinstance(workspace, np.ndarray) or workspace.dtype != np.uint8 or workspace.ndim != 1:
-        raise ArgumentError(f"workspace={type(workspace).__name__}; pass np.empty(nbytes, np.uint8)")
-    if not workspace.flags.c_contiguous or not workspace.flags.writeable:
-        raise ArgumentError("the workspace is read-only or not contiguous; pass np.empty(nbytes, np.uint8)")
-    return Arena(workspace)
-
-
-def check_apart(options: Options, name: str, x: NDArray[Any]) -> None:
-    """ArgumentError for an array in the memory that the caller lent, whose contents are lost."""
-    if options.workspace is not None and np.may_share_memory(x, options.workspace.memory):
-        raise ArgumentError(f"the workspace overlaps {name}; pass memory of its own")
 
 
 @dataclass(frozen=True)
@@ -195,7 +69,7 @@ class Call:
     engine: str
     reasons: tuple[str, ...]
     problem: Problem
-    options: Options
+    request: Request
     batch: tuple[int, ...]
     k: int
     left: SplitLeft | SplitOperand | None
@@ -207,24 +81,6 @@ class Call:
     def plan(self) -> Plan:
         """The plan, with its predictions."""
         return make_plan(self)
-
-
-def check_sides(a: Any, b: Any) -> None:
-    """OperandError for an operand that was prepared for the other side."""
-    if isinstance(a, Prepared) and a.side != "left":
-        raise OperandError("the left operand was prepared for side='right'; prepare it with side='left'")
-    if isinstance(b, Prepared) and b.side != "right":
-        raise OperandError("the right operand was prepared for side='left'; prepare it with side='right'")
-
-
-def check_prepared(a: Any, b: Any, dtype: str) -> None:
-    """OperandError for an operand that was prepared for a result of another type."""
-    for prepared in (a, b):
-        if isinstance(prepared, Prepared) and dtype != prepared.out_dtype:
-            raise OperandError(
-                f"the {prepared.side} operand was prepared for a {prepared.out_dtype} result, and this product "
-                f"gives {dtype}; prepare it with out_dtype={dtype!r}"
-            )
 
 
 def as_array(x: Any, name: str) -> interop.Array:
@@ -239,7 +95,7 @@ def as_array(x: Any, name: str) -> interop.Array:
 
 
 def normalise_call(
-    a: Any, b: Any, extra: tuple[complex, complex, interop.Array | None] | None, options: Options
+    a: Any, b: Any, extra: tuple[complex, complex, interop.Array | None] | None, request: Request
 ) -> Call:
     """The call with everything checked and chosen, before any work on the data's size."""
     environment.check_arithmetic()
@@ -249,12 +105,12 @@ def normalise_call(
     if extra is not None and extra[2] is not None:
         named.append(("c", extra[2]))
     for name, array in named:
-        check_apart(options, name, array.data)
+        check_apart(request, name, array.data)
     family = interop.same_family(named)
     x, y = named[0][1].data, named[1][1].data
     shape = interop.product_shape(x.shape, y.shape)
     arrays = [array.data for _, array in named]
-    dtype = interop.result_dtype(arrays, options.out_dtype)
+    dtype = interop.result_dtype(arrays, request.out_dtype)
     if family == "dlpack":
         interop.check_kept(named[0][1].source, np.zeros(1, dtype), np.from_dlpack)
     if extra is not None:
@@ -277,7 +133,7 @@ def normalise_call(
         x,
         y,
         dtype,
-        options,
+        request,
         summed=summed,
         terms_per_element=x.shape[-1] // max(k, 1) if big else 1,
         may_read_data=True,
@@ -302,7 +158,7 @@ def normalise_call(
     if big and isinstance(scheme, Native):
         # Two or four terms stand for each product, in a sum that is rounded.
         inner = x.shape[-1]
-        if options.target is not None and options.target.kind == "native":
+        if request.target is not None and request.target.kind == "native":
             raise ArgumentError(
                 f"{scheme} does not reach accuracy 'native' for integers beyond 2^53; leave scheme out, or pass "
                 "prismm.Residues(...)"
@@ -310,7 +166,7 @@ def normalise_call(
     terms = max(inner, 1) * (2 if dtype.kind == "c" else 1)
     batch = tuple(np.broadcast_shapes(x.shape[:-2], y.shape[:-2])) if x.ndim > 2 or y.ndim > 2 else ()
     return Call(
-        x, y, c, family, named[0][1].source, shape, dtype, scheme, engine, reasons, problem, options, batch, k, left,
+        x, y, c, family, named[0][1].source, shape, dtype, scheme, engine, reasons, problem, request, batch, k, left,
         right, terms,
         inputs,
     )  # fmt: skip
@@ -362,7 +218,7 @@ def _integer_engine(name: str | None, scheme: Any) -> str:
 
 
 def problem_of(
-    a: NDArray[Any], b: NDArray[Any], dtype: np.dtype[Any], options: Options, *, summed: bool, terms_per_element: int
+    a: NDArray[Any], b: NDArray[Any], dtype: np.dtype[Any], request: Request, *, summed: bool, terms_per_element: int
 ) -> tuple[Problem, Sample | None]:
     """The `Problem` of a product of two matrices, or of each of a batch; the data that a choice may look at."""
     result, native = format_of(dtype), gemm_dtype(a, b, np.empty(0, dtype), None)
@@ -370,7 +226,7 @@ def problem_of(
         m=a.shape[-2], n=b.shape[-1], k=a.shape[-1],
         # A batch of left operands against one matrix is one tall product.
         batch=tuple(np.broadcast_shapes(a.shape[:-2], b.shape[:-2])) if b.ndim > 2 else (),
-        result=result, target=options.target or Target("fast"), reproducible=options.reproducible,
+        result=result, target=request.target or Target("fast"), reproducible=request.reproducible,
         one_type=a.dtype == b.dtype == dtype and terms_per_element == 1, is_complex=dtype.kind == "c", summed=summed,
         terms_per_element=terms_per_element, native=format_of(native), fits_float32=fits_single(a) and fits_single(b),
     )  # fmt: skip
@@ -380,7 +236,7 @@ def problem_of(
 
 
 def select(
-    a: NDArray[Any], b: NDArray[Any], dtype: np.dtype[Any], options: Options, *, summed: bool, terms_per_element: int,
+    a: NDArray[Any], b: NDArray[Any], dtype: np.dtype[Any], request: Request, *, summed: bool, terms_per_element: int,
     may_read_data: bool,
 ) -> tuple[Any, str, tuple[str, ...], Problem]:  # fmt: skip
     """Scheme, engine and reasons.
@@ -395,26 +251,26 @@ def select(
         may_read_data: whether the choice may depend on the data (never for what is reproducible) and on the numbers
             of rows and columns; without, two operands that are prepared apart get the same.
     """
-    problem, sample = problem_of(a, b, dtype, options, summed=summed, terms_per_element=terms_per_element)
+    problem, sample = problem_of(a, b, dtype, request, summed=summed, terms_per_element=terms_per_element)
     if not may_read_data:
         problem, sample = replace(problem, m=PREPARED_SIZE, n=PREPARED_SIZE), None
-    scheme, reasons = options.scheme, ["asked for by the caller"]
+    scheme, reasons = request.scheme, ["asked for by the caller"]
     if scheme is not None and not isinstance(scheme, (Residues, Native)):
-        # A composite scheme: `check_options` looked. Asking the protocol again would cost each call 10 µs.
-        engine = composite_engine(scheme, options.engine)
+        # A composite scheme: `check_request` looked. Asking the protocol again would cost each call 10 µs.
+        engine = composite_engine(scheme, request.engine)
         scheme.check(problem.terms, problem.result)
         return scheme, engine.name, tuple(reasons), problem
-    asked = _integer_engine(options.engine, scheme)
-    with _names_variable(asked if options.engine in (None, BLAS) else None):
+    asked = _integer_engine(request.engine, scheme)
+    with _names_variable(asked if request.engine in (None, BLAS) else None):
         forced = choose(asked).name if asked != "cpu" else None
     if scheme is None:
-        if forced is not None and options.target is not None and options.target.kind == "correctly-rounded":
+        if forced is not None and request.target is not None and request.target.kind == "correctly-rounded":
             problem = replace(problem, fits_float32=False)
         chosen = auto.choose(problem, CpuColumn(), sample)
         scheme, reasons = chosen.scheme, list(chosen.reasons)
     if isinstance(scheme, Native):
         return scheme, BLAS, tuple(reasons), problem
-    if options.engine == BLAS:
+    if request.engine == BLAS:
         raise ArgumentError(
             f"engine={BLAS!r} multiplies no residues, and this product takes {scheme}; leave engine out, or pass one "
             f"of {', '.join(map(repr, ENGINES))}"
@@ -435,8 +291,8 @@ def select(
 
 def make_plan(call: Call) -> Plan:
     """All that can be said of a call before it runs."""
-    a, b, problem, options, scheme, engine, dtype = (
-        call.a, call.b, call.problem, call.options, call.scheme, call.engine, call.dtype
+    a, b, problem, request, scheme, engine, dtype = (
+        call.a, call.b, call.problem, call.request, call.scheme, call.engine, call.dtype
     )  # fmt: skip
     batch = call.batch
     count = math.prod(batch)
@@ -446,26 +302,26 @@ def make_plan(call: Call) -> Plan:
         if engine != DIRECT.name:
             moduli, parts = len(splitter.system.moduli), splitter.residue_parts
             limit = workspace_limit(a.nbytes + b.nbytes, problem.m * problem.n * dtype.itemsize)
-            cut = tiling(problem.m, problem.n, splitter, options.threads, limit)
+            cut = tiling(problem.m, problem.n, splitter, request.threads, limit)
             panel, block, workspace = cut.row_panel, cut.column_block, cut.bytes
         products = moduli * parts * count
     elif isinstance(scheme, Composite):
         parts = 2 if problem.is_complex else 1
         products = scheme.products_for(problem.terms, problem.result) * parts * count
         limit = workspace_limit(a.nbytes + b.nbytes, problem.m * problem.n * dtype.itemsize)
-        limit = max(options.workspace.nbytes, MIN_WORKSPACE) if options.workspace is not None else limit
-        job = Job(problem.result, options.target, problem.terms, False, options.threads, limit)
+        limit = max(request.workspace.nbytes, MIN_WORKSPACE) if request.workspace is not None else limit
+        job = Job(problem.result, request.target, problem.terms, False, request.threads, limit)
         panel, block, workspace = blocking(scheme, problem.m, problem.n, problem.terms, job, parts)
     elif scheme.compute == "float64":
         workspace = 8 * (problem.k * problem.n + min(problem.m, 1024) * (problem.n + problem.k))
-    seconds, native_seconds = predict(scheme, engine, problem, moduli, parts, options.threads)
+    seconds, native_seconds = predict(scheme, engine, problem, moduli, parts, request.threads)
     return Plan(
         m=problem.m, n=problem.n, k=call.k, batch=batch, operands=(a.dtype.name, b.dtype.name), result=dtype.name,
-        target=options.target, scheme=scheme, engine=engine,
-        reproducible=options.reproducible or bool(scheme.reproducible)
-        or (options.target is not None and options.target.kind == "correctly-rounded"),
-        threads=options.threads, products=products, row_panel=panel, column_block=block, workspace_bytes=workspace,
+        target=request.target, scheme=scheme, engine=engine,
+        reproducible=request.reproducible or bool(scheme.reproducible)
+        or (request.target is not None and request.target.kind == "correctly-rounded"),
+        threads=request.threads, products=products, row_panel=panel, column_block=block, workspace_bytes=workspace,
         predicted_seconds=seconds * count, native_seconds=native_seconds * count,
-        bound=bound_text(scheme, options.target, problem.result, problem.is_complex), reasons=call.reasons,
-        alternatives=alternatives(problem, scheme, seconds, options.threads),
+        bound=bound_text(scheme, request.target, problem.result, problem.is_complex), reasons=call.reasons,
+        alternatives=alternatives(problem, scheme, seconds, request.threads),
     )  # fmt: skip

@@ -14,8 +14,9 @@ from prismm.core import threads as pool
 from prismm.core.accuracy import MAGNITUDE, join_mode, parse_target
 from prismm.core.memory import workspace_limit
 from prismm.core.outcome import Job, for_kernels
+from prismm.core.request import Request
 from prismm.cpu import blas_threads
-from prismm.cpu.calls import Options, engine_named, select
+from prismm.cpu.calls import engine_named, select
 from prismm.cpu.choice import TINY_WORK
 from prismm.cpu.engines.integer import DIRECT, CpuEngine
 from prismm.cpu.residues import batch as batched
@@ -262,8 +263,8 @@ def _small_recipe(
     """
     target = parse_target(accuracy)
     a, b = np.broadcast_to(dtype.type(1), left), np.broadcast_to(dtype.type(1), right)
-    options = Options(target, None, reproducible, None, None, workers)
-    scheme, engine, _, problem = select(a, b, dtype, options, summed=False, terms_per_element=1, may_read_data=True)
+    request = Request(target, None, reproducible, None, None, workers)
+    scheme, engine, _, problem = select(a, b, dtype, request, summed=False, terms_per_element=1, may_read_data=True)
     if not isinstance(scheme, Residues):
         return None
     memory = workspace_limit(a.size * dtype.itemsize + b.size * dtype.itemsize, problem.m * problem.n * dtype.itemsize)

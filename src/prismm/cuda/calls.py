@@ -28,7 +28,7 @@ from prismm.core.bounds import ConventionalBound, ResidueBound, RoundedBound
 from prismm.core.outcome import Outcome
 from prismm.core.problem import Problem
 from prismm.core.report import Piece, Report
-from prismm.cpu.calls import check_options, check_prepared, check_sides
+from prismm.core.request import check_prepared, check_request, check_sides
 from prismm.cpu.residues.split import NONFINITE, Scales
 from prismm.cuda import integers as cuda_integers
 from prismm.cuda import plan as cuda_plan
@@ -67,7 +67,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from prismm.core.plan import Plan
-    from prismm.cpu.calls import Options
+    from prismm.core.request import Request
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,7 +88,7 @@ class GpuCall:
     problem: Problem
     device: cuda.Device
     index: int
-    options: Options
+    request: Request
     spans: tuple[int, int] | None
     kept: tuple[Kept | None, Kept | None] = (None, None)
     programs: dict[Hashable, Queued] = field(default_factory=dict)
@@ -96,7 +96,7 @@ class GpuCall:
     @functools.cached_property
     def plan(self) -> Plan:
         """The plan, with its predictions."""
-        return cuda_plan.make_plan(self.problem, self.choice, self.options, self.device.name, *self.names)
+        return cuda_plan.make_plan(self.problem, self.choice, self.request, self.device.name, *self.names)
 
     @functools.cached_property
     def native(self) -> bool:
@@ -441,11 +441,11 @@ def _strides(out: Any) -> Any:
     return out.stride() if hasattr(out, "stride") else None
 
 
-def _options(keywords: tuple[Any, ...], a: Any, b: Any) -> Options:
+def _options(keywords: tuple[Any, ...], a: Any, b: Any) -> Request:
     asked, scheme, reproducible, out_dtype, engine, threads, workspace = keywords
     if workspace is not None:
         raise ArgumentError("workspace= serves products on a CPU; leave it out")
-    return check_options(asked, scheme, reproducible, out_dtype, engine, threads, a, b)[0]
+    return check_request(asked, scheme, reproducible, out_dtype, engine, threads, a, b)[0]
 
 
 def explain(a: Any, b: Any, keywords: tuple[Any, ...]) -> Plan:
@@ -486,19 +486,19 @@ def _real_operands(
 
 
 def _normalised(
-    a: Any, b: Any, x: torch.Tensor, y: torch.Tensor, options: Options, sum_: cuda_gemm.Sum | None = None,
+    a: Any, b: Any, x: torch.Tensor, y: torch.Tensor, request: Request, sum_: cuda_gemm.Sum | None = None,
     wider: int = 1,
 ) -> GpuCall:  # fmt: skip
     """`normalise_call` of a caller's operands, prepared ones checked; x, y: their tensors."""
     check_sides(a, b)
     left, right = (z.kept if isinstance(z, PreparedOnDevice) else None for z in (a, b))
-    call = normalise_call(x, y, options, (left, right), sum_, wider)
+    call = normalise_call(x, y, request, (left, right), sum_, wider)
     check_prepared(a, b, name_of(call.dtype))
     return call
 
 
 def normalise_call(
-    a: torch.Tensor, b: torch.Tensor, options: Options, kept: tuple[Kept | None, Kept | None] = (None, None),
+    a: torch.Tensor, b: torch.Tensor, request: Request, kept: tuple[Kept | None, Kept | None] = (None, None),
     sum_: cuda_gemm.Sum | None = None, wider: int = 1,
 ) -> GpuCall:  # fmt: skip
     """The call with everything checked and chosen; nothing is read from the device. wider: see `cuda.plan.Problem`."""
@@ -509,7 +509,7 @@ def normalise_call(
         if x is not None and x.device != a.device:
             raise OperandError(f"a is on {a.device}, {name} is on {x.device}; move them to one device")
     shape = interop.product_shape(tuple(a.shape), tuple(b.shape))
-    dtype = result_dtype([a, b, *([addend] if addend is not None else [])], options.out_dtype)
+    dtype = result_dtype([a, b, *([addend] if addend is not None else [])], request.out_dtype)
     left = tuple(a.shape) if a.ndim > 1 else (1, *a.shape)
     right = tuple(b.shape) if b.ndim > 1 else (*b.shape, 1)
     device = cuda.device_of(a.device.index)
@@ -523,8 +523,8 @@ def normalise_call(
         k=left[-1],
         batch=batch,
         result=format_of(numpy_dtype(dtype)),
-        target=options.target,
-        reproducible=options.reproducible,
+        target=request.target,
+        reproducible=request.reproducible,
         one_type=a.dtype == b.dtype == dtype and wider == 1,
         is_complex=dtype.is_complex,
         terms_per_element=wider,
@@ -541,11 +541,11 @@ def normalise_call(
     look = None
     if steps == (None, None) and cuda_look.worth_a_look(problem, a):
         look = cuda_look.Look(a, b, problem)
-    choice = cuda_plan.choose(problem, options, device, steps, look)
+    choice = cuda_plan.choose(problem, request, device, steps, look)
     names = name_of(a.dtype), name_of(b.dtype)
     index = a.device.index
     spans = _spans(a, b, problem, choice.engine == cuda.BLAS)
-    return GpuCall(left, right, shape, dtype, names, choice, problem, device, index, options, spans, kept)
+    return GpuCall(left, right, shape, dtype, names, choice, problem, device, index, request, spans, kept)
 
 
 def _apart(a: torch.Tensor, b: torch.Tensor, m: int, n: int) -> bool:
@@ -986,7 +986,7 @@ def _report(
 ) -> Report:
     total = Outcome(products=call.plan.products)
     pieces = []
-    target = call.options.target
+    target = call.request.target
     if made is not None:
         special, exact, third, *_ = made.read(made.queued.counts).tolist()
         outcome = Outcome()
@@ -1011,7 +1011,7 @@ def _report(
 def _bound(call: GpuCall, made: Made, index: int, sum_: cuda_gemm.Sum | None = None) -> Any:
     import torch
 
-    target, result = call.options.target, call.problem.result
+    target, result = call.request.target, call.problem.result
     if target is not None and target.kind == "correctly-rounded":
         return RoundedBound(result)
     k = call.problem.terms

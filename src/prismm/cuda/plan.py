@@ -45,7 +45,7 @@ from prismm.schemes.scaled_half import ScaledHalf
 from prismm.schemes.slices import Slices
 
 if TYPE_CHECKING:
-    from prismm.cpu.calls import Options
+    from prismm.core.request import Request
 
 _LARGE = 1 << 30
 """Bytes of scratch up to which nobody asks how much memory is free."""
@@ -84,7 +84,7 @@ class Choice:
 
 
 def choose(
-    problem: Problem, options: Options, device: cuda.Device, kept: tuple[int | None, int | None] = (None, None),
+    problem: Problem, request: Request, device: cuda.Device, kept: tuple[int | None, int | None] = (None, None),
     look: Callable[[int], Left] | None = None, *, one_kernel: bool = True,
 ) -> Choice:  # fmt: skip
     """Scheme, engine and blocks. kept: rows and columns of a block, where prepared operands have been cut so. look:
@@ -95,18 +95,18 @@ def choose(
         ArgumentError: for an engine that is none of a GPU's, or too few moduli. EngineError: for a scheme that does not
         run on a GPU. Both name ``PRISMM_ENGINE`` where the call goes well without it.
     """
-    default = default_engine() if options.engine is None else None
+    default = default_engine() if request.engine is None else None
     if default is None:
-        return _choose(problem, options, options.engine, device, kept, look, one_kernel)
+        return _choose(problem, request, request.engine, device, kept, look, one_kernel)
     try:
-        return _choose(problem, options, default, device, kept, look, one_kernel)
+        return _choose(problem, request, default, device, kept, look, one_kernel)
     except (ArgumentError, EngineError) as error:
-        _choose(problem, options, None, device, kept, look, one_kernel)
+        _choose(problem, request, None, device, kept, look, one_kernel)
         raise type(error)(f"PRISMM_ENGINE={default!r}: {error}") from None
 
 
 def _choose(
-    problem: Problem, options: Options, engine: str | None, device: cuda.Device, kept: tuple[int | None, int | None],
+    problem: Problem, request: Request, engine: str | None, device: cuda.Device, kept: tuple[int | None, int | None],
     look: Callable[[int], Left] | None, one_kernel: bool,
 ) -> Choice:  # fmt: skip
     """`choose` with this engine."""
@@ -114,7 +114,7 @@ def _choose(
         names.check(engine)
         known = ", ".join(map(repr, names.CUDA))
         raise ArgumentError(f"engine={engine!r} for operands on a GPU; pass 'cuda' or one of {known}")
-    scheme, reasons = options.scheme, ["asked for by the caller"]
+    scheme, reasons = request.scheme, ["asked for by the caller"]
     if scheme is None:
         scheme, engine, reasons = _auto(problem, device, engine, look, one_kernel)
     joined = isinstance(scheme, (Residues, Slices))
@@ -725,7 +725,7 @@ def _blocks(
     return rows, columns, scratch(rows, columns)
 
 
-def make_plan(problem: Problem, choice: Choice, options: Options, device: str, left: str, right: str) -> Plan:
+def make_plan(problem: Problem, choice: Choice, request: Request, device: str, left: str, right: str) -> Plan:
     """All that can be said of a call before it runs; predictions are those of an H200 where the GPU is unknown, beside
     this host as fast as it is just now.
     """
@@ -736,7 +736,7 @@ def make_plan(problem: Problem, choice: Choice, options: Options, device: str, l
     return Plan(
         m=problem.m, n=problem.n, k=problem.k // problem.terms_per_element, batch=problem.batch, operands=(left,
         right), result=problem.dtype, target=target, scheme=scheme, engine=choice.engine,
-        reproducible=options.reproducible or bool(scheme.reproducible) or problem.rounded, threads=1,
+        reproducible=request.reproducible or bool(scheme.reproducible) or problem.rounded, threads=1,
         products=count * _products(scheme, problem),
         row_panel=choice.rows,
         column_block=choice.columns, workspace_bytes=choice.scratch,

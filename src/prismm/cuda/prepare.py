@@ -25,7 +25,7 @@ from prismm.schemes.residues import Residues
 if TYPE_CHECKING:
     import torch
 
-    from prismm.cpu.calls import Options
+    from prismm.core.request import Request
 
 STEP = 8192
 """Rows or columns of a block."""
@@ -58,7 +58,7 @@ def _of_side(made: cuda.SplitVectors, base: int) -> cuda.SplitVectors:
     return dataclasses.replace(made, planes=there(made.planes), statistics=there(made.statistics))
 
 
-def prepare(x: Any, side: Literal["left", "right"], options: Options) -> PreparedOnDevice:
+def prepare(x: Any, side: Literal["left", "right"], request: Request) -> PreparedOnDevice:
     """`prismm.prepare` of a matrix on a GPU; nothing waits.
 
     Raises:
@@ -69,20 +69,20 @@ def prepare(x: Any, side: Literal["left", "right"], options: Options) -> Prepare
     tensor = cuda_integers.exact(tensor_of(x, "x"), "x", ", which are not prepared; pass them to matmul directly")
     if tensor.ndim != 2:
         raise ShapeError(f"x has shape {tuple(tensor.shape)}; prepare takes a matrix of two dimensions")
-    dtype = result_dtype([tensor], options.out_dtype)
+    dtype = result_dtype([tensor], request.out_dtype)
     kind = torch.complex128 if dtype.is_complex and not tensor.is_complex() else tensor.dtype
     device = cuda.device_of(tensor.device.index)
     rows, columns = tensor.shape
     m, k = (rows, columns) if side == "left" else (columns, rows)
     problem = Problem(
-        m=m, n=m, k=k, batch=(), result=format_of(numpy_dtype(dtype)), target=options.target,
-        reproducible=options.reproducible, one_type=kind == dtype, is_complex=dtype.is_complex,
+        m=m, n=m, k=k, batch=(), result=format_of(numpy_dtype(dtype)), target=request.target,
+        reproducible=request.reproducible, one_type=kind == dtype, is_complex=dtype.is_complex,
     )  # fmt: skip
-    if cuda_slice_count.is_estimated(options.scheme):
+    if cuda_slice_count.is_estimated(request.scheme):
         raise EngineError(
-            f"{options.scheme} estimates its number of slices from both operands; pass slices= as well, or mode='CR'"
+            f"{request.scheme} estimates its number of slices from both operands; pass slices= as well, or mode='CR'"
         )
-    choice = cuda_plan.choose(problem, options, device, one_kernel=False)  # which depends on the other operand
+    choice = cuda_plan.choose(problem, request, device, one_kernel=False)  # which depends on the other operand
     kept = memory = None
     with torch.cuda.device(tensor.device):
         stream = torch._C._cuda_getCurrentRawStream(tensor.device.index)
@@ -99,9 +99,9 @@ def prepare(x: Any, side: Literal["left", "right"], options: Options) -> Prepare
                 f"the GPU has too little free memory to keep this operand of shape {(rows, columns)} split: free some "
                 "(torch.cuda.empty_cache()), or pass the matrix itself"
             ) from error
-    asked = name_of(dtype) if options.out_dtype is not None else None
+    asked = name_of(dtype) if request.out_dtype is not None else None
     array = interop.Array(copy, "torch", None)  # type: ignore[arg-type]
     return PreparedOnDevice(
-        side, choice.scheme, options.target, options.reproducible, choice.engine, name_of(dtype), asked, array, None,
+        side, choice.scheme, request.target, request.reproducible, choice.engine, name_of(dtype), asked, array, None,
         kept, memory, stream,
     )  # fmt: skip

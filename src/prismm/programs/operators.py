@@ -223,10 +223,10 @@ def _asked(
     """
     import numpy as np
 
-    from prismm.cpu.calls import check_options
+    from prismm.core.request import check_request
 
     load()
-    check_options(accuracy, scheme, reproducible, out_dtype, engine, threads, None, None)
+    check_request(accuracy, scheme, reproducible, out_dtype, engine, threads, None, None)
     name, why, other, kind = ("a", why_a, "b", kind_b) if why_a else ("b", why_b, "a", kind_a)
     detached = f", or pass {name}.detach()" if why == interop.REQUIRES_GRAD else ""
     if given:

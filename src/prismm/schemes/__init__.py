@@ -10,7 +10,7 @@ from prismm._lazy import attributes
 
 if TYPE_CHECKING:
     from prismm.core.composite import Composite
-    from prismm.core.outcome import Scheme
+    from prismm.core.scheme import Scheme
     from prismm.planning.auto import Auto
     from prismm.schemes.multiword import Words
     from prismm.schemes.native import Native
@@ -29,6 +29,6 @@ __all__ = ["Auto", "Composite", "Native", "Residues", "ScaledHalf", "Scheme", "S
 
 __getattr__ = attributes(
     globals(),
-    {"Auto": "prismm.planning.auto", "Scheme": "prismm.core.outcome", "Composite": "prismm.core.composite"}
+    {"Auto": "prismm.planning.auto", "Scheme": "prismm.core.scheme", "Composite": "prismm.core.composite"}
     | {name: f"prismm.schemes.{home}" for name, home in _HOMES.items()},
 )

@@ -12,6 +12,7 @@ import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
+from prismm.core.scheme import BuiltIn
 from prismm.cpu.engines.floats import Accumulation, engine_for
 from prismm.errors import ArgumentError
 from prismm.formats import BF16, FP16, FP32, FP64, TF32, Format
@@ -47,7 +48,7 @@ class WordParts:
 
 
 @dataclass(frozen=True)
-class Words:
+class Words(BuiltIn):
     """Products of words of a short format, added in chunks.
 
     Value: in each chunk of the inner dimension the engine's products w_i·v_j of the kept pairs (i, j), added smallest
@@ -72,6 +73,8 @@ class Words:
     >>> Words.bf16(products=6).words, Words.tf64(products=3).accumulate.name
     (3, 'fp64')
     """
+
+    room = "multiword"
 
     format: Format = TF32
     words: int = 2

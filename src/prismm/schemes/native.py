@@ -13,6 +13,7 @@ from prismm.core import environment
 from prismm.core import threads as pool
 from prismm.core.bounds import ConventionalBound, RoundedBound
 from prismm.core.outcome import Job, Outcome, modulus, real_parts, unlocked
+from prismm.core.scheme import BuiltIn
 from prismm.core.specials import patch, patch_addend
 from prismm.cpu import blas_threads
 from prismm.cpu.native import single
@@ -28,7 +29,7 @@ PIECE = 8192
 
 
 @dataclass(frozen=True)
-class Native:
+class Native(BuiltIn):
     """The engine's own GEMM.
 
     Value: a sum of rounded products in an order that the BLAS chooses. Bound: K·u·(|a||b|) + K·η for any such order
@@ -42,6 +43,8 @@ class Native:
     Raises:
         ArgumentError: for another ``compute``.
     """
+
+    room = "native"
 
     compute: Literal["float32", "float64"] | None = None
 

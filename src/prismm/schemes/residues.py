@@ -18,6 +18,7 @@ from prismm.core import accuracy
 from prismm.core.accuracy import MAGNITUDE, RAW, ROUNDING
 from prismm.core.moduli import MAX_MODULI, operand_bits
 from prismm.core.outcome import Job, Outcome, real_parts
+from prismm.core.scheme import BuiltIn
 from prismm.cpu.engines.integer import CpuEngine, DirectEngine
 from prismm.cpu.residues.blocking import SplitLeft, SplitRight
 from prismm.cpu.residues.product import Product
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Residues:
+class Residues(BuiltIn):
     """Exact product of the operands rounded to `moduli`-dependent integers; one rounding at the end.
 
     Value: c_ij = RN(Σ_h A'_ih·B'_hj · 2^-(s_i+t_j)). Bound, before that rounding: the smaller of
@@ -49,6 +50,8 @@ class Residues:
     >>> Residues(moduli=15).bits
     58.39
     """
+
+    room = "residues"
 
     moduli: int = 15
 

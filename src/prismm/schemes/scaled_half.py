@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from prismm.core.composite import Joined, Scaled, Setting
+from prismm.core.scheme import BuiltIn
 from prismm.cpu.engines.floats import Accumulation, FloatEngine, engine_for
 from prismm.errors import ArgumentError, EngineError
 from prismm.formats import FP16, FP32, Format
@@ -27,7 +28,7 @@ _SLACK = 1.0 + 2.0**-28
 
 
 @dataclass(frozen=True)
-class ScaledHalf:
+class ScaledHalf(BuiltIn):
     """Two FP16 words per number, the low one times 2^sb; three products.
 
     Value: the words' products (without low·low), each summed by the engine over chunks of k, joined as `order` says.
@@ -56,6 +57,8 @@ class ScaledHalf:
     >>> ScaledHalf().largest_exponent, ScaledHalf(sb=20).largest_exponent
     (14, 6)
     """
+
+    room = "scaled_half"
 
     sb: int = 12
     order: Literal["term", "element"] = "term"

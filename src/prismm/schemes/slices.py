@@ -8,11 +8,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 from prismm.core.composite import Joined, Scaled, Setting
+from prismm.core.scheme import BuiltIn
+from prismm.core.workspace import Scratch
 from prismm.cpu.slices.count import estimate, expected_slices, magnitude_weights
 from prismm.cpu.slices.engines import SliceEngine, engine_for_unit, prove
 from prismm.cpu.slices.products import exact_sum, kept_pairs, limb_count, multiply_slices
 from prismm.cpu.slices.split import Layout, Sliced, cut, cut_to_the_end, held_by
-from prismm.cpu.workspace import Scratch
 from prismm.errors import ArgumentError
 from prismm.schemes.slice_units import MOST_BITS, UNITS, Digits, choose_block, longest_block, slice_bits
 
@@ -30,7 +31,7 @@ _UP = 1.0 + 2.0**-40
 
 
 @dataclass(frozen=True)
-class Slices:
+class Slices(BuiltIn):
     """Products of slices, exact each, and summed exactly (Mukunoki et al. 2020; Ozaki et al. 2012).
 
     Row i of A is Σ_p 2^(x_ip)·A^(p)_i + δ with digits |A^(p)| <= D, columns of B likewise, and k·D² <= T, so that a
@@ -73,6 +74,8 @@ class Slices:
     >>> Slices("int8", slices=7, fast=True).products_for(1024, "fp64")
     28
     """
+
+    room = "slices"
 
     unit: str = "fp16"
     mode: Literal["DP", "SP", "CR"] = "DP"

@@ -6,6 +6,7 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Literal
 
 from prismm.core.composite import Joined, Scaled, Setting
+from prismm.core.scheme import BuiltIn
 from prismm.cpu.engines.floats import BlasEngine, blas_for
 from prismm.errors import ArgumentError
 from prismm.formats import Format
@@ -20,7 +21,7 @@ _MOST_STEPS = 1 << 20
 
 
 @dataclass(frozen=True)
-class TileInt8:
+class TileInt8(BuiltIn):
     """Elements as integers of two to four 7-bit segments, with one exponent per tile; INT8 products, FP32 sums.
 
     Value: tiles of A are ``tile[0]`` rows by ``tile[1]`` of the inner dimension, tiles of B ``tile[1]`` by
@@ -66,6 +67,8 @@ class TileInt8:
     >>> TileInt8(level=2).products, TileInt8().products, TileInt8(level=5).products
     (6, 8, 16)
     """
+
+    room = "tile_int8"
 
     level: int = 4
     tile: tuple[int, int, int] = (16, 32, 8)

@@ -22,7 +22,7 @@ import torch
 import prismm.cuda.costs.calibrate
 import prismm.cuda.costs.fit
 from prismm.core.problem import Problem
-from prismm.cpu.calls import check_options
+from prismm.core.request import check_request
 from prismm.cuda import plan as cuda_plan
 from prismm.cuda.costs import host_speed as host_pace
 from prismm.cuda.costs.calibrate import CASES, ROUNDS, Case, Subject, queued_seconds_of, seconds_of
@@ -196,7 +196,7 @@ def chosen(needs, table, monkeypatch) -> list[tuple[object, str]]:
     """Scheme and engine that Auto takes by a table."""
     monkeypatch.setattr(cuda_plan, "rates_of", lambda name: table)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (140 << 30, 141 << 30))
-    options = check_options("native", None, False, None, None, None, np.ones((1, 1)), np.ones((1, 1)))[0]
+    options = check_request("native", None, False, None, None, None, np.ones((1, 1)), np.ones((1, 1)))[0]
     choices = [cuda_plan.choose(problem, options, H200) for problem in needs]
     return [(choice.scheme, choice.engine) for choice in choices]
 
@@ -434,7 +434,7 @@ def test_the_committed_host_is_that_of_the_results():
 @pytest.mark.parametrize(("n", "k"), [(64, 8192), (64, 131072), (256, 32768), (256, 131072)])
 def test_cublas_cuts_long_inner_dimensions(n, k, dtype):
     problem = dataclasses.replace(problem_of(n, dtype, "native"), k=k)
-    options = check_options("native", None, False, None, None, None, np.ones((1, 1)), np.ones((1, 1)))[0]
+    options = check_request("native", None, False, None, None, None, np.ones((1, 1)), np.ones((1, 1)))[0]
     choice = cuda_plan.choose(problem, options, H200)
     assert isinstance(choice.scheme, Native)  # by cuBLAS, or in parts
     # As measured: residues take three times as long as cuBLAS, or more.

@@ -15,8 +15,8 @@ import numpy as np
 from prismm.core import threads as pool
 from prismm.core.outcome import Job, Outcome, for_kernels
 from prismm.core.specials import patch
+from prismm.core.workspace import Scratch
 from prismm.cpu.repair import Entries, in_slices, repair
-from prismm.cpu.workspace import Scratch
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

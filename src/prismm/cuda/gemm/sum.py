@@ -16,7 +16,7 @@ import numpy as np
 
 from prismm.core.bounds import ConventionalBound, RoundedBound, half_ulp
 from prismm.core.outcome import Epilogue, modulus
-from prismm.cpu.calls import check_scalars, refuse_vector, swaps
+from prismm.core.request import check_scalars, refuse_vector, swaps
 from prismm.cuda.operands import overlap, shared
 from prismm.errors import ShapeError
 from prismm.formats import FP32, FP64

@@ -5,8 +5,8 @@ import threading
 import numpy as np
 import pytest
 
-from prismm.cpu import workspace
-from prismm.cpu.workspace import Scratch
+from prismm.core import workspace
+from prismm.core.workspace import Scratch
 
 
 @pytest.fixture(autouse=True)
