@@ -13,10 +13,10 @@ from _gpu_races import Session, error_of, operands, reference
 
 from prismm.core.accuracy import parse_target
 from prismm.cuda.costs.calibrate import seconds_of
+from prismm.cuda.device import Device, device_of
 from prismm.cuda.launch.program import Program
 from prismm.cuda.multiword import implementation as cuda_words_calls
 from prismm.cuda.multiword import launches as cuda_words
-from prismm.cuda.residues import launches as cuda
 
 SHARED = 227 * 1024
 """Bytes of shared memory that a program may take on Hopper."""
@@ -81,7 +81,7 @@ def variants() -> list[Variant]:
     return [variant for variant in found if variant.runs]
 
 
-def program_of(a: Any, b: Any, out: Any, variant: Variant, device: cuda.Device) -> Program:
+def program_of(a: Any, b: Any, out: Any, variant: Variant, device: Device) -> Program:
     """out = a @ b of float32 matrices in FP16 words, as `ScaledHalf` would launch it but for the constants."""
     chosen = dataclasses.replace(device, hopper=variant.hopper)
     unit = cuda_words_calls.unit_of(chosen)
@@ -121,7 +121,7 @@ def started(variant: Variant, n: int) -> Iterator[Any]:
     """Run the whole product of order n once; yields its operands, its result, and the product's launch alone."""
     a, b = operands("float32", n, n, n, None, "cuda")
     out = torch.zeros(n, n, device="cuda")
-    program = program_of(a, b, out, variant, cuda.device_of(torch.cuda.current_device()))
+    program = program_of(a, b, out, variant, device_of(torch.cuda.current_device()))
     scratch = torch.empty(program.scratch, dtype=torch.uint8, device="cuda")
     bases = a.data_ptr(), b.data_ptr(), out.data_ptr(), scratch.data_ptr()
     stream = torch.cuda.current_stream().cuda_stream

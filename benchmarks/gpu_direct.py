@@ -4,7 +4,7 @@ the look at its result, over small and narrow shapes.
 Run: python benchmarks/gpu_direct.py [--seconds 200] [--chosen]; writes results/gpu_direct.csv. Random normal data.
 Times are medians of replays of graphs of twenty products each, of large ones two, in turn; errors are relative, in the
 Frobenius norm, of a few entries. With --fit: measures nothing, and prints the paces of the tiles in
-`prismm.cuda.conventional.launches` that fit that file. --chosen: no tiles but the chosen one and that of groups.
+`prismm.cuda.native.launches` that fit that file. --chosen: no tiles but the chosen one and that of groups.
 """
 
 from __future__ import annotations
@@ -26,12 +26,13 @@ from gpu_gemm import sampled
 from gpu_sweep import warm_up
 
 import prismm
-from prismm.cuda.conventional.launches import multiply_directly
-from prismm.cuda.conventional.tiles import BY_GROUPS, TILES, Pace, Shape, Tile, least_seconds, tile_for, work
 from prismm.cuda.costs.calibrate import seconds_of
+from prismm.cuda.device import COUNTS, device_of
 from prismm.cuda.launch.program import OUT, A, B, Place, Program
+from prismm.cuda.native.launches import multiply_directly
+from prismm.cuda.native.tiles import BY_GROUPS, TILES, Pace, Shape, Tile, least_seconds, tile_for, work
 from prismm.cuda.operands import vectors_of
-from prismm.cuda.residues import launches as cuda
+from prismm.cuda.views import Result
 
 PRODUCTS, REPLAYS = 20, 5
 ORDERS = (64, 96, 100, 128, 192, 256, 384, 512, 640, 768, 1000, 1024, 1280, 1536, 2048)
@@ -67,9 +68,9 @@ def graph_of(call: Callable[[], Any], count: int) -> torch.cuda.CUDAGraph:
 
 def ours(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, tile: Tile) -> Callable[[], None]:
     """The kernel alone."""
-    program, device = Program(), cuda.device_of(0)
-    counts = program.take(torch.int64, cuda.COUNTS)
-    target = cuda.Result(Place(OUT, 0, out.dtype), *out.shape, out.stride())
+    program, device = Program(), device_of(0)
+    counts = program.take(torch.int64, COUNTS)
+    target = Result(Place(OUT, 0, out.dtype), *out.shape, out.stride())
     left, right = vectors_of(a, A, columns=False), vectors_of(b, B, columns=True)
     multiply_directly(program, target, left, right, counts, device, tile)
     scratch = torch.zeros(program.scratch, dtype=torch.uint8, device="cuda")
@@ -89,7 +90,7 @@ def name_of(tile: Tile) -> str:
 
 def tiles_of(shape: Shape) -> tuple[Tile, ...]:
     """Those that multiply it on this GPU."""
-    some = (*TILES, *BY_GROUPS) if cuda.device_of(0).hopper and shape.paired else TILES
+    some = (*TILES, *BY_GROUPS) if device_of(0).hopper and shape.paired else TILES
     return tuple(tile for tile in some if tile.pace(shape.size))
 
 
@@ -100,7 +101,7 @@ def measure(batch: int, m: int, n: int, k: int, dtype: str, only_chosen: bool) -
     b = torch.randn(batch, k, n, dtype=a.dtype, device="cuda")
     out, native = (torch.empty(batch, m, n, dtype=a.dtype, device="cuda") for _ in range(2))
     x, y, z = (a[0], b[0], native[0]) if batch == 1 else (a, b, native)
-    shape, device = Shape(m, n, k, batch, a.element_size()), cuda.device_of(0)
+    shape, device = Shape(m, n, k, batch, a.element_size()), device_of(0)
     chosen = tile_for(shape, device.programs, hopper=device.hopper)
     tiles = [tile for tile in tiles_of(shape) if tile.groups or not only_chosen]
     calls: dict[str, Callable[[], Any]] = {

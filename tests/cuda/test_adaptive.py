@@ -12,7 +12,7 @@ from prismm.core.accuracy import parse_target
 from prismm.core.problem import Problem
 from prismm.core.request import Request
 from prismm.cuda import plan as cuda_plan
-from prismm.cuda.residues import launches as cuda
+from prismm.cuda.device import Device
 from prismm.cuda.slices import implementation as cuda_slices_calls
 from prismm.cuda.slices import launches as cuda_slices
 from prismm.cuda.slices.kernels import product as slice_product
@@ -22,7 +22,7 @@ from prismm.schemes.slice_units import UNITS
 from prismm.testing import HOSTILE, SPECIAL, exact_gemm, exact_product
 from tests.cuda.harness.processes import compiled, interpreted
 
-H200 = cuda.Device("NVIDIA H200", True, True, 132)
+H200 = Device("NVIDIA H200", True, True, 132)
 
 
 def adaptive(unit, slices=None, **other):

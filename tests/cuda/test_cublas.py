@@ -11,8 +11,9 @@ pytest.importorskip("triton")
 from prismm.cuda.calls import _in_place  # noqa: E402
 from prismm.cuda.launch import cublas  # noqa: E402
 from prismm.cuda.launch.program import OUT, A, B, Place, Program  # noqa: E402
+from prismm.cuda.native.cublas import multiply_natively  # noqa
 from prismm.cuda.operands import vectors_of  # noqa: E402
-from prismm.cuda.residues import launches as cuda  # noqa: E402
+from prismm.cuda.views import Result  # noqa: E402
 from prismm.errors import EngineError  # noqa: E402
 
 DTYPES = ("float64", "float32", "complex128", "complex64")
@@ -39,8 +40,8 @@ def gemm_of(a, b, out):
     """The step that multiplies these tensors."""
     program = Program()
     left, right = vectors_of(a, A, columns=False), vectors_of(b, B, columns=True)
-    target = cuda.Result(Place(OUT, 0, out.dtype), *out.shape, out.stride())
-    cuda.multiply_natively(program, left, right, target)
+    target = Result(Place(OUT, 0, out.dtype), *out.shape, out.stride())
+    multiply_natively(program, left, right, target)
     (gemm,) = program.launches
     assert program.scratch >= cublas.WORKSPACE and gemm.workspace.offset % 256 == 0
     return gemm

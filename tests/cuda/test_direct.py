@@ -13,7 +13,8 @@ pytest.importorskip("triton")
 import prismm  # noqa: E402
 from prismm.core.bounds import ConventionalBound  # noqa: E402
 from prismm.cuda import calls as cuda_calls  # noqa: E402
-from prismm.cuda.conventional.tiles import (  # noqa: E402
+from prismm.cuda.device import COUNTS, device_of  # noqa: E402
+from prismm.cuda.native.tiles import (  # noqa: E402
     BY_GROUPS,
     TILES,
     Shape,
@@ -23,7 +24,6 @@ from prismm.cuda.conventional.tiles import (  # noqa: E402
     seconds_of,
     tile_for,
 )
-from prismm.cuda.residues import launches as cuda  # noqa: E402
 from prismm.formats import FP32, FP64  # noqa: E402
 from prismm.testing import HOSTILE, SPECIAL, exact_product  # noqa: E402
 from tests.cuda.harness.cases import needs_rates  # noqa: E402
@@ -184,11 +184,11 @@ def multiply(a, b, tile):
     """The product by a tile, or in parts, and counts."""
     out = torch.full((a.shape[0], a.shape[1], b.shape[2]), math.nan, dtype=a.dtype, device="cuda")
     split = tile if isinstance(tile, Split) else None
-    program, counts = direct_program(a, b, out, None if split else tile, cuda.device_of(0), split)
+    program, counts = direct_program(a, b, out, None if split else tile, device_of(0), split)
     scratch = torch.empty(program.scratch, dtype=torch.uint8, device="cuda")
     bases = a.data_ptr(), b.data_ptr(), out.data_ptr(), scratch.data_ptr()
     program.run(bases, torch.cuda.current_stream().cuda_stream)
-    return out, scratch[counts.offset :].view(torch.int64)[: cuda.COUNTS].tolist()
+    return out, scratch[counts.offset :].view(torch.int64)[:COUNTS].tolist()
 
 
 EVERY = [
@@ -314,7 +314,7 @@ def test_batches_by_groups(one, tile, dtype, rng):
     x[:, -1, -1] = math.inf
     for a, b in ((x, y), (x.mT.contiguous().mT, y.mT.contiguous().mT)):
         out = torch.full((7, 392, 452), math.nan, dtype=a.dtype, device="cuda")
-        program, _ = direct_program(a, b, out, tile, cuda.device_of(0))
+        program, _ = direct_program(a, b, out, tile, device_of(0))
         scratch = torch.empty(program.scratch, dtype=torch.uint8, device="cuda")
         for _ in range(3):
             program.run(

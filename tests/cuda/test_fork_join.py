@@ -5,11 +5,11 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("triton")
 
+from prismm.cuda.device import Device  # noqa: E402
 from prismm.cuda.launch.cublas import Gemm  # noqa: E402
-from prismm.cuda.residues import launches as cuda  # noqa: E402
 from tests.cuda.harness.programs import residue_program  # noqa: E402
 
-H200 = cuda.Device("NVIDIA H200", True, True, 132)
+H200 = Device("NVIDIA H200", True, True, 132)
 
 
 def told(program):

@@ -37,11 +37,11 @@ def allowed(a, b, slack):
 def test_bits_are_those_of_the_twin(name, dtype, rng):
     import torch
 
+    from prismm.cuda.device import device_of
     from prismm.cuda.multiword import launches as cuda_words
-    from prismm.cuda.residues import launches as cuda
     from tests.cuda.harness.programs import run, words_program
 
-    device, words = cuda.device_of(0), twin.formats()[name]
+    device, words = device_of(0), twin.formats()[name]
     if not device.hopper:
         pytest.skip("the twin adds as Hopper's kernel does")
     for k, chunk in ((200, 64), (700, 512), (40, 128)):
@@ -61,11 +61,11 @@ def test_bits_of_one_kernel_are_those_of_its_twin(columns, rng):
     """Cut and multiplied in one kernel: batches, one matrix for all, tiles cut off, fewer terms than a step."""
     import torch
 
+    from prismm.cuda.device import device_of
     from prismm.cuda.multiword import launches as cuda_words
-    from prismm.cuda.residues import launches as cuda
     from tests.cuda.harness.programs import run, words_program
 
-    device = cuda.device_of(0)
+    device = device_of(0)
     if not device.hopper:
         pytest.skip("the kernel is Hopper's")
     for m, k, n, left, right in ((152, 200, 140, 3, 1), (256, 512, 384, 1, 2), (20, 40, 300, 70, 70)):

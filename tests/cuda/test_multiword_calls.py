@@ -9,17 +9,17 @@ from prismm.core.accuracy import parse_target
 from prismm.core.problem import Problem
 from prismm.core.request import Request
 from prismm.cuda import plan as cuda_plan
+from prismm.cuda.device import Device
 from prismm.cuda.multiword import implementation as cuda_words_calls
 from prismm.cuda.multiword import launches as cuda_words
-from prismm.cuda.residues import launches as cuda
 from prismm.errors import ArgumentError, EngineError
 from prismm.formats import FP32, FP64, TF32
 from prismm.schemes import Native, Residues, ScaledHalf, Words
 from prismm.testing import HOSTILE, exact_product
 from tests.cuda.harness import words_twin as twin
 
-H200 = cuda.Device("NVIDIA H200", True, True, 132)
-A100 = cuda.Device("NVIDIA A100", False, True, 108)
+H200 = Device("NVIDIA H200", True, True, 132)
+A100 = Device("NVIDIA A100", False, True, 108)
 
 
 def problem(n=4096, k=None, *, result=FP32, accuracy="native", **other):

@@ -12,9 +12,8 @@ from prismm.core.request import check_request
 from prismm.cuda import calls as cuda_calls
 from prismm.cuda import plan as cuda_plan
 from prismm.cuda.costs.table import committed, rates_of
+from prismm.cuda.device import Device, reduced_float32
 from prismm.cuda.gemm import sum as cuda_gemm
-from prismm.cuda.residues import launches as cuda
-from prismm.cuda.residues.launches import Device
 from prismm.errors import ArgumentError, EngineError
 from prismm.formats import FP32, FP64
 from prismm.schemes.native import Native
@@ -186,7 +185,7 @@ def test_targets_are_those_of_a_call():
 def test_settings_that_spoil_cublass_float32_are_seen(value, spoilt, monkeypatch):
     monkeypatch.setenv("NVIDIA_TF32_OVERRIDE", value)
     large = problem_of(4096, 4096, FP32, "fast", one_type=True)
-    assert (cuda.reduced_float32() is not None) == spoilt
+    assert (reduced_float32() is not None) == spoilt
     assert ("NVIDIA_TF32_OVERRIDE" in chosen(large).reasons[0]) == spoilt
 
 
@@ -208,7 +207,7 @@ def test_vectors_have_their_kernel_where_terms_are_neighbours(dtype):
     """Else cuBLAS reads what is large, and a tile what is small."""
     result = FP64 if dtype == "float64" else FP32
     options = check_request("native", None, False, None, None, None, np.ones((1, 1)), np.ones((1, 1)))[0]
-    h200 = cuda.Device("NVIDIA H200", True, True, 132)
+    h200 = Device("NVIDIA H200", True, True, 132)
     for m, n, k in ((2048, 1, 4096), (1, 2048, 4096), (8192, 1, 8192), (1024, 1, 1024)):
         problem = Problem(m, n, k, (), result, options.target, False, True)
         assert cuda_plan.choose(problem, options, h200).engine == "cuda:fp64"

@@ -7,7 +7,8 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("triton")
 
-from prismm.cuda.residues import launches as cuda  # noqa: E402
+from prismm.cuda.device import device_of  # noqa
+from prismm.cuda.residues.tables import tables  # noqa: E402
 from tests.cuda.harness.planes import digits_of, exact_digits, permuted, planes_program  # noqa: E402
 from tests.cuda.harness.processes import interpreted  # noqa: E402
 
@@ -48,11 +49,11 @@ def product(left, right, device, batch):
 @pytest.mark.gpu
 @pytest.mark.parametrize("k", LENGTHS)
 def test_digits_are_those_of_exact_integers(k):
-    device = cuda.device_of(0)
+    device = device_of(0)
     torch.manual_seed(k)
     print("seed", k)
     rows, columns = (130, 300) if k < 20000 else (70, 260)
-    table = cuda.tables(MODULI, torch.device("cuda", 0))
+    table = tables(MODULI, torch.device("cuda", 0))
     for kind in ("any", "least", "greatest", "opposite"):
         left, right = (
             torch.randint(-128, 128, (1, MODULI, x, k), dtype=torch.int8, device="cuda") for x in (rows, columns)
@@ -73,10 +74,10 @@ def test_digits_are_those_of_exact_integers(k):
 @pytest.mark.parametrize("many", (1, 3))
 def test_digits_of_all_shapes_and_batches(rows, columns, many):
     """Tiles that are cut off, a program with several tiles, and an operand that serves all matrices."""
-    device = cuda.device_of(0)
+    device = device_of(0)
     torch.manual_seed(rows)
     print("seed", rows)
-    table = cuda.tables(MODULI, torch.device("cuda", 0))
+    table = tables(MODULI, torch.device("cuda", 0))
     for own in {(many, many), (1, many), (many, 1)}:
         left, right = (
             torch.randint(-128, 128, (b, MODULI, x, 400), dtype=torch.int8, device="cuda")

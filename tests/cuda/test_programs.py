@@ -12,11 +12,13 @@ from prismm.core.request import Request
 from prismm.cuda import calls as cuda_calls
 from prismm.cuda import operands as cuda_operands
 from prismm.cuda import plan as cuda_plan
+from prismm.cuda.device import Device
 from prismm.cuda.gemm import sum as cuda_gemm
 from prismm.cuda.kernels import layout
 from prismm.cuda.launch import cublas
 from prismm.cuda.launch.program import LONGEST_GRID, A, Place, Program, _Launch
-from prismm.cuda.residues import launches as cuda
+from prismm.cuda.residues.join import MOST_MAGNITUDES
+from prismm.cuda.residues.tables import tables
 from prismm.errors import EngineError
 from prismm.formats import FP32, FP64
 from prismm.schemes.multiword import Words
@@ -25,7 +27,7 @@ from prismm.schemes.residues import Residues
 from prismm.schemes.scaled_half import ScaledHalf
 from prismm.schemes.tile_int8 import TileInt8
 
-H200 = cuda.Device("NVIDIA H200", True, True, 132)
+H200 = Device("NVIDIA H200", True, True, 132)
 KINDS = {torch.float64: FP64, torch.float32: FP32, torch.complex128: FP64, torch.complex64: FP32}
 
 
@@ -42,7 +44,7 @@ def program(batch, m, k, n, scheme, target, dtype=torch.float64, sum_=False, lar
     choice = cuda_plan.choose(problem, options, H200)
     call = cuda_calls.GpuCall((), (), (batch, m, n), dtype, ("", ""), choice, problem, H200, 0, options, None)
     if isinstance(choice.scheme, Residues):
-        call.__dict__["table"] = cuda.tables(choice.scheme.moduli, torch.device("cpu"))
+        call.__dict__["table"] = tables(choice.scheme.moduli, torch.device("cpu"))
     a, b, out = (torch.empty(batch, *shape, dtype=dtype, device="meta") for shape in ((m, k), (k, n), (m, n)))
     if turned:
         a, b = a.mT.contiguous().mT, b.mT.contiguous().mT
@@ -149,8 +151,8 @@ def test_every_join_counts_what_it_opens(monkeypatch):
 
 
 def test_long_vectors_have_no_planes_of_magnitudes():
-    assert 127**2 * cuda.MOST_MAGNITUDES < 1 << 31
-    for k, kernels in ((cuda.MOST_MAGNITUDES, 1), (cuda.MOST_MAGNITUDES + 1, 0)):
+    assert 127**2 * MOST_MAGNITUDES < 1 << 31
+    for k, kernels in ((MOST_MAGNITUDES, 1), (MOST_MAGNITUDES + 1, 0)):
         made, _ = program(1, 64, k, 64, Residues(15), "native")
         names = [launch.kernel.fn.__name__ for launch in made.launches if isinstance(launch, _Launch)]
         assert names.count("magnitude_planes") == kernels and names.count("settle_open") == 1

@@ -9,14 +9,14 @@ from prismm.core.problem import Problem
 from prismm.core.request import Request
 from prismm.cuda import plan as cuda_plan
 from prismm.cuda import sample as cuda_look
+from prismm.cuda.device import Device
 from prismm.cuda.plan import Left
-from prismm.cuda.residues import launches as cuda
 from prismm.formats import FP32, FP64
 from prismm.schemes import Native, Residues
 
 torch = pytest.importorskip("torch")
 
-H200 = cuda.Device("NVIDIA H200", True, True, 132)
+H200 = Device("NVIDIA H200", True, True, 132)
 
 
 def problem_of(n, result=FP64, is_complex=False, k=None, batch=()):

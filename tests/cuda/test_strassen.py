@@ -10,8 +10,9 @@ import prismm
 from prismm.cuda import calls as cuda_calls
 from prismm.cuda import plan as cuda_plan
 from prismm.cuda.costs.table import committed
-from prismm.cuda.residues import launches as cuda
+from prismm.cuda.device import device_of
 from prismm.cuda.residues import strassen as cuda_quarters
+from prismm.cuda.residues.tables import tables
 from prismm.formats import FP32, FP64
 from prismm.schemes.residues import Residues
 from prismm.testing import HOSTILE
@@ -167,7 +168,7 @@ def always(monkeypatch):
 @pytest.mark.parametrize("shape", [*SHAPES, (1000, 2000, 3000), (257, 513, 70000)])
 def test_digits_are_those_of_exact_integers(shape):
     rows, columns, k = shape
-    device = cuda.device_of(0)
+    device = device_of(0)
     if not device.hopper:
         pytest.skip("kernels for Hopper GPUs")
     torch.manual_seed(k)
@@ -179,7 +180,7 @@ def test_digits_are_those_of_exact_integers(shape):
         fill(scratch)
         program.run((0, 0, 0, scratch.data_ptr()), torch.cuda.current_stream().cuda_stream)
         found = digits_of(scratch, digits, columns)
-        want = exact_digits(left, right, cuda.tables(6, left.device))
+        want = exact_digits(left, right, tables(6, left.device))
         assert torch.equal(found, want), (kind, int((found != want).sum()))
 
 
@@ -188,7 +189,7 @@ def test_digits_are_those_of_exact_integers(shape):
 @pytest.mark.parametrize("dtype", ["float64", "float32", "complex128", "complex64"])
 def test_results_have_the_bits_of_a_cpu(dtype, name, always):
     """Operands as they are, prepared, and in gemm; rounded correctly, and of native grade."""
-    if not cuda.device_of(0).hopper:
+    if not device_of(0).hopper:
         pytest.skip("kernels for Hopper GPUs")
     a, b = HOSTILE[name](300, 530, 520, seed=3, dtype=np.dtype(dtype))
     x, y = torch.from_numpy(a).cuda(), torch.from_numpy(b).cuda()
@@ -207,7 +208,7 @@ def test_results_have_the_bits_of_a_cpu(dtype, name, always):
 @pytest.mark.gpu
 def test_a_large_product_is_the_same_with_and_without(monkeypatch):
     """As it is made at order 16384."""
-    if not cuda.device_of(0).hopper or torch.cuda.mem_get_info()[0] < 100 << 30:
+    if not device_of(0).hopper or torch.cuda.mem_get_info()[0] < 100 << 30:
         pytest.skip("a Hopper GPU with much memory")
     torch.manual_seed(16384)
     print("seed", 16384)

@@ -12,8 +12,8 @@ from prismm.core.problem import Problem
 from prismm.core.request import Request
 from prismm.core.specials import real_operands
 from prismm.cuda import plan as cuda_plan
+from prismm.cuda.device import Device, device_of
 from prismm.cuda.implementations import module_of
-from prismm.cuda.residues import launches as cuda
 from prismm.cuda.tile_int8 import implementation as cuda_tile_calls
 from prismm.cuda.tile_int8 import launches as cuda_tiles
 from prismm.errors import ArgumentError, EngineError
@@ -23,7 +23,7 @@ from prismm.testing import HOSTILE, SPECIAL, exact_product, ieee_specials
 from tests.cuda.harness.processes import compiled, interpreted
 
 U, ETA = 2.0**-24, 2.0**-149
-H200 = cuda.Device("NVIDIA H200", True, True, 132)
+H200 = Device("NVIDIA H200", True, True, 132)
 SCHEMES = [
     TileInt8(), TileInt8(1), TileInt8(2, (8, 64, 16)), TileInt8(3, (1, 32, 128)), TileInt8(5, (16, 128, 8)),
     TileInt8(scaling="none"), TileInt8(exponent="pair"), TileInt8(2, (8, 64, 16), "pair"),
@@ -238,7 +238,7 @@ def launched(a, b, scheme, target):
 
     out = torch.full((max(a.shape[0], b.shape[0]), a.shape[1], b.shape[2]), math.nan, device="cuda")
     config = cuda_tiles.config_for(scheme, a.shape[2], target)
-    program, counts = tiles_program(a, b, out, config, cuda.device_of(0))
+    program, counts = tiles_program(a, b, out, config, device_of(0))
     scratch = run(program, a, b, out)
     return out.cpu().numpy(), scratch[counts.offset : counts.offset + 32].view(torch.int64).tolist()
 

@@ -34,12 +34,15 @@ from prismm.cuda import integers as cuda_integers
 from prismm.cuda import plan as cuda_plan
 from prismm.cuda import replay as cuda_repeats
 from prismm.cuda import sample as cuda_look
-from prismm.cuda.conventional import launches as cuda_direct
+from prismm.cuda.device import BLAS, COUNTS, Device, device_of
 from prismm.cuda.gemm import sum as cuda_gemm
+from prismm.cuda.gemm.launches import combine_digits, combine_values
 from prismm.cuda.implementations import module_of
 from prismm.cuda.launch import cublas
 from prismm.cuda.launch.program import ADDEND, LEFT, OUT, SCRATCH, A, B, Place, Program
 from prismm.cuda.multiword import launches as cuda_words
+from prismm.cuda.native import launches as cuda_direct
+from prismm.cuda.native.cublas import finish_native, multiply_natively, prove
 from prismm.cuda.operands import (
     Kept,
     PreparedOnDevice,
@@ -53,9 +56,13 @@ from prismm.cuda.operands import (
     tensor_of,
     vectors_of,
 )
-from prismm.cuda.residues import launches as cuda
 from prismm.cuda.residues import strassen as cuda_quarters
+from prismm.cuda.residues.join import join_digits
+from prismm.cuda.residues.product import multiply_planes
+from prismm.cuda.residues.split import SplitVectors, split_vectors, take_statistics
+from prismm.cuda.residues.tables import Tables, Test, tables
 from prismm.cuda.slices import count as cuda_slice_count
+from prismm.cuda.views import Result, Vectors
 from prismm.errors import ArgumentError, DTypeError, EngineError, OperandError, ShapeError
 from prismm.formats import format_of
 from prismm.schemes.native import Native
@@ -86,7 +93,7 @@ class GpuCall:
     names: tuple[str, str]
     choice: cuda_plan.Choice
     problem: Problem
-    device: cuda.Device
+    device: Device
     index: int
     request: Request
     spans: tuple[int, int] | None
@@ -101,7 +108,7 @@ class GpuCall:
     @functools.cached_property
     def native(self) -> bool:
         """Whether cuBLAS multiplies."""
-        return self.choice.engine == cuda.BLAS
+        return self.choice.engine == BLAS
 
     @functools.cached_property
     def direct(self) -> bool:
@@ -132,14 +139,14 @@ class GpuCall:
         return module_of(scheme).launch_config(scheme, self.problem, self.device)
 
     @functools.cached_property
-    def table(self) -> cuda.Tables:
+    def table(self) -> Tables:
         """What the kernels read."""
         import torch
 
-        return cuda.tables(self.choice.scheme.moduli, torch.device("cuda", self.index))
+        return tables(self.choice.scheme.moduli, torch.device("cuda", self.index))
 
     @functools.cached_property
-    def test(self) -> cuda.Test:
+    def test(self) -> Test:
         """What the join asks of an entry."""
         return cuda_plan.test_of(self.problem)
 
@@ -512,7 +519,7 @@ def normalise_call(
     dtype = result_dtype([a, b, *([addend] if addend is not None else [])], request.out_dtype)
     left = tuple(a.shape) if a.ndim > 1 else (1, *a.shape)
     right = tuple(b.shape) if b.ndim > 1 else (*b.shape, 1)
-    device = cuda.device_of(a.device.index)
+    device = device_of(a.device.index)
     batch = tuple(torch.broadcast_shapes(left[:-2], right[:-2]))
     if batch and len(right) == 2:
         # A batch of left operands against one matrix is one tall product.
@@ -544,7 +551,7 @@ def normalise_call(
     choice = cuda_plan.choose(problem, request, device, steps, look)
     names = name_of(a.dtype), name_of(b.dtype)
     index = a.device.index
-    spans = _spans(a, b, problem, choice.engine == cuda.BLAS)
+    spans = _spans(a, b, problem, choice.engine == BLAS)
     return GpuCall(left, right, shape, dtype, names, choice, problem, device, index, request, spans, kept)
 
 
@@ -817,14 +824,14 @@ def _queued(
     if isinstance(choice.scheme, Residues):
         steps = choice.batches, choice.rows, choice.columns
         joins = math.prod(-(-size // max(1, step)) for size, step in zip(out.shape, steps, strict=True))
-    counts = program.take(torch.int64, cuda.COUNTS + 2 * joins)  # and one, aligned, for each join of residues
+    counts = program.take(torch.int64, COUNTS + 2 * joins)  # and one, aligned, for each join of residues
     left, right = vectors_of(a, A, columns=False), vectors_of(b, B, columns=True)
     steps = out.stride(0), out.stride(1), out.stride(2)
-    target = cuda.Result(Place(OUT, 0, out.dtype), out.shape[0], out.shape[1], out.shape[2], steps)
+    target = Result(Place(OUT, 0, out.dtype), out.shape[0], out.shape[1], out.shape[2], steps)
     third = None
     if addend is not None:
         place = Place(ADDEND, 0, addend.dtype)
-        third = cuda.Result(place, *target.extents, (addend.stride(0), addend.stride(1), addend.stride(2)))
+        third = Result(place, *target.extents, (addend.stride(0), addend.stride(1), addend.stride(2)))
     joined = isinstance(choice.scheme, (Residues, Slices))
     if call.problem.summed and not (call.problem.reads_operands and joined):
         return _queued_sum(call, program, a, b, out, target, third, counts)
@@ -834,10 +841,10 @@ def _queued(
         found = None
         if cuda_plan.is_proved(call.problem) and all(_is_whole(x) for x in (a, b)):
             with program.beside():
-                found = cuda.prove(program, left, right, call.device)
-        cuda.multiply_natively(program, left, right, target)
+                found = prove(program, left, right, call.device)
+        multiply_natively(program, left, right, target)
         program.meet()
-        cuda.finish_native(program, target, left, right, counts, call.device, found)
+        finish_native(program, target, left, right, counts, call.device, found)
         return Queued(program, counts, None)
     if call.direct:
         if full_output:
@@ -856,7 +863,7 @@ def _queued(
     with program.beside() if None in call.kept else contextlib.nullcontext():
         program.zero(counts)
     statistics = []
-    step, opened = choice.batches, iter(range(cuda.COUNTS, cuda.COUNTS + 2 * joins, 2))
+    step, opened = choice.batches, iter(range(COUNTS, COUNTS + 2 * joins, 2))
     for t in range(0, target.batch, step):
         # Only a report looks at statistics afterwards.
         with contextlib.nullcontext() if full_output else program.lend():
@@ -871,8 +878,8 @@ def _is_whole(x: torch.Tensor) -> bool:
 
 
 def _queued_sum(
-    call: GpuCall, program: Program, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, target: cuda.Result,
-    addend: cuda.Result | None, counts: Place,
+    call: GpuCall, program: Program, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, target: Result,
+    addend: Result | None, counts: Place,
 ) -> Queued:  # fmt: skip
     """alpha·AB + beta·C from a product that meets the target, or from none."""
     import torch
@@ -882,27 +889,27 @@ def _queued_sum(
     products = None
     if call.problem.reads_operands:
         products = program.take(out.dtype, *out.shape)
-        into = cuda.Result(products, *target.extents, (out.shape[1] * out.shape[2], out.shape[2], 1))
+        into = Result(products, *target.extents, (out.shape[1] * out.shape[2], out.shape[2], 1))
         with program.lend():
             if call.native:
-                cuda.multiply_natively(program, left, right, into)
+                multiply_natively(program, left, right, into)
             else:
-                block, own = (call.choice.rows, call.choice.columns), program.take(torch.int64, cuda.COUNTS)
+                block, own = (call.choice.rows, call.choice.columns), program.take(torch.int64, COUNTS)
                 if call.direct:
                     cuda_direct.multiply_directly(program, into, left, right, own, call.device)
                 else:
                     module = module_of(call.choice.scheme)
                     module.queue(program, a, b, out, call.config, block, own, call.device, into=products)
     problem = call.problem
-    cuda.combine_values(
+    combine_values(
         program, products, target, addend, left, right, problem.terms, problem.result.precision, counts, call.device
     )  # fmt: skip
     return Queued(program, counts, None, products=products)
 
 
 def _queue_some(
-    program: Program, call: GpuCall, left: cuda.Vectors, right: cuda.Vectors, target: cuda.Result,
-    addend: cuda.Result | None, counts: Place, opened: Iterator[int], full_output: bool,
+    program: Program, call: GpuCall, left: Vectors, right: Vectors, target: Result,
+    addend: Result | None, counts: Place, opened: Iterator[int], full_output: bool,
 ) -> tuple[list[Place], list[Place]]:  # fmt: skip
     """Queue some matrices of a batch; returns where the statistics of rows and columns stand, block by block. opened:
     which of the counts are a join's own.
@@ -914,16 +921,16 @@ def _queue_some(
     row_blocks = [left.part(i, i + rows) for i in range(0, target.m, rows)]
     made = []
     for blocks, kept in ((row_blocks, call.kept[0]), (column_blocks, call.kept[1])):
-        made.append([x.statistics for x in kept.splits] if kept else [cuda.take_statistics(program, x) for x in blocks])
+        made.append([x.statistics for x in kept.splits] if kept else [take_statistics(program, x) for x in blocks])
     of_rows, of_columns = made
 
-    def split(x: cuda.Vectors, index: int, *, left: bool) -> cuda.SplitVectors:
+    def split(x: Vectors, index: int, *, left: bool) -> SplitVectors:
         kept = call.kept[0 if left else 1]
         if kept is not None:
             found = kept.splits[index]
         else:
             statistics = (of_rows if left else of_columns)[index]
-            found = cuda.split_vectors(program, x, statistics, table, device, left=left, **fixed)
+            found = split_vectors(program, x, statistics, table, device, left=left, **fixed)
         return cuda_quarters.add_quarters(program, found, table, left=left) if call.choice.quarters else found
 
     # What is kept need not be split again for each block of the other operand: that one's blocks come first.
@@ -949,7 +956,7 @@ def _queue_some(
                             program.meet()
                         split_a, split_b = (first, second) if outer_left else (second, first)
                         if products is None:
-                            digits = cuda.multiply_planes(program, split_a, split_b, table, device)
+                            digits = multiply_planes(program, split_a, split_b, table, device)
                         else:
                             cuda_quarters.multiply_quarters(program, split_a, split_b, products, table, device)
                     if products is not None:
@@ -957,13 +964,13 @@ def _queue_some(
                     block = i * rows, rows, j * columns, columns
                     operands = row_blocks[i], column_blocks[j], split_a, split_b
                     if call.problem.summed:
-                        cuda.combine_digits(
+                        combine_digits(
                             program, digits, target.part(*block), addend and addend.part(*block), *operands, table,
                             test, counts, device,
                         )  # fmt: skip
                     else:
                         own = counts.at(next(opened), (1,), (1,))
-                        cuda.join_digits(
+                        join_digits(
                             program, digits, target.part(*block), *operands, table, test, counts, own, device
                         )  # fmt: skip
     return of_rows, of_columns

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from prismm.cuda.residues.launches import Vectors
+from prismm.cuda.views import Vectors
 
 if TYPE_CHECKING:
     from prismm.cuda.launch.program import Place, Program

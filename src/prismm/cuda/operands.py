@@ -10,7 +10,8 @@ from prismm.core import arrays as interop
 from prismm.core.arrays import lives_on_gpu
 from prismm.core.prepared import Prepared
 from prismm.cuda.launch.program import Place
-from prismm.cuda.residues import launches as cuda
+from prismm.cuda.residues.split import SplitVectors
+from prismm.cuda.views import Vectors
 from prismm.errors import DTypeError, OperandError
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ class Kept:
     """Where the parts of a prepared operand stand in its memory: of so many vectors at a time."""
 
     step: int
-    splits: tuple[cuda.SplitVectors, ...]
+    splits: tuple[SplitVectors, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -158,11 +159,11 @@ def meet(first: int, size: int, other: int, other_size: int) -> bool:
     return first < other + other_size and other < first + size
 
 
-def vectors_of(x: torch.Tensor, base: int, *, columns: bool) -> cuda.Vectors:
+def vectors_of(x: torch.Tensor, base: int, *, columns: bool) -> Vectors:
     """Rows of (batch, m, k), or columns of (batch, k, n)."""
     batch, rows, inner = x.shape
     steps = x.stride() if not columns else (x.stride(0), x.stride(2), x.stride(1))
     count, terms = (inner, rows) if columns else (rows, inner)
     # Extents of 1 have any stride.
     vector, element = 1 if count == 1 else steps[1], 1 if terms == 1 else steps[2]
-    return cuda.Vectors(Place(base, 0, x.dtype), batch, count, terms, (steps[0], vector, element))
+    return Vectors(Place(base, 0, x.dtype), batch, count, terms, (steps[0], vector, element))

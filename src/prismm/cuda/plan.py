@@ -25,15 +25,19 @@ from prismm.core.environment import variable
 from prismm.core.moduli import MAX_MODULI, byte_tables, norm_fraction_bits, operand_bits
 from prismm.core.plan import Plan, bound_text
 from prismm.core.problem import Problem
-from prismm.cuda.conventional import tiles as direct_tiles
 from prismm.cuda.costs import host_speed as host_pace
 from prismm.cuda.costs.table import Rates, rates_of, usual_rates, waves
+from prismm.cuda.device import BLAS, INT8, Device, emulated_by_cublas, reduced_float32
 from prismm.cuda.implementations import module_of
 from prismm.cuda.launch import cublas
 from prismm.cuda.launch.program import LONGEST_GRID
 from prismm.cuda.multiword import implementation as words
-from prismm.cuda.residues import launches as cuda
+from prismm.cuda.native import tiles as direct_tiles
+from prismm.cuda.native.cublas import PROOF_TERMS
 from prismm.cuda.residues import strassen as cuda_quarters
+from prismm.cuda.residues.join import MOST_MAGNITUDES, held_bytes, scratch_bytes
+from prismm.cuda.residues.split import columns_at_once
+from prismm.cuda.residues.tables import Test
 from prismm.cuda.slices.launches import FP64
 from prismm.errors import ArgumentError, EngineError
 from prismm.formats import Format
@@ -84,7 +88,7 @@ class Choice:
 
 
 def choose(
-    problem: Problem, request: Request, device: cuda.Device, kept: tuple[int | None, int | None] = (None, None),
+    problem: Problem, request: Request, device: Device, kept: tuple[int | None, int | None] = (None, None),
     look: Callable[[int], Left] | None = None, *, one_kernel: bool = True,
 ) -> Choice:  # fmt: skip
     """Scheme, engine and blocks. kept: rows and columns of a block, where prepared operands have been cut so. look:
@@ -106,7 +110,7 @@ def choose(
 
 
 def _choose(
-    problem: Problem, request: Request, engine: str | None, device: cuda.Device, kept: tuple[int | None, int | None],
+    problem: Problem, request: Request, engine: str | None, device: Device, kept: tuple[int | None, int | None],
     look: Callable[[int], Left] | None, one_kernel: bool,
 ) -> Choice:  # fmt: skip
     """`choose` with this engine."""
@@ -131,10 +135,10 @@ def _choose(
         name = _native_engine(scheme, problem, engine, device)
         own = 0
         if problem.reads_operands:
-            own = cublas.WORKSPACE if name == cuda.BLAS else _parts_bytes(problem, device)
+            own = cublas.WORKSPACE if name == BLAS else _parts_bytes(problem, device)
         return Choice(scheme, name, tuple(reasons), problem.m, problem.n, own + values)
-    if engine not in (None, "cuda", cuda.INT8):
-        raise ArgumentError(f"engine={engine!r} multiplies floating-point numbers; {scheme} takes {cuda.INT8!r}")
+    if engine not in (None, "cuda", INT8):
+        raise ArgumentError(f"engine={engine!r} multiplies floating-point numbers; {scheme} takes {INT8!r}")
     if norm_fraction_bits(scheme.moduli, problem.terms) < 1 or problem.k >= 1 << 23:
         raise ArgumentError(
             f"{scheme} holds too few bits for an inner dimension of {problem.k}; pass more moduli, or multiply "
@@ -144,7 +148,7 @@ def _choose(
     parts = problem.parts
 
     def scratch_of(rows: int, columns: int) -> int:
-        return cuda.scratch_bytes(
+        return scratch_bytes(
             rows, columns, max(1, problem.k), scheme.moduli, parts, test, split, summed=problem.summed
         )  # fmt: skip
 
@@ -160,16 +164,16 @@ def _choose(
         *cut, more = _blocks(problem, of_quarters, kept)
         if cut == [rows, columns]:
             reasons = [*reasons, "seven products of quarters in place of eight (Strassen, modulo p): the same bits"]
-            return Choice(scheme, cuda.INT8, tuple(reasons), rows, columns, more, quarters=True)
+            return Choice(scheme, INT8, tuple(reasons), rows, columns, more, quarters=True)
     batches = max(1, min(math.prod(problem.batch), _MOST_BATCHES, _LARGE // max(1, scratch)))
-    held = 0 if problem.summed else cuda.held_bytes(rows, columns, parts, batches, test, device)
-    return Choice(scheme, cuda.INT8, tuple(reasons), rows, columns, scratch * batches + held, batches)
+    held = 0 if problem.summed else held_bytes(rows, columns, parts, batches, test, device)
+    return Choice(scheme, INT8, tuple(reasons), rows, columns, scratch * batches + held, batches)
 
 
-def test_of(problem: Problem) -> cuda.Test:
+def test_of(problem: Problem) -> Test:
     """What the join asks of an entry."""
     terms = problem.target_terms + (3 if problem.summed else 0)
-    return cuda.Test(*join_test(problem.target, terms, problem.result), problem.terms, problem.result.precision)
+    return Test(*join_test(problem.target, terms, problem.result), problem.terms, problem.result.precision)
 
 
 def _check_sum(scheme: Any, problem: Problem) -> None:
@@ -197,7 +201,7 @@ def settings(single: bool = True) -> tuple[str | None, ...]:
     """What the choice depends on besides the call itself: settings of cuBLAS and torch, and ``PRISMM_ENGINE``. single:
     of products in float32 too.
     """
-    return cuda.emulated_by_cublas(), cuda.reduced_float32() if single else None, default_engine()
+    return emulated_by_cublas(), reduced_float32() if single else None, default_engine()
 
 
 def default_engine() -> str | None:
@@ -206,13 +210,13 @@ def default_engine() -> str | None:
     return name if name.startswith("cuda") else None
 
 
-def _native_engine(scheme: Native, problem: Problem, engine: str | None, device: cuda.Device) -> str:
+def _native_engine(scheme: Native, problem: Problem, engine: str | None, device: Device) -> str:
     """cuBLAS, or float64's matrix instructions, for a native product; errors of `choose` where it is none."""
     single = problem.result.precision == 24
     if scheme.compute == "float32" and not single:
         raise EngineError(f"{scheme} loses bits of {problem.result.name}; pass Native()")
-    if engine not in (None, "cuda", cuda.BLAS, FP64):
-        raise ArgumentError(f"engine={engine!r} multiplies parts of numbers; Native() takes {cuda.BLAS!r} or {FP64!r}")
+    if engine not in (None, "cuda", BLAS, FP64):
+        raise ArgumentError(f"engine={engine!r} multiplies parts of numbers; Native() takes {BLAS!r} or {FP64!r}")
     if not problem.one_type:
         raise ArgumentError("Native() on a GPU takes operands and result of one type; convert them, or pass Residues")
     if problem.target is not None and problem.target.kind in ("correctly-rounded", "tolerance"):
@@ -235,10 +239,10 @@ def _native_engine(scheme: Native, problem: Problem, engine: str | None, device:
     spoiled = _spoiled(problem)
     if spoiled is not None and problem.target is not None:
         raise EngineError(f"{spoiled}: a native product is not certain to keep {problem.result.name}; set it back")
-    return cuda.BLAS
+    return BLAS
 
 
-def _directly(problem: Problem, device: cuda.Device) -> bool:
+def _directly(problem: Problem, device: Device) -> bool:
     """Whether a native product may be one kernel on float64's matrix instructions."""
     return (
         device.nvidia
@@ -249,7 +253,7 @@ def _directly(problem: Problem, device: cuda.Device) -> bool:
     )
 
 
-def _one_kernel(problem: Problem, device: cuda.Device, rates: Rates) -> bool:
+def _one_kernel(problem: Problem, device: Device, rates: Rates) -> bool:
     """Whether one kernel is sure enough to be as fast as cuBLAS and the look at its result: of a vector and a matrix
     whose terms are no neighbours it uses a sixteenth of its tiles, and is where little is to be read.
     """
@@ -260,7 +264,7 @@ def _one_kernel(problem: Problem, device: cuda.Device, rates: Rates) -> bool:
     )
 
 
-def _parts_bytes(problem: Problem, device: cuda.Device) -> int:
+def _parts_bytes(problem: Problem, device: Device) -> int:
     """Scratch of a native product in one kernel, where its inner dimension is cut."""
     shape = shape_of(problem)
     if not shape.served:
@@ -282,11 +286,11 @@ def shape_of(problem: Problem) -> direct_tiles.Shape:
 
 def _spoiled(problem: Problem) -> str | None:
     """Which setting keeps cuBLAS from being a conventional product of the result's type."""
-    return cuda.emulated_by_cublas() or (cuda.reduced_float32() if problem.result.precision == 24 else None)
+    return emulated_by_cublas() or (reduced_float32() if problem.result.precision == 24 else None)
 
 
 def _auto(
-    problem: Problem, device: cuda.Device, engine: str | None, look: Callable[[int], Left] | None, one_kernel: bool
+    problem: Problem, device: Device, engine: str | None, look: Callable[[int], Left] | None, one_kernel: bool
 ) -> tuple[Any, str | None, list[str]]:
     """Scheme, its engine where that matters, and why."""
     target = problem.target
@@ -317,7 +321,7 @@ def _auto(
     if rates is None:
         if spoiled is not None:
             return Residues(moduli), engine, [_doubtful(spoiled, problem)]
-        return Native(), cuda.BLAS, [f"no rates of {device.name} are known, and its a-priori bound meets the target"]
+        return Native(), BLAS, [f"no rates of {device.name} are known, and its a-priori bound meets the target"]
     # Of a vector every product is made of an element that is read once: there is nothing to be gained by parts of it.
     others = (words.of_native_grade(problem) if min(problem.m, problem.n) > 1 else None, Residues(moduli))
     # By the GPU's own seconds: what the host takes is the same for all, and what is slower in graphs replaces nothing.
@@ -343,7 +347,7 @@ def _auto(
         faster = f"predicted {cublas / ours:.2f} times as fast as cuBLAS on the GPU"
         return best, None, [f"of native grade, and {faster}{seen}"]
     reason = "its a-priori bound meets the target, and nothing is predicted much faster" + seen
-    return (Native(), cuda.BLAS, [reason]) if cublas <= seconds else (direct, FP64, [reason])
+    return (Native(), BLAS, [reason]) if cublas <= seconds else (direct, FP64, [reason])
 
 
 def _doubtful(spoiled: str, problem: Problem) -> str:
@@ -373,7 +377,7 @@ def _open_seconds(left: Left, moduli: int, problem: Problem, rates: Rates) -> fl
     entries, words = _entries(problem), math.prod(problem.batch) * (problem.m + problem.n) * problem.k * problem.parts
     products = entries * problem.terms
     strips = min(1.0, left.open * _STRIP)
-    share = left.exact if problem.terms <= cuda.MOST_MAGNITUDES else left.open
+    share = left.exact if problem.terms <= MOST_MAGNITUDES else left.open
     exact = min(share * rates.repair, _BY_ROWS * min(1.0, share * _ROWS))
     careful = max(strips, left.strips) * entries * _CAREFUL * moduli
     return careful + strips * (words * _PLANES + products * _MAGNITUDES) + products * exact
@@ -381,9 +385,9 @@ def _open_seconds(left: Left, moduli: int, problem: Problem, rates: Rates) -> fl
 
 def _asked_for(problem: Problem, engine: str, moduli: int) -> Any:
     """The scheme that an engine stands for."""
-    if engine == cuda.INT8:
+    if engine == INT8:
         return Residues(moduli)
-    if engine in (cuda.BLAS, FP64):
+    if engine in (BLAS, FP64):
         return Native("float64" if engine == FP64 and problem.result.precision == 24 else None)
     grade = words.of_native_grade(problem) or ScaledHalf()
     return {"cuda:fp16": grade, "cuda:tf32": Words.tf32(), "cuda:bf16": Words.bf16()}[engine]
@@ -586,7 +590,7 @@ def is_proved(problem: Problem) -> bool:
     in a graph beside it.
     """
     numbers = problem.parts * math.prod(problem.batch) * problem.m * problem.n
-    few = 2 * problem.operand_bytes <= problem.result_bytes and problem.parts * problem.k <= cuda.PROOF_TERMS
+    few = 2 * problem.operand_bytes <= problem.result_bytes and problem.parts * problem.k <= PROOF_TERMS
     return few and numbers >= _PROVED and not problem.summed
 
 
@@ -695,7 +699,7 @@ def right_launches(problem: Problem, moduli: int, processors: int, *, hopper: bo
     if not hopper or problem.is_complex:
         return 1.0
     size = max(1, problem.k) * problem.number_bytes
-    together = cuda.columns_at_once(math.prod(problem.batch), problem.n, size, byte_tables(moduli).dwords, processors)
+    together = columns_at_once(math.prod(problem.batch), problem.n, size, byte_tables(moduli).dwords, processors)
     return 1 / 3 if together else 1.0
 
 

@@ -14,9 +14,11 @@ from prismm.core import arrays as interop
 from prismm.core.problem import Problem
 from prismm.cuda import integers as cuda_integers
 from prismm.cuda import plan as cuda_plan
+from prismm.cuda.device import Device, device_of
 from prismm.cuda.launch.program import LEFT, RIGHT, A, Place, Program
 from prismm.cuda.operands import Kept, PreparedOnDevice, name_of, numpy_dtype, result_dtype, tensor_of, vectors_of
-from prismm.cuda.residues import launches as cuda
+from prismm.cuda.residues.split import SplitVectors, split_vectors, take_statistics
+from prismm.cuda.residues.tables import Tables, tables
 from prismm.cuda.slices import count as cuda_slice_count
 from prismm.errors import EngineError, ShapeError
 from prismm.formats import format_of
@@ -32,7 +34,7 @@ STEP = 8192
 
 
 def split_program(
-    x: torch.Tensor, side: Literal["left", "right"], table: cuda.Tables, device: cuda.Device, step: int
+    x: torch.Tensor, side: Literal["left", "right"], table: Tables, device: Device, step: int
 ) -> tuple[Program, Kept]:
     """What splits a matrix at A into scratch memory, and where its parts are once that is the memory of its side.
 
@@ -43,15 +45,15 @@ def split_program(
     splits = []
     for start in range(0, whole.vectors, step):
         some = whole.part(start, start + step)
-        statistics = cuda.take_statistics(program, some)
-        made = cuda.split_vectors(
+        statistics = take_statistics(program, some)
+        made = split_vectors(
             program, some, statistics, table, device, left=side == "left", levels=True, measure=True
         )  # fmt: skip
         splits.append(_of_side(made, LEFT if side == "left" else RIGHT))
     return program, Kept(step, tuple(splits))
 
 
-def _of_side(made: cuda.SplitVectors, base: int) -> cuda.SplitVectors:
+def _of_side(made: SplitVectors, base: int) -> SplitVectors:
     def there(place: Place) -> Place:
         return dataclasses.replace(place, base=base)
 
@@ -71,7 +73,7 @@ def prepare(x: Any, side: Literal["left", "right"], request: Request) -> Prepare
         raise ShapeError(f"x has shape {tuple(tensor.shape)}; prepare takes a matrix of two dimensions")
     dtype = result_dtype([tensor], request.out_dtype)
     kind = torch.complex128 if dtype.is_complex and not tensor.is_complex() else tensor.dtype
-    device = cuda.device_of(tensor.device.index)
+    device = device_of(tensor.device.index)
     rows, columns = tensor.shape
     m, k = (rows, columns) if side == "left" else (columns, rows)
     problem = Problem(
@@ -90,7 +92,7 @@ def prepare(x: Any, side: Literal["left", "right"], request: Request) -> Prepare
             copy = tensor.to(kind, copy=True)
             copy = copy if 1 in copy.stride() else copy.contiguous()
             if isinstance(choice.scheme, Residues) and copy.numel():
-                table = cuda.tables(choice.scheme.moduli, copy.device)
+                table = tables(choice.scheme.moduli, copy.device)
                 program, kept = split_program(copy, side, table, device, STEP)
                 memory = torch.empty(program.scratch, dtype=torch.uint8, device=copy.device)
                 program.run((*[copy.data_ptr()] * 3, memory.data_ptr()), stream)

@@ -28,7 +28,7 @@ from prismm.cuda.costs import host_speed as host_pace
 from prismm.cuda.costs.calibrate import CASES, ROUNDS, Case, Subject, queued_seconds_of, seconds_of
 from prismm.cuda.costs.fit import RIGHT
 from prismm.cuda.costs.table import Host, Line, Rates, committed
-from prismm.cuda.residues import launches as cuda
+from prismm.cuda.device import Device
 from prismm.cuda.slices.launches import FP64 as FP64_UNIT
 from prismm.errors import EngineError
 from prismm.formats import FP64
@@ -41,7 +41,7 @@ if str(BENCHMARKS) not in sys.path:
 gpu_rates = importlib.import_module("gpu_rates")
 problem_of = gpu_rates.problem_of
 RESULTS = BENCHMARKS / "results"
-H200 = cuda.Device("NVIDIA H200", True, True, 132)
+H200 = Device("NVIDIA H200", True, True, 132)
 
 
 class Machine:
@@ -126,7 +126,7 @@ class Machine:
         """What a calibration finds. factor: what a kernel of a case takes more, in all rounds."""
         subjects = {case: self.subject(table, case, factor) for case in CASES}
         device = SimpleNamespace(name=table.name, multi_processor_count=table.processors, hopper=table.hopper)
-        self.patch(cuda, "device_of", lambda index: device)
+        self.patch(prismm.cuda.device, "device_of", lambda index: device)
         self.patch(torch.cuda, "get_device_properties", lambda index: device)
         self.patch(torch.cuda, "mem_get_info", lambda *index: (140 << 30, 141 << 30))
         self.patch(torch.cuda, "device", lambda index: contextlib.nullcontext())

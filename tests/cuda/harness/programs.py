@@ -12,22 +12,24 @@ from prismm.core import accuracy
 from prismm.core.problem import Problem
 from prismm.cuda import calls as cuda_calls
 from prismm.cuda import plan as cuda_plan
-from prismm.cuda.conventional import launches as cuda_direct
-from prismm.cuda.conventional.tiles import Split, Tile
+from prismm.cuda.device import BLAS, COUNTS, INT8, Device
 from prismm.cuda.gemm import sum as cuda_gemm
 from prismm.cuda.launch.cublas import Gemm
 from prismm.cuda.launch.program import OUT, A, B, Place, Program
 from prismm.cuda.multiword import implementation as cuda_words_calls
 from prismm.cuda.multiword import launches as cuda_words
+from prismm.cuda.native import launches as cuda_direct
+from prismm.cuda.native.tiles import Split, Tile
 from prismm.cuda.operands import vectors_of
-from prismm.cuda.residues import launches as cuda
+from prismm.cuda.residues.tables import tables
+from prismm.cuda.views import Result
 from prismm.formats import FP32, FP64
 from prismm.schemes.native import Native
 from prismm.schemes.residues import Residues
 
 
 def residue_program(
-    a: Any, b: Any, out: Any, moduli: int, target: str | None, device: cuda.Device,
+    a: Any, b: Any, out: Any, moduli: int, target: str | None, device: Device,
     kept: tuple[Any, Any] = (None, None), quarters: bool = False,
 ) -> Program:  # fmt: skip
     """out = a @ b of tensors (batch, ·, ·) by so many moduli; by cuBLAS for 0. kept: of operands split before;
@@ -39,13 +41,13 @@ def residue_program(
     scheme = Residues(moduli) if moduli else Native()
     problem = Problem(m, n, k, (), form, chosen, False, True, out.is_complex())
     rows, columns = (x.step if x else size for x, size in zip(kept, (m, n), strict=True))
-    engine = cuda.INT8 if moduli else cuda.BLAS
+    engine = INT8 if moduli else BLAS
     choice = cuda_plan.Choice(scheme, engine, (), rows, columns, 0, 1 if quarters else 2, quarters)
     call = cuda_calls.GpuCall(
         (), (), (), out.dtype, ("", ""), choice, problem, device, 0, SimpleNamespace(target=chosen), None, kept
     )  # fmt: skip
     if moduli:
-        call.__dict__["table"] = cuda.tables(moduli, a.device)
+        call.__dict__["table"] = tables(moduli, a.device)
     return cuda_calls._queued(call, a, b, out, full_output=False).program
 
 
@@ -55,15 +57,15 @@ def beside_cublas(program: Program) -> Program:
 
 
 def direct_program(
-    a: Any, b: Any, out: Any, tile: Tile | None, device: cuda.Device, split: Split | None = None
+    a: Any, b: Any, out: Any, tile: Tile | None, device: Device, split: Split | None = None
 ) -> tuple[Program, Place]:
     """out = a @ b of tensors (batch, ·, ·) in one kernel, and where its counts are. tile: None for a call's own;
     split: of the inner dimension, for two kernels.
     """
     program = Program(tuple(x.data_ptr() % 16 for x in (a, b, out)))
-    counts = program.take(torch.int64, cuda.COUNTS)
+    counts = program.take(torch.int64, COUNTS)
     program.zero(counts)
-    target = cuda.Result(Place(OUT, 0, out.dtype), *out.shape, out.stride())
+    target = Result(Place(OUT, 0, out.dtype), *out.shape, out.stride())
     left, right = vectors_of(a, A, columns=False), vectors_of(b, B, columns=True)
     if split is not None:
         cuda_direct.multiply_in_parts(program, target, left, right, counts, split, device)
@@ -73,7 +75,7 @@ def direct_program(
 
 
 def sum_program(
-    a: Any, b: Any, out: Any, c: Any, sum_: cuda_gemm.Sum, scheme: Any, target: str | None, device: cuda.Device
+    a: Any, b: Any, out: Any, c: Any, sum_: cuda_gemm.Sum, scheme: Any, target: str | None, device: Device
 ) -> tuple[Program, Place | None]:
     """out = alpha·a @ b + beta·c by a scheme, or so many moduli; for `Native()`, or 0, from products that cuBLAS puts
     into scratch memory; and where.
@@ -85,19 +87,17 @@ def sum_program(
         scheme = Residues(scheme) if scheme else Native()
     problem = Problem(m, n, k, (), form, chosen, False, True, out.is_complex(), True)
     problem = dataclasses.replace(problem, reads_operands=sum_.has_product(problem))
-    choice = cuda_plan.Choice(scheme, cuda.BLAS if scheme == Native() else cuda.INT8, (), m, n, 0, 2)
+    choice = cuda_plan.Choice(scheme, BLAS if scheme == Native() else INT8, (), m, n, 0, 2)
     call = cuda_calls.GpuCall(
         (), (), (), out.dtype, ("", ""), choice, problem, device, 0, SimpleNamespace(target=chosen), None
     )  # fmt: skip
     if isinstance(scheme, Residues):
-        call.__dict__["table"] = cuda.tables(scheme.moduli, a.device)
+        call.__dict__["table"] = tables(scheme.moduli, a.device)
     queued = cuda_calls._queued(call, a, b, out, False, c)
     return queued.program, queued.products
 
 
-def words_program(
-    a: Any, b: Any, out: Any, config: cuda_words.LaunchConfig, device: cuda.Device
-) -> tuple[Program, Place]:
+def words_program(a: Any, b: Any, out: Any, config: cuda_words.LaunchConfig, device: Device) -> tuple[Program, Place]:
     """out = a @ b of tensors (batch, ·, ·) by words; and where the counts are."""
     program = Program((a.data_ptr() % 16, b.data_ptr() % 16, out.data_ptr() % 16))
     counts = program.take(torch.int64, 4)

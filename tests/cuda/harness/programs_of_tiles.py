@@ -6,15 +6,13 @@ from typing import Any
 
 import torch
 
+from prismm.cuda.device import Device
 from prismm.cuda.launch.program import Place, Program
-from prismm.cuda.residues import launches as cuda
 from prismm.cuda.tile_int8 import implementation as cuda_tile_calls
 from prismm.cuda.tile_int8 import launches as cuda_tiles
 
 
-def tiles_program(
-    a: Any, b: Any, out: Any, config: cuda_tiles.LaunchConfig, device: cuda.Device
-) -> tuple[Program, Place]:
+def tiles_program(a: Any, b: Any, out: Any, config: cuda_tiles.LaunchConfig, device: Device) -> tuple[Program, Place]:
     """out = a @ b of tensors (batch, ·, ·); and where the counts are."""
     program = Program((a.data_ptr() % 16, b.data_ptr() % 16, out.data_ptr() % 16))
     counts = program.take(torch.int64, 4)

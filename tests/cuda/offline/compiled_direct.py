@@ -42,7 +42,7 @@ def main(architecture: str, dtype: str, layout: str) -> None:
     device = architecture_of(architecture)
     import torch
 
-    from prismm.cuda.conventional.tiles import BY_GROUPS, TILES, Split
+    from prismm.cuda.native.tiles import BY_GROUPS, TILES, Split
     from tests.cuda.harness.programs import direct_program
 
     x = torch.zeros(1, 256, 256, dtype=getattr(torch, dtype))

@@ -13,8 +13,8 @@ def main(architecture: str) -> None:
 
     from prismm import Slices
     from prismm.core.accuracy import Target
-    from prismm.cuda.conventional.tiles import Shape, tile_for
     from prismm.cuda.multiword import launches as cuda_words
+    from prismm.cuda.native.tiles import Shape, tile_for
     from prismm.cuda.tile_int8 import launches as cuda_tiles
     from prismm.schemes.tile_int8 import TileInt8
     from tests.cuda.harness import words_twin

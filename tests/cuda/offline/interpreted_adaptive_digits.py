@@ -12,10 +12,12 @@ import torch
 from prismm.core import accuracy
 from prismm.core.composite import Scaled
 from prismm.cpu.slices.split import cut
+from prismm.cuda.device import Device
 from prismm.cuda.launch.program import A, Place, Program
-from prismm.cuda.residues import launches as cuda
+from prismm.cuda.residues.tables import Test
 from prismm.cuda.slices import launches as cuda_slices
 from prismm.cuda.slices import pairs as cuda_slice_pairs
+from prismm.cuda.views import Vectors
 from tests.cpu.kernels.test_slice import hostile_rows
 from tests.cuda.harness.evidence import tell
 from tests.cuda.harness.gluon_interpreter import interpreted_device
@@ -30,12 +32,12 @@ def operand(seed: int, k: int) -> np.ndarray:
     return np.ldexp(rows, -np.frexp(np.abs(rows).max(1))[1][:, None])
 
 
-def sliced(rows: np.ndarray, config: cuda_slices.LaunchConfig, device: cuda.Device) -> list[np.ndarray]:
+def sliced(rows: np.ndarray, config: cuda_slices.LaunchConfig, device: Device) -> list[np.ndarray]:
     """Digits, statistics, and what is kept of every slice."""
     count, k = rows.shape
     x = torch.from_numpy(rows)[None]
     program = Program()
-    vectors = cuda.Vectors(Place(A, 0, x.dtype), 1, count, k, x.stride())
+    vectors = Vectors(Place(A, 0, x.dtype), 1, count, k, x.stride())
     padded = cuda_slices.Cut(1, 256)
     found = cuda_slice_pairs.slice_vectors(program, vectors, config, padded, device, left=True)
     scratch = program.run_by_triton(x, x, x)
@@ -55,7 +57,7 @@ def main(seed: str = "3", device: str = "any") -> None:
     for scheme in UNITS:
         layout = dataclasses.replace(scheme.layout(k), block=k)
         held = cuda_slices.digits_for(scheme.unit, layout.bits, layout.rounding == "toward-zero", True)
-        config = cuda_slices.LaunchConfig(slices, slices, cuda.Test(accuracy.MAGNITUDE, 1.0, 1.0, k, 53), held)
+        config = cuda_slices.LaunchConfig(slices, slices, Test(accuracy.MAGNITUDE, 1.0, 1.0, k, 53), held)
         digits, statistics, kept = sliced(rows, config, interpreted_device(device))
         own = cut(Scaled("left", rows, np.zeros(count, np.int64), np.zeros(count, np.bool_)), layout, slices, 1)
         wrong = sum(int((digits[p, :, :k] != own.slice(p, 0)).sum()) for p in range(slices)) + int(

@@ -7,15 +7,15 @@ import numpy as np
 import torch
 
 import prismm
+from prismm.cuda.device import Device
 from prismm.cuda.gemm import sum as cuda_gemm
-from prismm.cuda.residues import launches as cuda
 from prismm.schemes.residues import Residues
 from prismm.testing import HOSTILE, SPECIAL, exact_gemm
 from tests.cuda.harness.evidence import tell
 from tests.cuda.harness.gluon_interpreter import interpreted_device
 from tests.cuda.harness.programs import beside_cublas, sum_program
 
-DEVICE = cuda.Device("interpreter", False, False, 4)
+DEVICE = Device("interpreter", False, False, 4)
 EVERYTHING = {**HOSTILE, **SPECIAL}
 
 

@@ -14,15 +14,15 @@ import torch
 from triton.runtime.errors import InterpreterError
 
 import prismm.cuda.kernels as kernels
-from prismm.cuda.conventional.kernels import product as direct
-from prismm.cuda.conventional.kernels import product_sm90 as direct_hopper
-from prismm.cuda.conventional.tiles import BY_GROUPS, TILES
 from prismm.cuda.multiword.kernels import (
     product_sm90 as words_product_hopper,
 )
 from prismm.cuda.multiword.kernels import (
     split_product_sm90 as words_direct_hopper,
 )
+from prismm.cuda.native.kernels import product as direct
+from prismm.cuda.native.kernels import product_sm90 as direct_hopper
+from prismm.cuda.native.tiles import BY_GROUPS, TILES
 from prismm.cuda.residues.kernels import product_sm90 as product_hopper
 from tests.cuda.harness.evidence import tell
 from tests.cuda.harness.gluon_interpreter import interpret, interpreted_device

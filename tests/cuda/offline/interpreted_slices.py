@@ -11,13 +11,13 @@ import torch
 import prismm
 from prismm import Slices
 from prismm.core.specials import real_operands
-from prismm.cuda.residues import launches as cuda
+from prismm.cuda.device import Device
 from prismm.testing import HOSTILE, SPECIAL, exact_product, ieee_specials
 from tests.cuda.harness.evidence import tell
 from tests.cuda.harness.gluon_interpreter import interpreted_device
 from tests.cuda.harness.slices_program import slices_program
 
-DEVICE = cuda.Device("interpreter", False, False, 4)
+DEVICE = Device("interpreter", False, False, 4)
 
 
 def product(

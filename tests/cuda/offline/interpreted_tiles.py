@@ -10,9 +10,9 @@ import torch
 import prismm
 from prismm.core.accuracy import Target
 from prismm.core.specials import real_operands
+from prismm.cuda.device import Device
 from prismm.cuda.launch.program import Program
 from prismm.cuda.multiword import implementation as cuda_words_calls
-from prismm.cuda.residues import launches as cuda
 from prismm.cuda.tile_int8 import implementation as cuda_tile_calls
 from prismm.cuda.tile_int8 import launches as cuda_tiles
 from prismm.schemes.tile_int8 import TileInt8
@@ -21,7 +21,7 @@ from tests.cuda.harness.evidence import tell
 from tests.cuda.harness.gluon_interpreter import interpreted_device
 from tests.cuda.harness.programs_of_tiles import tiles_program
 
-DEVICE = cuda.Device("interpreter", False, True, 4)
+DEVICE = Device("interpreter", False, True, 4)
 CASES = [
     ("normal", (20, 70, 12), {}, None),
     ("wide_rows", (20, 70, 12), {}, None),

@@ -7,15 +7,15 @@ import numpy as np
 import torch
 
 from prismm.core.accuracy import Target
+from prismm.cuda.device import Device
 from prismm.cuda.multiword import launches as cuda_words
-from prismm.cuda.residues import launches as cuda
 from prismm.testing import HOSTILE, SPECIAL, exact_product, ieee_specials
 from tests.cuda.harness import words_twin as twin
 from tests.cuda.harness.evidence import note, tell
 from tests.cuda.harness.gluon_interpreter import interpreted_device
 from tests.cuda.harness.programs import words_program
 
-DEVICE = cuda.Device("interpreter", False, True, 4)
+DEVICE = Device("interpreter", False, True, 4)
 CASES = [
     ("normal", "float32", (3, 9, 5), "fp16 2 12", "native"),
     ("wide_rows", "complex64", (3, 70, 5), "fp16 2 12", "native"),

@@ -20,8 +20,8 @@ from prismm.core.problem import Problem
 from prismm.cuda.costs import host_speed as host_pace
 from prismm.cuda.costs.fit import LOOKS, Pair, Timed, fit
 from prismm.cuda.costs.table import Rates
+from prismm.cuda.device import BLAS
 from prismm.cuda.plan import residue_operations
-from prismm.cuda.residues.launches import BLAS
 from prismm.cuda.slices.launches import FP64 as FP64_UNIT
 from prismm.errors import EngineError
 from prismm.formats import FP32
@@ -32,7 +32,7 @@ from prismm.schemes.scaled_half import ScaledHalf
 if TYPE_CHECKING:
     import torch
 
-    from prismm.cuda.residues.launches import Device
+    from prismm.cuda.device import Device
 
 __all__ = ["CASES", "Case", "Subject", "measure", "phases_of", "queued_seconds_of", "seconds_of", "times_of"]
 
@@ -106,9 +106,9 @@ def measure(index: int, say: Callable[[str], None]) -> Rates:
     """
     import torch
 
-    from prismm.cuda.residues import launches as cuda
+    from prismm.cuda.device import device_of
 
-    device = cuda.device_of(index)
+    device = device_of(index)
     properties = torch.cuda.get_device_properties(index)
     free = torch.cuda.mem_get_info(index)[0]
     cases = [case for case in CASES if 40 * case.n**2 * (8 if case.dtype == "float64" else 4) <= free]

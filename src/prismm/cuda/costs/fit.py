@@ -19,9 +19,9 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from prismm.core.problem import Problem
-from prismm.cuda.conventional import tiles as direct_tiles
 from prismm.cuda.costs.table import LONG, Host, Line, Rates
 from prismm.cuda.multiword import implementation as words
+from prismm.cuda.native import tiles as direct_tiles
 from prismm.cuda.plan import (
     native_share,
     own_seconds,

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from prismm.core.accuracy import Target
     from prismm.core.problem import Problem
     from prismm.cuda.costs.table import Rates
+    from prismm.cuda.device import Device
     from prismm.cuda.launch.program import Program
-    from prismm.cuda.residues.launches import Device
 
 _UP = 1.0 + 2.0**-40
 

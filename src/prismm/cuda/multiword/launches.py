@@ -44,13 +44,13 @@ import struct
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from prismm.cuda.conventional.launches import tiled
+from prismm.cuda.native.launches import tiled
 from prismm.formats import BF16, FP16, FP32, TF32, Format
 
 if TYPE_CHECKING:
     from prismm.core.accuracy import Target
+    from prismm.cuda.device import Device
     from prismm.cuda.launch.program import Place, Program, Tiled
-    from prismm.cuda.residues.launches import Device
 
 CHUNKS = 64, 128, 256, 512
 """Elements of a piece, and inner dimension of the sums that the matrix unit makes by itself."""

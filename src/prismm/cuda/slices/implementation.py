@@ -14,13 +14,15 @@ from prismm.core.accuracy import MAGNITUDE
 from prismm.core.bounds import half_ulp
 from prismm.core.specials import real_operands
 from prismm.cuda.costs.table import waves
+from prismm.cuda.device import Device
 from prismm.cuda.launch.program import OUT, A, B, Place
 from prismm.cuda.layout import real_vectors
 from prismm.cuda.multiword.implementation import BATCH_BYTES, check_length
 from prismm.cuda.operands import vectors_of
-from prismm.cuda.residues import launches as cuda
+from prismm.cuda.residues.tables import Test
 from prismm.cuda.slices import launches as cuda_slices
 from prismm.cuda.slices import pairs as cuda_slice_pairs
+from prismm.cuda.views import Result, Vectors
 from prismm.errors import ArgumentError, EngineError
 from prismm.formats import Format
 from prismm.schemes.slices import Slices
@@ -31,8 +33,8 @@ if TYPE_CHECKING:
 
     from prismm.core.problem import Problem
     from prismm.cuda.costs.table import Rates
+    from prismm.cuda.device import Device
     from prismm.cuda.launch.program import Program
-    from prismm.cuda.residues.launches import Device
 
 _UP = 1.0 + 2.0**-40
 
@@ -103,7 +105,7 @@ def launch_config(scheme: Slices, problem: Problem, device: Device) -> cuda_slic
         target = None  # asks for no more than the scheme's own value
     precision = problem.result.precision
     terms = problem.target_terms + (3 if problem.summed else 0)
-    test = cuda.Test(*accuracy.join_test(target, terms, problem.result), problem.terms, precision)
+    test = Test(*accuracy.join_test(target, terms, problem.result), problem.terms, precision)
     return cuda_slices.LaunchConfig(slices, groups, test, digits_of(scheme, problem))
 
 
@@ -116,7 +118,7 @@ def workspace(scheme: Slices, problem: Problem, rows: int, columns: int) -> int:
     return (laid_out + own) * (problem.parts if problem.summed else 1)
 
 
-_ANY = cuda.Device("any", True, True, 132)
+_ANY = Device("any", True, True, 132)
 """What plans go by: as many programs as an H200 has, for which the inner dimension is cut where tiles are few."""
 
 
@@ -135,7 +137,7 @@ def queue(
     program.zero(counts)
     left, right = vectors_of(a, A, columns=False), vectors_of(b, B, columns=True)
     steps = out.stride(0), out.stride(1), out.stride(2)
-    whole = cuda.Result(Place(OUT, 0, out.dtype), out.shape[0], out.shape[1], out.shape[2], steps)
+    whole = Result(Place(OUT, 0, out.dtype), out.shape[0], out.shape[1], out.shape[2], steps)
     rows, columns = block
     m, n = min(rows, whole.m), min(columns, whole.n)
     constants, maker = cuda_slices.constants_of(config.test, a.device), _maker_of(config)
@@ -162,7 +164,7 @@ def queue(
 
 
 def queue_sum(
-    program: Program, a: torch.Tensor, b: torch.Tensor, target: cuda.Result, addend: cuda.Result | None,
+    program: Program, a: torch.Tensor, b: torch.Tensor, target: Result, addend: Result | None,
     config: cuda_slices.LaunchConfig, block: tuple[int, int], counts: Place, device: Device,
 ) -> None:  # fmt: skip
     """Queue target = alpha·a @ b + beta·addend, as `queue` does a product."""
@@ -179,7 +181,7 @@ def queue_sum(
         c = addend.some(t, step) if addend is not None else None
         cut = config.cut(-(-m // 128) * -(-n // 256) * some.batch, terms, device.programs)
 
-        def cut_up(x: cuda.Vectors, cut: cuda_slices.Cut = cut, *, left: bool) -> list[cuda_slices.SlicedVectors]:
+        def cut_up(x: Vectors, cut: cuda_slices.Cut = cut, *, left: bool) -> list[cuda_slices.SlicedVectors]:
             return [
                 maker.slice_vectors(program, real_vectors(program, x, part, left=left), config, cut, device, left=left)
                 for part in parts

@@ -26,27 +26,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from prismm.core.accuracy import MAGNITUDE, RAW, ROUNDING
-from prismm.cuda.residues.launches import (
-    COMBINE_TILE,
-    FACTORS,
-    INT8,
-    LANES,
-    STATISTICS,
-    Result,
-    Test,
-    Vectors,
-    combining,
-    measure_columns,
-    settle_marks,
-    tall_tile,
-)
+from prismm.cuda.device import INT8, LANES
+from prismm.cuda.gemm.launches import COMBINE_TILE, FACTORS, combining, settle_marks
+from prismm.cuda.residues.split import STATISTICS, measure_columns, tall_tile
+from prismm.cuda.residues.tables import Test
+from prismm.cuda.views import Result, Vectors
 from prismm.errors import EngineError
 
 if TYPE_CHECKING:
     import torch
 
+    from prismm.cuda.device import Device
     from prismm.cuda.launch.program import Place, Program
-    from prismm.cuda.residues.launches import Device
 
 MOST_BALANCED = 10
 """Slices of eight bits with carry that the split makes at most."""

@@ -10,8 +10,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from prismm.core.accuracy import MAGNITUDE
-from prismm.cuda.residues.launches import STATISTICS, Device, Vectors
+from prismm.cuda.device import Device
+from prismm.cuda.residues.split import STATISTICS
 from prismm.cuda.slices.launches import Cut, LaunchConfig, SlicedVectors, Sums
+from prismm.cuda.views import Vectors
 from prismm.errors import EngineError
 
 if TYPE_CHECKING:

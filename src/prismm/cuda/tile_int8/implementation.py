@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from prismm.core.composite import Side
     from prismm.core.problem import Problem
     from prismm.cuda.costs.table import Rates
+    from prismm.cuda.device import Device
     from prismm.cuda.launch.program import Place, Program
-    from prismm.cuda.residues.launches import Device
     from prismm.schemes.tile_int8 import TileInt8
 
 _UP = 1.0 + 2.0**-40

@@ -51,9 +51,9 @@ from prismm.schemes.tile_int8 import TileInt8
 
 if TYPE_CHECKING:
     from prismm.core.accuracy import Target
+    from prismm.cuda.device import Device
     from prismm.cuda.launch.program import Place, Program
     from prismm.cuda.multiword.launches import Matrices
-    from prismm.cuda.residues.launches import Device
 
 NAME = "cuda:int8"
 

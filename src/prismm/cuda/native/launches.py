@@ -1,19 +1,20 @@
 """Conventional products on float64's matrix instructions: their launches.
 
 Most are one kernel; where the inner dimension is long and tiles are few, it is cut into parts, whose sums another
-kernel adds. Tiles, and which way is predicted fastest: `cuda.conventional.tiles`.
+kernel adds. Tiles, and which way is predicted fastest: `cuda.native.tiles`.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from prismm.cuda.conventional.tiles import Shape, Split, Tile, faster_split, has_vector_kernel, tile_for
 from prismm.cuda.launch.program import Tiled
+from prismm.cuda.native.tiles import Shape, Split, Tile, faster_split, has_vector_kernel, tile_for
 
 if TYPE_CHECKING:
+    from prismm.cuda.device import Device
     from prismm.cuda.launch.program import Place, Program
-    from prismm.cuda.residues.launches import Device, Result, Vectors
+    from prismm.cuda.views import Result, Vectors
 
 __all__ = ["multiply_by_a_vector", "multiply_directly", "multiply_in_parts"]
 
@@ -55,7 +56,7 @@ def _multiply(
     tops: tuple[Place, Place, Place], device: Device,
 ) -> None:  # fmt: skip
     """Queue the products of tiles: into the result, or of parts into sums of theirs, (batch, parts, m, n)."""
-    from prismm.cuda.conventional.kernels import product as direct
+    from prismm.cuda.native.kernels import product as direct
 
     tile, single = split.tile, a.place.dtype.itemsize == 4
     if tile.groups:
@@ -79,8 +80,9 @@ def multiply_in_parts(
     """`multiply_directly` where the inner dimension is cut: products of its parts, and their sum."""
     import torch
 
-    from prismm.cuda.conventional.kernels import split_k
-    from prismm.cuda.residues.launches import LANES, Result
+    from prismm.cuda.device import LANES
+    from prismm.cuda.native.kernels import split_k
+    from prismm.cuda.views import Result
 
     tile, parts, every = split.tile, split.parts, split.parts * out.batch
     tiles = -(-out.n // tile.columns) * -(-out.m // tile.rows) * (2 if tile.groups else 1)  # and those of groups
@@ -111,8 +113,8 @@ def _steps(x: Vectors) -> tuple[int, int, int]:
 
 def multiply_by_a_vector(program: Program, out: Result, matrix: Vectors, x: Vectors, counts: Place) -> None:
     """`multiply_directly` where one operand is a vector, and the other one's terms are neighbours."""
-    from prismm.cuda.conventional.kernels import gemv as vector
-    from prismm.cuda.residues.launches import LANES
+    from prismm.cuda.device import LANES
+    from prismm.cuda.native.kernels import gemv as vector
 
     size, count = matrix.place.dtype.itemsize, matrix.batch * matrix.vectors
     rows, block, warps, stages = _rows_at_a_time(count, matrix.terms, size)
@@ -154,10 +156,10 @@ def _rows_at_a_time(count: int, terms: int, size: int) -> tuple[int, int, int, i
 
 
 def describe(program: Program, out: Result, a: Vectors, b: Vectors) -> tuple[Tiled, Tiled, Tiled] | None:
-    """What describes A, B and the result to TMA, as `cuda.conventional.kernels.product_sm90` copies them; None where
+    """What describes A, B and the result to TMA, as `cuda.native.kernels.product_sm90` copies them; None where
     an address, or a step from a row to the next, is no multiple of 16 bytes.
     """
-    from prismm.cuda.conventional.kernels import product_sm90 as kernel
+    from prismm.cuda.native.kernels import product_sm90 as kernel
 
     edge, inner = kernel.EDGE, kernel.INNER.value
     found = []
@@ -196,7 +198,7 @@ def _multiply_by_groups(
     tops: tuple[Place, Place, Place], device: Device,
 ) -> None:  # fmt: skip
     """`_multiply` by the kernel for Hopper."""
-    from prismm.cuda.conventional.kernels import product_sm90 as kernel
+    from prismm.cuda.native.kernels import product_sm90 as kernel
 
     tile, single = split.tile, a.place.dtype.itemsize == 4
     described = describe(program, out, a, b)

@@ -1,0 +1,108 @@
+"""gemm's sums: what is launched."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from prismm.cuda.device import LANES
+from prismm.cuda.launch.program import Factor
+from prismm.cuda.residues.join import LEVELS
+from prismm.cuda.residues.tables import join_constants
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from prismm.cuda.device import Device
+    from prismm.cuda.launch.program import Place, Program
+    from prismm.cuda.residues.split import SplitVectors
+    from prismm.cuda.residues.tables import Tables, Test
+    from prismm.cuda.views import Result, Vectors
+
+
+COMBINE_TILE = 4, 128, 4
+"""Rows and columns of a tile of gemm's epilogue, and the warps that work on it."""
+
+
+FACTORS = tuple(Factor(index) for index in range(4))
+"""Parts of alpha and beta."""
+
+
+def combine_digits(
+    program: Program, digits: Place, out: Result, addend: Result | None, a: Vectors, b: Vectors, left: SplitVectors,
+    right: SplitVectors, table: Tables, test: Test, counts: Place, device: Device,
+) -> None:  # fmt: skip
+    """`join_digits` of alpha·X + beta·C, with C = addend: every entry joined with every care."""
+    from prismm.cuda.gemm.kernels import combine
+
+    marks, grid, common = combining(program, out, addend)
+    careful, _ = join_constants(table.moduli, test, table.left.device)
+    fixed = {"MODE": test.mode, "PRECISION": test.precision, "PARTS": a.parts, "ADDEND": addend is not None}
+    program.launch(
+        combine.combine_digits, grid, digits, *common, marks, left.statistics, right.statistics, careful,
+        table.reduction, *FACTORS, out.m, out.n, left.terms, table.fraction_bits(left.terms), digits.shape[3],
+        digits.shape[2] * digits.shape[3], marks.shape[3], left.batch, right.batch,
+        MODULI=table.moduli, LIMBS=table.limbs, LEVELS=min(LEVELS, table.fraction_bits(left.terms)),
+        TESTED=test.magnitude_kappa > 0.0, ROWS=COMBINE_TILE[0], BLOCK=COMBINE_TILE[1], num_warps=COMBINE_TILE[2],
+        enable_fp_fusion=False, **fixed,
+    )  # fmt: skip
+    statistics = left.statistics, right.statistics, left.batch, right.batch, table.fraction_bits(left.terms)
+    settle_marks(program, out, addend, a, b, marks, statistics, counts, device, PRODUCT=True, **fixed)
+
+
+def combine_values(
+    program: Program, products: Place | None, out: Result, addend: Result | None, a: Vectors, b: Vectors, terms: int,
+    precision: int, counts: Place, device: Device,
+) -> None:  # fmt: skip
+    """out = alpha·X + beta·C of products X (batch, m, n) that meet the "native" target, contiguous; None for 0."""
+    from prismm.cuda.gemm.kernels import combine
+    from prismm.cuda.residues.kernels import repair
+
+    marks, grid, common = combining(program, out, addend)
+    fixed = {
+        "PRECISION": precision, "PARTS": 2 if out.place.dtype.is_complex else 1, "ADDEND": addend is not None,
+        "PRODUCT": products is not None,
+    }  # fmt: skip
+    source = products.reals() if products is not None else common[0]
+    program.launch(
+        combine.combine_values, grid, source, *common, marks, *FACTORS, out.m, out.n, terms, marks.shape[3],
+        ROWS=COMBINE_TILE[0], BLOCK=COMBINE_TILE[1], num_warps=COMBINE_TILE[2], enable_fp_fusion=False, **fixed,
+    )  # fmt: skip
+    nothing = counts, counts, 1, 1, 1
+    settle_marks(program, out, addend, a, b, marks, nothing, counts, device, MODE=repair.NATIVE.value, **fixed)
+
+
+def combining(program: Program, out: Result, addend: Result | None) -> tuple[Place, tuple[int], tuple[Any, ...]]:
+    """Marks, a grid of tiles, and the arguments for the result and C: places, strides of rows, columns, matrices."""
+    import torch
+
+    parts = 2 if out.place.dtype.is_complex else 1
+    marks = program.take(torch.int32, out.batch, parts, out.m, -(-out.n // 32))
+    grid = (-(-out.n // COMBINE_TILE[1]) * -(-out.m // COMBINE_TILE[0]) * out.batch,)
+    common: list[Any] = []
+    for some in (out, addend or out):
+        step = 2 if some.place.dtype.is_complex else 1
+        common += [some.place.reals(), step * some.steps[1], step * some.steps[2], step * some.steps[0]]
+    return marks, grid, tuple(common)
+
+
+def settle_marks(
+    program: Program, out: Result, addend: Result | None, a: Vectors, b: Vectors, marks: Place,
+    statistics: tuple[Place, Place, int, int, int], counts: Place, device: Device, **fixed: Any,
+) -> None:  # fmt: skip
+    """Set the entries that an epilogue marked. statistics: of rows and columns, their matrices, and q."""
+    from prismm.cuda.gemm.kernels import combine
+
+    a_steps, b_steps, steps = (
+        tuple((2 if some.place.dtype.is_complex else 1) * step for step in some.steps) for some in (a, b, out)
+    )
+    source = addend or out
+    c_steps = tuple((2 if source.place.dtype.is_complex else 1) * step for step in source.steps)
+    words = math.prod(marks.shape)
+    program.launch(
+        combine.settle, (min(8 * device.programs, -(-words // combine.SPAN.value)),), a.place.reals(), *a_steps,
+        b.place.reals(), *b_steps, out.place.reals(), *steps, source.place.reals(), c_steps[1], c_steps[2], c_steps[0],
+        marks, *statistics[:2], counts, *FACTORS, out.m, out.n, a.terms, statistics[4], marks.shape[3], out.batch,
+        *statistics[2:4],
+        BLOCK=LANES, num_warps=4, enable_fp_fusion=False, **fixed,
+    )  # fmt: skip

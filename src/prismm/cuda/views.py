@@ -1,0 +1,93 @@
+"""Views of operands and results in the memory of a program: which vectors, which entries, how far apart."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from prismm.cuda.launch.program import Place
+
+if TYPE_CHECKING:
+    pass
+
+
+@dataclass(frozen=True)
+class Vectors:
+    """Rows of A, or columns of B, to be split: element (b, i, h) is at place + b·steps[0] + i·steps[1] + h·steps[2].
+
+    place: of the matrix's own type; steps in its elements.
+    """
+
+    place: Place
+    batch: int
+    vectors: int
+    terms: int
+    steps: tuple[int, int, int]
+
+    def some(self, start: int, batches: int) -> Vectors:
+        """Some matrices of a batch, or the one that serves all."""
+        if self.batch == 1:
+            return self
+        place = self.place.at(start * self.steps[0], (), ())
+        return Vectors(place, min(batches, self.batch - start), self.vectors, self.terms, self.steps)
+
+    def part(self, start: int, stop: int) -> Vectors:
+        """Some of the vectors."""
+        place = self.place.at(start * self.steps[1], (), ())
+        return Vectors(place, self.batch, min(stop, self.vectors) - start, self.terms, self.steps)
+
+    @property
+    def parts(self) -> int:
+        """Real numbers an element holds."""
+        return 2 if self.place.dtype.is_complex else 1
+
+    def even(self, step: int) -> bool:
+        """Whether these are multiples of 16, for `cuda.kernels.fp64.even`: real numbers from a matrix to the next and
+        along a step (1: to the next vector, 2: within one), and elements along the other one, which are neighbours.
+        """
+        count = self.terms if step == 1 else self.vectors
+        return not (self.parts * self.steps[0] % 16 or self.parts * self.steps[step] % 16 or count % 16)
+
+
+def _ceil(x: int, step: int) -> int:
+    return -(-x // step) * step
+
+
+def in_words(planes: Place) -> Place:
+    """The same memory, four bytes at a time."""
+    import torch
+
+    return Place(planes.base, planes.offset, torch.int32)
+
+
+@dataclass(frozen=True)
+class Result:
+    """Where a product (batch, m, n) goes: element (b, i, j) at place + b·steps[0] + i·steps[1] + j·steps[2]."""
+
+    place: Place
+    batch: int
+    m: int
+    n: int
+    steps: tuple[int, int, int]
+
+    @property
+    def extents(self) -> tuple[int, int, int]:
+        """Matrices, rows, columns."""
+        return self.batch, self.m, self.n
+
+    def reals(self, part: int) -> Result:
+        """The real or imaginary parts of a complex result; a real one as it is."""
+        if not self.place.dtype.is_complex:
+            return self
+        steps = 2 * self.steps[0], 2 * self.steps[1], 2 * self.steps[2]
+        return Result(self.place.reals().at(part, (), ()), self.batch, self.m, self.n, steps)
+
+    def some(self, start: int, batches: int) -> Result:
+        """Some matrices of a batch."""
+        place = self.place.at(start * self.steps[0], (), ())
+        return Result(place, min(batches, self.batch - start), self.m, self.n, self.steps)
+
+    def part(self, i: int, rows: int, j: int, columns: int) -> Result:
+        """A block of every matrix."""
+        place = self.place.at(i * self.steps[1] + j * self.steps[2], (), ())
+        return Result(place, self.batch, min(rows, self.m - i), min(columns, self.n - j), self.steps)
