@@ -19,7 +19,6 @@ from prismm.core import environment
 from prismm.core import threads as pool
 from prismm.core.accuracy import MAGNITUDE, join_mode
 from prismm.core.arrays import lives_on_gpu
-from prismm.core.composite import Composite
 from prismm.core.memory import workspace_limit
 from prismm.core.outcome import Epilogue, Job, Outcome
 from prismm.core.plan import Plan
@@ -27,18 +26,17 @@ from prismm.core.prepared import Prepared
 from prismm.core.report import Piece, Pieces, Report
 from prismm.core.request import Request, check_apart, check_request, finite_scalar, transposed
 from prismm.core.workspace import MIN_WORKSPACE
-from prismm.cpu import blas_threads, flow
-from prismm.cpu.calls import Call, composite_engine, engine_named, normalise_call, select
+from prismm.cpu import blas_threads
+from prismm.cpu.calls import Call, normalise_call, select
 from prismm.cpu.choice import DIRECT_WORK, is_thin, is_tiny
-from prismm.cpu.engines.integer import DIRECT, DirectEngine, choose
+from prismm.cpu.engines.integer import DIRECT, choose
 from prismm.cpu.fast_paths import at_once, batch_at_once, tensors_at_once
+from prismm.cpu.implementation import implementation_of
+from prismm.cpu.native import product as native
 from prismm.cpu.residues import batch as batched
 from prismm.cpu.residues import long
-from prismm.cpu.residues.blocking import SplitLeft, SplitRight, prepare_left, prepare_right
-from prismm.cpu.residues.split import Splitter
 from prismm.errors import ArgumentError, DTypeError, OperandError, ShapeError
 from prismm.formats import format_of
-from prismm.schemes import native, residues
 from prismm.schemes.native import Native
 from prismm.schemes.residues import Residues
 
@@ -264,23 +262,12 @@ def prepare(
     chosen, chosen_engine, _, _ = select(
         left, right, dtype, request, summed=False, terms_per_element=1, may_read_data=False
     )
-    split: SplitLeft | SplitRight | flow.SplitOperand | None = None
-    if isinstance(chosen, Composite) and copy.data.size:
+    split = None
+    if copy.data.size:
         data = copy.data.astype(np.complex128) if dtype.kind == "c" and copy.data.dtype.kind != "c" else copy.data
         memory = workspace_limit(2 * data.nbytes, data.nbytes)
         job = Job(format_of(dtype), request.target, 1, False, request.threads, memory)
-        split = flow.split_operand(chosen, data, side, job, composite_engine(chosen, chosen_engine))
-    elif isinstance(chosen, Residues) and copy.data.size:
-        k = copy.data.shape[1] if side == "left" else copy.data.shape[0]
-        engine_used = engine_named(chosen_engine)
-        mode = join_mode(request.target)
-        tested = mode == MAGNITUDE
-        splitter = Splitter(chosen.moduli, engine_used, k, dtype.kind == "c", a_priori=tested, levels=tested)
-        data = copy.data.astype(np.complex128) if dtype.kind == "c" and copy.data.dtype.kind != "c" else copy.data
-        if side == "right":
-            split = prepare_right(data, splitter, request.threads)
-        else:
-            split = prepare_left(data, splitter, request.threads)
+        split = implementation_of(chosen).prepare(data, side, job, chosen_engine)
     asked = dtype.name if request.out_dtype is not None else None
     return Prepared(side, chosen, request.target, request.reproducible, chosen_engine, dtype.name, asked, copy, split)
 
@@ -570,14 +557,5 @@ def _one(
             x if x.dtype.kind == "c" else x.astype(np.result_type(x, np.complex64) if raw else np.complex128)
             for x in (a, b)
         )
-    if isinstance(call.scheme, Native):
-        return native.multiply(call.scheme, a, b, out, job, as_torch=call.family == "torch")
-    left, right = call.left, call.right
-    if not isinstance(call.scheme, Residues):
-        assert not isinstance(left, SplitLeft) and not isinstance(right, SplitRight)
-        return flow.multiply(call.scheme, a, b, out, job, composite_engine(call.scheme, call.engine), left, right)
-    assert not isinstance(left, flow.SplitOperand) and not isinstance(right, flow.SplitOperand)
-    engine = engine_named(call.engine)
-    if isinstance(engine, DirectEngine):
-        left = right = None
-    return residues.multiply(call.scheme, a, b, out, job, engine, left, right)
+    run = implementation_of(call.scheme).run
+    return run(a, b, out, job, call.engine, call.left, call.right, as_torch=call.family == "torch")

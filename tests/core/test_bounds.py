@@ -10,7 +10,7 @@ import prismm
 from prismm.core.accuracy import Target, conventional_bound, kappa, magnitude_kappa
 from prismm.core.bounds import ConventionalBound, ResidueBound, RoundedBound, half_ulp
 from prismm.core.outcome import Epilogue
-from prismm.cpu.residues.split import Scales
+from prismm.core.scales import Scales
 from prismm.formats import BF16, FP16, FP32, FP64
 
 FORMATS = [FP64, FP32]

@@ -18,7 +18,7 @@ from prismm.cuda.slices import launches as cuda_slices
 from prismm.cuda.slices.kernels import product as slice_product
 from prismm.errors import ArgumentError, EngineError
 from prismm.formats import FP64
-from prismm.schemes.slice_units import UNITS
+from prismm.schemes.slice_layout import UNITS
 from prismm.testing import HOSTILE, SPECIAL, exact_gemm, exact_product
 from tests.cuda.harness.processes import compiled, interpreted
 

@@ -21,7 +21,7 @@ from prismm.cuda.slices.kernels import join as slice_join
 from prismm.cuda.slices.kernels import product as slice_product
 from prismm.errors import ArgumentError, EngineError
 from prismm.formats import FP32, FP64
-from prismm.schemes.slice_units import UNITS
+from prismm.schemes.slice_layout import UNITS
 from prismm.testing import HOSTILE, SPECIAL, exact_gemm, exact_product
 from tests.cuda.harness.processes import compiled, interpreted
 
@@ -171,8 +171,10 @@ def of_a_cpu(scheme, a, b):
     from prismm.cpu.scaling import scale
 
     sides = scale(a, "left", 1)[0], scale(b, "right", 1)[0]
-    setting = Setting(FP64, 1, 1 << 30, scheme.engine_for("cpu"))
-    _, _, slices, ended = scheme._estimated(*(scheme.split(x, setting) for x in sides), setting)
+    setting = Setting(FP64, 1, 1 << 30, scheme.implementation("cpu").engine_for("cpu"))
+    _, _, slices, ended = scheme.implementation("cpu")._estimated(
+        *(scheme.implementation("cpu").split(x, setting) for x in sides), setting
+    )
     return slices, ended
 
 

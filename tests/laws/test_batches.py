@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import prismm
+from prismm.core.scales import Blocks
 from prismm.cpu.residues import batch as batched
 from prismm.cpu.residues import long
-from prismm.cpu.residues.split import Blocks
 from prismm.formats import FP32, FP64, round_fraction
 from prismm.testing import HOSTILE, SPECIAL, exact_product
 from tests.judge import CORRECT, DTYPES, assert_same_bits

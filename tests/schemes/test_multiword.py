@@ -46,7 +46,7 @@ def twin(x: float, scheme: Words, k: int) -> list[float]:
 
 def check_split(scheme: Words, x: np.ndarray, side: Any) -> None:
     """Words are the twin's; they and the rest add up to x; vectors' summaries bound what they should."""
-    parts = scheme.split(scaled(x, side), SETTING)
+    parts = scheme.implementation("cpu").split(scaled(x, side), SETTING)
     k = x.shape[1 if side == "left" else 0]
     expected = np.array([twin(float(v), scheme, k) for v in x.ravel()])
     words, rest = expected[:, :-1].T.reshape(scheme.words, *x.shape), expected[:, -1].reshape(x.shape)
@@ -85,10 +85,10 @@ def test_every_value_of_a_short_format(source, scheme):
     values = finite(source)
     values = np.concatenate([values, np.zeros(-values.size % 64)]).reshape(-1, 64)
     check_split(scheme, values, "left")
-    parts = scheme.split(scaled(values), SETTING)
+    parts = scheme.implementation("cpu").split(scaled(values), SETTING)
     # Splitting the first words again changes nothing: they are values of the format.
     first = np.ldexp(parts.words[0].astype(np.float64), -scheme.scale_exponent(64))
-    again = scheme.split(scaled(first), SETTING)
+    again = scheme.implementation("cpu").split(scaled(first), SETTING)
     assert np.array_equal(again.words[0], parts.words[0]) and not again.words[1:].any()
 
 
@@ -115,7 +115,7 @@ def test_three_bf16_words_lose_nothing(rng):
     significand = rng.integers(1 << 23, 1 << 24, (100, 64)) * rng.choice([-1, 1], (100, 64))
     shift = scheme.scale_exponent(64)
     x = np.ldexp(significand.astype(np.float64), -24 - rng.integers(0, 133 + shift - 24 + 1, (100, 64)))
-    parts = scheme.split(scaled(x), SETTING)
+    parts = scheme.implementation("cpu").split(scaled(x), SETTING)
     assert np.array_equal(parts.words.astype(np.float64).sum(axis=0), np.ldexp(x, shift))
     assert not parts.present[3] and not parts.excess[3].any()
 

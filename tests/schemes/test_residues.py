@@ -10,10 +10,10 @@ import prismm
 from prismm.core.moduli import symmetric
 from prismm.core.workspace import Scratch
 from prismm.cpu.engines.integer import DIRECT, ENGINES, FLOAT64, INT8, INT8_7BIT, available
+from prismm.cpu.residues import multiply as residues
 from prismm.cpu.residues import product
 from prismm.cpu.residues.blocking import tiling
 from prismm.cpu.residues.split import Splitter
-from prismm.schemes import residues
 from prismm.testing import exact_product
 from tests.judge import assert_same_bits
 

@@ -36,18 +36,24 @@ def scaled(x, side):
 
 
 def setting(scheme, engine=None):
-    return Setting(FP32, 2, 1 << 30, scheme.engine_for(engine))
+    return Setting(FP32, 2, 1 << 30, scheme.implementation("cpu").engine_for(engine))
 
 
 def words_of(scheme, x, side="left"):
-    return scheme.split(scaled(x, side), setting(scheme))
+    return scheme.implementation("cpu").split(scaled(x, side), setting(scheme))
 
 
 def multiply(scheme, a, b, engine=None):
     """Operands and joined value in the scaled units."""
     left, right = scaled(a, "left"), scaled(b, "right")
     how = setting(scheme, engine)
-    return left.data, right.data, scheme.multiply(scheme.split(left, how), scheme.split(right, how), how)
+    return (
+        left.data,
+        right.data,
+        scheme.implementation("cpu").multiply(
+            scheme.implementation("cpu").split(left, how), scheme.implementation("cpu").split(right, how), how
+        ),
+    )
 
 
 def finite_values(fmt):
@@ -241,7 +247,9 @@ def test_what_the_split_leaves_out_is_bounded_and_hardly_overrated(left, right, 
     scheme = ScaledHalf(chunk=1)
     how = Setting(FP32, 2, 1 << 30, ExactEngine())
     a, b = scaled(draw_bits(rng, (40, k), left), "left"), scaled(draw_bits(rng, (k, 40), right), "right")
-    joined = scheme.multiply(scheme.split(a, how), scheme.split(b, how), how)
+    joined = scheme.implementation("cpu").multiply(
+        scheme.implementation("cpu").split(a, how), scheme.implementation("cpu").split(b, how), how
+    )
     assert joined.gamma < 2.0**-45
     assert_within_bound(a.data, b.data, joined, (left, right))
     bound = joined.rows.T @ joined.columns
@@ -336,18 +344,18 @@ def test_other_parameters_are_refused(wrong):
 
 
 def test_engines():
-    assert ScaledHalf().engine_for(None).name == "cpu:blas"
-    assert ScaledHalf().engine_for("simulated:ampere").name == "simulated:ampere"
+    assert ScaledHalf().implementation("cpu").engine_for(None).name == "cpu:blas"
+    assert ScaledHalf().implementation("cpu").engine_for("simulated:ampere").name == "simulated:ampere"
     for name in ("simulated:fp16", "simulated:volta-fp16"):
         with pytest.raises(EngineError, match="engine='cpu'"):
-            ScaledHalf().engine_for(name)
+            ScaledHalf().implementation("cpu").engine_for(name)
     with pytest.raises(ArgumentError, match="'simulated:volta'"):
-        ScaledHalf().engine_for("cpu:int8")
+        ScaledHalf().implementation("cpu").engine_for("cpu:int8")
 
 
 def test_it_is_a_composite_scheme():
     scheme = ScaledHalf()
-    assert isinstance(scheme, Composite) and not scheme.reproducible and scheme.granule == (1, 1)
+    assert isinstance(scheme.implementation("cpu"), Composite) and not scheme.reproducible and scheme.granule == (1, 1)
     assert scheme.products_for(100, FP64) == 3 and scheme.workspace(10, 20, 30, FP32) > 0
     assert scheme.check(1000, FP32) is None
     assert [scheme.chunk_for(k) for k in (1, 32, 64, 100, 1024, 5000)] == [16, 16, 16, 32, 256, 256]

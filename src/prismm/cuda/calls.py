@@ -29,7 +29,7 @@ from prismm.core.outcome import Outcome
 from prismm.core.problem import Problem
 from prismm.core.report import Piece, Report
 from prismm.core.request import check_prepared, check_request, check_sides
-from prismm.cpu.residues.split import NONFINITE, Scales
+from prismm.core.scales import NONFINITE, Scales
 from prismm.cuda import integers as cuda_integers
 from prismm.cuda import plan as cuda_plan
 from prismm.cuda import replay as cuda_repeats

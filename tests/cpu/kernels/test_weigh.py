@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from prismm.cpu.kernels import weigh
-from prismm.cpu.slices.products import limb_count
 from prismm.formats import BF16, FP16, FP32, FP64, round_fraction
+from prismm.schemes.slice_layout import limb_count
 
 
 def joined(values, exponents, base=0):

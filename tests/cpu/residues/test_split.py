@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from prismm.core.moduli import largest_shift, norm_fraction_bits, norm_limit
+from prismm.core.scales import NONFINITE, Scales
 from prismm.cpu.engines.integer import DIRECT, FLOAT64, INT8, INT8_7BIT
-from prismm.cpu.residues.split import NONFINITE, Scales, Splitter, split_operand
+from prismm.cpu.residues.split import Splitter, split_operand
 from prismm.errors import ArgumentError
 from prismm.testing import HOSTILE
 

@@ -10,10 +10,11 @@ from prismm.core.outcome import Job
 from prismm.cpu.engines.integer import INT8, VNNI
 from prismm.cpu.kernels import vnni
 from prismm.cpu.residues import streamed
+from prismm.cpu.residues.multiply import multiply
 from prismm.cpu.residues.product import TILE, Product
 from prismm.cpu.residues.split import Splitter
 from prismm.formats import format_of
-from prismm.schemes.residues import Residues, multiply
+from prismm.schemes.residues import Residues
 from tests.judge import assert_same_bits
 
 pytestmark = pytest.mark.skipif(not vnni.supported(), reason="no AVX-512 VNNI")

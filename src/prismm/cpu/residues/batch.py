@@ -20,10 +20,11 @@ from prismm.core import threads as pool
 from prismm.core.accuracy import MAGNITUDE, ROUNDING, Target, join_test
 from prismm.core.bounds import ResidueBound, RoundedBound
 from prismm.core.outcome import Job, Outcome, for_kernels
+from prismm.core.scales import Blocks, Scales
 from prismm.cpu.engines.integer import DIRECT
-from prismm.cpu.residues.split import Blocks, Scales, Splitter
+from prismm.cpu.residues import multiply as residues
+from prismm.cpu.residues.split import Splitter
 from prismm.formats import format_of
-from prismm.schemes import residues
 from prismm.schemes.residues import Residues
 
 if TYPE_CHECKING:
