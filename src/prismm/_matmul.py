@@ -425,9 +425,7 @@ def _multiply(
     split = call.left is not None or call.right is not None
     again = split and not report and isinstance(call.scheme, Residues) and call.engine == choose("cpu").name
     again = again and (call.need.tiny or call.need.thin)
-    # The compiled pass returned other bits than single products for integers beyond 2^53, which are two terms each.
-    direct = (again or call.engine == DIRECT.name) and not call.need.big_integers
-    if direct and (batch or m * n * k > DIRECT_WORK):
+    if (again or call.engine == DIRECT.name) and (batch or m * n * k > DIRECT_WORK):
         job = _job(a, b, view, addend, call, extra, options)
         whole, part = batched.multiply(call.scheme, a, b, view, job, report=report or not (again or _unnamed(call)))
         stack = view.reshape(-1, m, n)
