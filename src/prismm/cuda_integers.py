@@ -86,10 +86,16 @@ def widened(a: torch.Tensor, b: torch.Tensor, prepared: bool) -> tuple[torch.Ten
         raise OperandError("a prepared operand meets integers beyond 2^53; pass both matrices unprepared")
     of_a, of_b = (high_low(x) if own else (_plain(x),) for x, own in zip((a, b), wide, strict=True))
     if any(wide):
-        rows = -1 if b.ndim == 1 else -2
-        left = torch.cat(of_a * len(of_b), -1)
-        return left, torch.cat([x for x in of_b for _ in of_a], rows), len(of_a) * len(of_b)
+        # Inf and NaN are met by the high part alone, as in `interop.widened`.
+        left = [x if p == 0 else _finite(x) for p in range(len(of_b)) for x in of_a]
+        right = [x if p == 0 else _finite(x) for x in of_b for p in range(len(of_a))]
+        return torch.cat(left, -1), torch.cat(right, -1 if b.ndim == 1 else -2), len(left)
     return of_a[0], of_b[0], 1
+
+
+def _finite(x: torch.Tensor) -> torch.Tensor:
+    """x with 0 for what is not finite."""
+    return x.where(x.isfinite(), 0)
 
 
 def exact(x: torch.Tensor, name: str, otherwise: str) -> torch.Tensor:

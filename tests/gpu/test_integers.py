@@ -83,6 +83,13 @@ def test_widened_operands_are_those_of_a_cpu(shapes, rng):
         expected = interop.widened(a, column)
         assert np.array_equal(found[0].numpy(), expected[0].astype(float))
         assert np.array_equal(found[1].numpy().reshape(expected[1].shape), expected[1].astype(float))
+    for kind in ("float32", "float64", "complex64"):
+        a, b = integers(rng, 3, 4) | 2**60, rng.standard_normal((4, 2)).astype(kind)
+        b[1] = np.inf, np.nan
+        for pair in ((a, b), (b.T, a.T)):
+            found = cuda_integers.widened(*map(torch.from_numpy, map(np.ascontiguousarray, pair)), False)
+            assert found[2] == 2
+            assert all(np.array_equal(x.numpy(), y, True) for x, y in zip(found, interop.widened(*pair), strict=False))
     with pytest.raises(OperandError, match="unprepared"):
         cuda_integers.widened(torch.tensor([2**60]), torch.tensor([1.0]), True)
     with pytest.raises(DTypeError, match=r"c holds integers beyond 2\^53; say"):
