@@ -294,3 +294,26 @@ def test_long_products_of_large_integers_have_the_bits_that_reports_are_of(dtype
             assert_same_bits(c, prismm.matmul(a, b, full_output=True, **keywords)[0], f"{shift} {keywords}")
     exact = a.astype(object) @ b.astype(object)
     assert (c == np.vectorize(lambda x: round_fraction(FP32 if dtype == "float32" else FP64, x, 0))(exact)).all()
+
+
+@pytest.mark.parametrize("right", [(4, 5, 2), (5, 2), (5,)])
+def test_what_one_product_of_a_batch_holds_does_not_show_in_the_others(right, rng):
+    """Integers beyond 2^53 are two terms each, in the products that hold some and in no others."""
+    a, b = rng.integers(-(2**52), 2**52, (4, 3, 5)), rng.integers(-(2**52), 2**52, right)
+    a[1, 0, 2], a[3, 1, 1] = 2**62 + 1, -(2**63)
+    c = rng.standard_normal((a @ b).shape)
+    if b.ndim > 2:
+        b[2, 0, 1] = 2**53 + 1
+    for x, y, where in ((a, b, 0), (b.T, a.swapaxes(1, 2), -1)) if b.ndim < 3 else ((a, b, 0),):
+        for keywords in (REPRODUCIBLE, {"accuracy": 1e-3, "reproducible": True}, {"scheme": prismm.Residues(5)}):
+            made, report = prismm.matmul(x, y, full_output=True, **keywords)
+            assert_same_bits(prismm.matmul(x, y, **keywords), made)
+            sums = prismm.gemm(x, y, c.reshape(made.shape), alpha=0.3, beta=1.0, **keywords) if where == 0 else None
+            for p in range(4):
+                pair = (x[p], y[p] if y.ndim > 2 else y) if where == 0 else (x, y[p])
+                one, alone = prismm.matmul(*pair, full_output=True, **keywords)
+                assert_same_bits(made[p], one, f"{p} {keywords}")
+                assert np.array_equal(report.bounds[p], alone.bounds)
+                if sums is not None:
+                    assert_same_bits(sums[p], prismm.gemm(*pair, c[p], alpha=0.3, beta=1.0, **keywords))
+    assert sum(report.roads.values()) == made.size

@@ -349,7 +349,8 @@ def _run(
     scattered = target is not None and bool(call.batch) and not target.flags.c_contiguous
     fresh = target is None or scattered or any(np.may_share_memory(target, x) for x in call.inputs)
     result = np.empty(call.shape, call.dtype) if fresh or target is None else target
-    outcome, pieces = _multiply(call, result, extra, options, full_output)
+    apart = call.need.big_integers and not all(map(interop.alike_in_size, call.inputs[:2]))
+    outcome, pieces = (_each_alone if apart else _multiply)(call, result, extra, options, full_output)
     if target is not None and fresh:
         target[...] = result
     answer = interop.as_caller(result, call.family, call.source) if out is None else out
@@ -440,6 +441,32 @@ def _multiply(
         return outcome, [Piece(view, outcome)]
     a, b = (_broadcast(x, batch) for x in (a, b))
     return _each(list(np.ndindex(*batch)), a, b, view, addend, call, extra, options)
+
+
+def _each_alone(
+    call: Call,
+    result: NDArray[Any],
+    extra: tuple[complex, complex, interop.Array | None] | None,
+    options: Options,
+    report: bool,
+) -> tuple[Outcome, Sequence[Piece]]:
+    """The products of a batch, some of which hold integers beyond 2^53: the bits of one must not tell what the others
+    hold, so each is normalised and planned as if it were alone.
+    """
+    a, b = call.inputs[:2]
+    a, b = a if a.ndim > 1 else a[None, :], b if b.ndim > 1 else b[:, None]
+    a, b = (_broadcast(x, call.batch) for x in (a, b))
+    view = result.reshape(*call.batch, call.need.m, call.need.n)
+    addend = call.c.reshape(view.shape) if call.c is not None else None
+    total, pieces = Outcome(), list[Piece]()
+    for at in np.ndindex(*call.batch):
+        left, right = (interop.Array(x[at], call.family, call.source) for x in (a, b))
+        if extra is not None:
+            extra = (*extra[:2], None if addend is None else interop.Array(addend[at], call.family, call.source))
+        outcome, found = _multiply(normalise_call(left, right, extra, options), view[at], extra, options, report)
+        total.merge(outcome)
+        pieces += found
+    return total, pieces
 
 
 def _unnamed(call: Call) -> bool:

@@ -456,6 +456,14 @@ def big_integers(x: NDArray[Any]) -> bool:
     return bool(x.max() > 2**53) or bool(x.min() < -(2**53))
 
 
+def alike_in_size(x: NDArray[Any]) -> bool:
+    """Whether all matrices of a batch hold integers that float64 cannot, or none does."""
+    if x.ndim < 3 or not big_integers(x):
+        return True
+    matrices = (-2, -1)
+    return bool(((x.max(axis=matrices) > 2**53) | (x.min(axis=matrices) < -(2**53))).all())
+
+
 def high_low(x: NDArray[Any]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """64-bit integers as an exact sum high + low of float64, low = 0 where high alone is exact."""
     low_bits = (x & x.dtype.type(0xFFFFFFFF)).astype(np.float64)
