@@ -58,6 +58,16 @@ def big(x: torch.Tensor) -> bool:
     return bool((most > _MOST) | (least < _least(x)))
 
 
+def alike_in_size(x: torch.Tensor) -> bool:
+    """Whether all matrices of a batch hold integers that float64 cannot, or none does: `interop.alike_in_size`."""
+    import torch
+
+    if x.ndim < 3 or not big(x):
+        return True
+    least, most = x.view(torch.int64).flatten(-2).aminmax(dim=-1)
+    return bool(((most > _MOST) | (least < _least(x))).all())
+
+
 def high_low(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """64-bit integers as an exact sum high + low of float64, low = 0 where high alone is exact: `interop.high_low`."""
     import torch
