@@ -317,3 +317,12 @@ def test_what_one_product_of_a_batch_holds_does_not_show_in_the_others(right, rn
                 if sums is not None:
                     assert_same_bits(sums[p], prismm.gemm(*pair, c[p], alpha=0.3, beta=1.0, **keywords))
     assert sum(report.roads.values()) == made.size
+
+
+def test_tall_products_of_a_batch_of_which_some_are_large(rng):
+    a, b = rng.integers(-(2**52), 2**52, (3, 4500, 3)), rng.integers(-(2**52), 2**52, (3, 3))
+    a[1, 7, 1] = 2**62 + 1
+    made = prismm.matmul(a, b, **REPRODUCIBLE)
+    assert prismm.explain(a[0], b, **REPRODUCIBLE).engine == "cpu:direct"
+    for p in range(3):
+        assert_same_bits(made[p], prismm.matmul(a[p], b, full_output=True, **REPRODUCIBLE)[0])

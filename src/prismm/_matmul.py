@@ -465,7 +465,8 @@ def _each_alone(
             extra = (*extra[:2], None if addend is None else interop.Array(addend[at], call.family, call.source))
         outcome, found = _multiply(normalise_call(left, right, extra, options), view[at], extra, options, report)
         total.merge(outcome)
-        pieces += found
+        if report:
+            pieces += found
     return total, pieces
 
 
