@@ -130,6 +130,31 @@ def test_derivatives_are_those_of_torch(left, right, dtype, seed):
     assert torch.equal(*third)
 
 
+@pytest.mark.parametrize("extents", itertools.product((0, 2), repeat=4), ids=str)
+def test_extents_of_zero(extents, seed):
+    """Batch, m, k or n without entries: empty gradients, or zeros of the operands' shapes, as torch has them."""
+    batch, m, k, n = extents
+    addend = whole((n,), seed)
+
+    def both(a: torch.Tensor, b: torch.Tensor) -> tuple[Callable[..., torch.Tensor], ...]:
+        sums = (
+            lambda x, y: operators.gemm(addend, x, y, "correctly-rounded", 2, 3),
+            lambda x, y: 2 * (x @ y) + 3 * addend,
+        )
+        return product, torch.matmul, *(sums if a.ndim == b.ndim > 1 else ())
+
+    for left, right in itertools.product([(k,), (m, k), (batch, m, k)], [(k,), (k, n), (batch, k, n)]):
+        a, b = whole(left, seed), whole(right, seed + 1)
+        verbs = both(a, b)
+        for mine, theirs in zip(verbs[::2], verbs[1::2], strict=True):
+            first, second = (grad(total(f), (0, 1)) for f in (mine, theirs))
+            assert all(map(torch.equal, first(a, b), second(a, b)))
+            for dims in ((0, 0), (0, None), (None, 0)):
+                stacks = [x if dim is None else torch.stack([x, x]) for x, dim in zip((a, b), dims, strict=True)]
+                assert torch.equal(vmap(mine, dims)(*stacks), vmap(theirs, dims)(*stacks))
+                assert all(map(torch.equal, vmap(first, dims)(*stacks), vmap(second, dims)(*stacks)))
+
+
 @pytest.mark.parametrize("shapes", [((3, 2), (3, 4), (4, 2)), ((2,), (3, 4), (4, 2)), ((3,), (3, 4), (4,))], ids=str)
 @pytest.mark.parametrize("alpha", [1, -2, 0])
 @pytest.mark.parametrize("beta", [1, 3, 0])
