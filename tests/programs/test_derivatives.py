@@ -374,3 +374,48 @@ def test_what_transforms_cannot_follow_says_so(how):
 
 def test_a_plan_needs_no_derivative():
     assert prismm.explain(X.clone().requires_grad_(), W).scheme == prismm.explain(X, W).scheme
+
+
+COMPILED: dict[str, Callable[[Callable[..., torch.Tensor], torch.Tensor], torch.Tensor]] = {
+    "jvp": lambda f, x: jvp(f, (x,), (2 * x,))[1],
+    "jacfwd": lambda f, x: jacfwd(f)(x),
+    "hessian": lambda f, x: hessian(lambda y: (f(y) ** 3).sum())(x),
+    "reverse over forward": lambda f, x: grad(lambda y: jvp(f, (y,), (y,))[1].pow(2).sum())(x),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize("how", COMPILED)
+def test_compiled_code_has_tangents(how, verb):
+    """A graph enters the levels of forward mode itself, which Python's `forward_ad` does not hear of."""
+
+    def f(x: torch.Tensor, verb: Any) -> torch.Tensor:
+        # The sum has a tangent of its own, so that one that is lost shows as another value.
+        return COMPILED[how](lambda y: verb(y, W) + y.sum(), x)
+
+    torch._dynamo.reset()
+    compiled = torch.compile(f, backend="eager", fullgraph=True)
+    assert torch.equal(compiled(X, VERBS[verb]), f(X, torch.matmul))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("verb", VERBS)
+def test_compiled_code_with_levels_of_its_own(verb):
+    """Operators see no tangents there: the graph ends before `prismm.matmul`, which then does; others refuse."""
+
+    def f(x: torch.Tensor, verb: Any) -> torch.Tensor:
+        with forward_ad.dual_level():
+            dual = forward_ad.make_dual(x, 2 * x)
+            return forward_ad.unpack_dual(verb(dual, W) + dual.sum()).tangent
+
+    torch._dynamo.reset()
+    with pytest.raises((torch._dynamo.exc.Unsupported, OperandError), match=r"forward_ad\.dual_level"):
+        torch.compile(f, backend="eager", fullgraph=True)(X, VERBS[verb])
+    torch._dynamo.reset()
+    compiled = torch.compile(f, backend="eager")
+    if verb == "matmul":
+        assert torch.equal(compiled(X, VERBS[verb]), f(X, torch.matmul))
+    else:
+        with pytest.raises(OperandError, match=r"forward_ad\.dual_level"):
+            compiled(X, VERBS[verb])

@@ -25,8 +25,11 @@ Scalar = complex
 
 
 def moves() -> bool:
-    """Whether operands may have tangents that an operator has to pass on."""
-    return forward_ad._current_level >= 0 and torch._C._is_fwd_grad_enabled()
+    """Whether operands may have tangents that an operator has to pass on. Of the levels of torch.func that a compiled
+    graph enters `forward_ad` knows nothing.
+    """
+    entered = forward_ad._current_level >= 0 or torch._C._are_functorch_transforms_active()
+    return entered and torch._C._is_fwd_grad_enabled()
 
 
 def recorded_matmul(a: Tensor, b: Tensor, recipe: str, dtype: torch.dtype | None) -> Tensor:
@@ -152,8 +155,8 @@ def _save(ctx: Any, a: Tensor, b: Tensor) -> None:
 
 
 def _primal(x: Tensor) -> Tensor:
-    """x without its tangent of this level; those of other levels stay."""
-    found: Tensor = forward_ad.unpack_dual(x).primal
+    """x without its tangent of this level; those of other levels stay. Torch numbers it 0, whoever entered it."""
+    found: Tensor = forward_ad.unpack_dual(x, level=0).primal
     return found
 
 
