@@ -809,7 +809,7 @@ def _unread(device: torch.device) -> torch.Tensor:
 def _matrices(x: torch.Tensor, need: cuda_plan.Need, native: bool) -> torch.Tensor:
     """The operand as (batch, ·, ·), (1, ·, ·) where one serves all, to be read where it is."""
     if need.batch:
-        x = x.expand(*need.batch, *x.shape[-2:]).reshape(-1, *x.shape[-2:])
+        x = x.expand(*need.batch, *x.shape[-2:]).flatten(0, -3)
         x = x[:1] if x.stride(0) == 0 else x
     else:
         x = x[None]
