@@ -44,6 +44,7 @@ TIGHT = {"f64": 1e-15, "f32": 1e-7, "c128": 1e-15, "c64": 1e-7}
 DTYPES = {
     "f64": torch.float64, "f32": torch.float32, "c128": torch.complex128, "c64": torch.complex64, "f16": torch.float16,
     "bf16": torch.bfloat16, "i8": torch.int8, "i32": torch.int32, "i64": torch.int64, "big": torch.int64,
+    "wide": torch.float64,
 }  # fmt: skip
 
 
@@ -55,14 +56,18 @@ def _memory() -> torch.Tensor:
 
 @functools.cache
 def operand(kind: str, *shape: int) -> torch.Tensor:
-    """A tensor whose contents any machine makes alike: few binades where it is small, zeros where it is large; "big"
-    are integers beyond 2^53.
+    """A tensor whose contents any machine makes alike: thirds of integers, or such, where it is small, zeros where it
+    is large; "big" are integers beyond 2^53, "wide" are numbers of many binades.
     """
     dtype, size = DTYPES[kind], math.prod(shape)
-    if size > 1 << 20:
+    if size > 1 << 20 and kind != "wide":
         return _memory()[: size * dtype.itemsize].view(dtype).reshape(shape)
     values = torch.arange(size, dtype=torch.int64).mul(7919).remainder(251).sub(125).reshape(shape)
-    return values.add(1 << 60) if kind == "big" else values.to(dtype)
+    if kind == "wide":
+        return torch.ldexp(values.double() / 3.0, values.mul(37).remainder(80))
+    if kind == "big":
+        return values.add(1 << 60)
+    return (values.double() / 3.0).to(dtype) if dtype.is_floating_point or dtype.is_complex else values.to(dtype)
 
 
 # --- Problems ---------------------------------------------------------------------------------------------------------
@@ -183,6 +188,9 @@ def problems() -> Iterator[Problem]:
         yield product(kinds, "200x300x100", out_dtype=out, **CORRECT)
     yield product("f32", "200x1x100", out_dtype="float32", accuracy="native")
     yield product("f64", "200x1x100", out_dtype="float32", accuracy="native")
+    for keywords in ({}, CORRECT):
+        yield product("wide", "700x800x600", **keywords)
+        yield product("wide", "2048x2048x2048", **keywords)
     for scheme, kind in itertools.product(SCHEMES, ("f64", "f32")):
         yield product(kind, "300x500x200", scheme=scheme)
         yield product(kind, "1000x2000x900", scheme=scheme, accuracy="native")
