@@ -34,6 +34,9 @@ settings.register_profile("ci", max_examples=40, **_COMMON)
 settings.register_profile("thorough", max_examples=1000, **_COMMON)
 settings.load_profile("ci")
 
+# Before torch is loaded: its threads sleep where they wait, as the run's processes share the processors.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
 _ENGINES = pytest.StashKey[set[str]]()
 _WHOLE = 5000
 """Tests of a whole run: it compiles kernels first, judges how long tests take, and names those that take longest."""

@@ -130,6 +130,7 @@ def test_derivatives_are_those_of_torch(left, right, dtype, seed):
     assert torch.equal(*third)
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("shapes", [((3, 2), (3, 4), (4, 2)), ((2,), (3, 4), (4, 2)), ((3,), (3, 4), (4,))], ids=str)
 @pytest.mark.parametrize("alpha", [1, -2, 0])
 @pytest.mark.parametrize("beta", [1, 3, 0])

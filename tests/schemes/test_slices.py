@@ -253,6 +253,7 @@ def test_carries_are_taken_before_limbs_overflow(seed, monkeypatch):
         assert sum(int(x) << (24 * i) for i, x in enumerate(limbs[0, :, 0])) == int(value) << 38
 
 
+@pytest.mark.covering("unit")
 @pytest.mark.parametrize("unit", list(UNITS))
 @pytest.mark.parametrize("exponents", ["grid", "adaptive"])
 def test_every_engine_gives_the_same_bits(unit, exponents, seed):
@@ -398,6 +399,7 @@ def test_algorithm_3_takes_the_literal_algorithm_1s_count(rng):
     assert d == 11
 
 
+@pytest.mark.covering("phi")
 @pytest.mark.parametrize("mode", ["DP", "SP"])
 @pytest.mark.parametrize("phi", [0.1, 1.0, 2.0])
 def test_estimated_modes_reach_their_grade(mode, phi, rng):
