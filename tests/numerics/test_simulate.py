@@ -156,7 +156,9 @@ def test_registers_wrap_around(rng):
                 check(model, kind, 80, rng)
 
 
-@pytest.mark.parametrize("kind", ["any", "near", "cancelling"])
+@pytest.mark.parametrize(
+    "kind", ["near", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("any", "cancelling"))]
+)
 def test_long_inner_dimensions(kind, rng):
     chain = EngineModel("", FP32, FP32)
     fused = EngineModel("", FP64, FP64, zeros="ieee")

@@ -464,7 +464,7 @@ def test_extreme_digits_sum_exactly_on_their_engines():
             prove(engine, unit, bits, block, rounding)
 
 
-@pytest.mark.covering
+@pytest.mark.covering("unit")
 @pytest.mark.parametrize("unit", list(UNITS))
 @pytest.mark.parametrize("exponents", ["grid", "adaptive"])
 @pytest.mark.parametrize("rounding", ["nearest", "toward-zero"])
