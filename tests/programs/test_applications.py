@@ -35,7 +35,10 @@ def _has(name: str, key: str) -> bool:
 
 @pytest.mark.parametrize(
     ("name", "key", "way"),
-    [pytest.param(name, key, "default", marks=[pytest.mark.slow] if name == "mlp" else []) for name, key in apps()]
+    [
+        pytest.param(name, key, "default", marks=[pytest.mark.slow] if name == "mlp" or key == "DIGITS" else [])
+        for name, key in apps()
+    ]
     + [(name, "APP", "correctly-rounded") for name in ("hpl_mxp", "cholesky", "knn", "kmeans", "mlp")],
 )
 def test_criteria_hold(name: str, key: str, way: str, seed: int) -> None:

@@ -290,7 +290,7 @@ def draw(rng, shape, symmetric, offset=0):
 
 @pytest.mark.covering("k")
 @pytest.mark.parametrize("symmetric", [True, False])
-@pytest.mark.parametrize("k", [32, 100, 256, 1024, 4096, 16384])
+@pytest.mark.parametrize("k", [32, 100, 256, 1024, 4096, pytest.param(16384, marks=pytest.mark.slow)])
 def test_no_worse_than_native_on_the_papers_inputs(k, symmetric, rng):
     errors = []
     for offset in (0, -13, 9):

@@ -369,7 +369,7 @@ def published(phi, k, rng, m=96):
     return scaled(draw((m, k)), "left"), scaled(draw((k, m)), "right")
 
 
-@pytest.mark.parametrize("exponents", ["grid", "adaptive"])
+@pytest.mark.parametrize("exponents", ["adaptive", pytest.param("grid", marks=pytest.mark.slow)])
 def test_algorithm_3_gives_the_published_count(exponents, rng):
     """d = 11 and 66 products at k = 7168, φ = 0.1, with the 5 bits a slice that the paper's ρ leaves at this k."""
     scheme = Slices("fp16", "DP", exponents=exponents, rounding="toward-zero", fast=True, k_block=7168)
