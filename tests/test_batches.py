@@ -60,6 +60,7 @@ def hostile(name: str, seed: int, dtype: str, count: int = 5) -> tuple[np.ndarra
     return np.stack([x for x, _ in pairs]), np.stack([y for _, y in pairs])
 
 
+@pytest.mark.covering("name")
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("name", [*HOSTILE, *SPECIAL])
 def test_hostile_batches_have_the_bits_bounds_and_counts_of_their_products(name, dtype, seed):
@@ -99,6 +100,7 @@ def test_broadcast_vectors_and_types(left, right, dtype, rng):
     assert_same_bits(out, own)
 
 
+@pytest.mark.covering("keywords")
 @pytest.mark.parametrize("keywords", CERTIFIED.values(), ids=CERTIFIED)
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_any_strides_and_order(dtype, keywords, rng):
@@ -113,6 +115,7 @@ def test_any_strides_and_order(dtype, keywords, rng):
     assert_same_bits(prismm.matmul(a[2], b, **keywords), one_by_one(shared, b, **keywords))
 
 
+@pytest.mark.covering("keywords")
 @pytest.mark.parametrize("keywords", [{}, *CERTIFIED.values()], ids=["native", *CERTIFIED])
 @pytest.mark.parametrize("dtype", ["float64", "complex64"])
 def test_gemm_of_batches(dtype, keywords, rng):
@@ -162,6 +165,7 @@ def test_tolerances_of_batches(tolerance, rng):
     assert (report.bounds >= 0).all() and sum(report.roads.values()) == c.size
 
 
+@pytest.mark.covering("shape")
 @pytest.mark.parametrize("dtype", ["float64", "complex64"])
 @pytest.mark.parametrize("shape", [(4700, 3, 3), (2600, 1, 16), (3, 3, 4700), (2, 7, 3000)])
 def test_thin_products_are_cut_into_rows(shape, dtype, seed, monkeypatch):
@@ -183,6 +187,7 @@ def test_thin_products_are_cut_into_rows(shape, dtype, seed, monkeypatch):
         assert thin.bound(*at) == thin.bounds[at]
 
 
+@pytest.mark.covering("name")
 @pytest.mark.parametrize("dtype", ["float64", "complex128", "complex64"])
 @pytest.mark.parametrize("name", ["normal", "phi4", "cancelling", "lattice_wide", "zeros_rows_cols", "near_ties"])
 def test_few_long_rows(name, dtype, seed):

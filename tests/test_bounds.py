@@ -120,6 +120,7 @@ def test_bounds_near_the_end_of_the_range_are_rounded_up_too(rng):
     assert short > 100
 
 
+@pytest.mark.covering
 @formats
 @pytest.mark.parametrize("is_complex", [False, True])
 @pytest.mark.parametrize("epilogue", [False, True])

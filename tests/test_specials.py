@@ -52,6 +52,7 @@ def assert_specials(a: np.ndarray, b: np.ndarray, keywords: dict[str, Any], name
     assert (bounds >= error)[np.isfinite(c) & ~met].all(), note
 
 
+@pytest.mark.covering("name")
 @each_dtype
 @pytest.mark.parametrize("name", SPECIAL)
 def test_specials_everywhere(name, dtype, seed):

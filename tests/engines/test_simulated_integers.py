@@ -15,6 +15,7 @@ from prismm.testing import HOSTILE
 NAMES = ["simulated:a100", "simulated:h200-wgmma", "simulated:h100-mma-satfinite.int8.int32", "simulated:amx"]
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("kind", ["phi4", "cancelling", "carries"])
 @pytest.mark.parametrize("dtype", ["float64", "float32", "complex128"])

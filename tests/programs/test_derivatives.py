@@ -155,6 +155,7 @@ def test_extents_of_zero(extents, seed):
                 assert all(map(torch.equal, vmap(first, dims)(*stacks), vmap(second, dims)(*stacks)))
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("shapes", [((3, 2), (3, 4), (4, 2)), ((2,), (3, 4), (4, 2)), ((3,), (3, 4), (4,))], ids=str)
 @pytest.mark.parametrize("alpha", [1, -2, 0])
 @pytest.mark.parametrize("beta", [1, 3, 0])
