@@ -334,7 +334,8 @@ def _run(
     scattered = target is not None and bool(call.batch) and not target.flags.c_contiguous
     fresh = target is None or scattered or any(np.may_share_memory(target, x) for x in call.inputs)
     result = np.empty(call.shape, call.dtype) if fresh or target is None else target
-    outcome, pieces = _multiply(call, result, extra, request, full_output)
+    apart = call.problem.big_integers and not all(map(interop.alike_in_size, call.inputs[:2]))
+    outcome, pieces = (_each_alone if apart else _multiply)(call, result, extra, request, full_output)
     if target is not None and fresh:
         target[...] = result
     answer = interop.as_caller(result, call.family, call.source) if out is None else out
@@ -412,9 +413,7 @@ def _multiply(
     split = call.left is not None or call.right is not None
     again = split and not report and isinstance(call.scheme, Residues) and call.engine == choose("cpu").name
     again = again and (is_tiny(call.problem) or is_thin(call.problem))
-    # The compiled pass returned other bits than single products for integers beyond 2^53, which are two terms each.
-    direct = (again or call.engine == DIRECT.name) and not call.problem.big_integers
-    if direct and (batch or m * n * k > DIRECT_WORK):
+    if (again or call.engine == DIRECT.name) and (batch or m * n * k > DIRECT_WORK):
         job = _job(a, b, view, addend, call, extra, request)
         whole, part = batched.multiply(call.scheme, a, b, view, job, report=report or not (again or _unnamed(call)))
         stack = view.reshape(-1, m, n)
@@ -429,6 +428,33 @@ def _multiply(
         return outcome, [Piece(view, outcome)]
     a, b = (_broadcast(x, batch) for x in (a, b))
     return _each(list(np.ndindex(*batch)), a, b, view, addend, call, extra, request)
+
+
+def _each_alone(
+    call: Call,
+    result: NDArray[Any],
+    extra: tuple[complex, complex, interop.Array | None] | None,
+    request: Request,
+    report: bool,
+) -> tuple[Outcome, Sequence[Piece]]:
+    """The products of a batch, some of which hold integers beyond 2^53: the bits of one must not tell what the others
+    hold, so each is normalised and planned as if it were alone.
+    """
+    a, b = call.inputs[:2]
+    a, b = a if a.ndim > 1 else a[None, :], b if b.ndim > 1 else b[:, None]
+    a, b = (_broadcast(x, call.batch) for x in (a, b))
+    view = result.reshape(*call.batch, call.problem.m, call.problem.n)
+    addend = call.c.reshape(view.shape) if call.c is not None else None
+    total, pieces = Outcome(), list[Piece]()
+    for at in np.ndindex(*call.batch):
+        left, right = (interop.Array(x[at], call.family, call.source) for x in (a, b))
+        if extra is not None:
+            extra = (*extra[:2], None if addend is None else interop.Array(addend[at], call.family, call.source))
+        outcome, found = _multiply(normalise_call(left, right, extra, request), view[at], extra, request, report)
+        total.merge(outcome)
+        if report:
+            pieces += found
+    return total, pieces
 
 
 def _unnamed(call: Call) -> bool:

@@ -111,6 +111,7 @@ def test_an_exact_value_needs_no_repair(name, dtype, seed):
         assert not report.repaired and report.notes == {"tiles": 1} and report.products == 2
 
 
+@pytest.mark.covering("scheme")
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize(
     "scheme",

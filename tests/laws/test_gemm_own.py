@@ -94,7 +94,7 @@ def operands(name, dtype, seed):
     return a, b, -c
 
 
-@pytest.mark.covering
+@pytest.mark.covering(("dtype", "scheme"))
 @pytest.mark.parametrize("scheme", SCHEMES)
 @pytest.mark.parametrize("dtype", ["float64", "float32", "complex128"])
 @pytest.mark.parametrize("name", ["normal", "wide_rows", "subnormal_results", "cancelling", "lattice", "near_ties"])

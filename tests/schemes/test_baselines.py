@@ -55,6 +55,7 @@ def twin(a: Scaled, b: Scaled, scheme: QuanTensor) -> np.ndarray:
     return value
 
 
+@pytest.mark.covering("name")
 @pytest.mark.parametrize(
     "scheme", [QuanTensor(), QuanTensor(2, products=3), QuanTensor(1), QuanTensor(4, 10)], ids=repr
 )

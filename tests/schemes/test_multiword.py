@@ -92,6 +92,7 @@ def test_every_value_of_a_short_format(source, scheme):
     assert np.array_equal(again.words[0], parts.words[0]) and not again.words[1:].any()
 
 
+@pytest.mark.covering("fmt")
 @pytest.mark.parametrize("rounding", [NEAREST, ZERO])
 @pytest.mark.parametrize(
     "fmt", [TF32, BF16, FP16, FP32, Format(2, 1), Format(4, 25), Format(5, 2), Format(8, 15), Format(11, 25)], ids=str
@@ -153,7 +154,7 @@ def relative(c: np.ndarray, exact: Any) -> float:
 
 
 @pytest.mark.parametrize("kind", ["uniform", "normal"])
-@pytest.mark.parametrize("k", [32, 64, 256, 1024, 4096, 16384])
+@pytest.mark.parametrize("k", [32, 64, 256, 1024, 4096, pytest.param(16384, marks=pytest.mark.slow)])
 def test_three_tf32_products_are_no_worse_than_sgemm(kind, k, rng):
     """In the root mean square over a million products or more: at k = 32 two words and SGEMM are three per cent apart,
     and one draw of this size is not enough to tell them apart.

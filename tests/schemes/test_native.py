@@ -25,6 +25,7 @@ def run(a, b, target=None, scheme=None, epilogue=None, *, as_torch=False):
     return out, native.multiply(scheme or Native(), a, b, out, job, as_torch=as_torch)
 
 
+@pytest.mark.covering
 @each_dtype
 @pytest.mark.parametrize("as_torch", [False, True])
 @pytest.mark.parametrize("name", HOSTILE)

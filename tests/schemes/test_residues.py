@@ -55,7 +55,7 @@ def test_tiles_fit_the_memory_they_were_given(engine, is_complex, rng):
 
 
 @engines
-@pytest.mark.parametrize("dtype", ["float64", "complex128"])
+@pytest.mark.parametrize("dtype", ["float64", pytest.param("complex128", marks=pytest.mark.slow)])
 def test_memory_in_use_is_what_the_tiling_said(engine, dtype, rng, monkeypatch):
     """The arrays lent at one time, counted while a product runs in pieces, and the bits of one single piece."""
     problem(engine)

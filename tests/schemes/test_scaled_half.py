@@ -162,7 +162,7 @@ def twin(scheme, a, b, engine):
     return np.ldexp(value, -left.shift[:, None] - right.shift[None, :])
 
 
-@pytest.mark.covering
+@pytest.mark.covering("scheme")
 @pytest.mark.parametrize("name", ["normal", "cancelling", "zeros_rows_cols", "carries"])
 @pytest.mark.parametrize("engine", ["simulated:volta", "simulated:hopper", "simulated:rn"])
 @pytest.mark.parametrize(
@@ -205,6 +205,7 @@ def assert_within_bound(a, b, joined, note):
     assert held.all(), f"{note}: {int((~held).sum())} bounds do not hold, first at {np.argwhere(~held)[0]}"
 
 
+@pytest.mark.covering("scheme")
 @pytest.mark.parametrize("engine", [None, "simulated:volta", "simulated:ampere", "simulated:rz"])
 @pytest.mark.parametrize("scheme", SCHEMES, ids=str)
 def test_the_bound_holds_on_hostile_operands(scheme, engine, seed):
@@ -295,8 +296,9 @@ def draw(rng, shape, symmetric, offset=0):
     return ((2 * x - 1) if symmetric else x) * np.float32(2.0**offset)
 
 
+@pytest.mark.covering("k")
 @pytest.mark.parametrize("symmetric", [True, False])
-@pytest.mark.parametrize("k", [32, 100, 256, 1024, 4096, 16384])
+@pytest.mark.parametrize("k", [32, 100, 256, 1024, 4096, pytest.param(16384, marks=pytest.mark.slow)])
 def test_no_worse_than_native_on_the_papers_inputs(k, symmetric, rng):
     errors = []
     for offset in (0, -13, 9):
@@ -376,6 +378,7 @@ def test_examples():
 TARGETS = [None, "fast", "native", 1e-5, 1e-12, "correctly-rounded"]
 
 
+@pytest.mark.covering("target")
 @pytest.mark.parametrize("target", TARGETS, ids=str)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.complex64])
 def test_every_target_through_matmul(dtype, target, seed):

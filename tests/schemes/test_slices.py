@@ -251,6 +251,7 @@ def test_carries_are_taken_before_limbs_overflow(seed, monkeypatch):
         assert sum(int(x) << (24 * i) for i, x in enumerate(limbs[0, :, 0])) == int(value) << 38
 
 
+@pytest.mark.covering("unit")
 @pytest.mark.parametrize("unit", list(UNITS))
 @pytest.mark.parametrize("exponents", ["grid", "adaptive"])
 def test_every_engine_gives_the_same_bits(unit, exponents, seed):
@@ -366,7 +367,7 @@ def published(phi, k, rng, m=96):
     return scaled(draw((m, k)), "left"), scaled(draw((k, m)), "right")
 
 
-@pytest.mark.parametrize("exponents", ["grid", "adaptive"])
+@pytest.mark.parametrize("exponents", ["adaptive", pytest.param("grid", marks=pytest.mark.slow)])
 def test_algorithm_3_gives_the_published_count(exponents, rng):
     """d = 11 and 66 products at k = 7168, φ = 0.1, with the 5 bits a slice that the paper's ρ leaves at this k."""
     scheme = Slices("fp16", "DP", exponents=exponents, rounding="toward-zero", fast=True, k_block=7168)
@@ -396,6 +397,7 @@ def test_algorithm_3_takes_the_literal_algorithm_1s_count(rng):
     assert d == 11
 
 
+@pytest.mark.covering("phi")
 @pytest.mark.parametrize("mode", ["DP", "SP"])
 @pytest.mark.parametrize("phi", [0.1, 1.0, 2.0])
 def test_estimated_modes_reach_their_grade(mode, phi, rng):
@@ -460,7 +462,7 @@ def test_extreme_digits_sum_exactly_on_their_engines():
             prove(engine, unit, bits, block, rounding)
 
 
-@pytest.mark.covering
+@pytest.mark.covering("unit")
 @pytest.mark.parametrize("unit", list(UNITS))
 @pytest.mark.parametrize("exponents", ["grid", "adaptive"])
 @pytest.mark.parametrize("rounding", ["nearest", "toward-zero"])

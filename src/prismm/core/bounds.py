@@ -136,7 +136,6 @@ def _alive(c: NDArray[Any]) -> NDArray[np.bool_]:
 
 
 def _moduli(x: NDArray[Any]) -> NDArray[np.float64]:
-    x = np.asarray(x)
-    if np.iscomplexobj(x):
-        return np.hypot(x.real.astype(np.float64), x.imag.astype(np.float64)) * (1.0 + 2.0**-50)
-    return np.abs(x.astype(np.float64))
+    """|x|, rounded up; of finite parts alone: a real part of a result that meets Inf or NaN has no error to bound."""
+    parts = [np.where(np.isfinite(part), part, 0).astype(np.float64) for part in real_parts(np.asarray(x))]
+    return np.abs(parts[0]) if len(parts) == 1 else np.hypot(*parts) * (1.0 + 2.0**-50)

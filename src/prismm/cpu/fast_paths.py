@@ -280,7 +280,7 @@ def _tiny_recipe(dtype: np.dtype[Any], k: int, accuracy: str) -> tuple[Any, ...]
     target, result = parse_target(accuracy), format_of(dtype)
     terms = 2 * k if dtype.kind == "c" else k
     moduli = TINY_MODULI[result.precision] if target.kind == "correctly-rounded" else moduli_for_native(result, terms)
-    return batched.tiny_recipe(dtype, k, moduli, target)
+    return batched.tiny_recipe(dtype, k, moduli, target, terms)
 
 
 def _tiny_at_once(a: NDArray[Any], b: NDArray[Any], accuracy: str) -> NDArray[Any] | None:

@@ -17,6 +17,9 @@ from prismm.formats import BF16, FP16, FP32, FP64, Format
 
 Digits = Literal["nearest", "toward-zero"]
 
+LIMB = 24
+"""Bits of a limb in which products of slices are added; `cpu.kernels.weigh` has the same."""
+
 
 @dataclass(frozen=True)
 class Unit:
@@ -180,6 +183,4 @@ def expected_slices(bits: int, k: int, precision: int) -> int:
 
 def limb_count(positions: int, products: int) -> int:
     """Limbs for products of 53 bits at positions up to that one, their carries and a sign."""
-    from prismm.cpu.kernels.weigh import LIMB
-
     return -(-(positions + 54 + max(products, 1).bit_length()) // LIMB) + 1

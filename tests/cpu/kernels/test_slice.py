@@ -54,6 +54,7 @@ def hostile_rows(rng, k):
     return np.stack(rows)
 
 
+@pytest.mark.covering("unit", "bits", "side")
 @cases
 @pytest.mark.parametrize("side", ["left", "right"])
 def test_digits_are_the_twins(unit, bits, rounding, adaptive, side, rng):

@@ -44,6 +44,7 @@ def draw(dtype, k, seed):
     return np.concatenate([HOSTILE[n](1, k, 1, seed + i, dtype)[0] for i, n in enumerate(names)])
 
 
+@pytest.mark.covering("engine", "dtype")
 @sides
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("engine", ENGINES, ids=lambda e: e.name)

@@ -24,6 +24,7 @@ def job(dtype, workers, memory):
     return Job(format_of(dtype), None, 1, a_priori=True, workers=workers, memory=memory)
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("dtype", ["float64", "complex128", "float32"])
 @pytest.mark.parametrize("workers", [1, 2, 3])
 @pytest.mark.parametrize("memory", [0, 1 << 22, 1 << 30])
