@@ -34,13 +34,14 @@ evidence: dev-environment  ## compile and interpret GPU kernels that have change
 
 check: dev-environment  ## run what has to pass before a change lands: all tests, and lint and typecheck beside them
 	@log=$$(mktemp); status=0; \
-	( $(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy ) >"$$log" 2>&1 & style=$$!; \
+	( $(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/lint-imports --no-logo && $(BIN)/mypy ) >"$$log" 2>&1 & style=$$!; \
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(ARGS) || status=$$?; \
 	wait $$style || status=$$?; cat "$$log"; rm "$$log"; exit $$status
 
-lint: dev-environment  ## check style and layout
+lint: dev-environment  ## check style, layout and which module imports which
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports --no-logo
 
 format: dev-environment  ## lay the code out and mend what can be mended by itself
 	$(BIN)/ruff check --fix .
@@ -54,7 +55,7 @@ bench: dev-environment  ## run every benchmark, each writing its CSV under bench
 
 clean:  ## remove .venv and what the tools left behind
 	@if [ -f .venv/prismm-environment.json ]; then rm -rf .venv; fi
-	rm -rf build dist src/*.egg-info .pytest_cache .hypothesis .ruff_cache .mypy_cache
+	rm -rf build dist src/*.egg-info .pytest_cache .hypothesis .ruff_cache .mypy_cache .import_linter_cache
 	find src tests benchmarks tools -name __pycache__ -type d -prune -exec rm -rf {} +
 
 user-environment:

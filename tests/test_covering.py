@@ -151,6 +151,7 @@ def test_pytest_takes_the_same_rows_in_every_process(tmp_path):
     assert collected(tmp_path, "1", "-m", "not slow", "test_it.py::test_some[1-s-a]") == ["test_some[1-s-a]"]
 
 
+@pytest.mark.slow
 def test_workers_share_the_seed_that_the_header_prints(tmp_path):
     """Without --seed, too: otherwise the workers' covering rows differ, and no failure could be repeated."""
     (tmp_path / "conftest.py").write_text("from conftest_of_all import *\n")

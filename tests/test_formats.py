@@ -63,6 +63,7 @@ def test_the_formats_without_a_numpy_type():
     assert (TF32.bits, TF32.precision, TF32.minexp, TF32.maxexp) == (19, 11, -126, 128)
 
 
+@pytest.mark.covering("fmt")
 @pytest.mark.parametrize("rounding", ["nearest", "down", "up"])
 @pytest.mark.parametrize("fmt", SMALL, ids=lambda f: f"e{f.exponent_bits}m{f.fraction_bits}")
 def test_every_value_and_midpoint_of_small_formats(fmt, rounding):

@@ -231,6 +231,7 @@ def test_every_figure_is_drawn_and_stands_on_the_page(results, tmp_path):
     assert all(len(line) <= 120 for line in text.splitlines() if not line.startswith("!["))
 
 
+@pytest.mark.slow
 def test_the_same_rows_give_the_same_bytes(results, tmp_path):
     pytest.importorskip("matplotlib")
     tables = drawing.Tables.of(results)

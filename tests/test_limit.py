@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[1]
 
 PLUGIN = """
@@ -49,6 +51,7 @@ def test_wrong():
 """
 
 
+@pytest.mark.slow
 def test_a_fast_test_that_takes_long_fails(tmp_path):
     (tmp_path / "limit_plugin.py").write_text(PLUGIN)
     (tmp_path / "test_it.py").write_text(TESTS)

@@ -19,7 +19,6 @@ from prismm.core import environment
 from prismm.core import threads as pool
 from prismm.core.accuracy import MAGNITUDE, join_mode
 from prismm.core.arrays import lives_on_gpu
-from prismm.core.composite import Composite
 from prismm.core.memory import workspace_limit
 from prismm.core.outcome import Epilogue, Job, Outcome
 from prismm.core.plan import Plan
@@ -27,18 +26,17 @@ from prismm.core.prepared import Prepared
 from prismm.core.report import Piece, Pieces, Report
 from prismm.core.request import Request, check_apart, check_request, finite_scalar, transposed
 from prismm.core.workspace import MIN_WORKSPACE
-from prismm.cpu import blas_threads, flow
-from prismm.cpu.calls import Call, composite_engine, engine_named, normalise_call, select
+from prismm.cpu import blas_threads
+from prismm.cpu.calls import Call, normalise_call, select
 from prismm.cpu.choice import DIRECT_WORK, is_thin, is_tiny
-from prismm.cpu.engines.integer import DIRECT, DirectEngine, choose
+from prismm.cpu.engines.integer import DIRECT, choose
 from prismm.cpu.fast_paths import at_once, batch_at_once, tensors_at_once
+from prismm.cpu.implementation import implementation_of
+from prismm.cpu.native import product as native
 from prismm.cpu.residues import batch as batched
 from prismm.cpu.residues import long
-from prismm.cpu.residues.blocking import SplitLeft, SplitRight, prepare_left, prepare_right
-from prismm.cpu.residues.split import Splitter
 from prismm.errors import ArgumentError, DTypeError, OperandError, ShapeError
 from prismm.formats import format_of
-from prismm.schemes import native, residues
 from prismm.schemes.native import Native
 from prismm.schemes.residues import Residues
 
@@ -264,23 +262,12 @@ def prepare(
     chosen, chosen_engine, _, _ = select(
         left, right, dtype, request, summed=False, terms_per_element=1, may_read_data=False
     )
-    split: SplitLeft | SplitRight | flow.SplitOperand | None = None
-    if isinstance(chosen, Composite) and copy.data.size:
+    split = None
+    if copy.data.size:
         data = copy.data.astype(np.complex128) if dtype.kind == "c" and copy.data.dtype.kind != "c" else copy.data
         memory = workspace_limit(2 * data.nbytes, data.nbytes)
         job = Job(format_of(dtype), request.target, 1, False, request.threads, memory)
-        split = flow.split_operand(chosen, data, side, job, composite_engine(chosen, chosen_engine))
-    elif isinstance(chosen, Residues) and copy.data.size:
-        k = copy.data.shape[1] if side == "left" else copy.data.shape[0]
-        engine_used = engine_named(chosen_engine)
-        mode = join_mode(request.target)
-        tested = mode == MAGNITUDE
-        splitter = Splitter(chosen.moduli, engine_used, k, dtype.kind == "c", a_priori=tested, levels=tested)
-        data = copy.data.astype(np.complex128) if dtype.kind == "c" and copy.data.dtype.kind != "c" else copy.data
-        if side == "right":
-            split = prepare_right(data, splitter, request.threads)
-        else:
-            split = prepare_left(data, splitter, request.threads)
+        split = implementation_of(chosen).prepare(data, side, job, chosen_engine)
     asked = dtype.name if request.out_dtype is not None else None
     return Prepared(side, chosen, request.target, request.reproducible, chosen_engine, dtype.name, asked, copy, split)
 
@@ -347,7 +334,8 @@ def _run(
     scattered = target is not None and bool(call.batch) and not target.flags.c_contiguous
     fresh = target is None or scattered or any(np.may_share_memory(target, x) for x in call.inputs)
     result = np.empty(call.shape, call.dtype) if fresh or target is None else target
-    outcome, pieces = _multiply(call, result, extra, request, full_output)
+    apart = call.problem.big_integers and not all(map(interop.alike_in_size, call.inputs[:2]))
+    outcome, pieces = (_each_alone if apart else _multiply)(call, result, extra, request, full_output)
     if target is not None and fresh:
         target[...] = result
     answer = interop.as_caller(result, call.family, call.source) if out is None else out
@@ -425,9 +413,7 @@ def _multiply(
     split = call.left is not None or call.right is not None
     again = split and not report and isinstance(call.scheme, Residues) and call.engine == choose("cpu").name
     again = again and (is_tiny(call.problem) or is_thin(call.problem))
-    # The compiled pass returned other bits than single products for integers beyond 2^53, which are two terms each.
-    direct = (again or call.engine == DIRECT.name) and not call.problem.big_integers
-    if direct and (batch or m * n * k > DIRECT_WORK):
+    if (again or call.engine == DIRECT.name) and (batch or m * n * k > DIRECT_WORK):
         job = _job(a, b, view, addend, call, extra, request)
         whole, part = batched.multiply(call.scheme, a, b, view, job, report=report or not (again or _unnamed(call)))
         stack = view.reshape(-1, m, n)
@@ -442,6 +428,33 @@ def _multiply(
         return outcome, [Piece(view, outcome)]
     a, b = (_broadcast(x, batch) for x in (a, b))
     return _each(list(np.ndindex(*batch)), a, b, view, addend, call, extra, request)
+
+
+def _each_alone(
+    call: Call,
+    result: NDArray[Any],
+    extra: tuple[complex, complex, interop.Array | None] | None,
+    request: Request,
+    report: bool,
+) -> tuple[Outcome, Sequence[Piece]]:
+    """The products of a batch, some of which hold integers beyond 2^53: the bits of one must not tell what the others
+    hold, so each is normalised and planned as if it were alone.
+    """
+    a, b = call.inputs[:2]
+    a, b = a if a.ndim > 1 else a[None, :], b if b.ndim > 1 else b[:, None]
+    a, b = (_broadcast(x, call.batch) for x in (a, b))
+    view = result.reshape(*call.batch, call.problem.m, call.problem.n)
+    addend = call.c.reshape(view.shape) if call.c is not None else None
+    total, pieces = Outcome(), list[Piece]()
+    for at in np.ndindex(*call.batch):
+        left, right = (interop.Array(x[at], call.family, call.source) for x in (a, b))
+        if extra is not None:
+            extra = (*extra[:2], None if addend is None else interop.Array(addend[at], call.family, call.source))
+        outcome, found = _multiply(normalise_call(left, right, extra, request), view[at], extra, request, report)
+        total.merge(outcome)
+        if report:
+            pieces += found
+    return total, pieces
 
 
 def _unnamed(call: Call) -> bool:
@@ -570,14 +583,5 @@ def _one(
             x if x.dtype.kind == "c" else x.astype(np.result_type(x, np.complex64) if raw else np.complex128)
             for x in (a, b)
         )
-    if isinstance(call.scheme, Native):
-        return native.multiply(call.scheme, a, b, out, job, as_torch=call.family == "torch")
-    left, right = call.left, call.right
-    if not isinstance(call.scheme, Residues):
-        assert not isinstance(left, SplitLeft) and not isinstance(right, SplitRight)
-        return flow.multiply(call.scheme, a, b, out, job, composite_engine(call.scheme, call.engine), left, right)
-    assert not isinstance(left, flow.SplitOperand) and not isinstance(right, flow.SplitOperand)
-    engine = engine_named(call.engine)
-    if isinstance(engine, DirectEngine):
-        left = right = None
-    return residues.multiply(call.scheme, a, b, out, job, engine, left, right)
+    run = implementation_of(call.scheme).run
+    return run(a, b, out, job, call.engine, call.left, call.right, as_torch=call.family == "torch")

@@ -59,7 +59,7 @@ def test_defaults_are_no_options(prismm_main: Run) -> None:
 VERBS = [
     ("explain", "3x3", "3x3"),
     ("multiply", "a.npy", "a.npy", "-o", "c.npy"),
-    ("bench", "--sizes", "8"),
+    ("bench", "--sizes", "8", "--accuracy", "native", "--rounds", "2"),
     ("run", "s.py"),
 ]
 

@@ -26,6 +26,7 @@ def test_list(prismm_main: Callable[..., object]) -> None:
     assert [paper["name"] for paper in listed["experiments"]] == list(PAPERS)
 
 
+@pytest.mark.slow
 def test_a_run_leaves_a_table_a_csv_and_a_plot(prismm_main: Callable[..., object], folder: Path) -> None:
     code, out, err = prismm_main("reproduce", "tensor-core-numerics", "--quick")
     assert code == 0

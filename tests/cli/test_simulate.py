@@ -261,6 +261,7 @@ def test_page_escapes_names(prismm_main: Run, folder: Path) -> None:
     assert "<script>alert(1)</script>&" in "".join(parsed(folder / "p.html").text)
 
 
+@pytest.mark.slow
 def test_pictures_of_every_engine() -> None:
     """Every step that the published sum or random terms take on any engine can be drawn, and has all its ones."""
     for model in {numerics.engine(name) for name in numerics.engines()}:

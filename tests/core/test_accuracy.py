@@ -118,7 +118,7 @@ def test_larger_products_cross_every_block(dtype, engine, seed):
         assert_bounds_hold(exact, c, report, f"{keywords}")
 
 
-@pytest.mark.covering
+@pytest.mark.covering(("engine", "dtype"))
 @each_dtype
 @each_engine_or_none
 @pytest.mark.parametrize("k", [1, 2])
@@ -153,6 +153,7 @@ def huge_and_cancelling(seed: int, dtype: str) -> tuple[np.ndarray, np.ndarray]:
     return a.astype(dtype), b.astype(dtype)
 
 
+@pytest.mark.covering("dtype")
 @each_dtype
 @pytest.mark.parametrize("fast", [False, True], ids=["certified", "fast"])
 def test_overflow_that_cancellation_hides(fast, dtype, seed):
@@ -173,6 +174,7 @@ def test_overflow_that_cancellation_hides(fast, dtype, seed):
     assert overflowed > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float64", pytest.param("complex64", marks=pytest.mark.slow)])
 def test_an_inner_dimension_beyond_one_int32_sum(dtype, seed):
     """k > 131071: INT8 products are summed in blocks, reduced between them."""
@@ -187,6 +189,7 @@ def test_an_inner_dimension_beyond_one_int32_sum(dtype, seed):
         assert_same_bits(value, raw, engine)
 
 
+@pytest.mark.slow
 def test_the_largest_integers_over_a_long_inner_dimension():
     """All residues at their extremes, with one sign: what would overflow INT32 first."""
     k = 131_071 * 2 + 5
@@ -199,6 +202,7 @@ def test_the_largest_integers_over_a_long_inner_dimension():
             assert [[int(x) for x in row] for row in c] == expected.tolist(), (engine, moduli)
 
 
+@pytest.mark.covering("name")
 @each_dtype
 @pytest.mark.parametrize("name", ["normal", "uniform", "phi05", "phi1"])
 def test_typical_errors_are_no_larger_than_natives(name, dtype, seed):

@@ -10,7 +10,7 @@ import prismm
 from prismm.core.accuracy import Target, conventional_bound, kappa, magnitude_kappa
 from prismm.core.bounds import ConventionalBound, ResidueBound, RoundedBound, half_ulp
 from prismm.core.outcome import Epilogue
-from prismm.cpu.residues.split import Scales
+from prismm.core.scales import Scales
 from prismm.formats import BF16, FP16, FP32, FP64
 
 FORMATS = [FP64, FP32]
@@ -120,6 +120,7 @@ def test_bounds_near_the_end_of_the_range_are_rounded_up_too(rng):
     assert short > 100
 
 
+@pytest.mark.covering
 @formats
 @pytest.mark.parametrize("is_complex", [False, True])
 @pytest.mark.parametrize("epilogue", [False, True])
@@ -217,3 +218,24 @@ def test_a_factor_whose_modulus_overflows(rng):
     with np.errstate(all="raise"):
         c, report = prismm.gemm(a, a + 1.0, alpha=1.7e308 * (1 + 1j), **keywords)
         assert np.isfinite(c[0, 0]) and not np.isnan(report.bounds).any()
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(
+    "scheme",
+    [None, prismm.Native("float64"), prismm.Residues(9), prismm.ScaledHalf(), prismm.Slices(), prismm.TileInt8(),
+     prismm.Words.tf32(products=3)],
+    ids=str,
+)  # fmt: skip
+@pytest.mark.parametrize("odd", [math.inf, -math.inf, math.nan])
+def test_the_bound_of_a_real_part_that_is_finite_beside_one_that_is_not(odd, scheme, rng):
+    """What C's other part holds says nothing of it: neither NaN nor infinity bounds its error."""
+    a, b = rng.standard_normal((2, 3, 2)) @ [1, 1j], rng.standard_normal((3, 1, 2)) @ [1, 1j]
+    c = np.array([[complex(2.5, odd)], [complex(odd, -1.5)]])
+    d, report = prismm.gemm(a, b, c, beta=0.7, scheme=scheme, full_output=True)
+    plain = prismm.testing.exact_gemm(1.0, a, b, 0.7, np.array([[2.5], [-1.5j]]))
+    real, imaginary = plain.part_errors(np.array([[d[0, 0].real], [1j * d[1, 0].imag]]))
+    bounds = report.bounds
+    assert not np.isfinite(d).any() and (bounds <= 1e-2).all()
+    assert real[0, 0] <= bounds[0, 0] and imaginary[1, 0] <= bounds[1, 0]
+    assert np.allclose([report.bound(i, 0) for i in range(2)], bounds[:, 0], rtol=1e-12)

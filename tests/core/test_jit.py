@@ -56,6 +56,7 @@ def folder_of(tree: Path, cache: Path) -> str:
     return folder
 
 
+@pytest.mark.slow
 def test_the_folder_changes_with_any_kernel_source_and_with_nothing_else(tmp_path):
     tree, cache = tmp_path / "src", tmp_path / "cache"
     shutil.copytree(Path(prismm.__file__).parent, tree / "prismm", ignore=shutil.ignore_patterns("__pycache__"))

@@ -52,6 +52,7 @@ def assert_specials(a: np.ndarray, b: np.ndarray, keywords: dict[str, Any], name
     assert (bounds >= error)[np.isfinite(c) & ~met].all(), note
 
 
+@pytest.mark.covering("name")
 @each_dtype
 @pytest.mark.parametrize("name", SPECIAL)
 def test_specials_everywhere(name, dtype, seed):
@@ -138,3 +139,18 @@ def test_the_sign_of_zero():
     for engine in usable_engines():
         for keywords in (CORRECT, {"reproducible": True}):
             assert_same_bits(prismm.matmul(a, b, engine=engine, **keywords), expected, f"{engine} {keywords}")
+
+
+@each_dtype
+def test_large_integers_beside_infinity(dtype, rng):
+    """Integers beyond 2^53 are multiplied as high + low, where low may be 0 or have the other sign."""
+    whole = np.array([[2**53 + 1, -(2**62) - 1, 2**62 - 1], [2**60, -(2**53) - 2, 3], [5, 0, 2**63 - 1]])
+    for value in (inf, -inf, nan):
+        for h in range(3):
+            b = rng.standard_normal((3, 2)).astype(dtype)
+            b[h, 0] = value
+            for keywords in ({}, CORRECT, {"reproducible": True}, {"scheme": prismm.Residues(9)}):
+                assert_specials(whole, b, keywords, f"left, {value} at {h}")
+                assert_specials(b.T, whole.T, keywords, f"right, {value} at {h}")
+                batch = prismm.matmul(np.stack([whole, -whole]), b, **keywords)
+                assert_same_bits(batch[1], prismm.matmul(-whole, b, **keywords))

@@ -297,6 +297,7 @@ threading.Thread(target=late).start()
 """
 
 
+@pytest.mark.slow
 def test_threads_that_outlive_the_main_one_multiply():
     run = subprocess.run([sys.executable, "-c", LATE], capture_output=True, text=True, timeout=120, check=False)
     assert run.returncode == 0 and "thread 300.0" in run.stdout and "exit 300.0" in run.stdout, (run.stdout, run.stderr)
@@ -319,6 +320,7 @@ sys.exit(10 + os.waitstatus_to_exitcode(status) if status or not np.array_equal(
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_a_forked_child_works_with_a_pool_of_its_own():
     run = subprocess.run(

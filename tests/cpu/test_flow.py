@@ -15,6 +15,7 @@ import prismm
 from prismm.core.accuracy import parse_target
 from prismm.core.composite import Composite, Joined, Scaled, Setting
 from prismm.core.outcome import Job
+from prismm.cpu.composite import CompositeImplementation
 from prismm.cpu.flow import blocking
 from prismm.cpu.scaling import bound_of, measure, outer_sum, scale
 from prismm.formats import FP64, Format
@@ -38,6 +39,9 @@ class Told:
     grain: tuple[int, int] = (1, 1)
     low: bool = True
     reproducible: bool = False
+
+    def implementation(self, device: str) -> Any:
+        return CompositeImplementation(self) if device == "cpu" else None
 
     @property
     def granule(self) -> tuple[int, int]:
@@ -107,6 +111,7 @@ def test_an_exact_value_needs_no_repair(name, dtype, seed):
         assert not report.repaired and report.notes == {"tiles": 1} and report.products == 2
 
 
+@pytest.mark.covering("scheme")
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize(
     "scheme",

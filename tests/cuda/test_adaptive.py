@@ -18,7 +18,7 @@ from prismm.cuda.slices import launches as cuda_slices
 from prismm.cuda.slices.kernels import product as slice_product
 from prismm.errors import ArgumentError, EngineError
 from prismm.formats import FP64
-from prismm.schemes.slice_units import UNITS
+from prismm.schemes.slice_layout import UNITS
 from prismm.testing import HOSTILE, SPECIAL, exact_gemm, exact_product
 from tests.cuda.harness.processes import compiled, interpreted
 
@@ -89,20 +89,27 @@ def test_reported_bounds_hold(name, scheme, seed):
     assert math.isclose(float(one), bounds[3, 2], rel_tol=1e-12)
 
 
+@pytest.mark.covering("name")
 @pytest.mark.parametrize("name", [*HOSTILE, *SPECIAL])
-def test_slices_are_counted_as_on_a_cpu(name, seed):
+@pytest.mark.parametrize(
+    "scheme",
+    [
+        adaptive(unit, mode=mode, rounding=rounding, fast=True)
+        for unit, mode, rounding in (
+            ("fp16", "DP", "nearest"), ("int8", "DP", "nearest"), ("fp64", "SP", "nearest"),
+            ("int8", "SP", "toward-zero"), ("fp64", "DP", "toward-zero"),
+        )
+    ],
+    ids=str,
+)  # fmt: skip
+def test_slices_are_counted_as_on_a_cpu(name, scheme, seed):
     from prismm.cuda.slices.count import settled
     from tests.cuda.test_slices import of_a_cpu
 
-    for unit, mode, rounding in (
-        ("fp16", "DP", "nearest"), ("int8", "DP", "nearest"), ("fp64", "SP", "nearest"), ("int8", "SP", "toward-zero"),
-        ("fp64", "DP", "toward-zero"),
-    ):  # fmt: skip
-        scheme = adaptive(unit, mode=mode, rounding=rounding, fast=True)
-        a, b = {**HOSTILE, **SPECIAL}[name](20, 60, 17, seed=seed)
-        slices, ended = of_a_cpu(scheme, a, b)
-        found = settled(scheme, torch.from_numpy(a), torch.from_numpy(b))
-        assert (found.slices, found.fast) == (slices, not ended), unit
+    a, b = {**HOSTILE, **SPECIAL}[name](20, 60, 17, seed=seed)
+    slices, ended = of_a_cpu(scheme, a, b)
+    found = settled(scheme, torch.from_numpy(a), torch.from_numpy(b))
+    assert (found.slices, found.fast) == (slices, not ended)
 
 
 @pytest.mark.evidence

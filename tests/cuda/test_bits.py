@@ -11,6 +11,7 @@ def test_the_record_is_complete():
     assert sorted(recorded()) == sorted(key(*case) for case in CASES)
 
 
+@pytest.mark.covering(("dtype", "name"))
 @pytest.mark.parametrize(("dtype", "name", "target"), CASES)
 def test_a_cpu_gives_the_bits_on_record(dtype, name, target):
     a, b = operands(dtype, name)

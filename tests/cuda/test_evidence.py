@@ -62,6 +62,7 @@ def test_comments_and_docstrings_are_no_part_of_a_source():
     assert code_of('x = "# no comment"\n') == 'x = "# no comment"'
 
 
+@pytest.mark.slow
 def test_a_case_follows_from_all_that_was_noted(tmp_path):
     source = tmp_path / "module.py"
     source.write_text("x = 1\n")

@@ -2,6 +2,7 @@
 
 import contextlib
 import itertools
+import types
 
 import numpy as np
 import pytest
@@ -88,11 +89,60 @@ def test_widened_operands_are_those_of_a_cpu(shapes, rng):
         expected = interop.widened(a, column)
         assert np.array_equal(found[0].numpy(), expected[0].astype(float))
         assert np.array_equal(found[1].numpy().reshape(expected[1].shape), expected[1].astype(float))
+    for kind in ("float32", "float64", "complex64"):
+        a, b = integers(rng, 3, 4) | 2**60, rng.standard_normal((4, 2)).astype(kind)
+        b[1] = np.inf, np.nan
+        for pair in ((a, b), (b.T, a.T)):
+            found = cuda_integers.widened(*map(torch.from_numpy, map(np.ascontiguousarray, pair)), False)
+            assert found[2] == 2
+            assert all(np.array_equal(x.numpy(), y, True) for x, y in zip(found, interop.widened(*pair), strict=False))
     with pytest.raises(OperandError, match="unprepared"):
         cuda_integers.widened(torch.tensor([2**60]), torch.tensor([1.0]), True)
     with pytest.raises(DTypeError, match=r"c holds integers beyond 2\^53; say"):
         cuda_integers.exact(torch.tensor([-(2**60)]), "c", "; say")
     assert cuda_integers.exact(torch.tensor([2**53]), "c", "").dtype == torch.float64
+
+
+@pytest.mark.parametrize("kind", ["int64", "uint64"])
+def test_batches_of_which_some_are_large_are_found_as_on_a_cpu(kind, rng):
+    for _ in range(50):
+        x = rng.integers(0, 2**53, (2, 3, 2, 2)).astype(kind)
+        x[rng.random((2, 3)) < 0.7, 1, 1] = rng.choice([2**53, 2**53 + 1, 2**63 - 1])
+        assert cuda_integers.alike_in_size(torch.from_numpy(x)) == interop.alike_in_size(x)
+        assert interop.alike_in_size(x) == (len({(z > 2**53).any() for z in x.reshape(6, -1)}) == 1)
+    assert cuda_integers.alike_in_size(torch.from_numpy(x[0, 0])) and interop.alike_in_size(x[0, 0])
+
+
+@pytest.mark.parametrize(
+    "shapes", [((4, 3, 5), (4, 5, 2)), ((4, 3, 5), (5, 2)), ((5,), (2, 1, 5, 2)), ((4, 3, 5), (5,))]
+)
+def test_each_product_of_a_mixed_batch_is_a_call_of_its_own(shapes, rng, monkeypatch):
+    """With CPU products in place of those of a GPU: places, sums, counts, bounds, and an out that overlaps."""
+    a, b = (torch.from_numpy(rng.integers(-(2**62), 2**62, shape)) for shape in shapes)
+    c = rng.standard_normal(np.matmul(*map(np.ones, shapes)).shape)
+    sum_ = cuda_calls.cuda_gemm.Sum(0.3, 1.0, torch.from_numpy(c[0]))
+    form = {"reproducible": True}
+
+    def product(x, y, keywords, out, full_output, sum_):
+        extra = {} if sum_ is None else {"alpha": sum_.alpha, "beta": sum_.beta}
+        third = () if sum_ is None else (sum_.addend,)
+        return prismm.gemm(x, y, *third, out=out, full_output=full_output, **extra, **form)
+
+    monkeypatch.setattr(cuda_calls, "_matmul", product)
+    for sums in (None, sum_):
+        asked = {} if sums is None else {"c": np.broadcast_to(c[0], c.shape), "alpha": 0.3, "beta": 1.0}
+        third = [asked.pop("c")] if asked else []
+        expected, own = prismm.gemm(a.numpy(), b.numpy(), *third, full_output=True, **asked, **form)
+        out = torch.from_numpy(np.empty_like(expected))
+        call = types.SimpleNamespace(shape=out.shape, plan=own.plan)
+        report = cuda_calls._each_alone(call, a, b, (), out, True, sums, 0.0)
+        assert np.array_equal(out.numpy(), expected) and np.array_equal(report.bounds, own.bounds)
+        assert report.roads == own.roads
+    overlapping = torch.from_numpy(np.zeros(out.numel() + a.numel())).view(torch.int64)
+    overlapping[: a.numel()] = a.flatten()
+    x, out = overlapping[: a.numel()].view(a.shape), overlapping[: out.numel()].view(torch.float64).view(out.shape)
+    cuda_calls._each_alone(call, x, b, (), out, False, sum_, 0.0)
+    assert np.array_equal(out.numpy(), expected)
 
 
 @pytest.mark.parametrize("kind", UNSIGNED)
@@ -162,6 +212,27 @@ def test_bits_are_those_of_a_cpu(form, rng):
 
 
 @pytest.mark.gpu
+@pytest.mark.parametrize("right", [(4, 5, 2), (5, 2), (5,)])
+def test_mixed_batches_have_the_bits_of_a_cpu_and_of_their_products(right, rng):
+    a, b = rng.integers(-(2**52), 2**52, (4, 3, 5)), rng.integers(-(2**52), 2**52, right)
+    a[1, 0, 2], a[3, 1, 1] = 2**62 + 1, -(2**63)
+    c = rng.standard_normal((a @ b).shape)
+    x, y, z = (torch.from_numpy(w).cuda() for w in (a, b, c))
+    for form in ({"reproducible": True}, {"accuracy": 1e-3, "reproducible": True}, {"scheme": prismm.Residues(5)}):
+        expected, own = prismm.matmul(a, b, full_output=True, **form)
+        made, report = prismm.matmul(x, y, full_output=True, **form)
+        assert np.array_equal(made.cpu().numpy(), expected)
+        assert np.array_equal(prismm.matmul(x, y, **form).cpu().numpy(), expected)
+        assert np.allclose(report.bounds, own.bounds, rtol=1e-12) and sum(report.roads.values()) == made.numel()
+        out = torch.empty_like(made)
+        assert prismm.matmul(x, y, out=out, **form) is out and torch.equal(out, made)
+        alone = [prismm.matmul(x[p], y[p] if y.ndim > 2 else y, **form) for p in range(4)]
+        assert torch.equal(made, torch.stack(alone))
+        sums = {"alpha": 0.3, "beta": 1.0, **form}
+        assert np.array_equal(prismm.gemm(x, y, z, **sums).cpu().numpy(), prismm.gemm(a, b, c, **sums))
+
+
+@pytest.mark.gpu
 @pytest.mark.parametrize("kind", UNSIGNED)
 def test_unsigned_bits_are_those_of_a_cpu(kind, rng):
     for other in (*UNSIGNED, "int64", "float32", "float64", "complex64"):
@@ -180,6 +251,17 @@ def test_unsigned_bits_are_those_of_a_cpu(kind, rng):
     kept = prismm.prepare(torch.from_numpy(small).cuda(), side="left", reproducible=True)
     c = prismm.matmul(kept, torch.ones(20, 3, dtype=torch.float64, device="cuda"), reproducible=True)
     assert np.array_equal(c.cpu().numpy(), prismm.matmul(small, np.ones((20, 3)), reproducible=True))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("kind", ["float32", "float64", "complex64"])
+def test_large_integers_that_meet_infinity(kind, rng):
+    a, b = integers(rng, 5, 4) | 2**60, rng.standard_normal((4, 3)).astype(kind)
+    b[1, 0], b[2, 1] = np.inf, np.nan
+    for form in ({"accuracy": "correctly-rounded"}, {"reproducible": True}):
+        for left, right in ((a, b), (np.ascontiguousarray(b.T), np.ascontiguousarray(a.T))):
+            made = prismm.matmul(torch.from_numpy(left).cuda(), torch.from_numpy(right).cuda(), **form)
+            assert np.array_equal(made.cpu().numpy(), prismm.matmul(left, right, **form), equal_nan=True)
 
 
 @pytest.mark.gpu

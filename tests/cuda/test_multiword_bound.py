@@ -17,31 +17,32 @@ NAMES = [
 ]  # fmt: skip
 
 
+@pytest.mark.covering(("words", "unit"))
+@pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("unit", ["h200-wgmma", "a100"])
-@pytest.mark.parametrize("name", [*twin.formats(), "fp16 2 12 direct"])
-def test_no_entry_is_beyond_the_bound(name, unit, seed):
-    name, direct, _ = name.partition(" direct")
-    words = twin.formats()[name]
-    for generator in NAMES:
-        for dtype, k, chunk in ((np.float32, 200, 64), (np.float32, 130, 128), (np.complex64, 70, 64)):
-            # Of shadowed vectors few lose more than they should: in some tens of thousands of entries some do.
-            m, n = (150, 140) if generator == "shadowed" else (5, 4)
-            a, b = HOSTILE[generator](m, k, n, seed=seed, dtype=np.dtype(dtype))
-            terms = k * (1 if dtype == np.float32 else 2)
-            own = cuda_words.bound(words, terms, chunk, unit, bool(direct))
-            x, y = twin.real_vectors(a, "left"), twin.real_vectors(b, "right").T
-            exact = exact_product(x, y)
-            size = exact.magnitude("up")
-            value, largest = twin.product(a, b, words, chunk, unit, bool(direct))
-            finite = np.isfinite(value)
-            slack = math.ceil(terms / chunk) * ETA
-            error = own.gamma * size + terms * own.floor * largest + slack
-            assert exact.within(np.where(finite, value, 0.0), np.where(finite, error, np.inf)).all(), generator
-            target = Target("native")
-            with np.errstate(invalid="ignore"):
-                sure = finite & (np.abs(value) >= own.least(target) * largest)
-            allowed = np.where(sure, terms * U * size + terms * ETA, np.inf)
-            assert exact.within(np.where(sure, value, 0.0), allowed).all(), generator
+@pytest.mark.parametrize("words", [*twin.formats(), "fp16 2 12 direct"])
+def test_no_entry_is_beyond_the_bound(words, unit, name, seed):
+    words, direct, _ = words.partition(" direct")
+    words = twin.formats()[words]
+    for dtype, k, chunk in ((np.float32, 200, 64), (np.float32, 130, 128), (np.complex64, 70, 64)):
+        # Of shadowed vectors few lose more than they should: in some tens of thousands of entries some do.
+        m, n = (150, 140) if name == "shadowed" else (5, 4)
+        a, b = HOSTILE[name](m, k, n, seed=seed, dtype=np.dtype(dtype))
+        terms = k * (1 if dtype == np.float32 else 2)
+        own = cuda_words.bound(words, terms, chunk, unit, bool(direct))
+        x, y = twin.real_vectors(a, "left"), twin.real_vectors(b, "right").T
+        exact = exact_product(x, y)
+        size = exact.magnitude("up")
+        value, largest = twin.product(a, b, words, chunk, unit, bool(direct))
+        finite = np.isfinite(value)
+        slack = math.ceil(terms / chunk) * ETA
+        error = own.gamma * size + terms * own.floor * largest + slack
+        assert exact.within(np.where(finite, value, 0.0), np.where(finite, error, np.inf)).all()
+        target = Target("native")
+        with np.errstate(invalid="ignore"):
+            sure = finite & (np.abs(value) >= own.least(target) * largest)
+        allowed = np.where(sure, terms * U * size + terms * ETA, np.inf)
+        assert exact.within(np.where(sure, value, 0.0), allowed).all()
 
 
 def test_the_twin_of_complex_products_is_a_complex_product(rng):

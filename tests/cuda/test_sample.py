@@ -49,7 +49,7 @@ def chosen(problem, share):
     return cuda_plan.choose(problem, options, H200, look=share)
 
 
-@pytest.mark.parametrize("is_complex", (False, True))
+@pytest.mark.parametrize("is_complex", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_data_of_a_few_binades_leave_nothing_open_and_wide_data_do(is_complex):
     problem = problem_of(1024, is_complex=is_complex)
     shares = []
@@ -57,12 +57,14 @@ def test_data_of_a_few_binades_leave_nothing_open_and_wide_data_do(is_complex):
         a, b = operands(7, phi)
         if is_complex:
             a, b = torch.complex(a, a.roll(1, 0)), torch.complex(b, b.roll(1, 1))
-        shares.append([cuda_look.Look(a, b, problem)(moduli).open for moduli in (14, 15, 16)])
+        look = cuda_look.Look(a, b, problem)
+        shares.append([look(moduli).open for moduli in (14, 15, 16)])
     assert max(shares[0]) == max(shares[1]) == 0.0
     for wide in shares[2:]:
         assert 0.05 < wide[0] < 0.6 and wide[1] < 0.25 * wide[0] and wide[2] < 0.25 * wide[1]
 
 
+@pytest.mark.slow
 def test_strips_that_are_not_certified_as_a_whole_are_seen():
     """Of short inner dimensions, where the least counts of large elements of many vectors are small: as simulated for
     strips of 64 rows and 128 columns of normal data.

@@ -21,7 +21,7 @@ from prismm.cuda.slices.kernels import join as slice_join
 from prismm.cuda.slices.kernels import product as slice_product
 from prismm.errors import ArgumentError, EngineError
 from prismm.formats import FP32, FP64
-from prismm.schemes.slice_units import UNITS
+from prismm.schemes.slice_layout import UNITS
 from prismm.testing import HOSTILE, SPECIAL, exact_gemm, exact_product
 from tests.cuda.harness.processes import compiled, interpreted
 
@@ -171,37 +171,46 @@ def of_a_cpu(scheme, a, b):
     from prismm.cpu.scaling import scale
 
     sides = scale(a, "left", 1)[0], scale(b, "right", 1)[0]
-    setting = Setting(FP64, 1, 1 << 30, scheme.engine_for("cpu"))
-    _, _, slices, ended = scheme._estimated(*(scheme.split(x, setting) for x in sides), setting)
+    setting = Setting(FP64, 1, 1 << 30, scheme.implementation("cpu").engine_for("cpu"))
+    _, _, slices, ended = scheme.implementation("cpu")._estimated(
+        *(scheme.implementation("cpu").split(x, setting) for x in sides), setting
+    )
     return slices, ended
 
 
+@pytest.mark.covering("name")
 @pytest.mark.parametrize("name", [*HOSTILE, *SPECIAL])
-def test_slices_are_counted_as_on_a_cpu(name, seed):
+@pytest.mark.parametrize(
+    "scheme",
+    [
+        Slices(unit, mode=mode, rounding=rounding, fast=True)
+        for unit, mode, rounding in (
+            ("fp16", "DP", "nearest"), ("int8", "DP", "nearest"), ("fp64", "SP", "nearest"),
+            ("fp16-fp16", "DP", "nearest"), ("int8", "DP", "toward-zero"), ("fp64", "SP", "toward-zero"),
+        )
+    ],
+    ids=str,
+)  # fmt: skip
+def test_slices_are_counted_as_on_a_cpu(name, scheme, seed):
     from prismm.cuda.slices.count import settled
 
-    for unit, mode, rounding in (
-        ("fp16", "DP", "nearest"), ("int8", "DP", "nearest"), ("fp64", "SP", "nearest"), ("fp16-fp16", "DP", "nearest"),
-        ("int8", "DP", "toward-zero"), ("fp64", "SP", "toward-zero"),
-    ):  # fmt: skip
-        scheme = Slices(unit, mode=mode, rounding=rounding, fast=True)
-        pairs = [{**HOSTILE, **SPECIAL}[name](20, 60, 17, seed=seed + x) for x in (0, 1)]
-        expected = [of_a_cpu(scheme, a, b) for a, b in pairs]
-        for (a, b), (slices, ended) in zip(pairs, expected, strict=True):
-            found = settled(scheme, torch.from_numpy(a), torch.from_numpy(b))
-            if slices * scheme.layout(60).bits > cuda_slices.MOST_BITS:  # more than a GPU multiplies, so not told apart
-                assert found.slices * scheme.layout(60).bits > cuda_slices.MOST_BITS
-                return
-            assert (found.slices, found.fast) == (slices, not ended), unit
-        # Of a batch the most of any; of complex numbers as of real ones of twice the inner dimension.
-        a, b = (torch.from_numpy(np.stack(x)) for x in zip(*pairs, strict=True))
-        assert settled(scheme, a, b).slices == max(x for x, _ in expected)
-        assert settled(scheme, a[0], b).slices >= expected[0][0]
-        a, b = {**HOSTILE, **SPECIAL}[name](9, 30, 8, seed=seed, dtype=np.dtype("complex128"))
-        parts = [of_a_cpu(scheme, *real_operands(a, b, part)) for part in (0, 1)]
-        slices, found = max(x for x, _ in parts), settled(scheme, torch.from_numpy(a), torch.from_numpy(b))
-        beyond = slices * scheme.layout(60).bits > cuda_slices.MOST_BITS
-        assert found.slices * scheme.layout(60).bits > cuda_slices.MOST_BITS if beyond else found.slices == slices
+    pairs = [{**HOSTILE, **SPECIAL}[name](20, 60, 17, seed=seed + x) for x in (0, 1)]
+    expected = [of_a_cpu(scheme, a, b) for a, b in pairs]
+    for (a, b), (slices, ended) in zip(pairs, expected, strict=True):
+        found = settled(scheme, torch.from_numpy(a), torch.from_numpy(b))
+        if slices * scheme.layout(60).bits > cuda_slices.MOST_BITS:  # more than a GPU multiplies, so not told apart
+            assert found.slices * scheme.layout(60).bits > cuda_slices.MOST_BITS
+            return
+        assert (found.slices, found.fast) == (slices, not ended)
+    # Of a batch the most of any; of complex numbers as of real ones of twice the inner dimension.
+    a, b = (torch.from_numpy(np.stack(x)) for x in zip(*pairs, strict=True))
+    assert settled(scheme, a, b).slices == max(x for x, _ in expected)
+    assert settled(scheme, a[0], b).slices >= expected[0][0]
+    a, b = {**HOSTILE, **SPECIAL}[name](9, 30, 8, seed=seed, dtype=np.dtype("complex128"))
+    parts = [of_a_cpu(scheme, *real_operands(a, b, part)) for part in (0, 1)]
+    slices, found = max(x for x, _ in parts), settled(scheme, torch.from_numpy(a), torch.from_numpy(b))
+    beyond = slices * scheme.layout(60).bits > cuda_slices.MOST_BITS
+    assert found.slices * scheme.layout(60).bits > cuda_slices.MOST_BITS if beyond else found.slices == slices
 
 
 def test_counting_ends():

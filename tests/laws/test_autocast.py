@@ -63,6 +63,7 @@ def same(f: Callable[[], Any], autocast: Callable[[], Any]) -> None:
         assert_same_bits(x.detach().numpy(), y.detach().numpy())
 
 
+@pytest.mark.covering("keywords")
 @pytest.mark.parametrize("keywords", KEYWORDS, ids=str)
 @pytest.mark.parametrize("shapes", [((3, 3), (3, 3)), ((50, 60), (60, 40)), ((4, 7, 6), (4, 6, 5))], ids=str)
 def test_matmul(keywords, shapes, autocast, seed):
@@ -100,6 +101,7 @@ def test_gemm_and_prepared(autocast, seed):
     same(lambda: prismm.matmul(a, b, out=out).clone(), autocast)
 
 
+@pytest.mark.covering("recipe")
 @pytest.mark.parametrize("recipe", ["native", "1e-6", "correctly-rounded", "native reproducible", "scheme=tile-int8:4"])
 @pytest.mark.parametrize("order", [3, 60])
 def test_operators_and_their_derivatives(recipe, order, autocast, seed):

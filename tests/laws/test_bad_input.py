@@ -13,7 +13,9 @@ import torch
 
 import prismm
 from prismm import errors
+from prismm.cpu.native import product as native
 from prismm.cpu.residues import blocking as tiles
+from prismm.cpu.residues import multiply as residues
 from prismm.cpu.residues import product
 from prismm.errors import (
     AccuracyError,
@@ -25,7 +27,6 @@ from prismm.errors import (
     PrismmError,
     ShapeError,
 )
-from prismm.schemes import native, residues
 
 A, B = np.ones((2, 3)), np.ones((3, 2))
 

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import prismm
+from prismm.core.scales import Blocks
 from prismm.cpu.residues import batch as batched
 from prismm.cpu.residues import long
-from prismm.cpu.residues.split import Blocks
 from prismm.formats import FP32, FP64, round_fraction
 from prismm.testing import HOSTILE, SPECIAL, exact_product
 from tests.judge import CORRECT, DTYPES, assert_same_bits
@@ -61,6 +61,7 @@ def hostile(name: str, seed: int, dtype: str, count: int = 5) -> tuple[np.ndarra
     return np.stack([x for x, _ in pairs]), np.stack([y for _, y in pairs])
 
 
+@pytest.mark.covering("name")
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("name", [*HOSTILE, *SPECIAL])
 def test_hostile_batches_have_the_bits_bounds_and_counts_of_their_products(name, dtype, seed):
@@ -100,6 +101,7 @@ def test_broadcast_vectors_and_types(left, right, dtype, rng):
     assert_same_bits(out, own)
 
 
+@pytest.mark.covering("keywords")
 @pytest.mark.parametrize("keywords", CERTIFIED.values(), ids=CERTIFIED)
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_any_strides_and_order(dtype, keywords, rng):
@@ -114,6 +116,7 @@ def test_any_strides_and_order(dtype, keywords, rng):
     assert_same_bits(prismm.matmul(a[2], b, **keywords), one_by_one(shared, b, **keywords))
 
 
+@pytest.mark.covering("keywords")
 @pytest.mark.parametrize("keywords", [{}, *CERTIFIED.values()], ids=["native", *CERTIFIED])
 @pytest.mark.parametrize("dtype", ["float64", "complex64"])
 def test_gemm_of_batches(dtype, keywords, rng):
@@ -163,6 +166,7 @@ def test_tolerances_of_batches(tolerance, rng):
     assert (report.bounds >= 0).all() and sum(report.roads.values()) == c.size
 
 
+@pytest.mark.covering("shape")
 @pytest.mark.parametrize("dtype", ["float64", "complex64"])
 @pytest.mark.parametrize("shape", [(4700, 3, 3), (2600, 1, 16), (3, 3, 4700), (2, 7, 3000)])
 def test_thin_products_are_cut_into_rows(shape, dtype, seed, monkeypatch):
@@ -184,6 +188,7 @@ def test_thin_products_are_cut_into_rows(shape, dtype, seed, monkeypatch):
         assert thin.bound(*at) == thin.bounds[at]
 
 
+@pytest.mark.covering("name")
 @pytest.mark.parametrize("dtype", ["float64", "complex128", "complex64"])
 @pytest.mark.parametrize("name", ["normal", "phi4", "cancelling", "lattice_wide", "zeros_rows_cols", "near_ties"])
 def test_few_long_rows(name, dtype, seed):
@@ -261,9 +266,69 @@ def test_blocks():
     ]
 
 
-def test_batches_of_large_integers_have_the_bits_of_their_products():
-    """Integers beyond 2^53 are two float64 terms each: one entry of some 1,600 told the two ways apart."""
-    rng = np.random.default_rng(1)
-    for _ in range(12):
-        a, b = (rng.integers(-(2**63), 2**63 - 1, shape) for shape in ((4, 33, 2), (4, 2, 1)))
-        assert_same_bits(prismm.matmul(a, b, **REPRODUCIBLE), one_by_one(a, b, **REPRODUCIBLE))
+def large_integers(rng: np.random.Generator, *shape: int) -> np.ndarray:
+    """Integers of 64 bits, of any size."""
+    return rng.integers(-(2**63), 2**63 - 1, shape) >> rng.integers(0, 12, shape)
+
+
+@pytest.mark.parametrize("dtype", [None, "float32", "complex64", "complex128"])
+def test_batches_of_large_integers_have_the_bits_of_their_products(dtype, rng):
+    """Integers beyond 2^53 are two float64 terms each, of which the target counts one: so the first are repaired."""
+    rows = [[-8550465256889757838, 363661778722520602], [7492168228482714563, -145025472148230225]]
+    columns = [[144200946511294468, 8857868458651824094], [-320764199336406712, 5753989452927123109]]
+    pairs = [(np.array(rows)[:, None], np.array(columns)[:, :, None])]
+    pairs += [[large_integers(rng, *s) for s in ((9, 20, 3), (9, 3, 5))] for _ in range(5)]
+    for a, b in pairs:
+        for keywords in (REPRODUCIBLE, {"accuracy": 1e-17, "reproducible": True}):
+            keywords = {**keywords, "out_dtype": dtype}
+            assert_same_bits(prismm.matmul(a, b, **keywords), one_by_one(a, b, **keywords), str(keywords))
+
+
+@pytest.mark.parametrize("dtype", [None, "float32", "complex128"])
+def test_long_products_of_large_integers_have_the_bits_that_reports_are_of(dtype, rng):
+    """Where large elements meet small ones the bound is near what the target leaves: the certificate counts its terms,
+    and neither four times as many nor fewer.
+    """
+    k = long.LONG // 4 + 78
+    for shift in (3, 7, 7, 8):
+        a, b = (rng.integers(-(2**63), 2**63 - 1, shape) for shape in ((2, k), (k, 2)))
+        a[:, k // 2 :] >>= shift
+        b[: k // 2] >>= shift
+        for keywords in (REPRODUCIBLE, CORRECT):
+            keywords = {**keywords, "out_dtype": dtype}
+            c = prismm.matmul(a, b, **keywords)
+            assert_same_bits(c, prismm.matmul(a, b, full_output=True, **keywords)[0], f"{shift} {keywords}")
+    exact = a.astype(object) @ b.astype(object)
+    assert (c == np.vectorize(lambda x: round_fraction(FP32 if dtype == "float32" else FP64, x, 0))(exact)).all()
+
+
+@pytest.mark.parametrize("right", [(4, 5, 2), (5, 2), (5,)])
+def test_what_one_product_of_a_batch_holds_does_not_show_in_the_others(right, rng):
+    """Integers beyond 2^53 are two terms each, in the products that hold some and in no others."""
+    a, b = rng.integers(-(2**52), 2**52, (4, 3, 5)), rng.integers(-(2**52), 2**52, right)
+    a[1, 0, 2], a[3, 1, 1] = 2**62 + 1, -(2**63)
+    c = rng.standard_normal((a @ b).shape)
+    if b.ndim > 2:
+        b[2, 0, 1] = 2**53 + 1
+    for x, y, where in ((a, b, 0), (b.T, a.swapaxes(1, 2), -1)) if b.ndim < 3 else ((a, b, 0),):
+        for keywords in (REPRODUCIBLE, {"accuracy": 1e-3, "reproducible": True}, {"scheme": prismm.Residues(5)}):
+            made, report = prismm.matmul(x, y, full_output=True, **keywords)
+            assert_same_bits(prismm.matmul(x, y, **keywords), made)
+            sums = prismm.gemm(x, y, c.reshape(made.shape), alpha=0.3, beta=1.0, **keywords) if where == 0 else None
+            for p in range(4):
+                pair = (x[p], y[p] if y.ndim > 2 else y) if where == 0 else (x, y[p])
+                one, alone = prismm.matmul(*pair, full_output=True, **keywords)
+                assert_same_bits(made[p], one, f"{p} {keywords}")
+                assert np.array_equal(report.bounds[p], alone.bounds)
+                if sums is not None:
+                    assert_same_bits(sums[p], prismm.gemm(*pair, c[p], alpha=0.3, beta=1.0, **keywords))
+    assert sum(report.roads.values()) == made.size
+
+
+def test_tall_products_of_a_batch_of_which_some_are_large(rng):
+    a, b = rng.integers(-(2**52), 2**52, (3, 4500, 3)), rng.integers(-(2**52), 2**52, (3, 3))
+    a[1, 7, 1] = 2**62 + 1
+    made = prismm.matmul(a, b, **REPRODUCIBLE)
+    assert prismm.explain(a[0], b, **REPRODUCIBLE).engine == "cpu:direct"
+    for p in range(3):
+        assert_same_bits(made[p], prismm.matmul(a[p], b, full_output=True, **REPRODUCIBLE)[0])

@@ -45,6 +45,7 @@ def same(result: Any, family: str, expected: np.ndarray, note: str) -> None:
     assert_same_bits(np.asarray(result), expected, note)
 
 
+@pytest.mark.covering("dtype")
 @pytest.mark.parametrize("family", ["numpy", "torch"])
 @pytest.mark.parametrize("dtype", RESULTS)
 def test_every_shape_and_factor(dtype, family):

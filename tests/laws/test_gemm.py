@@ -35,7 +35,7 @@ TARGETS: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.covering
+@pytest.mark.covering(("engine", "dtype"))
 @each_dtype
 @each_engine
 @pytest.mark.parametrize("name", ["normal", "phi4", "cancelling", "ties", "lattice", "graded", "subnormal_results"])
@@ -61,6 +61,7 @@ def test_what_is_left_after_c_is_taken_away(dtype, seed):
         assert (left != 0).any()
 
 
+@pytest.mark.covering("engine")
 @each_dtype
 @each_engine
 def test_larger_sums(engine, dtype, seed):
@@ -71,6 +72,7 @@ def test_larger_sums(engine, dtype, seed):
     assert_gemm(a, b, c, -0.7, 1.3, CORRECT | how, {"reproducible": True} | how, {"accuracy": 1e-14} | how)
 
 
+@pytest.mark.covering("dtype")
 @each_dtype
 @pytest.mark.parametrize("name", ["near_overflow", "overflow_threshold", "subnormal_operands"])
 def test_sums_at_the_ends_of_the_range(name, dtype, seed):
@@ -94,6 +96,7 @@ UNCERTIFIED = [
 ]
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("drawn", [False, True])
 @pytest.mark.parametrize("dtype", ["float32", "complex64", "float64"])
 @pytest.mark.parametrize("which", ["top", "low"])
@@ -386,7 +389,7 @@ def test_a_factor_whose_modulus_is_beyond_the_largest_float(scheme):
         assert np.array_equal(c, expected)
 
 
-@pytest.mark.covering
+@pytest.mark.covering("dtype")
 @each_dtype
 @pytest.mark.parametrize("name", ["wide_rows_and_columns", "near_overflow", "cancelling"])
 @pytest.mark.parametrize("alpha", [1e-10, 1e10])

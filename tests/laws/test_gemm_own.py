@@ -16,8 +16,8 @@ from prismm import Slices
 from prismm.core.composite import Setting
 from prismm.core.specials import real_operands
 from prismm.cpu.scaling import scale
-from prismm.cpu.slices.split import Layout
 from prismm.formats import FP64, format_of, round_fraction
+from prismm.schemes.slice_layout import Layout
 from prismm.testing import HOSTILE, exact_product
 from tests.cpu.kernels.slice_twin import binade, two, vector
 from tests.judge import assert_same_bits
@@ -94,7 +94,7 @@ def operands(name, dtype, seed):
     return a, b, -c
 
 
-@pytest.mark.covering
+@pytest.mark.covering(("dtype", "scheme"))
 @pytest.mark.parametrize("scheme", SCHEMES)
 @pytest.mark.parametrize("dtype", ["float64", "float32", "complex128"])
 @pytest.mark.parametrize("name", ["normal", "wide_rows", "subnormal_results", "cancelling", "lattice", "near_ties"])
@@ -156,9 +156,11 @@ def test_numbers_of_a_value_are_all_of_it_or_less(bits, slices, exponents, rng):
     scheme = Slices("int8", slices=slices, bits=bits, exponents=exponents)
     a, b = (rng.standard_normal(shape) * 2.0 ** rng.integers(-130, 1, shape) for shape in ((4, 30), (30, 5)))
     a[:, 15:], b[15:, ::2] = a[:, :15], -b[:15, ::2] * (1.0 + 2.0**-50)
-    setting = Setting(FP64, 1, 1 << 30, scheme.engine_for(None), further=True)
+    setting = Setting(FP64, 1, 1 << 30, scheme.implementation("cpu").engine_for(None), further=True)
     sides = scale(a, "left", 1), scale(b, "right", 1)
-    found = scheme.multiply(*(scheme.split(x, setting) for x, _ in sides), setting)
+    found = scheme.implementation("cpu").multiply(
+        *(scheme.implementation("cpu").split(x, setting) for x, _ in sides), setting
+    )
     v, (e, f) = value(a, b, scheme), (units.exponent.tolist() for _, units in sides)
     for i, j in np.ndindex(4, 5):
         exact = v[i][j] / two(e[i] + f[j])

@@ -82,6 +82,7 @@ def strided(x: np.ndarray) -> dict[str, np.ndarray]:
     }
 
 
+@pytest.mark.covering("call")
 @each_call
 @each_dtype
 def test_strides_change_no_bit(call, dtype, seed):
@@ -94,6 +95,7 @@ def test_strides_change_no_bit(call, dtype, seed):
         assert_same_bits(prismm.matmul(x, y, **CALLS[call]), expected, f"a {how}, b another way")
 
 
+@pytest.mark.covering("call")
 @each_call
 @each_dtype
 def test_the_position_in_a_batch_changes_no_bit(call, dtype, seed):
@@ -181,7 +183,7 @@ def test_powers_of_two_pass_straight_through(call, dtype, name, rng, seed):
     assert_same_bits(prismm.matmul(-a, b, **CALLS[call]) + 0, -plain + 0, "signs pass through, but for that of zero")
 
 
-@pytest.mark.covering
+@pytest.mark.covering(("shape", "dtype"))
 @each_dtype
 @pytest.mark.parametrize("shape", [(1, 1, 1), (2, 3, 2), (11, 17, 9), (30, 61, 40), (70, 40, 66)], ids=str)
 @pytest.mark.parametrize("name", [*HOSTILE, *SPECIAL])

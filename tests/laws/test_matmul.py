@@ -74,6 +74,7 @@ SHAPES = [
 ]
 
 
+@pytest.mark.covering(("left", "right"))
 @each_dtype
 @pytest.mark.parametrize(("left", "right"), SHAPES)
 def test_shapes_are_numpys(left, right, dtype, rng):

@@ -61,7 +61,7 @@ def test_a_prepared_operand_is_not_split_again(keywords, dtype, splits, seed):
     assert splits == {"left": 3 * M * K, "right": 0}
 
 
-@pytest.mark.covering
+@pytest.mark.covering(("engine", "dtype"))
 @each_engine
 @each_dtype
 @pytest.mark.parametrize("name", ["phi4", "cancelling", "near_overflow", "specials", "subnormal_operands"])

@@ -79,6 +79,7 @@ def overflow_as_exact(value: np.ndarray, exact: np.ndarray) -> int:
     return changed
 
 
+@pytest.mark.covering("moduli")
 @each_dtype
 @pytest.mark.parametrize("moduli", range(2, 23))
 def test_the_value_is_the_twins_on_every_engine(moduli, dtype, seed):
@@ -96,6 +97,7 @@ def test_the_value_is_the_twins_on_every_engine(moduli, dtype, seed):
         assert exact.within(c, report.bounds)[np.isfinite(c)].all()
 
 
+@pytest.mark.covering("engine")
 @each_engine
 @pytest.mark.parametrize("k", [1, 2, 3, 259])
 def test_short_and_long_rows_have_the_twins_value(k, engine, seed):

@@ -109,6 +109,15 @@ def test_a_gpu_too_old_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not found["mma.e4m3.fp32"][0] and "8.9" in found["mma.e4m3.fp32"][1]
 
 
+def parts_of(instruction: Instruction, **_: Any) -> dict[str, Any]:
+    return {"kind": instruction.kind, "input": instruction.input, "output": instruction.output}
+
+
+formats_of_instructions = pytest.mark.covering("kind", "input", "output", of=parts_of)
+"""Each kind, and each format of operands and of results, is among the fast tests."""
+
+
+@formats_of_instructions
 @pytest.mark.parametrize("instruction", INSTRUCTIONS, ids=lambda i: i.name)
 def test_a_right_device_is_proved_and_examined(instruction: Instruction, stand_in: Callable[[Answer], None]) -> None:
     one = engine.HardwareEngine(instruction)
@@ -210,6 +219,7 @@ def test_distinct_patterns_are_distinct() -> None:
         assert len(set(decode(distinct(format, count), format).tolist())) == count
 
 
+@formats_of_instructions
 @pytest.mark.parametrize("instruction", [i for i in INSTRUCTIONS if i.input is not INT8], ids=lambda i: i.name)
 def test_special_cases_are_patterns_of_their_formats(instruction: Instruction) -> None:
     cases = special_cases(instruction.input, instruction.output, instruction.k)

@@ -51,6 +51,7 @@ def test_models_run_on_records_as_on_arrays(case, seed):
     assert same(simulate.dot_unchecked(model, a[None], b[None], np.array([c])), np.array([d])).all()
 
 
+@pytest.mark.covering("name")
 @pytest.mark.parametrize("case", range(4))
 @pytest.mark.parametrize("name", ENDS)
 def test_answers_that_are_left_out_cannot_show_the_property(name, case, seed):

@@ -510,6 +510,7 @@ def ordered(format):
     return steps
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("overflow", ["infinity", "saturate"])
 @pytest.mark.parametrize("mode", ["nearest", "zero", "floor", "odd"])
 @pytest.mark.parametrize(

@@ -43,6 +43,7 @@ def run_of(name, length=16):
 # What was published.
 
 
+@pytest.mark.slow
 def test_every_published_outcome():
     def check(outcome):
         result = run_of(outcome.engine)[outcome.suite, outcome.id]
@@ -110,6 +111,7 @@ def test_hopper_keeps_terms_that_older_engines_lose():
 # The tests themselves.
 
 
+@pytest.mark.covering("length")
 @pytest.mark.parametrize(("input", "output"), FORMATS, ids=lambda f: f.name)
 @pytest.mark.parametrize("length", [1, 4, 8, 16, 32])
 def test_suite_is_whole(input, output, length):

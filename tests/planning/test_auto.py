@@ -117,8 +117,9 @@ def test_the_bound_is_told(keywords, words):
 
 
 def test_nothing_is_multiplied(monkeypatch):
+    from prismm.cpu.native import product as native
+    from prismm.cpu.residues import multiply as residues
     from prismm.cpu.residues import product
-    from prismm.schemes import native, residues
 
     def refuse(*_: Any, **__: Any) -> None:
         raise AssertionError("explain multiplied")

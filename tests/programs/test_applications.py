@@ -35,7 +35,10 @@ def _has(name: str, key: str) -> bool:
 
 @pytest.mark.parametrize(
     ("name", "key", "way"),
-    [(name, key, "default") for name, key in apps()]
+    [
+        pytest.param(name, key, "default", marks=[pytest.mark.slow] if name == "mlp" or key == "DIGITS" else [])
+        for name, key in apps()
+    ]
     + [(name, "APP", "correctly-rounded") for name in ("hpl_mxp", "cholesky", "knn", "kmeans", "mlp")],
 )
 def test_criteria_hold(name: str, key: str, way: str, seed: int) -> None:
@@ -92,6 +95,7 @@ def test_the_matrix_is_the_benchmark_s(seed: int) -> None:
     assert torch.allclose(a.diagonal(), rest, rtol=1e-14)
 
 
+@pytest.mark.covering("order")
 @pytest.mark.parametrize("order", [37, 512, 513, 1025])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_hpl_passes_at_every_order(order: int, dtype: torch.dtype, seed: int) -> None:

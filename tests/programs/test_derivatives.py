@@ -130,6 +130,32 @@ def test_derivatives_are_those_of_torch(left, right, dtype, seed):
     assert torch.equal(*third)
 
 
+@pytest.mark.parametrize("extents", itertools.product((0, 2), repeat=4), ids=str)
+def test_extents_of_zero(extents, seed):
+    """Batch, m, k or n without entries: empty gradients, or zeros of the operands' shapes, as torch has them."""
+    batch, m, k, n = extents
+    addend = whole((n,), seed)
+
+    def both(a: torch.Tensor, b: torch.Tensor) -> tuple[Callable[..., torch.Tensor], ...]:
+        sums = (
+            lambda x, y: operators.gemm(addend, x, y, "correctly-rounded", 2, 3),
+            lambda x, y: 2 * (x @ y) + 3 * addend,
+        )
+        return product, torch.matmul, *(sums if a.ndim == b.ndim > 1 else ())
+
+    for left, right in itertools.product([(k,), (m, k), (batch, m, k)], [(k,), (k, n), (batch, k, n)]):
+        a, b = whole(left, seed), whole(right, seed + 1)
+        verbs = both(a, b)
+        for mine, theirs in zip(verbs[::2], verbs[1::2], strict=True):
+            first, second = (grad(total(f), (0, 1)) for f in (mine, theirs))
+            assert all(map(torch.equal, first(a, b), second(a, b)))
+            for dims in ((0, 0), (0, None), (None, 0)):
+                stacks = [x if dim is None else torch.stack([x, x]) for x, dim in zip((a, b), dims, strict=True)]
+                assert torch.equal(vmap(mine, dims)(*stacks), vmap(theirs, dims)(*stacks))
+                assert all(map(torch.equal, vmap(first, dims)(*stacks), vmap(second, dims)(*stacks)))
+
+
+@pytest.mark.covering
 @pytest.mark.parametrize("shapes", [((3, 2), (3, 4), (4, 2)), ((2,), (3, 4), (4, 2)), ((3,), (3, 4), (4,))], ids=str)
 @pytest.mark.parametrize("alpha", [1, -2, 0])
 @pytest.mark.parametrize("beta", [1, 3, 0])
@@ -349,3 +375,48 @@ def test_what_transforms_cannot_follow_says_so(how):
 
 def test_a_plan_needs_no_derivative():
     assert prismm.explain(X.clone().requires_grad_(), W).scheme == prismm.explain(X, W).scheme
+
+
+COMPILED: dict[str, Callable[[Callable[..., torch.Tensor], torch.Tensor], torch.Tensor]] = {
+    "jvp": lambda f, x: jvp(f, (x,), (2 * x,))[1],
+    "jacfwd": lambda f, x: jacfwd(f)(x),
+    "hessian": lambda f, x: hessian(lambda y: (f(y) ** 3).sum())(x),
+    "reverse over forward": lambda f, x: grad(lambda y: jvp(f, (y,), (y,))[1].pow(2).sum())(x),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize("how", COMPILED)
+def test_compiled_code_has_tangents(how, verb):
+    """A graph enters the levels of forward mode itself, which Python's `forward_ad` does not hear of."""
+
+    def f(x: torch.Tensor, verb: Any) -> torch.Tensor:
+        # The sum has a tangent of its own, so that one that is lost shows as another value.
+        return COMPILED[how](lambda y: verb(y, W) + y.sum(), x)
+
+    torch._dynamo.reset()
+    compiled = torch.compile(f, backend="eager", fullgraph=True)
+    assert torch.equal(compiled(X, VERBS[verb]), f(X, torch.matmul))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("verb", VERBS)
+def test_compiled_code_with_levels_of_its_own(verb):
+    """Operators see no tangents there: the graph ends before `prismm.matmul`, which then does; others refuse."""
+
+    def f(x: torch.Tensor, verb: Any) -> torch.Tensor:
+        with forward_ad.dual_level():
+            dual = forward_ad.make_dual(x, 2 * x)
+            return forward_ad.unpack_dual(verb(dual, W) + dual.sum()).tangent
+
+    torch._dynamo.reset()
+    with pytest.raises((torch._dynamo.exc.Unsupported, OperandError), match=r"forward_ad\.dual_level"):
+        torch.compile(f, backend="eager", fullgraph=True)(X, VERBS[verb])
+    torch._dynamo.reset()
+    compiled = torch.compile(f, backend="eager")
+    if verb == "matmul":
+        assert torch.equal(compiled(X, VERBS[verb]), f(X, torch.matmul))
+    else:
+        with pytest.raises(OperandError, match=r"forward_ad\.dual_level"):
+            compiled(X, VERBS[verb])

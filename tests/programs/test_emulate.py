@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections import Counter
 from collections.abc import Callable
@@ -83,6 +84,7 @@ CALLS: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
 }
 
 
+@pytest.mark.covering("name")
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("name", CALLS)
 def test_every_way_to_a_product(name, dtype, seed):
@@ -125,6 +127,22 @@ def test_sums_with_products_are_rounded_once(name, dtype, seed):
     with emulate("correctly-rounded") as record:
         assert_same_bits(ADDED[name](c, a, b, alpha, beta).numpy(), expected)
     assert {row.operator for row in record.rows} == {name.split(",")[0].rstrip("_")}
+
+
+@pytest.mark.parametrize("extents", itertools.product((0, 2), repeat=4), ids=str)
+def test_extents_of_zero(extents):
+    batch, m, k, n = extents
+    a, b, c = torch.ones(batch, m, k), torch.ones(batch, k, n), torch.ones(m, n)
+    calls = (
+        lambda: torch.addbmm(c, a, b),
+        lambda: torch.baddbmm(c, a, b),
+        lambda: a @ b,
+        lambda: c.addmm(a.sum(0), b.sum(0)),
+    )
+    for call in calls:
+        with emulate("correctly-rounded"):
+            found = call()
+        assert torch.equal(found, call())
 
 
 @pytest.mark.parametrize("name", HOSTILE)

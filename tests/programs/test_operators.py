@@ -69,6 +69,7 @@ def test_recipes_pass_opcheck(recipe, seed):
     torch.library.opcheck(operators.load().matmul.default, (a, b, recipe), test_utils=tests)
 
 
+@pytest.mark.covering(("left", "right"))
 @pytest.mark.parametrize("dtype", [torch.float64, torch.complex128], ids=str)
 @pytest.mark.parametrize(("left", "right"), SHAPES, ids=str)
 def test_derivatives_of_matmul(left, right, dtype, seed):
@@ -142,6 +143,7 @@ def test_gemm_is_rounded_once(dtype, seed):
     assert_same_bits(d.numpy(), exact.rounded(c.numpy().dtype))
 
 
+@pytest.mark.covering("name")
 @pytest.mark.parametrize("name", HOSTILE)
 @pytest.mark.parametrize("dtype", [np.float32, np.complex128])
 def test_sums_meet_the_native_bound(name, dtype, seed):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+import warnings
+
 import numpy as np
 import pytest
 import torch
@@ -97,6 +100,18 @@ def test_the_gradient_is_that_of_the_whole_batch(seed):
     bias = exact_product(g.numpy().T, np.ones((10, 1), np.float32)).rounded(np.float32)[:, 0]
     assert_same_bits(layer.weight.grad.numpy(), 1 + weight)
     assert_same_bits(layer.bias.grad.numpy(), 1 + bias)
+
+
+@pytest.mark.parametrize(("ins", "outs"), [(0, 3), (3, 0), (0, 0), (3, 2)])
+@pytest.mark.parametrize("rows", [(), (2,), (0,), (2, 0)], ids=str)
+def test_layers_and_batches_without_entries(ins, outs, rows):
+    with warnings.catch_warnings():  # torch has nothing to fill a layer of no features with, and says so
+        warnings.simplefilter("ignore", UserWarning)
+        layer = torch.nn.Linear(ins, outs)
+    with whole_batch(layer):
+        layer(torch.ones(*rows, ins)).sum().backward()
+    assert torch.equal(layer.weight.grad, torch.full((outs, ins), float(math.prod(rows))))
+    assert torch.equal(layer.bias.grad, torch.full((outs,), float(math.prod(rows))))
 
 
 def test_what_is_no_linear_layer_is_named_and_left(seed):

@@ -55,6 +55,7 @@ def widths(seed: int) -> tuple[Any, list[torch.Tensor]]:
     return chain(weights), normal(seed + 1, 6, 32, 24)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tolerance", [3e-6, 2e-5, 1e-3])
 def test_as_fast_as_the_best_of_all_choices(seed: int, tolerance: float) -> None:
     """Every choice is run here as well, under the tuner's own rule; the tuner has to come within 5 %."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import math
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -72,14 +74,19 @@ MACHINE = {
 
 
 @pytest.fixture(scope="module")
-def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Result]:
-    return {name: run(load(name), tmp_path_factory.mktemp(name), "quick") for name in PAPERS}
+def result_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Result]:
+    return functools.cache(lambda name: run(load(name), tmp_path_factory.mktemp(name), "quick"))
 
 
-@pytest.mark.parametrize("name", PAPERS)
-def test_what_holds_at_small_sizes(results: dict[str, Result], name: str) -> None:
-    found = {comparison.claim.what: comparison for comparison in results[name].comparisons}
-    assert len(found) == len(results[name].comparisons)  # no two rows of the table look alike
+each_paper = pytest.mark.parametrize(
+    "name", [pytest.param(x, marks=[] if x == "tensor-core-numerics" else pytest.mark.slow) for x in PAPERS]
+)
+
+
+@each_paper
+def test_what_holds_at_small_sizes(result_of: Callable[[str], Result], name: str) -> None:
+    found = {comparison.claim.what: comparison for comparison in result_of(name).comparisons}
+    assert len(found) == len(result_of(name).comparisons)  # no two rows of the table look alike
     assert LARGE[name] <= set(found)
     for what, comparison in found.items():
         if what not in LARGE[name]:
@@ -90,9 +97,9 @@ def test_what_holds_at_small_sizes(results: dict[str, Result], name: str) -> Non
     assert sum(comparison.verdict == "holds" for comparison in found.values()) >= 8
 
 
-@pytest.mark.parametrize("name", PAPERS)
-def test_rows_are_numbers_and_every_panel_has_data(results: dict[str, Result], name: str) -> None:
-    rows = results[name].rows
+@each_paper
+def test_rows_are_numbers_and_every_panel_has_data(result_of: Callable[[str], Result], name: str) -> None:
+    rows = result_of(name).rows
     assert not [row for row in rows if math.isnan(row.value)]
     for row in rows:
         assert row.figure and row.series and row.measure, row
@@ -108,9 +115,10 @@ def test_sizes_grow(name: str) -> None:
     assert quick <= default <= full
 
 
-def test_the_published_count_of_products(results: dict[str, Result]) -> None:
+@pytest.mark.slow
+def test_the_published_count_of_products(result_of: Callable[[str], Result]) -> None:
     """66 products at k = 7168, φ = 0.1 (Mukunoki et al. 2020, §5), by two implementations of Algorithm 3."""
-    rows = results["dgemm-tc"].rows
+    rows = result_of("dgemm-tc").rows
     assert rows.curve("5(b)", "phi=0.1", "products")[7168] == 66
     assert rows.curve("5(b)", "prismm, phi=0.1", "slices")[7168] == 11
 

@@ -21,8 +21,10 @@ from tests.schemes.tile_twin import f32
 
 
 def multiply(scheme: QuanTensor, a: Scaled, b: Scaled, workers: int = 2) -> Joined:
-    setting = Setting(FP32, workers, 1 << 30, scheme.engine_for(None))
-    return scheme.multiply(scheme.split(a, setting), scheme.split(b, setting), setting)
+    setting = Setting(FP32, workers, 1 << 30, scheme.implementation("cpu").engine_for(None))
+    return scheme.implementation("cpu").multiply(
+        scheme.implementation("cpu").split(a, setting), scheme.implementation("cpu").split(b, setting), setting
+    )
 
 
 def quantised(row: np.ndarray, words: int) -> tuple[list[list[int]], list[Fraction]]:
@@ -53,6 +55,7 @@ def twin(a: Scaled, b: Scaled, scheme: QuanTensor) -> np.ndarray:
     return value
 
 
+@pytest.mark.covering("name")
 @pytest.mark.parametrize(
     "scheme", [QuanTensor(), QuanTensor(2, products=3), QuanTensor(1), QuanTensor(4, 10)], ids=repr
 )
@@ -99,7 +102,9 @@ def test_each_word_divides_the_residual_by_254(name, seed):
     left = scaled(a, "left")
     for words in range(1, 5):
         scheme = QuanTensor(words)
-        found = scheme.split(left, Setting(FP32, 1, 1 << 30, scheme.engine_for(None)))
+        found = scheme.implementation("cpu").split(
+            left, Setting(FP32, 1, 1 << 30, scheme.implementation("cpu").engine_for(None))
+        )
         assert (found.residual <= np.sqrt(k) * 254.0**-words * (1 + 2.0**-10)).all()
 
 
@@ -132,7 +137,7 @@ def test_words_of_the_older_methods():
 @pytest.mark.parametrize("scheme", [QuanTensor(), markidis(), egemm()], ids=repr)
 def test_baselines_serve_matmul(scheme, rng):
     a, b = rng.standard_normal((20, 30)), rng.standard_normal((30, 10))
-    assert isinstance(scheme, Composite)
+    assert isinstance(scheme.implementation("cpu"), Composite)
     for dtype in (np.float32, np.complex64):
         x, y = a.astype(dtype), b.astype(dtype)
         c, report = prismm.matmul(x, y, scheme=scheme, full_output=True)
@@ -147,6 +152,6 @@ def test_what_a_user_may_ask_for():
             QuanTensor(**wrong)
     assert QuanTensor() == QuanTensor(3, 9) and QuanTensor().reproducible
     with pytest.raises(ArgumentError, match="engine='cpu'"):
-        QuanTensor().engine_for("cpu:int8")
+        QuanTensor().implementation("cpu").engine_for("cpu:int8")
     with pytest.raises(ArgumentError):
         QuanTensor().check(1 << 31, FP32)

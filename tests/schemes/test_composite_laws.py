@@ -57,6 +57,7 @@ def test_a_long_product(scheme, seed):
                 assert_meets(target, exact, magnitudes(a, b), c, 700, name)
 
 
+@pytest.mark.covering("scheme")
 @each_dtype
 @each_composite
 def test_powers_of_two_pass_straight_through(scheme, dtype, rng):
@@ -74,6 +75,7 @@ def test_powers_of_two_pass_straight_through(scheme, dtype, rng):
         assert_same_bits(got, c * factor, str(target))
 
 
+@pytest.mark.covering("name")
 @each_dtype
 @pytest.mark.parametrize("name", SPECIAL)
 def test_specials_are_what_the_sum_gives(name, dtype, seed):
@@ -93,6 +95,7 @@ def test_specials_are_what_the_sum_gives(name, dtype, seed):
             assert sum(report.roads.values()) == c.size * (2 if c.dtype.kind == "c" else 1)
 
 
+@pytest.mark.covering("scheme")
 @each_dtype
 @each_composite
 def test_gemm_is_certified_as_a_whole(scheme, dtype, rng):
@@ -141,6 +144,7 @@ def test_batches_and_vectors(scheme, rng):
     assert prismm.matmul(np.ones((0, 3)), np.ones((3, 2)), scheme=scheme).shape == (0, 2)
 
 
+@pytest.mark.covering("scheme")
 @each_dtype
 @some_composites
 def test_prepared_operands_are_split_once(scheme, dtype, seed):

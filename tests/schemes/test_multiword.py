@@ -46,7 +46,7 @@ def twin(x: float, scheme: Words, k: int) -> list[float]:
 
 def check_split(scheme: Words, x: np.ndarray, side: Any) -> None:
     """Words are the twin's; they and the rest add up to x; vectors' summaries bound what they should."""
-    parts = scheme.split(scaled(x, side), SETTING)
+    parts = scheme.implementation("cpu").split(scaled(x, side), SETTING)
     k = x.shape[1 if side == "left" else 0]
     expected = np.array([twin(float(v), scheme, k) for v in x.ravel()])
     words, rest = expected[:, :-1].T.reshape(scheme.words, *x.shape), expected[:, -1].reshape(x.shape)
@@ -85,13 +85,14 @@ def test_every_value_of_a_short_format(source, scheme):
     values = finite(source)
     values = np.concatenate([values, np.zeros(-values.size % 64)]).reshape(-1, 64)
     check_split(scheme, values, "left")
-    parts = scheme.split(scaled(values), SETTING)
+    parts = scheme.implementation("cpu").split(scaled(values), SETTING)
     # Splitting the first words again changes nothing: they are values of the format.
     first = np.ldexp(parts.words[0].astype(np.float64), -scheme.scale_exponent(64))
-    again = scheme.split(scaled(first), SETTING)
+    again = scheme.implementation("cpu").split(scaled(first), SETTING)
     assert np.array_equal(again.words[0], parts.words[0]) and not again.words[1:].any()
 
 
+@pytest.mark.covering("fmt")
 @pytest.mark.parametrize("rounding", [NEAREST, ZERO])
 @pytest.mark.parametrize(
     "fmt", [TF32, BF16, FP16, FP32, Format(2, 1), Format(4, 25), Format(5, 2), Format(8, 15), Format(11, 25)], ids=str
@@ -115,7 +116,7 @@ def test_three_bf16_words_lose_nothing(rng):
     significand = rng.integers(1 << 23, 1 << 24, (100, 64)) * rng.choice([-1, 1], (100, 64))
     shift = scheme.scale_exponent(64)
     x = np.ldexp(significand.astype(np.float64), -24 - rng.integers(0, 133 + shift - 24 + 1, (100, 64)))
-    parts = scheme.split(scaled(x), SETTING)
+    parts = scheme.implementation("cpu").split(scaled(x), SETTING)
     assert np.array_equal(parts.words.astype(np.float64).sum(axis=0), np.ldexp(x, shift))
     assert not parts.present[3] and not parts.excess[3].any()
 
@@ -153,7 +154,7 @@ def relative(c: np.ndarray, exact: Any) -> float:
 
 
 @pytest.mark.parametrize("kind", ["uniform", "normal"])
-@pytest.mark.parametrize("k", [32, 64, 256, 1024, 4096, 16384])
+@pytest.mark.parametrize("k", [32, 64, 256, 1024, 4096, pytest.param(16384, marks=pytest.mark.slow)])
 def test_three_tf32_products_are_no_worse_than_sgemm(kind, k, rng):
     """In the root mean square over a million products or more: at k = 32 two words and SGEMM are three per cent apart,
     and one draw of this size is not enough to tell them apart.

@@ -6,9 +6,9 @@ import pytest
 import prismm
 from prismm.core.accuracy import Target
 from prismm.core.outcome import Epilogue, Job
+from prismm.cpu.native import product as native
 from prismm.errors import ArgumentError
 from prismm.formats import format_of
-from prismm.schemes import native
 from prismm.schemes.native import Native
 from prismm.testing import HOSTILE, exact_gemm, exact_product
 from tests.judge import assert_same_bits
@@ -25,6 +25,7 @@ def run(a, b, target=None, scheme=None, epilogue=None, *, as_torch=False):
     return out, native.multiply(scheme or Native(), a, b, out, job, as_torch=as_torch)
 
 
+@pytest.mark.covering
 @each_dtype
 @pytest.mark.parametrize("as_torch", [False, True])
 @pytest.mark.parametrize("name", HOSTILE)

@@ -10,10 +10,10 @@ import prismm
 from prismm.core.moduli import symmetric
 from prismm.core.workspace import Scratch
 from prismm.cpu.engines.integer import DIRECT, ENGINES, FLOAT64, INT8, INT8_7BIT, available
+from prismm.cpu.residues import multiply as residues
 from prismm.cpu.residues import product
 from prismm.cpu.residues.blocking import tiling
 from prismm.cpu.residues.split import Splitter
-from prismm.schemes import residues
 from prismm.testing import exact_product
 from tests.judge import assert_same_bits
 
@@ -55,7 +55,7 @@ def test_tiles_fit_the_memory_they_were_given(engine, is_complex, rng):
 
 
 @engines
-@pytest.mark.parametrize("dtype", ["float64", "complex128"])
+@pytest.mark.parametrize("dtype", ["float64", pytest.param("complex128", marks=pytest.mark.slow)])
 def test_memory_in_use_is_what_the_tiling_said(engine, dtype, rng, monkeypatch):
     """The arrays lent at one time, counted while a product runs in pieces, and the bits of one single piece."""
     problem(engine)

@@ -12,12 +12,12 @@ from prismm.cpu.engines.integer import available
 from prismm.cpu.engines.simulated import names
 from prismm.cpu.kernels import weigh
 from prismm.cpu.slices import products as slice_products
-from prismm.cpu.slices.count import expected_slices, slices_table
+from prismm.cpu.slices.count import slices_table
 from prismm.cpu.slices.engines import prove
 from prismm.cpu.slices.products import kept_pairs, multiply_slices
 from prismm.errors import ArgumentError, EngineError
 from prismm.formats import FP32, FP64, round_fraction
-from prismm.schemes.slice_units import UNITS, choose_block, longest_block, slice_bits
+from prismm.schemes.slice_layout import UNITS, choose_block, expected_slices, longest_block, slice_bits
 from prismm.schemes.slices import Slices
 from prismm.testing import HOSTILE, exact_product
 from prismm.testing.dyadic import Dyadic, multiply
@@ -44,12 +44,14 @@ def scaled(x, side):
 
 
 def setting_for(scheme, engine=None, workers=2, memory=1 << 28, result=FP64):
-    return Setting(result, workers, memory, scheme.engine_for(engine))
+    return Setting(result, workers, memory, scheme.implementation("cpu").engine_for(engine))
 
 
 def product(scheme, left, right, **how):
     setting = setting_for(scheme, **how)
-    return scheme.multiply(scheme.split(left, setting), scheme.split(right, setting), setting)
+    return scheme.implementation("cpu").multiply(
+        scheme.implementation("cpu").split(left, setting), scheme.implementation("cpu").split(right, setting), setting
+    )
 
 
 def same(x, y):
@@ -219,7 +221,7 @@ def test_pieces_of_rows_change_no_bit(seed):
     left, right = operands("normal", 60, 40, 30, seed)
     for scheme in (Slices("int8", slices=3), Slices("fp16", slices=3, exponents="adaptive")):
         setting = setting_for(scheme)
-        x, y = scheme.split(left, setting), scheme.split(right, setting)
+        x, y = scheme.implementation("cpu").split(left, setting), scheme.implementation("cpu").split(right, setting)
         pairs = kept_pairs(3, 3, None)
         how = {"group": True, "workers": 2}
         whole = multiply_slices(x, y, pairs, setting.engine, **how, memory=1 << 30)
@@ -249,6 +251,7 @@ def test_carries_are_taken_before_limbs_overflow(seed, monkeypatch):
         assert sum(int(x) << (24 * i) for i, x in enumerate(limbs[0, :, 0])) == int(value) << 38
 
 
+@pytest.mark.covering("unit")
 @pytest.mark.parametrize("unit", list(UNITS))
 @pytest.mark.parametrize("exponents", ["grid", "adaptive"])
 def test_every_engine_gives_the_same_bits(unit, exponents, seed):
@@ -271,7 +274,7 @@ def test_every_engine_gives_the_same_bits(unit, exponents, seed):
 def test_the_int8_unit_is_taken_wherever_it_is_exact():
     """Whatever is fastest for Residues."""
     expected = "cpu:int8" if available()["cpu:int8"][0] else "cpu:float64"
-    assert {Slices("int8").engine_for(name).name for name in (None, "cpu")} == {expected}
+    assert {Slices("int8").implementation("cpu").engine_for(name).name for name in (None, "cpu")} == {expected}
 
 
 def test_they_print_what_is_not_usual():
@@ -303,15 +306,15 @@ def test_simulated_engines_that_keep_the_units_bits_are_taken_and_others_refused
 
 def test_engines_that_have_no_such_unit_are_refused():
     with pytest.raises(ArgumentError, match="has no unit 'fp16'"):
-        Slices("fp16").engine_for("cpu:int8")
+        Slices("fp16").implementation("cpu").engine_for("cpu:int8")
     with pytest.raises(ArgumentError, match="has no unit 'int8'"):
-        Slices("int8").engine_for("cpu:blas")
+        Slices("int8").implementation("cpu").engine_for("cpu:blas")
     with pytest.raises(EngineError, match="multiplies no INT8 with sums in INT32; it has fp16 -> fp32"):
-        Slices("int8").engine_for("simulated:volta")
+        Slices("int8").implementation("cpu").engine_for("simulated:volta")
     with pytest.raises(EngineError, match="bf16"):
-        Slices("bf16").engine_for("simulated:volta")
+        Slices("bf16").implementation("cpu").engine_for("simulated:volta")
     with pytest.raises(ArgumentError, match="unknown engine 'nonsense'; pass 'cpu' or one of"):
-        Slices("fp16").engine_for("nonsense")
+        Slices("fp16").implementation("cpu").engine_for("nonsense")
 
 
 @pytest.mark.parametrize("exponents", ["grid", "adaptive"])
@@ -364,7 +367,7 @@ def published(phi, k, rng, m=96):
     return scaled(draw((m, k)), "left"), scaled(draw((k, m)), "right")
 
 
-@pytest.mark.parametrize("exponents", ["grid", "adaptive"])
+@pytest.mark.parametrize("exponents", ["adaptive", pytest.param("grid", marks=pytest.mark.slow)])
 def test_algorithm_3_gives_the_published_count(exponents, rng):
     """d = 11 and 66 products at k = 7168, φ = 0.1, with the 5 bits a slice that the paper's ρ leaves at this k."""
     scheme = Slices("fp16", "DP", exponents=exponents, rounding="toward-zero", fast=True, k_block=7168)
@@ -394,6 +397,7 @@ def test_algorithm_3_takes_the_literal_algorithm_1s_count(rng):
     assert d == 11
 
 
+@pytest.mark.covering("phi")
 @pytest.mark.parametrize("mode", ["DP", "SP"])
 @pytest.mark.parametrize("phi", [0.1, 1.0, 2.0])
 def test_estimated_modes_reach_their_grade(mode, phi, rng):
@@ -451,14 +455,14 @@ def test_bits_and_blocks_are_the_most_that_multiply_exactly(unit, rounding):
 def test_extreme_digits_sum_exactly_on_their_engines():
     """The longest block of largest digits, where one more term would not fit."""
     for name, unit in UNITS.items():
-        engine = Slices(name).engine_for(None)
+        engine = Slices(name).implementation("cpu").engine_for(None)
         for rounding in ("nearest", "toward-zero"):
             bits = slice_bits(unit, 64, rounding)
             block = min(longest_block(unit, bits, rounding), 1 << 14)
             prove(engine, unit, bits, block, rounding)
 
 
-@pytest.mark.covering
+@pytest.mark.covering("unit")
 @pytest.mark.parametrize("unit", list(UNITS))
 @pytest.mark.parametrize("exponents", ["grid", "adaptive"])
 @pytest.mark.parametrize("rounding", ["nearest", "toward-zero"])
@@ -525,7 +529,7 @@ def test_blocks_that_do_not_fit_are_refused_before_any_work():
 def test_is_a_composite_scheme_whose_plan_is_what_happens(seed):
     left, right = operands("normal", 30, 200, 30, seed)
     for scheme in ALL[:8]:
-        assert isinstance(scheme, Composite)
+        assert isinstance(scheme.implementation("cpu"), Composite)
         assert product(scheme, left, right).products == scheme.products_for(200, FP64)
         assert scheme.workspace(60, 30, 200, FP64) > scheme.workspace(30, 30, 200, FP64) > 0
     assert Slices("int8") == Slices("int8") and hash(Slices("int8")) == hash(Slices("int8"))

@@ -25,7 +25,7 @@ GRADED = [
 DTYPES = [np.float64, np.float32, np.complex128]
 
 
-@pytest.mark.covering
+@pytest.mark.covering(("dtype", "scheme"))
 @pytest.mark.parametrize("name", sorted(HOSTILE))
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("scheme", CR, ids=str)
@@ -63,6 +63,7 @@ def test_specials_are_the_defining_sums(name, dtype, seed):
         )
 
 
+@pytest.mark.covering("name")
 @pytest.mark.parametrize("name", sorted(HOSTILE))
 @pytest.mark.parametrize("target", ["native", 1e-9, "correctly-rounded"])
 def test_every_target_is_met(name, target, seed):

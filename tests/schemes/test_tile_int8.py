@@ -44,8 +44,10 @@ def scaled(x: np.ndarray, side: str) -> Scaled:
 
 
 def multiply(scheme: TileInt8, a: Scaled, b: Scaled, workers: int = 2) -> Joined:
-    setting = Setting(FP32, workers, 1 << 30, scheme.engine_for(None))
-    return scheme.multiply(scheme.split(a, setting), scheme.split(b, setting), setting)
+    setting = Setting(FP32, workers, 1 << 30, scheme.implementation("cpu").engine_for(None))
+    return scheme.implementation("cpu").multiply(
+        scheme.implementation("cpu").split(a, setting), scheme.implementation("cpu").split(b, setting), setting
+    )
 
 
 def bounds(joined: Joined, a: Scaled, b: Scaled) -> np.ndarray:
@@ -210,10 +212,10 @@ def test_what_a_user_may_ask_for():
         with pytest.raises(ArgumentError, match="pass"):
             TileInt8(**wrong)
     scheme = TileInt8()
-    assert isinstance(scheme, Composite)
+    assert isinstance(scheme.implementation("cpu"), Composite)
     assert scheme == TileInt8(4) and not scheme.reproducible and scheme.granule == (16, 8)
     with pytest.raises(ArgumentError, match="engine='cpu'"):
-        scheme.engine_for("simulated:volta")
+        scheme.implementation("cpu").engine_for("simulated:volta")
     scheme.check(1 << 25, FP64)
     with pytest.raises(ArgumentError, match="longer tile"):
         scheme.check((1 << 25) + 1, FP64)

@@ -25,6 +25,7 @@ TileInt8 = prismm.TileInt8
 TARGETS = ("native", 1e-3, 1e-6, "correctly-rounded")
 
 
+@pytest.mark.covering("name")
 @pytest.mark.parametrize("name", HOSTILE)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_every_target_on_hostile_operands(name, dtype, seed):

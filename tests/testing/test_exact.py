@@ -97,15 +97,19 @@ def assert_same_bits(x, y):
     assert not different.any(), (x[x != y], y[x != y])
 
 
-def cases(shape=(5, 7, 6), seed=2024):
-    for name, generate in HOSTILE.items():
-        for dtype in DTYPES:
-            yield pytest.param(*generate(*shape, seed, dtype), dtype, id=f"{name}-{np.dtype(dtype)}-{seed}")
+def each_hostile(test):
+    """All kinds of operands times all types; each kind is fast, and each type."""
+    for mark in (pytest.mark.parametrize("dtype", DTYPES), pytest.mark.parametrize("name", HOSTILE)):
+        test = mark(test)
+    return pytest.mark.covering("name")(test)
 
 
+@pytest.mark.covering(("name", "dtype"))
 @two_backends
-@pytest.mark.parametrize(("a", "b", "dtype"), cases())
-def test_rounded_is_the_nearest_to_the_naive_sum(a, b, dtype, backend):
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", HOSTILE)
+def test_rounded_is_the_nearest_to_the_naive_sum(name, dtype, backend):
+    a, b = HOSTILE[name](5, 7, 6, 2024, dtype)
     exact = exact_product(a, b, backend=backend)
     product = naive_product(a, b)
     assert_same_bits(exact.rounded(dtype), naive_rounded(product, dtype))
@@ -120,8 +124,9 @@ def test_rounded_on_fresh_draws(name, dtype, seed):
     assert_same_bits(exact_product(a, b).rounded(dtype), naive_rounded(naive_product(a, b), dtype))
 
 
-@pytest.mark.parametrize(("a", "b", "dtype"), cases((17, 40, 13), 5))
-def test_backends_agree_in_every_bit(a, b, dtype):
+@each_hostile
+def test_backends_agree_in_every_bit(name, dtype):
+    a, b = HOSTILE[name](17, 40, 13, 5, dtype)
     pytest.importorskip("flint")
     x, y = (exact_product(a, b, backend=backend) for backend in BACKENDS)
     for p, q in zip(x.parts, y.parts, strict=True):
@@ -131,8 +136,9 @@ def test_backends_agree_in_every_bit(a, b, dtype):
         assert_same_bits(x.magnitude(way), y.magnitude(way))
 
 
-@pytest.mark.parametrize(("a", "b", "dtype"), cases((3, 6, 4), 77))
-def test_error_within_and_ulps_are_exact(a, b, dtype):
+@each_hostile
+def test_error_within_and_ulps_are_exact(name, dtype):
+    a, b = HOSTILE[name](3, 6, 4, 77, dtype)
     exact, product = exact_product(a, b), naive_product(a, b)
     rng = np.random.default_rng(77)
     with np.errstate(all="ignore"):
@@ -161,8 +167,9 @@ def test_error_within_and_ulps_are_exact(a, b, dtype):
             assert units[i, j] == inf
 
 
-@pytest.mark.parametrize(("a", "b", "dtype"), cases((3, 5, 4), 8))
-def test_magnitude_encloses_the_sum_of_moduli(a, b, dtype):
+@each_hostile
+def test_magnitude_encloses_the_sum_of_moduli(name, dtype):
+    a, b = HOSTILE[name](3, 5, 4, 8, dtype)
     exact = exact_product(a, b)
     low, high = exact.magnitude("down"), exact.magnitude("up")
     assert_same_bits(low, exact.magnitude())
@@ -270,6 +277,7 @@ def test_complex_errors_are_the_larger_part():
     assert not exact.within(c, 2.9).item() and exact.within(c, 3.0).item()
 
 
+@pytest.mark.covering
 @two_backends
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("name", ["normal", "wide_rows_and_columns", "cancelling", "subnormal_results"])

@@ -456,6 +456,14 @@ def big_integers(x: NDArray[Any]) -> bool:
     return bool(x.max() > 2**53) or bool(x.min() < -(2**53))
 
 
+def alike_in_size(x: NDArray[Any]) -> bool:
+    """Whether all matrices of a batch hold integers that float64 cannot, or none does."""
+    if x.ndim < 3 or not big_integers(x):
+        return True
+    matrices = (-2, -1)
+    return bool(((x.max(axis=matrices) > 2**53) | (x.min(axis=matrices) < -(2**53))).all())
+
+
 def high_low(x: NDArray[Any]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """64-bit integers as an exact sum high + low of float64, low = 0 where high alone is exact."""
     low_bits = (x & x.dtype.type(0xFFFFFFFF)).astype(np.float64)
@@ -471,11 +479,18 @@ def high_low(x: NDArray[Any]) -> tuple[NDArray[np.float64], NDArray[np.float64]]
 def widened(a: NDArray[Any], b: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
     """Operands whose product is a @ b exactly, without integers beyond 2^53: they become two terms of the inner
     dimension.
+
+    Inf and NaN are met by `high` alone, which has the sign of the integer: `low` may be 0, or of the other sign.
     """
     if big_integers(a):
         high, low = high_low(a)
-        a, b = np.concatenate([high, low], axis=-1), np.concatenate([b, b], axis=-2)
+        a, b = np.concatenate([high, low], axis=-1), np.concatenate([b, _finite(b)], axis=-2)
     if big_integers(b):
         high, low = high_low(b)
-        a, b = np.concatenate([a, a], axis=-1), np.concatenate([high, low], axis=-2)
+        a, b = np.concatenate([a, _finite(a)], axis=-1), np.concatenate([high, low], axis=-2)
     return a, b
+
+
+def _finite(x: NDArray[Any]) -> NDArray[Any]:
+    """x with 0 for what is not finite."""
+    return np.where(np.isfinite(x), x, x.dtype.type(0))

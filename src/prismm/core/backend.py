@@ -40,3 +40,8 @@ def column_of(device: str) -> Column:
     package = "cpu" if device == "cpu" else "cuda"
     found: Column = import_module(f"prismm.{package}.choice").column(device)
     return found
+
+
+def simulated_engines() -> Any:
+    """The module of simulated matrix units, which models of `numerics` make."""
+    return import_module("prismm.cpu.engines.simulated")

@@ -11,8 +11,11 @@
 
 from __future__ import annotations
 
-from prismm.cpu.engines.base import SIMULATED
+from prismm.core.backend import simulated_engines
 from prismm.errors import ArgumentError, meant
+
+SIMULATED = "simulated:"
+"""How names of simulated engines begin."""
 
 CPU = ("cpu:vnni", "cpu:int8", "cpu:int8-7bit", "cpu:float64", "cpu:direct", "cpu:blas")
 CUDA = ("cuda:int8", "cuda:blas", "cuda:fp16", "cuda:tf32", "cuda:bf16", "cuda:fp64")
@@ -24,9 +27,7 @@ def check(name: str) -> None:
     if name in _FIXED or (name.startswith(SIMULATED) and "." in name):
         return
     if name.startswith(SIMULATED):
-        from prismm.cpu.engines import simulated
-
-        simulated.engine(name)
+        simulated_engines().engine(name)
     else:
         raise unknown(name)
 
@@ -60,6 +61,5 @@ def not_here(name: str) -> ArgumentError | None:
 
 
 def _simulated() -> list[str]:
-    from prismm.cpu.engines import simulated
-
-    return simulated.names()
+    found: list[str] = simulated_engines().names()
+    return found

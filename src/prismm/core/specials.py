@@ -9,6 +9,8 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from prismm.core.composite import Side
+
 
 def signs(x: NDArray[Any]) -> NDArray[np.float64]:
     """-1, 0, 1 for finite numbers; Inf and NaN stay."""
@@ -109,3 +111,12 @@ def _summed(epilogue: Any, part: int, products: list[NDArray[Any]], addends: lis
             if factor != 0.0:
                 value = value + np.sign(factor) * signs(term)
     return value
+
+
+def layout(x: NDArray[Any], part: int, side: Side) -> NDArray[Any]:
+    """The real operand of this side for the real (part 0) or imaginary (1) part of a product; x itself if real."""
+    if not np.iscomplexobj(x):
+        return x
+    if side == "left":
+        return np.concatenate([x.real, x.imag if part else -x.imag], axis=1)
+    return np.concatenate([x.imag, x.real] if part else [x.real, x.imag], axis=0)

@@ -1,4 +1,4 @@
-"""JSON as its standard has it: a key stands once in an object, and NaN and Infinity are no numbers.
+"""JSON as its standard has it: a key stands once in an object, NaN and Infinity are no numbers, and text is Unicode.
 
 Python's own reader takes the last of several values of a key, so that a damaged file reads as another one.
 """
@@ -6,6 +6,7 @@ Python's own reader takes the last of several values of a key, so that a damaged
 from __future__ import annotations
 
 import json
+import math
 from typing import Any
 
 __all__ = ["is_version", "loads"]
@@ -23,7 +24,10 @@ def loads(text: str) -> Any:
     Traceback (most recent call last):
     ValueError: a key is there twice: a
     """
-    return json.loads(text, object_pairs_hook=_once, parse_constant=_no_constant)
+    found = json.loads(text, object_pairs_hook=_once, parse_constant=_no_constant, parse_float=_finite)
+    if "\\u" in text:  # nothing else makes halves of a pair, which no file could hold in UTF-8
+        json.dumps(found, ensure_ascii=False).encode()
+    return found
 
 
 def is_version(value: object, known: int) -> bool:
@@ -43,6 +47,14 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
             raise ValueError(f"a key is there twice: {key[:40]}")
         found[key] = value
     return found
+
+
+def _finite(text: str) -> float:
+    """A number of float64's range: beyond it Python reads an infinity."""
+    value = float(text)
+    if math.isinf(value):
+        raise ValueError(f"{text[:40]} is beyond float64")
+    return value
 
 
 def _no_constant(name: str) -> float:

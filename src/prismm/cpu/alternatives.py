@@ -14,15 +14,18 @@ from typing import TYPE_CHECKING, Any
 from prismm.core import accuracy
 from prismm.core.backend import Chosen
 from prismm.core.plan import Alternative
-from prismm.cpu.costs import predict
 from prismm.cpu.engines.integer import choose
+from prismm.cpu.implementation import implementation_of
 from prismm.errors import PrismmError
 from prismm.planning.moduli_count import moduli_for_native
+from prismm.schemes.multiword import Words
 from prismm.schemes.native import Native, native_meets
 from prismm.schemes.residues import Residues
+from prismm.schemes.scaled_half import ScaledHalf
+from prismm.schemes.slices import Slices
+from prismm.schemes.tile_int8 import TileInt8
 
 if TYPE_CHECKING:
-    from prismm.core.composite import Composite
     from prismm.core.problem import Problem
 
 _EMULATED = ("cpu:blas", "cpu:float64", "simulated")
@@ -54,53 +57,36 @@ class Candidate:
         return None
 
 
-def _schemes(precision: int) -> Iterator[Composite]:
-    """Composite schemes whose usual precision suits the result; those that are there."""
-    import prismm
-
-    single = precision == 24
-    makers: list[tuple[str, Any]] = [
-        ("Words", lambda scheme: scheme.tf32(3)),
-        ("Words", lambda scheme: scheme.bf16(6)),
-        ("ScaledHalf", lambda scheme: scheme()),
-        ("TileInt8", lambda scheme: scheme()),
-        ("Slices", lambda scheme: scheme("int8", "SP")),
-    ]
-    if not single:
-        makers = [
-            ("Words", lambda scheme: scheme.tf64(3)),
-            ("Slices", lambda scheme: scheme("int8", "DP")),
-            ("Slices", lambda scheme: scheme("fp16", "DP")),
-        ]
-    for name, make in makers:
-        try:
-            yield make(getattr(prismm, name))
-        except (ImportError, AttributeError):
-            continue
+def _schemes(precision: int) -> tuple[Any, ...]:
+    """Composite schemes whose usual precision suits the result."""
+    if precision == 24:
+        return Words.tf32(3), Words.bf16(6), ScaledHalf(), TileInt8(), Slices("int8", "SP")
+    return Words.tf64(3), Slices("int8", "DP"), Slices("fp16", "DP")
 
 
 def candidates(problem: Problem, workers: int = 1) -> Iterator[Candidate]:
     """The composite schemes as candidates for this problem."""
     for scheme in _schemes(problem.result.precision):
+        made = scheme.implementation("cpu")
         try:
-            engine = scheme.engine_for(None).name
-            scheme.check(max(1, problem.terms), problem.result)
+            engine = made.engine_for(None).name
+            made.check(problem.terms, problem.result)
         except PrismmError:
             continue
-        seconds, _ = predict(scheme, engine, problem, 1, 1, workers)
+        seconds = made.seconds(problem, engine, workers)
         emulated = engine.startswith(_EMULATED)
-        yield Candidate(scheme, engine, seconds, _meets(scheme, problem), scheme.reproducible, emulated)
+        yield Candidate(scheme, engine, seconds, _meets(made, problem), scheme.reproducible, emulated)
 
 
-def _meets(scheme: Composite, problem: Problem) -> bool:
-    """Whether the bound meets the target for any data: the scheme's own `relative_bound(k)`, if it has one, against
-    what the target leaves of |a||b|.
+def _meets(made: Any, problem: Problem) -> bool:
+    """Whether the bound meets the target for any data: the implementation's own `relative_bound(k)`, if it has one,
+    against what the target leaves of |a||b|.
     """
     if problem.goal == "correctly-rounded" or problem.big_integers:
         return False
     if problem.target is None or problem.goal == "fast":
         return True
-    relative = getattr(scheme, "relative_bound", None)
+    relative = getattr(made, "relative_bound", None)
     if relative is None:
         return False
     room = accuracy.slack(problem.target, problem.terms, problem.result)
@@ -110,16 +96,14 @@ def _meets(scheme: Composite, problem: Problem) -> bool:
 @functools.cache
 def _contenders(precision: int) -> bool:
     """Whether a composite scheme for results of this precision has a bound for any data, and this machine its units."""
-    return any(
-        hasattr(scheme, "relative_bound") and not scheme.engine_for(None).name.startswith(_EMULATED)
-        for scheme in _schemes(precision)
-    )
+    made = [scheme.implementation("cpu") for scheme in _schemes(precision)]
+    return any(hasattr(one, "relative_bound") and not one.engine_for(None).name.startswith(_EMULATED) for one in made)
 
 
 def weigh(problem: Problem, chosen: Chosen) -> Chosen:
     """The table's choice, or a candidate that beats it."""
     scheme = chosen.scheme
-    if isinstance(scheme, Native) or not _contenders(problem.result.precision):
+    if type(scheme) is Native or not _contenders(problem.result.precision):
         # Every composite scheme makes several products of a native one's size.
         return chosen
     best, found = _seconds(scheme, problem, 1), None
@@ -133,23 +117,21 @@ def weigh(problem: Problem, chosen: Chosen) -> Chosen:
 
 
 def _seconds(scheme: Any, problem: Problem, workers: int) -> float:
-    if isinstance(scheme, Residues):
-        moduli, parts = scheme.moduli, 3 if problem.is_complex else 1
-        return predict(scheme, choose("cpu").name, problem, moduli, parts, workers)[0]
-    return predict(scheme, "cpu:blas", problem, 1, 1, workers)[0]
+    made = implementation_of(scheme)
+    return made.seconds(problem, choose("cpu").name, workers)
 
 
 def alternatives(problem: Problem, scheme: Any, seconds: float, workers: int) -> tuple[Alternative, ...]:
     """What was not taken, fastest first, and why not."""
     others = list(candidates(problem, workers))
-    if not isinstance(scheme, Native):
+    if type(scheme) is not Native:
         meets = problem.goal in ("native", "fast") and not problem.big_integers
         if problem.target is not None and problem.target.tolerance is not None:
             meets = native_meets(
                 problem.target.tolerance, problem.terms, problem.native_roundoff, problem.result.unit_roundoff
             )
         others.append(Candidate(Native(), "cpu:blas", _seconds(Native(), problem, workers), meets, False))
-    if not isinstance(scheme, Residues):
+    if type(scheme) is not Residues:
         other = Residues(moduli_for_native(problem.result, problem.terms))
         meets = problem.goal in ("native", "fast")
         others.append(Candidate(other, choose("cpu").name, _seconds(other, problem, workers), meets, True))

@@ -9,10 +9,11 @@ import numpy as np
 from prismm.core.backend import Chosen
 from prismm.core.problem import Problem
 from prismm.cpu.alternatives import weigh
-from prismm.cpu.costs import predict, rates_of
+from prismm.cpu.costs import native_seconds, rates_of, residue_seconds
 from prismm.cpu.engines.integer import choose
+from prismm.cpu.native.product import cannot_underflow
 from prismm.planning.moduli_count import TINY_MODULI, moduli_for_native, moduli_for_rounding, moduli_for_sample
-from prismm.schemes.native import Native, cannot_underflow, native_meets
+from prismm.schemes.native import Native, native_meets
 from prismm.schemes.residues import Residues
 
 if TYPE_CHECKING:
@@ -111,9 +112,7 @@ def _residues_are_faster(problem: Problem) -> bool:
     faster than those as it takes.
     """
     moduli = moduli_for_rounding(problem.result)
-    residues, _ = predict(Residues(moduli), choose("cpu").name, problem, moduli, 1, 1)
-    doubled, _ = predict(Native("float64"), "cpu:blas", problem, 1, 1, 1)
-    return residues < doubled
+    return residue_seconds(choose("cpu").name, problem, moduli, 1, 1) < native_seconds(Native("float64"), problem, 1)
 
 
 def _by_sample(

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from prismm.core.composite import Composite
 from prismm.schemes.native import Native
 
 if TYPE_CHECKING:
@@ -56,34 +55,43 @@ def rates_of(engine: str) -> Rates:
     return special.get(engine) or RATES.get(engine, RATES["cpu:int8"])
 
 
-def predict(scheme: Any, engine: str, problem: Problem, moduli: int, parts: int, workers: int) -> tuple[float, float]:
-    """Seconds expected for the scheme and for the native GEMM."""
+def native_rate(problem: Problem) -> float:
+    """Multiply-adds of real elements that one worker's BLAS makes in a second."""
+    rates = RATES["cpu:int8"]
+    return rates.float64 if problem.native_roundoff < 2.0**-30 else rates.float32
+
+
+def blas_seconds(problem: Problem, workers: int) -> float:
+    """Seconds expected for the native GEMM."""
+    work = float(problem.m) * problem.n * problem.k
+    return work * (4 if problem.is_complex else 1) / (native_rate(problem) * workers) + 2e-6
+
+
+def native_seconds(scheme: Native, problem: Problem, workers: int) -> float:
+    """Seconds expected for the scheme `Native`: BLAS, and a pass over the result."""
+    native, entries = blas_seconds(problem, workers), problem.m * problem.n
+    if scheme.compute == "float64" and native_rate(problem) == RATES["cpu:int8"].float32:
+        return 2.0 * native + entries * ENTRY_SECONDS / workers
+    return native + entries * 4e-10
+
+
+def residue_seconds(engine: str, problem: Problem, moduli: int, parts: int, workers: int) -> float:
+    """Seconds expected for products modulo so many numbers, `parts` real ones for each."""
     rates = rates_of(engine)
     work = float(problem.m) * problem.n * problem.k
-    native_rate = rates.float64 if problem.native_roundoff < 2.0**-30 else rates.float32
-    native = work * (4 if problem.is_complex else 1) / (native_rate * workers) + 2e-6
-    if isinstance(scheme, Native):
-        if scheme.compute == "float64" and native_rate == rates.float32:
-            return 2.0 * native + problem.m * problem.n * ENTRY_SECONDS / workers, native
-        return native + problem.m * problem.n * 4e-10, native
-    if isinstance(scheme, Composite):
-        return composite_seconds(scheme, engine, problem, workers), native
     if engine == "cpu:direct":
-        return work * (2 if problem.is_complex else 1) * 12 / rates.residue + 3e-5, native
+        return work * problem.parts * 12 / rates.residue + 3e-5
     split = (problem.m + problem.n) * problem.k * moduli * parts / rates.split
     join = float(problem.m) * problem.n * moduli * parts / rates.join
-    return (work * moduli * parts / rates.residue + split + join) / workers + CALL_SECONDS, native
+    return (work * moduli * parts / rates.residue + split + join) / workers + CALL_SECONDS
 
 
-def composite_seconds(scheme: Composite, engine: str, problem: Problem, workers: int) -> float:
-    """Seconds expected for a composite scheme: its products, two measured passes over operands and result."""
+def composite_seconds(products: int, engine: str, problem: Problem, workers: int) -> float:
+    """Seconds expected for so many rounded products, and two passes over operands and result."""
     rate = COMPOSITE_RATES.get(engine, COMPOSITE_RATES["simulated"])
-    parts = 2 if problem.is_complex else 1
-    work = float(problem.m) * problem.n * problem.terms * parts
-    products = scheme.products_for(max(1, problem.terms), problem.result)
-    passes = (
-        problem.m + problem.n
-    ) * problem.terms * parts * ELEMENT_SECONDS + problem.m * problem.n * parts * ENTRY_SECONDS
+    work = float(problem.m) * problem.n * problem.terms * problem.parts
+    passes = (problem.m + problem.n) * problem.terms * problem.parts * ELEMENT_SECONDS
+    passes += problem.m * problem.n * problem.parts * ENTRY_SECONDS
     certified = problem.goal in ("native", "tolerance")
     magnitudes = work / RATES["cpu:int8"].float64 if certified else 0.0
     return (work * products / rate + magnitudes + passes) / workers + CALL_SECONDS

@@ -16,14 +16,16 @@ from prismm.core.memory import workspace_limit
 from prismm.core.outcome import Job, for_kernels
 from prismm.core.request import Request
 from prismm.cpu import blas_threads
-from prismm.cpu.calls import engine_named, select
+from prismm.cpu.calls import select
 from prismm.cpu.choice import TINY_WORK
 from prismm.cpu.engines.integer import DIRECT, CpuEngine
+from prismm.cpu.engines.named import engine_named
+from prismm.cpu.native import product as native
 from prismm.cpu.residues import batch as batched
 from prismm.cpu.residues import long
+from prismm.cpu.residues import multiply as residues
 from prismm.formats import format_of
 from prismm.planning.moduli_count import TINY_MODULI, moduli_for_native
-from prismm.schemes import native, residues
 from prismm.schemes.residues import Residues
 
 if TYPE_CHECKING:
@@ -278,7 +280,7 @@ def _tiny_recipe(dtype: np.dtype[Any], k: int, accuracy: str) -> tuple[Any, ...]
     target, result = parse_target(accuracy), format_of(dtype)
     terms = 2 * k if dtype.kind == "c" else k
     moduli = TINY_MODULI[result.precision] if target.kind == "correctly-rounded" else moduli_for_native(result, terms)
-    return batched.tiny_recipe(dtype, k, moduli, target)
+    return batched.tiny_recipe(dtype, k, moduli, target, terms)
 
 
 def _tiny_at_once(a: NDArray[Any], b: NDArray[Any], accuracy: str) -> NDArray[Any] | None:

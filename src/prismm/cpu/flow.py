@@ -31,7 +31,8 @@ from prismm.core import threads as pool
 from prismm.core.accuracy import MAGNITUDE, RAW, ROUNDING
 from prismm.core.composite import Composite, Joined, Setting, Side
 from prismm.core.outcome import Job, Outcome, for_kernels, modulus, real_parts
-from prismm.cpu.scaling import Magnitudes, Units, bound_of, layout, measure, scale
+from prismm.core.specials import layout
+from prismm.cpu.scaling import Magnitudes, Units, bound_of, measure, scale
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -248,7 +249,7 @@ class Flow:
         else:
             self._settle_sum(left, right, joined, bounds, sizes, tested)
         if self.mode != ROUNDING:
-            from prismm.core.bounds import CompositePiece
+            from prismm.cpu.bounds import CompositePiece
 
             terms = [(value.gamma, value.rows, value.columns, value.floor) for value in joined]
             self.pieces.append(CompositePiece(left.start, left.stop, right.start, right.stop, terms))
@@ -437,8 +438,9 @@ def multiply(
     a (m, k) and b (k, n): real or both complex, of any of the package's types; out (m, n). left, right: operands that
     `split_operand` split for this scheme, result type and engine.
     """
-    from prismm.core.bounds import CompositeBound, RoundedBound
+    from prismm.core.bounds import RoundedBound
     from prismm.core.specials import patch, patch_addend
+    from prismm.cpu.bounds import CompositeBound
     from prismm.cpu.repair import Entries, repair
 
     outcome = Outcome()

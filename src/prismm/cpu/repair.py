@@ -20,7 +20,7 @@ from prismm.core.specials import real_operands
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from prismm.cpu.residues.split import Scales
+    from prismm.core.scales import Scales
 
 _GATHER_BYTES = 32 << 20
 _SLICE = 256

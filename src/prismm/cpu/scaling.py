@@ -65,15 +65,6 @@ def precision_of(dtype: np.dtype[Any]) -> int:
     return _PRECISION.get(np.empty(0, dtype).real.dtype.name, 53)
 
 
-def layout(x: NDArray[Any], part: int, side: Side) -> NDArray[Any]:
-    """The real operand of this side for the real (part 0) or imaginary (1) part of a product; x itself if real."""
-    if not np.iscomplexobj(x):
-        return x
-    if side == "left":
-        return np.concatenate([x.real, x.imag if part else -x.imag], axis=1)
-    return np.concatenate([x.imag, x.real] if part else [x.real, x.imag], axis=0)
-
-
 def scale(x: NDArray[Any], side: Side, workers: int) -> tuple[Scaled, Units]:
     """A real operand in scaled units; vectors that hold Inf or NaN become zeros.
 

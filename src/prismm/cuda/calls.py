@@ -29,7 +29,7 @@ from prismm.core.outcome import Outcome
 from prismm.core.problem import Problem
 from prismm.core.report import Piece, Report
 from prismm.core.request import check_prepared, check_request, check_sides
-from prismm.cpu.residues.split import NONFINITE, Scales
+from prismm.core.scales import NONFINITE, Scales
 from prismm.cuda import integers as cuda_integers
 from prismm.cuda import plan as cuda_plan
 from prismm.cuda import replay as cuda_repeats
@@ -390,6 +390,10 @@ def _matmul(a: Any, b: Any, keywords: tuple[Any, ...], out: Any, full_output: bo
         raise ArgumentError("full_output=True reads counts back, which a CUDA graph cannot capture; leave it out")
     _check_kept(call, a, x.device)
     result = torch.empty(call.shape, dtype=call.dtype, device=x.device) if out is None else _target(out, call, x.device)
+    if wider > 1 and not all(map(cuda_integers.alike_in_size, (raw := (_raw(a, "a"), _raw(b, "b"))))):
+        report = _each_alone(call, *raw, keywords, result, full_output, sum_, start)
+        answer = _as_caller(result, a) if out is None else out
+        return (answer, report) if full_output else answer
     made = None
     if torch.cuda.current_device() != call.index:
         with torch.cuda.device(call.index):
@@ -407,6 +411,32 @@ def _matmul(a: Any, b: Any, keywords: tuple[Any, ...], out: Any, full_output: bo
         _remember(call, (a, b), (x, y), keywords, out)
     answer = _as_caller(result, a) if out is None else out
     return (answer, _report(call, made, x.ndim > 1, y.ndim > 1, start, sum_)) if full_output else answer
+
+
+def _each_alone(
+    call: GpuCall, a: torch.Tensor, b: torch.Tensor, keywords: tuple[Any, ...], out: torch.Tensor, full_output: bool,
+    sum_: cuda_gemm.Sum | None, start: float,
+) -> Report:  # fmt: skip
+    """The products of a batch, some of which hold integers beyond 2^53: as on a CPU each as if it were alone."""
+    import numpy as np
+
+    batch = call.shape[: len(call.shape) - (a.ndim > 1) - (b.ndim > 1)]
+    addend = sum_.addend.expand(call.shape) if sum_ is not None and sum_.addend is not None else None
+    left, right = (x.expand(*batch, *x.shape[-2:]) if x.ndim > 1 else x for x in (a, b))
+    result, total, pieces = out.new_empty(call.shape), Outcome(), list[Piece]()
+    for at in np.ndindex(*batch):
+        x, y = (z[at] if z.ndim > 1 else z for z in (left, right))
+        mine = sum_ if sum_ is None or addend is None else dataclasses.replace(sum_, addend=addend[at])
+        made = _matmul(x, y, keywords, result[at], full_output, mine)
+        if full_output:
+            total.merge(made[1].outcome)
+            pieces += made[1].pieces
+    out.copy_(result)  # which may overlap the operands
+    total.time("total", time.perf_counter() - start)
+    return Report(
+        plan=call.plan, outcome=total, shape=call.shape, pieces=pieces, rows_kept=a.ndim > 1, columns_kept=b.ndim > 1,
+        repeated=math.prod(batch),
+    )  # fmt: skip
 
 
 def gemm(
@@ -803,7 +833,7 @@ def _unread(device: torch.device) -> torch.Tensor:
 def _matrices(x: torch.Tensor, problem: Problem, native: bool) -> torch.Tensor:
     """The operand as (batch, ·, ·), (1, ·, ·) where one serves all, to be read where it is."""
     if problem.batch:
-        x = x.expand(*problem.batch, *x.shape[-2:]).reshape(-1, *x.shape[-2:])
+        x = x.expand(*problem.batch, *x.shape[-2:]).flatten(0, -3)
         x = x[:1] if x.stride(0) == 0 else x
     else:
         x = x[None]

@@ -58,6 +58,16 @@ def big(x: torch.Tensor) -> bool:
     return bool((most > _MOST) | (least < _least(x)))
 
 
+def alike_in_size(x: torch.Tensor) -> bool:
+    """Whether all matrices of a batch hold integers that float64 cannot, or none does: `interop.alike_in_size`."""
+    import torch
+
+    if x.ndim < 3 or not big(x):
+        return True
+    least, most = x.view(torch.int64).flatten(-2).aminmax(dim=-1)
+    return bool(((most > _MOST) | (least < _least(x))).all())
+
+
 def high_low(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """64-bit integers as an exact sum high + low of float64, low = 0 where high alone is exact: `interop.high_low`."""
     import torch
@@ -86,10 +96,16 @@ def widened(a: torch.Tensor, b: torch.Tensor, prepared: bool) -> tuple[torch.Ten
         raise OperandError("a prepared operand meets integers beyond 2^53; pass both matrices unprepared")
     of_a, of_b = (high_low(x) if own else (_plain(x),) for x, own in zip((a, b), wide, strict=True))
     if any(wide):
-        rows = -1 if b.ndim == 1 else -2
-        left = torch.cat(of_a * len(of_b), -1)
-        return left, torch.cat([x for x in of_b for _ in of_a], rows), len(of_a) * len(of_b)
+        # Inf and NaN are met by the high part alone, as in `interop.widened`.
+        left = [x if p == 0 else _finite(x) for p in range(len(of_b)) for x in of_a]
+        right = [x if p == 0 else _finite(x) for x in of_b for p in range(len(of_a))]
+        return torch.cat(left, -1), torch.cat(right, -1 if b.ndim == 1 else -2), len(left)
     return of_a[0], of_b[0], 1
+
+
+def _finite(x: torch.Tensor) -> torch.Tensor:
+    """x with 0 for what is not finite."""
+    return x.where(x.isfinite(), 0)
 
 
 def exact(x: torch.Tensor, name: str, otherwise: str) -> torch.Tensor:

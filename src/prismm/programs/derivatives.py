@@ -25,8 +25,11 @@ Scalar = complex
 
 
 def moves() -> bool:
-    """Whether operands may have tangents that an operator has to pass on."""
-    return forward_ad._current_level >= 0 and torch._C._is_fwd_grad_enabled()
+    """Whether operands may have tangents that an operator has to pass on. Of the levels of torch.func that a compiled
+    graph enters `forward_ad` knows nothing.
+    """
+    entered = forward_ad._current_level >= 0 or torch._C._are_functorch_transforms_active()
+    return entered and torch._C._is_fwd_grad_enabled()
 
 
 def recorded_matmul(a: Tensor, b: Tensor, recipe: str, dtype: torch.dtype | None) -> Tensor:
@@ -152,8 +155,8 @@ def _save(ctx: Any, a: Tensor, b: Tensor) -> None:
 
 
 def _primal(x: Tensor) -> Tensor:
-    """x without its tangent of this level; those of other levels stay."""
-    found: Tensor = forward_ad.unpack_dual(x).primal
+    """x without its tangent of this level; those of other levels stay. Torch numbers it 0, whoever entered it."""
+    found: Tensor = forward_ad.unpack_dual(x, level=0).primal
     return found
 
 
@@ -191,17 +194,14 @@ def _gradients(
     if for_a:
         if left.ndim == 2 and grad.ndim > 2:
             # One left matrix for a batch: the batch joins the inner dimension.
-            m, n = grad.shape[-2:]
             wide = right.expand(*grad.shape[:-2], *right.shape[-2:])
-            flat = grad.reshape(-1, m, n).transpose(0, 1).reshape(m, -1)
-            tall = wide.mH.reshape(-1, right.shape[-2])
-            found_a = _product(flat, tall, recipe, a)
+            flat = grad.flatten(0, -3).transpose(0, 1).flatten(1)
+            found_a = _product(flat, wide.mH.flatten(0, -2), recipe, a)
         else:
             found_a = _product(grad, right.mH, recipe, a)
     if for_b:
         if right.ndim == 2 and grad.ndim > 2:
-            flat = left.reshape(-1, left.shape[-1])
-            found_b = _product(flat.mH, grad.reshape(-1, grad.shape[-1]), recipe, b)
+            found_b = _product(left.flatten(0, -2).mH, grad.flatten(0, -2), recipe, b)
         else:
             found_b = _product(left.mH, grad, recipe, b)
     return found_a, found_b
@@ -249,10 +249,10 @@ def batched_gemm(
     left = left.expand(*batch, *left.shape[-2:])
     if dims[2] is None and right.ndim == 2:
         # One right matrix: the rows of all left ones stand below one another.
-        left, addend = left.reshape(-1, left.shape[-1]), addend.reshape(-1, shape[-1])
+        left, addend = left.flatten(0, -2), addend.flatten(0, -2)
     else:
         right = right.expand(*batch, *right.shape[-2:])
-        left, right, addend = (x.reshape(-1, *x.shape[-2:]) for x in (left, right, addend))
+        left, right, addend = (x.flatten(0, -3) for x in (left, right, addend))
     product = _gemm(addend, left, right, recipe, alpha, beta).reshape(shape)
     return product.squeeze(-1) if column else product, 0
 

@@ -275,7 +275,7 @@ def _operands(gemm: Gemm) -> tuple[torch.Tensor, torch.Tensor]:
     if gemm.operator == "vdot":
         a = a.conj()
     elif gemm.operator == "addbmm":
-        a, b = a.transpose(0, 1).reshape(a.shape[1], -1), b.reshape(-1, b.shape[2])
+        a, b = a.transpose(0, 1).flatten(1), b.flatten(0, 1)
     return a, b
 
 

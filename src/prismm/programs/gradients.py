@@ -112,10 +112,10 @@ def _keeper(gathered: Gathered) -> Any:
     def keep(layer: Any, inputs: tuple[torch.Tensor, ...], output: torch.Tensor) -> None:
         if not (torch.is_grad_enabled() and output.requires_grad):
             return
-        x = inputs[0].detach().reshape(-1, layer.in_features)
+        x = _rows(inputs[0])
 
         def arrived(gradient: torch.Tensor) -> None:
-            g = gradient.detach().reshape(-1, layer.out_features)
+            g = _rows(gradient)
             for parameter, rows in ((layer.weight, x), (layer.bias, None)):
                 if parameter is not None and parameter.requires_grad:
                     ones = g.new_ones(len(g), 1) if rows is None else rows
@@ -124,6 +124,11 @@ def _keeper(gathered: Gathered) -> Any:
         output.register_hook(arrived)
 
     return keep
+
+
+def _rows(x: torch.Tensor) -> torch.Tensor:
+    """The vectors along the last dimension, below one another; there may be no entries in them."""
+    return x.detach().reshape(x.shape[:-1].numel(), x.shape[-1])
 
 
 def _gradient(parameter: Any, rows: list[tuple[torch.Tensor, torch.Tensor]], recipe: Recipe) -> torch.Tensor:

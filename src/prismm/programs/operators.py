@@ -23,6 +23,7 @@ import functools
 from typing import Any
 
 import torch
+from torch.autograd import forward_ad
 
 from prismm.core import arrays as interop
 from prismm.cpu.fast_paths import dense_at_once, sum_at_once, tensors_at_once
@@ -61,6 +62,8 @@ def matmul(a: Tensor, b: Tensor, recipe: str | Recipe = "native", dtype: torch.d
     text = _text(recipe)
     if not text:
         raise ArgumentError(_SHELL)
+    if _unseen_level():
+        raise OperandError(_UNSEEN)
     found: Tensor = torch.ops.prismm.matmul.default(a, b, text, dtype)
     return found
 
@@ -88,6 +91,8 @@ def gemm(
     text = _text(recipe)
     if not text:
         raise ArgumentError(_SHELL)
+    if _unseen_level():
+        raise OperandError(_UNSEEN)
     found: Tensor = torch.ops.prismm.gemm.default(c, a, b, text, alpha, beta)
     return found
 
@@ -103,6 +108,7 @@ def matmul_of(a: Any, b: Any, keywords: tuple[Any, ...], out: Any, workspace: An
     aside: Any = None
     if torch.compiler.is_dynamo_compiling():
         error = "" if keywords[1] is None or _READS_DATACLASSES else _OPAQUE
+        error = _UNSEEN if _unseen_level() else error
         if not error:
             text, dtype, error = _constants(kind_a, kind_b, given, *keywords)
         if not error:
@@ -137,6 +143,17 @@ def matmul_of(a: Any, b: Any, keywords: tuple[Any, ...], out: Any, workspace: An
             if why not in ("", interop.REQUIRES_GRAD):
                 raise OperandError(f"{name} {why}, which does not take torch.ops.prismm.matmul: {error}") from error
         raise
+
+
+def _unseen_level() -> bool:
+    """Whether compiled code is within a level of `torch.autograd.forward_ad` itself: its graph enters that unknown to
+    Python, and the operators would see no tangents there.
+    """
+    entered = forward_ad._current_level >= 0 and not torch._C._are_functorch_transforms_active()
+    return entered and torch.compiler.is_dynamo_compiling()
+
+
+_UNSEEN = "a graph passes on no tangents of torch.autograd.forward_ad.dual_level; torch.func.jvp has them"
 
 
 _SHELL = "a recipe or scheme that is made inside of compiled code cannot be read there; make it outside"

@@ -5,14 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Literal
 
-from prismm.core.composite import Joined, Scaled, Setting
 from prismm.core.scheme import BuiltIn
-from prismm.cpu.engines.floats import BlasEngine, blas_for
 from prismm.errors import ArgumentError
 from prismm.formats import Format
 
 if TYPE_CHECKING:
-    from prismm.cpu.tile_int8.split import TileOperand
+    pass
 
 SEGMENTS = {1: (2, 2), 2: (2, 3), 3: (3, 2), 4: (3, 3), 5: (4, 4)}
 """Segments of left and right elements by level: l + 1 and r + 1."""
@@ -131,14 +129,6 @@ class TileInt8(BuiltIn):
         left, right = self.segments
         return left * right - (self.level == 4)
 
-    def engine_for(self, name: str | None) -> BlasEngine:
-        """SGEMM of the segments: its sums are the INT32 sums, exactly.
-
-        Raises:
-            ArgumentError: for any other engine.
-        """
-        return blas_for(name, "TileInt8")
-
     def check(self, k: int, result: Format) -> None:
         """See `Composite.check`: steps are limited to 2^20, where γ is 1/16."""
         if -(-k // self.tile[1]) > _MOST_STEPS:
@@ -146,28 +136,6 @@ class TileInt8(BuiltIn):
                 f"TileInt8 sums k={k} in more than {_MOST_STEPS} steps of {self.tile[1]}; "
                 "pass a longer tile, or split k"
             )
-
-    def split(self, x: Scaled, setting: Setting) -> TileOperand:
-        """See `Composite.split`."""
-        from prismm.cpu.tile_int8.split import split_tiles
-
-        left = x.side == "left"
-        return split_tiles(
-            x,
-            self.tile[0 if left else 2],
-            self.tile[1],
-            self.segments[0 if left else 1],
-            self.exponent == "pair",
-            self.scaling == "none",
-            setting.workers,
-        )
-
-    def multiply(self, left: TileOperand, right: TileOperand, setting: Setting) -> Joined:
-        """See `Composite.multiply`."""
-        from prismm.cpu.tile_int8.product import TileProduct
-
-        product = TileProduct(left, right, self.exponent == "pair", self.weights, self.fallback)
-        return product.run(self.products, self.level == 4, setting.workers)
 
     def products_for(self, k: int, result: Format) -> int:
         """See `Composite.products_for`: without fallback."""

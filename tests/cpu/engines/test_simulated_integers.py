@@ -16,6 +16,7 @@ from tests.judge import assert_same_bits
 NAMES = ["simulated:a100", "simulated:h200-wgmma", "simulated:h100-mma-satfinite.int8.int32", "simulated:amx"]
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("kind", ["phi4", "cancelling", "carries"])
 @pytest.mark.parametrize("dtype", ["float64", "float32", "complex128"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from fractions import Fraction
 
-from prismm.cpu.slices.split import Layout
+from prismm.schemes.slice_layout import Layout
 
 
 def two(exponent: int) -> Fraction:

@@ -71,6 +71,7 @@ def operands(moduli, k, rng, kind):
     return np.rint(a), np.rint(b)
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("precision", [53, 24])
 @pytest.mark.parametrize("kind", ["largest", "one large", "random"])
 @pytest.mark.parametrize("moduli", [2, 6, 11, 12, 16, 17, 18, 22])

@@ -48,6 +48,7 @@ def test_double_double_is_right_where_it_decides(name, precision, rng):
             assert sure.mean() > 0.99
 
 
+@pytest.mark.covering("name")
 @precisions
 @pytest.mark.parametrize("name", HOSTILE)
 def test_sums_in_double_double_are_right_where_they_decide(name, precision, rng):

@@ -51,6 +51,7 @@ def edges(values, precision, rng):
     return np.array(shifts)
 
 
+@pytest.mark.covering("part")
 @precisions
 @pytest.mark.parametrize("part", [REAL, DIFFERENCE, CROSS])
 def test_every_system_rounds_the_exact_integer_once(precision, part, rng):
@@ -109,6 +110,7 @@ def interval(v, e, s):
     return Fraction(v) * exact_power(-s) - Fraction(e) * exact_power(-s), (Fraction(v) + Fraction(e)) * exact_power(-s)
 
 
+@pytest.mark.covering
 @precisions
 @kinds
 @pytest.mark.parametrize("moduli", [3, 8, 12, 15, 18, 20, 22])

@@ -57,6 +57,7 @@ def test_packed_residues_are_the_plain_ones(shape, moduli, dtype, rng):
     assert np.array_equal(scales.counts, known.counts)
 
 
+@pytest.mark.covering("name")
 @pytest.mark.parametrize("dtype", ["float32", "complex64"])
 @pytest.mark.parametrize("name", [*HOSTILE, *SPECIAL])
 def test_float32_is_split_as_the_same_numbers_in_float64(name, dtype, seed):
@@ -97,7 +98,7 @@ def test_pieces_are_the_whole(dtype, rng):
         assert np.array_equal(unpacked(whole, 37, 110), unpacked(pieces, 37, 110))
 
 
-@pytest.mark.parametrize("dtype", ["float64", "complex128"])
+@pytest.mark.parametrize("dtype", ["float64", pytest.param("complex128", marks=pytest.mark.slow)])
 def test_sums_at_the_end_of_a_row_survive_its_residues(dtype, rng):
     """Residues are written by sixteen, which may reach into the offsets at the row's end, for any number of chunks."""
     chunk = vnni.CHUNK

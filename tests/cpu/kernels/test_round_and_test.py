@@ -157,6 +157,7 @@ def settle_sum(x, y, exponent, adds, factors, fmt, mode=RAW, bound=None, least=N
     return value[0], set(failed[:count].tolist())
 
 
+@pytest.mark.covering("mode")
 @pytest.mark.parametrize("precision", [53, 24])
 @pytest.mark.parametrize("mode", [RAW, ROUNDING, MAGNITUDE])
 def test_sums_are_rounded_once_or_listed(precision, mode, rng):

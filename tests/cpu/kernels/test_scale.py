@@ -76,6 +76,7 @@ def test_exponents_and_norms_follow_the_definition(k, moduli, columns, rng):
         assert (e[i], s[i], norm2[i], norm1[i]) == slow_scale(row, moduli, q), (i, row[:4])
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("columns", [False, True])
 @pytest.mark.parametrize("moduli", [3, 4, 15])
 @pytest.mark.parametrize("k", [1, 100, 300])

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from prismm.core.composite import Scaled
-from prismm.cpu.slices.split import Layout, cut, cut_to_the_end
+from prismm.cpu.slices.split import cut, cut_to_the_end
 from prismm.formats import BF16, FP16
-from prismm.schemes.slice_units import UNITS
+from prismm.schemes.slice_layout import UNITS, Layout
 from tests.cpu.kernels.slice_twin import two, vector
 
 CASES = [
@@ -54,6 +54,7 @@ def hostile_rows(rng, k):
     return np.stack(rows)
 
 
+@pytest.mark.covering("unit", "bits", "side")
 @cases
 @pytest.mark.parametrize("side", ["left", "right"])
 def test_digits_are_the_twins(unit, bits, rounding, adaptive, side, rng):

@@ -73,6 +73,7 @@ def check(x, scale, moduli, kind, side):
             assert abs(measured - square) <= square * exact_power(-40) + len(row) * exact_power(-600)
 
 
+@pytest.mark.covering("kind")
 @sides
 @pytest.mark.parametrize("kind", LARGEST)
 def test_every_system_takes_the_extremes(kind, side, rng):

@@ -225,9 +225,9 @@ def test_words_are_those_of_scaled_half(rng):
     x = rng.uniform(-1, 1, (60, 32)) * 2.0 ** -rng.integers(0, 45, (60, 32))
     x[:, 3] = 1.0 - 2.0 ** -rng.integers(1, 54, 60)
     scheme = ScaledHalf(sb=12)
-    expected = scheme.split(
+    expected = scheme.implementation("cpu").split(
         Scaled("left", x, np.zeros(60, np.int64), np.zeros(60, np.bool_)),
-        Setting(FP32, 1, 1 << 30, scheme.engine_for(None)),
+        Setting(FP32, 1, 1 << 30, scheme.implementation("cpu").engine_for(None)),
     )
     hi, lo = np.empty((60, 32), np.float32), np.empty((60, 32), np.float32)
     weight, residual2 = np.empty(60), np.empty(60)

@@ -33,6 +33,7 @@ def tiny(a, b, mode, precision, moduli=15):
     return (out if precision == 53 else out32.astype(np.float64)).view(whole), count
 
 
+@pytest.mark.covering("name")
 @pytest.mark.parametrize(("precision", "dtype"), KINDS)
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_settled_product_is_correctly_rounded(name, precision, dtype, seed):
@@ -50,6 +51,7 @@ def test_a_settled_product_is_correctly_rounded(name, precision, dtype, seed):
     assert settled > 5 or name not in ("normal", "uniform")
 
 
+@pytest.mark.covering("name")
 @pytest.mark.parametrize(("precision", "dtype"), KINDS)
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_settled_native_product_is_the_schemes_and_within_its_target(name, precision, dtype, seed):

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from prismm.cpu.kernels import weigh
-from prismm.cpu.slices.products import limb_count
 from prismm.formats import BF16, FP16, FP32, FP64, round_fraction
+from prismm.schemes import slice_layout
+from prismm.schemes.slice_layout import limb_count
 
 
 def joined(values, exponents, base=0):
@@ -106,3 +107,7 @@ def test_grid_and_scattered_sums_agree_with_integers(kind, rng):
         weigh.carry(found)
         assert (found[:, :-1] >= 0).all() and (found[:, :-1] < 1 << 24).all()
         assert (sum(found[:, x].astype(object) << (24 * x) for x in range(found.shape[1])) == expected).all()
+
+
+def test_limbs_are_those_that_are_counted():
+    assert slice_layout.LIMB == weigh.LIMB

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from prismm.core.moduli import largest_shift, norm_fraction_bits, norm_limit
+from prismm.core.scales import NONFINITE, Scales
 from prismm.cpu.engines.integer import DIRECT, FLOAT64, INT8, INT8_7BIT
-from prismm.cpu.residues.split import NONFINITE, Scales, Splitter, split_operand
+from prismm.cpu.residues.split import Splitter, split_operand
 from prismm.errors import ArgumentError
 from prismm.testing import HOSTILE
 
@@ -43,6 +44,7 @@ def draw(dtype, k, seed):
     return np.concatenate([HOSTILE[n](1, k, 1, seed + i, dtype)[0] for i, n in enumerate(names)])
 
 
+@pytest.mark.covering("engine", "dtype")
 @sides
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("engine", ENGINES, ids=lambda e: e.name)

@@ -10,10 +10,11 @@ from prismm.core.outcome import Job
 from prismm.cpu.engines.integer import INT8, VNNI
 from prismm.cpu.kernels import vnni
 from prismm.cpu.residues import streamed
+from prismm.cpu.residues.multiply import multiply
 from prismm.cpu.residues.product import TILE, Product
 from prismm.cpu.residues.split import Splitter
 from prismm.formats import format_of
-from prismm.schemes.residues import Residues, multiply
+from prismm.schemes.residues import Residues
 from tests.judge import assert_same_bits
 
 pytestmark = pytest.mark.skipif(not vnni.supported(), reason="no AVX-512 VNNI")
@@ -23,6 +24,7 @@ def job(dtype, workers, memory):
     return Job(format_of(dtype), None, 1, a_priori=True, workers=workers, memory=memory)
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("dtype", ["float64", "complex128", "float32"])
 @pytest.mark.parametrize("workers", [1, 2, 3])
 @pytest.mark.parametrize("memory", [0, 1 << 22, 1 << 30])

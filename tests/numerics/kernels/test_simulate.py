@@ -56,6 +56,7 @@ def name(model):
     return f"{model.input.name}-{model.output.name}-{model.rounding}-{model.block}-{model.fraction_bits}"
 
 
+@pytest.mark.covering("model")
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("model", ALIGNED + CHAINED, ids=name)
 def test_every_bit_is_that_of_the_specification(model, kind, rng):

@@ -13,9 +13,6 @@ if TYPE_CHECKING:
 INT8_BLOCK = 131071
 """The longest inner dimension whose sums of INT8 products are certain to stay within INT32: 131071·2^14 < 2^31."""
 
-SIMULATED = "simulated:"
-"""How names of simulated engines begin."""
-
 
 @dataclass(frozen=True)
 class Proof:

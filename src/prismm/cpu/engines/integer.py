@@ -22,8 +22,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from prismm.core import engine_names as names
+from prismm.core.engine_names import SIMULATED
 from prismm.cpu.engines import simulated_integers
-from prismm.cpu.engines.base import INT8_BLOCK, SIMULATED, Proof, add_blocks
+from prismm.cpu.engines.base import INT8_BLOCK, Proof, add_blocks
 from prismm.cpu.engines.simulated_integers import SimulatedInt8Engine
 from prismm.errors import ArgumentError, EngineError
 

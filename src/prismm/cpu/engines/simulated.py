@@ -46,7 +46,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from prismm.cpu.engines.base import SIMULATED
+from prismm.core.engine_names import SIMULATED
 from prismm.cpu.engines.floats import Accumulation
 from prismm.errors import ArgumentError, EngineError, meant
 from prismm.formats import BF16, FP16, FP32, FP64, TF32, Format

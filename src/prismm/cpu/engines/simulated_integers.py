@@ -10,7 +10,8 @@ import functools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from prismm.cpu.engines.base import SIMULATED, Proof, add_blocks
+from prismm.core.engine_names import SIMULATED
+from prismm.cpu.engines.base import Proof, add_blocks
 from prismm.errors import EngineError
 from prismm.formats import INT8, INT32
 

@@ -20,10 +20,11 @@ from prismm.core import threads as pool
 from prismm.core.accuracy import MAGNITUDE, ROUNDING, Target, join_test
 from prismm.core.bounds import ResidueBound, RoundedBound
 from prismm.core.outcome import Job, Outcome, for_kernels
+from prismm.core.scales import Blocks, Scales
 from prismm.cpu.engines.integer import DIRECT
-from prismm.cpu.residues.split import Blocks, Scales, Splitter
+from prismm.cpu.residues import multiply as residues
+from prismm.cpu.residues.split import Splitter
 from prismm.formats import format_of
-from prismm.schemes import residues
 from prismm.schemes.residues import Residues
 
 if TYPE_CHECKING:
@@ -68,11 +69,14 @@ class Stack:
 
 
 @functools.lru_cache(maxsize=1024)
-def tiny_recipe(dtype: np.dtype[Any], k: int, moduli: int, target: Target) -> tuple[Any, ...]:
-    """What the tiny kernels need for this type, inner dimension, scheme and target."""
+def tiny_recipe(dtype: np.dtype[Any], k: int, moduli: int, target: Target, terms: int) -> tuple[Any, ...]:
+    """What the tiny kernels need for this type, inner dimension, scheme and target.
+
+    terms: those that the target counts, `Job.terms`: fewer than the inner dimension holds for integers beyond 2^53.
+    """
     result = format_of(dtype)
     splitter = Splitter(moduli, DIRECT, k, dtype.kind == "c")
-    mode, *kappas = join_test(target, splitter.terms, result)
+    mode, *kappas = join_test(target, terms, result)
     levels = splitter.count_levels if mode == MAGNITUDE else 0
     return splitter.thresholds, splitter.fraction_bits, levels, mode, *kappas, result.precision
 
@@ -171,7 +175,9 @@ class _Chunk:
         x, left = batch.a.part(self.p0, self.p1, self.rows, kind)
         y, right = batch.b.part(self.p0, self.p1, slice(None), kind)
         plain = job.epilogue is None or job.epilogue.trivial
-        recipe = tiny_recipe(out.dtype, x.shape[2], batch.scheme.moduli, job.target) if job.target is not None else None
+        recipe = None
+        if job.target is not None:
+            recipe = tiny_recipe(out.dtype, x.shape[2], batch.scheme.moduli, job.target, job.terms)
         if plain and recipe is not None and not batch.report and (recipe[3] == ROUNDING or recipe[4] > 0.0):
             marks = _tiny(x, left, y, right, out, recipe)
             if marks is None:

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from prismm.core import threads as pool
+from prismm.core.scales import Scales
 from prismm.cpu.engines.integer import CpuEngine, DirectEngine, PackedEngine
-from prismm.cpu.residues.split import Scales, Splitter, split_operand
+from prismm.cpu.residues.split import Splitter, split_operand
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

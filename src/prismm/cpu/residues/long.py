@@ -17,9 +17,10 @@ import numpy as np
 from prismm.core import threads as pool
 from prismm.core.accuracy import MAGNITUDE, ROUNDING, join_test
 from prismm.core.outcome import Job, Outcome, real_parts
+from prismm.core.scales import Scales
 from prismm.cpu.engines.integer import DIRECT
 from prismm.cpu.repair import Entries, bound_in_units, exactly, repair
-from prismm.cpu.residues.split import Scales, Splitter
+from prismm.cpu.residues.split import Splitter
 from prismm.schemes.residues import Residues
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ def multiply(scheme: Residues, a: NDArray[Any], b: NDArray[Any], out: NDArray[An
     """out = a @ b up to the job's target; False, and nothing promised of out, where that asks for a closer look."""
     parts = len(real_parts(out))
     splitter = Splitter(scheme.moduli, DIRECT, a.shape[1], parts == 2)
-    mode, kappa, magnitude_kappa = join_test(job.target, splitter.terms, job.result)
+    mode, kappa, magnitude_kappa = join_test(job.target, job.terms, job.result)
     if mode not in (ROUNDING, MAGNITUDE) or (mode == MAGNITUDE and not kappa):
         return False
     work = _Pieces(a, b, parts, job.workers)

@@ -11,6 +11,7 @@ from prismm.core import accuracy
 from prismm.core import threads as pool
 from prismm.core.accuracy import MAGNITUDE, PAIR, ROUNDING
 from prismm.core.outcome import Job, Outcome, for_kernels, real_parts
+from prismm.core.scales import Blocks, Scales
 from prismm.core.workspace import Scratch
 from prismm.cpu.engines.integer import DirectEngine, PackedEngine
 from prismm.cpu.residues import streamed
@@ -28,7 +29,7 @@ from prismm.cpu.residues.blocking import (
     spread,
     tiling,
 )
-from prismm.cpu.residues.split import Blocks, Scales, Splitter, split_operand
+from prismm.cpu.residues.split import Splitter, split_operand
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -14,9 +14,10 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from prismm.core import threads as pool
+from prismm.core.scales import Scales
 from prismm.core.workspace import Scratch
 from prismm.cpu.residues.blocking import TILE, SplitLeft, SplitRight, left_shape, residue_dtype, right_shape
-from prismm.cpu.residues.split import Scales, Splitter, split_operand
+from prismm.cpu.residues.split import Splitter, split_operand
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from prismm.core import threads as pool
 from prismm.errors import ArgumentError
-from prismm.schemes.slice_units import UNITS, Digits, Unit, choose_block, slice_bits
+from prismm.schemes.slice_layout import UNITS, Digits, Unit, choose_block, expected_slices, slice_bits
 
 if TYPE_CHECKING:
     import numpy as np
@@ -79,19 +79,6 @@ def estimate(sliced: Sliced, weights: NDArray[np.float64], unit_roundoff: float,
         if slice_share(sliced, weights, whole, p, workers) <= tolerance:
             return Estimate(p + 1, ended=False)
     return Estimate(sliced.slices, ended=True) if sliced.ended else Estimate(None, ended=False)
-
-
-def expected_slices(bits: int, k: int, precision: int) -> int:
-    """What Algorithm 3 gives for even data ((rand - 0.5)·exp(0.1·randn)), a priori: for plans and first guesses.
-
-    Slice d is at most what the d - 1 before it left, half a unit or one: about 2^(-β(d-1)) of a row's largest element,
-    as slice 1 is about a row's magnitude; so 2^(-β(d-1)) <= √k·u.
-
-    >>> expected_slices(5, 7168, 53), expected_slices(8, 1024, 53), expected_slices(8, 1024, 24)
-    (11, 7, 4)
-    """
-    needed = precision - 0.5 * math.log2(max(k, 1))
-    return 1 + max(1, math.ceil(needed / bits))
 
 
 def slices_table(

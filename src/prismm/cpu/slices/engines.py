@@ -25,7 +25,7 @@ from prismm.cpu.engines.floats import FloatEngine
 from prismm.cpu.engines.integer import choose
 from prismm.cpu.engines.simulated_integers import SimulatedInt8Engine
 from prismm.errors import ArgumentError, EngineError
-from prismm.schemes.slice_units import Digits, Unit
+from prismm.schemes.slice_layout import Digits, Unit
 
 if TYPE_CHECKING:
     import numpy as np

@@ -9,6 +9,7 @@ from prismm.core import threads as pool
 from prismm.core.composite import Lost
 from prismm.cpu.slices.engines import SliceEngine
 from prismm.cpu.slices.split import Sliced
+from prismm.schemes.slice_layout import limb_count
 
 if TYPE_CHECKING:
     import numpy as np
@@ -55,13 +56,6 @@ class Multiplied:
     notes: dict[str, int] = field(default_factory=dict)
     rest: tuple[NDArray[np.float64], ...] = ()
     complete: bool = False
-
-
-def limb_count(positions: int, products: int) -> int:
-    """Limbs for products of 53 bits at positions up to that one, their carries and a sign."""
-    from prismm.cpu.kernels.weigh import LIMB
-
-    return -(-(positions + 54 + max(products, 1).bit_length()) // LIMB) + 1
 
 
 def lowest(sliced: Sliced, used: int) -> NDArray[np.int64]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from prismm.core import threads as pool
 from prismm.core.composite import Scaled, Side
-from prismm.schemes.slice_units import Digits, Unit
+from prismm.schemes.slice_layout import Layout
 
 if TYPE_CHECKING:
     import numpy as np
@@ -15,41 +15,6 @@ if TYPE_CHECKING:
 
 _STRIP = 32
 """Vectors that a worker slices at a time."""
-
-
-@dataclass(frozen=True)
-class Layout:
-    """How an operand is sliced: by what unit, into how many bits, on which exponents, in which blocks.
-
-    block: digits of the inner dimension that one product on the engine spans; blocks·block >= k, padded with zeros.
-    """
-
-    unit: Unit
-    bits: int
-    rounding: Digits
-    adaptive: bool
-    k: int
-    block: int
-
-    @property
-    def blocks(self) -> int:
-        """Blocks of the inner dimension."""
-        return max(1, -(-self.k // self.block))
-
-    @property
-    def carried(self) -> bool:
-        """Whether digits are balanced with carry: a fixed grid of 8 bits on INT8."""
-        return self.unit.inputs is None and self.rounding == "nearest" and self.bits == 8 and not self.adaptive
-
-    @property
-    def largest_digit(self) -> int:
-        """D."""
-        return self.unit.largest_digit(self.bits, self.rounding)
-
-    @property
-    def together(self) -> int:
-        """Products of slices that may be added inside the accumulator: (their number)·block·D² <= T."""
-        return max(1, self.unit.sum_limit // (max(self.block, 1) * self.largest_digit**2))
 
 
 @dataclass

@@ -232,20 +232,7 @@ class SlicesBound:
 
     def _of_part(self, a: NDArray[Any], b: NDArray[Any], value: NDArray[Any]) -> NDArray[np.float64]:
         """Of real rows a and columns b, and their product."""
-        from prismm.cpu.scaling import bound_of, scale
-        from prismm.cpu.slices.split import cut
-        from prismm.schemes.slices import bound_terms
-
-        x, e = scale(a, "left", 1)
-        y, f = scale(b, "right", 1)
-        layout = self.scheme.layout(x.k)
-        left, right = (cut(z, layout, self.slices, 1) for z in (x, y))
-        used = left.used, right.used
-        terms = bound_terms(left, right, used, self.slices if self.scheme.fast else None)
-        units = bound_of(0.0, *terms, 2.0**-1070, None, (e, f), x.k)
-        with np.errstate(over="ignore"):
-            bound = np.ldexp(units, (e.exponent[:, None] + f.exponent[None, :]).astype(np.int64))
-            bound = np.where(units > 0.0, bound * _UP + 2.0**-1074, bound)
+        bound = self.scheme.implementation("cpu").bound(a, b, self.slices)
         bound = np.reshape(bound, np.shape(value)) + half_ulp(value, self.result) * _UP
         return np.where(np.isfinite(value), bound, 0.0)
 

@@ -119,7 +119,7 @@ _UNITS = {
 
 
 def digits_for(unit: str, bits: int, truncated: bool = False, adaptive: bool = False) -> Digits:
-    """How a GPU holds slices of a unit of `schemes.slice_units`: in its own type, or one that holds its integers and
+    """How a GPU holds slices of a unit of `schemes.slice_layout`: in its own type, or one that holds its integers and
     sums.
 
     >>> digits_for("fp16", 8)

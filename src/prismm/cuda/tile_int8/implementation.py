@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from prismm.core.bounds import half_ulp
-from prismm.cpu.scaling import layout
+from prismm.core.specials import layout
 from prismm.cuda.costs.table import waves
 from prismm.cuda.launch.program import OUT, A, B
 from prismm.cuda.layout import lay_out, put_part

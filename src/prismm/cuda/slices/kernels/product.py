@@ -12,7 +12,7 @@ zero, 2^β - 1, so that |S_s| <= d·width·D² in a block of the inner dimension
 join adds. INT8 units add to it themselves. Floating-point units add integers exactly as far as their own accumulators
 hold them, `longest_sum` terms: 2^24/D² of 16 bits, 2^53/D² of float64; then their sums are added to it. What a tensor
 core that truncates drops is below the last place of its largest addend, an integer below 2^24: nothing
-(`schemes.slice_units`).
+(`schemes.slice_layout`).
 
 Bytes: d·(m + n)·k digits of operands, times the tiles that read them again; G numbers written an entry and block.
 Operations: 2·k an entry and pair. On an H200 at order 4096 seven slices of FP16, fast, take 6.9 ms, 560 TOP/s of 989

@@ -17,6 +17,9 @@ from prismm.formats import BF16, FP16, FP32, FP64, Format
 
 Digits = Literal["nearest", "toward-zero"]
 
+LIMB = 24
+"""Bits of a limb in which products of slices are added; `cpu.kernels.weigh` has the same."""
+
 
 @dataclass(frozen=True)
 class Unit:
@@ -128,3 +131,56 @@ def choose_block(unit: Unit, k: int, rounding: Digits, precision: int = 53) -> i
     if not found:
         slice_bits(unit, 1, rounding)
     return found
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How an operand is sliced: by what unit, into how many bits, on which exponents, in which blocks.
+
+    block: digits of the inner dimension that one product on the engine spans; blocks·block >= k, padded with zeros.
+    """
+
+    unit: Unit
+    bits: int
+    rounding: Digits
+    adaptive: bool
+    k: int
+    block: int
+
+    @property
+    def blocks(self) -> int:
+        """Blocks of the inner dimension."""
+        return max(1, -(-self.k // self.block))
+
+    @property
+    def carried(self) -> bool:
+        """Whether digits are balanced with carry: a fixed grid of 8 bits on INT8."""
+        return self.unit.inputs is None and self.rounding == "nearest" and self.bits == 8 and not self.adaptive
+
+    @property
+    def largest_digit(self) -> int:
+        """D."""
+        return self.unit.largest_digit(self.bits, self.rounding)
+
+    @property
+    def together(self) -> int:
+        """Products of slices that may be added inside the accumulator: (their number)·block·D² <= T."""
+        return max(1, self.unit.sum_limit // (max(self.block, 1) * self.largest_digit**2))
+
+
+def expected_slices(bits: int, k: int, precision: int) -> int:
+    """What Algorithm 3 gives for even data ((rand - 0.5)·exp(0.1·randn)), a priori: for plans and first guesses.
+
+    Slice d is at most what the d - 1 before it left, half a unit or one: about 2^(-β(d-1)) of a row's largest element,
+    as slice 1 is about a row's magnitude; so 2^(-β(d-1)) <= √k·u.
+
+    >>> expected_slices(5, 7168, 53), expected_slices(8, 1024, 53), expected_slices(8, 1024, 24)
+    (11, 7, 4)
+    """
+    needed = precision - 0.5 * math.log2(max(k, 1))
+    return 1 + max(1, math.ceil(needed / bits))
+
+
+def limb_count(positions: int, products: int) -> int:
+    """Limbs for products of 53 bits at positions up to that one, their carries and a sign."""
+    return -(-(positions + 54 + max(products, 1).bit_length()) // LIMB) + 1

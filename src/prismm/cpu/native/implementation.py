@@ -1,0 +1,67 @@
+"""Implementation of `Native` on a CPU."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from prismm.core.accuracy import Target
+from prismm.core.outcome import Job, Outcome
+from prismm.core.problem import Problem
+from prismm.cpu.costs import native_seconds
+from prismm.cpu.engines.named import BLAS, forced, refuse_simulated
+from prismm.cpu.implementation import Blocks
+from prismm.cpu.native.product import multiply
+from prismm.errors import ArgumentError
+from prismm.schemes.native import Native
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from prismm.core.composite import Side
+
+
+class Implementation:
+    """`Native` on a CPU; see `cpu.implementation.Implementation`."""
+
+    rounds_every_term = True
+
+    def __init__(self, scheme: Native) -> None:
+        self.scheme = scheme
+
+    def engine(self, problem: Problem, name: str | None, *, may_read_data: bool) -> tuple[str, tuple[str, ...]]:
+        """BLAS, whatever engine of integers is asked for."""
+        refuse_simulated(name, self.scheme)
+        forced(name)
+        return BLAS, ()
+
+    def check_target(self, problem: Problem, target: Target | None) -> None:
+        """Integers beyond 2^53 are several terms each, in a sum that is rounded."""
+        if problem.big_integers and target is not None and target.kind == "native":
+            raise ArgumentError(
+                f"{self.scheme} does not reach accuracy 'native' for integers beyond 2^53; leave scheme out, or pass "
+                "prismm.Residues(...)"
+            )
+
+    def products(self, problem: Problem, engine: str) -> int:
+        """One."""
+        return 1
+
+    def seconds(self, problem: Problem, engine: str, workers: int) -> float:
+        """Of BLAS, and of the pass over the result."""
+        return native_seconds(self.scheme, problem, workers)
+
+    def blocks(self, problem: Problem, engine: str, job: Job) -> Blocks:
+        """The whole; copies in float64 where that is the precision asked for."""
+        m, n, k = problem.m, problem.n, problem.k
+        workspace = 8 * (k * n + min(m, 1024) * (n + k)) if self.scheme.compute == "float64" else 0
+        return Blocks(m, n, workspace)
+
+    def prepare(self, x: NDArray[Any], side: Side, job: Job, engine: str) -> None:
+        """Nothing: BLAS takes the operand as it is."""
+
+    def run(
+        self, a: NDArray[Any], b: NDArray[Any], out: NDArray[Any], job: Job, engine: str, left: Any = None,
+        right: Any = None, *, as_torch: bool = False,
+    ) -> Outcome:  # fmt: skip
+        """See `cpu.native.product`."""
+        return multiply(self.scheme, a, b, out, job, as_torch=as_torch)

@@ -1,0 +1,98 @@
+"""Implementation of `Residues` on a CPU."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from prismm.core.accuracy import MAGNITUDE, Target, join_mode
+from prismm.core.outcome import Job, Outcome
+from prismm.core.problem import Problem
+from prismm.cpu.choice import is_thin, is_tiny
+from prismm.cpu.costs import residue_seconds
+from prismm.cpu.engines.integer import DIRECT, ENGINES, DirectEngine, choose
+from prismm.cpu.engines.named import BLAS, engine_named, forced
+from prismm.cpu.implementation import Blocks
+from prismm.cpu.residues.blocking import prepare_left, prepare_right, tiling
+from prismm.cpu.residues.multiply import multiply
+from prismm.cpu.residues.split import Splitter
+from prismm.errors import ArgumentError
+from prismm.schemes.residues import Residues
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from prismm.core.composite import Side
+
+
+class Implementation:
+    """`Residues` on a CPU; see `cpu.implementation.Implementation`."""
+
+    rounds_every_term = False
+
+    def __init__(self, scheme: Residues) -> None:
+        self.scheme = scheme
+
+    def engine(self, problem: Problem, name: str | None, *, may_read_data: bool) -> tuple[str, tuple[str, ...]]:
+        """The engine asked for, the direct one for small products, or the best of this processor."""
+        asked = forced(name)
+        if name == BLAS:
+            raise ArgumentError(
+                f"engine={BLAS!r} multiplies no residues, and this product takes {self.scheme}; leave engine out, or "
+                f"pass one of {', '.join(map(repr, ENGINES))}"
+            )
+        if asked is not None:
+            return asked, (f"engine {asked} asked for by the caller",)
+        if may_read_data and (is_tiny(problem) or is_thin(problem)):
+            how = "tiny" if is_tiny(problem) else "one operand is tiny"
+            return DIRECT.name, (f"{how}: exact integer dot products beat any pipeline",)
+        best = choose("cpu").name
+        if best not in ("cpu:vnni", "cpu:int8"):
+            return best, (f"{best}: no INT8 unit of this CPU proved itself exact",)
+        return best, ()
+
+    def check_target(self, problem: Problem, target: Target | None) -> None:
+        """Every target is certified."""
+
+    def products(self, problem: Problem, engine: str) -> int:
+        """One for each modulus, and for each of the real products that make a complex one; 1 by the direct engine."""
+        moduli, parts = self._counts(problem, engine)
+        return moduli * parts
+
+    def seconds(self, problem: Problem, engine: str, workers: int) -> float:
+        """Of products, splits and joins."""
+        return residue_seconds(engine, problem, *self._counts(problem, engine), workers)
+
+    def blocks(self, problem: Problem, engine: str, job: Job) -> Blocks:
+        """Panels of rows and blocks of columns; the direct engine takes the whole."""
+        if engine == DIRECT.name:
+            return Blocks(problem.m, problem.n, 0)
+        cut = tiling(problem.m, problem.n, self._splitter(problem, engine), job.workers, job.memory)
+        return Blocks(cut.row_panel, cut.column_block, cut.bytes)
+
+    def prepare(self, x: NDArray[Any], side: Side, job: Job, engine: str) -> Any:
+        """The residues of all moduli."""
+        k = x.shape[1 if side == "left" else 0]
+        tested = join_mode(job.target) == MAGNITUDE
+        is_complex = x.dtype.kind == "c"
+        splitter = Splitter(self.scheme.moduli, engine_named(engine), k, is_complex, a_priori=tested, levels=tested)
+        return (prepare_left if side == "left" else prepare_right)(x, splitter, job.workers)
+
+    def run(
+        self, a: NDArray[Any], b: NDArray[Any], out: NDArray[Any], job: Job, engine: str, left: Any = None,
+        right: Any = None, *, as_torch: bool = False,
+    ) -> Outcome:  # fmt: skip
+        """See `cpu.residues.multiply`."""
+        chosen = engine_named(engine)
+        if isinstance(chosen, DirectEngine):
+            left = right = None
+        return multiply(self.scheme, a, b, out, job, chosen, left, right)
+
+    def _splitter(self, problem: Problem, engine: str) -> Splitter:
+        return Splitter(self.scheme.moduli, engine_named(engine), problem.k, problem.is_complex)
+
+    def _counts(self, problem: Problem, engine: str) -> tuple[int, int]:
+        """Moduli, and real products for each."""
+        if engine == DIRECT.name:
+            return 1, 1
+        splitter = self._splitter(problem, engine)
+        return len(splitter.system.moduli), splitter.residue_parts

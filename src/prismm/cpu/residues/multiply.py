@@ -1,0 +1,207 @@
+"""`Residues` on a CPU: split, multiply, join and certify on an engine, repair what is uncertified."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from prismm.core import accuracy
+from prismm.core.accuracy import MAGNITUDE, RAW, ROUNDING
+from prismm.core.bounds import ResidueBound, RoundedBound
+from prismm.core.moduli import MAX_MODULI, operand_bits
+from prismm.core.outcome import Job, Outcome, real_parts
+from prismm.core.scales import Blocks, Scales
+from prismm.core.specials import patch, patch_addend
+from prismm.cpu.engines.integer import CpuEngine, DirectEngine
+from prismm.cpu.repair import Entries, bound_in_units, exactly, repair
+from prismm.cpu.residues.blocking import SplitLeft, SplitRight
+from prismm.cpu.residues.product import Product
+from prismm.cpu.residues.split import Splitter
+from prismm.schemes.residues import Residues
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+def multiply(
+    scheme: Residues,
+    a: NDArray[Any],
+    b: NDArray[Any],
+    out: NDArray[Any],
+    job: Job,
+    engine: CpuEngine,
+    left: SplitLeft | None = None,
+    right: SplitRight | None = None,
+    blocks: Blocks | None = None,
+) -> Outcome:
+    """Split, multiply, join, certify and repair: out = a @ b (or the epilogue's sum) up to the job's target.
+
+    blocks: each row of a meets columns of its own (by the direct engine).
+    """
+    levels = accuracy.join_mode(job.target) == MAGNITUDE
+    splitter = Splitter(scheme.moduli, engine, a.shape[1], np.iscomplexobj(out), job.a_priori, levels)
+    direct = isinstance(engine, DirectEngine)
+    outcome = Outcome(products=1 if direct else len(splitter.system.moduli) * splitter.residue_parts)
+    work = Product(splitter, job, outcome)
+    rows, columns = work.run(a, b, out, left, right) if blocks is None else work.run_blocks(a, b, out, blocks)
+    start = time.perf_counter()
+    parts = len(real_parts(out))
+    outside = np.empty((0, 0), np.bool_)
+    if job.epilogue is not None:
+        met = columns.nonfinite[None, :] if blocks is None else columns.nonfinite[blocks.columns()]
+        outside = rows.nonfinite[:, None] | met
+    masks, special = patch_addend(out, job.epilogue, outside)
+    if blocks is None:
+        special += patch(a, b, out, rows.nonfinite, columns.nonfinite, job.epilogue)
+    elif rows.nonfinite.any() or columns.nonfinite.any():
+        for some, those in blocks.pieces():
+            odd = rows.nonfinite[some], columns.nonfinite[those]
+            epilogue = job.epilogue.part(some) if job.epilogue is not None else None
+            special += patch(a[some], b[:, those], out[some], *odd, epilogue)
+    outcome.count("special", special)
+    entries = []
+    for part in range(parts):
+        mine = [(i, j) for p, i, j in work.open if p == part]
+        if not mine:
+            continue
+        i, j = np.concatenate([x[0] for x in mine]), np.concatenate([x[1] for x in mine])
+        found = entries_at(part, i, j, blocks)
+        found = found.keep(~(rows.nonfinite[found.i] | columns.nonfinite[found.j]))
+        entries.append(found.keep(~masks[part][found.place]))
+    total_open = sum(e.i.size for e in entries)
+    road = "value" if work.mode == RAW else "certified"
+    outcome.count(road, out.size * parts - special - total_open)
+    if entries and job.target is None:
+        # The scheme's own value with an open rounding: exact arithmetic on the rounded operands.
+        a_hat, b_hat = _rounded(a, rows.shift[:, None]), _rounded(b, columns.shift[None, :])
+        for found in entries:
+            exactly(a_hat, b_hat, out, found, job, outcome, road="value")
+    weight = 1.0
+    if job.epilogue is not None:
+        factors = job.epilogue.factors(0, parts)
+        weight = float(abs(factors[0])) + float(abs(factors[1]))  # may overflow, silently
+    scheme_bound = ResidueBound(job.result, rows, columns, splitter.terms, weight, blocks)
+    if job.target is None:
+        _finite_where_exact(a, b, out, job, scheme_bound, masks, outcome)
+    elif total_open:
+        entries = _with_more_moduli(scheme, a, b, out, job, engine, entries, outcome, (rows, columns))
+        for found in entries:
+            repair(a, b, out, found, job, outcome, (rows, columns))
+    outcome.time("repair", time.perf_counter() - start)
+    if work.mode == ROUNDING:
+        outcome.bound = RoundedBound(job.result)
+    else:
+        outcome.bound = scheme_bound
+    return outcome
+
+
+def entries_at(part: int, i: NDArray[np.int64], j: NDArray[np.int64], blocks: Blocks | None) -> Entries:
+    """Entries of the result by row and column, the latter of each row's block."""
+    return Entries(part, i, j) if blocks is None else Entries(part, i, blocks.owner[i] * blocks.width + j, blocks.width)
+
+
+@np.errstate(all="ignore")
+def _finite_where_exact(
+    a: NDArray[Any],
+    b: NDArray[Any],
+    out: NDArray[Any],
+    job: Job,
+    bound: ResidueBound,
+    masks: list[NDArray[np.bool_]],
+    outcome: Outcome,
+) -> None:
+    """Law 4 for the scheme's own value: infinite exactly where RN(exact) is. Entries that may be in the top binades, or
+    beyond them, are compared with the exact value, which replaces them where only one is infinite, or their signs
+    differ.
+    """
+    top = 2.0 ** (job.result.maxexp - 3)
+    far = bound.exponent() > job.result.maxexp - 4
+    reach = bound.at(np.where(np.isfinite(out), out, 0), slice(None), slice(None)) if far else 0.0
+    for part, value in enumerate(real_parts(out)):
+        with np.errstate(invalid="ignore"):
+            i, j = np.nonzero(~((np.abs(value) < top) & (reach < top)))
+        found = entries_at(part, i.astype(np.int64), j.astype(np.int64), bound.blocks)
+        finite = ~(bound.rows.nonfinite[found.i] | bound.columns.nonfinite[found.j]) & ~masks[part][i, j]
+        found = found.keep(finite)
+        if found.i.size == 0:
+            continue
+        own = value[found.place]
+        exactly(a, b, out, found, job, Outcome())
+        exact = value[found.place]
+        same = (np.isinf(own) == np.isinf(exact)) & (np.isfinite(own) | (own == exact))
+        value[found.keep(same).place] = own[same]
+        outcome.count("value", -int((~same).sum()))
+        outcome.count("exact", int((~same).sum()))
+
+
+@np.errstate(all="ignore")
+def _rounded(x: NDArray[Any], shift: NDArray[np.int64]) -> NDArray[Any]:
+    """x rounded to multiples of 2^-shift: the operand that the scheme multiplies exactly."""
+    parts = [np.ldexp(np.rint(np.ldexp(p.astype(np.float64), shift)), -shift) for p in real_parts(x)]
+    if len(parts) == 1:
+        return parts[0]
+    whole = np.empty(x.shape, np.complex128)
+    whole.real, whole.imag = parts
+    return whole
+
+
+MANY = 4096
+
+
+def _with_more_moduli(
+    scheme: Residues,
+    a: NDArray[Any],
+    b: NDArray[Any],
+    out: NDArray[Any],
+    job: Job,
+    engine: CpuEngine,
+    entries: list[Any],
+    outcome: Outcome,
+    scales: tuple[Scales, Scales],
+) -> list[Any]:
+    """Many open roundings: multiply their rows and columns again with more moduli, if that promises to settle most
+    of them.
+
+    Raising N by d moduli divides the bound of every inexact row and column by about 2^(3.8·d). An entry x stays open
+    with probability about 2ε·2^p/|x|.
+    """
+    assert job.target is not None
+    total = sum(e.i.size for e in entries)
+    if job.target.kind != "correctly-rounded" or total < MANY or scheme.moduli >= MAX_MODULI:
+        return entries
+    if isinstance(engine, DirectEngine) or (job.epilogue is not None and not job.epilogue.trivial):
+        return entries
+    i, j = np.unique(np.concatenate([e.i for e in entries])), np.unique(np.concatenate([e.j for e in entries]))
+    repair_cost = total * a.shape[1] * 3.4e-9
+    again_cost = 2.0 * i.size * j.size * a.shape[1] * MAX_MODULI / 4e11
+    if again_cost > 0.5 * repair_cost:
+        return entries
+    gain = 2.0 ** (operand_bits(scheme.moduli) - operand_bits(MAX_MODULI))
+    some = entries[0].keep(np.arange(entries[0].i.size) % max(1, entries[0].i.size // 512) == 0)
+    bound = bound_in_units(scales[0].terms[:, some.i], scales[1].terms[:, some.j], a, job)
+    value = np.abs(real_parts(out)[some.part][some.i, some.j].astype(np.float64))
+    size = np.ldexp(value, scales[0].shift[some.i] + scales[1].shift[some.j])
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        still = np.minimum(1.0, np.nan_to_num(2.0 * gain * bound * 2.0**job.result.precision / size, nan=1.0))
+    if float(np.mean(still)) > 0.5:
+        return entries
+    piece = np.empty((i.size, j.size), out.dtype)
+    again = Outcome()
+    product = Product(Splitter(MAX_MODULI, engine, a.shape[1], np.iscomplexobj(out)), job, again)
+    product.run(np.ascontiguousarray(a[i]), np.ascontiguousarray(b[:, j]), piece)
+    outcome.time("more moduli", sum(again.timings.values()))
+    outcome.products += len(product.splitter.system.moduli) * product.splitter.residue_parts
+    left = []
+    for e in entries:
+        r, c = np.searchsorted(i, e.i), np.searchsorted(j, e.j)
+        real_parts(out)[e.part][e.i, e.j] = real_parts(piece)[e.part][r, c]
+        open_now = np.zeros((i.size, j.size), np.bool_)
+        for part, x, y in product.open:
+            if part == e.part:
+                open_now[x, y] = True
+        still_open = open_now[r, c]
+        outcome.count("more moduli", int((~still_open).sum()))
+        left.append(Entries(e.part, e.i[still_open], e.j[still_open]))
+    return left
