@@ -2,7 +2,7 @@
 
 The verbs are those of `_matmul`; what differs is where arrays live and that nothing waits: a call queues its kernels on
 the current stream and returns. Only ``full_output=True`` reads counts back. The road of a product by residues: split
-both operands, multiply the planes of all moduli, join and certify, repair what is open (`cuda.residues.launches`); of
+both operands, multiply the planes of all moduli, join and certify, repair what is open (`cuda.residues`); of
 a native one: cuBLAS, then the entries that are not finite. A batch goes through the same launches.
 
 What depends on shapes, strides and arguments alone is worked out once and kept: the choice, and the program of

@@ -21,10 +21,10 @@ from prismm import _api as _matmul
 from prismm.cuda import calls as cuda_calls
 from prismm.cuda.costs import host_speed as host_pace
 from prismm.cuda.costs import table as cuda_rates
+from prismm.cuda.device import Device
 from prismm.cuda.launch.cublas import Gemm
 from prismm.cuda.launch.program import Factor, Place, Program, Tiled
-from prismm.cuda.residues import launches as cuda
-from prismm.cuda.residues.launches import Device
+from prismm.cuda.residues.tables import tables
 from tests.cuda.harness.evidence import contents
 
 GPUS = {
@@ -60,17 +60,20 @@ def pretended(device: Device, folder: Any, free: int = FREE) -> Iterator[list[st
         known.append(program)
         told.extend(_lines(program))
 
-    make_tables = cuda.tables
+    answers: dict[str, Any] = {
+        "lives_on_gpu": lambda x: isinstance(x, torch.Tensor) or hasattr(x, "kept"),
+        "device_of": lambda _: device,
+        "tables": lambda moduli, _: tables(moduli, torch.device("cpu")),
+    }
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PRISMM_CACHE_DIR", str(folder))
         for name in _SETTINGS:
             patch.delenv(name, raising=False)
         for module in [x for name, x in sys.modules.items() if name.partition(".")[0] == "prismm"]:
-            if "lives_on_gpu" in vars(module):
-                patch.setattr(module, "lives_on_gpu", lambda x: isinstance(x, torch.Tensor) or hasattr(x, "kept"))
+            for name, answer in answers.items():
+                if callable(vars(module).get(name)):
+                    patch.setattr(module, name, answer)
         patch.setattr(_matmul, "tensors_at_once", lambda *_: None)
-        patch.setattr(cuda, "device_of", lambda _: device)
-        patch.setattr(cuda, "tables", lambda moduli, _: make_tables(moduli, torch.device("cpu")))
         patch.setattr(cuda_calls, "_unread", functools.cache(lambda _: torch.empty(256, dtype=torch.uint8)))
         patch.setattr(cuda_calls, "_scratch", lambda queued, _: _zeros(queued.program.scratch))
         patch.setattr(host_pace, "seconds", lambda: 16e-6)
