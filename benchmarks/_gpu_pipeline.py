@@ -17,6 +17,7 @@ from prismm.cuda.device import Device, device_of
 from prismm.cuda.launch.program import Program
 from prismm.cuda.multiword import implementation as cuda_words_calls
 from prismm.cuda.multiword import launches as cuda_words
+from prismm.cuda.operands import result_of
 
 SHARED = 227 * 1024
 """Bytes of shared memory that a program may take on Hopper."""
@@ -88,7 +89,8 @@ def program_of(a: Any, b: Any, out: Any, variant: Variant, device: Device) -> Pr
     config = cuda_words.config_for(cuda_words.HALVES, variant.chunk, a.shape[1], parse_target("native"), unit)
     program = Program((a.data_ptr() % 16, b.data_ptr() % 16, out.data_ptr() % 16))
     counts = program.take(torch.int64, 4)
-    cuda_words_calls.queue(program, a[None], b[None], out[None], config, tuple(out.shape), counts, chosen)
+    target = result_of(out[None])
+    cuda_words_calls.queue_blocks(program, a[None], b[None], target, config, tuple(out.shape), counts, chosen)
     for launch in program.launches:
         kernel = getattr(launch, "kernel", None)
         if kernel is not None and kernel.fn.__name__ == "words_product":

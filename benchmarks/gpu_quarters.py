@@ -22,8 +22,8 @@ from gpu_gemm import graph_of, in_a_row
 import prismm
 from prismm.core.problem import Problem
 from prismm.cuda import calls as cuda_calls
-from prismm.cuda import plan as cuda_plan
 from prismm.cuda.costs.calibrate import seconds_of
+from prismm.cuda.residues import implementation as residues_implementation
 from prismm.cuda.residues import strassen as cuda_quarters
 from prismm.schemes import Residues
 
@@ -38,7 +38,7 @@ def captured(call: Callable[[], Any], quarters: bool) -> torch.cuda.CUDAGraph:
     def chosen(problem: Problem, *_: Any) -> bool:
         return quarters and cuda_quarters.serves(problem.m, problem.n, problem.k)
 
-    with mock.patch.object(cuda_plan, "by_quarters", chosen):
+    with mock.patch.object(residues_implementation, "by_quarters", chosen):
         cuda_calls.forget()
         return graph_of(call)
 

@@ -20,8 +20,9 @@ import _common
 
 from prismm.core.accuracy import parse_target
 from prismm.core.problem import Problem
+from prismm.cuda.costs.predict import gpu_seconds, predict
 from prismm.cuda.costs.table import Host, Rates, committed, read
-from prismm.cuda.plan import gpu_seconds, own_seconds, predict
+from prismm.cuda.native.seconds import own_seconds
 from prismm.formats import FP32, FP64
 from prismm.schemes import Native, Residues, ScaledHalf
 

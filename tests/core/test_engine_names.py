@@ -16,7 +16,6 @@ from prismm.cuda import device as cuda_device
 from prismm.cuda.device import INT8
 from prismm.cuda.launch import cublas
 from prismm.cuda.multiword import launches as cuda_words
-from prismm.cuda.slices import launches as cuda_slices
 from prismm.errors import ArgumentError
 
 A = np.arange(12.0).reshape(3, 4)
@@ -36,7 +35,7 @@ def test_docstrings():
 def test_the_lists_are_the_engines():
     assert (*ENGINES, BLAS.name) == names.CPU
     words = {x.name for x in (cuda_words.HALVES, cuda_words.TF32_PAIRS, cuda_words.BF16_PAIRS, cuda_words.BF16_TRIPLES)}
-    assert set(names.CUDA) == {INT8, cuda_device.BLAS, cuda_slices.FP16, cuda_slices.FP64, *words}
+    assert set(names.CUDA) == {INT8, cuda_device.BLAS, cuda_device.FP16, cuda_device.FP64, *words}
     assert cublas is not None
 
 

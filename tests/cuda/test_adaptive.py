@@ -13,7 +13,7 @@ from prismm.core.problem import Problem
 from prismm.core.request import Request
 from prismm.cuda import plan as cuda_plan
 from prismm.cuda.device import Device
-from prismm.cuda.slices import implementation as cuda_slices_calls
+from prismm.cuda.implementation import implementation_of
 from prismm.cuda.slices import launches as cuda_slices
 from prismm.cuda.slices.kernels import product as slice_product
 from prismm.errors import ArgumentError, EngineError
@@ -55,7 +55,7 @@ def test_they_run_on_the_unit_of_their_own():
             for k in (1, 20, 512, 20000):
                 some = problem(64, k, accuracy=accuracy)
                 assert chosen(some, scheme).engine.removeprefix("cuda:") in scheme.unit.replace("bf16", "fp16")
-                config = cuda_slices_calls.launch_config(scheme, some, H200)
+                config = implementation_of(scheme).launch_config(some, H200)
                 # Where entries are correctly rounded by definition, they are certified on a grid.
                 assert config.digits.adaptive == (scheme.mode != "CR" and accuracy != "correctly-rounded")
     with pytest.raises(EngineError, match="reproducible"):
@@ -71,7 +71,7 @@ def test_accumulators_hold_what_a_block_of_a_pair_adds():
         for k in (1, 3, 100, 4096, 1 << 20, (1 << 23) - 1):
             for rounding in ("nearest", "toward-zero"):
                 scheme = adaptive(unit, 5, rounding=rounding)
-                config = cuda_slices_calls.launch_config(scheme, problem(64, k), H200)
+                config = implementation_of(scheme).launch_config(problem(64, k), H200)
                 largest = slice_product.largest_digit(config.digits.bits, config.digits.truncated)
                 cut = cuda_slices.cut_for(config.widest, 50, k, 132)
                 assert min(k, cut.width) * largest**2 < 1 << (8 * config.digits.top.itemsize - 1)
@@ -83,9 +83,9 @@ def test_accumulators_hold_what_a_block_of_a_pair_adds():
 def test_reported_bounds_hold(name, scheme, seed):
     a, b = HOSTILE[name](6, 70, 5, seed=seed)
     c = prismm.matmul(a, b, scheme=scheme)
-    bounds = cuda_slices_calls.bound_of(scheme, problem(6, 70), H200, a, b).at(c, slice(None), slice(None))
+    bounds = implementation_of(scheme).bound(problem(6, 70), "", H200, a, b, None, 1.0).at(c, slice(None), slice(None))
     assert exact_product(a, b).within(c, bounds).all()
-    one = cuda_slices_calls.bound_of(scheme, problem(6, 70), H200, a, b).at(c, 3, 2)
+    one = implementation_of(scheme).bound(problem(6, 70), "", H200, a, b, None, 1.0).at(c, 3, 2)
     assert math.isclose(float(one), bounds[3, 2], rel_tol=1e-12)
 
 

@@ -8,7 +8,7 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("triton")
 
-from prismm.cuda.calls import _in_place  # noqa: E402
+from prismm.cuda.backend import in_place  # noqa: E402
 from prismm.cuda.launch import cublas  # noqa: E402
 from prismm.cuda.launch.program import OUT, A, B, Place, Program  # noqa: E402
 from prismm.cuda.native.cublas import multiply_natively  # noqa
@@ -106,8 +106,8 @@ def test_large_numbers_take_the_64_bit_call():
 
 def test_rows_that_overlap_are_copied():
     windows = torch.arange(20.0).as_strided((5, 4), (1, 2))  # neither rows nor columns lie apart
-    assert _in_place(windows, False) and not _in_place(windows, True)
-    assert _in_place(windows.contiguous(), True) and _in_place(windows.contiguous().mT, True)
+    assert in_place(windows, False) and not in_place(windows, True)
+    assert in_place(windows.contiguous(), True) and in_place(windows.contiguous().mT, True)
     with pytest.raises(EngineError, match="copied first"):
         gemm_of(windows[None], torch.ones(1, 4, 3), torch.empty(1, 5, 3))
 

@@ -9,7 +9,10 @@ from prismm.core.accuracy import parse_target
 from prismm.core.problem import Problem
 from prismm.core.request import Request
 from prismm.cuda import plan as cuda_plan
+from prismm.cuda.costs.predict import predict
+from prismm.cuda.costs.table import usual_rates
 from prismm.cuda.device import Device
+from prismm.cuda.implementation import implementation_of
 from prismm.cuda.multiword import implementation as cuda_words_calls
 from prismm.cuda.multiword import launches as cuda_words
 from prismm.errors import ArgumentError, EngineError
@@ -43,7 +46,7 @@ def test_auto_takes_words_for_large_products_in_float32():
 
 def test_batches_of_small_products_are_cut_where_they_are_multiplied():
     def one_kernel(some, chunk=64, device=H200):
-        return cuda_words_calls.launch_config(ScaledHalf(chunk=chunk), some, device).direct
+        return implementation_of(ScaledHalf(chunk=chunk)).launch_config(some, device).direct
 
     assert one_kernel(problem(512, batch=(64,))) and one_kernel(problem(256, batch=(256,)))
     # Of larger matrices, or few, elements are cut too often, or by too few.
@@ -76,7 +79,7 @@ def test_a_product_no_certificate_would_cover_is_not_taken():
     assert cuda_words_calls.of_native_grade(problem(4096, 255)) is None
     for k in (256, 1000, 5000, 1 << 20):
         scheme = cuda_words_calls.of_native_grade(problem(64, k))
-        assert cuda_words_calls.launch_config(scheme, problem(64, k), H200).least < math.inf
+        assert implementation_of(scheme).launch_config(problem(64, k), H200).least < math.inf
 
 
 def test_an_engine_asked_for_names_its_words():
@@ -94,7 +97,7 @@ def test_words_run_on_gpus_without_known_rates_when_asked_for():
     choice = chosen(problem(), ScaledHalf(), device=A100)
     assert (choice.scheme, choice.engine) == (ScaledHalf(), "cuda:fp16")
     # The A100's matrix unit errs more.
-    ours, other = (cuda_words_calls.launch_config(ScaledHalf(), problem(), device).least for device in (H200, A100))
+    ours, other = (implementation_of(ScaledHalf()).launch_config(problem(), device).least for device in (H200, A100))
     assert ours < other < math.inf
 
 
@@ -121,9 +124,9 @@ def test_what_a_gpu_has_not():
 
 def test_predictions_follow_what_was_measured():
     for n, seconds in ((4096, 0.70e-3), (8192, 4.9e-3), (16384, 37.5e-3)):
-        predicted = cuda_plan.predict(ScaledHalf(chunk=512), problem(n), cuda_plan.usual_rates())
+        predicted = predict(ScaledHalf(chunk=512), problem(n), usual_rates())
         assert 0.75 < predicted / seconds < 1.25
-    tf32 = cuda_plan.predict(Words.tf32(), problem(8192), cuda_plan.usual_rates())
+    tf32 = predict(Words.tf32(), problem(8192), usual_rates())
     assert 0.75 < tf32 / 9.2e-3 < 1.25
 
 

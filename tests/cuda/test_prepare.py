@@ -6,6 +6,7 @@ import pytest
 import prismm
 from prismm.cuda import calls as cuda_calls
 from prismm.cuda import prepare as cuda_prepared
+from prismm.cuda.residues import implementation as residues_implementation
 from prismm.cuda.residues.split import split_vectors
 from prismm.errors import ArgumentError, DTypeError, OperandError, ShapeError
 from prismm.schemes.multiword import Words
@@ -35,8 +36,7 @@ def splits(monkeypatch):
         counted["left" if left else "right"] += x.batch * x.vectors
         return split(program, x, *arguments, left=left, **keywords)
 
-    for module in (cuda_calls, cuda_prepared):
-        monkeypatch.setattr(module, "split_vectors", counting)
+    monkeypatch.setattr(residues_implementation, "split_vectors", counting)
     cuda_calls.forget()
     return counted
 

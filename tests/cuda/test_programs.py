@@ -9,16 +9,18 @@ from prismm import Slices
 from prismm.core.accuracy import parse_target
 from prismm.core.problem import Problem
 from prismm.core.request import Request
-from prismm.cuda import calls as cuda_calls
+from prismm.cuda import blocks as cuda_blocks
 from prismm.cuda import operands as cuda_operands
 from prismm.cuda import plan as cuda_plan
+from prismm.cuda.backend import GpuCall
 from prismm.cuda.device import Device
+from prismm.cuda.execute import _queued
 from prismm.cuda.gemm import sum as cuda_gemm
 from prismm.cuda.kernels import layout
 from prismm.cuda.launch import cublas
 from prismm.cuda.launch.program import LONGEST_GRID, A, Place, Program, _Launch
 from prismm.cuda.residues.join import MOST_MAGNITUDES
-from prismm.cuda.residues.tables import tables
+from prismm.cuda.workspace import UNREAD_BYTES
 from prismm.errors import EngineError
 from prismm.formats import FP32, FP64
 from prismm.schemes.multiword import Words
@@ -33,7 +35,7 @@ KINDS = {torch.float64: FP64, torch.float32: FP32, torch.complex128: FP64, torch
 
 @pytest.fixture(autouse=True)
 def nobody_asks_how_much_memory_is_free(monkeypatch):
-    monkeypatch.setattr(cuda_plan, "_LARGE", 1 << 50)
+    monkeypatch.setattr(cuda_blocks, "LARGE", 1 << 50)
 
 
 def program(batch, m, k, n, scheme, target, dtype=torch.float64, sum_=False, large=None, turned=False):
@@ -42,14 +44,12 @@ def program(batch, m, k, n, scheme, target, dtype=torch.float64, sum_=False, lar
     options = Request(chosen, scheme, False, None, None, 1, None)
     problem = Problem(m, n, k, (batch,) if batch > 1 else (), KINDS[dtype], chosen, False, True, dtype.is_complex, sum_)
     choice = cuda_plan.choose(problem, options, H200)
-    call = cuda_calls.GpuCall((), (), (batch, m, n), dtype, ("", ""), choice, problem, H200, 0, options, None)
-    if isinstance(choice.scheme, Residues):
-        call.__dict__["table"] = tables(choice.scheme.moduli, torch.device("cpu"))
+    call = GpuCall((), (), (batch, m, n), dtype, ("", ""), choice, problem, H200, 0, options, None)
     a, b, out = (torch.empty(batch, *shape, dtype=dtype, device="meta") for shape in ((m, k), (k, n), (m, n)))
     if turned:
         a, b = a.mT.contiguous().mT, b.mT.contiguous().mT
     third = torch.empty(batch, m, n, dtype=dtype, device="meta") if sum_ else None
-    return cuda_calls._queued(call, a, b, out, False, third).program, choice
+    return _queued(call, a, b, out, False, third).program, choice
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def program(batch, m, k, n, scheme, target, dtype=torch.float64, sum_=False, lar
 def test_scratch_is_what_was_planned(batch, m, k, n, target, dtype):
     for sum_ in (False, True):
         made, choice = program(batch, m, k, n, Residues(15), target, dtype, sum_)
-        assert 0.98 * choice.scratch - 65536 <= made.scratch <= 1.01 * choice.scratch + 65536, sum_
+        assert 0.98 * choice.blocks.workspace - 65536 <= made.scratch <= 1.01 * choice.blocks.workspace + 65536, sum_
 
 
 @pytest.mark.parametrize(
@@ -82,25 +82,25 @@ def test_scratch_of_other_schemes_is_planned_within_a_tenth(scheme, dtype):
         (1, 64, 100000, 64),
     ):  # fmt: skip
         made, choice = program(*shape, scheme, "native", dtype)
-        assert 0.9 < choice.scratch / made.scratch < 1.1, shape
+        assert 0.9 < choice.blocks.workspace / made.scratch < 1.1, shape
 
 
 def test_native_products_take_cublas_workspace_and_little_more():
     for batch in (1, 40, 5000):
         made, choice = program(batch, 70, 80, 90, Native(), "native")
-        assert 0 <= made.scratch - choice.scratch <= 512 and choice.scratch == cublas.WORKSPACE
+        assert 0 <= made.scratch - choice.blocks.workspace <= 512 and choice.blocks.workspace == cublas.WORKSPACE
 
 
 def test_products_in_one_kernel_share_what_nobody_reads():
     for batch in (1, 40, 5000):
         made, choice = program(batch, 70, 80, 90, Native("float64"), "native", torch.float32)
-        assert choice.engine == "cuda:fp64" and 0 < made.scratch <= cuda_calls._UNREAD_BYTES
+        assert choice.engine == "cuda:fp64" and 0 < made.scratch <= UNREAD_BYTES
 
 
 def test_batches_share_scratch(monkeypatch):
-    monkeypatch.setattr(cuda_plan, "_LARGE", 1 << 28)
+    monkeypatch.setattr(cuda_blocks, "LARGE", 1 << 28)
     made, choice = program(32767, 8, 8, 8, Residues(15), "native")
-    assert 1 < choice.batches < 32767 and made.scratch < 1.1 * (1 << 28)
+    assert 1 < choice.blocks.batches < 32767 and made.scratch < 1.1 * (1 << 28)
 
 
 @pytest.mark.parametrize(
@@ -136,16 +136,16 @@ def test_other_grids_are_refused():
 
 
 def test_every_join_counts_what_it_opens(monkeypatch):
-    monkeypatch.setattr(cuda_plan, "_LARGE", 1 << 24)
+    monkeypatch.setattr(cuda_blocks, "LARGE", 1 << 24)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (1 << 26, 1 << 26))
     made, choice = program(1, 900, 300, 700, Residues(15), "native")
-    assert choice.rows < 900
+    assert choice.blocks.rows < 900
     opened = [
         [x for x in launch.arguments if isinstance(x, Place) and x.dtype == torch.int64 and x.shape == (1,)]
         for launch in made.launches
         if isinstance(launch, _Launch) and launch.kernel.fn.__name__ == "finish"
     ]
-    joins = math.ceil(900 / choice.rows) * math.ceil(700 / choice.columns)
+    joins = math.ceil(900 / choice.blocks.rows) * math.ceil(700 / choice.blocks.columns)
     assert len(opened) == len({place.offset for (place,) in opened}) == joins
     assert all(place.offset % 16 == 0 for (place,) in opened)
 

@@ -9,8 +9,8 @@ from prismm.core.problem import Problem
 from prismm.core.request import Request
 from prismm.cuda import plan as cuda_plan
 from prismm.cuda import sample as cuda_look
+from prismm.cuda.choice import Left
 from prismm.cuda.device import Device
-from prismm.cuda.plan import Left
 from prismm.formats import FP32, FP64
 from prismm.schemes import Native, Residues
 
@@ -46,7 +46,7 @@ def no_settings(monkeypatch):
 
 def chosen(problem, share):
     options = Request(problem.target, None, False, None, None, 1, None)
-    return cuda_plan.choose(problem, options, H200, look=share)
+    return cuda_plan.choose(problem, options, H200, sample=share)
 
 
 @pytest.mark.parametrize("is_complex", [False, pytest.param(True, marks=pytest.mark.slow)])

@@ -14,8 +14,10 @@ from prismm.core.problem import Problem
 from prismm.core.request import Request
 from prismm.core.specials import real_operands
 from prismm.cuda import plan as cuda_plan
+from prismm.cuda.costs.predict import predict
+from prismm.cuda.costs.table import usual_rates
 from prismm.cuda.device import Device
-from prismm.cuda.slices import implementation as cuda_slices_calls
+from prismm.cuda.implementation import implementation_of
 from prismm.cuda.slices import launches as cuda_slices
 from prismm.cuda.slices.kernels import join as slice_join
 from prismm.cuda.slices.kernels import product as slice_product
@@ -89,7 +91,7 @@ def problems():
         for k in (1, 3, 5, 20, 100, 512, 4096, 20000, 1 << 20, (1 << 23) - 1):
             own = Slices(unit, slices=2), Slices(unit, slices=7), Slices(unit, mode="CR"), Slices(unit)
             for scheme in (*own, *(dataclasses.replace(x, rounding="toward-zero") for x in own)):
-                yield k, cuda_slices_calls.launch_config(scheme, problem(64, k), H200)
+                yield k, implementation_of(scheme).launch_config(problem(64, k), H200)
 
 
 def test_accumulators_hold_what_a_block_adds():
@@ -133,8 +135,8 @@ def test_pairs_are_those_of_the_scheme():
     for slices in range(1, 9):
         for fast in (False, True):
             scheme = Slices("int8", slices=slices, fast=fast)
-            config = cuda_slices_calls.launch_config(scheme, problem(), H200)
-            assert config.pairs == scheme.products_for(4096, FP64) == cuda_slices_calls.products(scheme, problem())
+            config = implementation_of(scheme).launch_config(problem(), H200)
+            assert config.pairs == scheme.products_for(4096, FP64) == implementation_of(scheme).products(problem())
 
 
 def test_predictions_follow_what_was_measured():
@@ -144,7 +146,7 @@ def test_predictions_follow_what_was_measured():
         (4096, Slices("int8", slices=3, fast=True), FP32, None, 0.79e-3),
         (4096, Slices("int8", slices=4, fast=True), FP32, "native", 1.19e-3),
     ):  # fmt: skip
-        predicted = cuda_plan.predict(scheme, problem(n, result=result, accuracy=accuracy), cuda_plan.usual_rates())
+        predicted = predict(scheme, problem(n, result=result, accuracy=accuracy), usual_rates())
         assert 0.75 < predicted / seconds < 1.25, (n, scheme, predicted)
 
 
@@ -159,9 +161,9 @@ def test_predictions_follow_what_was_measured():
 def test_reported_bounds_hold(name, scheme, seed):
     a, b = HOSTILE[name](6, 70, 5, seed=seed)
     c = prismm.matmul(a, b, scheme=scheme)
-    bounds = cuda_slices_calls.bound_of(scheme, problem(6, 70), H200, a, b).at(c, slice(None), slice(None))
+    bounds = implementation_of(scheme).bound(problem(6, 70), "", H200, a, b, None, 1.0).at(c, slice(None), slice(None))
     assert exact_product(a, b).within(c, bounds).all()
-    one = cuda_slices_calls.bound_of(scheme, problem(6, 70), H200, a, b).at(c, 3, 2)
+    one = implementation_of(scheme).bound(problem(6, 70), "", H200, a, b, None, 1.0).at(c, 3, 2)
     assert math.isclose(float(one), bounds[3, 2], rel_tol=1e-12)
 
 
@@ -317,7 +319,7 @@ def test_interpreted_sums_are_rounded_once(share, device):
 
 
 def test_sums_are_made_whatever_is_asked_of_them():
-    summed = {"summed": True, "of_values": False}
+    summed = {"summed": True, "sum_of_values": False}
     for accuracy in (None, "fast", "native", 1e-9, "correctly-rounded"):
         for scheme in (FAST, dataclasses.replace(FAST, exponents="adaptive"), Slices(mode="CR")):
             assert chosen(problem(64, accuracy=accuracy, **summed), scheme).scheme == scheme

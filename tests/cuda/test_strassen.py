@@ -8,10 +8,13 @@ import pytest
 
 import prismm
 from prismm.cuda import calls as cuda_calls
-from prismm.cuda import plan as cuda_plan
+from prismm.cuda.costs.predict import gpu_seconds
 from prismm.cuda.costs.table import committed
 from prismm.cuda.device import device_of
+from prismm.cuda.residues import implementation as residues_implementation
 from prismm.cuda.residues import strassen as cuda_quarters
+from prismm.cuda.residues.implementation import certificate_test
+from prismm.cuda.residues.seconds import by_quarters
 from prismm.cuda.residues.tables import tables
 from prismm.formats import FP32, FP64
 from prismm.schemes.residues import Residues
@@ -112,14 +115,18 @@ def test_large_products_are_made_so_where_there_is_memory(sizes, result, moduli,
     problem = dataclasses.replace(problem_of(m, k, result, is_complex=is_complex), n=n)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (1 << 40, 1 << 40))
     much, whole = (chosen(problem, dataclasses.replace(H200, hopper=x), scheme=Residues(moduli)) for x in (True, False))
-    assert much.quarters and any("quarters" in reason for reason in much.reasons) and much.scratch > whole.scratch
-    assert (much.rows, much.columns) == (whole.rows, whole.columns) == (m, n) and not whole.quarters
+    assert any("quarters" in reason for reason in much.reasons)
+    much, whole = much.blocks, whole.blocks
+    assert much.strassen and not whole.strassen and much.workspace > whole.workspace
+    assert much[:2] == whole[:2] == (m, n)
     # Not enough for both, not enough for either.
-    for free in (4 * much.scratch - (1 << 30), 3 * whole.scratch):
+    for free in (4 * much.workspace - (1 << 30), 3 * whole.workspace):
         monkeypatch.setattr(torch.cuda, "mem_get_info", lambda free=free: (free, 1 << 40))
         little = chosen(problem, scheme=Residues(moduli))
-        assert little.scratch <= free // 4 and not any("quarters" in reason for reason in little.reasons)
-        assert not little.quarters and (little.rows == m or free == 3 * whole.scratch)
+        assert not any("quarters" in reason for reason in little.reasons)
+        little = little.blocks
+        assert little.workspace <= free // 4 and not little.strassen
+        assert little.rows == m or free == 3 * whole.workspace
 
 
 def test_smaller_products_are_not(monkeypatch):
@@ -127,12 +134,12 @@ def test_smaller_products_are_not(monkeypatch):
     rates = committed()["NVIDIA H200"]
     for m, n, k in ((8192, 8192, 8192), (4096, 4096, 4096), (16384, 16384, 1024), (65536, 128, 65536), (1, 1 << 20, 9)):
         problem = dataclasses.replace(problem_of(m, k, FP64), n=n)
-        assert not chosen(problem, scheme=Residues(14)).quarters
-        assert not cuda_plan.by_quarters(problem, 14, rates)
+        assert not chosen(problem, scheme=Residues(14)).blocks.strassen
+        assert not by_quarters(problem, 14, rates)
     problem = problem_of(16384, 16384, FP64)
-    whole, faster = (cuda_plan.gpu_seconds(Residues(14), problem, rates, quarters=x) for x in (False, True))
+    whole, faster = (gpu_seconds(Residues(14), problem, rates, strassen=x) for x in (False, True))
     assert 0.9 < faster / whole < 0.98
-    assert cuda_plan.gpu_seconds(Residues(14), problem, rates) == faster
+    assert gpu_seconds(Residues(14), problem, rates) == faster
 
 
 @pytest.mark.parametrize("target", ["native", "correctly-rounded"])
@@ -148,7 +155,7 @@ def test_the_memory_is_what_a_plan_says(sizes, dtype, target):
     double = dtype == torch.float64
     problem = problem_of(m, k, FP64 if double else FP32, target, is_complex=not double)
     problem = dataclasses.replace(problem, n=n)
-    test, parts = cuda_plan.test_of(problem), 1 if double else 2
+    test, parts = certificate_test(problem), 1 if double else 2
     said = cuda_quarters.scratch_bytes(m, n, k, 9, parts, test, H200)
     assert abs(program.scratch - said) < 0.002 * said
 
@@ -157,7 +164,9 @@ def test_the_memory_is_what_a_plan_says(sizes, dtype, target):
 def always(monkeypatch):
     """Products are made from quarters wherever there are some."""
     monkeypatch.setattr(
-        cuda_plan, "by_quarters", lambda problem, moduli, rates: cuda_quarters.serves(problem.m, problem.n, problem.k)
+        residues_implementation,
+        "by_quarters",
+        lambda problem, moduli, rates: cuda_quarters.serves(problem.m, problem.n, problem.k),
     )
     cuda_calls.forget()
     yield
@@ -217,7 +226,7 @@ def test_a_large_product_is_the_same_with_and_without(monkeypatch):
     plan = prismm.explain(a, b, **keywords)
     assert any("quarters" in reason for reason in plan.reasons), plan.reasons
     found = prismm.matmul(a, b, **keywords)
-    monkeypatch.setattr(cuda_plan, "by_quarters", lambda problem, moduli, rates: False)
+    monkeypatch.setattr(residues_implementation, "by_quarters", lambda problem, moduli, rates: False)
     cuda_calls.forget()
     assert torch.equal(found, prismm.matmul(a, b, **keywords))
     cuda_calls.forget()

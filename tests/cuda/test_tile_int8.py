@@ -12,8 +12,9 @@ from prismm.core.problem import Problem
 from prismm.core.request import Request
 from prismm.core.specials import real_operands
 from prismm.cuda import plan as cuda_plan
+from prismm.cuda.costs.table import usual_rates
 from prismm.cuda.device import Device, device_of
-from prismm.cuda.implementations import module_of
+from prismm.cuda.implementation import implementation_of
 from prismm.cuda.tile_int8 import implementation as cuda_tile_calls
 from prismm.cuda.tile_int8 import launches as cuda_tiles
 from prismm.errors import ArgumentError, EngineError
@@ -94,7 +95,7 @@ def test_reported_bounds_hold(scheme, seed):
     for name in ("normal", "wide_rows", "wide_rows_and_columns", "subnormal_results", "cancelling", "carries"):
         a, b = HOSTILE[name](6, 150, 5, seed=seed, dtype=np.dtype(np.float32))
         c = on_cpu(a, b, scheme)
-        bound = cuda_tile_calls.bound_of(scheme, problem(5, 150), H200, a, b)
+        bound = implementation_of(scheme).bound(problem(5, 150), "", H200, a, b, None, 1.0)
         bounds = bound.at(c, slice(None), slice(None))
         assert exact_product(a, b).within(c, bounds).all(), name
         assert np.isclose(float(bound.at(c, 3, 2)), bounds[3, 2], rtol=1e-12)
@@ -105,7 +106,7 @@ def test_reported_bounds_hold_for_both_parts_of_complex_numbers(scheme, seed):
     for name in ("normal", "wide_rows", "cancelling", "carries"):
         a, b = HOSTILE[name](6, 75, 5, seed=seed, dtype=np.dtype(np.complex64))
         c = on_cpu(a, b, scheme)
-        bound = cuda_tile_calls.bound_of(scheme, problem(5, 75, is_complex=True), H200, a, b)
+        bound = implementation_of(scheme).bound(problem(5, 75, is_complex=True), "", H200, a, b, None, 1.0)
         bounds = bound.at(c, slice(None), slice(None))
         for part, own in enumerate((c.real.copy(), c.imag.copy())):
             assert exact_product(*real_operands(a, b, part)).within(own, bounds).all(), name
@@ -114,7 +115,7 @@ def test_reported_bounds_hold_for_both_parts_of_complex_numbers(scheme, seed):
 
 def both_lost(a, b, scheme, some, lost, more, lost_too):
     """What both vectors of an entry lose."""
-    bound = cuda_tile_calls.bound_of(scheme, problem(), H200, a, b)
+    bound = implementation_of(scheme).bound(problem(), "", H200, a, b, None, 1.0)
     return bound._lost(lost[:, None], lost_too, more - some[:, None])
 
 
@@ -178,37 +179,43 @@ def test_normal_products_are_certified_as_a_whole(rng):
 
 def test_what_a_gpu_takes():
     for scheme in SCHEMES:
-        assert cuda_tile_calls.check(scheme, problem(), None) == "cuda:int8"
-    assert cuda_tile_calls.check(TileInt8(), problem(accuracy="fast"), "cuda") == "cuda:int8"
-    assert cuda_tile_calls.workspace(TileInt8(exponent="pair"), problem(), 64, 64) > 4 * 128 * 4096
-    rates = cuda_plan.usual_rates()
-    assert cuda_tile_calls.gpu_seconds(TileInt8(exponent="pair"), problem(), rates) > cuda_tile_calls.gpu_seconds(
-        TileInt8(), problem(), rates
+        assert implementation_of(scheme).check(problem(), None, H200) == "cuda:int8"
+    assert implementation_of(TileInt8()).check(problem(accuracy="fast"), "cuda", H200) == "cuda:int8"
+    assert implementation_of(TileInt8(exponent="pair")).workspace(problem(), 64, 64) > 4 * 128 * 4096
+    rates = usual_rates()
+    by_pairs, by_tiles = (
+        implementation_of(TileInt8(exponent=x)).gpu_seconds(problem(), rates) for x in ("pair", "tile")
     )
+    assert by_pairs > by_tiles
     with pytest.raises(EngineError, match="rows and columns a power of two up to 128, inner dimension 32, 64, 128"):
-        cuda_tile_calls.check(TileInt8(tile=(16, 48, 8)), problem(), None)
-    assert cuda_tile_calls.check(TileInt8(), problem(is_complex=True), None) == "cuda:int8"
+        implementation_of(TileInt8(tile=(16, 48, 8))).check(problem(), None, H200)
+    assert implementation_of(TileInt8()).check(problem(is_complex=True), None, H200) == "cuda:int8"
     for other in (problem(result=FP64), problem(one_type=False)):
         with pytest.raises(EngineError, match="float32"):
-            cuda_tile_calls.check(TileInt8(), other, None)
+            implementation_of(TileInt8()).check(other, None, H200)
     for accuracy in ("correctly-rounded", 1e-3):
         with pytest.raises(EngineError, match="certifies accuracy 'native' and 'fast'"):
-            cuda_tile_calls.check(TileInt8(), problem(accuracy=accuracy), None)
+            implementation_of(TileInt8()).check(problem(accuracy=accuracy), None, H200)
     with pytest.raises(ArgumentError, match="'cuda:int8'"):
-        cuda_tile_calls.check(TileInt8(), problem(), "cuda:fp16")
+        implementation_of(TileInt8()).check(problem(), "cuda:fp16", H200)
     with pytest.raises(ArgumentError, match="too long"):
-        cuda_tile_calls.check(TileInt8(), problem(4, 1 << 23), None)
+        implementation_of(TileInt8()).check(problem(4, 1 << 23), None, H200)
     with pytest.raises(ArgumentError, match="at most 4194303"):
-        cuda_tile_calls.check(TileInt8(), problem(4, 1 << 22, is_complex=True), None)
+        implementation_of(TileInt8()).check(problem(4, 1 << 22, is_complex=True), None, H200)
 
 
 def test_a_call_takes_them():
     some = problem(64)
     choice = cuda_plan.choose(some, Request(some.target, TileInt8(), False, None, None, 1, None), H200)
-    assert (choice.scheme, choice.engine, choice.rows, choice.columns) == (TileInt8(), "cuda:int8", 64, 64)
-    plan = cuda_plan.make_plan(some, choice, Request(some.target, TileInt8(), False, None, None, 1, None), "", "", "")
+    assert (choice.scheme, choice.engine, choice.blocks.rows, choice.blocks.columns) == (
+        TileInt8(),
+        "cuda:int8",
+        64,
+        64,
+    )
+    plan = cuda_plan.make_plan(some, choice, Request(some.target, TileInt8(), False, None, None, 1, None), H200, "", "")
     assert plan.products == 8 and plan.predicted_seconds > 0.0
-    assert module_of(TileInt8()) is cuda_tile_calls
+    assert type(implementation_of(TileInt8())) is cuda_tile_calls.Implementation
 
 
 def test_what_is_asked_of_an_entry():
@@ -220,13 +227,13 @@ def test_what_is_asked_of_an_entry():
         cuda_tiles.config_for(TileInt8(fallback=x), 64, y).raw for x in (True, False) for y in (None, Target("native"))
     ]
     assert raw == [False, False, True, False]
-    assert cuda_tile_calls.workspace(TileInt8(), problem(), 4096, 4096) > 6 * 4096**2
+    assert implementation_of(TileInt8()).workspace(problem(), 4096, 4096) > 6 * 4096**2
 
 
 def test_predictions_follow_what_was_measured():
-    rates = cuda_plan.usual_rates()
+    rates = usual_rates()
     for n, inner, seconds in ((8192, 32, 14.5e-3), (8192, 64, 10.6e-3), (8192, 128, 7.3e-3), (16384, 128, 55.9e-3)):
-        assert 0.85 < cuda_tile_calls.gpu_seconds(TileInt8(tile=(16, inner, 8)), problem(n), rates) / seconds < 1.15
+        assert 0.85 < implementation_of(TileInt8(tile=(16, inner, 8))).gpu_seconds(problem(n), rates) / seconds < 1.15
 
 
 def launched(a, b, scheme, target):

@@ -10,11 +10,15 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from prismm.core.environment import variable
 from prismm.errors import EngineError
 
-INT8, BLAS = "cuda:int8", "cuda:blas"
+if TYPE_CHECKING:
+    from prismm.core.problem import Problem
+
+INT8, BLAS, FP16, FP64 = "cuda:int8", "cuda:blas", "cuda:fp16", "cuda:fp64"
 
 
 COUNTS = 4
@@ -88,3 +92,21 @@ def emulated_by_cublas() -> str | None:
         if value not in ("", "0", "default"):
             return f"{name.decode()}={value}"
     return None
+
+
+def spoiled_by(problem: Problem) -> str | None:
+    """Which setting keeps cuBLAS from being a conventional product of the result's type."""
+    return emulated_by_cublas() or (reduced_float32() if problem.result.precision == 24 else None)
+
+
+def settings(single: bool = True) -> tuple[str | None, ...]:
+    """What the choice depends on besides the call itself: settings of cuBLAS and torch, and ``PRISMM_ENGINE``. single:
+    of products in float32 too.
+    """
+    return emulated_by_cublas(), reduced_float32() if single else None, default_engine()
+
+
+def default_engine() -> str | None:
+    """``PRISMM_ENGINE``, where it names an engine of a GPU."""
+    name = variable(b"PRISMM_ENGINE")
+    return name if name.startswith("cuda") else None

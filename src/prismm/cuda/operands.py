@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from prismm.core import arrays as interop
 from prismm.core.arrays import lives_on_gpu
 from prismm.core.prepared import Prepared
-from prismm.cuda.launch.program import Place
+from prismm.cuda.launch.program import OUT, Place
 from prismm.cuda.residues.split import SplitVectors
-from prismm.cuda.views import Vectors
+from prismm.cuda.views import Result, Vectors
 from prismm.errors import DTypeError, OperandError
 
 if TYPE_CHECKING:
@@ -167,3 +167,9 @@ def vectors_of(x: torch.Tensor, base: int, *, columns: bool) -> Vectors:
     # Extents of 1 have any stride.
     vector, element = 1 if count == 1 else steps[1], 1 if terms == 1 else steps[2]
     return Vectors(Place(base, 0, x.dtype), batch, count, terms, (steps[0], vector, element))
+
+
+def result_of(out: torch.Tensor, base: int = OUT) -> Result:
+    """Where entries (batch, m, n) are, behind a base."""
+    steps = out.stride(0), out.stride(1), out.stride(2)
+    return Result(Place(base, 0, out.dtype), out.shape[0], out.shape[1], out.shape[2], steps)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from prismm.core.accuracy import join_test
 from prismm.core.moduli import operand_bits
-from prismm.cuda.plan import Left
+from prismm.cuda.residues.seconds import Left
 
 if TYPE_CHECKING:
     import torch

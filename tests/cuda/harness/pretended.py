@@ -19,6 +19,7 @@ import torch
 
 from prismm import _api as _matmul
 from prismm.cuda import calls as cuda_calls
+from prismm.cuda import workspace
 from prismm.cuda.costs import host_speed as host_pace
 from prismm.cuda.costs import table as cuda_rates
 from prismm.cuda.device import Device
@@ -74,8 +75,8 @@ def pretended(device: Device, folder: Any, free: int = FREE) -> Iterator[list[st
                 if callable(vars(module).get(name)):
                     patch.setattr(module, name, answer)
         patch.setattr(_matmul, "tensors_at_once", lambda *_: None)
-        patch.setattr(cuda_calls, "_unread", functools.cache(lambda _: torch.empty(256, dtype=torch.uint8)))
-        patch.setattr(cuda_calls, "_scratch", lambda queued, _: _zeros(queued.program.scratch))
+        patch.setattr(workspace, "unread", functools.cache(lambda _: torch.empty(256, dtype=torch.uint8)))
+        patch.setattr(workspace, "scratch_of", lambda queued, _: _zeros(queued.program.scratch))
         patch.setattr(host_pace, "seconds", lambda: 16e-6)
         patch.setattr(torch.cuda, "mem_get_info", lambda *_: (free, 1 << 37))
         patch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)

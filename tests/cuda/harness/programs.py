@@ -10,18 +10,20 @@ import torch
 
 from prismm.core import accuracy
 from prismm.core.problem import Problem
-from prismm.cuda import calls as cuda_calls
-from prismm.cuda import plan as cuda_plan
+from prismm.cuda.backend import GpuCall
+from prismm.cuda.blocks import Blocks
 from prismm.cuda.device import BLAS, COUNTS, INT8, Device
+from prismm.cuda.execute import _queued
 from prismm.cuda.gemm import sum as cuda_gemm
+from prismm.cuda.implementation import Job
 from prismm.cuda.launch.cublas import Gemm
 from prismm.cuda.launch.program import OUT, A, B, Place, Program
 from prismm.cuda.multiword import implementation as cuda_words_calls
 from prismm.cuda.multiword import launches as cuda_words
 from prismm.cuda.native import launches as cuda_direct
 from prismm.cuda.native.tiles import Split, Tile
-from prismm.cuda.operands import vectors_of
-from prismm.cuda.residues.tables import tables
+from prismm.cuda.operands import result_of, vectors_of
+from prismm.cuda.plan import LaunchPlan
 from prismm.cuda.views import Result
 from prismm.formats import FP32, FP64
 from prismm.schemes.native import Native
@@ -42,13 +44,11 @@ def residue_program(
     problem = Problem(m, n, k, (), form, chosen, False, True, out.is_complex())
     rows, columns = (x.step if x else size for x, size in zip(kept, (m, n), strict=True))
     engine = INT8 if moduli else BLAS
-    choice = cuda_plan.Choice(scheme, engine, (), rows, columns, 0, 1 if quarters else 2, quarters)
-    call = cuda_calls.GpuCall(
-        (), (), (), out.dtype, ("", ""), choice, problem, device, 0, SimpleNamespace(target=chosen), None, kept
+    planned = LaunchPlan(scheme, engine, (), Blocks(rows, columns, 0, 1 if quarters else 2, quarters))
+    call = GpuCall(
+        (), (), (), out.dtype, ("", ""), planned, problem, device, 0, SimpleNamespace(target=chosen), None, kept
     )  # fmt: skip
-    if moduli:
-        call.__dict__["table"] = tables(moduli, a.device)
-    return cuda_calls._queued(call, a, b, out, full_output=False).program
+    return _queued(call, a, b, out, full_output=False).program
 
 
 def beside_cublas(program: Program) -> Program:
@@ -87,13 +87,11 @@ def sum_program(
         scheme = Residues(scheme) if scheme else Native()
     problem = Problem(m, n, k, (), form, chosen, False, True, out.is_complex(), True)
     problem = dataclasses.replace(problem, reads_operands=sum_.has_product(problem))
-    choice = cuda_plan.Choice(scheme, BLAS if scheme == Native() else INT8, (), m, n, 0, 2)
-    call = cuda_calls.GpuCall(
-        (), (), (), out.dtype, ("", ""), choice, problem, device, 0, SimpleNamespace(target=chosen), None
+    planned = LaunchPlan(scheme, BLAS if scheme == Native() else INT8, (), Blocks(m, n, 0, 2))
+    call = GpuCall(
+        (), (), (), out.dtype, ("", ""), planned, problem, device, 0, SimpleNamespace(target=chosen), None
     )  # fmt: skip
-    if isinstance(scheme, Residues):
-        call.__dict__["table"] = tables(scheme.moduli, a.device)
-    queued = cuda_calls._queued(call, a, b, out, False, c)
+    queued = _queued(call, a, b, out, False, c)
     return queued.program, queued.products
 
 
@@ -101,9 +99,19 @@ def words_program(a: Any, b: Any, out: Any, config: cuda_words.LaunchConfig, dev
     """out = a @ b of tensors (batch, ·, ·) by words; and where the counts are."""
     program = Program((a.data_ptr() % 16, b.data_ptr() % 16, out.data_ptr() % 16))
     counts = program.take(torch.int64, 4)
-    block = out.shape[1], out.shape[2]
-    cuda_words_calls.queue(program, a, b, out, config, block, counts, device)
+    cuda_words_calls.queue_blocks(program, a, b, result_of(out), config, (out.shape[1], out.shape[2]), counts, device)
     return program, counts
+
+
+def job_of(
+    program: Program, a: Any, b: Any, out: Any, config: Any, counts: Place, device: Device,
+    block: tuple[int, int] | None = None, addend: Result | None = None,
+) -> Job:  # fmt: skip
+    """out = a @ b of tensors (batch, ·, ·), or a sum with addend, in blocks of so many rows and columns."""
+    rows, columns = block or (out.shape[1], out.shape[2])
+    operands = a, b, vectors_of(a, A, columns=False), vectors_of(b, B, columns=True), result_of(out), addend
+    problem = Problem(out.shape[1], out.shape[2], a.shape[2], (), FP64, None, False, True)
+    return Job(program, *operands, counts, config, Blocks(rows, columns, 0), problem, device, "")
 
 
 def run(program: Program, a: Any, b: Any, out: Any) -> Any:

@@ -7,14 +7,15 @@ from typing import Any
 import torch
 
 from prismm.cuda.device import Device
+from prismm.cuda.implementation import implementation_of
 from prismm.cuda.launch.program import Place, Program
-from prismm.cuda.tile_int8 import implementation as cuda_tile_calls
 from prismm.cuda.tile_int8 import launches as cuda_tiles
+from tests.cuda.harness.programs import job_of
 
 
 def tiles_program(a: Any, b: Any, out: Any, config: cuda_tiles.LaunchConfig, device: Device) -> tuple[Program, Place]:
     """out = a @ b of tensors (batch, ·, ·); and where the counts are."""
     program = Program((a.data_ptr() % 16, b.data_ptr() % 16, out.data_ptr() % 16))
     counts = program.take(torch.int64, 4)
-    cuda_tile_calls.queue(program, a, b, out, config, (out.shape[1], out.shape[2]), counts, device)
+    implementation_of(config.scheme).queue(job_of(program, a, b, out, config, counts, device))
     return program, counts

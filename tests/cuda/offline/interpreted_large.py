@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 import prismm
-from prismm.cuda.prepare import split_program
+from prismm.cuda.residues.implementation import split_program
 from prismm.cuda.residues.tables import tables
 from prismm.schemes.residues import Residues
 from prismm.testing import HOSTILE

@@ -11,8 +11,8 @@ import torch
 import prismm
 from prismm.cuda import integers as cuda_integers
 from prismm.cuda.device import Device
-from prismm.cuda.prepare import split_program
 from prismm.cuda.residues import join
+from prismm.cuda.residues.implementation import split_program
 from prismm.cuda.residues.tables import tables
 from prismm.schemes.residues import Residues
 from prismm.testing import HOSTILE, SPECIAL

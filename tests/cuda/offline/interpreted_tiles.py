@@ -11,14 +11,15 @@ import prismm
 from prismm.core.accuracy import Target
 from prismm.core.specials import real_operands
 from prismm.cuda.device import Device
+from prismm.cuda.implementation import implementation_of
 from prismm.cuda.launch.program import Program
 from prismm.cuda.multiword import implementation as cuda_words_calls
-from prismm.cuda.tile_int8 import implementation as cuda_tile_calls
 from prismm.cuda.tile_int8 import launches as cuda_tiles
 from prismm.schemes.tile_int8 import TileInt8
 from prismm.testing import HOSTILE, SPECIAL, exact_product, ieee_specials
 from tests.cuda.harness.evidence import tell
 from tests.cuda.harness.gluon_interpreter import interpreted_device
+from tests.cuda.harness.programs import job_of
 from tests.cuda.harness.programs_of_tiles import tiles_program
 
 DEVICE = Device("interpreter", False, True, 4)
@@ -135,7 +136,7 @@ def blocks_of_a_batch() -> None:
     counts = program.take(torch.int64, 4)
     cuda_words_calls.BATCH_BYTES = 2 * cuda_tiles.workspace(scheme, 32, 16, 70)
     config = cuda_tiles.config_for(scheme, 70, None)
-    cuda_tile_calls.queue(program, a, b, out, config, (40, 17), counts, DEVICE)
+    implementation_of(scheme).queue(job_of(program, a, b, out, config, counts, DEVICE, (40, 17)))
     program.run_by_triton(a, b, out)
     expected = np.stack([np.asarray(prismm.matmul(x.numpy(), b[0].numpy(), scheme=scheme)) for x in a])
     different = int((out.numpy().view(np.int32) != expected.view(np.int32)).sum())

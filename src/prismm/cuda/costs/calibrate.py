@@ -20,9 +20,10 @@ from prismm.core.problem import Problem
 from prismm.cuda.costs import host_speed as host_pace
 from prismm.cuda.costs.fit import LOOKS, Pair, Timed, fit
 from prismm.cuda.costs.table import Rates
+from prismm.cuda.costs.tuning import Tuning
 from prismm.cuda.device import BLAS
-from prismm.cuda.plan import residue_operations
-from prismm.cuda.slices.launches import FP64 as FP64_UNIT
+from prismm.cuda.device import FP64 as FP64_UNIT
+from prismm.cuda.residues.seconds import residue_operations
 from prismm.errors import EngineError
 from prismm.formats import FP32
 from prismm.schemes.native import Native
@@ -250,6 +251,7 @@ def _words_directly(device: Device, processors: int, between: float) -> tuple[fl
     from prismm.cuda.launch.program import Program
     from prismm.cuda.multiword import implementation as words
     from prismm.cuda.multiword import launches as cuda_words
+    from prismm.cuda.operands import result_of
 
     if not device.hopper:
         return None
@@ -259,14 +261,14 @@ def _words_directly(device: Device, processors: int, between: float) -> tuple[fl
     target = Target("native")
     config = cuda_words.config_for(cuda_words.HALVES, cuda_words.CHUNKS[0], n, target, words.unit_of(device), True)
     program = Program((0, 0, 0))
-    words.queue(program, a, b, out, config, (n, n), program.take(torch.int64, 4), device)
+    words.queue_blocks(program, a, b, result_of(out), config, (n, n), program.take(torch.int64, 4), device)
     scratch = torch.empty(program.scratch, dtype=torch.uint8, device="cuda")
     bases = a.data_ptr(), b.data_ptr(), out.data_ptr(), scratch.data_ptr()
     (product, _) = program.apart()
     assert product[0] == "multiply_by_words"
     run = functools.partial(_run, product[1], bases, torch.cuda.current_stream().cuda_stream, scratch)
     problem = Problem(n, n, n, (batch,), FP32, target, False, True)
-    return words.operations_directly(problem, processors), _seconds(run) - between
+    return words.operations_directly(problem, processors, Tuning()), _seconds(run) - between
 
 
 def _sustained(processors: int, free: int) -> float:

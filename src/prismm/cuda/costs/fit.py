@@ -20,17 +20,11 @@ from typing import Any, NamedTuple
 
 from prismm.core.problem import Problem
 from prismm.cuda.costs.table import LONG, Host, Line, Rates
+from prismm.cuda.costs.tuning import Tuning
 from prismm.cuda.multiword import implementation as words
 from prismm.cuda.native import tiles as direct_tiles
-from prismm.cuda.plan import (
-    native_share,
-    own_seconds,
-    residue_operations,
-    right_launches,
-    shape_of,
-    uninterrupted,
-    written_seconds,
-)
+from prismm.cuda.native.seconds import native_share, own_seconds, shape_of, uninterrupted, written_seconds
+from prismm.cuda.residues.seconds import residue_operations, right_launches
 from prismm.formats import FP64
 from prismm.schemes.native import Native
 from prismm.schemes.residues import Residues
@@ -205,7 +199,7 @@ def _operations(one: _Call, processors: int) -> float:
     """Of a call's products of residues or words, as predictions count them."""
     if isinstance(one.scheme, Residues):
         return residue_operations(one.problem, one.scheme.moduli, processors)
-    return words.operations(one.scheme, one.problem, processors)
+    return words.operations(one.scheme, one.problem, processors, Tuning())
 
 
 def _with_own_products(rates: Rates, calls: list[_Call]) -> Rates:
@@ -230,11 +224,11 @@ def _size(problem: Problem) -> int:
 def _own_rate(calls: list[_Call], precision: int, rates: Rates) -> float:
     """Operations a second of the GPU's own products of a type."""
     own = [one for one in calls if one.problem.result.precision == precision]
-    full = [one for one in own if native_share(one.problem, rates.processors) > _FULL]
+    full = [one for one in own if native_share(one.problem, rates.processors, rates.tuning) > _FULL]
     found = []
     for one in full or own:
-        busy = one.native - rates.launch - written_seconds(one.problem, rates.memory)
-        seconds = uninterrupted(one.problem, max(busy, 1e-9), rates.processors)
+        busy = one.native - rates.launch - written_seconds(one.problem, rates)
+        seconds = uninterrupted(one.problem, max(busy, 1e-9), rates.processors, rates.tuning)
         found.append(2.0 * _size(one.problem) / seconds)
     return statistics.median(found)
 

@@ -14,11 +14,12 @@ import json
 import math
 import os
 import sys
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 from prismm.core import cache_files, strict_json
+from prismm.cuda.costs.tuning import Tuning
 from prismm.errors import ArgumentError, FileError
 
 __all__ = ["Host", "Line", "Rates", "committed", "file_name", "own_file", "rates_of", "read", "usual_rates", "waves"]
@@ -99,6 +100,7 @@ class Rates:
         split_words: split of operands, by elements and words of 16 bits.
         direct: how many times as long products in one kernel, on float64's matrix instructions, take as on an H200.
         hopper: whether it has compute capability 9.0, for which there are kernels of its own.
+        tuning: figures that are not measured by a calibration.
     """
 
     name: str
@@ -125,6 +127,7 @@ class Rates:
     split_words: Line
     direct: float
     hopper: bool
+    tuning: Tuning = field(default_factory=Tuning)
 
     def native(self, precision: int) -> float:
         """Operations a second of the GPU's own products, by the result's precision."""
@@ -161,32 +164,22 @@ class Rates:
                 f"{source}: version {content.get('version')!r}, this prismm reads {_VERSION}; make one with `prismm "
                 f"calibrate`"
             )
-        unknown = sorted(content.keys() - {field.name for field in fields(cls)} - {"format", "version"})
-        if unknown:
-            raise FileError(f"{source}: unknown keys {', '.join(unknown)}; make a table with `prismm calibrate`")
+        _refuse_unknown(source, content, cls, {"format", "version"})
         given: dict[str, Any] = {}
-        for field in fields(cls):
-            value = content.get(field.name)
-            if field.type in _PARTS:
-                made, names, least = _PARTS[str(field.type)]
+        for part in fields(cls):
+            value = content.get(part.name)
+            if part.type in _PARTS:
+                made, names, least = _PARTS[str(part.type)]
                 if not isinstance(value, dict) or set(value) != set(names):
                     listed = " and ".join((", ".join(names[:-1]), names[-1]))
-                    raise FileError(f"{source}: {field.name} is {value!r}, not {listed}")
-                numbers = {key: _number(source, f"{field.name}.{key}", x, least) for key, x in value.items()}
-                given[field.name] = made(**numbers)
-            elif field.type == "bool":
-                if not isinstance(value, bool):
-                    raise FileError(f"{source}: {field.name} is {value!r}, not true or false")
-                given[field.name] = value
-            elif field.type == "str":
-                if not isinstance(value, str) or not value:
-                    raise FileError(f"{source}: {field.name} is {value!r}, not a name")
-                given[field.name] = value
+                    raise FileError(f"{source}: {part.name} is {value!r}, not {listed}")
+                numbers = {key: _number(source, f"{part.name}.{key}", x, least) for key, x in value.items()}
+                given[part.name] = made(**numbers)
+            elif part.type == "Tuning":
+                given[part.name] = _tuning(source, {} if value is None else value)
             else:
-                number = _number(source, field.name, value, 0.0 if field.name in _MAY_BE_0 else _POSITIVE)
-                if field.type == "int" and not isinstance(value, int):
-                    raise FileError(f"{source}: {field.name} is {value!r}, not an integer")
-                given[field.name] = int(number) if field.type == "int" else number
+                least = 0.0 if part.name in _MAY_BE_0 else _POSITIVE
+                given[part.name] = _plain(source, part.name, str(part.type), value, least)
         return cls(**given)
 
 
@@ -207,6 +200,37 @@ _PARTS: dict[str, tuple[type[Line] | type[Host], tuple[str, ...], float]] = {
     for kind, least in ((Line, 0.0), (Host, _POSITIVE))
 }
 """Fields of several numbers: their class, its names, and what each is at least."""
+
+
+def _refuse_unknown(source: str, content: dict[str, Any], kind: Any, besides: set[str]) -> None:
+    unknown = sorted(content.keys() - {part.name for part in fields(kind)} - besides)
+    if unknown:
+        raise FileError(f"{source}: unknown keys {', '.join(unknown)}; make a table with `prismm calibrate`")
+
+
+def _tuning(source: str, value: Any) -> Tuning:
+    """The figures that a table has; those that it lacks, as tables written before do, are the usual ones."""
+    if not isinstance(value, dict):
+        raise FileError(f"{source}: tuning is {value!r}, not a table of figures")
+    _refuse_unknown(source, value, Tuning, set())
+    kinds = {part.name: str(part.type) for part in fields(Tuning)}
+    return Tuning(**{name: _plain(source, f"tuning.{name}", kinds[name], x) for name, x in value.items()})
+
+
+def _plain(source: str, name: str, kind: str, value: Any, least: float = _POSITIVE) -> Any:
+    """A value of this type, as a field declares it."""
+    if kind == "bool":
+        if not isinstance(value, bool):
+            raise FileError(f"{source}: {name} is {value!r}, not true or false")
+        return value
+    if kind == "str":
+        if not isinstance(value, str) or not value:
+            raise FileError(f"{source}: {name} is {value!r}, not a name")
+        return value
+    number = _number(source, name, value, least)
+    if kind == "int" and not isinstance(value, int):
+        raise FileError(f"{source}: {name} is {value!r}, not an integer")
+    return int(number) if kind == "int" else number
 
 
 def _number(source: str, name: str, value: Any, least: float = _POSITIVE) -> float:

@@ -6,7 +6,6 @@ of two of its own, and so loses less than a whole row would (`cuda.multiword.lau
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -14,10 +13,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from prismm.core.bounds import half_ulp
+from prismm.cuda.blocks import BATCH_BYTES
 from prismm.cuda.costs.table import rates_of, usual_rates, waves
-from prismm.cuda.launch.program import OUT, A, B, Place
+from prismm.cuda.implementation import Composite, Job
+from prismm.cuda.launch.program import A, B
 from prismm.cuda.multiword import launches as cuda_words
 from prismm.cuda.multiword.launches import WordFormat
+from prismm.cuda.operands import vectors_of
 from prismm.errors import ArgumentError, EngineError
 from prismm.formats import BF16, FP16, FP32, TF32, Format
 from prismm.schemes.multiword import Words
@@ -32,19 +34,15 @@ if TYPE_CHECKING:
     from prismm.core.accuracy import Target
     from prismm.core.problem import Problem
     from prismm.cuda.costs.table import Rates
+    from prismm.cuda.costs.tuning import Tuning
     from prismm.cuda.device import Device
-    from prismm.cuda.launch.program import Program
+    from prismm.cuda.launch.program import Place, Program
+    from prismm.cuda.views import Result
 
 _UP = 1.0 + 2.0**-40
 
-BATCH_BYTES = 1 << 30
-"""Scratch of the products that are made at once, where there are several; a grid has 65535 of them at most."""
-
 LEAST_TERMS = 256
 """From this inner dimension on, in reals, Auto takes words: below, their errors are larger than cuBLAS's."""
-
-_CHUNK_END = 20
-"""What the end of a chunk takes, in terms of the inner dimension."""
 
 
 def word_format(scheme: Any) -> WordFormat | None:
@@ -74,31 +72,6 @@ def unit_of(device: Device) -> str:
     return "h200-wgmma" if device.hopper else "a100"
 
 
-def check(scheme: Any, problem: Problem, engine: str | None) -> str:
-    """The engine that multiplies words of a scheme that a caller asked for.
-
-    Raises:
-        EngineError: for parameters, types or targets that a GPU does not serve. ArgumentError: for another engine.
-    """
-    words = word_format(scheme)
-    if words is None:
-        raise EngineError(
-            f"{scheme} runs on a CPU so far; pass CPU tensors, or one that a GPU has: ScaledHalf(sb=0 to 12, chunk=64, "
-            "128, 256 or 512), Words.tf32(), Words.bf16(3) or (6), Words.fp16(), with other parameters as they are"
-        )
-    if not problem.one_type or problem.result.precision != 24:
-        raise EngineError(
-            f"{scheme} runs on a CPU so far where operands and result are not all float32, or all complex64; convert "
-            "them, pass CPU tensors, or scheme=prismm.Residues(...)"
-        )
-    if problem.rounded:
-        raise EngineError(f"{scheme} certifies no correct rounding on a GPU; leave scheme out, or pass Residues(12)")
-    if engine not in (None, "cuda", words.name):
-        raise ArgumentError(f"engine={engine!r} does not multiply words of {scheme}; it takes {words.name!r}")
-    check_length(problem)
-    return words.name
-
-
 def check_length(problem: Problem) -> None:
     """ArgumentError for an inner dimension whose bounds were not proved."""
     if problem.terms >= 1 << 23:
@@ -113,42 +86,22 @@ def of_native_grade(problem: Problem) -> ScaledHalf | None:
     return ScaledHalf(chunk=cuda_words.chunk_for(problem.terms))
 
 
-def workspace(scheme: Any, problem: Problem, rows: int, columns: int) -> int:
-    """Bytes of scratch for a block of the product."""
-    words = word_format(scheme)
-    assert words is not None
-    parts = problem.parts
-    return cuda_words.workspace(words, rows, columns * parts, max(1, problem.k) * parts)
-
-
-def launch_config(scheme: ScaledHalf | Words, problem: Problem, device: Device) -> cuda_words.LaunchConfig:
-    """What is launched."""
-    words = word_format(scheme)
-    assert words is not None
-    direct = _is_direct(scheme, problem, device)
-    return cuda_words.config_for(
-        words, chunk_of(scheme), problem.terms, problem.target, unit_of(device), direct, problem.summed
-    )
-
-
 def _is_direct(scheme: ScaledHalf | Words, problem: Problem, device: Device) -> bool:
     """Whether the kernel that cuts and multiplies is predicted to be faster than split and product."""
     rates = rates_of(device.name) or usual_rates()
     return device.hopper and _seconds_directly(scheme, problem, rates) < _seconds_apart(scheme, problem, rates)
 
 
-def queue(
-    program: Program, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, config: cuda_words.LaunchConfig,
-    block: tuple[int, int], counts: Place, device: Device, into: Place | None = None,
+def queue_blocks(
+    program: Program, a: torch.Tensor, b: torch.Tensor, target: Result, config: cuda_words.LaunchConfig,
+    block: tuple[int, int], counts: Place, device: Device,
 ) -> None:  # fmt: skip
-    """Queue out = a @ b, batches of three dimensions, in blocks of rows and columns, and of a batch; counts (4,) int64
-    are set. into: scratch memory for the result, laid out as out is.
+    """Queue target = a @ b, batches of three dimensions, in blocks of rows and columns, and of a batch; counts (4,)
+    int64 are set.
     """
     rows, columns = block
-    parts = 2 if out.is_complex() else 1
-    x, y, z = (matrices_of(w, base) for w, base in ((a, A), (b, B), (out, OUT)))
-    if into is not None:
-        z = dataclasses.replace(z, data=into.reals())
+    x, y, z = matrices_of(a, A), matrices_of(b, B), matrices_of_result(target)
+    parts = 2 if z.is_complex else 1
     m, n = min(rows, z.shape[1]), min(columns, z.shape[2])
     each = cuda_words.workspace(config.words, m, n * parts, x.shape[2] * parts)
     for number, some in enumerate(blocks_of(x, y, z, rows, columns, each)):
@@ -171,11 +124,18 @@ def blocks_of(
 
 
 def matrices_of(x: torch.Tensor, base: int) -> cuda_words.Matrices:
-    """Of a call's operand or result (batch, rows, columns)."""
+    """Of a call's operand (batch, rows, columns)."""
     parts = 2 if x.is_complex() else 1
-    place = Place(base, 0, x.dtype).reals()
+    place = vectors_of(x, base, columns=False).place.reals()
     strides = tuple(parts * s for s in x.stride())
     return cuda_words.Matrices(place, tuple(x.shape), strides, parts == 2)  # type: ignore[arg-type]
+
+
+def matrices_of_result(target: Result) -> cuda_words.Matrices:
+    """Of where a product goes."""
+    is_complex = target.place.dtype.is_complex
+    batch, row, column = ((2 if is_complex else 1) * step for step in target.steps)
+    return cuda_words.Matrices(target.place.reals(), target.extents, (batch, row, column), is_complex)
 
 
 def _part(
@@ -223,24 +183,10 @@ def _scale(largest: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.where(largest > 0.0, np.ldexp(1.0, e - 15), 0.0)
 
 
-def bound_of(scheme: Any, problem: Problem, device: Device, a: Any, b: Any) -> WordsBound:
-    """For a report."""
-    words = word_format(scheme)
-    assert words is not None
-    direct = _is_direct(scheme, problem, device)
-    own = cuda_words.bound(words, problem.terms, chunk_of(scheme), unit_of(device), direct)
-    return WordsBound(FP32, a, b, own, problem.target)
-
-
-def gpu_seconds(scheme: Any, problem: Problem, rates: Rates) -> float:
-    """Seconds that the GPU is expected to work on a call with words: split and product, or both in one, second look."""
-    return min(_seconds_apart(scheme, problem, rates), _seconds_directly(scheme, problem, rates)) + rates.look
-
-
 def _seconds_apart(scheme: Any, problem: Problem, rates: Rates) -> float:
     """Of split and product."""
     seconds = rates.split_words.seconds(*split_work(scheme, problem))
-    product = rates.at_length(operations(scheme, problem, rates.processors) / rates.words)
+    product = rates.at_length(operations(scheme, problem, rates.processors, rates.tuning) / rates.words)
     return seconds + product + rates.once_over(problem.result_bytes)
 
 
@@ -253,20 +199,20 @@ def _seconds_directly(scheme: Any, problem: Problem, rates: Rates) -> float:
     served = cuda_words.serves_directly(words, chunk_of(scheme), problem.is_complex)
     if not served or not rates.words_directly or problem.k % 4 or problem.m % 4 or problem.n % 4:
         return math.inf
-    busy = rates.at_length(operations_directly(problem, rates.processors) / rates.words_directly)
+    busy = rates.at_length(operations_directly(problem, rates.processors, rates.tuning) / rates.words_directly)
     return rates.product + busy + rates.look
 
 
-def operations_directly(problem: Problem, processors: int) -> float:
+def operations_directly(problem: Problem, processors: int, tuning: Tuning) -> float:
     """Operations of products of words that are cut where they are multiplied, as `operations` counts them: that a
     chunk ends is in each term's share there.
     """
     count = math.prod(problem.batch)
     tiles = -(-problem.m // 128) * -(-problem.n // 128) * count
-    return 6.0 * tiles * 128 * 128 * (max(1, problem.k) + 100) / waves(tiles, processors)
+    return 6.0 * tiles * 128 * 128 * (max(1, problem.k) + tuning.multiword_ends) / waves(tiles, processors)
 
 
-def operations(scheme: Any, problem: Problem, processors: int) -> float:
+def operations(scheme: Any, problem: Problem, processors: int, tuning: Tuning) -> float:
     """Operations of products of words of 16 bits, with those of the processors that wait for the last tiles, and with
     as many as what is done at the end of each chunk takes the time of.
     """
@@ -274,8 +220,8 @@ def operations(scheme: Any, problem: Problem, processors: int) -> float:
     assert words is not None
     count, (m, n, k) = math.prod(problem.batch), _real_shape(problem)
     tiles = -(-m // 128) * -(-n // 128) * count
-    # A tile's beginning and end take about as long as 100 of its inner dimension.
-    inner = k * (1.0 + _CHUNK_END / chunk_of(scheme)) + 100
+    # The beginning and end of a tile, and the end of a chunk, take about as long as some more terms.
+    inner = k * (1.0 + tuning.multiword_chunk_end / chunk_of(scheme)) + tuning.multiword_ends
     return 2.0 * tiles * 128 * 128 * inner * words.products * words.bytes / 2 / waves(tiles, processors)
 
 
@@ -287,14 +233,79 @@ def split_work(scheme: Any, problem: Problem) -> tuple[float, float]:
     return float((m + n) * k * math.prod(problem.batch)), words.count * words.bytes / 2
 
 
-def products(scheme: Any, problem: Problem) -> int:
-    """Products on the matrix unit of one product of the call."""
-    words = word_format(scheme)
-    assert words is not None
-    return (4 if problem.is_complex else 1) * words.products
-
-
 def _real_shape(problem: Problem) -> tuple[int, int, int]:
     """m, n, k of the real product that is made."""
     parts = problem.parts
     return problem.m, problem.n * parts, max(1, problem.k) * parts
+
+
+class Implementation(Composite):
+    """`Words` and `ScaledHalf` on a GPU; see `cuda.implementation.Implementation`."""
+
+    third_path = "float64"
+
+    def check(self, problem: Problem, engine: str | None, device: Device) -> str:
+        """The engine that multiplies words; see `cuda.implementation.Implementation.check`."""
+        scheme, words = self.scheme, word_format(self.scheme)
+        if words is None:
+            raise EngineError(
+                f"{scheme} runs on a CPU so far; pass CPU tensors, or one that a GPU has: ScaledHalf(sb=0 to 12, "
+                "chunk=64, 128, 256 or 512), Words.tf32(), Words.bf16(3) or (6), Words.fp16(), with other parameters "
+                "as they are"
+            )
+        if not problem.one_type or problem.result.precision != 24:
+            raise EngineError(
+                f"{scheme} runs on a CPU so far where operands and result are not all float32, or all complex64; "
+                "convert them, pass CPU tensors, or scheme=prismm.Residues(...)"
+            )
+        if problem.rounded:
+            raise EngineError(
+                f"{scheme} certifies no correct rounding on a GPU; leave scheme out, or pass Residues(12)"
+            )
+        if engine not in (None, "cuda", words.name):
+            raise ArgumentError(f"engine={engine!r} does not multiply words of {scheme}; it takes {words.name!r}")
+        check_length(problem)
+        return words.name
+
+    def workspace(self, problem: Problem, rows: int, columns: int) -> int:
+        """Bytes of workspace for a block of the product."""
+        words = word_format(self.scheme)
+        assert words is not None
+        return cuda_words.workspace(words, rows, columns * problem.parts, max(1, problem.k) * problem.parts)
+
+    def launch_config(self, problem: Problem, device: Device) -> cuda_words.LaunchConfig:
+        """Words, chunks and tests."""
+        words = word_format(self.scheme)
+        assert words is not None
+        direct = _is_direct(self.scheme, problem, device)
+        return cuda_words.config_for(
+            words, chunk_of(self.scheme), problem.terms, problem.target, unit_of(device), direct, problem.summed
+        )
+
+    def queue(self, job: Job) -> None:
+        """Split, multiply, certify and repair, in blocks."""
+        block = job.blocks.rows, job.blocks.columns
+        queue_blocks(job.program, job.a, job.b, job.target, job.config, block, job.counts, job.device)
+
+    def products(self, problem: Problem) -> int:
+        """Pairs of words, four times as many if complex."""
+        words = word_format(self.scheme)
+        assert words is not None
+        return (4 if problem.is_complex else 1) * words.products
+
+    def gpu_seconds(
+        self, problem: Problem, rates: Rates, engine: str | None = None, strassen: bool | None = None
+    ) -> float:
+        """Of split and product, or of both in one kernel, and of the check for entries to repair."""
+        apart, directly = (x(self.scheme, problem, rates) for x in (_seconds_apart, _seconds_directly))
+        return min(apart, directly) + rates.look
+
+    def bound(
+        self, problem: Problem, engine: str, device: Device, a: Any, b: Any, statistics: Any, weight: float
+    ) -> WordsBound:
+        """From the operands."""
+        words = word_format(self.scheme)
+        assert words is not None
+        direct = _is_direct(self.scheme, problem, device)
+        own = cuda_words.bound(words, problem.terms, chunk_of(self.scheme), unit_of(device), direct)
+        return WordsBound(FP32, a, b, own, problem.target)

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from prismm.core.accuracy import MAGNITUDE, RAW, ROUNDING
-from prismm.cuda.device import INT8, LANES
+from prismm.cuda.device import FP16, FP64, INT8, LANES
 from prismm.cuda.gemm.launches import COMBINE_TILE, FACTORS, combining, settle_marks
 from prismm.cuda.residues.split import STATISTICS, measure_columns, tall_tile
 from prismm.cuda.residues.tables import Test
@@ -47,8 +47,6 @@ MOST_BITS = 128
 
 MOST_ADAPTIVE = 256
 """Slices with exponents of their own, of which each has a launch of products and a number an entry and pair."""
-
-FP16, FP64 = "cuda:fp16", "cuda:fp64"
 
 _ROW_BLOCK = 1024, 4
 _COLUMN_TILE, _PEELED_TILE = (128, 32, 4), (64, 32, 8)
