@@ -28,7 +28,8 @@ from gpu_sweep import warm_up
 import prismm
 from prismm.cuda.costs.calibrate import seconds_of
 from prismm.cuda.device import COUNTS, device_of
-from prismm.cuda.launch.program import OUT, A, B, Place, Program
+from prismm.cuda.launch.arguments import OUT, A, B, Place
+from prismm.cuda.launch.program import Program
 from prismm.cuda.native.launches import multiply_directly
 from prismm.cuda.native.tiles import BY_GROUPS, TILES, Pace, Shape, Tile, least_seconds, tile_for, work
 from prismm.cuda.operands import vectors_of

@@ -20,7 +20,8 @@ from gpu_sweep import warm_up
 
 from prismm.cuda.costs.calibrate import seconds_of
 from prismm.cuda.device import COUNTS, device_of
-from prismm.cuda.launch.program import OUT, A, B, Place, Program
+from prismm.cuda.launch.arguments import OUT, A, B, Place
+from prismm.cuda.launch.program import Program
 from prismm.cuda.native.launches import multiply_directly, multiply_in_parts
 from prismm.cuda.native.tiles import BY_GROUPS, TILES, Shape, Split, faster_split, has_vector_kernel, work
 from prismm.cuda.operands import vectors_of

@@ -10,7 +10,8 @@ pytest.importorskip("triton")
 
 from prismm.cuda.backend import in_place  # noqa: E402
 from prismm.cuda.launch import cublas  # noqa: E402
-from prismm.cuda.launch.program import OUT, A, B, Place, Program  # noqa: E402
+from prismm.cuda.launch.arguments import OUT, A, B, Place  # noqa
+from prismm.cuda.launch.program import Program  # noqa: E402
 from prismm.cuda.native.cublas import multiply_natively  # noqa
 from prismm.cuda.operands import vectors_of  # noqa: E402
 from prismm.cuda.views import Result  # noqa: E402

@@ -18,7 +18,8 @@ from prismm.cuda.execute import _queued
 from prismm.cuda.gemm import sum as cuda_gemm
 from prismm.cuda.kernels import layout
 from prismm.cuda.launch import cublas
-from prismm.cuda.launch.program import LONGEST_GRID, A, Place, Program, _Launch
+from prismm.cuda.launch.arguments import A, Place
+from prismm.cuda.launch.program import LONGEST_GRID, Program, _Launch
 from prismm.cuda.residues.join import MOST_MAGNITUDES
 from prismm.cuda.workspace import UNREAD_BYTES
 from prismm.errors import EngineError

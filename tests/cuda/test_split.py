@@ -10,7 +10,8 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("triton")
 
 from prismm.cuda.device import Device, device_of  # noqa
-from prismm.cuda.launch.program import A, Place, Program  # noqa: E402
+from prismm.cuda.launch.arguments import A, Place  # noqa
+from prismm.cuda.launch.program import Program  # noqa: E402
 from prismm.cuda.residues import split as residues_split  # noqa: E402
 from prismm.cuda.residues.split import split_vectors, take_statistics  # noqa
 from prismm.cuda.residues.tables import tables  # noqa

@@ -15,7 +15,8 @@ from prismm.cuda.device import COUNTS
 from prismm.cuda.gemm import sum as cuda_gemm
 from prismm.cuda.gemm.launches import combine_values
 from prismm.cuda.implementation import Job, Statistics
-from prismm.cuda.launch.program import ADDEND, LEFT, SCRATCH, A, B, Place, Program
+from prismm.cuda.launch.arguments import ADDEND, LEFT, SCRATCH, A, B, Place
+from prismm.cuda.launch.program import Program
 from prismm.cuda.operands import meet, overlap, result_of, vectors_of
 from prismm.cuda.views import Result
 from prismm.cuda.workspace import UNREAD_BYTES, borrow, give_back

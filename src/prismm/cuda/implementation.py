@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from prismm.core.problem import Problem
     from prismm.cuda.costs.table import Rates
     from prismm.cuda.device import Device
-    from prismm.cuda.launch.program import Place, Program
+    from prismm.cuda.launch.arguments import Place
+    from prismm.cuda.launch.program import Program
     from prismm.cuda.operands import Kept
     from prismm.cuda.views import Result, Vectors
 

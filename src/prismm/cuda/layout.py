@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from prismm.cuda.views import Vectors
 
 if TYPE_CHECKING:
-    from prismm.cuda.launch.program import Place, Program
+    from prismm.cuda.launch.arguments import Place
+    from prismm.cuda.launch.program import Program
 
 Three = tuple[int, int, int]
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from prismm.core import arrays as interop
 from prismm.core.arrays import lives_on_gpu
 from prismm.core.prepared import Prepared
-from prismm.cuda.launch.program import OUT, Place
+from prismm.cuda.launch.arguments import OUT, Place
 from prismm.cuda.residues.split import SplitVectors
 from prismm.cuda.views import Result, Vectors
 from prismm.errors import DTypeError, OperandError

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from prismm.cuda.launch.program import Place
+from prismm.cuda.launch.arguments import Place
 
 if TYPE_CHECKING:
     pass

@@ -109,8 +109,9 @@ def kernel_source(kernel: Any) -> str:
 def common() -> str:
     """What every case follows from: Triton, this file, and what stands between a program and its kernels."""
     from prismm.cuda.launch import program as launch
+    from prismm.cuda.launch.compile import as_tensor, described_to_triton
 
-    own = [inspect.getsource(x) for x in (launch.Program.run_by_triton, launch._as_tensor, launch._described)]
+    own = [inspect.getsource(x) for x in (launch.Program.run_by_triton, as_tensor, described_to_triton)]
     helpers = closure(*(Path(__file__).with_name(f"{x}.py") for x in ("interpreter", "gluon_interpreter", "ptx")))
     return hashlib.sha256(json.dumps([version("triton"), *own, helpers]).encode()).hexdigest()
 
@@ -137,7 +138,7 @@ def contents(x: Any) -> str:
 
 def described(x: Any) -> str:
     """An argument or constant of a launch as text, without addresses."""
-    from prismm.cuda.launch.program import Tiled
+    from prismm.cuda.launch.arguments import Tiled
 
     if hasattr(x, "data_ptr"):
         return contents(x)
@@ -162,7 +163,7 @@ def launches(program: Any) -> Iterator[str]:
 
 def specialised(program: Any, launch: Any) -> str:
     """What one launch's kernel is compiled for: of integers, whether they are 1 or multiples of 16."""
-    from prismm.cuda.launch.program import Place
+    from prismm.cuda.launch.arguments import Place
 
     def kind(x: Any) -> str:
         if isinstance(x, Place):

@@ -9,7 +9,8 @@ from typing import Any
 import torch
 
 from prismm.cuda.device import Device
-from prismm.cuda.launch.program import SCRATCH, Place, Program
+from prismm.cuda.launch.arguments import SCRATCH, Place
+from prismm.cuda.launch.program import Program
 from prismm.cuda.residues import strassen as cuda_quarters
 from prismm.cuda.residues.kernels.split import plane_row
 from prismm.cuda.residues.product import multiply_planes

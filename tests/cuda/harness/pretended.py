@@ -23,8 +23,9 @@ from prismm.cuda import workspace
 from prismm.cuda.costs import host_speed as host_pace
 from prismm.cuda.costs import table as cuda_rates
 from prismm.cuda.device import Device
+from prismm.cuda.launch.arguments import Factor, Place, Tiled
 from prismm.cuda.launch.cublas import Gemm
-from prismm.cuda.launch.program import Factor, Place, Program, Tiled
+from prismm.cuda.launch.program import Program
 from prismm.cuda.residues.tables import tables
 from tests.cuda.harness.evidence import contents
 

@@ -16,8 +16,9 @@ from prismm.cuda.device import BLAS, COUNTS, INT8, Device
 from prismm.cuda.execute import _queued
 from prismm.cuda.gemm import sum as cuda_gemm
 from prismm.cuda.implementation import Job
+from prismm.cuda.launch.arguments import OUT, A, B, Place
 from prismm.cuda.launch.cublas import Gemm
-from prismm.cuda.launch.program import OUT, A, B, Place, Program
+from prismm.cuda.launch.program import Program
 from prismm.cuda.multiword import implementation as cuda_words_calls
 from prismm.cuda.multiword import launches as cuda_words
 from prismm.cuda.native import launches as cuda_direct

@@ -8,7 +8,8 @@ import torch
 
 from prismm.cuda.device import Device
 from prismm.cuda.implementation import implementation_of
-from prismm.cuda.launch.program import Place, Program
+from prismm.cuda.launch.arguments import Place
+from prismm.cuda.launch.program import Program
 from prismm.cuda.tile_int8 import launches as cuda_tiles
 from tests.cuda.harness.programs import job_of
 

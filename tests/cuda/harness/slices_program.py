@@ -11,7 +11,8 @@ from prismm.core.problem import Problem
 from prismm.cuda.device import Device
 from prismm.cuda.gemm import sum as cuda_gemm
 from prismm.cuda.implementation import implementation_of
-from prismm.cuda.launch.program import ADDEND, Place, Program
+from prismm.cuda.launch.arguments import ADDEND, Place
+from prismm.cuda.launch.program import Program
 from prismm.cuda.operands import result_of
 from prismm.formats import FP32, FP64
 from prismm.schemes.slices import Slices

@@ -13,7 +13,8 @@ from prismm.core import accuracy
 from prismm.core.composite import Scaled
 from prismm.cpu.slices.split import cut
 from prismm.cuda.device import Device
-from prismm.cuda.launch.program import A, Place, Program
+from prismm.cuda.launch.arguments import A, Place
+from prismm.cuda.launch.program import Program
 from prismm.cuda.residues.tables import Test
 from prismm.cuda.slices import launches as cuda_slices
 from prismm.cuda.slices import pairs as cuda_slice_pairs

@@ -11,7 +11,8 @@ import numpy as np
 import torch
 
 from prismm.cuda.device import Device
-from prismm.cuda.launch.program import OUT, A, B, Place, Program
+from prismm.cuda.launch.arguments import OUT, A, B, Place
+from prismm.cuda.launch.program import Program
 from prismm.cuda.native.cublas import finish_native, prove
 from prismm.cuda.operands import vectors_of
 from prismm.cuda.views import Result

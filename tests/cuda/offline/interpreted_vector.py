@@ -11,7 +11,8 @@ import torch
 import prismm
 from prismm.core.bounds import ConventionalBound
 from prismm.cuda.device import COUNTS
-from prismm.cuda.launch.program import OUT, A, B, Place, Program
+from prismm.cuda.launch.arguments import OUT, A, B, Place
+from prismm.cuda.launch.program import Program
 from prismm.cuda.native import launches as cuda_direct
 from prismm.cuda.operands import vectors_of
 from prismm.cuda.views import Result

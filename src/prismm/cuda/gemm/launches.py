@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from prismm.cuda.device import LANES
-from prismm.cuda.launch.program import Factor
+from prismm.cuda.launch.arguments import Factor
 from prismm.cuda.residues.join import LEVELS
 from prismm.cuda.residues.tables import join_constants
 
@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from typing import Any
 
     from prismm.cuda.device import Device
-    from prismm.cuda.launch.program import Place, Program
+    from prismm.cuda.launch.arguments import Place
+    from prismm.cuda.launch.program import Program
     from prismm.cuda.residues.split import SplitVectors
     from prismm.cuda.residues.tables import Tables, Test
     from prismm.cuda.views import Result, Vectors

@@ -20,7 +20,7 @@ from prismm.cuda.launch.driver import driver
 from prismm.errors import EngineError
 
 if TYPE_CHECKING:
-    from prismm.cuda.launch.program import Place
+    from prismm.cuda.launch.arguments import Place
 
 WORKSPACE = 32 << 20
 """Bytes that cuBLAS is given, as it asks for on Hopper GPUs; torch gives it as many there."""

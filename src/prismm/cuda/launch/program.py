@@ -12,107 +12,50 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
-import ctypes
 import dataclasses
 import functools
-import json
 import math
 import threading
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from prismm.cuda.launch.arguments import ADDEND, OUT, SCRATCH, Factor, Place, Tiled
+from prismm.cuda.launch.compile import (
+    Pointer,
+    as_tensor,
+    described_to_triton,
+    encode_map,
+    load,
+    side_by_side,
+    triton_files,
+)
 from prismm.cuda.launch.cublas import Gemm
-from prismm.cuda.launch.driver import LaunchConfig, check, driver
+from prismm.cuda.launch.driver import check, driver
 from prismm.cuda.launch.graphs import Replay, follow, is_capturing, stream_beside
 from prismm.errors import EngineError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
+    from typing import Any
 
     import torch
 
-A, B, OUT, SCRATCH, LEFT, RIGHT, ADDEND, FACTORS = range(8)
-"""The bases that a call names: the operands' and the result's first elements, scratch memory, what was kept of a
-prepared left and right operand, the first element of gemm's C, and the first of several factors: patterns of float64
-numbers, not addresses.
-"""
+    from prismm.cuda.launch.compile import Ready
+
 
 LONGEST_GRID = 65535
 """Programs along a grid's second and third extent; along the first, 2^31 - 1."""
 
+
 _ALIGNED = 256
+
+
 _TURNS = 3
 """Calls at the same addresses after which they are replayed."""
+
+
 _MOST_REPLAYS = 32
 """Sets of addresses that are remembered."""
-
-
-@dataclass(frozen=True)
-class Place:
-    """Elements of `dtype` on the device, `offset` bytes behind a base; shape and strides (in elements) of what is
-    there.
-    """
-
-    base: int
-    offset: int
-    dtype: torch.dtype
-    shape: tuple[int, ...] = ()
-    strides: tuple[int, ...] = ()
-
-    def at(self, elements: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> Place:
-        """What lies so many elements further on."""
-        return Place(self.base, self.offset + elements * self.dtype.itemsize, self.dtype, shape, strides)
-
-    def reals(self) -> Place:
-        """The real numbers behind complex ones, imaginary parts next to the real ones; strides doubled."""
-        import torch
-
-        if not self.dtype.is_complex:
-            return self
-        dtype = torch.float64 if self.dtype == torch.complex128 else torch.float32
-        return Place(self.base, self.offset, dtype, self.shape, tuple(2 * x for x in self.strides))
-
-    @property
-    def aligned(self) -> bool:
-        """Whether it is a multiple of 16 bytes behind its base."""
-        return self.offset % 16 == 0
-
-
-@dataclass(frozen=True)
-class Factor:
-    """A float64 number that each call brings, as its pattern: to kernels an int64 that they do not specialise."""
-
-    index: int
-
-
-@dataclass(frozen=True)
-class Tiled:
-    """A matrix, or a batch of some, that TMA copies box by box; its last axis without gaps, the others' strides and its
-    place multiples of 16 bytes.
-    """
-
-    place: Place
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
-    box: tuple[int, ...]
-    layout: Any
-
-
-class _Pointer:
-    """What Triton asks of an argument that is a pointer when it compiles."""
-
-    def __init__(self, dtype: torch.dtype, address: int, shape: tuple[int, ...] = (1,)) -> None:
-        self.dtype, self._address, self.shape = dtype, address, shape
-
-    def data_ptr(self) -> int:
-        return self._address
-
-    def ptr_range(self) -> int:
-        return 0
-
-    def stride(self) -> tuple[int, ...]:
-        return (1,)
 
 
 @dataclass
@@ -122,7 +65,7 @@ class _Launch:
     arguments: tuple[Any, ...]
     constants: dict[str, Any]
     beside: bool = False
-    ready: _Ready | None = None
+    ready: Ready | None = None
 
 
 @dataclass
@@ -142,19 +85,6 @@ def _names(launch: Any, base: int) -> bool:
 
 class _Meeting:
     """Where launches need what ran beside those before."""
-
-
-@dataclass
-class _Ready:
-    """A compiled kernel with its launch and its parameters in memory; slots and maps depend on the bases."""
-
-    function: Any
-    config: LaunchConfig
-    config_place: Any
-    parameters: Any
-    slots: list[tuple[Any, int, int]]
-    maps: list[tuple[Any, Tiled, dict[str, Any]]]
-    kept: list[Any]
 
 
 @dataclass
@@ -303,14 +233,14 @@ class Program:
         self._bases = ()  # until all are in: the driver may refuse one
         if missing := [launch for launch in self._kernels() if launch.ready is None]:
             for launch, compiled in self._compile_all(missing):
-                launch.ready = _loaded(compiled, launch.grid, launch.arguments)
+                launch.ready = load(compiled, launch.grid, launch.arguments)
         for launch in self._kernels():
             ready = launch.ready
             assert ready is not None
             for slot, base, offset in ready.slots:
                 slot.value = bases[base] + offset
             for target, tiled, facts in ready.maps:
-                _encode(target, bases[tiled.place.base] + tiled.place.offset, tiled, facts)
+                encode_map(target, bases[tiled.place.base] + tiled.place.offset, tiled, facts)
         self._bases = bases
 
     def _queue(self, bases: tuple[int, ...], stream: int, forked: bool) -> None:
@@ -381,13 +311,13 @@ class Program:
                 scratch[launch.offset : launch.offset + launch.size].zero_()
                 continue
             arguments = [
-                _as_tensor(x, bases) if isinstance(x, Place)
+                as_tensor(x, bases) if isinstance(x, Place)
                 else factors[x.index] if isinstance(x, Factor)
-                else _described(x, _as_tensor(x.place, bases)) if isinstance(x, Tiled)
+                else described_to_triton(x, as_tensor(x.place, bases)) if isinstance(x, Tiled)
                 else x
                 for x in launch.arguments
             ]  # fmt: skip
-            with _triton_files():
+            with triton_files():
                 launch.kernel[launch.grid](*arguments, **launch.constants)
         return scratch
 
@@ -405,8 +335,8 @@ class Program:
         """
 
         def compile_all(some: list[_Launch]) -> list[tuple[_Launch, Any]]:
-            with _triton_files():
-                with _side_by_side():
+            with triton_files():
+                with side_by_side():
                     made = [self._compile(launch) for launch in reversed(some)][::-1]
                 # Of one that was not there before Triton gives a promise.
                 return [(x, y.result() if hasattr(y, "result") else y) for x, y in zip(some, made, strict=True)]
@@ -418,134 +348,11 @@ class Program:
         mocks: list[Any] = []
         for x in launch.arguments:
             if isinstance(x, Place):
-                mocks.append(_Pointer(x.dtype, 0 if self.aligned(x) else 8))
+                mocks.append(Pointer(x.dtype, 0 if self.aligned(x) else 8))
             elif isinstance(x, Tiled):
-                mocks.append(_described(x, _Pointer(x.place.dtype, 0, x.shape)))
+                mocks.append(described_to_triton(x, Pointer(x.place.dtype, 0, x.shape)))
             elif isinstance(x, Factor):
                 mocks.append(1 << 40)
             else:
                 mocks.append(x)
         return launch.kernel.run(*mocks, grid=launch.grid, warmup=True, **launch.constants)
-
-
-_COMPILERS = 3
-"""Threads that compile: more get in each other's way."""
-
-
-@contextlib.contextmanager
-def _triton_files() -> Iterator[None]:
-    """Where Triton's own cache fails inside, which it cannot do without, an EngineError that says what to do."""
-    try:
-        yield
-    except (OSError, json.JSONDecodeError) as error:
-        raise EngineError(
-            f"Triton could not keep or read compiled kernels in its cache, ~/.triton/cache or TRITON_CACHE_DIR "
-            f"({error}): set TRITON_CACHE_DIR to an empty folder that can be written to, or multiply CPU tensors"
-        ) from error
-
-
-@contextlib.contextmanager
-def _side_by_side() -> Iterator[None]:
-    """What Triton is to compile inside is compiled by several threads, and there at the end."""
-    import triton
-
-    with contextlib.ExitStack() as stack:
-        # Not in every Triton; and where the caller's own mode is active, that goes on.
-        if (mode := getattr(triton, "AsyncCompileMode", None)) is not None:
-            pool = stack.enter_context(ThreadPoolExecutor(_COMPILERS, thread_name_prefix="prismm-compile"))
-            with contextlib.suppress(RuntimeError):
-                stack.enter_context(mode(pool))
-        yield
-
-
-def _as_tensor(place: Place, bases: tuple[torch.Tensor, ...]) -> torch.Tensor:
-    """A tensor that begins at this place."""
-    base = bases[place.base]
-    if SCRATCH <= place.base <= RIGHT:
-        return base[place.offset :].view(place.dtype)
-    return base.as_strided((1,), (1,), base.storage_offset() + place.offset // place.dtype.itemsize)
-
-
-def _described(tiled: Tiled, base: Any) -> Any:
-    """The TMA descriptor of a matrix that begins at `base`, as Triton takes it."""
-    from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
-
-    return TensorDescriptor(base, list(tiled.shape), list(tiled.strides), list(tiled.box), tiled.layout)
-
-
-_TYPES = {"i1": ctypes.c_int8, "i8": ctypes.c_int8, "i16": ctypes.c_int16, "i32": ctypes.c_int32, "i64": ctypes.c_int64}
-
-
-@functools.cache
-def _function_of(compiled: Any) -> int:
-    """A kernel's handle, loaded into the current device's context, where it stays.
-
-    Not by `compiled.run`, which has a C compiler make a launcher of Triton's own first: half a second for each kernel.
-    """
-    from triton.runtime.driver import driver as triton_driver
-
-    gpu, shared = triton_driver.active, compiled.metadata.shared
-    device = gpu.get_current_device()
-    most = gpu.utils.get_device_properties(device)["max_shared_mem"]
-    if shared > most:
-        raise EngineError(
-            f"{compiled.name} needs {shared} bytes of shared memory, and a multiprocessor of this GPU lends {most}: "
-            "multiply CPU tensors (a.cpu()), or torch.matmul itself"
-        )
-    return int(gpu.utils.load_binary(compiled.name, compiled.kernel, shared, device)[1])
-
-
-def _loaded(compiled: Any, grid: tuple[int, int, int], arguments: tuple[Any, ...]) -> _Ready:
-    """Parameters in the order in which Triton's own launcher passes them: constants apart, two null scratch pointers
-    last.
-    """
-    meta = compiled.metadata
-    if meta.global_scratch_size or meta.profile_scratch_size or meta.num_ctas != 1 or meta.launch_cooperative_grid:
-        raise EngineError(f"{compiled.name} asks for what prismm's launches do not bring; use another Triton")
-    kept: list[Any] = []
-    slots: list[tuple[Any, int, int]] = []
-    maps: list[tuple[Any, Tiled, dict[str, Any]]] = []
-    tiles = iter(getattr(meta, "tensordesc_meta", None) or ())
-    for value, kind in zip(arguments, compiled.src.signature.values(), strict=False):
-        if kind == "constexpr":
-            continue
-        if isinstance(value, Tiled):
-            memory = ctypes.create_string_buffer(128 + 64)
-            start = -ctypes.addressof(memory) % 64
-            tile = (ctypes.c_char * 128).from_buffer(memory, start)
-            maps.append((tile, value, next(tiles)))
-            kept += [tile, *map(ctypes.c_int32, value.shape), *map(ctypes.c_int64, value.strides)]
-        elif kind[0] == "*":
-            address = ctypes.c_uint64(0 if isinstance(value, Place) else value.data_ptr())
-            if isinstance(value, Place):
-                slots.append((address, value.base, value.offset))
-            kept.append(address)
-        elif isinstance(value, Factor):
-            pattern = ctypes.c_uint64(0)
-            slots.append((pattern, FACTORS + value.index, 0))
-            kept.append(pattern)
-        else:
-            kept.append(_TYPES[kind](value))
-    kept += [ctypes.c_uint64(0), ctypes.c_uint64(0)]
-    parameters = (ctypes.c_void_p * len(kept))(*map(ctypes.addressof, kept))
-    constants = [x for x in arguments if not isinstance(x, (Place, Tiled, Factor, int))]
-    config = LaunchConfig(*grid, 32 * meta.num_warps, 1, 1, meta.shared)
-    return _Ready(
-        ctypes.c_void_p(_function_of(compiled)), config, ctypes.byref(config), parameters, slots, maps,
-        [*kept, *constants, compiled],
-    )  # fmt: skip
-
-
-def _encode(target: Any, address: int, tiled: Tiled, facts: dict[str, Any]) -> None:
-    """The TMA descriptor of a matrix at this address."""
-    size = facts["elem_size"]
-    from triton.backends.nvidia.driver import TMA_DTYPE_DEVICE_TO_HOST
-
-    rank = len(tiled.shape)
-    check(driver().cuTensorMapEncodeTiled(
-        ctypes.addressof(target), TMA_DTYPE_DEVICE_TO_HOST[facts["elem_type"]], rank, address,
-        (ctypes.c_uint64 * rank)(*reversed(tiled.shape)),
-        (ctypes.c_uint64 * (rank - 1))(*(size * step for step in reversed(tiled.strides[:-1]))),
-        (ctypes.c_uint32 * rank)(*reversed(facts["block_size"])), (ctypes.c_uint32 * rank)(*[1] * rank), 0,
-        facts["swizzle"], 2, 0,
-    ))  # fmt: skip

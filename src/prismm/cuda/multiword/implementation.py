@@ -16,7 +16,7 @@ from prismm.core.bounds import half_ulp
 from prismm.cuda.blocks import BATCH_BYTES
 from prismm.cuda.costs.table import rates_of, usual_rates, waves
 from prismm.cuda.implementation import Composite, Job
-from prismm.cuda.launch.program import A, B
+from prismm.cuda.launch.arguments import A, B
 from prismm.cuda.multiword import launches as cuda_words
 from prismm.cuda.multiword.launches import WordFormat
 from prismm.cuda.operands import vectors_of
@@ -36,7 +36,8 @@ if TYPE_CHECKING:
     from prismm.cuda.costs.table import Rates
     from prismm.cuda.costs.tuning import Tuning
     from prismm.cuda.device import Device
-    from prismm.cuda.launch.program import Place, Program
+    from prismm.cuda.launch.arguments import Place
+    from prismm.cuda.launch.program import Program
     from prismm.cuda.views import Result
 
 _UP = 1.0 + 2.0**-40

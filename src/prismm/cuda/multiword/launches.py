@@ -50,7 +50,8 @@ from prismm.formats import BF16, FP16, FP32, TF32, Format
 if TYPE_CHECKING:
     from prismm.core.accuracy import Target
     from prismm.cuda.device import Device
-    from prismm.cuda.launch.program import Place, Program, Tiled
+    from prismm.cuda.launch.arguments import Place, Tiled
+    from prismm.cuda.launch.program import Program
 
 CHUNKS = 64, 128, 256, 512
 """Elements of a piece, and inner dimension of the sums that the matrix unit makes by itself."""

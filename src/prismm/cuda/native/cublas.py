@@ -10,7 +10,8 @@ from prismm.cuda.launch import cublas
 
 if TYPE_CHECKING:
     from prismm.cuda.device import Device
-    from prismm.cuda.launch.program import Place, Program
+    from prismm.cuda.launch.arguments import Place
+    from prismm.cuda.launch.program import Program
     from prismm.cuda.views import Result, Vectors
 
 

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from prismm.cuda.launch.program import Tiled
+from prismm.cuda.launch.arguments import Tiled
 from prismm.cuda.native.tiles import Shape, Split, Tile, faster_split, has_vector_kernel, tile_for
 
 if TYPE_CHECKING:
     from prismm.cuda.device import Device
-    from prismm.cuda.launch.program import Place, Program
+    from prismm.cuda.launch.arguments import Place
+    from prismm.cuda.launch.program import Program
     from prismm.cuda.views import Result, Vectors
 
 __all__ = ["multiply_by_a_vector", "multiply_directly", "multiply_in_parts"]

@@ -21,7 +21,8 @@ from prismm.cuda.costs.table import rates_of, usual_rates
 from prismm.cuda.device import COUNTS, INT8, Device
 from prismm.cuda.gemm.launches import combine_digits
 from prismm.cuda.implementation import Composite, Job, Statistics
-from prismm.cuda.launch.program import LEFT, RIGHT, A, Place, Program
+from prismm.cuda.launch.arguments import LEFT, RIGHT, A, Place
+from prismm.cuda.launch.program import Program
 from prismm.cuda.operands import Kept, vectors_of
 from prismm.cuda.residues import strassen as cuda_quarters
 from prismm.cuda.residues.join import held_bytes, join_digits, scratch_bytes

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     import torch
 
     from prismm.cuda.device import Device
-    from prismm.cuda.launch.program import Place, Program
+    from prismm.cuda.launch.arguments import Place
+    from prismm.cuda.launch.program import Program
     from prismm.cuda.residues.split import SplitVectors
     from prismm.cuda.residues.tables import Tables, Test
     from prismm.cuda.views import Result, Vectors

@@ -11,7 +11,8 @@ if TYPE_CHECKING:
     from typing import Any
 
     from prismm.cuda.device import Device
-    from prismm.cuda.launch.program import Place, Program, Tiled
+    from prismm.cuda.launch.arguments import Place, Tiled
+    from prismm.cuda.launch.program import Program
     from prismm.cuda.residues.split import SplitVectors
     from prismm.cuda.residues.tables import Tables
 

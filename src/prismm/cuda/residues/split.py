@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from typing import Any
 
     from prismm.cuda.device import Device
-    from prismm.cuda.launch.program import Place, Program
+    from prismm.cuda.launch.arguments import Place
+    from prismm.cuda.launch.program import Program
     from prismm.cuda.residues.tables import Tables
     from prismm.cuda.views import Vectors
 

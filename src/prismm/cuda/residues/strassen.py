@@ -20,7 +20,8 @@ from prismm.cuda.residues.tables import Tables, Test
 from prismm.cuda.views import in_words
 
 if TYPE_CHECKING:
-    from prismm.cuda.launch.program import Place, Program
+    from prismm.cuda.launch.arguments import Place
+    from prismm.cuda.launch.program import Program
 
 STEPS = 128, 256, 256
 """Halves of rows, columns and the inner dimension are in whole tiles of the product, and no shorter than a tile's

@@ -37,7 +37,8 @@ if TYPE_CHECKING:
     import torch
 
     from prismm.cuda.device import Device
-    from prismm.cuda.launch.program import Place, Program
+    from prismm.cuda.launch.arguments import Place
+    from prismm.cuda.launch.program import Program
 
 MOST_BALANCED = 10
 """Slices of eight bits with carry that the split makes at most."""

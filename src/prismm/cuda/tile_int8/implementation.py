@@ -16,7 +16,7 @@ from prismm.core.bounds import half_ulp
 from prismm.core.specials import layout
 from prismm.cuda.costs.table import waves
 from prismm.cuda.implementation import Composite, Job
-from prismm.cuda.launch.program import A, B
+from prismm.cuda.launch.arguments import A, B
 from prismm.cuda.layout import lay_out, put_part
 from prismm.cuda.multiword import launches as cuda_words
 from prismm.cuda.multiword.implementation import blocks_of, check_length, matrices_of, matrices_of_result
@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     from prismm.core.problem import Problem
     from prismm.cuda.costs.table import Rates
     from prismm.cuda.device import Device
-    from prismm.cuda.launch.program import Place, Program
+    from prismm.cuda.launch.arguments import Place
+    from prismm.cuda.launch.program import Program
     from prismm.schemes.tile_int8 import TileInt8
 
 _UP = 1.0 + 2.0**-40

@@ -52,7 +52,8 @@ from prismm.schemes.tile_int8 import TileInt8
 if TYPE_CHECKING:
     from prismm.core.accuracy import Target
     from prismm.cuda.device import Device
-    from prismm.cuda.launch.program import Place, Program
+    from prismm.cuda.launch.arguments import Place
+    from prismm.cuda.launch.program import Program
     from prismm.cuda.multiword.launches import Matrices
 
 NAME = "cuda:int8"
