@@ -84,11 +84,11 @@ def variants() -> list[Variant]:
 
 def program_of(a: Any, b: Any, out: Any, variant: Variant, device: Device) -> Program:
     """out = a @ b of float32 matrices in FP16 words, as `ScaledHalf` would launch it but for the constants."""
-    chosen = dataclasses.replace(device, hopper=variant.hopper)
+    chosen = dataclasses.replace(device, sm90=variant.hopper)
     unit = cuda_words_calls.unit_of(chosen)
     config = cuda_words.config_for(cuda_words.HALVES, variant.chunk, a.shape[1], parse_target("native"), unit)
     program = Program((a.data_ptr() % 16, b.data_ptr() % 16, out.data_ptr() % 16))
-    counts = program.take(torch.int64, 4)
+    counts = program.allocate(torch.int64, 4)
     target = result_of(out[None])
     cuda_words_calls.queue_blocks(program, a[None], b[None], target, config, tuple(out.shape), counts, chosen)
     for launch in program.launches:
@@ -124,14 +124,14 @@ def started(variant: Variant, n: int) -> Iterator[Any]:
     a, b = operands("float32", n, n, n, None, "cuda")
     out = torch.zeros(n, n, device="cuda")
     program = program_of(a, b, out, variant, device_of(torch.cuda.current_device()))
-    scratch = torch.empty(program.scratch, dtype=torch.uint8, device="cuda")
-    bases = a.data_ptr(), b.data_ptr(), out.data_ptr(), scratch.data_ptr()
+    workspace = torch.empty(program.workspace, dtype=torch.uint8, device="cuda")
+    bases = a.data_ptr(), b.data_ptr(), out.data_ptr(), workspace.data_ptr()
     stream = torch.cuda.current_stream().cuda_stream
     program.run(bases, stream)
     torch.cuda.synchronize()
     product = dict(program.apart())["words_product"]
     yield a, b, out, lambda: product.run(bases, stream)
-    del scratch
+    del workspace
 
 
 def measure(variant: Variant, n: int, figure: str, session: Session) -> None:

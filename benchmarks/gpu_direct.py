@@ -28,7 +28,7 @@ from gpu_sweep import warm_up
 import prismm
 from prismm.cuda.costs.calibrate import seconds_of
 from prismm.cuda.device import COUNTS, device_of
-from prismm.cuda.launch.arguments import OUT, A, B, Place
+from prismm.cuda.launch.arguments import OUT, A, B, BufferView
 from prismm.cuda.launch.program import Program
 from prismm.cuda.native.launches import multiply_directly
 from prismm.cuda.native.tiles import BY_GROUPS, TILES, Pace, Shape, Tile, least_seconds, tile_for, work
@@ -70,16 +70,16 @@ def graph_of(call: Callable[[], Any], count: int) -> torch.cuda.CUDAGraph:
 def ours(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, tile: Tile) -> Callable[[], None]:
     """The kernel alone."""
     program, device = Program(), device_of(0)
-    counts = program.take(torch.int64, COUNTS)
-    target = Result(Place(OUT, 0, out.dtype), *out.shape, out.stride())
+    counts = program.allocate(torch.int64, COUNTS)
+    target = Result(BufferView(OUT, 0, out.dtype), *out.shape, out.stride())
     left, right = vectors_of(a, A, columns=False), vectors_of(b, B, columns=True)
     multiply_directly(program, target, left, right, counts, device, tile)
-    scratch = torch.zeros(program.scratch, dtype=torch.uint8, device="cuda")
-    bases = a.data_ptr(), b.data_ptr(), out.data_ptr(), scratch.data_ptr()
+    workspace = torch.zeros(program.workspace, dtype=torch.uint8, device="cuda")
+    bases = a.data_ptr(), b.data_ptr(), out.data_ptr(), workspace.data_ptr()
 
     def run() -> None:
         program.run(bases, torch.cuda.current_stream().cuda_stream)
-        assert scratch is not None
+        assert workspace is not None
 
     return run
 
@@ -91,7 +91,7 @@ def name_of(tile: Tile) -> str:
 
 def tiles_of(shape: Shape) -> tuple[Tile, ...]:
     """Those that multiply it on this GPU."""
-    some = (*TILES, *BY_GROUPS) if device_of(0).hopper and shape.paired else TILES
+    some = (*TILES, *BY_GROUPS) if device_of(0).sm90 and shape.paired else TILES
     return tuple(tile for tile in some if tile.pace(shape.size))
 
 
@@ -103,7 +103,7 @@ def measure(batch: int, m: int, n: int, k: int, dtype: str, only_chosen: bool) -
     out, native = (torch.empty(batch, m, n, dtype=a.dtype, device="cuda") for _ in range(2))
     x, y, z = (a[0], b[0], native[0]) if batch == 1 else (a, b, native)
     shape, device = Shape(m, n, k, batch, a.element_size()), device_of(0)
-    chosen = tile_for(shape, device.programs, hopper=device.hopper)
+    chosen = tile_for(shape, device.programs, sm90=device.sm90)
     tiles = [tile for tile in tiles_of(shape) if tile.groups or not only_chosen]
     calls: dict[str, Callable[[], Any]] = {
         "cuBLAS": lambda: torch.matmul(x, y, out=z),

@@ -20,7 +20,7 @@ from gpu_sweep import warm_up
 
 from prismm.cuda.costs.calibrate import seconds_of
 from prismm.cuda.device import COUNTS, device_of
-from prismm.cuda.launch.arguments import OUT, A, B, Place
+from prismm.cuda.launch.arguments import OUT, A, B, BufferView
 from prismm.cuda.launch.program import Program
 from prismm.cuda.native.launches import multiply_directly, multiply_in_parts
 from prismm.cuda.native.tiles import BY_GROUPS, TILES, Shape, Split, faster_split, has_vector_kernel, work
@@ -60,7 +60,7 @@ def ways(shape: Shape, processors: int) -> dict[str, Any]:
     split = faster_split(shape, processors)
     if split is not None:
         found[f"{split.parts} parts {name_of(split.tile)}"] = split
-    if device_of(0).hopper and shape.paired:
+    if device_of(0).sm90 and shape.paired:
         groups = next(tile for tile in BY_GROUPS if tile.pace(shape.size))
         found["groups"] = groups
         parts = processors // (-(-shape.m // groups.rows) * -(-shape.n // groups.columns))
@@ -83,17 +83,19 @@ def measure(dtype: str, m: int, n: int, k: int) -> list[dict[str, Any]]:
     calls = {"cuBLAS": lambda: torch.bmm(a, b, out=out)}
     for name, way in ways(Shape(m, n, k, 1, a.element_size()), device.programs).items():
         program = Program(tuple(x.data_ptr() % 16 for x in (a, b, out)))
-        counts = program.take(torch.int64, COUNTS)
-        target = Result(Place(OUT, 0, out.dtype), 1, m, n, out.stride())
+        counts = program.allocate(torch.int64, COUNTS)
+        target = Result(BufferView(OUT, 0, out.dtype), 1, m, n, out.stride())
         left, right = vectors_of(a, A, columns=False), vectors_of(b, B, columns=True)
         if isinstance(way, Split):
             multiply_in_parts(program, target, left, right, counts, way, device)
         else:
             multiply_directly(program, target, left, right, counts, device, way)
-        scratch = torch.zeros(program.scratch, dtype=torch.uint8, device="cuda")
-        bases = a.data_ptr(), b.data_ptr(), out.data_ptr(), scratch.data_ptr()
+        workspace = torch.zeros(program.workspace, dtype=torch.uint8, device="cuda")
+        bases = a.data_ptr(), b.data_ptr(), out.data_ptr(), workspace.data_ptr()
 
-        def run(program: Program = program, bases: tuple[int, ...] = bases, scratch: torch.Tensor = scratch) -> None:
+        def run(
+            program: Program = program, bases: tuple[int, ...] = bases, workspace: torch.Tensor = workspace
+        ) -> None:
             program.run(bases, torch.cuda.current_stream().cuda_stream)
 
         calls[name] = run

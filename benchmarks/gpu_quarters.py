@@ -24,7 +24,7 @@ from prismm.core.problem import Problem
 from prismm.cuda import calls as cuda_calls
 from prismm.cuda.costs.calibrate import seconds_of
 from prismm.cuda.residues import implementation as residues_implementation
-from prismm.cuda.residues import strassen as cuda_quarters
+from prismm.cuda.residues import strassen as cuda_strassen
 from prismm.schemes import Residues
 
 CALLS = (("float64", 14), ("float64", 15), ("float32", 8))
@@ -36,7 +36,7 @@ def captured(call: Callable[[], Any], quarters: bool) -> torch.cuda.CUDAGraph:
     """A graph of the call, made one way or the other."""
 
     def chosen(problem: Problem, *_: Any) -> bool:
-        return quarters and cuda_quarters.serves(problem.m, problem.n, problem.k)
+        return quarters and cuda_strassen.serves(problem.m, problem.n, problem.k)
 
     with mock.patch.object(residues_implementation, "by_quarters", chosen):
         cuda_calls.forget()

@@ -10,7 +10,7 @@ pytest.importorskip("triton")
 
 from prismm.cuda.backend import in_place  # noqa: E402
 from prismm.cuda.launch import cublas  # noqa: E402
-from prismm.cuda.launch.arguments import OUT, A, B, Place  # noqa
+from prismm.cuda.launch.arguments import OUT, A, B, BufferView  # noqa
 from prismm.cuda.launch.program import Program  # noqa: E402
 from prismm.cuda.native.cublas import multiply_natively  # noqa
 from prismm.cuda.operands import vectors_of  # noqa: E402
@@ -41,10 +41,10 @@ def gemm_of(a, b, out):
     """The step that multiplies these tensors."""
     program = Program()
     left, right = vectors_of(a, A, columns=False), vectors_of(b, B, columns=True)
-    target = Result(Place(OUT, 0, out.dtype), *out.shape, out.stride())
+    target = Result(BufferView(OUT, 0, out.dtype), *out.shape, out.stride())
     multiply_natively(program, left, right, target)
     (gemm,) = program.launches
-    assert program.scratch >= cublas.WORKSPACE and gemm.workspace.offset % 256 == 0
+    assert program.workspace >= cublas.WORKSPACE and gemm.workspace.offset % 256 == 0
     return gemm
 
 
@@ -91,7 +91,7 @@ def test_what_cublas_is_told_is_the_product(dtype, batches, rng):
 
 
 def test_large_numbers_take_the_64_bit_call():
-    place = Place(A, 0, torch.float64)
+    place = BufferView(A, 0, torch.float64)
 
     def name(batch, m, n, k, a_steps, b_steps):
         return cublas.Gemm(place, place, place, (batch, m, n, k), a_steps, b_steps, place).call[0]

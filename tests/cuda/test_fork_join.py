@@ -19,7 +19,7 @@ def told(program):
         kernel = getattr(launch, "kernel", None)
         name = kernel.fn.__name__ if kernel is not None else "zero" if hasattr(launch, "offset") else None
         name = "cublas" if isinstance(launch, Gemm) else name
-        found.append((name, getattr(launch, "beside", None)))
+        found.append((name, getattr(launch, "forked", None)))
     return found
 
 
@@ -52,4 +52,4 @@ def test_what_needs_no_result_comes_first():
     head, tail = program.halves
     assert told(head) + told(tail) == told(program) and told(tail)[0][0] == "join_quickly"
     assert all(own is not other for own in head.launches for other in program.launches if hasattr(own, "kernel"))
-    assert head.scratch == tail.scratch == program.scratch
+    assert head.workspace == tail.workspace == program.workspace

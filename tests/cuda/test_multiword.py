@@ -42,7 +42,7 @@ def test_bits_are_those_of_the_twin(name, dtype, rng):
     from tests.cuda.harness.programs import run, words_program
 
     device, words = device_of(0), twin.formats()[name]
-    if not device.hopper:
+    if not device.sm90:
         pytest.skip("the twin adds as Hopper's kernel does")
     for k, chunk in ((200, 64), (700, 512), (40, 128)):
         a, b = (rng.standard_normal(shape) + 1j * rng.standard_normal(shape) for shape in ((150, k), (k, 140)))
@@ -66,7 +66,7 @@ def test_bits_of_one_kernel_are_those_of_its_twin(columns, rng):
     from tests.cuda.harness.programs import run, words_program
 
     device = device_of(0)
-    if not device.hopper:
+    if not device.sm90:
         pytest.skip("the kernel is Hopper's")
     for m, k, n, left, right in ((152, 200, 140, 3, 1), (256, 512, 384, 1, 2), (20, 40, 300, 70, 70)):
         a, b = (rng.standard_normal(shape).astype(np.float32) for shape in ((left, m, k), (right, k, n)))

@@ -39,11 +39,11 @@ def test_interpreted_kernels_give_the_digits_of_exact_integers(part):
 def product(left, right, device, batch):
     """Digits of planes (batch or 1, MODULI, rows, k), and the planes' rows as the kernels take them."""
     program, digits, fill = planes_program(left, right, device)
-    scratch = torch.zeros(program.scratch, dtype=torch.uint8, device=left.device)
-    fill(scratch)
-    program.run((0, 0, 0, scratch.data_ptr()), torch.cuda.current_stream().cuda_stream)
+    workspace = torch.zeros(program.workspace, dtype=torch.uint8, device=left.device)
+    fill(workspace)
+    program.run((0, 0, 0, workspace.data_ptr()), torch.cuda.current_stream().cuda_stream)
     assert digits.shape[0] == batch
-    return digits_of(scratch, digits, right.shape[2])
+    return digits_of(workspace, digits, right.shape[2])
 
 
 @pytest.mark.gpu
@@ -64,8 +64,8 @@ def test_digits_are_those_of_exact_integers(k):
             if kind == "opposite":
                 left[:, :, 1::2] = 127
         want = exact_digits(left, right, table)
-        for one in {device.hopper, False}:
-            found = product(left, right, dataclasses.replace(device, hopper=one), 1)
+        for one in {device.sm90, False}:
+            found = product(left, right, dataclasses.replace(device, sm90=one), 1)
             assert torch.equal(found, want), (kind, one, int((found != want).sum()))
 
 

@@ -18,7 +18,7 @@ from prismm.cuda.execute import _queued
 from prismm.cuda.gemm import sum as cuda_gemm
 from prismm.cuda.kernels import layout
 from prismm.cuda.launch import cublas
-from prismm.cuda.launch.arguments import A, Place
+from prismm.cuda.launch.arguments import A, BufferView
 from prismm.cuda.launch.program import LONGEST_GRID, Program, _Launch
 from prismm.cuda.residues.join import MOST_MAGNITUDES
 from prismm.cuda.workspace import UNREAD_BYTES
@@ -65,7 +65,7 @@ def program(batch, m, k, n, scheme, target, dtype=torch.float64, sum_=False, lar
 def test_scratch_is_what_was_planned(batch, m, k, n, target, dtype):
     for sum_ in (False, True):
         made, choice = program(batch, m, k, n, Residues(15), target, dtype, sum_)
-        assert 0.98 * choice.blocks.workspace - 65536 <= made.scratch <= 1.01 * choice.blocks.workspace + 65536, sum_
+        assert 0.98 * choice.blocks.workspace - 65536 <= made.workspace <= 1.01 * choice.blocks.workspace + 65536, sum_
 
 
 @pytest.mark.parametrize(
@@ -83,25 +83,25 @@ def test_scratch_of_other_schemes_is_planned_within_a_tenth(scheme, dtype):
         (1, 64, 100000, 64),
     ):  # fmt: skip
         made, choice = program(*shape, scheme, "native", dtype)
-        assert 0.9 < choice.blocks.workspace / made.scratch < 1.1, shape
+        assert 0.9 < choice.blocks.workspace / made.workspace < 1.1, shape
 
 
 def test_native_products_take_cublas_workspace_and_little_more():
     for batch in (1, 40, 5000):
         made, choice = program(batch, 70, 80, 90, Native(), "native")
-        assert 0 <= made.scratch - choice.blocks.workspace <= 512 and choice.blocks.workspace == cublas.WORKSPACE
+        assert 0 <= made.workspace - choice.blocks.workspace <= 512 and choice.blocks.workspace == cublas.WORKSPACE
 
 
 def test_products_in_one_kernel_share_what_nobody_reads():
     for batch in (1, 40, 5000):
         made, choice = program(batch, 70, 80, 90, Native("float64"), "native", torch.float32)
-        assert choice.engine == "cuda:fp64" and 0 < made.scratch <= UNREAD_BYTES
+        assert choice.engine == "cuda:fp64" and 0 < made.workspace <= UNREAD_BYTES
 
 
 def test_batches_share_scratch(monkeypatch):
     monkeypatch.setattr(cuda_blocks, "LARGE", 1 << 28)
     made, choice = program(32767, 8, 8, 8, Residues(15), "native")
-    assert 1 < choice.blocks.batches < 32767 and made.scratch < 1.1 * (1 << 28)
+    assert 1 < choice.blocks.batches < 32767 and made.workspace < 1.1 * (1 << 28)
 
 
 @pytest.mark.parametrize(
@@ -132,7 +132,7 @@ def test_complex_operands_that_are_laid_out_have_grids_too(scheme, dtype):
 def test_other_grids_are_refused():
     made = Program()
     with pytest.raises(EngineError, match="1 x 65536 x 1"):
-        made.launch(layout.lay_out, (1, LONGEST_GRID + 1), Place(A, 0, torch.float64))
+        made.launch(layout.lay_out, (1, LONGEST_GRID + 1), BufferView(A, 0, torch.float64))
     assert not made.launches
 
 
@@ -141,14 +141,14 @@ def test_every_join_counts_what_it_opens(monkeypatch):
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (1 << 26, 1 << 26))
     made, choice = program(1, 900, 300, 700, Residues(15), "native")
     assert choice.blocks.rows < 900
-    opened = [
-        [x for x in launch.arguments if isinstance(x, Place) and x.dtype == torch.int64 and x.shape == (1,)]
+    uncertified = [
+        [x for x in launch.arguments if isinstance(x, BufferView) and x.dtype == torch.int64 and x.shape == (1,)]
         for launch in made.launches
         if isinstance(launch, _Launch) and launch.kernel.fn.__name__ == "finish"
     ]
     joins = math.ceil(900 / choice.blocks.rows) * math.ceil(700 / choice.blocks.columns)
-    assert len(opened) == len({place.offset for (place,) in opened}) == joins
-    assert all(place.offset % 16 == 0 for (place,) in opened)
+    assert len(uncertified) == len({place.offset for (place,) in uncertified}) == joins
+    assert all(place.offset % 16 == 0 for (place,) in uncertified)
 
 
 def test_long_vectors_have_no_planes_of_magnitudes():

@@ -12,9 +12,9 @@ from prismm.cuda.costs.predict import gpu_seconds
 from prismm.cuda.costs.table import committed
 from prismm.cuda.device import device_of
 from prismm.cuda.residues import implementation as residues_implementation
-from prismm.cuda.residues import strassen as cuda_quarters
+from prismm.cuda.residues import strassen as cuda_strassen
 from prismm.cuda.residues.implementation import certificate_test
-from prismm.cuda.residues.seconds import by_quarters
+from prismm.cuda.residues.seconds import by_strassen
 from prismm.cuda.residues.tables import tables
 from prismm.formats import FP32, FP64
 from prismm.schemes.residues import Residues
@@ -114,7 +114,7 @@ def test_large_products_are_made_so_where_there_is_memory(sizes, result, moduli,
     m, n, k = sizes
     problem = dataclasses.replace(problem_of(m, k, result, is_complex=is_complex), n=n)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (1 << 40, 1 << 40))
-    much, whole = (chosen(problem, dataclasses.replace(H200, hopper=x), scheme=Residues(moduli)) for x in (True, False))
+    much, whole = (chosen(problem, dataclasses.replace(H200, sm90=x), scheme=Residues(moduli)) for x in (True, False))
     assert any("quarters" in reason for reason in much.reasons)
     much, whole = much.blocks, whole.blocks
     assert much.strassen and not whole.strassen and much.workspace > whole.workspace
@@ -135,7 +135,7 @@ def test_smaller_products_are_not(monkeypatch):
     for m, n, k in ((8192, 8192, 8192), (4096, 4096, 4096), (16384, 16384, 1024), (65536, 128, 65536), (1, 1 << 20, 9)):
         problem = dataclasses.replace(problem_of(m, k, FP64), n=n)
         assert not chosen(problem, scheme=Residues(14)).blocks.strassen
-        assert not by_quarters(problem, 14, rates)
+        assert not by_strassen(problem, 14, rates)
     problem = problem_of(16384, 16384, FP64)
     whole, faster = (gpu_seconds(Residues(14), problem, rates, strassen=x) for x in (False, True))
     assert 0.9 < faster / whole < 0.98
@@ -156,8 +156,8 @@ def test_the_memory_is_what_a_plan_says(sizes, dtype, target):
     problem = problem_of(m, k, FP64 if double else FP32, target, is_complex=not double)
     problem = dataclasses.replace(problem, n=n)
     test, parts = certificate_test(problem), 1 if double else 2
-    said = cuda_quarters.scratch_bytes(m, n, k, 9, parts, test, H200)
-    assert abs(program.scratch - said) < 0.002 * said
+    said = cuda_strassen.workspace_bytes(m, n, k, 9, parts, test, H200)
+    assert abs(program.workspace - said) < 0.002 * said
 
 
 @pytest.fixture
@@ -166,7 +166,7 @@ def always(monkeypatch):
     monkeypatch.setattr(
         residues_implementation,
         "by_quarters",
-        lambda problem, moduli, rates: cuda_quarters.serves(problem.m, problem.n, problem.k),
+        lambda problem, moduli, rates: cuda_strassen.serves(problem.m, problem.n, problem.k),
     )
     cuda_calls.forget()
     yield
@@ -178,17 +178,17 @@ def always(monkeypatch):
 def test_digits_are_those_of_exact_integers(shape):
     rows, columns, k = shape
     device = device_of(0)
-    if not device.hopper:
+    if not device.sm90:
         pytest.skip("kernels for Hopper GPUs")
     torch.manual_seed(k)
     print("seed", k)
     for kind in KINDS:
         left, right = (residues(6, x, k, kind).cuda() for x in (rows, columns))
         program, digits, fill = planes_program(left, right, device, quarters=True)
-        scratch = torch.zeros(program.scratch, dtype=torch.uint8, device="cuda")
-        fill(scratch)
-        program.run((0, 0, 0, scratch.data_ptr()), torch.cuda.current_stream().cuda_stream)
-        found = digits_of(scratch, digits, columns)
+        workspace = torch.zeros(program.workspace, dtype=torch.uint8, device="cuda")
+        fill(workspace)
+        program.run((0, 0, 0, workspace.data_ptr()), torch.cuda.current_stream().cuda_stream)
+        found = digits_of(workspace, digits, columns)
         want = exact_digits(left, right, tables(6, left.device))
         assert torch.equal(found, want), (kind, int((found != want).sum()))
 
@@ -198,7 +198,7 @@ def test_digits_are_those_of_exact_integers(shape):
 @pytest.mark.parametrize("dtype", ["float64", "float32", "complex128", "complex64"])
 def test_results_have_the_bits_of_a_cpu(dtype, name, always):
     """Operands as they are, prepared, and in gemm; rounded correctly, and of native grade."""
-    if not device_of(0).hopper:
+    if not device_of(0).sm90:
         pytest.skip("kernels for Hopper GPUs")
     a, b = HOSTILE[name](300, 530, 520, seed=3, dtype=np.dtype(dtype))
     x, y = torch.from_numpy(a).cuda(), torch.from_numpy(b).cuda()
@@ -217,7 +217,7 @@ def test_results_have_the_bits_of_a_cpu(dtype, name, always):
 @pytest.mark.gpu
 def test_a_large_product_is_the_same_with_and_without(monkeypatch):
     """As it is made at order 16384."""
-    if not device_of(0).hopper or torch.cuda.mem_get_info()[0] < 100 << 30:
+    if not device_of(0).sm90 or torch.cuda.mem_get_info()[0] < 100 << 30:
         pytest.skip("a Hopper GPU with much memory")
     torch.manual_seed(16384)
     print("seed", 16384)

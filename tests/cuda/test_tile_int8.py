@@ -246,8 +246,8 @@ def launched(a, b, scheme, target):
     out = torch.full((max(a.shape[0], b.shape[0]), a.shape[1], b.shape[2]), math.nan, device="cuda")
     config = cuda_tiles.config_for(scheme, a.shape[2], target)
     program, counts = tiles_program(a, b, out, config, device_of(0))
-    scratch = run(program, a, b, out)
-    return out.cpu().numpy(), scratch[counts.offset : counts.offset + 32].view(torch.int64).tolist()
+    workspace = run(program, a, b, out)
+    return out.cpu().numpy(), workspace[counts.offset : counts.offset + 32].view(torch.int64).tolist()
 
 
 def on_gpu(x, turned):

@@ -14,7 +14,7 @@ from prismm.core.problem import Problem
 from prismm.core.request import check_prepared, check_request, check_sides
 from prismm.cuda import integers as cuda_integers
 from prismm.cuda import plan as cuda_plan
-from prismm.cuda import sample as cuda_look
+from prismm.cuda import sample as cuda_sample
 from prismm.cuda import workspace
 from prismm.cuda.device import BLAS, device_of
 from prismm.cuda.implementation import Implementation, implementation_of
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from prismm.cuda.device import Device
     from prismm.cuda.execute import Queued
     from prismm.cuda.gemm import sum as cuda_gemm
-    from prismm.cuda.operands import Kept
+    from prismm.cuda.operands import PreparedParts
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,7 +67,7 @@ class GpuCall:
     index: int
     request: Request
     spans: tuple[int, int] | None
-    kept: tuple[Kept | None, Kept | None] = (None, None)
+    kept: tuple[PreparedParts | None, PreparedParts | None] = (None, None)
     programs: dict[Hashable, Queued] = field(default_factory=dict)
 
     @functools.cached_property
@@ -185,9 +185,13 @@ def normalised(
 
 
 def normalise_call(
-    a: torch.Tensor, b: torch.Tensor, request: Request, kept: tuple[Kept | None, Kept | None] = (None, None),
-    sum_: cuda_gemm.Sum | None = None, wider: int = 1,
-) -> GpuCall:  # fmt: skip
+    a: torch.Tensor,
+    b: torch.Tensor,
+    request: Request,
+    kept: tuple[PreparedParts | None, PreparedParts | None] = (None, None),
+    sum_: cuda_gemm.Sum | None = None,
+    wider: int = 1,
+) -> GpuCall:
     """The call with everything checked and chosen; nothing is read from the device. wider: see `cuda.plan.Problem`."""
     import torch
 
@@ -226,8 +230,8 @@ def normalise_call(
     left_kept, right_kept = kept
     steps = left_kept.step if left_kept else None, right_kept.step if right_kept else None
     look = None
-    if steps == (None, None) and cuda_look.worth_a_look(problem, a):
-        look = cuda_look.Look(a, b, problem)
+    if steps == (None, None) and cuda_sample.worth_sampling(problem, a):
+        look = cuda_sample.DataSample(a, b, problem)
     chosen = cuda_plan.choose(problem, request, device, steps, look)
     names = name_of(a.dtype), name_of(b.dtype)
     index = a.device.index

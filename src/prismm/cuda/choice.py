@@ -27,14 +27,14 @@ from prismm.cuda.costs.table import Rates, rates_of, usual_rates
 from prismm.cuda.device import BLAS, FP64, INT8, Device, spoiled_by
 from prismm.cuda.multiword.implementation import of_native_grade
 from prismm.cuda.native.seconds import checked_seconds, kernel_seconds, own_seconds, serves_directly
-from prismm.cuda.residues.seconds import Left, entries_of, uncertified_seconds
+from prismm.cuda.residues.seconds import Uncertified, entries_of, uncertified_seconds
 from prismm.formats import Format
 from prismm.schemes.multiword import Words
 from prismm.schemes.native import Native
 from prismm.schemes.residues import Residues
 from prismm.schemes.scaled_half import ScaledHalf
 
-Sample = Callable[[int], Left]
+Sample = Callable[[int], Uncertified]
 """What so many moduli would leave uncertified of the operands' data (`cuda.sample`)."""
 
 MARGIN = 1.05
@@ -152,7 +152,7 @@ def column(name: str) -> GpuColumn:
     """
     rates = rates_of(name)
     processors = rates.processors if rates is not None else _USUAL_PROCESSORS
-    return GpuColumn(Device(name, rates is not None and rates.hopper, True, processors), rates)
+    return GpuColumn(Device(name, rates is not None and rates.sm90, True, processors), rates)
 
 
 def one_kernel_is_sure(problem: Problem, device: Device, rates: Rates) -> bool:
@@ -201,7 +201,7 @@ def moduli_for_rounding(problem: Problem, rates: Rates) -> int:
 
 
 def _moduli_for_spread(
-    moduli: int, left: Left, problem: Problem, rates: Rates, sample: Sample
+    moduli: int, left: Uncertified, problem: Problem, rates: Rates, sample: Sample
 ) -> tuple[float, Residues]:
     """(seconds, scheme) where so many moduli leave entries uncertified: a few more may be faster.
 
@@ -211,13 +211,13 @@ def _moduli_for_spread(
     for count in range(moduli, min(moduli + _MORE, MAX_MODULI) + 1):
         if count > moduli:
             seen = sample(count)
-            left = Left(seen.open or left.open / 16, seen.exact or left.exact / 16, seen.strips)
+            left = Uncertified(seen.open or left.open / 16, seen.exact or left.exact / 16, seen.strips)
         seconds = gpu_seconds(Residues(count), problem, rates) + uncertified_seconds(left, count, problem, rates)
         found.append((seconds, Residues(count)))
     return min(found, key=lambda one: one[0])
 
 
-def _as_seen(moduli: int, left: Left) -> str:
+def _as_seen(moduli: int, left: Uncertified) -> str:
     """What a sample showed, for a reason."""
     seen = f"; {moduli} moduli would leave {left.open:.2g} of a sample's entries open"
     seen += f", {left.exact:.2g} to be made exact" if left.exact else ""

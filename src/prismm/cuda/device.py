@@ -39,7 +39,7 @@ class Device:
     """
 
     name: str
-    hopper: bool
+    sm90: bool
     nvidia: bool
     programs: int
     shared: int = 227 << 10

@@ -15,9 +15,9 @@ from prismm.cuda.device import COUNTS
 from prismm.cuda.gemm import sum as cuda_gemm
 from prismm.cuda.gemm.launches import combine_values
 from prismm.cuda.implementation import Job, Statistics
-from prismm.cuda.launch.arguments import ADDEND, LEFT, SCRATCH, A, B, Place
+from prismm.cuda.launch.arguments import ADDEND, LEFT, WORKSPACE, A, B, BufferView
 from prismm.cuda.launch.program import Program
-from prismm.cuda.operands import meet, overlap, result_of, vectors_of
+from prismm.cuda.operands import overlap, ranges_overlap, result_of, vectors_of
 from prismm.cuda.views import Result
 from prismm.cuda.workspace import UNREAD_BYTES, borrow, give_back
 
@@ -41,10 +41,10 @@ class Queued:
     """
 
     program: Program
-    counts: Place
+    counts: BufferView
     statistics: Statistics | None
     unread: bool = False
-    products: Place | None = None
+    products: BufferView | None = None
 
 
 @dataclass
@@ -55,13 +55,13 @@ class Made:
     b: torch.Tensor
     out: torch.Tensor
     queued: Queued
-    scratch: torch.Tensor
+    workspace: torch.Tensor
     memories: tuple[torch.Tensor, ...]
 
-    def read(self, place: Place) -> torch.Tensor:
+    def read(self, place: BufferView) -> torch.Tensor:
         """Some scratch memory, or memory of a prepared operand, on the device."""
         size = math.prod(place.shape) * place.dtype.itemsize
-        memory = self.scratch if place.base == SCRATCH else self.memories[place.base - LEFT]
+        memory = self.workspace if place.base == WORKSPACE else self.memories[place.base - LEFT]
         return memory[place.offset : place.offset + size].view(place.dtype).view(place.shape)
 
 
@@ -92,10 +92,10 @@ def multiply(
     queued = call.programs.get(key)
     if queued is None:
         queued = call.programs[key] = _queued(call, a, b, view, full_output, addend)
-    scratch = workspace.scratch_of(queued, view.device)
-    made = Made(a, b, view, queued, scratch, memories)
+    memory = workspace.scratch_of(queued, view.device)
+    made = Made(a, b, view, queued, memory, memories)
     stream, captured = stream_of(call)
-    bases = [*addresses, scratch.data_ptr()]
+    bases = [*addresses, memory.data_ptr()]
     if sum_ is not None:
         kept = [memory.data_ptr() for memory in memories] or [0, 0]
         bases += [*kept, addend.data_ptr() if addend is not None else 0, *sum_.patterns]
@@ -128,7 +128,7 @@ def spoils(call: GpuCall, left: int, right: int, place: int, result: torch.Tenso
     """Whether a result there overlaps operands there."""
     assert call.spans is not None
     size = result.nbytes
-    return meet(place, size, left, call.spans[0]) or meet(place, size, right, call.spans[1])
+    return ranges_overlap(place, size, left, call.spans[0]) or ranges_overlap(place, size, right, call.spans[1])
 
 
 def stream_of(call: GpuCall) -> tuple[int, bool]:
@@ -144,11 +144,11 @@ def run_in_workspace(call: GpuCall, queued: Queued, addresses: tuple[int, ...], 
     if queued.unread:
         queued.program.run((*addresses, call.unread, *kept), stream, captured)
         return
-    scratch = borrow(queued.program.scratch, stream)
+    memory = borrow(queued.program.workspace, stream)
     try:
-        queued.program.run((*addresses, scratch, *kept), stream, captured)
+        queued.program.run((*addresses, memory, *kept), stream, captured)
     finally:
-        give_back(scratch)
+        give_back(memory)
 
 
 def _matrices(x: torch.Tensor, problem: Problem, native: bool) -> torch.Tensor:
@@ -178,7 +178,7 @@ def _queued(
 
     problem, chosen, implementation = call.problem, call.chosen, call.implementation
     program = Program((a.data_ptr() % 16, b.data_ptr() % 16, out.data_ptr() % 16))
-    counts = program.take(torch.int64, COUNTS + implementation.counters(tuple(out.shape), chosen.blocks))
+    counts = program.allocate(torch.int64, COUNTS + implementation.counters(tuple(out.shape), chosen.blocks))
     job = Job(
         program, a, b, vectors_of(a, A, columns=False), vectors_of(b, B, columns=True), result_of(out),
         result_of(addend, ADDEND) if addend is not None else None, counts, call.config, chosen.blocks, problem,
@@ -186,22 +186,22 @@ def _queued(
     )  # fmt: skip
     if not problem.summed:
         statistics = implementation.queue(job)
-        shared = call.one_kernel and not full_output and program.scratch <= UNREAD_BYTES
+        shared = call.one_kernel and not full_output and program.workspace <= UNREAD_BYTES
         return Queued(program, counts, statistics, unread=shared)
     if problem.reads_operands and implementation.joins_sums:
         return Queued(program, counts, implementation.queue_sum(job))
     return Queued(program, counts, None, products=_queue_sum_of_values(call, job))
 
 
-def _queue_sum_of_values(call: GpuCall, job: Job) -> Place | None:
+def _queue_sum_of_values(call: GpuCall, job: Job) -> BufferView | None:
     """Write down alpha·AB + beta·C from a product that meets the target, or from none; returns where AB goes."""
     program, target, problem = job.program, job.target, job.problem
     program.zero(job.counts)
     products = None
     if problem.reads_operands:
-        products = program.take(target.place.dtype, *target.extents)
+        products = program.allocate(target.place.dtype, *target.extents)
         into = Result(products, *target.extents, (target.m * target.n, target.n, 1))
-        with program.lend():
+        with program.scope():
             call.implementation.queue_product(replace(job, target=into))
     combine_values(
         program, products, target, job.addend, job.left, job.right, problem.terms, problem.result.precision, job.counts,

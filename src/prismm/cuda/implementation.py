@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from prismm.core.problem import Problem
     from prismm.cuda.costs.table import Rates
     from prismm.cuda.device import Device
-    from prismm.cuda.launch.arguments import Place
+    from prismm.cuda.launch.arguments import BufferView
     from prismm.cuda.launch.program import Program
-    from prismm.cuda.operands import Kept
+    from prismm.cuda.operands import PreparedParts
     from prismm.cuda.views import Result, Vectors
 
-Statistics = list[tuple[list["Place"], list["Place"]]]
+Statistics = list[tuple[list["BufferView"], list["BufferView"]]]
 """Where the statistics of rows and columns stand: for `Blocks.batches` matrices of a batch at a time, block by block.
 """
 
@@ -51,13 +51,13 @@ class Job:
     right: Vectors
     target: Result
     addend: Result | None
-    counts: Place
+    counts: BufferView
     config: Any
     blocks: Blocks
     problem: Problem
     device: Device
     engine: str
-    kept: tuple[Kept | None, Kept | None] = (None, None)
+    kept: tuple[PreparedParts | None, PreparedParts | None] = (None, None)
     full_output: bool = False
 
 
@@ -129,7 +129,7 @@ class Implementation(Protocol):
 
     def prepare(
         self, x: torch.Tensor, side: Literal["left", "right"], device: Device, step: int
-    ) -> tuple[Program, Kept] | None:
+    ) -> tuple[Program, PreparedParts] | None:
         """What splits a matrix once, and where its parts are then; None where nothing is gained by it."""
 
 
@@ -169,7 +169,7 @@ class Composite:
         """The product as it is; its counts are the sum's to make."""
         import torch
 
-        self.queue(replace(job, counts=job.program.take(torch.int64, COUNTS)))
+        self.queue(replace(job, counts=job.program.allocate(torch.int64, COUNTS)))
 
     def queue_sum(self, job: Job) -> Statistics | None:
         """Sums are made from rounded products."""
@@ -177,7 +177,7 @@ class Composite:
 
     def prepare(
         self, x: torch.Tensor, side: Literal["left", "right"], device: Device, step: int
-    ) -> tuple[Program, Kept] | None:
+    ) -> tuple[Program, PreparedParts] | None:
         """Nothing is kept but the matrix: its parts are made in the launch that also splits the other operand."""
         return None
 

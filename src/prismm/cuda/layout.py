@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 from prismm.cuda.views import Vectors
 
 if TYPE_CHECKING:
-    from prismm.cuda.launch.arguments import Place
+    from prismm.cuda.launch.arguments import BufferView
     from prismm.cuda.launch.program import Program
 
 Three = tuple[int, int, int]
 
 
 def lay_out(
-    program: Program, reals: Place, shape: Three, steps: Three, part: int, *, left: bool
-) -> tuple[Place, Three]:
+    program: Program, reals: BufferView, shape: Three, steps: Three, part: int, *, left: bool
+) -> tuple[BufferView, Three]:
     """In scratch memory the vectors of a real operand for the real (part 0) or imaginary (1) part of a product, and
     their steps: (matrices, vectors, elements). shape, steps: the same of the complex ones, steps in real numbers.
     """
@@ -25,7 +25,7 @@ def lay_out(
     batch, vectors, terms = shape
     across = steps[1] == 2 and steps[2] != 2
     own = (batch, 2 * terms, vectors) if across else (batch, vectors, 2 * terms)
-    to = program.take(reals.dtype, *own)
+    to = program.allocate(reals.dtype, *own)
     found = (math.prod(own[1:]), 1, vectors) if across else (math.prod(own[1:]), 2 * terms, 1)
     some, elements = (layout.TILE, 1) if across else (1, layout.TILE)
     program.launch(
@@ -47,7 +47,7 @@ def real_vectors(program: Program, x: Vectors, part: int, *, left: bool) -> Vect
     return Vectors(to, x.batch, x.vectors, 2 * x.terms, steps)
 
 
-def put_part(program: Program, source: Place, to: Place, steps: Three, shape: Three) -> None:
+def put_part(program: Program, source: BufferView, to: BufferView, steps: Three, shape: Three) -> None:
     """A part of a result, contiguous (batch, m, n) in scratch memory, to where it belongs."""
     from prismm.cuda.kernels import layout
 

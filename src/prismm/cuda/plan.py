@@ -11,7 +11,7 @@ from prismm.core.problem import Problem
 from prismm.cuda.alternatives import alternatives
 from prismm.cuda.blocks import Blocks, Cut
 from prismm.cuda.choice import GpuColumn, Sample
-from prismm.cuda.costs import host_speed as host_pace
+from prismm.cuda.costs import host_speed as host_speed
 from prismm.cuda.costs.predict import native_seconds, predict
 from prismm.cuda.costs.table import rates_of, usual_rates
 from prismm.cuda.device import Device, default_engine
@@ -120,7 +120,7 @@ def make_plan(problem: Problem, chosen: LaunchPlan, request: Request, device: De
     """
     scheme, blocks = chosen.scheme, chosen.blocks
     rates = rates_of(device.name) or usual_rates()
-    slower = host_pace.seconds() / rates.pace
+    slower = host_speed.seconds() / rates.host_speed
     return Plan(
         m=problem.m,
         n=problem.n,

@@ -61,7 +61,7 @@ def prepare(x: Any, side: Literal["left", "right"], request: Request) -> Prepare
             split = implementation_of(chosen.scheme).prepare(copy, side, device, STEP)
             if split is not None:
                 program, kept = split
-                memory = torch.empty(program.scratch, dtype=torch.uint8, device=copy.device)
+                memory = torch.empty(program.workspace, dtype=torch.uint8, device=copy.device)
                 program.run((*[copy.data_ptr()] * 3, memory.data_ptr()), stream)
         except torch.OutOfMemoryError as error:
             raise EngineError(

@@ -84,11 +84,11 @@ class Repeat:
         places = a.data_ptr(), b.data_ptr(), result.data_ptr()
         if self.unread:
             return result if program.replay((*places, self.unread), stream) else None
-        scratch = here._cuda_cudaCachingAllocator_raw_alloc(program.scratch, stream)
+        memory = here._cuda_cudaCachingAllocator_raw_alloc(program.workspace, stream)
         try:
-            return result if program.replay((*places, scratch, *self.kept), stream) else None
+            return result if program.replay((*places, memory, *self.kept), stream) else None
         finally:
-            here._cuda_cudaCachingAllocator_raw_delete(scratch)
+            here._cuda_cudaCachingAllocator_raw_delete(memory)
 
     def is_of(self, a: Any, b: Any) -> bool:
         """Whether the same operands were prepared."""
@@ -336,18 +336,18 @@ def _in_halves(found: _Plain, a: torch.Tensor, b: torch.Tensor, out: torch.Tenso
         return None
     head, tail = halves
     stream, captured = stream_of(call)
-    scratch = borrow(head.scratch, stream)
+    memory = borrow(head.workspace, stream)
     try:
-        head.run((left, right, 0, scratch), stream, captured)
+        head.run((left, right, 0, memory), stream, captured)
         result = found.result(a) if out is None else out
         if _flagged(call, a, b, out) or not found.unchanged():
             found.changing = True
             return None
         if result.data_ptr() % 16:
             return None
-        tail.run((left, right, result.data_ptr(), scratch), stream, captured)
+        tail.run((left, right, result.data_ptr(), memory), stream, captured)
     finally:
-        give_back(scratch)
+        give_back(memory)
     return result
 
 

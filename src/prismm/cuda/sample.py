@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from prismm.core.accuracy import join_test
 from prismm.core.moduli import operand_bits
-from prismm.cuda.residues.seconds import Left
+from prismm.cuda.residues.seconds import Uncertified
 
 if TYPE_CHECKING:
     import torch
@@ -34,7 +34,7 @@ _MOST_TERMS = 1 << 16
 """Elements of a vector that are looked at."""
 
 
-class Look:
+class DataSample:
     """What so many moduli would probably leave open of a @ b (matrices, or batches of them), from a sample of 64 x 64;
     waits for the device.
     """
@@ -47,7 +47,7 @@ class Look:
         a, b = self._operands
         return _normalised(_sample(a, rows=True)), _normalised(_sample(b, rows=False))
 
-    def __call__(self, moduli: int) -> Left:
+    def __call__(self, moduli: int) -> Uncertified:
         """By the tests of `join.join_tile` and `magnitudes` with 2^s·‖a‖₂ = 2^(L - 1/2), half a bit less than scales
         leave on average.
         """
@@ -74,7 +74,9 @@ class Look:
         proved = (magnitudes * units >= bound * magnitude_kappa) | ((x != 0.0).double() @ (y != 0.0).double().mT == 0.0)
         # The least counts of other strips are less than these, or more: of normal data by a third at most.
         strips = min(1.0, max(0.0, (_SURE - _margin(x, y, moduli, magnitude_kappa)) / (_SURE - 1.0)))
-        return Left(1.0 - float(settled.double().mean()), 1.0 - float((settled | proved).double().mean()), strips)
+        return Uncertified(
+            1.0 - float(settled.double().mean()), 1.0 - float((settled | proved).double().mean()), strips
+        )
 
 
 def _sample(x: torch.Tensor, *, rows: bool) -> torch.Tensor:
@@ -142,7 +144,7 @@ def _least_counts(x: torch.Tensor, bits: float) -> tuple[int, list[float]]:
     return least, counts.gather(0, levels).amin(1).tolist()
 
 
-def worth_a_look(problem: Problem, a: torch.Tensor) -> bool:
+def worth_sampling(problem: Problem, a: torch.Tensor) -> bool:
     """Whether operands may be looked at: there is something to see, and no graph is being captured."""
     import torch
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from prismm.cuda.launch.arguments import Place
+from prismm.cuda.launch.arguments import BufferView
 
 if TYPE_CHECKING:
     pass
@@ -18,7 +18,7 @@ class Vectors:
     place: of the matrix's own type; steps in its elements.
     """
 
-    place: Place
+    place: BufferView
     batch: int
     vectors: int
     terms: int
@@ -53,18 +53,18 @@ def _ceil(x: int, step: int) -> int:
     return -(-x // step) * step
 
 
-def in_words(planes: Place) -> Place:
+def in_words(planes: BufferView) -> BufferView:
     """The same memory, four bytes at a time."""
     import torch
 
-    return Place(planes.base, planes.offset, torch.int32)
+    return BufferView(planes.base, planes.offset, torch.int32)
 
 
 @dataclass(frozen=True)
 class Result:
     """Where a product (batch, m, n) goes: element (b, i, j) at place + b·steps[0] + i·steps[1] + j·steps[2]."""
 
-    place: Place
+    place: BufferView
     batch: int
     m: int
     n: int

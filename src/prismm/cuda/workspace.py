@@ -33,7 +33,7 @@ def scratch_of(queued: Queued, device: torch.device) -> torch.Tensor:
 
     if queued.unread:
         return unread(device)
-    return torch.empty(queued.program.scratch, dtype=torch.uint8, device=device)
+    return torch.empty(queued.program.workspace, dtype=torch.uint8, device=device)
 
 
 UNREAD_BYTES = 256

@@ -25,7 +25,7 @@ from prismm.core.problem import Problem
 from prismm.core.request import check_request
 from prismm.cuda import plan as cuda_plan
 from prismm.cuda.choice import SURE
-from prismm.cuda.costs import host_speed as host_pace
+from prismm.cuda.costs import host_speed as host_speed
 from prismm.cuda.costs.calibrate import CASES, ROUNDS, Case, Subject, queued_seconds_of, seconds_of
 from prismm.cuda.costs.fit import RIGHT
 from prismm.cuda.costs.predict import gpu_seconds, native_seconds, predict
@@ -82,7 +82,7 @@ class Machine:
 
         self.patch = monkeypatch.setattr
         monkeypatch.setattr(torch.cuda, "Event", Event)
-        monkeypatch.setattr(host_pace, "seconds", lambda: self.slow * self.PACE)
+        monkeypatch.setattr(host_speed, "seconds", lambda: self.slow * self.PACE)
         monkeypatch.setattr(torch.cuda, "_sleep", lambda cycles: self.launch(cycles / 2e9))
 
     def spend(self, seconds):
@@ -111,7 +111,7 @@ class Machine:
     def truth(self, table) -> Rates:
         """The table with this machine's host."""
         return dataclasses.replace(
-            table, call=self.share(self.ours), torch=self.share(self.theirs), pace=self.slow * self.PACE
+            table, call=self.share(self.ours), torch=self.share(self.theirs), host_speed=self.slow * self.PACE
         )
 
     def subject(self, table, case: Case, factor=lambda: 1.0) -> Subject:
@@ -130,14 +130,14 @@ class Machine:
     def calibrated(self, table, factor=lambda: 1.0) -> Rates:
         """What a calibration finds. factor: what a kernel of a case takes more, in all rounds."""
         subjects = {case: self.subject(table, case, factor) for case in CASES}
-        device = SimpleNamespace(name=table.name, multi_processor_count=table.processors, hopper=table.hopper)
+        device = SimpleNamespace(name=table.name, multi_processor_count=table.processors, sm90=table.sm90)
         self.patch(prismm.cuda.device, "device_of", lambda index: device)
         self.patch(torch.cuda, "get_device_properties", lambda index: device)
         self.patch(torch.cuda, "mem_get_info", lambda *index: (140 << 30, 141 << 30))
         self.patch(torch.cuda, "device", lambda index: contextlib.nullcontext())
         self.patch(prismm.cuda.costs.calibrate, "_subject", subjects.__getitem__)
         self.patch(prismm.cuda.costs.calibrate, "_memory", lambda between: table.memory)
-        directly = 1e12, 1e12 / table.words_directly + table.product
+        directly = 1e12, 1e12 / table.multiword_fused + table.product
         self.patch(prismm.cuda.costs.calibrate, "_words_directly", lambda *rest: directly)
         self.patch(prismm.cuda.costs.calibrate, "_sustained", lambda processors, free: table.sustained)
         said: list[str] = []
@@ -156,10 +156,10 @@ def kernels_of(table, case: Case) -> dict[str, float]:
     if isinstance(scheme, Native):
         return {"finish_native": checked_seconds(problem, table)}
     if isinstance(scheme, ScaledHalf):
-        split = table.split_words.seconds(2 * elements, 2)
-        return {"split_words": split, "words_product": whole - split - table.look, "repair_words": table.look}
+        split = table.multiword_split.seconds(2 * elements, 2)
+        return {"split_words": split, "words_product": whole - split - table.check, "repair_words": table.check}
     moduli, rounded = scheme.moduli, accuracy == "correctly-rounded"
-    launches = right_launches(problem, moduli, table.processors, hopper=table.hopper)
+    launches = right_launches(problem, moduli, table.processors, sm90=table.sm90)
     right = table.right.seconds(elements, moduli) - (1.0 - launches) * table.right.launch
     kernels = {name: share * right for name, share in zip(RIGHT, (0.1, 0.2, 0.7), strict=False)}
     kernels["split_rows"] = table.left.seconds(elements, moduli)
@@ -183,12 +183,12 @@ def rates(rng) -> Rates:
     nobody = Host(1.0, 1.0)
     return Rates(
         name="NVIDIA X1", processors=int(rng.integers(40, 160)), float64=some(1e12, 8e13), float32=some(1e13, 1e14),
-        launch=some(1e-6, 4e-6), look=some(1e-6, 4e-6), memory=1e15, call=nobody, torch=nobody, pace=1.6e-5,
-        direct=some(0.5, 2.0), int8=int8, sustained=int8 * rng.uniform(0.7, 1.0), product=some(2e-6, 5e-5),
+        launch=some(1e-6, 4e-6), check=some(1e-6, 4e-6), memory=1e15, call=nobody, torch=nobody, host_speed=1.6e-5,
+        fp64_kernel=some(0.5, 2.0), int8=int8, sustained=int8 * rng.uniform(0.7, 1.0), product=some(2e-6, 5e-5),
         left=line(), right=line(), join=line(), rounded=line(), finish=Line(some(5e-6, 3e-5), some(1e-12, 1e-11), 0.0),
-        repair=5e-11, words=some(1e14, 2e15), words_directly=some(5e13, 1e15),
-        split_words=Line(some(5e-6, 3e-5), 0.0, some(1e-13, 3e-12)),
-        hopper=bool(rng.integers(2)),
+        repair=5e-11, multiword=some(1e14, 2e15), multiword_fused=some(5e13, 1e15),
+        multiword_split=Line(some(5e-6, 3e-5), 0.0, some(1e-13, 3e-12)),
+        sm90=bool(rng.integers(2)),
     )  # fmt: skip
 
 
@@ -261,7 +261,9 @@ def test_a_slower_host_changes_no_choice(monkeypatch):
         assert chosen(needs, found, monkeypatch) == expected
         check_predictions(machine, needs, expected, found, table, 0.02)
         assert found.call.before - found.torch.before == pytest.approx(slow * 1e-6, rel=1e-3)
-        of_the_gpu.append({k: v for k, v in numbers(found).items() if not k.startswith(("call", "torch", "pace"))})
+        of_the_gpu.append(
+            {k: v for k, v in numbers(found).items() if not k.startswith(("call", "torch", "host_speed"))}
+        )
     for one in of_the_gpu[1:]:
         assert one == pytest.approx(of_the_gpu[0], rel=1e-6)
 

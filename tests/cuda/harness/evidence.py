@@ -151,7 +151,7 @@ def described(x: Any) -> str:
 
 def launches(program: Any) -> Iterator[str]:
     """A program as text, a launch a line."""
-    yield f"{program.alignments} {program.scratch}"
+    yield f"{program.alignments} {program.workspace}"
     for launch in program.launches:
         kernel = getattr(launch, "kernel", None)
         if kernel is None:
@@ -163,10 +163,10 @@ def launches(program: Any) -> Iterator[str]:
 
 def specialised(program: Any, launch: Any) -> str:
     """What one launch's kernel is compiled for: of integers, whether they are 1 or multiples of 16."""
-    from prismm.cuda.launch.arguments import Place
+    from prismm.cuda.launch.arguments import BufferView
 
     def kind(x: Any) -> str:
-        if isinstance(x, Place):
+        if isinstance(x, BufferView):
             return f"{x.dtype} {program.aligned(x)}"
         if isinstance(x, int) and not isinstance(x, bool):
             return "1" if x == 1 else f"{x % 16 == 0} {abs(x) >> 31 > 0}"

@@ -20,10 +20,10 @@ import torch
 from prismm import _api as _matmul
 from prismm.cuda import calls as cuda_calls
 from prismm.cuda import workspace
-from prismm.cuda.costs import host_speed as host_pace
+from prismm.cuda.costs import host_speed as host_speed
 from prismm.cuda.costs import table as cuda_rates
 from prismm.cuda.device import Device
-from prismm.cuda.launch.arguments import Factor, Place, Tiled
+from prismm.cuda.launch.arguments import BufferView, Factor, Tiled
 from prismm.cuda.launch.cublas import Gemm
 from prismm.cuda.launch.program import Program
 from prismm.cuda.residues.tables import tables
@@ -77,8 +77,8 @@ def pretended(device: Device, folder: Any, free: int = FREE) -> Iterator[list[st
                     patch.setattr(module, name, answer)
         patch.setattr(_matmul, "tensors_at_once", lambda *_: None)
         patch.setattr(workspace, "unread", functools.cache(lambda _: torch.empty(256, dtype=torch.uint8)))
-        patch.setattr(workspace, "scratch_of", lambda queued, _: _zeros(queued.program.scratch))
-        patch.setattr(host_pace, "seconds", lambda: 16e-6)
+        patch.setattr(workspace, "scratch_of", lambda queued, _: _zeros(queued.program.workspace))
+        patch.setattr(host_speed, "seconds", lambda: 16e-6)
         patch.setattr(torch.cuda, "mem_get_info", lambda *_: (free, 1 << 37))
         patch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
         patch.setattr(torch.cuda, "current_device", lambda: None)
@@ -115,27 +115,27 @@ def forget() -> None:
 
 def _lines(program: Program) -> Iterator[str]:
     """A program, a launch a line: kernels by their functions' names alone, so that modules may move."""
-    yield f"program alignments={'/'.join(map(str, program.alignments))} scratch={program.scratch}"
+    yield f"program alignments={'/'.join(map(str, program.alignments))} scratch={program.workspace}"
     for launch in program.launches:
-        beside = "beside " if getattr(launch, "beside", False) else ""
+        fork = "fork " if getattr(launch, "forked", False) else ""
         name = type(launch).__name__.strip("_").lower()
         if hasattr(launch, "kernel"):
             grid = "x".join(map(str, launch.grid))
             arguments = ", ".join(map(_text, launch.arguments))
             constants = ", ".join(f"{key}={_text(x)}" for key, x in sorted(launch.constants.items()))
-            yield f"{beside}{launch.kernel.fn.__name__}[{grid}]({arguments}; {constants})"
+            yield f"{fork}{launch.kernel.fn.__name__}[{grid}]({arguments}; {constants})"
         elif isinstance(launch, Gemm):
             function, arguments = launch.call
             yield f"{function}({', '.join(map(_text, arguments))}; workspace={_text(launch.workspace)})"
         elif name == "zero":
-            yield f"{beside}zero(SCRATCH+{launch.offset}, {launch.size})"
+            yield f"{fork}zero(SCRATCH+{launch.offset}, {launch.size})"
         else:
             yield name
 
 
 def _text(x: Any) -> str:
     """An argument or constant, without addresses and modules."""
-    if isinstance(x, Place):
+    if isinstance(x, BufferView):
         shape = "x".join(map(str, x.shape))
         packed = tuple(_packed(x.shape)) == tuple(x.strides)
         strides = "" if packed else f"/{'x'.join(map(str, x.strides))}"

@@ -16,7 +16,7 @@ from prismm.cuda.device import BLAS, COUNTS, INT8, Device
 from prismm.cuda.execute import _queued
 from prismm.cuda.gemm import sum as cuda_gemm
 from prismm.cuda.implementation import Job
-from prismm.cuda.launch.arguments import OUT, A, B, Place
+from prismm.cuda.launch.arguments import OUT, A, B, BufferView
 from prismm.cuda.launch.cublas import Gemm
 from prismm.cuda.launch.program import Program
 from prismm.cuda.multiword import implementation as cuda_words_calls
@@ -59,14 +59,14 @@ def beside_cublas(program: Program) -> Program:
 
 def direct_program(
     a: Any, b: Any, out: Any, tile: Tile | None, device: Device, split: Split | None = None
-) -> tuple[Program, Place]:
+) -> tuple[Program, BufferView]:
     """out = a @ b of tensors (batch, ·, ·) in one kernel, and where its counts are. tile: None for a call's own;
     split: of the inner dimension, for two kernels.
     """
     program = Program(tuple(x.data_ptr() % 16 for x in (a, b, out)))
-    counts = program.take(torch.int64, COUNTS)
+    counts = program.allocate(torch.int64, COUNTS)
     program.zero(counts)
-    target = Result(Place(OUT, 0, out.dtype), *out.shape, out.stride())
+    target = Result(BufferView(OUT, 0, out.dtype), *out.shape, out.stride())
     left, right = vectors_of(a, A, columns=False), vectors_of(b, B, columns=True)
     if split is not None:
         cuda_direct.multiply_in_parts(program, target, left, right, counts, split, device)
@@ -77,7 +77,7 @@ def direct_program(
 
 def sum_program(
     a: Any, b: Any, out: Any, c: Any, sum_: cuda_gemm.Sum, scheme: Any, target: str | None, device: Device
-) -> tuple[Program, Place | None]:
+) -> tuple[Program, BufferView | None]:
     """out = alpha·a @ b + beta·c by a scheme, or so many moduli; for `Native()`, or 0, from products that cuBLAS puts
     into scratch memory; and where.
     """
@@ -96,16 +96,18 @@ def sum_program(
     return queued.program, queued.products
 
 
-def words_program(a: Any, b: Any, out: Any, config: cuda_words.LaunchConfig, device: Device) -> tuple[Program, Place]:
+def words_program(
+    a: Any, b: Any, out: Any, config: cuda_words.LaunchConfig, device: Device
+) -> tuple[Program, BufferView]:
     """out = a @ b of tensors (batch, ·, ·) by words; and where the counts are."""
     program = Program((a.data_ptr() % 16, b.data_ptr() % 16, out.data_ptr() % 16))
-    counts = program.take(torch.int64, 4)
+    counts = program.allocate(torch.int64, 4)
     cuda_words_calls.queue_blocks(program, a, b, result_of(out), config, (out.shape[1], out.shape[2]), counts, device)
     return program, counts
 
 
 def job_of(
-    program: Program, a: Any, b: Any, out: Any, config: Any, counts: Place, device: Device,
+    program: Program, a: Any, b: Any, out: Any, config: Any, counts: BufferView, device: Device,
     block: tuple[int, int] | None = None, addend: Result | None = None,
 ) -> Job:  # fmt: skip
     """out = a @ b of tensors (batch, ·, ·), or a sum with addend, in blocks of so many rows and columns."""
@@ -117,7 +119,7 @@ def job_of(
 
 def run(program: Program, a: Any, b: Any, out: Any) -> Any:
     """On the GPU, by the driver; returns the scratch memory."""
-    scratch = torch.empty(program.scratch, dtype=torch.uint8, device=out.device)
+    workspace = torch.empty(program.workspace, dtype=torch.uint8, device=out.device)
     stream = torch.cuda.current_stream().cuda_stream
-    program.run((a.data_ptr(), b.data_ptr(), out.data_ptr(), scratch.data_ptr()), stream)
-    return scratch
+    program.run((a.data_ptr(), b.data_ptr(), out.data_ptr(), workspace.data_ptr()), stream)
+    return workspace

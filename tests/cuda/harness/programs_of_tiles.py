@@ -8,15 +8,17 @@ import torch
 
 from prismm.cuda.device import Device
 from prismm.cuda.implementation import implementation_of
-from prismm.cuda.launch.arguments import Place
+from prismm.cuda.launch.arguments import BufferView
 from prismm.cuda.launch.program import Program
 from prismm.cuda.tile_int8 import launches as cuda_tiles
 from tests.cuda.harness.programs import job_of
 
 
-def tiles_program(a: Any, b: Any, out: Any, config: cuda_tiles.LaunchConfig, device: Device) -> tuple[Program, Place]:
+def tiles_program(
+    a: Any, b: Any, out: Any, config: cuda_tiles.LaunchConfig, device: Device
+) -> tuple[Program, BufferView]:
     """out = a @ b of tensors (batch, ·, ·); and where the counts are."""
     program = Program((a.data_ptr() % 16, b.data_ptr() % 16, out.data_ptr() % 16))
-    counts = program.take(torch.int64, 4)
+    counts = program.allocate(torch.int64, 4)
     implementation_of(config.scheme).queue(job_of(program, a, b, out, config, counts, device))
     return program, counts

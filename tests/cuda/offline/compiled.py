@@ -66,7 +66,7 @@ def main(name: str, moduli: str, dtype: str, modes: str = "2") -> None:
     programs = [residue_program(x, x, torch.empty_like(x), count, (None, "correctly-rounded", "native")[mode], device)
                 for mode in map(int, modes)]  # fmt: skip
     programs.append(residue_program(x, x, torch.empty_like(x), 0, "native", device))
-    if device.hopper:  # columns that are many, and short
+    if device.sm90:  # columns that are many, and short
         wide = torch.zeros(1, n, 16 * n, dtype=x.dtype)
         programs.append(residue_program(x, wide, torch.empty_like(wide), count, "native", device))
         large = torch.zeros(1, 2 * n, 2 * n, dtype=x.dtype)

@@ -13,9 +13,9 @@ from prismm.core import accuracy
 from prismm.core.composite import Scaled
 from prismm.cpu.slices.split import cut
 from prismm.cuda.device import Device
-from prismm.cuda.launch.arguments import A, Place
+from prismm.cuda.launch.arguments import A, BufferView
 from prismm.cuda.launch.program import Program
-from prismm.cuda.residues.tables import Test
+from prismm.cuda.residues.tables import CertificateTest
 from prismm.cuda.slices import launches as cuda_slices
 from prismm.cuda.slices import pairs as cuda_slice_pairs
 from prismm.cuda.views import Vectors
@@ -38,14 +38,14 @@ def sliced(rows: np.ndarray, config: cuda_slices.LaunchConfig, device: Device) -
     count, k = rows.shape
     x = torch.from_numpy(rows)[None]
     program = Program()
-    vectors = Vectors(Place(A, 0, x.dtype), 1, count, k, x.stride())
+    vectors = Vectors(BufferView(A, 0, x.dtype), 1, count, k, x.stride())
     padded = cuda_slices.Cut(1, 256)
     found = cuda_slice_pairs.slice_vectors(program, vectors, config, padded, device, left=True)
-    scratch = program.run_by_triton(x, x, x)
+    workspace = program.run_by_triton(x, x, x)
 
-    def read(place: Place) -> np.ndarray:
+    def read(place: BufferView) -> np.ndarray:
         size = int(np.prod(place.shape)) * place.dtype.itemsize
-        return scratch[place.offset : place.offset + size].view(place.dtype).reshape(place.shape).numpy()
+        return workspace[place.offset : place.offset + size].view(place.dtype).reshape(place.shape).numpy()
 
     kept = read(found.extras)[0].reshape(3, config.slices, count)
     return [read(found.digits)[:, :count].astype(np.float64), read(found.statistics)[0], kept]
@@ -58,7 +58,7 @@ def main(seed: str = "3", device: str = "any") -> None:
     for scheme in UNITS:
         layout = dataclasses.replace(scheme.layout(k), block=k)
         held = cuda_slices.digits_for(scheme.unit, layout.bits, layout.rounding == "toward-zero", True)
-        config = cuda_slices.LaunchConfig(slices, slices, Test(accuracy.MAGNITUDE, 1.0, 1.0, k, 53), held)
+        config = cuda_slices.LaunchConfig(slices, slices, CertificateTest(accuracy.MAGNITUDE, 1.0, 1.0, k, 53), held)
         digits, statistics, kept = sliced(rows, config, interpreted_device(device))
         own = cut(Scaled("left", rows, np.zeros(count, np.int64), np.zeros(count, np.bool_)), layout, slices, 1)
         wrong = sum(int((digits[p, :, :k] != own.slice(p, 0)).sum()) for p in range(slices)) + int(

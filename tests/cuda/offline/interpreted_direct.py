@@ -49,9 +49,9 @@ def multiply(a: np.ndarray, b: np.ndarray, layouts: tuple[str, str], tile) -> tu
     out = torch.full((max(x.shape[0], y.shape[0]), x.shape[1], y.shape[2]), torch.nan, dtype=x.dtype)
     device = Device("interpreter", tile.groups, True, 3)
     program, counts = direct_program(x, y, out, tile, device, split)
-    scratch = program.run_by_triton(x, y, out)
+    workspace = program.run_by_triton(x, y, out)
     found = out.numpy() if a.ndim == 3 or b.ndim == 3 else out[0].numpy()
-    return found, scratch[counts.offset :].view(torch.int64)[:COUNTS].tolist()
+    return found, workspace[counts.offset :].view(torch.int64)[:COUNTS].tolist()
 
 
 def bounded(name: str, tile, dtype: str, layouts: tuple[str, str], shape: tuple[int, int, int]) -> int:

@@ -31,15 +31,15 @@ def made(a, b, c, alpha, beta, scheme, target, in_place=False, product=None):
     c_view = sum_.broadcast(tuple(out.shape), dtype)
     program, products = sum_program(x, y, out, c_view, sum_, scheme, target, DEVICE)
     kept = [torch.empty(0, dtype=torch.uint8)] * 2 + [c_view if c_view is not None else out]
-    scratch = None
+    workspace = None
     if products is not None and scheme == 0:
         # cuBLAS's part: a product that meets the target.
         kind = out.numpy().dtype
         if product is None:
             product = prismm.matmul(a.astype(kind), b.astype(kind), accuracy="correctly-rounded")
         own = torch.from_numpy(product)
-        scratch = lambda memory: memory[products.offset :].view(out.dtype)[: own.numel()].copy_(own.reshape(-1))  # noqa: E731
-    beside_cublas(program).run_by_triton(x, y, out, *kept, factors=sum_.patterns, prepare=scratch)
+        workspace = lambda memory: memory[products.offset :].view(out.dtype)[: own.numel()].copy_(own.reshape(-1))  # noqa: E731
+    beside_cublas(program).run_by_triton(x, y, out, *kept, factors=sum_.patterns, prepare=workspace)
     return out[0].numpy()
 
 

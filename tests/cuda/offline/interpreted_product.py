@@ -22,8 +22,8 @@ def wrong_digits(left: torch.Tensor, right: torch.Tensor, device: Device, quarte
     batch = max(left.shape[0], right.shape[0])
     program, digits, fill = planes_program(left, right, device, quarters)
     nothing = torch.zeros(1)
-    scratch = program.run_by_triton(nothing, nothing, nothing, prepare=fill)
-    found = digits_of(scratch, digits, right.shape[2])
+    workspace = program.run_by_triton(nothing, nothing, nothing, prepare=fill)
+    found = digits_of(workspace, digits, right.shape[2])
     x, y = (z.expand(batch, -1, -1, -1) for z in (left, right))
     return int((found != exact_digits(x, y, tables(left.shape[1], left.device))).sum())
 

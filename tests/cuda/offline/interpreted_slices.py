@@ -30,8 +30,8 @@ def product(
     out = torch.full((max(x.shape[0], y.shape[0]), x.shape[1], y.shape[2]), torch.nan, dtype=dtype)
     device = dataclasses.replace(DEVICE, programs=programs)
     program, counts = slices_program(x, y, out, scheme, target, device, block)
-    scratch = program.run_by_triton(x, y, out)
-    told = scratch[counts.offset : counts.offset + 32].view(torch.int64).tolist()
+    workspace = program.run_by_triton(x, y, out)
+    told = workspace[counts.offset : counts.offset + 32].view(torch.int64).tolist()
     return out.reshape(np.matmul(a, b).shape).numpy(), told
 
 

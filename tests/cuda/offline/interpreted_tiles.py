@@ -84,8 +84,8 @@ def product(a: np.ndarray, b: np.ndarray, scheme: TileInt8, target: Target | Non
     x, y = (torch.from_numpy(v)[None] for v in (a, b))
     out = torch.full((1, a.shape[0], b.shape[1]), torch.nan, dtype=x.dtype)
     program, counts = tiles_program(x, y, out, config, DEVICE)
-    scratch = program.run_by_triton(x, y, out)
-    return out[0].numpy(), scratch[counts.offset : counts.offset + 32].view(torch.int64).tolist()
+    workspace = program.run_by_triton(x, y, out)
+    return out[0].numpy(), workspace[counts.offset : counts.offset + 32].view(torch.int64).tolist()
 
 
 def main(share: str = "0/1", device: str = "nvidia") -> None:
@@ -133,7 +133,7 @@ def blocks_of_a_batch() -> None:
     b = torch.from_numpy(HOSTILE["wide_rows"](5, 70, 30, seed=9, dtype=np.float32)[1])[None]
     out = torch.full((3, 40, 30), torch.nan)
     program = Program()
-    counts = program.take(torch.int64, 4)
+    counts = program.allocate(torch.int64, 4)
     cuda_words_calls.BATCH_BYTES = 2 * cuda_tiles.workspace(scheme, 32, 16, 70)
     config = cuda_tiles.config_for(scheme, 70, None)
     implementation_of(scheme).queue(job_of(program, a, b, out, config, counts, DEVICE, (40, 17)))

@@ -53,8 +53,8 @@ def batched(
     program, counts = words_program(a, b, out, config, DEVICE)
     names = [x.kernel.fn.__name__ for x in program.launches]
     assert names == (["multiply_by_words"] if direct else ["split_words", "words_product"]) + ["repair_words"], names
-    scratch = program.run_by_triton(a, b, out)
-    return out, scratch[counts.offset : counts.offset + 32].view(torch.int64).tolist()
+    workspace = program.run_by_triton(a, b, out)
+    return out, workspace[counts.offset : counts.offset + 32].view(torch.int64).tolist()
 
 
 def product(

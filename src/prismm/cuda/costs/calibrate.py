@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from prismm.core.accuracy import Target
 from prismm.core.problem import Problem
-from prismm.cuda.costs import host_speed as host_pace
-from prismm.cuda.costs.fit import LOOKS, Pair, Timed, fit
+from prismm.cuda.costs import host_speed as host_speed
+from prismm.cuda.costs.fit import REPAIR_KERNELS, Pair, Timed, fit
 from prismm.cuda.costs.table import Rates
 from prismm.cuda.costs.tuning import Tuning
 from prismm.cuda.device import BLAS
@@ -126,8 +126,8 @@ def measure(index: int, say: Callable[[str], None]) -> Rates:
         memory, directly = _memory(between), _words_directly(device, count, between)
         sustained = _sustained(count, free)
     return fit(
-        device.name, count, timed.values(), memory=memory, hopper=device.hopper, sustained=sustained,
-        words_directly=directly,
+        device.name, count, timed.values(), memory=memory, sm90=device.sm90, sustained=sustained,
+        multiword_fused=directly,
     )  # fmt: skip
 
 
@@ -137,10 +137,10 @@ def times_of(subject: Subject, between: float, repeats: int = REPEATS) -> Timed:
     """
     timed = Timed(subject.problem, subject.scheme, {}, [], [], [])
     # In turn, as programs make them again and again: after other work the host takes up to twice as long for a call.
-    paces = [host_pace.seconds()]
+    speeds = [host_speed.seconds()]
     pairs = [(seconds_of(subject.ours), seconds_of(subject.theirs)) for _ in range(_UNTIMED + repeats)]
-    paces.append(host_pace.seconds())
-    timed.pairs.extend(Pair(ours, theirs, statistics.fmean(paces)) for ours, theirs in pairs[_UNTIMED:])
+    speeds.append(host_speed.seconds())
+    timed.pairs.extend(Pair(ours, theirs, statistics.fmean(speeds)) for ours, theirs in pairs[_UNTIMED:])
     for _ in range(repeats):
         for (replay, count), found in ((subject.replay, timed.whole), (subject.replay_theirs, timed.native)):
             found.append((queued_seconds_of(replay) - between) / count)
@@ -209,7 +209,7 @@ def _kernels_of(
     before: list[Callable[[], Any]] = []
     for name, run in _apart(call, a, b, out):
         found.append((name, run, functools.partial(_all_of, tuple(before))))
-        before = [*before, run] if name in LOOKS or name == "join_quickly" else [run]
+        before = [*before, run] if name in REPAIR_KERNELS or name == "join_quickly" else [run]
     return found
 
 
@@ -223,14 +223,14 @@ def _apart(call: Any, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor) -> li
     import torch
 
     (queued,) = call.programs.values()
-    scratch = torch.empty(queued.program.scratch, dtype=torch.uint8, device=a.device)
-    bases = a.data_ptr(), b.data_ptr(), out.data_ptr(), scratch.data_ptr()
+    workspace = torch.empty(queued.program.workspace, dtype=torch.uint8, device=a.device)
+    bases = a.data_ptr(), b.data_ptr(), out.data_ptr(), workspace.data_ptr()
     stream = torch.cuda.current_stream().cuda_stream
     queued.program.run(bases, stream)
-    return [(name, functools.partial(_run, one, bases, stream, scratch)) for name, one in queued.program.apart()]
+    return [(name, functools.partial(_run, one, bases, stream, workspace)) for name, one in queued.program.apart()]
 
 
-def _run(program: Any, bases: tuple[int, ...], stream: int, scratch: torch.Tensor) -> None:
+def _run(program: Any, bases: tuple[int, ...], stream: int, workspace: torch.Tensor) -> None:
     """A program over its memory, of which the scratch has to be alive."""
     program.run(bases, stream)
 
@@ -253,7 +253,7 @@ def _words_directly(device: Device, processors: int, between: float) -> tuple[fl
     from prismm.cuda.multiword import launches as cuda_words
     from prismm.cuda.operands import result_of
 
-    if not device.hopper:
+    if not device.sm90:
         return None
     n, batch = 512, max(1, processors // 2)  # 16 tiles each: as many as eight times keep all processors busy
     a, b = (torch.randn(batch, n, n, device="cuda") for _ in range(2))
@@ -261,12 +261,12 @@ def _words_directly(device: Device, processors: int, between: float) -> tuple[fl
     target = Target("native")
     config = cuda_words.config_for(cuda_words.HALVES, cuda_words.CHUNKS[0], n, target, words.unit_of(device), True)
     program = Program((0, 0, 0))
-    words.queue_blocks(program, a, b, result_of(out), config, (n, n), program.take(torch.int64, 4), device)
-    scratch = torch.empty(program.scratch, dtype=torch.uint8, device="cuda")
-    bases = a.data_ptr(), b.data_ptr(), out.data_ptr(), scratch.data_ptr()
+    words.queue_blocks(program, a, b, result_of(out), config, (n, n), program.allocate(torch.int64, 4), device)
+    workspace = torch.empty(program.workspace, dtype=torch.uint8, device="cuda")
+    bases = a.data_ptr(), b.data_ptr(), out.data_ptr(), workspace.data_ptr()
     (product, _) = program.apart()
     assert product[0] == "multiply_by_words"
-    run = functools.partial(_run, product[1], bases, torch.cuda.current_stream().cuda_stream, scratch)
+    run = functools.partial(_run, product[1], bases, torch.cuda.current_stream().cuda_stream, workspace)
     problem = Problem(n, n, n, (batch,), FP32, target, False, True)
     return words.operations_directly(problem, processors, Tuning()), _seconds(run) - between
 

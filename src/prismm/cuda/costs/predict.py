@@ -43,5 +43,5 @@ def gpu_seconds(
     if problem.summed:
         # C is read; what is no join of digits reads the product once more and writes the sum.
         passes = 1 if implementation.joins_sums else 3
-        seconds += 4 * rates.look + passes * problem.result_bytes / rates.memory
+        seconds += 4 * rates.check + passes * problem.result_bytes / rates.memory
     return seconds

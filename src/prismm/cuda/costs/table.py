@@ -1,6 +1,6 @@
 """What a GPU reaches, as a table: made by ``prismm calibrate``, or committed for GPUs that prismm was measured on.
 
-What the GPU takes and what the host takes are apart: a slower host changes `call`, `torch` and `pace` alone.
+What the GPU takes and what the host takes are apart: a slower host changes `call`, `torch` and `host_speed` alone.
 Choices go by the GPU's own seconds, so that they are the same beside any host.
 
 A table is JSON (`Rates.to_json`). For a GPU the first of these counts: the file that ``PRISMM_RATES`` names; the one
@@ -48,7 +48,7 @@ class Line:
 LONG = 0.02
 """Seconds of products on the matrix unit after which power limits them."""
 
-_OWN_PACE = 0.6
+_OWN_SHARE = 0.6
 """The share of a call's host time that is instructions: of two H200s' hosts one took 1.65 times as long for a call
 where a loop took 1.7 times as long, the other one 1.4 times where it took 1.8 times.
 """
@@ -71,7 +71,7 @@ class Host:
         """Of a call on an idle GPU, which works on it for so long, beside a host so many times as slow. Some of the
         host's share is instructions, which go with its pace; the rest is on the way to the GPU.
         """
-        share = 1.0 + _OWN_PACE * (slower - 1.0)
+        share = 1.0 + _OWN_SHARE * (slower - 1.0)
         return max(share * self.least, share * self.before + gpu)
 
 
@@ -84,10 +84,10 @@ class Rates:
         name: of the GPU, as its driver says it.
         processors: multiprocessors, for how well tiles fill it.
         float64, float32: operations a second of its own products.
-        launch: seconds of a product of its own that is too small to count; look: of a kernel that finds nothing to do.
+        launch: seconds of a product of its own that is too small to count; check: of a kernel that finds nothing to do.
         memory: bytes a second.
         call, torch: the host's share in calls of prismm, of whatever kind, and of ``torch.mm``.
-        pace: what `cuda.costs.host_speed.seconds` was on that host then.
+        host_speed: what `cuda.costs.host_speed.seconds` was on that host then.
         int8: operations a second of the products of residues, of short ones; sustained: of those that take so long that
             power limits them; product: seconds of the launch of one, or of one by words that are cut where they are
             multiplied.
@@ -95,11 +95,11 @@ class Rates:
         join, rounded: join of the result, by entries and moduli, in native grade and for correct rounding.
         finish: the launch of second looks and, for every entry in float64, what they take in native grade.
         repair: seconds an entry and term.
-        words: operations a second of products of words of 16 bits; words_directly: of such as are cut where they are
-            multiplied, 0 for GPUs without that kernel.
-        split_words: split of operands, by elements and words of 16 bits.
-        direct: how many times as long products in one kernel, on float64's matrix instructions, take as on an H200.
-        hopper: whether it has compute capability 9.0, for which there are kernels of its own.
+        multiword: operations a second of products of words of 16 bits; multiword_fused: of such as are cut where they
+            are multiplied, 0 for GPUs without that kernel.
+        multiword_split: split of operands, by elements and words of 16 bits.
+        fp64_kernel: how many times as long products in one FP64 kernel take as on an H200.
+        sm90: whether it has compute capability 9.0, for which there are kernels of its own.
         tuning: figures that are not measured by a calibration.
     """
 
@@ -108,11 +108,11 @@ class Rates:
     float64: float
     float32: float
     launch: float
-    look: float
+    check: float
     memory: float
     call: Host
     torch: Host
-    pace: float
+    host_speed: float
     int8: float
     sustained: float
     product: float
@@ -122,11 +122,11 @@ class Rates:
     rounded: Line
     finish: Line
     repair: float
-    words: float
-    words_directly: float
-    split_words: Line
-    direct: float
-    hopper: bool
+    multiword: float
+    multiword_fused: float
+    multiword_split: Line
+    fp64_kernel: float
+    sm90: bool
     tuning: Tuning = field(default_factory=Tuning)
 
     def native(self, precision: int) -> float:
@@ -139,7 +139,7 @@ class Rates:
 
     def once_over(self, size: int) -> float:
         """Seconds of a kernel that reads or writes so many bytes once."""
-        return self.look + size / self.memory
+        return self.check + size / self.memory
 
     def to_json(self) -> str:
         """The table as text, which `from_json` reads."""
@@ -164,6 +164,7 @@ class Rates:
                 f"{source}: version {content.get('version')!r}, this prismm reads {_VERSION}; make one with `prismm "
                 f"calibrate`"
             )
+        content = {_key(content, key): value for key, value in content.items()}
         _refuse_unknown(source, content, cls, {"format", "version"})
         given: dict[str, Any] = {}
         for part in fields(cls):
@@ -193,13 +194,25 @@ def waves(tiles: int, processors: int) -> float:
 
 
 _POSITIVE = math.ulp(0.0)
-_MAY_BE_0 = {"words_directly"}
+_MAY_BE_0 = {"multiword_fused"}
 
 _PARTS: dict[str, tuple[type[Line] | type[Host], tuple[str, ...], float]] = {
     kind.__name__: (kind, tuple(part.name for part in fields(kind)), least)
     for kind, least in ((Line, 0.0), (Host, _POSITIVE))
 }
 """Fields of several numbers: their class, its names, and what each is at least."""
+
+
+_FORMER = {
+    "look": "check", "pace": "host_speed", "words": "multiword", "words_directly": "multiword_fused",
+    "split_words": "multiword_split", "direct": "fp64_kernel", "hopper": "sm90",
+}  # fmt: skip
+"""Names that keys had in tables written before."""
+
+
+def _key(content: dict[str, Any], key: str) -> str:
+    """A key's name today; as it is where the table has both."""
+    return key if _FORMER.get(key) in content else _FORMER.get(key, key)
 
 
 def _refuse_unknown(source: str, content: dict[str, Any], kind: Any, besides: set[str]) -> None:

@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from typing import Any
 
     from prismm.cuda.device import Device
-    from prismm.cuda.launch.arguments import Place
+    from prismm.cuda.launch.arguments import BufferView
     from prismm.cuda.launch.program import Program
     from prismm.cuda.residues.split import SplitVectors
-    from prismm.cuda.residues.tables import Tables, Test
+    from prismm.cuda.residues.tables import CertificateTest, Tables
     from prismm.cuda.views import Result, Vectors
 
 
@@ -30,17 +30,27 @@ FACTORS = tuple(Factor(index) for index in range(4))
 
 
 def combine_digits(
-    program: Program, digits: Place, out: Result, addend: Result | None, a: Vectors, b: Vectors, left: SplitVectors,
-    right: SplitVectors, table: Tables, test: Test, counts: Place, device: Device,
-) -> None:  # fmt: skip
+    program: Program,
+    digits: BufferView,
+    out: Result,
+    addend: Result | None,
+    a: Vectors,
+    b: Vectors,
+    left: SplitVectors,
+    right: SplitVectors,
+    table: Tables,
+    test: CertificateTest,
+    counts: BufferView,
+    device: Device,
+) -> None:
     """`join_digits` of alpha·X + beta·C, with C = addend: every entry joined with every care."""
     from prismm.cuda.gemm.kernels import combine
 
     marks, grid, common = combining(program, out, addend)
-    careful, _ = join_constants(table.moduli, test, table.left.device)
+    exact_constants, _ = join_constants(table.moduli, test, table.left.device)
     fixed = {"MODE": test.mode, "PRECISION": test.precision, "PARTS": a.parts, "ADDEND": addend is not None}
     program.launch(
-        combine.combine_digits, grid, digits, *common, marks, left.statistics, right.statistics, careful,
+        combine.combine_digits, grid, digits, *common, marks, left.statistics, right.statistics, exact_constants,
         table.reduction, *FACTORS, out.m, out.n, left.terms, table.fraction_bits(left.terms), digits.shape[3],
         digits.shape[2] * digits.shape[3], marks.shape[3], left.batch, right.batch,
         MODULI=table.moduli, LIMBS=table.limbs, LEVELS=min(LEVELS, table.fraction_bits(left.terms)),
@@ -48,13 +58,21 @@ def combine_digits(
         enable_fp_fusion=False, **fixed,
     )  # fmt: skip
     statistics = left.statistics, right.statistics, left.batch, right.batch, table.fraction_bits(left.terms)
-    settle_marks(program, out, addend, a, b, marks, statistics, counts, device, PRODUCT=True, **fixed)
+    recompute_flagged(program, out, addend, a, b, marks, statistics, counts, device, PRODUCT=True, **fixed)
 
 
 def combine_values(
-    program: Program, products: Place | None, out: Result, addend: Result | None, a: Vectors, b: Vectors, terms: int,
-    precision: int, counts: Place, device: Device,
-) -> None:  # fmt: skip
+    program: Program,
+    products: BufferView | None,
+    out: Result,
+    addend: Result | None,
+    a: Vectors,
+    b: Vectors,
+    terms: int,
+    precision: int,
+    counts: BufferView,
+    device: Device,
+) -> None:
     """out = alpha·X + beta·C of products X (batch, m, n) that meet the "native" target, contiguous; None for 0."""
     from prismm.cuda.gemm.kernels import combine
     from prismm.cuda.residues.kernels import repair
@@ -70,15 +88,15 @@ def combine_values(
         ROWS=COMBINE_TILE[0], BLOCK=COMBINE_TILE[1], num_warps=COMBINE_TILE[2], enable_fp_fusion=False, **fixed,
     )  # fmt: skip
     nothing = counts, counts, 1, 1, 1
-    settle_marks(program, out, addend, a, b, marks, nothing, counts, device, MODE=repair.NATIVE.value, **fixed)
+    recompute_flagged(program, out, addend, a, b, marks, nothing, counts, device, MODE=repair.NATIVE.value, **fixed)
 
 
-def combining(program: Program, out: Result, addend: Result | None) -> tuple[Place, tuple[int], tuple[Any, ...]]:
+def combining(program: Program, out: Result, addend: Result | None) -> tuple[BufferView, tuple[int], tuple[Any, ...]]:
     """Marks, a grid of tiles, and the arguments for the result and C: places, strides of rows, columns, matrices."""
     import torch
 
     parts = 2 if out.place.dtype.is_complex else 1
-    marks = program.take(torch.int32, out.batch, parts, out.m, -(-out.n // 32))
+    marks = program.allocate(torch.int32, out.batch, parts, out.m, -(-out.n // 32))
     grid = (-(-out.n // COMBINE_TILE[1]) * -(-out.m // COMBINE_TILE[0]) * out.batch,)
     common: list[Any] = []
     for some in (out, addend or out):
@@ -87,9 +105,9 @@ def combining(program: Program, out: Result, addend: Result | None) -> tuple[Pla
     return marks, grid, tuple(common)
 
 
-def settle_marks(
-    program: Program, out: Result, addend: Result | None, a: Vectors, b: Vectors, marks: Place,
-    statistics: tuple[Place, Place, int, int, int], counts: Place, device: Device, **fixed: Any,
+def recompute_flagged(
+    program: Program, out: Result, addend: Result | None, a: Vectors, b: Vectors, marks: BufferView,
+    statistics: tuple[BufferView, BufferView, int, int, int], counts: BufferView, device: Device, **fixed: Any,
 ) -> None:  # fmt: skip
     """Set the entries that an epilogue marked. statistics: of rows and columns, their matrices, and q."""
     from prismm.cuda.gemm.kernels import combine

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     import torch
 
 
-A, B, OUT, SCRATCH, LEFT, RIGHT, ADDEND, FACTORS = range(8)
+A, B, OUT, WORKSPACE, LEFT, RIGHT, ADDEND, FACTORS = range(8)
 """The bases that a call names: the operands' and the result's first elements, scratch memory, what was kept of a
 prepared left and right operand, the first element of gemm's C, and the first of several factors: patterns of float64
 numbers, not addresses.
@@ -19,7 +19,7 @@ numbers, not addresses.
 
 
 @dataclass(frozen=True)
-class Place:
+class BufferView:
     """Elements of `dtype` on the device, `offset` bytes behind a base; shape and strides (in elements) of what is
     there.
     """
@@ -30,18 +30,18 @@ class Place:
     shape: tuple[int, ...] = ()
     strides: tuple[int, ...] = ()
 
-    def at(self, elements: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> Place:
+    def at(self, elements: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> BufferView:
         """What lies so many elements further on."""
-        return Place(self.base, self.offset + elements * self.dtype.itemsize, self.dtype, shape, strides)
+        return BufferView(self.base, self.offset + elements * self.dtype.itemsize, self.dtype, shape, strides)
 
-    def reals(self) -> Place:
+    def reals(self) -> BufferView:
         """The real numbers behind complex ones, imaginary parts next to the real ones; strides doubled."""
         import torch
 
         if not self.dtype.is_complex:
             return self
         dtype = torch.float64 if self.dtype == torch.complex128 else torch.float32
-        return Place(self.base, self.offset, dtype, self.shape, tuple(2 * x for x in self.strides))
+        return BufferView(self.base, self.offset, dtype, self.shape, tuple(2 * x for x in self.strides))
 
     @property
     def aligned(self) -> bool:
@@ -62,7 +62,7 @@ class Tiled:
     place multiples of 16 bytes.
     """
 
-    place: Place
+    place: BufferView
     shape: tuple[int, ...]
     strides: tuple[int, ...]
     box: tuple[int, ...]

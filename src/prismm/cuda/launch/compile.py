@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from prismm.cuda.launch.arguments import FACTORS, RIGHT, SCRATCH, Factor, Place, Tiled
+from prismm.cuda.launch.arguments import FACTORS, RIGHT, WORKSPACE, BufferView, Factor, Tiled
 from prismm.cuda.launch.driver import LaunchConfig, check, driver
 from prismm.errors import EngineError
 
@@ -83,10 +83,10 @@ def side_by_side() -> Iterator[None]:
         yield
 
 
-def as_tensor(place: Place, bases: tuple[torch.Tensor, ...]) -> torch.Tensor:
+def as_tensor(place: BufferView, bases: tuple[torch.Tensor, ...]) -> torch.Tensor:
     """A tensor that begins at this place."""
     base = bases[place.base]
-    if SCRATCH <= place.base <= RIGHT:
+    if WORKSPACE <= place.base <= RIGHT:
         return base[place.offset :].view(place.dtype)
     return base.as_strided((1,), (1,), base.storage_offset() + place.offset // place.dtype.itemsize)
 
@@ -141,8 +141,8 @@ def load(compiled: Any, grid: tuple[int, int, int], arguments: tuple[Any, ...]) 
             maps.append((tile, value, next(tiles)))
             kept += [tile, *map(ctypes.c_int32, value.shape), *map(ctypes.c_int64, value.strides)]
         elif kind[0] == "*":
-            address = ctypes.c_uint64(0 if isinstance(value, Place) else value.data_ptr())
-            if isinstance(value, Place):
+            address = ctypes.c_uint64(0 if isinstance(value, BufferView) else value.data_ptr())
+            if isinstance(value, BufferView):
                 slots.append((address, value.base, value.offset))
             kept.append(address)
         elif isinstance(value, Factor):
@@ -153,7 +153,7 @@ def load(compiled: Any, grid: tuple[int, int, int], arguments: tuple[Any, ...]) 
             kept.append(_TYPES[kind](value))
     kept += [ctypes.c_uint64(0), ctypes.c_uint64(0)]
     parameters = (ctypes.c_void_p * len(kept))(*map(ctypes.addressof, kept))
-    constants = [x for x in arguments if not isinstance(x, (Place, Tiled, Factor, int))]
+    constants = [x for x in arguments if not isinstance(x, (BufferView, Tiled, Factor, int))]
     config = LaunchConfig(*grid, 32 * meta.num_warps, 1, 1, meta.shared)
     return Ready(
         ctypes.c_void_p(function_of(compiled)), config, ctypes.byref(config), parameters, slots, maps,

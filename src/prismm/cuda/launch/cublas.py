@@ -20,7 +20,7 @@ from prismm.cuda.launch.driver import driver
 from prismm.errors import EngineError
 
 if TYPE_CHECKING:
-    from prismm.cuda.launch.arguments import Place
+    from prismm.cuda.launch.arguments import BufferView
 
 WORKSPACE = 32 << 20
 """Bytes that cuBLAS is given, as it asks for on Hopper GPUs; torch gives it as many there."""
@@ -58,23 +58,23 @@ class Gemm:
     column; out is contiguous. workspace: WORKSPACE bytes.
     """
 
-    a: Place
-    b: Place
-    out: Place
+    a: BufferView
+    b: BufferView
+    out: BufferView
     extents: tuple[int, int, int, int]
     a_steps: tuple[int, int, int]
     b_steps: tuple[int, int, int]
-    workspace: Place
+    workspace: BufferView
 
-    beside = False
+    forked = False
 
     @property
-    def arguments(self) -> tuple[Place, ...]:
+    def arguments(self) -> tuple[BufferView, ...]:
         """The places that it reads and writes."""
         return self.a, self.b, self.out, self.workspace
 
     @functools.cached_property
-    def call(self) -> tuple[str, tuple[int | float | Place, ...]]:
+    def call(self) -> tuple[str, tuple[int | float | BufferView, ...]]:
         """cuBLAS's function, and its arguments behind the handle: two transpositions, n, m, k, 1.0, b and a with their
         leading dimension and, of a batch, step, 0.0, the same of out, and how many.
 
@@ -98,7 +98,7 @@ class Gemm:
         )  # fmt: skip
 
     @functools.cached_property
-    def _ready(self) -> tuple[Any, list[Any], list[tuple[Any, Place]]]:
+    def _ready(self) -> tuple[Any, list[Any], list[tuple[Any, BufferView]]]:
         """The function, its arguments in memory, with room for the handle, and which of them are addresses."""
         name, values = self.call
         real = ctypes.c_float if name[len("cublas")] in "SC" else ctypes.c_double

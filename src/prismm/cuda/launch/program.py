@@ -19,7 +19,7 @@ import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from prismm.cuda.launch.arguments import ADDEND, OUT, SCRATCH, Factor, Place, Tiled
+from prismm.cuda.launch.arguments import ADDEND, OUT, WORKSPACE, BufferView, Factor, Tiled
 from prismm.cuda.launch.compile import (
     Pointer,
     as_tensor,
@@ -64,7 +64,7 @@ class _Launch:
     grid: tuple[int, int, int]
     arguments: tuple[Any, ...]
     constants: dict[str, Any]
-    beside: bool = False
+    forked: bool = False
     ready: Ready | None = None
 
 
@@ -74,16 +74,16 @@ class _Zero:
 
     offset: int
     size: int
-    beside: bool = False
+    forked: bool = False
 
 
 def _names(launch: Any, base: int) -> bool:
     """Whether a launch is given an address behind a base."""
     places = (x.place if isinstance(x, Tiled) else x for x in getattr(launch, "arguments", ()))
-    return any(isinstance(x, Place) and x.base == base for x in places)
+    return any(isinstance(x, BufferView) and x.base == base for x in places)
 
 
-class _Meeting:
+class _Join:
     """Where launches need what ran beside those before."""
 
 
@@ -95,40 +95,40 @@ class Program:
     """
 
     alignments: tuple[int, int, int] = (0, 0, 0)
-    launches: list[_Launch | _Zero | _Meeting | Gemm] = field(default_factory=list)
+    launches: list[_Launch | _Zero | _Join | Gemm] = field(default_factory=list)
     _taken: int = 0
     _most: int = 0
-    _beside: bool = False
+    _forked: bool = False
     _bases: tuple[int, ...] = ()
     _replays: dict[tuple[int, ...], int | Replay] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def take(self, dtype: torch.dtype, *shape: int) -> Place:
+    def allocate(self, dtype: torch.dtype, *shape: int) -> BufferView:
         """Scratch memory for so many elements."""
         strides = tuple(math.prod(shape[x + 1 :]) for x in range(len(shape)))
-        place = Place(SCRATCH, self._taken, dtype, shape, strides)
+        place = BufferView(WORKSPACE, self._taken, dtype, shape, strides)
         self._taken += -(-math.prod(shape) * dtype.itemsize // _ALIGNED) * _ALIGNED
         self._most = max(self._most, self._taken)
         return place
 
     @contextlib.contextmanager
-    def lend(self) -> Iterator[None]:
+    def scope(self) -> Iterator[None]:
         """What is taken inside may be taken again afterwards: launches run in order."""
         before = self._taken
         yield
         self._taken = before
 
     @contextlib.contextmanager
-    def beside(self) -> Iterator[None]:
-        """What is launched inside may run beside what follows, up to `meet`."""
-        self._beside = True
+    def fork(self) -> Iterator[None]:
+        """What is launched inside may run beside what follows, up to `join`."""
+        self._forked = True
         yield
-        self._beside = False
+        self._forked = False
 
-    def meet(self) -> None:
+    def join(self) -> None:
         """What follows needs all that was launched before."""
-        if any(getattr(launch, "beside", False) for launch in self.launches):
-            self.launches.append(_Meeting())
+        if any(getattr(launch, "forked", False) for launch in self.launches):
+            self.launches.append(_Join())
 
     @property
     def replayed(self) -> int:
@@ -142,7 +142,7 @@ class Program:
         """
         first = next((x for x, launch in enumerate(self.launches) if _names(launch, OUT)), 0)
         # What runs beside something else has to have met it.
-        if not first or any(getattr(launch, "beside", False) for launch in self.launches[first:]):
+        if not first or any(getattr(launch, "forked", False) for launch in self.launches[first:]):
             return None
         # Parameters are filled in for each program, so launches are its own.
         own = [dataclasses.replace(x, ready=None) if isinstance(x, _Launch) else x for x in self.launches]
@@ -150,40 +150,40 @@ class Program:
         return head, tail
 
     @property
-    def scratch(self) -> int:
+    def workspace(self) -> int:
         """Bytes of scratch memory that a call must bring."""
         return self._most
 
-    def zero(self, place: Place) -> None:
+    def zero(self, place: BufferView) -> None:
         """Set scratch memory to zero, in its turn; one driver's call for neighbours."""
         size = -(-math.prod(place.shape) * place.dtype.itemsize // _ALIGNED) * _ALIGNED
         last = self.launches[-1] if self.launches else None
-        if isinstance(last, _Zero) and last.beside == self._beside and last.offset + last.size == place.offset:
+        if isinstance(last, _Zero) and last.forked == self._forked and last.offset + last.size == place.offset:
             last.size += size
         elif size:
-            self.launches.append(_Zero(place.offset, size, self._beside))
+            self.launches.append(_Zero(place.offset, size, self._forked))
 
-    def tiled(self, place: Place, shape: tuple[int, int], box: tuple[int, int], layout: Any) -> Tiled:
+    def tiled(self, place: BufferView, shape: tuple[int, int], box: tuple[int, int], layout: Any) -> Tiled:
         """What describes a matrix of scratch memory, with contiguous rows, to TMA."""
         return Tiled(place, shape, (shape[1], 1), box, layout)
 
-    def aligned(self, place: Place) -> bool:
+    def aligned(self, place: BufferView) -> bool:
         """Whether this place is aligned to 16 bytes in every call."""
         if place.base == ADDEND:
             return False
-        return (place.offset + (self.alignments[place.base] if place.base < SCRATCH else 0)) % 16 == 0
+        return (place.offset + (self.alignments[place.base] if place.base < WORKSPACE else 0)) % 16 == 0
 
     def launch(self, kernel: Any, grid: Sequence[int], *arguments: Any, **constants: Any) -> None:
         """kernel[grid](*arguments, **constants), in its turn.
 
-        arguments: all that are no `constexpr`, in order: `Place`, `Tiled`, `Factor`, integers, or tensors that stay
-        where they are. constants: the others, and Triton's options.
+        arguments: all that are no `constexpr`, in order: `BufferView`, `Tiled`, `Factor`, integers, or tensors that
+        stay where they are. constants: the others, and Triton's options.
         """
         x, y, z = (*grid, 1, 1)[:3]
         if max(y, z) > LONGEST_GRID or x >= 1 << 31:
             raise EngineError(f"a launch of {x} x {y} x {z} programs is beyond CUDA's grids; multiply in blocks")
         if x * y * z:
-            self.launches.append(_Launch(kernel, (x, y, z), arguments, constants, self._beside))
+            self.launches.append(_Launch(kernel, (x, y, z), arguments, constants, self._forked))
 
     def gemm(self, gemm: Gemm) -> None:
         """A product of cuBLAS's, in its turn."""
@@ -243,27 +243,27 @@ class Program:
                 encode_map(target, bases[tiled.place.base] + tiled.place.offset, tiled, facts)
         self._bases = bases
 
-    def _queue(self, bases: tuple[int, ...], stream: int, forked: bool) -> None:
-        """Every launch to the driver. forked: what may run beside others goes to a stream of its own, which only a
+    def _queue(self, bases: tuple[int, ...], stream: int, parallel: bool) -> None:
+        """Every launch to the driver. parallel: what may run beside others goes to a stream of its own, which only a
         capture makes cheaper than one after the other.
         """
-        if not forked or not any(isinstance(launch, _Meeting) for launch in self.launches):
+        if not parallel or not any(isinstance(launch, _Join) for launch in self.launches):
             for launch in self.launches:
-                if not isinstance(launch, _Meeting):
+                if not isinstance(launch, _Join):
                     self._launch(launch, bases, stream)
             return
         with stream_beside(stream) as other:
             apart = stream
             for launch in self.launches:
-                if isinstance(launch, _Meeting):
+                if isinstance(launch, _Join):
                     if apart != stream:
                         follow(stream, apart)
                         apart = stream
                     continue
-                if launch.beside and apart != other:
+                if launch.forked and apart != other:
                     follow(other, stream)
                     apart = other
-                self._launch(launch, bases, apart if launch.beside else stream)
+                self._launch(launch, bases, apart if launch.forked else stream)
 
     def _launch(self, launch: _Launch | _Zero | Gemm, bases: tuple[int, ...], stream: int) -> None:
         """One launch to the driver, or cuBLAS's."""
@@ -272,7 +272,7 @@ class Program:
             return
         cuda = driver()
         if isinstance(launch, _Zero):
-            check(cuda.cuMemsetD8Async(bases[SCRATCH] + launch.offset, 0, launch.size, stream))
+            check(cuda.cuMemsetD8Async(bases[WORKSPACE] + launch.offset, 0, launch.size, stream))
             return
         ready = launch.ready
         assert ready is not None
@@ -297,21 +297,21 @@ class Program:
         """
         import torch
 
-        scratch = torch.empty(self.scratch, dtype=torch.uint8, device=out.device)
+        workspace = torch.empty(self.workspace, dtype=torch.uint8, device=out.device)
         if prepare is not None:
-            prepare(scratch)
+            prepare(workspace)
         reals = [torch.view_as_real(x) if x.is_complex() else x for x in (a, b, out, *kept)]
-        bases = (*reals[:3], scratch, *reals[3:])
+        bases = (*reals[:3], workspace, *reals[3:])
         for launch in self.launches:
-            if isinstance(launch, _Meeting):
+            if isinstance(launch, _Join):
                 continue
             if isinstance(launch, Gemm):
                 raise EngineError("cuBLAS multiplies where there is CUDA's driver")
             if isinstance(launch, _Zero):
-                scratch[launch.offset : launch.offset + launch.size].zero_()
+                workspace[launch.offset : launch.offset + launch.size].zero_()
                 continue
             arguments = [
-                as_tensor(x, bases) if isinstance(x, Place)
+                as_tensor(x, bases) if isinstance(x, BufferView)
                 else factors[x.index] if isinstance(x, Factor)
                 else described_to_triton(x, as_tensor(x.place, bases)) if isinstance(x, Tiled)
                 else x
@@ -319,7 +319,7 @@ class Program:
             ]  # fmt: skip
             with triton_files():
                 launch.kernel[launch.grid](*arguments, **launch.constants)
-        return scratch
+        return workspace
 
     def compiled(self) -> Iterator[tuple[str, Any]]:
         """Every launch's kernel by name, as Triton compiles it for its active driver's GPU."""
@@ -347,7 +347,7 @@ class Program:
     def _compile(self, launch: _Launch) -> Any:
         mocks: list[Any] = []
         for x in launch.arguments:
-            if isinstance(x, Place):
+            if isinstance(x, BufferView):
                 mocks.append(Pointer(x.dtype, 0 if self.aligned(x) else 8))
             elif isinstance(x, Tiled):
                 mocks.append(described_to_triton(x, Pointer(x.place.dtype, 0, x.shape)))

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from prismm.cuda.costs.table import Rates
     from prismm.cuda.costs.tuning import Tuning
     from prismm.cuda.device import Device
-    from prismm.cuda.launch.arguments import Place
+    from prismm.cuda.launch.arguments import BufferView
     from prismm.cuda.launch.program import Program
     from prismm.cuda.views import Result
 
@@ -70,7 +70,7 @@ def chunk_of(scheme: ScaledHalf | Words) -> int:
 
 def unit_of(device: Device) -> str:
     """The matrix unit in `numerics`' catalogue; of newer GPUs than Hopper the A100's, whose errors are larger."""
-    return "h200-wgmma" if device.hopper else "a100"
+    return "h200-wgmma" if device.sm90 else "a100"
 
 
 def check_length(problem: Problem) -> None:
@@ -90,12 +90,12 @@ def of_native_grade(problem: Problem) -> ScaledHalf | None:
 def _is_direct(scheme: ScaledHalf | Words, problem: Problem, device: Device) -> bool:
     """Whether the kernel that cuts and multiplies is predicted to be faster than split and product."""
     rates = rates_of(device.name) or usual_rates()
-    return device.hopper and _seconds_directly(scheme, problem, rates) < _seconds_apart(scheme, problem, rates)
+    return device.sm90 and _seconds_directly(scheme, problem, rates) < _seconds_apart(scheme, problem, rates)
 
 
 def queue_blocks(
     program: Program, a: torch.Tensor, b: torch.Tensor, target: Result, config: cuda_words.LaunchConfig,
-    block: tuple[int, int], counts: Place, device: Device,
+    block: tuple[int, int], counts: BufferView, device: Device,
 ) -> None:  # fmt: skip
     """Queue target = a @ b, batches of three dimensions, in blocks of rows and columns, and of a batch; counts (4,)
     int64 are set.
@@ -106,7 +106,7 @@ def queue_blocks(
     m, n = min(rows, z.shape[1]), min(columns, z.shape[2])
     each = cuda_words.workspace(config.words, m, n * parts, x.shape[2] * parts)
     for number, some in enumerate(blocks_of(x, y, z, rows, columns, each)):
-        with program.lend():
+        with program.scope():
             cuda_words.queue(*some, config, counts, device, program, number == 0)
 
 
@@ -186,8 +186,8 @@ def _scale(largest: NDArray[np.float64]) -> NDArray[np.float64]:
 
 def _seconds_apart(scheme: Any, problem: Problem, rates: Rates) -> float:
     """Of split and product."""
-    seconds = rates.split_words.seconds(*split_work(scheme, problem))
-    product = rates.at_length(operations(scheme, problem, rates.processors, rates.tuning) / rates.words)
+    seconds = rates.multiword_split.seconds(*split_work(scheme, problem))
+    product = rates.at_length(operations(scheme, problem, rates.processors, rates.tuning) / rates.multiword)
     return seconds + product + rates.once_over(problem.result_bytes)
 
 
@@ -198,10 +198,10 @@ def _seconds_directly(scheme: Any, problem: Problem, rates: Rates) -> float:
     words = word_format(scheme)
     assert words is not None
     served = cuda_words.serves_directly(words, chunk_of(scheme), problem.is_complex)
-    if not served or not rates.words_directly or problem.k % 4 or problem.m % 4 or problem.n % 4:
+    if not served or not rates.multiword_fused or problem.k % 4 or problem.m % 4 or problem.n % 4:
         return math.inf
-    busy = rates.at_length(operations_directly(problem, rates.processors, rates.tuning) / rates.words_directly)
-    return rates.product + busy + rates.look
+    busy = rates.at_length(operations_directly(problem, rates.processors, rates.tuning) / rates.multiword_fused)
+    return rates.product + busy + rates.check
 
 
 def operations_directly(problem: Problem, processors: int, tuning: Tuning) -> float:
@@ -299,7 +299,7 @@ class Implementation(Composite):
     ) -> float:
         """Of split and product, or of both in one kernel, and of the check for entries to repair."""
         apart, directly = (x(self.scheme, problem, rates) for x in (_seconds_apart, _seconds_directly))
-        return min(apart, directly) + rates.look
+        return min(apart, directly) + rates.check
 
     def bound(
         self, problem: Problem, engine: str, device: Device, a: Any, b: Any, statistics: Any, weight: float

@@ -50,7 +50,7 @@ from prismm.formats import BF16, FP16, FP32, TF32, Format
 if TYPE_CHECKING:
     from prismm.core.accuracy import Target
     from prismm.cuda.device import Device
-    from prismm.cuda.launch.arguments import Place, Tiled
+    from prismm.cuda.launch.arguments import BufferView, Tiled
     from prismm.cuda.launch.program import Program
 
 CHUNKS = 64, 128, 256, 512
@@ -212,7 +212,7 @@ class Matrices:
     shape: (batch, rows, columns); a batch of 1 serves all of another operand's. strides: in real numbers.
     """
 
-    data: Place
+    data: BufferView
     shape: tuple[int, int, int]
     strides: tuple[int, int, int]
     is_complex: bool
@@ -224,7 +224,7 @@ class Matrices:
 
 
 def queue(
-    a: Matrices, b: Matrices, out: Matrices, config: LaunchConfig, counts: Place, device: Device, to: Program,
+    a: Matrices, b: Matrices, out: Matrices, config: LaunchConfig, counts: BufferView, device: Device, to: Program,
     clear: bool = True,
 ) -> None:  # fmt: skip
     """Queue the launches of out = a @ b, which add to counts (4,) int64; clear: after they have set them to 0.
@@ -243,32 +243,34 @@ def queue(
     n = b.shape[2] * parts
     vectors, pitch = batches * (m + n), _ceil(k, 64)
     dtype = (torch.float16, torch.float32, torch.bfloat16)[words.code]
-    split = to.take(dtype, words.count * vectors, pitch)
+    split = to.allocate(dtype, words.count * vectors, pitch)
     # 128 more than there are: the last tile reads past the end.
-    scales = to.take(torch.float32, -(-pitch // config.chunk) * (_ceil(batches * m, 16) + _ceil(batches * n, 16)) + 128)
-    marks = to.take(torch.int32, batches * m, -(-n // 32))
+    scales = to.allocate(
+        torch.float32, -(-pitch // config.chunk) * (_ceil(batches * m, 16) + _ceil(batches * n, 16)) + 128
+    )
+    marks = to.allocate(torch.int32, batches * m, -(-n // 32))
     _split(a, b, split, scales, counts, clear, pitch, config, device, to)
     even = n % 16 == 0 and out.strides[1] % 16 == 0 and out.batch_stride % 16 == 0
     test = pattern_of(config.least), pattern_of(config.reach)
     down = 2.0**-words.amplified
-    if device.hopper:
+    if device.sm90:
         from triton.experimental.gluon import language as gl
 
-        from prismm.cuda.multiword.kernels import product_sm90 as hopper
+        from prismm.cuda.multiword.kernels import product_sm90 as sm90
 
-        depth, tile = 128 // words.bytes, hopper.TILE
+        depth, tile = 128 // words.bytes, sm90.TILE
         layout = gl.NVMMASharedLayout.get_default_for([tile, depth], (gl.float16, gl.float32, gl.bfloat16)[words.code])
         described = to.tiled(split, (words.count * vectors, pitch), (tile, depth), layout)
         result = None
-        if hopper.leaves_by_tma(words.count, config.chunk // depth):
+        if sm90.leaves_by_tma(words.count, config.chunk // depth):
             result = tiled(to, out.data, (batches, m, n), (out.strides[0], out.strides[1]), (1, 64, tile))
         tiles = -(-m // tile) * -(-n // tile) * batches
         to.launch(
-            hopper.words_product, (min(device.programs, tiles),), described, out.data, result or described, scales,
+            sm90.words_product, (min(device.programs, tiles),), described, out.data, result or described, scales,
             marks, m, n, pitch, batches, out.strides[1], out.batch_stride, -(-n // 32), *test,
             *quick_test(config, pitch), WORDS=words.count, DOWN=down, CHUNK=config.chunk // depth, TILE=tile,
-            DEPTH=depth, STAGES=hopper.STAGES[words.count], GROUP=hopper.GROUP, EVEN=even, BRING=result is not None,
-            **hopper.LAUNCH,
+            DEPTH=depth, STAGES=sm90.STAGES[words.count], GROUP=sm90.GROUP, EVEN=even, BRING=result is not None,
+            **sm90.LAUNCH,
         )  # fmt: skip
     else:
         from prismm.cuda.multiword.kernels import product
@@ -294,7 +296,7 @@ def directly(a: Matrices, b: Matrices, config: LaunchConfig, device: Device, to:
     """
     from prismm.cuda.multiword.kernels import split_product_sm90 as kernel
 
-    served = device.hopper and serves_directly(config.words, config.chunk, a.is_complex)
+    served = device.sm90 and serves_directly(config.words, config.chunk, a.is_complex)
     if not served or a.shape[2] == 0:
         return None
     left = _tiled(a, a.strides[2] == 1, to, (kernel.TILE, kernel.DEPTH))
@@ -311,7 +313,7 @@ def _tiled(x: Matrices, by_rows: bool, to: Program, box: tuple[int, int]) -> Til
 
 
 def _queue_directly(
-    left: Tiled, right: Tiled, a: Matrices, b: Matrices, out: Matrices, config: LaunchConfig, counts: Place,
+    left: Tiled, right: Tiled, a: Matrices, b: Matrices, out: Matrices, config: LaunchConfig, counts: BufferView,
     device: Device, to: Program, clear: bool,
 ) -> None:  # fmt: skip
     """`queue` without words in memory."""
@@ -320,7 +322,7 @@ def _queue_directly(
     from prismm.cuda.multiword.kernels import split_product_sm90 as kernel
 
     batches, m, n = out.shape
-    marks = to.take(torch.int32, batches * m, -(-n // 32))
+    marks = to.allocate(torch.int32, batches * m, -(-n // 32))
     tiles = -(-m // kernel.TILE) * -(-n // kernel.TILE) * batches
     to.launch(
         kernel.multiply_by_words, (min(device.programs, tiles),), left, right, out.data, marks, counts, m, n,
@@ -375,7 +377,7 @@ def _split(
         "UP": 2.0**words.amplified, "CLEAR": clear,
     }  # fmt: skip
     kernel: Any
-    if device.hopper:
+    if device.sm90:
         from prismm.cuda.multiword.kernels import split_sm90 as words_split_hopper
 
         kernel, size, constants["num_warps"] = words_split_hopper.split_words, 32, chunk // 32

@@ -10,7 +10,7 @@ from prismm.cuda.launch import cublas
 
 if TYPE_CHECKING:
     from prismm.cuda.device import Device
-    from prismm.cuda.launch.arguments import Place
+    from prismm.cuda.launch.arguments import BufferView
     from prismm.cuda.launch.program import Program
     from prismm.cuda.views import Result, Vectors
 
@@ -30,7 +30,7 @@ def multiply_natively(program: Program, a: Vectors, b: Vectors, out: Result) -> 
     import torch
 
     (batch, row, column), (right_batch, right_column, right_row) = a.steps, b.steps
-    workspace = program.take(torch.uint8, cublas.WORKSPACE)
+    workspace = program.allocate(torch.uint8, cublas.WORKSPACE)
     gemm = cublas.Gemm(
         a.place, b.place, out.place, (out.batch, out.m, out.n, a.terms), (batch if a.batch > 1 else 0, row, column),
         (right_batch if b.batch > 1 else 0, right_row, right_column), workspace,
@@ -39,14 +39,14 @@ def multiply_natively(program: Program, a: Vectors, b: Vectors, out: Result) -> 
     program.gemm(gemm)
 
 
-def prove(program: Program, a: Vectors, b: Vectors, device: Device) -> Place:
+def prove(program: Program, a: Vectors, b: Vectors, device: Device) -> BufferView:
     """Find the largest magnitudes of operands without gaps, for `finish_native`; returns where they are."""
     import torch
 
     from prismm.cuda.kernels import overflow
 
     programs = PROOF_PROGRAMS * device.programs
-    found = program.take(torch.int32, 2, programs)
+    found = program.allocate(torch.int32, 2, programs)
     sizes = (x.parts * x.batch * x.vectors * x.terms for x in (a, b))
     program.launch(
         overflow.largest_magnitudes, (programs,), a.place.reals(), b.place.reals(), found, *sizes, CHUNK=PROOF_CHUNK,
@@ -56,8 +56,14 @@ def prove(program: Program, a: Vectors, b: Vectors, device: Device) -> Place:
 
 
 def finish_native(
-    program: Program, out: Result, a: Vectors, b: Vectors, counts: Place, device: Device, found: Place | None = None
-) -> None:  # fmt: skip
+    program: Program,
+    out: Result,
+    a: Vectors,
+    b: Vectors,
+    counts: BufferView,
+    device: Device,
+    found: BufferView | None = None,
+) -> None:
     """Settle the entries of a native product, contiguous, that are not finite or may have to be infinite. found: of
     `prove`.
     """

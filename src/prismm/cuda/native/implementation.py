@@ -106,10 +106,10 @@ class Implementation(Composite):
             return
         found = None
         if is_proved(job.problem) and all(_is_whole(x) for x in (job.a, job.b)):
-            with program.beside():
+            with program.fork():
                 found = prove(program, left, right, job.device)
         multiply_natively(program, left, right, target)
-        program.meet()
+        program.join()
         finish_native(program, target, left, right, job.counts, job.device, found)
 
     def queue_product(self, job: Job) -> None:

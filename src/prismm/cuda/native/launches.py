@@ -13,7 +13,7 @@ from prismm.cuda.native.tiles import Shape, Split, Tile, faster_split, has_vecto
 
 if TYPE_CHECKING:
     from prismm.cuda.device import Device
-    from prismm.cuda.launch.arguments import Place
+    from prismm.cuda.launch.arguments import BufferView
     from prismm.cuda.launch.program import Program
     from prismm.cuda.views import Result, Vectors
 
@@ -31,7 +31,7 @@ on it is read further ahead; rows that keep a GPU busy in small programs.
 
 
 def multiply_directly(
-    program: Program, out: Result, a: Vectors, b: Vectors, counts: Place, device: Device, tile: Tile | None = None
+    program: Program, out: Result, a: Vectors, b: Vectors, counts: BufferView, device: Device, tile: Tile | None = None
 ) -> None:  # fmt: skip
     """Queue AB, contiguous, with what is not finite settled, in the way that is predicted fastest; in tiles like this
     one, where one is given. counts: as for `cuda.finish_native`.
@@ -43,18 +43,18 @@ def multiply_directly(
         multiply_by_a_vector(program, out, matrix, x, counts)
         return
     if tile is None:
-        hopper = device.hopper and describe(program, out, a, b) is not None
-        split = faster_split(shape, device.programs, device.shared, hopper=hopper)
+        sm90 = device.sm90 and describe(program, out, a, b) is not None
+        split = faster_split(shape, device.programs, device.shared, sm90=sm90)
         if split is not None:
             multiply_in_parts(program, out, a, b, counts, split, device)
             return
-        tile = tile_for(shape, device.programs, device.shared, hopper=hopper)
+        tile = tile_for(shape, device.programs, device.shared, sm90=sm90)
     _multiply(program, out, a, b, counts, Split(tile, 1, a.terms), (counts, counts, counts), device)
 
 
 def _multiply(
-    program: Program, out: Result, a: Vectors, b: Vectors, counts: Place, split: Split,
-    tops: tuple[Place, Place, Place], device: Device,
+    program: Program, out: Result, a: Vectors, b: Vectors, counts: BufferView, split: Split,
+    tops: tuple[BufferView, BufferView, BufferView], device: Device,
 ) -> None:  # fmt: skip
     """Queue the products of tiles: into the result, or of parts into sums of theirs, (batch, parts, m, n)."""
     from prismm.cuda.native.kernels import product as direct
@@ -76,7 +76,7 @@ def _multiply(
 
 
 def multiply_in_parts(
-    program: Program, out: Result, a: Vectors, b: Vectors, counts: Place, split: Split, device: Device
+    program: Program, out: Result, a: Vectors, b: Vectors, counts: BufferView, split: Split, device: Device
 ) -> None:  # fmt: skip
     """`multiply_directly` where the inner dimension is cut: products of its parts, and their sum."""
     import torch
@@ -88,11 +88,11 @@ def multiply_in_parts(
     tile, parts, every = split.tile, split.parts, split.parts * out.batch
     tiles = -(-out.n // tile.columns) * -(-out.m // tile.rows) * (2 if tile.groups else 1)  # and those of groups
     single = a.place.dtype.itemsize == 4
-    with program.lend():
-        sums = program.take(torch.float64, every, out.m, out.n)
+    with program.scope():
+        sums = program.allocate(torch.float64, every, out.m, out.n)
         tops = (counts, counts, counts)
         if single:
-            row_tops, column_tops, of_tiles = (program.take(torch.float32, every, x) for x in (out.m, out.n, tiles))
+            row_tops, column_tops, of_tiles = (program.allocate(torch.float32, every, x) for x in (out.m, out.n, tiles))
             tops = (row_tops, column_tops, of_tiles)
         into = Result(sums, every, out.m, out.n, (out.m * out.n, out.n, 1))
         _multiply(program, into, a, b, counts, split, tops, device)
@@ -112,7 +112,7 @@ def _steps(x: Vectors) -> tuple[int, int, int]:
     return (x.steps[0] if x.batch > 1 else 0, *x.steps[1:])
 
 
-def multiply_by_a_vector(program: Program, out: Result, matrix: Vectors, x: Vectors, counts: Place) -> None:
+def multiply_by_a_vector(program: Program, out: Result, matrix: Vectors, x: Vectors, counts: BufferView) -> None:
     """`multiply_directly` where one operand is a vector, and the other one's terms are neighbours."""
     from prismm.cuda.device import LANES
     from prismm.cuda.native.kernels import gemv as vector
@@ -175,7 +175,7 @@ def describe(program: Program, out: Result, a: Vectors, b: Vectors) -> tuple[Til
 
 
 def tiled(
-    program: Program, place: Place, sizes: tuple[int, int, int], steps: tuple[int, int], box: tuple[int, int, int]
+    program: Program, place: BufferView, sizes: tuple[int, int, int], steps: tuple[int, int], box: tuple[int, int, int]
 ) -> Tiled | None:  # fmt: skip
     """What describes matrices (batch, rows, elements of a row) to TMA, which copies boxes of them; None as `describe`.
 
@@ -195,8 +195,8 @@ def tiled(
 
 
 def _multiply_by_groups(
-    program: Program, out: Result, a: Vectors, b: Vectors, counts: Place, split: Split,
-    tops: tuple[Place, Place, Place], device: Device,
+    program: Program, out: Result, a: Vectors, b: Vectors, counts: BufferView, split: Split,
+    tops: tuple[BufferView, BufferView, BufferView], device: Device,
 ) -> None:  # fmt: skip
     """`_multiply` by the kernel for Hopper."""
     from prismm.cuda.native.kernels import product_sm90 as kernel

@@ -32,12 +32,14 @@ def parts_bytes(problem: Problem, device: Device) -> int:
     shape = shape_of(problem)
     if not shape.served:
         return 0
-    return direct_tiles.scratch_bytes(shape, device.programs, device.shared, hopper=device.hopper)
+    return direct_tiles.workspace_bytes(shape, device.programs, device.shared, sm90=device.sm90)
 
 
 def kernel_seconds(problem: Problem, rates: Rates) -> float:
     """Seconds of that kernel."""
-    return direct_tiles.seconds_of(shape_of(problem), rates.processors, rates.direct, rates.memory, hopper=rates.hopper)
+    return direct_tiles.seconds_of(
+        shape_of(problem), rates.processors, rates.fp64_kernel, rates.memory, sm90=rates.sm90
+    )
 
 
 def shape_of(problem: Problem) -> direct_tiles.Shape:
@@ -149,5 +151,5 @@ def is_proved(problem: Problem) -> bool:
 def checked_seconds(problem: Problem, rates: Rates) -> float:
     """Seconds of the look at a native product's entries that are not finite, or at operands beside it."""
     if is_proved(problem):
-        return rates.look + rates.once_over(problem.operand_bytes)
+        return rates.check + rates.once_over(problem.operand_bytes)
     return rates.once_over(problem.result_bytes)

@@ -25,10 +25,10 @@ __all__ = [
     "faster_split",
     "has_vector_kernel",
     "least_seconds",
-    "scratch_bytes",
     "seconds_of",
     "tile_for",
     "work",
+    "workspace_bytes",
 ]
 
 
@@ -179,9 +179,9 @@ def work(tile: Tile, shape: Shape, processors: int) -> float:
     return start + (_ASKEW if shape.askew and not tile.groups else 1.0) * max(busy, shape.bytes(across, down) / _MOVED)
 
 
-def _tiles(shape: Shape, shared: int, hopper: bool) -> list[Tile]:
+def _tiles(shape: Shape, shared: int, sm90: bool) -> list[Tile]:
     """Those that so many bytes of shared memory hold; hopper: with `BY_GROUPS`."""
-    some = (*TILES, *BY_GROUPS) if hopper and shape.paired else TILES
+    some = (*TILES, *BY_GROUPS) if sm90 and shape.paired else TILES
     return [
         tile
         for tile in some
@@ -189,11 +189,11 @@ def _tiles(shape: Shape, shared: int, hopper: bool) -> list[Tile]:
     ]
 
 
-def tile_for(shape: Shape, processors: int, shared: int = _SHARED, *, hopper: bool = False) -> Tile:
+def tile_for(shape: Shape, processors: int, shared: int = _SHARED, *, sm90: bool = False) -> Tile:
     """The tile that is predicted fastest, of those that so many bytes of shared memory hold. hopper: whether
     `BY_GROUPS` are some of them.
     """
-    return min(_tiles(shape, shared, hopper), key=lambda tile: work(tile, shape, processors))
+    return min(_tiles(shape, shared, sm90), key=lambda tile: work(tile, shape, processors))
 
 
 class Split(NamedTuple):
@@ -204,12 +204,12 @@ class Split(NamedTuple):
     length: int
 
 
-def _best_split(shape: Shape, processors: int, shared: int, hopper: bool) -> tuple[float, Split] | None:
+def _best_split(shape: Shape, processors: int, shared: int, sm90: bool) -> tuple[float, Split] | None:
     """The microseconds of the split of the inner dimension that is predicted fastest, and that split; None where it is
     too short for two parts, or tiles keep the GPU busy as they are.
     """
     found: list[tuple[float, Split]] = []
-    for tile in _tiles(shape, shared, hopper):
+    for tile in _tiles(shape, shared, sm90):
         tiles = -(-shape.m // tile.rows) * -(-shape.n // tile.columns) * shape.matrices
         steps = -(-shape.k // tile.depth)
         for together in range(1, tile.together(shape.size) + 1):
@@ -232,9 +232,9 @@ def _split_work(split: Split, shape: Shape, processors: int) -> float:
     )
 
 
-def scratch_bytes(shape: Shape, processors: int, shared: int = _SHARED, *, hopper: bool = False) -> int:
+def workspace_bytes(shape: Shape, processors: int, shared: int = _SHARED, *, sm90: bool = False) -> int:
     """Of the fastest way: of sums of parts, and what is kept beside them."""
-    split = None if has_vector_kernel(shape) else faster_split(shape, processors, shared, hopper=hopper)
+    split = None if has_vector_kernel(shape) else faster_split(shape, processors, shared, sm90=sm90)
     if split is None:
         return 0
     numbers = 8 * shape.m * shape.n
@@ -244,16 +244,16 @@ def scratch_bytes(shape: Shape, processors: int, shared: int = _SHARED, *, hoppe
     return split.parts * shape.matrices * numbers
 
 
-def faster_split(shape: Shape, processors: int, shared: int = _SHARED, *, hopper: bool = False) -> Split | None:
+def faster_split(shape: Shape, processors: int, shared: int = _SHARED, *, sm90: bool = False) -> Split | None:
     """The best split, if it is predicted to be faster than a product in one kernel by more than predictions are off."""
-    return _faster_split(shape, processors, shared, hopper)[1]
+    return _faster_split(shape, processors, shared, sm90)[1]
 
 
 @functools.lru_cache(maxsize=1024)
-def _faster_split(shape: Shape, processors: int, shared: int, hopper: bool) -> tuple[float, Split | None]:
+def _faster_split(shape: Shape, processors: int, shared: int, sm90: bool) -> tuple[float, Split | None]:
     """Microseconds of the way that is taken, and the split, if it is one; a call's plan asks several times."""
-    whole = work(tile_for(shape, processors, shared, hopper=hopper), shape, processors)
-    best = _best_split(shape, processors, shared, hopper)
+    whole = work(tile_for(shape, processors, shared, sm90=sm90), shape, processors)
+    best = _best_split(shape, processors, shared, sm90)
     return best if best is not None and best[0] < _SURE * whole else (whole, None)
 
 
@@ -262,7 +262,7 @@ def has_vector_kernel(shape: Shape) -> bool:
     return min(shape.m, shape.n) == 1 and shape.k >= _LONG and not shape.apart
 
 
-def seconds_of(shape: Shape, processors: int, slower: float, memory: float, *, hopper: bool = False) -> float:
+def seconds_of(shape: Shape, processors: int, slower: float, memory: float, *, sm90: bool = False) -> float:
     """Seconds of the fastest way. slower: how many times as long its work takes as on an H200; memory: bytes a
     second.
     """
@@ -270,7 +270,7 @@ def seconds_of(shape: Shape, processors: int, slower: float, memory: float, *, h
         in_turn = 1e-6 * _TURN * shape.k / 1024
         reading = least_seconds(shape, memory) / (_CACHED_SHARE if shape.bytes(1, 1) <= _CACHE else _READ_SHARE)
         return 1e-6 * slower * _VECTOR + max(reading, in_turn)
-    busy, _ = _faster_split(shape, processors, _SHARED, hopper)
+    busy, _ = _faster_split(shape, processors, _SHARED, sm90)
     return max(1e-6 * slower * busy, least_seconds(shape, memory))
 
 

@@ -21,15 +21,15 @@ from prismm.cuda.costs.table import rates_of, usual_rates
 from prismm.cuda.device import COUNTS, INT8, Device
 from prismm.cuda.gemm.launches import combine_digits
 from prismm.cuda.implementation import Composite, Job, Statistics
-from prismm.cuda.launch.arguments import LEFT, RIGHT, A, Place
+from prismm.cuda.launch.arguments import LEFT, RIGHT, A, BufferView
 from prismm.cuda.launch.program import Program
-from prismm.cuda.operands import Kept, vectors_of
-from prismm.cuda.residues import strassen as cuda_quarters
-from prismm.cuda.residues.join import held_bytes, join_digits, scratch_bytes
+from prismm.cuda.operands import PreparedParts, vectors_of
+from prismm.cuda.residues import strassen as cuda_strassen
+from prismm.cuda.residues.join import held_bytes, join_digits, workspace_bytes
 from prismm.cuda.residues.product import multiply_planes
-from prismm.cuda.residues.seconds import by_quarters, residue_seconds
-from prismm.cuda.residues.split import SplitVectors, split_vectors, take_statistics
-from prismm.cuda.residues.tables import Tables, Test, tables
+from prismm.cuda.residues.seconds import by_strassen, residue_seconds
+from prismm.cuda.residues.split import SplitVectors, allocate_statistics, split_vectors
+from prismm.cuda.residues.tables import CertificateTest, Tables, tables
 from prismm.cuda.views import Result, Vectors
 from prismm.errors import ArgumentError
 from prismm.schemes.residues import Residues
@@ -46,10 +46,10 @@ _MOST_BATCHES = 32767
 _REASON = "seven products of quarters in place of eight (Strassen, modulo p): the same bits"
 
 
-def certificate_test(problem: Problem) -> Test:
+def certificate_test(problem: Problem) -> CertificateTest:
     """What the join asks of an entry."""
     terms = problem.target_terms + (3 if problem.summed else 0)
-    return Test(*join_test(problem.target, terms, problem.result), problem.terms, problem.result.precision)
+    return CertificateTest(*join_test(problem.target, terms, problem.result), problem.terms, problem.result.precision)
 
 
 class Implementation(Composite):
@@ -76,18 +76,18 @@ class Implementation(Composite):
 
         def workspace(rows: int, columns: int) -> int:
             k = max(1, problem.k)
-            return scratch_bytes(rows, columns, k, moduli, parts, test, split, summed=problem.summed)
+            return workspace_bytes(rows, columns, k, moduli, parts, test, split, summed=problem.summed)
 
-        def of_quarters(rows: int, columns: int) -> int:
-            return cuda_quarters.scratch_bytes(
+        def of_strassen(rows: int, columns: int) -> int:
+            return cuda_strassen.workspace_bytes(
                 rows, columns, problem.k, moduli, parts, test, device, split, summed=problem.summed
             )
 
         rows, columns, each = blocks_within(problem, workspace, cut)
         block, rates = replace(problem, m=rows, n=columns, batch=()), rates_of(device.name) or usual_rates()
-        if device.hopper and by_quarters(block, self.products(problem), rates):
+        if device.sm90 and by_strassen(block, self.products(problem), rates):
             # Not at the price of smaller blocks, which ask for more splits.
-            *same, more = blocks_within(problem, of_quarters, cut)
+            *same, more = blocks_within(problem, of_strassen, cut)
             if same == [rows, columns]:
                 return Blocks(rows, columns, more, strassen=True, reasons=(_REASON,))
         batches = max(1, min(problem.count, _MOST_BATCHES, cuda_blocks.LARGE // max(1, each)))
@@ -104,7 +104,7 @@ class Implementation(Composite):
         """Of splits, products, join, and the second pass."""
         return residue_seconds(self.scheme.moduli, problem, rates, strassen)
 
-    def launch_config(self, problem: Problem, device: Device) -> Test:
+    def launch_config(self, problem: Problem, device: Device) -> CertificateTest:
         """What the join asks of an entry."""
         return certificate_test(problem)
 
@@ -117,14 +117,14 @@ class Implementation(Composite):
         """In blocks of matrices, rows and columns."""
         program, target = job.program, job.target
         # Beside the operands' splits, or first where both are kept.
-        with program.beside() if None in job.kept else contextlib.nullcontext():
+        with program.fork() if None in job.kept else contextlib.nullcontext():
             program.zero(job.counts)
         statistics = []
         step, own = job.blocks.batches, iter(range(COUNTS, math.prod(job.counts.shape), 2))
         table = tables(self.scheme.moduli, job.a.device)
         for t in range(0, target.batch, step):
             # Only a report looks at statistics afterwards.
-            with contextlib.nullcontext() if job.full_output else program.lend():
+            with contextlib.nullcontext() if job.full_output else program.scope():
                 some = job.left.some(t, step), job.right.some(t, step), target.some(t, step)
                 addend = job.addend and job.addend.some(t, step)
                 statistics.append(_queue_some(job, table, *some, addend, own))
@@ -142,7 +142,7 @@ class Implementation(Composite):
 
     def prepare(
         self, x: torch.Tensor, side: Literal["left", "right"], device: Device, step: int
-    ) -> tuple[Program, Kept] | None:
+    ) -> tuple[Program, PreparedParts] | None:
         """Planes of residues."""
         if not x.numel():
             return None
@@ -151,7 +151,7 @@ class Implementation(Composite):
 
 def split_program(
     x: torch.Tensor, side: Literal["left", "right"], table: Tables, device: Device, step: int
-) -> tuple[Program, Kept]:
+) -> tuple[Program, PreparedParts]:
     """What splits a matrix at A into workspace, and where its parts are once that is the memory of its side.
 
     Counts of large elements and residuals are kept as well, whatever the target: a product may ask for them.
@@ -161,14 +161,14 @@ def split_program(
     splits = []
     for start in range(0, whole.vectors, step):
         some = whole.part(start, start + step)
-        statistics = take_statistics(program, some)
+        statistics = allocate_statistics(program, some)
         made = split_vectors(program, some, statistics, table, device, left=side == "left", levels=True, measure=True)
         splits.append(_of_side(made, LEFT if side == "left" else RIGHT))
-    return program, Kept(step, tuple(splits))
+    return program, PreparedParts(step, tuple(splits))
 
 
 def _of_side(made: SplitVectors, base: int) -> SplitVectors:
-    def there(place: Place) -> Place:
+    def there(place: BufferView) -> BufferView:
         return dataclasses.replace(place, base=base)
 
     return dataclasses.replace(made, planes=there(made.planes), statistics=there(made.statistics))
@@ -176,7 +176,7 @@ def _of_side(made: SplitVectors, base: int) -> SplitVectors:
 
 def _queue_some(
     job: Job, table: Tables, left: Vectors, right: Vectors, target: Result, addend: Result | None, own: Iterator[int]
-) -> tuple[list[Place], list[Place]]:
+) -> tuple[list[BufferView], list[BufferView]]:
     """Write down the product of some matrices of a batch.
 
     Args:
@@ -195,7 +195,7 @@ def _queue_some(
     row_blocks = [left.part(i, i + rows) for i in range(0, target.m, rows)]
     made = []
     for blocks, kept in ((row_blocks, job.kept[0]), (column_blocks, job.kept[1])):
-        made.append([x.statistics for x in kept.splits] if kept else [take_statistics(program, x) for x in blocks])
+        made.append([x.statistics for x in kept.splits] if kept else [allocate_statistics(program, x) for x in blocks])
     of_rows, of_columns = made
 
     def split(x: Vectors, index: int, *, left: bool) -> SplitVectors:
@@ -205,7 +205,7 @@ def _queue_some(
         else:
             statistics = (of_rows if left else of_columns)[index]
             found = split_vectors(program, x, statistics, table, device, left=left, **fixed)
-        return cuda_quarters.add_quarters(program, found, table, left=left) if strassen else found
+        return cuda_strassen.add_quarters(program, found, table, left=left) if strassen else found
 
     # What is kept need not be split again for each block of the other operand: that one's blocks come first.
     sides = [(column_blocks, False), (row_blocks, True)]
@@ -213,28 +213,28 @@ def _queue_some(
         sides.reverse()
     (outer, outer_left), (inner, inner_left) = sides
     for x, some in enumerate(outer):
-        with program.lend():
-            with program.beside():
+        with program.scope():
+            with program.fork():
                 first = split(some, x, left=outer_left)
             for y, other in enumerate(inner):
-                with program.lend():
+                with program.scope():
                     (i, j) = (x, y) if outer_left else (y, x)
                     sizes = row_blocks[i].vectors, column_blocks[j].vectors
                     products = None
-                    if strassen and cuda_quarters.serves(*sizes, left.terms):
-                        products = cuda_quarters.take_products(program, *sizes, first.planes.shape[1])
+                    if strassen and cuda_strassen.serves(*sizes, left.terms):
+                        products = cuda_strassen.allocate_products(program, *sizes, first.planes.shape[1])
                     # Nobody reads the planes of the inner operand any more once its products are there.
-                    with program.lend() if products is not None else contextlib.nullcontext():
+                    with program.scope() if products is not None else contextlib.nullcontext():
                         second = split(other, y, left=inner_left)
                         if y == 0:
-                            program.meet()
+                            program.join()
                         split_a, split_b = (first, second) if outer_left else (second, first)
                         if products is None:
                             digits = multiply_planes(program, split_a, split_b, table, device)
                         else:
-                            cuda_quarters.multiply_quarters(program, split_a, split_b, products, table, device)
+                            cuda_strassen.multiply_quarters(program, split_a, split_b, products, table, device)
                     if products is not None:
-                        digits = cuda_quarters.add_products(program, products, *sizes, table)
+                        digits = cuda_strassen.add_products(program, products, *sizes, table)
                     block = i * rows, rows, j * columns, columns
                     operands = row_blocks[i], column_blocks[j], split_a, split_b
                     if job.problem.summed:
@@ -243,9 +243,17 @@ def _queue_some(
                             test, job.counts, device,
                         )  # fmt: skip
                     else:
-                        opened = job.counts.at(next(own), (1,), (1,))
+                        uncertified = job.counts.at(next(own), (1,), (1,))
                         join_digits(
-                            program, digits, target.part(*block), *operands, table, test, job.counts, opened, device
+                            program,
+                            digits,
+                            target.part(*block),
+                            *operands,
+                            table,
+                            test,
+                            job.counts,
+                            uncertified,
+                            device,
                         )
     return of_rows, of_columns
 

@@ -10,7 +10,7 @@ from prismm.core.moduli import coprime_moduli, scheme_product
 from prismm.cuda.device import LANES
 from prismm.cuda.residues.product import digits_shape
 from prismm.cuda.residues.split import STATISTICS, plane_shape
-from prismm.cuda.residues.tables import join_constants, quick_constants, third_constants
+from prismm.cuda.residues.tables import fast_join_constants, join_constants, second_pass_constants
 from prismm.cuda.views import _ceil
 
 if TYPE_CHECKING:
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     import torch
 
     from prismm.cuda.device import Device
-    from prismm.cuda.launch.arguments import Place
+    from prismm.cuda.launch.arguments import BufferView
     from prismm.cuda.launch.program import Program
     from prismm.cuda.residues.split import SplitVectors
-    from prismm.cuda.residues.tables import Tables, Test
+    from prismm.cuda.residues.tables import CertificateTest, Tables
     from prismm.cuda.views import Result, Vectors
 
 
@@ -32,16 +32,16 @@ LEVELS = 5
 FINISH_ROWS = 2
 
 
-LOOKS = 16
+REJOIN_PROGRAMS = 16
 
 
-FEW_OPEN, MANY_OPEN, FEW_OF_STRIP = 4, 64, 2
+FEW_UNCERTIFIED, MANY_UNCERTIFIED, FEW_OF_STRIP = 4, 64, 2
 """Open entries of a strip that need no planes of magnitudes, those of a few rows of it that are summed one by one, and
 how many of all strips on average are worth the planes.
 """
 
 
-OPEN_LANES, OPEN_ROWS, OPEN_WARPS = 512, 8, 4
+UNCERTIFIED_LANES, UNCERTIFIED_ROWS, UNCERTIFIED_WARPS = 512, 8, 4
 """Elements of a single entry's vectors that are taken at a time, rows of a strip that are summed at once, and warps."""
 
 
@@ -68,8 +68,8 @@ def finish_programs(device: Device, mode: int) -> int:
 
 
 def join_digits(
-    program: Program, digits: Place, out: Result, a: Vectors, b: Vectors, left: SplitVectors, right: SplitVectors,
-    table: Tables, test: Test, counts: Place, opened: Place, device: Device,
+    program: Program, digits: BufferView, out: Result, a: Vectors, b: Vectors, left: SplitVectors, right: SplitVectors,
+    table: Tables, test: CertificateTest, counts: BufferView, uncertified: BufferView, device: Device,
 ) -> None:  # fmt: skip
     """Join into out, certify, and repair: two to five launches. counts (4,) int64 grow by special, exact, magnitude
     and kept entries; opened (1,), 0 before, is this join's own.
@@ -84,8 +84,8 @@ def join_digits(
     rows, strip, block, warps = join_tile(test.mode)
     strips, blocks = -(-out.m // strip), -(-out.n // block)
     primes = coprime_moduli(256, table.moduli)
-    careful, needed = join_constants(table.moduli, test, table.left.device)
-    flags = program.take(torch.int32, out.batch, parts, strips, blocks)
+    exact_constants, needed = join_constants(table.moduli, test, table.left.device)
+    flags = program.allocate(torch.int32, out.batch, parts, strips, blocks)
     q = table.fraction_bits(left.terms)
     reals = out.place.reals()
     steps = tuple(parts * step for step in out.steps)
@@ -97,36 +97,112 @@ def join_digits(
         left.batch, right.batch,
         MODULI=table.moduli, MODE=test.mode, TESTED=test.magnitude_kappa > 0.0, PRECISION=test.precision, PARTS=parts,
         ROWS=rows, STRIP=strip, BLOCK=block, EVEN=even, NVIDIA=device.nvidia, num_warps=warps, enable_fp_fusion=False,
-        SYSTEM=quick_constants(table.moduli, parts, 2), PRIMES=primes,
+        SYSTEM=fast_join_constants(table.moduli, parts, 2), PRIMES=primes,
         HALF=(scheme_product(table.moduli) // 2).bit_length(),
     )  # fmt: skip
     words = strips * blocks
     total = words * out.batch * parts
-    third = third_constants(table.moduli, parts, table.left.device)
+    third = second_pass_constants(table.moduli, parts, table.left.device)
     if test.precision == 53:
         program.launch(
-            repair.look_again, (min(LOOKS * device.programs, total),), reals, *steps, flags, digits, left.statistics,
-            right.statistics, table.reduction, third, out.m, out.n, q, row_pitch, plane, blocks, words, out.batch,
-            left.batch, right.batch, MODULI=table.moduli, MODE=test.mode, PARTS=parts, TILE=rows, STRIP=strip,
-            COLUMNS=block, num_warps=4, enable_fp_fusion=False,
-        )  # fmt: skip
+            repair.look_again,
+            (min(REJOIN_PROGRAMS * device.programs, total),),
+            reals,
+            *steps,
+            flags,
+            digits,
+            left.statistics,
+            right.statistics,
+            table.reduction,
+            third,
+            out.m,
+            out.n,
+            q,
+            row_pitch,
+            plane,
+            blocks,
+            words,
+            out.batch,
+            left.batch,
+            right.batch,
+            MODULI=table.moduli,
+            MODE=test.mode,
+            PARTS=parts,
+            TILE=rows,
+            STRIP=strip,
+            COLUMNS=block,
+            num_warps=4,
+            enable_fp_fusion=False,
+        )
     programs = min(finish_programs(device, test.mode), total)
     span = min(32, 1 << (-(-total // programs) - 1).bit_length())
-    marks = program.take(torch.int32, programs, max(rows, FINISH_ROWS), block // 32)
-    left_open = program.take(torch.int32, out.batch, parts, strips, blocks, strip, block // 32) if apart else marks
+    marks = program.allocate(torch.int32, programs, max(rows, FINISH_ROWS), block // 32)
+    uncertified_flags = (
+        program.allocate(torch.int32, out.batch, parts, strips, blocks, strip, block // 32) if apart else marks
+    )
     x, y = a.place.reals(), b.place.reals()
     a_steps, b_steps = (tuple(parts * step for step in some.steps) for some in (a, b))
     where = (x, *a_steps, y, *b_steps, reals, *steps)
     program.launch(
-        repair.finish, (programs,), *where, flags, marks, left_open, digits, left.statistics, right.statistics, careful,
-        table.reduction, third, counts, opened, out.m, out.n, k,
-        left.terms, q, row_pitch, plane, blocks, words, out.batch, left.batch, right.batch, MODULI=table.moduli,
-        LIMBS=table.limbs, MODE=test.mode, PRECISION=test.precision, PARTS=parts, LEVELS=min(LEVELS, q), TILE=rows,
-        STRIP=strip, ROWS=FINISH_ROWS, COLUMNS=block, BLOCK=LANES, WORDS=span, APART=apart, num_warps=4,
+        repair.finish,
+        (programs,),
+        *where,
+        flags,
+        marks,
+        uncertified_flags,
+        digits,
+        left.statistics,
+        right.statistics,
+        exact_constants,
+        table.reduction,
+        third,
+        counts,
+        uncertified,
+        out.m,
+        out.n,
+        k,
+        left.terms,
+        q,
+        row_pitch,
+        plane,
+        blocks,
+        words,
+        out.batch,
+        left.batch,
+        right.batch,
+        MODULI=table.moduli,
+        LIMBS=table.limbs,
+        MODE=test.mode,
+        PRECISION=test.precision,
+        PARTS=parts,
+        LEVELS=min(LEVELS, q),
+        TILE=rows,
+        STRIP=strip,
+        ROWS=FINISH_ROWS,
+        COLUMNS=block,
+        BLOCK=LANES,
+        WORDS=span,
+        APART=apart,
+        num_warps=4,
         enable_fp_fusion=False,
-    )  # fmt: skip
+    )
     if apart:
-        _settle_open(program, where, flags, left_open, a, b, left, right, careful, counts, opened, test, q, device)
+        _recompute_uncertified(
+            program,
+            where,
+            flags,
+            uncertified_flags,
+            a,
+            b,
+            left,
+            right,
+            exact_constants,
+            counts,
+            uncertified,
+            test,
+            q,
+            device,
+        )
 
 
 def magnitude_shape(vectors: int, k: int, parts: int) -> tuple[int, int, int]:
@@ -135,10 +211,17 @@ def magnitude_shape(vectors: int, k: int, parts: int) -> tuple[int, int, int]:
     return 2 * parts, _ceil(vectors, side), _ceil(k, depth)
 
 
-def scratch_bytes(
-    rows: int, columns: int, k: int, moduli: int, parts: int, test: Test, split: tuple[bool, bool] = (True, True),
-    *, summed: bool = False,
-) -> int:  # fmt: skip
+def workspace_bytes(
+    rows: int,
+    columns: int,
+    k: int,
+    moduli: int,
+    parts: int,
+    test: CertificateTest,
+    split: tuple[bool, bool] = (True, True),
+    *,
+    summed: bool = False,
+) -> int:
     """Bytes of scratch memory that a matrix of a batch takes for a block of so many rows and columns, but for what
     programs hold (`held_bytes`). split: whether rows and columns are split, not kept; summed: into gemm's sum.
     """
@@ -158,20 +241,32 @@ def scratch_bytes(
     return found
 
 
-def held_bytes(rows: int, columns: int, parts: int, batches: int, test: Test, device: Device) -> int:
+def held_bytes(rows: int, columns: int, parts: int, batches: int, test: CertificateTest, device: Device) -> int:
     """Bytes of scratch memory that the programs of a join hold, of so many matrices of a batch."""
     tile, strip, block, _ = join_tile(test.mode)
     words = batches * parts * -(-rows // strip) * -(-columns // block)
     found = min(finish_programs(device, test.mode), words) * max(tile, FINISH_ROWS) * block // 8
     if test.mode == MAGNITUDE and test.magnitude_kappa > 0.0:
-        found += min(2 * device.programs, words) * block * (4 * strip + 16 * OPEN_ROWS)
+        found += min(2 * device.programs, words) * block * (4 * strip + 16 * UNCERTIFIED_ROWS)
     return found
 
 
-def _settle_open(
-    program: Program, where: tuple[Any, ...], flags: Place, marks: Place, a: Vectors, b: Vectors, left: SplitVectors,
-    right: SplitVectors, careful: torch.Tensor, counts: Place, opened: Place, test: Test, q: int, device: Device,
-) -> None:  # fmt: skip
+def _recompute_uncertified(
+    program: Program,
+    where: tuple[Any, ...],
+    flags: BufferView,
+    marks: BufferView,
+    a: Vectors,
+    b: Vectors,
+    left: SplitVectors,
+    right: SplitVectors,
+    exact_constants: torch.Tensor,
+    counts: BufferView,
+    uncertified: BufferView,
+    test: CertificateTest,
+    q: int,
+    device: Device,
+) -> None:
     """Settle what a join left open; where: places and steps of both operands and the result."""
     import torch
 
@@ -184,24 +279,58 @@ def _settle_open(
     words = strips * blocks
     enough = min(FEW_OF_STRIP * words * batches * parts, 2**31 - 1)
     if left.terms <= MOST_MAGNITUDES:
-        few = FEW_OPEN
-        places = [program.take(torch.int8, x.batch, *magnitude_shape(x.vectors, a.terms, parts)) for x in (left, right)]
+        few = FEW_UNCERTIFIED
+        places = [
+            program.allocate(torch.int8, x.batch, *magnitude_shape(x.vectors, a.terms, parts)) for x in (left, right)
+        ]
         program.launch(
             magnitudes.magnitude_planes, (device.programs,), *where[:8], left.statistics, right.statistics, *places,
-            opened, left.vectors, right.vectors, a.terms, depths, *batches_of, enough, PARTS=parts,
+            uncertified, left.vectors, right.vectors, a.terms, depths, *batches_of, enough, PARTS=parts,
             A_ALONG=a.steps[2] == 1, B_ALONG=b.steps[2] == 1, SIDE=side, DEPTH=depth, VECTORS=32, num_warps=8,
             enable_fp_fusion=False,
         )  # fmt: skip
     else:  # sums of longer vectors might not fit in 32 bits
-        few, places = strip * 32 * width, [program.take(torch.int8, 1)] * 2
+        few, places = strip * 32 * width, [program.allocate(torch.int8, 1)] * 2
     # No more programs than run at once: where nothing is open, each costs its start.
     programs = min(2 * device.programs, words * batches * parts)
-    sums = program.take(torch.int32, programs, strip, 32 * width)
-    high = program.take(torch.float64, programs, 2, OPEN_ROWS, 32 * width)
+    sums = program.allocate(torch.int32, programs, strip, 32 * width)
+    high = program.allocate(torch.float64, programs, 2, UNCERTIFIED_ROWS, 32 * width)
     program.launch(
-        magnitudes.settle_open, (programs,), *where, flags, marks, *places, sums, high, left.statistics,
-        right.statistics, careful, counts, opened, left.vectors, right.vectors, a.terms, depths, left.terms, q, blocks,
-        words, batches, *batches_of, few, enough, MANY_OPEN, PRECISION=test.precision, PARTS=parts,
-        TILE=join_tile(test.mode)[0], STRIP=strip, HEIGHT=OPEN_ROWS, COLUMNS=32 * width, SIDE=side, DEPTH=depth,
-        BLOCK=OPEN_LANES, num_warps=OPEN_WARPS, enable_fp_fusion=False,
-    )  # fmt: skip
+        magnitudes.settle_open,
+        (programs,),
+        *where,
+        flags,
+        marks,
+        *places,
+        sums,
+        high,
+        left.statistics,
+        right.statistics,
+        exact_constants,
+        counts,
+        uncertified,
+        left.vectors,
+        right.vectors,
+        a.terms,
+        depths,
+        left.terms,
+        q,
+        blocks,
+        words,
+        batches,
+        *batches_of,
+        few,
+        enough,
+        MANY_UNCERTIFIED,
+        PRECISION=test.precision,
+        PARTS=parts,
+        TILE=join_tile(test.mode)[0],
+        STRIP=strip,
+        HEIGHT=UNCERTIFIED_ROWS,
+        COLUMNS=32 * width,
+        SIDE=side,
+        DEPTH=depth,
+        BLOCK=UNCERTIFIED_LANES,
+        num_warps=UNCERTIFIED_WARPS,
+        enable_fp_fusion=False,
+    )

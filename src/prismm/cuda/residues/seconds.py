@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from prismm.core.moduli import byte_tables
 from prismm.cuda.costs.table import waves
-from prismm.cuda.residues import strassen as cuda_quarters
+from prismm.cuda.residues import strassen as cuda_strassen
 from prismm.cuda.residues.join import MOST_MAGNITUDES
 from prismm.cuda.residues.split import columns_at_once
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from prismm.cuda.costs.table import Rates
 
 
-class Left(NamedTuple):
+class Uncertified(NamedTuple):
     """Expected shares that a join leaves.
 
     Attributes:
@@ -37,7 +37,7 @@ WHOLE = 8192**3
 """Products of elements up to which Strassen's products are not made: as many as a calibration times."""
 
 
-def uncertified_seconds(left: Left, moduli: int, problem: Problem, rates: Rates) -> float:
+def uncertified_seconds(left: Uncertified, moduli: int, problem: Problem, rates: Rates) -> float:
     """Seconds that entries take which the fast join does not certify.
 
     These are the exact join of strips that hold some; planes of magnitudes and their products; and exact values one by
@@ -68,9 +68,9 @@ def residue_seconds(moduli: int, problem: Problem, rates: Rates, strassen: bool 
     planes = moduli * (3 if problem.is_complex else 1)
     m, n, k = problem.m, problem.n, max(1, problem.k)
     if strassen is None:
-        strassen = rates.hopper and by_quarters(problem, planes, rates)
-    seconds = rates.product + (_quarters_seconds if strassen else _whole_seconds)(problem, planes, rates)
-    launches = right_launches(problem, moduli, rates.processors, hopper=rates.hopper)
+        strassen = rates.sm90 and by_strassen(problem, planes, rates)
+    seconds = rates.product + (_strassen_seconds if strassen else _whole_seconds)(problem, planes, rates)
+    launches = right_launches(problem, moduli, rates.processors, sm90=rates.sm90)
     for line, elements, share in ((rates.left, m * k, 1.0), (rates.right, k * n, launches)):
         seconds += share * line.launch + count * elements * (parts * line.element + planes * line.modulus)
     # A part of a complex entry is joined from two or three digits a modulus.
@@ -101,29 +101,29 @@ def _multiplied_seconds(operations: float, rates: Rates) -> float:
     return rates.at_length(operations / rates.int8)
 
 
-def _quarters_seconds(problem: Problem, moduli: int, rates: Rates) -> float:
+def _strassen_seconds(problem: Problem, moduli: int, rates: Rates) -> float:
     """`_whole_seconds` where seven products of quarters take the place of eight, with all that is added for them: see
     `cuda.residues.kernels.strassen` for its bytes.
     """
-    m, n, k = cuda_quarters.quarter(problem.m, problem.n, max(1, problem.k))
+    m, n, k = cuda_strassen.quarter(problem.m, problem.n, max(1, problem.k))
     products = replace(problem, m=m, n=n, k=k, batch=(*problem.batch, 7))
     moved = problem.count * moduli * (4.0 * k * 2 * (m + n) + 11.0 * m * n)
-    added = 3 * rates.look + moved / rates.memory
+    added = 3 * rates.check + moved / rates.memory
     return _multiplied_seconds(residue_operations(products, moduli, rates.processors), rates) + added
 
 
-def by_quarters(problem: Problem, moduli: int, rates: Rates) -> bool:
+def by_strassen(problem: Problem, moduli: int, rates: Rates) -> bool:
     """Whether a product of residues is predicted to be faster from seven of quarters."""
-    if problem.m * problem.n * problem.k <= WHOLE or not cuda_quarters.serves(problem.m, problem.n, problem.k):
+    if problem.m * problem.n * problem.k <= WHOLE or not cuda_strassen.serves(problem.m, problem.n, problem.k):
         return False
-    return rates.tuning.strassen_margin * _quarters_seconds(problem, moduli, rates) < _whole_seconds(
+    return rates.tuning.strassen_margin * _strassen_seconds(problem, moduli, rates) < _whole_seconds(
         problem, moduli, rates
     )
 
 
-def right_launches(problem: Problem, moduli: int, processors: int, *, hopper: bool) -> float:
+def right_launches(problem: Problem, moduli: int, processors: int, *, sm90: bool) -> float:
     """The share of the right operand's launches that there are: one of three where it measures and splits columns."""
-    if not hopper or problem.is_complex:
+    if not sm90 or problem.is_complex:
         return 1.0
     size = max(1, problem.k) * problem.number_bytes
     together = columns_at_once(problem.count, problem.n, size, byte_tables(moduli).dwords, processors)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from prismm.cuda.device import Device
-    from prismm.cuda.launch.arguments import Place
+    from prismm.cuda.launch.arguments import BufferView
     from prismm.cuda.launch.program import Program
     from prismm.cuda.residues.tables import Tables
     from prismm.cuda.views import Vectors
@@ -51,15 +51,15 @@ class SplitVectors:
     """Vectors, split: planes (batch, planes, rows, pitch) of residues, statistics (batch, 10, vectors).
 
     Of complex vectors there are three times as many planes: of real parts, imaginary parts and their sums. terms: K.
-    sums: of the planes' quarters (`cuda_quarters`), where products are made from those.
+    sums: of the planes' quarters (`cuda_strassen`), where products are made from those.
     """
 
-    planes: Place
-    statistics: Place
+    planes: BufferView
+    statistics: BufferView
     batch: int
     vectors: int
     terms: int
-    sums: Place | None = None
+    sums: BufferView | None = None
 
     @property
     def plane(self) -> int:
@@ -74,11 +74,11 @@ def plane_shape(vectors: int, k: int, planes: int) -> tuple[int, int, int]:
     return planes, _ceil(vectors, 64), _ceil(k, LINE if k >= 4 * LINE else 32)
 
 
-def take_statistics(program: Program, x: Vectors) -> Place:
+def allocate_statistics(program: Program, x: Vectors) -> BufferView:
     """Scratch memory for the statistics of some vectors."""
     import torch
 
-    return program.take(torch.int64, x.batch, STATISTICS, x.vectors)
+    return program.allocate(torch.int64, x.batch, STATISTICS, x.vectors)
 
 
 def tall_tile(rows: int, columns: int, length: int) -> tuple[int, int]:
@@ -93,7 +93,7 @@ def tall_tile(rows: int, columns: int, length: int) -> tuple[int, int]:
 
 
 def measure_columns(
-    program: Program, x: Vectors, statistics: Place, q: int, device: Device, *, levels: bool, exact: bool
+    program: Program, x: Vectors, statistics: BufferView, q: int, device: Device, *, levels: bool, exact: bool
 ) -> None:
     """The norms of columns across contiguous rows, in two launches that add to statistics. exact: the largest
     magnitudes, not their exponents alone.
@@ -119,10 +119,10 @@ def measure_columns(
 
 
 def split_vectors(
-    program: Program, x: Vectors, statistics: Place, table: Tables, device: Device, *, left: bool, levels: bool,
+    program: Program, x: Vectors, statistics: BufferView, table: Tables, device: Device, *, left: bool, levels: bool,
     measure: bool,
 ) -> SplitVectors:  # fmt: skip
-    """Split vectors of any strides; statistics: from `take_statistics`. levels: count large elements, for tests of
+    """Split vectors of any strides; statistics: from `allocate_statistics`. levels: count large elements, for tests of
     magnitude; measure: the residuals, for tests of rounding and for reports, which otherwise know that they are at most
     a half.
     """
@@ -136,14 +136,14 @@ def split_vectors(
     at_once = _is_split_at_once(x, across, table, device)
     if across and not at_once:
         program.zero(statistics)
-    planes = program.take(torch.int8, x.batch, *shape)
+    planes = program.allocate(torch.int8, x.batch, *shape)
     found = SplitVectors(planes, statistics, x.batch, x.vectors, parts * k)
     if x.batch * x.vectors == 0:
         return found
     q = table.fraction_bits(parts * k)
     steps, reals = tuple(parts * step for step in x.steps), x.place.reals()
     fixed: dict[str, Any] = {
-        "MODULI": table.moduli, "MEASURE": measure, "WORDS": table.words, "PERMUTED": device.hopper and not left,
+        "MODULI": table.moduli, "MEASURE": measure, "WORDS": table.words, "PERMUTED": device.sm90 and not left,
         "enable_fp_fusion": False,
     }  # fmt: skip
     if at_once:
@@ -158,7 +158,7 @@ def split_vectors(
     if not across and x.steps[2] != 1 and k > 1:
         raise EngineError("operands of these strides have to be copied first")
     if at_once:
-        from prismm.cuda.residues.kernels import split_sm90 as hopper
+        from prismm.cuda.residues.kernels import split_sm90 as sm90
 
         narrower = table.bits == NEARLY_ONE_WORD and x.place.dtype == torch.float32 and not measure
         groups = SPLIT_COLUMNS if across else 4 if table.words == 1 or narrower else 2
@@ -168,7 +168,7 @@ def split_vectors(
             kept = tiles * 64 * SPLIT_WARPS * groups * x.place.dtype.itemsize <= SPLIT_KEPT
             own = {"KEPT": tiles if kept else 0, "maxnreg": 128}
         program.launch(
-            hopper.split_columns_at_once if across else hopper.split_rows_at_once,
+            sm90.split_columns_at_once if across else sm90.split_rows_at_once,
             (-(-x.vectors // groups) if across else x.vectors, x.batch), reals, steps[2 if across else 1], steps[0],
             *common, WARPS=SPLIT_WARPS, GROUPS=groups, LEVELS=levels, NARROWER=narrower,
             EVEN=x.even(2) and k % 16 == 0 if across else x.even(1), num_warps=SPLIT_WARPS, **own, **fixed,
@@ -193,7 +193,7 @@ def split_vectors(
 
 def _is_split_at_once(x: Vectors, across: bool, table: Tables, device: Device) -> bool:
     """Whether one launch measures and splits vectors: rows on a Hopper GPU, and columns that stay in its cache."""
-    if not device.hopper or x.parts == 2 or x.terms >= SPLIT_TERMS:
+    if not device.sm90 or x.parts == 2 or x.terms >= SPLIT_TERMS:
         return False
     if not across:
         return True

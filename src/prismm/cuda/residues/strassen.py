@@ -16,11 +16,11 @@ from prismm.cuda.residues import join as residues_join
 from prismm.cuda.residues.join import held_bytes
 from prismm.cuda.residues.product import described, digits_shape, product_constants, product_grid
 from prismm.cuda.residues.split import STATISTICS, SplitVectors, plane_shape
-from prismm.cuda.residues.tables import Tables, Test
+from prismm.cuda.residues.tables import CertificateTest, Tables
 from prismm.cuda.views import in_words
 
 if TYPE_CHECKING:
-    from prismm.cuda.launch.arguments import Place
+    from prismm.cuda.launch.arguments import BufferView
     from prismm.cuda.launch.program import Program
 
 STEPS = 128, 256, 256
@@ -59,15 +59,15 @@ def quarter(m: int, n: int, k: int) -> tuple[int, int, int]:
     return _half(m, 0), _half(n, 1), _half(k, 2)
 
 
-def scratch_bytes(
-    rows: int, columns: int, k: int, moduli: int, parts: int, test: Test, device: Device,
+def workspace_bytes(
+    rows: int, columns: int, k: int, moduli: int, parts: int, test: CertificateTest, device: Device,
     split: tuple[bool, bool] = (True, True), *, summed: bool = False,
 ) -> int:  # fmt: skip
-    """`cuda.scratch_bytes`, and what programs hold, with sums and products of quarters: digits come to be where the
+    """`cuda.workspace_bytes`, and what programs hold, with sums and products of quarters: digits come to be where the
     planes were of the operand that is split for each block of the other one.
     """
     planes = moduli * (3 if parts == 2 else 1)
-    whole = residues_join.scratch_bytes(rows, columns, k, moduli, parts, test, split, summed=summed)
+    whole = residues_join.workspace_bytes(rows, columns, k, moduli, parts, test, split, summed=summed)
     sizes = [math.prod(plane_shape(vectors, k, planes)) for vectors in (rows, columns)]
     own = [size if some else 0 for size, some in zip(sizes, split, strict=True)]
     pitch = plane_shape(rows, k, planes)[2]
@@ -83,11 +83,11 @@ def scratch_bytes(
     return statistics + outer + products + max(own[inner] + sums[inner], joined)
 
 
-def take_products(program: Program, rows: int, columns: int, planes: int) -> Place:
+def allocate_products(program: Program, rows: int, columns: int, planes: int) -> BufferView:
     """Scratch memory for the products of quarters."""
     import torch
 
-    return program.take(torch.uint8, *products_shape(rows, columns, planes))
+    return program.allocate(torch.uint8, *products_shape(rows, columns, planes))
 
 
 def add_quarters(program: Program, x: SplitVectors, table: Tables, *, left: bool) -> SplitVectors:
@@ -97,7 +97,7 @@ def add_quarters(program: Program, x: SplitVectors, table: Tables, *, left: bool
     from prismm.cuda.residues.kernels import strassen as quarters
 
     _, count, _, pitch = x.planes.shape
-    sums = program.take(torch.int8, 1, *sums_shape(x.vectors, pitch, count, left=left))
+    sums = program.allocate(torch.int8, 1, *sums_shape(x.vectors, pitch, count, left=left))
     half, width = sums.shape[2] // 2, sums.shape[3] // 2
     rows, words, warps = TILE
     program.launch(
@@ -109,32 +109,32 @@ def add_quarters(program: Program, x: SplitVectors, table: Tables, *, left: bool
 
 
 def multiply_quarters(
-    program: Program, left: SplitVectors, right: SplitVectors, products: Place, table: Tables,
+    program: Program, left: SplitVectors, right: SplitVectors, products: BufferView, table: Tables,
     device: Device,
 ) -> None:  # fmt: skip
     """The digits of seven products of operands with sums of their quarters, into memory of `products_shape`."""
-    from prismm.cuda.residues.kernels import product_sm90 as hopper
+    from prismm.cuda.residues.kernels import product_sm90 as sm90
 
     assert left.sums is not None and right.sums is not None
     many, count, m, n = products.shape
     pitch = left.sums.shape[3] // 2
     program.launch(
-        hopper.residue_products_of_quarters, product_grid(m, n, many * count, device),
-        described(program, left.planes, 64), described(program, right.planes, hopper.COLUMNS),
-        described(program, left.sums, 64), described(program, right.sums, hopper.COLUMNS),
+        sm90.residue_products_of_quarters, product_grid(m, n, many * count, device),
+        described(program, left.planes, 64), described(program, right.planes, sm90.COLUMNS),
+        described(program, left.sums, 64), described(program, right.sums, sm90.COLUMNS),
         in_words(products), table.reduction, m, n, left.planes.shape[2], right.planes.shape[2], pitch, n // 4,
         m * n // 4, count, PRODUCTS=many, **product_constants(pitch),
     )  # fmt: skip
 
 
-def add_products(program: Program, products: Place, m: int, n: int, table: Tables) -> Place:
+def add_products(program: Program, products: BufferView, m: int, n: int, table: Tables) -> BufferView:
     """The digits of all entries, as of `cuda.multiply_planes`, from those of seven products."""
     import torch
 
     from prismm.cuda.residues.kernels import strassen as quarters
 
     many, count, half_m, half_n = products.shape
-    digits = program.take(torch.uint8, 1, *digits_shape(m, n, count))
+    digits = program.allocate(torch.uint8, 1, *digits_shape(m, n, count))
     rows, words, warps = TILE
     program.launch(
         quarters.add_products, (-(-half_m // rows) * -(-half_n // (4 * words)), count), in_words(products),

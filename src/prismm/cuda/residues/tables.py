@@ -144,7 +144,7 @@ def _all_fragments(rows: NDArray[np.int32], packed: ByteTables) -> NDArray[np.in
 
 
 @dataclass(frozen=True)
-class Test:
+class CertificateTest:
     """What a join asks of an entry: mode and kappas of `accuracy.join_test`, terms K, precision of the result."""
 
     mode: int
@@ -155,25 +155,27 @@ class Test:
 
 
 @functools.cache
-def join_constants(moduli: int, test: Test, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
+def join_constants(moduli: int, test: CertificateTest, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
     """The float64 constants of `cuda.residues.kernels.join_exact`, and what `cuda.residues.kernels.join_fast` needs to
     know of kappa, copied once and kept for good: a graph that a caller captured reads them wherever they are.
     """
     import torch
 
     system = residue_system(moduli, 256)
-    careful = [test.kappa, test.magnitude_kappa, *system.quotient, *system.product]
-    careful += list(system.weights[:moduli].reshape(-1))
+    exact_constants = [test.kappa, test.magnitude_kappa, *system.quotient, *system.product]
+    exact_constants += list(system.weights[:moduli].reshape(-1))
     half = scheme_product(moduli) / 2
     # bound <= ½‖A'‖₁ + ½‖B'‖₁ + K/4 <= √(K·P/2) + K/4, in units of a quarter of 2^(e+s+e+s).
     bound = math.sqrt(test.terms * half) + 0.25 * test.terms
     needed = [4.0 * bound * test.magnitude_kappa * (1 + 2.0**-20)]
-    made = [torch.tensor([float(x) for x in some], dtype=torch.float64).to(device) for some in (careful, needed)]
+    made = [
+        torch.tensor([float(x) for x in some], dtype=torch.float64).to(device) for some in (exact_constants, needed)
+    ]
     return made[0], made[1]
 
 
 @functools.cache
-def quick_constants(moduli: int, parts: int, numbers: int) -> tuple[float, ...]:
+def fast_join_constants(moduli: int, parts: int, numbers: int) -> tuple[float, ...]:
     """What `cuda.residues.kernels.join_fast` is compiled with, for sums of so many numbers: 1/P, P, 2·E, the least
     |h|, weights."""
     system = paired_system(moduli, numbers, parts)
@@ -182,8 +184,8 @@ def quick_constants(moduli: int, parts: int, numbers: int) -> tuple[float, ...]:
 
 
 @functools.cache
-def third_constants(moduli: int, parts: int, device: torch.device) -> torch.Tensor:
-    """`quick_constants` of sums of three numbers, in memory."""
+def second_pass_constants(moduli: int, parts: int, device: torch.device) -> torch.Tensor:
+    """`fast_join_constants` of sums of three numbers, in memory."""
     import torch
 
-    return torch.tensor(quick_constants(moduli, parts, 3), dtype=torch.float64).to(device)
+    return torch.tensor(fast_join_constants(moduli, parts, 3), dtype=torch.float64).to(device)

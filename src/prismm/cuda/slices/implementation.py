@@ -18,7 +18,7 @@ from prismm.cuda.device import Device
 from prismm.cuda.implementation import Composite, Job
 from prismm.cuda.layout import real_vectors
 from prismm.cuda.multiword.implementation import check_length
-from prismm.cuda.residues.tables import Test
+from prismm.cuda.residues.tables import CertificateTest
 from prismm.cuda.slices import launches as cuda_slices
 from prismm.cuda.slices import pairs as cuda_slice_pairs
 from prismm.errors import ArgumentError, EngineError
@@ -126,7 +126,7 @@ def config_for(scheme: Slices, problem: Problem) -> cuda_slices.LaunchConfig:
         target = None  # asks for no more than the scheme's own value
     precision = problem.result.precision
     terms = problem.target_terms + (3 if problem.summed else 0)
-    test = Test(*accuracy.join_test(target, terms, problem.result), problem.terms, precision)
+    test = CertificateTest(*accuracy.join_test(target, terms, problem.result), problem.terms, precision)
     return cuda_slices.LaunchConfig(slices, groups, test, digits_of(scheme, problem))
 
 
@@ -189,11 +189,11 @@ class Implementation(Composite):
             some = target.some(t, step).reals(part)
             cut = config.cut(-(-m // 128) * -(-n // 256) * some.batch, terms, device.programs)
             for j in range(0, target.n, columns):
-                with program.lend():
+                with program.scope():
                     of_b = real_vectors(program, some_b.part(j, j + columns), part, left=False)
                     split_b = maker.slice_vectors(program, of_b, config, cut, device, left=False)
                     for i in range(0, target.m, rows):
-                        with program.lend():
+                        with program.scope():
                             of_a = real_vectors(program, some_a.part(i, i + rows), part, left=True)
                             split_a = maker.slice_vectors(program, of_a, config, cut, device, left=True)
                             sums = maker.multiply_slices(program, split_a, split_b, config, cut, device)
@@ -221,11 +221,11 @@ class Implementation(Composite):
                 return [maker.slice_vectors(program, real, config, cut, device, left=left) for real in reals]
 
             for j in range(0, target.n, columns):
-                with program.lend():
+                with program.scope():
                     of_b = some_b.part(j, j + columns)
                     split_b = slices_of(of_b, left=False)
                     for i in range(0, target.m, rows):
-                        with program.lend():
+                        with program.scope():
                             of_a = some_a.part(i, i + rows)
                             products = [
                                 (x, y, maker.multiply_slices(program, x, y, config, cut, device))
@@ -247,7 +247,7 @@ class Implementation(Composite):
         """Of split, product, join, and the check for entries to repair."""
         config, parts, tuning = config_for(self.scheme, problem), problem.parts, rates.tuning
         count, m, n, k = problem.count * parts, problem.m, problem.n, problem.terms
-        sizes = {1: rates.int8, 2: tuning.slices_fp16 * rates.words, 8: tuning.slices_fp64 * rates.float64}
+        sizes = {1: rates.int8, 2: tuning.slices_fp16 * rates.multiword, 8: tuning.slices_fp64 * rates.float64}
         seconds = rates.product + operations(config, problem, rates.processors) / sizes[config.digits.size]
         words = config.slices * config.digits.size
         for line, elements in ((rates.left, m * k), (rates.right, k * n)):

@@ -27,9 +27,9 @@ from typing import TYPE_CHECKING, Any
 
 from prismm.core.accuracy import MAGNITUDE, RAW, ROUNDING
 from prismm.cuda.device import FP16, FP64, INT8, LANES
-from prismm.cuda.gemm.launches import COMBINE_TILE, FACTORS, combining, settle_marks
+from prismm.cuda.gemm.launches import COMBINE_TILE, FACTORS, combining, recompute_flagged
 from prismm.cuda.residues.split import STATISTICS, measure_columns, tall_tile
-from prismm.cuda.residues.tables import Test
+from prismm.cuda.residues.tables import CertificateTest
 from prismm.cuda.views import Result, Vectors
 from prismm.errors import EngineError
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     import torch
 
     from prismm.cuda.device import Device
-    from prismm.cuda.launch.arguments import Place
+    from prismm.cuda.launch.arguments import BufferView
     from prismm.cuda.launch.program import Program
 
 MOST_BALANCED = 10
@@ -162,7 +162,7 @@ class LaunchConfig:
 
     slices: int
     groups: int
-    test: Test
+    test: CertificateTest
     digits: Digits = Digits(INT8, "int8", 8)
 
     @property
@@ -230,7 +230,7 @@ def workspace(config: LaunchConfig, rows: int, columns: int, k: int, batch: int 
 
 def _on_hopper(config: LaunchConfig, device: Device) -> bool:
     """Whether the kernel for sm_90 multiplies; Triton compiles none for a single group."""
-    return device.hopper and config.groups > 1 and config.digits.balanced
+    return device.sm90 and config.groups > 1 and config.digits.balanced
 
 
 @dataclass(frozen=True)
@@ -241,9 +241,9 @@ class SlicedVectors:
     3·slices, vectors).
     """
 
-    digits: Place
-    statistics: Place
-    extras: Place
+    digits: BufferView
+    statistics: BufferView
+    extras: BufferView
     batch: int
     vectors: int
 
@@ -264,10 +264,10 @@ def slice_vectors(
     k, mode = x.terms, config.test.mode
     across = x.steps[1] == 1 and x.steps[2] != 1
     # Neighbours in memory, so that one call sets them to zero.
-    statistics = program.take(torch.int64, x.batch, STATISTICS, x.vectors)
-    extras = program.take(torch.int64, x.batch, slice_split.EXTRAS.value, x.vectors)
+    statistics = program.allocate(torch.int64, x.batch, STATISTICS, x.vectors)
+    extras = program.allocate(torch.int64, x.batch, slice_split.EXTRAS.value, x.vectors)
     pitch = cut.blocks * config.slices * cut.width
-    digits = program.take(config.digits.dtype, x.batch, _ceil(x.vectors, 64), pitch)
+    digits = program.allocate(config.digits.dtype, x.batch, _ceil(x.vectors, 64), pitch)
     found = SlicedVectors(digits, statistics, extras, x.batch, x.vectors)
     if x.batch * x.vectors == 0:
         return found
@@ -307,8 +307,8 @@ class Sums:
     top the integers above them. Adaptive: top (pairs·batch·blocks, m, n rounded up to 64), pair after pair, and no low.
     """
 
-    low: Place
-    top: Place
+    low: BufferView
+    top: BufferView
     blocks: int
 
     @property
@@ -334,8 +334,8 @@ def multiply_slices(
         raise EngineError(f"{device.name}: Triton multiplies no float64 matrices there; pass Slices('int8', ...)")
     batch, m, n = max(left.batch, right.batch), left.vectors, right.vectors
     units, pitch = batch * cut.blocks, left.digits.shape[2]
-    low = program.take(config.digits.below, units, config.groups - 1, m, _ceil(n, 64))
-    top = program.take(config.digits.top, units, m, _ceil(n, 64))
+    low = program.allocate(config.digits.below, units, config.groups - 1, m, _ceil(n, 64))
+    top = program.allocate(config.digits.top, units, m, _ceil(n, 64))
     sums = Sums(low, top, cut.blocks)
     # From one matrix of a batch to the next: none where one operand serves all.
     left_step, right_step = (int(x.batch == batch) for x in (left, right))
@@ -350,13 +350,13 @@ def multiply_slices(
             n, cut.width, pitch, left.plane, right.plane, left_step, right_step, sums.row_pitch, sums.plane,
             cut.blocks, BITS=config.digits.bits, SUM=max(longest // depth, 1) * depth, ROWS=rows, COLUMNS=columns,
             DEPTH=depth, GROUP=product.GROUP, **fixed,
-            **product.launch(config.digits.size, device.hopper),
+            **product.launch(config.digits.size, device.sm90),
         )  # fmt: skip
         return sums
     from triton.experimental.gluon import language as gl
 
     from prismm.cuda.residues.kernels import product_sm90 as shape
-    from prismm.cuda.slices.kernels import product_sm90 as hopper
+    from prismm.cuda.slices.kernels import product_sm90 as sm90
 
     described = []
     for x, rows in ((left, 64), (right, shape.COLUMNS)):
@@ -364,7 +364,7 @@ def multiply_slices(
         described.append(program.tiled(x.digits, (x.batch * x.digits.shape[1], pitch), (rows, shape.DEPTH), layout))
     tiles = -(-m // shape.ROWS) * -(-n // shape.COLUMNS) * units
     program.launch(
-        hopper.slice_product, (min(device.programs, tiles),), *described, low, top, m, n, left.digits.shape[1],
+        sm90.slice_product, (min(device.programs, tiles),), *described, low, top, m, n, left.digits.shape[1],
         right.digits.shape[1], cut.width, sums.row_pitch, sums.plane, left_step, right_step, cut.blocks, units,
         CONSUMERS=shape.CONSUMERS, COLUMNS=shape.COLUMNS, DEPTH=shape.DEPTH, STAGES=shape.STAGES, GROUP=shape.GROUP,
         **fixed, **shape.LAUNCH,
@@ -373,7 +373,7 @@ def multiply_slices(
 
 
 @functools.cache
-def constants_of(test: Test, device: torch.device) -> torch.Tensor:
+def constants_of(test: CertificateTest, device: torch.device) -> torch.Tensor:
     """The kappas of a test, copied once and kept for good, as captured graphs read them."""
     import torch
 
@@ -382,7 +382,7 @@ def constants_of(test: Test, device: torch.device) -> torch.Tensor:
 
 def join_sums(
     program: Program, sums: Sums, out: Result, a: Vectors, b: Vectors, left: SlicedVectors, right: SlicedVectors,
-    config: LaunchConfig, constants: torch.Tensor, counts: Place, device: Device,
+    config: LaunchConfig, constants: torch.Tensor, counts: BufferView, device: Device,
 ) -> None:  # fmt: skip
     """Join into out, certify, and repair: two launches. counts (4,) int64 grow by special, exact, magnitude and kept
     entries.
@@ -394,7 +394,7 @@ def join_sums(
     from prismm.cuda.slices.kernels import repair as slice_repair
 
     test, mark_pitch = config.test, -(-out.n // 32)
-    marks = program.take(torch.int32, out.batch, out.m, mark_pitch)
+    marks = program.allocate(torch.int32, out.batch, out.m, mark_pitch)
     steps = out.steps
     vectors = left.statistics, left.extras, right.statistics, right.extras, constants
     common = {
@@ -440,7 +440,7 @@ Real = tuple[SlicedVectors, SlicedVectors, Sums]
 
 def combine_sums(
     program: Program, products: list[Real], out: Result, addend: Result | None, a: Vectors, b: Vectors,
-    config: LaunchConfig, constants: torch.Tensor, counts: Place, device: Device,
+    config: LaunchConfig, constants: torch.Tensor, counts: BufferView, device: Device,
 ) -> None:  # fmt: skip
     """out = alpha·X + beta·C, X from its real products, one a part: certified as a whole, or exact; two launches.
     counts: as of `join_sums`.
@@ -462,16 +462,24 @@ def combine_sums(
         TESTED=test.magnitude_kappa > 0.0, ROWS=rows, BLOCK=columns, num_warps=warps, enable_fp_fusion=False, **fixed,
     )  # fmt: skip
     if test.mode == RAW:
-        _settle_own(program, products, out, addend, a, b, marks, config, counts, device)
+        _recompute_own(program, products, out, addend, a, b, marks, config, counts, device)
         return
     statistics = left.statistics, right.statistics, left.batch, right.batch, slice_join.Q.value
-    settle_marks(program, out, addend, a, b, marks, statistics, counts, device, PRODUCT=True, **fixed)
+    recompute_flagged(program, out, addend, a, b, marks, statistics, counts, device, PRODUCT=True, **fixed)
 
 
-def _settle_own(
-    program: Program, products: list[Real], out: Result, addend: Result | None, a: Vectors, b: Vectors, marks: Place,
-    config: LaunchConfig, counts: Place, device: Device,
-) -> None:  # fmt: skip
+def _recompute_own(
+    program: Program,
+    products: list[Real],
+    out: Result,
+    addend: Result | None,
+    a: Vectors,
+    b: Vectors,
+    marks: BufferView,
+    config: LaunchConfig,
+    counts: BufferView,
+    device: Device,
+) -> None:
     """Set the entries of a sum of the scheme's own value that were marked."""
     from prismm.cuda.gemm.kernels import combine
     from prismm.cuda.slices.kernels import settle as slice_settle

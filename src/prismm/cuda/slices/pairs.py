@@ -33,9 +33,9 @@ def slice_vectors(
     from prismm.cuda.slices.kernels import adaptive as slice_adaptive
 
     slices, digits, pitch = config.slices, config.digits, cut.blocks * cut.width
-    statistics = program.take(torch.int64, x.batch, STATISTICS, x.vectors)
-    cuts = program.take(torch.int64, x.batch, slice_adaptive.CUTS.value * slices, x.vectors)
-    to = program.take(digits.dtype, slices * x.batch, -(-x.vectors // 64) * 64, pitch)
+    statistics = program.allocate(torch.int64, x.batch, STATISTICS, x.vectors)
+    cuts = program.allocate(torch.int64, x.batch, slice_adaptive.CUTS.value * slices, x.vectors)
+    to = program.allocate(digits.dtype, slices * x.batch, -(-x.vectors // 64) * 64, pitch)
     found = SlicedVectors(to, statistics, cuts, x.batch, x.vectors)
     if x.batch * x.vectors == 0:
         return found
@@ -56,7 +56,7 @@ def _straight(program: Program, x: Vectors) -> Vectors:
     """The vectors in scratch memory, their elements neighbours."""
     from prismm.cuda.kernels import layout
 
-    to = program.take(x.place.dtype, x.batch, x.vectors, x.terms)
+    to = program.allocate(x.place.dtype, x.batch, x.vectors, x.terms)
     side = layout.SIDE
     program.launch(
         layout.straighten, (-(-x.terms // side) * -(-x.vectors // side), x.batch), x.place, *x.steps, to, x.vectors,
@@ -79,7 +79,7 @@ def multiply_slices(
         raise EngineError(f"{device.name}: Triton multiplies no float64 matrices there; pass Slices('int8', ...)")
     batch, m, n = max(left.batch, right.batch), left.vectors, right.vectors
     pitch, units = left.digits.shape[2], batch * cut.blocks
-    top = program.take(config.digits.top, config.pairs * units, m, -(-n // 64) * 64)
+    top = program.allocate(config.digits.top, config.pairs * units, m, -(-n // 64) * 64)
     sums = Sums(top, top, cut.blocks)
     rows, columns, depth = product.TILES[config.digits.size]
     longest = min(config.digits.longest_sum, 1 << 20)
@@ -92,7 +92,7 @@ def multiply_slices(
             product.slice_product, (-(-m // rows) * -(-n // columns), matrices * cut.blocks), *some, to, to, m, n,
             cut.width, pitch, left.plane, right.plane, *steps, sums.row_pitch, sums.plane, cut.blocks, SLICES=1,
             GROUPS=1, BITS=config.digits.bits, SUM=max(longest // depth, 1) * depth, ROWS=rows, COLUMNS=columns,
-            DEPTH=depth, GROUP=product.GROUP, **product.launch(config.digits.size, device.hopper),
+            DEPTH=depth, GROUP=product.GROUP, **product.launch(config.digits.size, device.sm90),
         )  # fmt: skip
 
     pair = 0

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from prismm.core.problem import Problem
     from prismm.cuda.costs.table import Rates
     from prismm.cuda.device import Device
-    from prismm.cuda.launch.arguments import Place
+    from prismm.cuda.launch.arguments import BufferView
     from prismm.cuda.launch.program import Program
     from prismm.schemes.tile_int8 import TileInt8
 
@@ -40,7 +40,7 @@ _UP = 1.0 + 2.0**-40
 
 def _queue_part(
     program: Program, a: cuda_words.Matrices, b: cuda_words.Matrices, out: cuda_words.Matrices, part: int,
-    config: cuda_tiles.LaunchConfig, counts: Place, device: Device, clear: bool,
+    config: cuda_tiles.LaunchConfig, counts: BufferView, device: Device, clear: bool,
 ) -> None:  # fmt: skip
     """The real or imaginary part of a complex product: of real operands of twice the inner dimension."""
     sides = []
@@ -53,7 +53,7 @@ def _queue_part(
         real = (batch, rows, 2 * columns) if left else (batch, 2 * rows, columns)
         sides.append(cuda_words.Matrices(place, real, strides, False))  # type: ignore[arg-type]
     batch, m, n = out.shape
-    made = program.take(out.data.dtype, batch, m, n)
+    made = program.allocate(out.data.dtype, batch, m, n)
     result = cuda_words.Matrices(made, out.shape, (m * n, n, 1), False)
     cuda_tiles.queue(sides[0], sides[1], result, config, counts, device, program, clear)
     put_part(program, made, out.data.at(part, (), ()), (out.batch_stride, *out.strides[1:]), out.shape)
@@ -205,7 +205,7 @@ class Implementation(Composite):
         clear, program = True, job.program
         for left, right, result in blocks_of(x, y, z, rows, columns, each):
             for part in range(parts):
-                with program.lend():
+                with program.scope():
                     if parts == 1:
                         cuda_tiles.queue(left, right, result, job.config, job.counts, job.device, program, clear)
                     else:
@@ -226,7 +226,7 @@ class Implementation(Composite):
         pairs = scheme.exponent == "pair"
         left, right = (4, 4) if pairs else scheme.segments
         moved = (8 * parts * (m + n) * k + (left * m + right * n) * k) * count
-        seconds = 4 * rates.look * parts + moved / (tuning.tile_split * rates.memory)
+        seconds = 4 * rates.check * parts + moved / (tuning.tile_split * rates.memory)
         seconds += problem.result_bytes / (tuning.tile_certify * rates.memory)
         tiles = -(-m // 128) * -(-n // 128) * count
         entries = 128.0 * 128.0 * tiles

@@ -52,7 +52,7 @@ from prismm.schemes.tile_int8 import TileInt8
 if TYPE_CHECKING:
     from prismm.core.accuracy import Target
     from prismm.cuda.device import Device
-    from prismm.cuda.launch.arguments import Place
+    from prismm.cuda.launch.arguments import BufferView
     from prismm.cuda.launch.program import Program
     from prismm.cuda.multiword.launches import Matrices
 
@@ -148,7 +148,7 @@ def workspace(scheme: TileInt8, rows: int, columns: int, k: int) -> int:
 
 
 def queue(
-    a: Matrices, b: Matrices, out: Matrices, config: LaunchConfig, counts: Place, device: Device, to: Program,
+    a: Matrices, b: Matrices, out: Matrices, config: LaunchConfig, counts: BufferView, device: Device, to: Program,
     clear: bool = True,
 ) -> None:  # fmt: skip
     """Queue the launches of out = a @ b, which add to counts (4,) int64; clear: after they have set them to 0.
@@ -177,15 +177,15 @@ def queue(
         )
     left_tiles, right_tiles = _ceil(-(-m // tile_rows), 16), _ceil(-(-n // tile_columns), 16)
     all_tiles = batches * (left_tiles + right_tiles)
-    planes = to.take(torch.float32 if pairs else torch.int8, steps * all_rows, width)
+    planes = to.allocate(torch.float32 if pairs else torch.int8, steps * all_rows, width)
     # The last tile of the product reads past the end.
-    weights = to.take(torch.float32, steps * all_tiles + 128)
-    shifts, caps = to.take(torch.int32, vectors + 128), to.take(torch.float32, vectors)
+    weights = to.allocate(torch.float32, steps * all_tiles + 128)
+    shifts, caps = to.allocate(torch.int32, vectors + 128), to.allocate(torch.float32, vectors)
     pieces, surveyed = -(-k // _LENGTH), -(-k // tile_split.SURVEY.value)
-    tops, sizes = to.take(torch.int32, surveyed, vectors), to.take(torch.float32, surveyed, vectors)
-    squares, capped = (to.take(torch.float32, pieces, vectors) for _ in range(2))
-    facts = to.take(torch.float32, 4, vectors)
-    marks = to.take(torch.int32, batches * m, -(-n // 32))
+    tops, sizes = to.allocate(torch.int32, surveyed, vectors), to.allocate(torch.float32, surveyed, vectors)
+    squares, capped = (to.allocate(torch.float32, pieces, vectors) for _ in range(2))
+    facts = to.allocate(torch.float32, 4, vectors)
+    marks = to.allocate(torch.int32, batches * m, -(-n // 32))
 
     strides = (*_vectors(a, 1, 2), *_vectors(b, 2, 1))
     across = a.shape[2] > 1 and a.strides[2] != 1, b.shape[1] > 1 and b.strides[1] != 1
@@ -268,22 +268,22 @@ def _multiply(
         "WIDTH": width, "GIVEN": scheme.scaling == "none", "EVEN": _aligned(out),
     }  # fmt: skip
     pairs = scheme.exponent == "pair"
-    if device.hopper and not pairs:
+    if device.sm90 and not pairs:
         from triton.experimental.gluon import language as gl
 
-        from prismm.cuda.tile_int8.kernels import product_sm90 as hopper
+        from prismm.cuda.tile_int8.kernels import product_sm90 as sm90
 
-        shape = hopper.shape_for(left, right, width)
+        shape = sm90.shape_for(left, right, width)
         size = -(-k // width) * batches * (left * m + right * n), width
         boxes = [
             to.tiled(planes, size, (rows, width), gl.NVMMASharedLayout.get_default_for([rows, width], gl.int8))
-            for rows in (hopper.ROWS, shape.columns)
+            for rows in (sm90.ROWS, shape.columns)
         ]
-        tiles = -(-m // hopper.ROWS) * -(-n // shape.columns) * batches
+        tiles = -(-m // sm90.ROWS) * -(-n // shape.columns) * batches
         to.launch(
-            hopper.tile_product, (min(device.programs, tiles),), *boxes, out.data, weights, shifts, m, n, k, batches,
+            sm90.tile_product, (min(device.programs, tiles),), *boxes, out.data, weights, shifts, m, n, k, batches,
             out.strides[1], out.batch_stride, left_tiles, right_tiles, COLUMNS=shape.columns,
-            STAGES=shape.stages, GROUP=hopper.GROUP, **constants, **hopper.LAUNCH,
+            STAGES=shape.stages, GROUP=sm90.GROUP, **constants, **sm90.LAUNCH,
         )  # fmt: skip
     else:
         from prismm.cuda.tile_int8.kernels import pair_product as tile_pair_product
