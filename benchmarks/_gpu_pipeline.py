@@ -15,8 +15,8 @@ from prismm.core.accuracy import parse_target
 from prismm.cuda.costs.calibrate import seconds_of
 from prismm.cuda.device import Device, device_of
 from prismm.cuda.launch.program import Program
-from prismm.cuda.multiword import implementation as cuda_words_calls
-from prismm.cuda.multiword import launches as cuda_words
+from prismm.cuda.multiword import implementation as multiword_implementation
+from prismm.cuda.multiword import launches as multiword_launches
 from prismm.cuda.operands import result_of
 
 SHARED = 227 * 1024
@@ -85,12 +85,14 @@ def variants() -> list[Variant]:
 def program_of(a: Any, b: Any, out: Any, variant: Variant, device: Device) -> Program:
     """out = a @ b of float32 matrices in FP16 words, as `ScaledHalf` would launch it but for the constants."""
     chosen = dataclasses.replace(device, sm90=variant.hopper)
-    unit = cuda_words_calls.unit_of(chosen)
-    config = cuda_words.config_for(cuda_words.HALVES, variant.chunk, a.shape[1], parse_target("native"), unit)
+    unit = multiword_implementation.unit_of(chosen)
+    config = multiword_launches.config_for(
+        multiword_launches.HALVES, variant.chunk, a.shape[1], parse_target("native"), unit
+    )
     program = Program((a.data_ptr() % 16, b.data_ptr() % 16, out.data_ptr() % 16))
     counts = program.allocate(torch.int64, 4)
     target = result_of(out[None])
-    cuda_words_calls.queue_blocks(program, a[None], b[None], target, config, tuple(out.shape), counts, chosen)
+    multiword_implementation.queue_blocks(program, a[None], b[None], target, config, tuple(out.shape), counts, chosen)
     for launch in program.launches:
         kernel = getattr(launch, "kernel", None)
         if kernel is not None and kernel.fn.__name__ == "words_product":
@@ -129,7 +131,7 @@ def started(variant: Variant, n: int) -> Iterator[Any]:
     stream = torch.cuda.current_stream().cuda_stream
     program.run(bases, stream)
     torch.cuda.synchronize()
-    product = dict(program.apart())["words_product"]
+    product = dict(program.single_launches())["words_product"]
     yield a, b, out, lambda: product.run(bases, stream)
     del workspace
 

@@ -31,7 +31,7 @@ from prismm.cuda.device import COUNTS, device_of
 from prismm.cuda.launch.arguments import OUT, A, B, BufferView
 from prismm.cuda.launch.program import Program
 from prismm.cuda.native.launches import multiply_directly
-from prismm.cuda.native.tiles import BY_GROUPS, TILES, Pace, Shape, Tile, least_seconds, tile_for, work
+from prismm.cuda.native.tiles import BY_GROUPS, TILES, Shape, Tile, TileTimes, least_seconds, tile_for, work
 from prismm.cuda.operands import vectors_of
 from prismm.cuda.views import Result
 
@@ -92,7 +92,7 @@ def name_of(tile: Tile) -> str:
 def tiles_of(shape: Shape) -> tuple[Tile, ...]:
     """Those that multiply it on this GPU."""
     some = (*TILES, *BY_GROUPS) if device_of(0).sm90 and shape.paired else TILES
-    return tuple(tile for tile in some if tile.pace(shape.size))
+    return tuple(tile for tile in some if tile.times(shape.size))
 
 
 def measure(batch: int, m: int, n: int, k: int, dtype: str, only_chosen: bool) -> list[dict[str, Any]]:
@@ -145,20 +145,20 @@ def measure(batch: int, m: int, n: int, k: int, dtype: str, only_chosen: bool) -
     return rows
 
 
-def fitted(tile: Tile, shapes: list[Shape], microseconds: list[float]) -> tuple[float, Pace]:
+def fitted(tile: Tile, shapes: list[Shape], microseconds: list[float]) -> tuple[float, TileTimes]:
     """The pace on an H200 that fits a tile's times best, of a grid, and its mean relative error. Rows that are askew
     have no say.
     """
     size, full = shapes[0].size, 1e6 * 2.0 * tile.rows * tile.columns * tile.depth * 132 / 67e12
     least = [1e6 * least_seconds(shape, 4e12) for shape in shapes]
-    best = math.inf, Pace(0.0, 0.0, 0.0, 0.0)
+    best = math.inf, TileTimes(0.0, 0.0, 0.0, 0.0)
     shares = (0.42, 0.46, 0.5, 0.54, 0.58, 0.62, 0.66, 0.7, 0.74, 0.78, 0.82, 0.86, 0.9)
     latencies, results = (
         (1.0, 1.15, 1.3, 1.5, 1.7, 2.0, 2.3, 2.6, 3.0, 3.5, 4.0, 5.0),
         (0.3, 0.45, 0.6, 0.8, 1.0, 1.3, 2.0),
     )
     for start, share, result, latency in itertools.product((1.0, 1.2, 1.5, 1.8), shares, results, latencies):
-        pace = Pace(start, round(latency * full / share, 3), round(full / share, 3), result)
+        pace = TileTimes(start, round(latency * full / share, 3), round(full / share, 3), result)
         one = dataclasses.replace(tile, **{"double" if size == 8 else "single": pace})
         found = (max(work(one, shape, 132), x) for shape, x in zip(shapes, least, strict=True))
         error = statistics.fmean(abs(math.log(x / y)) for x, y in zip(found, microseconds, strict=True))
@@ -171,9 +171,9 @@ def fit() -> None:
     with (RESULTS / "gpu_direct.csv").open(newline="") as file:
         rows = [row for row in csv.DictReader(file) if row["gpu"] == "NVIDIA H200"]
     for tile in (*TILES, *BY_GROUPS):
-        paces: list[tuple[float, Pace | None]] = []
+        paces: list[tuple[float, TileTimes | None]] = []
         for dtype, size in (("float64", 8), ("float32", 4)):
-            if tile.pace(size) is None:
+            if tile.times(size) is None:
                 paces.append((0.0, None))
                 continue
             own = [row for row in rows if row["dtype"] == dtype and row["tile"] == name_of(tile)]

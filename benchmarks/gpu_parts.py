@@ -55,13 +55,13 @@ def ways(shape: Shape, processors: int) -> dict[str, Any]:
     """Tiles and splits by name; None for the kernel of vectors."""
     if has_vector_kernel(shape):
         return {"vector": None}
-    best = min((tile for tile in TILES if tile.pace(shape.size)), key=lambda tile: work(tile, shape, processors))
+    best = min((tile for tile in TILES if tile.times(shape.size)), key=lambda tile: work(tile, shape, processors))
     found: dict[str, Any] = {f"tile {name_of(best)}": best}
     split = faster_split(shape, processors)
     if split is not None:
         found[f"{split.parts} parts {name_of(split.tile)}"] = split
     if device_of(0).sm90 and shape.paired:
-        groups = next(tile for tile in BY_GROUPS if tile.pace(shape.size))
+        groups = next(tile for tile in BY_GROUPS if tile.times(shape.size))
         found["groups"] = groups
         parts = processors // (-(-shape.m // groups.rows) * -(-shape.n // groups.columns))
         steps = -(-shape.k // groups.depth)

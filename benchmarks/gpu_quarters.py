@@ -38,7 +38,7 @@ def captured(call: Callable[[], Any], quarters: bool) -> torch.cuda.CUDAGraph:
     def chosen(problem: Problem, *_: Any) -> bool:
         return quarters and cuda_strassen.serves(problem.m, problem.n, problem.k)
 
-    with mock.patch.object(residues_implementation, "by_quarters", chosen):
+    with mock.patch.object(residues_implementation, "by_strassen", chosen):
         cuda_calls.forget()
         return graph_of(call)
 

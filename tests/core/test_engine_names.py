@@ -15,7 +15,7 @@ from prismm.cpu.engines.integer import ENGINES
 from prismm.cuda import device as cuda_device
 from prismm.cuda.device import INT8
 from prismm.cuda.launch import cublas
-from prismm.cuda.multiword import launches as cuda_words
+from prismm.cuda.multiword import launches as multiword_launches
 from prismm.errors import ArgumentError
 
 A = np.arange(12.0).reshape(3, 4)
@@ -34,7 +34,15 @@ def test_docstrings():
 
 def test_the_lists_are_the_engines():
     assert (*ENGINES, BLAS.name) == names.CPU
-    words = {x.name for x in (cuda_words.HALVES, cuda_words.TF32_PAIRS, cuda_words.BF16_PAIRS, cuda_words.BF16_TRIPLES)}
+    words = {
+        x.name
+        for x in (
+            multiword_launches.HALVES,
+            multiword_launches.TF32_PAIRS,
+            multiword_launches.BF16_PAIRS,
+            multiword_launches.BF16_TRIPLES,
+        )
+    }
     assert set(names.CUDA) == {INT8, cuda_device.BLAS, cuda_device.FP16, cuda_device.FP64, *words}
     assert cublas is not None
 

@@ -6,7 +6,7 @@ import pytest
 import prismm
 from prismm.cuda import blocks as cuda_blocks
 from prismm.cuda import calls as cuda_calls
-from prismm.cuda import replay as cuda_repeats
+from prismm.cuda import replay as cuda_replay
 from prismm.cuda.replay import _AT_ONCE
 from prismm.errors import AccuracyError, ArgumentError, DTypeError, EngineError, OperandError, ShapeError
 from prismm.schemes.native import Native
@@ -106,8 +106,8 @@ def test_blocks_of_a_bounded_workspace(rng, monkeypatch):
     monkeypatch.setattr(cuda_blocks, "LARGE", 1 << 20)
     monkeypatch.setattr("torch.cuda.mem_get_info", lambda: (1 << 21, 1 << 30))
     monkeypatch.setattr(cuda_calls, "_CALLS", {})
-    monkeypatch.setattr(cuda_repeats, "_AT_ONCE", {})
-    monkeypatch.setattr(cuda_repeats, "_REPEATS", {})
+    monkeypatch.setattr(cuda_replay, "_AT_ONCE", {})
+    monkeypatch.setattr(cuda_replay, "_REPEATS", {})
     assert prismm.explain(a, b, scheme=Residues(15)).row_panel < 700
     assert whole.equal(prismm.matmul(a, b, scheme=Residues(15)))
 
@@ -356,7 +356,7 @@ def test_a_setting_that_changes_is_noticed_by_a_call_that_was_begun(monkeypatch)
     expected = [prismm.matmul(a, b, reproducible=True) for _ in range(5)]
     (found,) = _AT_ONCE.values()
     assert not found.changing
-    cuda_repeats.forget()
+    cuda_replay.forget()
     monkeypatch.setenv("NVIDIA_TF32_OVERRIDE", "1")
     assert torch.equal(prismm.matmul(a, b, reproducible=True), expected[0]) and found.changing
     monkeypatch.delenv("NVIDIA_TF32_OVERRIDE")
@@ -416,7 +416,7 @@ def test_a_setting_that_spoils_cublas_is_noticed_before_out_is_written(rng, monk
     for _ in range(5):
         prismm.matmul(a, b, scheme=Native(), accuracy="native", out=out)
     before = out.zero_().clone()
-    cuda_repeats.forget()
+    cuda_replay.forget()
     monkeypatch.setenv("NVIDIA_TF32_OVERRIDE", "1")
     with pytest.raises(EngineError, match="NVIDIA_TF32_OVERRIDE"):
         prismm.matmul(a, b, scheme=Native(), accuracy="native", out=out)

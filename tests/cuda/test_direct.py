@@ -78,7 +78,7 @@ def test_matrix_instructions_wide_copies_and_no_spills(architecture, dtype, layo
     found = [entry for entry in found if entry["kernel"] == "multiply_directly" and not entry["parted"]]
     assert len(added) == len(parted) == 1 + len(grouped) // 2 and len(grouped) == 4 * (architecture == "sm_90")
     assert all(entry["stack"] == 0 for entry in added) and all(entry["mma"] > 0 for entry in parted)
-    assert len(found) == sum(tile.pace(8 if dtype == "float64" else 4) is not None for tile in TILES)
+    assert len(found) == sum(tile.times(8 if dtype == "float64" else 4) is not None for tile in TILES)
     for entry in found:
         assert entry["kernel"] == "multiply_directly" and entry["mma"] > 0 and entry["stack"] <= 8, entry
         assert entry["copies"] == entry["wide"] > 0 and entry["steps"], entry
@@ -193,7 +193,7 @@ def multiply(a, b, tile):
 
 
 EVERY = [
-    (tile, dtype) for dtype in ("float64", "float32") for tile in TILES if tile.pace(8 if dtype == "float64" else 4)
+    (tile, dtype) for dtype in ("float64", "float32") for tile in TILES if tile.times(8 if dtype == "float64" else 4)
 ]
 
 

@@ -13,8 +13,8 @@ from prismm.cuda.costs.predict import predict
 from prismm.cuda.costs.table import usual_rates
 from prismm.cuda.device import Device
 from prismm.cuda.implementation import implementation_of
-from prismm.cuda.multiword import implementation as cuda_words_calls
-from prismm.cuda.multiword import launches as cuda_words
+from prismm.cuda.multiword import implementation as multiword_implementation
+from prismm.cuda.multiword import launches as multiword_launches
 from prismm.errors import ArgumentError, EngineError
 from prismm.formats import FP32, FP64, TF32
 from prismm.schemes import Native, Residues, ScaledHalf, Words
@@ -76,9 +76,9 @@ def test_auto_takes_no_words_elsewhere(some, scheme):
 
 
 def test_a_product_no_certificate_would_cover_is_not_taken():
-    assert cuda_words_calls.of_native_grade(problem(4096, 255)) is None
+    assert multiword_implementation.of_native_grade(problem(4096, 255)) is None
     for k in (256, 1000, 5000, 1 << 20):
-        scheme = cuda_words_calls.of_native_grade(problem(64, k))
+        scheme = multiword_implementation.of_native_grade(problem(64, k))
         assert implementation_of(scheme).launch_config(problem(64, k), H200).least < math.inf
 
 
@@ -103,7 +103,7 @@ def test_words_run_on_gpus_without_known_rates_when_asked_for():
 
 def test_what_a_gpu_has_not():
     for scheme in (ScaledHalf(sb=13), ScaledHalf(sb=-1), ScaledHalf(scale=False), ScaledHalf(rounding="zero")):
-        assert cuda_words_calls.word_format(scheme) is None
+        assert multiword_implementation.word_format(scheme) is None
     for scheme in (
         Words(TF32, 2, chunk=8),
         Words.tf32(4),
@@ -119,7 +119,7 @@ def test_what_a_gpu_has_not():
         chosen(problem(), ScaledHalf(), "cuda:int8")
     with pytest.raises(ArgumentError, match="too long"):
         chosen(problem(4, 1 << 23), ScaledHalf())
-    assert cuda_words_calls.word_format(ScaledHalf(sb=0)).amplified == 0
+    assert multiword_implementation.word_format(ScaledHalf(sb=0)).amplified == 0
 
 
 def test_predictions_follow_what_was_measured():
@@ -137,11 +137,11 @@ def test_reported_bounds_hold(name, dtype, seed):
     for generator in ("normal", "wide_rows", "subnormal_results", "cancelling"):
         a, b = HOSTILE[generator](6, 150, 5, seed=seed, dtype=np.dtype(dtype))
         terms = 150 * (2 if dtype == "complex64" else 1)
-        own = cuda_words.bound(words, terms, chunk, "h200-wgmma")
+        own = multiword_launches.bound(words, terms, chunk, "h200-wgmma")
         real, _ = twin.product(a, b, words, chunk, "h200-wgmma")
         c = real.view(dtype)
-        bounds = cuda_words_calls.WordsBound(FP32, a, b, own, None).at(c, slice(None), slice(None))
+        bounds = multiword_implementation.WordsBound(FP32, a, b, own, None).at(c, slice(None), slice(None))
         exact = exact_product(twin.real_vectors(a, "left"), twin.real_vectors(b, "right").T)
         assert exact.within(real, np.repeat(bounds, real.shape[1] // c.shape[1], axis=1)).all(), generator
-        one = cuda_words_calls.WordsBound(FP32, a, b, own, None).at(c, 3, 2)
+        one = multiword_implementation.WordsBound(FP32, a, b, own, None).at(c, 3, 2)
         assert np.isclose(float(one), bounds[3, 2], rtol=1e-12)

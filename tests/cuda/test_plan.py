@@ -14,7 +14,7 @@ from prismm.core.request import check_request
 from prismm.cuda import blocks as cuda_blocks
 from prismm.cuda import choice as cuda_choice
 from prismm.cuda import plan as cuda_plan
-from prismm.cuda.backend import _apart
+from prismm.cuda.backend import _is_strided_vector
 from prismm.cuda.costs.predict import predict
 from prismm.cuda.costs.table import committed, rates_of
 from prismm.cuda.device import Device, reduced_float32
@@ -285,6 +285,8 @@ def test_vectors_have_their_kernel_where_terms_are_neighbours(dtype):
     assert cuda_plan.choose(problem, options, h200).engine == "cuda:fp64"
     torch = pytest.importorskip("torch")
     rows, vector = torch.zeros(5, 7), torch.zeros(7, 1)
-    assert not _apart(rows, vector, 5, 1) and not _apart(vector.mT, rows.mT, 1, 5)
-    assert _apart(torch.zeros(7, 5).mT, vector, 5, 1) and _apart(vector.mT, torch.zeros(7, 5), 1, 5)
-    assert not _apart(rows, torch.zeros(7, 2), 5, 2)
+    assert not _is_strided_vector(rows, vector, 5, 1) and not _is_strided_vector(vector.mT, rows.mT, 1, 5)
+    assert _is_strided_vector(torch.zeros(7, 5).mT, vector, 5, 1) and _is_strided_vector(
+        vector.mT, torch.zeros(7, 5), 1, 5
+    )
+    assert not _is_strided_vector(rows, torch.zeros(7, 2), 5, 2)

@@ -150,7 +150,7 @@ def test_the_memory_is_what_a_plan_says(sizes, dtype, target):
     a, b = torch.zeros(1, m, k, dtype=dtype), torch.zeros(1, k, n, dtype=dtype)
     out = torch.zeros(1, m, n, dtype=dtype)
     program = residue_program(a, b, out, 9, target, H200, quarters=True)
-    names = [name for name, _ in program.apart()]
+    names = [name for name, _ in program.single_launches()]
     assert names.count("add_quarters") == 2 and "residue_products_of_quarters" in names
     double = dtype == torch.float64
     problem = problem_of(m, k, FP64 if double else FP32, target, is_complex=not double)
@@ -165,7 +165,7 @@ def always(monkeypatch):
     """Products are made from quarters wherever there are some."""
     monkeypatch.setattr(
         residues_implementation,
-        "by_quarters",
+        "by_strassen",
         lambda problem, moduli, rates: cuda_strassen.serves(problem.m, problem.n, problem.k),
     )
     cuda_calls.forget()
@@ -226,7 +226,7 @@ def test_a_large_product_is_the_same_with_and_without(monkeypatch):
     plan = prismm.explain(a, b, **keywords)
     assert any("quarters" in reason for reason in plan.reasons), plan.reasons
     found = prismm.matmul(a, b, **keywords)
-    monkeypatch.setattr(residues_implementation, "by_quarters", lambda problem, moduli, rates: False)
+    monkeypatch.setattr(residues_implementation, "by_strassen", lambda problem, moduli, rates: False)
     cuda_calls.forget()
     assert torch.equal(found, prismm.matmul(a, b, **keywords))
     cuda_calls.forget()

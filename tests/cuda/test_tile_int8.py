@@ -15,8 +15,8 @@ from prismm.cuda import plan as cuda_plan
 from prismm.cuda.costs.table import usual_rates
 from prismm.cuda.device import Device, device_of
 from prismm.cuda.implementation import implementation_of
-from prismm.cuda.tile_int8 import implementation as cuda_tile_calls
-from prismm.cuda.tile_int8 import launches as cuda_tiles
+from prismm.cuda.tile_int8 import implementation as tile_implementation
+from prismm.cuda.tile_int8 import launches as tile_launches
 from prismm.errors import ArgumentError, EngineError
 from prismm.formats import FP32, FP64
 from prismm.schemes.tile_int8 import TileInt8
@@ -123,7 +123,7 @@ def facts(x, scheme, columns):
     """Of vectors, exactly: (τ, Σ min(|x|, τ) - kτ/2, D, N), in their own units; and those units."""
     tile, width = scheme.tile[2 if columns else 0], scheme.tile[1]
     segments = scheme.segments[columns]
-    shift, y, lost = cuda_tile_calls._vectors(
+    shift, y, lost = tile_implementation._vectors(
         x, slice(None), x.shape[columns], tile, width, segments, scheme.scaling == "none", bool(columns)
     )  # fmt: skip
     cap = 0.75 * np.abs(y).mean(1)
@@ -143,7 +143,7 @@ def test_certified_entries_are_of_their_grade(scheme, seed):
     for name, generator in HOSTILE.items():
         for k in (40, 300):
             a, b = generator(5, k, 4, seed=seed, dtype=np.dtype(np.float32))
-            config = cuda_tiles.config_for(scheme, k, None)
+            config = tile_launches.config_for(scheme, k, None)
             c = on_cpu(a, b, scheme)
             left, right = facts(a, scheme, 0), facts(b, scheme, 1)
             (s, cap, over, lost, norm), (t, cap_too, over_too, lost_too, norm_too) = left, right
@@ -157,7 +157,7 @@ def test_certified_entries_are_of_their_grade(scheme, seed):
                 seen = np.maximum(least, np.ldexp(np.abs(c.astype(np.float64)), -units) - error)
                 sure = np.isfinite(c) & (error <= config.room * seen) & (np.ldexp(error, units) >= 2.0**-120)
             assert (np.ldexp(np.where(error > 0, least, 0.0), units) <= magnitude * (1 + 1e-9) + ETA).all(), name
-            grade = cuda_tiles.grade_of(scheme) * k * U
+            grade = tile_launches.grade_of(scheme) * k * U
             allowed = np.where(sure, grade * exact.magnitude("up") + k * ETA, np.inf)
             assert exact.within(np.where(sure, c, 0.0), allowed).all(), (name, k)
             certified += int(sure.sum())
@@ -168,7 +168,7 @@ def test_normal_products_are_certified_as_a_whole(rng):
     schemes = [(TileInt8(), 1024), (TileInt8(tile=(16, 128, 8)), 4096), (TileInt8(1), 1024), (TileInt8(5), 256)]
     for scheme, k in [*schemes, (TileInt8(exponent="pair"), 1024)]:
         a, b = (rng.standard_normal(shape).astype(np.float32) for shape in ((16, k), (k, 16)))
-        config = cuda_tiles.config_for(scheme, k, None)
+        config = tile_launches.config_for(scheme, k, None)
         (s, cap, over, lost, norm), (t, cap_too, over_too, lost_too, norm_too) = (
             facts(x, scheme, side) for side, x in enumerate((a, b))
         )
@@ -215,16 +215,18 @@ def test_a_call_takes_them():
     )
     plan = cuda_plan.make_plan(some, choice, Request(some.target, TileInt8(), False, None, None, 1, None), H200, "", "")
     assert plan.products == 8 and plan.predicted_seconds > 0.0
-    assert type(implementation_of(TileInt8())) is cuda_tile_calls.Implementation
+    assert type(implementation_of(TileInt8())) is tile_implementation.Implementation
 
 
 def test_what_is_asked_of_an_entry():
-    room = {level: cuda_tiles.config_for(TileInt8(level), 4096, None).room for level in range(1, 6)}
+    room = {level: tile_launches.config_for(TileInt8(level), 4096, None).room for level in range(1, 6)}
     assert room[1] == pytest.approx(128 * 4096 * U, rel=0.01) and room[4] == pytest.approx(4096 * U - 130 * U, rel=0.01)
-    assert cuda_tiles.config_for(TileInt8(1), 4096, Target("native")).room < room[1]
-    assert cuda_tiles.config_for(TileInt8(5, (16, 32, 8)), 4, Target("native")).room == 0.0
+    assert tile_launches.config_for(TileInt8(1), 4096, Target("native")).room < room[1]
+    assert tile_launches.config_for(TileInt8(5, (16, 32, 8)), 4, Target("native")).room == 0.0
     raw = [
-        cuda_tiles.config_for(TileInt8(fallback=x), 64, y).raw for x in (True, False) for y in (None, Target("native"))
+        tile_launches.config_for(TileInt8(fallback=x), 64, y).raw
+        for x in (True, False)
+        for y in (None, Target("native"))
     ]
     assert raw == [False, False, True, False]
     assert implementation_of(TileInt8()).workspace(problem(), 4096, 4096) > 6 * 4096**2
@@ -244,7 +246,7 @@ def launched(a, b, scheme, target):
     from tests.cuda.harness.programs_of_tiles import tiles_program
 
     out = torch.full((max(a.shape[0], b.shape[0]), a.shape[1], b.shape[2]), math.nan, device="cuda")
-    config = cuda_tiles.config_for(scheme, a.shape[2], target)
+    config = tile_launches.config_for(scheme, a.shape[2], target)
     program, counts = tiles_program(a, b, out, config, device_of(0))
     workspace = run(program, a, b, out)
     return out.cpu().numpy(), workspace[counts.offset : counts.offset + 32].view(torch.int64).tolist()

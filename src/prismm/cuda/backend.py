@@ -52,7 +52,7 @@ class GpuCall:
         request: the caller's keywords.
         spans: bytes from each operand's first element to the end of its last, if their matrices go to the kernels as
             they are.
-        kept: parts of prepared operands.
+        prepared: parts of prepared operands.
         programs: launches, by all that they depend on besides.
     """
 
@@ -67,7 +67,7 @@ class GpuCall:
     index: int
     request: Request
     spans: tuple[int, int] | None
-    kept: tuple[PreparedParts | None, PreparedParts | None] = (None, None)
+    prepared: tuple[PreparedParts | None, PreparedParts | None] = (None, None)
     programs: dict[Hashable, Queued] = field(default_factory=dict)
 
     @functools.cached_property
@@ -174,12 +174,12 @@ def real_operands(a: Any, b: Any, keywords: tuple[Any, ...]) -> tuple[torch.Tens
 
 def normalised(
     a: Any, b: Any, x: torch.Tensor, y: torch.Tensor, request: Request, sum_: cuda_gemm.Sum | None = None,
-    wider: int = 1,
+    terms_per_element: int = 1,
 ) -> GpuCall:  # fmt: skip
     """`normalise_call` of a caller's operands, prepared ones checked; x, y: their tensors."""
     check_sides(a, b)
-    left, right = (z.kept if isinstance(z, PreparedOnDevice) else None for z in (a, b))
-    call = normalise_call(x, y, request, (left, right), sum_, wider)
+    left, right = (z.parts if isinstance(z, PreparedOnDevice) else None for z in (a, b))
+    call = normalise_call(x, y, request, (left, right), sum_, terms_per_element)
     check_prepared(a, b, name_of(call.dtype))
     return call
 
@@ -188,9 +188,9 @@ def normalise_call(
     a: torch.Tensor,
     b: torch.Tensor,
     request: Request,
-    kept: tuple[PreparedParts | None, PreparedParts | None] = (None, None),
+    prepared: tuple[PreparedParts | None, PreparedParts | None] = (None, None),
     sum_: cuda_gemm.Sum | None = None,
-    wider: int = 1,
+    terms_per_element: int = 1,
 ) -> GpuCall:
     """The call with everything checked and chosen; nothing is read from the device. wider: see `cuda.plan.Problem`."""
     import torch
@@ -216,10 +216,10 @@ def normalise_call(
         result=format_of(numpy_dtype(dtype)),
         target=request.target,
         reproducible=request.reproducible,
-        one_type=a.dtype == b.dtype == dtype and wider == 1,
+        one_type=a.dtype == b.dtype == dtype and terms_per_element == 1,
         is_complex=dtype.is_complex,
-        terms_per_element=wider,
-        strided_vector=_apart(a, b, left[-2], right[-1]),
+        terms_per_element=terms_per_element,
+        strided_vector=_is_strided_vector(a, b, left[-2], right[-1]),
     )
     if sum_ is not None:
         sum_.check(dtype, shape)
@@ -227,8 +227,8 @@ def normalise_call(
             problem, summed=True, sum_of_values=sum_.of_values(problem), reads_operands=sum_.has_product(problem),
             sum_bounded=sum_.bounded(problem.terms, problem.result),
         )  # fmt: skip
-    left_kept, right_kept = kept
-    steps = left_kept.step if left_kept else None, right_kept.step if right_kept else None
+    left_parts, right_parts = prepared
+    steps = left_parts.step if left_parts else None, right_parts.step if right_parts else None
     look = None
     if steps == (None, None) and cuda_sample.worth_sampling(problem, a):
         look = cuda_sample.DataSample(a, b, problem)
@@ -236,10 +236,10 @@ def normalise_call(
     names = name_of(a.dtype), name_of(b.dtype)
     index = a.device.index
     spans = _spans(a, b, problem, chosen.engine == BLAS)
-    return GpuCall(left, right, shape, dtype, names, chosen, problem, device, index, request, spans, kept)
+    return GpuCall(left, right, shape, dtype, names, chosen, problem, device, index, request, spans, prepared)
 
 
-def _apart(a: torch.Tensor, b: torch.Tensor, m: int, n: int) -> bool:
+def _is_strided_vector(a: torch.Tensor, b: torch.Tensor, m: int, n: int) -> bool:
     """See `cuda.plan.Problem`."""
     if n == 1:
         return a.ndim > 1 and a.shape[-1] > 1 and a.stride(-1) != 1

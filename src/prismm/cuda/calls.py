@@ -35,7 +35,7 @@ from prismm.cuda.gemm import sum as cuda_gemm
 from prismm.cuda.operands import PreparedOnDevice, shared, tensor_of
 from prismm.cuda.replay import MOST_CALLS, PLAIN_ACCURACY, at_once, remember_call, remember_prepared_call
 from prismm.cuda.report import report_of
-from prismm.cuda.slices import count as cuda_slice_count
+from prismm.cuda.slices import count as slice_count
 from prismm.errors import ArgumentError, EngineError
 
 if TYPE_CHECKING:
@@ -93,28 +93,28 @@ def _matmul(a: Any, b: Any, keywords: tuple[Any, ...], out: Any, full_output: bo
     import torch
 
     start = time.perf_counter()
-    x, y, wider, keywords = real_operands(a, b, keywords)
+    x, y, terms_per_element, keywords = real_operands(a, b, keywords)
     if type(keywords[0]) not in PLAIN_ACCURACY:  # it may change, or not be hashable
         keywords = (accuracy.parse_target(keywords[0]), *keywords[1:])
-    if cuda_slice_count.is_estimated(keywords[1]):
+    if slice_count.is_estimated(keywords[1]):
         # What is asked is checked before the data are read.
-        checked = normalised(a, b, x, y, request_of(keywords, a, b), sum_, wider)
+        checked = normalised(a, b, x, y, request_of(keywords, a, b), sum_, terms_per_element)
         if out is not None:
             target_of(out, checked, x.device)
-        keywords = (keywords[0], cuda_slice_count.settled(keywords[1], x, y), *keywords[2:])
+        keywords = (keywords[0], slice_count.fix_slice_count(keywords[1], x, y), *keywords[2:])
     memories = memories_of(a, b, x.device)
     key = (
         x.dtype, x.shape, x.stride(), x.device, y.dtype, y.shape, y.stride(), y.device, out is None,
         None if out is None else strides_of(out), cuda_device.settings(), keywords, *map(type, keywords),
         *(z.key if isinstance(z, PreparedOnDevice) else None for z in (a, b)),
-        sum_ and sum_.key(x.shape[-1] if x.ndim else 0), wider,
+        sum_ and sum_.key(x.shape[-1] if x.ndim else 0), terms_per_element,
     )  # fmt: skip
     try:
         call = _CALLS.get(key)
     except TypeError:  # keywords that cannot be hashed are no valid ones
         call = None
     if call is None:
-        call = normalised(a, b, x, y, request_of(keywords, a, b), sum_, wider)
+        call = normalised(a, b, x, y, request_of(keywords, a, b), sum_, terms_per_element)
         if len(_CALLS) >= MOST_CALLS:
             _CALLS.clear()
         _CALLS[key] = call
@@ -124,7 +124,9 @@ def _matmul(a: Any, b: Any, keywords: tuple[Any, ...], out: Any, full_output: bo
     result = (
         torch.empty(call.shape, dtype=call.dtype, device=x.device) if out is None else target_of(out, call, x.device)
     )
-    if wider > 1 and not all(map(cuda_integers.alike_in_size, (raw := (raw_tensor(a, "a"), raw_tensor(b, "b"))))):
+    if terms_per_element > 1 and not all(
+        map(cuda_integers.alike_in_size, (raw := (raw_tensor(a, "a"), raw_tensor(b, "b"))))
+    ):
         report = _each_alone(call, *raw, keywords, result, full_output, sum_, start)
         answer = as_caller(result, a) if out is None else out
         return (answer, report) if full_output else answer
@@ -190,7 +192,7 @@ def gemm(
 
 def explain(a: Any, b: Any, keywords: tuple[Any, ...]) -> Plan:
     """`prismm.explain` of operands on a GPU."""
-    x, y, wider, keywords = real_operands(a, b, (*keywords, None))
-    call = normalised(a, b, x, y, request_of(keywords, a, b), wider=wider)
+    x, y, terms_per_element, keywords = real_operands(a, b, (*keywords, None))
+    call = normalised(a, b, x, y, request_of(keywords, a, b), terms_per_element=terms_per_element)
     check_kept(call, a, x.device)
     return call.plan

@@ -79,8 +79,8 @@ def multiply(
         result.zero_()
         return None
     addend = sum_.broadcast(call.shape, call.dtype) if sum_ else None
-    apart = not overlap(result, a, b) and not (addend is not None and cuda_gemm.spoilt(addend, result))
-    whole = result if result.is_contiguous() and apart else torch.empty_like(result).contiguous()
+    separate = not overlap(result, a, b) and not (addend is not None and cuda_gemm.spoilt(addend, result))
+    whole = result if result.is_contiguous() and separate else torch.empty_like(result).contiguous()
     view = whole.view(math.prod(problem.batch), problem.m, problem.n)
     if call.dtype.is_complex:
         a, b = (x if x.is_complex() else x.to(torch.complex128) for x in (a, b))
@@ -97,8 +97,8 @@ def multiply(
     stream, captured = stream_of(call)
     bases = [*addresses, memory.data_ptr()]
     if sum_ is not None:
-        kept = [memory.data_ptr() for memory in memories] or [0, 0]
-        bases += [*kept, addend.data_ptr() if addend is not None else 0, *sum_.patterns]
+        parts = [memory.data_ptr() for memory in memories] or [0, 0]
+        bases += [*parts, addend.data_ptr() if addend is not None else 0, *sum_.patterns]
     else:
         bases += [memory.data_ptr() for memory in memories]
     queued.program.run(tuple(bases), stream, captured)
@@ -138,15 +138,15 @@ def stream_of(call: GpuCall) -> tuple[int, bool]:
     return torch._C._cuda_getCurrentRawStream(call.index), torch._C._cuda_isCurrentStreamCapturing()
 
 
-def run_in_workspace(call: GpuCall, queued: Queued, addresses: tuple[int, ...], kept: tuple[int, ...] = ()) -> None:
+def run_in_workspace(call: GpuCall, queued: Queued, addresses: tuple[int, ...], parts: tuple[int, ...] = ()) -> None:
     """Queue a program whose scratch memory nobody reads afterwards."""
     stream, captured = stream_of(call)
     if queued.unread:
-        queued.program.run((*addresses, call.unread, *kept), stream, captured)
+        queued.program.run((*addresses, call.unread, *parts), stream, captured)
         return
     memory = borrow(queued.program.workspace, stream)
     try:
-        queued.program.run((*addresses, memory, *kept), stream, captured)
+        queued.program.run((*addresses, memory, *parts), stream, captured)
     finally:
         give_back(memory)
 
@@ -182,7 +182,7 @@ def _queued(
     job = Job(
         program, a, b, vectors_of(a, A, columns=False), vectors_of(b, B, columns=True), result_of(out),
         result_of(addend, ADDEND) if addend is not None else None, counts, call.config, chosen.blocks, problem,
-        call.device, chosen.engine, call.kept, full_output,
+        call.device, chosen.engine, call.prepared, full_output,
     )  # fmt: skip
     if not problem.summed:
         statistics = implementation.queue(job)
@@ -199,7 +199,7 @@ def _queue_sum_of_values(call: GpuCall, job: Job) -> BufferView | None:
     program.zero(job.counts)
     products = None
     if problem.reads_operands:
-        products = program.allocate(target.place.dtype, *target.extents)
+        products = program.allocate(target.buffer.dtype, *target.extents)
         into = Result(products, *target.extents, (target.m * target.n, target.n, 1))
         with program.scope():
             call.implementation.queue_product(replace(job, target=into))

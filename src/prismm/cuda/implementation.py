@@ -40,7 +40,7 @@ class Job:
         config: of `Implementation.launch_config`.
         blocks: of `Implementation.blocks`.
         problem, device, engine: what is multiplied, and where.
-        kept: parts of prepared operands.
+        prepared: parts of prepared operands.
         full_output: whether counts and statistics are read back.
     """
 
@@ -57,7 +57,7 @@ class Job:
     problem: Problem
     device: Device
     engine: str
-    kept: tuple[PreparedParts | None, PreparedParts | None] = (None, None)
+    prepared: tuple[PreparedParts | None, PreparedParts | None] = (None, None)
     full_output: bool = False
 
 

@@ -30,10 +30,10 @@ class PreparedParts:
 class PreparedOnDevice(Prepared):
     """An operand that `cuda.prepare.prepare` split once.
 
-    kept, memory: None where the scheme has nothing to keep but the matrix. stream: on which it was split.
+    parts, memory: None where the scheme has nothing to keep but the matrix. stream: on which it was split.
     """
 
-    kept: PreparedParts | None = field(repr=False)
+    parts: PreparedParts | None = field(repr=False)
     memory: torch.Tensor | None = field(repr=False)
     stream: int = field(repr=False)
 
@@ -43,7 +43,7 @@ class PreparedOnDevice(Prepared):
     def key(self) -> tuple[Any, ...]:
         """All that a product's choice and launches depend on."""
         own = self.side, self.scheme, self.target, self.reproducible, self.engine, self.out_dtype, self.asked_dtype
-        return (*own, self.kept)
+        return (*own, self.parts)
 
     @property
     def data(self) -> Any:
@@ -162,14 +162,14 @@ def ranges_overlap(first: int, size: int, other: int, other_size: int) -> bool:
 def vectors_of(x: torch.Tensor, base: int, *, columns: bool) -> Vectors:
     """Rows of (batch, m, k), or columns of (batch, k, n)."""
     batch, rows, inner = x.shape
-    steps = x.stride() if not columns else (x.stride(0), x.stride(2), x.stride(1))
+    strides = x.stride() if not columns else (x.stride(0), x.stride(2), x.stride(1))
     count, terms = (inner, rows) if columns else (rows, inner)
     # Extents of 1 have any stride.
-    vector, element = 1 if count == 1 else steps[1], 1 if terms == 1 else steps[2]
-    return Vectors(BufferView(base, 0, x.dtype), batch, count, terms, (steps[0], vector, element))
+    vector, element = 1 if count == 1 else strides[1], 1 if terms == 1 else strides[2]
+    return Vectors(BufferView(base, 0, x.dtype), batch, count, terms, (strides[0], vector, element))
 
 
 def result_of(out: torch.Tensor, base: int = OUT) -> Result:
     """Where entries (batch, m, n) are, behind a base."""
-    steps = out.stride(0), out.stride(1), out.stride(2)
-    return Result(BufferView(base, 0, out.dtype), out.shape[0], out.shape[1], out.shape[2], steps)
+    strides = out.stride(0), out.stride(1), out.stride(2)
+    return Result(BufferView(base, 0, out.dtype), out.shape[0], out.shape[1], out.shape[2], strides)

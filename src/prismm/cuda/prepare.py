@@ -16,7 +16,7 @@ from prismm.cuda import plan as cuda_plan
 from prismm.cuda.device import device_of
 from prismm.cuda.implementation import implementation_of
 from prismm.cuda.operands import PreparedOnDevice, name_of, numpy_dtype, result_dtype, tensor_of
-from prismm.cuda.slices import count as cuda_slice_count
+from prismm.cuda.slices import count as slice_count
 from prismm.errors import EngineError, ShapeError
 from prismm.formats import format_of
 
@@ -47,12 +47,12 @@ def prepare(x: Any, side: Literal["left", "right"], request: Request) -> Prepare
         m=m, n=m, k=k, batch=(), result=format_of(numpy_dtype(dtype)), target=request.target,
         reproducible=request.reproducible, one_type=kind == dtype, is_complex=dtype.is_complex,
     )  # fmt: skip
-    if cuda_slice_count.is_estimated(request.scheme):
+    if slice_count.is_estimated(request.scheme):
         raise EngineError(
             f"{request.scheme} estimates its number of slices from both operands; pass slices= as well, or mode='CR'"
         )
     chosen = cuda_plan.choose(problem, request, device, one_kernel=False)  # which depends on the other operand
-    kept = memory = None
+    parts = memory = None
     with torch.cuda.device(tensor.device):
         stream = torch._C._cuda_getCurrentRawStream(tensor.device.index)
         try:
@@ -60,7 +60,7 @@ def prepare(x: Any, side: Literal["left", "right"], request: Request) -> Prepare
             copy = copy if 1 in copy.stride() else copy.contiguous()
             split = implementation_of(chosen.scheme).prepare(copy, side, device, STEP)
             if split is not None:
-                program, kept = split
+                program, parts = split
                 memory = torch.empty(program.workspace, dtype=torch.uint8, device=copy.device)
                 program.run((*[copy.data_ptr()] * 3, memory.data_ptr()), stream)
         except torch.OutOfMemoryError as error:
@@ -72,5 +72,5 @@ def prepare(x: Any, side: Literal["left", "right"], request: Request) -> Prepare
     array = interop.Array(copy, "torch", None)  # type: ignore[arg-type]
     return PreparedOnDevice(
         side, chosen.scheme, request.target, request.reproducible, chosen.engine, name_of(dtype), asked, array, None,
-        kept, memory, stream,
+        parts, memory, stream,
     )  # fmt: skip

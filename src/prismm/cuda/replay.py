@@ -55,7 +55,7 @@ _MOST_ALIKE = 8
 class Repeat:
     """A call that was made: guards of its tensors, the device, ``PRISMM_ENGINE``, the program of its launches. result:
     makes memory for a result that is no caller's; unread: the address of scratch memory that all calls may share, 0
-    where each takes some; prepared: the operands that were, None for others; kept: addresses of what is kept of them,
+    where each takes some; prepared: the operands that were, None for others; parts: addresses of what is kept of them,
     and streams on which they were split.
     """
 
@@ -66,7 +66,7 @@ class Repeat:
     result: Callable[[Any], Any]
     unread: int
     prepared: tuple[weakref.ref[PreparedOnDevice] | None, ...]
-    kept: tuple[int, ...]
+    parts: tuple[int, ...]
     streams: tuple[int, ...]
 
     def run(self, a: Any, b: Any, out: torch.Tensor | None) -> torch.Tensor | None:
@@ -76,7 +76,7 @@ class Repeat:
         if here._cuda_isCurrentStreamCapturing():
             return None
         program, stream = self.program, here._cuda_getCurrentRawStream(self.index)
-        if self.kept:
+        if self.parts:
             if any(x != stream for x in self.streams):
                 return None
             a, b = _tensor_of(a), _tensor_of(b)
@@ -86,7 +86,7 @@ class Repeat:
             return result if program.replay((*places, self.unread), stream) else None
         memory = here._cuda_cudaCachingAllocator_raw_alloc(program.workspace, stream)
         try:
-            return result if program.replay((*places, memory, *self.kept), stream) else None
+            return result if program.replay((*places, memory, *self.parts), stream) else None
         finally:
             here._cuda_cudaCachingAllocator_raw_delete(memory)
 
@@ -142,12 +142,12 @@ def remember(
     x, y = _tensor_of(a), _tensor_of(b)
     guards = TensorGuards(*_different(x, y, out), dynamic_dims_sizes=None, dynamic_dims_strides=None)
     prepared = tuple(weakref.ref(z) if type(z) is PreparedOnDevice else None for z in (a, b))
-    kept = tuple(memory.data_ptr() for memory in memories)
+    parts = tuple(memory.data_ptr() for memory in memories)
     streams = tuple(z.stream for z in (a, b) if type(z) is PreparedOnDevice)
     if len(_REPEATS) >= _MOST:
         _REPEATS.clear()
     some = _REPEATS.setdefault(_key(x, y, keywords, out), [])
-    some.append(Repeat(guards, index, reader()(_ENGINE), program, result, unread, prepared, kept, streams))
+    some.append(Repeat(guards, index, reader()(_ENGINE), program, result, unread, prepared, parts, streams))
     del some[:-_MOST_ALIKE]
 
 
@@ -250,7 +250,7 @@ def at_once(a: Any, b: Any, keywords: tuple[Any, ...], out: Any) -> torch.Tensor
     if found is None or torch._C._cuda_getDevice() != found.call.index:
         return None
     try:
-        result = _like_before(found, a, b, out, halves=repeat is None)
+        result = _like_before(found, a, b, out, in_two=repeat is None)
     except torch.OutOfMemoryError:
         return None
     if result is not None and repeat is None:
@@ -261,15 +261,15 @@ def at_once(a: Any, b: Any, keywords: tuple[Any, ...], out: Any) -> torch.Tensor
 
 
 def _like_before(
-    found: _Plain, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor | None, *, halves: bool
+    found: _Plain, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor | None, *, in_two: bool
 ) -> torch.Tensor | None:
-    """`at_once` of a call like that one. halves: whether a long one may be queued in two; as a whole it is replayed
+    """`at_once` of a call like that one. in_two: whether a long one may be queued in two; as a whole it is replayed
     some time.
     """
     if found.call.one_kernel:
         return _in_one(found, a, b, out)
-    if halves and found.call.long and not found.changing:
-        result = _in_halves(found, a, b, out)
+    if in_two and found.call.long and not found.changing:
+        result = _in_two_programs(found, a, b, out)
         if result is not None:
             return result
     if _flagged(found.call, a, b, out) or (out is not None and not found.unchanged()):
@@ -321,7 +321,7 @@ def remember_prepared_call(
         remember(*operands, keywords, out, call.index, queued.program, plain.result, 0, memories)
 
 
-def _in_halves(found: _Plain, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor | None) -> torch.Tensor | None:
+def _in_two_programs(found: _Plain, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor | None) -> torch.Tensor | None:
     """`at_once` of a long call: what needs no result is queued before there is one, and before flags and settings are
     asked for, which takes as long as small products take. None where there is nothing of it.
     """
@@ -329,23 +329,23 @@ def _in_halves(found: _Plain, a: torch.Tensor, b: torch.Tensor, out: torch.Tenso
     call = found.call
     left, right = a.data_ptr(), b.data_ptr()
     queued = call.programs.get((False, left % 16, right % 16, 0))
-    halves = queued.program.halves if queued is not None else None
-    if halves is None:
+    both = queued.program.prologue_and_epilogue if queued is not None else None
+    if both is None:
         return None
     if out is not None and (out.data_ptr() % 16 or spoils(call, left, right, out.data_ptr(), out)):
         return None
-    head, tail = halves
+    prologue, epilogue = both
     stream, captured = stream_of(call)
-    memory = borrow(head.workspace, stream)
+    memory = borrow(prologue.workspace, stream)
     try:
-        head.run((left, right, 0, memory), stream, captured)
+        prologue.run((left, right, 0, memory), stream, captured)
         result = found.result(a) if out is None else out
         if _flagged(call, a, b, out) or not found.unchanged():
             found.changing = True
             return None
         if result.data_ptr() % 16:
             return None
-        tail.run((left, right, result.data_ptr(), memory), stream, captured)
+        epilogue.run((left, right, result.data_ptr(), memory), stream, captured)
     finally:
         give_back(memory)
     return result

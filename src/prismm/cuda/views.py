@@ -18,35 +18,35 @@ class Vectors:
     place: of the matrix's own type; steps in its elements.
     """
 
-    place: BufferView
+    buffer: BufferView
     batch: int
     vectors: int
     terms: int
-    steps: tuple[int, int, int]
+    strides: tuple[int, int, int]
 
-    def some(self, start: int, batches: int) -> Vectors:
+    def batch_slice(self, start: int, batches: int) -> Vectors:
         """Some matrices of a batch, or the one that serves all."""
         if self.batch == 1:
             return self
-        place = self.place.at(start * self.steps[0], (), ())
-        return Vectors(place, min(batches, self.batch - start), self.vectors, self.terms, self.steps)
+        place = self.buffer.at(start * self.strides[0], (), ())
+        return Vectors(place, min(batches, self.batch - start), self.vectors, self.terms, self.strides)
 
-    def part(self, start: int, stop: int) -> Vectors:
+    def block(self, start: int, stop: int) -> Vectors:
         """Some of the vectors."""
-        place = self.place.at(start * self.steps[1], (), ())
-        return Vectors(place, self.batch, min(stop, self.vectors) - start, self.terms, self.steps)
+        place = self.buffer.at(start * self.strides[1], (), ())
+        return Vectors(place, self.batch, min(stop, self.vectors) - start, self.terms, self.strides)
 
     @property
     def parts(self) -> int:
         """Real numbers an element holds."""
-        return 2 if self.place.dtype.is_complex else 1
+        return 2 if self.buffer.dtype.is_complex else 1
 
     def even(self, step: int) -> bool:
         """Whether these are multiples of 16, for `cuda.kernels.fp64.even`: real numbers from a matrix to the next and
         along a step (1: to the next vector, 2: within one), and elements along the other one, which are neighbours.
         """
         count = self.terms if step == 1 else self.vectors
-        return not (self.parts * self.steps[0] % 16 or self.parts * self.steps[step] % 16 or count % 16)
+        return not (self.parts * self.strides[0] % 16 or self.parts * self.strides[step] % 16 or count % 16)
 
 
 def _ceil(x: int, step: int) -> int:
@@ -64,11 +64,11 @@ def in_words(planes: BufferView) -> BufferView:
 class Result:
     """Where a product (batch, m, n) goes: element (b, i, j) at place + b·steps[0] + i·steps[1] + j·steps[2]."""
 
-    place: BufferView
+    buffer: BufferView
     batch: int
     m: int
     n: int
-    steps: tuple[int, int, int]
+    strides: tuple[int, int, int]
 
     @property
     def extents(self) -> tuple[int, int, int]:
@@ -77,17 +77,17 @@ class Result:
 
     def reals(self, part: int) -> Result:
         """The real or imaginary parts of a complex result; a real one as it is."""
-        if not self.place.dtype.is_complex:
+        if not self.buffer.dtype.is_complex:
             return self
-        steps = 2 * self.steps[0], 2 * self.steps[1], 2 * self.steps[2]
-        return Result(self.place.reals().at(part, (), ()), self.batch, self.m, self.n, steps)
+        strides = 2 * self.strides[0], 2 * self.strides[1], 2 * self.strides[2]
+        return Result(self.buffer.reals().at(part, (), ()), self.batch, self.m, self.n, strides)
 
-    def some(self, start: int, batches: int) -> Result:
+    def batch_slice(self, start: int, batches: int) -> Result:
         """Some matrices of a batch."""
-        place = self.place.at(start * self.steps[0], (), ())
-        return Result(place, min(batches, self.batch - start), self.m, self.n, self.steps)
+        place = self.buffer.at(start * self.strides[0], (), ())
+        return Result(place, min(batches, self.batch - start), self.m, self.n, self.strides)
 
-    def part(self, i: int, rows: int, j: int, columns: int) -> Result:
+    def block(self, i: int, rows: int, j: int, columns: int) -> Result:
         """A block of every matrix."""
-        place = self.place.at(i * self.steps[1] + j * self.steps[2], (), ())
-        return Result(place, self.batch, min(rows, self.m - i), min(columns, self.n - j), self.steps)
+        place = self.buffer.at(i * self.strides[1] + j * self.strides[2], (), ())
+        return Result(place, self.batch, min(rows, self.m - i), min(columns, self.n - j), self.strides)

@@ -34,6 +34,7 @@ from prismm.cuda.costs.tuning import Tuning
 from prismm.cuda.device import FP64 as FP64_UNIT
 from prismm.cuda.device import Device
 from prismm.cuda.native.seconds import checked_seconds, own_seconds
+from prismm.cuda.residues import implementation as residues_implementation
 from prismm.cuda.residues.seconds import WHOLE, right_launches
 from prismm.errors import EngineError
 from prismm.formats import FP64
@@ -138,7 +139,7 @@ class Machine:
         self.patch(prismm.cuda.costs.calibrate, "_subject", subjects.__getitem__)
         self.patch(prismm.cuda.costs.calibrate, "_memory", lambda between: table.memory)
         directly = 1e12, 1e12 / table.multiword_fused + table.product
-        self.patch(prismm.cuda.costs.calibrate, "_words_directly", lambda *rest: directly)
+        self.patch(prismm.cuda.costs.calibrate, "_multiword_fused", lambda *rest: directly)
         self.patch(prismm.cuda.costs.calibrate, "_sustained", lambda processors, free: table.sustained)
         said: list[str] = []
         found = prismm.cuda.costs.calibrate.measure(0, said.append)
@@ -199,7 +200,8 @@ def swept_needs() -> list[Problem]:
 
 def chosen(needs, table, monkeypatch) -> list[tuple[object, str]]:
     """Scheme and engine that Auto takes by a table."""
-    monkeypatch.setattr(cuda_plan, "rates_of", lambda name: table)
+    for module in (cuda_plan, residues_implementation):
+        monkeypatch.setattr(module, "rates_of", lambda name: table)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (140 << 30, 141 << 30))
     options = check_request("native", None, False, None, None, None, np.ones((1, 1)), np.ones((1, 1)))[0]
     choices = [cuda_plan.choose(problem, options, H200) for problem in needs]

@@ -143,7 +143,7 @@ def described(x: Any) -> str:
     if hasattr(x, "data_ptr"):
         return contents(x)
     if isinstance(x, Tiled):
-        return f"Tiled({described(x.place)}, {x.shape}, {x.strides}, {x.box}, {x.layout})"
+        return f"Tiled({described(x.buffer)}, {x.shape}, {x.strides}, {x.box}, {x.layout})"
     if callable(x) and hasattr(x, "__qualname__"):
         return f"{x.__module__}.{x.__qualname__}"
     return repr(x)

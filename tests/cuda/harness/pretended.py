@@ -63,7 +63,7 @@ def pretended(device: Device, folder: Any, free: int = FREE) -> Iterator[list[st
         told.extend(_lines(program))
 
     answers: dict[str, Any] = {
-        "lives_on_gpu": lambda x: isinstance(x, torch.Tensor) or hasattr(x, "kept"),
+        "lives_on_gpu": lambda x: isinstance(x, torch.Tensor) or hasattr(x, "parts"),
         "device_of": lambda _: device,
         "tables": lambda moduli, _: tables(moduli, torch.device("cpu")),
     }
@@ -146,7 +146,7 @@ def _text(x: Any) -> str:
     if isinstance(x, Tiled):
         strides = "" if tuple(_packed(x.shape)) == tuple(x.strides) else f"/{'x'.join(map(str, x.strides))}"
         box, shape = ("x".join(map(str, some)) for some in (x.box, x.shape))
-        return f"tiled({_text(x.place)}, {shape}{strides}, box {box}, {_text(x.layout)})"
+        return f"tiled({_text(x.buffer)}, {shape}{strides}, box {box}, {_text(x.layout)})"
     if isinstance(x, torch.Tensor):
         return f"tensor:{_kind(x.dtype)}[{'x'.join(map(str, x.shape))}]#{contents(x)[-64:-56]}"
     if isinstance(x, tuple | list):

@@ -19,9 +19,9 @@ from prismm.cuda.implementation import Job
 from prismm.cuda.launch.arguments import OUT, A, B, BufferView
 from prismm.cuda.launch.cublas import Gemm
 from prismm.cuda.launch.program import Program
-from prismm.cuda.multiword import implementation as cuda_words_calls
-from prismm.cuda.multiword import launches as cuda_words
-from prismm.cuda.native import launches as cuda_direct
+from prismm.cuda.multiword import implementation as multiword_implementation
+from prismm.cuda.multiword import launches as multiword_launches
+from prismm.cuda.native import launches as native_launches
 from prismm.cuda.native.tiles import Split, Tile
 from prismm.cuda.operands import result_of, vectors_of
 from prismm.cuda.plan import LaunchPlan
@@ -69,9 +69,9 @@ def direct_program(
     target = Result(BufferView(OUT, 0, out.dtype), *out.shape, out.stride())
     left, right = vectors_of(a, A, columns=False), vectors_of(b, B, columns=True)
     if split is not None:
-        cuda_direct.multiply_in_parts(program, target, left, right, counts, split, device)
+        native_launches.multiply_in_parts(program, target, left, right, counts, split, device)
     else:
-        cuda_direct.multiply_directly(program, target, left, right, counts, device, tile)
+        native_launches.multiply_directly(program, target, left, right, counts, device, tile)
     return program, counts
 
 
@@ -97,12 +97,14 @@ def sum_program(
 
 
 def words_program(
-    a: Any, b: Any, out: Any, config: cuda_words.LaunchConfig, device: Device
+    a: Any, b: Any, out: Any, config: multiword_launches.LaunchConfig, device: Device
 ) -> tuple[Program, BufferView]:
     """out = a @ b of tensors (batch, ·, ·) by words; and where the counts are."""
     program = Program((a.data_ptr() % 16, b.data_ptr() % 16, out.data_ptr() % 16))
     counts = program.allocate(torch.int64, 4)
-    cuda_words_calls.queue_blocks(program, a, b, result_of(out), config, (out.shape[1], out.shape[2]), counts, device)
+    multiword_implementation.queue_blocks(
+        program, a, b, result_of(out), config, (out.shape[1], out.shape[2]), counts, device
+    )
     return program, counts
 
 

@@ -130,7 +130,7 @@ def one_of_many(tile) -> int:
 def main(share: str = "0/1") -> None:
     interpret(product_hopper, direct, direct_hopper)
     part, parts = map(int, share.split("/"))
-    every = [(tile, x) for x in ("float64", "float32") for tile in TILES if tile.pace(8 if x == "float64" else 4)]
+    every = [(tile, x) for x in ("float64", "float32") for tile in TILES if tile.times(8 if x == "float64" else 4)]
     cases: list = []
     for index, (tile, dtype) in enumerate(every):
         for turn, shape in enumerate(EXTENTS):

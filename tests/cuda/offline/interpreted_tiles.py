@@ -13,8 +13,8 @@ from prismm.core.specials import real_operands
 from prismm.cuda.device import Device
 from prismm.cuda.implementation import implementation_of
 from prismm.cuda.launch.program import Program
-from prismm.cuda.multiword import implementation as cuda_words_calls
-from prismm.cuda.tile_int8 import launches as cuda_tiles
+from prismm.cuda.multiword import implementation as multiword_implementation
+from prismm.cuda.tile_int8 import launches as tile_launches
 from prismm.schemes.tile_int8 import TileInt8
 from prismm.testing import HOSTILE, SPECIAL, exact_product, ieee_specials
 from tests.cuda.harness.evidence import tell
@@ -80,7 +80,7 @@ def stepped(m: int, k: int, n: int, seed: int, dtype: np.dtype) -> tuple[np.ndar
 
 def product(a: np.ndarray, b: np.ndarray, scheme: TileInt8, target: Target | None) -> tuple[np.ndarray, list[int]]:
     """The pipeline of a GPU, on this CPU."""
-    config = cuda_tiles.config_for(scheme, a.shape[1] * (2 if np.iscomplexobj(a) else 1), target)
+    config = tile_launches.config_for(scheme, a.shape[1] * (2 if np.iscomplexobj(a) else 1), target)
     x, y = (torch.from_numpy(v)[None] for v in (a, b))
     out = torch.full((1, a.shape[0], b.shape[1]), torch.nan, dtype=x.dtype)
     program, counts = tiles_program(x, y, out, config, DEVICE)
@@ -134,8 +134,8 @@ def blocks_of_a_batch() -> None:
     out = torch.full((3, 40, 30), torch.nan)
     program = Program()
     counts = program.allocate(torch.int64, 4)
-    cuda_words_calls.BATCH_BYTES = 2 * cuda_tiles.workspace(scheme, 32, 16, 70)
-    config = cuda_tiles.config_for(scheme, 70, None)
+    multiword_implementation.BATCH_BYTES = 2 * tile_launches.workspace(scheme, 32, 16, 70)
+    config = tile_launches.config_for(scheme, 70, None)
     implementation_of(scheme).queue(job_of(program, a, b, out, config, counts, DEVICE, (40, 17)))
     program.run_by_triton(a, b, out)
     expected = np.stack([np.asarray(prismm.matmul(x.numpy(), b[0].numpy(), scheme=scheme)) for x in a])

@@ -13,7 +13,7 @@ from prismm.core.bounds import ConventionalBound
 from prismm.cuda.device import COUNTS
 from prismm.cuda.launch.arguments import OUT, A, B, BufferView
 from prismm.cuda.launch.program import Program
-from prismm.cuda.native import launches as cuda_direct
+from prismm.cuda.native import launches as native_launches
 from prismm.cuda.operands import vectors_of
 from prismm.cuda.views import Result
 from prismm.formats import FP32, FP64
@@ -37,7 +37,7 @@ def multiply(a: np.ndarray, x: np.ndarray, *, left: bool) -> tuple[np.ndarray, l
     program.zero(counts)
     target = Result(BufferView(OUT, 0, out.dtype), *out.shape, out.stride())
     rows, columns = vectors_of(first, A, columns=False), vectors_of(second, B, columns=True)
-    cuda_direct.multiply_by_a_vector(program, target, *((columns, rows) if left else (rows, columns)), counts)
+    native_launches.multiply_by_a_vector(program, target, *((columns, rows) if left else (rows, columns)), counts)
     workspace = program.run_by_triton(first, second, out)
     found = (out.mT if left else out).numpy()
     return found if a.ndim == 3 else found[0], workspace[counts.offset :].view(torch.int64)[:COUNTS].tolist()

@@ -123,7 +123,7 @@ def measure(index: int, say: Callable[[str], None]) -> Rates:
                 timed[case] = timed[case].and_again(found) if turn else found
         say("memory, words cut where they are multiplied, a second of products at a stretch")
         count = properties.multi_processor_count
-        memory, directly = _memory(between), _words_directly(device, count, between)
+        memory, directly = _memory(between), _multiword_fused(device, count, between)
         sustained = _sustained(count, free)
     return fit(
         device.name, count, timed.values(), memory=memory, sm90=device.sm90, sustained=sustained,
@@ -207,7 +207,7 @@ def _kernels_of(
     """
     found: list[tuple[str, Callable[[], Any], Callable[[], Any]]] = []
     before: list[Callable[[], Any]] = []
-    for name, run in _apart(call, a, b, out):
+    for name, run in _single_launches(call, a, b, out):
         found.append((name, run, functools.partial(_all_of, tuple(before))))
         before = [*before, run] if name in REPAIR_KERNELS or name == "join_quickly" else [run]
     return found
@@ -218,7 +218,9 @@ def _all_of(calls: tuple[Callable[[], Any], ...]) -> None:
         call()
 
 
-def _apart(call: Any, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor) -> list[tuple[str, Callable[[], None]]]:
+def _single_launches(
+    call: Any, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor
+) -> list[tuple[str, Callable[[], None]]]:
     """The call's kernels by name, each to be run for itself, over the scratch memory of a whole run."""
     import torch
 
@@ -227,7 +229,9 @@ def _apart(call: Any, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor) -> li
     bases = a.data_ptr(), b.data_ptr(), out.data_ptr(), workspace.data_ptr()
     stream = torch.cuda.current_stream().cuda_stream
     queued.program.run(bases, stream)
-    return [(name, functools.partial(_run, one, bases, stream, workspace)) for name, one in queued.program.apart()]
+    return [
+        (name, functools.partial(_run, one, bases, stream, workspace)) for name, one in queued.program.single_launches()
+    ]
 
 
 def _run(program: Any, bases: tuple[int, ...], stream: int, workspace: torch.Tensor) -> None:
@@ -244,13 +248,13 @@ def _memory(between: float) -> float:
     return 2 * block.numel() / (_seconds(lambda: other.copy_(block)) - between)
 
 
-def _words_directly(device: Device, processors: int, between: float) -> tuple[float, float] | None:
+def _multiword_fused(device: Device, processors: int, between: float) -> tuple[float, float] | None:
     """Operations and seconds of products of words that one kernel cuts and multiplies; None where there is none."""
     import torch
 
     from prismm.cuda.launch.program import Program
-    from prismm.cuda.multiword import implementation as words
-    from prismm.cuda.multiword import launches as cuda_words
+    from prismm.cuda.multiword import implementation as multiword
+    from prismm.cuda.multiword import launches as multiword_launches
     from prismm.cuda.operands import result_of
 
     if not device.sm90:
@@ -259,16 +263,18 @@ def _words_directly(device: Device, processors: int, between: float) -> tuple[fl
     a, b = (torch.randn(batch, n, n, device="cuda") for _ in range(2))
     out = torch.empty_like(a)
     target = Target("native")
-    config = cuda_words.config_for(cuda_words.HALVES, cuda_words.CHUNKS[0], n, target, words.unit_of(device), True)
+    config = multiword_launches.config_for(
+        multiword_launches.HALVES, multiword_launches.CHUNKS[0], n, target, multiword.unit_of(device), True
+    )
     program = Program((0, 0, 0))
-    words.queue_blocks(program, a, b, result_of(out), config, (n, n), program.allocate(torch.int64, 4), device)
+    multiword.queue_blocks(program, a, b, result_of(out), config, (n, n), program.allocate(torch.int64, 4), device)
     workspace = torch.empty(program.workspace, dtype=torch.uint8, device="cuda")
     bases = a.data_ptr(), b.data_ptr(), out.data_ptr(), workspace.data_ptr()
-    (product, _) = program.apart()
+    (product, _) = program.single_launches()
     assert product[0] == "multiply_by_words"
     run = functools.partial(_run, product[1], bases, torch.cuda.current_stream().cuda_stream, workspace)
     problem = Problem(n, n, n, (batch,), FP32, target, False, True)
-    return words.operations_directly(problem, processors, Tuning()), _seconds(run) - between
+    return multiword.operations_directly(problem, processors, Tuning()), _seconds(run) - between
 
 
 def _sustained(processors: int, free: int) -> float:
@@ -286,7 +292,7 @@ def _sustained(processors: int, free: int) -> float:
     cuda_calls.forget()
     prismm.matmul(a, b, out=out, scheme=scheme, accuracy="native")
     (call,) = cuda_calls.known()
-    product = dict(_apart(call, a, b, out))["residue_product"]
+    product = dict(_single_launches(call, a, b, out))["residue_product"]
     count = max(4, round(_BUSY_SECONDS / _seconds(product)))
 
     def many() -> None:

@@ -22,7 +22,7 @@ from prismm.core.problem import Problem
 from prismm.cuda.costs.table import LONG, Host, Line, Rates
 from prismm.cuda.costs.tuning import Tuning
 from prismm.cuda.multiword import implementation as multiword
-from prismm.cuda.native import tiles as direct_tiles
+from prismm.cuda.native import tiles as kernel_tiles
 from prismm.cuda.native.seconds import native_share, own_seconds, shape_of, uninterrupted, written_seconds
 from prismm.cuda.residues.seconds import residue_operations, right_launches
 from prismm.formats import FP64
@@ -180,7 +180,7 @@ def fit(
         multiword_fused=many / max(took - products[0], took / 2),
         multiword_split=Line(split[0], 0.0, split[1]),
         fp64_kernel=statistics.median(
-            one.whole / direct_tiles.seconds_of(shape_of(one.problem), processors, 1.0, math.inf, sm90=sm90)
+            one.whole / kernel_tiles.seconds_of(shape_of(one.problem), processors, 1.0, math.inf, sm90=sm90)
             for one in direct
         ),
         sm90=sm90,

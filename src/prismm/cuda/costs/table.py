@@ -137,7 +137,7 @@ class Rates:
         """What products take that would take so long if power never limited the matrix unit; whatever their type."""
         return seconds + max(0.0, seconds - LONG) * (self.int8 / self.sustained - 1.0)
 
-    def once_over(self, size: int) -> float:
+    def one_pass_seconds(self, size: int) -> float:
         """Seconds of a kernel that reads or writes so many bytes once."""
         return self.check + size / self.memory
 

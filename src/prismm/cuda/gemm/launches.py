@@ -79,7 +79,7 @@ def combine_values(
 
     marks, grid, common = combining(program, out, addend)
     fixed = {
-        "PRECISION": precision, "PARTS": 2 if out.place.dtype.is_complex else 1, "ADDEND": addend is not None,
+        "PRECISION": precision, "PARTS": 2 if out.buffer.dtype.is_complex else 1, "ADDEND": addend is not None,
         "PRODUCT": products is not None,
     }  # fmt: skip
     source = products.reals() if products is not None else common[0]
@@ -95,13 +95,13 @@ def combining(program: Program, out: Result, addend: Result | None) -> tuple[Buf
     """Marks, a grid of tiles, and the arguments for the result and C: places, strides of rows, columns, matrices."""
     import torch
 
-    parts = 2 if out.place.dtype.is_complex else 1
+    parts = 2 if out.buffer.dtype.is_complex else 1
     marks = program.allocate(torch.int32, out.batch, parts, out.m, -(-out.n // 32))
     grid = (-(-out.n // COMBINE_TILE[1]) * -(-out.m // COMBINE_TILE[0]) * out.batch,)
     common: list[Any] = []
     for some in (out, addend or out):
-        step = 2 if some.place.dtype.is_complex else 1
-        common += [some.place.reals(), step * some.steps[1], step * some.steps[2], step * some.steps[0]]
+        step = 2 if some.buffer.dtype.is_complex else 1
+        common += [some.buffer.reals(), step * some.strides[1], step * some.strides[2], step * some.strides[0]]
     return marks, grid, tuple(common)
 
 
@@ -112,16 +112,38 @@ def recompute_flagged(
     """Set the entries that an epilogue marked. statistics: of rows and columns, their matrices, and q."""
     from prismm.cuda.gemm.kernels import combine
 
-    a_steps, b_steps, steps = (
-        tuple((2 if some.place.dtype.is_complex else 1) * step for step in some.steps) for some in (a, b, out)
+    a_strides, b_strides, strides = (
+        tuple((2 if some.buffer.dtype.is_complex else 1) * step for step in some.strides) for some in (a, b, out)
     )
     source = addend or out
-    c_steps = tuple((2 if source.place.dtype.is_complex else 1) * step for step in source.steps)
+    c_strides = tuple((2 if source.buffer.dtype.is_complex else 1) * step for step in source.strides)
     words = math.prod(marks.shape)
     program.launch(
-        combine.settle, (min(8 * device.programs, -(-words // combine.SPAN.value)),), a.place.reals(), *a_steps,
-        b.place.reals(), *b_steps, out.place.reals(), *steps, source.place.reals(), c_steps[1], c_steps[2], c_steps[0],
-        marks, *statistics[:2], counts, *FACTORS, out.m, out.n, a.terms, statistics[4], marks.shape[3], out.batch,
+        combine.settle,
+        (min(8 * device.programs, -(-words // combine.SPAN.value)),),
+        a.buffer.reals(),
+        *a_strides,
+        b.buffer.reals(),
+        *b_strides,
+        out.buffer.reals(),
+        *strides,
+        source.buffer.reals(),
+        c_strides[1],
+        c_strides[2],
+        c_strides[0],
+        marks,
+        *statistics[:2],
+        counts,
+        *FACTORS,
+        out.m,
+        out.n,
+        a.terms,
+        statistics[4],
+        marks.shape[3],
+        out.batch,
         *statistics[2:4],
-        BLOCK=LANES, num_warps=4, enable_fp_fusion=False, **fixed,
-    )  # fmt: skip
+        BLOCK=LANES,
+        num_warps=4,
+        enable_fp_fusion=False,
+        **fixed,
+    )

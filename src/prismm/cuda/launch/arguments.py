@@ -62,7 +62,7 @@ class Tiled:
     place multiples of 16 bytes.
     """
 
-    place: BufferView
+    buffer: BufferView
     shape: tuple[int, ...]
     strides: tuple[int, ...]
     box: tuple[int, ...]

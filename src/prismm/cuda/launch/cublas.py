@@ -35,7 +35,7 @@ _IDLE: dict[int, list[ctypes.c_void_p]] = {}
 """Handles of each device that no thread uses just now: one at a time may."""
 
 
-def leading(rows: int, columns: int, steps: tuple[int, int]) -> tuple[bool, int] | None:
+def leading(rows: int, columns: int, strides: tuple[int, int]) -> tuple[bool, int] | None:
     """Whether a matrix whose elements lie so many elements apart is stored by rows, and how far its rows, or columns,
     lie apart; None for one that cuBLAS does not read where it is.
 
@@ -43,7 +43,7 @@ def leading(rows: int, columns: int, steps: tuple[int, int]) -> tuple[bool, int]
     ((True, 4), (False, 5), None, (True, 4))
     """
     for by_rows, vectors, length, step, within in (
-        (True, rows, columns, *steps), (False, columns, rows, steps[1], steps[0]),
+        (True, rows, columns, *strides), (False, columns, rows, strides[1], strides[0]),
     ):  # fmt: skip
         if (length <= 1 or within == 1) and (vectors <= 1 or step >= max(1, length)):
             return by_rows, step if vectors > 1 else max(1, length)
@@ -62,8 +62,8 @@ class Gemm:
     b: BufferView
     out: BufferView
     extents: tuple[int, int, int, int]
-    a_steps: tuple[int, int, int]
-    b_steps: tuple[int, int, int]
+    a_strides: tuple[int, int, int]
+    b_strides: tuple[int, int, int]
     workspace: BufferView
 
     forked = False
@@ -82,7 +82,7 @@ class Gemm:
             EngineError: for strides that cuBLAS does not read.
         """
         batch, m, n, k = self.extents
-        left, right = leading(m, k, self.a_steps[1:]), leading(k, n, self.b_steps[1:])
+        left, right = leading(m, k, self.a_strides[1:]), leading(k, n, self.b_strides[1:])
         if left is None or right is None:
             raise EngineError("operands of these strides have to be copied first")
         name = f"cublas{_LETTERS[str(self.out.dtype).removeprefix('torch.')]}gemm"
@@ -91,11 +91,25 @@ class Gemm:
             name += "_64"
         turned = (_PLAIN if by_rows else _TRANSPOSED for by_rows, _ in (right, left))
         many = batch > 1
-        steps = [(step,) if many else () for step in (self.b_steps[0], self.a_steps[0], m * n)]
+        strides = [(step,) if many else () for step in (self.b_strides[0], self.a_strides[0], m * n)]
         return name, (
-            *turned, n, m, k, 1.0, self.b, right[1], *steps[0], self.a, left[1], *steps[1], 0.0, self.out, n, *steps[2],
+            *turned,
+            n,
+            m,
+            k,
+            1.0,
+            self.b,
+            right[1],
+            *strides[0],
+            self.a,
+            left[1],
+            *strides[1],
+            0.0,
+            self.out,
+            n,
+            *strides[2],
             *((batch,) if many else ()),
-        )  # fmt: skip
+        )
 
     @functools.cached_property
     def _ready(self) -> tuple[Any, list[Any], list[tuple[Any, BufferView]]]:

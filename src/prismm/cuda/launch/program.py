@@ -79,7 +79,7 @@ class _Zero:
 
 def _names(launch: Any, base: int) -> bool:
     """Whether a launch is given an address behind a base."""
-    places = (x.place if isinstance(x, Tiled) else x for x in getattr(launch, "arguments", ()))
+    places = (x.buffer if isinstance(x, Tiled) else x for x in getattr(launch, "arguments", ()))
     return any(isinstance(x, BufferView) and x.base == base for x in places)
 
 
@@ -136,7 +136,7 @@ class Program:
         return sum(isinstance(found, Replay) for found in self._replays.values())
 
     @functools.cached_property
-    def halves(self) -> tuple[Program, Program] | None:
+    def prologue_and_epilogue(self) -> tuple[Program, Program] | None:
         """What can run before there is a result, and what follows, as programs of their own; None where the result is
         asked for at once.
         """
@@ -146,8 +146,10 @@ class Program:
             return None
         # Parameters are filled in for each program, so launches are its own.
         own = [dataclasses.replace(x, ready=None) if isinstance(x, _Launch) else x for x in self.launches]
-        head, tail = (Program(self.alignments, some, self._taken, self._most) for some in (own[:first], own[first:]))
-        return head, tail
+        prologue, epilogue = (
+            Program(self.alignments, some, self._taken, self._most) for some in (own[:first], own[first:])
+        )
+        return prologue, epilogue
 
     @property
     def workspace(self) -> int:
@@ -240,7 +242,7 @@ class Program:
             for slot, base, offset in ready.slots:
                 slot.value = bases[base] + offset
             for target, tiled, facts in ready.maps:
-                encode_map(target, bases[tiled.place.base] + tiled.place.offset, tiled, facts)
+                encode_map(target, bases[tiled.buffer.base] + tiled.buffer.offset, tiled, facts)
         self._bases = bases
 
     def _queue(self, bases: tuple[int, ...], stream: int, parallel: bool) -> None:
@@ -281,7 +283,7 @@ class Program:
         if code:
             check(code)
 
-    def apart(self) -> list[tuple[str, Program]]:
+    def single_launches(self) -> list[tuple[str, Program]]:
         """Every kernel's launch as a program of its own, by the kernel's name; for measurements."""
         return [
             (launch.kernel.fn.__name__, Program(self.alignments, [launch], self._taken, self._most))
@@ -313,7 +315,7 @@ class Program:
             arguments = [
                 as_tensor(x, bases) if isinstance(x, BufferView)
                 else factors[x.index] if isinstance(x, Factor)
-                else described_to_triton(x, as_tensor(x.place, bases)) if isinstance(x, Tiled)
+                else described_to_triton(x, as_tensor(x.buffer, bases)) if isinstance(x, Tiled)
                 else x
                 for x in launch.arguments
             ]  # fmt: skip
@@ -350,7 +352,7 @@ class Program:
             if isinstance(x, BufferView):
                 mocks.append(Pointer(x.dtype, 0 if self.aligned(x) else 8))
             elif isinstance(x, Tiled):
-                mocks.append(described_to_triton(x, Pointer(x.place.dtype, 0, x.shape)))
+                mocks.append(described_to_triton(x, Pointer(x.buffer.dtype, 0, x.shape)))
             elif isinstance(x, Factor):
                 mocks.append(1 << 40)
             else:

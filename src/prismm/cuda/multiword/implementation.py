@@ -17,7 +17,7 @@ from prismm.cuda.blocks import BATCH_BYTES
 from prismm.cuda.costs.table import rates_of, usual_rates, waves
 from prismm.cuda.implementation import Composite, Job
 from prismm.cuda.launch.arguments import A, B
-from prismm.cuda.multiword import launches as cuda_words
+from prismm.cuda.multiword import launches as multiword_launches
 from prismm.cuda.multiword.launches import WordFormat
 from prismm.cuda.operands import vectors_of
 from prismm.errors import ArgumentError, EngineError
@@ -50,14 +50,14 @@ def word_format(scheme: Any) -> WordFormat | None:
     """The words of a scheme as a GPU has them, or None for a scheme that runs on a CPU."""
     if isinstance(scheme, ScaledHalf):
         plain = scheme.order == "term" and scheme.rounding == "nearest" and scheme.scale
-        if plain and 0 <= scheme.sb <= 12 and scheme.chunk in cuda_words.CHUNKS:
+        if plain and 0 <= scheme.sb <= 12 and scheme.chunk in multiword_launches.CHUNKS:
             return WordFormat("cuda:fp16", FP16, 2, scheme.sb)
     elif isinstance(scheme, Words):
         plain = scheme.rounding == "nearest" and scheme.accumulate_format == FP32
-        if plain and scheme.chunk in (None, *cuda_words.CHUNKS):
+        if plain and scheme.chunk in (None, *multiword_launches.CHUNKS):
             known = {
-                (TF32, 2, 3): cuda_words.TF32_PAIRS, (BF16, 2, 3): cuda_words.BF16_PAIRS,
-                (BF16, 3, 6): cuda_words.BF16_TRIPLES, (FP16, 2, 3): WordFormat("cuda:fp16", FP16, 2),
+                (TF32, 2, 3): multiword_launches.TF32_PAIRS, (BF16, 2, 3): multiword_launches.BF16_PAIRS,
+                (BF16, 3, 6): multiword_launches.BF16_TRIPLES, (FP16, 2, 3): WordFormat("cuda:fp16", FP16, 2),
             }  # fmt: skip
             return known.get((scheme.format, scheme.words, scheme.products or 0))
     return None
@@ -84,17 +84,17 @@ def of_native_grade(problem: Problem) -> ScaledHalf | None:
     """The words that `Auto` may take for a float32 product, or None where none will do."""
     if not problem.one_type or problem.result.precision != 24 or not LEAST_TERMS <= problem.terms < 1 << 23:
         return None
-    return ScaledHalf(chunk=cuda_words.chunk_for(problem.terms))
+    return ScaledHalf(chunk=multiword_launches.chunk_for(problem.terms))
 
 
-def _is_direct(scheme: ScaledHalf | Words, problem: Problem, device: Device) -> bool:
+def _is_fused(scheme: ScaledHalf | Words, problem: Problem, device: Device) -> bool:
     """Whether the kernel that cuts and multiplies is predicted to be faster than split and product."""
     rates = rates_of(device.name) or usual_rates()
-    return device.sm90 and _seconds_directly(scheme, problem, rates) < _seconds_apart(scheme, problem, rates)
+    return device.sm90 and _fused_seconds(scheme, problem, rates) < _unfused_seconds(scheme, problem, rates)
 
 
 def queue_blocks(
-    program: Program, a: torch.Tensor, b: torch.Tensor, target: Result, config: cuda_words.LaunchConfig,
+    program: Program, a: torch.Tensor, b: torch.Tensor, target: Result, config: multiword_launches.LaunchConfig,
     block: tuple[int, int], counts: BufferView, device: Device,
 ) -> None:  # fmt: skip
     """Queue target = a @ b, batches of three dimensions, in blocks of rows and columns, and of a batch; counts (4,)
@@ -104,15 +104,20 @@ def queue_blocks(
     x, y, z = matrices_of(a, A), matrices_of(b, B), matrices_of_result(target)
     parts = 2 if z.is_complex else 1
     m, n = min(rows, z.shape[1]), min(columns, z.shape[2])
-    each = cuda_words.workspace(config.words, m, n * parts, x.shape[2] * parts)
+    each = multiword_launches.workspace(config.words, m, n * parts, x.shape[2] * parts)
     for number, some in enumerate(blocks_of(x, y, z, rows, columns, each)):
         with program.scope():
-            cuda_words.queue(*some, config, counts, device, program, number == 0)
+            multiword_launches.queue(*some, config, counts, device, program, number == 0)
 
 
 def blocks_of(
-    x: cuda_words.Matrices, y: cuda_words.Matrices, z: cuda_words.Matrices, rows: int, columns: int, each: int
-) -> Iterator[tuple[cuda_words.Matrices, cuda_words.Matrices, cuda_words.Matrices]]:
+    x: multiword_launches.Matrices,
+    y: multiword_launches.Matrices,
+    z: multiword_launches.Matrices,
+    rows: int,
+    columns: int,
+    each: int,
+) -> Iterator[tuple[multiword_launches.Matrices, multiword_launches.Matrices, multiword_launches.Matrices]]:
     """The parts of z = x @ y that are made at once: so many rows and columns, and as many matrices of a batch as
     scratch has room for; each: bytes of scratch for one.
     """
@@ -124,29 +129,29 @@ def blocks_of(
                 yield left, right, _part(z, t, step, i, rows, j, columns)
 
 
-def matrices_of(x: torch.Tensor, base: int) -> cuda_words.Matrices:
+def matrices_of(x: torch.Tensor, base: int) -> multiword_launches.Matrices:
     """Of a call's operand (batch, rows, columns)."""
     parts = 2 if x.is_complex() else 1
-    place = vectors_of(x, base, columns=False).place.reals()
+    place = vectors_of(x, base, columns=False).buffer.reals()
     strides = tuple(parts * s for s in x.stride())
-    return cuda_words.Matrices(place, tuple(x.shape), strides, parts == 2)  # type: ignore[arg-type]
+    return multiword_launches.Matrices(place, tuple(x.shape), strides, parts == 2)  # type: ignore[arg-type]
 
 
-def matrices_of_result(target: Result) -> cuda_words.Matrices:
+def matrices_of_result(target: Result) -> multiword_launches.Matrices:
     """Of where a product goes."""
-    is_complex = target.place.dtype.is_complex
-    batch, row, column = ((2 if is_complex else 1) * step for step in target.steps)
-    return cuda_words.Matrices(target.place.reals(), target.extents, (batch, row, column), is_complex)
+    is_complex = target.buffer.dtype.is_complex
+    batch, row, column = ((2 if is_complex else 1) * step for step in target.strides)
+    return multiword_launches.Matrices(target.buffer.reals(), target.extents, (batch, row, column), is_complex)
 
 
 def _part(
-    x: cuda_words.Matrices, t: int, batches: int, i: int, rows: int, j: int, columns: int
-) -> cuda_words.Matrices:  # fmt: skip
+    x: multiword_launches.Matrices, t: int, batches: int, i: int, rows: int, j: int, columns: int
+) -> multiword_launches.Matrices:  # fmt: skip
     """Some matrices of a batch, or the one that serves all, and some of their rows and columns."""
     t = t if x.shape[0] > 1 else 0
     shape = min(batches, x.shape[0] - t), min(rows, x.shape[1] - i), min(columns, x.shape[2] - j)
     place = x.data.at(t * x.strides[0] + i * x.strides[1] + j * x.strides[2], (), ())
-    return cuda_words.Matrices(place, shape, x.strides, x.is_complex)
+    return multiword_launches.Matrices(place, shape, x.strides, x.is_complex)
 
 
 @dataclass(frozen=True)
@@ -159,7 +164,7 @@ class WordsBound:
     result: Format
     a: Any
     b: Any
-    own: cuda_words.Bound
+    own: multiword_launches.Bound
     target: Target | None
 
     def at(self, c: NDArray[Any], i: Any, j: Any) -> NDArray[np.float64]:
@@ -184,20 +189,20 @@ def _scale(largest: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.where(largest > 0.0, np.ldexp(1.0, e - 15), 0.0)
 
 
-def _seconds_apart(scheme: Any, problem: Problem, rates: Rates) -> float:
+def _unfused_seconds(scheme: Any, problem: Problem, rates: Rates) -> float:
     """Of split and product."""
     seconds = rates.multiword_split.seconds(*split_work(scheme, problem))
     product = rates.at_length(operations(scheme, problem, rates.processors, rates.tuning) / rates.multiword)
-    return seconds + product + rates.once_over(problem.result_bytes)
+    return seconds + product + rates.one_pass_seconds(problem.result_bytes)
 
 
-def _seconds_directly(scheme: Any, problem: Problem, rates: Rates) -> float:
-    """Of the kernel that cuts and multiplies (`cuda_words.directly`), where it serves operands whose rows or columns
-    begin at multiples of 16 bytes; infinite where it does not.
+def _fused_seconds(scheme: Any, problem: Problem, rates: Rates) -> float:
+    """Of the kernel that splits and multiplies, which serves operands whose rows or columns begin at multiples of 16
+    bytes; infinite where it does not.
     """
     words = word_format(scheme)
     assert words is not None
-    served = cuda_words.serves_directly(words, chunk_of(scheme), problem.is_complex)
+    served = multiword_launches.serves_directly(words, chunk_of(scheme), problem.is_complex)
     if not served or not rates.multiword_fused or problem.k % 4 or problem.m % 4 or problem.n % 4:
         return math.inf
     busy = rates.at_length(operations_directly(problem, rates.processors, rates.tuning) / rates.multiword_fused)
@@ -272,14 +277,14 @@ class Implementation(Composite):
         """Bytes of workspace for a block of the product."""
         words = word_format(self.scheme)
         assert words is not None
-        return cuda_words.workspace(words, rows, columns * problem.parts, max(1, problem.k) * problem.parts)
+        return multiword_launches.workspace(words, rows, columns * problem.parts, max(1, problem.k) * problem.parts)
 
-    def launch_config(self, problem: Problem, device: Device) -> cuda_words.LaunchConfig:
+    def launch_config(self, problem: Problem, device: Device) -> multiword_launches.LaunchConfig:
         """Words, chunks and tests."""
         words = word_format(self.scheme)
         assert words is not None
-        direct = _is_direct(self.scheme, problem, device)
-        return cuda_words.config_for(
+        direct = _is_fused(self.scheme, problem, device)
+        return multiword_launches.config_for(
             words, chunk_of(self.scheme), problem.terms, problem.target, unit_of(device), direct, problem.summed
         )
 
@@ -298,7 +303,7 @@ class Implementation(Composite):
         self, problem: Problem, rates: Rates, engine: str | None = None, strassen: bool | None = None
     ) -> float:
         """Of split and product, or of both in one kernel, and of the check for entries to repair."""
-        apart, directly = (x(self.scheme, problem, rates) for x in (_seconds_apart, _seconds_directly))
+        apart, directly = (x(self.scheme, problem, rates) for x in (_unfused_seconds, _fused_seconds))
         return min(apart, directly) + rates.check
 
     def bound(
@@ -307,6 +312,6 @@ class Implementation(Composite):
         """From the operands."""
         words = word_format(self.scheme)
         assert words is not None
-        direct = _is_direct(self.scheme, problem, device)
-        own = cuda_words.bound(words, problem.terms, chunk_of(self.scheme), unit_of(device), direct)
+        direct = _is_fused(self.scheme, problem, device)
+        own = multiword_launches.bound(words, problem.terms, chunk_of(self.scheme), unit_of(device), direct)
         return WordsBound(FP32, a, b, own, problem.target)

@@ -29,10 +29,10 @@ def multiply_natively(program: Program, a: Vectors, b: Vectors, out: Result) -> 
     """
     import torch
 
-    (batch, row, column), (right_batch, right_column, right_row) = a.steps, b.steps
+    (batch, row, column), (right_batch, right_column, right_row) = a.strides, b.strides
     workspace = program.allocate(torch.uint8, cublas.WORKSPACE)
     gemm = cublas.Gemm(
-        a.place, b.place, out.place, (out.batch, out.m, out.n, a.terms), (batch if a.batch > 1 else 0, row, column),
+        a.buffer, b.buffer, out.buffer, (out.batch, out.m, out.n, a.terms), (batch if a.batch > 1 else 0, row, column),
         (right_batch if b.batch > 1 else 0, right_row, right_column), workspace,
     )  # fmt: skip
     gemm.call  # noqa: B018 - raises
@@ -49,7 +49,7 @@ def prove(program: Program, a: Vectors, b: Vectors, device: Device) -> BufferVie
     found = program.allocate(torch.int32, 2, programs)
     sizes = (x.parts * x.batch * x.vectors * x.terms for x in (a, b))
     program.launch(
-        overflow.largest_magnitudes, (programs,), a.place.reals(), b.place.reals(), found, *sizes, CHUNK=PROOF_CHUNK,
+        overflow.largest_magnitudes, (programs,), a.buffer.reals(), b.buffer.reals(), found, *sizes, CHUNK=PROOF_CHUNK,
         num_warps=4,
     )  # fmt: skip
     return found
@@ -70,17 +70,36 @@ def finish_native(
     from prismm.cuda.residues.kernels import repair
 
     parts, chunk = a.parts, 2048
-    precision = 53 if out.place.reals().dtype.itemsize == 8 else 24
+    precision = 53 if out.buffer.reals().dtype.itemsize == 8 else 24
     programs = found.shape[1] if found is not None else 0
     # Biased exponents E stand for |x| < 2^(E + 1 - bias).
     bias = 1023 if precision == 53 else 127
     most = 3 * bias - 2 - PROOF_SLACK - (parts * a.terms - 1).bit_length()
     total = parts * math.prod(out.extents)
     chunks = -(-total // chunk)
-    a_steps, b_steps = (tuple(parts * step for step in some.steps) for some in (a, b))
+    a_strides, b_strides = (tuple(parts * step for step in some.strides) for some in (a, b))
     program.launch(
-        repair.finish_native, (min(8 * device.programs, chunks),), a.place.reals(), *a_steps, b.place.reals(), *b_steps,
-        out.place.reals(), counts, found or counts, out.m, out.n, a.terms, total, chunks, programs, most,
-        PRECISION=precision, PARTS=parts, CHUNK=chunk, BLOCK=LANES,
-        LANES=1 << (programs - 1).bit_length() if programs else 0, num_warps=4, enable_fp_fusion=False,
-    )  # fmt: skip
+        repair.finish_native,
+        (min(8 * device.programs, chunks),),
+        a.buffer.reals(),
+        *a_strides,
+        b.buffer.reals(),
+        *b_strides,
+        out.buffer.reals(),
+        counts,
+        found or counts,
+        out.m,
+        out.n,
+        a.terms,
+        total,
+        chunks,
+        programs,
+        most,
+        PRECISION=precision,
+        PARTS=parts,
+        CHUNK=chunk,
+        BLOCK=LANES,
+        LANES=1 << (programs - 1).bit_length() if programs else 0,
+        num_warps=4,
+        enable_fp_fusion=False,
+    )

@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING, NamedTuple
 
 from prismm.cuda.costs.table import waves
-from prismm.cuda.native import tiles as direct_tiles
+from prismm.cuda.native import tiles as kernel_tiles
 from prismm.cuda.native.cublas import PROOF_TERMS
 
 if TYPE_CHECKING:
@@ -32,19 +32,19 @@ def parts_bytes(problem: Problem, device: Device) -> int:
     shape = shape_of(problem)
     if not shape.served:
         return 0
-    return direct_tiles.workspace_bytes(shape, device.programs, device.shared, sm90=device.sm90)
+    return kernel_tiles.workspace_bytes(shape, device.programs, device.shared, sm90=device.sm90)
 
 
 def kernel_seconds(problem: Problem, rates: Rates) -> float:
     """Seconds of that kernel."""
-    return direct_tiles.seconds_of(
+    return kernel_tiles.seconds_of(
         shape_of(problem), rates.processors, rates.fp64_kernel, rates.memory, sm90=rates.sm90
     )
 
 
-def shape_of(problem: Problem) -> direct_tiles.Shape:
+def shape_of(problem: Problem) -> kernel_tiles.Shape:
     """Of what one kernel multiplies."""
-    return direct_tiles.Shape(
+    return kernel_tiles.Shape(
         problem.m, problem.n, problem.k, math.prod(problem.batch), problem.number_bytes, problem.strided_vector
     )
 
@@ -151,5 +151,5 @@ def is_proved(problem: Problem) -> bool:
 def checked_seconds(problem: Problem, rates: Rates) -> float:
     """Seconds of the look at a native product's entries that are not finite, or at operands beside it."""
     if is_proved(problem):
-        return rates.check + rates.once_over(problem.operand_bytes)
-    return rates.once_over(problem.result_bytes)
+        return rates.check + rates.one_pass_seconds(problem.operand_bytes)
+    return rates.one_pass_seconds(problem.result_bytes)

@@ -18,10 +18,10 @@ __all__ = [
     "BY_GROUPS",
     "MOST_ROWS",
     "TILES",
-    "Pace",
     "Shape",
     "Split",
     "Tile",
+    "TileTimes",
     "faster_split",
     "has_vector_kernel",
     "least_seconds",
@@ -32,7 +32,7 @@ __all__ = [
 ]
 
 
-class Pace(NamedTuple):
+class TileTimes(NamedTuple):
     """Microseconds on an H200: of the kernel's start, of a step at least, of a step, of a tile's result."""
 
     start: float
@@ -55,11 +55,11 @@ class Tile:
     along: int
     stages: int
     registers: int
-    double: Pace | None
-    single: Pace | None
+    double: TileTimes | None
+    single: TileTimes | None
     groups: bool = False
 
-    def pace(self, size: int) -> Pace | None:
+    def times(self, size: int) -> TileTimes | None:
         """With operands of so many bytes an element."""
         return self.double if size == 8 else self.single
 
@@ -89,20 +89,20 @@ _ASKEW, _LINE = 1.35, 128
 """What rows cost more that do not begin at a line of the cache, and its bytes."""
 
 TILES = (
-    Tile(16, 16, 64, 1, 2, 4, 128, Pace(1.0, 0.478, 0.12, 0.6), Pace(1.0, 0.668, 0.111, 0.45)),
-    Tile(32, 16, 64, 2, 2, 4, 120, Pace(1.5, 0.323, 0.281, 1.0), Pace(1.5, 0.439, 0.258, 0.45)),
-    Tile(64, 16, 32, 4, 1, 5, 120, Pace(1.0, 0.359, 0.239, 1.0), Pace(1.0, 0.509, 0.196, 0.6)),
-    Tile(16, 64, 32, 1, 4, 5, 120, Pace(1.2, 0.275, 0.239, 1.0), Pace(1.0, 0.401, 0.174, 0.8)),
-    Tile(64, 32, 16, 4, 1, 6, 120, Pace(1.0, 0.424, 0.184, 1.0), Pace(1.8, 0.439, 0.258, 0.6)),
-    Tile(32, 32, 16, 2, 2, 8, 96, Pace(1.5, 0.166, 0.098, 1.0), Pace(1.5, 0.212, 0.092, 0.6)),
-    Tile(32, 32, 64, 2, 2, 3, 144, Pace(1.0, 0.799, 0.615, 1.0), Pace(1.8, 0.878, 0.516, 0.8)),
-    Tile(64, 64, 16, 2, 2, 4, 168, Pace(1.8, 0.454, 0.349, 1.3), Pace(1.5, 0.472, 0.315, 0.8)),
-    Tile(64, 64, 32, 2, 2, 3, 168, Pace(1.5, 1.2, 0.92, 1.3), None),
-    Tile(128, 64, 16, 2, 2, 4, 255, Pace(1.8, 0.781, 0.601, 2.0), None),
+    Tile(16, 16, 64, 1, 2, 4, 128, TileTimes(1.0, 0.478, 0.12, 0.6), TileTimes(1.0, 0.668, 0.111, 0.45)),
+    Tile(32, 16, 64, 2, 2, 4, 120, TileTimes(1.5, 0.323, 0.281, 1.0), TileTimes(1.5, 0.439, 0.258, 0.45)),
+    Tile(64, 16, 32, 4, 1, 5, 120, TileTimes(1.0, 0.359, 0.239, 1.0), TileTimes(1.0, 0.509, 0.196, 0.6)),
+    Tile(16, 64, 32, 1, 4, 5, 120, TileTimes(1.2, 0.275, 0.239, 1.0), TileTimes(1.0, 0.401, 0.174, 0.8)),
+    Tile(64, 32, 16, 4, 1, 6, 120, TileTimes(1.0, 0.424, 0.184, 1.0), TileTimes(1.8, 0.439, 0.258, 0.6)),
+    Tile(32, 32, 16, 2, 2, 8, 96, TileTimes(1.5, 0.166, 0.098, 1.0), TileTimes(1.5, 0.212, 0.092, 0.6)),
+    Tile(32, 32, 64, 2, 2, 3, 144, TileTimes(1.0, 0.799, 0.615, 1.0), TileTimes(1.8, 0.878, 0.516, 0.8)),
+    Tile(64, 64, 16, 2, 2, 4, 168, TileTimes(1.8, 0.454, 0.349, 1.3), TileTimes(1.5, 0.472, 0.315, 0.8)),
+    Tile(64, 64, 32, 2, 2, 3, 168, TileTimes(1.5, 1.2, 0.92, 1.3), None),
+    Tile(128, 64, 16, 2, 2, 4, 255, TileTimes(1.8, 0.781, 0.601, 2.0), None),
 )
 _TALL = (
-    Tile(128, 64, 32, 4, 2, 3, 168, Pace(3.5, 1.12, 1.12, 1.2), None, groups=True),
-    Tile(128, 64, 32, 4, 2, 6, 168, None, Pace(3.5, 1.21, 1.21, 1.3), groups=True),
+    Tile(128, 64, 32, 4, 2, 3, 168, TileTimes(3.5, 1.12, 1.12, 1.2), None, groups=True),
+    Tile(128, 64, 32, 4, 2, 6, 168, None, TileTimes(3.5, 1.21, 1.21, 1.3), groups=True),
 )
 BY_GROUPS = (*_TALL, *(replace(x, rows=x.columns, columns=x.rows, up=x.along, along=x.up) for x in _TALL))
 """Of float64 and of float32 matrices; the same, on their side, for results that are low."""
@@ -163,10 +163,10 @@ class Shape(NamedTuple):
 
 def work(tile: Tile, shape: Shape, processors: int) -> float:
     """Microseconds of a kernel on a GPU as fast as an H200 with so many processors, but for its memory."""
-    pace = tile.pace(shape.size)
-    if pace is None:
+    times = tile.times(shape.size)
+    if times is None:
         return math.inf
-    start, latency, step, result = pace
+    start, latency, step, result = times
     across, down = -(-shape.n // tile.columns), -(-shape.m // tile.rows)
     tiles, steps, most = shape.matrices * across * down, -(-shape.k // tile.depth), tile.together(shape.size)
     waves, rest = divmod(tiles, processors * most)
@@ -185,7 +185,7 @@ def _tiles(shape: Shape, shared: int, sm90: bool) -> list[Tile]:
     return [
         tile
         for tile in some
-        if shape.m <= LONGEST_GRID * tile.rows and tile.shared(shape.size) <= shared and tile.pace(shape.size)
+        if shape.m <= LONGEST_GRID * tile.rows and tile.shared(shape.size) <= shared and tile.times(shape.size)
     ]
 
 

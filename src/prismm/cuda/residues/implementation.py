@@ -116,8 +116,8 @@ class Implementation(Composite):
     def queue(self, job: Job) -> Statistics:
         """In blocks of matrices, rows and columns."""
         program, target = job.program, job.target
-        # Beside the operands' splits, or first where both are kept.
-        with program.fork() if None in job.kept else contextlib.nullcontext():
+        # Beside the operands' splits, or first where both are parts.
+        with program.fork() if None in job.prepared else contextlib.nullcontext():
             program.zero(job.counts)
         statistics = []
         step, own = job.blocks.batches, iter(range(COUNTS, math.prod(job.counts.shape), 2))
@@ -125,8 +125,8 @@ class Implementation(Composite):
         for t in range(0, target.batch, step):
             # Only a report looks at statistics afterwards.
             with contextlib.nullcontext() if job.full_output else program.scope():
-                some = job.left.some(t, step), job.right.some(t, step), target.some(t, step)
-                addend = job.addend and job.addend.some(t, step)
+                some = job.left.batch_slice(t, step), job.right.batch_slice(t, step), target.batch_slice(t, step)
+                addend = job.addend and job.addend.batch_slice(t, step)
                 statistics.append(_queue_some(job, table, *some, addend, own))
         return statistics
 
@@ -160,7 +160,7 @@ def split_program(
     whole = vectors_of(x[None], A, columns=side == "right")
     splits = []
     for start in range(0, whole.vectors, step):
-        some = whole.part(start, start + step)
+        some = whole.block(start, start + step)
         statistics = allocate_statistics(program, some)
         made = split_vectors(program, some, statistics, table, device, left=side == "left", levels=True, measure=True)
         splits.append(_of_side(made, LEFT if side == "left" else RIGHT))
@@ -191,17 +191,19 @@ def _queue_some(
     program, device, test = job.program, job.device, job.config
     fixed = {"levels": test.mode == MAGNITUDE, "measure": job.full_output or test.mode == ROUNDING}
     rows, columns, strassen = job.blocks.rows, job.blocks.columns, job.blocks.strassen
-    column_blocks = [right.part(j, j + columns) for j in range(0, target.n, columns)]
-    row_blocks = [left.part(i, i + rows) for i in range(0, target.m, rows)]
+    column_blocks = [right.block(j, j + columns) for j in range(0, target.n, columns)]
+    row_blocks = [left.block(i, i + rows) for i in range(0, target.m, rows)]
     made = []
-    for blocks, kept in ((row_blocks, job.kept[0]), (column_blocks, job.kept[1])):
-        made.append([x.statistics for x in kept.splits] if kept else [allocate_statistics(program, x) for x in blocks])
+    for blocks, parts in ((row_blocks, job.prepared[0]), (column_blocks, job.prepared[1])):
+        made.append(
+            [x.statistics for x in parts.splits] if parts else [allocate_statistics(program, x) for x in blocks]
+        )
     of_rows, of_columns = made
 
     def split(x: Vectors, index: int, *, left: bool) -> SplitVectors:
-        kept = job.kept[0 if left else 1]
-        if kept is not None:
-            found = kept.splits[index]
+        parts = job.prepared[0 if left else 1]
+        if parts is not None:
+            found = parts.splits[index]
         else:
             statistics = (of_rows if left else of_columns)[index]
             found = split_vectors(program, x, statistics, table, device, left=left, **fixed)
@@ -209,7 +211,7 @@ def _queue_some(
 
     # What is kept need not be split again for each block of the other operand: that one's blocks come first.
     sides = [(column_blocks, False), (row_blocks, True)]
-    if job.kept[1] is not None:
+    if job.prepared[1] is not None:
         sides.reverse()
     (outer, outer_left), (inner, inner_left) = sides
     for x, some in enumerate(outer):
@@ -239,7 +241,7 @@ def _queue_some(
                     operands = row_blocks[i], column_blocks[j], split_a, split_b
                     if job.problem.summed:
                         combine_digits(
-                            program, digits, target.part(*block), addend and addend.part(*block), *operands, table,
+                            program, digits, target.block(*block), addend and addend.block(*block), *operands, table,
                             test, job.counts, device,
                         )  # fmt: skip
                     else:
@@ -247,7 +249,7 @@ def _queue_some(
                         join_digits(
                             program,
                             digits,
-                            target.part(*block),
+                            target.block(*block),
                             *operands,
                             table,
                             test,

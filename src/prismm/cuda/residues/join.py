@@ -76,30 +76,57 @@ def join_digits(
     """
     import torch
 
-    from prismm.cuda.residues.kernels import join_fast as quick
-    from prismm.cuda.residues.kernels import repair
+    from prismm.cuda.residues.kernels import join_fast, repair
 
     parts, k = a.parts, a.terms
-    apart = test.mode == MAGNITUDE and test.magnitude_kappa > 0.0
+    separate = test.mode == MAGNITUDE and test.magnitude_kappa > 0.0
     rows, strip, block, warps = join_tile(test.mode)
     strips, blocks = -(-out.m // strip), -(-out.n // block)
     primes = coprime_moduli(256, table.moduli)
     exact_constants, needed = join_constants(table.moduli, test, table.left.device)
     flags = program.allocate(torch.int32, out.batch, parts, strips, blocks)
     q = table.fraction_bits(left.terms)
-    reals = out.place.reals()
-    steps = tuple(parts * step for step in out.steps)
+    reals = out.buffer.reals()
+    strides = tuple(parts * step for step in out.strides)
     row_pitch, plane = digits.shape[3], digits.shape[2] * digits.shape[3]
-    even = steps[1] % 16 == 0 and steps[0] % 16 == 0 and out.n % 16 == 0
+    even = strides[1] % 16 == 0 and strides[0] % 16 == 0 and out.n % 16 == 0
     program.launch(
-        quick.join_quickly, (blocks, strips, out.batch * parts), digits, reals, steps[1], steps[2], steps[0], flags,
-        left.statistics, right.statistics, needed, out.m, out.n, left.terms, q, row_pitch, plane, strips * blocks,
-        left.batch, right.batch,
-        MODULI=table.moduli, MODE=test.mode, TESTED=test.magnitude_kappa > 0.0, PRECISION=test.precision, PARTS=parts,
-        ROWS=rows, STRIP=strip, BLOCK=block, EVEN=even, NVIDIA=device.nvidia, num_warps=warps, enable_fp_fusion=False,
-        SYSTEM=fast_join_constants(table.moduli, parts, 2), PRIMES=primes,
+        join_fast.join_quickly,
+        (blocks, strips, out.batch * parts),
+        digits,
+        reals,
+        strides[1],
+        strides[2],
+        strides[0],
+        flags,
+        left.statistics,
+        right.statistics,
+        needed,
+        out.m,
+        out.n,
+        left.terms,
+        q,
+        row_pitch,
+        plane,
+        strips * blocks,
+        left.batch,
+        right.batch,
+        MODULI=table.moduli,
+        MODE=test.mode,
+        TESTED=test.magnitude_kappa > 0.0,
+        PRECISION=test.precision,
+        PARTS=parts,
+        ROWS=rows,
+        STRIP=strip,
+        BLOCK=block,
+        EVEN=even,
+        NVIDIA=device.nvidia,
+        num_warps=warps,
+        enable_fp_fusion=False,
+        SYSTEM=fast_join_constants(table.moduli, parts, 2),
+        PRIMES=primes,
         HALF=(scheme_product(table.moduli) // 2).bit_length(),
-    )  # fmt: skip
+    )
     words = strips * blocks
     total = words * out.batch * parts
     third = second_pass_constants(table.moduli, parts, table.left.device)
@@ -108,7 +135,7 @@ def join_digits(
             repair.look_again,
             (min(REJOIN_PROGRAMS * device.programs, total),),
             reals,
-            *steps,
+            *strides,
             flags,
             digits,
             left.statistics,
@@ -138,11 +165,11 @@ def join_digits(
     span = min(32, 1 << (-(-total // programs) - 1).bit_length())
     marks = program.allocate(torch.int32, programs, max(rows, FINISH_ROWS), block // 32)
     uncertified_flags = (
-        program.allocate(torch.int32, out.batch, parts, strips, blocks, strip, block // 32) if apart else marks
+        program.allocate(torch.int32, out.batch, parts, strips, blocks, strip, block // 32) if separate else marks
     )
-    x, y = a.place.reals(), b.place.reals()
-    a_steps, b_steps = (tuple(parts * step for step in some.steps) for some in (a, b))
-    where = (x, *a_steps, y, *b_steps, reals, *steps)
+    x, y = a.buffer.reals(), b.buffer.reals()
+    a_strides, b_strides = (tuple(parts * step for step in some.strides) for some in (a, b))
+    where = (x, *a_strides, y, *b_strides, reals, *strides)
     program.launch(
         repair.finish,
         (programs,),
@@ -182,11 +209,11 @@ def join_digits(
         COLUMNS=block,
         BLOCK=LANES,
         WORDS=span,
-        APART=apart,
+        APART=separate,
         num_warps=4,
         enable_fp_fusion=False,
     )
-    if apart:
+    if separate:
         _recompute_uncertified(
             program,
             where,
@@ -286,7 +313,7 @@ def _recompute_uncertified(
         program.launch(
             magnitudes.magnitude_planes, (device.programs,), *where[:8], left.statistics, right.statistics, *places,
             uncertified, left.vectors, right.vectors, a.terms, depths, *batches_of, enough, PARTS=parts,
-            A_ALONG=a.steps[2] == 1, B_ALONG=b.steps[2] == 1, SIDE=side, DEPTH=depth, VECTORS=32, num_warps=8,
+            A_ALONG=a.strides[2] == 1, B_ALONG=b.strides[2] == 1, SIDE=side, DEPTH=depth, VECTORS=32, num_warps=8,
             enable_fp_fusion=False,
         )  # fmt: skip
     else:  # sums of longer vectors might not fit in 32 bits

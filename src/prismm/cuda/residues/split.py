@@ -101,19 +101,19 @@ def measure_columns(
     from prismm.cuda.residues.kernels import scale
 
     k, parts = x.terms, x.parts
-    steps, reals = tuple(parts * step for step in x.steps), x.place.reals()
+    strides, reals = tuple(parts * step for step in x.strides), x.buffer.reals()
     block, (piece, _) = 128, tall_tile(64, 1, k)
     strips = -(-x.vectors * parts // block)
     fixed: dict[str, Any] = {"PARTS": parts, "BLOCK": block, "EVEN": x.even(2), "num_warps": 4}
     program.launch(
-        scale.largest_columns, (strips, -(-k // piece), x.batch), reals, steps[2], steps[0], statistics, k,
+        scale.largest_columns, (strips, -(-k // piece), x.batch), reals, strides[2], strides[0], statistics, k,
         x.vectors, PIECE=piece, ROWS=16, EXACT=exact, **fixed,
     )  # fmt: skip
     # Small matrices want many programs, large ones few atomic additions.
     few = strips * x.batch * k < 2 * device.programs * 256 and k <= 128 * LONGEST_GRID
     piece, rows = (128, 16) if few else (256, 8)
     program.launch(
-        scale.sum_columns, (strips, -(-k // piece), x.batch), reals, steps[2], steps[0], statistics, k,
+        scale.sum_columns, (strips, -(-k // piece), x.batch), reals, strides[2], strides[0], statistics, k,
         x.vectors, q, PIECE=piece, ROWS=rows, LEVELS=levels, NVIDIA=device.nvidia, enable_fp_fusion=False, **fixed,
     )  # fmt: skip
 
@@ -132,7 +132,7 @@ def split_vectors(
 
     k, parts = x.terms, x.parts
     shape = plane_shape(x.vectors, k, table.moduli * (3 if parts == 2 else 1))
-    across = x.steps[1] == 1 and x.steps[2] != 1
+    across = x.strides[1] == 1 and x.strides[2] != 1
     at_once = _is_split_at_once(x, across, table, device)
     if across and not at_once:
         program.zero(statistics)
@@ -141,7 +141,7 @@ def split_vectors(
     if x.batch * x.vectors == 0:
         return found
     q = table.fraction_bits(parts * k)
-    steps, reals = tuple(parts * step for step in x.steps), x.place.reals()
+    strides, reals = tuple(parts * step for step in x.strides), x.buffer.reals()
     fixed: dict[str, Any] = {
         "MODULI": table.moduli, "MEASURE": measure, "WORDS": table.words, "PERMUTED": device.sm90 and not left,
         "enable_fp_fusion": False,
@@ -155,21 +155,21 @@ def split_vectors(
         statistics, planes, table.thresholds, factors, x.vectors, k, shape[2], shape[1] * shape[2], parts * k, q,
         table.bits, table.limit_bits,
     )  # fmt: skip
-    if not across and x.steps[2] != 1 and k > 1:
+    if not across and x.strides[2] != 1 and k > 1:
         raise EngineError("operands of these strides have to be copied first")
     if at_once:
         from prismm.cuda.residues.kernels import split_sm90 as sm90
 
-        narrower = table.bits == NEARLY_ONE_WORD and x.place.dtype == torch.float32 and not measure
+        narrower = table.bits == NEARLY_ONE_WORD and x.buffer.dtype == torch.float32 and not measure
         groups = SPLIT_COLUMNS if across else 4 if table.words == 1 or narrower else 2
         own: dict[str, Any] = {}
         if across:
             tiles = 1 << (-(-k // (64 * SPLIT_WARPS)) - 1).bit_length()
-            kept = tiles * 64 * SPLIT_WARPS * groups * x.place.dtype.itemsize <= SPLIT_KEPT
+            kept = tiles * 64 * SPLIT_WARPS * groups * x.buffer.dtype.itemsize <= SPLIT_KEPT
             own = {"KEPT": tiles if kept else 0, "maxnreg": 128}
         program.launch(
             sm90.split_columns_at_once if across else sm90.split_rows_at_once,
-            (-(-x.vectors // groups) if across else x.vectors, x.batch), reals, steps[2 if across else 1], steps[0],
+            (-(-x.vectors // groups) if across else x.vectors, x.batch), reals, strides[2 if across else 1], strides[0],
             *common, WARPS=SPLIT_WARPS, GROUPS=groups, LEVELS=levels, NARROWER=narrower,
             EVEN=x.even(2) and k % 16 == 0 if across else x.even(1), num_warps=SPLIT_WARPS, **own, **fixed,
         )  # fmt: skip
@@ -177,7 +177,7 @@ def split_vectors(
     if not across:
         block, groups, warps = ROW_BLOCK[0] // parts, max(1, ROW_BLOCK[1] // parts), ROW_BLOCK[2]
         program.launch(
-            split.split_rows, (x.vectors, x.batch), reals, steps[1], steps[0], *common,
+            split.split_rows, (x.vectors, x.batch), reals, strides[1], strides[0], *common,
             FOURS=32 * warps, BLOCK=block, GROUPS=groups, LEVELS=levels, num_warps=warps,
             EVEN=x.even(1), **fixed,
         )  # fmt: skip
@@ -185,7 +185,7 @@ def split_vectors(
     measure_columns(program, x, statistics, q, device, levels=levels, exact=False)
     (rows, columns), warps = tall_tile(COLUMN_TILE[0], COLUMN_TILE[1] // parts, shape[2]), COLUMN_TILE[2]
     program.launch(
-        split.split_columns, (-(-x.vectors // columns), -(-shape[2] // rows), x.batch), reals, steps[2], steps[0],
+        split.split_columns, (-(-x.vectors // columns), -(-shape[2] // rows), x.batch), reals, strides[2], strides[0],
         *common, ROWS=rows, BLOCK=columns, EVEN=x.even(2) and k % 16 == 0, num_warps=warps, **fixed,
     )  # fmt: skip
     return found
@@ -197,7 +197,7 @@ def _is_split_at_once(x: Vectors, across: bool, table: Tables, device: Device) -
         return False
     if not across:
         return True
-    return columns_at_once(x.batch, x.vectors, x.terms * x.place.dtype.itemsize, table.words, device.programs)
+    return columns_at_once(x.batch, x.vectors, x.terms * x.buffer.dtype.itemsize, table.words, device.programs)
 
 
 def columns_at_once(batch: int, vectors: int, size: int, words: int, programs: int) -> bool:

@@ -94,14 +94,14 @@ def add_quarters(program: Program, x: SplitVectors, table: Tables, *, left: bool
     """With the sums of the quarters of a matrix's planes."""
     import torch
 
-    from prismm.cuda.residues.kernels import strassen as quarters
+    from prismm.cuda.residues.kernels import strassen
 
     _, count, _, pitch = x.planes.shape
     sums = program.allocate(torch.int8, 1, *sums_shape(x.vectors, pitch, count, left=left))
     half, width = sums.shape[2] // 2, sums.shape[3] // 2
     rows, words, warps = TILE
     program.launch(
-        quarters.add_quarters, (-(-half // rows) * -(-width // (4 * words)), count), in_words(x.planes),
+        strassen.add_quarters, (-(-half // rows) * -(-width // (4 * words)), count), in_words(x.planes),
         in_words(sums), table.reduction, x.vectors, half, x.plane // 4, pitch // 4, width // 4, RIGHT=not left,
         ROWS=rows, WORDS=words, num_warps=warps,
     )  # fmt: skip
@@ -131,13 +131,13 @@ def add_products(program: Program, products: BufferView, m: int, n: int, table: 
     """The digits of all entries, as of `cuda.multiply_planes`, from those of seven products."""
     import torch
 
-    from prismm.cuda.residues.kernels import strassen as quarters
+    from prismm.cuda.residues.kernels import strassen
 
     many, count, half_m, half_n = products.shape
     digits = program.allocate(torch.uint8, 1, *digits_shape(m, n, count))
     rows, words, warps = TILE
     program.launch(
-        quarters.add_products, (-(-half_m // rows) * -(-half_n // (4 * words)), count), in_words(products),
+        strassen.add_products, (-(-half_m // rows) * -(-half_n // (4 * words)), count), in_words(products),
         in_words(digits), table.reduction, m, half_m, m * digits.shape[3] // 4, digits.shape[3] // 4, half_n // 4,
         PRODUCTS=many, ROWS=rows, WORDS=words, num_warps=warps,
     )  # fmt: skip

@@ -19,8 +19,8 @@ from prismm.cuda.implementation import Composite, Job
 from prismm.cuda.layout import real_vectors
 from prismm.cuda.multiword.implementation import check_length
 from prismm.cuda.residues.tables import CertificateTest
-from prismm.cuda.slices import launches as cuda_slices
-from prismm.cuda.slices import pairs as cuda_slice_pairs
+from prismm.cuda.slices import launches as slice_launches
+from prismm.cuda.slices import pairs as slice_pairs
 from prismm.errors import ArgumentError, EngineError
 from prismm.formats import Format
 from prismm.schemes.slices import Slices
@@ -43,14 +43,14 @@ left 1.4 %, as measured), and one in 27000 does in float32.
 _MOST_BATCHES = 32767
 
 
-def digits_of(scheme: Slices, problem: Problem) -> cuda_slices.Digits:
+def digits_of(scheme: Slices, problem: Problem) -> slice_launches.Digits:
     """How the slices are held; ArgumentError where the unit holds none of so many bits.
 
     Correctly rounded entries are what they are whatever the slices, and are certified on a grid.
     """
     adaptive = scheme.exponents == "adaptive" and not _rounds(scheme, problem)
     bits = scheme.layout(problem.terms).bits
-    return cuda_slices.digits_for(scheme.unit, bits, scheme.rounding == "toward-zero", adaptive)
+    return slice_launches.digits_for(scheme.unit, bits, scheme.rounding == "toward-zero", adaptive)
 
 
 def _rounds(scheme: Slices, problem: Problem) -> bool:
@@ -81,9 +81,9 @@ def _batches(each: int) -> int:
     return min(max(1, BATCH_BYTES // max(1, each)), _MOST_BATCHES)
 
 
-def _maker_of(config: cuda_slices.LaunchConfig) -> Any:
+def _maker_of(config: slice_launches.LaunchConfig) -> Any:
     """The module that makes and multiplies the slices."""
-    return cuda_slice_pairs if config.digits.adaptive else cuda_slices
+    return slice_pairs if config.digits.adaptive else slice_launches
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ class SlicesBound:
         return np.where(np.isfinite(value), bound, 0.0)
 
 
-def config_for(scheme: Slices, problem: Problem) -> cuda_slices.LaunchConfig:
+def config_for(scheme: Slices, problem: Problem) -> slice_launches.LaunchConfig:
     """What is launched."""
     slices, groups = _slices_and_groups(scheme, problem)
     target = accuracy.Target("correctly-rounded") if scheme.mode == "CR" else problem.target
@@ -127,12 +127,12 @@ def config_for(scheme: Slices, problem: Problem) -> cuda_slices.LaunchConfig:
     precision = problem.result.precision
     terms = problem.target_terms + (3 if problem.summed else 0)
     test = CertificateTest(*accuracy.join_test(target, terms, problem.result), problem.terms, precision)
-    return cuda_slices.LaunchConfig(slices, groups, test, digits_of(scheme, problem))
+    return slice_launches.LaunchConfig(slices, groups, test, digits_of(scheme, problem))
 
 
-def operations(config: cuda_slices.LaunchConfig, problem: Problem, processors: int) -> float:
+def operations(config: slice_launches.LaunchConfig, problem: Problem, processors: int) -> float:
     """Operations of products of slices in full tiles, with those of the processors that wait for the last ones."""
-    rows, columns = (128, 256) if config.digits.balanced else cuda_slices.tile_of(config.digits)
+    rows, columns = (128, 256) if config.digits.balanced else slice_launches.tile_of(config.digits)
     tiles = -(-problem.m // rows) * -(-problem.n // columns) * problem.count
     cut = config.cut(tiles, problem.terms, processors)
     tiles *= cut.blocks
@@ -158,7 +158,7 @@ class Implementation(Composite):
         digits = digits_of(scheme, problem)
         if engine not in (None, "cuda", digits.engine):
             raise ArgumentError(f"engine={engine!r} does not multiply slices of {scheme}; it takes {digits.engine!r}")
-        reason = cuda_slices.refuse(digits, *_slices_and_groups(scheme, problem), problem.terms)
+        reason = slice_launches.refuse(digits, *_slices_and_groups(scheme, problem), problem.terms)
         if reason is not None:
             raise EngineError(f"{scheme}: {reason}, or CPU tensors")
         return digits.engine
@@ -167,11 +167,11 @@ class Implementation(Composite):
         """Bytes for a block of the product; of complex operands with the real ones that are laid out."""
         laid_out = (rows + columns) * problem.k * problem.number_bytes if problem.is_complex else 0
         config = config_for(self.scheme, problem)
-        own = cuda_slices.workspace(config, rows, columns, problem.terms, problem.count, _ANY.programs)
+        own = slice_launches.workspace(config, rows, columns, problem.terms, problem.count, _ANY.programs)
         # gemm's sum asks for both products of complex numbers at once.
         return (laid_out + own) * (problem.parts if problem.summed else 1)
 
-    def launch_config(self, problem: Problem, device: Device) -> cuda_slices.LaunchConfig:
+    def launch_config(self, problem: Problem, device: Device) -> slice_launches.LaunchConfig:
         """Digits, slices and the test of a certificate."""
         return config_for(self.scheme, problem)
 
@@ -181,24 +181,24 @@ class Implementation(Composite):
         program.zero(job.counts)
         rows, columns = job.blocks.rows, job.blocks.columns
         m, n = min(rows, target.m), min(columns, target.n)
-        constants, maker = cuda_slices.constants_of(config.test, job.a.device), _maker_of(config)
+        constants, maker = slice_launches.constants_of(config.test, job.a.device), _maker_of(config)
         terms = job.left.parts * job.left.terms
-        step = _batches(cuda_slices.workspace(config, m, n, terms))
+        step = _batches(slice_launches.workspace(config, m, n, terms))
         for part, t in itertools.product(range(job.left.parts), range(0, target.batch, step)):
-            some_a, some_b = job.left.some(t, step), job.right.some(t, step)
-            some = target.some(t, step).reals(part)
+            some_a, some_b = job.left.batch_slice(t, step), job.right.batch_slice(t, step)
+            some = target.batch_slice(t, step).reals(part)
             cut = config.cut(-(-m // 128) * -(-n // 256) * some.batch, terms, device.programs)
             for j in range(0, target.n, columns):
                 with program.scope():
-                    of_b = real_vectors(program, some_b.part(j, j + columns), part, left=False)
+                    of_b = real_vectors(program, some_b.block(j, j + columns), part, left=False)
                     split_b = maker.slice_vectors(program, of_b, config, cut, device, left=False)
                     for i in range(0, target.m, rows):
                         with program.scope():
-                            of_a = real_vectors(program, some_a.part(i, i + rows), part, left=True)
+                            of_a = real_vectors(program, some_a.block(i, i + rows), part, left=True)
                             split_a = maker.slice_vectors(program, of_a, config, cut, device, left=True)
                             sums = maker.multiply_slices(program, split_a, split_b, config, cut, device)
-                            cuda_slices.join_sums(
-                                program, sums, some.part(i, rows, j, columns), of_a, of_b, split_a, split_b, config,
+                            slice_launches.join_sums(
+                                program, sums, some.block(i, rows, j, columns), of_a, of_b, split_a, split_b, config,
                                 constants, job.counts, device,
                             )  # fmt: skip
 
@@ -208,32 +208,38 @@ class Implementation(Composite):
         program.zero(job.counts)
         rows, columns = job.blocks.rows, job.blocks.columns
         m, n = min(rows, target.m), min(columns, target.n)
-        constants, maker = cuda_slices.constants_of(config.test, job.a.device), _maker_of(config)
+        constants, maker = slice_launches.constants_of(config.test, job.a.device), _maker_of(config)
         terms, parts = job.left.parts * job.left.terms, range(job.left.parts)
-        step = _batches(cuda_slices.workspace(config, m, n, terms) * job.left.parts)
+        step = _batches(slice_launches.workspace(config, m, n, terms) * job.left.parts)
         for t in range(0, target.batch, step):
-            some_a, some_b, some = job.left.some(t, step), job.right.some(t, step), target.some(t, step)
-            c = job.addend.some(t, step) if job.addend is not None else None
+            some_a, some_b, some = (
+                job.left.batch_slice(t, step),
+                job.right.batch_slice(t, step),
+                target.batch_slice(t, step),
+            )
+            c = job.addend.batch_slice(t, step) if job.addend is not None else None
             cut = config.cut(-(-m // 128) * -(-n // 256) * some.batch, terms, device.programs)
 
-            def slices_of(x: Vectors, cut: cuda_slices.Cut = cut, *, left: bool) -> list[cuda_slices.SlicedVectors]:
+            def slices_of(
+                x: Vectors, cut: slice_launches.Cut = cut, *, left: bool
+            ) -> list[slice_launches.SlicedVectors]:
                 reals = (real_vectors(program, x, part, left=left) for part in parts)
                 return [maker.slice_vectors(program, real, config, cut, device, left=left) for real in reals]
 
             for j in range(0, target.n, columns):
                 with program.scope():
-                    of_b = some_b.part(j, j + columns)
+                    of_b = some_b.block(j, j + columns)
                     split_b = slices_of(of_b, left=False)
                     for i in range(0, target.m, rows):
                         with program.scope():
-                            of_a = some_a.part(i, i + rows)
+                            of_a = some_a.block(i, i + rows)
                             products = [
                                 (x, y, maker.multiply_slices(program, x, y, config, cut, device))
                                 for x, y in zip(slices_of(of_a, left=True), split_b, strict=True)
                             ]
                             place = i, rows, j, columns
-                            cuda_slices.combine_sums(
-                                program, products, some.part(*place), c.part(*place) if c is not None else None, of_a,
+                            slice_launches.combine_sums(
+                                program, products, some.block(*place), c.block(*place) if c is not None else None, of_a,
                                 of_b, config, constants, job.counts, device,
                             )  # fmt: skip
 
@@ -254,7 +260,7 @@ class Implementation(Composite):
             seconds += line.seconds(float(count * elements), words)
         join = rates.join if config.test.mode == MAGNITUDE else rates.rounded
         seconds += join.seconds(float(count * m * n), config.entry_bytes)
-        return seconds + rates.once_over(count * m * n // 8)
+        return seconds + rates.one_pass_seconds(count * m * n // 8)
 
     def bound(
         self, problem: Problem, engine: str, device: Device, a: Any, b: Any, statistics: Any, weight: float

@@ -4,7 +4,7 @@ Five to seven launches, none of which waits: slices of rows, of columns (with tw
 lie across contiguous elements), products, join and certificate, repair. Real float64 and float32 results.
 
 Slices are on a grid, of as many bits as the scheme says, rounded to nearest or toward zero, for INT8, FP16 or FP64
-units (`cuda.slices.kernels.split`); those with exponents of their own are made and multiplied by `cuda_slice_pairs`.
+units (`cuda.slices.kernels.split`); those with exponents of their own are made and multiplied by `slice_pairs`.
 What
 is kept of them, and so the value, is that of a CPU (`schemes.slices`): all pairs, or those with p + q <= d + 1; blocks
 of the inner dimension, which serve a unit's accumulator, have no part in it. "CR" takes a fixed number here, and the
@@ -262,7 +262,7 @@ def slice_vectors(
     from prismm.cuda.slices.kernels import split as slice_split
 
     k, mode = x.terms, config.test.mode
-    across = x.steps[1] == 1 and x.steps[2] != 1
+    across = x.strides[1] == 1 and x.strides[2] != 1
     # Neighbours in memory, so that one call sets them to zero.
     statistics = program.allocate(torch.int64, x.batch, STATISTICS, x.vectors)
     extras = program.allocate(torch.int64, x.batch, slice_split.EXTRAS.value, x.vectors)
@@ -279,11 +279,11 @@ def slice_vectors(
     }  # fmt: skip
     place = statistics, extras, digits, x.vectors, k, cut.width, pitch, found.plane
     if not across:
-        if x.steps[2] != 1 and k > 1:
+        if x.strides[2] != 1 and k > 1:
             raise EngineError("operands of these strides have to be copied first")
         block, warps = _ROW_BLOCK
         program.launch(
-            slice_split.slice_rows, (x.vectors, x.batch), x.place, x.steps[1], x.steps[0], *place, _FRACTION_BITS,
+            slice_split.slice_rows, (x.vectors, x.batch), x.buffer, x.strides[1], x.strides[0], *place, _FRACTION_BITS,
             BLOCK=block, LEVELS=mode == MAGNITUDE, num_warps=warps,
             EVEN=x.even(1), **fixed,
         )  # fmt: skip
@@ -294,8 +294,8 @@ def slice_vectors(
     rows, columns, warps = _COLUMN_TILE if config.digits.balanced else _PEELED_TILE
     rows, columns = tall_tile(rows, columns, cut.blocks * cut.width)
     program.launch(
-        slice_split.slice_columns, (-(-x.vectors // columns), cut.blocks * cut.width // rows, x.batch), x.place,
-        x.steps[2], x.steps[0], *place, ROWS=rows, BLOCK=columns, EVEN=x.even(2) and k % 16 == 0, num_warps=warps,
+        slice_split.slice_columns, (-(-x.vectors // columns), cut.blocks * cut.width // rows, x.batch), x.buffer,
+        x.strides[2], x.strides[0], *place, ROWS=rows, BLOCK=columns, EVEN=x.even(2) and k % 16 == 0, num_warps=warps,
         **fixed,
     )  # fmt: skip
     return found
@@ -395,7 +395,7 @@ def join_sums(
 
     test, mark_pitch = config.test, -(-out.n // 32)
     marks = program.allocate(torch.int32, out.batch, out.m, mark_pitch)
-    steps = out.steps
+    strides = out.strides
     vectors = left.statistics, left.extras, right.statistics, right.extras, constants
     common = {
         "SLICES": config.slices, "GROUPS": config.groups, "MODE": test.mode, "PRECISION": test.precision
@@ -405,9 +405,22 @@ def join_sums(
         "ADAPTIVE": config.digits.adaptive,
     }  # fmt: skip
     target = (
-        out.place, steps[1], steps[2], steps[0], marks, *vectors, out.m, out.n, test.terms, sums.row_pitch, sums.plane,
-        sums.blocks, mark_pitch, left.batch, right.batch,
-    )  # fmt: skip
+        out.buffer,
+        strides[1],
+        strides[2],
+        strides[0],
+        marks,
+        *vectors,
+        out.m,
+        out.n,
+        test.terms,
+        sums.row_pitch,
+        sums.plane,
+        sums.blocks,
+        mark_pitch,
+        left.batch,
+        right.batch,
+    )
     tested = test.mode == MAGNITUDE and test.magnitude_kappa > 0.0
     if config.digits.adaptive:
         tiles = -(-out.n // slice_pairs.BLOCK), -(-out.m // slice_pairs.ROWS), out.batch
@@ -417,7 +430,7 @@ def join_sums(
         )  # fmt: skip
     else:
         tiles = -(-out.n // slice_join.BLOCK), -(-out.m // slice_join.STRIP), out.batch
-        even = steps[1] % 16 == 0 and steps[0] % 16 == 0 and out.n % 16 == 0
+        even = strides[1] % 16 == 0 and strides[0] % 16 == 0 and out.n % 16 == 0
         program.launch(
             slice_join.join_slices, tiles, sums.low, sums.top, *target, TESTED=tested, ROWS=slice_join.ROWS,
             STRIP=slice_join.STRIP, BLOCK=slice_join.BLOCK, EVEN=even, BITS=config.digits.bits,
@@ -425,13 +438,37 @@ def join_sums(
         )  # fmt: skip
     span = slice_repair.SIDE.value, slice_repair.SPAN.value
     pieces = -(-out.m // span[0]) * -(-mark_pitch // span[1]) * out.batch
-    a_batch, b_batch = (x.steps[0] if x.batch > 1 else 0 for x in (a, b))
+    a_batch, b_batch = (x.strides[0] if x.batch > 1 else 0 for x in (a, b))
     program.launch(
-        slice_repair.repair_slices, (min(32 * device.programs, pieces),), a.place, a_batch, *a.steps[1:], b.place,
-        b_batch, *b.steps[1:], out.place, *steps, marks, sums.low, sums.top, *vectors, counts, out.m, out.n, a.terms,
-        sums.row_pitch, sums.plane, sums.blocks, mark_pitch, out.batch, left.batch, right.batch,
-        BLOCK=slice_repair.LANES, **fixed, **slice_repair.LAUNCH,
-    )  # fmt: skip
+        slice_repair.repair_slices,
+        (min(32 * device.programs, pieces),),
+        a.buffer,
+        a_batch,
+        *a.strides[1:],
+        b.buffer,
+        b_batch,
+        *b.strides[1:],
+        out.buffer,
+        *strides,
+        marks,
+        sums.low,
+        sums.top,
+        *vectors,
+        counts,
+        out.m,
+        out.n,
+        a.terms,
+        sums.row_pitch,
+        sums.plane,
+        sums.blocks,
+        mark_pitch,
+        out.batch,
+        left.batch,
+        right.batch,
+        BLOCK=slice_repair.LANES,
+        **fixed,
+        **slice_repair.LAUNCH,
+    )
 
 
 Real = tuple[SlicedVectors, SlicedVectors, Sums]
@@ -486,18 +523,56 @@ def _recompute_own(
 
     (left, right, sums), (_, _, sums_i) = products[0], products[-1]
     source = addend or out
-    a_steps, b_steps, steps, c_steps = (
-        tuple((2 if some.place.dtype.is_complex else 1) * step for step in some.steps) for some in (a, b, out, source)
+    a_strides, b_strides, strides, c_strides = (
+        tuple((2 if some.buffer.dtype.is_complex else 1) * step for step in some.strides)
+        for some in (a, b, out, source)
     )
-    a_batch, b_batch = (steps[0] if x.batch > 1 else 0 for x, steps in ((a, a_steps), (b, b_steps)))
+    a_batch, b_batch = (strides[0] if x.batch > 1 else 0 for x, strides in ((a, a_strides), (b, b_strides)))
     words = math.prod(marks.shape)
     program.launch(
-        slice_settle.settle_slices, (min(8 * device.programs, -(-words // combine.SPAN.value)),), a.place.reals(),
-        a_batch, *a_steps[1:], b.place.reals(), b_batch, *b_steps[1:], out.place.reals(), *steps, source.place.reals(),
-        c_steps[1], c_steps[2], c_steps[0], marks, sums.low, sums.top, sums_i.low, sums_i.top, left.statistics,
-        left.extras, right.statistics, right.extras, counts, *FACTORS, out.m, out.n, a.terms, sums.row_pitch,
-        sums.plane, sums.blocks, marks.shape[3], out.batch, left.batch, right.batch, SLICES=config.slices,
-        GROUPS=config.groups, BITS=config.digits.bits, ADAPTIVE=config.digits.adaptive,
-        PRECISION=config.test.precision, PARTS=len(products), ADDEND=addend is not None, BLOCK=LANES, num_warps=4,
+        slice_settle.settle_slices,
+        (min(8 * device.programs, -(-words // combine.SPAN.value)),),
+        a.buffer.reals(),
+        a_batch,
+        *a_strides[1:],
+        b.buffer.reals(),
+        b_batch,
+        *b_strides[1:],
+        out.buffer.reals(),
+        *strides,
+        source.buffer.reals(),
+        c_strides[1],
+        c_strides[2],
+        c_strides[0],
+        marks,
+        sums.low,
+        sums.top,
+        sums_i.low,
+        sums_i.top,
+        left.statistics,
+        left.extras,
+        right.statistics,
+        right.extras,
+        counts,
+        *FACTORS,
+        out.m,
+        out.n,
+        a.terms,
+        sums.row_pitch,
+        sums.plane,
+        sums.blocks,
+        marks.shape[3],
+        out.batch,
+        left.batch,
+        right.batch,
+        SLICES=config.slices,
+        GROUPS=config.groups,
+        BITS=config.digits.bits,
+        ADAPTIVE=config.digits.adaptive,
+        PRECISION=config.test.precision,
+        PARTS=len(products),
+        ADDEND=addend is not None,
+        BLOCK=LANES,
+        num_warps=4,
         enable_fp_fusion=False,
-    )  # fmt: skip
+    )

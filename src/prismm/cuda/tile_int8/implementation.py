@@ -18,9 +18,9 @@ from prismm.cuda.costs.table import waves
 from prismm.cuda.implementation import Composite, Job
 from prismm.cuda.launch.arguments import A, B
 from prismm.cuda.layout import lay_out, put_part
-from prismm.cuda.multiword import launches as cuda_words
+from prismm.cuda.multiword import launches as multiword_launches
 from prismm.cuda.multiword.implementation import blocks_of, check_length, matrices_of, matrices_of_result
-from prismm.cuda.tile_int8 import launches as cuda_tiles
+from prismm.cuda.tile_int8 import launches as tile_launches
 from prismm.errors import ArgumentError, EngineError
 from prismm.formats import FP32, Format
 
@@ -39,9 +39,16 @@ _UP = 1.0 + 2.0**-40
 
 
 def _queue_part(
-    program: Program, a: cuda_words.Matrices, b: cuda_words.Matrices, out: cuda_words.Matrices, part: int,
-    config: cuda_tiles.LaunchConfig, counts: BufferView, device: Device, clear: bool,
-) -> None:  # fmt: skip
+    program: Program,
+    a: multiword_launches.Matrices,
+    b: multiword_launches.Matrices,
+    out: multiword_launches.Matrices,
+    part: int,
+    config: tile_launches.LaunchConfig,
+    counts: BufferView,
+    device: Device,
+    clear: bool,
+) -> None:
     """The real or imaginary part of a complex product: of real operands of twice the inner dimension."""
     sides = []
     for x, left in ((a, True), (b, False)):
@@ -51,11 +58,11 @@ def _queue_part(
         place, own = lay_out(program, x.data, tuple(shape), tuple(steps), part, left=left)  # type: ignore[arg-type]
         strides = tuple(own[axis] for axis in turned)
         real = (batch, rows, 2 * columns) if left else (batch, 2 * rows, columns)
-        sides.append(cuda_words.Matrices(place, real, strides, False))  # type: ignore[arg-type]
+        sides.append(multiword_launches.Matrices(place, real, strides, False))  # type: ignore[arg-type]
     batch, m, n = out.shape
     made = program.allocate(out.data.dtype, batch, m, n)
-    result = cuda_words.Matrices(made, out.shape, (m * n, n, 1), False)
-    cuda_tiles.queue(sides[0], sides[1], result, config, counts, device, program, clear)
+    result = multiword_launches.Matrices(made, out.shape, (m * n, n, 1), False)
+    tile_launches.queue(sides[0], sides[1], result, config, counts, device, program, clear)
     put_part(program, made, out.data.at(part, (), ()), (out.batch_stride, *out.strides[1:]), out.shape)
 
 
@@ -69,7 +76,7 @@ class TilesBound:
     result: Format
     a: Any
     b: Any
-    own: cuda_tiles.Bound
+    own: tile_launches.Bound
     scheme: TileInt8
 
     def at(self, c: NDArray[Any], i: Any, j: Any) -> NDArray[np.float64]:
@@ -97,7 +104,7 @@ class TilesBound:
             steps = -(-self.own.terms // width)
             bound = self.own.gamma * size + (1.0 + self.own.gamma) * error
             bound = np.ldexp(bound, some[:, None] + more)
-            # See `cuda_tiles`: a constant of the data's own units where those are not scaled.
+            # See `tile_launches`: a constant of the data's own units where those are not scaled.
             bound += np.where(size > 0.0, steps * (2.0**-127 if self.scheme.scaling == "none" else 0.0), 0.0)
             bound = np.reshape(bound, np.shape(value)) + self.own.terms * self.result.smallest_subnormal
             bound = (bound + half_ulp(value, self.result)) * (1.0 + 2.0**-30)
@@ -107,7 +114,7 @@ class TilesBound:
         """What both vectors of an entry lose. left, right: by exponents of their own; ratio: of the units of those."""
         if self.scheme.exponent == "tile":
             return left, right
-        of_left, of_right = (cuda_tiles.fraction(x) for x in self.scheme.segments)
+        of_left, of_right = (tile_launches.fraction(x) for x in self.scheme.segments)
         ratio = (ratio if self.scheme.scaling == "none" else 0 * ratio) + of_right - of_left
         there = (left > 0.0) & (right > 0.0)  # a vector of zeros loses nothing
         mine, its = np.hypot(left, np.ldexp(right, ratio)) * _UP, np.hypot(right, np.ldexp(left, -ratio)) * _UP
@@ -144,7 +151,7 @@ def _vectors(
     padded = np.zeros((-(-data.shape[0] // tile) * tile, steps * width))
     padded[: data.shape[0], : data.shape[1]] = data if given else x
     largest = np.abs(padded.reshape(-1, tile, steps, width)).max((1, 3))
-    bits = cuda_tiles.fraction(segments)
+    bits = tile_launches.fraction(segments)
     significand, e = np.frexp(largest)
     # g is e - 1, or e where RN of the largest element carries.
     unit = np.where(largest > 0.0, np.ldexp(1.0, e - bits - 2 + (significand >= 1.0 - 2.0 ** (-bits - 2))), 0.0)
@@ -164,13 +171,13 @@ class Implementation(Composite):
     def check(self, problem: Problem, engine: str | None, device: Device) -> str:
         """The engine that multiplies segments; see `cuda.implementation.Implementation.check`."""
         scheme = self.scheme
-        if engine not in (None, "cuda", cuda_tiles.NAME):
+        if engine not in (None, "cuda", tile_launches.NAME):
             raise ArgumentError(
-                f"engine={engine!r} does not multiply segments of {scheme}; it takes {cuda_tiles.NAME!r}"
+                f"engine={engine!r} does not multiply segments of {scheme}; it takes {tile_launches.NAME!r}"
             )
-        if not cuda_tiles.takes(scheme.tile):
+        if not tile_launches.takes(scheme.tile):
             raise EngineError(
-                f"{scheme} runs on a CPU so far; pass a tile that a GPU takes ({cuda_tiles.tile_sizes()}), or CPU "
+                f"{scheme} runs on a CPU so far; pass a tile that a GPU takes ({tile_launches.tile_sizes()}), or CPU "
                 "tensors"
             )
         if not problem.one_type or problem.result.precision != 24:
@@ -184,16 +191,16 @@ class Implementation(Composite):
                 "pass Residues(...)"
             )
         check_length(problem)
-        return cuda_tiles.NAME
+        return tile_launches.NAME
 
     def workspace(self, problem: Problem, rows: int, columns: int) -> int:
         """Bytes for a block of the product; of a complex one with real operands and the part that is made."""
         laid_out = 4 * ((rows + columns) * problem.terms + rows * columns) if problem.is_complex else 0
-        return laid_out + cuda_tiles.workspace(self.scheme, rows, columns, problem.terms)
+        return laid_out + tile_launches.workspace(self.scheme, rows, columns, problem.terms)
 
-    def launch_config(self, problem: Problem, device: Device) -> cuda_tiles.LaunchConfig:
+    def launch_config(self, problem: Problem, device: Device) -> tile_launches.LaunchConfig:
         """Tiles and the test of a certificate."""
-        return cuda_tiles.config_for(self.scheme, problem.terms, problem.target, problem.summed)
+        return tile_launches.config_for(self.scheme, problem.terms, problem.target, problem.summed)
 
     def queue(self, job: Job) -> None:
         """Survey, split, multiply, certify and repair, in blocks that begin where tiles do."""
@@ -201,13 +208,13 @@ class Implementation(Composite):
         rows, columns = (max(1, size // grain) * grain for size, grain in zip(block, granule, strict=True))
         x, y, z = matrices_of(job.a, A), matrices_of(job.b, B), matrices_of_result(job.target)
         m, n, parts = min(rows, z.shape[1]), min(columns, z.shape[2]), 2 if z.is_complex else 1
-        each = cuda_tiles.workspace(self.scheme, m, n, parts * x.shape[2])
+        each = tile_launches.workspace(self.scheme, m, n, parts * x.shape[2])
         clear, program = True, job.program
         for left, right, result in blocks_of(x, y, z, rows, columns, each):
             for part in range(parts):
                 with program.scope():
                     if parts == 1:
-                        cuda_tiles.queue(left, right, result, job.config, job.counts, job.device, program, clear)
+                        tile_launches.queue(left, right, result, job.config, job.counts, job.device, program, clear)
                     else:
                         _queue_part(program, left, right, result, part, job.config, job.counts, job.device, clear)
                     clear = False
@@ -239,4 +246,4 @@ class Implementation(Composite):
         self, problem: Problem, engine: str, device: Device, a: Any, b: Any, statistics: Any, weight: float
     ) -> TilesBound:
         """From the operands."""
-        return TilesBound(FP32, a, b, cuda_tiles.bound(self.scheme, problem.terms), self.scheme)
+        return TilesBound(FP32, a, b, tile_launches.bound(self.scheme, problem.terms), self.scheme)

@@ -44,7 +44,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from prismm.cuda.multiword import launches as cuda_words
+from prismm.cuda.multiword import launches as multiword_launches
 from prismm.errors import EngineError
 from prismm.formats import FP32
 from prismm.schemes.tile_int8 import TileInt8
@@ -228,13 +228,13 @@ def queue(
     rows, columns = 64, 128
     to.launch(
         tile_certify.certify_tiles, (-(-m // rows) * -(-n // columns), batches), out.data, facts, shifts, marks, m, n,
-        out.strides[1], out.batch_stride, -(-n // 32), vectors, cuda_words.pattern_of(config.room),
-        cuda_words.pattern_of(config.last), cuda_words.pattern_of(config.gamma),
-        cuda_words.pattern_of(64.0 if config.summed else 1.0),
+        out.strides[1], out.batch_stride, -(-n // 32), vectors, multiword_launches.pattern_of(config.room),
+        multiword_launches.pattern_of(config.last), multiword_launches.pattern_of(config.gamma),
+        multiword_launches.pattern_of(64.0 if config.summed else 1.0),
         RAW=config.raw, GIVEN=given, PAIRS=pairs, RATIO=fraction(right) - fraction(left), ROWS=rows, COLUMNS=columns,
         EVEN=_aligned(out), num_warps=8, enable_fp_fusion=False,
     )  # fmt: skip
-    cuda_words.repair(a, b, out, marks, counts, config.raw and not config.summed, False, device, to)
+    multiword_launches.repair(a, b, out, marks, counts, config.raw and not config.summed, False, device, to)
 
 
 def _ceil(x: int, step: int) -> int:
