@@ -17,6 +17,7 @@ from prismm.cuda.gemm.launches import combine_values
 from prismm.cuda.implementation import Job, Statistics
 from prismm.cuda.launch.arguments import ADDEND, LEFT, WORKSPACE, A, B, BufferView
 from prismm.cuda.launch.program import Program
+from prismm.cuda.launch.stages import StageTimes
 from prismm.cuda.operands import overlap, ranges_overlap, result_of, vectors_of
 from prismm.cuda.views import Result
 from prismm.cuda.workspace import UNREAD_BYTES, borrow, give_back
@@ -57,6 +58,7 @@ class Made:
     queued: Queued
     workspace: torch.Tensor
     memories: tuple[torch.Tensor, ...]
+    times: StageTimes
 
     def read(self, place: BufferView) -> torch.Tensor:
         """Some scratch memory, or memory of a prepared operand, on the device."""
@@ -93,7 +95,7 @@ def multiply(
     if queued is None:
         queued = call.programs[key] = _queued(call, a, b, view, full_output, addend)
     memory = workspace.scratch_of(queued, view.device)
-    made = Made(a, b, view, queued, memory, memories)
+    made = Made(a, b, view, queued, memory, memories, StageTimes())
     stream, captured = stream_of(call)
     bases = [*addresses, memory.data_ptr()]
     if sum_ is not None:
@@ -101,7 +103,10 @@ def multiply(
         bases += [*parts, addend.data_ptr() if addend is not None else 0, *sum_.patterns]
     else:
         bases += [memory.data_ptr() for memory in memories]
-    queued.program.run(tuple(bases), stream, captured)
+    if full_output:
+        queued.program.run_in_stages(tuple(bases), stream, made.times.begin)
+    else:
+        queued.program.run(tuple(bases), stream, captured)
     if whole is not result:
         result.copy_(whole)
     return made if full_output else None

@@ -55,6 +55,9 @@ def report_of(
         path = "value" if target is None or target.kind == "fast" else "certified"
         path = "a priori" if implementation.a_priori else path
         outcome.count(path, made.out.numel() * (1 + made.out.is_complex()) - special - exact - third)
+        for stage, seconds in made.times.seconds().items():
+            outcome.time(stage, seconds)
+        outcome.split_left, outcome.split_right = made.queued.program.splits
         total.merge(outcome)
         for index in range(made.out.shape[0]):
             own = Outcome()

@@ -37,6 +37,11 @@ class Vectors:
         return Vectors(place, self.batch, min(stop, self.vectors) - start, self.terms, self.strides)
 
     @property
+    def elements(self) -> int:
+        """How many there are."""
+        return self.batch * self.vectors * self.terms
+
+    @property
     def parts(self) -> int:
         """Real numbers an element holds."""
         return 2 if self.buffer.dtype.is_complex else 1

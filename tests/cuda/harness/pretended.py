@@ -89,6 +89,7 @@ def pretended(device: Device, folder: Any, free: int = FREE) -> Iterator[list[st
         ):  # fmt: skip
             patch.setattr(torch._C, name, lambda *_, answer=answer: answer, raising=False)
         patch.setattr(Program, "run", run)
+        patch.setattr(Program, "run_in_stages", lambda program, bases, stream, begin: run(program, bases, stream))
         forget()
         threads = torch.get_num_threads()
         torch.set_num_threads(1)

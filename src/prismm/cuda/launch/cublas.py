@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from prismm.cuda.launch.driver import driver
+from prismm.cuda.launch.stages import MULTIPLY
 from prismm.errors import EngineError
 
 if TYPE_CHECKING:
@@ -67,6 +68,7 @@ class Gemm:
     workspace: BufferView
 
     forked = False
+    stage = MULTIPLY
 
     @property
     def arguments(self) -> tuple[BufferView, ...]:

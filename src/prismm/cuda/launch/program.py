@@ -32,6 +32,7 @@ from prismm.cuda.launch.compile import (
 from prismm.cuda.launch.cublas import Gemm
 from prismm.cuda.launch.driver import check, driver
 from prismm.cuda.launch.graphs import Replay, follow, is_capturing, stream_beside
+from prismm.cuda.launch.stages import stage_of
 from prismm.errors import EngineError
 
 if TYPE_CHECKING:
@@ -67,6 +68,11 @@ class _Launch:
     forked: bool = False
     ready: Ready | None = None
 
+    @property
+    def stage(self) -> str:
+        """See `launch.stages`."""
+        return stage_of(self.kernel)
+
 
 @dataclass
 class _Zero:
@@ -91,13 +97,15 @@ class _Join:
 class Program:
     """Launches in order, and the scratch memory that they share.
 
-    alignments: of the first three bases, a caller's, in bytes modulo 16; scratch memory is aligned, C need not be.
+    alignments: of the first three bases, a caller's, in bytes modulo 16; workspace is aligned, C need not be. splits:
+    elements of the left and the right operand that launches split.
     """
 
     alignments: tuple[int, int, int] = (0, 0, 0)
     launches: list[_Launch | _Zero | _Join | Gemm] = field(default_factory=list)
     _taken: int = 0
     _most: int = 0
+    splits: list[int] = field(default_factory=lambda: [0, 0])
     _forked: bool = False
     _bases: tuple[int, ...] = ()
     _replays: dict[tuple[int, ...], int | Replay] = field(default_factory=dict)
@@ -155,6 +163,10 @@ class Program:
     def workspace(self) -> int:
         """Bytes of scratch memory that a call must bring."""
         return self._most
+
+    def count_split(self, elements: int, *, left: bool) -> None:
+        """Add to the elements of an operand that are split."""
+        self.splits[0 if left else 1] += elements
 
     def zero(self, place: BufferView) -> None:
         """Set scratch memory to zero, in its turn; one driver's call for neighbours."""
@@ -227,6 +239,26 @@ class Program:
             if len(self._replays) > _MOST_REPLAYS:
                 once = (x for x, found in self._replays.items() if isinstance(found, int) and x != bases)
                 del self._replays[next(once, next(iter(self._replays)))]
+
+    def run_in_stages(self, bases: tuple[int, ...], stream: int, begin: Callable[[str | None], None]) -> None:
+        """`run` launch by launch on one stream, for a report.
+
+        Args:
+            bases, stream: as for `run`.
+            begin: is told the stage (`launch.stages`) before its first launch, and None at the end.
+        """
+        with self._lock:
+            self._fill(bases)
+            stage = None
+            for launch in self.launches:
+                if isinstance(launch, _Join):
+                    continue
+                # Memory is set to zero for what follows.
+                found = stage if isinstance(launch, _Zero) else launch.stage
+                if found is not None and found != stage:
+                    begin(stage := found)
+                self._launch(launch, bases, stream)
+            begin(None)
 
     def _fill(self, bases: tuple[int, ...]) -> None:
         """The addresses of a call, in the parameters of all launches."""

@@ -233,6 +233,8 @@ def queue(
     """
     import torch
 
+    to.count_split(out.shape[0] * a.shape[1] * a.shape[2], left=True)
+    to.count_split(out.shape[0] * b.shape[1] * b.shape[2], left=False)
     operands = directly(a, b, config, device, to) if config.direct else None
     if operands is not None:
         _queue_directly(*operands, a, b, out, config, counts, device, to, clear)

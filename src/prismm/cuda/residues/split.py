@@ -140,6 +140,7 @@ def split_vectors(
     found = SplitVectors(planes, statistics, x.batch, x.vectors, parts * k)
     if x.batch * x.vectors == 0:
         return found
+    program.count_split(x.elements, left=left)
     q = table.fraction_bits(parts * k)
     strides, reals = tuple(parts * step for step in x.strides), x.buffer.reals()
     fixed: dict[str, Any] = {

@@ -271,6 +271,7 @@ def slice_vectors(
     found = SlicedVectors(digits, statistics, extras, x.batch, x.vectors)
     if x.batch * x.vectors == 0:
         return found
+    program.count_split(x.elements, left=left)
     fixed: dict[str, Any] = {
         "SLICES": config.slices, "BITS": config.digits.bits, "BALANCED": config.digits.balanced,
         "TRUNCATED": config.digits.truncated,

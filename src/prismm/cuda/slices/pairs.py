@@ -39,6 +39,7 @@ def slice_vectors(
     found = SlicedVectors(to, statistics, cuts, x.batch, x.vectors)
     if x.batch * x.vectors == 0:
         return found
+    program.count_split(x.elements, left=left)
     if x.strides[2] != 1 and x.terms > 1:
         x = _straight(program, x)
     block, warps = _BLOCK

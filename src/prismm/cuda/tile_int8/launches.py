@@ -167,6 +167,8 @@ def queue(
     tile_rows, width, tile_columns = scheme.tile
     left, right = scheme.segments
     batches, m, k, n = out.shape[0], a.shape[1], a.shape[2], b.shape[2]
+    to.count_split(batches * m * k, left=True)
+    to.count_split(batches * k * n, left=False)
     steps, vectors = -(-k // width), batches * (m + n)
     pairs = scheme.exponent == "pair"
     all_rows = batches * (m + n if pairs else left * m + right * n)
