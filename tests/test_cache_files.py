@@ -224,7 +224,7 @@ def test_users_that_an_access_control_list_names(tmp_path, capfd):
     folder.mkdir(parents=True)
     cache_files.write(folder / "file", b"content")
     name_in_list(folder / "file", STRANGER)
-    with pytest.raises(FileError, match="other users can write to .*file"):
+    with pytest.raises(FileError, match=r"other users can write to .*file"):
         cache_files.read(folder / "file")
     (folder / "file").chmod(0o755)
     assert cache_files.read(folder / "file") == b"content"
