@@ -34,7 +34,8 @@ def matrices_of(rows: int, columns: int, terms: int) -> int:
     >>> matrices_of(4, 4, 4), matrices_of(16, 16, 16), matrices_of(32, 32, 32), matrices_of(2, 2, 32)
     (64, 4, 1, 32)
     """
-    return max(1, min(ENTRIES // (rows * columns), ELEMENTS // (terms * (rows + columns))))
+    most = max(1, min(ENTRIES // (rows * columns), ELEMENTS // (terms * (rows + columns))))
+    return 1 << (most.bit_length() - 1)
 
 
 def multiply_tiny(
@@ -48,7 +49,8 @@ def multiply_tiny(
     from prismm.kernels.gpu import tiny
 
     parts, single = a.parts, out.place.reals().dtype.itemsize == 4
-    mode = {None: tiny.NATIVE, ROUNDING: tiny.ROUNDED, MAGNITUDE: tiny.SCALED}[test and test.mode].value
+    asked = None if test is None else test.mode
+    mode = {None: tiny.NATIVE, ROUNDING: tiny.ROUNDED, MAGNITUDE: tiny.SCALED}[asked].value
     rows, columns, terms = _power(out.m), _power(parts * out.n), _power(parts * a.terms)
     matrices = matrices_of(rows, columns, terms)
     thresholds = constants = counts

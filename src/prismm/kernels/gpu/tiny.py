@@ -21,10 +21,10 @@ entries: s by fused multiply-additions errs by at most 1.01·k·u·S.
 *SCALED*: RN of the product of rounded operands A' = RN(2^s·a), B' = RN(2^t·b), the same bits as by residues, with the
 shifts that `kernels.gpu.scale` defines; certified as in `kernels.gpu.join`, else RN of the exact sum. A' and B' are
 integers, so nothing underflows. The certificate compares the bound ε of C' with |C'|, and if that is not enough, with
-M = Σ floor(|a|·2^(7-e))·floor(|b|·2^(7-f)). (Counts of large elements, which a join asks first, prove nothing that M
-does not: each counted product adds to M at least what it counts for.) M is seldom needed, as S tells: floor(x)·floor(y)
->= x·y - x - y for 0 <= x, y < 128, so in units of 2^(e+s+f+t) M is at least Σ|a||b| - k·2^-6, and S - Σ|a||b| is at most
-k·(2^-(e+s) + 2^-(f+t)), below k·2^-14 with both exponents 16 or more.
+M = Σ floor(|a|·2^(7-e))·floor(|b|·2^(7-f)). (Counts of large elements, which a join asks first, prove nothing
+that M does not: each counted product adds to M at least what it counts for.) M is seldom needed, as S tells: floor(x)·
+floor(y) >= x·y - x - y for 0 <= x, y < 128, so in units of 2^(e+s+f+t), 2^14 times M's, M is at least Σ|a||b| - k·2^-6,
+and S - Σ|a||b| is at most k·(2^-(e+s) + 2^-(f+t)), below k·2^-14 with both exponents 16 or more.
 
 Sums that lose nothing on their way are exact, zeros and ties included: a second look sees that, where some entry of a
 program is not certain.
@@ -46,6 +46,7 @@ from prismm.kernels.gpu.numbers import (
     MAGNITUDE,
     NONFINITE,
     bits_of,
+    ceiling_of_product,
     exponent_above,
     multiple,
     power_of_two,
@@ -68,7 +69,7 @@ from prismm.kernels.gpu.repair import (
     round_limbs,
     settle_native,
 )
-from prismm.kernels.gpu.scale import ceiling_of_product, magnitude_factors, scale_exponent
+from prismm.kernels.gpu.scale import magnitude_factors, scale_exponent
 
 NATIVE, ROUNDED, SCALED = gl.constexpr(0), gl.constexpr(1), gl.constexpr(2)
 UNROLLED = gl.constexpr(2)
@@ -144,8 +145,8 @@ def _settle_scaled(
     a, a_step, b, b_step, target, counts, k, part, q, thresholds, limit_bits, constants, lanes, index,
     PRECISION: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
-    """Set an entry as `repair` does: what IEEE's sum gives where a term is not finite; its value, where it is certified;
-    else that of the exact sum. lanes: as many as there are terms, or more.
+    """Set an entry as `repair` does: what IEEE's sum gives where a term is not finite; its value, where it is
+    certified; else that of the exact sum. lanes: as many as there are terms, or more.
     """
     value = ieee_value_in(a, a_step, b, b_step, k, part, lanes, PARTS)
     road = wide(SPECIAL)
@@ -330,14 +331,16 @@ def multiply_tiny(
     """
     LAYOUT: gl.constexpr = _tile(ROWS, COLUMNS, MATRICES, WARPS)
     COPY_A: gl.constexpr = _copied(MATRICES, ROWS, TERMS, ACROSS_A, a.dtype.element_ty.primitive_bitwidth // 8, WARPS)
-    COPY_B: gl.constexpr = _copied(MATRICES, TERMS, COLUMNS, ACROSS_B, b.dtype.element_ty.primitive_bitwidth // 8, WARPS)
+    COPY_B: gl.constexpr = _copied(
+        MATRICES, TERMS, COLUMNS, ACROSS_B, b.dtype.element_ty.primitive_bitwidth // 8, WARPS
+    )
     SHARED: gl.constexpr = gl.SwizzledSharedLayout(1, 1, 1, [2, 1, 0])
     OF_TERM: gl.constexpr = gl.SwizzledSharedLayout(1, 1, 1, [1, 0])
     terms, columns = k * PARTS, n * PARTS
     first = gl.program_id(0) * MATRICES
     x = _read(
-        a, a_batch, a_row, a_step, batches, first, m, terms, MATRICES, ROWS, TERMS, COPY_A, ACROSS_A, WHOLE, TOGETHER_A, PARTS,
-        False,
+        a, a_batch, a_row, a_step, batches, first, m, terms, MATRICES, ROWS, TERMS, COPY_A, ACROSS_A, WHOLE, TOGETHER_A,
+        PARTS, False,
     )  # fmt: skip
     y = _read(
         b, b_batch, b_step, b_column, batches, first, terms, columns, MATRICES, TERMS, COLUMNS, COPY_B, ACROSS_B, WHOLE,
