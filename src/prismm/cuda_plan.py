@@ -8,8 +8,7 @@
 | "correctly-rounded" | Residues, moduli by the fewest predicted seconds, repair included |
 | reproducible=True | Residues, moduli from result type, K and target alone, as on a CPU |
 
-Batches of tiny matrices are multiplied in one kernel whatever is asked, but for a tolerance: the values of Residues
-without residues.
+Batches of tiny matrices are multiplied in one kernel, but for a tolerance: to the values of Residues without residues.
 
 Nothing here looks at the data; where residues of native grade would be taken, the caller's look at a sample may add
 moduli, or leave them for cuBLAS (`cuda_look`).
@@ -177,7 +176,7 @@ def _choose(
     scheme, reasons = options.scheme, ["asked for by the caller"]
     tiny = one_kernel and scheme is None and engine in (None, "cuda") and kept == (None, None)
     tiny = tiny and _is_tiny(need, device)
-    if tiny and need.native and not need.reproducible and need.target and need.target.kind in ("native", "fast"):
+    if tiny and _is_conventional(need):
         native = Native("float64") if need.result.precision == 24 else Native()
         return Choice(native, FP64, (_TINY,), need.m, need.n, 0, tiny=True)
     if scheme is None:
@@ -244,6 +243,12 @@ def _is_tiny(need: Need, device: cuda.Device) -> bool:
 def _of_residues(need: Need) -> bool:
     """Whether a batch of tiny products, in one kernel, has values that are those of residues."""
     return need.rounded or (need.reproducible and need.target is not None and need.target.kind != "tolerance")
+
+
+def _is_conventional(need: Need) -> bool:
+    """Whether a batch of tiny products, in one kernel, may be made of sums in float64."""
+    plain = need.native and not need.reproducible and need.target is not None and need.target.kind in ("native", "fast")
+    return plain and cuda_tiny.serves(need.m, need.n, need.k, need.parts, cuda_tiny.MOST_NATIVE)
 
 
 _TINY = "a batch of tiny products, in one kernel on float64's units"

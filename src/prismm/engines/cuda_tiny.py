@@ -10,17 +10,19 @@ if TYPE_CHECKING:
     from prismm.engines.cuda import Device, Result, Tables, Test, Vectors
     from prismm.engines.launch import Place, Program
 
-__all__ = ["MOST", "multiply_tiny", "serves"]
+__all__ = ["MOST", "MOST_NATIVE", "multiply_tiny", "serves"]
 
-MOST = 32
-"""Real numbers of a row, of a column, and terms of an entry, at most."""
+MOST, MOST_NATIVE = 32, 16
+"""Real numbers of a row, of a column, and terms of an entry, at most; and of conventional products, which matrix
+instructions make faster from there on.
+"""
 ENTRIES, ELEMENTS, WARPS = 1024, 4096, 4
 """Entries of a program, elements of its operands at most, and warps, as measured on an H100."""
 
 
-def serves(m: int, n: int, k: int, parts: int) -> bool:
+def serves(m: int, n: int, k: int, parts: int, most: int = MOST) -> bool:
     """Whether matrices (m, k) and (k, n) of numbers of so many parts are tiny."""
-    return 0 < m <= MOST and 0 < parts * n <= MOST and 0 < parts * k <= MOST
+    return min(m, n, k) > 0 and max(m, parts * n, parts * k) <= most
 
 
 def _power(x: int) -> int:
@@ -59,8 +61,7 @@ def multiply_tiny(
         assert table is not None and test is not None
         thresholds, bits, q = table.thresholds, table.limit_bits, table.fraction_bits(test.terms)  # type: ignore[assignment]
         constants = join_constants(table.moduli, test, table.left.device)[0]  # type: ignore[assignment]
-    exact = single and max(a.place.reals().dtype.itemsize, b.place.reals().dtype.itemsize) == 4
-    fused = mode == tiny.NATIVE.value or (exact and mode == tiny.ROUNDED.value)
+    fused = single or mode == tiny.NATIVE.value
     where, together = [], []
     for x in (a, b):
         steps = tuple(parts * step for step in (x.steps[0] if x.batch > 1 else 0, *x.steps[1:]))

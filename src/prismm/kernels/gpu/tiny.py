@@ -15,22 +15,23 @@ The sum is s + Σ(q + r) exactly. Every |r| <= u·|p|; every |q| <= u·|s| <= u�
 k·u/(1 - k·u) times that sum, so by less than k²·u²·(1 + 2^-40)·Σ|p|, and S is Σ|p| but for a factor of 1 + k·u.
 Where r underflows, it errs by at most 2^-1075: with |s + c| > 2^-900, all of them by less than 2^-60 of k²·u²·S, as S
 is no smaller than s. So err = 1.01·k²·u²·S holds it all, k <= 64. An entry is certain if all numbers within err of
-s + c round alike and S < 2^1000. Float32 operands' products are exact, and sums in float64 decide nearly all their
-entries: s by fused multiply-additions errs by at most 1.01·k·u·S.
+s + c round alike and S < 2^1000. In float32, sums in float64 decide nearly all: s by fused multiply-additions, which
+errs by at most 1.01·k·u·S, and c = 0.
 
 *SCALED*: RN of the product of rounded operands A' = RN(2^s·a), B' = RN(2^t·b), the same bits as by residues, with the
 shifts that `kernels.gpu.scale` defines; certified as in `kernels.gpu.join`, else RN of the exact sum. A' and B' are
 integers, so nothing underflows. The certificate compares the bound ε of C' with |C'|, and if that is not enough, with
-M = Σ floor(|a|·2^(7-e))·floor(|b|·2^(7-f)). (Counts of large elements, which a join asks first, prove nothing
-that M does not: each counted product adds to M at least what it counts for.) M is seldom needed, as S tells: floor(x)·
-floor(y) >= x·y - x - y for 0 <= x, y < 128, so in units of 2^(e+s+f+t), 2^14 times M's, M is at least Σ|a||b| - k·2^-6,
-and S - Σ|a||b| is at most k·(2^-(e+s) + 2^-(f+t)), below k·2^-14 with both exponents 16 or more.
+M = Σ floor(|a|·2^(7-e))·floor(|b|·2^(7-f)). (Counts of large elements, which a join asks first, prove nothing that M
+does not: each counted product adds to M at least what it counts for.) M is seldom needed, as S tells: floor(x)·floor(y)
+is at least x·y - x - y for x, y >= 0. With n >= ½·Σ2^s·|a| of a row and ν >= ½·Σ2^t·|b| of a column, M in units of
+A'B' is so at least T - 2^-6·(2^(f+t)·n + 2^(e+s)·ν), T = Σ2^(s+t)·|a||b|. And S exceeds T by n + ν + k/4 at most, which
+is below 1 % of what was subtracted where both exponents are 20 or more: the larger of n and ν is then above 2^17.
 
 Sums that lose nothing on their way are exact, zeros and ties included: a second look sees that, where some entry of a
 program is not certain.
 
-Bytes: operands and result once. Operations in float64 a term and entry: 1 (float32 2), ROUNDED and SCALED 11 (float32
-ROUNDED 2), and some 15 an element for its scale. A batch of 10^5 products of order 4 moves 38 MB, of order 16 614 MB:
+Bytes: operands and result once. Operations in float64 a term and entry: 1, in float32 3; ROUNDED and SCALED in float64
+11, and for SCALED some 20 an element besides. A batch of 10^5 products of order 4 moves 38 MB, of order 16 614 MB:
 13 and 205 µs at 3 TB/s; 11 operations of each of 4·10^8 terms take 270 µs on an H100.
 """
 
@@ -46,7 +47,7 @@ from prismm.kernels.gpu.numbers import (
     MAGNITUDE,
     NONFINITE,
     bits_of,
-    ceiling_of_product,
+    ceiling,
     exponent_above,
     multiple,
     power_of_two,
@@ -115,6 +116,8 @@ def _over(x, AXIS: tl.constexpr):
 def scale_of(x, q, thresholds, limit_bits, AXIS: tl.constexpr):
     """(e, s, ½‖A'‖₁, A', whether it is not 2^s·a) of vectors along an axis, as `join.bound_terms` has it after
     `scale`. Vectors that are not finite count as 0, with NONFINITE as their e. AXIS: None of a single vector.
+
+    Sums of at most 64 integers below 2^21, and of their squares, are exact in float64.
     """
     ALONG: tl.constexpr = 0 if AXIS is None else AXIS
     largest = tl.max(bits_of(x) & MAGNITUDE, ALONG)
@@ -123,14 +126,22 @@ def scale_of(x, q, thresholds, limit_bits, AXIS: tl.constexpr):
     largest = tl.where(finite, largest, 0)
     e = exponent_above(largest)
     lift, factor = magnitude_factors(e, q)
-    v = ceiling_of_product(tl.abs(x) * _over(lift, AXIS), _over(factor, AXIS), False).to(tl.int64)
-    shift = scale_exponent(largest, tl.sum(v * v, ALONG), q, thresholds, limit_bits)
-    norm1 = 0.5 * tl.sum(v, ALONG).to(tl.float64) * power_of_two(shift - q + e)
+    v = ceiling(tl.abs(x) * _over(lift, AXIS) * _over(factor, AXIS))
+    v = tl.where((v == 0.0) & (x != 0.0), 1.0, v)  # of what underflows
+    shift = scale_exponent(largest, tl.sum(v * v, ALONG).to(tl.int64), q, thresholds, limit_bits)
+    norm1 = 0.5 * tl.sum(v, ALONG) * power_of_two(shift - q + e)
     y = scaled(x, _over(shift, AXIS))
     z = rounded(y)
     inexact = tl.max(((y != z) | ((z == 0.0) & (x != 0.0))).to(tl.int32), ALONG)
     e = tl.where(finite, e, NONFINITE)
     return e.to(tl.int32), shift.to(tl.int32), norm1, z, inexact.to(tl.float64)
+
+
+@triton.jit
+def _factors_of(e, shift):
+    """2^-s, 0 where that is not usual, and 2^(e+s)."""
+    usual = (e < NONFINITE) & (shift > -450) & (shift < 450)
+    return tl.where(usual, power_of_two(tl.where(usual, -shift, 0)), 0.0), power_of_two(tl.where(usual, e + shift, 0))
 
 
 @triton.jit
@@ -324,7 +335,7 @@ def multiply_tiny(
     """out (batches, m, n), contiguous, = AB, MATRICES a program; all are real numbers, those behind complex ones where
     PARTS is 2, steps and all.
 
-    FUSED: whether fused multiply-additions come first: for NATIVE, and where products are exact. ROWS, COLUMNS, TERMS:
+    FUSED: whether fused multiply-additions come first. ROWS, COLUMNS, TERMS:
     powers of two that hold m, and so many parts of n and k; WHOLE: whether they are these. ACROSS: axis along which
     elements are neighbours, 1 or 2; TOGETHER: what steps are multiples of. thresholds, limit_bits, q: of
     `engines.cuda.Tables`; constants: of `join.join_tile`. counts: as for `repair.finish`.
@@ -367,23 +378,23 @@ def multiply_tiny(
     else:
         doubled = count * count * (1.01 * 2.0**-106)
         if MODE == SCALED:
-            e_row = gl.convert_layout(row_e, gl.SliceLayout(2, LAYOUT))[:, :, None]
-            e_column = gl.convert_layout(column_e, gl.SliceLayout(1, LAYOUT))[:, None, :]
-            s_row = gl.convert_layout(row_shift, gl.SliceLayout(2, LAYOUT))[:, :, None]
-            s_column = gl.convert_layout(column_shift, gl.SliceLayout(1, LAYOUT))[:, None, :]
+            down_row, top_row = _factors_of(row_e, row_shift)
+            down_column, top_column = _factors_of(column_e, column_shift)
+            down_row = gl.convert_layout(down_row, gl.SliceLayout(2, LAYOUT))[:, :, None]
+            down_column = gl.convert_layout(down_column, gl.SliceLayout(1, LAYOUT))[:, None, :]
+            top_row = gl.convert_layout(top_row, gl.SliceLayout(2, LAYOUT))[:, :, None]
+            top_column = gl.convert_layout(top_column, gl.SliceLayout(1, LAYOUT))[:, None, :]
             n_row = gl.convert_layout(row_norm, gl.SliceLayout(2, LAYOUT))[:, :, None]
             n_column = gl.convert_layout(column_norm, gl.SliceLayout(1, LAYOUT))[:, None, :]
             f_row = gl.convert_layout(row_inexact, gl.SliceLayout(2, LAYOUT))[:, :, None]
             f_column = gl.convert_layout(column_inexact, gl.SliceLayout(1, LAYOUT))[:, None, :]
-            shift = s_row + s_column
-            usual = (shift > -900) & (shift < 900) & (e_row < NONFINITE) & (e_column < NONFINITE)
-            scale = power_of_two(gl.where(usual, -shift, 0))
+            scale = down_row * down_column
         err = size * (count * (1.01 * 2.0**-53) if FUSED else doubled)
         value, open_ = _decided(s, c, err, size, scale, PRECISION, MODE == SCALED)
         if gl.max(gl.max(gl.max(open_.to(gl.int32), 2), 1), 0) > 0:
             again, rest, more, exact = _sums_again(left, right, terms, zero, LAYOUT)
             if FUSED:
-                value, open_ = _decided(again, rest, more * doubled, more, scale, PRECISION, False)
+                value, open_ = _decided(again, rest, more * doubled, more, scale, PRECISION, MODE == SCALED)
             if MODE == SCALED:
                 again = again * scale
                 exact = exact & (_in_range(again, PRECISION) | (again == 0.0))
@@ -391,15 +402,15 @@ def multiply_tiny(
             open_ = open_ & ~exact
         if MODE == SCALED:
             bound = f_row * n_column + f_column * n_row + f_row * f_column * (0.25 * count)
-            far = ~((gl.abs(s) + bound) * scale < (1.0715086071862673e301 if PRECISION == 53 else 8.507059173023462e37))
+            far = ~((gl.abs(s) + bound) * scale < (1.0715086071862673e301 if PRECISION == 53 else 4.253529586511731e37))
             kappa, by_magnitude = gl.load(constants), gl.load(constants + 1)
-            # What is as close as an ulp is told apart where entries are settled.
-            doubt = (bound != 0.0) & ~(gl.abs(s) * (1.0 - 8.881784197001252e-16) >= bound * kappa)
-            row_top, column_top = e_row + s_row, e_column + s_column
-            top = power_of_two(gl.where(usual, row_top + column_top, 0))
-            surely = size * (1.0 - 9.313225746154785e-10) - top * (count * (1.01 * 2.0**-6))  # 2^-30
-            doubt = doubt & ~((bound * by_magnitude <= surely) & (row_top >= 16) & (column_top >= 16))
-            open_ = open_ | far | ~usual
+            # A join asks it of C' rounded to 53 bits, from which s differs by less than 1.02·k·u·S and an ulp.
+            least = gl.abs(s) * (1.0 - 8.881784197001252e-16) - size * (count * (1.02 * 2.0**-53))  # 2^-50
+            doubt = (bound != 0.0) & ~(least >= bound * kappa)
+            surely = size * (1.0 - 9.313225746154785e-10)  # 2^-30
+            surely -= (n_row * top_column + n_column * top_row) * (1.01 * 2.0**-6)
+            doubt = doubt & ~((bound * by_magnitude <= surely) & (top_row >= 1048576.0) & (top_column >= 1048576.0))
+            open_ = open_ | far | (scale == 0.0)
             doubt = doubt & ~open_
             if gl.max(gl.max(gl.max(doubt.to(gl.int32), 2), 1), 0) > 0:
                 x = _read(
@@ -413,8 +424,10 @@ def multiply_tiny(
                 of_a.permute((1, 2, 0)).store(_sizes(x, gl.where(row_e < NONFINITE, row_e, 0)[:, :, None]))
                 of_b.permute((1, 0, 2)).store(_sizes(y, gl.where(column_e < NONFINITE, column_e, 0)[:, None, :]))
                 total = _magnitudes(left, right, terms, zero, LAYOUT)
-                least = gl.where(total > 0.0, total.to(gl.int32).to(gl.float64) * top * (2.0**-14), float("inf"))
-                doubt = doubt & ~(bound * by_magnitude <= least)
+                proof = gl.where(
+                    total > 0.0, total.to(gl.int32).to(gl.float64) * (top_row * top_column * (2.0**-14)), float("inf")
+                )
+                doubt = doubt & ~(bound * by_magnitude <= proof)
             open_ = open_ | doubt
     g = first + gl.arange(0, MATRICES, gl.SliceLayout(1, gl.SliceLayout(2, LAYOUT)))
     i = gl.arange(0, ROWS, gl.SliceLayout(0, gl.SliceLayout(2, LAYOUT)))
