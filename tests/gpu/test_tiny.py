@@ -195,10 +195,8 @@ def test_reports_hold(dtype, call, seed):
     c, report = prismm.matmul(*on_gpu(a, b), full_output=True, **CALLS[call])
     assert report.engine == "cuda:fp64" and sum(report.roads.values()) == c.numel() * (2 if c.is_complex() else 1)
     assert torch.equal(c, prismm.matmul(*on_gpu(a, b), **CALLS[call]))
-    made = c.cpu().numpy()
-    for p in range(len(a)):
-        bounds = report.pieces[p].outcome.bound.at(made[p], slice(None), slice(None))
-        assert exact_product(a[p], b[p]).within(made[p], bounds).all()
+    for x, y, z, bounds in zip(a, b, c.cpu().numpy(), report.bounds, strict=True):
+        assert exact_product(x, y).within(z, bounds).all()
 
 
 @pytest.mark.gpu

@@ -16,8 +16,10 @@ MOST, MOST_NATIVE = 32, 16
 """Real numbers of a row, of a column, and terms of an entry, at most; and of conventional products, which matrix
 instructions make faster from there on.
 """
-ENTRIES, ELEMENTS, WARPS = 1024, 4096, 4
-"""Entries of a program, elements of its operands at most, and warps, as measured on an H100."""
+ENTRIES, ELEMENTS, EACH = 512, 2048, 256
+"""Entries of a program, and elements of its operands, at most where it takes several products, and entries of a warp, as
+measured on an H100.
+"""
 
 
 def serves(m: int, n: int, k: int, parts: int, most: int = MOST) -> bool:
@@ -34,7 +36,7 @@ def matrices_of(rows: int, columns: int, terms: int) -> int:
     """How many pairs of matrices a program takes.
 
     >>> matrices_of(4, 4, 4), matrices_of(16, 16, 16), matrices_of(32, 32, 32), matrices_of(2, 2, 32)
-    (64, 4, 1, 32)
+    (32, 2, 1, 16)
     """
     most = max(1, min(ENTRIES // (rows * columns), ELEMENTS // (terms * (rows + columns))))
     return 1 << (most.bit_length() - 1)
@@ -55,6 +57,7 @@ def multiply_tiny(
     mode = {None: tiny.NATIVE, ROUNDING: tiny.ROUNDED, MAGNITUDE: tiny.SCALED}[asked].value
     rows, columns, terms = _power(out.m), _power(parts * out.n), _power(parts * a.terms)
     matrices = matrices_of(rows, columns, terms)
+    warps = max(2, matrices * rows * columns // EACH)
     thresholds = constants = counts
     q = bits = 0
     if mode == tiny.SCALED.value:
@@ -75,5 +78,5 @@ def multiply_tiny(
         MODE=mode, PRECISION=24 if single else 53, FUSED=fused, PARTS=parts, MATRICES=matrices, ROWS=rows,
         COLUMNS=columns, TERMS=terms, ACROSS_A=2 if a.steps[2] == 1 else 1, ACROSS_B=2 if b.steps[1] == 1 else 1,
         WHOLE=(rows, columns, terms) == (out.m, parts * out.n, parts * a.terms), TOGETHER_A=together[0],
-        TOGETHER_B=together[1], WARPS=WARPS, num_warps=WARPS, enable_fp_fusion=False,
+        TOGETHER_B=together[1], WARPS=warps, num_warps=warps, enable_fp_fusion=False,
     )  # fmt: skip
