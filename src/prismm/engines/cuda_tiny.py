@@ -17,7 +17,7 @@ MOST, MOST_NATIVE = 32, 16
 instructions make faster from there on.
 """
 ENTRIES, ELEMENTS, EACH = 512, 2048, 256
-"""Entries of a program, and elements of its operands, at most where it takes several products, and entries of a warp, as
+"""Entries of a program, and elements of its operands, at most where it takes several products; entries of a warp; as
 measured on an H100.
 """
 
