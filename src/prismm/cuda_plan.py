@@ -176,7 +176,7 @@ def _choose(
     scheme, reasons = options.scheme, ["asked for by the caller"]
     tiny = one_kernel and scheme is None and engine in (None, "cuda") and kept == (None, None)
     tiny = tiny and _is_tiny(need, device)
-    if tiny and _is_conventional(need):
+    if tiny and rates_of(device.name) is not None and _is_conventional(need):  # float64 is not slow there
         native = Native("float64") if need.result.precision == 24 else Native()
         return Choice(native, FP64, (_TINY,), need.m, need.n, 0, tiny=True)
     if scheme is None:

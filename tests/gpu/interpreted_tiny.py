@@ -112,9 +112,9 @@ def edges(dtype: str, target: str | None) -> int:
 
 
 def strided(dtype: str, target: str | None, layouts: tuple[str, str], one: int | None) -> int:
-    """Integers in other layouts, one matrix for a whole batch among them; nothing is to be settled."""
+    """Integers in other layouts, in several programs, one matrix for a batch among them; none is to be settled."""
     rng = np.random.default_rng(5)
-    a, b = (rng.integers(-9, 10, (7, 5, 6)), rng.integers(-9, 10, (7, 6, 3)))
+    a, b = (rng.integers(-9, 10, (37, 5, 6)), rng.integers(-9, 10, (37, 6, 3)))
     if dtype.startswith("complex"):
         a, b = a + 1j * rng.integers(-9, 10, a.shape), b + 1j * rng.integers(-9, 10, b.shape)
     a, b = (a[:1] if one == 0 else a).astype(dtype), (b[:1] if one == 1 else b).astype(dtype)
