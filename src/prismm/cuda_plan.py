@@ -8,6 +8,8 @@
 | "correctly-rounded" | Residues, moduli by the fewest predicted seconds, repair included |
 | reproducible=True | Residues, moduli from result type, K and target alone, as on a CPU |
 
+Batches of tiny matrices are multiplied in one kernel, but for a tolerance: to the values of Residues without residues.
+
 Nothing here looks at the data; where residues of native grade would be taken, the caller's look at a sample may add
 moduli, or leave them for cuBLAS (`cuda_look`).
 """
@@ -24,7 +26,7 @@ from prismm import host_pace
 from prismm.accuracy import Target, join_test
 from prismm.cuda_modules import module_of
 from prismm.cuda_rates import Rates, rates_of, usual_rates, waves
-from prismm.engines import cublas, cuda, cuda_quarters, direct_tiles, names
+from prismm.engines import cublas, cuda, cuda_quarters, cuda_tiny, direct_tiles, names
 from prismm.engines.cuda_slices import FP64
 from prismm.engines.environment import variable
 from prismm.engines.launch import LONGEST_GRID
@@ -125,7 +127,8 @@ class Left(NamedTuple):
 @dataclass(frozen=True)
 class Choice:
     """Scheme, engine and why; rows and columns of the blocks in which the product is made, and matrices of a batch at
-    a time. quarters: whether a block's product of residues is made from seven of quarters.
+    a time. quarters: whether a block's product of residues is made from seven of quarters; tiny: whether a batch is
+    made in one kernel, whose values are the scheme's.
     """
 
     scheme: Any
@@ -136,6 +139,7 @@ class Choice:
     scratch: int
     batches: int = 1
     quarters: bool = False
+    tiny: bool = False
 
 
 def choose(
@@ -170,8 +174,14 @@ def _choose(
         known = ", ".join(map(repr, names.CUDA))
         raise ArgumentError(f"engine={engine!r} for operands on a GPU; pass 'cuda' or one of {known}")
     scheme, reasons = options.scheme, ["asked for by the caller"]
+    tiny = one_kernel and scheme is None and engine in (None, "cuda") and kept == (None, None)
+    tiny = tiny and _is_tiny(need, device)
+    if tiny and rates_of(device.name) is not None and _is_conventional(need):  # float64 is not slow there
+        native = Native("float64") if need.result.precision == 24 else Native()
+        return Choice(native, FP64, (_TINY,), need.m, need.n, 0, tiny=True)
     if scheme is None:
         scheme, engine, reasons = _auto(need, device, engine, look, one_kernel)
+    tiny = tiny and _of_residues(need)
     joined = isinstance(scheme, (Residues, Slices))
     if need.summed and not joined:
         _check_sum(scheme, need)
@@ -217,8 +227,31 @@ def _choose(
             reasons = [*reasons, "seven products of quarters in place of eight (Strassen, modulo p): the same bits"]
             return Choice(scheme, cuda.INT8, tuple(reasons), rows, columns, more, quarters=True)
     batches = max(1, min(math.prod(need.batch), _MOST_BATCHES, _LARGE // max(1, scratch)))
+    if tiny:
+        reasons = [*reasons, f"{_TINY}: the same bits"]
+        return Choice(scheme, FP64, tuple(reasons), rows, columns, 0, batches, tiny=True)
     held = 0 if need.summed else cuda.held_bytes(rows, columns, parts, batches, test, device)
     return Choice(scheme, cuda.INT8, tuple(reasons), rows, columns, scratch * batches + held, batches)
+
+
+def _is_tiny(need: Need, device: cuda.Device) -> bool:
+    """Whether it is a batch of tiny products."""
+    several = math.prod(need.batch) > 1 and device.nvidia and need.product and not need.summed
+    return several and cuda_tiny.serves(need.m, need.n, need.k, need.parts)
+
+
+def _of_residues(need: Need) -> bool:
+    """Whether a batch of tiny products, in one kernel, has values that are those of residues."""
+    return need.rounded or (need.reproducible and need.target is not None and need.target.kind != "tolerance")
+
+
+def _is_conventional(need: Need) -> bool:
+    """Whether a batch of tiny products, in one kernel, may be made of sums in float64."""
+    plain = need.native and not need.reproducible and need.target is not None and need.target.kind in ("native", "fast")
+    return plain and cuda_tiny.serves(need.m, need.n, need.k, need.parts, cuda_tiny.MOST_NATIVE)
+
+
+_TINY = "a batch of tiny products, in one kernel on float64's units"
 
 
 def test_of(need: Need) -> cuda.Test:
@@ -762,13 +795,29 @@ def make_plan(need: Need, choice: Choice, options: Options, device: str, left: s
         m=need.m, n=need.n, k=need.k // need.wider, batch=need.batch, operands=(left, right), result=_dtype(need),
         target=target, scheme=scheme, engine=choice.engine,
         reproducible=options.reproducible or bool(scheme.reproducible) or need.rounded, threads=1,
-        products=count * _products(scheme, need),
+        products=count * (1 if choice.tiny else _products(scheme, need)),
         row_panel=choice.rows,
         column_block=choice.columns, workspace_bytes=choice.scratch,
-        predicted_seconds=predict(scheme, need, rates, choice.engine, slower, choice.quarters),
+        predicted_seconds=(
+            rates.call.seconds(_tiny_seconds(need, rates), slower) if choice.tiny
+            else predict(scheme, need, rates, choice.engine, slower, choice.quarters)
+        ),
         native_seconds=native_seconds(need, rates, slower),
         bound=bound_text(scheme, target, need.result, need.is_complex), reasons=choice.reasons,
     )  # fmt: skip
+
+
+_DOUBLED = 11
+"""Operations that a term takes in twice float64's precision."""
+
+
+def _tiny_seconds(need: Need, rates: Rates) -> float:
+    """Seconds of `kernels.gpu.tiny`: what it reads and writes, or its operations, which reach half of the rate of the
+    GPU's own products, two of them in one.
+    """
+    operations = _entries(need) * need.terms * (_DOUBLED if _of_residues(need) else 1)
+    moved = (need.operand_bytes + need.result_bytes) / rates.memory
+    return rates.launch + max(moved, 4.0 * operations / rates.native(53))
 
 
 def _products(scheme: Any, need: Need) -> int:
