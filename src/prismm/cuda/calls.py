@@ -35,6 +35,7 @@ from prismm.cuda import plan as cuda_plan
 from prismm.cuda import replay as cuda_repeats
 from prismm.cuda import sample as cuda_look
 from prismm.cuda.conventional import launches as cuda_direct
+from prismm.cuda.conventional import tiny as cuda_tiny
 from prismm.cuda.gemm import sum as cuda_gemm
 from prismm.cuda.implementations import module_of
 from prismm.cuda.launch import cublas
@@ -761,6 +762,8 @@ def _in_one(found: _Plain, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor |
     call = found.call
     if a.requires_grad or b.requires_grad or a.is_neg() or b.is_neg() or not found.unchanged():
         return None
+    if call.problem.is_complex and _flagged(call, a, b, out):
+        return None
     if out is None:
         result = found.result(a)
     elif out.requires_grad or out.is_neg():
@@ -844,7 +847,7 @@ def _queued(
 
     program = Program((a.data_ptr() % 16, b.data_ptr() % 16, out.data_ptr() % 16))
     choice, joins = call.choice, 0
-    if isinstance(choice.scheme, Residues):
+    if isinstance(choice.scheme, Residues) and not choice.tiny:
         steps = choice.batches, choice.rows, choice.columns
         joins = math.prod(-(-size // max(1, step)) for size, step in zip(out.shape, steps, strict=True))
     counts = program.take(torch.int64, cuda.COUNTS + 2 * joins)  # and one, aligned, for each join of residues
@@ -858,6 +861,8 @@ def _queued(
     joined = isinstance(choice.scheme, (Residues, Slices))
     if call.problem.summed and not (call.problem.reads_operands and joined):
         return _queued_sum(call, program, a, b, out, target, third, counts)
+    if choice.tiny:
+        return _queued_tiny(call, program, target, left, right, counts, full_output)
     if call.native:
         if full_output:
             program.zero(counts)
@@ -892,6 +897,34 @@ def _queued(
         with contextlib.nullcontext() if full_output else program.lend():
             some = left.some(t, step), right.some(t, step), target.some(t, step), third and third.some(t, step)
             statistics.append(_queue_some(program, call, *some, counts, opened, full_output))
+    return Queued(program, counts, statistics)
+
+
+def _queued_tiny(
+    call: GpuCall, program: Program, target: cuda.Result, left: cuda.Vectors, right: cuda.Vectors, counts: Place,
+    full_output: bool,
+) -> Queued:  # fmt: skip
+    """A batch of tiny products in one kernel; for a report, the vectors' statistics besides, from their split."""
+    residues = isinstance(call.choice.scheme, Residues)
+    test = call.test if residues else None
+    scaled = test is not None and test.mode == MAGNITUDE
+    if full_output:
+        program.zero(counts)
+    table = call.table if scaled else None
+    cuda_tiny.multiply_tiny(program, target, left, right, counts, test, table, call.device)
+    if not (full_output and table is not None):
+        return Queued(program, counts, None, unread=not full_output and program.scratch <= _UNREAD_BYTES)
+    statistics = []
+    for t in range(0, target.batch, call.choice.batches):
+        made = []
+        for x, is_left in ((left, True), (right, False)):
+            some = x.some(t, call.choice.batches)
+            made.append([cuda.take_statistics(program, some)])
+            with program.lend():
+                cuda.split_vectors(
+                    program, some, made[-1][0], table, call.device, left=is_left, levels=True, measure=True
+                )  # fmt: skip
+        statistics.append((made[0], made[1]))
     return Queued(program, counts, statistics)
 
 

@@ -8,6 +8,8 @@
 | "correctly-rounded" | Residues, moduli by the fewest predicted seconds, repair included |
 | reproducible=True | Residues, moduli from result type, K and target alone, as on a CPU |
 
+Batches of tiny matrices are multiplied in one kernel, but for a tolerance: to the values of Residues without residues.
+
 Nothing here looks at the data; where residues of native grade would be taken, the caller's look at a sample may add
 moduli, or leave them for cuBLAS (`cuda.sample`).
 """
@@ -26,6 +28,7 @@ from prismm.core.moduli import MAX_MODULI, byte_tables, norm_fraction_bits, oper
 from prismm.core.plan import Plan, bound_text
 from prismm.core.problem import Problem
 from prismm.cuda.conventional import tiles as direct_tiles
+from prismm.cuda.conventional import tiny as cuda_tiny
 from prismm.cuda.costs import host_speed as host_pace
 from prismm.cuda.costs.table import Rates, rates_of, usual_rates, waves
 from prismm.cuda.implementations import module_of
@@ -70,7 +73,8 @@ class Left(NamedTuple):
 @dataclass(frozen=True)
 class Choice:
     """Scheme, engine and why; rows and columns of the blocks in which the product is made, and matrices of a batch at
-    a time. quarters: whether a block's product of residues is made from seven of quarters.
+    a time. quarters: whether a block's product of residues is made from seven of quarters; tiny: whether a batch is
+    made in one kernel, whose values are the scheme's.
     """
 
     scheme: Any
@@ -81,6 +85,7 @@ class Choice:
     scratch: int
     batches: int = 1
     quarters: bool = False
+    tiny: bool = False
 
 
 def choose(
@@ -115,8 +120,14 @@ def _choose(
         known = ", ".join(map(repr, names.CUDA))
         raise ArgumentError(f"engine={engine!r} for operands on a GPU; pass 'cuda' or one of {known}")
     scheme, reasons = request.scheme, ["asked for by the caller"]
+    tiny = one_kernel and scheme is None and engine in (None, "cuda") and kept == (None, None)
+    tiny = tiny and _is_tiny(problem, device)
+    if tiny and rates_of(device.name) is not None and _is_conventional(problem):  # float64 is not slow there
+        native = Native("float64") if problem.result.precision == 24 else Native()
+        return Choice(native, FP64, (_TINY,), problem.m, problem.n, 0, tiny=True)
     if scheme is None:
         scheme, engine, reasons = _auto(problem, device, engine, look, one_kernel)
+    tiny = tiny and _of_residues(problem)
     joined = isinstance(scheme, (Residues, Slices))
     if problem.summed and not joined:
         _check_sum(scheme, problem)
@@ -162,8 +173,38 @@ def _choose(
             reasons = [*reasons, "seven products of quarters in place of eight (Strassen, modulo p): the same bits"]
             return Choice(scheme, cuda.INT8, tuple(reasons), rows, columns, more, quarters=True)
     batches = max(1, min(math.prod(problem.batch), _MOST_BATCHES, _LARGE // max(1, scratch)))
+    if tiny:
+        reasons = [*reasons, f"{_TINY}: the same bits"]
+        return Choice(scheme, FP64, tuple(reasons), rows, columns, 0, batches, tiny=True)
     held = 0 if problem.summed else cuda.held_bytes(rows, columns, parts, batches, test, device)
     return Choice(scheme, cuda.INT8, tuple(reasons), rows, columns, scratch * batches + held, batches)
+
+
+def _is_tiny(problem: Problem, device: cuda.Device) -> bool:
+    """Whether it is a batch of tiny products."""
+    several = math.prod(problem.batch) > 1 and device.nvidia and problem.reads_operands and not problem.summed
+    return several and cuda_tiny.serves(problem.m, problem.n, problem.k, problem.parts)
+
+
+def _of_residues(problem: Problem) -> bool:
+    """Whether a batch of tiny products, in one kernel, has values that are those of residues."""
+    return problem.rounded or (
+        problem.reproducible and problem.target is not None and problem.target.kind != "tolerance"
+    )
+
+
+def _is_conventional(problem: Problem) -> bool:
+    """Whether a batch of tiny products, in one kernel, may be made of sums in float64."""
+    plain = (
+        problem.one_type
+        and not problem.reproducible
+        and problem.target is not None
+        and problem.target.kind in ("native", "fast")
+    )
+    return plain and cuda_tiny.serves(problem.m, problem.n, problem.k, problem.parts, cuda_tiny.MOST_NATIVE)
+
+
+_TINY = "a batch of tiny products, in one kernel on float64's units"
 
 
 def test_of(problem: Problem) -> cuda.Test:
@@ -734,16 +775,33 @@ def make_plan(problem: Problem, choice: Choice, request: Request, device: str, l
     rates = rates_of(device) or usual_rates()
     slower = host_pace.seconds() / rates.pace
     return Plan(
-        m=problem.m, n=problem.n, k=problem.k // problem.terms_per_element, batch=problem.batch, operands=(left,
-        right), result=problem.dtype, target=target, scheme=scheme, engine=choice.engine,
+        m=problem.m, n=problem.n, k=problem.k // problem.terms_per_element, batch=problem.batch,
+        operands=(left, right), result=problem.dtype,
+        target=target, scheme=scheme, engine=choice.engine,
         reproducible=request.reproducible or bool(scheme.reproducible) or problem.rounded, threads=1,
-        products=count * _products(scheme, problem),
+        products=count * (1 if choice.tiny else _products(scheme, problem)),
         row_panel=choice.rows,
         column_block=choice.columns, workspace_bytes=choice.scratch,
-        predicted_seconds=predict(scheme, problem, rates, choice.engine, slower, choice.quarters),
+        predicted_seconds=(
+            rates.call.seconds(_tiny_seconds(problem, rates), slower) if choice.tiny
+            else predict(scheme, problem, rates, choice.engine, slower, choice.quarters)
+        ),
         native_seconds=native_seconds(problem, rates, slower),
         bound=bound_text(scheme, target, problem.result, problem.is_complex), reasons=choice.reasons,
     )  # fmt: skip
+
+
+_DOUBLED = 11
+"""Operations that a term takes in twice float64's precision."""
+
+
+def _tiny_seconds(problem: Problem, rates: Rates) -> float:
+    """Seconds of `cuda.conventional.kernels.tiny`: what it reads and writes, or its operations, which reach half of
+    the rate of the GPU's own products, two of them in one.
+    """
+    operations = _entries(problem) * problem.terms * (_DOUBLED if _of_residues(problem) else 1)
+    moved = (problem.operand_bytes + problem.result_bytes) / rates.memory
+    return rates.launch + max(moved, 4.0 * operations / rates.native(53))
 
 
 def _products(scheme: Any, problem: Problem) -> int:
