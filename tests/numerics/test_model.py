@@ -14,9 +14,9 @@ from prismm.errors import ArgumentError
 from prismm.formats import E4M3, FP16, FP32, FP64, INT8, INT32, TF32, Format, Integer
 from prismm.numerics import separation, simulate, specification, vectors
 from prismm.numerics.catalogue import engine, engines
-from prismm.numerics.family import random_model
 from prismm.numerics.model import BlockScale, EngineModel, LateJoin
 from prismm.numerics.observations import same
+from prismm.numerics.random_models import random_model
 from tests.judge import assert_each
 from tests.numerics.models import float_model, integer_model, plainer
 

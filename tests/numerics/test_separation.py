@@ -11,9 +11,10 @@ from prismm.errors import ArgumentError
 from prismm.formats import FP16, FP32
 from prismm.numerics import Separation, engine, separate, specification
 from prismm.numerics.encodings import foreign
-from prismm.numerics.family import alternatives, random_model
+from prismm.numerics.family import alternatives
 from prismm.numerics.model import EngineModel
 from prismm.numerics.observations import same
+from prismm.numerics.random_models import random_model
 from prismm.numerics.separation import lengths_for
 
 PAIRS = [

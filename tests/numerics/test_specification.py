@@ -10,12 +10,15 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+import prismm.numerics.rationals
 import prismm.numerics.specification
 from prismm.errors import PrismmError, ShapeError
 from prismm.formats import BF16, E2M1, E4M3, E5M2, FP16, FP32, INT8, INT32, UINT8, Format, Integer
 from prismm.numerics import simulate
 from prismm.numerics.model import BlockScale, EngineModel, LateJoin
-from prismm.numerics.specification import Loss, dot, round_to, trace
+from prismm.numerics.rationals import round_to
+from prismm.numerics.specification import dot, trace
+from prismm.numerics.steps import Loss
 from tests.numerics.models import KINDS, float_model, plainer, values
 
 E8M13 = Format(8, 13, "e8m13")

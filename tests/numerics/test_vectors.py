@@ -10,9 +10,9 @@ import prismm.numerics.vectors
 from prismm.formats import BF16, E2M1, E2M3, E3M2, E4M3, E5M2, FP16, FP32, FP64, TF32
 from prismm.numerics import engine, simulate
 from prismm.numerics.encodings import foreign
-from prismm.numerics.family import random_model
 from prismm.numerics.model import EngineModel, LateJoin
 from prismm.numerics.observations import same
+from prismm.numerics.random_models import random_model
 from prismm.numerics.vectors import CLASSES, Aim, aim_at, draw, ends, structure
 from tests.judge import assert_each
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from prismm.formats import Format, Integer
+from prismm.formats import Format
 from prismm.numerics.encodings import canonical_nan
 from prismm.numerics.hostile_draw import Kit, any_bits, approximate, finite, largest_pattern, pack, signs
 
