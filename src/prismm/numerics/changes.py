@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from prismm.formats import Format
 from prismm.numerics.family import (
-    ANY_BITS,
     BITS,
     BLOCKS,
     CARRY,
@@ -27,6 +26,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
 __all__ = ["CHANGES", "ORDERING", "RARE"]
+
+_ANY_BITS = 40
+"""More fraction bits than most products need."""
 
 
 def _joins(model: EngineModel, block: int) -> Iterator[dict[str, Any]]:
@@ -284,7 +286,7 @@ def _carried_blocks(model: EngineModel) -> Iterator[dict[str, Any]]:
         if model.join == "inside":  # or c comes after, which short vectors do not show where nothing is cut off
             changes += ({**changes[0], "depth": times * block, "join": "after"} for times in (1, 2, 4))
         for change in changes:
-            kept = model.fraction_bits or ANY_BITS
+            kept = model.fraction_bits or _ANY_BITS
             yield {**change, "summation": "aligned", "fraction_bits": kept, "carry_bits": carry}
 
 

@@ -1,4 +1,4 @@
-"""The family of models that the probe searches: which values every property takes, changes to try, random members.
+"""The family of models that the probe searches: which values every property takes.
 
 Known engines are members, and so is everything between them: blocks of 1 to 64 products, 1 to 48 kept fraction bits,
 every rounding, summation, join and policy of `EngineModel`.
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     import numpy as np
 
 __all__ = [
-    "ANY_BITS",
     "BITS",
     "BLOCKS",
     "CARRY",
@@ -66,8 +65,6 @@ PROPERTIES = (
 
 BLOCKS = range(1, 65)
 BITS: tuple[int | None, ...] = (*range(1, 49), None)
-ANY_BITS = 40
-"""More than most products need."""
 CARRY: tuple[int | None, ...] = (*range(8), None)
 PARALLEL: tuple[tuple[tuple[int, ...], ...], ...] = (((0,), (1,)), ((0,), (1,), (2,), (3,)))
 """Groups with sums of their own."""
@@ -171,8 +168,8 @@ def alternatives(model: EngineModel, name: str) -> list[EngineModel]:
     """The members of the family that differ from the model in this property alone, canonically different from it.
 
     >>> from prismm.formats import FP16, FP32
-    >>> [m.rounding for m in alternatives(start(FP16, FP32), "rounding")]
-    ['nearest', 'floor', 'odd']
+    >>> [m.zeros for m in alternatives(start(FP16, FP32), "zeros")]
+    ['ieee', 'unsigned']
     """
     values: Iterable[Any]
     output = model.output

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     Ints = NDArray[np.int64]
     Flags = NDArray[np.bool_]
 
-__all__ = ["Draw", "Kit", "largest_pattern", "pack"]
+__all__ = ["Draw", "Kit", "any_bits", "approximate", "finite", "largest_pattern", "pack", "signs"]
 
 _MASK = (1 << 64) - 1
 _GOLDEN = 0x9E3779B97F4A7C15

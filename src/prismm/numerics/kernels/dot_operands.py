@@ -11,7 +11,7 @@ _0, _1 = np.int64(0), np.int64(1)
 
 @device
 def decoded(x, fraction, minexp, flush):
-    """(m, e) of a value; m = 0 and e = 0 for one that the format is too narrow for. See the module."""
+    """(m, e) of a value; m = 0 and e = 0 for one that the format is too narrow for; see `dot_parameters`."""
     bits = bits_of(x)
     field = (bits >> 52) & 2047
     significand = bits & 0xFFFFFFFFFFFFF
