@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import doctest
 import itertools
 import random
 from fractions import Fraction
@@ -11,8 +10,6 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-import prismm.numerics.bounds
-import prismm.numerics.simulate
 from prismm.errors import ArgumentError, DTypeError, OperandError, ShapeError
 from prismm.formats import E4M3, FP16, FP32, FP64, INT8, INT32, UINT8, Format, Integer
 from prismm.numerics import encodings, simulate, specification
@@ -385,8 +382,3 @@ def test_unsigned_integers_wrap_and_saturate():
     for overflow, expected in (("wrap", 2.0**31 * 2 - 2.0**32), ("saturate", 2.0**31 - 1)):
         model = EngineModel("", UINT8, INT32, block=4, depth=8, overflow=overflow)
         assert simulate.dot(model, [1.0], [1.0], 2.0**31 - 1).item() == (-(2.0**31) if overflow == "wrap" else expected)
-
-
-def test_examples():
-    for module in (prismm.numerics.simulate, prismm.numerics.bounds):
-        assert doctest.testmod(module).failed == 0
