@@ -201,7 +201,7 @@ def test_layouts_batches_and_places_change_no_bit(dtype, call):
 def test_reports_hold(dtype, call, seed):
     a, b = batch("phi4", (6, 8, 5), dtype, seed, count=9)
     c, report = prismm.matmul(*on_gpu(a, b), full_output=True, **CALLS[call])
-    assert report.engine == "cuda:fp64" and sum(report.roads.values()) == c.numel() * (2 if c.is_complex() else 1)
+    assert report.engine == "cuda:fp64" and sum(report.paths.values()) == c.numel() * (2 if c.is_complex() else 1)
     assert torch.equal(c, prismm.matmul(*on_gpu(a, b), **CALLS[call]))
     for x, y, z, bounds in zip(a, b, c.cpu().numpy(), report.bounds, strict=True):
         assert exact_product(x, y).within(z, bounds).all()

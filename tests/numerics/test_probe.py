@@ -166,7 +166,7 @@ def by_place(a, b, c):
 
 
 def by_size(a, b, c):
-    """A small batch takes another road."""
+    """A small batch takes another path."""
     found = engine("a100.fp16.fp32" if len(c) > 1 else "v100.fp16.fp32").dot(a, b, c)
     return found if len(c) > 1 else found + 1.0
 

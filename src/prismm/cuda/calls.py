@@ -1,7 +1,7 @@
 """Calls on a GPU: operands that live on a CUDA device are multiplied there, and the result stays there.
 
 The verbs are those of `_matmul`; what differs is where arrays live and that nothing waits: a call queues its kernels on
-the current stream and returns. Only ``full_output=True`` reads counts back. The road of a product by residues: split
+the current stream and returns. Only ``full_output=True`` reads counts back. The path of a product by residues: split
 both operands, multiply the planes of all moduli, join and certify, repair what is open (`cuda.residues.launches`); of
 a native one: cuBLAS, then the entries that are not finite. A batch goes through the same launches.
 
@@ -1056,9 +1056,9 @@ def _report(
         outcome.count("special", special)
         outcome.count("exact", exact)
         outcome.count("float64" if isinstance(call.config, cuda_words.LaunchConfig) else "magnitude", third)
-        road = "value" if target is None or target.kind == "fast" else "certified"
-        road = "a priori" if isinstance(call.choice.scheme, Native) else road
-        outcome.count(road, made.out.numel() * (1 + made.out.is_complex()) - special - exact - third)
+        path = "value" if target is None or target.kind == "fast" else "certified"
+        path = "a priori" if isinstance(call.choice.scheme, Native) else path
+        outcome.count(path, made.out.numel() * (1 + made.out.is_complex()) - special - exact - third)
         total.merge(outcome)
         for index in range(made.out.shape[0]):
             own = Outcome()

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     Array = NDArray[np.float64]
 
-__all__ = ["gemm", "road"]
+__all__ = ["gemm", "path"]
 
 _PANEL, _STRIP = 256, 512
 """Rows and columns of one piece of work on the kernels that go by whole columns."""
@@ -110,7 +110,7 @@ def added(model: EngineModel, x: Array, y: Array) -> Array:
     return lowering.run_rows(adder, rows, ones, y.reshape(-1), 1).reshape(x.shape)
 
 
-def road(model: EngineModel) -> str | None:
+def path(model: EngineModel) -> str | None:
     """Which kernel by whole columns computes the model's products of finite operands: "aligned", "chained" or "fused".
 
     None: only the kernel of all models does. A LateJoin, sums by pairs, products that are rounded, flushing and
@@ -154,7 +154,7 @@ def _runner(model: EngineModel, x: Array, y: Array, workers: int) -> Callable[[i
     """A function of (k0, k1, c): c + x[:, k0:k1] @ y[k0:k1], whole instructions (the last one padded)."""
     import numpy as np
 
-    chosen = road(model)
+    chosen = path(model)
     with np.errstate(invalid="ignore", over="ignore"):
         finite = chosen is not None and bool(np.isfinite(x).all() and np.isfinite(y).all())
     if chosen is None or not finite:
@@ -187,7 +187,7 @@ def columnwise(model: EngineModel, x: NDArray[Any], y: NDArray[Any], workers: in
     """x @ y of finite values of the input format, unchecked, by whole columns; None where no such kernel does it."""
     import numpy as np
 
-    chosen = road(model)
+    chosen = path(model)
     if chosen is None:
         return None
     run = _aligned if chosen == "aligned" else _chained

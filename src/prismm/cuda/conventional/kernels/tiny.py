@@ -163,7 +163,7 @@ def _settle_scaled(
     certified; else that of the exact sum. lanes: as many as there are terms, or more.
     """
     value = ieee_value_in(a, a_step, b, b_step, k, part, lanes, PARTS)
-    road = wide(SPECIAL)
+    path = wide(SPECIAL)
     if value == 0.0:
         x, y = factors(a, a_step, b, b_step, lanes.to(tl.int64), PARTS * k, part, PARTS)
         a_e, a_shift, n1a, x1, fa = scale_of(x, q, thresholds, limit_bits, None)
@@ -183,16 +183,16 @@ def _settle_scaled(
         infinite = (tl.abs(first) == float("inf")) | (tl.abs(last) == float("inf"))
         needed = bound * tl.load(constants)
         failed = ~(tl.abs(s) >= needed) | (infinite & (first != last))
-        road = wide(BY_MAGNITUDE)
+        path = wide(BY_MAGNITUDE)
         if failed & (bound != 0.0):
             x, y = tl.abs(x), tl.abs(y)
             total = tl.sum(scaled(x, 7 - a_e).to(tl.int64) * scaled(y, 7 - b_e).to(tl.int64), 0)
             hit = tl.max(((x != 0.0) & (y != 0.0)).to(tl.int32), 0) > 0
             if not magnitude_proves(total, hit, bound, a_e + b_e, value, exponent, constants, PRECISION):
                 value = exact_value_in(a, a_step, b, b_step, k, part, lanes, index, PARTS, PRECISION)
-                road = wide(EXACT)
+                path = wide(EXACT)
     tl.store(target, value if PRECISION == 53 else value.to(tl.float32))
-    tl.atomic_add(counts + road, 1, sem="relaxed")
+    tl.atomic_add(counts + path, 1, sem="relaxed")
 
 
 @gluon.jit
