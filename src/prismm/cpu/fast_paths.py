@@ -16,7 +16,7 @@ from prismm.core.memory import workspace_limit
 from prismm.core.outcome import Job, for_kernels
 from prismm.core.request import Request
 from prismm.cpu import blas_threads
-from prismm.cpu.calls import select
+from prismm.cpu.backend import select
 from prismm.cpu.choice import TINY_WORK
 from prismm.cpu.engines.integer import DIRECT, CpuEngine
 from prismm.cpu.engines.named import engine_named
