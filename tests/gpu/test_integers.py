@@ -2,8 +2,8 @@
 
 import contextlib
 import itertools
-from fractions import Fraction
 import types
+from fractions import Fraction
 
 import numpy as np
 import pytest
