@@ -3,6 +3,7 @@
 import contextlib
 import itertools
 import types
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -218,12 +219,16 @@ def test_mixed_batches_have_the_bits_of_a_cpu_and_of_their_products(right, rng):
     a[1, 0, 2], a[3, 1, 1] = 2**62 + 1, -(2**63)
     c = rng.standard_normal((a @ b).shape)
     x, y, z = (torch.from_numpy(w).cuda() for w in (a, b, c))
+    exact = a.astype(object) @ b.astype(object)
     for form in ({"reproducible": True}, {"accuracy": 1e-3, "reproducible": True}, {"scheme": prismm.Residues(5)}):
         expected, own = prismm.matmul(a, b, full_output=True, **form)
         made, report = prismm.matmul(x, y, full_output=True, **form)
         assert np.array_equal(made.cpu().numpy(), expected)
         assert np.array_equal(prismm.matmul(x, y, **form).cpu().numpy(), expected)
-        assert np.allclose(report.bounds, own.bounds, rtol=1e-12) and sum(report.paths.values()) == made.numel()
+        # Norms are kept otherwise on a GPU, so that its bounds are others: each holds, and none is loose.
+        errors = np.vectorize(lambda x, y: float(abs(Fraction(x) - int(y))))(expected, exact)
+        assert (errors <= report.bounds).all() and (report.bounds <= 4.0 * own.bounds).all()
+        assert sum(report.paths.values()) == made.numel()
         out = torch.empty_like(made)
         assert prismm.matmul(x, y, out=out, **form) is out and torch.equal(out, made)
         alone = [prismm.matmul(x[p], y[p] if y.ndim > 2 else y, **form) for p in range(4)]
