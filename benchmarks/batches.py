@@ -2,12 +2,17 @@
 the batch, errors beside the times.
 
 Run: python benchmarks/batches.py [--quick]; writes results/batches.csv. Random normal data.
+
+--gpu: of 10^5 products on a GPU instead, beside torch.bmm: replays of graphs of ten calls each, in turn; writes
+results/gpu_batches.csv.
 """
 
 from __future__ import annotations
 
 import argparse
 import math
+import statistics
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -102,12 +107,82 @@ def measure(shape: tuple[int, int, int, int], dtype: str, call: str, repeats: in
     }  # fmt: skip
 
 
+GPU_SHAPES = [(100_000, 4, 4, 4), (100_000, 8, 8, 8), (100_000, 16, 16, 16), (20_000, 32, 32, 32)]
+GPU_CALLS, GPU_REPLAYS = 10, 15
+
+
+def on_gpu(shape: tuple[int, int, int, int], dtype: str) -> list[dict[str, Any]]:
+    """Rows of a shape, one a call."""
+    import torch
+
+    from prismm.cuda.costs.calibrate import seconds_of
+
+    count, m, k, n = shape
+    a, b = operands(shape, dtype)
+    x, y = torch.from_numpy(a).cuda(), torch.from_numpy(b).cuda()
+
+    def graph_of(call: Callable[[], Any]) -> Callable[[], None]:
+        for _ in range(3):
+            call()
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            for _ in range(GPU_CALLS):
+                call()
+        return graph.replay
+
+    calls: dict[str, Callable[[], Any]] = {"bmm": lambda: torch.bmm(x, y)}
+    calls |= {name: lambda keywords=keywords: prismm.matmul(x, y, **keywords) for name, keywords in CALLS.items()}
+    replays = {name: graph_of(call) for name, call in calls.items()}
+    times: dict[str, list[float]] = {name: [] for name in calls}
+    for _ in range(GPU_REPLAYS):
+        for name, replay in replays.items():
+            times[name].append(seconds_of(replay) / GPU_CALLS)
+    rows = []
+    bmm = statistics.median(times["bmm"])
+    bmm_ulps, bmm_relative = errors(calls["bmm"]().cpu().numpy(), a, b)
+    for name, keywords in CALLS.items():
+        ulps, relative = errors(calls[name]().cpu().numpy(), a, b)
+        ratios = sorted(own / other for own, other in zip(times[name], times["bmm"], strict=True))
+        plan = prismm.explain(x, y, **keywords)
+        rows.append({
+            "dtype": dtype, "products": count, "m": m, "k": k, "n": n, "call": name, "scheme": str(plan.scheme),
+            "engine": plan.engine, "us": 1e6 * statistics.median(times[name]), "bmm_us": 1e6 * bmm,
+            "times_bmm": statistics.median(ratios), "times_bmm_p20": ratios[int(0.2 * (len(ratios) - 1))],
+            "times_bmm_p80": ratios[int(0.8 * (len(ratios) - 1))], "max_ulps": ulps, "bmm_max_ulps": bmm_ulps,
+            "max_relative": relative, "bmm_max_relative": bmm_relative, "gpu": torch.cuda.get_device_name(),
+        })  # fmt: skip
+    return rows
+
+
+def measure_gpu(dtypes: list[str]) -> None:
+    """Measure all rows on a GPU, print them, write the CSV."""
+    from gpu_sweep import warm_up as warm_up_gpu
+
+    warm_up_gpu()
+    rows, common = [], machine()
+    for dtype in dtypes:
+        for shape in GPU_SHAPES:
+            for row in on_gpu(shape, dtype):
+                rows.append({**row, **common})
+                print(
+                    f"{dtype:10s} {shape!s:22s} {row['call']:18s} {row['us']:8.1f} µs, {row['times_bmm']:.2f} x "
+                    f"torch.bmm's {row['bmm_us']:8.1f}  {row['max_ulps']:.3g} ulps (bmm {row['bmm_max_ulps']:.3g})",
+                    flush=True,
+                )
+            write("gpu_batches", rows, ("dtype", "products", "m", "k", "n", "call"))
+
+
 def main() -> None:
     """Measure all rows, print them, write the CSV."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="float64 batches only, three repetitions")
     parser.add_argument("--dtypes", default="float64,float32,complex128", help="comma-separated types")
+    parser.add_argument("--gpu", action="store_true", help="on a GPU, beside torch.bmm")
     arguments = parser.parse_args()
+    if arguments.gpu:
+        measure_gpu(["float64"] if arguments.quick else arguments.dtypes.split(","))
+        return
     shapes = [s for s in SHAPES if s[0] > 1] if arguments.quick else SHAPES
     dtypes = ["float64"] if arguments.quick else arguments.dtypes.split(",")
     warm_up()

@@ -28,10 +28,11 @@ import numpy as np
 
 from prismm.formats import FP16, FP32
 from prismm.numerics import separate, simulate
-from prismm.numerics.family import random_model, start
+from prismm.numerics.family import start
 from prismm.numerics.observations import Observations
 from prismm.numerics.parts import LateJoin
 from prismm.numerics.probing import probe
+from prismm.numerics.random_models import random_model
 
 
 def attempt(seed: int) -> dict[str, Any]:

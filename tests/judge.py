@@ -161,13 +161,13 @@ def norms(x: np.ndarray, axis: int) -> Dyadic:
 
 
 def assert_bounds_hold(exact: ExactProduct, c: np.ndarray, report: Any, note: str = "") -> None:
-    """Report.bounds bound every error, Report.bound agrees with them, and every real entry took one road."""
+    """Report.bounds bound every error, Report.bound agrees with them, and every real entry took one path."""
     bounds = report.bounds
     assert bounds.shape == c.shape and bounds.dtype == np.float64, note
     assert not np.isnan(bounds).any(), note
     held = exact.within(c, bounds)
     assert held.all(), f"{note}: {int((~held).sum())} bounds do not hold, the first at {np.argwhere(~held)[0]}"
-    assert sum(report.roads.values()) == c.size * (2 if c.dtype.kind == "c" else 1), (note, report.roads)
+    assert sum(report.paths.values()) == c.size * (2 if c.dtype.kind == "c" else 1), (note, report.paths)
 
 
 def assert_gemm(a: Any, b: Any, c: Any, alpha: complex, beta: complex, *ways: dict[str, Any]) -> None:

@@ -135,6 +135,43 @@ def test_npy_whose_header_is_junk(tmp_path: Path, header: str) -> None:
         files.describe(path)
 
 
+HUGE = """
+import resource, sys
+from pathlib import Path
+from prismm import files
+from prismm.errors import FileError
+
+used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (used + (200 << 20),) * 2)
+for name in sys.argv[1:]:
+    try:
+        files.read(Path(name))
+    except FileError as error:
+        print(error)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="limits memory as Linux does")
+def test_small_files_that_unfold_to_much_take_little_memory(tmp_path: Path) -> None:
+    """Headers and lines of 2 GB, most of them in few bytes of the disk."""
+    with (tmp_path / "a.npy").open("wb") as stream:
+        stream.write(b"\x93NUMPY\x02\x00" + (2**31).to_bytes(4, "little") + b"{'descr'")
+        stream.truncate(2**31 + 100)
+    banner = b"%%MatrixMarket matrix array real general\n"
+    for name, start in (("b.mtx", banner + b"% "), ("c.mtx", banner + b"1 1\n"), ("d.mtx", banner + b"1 1\n1\n")):
+        with (tmp_path / name).open("wb") as stream:
+            stream.write(start)
+            stream.truncate(2**31)
+    (tmp_path / "e.mtx.gz").write_bytes(gzip.compress(banner + b"2 1\n1\n" + bytes(300 << 20), 1))
+    names = sorted(map(str, tmp_path.iterdir()))
+    ran = subprocess.run([sys.executable, "-c", HUGE, *names], capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stderr
+    said = zip(names, ran.stdout.splitlines(), strict=True)
+    assert all(line.startswith(name) for name, line in said), ran.stdout
+    for name, line in (("b.mtx", 2), ("c.mtx", 3), ("d.mtx", 4), ("e.mtx.gz", 4)):
+        assert f"{name}, line {line}: has more than" in ran.stdout, ran.stdout
+
+
 def test_npy_that_is_none(tmp_path: Path) -> None:
     path = tmp_path / "a.npy"
     path.write_bytes(b"not NumPy at all")
@@ -302,7 +339,7 @@ def test_every_decimal_is_read_as_the_nearest_float64(
 def test_chunks_comments_and_blank_lines_change_nothing(
     tmp_path: Path, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(mtx, "_CHUNK", 7)
+    monkeypatch.setattr(mtx, "_BLOCK", 70)
     matrix = rng.standard_normal((11, 13))
     entries = [f"{i + 1} {j + 1} {float(matrix[i, j])!r}\n" for i, j in rng.permutation(_places(11, 13))]
     noise = ["% a comment\n", "\n", "   \n", "% 1 2\n", "%\n"]
@@ -323,7 +360,7 @@ def _places(m: int, n: int) -> np.ndarray[Any, Any]:
 def test_symmetric_array_over_many_chunks(
     tmp_path: Path, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch, symmetry: str
 ) -> None:
-    monkeypatch.setattr(mtx, "_CHUNK", 5)
+    monkeypatch.setattr(mtx, "_BLOCK", 50)
     full = rng.standard_normal((12, 12))
     lower = np.tril(full, -1)
     matrix = lower - lower.T if symmetry == "skew-symmetric" else np.tril(full) + lower.T
@@ -593,7 +630,7 @@ def test_files_as_julia_writes_them(tmp_path: Path) -> None:
 def test_repeated_entries_are_summed_exactly_and_rounded_once(
     tmp_path: Path, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch, chunk: int, symmetry: str, complex_: bool
 ) -> None:
-    monkeypatch.setattr(mtx, "_CHUNK", chunk)
+    monkeypatch.setattr(mtx, "_BLOCK", chunk)
     n, count = 4, 60
     i, j = rng.integers(0, n, count), rng.integers(0, n, count)
     if symmetry != "general":  # one triangle, the upper one as often as the lower
@@ -646,7 +683,7 @@ def test_repeated_entries_at_the_ends_of_the_range(tmp_path: Path) -> None:
 
 
 def test_zeros_add_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mtx, "_CHUNK", 1)
+    monkeypatch.setattr(mtx, "_BLOCK", 1)
     path = market(tmp_path / "a.mtx", "coordinate real general\n2 2 3\n1 1 0\n2 2 1\n1 1 5\n")
     assert np.array_equal(files.read(path), [[5, 0], [0, 1]])
     market(path, "coordinate real skew-symmetric\n2 2 3\n1 1 0\n2 1 1\n2 2 0\n")

@@ -25,7 +25,7 @@ from prismm.core import arrays as interop
 from prismm.core import memory
 from prismm.core.plan import Plan
 from prismm.core.request import Request, check_request
-from prismm.cpu import alternatives, calls, costs
+from prismm.cpu import alternatives, backend, costs
 from prismm.cpu.engines import integer as cpu
 from prismm.cpu.engines.base import Proof
 from prismm.cuda import calls as cuda_calls
@@ -110,7 +110,7 @@ def summed(
             return cuda_calls.known()[-1].plan
         options = _options(a, b, **keywords)
         addend = interop.normalise(c, "c") if c is not None else None
-        return calls.normalise_call(a, b, (complex(alpha), complex(beta), addend), options).plan
+        return backend.normalise_call(a, b, (complex(alpha), complex(beta), addend), options).plan
 
     return _named("gemm", kinds, shape, batch, {"alpha": alpha, "beta": beta, **keywords}), plan
 
@@ -133,7 +133,7 @@ def in_workspace(shape: str, size: int, **keywords: Any) -> Problem:
     def plan() -> Plan:
         a, b = _sides("f64", shape)
         options = _options(a, b, workspace=np.empty(size, np.uint8), **keywords)
-        return calls.normalise_call(a, b, None, options).plan
+        return backend.normalise_call(a, b, None, options).plan
 
     return _named(f"workspace {size}", "f64", shape, (), keywords), plan
 

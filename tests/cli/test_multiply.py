@@ -176,7 +176,7 @@ def test_certificate_adds_up_and_bounds_hold(prismm_main: Run, pair: tuple[np.nd
             done = prismm_main(*command, *extra).json()
             error = exact.error(np.load("c.npy"))
             assert error.max() <= done["worst_absolute_bound"]
-            assert sum(done["roads"].values()) == a.shape[0] * b.shape[1]
+            assert sum(done["paths"].values()) == a.shape[0] * b.shape[1]
 
 
 @pytest.mark.slow
@@ -491,7 +491,7 @@ def test_an_interrupted_product_is_resumed_where_it_stopped(
     assert "exists already" in prismm_main(*MULTIPLY, "--resume").refused()
     done = prismm_main(*MULTIPLY, "--resume", "--force", "--json").json()
     assert done["tiles_resumed"] == kept < done["tiles"]
-    assert sum(done["roads"].values()) == expected.size
+    assert sum(done["paths"].values()) == expected.size
     assert same_bits(np.load("c.npy"), expected)
     assert names(folder) == {"a.npy", "b.npy", "c.npy"}
 
@@ -646,7 +646,7 @@ def test_damaged_tiles_are_made_again(
     assert ("1 of the kept tiles were damaged since, and are made again" in done.err) == damaged
     assert done.json()["tiles_resumed"] == 4 - damaged
     assert done.json()["sha256"] == hashlib.sha256(expected.tobytes()).hexdigest()
-    assert sum(done.json()["roads"].values()) == expected.size
+    assert sum(done.json()["paths"].values()) == expected.size
     assert same_bits(np.load("c.npy"), expected)
     assert names(folder) == {"a.npy", "b.npy", "c.npy"}
 

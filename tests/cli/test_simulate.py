@@ -14,9 +14,10 @@ import numpy as np
 import pytest
 
 from prismm import numerics
-from prismm.cli import engine_product, markup, numerals, operands, traces
+from prismm.cli import engine_product, numerals, operands, traces
+from prismm.cli.html import markup
+from prismm.cli.html.picture import picture
 from prismm.cli.numerals import decimal, hexadecimal, in_format, parse_number, short
-from prismm.cli.picture import picture
 from prismm.errors import ArgumentError
 from prismm.formats import E4M3, E4M3FNUZ, FP16, FP32, FP64, INT8, round_fraction
 from prismm.numerics import EngineModel

@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from prismm.cli import page, streams
+from prismm.cli import streams
+from prismm.cli.html import page
 
 Run = Callable[..., Any]
 COMMANDS = "multiply", "explain", "env", "bench", "calibrate", "demo", "reproduce", "simulate", "probe", "tune", "run"

@@ -12,11 +12,11 @@ import pytest
 
 from prismm import numerics
 from prismm.cli import traces
+from prismm.cli.html.picture import legend, picture
 from prismm.cli.numerals import parse_number
-from prismm.cli.picture import legend, picture
 from prismm.formats import E4M3, FP16, FP32
 from prismm.numerics import BlockScale, EngineModel, Term
-from prismm.numerics.specification import Loss
+from prismm.numerics.steps import Loss
 from tests.cli.pages import parsed
 
 Run = Callable[..., Any]

@@ -83,7 +83,7 @@ def test_every_target_on_every_engine(name, engine, dtype, seed):
     problem(engine)
     a, b = HOSTILE[name](*SHAPE, seed, dtype)
     exact, magnitude = exact_product(a, b), magnitudes(a, b)
-    for keywords in ({}, {"reproducible": True}, CORRECT) if engine is None else ():  # the short roads
+    for keywords in ({}, {"reproducible": True}, CORRECT) if engine is None else ():  # the short paths
         target = keywords.get("accuracy", "native")
         assert_meets(target, exact, magnitude, prismm.matmul(a, b, **keywords), entry_terms(a, a), f"{keywords}")
     for keywords in ways(dtype, engine):

@@ -242,6 +242,18 @@ def test_other_torch_types_are_refused(kind):
         prismm.matmul(x, x)
 
 
+@pytest.mark.filterwarnings("ignore:ComplexHalf support")
+@pytest.mark.parametrize("kind", [torch.complex32, torch.float8_e4m3fn])
+def test_torch_types_that_numpy_lacks_are_refused_with_a_remedy_that_keeps_every_value(kind):
+    x = torch.tensor([[1, 2], [3, 4]], dtype=torch.complex64 if kind.is_complex else torch.float32)
+    x = (x + 0.5j if kind.is_complex else x).to(kind)
+    with pytest.raises(DTypeError, match="NumPy does not know; pass a") as caught:
+        prismm.matmul(x, x)
+    kept = eval(str(caught.value).rsplit("pass ", 1)[1], {"a": x, "torch": torch})
+    assert torch.equal(kept.to(torch.complex64), x.to(torch.complex64))
+    assert_same_bits(prismm.matmul(kept, kept), kept @ kept)
+
+
 def test_mixed_kinds_are_refused():
     x = np.ones((2, 2))
     for a, b in ((x, torch.ones(2, 2)), (torch.ones(2, 2), x), (Capsule(x), x), (torch.ones(2, 2), Capsule(x))):
@@ -418,6 +430,7 @@ def test_what_makes_an_array_of_itself_is_refused_with_advice_that_works():
         np.array([[1, "x"], [2, 3]], object),
         np.ones((2, 2), bool),
         np.array([["a", "b"], ["c", "d"]]),
+        *([np.array([["1", "2"], ["3", "4"]], np.dtypes.StringDType())] if hasattr(np.dtypes, "StringDType") else []),
         np.zeros((2, 2), "datetime64[s]"),
         np.zeros((2, 2), [("x", "f8")]),
         pytest.param(

@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 import resource
 import signal
+import struct
 import subprocess
 import sys
 import tempfile
@@ -190,6 +191,50 @@ def test_links_to_folders(tmp_path, monkeypatch, capfd):
 
 
 @as_root
+def test_links_that_the_users_own_lead_to(tmp_path, monkeypatch, capfd):
+    """What somebody else points to may be any folder of the user's."""
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "sticky").mkdir()
+    (tmp_path / "sticky").chmod(0o1777)
+    (tmp_path / "sticky" / "theirs").symlink_to("../mine")
+    (tmp_path / "link").symlink_to("sticky/theirs")
+    (tmp_path / "first").symlink_to(tmp_path / "link")
+    monkeypatch.setenv("PRISMM_CACHE_DIR", str(tmp_path / "first"))
+    assert cache_files.folder("kernels", make=False) is None
+    assert cache_files.folder("kernels") == tmp_path / "mine" / "kernels" and capfd.readouterr().err == ""
+    os.chown(tmp_path / "sticky" / "theirs", STRANGER, -1, follow_symlinks=False)
+    refuse(tmp_path, capfd, tmp_path / "sticky" / "theirs", f"uid {STRANGER}")
+
+
+def name_in_list(path: Path, user: int) -> None:
+    """Give another user all rights by an access control list (acl(5), struct posix_acl_xattr_header)."""
+    nobody = 2**32 - 1
+    entries = (0x01, 7, nobody), (0x02, 7, user), (0x04, 5, nobody), (0x10, 7, nobody), (0x20, 5, nobody)
+    packed = struct.pack("<I", 2) + b"".join(struct.pack("<HHI", *entry) for entry in entries)
+    try:
+        os.setxattr(path, "system.posix_acl_access", packed)
+    except (AttributeError, OSError) as error:
+        pytest.skip(f"no access control lists here: {error}")
+
+
+@as_root
+def test_users_that_an_access_control_list_names(tmp_path, capfd):
+    """Its mask stands where the group's rights would, so the folder looks as if a group of the user's own had them."""
+    folder = tmp_path / "cache" / "kernels"
+    folder.mkdir(parents=True)
+    cache_files.write(folder / "file", b"content")
+    name_in_list(folder / "file", STRANGER)
+    with pytest.raises(FileError, match=r"other users can write to .*file"):
+        cache_files.read(folder / "file")
+    (folder / "file").chmod(0o755)
+    assert cache_files.read(folder / "file") == b"content"
+    name_in_list(folder, STRANGER)
+    refuse(tmp_path, capfd, folder, "775", "chmod go-w")
+    folder.chmod(0o755)
+    assert cache_files.folder("kernels") == folder
+
+
+@as_root
 def test_a_link_of_somebody_else_in_the_temporary_folder(tmp_path, monkeypatch, capfd):
     """It would have files made wherever it points to."""
     (tmp_path / "file").write_text("")
@@ -202,15 +247,15 @@ def test_a_link_of_somebody_else_in_the_temporary_folder(tmp_path, monkeypatch, 
     assert list((tmp_path / "mine").iterdir()) == []
 
 
-@pytest.mark.parametrize("what", ["file", "loop", "dangling"])
+@pytest.mark.parametrize("what", ["file", "loop", "longer loop", "dangling"])
 def test_what_is_no_folder(tmp_path, capfd, what):
     cache = tmp_path / "cache"
     if what == "file":
         cache.write_text("text")
         refuse(tmp_path, capfd, cache, "not a folder")
         assert cache.read_text() == "text"
-    elif what == "loop":
-        cache.symlink_to(cache)
+    elif what.endswith("loop"):
+        cache.symlink_to(cache if what == "loop" else f"../{tmp_path.name}/cache")
         refuse(tmp_path, capfd, cache)
     else:
         cache.symlink_to(tmp_path / "missing")

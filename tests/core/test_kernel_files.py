@@ -14,6 +14,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import numba
 import numpy as np
 import pytest
 
@@ -150,6 +151,31 @@ def test_a_kernel_has_one_file_and_is_loaded_from_it(folder, capfd):
     assert from_disk(path) is not None
 
 
+def test_kernels_of_other_settings_have_files_of_their_own(folder, monkeypatch):
+    """Else a run with NUMBA_OPT=0, say, would leave slow kernels to all later ones."""
+    settings = {"OPT": 0, "LOOP_VECTORIZE": 0, "SLP_VECTORIZE": 1, "BOUNDSCHECK": 1, "DEBUGINFO_DEFAULT": 1}
+    assert not loaded()
+    for count, (name, value) in enumerate(settings.items(), 2):
+        monkeypatch.setattr(numba.config, name, value)
+        assert not loaded() and loaded() and len(list(folder.iterdir())) == count, name
+    monkeypatch.undo()
+
+
+def test_kernels_are_compiled_where_the_users_functions_are_not(folder, monkeypatch):
+    """NUMBA_DISABLE_JIT is for their debuggers: our helpers are no Python functions."""
+    monkeypatch.setattr(numba.config, "DISABLE_JIT", 1)
+    helper = jit.device(lambda x: x + 1)
+
+    def total(x):
+        return helper(np.sum(jit.contiguous_part(x, 1, 2)))
+
+    for hits in (0, 1):
+        kernel = jit.Kernel(total, "float64(float64[::1])", set())
+        assert kernel(np.arange(4.0)) == 4.0
+        assert sum(kernel._compiled.stats.cache_hits.values()) == hits
+    assert numba.config.DISABLE_JIT == 1 and numba.njit(cube) is cube
+
+
 def test_every_kind_of_damage_is_found(folder, rng):
     """Single bits, lengths, what is appended, blocks of zeros: nothing of it is unpickled."""
     assert not loaded()
@@ -237,8 +263,6 @@ def test_what_cannot_be_loaded_is_compiled_anew(folder, content):
 
 def test_variables_of_numba_move_nothing(folder, monkeypatch):
     """`NUMBA_CACHE_LOCATOR_CLASSES` and `NUMBA_CACHE_DIR` would have pickles loaded from elsewhere."""
-    import numba
-
     monkeypatch.setattr(numba.config, "CACHE_LOCATOR_CLASSES", "InTreeCacheLocator", raising=False)
     monkeypatch.setattr(numba.config, "CACHE_DIR", str(folder.parent / "numba"))
     assert not loaded() and only_file(folder) and loaded()

@@ -1,4 +1,4 @@
-"""Report: what ran, which road each entry took, and bounds for single entries."""
+"""Report: what ran, which path each entry took, and bounds for single entries."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_it_says_what_ran(seed):
     assert report.accuracy == "none"
     assert report.reproducible is True
     assert report.products == 4  # moduli of 22 bits that cover 9 of 8 bits
-    assert report.roads == {"value": c.size}
+    assert report.paths == {"value": c.size}
     assert report.repaired == 0
     assert isinstance(report.plan, prismm.Plan) and report.plan.threads == 1
     assert 0 < report.timings["total"] < 60
@@ -75,7 +75,7 @@ def test_accuracy_and_reproducibility(keywords, accuracy, reproducible, seed):
     _, report = prismm.matmul(a, b, full_output=True, **keywords)
     assert report.accuracy == accuracy
     assert report.reproducible is reproducible
-    assert set(report.roads) <= ROADS
+    assert set(report.paths) <= ROADS
 
 
 @each_dtype
@@ -85,18 +85,18 @@ def test_roads_are_taken(dtype, seed):
     c, report = prismm.matmul(a, b, scheme=prismm.Residues(7), full_output=True, **CORRECT)
     assert report.repaired > c.size // 4
     assert report.repaired == sum(
-        report.roads.get(road, 0) for road in ("lane dots", "double-double", "more moduli", "exact")
+        report.paths.get(path, 0) for path in ("lane dots", "double-double", "more moduli", "exact")
     )
     a, b = HOSTILE["lattice"](20, 30, 22, seed, dtype)
     c, report = prismm.matmul(a, b, scheme=prismm.Residues(7), full_output=True, **CORRECT)
-    assert report.roads == {"certified": c.size * (2 if c.dtype.kind == "c" else 1)}
+    assert report.paths == {"certified": c.size * (2 if c.dtype.kind == "c" else 1)}
     assert report.repaired == 0
 
 
 def test_ties_end_in_exact_arithmetic(seed):
     a, b = HOSTILE["ties"](9, 11, 9, seed)
     _, report = prismm.matmul(a, b, scheme=prismm.Residues(9), full_output=True, **CORRECT)
-    assert report.roads.get("exact", 0) > 0
+    assert report.paths.get("exact", 0) > 0
 
 
 def test_disjoint_operands_are_proved_zero(seed):
@@ -107,8 +107,8 @@ def test_disjoint_operands_are_proved_zero(seed):
     for keywords in ({"reproducible": True}, {"accuracy": 1e-30}, CORRECT):
         c, report = prismm.matmul(a, b, full_output=True, **keywords)
         assert (c == 0).all()
-        assert set(report.roads) <= {"certified", "magnitude"}
-        assert sum(report.roads.values()) == c.size
+        assert set(report.paths) <= {"certified", "magnitude"}
+        assert sum(report.paths.values()) == c.size
 
 
 def test_single_bounds_and_their_indices(seed):
@@ -133,7 +133,7 @@ def test_an_empty_result_has_a_report():
     for shape in ((0, 3), (3, 0), (0, 0)):
         _, report = prismm.matmul(np.ones((shape[0], 2)), np.ones((2, shape[1])), full_output=True, **CORRECT)
         assert report.bounds.shape == shape
-        assert report.roads == {}
+        assert report.paths == {}
         assert "no entries" in str(report)
         with pytest.raises(IndexError):
             report.bound(0, 0)
@@ -155,7 +155,7 @@ def test_it_prints_and_serialises(seed):
     for keywords in ({}, {"reproducible": True}, {"accuracy": 1e-20}, CORRECT, {"scheme": prismm.Residues(5)}):
         _, report = prismm.matmul(a, b, full_output=True, **keywords)
         again = json.loads(json.dumps(report.to_dict()))
-        assert again["roads"] == report.roads
+        assert again["paths"] == report.paths
         assert again["engine"] == report.engine
         assert again["scheme"] == str(report.scheme)
         assert again["shape"] == [6, 8]
@@ -163,5 +163,11 @@ def test_it_prints_and_serialises(seed):
         text = str(report)
         for word in (str(report.scheme), report.engine, report.accuracy, "ms"):
             assert word in text
-        for road, count in report.roads.items():
-            assert f"{count} {road}" in text
+        for path, count in report.paths.items():
+            assert f"{count} {path}" in text
+
+
+def test_the_former_name_of_paths_still_answers():
+    _, report = prismm.matmul(np.eye(2), np.eye(2), full_output=True)
+    with pytest.warns(DeprecationWarning, match=r"Report\.paths"):
+        assert report.roads == report.paths

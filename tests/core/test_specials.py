@@ -38,8 +38,8 @@ def assert_specials(a: np.ndarray, b: np.ndarray, keywords: dict[str, Any], name
     met = rows[:, None] | columns[None, :]
     assert_same_bits(np.where(met, c, 0), np.where(met, ieee_specials(a, b), 0).astype(c.dtype), note)
     parts = 2 if c.dtype.kind == "c" else 1
-    assert report.roads.get("special", 0) == met.sum() * parts, note
-    assert sum(report.roads.values()) == c.size * parts, note
+    assert report.paths.get("special", 0) == met.sum() * parts, note
+    assert sum(report.paths.values()) == c.size * parts, note
     if keywords.get("accuracy") == "correctly-rounded":
         assert_same_bits(c, correctly_rounded(a, b), note)
     u, k = format_of(c.dtype).unit_roundoff, entry_terms(a, c)

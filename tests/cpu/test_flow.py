@@ -138,7 +138,7 @@ def test_certificates_do_not_repair_everything(rng):
     for scheme, target, least in ((Told(1.0, gamma=2.0**-60), "correctly-rounded", 0.7),
                                   (Told(1.0, gamma=2.0**-49), "native", 1.0)):  # fmt: skip
         _, report = prismm.matmul(a, b, scheme=scheme, accuracy=target, full_output=True)
-        assert report.roads["certified"] >= least * 900, report.roads
+        assert report.paths["certified"] >= least * 900, report.paths
 
 
 def test_a_reproducible_schemes_repairs_do_not_depend_on_order(rng):

@@ -1,4 +1,4 @@
-"""Repair, road by road: whatever a certificate leaves open ends within its target."""
+"""Repair, path by path: whatever a certificate leaves open ends within its target."""
 
 import numpy as np
 import pytest
@@ -45,9 +45,9 @@ def test_every_entry_is_correctly_rounded(name, dtype, seed):
     for entries in everything(out):
         repair(a, b, out, entries, job(dtype, RIGHT, 33), outcome)
     assert_same_bits(out, wanted)
-    assert sum(outcome.roads.values()) == out.size * len(real_parts(out))
+    assert sum(outcome.paths.values()) == out.size * len(real_parts(out))
     if name == "normal":
-        assert outcome.roads["double-double"] > out.size // 2
+        assert outcome.paths["double-double"] > out.size // 2
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -71,7 +71,7 @@ def test_only_the_listed_entries_are_touched(dtype, seed, rng):
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("name", HOSTILE)
 def test_magnitudes_pass_an_entry_only_within_its_target(name, dtype, target, seed):
-    """Start from the scheme's own value: what the magnitude road passes must already meet the target."""
+    """Start from the scheme's own value: what the magnitude path passes must already meet the target."""
     k = 40
     a, b = HOSTILE[name](8, k, 7, seed, dtype)
     moduli = 9 if np.dtype(dtype).itemsize in (4,) or dtype == "complex64" else 15
@@ -98,7 +98,7 @@ def test_magnitudes_pass_an_entry_only_within_its_target(name, dtype, target, se
     assert exact.within(np.where(finite, out, 0), bound).all()
     assert np.array_equal(np.isfinite(out), finite)
     if name in ("normal", "uniform"):
-        assert outcome.roads.get("magnitude", 0) > out.size // 2
+        assert outcome.paths.get("magnitude", 0) > out.size // 2
 
 
 def test_disjoint_operands_are_zero_by_their_flags(seed, rng):
@@ -109,12 +109,12 @@ def test_disjoint_operands_are_zero_by_their_flags(seed, rng):
     out = np.zeros((6, 5))
     outcome = Outcome()
     repair(a, b, out, everything(out)[0], job("float64", RIGHT, 40), outcome, scales_of(a, b, 15, "float64"))
-    assert outcome.roads == {"magnitude": 30} and not out.any()
+    assert outcome.paths == {"magnitude": 30} and not out.any()
     a[0, 0] = 2.0**-1000
     b[0] = 2.0**-1000  # a product that underflows is a product
     outcome = Outcome()
     repair(a, b, out, everything(out)[0], job("float64", RIGHT, 40), outcome, scales_of(a, b, 15, "float64"))
-    assert outcome.roads["magnitude"] == 25 and not np.signbit(out).any()
+    assert outcome.paths["magnitude"] == 25 and not np.signbit(out).any()
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -167,7 +167,7 @@ def test_many_entries_take_many_workers(seed):
     outcome = Outcome()
     repair(a, b, out, everything(out)[0], job("float64", RIGHT, 30, workers=3), outcome)
     assert_same_bits(out, exact_product(a, b).rounded())
-    assert sum(outcome.roads.values()) == 1600
+    assert sum(outcome.paths.values()) == 1600
 
 
 def test_no_entries_no_work():
@@ -175,4 +175,4 @@ def test_no_entries_no_work():
     out = np.full((2, 2), 7.0)
     outcome = Outcome()
     repair(np.ones((2, 2)), np.ones((2, 2)), out, Entries(0, empty, empty), job("float64", RIGHT, 2), outcome)
-    assert not outcome.roads and (out == 7.0).all()
+    assert not outcome.paths and (out == 7.0).all()

@@ -71,7 +71,7 @@ def test_targets_hold_and_bounds_too(form, dtype, rng):
             assert error <= slack * (1 + 1e-9) + unit * abs(float(exact[i][j]))
             if form.get("accuracy") == "correctly-rounded":
                 assert c[i, j] == np.dtype(dtype).type(float(exact[i][j])) or dtype == "float32"
-    assert sum(report.roads.values()) == m * n and report.bounds.shape == (m, n)
+    assert sum(report.paths.values()) == m * n and report.bounds.shape == (m, n)
     assert report.engine.startswith("cuda:") and "cuda" in str(report.plan)
 
 
@@ -385,10 +385,10 @@ def test_what_magnitudes_prove_and_what_they_leave_have_the_bits_of_a_cpu(kind, 
         x, y = x.T.contiguous().T, y.T.contiguous().T
     found, here = prismm.matmul(x, y, full_output=True, **form)
     assert np.array_equal(found.cpu().numpy(), expected)
-    assert there.roads.get("magnitude", 0) <= here.roads.get("magnitude", 0)  # ties that a tail decides count, too
-    assert there.roads.get("double-double", 0) + there.roads.get("exact", 0) == here.roads.get("exact", 0)
+    assert there.paths.get("magnitude", 0) <= here.paths.get("magnitude", 0)  # ties that a tail decides count, too
+    assert there.paths.get("double-double", 0) + there.paths.get("exact", 0) == here.paths.get("exact", 0)
     if moduli == 13:
-        assert here.roads["exact"] > 500 and here.roads["magnitude"] > 1000
+        assert here.paths["exact"] > 500 and here.paths["magnitude"] > 1000
 
 
 def test_an_accuracy_may_be_any_number(rng):

@@ -277,7 +277,7 @@ def test_long_inner_dimensions_by_default(dtype, rng):
     form = {"scheme": prismm.Native("float64" if dtype == "float32" else None), "engine": "cuda:fp64"}
     c, report = prismm.matmul(a, b, full_output=True, accuracy="native", **form)
     exact = exact_product(a.cpu().double().numpy(), b.cpu().double().numpy())
-    assert exact.within(c.cpu().numpy(), report.bounds).all() and report.roads["a priori"] == c.numel()
+    assert exact.within(c.cpu().numpy(), report.bounds).all() and report.paths["a priori"] == c.numel()
     assert report.plan.workspace_bytes >= 2 * c.numel() * 8
     out = torch.empty_like(c)
     for _ in range(5):
@@ -421,7 +421,7 @@ def test_products_with_vectors(dtype, left, seed):
             c, report = product(a, x)
             bounds = ConventionalBound(result, a, x, k, 2.0**-53).at(c, slice(None), slice(None))
             assert exact_product(a.astype(np.float64), x.astype(np.float64)).within(c, bounds).all(), (name, m, k)
-            assert report.engine == "cuda:fp64" and not report.roads.get("special")
+            assert report.engine == "cuda:fp64" and not report.paths.get("special")
     for name in SPECIAL:
         a, x = SPECIAL[name](211, 700, 1, seed=seed, dtype=np.dtype(dtype))
         expected = prismm.matmul(a, x, accuracy="correctly-rounded")
@@ -460,7 +460,7 @@ def test_batches_broadcasts_and_reports(dtype, rng):
         a, b = (rng.standard_normal(shape).astype(dtype) for shape in (left, right))
         x, y = torch.from_numpy(a).cuda(), torch.from_numpy(b).cuda()
         c, report = prismm.matmul(x, y, scheme=scheme, accuracy="native", engine="cuda:fp64", full_output=True)
-        assert report.engine == "cuda:fp64" and report.roads["a priori"] == c.numel()
+        assert report.engine == "cuda:fp64" and report.paths["a priori"] == c.numel()
         wide = np.matmul(a.astype(np.longdouble), b.astype(np.longdouble))
         error = np.abs(c.cpu().numpy() - wide)
         assert (error <= np.reshape(report.bounds, error.shape)).all()

@@ -3,6 +3,7 @@
 import contextlib
 import itertools
 import types
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -138,7 +139,7 @@ def test_each_product_of_a_mixed_batch_is_a_call_of_its_own(shapes, rng, monkeyp
         call = types.SimpleNamespace(shape=out.shape, plan=own.plan)
         report = cuda_calls._each_alone(call, a, b, (), out, True, sums, 0.0)
         assert np.array_equal(out.numpy(), expected) and np.array_equal(report.bounds, own.bounds)
-        assert report.roads == own.roads
+        assert report.paths == own.paths
     overlapping = torch.from_numpy(np.zeros(out.numel() + a.numel())).view(torch.int64)
     overlapping[: a.numel()] = a.flatten()
     x, out = overlapping[: a.numel()].view(a.shape), overlapping[: out.numel()].view(torch.float64).view(out.shape)
@@ -219,12 +220,16 @@ def test_mixed_batches_have_the_bits_of_a_cpu_and_of_their_products(right, rng):
     a[1, 0, 2], a[3, 1, 1] = 2**62 + 1, -(2**63)
     c = rng.standard_normal((a @ b).shape)
     x, y, z = (torch.from_numpy(w).cuda() for w in (a, b, c))
+    exact = a.astype(object) @ b.astype(object)
     for form in ({"reproducible": True}, {"accuracy": 1e-3, "reproducible": True}, {"scheme": prismm.Residues(5)}):
         expected, own = prismm.matmul(a, b, full_output=True, **form)
         made, report = prismm.matmul(x, y, full_output=True, **form)
         assert np.array_equal(made.cpu().numpy(), expected)
         assert np.array_equal(prismm.matmul(x, y, **form).cpu().numpy(), expected)
-        assert np.allclose(report.bounds, own.bounds, rtol=1e-12) and sum(report.roads.values()) == made.numel()
+        # Norms are kept otherwise on a GPU, so that its bounds are others: each holds, and none is loose.
+        errors = np.vectorize(lambda x, y: float(abs(Fraction(x) - int(y))))(expected, exact)
+        assert (errors <= report.bounds).all() and (report.bounds <= 4.0 * own.bounds).all()
+        assert sum(report.paths.values()) == made.numel()
         out = torch.empty_like(made)
         assert prismm.matmul(x, y, out=out, **form) is out and torch.equal(out, made)
         alone = [prismm.matmul(x[p], y[p] if y.ndim > 2 else y, **form) for p in range(4)]

@@ -113,7 +113,7 @@ def test_targets_hold_where_a_batch_is_cut_and_multiplied_in_one_kernel(layout, 
         for t in (0, 1, 79):
             exact, error = allowed(*pairs[t % 2], None)
             assert exact.within(c[t].cpu().numpy(), error).all(), name
-        assert sum(report.roads.values()) == c.numel()
+        assert sum(report.paths.values()) == c.numel()
 
 
 @pytest.mark.parametrize("scheme", SCHEMES, ids=str)
@@ -125,7 +125,7 @@ def test_values_are_within_their_own_bound(scheme, seed):
             exact, _ = allowed(a, b, None)
             bounds = np.repeat(report.bounds, 2 if dtype == np.complex64 else 1, axis=1)
             assert exact.within(c.cpu().numpy().view(np.float32), bounds).all()
-            assert sum(report.roads.values()) == c.numel() * (2 if dtype == np.complex64 else 1)
+            assert sum(report.paths.values()) == c.numel() * (2 if dtype == np.complex64 else 1)
             assert report.scheme == scheme and report.engine in ("cuda:fp16", "cuda:tf32", "cuda:bf16")
 
 
@@ -185,7 +185,7 @@ def test_shapes_and_batches(left, right, dtype, rng):
         assert tuple(c.shape) == np.matmul(a, b).shape
         assert np.array_equal(c.cpu().numpy(), np.matmul(a, b))
         if a.shape[-1]:
-            assert sum(report.roads.values()) == c.numel() * (2 if dtype == "complex64" else 1)
+            assert sum(report.paths.values()) == c.numel() * (2 if dtype == "complex64" else 1)
 
 
 def test_scaling_by_powers_of_two_changes_no_bit(rng):
@@ -203,7 +203,7 @@ def test_tiles_without_products_are_zero_and_cheap(rng):
     b[:256, 256:] = b[256:, :256] = 0.0
     c, report = prismm.matmul(on_gpu(a), on_gpu(b), scheme=ScaledHalf(), accuracy="native", full_output=True)
     assert not c[:256, 256:].any() and not c[256:, :256].any()
-    assert report.roads["float64"] >= 2 * 256**2 - 512
+    assert report.paths["float64"] >= 2 * 256**2 - 512
 
 
 def test_graphs_and_views(rng):

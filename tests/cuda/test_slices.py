@@ -403,7 +403,7 @@ def test_sums_meet_their_target_in_batches_and_graphs(rng):
         error = exact.error(got[index].cpu().numpy())
         assert (error <= 93 * 2.0**-53 * size * (1 + 1e-9)).all()
         assert (error <= report.bounds[index]).all()
-    assert sum(report.roads.values()) == got.numel()
+    assert sum(report.paths.values()) == got.numel()
     out = z.clone()
     assert prismm.gemm(x, y, out, out=out, **keywords) is out
     assert (out == got).all()
@@ -515,7 +515,7 @@ def meet_target(dtype, scheme, accuracy):
         allowed = slack * exact.magnitude("up") + u * np.abs(exact.rounded()) * (accuracy != "native") + 90 * eta
         assert exact.within(c.cpu().numpy(), allowed).all(), name
         assert exact.within(c.cpu().numpy(), report.bounds).all(), name
-        assert sum(report.roads.values()) == c.numel()
+        assert sum(report.paths.values()) == c.numel()
 
 
 @pytest.mark.gpu

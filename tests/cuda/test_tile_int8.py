@@ -321,6 +321,6 @@ def test_complex_numbers_are_two_real_products(seed):
         exact = exact_product(*real_operands(a, b, part))
         assert exact.within(own.cpu().numpy().copy(), 180 * U * exact.magnitude("up") + 180 * ETA).all()
         assert exact.within(own.cpu().numpy().copy(), report.bounds).all()
-    assert sum(report.roads.values()) == 2 * c.numel()
+    assert sum(report.paths.values()) == 2 * c.numel()
     d = prismm.gemm(x, y, c, alpha=0.5, beta=1.0, scheme=TileInt8(), accuracy="native")
     assert d.shape == c.shape and torch.isfinite(torch.view_as_real(d)).all()

@@ -76,9 +76,9 @@ def test_hostile_batches_have_the_bits_bounds_and_counts_of_their_products(name,
         assert np.array_equal(report.bounds, np.stack([one.bounds for _, one in alone]))
         counts: dict[str, int] = {}
         for _, one in alone:
-            for road, entries in one.roads.items():
-                counts[road] = counts.get(road, 0) + entries
-        assert counts == report.roads and report.products == len(a)
+            for path, entries in one.paths.items():
+                counts[path] = counts.get(path, 0) + entries
+        assert counts == report.paths and report.products == len(a)
     if name in HOSTILE:
         exact = np.stack([exact_product(x, y).rounded(dtype) for x, y in zip(a, b, strict=True)])
         assert_same_bits(prismm.matmul(a, b, **CORRECT), exact)
@@ -134,7 +134,7 @@ def test_gemm_of_batches(dtype, keywords, rng):
             assert np.allclose(report.bounds[p], alone.bounds, rtol=1e-6)
         plain = prismm.gemm(a, b, c, alpha=alpha, beta=beta, **keywords)
         assert_same_bits(plain, made) if keywords else np.testing.assert_allclose(plain, made, rtol=1e-5)
-    assert sum(report.roads.values()) == made.size * (2 if dtype == "complex64" else 1)
+    assert sum(report.paths.values()) == made.size * (2 if dtype == "complex64" else 1)
 
 
 def test_a_native_batch_repairs_only_what_is_not_ordinary(rng):
@@ -145,9 +145,9 @@ def test_a_native_batch_repairs_only_what_is_not_ordinary(rng):
     for call in (prismm.matmul, prismm.gemm):
         c, report = call(a, b, full_output=True)
         assert c[7, 1, 2] == 0.5e308 and np.isinf(c[9, 0]).all()
-        assert report.roads["special"] == 3 and report.roads["exact"] >= 1
+        assert report.paths["special"] == 3 and report.paths["exact"] >= 1
         rest = np.delete(np.arange(50), [7, 9])
-        assert np.allclose(c[rest], a[rest] @ b[rest]) and sum(report.roads.values()) == c.size
+        assert np.allclose(c[rest], a[rest] @ b[rest]) and sum(report.paths.values()) == c.size
         assert_same_bits(call(a, b)[7], c[7])
     assert (np.abs(exact_product(a[3], b[3]).error(c[3])) <= report.bounds[3]).all()
 
@@ -163,7 +163,7 @@ def test_tolerances_of_batches(tolerance, rng):
             exact = exact_product(x, y)
             bound = tolerance * exact.magnitude("up") + 2.0**-53 * np.abs(z) + 2.0**-1074
             assert exact.within(z, bound * (1 + 1e-12)).all()
-    assert (report.bounds >= 0).all() and sum(report.roads.values()) == c.size
+    assert (report.bounds >= 0).all() and sum(report.paths.values()) == c.size
 
 
 @pytest.mark.covering("shape")
@@ -322,7 +322,7 @@ def test_what_one_product_of_a_batch_holds_does_not_show_in_the_others(right, rn
                 assert np.array_equal(report.bounds[p], alone.bounds)
                 if sums is not None:
                     assert_same_bits(sums[p], prismm.gemm(*pair, c[p], alpha=0.3, beta=1.0, **keywords))
-    assert sum(report.roads.values()) == made.size
+    assert sum(report.paths.values()) == made.size
 
 
 def test_tall_products_of_a_batch_of_which_some_are_large(rng):

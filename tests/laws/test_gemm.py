@@ -410,4 +410,4 @@ def test_reproducible_sums_of_ordinary_numbers_are_certified(rng):
     """By |a||b|, where a sum's own magnitude does not cover the bound: none has to be summed exactly."""
     a, b, c = (rng.standard_normal((150, 150)) for _ in range(3))
     _, report = prismm.gemm(a, b, c, alpha=-1.5, beta=0.5, reproducible=True, full_output=True)
-    assert report.roads == {"certified": 150 * 150}
+    assert report.paths == {"certified": 150 * 150}

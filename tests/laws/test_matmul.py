@@ -96,7 +96,7 @@ def test_shapes_are_numpys(left, right, dtype, rng):
         assert bounds.shape == c.shape
         for index in np.ndindex(*c.shape):
             assert report.bound(*index) == pytest.approx(bounds[index], rel=1e-12), (index, keywords)
-        assert sum(report.roads.values()) == c.size * (2 if c.dtype.kind == "c" else 1)
+        assert sum(report.paths.values()) == c.size * (2 if c.dtype.kind == "c" else 1)
 
 
 @pytest.mark.parametrize(

@@ -91,8 +91,8 @@ def test_the_value_is_the_twins_on_every_engine(moduli, dtype, seed):
     for engine in usable_engines():
         c, report = prismm.matmul(a, b, scheme=prismm.Residues(moduli), engine=engine, full_output=True)
         assert (report.accuracy, report.engine) == ("none", engine)
-        roads = {"value": c.size * len(real_arrays(c)) - changed, "exact": changed}
-        assert report.roads == {road: count for road, count in roads.items() if count}
+        paths = {"value": c.size * len(real_arrays(c)) - changed, "exact": changed}
+        assert report.paths == {path: count for path, count in paths.items() if count}
         assert_same_bits(c, expected, engine)
         assert exact.within(c, report.bounds)[np.isfinite(c)].all()
 

@@ -15,7 +15,8 @@ from prismm.formats import BF16, E2M1, E4M3, E4M3FNUZ, E5M2, FP16, FP32, FP64, I
 from prismm.numerics import corpus, hostile
 from prismm.numerics.corpus import Corpus, digest, parts_of, problems, vectors
 from prismm.numerics.encodings import decode, storage
-from prismm.numerics.hostile import MIXTURE, Draw, largest_pattern, pack
+from prismm.numerics.hostile import MIXTURE
+from prismm.numerics.hostile_draw import Draw, largest_pattern, pack
 
 PAIRS = [
     *((FP16, FP32, 16), (FP16, FP16, 16), (BF16, FP32, 16), (TF32, FP32, 8), (TF32, FP32, 4)),

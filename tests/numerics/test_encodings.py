@@ -1,13 +1,11 @@
 """Bit patterns against NumPy's types and against exact formulas, for every pattern of every format up to 19 bits."""
 
-import doctest
 import math
 from fractions import Fraction
 
 import numpy as np
 import pytest
 
-import prismm.numerics.encodings
 from prismm.errors import ArgumentError
 from prismm.formats import (
     BF16,
@@ -234,7 +232,3 @@ def test_shapes_are_kept():
     assert values.shape == (3, 4) and (encode(values, E2M3) == np.arange(12).reshape(3, 4)).all()
     assert decode(5, E2M3).shape == () and encode(1.0, FP64).shape == () and foreign(1.0, FP64).shape == ()
     assert decode([], FP16).shape == (0,) and encode([], FP16).dtype == np.uint16
-
-
-def test_examples():
-    assert doctest.testmod(prismm.numerics.encodings).failed == 0

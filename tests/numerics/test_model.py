@@ -1,22 +1,19 @@
 """`EngineModel` as data: JSON there and back, what is refused, what two models have in common."""
 
 import dataclasses
-import doctest
 import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-import prismm.numerics.model
-import prismm.numerics.parts
 from prismm.errors import ArgumentError
 from prismm.formats import E4M3, FP16, FP32, FP64, INT8, INT32, TF32, Format, Integer
 from prismm.numerics import separation, simulate, specification, vectors
 from prismm.numerics.catalogue import engine, engines
-from prismm.numerics.family import random_model
 from prismm.numerics.model import BlockScale, EngineModel, LateJoin
 from prismm.numerics.observations import same
+from prismm.numerics.random_models import random_model
 from tests.judge import assert_each
 from tests.numerics.models import float_model, integer_model, plainer
 
@@ -486,8 +483,3 @@ def test_canonical_models_give_the_same_bits(rng):
                 x, y = simulate.dot_unchecked(model, a, b, c), simulate.dot_unchecked(plain, a, b, c)
                 wrong = np.flatnonzero(~same(x, y))
                 assert not wrong.size, (model, plain, a[wrong[0]], b[wrong[0]], c[wrong[0]], x[wrong], y[wrong])
-
-
-def test_examples():
-    for module in (prismm.numerics.model, prismm.numerics.parts):
-        assert doctest.testmod(module).failed == 0

@@ -5,9 +5,10 @@ import pytest
 
 from prismm.formats import FP16, FP32, INT8, INT32
 from prismm.numerics import engine, simulate, vectors
-from prismm.numerics.family import alternatives, random_model
+from prismm.numerics.family import alternatives
 from prismm.numerics.model import EngineModel
 from prismm.numerics.observations import Observations, same
+from prismm.numerics.random_models import random_model
 from prismm.numerics.recorded import Record
 from prismm.numerics.separation import lengths_for
 

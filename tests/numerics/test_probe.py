@@ -10,11 +10,13 @@ import pytest
 
 from prismm.errors import ArgumentError, EngineError
 from prismm.formats import FP16, FP32, INT8, INT32
-from prismm.numerics import engine, probe, probing, separate, simulate, vectors
-from prismm.numerics.family import alternatives, changed, random_model
+from prismm.numerics import engine, probe, separate, simulate, vectors
+from prismm.numerics.family import alternatives, changed
 from prismm.numerics.observations import same
+from prismm.numerics.probing import session
+from prismm.numerics.random_models import random_model
+from prismm.numerics.rationals import round_to
 from prismm.numerics.separation import lengths_for
-from prismm.numerics.specification import round_to
 
 KNOWN = ["v100.fp16.fp32", "a100.bf16.fp32", "h100-mma.fp16.fp16", "h100-wgmma.e4m3.fp32"]
 KNOWN += [pytest.param("mi100.fp16.fp32", marks=pytest.mark.slow)]
@@ -164,7 +166,7 @@ def by_place(a, b, c):
 
 
 def by_size(a, b, c):
-    """A small batch takes another road."""
+    """A small batch takes another path."""
     found = engine("a100.fp16.fp32" if len(c) > 1 else "v100.fp16.fp32").dot(a, b, c)
     return found if len(c) > 1 else found + 1.0
 
@@ -309,7 +311,7 @@ def test_hidden_models(number, monkeypatch, pytestconfig):
     models. Every tenth one, another one in each run, gets all of it.
     """
     if (number + pytestconfig.option.seed) % 10:
-        monkeypatch.setattr(probing, "_MIXTURES", probing._MIXTURES // 5)
+        monkeypatch.setattr(session, "_MIXTURES", session._MIXTURES // 5)
     hidden = random_model(np.random.default_rng([number, 2021]))
     finding = probe(hidden.dot, hidden.input, hidden.output, seed=number)
     assert finding.model is not None, finding.nearest

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from prismm.formats import E3M2, FP16, FP32
-from prismm.numerics import family, search, separate, simulate, vectors
+from prismm.numerics import changes, family, search, separate, simulate, vectors
 from prismm.numerics.model import EngineModel
 from prismm.numerics.observations import Observations
 from prismm.numerics.parts import LateJoin
@@ -52,10 +52,10 @@ def test_rare_changes_lead_out_of_dead_ends(hidden, wrong, rng):
     assert not separate(hidden, found, effort=4000), found
 
 
-@pytest.mark.parametrize("name", family.RARE)
+@pytest.mark.parametrize("name", changes.RARE)
 def test_rare_changes_are_of_the_family(name):
     model = family.changed(family.start(FP16, FP16), accumulator=FP32, depth=4)
-    some = [family.changed(model, **change) for change in list(family.RARE[name](model))[::17]]
+    some = [family.changed(model, **change) for change in list(changes.RARE[name](model))[::17]]
     assert len(some) > 10 and all(found is not None and found.summation == "aligned" for found in some)
 
 
@@ -65,12 +65,12 @@ def test_wide_sums_are_narrowed():
         family.start(FP16, FP16), summation="sequential", accumulator=FP32, depth=4, fraction_bits=None,
         rounding="floor", output_rounding="odd",
     )  # fmt: skip
-    found = {family.changed(wide, **change) for change in family.RARE["narrowed"](wide)}
+    found = {family.changed(wide, **change) for change in changes.RARE["narrowed"](wide)}
     assert family.changed(
         wide, accumulator=None, rounding="odd", output_rounding=None, fraction_bits=23, alignment="floor",
         product_overflow="infinity",
     ) in found  # fmt: skip
-    assert not list(family.RARE["narrowed"](family.start(FP16, FP16)))
+    assert not list(changes.RARE["narrowed"](family.start(FP16, FP16)))
 
 
 @pytest.mark.parametrize("summation", ["aligned", "sequential"])

@@ -1,19 +1,18 @@
 """Inputs on which two models differ: found where there are any, as short as they get, and none made up."""
 
 import dataclasses
-import doctest
 
 import numpy as np
 import pytest
 
-import prismm.numerics.separation
 from prismm.errors import ArgumentError
 from prismm.formats import FP16, FP32
 from prismm.numerics import Separation, engine, separate, specification
 from prismm.numerics.encodings import foreign
-from prismm.numerics.family import alternatives, random_model
+from prismm.numerics.family import alternatives
 from prismm.numerics.model import EngineModel
 from prismm.numerics.observations import same
+from prismm.numerics.random_models import random_model
 from prismm.numerics.separation import lengths_for
 
 PAIRS = [
@@ -178,10 +177,6 @@ def test_text_and_truth():
     assert found and str(found) == "a=[1.0, -0.5] b=[2.0, 1.0] c=0.25: 1.75 and 1.5 (after 12 dot products)"
     a, b, c = found
     assert (a.tolist(), b.tolist(), c) == ([1.0, -0.5], [2.0, 1.0], 0.25)
-
-
-def test_examples():
-    assert doctest.testmod(prismm.numerics.separation).failed == 0
 
 
 def test_models_with_block_scales_are_refused():

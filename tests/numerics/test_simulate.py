@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import doctest
 import itertools
 import random
 from fractions import Fraction
@@ -11,13 +10,11 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-import prismm.numerics.bounds
-import prismm.numerics.simulate
 from prismm.errors import ArgumentError, DTypeError, OperandError, ShapeError
 from prismm.formats import E4M3, FP16, FP32, FP64, INT8, INT32, UINT8, Format, Integer
 from prismm.numerics import encodings, simulate, specification
 from prismm.numerics.model import BlockScale, EngineModel, LateJoin
-from prismm.numerics.products import road
+from prismm.numerics.products import path
 from tests.covering import covering_rows
 from tests.numerics.models import (
     KINDS,
@@ -280,13 +277,13 @@ def test_gemm_is_a_loop_of_the_specification(part, rng):
         start = np.zeros((2, 3)) if c is None else c
         for i, j in np.ndindex(2, 3):
             wanted = looped(model, a[i].tolist(), b[:, j].tolist(), float(start[i, j]), split, promote)
-            assert same(got[i, j], wanted), (model, road(model), split, promote, a[i], b[:, j], start[i, j], got[i, j])
+            assert same(got[i, j], wanted), (model, path(model), split, promote, a[i], b[:, j], start[i, j], got[i, j])
 
 
 def test_gemm_has_the_same_bits_on_every_road_and_number_of_workers(rng):
     a, b = values(FP16, (130, 60), "near", rng), values(FP16, (60, 140), "near", rng)
     c = values(FP32, (130, 140), "near", rng)
-    assert road(A100) == "aligned" and road(dataclasses.replace(A100, groups=((0, 1, 2, 3, 4, 5, 6, 7),))) is None
+    assert path(A100) == "aligned" and path(dataclasses.replace(A100, groups=((0, 1, 2, 3, 4, 5, 6, 7),))) is None
     wanted = simulate.dot(A100, a[:, None, :], b.T[None, :, :], c)
     for model in (A100, dataclasses.replace(A100, groups=((0, 1, 2, 3, 4, 5, 6, 7),))):
         for workers in (1, 2):
@@ -385,8 +382,3 @@ def test_unsigned_integers_wrap_and_saturate():
     for overflow, expected in (("wrap", 2.0**31 * 2 - 2.0**32), ("saturate", 2.0**31 - 1)):
         model = EngineModel("", UINT8, INT32, block=4, depth=8, overflow=overflow)
         assert simulate.dot(model, [1.0], [1.0], 2.0**31 - 1).item() == (-(2.0**31) if overflow == "wrap" else expected)
-
-
-def test_examples():
-    for module in (prismm.numerics.simulate, prismm.numerics.bounds):
-        assert doctest.testmod(module).failed == 0

@@ -1,18 +1,16 @@
 """Hostile inputs: values of their formats, the same for the same seed, none of them dull."""
 
 import dataclasses
-import doctest
 
 import numpy as np
 import pytest
 
-import prismm.numerics.vectors
 from prismm.formats import BF16, E2M1, E2M3, E3M2, E4M3, E5M2, FP16, FP32, FP64, TF32
 from prismm.numerics import engine, simulate
 from prismm.numerics.encodings import foreign
-from prismm.numerics.family import random_model
 from prismm.numerics.model import EngineModel, LateJoin
 from prismm.numerics.observations import same
+from prismm.numerics.random_models import random_model
 from prismm.numerics.vectors import CLASSES, Aim, aim_at, draw, ends, structure
 from tests.judge import assert_each
 
@@ -188,7 +186,3 @@ def test_structure_has_one_term_of_each_sign_that_is_largest(rng):
     ).all()
     places = {tuple(np.flatnonzero(row)) for row in np.abs(products) == big[:, None]}
     assert len(places) > 30  # of 9 · 10 / 2
-
-
-def test_examples():
-    assert doctest.testmod(prismm.numerics.vectors).failed == 0

@@ -147,7 +147,7 @@ def test_gemm_is_rounded_once(dtype, seed):
 @pytest.mark.parametrize("name", HOSTILE)
 @pytest.mark.parametrize("dtype", [np.float32, np.complex128])
 def test_sums_meet_the_native_bound(name, dtype, seed):
-    """The quick road of gemm, in exact arithmetic: (K+3)·u·(|alpha||a||b| + |beta||c|) + (K+3)·η."""
+    """The quick path of gemm, in exact arithmetic: (K+3)·u·(|alpha||a||b| + |beta||c|) + (K+3)·η."""
     a, b = (np.array(x) for x in HOSTILE[name](4, 7, 3, seed, dtype))
     c = np.array(HOSTILE[name](4, 3, 1, seed + 1, dtype)[0])
     terms, info = 7 * (2 if a.dtype.kind == "c" else 1) + 3, np.finfo(dtype)

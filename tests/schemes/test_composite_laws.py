@@ -92,7 +92,7 @@ def test_specials_are_what_the_sum_gives(name, dtype, seed):
             inside = np.isfinite(a).all(axis=1)[:, None] & np.isfinite(b).all(axis=0)[None, :]
             if scheme.granule == (1, 1):
                 assert_same_bits(c[inside], alone[inside], label)
-            assert sum(report.roads.values()) == c.size * (2 if c.dtype.kind == "c" else 1)
+            assert sum(report.paths.values()) == c.size * (2 if c.dtype.kind == "c" else 1)
 
 
 @pytest.mark.covering("scheme")

@@ -36,7 +36,7 @@ def test_the_result_meets_the_bound_it_reports(name, as_torch, dtype, seed):
     assert np.array_equal(np.isfinite(out), np.isfinite(exact.rounded(dtype)))
     bounds = outcome.bound.at(out, slice(None), slice(None))
     assert exact.within(out, bounds).all()
-    assert sum(outcome.roads.values()) == out.size * (2 if np.dtype(dtype).kind == "c" else 1)
+    assert sum(outcome.paths.values()) == out.size * (2 if np.dtype(dtype).kind == "c" else 1)
 
 
 @pytest.mark.parametrize("name", HOSTILE)
@@ -46,7 +46,7 @@ def test_float32_through_float64_is_correctly_rounded(name, seed):
         out, outcome = run(a, b, Target("correctly-rounded"), Native("float64"))
         assert_same_bits(out, exact_product(a, b).rounded(np.float32))
         if name == "normal":
-            assert outcome.roads["certified"] > out.size // 2
+            assert outcome.paths["certified"] > out.size // 2
 
 
 @each_dtype
@@ -79,7 +79,7 @@ def test_overflow_on_the_way_is_repaired(dtype):
     b = np.array([[2, 1], [1, 1], [2.5, 2]], dtype)
     out, outcome = run(a, b)
     assert_same_bits(out.real, exact_product(a, b).rounded(dtype).real)
-    assert outcome.roads["exact"] >= 1
+    assert outcome.paths["exact"] >= 1
     assert np.isfinite(out[0, 0]) and np.isinf(out[1, 0].real)
 
 

@@ -153,4 +153,4 @@ def test_many_open_roundings_are_settled_by_more_moduli(rng):
         a, b, scheme=prismm.Residues(12), accuracy="correctly-rounded", engine="cpu:int8", full_output=True
     )
     assert_same_bits(c, exact_product(a, b).rounded())
-    assert report.roads.get("more moduli", 0) > 10_000, report.roads
+    assert report.paths.get("more moduli", 0) > 10_000, report.paths

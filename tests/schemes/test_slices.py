@@ -1,4 +1,4 @@
-"""`Slices`: exact sums of slice products, the same bits on every road, bounds, counts of slices, refusals."""
+"""`Slices`: exact sums of slice products, the same bits on every path, bounds, counts of slices, refusals."""
 
 import itertools
 from fractions import Fraction

@@ -35,7 +35,7 @@ def test_cr_mode_is_the_correctly_rounded_product(name, dtype, scheme, seed):
     assert_same_bits(c, correctly_rounded(a, b))
     if name not in ("wide_rows_and_columns", "subnormal_operands", "wide_rows", "shadowed"):
         # Nothing needs a repair: the slices' own sum rounds.
-        assert set(report.roads) <= {"certified"}, report.roads
+        assert set(report.paths) <= {"certified"}, report.paths
     assert_bounds_hold(exact_product(a, b), c, report)
 
 

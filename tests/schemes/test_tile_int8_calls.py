@@ -70,7 +70,7 @@ def test_float32_is_certified_without_repair(rng):
     for draw in (rng.random, rng.standard_normal):
         a, b = draw((64, 256)).astype(np.float32), draw((256, 40)).astype(np.float32)
         _, report = prismm.matmul(a, b, scheme=TileInt8(), accuracy="native", full_output=True)
-        assert report.roads == {"certified": 64 * 40}
+        assert report.paths == {"certified": 64 * 40}
 
 
 def test_prepared_batched_and_strided_operands_give_the_same_bits(rng):

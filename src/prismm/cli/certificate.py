@@ -24,7 +24,7 @@ def tile_record(report: Report) -> dict[str, Any]:
     return {
         "scheme": str(report.scheme),
         "engine": str(report.engine),
-        "roads": {str(road): int(count) for road, count in report.roads.items()},
+        "paths": {str(path): int(count) for path, count in report.paths.items()},
         "repaired": int(report.repaired),
         "notes": {str(what): int(count) for what, count in report.notes.items()},
         "worst": float(finite.max(initial=0.0)),
@@ -38,10 +38,15 @@ def is_tile_record(record: dict[str, Any]) -> bool:
     return (
         all(_is_word(record.get(key)) for key in ("scheme", "engine"))
         and all(_is_count(record.get(key)) for key in ("repaired", "unbounded"))
-        and all(_is_tally(counts) for counts in (record.get("roads"), record.get("notes", {})))
+        and all(_is_tally(counts) for counts in (_paths_of(record), record.get("notes", {})))
         and isinstance(worst, float)
         and 0 <= worst < math.inf
     )
+
+
+def _paths_of(record: dict[str, Any]) -> Any:
+    """Entries by the path that certified them; records written earlier call it "roads"."""
+    return record.get("paths", record.get("roads"))
 
 
 def _is_word(value: object) -> bool:
@@ -67,7 +72,7 @@ class Certificate:
     reproducible: bool
     schemes: tuple[str, ...]
     engines: tuple[str, ...]
-    roads: dict[str, int]
+    paths: dict[str, int]
     repaired: int
     worst: float
     unbounded: int
@@ -80,16 +85,16 @@ class Certificate:
     @classmethod
     def of(cls, records: list[dict[str, Any]], **rest: Any) -> Certificate:
         """Add up the records of all tiles."""
-        roads: Counter[str] = Counter()
+        paths: Counter[str] = Counter()
         counted = Outcome()
         for record in records:
-            roads.update(record["roads"])
+            paths.update(_paths_of(record))
             for what, count in record.get("notes", {}).items():
                 counted.note(what, count)
         return cls(
             schemes=tuple(dict.fromkeys(record["scheme"] for record in records)),
             engines=tuple(dict.fromkeys(record["engine"] for record in records)),
-            roads=dict(roads),
+            paths=dict(paths),
             notes=counted.notes,
             repaired=sum(record["repaired"] for record in records),
             worst=max((record["worst"] for record in records), default=0.0),
@@ -107,7 +112,7 @@ class Certificate:
             "reproducible": self.reproducible,
             "schemes": list(self.schemes),
             "engines": list(self.engines),
-            "roads": self.roads,
+            "paths": self.paths,
             "repaired": self.repaired,
             "notes": self.notes,
             "worst_absolute_bound": self.worst,
@@ -119,7 +124,7 @@ class Certificate:
         }
 
     def __str__(self) -> str:
-        roads = ", ".join(f"{count} {road}" for road, count in self.roads.items() if count)
+        paths = ", ".join(f"{count} {path}" for path, count in self.paths.items() if count)
         worst = f"at most {at_most(self.worst)}"
         if self.unbounded:
             worst += f" ({self.unbounded} entries are Inf, NaN or without a bound)"
@@ -132,7 +137,7 @@ class Certificate:
                 ("worst error", worst),
                 ("scheme", ", ".join(self.schemes) or "nothing to do"),
                 ("engine", ", ".join(self.engines) or "nothing to do"),
-                ("entries", roads or "none"),
+                ("entries", paths or "none"),
                 ("repaired", str(self.repaired)),
                 *((what, str(count)) for what, count in self.notes.items() if count),
                 ("tiles", tiles),

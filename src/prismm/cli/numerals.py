@@ -9,7 +9,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from prismm.errors import ArgumentError
-from prismm.numerics.specification import binade
+from prismm.numerics.rationals import binade
 
 if TYPE_CHECKING:
     from prismm.formats import Format, Integer

@@ -79,7 +79,7 @@ def probe(
     else:
         print("\n\n".join(findings.report(finding, name) for name, finding in found))
     if html is not None:
-        from prismm.cli.finding_page import findings_page
+        from prismm.cli.html.finding import findings_page
 
         write_new(html, findings_page(found, seed), force)
         say(f"wrote {html}")

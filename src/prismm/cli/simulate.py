@@ -111,7 +111,7 @@ def simulate(
             for one in many:
                 print(f"\n{steps_of(one)}")
     if html is not None:
-        from prismm.cli.simulation_page import simulation_page
+        from prismm.cli.html.simulation import simulation_page
 
         write_new(html, simulation_page(many, wanted.origin), force)
         say(f"wrote {html}")

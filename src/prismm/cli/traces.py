@@ -12,11 +12,11 @@ from prismm.cli.console import columns, table
 from prismm.cli.numerals import decimal, hexadecimal, pattern, short
 from prismm.cli.operands import Inputs
 from prismm.formats import Format, round_fraction
-from prismm.numerics.specification import binade
+from prismm.numerics.rationals import binade
 
 if TYPE_CHECKING:
     from prismm.numerics.model import EngineModel
-    from prismm.numerics.specification import Step, Term, Trace
+    from prismm.numerics.steps import Step, Term, Trace
 
 _SHOWN = 10  # operands in one line
 _LOSSES = 3  # of one term
@@ -194,7 +194,7 @@ def is_shown(term: Term) -> bool:
 def lost_before(term: Term) -> str:
     """What flushing and rounding did to a term before it was aligned.
 
-    >>> from prismm.numerics.specification import Loss, Term
+    >>> from prismm.numerics.steps import Loss, Term
     >>> lost_before(Term("c", Fraction(1, 2**130), None, 0.0, (Loss("c", "flushed", Fraction(1, 2**130), 0.0),)))
     'c flushed to 0'
     """
@@ -206,7 +206,7 @@ def lost_before(term: Term) -> str:
 def lost_below(term: Term, quantum: int | None) -> int | None:
     """The lowest position below which all lost bits of a term are; None where nothing, or a part of a sum, is lost.
 
-    >>> from prismm.numerics.specification import Term
+    >>> from prismm.numerics.steps import Term
     >>> lost_below(Term("c", Fraction(11, 8), None, Fraction(3, 2)), None)  # rounded
     -2
     """
@@ -226,7 +226,7 @@ def lost_below(term: Term, quantum: int | None) -> int | None:
 def lost_bits(term: Term, quantum: int | None) -> str:
     """The magnitude's bits that were lost, highest first, and where they stand.
 
-    >>> from prismm.numerics.specification import Term
+    >>> from prismm.numerics.steps import Term
     >>> lost_bits(Term("c", Fraction(-11, 8), 0, Fraction(-1)), 0)
     '011 at 2^-1 to 2^-3'
     """

@@ -240,7 +240,7 @@ def _dlpack_device(x: Any) -> tuple[int, int]:
 
 
 def _checked(x: NDArray[Any], name: str, remedy: str = "astype") -> NDArray[Any]:
-    if x.dtype not in _KINDS and x.dtype.newbyteorder("=") not in _KINDS:
+    if x.dtype not in _KINDS and x.dtype.name not in NAMES:
         if x.dtype.name == "bfloat16":  # of the package ml_dtypes, which JAX builds upon
             return _widened(x)
         raise DTypeError(
@@ -276,7 +276,8 @@ def _from_torch(x: Any, name: str) -> NDArray[Any]:
     try:
         array = x.resolve_conj().resolve_neg().numpy()
     except TypeError:
-        raise DTypeError(f"{name} has dtype {x.dtype}, which NumPy does not know; pass {name}.float()") from None
+        known = "to(torch.complex64)" if x.is_complex() else "float()"
+        raise DTypeError(f"{name} has dtype {x.dtype}, which NumPy does not know; pass {name}.{known}") from None
     except RuntimeError as error:
         raise OperandError(f"{name} holds no entries that can be read ({error}); pass a plain tensor") from error
     return _checked(array, name, "to")

@@ -122,9 +122,7 @@ def _checked(path: Path, mode: int | None) -> Path:
         FileError: where another user could write there. OSError: where it is missing and cannot be made.
     """
     path = path.absolute()
-    for part in (*reversed(path.parents), path):
-        if part.is_symlink():
-            _check_owner(part, part.lstat(), above=True)
+    _check_links(path)
     real = Path(os.path.realpath(path))
     for part in (*reversed(real.parents), real):
         try:
@@ -141,6 +139,19 @@ def _checked(path: Path, mode: int | None) -> Path:
     return real
 
 
+def _check_links(path: Path) -> None:
+    """Refuse a link of somebody else on the way to a folder, or on the way that another link takes."""
+    waiting, seen = [path], set[Path]()
+    while waiting:
+        path = waiting.pop()
+        for part in (*reversed(path.parents), path):
+            link = Path(os.path.realpath(part.parent)) / part.name
+            if link.is_symlink() and link not in seen:
+                seen.add(link)
+                _check_owner(link, link.lstat(), above=True)
+                waiting.append(link.parent / link.readlink())
+
+
 def _check_owner(path: Path, found: os.stat_result, above: bool = False) -> None:
     """Refuse what another user may have written. above: a folder, of which it matters only who may move what is in it.
 
@@ -153,7 +164,7 @@ def _check_owner(path: Path, found: os.stat_result, above: bool = False) -> None
         raise FileError(f"{path} belongs to another user (uid {found.st_uid})")
     if stat.S_ISLNK(found.st_mode) or (above and found.st_mode & stat.S_ISVTX):
         return
-    by_group = found.st_mode & stat.S_IWGRP and not _is_private(found.st_gid)
+    by_group = found.st_mode & stat.S_IWGRP and (_has_list(path) or not _is_private(found.st_gid))
     if by_group or found.st_mode & stat.S_IWOTH:
         mode = stat.S_IMODE(found.st_mode)
         raise FileError(f"other users can write to {path} (mode {mode:o}; chmod go-w takes that away)")
@@ -162,6 +173,14 @@ def _check_owner(path: Path, found: os.stat_result, above: bool = False) -> None
 def _text(error: OSError) -> str:
     where = f"{error.filename}: " if error.filename else ""
     return f"{where}{error.strerror or error}"
+
+
+def _has_list(path: Path) -> bool:
+    """Whether an access control list names more users and groups, whose rights the group's bits then stand for."""
+    try:
+        return "system.posix_acl_access" in os.listxattr(path)
+    except (AttributeError, OSError):  # neither here, or not on this disk
+        return False
 
 
 def _is_private(group: int) -> bool:

@@ -15,13 +15,14 @@ function makes are given one each (`_own_name`).
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import os
 import sys
 import threading
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FunctionType
 from typing import Any
@@ -31,7 +32,7 @@ import numba
 import numpy as np
 from llvmlite import ir
 from numba import carray, njit
-from numba.core import types
+from numba.core import config, types
 from numba.extending import intrinsic, overload
 
 from prismm.core import cache_files
@@ -83,6 +84,26 @@ def _own_name(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
+@contextlib.contextmanager
+def _compiling() -> Iterator[None]:
+    """Inside, this thread alone has Numba compile, also where NUMBA_DISABLE_JIT leaves the user's functions to Python:
+    most helpers have no meaning there.
+    """
+    with _COMPILE_LOCK:
+        config.reload_config()  # or the compiler would, midway
+        asked, config.DISABLE_JIT = config.DISABLE_JIT, 0
+        try:
+            yield
+        finally:
+            config.DISABLE_JIT = asked
+
+
+def _dispatcher(function: Callable[..., Any], fastmath: set[str] | None = None) -> Any:
+    """What Numba compiles for the types that it is called with."""
+    with _compiling():
+        return njit(nogil=True, error_model="numpy", fastmath=fastmath or False)(function)
+
+
 class Kernel:
     """A function compiled for one signature on its first call."""
 
@@ -95,9 +116,9 @@ class Kernel:
 
     def compile(self) -> Any:
         """The compiled function, from disk where it is there."""
-        with _COMPILE_LOCK:
+        with _compiling():
             if self._compiled is None:
-                dispatcher = njit(nogil=True, error_model="numpy", fastmath=self._fastmath or False)(self.function)
+                dispatcher = _dispatcher(self.function, self._fastmath)
                 name = f"{self.function.__module__}.{self.function.__qualname__}"
                 dispatcher._cache = KernelFile(cache_folder(), name, self.signature)
                 with warnings.catch_warnings():
@@ -110,7 +131,7 @@ class Kernel:
     @property
     def device(self) -> Any:
         """The same function as a helper that other kernels call."""
-        return njit(nogil=True, error_model="numpy", fastmath=self._fastmath or False)(self.function)
+        return _dispatcher(self.function, self._fastmath)
 
     def __call__(self, *args: Any) -> Any:
         """Compile on the first call, then run."""
@@ -133,12 +154,12 @@ def single(twin: Kernel, matrices: int = 1) -> Kernel:
 
 def device(function: Callable[..., Any]) -> Any:
     """Decorate a helper that kernels call; strict IEEE arithmetic, no contraction, no reassociation."""
-    return njit(nogil=True, error_model="numpy")(_own_name(function))
+    return _dispatcher(_own_name(function))
 
 
 def device_any_order(function: Callable[..., Any]) -> Any:
     """Decorate a reduction whose order of summation does not matter (exact sums, or bounds that hold for any order)."""
-    return njit(nogil=True, error_model="numpy", fastmath={"reassoc", "contract"})(_own_name(function))
+    return _dispatcher(_own_name(function), {"reassoc", "contract"})
 
 
 @intrinsic

@@ -1,9 +1,9 @@
 """The file of a compiled kernel: what Numba's dispatcher asks of a cache.
 
 Numba's own cache keeps an index and a data file a function, both pickles, and loads whatever is in them: a damaged byte
-crashes the process or changes results. Here a kernel has one file, found by its name, signature and target; it begins
-with the SHA-256 of its place and of what follows, and is unpickled only where that is right. Whatever else is met is
-compiled anew and replaced.
+crashes the process or changes results. Here a kernel has one file, found by its name, signature, target and what Numba
+is told of optimizing; it begins with the SHA-256 of its place and of what follows, and is unpickled only where that is
+right. Whatever else is met is compiled anew and replaced.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+from numba.core import config
 from numba.core.caching import NullCache
 from numba.core.compiler import CompileResult
 from numba.core.serialize import dumps
@@ -22,6 +23,8 @@ from prismm.core import cache_files
 from prismm.errors import FileError
 
 _SEAL = hashlib.sha256().digest_size
+_SETTINGS = ("OPT", "LOOP_VECTORIZE", "SLP_VECTORIZE", "BOUNDSCHECK", "DEBUGINFO_DEFAULT")
+"""Those of Numba's settings (environment variables NUMBA_…) that make other code, ten times as slow say."""
 
 
 class KernelFile(NullCache):  # type: ignore[misc]
@@ -65,8 +68,9 @@ class KernelFile(NullCache):  # type: ignore[misc]
             cache_files.tell(f"warning: compiled kernels are not kept in {self._folder}: {reason}")
 
     def _path(self, folder: Path, codegen: Any) -> Path:
-        """The file for the processor that is compiled for."""
-        key = repr((self._signature, codegen.magic_tuple())).encode()
+        """The file for the processor that is compiled for, and as is asked for now."""
+        settings = [getattr(config, name, None) for name in _SETTINGS]
+        key = repr((self._signature, codegen.magic_tuple(), settings)).encode()
         return folder / f"{self._name}-{hashlib.sha256(key).hexdigest()[:32]}.kernel"
 
 

@@ -72,9 +72,9 @@ class Job:
 
 @dataclass
 class Outcome:
-    """What became of a two-dimensional product: entries per road, what a bound needs, what the scheme counted."""
+    """What became of a two-dimensional product: entries per path, what a bound needs, what the scheme counted."""
 
-    roads: dict[str, int] = field(default_factory=dict)
+    paths: dict[str, int] = field(default_factory=dict)
     timings: dict[str, float] = field(default_factory=dict)
     products: int = 0
     split_left: int = 0
@@ -82,10 +82,10 @@ class Outcome:
     bound: Any = None
     notes: dict[str, int] = field(default_factory=dict)
 
-    def count(self, road: str, entries: int) -> None:
-        """Add entries (real and imaginary parts counted apart) to a road."""
+    def count(self, path: str, entries: int) -> None:
+        """Add entries (real and imaginary parts counted apart) to a path."""
         if entries:
-            self.roads[road] = self.roads.get(road, 0) + entries
+            self.paths[path] = self.paths.get(path, 0) + entries
 
     def time(self, phase: str, seconds: float) -> None:
         """Add wall-clock seconds to a phase."""
@@ -98,8 +98,8 @@ class Outcome:
 
     def merge(self, other: Outcome) -> None:
         """Add another product of the same call (a batch)."""
-        for road, entries in other.roads.items():
-            self.count(road, entries)
+        for path, entries in other.paths.items():
+            self.count(path, entries)
         for phase, seconds in other.timings.items():
             self.time(phase, seconds)
         self.products += other.products

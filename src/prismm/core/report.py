@@ -45,7 +45,7 @@ class Pieces(Sequence[Piece]):
 class Report:
     """Returned beside the result by ``full_output=True``.
 
-    plan: the `Plan` that ran. products: low-precision matrix products. roads: real entries (a complex one counts
+    plan: the `Plan` that ran. products: low-precision matrix products. paths: real entries (a complex one counts
     twice) by how they were settled: "a priori" (a theorem covers them), "certified" (the join's own test), "value"
     (a scheme's own value, uncertified: without a target, or "fast"), "magnitude", "lane dots", "float64",
     "double-double", "more moduli", "exact", "special" (Inf or NaN). timings: seconds per phase and in total. splits:
@@ -91,14 +91,22 @@ class Report:
         return self.outcome.products
 
     @property
+    def paths(self) -> dict[str, int]:
+        """Real entries by the path that settled them."""
+        return {path: count for path, count in self.outcome.paths.items() if count}
+
+    @property
     def roads(self) -> dict[str, int]:
-        """Real entries by the road that settled them."""
-        return {road: count for road, count in self.outcome.roads.items() if count}
+        """The former name of `paths`."""
+        import warnings
+
+        warnings.warn("Report.roads is now Report.paths", DeprecationWarning, stacklevel=2)
+        return self.paths
 
     @property
     def repaired(self) -> int:
         """Real entries that were recomputed."""
-        return sum(count for road, count in self.roads.items() if road in _RECOMPUTED)
+        return sum(count for path, count in self.paths.items() if path in _RECOMPUTED)
 
     @property
     def notes(self) -> dict[str, int]:
@@ -167,7 +175,7 @@ class Report:
             "reproducible": self.reproducible,
             "shape": list(self.shape),
             "products": self.products,
-            "roads": self.roads,
+            "paths": self.paths,
             "repaired": self.repaired,
             "notes": self.notes,
             "timings": dict(self.timings),
@@ -175,8 +183,8 @@ class Report:
         }
 
     def __str__(self) -> str:
-        roads = ", ".join(f"{count} {road}" for road, count in self.roads.items()) or "no entries"
+        paths = ", ".join(f"{count} {path}" for path, count in self.paths.items()) or "no entries"
         total = self.timings.get("total", 0.0)
         notes = "".join(f", {what} {count}" for what, count in self.notes.items() if count)
         head = f"{self.scheme} on {self.engine}, accuracy {self.accuracy}"
-        return f"{head}: {self.products} products, {roads}{notes}, {total * 1e3:.1f} ms"
+        return f"{head}: {self.products} products, {paths}{notes}, {total * 1e3:.1f} ms"

@@ -1,4 +1,4 @@
-"""Roads through the whole flow without its ceremony: the default call, and tiny and small certified products."""
+"""Paths through the whole flow without its ceremony: the default call, and tiny and small certified products."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from prismm.core.memory import workspace_limit
 from prismm.core.outcome import Job, for_kernels
 from prismm.core.request import Request
 from prismm.cpu import blas_threads
-from prismm.cpu.calls import select
+from prismm.cpu.backend import select
 from prismm.cpu.choice import TINY_WORK
 from prismm.cpu.engines.integer import DIRECT, CpuEngine
 from prismm.cpu.engines.named import engine_named
@@ -44,11 +44,11 @@ SMALL_WORK = 1 << 27
 def at_once(
     a: NDArray[Any], b: NDArray[Any], accuracy: Any, reproducible: Any, workers: int | None = None
 ) -> NDArray[Any] | None:
-    """Roads through the whole flow without its ceremony, for plain matrices: the default call, and tiny and small
+    """Paths through the whole flow without its ceremony, for plain matrices: the default call, and tiny and small
     certified products.
 
     They take what `Auto` would select and return the same bits; None where anything is out of the ordinary (another
-    target, special values, an entry that its certificate leaves open), and the ordinary road decides.
+    target, special values, an entry that its certificate leaves open), and the ordinary path decides.
     """
     if a.dtype not in _PLAIN or b.dtype != a.dtype or a.shape[1] != b.shape[0] or a.shape[1] == 0:
         return None

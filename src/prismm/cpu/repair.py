@@ -1,6 +1,6 @@
 """Repair: entries that a certificate left open, recomputed one by one until each is proved.
 
-The roads, cheapest first: magnitudes (a 7-bit lower bound of |a||b|, or the proof that every product is zero),
+The paths, cheapest first: magnitudes (a 7-bit lower bound of |a||b|, or the proof that every product is zero),
 double-double, exact arithmetic. Rows and columns are gathered in pieces of bounded size.
 """
 
@@ -154,7 +154,7 @@ def repair(
 ) -> None:
     """Prove or recompute the entries of `out`, which belong to finite rows and columns.
 
-    scales: of a scheme that scaled, for the magnitude road.
+    scales: of a scheme that scaled, for the magnitude path.
     """
     if entries.i.size == 0:
         return
@@ -297,7 +297,7 @@ def exactly(
     entries: Entries,
     job: Job,
     outcome: Outcome,
-    road: str = "exact",
+    path: str = "exact",
 ) -> None:
     """Set entries to the exactly rounded value of a·b (or of the epilogue's sum)."""
     from prismm.cpu.kernels.dot import exact_dots
@@ -323,4 +323,4 @@ def exactly(
 
         in_slices(dots, piece.ri.size, job.workers)
         target[entries.keep(piece.where).place] = value
-    outcome.count(road, int(entries.i.size))
+    outcome.count(path, int(entries.i.size))

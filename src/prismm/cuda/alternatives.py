@@ -12,6 +12,7 @@ from prismm.cuda.costs.table import rates_of, usual_rates
 from prismm.cuda.device import BLAS, FP64, Device, spoiled_by
 from prismm.cuda.implementation import implementation_of
 from prismm.cuda.multiword.implementation import of_native_grade
+from prismm.cuda.native.tiny import tiny_seconds
 from prismm.errors import PrismmError
 from prismm.planning.auto import choose
 from prismm.schemes.multiword import Words
@@ -23,25 +24,27 @@ if TYPE_CHECKING:
     from prismm.core.problem import Problem
 
 
-def alternatives(problem: Problem, scheme: Any, engine: str, device: Device, slower: float) -> tuple[Alternative, ...]:
+def alternatives(
+    problem: Problem, scheme: Any, engine: str, tiny: bool, device: Device, slower: float
+) -> tuple[Alternative, ...]:
     """What was not taken, fastest first.
 
     Args:
         problem: what is multiplied.
-        scheme, engine: what was taken.
+        scheme, engine, tiny: what was taken; whether in the kernel of tiny products.
         device: the GPU.
         slower: how many times as long the host takes as that of the cost table.
     """
     known = rates_of(device.name)
     rates = known or usual_rates()
-    taken = gpu_seconds(scheme, problem, rates, engine)
+    taken = tiny_seconds(problem, rates) if tiny else gpu_seconds(scheme, problem, rates, engine)
     found = []
     for other, asked in _others(problem, device):
         try:
             unit = implementation_of(other).check(_without_target(problem), asked, device)
         except PrismmError:  # none of a GPU's, or not for these types
             continue
-        if (other, unit) == (scheme, engine):
+        if (other, unit) == (scheme, engine) and not tiny:
             continue
         seconds = gpu_seconds(other, problem, rates, unit)
         reason = _why_not(problem, other, unit) or _slower(seconds, taken, (other, unit), (scheme, engine))
@@ -69,7 +72,7 @@ def _residues(problem: Problem, device: Device) -> Any:
         return Residues(moduli_matching_cublas(problem.result, problem.terms))
     if problem.target is None:
         return Residues(moduli_matching_cublas(problem.result, problem.terms))
-    return choose(problem, GpuColumn(device, rates_of(device.name))).scheme
+    return choose(problem, GpuColumn(device, rates_of(device.name), one_kernel=False)).scheme
 
 
 def _without_target(problem: Problem) -> Problem:

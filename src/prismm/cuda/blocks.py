@@ -25,6 +25,7 @@ class Blocks(NamedTuple):
         workspace: bytes that the product takes beside operands and result.
         batches: matrices of a batch at a time.
         strassen: whether a block's product of residues is made from Strassen's seven.
+        tiny: whether a batch of tiny products is made in one kernel, whose values are the scheme's.
         reasons: why it is cut so, where that is not plain.
     """
 
@@ -33,6 +34,7 @@ class Blocks(NamedTuple):
     workspace: int
     batches: int = 1
     strassen: bool = False
+    tiny: bool = False
     reasons: tuple[str, ...] = ()
 
 

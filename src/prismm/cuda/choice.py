@@ -8,6 +8,8 @@
 | "correctly-rounded" | Residues, moduli by the fewest predicted seconds, repair included |
 | reproducible=True | Residues, moduli from result type, K and target alone, as on a CPU |
 
+Batches of tiny matrices are multiplied in one kernel, but for a tolerance: to the values of Residues without residues.
+
 Choices go by the GPU's own seconds: what the host takes is the same for all, and what is slower in a graph replaces
 nothing. A sample of the data has a say only where residues of native grade would be taken: it may add moduli, or
 leave the product to cuBLAS (`cuda.sample`).
@@ -27,6 +29,7 @@ from prismm.cuda.costs.table import Rates, rates_of, usual_rates
 from prismm.cuda.device import BLAS, FP64, INT8, Device, spoiled_by
 from prismm.cuda.multiword.implementation import of_native_grade
 from prismm.cuda.native.seconds import checked_seconds, kernel_seconds, own_seconds, serves_directly
+from prismm.cuda.native.tiny import is_conventional, of_residues, serves_batch
 from prismm.cuda.residues.seconds import Uncertified, entries_of, uncertified_seconds
 from prismm.formats import Format
 from prismm.schemes.multiword import Words
@@ -49,6 +52,8 @@ _LITTLE = 1 << 20
 _MORE = 4
 """Moduli that are added to those of native grade at most, for data that spread."""
 
+_TINY = "a batch of tiny products, in one kernel on float64's units"
+
 _USUAL_PROCESSORS = 132
 """Multiprocessors of a GPU of which there is no table."""
 
@@ -58,12 +63,12 @@ class Contenders(NamedTuple):
 
     Attributes:
         native: by cuBLAS.
-        one_kernel: the scheme of one FP64 kernel, and its seconds; infinite where it is not to be taken.
+        one_kernel: in one FP64 kernel; infinite where it is not to be taken.
         others: multiword and residues.
     """
 
     native: float
-    one_kernel: tuple[Native, float]
+    one_kernel: float
     others: list[tuple[float, Any]]
 
 
@@ -101,6 +106,9 @@ class GpuColumn:
             return Chosen(Residues(moduli), engine, ("alpha, or a long sum, asks for one rounding, at the end",))
         if engine not in (None, "cuda"):
             return Chosen(_asked_for(problem, engine, moduli), engine, (f"engine {engine} asked for by the caller",))
+        kernel = Native("float64") if problem.result.precision == 24 else Native()
+        if self.takes_tiny(problem):
+            return Chosen(kernel, FP64, (_TINY,))
         spoiled = spoiled_by(problem)
         if self.rates is None:
             if spoiled is not None:
@@ -108,7 +116,7 @@ class GpuColumn:
             return Chosen(
                 Native(), BLAS, (f"no rates of {self.device.name} are known, and its a-priori bound meets the target",)
             )
-        cublas, (kernel, seconds), found = self.contenders(problem, moduli, self.rates)
+        cublas, seconds, found = self.contenders(problem, moduli, self.rates)
         ours, best = min(found, key=lambda one: one[0])
         if spoiled is not None:
             if seconds < ours:
@@ -129,19 +137,27 @@ class GpuColumn:
         return Chosen(Native(), BLAS, (reason,)) if cublas <= seconds else Chosen(kernel, FP64, (reason,))
 
     def weigh(self, problem: Problem, chosen: Chosen) -> Chosen:
-        """The table's choice: other schemes have been weighed."""
+        """The table's choice: other schemes have been weighed. Residues of tiny products need none."""
+        if chosen.engine in (None, "cuda") and self.takes_tiny(problem) and of_residues(problem):
+            return Chosen(chosen.scheme, FP64, (*chosen.reasons, f"{_TINY}: the same bits"))
         return chosen
+
+    def takes_tiny(self, problem: Problem) -> bool:
+        """Whether a batch of tiny products is made in one kernel, where no engine is asked for."""
+        if not self.one_kernel or not serves_batch(problem, self.device):
+            return False
+        # Of a GPU that is not known float64 may be slow.
+        return of_residues(problem) or (self.rates is not None and is_conventional(problem))
 
     def contenders(self, problem: Problem, moduli: int, rates: Rates) -> Contenders:
         """What may be taken for native grade, with the GPU's seconds."""
-        kernel = Native("float64") if problem.result.precision == 24 else Native()
         seconds = math.inf
         if self.one_kernel and one_kernel_is_sure(problem, self.device, rates):
-            seconds = gpu_seconds(kernel, problem, rates, FP64)
+            seconds = gpu_seconds(Native(), problem, rates, FP64)
         # A product with a vector reads each element once: there is nothing to be gained by parts of it.
         words = of_native_grade(problem) if min(problem.m, problem.n) > 1 else None
         others = [(gpu_seconds(x, problem, rates), x) for x in (words, Residues(moduli)) if x is not None]
-        return Contenders(gpu_seconds(Native(), problem, rates), (kernel, seconds), others)
+        return Contenders(gpu_seconds(Native(), problem, rates), seconds, others)
 
 
 def column(name: str) -> GpuColumn:

@@ -191,7 +191,7 @@ def _queued(
     )  # fmt: skip
     if not problem.summed:
         statistics = implementation.queue(job)
-        shared = call.one_kernel and not full_output and program.workspace <= UNREAD_BYTES
+        shared = (call.one_kernel or chosen.blocks.tiny) and not full_output and program.workspace <= UNREAD_BYTES
         return Queued(program, counts, statistics, unread=shared)
     if problem.reads_operands and implementation.joins_sums:
         return Queued(program, counts, implementation.queue_sum(job))

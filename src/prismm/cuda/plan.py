@@ -14,8 +14,9 @@ from prismm.cuda.choice import GpuColumn, Sample
 from prismm.cuda.costs import host_speed as host_speed
 from prismm.cuda.costs.predict import native_seconds, predict
 from prismm.cuda.costs.table import rates_of, usual_rates
-from prismm.cuda.device import Device, default_engine
+from prismm.cuda.device import FP64, Device, default_engine
 from prismm.cuda.implementation import Implementation, implementation_of
+from prismm.cuda.native.tiny import tiny_seconds
 from prismm.errors import ArgumentError, EngineError
 from prismm.planning.auto import choose as choose_scheme
 
@@ -72,9 +73,13 @@ def _choose(
         raise ArgumentError(f"engine={engine!r} for operands on a GPU; pass 'cuda' or one of {known}")
     scheme = request.scheme
     reasons: tuple[str, ...] = ("asked for by the caller",)
+    tiny = scheme is None and engine in (None, "cuda") and column.takes_tiny(problem)
     if scheme is None:
         scheme, engine, reasons = choose_scheme(problem, column, sample, engine)
     implementation = implementation_of(scheme)
+    if tiny:
+        blocks = implementation.blocks(problem, FP64, column.device, cut)
+        return LaunchPlan(scheme, FP64, reasons, blocks._replace(workspace=0, tiny=True))
     from_values = problem.summed and not implementation.joins_sums
     if from_values:
         _check_sum(implementation, problem)
@@ -121,6 +126,10 @@ def make_plan(problem: Problem, chosen: LaunchPlan, request: Request, device: De
     scheme, blocks = chosen.scheme, chosen.blocks
     rates = rates_of(device.name) or usual_rates()
     slower = host_speed.seconds() / rates.host_speed
+    if blocks.tiny:
+        seconds = rates.call.seconds(tiny_seconds(problem, rates), slower)
+    else:
+        seconds = predict(scheme, problem, rates, chosen.engine, slower, blocks.strassen)
     return Plan(
         m=problem.m,
         n=problem.n,
@@ -133,13 +142,13 @@ def make_plan(problem: Problem, chosen: LaunchPlan, request: Request, device: De
         engine=chosen.engine,
         reproducible=request.reproducible or bool(scheme.reproducible) or problem.rounded,
         threads=1,
-        products=problem.count * implementation_of(scheme).products(problem),
+        products=problem.count * (1 if blocks.tiny else implementation_of(scheme).products(problem)),
         row_panel=blocks.rows,
         column_block=blocks.columns,
         workspace_bytes=blocks.workspace,
-        predicted_seconds=predict(scheme, problem, rates, chosen.engine, slower, blocks.strassen),
+        predicted_seconds=seconds,
         native_seconds=native_seconds(problem, rates, slower),
         bound=bound_text(scheme, problem.target, problem.result, problem.is_complex),
         reasons=chosen.reasons,
-        alternatives=alternatives(problem, chosen.scheme, chosen.engine, device, slower),
+        alternatives=alternatives(problem, scheme, chosen.engine, blocks.tiny, device, slower),
     )

@@ -357,6 +357,8 @@ def _in_one(found: _Plain, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor |
     call = found.call
     if a.requires_grad or b.requires_grad or a.is_neg() or b.is_neg() or not found.unchanged():
         return None
+    if call.problem.is_complex and _flagged(call, a, b, out):
+        return None
     if out is None:
         result = found.result(a)
     elif out.requires_grad or out.is_neg():

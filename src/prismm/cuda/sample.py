@@ -67,7 +67,7 @@ class DataSample:
         hits = counts_a[:, None, :, None] + counts_b[None, :, None, :] - terms
         hits = (hits * (least[:, None] * least)[:, :, None, None]).amax((0, 1)).clamp_min(0.0)
         settled = (size * units >= bound * kappa) | (hits * units >= bound * magnitude_kappa)
-        # What is not finite takes another road, and vectors of zeros none.
+        # What is not finite takes another path, and vectors of zeros none.
         settled |= ~torch.isfinite(bound)
         x, y = (z.flatten(1).abs() for z in (rows, columns))
         magnitudes = torch.floor(x * 128.0) @ torch.floor(y * 128.0).mT / 128.0**2

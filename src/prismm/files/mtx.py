@@ -26,7 +26,9 @@ import numpy as np
 from prismm.errors import FileError
 from prismm.files.source import compression, open_regular
 
-_CHUNK = 1 << 16  # lines parsed at a time
+_CHUNK = 1 << 16  # numbers written at a time
+_BLOCK = 1 << 20  # bytes read at a time
+_LINE = 1 << 20  # bytes of a line: one of a small gzip file might fill the memory
 _LONGEST = 1024  # characters a line may have, by the format's definition
 _DIGITS = 18  # of a size: NumPy's do not exceed 2^63
 _FIELDS = {"real": 1, "double": 1, "integer": 1, "unsigned-integer": 1, "complex": 2, "pattern": 0}
@@ -174,11 +176,12 @@ def _read_header(path: Path, stream: IO[bytes]) -> Header:
         _bad(path, 1, f"symmetry {symmetry!r}; pass {', '.join(_SYMMETRIES)}")
     if field == "pattern" and (layout == "array" or symmetry == "skew-symmetric"):
         _bad(path, 1, f"a pattern cannot be {layout} {symmetry}; write its values, with a real or an integer field")
-    for line, text in enumerate(stream, 2):  # noqa: B007
+    for line in itertools.count(2):
+        text = _line(path, stream, line)
+        if not text:
+            raise FileError(f"{path}: truncated: ends before the line of sizes")
         if text.strip() and not text.lstrip().startswith(b"%"):
             break
-    else:
-        raise FileError(f"{path}: truncated: ends before the line of sizes")
     sizes = text.split()
     wanted = 2 if layout == "array" else 3
     if len(sizes) != wanted or not all(size.isdigit() for size in sizes):
@@ -202,7 +205,7 @@ def _columns(path: Path, stream: IO[bytes], header: Header) -> Iterator[tuple[Se
     """Chunks of entry lines: their line numbers, and their tokens column by column."""
     width = _FIELDS[header.field] + (2 if header.layout == "coordinate" else 0)
     line = header.line
-    while texts := list(itertools.islice(stream, _CHUNK)):
+    for texts in _blocks(path, stream, line + 1):
         rows = [text.split() for text in texts]
         numbers: Sequence[int] = range(line + 1, line + 1 + len(rows))
         line += len(rows)
@@ -216,6 +219,24 @@ def _columns(path: Path, stream: IO[bytes], header: Header) -> Iterator[tuple[Se
             numbers, rows = [i for i, _ in kept], [row for _, row in kept]
         if rows:
             yield numbers, list(zip(*rows, strict=True))
+
+
+def _line(path: Path, stream: IO[bytes], number: int) -> bytes:
+    """What follows of a line; FileError where that is too much."""
+    text = stream.readline(_LINE)
+    if len(text) == _LINE and not text.endswith(b"\n"):
+        _bad(path, number, f"has more than {_LINE} bytes; break it, or leave it out where it is a comment")
+    return text
+
+
+def _blocks(path: Path, stream: IO[bytes], line: int) -> Iterator[list[bytes]]:
+    """The lines from this one on, some at a time."""
+    while block := stream.read(_BLOCK):
+        if not block.endswith(b"\n"):
+            block += _line(path, stream, line + block.count(b"\n"))
+        texts = block.removesuffix(b"\n").split(b"\n")
+        yield texts
+        line += len(texts)
 
 
 def _store(path: Path, header: Header, put: _Fill, lines: Sequence[int], columns: list[Sequence[bytes]]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import warnings
 from pathlib import Path
 from typing import IO, Any
@@ -11,6 +12,7 @@ import numpy as np
 from prismm.errors import FileError
 from prismm.files.source import compression, open_regular
 
+_LONGEST = 1 << 16  # bytes of a header, which NumPy reads whole whatever length it claims: one of 10,000 is its limit
 _KINDS = "biufc"  # bool, integers, floats, complex: what a matrix can hold
 
 
@@ -45,16 +47,17 @@ def _header(path: Path) -> tuple[tuple[int, int], np.dtype[Any], bool, int]:
             by = compression(stream)
             if by is not None:
                 raise FileError(f"{path}: is compressed by {by}; decompress it, or read it in NumPy and np.save it")
-            version = np.lib.format.read_magic(stream)
+            start = io.BytesIO(stream.read(_LONGEST))
+            version = np.lib.format.read_magic(start)
             if version not in ((1, 0), (2, 0), (3, 0)):
                 raise FileError(f"{path}: is of .npy version {version}; write it again with np.save(path, x)")
             with warnings.catch_warnings():  # NumPy tells of headers that Python 2 wrote
                 warnings.simplefilter("ignore")
                 if version == (1, 0):
-                    shape, fortran, dtype = np.lib.format.read_array_header_1_0(stream)
+                    shape, fortran, dtype = np.lib.format.read_array_header_1_0(start)
                 else:  # 3 differs from 2 by names beyond Latin-1 in structured types, which are no matrices
-                    shape, fortran, dtype = np.lib.format.read_array_header_2_0(stream)
-            offset = stream.tell()
+                    shape, fortran, dtype = np.lib.format.read_array_header_2_0(start)
+            offset = start.tell()
             size = stream.seek(0, 2)
     except FileError:
         raise

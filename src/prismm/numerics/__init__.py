@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from prismm.numerics.probing import probe
     from prismm.numerics.separation import Separation, separate
     from prismm.numerics.simulate import gemm
-    from prismm.numerics.specification import Loss, Step, Term, Trace, trace
+    from prismm.numerics.specification import trace
+    from prismm.numerics.steps import Loss, Step, Term, Trace
 
 _HOMES = {
     "EngineModel": "model",
@@ -42,10 +43,10 @@ _HOMES = {
     "separate": "separation",
     "Separation": "separation",
     "trace": "specification",
-    "Trace": "specification",
-    "Loss": "specification",
-    "Step": "specification",
-    "Term": "specification",
+    "Trace": "steps",
+    "Loss": "steps",
+    "Step": "steps",
+    "Term": "steps",
 }
 _MODULES = ("catalogue", "corpus", "encodings", "hardware", "simulate", "suite")
 

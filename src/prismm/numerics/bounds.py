@@ -34,8 +34,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from prismm.formats import Format
-from prismm.numerics.model import within
-from prismm.numerics.parts import LateJoin
+from prismm.numerics.parts import LateJoin, within
 
 if TYPE_CHECKING:
     from prismm.numerics.model import EngineModel

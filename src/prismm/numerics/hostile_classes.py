@@ -7,12 +7,11 @@ line; exponents are those of values, so 1 ≤ |x| < 2 has exponent 0.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from prismm.formats import Format, Integer
+from prismm.formats import Format
 from prismm.numerics.encodings import canonical_nan
-from prismm.numerics.hostile import Draw, approximate, finite, largest_pattern, pack, signs
+from prismm.numerics.hostile_draw import Kit, any_bits, approximate, finite, largest_pattern, pack, signs
 
 if TYPE_CHECKING:
     import numpy as np
@@ -23,69 +22,7 @@ if TYPE_CHECKING:
     Flags = NDArray[np.bool_]
     Made = tuple[Words, Words, Words]
 
-__all__ = ["FLOATS", "Kit", "any_bits"]
-
-
-@dataclass(frozen=True)
-class Kit:
-    """What a class is made from.
-
-    Args:
-        input: format of a and b.
-        output: format of c.
-        k: products per row.
-        draw: random words; it knows the number of rows.
-    """
-
-    input: Format | Integer
-    output: Format | Integer
-    k: int
-    draw: Draw
-
-    @property
-    def source(self) -> Format:
-        """The input, a float."""
-        assert isinstance(self.input, Format)
-        return self.input
-
-    @property
-    def result(self) -> Format:
-        """The output, a float."""
-        assert isinstance(self.output, Format)
-        return self.output
-
-    def row(self, low: Ints | int, high: Ints | int) -> Ints:
-        """One integer a row, (rows, 1)."""
-        return self.draw.between(1, low, high)
-
-    def factors(self, exponent: Ints, normal: Flags | None = None) -> tuple[Words, Words]:
-        """Random a and b whose exponents add up to ``exponent``, (rows, k), as far as the format reaches.
-
-        Without ``normal``, three rows in four use normal values where these reach.
-        """
-        import numpy as np
-
-        f, draw, k = self.source, self.draw, self.k
-        top = f.maxexp - 1
-        usual = draw.coin(1, 192) if normal is None else normal
-        lowest = np.where(usual & (exponent >= 2 * f.minexp), f.minexp, f.subnormal_exponent)
-        wanted = np.clip(np.broadcast_to(exponent, (draw.rows, k)), 2 * lowest, 2 * top)
-        first = draw.between(k, np.maximum(lowest, wanted - top), np.minimum(top, wanted - lowest))
-        a = pack(f, draw.coin(k), first, draw.words(k))
-        b = pack(f, draw.coin(k), wanted - first, draw.words(k))
-        return a, b
-
-    def addend(self, exponent: Ints) -> Words:
-        """Random c of these exponents, (rows, 1)."""
-        return pack(self.result, self.draw.coin(1), exponent, self.draw.words(1))
-
-    def zero(self) -> Words:
-        """+0 or -0, (rows, 1)."""
-        return signs(self.result, self.draw.coin(1) & (self.result.specials != "fnuz"))
-
-    def reach(self) -> tuple[int, int]:
-        """Exponents of products that normal factors have."""
-        return 2 * self.source.minexp, 2 * (self.source.maxexp - 1)
+__all__ = ["FLOATS"]
 
 
 def _centre(kit: Kit) -> Ints:
@@ -123,13 +60,6 @@ def raw(kit: Kit) -> Made:
     """Any bits."""
     a, b = (any_bits(kit.source, kit.draw.words(kit.k)) for _ in range(2))
     return a, b, any_bits(kit.result, kit.draw.words(1))
-
-
-def any_bits(format: Format | Integer, words: Words) -> Words:
-    """The low bits of words: any pattern of the format."""
-    import numpy as np
-
-    return words & np.uint64((1 << format.bits) - 1)
 
 
 def all_finite(kit: Kit) -> Made:

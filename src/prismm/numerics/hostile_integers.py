@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from prismm.formats import Integer
-from prismm.numerics.hostile_classes import Kit, any_bits
+from prismm.numerics.hostile_draw import Kit, any_bits
 
 if TYPE_CHECKING:
     from prismm.numerics.hostile_classes import Made

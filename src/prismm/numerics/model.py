@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from prismm.core import strict_json
 from prismm.errors import ArgumentError
 from prismm.formats import Format, Integer, format_named
-from prismm.numerics.parts import BlockScale, LateJoin, Mode, Subnormals
+from prismm.numerics.parts import BlockScale, LateJoin, Mode, Model, Subnormals, within
 from prismm.numerics.validation import check_float_engine, check_integer_engine, check_types
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ VERSION = 1
 
 
 @dataclass(frozen=True)
-class EngineModel:
+class EngineModel(Model):
     """What one instruction of a matrix engine computes; see the module for the steps.
 
     Args:
@@ -301,16 +301,6 @@ def _sequences(depth: int, groups: tuple[tuple[int, ...], ...], separate: bool) 
     period = sum(map(len, groups))
     found = tuple(tuple(i for i in range(depth) if i % period in group) for group in groups)
     return found if separate else (tuple(i for group in found for i in group),)
-
-
-def within(inner: Format, outer: Format | Integer) -> bool:
-    """Whether every value of `inner` is one of `outer`."""
-    return (
-        isinstance(outer, Format)
-        and inner.fraction_bits <= outer.fraction_bits
-        and inner.maxexp <= outer.maxexp
-        and inner.subnormal_exponent >= outer.subnormal_exponent
-    )
 
 
 def _loaded(text: str) -> Any:

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from prismm.errors import ArgumentError
+from prismm.formats import Format, Integer
 
-__all__ = ["MODES", "SUBNORMALS", "BlockScale", "LateJoin", "Mode", "Subnormals"]
+__all__ = ["MODES", "SUBNORMALS", "BlockScale", "LateJoin", "Mode", "Model", "Subnormals", "within"]
 
 Mode = Literal["nearest", "zero", "floor", "odd"]
 """To nearest with ties to even; toward zero; toward minus infinity; to odd (toward zero, then the last bit set where
@@ -18,6 +19,10 @@ Subnormals = Literal["keep", "flush", "flush-to-positive"]
 
 MODES: tuple[Mode, ...] = get_args(Mode)
 SUBNORMALS: tuple[Subnormals, ...] = get_args(Subnormals)
+
+
+class Model:
+    """The type of `EngineModel`, by which code that a model calls itself tells one from anything else."""
 
 
 @dataclass(frozen=True)
@@ -86,3 +91,13 @@ def text(what: str, value: object) -> None:
 def one_of(what: str, value: object, known: tuple[Any, ...]) -> None:
     if not isinstance(value, (str, type(None))) or value not in known:
         raise ArgumentError(f"{what}={value!r}; pass one of {', '.join(map(repr, known))}")
+
+
+def within(inner: Format, outer: Format | Integer) -> bool:
+    """Whether every value of `inner` is one of `outer`."""
+    return (
+        isinstance(outer, Format)
+        and inner.fraction_bits <= outer.fraction_bits
+        and inner.maxexp <= outer.maxexp
+        and inner.subnormal_exponent >= outer.subnormal_exponent
+    )

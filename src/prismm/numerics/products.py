@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from prismm.errors import ArgumentError, ShapeError
 from prismm.formats import FP64, Format, Integer
-from prismm.numerics import simulate
-from prismm.numerics.model import EngineModel, within
+from prismm.numerics import lowering, operands
+from prismm.numerics.parts import within
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -16,9 +16,11 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import ArrayLike, NDArray
 
+    from prismm.numerics.model import EngineModel
+
     Array = NDArray[np.float64]
 
-__all__ = ["gemm", "road"]
+__all__ = ["gemm", "path"]
 
 _PANEL, _STRIP = 256, 512
 """Rows and columns of one piece of work on the kernels that go by whole columns."""
@@ -49,7 +51,7 @@ def gemm(
         given = np.asarray(c, np.float64)
         if given.shape != (m, n):
             raise ShapeError(f"c has shape {given.shape}; pass {(m, n)}")
-        simulate.check("c", given, model.output)
+        operands.check("c", given, model.output)
         start[...] = given
     depth = model.instruction_depth
     instructions = -(-k // depth)
@@ -102,13 +104,13 @@ def added(model: EngineModel, x: Array, y: Array) -> Array:
             return x + y
         if (f.exponent_bits, f.fraction_bits) == (8, 23):
             return (x.astype(np.float32) + y.astype(np.float32)).astype(np.float64)
-    adder = EngineModel("", f, f, zeros="ieee")
-    rows = simulate.decoded_unchecked(adder, x.reshape(-1, 1))
-    ones = simulate.decoded_unchecked(adder, np.ones((x.size, 1)))
-    return simulate.run_rows(adder, rows, ones, y.reshape(-1), 1).reshape(x.shape)
+    adder = type(model)("", f, f, zeros="ieee")
+    rows = lowering.decoded_unchecked(adder, x.reshape(-1, 1))
+    ones = lowering.decoded_unchecked(adder, np.ones((x.size, 1)))
+    return lowering.run_rows(adder, rows, ones, y.reshape(-1), 1).reshape(x.shape)
 
 
-def road(model: EngineModel) -> str | None:
+def path(model: EngineModel) -> str | None:
     """Which kernel by whole columns computes the model's products of finite operands: "aligned", "chained" or "fused".
 
     None: only the kernel of all models does. A LateJoin, sums by pairs, products that are rounded, flushing and
@@ -152,13 +154,13 @@ def _runner(model: EngineModel, x: Array, y: Array, workers: int) -> Callable[[i
     """A function of (k0, k1, c): c + x[:, k0:k1] @ y[k0:k1], whole instructions (the last one padded)."""
     import numpy as np
 
-    chosen = road(model)
+    chosen = path(model)
     with np.errstate(invalid="ignore", over="ignore"):
         finite = chosen is not None and bool(np.isfinite(x).all() and np.isfinite(y).all())
     if chosen is None or not finite:
         return _any_model(model, x, y, workers)
-    simulate.check("a", x, model.input)
-    simulate.check("b", y, model.input)
+    operands.check("a", x, model.input)
+    operands.check("b", y, model.input)
     columns = {"aligned": _aligned, "chained": _chained, "fused": _chained}[chosen]
     general: list[Callable[[int, int, Array], Array]] = []
 
@@ -185,7 +187,7 @@ def columnwise(model: EngineModel, x: NDArray[Any], y: NDArray[Any], workers: in
     """x @ y of finite values of the input format, unchecked, by whole columns; None where no such kernel does it."""
     import numpy as np
 
-    chosen = road(model)
+    chosen = path(model)
     if chosen is None:
         return None
     run = _aligned if chosen == "aligned" else _chained
@@ -196,12 +198,13 @@ def _any_model(model: EngineModel, x: Array, y: Array, workers: int) -> Callable
     import numpy as np
 
     from prismm.core import threads as pool
-    from prismm.numerics.kernels import dot_model as engine
+    from prismm.numerics.kernels.dot_model import dots
+    from prismm.numerics.kernels.dot_parameters import WIDTH
 
-    left, right = simulate.operand(model, "a", x), simulate.operand(model, "b", y.T)
+    left, right = lowering.operand(model, "a", x), lowering.operand(model, "b", y.T)
     m, n = len(left), len(right)
-    parameters, order = simulate.lowered(model, x.shape[1])
-    width = int(parameters[engine.WIDTH])
+    parameters, order = lowering.lowered(model, x.shape[1])
+    width = int(parameters[WIDTH])
 
     def run(k0: int, k1: int, c: Array) -> Array:
         out = np.empty((m, n))
@@ -212,7 +215,7 @@ def _any_model(model: EngineModel, x: Array, y: Array, workers: int) -> Callable
             columns = np.tile(np.arange(j0, j1), i1 - i0)
             found = np.empty(len(rows))
             start = np.ascontiguousarray(c[i0:i1, j0:j1]).reshape(-1)
-            engine.dots(parameters, order, left, right, rows, columns, start, k0, min(k1, width), 0, len(rows), found)
+            dots(parameters, order, left, right, rows, columns, start, k0, min(k1, width), 0, len(rows), found)
             out[i0:i1, j0:j1] = found.reshape(i1 - i0, j1 - j0)
 
         pool.spread(task, _tiles(m, n, _TILE, _TILE), workers)

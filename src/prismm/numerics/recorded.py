@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from prismm.formats import Integer
-from prismm.numerics import simulate
+from prismm.numerics import lowering
 from prismm.numerics.layers import EDGE, Reach, layers, reach
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ class Record:
         """Significands, or integers, and exponents."""
         import numpy as np
 
-        from prismm.numerics.kernels import dot_model as engine
+        from prismm.numerics.kernels.dot_operands import decode_rows
 
         f, (n, k) = self.inputs, x.shape
         found = np.zeros((n, 2 * k), np.int64)
@@ -127,7 +127,7 @@ class Record:
             found[:, :k] = x
         else:
             rows = np.array(x, np.float64, order="C")
-            engine.decode_rows(rows, f.fraction_bits, f.minexp, f.max, f.has_infinity, f.has_nan, 0, k, found)
+            decode_rows(rows, f.fraction_bits, f.minexp, f.max, f.has_infinity, f.has_nan, 0, k, found)
         return found
 
     def column(self, name: str) -> NDArray[Any]:
@@ -165,7 +165,7 @@ class Record:
 
         from prismm.numerics.kernels.replay import replay
 
-        parameters, sequence = simulate.parameters_of(model)
+        parameters, sequence = lowering.parameters_of(model)
         chained = bool(model.groups) and model.group_sums == "chained"
         size = 4 * (self._longest + model.instruction_depth)
         if self._buffer.size < size:

@@ -15,7 +15,8 @@ import itertools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from prismm.numerics.family import CHANGES, ORDERING, PROPERTIES, RARE, alternatives, changed, twins
+from prismm.numerics.changes import CHANGES, ORDERING, RARE
+from prismm.numerics.family import PROPERTIES, alternatives, changed, twins
 from prismm.numerics.layers import CARRY, EDGE, PLAIN
 from prismm.numerics.parts import LateJoin
 from prismm.numerics.recorded import Clock

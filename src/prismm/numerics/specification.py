@@ -7,97 +7,34 @@ code, and is compared with this. The order of the steps is that of the text in `
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from prismm.formats import E4M3, Format, Integer
-from prismm.numerics import simulate
+from prismm.numerics import operands
 from prismm.numerics.parts import LateJoin
+from prismm.numerics.rationals import (
+    binade,
+    exponent_of,
+    floor_to,
+    flushed,
+    number,
+    round_to,
+    scaled_sum,
+    special_of,
+    times,
+    to_precision,
+)
+from prismm.numerics.steps import Loss, Step, Term, Trace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from prismm.numerics.model import EngineModel
-    from prismm.numerics.parts import Mode, Subnormals
+    from prismm.numerics.parts import Mode
 
-__all__ = ["Loss", "Step", "Term", "Trace", "dot", "round_to", "trace"]
-
-
-@dataclass(frozen=True)
-class Loss:
-    """What a number lost on its way to the summation.
-
-    Args:
-        what: "a[3]" (likewise of b), "a[3]*b[3]", "c" or "sum" (the running one).
-        how: "flushed" (a subnormal became zero), "rounded" or "overflowed".
-        before, after: it; what is infinite as floats.
-    """
-
-    what: str
-    how: str
-    before: Fraction | float
-    after: Fraction | float
-
-
-@dataclass(frozen=True)
-class Term:
-    """One summand of a step.
-
-    Args:
-        label: "a[3]*b[3]", "group[1]" (products that share their scale factors), "c" or "sum" (the running one).
-        value: before anything was lost: a product is the exact one of the operands as they were passed, c as it was
-            passed; inf and nan as floats.
-        exponent: by which it was aligned; None for zeros and where nothing is aligned.
-        kept: what entered the sum.
-        losses: what flushing and rounding took before terms were aligned, in order; all else that is lost was cut off.
-    """
-
-    label: str
-    value: Fraction | float
-    exponent: int | None
-    kept: Fraction | float
-    losses: tuple[Loss, ...] = ()
-
-    @property
-    def lost(self) -> Fraction:
-        """value - kept, by `losses` and by cutting off; 0 for infinities and NaN."""
-        return _difference(self.value, self.kept)
-
-
-@dataclass(frozen=True)
-class Step:
-    """One rounding: the terms that were added, and what became of their sum.
-
-    Args:
-        kind: "block", "partial" (an addition inside a sequential or pairwise block), "join" or "convert".
-        terms: the summands.
-        quantum: exponent q: terms were cut off to multiples of 2^q; None where they were taken exactly, or (join of a
-            `LateJoin`) each was cut off elsewhere.
-        total: the sum of what was kept, after wrapping; inf and nan as floats.
-        wrapped: whether the register overflowed.
-        result: the sum, rounded (and flushed, if it is subnormal).
-    """
-
-    kind: str
-    terms: tuple[Term, ...]
-    quantum: int | None
-    total: Fraction | float
-    wrapped: bool
-    result: Fraction | float
-
-    @property
-    def rounding_error(self) -> Fraction:
-        """result - total; 0 for infinities and NaN."""
-        return _difference(self.result, self.total)
-
-
-@dataclass
-class Trace:
-    """What happened in one dot product: its steps in order, and d."""
-
-    steps: list[Step] = field(default_factory=list)
-    result: float = 0.0
+__all__ = ["dot", "trace"]
 
 
 def dot(
@@ -138,7 +75,7 @@ def trace(
     >>> t.result, t.steps[0].terms[2].lost == Fraction(1, 2**24)
     (1.0, True)
     """
-    a, b, c, factors_a, factors_b = simulate.checked(model, a, b, c, scale_a, scale_b)
+    a, b, c, factors_a, factors_b = operands.checked(model, a, b, c, scale_a, scale_b)
     if isinstance(model.input, Integer):
         return _integer_dot(model, a, b, c)
     record = Trace()
@@ -174,38 +111,6 @@ def _integer_dot(model: EngineModel, a: Sequence[float], b: Sequence[float], c: 
     return record
 
 
-def round_to(value: Fraction, format: Format, mode: Mode, overflow: str = "infinity") -> float:
-    """An exact number, not 0, rounded once to a format of gradual underflow; what becomes zero keeps its sign.
-
-    >>> from prismm.formats import FP16, FP32
-    >>> round_to(Fraction(1) + Fraction(1, 2**24), FP32, "nearest"), round_to(Fraction(-1, 2**30), FP16, "zero")
-    (1.0, -0.0)
-    >>> round_to(Fraction(65520), FP16, "zero"), round_to(Fraction(65520), FP16, "nearest")
-    (65504.0, inf)
-    """
-    size, sign = abs(value), 1.0 if value > 0 else -1.0
-    quantum = Fraction(2) ** (max(binade(size), format.minexp) - format.fraction_bits)
-    if mode == "floor":
-        units = abs(math.floor(value / quantum))
-    else:
-        units = math.floor(size / quantum)
-        rest = size / quantum - units
-        if mode == "nearest":
-            units += rest > Fraction(1, 2) or (rest == Fraction(1, 2) and units % 2)
-        elif mode == "odd":
-            units |= rest > 0
-    rounded = units * quantum
-    if rounded >= Fraction(2) ** format.maxexp:
-        return sign * (format.max if overflow == "saturate" else math.inf)
-    return sign * float(rounded)
-
-
-def binade(size: Fraction) -> int:
-    """floor(log2(size))."""
-    e = size.numerator.bit_length() - size.denominator.bit_length()
-    return e if size >= Fraction(2) ** e else e - 1
-
-
 @dataclass(frozen=True)
 class _Summand:
     """A term on its way to the summation.
@@ -230,23 +135,12 @@ class _Summand:
 
 def _known(label: str, value: Fraction | float) -> _Summand:
     """A term of which nothing has been lost."""
-    return _Summand(label, _number(value), _number(value))
+    return _Summand(label, number(value), number(value))
 
 
 def _lost(what: str, how: str, before: Fraction | float, after: Fraction | float) -> tuple[Loss, ...]:
     """A loss, if there is one; of NaN there is none."""
-    return () if before == after or before != before else (Loss(what, how, _number(before), _number(after)),)
-
-
-def _flushed(x: float, format: Format, policy: Subnormals) -> float:
-    if policy == "keep" or not 0.0 < abs(x) < format.smallest_normal:
-        return x
-    return math.copysign(0.0, x) if policy == "flush" else 0.0
-
-
-def _exponent(x: Fraction | float, format: Format) -> int:
-    """floor(log2|x|) of x other than 0, and that of the least normal value for subnormal x."""
-    return max(binade(abs(Fraction(x))), format.minexp)
+    return () if before == after or before != before else (Loss(what, how, number(before), number(after)),)
 
 
 class _Instruction:
@@ -270,8 +164,8 @@ class _Instruction:
         model, output = self.model, self.model.output
         assert isinstance(output, Format)
         label = "c" if self.start == 0 else "sum"
-        left = _flushed(c, output, model.subnormal_accumulators)
-        addend = _Summand(label, _number(left), _number(c), losses=_lost(label, "flushed", c, left))
+        left = flushed(c, output, model.subnormal_accumulators)
+        addend = _Summand(label, number(left), number(c), losses=_lost(label, "flushed", c, left))
         blocks = [
             [sequence[i : i + model.block] for i in range(0, len(sequence), model.block)]
             for sequence in model.sequences()
@@ -305,11 +199,11 @@ class _Instruction:
         quantum: int | None = None,
         wrapped: bool = False,
     ) -> None:
-        self.record.steps.append(Step(kind, tuple(terms), quantum, total, wrapped, _number(result)))
+        self.record.steps.append(Step(kind, tuple(terms), quantum, total, wrapped, number(result)))
 
     def _special_sum(self, kind: str, terms: Sequence[_Summand]) -> float | None:
         """The sum, noted, where it is NaN or infinite because a term is; else None."""
-        special = _special([term.value for term in terms])
+        special = special_of([term.value for term in terms])
         if special is not None:
             self._note(kind, [term.term() for term in terms], special, special)
         return special
@@ -327,7 +221,7 @@ class _Instruction:
 
     def _finished(self, x: float, format: Format) -> float:
         """A rounded result, flushed and with the sign that its zero has."""
-        x = _flushed(x, format, self.model.subnormal_outputs)
+        x = flushed(x, format, self.model.subnormal_outputs)
         return x + 0.0 if self.model.zeros == "unsigned" else x
 
     def _rounded(self, exact: Fraction, terms: Sequence[_Summand], format: Format, mode: Mode) -> float:
@@ -354,18 +248,18 @@ class _Instruction:
     def _product(self, i: int) -> _Summand:
         """a[i]·b[i], exact or rounded."""
         model, at = self.model, self.start + i
-        x, y = (_flushed(z[i], self.inputs, model.subnormal_inputs) for z in (self.a, self.b))
-        label, value = f"a[{at}]*b[{at}]", _times(x, y)
+        x, y = (flushed(z[i], self.inputs, model.subnormal_inputs) for z in (self.a, self.b))
+        label, value = f"a[{at}]*b[{at}]", times(x, y)
         losses = _lost(f"a[{at}]", "flushed", self.a[i], x) + _lost(f"b[{at}]", "flushed", self.b[i], y)
         for how, changed in self._narrowed(value):
             losses += _lost(label, how, value, changed)
             value = changed
         exponent = None
         if isinstance(value, Fraction):
-            exponent = _exponent(x, self.inputs) + _exponent(y, self.inputs)
+            exponent = exponent_of(x, self.inputs) + exponent_of(y, self.inputs)
             if model.product_exponent == "normalised" or model.product_rounding is not None:
                 exponent = binade(abs(value))
-        return _Summand(label, value, _times(self.a[i], self.b[i]), exponent, losses)
+        return _Summand(label, value, times(self.a[i], self.b[i]), exponent, losses)
 
     def _narrowed(self, product: Fraction | float) -> Iterator[tuple[str, Fraction | float]]:
         """What an exact product becomes, step by step, and how."""
@@ -378,7 +272,7 @@ class _Instruction:
             return
         left: Fraction | float = product
         if model.product_rounding is not None:
-            left = _number(round_to(product, sums, model.product_rounding, model.overflow))
+            left = number(round_to(product, sums, model.product_rounding, model.overflow))
             yield "rounded", left
         tiny = isinstance(left, Fraction) and abs(left) < Fraction(sums.smallest_normal)
         if tiny and model.subnormal_products != "keep":
@@ -402,16 +296,16 @@ class _Instruction:
             factor = x * y  # exact: two bytes' worth of significand
             if scale.summation == "terms":
                 for p in items:
-                    value, exact = _times(p.value, factor), _times(p.exact, factor)
+                    value, exact = times(p.value, factor), times(p.exact, factor)
                     exponent = None
                     if isinstance(value, Fraction) and p.exponent is not None:
                         exponent = p.exponent + math.frexp(factor)[1] - 1
                     found.append(replace(p, value=value, exact=exact, exponent=exponent))
                 continue
-            value, exact = (_scaled_sum(z, factor) for z in ([p.value for p in items], [p.exact for p in items]))
+            value, exact = (scaled_sum(z, factor) for z in ([p.value for p in items], [p.exact for p in items]))
             exponent = None
             if isinstance(value, Fraction):
-                exponent = _exponent(x, E4M3) + _exponent(y, E4M3)
+                exponent = exponent_of(x, E4M3) + exponent_of(y, E4M3)
                 if scale.format == "ue8m0":
                     exponent = math.frexp(factor)[1] - 1
             losses = tuple(loss for p in items for loss in p.losses)
@@ -434,7 +328,7 @@ class _Instruction:
         terms = list(products)
         if total is not None:
             nonzero = total.value != 0 and math.isfinite(total.value)
-            terms.insert(0, replace(total, exponent=_exponent(total.value, running) if nonzero else None))
+            terms.insert(0, replace(total, exponent=exponent_of(total.value, running) if nonzero else None))
         special = self._special_sum("block", terms)
         if special is not None:
             return special
@@ -475,7 +369,7 @@ class _Instruction:
         if exact == 0 or model.fraction_bits is None:
             result = self._rounded(exact, terms, self.sums, model.rounding)
         else:
-            result = _to_precision(exact, model.fraction_bits, model.alignment)
+            result = to_precision(exact, model.fraction_bits, model.alignment)
         self._note("partial", [term.term() for term in terms], exact, result)
         return _known("sum", result)
 
@@ -501,7 +395,7 @@ class _Instruction:
             result = self._rounded(value, [partial], self.sums, self.model.rounding)
         else:
             result = self._zero([partial]) if alone and value == 0.0 else value
-        if alone or (isinstance(value, Fraction) and _number(result) != value):
+        if alone or (isinstance(value, Fraction) and number(result) != value):
             self._note("block", [partial.term()], value, result)
         return result
 
@@ -520,7 +414,7 @@ class _Instruction:
             self._note("block", kept, exact, exact, quantum, wrapped)
             found.append(_Summand("sum", exact, exact, None if quantum is None else quantum + model.fraction_bits))
         total = found[0] if len(found) == 1 else self._joined(found)
-        exponent = _exponent(c.value, output) if c.value else None
+        exponent = exponent_of(c.value, output) if c.value else None
         exponents = [e for e in (total.exponent, exponent) if e is not None]
         if not exponents:
             result = self._zero(terms)
@@ -528,11 +422,11 @@ class _Instruction:
             return result
         top = max(exponents)
         cut_off = join.cutoff is not None and exponent is not None and exponent < top - join.cutoff
-        kept_sum = _floor_to(Fraction(total.value), top - join.sum_bits)
-        kept_c = Fraction(0) if cut_off else _floor_to(Fraction(c.value), top - join.accumulator_bits)
+        kept_sum = floor_to(Fraction(total.value), top - join.sum_bits)
+        kept_c = Fraction(0) if cut_off else floor_to(Fraction(c.value), top - join.accumulator_bits)
         exact = left = kept_sum + kept_c
         if exact:
-            left = _floor_to(exact, binade(abs(exact)) - join.total_bits)
+            left = floor_to(exact, binade(abs(exact)) - join.total_bits)
         result = self._rounded(left, [total], output, model.rounding)
         self._note("join", [total.term(kept_sum), replace(c, exponent=exponent).term(kept_c)], exact, result)
         return result
@@ -544,69 +438,11 @@ class _Instruction:
         if largest is None:
             return sums[0]
         quantum = largest - self.model.fraction_bits
-        kept = [_floor_to(Fraction(x.value), quantum) for x in sums]
+        kept = [floor_to(Fraction(x.value), quantum) for x in sums]
         total = sum(kept, Fraction(0))
         self._note("join", [x.term(k) for x, k in zip(sums, kept, strict=True)], total, total, quantum)
         return _Summand("sum", total, total, largest)
 
 
-def _times(x: Fraction | float, y: float) -> Fraction | float:
-    """x·y, exactly; zeros, infinities and NaN (also for inf·0) as float64 multiplies them."""
-    if x == 0 or y == 0.0 or not math.isfinite(y) or (isinstance(x, float) and not math.isfinite(x)):
-        # A fraction may be beyond float64; here its sign is all that counts.
-        return (float((x > 0) - (x < 0)) if isinstance(x, Fraction) else x) * y
-    return Fraction(x) * Fraction(y)
-
-
 def _sum(terms: Sequence[_Summand]) -> Fraction:
     return sum((Fraction(term.value) for term in terms), Fraction(0))
-
-
-def _scaled_sum(values: Sequence[Fraction | float], factor: float) -> Fraction | float:
-    """The sum of a group's products times their factor; 0.0 where either has no exponent."""
-    special = math.nan if math.isnan(factor) else _special(values)
-    if special is not None:
-        return special
-    if factor == 0.0 or not any(values):
-        return 0.0
-    return sum((Fraction(x) for x in values), Fraction(0)) * Fraction(factor)
-
-
-def _difference(x: Fraction | float, y: Fraction | float) -> Fraction:
-    """x - y; 0 where one is infinite or NaN."""
-    finite = all(isinstance(z, Fraction) or math.isfinite(z) for z in (x, y))
-    return Fraction(x) - Fraction(y) if finite else Fraction(0)
-
-
-def _floor_to(x: Fraction, exponent: int) -> Fraction:
-    unit = Fraction(2) ** exponent
-    return math.floor(x / unit) * unit
-
-
-def _to_precision(x: Fraction, fraction_bits: int, mode: Mode) -> Fraction:
-    """x, not 0, rounded to 1 + fraction_bits significant bits, of any exponent."""
-    unit = Fraction(2) ** (binade(abs(x)) - fraction_bits)
-    q = x / unit
-    if mode == "nearest":
-        return round(q) * unit  # Python's rounds ties to even
-    if mode == "floor":
-        return math.floor(q) * unit
-    units = math.trunc(q)
-    if mode == "odd" and units != q and units % 2 == 0:
-        units += 1 if q > 0 else -1
-    return units * unit
-
-
-def _number(x: Fraction | float) -> Fraction | float:
-    """Finite floats other than zero as rationals."""
-    return x if isinstance(x, Fraction) or x == 0.0 or not math.isfinite(x) else Fraction(x)
-
-
-def _special(values: Sequence[Fraction | float]) -> float | None:
-    """NaN or an infinity, where the terms make their sum one; else None."""
-    floats = [x for x in values if isinstance(x, float) and not math.isfinite(x)]
-    if not floats:
-        return None
-    if any(math.isnan(x) for x in floats) or (math.inf in floats and -math.inf in floats):
-        return math.nan
-    return floats[0]

@@ -145,9 +145,10 @@ def _drawn(aim: Aim, which: int, k: int, n: int, rng: np.random.Generator) -> Ba
     import numpy as np
 
     from prismm.numerics.kernels import draw as kernels
+    from prismm.numerics.kernels.draw_random import STATE
 
     a, b, c = np.empty((n, k)), np.empty((n, k)), np.empty(n)
     words = aim.words.copy()
-    words[kernels.STATE] = rng.integers(-(1 << 63), 1 << 63)
+    words[STATE] = rng.integers(-(1 << 63), 1 << 63)
     kernels.draw(which, words, a, b, c)
     return a, b, c

@@ -1,4 +1,4 @@
-"""Tiny products in one call: what it settles is what the ordinary road would return."""
+"""Tiny products in one call: what it settles is what the ordinary path would return."""
 
 import numpy as np
 import pytest

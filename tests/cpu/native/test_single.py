@@ -19,7 +19,7 @@ def test_every_entry_is_right(name, threads, seed):
     a, b = HOSTILE[name](41, 70, 37, seed, "float32")
     c, report = prismm.matmul(a, b, threads=threads, full_output=True, **NATIVE)
     assert_same_bits(c, exact_product(a, b).rounded(np.float32))
-    assert sum(report.roads.values()) == c.size
+    assert sum(report.paths.values()) == c.size
     assert (report.bounds >= exact_product(a, b).part_errors(c)[0]).all()
 
 
@@ -61,4 +61,4 @@ def test_lanes_settle_what_is_listed(rng):
     settled[chosen // 60, chosen % 60] = True
     settled[left.i, left.j] = False
     assert_same_bits(out, np.where(settled, wanted, np.float32(7)))
-    assert outcome.roads["lane dots"] == settled.sum() > 0.9 * chosen.size
+    assert outcome.paths["lane dots"] == settled.sum() > 0.9 * chosen.size

@@ -9,7 +9,8 @@ import pytest
 from prismm.core import jit
 from prismm.core.pointers import pointer
 from prismm.formats import BF16, E2M1, E2M3, E3M2, E4M3, E5M2, FP16, FP32, FP64, TF32
-from prismm.numerics.kernels import draw as kernels
+from prismm.numerics.kernels.draw_random import INPUT, OUTPUT, STATE, chance, integer_between, random_sign, uniform
+from prismm.numerics.kernels.draw_terms import fit
 from prismm.numerics.vectors import Aim
 
 WORD = (1 << 64) - 1
@@ -36,16 +37,16 @@ def test_words_are_those_of_the_generator(compiled, seed):
     def drawn(words, out):
         d = pointer(words, 0)
         for i in range(out.shape[0]):
-            out[i, 0] = kernels._uniform(d)
-            out[i, 1] = kernels._some(d, 0.8)
-            out[i, 2] = kernels._sign(d)
-            out[i, 3] = kernels._integers(d, -3, 3)
-            out[i, 4] = kernels._integers(d, 5, 4)
+            out[i, 0] = uniform(d)
+            out[i, 1] = chance(d, 0.8)
+            out[i, 2] = random_sign(d)
+            out[i, 3] = integer_between(d, -3, 3)
+            out[i, 4] = integer_between(d, 5, 4)
 
     assert next(splitmix(1234567)) == 6457827717110365317  # as published
     for start in (0, 1, -1, -(1 << 63), (1 << 63) - 1, seed):
         words, out = np.zeros(20, np.int64), np.empty((500, 5))
-        words[kernels.STATE] = start
+        words[STATE] = start
         drawn(words, out)
         twin = splitmix(start & WORD)
         for row in out:
@@ -59,8 +60,8 @@ def test_values_are_cut_toward_zero(compiled, rng):
     def fitted(words, x, out):
         d = pointer(words, 0)
         for i in range(x.size):
-            out[0, i] = kernels._fit(d, x[i], kernels.INPUT)
-            out[1, i] = kernels._fit(d, x[i], kernels.OUTPUT)
+            out[0, i] = fit(d, x[i], INPUT)
+            out[1, i] = fit(d, x[i], OUTPUT)
 
     def toward_zero(x, format):
         size = min(abs(Fraction(x)), Fraction(format.max)) if abs(x) < np.inf else Fraction(format.max)

@@ -6,7 +6,7 @@ import pytest
 from prismm.formats import BF16, FP16, FP32, FP64, TF32, Format
 from prismm.numerics import simulate, specification
 from prismm.numerics.model import EngineModel
-from prismm.numerics.products import columnwise, road
+from prismm.numerics.products import columnwise, path
 from tests.cpu.kernels.harness import differing, same_bits
 from tests.numerics.kernels.low_precision import KINDS, operands, patterns
 
@@ -60,7 +60,7 @@ def name(model):
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("model", ALIGNED + CHAINED, ids=name)
 def test_every_bit_is_that_of_the_specification(model, kind, rng):
-    assert road(model) == ("aligned" if model in ALIGNED else "fused" if model.input == FP64 else "chained")
+    assert path(model) == ("aligned" if model in ALIGNED else "fused" if model.input == FP64 else "chained")
     block = model.block
     for k in sorted({1, max(block - 1, 1), block, block + 1, 3 * block + 2, 41}):
         a, b = operands(kind, model.input, 3, k, 6, rng)

@@ -51,7 +51,8 @@ from prismm.cpu.engines.floats import Accumulation
 from prismm.errors import ArgumentError, EngineError, meant
 from prismm.formats import BF16, FP16, FP32, FP64, TF32, Format
 from prismm.numerics.bounds import dot_bound, unbounded
-from prismm.numerics.model import EngineModel, within
+from prismm.numerics.model import EngineModel
+from prismm.numerics.parts import within
 from prismm.numerics.products import exact_products
 
 if TYPE_CHECKING:

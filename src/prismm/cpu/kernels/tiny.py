@@ -2,7 +2,7 @@
 
 For correct rounding the operands themselves are multiplied, for `Residues` the rounded operands A', B' (float64
 integers). The value is off by at most `err`, so either its rounding is certain, and then it is the value that any
-engine returns, or the call gives up and leaves the product to the ordinary road.
+engine returns, or the call gives up and leaves the product to the ordinary path.
 
 The sum starts from σ = 1.5·2^X, which every product is small beside: σ + p rounds p to a multiple of ulp(σ) and loses
 what a subtraction or two give back exactly (Dekker), so seven operations a product suffice. They are LLVM IR on
@@ -195,7 +195,7 @@ def _round_columns(b, up, y, residual, tiny):
 @device
 def _uncovered(s, bound, kappa, low):
     """Marks, and counts, where |s| >= kappa·bound is not sure: `join`'s test of RN53(C'), with an ulp to spare, since
-    what is so close may be decided on the ordinary road.
+    what is so close may be decided on the ordinary path.
     """
     count = np.int64(0)
     for c in range(s.size):

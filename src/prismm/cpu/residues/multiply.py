@@ -71,13 +71,13 @@ def multiply(
         found = found.keep(~(rows.nonfinite[found.i] | columns.nonfinite[found.j]))
         entries.append(found.keep(~masks[part][found.place]))
     total_open = sum(e.i.size for e in entries)
-    road = "value" if work.mode == RAW else "certified"
-    outcome.count(road, out.size * parts - special - total_open)
+    path = "value" if work.mode == RAW else "certified"
+    outcome.count(path, out.size * parts - special - total_open)
     if entries and job.target is None:
         # The scheme's own value with an open rounding: exact arithmetic on the rounded operands.
         a_hat, b_hat = _rounded(a, rows.shift[:, None]), _rounded(b, columns.shift[None, :])
         for found in entries:
-            exactly(a_hat, b_hat, out, found, job, outcome, road="value")
+            exactly(a_hat, b_hat, out, found, job, outcome, path="value")
     weight = 1.0
     if job.epilogue is not None:
         factors = job.epilogue.factors(0, parts)

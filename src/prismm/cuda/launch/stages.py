@@ -11,11 +11,29 @@ SPLIT, MULTIPLY, JOIN, REPAIR = "split", "multiply", "join and certify", "repair
 """As a CPU's reports name them."""
 
 _STAGES = {
-    "split": SPLIT, "split_sm90": SPLIT, "scale": SPLIT, "adaptive": SPLIT, "layout": SPLIT, "strassen": MULTIPLY,
-    "product": MULTIPLY, "product_sm90": MULTIPLY, "split_product_sm90": MULTIPLY, "pair_product": MULTIPLY,
-    "gemv": MULTIPLY, "split_k": MULTIPLY, "join_fast": JOIN, "join": JOIN, "pairs": JOIN, "certify": JOIN,
-    "combine": JOIN, "repair": REPAIR, "magnitudes": REPAIR, "settle": REPAIR, "overflow": REPAIR,
-}  # fmt: skip
+    "split": SPLIT,
+    "split_sm90": SPLIT,
+    "scale": SPLIT,
+    "adaptive": SPLIT,
+    "layout": SPLIT,
+    "strassen": MULTIPLY,
+    "product": MULTIPLY,
+    "product_sm90": MULTIPLY,
+    "split_product_sm90": MULTIPLY,
+    "pair_product": MULTIPLY,
+    "gemv": MULTIPLY,
+    "tiny": MULTIPLY,
+    "split_k": MULTIPLY,
+    "join_fast": JOIN,
+    "join": JOIN,
+    "pairs": JOIN,
+    "certify": JOIN,
+    "combine": JOIN,
+    "repair": REPAIR,
+    "magnitudes": REPAIR,
+    "settle": REPAIR,
+    "overflow": REPAIR,
+}
 """By the file of a kernel."""
 
 _OTHERS = {"settle": REPAIR, "put_part": JOIN, "add_quarters": SPLIT}

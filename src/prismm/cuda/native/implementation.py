@@ -21,6 +21,7 @@ from prismm.cuda.native.seconds import (
     serves_directly,
 )
 from prismm.cuda.native.tiles import MOST_ROWS
+from prismm.cuda.native.tiny import multiply_tiny
 from prismm.errors import ArgumentError, EngineError
 from prismm.schemes.native import Native
 
@@ -101,6 +102,9 @@ class Implementation(Composite):
         program, left, right, target = job.program, job.left, job.right, job.target
         if job.full_output:
             program.zero(job.counts)
+        if job.blocks.tiny:
+            multiply_tiny(program, target, left, right, job.counts, None, None, job.device)
+            return
         if job.engine == FP64:
             multiply_directly(program, target, left, right, job.counts, job.device)
             return

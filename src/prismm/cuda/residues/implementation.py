@@ -23,6 +23,7 @@ from prismm.cuda.gemm.launches import combine_digits
 from prismm.cuda.implementation import Composite, Job, Statistics
 from prismm.cuda.launch.arguments import LEFT, RIGHT, A, BufferView
 from prismm.cuda.launch.program import Program
+from prismm.cuda.native.tiny import multiply_tiny
 from prismm.cuda.operands import PreparedParts, vectors_of
 from prismm.cuda.residues import strassen as cuda_strassen
 from prismm.cuda.residues.join import held_bytes, join_digits, workspace_bytes
@@ -110,11 +111,15 @@ class Implementation(Composite):
 
     def counters(self, job_shape: tuple[int, ...], blocks: Blocks) -> int:
         """One for each join, aligned: of the entries that it leaves uncertified."""
+        if blocks.tiny:
+            return 0
         steps = blocks.batches, blocks.rows, blocks.columns
         return 2 * math.prod(-(-size // max(1, step)) for size, step in zip(job_shape, steps, strict=True))
 
-    def queue(self, job: Job) -> Statistics:
-        """In blocks of matrices, rows and columns."""
+    def queue(self, job: Job) -> Statistics | None:
+        """In blocks of matrices, rows and columns; batches of tiny matrices in one kernel."""
+        if job.blocks.tiny:
+            return _queue_tiny(job, self.scheme.moduli)
         program, target = job.program, job.target
         # Beside the operands' splits, or first where both are parts.
         with program.fork() if None in job.prepared else contextlib.nullcontext():
@@ -172,6 +177,27 @@ def _of_side(made: SplitVectors, base: int) -> SplitVectors:
         return dataclasses.replace(place, base=base)
 
     return dataclasses.replace(made, planes=there(made.planes), statistics=there(made.statistics))
+
+
+def _queue_tiny(job: Job, moduli: int) -> Statistics | None:
+    """Write down a batch of tiny products; for a report, the vectors' statistics besides, from their split."""
+    program, device, test = job.program, job.device, job.config
+    if job.full_output:
+        program.zero(job.counts)
+    table = tables(moduli, job.a.device) if test.mode == MAGNITUDE else None
+    multiply_tiny(program, job.target, job.left, job.right, job.counts, test, table, device)
+    if not job.full_output or table is None:
+        return None
+    found = []
+    for t in range(0, job.target.batch, job.blocks.batches):
+        made = []
+        for x, left in ((job.left, True), (job.right, False)):
+            some = x.batch_slice(t, job.blocks.batches)
+            made.append([allocate_statistics(program, some)])
+            with program.scope():
+                split_vectors(program, some, made[-1][0], table, device, left=left, levels=True, measure=True)
+        found.append((made[0], made[1]))
+    return found
 
 
 def _queue_some(

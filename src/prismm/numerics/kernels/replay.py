@@ -1,7 +1,7 @@
 """Recorded dot products of any length, run on a model and compared with their answers, in one call.
 
-A row stands in a flat array as significands and exponents of a, then of b (`engine.decode_rows` without flushing: that
-is done here, so that all models share the rows). Rows that are flushed, or that have scales and end within an
+A row stands in a flat array as significands and exponents of a, then of b (`dot_operands.decode_rows` without flushing:
+that is done here, so that all models share the rows). Rows that are flushed, or that have scales and end within an
 instruction, are copied to a buffer of zeros first. Few rows tell a wrong model from a right one, so a run ends once
 enough of them came out wrong: a candidate costs what its first mismatches cost, 0.1 to 1 us a row, and not what all
 answers do.
@@ -12,7 +12,8 @@ import numpy as np
 from prismm.core.jit import bits_of, device, kernel
 from prismm.core.limbs import LIMBS, keep_apart
 from prismm.core.pointers import pointer
-from prismm.numerics.kernels.dot_model import (
+from prismm.numerics.kernels.dot_model import dot_of
+from prismm.numerics.kernels.dot_parameters import (
     ALL,
     DEPTH,
     FILLED,
@@ -28,7 +29,6 @@ from prismm.numerics.kernels.dot_model import (
     SCALE,
     WIDTH,
     T,
-    dot_of,
 )
 
 

@@ -589,19 +589,19 @@ def _settle(
         f1 = f0
         f3 = f2
     value = special_sum(f0, s0, f1, s1, f2, c0, f3, c1, PARTS)
-    road = tl.full([], SPECIAL, tl.int32)
+    path = tl.full([], SPECIAL, tl.int32)
     proved = value != 0.0
     if PRODUCT and MODE != RAW and MODE != NATIVE:
         if not proved:
             value, proved = _in_two(
                 a, a_step, b, b_step, i, j, rows, columns, m, n, k, q, f0, f1, c0, f2, c1, f3, PRECISION, PARTS, BLOCK
             )  # fmt: skip
-            road = tl.full([], EXACT, tl.int32)
+            path = tl.full([], EXACT, tl.int32)
     if not proved:
         value = _exact(
             a, a_step, 0, b, b_step, 0, k, f0, f1, c0, f2, c1, f3, PRECISION, PARTS, PRODUCT, False, BLOCK
         )  # fmt: skip
-        road = tl.full([], EXACT, tl.int32)
+        path = tl.full([], EXACT, tl.int32)
         if MODE == RAW:
             own = _exact(
                 a, a_step, a_shift, b, b_step, b_shift, k, f0, f1, c0, f2, c1, f3, PRECISION, PARTS, PRODUCT, True,
@@ -611,9 +611,9 @@ def _settle(
             infinite = tl.abs(value) == float("inf")
             if (infinite == (tl.abs(own) == float("inf"))) & (~infinite | (own == value)):
                 value = own
-                road = tl.full([], KEPT, tl.int32)
+                path = tl.full([], KEPT, tl.int32)
     tl.store(target + part, value if PRECISION == 53 else value.to(tl.float32))
-    tl.atomic_add(counts + road, 1, sem="relaxed")
+    tl.atomic_add(counts + path, 1, sem="relaxed")
 
 
 @triton.jit(

@@ -62,10 +62,10 @@ def _settle(
     # k < 2^23, so that the float64 sum errs by less than 2^-29 of it; 64 times that, for `combine.SPARE`.
     error = tl.sum(size, 0) * (2.0**-23)
     open_top = (tl.abs(value) + error >= TOP) & (tl.abs(value) - error < TOP)
-    road = tl.where(finite, DOUBLE, SPECIAL)
+    path = tl.where(finite, DOUBLE, SPECIAL)
     if finite & (open_top | EXACT):
         value = exact_value(a, a_step, b, b_step, k, part, PARTS, 24, BLOCK)
-        road = road * 0 + SUMMED
+        path = path * 0 + SUMMED
     value = tl.where(finite & (tl.abs(value) >= TOP), tl.where(value > 0.0, float("inf"), float("-inf")), value)
     if RAW:
         # Law 4: the scheme's own value, unless the exact one disagrees about infinity.
@@ -73,9 +73,9 @@ def _settle(
         infinite = tl.abs(value) == float("inf")
         if finite & (own == own) & (infinite == (tl.abs(own) == float("inf"))) & (~infinite | (own == value)):
             value = own
-            road = road * 0 + KEPT
+            path = path * 0 + KEPT
     tl.store(target, value.to(tl.float32))
-    tl.atomic_add(counts + road, 1, sem="relaxed")
+    tl.atomic_add(counts + path, 1, sem="relaxed")
 
 
 @triton.jit

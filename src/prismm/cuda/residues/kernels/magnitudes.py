@@ -5,7 +5,7 @@ On data that spread over many binades neither an entry's own size nor the counts
 magnitudes, floor(|a|·2^(7-e)). Where there are more than a few, `magnitude_planes` writes those of all elements down,
 and `settle_open` multiplies them for the strips that need them, by matrix instructions, and settles only what they
 leave: entries that are few one by one, rows with several in sums of whole rows. Integers and tests are the same on
-every road, and so are correctly rounded values, so the bits are.
+every path, and so are correctly rounded values, so the bits are.
 
 Planes: 8 bytes an element read, 2 written. A strip of 64 x 128: 2·64·128·k operations in INT8 and 192·k bytes, read
 again by every strip that shares them. Rows of exact values: 128·k times ten operations in float64, at order 4096 about

@@ -537,12 +537,12 @@ def settle_native(
     Inf or NaN, else its exact value, rounded. lanes, index: as of `exact_sums`.
     """
     value = ieee_value_in(a, a_step, b, b_step, k, part, lanes, PARTS)
-    road = nothing() + SPECIAL
+    path = nothing() + SPECIAL
     if value == 0.0:
         value = exact_value_in(a, a_step, b, b_step, k, part, lanes, index, PARTS, PRECISION)
-        road = nothing() + EXACT
+        path = nothing() + EXACT
     tl.store(target, value if PRECISION == 53 else value.to(tl.float32))
-    tl.atomic_add(counts + road, 1, sem="relaxed")
+    tl.atomic_add(counts + path, 1, sem="relaxed")
 
 
 @triton.jit
@@ -556,37 +556,37 @@ def _settle(
     if not finite:
         own = ieee_value(a, a_step, b, b_step, k, part, PARTS, BLOCK)
     proved = own != 0.0
-    road = tl.full([], SPECIAL, tl.int32)
+    path = tl.full([], SPECIAL, tl.int32)
     if MODE == ROUNDING:
         if not proved:
             own, proved = doubled(
                 a, a_step, b, b_step, i, j, rows, columns, m, n, k, q, part, PRECISION, PARTS, BLOCK
             )  # fmt: skip
-            road = tl.full([], EXACT, tl.int32)
+            path = tl.full([], EXACT, tl.int32)
     if not proved:
         own, proved = _joined(
             a, a_step, b, b_step, digits, plane, i, j, rows, columns, constants, reduction, m, n, k, terms, q, part,
             MODULI, LIMBS, MODE, PRECISION, PARTS, BLOCK,
         )  # fmt: skip
-        road = tl.full([], BY_MAGNITUDE, tl.int32)
+        path = tl.full([], BY_MAGNITUDE, tl.int32)
     if MODE == MAGNITUDE:
         if not proved:  # its exact value, which twice the precision gives in a tenth of the time
             own, proved = doubled(
                 a, a_step, b, b_step, i, j, rows, columns, m, n, k, q, part, PRECISION, PARTS, BLOCK
             )  # fmt: skip
-            road = tl.full([], EXACT, tl.int32)
+            path = tl.full([], EXACT, tl.int32)
     value = own
     if not proved:
         value = exact_value(a, a_step, b, b_step, k, part, PARTS, PRECISION, BLOCK)
-        road = tl.full([], EXACT, tl.int32)
+        path = tl.full([], EXACT, tl.int32)
         if MODE == RAW:
             # Law 4: the scheme's own value, unless the exact one disagrees about infinity.
             infinite = tl.abs(value) == float("inf")
             if (infinite == (tl.abs(own) == float("inf"))) & (~infinite | (own == value)):
                 value = own
-                road = tl.full([], KEPT, tl.int32)
+                path = tl.full([], KEPT, tl.int32)
     tl.store(target, value if PRECISION == 53 else value.to(tl.float32))
-    tl.atomic_add(counts + road, 1, sem="relaxed")
+    tl.atomic_add(counts + path, 1, sem="relaxed")
 
 
 @triton.jit

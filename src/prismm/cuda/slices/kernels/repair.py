@@ -105,27 +105,27 @@ def _settle(
     if not finite:
         own = ieee_value(a, a_step, b, b_step, k, 0, 1, BLOCK)
     proved = own != 0.0
-    road = tl.full([], SPECIAL, tl.int32)
+    path = tl.full([], SPECIAL, tl.int32)
     if MODE == ROUNDING:
         if not proved:
             own, proved = doubled(a, a_step, b, b_step, i, j, rows, columns, m, n, k, Q, 0, PRECISION, 1, BLOCK)
-            road = tl.full([], EXACT, tl.int32)
+            path = tl.full([], EXACT, tl.int32)
     if not proved:
         own, proved = _joined(
             a, a_step, b, b_step, low, top, plane, blocks, batches, i, j, rows, row_extras, columns, column_extras,
             constants, m, n, k, SLICES, GROUPS, BITS, TRUNCATED, ADAPTIVE, MODE, PRECISION, BLOCK,
         )  # fmt: skip
-        road = tl.full([], KEPT if MODE == RAW else BY_MAGNITUDE, tl.int32)
+        path = tl.full([], KEPT if MODE == RAW else BY_MAGNITUDE, tl.int32)
     if MODE == MAGNITUDE:
         if not proved:  # its exact value, which twice the precision gives in a tenth of the time
             own, proved = doubled(a, a_step, b, b_step, i, j, rows, columns, m, n, k, Q, 0, PRECISION, 1, BLOCK)
-            road = tl.full([], EXACT, tl.int32)
+            path = tl.full([], EXACT, tl.int32)
     value = own
     if not proved:
         value = exact_value(a, a_step, b, b_step, k, 0, 1, PRECISION, BLOCK)
-        road = tl.full([], EXACT, tl.int32)
+        path = tl.full([], EXACT, tl.int32)
     tl.store(target, value if PRECISION == 53 else value.to(tl.float32))
-    tl.atomic_add(counts + road, 1, sem="relaxed")
+    tl.atomic_add(counts + path, 1, sem="relaxed")
 
 
 @triton.jit(

@@ -121,10 +121,10 @@ def _settle(
         if PARTS == 2:
             s1 = ieee_value(a, a_step, b, b_step, k, 1, PARTS, BLOCK)
     value = special_sum(f0, s0, f1, s1, f2, c0, f3, c1, PARTS)
-    road = tl.full([], SPECIAL, tl.int32)
+    path = tl.full([], SPECIAL, tl.int32)
     if value == 0.0:
         value = exact_total(a, a_step, b, b_step, k, f0, f1, c0, f2, c1, f3, PRECISION, PARTS, BLOCK)
-        road = tl.full([], EXACT, tl.int32)
+        path = tl.full([], EXACT, tl.int32)
         total = tl.zeros([LIMBS_OF_SUMS], tl.int64)
         first = tl.full([], LIMBS_OF_SUMS, tl.int64)
         last = tl.full([], 0, tl.int64)
@@ -143,9 +143,9 @@ def _settle(
         infinite = tl.abs(value) == float("inf")
         if (infinite == (tl.abs(own) == float("inf"))) & (~infinite | (own == value)):
             value = own
-            road = tl.full([], KEPT, tl.int32)
+            path = tl.full([], KEPT, tl.int32)
     tl.store(target + part, value if PRECISION == 53 else value.to(tl.float32))
-    tl.atomic_add(counts + road, 1, sem="relaxed")
+    tl.atomic_add(counts + path, 1, sem="relaxed")
 
 
 @triton.jit(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from prismm import __version__
-from prismm.cli.markup import Markup, joined, tag
+from prismm.cli.html.markup import Markup, joined, tag
 
 STYLE = """
 :root { color-scheme: light dark;

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from prismm.cli.markup import Markup, joined, tag
+from prismm.cli.html.markup import Markup, joined, tag
+from prismm.cli.html.page import document, facts, grid, mono, scroll
+from prismm.cli.html.picture import legend, picture
 from prismm.cli.numerals import decimal, hexadecimal, short
-from prismm.cli.page import document, facts, grid, mono, scroll
-from prismm.cli.picture import legend, picture
 from prismm.cli.traces import Traced, about, heading, idle, is_shown, listed, lost_before, lost_bits, runs
 
 _STEPS = 12  # with a picture

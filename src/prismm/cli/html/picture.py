@@ -8,15 +8,15 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from prismm.cli.markup import Markup, joined, tag
+from prismm.cli.html.markup import Markup, joined, tag
 from prismm.cli.numerals import decimal, short
 from prismm.cli.traces import is_shown, lost_before, lost_below
 from prismm.formats import Format, Integer
-from prismm.numerics.specification import binade
+from prismm.numerics.rationals import binade
 
 if TYPE_CHECKING:
     from prismm.numerics.model import EngineModel
-    from prismm.numerics.specification import Step, Term
+    from prismm.numerics.steps import Step, Term
 
 _CELL, _ROW, _GAP = 13, 24, 30  # pixels: width of a bit, height of a row, width of zeros left out
 _TOP, _CHARACTER = 26, 7.9  # height of the axis; width of a character of 13 pixels

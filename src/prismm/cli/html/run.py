@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from prismm.cli.markup import Markup, joined, tag
-from prismm.cli.page import document, facts, grid, mono
-from prismm.cli.run import HEAD, cells, notes, summary
+from prismm.cli.html.markup import Markup, joined, tag
+from prismm.cli.html.page import document, facts, grid, mono
+from prismm.cli.run_table import HEAD, cells, notes, summary
 from prismm.programs.record import shape_text
 
 if TYPE_CHECKING:

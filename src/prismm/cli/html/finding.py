@@ -16,11 +16,11 @@ from prismm.cli.findings import (
     value_text,
     values_text,
 )
-from prismm.cli.markup import Markup, joined, tag
+from prismm.cli.html.markup import Markup, joined, tag
+from prismm.cli.html.page import document, facts, grid, mono
+from prismm.cli.html.simulation import dot_product
 from prismm.cli.numerals import decimal, short
 from prismm.cli.operands import Inputs, published
-from prismm.cli.page import document, facts, grid, mono
-from prismm.cli.simulation_page import dot_product
 from prismm.cli.traces import about, traced
 
 if TYPE_CHECKING:
