@@ -209,18 +209,11 @@ def normalise_call(
         # A batch of left operands against one matrix is one tall product.
         left, batch = (math.prod(left[:-1]), left[-1]), ()
     problem = Problem(
-        m=left[-2],
-        n=right[-1],
-        k=left[-1],
-        batch=batch,
-        result=format_of(numpy_dtype(dtype)),
-        target=request.target,
-        reproducible=request.reproducible,
-        one_type=a.dtype == b.dtype == dtype and terms_per_element == 1,
-        is_complex=dtype.is_complex,
-        terms_per_element=terms_per_element,
+        m=left[-2], n=right[-1], k=left[-1], batch=batch, result=format_of(numpy_dtype(dtype)), target=request.target,
+        reproducible=request.reproducible, one_type=a.dtype == b.dtype == dtype and terms_per_element == 1,
+        is_complex=dtype.is_complex, terms_per_element=terms_per_element,
         strided_vector=_is_strided_vector(a, b, left[-2], right[-1]),
-    )
+    )  # fmt: skip
     if sum_ is not None:
         sum_.check(dtype, shape)
         problem = dataclasses.replace(

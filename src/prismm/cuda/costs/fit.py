@@ -26,8 +26,6 @@ from prismm.cuda.native import tiles as kernel_tiles
 from prismm.cuda.native.seconds import native_share, own_seconds, shape_of, uninterrupted, written_seconds
 from prismm.cuda.residues.seconds import residue_operations, right_launches
 from prismm.formats import FP64
-from prismm.schemes.native import Native
-from prismm.schemes.residues import Residues
 
 __all__ = ["LEFT", "REPAIR_KERNELS", "RIGHT", "Pair", "Timed", "fit"]
 
@@ -135,7 +133,7 @@ def fit(
     """
     timed = list(timed)
     calls = [_typical(one) for one in timed if not one.problem.is_complex]
-    residues = [one for one in calls if isinstance(one.scheme, Residues)]
+    residues = [one for one in calls if "residue_product" in one.phases]
     short = [one for one in residues if one.phases["residue_product"] < LONG]
     products = _line([(1.0, _operations(one, processors)) for one in short], _phase(short, "residue_product"))
     int8 = 1.0 / products[1]
@@ -146,7 +144,7 @@ def fit(
     native = [one for one in residues if not one.problem.rounded]
     rounded = [one for one in residues if one.problem.rounded]
     direct = [one for one in calls if one.direct]
-    cublas = [one for one in calls if isinstance(one.scheme, Native) and not one.direct]
+    cublas = [one for one in calls if "finish_native" in one.phases]
     wordy = [one for one in calls if "words_product" in one.phases]
     brief = [one for one in wordy if one.phases["words_product"] < LONG] or wordy
     finished = [one for one in native if one.problem.result == FP64]
@@ -199,7 +197,7 @@ def _sum(one: _Call, names: tuple[str, ...]) -> float:
 
 def _operations(one: _Call, processors: int) -> float:
     """Of a call's products of residues or words, as predictions count them."""
-    if isinstance(one.scheme, Residues):
+    if "residue_product" in one.phases:
         return residue_operations(one.problem, one.scheme.moduli, processors)
     return multiword.operations(one.scheme, one.problem, processors, Tuning())
 

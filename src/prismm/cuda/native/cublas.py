@@ -79,27 +79,8 @@ def finish_native(
     chunks = -(-total // chunk)
     a_strides, b_strides = (tuple(parts * step for step in some.strides) for some in (a, b))
     program.launch(
-        repair.finish_native,
-        (min(8 * device.programs, chunks),),
-        a.buffer.reals(),
-        *a_strides,
-        b.buffer.reals(),
-        *b_strides,
-        out.buffer.reals(),
-        counts,
-        found or counts,
-        out.m,
-        out.n,
-        a.terms,
-        total,
-        chunks,
-        programs,
-        most,
-        PRECISION=precision,
-        PARTS=parts,
-        CHUNK=chunk,
-        BLOCK=LANES,
-        LANES=1 << (programs - 1).bit_length() if programs else 0,
-        num_warps=4,
-        enable_fp_fusion=False,
-    )
+        repair.finish_native, (min(8 * device.programs, chunks),), a.buffer.reals(), *a_strides, b.buffer.reals(),
+        *b_strides, out.buffer.reals(), counts, found or counts, out.m, out.n, a.terms, total, chunks, programs, most,
+        PRECISION=precision, PARTS=parts, CHUNK=chunk, BLOCK=LANES,
+        LANES=1 << (programs - 1).bit_length() if programs else 0, num_warps=4, enable_fp_fusion=False,
+    )  # fmt: skip

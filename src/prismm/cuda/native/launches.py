@@ -66,35 +66,12 @@ def _multiply(
     grid = -(-out.n // tile.columns), -(-out.m // tile.rows), out.batch
     even = a.terms % 16 == 0 and (split.parts == 1 or split.length % 16 == 0)
     program.launch(
-        direct.multiply_directly,
-        grid,
-        a.buffer,
-        *_strides(a),
-        b.buffer,
-        *_strides(b),
-        out.buffer,
-        counts,
-        *tops,
-        out.m,
-        out.n,
-        a.terms,
-        split.length,
-        split.parts,
-        PRECISION=24 if single else 53,
-        ROWS=tile.rows,
-        COLUMNS=tile.columns,
-        DEPTH=tile.depth,
-        STAGES=tile.stages,
-        ACROSS_A=1 if a.strides[2] == 1 else 0,
-        ACROSS_B=0 if b.strides[2] == 1 else 1,
-        UP=tile.up,
-        ALONG=tile.along,
-        EVEN=even,
-        PARTED=split.parts > 1,
-        num_warps=tile.warps,
-        maxnreg=tile.registers,
-        enable_fp_fusion=False,
-    )
+        direct.multiply_directly, grid, a.buffer, *_strides(a), b.buffer, *_strides(b), out.buffer, counts, *tops,
+        out.m, out.n, a.terms, split.length, split.parts, PRECISION=24 if single else 53, ROWS=tile.rows,
+        COLUMNS=tile.columns, DEPTH=tile.depth, STAGES=tile.stages, ACROSS_A=1 if a.strides[2] == 1 else 0,
+        ACROSS_B=0 if b.strides[2] == 1 else 1, UP=tile.up, ALONG=tile.along, EVEN=even, PARTED=split.parts > 1,
+        num_warps=tile.warps, maxnreg=tile.registers, enable_fp_fusion=False,
+    )  # fmt: skip
 
 
 def multiply_in_parts(
@@ -122,31 +99,11 @@ def multiply_in_parts(
         entries = max(16, _ADDED // together)
         of_tops = max(32, min(1024, 1 << (parts * tiles - 1).bit_length())) if single else 32
         program.launch(
-            split_k.add_parts,
-            (-(-out.m * out.n // entries), out.batch),
-            a.buffer,
-            *_strides(a),
-            b.buffer,
-            *_strides(b),
-            out.buffer,
-            sums,
-            *tops,
-            counts,
-            out.m,
-            out.n,
-            a.terms,
-            parts,
-            tiles,
-            PRECISION=24 if single else 53,
-            ENTRIES=entries,
-            TOGETHER=together,
-            ONE=parts <= together,
-            TOPS=of_tops,
-            ONE_OF_TOPS=parts * tiles <= of_tops,
-            LANES=LANES,
-            num_warps=8,
-            enable_fp_fusion=False,
-        )
+            split_k.add_parts, (-(-out.m * out.n // entries), out.batch), a.buffer, *_strides(a), b.buffer,
+            *_strides(b), out.buffer, sums, *tops, counts, out.m, out.n, a.terms, parts, tiles,
+            PRECISION=24 if single else 53, ENTRIES=entries, TOGETHER=together, ONE=parts <= together, TOPS=of_tops,
+            ONE_OF_TOPS=parts * tiles <= of_tops, LANES=LANES, num_warps=8, enable_fp_fusion=False,
+        )  # fmt: skip
 
 
 def _strides(x: Vectors) -> tuple[int, int, int]:
@@ -252,34 +209,10 @@ def _multiply_by_groups(
     assert described is not None
     tiles = -(-out.m // tile.rows) * -(-out.n // tile.columns) * out.batch
     program.launch(
-        kernel.multiply_by_groups,
-        (min(tiles, device.programs),),
-        a.buffer,
-        *_strides(a),
-        b.buffer,
-        *_strides(b),
-        out.buffer,
-        counts,
-        *tops,
-        *described,
-        out.m,
-        out.n,
-        a.terms,
-        split.length,
-        split.parts,
-        out.batch,
-        int(a.batch == 1),
-        int(b.batch == 1),
-        SINGLE=single,
-        PARTED=split.parts > 1,
-        LEFT_ALONG=a.strides[2] == 1,
-        RIGHT_ALONG=b.strides[2] == 1,
-        DOWN=tile.rows // kernel.EDGE,
-        ACROSS=tile.columns // kernel.EDGE,
-        EDGE=kernel.EDGE,
-        DEPTH=tile.depth,
-        STAGES=tile.stages,
-        STRIP=kernel.STRIP,
-        enable_fp_fusion=False,
+        kernel.multiply_by_groups, (min(tiles, device.programs),), a.buffer, *_strides(a), b.buffer, *_strides(b),
+        out.buffer, counts, *tops, *described, out.m, out.n, a.terms, split.length, split.parts, out.batch,
+        int(a.batch == 1), int(b.batch == 1), SINGLE=single, PARTED=split.parts > 1, LEFT_ALONG=a.strides[2] == 1,
+        RIGHT_ALONG=b.strides[2] == 1, DOWN=tile.rows // kernel.EDGE, ACROSS=tile.columns // kernel.EDGE,
+        EDGE=kernel.EDGE, DEPTH=tile.depth, STAGES=tile.stages, STRIP=kernel.STRIP, enable_fp_fusion=False,
         **kernel.LAUNCH,
-    )
+    )  # fmt: skip

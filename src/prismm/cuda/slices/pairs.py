@@ -44,31 +44,12 @@ def slice_vectors(
         x = _straight(program, x)
     block, warps = _BLOCK
     program.launch(
-        slice_adaptive.slice_adaptively,
-        (x.vectors, x.batch),
-        x.buffer,
-        x.strides[1],
-        x.strides[0],
-        statistics,
-        cuts,
-        to,
-        x.vectors,
-        x.terms,
-        pitch,
-        found.plane,
-        _FRACTION_BITS,
-        x.batch,
-        SLICES=slices,
-        BITS=digits.bits,
-        TRUNCATED=digits.truncated,
-        CLIPPED=digits.kind == "int8" and not digits.truncated,
-        BLOCK=block,
-        LEVELS=config.test.mode == MAGNITUDE,
-        NVIDIA=device.nvidia,
-        EVEN=x.even(1),
-        num_warps=warps,
+        slice_adaptive.slice_adaptively, (x.vectors, x.batch), x.buffer, x.strides[1], x.strides[0], statistics, cuts,
+        to, x.vectors, x.terms, pitch, found.plane, _FRACTION_BITS, x.batch, SLICES=slices, BITS=digits.bits,
+        TRUNCATED=digits.truncated, CLIPPED=digits.kind == "int8" and not digits.truncated, BLOCK=block,
+        LEVELS=config.test.mode == MAGNITUDE, NVIDIA=device.nvidia, EVEN=x.even(1), num_warps=warps,
         enable_fp_fusion=False,
-    )
+    )  # fmt: skip
     return found
 
 
