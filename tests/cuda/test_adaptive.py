@@ -14,7 +14,7 @@ from prismm.core.request import Request
 from prismm.cuda import plan as cuda_plan
 from prismm.cuda.device import Device
 from prismm.cuda.implementation import implementation_of
-from prismm.cuda.slices import launches as slice_launches
+from prismm.cuda.slices.config import cut_for
 from prismm.cuda.slices.kernels import product as slice_product
 from prismm.errors import ArgumentError, EngineError
 from prismm.formats import FP64
@@ -73,7 +73,7 @@ def test_accumulators_hold_what_a_block_of_a_pair_adds():
                 scheme = adaptive(unit, 5, rounding=rounding)
                 config = implementation_of(scheme).launch_config(problem(64, k), H200)
                 largest = slice_product.largest_digit(config.digits.bits, config.digits.truncated)
-                cut = slice_launches.cut_for(config.widest, 50, k, 132)
+                cut = cut_for(config.widest, 50, k, 132)
                 assert min(k, cut.width) * largest**2 < 1 << (8 * config.digits.top.itemsize - 1)
                 assert config.entry_bytes == 25 * config.digits.top.itemsize
 

@@ -18,7 +18,7 @@ from prismm.cuda.costs.predict import predict
 from prismm.cuda.costs.table import usual_rates
 from prismm.cuda.device import Device
 from prismm.cuda.implementation import implementation_of
-from prismm.cuda.slices import launches as slice_launches
+from prismm.cuda.slices.config import MOST_BITS, cut_for
 from prismm.cuda.slices.kernels import join as slice_join
 from prismm.cuda.slices.kernels import product as slice_product
 from prismm.errors import ArgumentError, EngineError
@@ -99,7 +99,7 @@ def test_accumulators_hold_what_a_block_adds():
         bits, size = config.digits.bits, config.digits.size
         largest, top = (1 << bits) - 1 if config.digits.truncated else 1 << (bits - 1), 63 if size == 8 else 31
         for tiles in (1, 50, 4096):
-            cut = slice_launches.cut_for(config.widest, tiles, k, 132)
+            cut = cut_for(config.widest, tiles, k, 132)
             assert cut.blocks * cut.width <= 128 * 65535 or cut.width % 256 == 0
             assert cut.blocks * cut.width >= k > (cut.blocks - 1) * cut.width
             assert cut.width % 128 == 0 and cut.width <= config.widest
@@ -200,8 +200,8 @@ def test_slices_are_counted_as_on_a_cpu(name, scheme, seed):
     expected = [of_a_cpu(scheme, a, b) for a, b in pairs]
     for (a, b), (slices, ended) in zip(pairs, expected, strict=True):
         found = fix_slice_count(scheme, torch.from_numpy(a), torch.from_numpy(b))
-        if slices * scheme.layout(60).bits > slice_launches.MOST_BITS:  # more than a GPU multiplies, so not told apart
-            assert found.slices * scheme.layout(60).bits > slice_launches.MOST_BITS
+        if slices * scheme.layout(60).bits > MOST_BITS:  # more than a GPU multiplies, so not told apart
+            assert found.slices * scheme.layout(60).bits > MOST_BITS
             return
         assert (found.slices, found.fast) == (slices, not ended)
     # Of a batch the most of any; of complex numbers as of real ones of twice the inner dimension.
@@ -211,8 +211,8 @@ def test_slices_are_counted_as_on_a_cpu(name, scheme, seed):
     a, b = {**HOSTILE, **SPECIAL}[name](9, 30, 8, seed=seed, dtype=np.dtype("complex128"))
     parts = [of_a_cpu(scheme, *real_operands(a, b, part)) for part in (0, 1)]
     slices, found = max(x for x, _ in parts), fix_slice_count(scheme, torch.from_numpy(a), torch.from_numpy(b))
-    beyond = slices * scheme.layout(60).bits > slice_launches.MOST_BITS
-    assert found.slices * scheme.layout(60).bits > slice_launches.MOST_BITS if beyond else found.slices == slices
+    beyond = slices * scheme.layout(60).bits > MOST_BITS
+    assert found.slices * scheme.layout(60).bits > MOST_BITS if beyond else found.slices == slices
 
 
 def test_counting_ends():

@@ -16,8 +16,8 @@ from prismm.cuda.device import Device
 from prismm.cuda.launch.arguments import A, BufferView
 from prismm.cuda.launch.program import Program
 from prismm.cuda.residues.tables import CertificateTest
-from prismm.cuda.slices import launches as slice_launches
 from prismm.cuda.slices import pairs as slice_pairs
+from prismm.cuda.slices.config import Cut, LaunchConfig, digits_for
 from prismm.cuda.views import Vectors
 from tests.cpu.kernels.test_slice import hostile_rows
 from tests.cuda.harness.evidence import tell
@@ -33,13 +33,13 @@ def operand(seed: int, k: int) -> np.ndarray:
     return np.ldexp(rows, -np.frexp(np.abs(rows).max(1))[1][:, None])
 
 
-def sliced(rows: np.ndarray, config: slice_launches.LaunchConfig, device: Device) -> list[np.ndarray]:
+def sliced(rows: np.ndarray, config: LaunchConfig, device: Device) -> list[np.ndarray]:
     """Digits, statistics, and what is kept of every slice."""
     count, k = rows.shape
     x = torch.from_numpy(rows)[None]
     program = Program()
     vectors = Vectors(BufferView(A, 0, x.dtype), 1, count, k, x.stride())
-    padded = slice_launches.Cut(1, 256)
+    padded = Cut(1, 256)
     found = slice_pairs.slice_vectors(program, vectors, config, padded, device, left=True)
     workspace = program.run_by_triton(x, x, x)
 
@@ -57,8 +57,8 @@ def main(seed: str = "3", device: str = "any") -> None:
     count = len(rows)
     for scheme in UNITS:
         layout = dataclasses.replace(scheme.layout(k), block=k)
-        held = slice_launches.digits_for(scheme.unit, layout.bits, layout.rounding == "toward-zero", True)
-        config = slice_launches.LaunchConfig(slices, slices, CertificateTest(accuracy.MAGNITUDE, 1.0, 1.0, k, 53), held)
+        held = digits_for(scheme.unit, layout.bits, layout.rounding == "toward-zero", True)
+        config = LaunchConfig(slices, slices, CertificateTest(accuracy.MAGNITUDE, 1.0, 1.0, k, 53), held)
         digits, statistics, kept = sliced(rows, config, interpreted_device(device))
         own = cut(Scaled("left", rows, np.zeros(count, np.int64), np.zeros(count, np.bool_)), layout, slices, 1)
         wrong = sum(int((digits[p, :, :k] != own.slice(p, 0)).sum()) for p in range(slices)) + int(

@@ -12,7 +12,7 @@ import dataclasses
 import math
 from typing import TYPE_CHECKING
 
-from prismm.cuda.slices.launches import MOST_ADAPTIVE, MOST_BITS
+from prismm.cuda.slices.config import MOST_ADAPTIVE, MOST_BITS
 from prismm.errors import ArgumentError
 from prismm.schemes.slices import PRECISION, Slices
 

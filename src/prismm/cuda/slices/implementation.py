@@ -19,8 +19,10 @@ from prismm.cuda.implementation import Composite, Job
 from prismm.cuda.layout import real_vectors
 from prismm.cuda.multiword.implementation import check_length
 from prismm.cuda.residues.tables import CertificateTest
+from prismm.cuda.slices import config as slices_config
 from prismm.cuda.slices import launches as slice_launches
 from prismm.cuda.slices import pairs as slice_pairs
+from prismm.cuda.slices.config import Cut, Digits, LaunchConfig, digits_for, refuse, tile_of
 from prismm.errors import ArgumentError, EngineError
 from prismm.formats import Format
 from prismm.schemes.slices import Slices
@@ -43,14 +45,14 @@ left 1.4 %, as measured), and one in 27000 does in float32.
 _MOST_BATCHES = 32767
 
 
-def digits_of(scheme: Slices, problem: Problem) -> slice_launches.Digits:
+def digits_of(scheme: Slices, problem: Problem) -> Digits:
     """How the slices are held; ArgumentError where the unit holds none of so many bits.
 
     Correctly rounded entries are what they are whatever the slices, and are certified on a grid.
     """
     adaptive = scheme.exponents == "adaptive" and not _rounds(scheme, problem)
     bits = scheme.layout(problem.terms).bits
-    return slice_launches.digits_for(scheme.unit, bits, scheme.rounding == "toward-zero", adaptive)
+    return digits_for(scheme.unit, bits, scheme.rounding == "toward-zero", adaptive)
 
 
 def _rounds(scheme: Slices, problem: Problem) -> bool:
@@ -81,7 +83,7 @@ def _batches(each: int) -> int:
     return min(max(1, BATCH_BYTES // max(1, each)), _MOST_BATCHES)
 
 
-def _maker_of(config: slice_launches.LaunchConfig) -> Any:
+def _maker_of(config: LaunchConfig) -> Any:
     """The module that makes and multiplies the slices."""
     return slice_pairs if config.digits.adaptive else slice_launches
 
@@ -118,7 +120,7 @@ class SlicesBound:
         return np.where(np.isfinite(value), bound, 0.0)
 
 
-def config_for(scheme: Slices, problem: Problem) -> slice_launches.LaunchConfig:
+def config_for(scheme: Slices, problem: Problem) -> LaunchConfig:
     """What is launched."""
     slices, groups = _slices_and_groups(scheme, problem)
     target = accuracy.Target("correctly-rounded") if scheme.mode == "CR" else problem.target
@@ -127,12 +129,12 @@ def config_for(scheme: Slices, problem: Problem) -> slice_launches.LaunchConfig:
     precision = problem.result.precision
     terms = problem.target_terms + (3 if problem.summed else 0)
     test = CertificateTest(*accuracy.join_test(target, terms, problem.result), problem.terms, precision)
-    return slice_launches.LaunchConfig(slices, groups, test, digits_of(scheme, problem))
+    return LaunchConfig(slices, groups, test, digits_of(scheme, problem))
 
 
-def operations(config: slice_launches.LaunchConfig, problem: Problem, processors: int) -> float:
+def operations(config: LaunchConfig, problem: Problem, processors: int) -> float:
     """Operations of products of slices in full tiles, with those of the processors that wait for the last ones."""
-    rows, columns = (128, 256) if config.digits.balanced else slice_launches.tile_of(config.digits)
+    rows, columns = (128, 256) if config.digits.balanced else tile_of(config.digits)
     tiles = -(-problem.m // rows) * -(-problem.n // columns) * problem.count
     cut = config.cut(tiles, problem.terms, processors)
     tiles *= cut.blocks
@@ -158,7 +160,7 @@ class Implementation(Composite):
         digits = digits_of(scheme, problem)
         if engine not in (None, "cuda", digits.engine):
             raise ArgumentError(f"engine={engine!r} does not multiply slices of {scheme}; it takes {digits.engine!r}")
-        reason = slice_launches.refuse(digits, *_slices_and_groups(scheme, problem), problem.terms)
+        reason = refuse(digits, *_slices_and_groups(scheme, problem), problem.terms)
         if reason is not None:
             raise EngineError(f"{scheme}: {reason}, or CPU tensors")
         return digits.engine
@@ -167,11 +169,11 @@ class Implementation(Composite):
         """Bytes for a block of the product; of complex operands with the real ones that are laid out."""
         laid_out = (rows + columns) * problem.k * problem.number_bytes if problem.is_complex else 0
         config = config_for(self.scheme, problem)
-        own = slice_launches.workspace(config, rows, columns, problem.terms, problem.count, _ANY.programs)
+        own = slices_config.workspace(config, rows, columns, problem.terms, problem.count, _ANY.programs)
         # gemm's sum asks for both products of complex numbers at once.
         return (laid_out + own) * (problem.parts if problem.summed else 1)
 
-    def launch_config(self, problem: Problem, device: Device) -> slice_launches.LaunchConfig:
+    def launch_config(self, problem: Problem, device: Device) -> LaunchConfig:
         """Digits, slices and the test of a certificate."""
         return config_for(self.scheme, problem)
 
@@ -183,7 +185,7 @@ class Implementation(Composite):
         m, n = min(rows, target.m), min(columns, target.n)
         constants, maker = slice_launches.constants_of(config.test, job.a.device), _maker_of(config)
         terms = job.left.parts * job.left.terms
-        step = _batches(slice_launches.workspace(config, m, n, terms))
+        step = _batches(slices_config.workspace(config, m, n, terms))
         for part, t in itertools.product(range(job.left.parts), range(0, target.batch, step)):
             some_a, some_b = job.left.batch_slice(t, step), job.right.batch_slice(t, step)
             some = target.batch_slice(t, step).reals(part)
@@ -210,7 +212,7 @@ class Implementation(Composite):
         m, n = min(rows, target.m), min(columns, target.n)
         constants, maker = slice_launches.constants_of(config.test, job.a.device), _maker_of(config)
         terms, parts = job.left.parts * job.left.terms, range(job.left.parts)
-        step = _batches(slice_launches.workspace(config, m, n, terms) * job.left.parts)
+        step = _batches(slices_config.workspace(config, m, n, terms) * job.left.parts)
         for t in range(0, target.batch, step):
             some_a, some_b, some = (
                 job.left.batch_slice(t, step),
@@ -220,9 +222,7 @@ class Implementation(Composite):
             c = job.addend.batch_slice(t, step) if job.addend is not None else None
             cut = config.cut(-(-m // 128) * -(-n // 256) * some.batch, terms, device.programs)
 
-            def slices_of(
-                x: Vectors, cut: slice_launches.Cut = cut, *, left: bool
-            ) -> list[slice_launches.SlicedVectors]:
+            def slices_of(x: Vectors, cut: Cut = cut, *, left: bool) -> list[slice_launches.SlicedVectors]:
                 reals = (real_vectors(program, x, part, left=left) for part in parts)
                 return [maker.slice_vectors(program, real, config, cut, device, left=left) for real in reals]
 

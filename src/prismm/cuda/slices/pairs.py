@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 from prismm.core.accuracy import MAGNITUDE
 from prismm.cuda.device import Device
 from prismm.cuda.residues.split import STATISTICS
-from prismm.cuda.slices.launches import Cut, LaunchConfig, SlicedVectors, Sums
+from prismm.cuda.slices.config import Cut, LaunchConfig
+from prismm.cuda.slices.launches import SlicedVectors, Sums
 from prismm.cuda.views import Vectors
 from prismm.errors import EngineError
 
