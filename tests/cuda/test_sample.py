@@ -58,7 +58,7 @@ def test_data_of_a_few_binades_leave_nothing_open_and_wide_data_do(is_complex):
         if is_complex:
             a, b = torch.complex(a, a.roll(1, 0)), torch.complex(b, b.roll(1, 1))
         look = cuda_sample.DataSample(a, b, problem)
-        shares.append([look(moduli).open for moduli in (14, 15, 16)])
+        shares.append([look(moduli).entries for moduli in (14, 15, 16)])
     assert max(shares[0]) == max(shares[1]) == 0.0
     for wide in shares[2:]:
         assert 0.05 < wide[0] < 0.6 and wide[1] < 0.25 * wide[0] and wide[2] < 0.25 * wide[1]
@@ -77,7 +77,7 @@ def test_strips_that_are_not_certified_as_a_whole_are_seen():
         a, b = torch.randn(2048, k, dtype=torch.float64), torch.randn(k, 2048, dtype=torch.float64)
         problem = Problem(8192, 8192, k, (), result, parse_target("native"), False, True)
         left = cuda_sample.DataSample(a, b, problem)(moduli)
-        assert least <= left.strips <= most and left.open < 1e-3, (k, left)
+        assert least <= left.strips <= most and left.entries < 1e-3, (k, left)
         if least == most:
             a[::64] = 0.0  # half of what is looked at, and no part of any least count
             assert cuda_sample.DataSample(a, b, problem)(moduli).strips == left.strips
@@ -92,8 +92,8 @@ def test_no_power_of_two_shows_in_a_share():
     powers = torch.ldexp(torch.ones(1024, dtype=torch.float64), torch.arange(-512, 512))
     problem = problem_of(1024)
     assert (
-        cuda_sample.DataSample(a, b, problem)(14).open
-        == cuda_sample.DataSample(a * powers[:, None], b * powers, problem)(14).open
+        cuda_sample.DataSample(a, b, problem)(14).entries
+        == cuda_sample.DataSample(a * powers[:, None], b * powers, problem)(14).entries
         > 0.0
     )
 
@@ -103,17 +103,17 @@ def test_zeros_and_what_is_not_finite_are_no_reason_to_leave_residues():
     a, b = operands(5, 0.1, (256, 256))
     a[3], b[:, 9] = 0.0, math.nan
     a[20, 4], a[40, 1] = math.inf, -math.inf
-    assert cuda_sample.DataSample(a, b, problem)(14).open == 0.0
-    assert cuda_sample.DataSample(torch.zeros(256, 256), b, problem)(14).open == 0.0
+    assert cuda_sample.DataSample(a, b, problem)(14).entries == 0.0
+    assert cuda_sample.DataSample(torch.zeros(256, 256), b, problem)(14).entries == 0.0
 
 
 def test_vectors_batches_and_narrow_types_are_looked_at():
     a, b = operands(5, 0.1, (300, 300))
-    assert cuda_sample.DataSample(a[0], b, problem_of(300))(14).open == 0.0
-    assert cuda_sample.DataSample(a, b[:, 0], problem_of(300))(14).open == 0.0
-    assert cuda_sample.DataSample(a.expand(4, 300, 300), b, problem_of(300, batch=(4,)))(14).open == 0.0
+    assert cuda_sample.DataSample(a[0], b, problem_of(300))(14).entries == 0.0
+    assert cuda_sample.DataSample(a, b[:, 0], problem_of(300))(14).entries == 0.0
+    assert cuda_sample.DataSample(a.expand(4, 300, 300), b, problem_of(300, batch=(4,)))(14).entries == 0.0
     a, b = operands(5, 2.0, (300, 300), torch.float32)
-    assert cuda_sample.DataSample(a, b, problem_of(300, FP32))(7).open > 0.01
+    assert cuda_sample.DataSample(a, b, problem_of(300, FP32))(7).entries > 0.01
 
 
 def test_what_a_share_makes_auto_take():
@@ -143,8 +143,8 @@ def test_a_sample_that_shows_none_any_more_does_not_mean_none():
 def test_magnitudes_of_seven_bits_prove_entries_of_some_wide_data():
     problem = problem_of(1024)
     lefts = [cuda_sample.DataSample(*operands(7, phi), problem)(14) for phi in (1.0, 2.0, 4.0)]
-    assert 0.0 <= lefts[0].exact < 0.002 and lefts[0].open > 0.05
-    assert 0.0 < lefts[1].exact < 0.5 * lefts[1].open
+    assert 0.0 <= lefts[0].exact < 0.002 and lefts[0].entries > 0.05
+    assert 0.0 < lefts[1].exact < 0.5 * lefts[1].entries
     assert lefts[2].exact > 0.4
 
 
@@ -152,7 +152,7 @@ def test_where_no_product_is_not_zero_nothing_is_left():
     a, b = operands(7, 1.0, (256, 256))
     a[:, 128:], b[:128] = 0.0, 0.0
     left = cuda_sample.DataSample(a, b, problem_of(256))(14)
-    assert left.open > 0.5 and left.exact == 0.0
+    assert left.entries > 0.5 and left.exact == 0.0
 
 
 @pytest.mark.parametrize(

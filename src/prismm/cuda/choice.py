@@ -126,7 +126,7 @@ class GpuColumn:
         seen = ""
         if sample is not None and best == Residues(moduli) and ours < enough:
             left = sample(moduli)
-            if left.open or left.strips:
+            if left.entries or left.strips:
                 found[-1] = _moduli_for_spread(moduli, left, problem, self.rates, sample)
                 ours, best = min(found, key=lambda one: one[0])
                 seen = _as_seen(moduli, left)
@@ -227,7 +227,7 @@ def _moduli_for_spread(
     for count in range(moduli, min(moduli + _MORE, MAX_MODULI) + 1):
         if count > moduli:
             seen = sample(count)
-            left = Uncertified(seen.open or left.open / 16, seen.exact or left.exact / 16, seen.strips)
+            left = Uncertified(seen.entries or left.entries / 16, seen.exact or left.exact / 16, seen.strips)
         seconds = gpu_seconds(Residues(count), problem, rates) + uncertified_seconds(left, count, problem, rates)
         found.append((seconds, Residues(count)))
     return min(found, key=lambda one: one[0])
@@ -235,7 +235,7 @@ def _moduli_for_spread(
 
 def _as_seen(moduli: int, left: Uncertified) -> str:
     """What a sample showed, for a reason."""
-    seen = f"; {moduli} moduli would leave {left.open:.2g} of a sample's entries open"
+    seen = f"; {moduli} moduli would leave {left.entries:.2g} of a sample's entries open"
     seen += f", {left.exact:.2g} to be made exact" if left.exact else ""
     return seen + (f", and look twice at {left.strips:.2g} of all" if left.strips else "")
 

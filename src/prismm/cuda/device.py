@@ -20,22 +20,24 @@ if TYPE_CHECKING:
 
 INT8, BLAS, FP16, FP64 = "cuda:int8", "cuda:blas", "cuda:fp16", "cuda:fp64"
 
-
 COUNTS = 4
-"""Entries that a call counts by how they were settled: special, exact, by magnitudes or in float64, and prepared."""
-
+"""Entries that a call counts by how they were certified: special, made exact, by magnitudes (or in float64), others."""
 
 LANES = 512
-"""Elements, or rows and columns, of a tile, and the warps that work on it, as measured on an H200."""
+"""Terms of a sum that repair takes at a time, as measured on an H200."""
 
 
 @dataclass(frozen=True)
 class Device:
     """How kernels are built for a GPU.
 
-    hopper: with the warp-specialised product for sm_90. nvidia: with NVIDIA's instructions. programs: persistent
-    programs that fill it. shared: bytes of shared memory that a program may have. float64_dot: whether Triton compiles
-    `tl.dot` of float64, which Triton 3.6 does not for compute capability 10.
+    Attributes:
+        name: as the driver says it.
+        sm90: whether it has compute capability 9.0, for which there are kernels of its own.
+        nvidia: whether NVIDIA's instructions may be used.
+        programs: persistent programs that fill it.
+        shared: bytes of shared memory that a program may have.
+        float64_dot: whether Triton compiles `tl.dot` of float64; Triton 3.6 does not for compute capability 10.
     """
 
     name: str

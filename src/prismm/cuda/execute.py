@@ -61,7 +61,7 @@ class Made:
     times: StageTimes
 
     def read(self, place: BufferView) -> torch.Tensor:
-        """Some scratch memory, or memory of a prepared operand, on the device."""
+        """Some workspace, or memory of a prepared operand, on the device."""
         size = math.prod(place.shape) * place.dtype.itemsize
         memory = self.workspace if place.base == WORKSPACE else self.memories[place.base - LEFT]
         return memory[place.offset : place.offset + size].view(place.dtype).view(place.shape)
@@ -144,7 +144,7 @@ def stream_of(call: GpuCall) -> tuple[int, bool]:
 
 
 def run_in_workspace(call: GpuCall, queued: Queued, addresses: tuple[int, ...], parts: tuple[int, ...] = ()) -> None:
-    """Queue a program whose scratch memory nobody reads afterwards."""
+    """Queue a program whose workspace nobody reads afterwards."""
     stream, captured = stream_of(call)
     if queued.unread:
         queued.program.run((*addresses, call.unread, *parts), stream, captured)

@@ -17,7 +17,7 @@ Three = tuple[int, int, int]
 def lay_out(
     program: Program, reals: BufferView, shape: Three, strides: Three, part: int, *, left: bool
 ) -> tuple[BufferView, Three]:
-    """In scratch memory the vectors of a real operand for the real (part 0) or imaginary (1) part of a product, and
+    """In workspace the vectors of a real operand for the real (part 0) or imaginary (1) part of a product, and
     their steps: (matrices, vectors, elements). shape, steps: the same of the complex ones, steps in real numbers.
     """
     from prismm.cuda.kernels import layout
@@ -37,7 +37,7 @@ def lay_out(
 
 
 def real_vectors(program: Program, x: Vectors, part: int, *, left: bool) -> Vectors:
-    """Vectors as they are if real, else in scratch memory those of twice the length whose product is the real (part 0)
+    """Vectors as they are if real, else in workspace those of twice the length whose product is the real (part 0)
     or imaginary (1) part of the complex one.
     """
     if x.parts == 1:
@@ -48,7 +48,7 @@ def real_vectors(program: Program, x: Vectors, part: int, *, left: bool) -> Vect
 
 
 def put_part(program: Program, source: BufferView, to: BufferView, strides: Three, shape: Three) -> None:
-    """A part of a result, contiguous (batch, m, n) in scratch memory, to where it belongs."""
+    """A part of a result, contiguous (batch, m, n) in workspace, to where it belongs."""
     from prismm.cuda.kernels import layout
 
     batch, m, n = shape

@@ -54,7 +54,7 @@ _MOST_ALIKE = 8
 @dataclass(eq=False, slots=True)
 class Repeat:
     """A call that was made: guards of its tensors, the device, ``PRISMM_ENGINE``, the program of its launches. result:
-    makes memory for a result that is no caller's; unread: the address of scratch memory that all calls may share, 0
+    makes memory for a result that is no caller's; unread: the address of workspace that all calls may share, 0
     where each takes some; prepared: the operands that were, None for others; parts: addresses of what is kept of them,
     and streams on which they were split.
     """

@@ -13,9 +13,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Vectors:
-    """Rows of A, or columns of B, to be split: element (b, i, h) is at place + b·steps[0] + i·steps[1] + h·steps[2].
+    """Rows of A, or columns of B: element (b, i, h) is at buffer + b·strides[0] + i·strides[1] + h·strides[2].
 
-    place: of the matrix's own type; steps in its elements.
+    Attributes:
+        buffer: of the matrix's own type.
+        batch, vectors, terms: extents of b, i and h.
+        strides: in elements of that type.
     """
 
     buffer: BufferView
@@ -67,7 +70,7 @@ def in_words(planes: BufferView) -> BufferView:
 
 @dataclass(frozen=True)
 class Result:
-    """Where a product (batch, m, n) goes: element (b, i, j) at place + b·steps[0] + i·steps[1] + j·steps[2]."""
+    """Where a product (batch, m, n) goes: element (b, i, j) at buffer + b·strides[0] + i·strides[1] + j·strides[2]."""
 
     buffer: BufferView
     batch: int

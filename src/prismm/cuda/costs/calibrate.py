@@ -221,7 +221,7 @@ def _all_of(calls: tuple[Callable[[], Any], ...]) -> None:
 def _single_launches(
     call: Any, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor
 ) -> list[tuple[str, Callable[[], None]]]:
-    """The call's kernels by name, each to be run for itself, over the scratch memory of a whole run."""
+    """The call's kernels by name, each to be run for itself, over the workspace of a whole run."""
     import torch
 
     (queued,) = call.programs.values()
@@ -235,7 +235,7 @@ def _single_launches(
 
 
 def _run(program: Any, bases: tuple[int, ...], stream: int, workspace: torch.Tensor) -> None:
-    """A program over its memory, of which the scratch has to be alive."""
+    """A program over its memory, of which the workspace has to be alive."""
     program.run(bases, stream)
 
 

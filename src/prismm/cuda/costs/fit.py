@@ -47,7 +47,7 @@ that keep it busy for more say less about the host.
 """
 
 _BRIEF = 1.5e-5
-"""Seconds that a short product of the GPU's own takes at most: of order 512 in float64 on an H200."""
+"""Seconds that a short product of the GPU's own takes at most: at n = 512 in float64 on an H200."""
 
 _TURNS = 8
 """How often the launch and the rate of the GPU's own products are fitted in turn; each depends on the other by a

@@ -202,7 +202,6 @@ _PARTS: dict[str, tuple[type[Line] | type[Host], tuple[str, ...], float]] = {
 }
 """Fields of several numbers: their class, its names, and what each is at least."""
 
-
 _FORMER = {
     "look": "check", "pace": "host_speed", "words": "multiword", "words_directly": "multiword_fused",
     "split_words": "multiword_split", "direct": "fp64_kernel", "hopper": "sm90",

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 COMBINE_TILE = 4, 128, 4
 """Rows and columns of a tile of gemm's epilogue, and the warps that work on it."""
 
-
 FACTORS = tuple(Factor(index) for index in range(4))
 """Parts of alpha and beta."""
 
@@ -43,22 +42,22 @@ def combine_digits(
     counts: BufferView,
     device: Device,
 ) -> None:
-    """`join_digits` of alpha·X + beta·C, with C = addend: every entry joined with every care."""
+    """Write down alpha·X + beta·C, with C = addend, from the digits of X: every entry by the exact join."""
     from prismm.cuda.gemm.kernels import combine
 
-    marks, grid, common = combining(program, out, addend)
+    flags, grid, common = combining(program, out, addend)
     exact_constants, _ = join_constants(table.moduli, test, table.left.device)
     fixed = {"MODE": test.mode, "PRECISION": test.precision, "PARTS": a.parts, "ADDEND": addend is not None}
     program.launch(
-        combine.combine_digits, grid, digits, *common, marks, left.statistics, right.statistics, exact_constants,
+        combine.combine_digits, grid, digits, *common, flags, left.statistics, right.statistics, exact_constants,
         table.reduction, *FACTORS, out.m, out.n, left.terms, table.fraction_bits(left.terms), digits.shape[3],
-        digits.shape[2] * digits.shape[3], marks.shape[3], left.batch, right.batch,
+        digits.shape[2] * digits.shape[3], flags.shape[3], left.batch, right.batch,
         MODULI=table.moduli, LIMBS=table.limbs, LEVELS=min(LEVELS, table.fraction_bits(left.terms)),
         TESTED=test.magnitude_kappa > 0.0, ROWS=COMBINE_TILE[0], BLOCK=COMBINE_TILE[1], num_warps=COMBINE_TILE[2],
         enable_fp_fusion=False, **fixed,
     )  # fmt: skip
     statistics = left.statistics, right.statistics, left.batch, right.batch, table.fraction_bits(left.terms)
-    recompute_flagged(program, out, addend, a, b, marks, statistics, counts, device, PRODUCT=True, **fixed)
+    recompute_flagged(program, out, addend, a, b, flags, statistics, counts, device, PRODUCT=True, **fixed)
 
 
 def combine_values(
@@ -77,39 +76,42 @@ def combine_values(
     from prismm.cuda.gemm.kernels import combine
     from prismm.cuda.residues.kernels import repair
 
-    marks, grid, common = combining(program, out, addend)
+    flags, grid, common = combining(program, out, addend)
     fixed = {
         "PRECISION": precision, "PARTS": 2 if out.buffer.dtype.is_complex else 1, "ADDEND": addend is not None,
         "PRODUCT": products is not None,
     }  # fmt: skip
     source = products.reals() if products is not None else common[0]
     program.launch(
-        combine.combine_values, grid, source, *common, marks, *FACTORS, out.m, out.n, terms, marks.shape[3],
+        combine.combine_values, grid, source, *common, flags, *FACTORS, out.m, out.n, terms, flags.shape[3],
         ROWS=COMBINE_TILE[0], BLOCK=COMBINE_TILE[1], num_warps=COMBINE_TILE[2], enable_fp_fusion=False, **fixed,
     )  # fmt: skip
     nothing = counts, counts, 1, 1, 1
-    recompute_flagged(program, out, addend, a, b, marks, nothing, counts, device, MODE=repair.NATIVE.value, **fixed)
+    recompute_flagged(program, out, addend, a, b, flags, nothing, counts, device, MODE=repair.NATIVE.value, **fixed)
 
 
 def combining(program: Program, out: Result, addend: Result | None) -> tuple[BufferView, tuple[int], tuple[Any, ...]]:
-    """Marks, a grid of tiles, and the arguments for the result and C: places, strides of rows, columns, matrices."""
+    """Flags, a grid of tiles, and the arguments for the result and C: places, strides of rows, columns, matrices."""
     import torch
 
     parts = 2 if out.buffer.dtype.is_complex else 1
-    marks = program.allocate(torch.int32, out.batch, parts, out.m, -(-out.n // 32))
+    flags = program.allocate(torch.int32, out.batch, parts, out.m, -(-out.n // 32))
     grid = (-(-out.n // COMBINE_TILE[1]) * -(-out.m // COMBINE_TILE[0]) * out.batch,)
     common: list[Any] = []
     for some in (out, addend or out):
         step = 2 if some.buffer.dtype.is_complex else 1
         common += [some.buffer.reals(), step * some.strides[1], step * some.strides[2], step * some.strides[0]]
-    return marks, grid, tuple(common)
+    return flags, grid, tuple(common)
 
 
 def recompute_flagged(
-    program: Program, out: Result, addend: Result | None, a: Vectors, b: Vectors, marks: BufferView,
+    program: Program, out: Result, addend: Result | None, a: Vectors, b: Vectors, flags: BufferView,
     statistics: tuple[BufferView, BufferView, int, int, int], counts: BufferView, device: Device, **fixed: Any,
 ) -> None:  # fmt: skip
-    """Set the entries that an epilogue marked. statistics: of rows and columns, their matrices, and q."""
+    """Write down the exact values of the entries that an epilogue flagged.
+
+    statistics: of rows and columns, their matrices, and q.
+    """
     from prismm.cuda.gemm.kernels import combine
 
     a_strides, b_strides, strides = (
@@ -117,10 +119,10 @@ def recompute_flagged(
     )
     source = addend or out
     c_strides = tuple((2 if source.buffer.dtype.is_complex else 1) * step for step in source.strides)
-    words = math.prod(marks.shape)
+    words = math.prod(flags.shape)
     program.launch(
         combine.settle, (min(8 * device.programs, -(-words // combine.SPAN.value)),), a.buffer.reals(), *a_strides,
         b.buffer.reals(), *b_strides, out.buffer.reals(), *strides, source.buffer.reals(), c_strides[1], c_strides[2],
-        c_strides[0], marks, *statistics[:2], counts, *FACTORS, out.m, out.n, a.terms, statistics[4], marks.shape[3],
+        c_strides[0], flags, *statistics[:2], counts, *FACTORS, out.m, out.n, a.terms, statistics[4], flags.shape[3],
         out.batch, *statistics[2:4], BLOCK=LANES, num_warps=4, enable_fp_fusion=False, **fixed,
     )  # fmt: skip

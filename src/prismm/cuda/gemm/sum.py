@@ -1,7 +1,7 @@
 """gemm on a GPU: alpha·AB + beta·C, what a call's launches depend on, and its bound.
 
 By residues the sum is made as on a CPU, from X = AB exactly joined. Otherwise X is a product that meets the "native"
-target, in scratch memory; `cuda.gemm.kernels.combine` proves that the sum, rounded once, meets gemm's. Factors are no
+target, in workspace; `cuda.gemm.kernels.combine` proves that the sum, rounded once, meets gemm's. Factors are no
 part of the launches, so calls that differ in them alone share a program.
 """
 

@@ -1,4 +1,4 @@
-"""Arguments of launches: places behind a call's bases, factors, and matrices that TMA copies."""
+"""Arguments of launches: buffers behind a call's bases, factors, and matrices that TMA copies."""
 
 from __future__ import annotations
 
@@ -12,16 +12,22 @@ if TYPE_CHECKING:
 
 
 A, B, OUT, WORKSPACE, LEFT, RIGHT, ADDEND, FACTORS = range(8)
-"""The bases that a call names: the operands' and the result's first elements, scratch memory, what was kept of a
-prepared left and right operand, the first element of gemm's C, and the first of several factors: patterns of float64
-numbers, not addresses.
+"""The bases that a call fills in.
+
+They are the first elements of the operands and the result, the workspace, the prepared parts of the left and the right
+operand, and the first element of gemm's C. From FACTORS on they are no addresses but patterns of float64 numbers.
 """
 
 
 @dataclass(frozen=True)
 class BufferView:
-    """Elements of `dtype` on the device, `offset` bytes behind a base; shape and strides (in elements) of what is
-    there.
+    """Elements on the device, so many bytes behind a base.
+
+    Attributes:
+        base: which of a call's bases.
+        offset: bytes behind it.
+        dtype: of the elements.
+        shape, strides: of what is there, in elements.
     """
 
     base: int

@@ -2,7 +2,7 @@
 
 torch's way to cuBLAS costs the host more than cuBLAS does, and memory for the sums of products that are cut along their
 inner dimension is torch's there, so that a graph which replays such a product could not be sure of it. Here it is part
-of a program's scratch memory. Handles are our own, with cuBLAS's default settings: what torch was told of float32
+of a program's workspace. Handles are our own, with cuBLAS's default settings: what torch was told of float32
 does not reach them.
 
 cuBLAS stores matrices by columns. out, by rows, is its transpose by columns, and outᵀ = bᵀ·aᵀ: so b is its first

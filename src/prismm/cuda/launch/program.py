@@ -1,9 +1,9 @@
 """Programs for a GPU: the kernels of a product in order, compiled once, launched at the addresses of each call.
 
 A product by residues is seven launches whose arguments, but for a few addresses, follow from the shapes. They are
-written down once, with every address as a place behind one of a few bases, and a call fills in the bases: a launch then
-costs what the driver asks for it, where Triton's own way through the arguments costs more than a small product. Calls
-at addresses that were seen several times replay all launches in one (`replays`).
+written down once, each address as a buffer behind one of a few bases, and a call fills in the bases. So a launch costs
+what the driver asks for it; Triton's own way through the arguments would cost more than a small product. Calls at
+addresses that were seen several times replay all launches as one CUDA graph (`launch.graphs`).
 
 Where there is no CUDA driver (AMD's GPUs, Triton's interpreter) the same program runs through Triton's launches.
 """
@@ -47,13 +47,10 @@ if TYPE_CHECKING:
 LONGEST_GRID = 65535
 """Programs along a grid's second and third extent; along the first, 2^31 - 1."""
 
-
 _ALIGNED = 256
-
 
 _TURNS = 3
 """Calls at the same addresses after which they are replayed."""
-
 
 _MOST_REPLAYS = 32
 """Sets of addresses that are remembered."""
@@ -76,7 +73,7 @@ class _Launch:
 
 @dataclass
 class _Zero:
-    """Scratch memory to be set to zero."""
+    """Workspace to be set to zero."""
 
     offset: int
     size: int
@@ -90,12 +87,12 @@ def _names(launch: Any, base: int) -> bool:
 
 
 class _Join:
-    """Where launches need what ran beside those before."""
+    """Where launches wait for what was forked before."""
 
 
 @dataclass
 class Program:
-    """Launches in order, and the scratch memory that they share.
+    """Launches in order, and the workspace that they share.
 
     alignments: of the first three bases, a caller's, in bytes modulo 16; workspace is aligned, C need not be. splits:
     elements of the left and the right operand that launches split.
@@ -112,7 +109,7 @@ class Program:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def allocate(self, dtype: torch.dtype, *shape: int) -> BufferView:
-        """Scratch memory for so many elements."""
+        """A buffer in workspace for so many elements."""
         strides = tuple(math.prod(shape[x + 1 :]) for x in range(len(shape)))
         place = BufferView(WORKSPACE, self._taken, dtype, shape, strides)
         self._taken += -(-math.prod(shape) * dtype.itemsize // _ALIGNED) * _ALIGNED
@@ -121,7 +118,7 @@ class Program:
 
     @contextlib.contextmanager
     def scope(self) -> Iterator[None]:
-        """What is taken inside may be taken again afterwards: launches run in order."""
+        """What is allocated inside may be allocated again afterwards: launches run in order."""
         before = self._taken
         yield
         self._taken = before
@@ -161,7 +158,7 @@ class Program:
 
     @property
     def workspace(self) -> int:
-        """Bytes of scratch memory that a call must bring."""
+        """Bytes of workspace that a call must bring."""
         return self._most
 
     def count_split(self, elements: int, *, left: bool) -> None:
@@ -169,7 +166,7 @@ class Program:
         self.splits[0 if left else 1] += elements
 
     def zero(self, place: BufferView) -> None:
-        """Set scratch memory to zero, in its turn; one driver's call for neighbours."""
+        """Set workspace to zero, in its turn; one driver's call for neighbours."""
         size = -(-math.prod(place.shape) * place.dtype.itemsize // _ALIGNED) * _ALIGNED
         last = self.launches[-1] if self.launches else None
         if isinstance(last, _Zero) and last.forked == self._forked and last.offset + last.size == place.offset:
@@ -178,7 +175,7 @@ class Program:
             self.launches.append(_Zero(place.offset, size, self._forked))
 
     def tiled(self, place: BufferView, shape: tuple[int, int], box: tuple[int, int], layout: Any) -> Tiled:
-        """What describes a matrix of scratch memory, with contiguous rows, to TMA."""
+        """What describes a matrix of workspace, with contiguous rows, to TMA."""
         return Tiled(place, shape, (shape[1], 1), box, layout)
 
     def aligned(self, place: BufferView) -> bool:
@@ -326,8 +323,8 @@ class Program:
         self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, *kept: torch.Tensor, factors: Sequence[int] = (),
         prepare: Callable[[torch.Tensor], Any] | None = None,
     ) -> torch.Tensor:  # fmt: skip
-        """Everything through Triton's own launches; returns the scratch memory. kept: the memory of LEFT, RIGHT and
-        ADDEND; factors: patterns of float64 numbers; prepare: is given the scratch memory before anything runs.
+        """Everything through Triton's own launches; returns the workspace. kept: the memory of LEFT, RIGHT and
+        ADDEND; factors: patterns of float64 numbers; prepare: is given the workspace before anything runs.
         """
         import torch
 

@@ -119,7 +119,7 @@ def blocks_of(
     each: int,
 ) -> Iterator[tuple[multiword_launches.Matrices, multiword_launches.Matrices, multiword_launches.Matrices]]:
     """The parts of z = x @ y that are made at once: so many rows and columns, and as many matrices of a batch as
-    scratch has room for; each: bytes of scratch for one.
+    workspace has room for; each: bytes of workspace for one.
     """
     step = min(max(1, BATCH_BYTES // each), 65535)
     for t in range(0, z.shape[0], step):

@@ -197,7 +197,7 @@ def config_for(
 
 
 def workspace(words: WordFormat, rows: int, columns: int, k: int) -> int:
-    """Bytes of scratch for a product of so many rows and real columns, k reals deep."""
+    """Bytes of workspace for a product of so many rows and real columns, k reals deep."""
     return words.count * words.bytes * (rows + columns) * _ceil(k, 64) + rows * columns // 8
 
 
@@ -250,7 +250,7 @@ def queue(
     scales = to.allocate(
         torch.float32, -(-pitch // config.chunk) * (_ceil(batches * m, 16) + _ceil(batches * n, 16)) + 128
     )
-    marks = to.allocate(torch.int32, batches * m, -(-n // 32))
+    flags = to.allocate(torch.int32, batches * m, -(-n // 32))
     _split(a, b, split, scales, counts, clear, pitch, config, device, to)
     even = n % 16 == 0 and out.strides[1] % 16 == 0 and out.batch_stride % 16 == 0
     test = pattern_of(config.least), pattern_of(config.reach)
@@ -269,7 +269,7 @@ def queue(
         tiles = -(-m // tile) * -(-n // tile) * batches
         to.launch(
             sm90.words_product, (min(device.programs, tiles),), described, out.data, result or described, scales,
-            marks, m, n, pitch, batches, out.strides[1], out.batch_stride, -(-n // 32), *test,
+            flags, m, n, pitch, batches, out.strides[1], out.batch_stride, -(-n // 32), *test,
             *quick_test(config, pitch), WORDS=words.count, DOWN=down, CHUNK=config.chunk // depth, TILE=tile,
             DEPTH=depth, STAGES=sm90.STAGES[words.count], GROUP=sm90.GROUP, EVEN=even, BRING=result is not None,
             **sm90.LAUNCH,
@@ -279,12 +279,12 @@ def queue(
 
         rows, columns = product.ROWS, product.COLUMNS
         to.launch(
-            product.words_product, (-(-m // rows) * -(-n // columns), batches), split, out.data, scales, marks, m, n,
+            product.words_product, (-(-m // rows) * -(-n // columns), batches), split, out.data, scales, flags, m, n,
             pitch, out.strides[1], out.batch_stride, -(-n // 32), *test, WORDS=words.count, DOWN=down,
             CHUNK=config.chunk, ROWS=rows, COLUMNS=columns, DEPTH=64 // words.bytes, GROUP=8, EVEN=even,
             **product.LAUNCH,
         )  # fmt: skip
-    repair(a, b, out, marks, counts, config.raw and not config.summed, config.exact, device, to)
+    repair(a, b, out, flags, counts, config.raw and not config.summed, config.exact, device, to)
 
 
 def serves_directly(words: WordFormat, chunk: int, is_complex: bool) -> bool:
@@ -324,10 +324,10 @@ def _queue_directly(
     from prismm.cuda.multiword.kernels import split_product_sm90 as kernel
 
     batches, m, n = out.shape
-    marks = to.allocate(torch.int32, batches * m, -(-n // 32))
+    flags = to.allocate(torch.int32, batches * m, -(-n // 32))
     tiles = -(-m // kernel.TILE) * -(-n // kernel.TILE) * batches
     to.launch(
-        kernel.multiply_by_words, (min(device.programs, tiles),), left, right, out.data, marks, counts, m, n,
+        kernel.multiply_by_words, (min(device.programs, tiles),), left, right, out.data, flags, counts, m, n,
         a.shape[2], batches, int(a.shape[0] == 1), int(b.shape[0] == 1), out.strides[1], out.batch_stride,
         -(-n // 32), pattern_of(config.least), pattern_of(config.reach), *quick_test(config, a.shape[2]),
         LEFT_ALONG=a.strides[2] == 1, RIGHT_ALONG=b.strides[2] != 1, AMPLIFIED=config.words.amplified,
@@ -335,7 +335,7 @@ def _queue_directly(
         GROUP=kernel.GROUP, EVEN=n % 16 == 0 and out.strides[1] % 16 == 0 and out.batch_stride % 16 == 0,
         CLEAR=clear, **kernel.LAUNCH,
     )  # fmt: skip
-    repair(a, b, out, marks, counts, config.raw and not config.summed, config.exact, device, to)
+    repair(a, b, out, flags, counts, config.raw and not config.summed, config.exact, device, to)
 
 
 def pattern_of(x: float) -> int:
@@ -396,7 +396,7 @@ def _split(
 
 
 def repair(
-    a: Matrices, b: Matrices, out: Matrices, marks: Any, counts: Any, raw: bool, exact: bool, device: Device,
+    a: Matrices, b: Matrices, out: Matrices, flags: Any, counts: Any, raw: bool, exact: bool, device: Device,
     to: Program,
 ) -> None:  # fmt: skip
     """Queue the repair of marked entries; raw, exact: as of `LaunchConfig`.
@@ -416,7 +416,7 @@ def repair(
     to.launch(
         words_repair.repair_words, (min(4 * device.programs, blocks) * shares,), a.data, a.strides[1], a.strides[2],
         a.batch_stride, b.data, b.strides[2], b.strides[1], b.batch_stride, out.data, out.strides[1],
-        out.batch_stride, marks, counts, m, n, k, pitch, batches, shares, PARTS=parts, RAW=raw, EXACT=exact,
+        out.batch_stride, flags, counts, m, n, k, pitch, batches, shares, PARTS=parts, RAW=raw, EXACT=exact,
         BLOCK=512, DEPTH=16, DENSE=device.nvidia and device.float64_dot, WIDE=wide,
         num_warps=8, enable_fp_fusion=False,
     )  # fmt: skip

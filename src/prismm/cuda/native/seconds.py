@@ -28,7 +28,7 @@ def serves_directly(problem: Problem, device: Device) -> bool:
 
 
 def parts_bytes(problem: Problem, device: Device) -> int:
-    """Scratch of a native product in one kernel, where its inner dimension is cut."""
+    """Workspace of a native product in one kernel, where its inner dimension is cut."""
     shape = shape_of(problem)
     if not shape.served:
         return 0
@@ -140,7 +140,7 @@ _PROVED = 1 << 21
 
 
 def is_proved(problem: Problem) -> bool:
-    """Whether a native product's operands, which are smaller, are looked at in place of its result: before the product,
+    """Whether a native product's operands, which are smaller, are looked at instead of its result: before the product,
     in a graph beside it.
     """
     numbers = problem.parts * math.prod(problem.batch) * problem.m * problem.n

@@ -107,7 +107,6 @@ _TALL = (
 BY_GROUPS = (*_TALL, *(replace(x, rows=x.columns, columns=x.rows, up=x.along, along=x.up) for x in _TALL))
 """Of float64 and of float32 matrices; the same, on their side, for results that are low."""
 
-
 _VECTOR, _LONG, _TURN, _CACHED_SHARE, _READ_SHARE = 2.2, 32, 0.35, 0.8, 1.08
 """Microseconds of a product with a vector besides reading the matrix; terms from which on it has a kernel of its own;
 microseconds of 1024 terms at least, one after the other; what it reaches of the cache's best, and of the memory's rate

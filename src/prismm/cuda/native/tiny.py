@@ -97,7 +97,7 @@ def multiply_tiny(
     device: Device,
 ) -> None:
     """Queue AB, contiguous. test: what is asked of an entry, None for a conventional product; table: of the residues
-    that the values of MAGNITUDE are those of. counts: as for `cuda.finish_native`.
+    that the values of MAGNITUDE are those of. counts: as for `native.cublas.finish_native`.
     """
     from prismm.cuda.native.kernels import tiny
     from prismm.cuda.residues.tables import join_constants

@@ -27,42 +27,41 @@ if TYPE_CHECKING:
 
 
 LEVELS = 5
-
+"""Thresholds, halved each time, above which large elements are counted."""
 
 FINISH_ROWS = 2
-
+"""Rows of a tile that are repaired at once."""
 
 REJOIN_PROGRAMS = 16
-
+"""Programs a multiprocessor of the second pass."""
 
 FEW_UNCERTIFIED, MANY_UNCERTIFIED, FEW_OF_STRIP = 4, 64, 2
-"""Open entries of a strip that need no planes of magnitudes, those of a few rows of it that are summed one by one, and
-how many of all strips on average are worth the planes.
+"""Uncertified entries of a strip that need no planes of magnitudes; those of a few rows of it that are summed one by
+one; and how many of each strip on average are worth the planes.
 """
-
 
 UNCERTIFIED_LANES, UNCERTIFIED_ROWS, UNCERTIFIED_WARPS = 512, 8, 4
 """Elements of a single entry's vectors that are taken at a time, rows of a strip that are summed at once, and warps."""
 
-
 MOST_MAGNITUDES = 1 << 17
 """Terms of which products of 7-bit magnitudes fit in an int32, 127²·2^17 < 2^31; of more nothing is proved by them."""
-
 
 MAGNITUDE_TILE = 128, 128
 """Vectors, and elements, to multiples of which planes of magnitudes are rounded up."""
 
 
 def join_tile(mode: int) -> tuple[int, int, int, int]:
-    """Rows of a tile, rows and columns of a strip, and warps of the quick join, as measured on an H200: bounds of all
+    """Rows of a tile, rows and columns of a strip, and warps of the fast join, as measured on an H200: bounds of all
     entries take registers.
     """
     return (8, 64, 64, 4) if mode == ROUNDING else (4, 64, 128, 4)
 
 
 def finish_programs(device: Device, mode: int) -> int:
-    """Programs that see to what a join left. As many as there are registers for, since each costs its start, also where
-    nothing is left; twice as many where correct rounding leaves more to some than to others.
+    """Programs that repair what a join left uncertified.
+
+    There are as many as registers allow, since each costs its start also where nothing is left. Correct rounding, which
+    leaves more to some than to others, has twice as many.
     """
     return (4 if mode == ROUNDING else 2) * device.programs
 
@@ -71,8 +70,19 @@ def join_digits(
     program: Program, digits: BufferView, out: Result, a: Vectors, b: Vectors, left: SplitVectors, right: SplitVectors,
     table: Tables, test: CertificateTest, counts: BufferView, uncertified: BufferView, device: Device,
 ) -> None:  # fmt: skip
-    """Join into out, certify, and repair: two to five launches. counts (4,) int64 grow by special, exact, magnitude
-    and kept entries; opened (1,), 0 before, is this join's own.
+    """Write down the join, its certificate and the repair: two to five launches.
+
+    Args:
+        program: the launches so far.
+        digits: of `residues.product.multiply_planes`.
+        out: where the result goes.
+        a, b: the operands, which repair reads.
+        left, right: their splits.
+        table: of the moduli.
+        test: what is asked of an entry.
+        counts: (4,) int64, which grow by special entries, those made exact, those certified by magnitudes, and others.
+        uncertified: (1,) int64, 0 before, of this join alone.
+        device: the GPU.
     """
     import torch
 
@@ -111,19 +121,19 @@ def join_digits(
         )  # fmt: skip
     programs = min(finish_programs(device, test.mode), total)
     span = min(32, 1 << (-(-total // programs) - 1).bit_length())
-    marks = program.allocate(torch.int32, programs, max(rows, FINISH_ROWS), block // 32)
+    row_flags = program.allocate(torch.int32, programs, max(rows, FINISH_ROWS), block // 32)
     uncertified_flags = (
-        program.allocate(torch.int32, out.batch, parts, strips, blocks, strip, block // 32) if separate else marks
+        program.allocate(torch.int32, out.batch, parts, strips, blocks, strip, block // 32) if separate else row_flags
     )
     x, y = a.buffer.reals(), b.buffer.reals()
     a_strides, b_strides = (tuple(parts * step for step in some.strides) for some in (a, b))
     where = (x, *a_strides, y, *b_strides, reals, *strides)
     program.launch(
-        repair.finish, (programs,), *where, flags, marks, uncertified_flags, digits, left.statistics, right.statistics,
-        exact_constants, table.reduction, third, counts, uncertified, out.m, out.n, k, left.terms, q, row_pitch, plane,
-        blocks, words, out.batch, left.batch, right.batch, MODULI=table.moduli, LIMBS=table.limbs, MODE=test.mode,
-        PRECISION=test.precision, PARTS=parts, LEVELS=min(LEVELS, q), TILE=rows, STRIP=strip, ROWS=FINISH_ROWS,
-        COLUMNS=block, BLOCK=LANES, WORDS=span, APART=separate, num_warps=4, enable_fp_fusion=False,
+        repair.finish, (programs,), *where, flags, row_flags, uncertified_flags, digits, left.statistics,
+        right.statistics, exact_constants, table.reduction, third, counts, uncertified, out.m, out.n, k, left.terms, q,
+        row_pitch, plane, blocks, words, out.batch, left.batch, right.batch, MODULI=table.moduli, LIMBS=table.limbs,
+        MODE=test.mode, PRECISION=test.precision, PARTS=parts, LEVELS=min(LEVELS, q), TILE=rows, STRIP=strip,
+        ROWS=FINISH_ROWS, COLUMNS=block, BLOCK=LANES, WORDS=span, APART=separate, num_warps=4, enable_fp_fusion=False,
     )  # fmt: skip
     if separate:
         _recompute_uncertified(
@@ -149,7 +159,7 @@ def workspace_bytes(
     *,
     summed: bool = False,
 ) -> int:
-    """Bytes of scratch memory that a matrix of a batch takes for a block of so many rows and columns, but for what
+    """Bytes of workspace that a matrix of a batch takes for a block of so many rows and columns, but for what
     programs hold (`held_bytes`). split: whether rows and columns are split, not kept; summed: into gemm's sum.
     """
     planes = moduli * (3 if parts == 2 else 1)
@@ -169,7 +179,7 @@ def workspace_bytes(
 
 
 def held_bytes(rows: int, columns: int, parts: int, batches: int, test: CertificateTest, device: Device) -> int:
-    """Bytes of scratch memory that the programs of a join hold, of so many matrices of a batch."""
+    """Bytes of workspace that the programs of a join hold, of so many matrices of a batch."""
     tile, strip, block, _ = join_tile(test.mode)
     words = batches * parts * -(-rows // strip) * -(-columns // block)
     found = min(finish_programs(device, test.mode), words) * max(tile, FINISH_ROWS) * block // 8
@@ -182,7 +192,7 @@ def _recompute_uncertified(
     program: Program,
     where: tuple[Any, ...],
     flags: BufferView,
-    marks: BufferView,
+    row_flags: BufferView,
     a: Vectors,
     b: Vectors,
     left: SplitVectors,
@@ -194,12 +204,12 @@ def _recompute_uncertified(
     q: int,
     device: Device,
 ) -> None:
-    """Settle what a join left open; where: places and steps of both operands and the result."""
+    """Settle what a join left uncertified; where: places and strides of both operands and the result."""
     import torch
 
     from prismm.cuda.residues.kernels import magnitudes
 
-    batches, parts, strips, blocks, strip, width = marks.shape
+    batches, parts, strips, blocks, strip, width = row_flags.shape
     side, depth = MAGNITUDE_TILE
     depths = -(-a.terms // depth)
     batches_of = left.batch, right.batch
@@ -223,7 +233,7 @@ def _recompute_uncertified(
     sums = program.allocate(torch.int32, programs, strip, 32 * width)
     high = program.allocate(torch.float64, programs, 2, UNCERTIFIED_ROWS, 32 * width)
     program.launch(
-        magnitudes.settle_open, (programs,), *where, flags, marks, *places, sums, high, left.statistics,
+        magnitudes.settle_open, (programs,), *where, flags, row_flags, *places, sums, high, left.statistics,
         right.statistics, exact_constants, counts, uncertified, left.vectors, right.vectors, a.terms, depths,
         left.terms, q, blocks, words, batches, *batches_of, few, enough, MANY_UNCERTIFIED, PRECISION=test.precision,
         PARTS=parts, TILE=join_tile(test.mode)[0], STRIP=strip, HEIGHT=UNCERTIFIED_ROWS, COLUMNS=32 * width, SIDE=side,

@@ -20,12 +20,12 @@ class Uncertified(NamedTuple):
     """Expected shares that a join leaves.
 
     Attributes:
-        open: entries that the join cannot certify.
+        entries: those that the join cannot certify.
         exact: those among them that magnitudes cannot certify either.
         strips: strips that the fast join cannot certify as a whole.
     """
 
-    open: float
+    entries: float
     exact: float
     strips: float = 0.0
 
@@ -46,8 +46,8 @@ def uncertified_seconds(left: Uncertified, moduli: int, problem: Problem, rates:
     tuning, entries = rates.tuning, entries_of(problem)
     elements = problem.count * (problem.m + problem.n) * problem.k * problem.parts
     products = entries * problem.terms
-    strips = min(1.0, left.open * _STRIP)
-    share = left.exact if problem.terms <= MOST_MAGNITUDES else left.open
+    strips = min(1.0, left.entries * _STRIP)
+    share = left.exact if problem.terms <= MOST_MAGNITUDES else left.entries
     exact = min(share * rates.repair, tuning.exact_by_rows * min(1.0, share * _ROWS))
     joined = max(strips, left.strips) * entries * tuning.exact_join * moduli
     magnitudes = elements * tuning.magnitude_planes + products * tuning.magnitude_products

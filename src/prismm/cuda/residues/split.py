@@ -23,35 +23,36 @@ if TYPE_CHECKING:
 STATISTICS = 10
 """Integers that the kernels keep of a vector: see `cuda.kernels.fp64`."""
 
-
 ROW_BLOCK = 1024, 2, 4
 """Elements of a row that are measured at a time, fours that a thread splits at a time, warps."""
 
-
 COLUMN_TILE = 64, 32, 4
-
+"""Rows and columns of a tile of columns that is split, and warps, as measured on an H200."""
 
 SPLIT_WARPS, SPLIT_COLUMNS, SPLIT_BYTES, SPLIT_TERMS = 4, 4, 1 << 14, 1 << 16
 """Of `cuda.residues.kernels.split_sm90`: warps, columns a program, bytes of a column up to which those of all programs
 stay in the L2 cache of a Hopper GPU, and elements that a vector must have less of.
 """
 
-
 SPLIT_KEPT = 1 << 15
 """Bytes of columns that a program of `cuda.residues.kernels.split_sm90` keeps in shared memory, where they are no
 more."""
 
-
 LINE = 128
-"""Bytes of a line: a product of order 3333 takes 1.5 times as long where the rows of planes begin within lines."""
+"""Bytes of a line: a product at n = 3333 takes 1.5 times as long where the rows of planes begin within lines."""
 
 
 @dataclass(frozen=True)
 class SplitVectors:
-    """Vectors, split: planes (batch, planes, rows, pitch) of residues, statistics (batch, 10, vectors).
+    """Vectors after the split.
 
-    Of complex vectors there are three times as many planes: of real parts, imaginary parts and their sums. terms: K.
-    sums: of the planes' quarters (`cuda_strassen`), where products are made from those.
+    Attributes:
+        planes: (batch, planes, rows, pitch) of residues; three times as many planes for complex vectors, of real parts,
+            imaginary parts and their sums.
+        statistics: (batch, 10, vectors), see `cuda.kernels.fp64`.
+        batch, vectors: how many there are.
+        terms: K.
+        sums: of quarters of the planes (`residues.strassen`), where products are Strassen's.
     """
 
     planes: BufferView
@@ -75,7 +76,7 @@ def plane_shape(vectors: int, k: int, planes: int) -> tuple[int, int, int]:
 
 
 def allocate_statistics(program: Program, x: Vectors) -> BufferView:
-    """Scratch memory for the statistics of some vectors."""
+    """Workspace for the statistics of some vectors."""
     import torch
 
     return program.allocate(torch.int64, x.batch, STATISTICS, x.vectors)
@@ -122,9 +123,18 @@ def split_vectors(
     program: Program, x: Vectors, statistics: BufferView, table: Tables, device: Device, *, left: bool, levels: bool,
     measure: bool,
 ) -> SplitVectors:  # fmt: skip
-    """Split vectors of any strides; statistics: from `allocate_statistics`. levels: count large elements, for tests of
-    magnitude; measure: the residuals, for tests of rounding and for reports, which otherwise know that they are at most
-    a half.
+    """Write down the split of vectors of any strides.
+
+    Args:
+        program: the launches so far.
+        x: the vectors.
+        statistics: of `allocate_statistics`.
+        table: of the moduli.
+        device: the GPU.
+        left: whether they are rows of A, not columns of B.
+        levels: whether large elements are counted, for tests of magnitude.
+        measure: whether residuals are measured, for tests of rounding and for reports; otherwise they are known to be
+            at most a half.
     """
     import torch
 

@@ -1,4 +1,4 @@
-"""Seven products of quarters in place of a product of residues, on a Hopper GPU: launches of
+"""Seven products of quarters instead of a product of residues, on a Hopper GPU: launches of
 `cuda.residues.kernels.strassen`.
 
 A block of large matrices takes three launches more so, and more memory, but an eighth fewer products on the matrix
@@ -84,7 +84,7 @@ def workspace_bytes(
 
 
 def allocate_products(program: Program, rows: int, columns: int, planes: int) -> BufferView:
-    """Scratch memory for the products of quarters."""
+    """Workspace for the products of quarters."""
     import torch
 
     return program.allocate(torch.uint8, *products_shape(rows, columns, planes))
@@ -128,7 +128,7 @@ def multiply_quarters(
 
 
 def add_products(program: Program, products: BufferView, m: int, n: int, table: Tables) -> BufferView:
-    """The digits of all entries, as of `cuda.multiply_planes`, from those of seven products."""
+    """The digits of all entries, as of `residues.product.multiply_planes`, from those of seven products."""
     import torch
 
     from prismm.cuda.residues.kernels import strassen

@@ -17,14 +17,11 @@ if TYPE_CHECKING:
 MOST_BALANCED = 10
 """Slices of eight bits with carry that the split makes at most."""
 
-
 MOST_BITS = 128
 """Bits of a vector's slices at most: more would leave the range of the factors that scale it."""
 
-
 MOST_ADAPTIVE = 256
 """Slices with exponents of their own, of which each has a launch of products and a number an entry and pair."""
-
 
 _SHORTEST = 256
 """The inner dimension is not cut into shorter blocks to fill the GPU."""
@@ -188,7 +185,7 @@ def _ceil(x: int, step: int) -> int:
 
 
 def workspace(config: LaunchConfig, rows: int, columns: int, k: int, batch: int = 1, programs: int = 1) -> int:
-    """Bytes of scratch for a product of so many rows and columns, one of a batch that so many programs multiply."""
+    """Bytes of workspace for a product of so many rows and columns, one of a batch that so many programs multiply."""
     cut = config.cut(-(-rows // 128) * -(-columns // 256) * batch, k, programs)
     vectors = _ceil(rows, 64) + _ceil(columns, 64)
     digits = config.slices * cut.blocks * cut.width * vectors * config.digits.size

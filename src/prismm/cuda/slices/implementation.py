@@ -38,7 +38,7 @@ _UP = 1.0 + 2.0**-40
 
 _ROUNDED = {53: (72, 80), 24: (40, 56)}
 """Bits of the slices of "CR", and of the groups p + q that are kept, by the result's precision: 9 and 10 of 8 bits in
-float64, 5 and 7 in float32. Of normal data of order 4096 about one entry in 4000 should stay open in float64 (8 slices
+float64, 5 and 7 in float32. Of normal data at n = 4096 about one entry in 4000 should stay open in float64 (8 slices
 left 1.4 %, as measured), and one in 27000 does in float32.
 """
 

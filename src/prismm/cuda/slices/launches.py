@@ -12,7 +12,7 @@ pairs that matter to a certificate: its entries are correctly rounded because ea
 because nothing is left over.
 
 The two products of a complex one are those of a CPU, too: of real operands of twice the inner dimension, which are laid
-out in scratch memory (`cuda.layout`).
+out in workspace (`cuda.layout`).
 
 A CPU and a GPU bound the value by sums of digits each in its own way. That shows in which entries a target has repaired
 and, without one, in those whose bound leaves open whether they overflow: these are set to the exact value, rounded.
@@ -47,12 +47,10 @@ if TYPE_CHECKING:
 
 _ROW_BLOCK = 1024, 4
 
-
 _COLUMN_TILE, _PEELED_TILE = (128, 32, 4), (64, 32, 8)
 """Elements, or rows and columns, of a tile that is split, and the warps that work on it; of digits that are peeled off
 one by one.
 """
-
 
 _FRACTION_BITS = 20
 
@@ -224,7 +222,7 @@ def join_sums(
     from prismm.cuda.slices.kernels import repair as slice_repair
 
     test, mark_pitch = config.test, -(-out.n // 32)
-    marks = program.allocate(torch.int32, out.batch, out.m, mark_pitch)
+    flags = program.allocate(torch.int32, out.batch, out.m, mark_pitch)
     strides = out.strides
     vectors = left.statistics, left.extras, right.statistics, right.extras, constants
     common = {
@@ -239,7 +237,7 @@ def join_sums(
         strides[1],
         strides[2],
         strides[0],
-        marks,
+        flags,
         *vectors,
         out.m,
         out.n,
@@ -271,7 +269,7 @@ def join_sums(
     a_batch, b_batch = (x.strides[0] if x.batch > 1 else 0 for x in (a, b))
     program.launch(
         slice_repair.repair_slices, (min(32 * device.programs, pieces),), a.buffer, a_batch, *a.strides[1:], b.buffer,
-        b_batch, *b.strides[1:], out.buffer, *strides, marks, sums.low, sums.top, *vectors, counts, out.m, out.n,
+        b_batch, *b.strides[1:], out.buffer, *strides, flags, sums.low, sums.top, *vectors, counts, out.m, out.n,
         a.terms, sums.row_pitch, sums.plane, sums.blocks, mark_pitch, out.batch, left.batch, right.batch,
         BLOCK=slice_repair.LANES, **fixed, **slice_repair.LAUNCH,
     )  # fmt: skip
@@ -292,23 +290,23 @@ def combine_sums(
     from prismm.cuda.slices.kernels import join as slice_join
 
     test = config.test
-    marks, grid, common = combining(program, out, addend)
+    flags, grid, common = combining(program, out, addend)
     (left, right, sums), (left_i, right_i, sums_i) = products[0], products[-1]
     fixed = {"MODE": test.mode, "PRECISION": test.precision, "PARTS": len(products), "ADDEND": addend is not None}
     rows, columns, warps = COMBINE_TILE
     program.launch(
-        slice_combine.combine_slices, grid, sums.low, sums.top, sums_i.low, sums_i.top, *common, marks,
+        slice_combine.combine_slices, grid, sums.low, sums.top, sums_i.low, sums_i.top, *common, flags,
         left.statistics, left.extras, right.statistics, right.extras, left_i.statistics, left_i.extras,
         right_i.statistics, right_i.extras, constants, *FACTORS, out.m, out.n, test.terms, sums.row_pitch, sums.plane,
-        sums.blocks, marks.shape[3], left.batch, right.batch, SLICES=config.slices, GROUPS=config.groups,
+        sums.blocks, flags.shape[3], left.batch, right.batch, SLICES=config.slices, GROUPS=config.groups,
         BITS=config.digits.bits, TRUNCATED=config.digits.truncated, ADAPTIVE=config.digits.adaptive,
         TESTED=test.magnitude_kappa > 0.0, ROWS=rows, BLOCK=columns, num_warps=warps, enable_fp_fusion=False, **fixed,
     )  # fmt: skip
     if test.mode == RAW:
-        _recompute_own(program, products, out, addend, a, b, marks, config, counts, device)
+        _recompute_own(program, products, out, addend, a, b, flags, config, counts, device)
         return
     statistics = left.statistics, right.statistics, left.batch, right.batch, slice_join.Q.value
-    recompute_flagged(program, out, addend, a, b, marks, statistics, counts, device, PRODUCT=True, **fixed)
+    recompute_flagged(program, out, addend, a, b, flags, statistics, counts, device, PRODUCT=True, **fixed)
 
 
 def _recompute_own(
@@ -318,7 +316,7 @@ def _recompute_own(
     addend: Result | None,
     a: Vectors,
     b: Vectors,
-    marks: BufferView,
+    flags: BufferView,
     config: LaunchConfig,
     counts: BufferView,
     device: Device,
@@ -334,13 +332,13 @@ def _recompute_own(
         for some in (a, b, out, source)
     )
     a_batch, b_batch = (strides[0] if x.batch > 1 else 0 for x, strides in ((a, a_strides), (b, b_strides)))
-    words = math.prod(marks.shape)
+    words = math.prod(flags.shape)
     program.launch(
         slice_settle.settle_slices, (min(8 * device.programs, -(-words // combine.SPAN.value)),), a.buffer.reals(),
         a_batch, *a_strides[1:], b.buffer.reals(), b_batch, *b_strides[1:], out.buffer.reals(), *strides,
-        source.buffer.reals(), c_strides[1], c_strides[2], c_strides[0], marks, sums.low, sums.top, sums_i.low,
+        source.buffer.reals(), c_strides[1], c_strides[2], c_strides[0], flags, sums.low, sums.top, sums_i.low,
         sums_i.top, left.statistics, left.extras, right.statistics, right.extras, counts, *FACTORS, out.m, out.n,
-        a.terms, sums.row_pitch, sums.plane, sums.blocks, marks.shape[3], out.batch, left.batch, right.batch,
+        a.terms, sums.row_pitch, sums.plane, sums.blocks, flags.shape[3], out.batch, left.batch, right.batch,
         SLICES=config.slices, GROUPS=config.groups, BITS=config.digits.bits, ADAPTIVE=config.digits.adaptive,
         PRECISION=config.test.precision, PARTS=len(products), ADDEND=addend is not None, BLOCK=LANES, num_warps=4,
         enable_fp_fusion=False,

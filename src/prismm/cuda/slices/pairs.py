@@ -55,7 +55,7 @@ def slice_vectors(
 
 
 def _straight(program: Program, x: Vectors) -> Vectors:
-    """The vectors in scratch memory, their elements neighbours."""
+    """The vectors in workspace, their elements neighbours."""
     from prismm.cuda.kernels import layout
 
     to = program.allocate(x.buffer.dtype, x.batch, x.vectors, x.terms)

@@ -136,7 +136,7 @@ def config_for(scheme: TileInt8, terms: int, target: Target | None, summed: bool
 
 
 def workspace(scheme: TileInt8, rows: int, columns: int, k: int) -> int:
-    """Bytes of scratch for a product of so many rows and columns."""
+    """Bytes of workspace for a product of so many rows and columns."""
     tile_rows, width, tile_columns = scheme.tile
     left, right = scheme.segments
     steps = -(-k // width)
@@ -187,7 +187,7 @@ def queue(
     tops, sizes = to.allocate(torch.int32, surveyed, vectors), to.allocate(torch.float32, surveyed, vectors)
     squares, capped = (to.allocate(torch.float32, pieces, vectors) for _ in range(2))
     facts = to.allocate(torch.float32, 4, vectors)
-    marks = to.allocate(torch.int32, batches * m, -(-n // 32))
+    flags = to.allocate(torch.int32, batches * m, -(-n // 32))
 
     strides = (*_vectors(a, 1, 2), *_vectors(b, 2, 1))
     across = a.shape[2] > 1 and a.strides[2] != 1, b.shape[1] > 1 and b.strides[1] != 1
@@ -229,14 +229,14 @@ def queue(
         )  # fmt: skip
     rows, columns = 64, 128
     to.launch(
-        tile_certify.certify_tiles, (-(-m // rows) * -(-n // columns), batches), out.data, facts, shifts, marks, m, n,
+        tile_certify.certify_tiles, (-(-m // rows) * -(-n // columns), batches), out.data, facts, shifts, flags, m, n,
         out.strides[1], out.batch_stride, -(-n // 32), vectors, multiword_launches.pattern_of(config.room),
         multiword_launches.pattern_of(config.last), multiword_launches.pattern_of(config.gamma),
         multiword_launches.pattern_of(64.0 if config.summed else 1.0),
         RAW=config.raw, GIVEN=given, PAIRS=pairs, RATIO=fraction(right) - fraction(left), ROWS=rows, COLUMNS=columns,
         EVEN=_aligned(out), num_warps=8, enable_fp_fusion=False,
     )  # fmt: skip
-    multiword_launches.repair(a, b, out, marks, counts, config.raw and not config.summed, False, device, to)
+    multiword_launches.repair(a, b, out, flags, counts, config.raw and not config.summed, False, device, to)
 
 
 def _ceil(x: int, step: int) -> int:
