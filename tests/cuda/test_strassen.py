@@ -25,7 +25,7 @@ from tests.cuda.test_plan import H200, chosen, problem_of
 torch = pytest.importorskip("torch")
 pytest.importorskip("triton")
 
-from prismm.cuda.residues.kernels import strassen as quarters  # noqa: E402
+from prismm.cuda.residues.kernels import strassen as strassen  # noqa: E402
 from tests.cuda.harness.planes import digits_of, exact_digits, planes_program  # noqa: E402
 from tests.cuda.harness.programs import residue_program  # noqa: E402
 from tests.cuda.offline.interpreted_quarters import KINDS, SHAPES, residues  # noqa: E402
@@ -43,16 +43,16 @@ def test_the_seven_products_are_those_of_the_identity(rng):
     """By integers: what the kernel takes from where, by its four masks, and what is made of it."""
     # a[row half, inner half], b[column half, inner half], each to be multiplied by the other's .T
     a, b = rng.integers(-99, 99, (2, 2, 2, 3, 3))
-    left = run_steps(quarters.LEFT_STEPS, [a[x, y] for x, y in itertools.product(range(2), repeat=2)])
-    right = run_steps(quarters.RIGHT_STEPS, [b[x, y] for x, y in itertools.product(range(2), repeat=2)])
+    left = run_steps(strassen.LEFT_STEPS, [a[x, y] for x, y in itertools.product(range(2), repeat=2)])
+    right = run_steps(strassen.RIGHT_STEPS, [b[x, y] for x, y in itertools.product(range(2), repeat=2)])
     products = []
-    for x in range(quarters.PRODUCTS):
-        place = quarters.SECOND_VECTORS >> x & 1, quarters.SECOND_TERMS >> x & 1
+    for x in range(strassen.PRODUCTS):
+        place = strassen.SECOND_VECTORS >> x & 1, strassen.SECOND_TERMS >> x & 1
         own = f"s{1 + 2 * place[0] + place[1]}"
-        first = left[own] if quarters.LEFT_SUMS >> x & 1 else a[place]
-        second = right[own] if quarters.RIGHT_SUMS >> x & 1 else b[place]
+        first = left[own] if strassen.LEFT_SUMS >> x & 1 else a[place]
+        second = right[own] if strassen.RIGHT_SUMS >> x & 1 else b[place]
         products.append(first @ second.T)
-    made = run_steps(quarters.ENTRY_STEPS, products)
+    made = run_steps(strassen.ENTRY_STEPS, products)
     for index, (row, column) in enumerate(itertools.product(range(2), repeat=2)):
         assert np.array_equal(made[f"s{index + 1}"], sum(a[row, h] @ b[column, h].T for h in range(2)))
 
@@ -66,8 +66,8 @@ def test_bytes_are_added_modulo_every_modulus():
     grid = np.stack(np.meshgrid(*[np.arange(len(edge))] * 4, indexing="ij"))
     values = [np.where(edge[x] < 0, p + edge[x], edge[x]) for x in grid]  # in [0, p), four inputs
     for code, steps, signed in (
-        (quarters._OF_LEFT, quarters.LEFT_STEPS, True), (quarters._OF_RIGHT, quarters.RIGHT_STEPS, True),
-        (quarters._OF_ENTRIES, quarters.ENTRY_STEPS, False),
+        (strassen._OF_LEFT, strassen.LEFT_STEPS, True), (strassen._OF_RIGHT, strassen.RIGHT_STEPS, True),
+        (strassen._OF_ENTRIES, strassen.ENTRY_STEPS, False),
     ):  # fmt: skip
         inputs = values if signed else [*values, *values[:3]]
         words = []
@@ -149,7 +149,7 @@ def test_the_memory_is_what_a_plan_says(sizes, dtype, target):
     m, n, k = sizes
     a, b = torch.zeros(1, m, k, dtype=dtype), torch.zeros(1, k, n, dtype=dtype)
     out = torch.zeros(1, m, n, dtype=dtype)
-    program = residue_program(a, b, out, 9, target, H200, quarters=True)
+    program = residue_program(a, b, out, 9, target, H200, strassen=True)
     names = [name for name, _ in program.single_launches()]
     assert names.count("add_quarters") == 2 and "residue_products_of_quarters" in names
     double = dtype == torch.float64
@@ -184,7 +184,7 @@ def test_digits_are_those_of_exact_integers(shape):
     print("seed", k)
     for kind in KINDS:
         left, right = (residues(6, x, k, kind).cuda() for x in (rows, columns))
-        program, digits, fill = planes_program(left, right, device, quarters=True)
+        program, digits, fill = planes_program(left, right, device, strassen=True)
         workspace = torch.zeros(program.workspace, dtype=torch.uint8, device="cuda")
         fill(workspace)
         program.run((0, 0, 0, workspace.data_ptr()), torch.cuda.current_stream().cuda_stream)

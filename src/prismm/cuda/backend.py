@@ -113,8 +113,9 @@ _LONG = 1 << 31
 
 
 def memories_of(a: Any, b: Any, device: torch.device) -> tuple[torch.Tensor, ...]:
-    """What was kept of prepared operands, for LEFT and RIGHT; nothing where none is one. It outlives what reads it on
-    another stream than the one on which it was made.
+    """Memory of prepared parts, for LEFT and RIGHT; nothing where no operand is prepared.
+
+    It outlives what reads it on another stream than the one on which it was made.
     """
     if not (isinstance(a, PreparedOnDevice) or isinstance(b, PreparedOnDevice)):
         return ()

@@ -116,8 +116,17 @@ def multiply_at_once(
     call: GpuCall, a: torch.Tensor, b: torch.Tensor, result: torch.Tensor, memories: tuple[torch.Tensor, ...],
     *, owned: bool,
 ) -> bool:  # fmt: skip
-    """Queue a call that was queued before and whose operands and result go to the kernels as they are; False where this
-    is none. owned: whether the result, contiguous, is the caller's and might overlap the operands.
+    """Queue a call that was queued before and whose operands and result go to the kernels as they are.
+
+    Args:
+        call: what is asked.
+        a, b: the operands.
+        result: contiguous.
+        memories: of prepared parts.
+        owned: whether the result is the caller's and might overlap the operands.
+
+    Returns:
+        False where this is no such call.
     """
     if call.spans is None:
         return False
@@ -144,7 +153,7 @@ def stream_of(call: GpuCall) -> tuple[int, bool]:
 
 
 def run_in_workspace(call: GpuCall, queued: Queued, addresses: tuple[int, ...], parts: tuple[int, ...] = ()) -> None:
-    """Queue a program whose workspace nobody reads afterwards."""
+    """Queue a program whose workspace nobody reads afterwards; parts: addresses of prepared parts."""
     stream, captured = stream_of(call)
     if queued.unread:
         queued.program.run((*addresses, call.unread, *parts), stream, captured)

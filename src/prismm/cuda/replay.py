@@ -48,15 +48,23 @@ PLAIN_ACCURACY = type(None), str, float, int
 """Types of an accuracy that cannot change between two calls."""
 _MOST = 1024
 _MOST_ALIKE = 8
-"""Addresses that are kept, and calls at the same ones."""
+"""Most sets of addresses in the cache, and calls at the same ones."""
 
 
 @dataclass(eq=False, slots=True)
 class Repeat:
-    """A call that was made: guards of its tensors, the device, ``PRISMM_ENGINE``, the program of its launches. result:
-    makes memory for a result that is no caller's; unread: the address of workspace that all calls may share, 0
-    where each takes some; prepared: the operands that were, None for others; parts: addresses of what is kept of them,
-    and streams on which they were split.
+    """A call that was made at some addresses.
+
+    Attributes:
+        guards: torch's, of its tensors.
+        index: of the device.
+        engine: what ``PRISMM_ENGINE`` was.
+        program: its launches.
+        result: makes memory for a result that is no caller's.
+        unread: the address of workspace that all calls may share; 0 where each takes some.
+        prepared: the prepared operands, None for others.
+        parts: addresses of their prepared parts.
+        streams: on which these were made.
     """
 
     guards: Any
@@ -131,9 +139,17 @@ def remember(
     a: Any, b: Any, keywords: tuple[Any, ...], out: torch.Tensor | None, index: int, program: Program,
     result: Callable[[Any], Any], unread: int, memories: tuple[torch.Tensor, ...] = (),
 ) -> None:  # fmt: skip
-    """That `find` may tell of a call that was made just now, with nothing to be checked or converted about it. a, b:
-    tensors, or prepared operands. keywords: accuracy and so on, as `cuda.calls.matmul` has them, hashable. memories:
-    what is kept of prepared operands, one of each side, if any is one.
+    """Let `find` know a call that was made just now, about which nothing has to be checked or converted.
+
+    Args:
+        a, b: tensors, or prepared operands.
+        keywords: accuracy and so on, as `cuda.calls.matmul` has them, hashable.
+        out: the caller's tensor for the result, or None.
+        index: of the device.
+        program: the call's launches.
+        result: makes memory for a result that is no caller's.
+        unread: the address of workspace that all calls may share, or 0.
+        memories: prepared parts of each side, if any operand is prepared.
     """
     try:
         from torch._C._dynamo.guards import TensorGuards
@@ -177,9 +193,14 @@ def find(a: Any, b: Any, keywords: tuple[Any, ...], out: Any) -> Repeat | None:
 
 @dataclass(eq=False)
 class _Plain:
-    """A call of plain tensors that went to the kernels as they are: the settings of cuBLAS and torch under which it was
-    chosen, and whether its result is a tensor like A. changing: whether a call that was begun had a flag or a setting
-    that is another, so that these are asked for before later ones begin.
+    """A call of plain tensors that went to the kernels as they are.
+
+    Attributes:
+        call: what was planned.
+        settings: of cuBLAS and torch, under which it was planned.
+        like_a: whether its result is a tensor like A.
+        changing: whether flags or settings were others once when a call had begun; they are then asked for before later
+            calls begin.
     """
 
     call: GpuCall
@@ -203,7 +224,7 @@ class _Plain:
 
 
 MOST_CALLS = 4096
-"""Calls that are kept of each kind."""
+"""Most calls in a cache."""
 
 _AT_ONCE: dict[Hashable, _Plain] = {}
 """By all that a call depends on, but for flags of its tensors and settings."""
@@ -228,9 +249,10 @@ def _flagged(call: GpuCall, *tensors: torch.Tensor | None) -> bool:
 
 
 def at_once(a: Any, b: Any, keywords: tuple[Any, ...], out: Any) -> torch.Tensor | None:
-    """`matmul` of tensors like those of an earlier call, without its ceremony: a GPU that waits for the host loses the
-    microseconds that this takes, so what may be asked while it works is asked then. None where anything is out of the
-    ordinary.
+    """The fast path of `matmul`, for tensors like those of an earlier call; None where anything is out of the ordinary.
+
+    A GPU that waits for the host loses the microseconds that a check takes, so flags and settings are asked for while
+    it works.
     """
     import torch
 
@@ -263,8 +285,9 @@ def at_once(a: Any, b: Any, keywords: tuple[Any, ...], out: Any) -> torch.Tensor
 def _like_before(
     found: _Plain, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor | None, *, in_two: bool
 ) -> torch.Tensor | None:
-    """`at_once` of a call like that one. in_two: whether a long one may be queued in two; as a whole it is replayed
-    some time.
+    """The fast path of a call like that one.
+
+    in_two: whether a long one may be queued in two programs; only as one program is it replayed some time.
     """
     if found.call.one_kernel:
         return _in_one(found, a, b, out)
@@ -322,8 +345,9 @@ def remember_prepared_call(
 
 
 def _in_two_programs(found: _Plain, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor | None) -> torch.Tensor | None:
-    """`at_once` of a long call: what needs no result is queued before there is one, and before flags and settings are
-    asked for, which takes as long as small products take. None where there is nothing of it.
+    """The fast path of a long call: the prologue is queued before the result is allocated and flags are checked.
+
+    This hides as much host time as a small product takes. None where a program has no prologue.
     """
 
     call = found.call
@@ -352,7 +376,7 @@ def _in_two_programs(found: _Plain, a: torch.Tensor, b: torch.Tensor, out: torch
 
 
 def _in_one(found: _Plain, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor | None) -> torch.Tensor | None:
-    """`at_once` of a call that is one kernel, with as few steps as there can be: they take longer than it does."""
+    """The fast path of a call that is one kernel, with as few checks as there can be: they take longer than it does."""
 
     call = found.call
     if a.requires_grad or b.requires_grad or a.is_neg() or b.is_neg() or not found.unchanged():

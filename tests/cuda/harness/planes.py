@@ -24,7 +24,7 @@ def permuted(rows: int) -> list[int]:
 
 
 def planes_program(
-    left: Any, right: Any, device: Device, quarters: bool = False
+    left: Any, right: Any, device: Device, strassen: bool = False
 ) -> tuple[Program, BufferView, Callable[[Any], None]]:
     """The program that multiplies planes (batch or 1, moduli, rows, k) as kernels take them, where their digits are,
     and what puts the planes into its scratch memory. quarters: by way of seven products of quarters.
@@ -45,11 +45,11 @@ def planes_program(
         full[:, :, at, :k] = x
         filled.append(full)
     table = tables(moduli, left.device)
-    if quarters:
-        both = [cuda_strassen.add_quarters(program, x, table, left=x is places[0]) for x in places]
+    if strassen:
+        both = [cuda_strassen.add_strassen_sums(program, x, table, left=x is places[0]) for x in places]
         sizes = left.shape[2], right.shape[2]
         products = cuda_strassen.allocate_products(program, *sizes, moduli)
-        cuda_strassen.multiply_quarters(program, *both, products, table, device)
+        cuda_strassen.multiply_strassen(program, *both, products, table, device)
         digits = cuda_strassen.add_products(program, products, *sizes, table)
     else:
         digits = multiply_planes(program, *places, table, device)

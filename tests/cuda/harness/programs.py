@@ -33,7 +33,7 @@ from prismm.schemes.residues import Residues
 
 def residue_program(
     a: Any, b: Any, out: Any, moduli: int, target: str | None, device: Device,
-    kept: tuple[Any, Any] = (None, None), quarters: bool = False,
+    kept: tuple[Any, Any] = (None, None), strassen: bool = False,
 ) -> Program:  # fmt: skip
     """out = a @ b of tensors (batch, ·, ·) by so many moduli; by cuBLAS for 0. kept: of operands split before;
     quarters: from seven products of quarters.
@@ -45,7 +45,7 @@ def residue_program(
     problem = Problem(m, n, k, (), form, chosen, False, True, out.is_complex())
     rows, columns = (x.step if x else size for x, size in zip(kept, (m, n), strict=True))
     engine = INT8 if moduli else BLAS
-    planned = LaunchPlan(scheme, engine, (), Blocks(rows, columns, 0, 1 if quarters else 2, quarters))
+    planned = LaunchPlan(scheme, engine, (), Blocks(rows, columns, 0, 1 if strassen else 2, strassen))
     call = GpuCall(
         (), (), (), out.dtype, ("", ""), planned, problem, device, 0, SimpleNamespace(target=chosen), None, kept
     )  # fmt: skip

@@ -70,7 +70,7 @@ def main(name: str, moduli: str, dtype: str, modes: str = "2") -> None:
         wide = torch.zeros(1, n, 16 * n, dtype=x.dtype)
         programs.append(residue_program(x, wide, torch.empty_like(wide), count, "native", device))
         large = torch.zeros(1, 2 * n, 2 * n, dtype=x.dtype)
-        programs.append(residue_program(large, large, torch.empty_like(large), count, "native", device, quarters=True))
+        programs.append(residue_program(large, large, torch.empty_like(large), count, "native", device, strassen=True))
     sum_ = Sum(0.5, 0.5, x)
     programs += [sum_program(x, x, torch.empty_like(x), x, sum_, each, "native", device)[0] for each in (count, 0)]
     for program in programs:

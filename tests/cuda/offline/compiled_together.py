@@ -18,7 +18,7 @@ def main() -> None:
     from tests.cuda.harness.programs import residue_program
 
     x = torch.zeros(1, 512, 512)
-    program = residue_program(x, x, torch.empty_like(x), 7, "native", device, quarters=True)
+    program = residue_program(x, x, torch.empty_like(x), 7, "native", device, strassen=True)
     kernels = list(program._kernels())
     ways = {"one by one": contextlib.nullcontext, "side by side": launch.side_by_side}
     note(*(specialised(program, one) for one in kernels))

@@ -233,7 +233,7 @@ def _queue_some(
         else:
             statistics = (of_rows if left else of_columns)[index]
             found = split_vectors(program, x, statistics, table, device, left=left, **fixed)
-        return cuda_strassen.add_quarters(program, found, table, left=left) if strassen else found
+        return cuda_strassen.add_strassen_sums(program, found, table, left=left) if strassen else found
 
     # What is kept need not be split again for each block of the other operand: that one's blocks come first.
     sides = [(column_blocks, False), (row_blocks, True)]
@@ -260,7 +260,7 @@ def _queue_some(
                         if products is None:
                             digits = multiply_planes(program, split_a, split_b, table, device)
                         else:
-                            cuda_strassen.multiply_quarters(program, split_a, split_b, products, table, device)
+                            cuda_strassen.multiply_strassen(program, split_a, split_b, products, table, device)
                     if products is not None:
                         digits = cuda_strassen.add_products(program, products, *sizes, table)
                     block = i * rows, rows, j * columns, columns

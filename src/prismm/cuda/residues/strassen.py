@@ -90,7 +90,7 @@ def allocate_products(program: Program, rows: int, columns: int, planes: int) ->
     return program.allocate(torch.uint8, *products_shape(rows, columns, planes))
 
 
-def add_quarters(program: Program, x: SplitVectors, table: Tables, *, left: bool) -> SplitVectors:
+def add_strassen_sums(program: Program, x: SplitVectors, table: Tables, *, left: bool) -> SplitVectors:
     """With the sums of the quarters of a matrix's planes."""
     import torch
 
@@ -108,7 +108,7 @@ def add_quarters(program: Program, x: SplitVectors, table: Tables, *, left: bool
     return replace(x, sums=sums)
 
 
-def multiply_quarters(
+def multiply_strassen(
     program: Program, left: SplitVectors, right: SplitVectors, products: BufferView, table: Tables,
     device: Device,
 ) -> None:  # fmt: skip
