@@ -131,6 +131,7 @@ def pytest_runtestloop(session: pytest.Session) -> None:
 def all_kernels() -> list[tuple[str, Any]]:
     """The names of all kernels that this processor can run, and the kernels."""
     import prismm.cpu.kernels
+    import prismm.numerics.kernels
     from prismm.core import jit
     from prismm.cpu.kernels import vnni
 

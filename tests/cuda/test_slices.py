@@ -317,7 +317,7 @@ def test_interpreted_sums_are_rounded_once(share, device):
 
 
 def test_sums_are_made_whatever_is_asked_of_them():
-    summed = {"summed": True, "of_values": False}
+    summed = {"summed": True, "sum_of_values": False}
     for accuracy in (None, "fast", "native", 1e-9, "correctly-rounded"):
         for scheme in (FAST, dataclasses.replace(FAST, exponents="adaptive"), Slices(mode="CR")):
             assert chosen(problem(64, accuracy=accuracy, **summed), scheme).scheme == scheme
