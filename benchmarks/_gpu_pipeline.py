@@ -13,10 +13,11 @@ from _gpu_races import Session, error_of, operands, reference
 
 from prismm.core.accuracy import parse_target
 from prismm.cuda.costs.calibrate import seconds_of
+from prismm.cuda.device import Device, device_of
 from prismm.cuda.launch.program import Program
-from prismm.cuda.multiword import implementation as cuda_words_calls
-from prismm.cuda.multiword import launches as cuda_words
-from prismm.cuda.residues import launches as cuda
+from prismm.cuda.multiword import implementation as multiword_implementation
+from prismm.cuda.multiword import launches as multiword_launches
+from prismm.cuda.operands import result_of
 
 SHARED = 227 * 1024
 """Bytes of shared memory that a program may take on Hopper."""
@@ -81,14 +82,17 @@ def variants() -> list[Variant]:
     return [variant for variant in found if variant.runs]
 
 
-def program_of(a: Any, b: Any, out: Any, variant: Variant, device: cuda.Device) -> Program:
+def program_of(a: Any, b: Any, out: Any, variant: Variant, device: Device) -> Program:
     """out = a @ b of float32 matrices in FP16 words, as `ScaledHalf` would launch it but for the constants."""
-    chosen = dataclasses.replace(device, hopper=variant.hopper)
-    unit = cuda_words_calls.unit_of(chosen)
-    config = cuda_words.config_for(cuda_words.HALVES, variant.chunk, a.shape[1], parse_target("native"), unit)
+    chosen = dataclasses.replace(device, sm90=variant.hopper)
+    unit = multiword_implementation.unit_of(chosen)
+    config = multiword_launches.config_for(
+        multiword_launches.HALVES, variant.chunk, a.shape[1], parse_target("native"), unit
+    )
     program = Program((a.data_ptr() % 16, b.data_ptr() % 16, out.data_ptr() % 16))
-    counts = program.take(torch.int64, 4)
-    cuda_words_calls.queue(program, a[None], b[None], out[None], config, tuple(out.shape), counts, chosen)
+    counts = program.allocate(torch.int64, 4)
+    target = result_of(out[None])
+    multiword_implementation.queue_blocks(program, a[None], b[None], target, config, tuple(out.shape), counts, chosen)
     for launch in program.launches:
         kernel = getattr(launch, "kernel", None)
         if kernel is not None and kernel.fn.__name__ == "words_product":
@@ -121,15 +125,15 @@ def started(variant: Variant, n: int) -> Iterator[Any]:
     """Run the whole product of order n once; yields its operands, its result, and the product's launch alone."""
     a, b = operands("float32", n, n, n, None, "cuda")
     out = torch.zeros(n, n, device="cuda")
-    program = program_of(a, b, out, variant, cuda.device_of(torch.cuda.current_device()))
-    scratch = torch.empty(program.scratch, dtype=torch.uint8, device="cuda")
-    bases = a.data_ptr(), b.data_ptr(), out.data_ptr(), scratch.data_ptr()
+    program = program_of(a, b, out, variant, device_of(torch.cuda.current_device()))
+    workspace = torch.empty(program.workspace, dtype=torch.uint8, device="cuda")
+    bases = a.data_ptr(), b.data_ptr(), out.data_ptr(), workspace.data_ptr()
     stream = torch.cuda.current_stream().cuda_stream
     program.run(bases, stream)
     torch.cuda.synchronize()
-    product = dict(program.apart())["words_product"]
+    product = dict(program.single_launches())["words_product"]
     yield a, b, out, lambda: product.run(bases, stream)
-    del scratch
+    del workspace
 
 
 def measure(variant: Variant, n: int, figure: str, session: Session) -> None:

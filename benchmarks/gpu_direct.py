@@ -4,7 +4,7 @@ the look at its result, over small and narrow shapes.
 Run: python benchmarks/gpu_direct.py [--seconds 200] [--chosen]; writes results/gpu_direct.csv. Random normal data.
 Times are medians of replays of graphs of twenty products each, of large ones two, in turn; errors are relative, in the
 Frobenius norm, of a few entries. With --fit: measures nothing, and prints the paces of the tiles in
-`prismm.cuda.conventional.launches` that fit that file. --chosen: no tiles but the chosen one and that of groups.
+`prismm.cuda.native.launches` that fit that file. --chosen: no tiles but the chosen one and that of groups.
 """
 
 from __future__ import annotations
@@ -26,12 +26,14 @@ from gpu_gemm import sampled
 from gpu_sweep import warm_up
 
 import prismm
-from prismm.cuda.conventional.launches import multiply_directly
-from prismm.cuda.conventional.tiles import BY_GROUPS, TILES, Pace, Shape, Tile, least_seconds, tile_for, work
 from prismm.cuda.costs.calibrate import seconds_of
-from prismm.cuda.launch.program import OUT, A, B, Place, Program
+from prismm.cuda.device import COUNTS, device_of
+from prismm.cuda.launch.arguments import OUT, A, B, BufferView
+from prismm.cuda.launch.program import Program
+from prismm.cuda.native.launches import multiply_directly
+from prismm.cuda.native.tiles import BY_GROUPS, TILES, Shape, Tile, TileTimes, least_seconds, tile_for, work
 from prismm.cuda.operands import vectors_of
-from prismm.cuda.residues import launches as cuda
+from prismm.cuda.views import Result
 
 PRODUCTS, REPLAYS = 20, 5
 ORDERS = (64, 96, 100, 128, 192, 256, 384, 512, 640, 768, 1000, 1024, 1280, 1536, 2048)
@@ -67,17 +69,17 @@ def graph_of(call: Callable[[], Any], count: int) -> torch.cuda.CUDAGraph:
 
 def ours(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, tile: Tile) -> Callable[[], None]:
     """The kernel alone."""
-    program, device = Program(), cuda.device_of(0)
-    counts = program.take(torch.int64, cuda.COUNTS)
-    target = cuda.Result(Place(OUT, 0, out.dtype), *out.shape, out.stride())
+    program, device = Program(), device_of(0)
+    counts = program.allocate(torch.int64, COUNTS)
+    target = Result(BufferView(OUT, 0, out.dtype), *out.shape, out.stride())
     left, right = vectors_of(a, A, columns=False), vectors_of(b, B, columns=True)
     multiply_directly(program, target, left, right, counts, device, tile)
-    scratch = torch.zeros(program.scratch, dtype=torch.uint8, device="cuda")
-    bases = a.data_ptr(), b.data_ptr(), out.data_ptr(), scratch.data_ptr()
+    workspace = torch.zeros(program.workspace, dtype=torch.uint8, device="cuda")
+    bases = a.data_ptr(), b.data_ptr(), out.data_ptr(), workspace.data_ptr()
 
     def run() -> None:
         program.run(bases, torch.cuda.current_stream().cuda_stream)
-        assert scratch is not None
+        assert workspace is not None
 
     return run
 
@@ -89,8 +91,8 @@ def name_of(tile: Tile) -> str:
 
 def tiles_of(shape: Shape) -> tuple[Tile, ...]:
     """Those that multiply it on this GPU."""
-    some = (*TILES, *BY_GROUPS) if cuda.device_of(0).hopper and shape.paired else TILES
-    return tuple(tile for tile in some if tile.pace(shape.size))
+    some = (*TILES, *BY_GROUPS) if device_of(0).sm90 and shape.paired else TILES
+    return tuple(tile for tile in some if tile.times(shape.size))
 
 
 def measure(batch: int, m: int, n: int, k: int, dtype: str, only_chosen: bool) -> list[dict[str, Any]]:
@@ -100,8 +102,8 @@ def measure(batch: int, m: int, n: int, k: int, dtype: str, only_chosen: bool) -
     b = torch.randn(batch, k, n, dtype=a.dtype, device="cuda")
     out, native = (torch.empty(batch, m, n, dtype=a.dtype, device="cuda") for _ in range(2))
     x, y, z = (a[0], b[0], native[0]) if batch == 1 else (a, b, native)
-    shape, device = Shape(m, n, k, batch, a.element_size()), cuda.device_of(0)
-    chosen = tile_for(shape, device.programs, hopper=device.hopper)
+    shape, device = Shape(m, n, k, batch, a.element_size()), device_of(0)
+    chosen = tile_for(shape, device.programs, sm90=device.sm90)
     tiles = [tile for tile in tiles_of(shape) if tile.groups or not only_chosen]
     calls: dict[str, Callable[[], Any]] = {
         "cuBLAS": lambda: torch.matmul(x, y, out=z),
@@ -143,20 +145,20 @@ def measure(batch: int, m: int, n: int, k: int, dtype: str, only_chosen: bool) -
     return rows
 
 
-def fitted(tile: Tile, shapes: list[Shape], microseconds: list[float]) -> tuple[float, Pace]:
+def fitted(tile: Tile, shapes: list[Shape], microseconds: list[float]) -> tuple[float, TileTimes]:
     """The pace on an H200 that fits a tile's times best, of a grid, and its mean relative error. Rows that are askew
     have no say.
     """
     size, full = shapes[0].size, 1e6 * 2.0 * tile.rows * tile.columns * tile.depth * 132 / 67e12
     least = [1e6 * least_seconds(shape, 4e12) for shape in shapes]
-    best = math.inf, Pace(0.0, 0.0, 0.0, 0.0)
+    best = math.inf, TileTimes(0.0, 0.0, 0.0, 0.0)
     shares = (0.42, 0.46, 0.5, 0.54, 0.58, 0.62, 0.66, 0.7, 0.74, 0.78, 0.82, 0.86, 0.9)
     latencies, results = (
         (1.0, 1.15, 1.3, 1.5, 1.7, 2.0, 2.3, 2.6, 3.0, 3.5, 4.0, 5.0),
         (0.3, 0.45, 0.6, 0.8, 1.0, 1.3, 2.0),
     )
     for start, share, result, latency in itertools.product((1.0, 1.2, 1.5, 1.8), shares, results, latencies):
-        pace = Pace(start, round(latency * full / share, 3), round(full / share, 3), result)
+        pace = TileTimes(start, round(latency * full / share, 3), round(full / share, 3), result)
         one = dataclasses.replace(tile, **{"double" if size == 8 else "single": pace})
         found = (max(work(one, shape, 132), x) for shape, x in zip(shapes, least, strict=True))
         error = statistics.fmean(abs(math.log(x / y)) for x, y in zip(found, microseconds, strict=True))
@@ -169,9 +171,9 @@ def fit() -> None:
     with (RESULTS / "gpu_direct.csv").open(newline="") as file:
         rows = [row for row in csv.DictReader(file) if row["gpu"] == "NVIDIA H200"]
     for tile in (*TILES, *BY_GROUPS):
-        paces: list[tuple[float, Pace | None]] = []
+        paces: list[tuple[float, TileTimes | None]] = []
         for dtype, size in (("float64", 8), ("float32", 4)):
-            if tile.pace(size) is None:
+            if tile.times(size) is None:
                 paces.append((0.0, None))
                 continue
             own = [row for row in rows if row["dtype"] == dtype and row["tile"] == name_of(tile)]

@@ -18,12 +18,14 @@ from _common import machine, write
 from gpu_direct import graph_of, name_of
 from gpu_sweep import warm_up
 
-from prismm.cuda.conventional.launches import multiply_directly, multiply_in_parts
-from prismm.cuda.conventional.tiles import BY_GROUPS, TILES, Shape, Split, faster_split, has_vector_kernel, work
 from prismm.cuda.costs.calibrate import seconds_of
-from prismm.cuda.launch.program import OUT, A, B, Place, Program
+from prismm.cuda.device import COUNTS, device_of
+from prismm.cuda.launch.arguments import OUT, A, B, BufferView
+from prismm.cuda.launch.program import Program
+from prismm.cuda.native.launches import multiply_directly, multiply_in_parts
+from prismm.cuda.native.tiles import BY_GROUPS, TILES, Shape, Split, faster_split, has_vector_kernel, work
 from prismm.cuda.operands import vectors_of
-from prismm.cuda.residues import launches as cuda
+from prismm.cuda.views import Result
 
 REPLAYS = 7
 LONG = (
@@ -53,13 +55,13 @@ def ways(shape: Shape, processors: int) -> dict[str, Any]:
     """Tiles and splits by name; None for the kernel of vectors."""
     if has_vector_kernel(shape):
         return {"vector": None}
-    best = min((tile for tile in TILES if tile.pace(shape.size)), key=lambda tile: work(tile, shape, processors))
+    best = min((tile for tile in TILES if tile.times(shape.size)), key=lambda tile: work(tile, shape, processors))
     found: dict[str, Any] = {f"tile {name_of(best)}": best}
     split = faster_split(shape, processors)
     if split is not None:
         found[f"{split.parts} parts {name_of(split.tile)}"] = split
-    if cuda.device_of(0).hopper and shape.paired:
-        groups = next(tile for tile in BY_GROUPS if tile.pace(shape.size))
+    if device_of(0).sm90 and shape.paired:
+        groups = next(tile for tile in BY_GROUPS if tile.times(shape.size))
         found["groups"] = groups
         parts = processors // (-(-shape.m // groups.rows) * -(-shape.n // groups.columns))
         steps = -(-shape.k // groups.depth)
@@ -77,21 +79,23 @@ def measure(dtype: str, m: int, n: int, k: int) -> list[dict[str, Any]]:
     b = torch.randn(1, k, n, dtype=a.dtype, device="cuda")
     out = torch.empty(1, m, n, dtype=a.dtype, device="cuda")
     wide = a.double() @ b.double()
-    device, size = cuda.device_of(0), float(wide.norm())
+    device, size = device_of(0), float(wide.norm())
     calls = {"cuBLAS": lambda: torch.bmm(a, b, out=out)}
     for name, way in ways(Shape(m, n, k, 1, a.element_size()), device.programs).items():
         program = Program(tuple(x.data_ptr() % 16 for x in (a, b, out)))
-        counts = program.take(torch.int64, cuda.COUNTS)
-        target = cuda.Result(Place(OUT, 0, out.dtype), 1, m, n, out.stride())
+        counts = program.allocate(torch.int64, COUNTS)
+        target = Result(BufferView(OUT, 0, out.dtype), 1, m, n, out.stride())
         left, right = vectors_of(a, A, columns=False), vectors_of(b, B, columns=True)
         if isinstance(way, Split):
             multiply_in_parts(program, target, left, right, counts, way, device)
         else:
             multiply_directly(program, target, left, right, counts, device, way)
-        scratch = torch.zeros(program.scratch, dtype=torch.uint8, device="cuda")
-        bases = a.data_ptr(), b.data_ptr(), out.data_ptr(), scratch.data_ptr()
+        workspace = torch.zeros(program.workspace, dtype=torch.uint8, device="cuda")
+        bases = a.data_ptr(), b.data_ptr(), out.data_ptr(), workspace.data_ptr()
 
-        def run(program: Program = program, bases: tuple[int, ...] = bases, scratch: torch.Tensor = scratch) -> None:
+        def run(
+            program: Program = program, bases: tuple[int, ...] = bases, workspace: torch.Tensor = workspace
+        ) -> None:
             program.run(bases, torch.cuda.current_stream().cuda_stream)
 
         calls[name] = run

@@ -22,9 +22,9 @@ from gpu_gemm import graph_of, in_a_row
 import prismm
 from prismm.core.problem import Problem
 from prismm.cuda import calls as cuda_calls
-from prismm.cuda import plan as cuda_plan
 from prismm.cuda.costs.calibrate import seconds_of
-from prismm.cuda.residues import strassen as cuda_quarters
+from prismm.cuda.residues import implementation as residues_implementation
+from prismm.cuda.residues import strassen as cuda_strassen
 from prismm.schemes import Residues
 
 CALLS = (("float64", 14), ("float64", 15), ("float32", 8))
@@ -36,9 +36,9 @@ def captured(call: Callable[[], Any], quarters: bool) -> torch.cuda.CUDAGraph:
     """A graph of the call, made one way or the other."""
 
     def chosen(problem: Problem, *_: Any) -> bool:
-        return quarters and cuda_quarters.serves(problem.m, problem.n, problem.k)
+        return quarters and cuda_strassen.serves(problem.m, problem.n, problem.k)
 
-    with mock.patch.object(cuda_plan, "by_quarters", chosen):
+    with mock.patch.object(residues_implementation, "by_strassen", chosen):
         cuda_calls.forget()
         return graph_of(call)
 

@@ -20,8 +20,9 @@ import _common
 
 from prismm.core.accuracy import parse_target
 from prismm.core.problem import Problem
+from prismm.cuda.costs.predict import gpu_seconds, predict
 from prismm.cuda.costs.table import Host, Rates, committed, read
-from prismm.cuda.plan import gpu_seconds, own_seconds, predict
+from prismm.cuda.native.seconds import own_seconds
 from prismm.formats import FP32, FP64
 from prismm.schemes import Native, Residues, ScaledHalf
 
@@ -78,7 +79,7 @@ def swept(path: Path) -> list[tuple[str, str, Recorded]]:
             table = committed().get(row["gpu"])
             if table is not None:
                 pace = 1e-6 * float(row.get("host_us") or 0.0)
-                one = one._replace(slower=pace / table.pace if pace else _slower(one, table))
+                one = one._replace(slower=pace / table.host_speed if pace else _slower(one, table))
             found.append((row["gpu"], row["engine"], one))
     return found
 
@@ -108,9 +109,9 @@ def in_graphs(path: Path, gpu: str) -> dict[Problem, dict[str, float]]:
 
 
 def from_results(table: Rates, results: Path = _common.RESULTS) -> Rates:
-    """The table with the launch, the look and the host's share in calls that files of results say of its GPU.
+    """The table with the launch, the check and the host's share in calls that files of results say of its GPU.
 
-    `launch` is what graphs of twenty tiny products of cuBLAS take beyond its rate, `look` what the look at small
+    `launch` is what graphs of twenty tiny products of cuBLAS take beyond its rate, `check` what the check of small
     results adds there. The host's share is that of the eager calls of the sweep, prismm's and torch's.
     """
     graphs = in_graphs(results / "gpu_direct.csv", table.name)
@@ -121,13 +122,13 @@ def from_results(table: Rates, results: Path = _common.RESULTS) -> Rates:
         if problem.m * problem.n * problem.k <= 128**3 and not problem.batch
     }
     launch = statistics.median(times["cuBLAS"] - own_seconds(problem, bare) for problem, times in tiny.items())
-    look = statistics.median(
+    check = statistics.median(
         times["cuBLAS, looked at"] - times["cuBLAS"] - problem.result_bytes / table.memory
         for problem, times in graphs.items()
         if problem.result_bytes < 1 << 20
     )
     calls = [(engine, one) for gpu, engine, one in swept(results / "gpu_sweep.csv") if gpu == table.name]
-    bare = dataclasses.replace(table, launch=launch, look=look)
+    bare = dataclasses.replace(table, launch=launch, check=check)
     slower = [one.slower for _, one in calls]
     ours = [(gpu_seconds(one.scheme, one.problem, bare, engine), one.seconds) for engine, one in calls]
     theirs = [(own_seconds(one.problem, bare), one.native_seconds) for _, one in calls]

@@ -25,7 +25,7 @@ from gpu_gemm import graph_of
 from gpu_words import interleaved
 
 import prismm
-from prismm.cuda.costs import host_speed as host_pace
+from prismm.cuda.costs import host_speed as host_speed
 from prismm.cuda.costs.calibrate import seconds_of
 
 ORDERS = (64, 100, 128, 192, 256, 384, 512, 768, 1000, 1024, 1280, 1536, 1777, 2048, 2560, 3072, 3333, 4096, 5120, 6144)
@@ -84,9 +84,9 @@ def measure(kind: str, batch: int, m: int, n: int, k: int, dtype: str) -> dict[s
         ours()
         theirs()
     for _ in range(ATTEMPTS):
-        plan, pace = prismm.explain(a, b), host_pace.seconds()
+        plan, pace = prismm.explain(a, b), host_speed.seconds()
         eager, native_eager = timed([ours, theirs])
-        after = host_pace.seconds()
+        after = host_speed.seconds()
         if max(pace, after) <= STEADY * min(pace, after):
             break
     replayed, native_replayed = timed([graph_of(ours).replay, graph_of(theirs).replay])

@@ -36,7 +36,7 @@ class Clusters:
     labels: torch.Tensor
     sums: torch.Tensor
     counts: torch.Tensor
-    opened: float
+    uncertified: float
     scores: torch.Tensor
 
 
@@ -65,10 +65,10 @@ def solve(config: LaunchConfig, dtype: torch.dtype = torch.float32) -> Clusters:
     norms = (x.double() ** 2).sum(1).sqrt()
     kept_sums, kept_counts = torch.zeros_like(sums), torch.zeros_like(counts)
     labels: torch.Tensor | None = None
-    opened, scores = 0, torch.empty(0)
+    uncertified, scores = 0, torch.empty(0)
     for _ in range(ITERATIONS):
         new, left, first = assign(x, norms, sums, counts, dtype)
-        opened += left
+        uncertified += left
         scores = first
         # Only points that move change a sum; sums of integers are exact in any order.
         moved = new >= 0 if labels is None else new != labels
@@ -82,7 +82,7 @@ def solve(config: LaunchConfig, dtype: torch.dtype = torch.float32) -> Clusters:
         counts = torch.where(full, kept_counts, counts)
         labels = new
     assert labels is not None
-    return Clusters(labels, sums, counts, opened / (ITERATIONS * len(x)), scores)
+    return Clusters(labels, sums, counts, uncertified / (ITERATIONS * len(x)), scores)
 
 
 def assign(
@@ -147,7 +147,7 @@ def judge(config: LaunchConfig, clusters: Clusters, reference: tuple[Clusters, t
     exact, scores = reference
     wrong = int((clusters.labels != exact.labels).sum())
     error = relative(clusters.scores, scores)
-    detail = f"{wrong} of {len(exact.labels)} labels differ; {100 * clusters.opened:.2g} % decided in float64"
+    detail = f"{wrong} of {len(exact.labels)} labels differ; {100 * clusters.uncertified:.2g} % decided in float64"
     return Verdict(error, wrong == 0 and torch.equal(clusters.sums, exact.sums), detail)
 
 

@@ -70,7 +70,9 @@ def predicted(enlarged: int) -> Callable[[Any, Any], float]:
 
     from prismm import Native, Residues
     from prismm.core.problem import Problem
-    from prismm.cuda import plan as cuda_plan
+    from prismm.cuda.choice import moduli_matching_cublas
+    from prismm.cuda.costs.predict import predict
+    from prismm.cuda.costs.table import usual_rates
     from prismm.formats import format_of
     from prismm.schemes.names import parse_scheme
 
@@ -82,10 +84,9 @@ def predicted(enlarged: int) -> Callable[[Any, Any], float]:
         if recipe.scheme is not None:
             schemes = [parse_scheme(recipe.scheme)]
         else:
-            schemes = (
-                [Native()] if recipe.off else [Native(), Residues(cuda_plan.native_grade(problem.result, problem.k))]
-            )
-        return min(cuda_plan.predict(scheme, problem, cuda_plan.usual_rates()) for scheme in schemes)
+            both = [Native(), Residues(moduli_matching_cublas(problem.result, problem.k))]
+            schemes = both[:1] if recipe.off else both
+        return min(predict(scheme, problem, usual_rates()) for scheme in schemes)
 
     return cost
 

@@ -12,10 +12,10 @@ from prismm import errors
 from prismm.core import engine_names as names
 from prismm.cpu.engines.floats import BLAS
 from prismm.cpu.engines.integer import ENGINES
+from prismm.cuda import device as cuda_device
+from prismm.cuda.device import INT8
 from prismm.cuda.launch import cublas
-from prismm.cuda.multiword import launches as cuda_words
-from prismm.cuda.residues import launches as cuda
-from prismm.cuda.slices import launches as cuda_slices
+from prismm.cuda.multiword import launches as multiword_launches
 from prismm.errors import ArgumentError
 
 A = np.arange(12.0).reshape(3, 4)
@@ -34,8 +34,16 @@ def test_docstrings():
 
 def test_the_lists_are_the_engines():
     assert (*ENGINES, BLAS.name) == names.CPU
-    words = {x.name for x in (cuda_words.HALVES, cuda_words.TF32_PAIRS, cuda_words.BF16_PAIRS, cuda_words.BF16_TRIPLES)}
-    assert set(names.CUDA) == {cuda.INT8, cuda.BLAS, cuda_slices.FP16, cuda_slices.FP64, *words}
+    words = {
+        x.name
+        for x in (
+            multiword_launches.HALVES,
+            multiword_launches.TF32_PAIRS,
+            multiword_launches.BF16_PAIRS,
+            multiword_launches.BF16_TRIPLES,
+        )
+    }
+    assert set(names.CUDA) == {INT8, cuda_device.BLAS, cuda_device.FP16, cuda_device.FP64, *words}
     assert cublas is not None
 
 

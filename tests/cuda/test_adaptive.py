@@ -12,9 +12,9 @@ from prismm.core.accuracy import parse_target
 from prismm.core.problem import Problem
 from prismm.core.request import Request
 from prismm.cuda import plan as cuda_plan
-from prismm.cuda.residues import launches as cuda
-from prismm.cuda.slices import implementation as cuda_slices_calls
-from prismm.cuda.slices import launches as cuda_slices
+from prismm.cuda.device import Device
+from prismm.cuda.implementation import implementation_of
+from prismm.cuda.slices.config import cut_for
 from prismm.cuda.slices.kernels import product as slice_product
 from prismm.errors import ArgumentError, EngineError
 from prismm.formats import FP64
@@ -22,7 +22,7 @@ from prismm.schemes.slice_layout import UNITS
 from prismm.testing import HOSTILE, SPECIAL, exact_gemm, exact_product
 from tests.cuda.harness.processes import compiled, interpreted
 
-H200 = cuda.Device("NVIDIA H200", True, True, 132)
+H200 = Device("NVIDIA H200", True, True, 132)
 
 
 def adaptive(unit, slices=None, **other):
@@ -55,7 +55,7 @@ def test_they_run_on_the_unit_of_their_own():
             for k in (1, 20, 512, 20000):
                 some = problem(64, k, accuracy=accuracy)
                 assert chosen(some, scheme).engine.removeprefix("cuda:") in scheme.unit.replace("bf16", "fp16")
-                config = cuda_slices_calls.launch_config(scheme, some, H200)
+                config = implementation_of(scheme).launch_config(some, H200)
                 # Where entries are correctly rounded by definition, they are certified on a grid.
                 assert config.digits.adaptive == (scheme.mode != "CR" and accuracy != "correctly-rounded")
     with pytest.raises(EngineError, match="reproducible"):
@@ -71,9 +71,9 @@ def test_accumulators_hold_what_a_block_of_a_pair_adds():
         for k in (1, 3, 100, 4096, 1 << 20, (1 << 23) - 1):
             for rounding in ("nearest", "toward-zero"):
                 scheme = adaptive(unit, 5, rounding=rounding)
-                config = cuda_slices_calls.launch_config(scheme, problem(64, k), H200)
+                config = implementation_of(scheme).launch_config(problem(64, k), H200)
                 largest = slice_product.largest_digit(config.digits.bits, config.digits.truncated)
-                cut = cuda_slices.cut_for(config.widest, 50, k, 132)
+                cut = cut_for(config.widest, 50, k, 132)
                 assert min(k, cut.width) * largest**2 < 1 << (8 * config.digits.top.itemsize - 1)
                 assert config.entry_bytes == 25 * config.digits.top.itemsize
 
@@ -83,9 +83,9 @@ def test_accumulators_hold_what_a_block_of_a_pair_adds():
 def test_reported_bounds_hold(name, scheme, seed):
     a, b = HOSTILE[name](6, 70, 5, seed=seed)
     c = prismm.matmul(a, b, scheme=scheme)
-    bounds = cuda_slices_calls.bound_of(scheme, problem(6, 70), H200, a, b).at(c, slice(None), slice(None))
+    bounds = implementation_of(scheme).bound(problem(6, 70), "", H200, a, b, None, 1.0).at(c, slice(None), slice(None))
     assert exact_product(a, b).within(c, bounds).all()
-    one = cuda_slices_calls.bound_of(scheme, problem(6, 70), H200, a, b).at(c, 3, 2)
+    one = implementation_of(scheme).bound(problem(6, 70), "", H200, a, b, None, 1.0).at(c, 3, 2)
     assert math.isclose(float(one), bounds[3, 2], rel_tol=1e-12)
 
 
@@ -103,12 +103,12 @@ def test_reported_bounds_hold(name, scheme, seed):
     ids=str,
 )  # fmt: skip
 def test_slices_are_counted_as_on_a_cpu(name, scheme, seed):
-    from prismm.cuda.slices.count import settled
+    from prismm.cuda.slices.count import fix_slice_count
     from tests.cuda.test_slices import of_a_cpu
 
     a, b = {**HOSTILE, **SPECIAL}[name](20, 60, 17, seed=seed)
     slices, ended = of_a_cpu(scheme, a, b)
-    found = settled(scheme, torch.from_numpy(a), torch.from_numpy(b))
+    found = fix_slice_count(scheme, torch.from_numpy(a), torch.from_numpy(b))
     assert (found.slices, found.fast) == (slices, not ended)
 
 

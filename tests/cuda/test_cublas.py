@@ -8,11 +8,13 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("triton")
 
-from prismm.cuda.calls import _in_place  # noqa: E402
+from prismm.cuda.backend import in_place  # noqa: E402
 from prismm.cuda.launch import cublas  # noqa: E402
-from prismm.cuda.launch.program import OUT, A, B, Place, Program  # noqa: E402
+from prismm.cuda.launch.arguments import OUT, A, B, BufferView  # noqa
+from prismm.cuda.launch.program import Program  # noqa: E402
+from prismm.cuda.native.cublas import multiply_natively  # noqa
 from prismm.cuda.operands import vectors_of  # noqa: E402
-from prismm.cuda.residues import launches as cuda  # noqa: E402
+from prismm.cuda.views import Result  # noqa: E402
 from prismm.errors import EngineError  # noqa: E402
 
 DTYPES = ("float64", "float32", "complex128", "complex64")
@@ -39,10 +41,10 @@ def gemm_of(a, b, out):
     """The step that multiplies these tensors."""
     program = Program()
     left, right = vectors_of(a, A, columns=False), vectors_of(b, B, columns=True)
-    target = cuda.Result(Place(OUT, 0, out.dtype), *out.shape, out.stride())
-    cuda.multiply_natively(program, left, right, target)
+    target = Result(BufferView(OUT, 0, out.dtype), *out.shape, out.stride())
+    multiply_natively(program, left, right, target)
     (gemm,) = program.launches
-    assert program.scratch >= cublas.WORKSPACE and gemm.workspace.offset % 256 == 0
+    assert program.workspace >= cublas.WORKSPACE and gemm.workspace.offset % 256 == 0
     return gemm
 
 
@@ -89,7 +91,7 @@ def test_what_cublas_is_told_is_the_product(dtype, batches, rng):
 
 
 def test_large_numbers_take_the_64_bit_call():
-    place = Place(A, 0, torch.float64)
+    place = BufferView(A, 0, torch.float64)
 
     def name(batch, m, n, k, a_steps, b_steps):
         return cublas.Gemm(place, place, place, (batch, m, n, k), a_steps, b_steps, place).call[0]
@@ -105,8 +107,8 @@ def test_large_numbers_take_the_64_bit_call():
 
 def test_rows_that_overlap_are_copied():
     windows = torch.arange(20.0).as_strided((5, 4), (1, 2))  # neither rows nor columns lie apart
-    assert _in_place(windows, False) and not _in_place(windows, True)
-    assert _in_place(windows.contiguous(), True) and _in_place(windows.contiguous().mT, True)
+    assert in_place(windows, False) and not in_place(windows, True)
+    assert in_place(windows.contiguous(), True) and in_place(windows.contiguous().mT, True)
     with pytest.raises(EngineError, match="copied first"):
         gemm_of(windows[None], torch.ones(1, 4, 3), torch.empty(1, 5, 3))
 

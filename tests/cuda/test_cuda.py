@@ -4,8 +4,10 @@ import numpy as np
 import pytest
 
 import prismm
+from prismm.cuda import blocks as cuda_blocks
 from prismm.cuda import calls as cuda_calls
-from prismm.cuda import replay as cuda_repeats
+from prismm.cuda import replay as cuda_replay
+from prismm.cuda.replay import _AT_ONCE
 from prismm.errors import AccuracyError, ArgumentError, DTypeError, EngineError, OperandError, ShapeError
 from prismm.schemes.native import Native
 from prismm.schemes.residues import Residues
@@ -98,16 +100,14 @@ def test_an_inner_dimension_beyond_one_int32_sum(rng):
 
 
 def test_blocks_of_a_bounded_workspace(rng, monkeypatch):
-    from prismm.cuda import calls as cuda_calls
-    from prismm.cuda import plan as cuda_plan
 
     a, b = on_gpu(rng.standard_normal((700, 300))), on_gpu(rng.standard_normal((300, 500)))
     whole = prismm.matmul(a, b, scheme=Residues(15))
-    monkeypatch.setattr(cuda_plan, "_LARGE", 1 << 20)
+    monkeypatch.setattr(cuda_blocks, "LARGE", 1 << 20)
     monkeypatch.setattr("torch.cuda.mem_get_info", lambda: (1 << 21, 1 << 30))
     monkeypatch.setattr(cuda_calls, "_CALLS", {})
-    monkeypatch.setattr(cuda_calls, "_AT_ONCE", {})
-    monkeypatch.setattr(cuda_repeats, "_REPEATS", {})
+    monkeypatch.setattr(cuda_replay, "_AT_ONCE", {})
+    monkeypatch.setattr(cuda_replay, "_REPEATS", {})
     assert prismm.explain(a, b, scheme=Residues(15)).row_panel < 700
     assert whole.equal(prismm.matmul(a, b, scheme=Residues(15)))
 
@@ -298,11 +298,11 @@ def test_a_call_like_an_earlier_one_notices_what_differs(n):
     cuda_calls.forget()
     for _ in range(5):
         assert same(prismm.matmul(a, b, reproducible=True))
-    assert len(cuda_calls._AT_ONCE) == 1
+    assert len(_AT_ONCE) == 1
     out = torch.empty_like(a)
     for _ in range(5):
         assert prismm.matmul(a, b, reproducible=True, out=out) is out and same(out)
-    assert len(cuda_calls._AT_ONCE) == 2
+    assert len(_AT_ONCE) == 2
     assert same(prismm.matmul(torch._neg_view(a), b, reproducible=True), -1)
     x = a.clone().requires_grad_()
     assert prismm.matmul(x, b, reproducible=True).grad_fn is not None
@@ -354,9 +354,9 @@ def test_a_setting_that_changes_is_noticed_by_a_call_that_was_begun(monkeypatch)
     a, b = (torch.randn(1312, 1312, dtype=torch.float32, device="cuda") for _ in range(2))
     cuda_calls.forget()
     expected = [prismm.matmul(a, b, reproducible=True) for _ in range(5)]
-    (found,) = cuda_calls._AT_ONCE.values()
+    (found,) = _AT_ONCE.values()
     assert not found.changing
-    cuda_repeats.forget()
+    cuda_replay.forget()
     monkeypatch.setenv("NVIDIA_TF32_OVERRIDE", "1")
     assert torch.equal(prismm.matmul(a, b, reproducible=True), expected[0]) and found.changing
     monkeypatch.delenv("NVIDIA_TF32_OVERRIDE")
@@ -416,7 +416,7 @@ def test_a_setting_that_spoils_cublas_is_noticed_before_out_is_written(rng, monk
     for _ in range(5):
         prismm.matmul(a, b, scheme=Native(), accuracy="native", out=out)
     before = out.zero_().clone()
-    cuda_repeats.forget()
+    cuda_replay.forget()
     monkeypatch.setenv("NVIDIA_TF32_OVERRIDE", "1")
     with pytest.raises(EngineError, match="NVIDIA_TF32_OVERRIDE"):
         prismm.matmul(a, b, scheme=Native(), accuracy="native", out=out)

@@ -12,18 +12,19 @@ pytest.importorskip("triton")
 
 import prismm  # noqa: E402
 from prismm.core.bounds import ConventionalBound  # noqa: E402
-from prismm.cuda import calls as cuda_calls  # noqa: E402
-from prismm.cuda.conventional.tiles import (  # noqa: E402
+from prismm.cuda import calls as cuda_calls  # noqa
+from prismm.cuda.device import COUNTS, device_of  # noqa: E402
+from prismm.cuda.native.tiles import (  # noqa: E402
     BY_GROUPS,
     TILES,
     Shape,
     Split,
     faster_split,
-    scratch_bytes,
     seconds_of,
     tile_for,
+    workspace_bytes,
 )
-from prismm.cuda.residues import launches as cuda  # noqa: E402
+from prismm.cuda.replay import _AT_ONCE  # noqa: E402
 from prismm.formats import FP32, FP64  # noqa: E402
 from prismm.testing import HOSTILE, SPECIAL, exact_product  # noqa: E402
 from tests.cuda.harness.cases import needs_rates  # noqa: E402
@@ -77,7 +78,7 @@ def test_matrix_instructions_wide_copies_and_no_spills(architecture, dtype, layo
     found = [entry for entry in found if entry["kernel"] == "multiply_directly" and not entry["parted"]]
     assert len(added) == len(parted) == 1 + len(grouped) // 2 and len(grouped) == 4 * (architecture == "sm_90")
     assert all(entry["stack"] == 0 for entry in added) and all(entry["mma"] > 0 for entry in parted)
-    assert len(found) == sum(tile.pace(8 if dtype == "float64" else 4) is not None for tile in TILES)
+    assert len(found) == sum(tile.times(8 if dtype == "float64" else 4) is not None for tile in TILES)
     for entry in found:
         assert entry["kernel"] == "multiply_directly" and entry["mma"] > 0 and entry["stack"] <= 8, entry
         assert entry["copies"] == entry["wide"] > 0 and entry["steps"], entry
@@ -99,27 +100,27 @@ def test_matrix_instructions_wide_copies_and_no_spills(architecture, dtype, layo
 def test_the_kernel_of_groups_is_taken_for_large_matrices_that_tma_reads():
     for size, own in zip((8, 4), BY_GROUPS[:2], strict=True):
         large = Shape(2048, 2048, 2048, 1, size)
-        assert tile_for(large, 132, hopper=True) is own and not tile_for(large, 132).groups
-        low = tile_for(large._replace(m=64, n=65536), 132, hopper=True)
+        assert tile_for(large, 132, sm90=True) is own and not tile_for(large, 132).groups
+        low = tile_for(large._replace(m=64, n=65536), 132, sm90=True)
         assert low.groups and (low.rows, low.columns) == (64, 128)
         for other in (large._replace(n=2047), large._replace(k=2047), Shape(64, 64, 64, 1, size)):
-            assert not tile_for(other, 132, hopper=True).groups
-        assert not tile_for(large, 132, 99 << 10, hopper=True).groups
+            assert not tile_for(other, 132, sm90=True).groups
+        assert not tile_for(large, 132, 99 << 10, sm90=True).groups
 
 
 @pytest.mark.parametrize("size", [8, 4])
 def test_long_inner_dimensions_are_cut(size):
     for m, n, k in ((64, 64, 32768), (256, 256, 32768), (64, 64, 131072), (37, 21, 5000)):
         shape = Shape(m, n, k, 1, size)
-        split = faster_split(shape, 132, hopper=True)
+        split = faster_split(shape, 132, sm90=True)
         assert split is not None and split.parts >= 2 and split.length % split.tile.depth == 0
         assert (split.parts - 1) * split.length < k <= split.parts * split.length
         sums = split.parts * m * n * 8
-        assert sums <= scratch_bytes(shape, 132, hopper=True) <= 1.5 * sums
-        assert seconds_of(shape, 132, 1.0, 4e12, hopper=True) < 1e-6 * 67e6  # far from what one tile would take
+        assert sums <= workspace_bytes(shape, 132, sm90=True) <= 1.5 * sums
+        assert seconds_of(shape, 132, 1.0, 4e12, sm90=True) < 1e-6 * 67e6  # far from what one tile would take
     for n in (64, 1024, 4096):  # short, or many tiles
-        assert faster_split(Shape(n, n, 256, 1, size), 132, hopper=True) is None
-    assert scratch_bytes(Shape(4096, 4096, 512, 1, size), 132, hopper=True) == 0
+        assert faster_split(Shape(n, n, 256, 1, size), 132, sm90=True) is None
+    assert workspace_bytes(Shape(4096, 4096, 512, 1, size), 132, sm90=True) == 0
 
 
 def test_measured_times_are_predicted():
@@ -130,7 +131,7 @@ def test_measured_times_are_predicted():
     for row in rows:
         m, columns, k, batch = (int(row[x]) for x in ("m", "n", "k", "batch"))
         shape = Shape(m, columns, k, batch, 8 if row["dtype"] == "float64" else 4)
-        ratios.append(1e3 * seconds_of(shape, 132, 1.0, 4e12, hopper=True) / float(row["ms"]))
+        ratios.append(1e3 * seconds_of(shape, 132, 1.0, 4e12, sm90=True) / float(row["ms"]))
     assert sum(0.75 < ratio < 1.25 for ratio in ratios) >= 0.9 * len(ratios)
 
 
@@ -184,15 +185,15 @@ def multiply(a, b, tile):
     """The product by a tile, or in parts, and counts."""
     out = torch.full((a.shape[0], a.shape[1], b.shape[2]), math.nan, dtype=a.dtype, device="cuda")
     split = tile if isinstance(tile, Split) else None
-    program, counts = direct_program(a, b, out, None if split else tile, cuda.device_of(0), split)
-    scratch = torch.empty(program.scratch, dtype=torch.uint8, device="cuda")
-    bases = a.data_ptr(), b.data_ptr(), out.data_ptr(), scratch.data_ptr()
+    program, counts = direct_program(a, b, out, None if split else tile, device_of(0), split)
+    workspace = torch.empty(program.workspace, dtype=torch.uint8, device="cuda")
+    bases = a.data_ptr(), b.data_ptr(), out.data_ptr(), workspace.data_ptr()
     program.run(bases, torch.cuda.current_stream().cuda_stream)
-    return out, scratch[counts.offset :].view(torch.int64)[: cuda.COUNTS].tolist()
+    return out, workspace[counts.offset :].view(torch.int64)[:COUNTS].tolist()
 
 
 EVERY = [
-    (tile, dtype) for dtype in ("float64", "float32") for tile in TILES if tile.pace(8 if dtype == "float64" else 4)
+    (tile, dtype) for dtype in ("float64", "float32") for tile in TILES if tile.times(8 if dtype == "float64" else 4)
 ]
 
 
@@ -217,22 +218,22 @@ def test_every_entry_is_within_its_bound(tile, dtype, layouts, seed):
         assert exact.within(c, bounds).all(), (name, m, k, n)
 
 
-hopper = pytest.mark.skipif(
+sm90 = pytest.mark.skipif(
     not torch.cuda.is_available() or torch.cuda.get_device_capability() != (9, 0), reason="needs a Hopper GPU"
 )
-BY_GROUPS_TOO = [pytest.param(tile, "float64" if tile.double else "float32", marks=hopper) for tile in BY_GROUPS]
+BY_GROUPS_TOO = [pytest.param(tile, "float64" if tile.double else "float32", marks=sm90) for tile in BY_GROUPS]
 SPLITS = [
     pytest.param(Split(TILES[5], 3, 32), "float64", id="parts-float64"),
     pytest.param(Split(TILES[7], 3, 32), "float32", id="parts-float32"),
-    pytest.param(Split(BY_GROUPS[0], 3, 32), "float64", marks=hopper, id="parts-groups-float64"),
-    pytest.param(Split(BY_GROUPS[1], 3, 32), "float32", marks=hopper, id="parts-groups-float32"),
-    pytest.param(Split(BY_GROUPS[2], 3, 32), "float64", marks=hopper, id="parts-low-groups-float64"),
-    pytest.param(Split(BY_GROUPS[3], 3, 32), "float32", marks=hopper, id="parts-low-groups-float32"),
+    pytest.param(Split(BY_GROUPS[0], 3, 32), "float64", marks=sm90, id="parts-groups-float64"),
+    pytest.param(Split(BY_GROUPS[1], 3, 32), "float32", marks=sm90, id="parts-groups-float32"),
+    pytest.param(Split(BY_GROUPS[2], 3, 32), "float64", marks=sm90, id="parts-low-groups-float64"),
+    pytest.param(Split(BY_GROUPS[3], 3, 32), "float32", marks=sm90, id="parts-low-groups-float32"),
 ]
 """Of an inner dimension of 65 to 96."""
 
 
-@hopper
+@sm90
 @pytest.mark.gpu
 @pytest.mark.parametrize(
     "layouts", [("rows", "rows"), ("columns", "columns"), ("rows", "columns"), ("columns", "rows")]
@@ -300,7 +301,7 @@ def test_long_inner_dimensions_by_default(dtype, rng):
     assert bool(prismm.matmul(a, b, accuracy="native", **form)[5].isinf().all())
 
 
-@hopper
+@sm90
 @pytest.mark.gpu
 @pytest.mark.parametrize(("tile", "dtype"), BY_GROUPS_TOO, ids=name_of)
 @pytest.mark.parametrize("one", [None, 0, 1])
@@ -314,11 +315,11 @@ def test_batches_by_groups(one, tile, dtype, rng):
     x[:, -1, -1] = math.inf
     for a, b in ((x, y), (x.mT.contiguous().mT, y.mT.contiguous().mT)):
         out = torch.full((7, 392, 452), math.nan, dtype=a.dtype, device="cuda")
-        program, _ = direct_program(a, b, out, tile, cuda.device_of(0))
-        scratch = torch.empty(program.scratch, dtype=torch.uint8, device="cuda")
+        program, _ = direct_program(a, b, out, tile, device_of(0))
+        workspace = torch.empty(program.workspace, dtype=torch.uint8, device="cuda")
         for _ in range(3):
             program.run(
-                (a.data_ptr(), b.data_ptr(), out.data_ptr(), scratch.data_ptr()),
+                (a.data_ptr(), b.data_ptr(), out.data_ptr(), workspace.data_ptr()),
                 torch.cuda.current_stream().cuda_stream,
             )
         expected = (a[:, :-1].cpu().double() @ b.cpu().double()).to(kind)
@@ -348,7 +349,7 @@ def test_specials_are_settled(tile, dtype, seed):
     "tile",
     [
         *(tile for tile in TILES if tile.single),
-        *(pytest.param(tile, marks=hopper) for tile in BY_GROUPS if tile.double),
+        *(pytest.param(tile, marks=sm90) for tile in BY_GROUPS if tile.double),
     ],
     ids=name_of,
 )
@@ -374,9 +375,9 @@ def test_what_overflows_on_the_way_is_made_exactly(tile):
     "tile",
     [
         *(tile for tile in TILES if tile.single),
-        *(pytest.param(tile, marks=hopper) for tile in BY_GROUPS if tile.single),
+        *(pytest.param(tile, marks=sm90) for tile in BY_GROUPS if tile.single),
         pytest.param(Split(TILES[7], 2, 16), id="parts"),
-        pytest.param(Split(BY_GROUPS[1], 2, 32), marks=hopper, id="parts-groups"),
+        pytest.param(Split(BY_GROUPS[1], 2, 32), marks=sm90, id="parts-groups"),
     ],
     ids=name_of,
 )
@@ -477,7 +478,7 @@ def test_graphs_streams_and_small_calls_by_default(rng):
     expected = prismm.matmul(x, y)
     for _ in range(4):
         assert prismm.matmul(x, y).equal(expected)
-    assert len(cuda_calls._AT_ONCE) == 1
+    assert len(_AT_ONCE) == 1
     graph, out = torch.cuda.CUDAGraph(), torch.empty_like(expected)
     with torch.cuda.graph(graph):
         prismm.matmul(x, y, out=out)
@@ -506,7 +507,7 @@ def test_splits_are_chosen_and_predicted_as_measured():
     seen, near = 0, []
     for (dtype, m, n, k), found in times.items():
         shape = Shape(int(m), int(n), int(k), 1, 8 if dtype == "float64" else 4)
-        split = faster_split(shape, 132, hopper=True)
+        split = faster_split(shape, 132, sm90=True)
         if split is None or int(n) == 1:
             continue
         tile = split.tile
@@ -516,6 +517,6 @@ def test_splits_are_chosen_and_predicted_as_measured():
         if f"{split.parts} parts {own}" in found:
             seen += 1
             taken, best = found[f"{split.parts} parts {own}"], min(t for way, t in found.items() if way != "cuBLAS")
-            near.append(1e6 * seconds_of(shape, 132, 1.0, 4e12, hopper=True) / taken)
+            near.append(1e6 * seconds_of(shape, 132, 1.0, 4e12, sm90=True) / taken)
             assert taken <= 1.2 * best, (dtype, m, n, k, taken, best)
     assert seen >= 12 and all(0.67 < ratio < 1.34 for ratio in near), near

@@ -5,11 +5,11 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("triton")
 
+from prismm.cuda.device import Device  # noqa: E402
 from prismm.cuda.launch.cublas import Gemm  # noqa: E402
-from prismm.cuda.residues import launches as cuda  # noqa: E402
 from tests.cuda.harness.programs import residue_program  # noqa: E402
 
-H200 = cuda.Device("NVIDIA H200", True, True, 132)
+H200 = Device("NVIDIA H200", True, True, 132)
 
 
 def told(program):
@@ -19,7 +19,7 @@ def told(program):
         kernel = getattr(launch, "kernel", None)
         name = kernel.fn.__name__ if kernel is not None else "zero" if hasattr(launch, "offset") else None
         name = "cublas" if isinstance(launch, Gemm) else name
-        found.append((name, getattr(launch, "beside", None)))
+        found.append((name, getattr(launch, "forked", None)))
     return found
 
 
@@ -40,7 +40,7 @@ def test_operands_are_split_side_by_side_and_meet_before_the_product(dtype):
 def test_a_native_product_is_looked_at_afterwards_or_its_operands_beside_it():
     x = torch.zeros(1, 256, 256, dtype=torch.float64)
     own = residue_program(x, x, torch.empty_like(x), 0, "native", H200)
-    assert told(own) == [("cublas", False), ("finish_native", False)] and own.halves is None
+    assert told(own) == [("cublas", False), ("finish_native", False)] and own.prologue_and_epilogue is None
     a, b = (torch.zeros(1, *shape, dtype=torch.float64) for shape in ((2048, 16), (16, 2048)))
     launches = told(residue_program(a, b, torch.empty(1, 2048, 2048, dtype=a.dtype), 0, "native", H200))
     assert launches == [("largest_magnitudes", True), ("cublas", False), (None, None), ("finish_native", False)]
@@ -49,7 +49,7 @@ def test_a_native_product_is_looked_at_afterwards_or_its_operands_beside_it():
 def test_what_needs_no_result_comes_first():
     x = torch.zeros(1, 256, 256, dtype=torch.float64)
     program = residue_program(x, x, torch.empty_like(x), 14, "native", H200)
-    head, tail = program.halves
+    head, tail = program.prologue_and_epilogue
     assert told(head) + told(tail) == told(program) and told(tail)[0][0] == "join_quickly"
     assert all(own is not other for own in head.launches for other in program.launches if hasattr(own, "kernel"))
-    assert head.scratch == tail.scratch == program.scratch
+    assert head.workspace == tail.workspace == program.workspace

@@ -16,10 +16,11 @@ import prismm  # noqa: E402
 from prismm.core import arrays as interop  # noqa: E402
 from prismm.core.accuracy import Target, join_test  # noqa: E402
 from prismm.core.problem import Problem  # noqa: E402
-from prismm.cuda import calls as cuda_calls  # noqa: E402
+from prismm.cuda import calls as cuda_calls  # noqa
 from prismm.cuda import integers as cuda_integers  # noqa: E402
 from prismm.cuda import operands as cuda_operands  # noqa: E402
-from prismm.cuda import plan as cuda_plan  # noqa: E402
+from prismm.cuda.backend import real_operands  # noqa: E402
+from prismm.cuda.residues.implementation import certificate_test  # noqa: E402
 from prismm.errors import ArgumentError, DTypeError, OperandError  # noqa: E402
 from prismm.formats import FP64  # noqa: E402
 
@@ -154,8 +155,8 @@ def test_unsigned_operands_are_only_viewed(kind, rng, monkeypatch):
         b = unsigned(rng, other, 5, 4) if other == "uint64" else rng.integers(-9, 9, (5, 4)).astype(other)
         x, y = torch.from_numpy(a)[1::2, ::2], torch.from_numpy(b)
         with as_on_gpu(monkeypatch):
-            left, right, wider, keywords = cuda_calls._real_operands(x, y, (None,) * 7)
-            again = cuda_calls._real_operands(y.mT, cuda_calls.cuda_gemm.transposed(x, "T", "trans_b"), (None,) * 7)
+            left, right, wider, keywords = real_operands(x, y, (None,) * 7)
+            again = real_operands(y.mT, cuda_calls.cuda_gemm.transposed(x, "T", "trans_b"), (None,) * 7)
         expected = interop.widened(a[1::2, ::2], b)
         assert np.array_equal(left.numpy(), expected[0]) and np.array_equal(right.numpy(), expected[1])
         assert wider == left.shape[1] // 5 and again[0].shape[1] == 5 * again[2] == 5 * wider
@@ -191,7 +192,7 @@ def test_targets_count_the_terms_of_the_operands():
     problem = Problem(5, 6, 4000, (), FP64, Target("native"), False, False, terms_per_element=4)
     assert problem.terms == 4000 and problem.target_terms == 1000
     mode, kappa, magnitude_kappa = join_test(problem.target, 1000, FP64)
-    test = cuda_plan.test_of(problem)
+    test = certificate_test(problem)
     assert (test.mode, test.kappa, test.magnitude_kappa, test.terms) == (mode, kappa, magnitude_kappa, 4000)
 
 

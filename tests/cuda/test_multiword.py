@@ -37,18 +37,18 @@ def allowed(a, b, slack):
 def test_bits_are_those_of_the_twin(name, dtype, rng):
     import torch
 
-    from prismm.cuda.multiword import launches as cuda_words
-    from prismm.cuda.residues import launches as cuda
+    from prismm.cuda.device import device_of
+    from prismm.cuda.multiword import launches as multiword_launches
     from tests.cuda.harness.programs import run, words_program
 
-    device, words = cuda.device_of(0), twin.formats()[name]
-    if not device.hopper:
+    device, words = device_of(0), twin.formats()[name]
+    if not device.sm90:
         pytest.skip("the twin adds as Hopper's kernel does")
     for k, chunk in ((200, 64), (700, 512), (40, 128)):
         a, b = (rng.standard_normal(shape) + 1j * rng.standard_normal(shape) for shape in ((150, k), (k, 140)))
         a, b = ((x if dtype == "complex64" else x.real).astype(dtype) for x in (a, b))
         out = torch.empty(1, 150, 140, dtype=getattr(torch, dtype), device="cuda")
-        config = cuda_words.LaunchConfig(words, chunk, 0.0, 1.0, False)
+        config = multiword_launches.LaunchConfig(words, chunk, 0.0, 1.0, False)
         x, y = on_gpu(a)[None], on_gpu(b)[None]
         program, _ = words_program(x, y, out, config, device)
         run(program, x, y, out)
@@ -61,12 +61,12 @@ def test_bits_of_one_kernel_are_those_of_its_twin(columns, rng):
     """Cut and multiplied in one kernel: batches, one matrix for all, tiles cut off, fewer terms than a step."""
     import torch
 
-    from prismm.cuda.multiword import launches as cuda_words
-    from prismm.cuda.residues import launches as cuda
+    from prismm.cuda.device import device_of
+    from prismm.cuda.multiword import launches as multiword_launches
     from tests.cuda.harness.programs import run, words_program
 
-    device = cuda.device_of(0)
-    if not device.hopper:
+    device = device_of(0)
+    if not device.sm90:
         pytest.skip("the kernel is Hopper's")
     for m, k, n, left, right in ((152, 200, 140, 3, 1), (256, 512, 384, 1, 2), (20, 40, 300, 70, 70)):
         a, b = (rng.standard_normal(shape).astype(np.float32) for shape in ((left, m, k), (right, k, n)))
@@ -74,13 +74,13 @@ def test_bits_of_one_kernel_are_those_of_its_twin(columns, rng):
         if columns:
             x, y = x.mT.contiguous().mT, y.mT.contiguous().mT
         out = torch.empty(max(left, right), m, n, device="cuda")
-        config = cuda_words.LaunchConfig(cuda_words.HALVES, 64, 0.0, 1.0, False, direct=True)
+        config = multiword_launches.LaunchConfig(multiword_launches.HALVES, 64, 0.0, 1.0, False, direct=True)
         program, _ = words_program(x, y, out, config, device)
         assert [launch.kernel.fn.__name__ for launch in program.launches] == ["multiply_by_words", "repair_words"]
         run(program, x, y, out)
         for t in {0, len(out) - 1}:
             own = a[t % left], b[t % right]
-            expected, _ = twin.product(*own, cuda_words.HALVES, 64, "h200-wgmma", True)
+            expected, _ = twin.product(*own, multiword_launches.HALVES, 64, "h200-wgmma", True)
             assert np.array_equal(out[t].cpu().numpy(), expected)
 
 
@@ -230,27 +230,28 @@ def test_graphs_and_views(rng):
 
 
 def test_blocks_of_a_bounded_workspace(rng, monkeypatch):
+
+    from prismm.cuda import blocks as cuda_blocks
     from prismm.cuda import calls as cuda_calls
-    from prismm.cuda import plan as cuda_plan
-    from prismm.cuda import replay as cuda_repeats
+    from prismm.cuda import replay as cuda_replay
 
     a, b = (on_gpu(rng.standard_normal(shape).astype(np.float32)) for shape in ((700, 300), (300, 500)))
     whole = prismm.matmul(a, b, scheme=ScaledHalf())
-    monkeypatch.setattr(cuda_plan, "_LARGE", 1 << 18)
+    monkeypatch.setattr(cuda_blocks, "LARGE", 1 << 18)
     monkeypatch.setattr("torch.cuda.mem_get_info", lambda: (1 << 20, 1 << 30))
     monkeypatch.setattr(cuda_calls, "_CALLS", {})
-    monkeypatch.setattr(cuda_calls, "_AT_ONCE", {})
-    monkeypatch.setattr(cuda_repeats, "_REPEATS", {})
+    monkeypatch.setattr(cuda_replay, "_AT_ONCE", {})
+    monkeypatch.setattr(cuda_replay, "_REPEATS", {})
     assert prismm.explain(a, b, scheme=ScaledHalf()).row_panel < 700
     assert whole.equal(prismm.matmul(a, b, scheme=ScaledHalf()))
 
 
 def test_a_batch_may_be_cut_too(rng, monkeypatch):
-    from prismm.cuda.multiword import implementation as cuda_words_calls
+    from prismm.cuda.multiword import implementation as multiword_implementation
 
     a, b = (on_gpu(rng.standard_normal(shape).astype(np.float32)) for shape in ((2, 5, 40, 150), (5, 150, 33)))
     whole = prismm.matmul(a, b, scheme=ScaledHalf())
-    monkeypatch.setattr(cuda_words_calls, "BATCH_BYTES", 3 * 2 * 2 * (40 + 33) * 192)
+    monkeypatch.setattr(multiword_implementation, "BATCH_BYTES", 3 * 2 * 2 * (40 + 33) * 192)
     assert whole.equal(prismm.matmul(a, b, scheme=ScaledHalf()))
     assert whole[1, 3].equal(prismm.matmul(a[1, 3], b[3], scheme=ScaledHalf()))
 

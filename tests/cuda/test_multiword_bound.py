@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from prismm.core.accuracy import Target
-from prismm.cuda.multiword import launches as cuda_words
+from prismm.cuda.multiword import launches as multiword_launches
 from prismm.testing import HOSTILE, exact_product
 from tests.cuda.harness import words_twin as twin
 
@@ -29,7 +29,7 @@ def test_no_entry_is_beyond_the_bound(words, unit, name, seed):
         m, n = (150, 140) if name == "shadowed" else (5, 4)
         a, b = HOSTILE[name](m, k, n, seed=seed, dtype=np.dtype(dtype))
         terms = k * (1 if dtype == np.float32 else 2)
-        own = cuda_words.bound(words, terms, chunk, unit, bool(direct))
+        own = multiword_launches.bound(words, terms, chunk, unit, bool(direct))
         x, y = twin.real_vectors(a, "left"), twin.real_vectors(b, "right").T
         exact = exact_product(x, y)
         size = exact.magnitude("up")
@@ -55,8 +55,8 @@ def test_the_twin_of_complex_products_is_a_complex_product(rng):
 
 @pytest.mark.parametrize("terms", [1, 50, 63, 64, 128, 1000, 4096, 100000])
 def test_what_a_target_leaves(terms):
-    chunk = cuda_words.chunk_for(terms)
-    own = cuda_words.bound(cuda_words.HALVES, terms, chunk, "h200-wgmma")
+    chunk = multiword_launches.chunk_for(terms)
+    own = multiword_launches.bound(multiword_launches.HALVES, terms, chunk, "h200-wgmma")
     assert own.least(None) == own.least(Target("fast")) == 0.0
     least = own.least(Target("native"))
     assert (least < math.inf) == (own.gamma < terms * U)
@@ -69,11 +69,11 @@ def test_what_a_target_leaves(terms):
 
 
 def test_longer_products_take_longer_chunks():
-    chunks = [cuda_words.chunk_for(k) for k in (1, 300, 1250, 1400, 8192, 1 << 20)]
+    chunks = [multiword_launches.chunk_for(k) for k in (1, 300, 1250, 1400, 8192, 1 << 20)]
     assert chunks == [64, 64, 64, 128, 256, 512]
 
 
 def test_thresholds_reach_kernels_rounded_up():
     for x in (0.0, 1.0, 1.0 + 2.0**-30, 54.58616014560967, 1e-50, 3e38, math.inf):
-        near = float(np.int32(cuda_words.pattern_of(x)).view(np.float32))
+        near = float(np.int32(multiword_launches.pattern_of(x)).view(np.float32))
         assert near >= x and (x == 0.0 or near <= max(x * (1 + 2.0**-22), 2.0**-149))

@@ -9,17 +9,20 @@ from prismm.core.accuracy import parse_target
 from prismm.core.problem import Problem
 from prismm.core.request import Request
 from prismm.cuda import plan as cuda_plan
-from prismm.cuda.multiword import implementation as cuda_words_calls
-from prismm.cuda.multiword import launches as cuda_words
-from prismm.cuda.residues import launches as cuda
+from prismm.cuda.costs.predict import predict
+from prismm.cuda.costs.table import usual_rates
+from prismm.cuda.device import Device
+from prismm.cuda.implementation import implementation_of
+from prismm.cuda.multiword import implementation as multiword_implementation
+from prismm.cuda.multiword import launches as multiword_launches
 from prismm.errors import ArgumentError, EngineError
 from prismm.formats import FP32, FP64, TF32
 from prismm.schemes import Native, Residues, ScaledHalf, Words
 from prismm.testing import HOSTILE, exact_product
 from tests.cuda.harness import words_twin as twin
 
-H200 = cuda.Device("NVIDIA H200", True, True, 132)
-A100 = cuda.Device("NVIDIA A100", False, True, 108)
+H200 = Device("NVIDIA H200", True, True, 132)
+A100 = Device("NVIDIA A100", False, True, 108)
 
 
 def problem(n=4096, k=None, *, result=FP32, accuracy="native", **other):
@@ -43,7 +46,7 @@ def test_auto_takes_words_for_large_products_in_float32():
 
 def test_batches_of_small_products_are_cut_where_they_are_multiplied():
     def one_kernel(some, chunk=64, device=H200):
-        return cuda_words_calls.launch_config(ScaledHalf(chunk=chunk), some, device).direct
+        return implementation_of(ScaledHalf(chunk=chunk)).launch_config(some, device).direct
 
     assert one_kernel(problem(512, batch=(64,))) and one_kernel(problem(256, batch=(256,)))
     # Of larger matrices, or few, elements are cut too often, or by too few.
@@ -73,10 +76,10 @@ def test_auto_takes_no_words_elsewhere(some, scheme):
 
 
 def test_a_product_no_certificate_would_cover_is_not_taken():
-    assert cuda_words_calls.of_native_grade(problem(4096, 255)) is None
+    assert multiword_implementation.of_native_grade(problem(4096, 255)) is None
     for k in (256, 1000, 5000, 1 << 20):
-        scheme = cuda_words_calls.of_native_grade(problem(64, k))
-        assert cuda_words_calls.launch_config(scheme, problem(64, k), H200).least < math.inf
+        scheme = multiword_implementation.of_native_grade(problem(64, k))
+        assert implementation_of(scheme).launch_config(problem(64, k), H200).least < math.inf
 
 
 def test_an_engine_asked_for_names_its_words():
@@ -94,13 +97,13 @@ def test_words_run_on_gpus_without_known_rates_when_asked_for():
     choice = chosen(problem(), ScaledHalf(), device=A100)
     assert (choice.scheme, choice.engine) == (ScaledHalf(), "cuda:fp16")
     # The A100's matrix unit errs more.
-    ours, other = (cuda_words_calls.launch_config(ScaledHalf(), problem(), device).least for device in (H200, A100))
+    ours, other = (implementation_of(ScaledHalf()).launch_config(problem(), device).least for device in (H200, A100))
     assert ours < other < math.inf
 
 
 def test_what_a_gpu_has_not():
     for scheme in (ScaledHalf(sb=13), ScaledHalf(sb=-1), ScaledHalf(scale=False), ScaledHalf(rounding="zero")):
-        assert cuda_words_calls.word_format(scheme) is None
+        assert multiword_implementation.word_format(scheme) is None
     for scheme in (
         Words(TF32, 2, chunk=8),
         Words.tf32(4),
@@ -116,14 +119,14 @@ def test_what_a_gpu_has_not():
         chosen(problem(), ScaledHalf(), "cuda:int8")
     with pytest.raises(ArgumentError, match="too long"):
         chosen(problem(4, 1 << 23), ScaledHalf())
-    assert cuda_words_calls.word_format(ScaledHalf(sb=0)).amplified == 0
+    assert multiword_implementation.word_format(ScaledHalf(sb=0)).amplified == 0
 
 
 def test_predictions_follow_what_was_measured():
     for n, seconds in ((4096, 0.70e-3), (8192, 4.9e-3), (16384, 37.5e-3)):
-        predicted = cuda_plan.predict(ScaledHalf(chunk=512), problem(n), cuda_plan.usual_rates())
+        predicted = predict(ScaledHalf(chunk=512), problem(n), usual_rates())
         assert 0.75 < predicted / seconds < 1.25
-    tf32 = cuda_plan.predict(Words.tf32(), problem(8192), cuda_plan.usual_rates())
+    tf32 = predict(Words.tf32(), problem(8192), usual_rates())
     assert 0.75 < tf32 / 9.2e-3 < 1.25
 
 
@@ -134,11 +137,11 @@ def test_reported_bounds_hold(name, dtype, seed):
     for generator in ("normal", "wide_rows", "subnormal_results", "cancelling"):
         a, b = HOSTILE[generator](6, 150, 5, seed=seed, dtype=np.dtype(dtype))
         terms = 150 * (2 if dtype == "complex64" else 1)
-        own = cuda_words.bound(words, terms, chunk, "h200-wgmma")
+        own = multiword_launches.bound(words, terms, chunk, "h200-wgmma")
         real, _ = twin.product(a, b, words, chunk, "h200-wgmma")
         c = real.view(dtype)
-        bounds = cuda_words_calls.WordsBound(FP32, a, b, own, None).at(c, slice(None), slice(None))
+        bounds = multiword_implementation.WordsBound(FP32, a, b, own, None).at(c, slice(None), slice(None))
         exact = exact_product(twin.real_vectors(a, "left"), twin.real_vectors(b, "right").T)
         assert exact.within(real, np.repeat(bounds, real.shape[1] // c.shape[1], axis=1)).all(), generator
-        one = cuda_words_calls.WordsBound(FP32, a, b, own, None).at(c, 3, 2)
+        one = multiword_implementation.WordsBound(FP32, a, b, own, None).at(c, 3, 2)
         assert np.isclose(float(one), bounds[3, 2], rtol=1e-12)

@@ -9,7 +9,8 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("triton")
 
 from prismm.core.problem import Problem  # noqa: E402
-from prismm.cuda.plan import is_proved  # noqa: E402
+from prismm.cuda.native import seconds as native_seconds  # noqa: E402
+from prismm.cuda.native.seconds import is_proved  # noqa: E402
 from prismm.formats import FP64  # noqa: E402
 from tests.cuda.harness.processes import interpreted  # noqa: E402
 
@@ -56,7 +57,6 @@ def test_results_are_those_of_a_look_at_the_result(dtype, shape, monkeypatch):
     """Eager and captured, of operands that overflow, nearly do, or hold what is not finite."""
     import prismm
     from prismm.cuda import calls as cuda_calls
-    from prismm.cuda import plan as cuda_plan
 
     *batch, m, n, k = shape
     kind, rng = getattr(torch, dtype), np.random.default_rng(7)
@@ -81,12 +81,12 @@ def test_results_are_those_of_a_look_at_the_result(dtype, shape, monkeypatch):
         b = b.mT.contiguous().mT if scale else b
         results = []
         for least in (1, 1 << 60):
-            monkeypatch.setattr(cuda_plan, "_PROVED", least)
+            monkeypatch.setattr(native_seconds, "_PROVED", least)
             cuda_calls.forget()
             for _ in range(4):
                 results.append(prismm.matmul(a, b, **form))
             (call,) = cuda_calls.known()
-            names = [name for queued in call.programs.values() for name, _ in queued.program.apart()]
+            names = [name for queued in call.programs.values() for name, _ in queued.program.single_launches()]
             made += "largest_magnitudes" in names
             out = torch.empty_like(results[0])
             prismm.matmul(a, b, out=out, **form)

@@ -1,6 +1,8 @@
 """What `Auto` takes on a GPU, and what is refused, by shapes, types and targets alone: no GPU is needed to ask."""
 
 import dataclasses
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -9,14 +11,19 @@ from prismm import Slices, TileInt8, Words
 from prismm.core.accuracy import Target, parse_target
 from prismm.core.problem import Problem
 from prismm.core.request import check_request
-from prismm.cuda import calls as cuda_calls
+from prismm.cuda import blocks as cuda_blocks
+from prismm.cuda import choice as cuda_choice
 from prismm.cuda import plan as cuda_plan
+from prismm.cuda.backend import _is_strided_vector
+from prismm.cuda.costs.predict import predict
 from prismm.cuda.costs.table import committed, rates_of
+from prismm.cuda.device import Device, reduced_float32
 from prismm.cuda.gemm import sum as cuda_gemm
-from prismm.cuda.residues import launches as cuda
-from prismm.cuda.residues.launches import Device
+from prismm.cuda.multiword.implementation import of_native_grade
 from prismm.errors import ArgumentError, EngineError
 from prismm.formats import FP32, FP64
+from prismm.planning.auto import Auto
+from prismm.schemes.baselines import QuanTensor
 from prismm.schemes.native import Native
 from prismm.schemes.residues import Residues
 from prismm.schemes.scaled_half import ScaledHalf
@@ -64,7 +71,7 @@ def chosen(problem, device=H200, scheme=None, engine=None):
 def test_what_auto_takes(problem, scheme):
     choice = chosen(problem)
     assert choice.scheme == scheme and choice.reasons
-    assert cuda_plan.predict(choice.scheme, problem, committed()["NVIDIA H200"]) > 0.0
+    assert predict(choice.scheme, problem, committed()["NVIDIA H200"]) > 0.0
 
 
 @pytest.mark.parametrize("result", [FP64, FP32], ids=str)
@@ -74,6 +81,67 @@ def test_what_auto_takes(problem, scheme):
 def test_small_products_are_one_kernel(m, n, k, batch, result):
     choice = chosen(dataclasses.replace(problem_of(m, k, result, batch=batch), n=n))
     assert choice.scheme == Native(None if result == FP64 else "float64") and choice.engine == "cuda:fp64"
+
+
+PROBLEMS = [
+    problem_of(n, n, result, target, is_complex=is_complex)
+    for n in (64, 1024, 4096)
+    for result in (FP64, FP32)
+    for target in ("native", "fast", "correctly-rounded", 1e-5)
+    for is_complex in (False, True)
+]
+
+
+def test_auto_may_be_asked_of_a_gpu_that_is_not_here(monkeypatch):
+    monkeypatch.setattr(cuda_blocks, "LARGE", 1 << 50)
+    for problem in (*PROBLEMS, *(dataclasses.replace(x, reproducible=True) for x in PROBLEMS)):
+        options = check_request(problem.target, None, problem.reproducible, None, None, None, None, None)[0]
+        for name, device in (("NVIDIA H200", H200), ("NVIDIA of tomorrow", UNKNOWN)):
+            found, choice = Auto().select(problem, name), cuda_plan.choose(problem, options, device)
+            assert found.scheme == choice.scheme and found.reasons == choice.reasons[: len(found.reasons)], problem
+            assert found.engine in (None, choice.engine)
+
+
+def test_auto_asks_no_torch_of_a_gpu_that_is_not_here():
+    program = (
+        "import sys; sys.modules.update(torch=None, triton=None, numba=None)\n"
+        "from prismm.core.accuracy import parse_target; from prismm.core.problem import Problem\n"
+        "from prismm.formats import FP64; from prismm.planning.auto import Auto\n"
+        "problem = Problem(4096, 4096, 4096, (), FP64, parse_target('native'), reproducible=False, one_type=True)\n"
+        "print(Auto().select(problem, 'NVIDIA H200').scheme)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.stdout == "Residues(moduli=14)\n", done.stderr
+
+
+def test_alternatives_say_why_they_were_not_taken(monkeypatch):
+    monkeypatch.setattr(cuda_blocks, "LARGE", 1 << 50)
+    for problem in PROBLEMS:
+        options = check_request(problem.target, None, False, None, None, None, None, None)[0]
+        choice = cuda_plan.choose(problem, options, H200)
+        found = cuda_plan.make_plan(problem, choice, options, H200, "", "").alternatives
+        assert (str(choice.scheme), choice.engine) not in [(x.scheme, x.engine) for x in found]
+        seconds = [x.predicted_seconds for x in found]
+        assert seconds == sorted(seconds) and seconds[0] > 0.0
+        native = [x.reason for x in found if x.engine == "cuda:blas"]
+        if problem.goal in ("correctly-rounded", "tolerance"):
+            assert native == ["certifies accuracy 'native' and 'fast' alone"]
+        # Nothing is left that the table would have taken.
+        assert all(x.reason != "another scheme was asked for" or not _weighed(x.scheme, problem) for x in found), found
+    choice = chosen(PROBLEMS[0], UNKNOWN)
+    plan = cuda_plan.make_plan(PROBLEMS[0], choice, options, UNKNOWN, "", "")
+    assert any("no rates of NVIDIA of tomorrow" in x.reason for x in plan.alternatives)
+
+
+def _weighed(scheme, problem):
+    """Whether the table weighs a scheme for a problem."""
+    grade = of_native_grade(problem)
+    return scheme.startswith(("Native", "Residues")) or (grade is not None and scheme == str(grade))
+
+
+def test_schemes_without_kernels_are_refused():
+    with pytest.raises(EngineError, match="runs on a CPU so far"):
+        chosen(problem_of(64, 64, FP32), scheme=QuanTensor())
 
 
 def test_engines_of_native_products():
@@ -100,7 +168,7 @@ def test_engines_of_native_products():
 
 
 def test_settings_of_cublas_do_not_concern_one_kernel(monkeypatch):
-    monkeypatch.setattr(cuda_plan, "_spoiled", lambda problem: "TF32 is on")
+    monkeypatch.setattr(cuda_choice, "spoiled_by", lambda problem: "TF32 is on")
     small, large = problem_of(64, 64, FP32), problem_of(4096, 4096, FP32)
     assert chosen(small).engine == "cuda:fp64" and "TF32 is on" in chosen(small).reasons[0]
     assert isinstance(chosen(large).scheme, ScaledHalf)
@@ -121,7 +189,7 @@ def test_a_sum_takes_what_a_product_does_or_residues(n, result):
     assert chosen(plain).scheme == chosen(product).scheme
     scheme, engine = chosen(product).scheme, chosen(product).engine
     assert chosen(plain).engine == engine
-    more = cuda_plan.predict(scheme, plain, rates, engine) / cuda_plan.predict(scheme, product, rates, engine)
+    more = predict(scheme, plain, rates, engine) / predict(scheme, product, rates, engine)
     assert 1.0 < more < 2.0
     assert isinstance(chosen(hard).scheme, Residues)
 
@@ -186,7 +254,7 @@ def test_targets_are_those_of_a_call():
 def test_settings_that_spoil_cublass_float32_are_seen(value, spoilt, monkeypatch):
     monkeypatch.setenv("NVIDIA_TF32_OVERRIDE", value)
     large = problem_of(4096, 4096, FP32, "fast", one_type=True)
-    assert (cuda.reduced_float32() is not None) == spoilt
+    assert (reduced_float32() is not None) == spoilt
     assert ("NVIDIA_TF32_OVERRIDE" in chosen(large).reasons[0]) == spoilt
 
 
@@ -208,7 +276,7 @@ def test_vectors_have_their_kernel_where_terms_are_neighbours(dtype):
     """Else cuBLAS reads what is large, and a tile what is small."""
     result = FP64 if dtype == "float64" else FP32
     options = check_request("native", None, False, None, None, None, np.ones((1, 1)), np.ones((1, 1)))[0]
-    h200 = cuda.Device("NVIDIA H200", True, True, 132)
+    h200 = Device("NVIDIA H200", True, True, 132)
     for m, n, k in ((2048, 1, 4096), (1, 2048, 4096), (8192, 1, 8192), (1024, 1, 1024)):
         problem = Problem(m, n, k, (), result, options.target, False, True)
         assert cuda_plan.choose(problem, options, h200).engine == "cuda:fp64"
@@ -217,8 +285,8 @@ def test_vectors_have_their_kernel_where_terms_are_neighbours(dtype):
     assert cuda_plan.choose(problem, options, h200).engine == "cuda:fp64"
     torch = pytest.importorskip("torch")
     rows, vector = torch.zeros(5, 7), torch.zeros(7, 1)
-    assert not cuda_calls._apart(rows, vector, 5, 1) and not cuda_calls._apart(vector.mT, rows.mT, 1, 5)
-    assert cuda_calls._apart(torch.zeros(7, 5).mT, vector, 5, 1) and cuda_calls._apart(
+    assert not _is_strided_vector(rows, vector, 5, 1) and not _is_strided_vector(vector.mT, rows.mT, 1, 5)
+    assert _is_strided_vector(torch.zeros(7, 5).mT, vector, 5, 1) and _is_strided_vector(
         vector.mT, torch.zeros(7, 5), 1, 5
     )
-    assert not cuda_calls._apart(rows, torch.zeros(7, 2), 5, 2)
+    assert not _is_strided_vector(rows, torch.zeros(7, 2), 5, 2)

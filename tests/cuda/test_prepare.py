@@ -6,7 +6,8 @@ import pytest
 import prismm
 from prismm.cuda import calls as cuda_calls
 from prismm.cuda import prepare as cuda_prepared
-from prismm.cuda.residues import launches as cuda
+from prismm.cuda.residues import implementation as residues_implementation
+from prismm.cuda.residues.split import split_vectors
 from prismm.errors import ArgumentError, DTypeError, OperandError, ShapeError
 from prismm.schemes.multiword import Words
 from prismm.schemes.native import Native
@@ -29,13 +30,13 @@ def on_gpu(x):
 def splits(monkeypatch):
     """Vectors that were written down to be split, by side."""
     counted = {"left": 0, "right": 0}
-    split = cuda.split_vectors
+    split = split_vectors
 
     def counting(program, x, *arguments, left, **keywords):
         counted["left" if left else "right"] += x.batch * x.vectors
         return split(program, x, *arguments, left=left, **keywords)
 
-    monkeypatch.setattr(cuda, "split_vectors", counting)
+    monkeypatch.setattr(residues_implementation, "split_vectors", counting)
     cuda_calls.forget()
     return counted
 

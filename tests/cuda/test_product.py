@@ -7,7 +7,8 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("triton")
 
-from prismm.cuda.residues import launches as cuda  # noqa: E402
+from prismm.cuda.device import device_of  # noqa
+from prismm.cuda.residues.tables import tables  # noqa: E402
 from tests.cuda.harness.planes import digits_of, exact_digits, permuted, planes_program  # noqa: E402
 from tests.cuda.harness.processes import interpreted  # noqa: E402
 
@@ -38,21 +39,21 @@ def test_interpreted_kernels_give_the_digits_of_exact_integers(part):
 def product(left, right, device, batch):
     """Digits of planes (batch or 1, MODULI, rows, k), and the planes' rows as the kernels take them."""
     program, digits, fill = planes_program(left, right, device)
-    scratch = torch.zeros(program.scratch, dtype=torch.uint8, device=left.device)
-    fill(scratch)
-    program.run((0, 0, 0, scratch.data_ptr()), torch.cuda.current_stream().cuda_stream)
+    workspace = torch.zeros(program.workspace, dtype=torch.uint8, device=left.device)
+    fill(workspace)
+    program.run((0, 0, 0, workspace.data_ptr()), torch.cuda.current_stream().cuda_stream)
     assert digits.shape[0] == batch
-    return digits_of(scratch, digits, right.shape[2])
+    return digits_of(workspace, digits, right.shape[2])
 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("k", LENGTHS)
 def test_digits_are_those_of_exact_integers(k):
-    device = cuda.device_of(0)
+    device = device_of(0)
     torch.manual_seed(k)
     print("seed", k)
     rows, columns = (130, 300) if k < 20000 else (70, 260)
-    table = cuda.tables(MODULI, torch.device("cuda", 0))
+    table = tables(MODULI, torch.device("cuda", 0))
     for kind in ("any", "least", "greatest", "opposite"):
         left, right = (
             torch.randint(-128, 128, (1, MODULI, x, k), dtype=torch.int8, device="cuda") for x in (rows, columns)
@@ -63,8 +64,8 @@ def test_digits_are_those_of_exact_integers(k):
             if kind == "opposite":
                 left[:, :, 1::2] = 127
         want = exact_digits(left, right, table)
-        for one in {device.hopper, False}:
-            found = product(left, right, dataclasses.replace(device, hopper=one), 1)
+        for one in {device.sm90, False}:
+            found = product(left, right, dataclasses.replace(device, sm90=one), 1)
             assert torch.equal(found, want), (kind, one, int((found != want).sum()))
 
 
@@ -73,10 +74,10 @@ def test_digits_are_those_of_exact_integers(k):
 @pytest.mark.parametrize("many", (1, 3))
 def test_digits_of_all_shapes_and_batches(rows, columns, many):
     """Tiles that are cut off, a program with several tiles, and an operand that serves all matrices."""
-    device = cuda.device_of(0)
+    device = device_of(0)
     torch.manual_seed(rows)
     print("seed", rows)
-    table = cuda.tables(MODULI, torch.device("cuda", 0))
+    table = tables(MODULI, torch.device("cuda", 0))
     for own in {(many, many), (1, many), (many, 1)}:
         left, right = (
             torch.randint(-128, 128, (b, MODULI, x, 400), dtype=torch.int8, device="cuda")

@@ -9,14 +9,19 @@ from prismm import Slices
 from prismm.core.accuracy import parse_target
 from prismm.core.problem import Problem
 from prismm.core.request import Request
-from prismm.cuda import calls as cuda_calls
+from prismm.cuda import blocks as cuda_blocks
 from prismm.cuda import operands as cuda_operands
 from prismm.cuda import plan as cuda_plan
+from prismm.cuda.backend import GpuCall
+from prismm.cuda.device import Device
+from prismm.cuda.execute import _queued
 from prismm.cuda.gemm import sum as cuda_gemm
 from prismm.cuda.kernels import layout
 from prismm.cuda.launch import cublas
-from prismm.cuda.launch.program import LONGEST_GRID, A, Place, Program, _Launch
-from prismm.cuda.residues import launches as cuda
+from prismm.cuda.launch.arguments import A, BufferView
+from prismm.cuda.launch.program import LONGEST_GRID, Program, _Launch
+from prismm.cuda.residues.join import MOST_MAGNITUDES
+from prismm.cuda.workspace import UNREAD_BYTES
 from prismm.errors import EngineError
 from prismm.formats import FP32, FP64
 from prismm.schemes.multiword import Words
@@ -25,13 +30,13 @@ from prismm.schemes.residues import Residues
 from prismm.schemes.scaled_half import ScaledHalf
 from prismm.schemes.tile_int8 import TileInt8
 
-H200 = cuda.Device("NVIDIA H200", True, True, 132)
+H200 = Device("NVIDIA H200", True, True, 132)
 KINDS = {torch.float64: FP64, torch.float32: FP32, torch.complex128: FP64, torch.complex64: FP32}
 
 
 @pytest.fixture(autouse=True)
 def nobody_asks_how_much_memory_is_free(monkeypatch):
-    monkeypatch.setattr(cuda_plan, "_LARGE", 1 << 50)
+    monkeypatch.setattr(cuda_blocks, "LARGE", 1 << 50)
 
 
 def program(batch, m, k, n, scheme, target, dtype=torch.float64, sum_=False, large=None, turned=False):
@@ -40,14 +45,12 @@ def program(batch, m, k, n, scheme, target, dtype=torch.float64, sum_=False, lar
     options = Request(chosen, scheme, False, None, None, 1, None)
     problem = Problem(m, n, k, (batch,) if batch > 1 else (), KINDS[dtype], chosen, False, True, dtype.is_complex, sum_)
     choice = cuda_plan.choose(problem, options, H200)
-    call = cuda_calls.GpuCall((), (), (batch, m, n), dtype, ("", ""), choice, problem, H200, 0, options, None)
-    if isinstance(choice.scheme, Residues):
-        call.__dict__["table"] = cuda.tables(choice.scheme.moduli, torch.device("cpu"))
+    call = GpuCall((), (), (batch, m, n), dtype, ("", ""), choice, problem, H200, 0, options, None)
     a, b, out = (torch.empty(batch, *shape, dtype=dtype, device="meta") for shape in ((m, k), (k, n), (m, n)))
     if turned:
         a, b = a.mT.contiguous().mT, b.mT.contiguous().mT
     third = torch.empty(batch, m, n, dtype=dtype, device="meta") if sum_ else None
-    return cuda_calls._queued(call, a, b, out, False, third).program, choice
+    return _queued(call, a, b, out, False, third).program, choice
 
 
 @pytest.mark.parametrize(
@@ -62,7 +65,7 @@ def program(batch, m, k, n, scheme, target, dtype=torch.float64, sum_=False, lar
 def test_scratch_is_what_was_planned(batch, m, k, n, target, dtype):
     for sum_ in (False, True):
         made, choice = program(batch, m, k, n, Residues(15), target, dtype, sum_)
-        assert 0.98 * choice.scratch - 65536 <= made.scratch <= 1.01 * choice.scratch + 65536, sum_
+        assert 0.98 * choice.blocks.workspace - 65536 <= made.workspace <= 1.01 * choice.blocks.workspace + 65536, sum_
 
 
 @pytest.mark.parametrize(
@@ -80,25 +83,25 @@ def test_scratch_of_other_schemes_is_planned_within_a_tenth(scheme, dtype):
         (1, 64, 100000, 64),
     ):  # fmt: skip
         made, choice = program(*shape, scheme, "native", dtype)
-        assert 0.9 < choice.scratch / made.scratch < 1.1, shape
+        assert 0.9 < choice.blocks.workspace / made.workspace < 1.1, shape
 
 
 def test_native_products_take_cublas_workspace_and_little_more():
     for batch in (1, 40, 5000):
         made, choice = program(batch, 70, 80, 90, Native(), "native")
-        assert 0 <= made.scratch - choice.scratch <= 512 and choice.scratch == cublas.WORKSPACE
+        assert 0 <= made.workspace - choice.blocks.workspace <= 512 and choice.blocks.workspace == cublas.WORKSPACE
 
 
 def test_products_in_one_kernel_share_what_nobody_reads():
     for batch in (1, 40, 5000):
         made, choice = program(batch, 70, 80, 90, Native("float64"), "native", torch.float32)
-        assert choice.engine == "cuda:fp64" and 0 < made.scratch <= cuda_calls._UNREAD_BYTES
+        assert choice.engine == "cuda:fp64" and 0 < made.workspace <= UNREAD_BYTES
 
 
 def test_batches_share_scratch(monkeypatch):
-    monkeypatch.setattr(cuda_plan, "_LARGE", 1 << 28)
+    monkeypatch.setattr(cuda_blocks, "LARGE", 1 << 28)
     made, choice = program(32767, 8, 8, 8, Residues(15), "native")
-    assert 1 < choice.batches < 32767 and made.scratch < 1.1 * (1 << 28)
+    assert 1 < choice.blocks.batches < 32767 and made.workspace < 1.1 * (1 << 28)
 
 
 @pytest.mark.parametrize(
@@ -129,28 +132,28 @@ def test_complex_operands_that_are_laid_out_have_grids_too(scheme, dtype):
 def test_other_grids_are_refused():
     made = Program()
     with pytest.raises(EngineError, match="1 x 65536 x 1"):
-        made.launch(layout.lay_out, (1, LONGEST_GRID + 1), Place(A, 0, torch.float64))
+        made.launch(layout.lay_out, (1, LONGEST_GRID + 1), BufferView(A, 0, torch.float64))
     assert not made.launches
 
 
 def test_every_join_counts_what_it_opens(monkeypatch):
-    monkeypatch.setattr(cuda_plan, "_LARGE", 1 << 24)
+    monkeypatch.setattr(cuda_blocks, "LARGE", 1 << 24)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (1 << 26, 1 << 26))
     made, choice = program(1, 900, 300, 700, Residues(15), "native")
-    assert choice.rows < 900
-    opened = [
-        [x for x in launch.arguments if isinstance(x, Place) and x.dtype == torch.int64 and x.shape == (1,)]
+    assert choice.blocks.rows < 900
+    uncertified = [
+        [x for x in launch.arguments if isinstance(x, BufferView) and x.dtype == torch.int64 and x.shape == (1,)]
         for launch in made.launches
         if isinstance(launch, _Launch) and launch.kernel.fn.__name__ == "finish"
     ]
-    joins = math.ceil(900 / choice.rows) * math.ceil(700 / choice.columns)
-    assert len(opened) == len({place.offset for (place,) in opened}) == joins
-    assert all(place.offset % 16 == 0 for (place,) in opened)
+    joins = math.ceil(900 / choice.blocks.rows) * math.ceil(700 / choice.blocks.columns)
+    assert len(uncertified) == len({place.offset for (place,) in uncertified}) == joins
+    assert all(place.offset % 16 == 0 for (place,) in uncertified)
 
 
 def test_long_vectors_have_no_planes_of_magnitudes():
-    assert 127**2 * cuda.MOST_MAGNITUDES < 1 << 31
-    for k, kernels in ((cuda.MOST_MAGNITUDES, 1), (cuda.MOST_MAGNITUDES + 1, 0)):
+    assert 127**2 * MOST_MAGNITUDES < 1 << 31
+    for k, kernels in ((MOST_MAGNITUDES, 1), (MOST_MAGNITUDES + 1, 0)):
         made, _ = program(1, 64, k, 64, Residues(15), "native")
         names = [launch.kernel.fn.__name__ for launch in made.launches if isinstance(launch, _Launch)]
         assert names.count("magnitude_planes") == kernels and names.count("settle_open") == 1

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from prismm.core.moduli import byte_tables, coprime_moduli
-from prismm.cuda.residues.launches import float_reduction
+from prismm.cuda.residues.tables import float_reduction
 
 MOST = 25
 

@@ -14,9 +14,11 @@ from prismm.core.problem import Problem
 from prismm.core.request import Request
 from prismm.core.specials import real_operands
 from prismm.cuda import plan as cuda_plan
-from prismm.cuda.residues import launches as cuda
-from prismm.cuda.slices import implementation as cuda_slices_calls
-from prismm.cuda.slices import launches as cuda_slices
+from prismm.cuda.costs.predict import predict
+from prismm.cuda.costs.table import usual_rates
+from prismm.cuda.device import Device
+from prismm.cuda.implementation import implementation_of
+from prismm.cuda.slices.config import MOST_BITS, cut_for
 from prismm.cuda.slices.kernels import join as slice_join
 from prismm.cuda.slices.kernels import product as slice_product
 from prismm.errors import ArgumentError, EngineError
@@ -25,7 +27,7 @@ from prismm.schemes.slice_layout import UNITS
 from prismm.testing import HOSTILE, SPECIAL, exact_gemm, exact_product
 from tests.cuda.harness.processes import compiled, interpreted
 
-H200 = cuda.Device("NVIDIA H200", True, True, 132)
+H200 = Device("NVIDIA H200", True, True, 132)
 FAST = Slices("int8", slices=7, fast=True)
 
 
@@ -89,7 +91,7 @@ def problems():
         for k in (1, 3, 5, 20, 100, 512, 4096, 20000, 1 << 20, (1 << 23) - 1):
             own = Slices(unit, slices=2), Slices(unit, slices=7), Slices(unit, mode="CR"), Slices(unit)
             for scheme in (*own, *(dataclasses.replace(x, rounding="toward-zero") for x in own)):
-                yield k, cuda_slices_calls.launch_config(scheme, problem(64, k), H200)
+                yield k, implementation_of(scheme).launch_config(problem(64, k), H200)
 
 
 def test_accumulators_hold_what_a_block_adds():
@@ -97,7 +99,7 @@ def test_accumulators_hold_what_a_block_adds():
         bits, size = config.digits.bits, config.digits.size
         largest, top = (1 << bits) - 1 if config.digits.truncated else 1 << (bits - 1), 63 if size == 8 else 31
         for tiles in (1, 50, 4096):
-            cut = cuda_slices.cut_for(config.widest, tiles, k, 132)
+            cut = cut_for(config.widest, tiles, k, 132)
             assert cut.blocks * cut.width <= 128 * 65535 or cut.width % 256 == 0
             assert cut.blocks * cut.width >= k > (cut.blocks - 1) * cut.width
             assert cut.width % 128 == 0 and cut.width <= config.widest
@@ -133,8 +135,8 @@ def test_pairs_are_those_of_the_scheme():
     for slices in range(1, 9):
         for fast in (False, True):
             scheme = Slices("int8", slices=slices, fast=fast)
-            config = cuda_slices_calls.launch_config(scheme, problem(), H200)
-            assert config.pairs == scheme.products_for(4096, FP64) == cuda_slices_calls.products(scheme, problem())
+            config = implementation_of(scheme).launch_config(problem(), H200)
+            assert config.pairs == scheme.products_for(4096, FP64) == implementation_of(scheme).products(problem())
 
 
 def test_predictions_follow_what_was_measured():
@@ -144,7 +146,7 @@ def test_predictions_follow_what_was_measured():
         (4096, Slices("int8", slices=3, fast=True), FP32, None, 0.79e-3),
         (4096, Slices("int8", slices=4, fast=True), FP32, "native", 1.19e-3),
     ):  # fmt: skip
-        predicted = cuda_plan.predict(scheme, problem(n, result=result, accuracy=accuracy), cuda_plan.usual_rates())
+        predicted = predict(scheme, problem(n, result=result, accuracy=accuracy), usual_rates())
         assert 0.75 < predicted / seconds < 1.25, (n, scheme, predicted)
 
 
@@ -159,9 +161,9 @@ def test_predictions_follow_what_was_measured():
 def test_reported_bounds_hold(name, scheme, seed):
     a, b = HOSTILE[name](6, 70, 5, seed=seed)
     c = prismm.matmul(a, b, scheme=scheme)
-    bounds = cuda_slices_calls.bound_of(scheme, problem(6, 70), H200, a, b).at(c, slice(None), slice(None))
+    bounds = implementation_of(scheme).bound(problem(6, 70), "", H200, a, b, None, 1.0).at(c, slice(None), slice(None))
     assert exact_product(a, b).within(c, bounds).all()
-    one = cuda_slices_calls.bound_of(scheme, problem(6, 70), H200, a, b).at(c, 3, 2)
+    one = implementation_of(scheme).bound(problem(6, 70), "", H200, a, b, None, 1.0).at(c, 3, 2)
     assert math.isclose(float(one), bounds[3, 2], rel_tol=1e-12)
 
 
@@ -192,46 +194,46 @@ def of_a_cpu(scheme, a, b):
     ids=str,
 )  # fmt: skip
 def test_slices_are_counted_as_on_a_cpu(name, scheme, seed):
-    from prismm.cuda.slices.count import settled
+    from prismm.cuda.slices.count import fix_slice_count
 
     pairs = [{**HOSTILE, **SPECIAL}[name](20, 60, 17, seed=seed + x) for x in (0, 1)]
     expected = [of_a_cpu(scheme, a, b) for a, b in pairs]
     for (a, b), (slices, ended) in zip(pairs, expected, strict=True):
-        found = settled(scheme, torch.from_numpy(a), torch.from_numpy(b))
-        if slices * scheme.layout(60).bits > cuda_slices.MOST_BITS:  # more than a GPU multiplies, so not told apart
-            assert found.slices * scheme.layout(60).bits > cuda_slices.MOST_BITS
+        found = fix_slice_count(scheme, torch.from_numpy(a), torch.from_numpy(b))
+        if slices * scheme.layout(60).bits > MOST_BITS:  # more than a GPU multiplies, so not told apart
+            assert found.slices * scheme.layout(60).bits > MOST_BITS
             return
         assert (found.slices, found.fast) == (slices, not ended)
     # Of a batch the most of any; of complex numbers as of real ones of twice the inner dimension.
     a, b = (torch.from_numpy(np.stack(x)) for x in zip(*pairs, strict=True))
-    assert settled(scheme, a, b).slices == max(x for x, _ in expected)
-    assert settled(scheme, a[0], b).slices >= expected[0][0]
+    assert fix_slice_count(scheme, a, b).slices == max(x for x, _ in expected)
+    assert fix_slice_count(scheme, a[0], b).slices >= expected[0][0]
     a, b = {**HOSTILE, **SPECIAL}[name](9, 30, 8, seed=seed, dtype=np.dtype("complex128"))
     parts = [of_a_cpu(scheme, *real_operands(a, b, part)) for part in (0, 1)]
-    slices, found = max(x for x, _ in parts), settled(scheme, torch.from_numpy(a), torch.from_numpy(b))
-    beyond = slices * scheme.layout(60).bits > cuda_slices.MOST_BITS
-    assert found.slices * scheme.layout(60).bits > cuda_slices.MOST_BITS if beyond else found.slices == slices
+    slices, found = max(x for x, _ in parts), fix_slice_count(scheme, torch.from_numpy(a), torch.from_numpy(b))
+    beyond = slices * scheme.layout(60).bits > MOST_BITS
+    assert found.slices * scheme.layout(60).bits > MOST_BITS if beyond else found.slices == slices
 
 
 def test_counting_ends():
-    from prismm.cuda.slices.count import settled
+    from prismm.cuda.slices.count import fix_slice_count
 
     a = torch.zeros(140, 2, dtype=torch.float64)
     a[:, 0], a[:, 1] = 1.0, 2.0 ** (-7.7 * torch.arange(140, dtype=torch.float64)).round()
     b = torch.tensor([[0.0], [1.0]], dtype=torch.float64)
     for unit, bits in (("fp64", 25), ("fp16", 8), ("int8", 8)):
-        found = settled(Slices(unit, bits=bits), a, b)
+        found = fix_slice_count(Slices(unit, bits=bits), a, b)
         with pytest.raises(EngineError, match=r"slices=\d+ or fewer|10 slices"):
             chosen(problem(4, 2), found)
 
 
 def test_vectors_and_empty_operands_are_counted():
-    from prismm.cuda.slices.count import settled
+    from prismm.cuda.slices.count import fix_slice_count
 
     a, b = torch.randn(60, dtype=torch.float64), torch.randn(60, 5, dtype=torch.float64)
-    assert settled(Slices(), a, b).slices == settled(Slices(), a[None], b).slices
-    assert settled(Slices(), b[:, 0], a).slices == settled(Slices(), b[:, :1].T, a[:, None]).slices
-    assert settled(Slices(), b[:0].T, b[:0]).slices == 1
+    assert fix_slice_count(Slices(), a, b).slices == fix_slice_count(Slices(), a[None], b).slices
+    assert fix_slice_count(Slices(), b[:, 0], a).slices == fix_slice_count(Slices(), b[:, :1].T, a[:, None]).slices
+    assert fix_slice_count(Slices(), b[:0].T, b[:0]).slices == 1
 
 
 @pytest.mark.evidence

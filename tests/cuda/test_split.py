@@ -9,10 +9,15 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("triton")
 
-from prismm.cuda.launch.program import A, Place, Program  # noqa: E402
-from prismm.cuda.residues import launches as cuda  # noqa: E402
+from prismm.cuda.device import Device, device_of  # noqa
+from prismm.cuda.launch.arguments import A, BufferView  # noqa
+from prismm.cuda.launch.program import Program  # noqa: E402
+from prismm.cuda.residues import split as residues_split  # noqa: E402
+from prismm.cuda.residues.split import split_vectors, allocate_statistics  # noqa
+from prismm.cuda.residues.tables import tables  # noqa
+from prismm.cuda.views import Vectors  # noqa: E402
 
-H200 = cuda.Device("NVIDIA H200", True, True, 132)
+H200 = Device("NVIDIA H200", True, True, 132)
 PLANES = (14, 20, 8, 7, 4)
 
 
@@ -53,10 +58,10 @@ def program_of(x, moduli, device, *, left, layout, measure):
     vectors, k = x.shape
     program = Program((0, 0, 0))
     steps = (0, k, 1) if layout == "rows" else (0, 1, vectors)
-    place = cuda.Vectors(Place(A, 0, x.dtype), 1, vectors, k, steps)
-    statistics = cuda.take_statistics(program, place)
-    table = cuda.tables(moduli, x.device)
-    split = cuda.split_vectors(
+    place = Vectors(BufferView(A, 0, x.dtype), 1, vectors, k, steps)
+    statistics = allocate_statistics(program, place)
+    table = tables(moduli, x.device)
+    split = split_vectors(
         program, place, statistics, table, device, left=left, levels=True, measure=measure
     )  # fmt: skip
     return program, split
@@ -71,7 +76,7 @@ def test_the_fast_kernel_takes_rows_and_short_columns():
     plain = ["largest_columns", "sum_columns", "split_columns"]
     assert kernels(64, 64, "rows") == kernels(5000, 60000, "rows") == ["split_rows_at_once"]
     assert kernels(64, 1 << 16, "rows") == kernels(64, 64, "rows", torch.complex128) == ["split_rows"]
-    assert kernels(64, 64, "rows", device=dataclasses.replace(H200, hopper=False)) == ["split_rows"]
+    assert kernels(64, 64, "rows", device=dataclasses.replace(H200, sm90=False)) == ["split_rows"]
     assert kernels(2048, 2048, "columns") == kernels(4096, 4096, "columns", torch.float32, 7)
     assert kernels(2048, 2048, "columns") == ["split_columns_at_once"]
     assert kernels(2048, 2064, "columns") == kernels(1024, 2048, "columns") == plain
@@ -81,7 +86,7 @@ def test_the_fast_kernel_takes_rows_and_short_columns():
 @pytest.mark.parametrize("moduli", PLANES)
 def test_fragments_give_the_residues(moduli, rng):
     """What the matrix instructions are given, multiplied with exact integers."""
-    table = cuda.tables(moduli, torch.device("cpu"))
+    table = tables(moduli, torch.device("cpu"))
     primes = table.reduction.numpy()[:moduli, 0]
     sides = (table.left, table.left_fragments), (table.right, table.right_fragments)
     # Of eight moduli also what serves integers of 31 bits and a sign, in one word.
@@ -131,8 +136,8 @@ def test_fragments_give_the_residues(moduli, rng):
 @pytest.mark.parametrize("moduli", PLANES)
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 def test_both_kernels_write_the_same(dtype, moduli, layout, measure, rng, monkeypatch):
-    device = cuda.device_of(0)
-    if not device.hopper:
+    device = device_of(0)
+    if not device.sm90:
         pytest.skip("the GPU is no Hopper")
     for vectors, k in [(1104, 2048), (1059, 333), (1104, 16), (1057, 1)] if layout == "columns" else [
         (208, 4096), (65, 333), (130, 2064), (13, 1)
@@ -143,17 +148,17 @@ def test_both_kernels_write_the_same(dtype, moduli, layout, measure, rng, monkey
             results = []
             for fast in (True, False):
                 if not fast:
-                    monkeypatch.setattr(cuda, "_is_split_at_once", lambda *_: False)
+                    monkeypatch.setattr(residues_split, "_is_split_at_once", lambda *_: False)
                 program, split = program_of(
                     y.view(vectors, k), moduli, device, left=left, layout=layout, measure=measure
                 )  # fmt: skip
                 monkeypatch.undo()
-                scratch = torch.full((program.scratch,), 0x5A, dtype=torch.uint8, device="cuda")
-                program.run((y.data_ptr(),) * 3 + (scratch.data_ptr(),), torch.cuda.current_stream().cuda_stream)
+                workspace = torch.full((program.workspace,), 0x5A, dtype=torch.uint8, device="cuda")
+                program.run((y.data_ptr(),) * 3 + (workspace.data_ptr(),), torch.cuda.current_stream().cuda_stream)
 
-                def read(place, scratch=scratch):
+                def read(place, workspace=workspace):
                     size = math.prod(place.shape) * place.dtype.itemsize
-                    some = scratch[place.offset : place.offset + size].view(place.dtype).view(place.shape)
+                    some = workspace[place.offset : place.offset + size].view(place.dtype).view(place.shape)
                     return some.cpu().numpy()
 
                 results.append((read(split.planes), read(split.statistics)[0]))

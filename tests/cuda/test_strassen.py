@@ -8,10 +8,14 @@ import pytest
 
 import prismm
 from prismm.cuda import calls as cuda_calls
-from prismm.cuda import plan as cuda_plan
+from prismm.cuda.costs.predict import gpu_seconds
 from prismm.cuda.costs.table import committed
-from prismm.cuda.residues import launches as cuda
-from prismm.cuda.residues import strassen as cuda_quarters
+from prismm.cuda.device import device_of
+from prismm.cuda.residues import implementation as residues_implementation
+from prismm.cuda.residues import strassen as cuda_strassen
+from prismm.cuda.residues.implementation import certificate_test
+from prismm.cuda.residues.seconds import by_strassen
+from prismm.cuda.residues.tables import tables
 from prismm.formats import FP32, FP64
 from prismm.schemes.residues import Residues
 from prismm.testing import HOSTILE
@@ -110,15 +114,19 @@ def test_large_products_are_made_so_where_there_is_memory(sizes, result, moduli,
     m, n, k = sizes
     problem = dataclasses.replace(problem_of(m, k, result, is_complex=is_complex), n=n)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (1 << 40, 1 << 40))
-    much, whole = (chosen(problem, dataclasses.replace(H200, hopper=x), scheme=Residues(moduli)) for x in (True, False))
-    assert much.quarters and any("quarters" in reason for reason in much.reasons) and much.scratch > whole.scratch
-    assert (much.rows, much.columns) == (whole.rows, whole.columns) == (m, n) and not whole.quarters
+    much, whole = (chosen(problem, dataclasses.replace(H200, sm90=x), scheme=Residues(moduli)) for x in (True, False))
+    assert any("quarters" in reason for reason in much.reasons)
+    much, whole = much.blocks, whole.blocks
+    assert much.strassen and not whole.strassen and much.workspace > whole.workspace
+    assert much[:2] == whole[:2] == (m, n)
     # Not enough for both, not enough for either.
-    for free in (4 * much.scratch - (1 << 30), 3 * whole.scratch):
+    for free in (4 * much.workspace - (1 << 30), 3 * whole.workspace):
         monkeypatch.setattr(torch.cuda, "mem_get_info", lambda free=free: (free, 1 << 40))
         little = chosen(problem, scheme=Residues(moduli))
-        assert little.scratch <= free // 4 and not any("quarters" in reason for reason in little.reasons)
-        assert not little.quarters and (little.rows == m or free == 3 * whole.scratch)
+        assert not any("quarters" in reason for reason in little.reasons)
+        little = little.blocks
+        assert little.workspace <= free // 4 and not little.strassen
+        assert little.rows == m or free == 3 * whole.workspace
 
 
 def test_smaller_products_are_not(monkeypatch):
@@ -126,12 +134,12 @@ def test_smaller_products_are_not(monkeypatch):
     rates = committed()["NVIDIA H200"]
     for m, n, k in ((8192, 8192, 8192), (4096, 4096, 4096), (16384, 16384, 1024), (65536, 128, 65536), (1, 1 << 20, 9)):
         problem = dataclasses.replace(problem_of(m, k, FP64), n=n)
-        assert not chosen(problem, scheme=Residues(14)).quarters
-        assert not cuda_plan.by_quarters(problem, 14, rates)
+        assert not chosen(problem, scheme=Residues(14)).blocks.strassen
+        assert not by_strassen(problem, 14, rates)
     problem = problem_of(16384, 16384, FP64)
-    whole, faster = (cuda_plan.gpu_seconds(Residues(14), problem, rates, quarters=x) for x in (False, True))
+    whole, faster = (gpu_seconds(Residues(14), problem, rates, strassen=x) for x in (False, True))
     assert 0.9 < faster / whole < 0.98
-    assert cuda_plan.gpu_seconds(Residues(14), problem, rates) == faster
+    assert gpu_seconds(Residues(14), problem, rates) == faster
 
 
 @pytest.mark.parametrize("target", ["native", "correctly-rounded"])
@@ -142,21 +150,23 @@ def test_the_memory_is_what_a_plan_says(sizes, dtype, target):
     a, b = torch.zeros(1, m, k, dtype=dtype), torch.zeros(1, k, n, dtype=dtype)
     out = torch.zeros(1, m, n, dtype=dtype)
     program = residue_program(a, b, out, 9, target, H200, quarters=True)
-    names = [name for name, _ in program.apart()]
+    names = [name for name, _ in program.single_launches()]
     assert names.count("add_quarters") == 2 and "residue_products_of_quarters" in names
     double = dtype == torch.float64
     problem = problem_of(m, k, FP64 if double else FP32, target, is_complex=not double)
     problem = dataclasses.replace(problem, n=n)
-    test, parts = cuda_plan.test_of(problem), 1 if double else 2
-    said = cuda_quarters.scratch_bytes(m, n, k, 9, parts, test, H200)
-    assert abs(program.scratch - said) < 0.002 * said
+    test, parts = certificate_test(problem), 1 if double else 2
+    said = cuda_strassen.workspace_bytes(m, n, k, 9, parts, test, H200)
+    assert abs(program.workspace - said) < 0.002 * said
 
 
 @pytest.fixture
 def always(monkeypatch):
     """Products are made from quarters wherever there are some."""
     monkeypatch.setattr(
-        cuda_plan, "by_quarters", lambda problem, moduli, rates: cuda_quarters.serves(problem.m, problem.n, problem.k)
+        residues_implementation,
+        "by_strassen",
+        lambda problem, moduli, rates: cuda_strassen.serves(problem.m, problem.n, problem.k),
     )
     cuda_calls.forget()
     yield
@@ -167,19 +177,19 @@ def always(monkeypatch):
 @pytest.mark.parametrize("shape", [*SHAPES, (1000, 2000, 3000), (257, 513, 70000)])
 def test_digits_are_those_of_exact_integers(shape):
     rows, columns, k = shape
-    device = cuda.device_of(0)
-    if not device.hopper:
+    device = device_of(0)
+    if not device.sm90:
         pytest.skip("kernels for Hopper GPUs")
     torch.manual_seed(k)
     print("seed", k)
     for kind in KINDS:
         left, right = (residues(6, x, k, kind).cuda() for x in (rows, columns))
         program, digits, fill = planes_program(left, right, device, quarters=True)
-        scratch = torch.zeros(program.scratch, dtype=torch.uint8, device="cuda")
-        fill(scratch)
-        program.run((0, 0, 0, scratch.data_ptr()), torch.cuda.current_stream().cuda_stream)
-        found = digits_of(scratch, digits, columns)
-        want = exact_digits(left, right, cuda.tables(6, left.device))
+        workspace = torch.zeros(program.workspace, dtype=torch.uint8, device="cuda")
+        fill(workspace)
+        program.run((0, 0, 0, workspace.data_ptr()), torch.cuda.current_stream().cuda_stream)
+        found = digits_of(workspace, digits, columns)
+        want = exact_digits(left, right, tables(6, left.device))
         assert torch.equal(found, want), (kind, int((found != want).sum()))
 
 
@@ -188,7 +198,7 @@ def test_digits_are_those_of_exact_integers(shape):
 @pytest.mark.parametrize("dtype", ["float64", "float32", "complex128", "complex64"])
 def test_results_have_the_bits_of_a_cpu(dtype, name, always):
     """Operands as they are, prepared, and in gemm; rounded correctly, and of native grade."""
-    if not cuda.device_of(0).hopper:
+    if not device_of(0).sm90:
         pytest.skip("kernels for Hopper GPUs")
     a, b = HOSTILE[name](300, 530, 520, seed=3, dtype=np.dtype(dtype))
     x, y = torch.from_numpy(a).cuda(), torch.from_numpy(b).cuda()
@@ -207,7 +217,7 @@ def test_results_have_the_bits_of_a_cpu(dtype, name, always):
 @pytest.mark.gpu
 def test_a_large_product_is_the_same_with_and_without(monkeypatch):
     """As it is made at order 16384."""
-    if not cuda.device_of(0).hopper or torch.cuda.mem_get_info()[0] < 100 << 30:
+    if not device_of(0).sm90 or torch.cuda.mem_get_info()[0] < 100 << 30:
         pytest.skip("a Hopper GPU with much memory")
     torch.manual_seed(16384)
     print("seed", 16384)
@@ -216,7 +226,7 @@ def test_a_large_product_is_the_same_with_and_without(monkeypatch):
     plan = prismm.explain(a, b, **keywords)
     assert any("quarters" in reason for reason in plan.reasons), plan.reasons
     found = prismm.matmul(a, b, **keywords)
-    monkeypatch.setattr(cuda_plan, "by_quarters", lambda problem, moduli, rates: False)
+    monkeypatch.setattr(residues_implementation, "by_strassen", lambda problem, moduli, rates: False)
     cuda_calls.forget()
     assert torch.equal(found, prismm.matmul(a, b, **keywords))
     cuda_calls.forget()

@@ -12,10 +12,11 @@ from prismm.core.problem import Problem
 from prismm.core.request import Request
 from prismm.core.specials import real_operands
 from prismm.cuda import plan as cuda_plan
-from prismm.cuda.implementations import module_of
-from prismm.cuda.residues import launches as cuda
-from prismm.cuda.tile_int8 import implementation as cuda_tile_calls
-from prismm.cuda.tile_int8 import launches as cuda_tiles
+from prismm.cuda.costs.table import usual_rates
+from prismm.cuda.device import Device, device_of
+from prismm.cuda.implementation import implementation_of
+from prismm.cuda.tile_int8 import implementation as tile_implementation
+from prismm.cuda.tile_int8 import launches as tile_launches
 from prismm.errors import ArgumentError, EngineError
 from prismm.formats import FP32, FP64
 from prismm.schemes.tile_int8 import TileInt8
@@ -23,7 +24,7 @@ from prismm.testing import HOSTILE, SPECIAL, exact_product, ieee_specials
 from tests.cuda.harness.processes import compiled, interpreted
 
 U, ETA = 2.0**-24, 2.0**-149
-H200 = cuda.Device("NVIDIA H200", True, True, 132)
+H200 = Device("NVIDIA H200", True, True, 132)
 SCHEMES = [
     TileInt8(), TileInt8(1), TileInt8(2, (8, 64, 16)), TileInt8(3, (1, 32, 128)), TileInt8(5, (16, 128, 8)),
     TileInt8(scaling="none"), TileInt8(exponent="pair"), TileInt8(2, (8, 64, 16), "pair"),
@@ -94,7 +95,7 @@ def test_reported_bounds_hold(scheme, seed):
     for name in ("normal", "wide_rows", "wide_rows_and_columns", "subnormal_results", "cancelling", "carries"):
         a, b = HOSTILE[name](6, 150, 5, seed=seed, dtype=np.dtype(np.float32))
         c = on_cpu(a, b, scheme)
-        bound = cuda_tile_calls.bound_of(scheme, problem(5, 150), H200, a, b)
+        bound = implementation_of(scheme).bound(problem(5, 150), "", H200, a, b, None, 1.0)
         bounds = bound.at(c, slice(None), slice(None))
         assert exact_product(a, b).within(c, bounds).all(), name
         assert np.isclose(float(bound.at(c, 3, 2)), bounds[3, 2], rtol=1e-12)
@@ -105,7 +106,7 @@ def test_reported_bounds_hold_for_both_parts_of_complex_numbers(scheme, seed):
     for name in ("normal", "wide_rows", "cancelling", "carries"):
         a, b = HOSTILE[name](6, 75, 5, seed=seed, dtype=np.dtype(np.complex64))
         c = on_cpu(a, b, scheme)
-        bound = cuda_tile_calls.bound_of(scheme, problem(5, 75, is_complex=True), H200, a, b)
+        bound = implementation_of(scheme).bound(problem(5, 75, is_complex=True), "", H200, a, b, None, 1.0)
         bounds = bound.at(c, slice(None), slice(None))
         for part, own in enumerate((c.real.copy(), c.imag.copy())):
             assert exact_product(*real_operands(a, b, part)).within(own, bounds).all(), name
@@ -114,7 +115,7 @@ def test_reported_bounds_hold_for_both_parts_of_complex_numbers(scheme, seed):
 
 def both_lost(a, b, scheme, some, lost, more, lost_too):
     """What both vectors of an entry lose."""
-    bound = cuda_tile_calls.bound_of(scheme, problem(), H200, a, b)
+    bound = implementation_of(scheme).bound(problem(), "", H200, a, b, None, 1.0)
     return bound._lost(lost[:, None], lost_too, more - some[:, None])
 
 
@@ -122,7 +123,7 @@ def facts(x, scheme, columns):
     """Of vectors, exactly: (τ, Σ min(|x|, τ) - kτ/2, D, N), in their own units; and those units."""
     tile, width = scheme.tile[2 if columns else 0], scheme.tile[1]
     segments = scheme.segments[columns]
-    shift, y, lost = cuda_tile_calls._vectors(
+    shift, y, lost = tile_implementation._vectors(
         x, slice(None), x.shape[columns], tile, width, segments, scheme.scaling == "none", bool(columns)
     )  # fmt: skip
     cap = 0.75 * np.abs(y).mean(1)
@@ -142,7 +143,7 @@ def test_certified_entries_are_of_their_grade(scheme, seed):
     for name, generator in HOSTILE.items():
         for k in (40, 300):
             a, b = generator(5, k, 4, seed=seed, dtype=np.dtype(np.float32))
-            config = cuda_tiles.config_for(scheme, k, None)
+            config = tile_launches.config_for(scheme, k, None)
             c = on_cpu(a, b, scheme)
             left, right = facts(a, scheme, 0), facts(b, scheme, 1)
             (s, cap, over, lost, norm), (t, cap_too, over_too, lost_too, norm_too) = left, right
@@ -156,7 +157,7 @@ def test_certified_entries_are_of_their_grade(scheme, seed):
                 seen = np.maximum(least, np.ldexp(np.abs(c.astype(np.float64)), -units) - error)
                 sure = np.isfinite(c) & (error <= config.room * seen) & (np.ldexp(error, units) >= 2.0**-120)
             assert (np.ldexp(np.where(error > 0, least, 0.0), units) <= magnitude * (1 + 1e-9) + ETA).all(), name
-            grade = cuda_tiles.grade_of(scheme) * k * U
+            grade = tile_launches.grade_of(scheme) * k * U
             allowed = np.where(sure, grade * exact.magnitude("up") + k * ETA, np.inf)
             assert exact.within(np.where(sure, c, 0.0), allowed).all(), (name, k)
             certified += int(sure.sum())
@@ -167,7 +168,7 @@ def test_normal_products_are_certified_as_a_whole(rng):
     schemes = [(TileInt8(), 1024), (TileInt8(tile=(16, 128, 8)), 4096), (TileInt8(1), 1024), (TileInt8(5), 256)]
     for scheme, k in [*schemes, (TileInt8(exponent="pair"), 1024)]:
         a, b = (rng.standard_normal(shape).astype(np.float32) for shape in ((16, k), (k, 16)))
-        config = cuda_tiles.config_for(scheme, k, None)
+        config = tile_launches.config_for(scheme, k, None)
         (s, cap, over, lost, norm), (t, cap_too, over_too, lost_too, norm_too) = (
             facts(x, scheme, side) for side, x in enumerate((a, b))
         )
@@ -178,55 +179,63 @@ def test_normal_products_are_certified_as_a_whole(rng):
 
 def test_what_a_gpu_takes():
     for scheme in SCHEMES:
-        assert cuda_tile_calls.check(scheme, problem(), None) == "cuda:int8"
-    assert cuda_tile_calls.check(TileInt8(), problem(accuracy="fast"), "cuda") == "cuda:int8"
-    assert cuda_tile_calls.workspace(TileInt8(exponent="pair"), problem(), 64, 64) > 4 * 128 * 4096
-    rates = cuda_plan.usual_rates()
-    assert cuda_tile_calls.gpu_seconds(TileInt8(exponent="pair"), problem(), rates) > cuda_tile_calls.gpu_seconds(
-        TileInt8(), problem(), rates
+        assert implementation_of(scheme).check(problem(), None, H200) == "cuda:int8"
+    assert implementation_of(TileInt8()).check(problem(accuracy="fast"), "cuda", H200) == "cuda:int8"
+    assert implementation_of(TileInt8(exponent="pair")).workspace(problem(), 64, 64) > 4 * 128 * 4096
+    rates = usual_rates()
+    by_pairs, by_tiles = (
+        implementation_of(TileInt8(exponent=x)).gpu_seconds(problem(), rates) for x in ("pair", "tile")
     )
+    assert by_pairs > by_tiles
     with pytest.raises(EngineError, match="rows and columns a power of two up to 128, inner dimension 32, 64, 128"):
-        cuda_tile_calls.check(TileInt8(tile=(16, 48, 8)), problem(), None)
-    assert cuda_tile_calls.check(TileInt8(), problem(is_complex=True), None) == "cuda:int8"
+        implementation_of(TileInt8(tile=(16, 48, 8))).check(problem(), None, H200)
+    assert implementation_of(TileInt8()).check(problem(is_complex=True), None, H200) == "cuda:int8"
     for other in (problem(result=FP64), problem(one_type=False)):
         with pytest.raises(EngineError, match="float32"):
-            cuda_tile_calls.check(TileInt8(), other, None)
+            implementation_of(TileInt8()).check(other, None, H200)
     for accuracy in ("correctly-rounded", 1e-3):
         with pytest.raises(EngineError, match="certifies accuracy 'native' and 'fast'"):
-            cuda_tile_calls.check(TileInt8(), problem(accuracy=accuracy), None)
+            implementation_of(TileInt8()).check(problem(accuracy=accuracy), None, H200)
     with pytest.raises(ArgumentError, match="'cuda:int8'"):
-        cuda_tile_calls.check(TileInt8(), problem(), "cuda:fp16")
+        implementation_of(TileInt8()).check(problem(), "cuda:fp16", H200)
     with pytest.raises(ArgumentError, match="too long"):
-        cuda_tile_calls.check(TileInt8(), problem(4, 1 << 23), None)
+        implementation_of(TileInt8()).check(problem(4, 1 << 23), None, H200)
     with pytest.raises(ArgumentError, match="at most 4194303"):
-        cuda_tile_calls.check(TileInt8(), problem(4, 1 << 22, is_complex=True), None)
+        implementation_of(TileInt8()).check(problem(4, 1 << 22, is_complex=True), None, H200)
 
 
 def test_a_call_takes_them():
     some = problem(64)
     choice = cuda_plan.choose(some, Request(some.target, TileInt8(), False, None, None, 1, None), H200)
-    assert (choice.scheme, choice.engine, choice.rows, choice.columns) == (TileInt8(), "cuda:int8", 64, 64)
-    plan = cuda_plan.make_plan(some, choice, Request(some.target, TileInt8(), False, None, None, 1, None), "", "", "")
+    assert (choice.scheme, choice.engine, choice.blocks.rows, choice.blocks.columns) == (
+        TileInt8(),
+        "cuda:int8",
+        64,
+        64,
+    )
+    plan = cuda_plan.make_plan(some, choice, Request(some.target, TileInt8(), False, None, None, 1, None), H200, "", "")
     assert plan.products == 8 and plan.predicted_seconds > 0.0
-    assert module_of(TileInt8()) is cuda_tile_calls
+    assert type(implementation_of(TileInt8())) is tile_implementation.Implementation
 
 
 def test_what_is_asked_of_an_entry():
-    room = {level: cuda_tiles.config_for(TileInt8(level), 4096, None).room for level in range(1, 6)}
+    room = {level: tile_launches.config_for(TileInt8(level), 4096, None).room for level in range(1, 6)}
     assert room[1] == pytest.approx(128 * 4096 * U, rel=0.01) and room[4] == pytest.approx(4096 * U - 130 * U, rel=0.01)
-    assert cuda_tiles.config_for(TileInt8(1), 4096, Target("native")).room < room[1]
-    assert cuda_tiles.config_for(TileInt8(5, (16, 32, 8)), 4, Target("native")).room == 0.0
+    assert tile_launches.config_for(TileInt8(1), 4096, Target("native")).room < room[1]
+    assert tile_launches.config_for(TileInt8(5, (16, 32, 8)), 4, Target("native")).room == 0.0
     raw = [
-        cuda_tiles.config_for(TileInt8(fallback=x), 64, y).raw for x in (True, False) for y in (None, Target("native"))
+        tile_launches.config_for(TileInt8(fallback=x), 64, y).raw
+        for x in (True, False)
+        for y in (None, Target("native"))
     ]
     assert raw == [False, False, True, False]
-    assert cuda_tile_calls.workspace(TileInt8(), problem(), 4096, 4096) > 6 * 4096**2
+    assert implementation_of(TileInt8()).workspace(problem(), 4096, 4096) > 6 * 4096**2
 
 
 def test_predictions_follow_what_was_measured():
-    rates = cuda_plan.usual_rates()
+    rates = usual_rates()
     for n, inner, seconds in ((8192, 32, 14.5e-3), (8192, 64, 10.6e-3), (8192, 128, 7.3e-3), (16384, 128, 55.9e-3)):
-        assert 0.85 < cuda_tile_calls.gpu_seconds(TileInt8(tile=(16, inner, 8)), problem(n), rates) / seconds < 1.15
+        assert 0.85 < implementation_of(TileInt8(tile=(16, inner, 8))).gpu_seconds(problem(n), rates) / seconds < 1.15
 
 
 def launched(a, b, scheme, target):
@@ -237,10 +246,10 @@ def launched(a, b, scheme, target):
     from tests.cuda.harness.programs_of_tiles import tiles_program
 
     out = torch.full((max(a.shape[0], b.shape[0]), a.shape[1], b.shape[2]), math.nan, device="cuda")
-    config = cuda_tiles.config_for(scheme, a.shape[2], target)
-    program, counts = tiles_program(a, b, out, config, cuda.device_of(0))
-    scratch = run(program, a, b, out)
-    return out.cpu().numpy(), scratch[counts.offset : counts.offset + 32].view(torch.int64).tolist()
+    config = tile_launches.config_for(scheme, a.shape[2], target)
+    program, counts = tiles_program(a, b, out, config, device_of(0))
+    workspace = run(program, a, b, out)
+    return out.cpu().numpy(), workspace[counts.offset : counts.offset + 32].view(torch.int64).tolist()
 
 
 def on_gpu(x, turned):

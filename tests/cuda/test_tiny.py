@@ -16,15 +16,15 @@ from prismm.core.problem import Problem  # noqa: E402
 from prismm.core.request import check_request  # noqa: E402
 from prismm.cuda import calls as cuda_calls  # noqa: E402
 from prismm.cuda import plan as cuda_plan  # noqa: E402
-from prismm.cuda.conventional import tiny as cuda_tiny  # noqa: E402
-from prismm.cuda.residues import launches as cuda  # noqa: E402
+from prismm.cuda.device import Device  # noqa: E402
+from prismm.cuda.native import tiny as cuda_tiny  # noqa: E402
 from prismm.formats import FP32, FP64  # noqa: E402
 from prismm.schemes.native import Native  # noqa: E402
 from prismm.schemes.residues import Residues  # noqa: E402
 from prismm.testing import HOSTILE, SPECIAL, exact_product  # noqa: E402
 from tests.cuda.harness.processes import compiled, interpreted  # noqa: E402
 
-H100 = cuda.Device("NVIDIA H100 80GB HBM3", True, True, 132)
+H100 = Device("NVIDIA H100 80GB HBM3", True, True, 132)
 CALLS = {
     "default": {}, "correctly-rounded": {"accuracy": "correctly-rounded"}, "reproducible": {"reproducible": True},
 }  # fmt: skip
@@ -54,23 +54,24 @@ def test_batches_of_tiny_products_are_one_kernel():
         (dataclasses.replace(reproducible, one_type=False), "fast", Residues(15)),
     ):  # fmt: skip
         choice = chosen(problem, accuracy=accuracy)
-        assert choice.tiny and choice.scheme == scheme and choice.engine == "cuda:fp64"
+        assert choice.blocks.tiny and choice.scheme == scheme and choice.engine == "cuda:fp64"
     rounded = chosen(PROBLEM, accuracy="correctly-rounded")
-    assert rounded.tiny and isinstance(rounded.scheme, Residues)
+    assert rounded.blocks.tiny and isinstance(rounded.scheme, Residues)
     large = dataclasses.replace(PROBLEM, m=32, n=32, k=32)
-    assert not chosen(large).tiny and chosen(large, accuracy="correctly-rounded").tiny
-    assert not chosen(dataclasses.replace(large, is_complex=True), accuracy="correctly-rounded").tiny
+    assert not chosen(large).blocks.tiny and chosen(large, accuracy="correctly-rounded").blocks.tiny
+    assert not chosen(dataclasses.replace(large, is_complex=True), accuracy="correctly-rounded").blocks.tiny
 
 
 def test_other_products_are_not():
     others = [dataclasses.replace(PROBLEM, **x) for x in ({"batch": ()}, {"batch": (1,)}, {"k": 33}, {"summed": True})]
-    assert not any(chosen(problem, accuracy="correctly-rounded").tiny for problem in others)
-    assert not chosen(PROBLEM, accuracy=1e-9).tiny and not chosen(PROBLEM, scheme=Residues(15)).tiny
+    assert not any(chosen(problem, accuracy="correctly-rounded").blocks.tiny for problem in others)
+    assert not chosen(PROBLEM, accuracy=1e-9).blocks.tiny and not chosen(PROBLEM, scheme=Residues(15)).blocks.tiny
     unknown = dataclasses.replace(H100, name="unknown")
     assert (
-        not chosen(PROBLEM, device=unknown).tiny and chosen(PROBLEM, device=unknown, accuracy="correctly-rounded").tiny
+        not chosen(PROBLEM, device=unknown).blocks.tiny
+        and chosen(PROBLEM, device=unknown, accuracy="correctly-rounded").blocks.tiny
     )
-    assert not chosen(PROBLEM, engine="cuda:int8").tiny and not chosen(PROBLEM, engine="cuda:blas").tiny
+    assert not chosen(PROBLEM, engine="cuda:int8").blocks.tiny and not chosen(PROBLEM, engine="cuda:blas").blocks.tiny
 
 
 def test_plans_tell_of_the_kernel():
@@ -79,7 +80,7 @@ def test_plans_tell_of_the_kernel():
         x = np.zeros((2, 2))
         options = check_request(accuracy, None, False, None, None, None, x, x)[0]
         plan = cuda_plan.make_plan(
-            problem, cuda_plan.choose(problem, options, H100), options, H100.name, "float64", "float64"
+            problem, cuda_plan.choose(problem, options, H100), options, H100, "float64", "float64"
         )  # fmt: skip
         assert plan.products == 100000 and any("one kernel" in reason for reason in plan.reasons)
         assert 38.4e6 / 5e12 < plan.predicted_seconds < 1e-3
@@ -237,4 +238,4 @@ def test_more_products_than_a_grid_is_high():
     for keywords in CALLS.values():
         c = prismm.matmul(x, x, **keywords)
         assert torch.equal(c[-3:], prismm.matmul(x[-3:], x[-3:], **keywords))
-    assert any(call.choice.tiny for call in cuda_calls.known())
+    assert any(call.chosen.blocks.tiny for call in cuda_calls.known())

@@ -63,7 +63,7 @@ def calibrate(
         ("GPU", f"{rates.name}, {rates.processors} multiprocessors"),
         ("float64, float32", f"{rates.float64 / 1e12:.1f}, {rates.float32 / 1e12:.1f} TFLOP/s of its own products"),
         ("residues", f"{rates.int8 / 1e12:.0f} TOP/s, {rates.sustained / 1e12:.0f} for long"),
-        ("FP16 words", f"{rates.words / 1e12:.0f} TFLOP/s"),
+        ("FP16 words", f"{rates.multiword / 1e12:.0f} TFLOP/s"),
         ("a call", f"{1e6 * rates.call.before:.0f} µs before the GPU begins, {1e6 * rates.call.least:.0f} at least"),
         ("torch.mm", f"{1e6 * rates.torch.before:.0f} µs, {1e6 * rates.torch.least:.0f} at least"),
     ]

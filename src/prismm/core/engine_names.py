@@ -5,7 +5,7 @@
 | cpu, cuda | the best here, of the processor or of the GPU where the operands are |
 | cpu:vnni, cpu:int8, cpu:int8-7bit, cpu:float64, cpu:direct | residues, see `cpu.engines.integer` |
 | cpu:blas | NumPy's and torch's own products, and parts in floating point |
-| cuda:… | torch tensors on a GPU, see `cuda.residues.launches`, `cuda.multiword.launches` and `cuda.slices.launches` |
+| cuda:… | torch tensors on a GPU, see `cuda.device`, `cuda.multiword.launches` and `cuda.slices.launches` |
 | simulated:… | what a model of another machine says, see `cpu.engines.simulated` |
 """
 

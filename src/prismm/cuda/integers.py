@@ -83,7 +83,7 @@ def high_low(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def widened(a: torch.Tensor, b: torch.Tensor, prepared: bool) -> tuple[torch.Tensor, torch.Tensor, int]:
-    """Operands whose product is a @ b exactly, of float64 in place of integers; and how many terms stand for each one
+    """Operands whose product is a @ b exactly, of float64 instead of integers; and how many terms stand for each one
     of the inner dimension.
 
     Raises:

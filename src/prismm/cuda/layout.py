@@ -5,30 +5,31 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from prismm.cuda.residues.launches import Vectors
+from prismm.cuda.views import Vectors
 
 if TYPE_CHECKING:
-    from prismm.cuda.launch.program import Place, Program
+    from prismm.cuda.launch.arguments import BufferView
+    from prismm.cuda.launch.program import Program
 
 Three = tuple[int, int, int]
 
 
 def lay_out(
-    program: Program, reals: Place, shape: Three, steps: Three, part: int, *, left: bool
-) -> tuple[Place, Three]:
-    """In scratch memory the vectors of a real operand for the real (part 0) or imaginary (1) part of a product, and
+    program: Program, reals: BufferView, shape: Three, strides: Three, part: int, *, left: bool
+) -> tuple[BufferView, Three]:
+    """In workspace the vectors of a real operand for the real (part 0) or imaginary (1) part of a product, and
     their steps: (matrices, vectors, elements). shape, steps: the same of the complex ones, steps in real numbers.
     """
     from prismm.cuda.kernels import layout
 
     batch, vectors, terms = shape
-    across = steps[1] == 2 and steps[2] != 2
+    across = strides[1] == 2 and strides[2] != 2
     own = (batch, 2 * terms, vectors) if across else (batch, vectors, 2 * terms)
-    to = program.take(reals.dtype, *own)
+    to = program.allocate(reals.dtype, *own)
     found = (math.prod(own[1:]), 1, vectors) if across else (math.prod(own[1:]), 2 * terms, 1)
     some, elements = (layout.TILE, 1) if across else (1, layout.TILE)
     program.launch(
-        layout.lay_out, (-(-2 * terms // elements) * -(-vectors // some), batch), reals, *steps, to, *found, vectors,
+        layout.lay_out, (-(-2 * terms // elements) * -(-vectors // some), batch), reals, *strides, to, *found, vectors,
         terms, SWAPPED=not left and part == 1, NEGATED=left and part == 0, VECTORS=some, ELEMENTS=elements,
         num_warps=4,
     )  # fmt: skip
@@ -36,21 +37,21 @@ def lay_out(
 
 
 def real_vectors(program: Program, x: Vectors, part: int, *, left: bool) -> Vectors:
-    """Vectors as they are if real, else in scratch memory those of twice the length whose product is the real (part 0)
+    """Vectors as they are if real, else in workspace those of twice the length whose product is the real (part 0)
     or imaginary (1) part of the complex one.
     """
     if x.parts == 1:
         return x
-    doubled = 2 * x.steps[0], 2 * x.steps[1], 2 * x.steps[2]
-    to, steps = lay_out(program, x.place.reals(), (x.batch, x.vectors, x.terms), doubled, part, left=left)
-    return Vectors(to, x.batch, x.vectors, 2 * x.terms, steps)
+    doubled = 2 * x.strides[0], 2 * x.strides[1], 2 * x.strides[2]
+    to, strides = lay_out(program, x.buffer.reals(), (x.batch, x.vectors, x.terms), doubled, part, left=left)
+    return Vectors(to, x.batch, x.vectors, 2 * x.terms, strides)
 
 
-def put_part(program: Program, source: Place, to: Place, steps: Three, shape: Three) -> None:
-    """A part of a result, contiguous (batch, m, n) in scratch memory, to where it belongs."""
+def put_part(program: Program, source: BufferView, to: BufferView, strides: Three, shape: Three) -> None:
+    """A part of a result, contiguous (batch, m, n) in workspace, to where it belongs."""
     from prismm.cuda.kernels import layout
 
     batch, m, n = shape
     program.launch(
-        layout.put_part, (-(-n // layout.TILE) * m * batch,), source, to, *steps, m, n, BLOCK=layout.TILE, num_warps=4
+        layout.put_part, (-(-n // layout.TILE) * m * batch,), source, to, *strides, m, n, BLOCK=layout.TILE, num_warps=4
     )

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from prismm.core import arrays as interop
 from prismm.core.arrays import lives_on_gpu
 from prismm.core.prepared import Prepared
-from prismm.cuda.launch.program import Place
-from prismm.cuda.residues import launches as cuda
+from prismm.cuda.launch.arguments import OUT, BufferView
+from prismm.cuda.residues.split import SplitVectors
+from prismm.cuda.views import Result, Vectors
 from prismm.errors import DTypeError, OperandError
 
 if TYPE_CHECKING:
@@ -18,21 +19,21 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Kept:
+class PreparedParts:
     """Where the parts of a prepared operand stand in its memory: of so many vectors at a time."""
 
     step: int
-    splits: tuple[cuda.SplitVectors, ...]
+    splits: tuple[SplitVectors, ...]
 
 
 @dataclass(frozen=True, eq=False)
 class PreparedOnDevice(Prepared):
     """An operand that `cuda.prepare.prepare` split once.
 
-    kept, memory: None where the scheme has nothing to keep but the matrix. stream: on which it was split.
+    parts, memory: None where the scheme has nothing to keep but the matrix. stream: on which it was split.
     """
 
-    kept: Kept | None = field(repr=False)
+    parts: PreparedParts | None = field(repr=False)
     memory: torch.Tensor | None = field(repr=False)
     stream: int = field(repr=False)
 
@@ -42,7 +43,7 @@ class PreparedOnDevice(Prepared):
     def key(self) -> tuple[Any, ...]:
         """All that a product's choice and launches depend on."""
         own = self.side, self.scheme, self.target, self.reproducible, self.engine, self.out_dtype, self.asked_dtype
-        return (*own, self.kept)
+        return (*own, self.parts)
 
     @property
     def data(self) -> Any:
@@ -150,19 +151,25 @@ def overlap(x: torch.Tensor, *others: torch.Tensor) -> bool:
     """Whether x may share memory with any of the others: by addresses, as views of another library's memory have
     storages of their own.
     """
-    return any(meet(x.data_ptr(), span(x), y.data_ptr(), span(y)) for y in others)
+    return any(ranges_overlap(x.data_ptr(), span(x), y.data_ptr(), span(y)) for y in others)
 
 
-def meet(first: int, size: int, other: int, other_size: int) -> bool:
+def ranges_overlap(first: int, size: int, other: int, other_size: int) -> bool:
     """Whether so many bytes from one address on overlap those from another one on."""
     return first < other + other_size and other < first + size
 
 
-def vectors_of(x: torch.Tensor, base: int, *, columns: bool) -> cuda.Vectors:
+def vectors_of(x: torch.Tensor, base: int, *, columns: bool) -> Vectors:
     """Rows of (batch, m, k), or columns of (batch, k, n)."""
     batch, rows, inner = x.shape
-    steps = x.stride() if not columns else (x.stride(0), x.stride(2), x.stride(1))
+    strides = x.stride() if not columns else (x.stride(0), x.stride(2), x.stride(1))
     count, terms = (inner, rows) if columns else (rows, inner)
     # Extents of 1 have any stride.
-    vector, element = 1 if count == 1 else steps[1], 1 if terms == 1 else steps[2]
-    return cuda.Vectors(Place(base, 0, x.dtype), batch, count, terms, (steps[0], vector, element))
+    vector, element = 1 if count == 1 else strides[1], 1 if terms == 1 else strides[2]
+    return Vectors(BufferView(base, 0, x.dtype), batch, count, terms, (strides[0], vector, element))
+
+
+def result_of(out: torch.Tensor, base: int = OUT) -> Result:
+    """Where entries (batch, m, n) are, behind a base."""
+    strides = out.stride(0), out.stride(1), out.stride(2)
+    return Result(BufferView(base, 0, out.dtype), out.shape[0], out.shape[1], out.shape[2], strides)

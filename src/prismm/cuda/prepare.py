@@ -7,55 +7,24 @@ of the other operand, in one launch that takes less than it takes to queue it; a
 
 from __future__ import annotations
 
-import dataclasses
 from typing import TYPE_CHECKING, Any, Literal
 
 from prismm.core import arrays as interop
 from prismm.core.problem import Problem
 from prismm.cuda import integers as cuda_integers
 from prismm.cuda import plan as cuda_plan
-from prismm.cuda.launch.program import LEFT, RIGHT, A, Place, Program
-from prismm.cuda.operands import Kept, PreparedOnDevice, name_of, numpy_dtype, result_dtype, tensor_of, vectors_of
-from prismm.cuda.residues import launches as cuda
-from prismm.cuda.slices import count as cuda_slice_count
+from prismm.cuda.device import device_of
+from prismm.cuda.implementation import implementation_of
+from prismm.cuda.operands import PreparedOnDevice, name_of, numpy_dtype, result_dtype, tensor_of
+from prismm.cuda.slices import count as slice_count
 from prismm.errors import EngineError, ShapeError
 from prismm.formats import format_of
-from prismm.schemes.residues import Residues
 
 if TYPE_CHECKING:
-    import torch
-
     from prismm.core.request import Request
 
 STEP = 8192
 """Rows or columns of a block."""
-
-
-def split_program(
-    x: torch.Tensor, side: Literal["left", "right"], table: cuda.Tables, device: cuda.Device, step: int
-) -> tuple[Program, Kept]:
-    """What splits a matrix at A into scratch memory, and where its parts are once that is the memory of its side.
-
-    Counts of large elements and residuals are kept as well, whatever the target: a product may ask for them.
-    """
-    program = Program((x.data_ptr() % 16,) * 3)
-    whole = vectors_of(x[None], A, columns=side == "right")
-    splits = []
-    for start in range(0, whole.vectors, step):
-        some = whole.part(start, start + step)
-        statistics = cuda.take_statistics(program, some)
-        made = cuda.split_vectors(
-            program, some, statistics, table, device, left=side == "left", levels=True, measure=True
-        )  # fmt: skip
-        splits.append(_of_side(made, LEFT if side == "left" else RIGHT))
-    return program, Kept(step, tuple(splits))
-
-
-def _of_side(made: cuda.SplitVectors, base: int) -> cuda.SplitVectors:
-    def there(place: Place) -> Place:
-        return dataclasses.replace(place, base=base)
-
-    return dataclasses.replace(made, planes=there(made.planes), statistics=there(made.statistics))
 
 
 def prepare(x: Any, side: Literal["left", "right"], request: Request) -> PreparedOnDevice:
@@ -71,28 +40,28 @@ def prepare(x: Any, side: Literal["left", "right"], request: Request) -> Prepare
         raise ShapeError(f"x has shape {tuple(tensor.shape)}; prepare takes a matrix of two dimensions")
     dtype = result_dtype([tensor], request.out_dtype)
     kind = torch.complex128 if dtype.is_complex and not tensor.is_complex() else tensor.dtype
-    device = cuda.device_of(tensor.device.index)
+    device = device_of(tensor.device.index)
     rows, columns = tensor.shape
     m, k = (rows, columns) if side == "left" else (columns, rows)
     problem = Problem(
         m=m, n=m, k=k, batch=(), result=format_of(numpy_dtype(dtype)), target=request.target,
         reproducible=request.reproducible, one_type=kind == dtype, is_complex=dtype.is_complex,
     )  # fmt: skip
-    if cuda_slice_count.is_estimated(request.scheme):
+    if slice_count.is_estimated(request.scheme):
         raise EngineError(
             f"{request.scheme} estimates its number of slices from both operands; pass slices= as well, or mode='CR'"
         )
-    choice = cuda_plan.choose(problem, request, device, one_kernel=False)  # which depends on the other operand
-    kept = memory = None
+    chosen = cuda_plan.choose(problem, request, device, one_kernel=False)  # which depends on the other operand
+    parts = memory = None
     with torch.cuda.device(tensor.device):
         stream = torch._C._cuda_getCurrentRawStream(tensor.device.index)
         try:
             copy = tensor.to(kind, copy=True)
             copy = copy if 1 in copy.stride() else copy.contiguous()
-            if isinstance(choice.scheme, Residues) and copy.numel():
-                table = cuda.tables(choice.scheme.moduli, copy.device)
-                program, kept = split_program(copy, side, table, device, STEP)
-                memory = torch.empty(program.scratch, dtype=torch.uint8, device=copy.device)
+            split = implementation_of(chosen.scheme).prepare(copy, side, device, STEP)
+            if split is not None:
+                program, parts = split
+                memory = torch.empty(program.workspace, dtype=torch.uint8, device=copy.device)
                 program.run((*[copy.data_ptr()] * 3, memory.data_ptr()), stream)
         except torch.OutOfMemoryError as error:
             raise EngineError(
@@ -102,6 +71,6 @@ def prepare(x: Any, side: Literal["left", "right"], request: Request) -> Prepare
     asked = name_of(dtype) if request.out_dtype is not None else None
     array = interop.Array(copy, "torch", None)  # type: ignore[arg-type]
     return PreparedOnDevice(
-        side, choice.scheme, request.target, request.reproducible, choice.engine, name_of(dtype), asked, array, None,
-        kept, memory, stream,
+        side, chosen.scheme, request.target, request.reproducible, chosen.engine, name_of(dtype), asked, array, None,
+        parts, memory, stream,
     )  # fmt: skip

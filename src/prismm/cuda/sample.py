@@ -1,13 +1,11 @@
-"""A look at operands on a GPU: what the tests of a join would leave open of a product by residues.
+"""A sample of operands on a GPU: which share of entries a join of residues would leave uncertified.
 
 The join certifies an entry of native grade by how many elements of its row and its column are large, or by its own size
-(`cuda.residues.kernels.join_exact`). Entries that pass neither are compared with products of 7-bit magnitudes, or set
-to their exact
-values (`cuda.residues.kernels.magnitudes`), which takes longer than the product itself where they are many. Data that
-spread over
-a few binades leave none, data that spread over many leave nearly all. So the first call of a kind, which waits for
-compilers anyway, looks at some rows and columns before cuBLAS is left; later ones do not, and neither does a call that
-is captured.
+(`cuda.residues.kernels.join_exact`). Other entries are compared with products of 7-bit magnitudes, or made exact
+(`cuda.residues.kernels.magnitudes`), which takes longer than the product itself where they are many. Data within a few
+binades leave none, data that spread over many leave nearly all. The first call of a kind, which waits for compilers
+anyway, therefore samples some rows and columns before it leaves cuBLAS. Later calls do not, and neither does one that a
+graph captures.
 """
 
 from __future__ import annotations
@@ -18,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from prismm.core.accuracy import join_test
 from prismm.core.moduli import operand_bits
-from prismm.cuda.plan import Left
+from prismm.cuda.residues.seconds import Uncertified
 
 if TYPE_CHECKING:
     import torch
@@ -26,34 +24,35 @@ if TYPE_CHECKING:
     from prismm.core.problem import Problem
 
 VECTORS = 64
-"""Rows, and columns, that are looked at."""
+"""Rows, and columns, of the sample."""
 _LEVELS = 5
 _SURE = 1.35
 """Times what a strip's certificate needs that a sample must show for all strips to have it."""
 _MOST_TERMS = 1 << 16
-"""Elements of a vector that are looked at."""
+"""Elements of a vector that are read."""
 
 
-class Look:
-    """What so many moduli would probably leave open of a @ b (matrices, or batches of them), from a sample of 64 x 64;
-    waits for the device.
+class DataSample:
+    """Which share of a @ b, matrices or batches of them, so many moduli would probably leave uncertified.
+
+    It comes from a sample of 64 x 64 entries; asking for it waits for the device.
     """
 
     def __init__(self, a: torch.Tensor, b: torch.Tensor, problem: Problem) -> None:
-        self._operands, self._need = (a, b), problem
+        self._operands, self._problem = (a, b), problem
 
     @functools.cached_property
     def _vectors(self) -> tuple[torch.Tensor, torch.Tensor]:
         a, b = self._operands
         return _normalised(_sample(a, rows=True)), _normalised(_sample(b, rows=False))
 
-    def __call__(self, moduli: int) -> Left:
+    def __call__(self, moduli: int) -> Uncertified:
         """By the tests of `join.join_tile` and `magnitudes` with 2^s·‖a‖₂ = 2^(L - 1/2), half a bit less than scales
         leave on average.
         """
         import torch
 
-        _, kappa, magnitude_kappa = join_test(self._need.target, self._need.terms, self._need.result)
+        _, kappa, magnitude_kappa = join_test(self._problem.target, self._problem.terms, self._problem.result)
         rows, columns = self._vectors
         values = (
             torch.view_as_complex(rows) @ torch.view_as_complex(columns).mT if rows.ndim == 3 else rows @ columns.mT
@@ -66,15 +65,17 @@ class Look:
         least = _thresholds(rows)
         hits = counts_a[:, None, :, None] + counts_b[None, :, None, :] - terms
         hits = (hits * (least[:, None] * least)[:, :, None, None]).amax((0, 1)).clamp_min(0.0)
-        settled = (size * units >= bound * kappa) | (hits * units >= bound * magnitude_kappa)
+        certified = (size * units >= bound * kappa) | (hits * units >= bound * magnitude_kappa)
         # What is not finite takes another path, and vectors of zeros none.
-        settled |= ~torch.isfinite(bound)
+        certified |= ~torch.isfinite(bound)
         x, y = (z.flatten(1).abs() for z in (rows, columns))
         magnitudes = torch.floor(x * 128.0) @ torch.floor(y * 128.0).mT / 128.0**2
         proved = (magnitudes * units >= bound * magnitude_kappa) | ((x != 0.0).double() @ (y != 0.0).double().mT == 0.0)
         # The least counts of other strips are less than these, or more: of normal data by a third at most.
         strips = min(1.0, max(0.0, (_SURE - _margin(x, y, moduli, magnitude_kappa)) / (_SURE - 1.0)))
-        return Left(1.0 - float(settled.double().mean()), 1.0 - float((settled | proved).double().mean()), strips)
+        return Uncertified(
+            1.0 - float(certified.double().mean()), 1.0 - float((certified | proved).double().mean()), strips
+        )
 
 
 def _sample(x: torch.Tensor, *, rows: bool) -> torch.Tensor:
@@ -142,8 +143,8 @@ def _least_counts(x: torch.Tensor, bits: float) -> tuple[int, list[float]]:
     return least, counts.gather(0, levels).amin(1).tolist()
 
 
-def worth_a_look(problem: Problem, a: torch.Tensor) -> bool:
-    """Whether operands may be looked at: there is something to see, and no graph is being captured."""
+def worth_sampling(problem: Problem, a: torch.Tensor) -> bool:
+    """Whether operands may be sampled: there are some, and no graph is being captured."""
     import torch
 
     if not math.prod((problem.m, problem.n, problem.k, *problem.batch)):

@@ -24,12 +24,18 @@ import prismm.cuda.costs.fit
 from prismm.core.problem import Problem
 from prismm.core.request import check_request
 from prismm.cuda import plan as cuda_plan
-from prismm.cuda.costs import host_speed as host_pace
+from prismm.cuda.choice import SURE
+from prismm.cuda.costs import host_speed as host_speed
 from prismm.cuda.costs.calibrate import CASES, ROUNDS, Case, Subject, queued_seconds_of, seconds_of
 from prismm.cuda.costs.fit import RIGHT
+from prismm.cuda.costs.predict import gpu_seconds, native_seconds, predict
 from prismm.cuda.costs.table import Host, Line, Rates, committed
-from prismm.cuda.residues import launches as cuda
-from prismm.cuda.slices.launches import FP64 as FP64_UNIT
+from prismm.cuda.costs.tuning import Tuning
+from prismm.cuda.device import FP64 as FP64_UNIT
+from prismm.cuda.device import Device
+from prismm.cuda.native.seconds import checked_seconds, own_seconds
+from prismm.cuda.residues import implementation as residues_implementation
+from prismm.cuda.residues.seconds import WHOLE, right_launches
 from prismm.errors import EngineError
 from prismm.formats import FP64
 from prismm.schemes import Native, Residues, ScaledHalf
@@ -41,7 +47,7 @@ if str(BENCHMARKS) not in sys.path:
 gpu_rates = importlib.import_module("gpu_rates")
 problem_of = gpu_rates.problem_of
 RESULTS = BENCHMARKS / "results"
-H200 = cuda.Device("NVIDIA H200", True, True, 132)
+H200 = Device("NVIDIA H200", True, True, 132)
 
 
 class Machine:
@@ -77,7 +83,7 @@ class Machine:
 
         self.patch = monkeypatch.setattr
         monkeypatch.setattr(torch.cuda, "Event", Event)
-        monkeypatch.setattr(host_pace, "seconds", lambda: self.slow * self.PACE)
+        monkeypatch.setattr(host_speed, "seconds", lambda: self.slow * self.PACE)
         monkeypatch.setattr(torch.cuda, "_sleep", lambda cycles: self.launch(cycles / 2e9))
 
     def spend(self, seconds):
@@ -106,14 +112,14 @@ class Machine:
     def truth(self, table) -> Rates:
         """The table with this machine's host."""
         return dataclasses.replace(
-            table, call=self.share(self.ours), torch=self.share(self.theirs), pace=self.slow * self.PACE
+            table, call=self.share(self.ours), torch=self.share(self.theirs), host_speed=self.slow * self.PACE
         )
 
     def subject(self, table, case: Case, factor=lambda: 1.0) -> Subject:
         """What a GPU of these rates would take for a call; factor: of what each kernel takes more."""
         problem = problem_of(case.n, case.dtype, case.accuracy)
         kernels = {name: seconds * factor() for name, seconds in kernels_of(table, case).items()}
-        native = cuda_plan.own_seconds(problem, table) * factor()
+        native = own_seconds(problem, table) * factor()
         whole = sum(kernels.values()) + ("finish_native" in kernels) * native
         return Subject(
             problem, case.scheme, lambda: self.call(whole), lambda: self.call(native, self.theirs),
@@ -125,15 +131,15 @@ class Machine:
     def calibrated(self, table, factor=lambda: 1.0) -> Rates:
         """What a calibration finds. factor: what a kernel of a case takes more, in all rounds."""
         subjects = {case: self.subject(table, case, factor) for case in CASES}
-        device = SimpleNamespace(name=table.name, multi_processor_count=table.processors, hopper=table.hopper)
-        self.patch(cuda, "device_of", lambda index: device)
+        device = SimpleNamespace(name=table.name, multi_processor_count=table.processors, sm90=table.sm90)
+        self.patch(prismm.cuda.device, "device_of", lambda index: device)
         self.patch(torch.cuda, "get_device_properties", lambda index: device)
         self.patch(torch.cuda, "mem_get_info", lambda *index: (140 << 30, 141 << 30))
         self.patch(torch.cuda, "device", lambda index: contextlib.nullcontext())
         self.patch(prismm.cuda.costs.calibrate, "_subject", subjects.__getitem__)
         self.patch(prismm.cuda.costs.calibrate, "_memory", lambda between: table.memory)
-        directly = 1e12, 1e12 / table.words_directly + table.product
-        self.patch(prismm.cuda.costs.calibrate, "_words_directly", lambda *rest: directly)
+        directly = 1e12, 1e12 / table.multiword_fused + table.product
+        self.patch(prismm.cuda.costs.calibrate, "_multiword_fused", lambda *rest: directly)
         self.patch(prismm.cuda.costs.calibrate, "_sustained", lambda processors, free: table.sustained)
         said: list[str] = []
         found = prismm.cuda.costs.calibrate.measure(0, said.append)
@@ -145,21 +151,21 @@ def kernels_of(table, case: Case) -> dict[str, float]:
     """Seconds of a call's kernels, which predictions add up."""
     n, dtype, scheme, accuracy, engine = case
     problem = problem_of(n, dtype, accuracy)
-    whole, elements = cuda_plan.gpu_seconds(scheme, problem, table, engine), float(n * n)
+    whole, elements = gpu_seconds(scheme, problem, table, engine), float(n * n)
     if engine == FP64_UNIT or scheme == Native("float64"):
         return {"multiply_directly": whole}
     if isinstance(scheme, Native):
-        return {"finish_native": cuda_plan.checked_seconds(problem, table)}
+        return {"finish_native": checked_seconds(problem, table)}
     if isinstance(scheme, ScaledHalf):
-        split = table.split_words.seconds(2 * elements, 2)
-        return {"split_words": split, "words_product": whole - split - table.look, "repair_words": table.look}
+        split = table.multiword_split.seconds(2 * elements, 2)
+        return {"split_words": split, "words_product": whole - split - table.check, "repair_words": table.check}
     moduli, rounded = scheme.moduli, accuracy == "correctly-rounded"
-    launches = cuda_plan.right_launches(problem, moduli, table.processors, hopper=table.hopper)
+    launches = right_launches(problem, moduli, table.processors, sm90=table.sm90)
     right = table.right.seconds(elements, moduli) - (1.0 - launches) * table.right.launch
     kernels = {name: share * right for name, share in zip(RIGHT, (0.1, 0.2, 0.7), strict=False)}
     kernels["split_rows"] = table.left.seconds(elements, moduli)
     kernels["join_quickly"] = (table.rounded if rounded else table.join).seconds(elements, moduli)
-    looks = (cuda_plan._ROUNDED_LOOKS if rounded else 1) * elements if problem.result == FP64 else 0.0
+    looks = (Tuning().rejoin_rounded if rounded else 1) * elements if problem.result == FP64 else 0.0
     kernels["finish"] = table.finish.seconds(looks, 0)
     kernels["residue_product"] = whole - sum(kernels.values())
     return kernels
@@ -178,12 +184,12 @@ def rates(rng) -> Rates:
     nobody = Host(1.0, 1.0)
     return Rates(
         name="NVIDIA X1", processors=int(rng.integers(40, 160)), float64=some(1e12, 8e13), float32=some(1e13, 1e14),
-        launch=some(1e-6, 4e-6), look=some(1e-6, 4e-6), memory=1e15, call=nobody, torch=nobody, pace=1.6e-5,
-        direct=some(0.5, 2.0), int8=int8, sustained=int8 * rng.uniform(0.7, 1.0), product=some(2e-6, 5e-5),
+        launch=some(1e-6, 4e-6), check=some(1e-6, 4e-6), memory=1e15, call=nobody, torch=nobody, host_speed=1.6e-5,
+        fp64_kernel=some(0.5, 2.0), int8=int8, sustained=int8 * rng.uniform(0.7, 1.0), product=some(2e-6, 5e-5),
         left=line(), right=line(), join=line(), rounded=line(), finish=Line(some(5e-6, 3e-5), some(1e-12, 1e-11), 0.0),
-        repair=5e-11, words=some(1e14, 2e15), words_directly=some(5e13, 1e15),
-        split_words=Line(some(5e-6, 3e-5), 0.0, some(1e-13, 3e-12)),
-        hopper=bool(rng.integers(2)),
+        repair=5e-11, multiword=some(1e14, 2e15), multiword_fused=some(5e13, 1e15),
+        multiword_split=Line(some(5e-6, 3e-5), 0.0, some(1e-13, 3e-12)),
+        sm90=bool(rng.integers(2)),
     )  # fmt: skip
 
 
@@ -194,7 +200,8 @@ def swept_needs() -> list[Problem]:
 
 def chosen(needs, table, monkeypatch) -> list[tuple[object, str]]:
     """Scheme and engine that Auto takes by a table."""
-    monkeypatch.setattr(cuda_plan, "rates_of", lambda name: table)
+    for module in (cuda_plan, residues_implementation):
+        monkeypatch.setattr(module, "rates_of", lambda name: table)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (140 << 30, 141 << 30))
     options = check_request("native", None, False, None, None, None, np.ones((1, 1)), np.ones((1, 1)))[0]
     choices = [cuda_plan.choose(problem, options, H200) for problem in needs]
@@ -221,7 +228,7 @@ def test_rates_come_back_from_the_times_that_they_make(attempt, rng, monkeypatch
 
 
 def test_what_is_timed_is_made_whole():
-    assert max(case.n for case in CASES) ** 3 <= cuda_plan.WHOLE
+    assert max(case.n for case in CASES) ** 3 <= WHOLE
 
 
 def test_noise_leaves_predictions_close(rng, monkeypatch):
@@ -230,7 +237,7 @@ def test_noise_leaves_predictions_close(rng, monkeypatch):
     found = machine.calibrated(table, lambda: rng.uniform(0.93, 1.07))
     for case in CASES:
         problem = problem_of(case.n, case.dtype, case.accuracy)
-        ours, theirs = (cuda_plan.predict(case.scheme, problem, one, case.engine) for one in (found, table))
+        ours, theirs = (predict(case.scheme, problem, one, case.engine) for one in (found, table))
         assert 0.8 < ours / theirs < 1.25
 
 
@@ -238,11 +245,11 @@ def check_predictions(machine, needs, choices, found, table, close):
     """What a calibration predicts beside what the machine takes, of calls of prismm and of torch."""
     machine.noise = lambda: 1.0
     for problem, (scheme, engine) in zip(needs, choices, strict=True):
-        gpu, own = cuda_plan.gpu_seconds(scheme, problem, table, engine), cuda_plan.own_seconds(problem, table)
+        gpu, own = gpu_seconds(scheme, problem, table, engine), own_seconds(problem, table)
         seconds = seconds_of(lambda gpu=gpu: machine.call(gpu))
         theirs = seconds_of(lambda own=own: machine.call(own, machine.theirs))
-        assert cuda_plan.predict(scheme, problem, found, engine) == pytest.approx(seconds, rel=close), (problem, scheme)
-        assert cuda_plan.native_seconds(problem, found) == pytest.approx(theirs, rel=close), problem
+        assert predict(scheme, problem, found, engine) == pytest.approx(seconds, rel=close), (problem, scheme)
+        assert native_seconds(problem, found) == pytest.approx(theirs, rel=close), problem
 
 
 def test_a_slower_host_changes_no_choice(monkeypatch):
@@ -256,7 +263,9 @@ def test_a_slower_host_changes_no_choice(monkeypatch):
         assert chosen(needs, found, monkeypatch) == expected
         check_predictions(machine, needs, expected, found, table, 0.02)
         assert found.call.before - found.torch.before == pytest.approx(slow * 1e-6, rel=1e-3)
-        of_the_gpu.append({k: v for k, v in numbers(found).items() if not k.startswith(("call", "torch", "pace"))})
+        of_the_gpu.append(
+            {k: v for k, v in numbers(found).items() if not k.startswith(("call", "torch", "host_speed"))}
+        )
     for one in of_the_gpu[1:]:
         assert one == pytest.approx(of_the_gpu[0], rel=1e-6)
 
@@ -299,9 +308,9 @@ def test_choices_by_noisy_times_are_as_good(rng, monkeypatch):
     choices = chosen(needs, found, monkeypatch)
     check_predictions(machine, needs, expected, found, table, 0.06)
     for problem, ours, theirs in zip(needs, choices, expected, strict=True):
-        seconds = [cuda_plan.gpu_seconds(scheme, problem, table, engine) for scheme, engine in (ours, theirs)]
+        seconds = [gpu_seconds(scheme, problem, table, engine) for scheme, engine in (ours, theirs)]
         # Something else than a conventional product has to be faster by so much, one kernel than cuBLAS too.
-        assert seconds[0] <= 1.05 * cuda_plan._SURE * seconds[1], (problem, ours, theirs)
+        assert seconds[0] <= 1.05 * SURE * seconds[1], (problem, ours, theirs)
 
 
 def test_the_host_has_no_part_in_what_is_queued(monkeypatch):
@@ -349,7 +358,7 @@ def test_an_h200s_times_are_predicted():
     for gpu, rows in gpu_rates.recorded(RESULTS / "gpu_gemm.csv").items():
         assert len(rows) >= 36
         for name, one in rows:
-            predicted = cuda_plan.predict(one.scheme, one.problem, committed()[gpu])
+            predicted = predict(one.scheme, one.problem, committed()[gpu])
             assert 0.75 < predicted / one.seconds < 1.25, name
 
 
@@ -358,7 +367,7 @@ def test_other_shapes_of_it_too():
     swept = gpu_rates.swept(RESULTS / "gpu_sweep.csv")
     assert len(swept) >= 200
     for gpu, engine, one in swept:
-        predicted = cuda_plan.predict(one.scheme, one.problem, committed()[gpu], engine, one.slower)
+        predicted = predict(one.scheme, one.problem, committed()[gpu], engine, one.slower)
         assert 0.75 < predicted / one.seconds < 1.25, one.problem
     with (RESULTS / "gpu_sweep.csv").open(newline="") as file:
         for row in csv.DictReader(file):
@@ -396,17 +405,13 @@ def test_what_an_h200_takes_without_its_host_too():
     table = committed()[H200.name]
     graphs = gpu_rates.in_graphs(RESULTS / "gpu_direct.csv", H200.name)
     one_kernel = [
-        cuda_plan.gpu_seconds(Native(), problem, table, FP64_UNIT) / times["chosen"]
-        for problem, times in graphs.items()
+        gpu_seconds(Native(), problem, table, FP64_UNIT) / times["chosen"] for problem, times in graphs.items()
     ]
-    looked = [
-        cuda_plan.gpu_seconds(Native(), problem, table) / times["cuBLAS, looked at"]
-        for problem, times in graphs.items()
-    ]
+    looked = [gpu_seconds(Native(), problem, table) / times["cuBLAS, looked at"] for problem, times in graphs.items()]
     assert len(graphs) >= 90 and sum(0.75 < ratio < 1.25 for ratio in one_kernel) >= 0.95 * len(graphs)
     assert sum(0.65 < ratio < 1.5 for ratio in looked) >= 0.95 * len(graphs)
     swept = [
-        cuda_plan.gpu_seconds(one.scheme, one.problem, table, engine) / (one.replayed - 4.3e-6)
+        gpu_seconds(one.scheme, one.problem, table, engine) / (one.replayed - 4.3e-6)
         for gpu, engine, one in gpu_rates.swept(RESULTS / "gpu_sweep.csv")
         if one.replayed > 25e-6
     ]
@@ -439,8 +444,8 @@ def test_cublas_cuts_long_inner_dimensions(n, k, dtype):
     assert isinstance(choice.scheme, Native)  # by cuBLAS, or in parts
     # As measured: residues take three times as long as cuBLAS, or more.
     table = committed()["NVIDIA H200"]
-    residues = cuda_plan.gpu_seconds(Residues(14 if dtype == "float64" else 7), problem, table)
-    assert residues > 2 * cuda_plan.own_seconds(problem, table)
+    residues = gpu_seconds(Residues(14 if dtype == "float64" else 7), problem, table)
+    assert residues > 2 * own_seconds(problem, table)
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32", "complex128", "complex64"])
@@ -456,7 +461,7 @@ def test_cublas_is_slower_where_rows_begin_at_odd_multiples_of_eight_bytes():
 
     def seconds(order, dtype, **others):
         problem = dataclasses.replace(problem_of(order, dtype, "native"), **others)
-        return cuda_plan.own_seconds(problem, table) - table.launch
+        return own_seconds(problem, table) - table.launch
 
     for n in (1777, 3333):  # in tiles of 64 as many as of the next even order
         assert 1.15 < seconds(n, "float64") / seconds(n + 1, "float64") < 1.25
@@ -468,7 +473,7 @@ def test_a_batch_has_the_launches_of_one_product():
     table = committed()["NVIDIA H200"]
     one, many = (dataclasses.replace(problem_of(512, "float64", "native"), batch=batch) for batch in ((), (64,)))
     launches = table.product + table.left.launch + table.right.launch + table.join.launch
-    single, whole = (cuda_plan.gpu_seconds(Residues(14), problem, table) for problem in (one, many))
+    single, whole = (gpu_seconds(Residues(14), problem, table) for problem in (one, many))
     assert single < whole < 64 * (single - launches) + launches + 1e-9
 
 

@@ -13,6 +13,7 @@ import pytest
 import prismm.cuda.costs.table
 from prismm.core import cache_files, strict_json
 from prismm.cuda.costs.table import Rates, committed, own_file, rates_of, read
+from prismm.cuda.costs.tuning import Tuning
 from prismm.errors import ArgumentError, FileError
 
 H200 = "NVIDIA H200"
@@ -79,10 +80,37 @@ def damaged(**changes):
     return json.dumps({key: value for key, value in content.items() if value != "left out"})
 
 
-@pytest.mark.parametrize("key", [field.name for field in dataclasses.fields(Rates)])
+@pytest.mark.parametrize("key", [field.name for field in dataclasses.fields(Rates) if field.name != "tuning"])
 def test_every_rate_is_required(key):
     with pytest.raises(FileError, match=rf"the table: {key} is None"):
         Rates.from_json(damaged(**{key: "left out"}))
+
+
+def test_tables_with_the_names_of_before_are_read():
+    former = {
+        "check": "look", "host_speed": "pace", "multiword": "words", "multiword_fused": "words_directly",
+        "multiword_split": "split_words", "fp64_kernel": "direct", "sm90": "hopper",
+    }  # fmt: skip
+    content = json.loads(damaged())
+    text = json.dumps({former.get(key, key): value for key, value in content.items() if key != "tuning"})
+    assert (
+        "words_directly" in text
+        and Rates.from_json(text).to_json() == Rates.from_json(damaged(tuning="left out")).to_json()
+    )
+    with pytest.raises(FileError, match="unknown keys look"):
+        Rates.from_json(damaged(look=1e-6))
+
+
+def test_figures_of_a_card_are_usual_where_a_table_lacks_them():
+    assert Rates.from_json(damaged(tuning="left out")).tuning == Tuning()
+    some = Rates.from_json(damaged(tuning={"native_odd": 2, "provenance": "a guess"})).tuning
+    assert some == Tuning(native_odd=2.0, provenance="a guess")
+    for wrong, what in (
+        ([], "tuning is"), ({"other": 1.0}, "unknown keys other"), ({"native_odd": -1.0}, "tuning.native_odd is -1.0"),
+        ({"native_tile": 1.5}, "tuning.native_tile is 1.5, not an integer"), ({"provenance": ""}, "not a name"),
+    ):  # fmt: skip
+        with pytest.raises(FileError, match=what):
+            Rates.from_json(damaged(tuning=wrong))
 
 
 @pytest.mark.parametrize(
@@ -94,7 +122,7 @@ def test_every_rate_is_required(key):
         (damaged(version=2), "version 2, this prismm reads 5"),
         (damaged(int8="left out"), "int8 is None"),
         (damaged(int8=0), "int8 is 0"),
-        (damaged(words_directly=-1.0), "words_directly is -1.0"),
+        (damaged(multiword_fused=-1.0), "multiword_fused is -1.0"),
         (damaged(memory=-1.0), "memory is -1.0"),
         (damaged(memory=True), "memory is True"),
         (damaged(memory=float("nan")), "not JSON: NaN is no JSON"),

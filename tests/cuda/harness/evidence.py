@@ -109,8 +109,9 @@ def kernel_source(kernel: Any) -> str:
 def common() -> str:
     """What every case follows from: Triton, this file, and what stands between a program and its kernels."""
     from prismm.cuda.launch import program as launch
+    from prismm.cuda.launch.compile import as_tensor, described_to_triton
 
-    own = [inspect.getsource(x) for x in (launch.Program.run_by_triton, launch._as_tensor, launch._described)]
+    own = [inspect.getsource(x) for x in (launch.Program.run_by_triton, as_tensor, described_to_triton)]
     helpers = closure(*(Path(__file__).with_name(f"{x}.py") for x in ("interpreter", "gluon_interpreter", "ptx")))
     return hashlib.sha256(json.dumps([version("triton"), *own, helpers]).encode()).hexdigest()
 
@@ -137,12 +138,12 @@ def contents(x: Any) -> str:
 
 def described(x: Any) -> str:
     """An argument or constant of a launch as text, without addresses."""
-    from prismm.cuda.launch.program import Tiled
+    from prismm.cuda.launch.arguments import Tiled
 
     if hasattr(x, "data_ptr"):
         return contents(x)
     if isinstance(x, Tiled):
-        return f"Tiled({described(x.place)}, {x.shape}, {x.strides}, {x.box}, {x.layout})"
+        return f"Tiled({described(x.buffer)}, {x.shape}, {x.strides}, {x.box}, {x.layout})"
     if callable(x) and hasattr(x, "__qualname__"):
         return f"{x.__module__}.{x.__qualname__}"
     return repr(x)
@@ -150,7 +151,7 @@ def described(x: Any) -> str:
 
 def launches(program: Any) -> Iterator[str]:
     """A program as text, a launch a line."""
-    yield f"{program.alignments} {program.scratch}"
+    yield f"{program.alignments} {program.workspace}"
     for launch in program.launches:
         kernel = getattr(launch, "kernel", None)
         if kernel is None:
@@ -162,10 +163,10 @@ def launches(program: Any) -> Iterator[str]:
 
 def specialised(program: Any, launch: Any) -> str:
     """What one launch's kernel is compiled for: of integers, whether they are 1 or multiples of 16."""
-    from prismm.cuda.launch.program import Place
+    from prismm.cuda.launch.arguments import BufferView
 
     def kind(x: Any) -> str:
-        if isinstance(x, Place):
+        if isinstance(x, BufferView):
             return f"{x.dtype} {program.aligned(x)}"
         if isinstance(x, int) and not isinstance(x, bool):
             return "1" if x == 1 else f"{x % 16 == 0} {abs(x) >> 31 > 0}"

@@ -28,8 +28,7 @@ from triton.experimental.gluon._runtime import GluonJITFunction
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 from triton.runtime import interpreter, jit
 
-from prismm.cuda.conventional.kernels import product as direct
-from prismm.cuda.conventional.kernels import product_sm90 as direct_hopper
+from prismm.cuda.device import Device
 from prismm.cuda.multiword.kernels import (
     product_sm90 as words_product_hopper,
 )
@@ -39,9 +38,10 @@ from prismm.cuda.multiword.kernels import (
 from prismm.cuda.multiword.kernels import (
     split_sm90 as words_split_hopper,
 )
+from prismm.cuda.native.kernels import product as direct
+from prismm.cuda.native.kernels import product_sm90 as direct_hopper
 from prismm.cuda.residues.kernels import product_sm90 as product_hopper
 from prismm.cuda.residues.kernels import split_sm90 as split_hopper
-from prismm.cuda.residues.launches import Device
 from prismm.cuda.slices.kernels import product_sm90 as slice_product_hopper
 from prismm.cuda.tile_int8.kernels import product_sm90 as tile_product_hopper
 from tests.cuda.harness import ptx

@@ -8,10 +8,14 @@ from typing import Any
 
 import torch
 
-from prismm.cuda.launch.program import SCRATCH, Place, Program
-from prismm.cuda.residues import launches as cuda
-from prismm.cuda.residues import strassen as cuda_quarters
+from prismm.cuda.device import Device
+from prismm.cuda.launch.arguments import WORKSPACE, BufferView
+from prismm.cuda.launch.program import Program
+from prismm.cuda.residues import strassen as cuda_strassen
 from prismm.cuda.residues.kernels.split import plane_row
+from prismm.cuda.residues.product import multiply_planes
+from prismm.cuda.residues.split import STATISTICS, SplitVectors
+from prismm.cuda.residues.tables import Tables, tables
 
 
 def permuted(rows: int) -> list[int]:
@@ -20,8 +24,8 @@ def permuted(rows: int) -> list[int]:
 
 
 def planes_program(
-    left: Any, right: Any, device: cuda.Device, quarters: bool = False
-) -> tuple[Program, Place, Callable[[Any], None]]:
+    left: Any, right: Any, device: Device, quarters: bool = False
+) -> tuple[Program, BufferView, Callable[[Any], None]]:
     """The program that multiplies planes (batch or 1, moduli, rows, k) as kernels take them, where their digits are,
     and what puts the planes into its scratch memory. quarters: by way of seven products of quarters.
     """
@@ -29,41 +33,41 @@ def planes_program(
     sizes = [-(-x.shape[2] // 64) * 64 for x in (left, right)]
     pitch = -(-k // 16) * 16
     program, places, filled = Program((0, 0, 0)), [], []
-    for x, rows, where in zip((left, right), sizes, (None, permuted(sizes[1]) if device.hopper else None), strict=True):
+    for x, rows, where in zip((left, right), sizes, (None, permuted(sizes[1]) if device.sm90 else None), strict=True):
         own = x.shape[0]
-        planes = program.take(torch.int8, own, moduli, rows, pitch)
-        statistics = Place(SCRATCH, 0, torch.int64, (own, cuda.STATISTICS, x.shape[2]))
-        places.append(cuda.SplitVectors(planes, statistics, own, x.shape[2], k))
+        planes = program.allocate(torch.int8, own, moduli, rows, pitch)
+        statistics = BufferView(WORKSPACE, 0, torch.int64, (own, STATISTICS, x.shape[2]))
+        places.append(SplitVectors(planes, statistics, own, x.shape[2], k))
         # What lies beyond the vectors may be anything; beyond the inner dimension there are zeros.
         full = torch.randint(-128, 128, (own, moduli, rows, pitch), dtype=torch.int8, device=x.device)
         full[..., k:] = 0
         at = torch.arange(x.shape[2]) if where is None else torch.tensor(where[: x.shape[2]])
         full[:, :, at, :k] = x
         filled.append(full)
-    table = cuda.tables(moduli, left.device)
+    table = tables(moduli, left.device)
     if quarters:
-        both = [cuda_quarters.add_quarters(program, x, table, left=x is places[0]) for x in places]
+        both = [cuda_strassen.add_quarters(program, x, table, left=x is places[0]) for x in places]
         sizes = left.shape[2], right.shape[2]
-        products = cuda_quarters.take_products(program, *sizes, moduli)
-        cuda_quarters.multiply_quarters(program, *both, products, table, device)
-        digits = cuda_quarters.add_products(program, products, *sizes, table)
+        products = cuda_strassen.allocate_products(program, *sizes, moduli)
+        cuda_strassen.multiply_quarters(program, *both, products, table, device)
+        digits = cuda_strassen.add_products(program, products, *sizes, table)
     else:
-        digits = cuda.multiply_planes(program, *places, table, device)
+        digits = multiply_planes(program, *places, table, device)
 
-    def fill(scratch: Any) -> None:
+    def fill(workspace: Any) -> None:
         for place, full in zip(places, filled, strict=True):
-            scratch[place.planes.offset : place.planes.offset + full.numel()] = full.reshape(-1).view(torch.uint8)
+            workspace[place.planes.offset : place.planes.offset + full.numel()] = full.reshape(-1).view(torch.uint8)
 
     return program, digits, fill
 
 
-def digits_of(scratch: Any, digits: Place, columns: int) -> Any:
+def digits_of(workspace: Any, digits: BufferView, columns: int) -> Any:
     """What a program made."""
-    found = scratch[digits.offset : digits.offset + math.prod(digits.shape)].view(digits.shape)
+    found = workspace[digits.offset : digits.offset + math.prod(digits.shape)].view(digits.shape)
     return found[..., :columns]
 
 
-def exact_digits(left: Any, right: Any, table: cuda.Tables) -> Any:
+def exact_digits(left: Any, right: Any, table: Tables) -> Any:
     """The same in exact integers: |sums| < 2^53."""
     sums = left.double() @ right.double().transpose(2, 3)
     assert sums.abs().max() < 2**53

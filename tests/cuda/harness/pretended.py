@@ -19,12 +19,14 @@ import torch
 
 from prismm import _api as _matmul
 from prismm.cuda import calls as cuda_calls
-from prismm.cuda.costs import host_speed as host_pace
+from prismm.cuda import workspace
+from prismm.cuda.costs import host_speed as host_speed
 from prismm.cuda.costs import table as cuda_rates
+from prismm.cuda.device import Device
+from prismm.cuda.launch.arguments import BufferView, Factor, Tiled
 from prismm.cuda.launch.cublas import Gemm
-from prismm.cuda.launch.program import Factor, Place, Program, Tiled
-from prismm.cuda.residues import launches as cuda
-from prismm.cuda.residues.launches import Device
+from prismm.cuda.launch.program import Program
+from prismm.cuda.residues.tables import tables
 from tests.cuda.harness.evidence import contents
 
 GPUS = {
@@ -60,20 +62,23 @@ def pretended(device: Device, folder: Any, free: int = FREE) -> Iterator[list[st
         known.append(program)
         told.extend(_lines(program))
 
-    make_tables = cuda.tables
+    answers: dict[str, Any] = {
+        "lives_on_gpu": lambda x: isinstance(x, torch.Tensor) or hasattr(x, "parts"),
+        "device_of": lambda _: device,
+        "tables": lambda moduli, _: tables(moduli, torch.device("cpu")),
+    }
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PRISMM_CACHE_DIR", str(folder))
         for name in _SETTINGS:
             patch.delenv(name, raising=False)
         for module in [x for name, x in sys.modules.items() if name.partition(".")[0] == "prismm"]:
-            if "lives_on_gpu" in vars(module):
-                patch.setattr(module, "lives_on_gpu", lambda x: isinstance(x, torch.Tensor) or hasattr(x, "kept"))
+            for name, answer in answers.items():
+                if callable(vars(module).get(name)):
+                    patch.setattr(module, name, answer)
         patch.setattr(_matmul, "tensors_at_once", lambda *_: None)
-        patch.setattr(cuda, "device_of", lambda _: device)
-        patch.setattr(cuda, "tables", lambda moduli, _: make_tables(moduli, torch.device("cpu")))
-        patch.setattr(cuda_calls, "_unread", functools.cache(lambda _: torch.empty(256, dtype=torch.uint8)))
-        patch.setattr(cuda_calls, "_scratch", lambda queued, _: _zeros(queued.program.scratch))
-        patch.setattr(host_pace, "seconds", lambda: 16e-6)
+        patch.setattr(workspace, "unread", functools.cache(lambda _: torch.empty(256, dtype=torch.uint8)))
+        patch.setattr(workspace, "scratch_of", lambda queued, _: _zeros(queued.program.workspace))
+        patch.setattr(host_speed, "seconds", lambda: 16e-6)
         patch.setattr(torch.cuda, "mem_get_info", lambda *_: (free, 1 << 37))
         patch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
         patch.setattr(torch.cuda, "current_device", lambda: None)
@@ -84,6 +89,7 @@ def pretended(device: Device, folder: Any, free: int = FREE) -> Iterator[list[st
         ):  # fmt: skip
             patch.setattr(torch._C, name, lambda *_, answer=answer: answer, raising=False)
         patch.setattr(Program, "run", run)
+        patch.setattr(Program, "run_in_stages", lambda program, bases, stream, begin: run(program, bases, stream))
         forget()
         threads = torch.get_num_threads()
         torch.set_num_threads(1)
@@ -110,27 +116,27 @@ def forget() -> None:
 
 def _lines(program: Program) -> Iterator[str]:
     """A program, a launch a line: kernels by their functions' names alone, so that modules may move."""
-    yield f"program alignments={'/'.join(map(str, program.alignments))} scratch={program.scratch}"
+    yield f"program alignments={'/'.join(map(str, program.alignments))} scratch={program.workspace}"
     for launch in program.launches:
-        beside = "beside " if getattr(launch, "beside", False) else ""
+        fork = "fork " if getattr(launch, "forked", False) else ""
         name = type(launch).__name__.strip("_").lower()
         if hasattr(launch, "kernel"):
             grid = "x".join(map(str, launch.grid))
             arguments = ", ".join(map(_text, launch.arguments))
             constants = ", ".join(f"{key}={_text(x)}" for key, x in sorted(launch.constants.items()))
-            yield f"{beside}{launch.kernel.fn.__name__}[{grid}]({arguments}; {constants})"
+            yield f"{fork}{launch.kernel.fn.__name__}[{grid}]({arguments}; {constants})"
         elif isinstance(launch, Gemm):
             function, arguments = launch.call
             yield f"{function}({', '.join(map(_text, arguments))}; workspace={_text(launch.workspace)})"
         elif name == "zero":
-            yield f"{beside}zero(SCRATCH+{launch.offset}, {launch.size})"
+            yield f"{fork}zero(SCRATCH+{launch.offset}, {launch.size})"
         else:
             yield name
 
 
 def _text(x: Any) -> str:
     """An argument or constant, without addresses and modules."""
-    if isinstance(x, Place):
+    if isinstance(x, BufferView):
         shape = "x".join(map(str, x.shape))
         packed = tuple(_packed(x.shape)) == tuple(x.strides)
         strides = "" if packed else f"/{'x'.join(map(str, x.strides))}"
@@ -141,7 +147,7 @@ def _text(x: Any) -> str:
     if isinstance(x, Tiled):
         strides = "" if tuple(_packed(x.shape)) == tuple(x.strides) else f"/{'x'.join(map(str, x.strides))}"
         box, shape = ("x".join(map(str, some)) for some in (x.box, x.shape))
-        return f"tiled({_text(x.place)}, {shape}{strides}, box {box}, {_text(x.layout)})"
+        return f"tiled({_text(x.buffer)}, {shape}{strides}, box {box}, {_text(x.layout)})"
     if isinstance(x, torch.Tensor):
         return f"tensor:{_kind(x.dtype)}[{'x'.join(map(str, x.shape))}]#{contents(x)[-64:-56]}"
     if isinstance(x, tuple | list):

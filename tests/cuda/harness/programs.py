@@ -10,24 +10,29 @@ import torch
 
 from prismm.core import accuracy
 from prismm.core.problem import Problem
-from prismm.cuda import calls as cuda_calls
-from prismm.cuda import plan as cuda_plan
-from prismm.cuda.conventional import launches as cuda_direct
-from prismm.cuda.conventional.tiles import Split, Tile
+from prismm.cuda.backend import GpuCall
+from prismm.cuda.blocks import Blocks
+from prismm.cuda.device import BLAS, COUNTS, INT8, Device
+from prismm.cuda.execute import _queued
 from prismm.cuda.gemm import sum as cuda_gemm
+from prismm.cuda.implementation import Job
+from prismm.cuda.launch.arguments import OUT, A, B, BufferView
 from prismm.cuda.launch.cublas import Gemm
-from prismm.cuda.launch.program import OUT, A, B, Place, Program
-from prismm.cuda.multiword import implementation as cuda_words_calls
-from prismm.cuda.multiword import launches as cuda_words
-from prismm.cuda.operands import vectors_of
-from prismm.cuda.residues import launches as cuda
+from prismm.cuda.launch.program import Program
+from prismm.cuda.multiword import implementation as multiword_implementation
+from prismm.cuda.multiword import launches as multiword_launches
+from prismm.cuda.native import launches as native_launches
+from prismm.cuda.native.tiles import Split, Tile
+from prismm.cuda.operands import result_of, vectors_of
+from prismm.cuda.plan import LaunchPlan
+from prismm.cuda.views import Result
 from prismm.formats import FP32, FP64
 from prismm.schemes.native import Native
 from prismm.schemes.residues import Residues
 
 
 def residue_program(
-    a: Any, b: Any, out: Any, moduli: int, target: str | None, device: cuda.Device,
+    a: Any, b: Any, out: Any, moduli: int, target: str | None, device: Device,
     kept: tuple[Any, Any] = (None, None), quarters: bool = False,
 ) -> Program:  # fmt: skip
     """out = a @ b of tensors (batch, ·, ·) by so many moduli; by cuBLAS for 0. kept: of operands split before;
@@ -39,14 +44,12 @@ def residue_program(
     scheme = Residues(moduli) if moduli else Native()
     problem = Problem(m, n, k, (), form, chosen, False, True, out.is_complex())
     rows, columns = (x.step if x else size for x, size in zip(kept, (m, n), strict=True))
-    engine = cuda.INT8 if moduli else cuda.BLAS
-    choice = cuda_plan.Choice(scheme, engine, (), rows, columns, 0, 1 if quarters else 2, quarters)
-    call = cuda_calls.GpuCall(
-        (), (), (), out.dtype, ("", ""), choice, problem, device, 0, SimpleNamespace(target=chosen), None, kept
+    engine = INT8 if moduli else BLAS
+    planned = LaunchPlan(scheme, engine, (), Blocks(rows, columns, 0, 1 if quarters else 2, quarters))
+    call = GpuCall(
+        (), (), (), out.dtype, ("", ""), planned, problem, device, 0, SimpleNamespace(target=chosen), None, kept
     )  # fmt: skip
-    if moduli:
-        call.__dict__["table"] = cuda.tables(moduli, a.device)
-    return cuda_calls._queued(call, a, b, out, full_output=False).program
+    return _queued(call, a, b, out, full_output=False).program
 
 
 def beside_cublas(program: Program) -> Program:
@@ -55,26 +58,26 @@ def beside_cublas(program: Program) -> Program:
 
 
 def direct_program(
-    a: Any, b: Any, out: Any, tile: Tile | None, device: cuda.Device, split: Split | None = None
-) -> tuple[Program, Place]:
+    a: Any, b: Any, out: Any, tile: Tile | None, device: Device, split: Split | None = None
+) -> tuple[Program, BufferView]:
     """out = a @ b of tensors (batch, ·, ·) in one kernel, and where its counts are. tile: None for a call's own;
     split: of the inner dimension, for two kernels.
     """
     program = Program(tuple(x.data_ptr() % 16 for x in (a, b, out)))
-    counts = program.take(torch.int64, cuda.COUNTS)
+    counts = program.allocate(torch.int64, COUNTS)
     program.zero(counts)
-    target = cuda.Result(Place(OUT, 0, out.dtype), *out.shape, out.stride())
+    target = Result(BufferView(OUT, 0, out.dtype), *out.shape, out.stride())
     left, right = vectors_of(a, A, columns=False), vectors_of(b, B, columns=True)
     if split is not None:
-        cuda_direct.multiply_in_parts(program, target, left, right, counts, split, device)
+        native_launches.multiply_in_parts(program, target, left, right, counts, split, device)
     else:
-        cuda_direct.multiply_directly(program, target, left, right, counts, device, tile)
+        native_launches.multiply_directly(program, target, left, right, counts, device, tile)
     return program, counts
 
 
 def sum_program(
-    a: Any, b: Any, out: Any, c: Any, sum_: cuda_gemm.Sum, scheme: Any, target: str | None, device: cuda.Device
-) -> tuple[Program, Place | None]:
+    a: Any, b: Any, out: Any, c: Any, sum_: cuda_gemm.Sum, scheme: Any, target: str | None, device: Device
+) -> tuple[Program, BufferView | None]:
     """out = alpha·a @ b + beta·c by a scheme, or so many moduli; for `Native()`, or 0, from products that cuBLAS puts
     into scratch memory; and where.
     """
@@ -85,30 +88,40 @@ def sum_program(
         scheme = Residues(scheme) if scheme else Native()
     problem = Problem(m, n, k, (), form, chosen, False, True, out.is_complex(), True)
     problem = dataclasses.replace(problem, reads_operands=sum_.has_product(problem))
-    choice = cuda_plan.Choice(scheme, cuda.BLAS if scheme == Native() else cuda.INT8, (), m, n, 0, 2)
-    call = cuda_calls.GpuCall(
-        (), (), (), out.dtype, ("", ""), choice, problem, device, 0, SimpleNamespace(target=chosen), None
+    planned = LaunchPlan(scheme, BLAS if scheme == Native() else INT8, (), Blocks(m, n, 0, 2))
+    call = GpuCall(
+        (), (), (), out.dtype, ("", ""), planned, problem, device, 0, SimpleNamespace(target=chosen), None
     )  # fmt: skip
-    if isinstance(scheme, Residues):
-        call.__dict__["table"] = cuda.tables(scheme.moduli, a.device)
-    queued = cuda_calls._queued(call, a, b, out, False, c)
+    queued = _queued(call, a, b, out, False, c)
     return queued.program, queued.products
 
 
 def words_program(
-    a: Any, b: Any, out: Any, config: cuda_words.LaunchConfig, device: cuda.Device
-) -> tuple[Program, Place]:
+    a: Any, b: Any, out: Any, config: multiword_launches.LaunchConfig, device: Device
+) -> tuple[Program, BufferView]:
     """out = a @ b of tensors (batch, ·, ·) by words; and where the counts are."""
     program = Program((a.data_ptr() % 16, b.data_ptr() % 16, out.data_ptr() % 16))
-    counts = program.take(torch.int64, 4)
-    block = out.shape[1], out.shape[2]
-    cuda_words_calls.queue(program, a, b, out, config, block, counts, device)
+    counts = program.allocate(torch.int64, 4)
+    multiword_implementation.queue_blocks(
+        program, a, b, result_of(out), config, (out.shape[1], out.shape[2]), counts, device
+    )
     return program, counts
+
+
+def job_of(
+    program: Program, a: Any, b: Any, out: Any, config: Any, counts: BufferView, device: Device,
+    block: tuple[int, int] | None = None, addend: Result | None = None,
+) -> Job:  # fmt: skip
+    """out = a @ b of tensors (batch, ·, ·), or a sum with addend, in blocks of so many rows and columns."""
+    rows, columns = block or (out.shape[1], out.shape[2])
+    operands = a, b, vectors_of(a, A, columns=False), vectors_of(b, B, columns=True), result_of(out), addend
+    problem = Problem(out.shape[1], out.shape[2], a.shape[2], (), FP64, None, False, True)
+    return Job(program, *operands, counts, config, Blocks(rows, columns, 0), problem, device, "")
 
 
 def run(program: Program, a: Any, b: Any, out: Any) -> Any:
     """On the GPU, by the driver; returns the scratch memory."""
-    scratch = torch.empty(program.scratch, dtype=torch.uint8, device=out.device)
+    workspace = torch.empty(program.workspace, dtype=torch.uint8, device=out.device)
     stream = torch.cuda.current_stream().cuda_stream
-    program.run((a.data_ptr(), b.data_ptr(), out.data_ptr(), scratch.data_ptr()), stream)
-    return scratch
+    program.run((a.data_ptr(), b.data_ptr(), out.data_ptr(), workspace.data_ptr()), stream)
+    return workspace

@@ -35,14 +35,14 @@ def follow_interpreter() -> None:
 
     def run_or_note(program: Any, a: Any, b: Any, out: Any, *kept: Any, factors: Any = (), prepare: Any = None) -> Any:
         recorder = evidence.recorder()
-        scratch = torch.full((program.scratch,), 0xA5, dtype=torch.uint8)
+        workspace = torch.full((program.workspace,), 0xA5, dtype=torch.uint8)
         if prepare is not None:
-            prepare(scratch)
+            prepare(workspace)
         if recorder is None or recorder.runs:
-            return run(program, a, b, out, *kept, factors=factors, prepare=lambda memory: memory.copy_(scratch))
+            return run(program, a, b, out, *kept, factors=factors, prepare=lambda memory: memory.copy_(workspace))
         recorder.note(*evidence.launches(program), repr([int(x) for x in factors]))
-        recorder.note(*map(evidence.contents, (a, b, out, *kept)), *([evidence.contents(scratch)] if prepare else []))
-        return scratch
+        recorder.note(*map(evidence.contents, (a, b, out, *kept)), *([evidence.contents(workspace)] if prepare else []))
+        return workspace
 
     launch.Program.run_by_triton = run_or_note  # type: ignore[method-assign]
     for name in ("matmul", "gemm"):

@@ -76,8 +76,14 @@ def product(
 
 def formats() -> dict[str, WordFormat]:
     """Those that a GPU has."""
-    from prismm.cuda.multiword import launches as cuda_words
+    from prismm.cuda.multiword import launches as multiword_launches
 
     plain = WordFormat("cuda:fp16", FP16, 2)
-    known = [cuda_words.HALVES, plain, cuda_words.TF32_PAIRS, cuda_words.BF16_PAIRS, cuda_words.BF16_TRIPLES]
+    known = [
+        multiword_launches.HALVES,
+        plain,
+        multiword_launches.TF32_PAIRS,
+        multiword_launches.BF16_PAIRS,
+        multiword_launches.BF16_TRIPLES,
+    ]
     return {f"{w.format.name} {w.count} {w.amplified}": w for w in known}

@@ -11,7 +11,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from prismm.cuda.residues import launches as cuda
+from prismm.cuda.device import Device
 from tests.cuda.harness.evidence import tell
 
 TARGETS = {
@@ -30,7 +30,7 @@ def architecture() -> str:
     return _ARCHITECTURE[-1]
 
 
-def architecture_of(name: str) -> cuda.Device:
+def architecture_of(name: str) -> Device:
     """The device for which kernels are compiled from here on, into a cache of its own."""
     _ARCHITECTURE.append(name)
     os.environ["TRITON_CACHE_DIR"] = tempfile.mkdtemp()
@@ -51,7 +51,7 @@ def architecture_of(name: str) -> cuda.Device:
 
     driver.set_active(NoDevice())
     shared = SHARED.get(name, 227 << 10)
-    return cuda.Device("none", name == "sm_90", name != "gfx942", 132, shared, name != "sm_100")
+    return Device("none", name == "sm_90", name != "gfx942", 132, shared, name != "sm_100")
 
 
 def main(name: str, moduli: str, dtype: str, modes: str = "2") -> None:
@@ -66,7 +66,7 @@ def main(name: str, moduli: str, dtype: str, modes: str = "2") -> None:
     programs = [residue_program(x, x, torch.empty_like(x), count, (None, "correctly-rounded", "native")[mode], device)
                 for mode in map(int, modes)]  # fmt: skip
     programs.append(residue_program(x, x, torch.empty_like(x), 0, "native", device))
-    if device.hopper:  # columns that are many, and short
+    if device.sm90:  # columns that are many, and short
         wide = torch.zeros(1, n, 16 * n, dtype=x.dtype)
         programs.append(residue_program(x, wide, torch.empty_like(wide), count, "native", device))
         large = torch.zeros(1, 2 * n, 2 * n, dtype=x.dtype)

@@ -42,11 +42,11 @@ def main(architecture: str, dtype: str, layout: str) -> None:
     device = architecture_of(architecture)
     import torch
 
-    from prismm.cuda.conventional.tiles import BY_GROUPS, TILES, Split
+    from prismm.cuda.native.tiles import BY_GROUPS, TILES, Split
     from tests.cuda.harness.programs import direct_program
 
     x = torch.zeros(1, 256, 256, dtype=getattr(torch, dtype))
-    tiles = [tile for tile in (*TILES, *(BY_GROUPS if device.hopper else ())) if tile.pace(x.element_size())]
+    tiles = [tile for tile in (*TILES, *(BY_GROUPS if device.sm90 else ())) if tile.times(x.element_size())]
     if layout == "odd":
         for tile in TILES:
             for m, k, n in ((1, 1, 1), (5, 1, 3), (1, 37, 1), (129, 33, 131)):

@@ -13,9 +13,9 @@ def main(architecture: str) -> None:
 
     from prismm import Slices
     from prismm.core.accuracy import Target
-    from prismm.cuda.conventional.tiles import Shape, tile_for
-    from prismm.cuda.multiword import launches as cuda_words
-    from prismm.cuda.tile_int8 import launches as cuda_tiles
+    from prismm.cuda.multiword import launches as multiword_launches
+    from prismm.cuda.native.tiles import Shape, tile_for
+    from prismm.cuda.tile_int8 import launches as tile_launches
     from prismm.schemes.tile_int8 import TileInt8
     from tests.cuda.harness import words_twin
     from tests.cuda.harness.programs import direct_program, residue_program, words_program
@@ -35,10 +35,10 @@ def main(architecture: str) -> None:
         for tile in dict.fromkeys(tile_for(shape, 132, device.shared) for shape in shapes):
             programs[f"{tile.rows} by {tile.columns} {x.dtype}"] = direct_program(x, x, x.clone(), tile, device)[0]
     for name in ("fp16 2 12", "tf32 2 0"):
-        form, chunk = words_twin.formats()[name], cuda_words.chunk_for(256)
-        config = cuda_words.config_for(form, chunk, 256, Target("native"), "a100")
+        form, chunk = words_twin.formats()[name], multiword_launches.chunk_for(256)
+        config = multiword_launches.config_for(form, chunk, 256, Target("native"), "a100")
         programs[name] = words_program(single, single, single.clone(), config, device)[0]
-    tiled = cuda_tiles.config_for(TileInt8(level=4, tile=(8, 128, 8), fallback=False), 256, Target("native"))
+    tiled = tile_launches.config_for(TileInt8(level=4, tile=(8, 128, 8), fallback=False), 256, Target("native"))
     programs["tiles"] = tiles_program(single, single, single.clone(), tiled, device)[0]
     for name, program in programs.items():
         for kernel, compiled in program.compiled():

@@ -31,7 +31,7 @@ def main(architecture: str, layout: str, *specs: str) -> None:
     device = architecture_of(architecture)
     import torch
 
-    from prismm.cuda.tile_int8 import launches as cuda_tiles
+    from prismm.cuda.tile_int8 import launches as tile_launches
     from prismm.schemes.tile_int8 import TileInt8
     from tests.cuda.harness.programs_of_tiles import tiles_program
 
@@ -40,7 +40,7 @@ def main(architecture: str, layout: str, *specs: str) -> None:
     for spec in specs:
         level, inner, *exponent = spec.split(",")
         scheme = TileInt8(int(level), (16, int(inner), 8), *exponent)
-        config = cuda_tiles.config_for(scheme, 512, None)
+        config = tile_launches.config_for(scheme, 512, None)
         program, _ = tiles_program(a, b, torch.empty_like(x), config, device)
         for kernel, compiled in program.compiled():
             found = told(compiled)

@@ -20,9 +20,9 @@ def main() -> None:
     x = torch.zeros(1, 512, 512)
     program = residue_program(x, x, torch.empty_like(x), 7, "native", device, quarters=True)
     kernels = list(program._kernels())
-    ways = {"one by one": contextlib.nullcontext, "side by side": launch._side_by_side}
+    ways = {"one by one": contextlib.nullcontext, "side by side": launch.side_by_side}
     note(*(specialised(program, one) for one in kernels))
-    note(*(inspect.getsource(f) for f in (launch._side_by_side, launch.Program._compile_all, launch.Program._compile)))
+    note(*(inspect.getsource(f) for f in (launch.side_by_side, launch.Program._compile_all, launch.Program._compile)))
     found, threads = {}, {}
     for way, context in ways.items() if runs() else ():
         architecture_of("sm_90")  # with an empty cache
@@ -30,9 +30,9 @@ def main() -> None:
             one.kernel.device_caches.clear()
         threads[way] = set()
         knobs.compilation.listener = lambda own=threads[way], **told: own.add(threading.get_ident())
-        launch._side_by_side = context
+        launch.side_by_side = context
         made = program._compile_all(kernels)
         found[way] = [hashlib.sha256(kernel.asm["ptx"].encode()).hexdigest() for _, kernel in made]
-    launch._side_by_side, knobs.compilation.listener = ways["side by side"], None
+    launch.side_by_side, knobs.compilation.listener = ways["side by side"], None
     same = bool(found) and found["one by one"] == found["side by side"]
     tell(["side by side"], same=same, kernels=len(kernels), threads=[len(x) for x in threads.values()])

@@ -16,7 +16,7 @@ def main(architecture: str, dtype: str, layout: str, *names: str) -> None:
     device = architecture_of(architecture)
     import torch
 
-    from prismm.cuda.multiword import launches as cuda_words
+    from prismm.cuda.multiword import launches as multiword_launches
     from tests.cuda.harness.programs import words_program
 
     kinds = {
@@ -29,7 +29,9 @@ def main(architecture: str, dtype: str, layout: str, *names: str) -> None:
     a, b = (x, x) if layout == "rows" else (x.mT, x.mT)
     for name in names:
         name, direct, _ = name.partition(" direct")
-        config = cuda_words.LaunchConfig(formats()[name], 64 if direct else 128, 1.0, 1.0, False, False, bool(direct))
+        config = multiword_launches.LaunchConfig(
+            formats()[name], 64 if direct else 128, 1.0, 1.0, False, False, bool(direct)
+        )
         program, _ = words_program(a, b, torch.empty_like(x), config, device)
         for kernel, compiled in program.compiled():
             text = compiled.asm.get("ptx") or compiled.asm["amdgcn"]

@@ -12,10 +12,13 @@ import torch
 from prismm.core import accuracy
 from prismm.core.composite import Scaled
 from prismm.cpu.slices.split import cut
-from prismm.cuda.launch.program import A, Place, Program
-from prismm.cuda.residues import launches as cuda
-from prismm.cuda.slices import launches as cuda_slices
-from prismm.cuda.slices import pairs as cuda_slice_pairs
+from prismm.cuda.device import Device
+from prismm.cuda.launch.arguments import A, BufferView
+from prismm.cuda.launch.program import Program
+from prismm.cuda.residues.tables import CertificateTest
+from prismm.cuda.slices import pairs as slice_pairs
+from prismm.cuda.slices.config import Cut, LaunchConfig, digits_for
+from prismm.cuda.views import Vectors
 from tests.cpu.kernels.test_slice import hostile_rows
 from tests.cuda.harness.evidence import tell
 from tests.cuda.harness.gluon_interpreter import interpreted_device
@@ -30,19 +33,19 @@ def operand(seed: int, k: int) -> np.ndarray:
     return np.ldexp(rows, -np.frexp(np.abs(rows).max(1))[1][:, None])
 
 
-def sliced(rows: np.ndarray, config: cuda_slices.LaunchConfig, device: cuda.Device) -> list[np.ndarray]:
+def sliced(rows: np.ndarray, config: LaunchConfig, device: Device) -> list[np.ndarray]:
     """Digits, statistics, and what is kept of every slice."""
     count, k = rows.shape
     x = torch.from_numpy(rows)[None]
     program = Program()
-    vectors = cuda.Vectors(Place(A, 0, x.dtype), 1, count, k, x.stride())
-    padded = cuda_slices.Cut(1, 256)
-    found = cuda_slice_pairs.slice_vectors(program, vectors, config, padded, device, left=True)
-    scratch = program.run_by_triton(x, x, x)
+    vectors = Vectors(BufferView(A, 0, x.dtype), 1, count, k, x.stride())
+    padded = Cut(1, 256)
+    found = slice_pairs.slice_vectors(program, vectors, config, padded, device, left=True)
+    workspace = program.run_by_triton(x, x, x)
 
-    def read(place: Place) -> np.ndarray:
+    def read(place: BufferView) -> np.ndarray:
         size = int(np.prod(place.shape)) * place.dtype.itemsize
-        return scratch[place.offset : place.offset + size].view(place.dtype).reshape(place.shape).numpy()
+        return workspace[place.offset : place.offset + size].view(place.dtype).reshape(place.shape).numpy()
 
     kept = read(found.extras)[0].reshape(3, config.slices, count)
     return [read(found.digits)[:, :count].astype(np.float64), read(found.statistics)[0], kept]
@@ -54,8 +57,8 @@ def main(seed: str = "3", device: str = "any") -> None:
     count = len(rows)
     for scheme in UNITS:
         layout = dataclasses.replace(scheme.layout(k), block=k)
-        held = cuda_slices.digits_for(scheme.unit, layout.bits, layout.rounding == "toward-zero", True)
-        config = cuda_slices.LaunchConfig(slices, slices, cuda.Test(accuracy.MAGNITUDE, 1.0, 1.0, k, 53), held)
+        held = digits_for(scheme.unit, layout.bits, layout.rounding == "toward-zero", True)
+        config = LaunchConfig(slices, slices, CertificateTest(accuracy.MAGNITUDE, 1.0, 1.0, k, 53), held)
         digits, statistics, kept = sliced(rows, config, interpreted_device(device))
         own = cut(Scaled("left", rows, np.zeros(count, np.int64), np.zeros(count, np.bool_)), layout, slices, 1)
         wrong = sum(int((digits[p, :, :k] != own.slice(p, 0)).sum()) for p in range(slices)) + int(

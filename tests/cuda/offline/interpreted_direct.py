@@ -10,10 +10,10 @@ import torch
 
 import prismm
 from prismm.core.bounds import ConventionalBound
-from prismm.cuda.conventional.kernels import product as direct
-from prismm.cuda.conventional.kernels import product_sm90 as direct_hopper
-from prismm.cuda.conventional.tiles import BY_GROUPS, TILES, Split
-from prismm.cuda.residues import launches as cuda
+from prismm.cuda.device import COUNTS, Device
+from prismm.cuda.native.kernels import product as direct
+from prismm.cuda.native.kernels import product_sm90 as direct_hopper
+from prismm.cuda.native.tiles import BY_GROUPS, TILES, Split
 from prismm.cuda.residues.kernels import product_sm90 as product_hopper
 from prismm.formats import FP32, FP64
 from prismm.testing import HOSTILE, SPECIAL, exact_product
@@ -47,11 +47,11 @@ def multiply(a: np.ndarray, b: np.ndarray, layouts: tuple[str, str], tile) -> tu
     tile, split = (tile.tile, tile) if isinstance(tile, Split) else (tile, None)
     x, y = (laid_out(z, layout) for z, layout in zip((a, b), layouts, strict=True))
     out = torch.full((max(x.shape[0], y.shape[0]), x.shape[1], y.shape[2]), torch.nan, dtype=x.dtype)
-    device = cuda.Device("interpreter", tile.groups, True, 3)
+    device = Device("interpreter", tile.groups, True, 3)
     program, counts = direct_program(x, y, out, tile, device, split)
-    scratch = program.run_by_triton(x, y, out)
+    workspace = program.run_by_triton(x, y, out)
     found = out.numpy() if a.ndim == 3 or b.ndim == 3 else out[0].numpy()
-    return found, scratch[counts.offset :].view(torch.int64)[: cuda.COUNTS].tolist()
+    return found, workspace[counts.offset :].view(torch.int64)[:COUNTS].tolist()
 
 
 def bounded(name: str, tile, dtype: str, layouts: tuple[str, str], shape: tuple[int, int, int]) -> int:
@@ -119,7 +119,7 @@ def one_of_many(tile) -> int:
         x[:, 3, 5] = math.inf
         x, y = (x[:1] if one == 0 else x), (y[:1] if one == 1 else y)
         out = torch.full((3, 20, 18), torch.nan, dtype=torch.float64)
-        device = cuda.Device("interpreter", tile.groups, True, 3)
+        device = Device("interpreter", tile.groups, True, 3)
         program, _ = direct_program(x, y, out, tile, device)
         program.run_by_triton(x, y, out)
         expected = np.matmul(x.numpy(), y.numpy())
@@ -130,7 +130,7 @@ def one_of_many(tile) -> int:
 def main(share: str = "0/1") -> None:
     interpret(product_hopper, direct, direct_hopper)
     part, parts = map(int, share.split("/"))
-    every = [(tile, x) for x in ("float64", "float32") for tile in TILES if tile.pace(8 if x == "float64" else 4)]
+    every = [(tile, x) for x in ("float64", "float32") for tile in TILES if tile.times(8 if x == "float64" else 4)]
     cases: list = []
     for index, (tile, dtype) in enumerate(every):
         for turn, shape in enumerate(EXTENTS):

@@ -7,15 +7,15 @@ import numpy as np
 import torch
 
 import prismm
+from prismm.cuda.device import Device
 from prismm.cuda.gemm import sum as cuda_gemm
-from prismm.cuda.residues import launches as cuda
 from prismm.schemes.residues import Residues
 from prismm.testing import HOSTILE, SPECIAL, exact_gemm
 from tests.cuda.harness.evidence import tell
 from tests.cuda.harness.gluon_interpreter import interpreted_device
 from tests.cuda.harness.programs import beside_cublas, sum_program
 
-DEVICE = cuda.Device("interpreter", False, False, 4)
+DEVICE = Device("interpreter", False, False, 4)
 EVERYTHING = {**HOSTILE, **SPECIAL}
 
 
@@ -31,15 +31,15 @@ def made(a, b, c, alpha, beta, scheme, target, in_place=False, product=None):
     c_view = sum_.broadcast(tuple(out.shape), dtype)
     program, products = sum_program(x, y, out, c_view, sum_, scheme, target, DEVICE)
     kept = [torch.empty(0, dtype=torch.uint8)] * 2 + [c_view if c_view is not None else out]
-    scratch = None
+    workspace = None
     if products is not None and scheme == 0:
         # cuBLAS's part: a product that meets the target.
         kind = out.numpy().dtype
         if product is None:
             product = prismm.matmul(a.astype(kind), b.astype(kind), accuracy="correctly-rounded")
         own = torch.from_numpy(product)
-        scratch = lambda memory: memory[products.offset :].view(out.dtype)[: own.numel()].copy_(own.reshape(-1))  # noqa: E731
-    beside_cublas(program).run_by_triton(x, y, out, *kept, factors=sum_.patterns, prepare=scratch)
+        workspace = lambda memory: memory[products.offset :].view(out.dtype)[: own.numel()].copy_(own.reshape(-1))  # noqa: E731
+    beside_cublas(program).run_by_triton(x, y, out, *kept, factors=sum_.patterns, prepare=workspace)
     return out[0].numpy()
 
 

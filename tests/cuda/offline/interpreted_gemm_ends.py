@@ -32,7 +32,7 @@ def main(dtype: str) -> None:
     """Sums at the ends of float32's range: which entries overflow, and what the target allows, of sums from values;
     which overflow of sums that are asked for nothing else.
     """
-    interpreted_gemm.DEVICE = dataclasses.replace(interpreted_device("hopper"), hopper=False)
+    interpreted_gemm.DEVICE = dataclasses.replace(interpreted_device("hopper"), sm90=False)
     for which, turn in itertools.product(("top", "low"), range(2)):
         a, b, c = drawn(which, np.random.default_rng(turn), dtype, 4, 6, 6) if turn else thought_out(which, dtype)
         with np.errstate(all="ignore"):

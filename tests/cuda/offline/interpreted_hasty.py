@@ -14,15 +14,15 @@ import torch
 from triton.runtime.errors import InterpreterError
 
 import prismm.cuda.kernels as kernels
-from prismm.cuda.conventional.kernels import product as direct
-from prismm.cuda.conventional.kernels import product_sm90 as direct_hopper
-from prismm.cuda.conventional.tiles import BY_GROUPS, TILES
 from prismm.cuda.multiword.kernels import (
     product_sm90 as words_product_hopper,
 )
 from prismm.cuda.multiword.kernels import (
     split_product_sm90 as words_direct_hopper,
 )
+from prismm.cuda.native.kernels import product as direct
+from prismm.cuda.native.kernels import product_sm90 as direct_hopper
+from prismm.cuda.native.tiles import BY_GROUPS, TILES
 from prismm.cuda.residues.kernels import product_sm90 as product_hopper
 from tests.cuda.harness.evidence import tell
 from tests.cuda.harness.gluon_interpreter import interpret, interpreted_device
@@ -100,16 +100,16 @@ def wrong_sums_of_words(directly: bool) -> int:
 def main() -> None:
     torch.manual_seed(1)
     left, right = (torch.randint(-128, 128, (1, 2, x, 1500), dtype=torch.int8) for x in (70, 260))
-    hopper = interpreted_device("hopper")
+    sm90 = interpreted_device("hopper")
     own = {
         "direct": direct, "direct_hopper": direct_hopper, "product_hopper": product_hopper,
         "words_direct_hopper": words_direct_hopper, "words_product_hopper": words_product_hopper,
     }  # fmt: skip
-    interpreted_words.DEVICE = dataclasses.replace(hopper, programs=1)
+    interpreted_words.DEVICE = dataclasses.replace(sm90, programs=1)
     checks = {
         direct: lambda: wrong_entries(TILES[5], (20, 150), (20, 150)),
         direct_hopper: lambda: wrong_entries(BY_GROUPS[0], (520, 70), (2, 70)),
-        product_hopper: lambda: wrong_digits(left, right, hopper),
+        product_hopper: lambda: wrong_digits(left, right, sm90),
         words_direct_hopper: lambda: wrong_sums_of_words(True),
         words_product_hopper: lambda: wrong_sums_of_words(False),
     }
@@ -123,4 +123,4 @@ def main() -> None:
         tell([case], wrong=wrong)
         for name, plain in own.items():
             setattr(kernels, name, plain)
-    tell(["as it was"], wrong=wrong_digits(left, right, hopper))
+    tell(["as it was"], wrong=wrong_digits(left, right, sm90))

@@ -8,8 +8,8 @@ import numpy as np
 import torch
 
 import prismm
-from prismm.cuda.prepare import split_program
-from prismm.cuda.residues import launches as cuda
+from prismm.cuda.residues.implementation import split_program
+from prismm.cuda.residues.tables import tables
 from prismm.schemes.residues import Residues
 from prismm.testing import HOSTILE
 from tests.cuda.harness.evidence import tell
@@ -29,10 +29,10 @@ def main(share: str = "0/1") -> None:
         out = torch.zeros(1, M, N, dtype=x.dtype)
         memories, sides = [torch.empty(0, dtype=torch.uint8)] * 2, [None, None]
         if kept:  # the right operand, before
-            program, sides[1] = split_program(y[0], "right", cuda.tables(moduli, y.device), device, N)
+            program, sides[1] = split_program(y[0], "right", tables(moduli, y.device), device, N)
             memories[1] = program.run_by_triton(y[0], y[0], y[0])
         program = residue_program(x, y, out, moduli, target, device, tuple(sides), quarters=True)
-        assert "residue_products_of_quarters" in [kernel for kernel, _ in program.apart()]
+        assert "residue_products_of_quarters" in [kernel for kernel, _ in program.single_launches()]
         program.run_by_triton(x, y, out, *memories)
         want = prismm.matmul(a, b, scheme=Residues(moduli), **({"accuracy": target} if target else {}))
         wrong = int((out[0].numpy().view(np.uint8) != np.ascontiguousarray(want).view(np.uint8)).sum())

@@ -6,9 +6,9 @@ python -m tests.cuda.harness.interpreter parts
 
 import itertools
 
-from prismm.cuda.conventional.kernels import product as direct
-from prismm.cuda.conventional.kernels import product_sm90 as direct_hopper
-from prismm.cuda.conventional.tiles import BY_GROUPS, TILES, Split
+from prismm.cuda.native.kernels import product as direct
+from prismm.cuda.native.kernels import product_sm90 as direct_hopper
+from prismm.cuda.native.tiles import BY_GROUPS, TILES, Split
 from prismm.cuda.residues.kernels import product_sm90 as product_hopper
 from prismm.testing import SPECIAL
 from tests.cuda.harness.evidence import tell

@@ -5,7 +5,8 @@ python -m tests.cuda.harness.interpreter product [part/parts]
 
 import torch
 
-from prismm.cuda.residues import launches as cuda
+from prismm.cuda.device import Device
+from prismm.cuda.residues.tables import tables
 from tests.cuda.harness.evidence import tell
 from tests.cuda.harness.gluon_interpreter import interpreted_device
 from tests.cuda.harness.planes import digits_of, exact_digits, planes_program
@@ -16,15 +17,15 @@ LENGTHS, LONG = (1, 129, 256, 300, 384, 385, 512, 1000), (32768, 33024, 33200, 7
 SHAPES = ((1, 1), (64, 256), (65, 257), (300, 70), (1, 700))
 
 
-def wrong_digits(left: torch.Tensor, right: torch.Tensor, device: cuda.Device, quarters: bool = False) -> int:
+def wrong_digits(left: torch.Tensor, right: torch.Tensor, device: Device, quarters: bool = False) -> int:
     """How many are not those of exact integers."""
     batch = max(left.shape[0], right.shape[0])
     program, digits, fill = planes_program(left, right, device, quarters)
     nothing = torch.zeros(1)
-    scratch = program.run_by_triton(nothing, nothing, nothing, prepare=fill)
-    found = digits_of(scratch, digits, right.shape[2])
+    workspace = program.run_by_triton(nothing, nothing, nothing, prepare=fill)
+    found = digits_of(workspace, digits, right.shape[2])
     x, y = (z.expand(batch, -1, -1, -1) for z in (left, right))
-    return int((found != exact_digits(x, y, cuda.tables(left.shape[1], left.device))).sum())
+    return int((found != exact_digits(x, y, tables(left.shape[1], left.device))).sum())
 
 
 def main(share: str = "0/1") -> None:

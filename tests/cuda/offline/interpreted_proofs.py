@@ -10,12 +10,15 @@ import json
 import numpy as np
 import torch
 
-from prismm.cuda.launch.program import OUT, A, B, Place, Program
+from prismm.cuda.device import Device
+from prismm.cuda.launch.arguments import OUT, A, B, BufferView
+from prismm.cuda.launch.program import Program
+from prismm.cuda.native.cublas import finish_native, prove
 from prismm.cuda.operands import vectors_of
-from prismm.cuda.residues import launches as cuda
+from prismm.cuda.views import Result
 from tests.cuda.harness.evidence import tell
 
-DEVICE = cuda.Device("interpreter", False, False, 1)
+DEVICE = Device("interpreter", False, False, 1)
 
 
 def main(seed: str, cases: str) -> None:
@@ -29,10 +32,10 @@ def main(seed: str, cases: str) -> None:
             a[0, 3, 1] = other
         out = torch.full((1, 9, 9), float("nan"), dtype=kind)
         program = Program()
-        counts = program.take(torch.int64, 4)
+        counts = program.allocate(torch.int64, 4)
         left, right = vectors_of(a, A, columns=False), vectors_of(b, B, columns=True)
-        found = cuda.prove(program, left, right, DEVICE)
-        target = cuda.Result(Place(OUT, 0, kind), 1, 9, 9, (81, 9, 1))
-        cuda.finish_native(program, target, left, right, counts, DEVICE, found)
+        found = prove(program, left, right, DEVICE)
+        target = Result(BufferView(OUT, 0, kind), 1, 9, 9, (81, 9, 1))
+        finish_native(program, target, left, right, counts, DEVICE, found)
         program.run_by_triton(a, b, out)
         tell([dtype, k, scale, str(other)], proved=bool(torch.isnan(out).all()))

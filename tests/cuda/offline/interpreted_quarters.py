@@ -6,8 +6,8 @@ python -m tests.cuda.harness.interpreter quarters [part/parts]
 
 import torch
 
-from prismm.cuda.residues import launches as cuda
-from prismm.cuda.residues import strassen as cuda_quarters
+from prismm.cuda.residues import strassen as cuda_strassen
+from prismm.cuda.residues.tables import tables
 from tests.cuda.harness.evidence import tell
 from tests.cuda.harness.gluon_interpreter import interpreted_device
 from tests.cuda.offline.interpreted_product import wrong_digits
@@ -21,7 +21,7 @@ KINDS = ("any", "least", "greatest", "edges")
 
 def residues(moduli: int, rows: int, k: int, kind: str) -> torch.Tensor:
     """Planes (1, moduli, rows, k) of residues as they are stored: 128 less than what is in [0, p)."""
-    p = cuda.tables(moduli, torch.device("cpu")).reduction[:moduli, 0].reshape(1, moduli, 1, 1).long()
+    p = tables(moduli, torch.device("cpu")).reduction[:moduli, 0].reshape(1, moduli, 1, 1).long()
     found = torch.randint(0, 1 << 30, (1, moduli, rows, k)) % p
     if kind == "least":
         found = torch.zeros_like(found)
@@ -39,7 +39,7 @@ def main(share: str = "0/1") -> None:
     cases = [(shape, 2, kind) for shape in SHAPES for kind in KINDS[:: 1 if shape == SHAPES[0] else 3]]
     cases.append((SHAPES[0], 22, "edges"))
     for (rows, columns, k), moduli, kind in cases[part::parts]:
-        assert cuda_quarters.serves(rows, columns, k)
+        assert cuda_strassen.serves(rows, columns, k)
         left, right = (residues(moduli, x, k, kind) for x in (rows, columns))
         wrong = wrong_digits(left, right, device, quarters=True)
         tell([rows, columns, k, moduli, kind], wrong=wrong)

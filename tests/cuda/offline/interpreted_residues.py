@@ -10,15 +10,17 @@ import torch
 
 import prismm
 from prismm.cuda import integers as cuda_integers
-from prismm.cuda.prepare import split_program
-from prismm.cuda.residues import launches as cuda
+from prismm.cuda.device import Device
+from prismm.cuda.residues import join
+from prismm.cuda.residues.implementation import split_program
+from prismm.cuda.residues.tables import tables
 from prismm.schemes.residues import Residues
 from prismm.testing import HOSTILE, SPECIAL
 from tests.cuda.harness.evidence import tell
 from tests.cuda.harness.gluon_interpreter import interpreted_device
 from tests.cuda.harness.programs import beside_cublas, residue_program
 
-DEVICE = cuda.Device("interpreter", False, False, 4)
+DEVICE = Device("interpreter", False, False, 4)
 
 
 def _batch(x: np.ndarray) -> torch.Tensor:
@@ -37,7 +39,7 @@ def product(a: np.ndarray, b: np.ndarray, moduli: int, target: str | None) -> np
 def product_of_kept(a: np.ndarray, b: np.ndarray, moduli: int, target: str | None, sides: str) -> np.ndarray:
     """The same of operands that were split before, three vectors at a time."""
     x, y = map(_batch, (a, b))
-    table = cuda.tables(moduli, x.device)
+    table = tables(moduli, x.device)
     kept, memories = [None, None], [torch.empty(0, dtype=torch.uint8)] * 2
     for index, (side, z) in enumerate((("left", x), ("right", y))):
         if side in sides:
@@ -102,7 +104,7 @@ def main(share: str = "0/1", device: str = "any") -> None:
     cases += [("float64", 0, "overflowing", "native"), ("complex64", 0, "overflowing", "native")]
     for dtype, moduli, name, target, *sides in (cases + several)[part::parts]:
         limits = (0, 0, 0) if (dtype, moduli, name, target) in several else (4, 64, 2)
-        cuda.FEW_OPEN, cuda.MANY_OPEN, cuda.FEW_OF_STRIP = limits
+        join.FEW_UNCERTIFIED, join.MANY_UNCERTIFIED, join.FEW_OF_STRIP = limits
         if name.startswith("batch"):
             # Three products, two at a time; one operand may serve all.
             pairs = [HOSTILE["normal"](2, 9, 3, seed=seed, dtype=np.dtype(dtype)) for seed in range(3)]

@@ -9,15 +9,15 @@ import torch
 
 import prismm
 from prismm import Slices
+from prismm.cuda.device import Device
 from prismm.cuda.gemm import sum as cuda_gemm
-from prismm.cuda.residues import launches as cuda
 from prismm.testing import exact_gemm
 from tests.cuda.harness.evidence import tell
 from tests.cuda.harness.gluon_interpreter import interpreted_device
 from tests.cuda.harness.slices_program import slices_sum_program
 from tests.cuda.offline.interpreted_gemm import operands, same_bits
 
-DEVICE = cuda.Device("interpreter", False, False, 4)
+DEVICE = Device("interpreter", False, False, 4)
 
 
 def made(a, b, c, alpha, beta, scheme, target, in_place=False, block=None):

@@ -11,13 +11,13 @@ import torch
 import prismm
 from prismm import Slices
 from prismm.core.specials import real_operands
-from prismm.cuda.residues import launches as cuda
+from prismm.cuda.device import Device
 from prismm.testing import HOSTILE, SPECIAL, exact_product, ieee_specials
 from tests.cuda.harness.evidence import tell
 from tests.cuda.harness.gluon_interpreter import interpreted_device
 from tests.cuda.harness.slices_program import slices_program
 
-DEVICE = cuda.Device("interpreter", False, False, 4)
+DEVICE = Device("interpreter", False, False, 4)
 
 
 def product(
@@ -30,8 +30,8 @@ def product(
     out = torch.full((max(x.shape[0], y.shape[0]), x.shape[1], y.shape[2]), torch.nan, dtype=dtype)
     device = dataclasses.replace(DEVICE, programs=programs)
     program, counts = slices_program(x, y, out, scheme, target, device, block)
-    scratch = program.run_by_triton(x, y, out)
-    told = scratch[counts.offset : counts.offset + 32].view(torch.int64).tolist()
+    workspace = program.run_by_triton(x, y, out)
+    told = workspace[counts.offset : counts.offset + 32].view(torch.int64).tolist()
     return out.reshape(np.matmul(a, b).shape).numpy(), told
 
 

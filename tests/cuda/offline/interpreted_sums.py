@@ -58,9 +58,9 @@ def main(seed: str = "0") -> None:
         if groups > 1:
             below = sum(low[:, x].sum(0).astype(object) << (bits * x) for x in range(groups - 1))
             rest = -(-below >> bits * (groups - 1))
-            settled = -(top[1:].sum(0).astype(object) + rest) + rng.integers(-1, 2, SIZE)
-            fits = (np.abs(settled.astype(np.float64)) < 2.0**most) & (rng.random(SIZE) < 0.6)
-            top[0] = np.where(fits, settled, top[0]).astype(np.int64)
+            fix_slice_count = -(top[1:].sum(0).astype(object) + rest) + rng.integers(-1, 2, SIZE)
+            fits = (np.abs(fix_slice_count.astype(np.float64)) < 2.0**most) & (rng.random(SIZE) < 0.6)
+            top[0] = np.where(fits, fix_slice_count, top[0]).astype(np.int64)
         exact = sum(
             (low[:, x].sum(0).astype(object) << (bits * x) for x in range(groups - 1)),
             top.sum(0).astype(object) << (bits * (groups - 1)),

@@ -10,18 +10,19 @@ import torch
 import prismm
 from prismm.core.accuracy import Target
 from prismm.core.specials import real_operands
+from prismm.cuda.device import Device
+from prismm.cuda.implementation import implementation_of
 from prismm.cuda.launch.program import Program
-from prismm.cuda.multiword import implementation as cuda_words_calls
-from prismm.cuda.residues import launches as cuda
-from prismm.cuda.tile_int8 import implementation as cuda_tile_calls
-from prismm.cuda.tile_int8 import launches as cuda_tiles
+from prismm.cuda.multiword import implementation as multiword_implementation
+from prismm.cuda.tile_int8 import launches as tile_launches
 from prismm.schemes.tile_int8 import TileInt8
 from prismm.testing import HOSTILE, SPECIAL, exact_product, ieee_specials
 from tests.cuda.harness.evidence import tell
 from tests.cuda.harness.gluon_interpreter import interpreted_device
+from tests.cuda.harness.programs import job_of
 from tests.cuda.harness.programs_of_tiles import tiles_program
 
-DEVICE = cuda.Device("interpreter", False, True, 4)
+DEVICE = Device("interpreter", False, True, 4)
 CASES = [
     ("normal", (20, 70, 12), {}, None),
     ("wide_rows", (20, 70, 12), {}, None),
@@ -79,12 +80,12 @@ def stepped(m: int, k: int, n: int, seed: int, dtype: np.dtype) -> tuple[np.ndar
 
 def product(a: np.ndarray, b: np.ndarray, scheme: TileInt8, target: Target | None) -> tuple[np.ndarray, list[int]]:
     """The pipeline of a GPU, on this CPU."""
-    config = cuda_tiles.config_for(scheme, a.shape[1] * (2 if np.iscomplexobj(a) else 1), target)
+    config = tile_launches.config_for(scheme, a.shape[1] * (2 if np.iscomplexobj(a) else 1), target)
     x, y = (torch.from_numpy(v)[None] for v in (a, b))
     out = torch.full((1, a.shape[0], b.shape[1]), torch.nan, dtype=x.dtype)
     program, counts = tiles_program(x, y, out, config, DEVICE)
-    scratch = program.run_by_triton(x, y, out)
-    return out[0].numpy(), scratch[counts.offset : counts.offset + 32].view(torch.int64).tolist()
+    workspace = program.run_by_triton(x, y, out)
+    return out[0].numpy(), workspace[counts.offset : counts.offset + 32].view(torch.int64).tolist()
 
 
 def main(share: str = "0/1", device: str = "nvidia") -> None:
@@ -132,10 +133,10 @@ def blocks_of_a_batch() -> None:
     b = torch.from_numpy(HOSTILE["wide_rows"](5, 70, 30, seed=9, dtype=np.float32)[1])[None]
     out = torch.full((3, 40, 30), torch.nan)
     program = Program()
-    counts = program.take(torch.int64, 4)
-    cuda_words_calls.BATCH_BYTES = 2 * cuda_tiles.workspace(scheme, 32, 16, 70)
-    config = cuda_tiles.config_for(scheme, 70, None)
-    cuda_tile_calls.queue(program, a, b, out, config, (40, 17), counts, DEVICE)
+    counts = program.allocate(torch.int64, 4)
+    multiword_implementation.BATCH_BYTES = 2 * tile_launches.workspace(scheme, 32, 16, 70)
+    config = tile_launches.config_for(scheme, 70, None)
+    implementation_of(scheme).queue(job_of(program, a, b, out, config, counts, DEVICE, (40, 17)))
     program.run_by_triton(a, b, out)
     expected = np.stack([np.asarray(prismm.matmul(x.numpy(), b[0].numpy(), scheme=scheme)) for x in a])
     different = int((out.numpy().view(np.int32) != expected.view(np.int32)).sum())

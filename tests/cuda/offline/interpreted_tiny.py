@@ -11,8 +11,8 @@ from triton.experimental.gluon import language as gl
 
 import prismm
 from prismm.core.bounds import ConventionalBound
-from prismm.cuda.conventional.kernels import tiny
-from prismm.cuda.residues import launches as cuda
+from prismm.cuda.device import COUNTS, Device
+from prismm.cuda.native.kernels import tiny
 from prismm.formats import FP32, FP64
 from prismm.testing import HOSTILE, SPECIAL, exact_product
 from tests.cuda.harness import gluon_interpreter
@@ -43,9 +43,9 @@ def multiply(
     x, y = (laid_out(z, layout) for z, layout in zip((a, b), layouts, strict=True))
     batch = max(x.shape[0], y.shape[0])
     out = torch.full((batch, x.shape[1], y.shape[2]), torch.nan, dtype=torch.promote_types(x.dtype, y.dtype))
-    program, counts = tiny_program(x, y, out, target, cuda.Device("interpreter", False, True, 3))
-    scratch = program.run_by_triton(x, y, out)
-    return out.numpy(), scratch[counts.offset :].view(torch.int64)[: cuda.COUNTS].tolist()
+    program, counts = tiny_program(x, y, out, target, Device("interpreter", False, True, 3))
+    workspace = program.run_by_triton(x, y, out)
+    return out.numpy(), workspace[counts.offset :].view(torch.int64)[:COUNTS].tolist()
 
 
 def hostile(name: str, dtype: str, shape: tuple[int, int, int], count: int = 2) -> tuple[np.ndarray, np.ndarray]:

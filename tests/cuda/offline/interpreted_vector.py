@@ -10,10 +10,12 @@ import torch
 
 import prismm
 from prismm.core.bounds import ConventionalBound
-from prismm.cuda.conventional import launches as cuda_direct
-from prismm.cuda.launch.program import OUT, A, B, Place, Program
+from prismm.cuda.device import COUNTS
+from prismm.cuda.launch.arguments import OUT, A, B, BufferView
+from prismm.cuda.launch.program import Program
+from prismm.cuda.native import launches as native_launches
 from prismm.cuda.operands import vectors_of
-from prismm.cuda.residues import launches as cuda
+from prismm.cuda.views import Result
 from prismm.formats import FP32, FP64
 from prismm.testing import HOSTILE, SPECIAL, exact_product
 from tests.cuda.harness.evidence import tell
@@ -31,14 +33,14 @@ def multiply(a: np.ndarray, x: np.ndarray, *, left: bool) -> tuple[np.ndarray, l
     batch = max(first.shape[0], second.shape[0])
     out = torch.full((batch, first.shape[1], second.shape[2]), torch.nan, dtype=first.dtype)
     program = Program(tuple(z.data_ptr() % 16 for z in (first, second, out)))
-    counts = program.take(torch.int64, cuda.COUNTS)
+    counts = program.allocate(torch.int64, COUNTS)
     program.zero(counts)
-    target = cuda.Result(Place(OUT, 0, out.dtype), *out.shape, out.stride())
+    target = Result(BufferView(OUT, 0, out.dtype), *out.shape, out.stride())
     rows, columns = vectors_of(first, A, columns=False), vectors_of(second, B, columns=True)
-    cuda_direct.multiply_by_a_vector(program, target, *((columns, rows) if left else (rows, columns)), counts)
-    scratch = program.run_by_triton(first, second, out)
+    native_launches.multiply_by_a_vector(program, target, *((columns, rows) if left else (rows, columns)), counts)
+    workspace = program.run_by_triton(first, second, out)
     found = (out.mT if left else out).numpy()
-    return found if a.ndim == 3 else found[0], scratch[counts.offset :].view(torch.int64)[: cuda.COUNTS].tolist()
+    return found if a.ndim == 3 else found[0], workspace[counts.offset :].view(torch.int64)[:COUNTS].tolist()
 
 
 def bounded(name: str, dtype: str, size: tuple[int, int], left: bool) -> int:

@@ -7,15 +7,15 @@ import numpy as np
 import torch
 
 from prismm.core.accuracy import Target
-from prismm.cuda.multiword import launches as cuda_words
-from prismm.cuda.residues import launches as cuda
+from prismm.cuda.device import Device
+from prismm.cuda.multiword import launches as multiword_launches
 from prismm.testing import HOSTILE, SPECIAL, exact_product, ieee_specials
 from tests.cuda.harness import words_twin as twin
 from tests.cuda.harness.evidence import note, tell
 from tests.cuda.harness.gluon_interpreter import interpreted_device
 from tests.cuda.harness.programs import words_program
 
-DEVICE = cuda.Device("interpreter", False, True, 4)
+DEVICE = Device("interpreter", False, True, 4)
 CASES = [
     ("normal", "float32", (3, 9, 5), "fp16 2 12", "native"),
     ("wide_rows", "complex64", (3, 70, 5), "fp16 2 12", "native"),
@@ -47,14 +47,14 @@ def batched(
 ) -> tuple[torch.Tensor, list[int]]:
     """The pipeline of a GPU, on this CPU."""
     terms = a.shape[2] * (2 if a.is_complex() else 1)
-    words, chunk = twin.formats()[name], 64 if direct else chunk or cuda_words.chunk_for(terms)
-    config = cuda_words.config_for(words, chunk, terms, target, "a100", direct)
+    words, chunk = twin.formats()[name], 64 if direct else chunk or multiword_launches.chunk_for(terms)
+    config = multiword_launches.config_for(words, chunk, terms, target, "a100", direct)
     out = torch.full((max(len(a), len(b)), a.shape[1], b.shape[2]), torch.nan, dtype=a.dtype)
     program, counts = words_program(a, b, out, config, DEVICE)
     names = [x.kernel.fn.__name__ for x in program.launches]
     assert names == (["multiply_by_words"] if direct else ["split_words", "words_product"]) + ["repair_words"], names
-    scratch = program.run_by_triton(a, b, out)
-    return out, scratch[counts.offset : counts.offset + 32].view(torch.int64).tolist()
+    workspace = program.run_by_triton(a, b, out)
+    return out, workspace[counts.offset : counts.offset + 32].view(torch.int64).tolist()
 
 
 def product(
@@ -76,7 +76,7 @@ def aligned(x: torch.Tensor) -> torch.Tensor:
     return found
 
 
-def outside(out: torch.Tensor, a: torch.Tensor, b: torch.Tensor, own: cuda_words.Bound) -> int:
+def outside(out: torch.Tensor, a: torch.Tensor, b: torch.Tensor, own: multiword_launches.Bound) -> int:
     """How many entries of real products are not within their bound."""
     x, y = a.double(), b.double()
     largest = x.abs().amax(2, True) * y.abs().amax(1, True) * 2.0**-28
@@ -99,7 +99,7 @@ def batches_directly() -> None:
         if transposed:
             a, b = aligned(normal(rng, 1, 100, 132)).mT, aligned(normal(rng, 3, 136, 100)).mT
         out, counts = batched(a, b, "fp16 2 12", None, True)
-        wrong = outside(out, a, b, cuda_words.bound(cuda_words.HALVES, 100, 64, "a100", True))
+        wrong = outside(out, a, b, multiword_launches.bound(multiword_launches.HALVES, 100, 64, "a100", True))
         tell(["batch", transposed], wrong=wrong, counts=counts)
 
 
@@ -108,9 +108,9 @@ def chunks() -> None:
     rng = np.random.default_rng(6)
     a, b = aligned(normal(rng, 2, 260, 580)), aligned(normal(rng, 2, 580, 136))
     for name, words in twin.formats().items():
-        for chunk in cuda_words.CHUNKS:
+        for chunk in multiword_launches.CHUNKS:
             out, counts = batched(a, b, name, None, chunk=chunk)
-            wrong = outside(out, a, b, cuda_words.bound(words, 580, chunk, "a100"))
+            wrong = outside(out, a, b, multiword_launches.bound(words, 580, chunk, "a100"))
             tell(["chunk", name, chunk], wrong=wrong, counts=counts)
 
 

@@ -17,12 +17,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from prismm.core.accuracy import Target
 from prismm.core.problem import Problem
-from prismm.cuda.costs import host_speed as host_pace
-from prismm.cuda.costs.fit import LOOKS, Pair, Timed, fit
+from prismm.cuda.costs import host_speed as host_speed
+from prismm.cuda.costs.fit import REPAIR_KERNELS, Pair, Timed, fit
 from prismm.cuda.costs.table import Rates
-from prismm.cuda.plan import residue_operations
-from prismm.cuda.residues.launches import BLAS
-from prismm.cuda.slices.launches import FP64 as FP64_UNIT
+from prismm.cuda.costs.tuning import Tuning
+from prismm.cuda.device import BLAS
+from prismm.cuda.device import FP64 as FP64_UNIT
+from prismm.cuda.residues.seconds import residue_operations
 from prismm.errors import EngineError
 from prismm.formats import FP32
 from prismm.schemes.native import Native
@@ -32,7 +33,7 @@ from prismm.schemes.scaled_half import ScaledHalf
 if TYPE_CHECKING:
     import torch
 
-    from prismm.cuda.residues.launches import Device
+    from prismm.cuda.device import Device
 
 __all__ = ["CASES", "Case", "Subject", "measure", "phases_of", "queued_seconds_of", "seconds_of", "times_of"]
 
@@ -106,9 +107,9 @@ def measure(index: int, say: Callable[[str], None]) -> Rates:
     """
     import torch
 
-    from prismm.cuda.residues import launches as cuda
+    from prismm.cuda.device import device_of
 
-    device = cuda.device_of(index)
+    device = device_of(index)
     properties = torch.cuda.get_device_properties(index)
     free = torch.cuda.mem_get_info(index)[0]
     cases = [case for case in CASES if 40 * case.n**2 * (8 if case.dtype == "float64" else 4) <= free]
@@ -122,11 +123,11 @@ def measure(index: int, say: Callable[[str], None]) -> Rates:
                 timed[case] = timed[case].and_again(found) if turn else found
         say("memory, words cut where they are multiplied, a second of products at a stretch")
         count = properties.multi_processor_count
-        memory, directly = _memory(between), _words_directly(device, count, between)
+        memory, directly = _memory(between), _multiword_fused(device, count, between)
         sustained = _sustained(count, free)
     return fit(
-        device.name, count, timed.values(), memory=memory, hopper=device.hopper, sustained=sustained,
-        words_directly=directly,
+        device.name, count, timed.values(), memory=memory, sm90=device.sm90, sustained=sustained,
+        multiword_fused=directly,
     )  # fmt: skip
 
 
@@ -136,10 +137,10 @@ def times_of(subject: Subject, between: float, repeats: int = REPEATS) -> Timed:
     """
     timed = Timed(subject.problem, subject.scheme, {}, [], [], [])
     # In turn, as programs make them again and again: after other work the host takes up to twice as long for a call.
-    paces = [host_pace.seconds()]
+    speeds = [host_speed.seconds()]
     pairs = [(seconds_of(subject.ours), seconds_of(subject.theirs)) for _ in range(_UNTIMED + repeats)]
-    paces.append(host_pace.seconds())
-    timed.pairs.extend(Pair(ours, theirs, statistics.fmean(paces)) for ours, theirs in pairs[_UNTIMED:])
+    speeds.append(host_speed.seconds())
+    timed.pairs.extend(Pair(ours, theirs, statistics.fmean(speeds)) for ours, theirs in pairs[_UNTIMED:])
     for _ in range(repeats):
         for (replay, count), found in ((subject.replay, timed.whole), (subject.replay_theirs, timed.native)):
             found.append((queued_seconds_of(replay) - between) / count)
@@ -206,9 +207,9 @@ def _kernels_of(
     """
     found: list[tuple[str, Callable[[], Any], Callable[[], Any]]] = []
     before: list[Callable[[], Any]] = []
-    for name, run in _apart(call, a, b, out):
+    for name, run in _single_launches(call, a, b, out):
         found.append((name, run, functools.partial(_all_of, tuple(before))))
-        before = [*before, run] if name in LOOKS or name == "join_quickly" else [run]
+        before = [*before, run] if name in REPAIR_KERNELS or name == "join_quickly" else [run]
     return found
 
 
@@ -217,20 +218,24 @@ def _all_of(calls: tuple[Callable[[], Any], ...]) -> None:
         call()
 
 
-def _apart(call: Any, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor) -> list[tuple[str, Callable[[], None]]]:
-    """The call's kernels by name, each to be run for itself, over the scratch memory of a whole run."""
+def _single_launches(
+    call: Any, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor
+) -> list[tuple[str, Callable[[], None]]]:
+    """The call's kernels by name, each to be run for itself, over the workspace of a whole run."""
     import torch
 
     (queued,) = call.programs.values()
-    scratch = torch.empty(queued.program.scratch, dtype=torch.uint8, device=a.device)
-    bases = a.data_ptr(), b.data_ptr(), out.data_ptr(), scratch.data_ptr()
+    workspace = torch.empty(queued.program.workspace, dtype=torch.uint8, device=a.device)
+    bases = a.data_ptr(), b.data_ptr(), out.data_ptr(), workspace.data_ptr()
     stream = torch.cuda.current_stream().cuda_stream
     queued.program.run(bases, stream)
-    return [(name, functools.partial(_run, one, bases, stream, scratch)) for name, one in queued.program.apart()]
+    return [
+        (name, functools.partial(_run, one, bases, stream, workspace)) for name, one in queued.program.single_launches()
+    ]
 
 
-def _run(program: Any, bases: tuple[int, ...], stream: int, scratch: torch.Tensor) -> None:
-    """A program over its memory, of which the scratch has to be alive."""
+def _run(program: Any, bases: tuple[int, ...], stream: int, workspace: torch.Tensor) -> None:
+    """A program over its memory, of which the workspace has to be alive."""
     program.run(bases, stream)
 
 
@@ -243,30 +248,33 @@ def _memory(between: float) -> float:
     return 2 * block.numel() / (_seconds(lambda: other.copy_(block)) - between)
 
 
-def _words_directly(device: Device, processors: int, between: float) -> tuple[float, float] | None:
+def _multiword_fused(device: Device, processors: int, between: float) -> tuple[float, float] | None:
     """Operations and seconds of products of words that one kernel cuts and multiplies; None where there is none."""
     import torch
 
     from prismm.cuda.launch.program import Program
-    from prismm.cuda.multiword import implementation as words
-    from prismm.cuda.multiword import launches as cuda_words
+    from prismm.cuda.multiword import implementation as multiword
+    from prismm.cuda.multiword import launches as multiword_launches
+    from prismm.cuda.operands import result_of
 
-    if not device.hopper:
+    if not device.sm90:
         return None
     n, batch = 512, max(1, processors // 2)  # 16 tiles each: as many as eight times keep all processors busy
     a, b = (torch.randn(batch, n, n, device="cuda") for _ in range(2))
     out = torch.empty_like(a)
     target = Target("native")
-    config = cuda_words.config_for(cuda_words.HALVES, cuda_words.CHUNKS[0], n, target, words.unit_of(device), True)
+    config = multiword_launches.config_for(
+        multiword_launches.HALVES, multiword_launches.CHUNKS[0], n, target, multiword.unit_of(device), True
+    )
     program = Program((0, 0, 0))
-    words.queue(program, a, b, out, config, (n, n), program.take(torch.int64, 4), device)
-    scratch = torch.empty(program.scratch, dtype=torch.uint8, device="cuda")
-    bases = a.data_ptr(), b.data_ptr(), out.data_ptr(), scratch.data_ptr()
-    (product, _) = program.apart()
+    multiword.queue_blocks(program, a, b, result_of(out), config, (n, n), program.allocate(torch.int64, 4), device)
+    workspace = torch.empty(program.workspace, dtype=torch.uint8, device="cuda")
+    bases = a.data_ptr(), b.data_ptr(), out.data_ptr(), workspace.data_ptr()
+    (product, _) = program.single_launches()
     assert product[0] == "multiply_by_words"
-    run = functools.partial(_run, product[1], bases, torch.cuda.current_stream().cuda_stream, scratch)
+    run = functools.partial(_run, product[1], bases, torch.cuda.current_stream().cuda_stream, workspace)
     problem = Problem(n, n, n, (batch,), FP32, target, False, True)
-    return words.operations_directly(problem, processors), _seconds(run) - between
+    return multiword.operations_directly(problem, processors, Tuning()), _seconds(run) - between
 
 
 def _sustained(processors: int, free: int) -> float:
@@ -284,7 +292,7 @@ def _sustained(processors: int, free: int) -> float:
     cuda_calls.forget()
     prismm.matmul(a, b, out=out, scheme=scheme, accuracy="native")
     (call,) = cuda_calls.known()
-    product = dict(_apart(call, a, b, out))["residue_product"]
+    product = dict(_single_launches(call, a, b, out))["residue_product"]
     count = max(4, round(_BUSY_SECONDS / _seconds(product)))
 
     def many() -> None:

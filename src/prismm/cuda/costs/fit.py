@@ -19,27 +19,19 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from prismm.core.problem import Problem
-from prismm.cuda.conventional import tiles as direct_tiles
 from prismm.cuda.costs.table import LONG, Host, Line, Rates
-from prismm.cuda.multiword import implementation as words
-from prismm.cuda.plan import (
-    native_share,
-    own_seconds,
-    residue_operations,
-    right_launches,
-    shape_of,
-    uninterrupted,
-    written_seconds,
-)
+from prismm.cuda.costs.tuning import Tuning
+from prismm.cuda.multiword import implementation as multiword
+from prismm.cuda.native import tiles as kernel_tiles
+from prismm.cuda.native.seconds import native_share, own_seconds, shape_of, uninterrupted, written_seconds
+from prismm.cuda.residues.seconds import residue_operations, right_launches
 from prismm.formats import FP64
-from prismm.schemes.native import Native
-from prismm.schemes.residues import Residues
 
-__all__ = ["LEFT", "LOOKS", "RIGHT", "Pair", "Timed", "fit"]
+__all__ = ["LEFT", "REPAIR_KERNELS", "RIGHT", "Pair", "Timed", "fit"]
 
 LEFT = ("split_rows", "split_rows_at_once")
 RIGHT = ("largest_columns", "sum_columns", "split_columns", "split_columns_at_once")
-LOOKS = ("look_again", "finish", "magnitude_planes", "settle_open")
+REPAIR_KERNELS = ("look_again", "finish", "magnitude_planes", "settle_open")
 """Kernels that split left and right operands, and that see to what a join leaves; `Timed.kernels` has their names."""
 _DIRECT = {"multiply_directly", "multiply_by_groups"}
 
@@ -55,7 +47,7 @@ that keep it busy for more say less about the host.
 """
 
 _BRIEF = 1.5e-5
-"""Seconds that a short product of the GPU's own takes at most: of order 512 in float64 on an H200."""
+"""Seconds that a short product of the GPU's own takes at most: at n = 512 in float64 on an H200."""
 
 _TURNS = 8
 """How often the launch and the rate of the GPU's own products are fitted in turn; each depends on the other by a
@@ -70,7 +62,7 @@ class Pair(NamedTuple):
 
     ours: float
     theirs: float
-    pace: float
+    host_speed: float
 
 
 @dataclass(frozen=True)
@@ -125,8 +117,8 @@ def _typical(one: Timed) -> _Call:
 
 
 def fit(
-    name: str, processors: int, timed: Iterable[Timed], *, memory: float, hopper: bool,
-    sustained: float | None = None, repair: float = _REPAIR, words_directly: tuple[float, float] | None = None,
+    name: str, processors: int, timed: Iterable[Timed], *, memory: float, sm90: bool,
+    sustained: float | None = None, repair: float = _REPAIR, multiword_fused: tuple[float, float] | None = None,
 ) -> Rates:  # fmt: skip
     """The rates that fit timed calls of real data best.
 
@@ -136,12 +128,12 @@ def fit(
             correctly rounded; some with words, by cuBLAS, and in one kernel; float64 and float32; tiny ones and such as
             take the GPU some times as long.
         memory, sustained, repair: measured otherwise; sustained None: from calls that took long.
-        words_directly: operations and seconds of products of words that are cut where they are multiplied.
+        multiword_fused: operations and seconds of products of words that are cut where they are multiplied.
         hopper: see `Rates`.
     """
     timed = list(timed)
     calls = [_typical(one) for one in timed if not one.problem.is_complex]
-    residues = [one for one in calls if isinstance(one.scheme, Residues)]
+    residues = [one for one in calls if "residue_product" in one.phases]
     short = [one for one in residues if one.phases["residue_product"] < LONG]
     products = _line([(1.0, _operations(one, processors)) for one in short], _phase(short, "residue_product"))
     int8 = 1.0 / products[1]
@@ -152,42 +144,44 @@ def fit(
     native = [one for one in residues if not one.problem.rounded]
     rounded = [one for one in residues if one.problem.rounded]
     direct = [one for one in calls if one.direct]
-    cublas = [one for one in calls if isinstance(one.scheme, Native) and not one.direct]
+    cublas = [one for one in calls if "finish_native" in one.phases]
     wordy = [one for one in calls if "words_product" in one.phases]
     brief = [one for one in wordy if one.phases["words_product"] < LONG] or wordy
     finished = [one for one in native if one.problem.result == FP64]
-    looks = _line([(1.0, one.problem.m * one.problem.n) for one in finished], [_sum(one, LOOKS) for one in finished])
-    split = _line(
-        [(1.0, math.prod(words.split_work(one.scheme, one.problem))) for one in wordy], _phase(wordy, "split_words")
+    again = _line(
+        [(1.0, one.problem.m * one.problem.n) for one in finished], [_sum(one, REPAIR_KERNELS) for one in finished]
     )
-    look = statistics.median(one.whole - one.native - one.problem.result_bytes / memory for one in cublas)
-    look = max(_LEAST, look)
-    ours, theirs, pace = _hosts(calls)
-    many, took = words_directly or (0.0, math.inf)
+    split = _line(
+        [(1.0, math.prod(multiword.split_work(one.scheme, one.problem))) for one in wordy], _phase(wordy, "split_words")
+    )
+    check = statistics.median(one.whole - one.native - one.problem.result_bytes / memory for one in cublas)
+    check = max(_LEAST, check)
+    ours, theirs, host_speed = _hosts(calls)
+    many, took = multiword_fused or (0.0, math.inf)
     rates = Rates(
-        name=name, processors=processors, float64=1.0, float32=1.0, launch=_LEAST, look=look, memory=memory,
-        call=ours, torch=theirs, pace=pace, int8=int8, sustained=sustained,
+        name=name, processors=processors, float64=1.0, float32=1.0, launch=_LEAST, check=check, memory=memory,
+        call=ours, torch=theirs, host_speed=host_speed, int8=int8, sustained=sustained,
         product=max(products[0], 1e-9),
         left=_by_moduli(residues, lambda one: _sum(one, LEFT), lambda problem: problem.m * problem.k),
         right=_by_moduli(
             residues, lambda one: _sum(one, RIGHT), lambda problem: problem.k * problem.n,
-            lambda one: right_launches(one.problem, one.scheme.moduli, processors, hopper=hopper),
+            lambda one: right_launches(one.problem, one.scheme.moduli, processors, sm90=sm90),
         ),
         join=_by_moduli(native, lambda one: one.phases["join_quickly"], lambda problem: problem.m * problem.n),
         rounded=_by_moduli(rounded, lambda one: one.phases["join_quickly"], lambda problem: problem.m * problem.n),
-        finish=Line(looks[0], looks[1], 0.0),
+        finish=Line(again[0], again[1], 0.0),
         repair=repair,
-        words=statistics.median(
-            _operations(one, processors) / (one.phases["words_product"] - look - one.problem.result_bytes / memory)
+        multiword=statistics.median(
+            _operations(one, processors) / (one.phases["words_product"] - check - one.problem.result_bytes / memory)
             for one in brief
         ),
-        words_directly=many / max(took - products[0], took / 2),
-        split_words=Line(split[0], 0.0, split[1]),
-        direct=statistics.median(
-            one.whole / direct_tiles.seconds_of(shape_of(one.problem), processors, 1.0, math.inf, hopper=hopper)
+        multiword_fused=many / max(took - products[0], took / 2),
+        multiword_split=Line(split[0], 0.0, split[1]),
+        fp64_kernel=statistics.median(
+            one.whole / kernel_tiles.seconds_of(shape_of(one.problem), processors, 1.0, math.inf, sm90=sm90)
             for one in direct
         ),
-        hopper=hopper,
+        sm90=sm90,
     )  # fmt: skip
     return _with_own_products(rates, calls)
 
@@ -203,9 +197,9 @@ def _sum(one: _Call, names: tuple[str, ...]) -> float:
 
 def _operations(one: _Call, processors: int) -> float:
     """Of a call's products of residues or words, as predictions count them."""
-    if isinstance(one.scheme, Residues):
+    if "residue_product" in one.phases:
         return residue_operations(one.problem, one.scheme.moduli, processors)
-    return words.operations(one.scheme, one.problem, processors)
+    return multiword.operations(one.scheme, one.problem, processors, Tuning())
 
 
 def _with_own_products(rates: Rates, calls: list[_Call]) -> Rates:
@@ -230,11 +224,11 @@ def _size(problem: Problem) -> int:
 def _own_rate(calls: list[_Call], precision: int, rates: Rates) -> float:
     """Operations a second of the GPU's own products of a type."""
     own = [one for one in calls if one.problem.result.precision == precision]
-    full = [one for one in own if native_share(one.problem, rates.processors) > _FULL]
+    full = [one for one in own if native_share(one.problem, rates.processors, rates.tuning) > _FULL]
     found = []
     for one in full or own:
-        busy = one.native - rates.launch - written_seconds(one.problem, rates.memory)
-        seconds = uninterrupted(one.problem, max(busy, 1e-9), rates.processors)
+        busy = one.native - rates.launch - written_seconds(one.problem, rates)
+        seconds = uninterrupted(one.problem, max(busy, 1e-9), rates.processors, rates.tuning)
         found.append(2.0 * _size(one.problem) / seconds)
     return statistics.median(found)
 
@@ -245,19 +239,19 @@ _FULL = 0.75
 
 def _hosts(calls: list[_Call]) -> tuple[Host, Host, float]:
     """The host's share in calls of prismm and in those of torch: `least` of the shortest ones, which the GPU has done
-    before they are handed over; `before` of those that keep the GPU busy for longer than that. And the host's pace.
+    before they are handed over; `before` of those that keep the GPU busy for longer than that. And the host's speed.
     """
 
     def work(one: _Call) -> float:
         return max(one.whole, one.native)
 
     shortest = min(work(one) for one in calls)
-    *least, pace = _in_turn([pair for one in calls if work(one) <= _SHORT * shortest for pair in one.pairs])
+    *least, host_speed = _in_turn([pair for one in calls if work(one) <= _SHORT * shortest for pair in one.pairs])
     long = sorted((one for one in calls if min(one.whole, one.native) > max(least)), key=work)[:_SOME]
     rests = [x._replace(ours=x.ours - one.whole, theirs=x.theirs - one.native) for one in long for x in one.pairs]
     before = _in_turn(rests)[:2] if rests else least
     ours, theirs = (Host(min(x, y), y) for x, y in zip(before, least, strict=True))
-    return ours, theirs, pace
+    return ours, theirs, host_speed
 
 
 def _in_turn(pairs: list[Pair]) -> Pair:
@@ -265,8 +259,8 @@ def _in_turn(pairs: list[Pair]) -> Pair:
     calm = sorted(pairs, key=lambda pair: pair.ours + pair.theirs)[: -(-len(pairs) // 2)]
     theirs = statistics.median(pair.theirs for pair in calm)
     difference = statistics.median(pair.ours - pair.theirs for pair in calm)
-    pace = statistics.median(pair.pace for pair in calm)
-    return Pair(max(_LEAST, theirs + difference), max(_LEAST, theirs), pace)
+    host_speed = statistics.median(pair.host_speed for pair in calm)
+    return Pair(max(_LEAST, theirs + difference), max(_LEAST, theirs), host_speed)
 
 
 def _by_moduli(

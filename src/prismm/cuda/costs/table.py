@@ -1,6 +1,6 @@
 """What a GPU reaches, as a table: made by ``prismm calibrate``, or committed for GPUs that prismm was measured on.
 
-What the GPU takes and what the host takes are apart: a slower host changes `call`, `torch` and `pace` alone.
+What the GPU takes and what the host takes are apart: a slower host changes `call`, `torch` and `host_speed` alone.
 Choices go by the GPU's own seconds, so that they are the same beside any host.
 
 A table is JSON (`Rates.to_json`). For a GPU the first of these counts: the file that ``PRISMM_RATES`` names; the one
@@ -14,11 +14,12 @@ import json
 import math
 import os
 import sys
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 from prismm.core import cache_files, strict_json
+from prismm.cuda.costs.tuning import Tuning
 from prismm.errors import ArgumentError, FileError
 
 __all__ = ["Host", "Line", "Rates", "committed", "file_name", "own_file", "rates_of", "read", "usual_rates", "waves"]
@@ -47,7 +48,7 @@ class Line:
 LONG = 0.02
 """Seconds of products on the matrix unit after which power limits them."""
 
-_OWN_PACE = 0.6
+_OWN_SHARE = 0.6
 """The share of a call's host time that is instructions: of two H200s' hosts one took 1.65 times as long for a call
 where a loop took 1.7 times as long, the other one 1.4 times where it took 1.8 times.
 """
@@ -70,7 +71,7 @@ class Host:
         """Of a call on an idle GPU, which works on it for so long, beside a host so many times as slow. Some of the
         host's share is instructions, which go with its pace; the rest is on the way to the GPU.
         """
-        share = 1.0 + _OWN_PACE * (slower - 1.0)
+        share = 1.0 + _OWN_SHARE * (slower - 1.0)
         return max(share * self.least, share * self.before + gpu)
 
 
@@ -83,10 +84,10 @@ class Rates:
         name: of the GPU, as its driver says it.
         processors: multiprocessors, for how well tiles fill it.
         float64, float32: operations a second of its own products.
-        launch: seconds of a product of its own that is too small to count; look: of a kernel that finds nothing to do.
+        launch: seconds of a product of its own that is too small to count; check: of a kernel that finds nothing to do.
         memory: bytes a second.
         call, torch: the host's share in calls of prismm, of whatever kind, and of ``torch.mm``.
-        pace: what `cuda.costs.host_speed.seconds` was on that host then.
+        host_speed: what `cuda.costs.host_speed.seconds` was on that host then.
         int8: operations a second of the products of residues, of short ones; sustained: of those that take so long that
             power limits them; product: seconds of the launch of one, or of one by words that are cut where they are
             multiplied.
@@ -94,11 +95,12 @@ class Rates:
         join, rounded: join of the result, by entries and moduli, in native grade and for correct rounding.
         finish: the launch of second looks and, for every entry in float64, what they take in native grade.
         repair: seconds an entry and term.
-        words: operations a second of products of words of 16 bits; words_directly: of such as are cut where they are
-            multiplied, 0 for GPUs without that kernel.
-        split_words: split of operands, by elements and words of 16 bits.
-        direct: how many times as long products in one kernel, on float64's matrix instructions, take as on an H200.
-        hopper: whether it has compute capability 9.0, for which there are kernels of its own.
+        multiword: operations a second of products of words of 16 bits; multiword_fused: of such as are cut where they
+            are multiplied, 0 for GPUs without that kernel.
+        multiword_split: split of operands, by elements and words of 16 bits.
+        fp64_kernel: how many times as long products in one FP64 kernel take as on an H200.
+        sm90: whether it has compute capability 9.0, for which there are kernels of its own.
+        tuning: figures that are not measured by a calibration.
     """
 
     name: str
@@ -106,11 +108,11 @@ class Rates:
     float64: float
     float32: float
     launch: float
-    look: float
+    check: float
     memory: float
     call: Host
     torch: Host
-    pace: float
+    host_speed: float
     int8: float
     sustained: float
     product: float
@@ -120,11 +122,12 @@ class Rates:
     rounded: Line
     finish: Line
     repair: float
-    words: float
-    words_directly: float
-    split_words: Line
-    direct: float
-    hopper: bool
+    multiword: float
+    multiword_fused: float
+    multiword_split: Line
+    fp64_kernel: float
+    sm90: bool
+    tuning: Tuning = field(default_factory=Tuning)
 
     def native(self, precision: int) -> float:
         """Operations a second of the GPU's own products, by the result's precision."""
@@ -134,9 +137,9 @@ class Rates:
         """What products take that would take so long if power never limited the matrix unit; whatever their type."""
         return seconds + max(0.0, seconds - LONG) * (self.int8 / self.sustained - 1.0)
 
-    def once_over(self, size: int) -> float:
+    def one_pass_seconds(self, size: int) -> float:
         """Seconds of a kernel that reads or writes so many bytes once."""
-        return self.look + size / self.memory
+        return self.check + size / self.memory
 
     def to_json(self) -> str:
         """The table as text, which `from_json` reads."""
@@ -161,32 +164,23 @@ class Rates:
                 f"{source}: version {content.get('version')!r}, this prismm reads {_VERSION}; make one with `prismm "
                 f"calibrate`"
             )
-        unknown = sorted(content.keys() - {field.name for field in fields(cls)} - {"format", "version"})
-        if unknown:
-            raise FileError(f"{source}: unknown keys {', '.join(unknown)}; make a table with `prismm calibrate`")
+        content = {_key(content, key): value for key, value in content.items()}
+        _refuse_unknown(source, content, cls, {"format", "version"})
         given: dict[str, Any] = {}
-        for field in fields(cls):
-            value = content.get(field.name)
-            if field.type in _PARTS:
-                made, names, least = _PARTS[str(field.type)]
+        for part in fields(cls):
+            value = content.get(part.name)
+            if part.type in _PARTS:
+                made, names, least = _PARTS[str(part.type)]
                 if not isinstance(value, dict) or set(value) != set(names):
                     listed = " and ".join((", ".join(names[:-1]), names[-1]))
-                    raise FileError(f"{source}: {field.name} is {value!r}, not {listed}")
-                numbers = {key: _number(source, f"{field.name}.{key}", x, least) for key, x in value.items()}
-                given[field.name] = made(**numbers)
-            elif field.type == "bool":
-                if not isinstance(value, bool):
-                    raise FileError(f"{source}: {field.name} is {value!r}, not true or false")
-                given[field.name] = value
-            elif field.type == "str":
-                if not isinstance(value, str) or not value:
-                    raise FileError(f"{source}: {field.name} is {value!r}, not a name")
-                given[field.name] = value
+                    raise FileError(f"{source}: {part.name} is {value!r}, not {listed}")
+                numbers = {key: _number(source, f"{part.name}.{key}", x, least) for key, x in value.items()}
+                given[part.name] = made(**numbers)
+            elif part.type == "Tuning":
+                given[part.name] = _tuning(source, {} if value is None else value)
             else:
-                number = _number(source, field.name, value, 0.0 if field.name in _MAY_BE_0 else _POSITIVE)
-                if field.type == "int" and not isinstance(value, int):
-                    raise FileError(f"{source}: {field.name} is {value!r}, not an integer")
-                given[field.name] = int(number) if field.type == "int" else number
+                least = 0.0 if part.name in _MAY_BE_0 else _POSITIVE
+                given[part.name] = _plain(source, part.name, str(part.type), value, least)
         return cls(**given)
 
 
@@ -200,13 +194,55 @@ def waves(tiles: int, processors: int) -> float:
 
 
 _POSITIVE = math.ulp(0.0)
-_MAY_BE_0 = {"words_directly"}
+_MAY_BE_0 = {"multiword_fused"}
 
 _PARTS: dict[str, tuple[type[Line] | type[Host], tuple[str, ...], float]] = {
     kind.__name__: (kind, tuple(part.name for part in fields(kind)), least)
     for kind, least in ((Line, 0.0), (Host, _POSITIVE))
 }
 """Fields of several numbers: their class, its names, and what each is at least."""
+
+_FORMER = {
+    "look": "check", "pace": "host_speed", "words": "multiword", "words_directly": "multiword_fused",
+    "split_words": "multiword_split", "direct": "fp64_kernel", "hopper": "sm90",
+}  # fmt: skip
+"""Names that keys had in tables written before."""
+
+
+def _key(content: dict[str, Any], key: str) -> str:
+    """A key's name today; as it is where the table has both."""
+    return key if _FORMER.get(key) in content else _FORMER.get(key, key)
+
+
+def _refuse_unknown(source: str, content: dict[str, Any], kind: Any, besides: set[str]) -> None:
+    unknown = sorted(content.keys() - {part.name for part in fields(kind)} - besides)
+    if unknown:
+        raise FileError(f"{source}: unknown keys {', '.join(unknown)}; make a table with `prismm calibrate`")
+
+
+def _tuning(source: str, value: Any) -> Tuning:
+    """The figures that a table has; those that it lacks, as tables written before do, are the usual ones."""
+    if not isinstance(value, dict):
+        raise FileError(f"{source}: tuning is {value!r}, not a table of figures")
+    _refuse_unknown(source, value, Tuning, set())
+    kinds = {part.name: str(part.type) for part in fields(Tuning)}
+    return Tuning(**{name: _plain(source, f"tuning.{name}", kinds[name], x) for name, x in value.items()})
+
+
+def _plain(source: str, name: str, kind: str, value: Any, least: float = _POSITIVE) -> Any:
+    """A value of this type, as a field declares it."""
+    if kind == "bool":
+        if not isinstance(value, bool):
+            raise FileError(f"{source}: {name} is {value!r}, not true or false")
+        return value
+    if kind == "str":
+        if not isinstance(value, str) or not value:
+            raise FileError(f"{source}: {name} is {value!r}, not a name")
+        return value
+    number = _number(source, name, value, least)
+    if kind == "int" and not isinstance(value, int):
+        raise FileError(f"{source}: {name} is {value!r}, not an integer")
+    return int(number) if kind == "int" else number
 
 
 def _number(source: str, name: str, value: Any, least: float = _POSITIVE) -> float:

@@ -1,7 +1,7 @@
 """gemm on a GPU: alpha·AB + beta·C, what a call's launches depend on, and its bound.
 
 By residues the sum is made as on a CPU, from X = AB exactly joined. Otherwise X is a product that meets the "native"
-target, in scratch memory; `cuda.gemm.kernels.combine` proves that the sum, rounded once, meets gemm's. Factors are no
+target, in workspace; `cuda.gemm.kernels.combine` proves that the sum, rounded once, meets gemm's. Factors are no
 part of the launches, so calls that differ in them alone share a program.
 """
 
@@ -134,10 +134,18 @@ def spoilt(c: torch.Tensor, result: torch.Tensor) -> bool:
 
 
 def bound(sum_: Sum, result: Format, a: Any, b: Any, c: Any, terms: int, own: Any) -> Any:
-    """Of a sum from values. terms: 0 where there is no product; own: the bound of X, None for a conventional one."""
+    """Of a sum from values.
+
+    Args:
+        sum_: alpha, beta and C.
+        result: format of the result.
+        a, b, c: the operands of one matrix of a batch; c may be None.
+        terms: K, or 0 where there is no product.
+        own: the bound of the product.
+    """
     if terms == 0:
         return RoundedBound(result)
-    if own is None:
+    if isinstance(own, ConventionalBound):
         return ConventionalBound(result, a, b, terms, result.unit_roundoff, Epilogue(sum_.alpha, sum_.beta, c))
     return SumBound(result, a, b, terms, own, sum_.weight(True))
 

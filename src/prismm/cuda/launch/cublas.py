@@ -2,7 +2,7 @@
 
 torch's way to cuBLAS costs the host more than cuBLAS does, and memory for the sums of products that are cut along their
 inner dimension is torch's there, so that a graph which replays such a product could not be sure of it. Here it is part
-of a program's scratch memory. Handles are our own, with cuBLAS's default settings: what torch was told of float32
+of a program's workspace. Handles are our own, with cuBLAS's default settings: what torch was told of float32
 does not reach them.
 
 cuBLAS stores matrices by columns. out, by rows, is its transpose by columns, and outᵀ = bᵀ·aᵀ: so b is its first
@@ -17,10 +17,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from prismm.cuda.launch.driver import driver
+from prismm.cuda.launch.stages import MULTIPLY
 from prismm.errors import EngineError
 
 if TYPE_CHECKING:
-    from prismm.cuda.launch.program import Place
+    from prismm.cuda.launch.arguments import BufferView
 
 WORKSPACE = 32 << 20
 """Bytes that cuBLAS is given, as it asks for on Hopper GPUs; torch gives it as many there."""
@@ -35,7 +36,7 @@ _IDLE: dict[int, list[ctypes.c_void_p]] = {}
 """Handles of each device that no thread uses just now: one at a time may."""
 
 
-def leading(rows: int, columns: int, steps: tuple[int, int]) -> tuple[bool, int] | None:
+def leading(rows: int, columns: int, strides: tuple[int, int]) -> tuple[bool, int] | None:
     """Whether a matrix whose elements lie so many elements apart is stored by rows, and how far its rows, or columns,
     lie apart; None for one that cuBLAS does not read where it is.
 
@@ -43,7 +44,7 @@ def leading(rows: int, columns: int, steps: tuple[int, int]) -> tuple[bool, int]
     ((True, 4), (False, 5), None, (True, 4))
     """
     for by_rows, vectors, length, step, within in (
-        (True, rows, columns, *steps), (False, columns, rows, steps[1], steps[0]),
+        (True, rows, columns, *strides), (False, columns, rows, strides[1], strides[0]),
     ):  # fmt: skip
         if (length <= 1 or within == 1) and (vectors <= 1 or step >= max(1, length)):
             return by_rows, step if vectors > 1 else max(1, length)
@@ -58,23 +59,24 @@ class Gemm:
     column; out is contiguous. workspace: WORKSPACE bytes.
     """
 
-    a: Place
-    b: Place
-    out: Place
+    a: BufferView
+    b: BufferView
+    out: BufferView
     extents: tuple[int, int, int, int]
-    a_steps: tuple[int, int, int]
-    b_steps: tuple[int, int, int]
-    workspace: Place
+    a_strides: tuple[int, int, int]
+    b_strides: tuple[int, int, int]
+    workspace: BufferView
 
-    beside = False
+    forked = False
+    stage = MULTIPLY
 
     @property
-    def arguments(self) -> tuple[Place, ...]:
+    def arguments(self) -> tuple[BufferView, ...]:
         """The places that it reads and writes."""
         return self.a, self.b, self.out, self.workspace
 
     @functools.cached_property
-    def call(self) -> tuple[str, tuple[int | float | Place, ...]]:
+    def call(self) -> tuple[str, tuple[int | float | BufferView, ...]]:
         """cuBLAS's function, and its arguments behind the handle: two transpositions, n, m, k, 1.0, b and a with their
         leading dimension and, of a batch, step, 0.0, the same of out, and how many.
 
@@ -82,7 +84,7 @@ class Gemm:
             EngineError: for strides that cuBLAS does not read.
         """
         batch, m, n, k = self.extents
-        left, right = leading(m, k, self.a_steps[1:]), leading(k, n, self.b_steps[1:])
+        left, right = leading(m, k, self.a_strides[1:]), leading(k, n, self.b_strides[1:])
         if left is None or right is None:
             raise EngineError("operands of these strides have to be copied first")
         name = f"cublas{_LETTERS[str(self.out.dtype).removeprefix('torch.')]}gemm"
@@ -91,14 +93,28 @@ class Gemm:
             name += "_64"
         turned = (_PLAIN if by_rows else _TRANSPOSED for by_rows, _ in (right, left))
         many = batch > 1
-        steps = [(step,) if many else () for step in (self.b_steps[0], self.a_steps[0], m * n)]
+        strides = [(step,) if many else () for step in (self.b_strides[0], self.a_strides[0], m * n)]
         return name, (
-            *turned, n, m, k, 1.0, self.b, right[1], *steps[0], self.a, left[1], *steps[1], 0.0, self.out, n, *steps[2],
+            *turned,
+            n,
+            m,
+            k,
+            1.0,
+            self.b,
+            right[1],
+            *strides[0],
+            self.a,
+            left[1],
+            *strides[1],
+            0.0,
+            self.out,
+            n,
+            *strides[2],
             *((batch,) if many else ()),
-        )  # fmt: skip
+        )
 
     @functools.cached_property
-    def _ready(self) -> tuple[Any, list[Any], list[tuple[Any, Place]]]:
+    def _ready(self) -> tuple[Any, list[Any], list[tuple[Any, BufferView]]]:
         """The function, its arguments in memory, with room for the handle, and which of them are addresses."""
         name, values = self.call
         real = ctypes.c_float if name[len("cublas")] in "SC" else ctypes.c_double

@@ -1,9 +1,9 @@
 """Programs for a GPU: the kernels of a product in order, compiled once, launched at the addresses of each call.
 
 A product by residues is seven launches whose arguments, but for a few addresses, follow from the shapes. They are
-written down once, with every address as a place behind one of a few bases, and a call fills in the bases: a launch then
-costs what the driver asks for it, where Triton's own way through the arguments costs more than a small product. Calls
-at addresses that were seen several times replay all launches in one (`replays`).
+written down once, each address as a buffer behind one of a few bases, and a call fills in the bases. So a launch costs
+what the driver asks for it; Triton's own way through the arguments would cost more than a small product. Calls at
+addresses that were seen several times replay all launches as one CUDA graph (`launch.graphs`).
 
 Where there is no CUDA driver (AMD's GPUs, Triton's interpreter) the same program runs through Triton's launches.
 """
@@ -12,107 +12,48 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
-import ctypes
 import dataclasses
 import functools
-import json
 import math
 import threading
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from prismm.cuda.launch.arguments import ADDEND, OUT, WORKSPACE, BufferView, Factor, Tiled
+from prismm.cuda.launch.compile import (
+    Pointer,
+    as_tensor,
+    described_to_triton,
+    encode_map,
+    load,
+    side_by_side,
+    triton_files,
+)
 from prismm.cuda.launch.cublas import Gemm
-from prismm.cuda.launch.driver import LaunchConfig, check, driver
+from prismm.cuda.launch.driver import check, driver
 from prismm.cuda.launch.graphs import Replay, follow, is_capturing, stream_beside
+from prismm.cuda.launch.stages import stage_of
 from prismm.errors import EngineError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
+    from typing import Any
 
     import torch
 
-A, B, OUT, SCRATCH, LEFT, RIGHT, ADDEND, FACTORS = range(8)
-"""The bases that a call names: the operands' and the result's first elements, scratch memory, what was kept of a
-prepared left and right operand, the first element of gemm's C, and the first of several factors: patterns of float64
-numbers, not addresses.
-"""
+    from prismm.cuda.launch.compile import Ready
+
 
 LONGEST_GRID = 65535
 """Programs along a grid's second and third extent; along the first, 2^31 - 1."""
 
 _ALIGNED = 256
+
 _TURNS = 3
 """Calls at the same addresses after which they are replayed."""
+
 _MOST_REPLAYS = 32
 """Sets of addresses that are remembered."""
-
-
-@dataclass(frozen=True)
-class Place:
-    """Elements of `dtype` on the device, `offset` bytes behind a base; shape and strides (in elements) of what is
-    there.
-    """
-
-    base: int
-    offset: int
-    dtype: torch.dtype
-    shape: tuple[int, ...] = ()
-    strides: tuple[int, ...] = ()
-
-    def at(self, elements: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> Place:
-        """What lies so many elements further on."""
-        return Place(self.base, self.offset + elements * self.dtype.itemsize, self.dtype, shape, strides)
-
-    def reals(self) -> Place:
-        """The real numbers behind complex ones, imaginary parts next to the real ones; strides doubled."""
-        import torch
-
-        if not self.dtype.is_complex:
-            return self
-        dtype = torch.float64 if self.dtype == torch.complex128 else torch.float32
-        return Place(self.base, self.offset, dtype, self.shape, tuple(2 * x for x in self.strides))
-
-    @property
-    def aligned(self) -> bool:
-        """Whether it is a multiple of 16 bytes behind its base."""
-        return self.offset % 16 == 0
-
-
-@dataclass(frozen=True)
-class Factor:
-    """A float64 number that each call brings, as its pattern: to kernels an int64 that they do not specialise."""
-
-    index: int
-
-
-@dataclass(frozen=True)
-class Tiled:
-    """A matrix, or a batch of some, that TMA copies box by box; its last axis without gaps, the others' strides and its
-    place multiples of 16 bytes.
-    """
-
-    place: Place
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
-    box: tuple[int, ...]
-    layout: Any
-
-
-class _Pointer:
-    """What Triton asks of an argument that is a pointer when it compiles."""
-
-    def __init__(self, dtype: torch.dtype, address: int, shape: tuple[int, ...] = (1,)) -> None:
-        self.dtype, self._address, self.shape = dtype, address, shape
-
-    def data_ptr(self) -> int:
-        return self._address
-
-    def ptr_range(self) -> int:
-        return 0
-
-    def stride(self) -> tuple[int, ...]:
-        return (1,)
 
 
 @dataclass
@@ -121,84 +62,78 @@ class _Launch:
     grid: tuple[int, int, int]
     arguments: tuple[Any, ...]
     constants: dict[str, Any]
-    beside: bool = False
-    ready: _Ready | None = None
+    forked: bool = False
+    ready: Ready | None = None
+
+    @property
+    def stage(self) -> str:
+        """See `launch.stages`."""
+        return stage_of(self.kernel)
 
 
 @dataclass
 class _Zero:
-    """Scratch memory to be set to zero."""
+    """Workspace to be set to zero."""
 
     offset: int
     size: int
-    beside: bool = False
+    forked: bool = False
 
 
 def _names(launch: Any, base: int) -> bool:
     """Whether a launch is given an address behind a base."""
-    places = (x.place if isinstance(x, Tiled) else x for x in getattr(launch, "arguments", ()))
-    return any(isinstance(x, Place) and x.base == base for x in places)
+    places = (x.buffer if isinstance(x, Tiled) else x for x in getattr(launch, "arguments", ()))
+    return any(isinstance(x, BufferView) and x.base == base for x in places)
 
 
-class _Meeting:
-    """Where launches need what ran beside those before."""
-
-
-@dataclass
-class _Ready:
-    """A compiled kernel with its launch and its parameters in memory; slots and maps depend on the bases."""
-
-    function: Any
-    config: LaunchConfig
-    config_place: Any
-    parameters: Any
-    slots: list[tuple[Any, int, int]]
-    maps: list[tuple[Any, Tiled, dict[str, Any]]]
-    kept: list[Any]
+class _Join:
+    """Where launches wait for what was forked before."""
 
 
 @dataclass
 class Program:
-    """Launches in order, and the scratch memory that they share.
+    """Launches in order, and the workspace that they share.
 
-    alignments: of the first three bases, a caller's, in bytes modulo 16; scratch memory is aligned, C need not be.
+    alignments: of the first three bases, a caller's, in bytes modulo 16; workspace is aligned, C need not be. splits:
+    elements of the left and the right operand that launches split.
     """
 
     alignments: tuple[int, int, int] = (0, 0, 0)
-    launches: list[_Launch | _Zero | _Meeting | Gemm] = field(default_factory=list)
+    launches: list[_Launch | _Zero | _Join | Gemm] = field(default_factory=list)
     _taken: int = 0
     _most: int = 0
-    _beside: bool = False
+    splits: list[int] = field(default_factory=lambda: [0, 0])
+    _forked: bool = False
     _bases: tuple[int, ...] = ()
     _replays: dict[tuple[int, ...], int | Replay] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def take(self, dtype: torch.dtype, *shape: int) -> Place:
-        """Scratch memory for so many elements."""
+    def allocate(self, dtype: torch.dtype, *shape: int) -> BufferView:
+        """A buffer in workspace for so many elements."""
         strides = tuple(math.prod(shape[x + 1 :]) for x in range(len(shape)))
-        place = Place(SCRATCH, self._taken, dtype, shape, strides)
+        place = BufferView(WORKSPACE, self._taken, dtype, shape, strides)
         self._taken += -(-math.prod(shape) * dtype.itemsize // _ALIGNED) * _ALIGNED
         self._most = max(self._most, self._taken)
         return place
 
     @contextlib.contextmanager
-    def lend(self) -> Iterator[None]:
-        """What is taken inside may be taken again afterwards: launches run in order."""
+    def scope(self) -> Iterator[None]:
+        """What is allocated inside may be allocated again afterwards: launches run in order."""
         before = self._taken
         yield
         self._taken = before
 
     @contextlib.contextmanager
-    def beside(self) -> Iterator[None]:
-        """What is launched inside may run beside what follows, up to `meet`."""
-        self._beside = True
+    def fork(self) -> Iterator[None]:
+        """What is launched inside may run beside what follows, up to `join`."""
+        self._forked = True
         yield
-        self._beside = False
+        self._forked = False
 
-    def meet(self) -> None:
+    def join(self) -> None:
         """What follows needs all that was launched before."""
-        if any(getattr(launch, "beside", False) for launch in self.launches):
-            self.launches.append(_Meeting())
+        if any(getattr(launch, "forked", False) for launch in self.launches):
+            self.launches.append(_Join())
 
     @property
     def replayed(self) -> int:
@@ -206,54 +141,60 @@ class Program:
         return sum(isinstance(found, Replay) for found in self._replays.values())
 
     @functools.cached_property
-    def halves(self) -> tuple[Program, Program] | None:
+    def prologue_and_epilogue(self) -> tuple[Program, Program] | None:
         """What can run before there is a result, and what follows, as programs of their own; None where the result is
         asked for at once.
         """
         first = next((x for x, launch in enumerate(self.launches) if _names(launch, OUT)), 0)
         # What runs beside something else has to have met it.
-        if not first or any(getattr(launch, "beside", False) for launch in self.launches[first:]):
+        if not first or any(getattr(launch, "forked", False) for launch in self.launches[first:]):
             return None
         # Parameters are filled in for each program, so launches are its own.
         own = [dataclasses.replace(x, ready=None) if isinstance(x, _Launch) else x for x in self.launches]
-        head, tail = (Program(self.alignments, some, self._taken, self._most) for some in (own[:first], own[first:]))
-        return head, tail
+        prologue, epilogue = (
+            Program(self.alignments, some, self._taken, self._most) for some in (own[:first], own[first:])
+        )
+        return prologue, epilogue
 
     @property
-    def scratch(self) -> int:
-        """Bytes of scratch memory that a call must bring."""
+    def workspace(self) -> int:
+        """Bytes of workspace that a call must bring."""
         return self._most
 
-    def zero(self, place: Place) -> None:
-        """Set scratch memory to zero, in its turn; one driver's call for neighbours."""
+    def count_split(self, elements: int, *, left: bool) -> None:
+        """Add to the elements of an operand that are split."""
+        self.splits[0 if left else 1] += elements
+
+    def zero(self, place: BufferView) -> None:
+        """Set workspace to zero, in its turn; one driver's call for neighbours."""
         size = -(-math.prod(place.shape) * place.dtype.itemsize // _ALIGNED) * _ALIGNED
         last = self.launches[-1] if self.launches else None
-        if isinstance(last, _Zero) and last.beside == self._beside and last.offset + last.size == place.offset:
+        if isinstance(last, _Zero) and last.forked == self._forked and last.offset + last.size == place.offset:
             last.size += size
         elif size:
-            self.launches.append(_Zero(place.offset, size, self._beside))
+            self.launches.append(_Zero(place.offset, size, self._forked))
 
-    def tiled(self, place: Place, shape: tuple[int, int], box: tuple[int, int], layout: Any) -> Tiled:
-        """What describes a matrix of scratch memory, with contiguous rows, to TMA."""
+    def tiled(self, place: BufferView, shape: tuple[int, int], box: tuple[int, int], layout: Any) -> Tiled:
+        """What describes a matrix of workspace, with contiguous rows, to TMA."""
         return Tiled(place, shape, (shape[1], 1), box, layout)
 
-    def aligned(self, place: Place) -> bool:
+    def aligned(self, place: BufferView) -> bool:
         """Whether this place is aligned to 16 bytes in every call."""
         if place.base == ADDEND:
             return False
-        return (place.offset + (self.alignments[place.base] if place.base < SCRATCH else 0)) % 16 == 0
+        return (place.offset + (self.alignments[place.base] if place.base < WORKSPACE else 0)) % 16 == 0
 
     def launch(self, kernel: Any, grid: Sequence[int], *arguments: Any, **constants: Any) -> None:
         """kernel[grid](*arguments, **constants), in its turn.
 
-        arguments: all that are no `constexpr`, in order: `Place`, `Tiled`, `Factor`, integers, or tensors that stay
-        where they are. constants: the others, and Triton's options.
+        arguments: all that are no `constexpr`, in order: `BufferView`, `Tiled`, `Factor`, integers, or tensors that
+        stay where they are. constants: the others, and Triton's options.
         """
         x, y, z = (*grid, 1, 1)[:3]
         if max(y, z) > LONGEST_GRID or x >= 1 << 31:
             raise EngineError(f"a launch of {x} x {y} x {z} programs is beyond CUDA's grids; multiply in blocks")
         if x * y * z:
-            self.launches.append(_Launch(kernel, (x, y, z), arguments, constants, self._beside))
+            self.launches.append(_Launch(kernel, (x, y, z), arguments, constants, self._forked))
 
     def gemm(self, gemm: Gemm) -> None:
         """A product of cuBLAS's, in its turn."""
@@ -296,6 +237,26 @@ class Program:
                 once = (x for x, found in self._replays.items() if isinstance(found, int) and x != bases)
                 del self._replays[next(once, next(iter(self._replays)))]
 
+    def run_in_stages(self, bases: tuple[int, ...], stream: int, begin: Callable[[str | None], None]) -> None:
+        """`run` launch by launch on one stream, for a report.
+
+        Args:
+            bases, stream: as for `run`.
+            begin: is told the stage (`launch.stages`) before its first launch, and None at the end.
+        """
+        with self._lock:
+            self._fill(bases)
+            stage = None
+            for launch in self.launches:
+                if isinstance(launch, _Join):
+                    continue
+                # Memory is set to zero for what follows.
+                found = stage if isinstance(launch, _Zero) else launch.stage
+                if found is not None and found != stage:
+                    begin(stage := found)
+                self._launch(launch, bases, stream)
+            begin(None)
+
     def _fill(self, bases: tuple[int, ...]) -> None:
         """The addresses of a call, in the parameters of all launches."""
         if bases == self._bases:
@@ -303,37 +264,37 @@ class Program:
         self._bases = ()  # until all are in: the driver may refuse one
         if missing := [launch for launch in self._kernels() if launch.ready is None]:
             for launch, compiled in self._compile_all(missing):
-                launch.ready = _loaded(compiled, launch.grid, launch.arguments)
+                launch.ready = load(compiled, launch.grid, launch.arguments)
         for launch in self._kernels():
             ready = launch.ready
             assert ready is not None
             for slot, base, offset in ready.slots:
                 slot.value = bases[base] + offset
             for target, tiled, facts in ready.maps:
-                _encode(target, bases[tiled.place.base] + tiled.place.offset, tiled, facts)
+                encode_map(target, bases[tiled.buffer.base] + tiled.buffer.offset, tiled, facts)
         self._bases = bases
 
-    def _queue(self, bases: tuple[int, ...], stream: int, forked: bool) -> None:
-        """Every launch to the driver. forked: what may run beside others goes to a stream of its own, which only a
+    def _queue(self, bases: tuple[int, ...], stream: int, parallel: bool) -> None:
+        """Every launch to the driver. parallel: what may run beside others goes to a stream of its own, which only a
         capture makes cheaper than one after the other.
         """
-        if not forked or not any(isinstance(launch, _Meeting) for launch in self.launches):
+        if not parallel or not any(isinstance(launch, _Join) for launch in self.launches):
             for launch in self.launches:
-                if not isinstance(launch, _Meeting):
+                if not isinstance(launch, _Join):
                     self._launch(launch, bases, stream)
             return
         with stream_beside(stream) as other:
             apart = stream
             for launch in self.launches:
-                if isinstance(launch, _Meeting):
+                if isinstance(launch, _Join):
                     if apart != stream:
                         follow(stream, apart)
                         apart = stream
                     continue
-                if launch.beside and apart != other:
+                if launch.forked and apart != other:
                     follow(other, stream)
                     apart = other
-                self._launch(launch, bases, apart if launch.beside else stream)
+                self._launch(launch, bases, apart if launch.forked else stream)
 
     def _launch(self, launch: _Launch | _Zero | Gemm, bases: tuple[int, ...], stream: int) -> None:
         """One launch to the driver, or cuBLAS's."""
@@ -342,7 +303,7 @@ class Program:
             return
         cuda = driver()
         if isinstance(launch, _Zero):
-            check(cuda.cuMemsetD8Async(bases[SCRATCH] + launch.offset, 0, launch.size, stream))
+            check(cuda.cuMemsetD8Async(bases[WORKSPACE] + launch.offset, 0, launch.size, stream))
             return
         ready = launch.ready
         assert ready is not None
@@ -351,7 +312,7 @@ class Program:
         if code:
             check(code)
 
-    def apart(self) -> list[tuple[str, Program]]:
+    def single_launches(self) -> list[tuple[str, Program]]:
         """Every kernel's launch as a program of its own, by the kernel's name; for measurements."""
         return [
             (launch.kernel.fn.__name__, Program(self.alignments, [launch], self._taken, self._most))
@@ -362,34 +323,34 @@ class Program:
         self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, *kept: torch.Tensor, factors: Sequence[int] = (),
         prepare: Callable[[torch.Tensor], Any] | None = None,
     ) -> torch.Tensor:  # fmt: skip
-        """Everything through Triton's own launches; returns the scratch memory. kept: the memory of LEFT, RIGHT and
-        ADDEND; factors: patterns of float64 numbers; prepare: is given the scratch memory before anything runs.
+        """Everything through Triton's own launches; returns the workspace. kept: the memory of LEFT, RIGHT and
+        ADDEND; factors: patterns of float64 numbers; prepare: is given the workspace before anything runs.
         """
         import torch
 
-        scratch = torch.empty(self.scratch, dtype=torch.uint8, device=out.device)
+        workspace = torch.empty(self.workspace, dtype=torch.uint8, device=out.device)
         if prepare is not None:
-            prepare(scratch)
+            prepare(workspace)
         reals = [torch.view_as_real(x) if x.is_complex() else x for x in (a, b, out, *kept)]
-        bases = (*reals[:3], scratch, *reals[3:])
+        bases = (*reals[:3], workspace, *reals[3:])
         for launch in self.launches:
-            if isinstance(launch, _Meeting):
+            if isinstance(launch, _Join):
                 continue
             if isinstance(launch, Gemm):
                 raise EngineError("cuBLAS multiplies where there is CUDA's driver")
             if isinstance(launch, _Zero):
-                scratch[launch.offset : launch.offset + launch.size].zero_()
+                workspace[launch.offset : launch.offset + launch.size].zero_()
                 continue
             arguments = [
-                _as_tensor(x, bases) if isinstance(x, Place)
+                as_tensor(x, bases) if isinstance(x, BufferView)
                 else factors[x.index] if isinstance(x, Factor)
-                else _described(x, _as_tensor(x.place, bases)) if isinstance(x, Tiled)
+                else described_to_triton(x, as_tensor(x.buffer, bases)) if isinstance(x, Tiled)
                 else x
                 for x in launch.arguments
             ]  # fmt: skip
-            with _triton_files():
+            with triton_files():
                 launch.kernel[launch.grid](*arguments, **launch.constants)
-        return scratch
+        return workspace
 
     def compiled(self) -> Iterator[tuple[str, Any]]:
         """Every launch's kernel by name, as Triton compiles it for its active driver's GPU."""
@@ -405,8 +366,8 @@ class Program:
         """
 
         def compile_all(some: list[_Launch]) -> list[tuple[_Launch, Any]]:
-            with _triton_files():
-                with _side_by_side():
+            with triton_files():
+                with side_by_side():
                     made = [self._compile(launch) for launch in reversed(some)][::-1]
                 # Of one that was not there before Triton gives a promise.
                 return [(x, y.result() if hasattr(y, "result") else y) for x, y in zip(some, made, strict=True)]
@@ -417,135 +378,12 @@ class Program:
     def _compile(self, launch: _Launch) -> Any:
         mocks: list[Any] = []
         for x in launch.arguments:
-            if isinstance(x, Place):
-                mocks.append(_Pointer(x.dtype, 0 if self.aligned(x) else 8))
+            if isinstance(x, BufferView):
+                mocks.append(Pointer(x.dtype, 0 if self.aligned(x) else 8))
             elif isinstance(x, Tiled):
-                mocks.append(_described(x, _Pointer(x.place.dtype, 0, x.shape)))
+                mocks.append(described_to_triton(x, Pointer(x.buffer.dtype, 0, x.shape)))
             elif isinstance(x, Factor):
                 mocks.append(1 << 40)
             else:
                 mocks.append(x)
         return launch.kernel.run(*mocks, grid=launch.grid, warmup=True, **launch.constants)
-
-
-_COMPILERS = 3
-"""Threads that compile: more get in each other's way."""
-
-
-@contextlib.contextmanager
-def _triton_files() -> Iterator[None]:
-    """Where Triton's own cache fails inside, which it cannot do without, an EngineError that says what to do."""
-    try:
-        yield
-    except (OSError, json.JSONDecodeError) as error:
-        raise EngineError(
-            f"Triton could not keep or read compiled kernels in its cache, ~/.triton/cache or TRITON_CACHE_DIR "
-            f"({error}): set TRITON_CACHE_DIR to an empty folder that can be written to, or multiply CPU tensors"
-        ) from error
-
-
-@contextlib.contextmanager
-def _side_by_side() -> Iterator[None]:
-    """What Triton is to compile inside is compiled by several threads, and there at the end."""
-    import triton
-
-    with contextlib.ExitStack() as stack:
-        # Not in every Triton; and where the caller's own mode is active, that goes on.
-        if (mode := getattr(triton, "AsyncCompileMode", None)) is not None:
-            pool = stack.enter_context(ThreadPoolExecutor(_COMPILERS, thread_name_prefix="prismm-compile"))
-            with contextlib.suppress(RuntimeError):
-                stack.enter_context(mode(pool))
-        yield
-
-
-def _as_tensor(place: Place, bases: tuple[torch.Tensor, ...]) -> torch.Tensor:
-    """A tensor that begins at this place."""
-    base = bases[place.base]
-    if SCRATCH <= place.base <= RIGHT:
-        return base[place.offset :].view(place.dtype)
-    return base.as_strided((1,), (1,), base.storage_offset() + place.offset // place.dtype.itemsize)
-
-
-def _described(tiled: Tiled, base: Any) -> Any:
-    """The TMA descriptor of a matrix that begins at `base`, as Triton takes it."""
-    from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
-
-    return TensorDescriptor(base, list(tiled.shape), list(tiled.strides), list(tiled.box), tiled.layout)
-
-
-_TYPES = {"i1": ctypes.c_int8, "i8": ctypes.c_int8, "i16": ctypes.c_int16, "i32": ctypes.c_int32, "i64": ctypes.c_int64}
-
-
-@functools.cache
-def _function_of(compiled: Any) -> int:
-    """A kernel's handle, loaded into the current device's context, where it stays.
-
-    Not by `compiled.run`, which has a C compiler make a launcher of Triton's own first: half a second for each kernel.
-    """
-    from triton.runtime.driver import driver as triton_driver
-
-    gpu, shared = triton_driver.active, compiled.metadata.shared
-    device = gpu.get_current_device()
-    most = gpu.utils.get_device_properties(device)["max_shared_mem"]
-    if shared > most:
-        raise EngineError(
-            f"{compiled.name} needs {shared} bytes of shared memory, and a multiprocessor of this GPU lends {most}: "
-            "multiply CPU tensors (a.cpu()), or torch.matmul itself"
-        )
-    return int(gpu.utils.load_binary(compiled.name, compiled.kernel, shared, device)[1])
-
-
-def _loaded(compiled: Any, grid: tuple[int, int, int], arguments: tuple[Any, ...]) -> _Ready:
-    """Parameters in the order in which Triton's own launcher passes them: constants apart, two null scratch pointers
-    last.
-    """
-    meta = compiled.metadata
-    if meta.global_scratch_size or meta.profile_scratch_size or meta.num_ctas != 1 or meta.launch_cooperative_grid:
-        raise EngineError(f"{compiled.name} asks for what prismm's launches do not bring; use another Triton")
-    kept: list[Any] = []
-    slots: list[tuple[Any, int, int]] = []
-    maps: list[tuple[Any, Tiled, dict[str, Any]]] = []
-    tiles = iter(getattr(meta, "tensordesc_meta", None) or ())
-    for value, kind in zip(arguments, compiled.src.signature.values(), strict=False):
-        if kind == "constexpr":
-            continue
-        if isinstance(value, Tiled):
-            memory = ctypes.create_string_buffer(128 + 64)
-            start = -ctypes.addressof(memory) % 64
-            tile = (ctypes.c_char * 128).from_buffer(memory, start)
-            maps.append((tile, value, next(tiles)))
-            kept += [tile, *map(ctypes.c_int32, value.shape), *map(ctypes.c_int64, value.strides)]
-        elif kind[0] == "*":
-            address = ctypes.c_uint64(0 if isinstance(value, Place) else value.data_ptr())
-            if isinstance(value, Place):
-                slots.append((address, value.base, value.offset))
-            kept.append(address)
-        elif isinstance(value, Factor):
-            pattern = ctypes.c_uint64(0)
-            slots.append((pattern, FACTORS + value.index, 0))
-            kept.append(pattern)
-        else:
-            kept.append(_TYPES[kind](value))
-    kept += [ctypes.c_uint64(0), ctypes.c_uint64(0)]
-    parameters = (ctypes.c_void_p * len(kept))(*map(ctypes.addressof, kept))
-    constants = [x for x in arguments if not isinstance(x, (Place, Tiled, Factor, int))]
-    config = LaunchConfig(*grid, 32 * meta.num_warps, 1, 1, meta.shared)
-    return _Ready(
-        ctypes.c_void_p(_function_of(compiled)), config, ctypes.byref(config), parameters, slots, maps,
-        [*kept, *constants, compiled],
-    )  # fmt: skip
-
-
-def _encode(target: Any, address: int, tiled: Tiled, facts: dict[str, Any]) -> None:
-    """The TMA descriptor of a matrix at this address."""
-    size = facts["elem_size"]
-    from triton.backends.nvidia.driver import TMA_DTYPE_DEVICE_TO_HOST
-
-    rank = len(tiled.shape)
-    check(driver().cuTensorMapEncodeTiled(
-        ctypes.addressof(target), TMA_DTYPE_DEVICE_TO_HOST[facts["elem_type"]], rank, address,
-        (ctypes.c_uint64 * rank)(*reversed(tiled.shape)),
-        (ctypes.c_uint64 * (rank - 1))(*(size * step for step in reversed(tiled.strides[:-1]))),
-        (ctypes.c_uint32 * rank)(*reversed(facts["block_size"])), (ctypes.c_uint32 * rank)(*[1] * rank), 0,
-        facts["swizzle"], 2, 0,
-    ))  # fmt: skip

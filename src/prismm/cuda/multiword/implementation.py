@@ -6,7 +6,6 @@ of two of its own, and so loses less than a whole row would (`cuda.multiword.lau
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -14,10 +13,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from prismm.core.bounds import half_ulp
+from prismm.cuda.blocks import BATCH_BYTES
 from prismm.cuda.costs.table import rates_of, usual_rates, waves
-from prismm.cuda.launch.program import OUT, A, B, Place
-from prismm.cuda.multiword import launches as cuda_words
+from prismm.cuda.implementation import Composite, Job
+from prismm.cuda.launch.arguments import A, B
+from prismm.cuda.multiword import launches as multiword_launches
 from prismm.cuda.multiword.launches import WordFormat
+from prismm.cuda.operands import vectors_of
 from prismm.errors import ArgumentError, EngineError
 from prismm.formats import BF16, FP16, FP32, TF32, Format
 from prismm.schemes.multiword import Words
@@ -32,33 +34,30 @@ if TYPE_CHECKING:
     from prismm.core.accuracy import Target
     from prismm.core.problem import Problem
     from prismm.cuda.costs.table import Rates
+    from prismm.cuda.costs.tuning import Tuning
+    from prismm.cuda.device import Device
+    from prismm.cuda.launch.arguments import BufferView
     from prismm.cuda.launch.program import Program
-    from prismm.cuda.residues.launches import Device
+    from prismm.cuda.views import Result
 
 _UP = 1.0 + 2.0**-40
 
-BATCH_BYTES = 1 << 30
-"""Scratch of the products that are made at once, where there are several; a grid has 65535 of them at most."""
-
 LEAST_TERMS = 256
 """From this inner dimension on, in reals, Auto takes words: below, their errors are larger than cuBLAS's."""
-
-_CHUNK_END = 20
-"""What the end of a chunk takes, in terms of the inner dimension."""
 
 
 def word_format(scheme: Any) -> WordFormat | None:
     """The words of a scheme as a GPU has them, or None for a scheme that runs on a CPU."""
     if isinstance(scheme, ScaledHalf):
         plain = scheme.order == "term" and scheme.rounding == "nearest" and scheme.scale
-        if plain and 0 <= scheme.sb <= 12 and scheme.chunk in cuda_words.CHUNKS:
+        if plain and 0 <= scheme.sb <= 12 and scheme.chunk in multiword_launches.CHUNKS:
             return WordFormat("cuda:fp16", FP16, 2, scheme.sb)
     elif isinstance(scheme, Words):
         plain = scheme.rounding == "nearest" and scheme.accumulate_format == FP32
-        if plain and scheme.chunk in (None, *cuda_words.CHUNKS):
+        if plain and scheme.chunk in (None, *multiword_launches.CHUNKS):
             known = {
-                (TF32, 2, 3): cuda_words.TF32_PAIRS, (BF16, 2, 3): cuda_words.BF16_PAIRS,
-                (BF16, 3, 6): cuda_words.BF16_TRIPLES, (FP16, 2, 3): WordFormat("cuda:fp16", FP16, 2),
+                (TF32, 2, 3): multiword_launches.TF32_PAIRS, (BF16, 2, 3): multiword_launches.BF16_PAIRS,
+                (BF16, 3, 6): multiword_launches.BF16_TRIPLES, (FP16, 2, 3): WordFormat("cuda:fp16", FP16, 2),
             }  # fmt: skip
             return known.get((scheme.format, scheme.words, scheme.products or 0))
     return None
@@ -71,32 +70,7 @@ def chunk_of(scheme: ScaledHalf | Words) -> int:
 
 def unit_of(device: Device) -> str:
     """The matrix unit in `numerics`' catalogue; of newer GPUs than Hopper the A100's, whose errors are larger."""
-    return "h200-wgmma" if device.hopper else "a100"
-
-
-def check(scheme: Any, problem: Problem, engine: str | None) -> str:
-    """The engine that multiplies words of a scheme that a caller asked for.
-
-    Raises:
-        EngineError: for parameters, types or targets that a GPU does not serve. ArgumentError: for another engine.
-    """
-    words = word_format(scheme)
-    if words is None:
-        raise EngineError(
-            f"{scheme} runs on a CPU so far; pass CPU tensors, or one that a GPU has: ScaledHalf(sb=0 to 12, chunk=64, "
-            "128, 256 or 512), Words.tf32(), Words.bf16(3) or (6), Words.fp16(), with other parameters as they are"
-        )
-    if not problem.one_type or problem.result.precision != 24:
-        raise EngineError(
-            f"{scheme} runs on a CPU so far where operands and result are not all float32, or all complex64; convert "
-            "them, pass CPU tensors, or scheme=prismm.Residues(...)"
-        )
-    if problem.rounded:
-        raise EngineError(f"{scheme} certifies no correct rounding on a GPU; leave scheme out, or pass Residues(12)")
-    if engine not in (None, "cuda", words.name):
-        raise ArgumentError(f"engine={engine!r} does not multiply words of {scheme}; it takes {words.name!r}")
-    check_length(problem)
-    return words.name
+    return "h200-wgmma" if device.sm90 else "a100"
 
 
 def check_length(problem: Problem) -> None:
@@ -110,57 +84,42 @@ def of_native_grade(problem: Problem) -> ScaledHalf | None:
     """The words that `Auto` may take for a float32 product, or None where none will do."""
     if not problem.one_type or problem.result.precision != 24 or not LEAST_TERMS <= problem.terms < 1 << 23:
         return None
-    return ScaledHalf(chunk=cuda_words.chunk_for(problem.terms))
+    return ScaledHalf(chunk=multiword_launches.chunk_for(problem.terms))
 
 
-def workspace(scheme: Any, problem: Problem, rows: int, columns: int) -> int:
-    """Bytes of scratch for a block of the product."""
-    words = word_format(scheme)
-    assert words is not None
-    parts = problem.parts
-    return cuda_words.workspace(words, rows, columns * parts, max(1, problem.k) * parts)
-
-
-def launch_config(scheme: ScaledHalf | Words, problem: Problem, device: Device) -> cuda_words.LaunchConfig:
-    """What is launched."""
-    words = word_format(scheme)
-    assert words is not None
-    direct = _is_direct(scheme, problem, device)
-    return cuda_words.config_for(
-        words, chunk_of(scheme), problem.terms, problem.target, unit_of(device), direct, problem.summed
-    )
-
-
-def _is_direct(scheme: ScaledHalf | Words, problem: Problem, device: Device) -> bool:
+def _is_fused(scheme: ScaledHalf | Words, problem: Problem, device: Device) -> bool:
     """Whether the kernel that cuts and multiplies is predicted to be faster than split and product."""
     rates = rates_of(device.name) or usual_rates()
-    return device.hopper and _seconds_directly(scheme, problem, rates) < _seconds_apart(scheme, problem, rates)
+    return device.sm90 and _fused_seconds(scheme, problem, rates) < _unfused_seconds(scheme, problem, rates)
 
 
-def queue(
-    program: Program, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, config: cuda_words.LaunchConfig,
-    block: tuple[int, int], counts: Place, device: Device, into: Place | None = None,
+def queue_blocks(
+    program: Program, a: torch.Tensor, b: torch.Tensor, target: Result, config: multiword_launches.LaunchConfig,
+    block: tuple[int, int], counts: BufferView, device: Device,
 ) -> None:  # fmt: skip
-    """Queue out = a @ b, batches of three dimensions, in blocks of rows and columns, and of a batch; counts (4,) int64
-    are set. into: scratch memory for the result, laid out as out is.
+    """Queue target = a @ b, batches of three dimensions, in blocks of rows and columns, and of a batch; counts (4,)
+    int64 are set.
     """
     rows, columns = block
-    parts = 2 if out.is_complex() else 1
-    x, y, z = (matrices_of(w, base) for w, base in ((a, A), (b, B), (out, OUT)))
-    if into is not None:
-        z = dataclasses.replace(z, data=into.reals())
+    x, y, z = matrices_of(a, A), matrices_of(b, B), matrices_of_result(target)
+    parts = 2 if z.is_complex else 1
     m, n = min(rows, z.shape[1]), min(columns, z.shape[2])
-    each = cuda_words.workspace(config.words, m, n * parts, x.shape[2] * parts)
+    each = multiword_launches.workspace(config.words, m, n * parts, x.shape[2] * parts)
     for number, some in enumerate(blocks_of(x, y, z, rows, columns, each)):
-        with program.lend():
-            cuda_words.queue(*some, config, counts, device, program, number == 0)
+        with program.scope():
+            multiword_launches.queue(*some, config, counts, device, program, number == 0)
 
 
 def blocks_of(
-    x: cuda_words.Matrices, y: cuda_words.Matrices, z: cuda_words.Matrices, rows: int, columns: int, each: int
-) -> Iterator[tuple[cuda_words.Matrices, cuda_words.Matrices, cuda_words.Matrices]]:
+    x: multiword_launches.Matrices,
+    y: multiword_launches.Matrices,
+    z: multiword_launches.Matrices,
+    rows: int,
+    columns: int,
+    each: int,
+) -> Iterator[tuple[multiword_launches.Matrices, multiword_launches.Matrices, multiword_launches.Matrices]]:
     """The parts of z = x @ y that are made at once: so many rows and columns, and as many matrices of a batch as
-    scratch has room for; each: bytes of scratch for one.
+    workspace has room for; each: bytes of workspace for one.
     """
     step = min(max(1, BATCH_BYTES // each), 65535)
     for t in range(0, z.shape[0], step):
@@ -170,22 +129,29 @@ def blocks_of(
                 yield left, right, _part(z, t, step, i, rows, j, columns)
 
 
-def matrices_of(x: torch.Tensor, base: int) -> cuda_words.Matrices:
-    """Of a call's operand or result (batch, rows, columns)."""
+def matrices_of(x: torch.Tensor, base: int) -> multiword_launches.Matrices:
+    """Of a call's operand (batch, rows, columns)."""
     parts = 2 if x.is_complex() else 1
-    place = Place(base, 0, x.dtype).reals()
+    place = vectors_of(x, base, columns=False).buffer.reals()
     strides = tuple(parts * s for s in x.stride())
-    return cuda_words.Matrices(place, tuple(x.shape), strides, parts == 2)  # type: ignore[arg-type]
+    return multiword_launches.Matrices(place, tuple(x.shape), strides, parts == 2)  # type: ignore[arg-type]
+
+
+def matrices_of_result(target: Result) -> multiword_launches.Matrices:
+    """Of where a product goes."""
+    is_complex = target.buffer.dtype.is_complex
+    batch, row, column = ((2 if is_complex else 1) * step for step in target.strides)
+    return multiword_launches.Matrices(target.buffer.reals(), target.extents, (batch, row, column), is_complex)
 
 
 def _part(
-    x: cuda_words.Matrices, t: int, batches: int, i: int, rows: int, j: int, columns: int
-) -> cuda_words.Matrices:  # fmt: skip
+    x: multiword_launches.Matrices, t: int, batches: int, i: int, rows: int, j: int, columns: int
+) -> multiword_launches.Matrices:  # fmt: skip
     """Some matrices of a batch, or the one that serves all, and some of their rows and columns."""
     t = t if x.shape[0] > 1 else 0
     shape = min(batches, x.shape[0] - t), min(rows, x.shape[1] - i), min(columns, x.shape[2] - j)
     place = x.data.at(t * x.strides[0] + i * x.strides[1] + j * x.strides[2], (), ())
-    return cuda_words.Matrices(place, shape, x.strides, x.is_complex)
+    return multiword_launches.Matrices(place, shape, x.strides, x.is_complex)
 
 
 @dataclass(frozen=True)
@@ -198,7 +164,7 @@ class WordsBound:
     result: Format
     a: Any
     b: Any
-    own: cuda_words.Bound
+    own: multiword_launches.Bound
     target: Target | None
 
     def at(self, c: NDArray[Any], i: Any, j: Any) -> NDArray[np.float64]:
@@ -223,50 +189,36 @@ def _scale(largest: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.where(largest > 0.0, np.ldexp(1.0, e - 15), 0.0)
 
 
-def bound_of(scheme: Any, problem: Problem, device: Device, a: Any, b: Any) -> WordsBound:
-    """For a report."""
-    words = word_format(scheme)
-    assert words is not None
-    direct = _is_direct(scheme, problem, device)
-    own = cuda_words.bound(words, problem.terms, chunk_of(scheme), unit_of(device), direct)
-    return WordsBound(FP32, a, b, own, problem.target)
-
-
-def gpu_seconds(scheme: Any, problem: Problem, rates: Rates) -> float:
-    """Seconds that the GPU is expected to work on a call with words: split and product, or both in one, second look."""
-    return min(_seconds_apart(scheme, problem, rates), _seconds_directly(scheme, problem, rates)) + rates.look
-
-
-def _seconds_apart(scheme: Any, problem: Problem, rates: Rates) -> float:
+def _unfused_seconds(scheme: Any, problem: Problem, rates: Rates) -> float:
     """Of split and product."""
-    seconds = rates.split_words.seconds(*split_work(scheme, problem))
-    product = rates.at_length(operations(scheme, problem, rates.processors) / rates.words)
-    return seconds + product + rates.once_over(problem.result_bytes)
+    seconds = rates.multiword_split.seconds(*split_work(scheme, problem))
+    product = rates.at_length(operations(scheme, problem, rates.processors, rates.tuning) / rates.multiword)
+    return seconds + product + rates.one_pass_seconds(problem.result_bytes)
 
 
-def _seconds_directly(scheme: Any, problem: Problem, rates: Rates) -> float:
-    """Of the kernel that cuts and multiplies (`cuda_words.directly`), where it serves operands whose rows or columns
-    begin at multiples of 16 bytes; infinite where it does not.
+def _fused_seconds(scheme: Any, problem: Problem, rates: Rates) -> float:
+    """Of the kernel that splits and multiplies, which serves operands whose rows or columns begin at multiples of 16
+    bytes; infinite where it does not.
     """
     words = word_format(scheme)
     assert words is not None
-    served = cuda_words.serves_directly(words, chunk_of(scheme), problem.is_complex)
-    if not served or not rates.words_directly or problem.k % 4 or problem.m % 4 or problem.n % 4:
+    served = multiword_launches.serves_directly(words, chunk_of(scheme), problem.is_complex)
+    if not served or not rates.multiword_fused or problem.k % 4 or problem.m % 4 or problem.n % 4:
         return math.inf
-    busy = rates.at_length(operations_directly(problem, rates.processors) / rates.words_directly)
-    return rates.product + busy + rates.look
+    busy = rates.at_length(operations_directly(problem, rates.processors, rates.tuning) / rates.multiword_fused)
+    return rates.product + busy + rates.check
 
 
-def operations_directly(problem: Problem, processors: int) -> float:
+def operations_directly(problem: Problem, processors: int, tuning: Tuning) -> float:
     """Operations of products of words that are cut where they are multiplied, as `operations` counts them: that a
     chunk ends is in each term's share there.
     """
     count = math.prod(problem.batch)
     tiles = -(-problem.m // 128) * -(-problem.n // 128) * count
-    return 6.0 * tiles * 128 * 128 * (max(1, problem.k) + 100) / waves(tiles, processors)
+    return 6.0 * tiles * 128 * 128 * (max(1, problem.k) + tuning.multiword_ends) / waves(tiles, processors)
 
 
-def operations(scheme: Any, problem: Problem, processors: int) -> float:
+def operations(scheme: Any, problem: Problem, processors: int, tuning: Tuning) -> float:
     """Operations of products of words of 16 bits, with those of the processors that wait for the last tiles, and with
     as many as what is done at the end of each chunk takes the time of.
     """
@@ -274,8 +226,8 @@ def operations(scheme: Any, problem: Problem, processors: int) -> float:
     assert words is not None
     count, (m, n, k) = math.prod(problem.batch), _real_shape(problem)
     tiles = -(-m // 128) * -(-n // 128) * count
-    # A tile's beginning and end take about as long as 100 of its inner dimension.
-    inner = k * (1.0 + _CHUNK_END / chunk_of(scheme)) + 100
+    # The beginning and end of a tile, and the end of a chunk, take about as long as some more terms.
+    inner = k * (1.0 + tuning.multiword_chunk_end / chunk_of(scheme)) + tuning.multiword_ends
     return 2.0 * tiles * 128 * 128 * inner * words.products * words.bytes / 2 / waves(tiles, processors)
 
 
@@ -287,14 +239,79 @@ def split_work(scheme: Any, problem: Problem) -> tuple[float, float]:
     return float((m + n) * k * math.prod(problem.batch)), words.count * words.bytes / 2
 
 
-def products(scheme: Any, problem: Problem) -> int:
-    """Products on the matrix unit of one product of the call."""
-    words = word_format(scheme)
-    assert words is not None
-    return (4 if problem.is_complex else 1) * words.products
-
-
 def _real_shape(problem: Problem) -> tuple[int, int, int]:
     """m, n, k of the real product that is made."""
     parts = problem.parts
     return problem.m, problem.n * parts, max(1, problem.k) * parts
+
+
+class Implementation(Composite):
+    """`Words` and `ScaledHalf` on a GPU; see `cuda.implementation.Implementation`."""
+
+    third_path = "float64"
+
+    def check(self, problem: Problem, engine: str | None, device: Device) -> str:
+        """The engine that multiplies words; see `cuda.implementation.Implementation.check`."""
+        scheme, words = self.scheme, word_format(self.scheme)
+        if words is None:
+            raise EngineError(
+                f"{scheme} runs on a CPU so far; pass CPU tensors, or one that a GPU has: ScaledHalf(sb=0 to 12, "
+                "chunk=64, 128, 256 or 512), Words.tf32(), Words.bf16(3) or (6), Words.fp16(), with other parameters "
+                "as they are"
+            )
+        if not problem.one_type or problem.result.precision != 24:
+            raise EngineError(
+                f"{scheme} runs on a CPU so far where operands and result are not all float32, or all complex64; "
+                "convert them, pass CPU tensors, or scheme=prismm.Residues(...)"
+            )
+        if problem.rounded:
+            raise EngineError(
+                f"{scheme} certifies no correct rounding on a GPU; leave scheme out, or pass Residues(12)"
+            )
+        if engine not in (None, "cuda", words.name):
+            raise ArgumentError(f"engine={engine!r} does not multiply words of {scheme}; it takes {words.name!r}")
+        check_length(problem)
+        return words.name
+
+    def workspace(self, problem: Problem, rows: int, columns: int) -> int:
+        """Bytes of workspace for a block of the product."""
+        words = word_format(self.scheme)
+        assert words is not None
+        return multiword_launches.workspace(words, rows, columns * problem.parts, max(1, problem.k) * problem.parts)
+
+    def launch_config(self, problem: Problem, device: Device) -> multiword_launches.LaunchConfig:
+        """Words, chunks and tests."""
+        words = word_format(self.scheme)
+        assert words is not None
+        direct = _is_fused(self.scheme, problem, device)
+        return multiword_launches.config_for(
+            words, chunk_of(self.scheme), problem.terms, problem.target, unit_of(device), direct, problem.summed
+        )
+
+    def queue(self, job: Job) -> None:
+        """Split, multiply, certify and repair, in blocks."""
+        block = job.blocks.rows, job.blocks.columns
+        queue_blocks(job.program, job.a, job.b, job.target, job.config, block, job.counts, job.device)
+
+    def products(self, problem: Problem) -> int:
+        """Pairs of words, four times as many if complex."""
+        words = word_format(self.scheme)
+        assert words is not None
+        return (4 if problem.is_complex else 1) * words.products
+
+    def gpu_seconds(
+        self, problem: Problem, rates: Rates, engine: str | None = None, strassen: bool | None = None
+    ) -> float:
+        """Of split and product, or of both in one kernel, and of the check for entries to repair."""
+        apart, directly = (x(self.scheme, problem, rates) for x in (_unfused_seconds, _fused_seconds))
+        return min(apart, directly) + rates.check
+
+    def bound(
+        self, problem: Problem, engine: str, device: Device, a: Any, b: Any, statistics: Any, weight: float
+    ) -> WordsBound:
+        """From the operands."""
+        words = word_format(self.scheme)
+        assert words is not None
+        direct = _is_fused(self.scheme, problem, device)
+        own = multiword_launches.bound(words, problem.terms, chunk_of(self.scheme), unit_of(device), direct)
+        return WordsBound(FP32, a, b, own, problem.target)

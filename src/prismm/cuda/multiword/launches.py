@@ -44,13 +44,14 @@ import struct
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from prismm.cuda.conventional.launches import tiled
+from prismm.cuda.native.launches import tiled
 from prismm.formats import BF16, FP16, FP32, TF32, Format
 
 if TYPE_CHECKING:
     from prismm.core.accuracy import Target
-    from prismm.cuda.launch.program import Place, Program, Tiled
-    from prismm.cuda.residues.launches import Device
+    from prismm.cuda.device import Device
+    from prismm.cuda.launch.arguments import BufferView, Tiled
+    from prismm.cuda.launch.program import Program
 
 CHUNKS = 64, 128, 256, 512
 """Elements of a piece, and inner dimension of the sums that the matrix unit makes by itself."""
@@ -196,7 +197,7 @@ def config_for(
 
 
 def workspace(words: WordFormat, rows: int, columns: int, k: int) -> int:
-    """Bytes of scratch for a product of so many rows and real columns, k reals deep."""
+    """Bytes of workspace for a product of so many rows and real columns, k reals deep."""
     return words.count * words.bytes * (rows + columns) * _ceil(k, 64) + rows * columns // 8
 
 
@@ -211,7 +212,7 @@ class Matrices:
     shape: (batch, rows, columns); a batch of 1 serves all of another operand's. strides: in real numbers.
     """
 
-    data: Place
+    data: BufferView
     shape: tuple[int, int, int]
     strides: tuple[int, int, int]
     is_complex: bool
@@ -223,7 +224,7 @@ class Matrices:
 
 
 def queue(
-    a: Matrices, b: Matrices, out: Matrices, config: LaunchConfig, counts: Place, device: Device, to: Program,
+    a: Matrices, b: Matrices, out: Matrices, config: LaunchConfig, counts: BufferView, device: Device, to: Program,
     clear: bool = True,
 ) -> None:  # fmt: skip
     """Queue the launches of out = a @ b, which add to counts (4,) int64; clear: after they have set them to 0.
@@ -232,6 +233,8 @@ def queue(
     """
     import torch
 
+    to.count_split(out.shape[0] * a.shape[1] * a.shape[2], left=True)
+    to.count_split(out.shape[0] * b.shape[1] * b.shape[2], left=False)
     operands = directly(a, b, config, device, to) if config.direct else None
     if operands is not None:
         _queue_directly(*operands, a, b, out, config, counts, device, to, clear)
@@ -242,44 +245,46 @@ def queue(
     n = b.shape[2] * parts
     vectors, pitch = batches * (m + n), _ceil(k, 64)
     dtype = (torch.float16, torch.float32, torch.bfloat16)[words.code]
-    split = to.take(dtype, words.count * vectors, pitch)
+    split = to.allocate(dtype, words.count * vectors, pitch)
     # 128 more than there are: the last tile reads past the end.
-    scales = to.take(torch.float32, -(-pitch // config.chunk) * (_ceil(batches * m, 16) + _ceil(batches * n, 16)) + 128)
-    marks = to.take(torch.int32, batches * m, -(-n // 32))
+    scales = to.allocate(
+        torch.float32, -(-pitch // config.chunk) * (_ceil(batches * m, 16) + _ceil(batches * n, 16)) + 128
+    )
+    flags = to.allocate(torch.int32, batches * m, -(-n // 32))
     _split(a, b, split, scales, counts, clear, pitch, config, device, to)
     even = n % 16 == 0 and out.strides[1] % 16 == 0 and out.batch_stride % 16 == 0
     test = pattern_of(config.least), pattern_of(config.reach)
     down = 2.0**-words.amplified
-    if device.hopper:
+    if device.sm90:
         from triton.experimental.gluon import language as gl
 
-        from prismm.cuda.multiword.kernels import product_sm90 as hopper
+        from prismm.cuda.multiword.kernels import product_sm90 as sm90
 
-        depth, tile = 128 // words.bytes, hopper.TILE
+        depth, tile = 128 // words.bytes, sm90.TILE
         layout = gl.NVMMASharedLayout.get_default_for([tile, depth], (gl.float16, gl.float32, gl.bfloat16)[words.code])
         described = to.tiled(split, (words.count * vectors, pitch), (tile, depth), layout)
         result = None
-        if hopper.leaves_by_tma(words.count, config.chunk // depth):
+        if sm90.leaves_by_tma(words.count, config.chunk // depth):
             result = tiled(to, out.data, (batches, m, n), (out.strides[0], out.strides[1]), (1, 64, tile))
         tiles = -(-m // tile) * -(-n // tile) * batches
         to.launch(
-            hopper.words_product, (min(device.programs, tiles),), described, out.data, result or described, scales,
-            marks, m, n, pitch, batches, out.strides[1], out.batch_stride, -(-n // 32), *test,
+            sm90.words_product, (min(device.programs, tiles),), described, out.data, result or described, scales,
+            flags, m, n, pitch, batches, out.strides[1], out.batch_stride, -(-n // 32), *test,
             *quick_test(config, pitch), WORDS=words.count, DOWN=down, CHUNK=config.chunk // depth, TILE=tile,
-            DEPTH=depth, STAGES=hopper.STAGES[words.count], GROUP=hopper.GROUP, EVEN=even, BRING=result is not None,
-            **hopper.LAUNCH,
+            DEPTH=depth, STAGES=sm90.STAGES[words.count], GROUP=sm90.GROUP, EVEN=even, BRING=result is not None,
+            **sm90.LAUNCH,
         )  # fmt: skip
     else:
         from prismm.cuda.multiword.kernels import product
 
         rows, columns = product.ROWS, product.COLUMNS
         to.launch(
-            product.words_product, (-(-m // rows) * -(-n // columns), batches), split, out.data, scales, marks, m, n,
+            product.words_product, (-(-m // rows) * -(-n // columns), batches), split, out.data, scales, flags, m, n,
             pitch, out.strides[1], out.batch_stride, -(-n // 32), *test, WORDS=words.count, DOWN=down,
             CHUNK=config.chunk, ROWS=rows, COLUMNS=columns, DEPTH=64 // words.bytes, GROUP=8, EVEN=even,
             **product.LAUNCH,
         )  # fmt: skip
-    repair(a, b, out, marks, counts, config.raw and not config.summed, config.exact, device, to)
+    repair(a, b, out, flags, counts, config.raw and not config.summed, config.exact, device, to)
 
 
 def serves_directly(words: WordFormat, chunk: int, is_complex: bool) -> bool:
@@ -293,7 +298,7 @@ def directly(a: Matrices, b: Matrices, config: LaunchConfig, device: Device, to:
     """
     from prismm.cuda.multiword.kernels import split_product_sm90 as kernel
 
-    served = device.hopper and serves_directly(config.words, config.chunk, a.is_complex)
+    served = device.sm90 and serves_directly(config.words, config.chunk, a.is_complex)
     if not served or a.shape[2] == 0:
         return None
     left = _tiled(a, a.strides[2] == 1, to, (kernel.TILE, kernel.DEPTH))
@@ -310,7 +315,7 @@ def _tiled(x: Matrices, by_rows: bool, to: Program, box: tuple[int, int]) -> Til
 
 
 def _queue_directly(
-    left: Tiled, right: Tiled, a: Matrices, b: Matrices, out: Matrices, config: LaunchConfig, counts: Place,
+    left: Tiled, right: Tiled, a: Matrices, b: Matrices, out: Matrices, config: LaunchConfig, counts: BufferView,
     device: Device, to: Program, clear: bool,
 ) -> None:  # fmt: skip
     """`queue` without words in memory."""
@@ -319,10 +324,10 @@ def _queue_directly(
     from prismm.cuda.multiword.kernels import split_product_sm90 as kernel
 
     batches, m, n = out.shape
-    marks = to.take(torch.int32, batches * m, -(-n // 32))
+    flags = to.allocate(torch.int32, batches * m, -(-n // 32))
     tiles = -(-m // kernel.TILE) * -(-n // kernel.TILE) * batches
     to.launch(
-        kernel.multiply_by_words, (min(device.programs, tiles),), left, right, out.data, marks, counts, m, n,
+        kernel.multiply_by_words, (min(device.programs, tiles),), left, right, out.data, flags, counts, m, n,
         a.shape[2], batches, int(a.shape[0] == 1), int(b.shape[0] == 1), out.strides[1], out.batch_stride,
         -(-n // 32), pattern_of(config.least), pattern_of(config.reach), *quick_test(config, a.shape[2]),
         LEFT_ALONG=a.strides[2] == 1, RIGHT_ALONG=b.strides[2] != 1, AMPLIFIED=config.words.amplified,
@@ -330,7 +335,7 @@ def _queue_directly(
         GROUP=kernel.GROUP, EVEN=n % 16 == 0 and out.strides[1] % 16 == 0 and out.batch_stride % 16 == 0,
         CLEAR=clear, **kernel.LAUNCH,
     )  # fmt: skip
-    repair(a, b, out, marks, counts, config.raw and not config.summed, config.exact, device, to)
+    repair(a, b, out, flags, counts, config.raw and not config.summed, config.exact, device, to)
 
 
 def pattern_of(x: float) -> int:
@@ -374,7 +379,7 @@ def _split(
         "UP": 2.0**words.amplified, "CLEAR": clear,
     }  # fmt: skip
     kernel: Any
-    if device.hopper:
+    if device.sm90:
         from prismm.cuda.multiword.kernels import split_sm90 as words_split_hopper
 
         kernel, size, constants["num_warps"] = words_split_hopper.split_words, 32, chunk // 32
@@ -391,7 +396,7 @@ def _split(
 
 
 def repair(
-    a: Matrices, b: Matrices, out: Matrices, marks: Any, counts: Any, raw: bool, exact: bool, device: Device,
+    a: Matrices, b: Matrices, out: Matrices, flags: Any, counts: Any, raw: bool, exact: bool, device: Device,
     to: Program,
 ) -> None:  # fmt: skip
     """Queue the repair of marked entries; raw, exact: as of `LaunchConfig`.
@@ -411,7 +416,7 @@ def repair(
     to.launch(
         words_repair.repair_words, (min(4 * device.programs, blocks) * shares,), a.data, a.strides[1], a.strides[2],
         a.batch_stride, b.data, b.strides[2], b.strides[1], b.batch_stride, out.data, out.strides[1],
-        out.batch_stride, marks, counts, m, n, k, pitch, batches, shares, PARTS=parts, RAW=raw, EXACT=exact,
+        out.batch_stride, flags, counts, m, n, k, pitch, batches, shares, PARTS=parts, RAW=raw, EXACT=exact,
         BLOCK=512, DEPTH=16, DENSE=device.nvidia and device.float64_dot, WIDE=wide,
         num_warps=8, enable_fp_fusion=False,
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Seven products of quarters in place of a product of residues, on a Hopper GPU: launches of
+"""Seven products of quarters instead of a product of residues, on a Hopper GPU: launches of
 `cuda.residues.kernels.strassen`.
 
 A block of large matrices takes three launches more so, and more memory, but an eighth fewer products on the matrix
@@ -11,10 +11,17 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from prismm.cuda.residues import launches as cuda
+from prismm.cuda.device import Device
+from prismm.cuda.residues import join as residues_join
+from prismm.cuda.residues.join import held_bytes
+from prismm.cuda.residues.product import described, digits_shape, product_constants, product_grid
+from prismm.cuda.residues.split import STATISTICS, SplitVectors, plane_shape
+from prismm.cuda.residues.tables import CertificateTest, Tables
+from prismm.cuda.views import in_words
 
 if TYPE_CHECKING:
-    from prismm.cuda.launch.program import Place, Program
+    from prismm.cuda.launch.arguments import BufferView
+    from prismm.cuda.launch.program import Program
 
 STEPS = 128, 256, 256
 """Halves of rows, columns and the inner dimension are in whole tiles of the product, and no shorter than a tile's
@@ -52,23 +59,23 @@ def quarter(m: int, n: int, k: int) -> tuple[int, int, int]:
     return _half(m, 0), _half(n, 1), _half(k, 2)
 
 
-def scratch_bytes(
-    rows: int, columns: int, k: int, moduli: int, parts: int, test: cuda.Test, device: cuda.Device,
+def workspace_bytes(
+    rows: int, columns: int, k: int, moduli: int, parts: int, test: CertificateTest, device: Device,
     split: tuple[bool, bool] = (True, True), *, summed: bool = False,
 ) -> int:  # fmt: skip
-    """`cuda.scratch_bytes`, and what programs hold, with sums and products of quarters: digits come to be where the
+    """`cuda.workspace_bytes`, and what programs hold, with sums and products of quarters: digits come to be where the
     planes were of the operand that is split for each block of the other one.
     """
     planes = moduli * (3 if parts == 2 else 1)
-    whole = cuda.scratch_bytes(rows, columns, k, moduli, parts, test, split, summed=summed)
-    sizes = [math.prod(cuda.plane_shape(vectors, k, planes)) for vectors in (rows, columns)]
+    whole = residues_join.workspace_bytes(rows, columns, k, moduli, parts, test, split, summed=summed)
+    sizes = [math.prod(plane_shape(vectors, k, planes)) for vectors in (rows, columns)]
     own = [size if some else 0 for size, some in zip(sizes, split, strict=True)]
-    pitch = cuda.plane_shape(rows, k, planes)[2]
+    pitch = plane_shape(rows, k, planes)[2]
     sums = [
         math.prod(sums_shape(vectors, pitch, planes, left=left)) for vectors, left in ((rows, True), (columns, False))
     ]
-    statistics = cuda.STATISTICS * 8 * (rows + columns)
-    held = 0 if summed else cuda.held_bytes(rows, columns, parts, 1, test, device)
+    statistics = STATISTICS * 8 * (rows + columns)
+    held = 0 if summed else held_bytes(rows, columns, parts, 1, test, device)
     joined = whole - statistics - sum(own) + held
     inner = 0 if split[1] else 1
     outer = own[1 - inner] + sums[1 - inner]
@@ -76,62 +83,62 @@ def scratch_bytes(
     return statistics + outer + products + max(own[inner] + sums[inner], joined)
 
 
-def take_products(program: Program, rows: int, columns: int, planes: int) -> Place:
-    """Scratch memory for the products of quarters."""
+def allocate_products(program: Program, rows: int, columns: int, planes: int) -> BufferView:
+    """Workspace for the products of quarters."""
     import torch
 
-    return program.take(torch.uint8, *products_shape(rows, columns, planes))
+    return program.allocate(torch.uint8, *products_shape(rows, columns, planes))
 
 
-def add_quarters(program: Program, x: cuda.SplitVectors, table: cuda.Tables, *, left: bool) -> cuda.SplitVectors:
+def add_quarters(program: Program, x: SplitVectors, table: Tables, *, left: bool) -> SplitVectors:
     """With the sums of the quarters of a matrix's planes."""
     import torch
 
-    from prismm.cuda.residues.kernels import strassen as quarters
+    from prismm.cuda.residues.kernels import strassen
 
     _, count, _, pitch = x.planes.shape
-    sums = program.take(torch.int8, 1, *sums_shape(x.vectors, pitch, count, left=left))
+    sums = program.allocate(torch.int8, 1, *sums_shape(x.vectors, pitch, count, left=left))
     half, width = sums.shape[2] // 2, sums.shape[3] // 2
     rows, words, warps = TILE
     program.launch(
-        quarters.add_quarters, (-(-half // rows) * -(-width // (4 * words)), count), cuda.in_words(x.planes),
-        cuda.in_words(sums), table.reduction, x.vectors, half, x.plane // 4, pitch // 4, width // 4, RIGHT=not left,
+        strassen.add_quarters, (-(-half // rows) * -(-width // (4 * words)), count), in_words(x.planes),
+        in_words(sums), table.reduction, x.vectors, half, x.plane // 4, pitch // 4, width // 4, RIGHT=not left,
         ROWS=rows, WORDS=words, num_warps=warps,
     )  # fmt: skip
     return replace(x, sums=sums)
 
 
 def multiply_quarters(
-    program: Program, left: cuda.SplitVectors, right: cuda.SplitVectors, products: Place, table: cuda.Tables,
-    device: cuda.Device,
+    program: Program, left: SplitVectors, right: SplitVectors, products: BufferView, table: Tables,
+    device: Device,
 ) -> None:  # fmt: skip
     """The digits of seven products of operands with sums of their quarters, into memory of `products_shape`."""
-    from prismm.cuda.residues.kernels import product_sm90 as hopper
+    from prismm.cuda.residues.kernels import product_sm90 as sm90
 
     assert left.sums is not None and right.sums is not None
     many, count, m, n = products.shape
     pitch = left.sums.shape[3] // 2
     program.launch(
-        hopper.residue_products_of_quarters, cuda.product_grid(m, n, many * count, device),
-        cuda.described(program, left.planes, 64), cuda.described(program, right.planes, hopper.COLUMNS),
-        cuda.described(program, left.sums, 64), cuda.described(program, right.sums, hopper.COLUMNS),
-        cuda.in_words(products), table.reduction, m, n, left.planes.shape[2], right.planes.shape[2], pitch, n // 4,
-        m * n // 4, count, PRODUCTS=many, **cuda.product_constants(pitch),
+        sm90.residue_products_of_quarters, product_grid(m, n, many * count, device),
+        described(program, left.planes, 64), described(program, right.planes, sm90.COLUMNS),
+        described(program, left.sums, 64), described(program, right.sums, sm90.COLUMNS),
+        in_words(products), table.reduction, m, n, left.planes.shape[2], right.planes.shape[2], pitch, n // 4,
+        m * n // 4, count, PRODUCTS=many, **product_constants(pitch),
     )  # fmt: skip
 
 
-def add_products(program: Program, products: Place, m: int, n: int, table: cuda.Tables) -> Place:
-    """The digits of all entries, as of `cuda.multiply_planes`, from those of seven products."""
+def add_products(program: Program, products: BufferView, m: int, n: int, table: Tables) -> BufferView:
+    """The digits of all entries, as of `residues.product.multiply_planes`, from those of seven products."""
     import torch
 
-    from prismm.cuda.residues.kernels import strassen as quarters
+    from prismm.cuda.residues.kernels import strassen
 
     many, count, half_m, half_n = products.shape
-    digits = program.take(torch.uint8, 1, *cuda.digits_shape(m, n, count))
+    digits = program.allocate(torch.uint8, 1, *digits_shape(m, n, count))
     rows, words, warps = TILE
     program.launch(
-        quarters.add_products, (-(-half_m // rows) * -(-half_n // (4 * words)), count), cuda.in_words(products),
-        cuda.in_words(digits), table.reduction, m, half_m, m * digits.shape[3] // 4, digits.shape[3] // 4, half_n // 4,
+        strassen.add_products, (-(-half_m // rows) * -(-half_n // (4 * words)), count), in_words(products),
+        in_words(digits), table.reduction, m, half_m, m * digits.shape[3] // 4, digits.shape[3] // 4, half_n // 4,
         PRODUCTS=many, ROWS=rows, WORDS=words, num_warps=warps,
     )  # fmt: skip
     return digits

@@ -12,7 +12,7 @@ import dataclasses
 import math
 from typing import TYPE_CHECKING
 
-from prismm.cuda.slices.launches import MOST_ADAPTIVE, MOST_BITS
+from prismm.cuda.slices.config import MOST_ADAPTIVE, MOST_BITS
 from prismm.errors import ArgumentError
 from prismm.schemes.slices import PRECISION, Slices
 
@@ -30,7 +30,7 @@ def is_estimated(scheme: object) -> bool:
     return isinstance(scheme, Slices) and not scheme.reproducible
 
 
-def settled(scheme: Slices, a: torch.Tensor, b: torch.Tensor) -> Slices:
+def fix_slice_count(scheme: Slices, a: torch.Tensor, b: torch.Tensor) -> Slices:
     """The scheme with as many slices as the data of a @ b ask for; of a batch, and of the two real products of a
     complex one, the most of any. Where a side ends before it meets the criterion nothing may be dropped: fast mode is
     off.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -13,67 +12,47 @@ from prismm.core import accuracy
 from prismm.core.accuracy import MAGNITUDE
 from prismm.core.bounds import half_ulp
 from prismm.core.specials import real_operands
+from prismm.cuda.blocks import BATCH_BYTES
 from prismm.cuda.costs.table import waves
-from prismm.cuda.launch.program import OUT, A, B, Place
+from prismm.cuda.device import Device
+from prismm.cuda.implementation import Composite, Job
 from prismm.cuda.layout import real_vectors
-from prismm.cuda.multiword.implementation import BATCH_BYTES, check_length
-from prismm.cuda.operands import vectors_of
-from prismm.cuda.residues import launches as cuda
-from prismm.cuda.slices import launches as cuda_slices
-from prismm.cuda.slices import pairs as cuda_slice_pairs
+from prismm.cuda.multiword.implementation import check_length
+from prismm.cuda.residues.tables import CertificateTest
+from prismm.cuda.slices import config as slices_config
+from prismm.cuda.slices import launches as slice_launches
+from prismm.cuda.slices import pairs as slice_pairs
+from prismm.cuda.slices.config import Cut, Digits, LaunchConfig, digits_for, refuse, tile_of
 from prismm.errors import ArgumentError, EngineError
 from prismm.formats import Format
 from prismm.schemes.slices import Slices
 
 if TYPE_CHECKING:
-    import torch
     from numpy.typing import NDArray
 
     from prismm.core.problem import Problem
     from prismm.cuda.costs.table import Rates
-    from prismm.cuda.launch.program import Program
-    from prismm.cuda.residues.launches import Device
+    from prismm.cuda.views import Vectors
 
 _UP = 1.0 + 2.0**-40
 
 _ROUNDED = {53: (72, 80), 24: (40, 56)}
 """Bits of the slices of "CR", and of the groups p + q that are kept, by the result's precision: 9 and 10 of 8 bits in
-float64, 5 and 7 in float32. Of normal data of order 4096 about one entry in 4000 should stay open in float64 (8 slices
+float64, 5 and 7 in float32. Of normal data at n = 4096 about one entry in 4000 should stay open in float64 (8 slices
 left 1.4 %, as measured), and one in 27000 does in float32.
 """
 
 _MOST_BATCHES = 32767
 
 
-def check(scheme: Slices, problem: Problem, engine: str | None) -> str:
-    """The engine of a scheme that a caller asked for.
-
-    Raises:
-        EngineError: for parameters, types or targets that a GPU does not serve. ArgumentError: for another engine.
-    """
-    if problem.reproducible and problem.target is not None and problem.target.kind in ("native", "tolerance"):
-        raise EngineError(
-            f"{scheme} certifies by other bounds on a GPU than on a CPU, so that reproducible=True with accuracy "
-            f"{problem.target} is not kept; leave accuracy out, or pass 'correctly-rounded'"
-        )
-    check_length(problem)
-    digits = digits_of(scheme, problem)
-    if engine not in (None, "cuda", digits.engine):
-        raise ArgumentError(f"engine={engine!r} does not multiply slices of {scheme}; it takes {digits.engine!r}")
-    reason = cuda_slices.refuse(digits, *_slices_and_groups(scheme, problem), problem.terms)
-    if reason is not None:
-        raise EngineError(f"{scheme}: {reason}, or CPU tensors")
-    return digits.engine
-
-
-def digits_of(scheme: Slices, problem: Problem) -> cuda_slices.Digits:
+def digits_of(scheme: Slices, problem: Problem) -> Digits:
     """How the slices are held; ArgumentError where the unit holds none of so many bits.
 
     Correctly rounded entries are what they are whatever the slices, and are certified on a grid.
     """
     adaptive = scheme.exponents == "adaptive" and not _rounds(scheme, problem)
     bits = scheme.layout(problem.terms).bits
-    return cuda_slices.digits_for(scheme.unit, bits, scheme.rounding == "toward-zero", adaptive)
+    return digits_for(scheme.unit, bits, scheme.rounding == "toward-zero", adaptive)
 
 
 def _rounds(scheme: Slices, problem: Problem) -> bool:
@@ -95,112 +74,18 @@ def _slices_and_groups(scheme: Slices, problem: Problem) -> tuple[int, int]:
     return slices, slices if scheme.fast else 2 * slices - 1
 
 
-def launch_config(scheme: Slices, problem: Problem, device: Device) -> cuda_slices.LaunchConfig:
-    """What is launched."""
-    slices, groups = _slices_and_groups(scheme, problem)
-    target = accuracy.Target("correctly-rounded") if scheme.mode == "CR" else problem.target
-    if target is not None and target.kind == "fast":
-        target = None  # asks for no more than the scheme's own value
-    precision = problem.result.precision
-    terms = problem.target_terms + (3 if problem.summed else 0)
-    test = cuda.Test(*accuracy.join_test(target, terms, problem.result), problem.terms, precision)
-    return cuda_slices.LaunchConfig(slices, groups, test, digits_of(scheme, problem))
-
-
-def workspace(scheme: Slices, problem: Problem, rows: int, columns: int) -> int:
-    """Bytes of scratch for a block of the product; of complex operands with the real ones that are laid out."""
-    laid_out = (rows + columns) * problem.k * problem.number_bytes if problem.is_complex else 0
-    config = launch_config(scheme, problem, _ANY)
-    own = cuda_slices.workspace(config, rows, columns, problem.terms, math.prod(problem.batch), _ANY.programs)
-    # gemm's sum asks for both products of complex numbers at once.
-    return (laid_out + own) * (problem.parts if problem.summed else 1)
-
-
-_ANY = cuda.Device("any", True, True, 132)
+_ANY = Device("any", True, True, 132)
 """What plans go by: as many programs as an H200 has, for which the inner dimension is cut where tiles are few."""
 
 
-def _maker_of(config: cuda_slices.LaunchConfig) -> Any:
+def _batches(each: int) -> int:
+    """Matrices of a batch at a time, of so many bytes of workspace each."""
+    return min(max(1, BATCH_BYTES // max(1, each)), _MOST_BATCHES)
+
+
+def _maker_of(config: LaunchConfig) -> Any:
     """The module that makes and multiplies the slices."""
-    return cuda_slice_pairs if config.digits.adaptive else cuda_slices
-
-
-def queue(
-    program: Program, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, config: cuda_slices.LaunchConfig,
-    block: tuple[int, int], counts: Place, device: Device,
-) -> None:  # fmt: skip
-    """Queue out = a @ b, batches of three dimensions, in blocks of rows and columns, and of a batch; counts (4,) int64
-    are set.
-    """
-    program.zero(counts)
-    left, right = vectors_of(a, A, columns=False), vectors_of(b, B, columns=True)
-    steps = out.stride(0), out.stride(1), out.stride(2)
-    whole = cuda.Result(Place(OUT, 0, out.dtype), out.shape[0], out.shape[1], out.shape[2], steps)
-    rows, columns = block
-    m, n = min(rows, whole.m), min(columns, whole.n)
-    constants, maker = cuda_slices.constants_of(config.test, a.device), _maker_of(config)
-    terms = left.parts * left.terms
-    each = cuda_slices.workspace(config, m, n, terms)
-    step = min(max(1, BATCH_BYTES // max(1, each)), _MOST_BATCHES)
-    for part, t in itertools.product(range(left.parts), range(0, whole.batch, step)):
-        some_a, some_b = left.some(t, step), right.some(t, step)
-        some = whole.some(t, step).reals(part)
-        cut = config.cut(-(-m // 128) * -(-n // 256) * some.batch, terms, device.programs)
-        for j in range(0, whole.n, columns):
-            with program.lend():
-                of_b = real_vectors(program, some_b.part(j, j + columns), part, left=False)
-                split_b = maker.slice_vectors(program, of_b, config, cut, device, left=False)
-                for i in range(0, whole.m, rows):
-                    with program.lend():
-                        of_a = real_vectors(program, some_a.part(i, i + rows), part, left=True)
-                        split_a = maker.slice_vectors(program, of_a, config, cut, device, left=True)
-                        sums = maker.multiply_slices(program, split_a, split_b, config, cut, device)
-                        cuda_slices.join_sums(
-                            program, sums, some.part(i, rows, j, columns), of_a, of_b, split_a, split_b, config,
-                            constants, counts, device,
-                        )  # fmt: skip
-
-
-def queue_sum(
-    program: Program, a: torch.Tensor, b: torch.Tensor, target: cuda.Result, addend: cuda.Result | None,
-    config: cuda_slices.LaunchConfig, block: tuple[int, int], counts: Place, device: Device,
-) -> None:  # fmt: skip
-    """Queue target = alpha·a @ b + beta·addend, as `queue` does a product."""
-    program.zero(counts)
-    left, right = vectors_of(a, A, columns=False), vectors_of(b, B, columns=True)
-    rows, columns = block
-    m, n = min(rows, target.m), min(columns, target.n)
-    constants, maker = cuda_slices.constants_of(config.test, a.device), _maker_of(config)
-    terms, parts = left.parts * left.terms, range(left.parts)
-    each = cuda_slices.workspace(config, m, n, terms) * left.parts
-    step = min(max(1, BATCH_BYTES // max(1, each)), _MOST_BATCHES)
-    for t in range(0, target.batch, step):
-        some_a, some_b, some = left.some(t, step), right.some(t, step), target.some(t, step)
-        c = addend.some(t, step) if addend is not None else None
-        cut = config.cut(-(-m // 128) * -(-n // 256) * some.batch, terms, device.programs)
-
-        def cut_up(x: cuda.Vectors, cut: cuda_slices.Cut = cut, *, left: bool) -> list[cuda_slices.SlicedVectors]:
-            return [
-                maker.slice_vectors(program, real_vectors(program, x, part, left=left), config, cut, device, left=left)
-                for part in parts
-            ]
-
-        for j in range(0, target.n, columns):
-            with program.lend():
-                of_b = some_b.part(j, j + columns)
-                split_b = cut_up(of_b, left=False)
-                for i in range(0, target.m, rows):
-                    with program.lend():
-                        of_a = some_a.part(i, i + rows)
-                        products = [
-                            (x, y, maker.multiply_slices(program, x, y, config, cut, device))
-                            for x, y in zip(cut_up(of_a, left=True), split_b, strict=True)
-                        ]
-                        place = i, rows, j, columns
-                        cuda_slices.combine_sums(
-                            program, products, some.part(*place), c.part(*place) if c is not None else None, of_a,
-                            of_b, config, constants, counts, device,
-                        )  # fmt: skip
+    return slice_pairs if config.digits.adaptive else slice_launches
 
 
 @dataclass(frozen=True)
@@ -235,39 +120,150 @@ class SlicesBound:
         return np.where(np.isfinite(value), bound, 0.0)
 
 
-def bound_of(scheme: Slices, problem: Problem, device: Device, a: Any, b: Any) -> SlicesBound:
-    """For a report."""
-    return SlicesBound(scheme, _slices_and_groups(scheme, problem)[0], problem.result, a, b)
+def config_for(scheme: Slices, problem: Problem) -> LaunchConfig:
+    """What is launched."""
+    slices, groups = _slices_and_groups(scheme, problem)
+    target = accuracy.Target("correctly-rounded") if scheme.mode == "CR" else problem.target
+    if target is not None and target.kind == "fast":
+        target = None  # asks for no more than the scheme's own value
+    precision = problem.result.precision
+    terms = problem.target_terms + (3 if problem.summed else 0)
+    test = CertificateTest(*accuracy.join_test(target, terms, problem.result), problem.terms, precision)
+    return LaunchConfig(slices, groups, test, digits_of(scheme, problem))
 
 
-def gpu_seconds(scheme: Slices, problem: Problem, rates: Rates) -> float:
-    """Seconds that the GPU is expected to work on a call with slices: split, product, join, second look."""
-    config, parts = launch_config(scheme, problem, _ANY), problem.parts
-    count, m, n, k = math.prod(problem.batch) * parts, problem.m, problem.n, problem.terms
-    rate = {1: rates.int8, 2: _HALF * rates.words, 8: _DOUBLE * rates.float64}[config.digits.size]
-    seconds = rates.product + operations(config, problem, rates.processors) / rate
-    words = config.slices * config.digits.size
-    for line, elements in ((rates.left, m * k), (rates.right, k * n)):
-        seconds += line.seconds(float(count * elements), words)
-    join = rates.join if config.test.mode == MAGNITUDE else rates.rounded
-    seconds += join.seconds(float(count * m * n), config.entry_bytes)
-    return seconds + rates.once_over(count * m * n // 8)
-
-
-_HALF, _DOUBLE = 0.79, 0.93
-"""What slices of FP16 and FP64 reach of the rates of words and of cuBLAS's float64 products, as measured on an H200."""
-
-
-def operations(config: cuda_slices.LaunchConfig, problem: Problem, processors: int) -> float:
+def operations(config: LaunchConfig, problem: Problem, processors: int) -> float:
     """Operations of products of slices in full tiles, with those of the processors that wait for the last ones."""
-    rows, columns = (128, 256) if config.digits.balanced else cuda_slices.tile_of(config.digits)
-    tiles = -(-problem.m // rows) * -(-problem.n // columns) * math.prod(problem.batch)
+    rows, columns = (128, 256) if config.digits.balanced else tile_of(config.digits)
+    tiles = -(-problem.m // rows) * -(-problem.n // columns) * problem.count
     cut = config.cut(tiles, problem.terms, processors)
     tiles *= cut.blocks
     each = 2.0 * rows * columns * cut.width * config.pairs
     return each * problem.parts * tiles / waves(tiles, processors)
 
 
-def products(scheme: Slices, problem: Problem) -> int:
-    """Products on the matrix unit of one product of the call."""
-    return launch_config(scheme, problem, _ANY).pairs * problem.parts
+class Implementation(Composite):
+    """`Slices` on a GPU; see `cuda.implementation.Implementation`."""
+
+    joins_sums = True
+    scheme: Slices
+
+    def check(self, problem: Problem, engine: str | None, device: Device) -> str:
+        """The engine that multiplies slices; see `cuda.implementation.Implementation.check`."""
+        scheme = self.scheme
+        if problem.reproducible and problem.target is not None and problem.target.kind in ("native", "tolerance"):
+            raise EngineError(
+                f"{scheme} certifies by other bounds on a GPU than on a CPU, so that reproducible=True with accuracy "
+                f"{problem.target} is not kept; leave accuracy out, or pass 'correctly-rounded'"
+            )
+        check_length(problem)
+        digits = digits_of(scheme, problem)
+        if engine not in (None, "cuda", digits.engine):
+            raise ArgumentError(f"engine={engine!r} does not multiply slices of {scheme}; it takes {digits.engine!r}")
+        reason = refuse(digits, *_slices_and_groups(scheme, problem), problem.terms)
+        if reason is not None:
+            raise EngineError(f"{scheme}: {reason}, or CPU tensors")
+        return digits.engine
+
+    def workspace(self, problem: Problem, rows: int, columns: int) -> int:
+        """Bytes for a block of the product; of complex operands with the real ones that are laid out."""
+        laid_out = (rows + columns) * problem.k * problem.number_bytes if problem.is_complex else 0
+        config = config_for(self.scheme, problem)
+        own = slices_config.workspace(config, rows, columns, problem.terms, problem.count, _ANY.programs)
+        # gemm's sum asks for both products of complex numbers at once.
+        return (laid_out + own) * (problem.parts if problem.summed else 1)
+
+    def launch_config(self, problem: Problem, device: Device) -> LaunchConfig:
+        """Digits, slices and the test of a certificate."""
+        return config_for(self.scheme, problem)
+
+    def queue(self, job: Job) -> None:
+        """Slice, multiply, join, certify and repair, in blocks."""
+        program, config, target, device = job.program, job.config, job.target, job.device
+        program.zero(job.counts)
+        rows, columns = job.blocks.rows, job.blocks.columns
+        m, n = min(rows, target.m), min(columns, target.n)
+        constants, maker = slice_launches.constants_of(config.test, job.a.device), _maker_of(config)
+        terms = job.left.parts * job.left.terms
+        step = _batches(slices_config.workspace(config, m, n, terms))
+        for part, t in itertools.product(range(job.left.parts), range(0, target.batch, step)):
+            some_a, some_b = job.left.batch_slice(t, step), job.right.batch_slice(t, step)
+            some = target.batch_slice(t, step).reals(part)
+            cut = config.cut(-(-m // 128) * -(-n // 256) * some.batch, terms, device.programs)
+            for j in range(0, target.n, columns):
+                with program.scope():
+                    of_b = real_vectors(program, some_b.block(j, j + columns), part, left=False)
+                    split_b = maker.slice_vectors(program, of_b, config, cut, device, left=False)
+                    for i in range(0, target.m, rows):
+                        with program.scope():
+                            of_a = real_vectors(program, some_a.block(i, i + rows), part, left=True)
+                            split_a = maker.slice_vectors(program, of_a, config, cut, device, left=True)
+                            sums = maker.multiply_slices(program, split_a, split_b, config, cut, device)
+                            slice_launches.join_sums(
+                                program, sums, some.block(i, rows, j, columns), of_a, of_b, split_a, split_b, config,
+                                constants, job.counts, device,
+                            )  # fmt: skip
+
+    def queue_sum(self, job: Job) -> None:
+        """As `queue` does a product, with both products of complex operands at once."""
+        program, config, target, device = job.program, job.config, job.target, job.device
+        program.zero(job.counts)
+        rows, columns = job.blocks.rows, job.blocks.columns
+        m, n = min(rows, target.m), min(columns, target.n)
+        constants, maker = slice_launches.constants_of(config.test, job.a.device), _maker_of(config)
+        terms, parts = job.left.parts * job.left.terms, range(job.left.parts)
+        step = _batches(slices_config.workspace(config, m, n, terms) * job.left.parts)
+        for t in range(0, target.batch, step):
+            some_a, some_b, some = (
+                job.left.batch_slice(t, step),
+                job.right.batch_slice(t, step),
+                target.batch_slice(t, step),
+            )
+            c = job.addend.batch_slice(t, step) if job.addend is not None else None
+            cut = config.cut(-(-m // 128) * -(-n // 256) * some.batch, terms, device.programs)
+
+            def slices_of(x: Vectors, cut: Cut = cut, *, left: bool) -> list[slice_launches.SlicedVectors]:
+                reals = (real_vectors(program, x, part, left=left) for part in parts)
+                return [maker.slice_vectors(program, real, config, cut, device, left=left) for real in reals]
+
+            for j in range(0, target.n, columns):
+                with program.scope():
+                    of_b = some_b.block(j, j + columns)
+                    split_b = slices_of(of_b, left=False)
+                    for i in range(0, target.m, rows):
+                        with program.scope():
+                            of_a = some_a.block(i, i + rows)
+                            products = [
+                                (x, y, maker.multiply_slices(program, x, y, config, cut, device))
+                                for x, y in zip(slices_of(of_a, left=True), split_b, strict=True)
+                            ]
+                            place = i, rows, j, columns
+                            slice_launches.combine_sums(
+                                program, products, some.block(*place), c.block(*place) if c is not None else None, of_a,
+                                of_b, config, constants, job.counts, device,
+                            )  # fmt: skip
+
+    def products(self, problem: Problem) -> int:
+        """Pairs of slices, twice as many if complex."""
+        return config_for(self.scheme, problem).pairs * problem.parts
+
+    def gpu_seconds(
+        self, problem: Problem, rates: Rates, engine: str | None = None, strassen: bool | None = None
+    ) -> float:
+        """Of split, product, join, and the check for entries to repair."""
+        config, parts, tuning = config_for(self.scheme, problem), problem.parts, rates.tuning
+        count, m, n, k = problem.count * parts, problem.m, problem.n, problem.terms
+        sizes = {1: rates.int8, 2: tuning.slices_fp16 * rates.multiword, 8: tuning.slices_fp64 * rates.float64}
+        seconds = rates.product + operations(config, problem, rates.processors) / sizes[config.digits.size]
+        words = config.slices * config.digits.size
+        for line, elements in ((rates.left, m * k), (rates.right, k * n)):
+            seconds += line.seconds(float(count * elements), words)
+        join = rates.join if config.test.mode == MAGNITUDE else rates.rounded
+        seconds += join.seconds(float(count * m * n), config.entry_bytes)
+        return seconds + rates.one_pass_seconds(count * m * n // 8)
+
+    def bound(
+        self, problem: Problem, engine: str, device: Device, a: Any, b: Any, statistics: Any, weight: float
+    ) -> SlicesBound:
+        """From the operands, sliced again."""
+        return SlicesBound(self.scheme, _slices_and_groups(self.scheme, problem)[0], problem.result, a, b)

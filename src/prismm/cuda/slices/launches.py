@@ -4,7 +4,7 @@ Five to seven launches, none of which waits: slices of rows, of columns (with tw
 lie across contiguous elements), products, join and certificate, repair. Real float64 and float32 results.
 
 Slices are on a grid, of as many bits as the scheme says, rounded to nearest or toward zero, for INT8, FP16 or FP64
-units (`cuda.slices.kernels.split`); those with exponents of their own are made and multiplied by `cuda_slice_pairs`.
+units (`cuda.slices.kernels.split`); those with exponents of their own are made and multiplied by `slice_pairs`.
 What
 is kept of them, and so the value, is that of a CPU (`schemes.slices`): all pairs, or those with p + q <= d + 1; blocks
 of the inner dimension, which serve a unit's accumulator, have no part in it. "CR" takes a fixed number here, and the
@@ -12,7 +12,7 @@ pairs that matter to a certificate: its entries are correctly rounded because ea
 because nothing is left over.
 
 The two products of a complex one are those of a CPU, too: of real operands of twice the inner dimension, which are laid
-out in scratch memory (`cuda.layout`).
+out in workspace (`cuda.layout`).
 
 A CPU and a GPU bound the value by sums of digits each in its own way. That shows in which entries a target has repaired
 and, without one, in those whose bound leaves open whether they overflow: these are set to the exact value, rounded.
@@ -23,224 +23,41 @@ from __future__ import annotations
 import functools
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from prismm.core.accuracy import MAGNITUDE, RAW, ROUNDING
-from prismm.cuda.residues.launches import (
-    COMBINE_TILE,
-    FACTORS,
-    INT8,
-    LANES,
-    STATISTICS,
-    Result,
-    Test,
-    Vectors,
-    combining,
-    measure_columns,
-    settle_marks,
-    tall_tile,
-)
+from prismm.cuda.device import LANES
+from prismm.cuda.gemm.launches import COMBINE_TILE, FACTORS, combining, recompute_flagged
+from prismm.cuda.residues.split import STATISTICS, measure_columns, tall_tile
+from prismm.cuda.slices.config import _ceil
 from prismm.errors import EngineError
 
 if TYPE_CHECKING:
+    from typing import Any
+
     import torch
 
-    from prismm.cuda.launch.program import Place, Program
-    from prismm.cuda.residues.launches import Device
+    from prismm.cuda.device import Device
+    from prismm.cuda.launch.arguments import BufferView
+    from prismm.cuda.launch.program import Program
+    from prismm.cuda.residues.tables import CertificateTest
+    from prismm.cuda.slices.config import Cut, LaunchConfig
+    from prismm.cuda.views import Result, Vectors
 
-MOST_BALANCED = 10
-"""Slices of eight bits with carry that the split makes at most."""
-
-MOST_BITS = 128
-"""Bits of a vector's slices at most: more would leave the range of the factors that scale it."""
-
-MOST_ADAPTIVE = 256
-"""Slices with exponents of their own, of which each has a launch of products and a number an entry and pair."""
-
-FP16, FP64 = "cuda:fp16", "cuda:fp64"
 
 _ROW_BLOCK = 1024, 4
+
 _COLUMN_TILE, _PEELED_TILE = (128, 32, 4), (64, 32, 8)
 """Elements, or rows and columns, of a tile that is split, and the warps that work on it; of digits that are peeled off
 one by one.
 """
+
 _FRACTION_BITS = 20
-_SHORTEST = 256
-"""The inner dimension is not cut into shorter blocks to fill the GPU."""
 
 
-@dataclass(frozen=True)
-class Digits:
-    """What slices are made of: the engine that multiplies them, their type on the device, bits and bytes of each;
-    truncated: whether they are rounded toward zero; adaptive: whether each has an exponent of its own.
-    """
-
-    engine: str
-    kind: str
-    bits: int
-    truncated: bool = False
-    adaptive: bool = False
-
-    @property
-    def size(self) -> int:
-        """Bytes of a digit."""
-        return {"int8": 1, "float64": 8}.get(self.kind, 2)
-
-    @property
-    def balanced(self) -> bool:
-        """Whether they are in [-128, 127], with carry."""
-        return self.kind == "int8" and self.bits == 8 and not (self.truncated or self.adaptive)
-
-    @property
-    def longest_sum(self) -> int:
-        """Terms that the unit adds exactly."""
-        from prismm.cuda.slices.kernels.product import longest_sum
-
-        return longest_sum(self.bits, self.size, self.truncated)
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """Their type."""
-        import torch
-
-        found: torch.dtype = getattr(torch, self.kind)
-        return found
-
-    @property
-    def below(self) -> torch.dtype:
-        """Of what is stored of a sum for each group but the first: so many bits without a sign."""
-        import torch
-
-        return torch.uint8 if self.bits <= 8 else torch.int16 if self.bits < 16 else torch.int32
-
-    @property
-    def top(self) -> torch.dtype:
-        """Of what is above that."""
-        import torch
-
-        return torch.int64 if self.size == 8 else torch.int32
-
-
-_UNITS = {
-    "int8": (INT8, "int8"), "fp16": (FP16, "float16"), "fp16-fp16": (FP16, "float16"), "bf16": (FP16, "float16"),
-    "fp64": (FP64, "float64"), "fp32-fp64": (FP64, "float64"),
-}  # fmt: skip
-
-
-def digits_for(unit: str, bits: int, truncated: bool = False, adaptive: bool = False) -> Digits:
-    """How a GPU holds slices of a unit of `schemes.slice_layout`: in its own type, or one that holds its integers and
-    sums.
-
-    >>> digits_for("fp16", 8)
-    Digits(engine='cuda:fp16', kind='float16', bits=8, truncated=False, adaptive=False)
-    """
-    return Digits(*_UNITS[unit], bits, truncated, adaptive)
-
-
-def tile_of(digits: Digits) -> tuple[int, int]:
-    """Rows and columns that a program multiplies."""
-    from prismm.cuda.slices.kernels.product import TILES
-
-    return TILES[digits.size][:2]
-
-
-def refuse(digits: Digits, slices: int, groups: int, k: int) -> str | None:
-    """Why a GPU does not multiply so many slices, or None; with what to pass instead."""
-    from prismm.cuda.slices.kernels import join as slice_join
-    from prismm.cuda.slices.kernels import product as slice_product
-
-    if digits.adaptive:
-        if slices > MOST_ADAPTIVE:
-            return f"a GPU has {MOST_ADAPTIVE} adaptive slices at most; pass fewer, or mode='CR'"
-    else:
-        if digits.balanced and slices > MOST_BALANCED:
-            return f"a GPU has {MOST_BALANCED} slices of 8 bits at most on unit 'int8'; pass fewer, or mode='CR'"
-        if slices * digits.bits > MOST_BITS:
-            return f"a GPU has slices of {MOST_BITS} bits together; pass slices={MOST_BITS // digits.bits} or fewer"
-        if len(slice_join.limbs(groups, digits.bits, digits.size, digits.truncated)) > slice_join.MOST_LIMBS:
-            return "its sums have more bits than a GPU joins; pass fewer slices, or fast=True"
-    longest, depth = digits.longest_sum, slice_product.TILES[digits.size][2]
-    if longest < min(k, depth):
-        most = slice_product.most_bits(digits.size, digits.truncated)
-        return f"slices of {digits.bits} bits multiply {longest} terms at a time; pass bits={most} or less"
-    return None
-
-
-@dataclass(frozen=True)
-class LaunchConfig:
-    """How out = a @ b is multiplied: d slices, pairs with p + q < groups (0 first), the test of entries, and digits."""
-
-    slices: int
-    groups: int
-    test: Test
-    digits: Digits = Digits(INT8, "int8", 8)
-
-    @property
-    def pairs(self) -> int:
-        """Products of slices."""
-        return sum(min(s, self.slices - 1) - max(0, s - self.slices + 1) + 1 for s in range(self.groups))
-
-    @property
-    def widest(self) -> int:
-        """The longest block of the inner dimension."""
-        from prismm.cuda.slices.kernels.product import widest
-
-        together = 1 if self.digits.adaptive else self.slices
-        return widest(together, self.digits.bits, self.digits.size, self.digits.truncated)
-
-    def cut(self, tiles: int, k: int, programs: int) -> Cut:
-        """How the inner dimension is cut for so many tiles: pairs that are multiplied apart fill the GPU themselves."""
-        return cut_for(self.widest, tiles * (self.slices if self.digits.adaptive else 1), k, programs)
-
-    @property
-    def entry_bytes(self) -> int:
-        """Bytes of an entry's sum in a block of the inner dimension, or of all its pairs."""
-        if self.digits.adaptive:
-            return self.pairs * self.digits.top.itemsize
-        return self.digits.top.itemsize + (self.groups - 1) * self.digits.below.itemsize
-
-
-@dataclass(frozen=True)
-class Cut:
-    """How the inner dimension is cut: so many blocks, padded to this width."""
-
-    blocks: int
-    width: int
-
-
-def cut_for(widest: int, tiles: int, k: int, programs: int) -> Cut:
-    """Blocks that the accumulators hold; more where the tiles of all matrices leave programs idle.
-
-    >>> cut_for(18432, 2048, 8192, 132), cut_for(18432, 32, 1024, 132), cut_for(18432, 2048, 20000, 132)
-    (Cut(blocks=1, width=8192), Cut(blocks=4, width=256), Cut(blocks=2, width=10112))
-    """
-    from prismm.cuda.slices.kernels.product import PADDED
-
-    blocks = max(-(-k // widest), min(programs // max(1, tiles), k // _SHORTEST), 1)
-    # Of long vectors multiples of twice that: a grid has only so many tiles of columns (`LONGEST_GRID`).
-    width = _ceil(-(-k // blocks), PADDED if k <= PADDED << 15 else 2 * PADDED)
-    return Cut(-(-k // width), width)
-
-
-def _ceil(x: int, step: int) -> int:
-    return -(-x // step) * step
-
-
-def workspace(config: LaunchConfig, rows: int, columns: int, k: int, batch: int = 1, programs: int = 1) -> int:
-    """Bytes of scratch for a product of so many rows and columns, one of a batch that so many programs multiply."""
-    cut = config.cut(-(-rows // 128) * -(-columns // 256) * batch, k, programs)
-    vectors = _ceil(rows, 64) + _ceil(columns, 64)
-    digits = config.slices * cut.blocks * cut.width * vectors * config.digits.size
-    extras = 3 * config.slices if config.digits.adaptive else 3
-    if config.digits.adaptive:  # vectors that are copied first
-        digits += 8 * k * (rows + columns)
-    entries, statistics = rows * _ceil(columns, 64), 8 * (STATISTICS + extras) * (rows + columns)
-    return digits + statistics + cut.blocks * entries * config.entry_bytes + entries // 8
-
-
-def _on_hopper(config: LaunchConfig, device: Device) -> bool:
+def _on_sm90(config: LaunchConfig, device: Device) -> bool:
     """Whether the kernel for sm_90 multiplies; Triton compiles none for a single group."""
-    return device.hopper and config.groups > 1 and config.digits.balanced
+    return device.sm90 and config.groups > 1 and config.digits.balanced
 
 
 @dataclass(frozen=True)
@@ -251,9 +68,9 @@ class SlicedVectors:
     3·slices, vectors).
     """
 
-    digits: Place
-    statistics: Place
-    extras: Place
+    digits: BufferView
+    statistics: BufferView
+    extras: BufferView
     batch: int
     vectors: int
 
@@ -272,28 +89,29 @@ def slice_vectors(
     from prismm.cuda.slices.kernels import split as slice_split
 
     k, mode = x.terms, config.test.mode
-    across = x.steps[1] == 1 and x.steps[2] != 1
+    across = x.strides[1] == 1 and x.strides[2] != 1
     # Neighbours in memory, so that one call sets them to zero.
-    statistics = program.take(torch.int64, x.batch, STATISTICS, x.vectors)
-    extras = program.take(torch.int64, x.batch, slice_split.EXTRAS.value, x.vectors)
+    statistics = program.allocate(torch.int64, x.batch, STATISTICS, x.vectors)
+    extras = program.allocate(torch.int64, x.batch, slice_split.EXTRAS.value, x.vectors)
     pitch = cut.blocks * config.slices * cut.width
-    digits = program.take(config.digits.dtype, x.batch, _ceil(x.vectors, 64), pitch)
+    digits = program.allocate(config.digits.dtype, x.batch, _ceil(x.vectors, 64), pitch)
     found = SlicedVectors(digits, statistics, extras, x.batch, x.vectors)
     if x.batch * x.vectors == 0:
         return found
+    program.count_split(x.elements, left=left)
     fixed: dict[str, Any] = {
         "SLICES": config.slices, "BITS": config.digits.bits, "BALANCED": config.digits.balanced,
         "TRUNCATED": config.digits.truncated,
         "MEASURE": mode == ROUNDING, "NVIDIA": device.nvidia,
-        "PERMUTED": _on_hopper(config, device) and not left, "REVERSED": not left, "enable_fp_fusion": False,
+        "PERMUTED": _on_sm90(config, device) and not left, "REVERSED": not left, "enable_fp_fusion": False,
     }  # fmt: skip
     place = statistics, extras, digits, x.vectors, k, cut.width, pitch, found.plane
     if not across:
-        if x.steps[2] != 1 and k > 1:
+        if x.strides[2] != 1 and k > 1:
             raise EngineError("operands of these strides have to be copied first")
         block, warps = _ROW_BLOCK
         program.launch(
-            slice_split.slice_rows, (x.vectors, x.batch), x.place, x.steps[1], x.steps[0], *place, _FRACTION_BITS,
+            slice_split.slice_rows, (x.vectors, x.batch), x.buffer, x.strides[1], x.strides[0], *place, _FRACTION_BITS,
             BLOCK=block, LEVELS=mode == MAGNITUDE, num_warps=warps,
             EVEN=x.even(1), **fixed,
         )  # fmt: skip
@@ -304,8 +122,8 @@ def slice_vectors(
     rows, columns, warps = _COLUMN_TILE if config.digits.balanced else _PEELED_TILE
     rows, columns = tall_tile(rows, columns, cut.blocks * cut.width)
     program.launch(
-        slice_split.slice_columns, (-(-x.vectors // columns), cut.blocks * cut.width // rows, x.batch), x.place,
-        x.steps[2], x.steps[0], *place, ROWS=rows, BLOCK=columns, EVEN=x.even(2) and k % 16 == 0, num_warps=warps,
+        slice_split.slice_columns, (-(-x.vectors // columns), cut.blocks * cut.width // rows, x.batch), x.buffer,
+        x.strides[2], x.strides[0], *place, ROWS=rows, BLOCK=columns, EVEN=x.even(2) and k % 16 == 0, num_warps=warps,
         **fixed,
     )  # fmt: skip
     return found
@@ -317,8 +135,8 @@ class Sums:
     top the integers above them. Adaptive: top (pairs·batch·blocks, m, n rounded up to 64), pair after pair, and no low.
     """
 
-    low: Place
-    top: Place
+    low: BufferView
+    top: BufferView
     blocks: int
 
     @property
@@ -344,13 +162,13 @@ def multiply_slices(
         raise EngineError(f"{device.name}: Triton multiplies no float64 matrices there; pass Slices('int8', ...)")
     batch, m, n = max(left.batch, right.batch), left.vectors, right.vectors
     units, pitch = batch * cut.blocks, left.digits.shape[2]
-    low = program.take(config.digits.below, units, config.groups - 1, m, _ceil(n, 64))
-    top = program.take(config.digits.top, units, m, _ceil(n, 64))
+    low = program.allocate(config.digits.below, units, config.groups - 1, m, _ceil(n, 64))
+    top = program.allocate(config.digits.top, units, m, _ceil(n, 64))
     sums = Sums(low, top, cut.blocks)
     # From one matrix of a batch to the next: none where one operand serves all.
     left_step, right_step = (int(x.batch == batch) for x in (left, right))
     fixed = {"SLICES": config.slices, "GROUPS": config.groups}
-    if not _on_hopper(config, device):
+    if not _on_sm90(config, device):
         from prismm.cuda.slices.kernels import product
 
         rows, columns, depth = product.TILES[config.digits.size]
@@ -360,13 +178,13 @@ def multiply_slices(
             n, cut.width, pitch, left.plane, right.plane, left_step, right_step, sums.row_pitch, sums.plane,
             cut.blocks, BITS=config.digits.bits, SUM=max(longest // depth, 1) * depth, ROWS=rows, COLUMNS=columns,
             DEPTH=depth, GROUP=product.GROUP, **fixed,
-            **product.launch(config.digits.size, device.hopper),
+            **product.launch(config.digits.size, device.sm90),
         )  # fmt: skip
         return sums
     from triton.experimental.gluon import language as gl
 
     from prismm.cuda.residues.kernels import product_sm90 as shape
-    from prismm.cuda.slices.kernels import product_sm90 as hopper
+    from prismm.cuda.slices.kernels import product_sm90 as sm90
 
     described = []
     for x, rows in ((left, 64), (right, shape.COLUMNS)):
@@ -374,7 +192,7 @@ def multiply_slices(
         described.append(program.tiled(x.digits, (x.batch * x.digits.shape[1], pitch), (rows, shape.DEPTH), layout))
     tiles = -(-m // shape.ROWS) * -(-n // shape.COLUMNS) * units
     program.launch(
-        hopper.slice_product, (min(device.programs, tiles),), *described, low, top, m, n, left.digits.shape[1],
+        sm90.slice_product, (min(device.programs, tiles),), *described, low, top, m, n, left.digits.shape[1],
         right.digits.shape[1], cut.width, sums.row_pitch, sums.plane, left_step, right_step, cut.blocks, units,
         CONSUMERS=shape.CONSUMERS, COLUMNS=shape.COLUMNS, DEPTH=shape.DEPTH, STAGES=shape.STAGES, GROUP=shape.GROUP,
         **fixed, **shape.LAUNCH,
@@ -383,7 +201,7 @@ def multiply_slices(
 
 
 @functools.cache
-def constants_of(test: Test, device: torch.device) -> torch.Tensor:
+def constants_of(test: CertificateTest, device: torch.device) -> torch.Tensor:
     """The kappas of a test, copied once and kept for good, as captured graphs read them."""
     import torch
 
@@ -392,7 +210,7 @@ def constants_of(test: Test, device: torch.device) -> torch.Tensor:
 
 def join_sums(
     program: Program, sums: Sums, out: Result, a: Vectors, b: Vectors, left: SlicedVectors, right: SlicedVectors,
-    config: LaunchConfig, constants: torch.Tensor, counts: Place, device: Device,
+    config: LaunchConfig, constants: torch.Tensor, counts: BufferView, device: Device,
 ) -> None:  # fmt: skip
     """Join into out, certify, and repair: two launches. counts (4,) int64 grow by special, exact, magnitude and kept
     entries.
@@ -404,8 +222,8 @@ def join_sums(
     from prismm.cuda.slices.kernels import repair as slice_repair
 
     test, mark_pitch = config.test, -(-out.n // 32)
-    marks = program.take(torch.int32, out.batch, out.m, mark_pitch)
-    steps = out.steps
+    flags = program.allocate(torch.int32, out.batch, out.m, mark_pitch)
+    strides = out.strides
     vectors = left.statistics, left.extras, right.statistics, right.extras, constants
     common = {
         "SLICES": config.slices, "GROUPS": config.groups, "MODE": test.mode, "PRECISION": test.precision
@@ -415,9 +233,22 @@ def join_sums(
         "ADAPTIVE": config.digits.adaptive,
     }  # fmt: skip
     target = (
-        out.place, steps[1], steps[2], steps[0], marks, *vectors, out.m, out.n, test.terms, sums.row_pitch, sums.plane,
-        sums.blocks, mark_pitch, left.batch, right.batch,
-    )  # fmt: skip
+        out.buffer,
+        strides[1],
+        strides[2],
+        strides[0],
+        flags,
+        *vectors,
+        out.m,
+        out.n,
+        test.terms,
+        sums.row_pitch,
+        sums.plane,
+        sums.blocks,
+        mark_pitch,
+        left.batch,
+        right.batch,
+    )
     tested = test.mode == MAGNITUDE and test.magnitude_kappa > 0.0
     if config.digits.adaptive:
         tiles = -(-out.n // slice_pairs.BLOCK), -(-out.m // slice_pairs.ROWS), out.batch
@@ -427,7 +258,7 @@ def join_sums(
         )  # fmt: skip
     else:
         tiles = -(-out.n // slice_join.BLOCK), -(-out.m // slice_join.STRIP), out.batch
-        even = steps[1] % 16 == 0 and steps[0] % 16 == 0 and out.n % 16 == 0
+        even = strides[1] % 16 == 0 and strides[0] % 16 == 0 and out.n % 16 == 0
         program.launch(
             slice_join.join_slices, tiles, sums.low, sums.top, *target, TESTED=tested, ROWS=slice_join.ROWS,
             STRIP=slice_join.STRIP, BLOCK=slice_join.BLOCK, EVEN=even, BITS=config.digits.bits,
@@ -435,11 +266,11 @@ def join_sums(
         )  # fmt: skip
     span = slice_repair.SIDE.value, slice_repair.SPAN.value
     pieces = -(-out.m // span[0]) * -(-mark_pitch // span[1]) * out.batch
-    a_batch, b_batch = (x.steps[0] if x.batch > 1 else 0 for x in (a, b))
+    a_batch, b_batch = (x.strides[0] if x.batch > 1 else 0 for x in (a, b))
     program.launch(
-        slice_repair.repair_slices, (min(32 * device.programs, pieces),), a.place, a_batch, *a.steps[1:], b.place,
-        b_batch, *b.steps[1:], out.place, *steps, marks, sums.low, sums.top, *vectors, counts, out.m, out.n, a.terms,
-        sums.row_pitch, sums.plane, sums.blocks, mark_pitch, out.batch, left.batch, right.batch,
+        slice_repair.repair_slices, (min(32 * device.programs, pieces),), a.buffer, a_batch, *a.strides[1:], b.buffer,
+        b_batch, *b.strides[1:], out.buffer, *strides, flags, sums.low, sums.top, *vectors, counts, out.m, out.n,
+        a.terms, sums.row_pitch, sums.plane, sums.blocks, mark_pitch, out.batch, left.batch, right.batch,
         BLOCK=slice_repair.LANES, **fixed, **slice_repair.LAUNCH,
     )  # fmt: skip
 
@@ -450,7 +281,7 @@ Real = tuple[SlicedVectors, SlicedVectors, Sums]
 
 def combine_sums(
     program: Program, products: list[Real], out: Result, addend: Result | None, a: Vectors, b: Vectors,
-    config: LaunchConfig, constants: torch.Tensor, counts: Place, device: Device,
+    config: LaunchConfig, constants: torch.Tensor, counts: BufferView, device: Device,
 ) -> None:  # fmt: skip
     """out = alpha·X + beta·C, X from its real products, one a part: certified as a whole, or exact; two launches.
     counts: as of `join_sums`.
@@ -459,47 +290,56 @@ def combine_sums(
     from prismm.cuda.slices.kernels import join as slice_join
 
     test = config.test
-    marks, grid, common = combining(program, out, addend)
+    flags, grid, common = combining(program, out, addend)
     (left, right, sums), (left_i, right_i, sums_i) = products[0], products[-1]
     fixed = {"MODE": test.mode, "PRECISION": test.precision, "PARTS": len(products), "ADDEND": addend is not None}
     rows, columns, warps = COMBINE_TILE
     program.launch(
-        slice_combine.combine_slices, grid, sums.low, sums.top, sums_i.low, sums_i.top, *common, marks,
+        slice_combine.combine_slices, grid, sums.low, sums.top, sums_i.low, sums_i.top, *common, flags,
         left.statistics, left.extras, right.statistics, right.extras, left_i.statistics, left_i.extras,
         right_i.statistics, right_i.extras, constants, *FACTORS, out.m, out.n, test.terms, sums.row_pitch, sums.plane,
-        sums.blocks, marks.shape[3], left.batch, right.batch, SLICES=config.slices, GROUPS=config.groups,
+        sums.blocks, flags.shape[3], left.batch, right.batch, SLICES=config.slices, GROUPS=config.groups,
         BITS=config.digits.bits, TRUNCATED=config.digits.truncated, ADAPTIVE=config.digits.adaptive,
         TESTED=test.magnitude_kappa > 0.0, ROWS=rows, BLOCK=columns, num_warps=warps, enable_fp_fusion=False, **fixed,
     )  # fmt: skip
     if test.mode == RAW:
-        _settle_own(program, products, out, addend, a, b, marks, config, counts, device)
+        _recompute_own(program, products, out, addend, a, b, flags, config, counts, device)
         return
     statistics = left.statistics, right.statistics, left.batch, right.batch, slice_join.Q.value
-    settle_marks(program, out, addend, a, b, marks, statistics, counts, device, PRODUCT=True, **fixed)
+    recompute_flagged(program, out, addend, a, b, flags, statistics, counts, device, PRODUCT=True, **fixed)
 
 
-def _settle_own(
-    program: Program, products: list[Real], out: Result, addend: Result | None, a: Vectors, b: Vectors, marks: Place,
-    config: LaunchConfig, counts: Place, device: Device,
-) -> None:  # fmt: skip
+def _recompute_own(
+    program: Program,
+    products: list[Real],
+    out: Result,
+    addend: Result | None,
+    a: Vectors,
+    b: Vectors,
+    flags: BufferView,
+    config: LaunchConfig,
+    counts: BufferView,
+    device: Device,
+) -> None:
     """Set the entries of a sum of the scheme's own value that were marked."""
     from prismm.cuda.gemm.kernels import combine
     from prismm.cuda.slices.kernels import settle as slice_settle
 
     (left, right, sums), (_, _, sums_i) = products[0], products[-1]
     source = addend or out
-    a_steps, b_steps, steps, c_steps = (
-        tuple((2 if some.place.dtype.is_complex else 1) * step for step in some.steps) for some in (a, b, out, source)
+    a_strides, b_strides, strides, c_strides = (
+        tuple((2 if some.buffer.dtype.is_complex else 1) * step for step in some.strides)
+        for some in (a, b, out, source)
     )
-    a_batch, b_batch = (steps[0] if x.batch > 1 else 0 for x, steps in ((a, a_steps), (b, b_steps)))
-    words = math.prod(marks.shape)
+    a_batch, b_batch = (strides[0] if x.batch > 1 else 0 for x, strides in ((a, a_strides), (b, b_strides)))
+    words = math.prod(flags.shape)
     program.launch(
-        slice_settle.settle_slices, (min(8 * device.programs, -(-words // combine.SPAN.value)),), a.place.reals(),
-        a_batch, *a_steps[1:], b.place.reals(), b_batch, *b_steps[1:], out.place.reals(), *steps, source.place.reals(),
-        c_steps[1], c_steps[2], c_steps[0], marks, sums.low, sums.top, sums_i.low, sums_i.top, left.statistics,
-        left.extras, right.statistics, right.extras, counts, *FACTORS, out.m, out.n, a.terms, sums.row_pitch,
-        sums.plane, sums.blocks, marks.shape[3], out.batch, left.batch, right.batch, SLICES=config.slices,
-        GROUPS=config.groups, BITS=config.digits.bits, ADAPTIVE=config.digits.adaptive,
+        slice_settle.settle_slices, (min(8 * device.programs, -(-words // combine.SPAN.value)),), a.buffer.reals(),
+        a_batch, *a_strides[1:], b.buffer.reals(), b_batch, *b_strides[1:], out.buffer.reals(), *strides,
+        source.buffer.reals(), c_strides[1], c_strides[2], c_strides[0], flags, sums.low, sums.top, sums_i.low,
+        sums_i.top, left.statistics, left.extras, right.statistics, right.extras, counts, *FACTORS, out.m, out.n,
+        a.terms, sums.row_pitch, sums.plane, sums.blocks, flags.shape[3], out.batch, left.batch, right.batch,
+        SLICES=config.slices, GROUPS=config.groups, BITS=config.digits.bits, ADAPTIVE=config.digits.adaptive,
         PRECISION=config.test.precision, PARTS=len(products), ADDEND=addend is not None, BLOCK=LANES, num_warps=4,
         enable_fp_fusion=False,
     )  # fmt: skip

@@ -7,7 +7,6 @@ a CPU multiplies tile pairs in FP16 words (`cuda.tile_int8.launches`, with the p
 from __future__ import annotations
 
 import dataclasses
-import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -16,94 +15,40 @@ import numpy as np
 from prismm.core.bounds import half_ulp
 from prismm.core.specials import layout
 from prismm.cuda.costs.table import waves
-from prismm.cuda.launch.program import OUT, A, B
+from prismm.cuda.implementation import Composite, Job
+from prismm.cuda.launch.arguments import A, B
 from prismm.cuda.layout import lay_out, put_part
-from prismm.cuda.multiword import implementation as cuda_words_calls
-from prismm.cuda.multiword import launches as cuda_words
-from prismm.cuda.tile_int8 import launches as cuda_tiles
+from prismm.cuda.multiword import launches as multiword_launches
+from prismm.cuda.multiword.implementation import blocks_of, check_length, matrices_of, matrices_of_result
+from prismm.cuda.tile_int8 import launches as tile_launches
 from prismm.errors import ArgumentError, EngineError
 from prismm.formats import FP32, Format
 
 if TYPE_CHECKING:
-    import torch
     from numpy.typing import NDArray
 
     from prismm.core.composite import Side
     from prismm.core.problem import Problem
     from prismm.cuda.costs.table import Rates
-    from prismm.cuda.launch.program import Place, Program
-    from prismm.cuda.residues.launches import Device
+    from prismm.cuda.device import Device
+    from prismm.cuda.launch.arguments import BufferView
+    from prismm.cuda.launch.program import Program
     from prismm.schemes.tile_int8 import TileInt8
 
 _UP = 1.0 + 2.0**-40
 
 
-def check(scheme: TileInt8, problem: Problem, engine: str | None) -> str:
-    """The engine that multiplies segments of a scheme that a caller asked for.
-
-    Raises:
-        EngineError: for parameters, types or targets that a GPU does not serve. ArgumentError: for another engine.
-    """
-    if engine not in (None, "cuda", cuda_tiles.NAME):
-        raise ArgumentError(f"engine={engine!r} does not multiply segments of {scheme}; it takes {cuda_tiles.NAME!r}")
-    if not cuda_tiles.takes(scheme.tile):
-        raise EngineError(
-            f"{scheme} runs on a CPU so far; pass a tile that a GPU takes ({cuda_tiles.tile_sizes()}), or CPU tensors"
-        )
-    if not problem.one_type or problem.result.precision != 24:
-        raise EngineError(
-            f"{scheme} runs on a CPU so far where operands and result are not all float32, or all complex64; convert "
-            "them, pass CPU tensors, or scheme=prismm.Residues(...)"
-        )
-    if problem.target is not None and problem.target.kind not in ("native", "fast"):
-        raise EngineError(
-            f"{scheme} certifies accuracy 'native' and 'fast' on a GPU, not {problem.target}; leave scheme out, or "
-            "pass Residues(...)"
-        )
-    cuda_words_calls.check_length(problem)
-    return cuda_tiles.NAME
-
-
-def workspace(scheme: TileInt8, problem: Problem, rows: int, columns: int) -> int:
-    """Bytes of scratch for a block of the product; of a complex one with real operands and the part that is made."""
-    laid_out = 4 * ((rows + columns) * problem.terms + rows * columns) if problem.is_complex else 0
-    return laid_out + cuda_tiles.workspace(scheme, rows, columns, problem.terms)
-
-
-def launch_config(scheme: TileInt8, problem: Problem, device: Device) -> cuda_tiles.LaunchConfig:
-    """What is launched."""
-    return cuda_tiles.config_for(scheme, problem.terms, problem.target, problem.summed)
-
-
-def queue(
-    program: Program, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, config: cuda_tiles.LaunchConfig,
-    block: tuple[int, int], counts: Place, device: Device, into: Place | None = None,
-) -> None:  # fmt: skip
-    """Queue out = a @ b, batches of three dimensions, in blocks of rows and columns, and of a batch; counts (4,) int64
-    are set. Blocks begin where tiles do. into: scratch memory for the result, laid out as out is.
-    """
-    granule = config.scheme.granule
-    rows, columns = (max(1, size // grain) * grain for size, grain in zip(block, granule, strict=True))
-    x, y, z = (cuda_words_calls.matrices_of(w, base) for w, base in ((a, A), (b, B), (out, OUT)))
-    if into is not None:
-        z = dataclasses.replace(z, data=into.reals())
-    m, n, parts = min(rows, z.shape[1]), min(columns, z.shape[2]), 2 if z.is_complex else 1
-    each = cuda_tiles.workspace(config.scheme, m, n, parts * x.shape[2])
-    first = True
-    for left, right, result in cuda_words_calls.blocks_of(x, y, z, rows, columns, each):
-        for part in range(parts):
-            with program.lend():
-                if parts == 1:
-                    cuda_tiles.queue(left, right, result, config, counts, device, program, first)
-                else:
-                    _queue_part(program, left, right, result, part, config, counts, device, first)
-                first = False
-
-
 def _queue_part(
-    program: Program, a: cuda_words.Matrices, b: cuda_words.Matrices, out: cuda_words.Matrices, part: int,
-    config: cuda_tiles.LaunchConfig, counts: Place, device: Device, clear: bool,
-) -> None:  # fmt: skip
+    program: Program,
+    a: multiword_launches.Matrices,
+    b: multiword_launches.Matrices,
+    out: multiword_launches.Matrices,
+    part: int,
+    config: tile_launches.LaunchConfig,
+    counts: BufferView,
+    device: Device,
+    clear: bool,
+) -> None:
     """The real or imaginary part of a complex product: of real operands of twice the inner dimension."""
     sides = []
     for x, left in ((a, True), (b, False)):
@@ -113,11 +58,11 @@ def _queue_part(
         place, own = lay_out(program, x.data, tuple(shape), tuple(steps), part, left=left)  # type: ignore[arg-type]
         strides = tuple(own[axis] for axis in turned)
         real = (batch, rows, 2 * columns) if left else (batch, 2 * rows, columns)
-        sides.append(cuda_words.Matrices(place, real, strides, False))  # type: ignore[arg-type]
+        sides.append(multiword_launches.Matrices(place, real, strides, False))  # type: ignore[arg-type]
     batch, m, n = out.shape
-    made = program.take(out.data.dtype, batch, m, n)
-    result = cuda_words.Matrices(made, out.shape, (m * n, n, 1), False)
-    cuda_tiles.queue(sides[0], sides[1], result, config, counts, device, program, clear)
+    made = program.allocate(out.data.dtype, batch, m, n)
+    result = multiword_launches.Matrices(made, out.shape, (m * n, n, 1), False)
+    tile_launches.queue(sides[0], sides[1], result, config, counts, device, program, clear)
     put_part(program, made, out.data.at(part, (), ()), (out.batch_stride, *out.strides[1:]), out.shape)
 
 
@@ -131,7 +76,7 @@ class TilesBound:
     result: Format
     a: Any
     b: Any
-    own: cuda_tiles.Bound
+    own: tile_launches.Bound
     scheme: TileInt8
 
     def at(self, c: NDArray[Any], i: Any, j: Any) -> NDArray[np.float64]:
@@ -159,7 +104,7 @@ class TilesBound:
             steps = -(-self.own.terms // width)
             bound = self.own.gamma * size + (1.0 + self.own.gamma) * error
             bound = np.ldexp(bound, some[:, None] + more)
-            # See `cuda_tiles`: a constant of the data's own units where those are not scaled.
+            # See `tile_launches`: a constant of the data's own units where those are not scaled.
             bound += np.where(size > 0.0, steps * (2.0**-127 if self.scheme.scaling == "none" else 0.0), 0.0)
             bound = np.reshape(bound, np.shape(value)) + self.own.terms * self.result.smallest_subnormal
             bound = (bound + half_ulp(value, self.result)) * (1.0 + 2.0**-30)
@@ -169,7 +114,7 @@ class TilesBound:
         """What both vectors of an entry lose. left, right: by exponents of their own; ratio: of the units of those."""
         if self.scheme.exponent == "tile":
             return left, right
-        of_left, of_right = (cuda_tiles.fraction(x) for x in self.scheme.segments)
+        of_left, of_right = (tile_launches.fraction(x) for x in self.scheme.segments)
         ratio = (ratio if self.scheme.scaling == "none" else 0 * ratio) + of_right - of_left
         there = (left > 0.0) & (right > 0.0)  # a vector of zeros loses nothing
         mine, its = np.hypot(left, np.ldexp(right, ratio)) * _UP, np.hypot(right, np.ldexp(left, -ratio)) * _UP
@@ -206,7 +151,7 @@ def _vectors(
     padded = np.zeros((-(-data.shape[0] // tile) * tile, steps * width))
     padded[: data.shape[0], : data.shape[1]] = data if given else x
     largest = np.abs(padded.reshape(-1, tile, steps, width)).max((1, 3))
-    bits = cuda_tiles.fraction(segments)
+    bits = tile_launches.fraction(segments)
     significand, e = np.frexp(largest)
     # g is e - 1, or e where RN of the largest element carries.
     unit = np.where(largest > 0.0, np.ldexp(1.0, e - bits - 2 + (significand >= 1.0 - 2.0 ** (-bits - 2))), 0.0)
@@ -218,40 +163,87 @@ def _vectors(
     return shift[at], x[at], lost[at]
 
 
-def bound_of(scheme: TileInt8, problem: Problem, device: Device, a: Any, b: Any) -> TilesBound:
-    """For a report."""
-    return TilesBound(FP32, a, b, cuda_tiles.bound(scheme, problem.terms), scheme)
+class Implementation(Composite):
+    """`TileInt8` on a GPU; see `cuda.implementation.Implementation`."""
 
+    scheme: TileInt8
 
-def products(scheme: TileInt8, problem: Problem) -> int:
-    """Products on the matrix unit of one product of the call."""
-    return scheme.products * problem.parts
+    def check(self, problem: Problem, engine: str | None, device: Device) -> str:
+        """The engine that multiplies segments; see `cuda.implementation.Implementation.check`."""
+        scheme = self.scheme
+        if engine not in (None, "cuda", tile_launches.NAME):
+            raise ArgumentError(
+                f"engine={engine!r} does not multiply segments of {scheme}; it takes {tile_launches.NAME!r}"
+            )
+        if not tile_launches.takes(scheme.tile):
+            raise EngineError(
+                f"{scheme} runs on a CPU so far; pass a tile that a GPU takes ({tile_launches.tile_sizes()}), or CPU "
+                "tensors"
+            )
+        if not problem.one_type or problem.result.precision != 24:
+            raise EngineError(
+                f"{scheme} runs on a CPU so far where operands and result are not all float32, or all complex64; "
+                "convert them, pass CPU tensors, or scheme=prismm.Residues(...)"
+            )
+        if problem.target is not None and problem.target.kind not in ("native", "fast"):
+            raise EngineError(
+                f"{scheme} certifies accuracy 'native' and 'fast' on a GPU, not {problem.target}; leave scheme out, or "
+                "pass Residues(...)"
+            )
+        check_length(problem)
+        return tile_launches.NAME
 
+    def workspace(self, problem: Problem, rows: int, columns: int) -> int:
+        """Bytes for a block of the product; of a complex one with real operands and the part that is made."""
+        laid_out = 4 * ((rows + columns) * problem.terms + rows * columns) if problem.is_complex else 0
+        return laid_out + tile_launches.workspace(self.scheme, rows, columns, problem.terms)
 
-_PRODUCTS, _FOLDS = 1.37, 0.0047
-"""Operations of products of segments, and of float32 numbers that sums are folded into, a second; in units of `int8`'s
-rate. On an H200 level 4 takes 4.1 ms and 9.3 ms·(32/tile[1]) at order 8192: what of folds is hidden behind products is
-counted with these.
-"""
-_PAIRS = 3.0
-"""How much longer products take whose pairs of tiles have one exponent; counted in
-`cuda.tile_int8.kernels.pair_product`."""
-_PASSES, _CERTIFIED = 0.5, 0.32
-"""Shares of the memory's rate that splits and certificates reach."""
+    def launch_config(self, problem: Problem, device: Device) -> tile_launches.LaunchConfig:
+        """Tiles and the test of a certificate."""
+        return tile_launches.config_for(self.scheme, problem.terms, problem.target, problem.summed)
 
+    def queue(self, job: Job) -> None:
+        """Survey, split, multiply, certify and repair, in blocks that begin where tiles do."""
+        block, granule = (job.blocks.rows, job.blocks.columns), self.scheme.granule
+        rows, columns = (max(1, size // grain) * grain for size, grain in zip(block, granule, strict=True))
+        x, y, z = matrices_of(job.a, A), matrices_of(job.b, B), matrices_of_result(job.target)
+        m, n, parts = min(rows, z.shape[1]), min(columns, z.shape[2]), 2 if z.is_complex else 1
+        each = tile_launches.workspace(self.scheme, m, n, parts * x.shape[2])
+        clear, program = True, job.program
+        for left, right, result in blocks_of(x, y, z, rows, columns, each):
+            for part in range(parts):
+                with program.scope():
+                    if parts == 1:
+                        tile_launches.queue(left, right, result, job.config, job.counts, job.device, program, clear)
+                    else:
+                        _queue_part(program, left, right, result, part, job.config, job.counts, job.device, clear)
+                    clear = False
 
-def gpu_seconds(scheme: TileInt8, problem: Problem, rates: Rates) -> float:
-    """Seconds that the GPU is expected to work on a call: survey, split, product, certificate, second look."""
-    parts, (m, n, k) = problem.parts, (problem.m, problem.n, problem.terms)
-    count = math.prod(problem.batch) * parts
-    pairs = scheme.exponent == "pair"
-    left, right = (4, 4) if pairs else scheme.segments
-    moved = (8 * parts * (m + n) * k + (left * m + right * n) * k) * count
-    seconds = 4 * rates.look * parts
-    seconds += moved / (_PASSES * rates.memory) + problem.result_bytes / (_CERTIFIED * rates.memory)
-    tiles = -(-m // 128) * -(-n // 128) * count
-    entries = 128.0 * 128.0 * tiles
-    products = 2.0 * entries * k * scheme.products / (_PRODUCTS * rates.int8)
-    folds = entries * -(-k // scheme.tile[1]) * scheme.weights / (_FOLDS * rates.int8)
-    made = (products + folds) * (_PAIRS if pairs else 1.0)
-    return seconds + made / waves(tiles, rates.processors)
+    def products(self, problem: Problem) -> int:
+        """Products of segments, twice as many if complex."""
+        return self.scheme.products * problem.parts
+
+    def gpu_seconds(
+        self, problem: Problem, rates: Rates, engine: str | None = None, strassen: bool | None = None
+    ) -> float:
+        """Of survey, split, product, certificate, and the check for entries to repair."""
+        scheme, tuning = self.scheme, rates.tuning
+        parts, (m, n, k) = problem.parts, (problem.m, problem.n, problem.terms)
+        count = problem.count * parts
+        pairs = scheme.exponent == "pair"
+        left, right = (4, 4) if pairs else scheme.segments
+        moved = (8 * parts * (m + n) * k + (left * m + right * n) * k) * count
+        seconds = 4 * rates.check * parts + moved / (tuning.tile_split * rates.memory)
+        seconds += problem.result_bytes / (tuning.tile_certify * rates.memory)
+        tiles = -(-m // 128) * -(-n // 128) * count
+        entries = 128.0 * 128.0 * tiles
+        products = 2.0 * entries * k * scheme.products / (tuning.tile_products * rates.int8)
+        folds = entries * -(-k // scheme.tile[1]) * scheme.weights / (tuning.tile_folds * rates.int8)
+        made = (products + folds) * (tuning.tile_pairs if pairs else 1.0)
+        return seconds + made / waves(tiles, rates.processors)
+
+    def bound(
+        self, problem: Problem, engine: str, device: Device, a: Any, b: Any, statistics: Any, weight: float
+    ) -> TilesBound:
+        """From the operands."""
+        return TilesBound(FP32, a, b, tile_launches.bound(self.scheme, problem.terms), self.scheme)

@@ -44,16 +44,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from prismm.cuda.multiword import launches as cuda_words
+from prismm.cuda.multiword import launches as multiword_launches
 from prismm.errors import EngineError
 from prismm.formats import FP32
 from prismm.schemes.tile_int8 import TileInt8
 
 if TYPE_CHECKING:
     from prismm.core.accuracy import Target
-    from prismm.cuda.launch.program import Place, Program
+    from prismm.cuda.device import Device
+    from prismm.cuda.launch.arguments import BufferView
+    from prismm.cuda.launch.program import Program
     from prismm.cuda.multiword.launches import Matrices
-    from prismm.cuda.residues.launches import Device
 
 NAME = "cuda:int8"
 
@@ -135,7 +136,7 @@ def config_for(scheme: TileInt8, terms: int, target: Target | None, summed: bool
 
 
 def workspace(scheme: TileInt8, rows: int, columns: int, k: int) -> int:
-    """Bytes of scratch for a product of so many rows and columns."""
+    """Bytes of workspace for a product of so many rows and columns."""
     tile_rows, width, tile_columns = scheme.tile
     left, right = scheme.segments
     steps = -(-k // width)
@@ -147,7 +148,7 @@ def workspace(scheme: TileInt8, rows: int, columns: int, k: int) -> int:
 
 
 def queue(
-    a: Matrices, b: Matrices, out: Matrices, config: LaunchConfig, counts: Place, device: Device, to: Program,
+    a: Matrices, b: Matrices, out: Matrices, config: LaunchConfig, counts: BufferView, device: Device, to: Program,
     clear: bool = True,
 ) -> None:  # fmt: skip
     """Queue the launches of out = a @ b, which add to counts (4,) int64; clear: after they have set them to 0.
@@ -166,6 +167,8 @@ def queue(
     tile_rows, width, tile_columns = scheme.tile
     left, right = scheme.segments
     batches, m, k, n = out.shape[0], a.shape[1], a.shape[2], b.shape[2]
+    to.count_split(batches * m * k, left=True)
+    to.count_split(batches * k * n, left=False)
     steps, vectors = -(-k // width), batches * (m + n)
     pairs = scheme.exponent == "pair"
     all_rows = batches * (m + n if pairs else left * m + right * n)
@@ -176,15 +179,15 @@ def queue(
         )
     left_tiles, right_tiles = _ceil(-(-m // tile_rows), 16), _ceil(-(-n // tile_columns), 16)
     all_tiles = batches * (left_tiles + right_tiles)
-    planes = to.take(torch.float32 if pairs else torch.int8, steps * all_rows, width)
+    planes = to.allocate(torch.float32 if pairs else torch.int8, steps * all_rows, width)
     # The last tile of the product reads past the end.
-    weights = to.take(torch.float32, steps * all_tiles + 128)
-    shifts, caps = to.take(torch.int32, vectors + 128), to.take(torch.float32, vectors)
+    weights = to.allocate(torch.float32, steps * all_tiles + 128)
+    shifts, caps = to.allocate(torch.int32, vectors + 128), to.allocate(torch.float32, vectors)
     pieces, surveyed = -(-k // _LENGTH), -(-k // tile_split.SURVEY.value)
-    tops, sizes = to.take(torch.int32, surveyed, vectors), to.take(torch.float32, surveyed, vectors)
-    squares, capped = (to.take(torch.float32, pieces, vectors) for _ in range(2))
-    facts = to.take(torch.float32, 4, vectors)
-    marks = to.take(torch.int32, batches * m, -(-n // 32))
+    tops, sizes = to.allocate(torch.int32, surveyed, vectors), to.allocate(torch.float32, surveyed, vectors)
+    squares, capped = (to.allocate(torch.float32, pieces, vectors) for _ in range(2))
+    facts = to.allocate(torch.float32, 4, vectors)
+    flags = to.allocate(torch.int32, batches * m, -(-n // 32))
 
     strides = (*_vectors(a, 1, 2), *_vectors(b, 2, 1))
     across = a.shape[2] > 1 and a.strides[2] != 1, b.shape[1] > 1 and b.strides[1] != 1
@@ -226,14 +229,14 @@ def queue(
         )  # fmt: skip
     rows, columns = 64, 128
     to.launch(
-        tile_certify.certify_tiles, (-(-m // rows) * -(-n // columns), batches), out.data, facts, shifts, marks, m, n,
-        out.strides[1], out.batch_stride, -(-n // 32), vectors, cuda_words.pattern_of(config.room),
-        cuda_words.pattern_of(config.last), cuda_words.pattern_of(config.gamma),
-        cuda_words.pattern_of(64.0 if config.summed else 1.0),
+        tile_certify.certify_tiles, (-(-m // rows) * -(-n // columns), batches), out.data, facts, shifts, flags, m, n,
+        out.strides[1], out.batch_stride, -(-n // 32), vectors, multiword_launches.pattern_of(config.room),
+        multiword_launches.pattern_of(config.last), multiword_launches.pattern_of(config.gamma),
+        multiword_launches.pattern_of(64.0 if config.summed else 1.0),
         RAW=config.raw, GIVEN=given, PAIRS=pairs, RATIO=fraction(right) - fraction(left), ROWS=rows, COLUMNS=columns,
         EVEN=_aligned(out), num_warps=8, enable_fp_fusion=False,
     )  # fmt: skip
-    cuda_words.repair(a, b, out, marks, counts, config.raw and not config.summed, False, device, to)
+    multiword_launches.repair(a, b, out, flags, counts, config.raw and not config.summed, False, device, to)
 
 
 def _ceil(x: int, step: int) -> int:
@@ -267,22 +270,22 @@ def _multiply(
         "WIDTH": width, "GIVEN": scheme.scaling == "none", "EVEN": _aligned(out),
     }  # fmt: skip
     pairs = scheme.exponent == "pair"
-    if device.hopper and not pairs:
+    if device.sm90 and not pairs:
         from triton.experimental.gluon import language as gl
 
-        from prismm.cuda.tile_int8.kernels import product_sm90 as hopper
+        from prismm.cuda.tile_int8.kernels import product_sm90 as sm90
 
-        shape = hopper.shape_for(left, right, width)
+        shape = sm90.shape_for(left, right, width)
         size = -(-k // width) * batches * (left * m + right * n), width
         boxes = [
             to.tiled(planes, size, (rows, width), gl.NVMMASharedLayout.get_default_for([rows, width], gl.int8))
-            for rows in (hopper.ROWS, shape.columns)
+            for rows in (sm90.ROWS, shape.columns)
         ]
-        tiles = -(-m // hopper.ROWS) * -(-n // shape.columns) * batches
+        tiles = -(-m // sm90.ROWS) * -(-n // shape.columns) * batches
         to.launch(
-            hopper.tile_product, (min(device.programs, tiles),), *boxes, out.data, weights, shifts, m, n, k, batches,
+            sm90.tile_product, (min(device.programs, tiles),), *boxes, out.data, weights, shifts, m, n, k, batches,
             out.strides[1], out.batch_stride, left_tiles, right_tiles, COLUMNS=shape.columns,
-            STAGES=shape.stages, GROUP=hopper.GROUP, **constants, **hopper.LAUNCH,
+            STAGES=shape.stages, GROUP=sm90.GROUP, **constants, **sm90.LAUNCH,
         )  # fmt: skip
     else:
         from prismm.cuda.tile_int8.kernels import pair_product as tile_pair_product

@@ -30,8 +30,8 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.ampere import mma_v2
 from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared, mbarrier, tma
 
-from prismm.cuda.conventional.kernels.product import LARGE, SLACK, TOP, largest_of_columns, largest_of_rows, settle_tile
 from prismm.cuda.kernels.fp64 import magnitude_word, wide
+from prismm.cuda.native.kernels.product import LARGE, SLACK, TOP, largest_of_columns, largest_of_rows, settle_tile
 from prismm.cuda.residues.kernels.product_sm90 import grouped, next_stage
 
 EDGE, STRIP = 64, 8

@@ -7,7 +7,7 @@ with k terms. MODE:
 
 *NATIVE*: fused multiply-additions in order of terms, whose error is at most k·u·|a||b|, u = 2^-53 (Jeannerod and Rump
 2013). Entries that are not below 2^1023, or in float32 may reach its end, are settled: see
-`cuda.conventional.kernels.product`.
+`cuda.native.kernels.product`.
 
 *ROUNDED*: RN of the exact sum. Of a term's product p = RN(x·y), r = x·y - p, and of the sum s that it is added to by a
 two-sum, the error q is added to c with r (Dot2 of Ogita, Rump and Oishi 2005, in order), S adds up |p|.
@@ -43,7 +43,6 @@ import triton.language as tl
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
-from prismm.cuda.conventional.kernels.product import LARGE, TOP
 from prismm.cuda.kernels.expansion import round_expansion
 from prismm.cuda.kernels.fp64 import (
     EXPONENT,
@@ -59,6 +58,7 @@ from prismm.cuda.kernels.fp64 import (
     two_sum,
     wide,
 )
+from prismm.cuda.native.kernels.product import LARGE, TOP
 from prismm.cuda.residues.kernels.repair import (
     BY_MAGNITUDE,
     EXACT,

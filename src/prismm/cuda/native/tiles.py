@@ -18,21 +18,21 @@ __all__ = [
     "BY_GROUPS",
     "MOST_ROWS",
     "TILES",
-    "Pace",
     "Shape",
     "Split",
     "Tile",
+    "TileTimes",
     "faster_split",
     "has_vector_kernel",
     "least_seconds",
-    "scratch_bytes",
     "seconds_of",
     "tile_for",
     "work",
+    "workspace_bytes",
 ]
 
 
-class Pace(NamedTuple):
+class TileTimes(NamedTuple):
     """Microseconds on an H200: of the kernel's start, of a step at least, of a step, of a tile's result."""
 
     start: float
@@ -45,7 +45,7 @@ class Pace(NamedTuple):
 class Tile:
     """Rows, columns, and elements of the inner dimension in a step; warps up and along; steps in shared memory;
     registers of a thread at most. double, single: the pace with operands in float64 and in float32; None where it is
-    none of theirs. groups: whether it is that of the kernel for Hopper (`cuda.conventional.kernels.product_sm90`).
+    none of theirs. groups: whether it is that of the kernel for Hopper (`cuda.native.kernels.product_sm90`).
     """
 
     rows: int
@@ -55,11 +55,11 @@ class Tile:
     along: int
     stages: int
     registers: int
-    double: Pace | None
-    single: Pace | None
+    double: TileTimes | None
+    single: TileTimes | None
     groups: bool = False
 
-    def pace(self, size: int) -> Pace | None:
+    def times(self, size: int) -> TileTimes | None:
         """With operands of so many bytes an element."""
         return self.double if size == 8 else self.single
 
@@ -89,24 +89,23 @@ _ASKEW, _LINE = 1.35, 128
 """What rows cost more that do not begin at a line of the cache, and its bytes."""
 
 TILES = (
-    Tile(16, 16, 64, 1, 2, 4, 128, Pace(1.0, 0.478, 0.12, 0.6), Pace(1.0, 0.668, 0.111, 0.45)),
-    Tile(32, 16, 64, 2, 2, 4, 120, Pace(1.5, 0.323, 0.281, 1.0), Pace(1.5, 0.439, 0.258, 0.45)),
-    Tile(64, 16, 32, 4, 1, 5, 120, Pace(1.0, 0.359, 0.239, 1.0), Pace(1.0, 0.509, 0.196, 0.6)),
-    Tile(16, 64, 32, 1, 4, 5, 120, Pace(1.2, 0.275, 0.239, 1.0), Pace(1.0, 0.401, 0.174, 0.8)),
-    Tile(64, 32, 16, 4, 1, 6, 120, Pace(1.0, 0.424, 0.184, 1.0), Pace(1.8, 0.439, 0.258, 0.6)),
-    Tile(32, 32, 16, 2, 2, 8, 96, Pace(1.5, 0.166, 0.098, 1.0), Pace(1.5, 0.212, 0.092, 0.6)),
-    Tile(32, 32, 64, 2, 2, 3, 144, Pace(1.0, 0.799, 0.615, 1.0), Pace(1.8, 0.878, 0.516, 0.8)),
-    Tile(64, 64, 16, 2, 2, 4, 168, Pace(1.8, 0.454, 0.349, 1.3), Pace(1.5, 0.472, 0.315, 0.8)),
-    Tile(64, 64, 32, 2, 2, 3, 168, Pace(1.5, 1.2, 0.92, 1.3), None),
-    Tile(128, 64, 16, 2, 2, 4, 255, Pace(1.8, 0.781, 0.601, 2.0), None),
+    Tile(16, 16, 64, 1, 2, 4, 128, TileTimes(1.0, 0.478, 0.12, 0.6), TileTimes(1.0, 0.668, 0.111, 0.45)),
+    Tile(32, 16, 64, 2, 2, 4, 120, TileTimes(1.5, 0.323, 0.281, 1.0), TileTimes(1.5, 0.439, 0.258, 0.45)),
+    Tile(64, 16, 32, 4, 1, 5, 120, TileTimes(1.0, 0.359, 0.239, 1.0), TileTimes(1.0, 0.509, 0.196, 0.6)),
+    Tile(16, 64, 32, 1, 4, 5, 120, TileTimes(1.2, 0.275, 0.239, 1.0), TileTimes(1.0, 0.401, 0.174, 0.8)),
+    Tile(64, 32, 16, 4, 1, 6, 120, TileTimes(1.0, 0.424, 0.184, 1.0), TileTimes(1.8, 0.439, 0.258, 0.6)),
+    Tile(32, 32, 16, 2, 2, 8, 96, TileTimes(1.5, 0.166, 0.098, 1.0), TileTimes(1.5, 0.212, 0.092, 0.6)),
+    Tile(32, 32, 64, 2, 2, 3, 144, TileTimes(1.0, 0.799, 0.615, 1.0), TileTimes(1.8, 0.878, 0.516, 0.8)),
+    Tile(64, 64, 16, 2, 2, 4, 168, TileTimes(1.8, 0.454, 0.349, 1.3), TileTimes(1.5, 0.472, 0.315, 0.8)),
+    Tile(64, 64, 32, 2, 2, 3, 168, TileTimes(1.5, 1.2, 0.92, 1.3), None),
+    Tile(128, 64, 16, 2, 2, 4, 255, TileTimes(1.8, 0.781, 0.601, 2.0), None),
 )
 _TALL = (
-    Tile(128, 64, 32, 4, 2, 3, 168, Pace(3.5, 1.12, 1.12, 1.2), None, groups=True),
-    Tile(128, 64, 32, 4, 2, 6, 168, None, Pace(3.5, 1.21, 1.21, 1.3), groups=True),
+    Tile(128, 64, 32, 4, 2, 3, 168, TileTimes(3.5, 1.12, 1.12, 1.2), None, groups=True),
+    Tile(128, 64, 32, 4, 2, 6, 168, None, TileTimes(3.5, 1.21, 1.21, 1.3), groups=True),
 )
 BY_GROUPS = (*_TALL, *(replace(x, rows=x.columns, columns=x.rows, up=x.along, along=x.up) for x in _TALL))
 """Of float64 and of float32 matrices; the same, on their side, for results that are low."""
-
 
 _VECTOR, _LONG, _TURN, _CACHED_SHARE, _READ_SHARE = 2.2, 32, 0.35, 0.8, 1.08
 """Microseconds of a product with a vector besides reading the matrix; terms from which on it has a kernel of its own;
@@ -163,10 +162,10 @@ class Shape(NamedTuple):
 
 def work(tile: Tile, shape: Shape, processors: int) -> float:
     """Microseconds of a kernel on a GPU as fast as an H200 with so many processors, but for its memory."""
-    pace = tile.pace(shape.size)
-    if pace is None:
+    times = tile.times(shape.size)
+    if times is None:
         return math.inf
-    start, latency, step, result = pace
+    start, latency, step, result = times
     across, down = -(-shape.n // tile.columns), -(-shape.m // tile.rows)
     tiles, steps, most = shape.matrices * across * down, -(-shape.k // tile.depth), tile.together(shape.size)
     waves, rest = divmod(tiles, processors * most)
@@ -179,21 +178,21 @@ def work(tile: Tile, shape: Shape, processors: int) -> float:
     return start + (_ASKEW if shape.askew and not tile.groups else 1.0) * max(busy, shape.bytes(across, down) / _MOVED)
 
 
-def _tiles(shape: Shape, shared: int, hopper: bool) -> list[Tile]:
+def _tiles(shape: Shape, shared: int, sm90: bool) -> list[Tile]:
     """Those that so many bytes of shared memory hold; hopper: with `BY_GROUPS`."""
-    some = (*TILES, *BY_GROUPS) if hopper and shape.paired else TILES
+    some = (*TILES, *BY_GROUPS) if sm90 and shape.paired else TILES
     return [
         tile
         for tile in some
-        if shape.m <= LONGEST_GRID * tile.rows and tile.shared(shape.size) <= shared and tile.pace(shape.size)
+        if shape.m <= LONGEST_GRID * tile.rows and tile.shared(shape.size) <= shared and tile.times(shape.size)
     ]
 
 
-def tile_for(shape: Shape, processors: int, shared: int = _SHARED, *, hopper: bool = False) -> Tile:
+def tile_for(shape: Shape, processors: int, shared: int = _SHARED, *, sm90: bool = False) -> Tile:
     """The tile that is predicted fastest, of those that so many bytes of shared memory hold. hopper: whether
     `BY_GROUPS` are some of them.
     """
-    return min(_tiles(shape, shared, hopper), key=lambda tile: work(tile, shape, processors))
+    return min(_tiles(shape, shared, sm90), key=lambda tile: work(tile, shape, processors))
 
 
 class Split(NamedTuple):
@@ -204,12 +203,12 @@ class Split(NamedTuple):
     length: int
 
 
-def _best_split(shape: Shape, processors: int, shared: int, hopper: bool) -> tuple[float, Split] | None:
+def _best_split(shape: Shape, processors: int, shared: int, sm90: bool) -> tuple[float, Split] | None:
     """The microseconds of the split of the inner dimension that is predicted fastest, and that split; None where it is
     too short for two parts, or tiles keep the GPU busy as they are.
     """
     found: list[tuple[float, Split]] = []
-    for tile in _tiles(shape, shared, hopper):
+    for tile in _tiles(shape, shared, sm90):
         tiles = -(-shape.m // tile.rows) * -(-shape.n // tile.columns) * shape.matrices
         steps = -(-shape.k // tile.depth)
         for together in range(1, tile.together(shape.size) + 1):
@@ -232,9 +231,9 @@ def _split_work(split: Split, shape: Shape, processors: int) -> float:
     )
 
 
-def scratch_bytes(shape: Shape, processors: int, shared: int = _SHARED, *, hopper: bool = False) -> int:
+def workspace_bytes(shape: Shape, processors: int, shared: int = _SHARED, *, sm90: bool = False) -> int:
     """Of the fastest way: of sums of parts, and what is kept beside them."""
-    split = None if has_vector_kernel(shape) else faster_split(shape, processors, shared, hopper=hopper)
+    split = None if has_vector_kernel(shape) else faster_split(shape, processors, shared, sm90=sm90)
     if split is None:
         return 0
     numbers = 8 * shape.m * shape.n
@@ -244,16 +243,16 @@ def scratch_bytes(shape: Shape, processors: int, shared: int = _SHARED, *, hoppe
     return split.parts * shape.matrices * numbers
 
 
-def faster_split(shape: Shape, processors: int, shared: int = _SHARED, *, hopper: bool = False) -> Split | None:
+def faster_split(shape: Shape, processors: int, shared: int = _SHARED, *, sm90: bool = False) -> Split | None:
     """The best split, if it is predicted to be faster than a product in one kernel by more than predictions are off."""
-    return _faster_split(shape, processors, shared, hopper)[1]
+    return _faster_split(shape, processors, shared, sm90)[1]
 
 
 @functools.lru_cache(maxsize=1024)
-def _faster_split(shape: Shape, processors: int, shared: int, hopper: bool) -> tuple[float, Split | None]:
+def _faster_split(shape: Shape, processors: int, shared: int, sm90: bool) -> tuple[float, Split | None]:
     """Microseconds of the way that is taken, and the split, if it is one; a call's plan asks several times."""
-    whole = work(tile_for(shape, processors, shared, hopper=hopper), shape, processors)
-    best = _best_split(shape, processors, shared, hopper)
+    whole = work(tile_for(shape, processors, shared, sm90=sm90), shape, processors)
+    best = _best_split(shape, processors, shared, sm90)
     return best if best is not None and best[0] < _SURE * whole else (whole, None)
 
 
@@ -262,7 +261,7 @@ def has_vector_kernel(shape: Shape) -> bool:
     return min(shape.m, shape.n) == 1 and shape.k >= _LONG and not shape.apart
 
 
-def seconds_of(shape: Shape, processors: int, slower: float, memory: float, *, hopper: bool = False) -> float:
+def seconds_of(shape: Shape, processors: int, slower: float, memory: float, *, sm90: bool = False) -> float:
     """Seconds of the fastest way. slower: how many times as long its work takes as on an H200; memory: bytes a
     second.
     """
@@ -270,7 +269,7 @@ def seconds_of(shape: Shape, processors: int, slower: float, memory: float, *, h
         in_turn = 1e-6 * _TURN * shape.k / 1024
         reading = least_seconds(shape, memory) / (_CACHED_SHARE if shape.bytes(1, 1) <= _CACHE else _READ_SHARE)
         return 1e-6 * slower * _VECTOR + max(reading, in_turn)
-    busy, _ = _faster_split(shape, processors, _SHARED, hopper)
+    busy, _ = _faster_split(shape, processors, _SHARED, sm90)
     return max(1e-6 * slower * busy, least_seconds(shape, memory))
 
 

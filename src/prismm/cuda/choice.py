@@ -1,0 +1,254 @@
+"""The GPU's column of `planning.auto`'s table.
+
+| asked for | chosen |
+| --- | --- |
+| "native", "fast" | Native, Residues of native grade or, in float32, ScaledHalf, whichever is predicted fastest; Native
+    by cuBLAS or, for small products, in one kernel on float64's matrix instructions (of float32 operands too) |
+| a tolerance | Residues, moduli by what the tolerance needs |
+| "correctly-rounded" | Residues, moduli by the fewest predicted seconds, repair included |
+| reproducible=True | Residues, moduli from result type, K and target alone, as on a CPU |
+
+Batches of tiny matrices are multiplied in one kernel, but for a tolerance: to the values of Residues without residues.
+
+Choices go by the GPU's own seconds: what the host takes is the same for all, and what is slower in a graph replaces
+nothing. A sample of the data has a say only where residues of native grade would be taken: it may add moduli, or
+leave the product to cuBLAS (`cuda.sample`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from prismm.core.backend import Chosen
+from prismm.core.moduli import MAX_MODULI, operand_bits
+from prismm.core.problem import Problem
+from prismm.cuda.costs.predict import gpu_seconds
+from prismm.cuda.costs.table import Rates, rates_of, usual_rates
+from prismm.cuda.device import BLAS, FP64, INT8, Device, spoiled_by
+from prismm.cuda.multiword.implementation import of_native_grade
+from prismm.cuda.native.seconds import checked_seconds, kernel_seconds, own_seconds, serves_directly
+from prismm.cuda.native.tiny import is_conventional, of_residues, serves_batch
+from prismm.cuda.residues.seconds import Uncertified, entries_of, uncertified_seconds
+from prismm.formats import Format
+from prismm.schemes.multiword import Words
+from prismm.schemes.native import Native
+from prismm.schemes.residues import Residues
+from prismm.schemes.scaled_half import ScaledHalf
+
+Sample = Callable[[int], Uncertified]
+"""What so many moduli would leave uncertified of the operands' data (`cuda.sample`)."""
+
+MARGIN = 1.05
+"""How many times as fast as cuBLAS a scheme must be predicted to be to be taken by default."""
+
+SURE = 1.03
+"""How many times as fast as cuBLAS one kernel must be predicted to be: predictions are no closer than that."""
+
+_LITTLE = 1 << 20
+"""Bytes of operands up to which a launch that is saved is worth more than how fast they are read."""
+
+_MORE = 4
+"""Moduli that are added to those of native grade at most, for data that spread."""
+
+_TINY = "a batch of tiny products, in one kernel on float64's units"
+
+_USUAL_PROCESSORS = 132
+"""Multiprocessors of a GPU of which there is no table."""
+
+
+class Contenders(NamedTuple):
+    """Predicted seconds of the GPU, for a problem of native grade.
+
+    Attributes:
+        native: by cuBLAS.
+        one_kernel: in one FP64 kernel; infinite where it is not to be taken.
+        others: multiword and residues.
+    """
+
+    native: float
+    one_kernel: float
+    others: list[tuple[float, Any]]
+
+
+class GpuColumn:
+    """A GPU's column; see `core.backend.Column`.
+
+    Attributes:
+        device: how kernels are built for the GPU.
+        rates: its cost table, or None where there is none.
+        one_kernel: whether Native may be one kernel, for which both operands have to be there.
+    """
+
+    def __init__(self, device: Device, rates: Rates | None, *, one_kernel: bool = True) -> None:
+        self.device, self.rates, self.one_kernel = device, rates, one_kernel
+
+    def native_within(self, problem: Problem, sample: Sample | None) -> None:
+        """Never: whether products of elements underflow would have to be read from the data."""
+
+    def correctly_rounded(self, problem: Problem, sample: Sample | None, engine: str | None) -> Chosen:
+        """Residues, with the moduli whose products and repair take the fewest seconds."""
+        moduli = moduli_for_rounding(problem, self.rates or usual_rates())
+        return Chosen(Residues(moduli), engine, ("the fewest predicted seconds, repair included, on ordinary data",))
+
+    def native_grade(self, problem: Problem, sample: Sample | None, engine: str | None) -> Chosen:
+        """The fastest of Native by cuBLAS, Native in one kernel, multiword and residues.
+
+        One kernel is surely faster than cuBLAS where it is predicted to be by more than 3 %; anything else has to be by
+        5 %, or as fast as that kernel, since what takes no longer errs less.
+        """
+        moduli = moduli_matching_cublas(problem.result, problem.terms)
+        if not problem.one_type:
+            reason = "operands and result of several types: one rounding, at the end"
+            return Chosen(Residues(moduli), engine, (reason,))
+        if not problem.sum_of_values:
+            return Chosen(Residues(moduli), engine, ("alpha, or a long sum, asks for one rounding, at the end",))
+        if engine not in (None, "cuda"):
+            return Chosen(_asked_for(problem, engine, moduli), engine, (f"engine {engine} asked for by the caller",))
+        kernel = Native("float64") if problem.result.precision == 24 else Native()
+        if self.takes_tiny(problem):
+            return Chosen(kernel, FP64, (_TINY,))
+        spoiled = spoiled_by(problem)
+        if self.rates is None:
+            if spoiled is not None:
+                return Chosen(Residues(moduli), engine, (_doubtful(spoiled, problem),))
+            return Chosen(
+                Native(), BLAS, (f"no rates of {self.device.name} are known, and its a-priori bound meets the target",)
+            )
+        cublas, seconds, found = self.contenders(problem, moduli, self.rates)
+        ours, best = min(found, key=lambda one: one[0])
+        if spoiled is not None:
+            if seconds < ours:
+                return Chosen(kernel, FP64, (_doubtful(spoiled, problem),))
+            return Chosen(found[0][1], None, (_doubtful(spoiled, problem),))
+        enough = seconds if seconds < cublas else cublas / MARGIN
+        seen = ""
+        if sample is not None and best == Residues(moduli) and ours < enough:
+            left = sample(moduli)
+            if left.entries or left.strips:
+                found[-1] = _moduli_for_spread(moduli, left, problem, self.rates, sample)
+                ours, best = min(found, key=lambda one: one[0])
+                seen = _as_seen(moduli, left)
+        if ours < enough:
+            faster = f"predicted {cublas / ours:.2f} times as fast as cuBLAS on the GPU"
+            return Chosen(best, None, (f"of native grade, and {faster}{seen}",))
+        reason = "its a-priori bound meets the target, and nothing is predicted much faster" + seen
+        return Chosen(Native(), BLAS, (reason,)) if cublas <= seconds else Chosen(kernel, FP64, (reason,))
+
+    def weigh(self, problem: Problem, chosen: Chosen) -> Chosen:
+        """The table's choice: other schemes have been weighed. Residues of tiny products need none."""
+        if chosen.engine in (None, "cuda") and self.takes_tiny(problem) and of_residues(problem):
+            return Chosen(chosen.scheme, FP64, (*chosen.reasons, f"{_TINY}: the same bits"))
+        return chosen
+
+    def takes_tiny(self, problem: Problem) -> bool:
+        """Whether a batch of tiny products is made in one kernel, where no engine is asked for."""
+        if not self.one_kernel or not serves_batch(problem, self.device):
+            return False
+        # Of a GPU that is not known float64 may be slow.
+        return of_residues(problem) or (self.rates is not None and is_conventional(problem))
+
+    def contenders(self, problem: Problem, moduli: int, rates: Rates) -> Contenders:
+        """What may be taken for native grade, with the GPU's seconds."""
+        seconds = math.inf
+        if self.one_kernel and one_kernel_is_sure(problem, self.device, rates):
+            seconds = gpu_seconds(Native(), problem, rates, FP64)
+        # A product with a vector reads each element once: there is nothing to be gained by parts of it.
+        words = of_native_grade(problem) if min(problem.m, problem.n) > 1 else None
+        others = [(gpu_seconds(x, problem, rates), x) for x in (words, Residues(moduli)) if x is not None]
+        return Contenders(gpu_seconds(Native(), problem, rates), seconds, others)
+
+
+def column(name: str) -> GpuColumn:
+    """The column of a GPU of this name, which need not be here.
+
+    >>> column("NVIDIA H200").rates.processors
+    132
+    """
+    rates = rates_of(name)
+    processors = rates.processors if rates is not None else _USUAL_PROCESSORS
+    return GpuColumn(Device(name, rates is not None and rates.sm90, True, processors), rates)
+
+
+def one_kernel_is_sure(problem: Problem, device: Device, rates: Rates) -> bool:
+    """Whether one kernel is sure enough to be as fast as cuBLAS and the check of its result."""
+    # Of a vector and a strided matrix the kernel uses a sixteenth of its tiles.
+    if problem.strided_vector and problem.operand_bytes > _LITTLE:
+        return False
+    if not serves_directly(problem, device):
+        return False
+    return SURE * kernel_seconds(problem, rates) <= own_seconds(problem, rates) + checked_seconds(problem, rates)
+
+
+def moduli_matching_cublas(result: Format, terms: int) -> int:
+    """The fewest moduli whose typical error is no larger than cuBLAS's, on evenly scaled data.
+
+    With N moduli the scale of a vector of norm √K is 2^s, s = floor(L_N - log2(√K)), and the relative error of the
+    product about 0.43·2^-s; that of cuBLAS on an H200 is about 2.9e-17·√K in float64, 1.6e-8·√K in float32.
+    """
+    ours, native = (14, 2.9e-17) if result.precision == 53 else (7, 1.6e-8)
+    while ours < MAX_MODULI:
+        s = math.floor(operand_bits(ours) - 0.5 * math.log2(terms))
+        if 0.43 * 2.0**-s <= native * math.sqrt(terms) or terms < 4:
+            break
+        ours += 1
+    return ours
+
+
+def moduli_for_rounding(problem: Problem, rates: Rates) -> int:
+    """Moduli for correct rounding: products against repair.
+
+    Of normal data a share of about 2^(-12.1 + 1.6·(73.47 - L))·(K/8192)^1.7 stays uncertified in float64, and
+    2^(-13.7 + 1.82·(43.02 - L))·(K/2048)^1.83 in float32, as measured: it falls faster than 2^-L because elements of 53
+    or 24 bits are exact but for the small ones.
+    """
+    best = (math.inf, MAX_MODULI)
+    for moduli in range(9, MAX_MODULI + 1):
+        bits = operand_bits(moduli)
+        if problem.result.precision == 53:
+            share = min(1.0, 2.0 ** (-12.1 + 1.6 * (73.47 - bits)) * (problem.terms / 8192) ** 1.7)
+        else:
+            share = min(1.0, 2.0 ** (-13.7 + 1.82 * (43.02 - bits)) * (problem.terms / 2048) ** 1.83)
+        uncertified = entries_of(problem) * share
+        repair = uncertified * problem.terms * rates.repair + min(1.0, uncertified) * rates.tuning.first_repair
+        best = min(best, (gpu_seconds(Residues(moduli), problem, rates) + repair, moduli))
+    return best[1]
+
+
+def _moduli_for_spread(
+    moduli: int, left: Uncertified, problem: Problem, rates: Rates, sample: Sample
+) -> tuple[float, Residues]:
+    """(seconds, scheme) where so many moduli leave entries uncertified: a few more may be faster.
+
+    Where a sample shows none any more, a modulus is taken to leave a sixteenth, as samples of lognormal data do.
+    """
+    found = []
+    for count in range(moduli, min(moduli + _MORE, MAX_MODULI) + 1):
+        if count > moduli:
+            seen = sample(count)
+            left = Uncertified(seen.entries or left.entries / 16, seen.exact or left.exact / 16, seen.strips)
+        seconds = gpu_seconds(Residues(count), problem, rates) + uncertified_seconds(left, count, problem, rates)
+        found.append((seconds, Residues(count)))
+    return min(found, key=lambda one: one[0])
+
+
+def _as_seen(moduli: int, left: Uncertified) -> str:
+    """What a sample showed, for a reason."""
+    seen = f"; {moduli} moduli would leave {left.entries:.2g} of a sample's entries open"
+    seen += f", {left.exact:.2g} to be made exact" if left.exact else ""
+    return seen + (f", and look twice at {left.strips:.2g} of all" if left.strips else "")
+
+
+def _doubtful(spoiled: str, problem: Problem) -> str:
+    return f"{spoiled}: cuBLAS may use fewer bits than {problem.result.name}"
+
+
+def _asked_for(problem: Problem, engine: str, moduli: int) -> Any:
+    """The scheme that an engine stands for."""
+    if engine == INT8:
+        return Residues(moduli)
+    if engine in (BLAS, FP64):
+        return Native("float64" if engine == FP64 and problem.result.precision == 24 else None)
+    grade = of_native_grade(problem) or ScaledHalf()
+    return {"cuda:fp16": grade, "cuda:tf32": Words.tf32(), "cuda:bf16": Words.bf16()}[engine]

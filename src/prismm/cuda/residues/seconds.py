@@ -1,0 +1,130 @@
+"""Seconds that products of residues are predicted to take: split, products, join and repair."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
+
+from prismm.core.moduli import byte_tables
+from prismm.cuda.costs.table import waves
+from prismm.cuda.residues import strassen as cuda_strassen
+from prismm.cuda.residues.join import MOST_MAGNITUDES
+from prismm.cuda.residues.split import columns_at_once
+
+if TYPE_CHECKING:
+    from prismm.core.problem import Problem
+    from prismm.cuda.costs.table import Rates
+
+
+class Uncertified(NamedTuple):
+    """Expected shares that a join leaves.
+
+    Attributes:
+        entries: those that the join cannot certify.
+        exact: those among them that magnitudes cannot certify either.
+        strips: strips that the fast join cannot certify as a whole.
+    """
+
+    entries: float
+    exact: float
+    strips: float = 0.0
+
+
+_STRIP, _ROWS = 8192, 16
+"""Entries of a strip, and how many of it have a row's sums made with theirs."""
+
+WHOLE = 8192**3
+"""Products of elements up to which Strassen's products are not made: as many as a calibration times."""
+
+
+def uncertified_seconds(left: Uncertified, moduli: int, problem: Problem, rates: Rates) -> float:
+    """Seconds that entries take which the fast join does not certify.
+
+    These are the exact join of strips that hold some; planes of magnitudes and their products; and exact values one by
+    one or, where they are many, by rows.
+    """
+    tuning, entries = rates.tuning, entries_of(problem)
+    elements = problem.count * (problem.m + problem.n) * problem.k * problem.parts
+    products = entries * problem.terms
+    strips = min(1.0, left.entries * _STRIP)
+    share = left.exact if problem.terms <= MOST_MAGNITUDES else left.entries
+    exact = min(share * rates.repair, tuning.exact_by_rows * min(1.0, share * _ROWS))
+    joined = max(strips, left.strips) * entries * tuning.exact_join * moduli
+    magnitudes = elements * tuning.magnitude_planes + products * tuning.magnitude_products
+    return joined + strips * magnitudes + products * exact
+
+
+def entries_of(problem: Problem) -> int:
+    """Real entries of the result."""
+    return problem.count * problem.m * problem.n * problem.parts
+
+
+def residue_seconds(moduli: int, problem: Problem, rates: Rates, strassen: bool | None = None) -> float:
+    """Seconds that the GPU is expected to work on a product by so many moduli.
+
+    strassen: whether its products are Strassen's seven; None for where that is predicted faster.
+    """
+    tuning, count, parts = rates.tuning, problem.count, problem.parts
+    planes = moduli * (3 if problem.is_complex else 1)
+    m, n, k = problem.m, problem.n, max(1, problem.k)
+    if strassen is None:
+        strassen = rates.sm90 and by_strassen(problem, planes, rates)
+    seconds = rates.product + (_strassen_seconds if strassen else _whole_seconds)(problem, planes, rates)
+    launches = right_launches(problem, moduli, rates.processors, sm90=rates.sm90)
+    for line, elements, share in ((rates.left, m * k, 1.0), (rates.right, k * n, launches)):
+        seconds += share * line.launch + count * elements * (parts * line.element + planes * line.modulus)
+    # A part of a complex entry is joined from two or three digits a modulus.
+    entries = float(count * m * n)
+    join = rates.rounded if problem.rounded else rates.join
+    seconds += join.seconds(entries * parts * (2 * parts - 1), moduli)
+    again = entries if problem.result.precision == 53 else 0.0
+    again *= (tuning.rejoin_complex if problem.is_complex else 1) * (tuning.rejoin_rounded if problem.rounded else 1)
+    return seconds + rates.finish.seconds(again, 0)
+
+
+def residue_operations(problem: Problem, moduli: int, processors: int) -> float:
+    """Operations of products of residues in full tiles, with those of the processors that wait for the last ones."""
+    tiles = -(-problem.m // 128) * -(-problem.n // 256) * moduli * problem.count
+    return 2.0 * tiles * 128 * 256 * max(1, problem.k) / waves(tiles, processors)
+
+
+def _whole_seconds(problem: Problem, moduli: int, rates: Rates) -> float:
+    """Seconds of products modulo so many numbers; of a short inner dimension, what takes longer are the digits on their
+    way to memory.
+    """
+    product = _multiplied_seconds(residue_operations(problem, moduli, rates.processors), rates)
+    return max(product, float(problem.count * problem.m * problem.n) * moduli / rates.memory)
+
+
+def _multiplied_seconds(operations: float, rates: Rates) -> float:
+    """Seconds that so many take on the matrix unit."""
+    return rates.at_length(operations / rates.int8)
+
+
+def _strassen_seconds(problem: Problem, moduli: int, rates: Rates) -> float:
+    """`_whole_seconds` where seven products of quarters take the place of eight, with all that is added for them: see
+    `cuda.residues.kernels.strassen` for its bytes.
+    """
+    m, n, k = cuda_strassen.quarter(problem.m, problem.n, max(1, problem.k))
+    products = replace(problem, m=m, n=n, k=k, batch=(*problem.batch, 7))
+    moved = problem.count * moduli * (4.0 * k * 2 * (m + n) + 11.0 * m * n)
+    added = 3 * rates.check + moved / rates.memory
+    return _multiplied_seconds(residue_operations(products, moduli, rates.processors), rates) + added
+
+
+def by_strassen(problem: Problem, moduli: int, rates: Rates) -> bool:
+    """Whether a product of residues is predicted to be faster from seven of quarters."""
+    if problem.m * problem.n * problem.k <= WHOLE or not cuda_strassen.serves(problem.m, problem.n, problem.k):
+        return False
+    return rates.tuning.strassen_margin * _strassen_seconds(problem, moduli, rates) < _whole_seconds(
+        problem, moduli, rates
+    )
+
+
+def right_launches(problem: Problem, moduli: int, processors: int, *, sm90: bool) -> float:
+    """The share of the right operand's launches that there are: one of three where it measures and splits columns."""
+    if not sm90 or problem.is_complex:
+        return 1.0
+    size = max(1, problem.k) * problem.number_bytes
+    together = columns_at_once(problem.count, problem.n, size, byte_tables(moduli).dwords, processors)
+    return 1 / 3 if together else 1.0
