@@ -4,9 +4,7 @@ of fast tests, and the skip of GPU tests.
 
 from __future__ import annotations
 
-import importlib
 import os
-import pkgutil
 import secrets
 import sys
 import zlib
@@ -17,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.all_kernels import all_kernels
 from tests.covering import mark_rest_slow
 from tests.limit import FastLimit
 from tests.once import claimed, made_once, shared_folder
@@ -126,31 +125,6 @@ def pytest_runtestloop(session: pytest.Session) -> None:
     for name, kernel in kernels:  # what others have not done yet
         made_once(folder, name, lambda kernel=kernel: bool(kernel.compile()))
     available()
-
-
-def all_kernels() -> list[tuple[str, Any]]:
-    """The names of all kernels that this processor can run, and the kernels."""
-    import prismm.cpu.kernels
-    from prismm.core import jit
-    from prismm.cpu.kernels import vnni
-
-    found = []
-    names = [module.name for module in pkgutil.iter_modules(prismm.cpu.kernels.__path__)]
-    for name in sorted(names, key=lambda name: HELPED_BY.get(name, name)):
-        if vnni.supported() or name not in NEED_VNNI:
-            values = vars(importlib.import_module(f"prismm.cpu.kernels.{name}"))
-            found += [
-                (f"{name}.{kernel}", value)
-                for kernel, value in values.items()
-                if isinstance(value, jit.Kernel) and value.function.__module__.endswith(f".{name}")
-            ]
-    return found
-
-
-HELPED_BY = {"replay": "engine"}
-"""Modules whose kernels call most helpers of another one: what has compiled those compiles them in half the time."""
-NEED_VNNI = ("fused", "packed", "vnni")
-"""Modules whose kernels compile only where the processor has the instructions."""
 
 
 @pytest.fixture

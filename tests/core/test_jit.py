@@ -1,7 +1,5 @@
 """The kernel cache: its folder follows the sources, and each kernel has one signature."""
 
-import importlib
-import pkgutil
 import shutil
 import subprocess
 import sys
@@ -12,15 +10,11 @@ import numpy as np
 import pytest
 from numba.core.sigutils import normalize_signature
 
-import prismm.cpu.kernels
+import prismm
 from prismm.core import jit
+from tests.all_kernels import all_kernels
 
-KERNELS = {
-    f"{module.name}.{name}": value
-    for module in pkgutil.iter_modules(prismm.cpu.kernels.__path__)
-    for name, value in vars(importlib.import_module(f"prismm.cpu.kernels.{module.name}")).items()
-    if isinstance(value, jit.Kernel) and value.function.__module__.endswith(module.name)
-}
+KERNELS = dict(all_kernels(here=False))
 
 
 def half(x):

@@ -113,7 +113,7 @@ def test_two_cases_of_one_module_run_again_only_where_they_are_not_known(tmp_pat
 def test_one_character_of_a_kernel_has_its_cases_run(tmp_path, monkeypatch):
     """In a copy of the package: of a kernel's code, of a comment in it, and of a kernel that the cases do not have."""
     shutil.copytree(ROOT / "src", tmp_path / "src", ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
-    records, kernels = tmp_path / "records", tmp_path / "src/prismm/kernels/gpu"
+    records, kernels = tmp_path / "records", tmp_path / "src/prismm/cuda"
     records.mkdir()
 
     def asked():
@@ -129,10 +129,10 @@ def test_one_character_of_a_kernel_has_its_cases_run(tmp_path, monkeypatch):
     monkeypatch.delenv("CI", raising=False)
     assert asked() == (2, PROVED)
     assert asked() == (0, PROVED)
-    path = kernels / "overflow.py"
+    path = kernels / "kernels/overflow.py"
     code = path.read_text()
     path.write_text(code + "# a comment\n")
-    other = kernels / "slice_join.py"
+    other = kernels / "slices/kernels/join.py"
     other.write_text(other.read_text().replace("return", "return ", 1) + "x = 1\n")
     assert asked() == (0, PROVED)
     path.write_text(code.replace("left + right <= most", "left + right >= most"))

@@ -71,7 +71,7 @@ def test_quantensor_is_its_twin_and_within_its_bound(name, scheme, seed):
 
 
 def test_quantensor_does_not_depend_on_blocks_or_workers(rng, monkeypatch):
-    import prismm.schemes.baselines as module
+    from prismm.cpu.baselines import implementation as module
 
     a, b = rng.standard_normal((37, 50)), rng.standard_normal((50, 9))
     left, right = scaled(a, "left"), scaled(b, "right")
@@ -81,7 +81,7 @@ def test_quantensor_does_not_depend_on_blocks_or_workers(rng, monkeypatch):
 
 
 def test_quantensor_adds_long_sums_in_pieces(rng, monkeypatch):
-    import prismm.schemes.baselines as module
+    from prismm.cpu.baselines import implementation as module
 
     monkeypatch.setattr(module, "INT32_TERMS", 16)
     a, b = rng.standard_normal((4, 50)), rng.standard_normal((50, 3))

@@ -26,7 +26,10 @@ def loads(text: str) -> Any:
     """
     found = json.loads(text, object_pairs_hook=_once, parse_constant=_no_constant, parse_float=_finite)
     if "\\u" in text:  # nothing else makes halves of a pair, which no file could hold in UTF-8
-        json.dumps(found, ensure_ascii=False).encode()
+        try:
+            json.dumps(found, ensure_ascii=False).encode()
+        except UnicodeEncodeError:
+            raise ValueError("a text has half of a surrogate pair") from None
     return found
 
 

@@ -193,7 +193,7 @@ def select(
     scheme, reasons = request.scheme, tuple(["asked for by the caller"])
     if scheme is None:
         refuse_simulated(request.engine, "prismm.Auto()")
-        if forced(request.engine) is not None and problem.rounded:
+        if problem.rounded and forced(request.engine) is not None:
             problem = replace(problem, fits_float32=False)  # sums in float64 are no engine's
         chosen = auto.choose(problem, CpuColumn(), sample)
         scheme, reasons = chosen.scheme, chosen.reasons

@@ -11,7 +11,7 @@ from prismm.core.problem import Problem
 from prismm.cpu import flow
 from prismm.cpu.costs import composite_seconds
 from prismm.cpu.engines.named import own_or_default
-from prismm.cpu.implementation import Blocks
+from prismm.cpu.implementation import Blocks, Freedom
 from prismm.formats import Format
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ class CompositeImplementation:
     """
 
     rounds_every_term = False
+    keeps_precision = False
 
     def __init__(self, scheme: Any) -> None:
         self.scheme = scheme
@@ -89,6 +90,12 @@ class CompositeImplementation:
     def prepare(self, x: NDArray[Any], side: Side, job: Job, engine: str) -> flow.SplitOperand:
         """See `Implementation.prepare`."""
         return flow.split_operand(self, x, side, job, own_or_default(engine, self.engine_for))
+
+    def in_one_pass(
+        self, a: NDArray[Any], b: NDArray[Any], out: NDArray[Any], job: Job, problem: Problem, engine: str,
+        freedom: Freedom,
+    ) -> None:  # fmt: skip
+        """None: each product is made by itself."""
 
     def run(
         self, a: NDArray[Any], b: NDArray[Any], out: NDArray[Any], job: Job, engine: str, left: Any = None,

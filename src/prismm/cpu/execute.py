@@ -22,16 +22,9 @@ from prismm.core.request import Request, check_apart
 from prismm.core.workspace import MIN_WORKSPACE
 from prismm.cpu import blas_threads
 from prismm.cpu.backend import Call, normalise_call, select
-from prismm.cpu.choice import DIRECT_WORK, is_thin, is_tiny
-from prismm.cpu.engines.integer import DIRECT, choose
-from prismm.cpu.implementation import implementation_of
-from prismm.cpu.native import product as native
-from prismm.cpu.residues import batch as batched
-from prismm.cpu.residues import long
+from prismm.cpu.implementation import Freedom, implementation_of
 from prismm.errors import DTypeError, OperandError, ShapeError
 from prismm.formats import format_of
-from prismm.schemes.native import Native
-from prismm.schemes.residues import Residues
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -158,27 +151,30 @@ def _multiply(
     if k == 0:
         # An empty sum is zero; one zero term stands for it.
         a, b, k = np.zeros((m, 1), call.dtype), np.zeros((1, n), call.dtype), 1
-    if isinstance(call.scheme, Native) and batch:
-        return _native_batch(a, b, view, addend, call, extra, request, report)
-    # What `prepare` has split for the best engine is split again where compiled passes take less.
-    split = call.left is not None or call.right is not None
-    again = split and not report and isinstance(call.scheme, Residues) and call.engine == choose("cpu").name
-    again = again and (is_tiny(call.problem) or is_thin(call.problem))
-    if (again or call.engine == DIRECT.name) and (batch or m * n * k > DIRECT_WORK):
-        job = _job(a, b, view, addend, call, extra, request)
-        whole, part = batched.multiply(call.scheme, a, b, view, job, report=report or not (again or _unnamed(call)))
-        stack = view.reshape(-1, m, n)
-        return whole, Pieces(len(stack), lambda p: Piece(stack[p], part(p)))
+    made = implementation_of(call.scheme)
+    freedom = Freedom(
+        report=report, named=call.request.engine is not None or bool(environment.variable(b"PRISMM_ENGINE")),
+        prepared=call.left is not None or call.right is not None, as_torch=call.family == "torch",
+    )  # fmt: skip
+    job = _job(a, b, view, addend, call, extra, request)
+    whole = made.in_one_pass(a, b, view, job, call.problem, call.engine, freedom)
+    stack = view.reshape(-1, m, n)
+    if whole is not None and (whole.done is None or whole.done.all()):
+        part = whole.part
+        return whole.outcome, Pieces(len(stack), lambda p: Piece(stack[p], part(p)))
     if not batch:
-        if not report and long.suits(m, n, k) and _unnamed(call):
-            job = _job(a, b, view, addend, call, extra, request)
-            alike = np.iscomplexobj(a) == np.iscomplexobj(b) == np.iscomplexobj(view)
-            if alike and job.epilogue is None and long.multiply(call.scheme, a, b, view, job):
-                return Outcome(), []
-        outcome = _one(a, b, view, addend, call, extra, request)
+        outcome = _one(a, b, view, job, call)
         return outcome, [Piece(view, outcome)]
     a, b = (_broadcast(x, batch) for x in (a, b))
-    return _each(list(np.ndindex(*batch)), a, b, view, addend, call, extra, request)
+    if whole is None:
+        return _each(list(np.ndindex(*batch)), a, b, view, addend, call, extra, request)
+    done, part = whole.done, whole.part
+    assert done is not None
+    places = [tuple(map(int, at)) for at in np.argwhere(~done)]
+    total, pieces = _each(places, a, b, view, addend, call, extra, request)
+    total.merge(whole.outcome)
+    known = {int(np.ravel_multi_index(at, batch)): piece for at, piece in zip(places, pieces, strict=True)}
+    return total, Pieces(len(stack), lambda p: known[p] if p in known else Piece(stack[p], part(p)))
 
 
 def _each_alone(
@@ -208,12 +204,6 @@ def _each_alone(
     return total, pieces
 
 
-def _unnamed(call: Call) -> bool:
-    """Whether another way to the same bits may serve for residues: who names the engine gets that one alone."""
-    unnamed = call.request.engine is None and not environment.variable(b"PRISMM_ENGINE")
-    return unnamed and isinstance(call.scheme, Residues)
-
-
 def _broadcast(x: NDArray[Any], batch: tuple[int, ...]) -> NDArray[Any]:
     # What broadcasting returns is read-only even where nothing is repeated, and torch warns of that.
     return x if x.shape[:-2] == batch else np.broadcast_to(x, (*batch, *x.shape[-2:]))
@@ -240,7 +230,7 @@ def _each(
             pool.limit_openmp()
         at = places[p]
         c = addend[at] if addend is not None else None
-        outcomes[p] = _one(a[at], b[at], view[at], c, call, extra, mine)
+        outcomes[p] = _one(a[at], b[at], view[at], _job(a[at], b[at], view[at], c, call, extra, mine), call)
 
     if workers > 1:
         pool.spread(one, list(range(len(places))), workers)
@@ -251,39 +241,6 @@ def _each(
     for outcome in outcomes:
         total.merge(outcome)
     return total, [Piece(view[at], outcome) for at, outcome in zip(places, outcomes, strict=True)]
-
-
-def _native_batch(
-    a: NDArray[Any],
-    b: NDArray[Any],
-    view: NDArray[Any],
-    addend: NDArray[Any] | None,
-    call: Call,
-    extra: tuple[complex, complex, interop.Array | None] | None,
-    request: Request,
-    report: bool,
-) -> tuple[Outcome, Sequence[Piece]]:
-    """A batch by one native call; one by one only the products for which more is asked than the a-priori bound, or that
-    hold an entry that is not ordinary.
-    """
-    batch = view.shape[:-2]
-    start = time.perf_counter()
-    whole = native.Whole(call.scheme, a, b, view, _job(a, b, view, addend, call, extra, request))
-    done = whole.multiply(as_torch=call.family == "torch")
-    a, b = (_broadcast(x, batch) for x in (a, b))
-    places = [tuple(map(int, at)) for at in np.argwhere(~done)]
-    total, pieces = _each(places, a, b, view, addend, call, extra, request)
-    ordinary = int(np.count_nonzero(done))
-    total.products = math.prod(batch)
-    total.count("a priori", ordinary * view.shape[-2] * view.shape[-1] * (2 if view.dtype.kind == "c" else 1))
-    total.time("multiply", time.perf_counter() - start)
-    known = dict(zip(places, pieces, strict=True))
-
-    def piece(p: int) -> Piece:
-        at = tuple(map(int, np.unravel_index(p, batch)))
-        return known[at] if at in known else Piece(view[at], Outcome(bound=whole.bound(a[at], b[at], at)))
-
-    return total, Pieces(math.prod(batch), piece)
 
 
 def _job(
@@ -316,23 +273,14 @@ def _job(
     )
 
 
-def _one(
-    a: NDArray[Any],
-    b: NDArray[Any],
-    out: NDArray[Any],
-    c: NDArray[Any] | None,
-    call: Call,
-    extra: tuple[complex, complex, interop.Array | None] | None,
-    request: Request,
-) -> Outcome:
+def _one(a: NDArray[Any], b: NDArray[Any], out: NDArray[Any], job: Job, call: Call) -> Outcome:
     """One two-dimensional product by the plan's scheme."""
-    job = _job(a, b, out, c, call, extra, request)
+    made = implementation_of(call.scheme)
     if call.dtype.kind == "c":
-        # A plain native product keeps the operands' precision.
-        raw = isinstance(call.scheme, Native) and request.target is None
+        # A native product without a target keeps the operands' precision.
+        raw = made.keeps_precision and call.request.target is None
         a, b = (
             x if x.dtype.kind == "c" else x.astype(np.result_type(x, np.complex64) if raw else np.complex128)
             for x in (a, b)
         )
-    run = implementation_of(call.scheme).run
-    return run(a, b, out, job, call.engine, call.left, call.right, as_torch=call.family == "torch")
+    return made.run(a, b, out, job, call.engine, call.left, call.right, as_torch=call.family == "torch")

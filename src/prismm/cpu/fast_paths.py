@@ -19,7 +19,7 @@ from prismm.cpu import blas_threads
 from prismm.cpu.backend import select
 from prismm.cpu.choice import TINY_WORK
 from prismm.cpu.engines.integer import DIRECT, CpuEngine
-from prismm.cpu.engines.named import engine_named
+from prismm.cpu.engines.named import BLAS, engine_named
 from prismm.cpu.native import product as native
 from prismm.cpu.residues import batch as batched
 from prismm.cpu.residues import long
@@ -267,7 +267,7 @@ def _small_recipe(
     a, b = np.broadcast_to(dtype.type(1), left), np.broadcast_to(dtype.type(1), right)
     request = Request(target, None, reproducible, None, None, workers)
     scheme, engine, _, problem = select(a, b, dtype, request, summed=False, terms_per_element=1, may_read_data=True)
-    if not isinstance(scheme, Residues):
+    if engine == BLAS:  # no residues
         return None
     memory = workspace_limit(a.size * dtype.itemsize + b.size * dtype.itemsize, problem.m * problem.n * dtype.itemsize)
     a_priori = join_mode(target) == MAGNITUDE

@@ -10,6 +10,9 @@ from prismm.core.problem import Problem
 from prismm.errors import EngineError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import numpy as np
     from numpy.typing import NDArray
 
     from prismm.core.composite import Side
@@ -23,12 +26,44 @@ class Blocks(NamedTuple):
     bytes: int
 
 
+class Pass(NamedTuple):
+    """What one pass over the products of a call made.
+
+    Attributes:
+        outcome: of the products that are done.
+        done: which products of the batch; None for all.
+        part: the outcome of the p-th product, with its bound, for a report.
+    """
+
+    outcome: Outcome
+    done: NDArray[np.bool_] | None
+    part: Callable[[int], Outcome]
+
+
+class Freedom(NamedTuple):
+    """What a pass may and must do.
+
+    Attributes:
+        report: whether a report asks for outcomes and bounds.
+        named: whether the caller or ``PRISMM_ENGINE`` named the engine, which then multiplies alone.
+        prepared: whether an operand was split before.
+        as_torch: whether the caller's arrays are tensors.
+    """
+
+    report: bool
+    named: bool
+    prepared: bool
+    as_torch: bool
+
+
 class Implementation(Protocol):
     """A scheme on a CPU. `cpu.composite.CompositeImplementation` is the base for schemes of rounded products."""
 
     scheme: Any
     rounds_every_term: bool
     """Whether K of its bound counts every term that stands for a large integer."""
+    keeps_precision: bool
+    """Whether real operands of a complex product may stay in float32 where no target is asked for."""
 
     def engine(self, problem: Problem, name: str | None, *, may_read_data: bool) -> tuple[str, tuple[str, ...]]:
         """The engine that multiplies, by name, and why, where that is not plain.
@@ -57,6 +92,12 @@ class Implementation(Protocol):
 
     def prepare(self, x: NDArray[Any], side: Side, job: Job, engine: str) -> Any:
         """What `prismm.prepare` keeps of a matrix, with `nbytes`; None where nothing is gained by it."""
+
+    def in_one_pass(
+        self, a: NDArray[Any], b: NDArray[Any], out: NDArray[Any], job: Job, problem: Problem, engine: str,
+        freedom: Freedom,
+    ) -> Pass | None:  # fmt: skip
+        """All products of a batch, or a tall or long one, in one pass; None where each is made by `run`."""
 
     def run(
         self, a: NDArray[Any], b: NDArray[Any], out: NDArray[Any], job: Job, engine: str, left: Any = None,

@@ -83,7 +83,7 @@ def compiled(name: str, *arguments: str) -> list[dict[str, Any]]:
 
 def lines_of(module: str) -> list[Any]:
     """What a module of the tests prints in a process of its own, lines of JSON."""
-    command = [sys.executable, "-W", "ignore", "-m", f"tests.cuda.offline.{module}"]
+    command = [sys.executable, "-W", "ignore", "-m", f"tests.cuda.harness.{module}"]
     done = subprocess.run(command, capture_output=True, text=True, cwd=evidence.ROOT)
     assert done.returncode == 0, done.stderr[-3000:]
     return [json.loads(line) for line in done.stdout.splitlines()]

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from prismm.core.accuracy import Target
 from prismm.core.outcome import Job, Outcome
 from prismm.core.problem import Problem
 from prismm.cpu.costs import native_seconds
 from prismm.cpu.engines.named import BLAS, forced, refuse_simulated
-from prismm.cpu.implementation import Blocks
-from prismm.cpu.native.product import multiply
+from prismm.cpu.implementation import Blocks, Freedom, Pass
+from prismm.cpu.native.product import Whole, multiply
 from prismm.errors import ArgumentError
 from prismm.schemes.native import Native
 
@@ -24,6 +27,7 @@ class Implementation:
     """`Native` on a CPU; see `cpu.implementation.Implementation`."""
 
     rounds_every_term = True
+    keeps_precision = True
 
     def __init__(self, scheme: Native) -> None:
         self.scheme = scheme
@@ -58,6 +62,31 @@ class Implementation:
 
     def prepare(self, x: NDArray[Any], side: Side, job: Job, engine: str) -> None:
         """Nothing: BLAS takes the operand as it is."""
+
+    def in_one_pass(
+        self, a: NDArray[Any], b: NDArray[Any], out: NDArray[Any], job: Job, problem: Problem, engine: str,
+        freedom: Freedom,
+    ) -> Pass | None:  # fmt: skip
+        """A batch by one call of BLAS; not done are products for which more is asked than the a-priori bound, or that
+        hold an entry that is not ordinary.
+        """
+        batch = out.shape[:-2]
+        if not batch:
+            return None
+        start = time.perf_counter()
+        whole = Whole(self.scheme, a, b, out, job)
+        done = whole.multiply(as_torch=freedom.as_torch)
+        count = int(np.count_nonzero(done))
+        outcome = Outcome(products=count)
+        outcome.count("a priori", count * out.shape[-2] * out.shape[-1] * (2 if out.dtype.kind == "c" else 1))
+        outcome.time("multiply", time.perf_counter() - start)
+        x, y = (np.broadcast_to(z, (*batch, *z.shape[-2:])) for z in (a, b))
+
+        def part(p: int) -> Outcome:
+            at = tuple(map(int, np.unravel_index(p, batch)))
+            return Outcome(bound=whole.bound(x[at], y[at], at))
+
+        return Pass(outcome, done, part)
 
     def run(
         self, a: NDArray[Any], b: NDArray[Any], out: NDArray[Any], job: Job, engine: str, left: Any = None,

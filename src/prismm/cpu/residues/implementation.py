@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from prismm.core.accuracy import MAGNITUDE, Target, join_mode
 from prismm.core.outcome import Job, Outcome
 from prismm.core.problem import Problem
-from prismm.cpu.choice import is_thin, is_tiny
+from prismm.cpu.choice import DIRECT_WORK, is_thin, is_tiny
 from prismm.cpu.costs import residue_seconds
 from prismm.cpu.engines.integer import DIRECT, ENGINES, DirectEngine, choose
 from prismm.cpu.engines.named import BLAS, engine_named, forced
-from prismm.cpu.implementation import Blocks
+from prismm.cpu.implementation import Blocks, Freedom, Pass
+from prismm.cpu.residues import batch as batched
+from prismm.cpu.residues import long
 from prismm.cpu.residues.blocking import prepare_left, prepare_right, tiling
 from prismm.cpu.residues.multiply import multiply
 from prismm.cpu.residues.split import Splitter
@@ -28,6 +32,7 @@ class Implementation:
     """`Residues` on a CPU; see `cpu.implementation.Implementation`."""
 
     rounds_every_term = False
+    keeps_precision = False
 
     def __init__(self, scheme: Residues) -> None:
         self.scheme = scheme
@@ -76,6 +81,27 @@ class Implementation:
         is_complex = x.dtype.kind == "c"
         splitter = Splitter(self.scheme.moduli, engine_named(engine), k, is_complex, a_priori=tested, levels=tested)
         return (prepare_left if side == "left" else prepare_right)(x, splitter, job.workers)
+
+    def in_one_pass(
+        self, a: NDArray[Any], b: NDArray[Any], out: NDArray[Any], job: Job, problem: Problem, engine: str,
+        freedom: Freedom,
+    ) -> Pass | None:  # fmt: skip
+        """Batches and tall products of the direct engine, and long products, where another way gives the same bits."""
+        batch, (m, n), k = out.shape[:-2], out.shape[-2:], a.shape[-1]
+        free = not freedom.report and not freedom.named
+        # What `prepare` has split for the best engine is split again where compiled passes take less.
+        again = freedom.prepared and not freedom.report and engine == choose("cpu").name
+        again = again and (is_tiny(problem) or is_thin(problem))
+        if (again or engine == DIRECT.name) and (batch or m * n * k > DIRECT_WORK):
+            report = freedom.report or (freedom.named and not again)
+            outcome, part = batched.multiply(self.scheme, a, b, out, job, report=report)
+            return Pass(outcome, None, part)
+        if batch or not free or job.epilogue is not None or not long.suits(m, n, k):
+            return None
+        alike = np.iscomplexobj(a) == np.iscomplexobj(b) == np.iscomplexobj(out)
+        if not alike or not long.multiply(self.scheme, a, b, out, job):
+            return None
+        return Pass(Outcome(), None, lambda _: Outcome())
 
     def run(
         self, a: NDArray[Any], b: NDArray[Any], out: NDArray[Any], job: Job, engine: str, left: Any = None,
