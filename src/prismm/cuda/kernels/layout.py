@@ -4,7 +4,7 @@ Vectors of any strides, copied to where their elements are neighbours.
 Re(a·b) is [Re a, -Im a]·[Re b; Im b], Im(a·b) is [Re a, Im a]·[Im b; Re b]: `specials.real_operands`. Schemes that cut
 real numbers multiply complex ones so, and a vector's two parts share one scale.
 
-Bytes: 16 read and written an element in float64. At order 4096 two operands should take 0.26 ms at 4.2 TB/s, both parts
+Bytes: 16 read and written an element in float64. At n = 4096 two operands should take 0.26 ms at 4.2 TB/s, both parts
 together, beside products of 10 ms and more.
 """
 

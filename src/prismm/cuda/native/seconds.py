@@ -149,7 +149,7 @@ def is_proved(problem: Problem) -> bool:
 
 
 def checked_seconds(problem: Problem, rates: Rates) -> float:
-    """Seconds of the look at a native product's entries that are not finite, or at operands beside it."""
+    """Seconds of the check of a native product's entries that are not finite, or at operands beside it."""
     if is_proved(problem):
         return rates.check + rates.one_pass_seconds(problem.operand_bytes)
     return rates.one_pass_seconds(problem.result_bytes)

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 _MOST_BATCHES = 32767
 """Matrices that one launch takes: a grid's third extent, times the parts of a complex number, ends at 65535."""
 
-_REASON = "seven products of quarters in place of eight (Strassen, modulo p): the same bits"
+_REASON = "seven products of quarters instead of eight (Strassen, modulo p): the same bits"
 
 
 def certificate_test(problem: Problem) -> CertificateTest:

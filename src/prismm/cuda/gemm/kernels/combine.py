@@ -7,7 +7,7 @@ those exactly, in limbs of 32 bits as `repair` does, alpha and beta·C included.
 
 **Of values.** Let |X - AB| <= K·u·|A||B| + K·η, with K·u <= 1/2. The sum is rounded once, by at most η/2 and
 u·|alpha·X + beta·C|, so it errs by at most (K + 2)·u·|alpha||A||B| + u·|beta||C| + (1 + u)·|alpha|·K·η + η in all. That
-is within the target of gemm, K + 3 in place of K, if |alpha| <= 1, or if |A||B|, which is at least (|X| - K·η)/1.5,
+is within the target of gemm, K + 3 instead of K, if |alpha| <= 1, or if |A||B|, which is at least (|X| - K·η)/1.5,
 exceeds 2K·η/u: entries with |alpha| > 1 and |X| < 8K·η/u are marked.
 
 **Overflow.** The target says nothing of it, as X was rounded before C came to it: an entry is infinite exactly where

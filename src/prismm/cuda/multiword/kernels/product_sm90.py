@@ -7,17 +7,17 @@ the result, in float32 to nearest, so that the matrix unit's truncation does not
 where they are: no other kernel reads them.
 
 Chunks of two steps are queued by one group after the other, so that one's roundings take place while the matrix unit
-works for the other one: order 2048 in 83 us where both at once took 89, 4096 in 617 for 630. Chunks of one step gain
+works for the other one: n = 2048 in 83 us where both at once took 89, 4096 in 617 for 630. Chunks of one step gain
 nothing by that, and longer ones would need more stages.
 
 Registers of a consumer: 3·64 for the sums, 34 for the scales; 240 allowed, which is why a tile is no wider. Shared
 memory: 64 KiB a stage.
 
 Operations: 2·m·n·k a product of words, 3 of them for two words. Bytes: 2·(m + n)·k a word, times the tiles that read
-them again. At order 8192 FP16 words could take 4.3 ms at cuBLAS's rate on an H200 (764 TFLOP/s); measured: 4.7 ms,
-91 %, and 97 % at order 4096. TF32 words 8.8 ms. Chunks of 256 cost 8 % more, of 128 20 %. GROUP 4 or 16: no difference.
+them again. At n = 8192 FP16 words could take 4.3 ms at cuBLAS's rate on an H200 (764 TFLOP/s); measured: 4.7 ms,
+91 %, and 97 % at n = 4096. TF32 words 8.8 ms. Chunks of 256 cost 8 % more, of 128 20 %. GROUP 4 or 16: no difference.
 
-Of 64 products of order 512, in chunks of one step, an H200 took 134 us. By parts taken out: marks 27, results written
+Of 64 products at n = 512, in chunks of one step, an H200 took 134 us. By parts taken out: marks 27, results written
 from registers 16, roundings 20; 72 are left, 67 at cuBLAS's rate. Scales were waited for at every chunk, and are read a
 chunk ahead now; results leave by TMA through the stage that the tile read last; that all is sure is told by a row's
 smallest entry: 110 us. Words of neighbours side by side in memory, so that boxes are whole lines, made no difference.

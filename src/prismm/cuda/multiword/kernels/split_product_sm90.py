@@ -17,8 +17,8 @@ and 96 elements are spilled, 40 %. Shared memory: 64 KiB of elements, 128 of wor
 
 Operations: 6·m·n·k; bytes: 4·(m + n)·k, times the tiles that read them again, out of the L2 cache. A step is 1536
 cycles of the matrix unit, and shared memory moves 336 KiB in it, 2690 cycles: 64 KiB come, are read, and are written as
-words; the matrix unit reads 144. Of 64 products of order 512 an H200 takes 151 us, 4200 cycles a step (split and
-product: 177), of 256 of order 256 91 (143), of 16 of order 1024 263 (250): a tile that is 128 wide cuts each element
+words; the matrix unit reads 144. Of 64 products at n = 512 an H200 takes 151 us, 4200 cycles a step (split and
+product: 177), of 256 at n = 256 91 (143), of 16 at n = 1024 263 (250): a tile that is 128 wide cuts each element
 again for every 128 columns.
 
 Where the time goes, by samples of what warps wait for: groups that cut wait a seventh and a quarter of it for a stage,

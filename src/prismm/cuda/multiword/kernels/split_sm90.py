@@ -4,8 +4,8 @@ A program holds a piece of 32 vectors, 32 elements a thread. Of contiguous vecto
 neighbouring elements; of others it reads 8 rows of 4 neighbouring vectors and writes 4 vectors of 8 neighbouring
 elements, so that transposing is a matter of which register is which. Neighbouring programs read neighbouring memory.
 
-Bytes: 4 read an element, 2 written a word: both operands of order 8192 take 0.25 ms at least on an H200 (4.3 TB/s), and
-were measured to take 0.30 ms; 0.081 ms at order 4096, 0.092 with a transposed A, 0.070 with a transposed B.
+Bytes: 4 read an element, 2 written a word: both operands at n = 8192 take 0.25 ms at least on an H200 (4.3 TB/s), and
+were measured to take 0.30 ms; 0.081 ms at n = 4096, 0.092 with a transposed A, 0.070 with a transposed B.
 """
 
 from triton.experimental import gluon

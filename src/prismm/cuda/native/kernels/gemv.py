@@ -8,7 +8,7 @@ entries are rounded once. The order of a sum is the kernel's own; its error is a
 Bytes: 8 or 4 an element of the matrix. Operations: 2 an element, of which a GPU can do ten times as many meanwhile. So
 what counts is how many bytes are on their way at once: most in small programs, `cuda_direct` knows how small. Rows that
 begin at multiples of 16 bytes are read by so many at a time. An H200 reads 65536 rows of 256 terms in float32 in 18.2
-µs (cuBLAS 19.2), order 8192 in 64 (89), in float64 120 (123), order 1024 in 3.1 (10.7); 20000 rows of 5000 terms in
+µs (cuBLAS 19.2), n = 8192 in 64 (89), in float64 120 (123), n = 1024 in 3.1 (10.7); 20000 rows of 5000 terms in
 float32 in 97 (110), of 5001 in 112 (107).
 """
 

@@ -16,9 +16,9 @@ result, so below the bound of a sum in float32 from two terms on; one product is
 
 Bytes: operands once for each tile that they cross, the result once. Operations: 2·m·n·k. A step along the inner
 dimension has one barrier: before what is copied ahead takes the place of what the step before has read. On an H200 at
-order 1024 float64 takes 51 µs (42 TFLOP/s of 67; cuBLAS 40), float32 42 to 48; docs/gpu.md has other shapes.
+n = 1024 float64 takes 51 µs (42 TFLOP/s of 67; cuBLAS 40), float32 42 to 48; docs/gpu.md has other shapes.
 
-Tried: Triton's `tl.dot` in place of this (its right operand of float64 is read with two threads a bank: 20 % slower);
+Tried: Triton's `tl.dot` instead of this (its right operand of float64 is read with two threads a bank: 20 % slower);
 one allocation for all steps (two barriers a step: 6 % slower in tiles of 64 by 64, 3 % faster of float32); elements of
 the next step read before this one's are multiplied (registers spill in tiles of 128 by 64; not timed).
 """

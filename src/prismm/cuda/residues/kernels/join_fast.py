@@ -15,7 +15,7 @@ accepts nothing that `join` refuses). A tile of ROWS rows with an entry that is 
 that is not ordinary, get a bit in the strip's word of flags.
 
 Bytes: 1 read per entry and modulus, 4 or 8 written. Operations: 3 float64 and 2.5 integer ones per entry and two
-moduli, about 13 float64 ones an entry. Of order 2048 and 8 moduli the bytes take 12 us on an H200, the instructions 11
+moduli, about 13 float64 ones an entry. Of n = 2048 and 8 moduli the bytes take 12 us on an H200, the instructions 11
 at best, and the join 22; a sixth of the instructions are for what a program asks of its rows and columns. Digits that
 were asked for when they were needed made it 28.
 """

@@ -8,7 +8,7 @@ leave: entries that are few one by one, rows with several in sums of whole rows.
 every path, and so are correctly rounded values, so the bits are.
 
 Planes: 8 bytes an element read, 2 written. A strip of 64 x 128: 2·64·128·k operations in INT8 and 192·k bytes, read
-again by every strip that shares them. Rows of exact values: 128·k times ten operations in float64, at order 4096 about
+again by every strip that shares them. Rows of exact values: 128·k times ten operations in float64, at n = 4096 about
 50 ms where all entries are open.
 """
 
@@ -294,8 +294,8 @@ def settle_open(
     range.
     counts[BY_MAGNITUDE] and [EXACT] grow by what was done.
 
-    flags, marks: a word a strip, a bit a TILE of rows with open entries; a bit an entry of those tiles. left, right:
-    planes of `magnitude_planes`, where more than few_of_all were open. sums: (programs, STRIP, COLUMNS) int32, high:
+    flags, marks: a word a strip, a bit a TILE of rows with uncertified entries; a bit an entry of those tiles. left,
+    right: planes of `magnitude_planes`, where more than few_of_all were open. sums: (programs, STRIP, COLUMNS) int32, high:
     (programs, 2, HEIGHT, COLUMNS) float64 of scratch memory. few: entries of a strip that need no planes; many: those
     of HEIGHT rows of it that are summed one by one.
     """

@@ -12,7 +12,7 @@ Complex vectors have one scale; the planes of real parts, imaginary parts and th
 On Hopper GPUs `split_hopper` takes the place of this for rows, and for columns that are short.
 
 Bytes: 8 read (rows three times, twice from a cache), 1 written per element and modulus; 6 operations per element and
-modulus with `dp4a`, 12 without. Rows of 14 residues take 0.15 ms at order 4096 on an H200 and columns 0.11, where their
+modulus with `dp4a`, 12 without. Rows of 14 residues take 0.15 ms at n = 4096 on an H200 and columns 0.11, where their
 bytes take 0.09: instructions, 130 to 150 an element, are the floor of rows.
 """
 

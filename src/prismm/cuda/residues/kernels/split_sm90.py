@@ -18,16 +18,16 @@ Words go to the matrix instructions through shared memory, within a warp: column
 neighbouring bytes of a plane.
 
 Instructions an element, of 14 residues in float64: 63 for the residues, 4 and 18 for the other two passes, where
-`split` has 121, 6 and 22. Bytes: 8 read, N written; 8 more from a cache twice. On an H200 rows of order 2048 take 34 µs
-(`split`: 44), of order 4096 128 (149; their bytes alone 95), of 20 residues 164 (193); columns of order 2048 52 (59).
-Columns that are not long stay in shared memory between the passes, KEPT tiles of them: 28 in place of 31 of 7 residues
+`split` has 121, 6 and 22. Bytes: 8 read, N written; 8 more from a cache twice. On an H200 rows at n = 2048 take 34 µs
+(`split`: 44), at n = 4096 128 (149; their bytes alone 95), of 20 residues 164 (193); columns at n = 2048 52 (59).
+Columns that are not long stay in shared memory between the passes, KEPT tiles of them: 28 instead of 31 of 7 residues
 in float32, where each pass would read 32 bytes for 16.
 Integers of eight moduli have at most 32 bits and a sign, which takes two words, but 31 where no element is nearly all
 of its vector: what a program's vectors need is told by their exponents and shifts, and with 31 bits those of float32
-are made in float32, four elements an instruction. Rows of order 2048 take 22 µs then, and 36 otherwise, columns 28 and
+are made in float32, four elements an instruction. Rows at n = 2048 take 22 µs then, and 36 otherwise, columns 28 and
 41.
 Longer columns do not stay in a cache, so that `split.split_columns` is as fast or faster. Tried without gain: residues
-alone, of columns that were measured before (126 in place of 117 µs at order 4096); two or eight warps; 64 registers;
+alone, of columns that were measured before (126 instead of 117 µs at n = 4096); two or eight warps; 64 registers;
 eight columns of float32, which spill.
 """
 
@@ -335,7 +335,7 @@ def split_rows_at_once(
     MEASURE: gl.constexpr, WORDS: gl.constexpr, PERMUTED: gl.constexpr, NARROWER: gl.constexpr, EVEN: gl.constexpr,
 ):  # fmt: skip
     """Scale and split a real vector of contiguous elements a program: all of stats, and a row of every plane, as
-    `split.split_rows` does. step: elements from a vector to the next; fragments: `cuda.residues.launches.fragments`.
+    `split.split_rows` does. step: elements from a vector to the next; fragments: `cuda.residues.tables.fragments`.
     Program axis 1: matrices of a batch.
     """
     _split(
@@ -585,7 +585,7 @@ def _split(
         total += sums
         if LEVELS:
             # In halves of words: a thread counts less than 2^11 of a vector of less than 2^20 elements, all of it less
-            # than 2^16 where these are less than 2^16 (`cuda.residues.launches` takes no longer ones).
+            # than 2^16 where these are less than 2^16 (`cuda.residues.split` takes no longer ones).
             s0, s1, s2, s3, s4 = counts_of(levels)
             c01 += s0 + (s1 << 16)
             c23 += s2 + (s3 << 16)

@@ -17,7 +17,7 @@ sides, and P3, P4 and P7 the second half of both sides' vectors (`SECOND_TERMS`,
 x). Beyond the vectors the sums take zeros: all that they enter cancels, but it has to be the same everywhere. What P3
 and P4 read there may be anything, since they go to columns and rows that are beyond the end as well.
 
-Bytes: 2 an element and modulus, and 11/4 an entry and modulus: of order 16384 and 14 moduli 25 GB, 6 ms on an H200,
+Bytes: 2 an element and modulus, and 11/4 an entry and modulus: at n = 16384 and 14 moduli 25 GB, 6 ms on an H200,
 where an eighth of the products takes 11. Operations of 32 bits: 5 an element, 4.5 an entry, half of that time: two
 bytes a register, which one addition and one minimum reduce (`add.u16x2`, `min.u16x2` of sm_90).
 """

@@ -18,7 +18,7 @@ are kept beside p (`schemes.slices.Slices`). So it is at most Σ_p (Σ|A^(p)|)·
 scaling lost elements, in units of the first slices, of which there are at most 2^52, far below k·2^-1000.
 
 Bytes: 4 read an entry and pair (8 of FP64 slices), 28 pairs of 7 slices where p + q < 7, and as many written by the
-products; 4 or 8 and a bit written. Operations: 30 of float64 an entry and pair. At order 4096 that is 1.9 GB, 0.45 ms
+products; 4 or 8 and a bit written. Operations: 30 of float64 an entry and pair. At n = 4096 that is 1.9 GB, 0.45 ms
 at 4.2 TB/s, and 14 GFLOP, 0.8 ms at the 17 T/s of an H200's additions, which are the floor, beside 2.0 ms of products
 at the full rate of INT8. Not measured yet.
 """

@@ -15,9 +15,9 @@ core that truncates drops is below the last place of its largest addend, an inte
 (`schemes.slice_layout`).
 
 Bytes: d·(m + n)·k digits of operands, times the tiles that read them again; G numbers written an entry and block.
-Operations: 2·k an entry and pair. On an H200 at order 4096 seven slices of FP16, fast, take 6.9 ms, 560 TOP/s of 989
+Operations: 2·k an entry and pair. On an H200 at n = 4096 seven slices of FP16, fast, take 6.9 ms, 560 TOP/s of 989
 (cuBLAS 764): a tile of 128 x 128 asks the L2 cache for 12 TB/s at the full rate, and one of 128 x 256 has no registers
-for both sums. A loop for each of the unit's sums took 9.1 ms, three stages in place of five 8.1; 64 x 256 entries take
+for both sums. A loop for each of the unit's sums took 9.1 ms, three stages instead of five 8.1; 64 x 256 entries take
 7.7. Two slices of FP64 take 10.3 ms, 53 TFLOP/s of 67 (cuBLAS 60); eight warps 15.2, a depth of 32 the same, of 64
 15.4.
 """

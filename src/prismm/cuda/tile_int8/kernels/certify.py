@@ -2,7 +2,7 @@
 
 `sum_tiles` joins what `split_tiles` found of each vector: four numbers, all in the vector's own units. `certify_tiles`
 reads each entry once and compares by them; the bounds stand in `cuda.tile_int8.launches`. Bytes: 4 an entry; 0.07 ms at
-order 8192 and 4.3 TB/s.
+n = 8192 and 4.3 TB/s.
 """
 
 import triton

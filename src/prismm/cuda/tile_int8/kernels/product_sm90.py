@@ -10,8 +10,8 @@ conversion's own instruction. So does 128·S + S' of the two smallest weights, w
 factors are one number for each 16 rows and 8 columns of a thread.
 
 Operations: 2·m·n·k a product of segments, and in each step 9 an entry of float32 and integers at level 4. Measured on
-an H200 at level 4, order 8192, of 5.7 ms that its 8 products take at 1550 TOP/s: 6.4 ms in steps of 128, 9.4 ms of 64,
-13.4 ms of 32; 52.6 ms at order 16384 in steps of 128. The folds of short steps are little hidden behind products: four
+an H200 at level 4, n = 8192, of 5.7 ms that its 8 products take at 1550 TOP/s: 6.4 ms in steps of 128, 9.4 ms of 64,
+13.4 ms of 32; 52.6 ms at n = 16384 in steps of 128. The folds of short steps are little hidden behind products: four
 times as many cost 7 ms, where their operations are 5. Tried, steps of 32: every sum converted 15.6 ms, every sum by
 additions 17.5, both in turn 16.3, the pair and conversions 14.7; tiles of 128 x 64, whose sums fit twice: 14.7 to 17.0.
 """
