@@ -295,8 +295,8 @@ def settle_open(
     counts[BY_MAGNITUDE] and [EXACT] grow by what was done.
 
     flags, marks: a word a strip, a bit a TILE of rows with uncertified entries; a bit an entry of those tiles. left,
-    right: planes of `magnitude_planes`, where more than few_of_all were open. sums: (programs, STRIP, COLUMNS) int32, high:
-    (programs, 2, HEIGHT, COLUMNS) float64 of scratch memory. few: entries of a strip that need no planes; many: those
+    right: planes of `magnitude_planes`, where more than few_of_all were open. sums: (programs, STRIP, COLUMNS) int32,
+    high: (programs, 2, HEIGHT, COLUMNS) float64 of scratch memory. few: entries of a strip that need no planes; many: those
     of HEIGHT rows of it that are summed one by one.
     """
     lanes = tl.arange(0, SPAN)
