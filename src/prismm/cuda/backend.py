@@ -193,7 +193,15 @@ def normalise_call(
     sum_: cuda_gemm.Sum | None = None,
     terms_per_element: int = 1,
 ) -> GpuCall:
-    """The call with everything checked and chosen; nothing is read from the device. wider: see `cuda.plan.Problem`."""
+    """The call with everything checked and chosen.
+
+    Args:
+        a, b: the operands as tensors.
+        request: the caller's keywords.
+        prepared: parts of prepared operands.
+        sum_: gemm's.
+        terms_per_element: see `core.problem.Problem`.
+    """
     import torch
 
     addend = sum_.addend if sum_ else None
@@ -222,11 +230,11 @@ def normalise_call(
             sum_bounded=sum_.bounded(problem.terms, problem.result),
         )  # fmt: skip
     left_parts, right_parts = prepared
-    steps = left_parts.step if left_parts else None, right_parts.step if right_parts else None
-    look = None
-    if steps == (None, None) and cuda_sample.worth_sampling(problem, a):
-        look = cuda_sample.DataSample(a, b, problem)
-    chosen = cuda_plan.choose(problem, request, device, steps, look)
+    cut = left_parts.step if left_parts else None, right_parts.step if right_parts else None
+    sample = None
+    if cut == (None, None) and cuda_sample.worth_sampling(problem, a):
+        sample = cuda_sample.DataSample(a, b, problem)
+    chosen = cuda_plan.choose(problem, request, device, cut, sample)
     names = name_of(a.dtype), name_of(b.dtype)
     index = a.device.index
     spans = _spans(a, b, problem, chosen.engine == BLAS)
@@ -234,7 +242,7 @@ def normalise_call(
 
 
 def _is_strided_vector(a: torch.Tensor, b: torch.Tensor, m: int, n: int) -> bool:
-    """See `cuda.plan.Problem`."""
+    """See `Problem.strided_vector`."""
     if n == 1:
         return a.ndim > 1 and a.shape[-1] > 1 and a.stride(-1) != 1
     return m == 1 and b.ndim > 1 and b.shape[-2] > 1 and b.stride(-2) != 1

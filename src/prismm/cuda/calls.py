@@ -121,13 +121,13 @@ def _matmul(a: Any, b: Any, keywords: tuple[Any, ...], out: Any, full_output: bo
     if full_output and torch.cuda.is_current_stream_capturing():
         raise ArgumentError("full_output=True reads counts back, which a CUDA graph cannot capture; leave it out")
     check_kept(call, a, x.device)
-    result = (
-        torch.empty(call.shape, dtype=call.dtype, device=x.device) if out is None else target_of(out, call, x.device)
-    )
-    if terms_per_element > 1 and not all(
-        map(cuda_integers.alike_in_size, (raw := (raw_tensor(a, "a"), raw_tensor(b, "b"))))
-    ):
-        report = _each_alone(call, *raw, keywords, result, full_output, sum_, start)
+    if out is None:
+        result = torch.empty(call.shape, dtype=call.dtype, device=x.device)
+    else:
+        result = target_of(out, call, x.device)
+    own = raw_tensor(a, "a"), raw_tensor(b, "b")
+    if terms_per_element > 1 and not all(map(cuda_integers.alike_in_size, own)):
+        report = _each_alone(call, *own, keywords, result, full_output, sum_, start)
         answer = as_caller(result, a) if out is None else out
         return (answer, report) if full_output else answer
     made = None

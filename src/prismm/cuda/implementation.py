@@ -103,7 +103,7 @@ class Implementation(Protocol):
     def launch_config(self, problem: Problem, device: Device) -> Any:
         """What launches depend on, worked out once a call; None where there is nothing."""
 
-    def counters(self, job_shape: tuple[int, ...], blocks: Blocks) -> int:
+    def counters(self, shape: tuple[int, ...], blocks: Blocks) -> int:
         """How many int64 an implementation counts in for itself, for a result (batch, m, n)."""
 
     def queue(self, job: Job) -> Statistics | None:
@@ -157,7 +157,7 @@ class Composite:
         together = max(1, min(problem.count, BATCH_BYTES // max(1, each)))
         return Blocks(rows, columns, each * together)
 
-    def counters(self, job_shape: tuple[int, ...], blocks: Blocks) -> int:
+    def counters(self, shape: tuple[int, ...], blocks: Blocks) -> int:
         """None of its own."""
         return 0
 

@@ -109,12 +109,12 @@ class Implementation(Composite):
         """What the join asks of an entry."""
         return certificate_test(problem)
 
-    def counters(self, job_shape: tuple[int, ...], blocks: Blocks) -> int:
+    def counters(self, shape: tuple[int, ...], blocks: Blocks) -> int:
         """One for each join, aligned: of the entries that it leaves uncertified."""
         if blocks.tiny:
             return 0
         steps = blocks.batches, blocks.rows, blocks.columns
-        return 2 * math.prod(-(-size // max(1, step)) for size, step in zip(job_shape, steps, strict=True))
+        return 2 * math.prod(-(-size // max(1, step)) for size, step in zip(shape, steps, strict=True))
 
     def queue(self, job: Job) -> Statistics | None:
         """In blocks of matrices, rows and columns; batches of tiny matrices in one kernel."""

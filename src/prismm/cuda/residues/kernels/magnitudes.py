@@ -296,8 +296,8 @@ def settle_open(
 
     flags, marks: a word a strip, a bit a TILE of rows with uncertified entries; a bit an entry of those tiles. left,
     right: planes of `magnitude_planes`, where more than few_of_all were open. sums: (programs, STRIP, COLUMNS) int32,
-    high: (programs, 2, HEIGHT, COLUMNS) float64 of workspace. few: entries of a strip that need no planes; many: those of
-    HEIGHT rows of it that are summed one by one.
+    high: (programs, 2, HEIGHT, COLUMNS) float64 of workspace. few: entries of a strip that need no planes; many: those
+    of HEIGHT rows of it that are summed one by one.
     """
     lanes = tl.arange(0, SPAN)
     asked = tl.load(opened)
