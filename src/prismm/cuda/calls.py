@@ -125,11 +125,12 @@ def _matmul(a: Any, b: Any, keywords: tuple[Any, ...], out: Any, full_output: bo
         result = torch.empty(call.shape, dtype=call.dtype, device=x.device)
     else:
         result = target_of(out, call, x.device)
-    own = raw_tensor(a, "a"), raw_tensor(b, "b")
-    if terms_per_element > 1 and not all(map(cuda_integers.alike_in_size, own)):
-        report = _each_alone(call, *own, keywords, result, full_output, sum_, start)
-        answer = as_caller(result, a) if out is None else out
-        return (answer, report) if full_output else answer
+    if terms_per_element > 1:
+        own = raw_tensor(a, "a"), raw_tensor(b, "b")
+        if not all(map(cuda_integers.alike_in_size, own)):
+            report = _each_alone(call, *own, keywords, result, full_output, sum_, start)
+            answer = as_caller(result, a) if out is None else out
+            return (answer, report) if full_output else answer
     made = None
     if torch.cuda.current_device() != call.index:
         with torch.cuda.device(call.index):
