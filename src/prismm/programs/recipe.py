@@ -159,12 +159,16 @@ def scheme_text(scheme: Any) -> str:
     return name
 
 
-@functools.lru_cache(maxsize=256)
 def _scheme(name: str | None) -> Any:
-    """The scheme of this name, made once."""
+    """The scheme of this name, made once; of a class that was defined anew, the last one."""
+    return _UNNAMED[name] if name in _UNNAMED else _parsed_scheme(name)
+
+
+@functools.lru_cache(maxsize=256)
+def _parsed_scheme(name: str | None) -> Any:
     from prismm.schemes.names import parse_scheme
 
-    return _UNNAMED[name] if name in _UNNAMED else parse_scheme(name)
+    return parse_scheme(name)
 
 
 def _may_reproduce(scheme: Any) -> bool:
