@@ -6,6 +6,7 @@ import doctest
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -47,7 +48,7 @@ TARGETS = ("native", 1e-12, "correctly-rounded")
 
 def test_it_keeps_both_protocols_and_prints_compares_and_hashes_by_value():
     assert isinstance(OUTSIDE, Scheme) and isinstance(OUTSIDE, Composite)
-    assert str(OUTSIDE) == "HighLow()" and OUTSIDE == EXAMPLE["HighLow"]() and len({OUTSIDE, EXAMPLE["HighLow"]()}) == 1
+    assert str(OUTSIDE) == "HighLow()" and EXAMPLE["HighLow"]() == OUTSIDE and len({OUTSIDE, EXAMPLE["HighLow"]()}) == 1
 
 
 def test_the_page_is_short():
@@ -213,6 +214,28 @@ class Nowhere:
         return None
 
 
+class Returning:
+    """No dataclass; its implementation is what it is told."""
+
+    reproducible = False
+
+    def __init__(self, found: Any) -> None:
+        self.found = found
+
+    def implementation(self, device: str) -> Any:
+        return self.found
+
+
+@dataclass
+class Mutable:
+    """It does not hash."""
+
+    reproducible: bool = False
+
+    def implementation(self, device: str) -> Any:
+        return CompositeImplementation(OUTSIDE)
+
+
 @dataclass(frozen=True)
 class Lying:
     """The page's scheme, off by 2^-20 of it, with a bound of nothing."""
@@ -250,13 +273,28 @@ def test_what_cannot_run_is_refused_with_words(call):
     a = np.ones((3, 3))
     with pytest.raises(EngineError, match=r"Nowhere\(.*does not run on a CPU.*another scheme"):
         call(a, scheme=Nowhere())
-    for bad in (EXAMPLE["HighLow"], object(), "high-low", {"reproducible": False}):
+    wrong = Returning(OUTSIDE)
+    with pytest.raises(ArgumentError, match=r"returned HighLow\(\), which runs nothing; return .*CompositeImpl"):
+        call(a, scheme=wrong)
+    data = SimpleNamespace(reproducible=False, implementation=3)
+    for bad in (EXAMPLE["HighLow"], object(), "high-low", {"reproducible": False}, data):
         with pytest.raises(ArgumentError, match="is no scheme"):
             call(a, scheme=bad)
     with pytest.raises(ArgumentError, match=r"HighLow\(\) is not reproducible"):
         call(a, scheme=OUTSIDE, reproducible=True)
     with pytest.raises(ArgumentError, match=r"simulated:volta.*HighLow\(\).*engine='cpu'"):
         call(a, scheme=OUTSIDE, engine="simulated:volta")
+
+
+@pytest.mark.parametrize("scheme", [Returning(CompositeImplementation(OUTSIDE)), Mutable()], ids=["class", "mutable"])
+def test_one_that_does_not_compare_by_value_multiplies_without_derivatives(scheme, rng):
+    torch = pytest.importorskip("torch")
+    a = rng.standard_normal((4, 4))
+    expected = prismm.matmul(a, a, accuracy="correctly-rounded")
+    assert_same_bits(prismm.matmul(a, a, scheme=scheme, accuracy="correctly-rounded"), expected)
+    tensor = torch.tensor(a, requires_grad=True)
+    with pytest.raises(ArgumentError, match=r"frozen dataclass.*detach"):
+        prismm.matmul(tensor, tensor, scheme=scheme)
 
 
 def test_its_own_refusal_reaches_the_caller():
