@@ -77,6 +77,10 @@ def transposed(x: Any, how: str, name: str) -> Any:
     return arrays.Array(swapped.conj() if how == "C" else swapped, array.family, array.source)
 
 
+def _is_scheme(x: Any) -> bool:
+    return isinstance(x, Scheme) and not isinstance(x, type) and callable(x.implementation)
+
+
 def check_request(
     accuracy: Any,
     scheme: Any,
@@ -92,10 +96,10 @@ def check_request(
     if not isinstance(reproducible, (bool, np.bool_)):
         raise ArgumentError(f"reproducible={reproducible!r}; pass True or False")
     target = parse_target(accuracy) if accuracy is not None else None
-    if scheme is not None and (isinstance(scheme, type) or not (isinstance(scheme, Scheme) or selects(scheme))):
+    if scheme is not None and not (_is_scheme(scheme) or selects(scheme)):
         raise ArgumentError(
             f"scheme={scheme!r} is no scheme; pass prismm.Residues(...), Words(...), ScaledHalf(...), TileInt8(...), "
-            f"Slices(...), Native() or Auto()"
+            f"Slices(...), Native(), Auto(), or an object of your own that keeps prismm.schemes.Scheme"
         )
     if engine is not None and not isinstance(engine, str):
         raise ArgumentError(f"engine={engine!r}; pass a name such as 'cpu'")

@@ -17,7 +17,7 @@ class Scheme(Protocol):
     - scaling rows of A or columns of B by powers of two scales the result exactly, away from overflow and underflow,
       where the scheme scales rows and columns.
 
-    Schemes are frozen dataclasses: they print, compare and hash by value.
+    Schemes are frozen dataclasses: they print, compare and hash by value. docs/extending.md has a whole one.
     """
 
     @property

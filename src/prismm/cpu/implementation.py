@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from prismm.core.accuracy import Target
 from prismm.core.outcome import Job, Outcome
 from prismm.core.problem import Problem
-from prismm.errors import EngineError
+from prismm.errors import ArgumentError, EngineError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -122,8 +122,14 @@ def implementation_of(scheme: Any) -> Implementation:
 
     Raises:
         EngineError: for a scheme that has none.
+        ArgumentError: for one that returns something else.
     """
     found: Implementation | None = scheme.implementation("cpu")
     if found is None:
         raise EngineError(f"{scheme} does not run on a CPU; pass tensors on a GPU, or another scheme")
+    if not callable(getattr(found, "run", None)):
+        raise ArgumentError(
+            f"implementation('cpu') of {scheme} returned {found!r}, which runs nothing; return "
+            f"prismm.schemes.CompositeImplementation(self), or None"
+        )
     return found

@@ -147,24 +147,39 @@ _UNNAMED: dict[str, Any] = {}
 
 
 def scheme_text(scheme: Any) -> str:
-    """A recipe's word for a scheme: its name, or a digest by which this process knows it again."""
+    """A recipe's word for a scheme: its name, or a digest by which this process knows it again.
+
+    Raises:
+        ArgumentError: for a scheme that is no frozen dataclass.
+    """
     from prismm.schemes.names import scheme_name
 
-    name = scheme_name(scheme)
+    try:
+        content = fields(scheme)
+        name = scheme_name(scheme)
+    except TypeError:
+        raise ArgumentError(
+            f"scheme={scheme!r} does not compare by value, which products with derivatives need; make it a frozen "
+            f"dataclass with hashable fields, or detach the tensors"
+        ) from None
     if name is None:
-        content = ", ".join(f"{item.name}={getattr(scheme, item.name)!r}" for item in fields(scheme))
-        text = f"{type(scheme).__module__}.{type(scheme).__qualname__}({content})"
+        values = ", ".join(f"{item.name}={getattr(scheme, item.name)!r}" for item in content)
+        text = f"{type(scheme).__module__}.{type(scheme).__qualname__}({values})"
         name = f"unnamed:{hashlib.sha256(text.encode()).hexdigest()[:24]}"
         _UNNAMED[name] = scheme
     return name
 
 
-@functools.lru_cache(maxsize=256)
 def _scheme(name: str | None) -> Any:
-    """The scheme of this name, made once."""
+    """The scheme of this name, made once; of a class that was defined anew, the last one."""
+    return _UNNAMED[name] if name in _UNNAMED else _parsed_scheme(name)
+
+
+@functools.lru_cache(maxsize=256)
+def _parsed_scheme(name: str | None) -> Any:
     from prismm.schemes.names import parse_scheme
 
-    return _UNNAMED[name] if name in _UNNAMED else parse_scheme(name)
+    return parse_scheme(name)
 
 
 def _may_reproduce(scheme: Any) -> bool:

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING
 from prismm._lazy import attributes
 
 if TYPE_CHECKING:
-    from prismm.core.composite import Composite
+    from prismm.core.composite import Composite, Joined, Scaled, Setting
     from prismm.core.scheme import Scheme
+    from prismm.cpu.composite import CompositeImplementation
+    from prismm.cpu.engines.floats import blas_for
     from prismm.planning.auto import Auto
     from prismm.schemes.multiword import Words
     from prismm.schemes.native import Native
@@ -24,11 +26,23 @@ COMPOSITE = {"Words": "multiword", "ScaledHalf": "scaled_half", "TileInt8": "til
 
 _HOMES = {"Residues": "residues", "Native": "native", **COMPOSITE}
 
-__all__ = ["Auto", "Composite", "Native", "Residues", "ScaledHalf", "Scheme", "Slices", "TileInt8", "Words"]
+_EXTENDING = {
+    "Scheme": "core.scheme",
+    **dict.fromkeys(("Composite", "Joined", "Scaled", "Setting"), "core.composite"),
+    "CompositeImplementation": "cpu.composite",
+    "blas_for": "cpu.engines.floats",
+}
+"""What a scheme of one's own is made of (docs/extending.md), and its modules."""
+
+__all__ = [
+    "Auto", "Composite", "CompositeImplementation", "Joined", "Native", "Residues", "Scaled", "ScaledHalf", "Scheme",
+    "Setting", "Slices", "TileInt8", "Words", "blas_for",
+]  # fmt: skip
 
 
 __getattr__ = attributes(
     globals(),
-    {"Auto": "prismm.planning.auto", "Scheme": "prismm.core.scheme", "Composite": "prismm.core.composite"}
+    {"Auto": "prismm.planning.auto"}
+    | {name: f"prismm.{home}" for name, home in _EXTENDING.items()}
     | {name: f"prismm.schemes.{home}" for name, home in _HOMES.items()},
 )

@@ -110,7 +110,7 @@ def engine_for(name: str | None = None) -> FloatEngine:
 
 
 def blas_for(name: str | None, scheme: str) -> BlasEngine:
-    """BLAS, for a scheme whose products are exact integers, the same on any engine.
+    """BLAS, for a scheme that multiplies by it alone.
 
     Raises:
         ArgumentError: for any other engine.
@@ -119,7 +119,7 @@ def blas_for(name: str | None, scheme: str) -> BlasEngine:
         assert name is not None
         names.check(name)
         raise names.not_here(name) or ArgumentError(
-            f"engine {name!r} does not serve {scheme}, whose integer sums are the same on any; pass engine='cpu'"
+            f"engine {name!r} does not serve {scheme}, which multiplies by BLAS alone; pass engine='cpu'"
         )
     return BLAS
 
