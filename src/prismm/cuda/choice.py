@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 from prismm.core.backend import Chosen
 from prismm.core.moduli import MAX_MODULI, operand_bits
 from prismm.core.problem import Problem
-from prismm.cuda.costs.predict import gpu_seconds
+from prismm.cuda.costs.predict import gpu_seconds, sum_seconds
 from prismm.cuda.costs.table import Rates, rates_of, usual_rates
 from prismm.cuda.device import BLAS, FP64, INT8, Device, spoiled_by
 from prismm.cuda.multiword.implementation import of_native_grade
@@ -63,7 +63,7 @@ class Contenders(NamedTuple):
 
     Attributes:
         native: by cuBLAS.
-        one_kernel: in one FP64 kernel; infinite where it is not to be taken.
+        one_kernel: in one FP64 kernel; infinite where that is not surely as fast as cuBLAS.
         others: multiword and residues.
     """
 
@@ -151,13 +151,19 @@ class GpuColumn:
 
     def contenders(self, problem: Problem, moduli: int, rates: Rates) -> Contenders:
         """What may be taken for native grade, with the GPU's seconds."""
-        seconds = math.inf
-        if self.one_kernel and one_kernel_is_sure(problem, self.device, rates):
-            seconds = gpu_seconds(Native(), problem, rates, FP64)
+        native, kernel = own_seconds(problem, rates) + checked_seconds(problem, rates), math.inf
+        # Of a vector and a strided matrix the kernel uses a sixteenth of its tiles.
+        wasted = problem.strided_vector and problem.operand_bytes > _LITTLE
+        if self.one_kernel and not wasted and serves_directly(problem, self.device):
+            kernel = kernel_seconds(problem, rates)
+            kernel = kernel if SURE * kernel <= native else math.inf
+        if problem.summed:
+            more = sum_seconds(problem, rates, joined=False)
+            native, kernel = native + more, kernel + more
         # A product with a vector reads each element once: there is nothing to be gained by parts of it.
         words = of_native_grade(problem) if min(problem.m, problem.n) > 1 else None
         others = [(gpu_seconds(x, problem, rates), x) for x in (words, Residues(moduli)) if x is not None]
-        return Contenders(gpu_seconds(Native(), problem, rates), seconds, others)
+        return Contenders(native, kernel, others)
 
 
 def column(name: str) -> GpuColumn:
@@ -169,16 +175,6 @@ def column(name: str) -> GpuColumn:
     rates = rates_of(name)
     processors = rates.processors if rates is not None else _USUAL_PROCESSORS
     return GpuColumn(Device(name, rates is not None and rates.sm90, True, processors), rates)
-
-
-def one_kernel_is_sure(problem: Problem, device: Device, rates: Rates) -> bool:
-    """Whether one kernel is sure enough to be as fast as cuBLAS and the check of its result."""
-    # Of a vector and a strided matrix the kernel uses a sixteenth of its tiles.
-    if problem.strided_vector and problem.operand_bytes > _LITTLE:
-        return False
-    if not serves_directly(problem, device):
-        return False
-    return SURE * kernel_seconds(problem, rates) <= own_seconds(problem, rates) + checked_seconds(problem, rates)
 
 
 def moduli_matching_cublas(result: Format, terms: int) -> int:

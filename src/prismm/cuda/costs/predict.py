@@ -40,8 +40,12 @@ def gpu_seconds(
     """Seconds that the GPU is expected to work on a call, whatever the host takes: as in a graph of many."""
     implementation = implementation_of(scheme)
     seconds = float(implementation.gpu_seconds(problem, rates, engine, strassen))
-    if problem.summed:
-        # C is read; what is no join of digits reads the product once more and writes the sum.
-        passes = 1 if implementation.joins_sums else 3
-        seconds += 4 * rates.check + passes * problem.result_bytes / rates.memory
-    return seconds
+    return seconds + sum_seconds(problem, rates, joined=implementation.joins_sums) if problem.summed else seconds
+
+
+def sum_seconds(problem: Problem, rates: Rates, *, joined: bool) -> float:
+    """Seconds that gemm's sum adds to those of a product; joined: whether it is made where digits are joined.
+
+    C is read; what is no join of digits reads the product once more and writes the sum.
+    """
+    return 4 * rates.check + (1 if joined else 3) * problem.result_bytes / rates.memory
