@@ -41,6 +41,7 @@ from prismm.cuda.multiword.kernels import (
 from prismm.cuda.native.kernels import product as direct
 from prismm.cuda.native.kernels import product_sm90 as direct_hopper
 from prismm.cuda.residues.kernels import product_sm90 as product_hopper
+from prismm.cuda.residues.kernels import split_fragments_sm90 as split_fragments
 from prismm.cuda.residues.kernels import split_sm90 as split_hopper
 from prismm.cuda.slices.kernels import product_sm90 as slice_product_hopper
 from prismm.cuda.tile_int8.kernels import product_sm90 as tile_product_hopper
@@ -546,7 +547,7 @@ def interpreted_device(name: str) -> Device:
     """A device that has all that is written for sm_90 ("hopper"), for other GPUs of NVIDIA's, or for none ("any")."""
     if name == "hopper":
         interpret(
-            direct, product_hopper, direct_hopper, split_hopper, slice_product_hopper, tile_product_hopper,
-            words_product_hopper, words_split_hopper, words_direct_hopper,
+            direct, product_hopper, direct_hopper, split_fragments, split_hopper, slice_product_hopper,
+            tile_product_hopper, words_product_hopper, words_split_hopper, words_direct_hopper,
         )  # fmt: skip
     return Device("interpreter", name == "hopper", name != "any", 4)

@@ -322,7 +322,7 @@ def _recompute_own(
     device: Device,
 ) -> None:
     """Set the entries of a sum of the scheme's own value that were marked."""
-    from prismm.cuda.gemm.kernels import combine
+    from prismm.cuda.gemm.kernels.repair import SPAN
     from prismm.cuda.slices.kernels import settle as slice_settle
 
     (left, right, sums), (_, _, sums_i) = products[0], products[-1]
@@ -334,7 +334,7 @@ def _recompute_own(
     a_batch, b_batch = (strides[0] if x.batch > 1 else 0 for x, strides in ((a, a_strides), (b, b_strides)))
     words = math.prod(flags.shape)
     program.launch(
-        slice_settle.settle_slices, (min(8 * device.programs, -(-words // combine.SPAN.value)),), a.buffer.reals(),
+        slice_settle.settle_slices, (min(8 * device.programs, -(-words // SPAN.value)),), a.buffer.reals(),
         a_batch, *a_strides[1:], b.buffer.reals(), b_batch, *b_strides[1:], out.buffer.reals(), *strides,
         source.buffer.reals(), c_strides[1], c_strides[2], c_strides[0], flags, sums.low, sums.top, sums_i.low,
         sums_i.top, left.statistics, left.extras, right.statistics, right.extras, counts, *FACTORS, out.m, out.n,

@@ -15,7 +15,7 @@ bytes and 4·k operations alone, k/4 bytes in a tile.
 import triton
 import triton.language as tl
 
-from prismm.cuda.residues.kernels.repair import exact_value
+from prismm.cuda.kernels.exact import exact_value
 
 SPECIAL, SUMMED, DOUBLE, KEPT = tl.constexpr(0), tl.constexpr(1), tl.constexpr(2), tl.constexpr(3)
 """Which of `counts` grows: not finite, summed exactly, in float64, or left as it was."""

@@ -15,10 +15,10 @@ float32 in 97 (110), of 5001 in 112 (107).
 import triton
 import triton.language as tl
 
+from prismm.cuda.kernels.exact import limb_numbers
 from prismm.cuda.kernels.fp64 import multiple, wide
 from prismm.cuda.kernels.uncertified import settle_open_entries
 from prismm.cuda.native.kernels.product import LARGE, SLACK, TOP
-from prismm.cuda.residues.kernels.repair import limb_numbers
 
 
 @triton.jit(do_not_specialize=["rows", "terms"])

@@ -27,8 +27,9 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.ampere import async_copy, mma_v2
 
+from prismm.cuda.kernels.exact import LIMBS_OF_SUMS
 from prismm.cuda.kernels.fp64 import even, wide
-from prismm.cuda.residues.kernels.repair import LIMBS_OF_SUMS, settle_native
+from prismm.cuda.residues.kernels.repair import settle_native
 
 _INNER = gl.constexpr(16)
 """Inner dimension of an instruction."""

@@ -15,10 +15,10 @@ Bytes: 8 an entry and part, 8 or 4 an entry. Operations: one addition an entry a
 import triton
 import triton.language as tl
 
+from prismm.cuda.kernels.exact import limb_numbers
 from prismm.cuda.kernels.fp64 import wide
 from prismm.cuda.kernels.uncertified import settle_open_entries
 from prismm.cuda.native.kernels.product import LARGE, SLACK, TOP
-from prismm.cuda.residues.kernels.repair import limb_numbers
 
 
 @triton.jit

@@ -43,6 +43,15 @@ import triton.language as tl
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
+from prismm.cuda.kernels.exact import (
+    LIMBS_OF_SUMS,
+    ORIGIN,
+    exact_sums,
+    exact_value_in,
+    factors,
+    ieee_value_in,
+    round_limbs,
+)
 from prismm.cuda.kernels.expansion import round_expansion
 from prismm.cuda.kernels.fp64 import (
     EXPONENT,
@@ -59,20 +68,7 @@ from prismm.cuda.kernels.fp64 import (
     wide,
 )
 from prismm.cuda.native.kernels.product import LARGE, TOP
-from prismm.cuda.residues.kernels.repair import (
-    BY_MAGNITUDE,
-    EXACT,
-    LIMBS_OF_SUMS,
-    ORIGIN,
-    SPECIAL,
-    exact_sums,
-    exact_value_in,
-    factors,
-    ieee_value_in,
-    magnitude_proves,
-    round_limbs,
-    settle_native,
-)
+from prismm.cuda.residues.kernels.repair import BY_MAGNITUDE, EXACT, SPECIAL, magnitude_proves, settle_native
 from prismm.cuda.residues.kernels.scale import magnitude_factors, scale_exponent
 
 NATIVE, ROUNDED, SCALED = gl.constexpr(0), gl.constexpr(1), gl.constexpr(2)

@@ -15,6 +15,7 @@ again by every strip that shares them. Rows of exact values: 128·k times ten op
 import triton
 import triton.language as tl
 
+from prismm.cuda.kernels.exact import exact_value
 from prismm.cuda.kernels.fp64 import LOW32, NONFINITE, SHIFT, STATISTICS, bit_number, scaled, two_sum, wide
 from prismm.cuda.residues.kernels.join_exact import bound_of, bound_terms, store_marks
 from prismm.cuda.residues.kernels.repair import (
@@ -22,7 +23,6 @@ from prismm.cuda.residues.kernels.repair import (
     EXACT,
     decided,
     doubled,
-    exact_value,
     magnitude_proves,
     magnitude_sum,
     strip_of,

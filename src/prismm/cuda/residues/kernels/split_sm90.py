@@ -56,184 +56,31 @@ from prismm.cuda.kernels.fp64 import (
 )
 from prismm.cuda.residues.kernels.scale import counts_of, exponent_of, level_of, scale_exponent
 from prismm.cuda.residues.kernels.split import plane_row, residual_total
+from prismm.cuda.residues.kernels.split_fragments_sm90 import (
+    QUANTITIES,
+    RESIDUE_OPERANDS,
+    fragment_layout,
+    gathered,
+    in_fours,
+    kept_layout,
+    maximum_of_warps,
+    of_quantities,
+    plain_layout,
+    put_in,
+    residues_assembly,
+    shared_layout,
+    spread_out,
+    tile_layout,
+    tile_shape,
+    total_of_warps,
+    warp_total,
+)
 
-QUANTITIES = gl.constexpr(8)
-"""Sums of a vector, in their order in the statistics: norms and counts; the last one is none."""
 SHORT = gl.constexpr(15)
 """Tiles whose levels add up in fields of six bits, four elements a tile."""
 
 
-def _residues(first: int, two: bool) -> str:
-    """Assembly: the residues of a group, of words in the order of `fragment_layout`, by constants in that order.
-
-    Args:
-        first: which constant holds the factors of the first eight rows; those of the others follow.
-        two: whether those rows belong to other moduli.
-
-    Operands: 8 words of results, first those of the first eight rows; 8 words; 16 constants.
-    """
-    start = ", ".join(f"${16 + x}" for x in range(4))
-    factors = f"${16 + first}, ${17 + first}"
-    reductions = [[f"${24 + x}" for x in range(3)], [f"${24 + 4 * two + x}" for x in range(3)]]
-    lines = ["{ .reg .b32 y<4>, q, l, h, r<32>;"]
-    for j in range(8):
-        lines.append(
-            "mma.sync.aligned.m16n8k16.row.col.s32.s8.u8.s32 "
-            f"{{y0, y1, y2, y3}}, {{{factors}}}, {{${8 + j}}}, {{{start}}};"
-        )
-        for i in range(4):
-            inverse, shift, minus = reductions[i // 2]
-            lines.append(f"fma.rn.f32 q, y{i}, {inverse}, {shift}; mad.lo.s32 r{8 * i + j}, q, {minus}, y{i};")
-    for word in range(8):
-        r0, r1, r2, r3 = (f"r{4 * word + x}" for x in range(4))
-        lines.append(f"prmt.b32 l, {r0}, {r1}, 0x0040; prmt.b32 h, {r2}, {r3}, 0x0040; prmt.b32 ${word}, l, h, 0x5410;")
-    return " ".join([*lines, "}"])
-
-
-_OPERANDS = gl.constexpr(",".join(["=r"] * 8 + ["r"] * 24))
-_OF_ONE, _OF_THE_NEXT, _OF_TWO = (gl.constexpr(_residues(*x)) for x in ((4, False), (6, False), (4, True)))
-
-
-@gluon.constexpr_function
-def _bases(count, direction):
-    """Of a direction with so many values."""
-    return [[x << y for x in direction] for y in range(count.bit_length() - 1)]
-
-
-@gluon.constexpr_function
-def tile_layout(WARPS, GROUPS, ACROSS):
-    """Of tiles (WARPS, GROUPS, 16, 4). A thread holds four neighbouring elements of a vector, of two columns at a time
-    where they lie side by side.
-    """
-    fours, along, groups = _bases(4, [0, 0, 0, 1]), _bases(16, [0, 0, 1, 0]), _bases(GROUPS, [0, 1, 0, 0])
-    if ACROSS:
-        registers, lanes = groups[:1] + fours + groups[2:], groups[1:2] + along
-    else:
-        registers, lanes = fours + groups[1:], along + groups[:1]
-    return gl.DistributedLinearLayout(registers, lanes, _bases(WARPS, [1, 0, 0, 0]), [], [WARPS, GROUPS, 16, 4])
-
-
-@gluon.constexpr_function
-def fragment_layout(WARPS, TILES):
-    """Of words (TILES, WARPS, 4, 64) as the matrix instructions take them, and of what they give."""
-    return gl.DistributedLinearLayout(
-        _bases(8, [0, 0, 0, 1]) + _bases(TILES, [1, 0, 0, 0]),
-        _bases(4, [0, 0, 1, 0]) + _bases(8, [0, 0, 0, 8]),
-        _bases(WARPS, [0, 1, 0, 0]),
-        [],
-        [TILES, WARPS, 4, 64],
-    )
-
-
-@gluon.constexpr_function
-def _shared_layout(WARPS, TILES):
-    """Of the same words in shared memory, so that eight threads' fours are in different banks, written or read."""
-    offsets = [*_bases(64, [0, 0, 0, 1]), [0, 0, 1, 4], [0, 0, 2, 16], *_bases(WARPS, [0, 1, 0, 0])]
-    tiles = _bases(TILES, [1, 0, 0, 0])
-    if tiles:
-        tiles[0] = [1, 0, 0, 16]
-    return gl.SharedLinearLayout(offsets + tiles)
-
-
-@gluon.constexpr_function
-def _kept_layout(WARPS, GROUPS):
-    """Of tiles in shared memory, so that eight threads' fours are in different banks where two columns are theirs."""
-    groups = _bases(GROUPS, [0, 1, 0, 0])
-    if len(groups) > 1:
-        groups[1] = [0, 2, 4, 0]
-    return gl.SharedLinearLayout(
-        _bases(4, [0, 0, 0, 1]) + _bases(16, [0, 0, 1, 0]) + groups + _bases(WARPS, [1, 0, 0, 0])
-    )
-
-
-@gluon.constexpr_function
-def _of_warps(WARPS, GROUPS, ACROSS):
-    """Of what all warps found, in every thread: (WARPS,), or (columns, WARPS) with columns as in `tile_layout`."""
-    if not ACROSS:
-        return gl.DistributedLinearLayout(_bases(WARPS, [1]), [[0]] * 5, _bases(WARPS, [0]), [], [WARPS])
-    tile = tile_layout(WARPS, GROUPS, ACROSS)
-    registers = _bases(WARPS, [0, 1]) + [[basis[1], 0] for basis in tile.reg_bases if basis[1]]
-    lanes = [[basis[1], 0] for basis in tile.lane_bases]
-    return gl.DistributedLinearLayout(registers, lanes, _bases(WARPS, [0, 0]), [], [GROUPS, WARPS])
-
-
-@gluon.constexpr_function
-def _of_quantities(WARPS, GROUPS, ACROSS):
-    """Of QUANTITIES that all warps found: a lane holds those of one quantity and column."""
-    if not ACROSS:
-        lanes = _bases(QUANTITIES.value, [1, 0]) + [[0, 0]] * 2
-        return gl.DistributedLinearLayout(
-            _bases(WARPS, [0, 1]), lanes, _bases(WARPS, [0, 0]), [], [QUANTITIES.value, WARPS]
-        )
-    columns = _bases(GROUPS, [0, 1, 0])
-    lanes = _bases(QUANTITIES.value, [1, 0, 0]) + columns[:2]
-    registers = _bases(WARPS, [0, 0, 1]) + columns[2:]
-    return gl.DistributedLinearLayout(registers, lanes, _bases(WARPS, [0, 0, 0]), [], [QUANTITIES.value, GROUPS, WARPS])
-
-
-@gluon.constexpr_function
-def _plain(ACROSS, quantities):
-    """Of such results in shared memory."""
-    return gl.SwizzledSharedLayout(1, 1, 1, list(reversed(range(1 + ACROSS + quantities))))
-
-
-@gluon.constexpr_function
-def _shape(WARPS, GROUPS, ACROSS, quantities):
-    return [QUANTITIES.value] * quantities + [GROUPS] * ACROSS + [WARPS]
-
-
-@gluon.jit
-def _warp_total(t, ACROSS: gl.constexpr):
-    """Sums of a warp's partial results (WARPS, GROUPS, 16): (WARPS,), or (columns, WARPS)."""
-    if ACROSS:
-        return gl.sum(t, 2).permute((1, 0))
-    else:
-        return gl.sum(t.reshape((t.shape[0], t.shape[1] * 16)), 1)
-
-
-@gluon.jit
-def _warp_maximum(t, ACROSS: gl.constexpr):
-    if ACROSS:
-        return gl.max(t, 2).permute((1, 0))
-    else:
-        return gl.max(t.reshape((t.shape[0], t.shape[1] * 16)), 1)
-
-
-@gluon.jit
-def _gathered(some, WARPS: gl.constexpr, GROUPS: gl.constexpr, ACROSS: gl.constexpr):
-    """What warps found, in every thread."""
-    shape: gl.constexpr = _shape(WARPS, GROUPS, ACROSS, 0)
-    buffer = gl.allocate_shared_memory(some.dtype, shape, _plain(ACROSS, 0))
-    buffer.store(some)
-    return buffer.load(_of_warps(WARPS, GROUPS, ACROSS))
-
-
-@gluon.jit
-def _maximum(t, WARPS: gl.constexpr, GROUPS: gl.constexpr, ACROSS: gl.constexpr):
-    return gl.max(_gathered(_warp_maximum(t, ACROSS), WARPS, GROUPS, ACROSS), 1 if ACROSS else 0)
-
-
-@gluon.jit
-def _total(t, WARPS: gl.constexpr, GROUPS: gl.constexpr, ACROSS: gl.constexpr):
-    return gl.sum(_gathered(_warp_total(t, ACROSS), WARPS, GROUPS, ACROSS), 1 if ACROSS else 0)
-
-
-@gluon.jit
-def _put(buffer, i: gl.constexpr, t):
-    """A quantity of all warps to its place."""
-    if len(t.shape) == 2:
-        buffer.slice(i, 1).store(t.reshape((1, t.shape[0], t.shape[1])))
-    else:
-        buffer.slice(i, 1).store(t.reshape((1, t.shape[0])))
-
-
-@gluon.jit
-def _spread(v, ACROSS: gl.constexpr):
-    """A value of each vector, over a tile."""
-    if ACROSS:
-        return v[None, :, None, None]
-    else:
-        return v
+_OF_ONE, _OF_THE_NEXT, _OF_TWO = (gl.constexpr(residues_assembly(*x)) for x in ((4, False), (6, False), (4, True)))
 
 
 @gluon.jit
@@ -316,18 +163,6 @@ def _words(y, bits, WORDS: gl.constexpr, MEASURE: gl.constexpr, SINGLE: gl.const
         return w0, w1, w2, residual
 
 
-@gluon.jit
-def _in_fours(w0, w1, w2, WORDS: gl.constexpr, TILES: gl.constexpr, WARPS: gl.constexpr):
-    """Words (WARPS, GROUPS, 16, 4) as (TILES, WARPS, 4, 64): four words are those of 4 // WORDS elements."""
-    if WORDS == 1:
-        fours = w0
-    elif WORDS == 2:
-        fours = gl.join(w0, w1).permute((0, 1, 4, 2, 3))
-    else:
-        fours = gl.join(gl.join(w0, w2), gl.join(w1, w2)).permute((0, 1, 4, 5, 2, 3))
-    return fours.reshape((WARPS, TILES, 4, 64)).permute((1, 0, 2, 3))
-
-
 @gluon.jit(do_not_specialize=["step", "batch_step", "vectors", "length", "terms", "q", "bits", "limit_bits"])
 def split_rows_at_once(
     x, step, batch_step, stats, planes, thresholds, fragments, vectors, length, pitch, plane, terms, q, bits,
@@ -378,7 +213,7 @@ def _planes(
     PARTIAL: gl.constexpr = gl.SliceLayout(3, L)
     F: gl.constexpr = fragment_layout(WARPS, TILES)
     lift, factor = _factors(exponent, shift, NARROW)
-    lift, factor = _spread(lift, ACROSS), _spread(factor, ACROSS)
+    lift, factor = spread_out(lift, ACROSS), spread_out(factor, ACROSS)
     tile = gl.arange(0, TILES, layout=gl.SliceLayout(1, gl.SliceLayout(2, gl.SliceLayout(3, F))))[:, None, None, None]
     f_warp = gl.arange(0, WARPS, layout=gl.SliceLayout(0, gl.SliceLayout(2, gl.SliceLayout(3, F))))[None, :, None, None]
     lane = gl.arange(0, 4, layout=gl.SliceLayout(0, gl.SliceLayout(1, gl.SliceLayout(3, F))))[None, None, :, None]
@@ -411,7 +246,7 @@ def _planes(
     for t in gl.static_range(0, MODULI, MODULI_AT_ONCE):
         both = fragments + (t // MODULI_AT_ONCE * 512 + lane * 64 + place)
         constants = constants + ((gl.load(both), gl.load(both + 256)),)  # type: ignore[assignment]  # noqa: RUF005
-    buffer = gl.allocate_shared_memory(gl.int32, [TILES, WARPS, 4, 64], _shared_layout(WARPS, TILES))
+    buffer = gl.allocate_shared_memory(gl.int32, [TILES, WARPS, 4, 64], shared_layout(WARPS, TILES))
     deviation = gl.zeros([WARPS, GROUPS, 16], gl.int64 if MEASURE else gl.int32, layout=PARTIAL)
     at = start
     if not KEPT:
@@ -430,22 +265,22 @@ def _planes(
             deviation += gl.sum(delta.to(gl.int64) * delta, 3)
         else:
             deviation |= gl.max(delta, 3)
-        buffer.store(_in_fours(w0, w1, w2, WORDS, TILES, WARPS))
+        buffer.store(in_fours(w0, w1, w2, WORDS, TILES, WARPS))
         words = buffer.load(F)
         there = stored & (h0 + f_h < pitch)
         for t in gl.static_range(0, MODULI, MODULI_AT_ONCE):
             starts, reductions = constants[t // MODULI_AT_ONCE]  # type: ignore[var-annotated]
             mask = there & (modulus + t < MODULI) if t + MODULI_AT_ONCE > MODULI else there
             made = gl.inline_asm_elementwise(
-                _OF_TWO if TWO else _OF_ONE, _OPERANDS, [words, starts, reductions], dtype=gl.int32, is_pure=True,
-                pack=8,
+                _OF_TWO if TWO else _OF_ONE, RESIDUE_OPERANDS, [words, starts, reductions], dtype=gl.int32,
+                is_pure=True, pack=8,
             )  # fmt: skip
             gl.store(target + t * quarter, made, mask=mask)
             if AT_ONCE == 4:
                 mask = next_stored & (h0 + f_h + (0 if ACROSS else 128) < pitch)
                 mask = mask & (modulus + t < MODULI) if t + MODULI_AT_ONCE > MODULI else mask
                 made = gl.inline_asm_elementwise(
-                    _OF_THE_NEXT, _OPERANDS, [words, starts, reductions], dtype=gl.int32, is_pure=True, pack=8
+                    _OF_THE_NEXT, RESIDUE_OPERANDS, [words, starts, reductions], dtype=gl.int32, is_pure=True, pack=8
                 )  # fmt: skip
                 gl.store(target + (t * quarter + further), made, mask=mask)
         target += STEP // 4
@@ -516,7 +351,7 @@ def _split(
         # A store waits for all warps to have made the one before, so the loads of some tiles come first.
         TOGETHER: gl.constexpr = min(4, KEPT)
         kept = gl.allocate_shared_memory(
-            x.dtype.element_ty, [KEPT, WARPS, GROUPS, 16, 4], _kept_layout(WARPS, GROUPS)
+            x.dtype.element_ty, [KEPT, WARPS, GROUPS, 16, 4], kept_layout(WARPS, GROUPS)
         )  # fmt: skip
         for h0 in range(0, k, TOGETHER * STEP):
             values = ()
@@ -534,7 +369,7 @@ def _split(
         for h0 in range(whole_tiles, k, STEP):
             upper = gl.maximum(upper, gl.max(magnitude_word(gl.load(at, mask=inside & (h0 + h < k), other=0.0)), 3))
             at += advance
-    most = _maximum(upper, WARPS, GROUPS, ACROSS)
+    most = maximum_of_warps(upper, WARPS, GROUPS, ACROSS)
     if SINGLE:
         largest = bits_of(most.to(gl.float32, bitcast=True).to(gl.float64))
     else:
@@ -550,7 +385,7 @@ def _split(
                 value = gl.load(at, mask=inside & (h0 + h < k), other=0.0)
                 patterns = gl.maximum(patterns, gl.max(bits_of(value) & MAGNITUDE, 3))
                 at += advance
-            largest = _maximum(patterns, WARPS, GROUPS, ACROSS)
+            largest = maximum_of_warps(patterns, WARPS, GROUPS, ACROSS)
     if ACROSS:
         largest = gl.convert_layout(largest, COLUMNS)
     finite = largest < EXPONENT
@@ -558,7 +393,7 @@ def _split(
 
     # The norms, and the counts of large elements.
     lift, factor = _factors(exponent, q - exponent, SINGLE)
-    lift, factor = _spread(lift, ACROSS), _spread(factor, ACROSS)
+    lift, factor = spread_out(lift, ACROSS), spread_out(factor, ACROSS)
     squares = gl.zeros([WARPS, GROUPS, 16], gl.int64, layout=PARTIAL)
     total = squares
     c01 = gl.zeros([WARPS, GROUPS, 16], gl.int32, layout=PARTIAL)
@@ -590,20 +425,20 @@ def _split(
             c01 += s0 + (s1 << 16)
             c23 += s2 + (s3 << 16)
             c4 += s4
-    shape: gl.constexpr = _shape(WARPS, GROUPS, ACROSS, 1)
-    parts = gl.allocate_shared_memory(gl.int64, shape, _plain(ACROSS, 1))
-    norm2_of_warps = _warp_total(squares, ACROSS)
-    _put(parts, 0, norm2_of_warps)
-    _put(parts, 1, _warp_total(total, ACROSS))
+    shape: gl.constexpr = tile_shape(WARPS, GROUPS, ACROSS, 1)
+    parts = gl.allocate_shared_memory(gl.int64, shape, plain_layout(ACROSS, 1))
+    norm2_of_warps = warp_total(squares, ACROSS)
+    put_in(parts, 0, norm2_of_warps)
+    put_in(parts, 1, warp_total(total, ACROSS))
     if LEVELS:
-        l01, l23 = _warp_total(c01, ACROSS), _warp_total(c23, ACROSS)
-        _put(parts, 2, (l01 & 0xFFFF).to(gl.int64))
-        _put(parts, 3, ((l01 >> 16) & 0xFFFF).to(gl.int64))
-        _put(parts, 4, (l23 & 0xFFFF).to(gl.int64))
-        _put(parts, 5, ((l23 >> 16) & 0xFFFF).to(gl.int64))
-        _put(parts, 6, _warp_total(c4, ACROSS).to(gl.int64))
-    norm2 = gl.sum(_gathered(norm2_of_warps, WARPS, GROUPS, ACROSS), 1 if ACROSS else 0)
-    found = gl.sum(parts.load(_of_quantities(WARPS, GROUPS, ACROSS)), 2 if ACROSS else 1)
+        l01, l23 = warp_total(c01, ACROSS), warp_total(c23, ACROSS)
+        put_in(parts, 2, (l01 & 0xFFFF).to(gl.int64))
+        put_in(parts, 3, ((l01 >> 16) & 0xFFFF).to(gl.int64))
+        put_in(parts, 4, (l23 & 0xFFFF).to(gl.int64))
+        put_in(parts, 5, ((l23 >> 16) & 0xFFFF).to(gl.int64))
+        put_in(parts, 6, warp_total(c4, ACROSS).to(gl.int64))
+    norm2 = gl.sum(gathered(norm2_of_warps, WARPS, GROUPS, ACROSS), 1 if ACROSS else 0)
+    found = gl.sum(parts.load(of_quantities(WARPS, GROUPS, ACROSS)), 2 if ACROSS else 1)
     R: gl.constexpr = found.type.layout
     if ACROSS:
         norm2 = gl.convert_layout(norm2, COLUMNS)
@@ -644,9 +479,9 @@ def _split(
             MODULI, WARPS, GROUPS, ACROSS, MEASURE, WORDS, PERMUTED, KEPT, SINGLE and WORDS == 1 and not MEASURE,
         )  # fmt: skip
     if MEASURE:
-        residual = _total(deviation, WARPS, GROUPS, ACROSS)
+        residual = total_of_warps(deviation, WARPS, GROUPS, ACROSS)
     else:
-        residual = residual_total(_maximum(deviation, WARPS, GROUPS, ACROSS).to(gl.int64), terms, MEASURE)
+        residual = residual_total(maximum_of_warps(deviation, WARPS, GROUPS, ACROSS).to(gl.int64), terms, MEASURE)
     if ACROSS:
         residual = gl.convert_layout(residual, COLUMNS)
     gl.store(own + RESIDUAL * vectors, gl.where(finite, residual, 0), mask=valid)

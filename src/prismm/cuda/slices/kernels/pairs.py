@@ -26,10 +26,10 @@ at the full rate of INT8. Not measured yet.
 import triton
 import triton.language as tl
 
-from prismm.cuda.gemm.kernels.combine import UNIT_OF_SUMS, deposit
+from prismm.cuda.gemm.kernels.repair import UNIT_OF_SUMS, deposit
+from prismm.cuda.kernels.exact import LIMBS_OF_SUMS, limb_numbers, round_limbs
 from prismm.cuda.kernels.fp64 import LOW32, NONFINITE, STATISTICS, bits_of, float_of, power_of_two, two_sum, wide
 from prismm.cuda.residues.kernels.join_exact import MAGNITUDE, bound_terms, judge
-from prismm.cuda.residues.kernels.repair import LIMBS_OF_SUMS, limb_numbers, round_limbs
 from prismm.cuda.slices.kernels.adaptive import CUTS, FIRST, REST, WEIGHT
 from prismm.cuda.slices.kernels.join import Q, covered_products, signed, store_marks, unsigned
 

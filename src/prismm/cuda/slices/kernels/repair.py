@@ -13,6 +13,7 @@ that exact sums touch.
 import triton
 import triton.language as tl
 
+from prismm.cuda.kernels.exact import exact_value, ieee_value
 from prismm.cuda.kernels.expansion import round_expansion
 from prismm.cuda.kernels.fp64 import EXPONENT, LARGEST, STATISTICS, two_sum, wide
 from prismm.cuda.residues.kernels.join_exact import MAGNITUDE, RAW, ROUNDING, judge, spread
@@ -22,8 +23,6 @@ from prismm.cuda.residues.kernels.repair import (
     KEPT,
     SPECIAL,
     doubled,
-    exact_value,
-    ieee_value,
     magnitude_proves,
     magnitude_sum,
 )

@@ -14,27 +14,19 @@ it touches. Not measured yet.
 import triton
 import triton.language as tl
 
-from prismm.cuda.gemm.kernels.combine import (
+from prismm.cuda.gemm.kernels.combine import factor_of
+from prismm.cuda.gemm.kernels.repair import (
     SPAN,
     UNIT_OF_SUMS,
     add_product,
     deposit_product,
     exact_total,
-    factor_of,
     sign_of,
     special_sum,
 )
+from prismm.cuda.kernels.exact import LIMBS_OF_SUMS, ieee_value, limb_numbers, round_limbs, significand
 from prismm.cuda.kernels.fp64 import EXPONENT, LARGEST, LOW32, SHIFT, STATISTICS, bit_number, wide
-from prismm.cuda.residues.kernels.repair import (
-    EXACT,
-    KEPT,
-    LIMBS_OF_SUMS,
-    SPECIAL,
-    ieee_value,
-    limb_numbers,
-    round_limbs,
-    significand,
-)
+from prismm.cuda.residues.kernels.repair import EXACT, KEPT, SPECIAL
 from prismm.cuda.slices.kernels.adaptive import CUTS, FIRST
 from prismm.cuda.slices.kernels.split import EXTRAS
 
