@@ -56,7 +56,7 @@ def matmul(
         engine: "cpu" or "cuda" takes the best there, ``PRISMM_ENGINE`` names the default; `core.engine_names` has a
             table of all names, simulated matrix units such as "simulated:volta" included.
         threads: workers; default all processors, or ``PRISMM_THREADS``.
-        workspace: scratch memory for `Slices`, a NumPy array of uint8, used in place of memory of its own: the product
+        workspace: scratch memory for `Slices`, a NumPy array of uint8, used instead of memory of its own: the product
             is cut so that slices, sums and products of slices fit in it. Its contents are lost.
         full_output: return (result, `Report`).
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 class Prepared:
     """A left or right operand that knows its scheme, its scales and its shape; made by `prismm.prepare`.
 
-    It keeps a private copy of the matrix, for repair. Pass it to `matmul` or `gemm` in place of that operand;
+    It keeps a private copy of the matrix, for repair. Pass it to `matmul` or `gemm` instead of that operand;
     accuracy, scheme, reproducibility and engine come with it, and so does a result type that was asked for
     (`asked_dtype`).
     """

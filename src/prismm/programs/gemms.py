@@ -316,7 +316,6 @@ def made_by(plan: Plan, epilogue: bool, cuda: bool) -> Made:
     """What a plan says of a product, in a table's words."""
     from prismm.formats import format_of
     from prismm.schemes.names import scheme_name
-    from prismm.schemes.native import Native
 
     target, scheme = plan.target, plan.scheme
     result = format_of(plan.result)
@@ -332,10 +331,11 @@ def made_by(plan: Plan, epilogue: bool, cuda: bool) -> Made:
         assert target is not None and target.tolerance is not None
         bound, text = target.tolerance + u, f"{target.tolerance:.3g}·|a||b| + ½ ulp"
     else:
-        if kind == "native" or isinstance(scheme, Native):
+        made: Any = None if cuda else scheme.implementation("cpu")
+        if kind == "native" or getattr(scheme, "is_conventional", False):
             bound = terms * u
-        elif hasattr(scheme, "relative_bound") and plan.engine == scheme.engine_for(None).name:
-            relative = float(scheme.relative_bound(max(1, terms)))
+        elif hasattr(made, "relative_bound") and plan.engine == made.engine_for(None).name:
+            relative = float(made.relative_bound(max(1, terms)))
             bound = relative + u if math.isfinite(relative) else None
         text = "its own" if bound is None else f"{bound:.2e}·|a||b|"
     if epilogue and cuda:

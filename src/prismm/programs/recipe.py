@@ -183,6 +183,6 @@ def _parsed_scheme(name: str | None) -> Any:
 
 
 def _may_reproduce(scheme: Any) -> bool:
-    from prismm.planning.auto import Auto
+    from prismm.core.scheme import selects
 
-    return isinstance(scheme, Auto) or bool(scheme.reproducible)
+    return selects(scheme) or bool(scheme.reproducible)

@@ -42,6 +42,11 @@ class Native(BuiltIn):
         """Always False: the order of summation is the library's."""
         return False
 
+    @property
+    def is_conventional(self) -> bool:
+        """Always True: an entry is a sum of rounded products in the precision of the GEMM."""
+        return True
+
 
 def gemm_dtype(a: NDArray[Any], b: NDArray[Any], out: NDArray[Any], compute: str | None) -> np.dtype[Any]:
     """Element type in which the GEMM runs: at least float32, at least the result's, wide enough to hold the
