@@ -82,6 +82,15 @@ def test_its_bound_holds_for_any_inner_dimension(k, rng):
     assert_same_bits(best, rounded(exact, np.float64), f"k={k}")
 
 
+def test_its_floor_covers_what_underflows_in_a_wide_row():
+    """Scaled, the row is (1/2, 2^-1070) and the column (0, 1/2 + 2^-21): their product loses 2^-1091, all else is 0."""
+    a, b = np.array([[2.0**500, 2.0**-569]]), np.array([[0.0], [2.0**500 * (1 + 2.0**-20)]])
+    exact = exact_product(a, b)
+    c, report = prismm.matmul(a, b, scheme=OUTSIDE, full_output=True)
+    assert_bounds_hold(exact, c, report)
+    assert_same_bits(prismm.matmul(a, b, scheme=OUTSIDE, accuracy="correctly-rounded"), rounded(exact, np.float64))
+
+
 def test_its_certificates_settle_ordinary_data(rng):
     a, b = rng.standard_normal((30, 60)), rng.standard_normal((60, 30))
     _, report = prismm.matmul(a, b, scheme=OUTSIDE, accuracy="correctly-rounded", full_output=True)
