@@ -46,9 +46,8 @@ def matmul(
         accuracy: "fast", "native" (default), "correctly-rounded", or a tolerance relative to |a||b|; see the
             guarantees in the documentation. With an explicit scheme None means the scheme's own value, unrepaired;
             ``Slices(mode="CR")`` is correctly rounded all the same.
-        scheme: `Auto` (default), `Residues`, `Slices`, `Words`, `ScaledHalf`, `TileInt8`, `Native`, one of
-            `schemes.baselines`, or your own that keeps `schemes.Scheme`; an instance, such as
-            ``Words.tf32(products=3)``.
+        scheme: an instance: `Auto` (default), `Residues`, `Slices`, `Words`, `ScaledHalf`, `TileInt8`, `Native`, one of
+            `schemes.baselines`, or your own that keeps `schemes.Scheme`.
         reproducible: the same bits on every machine, thread count, batch position and order of the inner dimension.
         out: array of the result's shape and type to write to; may overlap the operands. Of tensors that require grad
             the product has a derivative (`prismm.programs.operators`), with neither ``out`` nor ``full_output``.

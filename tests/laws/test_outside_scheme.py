@@ -172,7 +172,6 @@ def test_blocks_of_little_memory_meet_the_target(monkeypatch, rng):
 
     a, b = rng.standard_normal((90, 30)), rng.standard_normal((30, 70))
     expected = prismm.matmul(a, b, accuracy="correctly-rounded")
-    monkeypatch.setattr("prismm._api.workspace_limit", lambda *x: 1 << 16)
     monkeypatch.setattr(execute, "workspace_limit", lambda *x: 1 << 16)
     plan = prismm.explain(a, b, scheme=OUTSIDE)
     assert plan.row_panel < 90 or plan.column_block < 70
