@@ -47,7 +47,7 @@ Rounding = Literal["nearest", "down", "up"]
 
 Specials = Literal["ieee", "fn", "finite", "fnuz"]
 """What the highest exponent and negative zero encode: IEEE 754's infinities and NaN; numbers, and NaN where all bits
-are ones ("fn", OCP E4M3); numbers only (OCP FP6, FP4); numbers only, and NaN in place of -0 ("fnuz", with an exponent
+are ones ("fn", OCP E4M3); numbers only (OCP FP6, FP4); numbers only, and NaN instead of -0 ("fnuz", with an exponent
 bias larger by one)."""
 
 

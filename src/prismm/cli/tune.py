@@ -42,7 +42,7 @@ def tune(
         str, typer.Option(metavar="TARGET", help="Accuracy of the run that errors are measured against.")
     ] = "correctly-rounded",
     margin: Annotated[
-        float | None, typer.Option(metavar="FACTOR", help="In place of the statistical margin for new inputs.")
+        float | None, typer.Option(metavar="FACTOR", help="Instead of the statistical margin for new inputs.")
     ] = None,
     trials: Annotated[int, typer.Option(min=1, help="Run at most so many choices.")] = 400,
     output: Annotated[

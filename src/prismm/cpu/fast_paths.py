@@ -1,4 +1,4 @@
-"""Paths through the whole flow without its ceremony: the default call, and tiny and small certified products."""
+"""Fast paths without the overhead of a plan: the default call, and tiny and small certified products."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ _NO_MARKS = np.empty((0, 0), np.uint8)
 
 
 SMALL_WORK = 1 << 27
-"""Up to so many multiply-adds the ceremony shows; the planner looks at the data from 2^28 on."""
+"""Multiply-adds up to which the overhead of a plan shows; the planner samples the data from 2^28 on."""
 
 
 def at_once(
     a: NDArray[Any], b: NDArray[Any], accuracy: Any, reproducible: Any, workers: int | None = None
 ) -> NDArray[Any] | None:
-    """Paths through the whole flow without its ceremony, for plain matrices: the default call, and tiny and small
+    """Fast paths for plain matrices: the default call, and tiny and small
     certified products.
 
     They take what `Auto` would select and return the same bits; None where anything is out of the ordinary (another
@@ -132,7 +132,7 @@ def batch_at_once(
 
 
 SMALL_TENSORS = 1 << 18
-"""Up to so many multiply-adds a tensor's product goes without the ceremony; beyond it does not show."""
+"""Multiply-adds up to which a tensor's product takes a fast path; beyond, the overhead does not show."""
 
 
 def tensors_at_once(a: Any, b: Any, accuracy: Any, reproducible: Any, workers: int | None = None) -> Any:

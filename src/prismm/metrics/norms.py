@@ -1,6 +1,6 @@
 """Norms of matrices without overflow, as a float64 and an exponent: what `prismm.metrics` divides.
 
-The 2-norm is the largest singular value: from LAPACK's singular values up to order 512, beyond that from a Lanczos
+The 2-norm is the largest singular value: from LAPACK's singular values up to n = 512, beyond that from a Lanczos
 iteration (Golub and Van Loan 2013, §10.4), which comes from below and is within 10^-3 as a rule.
 """
 

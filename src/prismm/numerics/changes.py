@@ -43,7 +43,7 @@ def _joins(model: EngineModel, block: int) -> Iterator[dict[str, Any]]:
 
 
 def _blocks(model: EngineModel) -> Iterator[dict[str, Any]]:
-    """Block and depth, in the model's order of k or in ascending order; a tree in place of a chain."""
+    """Block and depth, in the model's order of k or in ascending order; a tree instead of a chain."""
     for block in BLOCKS:
         if model.groups:
             own = block * (len(model.groups) if model.group_sums == "separate" else 1)
@@ -300,7 +300,7 @@ def _rounded_blocks(model: EngineModel) -> Iterator[dict[str, Any]]:
 
 
 def _narrowed(model: EngineModel) -> Iterator[dict[str, Any]]:
-    """Sums of some bits in the output's format in place of wide ones that are rounded at the end, with what becomes of
+    """Sums of some bits in the output's format instead of wide ones that are rounded at the end, with what becomes of
     products beyond it: either looks like the other.
     """
     if model.accumulator is None:

@@ -1,4 +1,4 @@
-"""Attention made of products: what `emulate(attention="decomposed")` puts in place of torch's fused kernels."""
+"""Attention made of products: what `emulate(attention="decomposed")` puts instead of torch's fused kernels."""
 
 from __future__ import annotations
 

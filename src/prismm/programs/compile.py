@@ -1,7 +1,7 @@
 """Compilation: torch.compile, with the products of every graph made by a policy.
 
 AOTAutograd traces the model's forward and backward pass into aten operators; a pass over that joint graph puts prismm's
-operators (`programs.operators`) in place of the products, before Inductor fuses, pads or partitions anything. The
+operators (`programs.operators`) instead of the products, before Inductor fuses, pads or partitions anything. The
 policy is part of the pass's identity, and a product's recipe is an argument in the graph: neither Inductor's caches on
 disk nor Dynamo's in memory can take the graph of one policy for that of another.
 """
@@ -47,7 +47,7 @@ def compile(
         model: a module or a function.
         policy: a `Policy`, a `Rule`, an accuracy as for `prismm.matmul`, or a scheme; default "native". Rules name
             modules as `named_modules` of the model has them; `scope` does not reach into compiled code.
-        scheme, reproducible, engine: as for `matmul`, in place of a policy.
+        scheme, reproducible, engine: as for `matmul`, instead of a policy.
         mode, options: as for torch.compile. A ``joint_custom_pre_pass`` of your own, among the options or in
             Inductor's configuration, runs first and sees torch's products; other passes run as ever, and see prismm's.
         **keywords: what else torch.compile takes (fullgraph, dynamic, ...), but no backend: it is Inductor.

@@ -41,7 +41,7 @@ class emulate:
 
     Args:
         policy: a `Policy`, a `Rule`, an accuracy as for `prismm.matmul`, or a scheme; default "native".
-        scheme, reproducible, engine: as for `matmul`, in place of a policy.
+        scheme, reproducible, engine: as for `matmul`, instead of a policy.
         model: the model, or several: rules then use the names of its modules even where a part of it is called, and
             are checked against them.
         attention: "fused" leaves torch's fused attention as it is, and the record lists it; "decomposed" makes

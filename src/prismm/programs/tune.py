@@ -69,8 +69,8 @@ def tune(
             tolerance.
         model: as for `emulate`; the policy is then bound to this model.
         reference: accuracy target of the reference run's products.
-        margin: factor between the largest error measured and the tolerance, in place of the statistical bound.
-        cost: seconds of a `Call` by a `Recipe`, in place of measured times: to tune for another machine.
+        margin: factor between the largest error measured and the tolerance, instead of the statistical bound.
+        cost: seconds of a `Call` by a `Recipe`, instead of measured times: to tune for another machine.
         trials: run at most so many choices.
         state: file in which trials are kept: a run that was stopped goes on from there.
         progress: told every step, in a line of words.

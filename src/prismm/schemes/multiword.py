@@ -184,7 +184,7 @@ class Words(BuiltIn):
         """κ_1, …, κ_p, ρ with |w_i| <= κ_i·|x| and |x - Σw| <= ρ·|x| away from underflow.
 
         RN: |x - w_1| <= u|x| and |w_1| <= (1+u)|x|, so what is left after i words is at most u^i·|x|, and w_i at most
-        (1+u)·u^(i-1)·|x|. Toward zero: 2u in place of u, and |w_1| <= |x|.
+        (1+u)·u^(i-1)·|x|. Toward zero: 2u instead of u, and |w_1| <= |x|.
         """
         step = self.format.unit_roundoff * (1 if self.rounding == "nearest" else 2)
         first = 1.0 + step if self.rounding == "nearest" else 1.0

@@ -1,7 +1,7 @@
 """The exact matrix product: the slow, obvious twin of everything that prismm computes.
 
 It rests on integers alone (`prismm.testing.dyadic`, `prismm.formats`) and shares no code with what
-it judges. With python-flint a product of order 256 takes a fraction of a second; without, Python
+it judges. With python-flint a product of n = 256 takes a fraction of a second; without, Python
 integers give the same answer slower.
 """
 

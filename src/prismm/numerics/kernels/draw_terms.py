@@ -143,7 +143,7 @@ def turn(d, a, b):
 
 @device
 def sow_zeros(d, a, share):
-    """Zeros of either sign in place of that share of a."""
+    """Zeros of either sign instead of that share of a."""
     keep_apart()
     for j in range(a.size):
         if chance(d, share):
