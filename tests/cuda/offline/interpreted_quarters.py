@@ -41,5 +41,5 @@ def main(share: str = "0/1") -> None:
     for (rows, columns, k), moduli, kind in cases[part::parts]:
         assert cuda_strassen.serves(rows, columns, k)
         left, right = (residues(moduli, x, k, kind) for x in (rows, columns))
-        wrong = wrong_digits(left, right, device, strassen=True)
+        wrong = wrong_digits(left, right, device, quarters=True)
         tell([rows, columns, k, moduli, kind], wrong=wrong)

@@ -105,7 +105,7 @@ class Implementation(Composite):
         if job.blocks.tiny:
             multiply_tiny(program, target, left, right, job.counts, None, None, job.device)
             return
-        if job.engine == FP64:
+        if job.engine != BLAS:
             multiply_directly(program, target, left, right, job.counts, job.device)
             return
         found = None
@@ -118,7 +118,7 @@ class Implementation(Composite):
 
     def queue_product(self, job: Job) -> None:
         """The product alone: gemm's sum decides what is not finite."""
-        if job.engine == FP64:
+        if job.engine != BLAS:
             super().queue_product(job)
         else:
             multiply_natively(job.program, job.left, job.right, job.target)
