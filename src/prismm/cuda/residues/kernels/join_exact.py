@@ -1,4 +1,4 @@
-"""Join residues exactly: C' from its digits exactly, one rounding, the certificate.
+"""The exact join: C' from its digits without error, one rounding, the certificate.
 
 The arithmetic and the decisions are those of `cpu.kernels.join` and `cpu.kernels.finish`, so that the bits are. MODE
 (`prismm.core.accuracy`): RAW stores the value; ROUNDING tests that no number within the bound rounds elsewhere;

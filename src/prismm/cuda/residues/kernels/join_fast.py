@@ -11,7 +11,7 @@ certifies all but one in 2^40.
 A program joins a strip of rows and a block of columns. What `join` asks of every entry it asks of the strip where that
 is enough: that no result leaves the normal range, by the least and largest scale exponents; that the bound is small
 beside |a||b|, by the least counts of elements above the same thresholds (a weaker form of `join.large_products`, so it
-accepts nothing that `join` refuses). A tile of ROWS rows with an uncertified entry, or all tiles of a strip
+accepts nothing that `join_exact` refuses). A tile of ROWS rows with an uncertified entry, or all tiles of a strip
 that is not ordinary, get a bit in the strip's word of flags.
 
 Bytes: 1 read per entry and modulus, 4 or 8 written. Operations: 3 float64 and 2.5 integer ones per entry and two

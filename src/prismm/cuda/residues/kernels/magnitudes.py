@@ -3,9 +3,9 @@
 On data that spread over many binades neither an entry's own size nor the counts of large elements say enough of
 |a||b|, and a fifth of all entries, or nearly all, are uncertified. A CPU compares their bounds with products of 7-bit
 magnitudes, floor(|a|·2^(7-e)). Where there are more than a few, `magnitude_planes` writes those of all elements down,
-and `settle_open` multiplies them for the strips that need them, by matrix instructions. It recomputes
-only what they leave uncertified: few entries one by one, rows with several in sums of whole rows. Integers and tests are the same on
-every path, and so are correctly rounded values, so the bits are.
+and `settle_open` multiplies them for the strips that need them, by matrix instructions. It recomputes only what they
+leave uncertified: few entries one by one, rows with several in sums of whole rows. Integers, tests and correctly
+rounded values are the same on every path, so the bits are.
 
 Planes: 8 bytes an element read, 2 written. A strip of 64 x 128: 2·64·128·k operations in INT8 and 192·k bytes, read
 again by every strip that shares them. Rows of exact values: 128·k times ten operations in float64, at n = 4096 about
@@ -291,8 +291,8 @@ def settle_open(
     TILE: tl.constexpr, STRIP: tl.constexpr, HEIGHT: tl.constexpr, COLUMNS: tl.constexpr, SIDE: tl.constexpr,
     DEPTH: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Repair the entries that `repair.finish` left uncertified, opened of them, of finite rows and columns and of values
-    within the normal range. counts[BY_MAGNITUDE] and [EXACT] grow by what was done.
+    """Repair the entries that `repair.finish` left uncertified, opened of them, of finite rows and columns and of
+    values within the normal range. counts[BY_MAGNITUDE] and [EXACT] grow by what was done.
 
     flags, marks: a word a strip, a bit a TILE of rows with uncertified entries; a bit an entry of those tiles. left,
     right: planes of `magnitude_planes`, where more than few_of_all entries were uncertified. sums: (programs, STRIP,
