@@ -1,4 +1,4 @@
-"""Entries that a program stored as NaN because they are open: each is settled, in turn."""
+"""Entries that a program stored as NaN because they are uncertified: each is recomputed exactly, in turn."""
 
 import triton
 import triton.language as tl

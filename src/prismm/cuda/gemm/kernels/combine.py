@@ -1,9 +1,9 @@
 """The epilogue of gemm: alpha·X + beta·C, rounded once and certified as a whole; no entry leaves the device.
 
 X is joined from residues (`combine_digits`, the arithmetic and the decisions of `cpu.kernels.combine`, so that the bits
-are) or slices (`slice_combine`), or is a product that meets the "native" target already (`combine_values`). Entries
-that want more than twice float64's precision are marked by a bit, 32 columns a word, and not written: `settle` sums
-those exactly, in limbs of 32 bits as `repair` does, alpha and beta·C included.
+are) or slices (`slices.kernels.combine`), or is a product that meets the "native" target already (`combine_values`).
+Entries that want more than twice float64's precision are marked by a bit, 32 columns a word, and not written: `settle`
+sums those exactly, in limbs of 32 bits as `repair` does, alpha and beta·C included.
 
 **Of values.** Let |X - AB| <= K·u·|A||B| + K·η, with K·u <= 1/2. The sum is rounded once, by at most η/2 and
 u·|alpha·X + beta·C|, so it errs by at most (K + 2)·u·|alpha||A||B| + u·|beta||C| + (1 + u)·|alpha|·K·η + η in all. That
@@ -195,9 +195,9 @@ def combine_digits(
 ):  # fmt: skip
     """out = alpha·X + beta·C of ROWS rows and BLOCK columns where nothing is marked; marks (batch, parts, m, pitch).
 
-    digits, rows, columns, constants, reduction: as for `join.join_tile`. c: C, whose strides may be 0. alpha, beta: the
-    patterns of their parts. PARTS: 2 for complex numbers, out's and c's parts being neighbours. TESTED: that MODE is
-    MAGNITUDE, and kappa not 0.
+    digits, rows, columns, constants, reduction: as for `join_exact.join_tile`. c: C, whose strides may be 0. alpha,
+    beta: the patterns of their parts. PARTS: 2 for complex numbers, out's and c's parts being neighbours. TESTED: that
+    MODE is MAGNITUDE, and kappa not 0.
     """
     A_PRIORI: tl.constexpr = MODE != ROUNDING
     TOP: tl.constexpr = 1.1235582092889474e307 if PRECISION == 53 else 2.1267647932558654e37  # 2^1020, 2^124
@@ -287,7 +287,8 @@ def _add_exactly(high, low, rest, size, f, x):
 
 @triton.jit
 def _rounded_total(f0, x0, f1, x1, f2, c0, f3, c1, PRECISION: tl.constexpr, PARTS: tl.constexpr):
-    """(RN(f0·x0 + f1·x1 + f2·c0 + f3·c1), where that is open), the sum as float64 and, for float32, rounded to odd.
+    """(RN(f0·x0 + f1·x1 + f2·c0 + f3·c1), where that is undecided), the sum as float64 and, for float32, rounded to
+    odd.
 
     Products are exact in two parts where they are far from underflow, and two-sums lose nothing: where `rest`, which
     adds up what does not fit in two numbers, is 0, high + low is the sum. Else it errs by at most rest, but for the

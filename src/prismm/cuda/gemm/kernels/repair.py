@@ -29,7 +29,7 @@ AHEAD = tl.constexpr(1084)
 
 
 SPAN = tl.constexpr(1024)
-"""Words of marks that a program looks at at once."""
+"""Words of flags that a program reads at a time."""
 
 
 @triton.jit
@@ -256,7 +256,7 @@ def settle(
     row_batches, column_batches, MODE: tl.constexpr, PRECISION: tl.constexpr, PARTS: tl.constexpr, ADDEND: tl.constexpr,
     PRODUCT: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Set the marked entries: what IEEE's sum gives where a term is not finite, RN of the exact sum elsewhere; in RAW
+    """Set the flagged entries: what IEEE's sum gives where a term is not finite, RN of the exact sum elsewhere; in RAW
     that of rounded operands, as the scheme has it. MODE is NATIVE where there are no statistics of vectors.
     counts[SPECIAL], [EXACT], [KEPT] grow by the numbers set.
     """

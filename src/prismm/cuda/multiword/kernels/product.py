@@ -1,4 +1,5 @@
-"""The product of words for any GPU with floating-point matrix instructions: `words_product_hopper` in plain Triton.
+"""The product of words for any GPU with floating-point matrix instructions: `multiword.kernels.product_sm90` in plain
+Triton.
 
 One tile of 128 x 64 entries a program. High words are summed apart from all other products over a chunk of the inner
 dimension; then both are scaled and added to the result, in float32 to nearest. Operations: 2·m·n·k a product of words.
@@ -20,7 +21,9 @@ def words_product(
     WORDS: tl.constexpr, DOWN: tl.constexpr, CHUNK: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
     DEPTH: tl.constexpr, GROUP: tl.constexpr, EVEN: tl.constexpr,
 ):  # fmt: skip
-    """As `words_product_hopper.words_product`; words is a pointer, CHUNK in elements, program axis 1 the batch."""
+    """As `multiword.kernels.product_sm90.words_product`; words is a pointer, CHUNK in elements, program axis 1 the
+    batch.
+    """
     n = even(width, EVEN)
     row_stride = even(row_step, EVEN)
     batch, batches = tl.program_id(1), tl.num_programs(1)

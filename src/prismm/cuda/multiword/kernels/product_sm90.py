@@ -1,4 +1,4 @@
-"""The product of words for Hopper: one warp feeds two warpgroups of matrix instructions through shared memory.
+"""The product of words for sm90: one warp feeds two warpgroups of matrix instructions through shared memory.
 
 A persistent grid walks over tiles of 128 x 128 entries. The feeding warp copies 128 bytes of the inner dimension of all
 words at a time by TMA into a ring of stages; each consumer multiplies 64 rows. High words are summed in one set of

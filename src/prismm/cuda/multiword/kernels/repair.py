@@ -1,14 +1,14 @@
-"""Repair of products of words: marked entries are summed in float64, whose products of two float32 are exact.
+"""Repair of products of words: flagged entries are summed in float64, whose products of two float32 are exact.
 
 A tile of 64 x 64 entries with many marks is made by the FP64 matrix instructions, at the speed of a native float64
-product; single marked entries by a program of their own. Either sum errs by less than (k + 2)·2^-53·|a||b| (Jeannerod
+product; single flagged entries by a program of their own. Either sum errs by less than (k + 2)·2^-53·|a||b| (Jeannerod
 and Rump 2013, in any order), and cannot overflow: an entry whose row or column is not finite is what IEEE's sum gives,
-in any order, and one without any nonzero product is 0. Then one rounding. Where 64 times that error leaves open whether
-the entry overflows, or where a target asks for more (EXACT), the entry is summed exactly (`repair.exact_value`). In a
-tile |a||b| is taken for k times the largest magnitudes of a row and a column.
+in any order, and one without any nonzero product is 0. Then one rounding. Where 64 times that error leaves undecided
+whether the entry overflows, or where a target asks for more (EXACT), the entry is summed exactly
+(`repair.exact_value`). In a tile |a||b| is taken for k times the largest magnitudes of a row and a column.
 
-A program looks at the marks of 64 tiles at once, 32 KiB of them, which a bit a tile sums up, and several share them
-where there are few: mostly none is set, and what a look takes is one reading, whatever its size. Per repaired entry 8·k
+A program reads the marks of 64 tiles at a time, 32 KiB of them, which a bit a tile sums up, and several share them
+where there are few: mostly none is set, and a check costs one read, whatever its size. Per repaired entry 8·k
 bytes and 4·k operations alone, k/4 bytes in a tile.
 """
 
@@ -27,7 +27,7 @@ SLACK = tl.constexpr(7.7e-15)
 """Above 64·2^-53, for roundings of a sum's error."""
 
 SIDE, TILES, MANY = tl.constexpr(64), tl.constexpr(64), tl.constexpr(48)
-"""Rows and columns of a tile, tiles that a program looks at, marks from which a tile is made as one."""
+"""Rows and columns of a tile, tiles that a program reads, marks from which a tile is made as one."""
 
 
 @triton.jit
@@ -83,7 +83,7 @@ def _tile(
     a, a_row, a_step, b, b_column, b_step, out, row_stride, counts, i0, j0, m, n, k, marked, PARTS: tl.constexpr,
     DEPTH: tl.constexpr,
 ):  # fmt: skip
-    """The marked entries of a tile by float64 products; returns those that may overflow, which are left: products that
+    """The flagged entries of a tile by float64 products; returns those that may overflow, which are left: products that
     cancel may take what overflows with them.
     """
     i = i0 + tl.arange(0, SIDE)
@@ -130,7 +130,7 @@ def _piece(
     PARTS: tl.constexpr, RAW: tl.constexpr, EXACT: tl.constexpr, BLOCK: tl.constexpr, DEPTH: tl.constexpr,
     DENSE: tl.constexpr,
 ):  # fmt: skip
-    """All marked entries of a tile of SIDE x SIDE."""
+    """All flagged entries of a tile of SIDE x SIDE."""
     i = i0 + tl.arange(0, SIDE)
     j = j0 + tl.arange(0, SIDE)
     word = tl.load(
@@ -168,10 +168,10 @@ def repair_words(
     mark_pitch, batches, shares, PARTS: tl.constexpr, RAW: tl.constexpr, EXACT: tl.constexpr, BLOCK: tl.constexpr,
     DEPTH: tl.constexpr, DENSE: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
-    """Settle the marked entries of out (batches, m, n); counts[SPECIAL], [SUMMED], [DOUBLE], [KEPT] grow.
+    """Settle the flagged entries of out (batches, m, n); counts[SPECIAL], [SUMMED], [DOUBLE], [KEPT] grow.
 
     a, b, out, their strides and n: in real numbers, imaginary parts (PARTS is 2) one after the real ones. DENSE: tiles
-    with many marks are made at once. WIDE: tiles beside each other that a program looks at, so that TILES/WIDE lie on
+    with many marks are made at once. WIDE: neighbouring tiles that a program reads, so that TILES/WIDE lie on
     top of each other; shares: programs for the same tiles.
     """
     HIGH: tl.constexpr = TILES // WIDE

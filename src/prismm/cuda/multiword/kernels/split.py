@@ -3,7 +3,7 @@
 A piece is CHUNK elements of a vector (row of A, column of B). It is scaled by a power of two until its largest
 magnitude is in [2^14, 2^15) and cut into words, w1 = RN(x), w2 = RN((x - w1)·UP), …, which are written with the inner
 dimension contiguous, as the product's copies want it. Rows of words: the high ones of A, its lower ones, then those of
-B. scales[chunk, vector] undoes the scaling; 0 for a piece of zeros. That no column need be looked at as a whole is why
+B. scales[chunk, vector] undoes the scaling; 0 for a piece of zeros. That no column need be read as a whole is why
 one launch and one reading do.
 
 Exact: pieces below 2^-100 are scaled as if they reached it, so that every scale is a normal float32. Inf and NaN become

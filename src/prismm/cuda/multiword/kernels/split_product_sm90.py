@@ -1,8 +1,8 @@
-"""The product of FP16 words for Hopper that cuts its operands itself: two warpgroups cut, two multiply.
+"""The product of FP16 words for sm90 that cuts its operands itself: two warpgroups cut, two multiply.
 
-What a product is, and its certificate, is that of `words_product_hopper`, for chunks of 64 terms: a chunk is one step,
-so that what a piece is scaled by depends on nothing but that step's elements. One warpgroup has A's 128 rows, another
-one B's 128 columns. Each copies 64 terms of them by TMA, float32 as they stand in memory, and reads them into
+What a product is, and its certificate, is that of `multiword.kernels.product_sm90`, for chunks of 64 terms: a chunk is
+one step, so that what a piece is scaled by depends on nothing but that step's elements. One warpgroup has A's 128 rows,
+another one B's 128 columns. Each copies 64 terms of them by TMA, float32 as they stand in memory, and reads them into
 registers, a vector a thread: the largest magnitude, the scale and both words need no other thread. It asks for the next
 step's elements as soon as it has read these. Words go to a ring of two stages, swizzled as the matrix instruction reads
 them, with their scales; that they are there is told when the next step's elements have been read, so that nobody waits
@@ -24,13 +24,14 @@ again for every 128 columns.
 Where the time goes, by samples of what warps wait for: groups that cut wait a seventh and a quarter of it for a stage,
 those that multiply a fifth for words, a fifth for the matrix unit, a tenth are results and marks. A group that cuts has
 one warp for each scheduler, which takes 4 to 5 cycles an instruction: what counts is how many there are (570 a step). A
-tile's place, which takes integer divisions, is looked for after a step's words, and not between two steps' copies: 155
+tile's place, which takes integer divisions, is computed after a step's words, and not between two steps' copies: 155
 us for 170. Words that are told of late: 151.
 
-Tried without a gain: results by TMA, as in `words_product_hopper`; groups that multiply by turns; words' stages waited
-for before they are made; elements copied to where their words will be, in three stages (154); elements read from memory
-into registers, without TMA (235: 930 instructions); words cut once, ahead, by a group of warps of the product's own
-programs, who tell by counters in memory what is ready (203: cutting alone takes 142 to 162, by four warps a processor).
+Alternatives without a gain: results by TMA, as in `multiword.kernels.product_sm90`; groups that multiply by turns;
+words' stages waited for before they are made; elements copied to where their words will be, in three stages (154);
+elements read from memory into registers, without TMA (235: 930 instructions); words cut once, ahead, by a group of
+warps of the product's own programs, who tell by counters in memory what is ready (203: cutting alone takes 142 to 162,
+by four warps a processor).
 """
 
 from triton.experimental import gluon
@@ -139,7 +140,7 @@ def _cut(
         gl.thread_barrier()
         mbarrier.arrive(full.index(made), count=1, pred=made >= 0)
         _copy(source, matrix, vector, term, arrived, elements, step < steps, ALONG)
-        # In parts, whose largest numbers are looked for beside each other.
+        # In parts, whose maxima are computed side by side.
         largest = gl.max(gl.max(_size(value).reshape([TILE, 4, DEPTH // 4]), 2), 1)
         up, down = scale_of(gl.convert_layout(largest, gl.SliceLayout(1, OWN)))
         high, low = gl.inline_asm_elementwise(
@@ -225,7 +226,7 @@ def multiply_by_words(
 
     left, right: TMA descriptors of (batch, vectors, terms) in boxes (1, TILE, DEPTH), or (batch, terms, vectors) in
     (1, DEPTH, TILE); ALONG: whether terms are neighbours; one: 1 where a matrix serves the whole batch. EVEN, marks
-    and numbers from `least` on: as for `words_product_hopper.words_product`; counts, CLEAR: as for
+    and numbers from `least` on: as for `multiword.kernels.product_sm90.words_product`; counts, CLEAR: as for
     `words_split.split_words`. k >= 1.
     """
     words_of: gl.constexpr = gl.NVMMASharedLayout(swizzle_byte_width=128, element_bitwidth=16, rank=2)

@@ -1,7 +1,7 @@
-"""A conventional product in one kernel: float64's matrix instructions, the result's look at itself, one store.
+"""A conventional product in one kernel: float64's matrix instructions, a non-finite check of the result, one store.
 
-Products of small matrices are over before a second kernel that looks for entries that are not finite has begun; here a
-tile is looked at in registers, and settled when it has been stored.
+Products of small matrices are over before a second kernel that looks for entries that are not finite has begun.
+Here a tile is checked in registers, and its uncertified entries are recomputed exactly once it has been stored.
 
 Float32 operands are multiplied in float64 too, whose matrix instructions are as fast on an A100, H100 or H200 as
 float32's multiplications are elsewhere. Their products are exact and their sums have 29 bits more than the result, and
@@ -18,9 +18,9 @@ Bytes: operands once for each tile that they cross, the result once. Operations:
 dimension has one barrier: before what is copied ahead takes the place of what the step before has read. On an H200 at
 n = 1024 float64 takes 51 µs (42 TFLOP/s of 67; cuBLAS 40), float32 42 to 48; docs/gpu.md has other shapes.
 
-Tried: Triton's `tl.dot` instead of this (its right operand of float64 is read with two threads a bank: 20 % slower);
-one allocation for all steps (two barriers a step: 6 % slower in tiles of 64 by 64, 3 % faster of float32); elements of
-the next step read before this one's are multiplied (registers spill in tiles of 128 by 64; not timed).
+Alternatives: Triton's `tl.dot` instead of this (its right operand of float64 is read with two threads a bank: 20 %
+slower); one allocation for all steps (two barriers a step: 6 % slower in tiles of 64 by 64, 3 % faster of float32);
+elements of the next step read before this one's are multiplied (registers spill in tiles of 128 by 64; not timed).
 """
 
 from triton.experimental import gluon
@@ -102,8 +102,8 @@ def settle_tile(
     a, a_row, a_step, b, b_column, b_step, out, counts, i0, j0, m, n, k, ROWS: gl.constexpr, COLUMNS: gl.constexpr,
     WARPS: gl.constexpr, PRECISION: gl.constexpr,
 ):  # fmt: skip
-    """Settle the entries of a tile of out, contiguous, that so many warps have stored as NaN because they are open. a,
-    b, counts: as for `repair.settle_native`.
+    """Recompute exactly the entries of a tile of out, contiguous, that so many warps stored as NaN because they are
+    uncertified. a, b, counts: as for `repair.settle_native`.
     """
     gl.thread_barrier()  # others of them stored what is read here
     lanes = gl.arange(0, 32 * WARPS, gl.BlockedLayout([1], [32], [WARPS], [0]))

@@ -1,4 +1,4 @@
-"""A conventional product of float64 or float32 matrices in one kernel, for Hopper: one warp feeds two groups that
+"""A conventional product of float64 or float32 matrices in one kernel, for sm90: one warp feeds two groups that
 multiply.
 
 What a product is, its bound, and what becomes of entries that are not finite is that of `direct`; here shared memory is
@@ -10,10 +10,10 @@ inner dimension is cut into parts, tiles of parts' sums are what the grid walks 
 
 Bytes: 1536 a term and tile, of float32 768, of which the L2 cache brings 5.9 TB/s to all tiles at once; 8 or 4 an
 entry. Operations: 2·m·n·k. The matrix unit takes 2048 cycles for a step; a step of float64 takes 2134, or 1.12 µs on an
-H200, a tile 1.2 µs besides and the kernel 3.5. cuBLAS takes 1.13 µs, and about 4.5 a wave of tiles: n = 1024 takes
-40.7 µs (cuBLAS 40.7), 8 of these 296 (314), 512 at n = 256 325 (357). 64 rows, 65536 columns and 512 terms take 88
-(93) in tiles of 64 x 128, 155 in those of 128 x 64. docs/gpu.md has more, and what each part gave. Tried: boxes of 64
-bytes a line (13 % slower); results stored by the threads (20 % slower with short inner dimensions).
+H200, a tile 1.2 µs besides and the kernel 3.5. cuBLAS takes 1.13 µs, and about 4.5 a wave of tiles: n = 1024 takes 40.7
+µs (cuBLAS 40.7), 8 of these 296 (314), 512 at n = 256 325 (357). 64 rows, 65536 columns and 512 terms take 88 (93) in
+tiles of 64 x 128, 155 in those of 128 x 64. docs/gpu.md has more, and what each part gave. Alternatives: boxes
+of 64 bytes a line (13 % slower); results stored by the threads (20 % slower with short inner dimensions).
 
 **Banks.** A warp reads elements of 8 vectors and 4 terms at once, of float64 in two halves of 4 vectors. TMA's swizzle
 of 128 bytes puts term k of vector v, 16 terms a line, where bits 4 to 6 of the address are bits 1 to 3 of k xor bits 0

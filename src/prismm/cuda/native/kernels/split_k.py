@@ -1,10 +1,10 @@
 """The sum of a conventional product's parts, for an inner dimension that was cut (split-K).
 
-`direct` or `direct_hopper` has multiplied the parts; their sums, in float64, are added here in one order, so that the
+`product` or `product_sm90` has multiplied the parts; their sums, in float64, are added here in one order, so that the
 result is the same however programs come to run. A sum in any order of all products errs by at most k·u·|a||b|, u =
 2^-53 (Jeannerod and Rump 2013), so the bound is that of `direct`, and so is what becomes of entries that are not
 finite, or where float64 may have lost an overflow of float32: a part that overflowed on the way is infinite or NaN, and
-leaves the entry open.
+leaves the entry uncertified.
 
 For float32 the largest magnitudes of rows and columns decide that, of all parts. What is read of them first is one
 number a part and tile, which nearly always says that nothing comes near.

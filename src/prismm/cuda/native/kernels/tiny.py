@@ -2,11 +2,11 @@
 
 A program reads some pairs of matrices, puts their elements by terms into shared memory, and adds the products of one
 term after the other to the entries that its threads hold. What it cannot answer for is stored as NaN, found again when
-all is stored, and settled one by one. A complex element of B acts as [[re, im], [-im, re]], so that all below is real,
-with k terms. MODE:
+all is stored, and recomputed exactly one by one. A complex element of B acts as [[re, im], [-im, re]], so that all
+below is real, with k terms. MODE:
 
 *NATIVE*: fused multiply-additions in order of terms, whose error is at most k·u·|a||b|, u = 2^-53 (Jeannerod and Rump
-2013). Entries that are not below 2^1023, or in float32 may reach its end, are settled: see
+2013). Entries that are not below 2^1023, or in float32 may reach its end, are recomputed exactly: see
 `cuda.native.kernels.product`.
 
 *ROUNDED*: RN of the exact sum. Of a term's product p = RN(x·y), r = x·y - p, and of the sum s that it is added to by a
@@ -29,8 +29,8 @@ is at least x·y - x - y for x, y >= 0. With n >= ½·Σ2^s·|a| of a row and ν
 A'B' is so at least T - 2^-6·(2^(f+t)·n + 2^(e+s)·ν), T = Σ2^(s+t)·|a||b|. And S exceeds T by n + ν + k/4 at most, which
 is below 1 % of what was subtracted where both exponents are 20 or more: the larger of n and ν is then above 2^17.
 
-Sums that lose nothing on their way are exact, zeros and ties included: a second look sees that, where some entry of a
-program is not certain.
+Sums that lose nothing on their way are exact, zeros and ties included: a second pass detects that, where some entry of
+a program is not certain.
 
 Bytes: operands and result once. Operations in float64 a term and entry: 1, in float32 3; ROUNDED and SCALED in float64
 11, and for SCALED some 20 an element besides. A batch of 10^5 products at n = 4 moves 38 MB, at n = 16 614 MB:
@@ -292,7 +292,7 @@ def _sizes(x, e):
 
 @gluon.jit
 def _decided(s, c, err, size, scale, PRECISION: gl.constexpr, SHIFTED: gl.constexpr):
-    """(value, whether that is open): RN((s + c)·scale), a power of two, 1 unless SHIFTED."""
+    """(value, whether its rounding is undecided): RN((s + c)·scale), a power of two, 1 unless SHIFTED."""
     high, low = two_sum(s, c)
     err += gl.abs(low) * 8.881784197001252e-16  # 2^-50, for roundings here
     below, above = high + (low - err), high + (low + err)
@@ -337,7 +337,7 @@ def multiply_tiny(
     FUSED: whether fused multiply-additions come first. ROWS, COLUMNS, TERMS:
     powers of two that hold m, and so many parts of n and k; WHOLE: whether they are these. ACROSS: axis along which
     elements are neighbours, 1 or 2; TOGETHER: what steps are multiples of. thresholds, limit_bits, q: of
-    `cuda.residues.launches.Tables`; constants: of `join.join_tile`. counts: as for `repair.finish`.
+    `cuda.residues.launches.Tables`; constants: of `join_exact.join_tile`. counts: as for `repair.finish`.
     """
     LAYOUT: gl.constexpr = _tile(ROWS, COLUMNS, MATRICES, WARPS)
     COPY_A: gl.constexpr = _copied(MATRICES, ROWS, TERMS, ACROSS_A, a.dtype.element_ty.primitive_bitwidth // 8, WARPS)

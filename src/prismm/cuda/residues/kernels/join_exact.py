@@ -1,13 +1,13 @@
-"""Join residues with every care: C' from its digits exactly, one rounding, the certificate.
+"""The exact join: C' from its digits without error, one rounding, the certificate.
 
 The arithmetic and the decisions are those of `cpu.kernels.join` and `cpu.kernels.finish`, so that the bits are. MODE
 (`prismm.core.accuracy`): RAW stores the value; ROUNDING tests that no number within the bound rounds elsewhere;
 MAGNITUDE
 that the bound is small beside |a||b|. What is left to `repair` is marked by a bit, 32 columns a word: rows or columns
-that are not finite, open tests, and what needs more care than a shift of the exponent (ties that the tail decides,
+that are not finite, failed tests, and what needs more care than a shift of the exponent (ties that the tail decides,
 results outside the normal range or near its top), which would only cost registers here.
 
-Ordinary tiles never come here: `quick` joins them in a third of the time, and leaves the others to this.
+Ordinary tiles never come here: `join_fast` joins them in a third of the time and leaves the others to this kernel.
 """
 
 import triton
@@ -94,8 +94,8 @@ def judge(h, low, tail, bound, exponent, constants, MODE: tl.constexpr, PRECISIO
     """(value, hard, failed) of numbers (h + low + tail)·2^exponent, `bound` in units of h.
 
     value: rounded, where not hard: a shift of the exponent (to odd in 53 bits where float32 follows, so that it is
-    reached by one rounding: Boldo and Melquiond 2008). hard: open ties, results outside the normal range; in MAGNITUDE
-    and RAW those within the bound of its top too. failed: the test of MODE is open.
+    reached by one rounding: Boldo and Melquiond 2008). hard: undecided ties, results outside the normal range; in
+    MAGNITUDE and RAW those within the bound of its top too. failed: the test of MODE is undecided.
     """
     TOP: tl.constexpr = 2044 if PRECISION == 53 else 1148
     moved = exponent_field(h) + exponent
@@ -122,7 +122,7 @@ def judge(h, low, tail, bound, exponent, constants, MODE: tl.constexpr, PRECISIO
             first = shifted(below - tl.abs(below) * 4.440892098500626e-16, by).to(tl.float32)
             last = shifted(above + tl.abs(above) * 4.440892098500626e-16, by).to(tl.float32)
             failed = (first != last) | ~(4.0 * err < tl.abs(h))
-        # What is exact needs no test; `round_expansion` settles its ties.
+        # What is exact needs no test; `round_expansion` rounds its ties.
         failed = (failed | hard) & (bound != 0.0)
     else:
         reach = tl.abs(h) + bound
@@ -216,7 +216,7 @@ def join_tile(
     PART: tl.constexpr, LEVELS: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, APART: tl.constexpr,
 ):  # fmt: skip
     """ROWS rows and BLOCK columns from (i0, j0) on: out, and marks (ROWS, BLOCK / 32). Returns whether there are marks,
-    and how many there are in left_open: APART, those of tests that are open for nothing but |a||b| go there.
+    and how many there are in left_open: APART, those of tests that only |a||b| leaves undecided go there.
 
     constants (float64): kappa, magnitude kappa, the two of the quotient, P in five limbs, then the weights of every
     modulus in five limbs. k: terms, twice as many for complex numbers.

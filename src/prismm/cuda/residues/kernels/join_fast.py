@@ -1,17 +1,17 @@
-"""The quick join: C' of ordinary entries from sums in two parts, with a proved bound of their error; the other entries
+"""The fast join: C' of ordinary entries from sums in two parts, with a proved bound of their error; the other entries
 are left to `join`, tile by tile.
 
 Two moduli are joined in integers first: D = d1·p2 + d2·p1 < 2^18 stands for both in C' = Σ D·P/(p1·p2) - q·P. The
 weights are cut into H, a multiple of 2^a such that Σ D·H is exact in 53 bits, and L, the rest rounded. With
 q = rint(Σ D·H / P), which is right because |C'| <= P(1 - 2^-16)/2 (`moduli.norm_limit`), C' = h + low within E, E about
 2^-79·P (`moduli.paired_system`). So float64's rounding of C' is that of h + low wherever both ends of h + low ± E round
-alike; in about 2^-16 of ordinary entries they do not, and a second look at their tile, with sums in three parts,
-settles all but one in 2^40.
+alike; in about 2^-16 of ordinary entries they do not, and a second pass over their tile, with sums in three parts,
+certifies all but one in 2^40.
 
 A program joins a strip of rows and a block of columns. What `join` asks of every entry it asks of the strip where that
 is enough: that no result leaves the normal range, by the least and largest scale exponents; that the bound is small
 beside |a||b|, by the least counts of elements above the same thresholds (a weaker form of `join.large_products`, so it
-accepts nothing that `join` refuses). A tile of ROWS rows with an entry that is not settled, or all tiles of a strip
+accepts nothing that `join_exact` refuses). A tile of ROWS rows with an uncertified entry, or all tiles of a strip
 that is not ordinary, get a bit in the strip's word of flags.
 
 Bytes: 1 read per entry and modulus, 4 or 8 written. Operations: 3 float64 and 2.5 integer ones per entry and two
@@ -45,7 +45,7 @@ from prismm.cuda.residues.kernels.join_exact import IMAGINARY_PART, REAL, REAL_P
 
 FAR = tl.constexpr(1 << 20)
 ORDINARY = tl.constexpr(1 << 30)
-"""The bit of a word of flags that says that the strip is ordinary, so that a second look may settle its tiles."""
+"""The bit of a word of flags that says that the strip is ordinary, so that a second pass may certify its tiles."""
 
 LAST_LEVEL = tl.constexpr(4)
 """Of the counts of large elements."""
@@ -347,7 +347,7 @@ def join_quickly(
     ordinary = (finite_a > 0) & (finite_b > 0) & (high_a + high_b <= -LOWEST) & (top < TOP)
     if TESTED:
         # Of any entry, in units of a quarter of 2^(powers): thresholds of all vectors are the same, so an entry's are
-        # among those that `join` looks at.
+        # among those that `join_exact` tests.
         hits = tl.maximum(_most(a0, b0, b1, b2, b3, b4, k), 0.5 * _most(a1, b0, b1, b2, b3, b4, k))
         hits = tl.maximum(hits, 0.25 * _most(a2, b0, b1, b2, b3, b4, k))
         hits = tl.maximum(hits, 0.125 * _most(a3, b0, b1, b2, b3, b4, k))
@@ -411,7 +411,7 @@ def _join_part(
     words, at, target, plane, read, inside, exponent, error, SYSTEM: tl.constexpr, PRIMES: tl.constexpr,
     MODULI: tl.constexpr, MODE: tl.constexpr, PRECISION: tl.constexpr, PART: tl.constexpr, NVIDIA: tl.constexpr,
 ):  # fmt: skip
-    """Store a tile's values; returns where they are open."""
+    """Store a tile's values; returns which are uncertified."""
     r0, r1, zero = expand_quickly(words, at, plane, read, SYSTEM, PRIMES, MODULI, PART, NVIDIA)
     settled = zero
     if MODE == ROUNDING:
@@ -442,7 +442,9 @@ def join_closely(
     MODULI: tl.constexpr, MODE: tl.constexpr, PART: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
     AT_ONCE: tl.constexpr,
 ):  # fmt: skip
-    """Join a tile of an ordinary strip to float64 from sums in three parts; returns which entries are still open."""
+    """Join a tile of an ordinary strip to float64 from sums in three parts; returns which entries are still
+    uncertified.
+    """
     i = i0 + tl.arange(0, ROWS)
     j = j0 + tl.arange(0, BLOCK)
     in_m, in_n = i < m, j < n

@@ -1,15 +1,15 @@
-"""What a join's tests left open where bounds are compared with |a||b|: certified together, or settled one by one.
+"""Repair by magnitudes: entries that bounds compared with |a||b| left uncertified, certified together or recomputed.
 
 On data that spread over many binades neither an entry's own size nor the counts of large elements say enough of
-|a||b|, and a fifth of all entries, or nearly all, are open. A CPU compares their bounds with products of 7-bit
+|a||b|, and a fifth of all entries, or nearly all, are uncertified. A CPU compares their bounds with products of 7-bit
 magnitudes, floor(|a|·2^(7-e)). Where there are more than a few, `magnitude_planes` writes those of all elements down,
-and `settle_open` multiplies them for the strips that need them, by matrix instructions, and settles only what they
-leave: entries that are few one by one, rows with several in sums of whole rows. Integers and tests are the same on
-every path, and so are correctly rounded values, so the bits are.
+and `settle_open` multiplies them for the strips that need them, by matrix instructions. It recomputes only what they
+leave uncertified: few entries one by one, rows with several in sums of whole rows. Integers, tests and correctly
+rounded values are the same on every path, so the bits are.
 
 Planes: 8 bytes an element read, 2 written. A strip of 64 x 128: 2·64·128·k operations in INT8 and 192·k bytes, read
 again by every strip that shares them. Rows of exact values: 128·k times ten operations in float64, at n = 4096 about
-50 ms where all entries are open.
+50 ms where all entries are uncertified.
 """
 
 import triton
@@ -92,8 +92,9 @@ def magnitude_planes(
     row_batches, column_batches, few, PARTS: tl.constexpr, A_ALONG: tl.constexpr, B_ALONG: tl.constexpr,
     SIDE: tl.constexpr, DEPTH: tl.constexpr, VECTORS: tl.constexpr,
 ):  # fmt: skip
-    """Where more than few entries are open, by opened: of the vectors of both operands floor(|x|·2^(7-e)) and, in
-    a plane of its own, 1 for what is not zero; int8, (matrices, parts, 2, vectors rounded up to SIDE, depths·DEPTH).
+    """Where opened, the number of uncertified entries, exceeds few: of the vectors of both operands floor(|x|·2^(7-e))
+    and, in a plane of its own, 1 for what is not zero; int8, (matrices, parts, 2, vectors rounded up to SIDE,
+    depths·DEPTH).
     """
     if tl.load(opened) > few:
         pitch = depths * DEPTH
@@ -222,7 +223,7 @@ def _set_exactly(
     out, row_stride, column_stride, marks, high, low, rows, columns, counts, m, n, i0, j0, k, q,
     PRECISION: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
-    """Set marked entries (ROWS, COLUMNS) whose rounding high + low decide, and take them from marks."""
+    """Set flagged entries (ROWS, COLUMNS) whose rounding high + low decide, and take them from marks."""
     WIDTH: tl.constexpr = COLUMNS // 32
     row, column = tl.arange(0, ROWS), tl.arange(0, COLUMNS)
     i, j = i0 + row, j0 + column
@@ -290,14 +291,13 @@ def settle_open(
     TILE: tl.constexpr, STRIP: tl.constexpr, HEIGHT: tl.constexpr, COLUMNS: tl.constexpr, SIDE: tl.constexpr,
     DEPTH: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Settle what `repair.finish` left open, opened of them, for finite rows and columns and values within the normal
-    range.
-    counts[BY_MAGNITUDE] and [EXACT] grow by what was done.
+    """Repair the entries that `repair.finish` left uncertified, opened of them, of finite rows and columns and of
+    values within the normal range. counts[BY_MAGNITUDE] and [EXACT] grow by what was done.
 
     flags, marks: a word a strip, a bit a TILE of rows with uncertified entries; a bit an entry of those tiles. left,
-    right: planes of `magnitude_planes`, where more than few_of_all were open. sums: (programs, STRIP, COLUMNS) int32,
-    high: (programs, 2, HEIGHT, COLUMNS) float64 of workspace. few: entries of a strip that need no planes; many: those
-    of HEIGHT rows of it that are summed one by one.
+    right: planes of `magnitude_planes`, where more than few_of_all entries were uncertified. sums: (programs, STRIP,
+    COLUMNS) int32, high: (programs, 2, HEIGHT, COLUMNS) float64 of workspace. few: entries of a strip that need no
+    planes; many: those of HEIGHT rows of it that are summed one by one.
     """
     lanes = tl.arange(0, SPAN)
     asked = tl.load(opened)

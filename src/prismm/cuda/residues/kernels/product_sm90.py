@@ -1,4 +1,4 @@
-"""The product of residue planes for Hopper: one warp feeds two warpgroups of matrix instructions through shared memory.
+"""The product of residue planes for sm90: one warp feeds two warpgroups of matrix instructions through shared memory.
 
 A persistent grid walks over the tiles (128 x 256) of all moduli. The feeding warp copies 128 bytes of the inner
 dimension at a time by TMA into a ring of four stages; each consumer multiplies 64 rows, in two halves of 128 columns.
@@ -9,9 +9,9 @@ tile together, since they share what is in the ring. So the last AHEAD stages ar
 any of them into the second one, and the second half's instructions run while the first half is reduced and stored; in
 the next tile the first half's instructions of AHEAD stages run while the second half is. Of 21.2 thousand cycles a tile
 at k = 2048, whose products are 16.4, 19.6 are left. In time that is less, as power lowers the clock: a matrix of order
-1024, 2048, 4096, 8192 takes 10, 7, 4.5, 2 % less than with all of the epilogue at the end. Tried without further gain:
-three sets of sums, so that the whole of a tile's second half waits for the next tile's instructions; AHEAD of 1 and 3;
-a consumer that starts later; tiles that are as long as they are high; 192 rows.
+1024, 2048, 4096, 8192 takes 10, 7, 4.5, 2 % less than with all of the epilogue at the end. Alternatives without further
+gain: three sets of sums, so that the whole of a tile's second half waits for the next tile's instructions; AHEAD of 1
+and 3; a consumer that starts later; tiles that are as long as they are high; 192 rows.
 
 `residue_products_of_quarters` makes the seven products of `quarters`: the same tiles in the same turns, each from a
 quarter of an operand or of its sums, found by TMA from where that begins.

@@ -1,16 +1,15 @@
-"""What the quick join left: tiles are joined with every care, marked entries settled one by one until each is proved or
-exact; nothing leaves the device.
+"""Repair: tiles that the fast join left are joined exactly, and their flagged entries recomputed until each is proved
+or exact. Nothing leaves the device.
 
-Where a row or column is not finite, an entry is what IEEE's sum gives. Otherwise it is joined once more, with every
-care for ties and for the ends of the range; where its test is still open, perhaps proved by a 7-bit lower bound of
-|a||b| (the same integers as on a CPU, so the same decision); and if not, set to its exact value, rounded. A sum in
-twice float64's precision nearly always decides that rounding, and comes first where it is asked for. Else the value is
-summed in 32-bit limbs: the 106-bit product of two significands touches five of them, and each limb's sum over k fits in
-64 bits, exactly and in any order.
+Where a row or column is not finite, an entry is what IEEE's sum gives. Every other entry is joined once more, exactly,
+ties and the ends of the range included. If its test is still undecided, a 7-bit lower bound of |a||b| may prove it; the
+integers are those of a CPU, so the decision is the same. If not, the entry is set to its exact value, rounded. A sum in
+twice float64's precision nearly always decides that rounding; where MODE asks for roundings, it comes first. Otherwise
+the value is summed in 32-bit limbs (`cuda.kernels.exact`).
 
-Programs walk over the words of flags, a bit a tile; a word without flags costs four bytes. Per entry in twice the
-precision: 16·k bytes and about 20·k operations; per exact entry about 20·k for each limb that its products touch (ten
-for ordinary data).
+Programs walk over the words of flags, a bit a tile. A word without flags costs four bytes. An entry in twice the
+precision reads 16·k bytes and takes about 20·k operations. An exact entry takes about 20·k operations for each limb
+that its products touch. Ordinary data touch ten limbs.
 """
 
 import triton
@@ -53,7 +52,7 @@ NATIVE = tl.constexpr(3)
 
 
 SPECIAL, EXACT, BY_MAGNITUDE, KEPT = (tl.constexpr(i) for i in range(4))
-"""What kernels count: entries by how they were settled, and those left to `magnitudes`."""
+"""What kernels count: entries by the path that repaired them, and those left to `magnitudes`."""
 
 
 @triton.jit
@@ -211,18 +210,18 @@ def finish(
     PRECISION: tl.constexpr, PARTS: tl.constexpr, LEVELS: tl.constexpr, TILE: tl.constexpr, STRIP: tl.constexpr,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, BLOCK: tl.constexpr, WORDS: tl.constexpr, APART: tl.constexpr,
 ):  # fmt: skip
-    """Join the flagged tiles, and settle what is open in them. counts[SPECIAL], [EXACT], [BY_MAGNITUDE], [KEPT] grow by
-    what was done. APART: entries that are open for nothing but |a||b| are left to `magnitudes.settle_open`, as flags, a
-    bit a TILE of rows, and as marks in left_open (words, STRIP, COLUMNS / 32); opened grows by their number.
+    """Join the flagged tiles and repair their uncertified entries. counts[SPECIAL], [EXACT], [BY_MAGNITUDE], [KEPT]
+    grow by what was done. APART: entries that only |a||b| leaves uncertified are left to `magnitudes.settle_open`, as
+    flags, a bit a TILE of rows, and as marks in left_open (words, STRIP, COLUMNS / 32); opened grows by their number.
 
     flags: a word a strip of STRIP rows and COLUMNS columns, by (batch, parts, strips, blocks): a bit a TILE of rows,
-    and whether the strip is ordinary. marks: (programs, max(TILE, ROWS), COLUMNS / 32) words of scratch memory. a, b:
+    and whether the strip is ordinary. marks: (programs, max(TILE, ROWS), COLUMNS / 32) words of workspace. a, b:
     where complex, the real numbers behind them, imaginary parts one element after the real ones. digits, rows, columns,
-    constants: as for `join.join_tile`; third: as for `quick.join_closely`.
+    constants: as for `join_exact.join_tile`; third: as for `join_fast.join_closely`.
     """
     lanes = tl.arange(0, WORDS)
     marks += tl.program_id(0) * ((TILE if TILE > ROWS else ROWS) * (COLUMNS // 32))
-    # Neighbouring strips, which are open together, are different programs'.
+    # Neighbouring strips tend to be uncertified together, so different programs take them.
     total = words * batches * PARTS
     step = tl.num_programs(0)
     for start in range(tl.program_id(0), total, step * WORDS):
@@ -419,7 +418,7 @@ def _joined(
     MODULI: tl.constexpr, LIMBS: tl.constexpr, MODE: tl.constexpr, PRECISION: tl.constexpr, PARTS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """(value, proved) of one entry whose row and column are finite: `join` once more, with every care."""
+    """(value, proved) of one entry whose row and column are finite: joined once more, exactly."""
     s0 = tl.full([], 0.0, tl.float64)
     s1 = s0
     s2 = s0
@@ -448,7 +447,7 @@ def _joined(
     _, hard, failed = judge(h, low, tail, bound, exponent, constants, MODE, PRECISION)
     value = round_expansion(h, low, tail, exponent, PRECISION)
     if MODE == MAGNITUDE:
-        # Magnitudes say nothing of overflow: open where some number within the bound overflows and another does not.
+        # Magnitudes do not bound overflow: undecided where some number within the bound overflows and another does not.
         err = spread(bound, low, tail)
         below_h, below_low = two_sum(h, low - err)
         above_h, above_low = two_sum(h, low + err)

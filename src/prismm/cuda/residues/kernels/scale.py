@@ -47,7 +47,7 @@ def magnitude_factors(e, q):
 def shift_for(norm2, thresholds, limit_bits):
     """The largest t with norm2 <= thresholds[t] = floor(L/4^t), for 1 <= norm2 <= L; limit_bits: bits of L.
 
-    With d the difference of the lengths of L and norm2, t = floor(d/2) fits if d is odd, and only d even needs a look.
+    With d the difference of the lengths of L and norm2, t = floor(d/2) fits if d is odd, and only even d needs a check.
     """
     t = (limit_bits - bit_length(norm2)) >> 1
     t = tl.maximum(t, 0)

@@ -2,14 +2,14 @@
 
 A' = RN(a·2^s) as an integer of up to 85 bits; A' + 2^bits in unsigned words of 32 bits; the residue is a dot product of
 their bytes with 256^b mod p, reduced by one high product. Where there are such instructions the dot product is two or
-three `dp4a`, which leave the pattern of a float32 number, reduced by three operations in float32, of which a Hopper GPU
+three `dp4a`, which leave the pattern of a float32 number, reduced by three operations in float32, of which an sm90 GPU
 does twice as many as of integer ones. On the way the residual δ = a·2^s - A' is measured: Σ ceil(2^10·|δ|)², an
 integer, 0 only where all are exact.
 
 Where the left operand's factors hold (P/p)^-1, the product's residue is at once the digit of the Chinese remainder sum.
 Complex vectors have one scale; the planes of real parts, imaginary parts and their sums follow one another.
 
-On Hopper GPUs `split_hopper` takes the place of this for rows, and for columns that are short.
+On sm90 `split_sm90` takes the place of this for rows, and for columns that are short.
 
 Bytes: 8 read (rows three times, twice from a cache), 1 written per element and modulus; 6 operations per element and
 modulus with `dp4a`, 12 without. Rows of 14 residues take 0.15 ms at n = 4096 on an H200 and columns 0.11, where their
@@ -193,7 +193,7 @@ def _word(r0, r1, r2, r3, NVIDIA: tl.constexpr):
 @triton.jit
 def plane_row(j, PERMUTED: tl.constexpr):
     """Where vector j stands in a plane. Permuted in groups of 64 so that the 16 entries of a row that a thread of the
-    Hopper kernel holds are neighbours: 16b' + 2g + e of group b stands at 8g + 2b' + e.
+    sm90 kernel holds are neighbours: 16b' + 2g + e of group b stands at 8g + 2b' + e.
     """
     if PERMUTED:
         r = j % 64

@@ -1,4 +1,4 @@
-"""`scale` and `split` in one kernel for Hopper: vectors are read once from memory, and their residues are sums that
+"""`scale` and `split` in one kernel for sm90: vectors are read once from memory, and their residues are sums that
 INT8 matrix instructions make.
 
 A program takes a vector of contiguous elements, or four neighbouring columns, in three passes: the largest magnitude,
@@ -21,14 +21,12 @@ Instructions an element, of 14 residues in float64: 63 for the residues, 4 and 1
 `split` has 121, 6 and 22. Bytes: 8 read, N written; 8 more from a cache twice. On an H200 rows at n = 2048 take 34 µs
 (`split`: 44), at n = 4096 128 (149; their bytes alone 95), of 20 residues 164 (193); columns at n = 2048 52 (59).
 Columns that are not long stay in shared memory between the passes, KEPT tiles of them: 28 instead of 31 of 7 residues
-in float32, where each pass would read 32 bytes for 16.
-Integers of eight moduli have at most 32 bits and a sign, which takes two words, but 31 where no element is nearly all
-of its vector: what a program's vectors need is told by their exponents and shifts, and with 31 bits those of float32
-are made in float32, four elements an instruction. Rows at n = 2048 take 22 µs then, and 36 otherwise, columns 28 and
-41.
-Longer columns do not stay in a cache, so that `split.split_columns` is as fast or faster. Tried without gain: residues
-alone, of columns that were measured before (126 instead of 117 µs at n = 4096); two or eight warps; 64 registers;
-eight columns of float32, which spill.
+in float32, where each pass would read 32 bytes for 16. Integers of eight moduli have at most 32 bits and a sign, which
+takes two words, but 31 where no element is nearly all of its vector: what a program's vectors need is told by their
+exponents and shifts, and with 31 bits those of float32 are made in float32, four elements an instruction. Rows at
+n = 2048 take 22 µs then, and 36 otherwise, columns 28 and 41. Longer columns do not stay in a cache, so that
+`split.split_columns` is as fast or faster. Alternatives without gain: residues alone, of columns that were measured
+before (126 instead of 117 µs at n = 4096); two or eight warps; 64 registers; eight columns of float32, which spill.
 """
 
 from triton.experimental import gluon

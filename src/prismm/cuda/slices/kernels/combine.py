@@ -1,10 +1,9 @@
 """The epilogue of gemm on products of slices: alpha·X + beta·C, rounded once and certified as a whole.
 
-X is joined from its digits exactly (`slice_join.expand_slices`); the sum, its tests and what they leave open are those
-of `combine`: marked entries are not written, and `combine.settle` sums them exactly; in RAW `slice_settle`, from all of
-V, where rounding or overflow is open. The bound of X is that of
-`slice_join`. The two parts of a complex X are real products with vectors of their own, of which the larger bound
-counts.
+X is joined from its digits exactly (`join.expand_slices`); the sum, its tests and the entries they leave uncertified
+are those of `gemm.kernels.combine`: flagged entries are not written, and `gemm.kernels.repair.settle` sums them
+exactly; in RAW `settle`, from all of V, where rounding or overflow is undecided. The bound of X is that of `join`. The
+two parts of a complex X are real products with vectors of their own, of which the larger bound counts.
 
 Per entry G + 3 bytes read (of β = 8), C read, 4 or 8 written, a bit; operations: those of the join and about 60.
 """
@@ -78,9 +77,9 @@ def combine_slices(
 ):  # fmt: skip
     """out = alpha·X + beta·C of ROWS rows and BLOCK columns where nothing is marked; marks (batch, parts, m, pitch).
 
-    low, top, rows, columns and the extras: as for `slice_join.join_slices`; of complex numbers those of the real part,
+    low, top, rows, columns and the extras: as for `join.join_slices`; of complex numbers those of the real part,
     and of the imaginary one. The other arguments: as for `combine.combine_digits`. ADAPTIVE: top and the extras are
-    the products and the cuts of `slice_pairs.join_pairs`.
+    the products and the cuts of `pairs.join_pairs`.
     """
     KEPT_LOW: tl.constexpr = 0 if ADAPTIVE else GROUPS - 1
     OF_VECTOR: tl.constexpr = CUTS * SLICES if ADAPTIVE else EXTRAS

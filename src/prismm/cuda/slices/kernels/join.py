@@ -1,7 +1,7 @@
 """Join products of slices: the exact value of every entry from its digits, one rounding, the certificate.
 
 With slices of β bits the value is an integer V = Σ low·2^(β·x) + top·2^(β·(G-1)), summed over the blocks of the inner
-dimension (`slice_product`), in units of 2^(β·(2d-1-G) - s - t). Its bits from the top down make limbs of up to 52 bits,
+dimension (`product`), in units of 2^(β·(2d-1-G) - s - t). Its bits from the top down make limbs of up to 52 bits,
 float64 numbers without error. In sums over blocks, what a limb has above its bits goes to the one above it after every
 block. The first one, with as many numbers as 16 bits hold, is below k·2^(2β-2+16) <= 2^53 for β <= 8 and k·2^(3β-2)
 for more, where FP16 units hold β = 10 at most, or k <= 16; with 64 bits on top it has the limb above it. Digits toward
@@ -404,7 +404,8 @@ def join_slices(
     GROUPS: tl.constexpr, BITS: tl.constexpr, TRUNCATED: tl.constexpr, MODE: tl.constexpr, TESTED: tl.constexpr,
     PRECISION: tl.constexpr, ROWS: tl.constexpr, STRIP: tl.constexpr, BLOCK: tl.constexpr, EVEN: tl.constexpr,
 ):  # fmt: skip
-    """Join a strip of STRIP rows and BLOCK columns of a matrix (program axes 1, 0, 2) to out, and mark what is open.
+    """Join a strip of STRIP rows and BLOCK columns of a matrix (program axes 1, 0, 2) to out, and flag the uncertified
+    entries.
 
     constants (float64): kappa and magnitude kappa of `accuracy.join_test`; TESTED: in MAGNITUDE, that they are not 0.
     """

@@ -1,26 +1,26 @@
 """Join products of slices whose exponents are their vectors' own: each pair a number of its own, their sum exact.
 
 With exponents x_p of a row's slices and y_q of a column's, counted from the first ones, an entry is the sum of
-P_pq·2^(x_p + y_q) over the pairs with p + q < G, P_pq the sum of the pair's products of digits, which `slice_product`
+P_pq·2^(x_p + y_q) over the pairs with p + q < G, P_pq the sum of the pair's products of digits, which `product`
 leaves in an integer each (SLICES = GROUPS = 1: nothing is grouped), one for every block of the inner dimension. No two
 pairs have one weight, and no grid holds them all.
 
 They are added in float64 with two-sums to a number of four parts, about 200 bits. What leaves the last part, and pairs
-that begin more than 900 binades below the first, is not added but measured: the sum is within `rest` of the parts,
-and mostly `rest` is 0, or decides nothing. Two-sums among the parts then make h + low + tail of them, and where those
-are no expansion (total cancellation, say), or `rest` leaves the rounding open, or a tie or the end of the range asks
-for more care, the entry is marked: `slice_repair` adds its pairs once more, in limbs of 32 bits that hold any exponent
+that begin more than 900 binades below the first, is not added but measured: the sum is within `rest` of the parts, and
+mostly `rest` is 0, or decides nothing. Two-sums among the parts then make h + low + tail of them, and where those are
+no expansion (total cancellation, say), or `rest` leaves the rounding undecided, or a tie or the end of the range asks
+for more care, the entry is flagged: `repair` adds its pairs once more, in limbs of 32 bits that hold any exponent
 (`pairs_value`), and rounds that. So every value is RN of the sum.
 
 **The bound.** AB less the pairs kept is Σ_p A^(p)·(B less its first Q slices) + δA·B, where Q = min(d, G - p) slices q
 are kept beside p (`schemes.slices.Slices`). So it is at most Σ_p (Σ|A^(p)|)·(what Q slices of B leave, at most) +
-(what all slices of A leave)·‖B‖₁, of numbers that `slice_adaptive` measured; and 2·k·2^-1074 of scaled vectors where
+(what all slices of A leave)·‖B‖₁, of numbers that `adaptive` measured; and 2·k·2^-1074 of scaled vectors where
 scaling lost elements, in units of the first slices, of which there are at most 2^52, far below k·2^-1000.
 
 Bytes: 4 read an entry and pair (8 of FP64 slices), 28 pairs of 7 slices where p + q < 7, and as many written by the
 products; 4 or 8 and a bit written. Operations: 30 of float64 an entry and pair. At n = 4096 that is 1.9 GB, 0.45 ms
 at 4.2 TB/s, and 14 GFLOP, 0.8 ms at the 17 T/s of an H200's additions, which are the floor, beside 2.0 ms of products
-at the full rate of INT8. Not measured yet.
+at the full rate of INT8. These figures are estimates.
 """
 
 import triton
@@ -150,7 +150,7 @@ def pairs_bound(
 
 @triton.jit
 def pairs_open(h, low, tail, rest, whole, PRECISION: tl.constexpr):
-    """Whether `rest` leaves open how a sum rounds, to 53 bits or to 24, or its parts are no expansion."""
+    """Whether `rest` leaves undecided how a sum rounds, to 53 bits or to 24, or its parts are no expansion."""
     err = 2.0 * rest + 2.0 * tl.abs(tail) + tl.abs(low) * 8.881784197001252e-16  # 2^-50
     if PRECISION == 53:
         differ = (h + (low + err) != h) | (h + (low - err) != h)
@@ -170,10 +170,10 @@ def join_pairs(
     GROUPS: tl.constexpr, MODE: tl.constexpr, TESTED: tl.constexpr, PRECISION: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Join ROWS rows and BLOCK columns of a matrix (program axes 1, 0, 2) to out, and mark what is open.
+    """Join ROWS rows and BLOCK columns of a matrix (program axes 1, 0, 2) to out, and flag the uncertified entries.
 
     products: rows of row_pitch entries, `plane` in each block of the inner dimension, blocks of all matrices of a pair
-    after each other. constants, TESTED: as of `slice_join.join_slices`.
+    after each other. constants, TESTED: as of `join.join_slices`.
     """
     batch = tl.program_id(2).to(tl.int64)
     batches = tl.num_programs(2)

@@ -1,10 +1,10 @@
-"""`slice_product` for Hopper: one warp feeds two warpgroups of matrix instructions, as in `product_hopper`.
+"""`product` for sm90: one warp feeds two warpgroups of matrix instructions, as in `residues.kernels.product_sm90`.
 
 A program takes a tile (128 x 256) through all groups of pairs, from the last up, before it goes to the next: the
 accumulators hold the carry from one group to another, and what leaves them is a byte an entry and group, four at the
 end. The right operand's rows are permuted (`split.plane_row`), so that a thread holds 16 neighbouring entries.
 
-Tiles, stages, registers and shared memory are those of `product_hopper`.
+Tiles, stages, registers and shared memory are those of `residues.kernels.product_sm90`.
 """
 
 from triton.experimental import gluon
@@ -22,7 +22,7 @@ from prismm.cuda.residues.kernels.product_sm90 import grouped, next_stage
 
 @gluon.jit
 def _run(s, SLICES: gl.constexpr):
-    """`slice_product.run`."""
+    """`product.run`."""
     first = gl.maximum(s - (SLICES - 1), 0)
     return gl.minimum(s, SLICES - 1) - first + 1, first, SLICES - 1 - s + first
 
@@ -119,7 +119,7 @@ def slice_product(
     SLICES: gl.constexpr, GROUPS: gl.constexpr, CONSUMERS: gl.constexpr, COLUMNS: gl.constexpr, DEPTH: gl.constexpr,
     STAGES: gl.constexpr, GROUP: gl.constexpr,
 ):  # fmt: skip
-    """All blocks of the inner dimension of all matrices, `units` in number; low and top as of `slice_product`.
+    """All blocks of the inner dimension of all matrices, `units` in number; low and top as of `product`.
 
     left, right: TMA descriptors of all digits, boxes (64, DEPTH) and (COLUMNS, DEPTH); matrices of left_rows and
     right_rows rows, left_step and right_step (0 or 1) from one to the next.

@@ -1,13 +1,13 @@
-"""What the join of slices left: marked entries are settled one by one until each is proved or exact.
+"""Repair of slices: flagged entries are recomputed one by one until each is proved or exact.
 
-As in `repair`, whose parts these are: an entry of a row or column that is not finite is what IEEE's sum gives; another
-is joined once more, with every care for ties and for the ends of the range (ADAPTIVE, from its pairs, `slice_pairs`);
-where its test is still open, perhaps proved by a lower bound of |a||b|; then summed in twice float64's precision; and
-if that decides no rounding either, exactly.
+The device functions are those of `residues.kernels.repair`. Where a row or column is not finite, an entry is what
+IEEE's sum gives. Every other entry is joined once more, exactly, ties and the ends of the range included (ADAPTIVE:
+from its pairs, `pairs`). If its test is still undecided, a lower bound of |a||b| may prove it. If not, it is summed in
+twice float64's precision; and if that decides no rounding either, exactly.
 
-Programs of a warp each walk over the marks, 32 rows of 8 words of 32 entries. Per entry that is open 16·k bytes (of
-columns that lie across rows 32·k more, as memory is read) and about 20·k operations, and as many again for each limb
-that exact sums touch.
+Programs of one warp walk over the flags, 32 rows of 8 words of 32 entries. An uncertified entry reads 16·k bytes.
+Columns that lie across rows cost 32·k bytes more, as memory is read. An entry takes about 20·k operations,
+and as many again for each limb that an exact sum touches.
 """
 
 import triton
@@ -44,7 +44,7 @@ def _joined(
     m, n, k, SLICES: tl.constexpr, GROUPS: tl.constexpr, BITS: tl.constexpr, TRUNCATED: tl.constexpr,
     ADAPTIVE: tl.constexpr, MODE: tl.constexpr, PRECISION: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """(value, proved) of one entry whose row and column are finite: `slice_join` once more, with every care."""
+    """(value, proved) of one entry whose row and column are finite: joined once more, exactly."""
     LIFT: tl.constexpr = 0 if ADAPTIVE else BITS * (2 * SLICES - 1 - GROUPS)
     one = tl.arange(0, 1)
     inside = one == 0
@@ -75,7 +75,7 @@ def _joined(
     else:
         value = round_expansion(h, rest, tail, exponent, PRECISION)
     if MODE != ROUNDING:
-        # Open besides where some number within the bound overflows and another does not.
+        # Undecided also where some number within the bound overflows and another does not.
         err = spread(bound, rest, tail)
         if ADAPTIVE:
             err += 2.0 * lost
@@ -139,9 +139,9 @@ def repair_slices(
     batches, row_batches, column_batches, SLICES: tl.constexpr, GROUPS: tl.constexpr, BITS: tl.constexpr,
     TRUNCATED: tl.constexpr, ADAPTIVE: tl.constexpr, MODE: tl.constexpr, PRECISION: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Settle the marked entries of out (batches, m, n); counts[SPECIAL], [EXACT], [BY_MAGNITUDE], [KEPT] grow by what
-    was done. low, top, rows, columns and the extras: as for `slice_join.join_slices`; ADAPTIVE, top and the extras are
-    the products and the cuts of `slice_pairs.join_pairs`.
+    """Settle the flagged entries of out (batches, m, n); counts[SPECIAL], [EXACT], [BY_MAGNITUDE], [KEPT] grow by what
+    was done. low, top, rows, columns and the extras: as for `join.join_slices`; ADAPTIVE, top and the extras are
+    the products and the cuts of `pairs.join_pairs`.
     """
     KEPT_LOW: tl.constexpr = 0 if ADAPTIVE else GROUPS - 1
     OF_VECTOR: tl.constexpr = CUTS * SLICES if ADAPTIVE else EXTRAS

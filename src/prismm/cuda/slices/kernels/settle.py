@@ -1,14 +1,15 @@
-"""What gemm's sum of a scheme's own value left open: RN(alpha·V + beta·C), V from the sums of slices, exactly.
+"""Repair of gemm's sum in RAW: RN(alpha·V + beta·C), exactly, V the scheme's own value from the sums of slices.
 
-An entry of a row or column that is not finite is what IEEE's sum gives. Of another, alpha·V and beta·C are added in the
-limbs of `combine`, V digit by digit, or pair by pair where slices have exponents of their own; and so is the sum of the
-exact product, which is taken where the two disagree about infinity, as on a CPU (`cpu.flow`).
+An entry of a row or column that is not finite is what IEEE's sum gives. For every other entry, alpha·V and beta·C are
+added in the limbs of `gemm.kernels.repair`: V digit by digit, or pair by pair where slices have exponents of their own.
+The sum of the exact product is computed likewise, and taken where the two disagree about infinity, as on a CPU
+(`cpu.flow`).
 
 The vectors of both parts of a complex product hold the same magnitudes, so their shifts and exponents are the same.
 
-Programs walk over the marks, as `combine.settle` does. Per entry that is open G + 3 bytes (4 a pair) and about 200
-operations of 64 bits for each of these, on 256 limbs; for the exact product 16·k bytes and 20·k operations a limb that
-it touches. Not measured yet.
+Programs walk over the flags, as `gemm.kernels.repair.settle` does. An uncertified entry reads G + 3 bytes (4 a pair).
+Each of these takes about 200 operations of 64 bits, on 256 limbs. The exact product reads 16·k bytes and takes 20·k
+operations for each limb that it touches. These figures are estimates.
 """
 
 import triton
@@ -154,8 +155,8 @@ def settle_slices(
     SLICES: tl.constexpr, GROUPS: tl.constexpr, BITS: tl.constexpr, ADAPTIVE: tl.constexpr, PRECISION: tl.constexpr,
     PARTS: tl.constexpr, ADDEND: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Set the marked entries. The sums, rows, columns and extras: as for `slice_combine.combine_slices`; the other
-    arguments as for `combine.settle`. counts[SPECIAL], [EXACT], [KEPT] grow by the numbers set.
+    """Set the flagged entries. The sums, rows, columns and extras: as for `slices.kernels.combine.combine_slices`; the
+    other arguments as for `gemm.kernels.repair.settle`. counts[SPECIAL], [EXACT], [KEPT] grow by the numbers set.
     """
     KEPT_LOW: tl.constexpr = 0 if ADAPTIVE else GROUPS - 1
     OF_VECTOR: tl.constexpr = CUTS * SLICES if ADAPTIVE else EXTRAS

@@ -1,4 +1,5 @@
-"""The product of `TileInt8` for any GPU with INT8 matrix instructions: `tile_product_hopper` in plain Triton.
+"""The product of `TileInt8` for any GPU with INT8 matrix instructions: `tile_int8.kernels.product_sm90` in plain
+Triton.
 
 One tile of ROWS x COLUMNS entries a program. In each step of the inner dimension the sums S of segment products of one
 weight are INT32 sums, exactly; from the smallest weight upwards t = S + 2^-7·t, and c = c + t·2^(g + g' - 12), to

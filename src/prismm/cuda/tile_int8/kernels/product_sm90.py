@@ -1,4 +1,4 @@
-"""The product of `TileInt8` for Hopper: one warp feeds two warpgroups of matrix instructions through shared memory.
+"""The product of `TileInt8` for sm90: one warp feeds two warpgroups of matrix instructions through shared memory.
 
 A persistent grid walks over tiles of 128 x COLUMNS entries; each consumer has 64 rows. The feeding warp copies one step
 of all planes at a time by TMA, contiguous pieces, into a ring of stages. A consumer makes the INT32 sums S of one
