@@ -18,7 +18,7 @@ from prismm.core.prepared import Prepared
 from prismm.core.request import check_request, finite_scalar, transposed
 from prismm.cpu import execute
 from prismm.cpu.backend import normalise_call
-from prismm.cpu.fast_paths import at_once, batch_at_once, tensors_at_once
+from prismm.cpu.fast_paths import fast_batch, fast_product, fast_tensors
 from prismm.errors import ArgumentError, OperandError
 
 
@@ -85,11 +85,11 @@ def matmul(
                 return result
     plain = scheme is out is out_dtype is engine is workspace is None and not full_output
     if plain and type(a) is np.ndarray and type(b) is np.ndarray and (threads is None or pool.worker_count(threads)):
-        shortcut = at_once if a.ndim == 2 == b.ndim else batch_at_once
+        shortcut = fast_product if a.ndim == 2 == b.ndim else fast_batch
         if (result := shortcut(a, b, accuracy, reproducible, threads)) is not None:
             return result
     elif plain and interop.is_tensor(a):
-        result = tensors_at_once(a, b, accuracy, reproducible, threads)
+        result = fast_tensors(a, b, accuracy, reproducible, threads)
         if result is not None:
             return result
     if interop.lives_on_gpu(a) or interop.lives_on_gpu(b):

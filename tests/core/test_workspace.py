@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from prismm.core import workspace
-from prismm.core.workspace import Scratch
+from prismm.core.workspace import Workspace
 
 
 @pytest.fixture(autouse=True)
@@ -15,7 +15,7 @@ def _own_memory(monkeypatch):
 
 
 def test_arrays_have_shape_type_alignment_and_memory_of_their_own():
-    with Scratch() as scratch:
+    with Workspace() as scratch:
         arrays = [
             scratch.empty(shape, dtype)
             for shape in ((3, 5), (7,), (2, 3, 4), (0, 4), (), (100, 100))
@@ -36,28 +36,28 @@ def address(x):
 
 
 def test_memory_is_used_again_after_the_scratch_is_closed_and_not_before():
-    with Scratch() as one:
+    with Workspace() as one:
         first = address(one.empty((1000,), np.float64))
         assert address(one.empty((1000,), np.float64)) != first
-        with Scratch() as other:
+        with Workspace() as other:
             assert address(other.empty((1000,), np.float64)) != first
-    with Scratch() as two:
+    with Workspace() as two:
         again = {address(two.empty((1000,), np.float64)) for _ in range(3)}
     assert first in again
 
 
 def test_a_far_larger_block_is_not_wasted_on_a_small_array():
-    with Scratch() as scratch:
+    with Workspace() as scratch:
         large = scratch.empty((10 << 20,), np.uint8)
         start, stop = address(large), address(large) + large.nbytes
-    with Scratch() as scratch:
+    with Workspace() as scratch:
         small = address(scratch.empty((1000,), np.uint8))
         assert not start <= small < stop
 
 
 def test_what_is_kept_stays_within_the_limit(monkeypatch):
     monkeypatch.setattr(workspace, "KEEP_BYTES", 1 << 20)
-    with Scratch() as scratch:
+    with Workspace() as scratch:
         for size in (100_000, 300_000, 600_000, 900_000):
             scratch.empty((size,), np.uint8)
     kept = [block.nbytes for block in workspace._FREE]
@@ -66,7 +66,7 @@ def test_what_is_kept_stays_within_the_limit(monkeypatch):
 
 
 def test_an_error_returns_the_memory():
-    with pytest.raises(RuntimeError), Scratch() as scratch:
+    with pytest.raises(RuntimeError), Workspace() as scratch:
         scratch.empty((5000,), np.uint8)
         raise RuntimeError
     assert len(workspace._FREE) == 1
@@ -77,7 +77,7 @@ def test_threads_never_share_a_block():
 
     def work(number):
         for _ in range(300):
-            with Scratch() as scratch:
+            with Workspace() as scratch:
                 x = scratch.empty((2000,), np.int64)
                 x[...] = number
                 y = scratch.empty((2000,), np.int64)

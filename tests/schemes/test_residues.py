@@ -8,7 +8,7 @@ import pytest
 
 import prismm
 from prismm.core.moduli import symmetric
-from prismm.core.workspace import Scratch
+from prismm.core.workspace import Workspace
 from prismm.cpu.engines.integer import DIRECT, ENGINES, FLOAT64, INT8, INT8_7BIT, available
 from prismm.cpu.residues import multiply as residues
 from prismm.cpu.residues import product
@@ -38,12 +38,12 @@ def test_tiles_fit_the_memory_they_were_given(engine, is_complex, rng):
         memory = int(2 ** rng.uniform(20, 36))
         cut = tiling(m, n, splitter, workers, memory)
         assert 1 <= cut.row_panel <= max(m, 1) and 1 <= cut.column_block <= n
-        assert cut.column_block <= cut.columns_at_once <= n or cut.columns_at_once == n
+        assert cut.column_block <= cut.resident_columns <= n or cut.resident_columns == n
         count = len(splitter.system.moduli) * splitter.residue_parts
         size, sums = (8, 8) if engine is FLOAT64 else (1, 4)
         a_panel = count * cut.row_panel * k * size
         tile = count * cut.row_panel * cut.column_block * sums
-        right = count * k * cut.columns_at_once * size
+        right = count * k * cut.resident_columns * size
         assert cut.bytes == workers * (a_panel + tile) + right
         smallest = (
             workers * count * min(m, 64) * (k * size + cut.column_block * sums) + count * k * cut.column_block * size
@@ -51,7 +51,7 @@ def test_tiles_fit_the_memory_they_were_given(engine, is_complex, rng):
         if memory >= 4 * smallest:
             assert cut.bytes <= memory
         larger = tiling(m, n, splitter, workers, 4 * memory)
-        assert larger.columns_at_once >= cut.columns_at_once and larger.row_panel >= cut.row_panel
+        assert larger.resident_columns >= cut.resident_columns and larger.row_panel >= cut.row_panel
 
 
 @engines
@@ -61,7 +61,7 @@ def test_memory_in_use_is_what_the_tiling_said(engine, dtype, rng, monkeypatch):
     problem(engine)
     lock, live, peak, lent = threading.Lock(), [0], [0], {}
 
-    class Counted(Scratch):
+    class Counted(Workspace):
         def empty(self, shape, of):
             size = math.prod(shape) * np.dtype(of).itemsize
             with lock:
@@ -75,7 +75,7 @@ def test_memory_in_use_is_what_the_tiling_said(engine, dtype, rng, monkeypatch):
                 live[0] -= lent.pop(id(self), 0)
             super().__exit__(*error)
 
-    monkeypatch.setattr(product, "Scratch", Counted)
+    monkeypatch.setattr(product, "Workspace", Counted)
     m, k, n = 150, 60, 1300
     a, b = (rng.standard_normal(s).astype(dtype) for s in ((m, k), (k, n)))
     splitter = Splitter(9, engine, k, dtype == "complex128")
@@ -104,7 +104,7 @@ def residues_job(dtype, k, memory, target=None):
 
 def test_the_direct_engine_needs_no_tiles():
     cut = tiling(5, 7, Splitter(15, DIRECT, 9, False), 2, 1)
-    assert (cut.row_panel, cut.column_block, cut.columns_at_once) == (5, 7, 7)
+    assert (cut.row_panel, cut.column_block, cut.resident_columns) == (5, 7, 7)
     assert cut.bytes >= 8 * 9 * (5 + 7)
 
 

@@ -14,7 +14,7 @@ from prismm.cpu.kernels import weigh
 from prismm.cpu.slices import products as slice_products
 from prismm.cpu.slices.count import slices_table
 from prismm.cpu.slices.engines import prove
-from prismm.cpu.slices.products import kept_pairs, multiply_slices
+from prismm.cpu.slices.products import multiply_slices, product_pairs
 from prismm.errors import ArgumentError, EngineError
 from prismm.formats import FP32, FP64, round_fraction
 from prismm.schemes.slice_layout import UNITS, choose_block, expected_slices, longest_block, slice_bits
@@ -222,7 +222,7 @@ def test_pieces_of_rows_change_no_bit(seed):
     for scheme in (Slices("int8", slices=3), Slices("fp16", slices=3, exponents="adaptive")):
         setting = setting_for(scheme)
         x, y = scheme.implementation("cpu").split(left, setting), scheme.implementation("cpu").split(right, setting)
-        pairs = kept_pairs(3, 3, None)
+        pairs = product_pairs(3, 3, None)
         how = {"group": True, "workers": 2}
         whole = multiply_slices(x, y, pairs, setting.engine, **how, memory=1 << 30)
         pieces = multiply_slices(x, y, pairs, setting.engine, **how, memory=30_000)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from prismm.core.workspace import Arena
 
 
-def modulus(z: complex) -> float:
+def finite_abs(z: complex) -> float:
     """|z|, or the largest float where it is beyond."""
     return min(math.hypot(z.real, z.imag), sys.float_info.max)
 

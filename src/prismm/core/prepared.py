@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from prismm.core import arrays as interop
+from prismm.core import arrays
 from prismm.core.accuracy import Target
 from prismm.errors import OperandError
 
@@ -56,7 +56,7 @@ class Prepared:
 
     def gives(self, out_dtype: Any) -> str:
         """The type of a result for which this one would be asked for, by name."""
-        return str(interop.result_dtype([self.data], out_dtype).name)
+        return str(arrays.result_dtype([self.data], out_dtype).name)
 
     def refuse(self, keyword: str, given: Any, own: Any) -> OperandError:
         """The error for an option that contradicts what the operand was prepared for."""

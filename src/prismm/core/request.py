@@ -132,11 +132,11 @@ def check_request(
         target = Target("correctly-rounded")
     if scheme is None and target is None:
         target = Target("native")
-    lent = _lent(workspace, scheme)
-    return Request(target, scheme, bool(reproducible), out_dtype, engine, pool.worker_count(threads), lent), a, b
+    arena = _caller_workspace(workspace, scheme)
+    return Request(target, scheme, bool(reproducible), out_dtype, engine, pool.worker_count(threads), arena), a, b
 
 
-def _lent(workspace: Any, scheme: Any) -> Arena | None:
+def _caller_workspace(workspace: Any, scheme: Any) -> Arena | None:
     """The caller's scratch memory, checked; `check_apart` looks at what else lies there."""
     if workspace is None:
         return None

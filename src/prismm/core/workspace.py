@@ -31,23 +31,23 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget)
 
 
-class Scratch:
-    """Arrays lent for one call; `with Scratch() as scratch:` takes them back at the end."""
+class Workspace:
+    """Arrays lent for one call; `with Workspace() as scratch:` takes them back at the end."""
 
     def __init__(self) -> None:
-        self._lent: list[NDArray[np.uint8]] = []
+        self._in_use: list[NDArray[np.uint8]] = []
 
-    def __enter__(self) -> Scratch:
+    def __enter__(self) -> Workspace:
         return self
 
     def __exit__(self, *_: object) -> None:
         with _LOCK:
-            _FREE.extend(self._lent)
-            self._lent = []
+            _FREE.extend(self._in_use)
+            self._in_use = []
             _FREE.sort(key=lambda block: block.nbytes)
-            kept = sum(block.nbytes for block in _FREE)
-            while _FREE and kept > KEEP_BYTES:
-                kept -= _FREE.pop().nbytes
+            total = sum(block.nbytes for block in _FREE)
+            while _FREE and total > KEEP_BYTES:
+                total -= _FREE.pop().nbytes
 
     def empty(self, shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
         """An uninitialised C-contiguous array, aligned to 64 bytes, valid until the scratch is closed."""
@@ -64,13 +64,13 @@ class Scratch:
         if block is None:
             block = np.empty(size + 64, np.uint8)
         with _LOCK:
-            self._lent.append(block)
+            self._in_use.append(block)
         start = -block.ctypes.data % 64
         array: NDArray[Any] = block[start : start + size].view(dtype).reshape(shape)
         return array
 
 
-class _Piece:
+class _Cut:
     """Part of an arena. An array made of it, and every view of that, refers to it in the end: it dies with the last."""
 
     def __init__(self, memory: NDArray[np.uint8], address: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
@@ -133,7 +133,7 @@ class Arena:
                 self.beyond += size
                 return np.empty(shape, dtype)
             self._free = [piece for piece in self._free if piece[0] < piece[1]]
-        piece = _Piece(self.memory, self.memory.ctypes.data + start, shape, dtype)
+        piece = _Cut(self.memory, self.memory.ctypes.data + start, shape, dtype)
         weakref.finalize(piece, self._returned.append, (start, start + room))
         array: NDArray[Any] = np.asarray(piece)
         return array

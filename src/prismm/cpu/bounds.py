@@ -58,7 +58,7 @@ class CompositeBound:
         return np.where(_alive(value), bound, 0.0)
 
     def _tile(self, piece: CompositePiece, i: NDArray[np.int64], j: NDArray[np.int64]) -> NDArray[np.float64]:
-        some = self.rows.some(i), self.columns.some(j)
+        tile_units = self.rows.take(i), self.columns.take(j)
         parts: list[NDArray[np.float64]] = []
         sizes: list[NDArray[np.float64]] = []
         for part, (gamma, rows, columns, floor) in enumerate(piece.terms):
@@ -69,9 +69,9 @@ class CompositeBound:
                 size = measure(x, y, True, False)
                 sizes.append((size.size + 2.0**-990) * size.up)
             own = rows[:, i - piece.i0], columns[:, j - piece.j0]
-            parts.append(bound_of(gamma, *own, floor, size, some, self.a.shape[1] * len(piece.terms)))
+            parts.append(bound_of(gamma, *own, floor, size, tile_units, self.a.shape[1] * len(piece.terms)))
         units = np.maximum.reduce(parts)
-        exponent = some[0].exponent[:, None] + some[1].exponent[None, :]
+        exponent = tile_units[0].exponent[:, None] + tile_units[1].exponent[None, :]
         if self.epilogue is not None:
             # A complex factor mixes both parts; 2^-90 of all magnitudes is the arithmetic's own.
             factors = np.abs(self.epilogue.factors(0, len(parts)))[:2]

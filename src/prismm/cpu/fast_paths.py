@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from prismm.core import arrays as interop
-from prismm.core import environment
-from prismm.core import threads as pool
+from prismm.core import arrays, environment, threads
 from prismm.core.accuracy import MAGNITUDE, join_mode, parse_target
 from prismm.core.memory import workspace_limit
 from prismm.core.outcome import Job, for_kernels
@@ -21,7 +19,7 @@ from prismm.cpu.choice import TINY_WORK
 from prismm.cpu.engines.integer import DIRECT, CpuEngine
 from prismm.cpu.engines.named import BLAS, engine_named
 from prismm.cpu.native import product as native
-from prismm.cpu.residues import batch as batched
+from prismm.cpu.residues import batch as batch_products
 from prismm.cpu.residues import long
 from prismm.cpu.residues import multiply as residues
 from prismm.formats import format_of
@@ -31,7 +29,7 @@ from prismm.schemes.residues import Residues
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-_PLAIN = frozenset(np.dtype(name) for name in interop.RESULTS)
+_PLAIN = frozenset(np.dtype(name) for name in arrays.RESULTS)
 _NOTHING64 = np.empty((0, 0))
 _NOTHING32 = np.empty((0, 0), np.float32)
 _NO_MARKS = np.empty((0, 0), np.uint8)
@@ -41,7 +39,7 @@ SMALL_WORK = 1 << 27
 """Multiply-adds up to which the overhead of a plan shows; the planner samples the data from 2^28 on."""
 
 
-def at_once(
+def fast_product(
     a: NDArray[Any], b: NDArray[Any], accuracy: Any, reproducible: Any, workers: int | None = None
 ) -> NDArray[Any] | None:
     """Fast paths for plain matrices: the default call, and tiny and small
@@ -68,14 +66,14 @@ def at_once(
     if work >= blas_threads.SHARED_WORK:
         blas_threads.check_numpy()
     if work <= (TINY_WORK if a.dtype.kind != "c" else TINY_WORK // 4):
-        return _tiny_at_once(a, b, target)
-    recipe = _small_recipe(a.shape, b.shape, a.dtype, target, reproducible, pool.worker_count(workers))
+        return _fast_tiny(a, b, target)
+    recipe = _small_recipe(a.shape, b.shape, a.dtype, target, reproducible, threads.worker_count(workers))
     if recipe is None:
         return None
     scheme, engine, job = recipe
     out = np.empty((a.shape[0], b.shape[1]), a.dtype)
     if engine is DIRECT:
-        batched.multiply(scheme, a, b, out, job, report=False)
+        batch_products.multiply(scheme, a, b, out, job, report=False)
     else:
         residues.multiply(scheme, a, b, out, job, engine)
     return out
@@ -90,17 +88,17 @@ def _certified(native_grade: bool, accuracy: Any, reproducible: Any) -> str | No
     return None
 
 
-def batch_at_once(
+def fast_batch(
     a: NDArray[Any], b: NDArray[Any], accuracy: Any, reproducible: Any, workers: int | None = None
 ) -> NDArray[Any] | None:
-    """`at_once` for batches of plain matrices, or vectors beside them; None where there is no batch."""
+    """`fast_product` for batches of plain matrices, or vectors beside them; None where there is no batch."""
     if a.ndim + b.ndim < 4 or not a.ndim or not b.ndim or a.dtype not in _PLAIN or b.dtype != a.dtype:
         return None
     k = a.shape[-1]
     if k == 0 or k != b.shape[max(b.ndim - 2, 0)]:
         return None
     if b.ndim == 2:
-        rows = at_once(a.reshape(-1, k), b, accuracy, reproducible, workers)
+        rows = fast_product(a.reshape(-1, k), b, accuracy, reproducible, workers)
         return None if rows is None else rows.reshape(*a.shape[:-1], b.shape[1])
     native_grade = accuracy is None or (isinstance(accuracy, str) and accuracy == "native")
     if native_grade and reproducible is False:
@@ -108,7 +106,7 @@ def batch_at_once(
         if math.prod(a.shape[-2:]) * b.shape[-1] >= blas_threads.SHARED_WORK:
             blas_threads.check_numpy()
         try:
-            return native.ordinary_products(a, b, pool.worker_count(workers))
+            return native.ordinary_products(a, b, threads.worker_count(workers))
         except ValueError:  # batches that do not fit
             return None
     target = _certified(native_grade, accuracy, reproducible)
@@ -123,11 +121,11 @@ def batch_at_once(
     m, n = x.shape[-2], y.shape[-1]
     if not m * n * math.prod(batch):
         return None
-    recipe = _small_recipe((2, m, k), (2, k, n), a.dtype, target, reproducible, pool.worker_count(workers))
+    recipe = _small_recipe((2, m, k), (2, k, n), a.dtype, target, reproducible, threads.worker_count(workers))
     if recipe is None or recipe[1] is not DIRECT:
         return None
     out = np.empty((*batch, m, n), a.dtype)
-    batched.multiply(recipe[0], x, y, out, recipe[2], report=False)
+    batch_products.multiply(recipe[0], x, y, out, recipe[2], report=False)
     return out.reshape(*batch, *a.shape[-2:-1], *((n,) if b.ndim > 1 else ()))
 
 
@@ -135,39 +133,39 @@ SMALL_TENSORS = 1 << 18
 """Multiply-adds up to which a tensor's product takes a fast path; beyond, the overhead does not show."""
 
 
-def tensors_at_once(a: Any, b: Any, accuracy: Any, reproducible: Any, workers: int | None = None) -> Any:
-    """`at_once`, or `batch_at_once`, for plain matrices that are torch tensors on the CPU, or None."""
+def fast_tensors(a: Any, b: Any, accuracy: Any, reproducible: Any, workers: int | None = None) -> Any:
+    """`fast_product`, or `fast_batch`, for plain matrices that are torch tensors on the CPU, or None."""
     native_grade = reproducible is False and workers is None and (accuracy is None or accuracy == "native")
     if native_grade:
-        result = _native_at_once(a, b)
+        result = _fast_native(a, b)
         if result is not None:
             return result
     tensor, parameter, tensor_of, *_ = _tensors()
     kinds = tensor, parameter
-    if type(a) not in kinds or type(b) not in kinds or not (workers is None or pool.worker_count(workers)):
+    if type(a) not in kinds or type(b) not in kinds or not (workers is None or threads.worker_count(workers)):
         return None
     try:
         x, y = (a if not a.requires_grad else a.detach()).numpy(), (b if not b.requires_grad else b.detach()).numpy()
     except (RuntimeError, TypeError):  # on a GPU, not dense, a conjugate view, bfloat16: nothing that NumPy sees
         return None
     if x.ndim != 2 or y.ndim != 2:
-        result = batch_at_once(x, y, accuracy, reproducible, workers)
+        result = fast_batch(x, y, accuracy, reproducible, workers)
         return None if result is None else tensor_of(result)
     if native_grade or x.shape[0] * x.shape[1] * y.shape[1] > SMALL_TENSORS:
         return None
-    result = at_once(x, y, accuracy, reproducible, workers)
+    result = fast_product(x, y, accuracy, reproducible, workers)
     return None if result is None else tensor_of(result)
 
 
-def _native_at_once(a: Any, b: Any) -> Any:
+def _fast_native(a: Any, b: Any) -> Any:
     """torch's own product, or None where that asks for a closer look."""
     kinds, strided = _tensors()[:2], _tensors()[3]
     if type(a) not in kinds or type(b) not in kinds or not (a.is_cpu and b.is_cpu) or a.is_nested or b.is_nested:
         return None
-    return dense_at_once(a, b) if a.layout is strided and b.layout is strided else None
+    return fast_dense(a, b) if a.layout is strided and b.layout is strided else None
 
 
-def dense_at_once(a: Any, b: Any, c: Any = None, alpha: complex = 1, beta: complex = 1) -> Any:
+def fast_dense(a: Any, b: Any, c: Any = None, alpha: complex = 1, beta: complex = 1) -> Any:
     """The same for tensors that are known to be dense and on the CPU; alpha·a@b + beta·c where c is given.
 
     The microseconds count here: unlike NumPy's, torch's product raises no floating-point warnings that would have to be
@@ -187,7 +185,7 @@ def dense_at_once(a: Any, b: Any, c: Any = None, alpha: complex = 1, beta: compl
             return None
         if autocast():
             with environment.outside_autocast():
-                return dense_at_once(a, b, c, alpha, beta)
+                return fast_dense(a, b, c, alpha, beta)
     environment.check_arithmetic()
     if work >= blas_threads.SHARED_WORK and not blas_threads.torch_is_right():
         return None
@@ -206,7 +204,7 @@ def dense_at_once(a: Any, b: Any, c: Any = None, alpha: complex = 1, beta: compl
     return value if float(vdot(flat, flat)) < math.inf else None
 
 
-def sum_at_once(c: Any, a: Any, b: Any, alpha: complex, beta: complex) -> Any:
+def fast_sum(c: Any, a: Any, b: Any, alpha: complex, beta: complex) -> Any:
     """alpha·a@b + beta·c in native grade for small plain matrices that are torch tensors on the CPU, or None.
 
     |alpha| is at most 1: a larger one would enlarge what underflows in a@b beyond what the target leaves.
@@ -217,7 +215,7 @@ def sum_at_once(c: Any, a: Any, b: Any, alpha: complex, beta: complex) -> Any:
         return None
     if type(alpha) is not complex and type(beta) is not complex and not a.dtype.is_complex:
         dense = a.is_cpu and b.is_cpu and c.is_cpu and a.layout is b.layout is c.layout is strided
-        return dense_at_once(a, b, c, alpha, beta) if dense and c.dtype is a.dtype else None
+        return fast_dense(a, b, c, alpha, beta) if dense and c.dtype is a.dtype else None
     try:
         x, y, z = (t.detach().numpy() for t in (a, b, c))
     except (RuntimeError, TypeError):
@@ -280,10 +278,10 @@ def _tiny_recipe(dtype: np.dtype[Any], k: int, accuracy: str) -> tuple[Any, ...]
     target, result = parse_target(accuracy), format_of(dtype)
     terms = 2 * k if dtype.kind == "c" else k
     moduli = TINY_MODULI[result.precision] if target.kind == "correctly-rounded" else moduli_for_native(result, terms)
-    return batched.tiny_recipe(dtype, k, moduli, target, terms)
+    return batch_products.tiny_recipe(dtype, k, moduli, target, terms)
 
 
-def _tiny_at_once(a: NDArray[Any], b: NDArray[Any], accuracy: str) -> NDArray[Any] | None:
+def _fast_tiny(a: NDArray[Any], b: NDArray[Any], accuracy: str) -> NDArray[Any] | None:
     """A tiny product by the direct engine's rules in one compiled call, or None if any entry is left open."""
     from prismm.cpu.kernels.tiny import tiny_product
 

@@ -26,11 +26,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from prismm.core import accuracy
-from prismm.core import threads as pool
+from prismm.core import accuracy, threads
 from prismm.core.accuracy import MAGNITUDE, RAW, ROUNDING
 from prismm.core.composite import Composite, Joined, Setting, Side
-from prismm.core.outcome import Job, Outcome, for_kernels, modulus, real_parts
+from prismm.core.outcome import Job, Outcome, finite_abs, for_kernels, real_parts
 from prismm.core.specials import layout
 from prismm.cpu.scaling import Magnitudes, Units, bound_of, measure, scale
 
@@ -146,7 +145,7 @@ class Flow:
     job: Job
     setting: Setting
     outcome: Outcome
-    open: list[tuple[int, NDArray[np.int64], NDArray[np.int64]]] = field(default_factory=list)
+    uncertified: list[tuple[int, NDArray[np.int64], NDArray[np.int64]]] = field(default_factory=list)
     pieces: list[Any] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -245,9 +244,9 @@ class Flow:
         mode = MAGNITUDE if self.mode == RAW and tested and self.plain else self.mode
         if self.plain:
             for part, value in enumerate(joined):
-                self._settle(left, right, part, value, bounds[part], sizes[part], mode)
+                self._round_and_test(left, right, part, value, bounds[part], sizes[part], mode)
         else:
-            self._settle_sum(left, right, joined, bounds, sizes, tested)
+            self._round_and_test_sum(left, right, joined, bounds, sizes, tested)
         if self.mode != ROUNDING:
             from prismm.cpu.bounds import CompositePiece
 
@@ -260,7 +259,7 @@ class Flow:
         top = int(rows.exponent.max(initial=0)) + int(columns.exponent.max(initial=0)) + self.inner.bit_length()
         if not self.plain:
             assert self.job.epilogue is not None
-            top += max(0, math.frexp(modulus(self.job.epilogue.alpha))[1]) + 1
+            top += max(0, math.frexp(finite_abs(self.job.epilogue.alpha))[1]) + 1
         return bool(top >= self.job.result.maxexp - 3)
 
     def _measure(self, left: Block, right: Block, part: int) -> Magnitudes:
@@ -278,7 +277,7 @@ class Flow:
         some = x[block.start : block.stop] if side == "left" else x[:, block.start : block.stop]
         return np.abs(scale(layout(some, part, side), side, self.setting.workers)[0].data)
 
-    def _settle(
+    def _round_and_test(
         self,
         left: Block,
         right: Block,
@@ -289,7 +288,7 @@ class Flow:
         mode: int,
     ) -> None:
         """Round, test and store one real part of a tile, its rows shared among the workers."""
-        from prismm.cpu.kernels.round_and_test import settle
+        from prismm.cpu.kernels.round_and_test import round_and_test
 
         target = real_parts(self.out[left.start : left.stop, right.start : right.stop])[part]
         low = value.low if value.low is not None else _NOTHING
@@ -298,7 +297,7 @@ class Flow:
         def task(rows: slice) -> NDArray[np.int32]:
             out64, out32 = _targets(target[rows])
             failed = np.empty(target[rows].size if mode != RAW else 0, np.int32)
-            count = settle(
+            count = round_and_test(
                 for_kernels(value.high[rows]), *(for_kernels(_rows(x, rows)) for x in (low, bound, least)),
                 left.units.exponent[rows], right.units.exponent, mode, self.slack, self.job.result.precision,
                 out64, out32, failed,
@@ -310,13 +309,13 @@ class Flow:
             lost = value.lost
             exponent = left.units.exponent[lost.i] + right.units.exponent[lost.j] - lost.lift
             rounded = np.empty((1, lost.i.size), self.out.real.dtype)
-            settle(
+            round_and_test(
                 lost.high[None], lost.low[None], _NOTHING, _NOTHING, np.zeros(1, np.int64), exponent, RAW, self.slack,
                 self.job.result.precision, *_targets(rounded), np.empty(0, np.int32),
             )  # fmt: skip
             target[lost.i, lost.j] = rounded[0]
 
-    def _settle_sum(
+    def _round_and_test_sum(
         self,
         left: Block,
         right: Block,
@@ -326,7 +325,7 @@ class Flow:
         tested: bool,
     ) -> None:
         """alpha·X + beta·C for one tile; tested: whether there are bounds."""
-        from prismm.cpu.kernels.round_and_test import settle_sum
+        from prismm.cpu.kernels.round_and_test import round_and_test_sum
 
         epilogue, job = self.job.epilogue, self.job
         assert epilogue is not None
@@ -343,7 +342,7 @@ class Flow:
         adds = [nothing, nothing]
         if epilogue.c is not None:
             adds = [for_kernels(x) for x in real_parts(epilogue.c[place])] * (2 if self.parts == 1 else 1)
-        weights = np.array([modulus(epilogue.alpha), modulus(epilogue.beta)]) * (1.0 - 2.0**-40)
+        weights = np.array([finite_abs(epilogue.alpha), finite_abs(epilogue.beta)]) * (1.0 - 2.0**-40)
         for part, target in enumerate(real_parts(self.out[place])):
             factors = epilogue.factors(part, self.parts)
 
@@ -355,18 +354,18 @@ class Flow:
                 operands = []
                 for p in (0, self.parts - 1):
                     operands += [joined[p].high[rows], *(_rows(x, rows) for x in (lows[p], bounds[p], least[p]))]
-                count = settle_sum(
+                count = round_and_test_sum(
                     *(for_kernels(x) for x in operands), left.units.exponent[rows], right.units.exponent,
                     adds[0][rows], adds[1][rows], factors, weights, self.mode, self.slack, job.result.precision,
                     out64, out32, failed,
                 )  # fmt: skip
                 if self.mode != RAW:
                     return failed[:count]
-                return self._own(left, right, joined, adds, factors, rows, target[rows], failed[:count], tested)
+                return self._round_sums(left, right, joined, adds, factors, rows, target[rows], failed[:count], tested)
 
             self._spread(part, left, right, task)
 
-    def _own(
+    def _round_sums(
         self,
         left: Block,
         right: Block,
@@ -403,11 +402,11 @@ class Flow:
         def one(index: int) -> None:
             found[index] = task(ranges[index])
 
-        pool.spread(one, list(range(len(ranges))), self.setting.workers)
+        threads.spread(one, list(range(len(ranges))), self.setting.workers)
         for rows, failed in zip(ranges, found, strict=True):
             if failed.size:
                 i, j = np.divmod(failed.astype(np.int64), n)
-                self.open.append((part, i + (left.start + rows.start), j + right.start))
+                self.uncertified.append((part, i + (left.start + rows.start), j + right.start))
 
 
 _NOTHING = np.empty((0, 0))
@@ -456,7 +455,7 @@ def multiply(
     outcome.count("special", special)
     entries = []
     for part in range(flow.parts):
-        mine = [(i, j) for p, i, j in flow.open if p == part]
+        mine = [(i, j) for p, i, j in flow.uncertified if p == part]
         if mine:
             some = Entries(part, np.concatenate([x[0] for x in mine]), np.concatenate([x[1] for x in mine]))
             entries.append(some.keep(~(outside | masks[part])[some.i, some.j]))

@@ -35,7 +35,7 @@ def _two_sum(x: Floats, y: Floats) -> tuple[Floats, Floats]:
     return s, (x - (s - z)) + (y - z)
 
 
-def _halves(x: Floats) -> tuple[Floats, Floats]:
+def _veltkamp_split(x: Floats) -> tuple[Floats, Floats]:
     """Two numbers of 26 bits (Veltkamp)."""
     c = 134217729.0 * x
     upper = c - (c - x)
@@ -44,7 +44,7 @@ def _halves(x: Floats) -> tuple[Floats, Floats]:
 
 def _two_product(f: float, x: Floats) -> tuple[Floats, Floats]:
     p = f * x
-    (a, b), (c, d) = _halves(np.full(1, f)), _halves(x)
+    (a, b), (c, d) = _veltkamp_split(np.full(1, f)), _veltkamp_split(x)
     return p, ((a * c - p) + a * d + b * c) + b * d
 
 
@@ -57,8 +57,8 @@ def own_sums(
     two addends, as of `Epilogue.factors`.
     """
     with np.errstate(all="ignore"):
-        found, open_ = _by_expansions(values, i, j, exponent, addends, factors, result.precision)
-    for t in np.flatnonzero(open_).tolist():
+        found, uncertified = _by_expansions(values, i, j, exponent, addends, factors, result.precision)
+    for t in np.flatnonzero(uncertified).tolist():
         total = Fraction(0)
         for f, value in zip(factors[:2].tolist(), values, strict=False):
             if f:

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from prismm.core import accuracy
-from prismm.core import threads as pool
+from prismm.core import accuracy, threads
 from prismm.core.outcome import Job, Outcome, for_kernels, real_parts
 from prismm.core.specials import real_operands
 
@@ -112,7 +111,7 @@ def _columns(b: NDArray[Any], used: NDArray[np.int64], parts: tuple[int, ...], w
     out = np.empty((used.size, k))
     source = for_kernels(b)
     step = -(-k // workers) + 7 & ~7
-    pool.spread(
+    threads.spread(
         lambda h: gather_columns(source, used, h, min(k, h + step), out), list(range(0, k, max(8, step))), workers
     )
     return out
@@ -140,7 +139,7 @@ def in_slices(task: Any, count: int, workers: int) -> None:
     if len(slices) == 1:
         task(slices[0])
     else:
-        pool.spread(task, slices, workers)
+        threads.spread(task, slices, workers)
 
 
 def repair(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from prismm.core import threads as pool
+from prismm.core import threads
 from prismm.core.composite import Scaled, Side
 from prismm.core.outcome import for_kernels
 
@@ -38,7 +38,7 @@ class Units:
     lost: NDArray[np.bool_]
     smallest: NDArray[np.float64]
 
-    def some(self, index: NDArray[np.int64]) -> Units:
+    def take(self, index: NDArray[np.int64]) -> Units:
         """The units of chosen vectors."""
         return Units(
             self.exponent[index], self.nonfinite[index], self.zero[index], self.lost[index], self.smallest[index]
@@ -95,7 +95,7 @@ def scale(x: NDArray[Any], side: Side, workers: int) -> tuple[Scaled, Units]:
     def task(index: int) -> None:
         normalise(data, *ranges[index], first, second, left, out, lost[index], smallest[index])
 
-    pool.spread(task, list(range(len(ranges))), workers)
+    threads.spread(task, list(range(len(ranges))), workers)
     flags: NDArray[np.bool_] = lost.max(axis=0, initial=0) > 0
     units = Units(exponent, nonfinite, nonfinite | (top == 0.0), flags, smallest.min(axis=0, initial=1.0))
     return Scaled(side, out, exponent, flags, precision), units

@@ -299,12 +299,12 @@ def _parts(c: NDArray[Any], reference: NDArray[Any]) -> list[tuple[NDArray[Any],
     return [(c, reference)]
 
 
-def _settle(errors: Floats, c: NDArray[Any], reference: NDArray[Any]) -> Floats:
+def _with_special_values(errors: Floats, c: NDArray[Any], reference: NDArray[Any]) -> Floats:
     """Errors with the entries that are not finite on both sides set to 0 (they agree) or inf."""
     same = (c == reference) | (np.isnan(c) & np.isnan(reference))
     odd = ~(np.isfinite(c) & np.isfinite(reference))
-    settled: Floats = np.where(odd, np.where(same, 0.0, np.inf), errors)
-    return settled
+    found: Floats = np.where(odd, np.where(same, 0.0, np.inf), errors)
+    return found
 
 
 def _nan_as_inf(errors: Floats) -> Floats:
@@ -322,7 +322,7 @@ def _part_ulps(c: NDArray[Any], reference: NDArray[Any]) -> Floats:
         shift = fmt.fraction_bits - np.maximum(binade, fmt.minexp)
         # In ulps first, then subtract: the difference neither overflows nor underflows.
         scaled = np.ldexp(c.astype(np.float64), shift) - np.ldexp(reference.astype(np.float64), shift)
-        return _settle(np.abs(scaled), c, reference)
+        return _with_special_values(np.abs(scaled), c, reference)
 
 
 def _errors(c: NDArray[Any], reference: Reference) -> tuple[Floats, Floats]:
@@ -336,7 +336,7 @@ def _errors(c: NDArray[Any], reference: Reference) -> tuple[Floats, Floats]:
         parts = [y for _, y in pairs]
         with np.errstate(all="ignore"):
             differences = [np.abs(x.astype(np.float64) - y.astype(np.float64)) for x, y in pairs]
-        errors = np.stack([_settle(d, x, y) for d, (x, y) in zip(differences, pairs, strict=True)])
+        errors = np.stack([_with_special_values(d, x, y) for d, (x, y) in zip(differences, pairs, strict=True)])
     values = np.stack([y.astype(np.float64) for y in parts])
     return errors, np.where(np.isfinite(values), values, 0.0)
 

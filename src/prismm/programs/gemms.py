@@ -248,9 +248,9 @@ def multiply(gemm: Gemm, recipe: Recipe) -> torch.Tensor:
         PrismmError: for a recipe that cannot make this product.
     """
     if gemm.c is not None and recipe.is_default and gemm.a.dtype == gemm.dtype:
-        from prismm.cpu.fast_paths import sum_at_once
+        from prismm.cpu.fast_paths import fast_sum
 
-        value = sum_at_once(gemm.c, gemm.a, gemm.b, gemm.alpha, gemm.beta)
+        value = fast_sum(gemm.c, gemm.a, gemm.b, gemm.alpha, gemm.beta)
         if value is not None:
             return value  # type: ignore[no-any-return]
     return _result(gemm, recipe.keywords)[0]

@@ -25,8 +25,8 @@ from typing import Any
 import torch
 from torch.autograd import forward_ad
 
-from prismm.core import arrays as interop
-from prismm.cpu.fast_paths import dense_at_once, sum_at_once, tensors_at_once
+from prismm.core import arrays
+from prismm.cpu.fast_paths import fast_dense, fast_sum, fast_tensors
 from prismm.errors import ArgumentError, DTypeError, OperandError, PrismmError, ShapeError
 from prismm.programs import derivatives
 from prismm.programs.gemms import Gemm, check, multiply
@@ -98,7 +98,7 @@ def gemm(
 
 
 def matmul_of(a: Any, b: Any, keywords: tuple[Any, ...], out: Any, workspace: Any, full_output: bool) -> Tensor:
-    """`prismm.matmul` of tensors that torch has to see (`interop.traced`), as the operator; errors are its own.
+    """`prismm.matmul` of tensors that torch has to see (`arrays.traced`), as the operator; errors are its own.
 
     keywords: accuracy, scheme, reproducible, out_dtype, engine, threads.
     """
@@ -116,7 +116,7 @@ def matmul_of(a: Any, b: Any, keywords: tuple[Any, ...], out: Any, workspace: An
             return found
         aside = uncompiled("matmul", error)
     else:
-        why_a, why_b = (interop.why_traced(x) if isinstance(x, Tensor) else "" for x in (a, b))
+        why_a, why_b = (arrays.why_traced(x) if isinstance(x, Tensor) else "" for x in (a, b))
         if not why_a and not why_b:
             import prismm
 
@@ -130,7 +130,7 @@ def matmul_of(a: Any, b: Any, keywords: tuple[Any, ...], out: Any, workspace: An
         return result
     text, dtype = _asked(kind_a, kind_b, why_a, why_b, given, *keywords)
     for name, x in (("a", a), ("b", b)):
-        interop.check_dense(x, name)
+        arrays.check_dense(x, name)
         if x.device.type not in ("cpu", "cuda", "meta"):
             raise OperandError(f"{name} is on {x.device}; prismm multiplies on CPUs and CUDA devices: move it to one")
     try:
@@ -140,7 +140,7 @@ def matmul_of(a: Any, b: Any, keywords: tuple[Any, ...], out: Any, workspace: An
     except (NotImplementedError, TypeError, AssertionError, RuntimeError) as error:
         # What subclasses and modes make of operators is their own affair.
         for name, why in (("a", why_a), ("b", why_b)):
-            if why not in ("", interop.REQUIRES_GRAD):
+            if why not in ("", arrays.REQUIRES_GRAD):
                 raise OperandError(f"{name} {why}, which does not take torch.ops.prismm.matmul: {error}") from error
         raise
 
@@ -245,7 +245,7 @@ def _asked(
     load()
     check_request(accuracy, scheme, reproducible, out_dtype, engine, threads, None, None)
     name, why, other, kind = ("a", why_a, "b", kind_b) if why_a else ("b", why_b, "a", kind_a)
-    detached = f", or pass {name}.detach()" if why == interop.REQUIRES_GRAD else ""
+    detached = f", or pass {name}.detach()" if why == arrays.REQUIRES_GRAD else ""
     if given:
         lacks = "has no derivative" if detached else "cannot follow"
         raise OperandError(f"{name} {why}, and {given} {lacks}; leave it out{detached}")
@@ -255,7 +255,7 @@ def _asked(
     _promoted(kind_a, kind_b)
     dtype = None
     if out_dtype is not None:
-        wanted = interop.result_dtype([np.empty(0, str(_promoted(x, x))[6:]) for x in (kind_a, kind_b)], out_dtype)
+        wanted = arrays.result_dtype([np.empty(0, str(_promoted(x, x))[6:]) for x in (kind_a, kind_b)], out_dtype)
         dtype = getattr(torch, wanted.name)
     return str(_recipe(accuracy, scheme, bool(reproducible), engine, threads)), dtype
 
@@ -284,11 +284,11 @@ def load() -> Any:
     library.impl("gemm", _gemm_autograd, "Autograd", with_keyset=True)
     torch.library.register_vmap("prismm::matmul", derivatives.batched_matmul, lib=library)
     torch.library.register_vmap("prismm::gemm", derivatives.batched_gemm, lib=library)
-    _KEPT.append(library)
+    _LIBRARIES.append(library)
     return torch.ops.prismm
 
 
-_KEPT: list[Any] = []
+_LIBRARIES: list[Any] = []
 """A library is unregistered when it is collected."""
 
 
@@ -307,12 +307,12 @@ def _promoted(a: torch.dtype, b: torch.dtype) -> torch.dtype:
 
     names = [str(x).removeprefix("torch.").replace("bfloat16", "float32") for x in (a, b)]
     for name in names:
-        if name not in interop.NAMES:
+        if name not in arrays.NAMES:
             raise DTypeError(
                 f"an operand has dtype {name}; prismm multiplies float16, bfloat16, float32, float64, complex64, "
                 f"complex128 and integers: convert it with .to(...)"
             )
-    found: torch.dtype = getattr(torch, interop.result_dtype([np.empty(0, x) for x in names], None).name)
+    found: torch.dtype = getattr(torch, arrays.result_dtype([np.empty(0, x) for x in names], None).name)
     return found
 
 
@@ -338,9 +338,9 @@ def _matmul(a: Tensor, b: Tensor, recipe: str, dtype: torch.dtype | None = None)
     """The kernel; autograd has been here before."""
     if dtype is None:
         plain = _plain_recipe(recipe)
-        quick: Tensor | None = None if plain is None else tensors_at_once(a, b, *plain)
-        if quick is not None:
-            return quick
+        value: Tensor | None = None if plain is None else fast_tensors(a, b, *plain)
+        if value is not None:
+            return value
     from prismm._api import matmul
 
     a, b = _plain(a), _plain(b)
@@ -359,7 +359,7 @@ def _matmul_shape(a: Tensor, b: Tensor, recipe: str, dtype: torch.dtype | None =
         raise ShapeError(f"a has shape {tuple(a.shape)}, b has shape {tuple(b.shape)}; use * for scalars")
     kind = result_type(a.dtype, b.dtype, dtype)
     if all(type(n) is int for n in (*a.shape, *b.shape)):
-        return a.new_empty(interop.product_shape(tuple(a.shape), tuple(b.shape)), dtype=kind)
+        return a.new_empty(arrays.product_shape(tuple(a.shape), tuple(b.shape)), dtype=kind)
     torch._check(
         a.shape[-1] == b.shape[-2 if b.ndim > 1 else 0],
         lambda: f"a has shape {tuple(a.shape)}, b has shape {tuple(b.shape)}: the inner dimensions differ",
@@ -378,9 +378,9 @@ def _matmul_autograd(keys: Any, a: Tensor, b: Tensor, recipe: str, dtype: torch.
         return derivatives.recorded_matmul(a, b, recipe, dtype)
     straight = _straight(keys.raw_repr())
     if straight == "CPU" and dtype is None and type(a) in _TENSORS and type(b) in _TENSORS and _is_default(recipe):
-        quick: Tensor | None = dense_at_once(a, b)
-        if quick is not None:
-            return quick
+        value: Tensor | None = fast_dense(a, b)
+        if value is not None:
+            return value
     if straight:
         return _matmul(a, b, recipe, dtype)
     with torch._C._AutoDispatchBelowAutograd():
@@ -401,9 +401,9 @@ def _straight(keys: int) -> str:
 def _gemm(c: Tensor, a: Tensor, b: Tensor, recipe: str, alpha: complex = 1, beta: complex = 1) -> Tensor:
     """The kernel of gemm."""
     if _is_default(recipe) and a.ndim == 2:
-        quick: Tensor | None = sum_at_once(c, a, b, alpha, beta)
-        if quick is not None:
-            return quick
+        value: Tensor | None = fast_sum(c, a, b, alpha, beta)
+        if value is not None:
+            return value
     operator = "baddbmm" if a.ndim == 3 else "addmv" if b.ndim == 1 else "addmm"
     asked = check(Gemm(operator, _plain(a), _plain(b), _plain(c) if beta != 0 else None, alpha, beta, a.dtype))
     if isinstance(asked, str):

@@ -111,7 +111,7 @@ class Record:
                 self._waiting.append((call, *events))
                 if len(self._waiting) < 4096:
                     return
-                self._settle()
+                self._read_events()
             else:
                 self._enter(call)
 
@@ -121,13 +121,13 @@ class Record:
             count, _ = self.unseen.get((operator, module, where), (0, what))
             self.unseen[operator, module, where] = count + 1, what
 
-    def settle(self) -> Record:
+    def wait(self) -> Record:
         """Wait for the GPU, and read the times of what ran there."""
         with self._lock:
-            self._settle()
+            self._read_events()
         return self
 
-    def _settle(self) -> None:
+    def _read_events(self) -> None:
         from dataclasses import replace
 
         for call, start, end in self._waiting:
@@ -148,7 +148,7 @@ class Record:
     @property
     def rows(self) -> list[Row]:
         """Products alike in one row each, the most seconds first."""
-        self.settle()
+        self.wait()
         return sorted((Row(*row) for row in self._rows.values()), key=lambda row: -row.seconds)
 
     @property

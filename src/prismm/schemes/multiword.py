@@ -152,7 +152,7 @@ class Words(BuiltIn):
     def pairs(self) -> list[tuple[int, int]]:
         """The kept pairs of words, counted from 0, in the order in which they are added."""
         assert self.products is not None
-        return _kept(self.words, self.products)
+        return _product_pairs(self.words, self.products)
 
     def chunk_for(self, k: int) -> int:
         """Inner dimension of one product on the engine: the chunk asked for, or a power of two near k/4 from 8 to 128.
@@ -213,7 +213,7 @@ def _pairs(words: int, limit: int) -> list[tuple[int, int]]:
 
 
 @functools.cache
-def _kept(words: int, products: int) -> list[tuple[int, int]]:
+def _product_pairs(words: int, products: int) -> list[tuple[int, int]]:
     return next(p for d in range(2, 2 * words + 1) if len(p := _pairs(words, d)) == products)
 
 

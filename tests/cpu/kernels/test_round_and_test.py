@@ -35,7 +35,7 @@ def exponents(rng: np.random.Generator, fmt: Format, count: int) -> np.ndarray:
     return rng.choice(ends, count) + rng.integers(-30, 40, count)
 
 
-def settle(high, low, exponent, fmt, mode=RAW, bound=None, least=None, slack=math.inf):
+def round_and_test(high, low, exponent, fmt, mode=RAW, bound=None, least=None, slack=math.inf):
     from prismm.cpu.kernels import round_and_test as kernels
 
     n = high.size
@@ -43,7 +43,7 @@ def settle(high, low, exponent, fmt, mode=RAW, bound=None, least=None, slack=mat
     out, out32 = np.full((1, n), np.nan), np.full((1, n), np.nan, np.float32)
     failed = np.empty(n, np.int32)
     count = call(
-        kernels.settle, high=high[None], low=nothing if low is None else low[None],
+        kernels.round_and_test, high=high[None], low=nothing if low is None else low[None],
         bound=nothing if bound is None else bound[None], least=nothing if least is None else least[None],
         row_exponent=np.zeros(1, np.int64), column_exponent=exponent.astype(np.int64), mode=mode, slack=slack,
         precision=fmt.precision, out=out, out32=out32, failed=failed,
@@ -64,12 +64,12 @@ def test_high_and_low_are_rounded_once(precision, rng):
     fmt = FORMATS[precision]
     high, low = pairs(rng, precision, 6000)
     exponent = exponents(rng, fmt, high.size)
-    got, listed = settle(high, low, exponent, fmt)
+    got, listed = round_and_test(high, low, exponent, fmt)
     expected = [rn(x, fmt) for x in exact(high, low, exponent)]
     assert same_bits(got, expected), differing(got, expected)
     assert not listed
     assert np.isinf(got).any() and (np.abs(got) < fmt.smallest_normal).any()
-    plain, _ = settle(high, None, exponent, fmt)
+    plain, _ = round_and_test(high, None, exponent, fmt)
     expected = [rn(Fraction(float(h)) * exact_power(int(e)), fmt) for h, e in zip(high, exponent, strict=True)]
     assert same_bits(plain, expected), differing(plain, expected)
 
@@ -82,7 +82,7 @@ def test_nothing_undecided_is_settled(precision, rng):
     exponent = exponents(rng, fmt, high.size)
     bound = np.ldexp(np.abs(high) + 2.0**-60, -rng.integers(precision - 4, precision + 60, high.size))
     bound[::5] = 0.0
-    _, listed = settle(high, low, exponent, fmt, ROUNDING, bound)
+    _, listed = round_and_test(high, low, exponent, fmt, ROUNDING, bound)
     generous = 0
     for index, x in enumerate(exact(high, low, exponent)):
         e = Fraction(float(bound[index])) * exact_power(int(exponent[index]))
@@ -107,7 +107,7 @@ def test_magnitudes_cover_the_bound(precision, rng):
     slack = 2.0**-20
     bound = slack * (np.abs(high) + least) * np.ldexp(1.0, rng.integers(-4, 3, high.size))
     bound[::7] = 0.0
-    _, listed = settle(high, low, exponent, fmt, MAGNITUDE, bound, least, slack)
+    _, listed = round_and_test(high, low, exponent, fmt, MAGNITUDE, bound, least, slack)
     for index, x in enumerate(exact(high, low, np.zeros(high.size))):
         e = Fraction(float(bound[index]))
         room = Fraction(slack) * max(Fraction(float(least[index])), abs(x) - e) - e * (1 + Fraction(1, 2**precision))
@@ -125,7 +125,7 @@ def test_overflow_is_open_only_where_it_is(precision, rng):
     high[::9] = 0.0
     bound = np.ldexp(rng.uniform(0.5, 1, high.size), rng.integers(-60, 3, high.size))
     exponent = np.full(high.size, fmt.maxexp) + rng.integers(-3, 4, high.size)
-    got, listed = settle(high, np.zeros(high.size), exponent, fmt, MAGNITUDE, bound)
+    got, listed = round_and_test(high, np.zeros(high.size), exponent, fmt, MAGNITUDE, bound)
     for index, x in enumerate(exact(high, np.zeros(high.size), exponent)):
         e = Fraction(float(bound[index])) * exact_power(int(exponent[index]))
         ends = rn(x - e, fmt), rn(x + e, fmt)
@@ -137,7 +137,7 @@ def test_overflow_is_open_only_where_it_is(precision, rng):
     assert 0 < len(listed) < high.size
 
 
-def settle_sum(x, y, exponent, adds, factors, fmt, mode=RAW, bound=None, least=None, slack=math.inf):
+def round_and_test_sum(x, y, exponent, adds, factors, fmt, mode=RAW, bound=None, least=None, slack=math.inf):
     from prismm.cpu.kernels import round_and_test as kernels
 
     n = x[0].size
@@ -147,7 +147,7 @@ def settle_sum(x, y, exponent, adds, factors, fmt, mode=RAW, bound=None, least=N
     limits = nothing if bound is None else bound[None]
     floors = nothing if least is None else least[None]
     count = call(
-        kernels.settle_sum, high1=x[0][None], low1=x[1][None], bound1=limits, least1=floors, high2=y[0][None],
+        kernels.round_and_test_sum, high1=x[0][None], low1=x[1][None], bound1=limits, least1=floors, high2=y[0][None],
         low2=y[1][None], bound2=limits, least2=floors, row_exponent=np.zeros(1, np.int64),
         column_exponent=exponent.astype(np.int64), add1=adds[0][None], add2=adds[1][None], factors=np.array(factors),
         weights=np.array([abs(complex(*factors[:2])), abs(complex(*factors[2:]))]) * (1 - 2.0**-40), mode=mode,
@@ -173,7 +173,9 @@ def test_sums_are_rounded_once_or_listed(precision, mode, rng):
     y[0][cancel] = y[1][cancel] = 0.0
     bound = np.where(rng.random(n) < 0.5, 0.0, np.ldexp(rng.random(n), -rng.integers(20, 90, n)))
     slack = 2.0**-20 if mode == MAGNITUDE else math.inf
-    got, listed = settle_sum(x, y, exponent, adds, factors, fmt, mode, None if mode == RAW else bound, None, slack)
+    got, listed = round_and_test_sum(
+        x, y, exponent, adds, factors, fmt, mode, None if mode == RAW else bound, None, slack
+    )
     f = [Fraction(v) for v in factors]
     settled = 0
     for index in range(n):
@@ -204,7 +206,7 @@ def test_a_sum_near_overflow_is_listed():
         high = np.array([0.75])
         zero = np.zeros(1)
         exponent = np.array([fmt.maxexp])
-        _, listed = settle_sum((high, zero), (zero, zero), exponent, [zero, zero], [1.0, 0.0, 0.0, 0.0], fmt)
+        _, listed = round_and_test_sum((high, zero), (zero, zero), exponent, [zero, zero], [1.0, 0.0, 0.0, 0.0], fmt)
         assert listed == {0}
 
 
@@ -221,7 +223,7 @@ def test_factors_of_any_size_lose_neither_bounds_nor_bits(mode, precision, rng):
     for factors in ([2.0**996, 0, 1, 0], [2.0**-1074, 0, 1, 0], [2.0**-980, 0, 2.0**-980, 0], [2.0**500, 0, 1, 0]):
         exponent = rng.choice([-890, -600, 0, 600, 890], n)
         add = np.where(rng.random(n) < 0.5, 0.0, np.ldexp(rng.standard_normal(n), rng.integers(-500, 500, n)))
-        got, listed = settle_sum(
+        got, listed = round_and_test_sum(
             pair, nothing, exponent, [add, np.zeros(n)], [float(f) for f in factors], fmt, mode, bound, None, 2.0**-20
         )
         for index in set(range(n)) - listed:

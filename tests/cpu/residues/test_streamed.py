@@ -42,7 +42,7 @@ def test_however_it_is_cut(dtype, workers, memory, rng):
         if engine is VNNI:
             splitter = Splitter(9, VNNI, 70, dtype == "complex128")
             block = streamed.block_columns(450, splitter, workers)
-            turns = -(-500 // streamed.rows_at_once(500, splitter, workers, memory, block))
+            turns = -(-500 // streamed.rows_per_pass(500, splitter, workers, memory, block))
             assert outcome.split_left == a.size and outcome.split_right == turns * b.size
             assert memory or turns > 1
     assert_same_bits(*results)

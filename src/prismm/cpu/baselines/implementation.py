@@ -103,7 +103,7 @@ class Implementation(CompositeImplementation):
         """See `Composite.split`."""
         import numpy as np
 
-        from prismm.core import threads as pool
+        from prismm.core import threads
 
         data = x.data if x.side == "left" else x.data.T
         v, k = data.shape
@@ -117,14 +117,14 @@ class Implementation(CompositeImplementation):
                 measured[:, i : i + _PANEL],
             )  # fmt: skip
 
-        pool.spread(part, list(range(0, v, _PANEL)), setting.workers)
+        threads.spread(part, list(range(0, v, _PANEL)), setting.workers)
         return Quantised(integers, scales, measured[0], measured[1], measured[2], measured[3:])
 
     def multiply(self, left: Quantised, right: Quantised, setting: Setting) -> Joined:
         """See `Composite.multiply`."""
         import numpy as np
 
-        from prismm.core import threads as pool
+        from prismm.core import threads
 
         _, m, k = left.integers.shape
         n = right.integers.shape[1]
@@ -134,7 +134,7 @@ class Implementation(CompositeImplementation):
         room = threading.local()
 
         def part(i: int) -> None:
-            pool.limit_openmp()
+            threads.limit_openmp()
             rows = slice(i, min(m, i + _PANEL))
             acc = np.zeros((rows.stop - i, n), np.float32)
             for chunk in chunks:
@@ -147,7 +147,7 @@ class Implementation(CompositeImplementation):
                     acc += weight * sums.astype(np.float32)
             high[rows] = acc
 
-        pool.spread(part, panels, setting.workers)
+        threads.spread(part, panels, setting.workers)
         kept = self.scheme.pairs
         dropped = [pair for pair in _pairs(self.scheme.words, 2 * self.scheme.words - 2) if pair not in kept]
         additions = len(kept) * max(1, len(chunks))

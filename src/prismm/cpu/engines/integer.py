@@ -290,15 +290,15 @@ def _proved(name: str, engine: CpuEngine) -> CpuEngine:
 @functools.cache
 def _proof(name: str) -> Proof:
     """The engine's proof, run on a worker (whose OpenMP teams have one thread, as in use)."""
-    from prismm.core import threads as pool
+    from prismm.core import threads
 
     engine = simulated_integers.engine(name) if name.startswith(SIMULATED) else ENGINES[name]
 
     def prove(_: int) -> Proof:
-        pool.limit_openmp()
+        threads.limit_openmp()
         return engine.prove()
 
-    proof: Proof = pool.run(prove, 1)[0]
+    proof: Proof = threads.run(prove, 1)[0]
     return proof
 
 

@@ -15,7 +15,7 @@ _combine = combine.device
 
 
 @device
-def _some(x, start, stop):
+def _columns(x, start, stop):
     """Columns of a matrix as one of their own."""
     y = np.empty((x.shape[0], stop - start))
     for i in range(x.shape[0]):
@@ -39,8 +39,8 @@ def direct_blocks(
     for u in range(first.size - 1):
         i0, i1, j0, j1 = first[u], first[u + 1], u * n, u * n + n
         found = _direct_product(
-            left[i0:i1], right[j0:j1], row_shift[i0:i1], column_shift[j0:j1], _some(row_terms, i0, i1),
-            _some(column_terms, j0, j1), terms, row_power[i0:i1], column_power[j0:j1], row_counts[i0:i1],
+            left[i0:i1], right[j0:j1], row_shift[i0:i1], column_shift[j0:j1], _columns(row_terms, i0, i1),
+            _columns(column_terms, j0, j1), terms, row_power[i0:i1], column_power[j0:j1], row_counts[i0:i1],
             column_counts[j0:j1], k, mode, kappa, magnitude_kappa, precision, out[i0:i1], out32[i0:i1], low[i0:i1],
             failed[count:],
         )  # fmt: skip
@@ -66,7 +66,7 @@ def combine_blocks(
         i0, i1, j0, j1 = first[u], first[u + 1], u * n, u * n + n
         found = _combine(
             high1[i0:i1], low1[i0:i1], high2[i0:i1], low2[i0:i1], unit, row_shift[i0:i1], column_shift[j0:j1],
-            _some(row_terms, i0, i1), _some(column_terms, j0, j1), terms, add1[i0:i1], add2[i0:i1], factors,
+            _columns(row_terms, i0, i1), _columns(column_terms, j0, j1), terms, add1[i0:i1], add2[i0:i1], factors,
             row_power[i0:i1], column_power[j0:j1], row_counts[i0:i1], column_counts[j0:j1], k, mode, kappa,
             magnitude_kappa, precision, out[i0:i1], out32[i0:i1], failed[count:],
         )  # fmt: skip

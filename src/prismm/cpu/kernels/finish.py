@@ -134,7 +134,7 @@ def ends(h, m, t, bound, exponent, precision, lowest):
 
 
 @device
-def _overflow_open(h, m, t, bound, exponent, precision, lowest):
+def _overflow_uncertain(h, m, t, bound, exponent, precision, lowest):
     """Whether some number within `bound` of h + m + t overflows and another does not."""
     if bound == 0.0:
         return np.uint8(0)
@@ -232,7 +232,7 @@ def finish(
                     value[j] = round_expansion(h[j], m[j], t[j], e, precision, lowest)
                     if mode == 2 and not fail[j]:
                         # 2: magnitudes say nothing of overflow
-                        fail[j] = 2 * _overflow_open(h[j], m[j], t[j], bound[j] * unit_bound, e, precision, lowest)
+                        fail[j] = 2 * _overflow_uncertain(h[j], m[j], t[j], bound[j] * unit_bound, e, precision, lowest)
                 if mode == 1 and (hard[j] or fail[j]):
                     fail[j] = _undecided(h[j], m[j], t[j], bound[j] * unit_bound, unit - shift[j], precision, lowest)
                 if mode == 2 and fail[j] == 1:

@@ -10,7 +10,7 @@ import numpy as np
 from prismm.core.jit import bits_of, device, device_any_order, float_of, kernel
 
 _EXPONENT = 0x7FF0000000000000
-_LEAST = (1023 - 14) << 52
+_SMALLEST_NORMAL = (1023 - 14) << 52
 _TINY = 2.0**-400
 
 
@@ -18,7 +18,7 @@ _TINY = 2.0**-400
 def _half(x, toward_zero):
     """x rounded to FP16's 11 bits, below 2^-14 to multiples of 2^-24; magnitudes from 65504 on are not cut."""
     a = abs(x)
-    binade = max(bits_of(a) & _EXPONENT, _LEAST)
+    binade = max(bits_of(a) & _EXPONENT, _SMALLEST_NORMAL)
     magic = 1.5 * float_of(binade + (np.int64(42) << 52))
     r = (a + magic) - magic
     r = r - float_of(binade - (np.int64(10) << 52)) if (toward_zero & (r > a)) else r

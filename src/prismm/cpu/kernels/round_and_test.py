@@ -55,7 +55,7 @@ def _test(h, m, bound, least, e, mode, slack, unit, precision, lowest, scale, od
     "int64(float64[:,::1], float64[:,::1], float64[:,::1], float64[:,::1], int64[::1], int64[::1], int64, float64, "
     "int64, float64[:,:], float32[:,:], int32[::1])"
 )
-def settle(high, low, bound, least, row_exponent, column_exponent, mode, slack, precision, out, out32, failed):
+def round_and_test(high, low, bound, least, row_exponent, column_exponent, mode, slack, precision, out, out32, failed):
     """Round, test and store a tile; returns how many entries it lists in `failed` (as i·n + j).
 
     low, bound and least may be empty: 0 everywhere. h = RN53(h + m) decides RN24 unless h is itself a midpoint of
@@ -114,7 +114,7 @@ def settle(high, low, bound, least, row_exponent, column_exponent, mode, slack, 
     "float64[:,::1], float64[:,::1], int64[::1], int64[::1], float64[:,::1], float64[:,::1], float64[::1], "
     "float64[::1], int64, float64, int64, float64[:,:], float32[:,:], int32[::1])"
 )
-def settle_sum(
+def round_and_test_sum(
     high1, low1, bound1, least1, high2, low2, bound2, least2, row_exponent, column_exponent, add1, add2, factors,
     weights, mode, slack, precision, out, out32, failed,
 ):  # fmt: skip

@@ -17,7 +17,7 @@ from prismm.core.jit import device
 from prismm.cpu.kernels.residue import declared
 
 _LANES = 8
-_HALVES = 2
+_VECTORS = 2
 _I32, _I64, _F64 = ir.IntType(32), ir.IntType(64), ir.DoubleType()
 _V32, _VF = ir.VectorType(_I32, _LANES), ir.VectorType(_F64, _LANES)
 _NOTHING = ir.Constant(_VF, [0.0] * _LANES)
@@ -68,27 +68,27 @@ def _sums(part: int, limbs: int) -> Any:
         b.position_at_end(loop)
         which = b.phi(_I64)
         which.add_incoming(_number(0), strip)
-        totals = [[b.phi(_VF) for _ in range(limbs)] for _ in range(_HALVES)]
+        totals = [[b.phi(_VF) for _ in range(limbs)] for _ in range(_VECTORS)]
         q, r = (_everywhere(b, table, b.mul(which, _number(8))) for table in (modulus, reciprocal))
         place = b.mul(which, line)
         numbers = [_everywhere(b, weights, b.add(place, _number(8 * x))) for x in range(limbs)]
         following = b.add(which, _number(1))
         new: list[list[Any]] = []
-        for half in range(_HALVES):
-            place = b.add(b.mul(column, _number(4 * _LANES * _HALVES)), _number(4 * _LANES * half))
+        for vector in range(_VECTORS):
+            place = b.add(b.mul(column, _number(4 * _LANES * _VECTORS)), _number(4 * _LANES * vector))
             v = _product(b, part, products, b.add(b.mul(which, pitch), place))
             y = b.call(fma, [b.fneg(b.call(nearest, [b.fmul(v, r)])), q, v])
-            new.append([b.call(fma, [y, number, total]) for number, total in zip(numbers, totals[half], strict=True)])
-            for total, value in zip(totals[half], new[half], strict=True):
+            new.append([b.call(fma, [y, number, total]) for number, total in zip(numbers, totals[vector], strict=True)])
+            for total, value in zip(totals[vector], new[vector], strict=True):
                 total.add_incoming(_NOTHING, strip)
                 total.add_incoming(value, loop)
         which.add_incoming(following, loop)
         b.cbranch(b.icmp_signed("<", following, moduli), loop, store)
         b.position_at_end(store)
-        for half in range(_HALVES):
-            place = b.add(b.mul(column, _number(8 * _LANES * _HALVES)), _number(8 * _LANES * half))
+        for vector in range(_VECTORS):
+            place = b.add(b.mul(column, _number(8 * _LANES * _VECTORS)), _number(8 * _LANES * vector))
             for x in range(limbs):
-                b.store(new[half][x], _at(b, sums, b.add(b.mul(width, _number(x)), place), _VF)).align = 8
+                b.store(new[vector][x], _at(b, sums, b.add(b.mul(width, _number(x)), place), _VF)).align = 8
         after = b.add(column, _number(1))
         column.add_incoming(after, store)
         b.cbranch(b.icmp_signed("<", after, sixteens), strip, done)

@@ -104,7 +104,7 @@ def _dots(
 
 
 @device
-def _settle(s, c, sigma, factor, precision, shift, value, open_):
+def _round_and_test(s, c, sigma, factor, precision, shift, value, uncertified):
     """value = RN((s + c)·2^-shift), and s = RN(s + c); returns how many are marked as not certain: the rounding is
     open, or the range is unusual.
     """
@@ -129,7 +129,7 @@ def _settle(s, c, sigma, factor, precision, shift, value, open_):
             value[j] = np.float64(np.float32(high * scale))
             usual &= (size * scale > 2.0**-900) & (size * scale < 2.0**126)
         sure = certain & usual
-        open_[j] = 0.0 if sure else 1.0
+        uncertified[j] = 0.0 if sure else 1.0
         count += np.int64(not sure)
     return count
 
@@ -309,7 +309,7 @@ def tiny_product(a, b, parts, thresholds, q, levels, mode, kappa, magnitude_kapp
             terms[part, c] = column_terms[part, j]
     factor = (depth + 2.0) * (depth + 2.0) * 2.0**-106
     sigma, s, low = np.empty((ROWS, width)), np.empty((ROWS, width)), np.empty((ROWS, width))
-    value, scale, bound, open_ = np.empty(whole), np.empty(whole), np.empty(whole), np.empty(whole)
+    value, scale, bound, uncertified = np.empty(whole), np.empty(whole), np.empty(whole), np.empty(whole)
     count = 0
     for i0 in range(0, m, ROWS):
         last = min(m, i0 + ROWS)
@@ -332,7 +332,9 @@ def tiny_product(a, b, parts, thresholds, q, levels, mode, kappa, magnitude_kapp
             sums, tail = contiguous_row(s, i - i0, 0, whole), contiguous_row(low, i - i0, 0, whole)
             for c in range(whole):
                 scale[c] = down[c] * f
-            found = _settle(sums, tail, contiguous_row(sigma, i - i0, 0, whole), factor, precision, scale, value, open_)
+            found = _round_and_test(
+                sums, tail, contiguous_row(sigma, i - i0, 0, whole), factor, precision, scale, value, uncertified
+            )
             doubts = np.int64(0)
             if mode == 2:
                 bounds(
@@ -342,8 +344,8 @@ def tiny_product(a, b, parts, thresholds, q, levels, mode, kappa, magnitude_kapp
                 )  # fmt: skip
                 doubts = _uncovered(sums, bound, kappa, tail)
             for c in range(whole if found or doubts or odd or odd_row[i] else 0):
-                if open_[c] != 0.0 and sums[c] == 0.0 and _no_products(x[i], y, c):
-                    open_[c] = 0.0
+                if uncertified[c] != 0.0 and sums[c] == 0.0 and _no_products(x[i], y, c):
+                    uncertified[c] = 0.0
                     if mode == 2 and row_tiny[i] == 0 and column_tiny[c // parts] == 0:
                         tail[c] = 0.0  # nor have the operands themselves any
                 if doubts and tail[c] != 0.0:
@@ -353,12 +355,12 @@ def tiny_product(a, b, parts, thresholds, q, levels, mode, kappa, magnitude_kapp
                     needed = bound[c] * magnitude_kappa
                     j = c // parts
                     if not far or not pigeonhole(row_counts, i, column_counts, j, depth, power, needed, 0):
-                        open_[c] = 1.0
+                        uncertified[c] = 1.0
                 if odd_row[i] or odd_column[c // parts]:
-                    open_[c] = 1.0
-                count += np.int64(open_[c] != 0.0)
+                    uncertified[c] = 1.0
+                count += np.int64(uncertified[c] != 0.0)
                 if marks.size:
-                    marks[i, c] = np.uint8(open_[c] != 0.0)
+                    marks[i, c] = np.uint8(uncertified[c] != 0.0)
             if precision == 53:
                 target = contiguous_row(out, i, 0, whole)
                 for c in range(whole):

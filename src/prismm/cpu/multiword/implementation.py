@@ -61,7 +61,7 @@ class Implementation(CompositeImplementation):
         """The words of a scaled operand."""
         import numpy as np
 
-        from prismm.core import threads as pool
+        from prismm.core import threads
         from prismm.cpu.kernels import multiword as kernels
 
         left = x.side == "left"
@@ -84,7 +84,7 @@ class Implementation(CompositeImplementation):
         def task(index: int) -> None:
             kernel(x.data, *ranges[index], *common, excess[0 if left else index], present[index])
 
-        pool.spread(task, list(range(len(ranges))), setting.workers)
+        threads.spread(task, list(range(len(ranges))), setting.workers)
         worst: NDArray[np.float64] = excess.max(axis=0, initial=0.0)
         found: NDArray[np.bool_] = present.max(axis=0, initial=0) > 0
         norm1 = np.ldexp(np.abs(x.data).sum(axis=x.axis) * (1.0 + 2.0**-20), self.scheme.scale_exponent(x.k))

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from prismm.core import environment
-from prismm.core import threads as pool
+from prismm.core import environment, threads
 from prismm.core.bounds import ConventionalBound, RoundedBound
-from prismm.core.outcome import Job, Outcome, modulus, real_parts, unlocked
+from prismm.core.outcome import Job, Outcome, finite_abs, real_parts, unlocked
 from prismm.core.specials import patch, patch_addend
 from prismm.cpu import blas_threads
 from prismm.cpu.native import single
@@ -36,7 +35,7 @@ def product(
     with np.errstate(all="ignore"):
         if (
             as_torch
-            and not pool.FORKED
+            and not threads.FORKED
             and (a.dtype not in (np.float32, np.complex64) or environment.reduced_float32() is None)
             and blas_threads.torch_is_right()
         ):
@@ -132,7 +131,7 @@ def ordinary_products(a: NDArray[Any], b: NDArray[Any], workers: int) -> NDArray
                 odd.append(p)
 
     alone = a.shape[1] * a.shape[2] * b.shape[2] <= ALONE
-    pool.spread(some, list(range(0, a.shape[0], step)), workers if alone else 1, joining=True)
+    threads.spread(some, list(range(0, a.shape[0], step)), workers if alone else 1, joining=True)
     return None if odd else c
 
 
@@ -164,7 +163,7 @@ def _narrowed(a: NDArray[Any], c: NDArray[Any]) -> bool:
 
 def _cannot_hide(a: NDArray[Any], out: NDArray[Any], job: Job, *, wide: bool) -> bool:
     """Whether |alpha| times K·2^(emax - p) is no quarter of the overflow threshold (`_hidden`)."""
-    weight = 1.0 if job.epilogue is None else modulus(job.epilogue.alpha)
+    weight = 1.0 if job.epilogue is None else finite_abs(job.epilogue.alpha)
     precision = FP64.precision if wide else job.result.precision
     return not (wide and out.dtype.char in "fF") and weight * 2.0 * a.shape[-1] < 2.0 ** (precision - 2)
 
@@ -179,7 +178,7 @@ def _hidden(a: NDArray[Any], b: NDArray[Any], out: NDArray[Any], job: Job, *, wi
     """
     if _cannot_hide(a, out, job, wide=wide):
         return np.bool_(wide_and_long(a, b))  # type: ignore[return-value]
-    weight = 1.0 if job.epilogue is None else modulus(job.epilogue.alpha)
+    weight = 1.0 if job.epilogue is None else finite_abs(job.epilogue.alpha)
     summed = FP64 if wide else job.result
     terms = 2.0 * a.shape[1]
     limit = 2.0 ** (job.result.maxexp - 2)
@@ -235,7 +234,7 @@ def multiply(
     outcome.bound = ConventionalBound(job.result, a, b, job.terms, unit, None if plain else job.epilogue)
     if not _certain(job, unit, a, b, kind):
         i, j = (x.reshape(-1) for x in np.indices(out.shape, dtype=np.int64))
-        _finish_open(a, b, out, [Entries(part, i, j) for part in range(len(real_parts(out)))], job, outcome)
+        _repair_uncertified(a, b, out, [Entries(part, i, j) for part in range(len(real_parts(out)))], job, outcome)
         outcome.bound = RoundedBound(job.result)
     else:
         outcome.count("a priori", out.size * len(real_parts(out)))
@@ -304,7 +303,7 @@ class Whole:
 def _certain(job: Job, unit: float, a: NDArray[Any], b: NDArray[Any], kind: np.dtype[Any]) -> bool:
     """Whether the a-priori bound is all that the target asks for, of all matrices."""
     target = job.target.kind if job.target is not None else None
-    if target == "native" and job.epilogue is not None and modulus(job.epilogue.alpha) > 1.0:
+    if target == "native" and job.epilogue is not None and finite_abs(job.epilogue.alpha) > 1.0:
         # alpha enlarges what underflows in AB beyond the K·η that the target leaves.
         return cannot_underflow(a, b, kind)
     return target not in ("correctly-rounded", "tolerance") or _a_priori(job, unit, a, b, kind)
@@ -347,7 +346,7 @@ def exactly_scaled(factor: complex, dtype: np.dtype[Any]) -> bool:
     the largest one.
     """
     own = np.finfo(dtype)
-    return factor == 0 or float(own.smallest_normal) <= modulus(factor) <= float(own.max)
+    return factor == 0 or float(own.smallest_normal) <= finite_abs(factor) <= float(own.max)
 
 
 def _epilogue(ab: NDArray[Any], out: NDArray[Any], job: Job) -> None:
@@ -400,7 +399,7 @@ def nonfinite(x: NDArray[Any], axis: int) -> NDArray[np.bool_]:
     return found
 
 
-def _finish_open(
+def _repair_uncertified(
     a: NDArray[Any],
     b: NDArray[Any],
     out: NDArray[Any],

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from prismm.core import threads as pool
+from prismm.core import threads
 from prismm.core.outcome import Job, Outcome, for_kernels
 from prismm.core.specials import patch
-from prismm.core.workspace import Scratch
+from prismm.core.workspace import Workspace
 from prismm.cpu.repair import Entries, in_slices, repair
 
 if TYPE_CHECKING:
@@ -33,12 +33,12 @@ def multiply(a: NDArray[Any], b: NDArray[Any], out: NDArray[np.float32], job: Jo
     m, k = a.shape
     n = b.shape[1]
     row_energy = np.empty(m)
-    with Scratch() as scratch:
-        wide, column_energy = _widened_columns(b, job.workers, scratch)
+    with Workspace() as workspace:
+        wide, column_energy = _widened_columns(b, job.workers, workspace)
         column_norm = _norms(column_energy)
         found: list[tuple[NDArray[np.int64], NDArray[np.int64]]] = []
         step = min(PANEL, m)
-        panel, product = scratch.empty((step, k), np.float64), scratch.empty((step, n), np.float64)
+        panel, product = workspace.empty((step, k), np.float64), workspace.empty((step, n), np.float64)
         for i0 in range(0, m, step):
             i1 = min(m, i0 + step)
             rows, c = panel[: i1 - i0], product[: i1 - i0]
@@ -73,15 +73,15 @@ def _pieces(count: int, workers: int) -> list[tuple[int, int]]:
 
 
 def _widened_columns(
-    b: NDArray[np.float32], workers: int, scratch: Scratch
+    b: NDArray[np.float32], workers: int, workspace: Workspace
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """b as float64, and the energies of its columns."""
     from prismm.cpu.kernels.single import widen_columns
 
-    wide = scratch.empty(b.shape, np.float64)
+    wide = workspace.empty(b.shape, np.float64)
     pieces = _pieces(b.shape[0], workers)
     energies = np.zeros((len(pieces), b.shape[1]))
-    pool.spread(
+    threads.spread(
         lambda p: widen_columns(b, *pieces[p], wide, energies[p]), list(range(len(pieces))), workers
     )  # fmt: skip
     return wide, energies.sum(axis=0)
@@ -90,7 +90,7 @@ def _widened_columns(
 def _widen_rows(a: NDArray[np.float32], wide: NDArray[np.float64], energy: NDArray[np.float64], workers: int) -> None:
     from prismm.cpu.kernels.single import widen_rows
 
-    pool.spread(lambda p: widen_rows(a, *p, wide, energy), _pieces(a.shape[0], workers), workers)
+    threads.spread(lambda p: widen_rows(a, *p, wide, energy), _pieces(a.shape[0], workers), workers)
 
 
 def _rounded(
@@ -117,7 +117,7 @@ def _rounded(
         i, j = np.divmod(failed[:count].astype(np.int64), n)
         results[index] = (i + (first + r0), j)
 
-    pool.spread(test, list(range(len(pieces))), workers)
+    threads.spread(test, list(range(len(pieces))), workers)
     return results
 
 
@@ -139,10 +139,10 @@ def by_lanes(
     k = a.shape[1]
     used, place = np.unique(entries.j, return_inverse=True)
     value, undecided = np.empty(entries.i.size, np.float32), np.empty(entries.i.size, np.uint8)
-    with Scratch() as scratch:
-        columns = scratch.empty((used.size, k), np.float32)
+    with Workspace() as workspace:
+        columns = workspace.empty((used.size, k), np.float32)
         step = max(16, -(-k // workers) + 15 & ~15)
-        pool.spread(
+        threads.spread(
             lambda h: gather_single(b, used, h, min(k, h + step), columns), list(range(0, k, step)), workers
         )  # fmt: skip
         norms = column_norm[used]

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from prismm.core import threads as pool
+from prismm.core import threads
 from prismm.core.accuracy import MAGNITUDE, ROUNDING, Target, join_test
 from prismm.core.bounds import ResidueBound, RoundedBound
 from prismm.core.outcome import Job, Outcome, for_kernels
@@ -139,7 +139,7 @@ class _Batch:
             for chunk in chunks:
                 chunk.carry_out()
         else:
-            pool.spread(lambda chunk: chunk.carry_out(), chunks, workers, joining=True)
+            threads.spread(lambda chunk: chunk.carry_out(), chunks, workers, joining=True)
         total = Outcome()
         for chunk in chunks:
             total.merge(chunk.outcome)

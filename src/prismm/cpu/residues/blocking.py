@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from prismm.core import threads as pool
+from prismm.core import threads
 from prismm.core.scales import Scales
 from prismm.cpu.engines.integer import CpuEngine, DirectEngine, PackedEngine
 from prismm.cpu.residues.split import Splitter, split_operand
@@ -55,7 +55,7 @@ class Tiling:
 
     row_panel: int
     column_block: int
-    columns_at_once: int
+    resident_columns: int
     bytes: int
 
 
@@ -75,9 +75,9 @@ def tiling(m: int, n: int, splitter: Splitter, workers: int, memory: int) -> Til
     panel = _even(m, workers, panel)
     tile_bytes = workers * panel * count * (size * k + max(4, size) * block)
     room = max(memory - tile_bytes, 0)
-    at_once = max(block, room // (count * size * k) // block * block)
-    at_once = min(at_once, max(n, 1))
-    return Tiling(panel, block, at_once, tile_bytes + at_once * count * size * k)
+    resident = max(block, room // (count * size * k) // block * block)
+    resident = min(resident, max(n, 1))
+    return Tiling(panel, block, resident, tile_bytes + resident * count * size * k)
 
 
 def _even(m: int, workers: int, largest: int) -> int:
@@ -173,4 +173,4 @@ def spread(task: Any, items: list[Any], workers: int, splitter: Splitter) -> Non
         for item in items:
             task(item)
     else:
-        pool.spread(task, items, workers)
+        threads.spread(task, items, workers)

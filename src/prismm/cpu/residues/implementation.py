@@ -14,7 +14,7 @@ from prismm.cpu.costs import residue_seconds
 from prismm.cpu.engines.integer import DIRECT, ENGINES, DirectEngine, choose
 from prismm.cpu.engines.named import BLAS, engine_named, forced
 from prismm.cpu.implementation import Blocks, Freedom, Pass
-from prismm.cpu.residues import batch as batched
+from prismm.cpu.residues import batch as batch_products
 from prismm.cpu.residues import long
 from prismm.cpu.residues.blocking import prepare_left, prepare_right, tiling
 from prismm.cpu.residues.multiply import multiply
@@ -94,7 +94,7 @@ class Implementation:
         again = again and (is_tiny(problem) or is_thin(problem))
         if (again or engine == DIRECT.name) and (batch or m * n * k > DIRECT_WORK):
             report = freedom.report or (freedom.named and not again)
-            outcome, part = batched.multiply(self.scheme, a, b, out, job, report=report)
+            outcome, part = batch_products.multiply(self.scheme, a, b, out, job, report=report)
             return Pass(outcome, None, part)
         if batch or not free or job.epilogue is not None or not long.suits(m, n, k):
             return None

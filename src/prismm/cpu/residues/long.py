@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from prismm.core import threads as pool
+from prismm.core import threads
 from prismm.core.accuracy import MAGNITUDE, ROUNDING, join_test
 from prismm.core.outcome import Job, Outcome, real_parts
 from prismm.core.scales import Scales
@@ -202,7 +202,7 @@ class _Pieces:
                     x[part, rows, : h1 - h0] = real[part] if part < len(real) else 0.0
             found[piece] = task(x)
 
-        pool.spread(one, list(range(len(starts))), self.workers, joining=True)
+        threads.spread(one, list(range(len(starts))), self.workers, joining=True)
         return found
 
     def exponents(self) -> NDArray[np.int64] | None:

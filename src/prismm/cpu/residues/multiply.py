@@ -70,9 +70,9 @@ def multiply(
         found = entries_at(part, i, j, blocks)
         found = found.keep(~(rows.nonfinite[found.i] | columns.nonfinite[found.j]))
         entries.append(found.keep(~masks[part][found.place]))
-    total_open = sum(e.i.size for e in entries)
+    uncertified = sum(e.i.size for e in entries)
     path = "value" if work.mode == RAW else "certified"
-    outcome.count(path, out.size * parts - special - total_open)
+    outcome.count(path, out.size * parts - special - uncertified)
     if entries and job.target is None:
         # The scheme's own value with an open rounding: exact arithmetic on the rounded operands.
         a_hat, b_hat = _rounded(a, rows.shift[:, None]), _rounded(b, columns.shift[None, :])
@@ -85,7 +85,7 @@ def multiply(
     scheme_bound = ResidueBound(job.result, rows, columns, splitter.terms, weight, blocks)
     if job.target is None:
         _finite_where_exact(a, b, out, job, scheme_bound, masks, outcome)
-    elif total_open:
+    elif uncertified:
         entries = _with_more_moduli(scheme, a, b, out, job, engine, entries, outcome, (rows, columns))
         for found in entries:
             repair(a, b, out, found, job, outcome, (rows, columns))
@@ -197,11 +197,11 @@ def _with_more_moduli(
     for e in entries:
         r, c = np.searchsorted(i, e.i), np.searchsorted(j, e.j)
         real_parts(out)[e.part][e.i, e.j] = real_parts(piece)[e.part][r, c]
-        open_now = np.zeros((i.size, j.size), np.bool_)
+        uncertified_now = np.zeros((i.size, j.size), np.bool_)
         for part, x, y in product.open:
             if part == e.part:
-                open_now[x, y] = True
-        still_open = open_now[r, c]
-        outcome.count("more moduli", int((~still_open).sum()))
-        left.append(Entries(e.part, e.i[still_open], e.j[still_open]))
+                uncertified_now[x, y] = True
+        still_uncertified = uncertified_now[r, c]
+        outcome.count("more moduli", int((~still_uncertified).sum()))
+        left.append(Entries(e.part, e.i[still_uncertified], e.j[still_uncertified]))
     return left

@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from prismm.core import accuracy
-from prismm.core import threads as pool
+from prismm.core import accuracy, threads
 from prismm.core.accuracy import MAGNITUDE, PAIR, ROUNDING
 from prismm.core.outcome import Job, Outcome, for_kernels, real_parts
 from prismm.core.scales import Blocks, Scales
-from prismm.core.workspace import Scratch
+from prismm.core.workspace import Workspace
 from prismm.cpu.engines.integer import DirectEngine, PackedEngine
 from prismm.cpu.residues import streamed
 from prismm.cpu.residues.blocking import (
@@ -65,15 +64,15 @@ class Product:
         if right is not None:
             return self._columns(a, right, out, 0, left), right.scales
         if left is None and self._small(a, b):
-            return self._both_at_once(a, b, out)
+            return self._split_both(a, b, out)
         cut = tiling(out.shape[0], n, self.splitter, self.job.workers, self.job.memory)
         rows: Scales | None = None
         columns = []
-        for j0 in range(0, n, cut.columns_at_once):
-            j1 = min(n, j0 + cut.columns_at_once)
-            with Scratch() as scratch:
+        for j0 in range(0, n, cut.resident_columns):
+            j1 = min(n, j0 + cut.resident_columns)
+            with Workspace() as workspace:
                 start = time.perf_counter()
-                piece = prepare_right(b[:, j0:j1], self.splitter, self.job.workers, scratch.empty, cut.column_block)
+                piece = prepare_right(b[:, j0:j1], self.splitter, self.job.workers, workspace.empty, cut.column_block)
                 self.outcome.split_right += piece.scales.shift.size * self.splitter.k
                 self.outcome.time("split", time.perf_counter() - start)
                 rows = self._columns(a, piece, out[:, j0:j1], j0, left)
@@ -106,15 +105,15 @@ class Product:
             return False
         return 0 < max(a.size, b.size) <= SMALL and b.shape[1] <= COLUMN_BLOCK
 
-    def _both_at_once(self, a: NDArray[Any], b: NDArray[Any], out: NDArray[Any]) -> tuple[Scales, Scales]:
+    def _split_both(self, a: NDArray[Any], b: NDArray[Any], out: NDArray[Any]) -> tuple[Scales, Scales]:
         """A small product: each operand is split whole, both at the same time."""
         splitter, workers = self.splitter, self.job.workers
         m, n = out.shape
-        with Scratch() as scratch:
+        with Workspace() as workspace:
             start = time.perf_counter()
             both = [
-                scratch.empty(left_shape(splitter, m), residue_dtype(splitter.engine, left=True)),
-                scratch.empty(right_shape(splitter, n), residue_dtype(splitter.engine, left=False)),
+                workspace.empty(left_shape(splitter, m), residue_dtype(splitter.engine, left=True)),
+                workspace.empty(right_shape(splitter, n), residue_dtype(splitter.engine, left=False)),
             ]
             scales: list[Any] = [None, None]
 
@@ -147,16 +146,16 @@ class Product:
 
         def panel(index: int) -> None:
             i0, i1, residues = panels[index]
-            pool.limit_openmp()
-            with Scratch() as scratch:
+            threads.limit_openmp()
+            with Workspace() as workspace:
                 if residues is None:
-                    residues = scratch.empty(left_shape(splitter, i1 - i0), residue_dtype(splitter.engine, left=True))
+                    residues = workspace.empty(left_shape(splitter, i1 - i0), residue_dtype(splitter.engine, left=True))
                     scales[index] = split_operand(a[i0:i1], splitter, residues, left=True)
                 else:
                     assert left is not None
                     scales[index] = left.scales.part(i0, i1)
                 widest = max((j1 - j0 for j0, j1, _ in right.blocks), default=0)
-                buffers = self.buffers(i1 - i0, widest, scratch)
+                buffers = self.buffers(i1 - i0, widest, workspace)
                 for j0, j1, block in right.blocks:
                     tile = (i0, i1, j0, j1)
                     self.tile(
@@ -169,15 +168,15 @@ class Product:
         self.outcome.time("multiply and join", time.perf_counter() - start)
         return Scales.joined(scales) if scales else no_scales()
 
-    def buffers(self, rows: int, columns: int, scratch: Scratch) -> list[NDArray[Any]]:
+    def buffers(self, rows: int, columns: int, workspace: Workspace) -> list[NDArray[Any]]:
         """Room for the products of one tile, used for all tiles of a panel in turn."""
         splitter = self.splitter
         if isinstance(splitter.engine, DirectEngine):
             return []
         if isinstance(splitter.engine, PackedEngine):
-            return [scratch.empty((splitter.residue_parts, TILE[0], len(splitter.system.moduli), TILE[1]), "int32")]
+            return [workspace.empty((splitter.residue_parts, TILE[0], len(splitter.system.moduli), TILE[1]), "int32")]
         size = len(splitter.system.moduli) * rows * columns
-        return [scratch.empty((size,), splitter.engine.sum_dtype) for _ in range(splitter.residue_parts)]
+        return [workspace.empty((size,), splitter.engine.sum_dtype) for _ in range(splitter.residue_parts)]
 
     def tile(
         self,

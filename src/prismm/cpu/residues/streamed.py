@@ -13,9 +13,9 @@ import time
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
-from prismm.core import threads as pool
+from prismm.core import threads
 from prismm.core.scales import Scales
-from prismm.core.workspace import Scratch
+from prismm.core.workspace import Workspace
 from prismm.cpu.residues.blocking import TILE, SplitLeft, SplitRight, left_shape, residue_dtype, right_shape
 from prismm.cpu.residues.split import Splitter, split_operand
 
@@ -43,7 +43,7 @@ def block_columns(n: int, splitter: Splitter, workers: int) -> int:
     return max(32, -(-n // blocks) + 31 & ~31)
 
 
-def rows_at_once(m: int, splitter: Splitter, workers: int, memory: int, block: int) -> int:
+def rows_per_pass(m: int, splitter: Splitter, workers: int, memory: int, block: int) -> int:
     """Rows of A whose residues exist at one time."""
     count = len(splitter.system.moduli) * splitter.residue_parts
     fixed = workers * count * block * (splitter.k + 4) + workers * count * 4 * TILE[0] * TILE[1]
@@ -67,17 +67,17 @@ def run(
     blocks: list[tuple[int, int, Any]] = [(j, min(n, j + block), None) for j in range(0, n, block)]
     if right is not None:
         blocks = list(right.blocks)
-    step = rows_at_once(m, splitter, job.workers, job.memory, block)
+    step = rows_per_pass(m, splitter, job.workers, job.memory, block)
     rows: list[Scales] = []
     columns: list[Any] = [None] * len(blocks)
     for i0 in range(0, m, step):
-        with Scratch() as scratch:
+        with Workspace() as workspace:
             start = time.perf_counter()
-            left = _Rows(a, i0, min(m, i0 + step), splitter, job.workers, scratch)
+            left = _Rows(a, i0, min(m, i0 + step), splitter, job.workers, workspace)
 
             def columns_of(which: int, left: _Rows = left) -> None:
                 j0, j1, residues = blocks[which]
-                with Scratch() as mine:
+                with Workspace() as mine:
                     if residues is None:
                         shape = right_shape(splitter, j1 - j0)
                         residues = mine.empty(shape, residue_dtype(splitter.engine, left=False))
@@ -94,7 +94,7 @@ def run(
             # Pieces of A come first, so that whoever waits for them waits for workers that wait for nothing.
             tasks = [functools.partial(left.split, index) for index in range(len(left.starts))]
             tasks += [functools.partial(columns_of, which) for which in range(len(blocks))]
-            pool.spread(lambda task: task(), tasks, job.workers, joining=True, failed=left.fail)
+            threads.spread(lambda task: task(), tasks, job.workers, joining=True, failed=left.fail)
             rows.append(left.whole().scales)
             outcome.split_left += (left.last - i0) * splitter.k
             outcome.split_right += n * splitter.k if right is None else 0
@@ -109,10 +109,10 @@ class _Rows:
     """
 
     def __init__(
-        self, a: NDArray[Any], first: int, last: int, splitter: Splitter, workers: int, scratch: Scratch
+        self, a: NDArray[Any], first: int, last: int, splitter: Splitter, workers: int, workspace: Workspace
     ) -> None:
         self.a, self.first, self.last, self.splitter = a, first, last, splitter
-        self.residues = scratch.empty(left_shape(splitter, last - first), residue_dtype(splitter.engine, left=True))
+        self.residues = workspace.empty(left_shape(splitter, last - first), residue_dtype(splitter.engine, left=True))
         pieces = workers * max(1, (last - first) // 1024)
         self.step = max(1, -(-(last - first) // pieces))
         self.starts = range(first, last, self.step)

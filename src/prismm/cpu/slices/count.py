@@ -12,7 +12,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from prismm.core import threads as pool
+from prismm.core import threads
 from prismm.errors import ArgumentError
 from prismm.schemes.slice_layout import UNITS, Digits, Unit, choose_block, expected_slices, slice_bits
 
@@ -51,7 +51,7 @@ def slice_share(
         block = sliced.layout.block
         kernel(flat, i, min(count, i + step), offset, block, vector_stride, block_stride, weights, used)
 
-    pool.spread(some, list(range(0, count, step)), workers)
+    threads.spread(some, list(range(0, count, step)), workers)
     with np.errstate(all="ignore"):
         ratio = np.ldexp(used / whole, np.clip(sliced.exponent[p], -2000, 2000).astype(np.int32))
     return float(np.max(np.where(whole > 0, ratio, 0.0), initial=0.0))

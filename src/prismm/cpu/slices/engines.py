@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from prismm.core import engine_names as names
-from prismm.core import threads as pool
+from prismm.core import threads
 from prismm.cpu.engines import simulated_integers
 from prismm.cpu.engines.floats import FloatEngine
 from prismm.cpu.engines.integer import choose
@@ -77,10 +77,10 @@ def _multiply_int8(left: NDArray[np.int8], right: NDArray[np.int8], out: NDArray
     step = max(64, -(-m // workers))
 
     def rows(i: int) -> None:
-        pool.limit_openmp()
+        threads.limit_openmp()
         torch._int_mm(x[i : i + step], y, out=z[i : i + step])
 
-    pool.spread(rows, list(range(0, m, step)), workers)
+    threads.spread(rows, list(range(0, m, step)), workers)
 
 
 def engine_for_unit(unit: Unit, name: str | None) -> SliceEngine:

@@ -10,12 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from prismm.core.composite import Joined, Scaled, Setting
-from prismm.core.workspace import Scratch
+from prismm.core.workspace import Workspace
 from prismm.cpu.composite import CompositeImplementation
 from prismm.cpu.scaling import bound_of, scale
 from prismm.cpu.slices.count import estimate, magnitude_weights
 from prismm.cpu.slices.engines import SliceEngine, engine_for_unit, prove
-from prismm.cpu.slices.products import exact_sum, kept_pairs, multiply_slices
+from prismm.cpu.slices.products import exact_sum, multiply_slices, product_pairs
 from prismm.cpu.slices.split import Sliced, cut, cut_to_the_end, held_by
 from prismm.schemes.slice_layout import UNITS, expected_slices
 from prismm.schemes.slices import PRECISION, Slices
@@ -93,20 +93,20 @@ class Implementation(CompositeImplementation):
         if engine.float_engine is not None:
             for together in {layout.block, layout.block * layout.together}:
                 prove(engine, UNITS[self.scheme.unit], layout.bits, together, self.scheme.rounding)
-        pairs = kept_pairs(*used, d if fast else None)
+        pairs = product_pairs(*used, d if fast else None)
         memory = max(setting.memory - left.nbytes - right.nbytes, setting.memory // 4, 1 << 20)
-        with Scratch() as scratch:
-            empty = setting.workspace.empty if setting.workspace is not None else scratch.empty
+        with Workspace() as workspace:
+            empty = setting.workspace.empty if setting.workspace is not None else workspace.empty
             found = multiply_slices(
                 left, right, pairs, engine, group=self.scheme.group, workers=setting.workers,
                 memory=memory, empty=empty, further=setting.further,
             )  # fmt: skip
         rows, columns = bound_terms(left, right, used, d if fast else None)
-        settled = not columns[0].any() and not rows[1].any()
+        no_remainder = not columns[0].any() and not rows[1].any()
         # In CR mode every value is RN(exact) whatever the bound says, so it may depend on what was seen; elsewhere
         # it must not depend on neighbours.
         gamma = 0.0 if self.scheme.mode == "CR" and found.exact else _JOIN_ERROR
-        floor = 0.0 if settled and not found.underflow else 2.0**-1070
+        floor = 0.0 if no_remainder and not found.underflow else 2.0**-1070
         blocks = self.scheme.layout(layout.k).blocks
         found.notes["most slices"] = max(used)
         if blocks > 1:
@@ -126,15 +126,15 @@ class Implementation(CompositeImplementation):
         sides = [left, right]
         found = []
         for index in (0, 1):
-            told = estimate(sides[index], weights[1 - index], roundoff, setting.workers)
-            while told.slices is None:
+            estimated = estimate(sides[index], weights[1 - index], roundoff, setting.workers)
+            while estimated.slices is None:
                 source = sides[index].source
                 assert source is not None
                 more = 2 * sides[index].slices
                 sides[index] = cut(source, sides[index].layout, more, setting.workers, keep=True)
-                told = estimate(sides[index], weights[1 - index], roundoff, setting.workers)
-            found.append(told)
-        d = max(told.slices or 1 for told in found)
+                estimated = estimate(sides[index], weights[1 - index], roundoff, setting.workers)
+            found.append(estimated)
+        d = max(estimated.slices or 1 for estimated in found)
         for index in (0, 1):
             if sides[index].slices < d and not sides[index].ended:
                 source = sides[index].source

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from prismm.core import threads as pool
+from prismm.core import threads
 from prismm.core.composite import Lost
 from prismm.cpu.slices.engines import SliceEngine
 from prismm.cpu.slices.split import Sliced
@@ -27,7 +27,7 @@ as all sums are, nothing times 2^_LIFT.
 Pair = tuple[int, int]
 
 
-def kept_pairs(left: int, right: int, drop_above: int | None) -> list[Pair]:
+def product_pairs(left: int, right: int, drop_above: int | None) -> list[Pair]:
     """Pairs (p, q), 0 first, largest weight first; fast mode keeps p + q <= d + 1 of the paper's 1-based p, q.
 
     >>> len(kept_pairs(11, 11, 11)), len(kept_pairs(3, 2, None))
@@ -355,4 +355,4 @@ def exact_sum(left: Sliced, right: Sliced, pairs: list[Pair], i: int, j: int) ->
 def _in_pieces(task: Any, rows: int, workers: int) -> None:
     """task(first, last) over row ranges, about four per worker."""
     step = max(1, -(-rows // (4 * workers)))
-    pool.spread(lambda a: task(a, min(rows, a + step)), list(range(0, rows, step)), workers)
+    threads.spread(lambda a: task(a, min(rows, a + step)), list(range(0, rows, step)), workers)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from prismm.core import threads as pool
+from prismm.core import threads
 from prismm.core.composite import Scaled, Side
 from prismm.schemes.slice_layout import Layout
 
@@ -135,7 +135,7 @@ def cut(x: Scaled, layout: Layout, slices: int, workers: int, *, empty: Any = No
         exponent[:, i0:i1], remainder[:, i0:i1], magnitude[:, i0:i1], norm[i0:i1] = found
 
     if x.k:
-        pool.spread(piece, list(range(0, count, _STRIP)), workers)
+        threads.spread(piece, list(range(0, count, _STRIP)), workers)
     norm *= 2.0**-kernels.NORM_BITS
     return sliced
 

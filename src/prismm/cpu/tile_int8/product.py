@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from prismm.core import threads as pool
+from prismm.core import threads
 from prismm.core.composite import Joined
 from prismm.cpu.tile_int8.split import Packed, TileOperand
 
@@ -96,13 +96,13 @@ class TileProduct:
         ]
 
         def work(block: Block) -> None:
-            pool.limit_openmp()
+            threads.limit_openmp()
             acc, found = self._block(block)
             high[block.i0 : block.i1, block.j0 : block.j1] = acc
             with self.lock:
                 lost.merge(found, block)
 
-        pool.spread(work, blocks, workers)
+        threads.spread(work, blocks, workers)
         return self._joined(high, lost, products, drops)
 
     def _block(self, block: Block) -> tuple[NDArray[np.float32], Lost]:

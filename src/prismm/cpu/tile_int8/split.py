@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from prismm.core import threads as pool
+from prismm.core import threads
 from prismm.core.composite import Scaled, Side
 from prismm.core.outcome import for_kernels
 
@@ -143,10 +143,10 @@ def split_tiles(x: Scaled, vectors: int, width: int, count: int, pairs: bool, gi
     energy = np.empty(v)
     stored = () if pairs else _room(v, steps, width, count)
     own = np.empty((0 if pairs else v, steps), np.int64)
-    at_once = max(1, _VECTORS // vectors)
+    tiles_per_task = max(1, _VECTORS // vectors)
 
     def part(first: int) -> None:
-        last = min(tiles, first + at_once)
+        last = min(tiles, first + tiles_per_task)
         i0, i1 = first * vectors, min(v, last * vectors)
         tile_exponents(data, undo, vectors, width, 7 * count - 1, first, last, exponents, least)
         vector_energies(data, i0, i1, energy)
@@ -154,5 +154,5 @@ def split_tiles(x: Scaled, vectors: int, width: int, count: int, pairs: bool, gi
             own[i0:i1] = np.repeat(exponents[first:last], vectors, axis=0)[: i1 - i0] - undo[i0:i1, None]
             pack_segments(data, own, width, spare_bits(width), count, x.side == "right", i0, i1, *stored)
 
-    pool.spread(part, list(range(0, tiles, at_once)), workers)
+    threads.spread(part, list(range(0, tiles, tiles_per_task)), workers)
     return TileOperand(x.side, data, undo, vectors, width, count, exponents, int(least.min(initial=1)), energy, *stored)

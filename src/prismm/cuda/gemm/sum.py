@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from prismm.core.bounds import ConventionalBound, RoundedBound, half_ulp
-from prismm.core.outcome import Epilogue, modulus
+from prismm.core.outcome import Epilogue, finite_abs
 from prismm.core.request import check_scalars, refuse_vector, swaps
 from prismm.cuda.operands import overlap, shared
 from prismm.errors import ShapeError
@@ -59,7 +59,7 @@ class Sum:
 
     @property
     def _moderate(self) -> bool:
-        return modulus(self.alpha) <= _LARGEST_ALPHA
+        return finite_abs(self.alpha) <= _LARGEST_ALPHA
 
     @property
     def patterns(self) -> tuple[int, ...]:
