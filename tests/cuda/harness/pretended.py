@@ -75,7 +75,7 @@ def pretended(device: Device, folder: Any, free: int = FREE) -> Iterator[list[st
             for name, answer in answers.items():
                 if callable(vars(module).get(name)):
                     patch.setattr(module, name, answer)
-        patch.setattr(_matmul, "tensors_at_once", lambda *_: None)
+        patch.setattr(_matmul, "fast_tensors", lambda *_: None)
         patch.setattr(workspace, "unread", functools.cache(lambda _: torch.empty(256, dtype=torch.uint8)))
         patch.setattr(workspace, "scratch_of", lambda queued, _: _zeros(queued.program.workspace))
         patch.setattr(host_speed, "seconds", lambda: 16e-6)

@@ -337,7 +337,7 @@ def multiply_tiny(
     FUSED: whether fused multiply-additions come first. ROWS, COLUMNS, TERMS:
     powers of two that hold m, and so many parts of n and k; WHOLE: whether they are these. ACROSS: axis along which
     elements are neighbours, 1 or 2; TOGETHER: what steps are multiples of. thresholds, limit_bits, q: of
-    `cuda.residues.launches.Tables`; constants: of `join_exact.join_tile`. counts: as for `repair.finish`.
+    `cuda.residues.tables.Tables`; constants: of `join_exact.join_tile`. counts: as for `repair.finish`.
     """
     LAYOUT: gl.constexpr = _tile(ROWS, COLUMNS, MATRICES, WARPS)
     COPY_A: gl.constexpr = _copied(MATRICES, ROWS, TERMS, ACROSS_A, a.dtype.element_ty.primitive_bitwidth // 8, WARPS)
