@@ -1,7 +1,7 @@
-"""The flow of every composite scheme: scale, split, multiply, certify each entry, round once, repair what stays open.
+"""The flow of every composite scheme: scale, split, multiply, certify each entry, round once, repair.
 
-A product is cut into tiles so that scratch stays within the job's memory. A complex product is two real ones of twice
-the inner dimension. The target decides what is certified:
+A product is cut into tiles so that the workspace stays within the job's memory. A complex product is two real ones of
+twice the inner dimension. The target decides what is certified:
 
 - "native" and tolerances: ε <= slack·(|a||b|), |a||b| measured by one product of magnitudes;
 - "correctly-rounded": all numbers within ε of the value round alike;
@@ -82,7 +82,7 @@ class SplitOperand:
 def blocking(
     scheme: Composite, m: int, n: int, k: int, job: Job, parts: int = 1, fixed: tuple[bool, bool] = (False, False)
 ) -> tuple[int, int, int]:
-    """(rows, columns, bytes) of tiles whose scratch fits in the job's memory, if the granule lets it.
+    """(rows, columns, bytes) of tiles whose workspace fits in the job's memory, if the granule lets it.
 
     Rows are cut first, down to about 256: while B stays whole, A is split once. k: inner dimension of the real
     product. fixed: sides whose extent is not to change.

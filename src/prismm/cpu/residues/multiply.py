@@ -161,8 +161,8 @@ def _with_more_moduli(
     outcome: Outcome,
     scales: tuple[Scales, Scales],
 ) -> list[Any]:
-    """Many open roundings: multiply their rows and columns again with more moduli, if that promises to settle most
-    of them.
+    """Many uncertified roundings: multiply their rows and columns again with more moduli, if that promises to
+    certify most of them.
 
     Raising N by d moduli divides the bound of every inexact row and column by about 2^(3.8·d). An entry x stays open
     with probability about 2ε·2^p/|x|.

@@ -30,7 +30,7 @@ Pair = tuple[int, int]
 def product_pairs(left: int, right: int, drop_above: int | None) -> list[Pair]:
     """Pairs (p, q), 0 first, largest weight first; fast mode keeps p + q <= d + 1 of the paper's 1-based p, q.
 
-    >>> len(kept_pairs(11, 11, 11)), len(kept_pairs(3, 2, None))
+    >>> len(product_pairs(11, 11, 11)), len(product_pairs(3, 2, None))
     (66, 6)
     """
     pairs = [(p, q) for p in range(left) for q in range(right) if drop_above is None or p + q <= drop_above - 1]
@@ -41,10 +41,13 @@ def product_pairs(left: int, right: int, drop_above: int | None) -> list[Pair]:
 class Multiplied:
     """What `multiply_slices` found: high + low, whether every low is exact, whether some value underflowed.
 
-    lost: those that may have, because they are small; None where none has.
-    rest: where it was asked for and some low is not exact, two more numbers an entry, what high and low leave of it;
-    complete: whether all these numbers together are the sums.
-    products: pairs of slices that were multiplied, each over the whole inner dimension.
+    Attributes:
+        lost: the entries that may have underflowed because they are small; None where there are none.
+        products: pairs of slices that were multiplied, each over the whole inner dimension.
+        notes: counts for the report.
+        rest: two more numbers an entry, what high and low leave of it, where they were asked for and some low is not
+            exact.
+        complete: whether all these numbers together are the sums.
     """
 
     high: NDArray[np.float64]
