@@ -149,10 +149,10 @@ def multiply_slices(
         limbs.reshape(-1)[:] = 0
         products = empty((batch * (i1 - i0) * n,), engine.sum_dtype)
         since = 0
-        for some in _batches(calls, batch, layout.adaptive):
-            _multiply_batch(left, right, some, engine, products, i0, i1, workers)
-            _add_batch(products, some, limbs, row_position[:, i0:i1], column_position, layout.adaptive, workers)
-            since += sum(len(run) for run, _ in some)
+        for batch_calls in _batches(calls, batch, layout.adaptive):
+            _multiply_batch(left, right, batch_calls, engine, products, i0, i1, workers)
+            _add_batch(products, batch_calls, limbs, row_position[:, i0:i1], column_position, layout.adaptive, workers)
+            since += sum(len(run) for run, _ in batch_calls)
             if since > _SPILL:
                 _in_pieces(lambda a, b, limbs=limbs: weigh.carry(limbs[a:b]), i1 - i0, workers)
                 since = 0
@@ -289,12 +289,12 @@ def _add_batch(
         stride = n * len(run)
         place = products[start * size :]
 
-        def some(
+        def scatter_rows(
             a: int, b: int, place: Any = place, stride: int = stride, shifts: Any = shifts, across: Any = across
         ) -> None:
             scatter(place[a * stride :], n, stride, shifts[:, a:b], across, limbs[a:b])
 
-        _in_pieces(some, rows, workers)
+        _in_pieces(scatter_rows, rows, workers)
         start += len(run)
 
 
@@ -310,11 +310,11 @@ def _finish(
 
     flags: list[int] = []
 
-    def some(a: int, b: int) -> None:
+    def finish_rows(a: int, b: int) -> None:
         weigh.carry(limbs[a:b])
         flags.append(weigh.finish_limbs(limbs[a:b], row_exponent[a:b], column_exponent, high[a:b], low[a:b]))
 
-    _in_pieces(some, limbs.shape[0], workers)
+    _in_pieces(finish_rows, limbs.shape[0], workers)
     found = 0
     for flag in flags:
         found |= int(flag)
@@ -331,10 +331,10 @@ def _take_out(
 ) -> None:
     from prismm.cpu.kernels import weigh
 
-    def some(a: int, b: int) -> None:
+    def take_out_rows(a: int, b: int) -> None:
         weigh.take_out(limbs[a:b], row_exponent[a:b], column_exponent, high[a:b], low[a:b])
 
-    _in_pieces(some, limbs.shape[0], workers)
+    _in_pieces(take_out_rows, limbs.shape[0], workers)
 
 
 def exact_sum(left: Sliced, right: Sliced, pairs: list[Pair], i: int, j: int) -> tuple[int, int]:
