@@ -1,7 +1,7 @@
 """Composite schemes: operands split into floating-point or integer parts, products of parts joined with rounding.
 
 What `Words`, `ScaledHalf`, `TileInt8` and `Slices` have in common, so that one flow (`cpu.flow`) can scale their
-operands, certify every entry and repair what stays open. A composite scheme sees real, finite operands whose rows
+operands, certify every entry and repair those uncertified. A composite scheme sees real, finite operands whose rows
 (left) and columns (right) were scaled by powers of two to magnitudes in [1/2, 1), and says how far its value may lie
 from the exact product: ε <= gamma·(|a||b|) + Σ_r rows[r]·columns[r] + floor, entry by entry, in the same scaled units.
 """
@@ -53,10 +53,13 @@ class Scaled:
 class Setting:
     """What a composite scheme is told besides its operands.
 
-    result: the type that the caller gets. workers: threads. memory: bytes of scratch that it should stay within.
-    engine: what `cpu.engines.floats.engine_for` or the scheme's own `engine_for` returned. workspace: scratch that the
-    caller lent, for schemes with `takes_workspace`. further: whether something is added to the value before it is
-    rounded, so that more of it is asked for than high and low.
+    Attributes:
+        result: the type that the caller gets.
+        workers: threads.
+        memory: bytes of workspace that the scheme should stay within.
+        engine: what `cpu.engines.floats.engine_for` or the scheme's own `engine_for` returned.
+        workspace: the caller's workspace, for schemes with `takes_workspace`.
+        further: whether something is added to the value before it is rounded, so that high and low do not suffice.
     """
 
     result: Format
@@ -85,12 +88,18 @@ class Joined:
 
     The value is high + low (low None for 0); high is float64. Every entry is within
     gamma·(|a||b|)_ij + Σ_r rows[r, i]·columns[r, j] + floor of the exact product of the scaled operands.
-    products: matrix products made on the engine. notes: counts for the report ("fallback tiles": 3). rounds: low was
-    rounded to odd, so that RN(high + low) is RN(exact) in every format of at most 53 bits as far as gamma goes: only
-    rows, columns and floor leave a rounding open. rest: further numbers of a value of which high and low leave some,
-    where `Setting.further` asks for them. whole: the value of an entry (i, j) as an integer and an exponent, where all
-    these leave some of it, or lose some that underflows; None where they do not. lost: where some may have
-    underflowed, of a value that is a sum.
+
+    Attributes:
+        high, low: the value.
+        gamma, rows, columns, floor: the bound.
+        products: matrix products made on the engine.
+        notes: counts for the report ("fallback tiles": 3).
+        rounds: whether low was rounded to odd. RN(high + low) is then RN(exact) in every format of at most 53 bits as
+            far as gamma goes: only rows, columns and floor leave a rounding uncertified.
+        rest: further numbers of a value that high and low do not hold, where `Setting.further` asks for them.
+        whole: the value of an entry (i, j) as an integer and an exponent, where all these numbers do not hold it or
+            some of them underflow; None where they hold it.
+        lost: the entries of a sum that may have underflowed in part.
     """
 
     high: NDArray[np.float64]
@@ -144,4 +153,4 @@ class Composite(Protocol):
         """Matrix products on the engine that one real product is expected to take (for the plan)."""
 
     def workspace(self, m: int, n: int, k: int, result: Format) -> int:
-        """Bytes of scratch for a block of the product (for the plan, and for the blocking by the flow)."""
+        """Bytes of workspace for a block of the product (for the plan, and for the blocking by the flow)."""

@@ -16,7 +16,7 @@ def physical_memory() -> int:
 
 
 def workspace_limit(operands: int, result: int) -> int:
-    """Bytes of scratch that a product may take: 1.4 times its data, at least 192 MiB, at most a quarter of the
+    """Bytes of workspace that a product may take: 1.4 times its data, at least 192 MiB, at most a quarter of the
     memory.
     """
     return min(max(192 << 20, int(1.4 * (operands + result))), max(64 << 20, physical_memory() // 4))

@@ -246,8 +246,12 @@ def byte_tables(moduli: int) -> ByteTables:
 class PairedSystem:
     """C' of `scheme_product` from sums in two or three float64 parts: `cuda.residues.kernels.join_fast`.
 
-    weights: the parts of every P/(p1·p2), of a last single modulus P/p, the last part rounded; product: those of P;
-    error: E with |C' - (h + low)| <= E. least: the |h| from which on h and low are what the proof says.
+    Attributes:
+        weights: the parts of every P/(p1·p2), and of a last single modulus P/p; the last part is rounded.
+        inverse: 1/P.
+        product: the parts of P.
+        error: E with |C' - (h + low)| <= E.
+        least: the |h| from which on h and low are what the proof says.
     """
 
     weights: tuple[tuple[float, ...], ...]
@@ -259,7 +263,7 @@ class PairedSystem:
 
 @functools.cache
 def paired_system(moduli: int, parts: int = 2, digits: int = 1) -> PairedSystem:
-    """The constants of the quick join (two parts) and of its second look (three).
+    """The constants of the fast join (two parts) and of its second pass (three).
 
     Digits are below `digits`·p in magnitude (2 for complex parts), so D = d1·p2 + d2·p1 is below 2·digits·p1·p2, and
     |S| < 2·digits·P·G for S = Σ D·W over G weights. The first part of W is W rounded to a multiple of 2^a with 2^(a+52)

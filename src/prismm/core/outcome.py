@@ -55,9 +55,16 @@ class Epilogue:
 class Job:
     """One two-dimensional product, decided in every respect: what a scheme's `multiply` carries out.
 
-    target None means the scheme's own value, neither certified nor repaired. terms is K of the accuracy targets.
-    a_priori: certificates from integer norms alone, so that what is repaired depends on nothing but row, column and
-    scheme. workspace: scratch that the caller lent.
+    Attributes:
+        result: format of the result.
+        target: the accuracy; None for the scheme's own value, neither certified nor repaired.
+        terms: K of the accuracy targets.
+        a_priori: whether certificates come from integer norms alone, so that what is repaired depends on nothing but
+            row, column and scheme.
+        workers: threads.
+        memory: bytes of workspace that the product should stay within.
+        epilogue: alpha, beta and C, or None for AB itself.
+        workspace: the caller's workspace, if any.
     """
 
     result: Format

@@ -46,7 +46,7 @@ class Report:
     """Returned beside the result by ``full_output=True``.
 
     plan: the `Plan` that ran. products: low-precision matrix products. paths: real entries (a complex one counts
-    twice) by how they were settled: "a priori" (a theorem covers them), "certified" (the join's own test), "value"
+    twice) by how they were computed: "a priori" (a theorem covers them), "certified" (the join's own test), "value"
     (a scheme's own value, uncertified: without a target, or "fast"), "magnitude", "lane dots", "float64",
     "double-double", "more moduli", "exact", "special" (Inf or NaN). timings: seconds per phase and in total. splits:
     elements split in this call, left and right.
@@ -92,7 +92,7 @@ class Report:
 
     @property
     def paths(self) -> dict[str, int]:
-        """Real entries by the path that settled them."""
+        """Real entries by the path that computed them."""
         return {path: count for path, count in self.outcome.paths.items() if count}
 
     @property

@@ -137,7 +137,7 @@ def check_request(
 
 
 def _caller_workspace(workspace: Any, scheme: Any) -> Arena | None:
-    """The caller's scratch memory, checked; `check_apart` looks at what else lies there."""
+    """The caller's workspace, checked; `check_apart` checks what else lies there."""
     if workspace is None:
         return None
     if not getattr(scheme, "takes_workspace", False):

@@ -1,4 +1,4 @@
-"""Scratch memory that is kept between calls, so that small products do not pay for fresh pages each time."""
+"""Workspace that stays allocated between calls, so that small products do not pay for fresh pages each time."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if hasattr(os, "register_at_fork"):
 
 
 class Workspace:
-    """Arrays lent for one call; `with Workspace() as scratch:` takes them back at the end."""
+    """Arrays for one call; `with Workspace() as workspace:` frees them at the end."""
 
     def __init__(self) -> None:
         self._in_use: list[NDArray[np.uint8]] = []
@@ -50,7 +50,7 @@ class Workspace:
                 total -= _FREE.pop().nbytes
 
     def empty(self, shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
-        """An uninitialised C-contiguous array, aligned to 64 bytes, valid until the scratch is closed."""
+        """An uninitialised C-contiguous array, aligned to 64 bytes, valid until the workspace is closed."""
         import numpy as np
 
         dtype = np.dtype(dtype)
@@ -79,9 +79,9 @@ class _Cut:
 
 
 class Arena:
-    """Scratch memory that a caller lent: arrays are cut from it first-fit, and come back when nothing refers to them.
+    """A caller's workspace: arrays are cut from it first-fit, and come back when nothing refers to them.
 
-    What does not fit is allocated as usual and counted, so that a product never fails for want of scratch.
+    What does not fit is allocated as usual and counted, so that a product never fails for want of workspace.
 
     >>> import numpy as np
     >>> arena = Arena(np.empty(4096, np.uint8))
@@ -104,7 +104,7 @@ class Arena:
 
     @property
     def nbytes(self) -> int:
-        """Bytes lent."""
+        """Bytes of the caller's buffer."""
         return int(self.memory.nbytes)
 
     @property

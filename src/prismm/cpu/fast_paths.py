@@ -1,4 +1,4 @@
-"""Fast paths without the overhead of a plan: the default call, and tiny and small certified products."""
+"""Fast paths past the planner and the flow: the default call, and tiny and small certified products."""
 
 from __future__ import annotations
 
@@ -36,17 +36,16 @@ _NO_MARKS = np.empty((0, 0), np.uint8)
 
 
 SMALL_WORK = 1 << 27
-"""Multiply-adds up to which the overhead of a plan shows; the planner samples the data from 2^28 on."""
+"""Multiply-adds up to which the host's overhead shows; the planner reads the data from 2^28 on."""
 
 
 def fast_product(
     a: NDArray[Any], b: NDArray[Any], accuracy: Any, reproducible: Any, workers: int | None = None
 ) -> NDArray[Any] | None:
-    """Fast paths for plain matrices: the default call, and tiny and small
-    certified products.
+    """The product of plain matrices by a fast path: the default call, and tiny and small certified products.
 
-    They take what `Auto` would select and return the same bits; None where anything is out of the ordinary (another
-    target, special values, an entry that its certificate leaves open), and the ordinary path decides.
+    A fast path takes what `Auto` would select and returns the same bits. It returns None for another target, special
+    values or an uncertified entry, and the ordinary path decides.
     """
     if a.dtype not in _PLAIN or b.dtype != a.dtype or a.shape[1] != b.shape[0] or a.shape[1] == 0:
         return None
@@ -91,7 +90,7 @@ def _certified(native_grade: bool, accuracy: Any, reproducible: Any) -> str | No
 def fast_batch(
     a: NDArray[Any], b: NDArray[Any], accuracy: Any, reproducible: Any, workers: int | None = None
 ) -> NDArray[Any] | None:
-    """`fast_product` for batches of plain matrices, or vectors beside them; None where there is no batch."""
+    """`fast_product` for batches of plain matrices, or vectors among them; None where there is no batch."""
     if a.ndim + b.ndim < 4 or not a.ndim or not b.ndim or a.dtype not in _PLAIN or b.dtype != a.dtype:
         return None
     k = a.shape[-1]
@@ -158,7 +157,7 @@ def fast_tensors(a: Any, b: Any, accuracy: Any, reproducible: Any, workers: int 
 
 
 def _fast_native(a: Any, b: Any) -> Any:
-    """torch's own product, or None where that asks for a closer look."""
+    """torch's own product, or None where its entries need a full check."""
     kinds, strided = _tensors()[:2], _tensors()[3]
     if type(a) not in kinds or type(b) not in kinds or not (a.is_cpu and b.is_cpu) or a.is_nested or b.is_nested:
         return None
@@ -240,7 +239,7 @@ def fast_sum(c: Any, a: Any, b: Any, alpha: complex, beta: complex) -> Any:
 @functools.cache
 def _tensors() -> tuple[Any, ...]:
     """The types of plain tensors, what makes one of an array, the layout of plain ones, torch's product and sum,
-    NumPy's vdot without its look for other kinds of arrays, the element types of native products: whether they are
+    NumPy's vdot without its check for other kinds of arrays, the element types of native products: whether they are
     of float32, and what tells whether torch.autocast is on.
     """
     import torch
@@ -282,7 +281,7 @@ def _tiny_recipe(dtype: np.dtype[Any], k: int, accuracy: str) -> tuple[Any, ...]
 
 
 def _fast_tiny(a: NDArray[Any], b: NDArray[Any], accuracy: str) -> NDArray[Any] | None:
-    """A tiny product by the direct engine's rules in one compiled call, or None if any entry is left open."""
+    """A tiny product by the direct engine's rules in one compiled call, or None if any entry is uncertified."""
     from prismm.cpu.kernels.tiny import tiny_product
 
     recipe = _tiny_recipe(a.dtype, a.shape[1], accuracy)

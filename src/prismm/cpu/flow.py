@@ -1,7 +1,7 @@
-"""The flow of every composite scheme: scale, split, multiply, certify each entry, round once, repair what stays open.
+"""The flow of every composite scheme: scale, split, multiply, certify each entry, round once, repair.
 
-A product is cut into tiles so that scratch stays within the job's memory. A complex product is two real ones of twice
-the inner dimension. The target decides what is certified:
+A product is cut into tiles so that the workspace stays within the job's memory. A complex product is two real ones of
+twice the inner dimension. The target decides what is certified:
 
 - "native" and tolerances: ε <= slack·(|a||b|), |a||b| measured by one product of magnitudes;
 - "correctly-rounded": all numbers within ε of the value round alike;
@@ -82,7 +82,7 @@ class SplitOperand:
 def blocking(
     scheme: Composite, m: int, n: int, k: int, job: Job, parts: int = 1, fixed: tuple[bool, bool] = (False, False)
 ) -> tuple[int, int, int]:
-    """(rows, columns, bytes) of tiles whose scratch fits in the job's memory, if the granule lets it.
+    """(rows, columns, bytes) of tiles whose workspace fits in the job's memory, if the granule lets it.
 
     Rows are cut first, down to about 256: while B stays whole, A is split once. k: inner dimension of the real
     product. fixed: sides whose extent is not to change.
@@ -129,8 +129,8 @@ def split_operand(scheme: Composite, x: NDArray[Any], side: Side, job: Job, engi
     setting = Setting(job.result, job.workers, job.memory, engine)
     blocks = []
     for start in range(0, count, step):
-        some = x[start : start + step] if side == "left" else x[:, start : start + step]
-        blocks.append(split_block(scheme, some, start, side, setting))
+        vectors = x[start : start + step] if side == "left" else x[:, start : start + step]
+        blocks.append(split_block(scheme, vectors, start, side, setting))
     return SplitOperand(side, blocks)
 
 
@@ -167,25 +167,25 @@ class Flow:
         sides = (left.widest if left else m, right.widest if right else n)
         fixed = (left is not None, right is not None)
         bm, bn, _ = blocking(self.scheme, *sides, self.inner, self.job, self.parts, fixed)
-        kept: list[Block] | None = left.blocks if left else None
+        left_blocks: list[Block] | None = left.blocks if left else None
         rows: list[Units] = []
         columns: list[Units] = []
         for right_block in self._blocks(self.b, "right", bn, right):
             found: list[Block] = []
             # The last column block is the last to ask for rows.
             keep, first = right_block.stop < n, not rows
-            for left_block in kept if kept is not None else self._blocks(self.a, "left", bm, None):
+            for left_block in left_blocks if left_blocks is not None else self._blocks(self.a, "left", bm, None):
                 self._tile(left_block, right_block)
-                if kept is None and first:
+                if left_blocks is None and first:
                     rows.append(left_block.units)
-                if kept is None and keep:
+                if left_blocks is None and keep:
                     found.append(left_block)
                     keep = sum(x.nbytes for x in found) <= self.job.memory // 2
                     found = found if keep else []
                 # No name may hold a block while the next one is split.
                 del left_block
-            if kept is None and keep:
-                kept = found
+            if left_blocks is None and keep:
+                left_blocks = found
             columns.append(right_block.units)
             del right_block, found
         if left is not None:
@@ -199,12 +199,12 @@ class Flow:
         count = x.shape[0 if side == "left" else 1]
         for i in range(0, count, step):
             start = time.perf_counter()
-            some = x[i : i + step] if side == "left" else x[:, i : i + step]
-            block = split_block(self.scheme, some, i, side, self.setting, self.mode == MAGNITUDE)
+            vectors = x[i : i + step] if side == "left" else x[:, i : i + step]
+            block = split_block(self.scheme, vectors, i, side, self.setting, self.mode == MAGNITUDE)
             if side == "left":
-                self.outcome.split_left += some.size
+                self.outcome.split_left += vectors.size
             else:
-                self.outcome.split_right += some.size
+                self.outcome.split_right += vectors.size
             self.outcome.time("split", time.perf_counter() - start)
             yield block
             del block
@@ -274,8 +274,8 @@ class Flow:
     def _magnitudes(self, block: Block, x: NDArray[Any], side: Side, part: int) -> NDArray[np.float64]:
         if block.magnitudes:
             return block.magnitudes[part]
-        some = x[block.start : block.stop] if side == "left" else x[:, block.start : block.stop]
-        return np.abs(scale(layout(some, part, side), side, self.setting.workers)[0].data)
+        vectors = x[block.start : block.stop] if side == "left" else x[:, block.start : block.stop]
+        return np.abs(scale(layout(vectors, part, side), side, self.setting.workers)[0].data)
 
     def _round_and_test(
         self,
@@ -457,15 +457,15 @@ def multiply(
     for part in range(flow.parts):
         mine = [(i, j) for p, i, j in flow.uncertified if p == part]
         if mine:
-            some = Entries(part, np.concatenate([x[0] for x in mine]), np.concatenate([x[1] for x in mine]))
-            entries.append(some.keep(~(outside | masks[part])[some.i, some.j]))
+            failed = Entries(part, np.concatenate([x[0] for x in mine]), np.concatenate([x[1] for x in mine]))
+            entries.append(failed.keep(~(outside | masks[part])[failed.i, failed.j]))
     settled = out.size * flow.parts - special - sum(e.i.size for e in entries)
     outcome.count("value" if flow.mode == RAW else "certified", settled)
-    for some in entries:
+    for failed in entries:
         if flow.mode == RAW:
-            _agreeing(a, b, out, some, job, outcome, flow.plain)
+            _agreeing(a, b, out, failed, job, outcome, flow.plain)
         else:
-            repair(a, b, out, some, job, outcome)
+            repair(a, b, out, failed, job, outcome)
     outcome.time("repair", time.perf_counter() - start)
     if flow.mode == ROUNDING:
         outcome.bound = RoundedBound(job.result)
@@ -476,20 +476,20 @@ def multiply(
 
 
 def _agreeing(
-    a: NDArray[Any], b: NDArray[Any], out: NDArray[Any], some: Entries, job: Job, outcome: Outcome, plain: bool
+    a: NDArray[Any], b: NDArray[Any], out: NDArray[Any], failed: Entries, job: Job, outcome: Outcome, plain: bool
 ) -> None:
     """Set entries to the exact ones, rounded; those of a sum only where they disagree with it about infinity."""
     from prismm.cpu.repair import exactly
 
     if plain:
-        exactly(a, b, out, some, job, outcome)
+        exactly(a, b, out, failed, job, outcome)
         return
-    target = real_parts(out)[some.part]
-    own = target[some.i, some.j]
-    exactly(a, b, out, some, job, Outcome())
-    exact = target[some.i, some.j]
+    target = real_parts(out)[failed.part]
+    own = target[failed.i, failed.j]
+    exactly(a, b, out, failed, job, Outcome())
+    exact = target[failed.i, failed.j]
     infinite = np.isinf(exact)
-    kept = (infinite == np.isinf(own)) & (~infinite | (exact == own))
-    target[some.i[kept], some.j[kept]] = own[kept]
-    outcome.count("value", int(kept.sum()))
-    outcome.count("exact", int((~kept).sum()))
+    agree = (infinite == np.isinf(own)) & (~infinite | (exact == own))
+    target[failed.i[agree], failed.j[agree]] = own[agree]
+    outcome.count("value", int(agree.sum()))
+    outcome.count("exact", int((~agree).sum()))

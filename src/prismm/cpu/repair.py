@@ -1,4 +1,4 @@
-"""Repair: entries that a certificate left open, recomputed one by one until each is proved.
+"""Repair: uncertified entries, recomputed one by one until each is proved.
 
 The paths, cheapest first: magnitudes (a 7-bit lower bound of |a||b|, or the proof that every product is zero),
 double-double, exact arithmetic. Rows and columns are gathered in pieces of bounded size.

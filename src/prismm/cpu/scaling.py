@@ -27,9 +27,12 @@ _GRAIN = 1 << 18
 class Units:
     """Per row of A or column of B: the operand is data·2^exponent.
 
-    exponent: 0 for vectors that are zero or not finite (their data are zeros, and `zero` is set). lost: elements were
-    rounded to multiples of 2^-1074. smallest: smallest nonzero magnitude of the data (1 if there is none, 0 if some
-    were lost).
+    Attributes:
+        exponent: 0 for vectors that are zero or not finite.
+        nonfinite: set where a vector has an Inf or NaN; its data are zeros.
+        zero: set where the data are zeros.
+        lost: set where elements were rounded to multiples of 2^-1074.
+        smallest: smallest nonzero magnitude of the data; 1 if there is none, 0 if elements were lost.
     """
 
     exponent: NDArray[np.int64]

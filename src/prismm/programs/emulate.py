@@ -101,7 +101,7 @@ class emulate:
         block.__exit__(kind, value, traceback)
         self.record.wall_seconds += time.perf_counter() - start
         if kind is None:
-            self.record.wait()
+            self.record.settle()
 
 
 @contextlib.contextmanager

@@ -15,10 +15,20 @@ from prismm.programs.policy import Policy
 class Call:
     """One product.
 
-    module: name of the module ("" outside any); where: file and line; operator: one of `policy.OPERATORS`; backward:
-    whether autograd asked for it. batch, m, k, n: its shape. seconds: of wall-clock time. rule: index of the rule that
-    decided, or None. after: indices of the earlier calls whose results went into it, where dependencies are kept.
-    reason: why a product was left to torch, else "".
+    Attributes:
+        index: number of the call, from 0.
+        module: name of the module; "" outside any.
+        where: file and line.
+        operator: one of `policy.OPERATORS`.
+        backward: whether autograd asked for it.
+        batch, m, k, n: its shape.
+        dtype: element type of the operands.
+        device: where they lie.
+        seconds: wall-clock time.
+        made: how it was multiplied.
+        rule: index of the rule that decided, or None.
+        reason: why the product was left to torch, else "".
+        after: indices of the earlier calls whose results went into it, where dependencies are recorded.
     """
 
     index: int
@@ -78,8 +88,12 @@ class Row:
 class Record:
     """Returned by ``with prismm.emulate(...) as record``: what was multiplied so far.
 
-    policy: the one in force. keeps_calls: whether every single call is kept, in `calls`. unseen: operators that
-    multiply where nothing can be intercepted, {(operator, module, where): [count, what it is]}.
+    Attributes:
+        policy: the one in force.
+        keeps_calls: whether every single call is stored in `calls`.
+        calls: the single calls, in order.
+        unseen: operators that multiply where nothing can be intercepted, {(operator, module, where): (count, what)}.
+        wall_seconds: time inside the block.
 
     >>> import prismm, torch
     >>> with prismm.emulate("correctly-rounded") as record:
@@ -121,7 +135,7 @@ class Record:
             count, _ = self.unseen.get((operator, module, where), (0, what))
             self.unseen[operator, module, where] = count + 1, what
 
-    def wait(self) -> Record:
+    def settle(self) -> Record:
         """Wait for the GPU, and read the times of what ran there."""
         with self._lock:
             self._read_events()
@@ -148,7 +162,7 @@ class Record:
     @property
     def rows(self) -> list[Row]:
         """Products alike in one row each, the most seconds first."""
-        self.wait()
+        self.settle()
         return sorted((Row(*row) for row in self._rows.values()), key=lambda row: -row.seconds)
 
     @property

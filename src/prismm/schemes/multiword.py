@@ -34,7 +34,7 @@ class Words(BuiltIn):
     Args:
         format: of the words: `formats.TF32`, `BF16`, `FP16`, `FP32`, or any `Format` of at most 26 bits of precision.
         words: p, how many an element is cut into.
-        products: how many pairs (i, j) are kept: all with i + j <= d for some d. Default: d = p + 1.
+        products: how many pairs (i, j) are multiplied: all with i + j <= d for some d. Default: d = p + 1.
         chunk: inner dimension of one product on the engine. Default: see `chunk_for`.
         rounding: of the words: "nearest" (ties to even), or "toward-zero" as older methods have it.
         accumulate: format in which products are added; FP32 for words of at most 12 bits and 8 exponent bits, else

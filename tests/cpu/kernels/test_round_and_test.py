@@ -1,4 +1,4 @@
-"""settle and settle_sum: one rounding of high + low, and tests that let nothing undecided pass."""
+"""round_and_test and round_and_test_sum: one rounding of high + low, and tests that let nothing undecided pass."""
 
 from __future__ import annotations
 

@@ -23,8 +23,15 @@ _U = 2.0**-24
 class Quantised:
     """An operand of `QuanTensor`; v vectors (rows on the left, columns on the right).
 
-    integers: int8 (words, v, k). scales: float32 (words, v). residual: ‖x - Σλ_p·X_p‖, size: ‖Σλ_p|X_p|‖, norm: ‖x‖,
-    per vector, rounded up; words: ‖λ_p·X_p‖, (words, v).
+    Norms are rounded up.
+
+    Attributes:
+        integers: X_p, int8 (words, v, k).
+        scales: λ_p, float32 (words, v).
+        residual: ‖x - Σλ_p·X_p‖ per vector.
+        size: ‖Σλ_p|X_p|‖ per vector.
+        norm: ‖x‖ per vector.
+        words: ‖λ_p·X_p‖, (words, v).
     """
 
     integers: NDArray[np.int8]

@@ -21,7 +21,7 @@ from prismm.cpu.kernels.finish import ends
 
 @device
 def _test(h, m, bound, least, e, mode, slack, unit, precision, lowest, scale, odd):
-    """Whether the entry stays open. scale: 2^e, where `odd` does not forbid its use."""
+    """Whether the entry is uncertified. scale: 2^e, where `odd` does not forbid its use."""
     if bound == 0.0:
         return False
     if mode == 1:

@@ -124,14 +124,14 @@ def ordinary_products(a: NDArray[Any], b: NDArray[Any], workers: int) -> NDArray
     step = max(1, CACHED // (a.shape[1] * b.shape[2]))
     odd: list[int] = []
 
-    def some(p: int) -> None:
+    def multiply_matrices(p: int) -> None:
         part = slice(p, p + step)
         with np.errstate(all="ignore"):
             if not odd and not _ordinary(a[part], b[part], np.matmul(a[part], b[part], out=c[part])):
                 odd.append(p)
 
     alone = a.shape[1] * a.shape[2] * b.shape[2] <= ALONE
-    threads.spread(some, list(range(0, a.shape[0], step)), workers if alone else 1, joining=True)
+    threads.spread(multiply_matrices, list(range(0, a.shape[0], step)), workers if alone else 1, joining=True)
     return None if odd else c
 
 
@@ -412,6 +412,6 @@ def _repair_uncertified(
     masks, special = patch_addend(out, job.epilogue, outside)
     special += patch(a, b, out, rows, columns, job.epilogue)
     outcome.count("special", special)
-    for some in entries:
-        some = some.keep(~(outside | masks[some.part])[some.i, some.j])
-        repair(a, b, out, some, job, outcome)
+    for failed in entries:
+        failed = failed.keep(~(outside | masks[failed.part])[failed.i, failed.j])
+        repair(a, b, out, failed, job, outcome)

@@ -168,7 +168,7 @@ class _Chunk:
         self.outcome = Outcome()
 
     def carry_out(self) -> None:
-        """Multiply, and finish what stays open."""
+        """Multiply, and finish uncertified entries."""
         batch, job = self.batch, self.batch.job
         out = batch.out[self.p0 : self.p1, self.rows]
         kind = "complex128" if out.dtype.kind == "c" else "float64"
@@ -212,7 +212,7 @@ def _tiny(
     x: NDArray[Any], left: NDArray[np.int64], y: NDArray[Any], right: NDArray[np.int64], out: NDArray[Any],
     recipe: tuple[Any, ...],
 ) -> NDArray[np.bool_] | None:  # fmt: skip
-    """Everything by the tiny kernel; which real parts (p, i, j, part) it leaves open, or None where none.
+    """Everything by the tiny kernel; which real parts (p, i, j, part) are uncertified, or None where none.
 
     Its lanes are columns: where they would be emptier than with rows for columns, the transposed products are made.
     """

@@ -56,10 +56,10 @@ def multiply(
     if blocks is None:
         special += patch(a, b, out, rows.nonfinite, columns.nonfinite, job.epilogue)
     elif rows.nonfinite.any() or columns.nonfinite.any():
-        for some, those in blocks.pieces():
-            odd = rows.nonfinite[some], columns.nonfinite[those]
-            epilogue = job.epilogue.part(some) if job.epilogue is not None else None
-            special += patch(a[some], b[:, those], out[some], *odd, epilogue)
+        for block_rows, block_columns in blocks.pieces():
+            odd = rows.nonfinite[block_rows], columns.nonfinite[block_columns]
+            epilogue = job.epilogue.part(block_rows) if job.epilogue is not None else None
+            special += patch(a[block_rows], b[:, block_columns], out[block_rows], *odd, epilogue)
     outcome.count("special", special)
     entries = []
     for part in range(parts):
@@ -161,8 +161,8 @@ def _with_more_moduli(
     outcome: Outcome,
     scales: tuple[Scales, Scales],
 ) -> list[Any]:
-    """Many open roundings: multiply their rows and columns again with more moduli, if that promises to settle most
-    of them.
+    """Many uncertified roundings: multiply their rows and columns again with more moduli, if that promises to
+    certify most of them.
 
     Raising N by d moduli divides the bound of every inexact row and column by about 2^(3.8·d). An entry x stays open
     with probability about 2ε·2^p/|x|.
@@ -179,10 +179,10 @@ def _with_more_moduli(
     if again_cost > 0.5 * repair_cost:
         return entries
     gain = 2.0 ** (operand_bits(scheme.moduli) - operand_bits(MAX_MODULI))
-    some = entries[0].keep(np.arange(entries[0].i.size) % max(1, entries[0].i.size // 512) == 0)
-    bound = bound_in_units(scales[0].terms[:, some.i], scales[1].terms[:, some.j], a, job)
-    value = np.abs(real_parts(out)[some.part][some.i, some.j].astype(np.float64))
-    size = np.ldexp(value, scales[0].shift[some.i] + scales[1].shift[some.j])
+    sample = entries[0].keep(np.arange(entries[0].i.size) % max(1, entries[0].i.size // 512) == 0)
+    bound = bound_in_units(scales[0].terms[:, sample.i], scales[1].terms[:, sample.j], a, job)
+    value = np.abs(real_parts(out)[sample.part][sample.i, sample.j].astype(np.float64))
+    size = np.ldexp(value, scales[0].shift[sample.i] + scales[1].shift[sample.j])
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         still = np.minimum(1.0, np.nan_to_num(2.0 * gain * bound * 2.0**job.result.precision / size, nan=1.0))
     if float(np.mean(still)) > 0.5:

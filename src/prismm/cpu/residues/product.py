@@ -1,4 +1,4 @@
-"""One product by residues under way: split, multiply, join, certify; what stays open is left for repair."""
+"""One product by residues under way: split, multiply, join, certify; uncertified entries are left for repair."""
 
 from __future__ import annotations
 

@@ -42,7 +42,13 @@ def _thresholds(moduli: int) -> NDArray[np.int64]:
 class Splitter:
     """How to split for `moduli` moduli on one engine, for an inner dimension of k (2k terms if complex).
 
-    a_priori: bounds from integers alone. levels: count large elements, for certificates by magnitude.
+    Attributes:
+        moduli: how many.
+        engine: the engine that multiplies the residues.
+        k: inner dimension.
+        is_complex: whether the operands are complex.
+        a_priori: whether bounds come from integers alone.
+        levels: whether large elements are counted, for certificates by magnitude.
     """
 
     moduli: int

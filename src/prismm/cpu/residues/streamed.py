@@ -30,8 +30,7 @@ PANEL_BYTES = 10 << 20
 WIDEST = 384
 
 PANEL_ROWS = 4128
-"""Rows that one call of the kernel joins, a multiple of 48: lists of uncertified entries and pairs of a tile stay
-small."""
+"""Rows that one call of the kernel joins, a multiple of 48: lists of uncertified entries stay short."""
 
 
 def block_columns(n: int, splitter: Splitter, workers: int) -> int:

@@ -47,11 +47,11 @@ def slice_share(
     flat = sliced.digits.reshape(-1)
     step = max(16, -(-count // (4 * workers)))
 
-    def some(i: int) -> None:
+    def weigh_vectors(i: int) -> None:
         block = sliced.layout.block
         kernel(flat, i, min(count, i + step), offset, block, vector_stride, block_stride, weights, used)
 
-    threads.spread(some, list(range(0, count, step)), workers)
+    threads.spread(weigh_vectors, list(range(0, count, step)), workers)
     with np.errstate(all="ignore"):
         ratio = np.ldexp(used / whole, np.clip(sliced.exponent[p], -2000, 2000).astype(np.int32))
     return float(np.max(np.where(whole > 0, ratio, 0.0), initial=0.0))

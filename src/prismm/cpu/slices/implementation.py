@@ -39,12 +39,12 @@ def bound_terms(
     first = np.zeros(m)
     largest = np.zeros(n)
     for p in range(used[0]):
-        kept = used[1] if drop_above is None else max(0, min(used[1], drop_above - p))
+        multiplied = used[1] if drop_above is None else max(0, min(used[1], drop_above - p))
         weight = 0 if drop_above is None else min(left.layout.bits * p, 900)
         # Exponents below -1000 are raised to that, so that nothing underflows: the bound only grows.
         size = np.ldexp(left.magnitude[p], np.maximum(left.exponent[p], -1000 - weight).astype(np.int32) + weight)
         first += np.where(left.magnitude[p] > 0, size, 0.0)
-        rest = right.remainder[kept]
+        rest = right.remainder[multiplied]
         largest = np.maximum(largest, np.where(rest > 0, np.maximum(np.ldexp(rest, -weight), 2.0**-1070), 0.0))
     rows = np.stack([first * _UP, left.remainder[used[0]]])
     columns = np.stack([largest * _UP, right.norm * _UP])

@@ -30,7 +30,7 @@ Pair = tuple[int, int]
 def product_pairs(left: int, right: int, drop_above: int | None) -> list[Pair]:
     """Pairs (p, q), 0 first, largest weight first; fast mode keeps p + q <= d + 1 of the paper's 1-based p, q.
 
-    >>> len(kept_pairs(11, 11, 11)), len(kept_pairs(3, 2, None))
+    >>> len(product_pairs(11, 11, 11)), len(product_pairs(3, 2, None))
     (66, 6)
     """
     pairs = [(p, q) for p in range(left) for q in range(right) if drop_above is None or p + q <= drop_above - 1]
@@ -41,10 +41,13 @@ def product_pairs(left: int, right: int, drop_above: int | None) -> list[Pair]:
 class Multiplied:
     """What `multiply_slices` found: high + low, whether every low is exact, whether some value underflowed.
 
-    lost: those that may have, because they are small; None where none has.
-    rest: where it was asked for and some low is not exact, two more numbers an entry, what high and low leave of it;
-    complete: whether all these numbers together are the sums.
-    products: pairs of slices that were multiplied, each over the whole inner dimension.
+    Attributes:
+        lost: the entries that may have underflowed because they are small; None where there are none.
+        products: pairs of slices that were multiplied, each over the whole inner dimension.
+        notes: counts for the report.
+        rest: two more numbers an entry, what high and low leave of it, where they were asked for and some low is not
+            exact.
+        complete: whether all these numbers together are the sums.
     """
 
     high: NDArray[np.float64]
@@ -146,10 +149,10 @@ def multiply_slices(
         limbs.reshape(-1)[:] = 0
         products = empty((batch * (i1 - i0) * n,), engine.sum_dtype)
         since = 0
-        for some in _batches(calls, batch, layout.adaptive):
-            _multiply_batch(left, right, some, engine, products, i0, i1, workers)
-            _add_batch(products, some, limbs, row_position[:, i0:i1], column_position, layout.adaptive, workers)
-            since += sum(len(run) for run, _ in some)
+        for batch_calls in _batches(calls, batch, layout.adaptive):
+            _multiply_batch(left, right, batch_calls, engine, products, i0, i1, workers)
+            _add_batch(products, batch_calls, limbs, row_position[:, i0:i1], column_position, layout.adaptive, workers)
+            since += sum(len(run) for run, _ in batch_calls)
             if since > _SPILL:
                 _in_pieces(lambda a, b, limbs=limbs: weigh.carry(limbs[a:b]), i1 - i0, workers)
                 since = 0
@@ -286,12 +289,12 @@ def _add_batch(
         stride = n * len(run)
         place = products[start * size :]
 
-        def some(
+        def scatter_rows(
             a: int, b: int, place: Any = place, stride: int = stride, shifts: Any = shifts, across: Any = across
         ) -> None:
             scatter(place[a * stride :], n, stride, shifts[:, a:b], across, limbs[a:b])
 
-        _in_pieces(some, rows, workers)
+        _in_pieces(scatter_rows, rows, workers)
         start += len(run)
 
 
@@ -307,11 +310,11 @@ def _finish(
 
     flags: list[int] = []
 
-    def some(a: int, b: int) -> None:
+    def finish_rows(a: int, b: int) -> None:
         weigh.carry(limbs[a:b])
         flags.append(weigh.finish_limbs(limbs[a:b], row_exponent[a:b], column_exponent, high[a:b], low[a:b]))
 
-    _in_pieces(some, limbs.shape[0], workers)
+    _in_pieces(finish_rows, limbs.shape[0], workers)
     found = 0
     for flag in flags:
         found |= int(flag)
@@ -328,10 +331,10 @@ def _take_out(
 ) -> None:
     from prismm.cpu.kernels import weigh
 
-    def some(a: int, b: int) -> None:
+    def take_out_rows(a: int, b: int) -> None:
         weigh.take_out(limbs[a:b], row_exponent[a:b], column_exponent, high[a:b], low[a:b])
 
-    _in_pieces(some, limbs.shape[0], workers)
+    _in_pieces(take_out_rows, limbs.shape[0], workers)
 
 
 def exact_sum(left: Sliced, right: Sliced, pairs: list[Pair], i: int, j: int) -> tuple[int, int]:

@@ -71,8 +71,12 @@ class Group:
 class TileProduct:
     """One product under way.
 
-    pairs: the exponent is the tile pair's. weights: sums of segment products of equal weight that are kept. fallback:
-    whether pairs over the threshold of Eq. 9 are multiplied in FP16 words.
+    Attributes:
+        pairs: whether the exponent is the tile pair's.
+        weights: how many sums of segment products of equal weight are added.
+        fallback: whether pairs over the threshold of Eq. 9 are multiplied in FP16 words.
+        fallen: how many pairs were.
+        lock: held while a worker adds its counts and losses.
     """
 
     left: TileOperand

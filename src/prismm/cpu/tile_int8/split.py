@@ -33,10 +33,17 @@ class Packed:
 class TileOperand:
     """A split operand; v vectors (rows on the left, columns on the right), `steps` steps of the inner dimension.
 
-    data: (v, k), the scaled elements, kept where pairs may need them. undo: exponents that take them back to the given
-    data, 0 where tiles are of scaled data. tiles: (tiles, steps) exponents. least: the least exponent of the largest
-    element of a nonzero vector in a step. energy: Σ x² per vector. The rest, of `pack_segments`, is None where the
-    pair decides the exponent.
+    Attributes:
+        data: (v, k), the scaled elements, stored where pairs may need them.
+        undo: exponents that take them back to the given data, 0 where tiles are of scaled data.
+        vectors: vectors of a tile.
+        width: elements of a step.
+        count: segments of an element.
+        tiles: (tiles, steps) exponents.
+        least: the least exponent of the largest element of a nonzero vector in a step.
+        energy: Σ x² per vector.
+        segments, weight, excess, residual2, last2: what `cpu.kernels.tile.pack_segments` returns; None where the pair
+            of tiles decides the exponent.
     """
 
     side: Side
