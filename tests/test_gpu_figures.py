@@ -143,7 +143,7 @@ def test_variants_fit_and_do_not_wait_for_themselves():
                                      pipeline.Variant(False, rows=64, columns=32, depth=32, stages=2)])  # fmt: skip
 def test_a_variant_changes_the_product_alone(variant):
     pytest.importorskip("triton")
-    device = pipeline.cuda.Device("none", True, True, 132)
+    device = pipeline.Device("none", True, True, 132)
     a, b = races.operands("float32", 300, 200, 256, None, "cpu")
     out = torch.empty(300, 200)
     program = pipeline.program_of(a, b, out, variant, device)

@@ -7,6 +7,7 @@ import sys
 import numpy as np
 import pytest
 
+import prismm
 from prismm import Slices, TileInt8, Words
 from prismm.core.accuracy import Target, parse_target
 from prismm.core.problem import Problem
@@ -27,6 +28,7 @@ from prismm.schemes.baselines import QuanTensor
 from prismm.schemes.native import Native
 from prismm.schemes.residues import Residues
 from prismm.schemes.scaled_half import ScaledHalf
+from tests.cuda.harness.pretended import GPUS, pretended
 
 H200 = Device("NVIDIA H200", True, True, 132)
 UNKNOWN = Device("NVIDIA of tomorrow", False, True, 100)
@@ -290,3 +292,17 @@ def test_vectors_have_their_kernel_where_terms_are_neighbours(dtype):
         vector.mT, torch.zeros(7, 5), 1, 5
     )
     assert not _is_strided_vector(rows, torch.zeros(7, 2), 5, 2)
+
+
+@pytest.mark.parametrize("scheme", [None, Native(), Residues(7), ScaledHalf(), Words.bf16()], ids=str)
+def test_products_without_entries_are_explained(scheme, tmp_path):
+    torch = pytest.importorskip("torch")
+    for m, k, n, batch in ((0, 5, 3, ()), (3, 0, 4, ()), (3, 5, 0, ()), (3, 5, 4, (0,)), (0, 0, 0, (2,))):
+        for accuracy in ("native", "correctly-rounded"):
+            with pretended(GPUS["H100"], tmp_path):
+                a, b = torch.zeros(*batch, m, k), torch.zeros(*batch, k, n)
+                try:
+                    plan = prismm.explain(a, b, scheme=scheme, accuracy=accuracy)
+                except EngineError:  # of a scheme that certifies no such target
+                    continue
+            assert (plan.m, plan.k, plan.n) == (m, k, n) and plan.predicted_seconds >= 0.0

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 def alternatives(
     problem: Problem, scheme: Any, engine: str, tiny: bool, device: Device, slower: float
 ) -> tuple[Alternative, ...]:
-    """What was not taken, fastest first.
+    """What was not taken, fastest first; nothing for a result without entries.
 
     Args:
         problem: what is multiplied.
@@ -35,6 +35,8 @@ def alternatives(
         device: the GPU.
         slower: how many times as long the host takes as that of the cost table.
     """
+    if problem.result_bytes == 0:
+        return ()
     known = rates_of(device.name)
     rates = known or usual_rates()
     taken = tiny_seconds(problem, rates) if tiny else gpu_seconds(scheme, problem, rates, engine)
