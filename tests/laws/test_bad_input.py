@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import subprocess
 import sys
@@ -39,7 +40,8 @@ def no_work(monkeypatch: pytest.MonkeyPatch) -> None:
         raise AssertionError("work began before the arguments were checked")
 
     monkeypatch.setattr(native, "product", refuse)
-    monkeypatch.setattr(native, "multiply", refuse)
+    for name in ("native", "residues"):  # which hold the functions by name
+        monkeypatch.setattr(importlib.import_module(f"prismm.cpu.{name}.implementation"), "multiply", refuse)
     monkeypatch.setattr(residues, "multiply", refuse)
     monkeypatch.setattr(product, "split_operand", refuse)
     monkeypatch.setattr(tiles, "split_operand", refuse)

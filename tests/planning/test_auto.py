@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 from dataclasses import replace
 from typing import Any
@@ -124,7 +125,8 @@ def test_nothing_is_multiplied(monkeypatch):
     def refuse(*_: Any, **__: Any) -> None:
         raise AssertionError("explain multiplied")
 
-    monkeypatch.setattr(native, "multiply", refuse)
+    for name in ("native", "residues"):  # which hold the functions by name
+        monkeypatch.setattr(importlib.import_module(f"prismm.cpu.{name}.implementation"), "multiply", refuse)
     monkeypatch.setattr(native, "product", refuse)
     monkeypatch.setattr(residues, "multiply", refuse)
     monkeypatch.setattr(product, "split_operand", refuse)
