@@ -103,7 +103,7 @@ def _contenders(precision: int) -> bool:
 def weigh(problem: Problem, chosen: Chosen) -> Chosen:
     """The table's choice, or a candidate that beats it."""
     scheme = chosen.scheme
-    if type(scheme) is Native or not _contenders(problem.result.precision):
+    if getattr(scheme, "is_conventional", False) or not _contenders(problem.result.precision):
         # Every composite scheme makes several products of a native one's size.
         return chosen
     best, found = _seconds(scheme, problem, 1), None
@@ -123,18 +123,19 @@ def _seconds(scheme: Any, problem: Problem, workers: int) -> float:
 
 def alternatives(problem: Problem, scheme: Any, seconds: float, workers: int) -> tuple[Alternative, ...]:
     """What was not taken, fastest first, and why not."""
-    others = list(candidates(problem, workers))
-    if type(scheme) is not Native:
-        meets = problem.goal in ("native", "fast") and not problem.big_integers
-        if problem.target is not None and problem.target.tolerance is not None:
-            meets = native_meets(
-                problem.target.tolerance, problem.terms, problem.native_roundoff, problem.result.unit_roundoff
-            )
-        others.append(Candidate(Native(), "cpu:blas", _seconds(Native(), problem, workers), meets, False))
-    if type(scheme) is not Residues:
-        other = Residues(moduli_for_native(problem.result, problem.terms))
-        meets = problem.goal in ("native", "fast")
-        others.append(Candidate(other, choose("cpu").name, _seconds(other, problem, workers), meets, True))
+    native, residues = Native(), Residues(moduli_for_native(problem.result, problem.terms))
+    of_native_grade = problem.goal in ("native", "fast")
+    meets = of_native_grade and not problem.big_integers
+    if problem.target is not None and problem.target.tolerance is not None:
+        meets = native_meets(
+            problem.target.tolerance, problem.terms, problem.native_roundoff, problem.result.unit_roundoff
+        )
+    others = [
+        Candidate(native, "cpu:blas", _seconds(native, problem, workers), meets, False),
+        Candidate(residues, choose("cpu").name, _seconds(residues, problem, workers), of_native_grade, True),
+    ]
+    # Of the chosen kind another number of moduli, or type of sums, is no alternative.
+    others = [*candidates(problem, workers), *(x for x in others if type(x.scheme) is not type(scheme))]
     found = [
         Alternative(str(x.scheme), x.engine, x.seconds, x.why_not(problem, seconds) or "another scheme was asked for")
         for x in others

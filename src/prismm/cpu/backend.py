@@ -30,7 +30,7 @@ from prismm.cpu.alternatives import alternatives
 from prismm.cpu.choice import CpuColumn, Sample
 from prismm.cpu.costs import blas_seconds
 from prismm.cpu.engines.named import forced, refuse_simulated
-from prismm.cpu.implementation import implementation_of
+from prismm.cpu.implementation import Implementation, implementation_of
 from prismm.errors import DTypeError, OperandError, ShapeError
 from prismm.formats import format_of
 from prismm.planning import auto
@@ -50,11 +50,12 @@ class Call:
     a: NDArray[Any]
     b: NDArray[Any]
     c: NDArray[Any] | None
+    factors: tuple[complex, complex] | None
     family: str
     source: Any
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
-    scheme: Any
+    implementation: Implementation
     engine: str
     reasons: tuple[str, ...]
     problem: Problem
@@ -65,6 +66,17 @@ class Call:
     right: Any
     terms: int
     inputs: list[NDArray[Any]]
+
+    @property
+    def scheme(self) -> Any:
+        """The scheme that was chosen, or asked for."""
+        return self.implementation.scheme
+
+    def memory(self, operands: int, result: int) -> int:
+        """Bytes of workspace for a product of so many bytes of operands and result: the caller's, or its share."""
+        if self.request.workspace is not None:
+            return max(self.request.workspace.nbytes, MIN_WORKSPACE)
+        return workspace_limit(operands, result)
 
     @functools.cached_property
     def plan(self) -> Plan:
@@ -118,7 +130,7 @@ def normalise_call(
             raise OperandError("a prepared operand meets integers beyond 2^53; pass both matrices unprepared")
         x, y = interop.widened(x, y)
     summed = extra is not None and (extra[0] != 1 or extra[1] != 0)
-    scheme, engine, reasons, problem = select(
+    made, engine, reasons, problem = select(
         x,
         y,
         dtype,
@@ -141,15 +153,14 @@ def normalise_call(
         except ValueError:
             raise ShapeError(f"c has shape {c.shape}, the product has shape {shape}; c must broadcast to it") from None
     inputs = [array.data for _, array in named]
-    made = implementation_of(scheme)
     made.check_target(problem, request.target)
     # Where several terms stand for an element, a sum that is rounded has them all.
     terms = problem.terms if made.rounds_every_term else max(k, 1) * problem.parts
     batch = tuple(np.broadcast_shapes(x.shape[:-2], y.shape[:-2])) if x.ndim > 2 or y.ndim > 2 else ()
+    factors = extra[:2] if extra is not None and summed else None
     return Call(
-        x, y, c, family, named[0][1].source, shape, dtype, scheme, engine, reasons, problem, request, batch, k, left,
-        right, terms,
-        inputs,
+        x, y, c, factors, family, named[0][1].source, shape, dtype, made, engine, reasons, problem, request, batch, k,
+        left, right, terms, inputs,
     )  # fmt: skip
 
 
@@ -174,8 +185,8 @@ def problem_of(
 def select(
     a: NDArray[Any], b: NDArray[Any], dtype: np.dtype[Any], request: Request, *, summed: bool, terms_per_element: int,
     may_read_data: bool,
-) -> tuple[Any, str, tuple[str, ...], Problem]:  # fmt: skip
-    """Scheme, engine and reasons.
+) -> tuple[Implementation, str, tuple[str, ...], Problem]:  # fmt: skip
+    """The scheme's implementation, its engine and reasons.
 
     Args:
         a: (..., m, k).
@@ -190,15 +201,17 @@ def select(
     problem, sample = problem_of(a, b, dtype, request, summed=summed, terms_per_element=terms_per_element)
     if not may_read_data:
         problem, sample = replace(problem, m=PREPARED_SIZE, n=PREPARED_SIZE), None
-    scheme, reasons = request.scheme, tuple(["asked for by the caller"])
+    scheme = request.scheme
+    reasons: tuple[str, ...] = ("asked for by the caller",)
     if scheme is None:
         refuse_simulated(request.engine, "prismm.Auto()")
         if problem.rounded and forced(request.engine) is not None:
             problem = replace(problem, fits_float32=False)  # sums in float64 are no engine's
         chosen = auto.choose(problem, CpuColumn(), sample)
         scheme, reasons = chosen.scheme, chosen.reasons
-    engine, why = implementation_of(scheme).engine(problem, request.engine, may_read_data=may_read_data)
-    return scheme, engine, (*reasons, *why), problem
+    made = implementation_of(scheme)
+    engine, why = made.engine(problem, request.engine, may_read_data=may_read_data)
+    return made, engine, (*reasons, *why), problem
 
 
 def make_plan(call: Call) -> Plan:
@@ -206,10 +219,9 @@ def make_plan(call: Call) -> Plan:
     a, b, problem, request, scheme, engine, dtype = (
         call.a, call.b, call.problem, call.request, call.scheme, call.engine, call.dtype
     )  # fmt: skip
-    batch, made = call.batch, implementation_of(scheme)
+    batch, made = call.batch, call.implementation
     count = math.prod(batch)
-    limit = workspace_limit(a.nbytes + b.nbytes, problem.m * problem.n * dtype.itemsize)
-    limit = max(request.workspace.nbytes, MIN_WORKSPACE) if request.workspace is not None else limit
+    limit = call.memory(a.nbytes + b.nbytes, problem.m * problem.n * dtype.itemsize)
     blocks = made.blocks(
         problem, engine, Job(problem.result, request.target, problem.terms, False, request.threads, limit)
     )
@@ -217,8 +229,7 @@ def make_plan(call: Call) -> Plan:
     return Plan(
         m=problem.m, n=problem.n, k=call.k, batch=batch, operands=(a.dtype.name, b.dtype.name), result=dtype.name,
         target=request.target, scheme=scheme, engine=engine,
-        reproducible=request.reproducible or bool(scheme.reproducible)
-        or (request.target is not None and request.target.kind == "correctly-rounded"),
+        reproducible=request.reproducible or bool(scheme.reproducible) or problem.rounded,
         threads=request.threads, products=made.products(problem, engine) * count,
         row_panel=blocks.rows, column_block=blocks.columns, workspace_bytes=blocks.bytes,
         predicted_seconds=seconds * count, native_seconds=blas_seconds(problem, request.threads) * count,

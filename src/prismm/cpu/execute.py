@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -19,10 +18,9 @@ from prismm.core.outcome import Epilogue, Job, Outcome
 from prismm.core.prepared import Prepared
 from prismm.core.report import Piece, Pieces, Report
 from prismm.core.request import Request, check_apart
-from prismm.core.workspace import MIN_WORKSPACE
 from prismm.cpu import blas_threads
 from prismm.cpu.backend import Call, normalise_call, select
-from prismm.cpu.implementation import Freedom, implementation_of
+from prismm.cpu.implementation import Freedom
 from prismm.errors import DTypeError, OperandError, ShapeError
 from prismm.formats import format_of
 
@@ -49,17 +47,17 @@ def prepare(x: Any, side: Literal["left", "right"], request: Request) -> Prepare
     if copy.family == "dlpack":
         interop.check_kept(copy.source, np.zeros(1, dtype), np.from_dlpack)
     left, right = (copy.data, copy.data.T) if side == "left" else (copy.data.T, copy.data)
-    chosen, chosen_engine, _, _ = select(
-        left, right, dtype, request, summed=False, terms_per_element=1, may_read_data=False
-    )
+    made, engine, _, _ = select(left, right, dtype, request, summed=False, terms_per_element=1, may_read_data=False)
     split = None
     if copy.data.size:
         data = copy.data.astype(np.complex128) if dtype.kind == "c" and copy.data.dtype.kind != "c" else copy.data
         memory = workspace_limit(2 * data.nbytes, data.nbytes)
         job = Job(format_of(dtype), request.target, 1, False, request.threads, memory)
-        split = implementation_of(chosen).prepare(data, side, job, chosen_engine)
+        split = made.prepare(data, side, job, engine)
     asked = dtype.name if request.out_dtype is not None else None
-    return Prepared(side, chosen, request.target, request.reproducible, chosen_engine, dtype.name, asked, copy, split)
+    return Prepared(
+        side, made.scheme, request.target, request.reproducible, engine, dtype.name, asked, copy, split
+    )  # fmt: skip
 
 
 def run(
@@ -79,7 +77,7 @@ def run(
     fresh = target is None or scattered or any(np.may_share_memory(target, x) for x in call.inputs)
     result = np.empty(call.shape, call.dtype) if fresh or target is None else target
     apart = call.problem.big_integers and not all(map(interop.alike_in_size, call.inputs[:2]))
-    outcome, pieces = (_each_alone if apart else _multiply)(call, result, extra, request, full_output)
+    outcome, pieces = (_each_alone if apart else _multiply)(call, result, full_output)
     if target is not None and fresh:
         target[...] = result
     answer = interop.as_caller(result, call.family, call.source) if out is None else out
@@ -88,14 +86,10 @@ def run(
         return answer
     report = Report(
         plan=call.plan, outcome=outcome, shape=call.shape, pieces=pieces,
-        rows_kept=len(call.shape) > 0 and _ndim(call.inputs[0]) > 1, columns_kept=_ndim(call.inputs[1]) > 1,
+        rows_kept=len(call.shape) > 0 and call.inputs[0].ndim > 1, columns_kept=call.inputs[1].ndim > 1,
         repeated=math.prod(call.batch),
     )  # fmt: skip
     return answer, report
-
-
-def _ndim(x: NDArray[Any]) -> int:
-    return int(x.ndim)
 
 
 def _target_array(out: Any, call: Call) -> NDArray[Any] | None:
@@ -126,13 +120,7 @@ def _target_array(out: Any, call: Call) -> NDArray[Any] | None:
     return array.data
 
 
-def _multiply(
-    call: Call,
-    result: NDArray[Any],
-    extra: tuple[complex, complex, interop.Array | None] | None,
-    request: Request,
-    report: bool,
-) -> tuple[Outcome, Sequence[Piece]]:
+def _multiply(call: Call, result: NDArray[Any], report: bool) -> tuple[Outcome, Sequence[Piece]]:
     """Carry out the two-dimensional products of a call; its pieces are for a report alone."""
     a, b = call.a, call.b
     if result.size == 0:
@@ -147,43 +135,36 @@ def _multiply(
         a = a.reshape(rows, a.shape[-1])
         view = view.reshape(rows, call.problem.n)
         addend = addend.reshape(view.shape) if addend is not None else None
-    batch, (m, n), k = view.shape[:-2], view.shape[-2:], a.shape[-1]
-    if k == 0:
+    batch, (m, n) = view.shape[:-2], view.shape[-2:]
+    if a.shape[-1] == 0:
         # An empty sum is zero; one zero term stands for it.
-        a, b, k = np.zeros((m, 1), call.dtype), np.zeros((1, n), call.dtype), 1
-    made = implementation_of(call.scheme)
+        a, b = np.zeros((m, 1), call.dtype), np.zeros((1, n), call.dtype)
     freedom = Freedom(
         report=report, named=call.request.engine is not None or bool(environment.variable(b"PRISMM_ENGINE")),
         prepared=call.left is not None or call.right is not None, as_torch=call.family == "torch",
     )  # fmt: skip
-    job = _job(a, b, view, addend, call, extra, request)
-    whole = made.in_one_pass(a, b, view, job, call.problem, call.engine, freedom)
+    job = _job(call, a, b, view, addend, call.request.threads)
+    whole = call.implementation.in_one_pass(a, b, view, job, call.problem, call.engine, freedom)
     stack = view.reshape(-1, m, n)
     if whole is not None and (whole.done is None or whole.done.all()):
         part = whole.part
         return whole.outcome, Pieces(len(stack), lambda p: Piece(stack[p], part(p)))
     if not batch:
-        outcome = _one(a, b, view, job, call)
+        outcome = _one(call, a, b, view, job)
         return outcome, [Piece(view, outcome)]
     a, b = (_broadcast(x, batch) for x in (a, b))
     if whole is None:
-        return _each(list(np.ndindex(*batch)), a, b, view, addend, call, extra, request)
+        return _each(call, list(np.ndindex(*batch)), a, b, view, addend)
     done, part = whole.done, whole.part
     assert done is not None
     places = [tuple(map(int, at)) for at in np.argwhere(~done)]
-    total, pieces = _each(places, a, b, view, addend, call, extra, request)
+    total, pieces = _each(call, places, a, b, view, addend)
     total.merge(whole.outcome)
     known = {int(np.ravel_multi_index(at, batch)): piece for at, piece in zip(places, pieces, strict=True)}
     return total, Pieces(len(stack), lambda p: known[p] if p in known else Piece(stack[p], part(p)))
 
 
-def _each_alone(
-    call: Call,
-    result: NDArray[Any],
-    extra: tuple[complex, complex, interop.Array | None] | None,
-    request: Request,
-    report: bool,
-) -> tuple[Outcome, Sequence[Piece]]:
+def _each_alone(call: Call, result: NDArray[Any], report: bool) -> tuple[Outcome, Sequence[Piece]]:
     """The products of a batch, some of which hold integers beyond 2^53: the bits of one must not tell what the others
     hold, so each is normalised and planned as if it were alone.
     """
@@ -195,9 +176,10 @@ def _each_alone(
     total, pieces = Outcome(), list[Piece]()
     for at in np.ndindex(*call.batch):
         left, right = (interop.Array(x[at], call.family, call.source) for x in (a, b))
-        if extra is not None:
-            extra = (*extra[:2], None if addend is None else interop.Array(addend[at], call.family, call.source))
-        outcome, found = _multiply(normalise_call(left, right, extra, request), view[at], extra, request, report)
+        extra = None
+        if call.factors is not None:
+            extra = (*call.factors, None if addend is None else interop.Array(addend[at], call.family, call.source))
+        outcome, found = _multiply(normalise_call(left, right, extra, call.request), view[at], report)
         total.merge(outcome)
         if report:
             pieces += found
@@ -210,19 +192,13 @@ def _broadcast(x: NDArray[Any], batch: tuple[int, ...]) -> NDArray[Any]:
 
 
 def _each(
-    places: list[tuple[int, ...]],
-    a: NDArray[Any],
-    b: NDArray[Any],
-    view: NDArray[Any],
+    call: Call, places: list[tuple[int, ...]], a: NDArray[Any], b: NDArray[Any], view: NDArray[Any],
     addend: NDArray[Any] | None,
-    call: Call,
-    extra: tuple[complex, complex, interop.Array | None] | None,
-    request: Request,
-) -> tuple[Outcome, list[Piece]]:
+) -> tuple[Outcome, list[Piece]]:  # fmt: skip
     """The products of a batch at some places, one by one; small ones by several workers, each a product at a time."""
-    small = call.problem.m * call.problem.n * call.problem.k <= APART
+    request, small = call.request, call.problem.m * call.problem.n * call.problem.k <= APART
     workers = min(request.threads, len(places)) if small and request.workspace is None else 1
-    mine = replace(request, threads=1) if workers > 1 else request
+    threads = 1 if workers > 1 else request.threads
     outcomes: list[Any] = [None] * len(places)
 
     def one(p: int) -> None:
@@ -230,7 +206,7 @@ def _each(
             pool.limit_openmp()
         at = places[p]
         c = addend[at] if addend is not None else None
-        outcomes[p] = _one(a[at], b[at], view[at], _job(a[at], b[at], view[at], c, call, extra, mine), call)
+        outcomes[p] = _one(call, a[at], b[at], view[at], _job(call, a[at], b[at], view[at], c, threads))
 
     if workers > 1:
         pool.spread(one, list(range(len(places))), workers)
@@ -244,38 +220,26 @@ def _each(
 
 
 def _job(
-    a: NDArray[Any],
-    b: NDArray[Any],
-    out: NDArray[Any],
-    c: NDArray[Any] | None,
-    call: Call,
-    extra: tuple[complex, complex, interop.Array | None] | None,
-    request: Request,
-) -> Job:
+    call: Call, a: NDArray[Any], b: NDArray[Any], out: NDArray[Any], c: NDArray[Any] | None, threads: int
+) -> Job:  # fmt: skip
     """What a product, or each of a batch, is asked for."""
-    epilogue = None
-    if extra is not None and (extra[0] != 1 or extra[1] != 0):
-        epilogue = Epilogue(extra[0], extra[1], c)
-    terms = call.terms + (3 if epilogue is not None else 0)
-    target = request.target
-    memory = workspace_limit(a.nbytes + b.nbytes, out.nbytes)
-    if request.workspace is not None:
-        memory = max(request.workspace.nbytes, MIN_WORKSPACE)
+    epilogue = Epilogue(*call.factors, c) if call.factors is not None else None
+    target = call.request.target
     return Job(
         result=format_of(call.dtype),
         target=target,
-        terms=terms,
+        terms=call.terms + (3 if epilogue is not None else 0),
         a_priori=join_mode(target) == MAGNITUDE,
-        workers=request.threads,
-        memory=memory,
+        workers=threads,
+        memory=call.memory(a.nbytes + b.nbytes, out.nbytes),
         epilogue=epilogue,
-        workspace=request.workspace,
+        workspace=call.request.workspace,
     )
 
 
-def _one(a: NDArray[Any], b: NDArray[Any], out: NDArray[Any], job: Job, call: Call) -> Outcome:
+def _one(call: Call, a: NDArray[Any], b: NDArray[Any], out: NDArray[Any], job: Job) -> Outcome:
     """One two-dimensional product by the plan's scheme."""
-    made = implementation_of(call.scheme)
+    made = call.implementation
     if call.dtype.kind == "c":
         # A native product without a target keeps the operands' precision.
         raw = made.keeps_precision and call.request.target is None

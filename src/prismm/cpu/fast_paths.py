@@ -263,12 +263,12 @@ def _small_recipe(
     target = parse_target(accuracy)
     a, b = np.broadcast_to(dtype.type(1), left), np.broadcast_to(dtype.type(1), right)
     request = Request(target, None, reproducible, None, None, workers)
-    scheme, engine, _, problem = select(a, b, dtype, request, summed=False, terms_per_element=1, may_read_data=True)
+    made, engine, _, problem = select(a, b, dtype, request, summed=False, terms_per_element=1, may_read_data=True)
     if engine == BLAS:  # no residues
         return None
     memory = workspace_limit(a.size * dtype.itemsize + b.size * dtype.itemsize, problem.m * problem.n * dtype.itemsize)
     a_priori = join_mode(target) == MAGNITUDE
-    return scheme, engine_named(engine), Job(problem.result, target, problem.terms, a_priori, workers, memory)
+    return made.scheme, engine_named(engine), Job(problem.result, target, problem.terms, a_priori, workers, memory)
 
 
 @functools.lru_cache(maxsize=1024)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from prismm.core.plan import Alternative
-from prismm.cuda.choice import MARGIN, SURE, GpuColumn, moduli_matching_cublas
+from prismm.cuda.choice import MARGIN, SURE, GpuColumn, doubtful, moduli_matching_cublas
 from prismm.cuda.costs.predict import gpu_seconds, predict
 from prismm.cuda.costs.table import rates_of, usual_rates
 from prismm.cuda.device import BLAS, FP64, Device, spoiled_by
@@ -70,17 +71,13 @@ def _others(problem: Problem, device: Device) -> Iterator[tuple[Any, str | None]
 
 def _residues(problem: Problem, device: Device) -> Any:
     """With as many moduli as the table has for the target, or with those that match cuBLAS."""
-    if problem.goal in ("native", "fast") and not problem.reproducible:
-        return Residues(moduli_matching_cublas(problem.result, problem.terms))
-    if problem.target is None:
+    if problem.target is None or (problem.goal in ("native", "fast") and not problem.reproducible):
         return Residues(moduli_matching_cublas(problem.result, problem.terms))
     return choose(problem, GpuColumn(device, rates_of(device.name), one_kernel=False)).scheme
 
 
 def _without_target(problem: Problem) -> Problem:
     """The same for a scheme's own value: a target that it misses is a reason, no error."""
-    from dataclasses import replace
-
     return replace(problem, target=None, reproducible=False)
 
 
@@ -95,7 +92,7 @@ def _why_not(problem: Problem, scheme: Any, engine: str) -> str | None:
     if problem.summed and not problem.sum_of_values:
         return "its product is rounded before C is added"
     if engine == BLAS and (spoiled := spoiled_by(problem)) is not None:
-        return f"{spoiled}: cuBLAS may use fewer bits than {problem.result.name}"
+        return doubtful(spoiled, problem)
     return None
 
 

@@ -112,7 +112,7 @@ class GpuColumn:
         spoiled = spoiled_by(problem)
         if self.rates is None:
             if spoiled is not None:
-                return Chosen(Residues(moduli), engine, (_doubtful(spoiled, problem),))
+                return Chosen(Residues(moduli), engine, (doubtful(spoiled, problem),))
             return Chosen(
                 Native(), BLAS, (f"no rates of {self.device.name} are known, and its a-priori bound meets the target",)
             )
@@ -120,8 +120,8 @@ class GpuColumn:
         ours, best = min(found, key=lambda one: one[0])
         if spoiled is not None:
             if seconds < ours:
-                return Chosen(kernel, FP64, (_doubtful(spoiled, problem),))
-            return Chosen(found[0][1], None, (_doubtful(spoiled, problem),))
+                return Chosen(kernel, FP64, (doubtful(spoiled, problem),))
+            return Chosen(found[0][1], None, (doubtful(spoiled, problem),))
         enough = seconds if seconds < cublas else cublas / MARGIN
         seen = ""
         if sample is not None and best == Residues(moduli) and ours < enough:
@@ -236,7 +236,8 @@ def _as_seen(moduli: int, left: Uncertified) -> str:
     return seen + (f", and look twice at {left.strips:.2g} of all" if left.strips else "")
 
 
-def _doubtful(spoiled: str, problem: Problem) -> str:
+def doubtful(spoiled: str, problem: Problem) -> str:
+    """Why cuBLAS is no conventional product, by the setting that spoils it."""
     return f"{spoiled}: cuBLAS may use fewer bits than {problem.result.name}"
 
 
