@@ -164,7 +164,7 @@ def mixpert_11_text(tables: Tables) -> str:
         if label in ("k = n", ""):
             said.append(f"{name} {overhead:.0f} % (n = {n})")
     return (
-        f"What is not the product takes, of the kernels' time: {listed(said)}. The paper has 11.1 % for MixPert on"
+        f"Share of the kernels' time outside the product is: {listed(said)}. The paper has 11.1 % for MixPert on"
         " average and 4.2 % at its largest, 4.3 % for APE and 30.5 % for CUTLASS; there the conversion of INT32 sums is"
         " counted as overhead, here it happens in the product's registers and is part of the product."
     )
