@@ -33,9 +33,11 @@ def test_tiles_fit_in_memory(m: int, k: int, n: int, element: int, memory: int) 
     assert 1 <= grid.rows <= max(m, 1) and 1 <= grid.columns <= max(n, 1)
 
 
-@given(*[st.integers(0, 300)] * 3, st.integers(1, 1 << 21))
-def test_tiles_cover_every_entry_once(m: int, k: int, n: int, memory: int) -> None:
-    memory = max(memory, (2 * k + 1) * 8 * tiling.WORKING_SPACE)
+@pytest.mark.parametrize("most", [80, pytest.param(300, marks=pytest.mark.slow)])
+@given(st.data())
+def test_tiles_cover_every_entry_once(most: int, data: st.DataObject) -> None:
+    m, k, n = (data.draw(st.integers(0, most)) for _ in range(3))
+    memory = max(data.draw(st.integers(1, 1 << 21)), (2 * k + 1) * 8 * tiling.WORKING_SPACE)
     grid = tiling.choose(m, k, n, 8, memory)
     covered = np.zeros((m, n), int)
     for i, j in grid.tiles():

@@ -185,11 +185,11 @@ def test_blocks_change_nothing(scheme, monkeypatch, rng):
     """A memory limit that cuts the product into many tiles leaves every bound, and B is split once; of a reproducible
     scheme, every bit. BLAS has kernels of its own for small tiles on some processors, which sum in another order.
     """
-    from prismm.cpu import execute
+    from prismm.cpu import backend
 
     a, b = rng.standard_normal((96, 70)), rng.standard_normal((70, 64))
     whole, one = prismm.matmul(a, b, scheme=scheme, accuracy=1e-3, full_output=True)
-    monkeypatch.setattr(execute, "workspace_limit", lambda *_: 1 << 17)
+    monkeypatch.setattr(backend, "workspace_limit", lambda *_: 1 << 17)
     cut, many = prismm.matmul(a, b, scheme=scheme, accuracy=1e-3, full_output=True)
     assert len(many.pieces[0].outcome.bound.pieces) > len(one.pieces[0].outcome.bound.pieces)
     assert_bounds_hold(exact_product(a, b), cut, many)
