@@ -3,7 +3,8 @@ integer dot for tiny products.
 
 | name | moduli | inner product | exact because |
 | --- | --- | --- | --- |
-| cpu:vnni | up to 256 | Numba, AVX-512 VNNI | k·2^14 < 2^31 for k <= 131056, reduced between such blocks |
+| cpu:amx | up to 256 | Numba, AMX tiles | k·2^14 < 2^31 for k <= 131008, reduced between such blocks |
+| cpu:vnni | up to 256 | Numba, AVX-512 VNNI | likewise |
 | cpu:int8 | up to 256 | torch._int_mm | k·2^14 < 2^31 for k <= 131071, on CPUs whose INT8 product keeps 32 bits |
 | cpu:int8-7bit | up to 128 | torch._int_mm | pairs of 7-bit products fit the 16-bit sums of older units |
 | cpu:float64 | up to 2^22 | numpy.matmul | 3·k·2^42 < 2^53 for k <= 512 (3: complex), in any order |
@@ -19,7 +20,7 @@ from __future__ import annotations
 import functools
 import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from prismm.core import engine_names as names
 from prismm.core.engine_names import SIMULATED
@@ -104,6 +105,9 @@ class PackedEngine:
             return Proof(False, "the CPU has no AVX-512 VNNI instructions")
         return _prove(self.name)
 
+    row_step = 4
+    """Rows that the kernel takes at a time."""
+
     def pitch(self, k: int) -> int:
         """Bytes of a left row: its residues, an int32 per chunk, and an odd number of cache lines in all."""
         from prismm.cpu.kernels.vnni import CHUNK
@@ -114,6 +118,30 @@ class PackedEngine:
     def panel_shape(self, columns: int, k: int) -> tuple[int, int, int]:
         """Shape of a modulus' right residues: panels of 32 columns, dwords of 4 rows (an odd number), columns."""
         return -(-columns // 32), -(-k // 4) | 1, 32
+
+    def scratch(self, parts: int, moduli: int, rows: int, columns: int, k: int) -> list[tuple[tuple[int, ...], str]]:
+        """Shapes and types of what `fused` needs beside operands, to join so many rows and columns."""
+        from prismm.cpu.kernels.vnni import TILE_COLUMNS, TILE_ROWS
+
+        return [((parts, TILE_ROWS, moduli, TILE_COLUMNS), "int32")]
+
+    def fused(self) -> tuple[Any, Any]:
+        """The kernels that multiply and join real and complex operands."""
+        from prismm.cpu.kernels import fused
+
+        return fused.fused_product, fused.fused_complex_product
+
+    def packed(self, left: NDArray[np.int8], right: NDArray[np.int8]) -> tuple[NDArray[np.int8], NDArray[np.uint32]]:
+        """Plain residues left (moduli, m, k) and right (moduli, k, n) as the kernels read them."""
+        import numpy as np
+
+        from prismm.cpu.kernels import packed
+
+        count, m, k = left.shape
+        x = np.zeros((count, -(-m // self.row_step) * self.row_step, self.pitch(k)), np.int8)
+        y = np.zeros((count, *self.panel_shape(right.shape[2], k)), np.uint32)
+        packed.pack_residues(left, right, x, y)
+        return x, y
 
     def multiply(
         self,
@@ -127,18 +155,87 @@ class PackedEngine:
         """
         import numpy as np
 
-        from prismm.cpu.kernels import packed, vnni
+        from prismm.cpu.kernels import vnni
 
         count, m, k = left.shape
         n = right.shape[2]
-        rows = -(-m // vnni.FEW_ROWS) * vnni.FEW_ROWS
-        modulus = np.array(moduli, np.float64)
-        x = np.zeros((count, rows, self.pitch(k)), np.int8)
-        y = np.zeros((count, *self.panel_shape(n, k)), np.uint32)
-        packed.pack_residues(left, right, x, y)
-        whole = np.empty((rows, count, 32 * y.shape[1]), np.int32)
-        vnni.packed_product(x, y, k, modulus, whole)
+        x, y = self.packed(left, right)
+        whole = np.empty((x.shape[1], count, 32 * y.shape[1]), np.int32)
+        vnni.packed_product(x, y, k, np.array(moduli, np.float64), whole)
         out[...] = whole[:m, :, :n].transpose(1, 0, 2)
+
+
+@dataclass(frozen=True)
+class AmxEngine(PackedEngine):
+    """INT8 products on AMX's tile unit, reduced to bytes on their way out of it (`cpu.kernels.amx`)."""
+
+    name: str = "cpu:amx"
+
+    row_step = 16
+
+    def prove(self) -> Proof:
+        """See `Engine.prove`. The system's leave is asked for here, when the engine is first wanted."""
+        from prismm.cpu.engines import tile_permission
+        from prismm.cpu.kernels import amx
+
+        if not amx.supported():
+            return Proof(False, "the CPU has no AMX INT8 tiles")
+        refusal = tile_permission.refusal()
+        return Proof(False, refusal) if refusal is not None else _prove(self.name)
+
+    def pitch(self, k: int) -> int:
+        """As for `PackedEngine`, but the int32 of the chunks stand in lines of their own: steps of 64 meet zeros."""
+        from prismm.cpu.kernels.vnni import CHUNK
+
+        lines = -(-k // 64) + -(-4 * -(-k // CHUNK) // 64)
+        return 64 * (lines | 1)
+
+    def panel_shape(self, columns: int, k: int) -> tuple[int, int, int]:
+        """As for `PackedEngine`, with room for whole steps of 64."""
+        return -(-columns // 32), 16 * -(-k // 64) | 1, 32
+
+    def scratch(self, parts: int, moduli: int, rows: int, columns: int, k: int) -> list[tuple[tuple[int, ...], str]]:
+        """Digits of a block of rows, int32 tiles, and tables."""
+        from prismm.cpu.kernels.amx import PANEL, STRIP_ROWS, block_rows, scratch_bytes
+
+        block = min(block_rows(self.pitch(k)), -(-max(rows, 1) // STRIP_ROWS) * STRIP_ROWS)
+        digits = (parts, block // STRIP_ROWS, -(-max(columns, 1) // PANEL), moduli, STRIP_ROWS, PANEL)
+        return [(digits, "int8"), ((scratch_bytes(block),), "int8"), ((moduli, 4), "int32")]
+
+    def fused(self) -> tuple[Any, Any]:
+        """The kernels that multiply and join real and complex operands."""
+        from prismm.cpu.kernels import fused_amx
+
+        return fused_amx.fused_amx_product, fused_amx.fused_amx_complex_product
+
+    def multiply(
+        self,
+        left: NDArray[np.int8],
+        right: NDArray[np.int8],
+        out: NDArray[np.int32],
+        moduli: tuple[int, ...],
+    ) -> None:
+        """out[q] = left[q] (m, k) @ right[q] (k, n) modulo q, as digits: what products are joined from."""
+        from prismm.cpu.kernels import amx
+
+        count, m, k = left.shape
+        n = right.shape[2]
+        import numpy as np
+
+        from prismm.core.workspace import Workspace
+
+        a, b = self.packed(left, right)
+        with Workspace() as workspace:
+            x, y = workspace.empty(a.shape, np.int8), workspace.empty(b.shape, np.uint32)
+            x[...], y[...] = a, b
+            scratch = [workspace.empty(shape, dtype) for shape, dtype in self.scratch(1, count, m, n, k)]
+            step = scratch[0].shape[1] * amx.STRIP_ROWS
+            for i in range(0, m, step):
+                rows = min(m, i + step) - i
+                piece = x[:, i : i + (-(-rows // 16) * 16)]
+                amx.tile_digits(piece, y, k, np.array(moduli, np.float64), scratch[1], scratch[2], scratch[0][0])
+                whole = scratch[0][0].transpose(2, 0, 3, 1, 4).reshape(count, step, -1)
+                out[:, i : i + rows] = whole[:, :rows, :n]
 
 
 @dataclass(frozen=True)
@@ -194,14 +291,15 @@ class DirectEngine:
         return Proof(True, "exact integer limbs in float64")
 
 
-CpuEngine = PackedEngine | Int8Engine | Float64Engine | DirectEngine | SimulatedInt8Engine
+CpuEngine = PackedEngine | AmxEngine | Int8Engine | Float64Engine | DirectEngine | SimulatedInt8Engine
 
+AMX = AmxEngine()
 VNNI = PackedEngine()
 INT8 = Int8Engine("cpu:int8", 256)
 INT8_7BIT = Int8Engine("cpu:int8-7bit", 128)
 FLOAT64 = Float64Engine()
 DIRECT = DirectEngine()
-ENGINES: dict[str, CpuEngine] = {e.name: e for e in (VNNI, INT8, INT8_7BIT, FLOAT64, DIRECT)}
+ENGINES: dict[str, CpuEngine] = {e.name: e for e in (AMX, VNNI, INT8, INT8_7BIT, FLOAT64, DIRECT)}
 
 
 @functools.cache
@@ -245,7 +343,11 @@ def proof_of(engine: CpuEngine) -> Proof:
                 engine.multiply(left, right, out, (engine.largest_modulus,))
             except RuntimeError as error:
                 return Proof(False, f"the product failed: {error}")
-            if not np.array_equal(out[0].astype(np.int64), expected):
+            if isinstance(engine, AmxEngine):
+                exact = not ((out[0] - expected) % 256).any()
+            else:
+                exact = np.array_equal(out[0].astype(np.int64), expected)
+            if not exact:
                 return Proof(False, f"inexact on extreme {engine.dtype} operands of shape ({m}, {k}) x ({k}, {n})")
     return Proof(True, "exact on extreme operands")
 
@@ -304,7 +406,7 @@ def _proof(name: str) -> Proof:
 
 @functools.cache
 def _best() -> CpuEngine:
-    for engine in (VNNI, INT8, INT8_7BIT, FLOAT64):
+    for engine in (AMX, VNNI, INT8, INT8_7BIT, FLOAT64):
         if _proof(engine.name).usable:
             return engine
     raise EngineError("no CPU engine is exact on this machine; is the floating-point environment IEEE?")

@@ -146,7 +146,7 @@ def direct_product(
     used = 2 * limbs
     groups = np.empty((2 * LIMBS, STRIP))
     sums = np.empty((LIMBS, STRIP))
-    work, shift, flags = scratch(STRIP)
+    work, edge, flags = scratch(STRIP)
     nothing = np.zeros(LIMBS)
     count = 0
     for i in range(m):
@@ -169,6 +169,6 @@ def direct_product(
                 terms, row_power,
                 column_power, row_counts, column_counts, k, mode, kappa, magnitude_kappa, precision, out, out32,
                 low, failed,
-                count, w, work, shift, flags,
+                count, w, work, edge, flags,
             )  # fmt: skip
     return count

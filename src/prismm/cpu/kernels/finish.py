@@ -7,7 +7,8 @@ elsewhere; MAGNITUDE: that the bound is small beside |a||b|; PAIR: nothing, the 
 import numpy as np
 
 from prismm.core.jit import contiguous_row, device, fma, power_of_two, trailing_zeros, words
-from prismm.cpu.kernels.expansion import expand, expand_three, expand_two, round_expansion, two_sum
+from prismm.cpu.kernels.expansion import round_expansion, two_sum
+from prismm.cpu.kernels.finish_lanes import expand_strip, test_strip
 
 
 @device
@@ -153,69 +154,40 @@ def _undecided(h, m, t, bound, exponent, precision, lowest):
 
 @device
 def scratch(strip):
-    """work, shifts and flags of `finish`, for strips of up to that many entries."""
-    return np.empty((6, strip)), np.empty((1, strip), np.int64), np.zeros((2, strip + 7 & ~7), np.uint8)
+    """work, edge and flags of `finish`, for strips of up to that many entries, a multiple of 8."""
+    return np.empty((9, strip)), np.empty((1, 8), np.int64), np.zeros((2, strip + 7 & ~7), np.uint8)
 
 
 @device
 def finish(
     sums, limbs, radix, product, quotient, i, j0, row_shift, column_shift, row_terms, column_terms, terms,
     row_power, column_power, row_counts, column_counts, k, mode, kappa, magnitude_kappa, precision,
-    out, out32, low, failed, count, w, work, shifts, flags,
+    out, out32, low, failed, count, w, work, edge, flags,
 ):  # fmt: skip
     """From the limbs of a strip of w entries to rounded, tested, stored entries; returns the new count of failures.
 
-    work (6, ·), shifts (1, ·) and flags (2, ·) are scratch. Rows are taken by address: a counted reference for each of
+    work (9, ·), edge (1, 8) and flags (2, ·) are scratch. Rows are taken by address: a counted reference for each of
     them would cost as much as the arithmetic.
     """
     h, m, t = contiguous_row(work, 0, 0, w), contiguous_row(work, 1, 0, w), contiguous_row(work, 2, 0, w)
-    bound, value, reach = contiguous_row(work, 3, 0, w), contiguous_row(work, 4, 0, w), contiguous_row(work, 5, 0, w)
-    shift = contiguous_row(shifts, 0, 0, w)
+    bound, value = contiguous_row(work, 3, 0, w), contiguous_row(work, 4, 0, w)
     hard, fail = contiguous_row(flags, 0, 0, w), contiguous_row(flags, 1, 0, w)
-    s0, s1, s2 = contiguous_row(sums, 0, 0, w), contiguous_row(sums, 1, 0, w), contiguous_row(sums, 2, 0, w)
     n = column_shift.size
     unit = radix * (limbs - 3)
-    if limbs == 2:
-        expand_two(s0, s1, radix, product, quotient, h, m, t)
-    elif limbs == 3:
-        expand_three(s0, s1, s2, radix, product, quotient, h, m, t)
-    else:
-        s3, s4 = contiguous_row(sums, 3, 0, w), contiguous_row(sums, 4, 0, w)
-        expand(s0, s1, s2, s3, s4, radix, product, quotient, h, m, t)
+    expand_strip(sums, limbs, radix, product, quotient, work, w)
     if mode == 3:
         for j in range(w):
             out[i, j0 + j] = h[j]
             low[i, j0 + j] = m[j] + t[j]
         return count
-    for j in range(w):
-        shift[j] = row_shift[i] + column_shift[j0 + j]
-    if precision == 53:
-        _store_plain(h, m, t, unit, shift, value, hard)
-    else:
-        _store_odd(h, m, t, unit, shift, value, hard)
+    trouble = test_strip(
+        work, edge, unit, i, j0, row_shift, column_shift, row_terms, column_terms, terms, mode, kappa, precision,
+        flags, w,
+    )  # fmt: skip
     unit_bound = power_of_two(-unit)
-    if mode == 0:
-        for j in range(w):
-            fail[j] = 0
-    else:
-        bounds(
-            row_terms[0, i], row_terms[1, i], row_terms[2, i], row_terms[3, i],
-            contiguous_row(column_terms, 0, j0, w), contiguous_row(column_terms, 1, j0, w),
-            contiguous_row(column_terms, 2, j0, w), contiguous_row(column_terms, 3, j0, w), terms, bound,
-        )  # fmt: skip
-        if mode == 2:
-            _test_magnitude(h, unit_bound, bound, kappa, fail)
-            _mark_reach(h, bound, unit_bound, unit, shift, 2044 if precision == 53 else 1148, reach, hard)
-        elif precision == 53:
-            _test_rounding(h, m, t, unit_bound, bound, fail)
-        else:
-            _test_rounding32(h, m, t, unit_bound, bound, value, fail)
     lowest = -1074 if precision == 53 else -149
     # Flags are taken by eight, so that entries in order cost nothing; those beyond w may be of an earlier strip.
     first, second = words(flags, 0, (w + 7) // 8), words(flags, 1, (w + 7) // 8)
-    trouble = np.int64(0)
-    for eight in range(first.size):
-        trouble |= first[eight] | second[eight]
     if trouble != 0:
         for eight in range(first.size):
             marks = first[eight] | second[eight]
@@ -226,7 +198,7 @@ def finish(
                 if j >= w:
                     break
                 if hard[j]:
-                    e = unit - shift[j]
+                    e = unit - row_shift[i] - column_shift[j0 + j]
                     if mode == 2 and fail[j]:
                         fail[j] = 2
                     value[j] = round_expansion(h[j], m[j], t[j], e, precision, lowest)
@@ -234,7 +206,8 @@ def finish(
                         # 2: magnitudes say nothing of overflow
                         fail[j] = 2 * _overflow_uncertain(h[j], m[j], t[j], bound[j] * unit_bound, e, precision, lowest)
                 if mode == 1 and (hard[j] or fail[j]):
-                    fail[j] = _undecided(h[j], m[j], t[j], bound[j] * unit_bound, unit - shift[j], precision, lowest)
+                    e = unit - row_shift[i] - column_shift[j0 + j]
+                    fail[j] = _undecided(h[j], m[j], t[j], bound[j] * unit_bound, e, precision, lowest)
                 if mode == 2 and fail[j] == 1:
                     needed = bound[j] * unit_bound * magnitude_kappa
                     power = row_power[i] + column_power[j0 + j]

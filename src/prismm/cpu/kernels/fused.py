@@ -37,7 +37,7 @@ def fused_product(
     m = row_shift.size
     n = column_shift.size
     sums = np.zeros((5, STRIP))
-    work, shift, flags = scratch(STRIP)
+    work, edge, flags = scratch(STRIP)
     c = tiles[0]
     count = np.int64(0)  # a constant would have `finish` compiled twice
     for j0 in range(0, n, TILE_COLUMNS):
@@ -51,7 +51,7 @@ def fused_product(
                 count = finish(
                     sums, limbs, RADIX, product, quotient, i0 + i, j0, row_shift, column_shift, row_terms,
                     column_terms, terms, row_power, column_power, row_counts, column_counts, k, mode, kappa,
-                    magnitude_kappa, precision, out, out32, low, failed, count, w, work, shift,
+                    magnitude_kappa, precision, out, out32, low, failed, count, w, work, edge,
                     flags,
                 )  # fmt: skip
     return count
@@ -70,7 +70,7 @@ def fused_complex_product(
     m = row_shift.size
     n = column_shift.size
     sums = np.zeros((5, STRIP))
-    work, shift, flags = scratch(STRIP)
+    work, edge, flags = scratch(STRIP)
     d, e, f = tiles[0], tiles[1], tiles[2]
     counts[:] = 0
     for j0 in range(0, n, TILE_COLUMNS):

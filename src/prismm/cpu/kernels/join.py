@@ -177,7 +177,7 @@ def join_fused(
     zero = np.zeros((1, STRIP), np.int32)
     flat = c.reshape(c.shape[0], c.shape[1] * c.shape[2])
     sums = np.empty((5, STRIP))
-    work, shift, flags = scratch(STRIP)
+    work, edge, flags = scratch(STRIP)
     count = np.int64(0)
     for i in range(row_shift.size):
         for j0 in range(0, n, STRIP):
@@ -187,7 +187,7 @@ def join_fused(
                 sums, limbs, RADIX, product, quotient, i, j0, row_shift, column_shift, row_terms, column_terms,
                 terms, row_power,
                 column_power, row_counts, column_counts, k, mode, kappa, magnitude_kappa, precision, out, out32,
-                low, failed, count, w, work, shift, flags,
+                low, failed, count, w, work, edge, flags,
             )  # fmt: skip
     return count
 
@@ -207,7 +207,7 @@ def _join_parts(
     y = np.empty((4, STRIP))
     rest = np.empty(STRIP)
     sums = np.empty((5, STRIP))
-    work, shift, flags = scratch(STRIP)
+    work, edge, flags = scratch(STRIP)
     count = np.int64(0)
     for i in range(row_shift.size):
         for j0 in range(0, n, STRIP):
@@ -218,7 +218,7 @@ def _join_parts(
                 sums, limbs, RADIX, product, quotient, i, j0, row_shift, column_shift, row_terms, column_terms,
                 terms, row_power,
                 column_power, row_counts, column_counts, k, mode, kappa, magnitude_kappa, precision, out, out32,
-                low, failed, count, w, work, shift, flags,
+                low, failed, count, w, work, edge, flags,
             )  # fmt: skip
     return count
 

@@ -3,12 +3,16 @@
 What `join.sums_of` computes, as intrinsics in LLVM IR: every sum is exact, so any order gives the same. Per modulus and
 8 entries: a conversion, a product, a rounding, and 1 + limbs fused multiply-adds; nothing is stored but the sums. In
 Numba's loops the tests whether arrays overlap cost as much as the arithmetic of a strip of 128.
+
+Products are int32 (`vnni`), or digits that are reduced already (`amx`): bytes in panels of 32 columns, which need no
+reduction where they stand for themselves.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 from llvmlite import ir
 from numba.core import types
 from numba.extending import intrinsic
@@ -18,8 +22,8 @@ from prismm.cpu.kernels.residue import declared
 
 _LANES = 8
 _VECTORS = 2
-_I32, _I64, _F64 = ir.IntType(32), ir.IntType(64), ir.DoubleType()
-_V32, _VF = ir.VectorType(_I32, _LANES), ir.VectorType(_F64, _LANES)
+_I8, _I32, _I64, _F64 = ir.IntType(8), ir.IntType(32), ir.IntType(64), ir.DoubleType()
+_V8, _V32, _VF = (ir.VectorType(kind, _LANES) for kind in (_I8, _I32, _F64))
 _NOTHING = ir.Constant(_VF, [0.0] * _LANES)
 
 
@@ -37,11 +41,11 @@ def _everywhere(b: Any, address: Any, offset: Any) -> Any:
     return b.shuffle_vector(lanes, _NOTHING, ir.Constant(ir.VectorType(_I32, _LANES), [0] * _LANES))
 
 
-def _product(b: Any, part: int, addresses: list[Any], offset: Any) -> Any:
+def _product(b: Any, part: int, addresses: list[Any], offset: Any, kind: Any) -> Any:
     """Eight integer products of one modulus, as `join._combine` makes them: D, D - E or F - D - E."""
     values = []
     for address in addresses[: part + 1]:
-        integers = b.load(_at(b, address, offset, _V32))
+        integers = b.load(_at(b, address, offset, kind))
         integers.align = 4
         values.append(b.sitofp(integers, _VF))
     if part == 0:
@@ -51,11 +55,14 @@ def _product(b: Any, part: int, addresses: list[Any], offset: Any) -> Any:
     return b.fsub(b.fsub(values[2], values[0]), values[1])
 
 
-def _sums(part: int, limbs: int) -> Any:
-    """The intrinsic for a part of the product (`join.REAL`, `DIFFERENCE`, `CROSS`) and so many limbs."""
+def _sums(part: int, limbs: int, digits: bool = False) -> Any:
+    """The intrinsic for a part of the product (`join.REAL`, `DIFFERENCE`, `CROSS`) and so many limbs, from int32
+    products or digits: `pitch` bytes from one modulus to the next, and for digits `across` from panel to panel.
+    """
+    kind = _V8 if digits else _V32
 
     def codegen(context: Any, b: Any, signature: Any, args: Any) -> Any:
-        *products, pitch, moduli, modulus, reciprocal, weights, line, sums, width, sixteens = args
+        *products, pitch, across, moduli, modulus, reciprocal, weights, line, sums, width, sixteens = args
         fma = declared(b.module, "llvm.fma.v8f64", _VF, [_VF, _VF, _VF])
         nearest = declared(b.module, "llvm.rint.v8f64", _VF, [_VF])
         before = b.block
@@ -75,9 +82,15 @@ def _sums(part: int, limbs: int) -> Any:
         following = b.add(which, _number(1))
         new: list[list[Any]] = []
         for vector in range(_VECTORS):
-            place = b.add(b.mul(column, _number(4 * _LANES * _VECTORS)), _number(4 * _LANES * vector))
-            v = _product(b, part, products, b.add(b.mul(which, pitch), place))
-            y = b.call(fma, [b.fneg(b.call(nearest, [b.fmul(v, r)])), q, v])
+            if digits:
+                panel = b.mul(b.lshr(column, _number(1)), across)
+                place = b.add(panel, b.shl(b.and_(column, _number(1)), _number(4)))
+                place = b.add(place, _number(_LANES * vector))
+            else:
+                place = b.add(b.mul(column, _number(4 * _LANES * _VECTORS)), _number(4 * _LANES * vector))
+            y = v = _product(b, part, products, b.add(b.mul(which, pitch), place), kind)
+            if not digits or part:
+                y = b.call(fma, [b.fneg(b.call(nearest, [b.fmul(v, r)])), q, v])
             new.append([b.call(fma, [y, number, total]) for number, total in zip(numbers, totals[vector], strict=True)])
             for total, value in zip(totals[vector], new[vector], strict=True):
                 total.add_incoming(_NOTHING, strip)
@@ -97,36 +110,67 @@ def _sums(part: int, limbs: int) -> Any:
 
     @intrinsic
     def emit(
-        typingctx: Any, c0: Any, c1: Any, c2: Any, pitch: Any, moduli: Any, modulus: Any, reciprocal: Any,
+        typingctx: Any, c0: Any, c1: Any, c2: Any, pitch: Any, across: Any, moduli: Any, modulus: Any, reciprocal: Any,
         weights: Any, line: Any, sums: Any, width: Any, sixteens: Any,
     ) -> Any:  # fmt: skip
         address, count = types.uintp, types.intp
         tables = (address, address, address, count, address, count)
-        return types.void(address, address, address, count, count, *tables, count), codegen
+        return types.void(address, address, address, count, count, count, *tables, count), codegen
 
     return emit
 
 
-def _strip(part: int) -> Any:
-    """See `strip_sums`."""
-    sums2, sums3, sums4, sums5 = (_sums(part, limbs) for limbs in (2, 3, 4, 5))
+def _by_limbs(part: int, digits: bool) -> Any:
+    """The intrinsics of `_sums` in one helper."""
+    sums2, sums3, sums4, sums5 = (_sums(part, limbs, digits) for limbs in (2, 3, 4, 5))
 
-    def strip(c0: Any, c1: Any, c2: Any, i: Any, w: Any, limbs: Any, modulus: Any, reciprocal: Any,
-              weights: Any, sums: Any) -> None:  # fmt: skip
-        moduli, pitch, row = c0.shape[1], c0.strides[1], i * c0.strides[0]
-        a0, a1, a2 = c0.ctypes.data + row, c1.ctypes.data + row, c2.ctypes.data + row
+    def by_limbs(a0: Any, a1: Any, a2: Any, pitch: Any, across: Any, moduli: Any, w: Any, limbs: Any, modulus: Any,
+                 reciprocal: Any, weights: Any, sums: Any) -> None:  # fmt: skip
         tables = (modulus.ctypes.data, reciprocal.ctypes.data, weights.ctypes.data, weights.strides[0])
         target, width, sixteens = sums.ctypes.data, sums.strides[0], (w + 15) // 16
         if limbs == 2:
-            sums2(a0, a1, a2, pitch, moduli, *tables, target, width, sixteens)
+            sums2(a0, a1, a2, pitch, across, moduli, *tables, target, width, sixteens)
         elif limbs == 3:
-            sums3(a0, a1, a2, pitch, moduli, *tables, target, width, sixteens)
+            sums3(a0, a1, a2, pitch, across, moduli, *tables, target, width, sixteens)
         elif limbs == 4:
-            sums4(a0, a1, a2, pitch, moduli, *tables, target, width, sixteens)
+            sums4(a0, a1, a2, pitch, across, moduli, *tables, target, width, sixteens)
         else:
-            sums5(a0, a1, a2, pitch, moduli, *tables, target, width, sixteens)
+            sums5(a0, a1, a2, pitch, across, moduli, *tables, target, width, sixteens)
+
+    by_limbs.__qualname__ = f"by_limbs_{part}_{digits}"  # `jit`: a name of its own
+    return device(by_limbs)
+
+
+def _strip(part: int) -> Any:
+    """See `strip_sums`."""
+    by_limbs = _by_limbs(part, False)
+
+    def strip(c0: Any, c1: Any, c2: Any, i: Any, w: Any, limbs: Any, modulus: Any, reciprocal: Any,
+              weights: Any, sums: Any) -> None:  # fmt: skip
+        row = i * c0.strides[0]
+        a0, a1, a2 = c0.ctypes.data + row, c1.ctypes.data + row, c2.ctypes.data + row
+        by_limbs(
+            a0, a1, a2, c0.strides[1], np.int64(0), c0.shape[1], w, limbs, modulus, reciprocal, weights, sums
+        )  # fmt: skip
 
     strip.__qualname__ = f"strip_{part}"  # `jit`: a name of its own
+    return device(strip)
+
+
+def _digit_strip(part: int) -> Any:
+    """See `digit_sums`."""
+    by_limbs = _by_limbs(part, True)
+
+    def strip(d0: Any, d1: Any, d2: Any, i: Any, panel: Any, w: Any, limbs: Any, modulus: Any, reciprocal: Any,
+              weights: Any, sums: Any) -> None:  # fmt: skip
+        height = d0.shape[3]
+        row = i // height * d0.strides[0] + i % height * d0.strides[3] + panel * d0.strides[1]
+        a0, a1, a2 = d0.ctypes.data + row, d1.ctypes.data + row, d2.ctypes.data + row
+        by_limbs(
+            a0, a1, a2, d0.strides[2], d0.strides[1], d0.shape[2], w, limbs, modulus, reciprocal, weights, sums
+        )  # fmt: skip
+
+    strip.__qualname__ = f"digit_strip_{part}"  # `jit`: a name of its own
     return device(strip)
 
 
@@ -134,3 +178,7 @@ strip_sums, strip_sums_difference, strip_sums_cross = _strip(0), _strip(1), _str
 """strip_sums(c0, c1, c2, i, w, limbs, modulus, reciprocal, weights, sums): the limbs of S of row i of the int32
 products c0 (rows, moduli, columns), or of c0 - c1, or of c2 - c0 - c1, go to sums (limbs or more, at least w); c1 and
 c2 where they count. Whole sixteens are read and written: columns and sums have room."""
+
+digit_sums, digit_sums_difference, digit_sums_cross = _digit_strip(0), _digit_strip(1), _digit_strip(2)
+"""digit_sums(d0, d1, d2, i, panel, w, limbs, modulus, reciprocal, weights, sums): the same of digits d0 (strips, panels,
+moduli, rows of a strip, 32), from the first column of `panel` on."""

@@ -26,7 +26,7 @@ from prismm.core.jit import device, fma, kernel
 from prismm.cpu.kernels.residue import declared, dot_function, dot_operand, everywhere
 
 ROWS, FEW_ROWS, COLUMNS = 12, 4, 32
-CHUNK = 131_056
+CHUNK = 131_008
 DEEP = 1024
 TILE_ROWS, TILE_COLUMNS = 48, 192
 

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
 COLUMN_BLOCK = 512
 ROW_PANEL = 1024
-TILE = (48, 192)
-"""Rows and columns of the tiles that the VNNI kernel joins in the cache; as in `cpu.kernels.vnni`."""
 
 
 @dataclass(frozen=True)
@@ -94,9 +92,9 @@ def left_shape(splitter: Splitter, rows: int) -> tuple[int, ...]:
     if isinstance(splitter.engine, DirectEngine):
         return (2 if splitter.is_complex else 1, rows, splitter.limbs, splitter.k)
     if isinstance(splitter.engine, PackedEngine):
-        # The kernel takes rows by four.
+        step = splitter.engine.row_step
         pitch = splitter.engine.pitch(splitter.k)
-        return (splitter.residue_parts, len(splitter.system.moduli), -(-rows // 4) * 4, pitch)
+        return (splitter.residue_parts, len(splitter.system.moduli), -(-rows // step) * step, pitch)
     return (splitter.residue_parts, len(splitter.system.moduli), rows, splitter.k)
 
 
@@ -109,6 +107,12 @@ def right_shape(splitter: Splitter, columns: int) -> tuple[int, ...]:
             splitter.residue_parts, len(splitter.system.moduli), *splitter.engine.panel_shape(columns, splitter.k)
         )  # fmt: skip
     return (splitter.residue_parts, len(splitter.system.moduli), splitter.k, columns)
+
+
+def engine_scratch(splitter: Splitter, rows: int, columns: int) -> list[tuple[tuple[int, ...], str]]:
+    """Shapes and types of what a packed engine's kernel needs to multiply and join so many rows and columns."""
+    assert isinstance(splitter.engine, PackedEngine)
+    return splitter.engine.scratch(splitter.residue_parts, len(splitter.system.moduli), rows, columns, splitter.k)
 
 
 def residue_dtype(engine: CpuEngine, *, left: bool) -> str:

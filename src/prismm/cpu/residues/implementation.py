@@ -51,7 +51,7 @@ class Implementation:
             how = "tiny" if is_tiny(problem) else "one operand is tiny"
             return DIRECT.name, (f"{how}: exact integer dot products beat any pipeline",)
         best = choose("cpu").name
-        if best not in ("cpu:vnni", "cpu:int8"):
+        if best not in ("cpu:amx", "cpu:vnni", "cpu:int8"):
             return best, (f"{best}: no INT8 unit of this CPU proved itself exact",)
         return best, ()
 

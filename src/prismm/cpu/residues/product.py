@@ -16,9 +16,9 @@ from prismm.cpu.engines.integer import DirectEngine, PackedEngine
 from prismm.cpu.residues import streamed
 from prismm.cpu.residues.blocking import (
     COLUMN_BLOCK,
-    TILE,
     SplitLeft,
     SplitRight,
+    engine_scratch,
     left_shape,
     no_scales,
     prepare_left,
@@ -124,8 +124,9 @@ class Product:
             self.outcome.split_left += m * splitter.k
             self.outcome.split_right += n * splitter.k
             self.outcome.time("split", time.perf_counter() - start)
-            # The VNNI kernel reads rows by four: only the last panel may end between, where `left_shape` has room.
-            step = -(-tiling(m, n, splitter, workers, self.job.memory).row_panel // 4) * 4
+            # Packed rows are read several at a time: only the last panel may end between, where `left_shape` has room.
+            least = splitter.engine.row_step if isinstance(splitter.engine, PackedEngine) else 1
+            step = -(-tiling(m, n, splitter, workers, self.job.memory).row_panel // least) * least
             panels = [(i, min(m, i + step), both[0][:, :, i : i + step]) for i in range(0, m, step)]
             right = SplitRight(splitter, [(0, n, both[1])], scales[1])
             self._columns(a, right, out, 0, SplitLeft(splitter, panels, scales[0]))
@@ -174,7 +175,7 @@ class Product:
         if isinstance(splitter.engine, DirectEngine):
             return []
         if isinstance(splitter.engine, PackedEngine):
-            return [workspace.empty((splitter.residue_parts, TILE[0], len(splitter.system.moduli), TILE[1]), "int32")]
+            return [workspace.empty(shape, dtype) for shape, dtype in engine_scratch(splitter, rows, columns)]
         size = len(splitter.system.moduli) * rows * columns
         return [workspace.empty((size,), splitter.engine.sum_dtype) for _ in range(splitter.residue_parts)]
 
@@ -268,13 +269,12 @@ class Product:
         system = splitter.system
         numbers = (system.modulus, system.reciprocal, system.weights, system.product, system.quotient)
         if isinstance(splitter.engine, PackedEngine):
-            from prismm.cpu.kernels import fused
-
-            given = (residues, block, splitter.k, products[0], system.limbs, *numbers, *head)
+            real, both = splitter.engine.fused()
+            given = (residues, block, splitter.k, *products, system.limbs, *numbers, *head)
             if not splitter.is_complex:
-                return [int(fused.fused_product(*given, *stores[0]))]
+                return [int(real(*given, *stores[0]))]
             found = np.zeros(2, np.int64)
-            fused.fused_complex_product(*given, *stores[0], *stores[1], found)
+            both(*given, *stores[0], *stores[1], found)
             return [int(x) for x in found]
         from prismm.cpu.kernels import join
 

@@ -8,15 +8,18 @@ Residues of B never reach memory, those of A are read from there once per block 
 from __future__ import annotations
 
 import functools
+import math
 import threading
 import time
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from prismm.core import threads
 from prismm.core.scales import Scales
 from prismm.core.workspace import Workspace
-from prismm.cpu.residues.blocking import TILE, SplitLeft, SplitRight, left_shape, residue_dtype, right_shape
+from prismm.cpu.residues.blocking import SplitLeft, SplitRight, engine_scratch, left_shape, residue_dtype, right_shape
 from prismm.cpu.residues.split import Splitter, split_operand
 
 if TYPE_CHECKING:
@@ -45,7 +48,8 @@ def block_columns(n: int, splitter: Splitter, workers: int) -> int:
 def rows_per_pass(m: int, splitter: Splitter, workers: int, memory: int, block: int) -> int:
     """Rows of A whose residues exist at one time."""
     count = len(splitter.system.moduli) * splitter.residue_parts
-    fixed = workers * count * block * (splitter.k + 4) + workers * count * 4 * TILE[0] * TILE[1]
+    scratch = sum(math.prod(shape) * np.dtype(kind).itemsize for shape, kind in engine_scratch(splitter, m, block))
+    fixed = workers * (count * block * (splitter.k + 4) + scratch)
     per_row = left_shape(splitter, 4)[3] * count
     room = max(memory - fixed, 0) // per_row // 96 * 96
     return min(m, max(96, room))
@@ -84,7 +88,7 @@ def run(
                     else:
                         assert right is not None
                         columns[which] = right.scales.part(j0, j1)
-                    buffers = product.buffers(0, 0, mine)
+                    buffers = product.buffers(left.last - left.first, j1 - j0, mine)
                     whole = left.whole()
                     for p0, p1, panel in whole.panels:
                         scales = whole.scales.part(p0 - left.first, p1 - left.first)

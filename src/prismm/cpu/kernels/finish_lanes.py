@@ -1,0 +1,275 @@
+"""The loops of `finish` over a strip, eight entries at a time in registers: expansions, rounding, tests.
+
+Each is the same sequence of float64 operations as its slow twin in `finish` and `expansion`, lane by lane, but for one:
+where a float32 rounding is tested, the ends of the interval are scaled by adding to their exponents, so by exactly
+2^(unit - shift), where the twin multiplies by a quotient. A lane whose ends leave float64's range so differs in sign
+from the other end, or is no number, and fails the test; what fails is decided by exact arithmetic.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba.core import types
+from numba.extending import intrinsic
+
+from prismm.core.jit import device
+from prismm.cpu.kernels.lanes import (
+    INTS,
+    Lanes,
+    everywhere,
+    fast_two_sum,
+    float_at,
+    fma,
+    load,
+    loop,
+    number,
+    power_of_two,
+    two_sum,
+)
+
+_BYTES = 64
+"""Bytes of eight lanes."""
+
+
+def _expanded(limbs: list[Lanes], product: list[Lanes], quotient: list[Lanes], radix: Any) -> list[Lanes]:
+    """h, m, t of `expansion.expand_two`, `expand_three` or `expand`, by the number of limbs."""
+    b = limbs[0].b
+    up, down = power_of_two(b, radix), power_of_two(b, b.sub(number(0), radix))
+    q = -fma(limbs[0], quotient[0], limbs[1] * quotient[1]).rint()
+    x = [fma(q, p, s) for p, s in zip(product, limbs, strict=True)]
+    for place in range(len(x) - 1, 0, -1):
+        carry = (x[place] * down).rint()
+        x[place] = fma(-carry, up, x[place])
+        x[place - 1] = x[place - 1] + carry
+    high, low = fast_two_sum(x[0] * (up * up), x[1] * up)
+    if len(x) == 2:
+        return [high, low, Lanes(b, low._like(0.0))]
+    low, rest = two_sum(low, x[2])
+    if len(x) == 3:
+        return [*fast_two_sum(high, low), rest]
+    rest, last = two_sum(rest, x[3] * down)
+    last = last + x[4] * (down * down)
+    high, low = fast_two_sum(high, low)
+    low, rest = fast_two_sum(low, rest)
+    rest, last = fast_two_sum(rest, last)
+    high, low = fast_two_sum(high, low)
+    low, rest = fast_two_sum(low, rest)
+    high, low = fast_two_sum(high, low)
+    return [high, low, rest + last]
+
+
+def _expansion(limbs: int) -> Any:
+    def codegen(context: Any, b: Any, signature: Any, args: Any) -> Any:
+        sums, width, radix, product, quotient, work, row, eights = args
+        p = [float_at(b, product, 8 * x) for x in range(limbs)]
+        i = [float_at(b, quotient, 8 * x) for x in range(2)]
+
+        def body(index: Any, total: Any) -> Any:
+            place = b.mul(index, number(_BYTES))
+            s = [load(b, b.add(sums, b.add(b.mul(width, number(x)), place))) for x in range(limbs)]
+            for x, value in enumerate(_expanded(s, p, i, radix)):
+                value.store(b.add(work, b.add(b.mul(row, number(x)), place)))
+            return total
+
+        loop(b, eights, body)
+        return context.get_dummy_value()
+
+    @intrinsic
+    def emit(
+        typingctx: Any, sums: Any, width: Any, radix: Any, product: Any, quotient: Any, work: Any, row: Any, eights: Any
+    ) -> Any:
+        address, count = types.uintp, types.intp
+        return types.void(address, count, count, address, address, address, count, count), codegen
+
+    return emit
+
+
+_expand2, _expand3, _expand5 = (_expansion(limbs) for limbs in (2, 3, 5))
+
+
+@device
+def expand_strip(sums, limbs, radix, product, quotient, work, w):
+    """h, m and t (rows 0, 1, 2 of `work`) of a strip of w entries from their limbs; whole eights are read and written,
+    and five limbs where there are more than three.
+    """
+    s, width = np.uint64(sums.ctypes.data), sums.strides[0]
+    p, i = np.uint64(product.ctypes.data), np.uint64(quotient.ctypes.data)
+    target, row, eights = np.uint64(work.ctypes.data), work.strides[0], (w + 7) // 8
+    if limbs == 2:
+        _expand2(s, width, radix, p, i, target, row, eights)
+    elif limbs == 3:
+        _expand3(s, width, radix, p, i, target, row, eights)
+    else:
+        _expand5(s, width, radix, p, i, target, row, eights)
+
+
+class _Strip:
+    """Eight entries h + m + t in registers, what is known of their row and columns, and how they are rounded."""
+
+    def __init__(self, b: Any, h: Lanes, m: Lanes, t: Lanes, move: Lanes) -> None:
+        self.b, self.h, self.m, self.t, self.move = b, h, m, t, move
+        self.moved = ((h.bits() >> 52) & 0x7FF) + move
+        self.nonzero = h.differs(0.0)
+
+    def rounded(self, precision: int) -> tuple[Lanes, Lanes]:
+        """Value and mask `hard`: `finish._store_plain`, or for float32 `_store_odd`."""
+        h, m, t = self.h, self.m, self.t
+        bits = h.bits()
+        if precision == 53:
+            tie = t.differs(0.0) & (h + m * (1.0 + 2.0**-50)).differs(h)
+            hard = ((self.moved < 1) | (self.moved > 2044) | tie) & self.nonzero
+            value = bits + (self.move << 52)
+        else:
+            rest = m.differs(0.0).where(m, t)
+            outward = (rest > 0.0).equals(h > 0.0)
+            one = bits - bits + 1
+            step = outward.where(one, bits - bits - 1)
+            step = (rest.differs(0.0) & (bits & 1).equals(0)).where(step, bits - bits)
+            hard = ((self.moved < 2) | (self.moved > 1148)) & self.nonzero
+            value = bits + step + (self.move << 52)
+        return self.nonzero.where(value, bits - bits).floats(), hard
+
+    def rounding_fails(self, e: Lanes, precision: int) -> Lanes:
+        """`finish._test_rounding`, and for float32 `_test_rounding32`."""
+        h, m, t = self.h, self.m, self.t
+        err = fma(e, 1.0 + 2.0**-45, fma(t.magnitude(), 2.0, m.magnitude() * 2.0**-50))
+        if precision == 53:
+            err = (e.equals(0.0) & t.equals(0.0)).where(0.0, err)
+            return ~((h + (m + err)).equals(h) & (h + (m - err)).equals(h))
+        low, high = h + (m - err), h + (m + err)
+        low, high = low - low.magnitude() * 2.0**-51, high + high.magnitude() * 2.0**-51
+        ends = [(end.bits() + (self.move << 52)).floats().singles() for end in (low, high)]
+        same = ends[0].equals(ends[1]) & (low > 0.0).equals(high > 0.0)
+        return ~same & e.differs(0.0)
+
+    def magnitude_fails(self, e: Lanes, kappa: Lanes) -> Lanes:
+        """`finish._test_magnitude`."""
+        scaled = e * kappa
+        return (self.h.magnitude() < scaled) | (scaled.differs(scaled) & e.differs(0.0))
+
+    def reaches(self, e: Lanes, bound: Lanes, top: int) -> Lanes:
+        """`finish._mark_reach`."""
+        reach = (self.h.magnitude() + e).bits()
+        return ((((reach >> 52) & 0x7FF) + self.move) > top) & bound.differs(0.0)
+
+
+def _test(mode: int, precision: int) -> Any:
+    def codegen(context: Any, b: Any, signature: Any, args: Any) -> Any:
+        (work, row, unit, row_shift, shifts, n1a, da, n2a, fa, columns, line, terms, kappa, flags, flag_line,
+         eights) = args  # fmt: skip
+        n1a, da, n2a, fa, terms, kappa = (everywhere(b, x) for x in (n1a, da, n2a, fa, terms, kappa))
+        far = everywhere(b, b.sub(unit, row_shift))
+        unit_bound = power_of_two(b, b.sub(number(0), unit))
+
+        def body(index: Any, total: Any) -> Any:
+            place = b.mul(index, number(_BYTES))
+
+            def at(base: Any, pitch: Any, x: int) -> Any:
+                return b.add(base, b.add(b.mul(pitch, number(x)), place))
+
+            h, m, t = (load(b, at(work, row, x)) for x in range(3))
+            strip = _Strip(b, h, m, t, far - load(b, b.add(shifts, place), INTS))
+            value, hard = strip.rounded(precision)
+            fail = hard & ~hard
+            if mode:
+                n1b, db, n2b, fb = (load(b, at(columns, line, x)) for x in range(4))
+                e1 = fma(fa, n1b, fb * n1a) + fa * fb * terms
+                e2 = fma(da, n2b, (n2a + da) * db) * (1.0 + 2.0**-40)
+                bound = (e2 < e1).where(e2, e1)
+                e = bound * unit_bound
+                if mode == 1:
+                    fail = strip.rounding_fails(e, precision)
+                else:
+                    fail = strip.magnitude_fails(e, kappa)
+                    hard = hard | strip.reaches(e, bound, 2044 if precision == 53 else 1148)
+                bound.store(at(work, row, 3))
+            value.store(at(work, row, 4))
+            here = b.mul(index, number(8))
+            hard.store(b.add(flags, here), 1)
+            fail.store(b.add(b.add(flags, flag_line), here), 1)
+            return b.or_(total, (hard | fail).any())
+
+        return loop(b, eights, body)
+
+    @intrinsic
+    def emit(
+        typingctx: Any, work: Any, row: Any, unit: Any, row_shift: Any, shifts: Any, n1a: Any, da: Any, n2a: Any,
+        fa: Any, columns: Any, line: Any, terms: Any, kappa: Any, flags: Any, flag_line: Any, eights: Any,
+    ) -> Any:  # fmt: skip
+        address, count, real = types.uintp, types.intp, types.float64
+        kinds = (address, count, count, count, address, real, real, real, real, address, count, real, real)
+        return types.int64(*kinds, address, count, count), codegen
+
+    return emit
+
+
+_plain53, _plain24, _rounding53, _rounding24, _magnitude53, _magnitude24 = (
+    _test(mode, precision) for mode in range(3) for precision in (53, 24)
+)
+
+
+@device
+def _tested(
+    mode, precision, work, row, unit, row_shift, shifts, n1a, da, n2a, fa, columns, line, terms, kappa, flags,
+    flag_line, eights,
+):  # fmt: skip
+    """The intrinsic of a mode and a precision."""
+    if mode == 0 and precision == 53:
+        return _plain53(
+            work, row, unit, row_shift, shifts, n1a, da, n2a, fa, columns, line, terms, kappa, flags, flag_line, eights
+        )
+    if mode == 0:
+        return _plain24(
+            work, row, unit, row_shift, shifts, n1a, da, n2a, fa, columns, line, terms, kappa, flags, flag_line, eights
+        )
+    if mode == 1 and precision == 53:
+        return _rounding53(
+            work, row, unit, row_shift, shifts, n1a, da, n2a, fa, columns, line, terms, kappa, flags, flag_line, eights
+        )
+    if mode == 1:
+        return _rounding24(
+            work, row, unit, row_shift, shifts, n1a, da, n2a, fa, columns, line, terms, kappa, flags, flag_line, eights
+        )
+    if precision == 53:
+        return _magnitude53(
+            work, row, unit, row_shift, shifts, n1a, da, n2a, fa, columns, line, terms, kappa, flags, flag_line, eights
+        )
+    return _magnitude24(
+        work, row, unit, row_shift, shifts, n1a, da, n2a, fa, columns, line, terms, kappa, flags, flag_line, eights
+    )
+
+
+@device
+def test_strip(
+    work, edge, unit, i, j0, row_shift, column_shift, row_terms, column_terms, terms, mode, kappa, precision, flags, w
+):
+    """Value, bound (rows 4 and 3 of `work`) and flags `hard`, `fail` of w entries from h, m, t (rows 0 to 2): see
+    `finish.finish`. Returns 0 where no flag is set, of entries beyond w too.
+
+    Columns are read in eights; the last few from copies in rows 5 to 8 of `work` and in `edge`.
+    """
+    rows, row = np.int64(work.ctypes.data), work.strides[0]
+    flag, flag_line = np.int64(flags.ctypes.data), flags.strides[0]
+    a = row_terms[0, i], row_terms[1, i], row_terms[2, i], row_terms[3, i]
+    shift = row_shift[i]
+    full = w // 8
+    found = np.int64(0)
+    if full > 0:
+        shifts, columns = column_shift.ctypes.data + 8 * j0, column_terms.ctypes.data + 8 * j0
+        found = _tested(
+            mode, precision, np.uint64(rows), row, unit, shift, np.uint64(shifts), a[0], a[1], a[2], a[3],
+            np.uint64(columns), column_terms.strides[0], terms, kappa, np.uint64(flag), flag_line, full,
+        )  # fmt: skip
+    if w > 8 * full:
+        for j in range(8):
+            inside = min(j0 + 8 * full + j, column_shift.size - 1)
+            edge[0, j] = column_shift[inside]
+            for x in range(4):
+                work[5 + x, j] = column_terms[x, inside]
+        found |= _tested(
+            mode, precision, np.uint64(rows + 64 * full), row, unit, shift, np.uint64(edge.ctypes.data), a[0], a[1],
+            a[2], a[3], np.uint64(rows + 5 * row), row, terms, kappa, np.uint64(flag + 8 * full), flag_line, 1,
+        )  # fmt: skip
+    return found

@@ -1,0 +1,96 @@
+"""Multiply and join in one pass on the AMX tile unit: digits of a block of rows by all columns of a block (`amx`), then
+their join, row by row (`strip`, `finish`).
+
+The rows of a block stay in the L2 cache while the panels of one modulus pass by (`BLOCK_BYTES`); the block's digits of
+all moduli, a byte each, are written and read once, in the L3 cache.
+"""
+
+import numpy as np
+
+from prismm.core.jit import kernel
+from prismm.cpu.kernels.amx import PANEL, STRIP_ROWS, configure, digits_of, release
+from prismm.cpu.kernels.finish import finish, scratch
+from prismm.cpu.kernels.fused import _OUT, _SCALES, _TABLES, _TEST
+from prismm.cpu.kernels.join import RADIX, STRIP
+from prismm.cpu.kernels.strip import digit_sums, digit_sums_cross, digit_sums_difference
+
+_HEAD = "int8[:,:,:,:], uint32[:,:,:,:,::1], int64, int8[:,:,:,:,:,::1], int8[::1], int32[:,::1], "
+
+
+@kernel("int64(" + _HEAD + _TABLES + _SCALES + _TEST + _OUT + ")")
+def fused_amx_product(
+    left, right, depth, digits, tiles, tables, limbs, modulus, reciprocal, weights, product, quotient,
+    row_shift, column_shift, row_terms, column_terms, terms, row_power, column_power, row_counts, column_counts, k,
+    mode, kappa, magnitude_kappa, precision, out, out32, low, failed,
+):  # fmt: skip
+    """`fused.fused_product` on tiles; digits (1, strips, panels, moduli, 48, 32), tiles and tables as in
+    `amx.digits_of` are scratch, whose strips say how many rows are taken at a time.
+    """
+    m = row_shift.size
+    n = column_shift.size
+    sums = np.zeros((5, STRIP))
+    work, edge, flags = scratch(STRIP)
+    d = digits[0]
+    block = d.shape[0] * STRIP_ROWS
+    panels = (n + PANEL - 1) // PANEL
+    zero = np.int64(0)
+    count = np.int64(0)
+    for i0 in range(0, m, block):
+        rows = min(m, i0 + block) - i0
+        configure()
+        digits_of(left[0], right[0], i0, rows, zero, panels, depth, modulus, tiles, tables, d)
+        release()
+        for i in range(rows):
+            for j0 in range(0, n, STRIP):
+                w = min(n, j0 + STRIP) - j0
+                digit_sums(d, d, d, i, j0 // PANEL, w, limbs, modulus, reciprocal, weights, sums)
+                count = finish(
+                    sums, limbs, RADIX, product, quotient, i0 + i, j0, row_shift, column_shift, row_terms,
+                    column_terms, terms, row_power, column_power, row_counts, column_counts, k, mode, kappa,
+                    magnitude_kappa, precision, out, out32, low, failed, count, w, work, edge, flags,
+                )  # fmt: skip
+    return count
+
+
+@kernel("void(" + _HEAD + _TABLES + _SCALES + _TEST + _OUT + ", " + _OUT + ", int64[::1])")
+def fused_amx_complex_product(
+    left, right, depth, digits, tiles, tables, limbs, modulus, reciprocal, weights, product, quotient,
+    row_shift, column_shift, row_terms, column_terms, terms, row_power, column_power, row_counts, column_counts, k,
+    mode, kappa, magnitude_kappa, precision, real, real32, real_low, real_failed, imag, imag32, imag_low, imag_failed,
+    counts,
+):  # fmt: skip
+    """`fused.fused_complex_product` on tiles: left, right and digits have three parts."""
+    m = row_shift.size
+    n = column_shift.size
+    sums = np.zeros((5, STRIP))
+    work, edge, flags = scratch(STRIP)
+    d, e, f = digits[0], digits[1], digits[2]
+    block = d.shape[0] * STRIP_ROWS
+    panels = (n + PANEL - 1) // PANEL
+    zero = np.int64(0)
+    counts[:] = 0
+    for i0 in range(0, m, block):
+        rows = min(m, i0 + block) - i0
+        configure()
+        for part in range(3):
+            digits_of(
+                left[part], right[part], i0, rows, zero, panels, depth, modulus, tiles, tables, digits[part]
+            )  # fmt: skip
+        release()
+        for part in range(2):
+            out = real if part == 0 else imag
+            out32 = real32 if part == 0 else imag32
+            low = real_low if part == 0 else imag_low
+            failed = real_failed if part == 0 else imag_failed
+            for i in range(rows):
+                for j0 in range(0, n, STRIP):
+                    w = min(n, j0 + STRIP) - j0
+                    if part == 0:
+                        digit_sums_difference(d, e, f, i, j0 // PANEL, w, limbs, modulus, reciprocal, weights, sums)
+                    else:
+                        digit_sums_cross(d, e, f, i, j0 // PANEL, w, limbs, modulus, reciprocal, weights, sums)
+                    counts[part] = finish(
+                        sums, limbs, RADIX, product, quotient, i0 + i, j0, row_shift, column_shift, row_terms,
+                        column_terms, terms, row_power, column_power, row_counts, column_counts, k, mode, kappa,
+                        magnitude_kappa, precision, out, out32, low, failed, counts[part], w, work, edge, flags,
+                    )  # fmt: skip
