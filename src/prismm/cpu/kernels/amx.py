@@ -31,7 +31,7 @@ from numba.core.registry import cpu_target
 from numba.extending import intrinsic
 
 from prismm.core.jit import device, kernel
-from prismm.cpu.kernels.residue import declared, dot_function, dot_operand, everywhere
+from prismm.cpu.kernels.residue import declared, dot_function, dot_operand, everywhere, nearest_integers, pair_function
 from prismm.cpu.kernels.vnni import CHUNK
 
 STRIP_ROWS, PANEL = 48, 32
@@ -146,7 +146,7 @@ class _Reduction:
         self.b, self.tile, self.rows, self.pitch, self.tail, self.target = b, tile, rows, pitch, tail, target
         fold, bias, minus, inverse = (self._load(b.add(table, _number(4 * x)), _I32) for x in range(4))
         self.fold, self.bias = b.bitcast(everywhere(b, fold), dot_operand()), everywhere(b, bias)
-        self.minus = b.bitcast(everywhere(b, minus), _V16)
+        self.minus = everywhere(b, minus)
         self.inverse = everywhere(b, b.bitcast(inverse, _F32))
 
     def _load(self, address: Any, kind: Any, align: int = 4) -> Any:
@@ -156,18 +156,15 @@ class _Reduction:
 
     def row(self, row: Any) -> None:
         b = self.b
-        dot16 = declared(b.module, "llvm.x86.avx512.vpdpwssd.512", _V32, [_V32, _V16, _V16])
-        convert = declared(b.module, "llvm.x86.avx512.mask.cvtps2dq.512", _V32, [_VF, _V32, _I16, _I32])
         offset = self._load(b.add(self.rows, b.add(b.mul(row, self.pitch), self.tail)), _I32)
         start = everywhere(b, b.xor(offset, ir.Constant(_I32, -(1 << 31))))
         for half in range(PANEL // 16):
             place = b.add(self.tile, b.add(b.mul(row, _number(4 * PANEL)), _number(64 * half)))
             x = b.bitcast(b.add(self._load(place, _V32, 64), start), dot_operand())
             u = b.call(dot_function(b.module), [self.bias, x, self.fold])
-            # Rounded to nearest whatever the mode: 8 would be the mode's, 0 is nearest without exceptions told.
-            nearest = [ir.Constant(_V32, [0] * 16), ir.Constant(_I16, -1), ir.Constant(_I32, 8)]
-            quotient = b.call(convert, [b.fmul(b.sitofp(u, _VF), self.inverse), *nearest])
-            u = b.call(dot16, [u, b.bitcast(quotient, _V16), self.minus])
+            quotient = nearest_integers(b, b.fmul(b.sitofp(u, _VF), self.inverse))
+            pair, kind = pair_function(b.module)
+            u = b.call(pair, [u, b.bitcast(quotient, kind), b.bitcast(self.minus, kind)])
             place = b.add(self.target, b.add(b.mul(row, _number(PANEL)), _number(16 * half)))
             b.store(b.trunc(u, _B16), _pointer(b, place, _B16)).align = 1
 

@@ -148,7 +148,7 @@ def fast_two_sum(x: Lanes, y: Lanes) -> tuple[Lanes, Lanes]:
 def load(b: Any, address: Any, kind: Any = FLOATS) -> Lanes:
     """Eight values from an address on."""
     value = b.load(b.inttoptr(address, kind.as_pointer()))
-    value.align = 8
+    value.align = 4 if kind.element == _F32 else 8
     return Lanes(b, value)
 
 

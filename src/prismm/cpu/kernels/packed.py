@@ -10,10 +10,11 @@ Bytes: 8 read (4 by the `single` twins) and one written per element and modulus;
 
 import numpy as np
 
-from prismm.core.jit import contiguous_part, contiguous_row, device, fma, kernel, single
+from prismm.core.jit import contiguous_part, contiguous_row, device, fma, full_width, kernel, single
+from prismm.cpu.kernels.prepare import prepare1, prepare2, prepare3, single1, single2, single3
 from prismm.cpu.kernels.residue import panel_residues, row_residues
 from prismm.cpu.kernels.scale import bound_terms, scale_columns, scale_rows, two_factors
-from prismm.cpu.kernels.split import column_factors, prepare_across, round_row, squares
+from prismm.cpu.kernels.split import column_factors, prepare_across
 from prismm.cpu.kernels.vnni import CHUNK
 
 _DEEP, _WIDE = 32, 4
@@ -28,6 +29,7 @@ def _to_dwords(x, bits, dwords, first, count):
 
     Three dwords: x = x1·2^32 + x0 with 0 <= x0 < 2^32, both exact.
     """
+    full_width()
     low = contiguous_row(dwords, first, 0, x.size)
     if count == 1:
         offset = np.int64(1) << bits
@@ -52,6 +54,24 @@ def _to_dwords(x, bits, dwords, first, count):
             high[h] = np.int32(y >> 32)
 
 
+@device
+def _prepare_panel(source, pitch, size, rows, factors, residual, tiny, bits, count, to):
+    """`prepare1` and its like, by the bytes of an element and the number of dwords."""
+    if size == 8:
+        if count == 1:
+            prepare1(source, pitch, rows, factors, residual, tiny, bits, to)
+        elif count == 2:
+            prepare2(source, pitch, rows, factors, residual, tiny, bits, to)
+        else:
+            prepare3(source, pitch, rows, factors, residual, tiny, bits, to)
+    elif count == 1:
+        single1(source, pitch, rows, factors, residual, tiny, bits, to)
+    elif count == 2:
+        single2(source, pitch, rows, factors, residual, tiny, bits, to)
+    else:
+        single3(source, pitch, rows, factors, residual, tiny, bits, to)
+
+
 @kernel(
     "void(float64[:,::1], int64[::1], int64, int32[:,::1], int32[::1], float64[::1], int64, int8[:,:,::1], "
     "float64[::1], uint8[::1])"
@@ -61,10 +81,17 @@ def pack_rows(a, scale, bits, table, offset, q, first, out, residual2, tiny):
     Σδ² and underflow flag are added per row.
     """
     m, k = a.shape
-    padded = (k + 15) // 16 * 16
-    rounded = np.zeros(padded)
-    dwords = np.empty((table.shape[1], padded), np.int32)
-    residual = np.empty(k)
+    count = table.shape[1]
+    padded = (k + 63) // 64 * 64
+    lines, rest = k // 32, k % 32
+    # In lines of 32, all of whose dwords stand together; those beyond the matrix hold zeros.
+    dwords = np.empty((padded // 32 * count, 32), np.int32)
+    factors = np.empty((2, 32))
+    end = np.zeros((1, 32), a.dtype)
+    residuals = np.empty(32)
+    small = np.empty(32, np.uint8)
+    for line in range(lines, padded // 32):
+        _to_dwords(np.zeros(32), bits, dwords, line * count, count)
     height, pitch = out.shape[1:]
     chunks = (k + CHUNK - 1) // CHUNK
     flat = out.reshape((out.shape[0] * height, pitch))
@@ -72,32 +99,45 @@ def pack_rows(a, scale, bits, table, offset, q, first, out, residual2, tiny):
     numbers = np.uint64(table.ctypes.data)
     source = np.uint64(dwords.ctypes.data)
     for i in range(m):
-        if scale[i] >= 1 << 16 or scale[i] <= -(1 << 16):
-            rounded[:] = 0.0
-        else:
-            f1, f2 = two_factors(scale[i])
-            if round_row(a[i], f1, f2, rounded[:k], residual) > 0:
-                tiny[i] = 1
-            residual2[i] += squares(residual)
-        _to_dwords(rounded, bits, dwords, 0, table.shape[1])
+        residuals[:] = 0.0
+        small[:] = 0
+        factors[:] = 0.0
+        if -(1 << 16) < scale[i] < 1 << 16:
+            factors[0, :], factors[1, :] = two_factors(scale[i])
+        size = a.strides[1]
+        row = a.ctypes.data + i * a.strides[0]
+        place = np.uint64(factors.ctypes.data)
+        sums_at, small_at = np.uint64(residuals.ctypes.data), np.uint64(small.ctypes.data)
+        if lines > 0:
+            _prepare_panel(np.uint64(row), 32 * size, size, lines, place, sums_at, small_at, bits, count, source)
+        if rest > 0:
+            for h in range(rest):
+                end[0, h] = a[i, 32 * lines + h]
+            to = source + np.uint64(128 * count * lines)
+            _prepare_panel(
+                np.uint64(end.ctypes.data), 0, size, np.int64(1), place, sums_at, small_at, bits, count, to
+            )  # fmt: skip
+        for h in range(32):
+            residual2[i] += residuals[h]
+            tiny[i] |= small[h]
         for which in range(table.shape[0]):
             line = which * height + first + i
             # By address: counted references to so many short rows would cost as much as their residues.
             contiguous_row(flat, line, padded, pitch - padded)[:] = 0
             sums = contiguous_row(ends, line, pitch // 4 - chunks, chunks)
-            own = numbers + np.uint64(4 * which * table.shape[1])
+            own = numbers + np.uint64(4 * which * count)
             target = np.uint64(flat.ctypes.data + line * pitch)
-            # The last chunk first: its sixteens may reach into the row's end, where the sums are to stand.
+            # The last chunk first: its lines may reach into the row's end, where the sums are to stand.
             for chunk in range(chunks - 1, -1, -1):
                 h0 = chunk * CHUNK
-                groups = (min(padded, h0 + CHUNK) - h0) // 16
-                here, there = source + np.uint64(4 * h0), target + np.uint64(h0)
-                if table.shape[1] == 1:
-                    total = _row1(here, 4 * padded, groups, own, offset[which], q[which], there)
-                elif table.shape[1] == 2:
-                    total = _row2(here, 4 * padded, groups, own, offset[which], q[which], there)
+                groups = (min(padded, h0 + CHUNK) - h0) // 64
+                here, there = source + np.uint64(4 * count * h0), target + np.uint64(h0)
+                if count == 1:
+                    total = _row1(here, groups, own, offset[which], q[which], there)
+                elif count == 2:
+                    total = _row2(here, groups, own, offset[which], q[which], there)
                 else:
-                    total = _row3(here, 4 * padded, groups, own, offset[which], q[which], there)
+                    total = _row3(here, groups, own, offset[which], q[which], there)
                 sums[chunk] = np.int32(-128 * np.int64(total))
 
 
@@ -109,12 +149,14 @@ def pack_columns(b, start, scale, bits, table, offset, q, panel, out, residual2,
     """The right operand's residues of columns start, start + 1, … of `b` (k, N) scaled by 2^scale, written from `panel`
     on; Σδ² and flag are added per column.
     """
+    full_width()
     k = b.shape[0]
     count = table.shape[1]
     lines = np.zeros((1, 32))
     dwords = np.empty((_WIDE * _DEEP * count, 32), np.int32)
     f1 = np.empty(32 * _WIDE)
     f2 = np.empty(32 * _WIDE)
+    factors = np.empty((2, 32))
     whole = contiguous_row(lines, 0, 0, 32)
     # A few panels and a few rows at a time: rows are read, and panels written, in long pieces.
     for j0 in range(0, scale.size, 32 * _WIDE):
@@ -122,8 +164,21 @@ def pack_columns(b, start, scale, bits, table, offset, q, panel, out, residual2,
         panels = (n + 31) // 32
         column_factors(scale[j0 : j0 + n], f1[:n], f2[:n])
         for h0 in range(0, k, _DEEP):
+            deep = min(_DEEP, k - h0)
+            for p in range(n // 32):
+                for x in range(32):
+                    factors[0, x] = f1[32 * p + x]
+                    factors[1, x] = f2[32 * p + x]
+                source = np.uint64(b.ctypes.data + h0 * b.strides[0] + (start + j0 + 32 * p) * b.strides[1])
+                to = np.uint64(dwords.ctypes.data + p * _DEEP * count * 128)
+                _prepare_panel(
+                    source, b.strides[0], b.strides[1], deep, np.uint64(factors.ctypes.data),
+                    np.uint64(residual2.ctypes.data + 8 * (j0 + 32 * p)), np.uint64(tiny.ctypes.data + j0 + 32 * p),
+                    bits, count, to,
+                )  # fmt: skip
             for x in range(min(_DEEP, k + 3 - h0)):
-                for p in range(panels):
+                # Rows beyond the matrix, and a last panel of fewer than 32 columns.
+                for p in range(n // 32 if x < deep else 0, panels):
                     p0 = 32 * p
                     size = min(n - p0, 32)
                     whole[:] = 0.0
@@ -163,6 +218,7 @@ def pack_left(
     """`scale.scale_rows`, `pack_rows` and `scale.bound_terms` of a real operand in one call: between calls a worker may
     have to wait for the interpreter, which takes longer than a small operand.
     """
+    full_width()
     norm2, norm1 = np.empty(a.shape[0], np.int64), np.empty(a.shape[0], np.int64)
     residual2, tiny = np.zeros(a.shape[0]), np.zeros(a.shape[0], np.uint8)
     _scale_rows(a, thresholds, q, exponent, shift, norm2, norm1, counts)
@@ -178,6 +234,7 @@ def pack_right(
     b, start, thresholds, q, bits, table, offset, modulus, panel, terms, a_priori, out, exponent, shift, counts, bounds
 ):  # fmt: skip
     """The same of columns start, start + 1, … of `b` (k, N), as many as `exponent` has."""
+    full_width()
     n = exponent.size
     norm2, norm1 = np.empty(n, np.int64), np.empty(n, np.int64)
     residual2, tiny = np.zeros(n), np.zeros(n, np.uint8)
@@ -263,6 +320,7 @@ def pack_complex_left(
     """`pack_left` of a complex operand: `both` has rows of real and imaginary parts; the residues of their sums go to
     out[2].
     """
+    full_width()
     m, k = real.shape
     norm2, norm1 = np.empty(m, np.int64), np.empty(m, np.int64)
     residual2, tiny = np.zeros(m), np.zeros(m, np.uint8)
@@ -282,6 +340,7 @@ def pack_complex_right(
     shift, counts, bounds,
 ):  # fmt: skip
     """The same of columns, which stand in `both` one part below the other."""
+    full_width()
     n = exponent.size
     norm2, norm1 = np.empty(n, np.int64), np.empty(n, np.int64)
     residual2, tiny = np.zeros(n), np.zeros(n, np.uint8)

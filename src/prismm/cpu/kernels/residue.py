@@ -1,9 +1,12 @@
 """Residues of integers by dot products of bytes on the VNNI unit, as intrinsics in LLVM IR.
 
-An integer, made positive, is a few dwords of bytes d_b; its residue is Σ d_b·(256^b mod q), four terms an instruction,
-then reduced once in float32, where everything is exact: |r| < 2^19, the computed r/q is off by less than 0.1/q and the
-fraction of r/q is at least 1/(2q) from a half for odd q; for q = 256 it is exact, and 2^-9 sends ties to -128. Per 16
-residues: one ``vpdpbusd`` per dword and six other instructions; in float64 it would be twelve for 8.
+An integer, made positive, is a few dwords of bytes d_b; its residue is r = Σ d_b·(256^b mod q), four terms an
+instruction, less q·rint(r/q). The quotient comes from float32: |r| < 2^19 is exact there, the computed r/q is off by
+less than 0.1/q and the fraction of r/q is at least 1/(2q) from a half for odd q; for q = 256 it is exact, and 2^-9 added
+to it sends ties to -128. q·rint(r/q) comes from a product of 16-bit integers, since |r/q| < 2^15.
+
+Four vectors of 16 residues become one of 64 bytes. Per 64 residues: four ``vpdpbusd`` per dword, sixteen instructions
+of reduction, and four or five that pack them; in float64 it would be twelve for 8.
 """
 
 from __future__ import annotations
@@ -15,10 +18,12 @@ from numba.core import types
 from numba.extending import intrinsic
 
 LANES = 16
-_I8, _I32, _I64, _F32 = ir.IntType(8), ir.IntType(32), ir.IntType(64), ir.FloatType()
-_V32, _V8, _VF, _B16 = (
-    ir.VectorType(_I32, LANES), ir.VectorType(_I8, 4 * LANES), ir.VectorType(_F32, LANES), ir.VectorType(_I8, LANES),
+_I8, _I16, _I32, _I64, _F32 = ir.IntType(8), ir.IntType(16), ir.IntType(32), ir.IntType(64), ir.FloatType()
+_V32, _V16, _V8, _VF = (
+    ir.VectorType(_I32, LANES), ir.VectorType(_I16, 2 * LANES), ir.VectorType(_I8, 4 * LANES),
+    ir.VectorType(_F32, LANES),
 )  # fmt: skip
+_ZERO = ir.Constant(_V32, [0] * LANES)
 
 
 def declared(module: Any, name: str, result: Any, kinds: list[Any]) -> Any:
@@ -50,54 +55,89 @@ def _load(b: Any, address: Any, offset: Any, kind: Any) -> Any:
     return value
 
 
-def _reduced(b: Any, dwords: list[Any], numbers: list[Any], offset: Any, q: Any, r: Any, bias: Any) -> Any:
-    """Symmetric residues of 16 integers, as int32."""
-    total = offset
-    for dword, number in zip(dwords, numbers, strict=True):
-        operand = dot_operand()
-        call = [total, b.bitcast(dword, operand), b.bitcast(number, operand)]
-        total = b.call(dot_function(b.module), call)
-    x = b.sitofp(total, _VF)
-    fma = declared(b.module, "llvm.fma.v16f32", _VF, [_VF, _VF, _VF])
-    nearest = declared(b.module, "llvm.rint.v16f32", _VF, [_VF])
-    quotient = b.call(nearest, [b.call(fma, [x, r, bias])])
-    return b.fptosi(b.call(fma, [b.fneg(quotient), q, x]), _V32)
+def pair_function(module: Any) -> tuple[Any, Any]:
+    """``vpdpwssd``: an int32 plus two products of 16-bit integers, in 16 lanes; and its operands' type, which LLVM 22
+    corrected likewise.
+    """
+    kind = _V16 if binding.llvm_version_info[0] >= 22 else _V32
+    return declared(module, "llvm.x86.avx512.vpdpwssd.512", _V32, [_V32, kind, kind]), kind
 
 
-def _constants(b: Any, table: Any, offset: Any, modulus: Any, dwords: int) -> tuple[list[Any], Any, Any, Any, Any]:
-    numbers = [
-        everywhere(b, _load(b, table, ir.Constant(_I64, 4 * d), _I32)) for d in range(dwords)
-    ]  # fmt: skip
-    q = b.fptrunc(modulus, _F32)
-    inverse = b.fdiv(ir.Constant(_F32, 1.0), q)
-    even = b.fcmp_ordered("==", q, ir.Constant(_F32, 256.0))
-    bias = b.select(even, ir.Constant(_F32, 2.0**-9), ir.Constant(_F32, 0.0))
-    return numbers, everywhere(b, offset), everywhere(b, q), everywhere(b, inverse), everywhere(b, bias)
+def nearest_integers(b: Any, x: Any) -> Any:
+    """Float32 in 16 lanes, rounded to the nearest int32, ties to even."""
+    kinds = [_VF, _V32, _I16, _I32]
+    convert = declared(b.module, "llvm.x86.avx512.mask.cvtps2dq.512", _V32, kinds)
+    # 8: to nearest whatever the mode of the thread, and no exceptions told.
+    return b.call(convert, [x, _ZERO, ir.Constant(_I16, -1), ir.Constant(_I32, 8)])
+
+
+class _Modulus:
+    """What residues modulo one number are made of, in all lanes: bytes of 256^b mod q by dwords, offset, q, 1/q."""
+
+    def __init__(self, b: Any, table: Any, offset: Any, modulus: Any, dwords: int) -> None:
+        self.b = b
+        self.numbers = [
+            b.bitcast(everywhere(b, _load(b, table, ir.Constant(_I64, 4 * d), _I32)), dot_operand())
+            for d in range(dwords)
+        ]
+        self.offset = everywhere(b, offset)
+        self.pair, kind = pair_function(b.module)
+        negative = b.and_(b.sub(ir.Constant(_I32, 0), b.fptosi(modulus, _I32)), ir.Constant(_I32, 65535))
+        self.minus = b.bitcast(everywhere(b, negative), kind)
+        self.kind = kind
+        q = b.fptrunc(modulus, _F32)
+        even = b.fcmp_ordered("==", q, ir.Constant(_F32, 256.0))
+        self.inverse = everywhere(b, b.fdiv(ir.Constant(_F32, 1.0), q))
+        self.bias = everywhere(b, b.select(even, ir.Constant(_F32, 2.0**-9), ir.Constant(_F32, 0.0)))
+
+    def residues(self, dwords: list[Any]) -> Any:
+        """Of 16 integers, as int32: in [-(q-1)/2, (q-1)/2], or [-128, 127]."""
+        b, total = self.b, self.offset
+        for dword, number in zip(dwords, self.numbers, strict=True):
+            total = b.call(dot_function(b.module), [total, b.bitcast(dword, dot_operand()), number])
+        fma = declared(b.module, "llvm.fma.v16f32", _VF, [_VF, _VF, _VF])
+        quotient = nearest_integers(b, b.call(fma, [b.sitofp(total, _VF), self.inverse, self.bias]))
+        return b.call(self.pair, [total, b.bitcast(quotient, self.kind), self.minus])
+
+
+def _bytes(b: Any, four: list[Any]) -> Any:
+    """Four vectors of 16 int32 within a byte as 64 bytes: in each lane of 128 bits four of the first, of the second, …"""
+    words = declared(b.module, "llvm.x86.avx512.packssdw.512", _V16, [_V32, _V32])
+    narrow = declared(b.module, "llvm.x86.avx512.packsswb.512", _V8, [_V16, _V16])
+    return b.call(narrow, [b.call(words, four[:2]), b.call(words, four[2:])])
 
 
 def row_residues(dwords: int) -> Any:
-    """The intrinsic row_residues(source, pitch, groups, table, offset, modulus, out): int32 sum of the residues of
-    16·groups integers, groups >= 1, whose dword d stands at source + d·pitch; they go to `out` as bytes.
+    """The intrinsic row_residues(source, groups, table, offset, modulus, out): int32 sum of the residues of 64·groups
+    integers, groups >= 1, in lines of 32: dword d of line x stands at source + (x·dwords + d)·128; they go to `out` as
+    bytes.
     """
 
     def codegen(context: Any, b: Any, signature: Any, args: Any) -> Any:
-        source, pitch, groups, table, offset, modulus, out = args
-        constants = _constants(b, table, offset, modulus, dwords)
+        source, groups, table, offset, modulus, out = args
+        numbers = _Modulus(b, table, offset, modulus, dwords)
         before = b.block
         loop, done = b.append_basic_block("row"), b.append_basic_block("rest")
         b.branch(loop)
         b.position_at_end(loop)
         step, total = b.phi(_I64), b.phi(_V32)
         step.add_incoming(ir.Constant(_I64, 0), before)
-        total.add_incoming(ir.Constant(_V32, [0] * LANES), before)
-        start = b.mul(step, ir.Constant(_I64, 4 * LANES))
-        lines = [
-            _load(b, source, b.add(start, b.mul(pitch, ir.Constant(_I64, d))), _V32) for d in range(dwords)
-        ]  # fmt: skip
-        y = _reduced(b, lines, *constants)
-        place = b.inttoptr(b.add(out, b.mul(step, ir.Constant(_I64, LANES))), _B16.as_pointer())
-        b.store(b.trunc(y, _B16), place).align = 1
-        following, more = b.add(step, ir.Constant(_I64, 1)), b.add(total, y)
+        total.add_incoming(_ZERO, before)
+        start = b.mul(step, ir.Constant(_I64, 2 * dwords * 128))
+        four = []
+        for vector in range(4):
+            places = [(vector // 2 * dwords + d) * 128 + vector % 2 * 64 for d in range(dwords)]
+            lines = [_load(b, source, b.add(start, ir.Constant(_I64, place)), _V32) for place in places]
+            four.append(numbers.residues(lines))
+        packed = _bytes(b, four)
+        ones = b.bitcast(ir.Constant(_V8, [1] * 64), dot_operand())
+        more = b.call(dot_function(b.module), [total, ones, b.bitcast(packed, dot_operand())])
+        # From four of each vector in turn to each vector's sixteen in turn.
+        order = ir.Constant(_V32, [4 * (x % 4) + x // 4 for x in range(LANES)])
+        straight = b.shuffle_vector(b.bitcast(packed, _V32), _ZERO, order)
+        place = b.inttoptr(b.add(out, b.mul(step, ir.Constant(_I64, 4 * LANES))), _V32.as_pointer())
+        b.store(straight, place).align = 1
+        following = b.add(step, ir.Constant(_I64, 1))
         step.add_incoming(following, loop)
         total.add_incoming(more, loop)
         b.cbranch(b.icmp_signed("<", following, groups), loop, done)
@@ -105,10 +145,8 @@ def row_residues(dwords: int) -> Any:
         return b.call(declared(b.module, "llvm.vector.reduce.add.v16i32", _I32, [_V32]), [more])
 
     @intrinsic
-    def emit(
-        typingctx: Any, source: Any, pitch: Any, groups: Any, table: Any, offset: Any, modulus: Any, out: Any
-    ) -> Any:
-        kinds = (types.uintp, types.intp, types.intp, types.uintp, types.int32, types.float64, types.uintp)
+    def emit(typingctx: Any, source: Any, groups: Any, table: Any, offset: Any, modulus: Any, out: Any) -> Any:
+        kinds = (types.uintp, types.intp, types.uintp, types.int32, types.float64, types.uintp)
         return types.int32(*kinds), codegen
 
     return emit
@@ -122,7 +160,7 @@ def panel_residues(dwords: int) -> Any:
 
     def codegen(context: Any, b: Any, signature: Any, args: Any) -> Any:
         source, groups, table, offset, modulus, out = args
-        constants = _constants(b, table, offset, modulus, dwords)
+        numbers = _Modulus(b, table, offset, modulus, dwords)
         before = b.block
         loop, done = b.append_basic_block("panel"), b.append_basic_block("rest")
         b.branch(loop)
@@ -130,15 +168,16 @@ def panel_residues(dwords: int) -> Any:
         step = b.phi(_I64)
         step.add_incoming(ir.Constant(_I64, 0), before)
         start = b.mul(step, ir.Constant(_I64, 4 * dwords * 128))
-        byte = ir.Constant(_V32, [255] * LANES)
+        # In each lane of 128 bits, from four columns of each row in turn to four rows of each column in turn.
+        order = [16 * (x // 16) + 4 * (x % 4) + x % 16 // 4 for x in range(64)]
         for half in range(2):
-            word = None
+            four = []
             for x in range(4):
                 places = [ir.Constant(_I64, (x * dwords + d) * 128 + 64 * half) for d in range(dwords)]
-                y = _reduced(b, [_load(b, source, b.add(start, p), _V32) for p in places], *constants)
-                y = b.shl(b.and_(y, byte) if x < 3 else y, ir.Constant(_V32, [8 * x] * LANES))
-                word = y if word is None else b.or_(word, y)
-            word = b.xor(word, ir.Constant(_V32, [-0x7F7F7F80] * LANES))
+                four.append(numbers.residues([_load(b, source, b.add(start, p), _V32) for p in places]))
+            packed = _bytes(b, four)
+            word = b.shuffle_vector(packed, packed, ir.Constant(ir.VectorType(_I32, 64), order))
+            word = b.xor(b.bitcast(word, _V32), ir.Constant(_V32, [-0x7F7F7F80] * LANES))
             place = b.add(b.mul(step, ir.Constant(_I64, 128)), ir.Constant(_I64, 64 * half))
             b.store(word, b.inttoptr(b.add(out, place), _V32.as_pointer())).align = 4
         following = b.add(step, ir.Constant(_I64, 1))
