@@ -10,20 +10,22 @@ PACKAGES = ("prismm.cpu.kernels", "prismm.numerics.kernels")
 HELPED_BY = {"replay": "dot_model"}
 """Modules whose kernels call most helpers of another one: what has compiled those compiles them in half the time."""
 NEED_VNNI = ("fused", "packed", "vnni")
+NEED_AMX = ("amx", "fused_amx")
 """Modules whose kernels compile only where the processor has the instructions."""
 
 
 def all_kernels(*, here: bool = True) -> list[tuple[str, Any]]:
     """Names and kernels; `here`: of those alone that this processor can run."""
     from prismm.core import jit
-    from prismm.cpu.kernels import vnni
+    from prismm.cpu.kernels import amx, vnni
 
     found = []
     modules = [
         (package, module.name)
         for package in PACKAGES
         for module in pkgutil.iter_modules(importlib.import_module(package).__path__)
-        if not here or vnni.supported() or module.name not in NEED_VNNI
+        if not here
+        or ((vnni.supported() or module.name not in NEED_VNNI) and (amx.supported() or module.name not in NEED_AMX))
     ]
     for package, name in sorted(modules, key=lambda one: (one[0], HELPED_BY.get(one[1], one[1]))):
         module = importlib.import_module(f"{package}.{name}")

@@ -9,7 +9,7 @@ import numpy as np
 from prismm.core.backend import Chosen
 from prismm.core.problem import Problem
 from prismm.cpu.alternatives import weigh
-from prismm.cpu.costs import native_seconds, rates_of, residue_seconds
+from prismm.cpu.costs import MEASURED, native_seconds, rates_of, residue_seconds
 from prismm.cpu.engines.integer import choose
 from prismm.cpu.native.product import cannot_underflow
 from prismm.planning.moduli_count import TINY_MODULI, moduli_for_native, moduli_for_rounding, moduli_for_sample
@@ -27,8 +27,23 @@ TINY_WORK = 300_000
 may each product of a batch have for the direct engine.
 """
 
+RESULTS = {53: ("float64", "complex128"), 24: ("float32", "complex64")}
+"""Types of real and complex results, by their precision, that residues of native grade are weighed for."""
+
+SAMPLE_ROWS, SAMPLE_COLUMNS = 48, 64
+"""Rows and columns, evenly apart, whose product says how many entries of native grade are left open."""
+
+LEAST_SIDE = 192
+"""Rows and columns below which residues are not weighed against BLAS: splits would take as long as products."""
+
 THIN = 4096
 """A tall or wide product whose smaller operand has at most so many elements goes to the direct engine as well."""
+
+RESIDUE_WORK = 1 << 29
+"""Multiply-adds from which on residues of native grade may beat BLAS, on a processor with a tile unit."""
+
+MARGIN = 0.9
+"""Residues take the place of BLAS where this share of its seconds is predicted for them: what predictions err by."""
 
 SAMPLED_WORK = 1 << 28
 """Multiply-adds from which on a sample of the data is worth its time."""
@@ -94,6 +109,9 @@ class CpuColumn:
             narrower = problem.native_roundoff < problem.result.unit_roundoff
             if problem.goal == "native" and problem.terms == 1 and narrower:
                 return Chosen(of_grade, engine, ("a single product in a wider type would round twice",))
+            if engine is None and sample is not None and beats_blas(problem, sample):
+                reason = "certified, and fewer seconds are predicted on this CPU's tile unit than for its BLAS"
+                return Chosen(of_grade, engine, (reason,))
             return Chosen(Native(), engine, ("its a-priori bound meets the target, and nothing is faster on a CPU",))
         return Chosen(of_grade, engine, ("integers beyond 2^53 need exact operands",))
 
@@ -105,6 +123,53 @@ class CpuColumn:
 def column(device: str = "cpu") -> CpuColumn:
     """The column of this processor."""
     return CpuColumn()
+
+
+def beats_blas(problem: Problem, sample: Sample) -> bool:
+    """Whether residues of native grade are predicted clearly faster than the native product: never without an engine
+    whose rates are measured here, nor where a sample of the entries says that many would have to be repaired.
+    """
+    if problem.multiply_adds < RESIDUE_WORK or min(problem.m, problem.n) < LEAST_SIDE or problem.batch:
+        return False
+    if problem.result.precision not in RESULTS or not measured_engine():
+        return False
+    moduli = moduli_for_native(problem.result, problem.terms)
+    parts = 3 if problem.is_complex else 1
+    engine = choose("cpu").name
+    native = native_seconds(Native(), problem, 1)
+    residues = residue_seconds(engine, problem, moduli, parts, 1)
+    if residues >= MARGIN * native:
+        return False
+    share = uncertified_share(problem, sample, moduli, engine) if problem.goal == "native" else 0.0
+    entries = problem.m * problem.n * (2 if problem.is_complex else 1) * share
+    return residues + entries * problem.terms / rates_of(engine).repair < MARGIN * native
+
+
+def uncertified_share(problem: Problem, sample: Sample, moduli: int, engine: str) -> float:
+    """Share of the result's entries whose certificate of native grade residues leave open, by the product of a few
+    rows and columns from all over the operands.
+    """
+    from prismm.core.outcome import Job, Outcome
+    from prismm.cpu.residues.product import Product
+    from prismm.cpu.residues.split import Splitter
+
+    a, b = sample.a, sample.b
+    rows = np.ascontiguousarray(a[:: -(-a.shape[0] // SAMPLE_ROWS)])
+    columns = np.ascontiguousarray(b[:, :: -(-b.shape[1] // SAMPLE_COLUMNS)])
+    out = np.empty((len(rows), columns.shape[1]), RESULTS[problem.result.precision][problem.is_complex])
+    job = Job(problem.result, problem.target, problem.terms, a_priori=True, workers=1, memory=1 << 30)
+    product = Product(Splitter(moduli, choose(engine), a.shape[1], problem.is_complex, True, True), job, Outcome())
+    product.run(rows, columns, out)
+    return sum(i.size for _, i, _ in product.open) / (out.size * (2 if problem.is_complex else 1))
+
+
+def measured_engine() -> bool:
+    """Whether the best engine of this CPU is one of tiles, whose rates are measured. The processor's features are
+    looked at first, so that nothing is proved or compiled where there is none.
+    """
+    from prismm.cpu.kernels import amx
+
+    return amx.supported() and choose("cpu").name in MEASURED
 
 
 def _residues_are_faster(problem: Problem) -> bool:

@@ -26,6 +26,9 @@ class Rates:
     repair: float = 3.0e8
 
 
+MEASURED = ("cpu:amx",)
+"""Engines whose rates are measured on this machine (`cpu.measured`), and NumPy's beside them."""
+
 RATES = {
     "cpu:vnni": Rates(2.25e11),
     "cpu:int8": Rates(2.1e11),
@@ -51,13 +54,20 @@ def rates_of(engine: str) -> Rates:
     """The rates of an engine on this processor."""
     from llvmlite import binding
 
+    if engine in MEASURED:
+        from prismm.cpu import measured
+
+        return measured.rates(engine)
     special = PROCESSORS.get(binding.get_host_cpu_name(), {})
     return special.get(engine) or RATES.get(engine, RATES["cpu:int8"])
 
 
 def native_rate(problem: Problem) -> float:
     """Multiply-adds of real elements that one worker's BLAS makes in a second."""
-    rates = RATES["cpu:int8"]
+    from prismm.cpu.engines.integer import choose
+
+    best = choose("cpu").name
+    rates = rates_of(best) if best in MEASURED else RATES["cpu:int8"]
     return rates.float64 if problem.native_roundoff < 2.0**-30 else rates.float32
 
 
@@ -70,7 +80,7 @@ def blas_seconds(problem: Problem, workers: int) -> float:
 def native_seconds(scheme: Native, problem: Problem, workers: int) -> float:
     """Seconds expected for the scheme `Native`: BLAS, and a pass over the result."""
     native, entries = blas_seconds(problem, workers), problem.m * problem.n
-    if scheme.compute == "float64" and native_rate(problem) == RATES["cpu:int8"].float32:
+    if scheme.compute == "float64" and problem.native_roundoff >= 2.0**-30:
         return 2.0 * native + entries * ENTRY_SECONDS / workers
     return native + entries * 4e-10
 

@@ -15,7 +15,7 @@ from prismm.core.outcome import Job, for_kernels
 from prismm.core.request import Request
 from prismm.cpu import blas_threads
 from prismm.cpu.backend import select
-from prismm.cpu.choice import TINY_WORK
+from prismm.cpu.choice import RESIDUE_WORK, TINY_WORK, measured_engine
 from prismm.cpu.engines.integer import DIRECT, CpuEngine
 from prismm.cpu.engines.named import BLAS, engine_named
 from prismm.cpu.native import product as native
@@ -53,6 +53,8 @@ def fast_product(
     work = a.shape[0] * a.shape[1] * b.shape[1]
     if native_grade and reproducible is False:
         environment.check_arithmetic()
+        if work >= RESIDUE_WORK and measured_engine():
+            return None  # the planner weighs residues
         if work >= blas_threads.SHARED_WORK:
             blas_threads.check_numpy()
         return native.ordinary_product(a, b)
@@ -102,7 +104,10 @@ def fast_batch(
     native_grade = accuracy is None or (isinstance(accuracy, str) and accuracy == "native")
     if native_grade and reproducible is False:
         environment.check_arithmetic()
-        if math.prod(a.shape[-2:]) * b.shape[-1] >= blas_threads.SHARED_WORK:
+        work = math.prod(a.shape[-2:]) * b.shape[-1]
+        if work >= RESIDUE_WORK and measured_engine():
+            return None  # the planner weighs residues
+        if work >= blas_threads.SHARED_WORK:
             blas_threads.check_numpy()
         try:
             return native.ordinary_products(a, b, threads.worker_count(workers))

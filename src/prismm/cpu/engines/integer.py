@@ -204,8 +204,10 @@ class AmxEngine(PackedEngine):
 
     def fused(self) -> tuple[Any, Any]:
         """The kernels that multiply and join real and complex operands."""
+        from prismm.cpu.engines import tile_permission
         from prismm.cpu.kernels import fused_amx
 
+        tile_permission.require()
         return fused_amx.fused_amx_product, fused_amx.fused_amx_complex_product
 
     def multiply(
@@ -216,14 +218,15 @@ class AmxEngine(PackedEngine):
         moduli: tuple[int, ...],
     ) -> None:
         """out[q] = left[q] (m, k) @ right[q] (k, n) modulo q, as digits: what products are joined from."""
-        from prismm.cpu.kernels import amx
-
-        count, m, k = left.shape
-        n = right.shape[2]
         import numpy as np
 
         from prismm.core.workspace import Workspace
+        from prismm.cpu.engines import tile_permission
+        from prismm.cpu.kernels import amx
 
+        tile_permission.require()
+        count, m, k = left.shape
+        n = right.shape[2]
         a, b = self.packed(left, right)
         with Workspace() as workspace:
             x, y = workspace.empty(a.shape, np.int8), workspace.empty(b.shape, np.uint32)

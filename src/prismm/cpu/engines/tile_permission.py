@@ -14,6 +14,8 @@ import functools
 import platform
 import sys
 
+from prismm.errors import EngineError
+
 _ARCH_PRCTL = 158
 _GET_PERMISSION, _ASK_PERMISSION = 0x1022, 0x1023
 _TILE_DATA = 18
@@ -38,3 +40,14 @@ def refusal() -> str | None:
             return "the system refused its tile registers: a thread's alternate signal stack is too small for them"
         return f"the system refused its tile registers ({errno.errorcode.get(code, code)})"
     return None if _held(libc) else "the system did not give its tile registers, though it said so"
+
+
+def require() -> None:
+    """Nothing where leave is given; an error instead of the SIGILL that would end the process otherwise.
+
+    Raises:
+        EngineError: where the system refused it.
+    """
+    reason = refusal()
+    if reason is not None:
+        raise EngineError(f"engine 'cpu:amx' cannot be used here: {reason}; pass engine='cpu' for the best that can")

@@ -1,4 +1,4 @@
-"""INT8 products on the AMX tile unit: a micro-kernel in LLVM IR whose int32 sums are reduced to bytes beside the next one.
+"""INT8 products on the AMX tile unit: a micro-kernel in LLVM IR, whose sums are reduced to bytes beside the next one.
 
 ``tdpbsud`` adds the product of a tile of 16 x 64 signed bytes and one of 64 x 16 unsigned bytes (four rows a dword) to
 16 x 16 int32, in 16 cycles. The packed residues of `vnni` are its operands as they are: rows of A at a stride of one
@@ -185,16 +185,16 @@ def _micro(tall: int) -> Any:
                 place = b.add(ahead, b.add(b.mul(index, _number(64 * AHEAD)), _number(64 * line)))
                 b.call(prefetch, [_pointer(b, place), *to_l2])
             held: dict[tuple[str, str], int] = {}
-            for what, which, last in ORDER[tall].split():
-                if what == "d":
+            for what in ORDER[tall].split():
+                which, last = what[1], what[2]
+                if what[0] == "d":
                     _tile(b, "tdpbsud", [2 * int(which) + int(last), held["a", which], held["b", last]])
                     continue
-                held[what, which] = int(last)
-                place = (
-                    b.add(x, b.mul(sixteen, _number(int(which)))) if what == "a" else b.add(y, _number(64 * int(which)))
-                )
-                load = "tileloaddt164" if what == "a" else "tileloadd64"
-                _tile(b, load, [int(last)], place, pitch if what == "a" else _number(4 * PANEL))
+                held[what[0], which] = int(last)
+                if what[0] == "a":
+                    _tile(b, "tileloaddt164", [int(last)], b.add(x, b.mul(sixteen, _number(int(which)))), pitch)
+                else:
+                    _tile(b, "tileloadd64", [int(last)], b.add(y, _number(64 * int(which))), _number(4 * PANEL))
 
         names = "fresh", "more", "begin", "both", "between", "multiply", "rest", "reduce", "done"
         blocks = {x: b.append_basic_block(x) for x in names}
@@ -262,7 +262,7 @@ def _micro(tall: int) -> Any:
 
 
 _micro1, _micro2, micro3 = (_micro(tall) for tall in (1, 2, 3))
-"""micro3(a, pitch, panel, steps, fresh, here, before, before_a, before_rows, tail, target, table, ahead): the int32 tile
+"""micro3(a, pitch, panel, steps, fresh, here, before, before_a, before_rows, tail, target, table, ahead): int32
 `here` (48, 32) = itself, or zeros where `fresh`, plus 48 rows at a, `pitch` bytes apart, times a panel, over steps >= 1
 of 64 in k. On the way the tile `before`, of `before_rows` (a multiple of 8, or 0) rows at before_a, whose offsets stand
 `tail` bytes from their start, is reduced by `table` (`_factors`) and written to `target` as (rows, 32) bytes; `AHEAD`

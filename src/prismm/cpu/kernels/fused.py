@@ -94,5 +94,5 @@ def fused_complex_product(
                         sums, limbs, RADIX, product, quotient, i0 + i, j0, row_shift, column_shift, row_terms,
                         column_terms, terms, row_power, column_power, row_counts, column_counts, k, mode, kappa,
                         magnitude_kappa, precision, out, out32, low, failed, counts[part], w, work,
-                        shift, flags,
+                        edge, flags,
                     )  # fmt: skip

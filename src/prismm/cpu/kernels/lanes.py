@@ -175,7 +175,7 @@ def power_of_two(b: Any, exponent: Any) -> Lanes:
 
 
 def loop(b: Any, count: Any, body: Any, start: Any = None) -> Any:
-    """body(index, total) for index 0, 1, … count - 1 (count >= 1), which returns the new i64 total; returns the last."""
+    """body(index, total) for index 0, 1, … count - 1, count >= 1, which returns the new i64 total; the last total."""
     before = b.block
     again, done = b.append_basic_block("lanes"), b.append_basic_block("lanes_done")
     b.branch(again)

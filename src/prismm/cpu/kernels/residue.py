@@ -2,8 +2,8 @@
 
 An integer, made positive, is a few dwords of bytes d_b; its residue is r = Σ d_b·(256^b mod q), four terms an
 instruction, less q·rint(r/q). The quotient comes from float32: |r| < 2^19 is exact there, the computed r/q is off by
-less than 0.1/q and the fraction of r/q is at least 1/(2q) from a half for odd q; for q = 256 it is exact, and 2^-9 added
-to it sends ties to -128. q·rint(r/q) comes from a product of 16-bit integers, since |r/q| < 2^15.
+less than 0.1/q and the fraction of r/q is at least 1/(2q) from a half for odd q; for q = 256 it is exact, and 2^-9
+sends ties to -128. q·rint(r/q) comes from 16-bit integers, as |r/q| < 2^15.
 
 Four vectors of 16 residues become one of 64 bytes. Per 64 residues: four ``vpdpbusd`` per dword, sixteen instructions
 of reduction, and four or five that pack them; in float64 it would be twelve for 8.
@@ -101,7 +101,7 @@ class _Modulus:
 
 
 def _bytes(b: Any, four: list[Any]) -> Any:
-    """Four vectors of 16 int32 within a byte as 64 bytes: in each lane of 128 bits four of the first, of the second, …"""
+    """Four vectors of 16 int32 within a byte as 64 bytes: a lane of 128 bits has four of each, in turn."""
     words = declared(b.module, "llvm.x86.avx512.packssdw.512", _V16, [_V32, _V32])
     narrow = declared(b.module, "llvm.x86.avx512.packsswb.512", _V8, [_V16, _V16])
     return b.call(narrow, [b.call(words, four[:2]), b.call(words, four[2:])])

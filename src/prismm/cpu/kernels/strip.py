@@ -180,5 +180,5 @@ products c0 (rows, moduli, columns), or of c0 - c1, or of c2 - c0 - c1, go to su
 c2 where they count. Whole sixteens are read and written: columns and sums have room."""
 
 digit_sums, digit_sums_difference, digit_sums_cross = _digit_strip(0), _digit_strip(1), _digit_strip(2)
-"""digit_sums(d0, d1, d2, i, panel, w, limbs, modulus, reciprocal, weights, sums): the same of digits d0 (strips, panels,
-moduli, rows of a strip, 32), from the first column of `panel` on."""
+"""digit_sums(d0, d1, d2, i, panel, w, limbs, modulus, reciprocal, weights, sums): the same of digits d0 (strips,
+panels, moduli, rows of a strip, 32), from the first column of `panel` on."""

@@ -1,0 +1,128 @@
+"""Rates of this processor's tile unit and of NumPy's products, measured once and kept on disk.
+
+Tile units differ by generation, and in virtual machines by neighbours; so does the BLAS beside them. Where a CPU has a
+usable tile unit, half a second of products on one worker, of what `Residues` does and of NumPy, says what each takes:
+
+- two products of residues of different inner dimension: seconds a multiply-add, and seconds to join an entry;
+- splits of rows and of columns: seconds an element and modulus;
+- NumPy's product in float64 and float32.
+
+The file lies beside the compiled kernels, whose folder's name carries the versions of all that was measured. A file
+that cannot be read, or is of another processor, counts as missing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from prismm.core import cache_files, threads
+from prismm.core.jit import cache_folder
+from prismm.cpu.costs import Rates
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+FILE = "rates.json"
+
+_MODULI, _ROWS, _COLUMNS, _SHORT, _LONG = 15, 672, 384, 512, 1536
+_REPEATS = 5
+
+
+def rates(engine: str) -> Rates:
+    """The rates of an engine of tiles that proved itself: from disk, or measured now and written there."""
+    from llvmlite import binding
+
+    return _rates(engine, binding.get_host_cpu_name())
+
+
+@functools.cache
+def _rates(engine: str, processor: str) -> Rates:
+    folder = cache_folder()
+    known = _read(folder / FILE, engine, processor) if folder is not None else None
+    if known is not None:
+        return known
+    found: Rates = threads.run(lambda _: measure(engine), 1)[0]
+    if folder is not None:
+        with contextlib.suppress(OSError):
+            content = {"processor": processor, "engine": engine, "rates": asdict(found)}
+            cache_files.write(folder / FILE, json.dumps(content, indent=1).encode())
+    return found
+
+
+def _read(path: Path, engine: str, processor: str) -> Rates | None:
+    try:
+        content = json.loads(cache_files.read(path))
+        if (content["engine"], content["processor"]) != (engine, processor):
+            return None
+        numbers = {name: float(x) for name, x in content["rates"].items()}
+        return Rates(**numbers) if all(0.0 < x < 1e16 for x in numbers.values()) else None
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        return None
+
+
+def _seconds(run: Callable[[], Any]) -> float:
+    """Median of a few runs, after one that counts for nothing."""
+    run()
+    taken = []
+    for _ in range(_REPEATS):
+        start = time.perf_counter()
+        run()
+        taken.append(time.perf_counter() - start)
+    return statistics.median(taken)
+
+
+def measure(engine: str) -> Rates:
+    """The rates of one worker, measured now.
+
+    Raises:
+        EngineError: where the engine cannot be used here.
+    """
+    import numpy as np
+    from threadpoolctl import threadpool_limits
+
+    from prismm.core.accuracy import parse_target
+    from prismm.core.outcome import Job, Outcome
+    from prismm.core.workspace import Workspace
+    from prismm.cpu.engines.integer import choose
+    from prismm.cpu.residues.blocking import left_shape, residue_dtype, right_shape
+    from prismm.cpu.residues.product import Product
+    from prismm.cpu.residues.split import Splitter, split_operand
+    from prismm.formats import FP64
+
+    rng = np.random.default_rng(20260101)
+    a, b = rng.standard_normal((_ROWS, _LONG)), rng.standard_normal((_LONG, _COLUMNS))
+    out = np.empty((_ROWS, _COLUMNS))
+    chosen = choose(engine)
+    job = Job(FP64, parse_target("native"), _LONG, a_priori=True, workers=1, memory=1 << 30)
+    taken, elements = [], 0.0
+    for k in (_SHORT, _LONG):
+        splitter = Splitter(_MODULI, chosen, k, False, a_priori=True, levels=True)
+        with Workspace() as workspace:
+            left = workspace.empty(left_shape(splitter, _ROWS), residue_dtype(chosen, left=True))
+            right = workspace.empty(right_shape(splitter, _COLUMNS), residue_dtype(chosen, left=False))
+            x, y = np.ascontiguousarray(a[:, :k]), np.ascontiguousarray(b[:k])
+            rows = split_operand(x, splitter, left, left=True)
+            columns = split_operand(y, splitter, right, left=False)
+            work = Product(splitter, job, Outcome())
+            buffers = work.buffers(_ROWS, _COLUMNS, workspace)
+            tile = (0, _ROWS, 0, _COLUMNS)
+            taken.append(_seconds(lambda: work.tile(left, right, rows, columns, tile, out, 0, buffers)))  # noqa: B023
+            elements = _seconds(lambda: split_operand(x, splitter, left, left=True))  # noqa: B023
+            elements += _seconds(lambda: split_operand(y, splitter, right, left=False))  # noqa: B023
+    entries = _ROWS * _COLUMNS
+    products = (taken[1] - taken[0]) / (entries * (_LONG - _SHORT) * _MODULI)
+    join = max(taken[0] / (entries * _MODULI) - products * _SHORT, 1e-12)
+    native = {}
+    with threadpool_limits(1, user_api="blas"):
+        for name, dtype in (("float64", "f8"), ("float32", "f4")):
+            x, y = a.astype(dtype), b.astype(dtype)
+            native[name] = entries * _LONG / _seconds(lambda: x @ y)  # noqa: B023
+    split = (_ROWS + _COLUMNS) * _LONG * _MODULI / elements
+    return Rates(residue=1.0 / max(products, 1e-13), split=split, join=1.0 / join, **native)
