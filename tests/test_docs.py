@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import csv
 import dataclasses
 import doctest
@@ -150,6 +151,38 @@ def test_every_field_is_described(kind: str) -> None:
     deprecated = {"roads"}
     described = first_cells(section_of("docs/report.md", kind))
     assert sorted(described) == sorted((attributes | fields) - deprecated)
+
+
+def fields_of(source: ast.ClassDef) -> set[str]:
+    """Fields of a dataclass or named tuple, private ones apart; none of another class."""
+    heads = {ast.unparse(x).split("(")[0] for x in (*source.decorator_list, *source.bases)}
+    if not heads & {"dataclass", "NamedTuple"}:
+        return set()
+    own = [x for x in source.body if isinstance(x, ast.AnnAssign) and "ClassVar" not in ast.unparse(x.annotation)]
+    return {name for x in own if not (name := ast.unparse(x.target)).startswith("_")}
+
+
+def described_in(docstring: str) -> set[str]:
+    """The names that sections "Args" and "Attributes" begin their lines with."""
+    sections = re.findall(r"^(?:Args|Attributes):\n((?:    .*\n?)*)", docstring, re.MULTILINE)
+    lines = re.findall(r"^    ([\w, ]+)(?: \(.*?\))?:", "".join(sections), re.MULTILINE)
+    return {name for line in lines for name in line.split(", ")}
+
+
+def test_every_field_of_what_users_meet_is_described_where_it_is_defined() -> None:
+    """Of public classes outside of `cuda`, and of all in `core`."""
+    missing, count = [], 0
+    for path in sorted(x for x in (ROOT / "src/prismm").rglob("*.py") if "cuda" not in x.parts):
+        module = ast.parse(text_of(path))
+        lists = [x.value for x in module.body if isinstance(x, ast.Assign) and ast.unparse(x.targets[0]) == "__all__"]
+        public = {*prismm.__all__, *(ast.literal_eval(lists[0]) if lists and isinstance(lists[0], ast.List) else ())}
+        for made in (x for x in module.body if isinstance(x, ast.ClassDef)):
+            if made.name in public or (path.parent.name == "core" and not made.name.startswith("_")):
+                fields = fields_of(made)
+                count += len(fields)
+                left = fields - described_in(ast.get_docstring(made) or "")
+                missing += [f"{name_of(path)} {made.name}: {', '.join(sorted(left))}"] if left else []
+    assert not missing and count > 200, "\n".join(missing)
 
 
 def test_every_error_is_described() -> None:

@@ -31,7 +31,12 @@ NAMES = ("fast", "native", "correctly-rounded")
 
 @dataclass(frozen=True)
 class Target:
-    """An accuracy target: one of the names, or a tolerance relative to |a||b|."""
+    """An accuracy target: one of the names, or a tolerance relative to |a||b|.
+
+    Attributes:
+        kind: the name, or "tolerance".
+        tolerance: the tolerance; None for a name.
+    """
 
     kind: Kind
     tolerance: float | None = None

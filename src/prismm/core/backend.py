@@ -12,7 +12,13 @@ from prismm.core.problem import Problem
 
 
 class Chosen(NamedTuple):
-    """A scheme for a problem, the engine where that matters, and why."""
+    """A scheme for a problem.
+
+    Attributes:
+        scheme: the scheme.
+        engine: the engine; None where any will do.
+        reasons: why it was chosen.
+    """
 
     scheme: Any
     engine: str | None

@@ -36,9 +36,21 @@ def _weighted(factor: complex, size: NDArray[np.float64]) -> NDArray[np.float64]
     return np.where(size == 0.0, 0.0, np.abs(factor) * size)
 
 
+def rows_and_columns(a: Any, b: Any, i: Any, j: Any) -> tuple[Any, Any]:
+    """The rows of a and the columns of b that entries (i, j) of their product are made of, as matrices.
+
+    i and j are each an index or a slice, as everywhere in bounds: `at(result, i, j)`.
+    """
+    return a[i] if isinstance(i, slice) else a[[i]], b[:, j] if isinstance(j, slice) else b[:, [j]]
+
+
 @dataclass(frozen=True)
 class RoundedBound:
-    """Correctly rounded entries: half an ulp."""
+    """Correctly rounded entries: half an ulp.
+
+    Attributes:
+        result: format of the result.
+    """
 
     result: Format
 
@@ -49,7 +61,16 @@ class RoundedBound:
 
 @dataclass(frozen=True)
 class ResidueBound:
-    """The scheme's bound before rounding, plus half an ulp; holds for repaired entries as well."""
+    """The scheme's bound before rounding, plus half an ulp; holds for repaired entries as well.
+
+    Attributes:
+        result: format of the result.
+        rows: scales of A's rows.
+        columns: scales of B's columns.
+        terms: K, of the real sum behind each real part of an entry.
+        weight: by how much an epilogue's alpha makes the product's error grow, at most.
+        blocks: which columns each row meets, where products of a batch are one; else None.
+    """
 
     result: Format
     rows: Scales
@@ -94,8 +115,15 @@ class ResidueBound:
 
 @dataclass(frozen=True)
 class ConventionalBound:
-    """K·u·(|a||b|) + K·η from the operands themselves, which must not have changed since; an epilogue adds its
-    terms.
+    """K·u·(|a||b|) + K·η from the operands themselves; an epilogue adds its terms.
+
+    Attributes:
+        result: format of the result.
+        a: (m, k), which must not have changed since.
+        b: (k, n), likewise.
+        terms: K, of the real sum behind each real part of an entry.
+        unit_roundoff: u of the sums.
+        epilogue: alpha, beta and C, or None.
     """
 
     result: Format
@@ -107,8 +135,7 @@ class ConventionalBound:
 
     def at(self, c: NDArray[Any], i: Any, j: Any) -> NDArray[np.float64]:
         """Bound of entries (i, j) of the result c, which may be slices."""
-        rows = _moduli(self.a[i] if isinstance(i, slice) else self.a[[i]])
-        columns = _moduli(self.b[:, j] if isinstance(j, slice) else self.b[:, [j]])
+        rows, columns = (_moduli(x) for x in rows_and_columns(self.a, self.b, i, j))
         with np.errstate(over="ignore", invalid="ignore"):
             # The product of moduli is itself rounded: its own bound, (terms + 2) roundings, goes on top.
             size = (rows @ columns) * (1.0 + (self.terms + 4) * 2.0**-52)

@@ -26,10 +26,14 @@ Side = Literal["left", "right"]
 class Scaled:
     """A real, finite operand whose vectors (rows on the left, columns on the right) are scaled by powers of two.
 
-    data: C-contiguous float64, (m, k) left or (k, n) right, never to be written; the largest magnitude of a vector is
-    in [1/2, 1), or 0. exponent: int64 per vector; the operand is data·2^exponent, exactly but for vectors marked in
-    `lost`, where elements below 2^-1022 of the largest were rounded to multiples of 2^-1074 (the flow accounts for
-    it). precision: bits that the elements' significands have at most (24 for float32 data).
+    Attributes:
+        side: "left" or "right".
+        data: C-contiguous float64, (m, k) left or (k, n) right, never to be written; the largest magnitude of a vector
+            is in [1/2, 1), or 0.
+        exponent: int64 per vector; the operand is data·2^exponent, exactly but for vectors marked in `lost`.
+        lost: whether a vector has elements below 2^-1022 of its largest, which were rounded to multiples of 2^-1074;
+            the flow accounts for it.
+        precision: bits that the elements' significands have at most; 24 for float32 data.
     """
 
     side: Side
@@ -71,8 +75,14 @@ class Setting:
 
 
 class Lost(NamedTuple):
-    """Entries (i, j) that may have lost some that underflows, and two numbers each that hold all of it, as high and low
-    would, times 2^lift.
+    """Entries of a sum that may have lost some that underflows, and two numbers each that hold all of it.
+
+    Attributes:
+        i: their rows, (entries,).
+        j: their columns, (entries,).
+        high: (entries,); high + low is the value, times 2^lift.
+        low: (entries,).
+        lift: the exponent of that power of two.
     """
 
     i: NDArray[np.int64]

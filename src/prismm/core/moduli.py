@@ -109,11 +109,20 @@ def symmetric(value: int, modulus: int) -> int:
 class ResidueSystem:
     """Tables for one engine's moduli: all float64, all entries exact integers (reciprocals apart).
 
-    left, right: (moduli, parts) constants c with residue = Σ_p x_p·c_p mod q; `left` has (Q/q)^-1 folded in, so that
-    the product's residue is at once the digit of the Chinese remainder sum Σ_l digit_l·(Q/q_l).
-    weights: (digits, 5) of Q/q_l in `limbs` limbs of 40 bits, top first, then zeros; product: Q likewise; quotient:
-    what the top two limbs of a sum, over Q, are worth. digit_split: how many base-128 digits
-    each residue is cut into before it meets the weights (1 for moduli up to 256, 3 for 22-bit ones).
+    Attributes:
+        moduli: q_l, coprime; Q is their product.
+        parts: into how many an operand's integer is cut before residues are taken.
+        part_bits: bits of each.
+        digit_split: how many base-128 digits each residue is cut into before it meets the weights: 1 for moduli up to
+            256, 3 for those of 22 bits.
+        limbs: of 40 bits, that Q takes.
+        modulus, reciprocal: (moduli,), q_l and 1/q_l.
+        left, right: (moduli, parts), constants c with residue = Σ_p x_p·c_p mod q; `left` has (Q/q)^-1 folded in, so
+            that the product's residue is at once the digit of the Chinese remainder sum Σ_l digit_l·(Q/q_l).
+        weights: (digits, 5), Q/q_l in `limbs` limbs, top first, then zeros.
+        product: Q likewise.
+        quotient: what the top two limbs of a sum, over Q, are worth.
+        bias: what is added before rint, so that no residue is +q/2 where bytes do not hold that.
     """
 
     moduli: tuple[int, ...]
@@ -207,9 +216,13 @@ class ByteTables:
     """Residues by dot products of bytes: A' + 2^bits in `dwords` dwords of unsigned bytes d_b, lowest first, has the
     residue offset + Σ d_b·c_b modulo q.
 
-    left, right: (moduli, dwords) int32, each four signed bytes c_b = 256^b mod q, for `left` times (Q/q)^-1.
-    left_offset, right_offset: (moduli,) int32, -2^bits mod q likewise. With |c_b| <= 128 and at most 12 bytes the sum
-    stays below 2^19.
+    With |c_b| <= 128 and at most 12 bytes the sum stays below 2^19.
+
+    Attributes:
+        bits: |A'| < 2^bits.
+        dwords: that A' + 2^bits takes.
+        left, right: (moduli, dwords) int32, each four signed bytes c_b = 256^b mod q, for `left` times (Q/q)^-1.
+        left_offset, right_offset: (moduli,) int32, -2^bits mod q likewise.
     """
 
     bits: int

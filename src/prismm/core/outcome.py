@@ -24,7 +24,13 @@ def finite_abs(z: complex) -> float:
 
 @dataclass(frozen=True)
 class Epilogue:
-    """alpha·AB + beta·C, with C of the result's shape and type (or None where beta is 0)."""
+    """alpha·AB + beta·C.
+
+    Attributes:
+        alpha: the factor of AB.
+        beta: the factor of C.
+        c: C, of the result's shape and type; None where beta is 0.
+    """
 
     alpha: complex
     beta: complex
@@ -79,7 +85,17 @@ class Job:
 
 @dataclass
 class Outcome:
-    """What became of a two-dimensional product: entries per path, what a bound needs, what the scheme counted."""
+    """What became of a two-dimensional product.
+
+    Attributes:
+        paths: real entries by the path that gave them their final value.
+        timings: seconds per phase.
+        products: low-precision matrix products computed.
+        split_left: elements of the left operand that were split.
+        split_right: elements of the right operand that were split.
+        bound: what gives entries their bounds, by `at(result, i, j)`; None where nothing was asked for.
+        notes: what the scheme counted, by name.
+    """
 
     paths: dict[str, int] = field(default_factory=dict)
     timings: dict[str, float] = field(default_factory=dict)

@@ -11,7 +11,14 @@ from prismm.formats import Format
 
 @dataclass(frozen=True)
 class Alternative:
-    """A scheme that was not taken: what it would need, and why not."""
+    """A scheme that was not taken.
+
+    Attributes:
+        scheme: its name.
+        engine: the engine that it would run on.
+        predicted_seconds: predicted time of the call.
+        reason: why it was not taken.
+    """
 
     scheme: str
     engine: str
@@ -35,8 +42,27 @@ class Alternative:
 class Plan:
     """What would run for a product, why, and what it is expected to take; printed by `prismm.explain`.
 
-    predicted_seconds and native_seconds are estimates for this kind of machine, not measurements. workspace_bytes is
-    what the product takes beside operands and result. alternatives: schemes that were not taken, and why not.
+    Attributes:
+        m: rows of one product.
+        n: columns of one product.
+        k: inner dimension.
+        batch: shape of the batch, or ().
+        operands: element types of both operands.
+        result: element type of the result.
+        target: the accuracy target; None for a scheme's own value.
+        scheme: the scheme.
+        engine: the engine, such as "cpu:vnni".
+        reproducible: whether the bits depend on operands, types, k and target alone.
+        threads: worker threads.
+        products: low-precision matrix products expected.
+        row_panel: rows made at a time.
+        column_block: columns made at a time.
+        workspace_bytes: memory beside operands and result.
+        predicted_seconds: predicted time of the call, an estimate for this kind of machine.
+        native_seconds: predicted time of the native product, likewise.
+        bound: the guarantee per entry, in one line.
+        reasons: why this scheme and engine.
+        alternatives: schemes that were not taken, and why not.
     """
 
     m: int

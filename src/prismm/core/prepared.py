@@ -22,8 +22,18 @@ class Prepared:
     """A left or right operand that knows its scheme, its scales and its shape; made by `prismm.prepare`.
 
     It keeps a private copy of the matrix, for repair. Pass it to `matmul` or `gemm` instead of that operand;
-    accuracy, scheme, reproducibility and engine come with it, and so does a result type that was asked for
-    (`asked_dtype`).
+    accuracy, scheme, reproducibility and engine come with it, and so does a result type that was asked for.
+
+    Attributes:
+        side: "left" or "right".
+        scheme: the scheme that split it.
+        target: the accuracy target; None for a scheme's own value.
+        reproducible: whether results have to be reproducible.
+        engine: the engine that it was split for.
+        out_dtype: element type of results.
+        asked_dtype: the same where the caller named it, else None.
+        array: the private copy.
+        split: the split operand; None where it is split with its partner.
     """
 
     side: Literal["left", "right"]

@@ -19,7 +19,12 @@ _RECOMPUTED = ("lane dots", "float64", "double-double", "exact", "more moduli")
 
 @dataclass(frozen=True)
 class Piece:
-    """One two-dimensional product of the call: its place in the batch, its result, its bound."""
+    """One two-dimensional product of the call.
+
+    Attributes:
+        result: its entries, (m, n).
+        outcome: what became of them, with their bound.
+    """
 
     result: NDArray[Any]
     outcome: Outcome
@@ -43,13 +48,16 @@ class Pieces(Sequence[Piece]):
 
 @dataclass(frozen=True)
 class Report:
-    """Returned beside the result by ``full_output=True``.
+    """Returned beside the result by ``full_output=True``; `docs/report.md` describes its properties.
 
-    plan: the `Plan` that ran. products: low-precision matrix products. paths: real entries (a complex one counts
-    twice) by how they were computed: "a priori" (a theorem covers them), "certified" (the join's own test), "value"
-    (a scheme's own value, uncertified: without a target, or "fast"), "magnitude", "lane dots", "float64",
-    "double-double", "more moduli", "exact", "special" (Inf or NaN). timings: seconds per phase and in total. splits:
-    elements split in this call, left and right.
+    Attributes:
+        plan: the `Plan` that ran.
+        outcome: what the executor recorded, from which the properties are read; internal.
+        shape: shape of the result.
+        pieces: two-dimensional products of the call, with result and bound; internal.
+        rows_kept: whether the left operand was a matrix, not a vector; internal.
+        columns_kept: whether the right operand was a matrix, not a vector; internal.
+        repeated: left matrices that were stacked for one tall product; internal.
 
     >>> import numpy as np, prismm
     >>> c, report = prismm.matmul(np.eye(2), np.eye(2), accuracy="correctly-rounded", full_output=True)
@@ -92,7 +100,12 @@ class Report:
 
     @property
     def paths(self) -> dict[str, int]:
-        """Real entries by the path that computed them."""
+        """Real entries (a complex one counts twice) by the path that gave them their final value.
+
+        "a priori" (a theorem covers them), "certified" (the join's own test), "value" (a scheme's own value,
+        uncertified: without a target, or "fast"), "magnitude", "lane dots", "float64", "double-double", "more moduli",
+        "exact", "special" (Inf or NaN).
+        """
         return {path: count for path, count in self.outcome.paths.items() if count}
 
     @property

@@ -22,7 +22,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Request:
-    """The keywords that say how to multiply, checked."""
+    """The keywords that say how to multiply, checked.
+
+    Attributes:
+        target: the accuracy target; None for a scheme's own value.
+        scheme: the scheme that was asked for, or None.
+        reproducible: whether results have to be reproducible.
+        out_dtype: element type that was asked for, or None.
+        engine: the engine that was asked for, or None.
+        threads: worker threads.
+        workspace: the caller's workspace on a GPU, or None.
+    """
 
     target: Target | None
     scheme: Any

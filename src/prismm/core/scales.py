@@ -23,6 +23,10 @@ class Blocks:
 
     The product has `width` columns. So the products of a batch are one: the rows of all, and the columns of all side
     by side.
+
+    Attributes:
+        owner: (rows,), the block that each row meets.
+        width: columns of a block.
     """
 
     owner: NDArray[np.int64]
@@ -49,9 +53,12 @@ class Blocks:
 class Scales:
     """Per row of A or column of B: the scale 2^shift, and what the bounds need.
 
-    exponent: e with |a| < 2^e (0 for zero, 2^20 for Inf or NaN). terms (4, n): ½‖A'‖₁, ‖δ‖₂, ‖A'‖₂ and the flag
-    "inexact", upper bounds in units of A' (`cpu.kernels.scale.bound_terms`). counts (n, levels): elements of at
-    least 2^(e-1), 2^(e-2), ….
+    Attributes:
+        shift: (n,), the exponent of the scale.
+        exponent: (n,), e with |a| < 2^e; 0 for zero, 2^20 for Inf or NaN.
+        terms: (4, n), ½‖A'‖₁, ‖δ‖₂, ‖A'‖₂ and the flag "inexact", upper bounds in units of A'
+            (`cpu.kernels.scale.bound_terms`).
+        counts: (n, levels), elements of at least 2^(e-1), 2^(e-2), ….
     """
 
     shift: NDArray[np.int64]

@@ -43,7 +43,14 @@ def same(x: Array, y: Array) -> NDArray[np.bool_]:
 
 @dataclass(frozen=True)
 class Observation:
-    """One dot product: what went in, what came out."""
+    """One dot product: what went in, what came out.
+
+    Attributes:
+        a: left factors.
+        b: right factors, as many.
+        c: what is added.
+        d: the result.
+    """
 
     a: tuple[float, ...]
     b: tuple[float, ...]

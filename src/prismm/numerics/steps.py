@@ -80,7 +80,12 @@ class Step:
 
 @dataclass
 class Trace:
-    """What happened in one dot product: its steps in order, and d."""
+    """What happened in one dot product.
+
+    Attributes:
+        steps: its steps, in order.
+        result: d.
+    """
 
     steps: list[Step] = field(default_factory=list)
     result: float = 0.0

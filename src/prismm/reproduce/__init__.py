@@ -20,7 +20,13 @@ __all__ = ["PAPERS", "Paper", "load"]
 
 @dataclass(frozen=True)
 class Paper:
-    """Where an experiment comes from. module: its file in this package."""
+    """Where an experiment comes from.
+
+    Attributes:
+        module: its file in this package.
+        title: of the paper.
+        citation: authors, venue, identifier.
+    """
 
     module: str
     title: str

@@ -23,7 +23,11 @@ Reading = Literal["text", "equation", "words"]
 
 @dataclass(frozen=True)
 class Rule:
-    """A condition on a list of numbers. text: the rule as the table prints it."""
+    """A condition on a list of numbers.
+
+    Attributes:
+        text: the rule as the table prints it.
+    """
 
     text: str
     _test: Callable[[list[float]], bool]

@@ -147,6 +147,12 @@ CACHE = Cache()
 class Blocking:
     """A block of A (rows x depth), of B (depth x columns), of C (rows x columns): b_m, b_k, b_n of Eqs. 8 to 10.
 
+    Args:
+        rows: b_m.
+        depth: b_k.
+        columns: b_n.
+        cache: sizes of the memories, in elements.
+
     >>> block = Blocking(176, 64, 176)
     >>> block.fused, round(block.efficiency, 4), block.violations()
     (44, 0.9453, ())
@@ -199,7 +205,13 @@ class Blocking:
 
 @dataclass(frozen=True)
 class Traffic:
-    """Elements that Eq. 9 counts: A read once, B read for every block row of a core, C read and written."""
+    """Elements that Eq. 9 counts.
+
+    Attributes:
+        a: of A, read once.
+        b: of B, read for every block row of a core.
+        c: of C, read and written.
+    """
 
     a: float
     b: float

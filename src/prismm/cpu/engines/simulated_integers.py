@@ -26,7 +26,15 @@ __all__ = ["SimulatedInt8Engine", "engine"]
 
 @dataclass(frozen=True)
 class SimulatedInt8Engine:
-    """An `Engine` that multiplies residues as its model says."""
+    """An `Engine` that multiplies residues as its model says.
+
+    Attributes:
+        name: the engine's name.
+        model: how it multiplies and adds.
+        largest_modulus: of the residues that it takes.
+        dtype: element type of residues.
+        sum_dtype: element type of their sums.
+    """
 
     name: str
     model: EngineModel

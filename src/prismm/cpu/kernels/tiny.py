@@ -11,6 +11,7 @@ vectors of eight doubles: two rows and two vectors of columns stay in registers 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,55 @@ _scale_columns = scale_columns.device
 _bound_terms = bound_terms.device
 
 
+def pointer(b: Any, address: Any, pitch: Any, line: Any, offset: int, kind: Any) -> Any:
+    """Code for a pointer to what lies `offset` bytes into a line, whose number may be an int."""
+    i64 = ir.IntType(64)
+    line = ir.Constant(i64, line) if isinstance(line, int) else line
+    place = b.add(b.add(address, b.mul(pitch, line)), ir.Constant(i64, offset))
+    return b.inttoptr(place, kind.as_pointer())
+
+
+def load(b: Any, place: Any) -> Any:
+    """Code for a vector that is aligned as its elements are."""
+    value = b.load(place)
+    value.align = 8
+    return value
+
+
+def sums(b: Any, k: Any, start: dict[Any, Any], factors: Callable[[Any], dict[Any, tuple[Any, Any]]]) -> dict[Any, Any]:
+    """Code for one sum of k >= 1 products a cell, in vectors: (high, low) of each, from σ, the cell's start.
+
+    factors: gives the two factors of each cell's term, from its index.
+    """
+    i64, vector = ir.IntType(64), ir.VectorType(ir.DoubleType(), LANES)
+    fma = declared(b.module, f"llvm.fma.v{LANES}f64", vector, [vector, vector, vector])
+    before = b.block
+    loop, done = b.append_basic_block("terms"), b.append_basic_block("rest")
+    b.branch(loop)
+    b.position_at_end(loop)
+    step = b.phi(i64)
+    step.add_incoming(ir.Constant(i64, 0), before)
+    total, rest = {c: b.phi(vector) for c in start}, {c: b.phi(vector) for c in start}
+    for c in start:
+        total[c].add_incoming(start[c], before)
+        rest[c].add_incoming(ir.Constant(vector, [0.0] * LANES), before)
+    after: dict[Any, Any] = {}
+    for c, (x, y) in factors(step).items():
+        p = b.fmul(x, y)
+        e = b.call(fma, [x, y, b.fneg(p)])
+        t = b.fadd(total[c], p)
+        lost = b.fsub(p, b.fsub(t, total[c]))
+        after[c] = t, b.fadd(rest[c], b.fadd(e, lost))
+    following = b.add(step, ir.Constant(i64, 1))
+    step.add_incoming(following, loop)
+    for c in start:
+        total[c].add_incoming(after[c][0], loop)
+        rest[c].add_incoming(after[c][1], loop)
+    b.cbranch(b.icmp_signed("<", following, k), loop, done)
+    b.position_at_end(done)
+    return {c: (b.fsub(after[c][0], start[c]), after[c][1]) for c in start}
+
+
 @intrinsic
 def _dots(
     typingctx: Any, x: Any, x_pitch: Any, y: Any, y_pitch: Any, k: Any, sigma: Any, sigma_pitch: Any, high: Any,
@@ -46,55 +96,25 @@ def _dots(
 
     def codegen(context: Any, b: Any, signature: Any, args: Any) -> Any:
         x, x_pitch, y, y_pitch, k, sigma, sigma_pitch, high, low, pitch = args
-        fma = declared(b.module, f"llvm.fma.v{LANES}f64", vector, [vector, vector, vector])
         lanes = ir.Constant(ir.VectorType(ir.IntType(32), LANES), [0] * LANES)
-
-        def at(address: Any, line: Any, row: int, offset: int, kind: Any) -> Any:
-            place = b.add(b.add(address, b.mul(line, ir.Constant(i64, row))), ir.Constant(i64, offset))
-            return b.inttoptr(place, kind.as_pointer())
-
-        def load(pointer: Any) -> Any:
-            value = b.load(pointer)
-            value.align = 8
-            return value
-
         cells = [(r, v) for r in range(ROWS) for v in range(VECTORS)]
-        start = {c: load(at(sigma, sigma_pitch, c[0], 64 * c[1], vector)) for c in cells}
-        before = b.block
-        loop, done = b.append_basic_block("terms"), b.append_basic_block("rest")
-        b.branch(loop)
-        b.position_at_end(loop)
-        step = b.phi(i64)
-        step.add_incoming(ir.Constant(i64, 0), before)
-        total, rest = {c: b.phi(vector) for c in cells}, {c: b.phi(vector) for c in cells}
-        for c in cells:
-            total[c].add_incoming(start[c], before)
-            rest[c].add_incoming(ir.Constant(vector, [0.0] * LANES), before)
-        line = b.add(y, b.mul(y_pitch, step))
-        columns = [load(at(line, y_pitch, 0, 64 * v, vector)) for v in range(VECTORS)]
-        column = b.add(x, b.mul(step, ir.Constant(i64, 8)))
-        after: dict[Any, Any] = {}
-        for r in range(ROWS):
-            one = b.insert_element(
-                ir.Constant(vector, ir.Undefined), load(at(column, x_pitch, r, 0, f64)), ir.Constant(ir.IntType(32), 0)
-            )
-            row = b.shuffle_vector(one, ir.Constant(vector, ir.Undefined), lanes)
-            for v in range(VECTORS):
-                p = b.fmul(row, columns[v])
-                e = b.call(fma, [row, columns[v], b.fneg(p)])
-                t = b.fadd(total[r, v], p)
-                lost = b.fsub(p, b.fsub(t, total[r, v]))
-                after[r, v] = t, b.fadd(rest[r, v], b.fadd(e, lost))
-        following = b.add(step, ir.Constant(i64, 1))
-        step.add_incoming(following, loop)
-        for c in cells:
-            total[c].add_incoming(after[c][0], loop)
-            rest[c].add_incoming(after[c][1], loop)
-        b.cbranch(b.icmp_signed("<", following, k), loop, done)
-        b.position_at_end(done)
-        for c in cells:
-            b.store(b.fsub(after[c][0], start[c]), at(high, pitch, c[0], 64 * c[1], vector)).align = 8
-            b.store(after[c][1], at(low, pitch, c[0], 64 * c[1], vector)).align = 8
+
+        def factors(step: Any) -> dict[Any, tuple[Any, Any]]:
+            columns = [load(b, pointer(b, y, y_pitch, step, 64 * v, vector)) for v in range(VECTORS)]
+            column = b.add(x, b.mul(step, ir.Constant(i64, 8)))
+            rows = []
+            for r in range(ROWS):
+                one = b.insert_element(
+                    ir.Constant(vector, ir.Undefined), load(b, pointer(b, column, x_pitch, r, 0, f64)),
+                    ir.Constant(ir.IntType(32), 0),
+                )  # fmt: skip
+                rows.append(b.shuffle_vector(one, ir.Constant(vector, ir.Undefined), lanes))
+            return {(r, v): (rows[r], columns[v]) for r, v in cells}
+
+        start = {c: load(b, pointer(b, sigma, sigma_pitch, c[0], 64 * c[1], vector)) for c in cells}
+        for c, values in sums(b, k, start, factors).items():
+            for value, target in zip(values, (high, low), strict=True):
+                b.store(value, pointer(b, target, pitch, c[0], 64 * c[1], vector)).align = 8
         return context.get_dummy_value()
 
     address, count = types.uintp, types.intp
@@ -104,7 +124,7 @@ def _dots(
 
 
 @device
-def _round_and_test(s, c, sigma, factor, precision, shift, value, uncertified):
+def round_and_test(s, c, sigma, factor, precision, shift, value, uncertified):
     """value = RN((s + c)·2^-shift), and s = RN(s + c); returns how many are marked as not certain: the rounding is
     open, or the range is unusual.
     """
@@ -135,11 +155,11 @@ def _round_and_test(s, c, sigma, factor, precision, shift, value, uncertified):
 
 
 @device
-def _no_products(row, y, j):
+def no_products(row, column):
     """Whether every product of the sum is zero: a zero that no rounding made."""
     count = 0
     for h in range(row.size):
-        count += np.int64((row[h] != 0.0) & (y[h, j] != 0.0))
+        count += np.int64((row[h] != 0.0) & (column[h] != 0.0))
     return count == 0
 
 
@@ -193,7 +213,7 @@ def _round_columns(b, up, y, residual, tiny):
 
 
 @device
-def _uncovered(s, bound, kappa, low):
+def uncovered(s, bound, kappa, low):
     """Marks, and counts, where |s| >= kappa·bound is not sure: `join`'s test of RN53(C'), with an ulp to spare, since
     what is so close may be decided on the ordinary path.
     """
@@ -332,7 +352,7 @@ def tiny_product(a, b, parts, thresholds, q, levels, mode, kappa, magnitude_kapp
             sums, tail = contiguous_row(s, i - i0, 0, whole), contiguous_row(low, i - i0, 0, whole)
             for c in range(whole):
                 scale[c] = down[c] * f
-            found = _round_and_test(
+            found = round_and_test(
                 sums, tail, contiguous_row(sigma, i - i0, 0, whole), factor, precision, scale, value, uncertified
             )
             doubts = np.int64(0)
@@ -342,9 +362,9 @@ def tiny_product(a, b, parts, thresholds, q, levels, mode, kappa, magnitude_kapp
                     contiguous_row(terms, 0, 0, whole), contiguous_row(terms, 1, 0, whole),
                     contiguous_row(terms, 2, 0, whole), contiguous_row(terms, 3, 0, whole), depth / 4.0, bound,
                 )  # fmt: skip
-                doubts = _uncovered(sums, bound, kappa, tail)
+                doubts = uncovered(sums, bound, kappa, tail)
             for c in range(whole if found or doubts or odd or odd_row[i] else 0):
-                if uncertified[c] != 0.0 and sums[c] == 0.0 and _no_products(x[i], y, c):
+                if uncertified[c] != 0.0 and sums[c] == 0.0 and no_products(x[i], y[:, c]):
                     uncertified[c] = 0.0
                     if mode == 2 and row_tiny[i] == 0 and column_tiny[c // parts] == 0:
                         tail[c] = 0.0  # nor have the operands themselves any

@@ -37,7 +37,12 @@ ALONE = 40e-6
 """Seconds of work below which waking another worker does not pay."""
 
 _LANES = 16
-"""Columns that the tiny kernel multiplies at a time."""
+"""Columns, or products, that the tiny kernels multiply at a time."""
+
+IN_LANES = 864
+"""Real elements of a product, with the result's and those of empty lanes, up to which products are multiplied side by
+side; of 17×17 they are as fast one by one.
+"""
 
 
 @dataclass(frozen=True)
@@ -212,27 +217,32 @@ def _tiny(
     x: NDArray[Any], left: NDArray[np.int64], y: NDArray[Any], right: NDArray[np.int64], out: NDArray[Any],
     recipe: tuple[Any, ...],
 ) -> NDArray[np.bool_] | None:  # fmt: skip
-    """Everything by the tiny kernel; which real parts (p, i, j, part) are uncertified, or None where none.
+    """Everything by a tiny kernel; which real parts (p, i, j, part) are uncertified, or None where none.
 
-    Its lanes are columns: where they would be emptier than with rows for columns, the transposed products are made.
+    The lanes of the smallest are products, of others columns: where they would be emptier than with rows for columns,
+    the transposed products are made.
     """
     from prismm.cpu.kernels.tiny import tiny_products
+    from prismm.cpu.kernels.tiny_batch import tiny_batch
 
     count, m, n = out.shape
-    turned = m * -(-n // _LANES) > n * -(-m // _LANES)
+    parts = 2 if out.dtype.kind == "c" else 1
+    elements = (x.shape[2] * (m + n) + m * n) * parts
+    in_lanes = -(-count // _LANES) * _LANES * elements <= IN_LANES * count
+    turned = not in_lanes and m * -(-n // _LANES) > n * -(-m // _LANES)
     if turned:
         (x, left), (y, right) = (np.ascontiguousarray(y.swapaxes(1, 2)), right), (
             np.ascontiguousarray(x.swapaxes(1, 2)), left
         )  # fmt: skip
         m, n = n, m
-    parts = 2 if out.dtype.kind == "c" else 1
     direct = not turned and out.flags.c_contiguous
     value = out if direct else np.empty((count, m, n), out.dtype)
     real = value.view(value.real.dtype)
     marks, counts = np.zeros(real.shape, np.uint8), np.empty(count, np.int64)
     nothing = np.empty((0, 0, 0), np.float32 if real.dtype == np.float64 else np.float64)
     both = (real, nothing) if real.dtype == np.float64 else (nothing, real)
-    tiny_products(x.view(np.float64), y.view(np.float64), left, right, parts, *recipe, *both, marks, counts)
+    multiply = tiny_batch if in_lanes else tiny_products
+    multiply(x.view(np.float64), y.view(np.float64), left, right, parts, *recipe, *both, marks, counts)
     if not direct:
         out[...] = value.swapaxes(1, 2) if turned else value
     if not counts.any():

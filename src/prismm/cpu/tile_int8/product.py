@@ -24,7 +24,14 @@ _UP = 1.0 + 2.0**-28
 
 @dataclass(frozen=True)
 class Block:
-    """Rows i0:i1 and columns j0:j1 of the product, whole tiles but at the ends."""
+    """Rows and columns of the product, whole tiles but at the ends.
+
+    Attributes:
+        i0: the first row.
+        i1: the row after the last.
+        j0: the first column.
+        j1: the column after the last.
+    """
 
     i0: int
     i1: int
@@ -34,7 +41,14 @@ class Block:
 
 @dataclass
 class Lost:
-    """What is lost of each vector in each step, Σ of squares: to rounding (`residual`), by not multiplying (`last`)."""
+    """What is lost of each vector in each step, as sums of squares.
+
+    Attributes:
+        rows: (m, steps), lost of rows to rounding.
+        columns: (n, steps), lost of columns to rounding.
+        last_rows: (m, steps), of rows' last segments, which are not multiplied by columns' last ones.
+        last_columns: (n, steps), of columns' last segments.
+    """
 
     rows: NDArray[np.float64]
     columns: NDArray[np.float64]

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from prismm.core.bounds import ConventionalBound, RoundedBound, half_ulp
+from prismm.core.bounds import ConventionalBound, RoundedBound, _alive, half_ulp, rows_and_columns
 from prismm.core.outcome import Epilogue, finite_abs
 from prismm.core.request import check_scalars, refuse_vector, swaps
 from prismm.cuda.operands import overlap, shared
@@ -166,11 +166,9 @@ class SumBound:
         value = c[i, j]
         zeros = np.broadcast_to(np.zeros((), value.dtype), c.shape)
         before = self.own.at(zeros, i, j)
-        rows = np.abs(self.a[i] if isinstance(i, slice) else self.a[[i]]).astype(np.float64)
-        columns = np.abs(self.b[:, j] if isinstance(j, slice) else self.b[:, [j]]).astype(np.float64)
+        rows, columns = (np.abs(x).astype(np.float64) for x in rows_and_columns(self.a, self.b, i, j))
         with np.errstate(over="ignore", invalid="ignore"):
             size = np.reshape((rows @ columns) * (1.0 + (self.terms + 4) * 2.0**-52), np.shape(value))
             product = before + self.result.unit_roundoff * (size + before)
             found = (self.weight * product + half_ulp(value, self.result)) * _UP + 2.0**-1074
-        alive = np.isfinite(value.real) | np.isfinite(value.imag)
-        return np.where(alive, found, 0.0)
+        return np.where(_alive(value), found, 0.0)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from prismm.core.bounds import half_ulp
+from prismm.core.bounds import _alive, half_ulp, rows_and_columns
 from prismm.cuda.blocks import BATCH_BYTES
 from prismm.cuda.costs.table import rates_of, usual_rates, waves
 from prismm.cuda.implementation import Composite, Job
@@ -169,8 +169,7 @@ class WordsBound:
 
     def at(self, c: NDArray[Any], i: Any, j: Any) -> NDArray[np.float64]:
         """Bound of entries (i, j) of the result c, which may be slices."""
-        rows = np.abs(self.a[i] if isinstance(i, slice) else self.a[[i]]).astype(np.float64)
-        columns = np.abs(self.b[:, j] if isinstance(j, slice) else self.b[:, [j]]).astype(np.float64)
+        rows, columns = (np.abs(x).astype(np.float64) for x in rows_and_columns(self.a, self.b, i, j))
         value = c[i, j]
         with np.errstate(over="ignore", invalid="ignore"):
             size = np.reshape((rows @ columns) * (1.0 + (self.own.terms + 4) * 2.0**-52), np.shape(value))
@@ -178,8 +177,7 @@ class WordsBound:
             largest = np.reshape(s[:, None] * t[None, :], np.shape(value))
             bound = self.own.gamma * size + self.own.terms * (self.own.floor * largest + self.result.smallest_subnormal)
             bound = (bound + half_ulp(value, self.result)) * _UP
-            alive = np.isfinite(value.real) | np.isfinite(value.imag)
-            return np.where(alive, bound, 0.0)
+            return np.where(_alive(value), bound, 0.0)
 
 
 def _scale(largest: NDArray[np.float64]) -> NDArray[np.float64]:

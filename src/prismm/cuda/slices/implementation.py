@@ -10,7 +10,7 @@ import numpy as np
 
 from prismm.core import accuracy
 from prismm.core.accuracy import MAGNITUDE
-from prismm.core.bounds import half_ulp
+from prismm.core.bounds import half_ulp, rows_and_columns
 from prismm.core.specials import real_operands
 from prismm.cuda.blocks import BATCH_BYTES
 from prismm.cuda.costs.table import waves
@@ -105,8 +105,7 @@ class SlicesBound:
     def at(self, c: NDArray[Any], i: Any, j: Any) -> NDArray[np.float64]:
         """Bound of entries (i, j) of the result c, which may be slices."""
         value = c[i, j]
-        rows = np.asarray(self.a[i] if isinstance(i, slice) else self.a[[i]])
-        columns = np.asarray(self.b[:, j] if isinstance(j, slice) else self.b[:, [j]])
+        rows, columns = (np.asarray(x) for x in rows_and_columns(self.a, self.b, i, j))
         parts = [value.real, value.imag] if np.iscomplexobj(value) else [value]
         if len(parts) == 2:
             rows, columns = (x.astype(np.complex128, copy=False) for x in (rows, columns))

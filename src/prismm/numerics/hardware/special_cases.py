@@ -14,7 +14,14 @@ __all__ = ["Case", "special_cases"]
 
 @dataclass(frozen=True)
 class Case:
-    """One dot product: patterns of a and b, as many as there are products, and of c; +0 · +0 fills the rest."""
+    """One dot product, in bit patterns.
+
+    Attributes:
+        name: what it shows.
+        a: left factors, as many as there are products; +0 · +0 fills the rest.
+        b: right factors.
+        c: what is added.
+    """
 
     name: str
     a: tuple[int, ...]

@@ -29,7 +29,13 @@ Status = Literal["passed", "failed", "no conclusion", "not applicable"]
 
 @dataclass(frozen=True)
 class Setting:
-    """What tests are made for: the engine's formats, and the number of products in a call."""
+    """What tests are made for.
+
+    Attributes:
+        input: format of the factors.
+        output: format of the result.
+        length: products in a call.
+    """
 
     input: Format
     output: Format
@@ -43,7 +49,12 @@ class Setting:
 
 @dataclass(frozen=True)
 class Case:
-    """One dot product: products in their places, the rest of them zero, and c; all as exact expressions."""
+    """One dot product, in exact expressions.
+
+    Attributes:
+        products: products in their places, the rest of them zero.
+        c: what is added.
+    """
 
     products: tuple[str, ...] = ()
     c: str = "0"
@@ -84,7 +95,13 @@ def _exact(text: str) -> float:
 
 @dataclass(frozen=True)
 class Verdict:
-    """How a test's values are read: `number` is what later tests and tables take from it."""
+    """How a test's values are read.
+
+    Attributes:
+        status: what became of the test.
+        reading: what the values say, in words.
+        number: what later tests and tables take from it, or None.
+    """
 
     status: Status
     reading: str = ""
