@@ -21,7 +21,18 @@ STAGES = ("split", "multiply", "join", "certify, repair")
 _STAGES = {
     "join": ("join", "add_products"),
     "multiply": ("product", "multiply"),
-    "certify, repair": ("finish", "look", "repair", "certif", "mark", "magnitude", "settle", "sum_tiles"),
+    "certify, repair": (
+        "finish",
+        "look",
+        "repair",
+        "certif",
+        "mark",
+        "magnitude",
+        "settle",
+        "recompute",
+        "rejoin",
+        "sum_tiles",
+    ),
     "split": ("split", "largest", "sum_columns", "scale", "survey", "slice_rows", "slice_columns", "add_quarters"),
 }
 _SHADES = {

@@ -368,7 +368,9 @@ def test_a_setting_that_changes_is_noticed_by_a_call_that_was_begun(monkeypatch)
 @pytest.mark.parametrize("dtype", ["float64", "complex128"])
 @pytest.mark.parametrize("kind", ["spread", "sparse"])
 def test_what_magnitudes_prove_and_what_they_leave_have_the_bits_of_a_cpu(kind, dtype, moduli, layout):
-    """Strips with many open entries, of which 7-bit magnitudes settle some, none of whose products may be not zero."""
+    """Strips with many uncertified entries, of which 7-bit magnitudes certify some, none of whose products may be not
+    zero.
+    """
     generator = np.random.default_rng(20261123)
 
     def real(*shape):

@@ -35,7 +35,7 @@ class Queued:
 
     Attributes:
         program: the launches.
-        counts: entries by how they were settled.
+        counts: entries by how they were certified.
         statistics: of rows and columns, where the implementation keeps them.
         unread: whether nothing reads the workspace, so that all calls may share one.
         products: where AB goes that gemm's sum is made from.

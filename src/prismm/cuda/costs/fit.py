@@ -31,7 +31,7 @@ __all__ = ["LEFT", "REPAIR_KERNELS", "RIGHT", "Pair", "Timed", "fit"]
 
 LEFT = ("split_rows", "split_rows_at_once")
 RIGHT = ("largest_columns", "sum_columns", "split_columns", "split_columns_at_once")
-REPAIR_KERNELS = ("look_again", "finish", "magnitude_planes", "settle_open")
+REPAIR_KERNELS = ("rejoin_tiles", "finish", "magnitude_planes", "repair_strips")
 """Kernels that split left and right operands, and that see to what a join leaves; `Timed.kernels` has their names."""
 _DIRECT = {"multiply_directly", "multiply_by_groups"}
 
@@ -129,7 +129,7 @@ def fit(
             take the GPU some times as long.
         memory, sustained, repair: measured otherwise; sustained None: from calls that took long.
         multiword_fused: operations and seconds of products of words that are cut where they are multiplied.
-        hopper: see `Rates`.
+        sm90: see `Rates`.
     """
     timed = list(timed)
     calls = [_typical(one) for one in timed if not one.problem.is_complex]

@@ -31,7 +31,7 @@ _STAGES = {
     "combine": JOIN,
     "repair": REPAIR,
     "magnitudes": REPAIR,
-    "settle": REPAIR,
+    "recompute": REPAIR,
     "overflow": REPAIR,
 }
 """By the file of a kernel."""

@@ -170,7 +170,7 @@ class LaunchConfig:
     least, reach: see `Bound`. raw: nothing is asked of an entry but that it is infinite where the exact one is. exact:
     repaired entries must be better than float64 sums. direct: one kernel cuts and multiplies, where it can
     (`directly`). summed: of a product that gemm adds C to, whose entries must err by less than 2^122
-    (`cuda.gemm.kernels.combine`): `reach` is 64 times that of `Bound`, and what is marked is repaired, raw or not.
+    (`cuda.gemm.kernels.combine`): `reach` is 64 times that of `Bound`, and what is flagged is repaired, raw or not.
     """
 
     words: WordFormat
@@ -380,9 +380,9 @@ def _split(
     }  # fmt: skip
     kernel: Any
     if device.sm90:
-        from prismm.cuda.multiword.kernels import split_sm90 as words_split_hopper
+        from prismm.cuda.multiword.kernels import split_sm90 as words_split_sm90
 
-        kernel, size, constants["num_warps"] = words_split_hopper.split_words, 32, chunk // 32
+        kernel, size, constants["num_warps"] = words_split_sm90.split_words, 32, chunk // 32
     else:
         from prismm.cuda.multiword.kernels import split as words_split
 
@@ -399,7 +399,7 @@ def repair(
     a: Matrices, b: Matrices, out: Matrices, flags: Any, counts: Any, raw: bool, exact: bool, device: Device,
     to: Program,
 ) -> None:  # fmt: skip
-    """Queue the repair of marked entries; raw, exact: as of `LaunchConfig`.
+    """Queue the repair of flagged entries; raw, exact: as of `LaunchConfig`.
 
     DENSE: with NVIDIA's FP64 matrix instructions, where Triton has them. WIDE is 1, 8 or 64: a kernel for each.
     """

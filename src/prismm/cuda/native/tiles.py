@@ -179,7 +179,7 @@ def work(tile: Tile, shape: Shape, processors: int) -> float:
 
 
 def _tiles(shape: Shape, shared: int, sm90: bool) -> list[Tile]:
-    """Those that so many bytes of shared memory hold; hopper: with `BY_GROUPS`."""
+    """Those that so many bytes of shared memory hold; sm90: with `BY_GROUPS`."""
     some = (*TILES, *BY_GROUPS) if sm90 and shape.paired else TILES
     return [
         tile
@@ -189,7 +189,7 @@ def _tiles(shape: Shape, shared: int, sm90: bool) -> list[Tile]:
 
 
 def tile_for(shape: Shape, processors: int, shared: int = _SHARED, *, sm90: bool = False) -> Tile:
-    """The tile that is predicted fastest, of those that so many bytes of shared memory hold. hopper: whether
+    """The tile that is predicted fastest, of those that so many bytes of shared memory hold. sm90: whether
     `BY_GROUPS` are some of them.
     """
     return min(_tiles(shape, shared, sm90), key=lambda tile: work(tile, shape, processors))

@@ -34,7 +34,7 @@ SPLIT_WARPS, SPLIT_COLUMNS, SPLIT_BYTES, SPLIT_TERMS = 4, 4, 1 << 14, 1 << 16
 stay in the L2 cache of a Hopper GPU, and elements that a vector must have less of.
 """
 
-SPLIT_KEPT = 1 << 15
+SPLIT_SHARED = 1 << 15
 """Bytes of columns that a program of `cuda.residues.kernels.split_sm90` keeps in shared memory, where they are no
 more."""
 
@@ -173,16 +173,16 @@ def split_vectors(
 
         narrower = table.bits == NEARLY_ONE_WORD and x.buffer.dtype == torch.float32 and not measure
         groups = SPLIT_COLUMNS if across else 4 if table.words == 1 or narrower else 2
-        own: dict[str, Any] = {}
+        constants: dict[str, Any] = {}
         if across:
             tiles = 1 << (-(-k // (64 * SPLIT_WARPS)) - 1).bit_length()
-            kept = tiles * 64 * SPLIT_WARPS * groups * x.buffer.dtype.itemsize <= SPLIT_KEPT
-            own = {"KEPT": tiles if kept else 0, "maxnreg": 128}
+            fits = tiles * 64 * SPLIT_WARPS * groups * x.buffer.dtype.itemsize <= SPLIT_SHARED
+            constants = {"SHARED_TILES": tiles if fits else 0, "maxnreg": 128}
         program.launch(
             sm90.split_columns_at_once if across else sm90.split_rows_at_once,
             (-(-x.vectors // groups) if across else x.vectors, x.batch), reals, strides[2 if across else 1], strides[0],
             *common, WARPS=SPLIT_WARPS, GROUPS=groups, LEVELS=levels, NARROWER=narrower,
-            EVEN=x.even(2) and k % 16 == 0 if across else x.even(1), num_warps=SPLIT_WARPS, **own, **fixed,
+            EVEN=x.even(2) and k % 16 == 0 if across else x.even(1), num_warps=SPLIT_WARPS, **constants, **fixed,
         )  # fmt: skip
         return found
     if not across:
