@@ -23,8 +23,8 @@ DIRECT_WORK = 40_000
 """Products of at most this many multiply-adds go to the direct engine: no pipeline pays for itself there."""
 
 TINY_WORK = 300_000
-"""Up to so many multiply-adds one compiled call in double-double is faster still, where it settles every entry; so many
-may each product of a batch have for the direct engine.
+"""Up to so many multiply-adds one compiled call in double-double is faster still, where it certifies every entry; so
+many may each product of a batch have for the direct engine.
 """
 
 THIN = 4096

@@ -232,9 +232,9 @@ _AT_ONCE: dict[Hashable, _Plain] = {}
 
 def _plain_key(a: torch.Tensor, b: torch.Tensor, keywords: tuple[Any, ...], out: torch.Tensor | None) -> Hashable:
     """All that a call of plain tensors depends on, but for settings and flags of the tensors."""
-    own = None if out is None else (type(out), out.dtype, out.shape, out.stride(), out.get_device())
+    of_out = None if out is None else (type(out), out.dtype, out.shape, out.stride(), out.get_device())
     return (
-        a.dtype, a.shape, a.stride(), a.get_device(), b.dtype, b.shape, b.stride(), b.get_device(), own, keywords,
+        a.dtype, a.shape, a.stride(), a.get_device(), b.dtype, b.shape, b.stride(), b.get_device(), of_out, keywords,
         type(keywords[0]), type(keywords[2]), type(keywords[5]),
     )  # fmt: skip
 

@@ -29,8 +29,8 @@ def _store_plain(h, m, t, unit, shift, out, hard):
     for j in range(h.size):
         field = (bits[j] >> 52) & 0x7FF
         moved = field + unit - shift[j]
-        open_tie = (t[j] != 0.0) & (h[j] + m[j] * (1.0 + 2.0**-50) != h[j])
-        hard[j] = np.uint8(((moved < 1) | (moved > 2044) | open_tie) & (h[j] != 0.0))
+        undecided_tie = (t[j] != 0.0) & (h[j] + m[j] * (1.0 + 2.0**-50) != h[j])
+        hard[j] = np.uint8(((moved < 1) | (moved > 2044) | undecided_tie) & (h[j] != 0.0))
         target[j] = bits[j] + ((unit - shift[j]) << 52) if h[j] != 0.0 else 0
 
 
@@ -103,7 +103,7 @@ def pigeonhole(row_counts, i, column_counts, j, k, power, needed, unit):
     """Whether |a||b| >= needed, since at least #{|a| >= α} + #{|b| >= β} - k of the k products are at least α·β.
 
     α = 2^(e-1-p) and β likewise, counted by `scale.scale_rows` for row i and column j; `power` is the sum of both e in
-    units of A'B', `needed` is in units of 2^unit. The third level is asked first: it settles most ordinary entries.
+    units of A'B', `needed` is in units of 2^unit. The third level is asked first: it certifies most ordinary entries.
     """
     levels = row_counts.shape[1]
     others = column_counts.shape[1]
@@ -218,10 +218,10 @@ def finish(
         trouble |= first[eight] | second[eight]
     if trouble != 0:
         for eight in range(first.size):
-            marks = first[eight] | second[eight]
-            while marks != 0:
-                lane = trailing_zeros(marks) >> 3
-                marks &= ~(np.int64(255) << (8 * lane))
+            lanes = first[eight] | second[eight]
+            while lanes != 0:
+                lane = trailing_zeros(lanes) >> 3
+                lanes &= ~(np.int64(255) << (8 * lane))
                 j = 8 * eight + lane
                 if j >= w:
                     break

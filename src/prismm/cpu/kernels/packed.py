@@ -85,7 +85,7 @@ def pack_rows(a, scale, bits, table, offset, q, first, out, residual2, tiny):
             # By address: counted references to so many short rows would cost as much as their residues.
             contiguous_row(flat, line, padded, pitch - padded)[:] = 0
             sums = contiguous_row(ends, line, pitch // 4 - chunks, chunks)
-            own = numbers + np.uint64(4 * which * table.shape[1])
+            constants = numbers + np.uint64(4 * which * table.shape[1])
             target = np.uint64(flat.ctypes.data + line * pitch)
             # The last chunk first: its sixteens may reach into the row's end, where the sums are to stand.
             for chunk in range(chunks - 1, -1, -1):
@@ -93,11 +93,11 @@ def pack_rows(a, scale, bits, table, offset, q, first, out, residual2, tiny):
                 groups = (min(padded, h0 + CHUNK) - h0) // 16
                 here, there = source + np.uint64(4 * h0), target + np.uint64(h0)
                 if table.shape[1] == 1:
-                    total = _row1(here, 4 * padded, groups, own, offset[which], q[which], there)
+                    total = _row1(here, 4 * padded, groups, constants, offset[which], q[which], there)
                 elif table.shape[1] == 2:
-                    total = _row2(here, 4 * padded, groups, own, offset[which], q[which], there)
+                    total = _row2(here, 4 * padded, groups, constants, offset[which], q[which], there)
                 else:
-                    total = _row3(here, 4 * padded, groups, own, offset[which], q[which], there)
+                    total = _row3(here, 4 * padded, groups, constants, offset[which], q[which], there)
                 sums[chunk] = np.int32(-128 * np.int64(total))
 
 

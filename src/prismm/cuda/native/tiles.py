@@ -261,16 +261,16 @@ def has_vector_kernel(shape: Shape) -> bool:
     return min(shape.m, shape.n) == 1 and shape.k >= _LONG and not shape.apart
 
 
-def seconds_of(shape: Shape, processors: int, slower: float, memory: float, *, sm90: bool = False) -> float:
+def seconds_of(shape: Shape, processors: int, kernel_factor: float, memory: float, *, sm90: bool = False) -> float:
     """Seconds of the fastest way. slower: how many times as long its work takes as on an H200; memory: bytes a
     second.
     """
     if has_vector_kernel(shape):
         in_turn = 1e-6 * _TURN * shape.k / 1024
         reading = least_seconds(shape, memory) / (_CACHED_SHARE if shape.bytes(1, 1) <= _CACHE else _READ_SHARE)
-        return 1e-6 * slower * _VECTOR + max(reading, in_turn)
+        return 1e-6 * kernel_factor * _VECTOR + max(reading, in_turn)
     busy, _ = _faster_split(shape, processors, _SHARED, sm90)
-    return max(1e-6 * slower * busy, least_seconds(shape, memory))
+    return max(1e-6 * kernel_factor * busy, least_seconds(shape, memory))
 
 
 def least_seconds(shape: Shape, memory: float) -> float:
