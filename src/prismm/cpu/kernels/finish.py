@@ -1,4 +1,4 @@
-"""Finish a strip: from the limbs of C' to rounded, certified, stored entries, and the list of those left open.
+"""Finish a strip: from the limbs of C' to rounded, certified, stored entries, and the list of those left uncertified.
 
 `mode` (`prismm.core.accuracy`) says what is tested. RAW: nothing; ROUNDING: that no number within the bound rounds
 elsewhere; MAGNITUDE: that the bound is small beside |a||b|; PAIR: nothing, the unscaled pair h, m + t is stored.
@@ -21,7 +21,7 @@ def bounds(n1a, da, n2a, fa, n1b, db, n2b, fb, terms, bound):
 
 @device
 def _store_plain(h, m, t, unit, shift, out, hard):
-    """out = h·2^(unit - shift) where that is normal, below the top two binades, and no tie is open; `hard` marks the
+    """out = h·2^(unit - shift) where that is normal, below the top two binades, and no tie is open; `hard` flags the
     rest.
     """
     bits = h.view(np.int64)
@@ -38,7 +38,7 @@ def _store_plain(h, m, t, unit, shift, out, hard):
 def _store_odd(h, m, t, unit, shift, out, hard):
     """The same rounded to odd in 53 bits, so that a conversion to float32 rounds once (Boldo and Melquiond 2008).
 
-    `hard` marks values outside float64's normal range and those of float32's top two binades (2^126) or beyond.
+    `hard` flags values outside float64's normal range and those of float32's top two binades (2^126) or beyond.
     """
     bits = h.view(np.int64)
     target = out.view(np.int64)
@@ -88,7 +88,7 @@ def _test_magnitude(h, unit_bound, bound, kappa, fail):
 
 
 @device
-def _mark_reach(h, bound, unit_bound, unit, shift, top, reach, hard):
+def _flag_reach(h, bound, unit_bound, unit, shift, top, reach, hard):
     """Mark as hard what might overflow somewhere within its bound: |h| + bound in the top two binades or beyond."""
     for j in range(h.size):
         reach[j] = abs(h[j]) + bound[j] * unit_bound
@@ -205,7 +205,7 @@ def finish(
         )  # fmt: skip
         if mode == 2:
             _test_magnitude(h, unit_bound, bound, kappa, fail)
-            _mark_reach(h, bound, unit_bound, unit, shift, 2044 if precision == 53 else 1148, reach, hard)
+            _flag_reach(h, bound, unit_bound, unit, shift, 2044 if precision == 53 else 1148, reach, hard)
         elif precision == 53:
             _test_rounding(h, m, t, unit_bound, bound, fail)
         else:

@@ -223,8 +223,8 @@ def _weave(y, n, out):
     "float64[:,::1], float32[:,::1], uint8[:,::1])"
 )
 def tiny_product(a, b, parts, thresholds, q, levels, mode, kappa, magnitude_kappa, precision, out, out32, flags):
-    """A product (m, k) by (k, n) into out (precision 53) or out32 (24); returns how many real parts are left open, and
-    sets them to 1 in `flags`, of out's shape or empty.
+    """A product (m, k) by (k, n) into out (precision 53) or out32 (24); returns how many real parts are left
+    uncertified, and sets them to 1 in `flags`, of out's shape or empty.
 
     parts 2: complex operands and result as their real views, with rows (re, im, re, im, …). A complex element of b
     acts as [[re, im], [-im, re]], whose rows and columns hold its parts: the scales, norms and counts of both are those
@@ -382,7 +382,7 @@ _product = tiny_product.device
 def tiny_products(
     a, b, left, right, parts, thresholds, q, levels, mode, kappa, magnitude_kappa, precision, out, out32, flags, counts
 ):  # fmt: skip
-    """`tiny_product` of a[left[p]] and b[right[p]] into place p of out, marks and counts, for all p."""
+    """`tiny_product` of a[left[p]] and b[right[p]] into place p of out, flags and counts, for all p."""
     no_out, no_out32 = np.empty((0, 0)), np.empty((0, 0), np.float32)
     for p in range(left.size):
         counts[p] = _product(

@@ -44,7 +44,7 @@ class TileTimes(NamedTuple):
 @dataclass(frozen=True)
 class Tile:
     """Rows, columns, and elements of the inner dimension in a step; warps up and along; steps in shared memory;
-    registers of a thread at most. double, single: the pace with operands in float64 and in float32; None where it is
+    registers of a thread at most. double, single: the speed with operands in float64 and in float32; None where it is
     none of theirs. groups: whether it is that of the kernel for Hopper (`cuda.native.kernels.product_sm90`).
     """
 
