@@ -33,7 +33,17 @@ _STAGES = {
         "rejoin",
         "sum_tiles",
     ),
-    "split": ("split", "largest", "sum_columns", "scale", "survey", "slice_rows", "slice_columns", "add_quarters"),
+    "split": (
+        "split",
+        "largest",
+        "sum_columns",
+        "scale",
+        "survey",
+        "slice_rows",
+        "slice_columns",
+        "add_quarters",
+        "strassen_sums",
+    ),
 }
 _SHADES = {
     "split": "#b58900",

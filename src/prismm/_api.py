@@ -81,7 +81,7 @@ def matmul(
             return operators.matmul_of(a, b, asked, out, workspace, full_output)
         if not full_output and (gpu := sys.modules.get("prismm.cuda.calls")) is not None:
             keywords = accuracy, scheme, reproducible, out_dtype, engine, threads, workspace
-            if (result := gpu.at_once(a, b, keywords, out)) is not None:
+            if (result := gpu.fast_path(a, b, keywords, out)) is not None:
                 return result
     plain = scheme is out is out_dtype is engine is workspace is None and not full_output
     if plain and type(a) is np.ndarray and type(b) is np.ndarray and (threads is None or pool.worker_count(threads)):

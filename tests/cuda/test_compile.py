@@ -19,10 +19,10 @@ def test_kernels_for_nvidia(architecture, moduli, dtype, modes):
     names = {entry["kernel"] for entry in found}
     rows = {"split_rows"}
     if architecture == "sm_90":
-        rows = {"split_rows_at_once", "split_columns_at_once"}
-        rows |= {"add_quarters", "residue_products_of_quarters", "add_products"}
+        rows = {"split_rows_fused", "split_columns_fused"}
+        rows |= {"strassen_sums", "strassen_products", "add_products"}
     assert names == rows | ({"rejoin_tiles"} if dtype == "float64" else set()) | {
-        "largest_columns", "sum_columns", "split_columns", "residue_product", "join_quickly", "finish",
+        "largest_columns", "sum_columns", "split_columns", "residue_product", "join_fast", "finish",
         "finish_native", "combine_digits", "combine_values", "recompute_exact", "magnitude_planes",
         "repair_strips",
     }  # fmt: skip
@@ -30,9 +30,9 @@ def test_kernels_for_nvidia(architecture, moduli, dtype, modes):
         if entry["kernel"].startswith("residue_product"):
             assert entry["wgmma" if architecture == "sm_90" else "mma"] > 0 and entry["stack"] == 0
         elif entry["kernel"].startswith("split"):
-            assert entry["mma" if entry["kernel"].endswith("at_once") else "dp4a"] > 0 and entry["fused"] == 0
+            assert entry["mma" if entry["kernel"].endswith("fused") else "dp4a"] > 0 and entry["fused"] == 0
         elif entry["kernel"] not in (
-            "join_quickly",
+            "join_fast",
             "rejoin_tiles",
             "finish",
             "combine_digits",

@@ -283,8 +283,8 @@ def test_bad_input():
 
 @pytest.mark.parametrize("n", (96, 1312))
 def test_a_call_like_an_earlier_one_notices_what_differs(n):
-    """`cuda.calls.at_once` takes tensors like those that were multiplied before, unless a flag of theirs is another, or
-    memory overlaps. A long call is begun before its flags are asked for.
+    """`cuda.calls.fast_path` takes tensors like those that were multiplied before, unless a flag of theirs is another,
+    or memory overlaps. A long call is begun before its flags are asked for.
     """
     import torch
 

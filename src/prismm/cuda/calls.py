@@ -30,10 +30,10 @@ from prismm.cuda.backend import (
     target_of,
     with_promoted,
 )
-from prismm.cuda.execute import multiply, multiply_at_once
+from prismm.cuda.execute import multiply, multiply_fast
 from prismm.cuda.gemm import sum as cuda_gemm
 from prismm.cuda.operands import PreparedOnDevice, shared, tensor_of
-from prismm.cuda.replay import MOST_CALLS, PLAIN_ACCURACY, at_once, remember_call, remember_prepared_call
+from prismm.cuda.replay import MOST_CALLS, PLAIN_ACCURACY, fast_path, remember_call, remember_prepared_call
 from prismm.cuda.report import report_of
 from prismm.cuda.slices import count as slice_count
 from prismm.errors import ArgumentError, EngineError
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from prismm.cuda.backend import GpuCall
 
 
-__all__ = ["at_once", "explain", "forget", "gemm", "known", "matmul"]
+__all__ = ["explain", "fast_path", "forget", "gemm", "known", "matmul"]
 
 _CALLS: dict[Hashable, GpuCall] = {}
 """Calls that were normalised before, by all that the choice depends on."""
@@ -139,7 +139,7 @@ def _matmul(a: Any, b: Any, keywords: tuple[Any, ...], out: Any, full_output: bo
         sum_
         or full_output
         or not (out is None or result.is_contiguous())
-        or not multiply_at_once(call, x, y, result, memories, owned=out is not None)
+        or not multiply_fast(call, x, y, result, memories, owned=out is not None)
     ):
         execution = multiply(call, x, y, result, memories, full_output, sum_)
     elif memories:

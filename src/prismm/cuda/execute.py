@@ -112,7 +112,7 @@ def multiply(
     return execution if full_output else None
 
 
-def multiply_at_once(
+def multiply_fast(
     call: GpuCall, a: torch.Tensor, b: torch.Tensor, result: torch.Tensor, memories: tuple[torch.Tensor, ...],
     *, owned: bool,
 ) -> bool:  # fmt: skip

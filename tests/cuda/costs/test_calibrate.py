@@ -164,7 +164,7 @@ def kernels_of(table, case: Case) -> dict[str, float]:
     right = table.right.seconds(elements, moduli) - (1.0 - launches) * table.right.launch
     kernels = {name: share * right for name, share in zip(RIGHT, (0.1, 0.2, 0.7), strict=False)}
     kernels["split_rows"] = table.left.seconds(elements, moduli)
-    kernels["join_quickly"] = (table.rounded if rounded else table.join).seconds(elements, moduli)
+    kernels["join_fast"] = (table.rounded if rounded else table.join).seconds(elements, moduli)
     looks = (Tuning().rejoin_rounded if rounded else 1) * elements if problem.result == FP64 else 0.0
     kernels["finish"] = table.finish.seconds(looks, 0)
     kernels["residue_product"] = whole - sum(kernels.values())

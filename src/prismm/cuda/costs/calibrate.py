@@ -209,7 +209,7 @@ def _kernels_of(
     before: list[Callable[[], Any]] = []
     for name, run in _single_launches(call, a, b, out):
         found.append((name, run, functools.partial(_all_of, tuple(before))))
-        before = [*before, run] if name in REPAIR_KERNELS or name == "join_quickly" else [run]
+        before = [*before, run] if name in REPAIR_KERNELS or name == "join_fast" else [run]
     return found
 
 

@@ -29,8 +29,8 @@ from prismm.formats import FP64
 
 __all__ = ["LEFT", "REPAIR_KERNELS", "RIGHT", "Pair", "Timed", "fit"]
 
-LEFT = ("split_rows", "split_rows_at_once")
-RIGHT = ("largest_columns", "sum_columns", "split_columns", "split_columns_at_once")
+LEFT = ("split_rows", "split_rows_fused")
+RIGHT = ("largest_columns", "sum_columns", "split_columns", "split_columns_fused")
 REPAIR_KERNELS = ("rejoin_tiles", "finish", "magnitude_planes", "repair_strips")
 """Kernels that split left and right operands, and that see to what a join leaves; `Timed.kernels` has their names."""
 _DIRECT = {"multiply_directly", "multiply_by_groups"}
@@ -167,8 +167,8 @@ def fit(
             residues, lambda one: _sum(one, RIGHT), lambda problem: problem.k * problem.n,
             lambda one: right_launches(one.problem, one.scheme.moduli, processors, sm90=sm90),
         ),
-        join=_by_moduli(native, lambda one: one.phases["join_quickly"], lambda problem: problem.m * problem.n),
-        rounded=_by_moduli(rounded, lambda one: one.phases["join_quickly"], lambda problem: problem.m * problem.n),
+        join=_by_moduli(native, lambda one: one.phases["join_fast"], lambda problem: problem.m * problem.n),
+        rounded=_by_moduli(rounded, lambda one: one.phases["join_fast"], lambda problem: problem.m * problem.n),
         finish=Line(again[0], again[1], 0.0),
         repair=repair,
         multiword=statistics.median(

@@ -101,7 +101,7 @@ def join_digits(
     row_pitch, plane = digits.shape[3], digits.shape[2] * digits.shape[3]
     even = strides[1] % 16 == 0 and strides[0] % 16 == 0 and out.n % 16 == 0
     program.launch(
-        join_fast.join_quickly, (blocks, strips, out.batch * parts), digits, reals, strides[1], strides[2], strides[0],
+        join_fast.join_fast, (blocks, strips, out.batch * parts), digits, reals, strides[1], strides[2], strides[0],
         flags, left.statistics, right.statistics, needed, out.m, out.n, left.terms, q, row_pitch, plane,
         strips * blocks, left.batch, right.batch, MODULI=table.moduli, MODE=test.mode,
         TESTED=test.magnitude_kappa > 0.0, PRECISION=test.precision, PARTS=parts, ROWS=rows, STRIP=strip, BLOCK=block,

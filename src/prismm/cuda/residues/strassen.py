@@ -101,7 +101,7 @@ def add_strassen_sums(program: Program, x: SplitVectors, table: Tables, *, left:
     half, width = sums.shape[2] // 2, sums.shape[3] // 2
     rows, words, warps = TILE
     program.launch(
-        strassen.add_quarters, (-(-half // rows) * -(-width // (4 * words)), count), in_words(x.planes),
+        strassen.strassen_sums, (-(-half // rows) * -(-width // (4 * words)), count), in_words(x.planes),
         in_words(sums), table.reduction, x.vectors, half, x.plane // 4, pitch // 4, width // 4, RIGHT=not left,
         ROWS=rows, WORDS=words, num_warps=warps,
     )  # fmt: skip
@@ -119,7 +119,7 @@ def multiply_strassen(
     many, count, m, n = products.shape
     pitch = left.sums.shape[3] // 2
     program.launch(
-        sm90.residue_products_of_quarters, product_grid(m, n, many * count, device),
+        sm90.strassen_products, product_grid(m, n, many * count, device),
         described(program, left.planes, 64), described(program, right.planes, sm90.COLUMNS),
         described(program, left.sums, 64), described(program, right.sums, sm90.COLUMNS),
         in_words(products), table.reduction, m, n, left.planes.shape[2], right.planes.shape[2], pitch, n // 4,

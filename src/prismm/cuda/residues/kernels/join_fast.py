@@ -142,7 +142,7 @@ def _pair_of_words(words, g: tl.constexpr, PRIMES: tl.constexpr, MODULI: tl.cons
 
 
 @triton.jit
-def expand_quickly(
+def expand_fast(
     words, at, plane, mask, SYSTEM: tl.constexpr, PRIMES: tl.constexpr, MODULI: tl.constexpr, PART: tl.constexpr,
     NVIDIA: tl.constexpr,
 ):  # fmt: skip
@@ -268,9 +268,9 @@ def _add_weighted(x, weights, s0, s1, s2):
 def expand_closely(
     at, plane, reduction, third, mask, MODULI: tl.constexpr, PART: tl.constexpr, AT_ONCE: tl.constexpr
 ):  # fmt: skip
-    """(h, low, zero) like `expand_quickly`, within E of three parts and 2^-52·|low|: the second sum is exact too.
+    """(h, low, zero) like `expand_fast`, within E of three parts and 2^-52·|low|: the second sum is exact too.
 
-    third: the constants of `expand_quickly` for three parts, in memory, as the moduli are in `reduction`. AT_ONCE: all
+    third: the constants of `expand_fast` for three parts, in memory, as the moduli are in `reduction`. AT_ONCE: all
     digits are asked for before any is used; else, where few tiles come and what they cost is the way of the
     instructions to the multiprocessor, those of one pair after another in a loop.
     """
@@ -305,7 +305,7 @@ def expand_closely(
 @triton.jit(
     do_not_specialize=["row_step", "batch_step", "m", "width", "k", "q", "word_plane", "row_batches", "column_batches"]
 )
-def join_quickly(
+def join_fast(
     digits, out, row_step, column_stride, batch_step, flags, rows, columns, needed, m, width, k, q, row_pitch, plane,
     word_plane, row_batches, column_batches, SYSTEM: tl.constexpr, PRIMES: tl.constexpr, MODULI: tl.constexpr,
     MODE: tl.constexpr, TESTED: tl.constexpr,
@@ -412,7 +412,7 @@ def _join_part(
     MODULI: tl.constexpr, MODE: tl.constexpr, PRECISION: tl.constexpr, PART: tl.constexpr, NVIDIA: tl.constexpr,
 ):  # fmt: skip
     """Store a tile's values; returns which are uncertified."""
-    r0, r1, zero = expand_quickly(words, at, plane, read, SYSTEM, PRIMES, MODULI, PART, NVIDIA)
+    r0, r1, zero = expand_fast(words, at, plane, read, SYSTEM, PRIMES, MODULI, PART, NVIDIA)
     surely_zero = zero
     if MODE == ROUNDING:
         surely_zero = zero & (error == SYSTEM[3])

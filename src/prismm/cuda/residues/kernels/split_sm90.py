@@ -162,7 +162,7 @@ def _words(y, bits, WORDS: gl.constexpr, MEASURE: gl.constexpr, SINGLE: gl.const
 
 
 @gluon.jit(do_not_specialize=["step", "batch_step", "vectors", "length", "terms", "q", "bits", "limit_bits"])
-def split_rows_at_once(
+def split_rows_fused(
     x, step, batch_step, stats, planes, thresholds, fragments, vectors, length, pitch, plane, terms, q, bits,
     limit_bits, MODULI: gl.constexpr, WARPS: gl.constexpr, GROUPS: gl.constexpr, LEVELS: gl.constexpr,
     MEASURE: gl.constexpr, WORDS: gl.constexpr, PERMUTED: gl.constexpr, NARROWER: gl.constexpr, EVEN: gl.constexpr,
@@ -178,7 +178,7 @@ def split_rows_at_once(
 
 
 @gluon.jit(do_not_specialize=["step", "batch_step", "vectors", "length", "terms", "q", "bits", "limit_bits"])
-def split_columns_at_once(
+def split_columns_fused(
     x, step, batch_step, stats, planes, thresholds, fragments, vectors, length, pitch, plane, terms, q, bits,
     limit_bits, MODULI: gl.constexpr, WARPS: gl.constexpr, GROUPS: gl.constexpr, LEVELS: gl.constexpr,
     MEASURE: gl.constexpr, WORDS: gl.constexpr, PERMUTED: gl.constexpr, NARROWER: gl.constexpr,

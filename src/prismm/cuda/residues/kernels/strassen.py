@@ -108,7 +108,7 @@ def _both_halves(p):
 
 
 @triton.jit(do_not_specialize=["vectors"])
-def add_quarters(
+def strassen_sums(
     planes, sums, reduction, vectors, half_vectors, plane, pitch, half_pitch, RIGHT: tl.constexpr, ROWS: tl.constexpr,
     WORDS: tl.constexpr,
 ):  # fmt: skip
