@@ -21,8 +21,29 @@ STAGES = ("split", "multiply", "join", "certify, repair")
 _STAGES = {
     "join": ("join", "add_products"),
     "multiply": ("product", "multiply"),
-    "certify, repair": ("finish", "look", "repair", "certif", "mark", "magnitude", "settle", "sum_tiles"),
-    "split": ("split", "largest", "sum_columns", "scale", "survey", "slice_rows", "slice_columns", "add_quarters"),
+    "certify, repair": (
+        "finish",
+        "look",
+        "repair",
+        "certif",
+        "mark",
+        "magnitude",
+        "settle",
+        "recompute",
+        "rejoin",
+        "sum_tiles",
+    ),
+    "split": (
+        "split",
+        "largest",
+        "sum_columns",
+        "scale",
+        "survey",
+        "slice_rows",
+        "slice_columns",
+        "add_quarters",
+        "strassen_sums",
+    ),
 }
 _SHADES = {
     "split": "#b58900",

@@ -22,7 +22,7 @@ from prismm.core.accuracy import parse_target
 from prismm.core.problem import Problem
 from prismm.cuda.costs.predict import gpu_seconds, predict
 from prismm.cuda.costs.table import Host, Rates, committed, read
-from prismm.cuda.native.seconds import own_seconds
+from prismm.cuda.native.seconds import cublas_seconds
 from prismm.formats import FP32, FP64
 from prismm.schemes import Native, Residues, ScaledHalf
 
@@ -94,7 +94,7 @@ def _slower(one: Recorded, table: Rates) -> float:
     """How slow the host was, where a file does not say so, by the replay of torch's product in the same row: hosts were
     seen between 1 and 1.8 times as slow. Of longer products the middle of that, which matters little.
     """
-    own = own_seconds(one.problem, table)
+    own = cublas_seconds(one.problem, table)
     return min(1.8, max(1.0, (one.native_replayed - own) / _REPLAYED)) if own < _TELLING else 1.3
 
 
@@ -121,7 +121,7 @@ def from_results(table: Rates, results: Path = _common.RESULTS) -> Rates:
         for problem, times in graphs.items()
         if problem.m * problem.n * problem.k <= 128**3 and not problem.batch
     }
-    launch = statistics.median(times["cuBLAS"] - own_seconds(problem, bare) for problem, times in tiny.items())
+    launch = statistics.median(times["cuBLAS"] - cublas_seconds(problem, bare) for problem, times in tiny.items())
     check = statistics.median(
         times["cuBLAS, looked at"] - times["cuBLAS"] - problem.result_bytes / table.memory
         for problem, times in graphs.items()
@@ -131,7 +131,7 @@ def from_results(table: Rates, results: Path = _common.RESULTS) -> Rates:
     bare = dataclasses.replace(table, launch=launch, check=check)
     slower = [one.slower for _, one in calls]
     ours = [(gpu_seconds(one.scheme, one.problem, bare, engine), one.seconds) for engine, one in calls]
-    theirs = [(own_seconds(one.problem, bare), one.native_seconds) for _, one in calls]
+    theirs = [(cublas_seconds(one.problem, bare), one.native_seconds) for _, one in calls]
     return dataclasses.replace(bare, call=_host(ours, slower), torch=_host(theirs, slower))
 
 

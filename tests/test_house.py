@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 import subprocess
 import sys
 import tarfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -22,9 +24,20 @@ WORDS = {
     r"\broad\b": "path", r"\bceremony\b": "overhead", r"\bopen entr": "uncertified entries",
     r"\bin place of\b": "instead of", r"\bthe look\b": "sample, check or second pass",
     r"\bhost_pace\b": "host_speed", r"\bNeed\b": "Problem", r"\bcuda_modules\b": "implementation",
-    r"\border (?:of )?\d{3,}": "n = …",
+    r"\border (?:of )?\d{3,}": "n = …", r"\bsettl(?!e\(self\)|e is now)": "certify, recompute, repair or synchronize",
+    r"\blook(?:s|ed)? (?:again|twice)\b": "second pass", r"\bleft[_ ]open\b": "uncertified",
+    r"\bthe pace\b": "host speed", r"\bown_sums\b": "exact_sums",
 }  # fmt: skip
 """Words with a second meaning, or private ones, and what stands for them."""
+
+NAMES = {
+    r"marks?|marked|mark_\w+|\w+_marks": "flags", r"open_|opened|\w+_open|_?OPEN|looked": "uncertified",
+    r"own|made|Made|told": "what it is", r"\w*hopper\w*": "sm90", r"interop": "arrays", r"_moduli": "_abs",
+    r"pace|slower": "host speed, host_factor", r"own_or_\w+|\w+_own": "what it is",
+}  # fmt: skip
+"""The same of identifiers in the rooms of products and programs."""
+
+NAMED = ("core", "cpu", "cuda", "planning", "schemes", "files", "programs")
 
 
 def test_few_modules_stand_at_the_top():
@@ -39,21 +52,68 @@ def test_files_are_one_idea():
 
 
 def test_words_have_one_meaning():
+    banned = re.compile("|".join(WORDS))
     found = [
         f"{path.relative_to(SOURCE)}:{number}: {word.strip()} -> {better}"
         for path in FILES
-        for number, line in enumerate(path.read_text().splitlines(), 1)
+        if banned.search(text := path.read_text())
+        for number, line in enumerate(text.splitlines(), 1)
         for pattern, better in WORDS.items()
         for word in re.findall(pattern, line)
     ]
     assert not found, "\n".join(found[:40])
 
 
+@functools.cache
+def tree_of(path: Path) -> ast.Module:
+    """A module's syntax, for several tests."""
+    return ast.parse(path.read_text())
+
+
+def identifiers(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Names that a module gives and uses, with their lines; of functions that are former names only what is inside."""
+    for node in ast.walk(tree):
+        line = getattr(node, "lineno", 0)
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            if not (ast.get_docstring(node) or "").startswith("The former name of"):
+                yield line, node.name
+        elif isinstance(node, ast.Name):
+            yield line, node.id
+        elif isinstance(node, ast.Attribute):
+            yield line, node.attr
+        elif isinstance(node, ast.arg | ast.keyword) and node.arg:
+            yield line, node.arg
+        elif isinstance(node, ast.alias):
+            yield line, (node.asname or node.name).rpartition(".")[2]
+
+
+def test_identifiers_have_one_meaning():
+    banned = re.compile("|".join(f"(?:{pattern})" for pattern in NAMES))
+    found = [
+        f"{path.relative_to(SOURCE)}:{line}: {name} -> "
+        + next(better for pattern, better in NAMES.items() if re.fullmatch(pattern, name))
+        for path in FILES
+        if path.relative_to(SOURCE).parts[0] in NAMED
+        for line, name in identifiers(tree_of(path))
+        if banned.fullmatch(name)
+    ]
+    assert not found, "\n".join(found[:40])
+
+
+def test_former_names_are_seen():
+    """The walk sees every kind of name, and a former name only where it stands."""
+    tree = ast.parse("import a.marks\nfrom b import c as open_\n@d\ndef told(own, *, looked): x.made = f(pace=1)\n")
+    names = {name for _, name in identifiers(tree)}
+    assert names >= {"marks", "open_", "told", "own", "looked", "made", "pace"}
+    alias = ast.parse('class A:\n    def made(self):\n        """The former name of `method`."""\n')
+    assert {name for _, name in identifiers(alias)} == {"A", "self"}
+
+
 def test_no_scheme_is_told_apart_by_its_class():
     """But in its own rooms: elsewhere its implementation answers."""
     found = []
     for path in FILES:
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in ast.walk(tree_of(path)):
             if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "isinstance":
                 asked = {n.id for n in ast.walk(node.args[1]) if isinstance(n, ast.Name)}
                 asked |= {n.attr for n in ast.walk(node.args[1]) if isinstance(n, ast.Attribute)}

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from prismm.core import arrays as interop
+from prismm.core import arrays
 from prismm.core import threads as pool
 from prismm.core.plan import Plan
 from prismm.core.prepared import Prepared
@@ -74,25 +74,25 @@ def matmul(
            [7.]])
     """
     if type(a) is not np.ndarray or type(b) is not np.ndarray:
-        if interop.traced(a, b):
+        if arrays.traced(a, b):
             from prismm.programs import operators  # the one way up: torch's operators stand on this function
 
             asked = accuracy, scheme, reproducible, out_dtype, engine, threads
             return operators.matmul_of(a, b, asked, out, workspace, full_output)
         if not full_output and (gpu := sys.modules.get("prismm.cuda.calls")) is not None:
             keywords = accuracy, scheme, reproducible, out_dtype, engine, threads, workspace
-            if (result := gpu.at_once(a, b, keywords, out)) is not None:
+            if (result := gpu.fast_path(a, b, keywords, out)) is not None:
                 return result
     plain = scheme is out is out_dtype is engine is workspace is None and not full_output
     if plain and type(a) is np.ndarray and type(b) is np.ndarray and (threads is None or pool.worker_count(threads)):
         shortcut = fast_product if a.ndim == 2 == b.ndim else fast_batch
         if (result := shortcut(a, b, accuracy, reproducible, threads)) is not None:
             return result
-    elif plain and interop.is_tensor(a):
+    elif plain and arrays.is_tensor(a):
         result = fast_tensors(a, b, accuracy, reproducible, threads)
         if result is not None:
             return result
-    if interop.lives_on_gpu(a) or interop.lives_on_gpu(b):
+    if arrays.lives_on_gpu(a) or arrays.lives_on_gpu(b):
         from prismm.cuda import calls as cuda_calls
 
         keywords = accuracy, scheme, reproducible, out_dtype, engine, threads, workspace
@@ -146,14 +146,14 @@ def gemm(
     alpha, beta = finite_scalar(alpha, "alpha"), finite_scalar(beta, "beta")
     if beta != 0 and c is None:
         raise ArgumentError(f"beta={beta!r} needs c; pass it, or beta=0")
-    if interop.lives_on_gpu(a) or interop.lives_on_gpu(b):
+    if arrays.lives_on_gpu(a) or arrays.lives_on_gpu(b):
         from prismm.cuda import calls as cuda_calls
 
         keywords = accuracy, scheme, reproducible, out_dtype, engine, threads, workspace
         return cuda_calls.gemm(a, b, c, alpha, beta, trans_a, trans_b, keywords, out, full_output)
     a, b = transposed(a, trans_a, "trans_a"), transposed(b, trans_b, "trans_b")
     request, a, b = check_request(accuracy, scheme, reproducible, out_dtype, engine, threads, a, b, workspace)
-    addend = interop.normalise(c, "c") if beta != 0 else None
+    addend = arrays.normalise(c, "c") if beta != 0 else None
     return execute.run(a, b, (alpha, beta, addend), request, out, full_output)
 
 
@@ -197,7 +197,7 @@ def prepare(
     request, x, _ = check_request(accuracy, scheme, reproducible, out_dtype, engine, threads, x, None)
     if isinstance(x, Prepared):
         raise OperandError("this operand is prepared already; pass the matrix itself")
-    if interop.lives_on_gpu(x):
+    if arrays.lives_on_gpu(x):
         from prismm.cuda import prepare as cuda_prepared
 
         return cuda_prepared.prepare(x, side, request)
@@ -229,8 +229,8 @@ def explain(
             a, b, accuracy=accuracy, scheme=scheme, reproducible=reproducible, out_dtype=out_dtype, engine=engine,
             threads=threads,
         )  # fmt: skip
-    a, b = interop.untraced(a), interop.untraced(b)
-    if interop.lives_on_gpu(a) or interop.lives_on_gpu(b):
+    a, b = arrays.untraced(a), arrays.untraced(b)
+    if arrays.lives_on_gpu(a) or arrays.lives_on_gpu(b):
         from prismm.cuda import calls as cuda_calls
 
         return cuda_calls.explain(a, b, (accuracy, scheme, reproducible, out_dtype, engine, threads))
@@ -242,8 +242,8 @@ def _aside(verb: str) -> Any:
     """The verb as it runs where torch would follow what it does, and it is none of torch's operators: outside of the
     graph that torch.compile makes of a program, beneath the levels of torch.func. None where torch does neither.
     """
-    compiling = interop.compiling()
-    if not compiling and not interop.transforming():
+    compiling = arrays.compiling()
+    if not compiling and not arrays.transforming():
         return None
     from prismm.programs import operators
 

@@ -79,7 +79,7 @@ def test_accuracy_and_reproducibility(keywords, accuracy, reproducible, seed):
 
 
 @each_dtype
-def test_roads_are_taken(dtype, seed):
+def test_paths_are_taken(dtype, seed):
     """Cancelling data need repair, ordinary data hardly any, integers none."""
     a, b = HOSTILE["cancelling"](20, 30, 22, seed, dtype)
     c, report = prismm.matmul(a, b, scheme=prismm.Residues(7), full_output=True, **CORRECT)

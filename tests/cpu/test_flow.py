@@ -220,4 +220,4 @@ def test_blocks_fit_or_are_one_granule(m, n, k, bits, grain):
     assert 1 <= rows <= m and 1 <= columns <= n
     assert rows == m or rows % grain[0] == 0
     assert columns == n or columns % grain[1] == 0
-    assert problem <= job.memory or (rows <= grain[0] and columns <= grain[1])
+    assert problem <= job.workspace_bytes or (rows <= grain[0] and columns <= grain[1])

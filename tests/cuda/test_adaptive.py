@@ -132,7 +132,7 @@ def test_kernels_compile_to_matrix_instructions(architecture, dtype, layout, nam
     laid_out = {"lay_out"} if dtype.startswith("complex") else set()
     ends = set()
     for target in targets:
-        ends |= {"combine_slices", "settle"} if target.startswith("sum:") else {"join_pairs", "repair_slices"}
+        ends |= {"combine_slices", "recompute_exact"} if target.startswith("sum:") else {"join_pairs", "repair_slices"}
     assert kinds == {*copied, *laid_out, "slice_adaptively", "slice_product", *ends}
     for entry in found:
         if entry["kernel"] == "slice_product":
@@ -140,7 +140,7 @@ def test_kernels_compile_to_matrix_instructions(architecture, dtype, layout, nam
             assert entry[unit] > 0
         if entry["kernel"] in ("slice_product", "slice_adaptively", "straighten", "join_pairs"):
             assert entry["fused"] == 0, entry
-        if entry["kernel"] not in ("repair_slices", "settle"):
+        if entry["kernel"] not in ("repair_slices", "recompute_exact"):
             # Of the tests of a target a number or two may wait in memory.
             assert entry.get("stack", 0) <= (16 if entry["kernel"] in ("join_pairs", "combine_slices") else 0), entry
 

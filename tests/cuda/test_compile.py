@@ -19,29 +19,31 @@ def test_kernels_for_nvidia(architecture, moduli, dtype, modes):
     names = {entry["kernel"] for entry in found}
     rows = {"split_rows"}
     if architecture == "sm_90":
-        rows = {"split_rows_at_once", "split_columns_at_once"}
-        rows |= {"add_quarters", "residue_products_of_quarters", "add_products"}
-    assert names == rows | ({"look_again"} if dtype == "float64" else set()) | {
-        "largest_columns", "sum_columns", "split_columns", "residue_product", "join_quickly", "finish",
-        "finish_native", "combine_digits", "combine_values", "settle", "magnitude_planes",
-        "settle_open",
+        rows = {"split_rows_fused", "split_columns_fused"}
+        rows |= {"strassen_sums", "strassen_products", "add_products"}
+    assert names == rows | ({"rejoin_tiles"} if dtype == "float64" else set()) | {
+        "largest_columns", "sum_columns", "split_columns", "residue_product", "join_fast", "finish",
+        "finish_native", "combine_digits", "combine_values", "recompute_exact", "magnitude_planes",
+        "repair_strips",
     }  # fmt: skip
     for entry in found:
         if entry["kernel"].startswith("residue_product"):
             assert entry["wgmma" if architecture == "sm_90" else "mma"] > 0 and entry["stack"] == 0
         elif entry["kernel"].startswith("split"):
-            assert entry["mma" if entry["kernel"].endswith("at_once") else "dp4a"] > 0 and entry["fused"] == 0
+            assert entry["mma" if entry["kernel"].endswith("fused") else "dp4a"] > 0 and entry["fused"] == 0
         elif entry["kernel"] not in (
-            "join_quickly",
-            "look_again",
+            "join_fast",
+            "rejoin_tiles",
             "finish",
             "combine_digits",
             "combine_values",
-            "settle",
-            "settle_open",
+            "recompute_exact",
+            "repair_strips",
         ):  # they ask for theirs
             assert entry["fused"] == 0
-        if not entry["kernel"].startswith(("finish", "settle")):  # which are not on the way of an ordinary entry
+        if not entry["kernel"].startswith(
+            ("finish", "recompute_exact", "repair_strips")
+        ):  # which are not on the way of an ordinary entry
             assert entry["stack"] <= 64, entry
 
 

@@ -283,8 +283,8 @@ def test_bad_input():
 
 @pytest.mark.parametrize("n", (96, 1312))
 def test_a_call_like_an_earlier_one_notices_what_differs(n):
-    """`cuda.calls.at_once` takes tensors like those that were multiplied before, unless a flag of theirs is another, or
-    memory overlaps. A long call is begun before its flags are asked for.
+    """`cuda.calls.fast_path` takes tensors like those that were multiplied before, unless a flag of theirs is another,
+    or memory overlaps. A long call is begun before its flags are asked for.
     """
     import torch
 
@@ -368,7 +368,9 @@ def test_a_setting_that_changes_is_noticed_by_a_call_that_was_begun(monkeypatch)
 @pytest.mark.parametrize("dtype", ["float64", "complex128"])
 @pytest.mark.parametrize("kind", ["spread", "sparse"])
 def test_what_magnitudes_prove_and_what_they_leave_have_the_bits_of_a_cpu(kind, dtype, moduli, layout):
-    """Strips with many open entries, of which 7-bit magnitudes settle some, none of whose products may be not zero."""
+    """Strips with many uncertified entries, of which 7-bit magnitudes certify some, none of whose products may be not
+    zero.
+    """
     generator = np.random.default_rng(20261123)
 
     def real(*shape):

@@ -83,7 +83,7 @@ def test_matrix_instructions_wide_copies_and_no_spills(architecture, dtype, layo
         assert entry["kernel"] == "multiply_directly" and entry["mma"] > 0 and entry["stack"] <= 8, entry
         assert entry["copies"] == entry["wide"] > 0 and entry["steps"], entry
     for entry in grouped:
-        # The feeder, and what settles an entry, keep numbers on the stack. A loop keeps none, or of float32, whose
+        # The feeder, and what recomputes an entry, keep numbers on the stack. A loop keeps none, or of float32, whose
         # operands are twice as many registers once they are converted, some.
         assert entry["mma"] == 32 and entry["stack"] <= 128 and entry["boxes"] > 0, entry
         assert len(entry["inner"]) == 2
@@ -331,7 +331,7 @@ def test_batches_by_groups(one, tile, dtype, rng):
 
 @pytest.mark.gpu
 @pytest.mark.parametrize(("tile", "dtype"), [*EVERY, *BY_GROUPS_TOO, *SPLITS], ids=name_of)
-def test_specials_are_settled(tile, dtype, seed):
+def test_specials_are_ieees(tile, dtype, seed):
     paired = isinstance(tile, Split) or tile.groups
     for name in SPECIAL:
         a, b = SPECIAL[name](*((24, 72, 48) if paired else (21, 70, 45)), seed=seed, dtype=np.dtype(dtype))

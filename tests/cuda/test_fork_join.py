@@ -33,7 +33,7 @@ def test_operands_are_split_side_by_side_and_meet_before_the_product(dtype):
     beside = [name for name, side in before if side]
     others = [name for name, side in before if not side]
     assert beside == ["zero", "zero", "largest_columns", "sum_columns", "split_columns"]
-    assert others == ["split_rows" if dtype.is_complex else "split_rows_at_once"]
+    assert others == ["split_rows" if dtype.is_complex else "split_rows_fused"]
     assert launches.count((None, None)) == 1
 
 
@@ -50,6 +50,6 @@ def test_what_needs_no_result_comes_first():
     x = torch.zeros(1, 256, 256, dtype=torch.float64)
     program = residue_program(x, x, torch.empty_like(x), 14, "native", H200)
     head, tail = program.prologue_and_epilogue
-    assert told(head) + told(tail) == told(program) and told(tail)[0][0] == "join_quickly"
+    assert told(head) + told(tail) == told(program) and told(tail)[0][0] == "join_fast"
     assert all(own is not other for own in head.launches for other in program.launches if hasattr(own, "kernel"))
     assert head.workspace == tail.workspace == program.workspace

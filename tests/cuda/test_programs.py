@@ -156,7 +156,7 @@ def test_long_vectors_have_no_planes_of_magnitudes():
     for k, kernels in ((MOST_MAGNITUDES, 1), (MOST_MAGNITUDES + 1, 0)):
         made, _ = program(1, 64, k, 64, Residues(15), "native")
         names = [launch.kernel.fn.__name__ for launch in made.launches if isinstance(launch, _Launch)]
-        assert names.count("magnitude_planes") == kernels and names.count("settle_open") == 1
+        assert names.count("magnitude_planes") == kernels and names.count("repair_strips") == 1
 
 
 def test_overlaps_are_told_by_addresses():

@@ -123,7 +123,7 @@ def test_what_a_share_makes_auto_take():
     problem = problem_of(8192)
     assert chosen(problem, lambda moduli: Uncertified(0.0, 0.0)).scheme == chosen(problem, None).scheme == Residues(14)
     spread = chosen(problem, lambda moduli: Uncertified(0.2, 0.0))
-    assert spread.scheme == Residues(14) and "0.2 of a sample's entries open" in spread.reasons[0]
+    assert spread.scheme == Residues(14) and "0.2 of a sample's entries uncertified" in spread.reasons[0]
     wide = chosen(problem, lambda moduli: Uncertified(0.2, 0.02) if moduli == 14 else Uncertified(1e-5, 0.0))
     assert isinstance(wide.scheme, Residues) and wide.scheme.moduli > 14
     sparse = chosen(problem, lambda moduli: Uncertified(0.8, 0.4))

@@ -269,16 +269,16 @@ def test_kernels_compile_to_matrix_instructions(architecture, dtype, layout, nam
     kinds = {entry["kernel"] for entry in found}
     across = {"largest_columns", "sum_columns", "slice_columns"} if layout == "columns" else {"slice_rows"}
     laid_out = {"lay_out"} if dtype.startswith("complex") else set()
-    ends = {"combine_slices", "settle"} if targets[0].startswith("sum:") else {"join_slices", "repair_slices"}
+    ends = {"combine_slices", "recompute_exact"} if targets[0].startswith("sum:") else {"join_slices", "repair_slices"}
     if targets == ["sum:none"]:
-        ends = {"combine_slices", "settle_slices"}
+        ends = {"combine_slices", "recompute_slices"}
     assert kinds == {*across, *laid_out, "slice_product", *ends}
     for entry in found:
         if entry["kernel"] == "slice_product":
             unit = {"sm_90": "mma" if "fp64" in name else "wgmma", "sm_80": "mma", "gfx942": "mfma"}[architecture]
             assert entry[unit] > 0
             assert entry.get("stack", 0) == 0, entry
-        elif entry["kernel"] not in ("repair_slices", "settle", "settle_slices"):
+        elif entry["kernel"] not in ("repair_slices", "recompute_exact", "recompute_slices"):
             # More than eight slices of INT8, other digits, sums in more limbs, and AMD's conversions ask for them.
             if (
                 architecture != "gfx942"

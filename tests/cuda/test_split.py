@@ -74,11 +74,11 @@ def test_the_fast_kernel_takes_rows_and_short_columns():
         return [launch.kernel.fn.__name__ for launch in program.launches if hasattr(launch, "kernel")]
 
     plain = ["largest_columns", "sum_columns", "split_columns"]
-    assert kernels(64, 64, "rows") == kernels(5000, 60000, "rows") == ["split_rows_at_once"]
+    assert kernels(64, 64, "rows") == kernels(5000, 60000, "rows") == ["split_rows_fused"]
     assert kernels(64, 1 << 16, "rows") == kernels(64, 64, "rows", torch.complex128) == ["split_rows"]
     assert kernels(64, 64, "rows", device=dataclasses.replace(H200, sm90=False)) == ["split_rows"]
     assert kernels(2048, 2048, "columns") == kernels(4096, 4096, "columns", torch.float32, 7)
-    assert kernels(2048, 2048, "columns") == ["split_columns_at_once"]
+    assert kernels(2048, 2048, "columns") == ["split_columns_fused"]
     assert kernels(2048, 2064, "columns") == kernels(1024, 2048, "columns") == plain
     assert kernels(2048, 2048, "columns", moduli=20) == plain
 
@@ -148,7 +148,7 @@ def test_both_kernels_write_the_same(dtype, moduli, layout, measure, rng, monkey
             results = []
             for fast in (True, False):
                 if not fast:
-                    monkeypatch.setattr(residues_split, "_is_split_at_once", lambda *_: False)
+                    monkeypatch.setattr(residues_split, "_is_split_fused", lambda *_: False)
                 program, split = program_of(
                     y.view(vectors, k), moduli, device, left=left, layout=layout, measure=measure
                 )  # fmt: skip
@@ -163,7 +163,7 @@ def test_both_kernels_write_the_same(dtype, moduli, layout, measure, rng, monkey
 
                 results.append((read(split.planes), read(split.statistics)[0]))
             names = {launch.kernel.fn.__name__ for launch in program.launches if hasattr(launch, "kernel")}
-            assert not any(name.endswith("at_once") for name in names)
+            assert not any(name.endswith("fused") for name in names)
             (planes, own), (expected, theirs) = results
             finite = np.isfinite(x).all(1)
             assert ((own[0] >= 0x7FF << 52) == ~finite).all()

@@ -151,7 +151,7 @@ def test_the_memory_is_what_a_plan_says(sizes, dtype, target):
     out = torch.zeros(1, m, n, dtype=dtype)
     program = residue_program(a, b, out, 9, target, H200, strassen=True)
     names = [name for name, _ in program.single_launches()]
-    assert names.count("add_quarters") == 2 and "residue_products_of_quarters" in names
+    assert names.count("strassen_sums") == 2 and "strassen_products" in names
     double = dtype == torch.float64
     problem = problem_of(m, k, FP64 if double else FP32, target, is_complex=not double)
     problem = dataclasses.replace(problem, n=n)

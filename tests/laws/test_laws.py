@@ -187,7 +187,7 @@ def test_powers_of_two_pass_straight_through(call, dtype, name, rng, seed):
 @each_dtype
 @pytest.mark.parametrize("shape", [(1, 1, 1), (2, 3, 2), (11, 17, 9), (30, 61, 40), (70, 40, 66)], ids=str)
 @pytest.mark.parametrize("name", [*HOSTILE, *SPECIAL])
-def test_short_roads_return_the_same_bits(name, shape, dtype, seed):
+def test_fast_paths_return_the_same_bits(name, shape, dtype, seed):
     """A plain call may take a shortcut through the whole flow; asking for the report forbids it."""
     a, b = {**HOSTILE, **SPECIAL}[name](*shape, seed, dtype)
     for keywords in ({}, {"accuracy": "native"}, {"reproducible": True}, CORRECT, {**CORRECT, "reproducible": True}):

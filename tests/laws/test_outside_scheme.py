@@ -94,7 +94,7 @@ def test_its_floor_covers_what_underflows_in_a_wide_row():
 def test_its_certificates_settle_ordinary_data(rng):
     a, b = rng.standard_normal((30, 60)), rng.standard_normal((60, 30))
     _, report = prismm.matmul(a, b, scheme=OUTSIDE, accuracy="correctly-rounded", full_output=True)
-    assert report.roads["certified"] >= 0.99 * 900, report.roads
+    assert report.paths["certified"] >= 0.99 * 900, report.paths
 
 
 @pytest.mark.parametrize("name", ["normal", "phi4", "graded", "cancelling"])

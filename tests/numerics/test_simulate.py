@@ -280,7 +280,7 @@ def test_gemm_is_a_loop_of_the_specification(part, rng):
             assert same(got[i, j], wanted), (model, path(model), split, promote, a[i], b[:, j], start[i, j], got[i, j])
 
 
-def test_gemm_has_the_same_bits_on_every_road_and_number_of_workers(rng):
+def test_gemm_has_the_same_bits_on_every_path_and_number_of_workers(rng):
     a, b = values(FP16, (130, 60), "near", rng), values(FP16, (60, 140), "near", rng)
     c = values(FP32, (130, 140), "near", rng)
     assert path(A100) == "aligned" and path(dataclasses.replace(A100, groups=((0, 1, 2, 3, 4, 5, 6, 7),))) is None

@@ -16,6 +16,7 @@ from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 import prismm
 from prismm import Policy, Rule, emulate
 from prismm.errors import ArgumentError, PrismmError
+from prismm.programs import Recipe
 from prismm.testing import HOSTILE, exact_gemm, exact_product
 from tests.judge import assert_same_bits
 
@@ -92,7 +93,7 @@ def test_every_way_to_a_product(name, dtype, seed):
     expected = right(a, b)
     with emulate("correctly-rounded") as record:
         assert_same_bits(CALLS[name](a, b).resolve_conj().numpy(), expected)
-    assert all(row.made.guarantee == "½ ulp" for row in record.rows)
+    assert all(row.method.guarantee == "½ ulp" for row in record.rows)
     with torch.inference_mode(), emulate("correctly-rounded") as record:
         assert_same_bits(CALLS[name](a, b).resolve_conj().numpy(), expected)
     assert record.rows
@@ -153,7 +154,7 @@ def test_the_stated_bound_holds(name, seed):
     for policy in ("native", "fast", 1e-6, prismm.Words.tf32(3), prismm.Words.bf16(9)):
         with emulate(policy) as record:
             c = (a @ b).numpy()
-        bound = record.rows[0].made.bound
+        bound = record.rows[0].method.bound
         if bound is not None:
             room = np.nextafter(bound * exact.magnitude("up") + 33 * 2.0**-149, np.inf)
             assert (exact.within(c, room) | ~np.isfinite(c)).all(), policy
@@ -211,7 +212,7 @@ def test_rules_speak_of_modules_passes_and_lines(seed):
     )
     with emulate(policy) as record:
         model(x).sum().backward()
-    found = {(row.module, row.backward): row.made for row in record.rows}
+    found = {(row.module, row.backward): row.method for row in record.rows}
     assert found["head", False].scheme == found["head", True].scheme == "torch"
     assert found["blocks.0", True].scheme == found["blocks.1", True].scheme == "words:tf32x3"
     assert found["blocks.1", False].accuracy == "1e-09"
@@ -245,10 +246,13 @@ def test_blocks_nest_and_the_innermost_rule_decides(seed):
         with emulate(Policy([Rule(off=True)])):
             a @ b
         a @ b
-    assert {(row.operator, row.made.accuracy) for row in inner.rows} == {("mv", "native"), ("mm", "correctly-rounded")}
+    assert {(row.operator, row.method.accuracy) for row in inner.rows} == {
+        ("mv", "native"),
+        ("mm", "correctly-rounded"),
+    }
     counts = Counter[tuple[str, str]]()
     for row in outer.rows:
-        counts[row.operator, row.made.accuracy] += row.count
+        counts[row.operator, row.method.accuracy] += row.count
     assert counts == {("mm", "correctly-rounded"): 2, ("mv", "native"): 1, ("mm", "off"): 1}
 
 
@@ -436,7 +440,7 @@ def test_training_in_blocks_of_their_own(seed):
         loss = model(x).sum()
     with block:
         loss.backward()
-    found = {(row.module, row.backward): row.made.accuracy for row in block.record.rows}
+    found = {(row.module, row.backward): row.method.accuracy for row in block.record.rows}
     assert found["head", True] == "correctly-rounded" and found["first", True] == "native"
 
 
@@ -457,3 +461,14 @@ def test_records_are_json(seed):
 def test_a_model_of_another_kind_is_refused():
     with pytest.raises(ArgumentError, match="names module 'decoder'"):
         emulate(Policy([Rule(module="decoder", accuracy="native")]), model=Branches())
+
+
+def test_former_names_warn():
+    with emulate("correctly-rounded") as record:
+        torch.ones(2, 3) @ torch.ones(3, 2)
+    with pytest.warns(DeprecationWarning, match=r"Record\.synchronize"):
+        assert record.settle() is record
+    with pytest.warns(DeprecationWarning, match=r"Call\.method"):
+        assert record.rows[0].made == record.rows[0].method
+    with pytest.warns(DeprecationWarning, match=r"Recipe\.reads_data"):
+        assert Recipe("correctly-rounded").looks

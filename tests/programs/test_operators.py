@@ -162,7 +162,7 @@ def test_sums_meet_the_native_bound(name, dtype, seed):
 
 @pytest.mark.parametrize("strided", [False, True])
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_the_quick_road_has_the_bits_of_numpy(dtype, strided, seed):
+def test_the_fast_path_has_the_bits_of_numpy(dtype, strided, seed):
     """Small tensors and arrays of the same numbers: the same value, by operator, function and array."""
     for shape in ((1, 1, 1), (3, 4, 5), (8, 8, 8), (3, 1030, 2), (70, 60, 65)):
         a = made(shape[:2], seed, dtype, strided).detach()
@@ -177,7 +177,7 @@ def test_the_quick_road_has_the_bits_of_numpy(dtype, strided, seed):
 
 
 @pytest.mark.parametrize("value", [1e38, np.inf, np.nan])
-def test_the_quick_road_leaves_specials_to_the_other(value):
+def test_the_fast_path_leaves_specials_to_the_other(value):
     a = torch.tensor([[value, value], [1.0, 2.0]])
     b = torch.tensor([[8.0, 1.0], [-8.0, 1.0]])
     expected = prismm.matmul(a.numpy(), b.numpy())

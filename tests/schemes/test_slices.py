@@ -224,8 +224,8 @@ def test_pieces_of_rows_change_no_bit(seed):
         x, y = scheme.implementation("cpu").split(left, setting), scheme.implementation("cpu").split(right, setting)
         pairs = product_pairs(3, 3, None)
         how = {"group": True, "workers": 2}
-        whole = multiply_slices(x, y, pairs, setting.engine, **how, memory=1 << 30)
-        pieces = multiply_slices(x, y, pairs, setting.engine, **how, memory=30_000)
+        whole = multiply_slices(x, y, pairs, setting.engine, **how, workspace_bytes=1 << 30)
+        pieces = multiply_slices(x, y, pairs, setting.engine, **how, workspace_bytes=30_000)
         same(pieces, whole)
         assert pieces.notes["engine calls"] > whole.notes["engine calls"]
 

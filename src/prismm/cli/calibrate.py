@@ -32,7 +32,7 @@ def calibrate(
 
     with needs_torch("prismm calibrate"):
         import torch
-    from prismm.cuda.costs.table import own_file, rates_of
+    from prismm.cuda.costs.table import rates_of, user_file
 
     if not torch.cuda.is_available():
         raise EngineError("there is no NVIDIA GPU here, or this torch is a CPU build; run it on a machine with one")
@@ -40,7 +40,7 @@ def calibrate(
     if device >= count:
         raise EngineError(f"--device {device}: this machine has {count} GPU{'s' if count > 1 else ''}, counted from 0")
     name = torch.cuda.get_device_name(device)
-    path = output if output is not None else own_file(name, make=True)
+    path = output if output is not None else user_file(name, make=True)
     if path is None:
         raise FileError("no cache folder can be written to; set PRISMM_CACHE_DIR, or pass --output FILE")
     if output is not None:

@@ -21,10 +21,10 @@ def cells(row: Row, wall: float) -> list[str]:
 
     operator = f"{row.operator}, backward" if row.backward else row.operator
     share = f"{row.seconds / wall:.1%}" if wall > 0 else ""
-    scheme = f"torch ({row.reason})" if row.reason else row.made.scheme
+    scheme = f"torch ({row.reason})" if row.reason else row.method.scheme
     return [
         row.where, row.module or "-", operator, shape_text(row.call), row.dtype, str(row.count), scheme,
-        row.made.guarantee, f"{row.seconds:.3g}", share,
+        row.method.guarantee, f"{row.seconds:.3g}", share,
     ]  # fmt: skip
 
 
@@ -34,7 +34,7 @@ def summary(record: Record) -> str:
     count = sum(row.count for row in rows)
     if not rows:
         return f"no matrix products that torch made in this thread, in {wall:.3g} s"
-    left = sum(row.count for row in rows if row.made.engine == "torch")
+    left = sum(row.count for row in rows if row.method.engine == "torch")
     text = f"{count} products in {record.seconds:.3g} s of {wall:.3g} s"
     return text + (f"; {left} of them left to torch" if left else "")
 

@@ -329,7 +329,7 @@ def _bfloat16(x: Any) -> NDArray[Any] | None:
         return None
 
 
-def check_kept(source: Any, probe: Any, read: Callable[[Any], Any]) -> None:
+def check_type_survives(source: Any, probe: Any, read: Callable[[Any], Any]) -> None:
     """DTypeError unless the caller's kind of array holds entries of the result's type.
 
     JAX makes float32 of float64 unless it is told otherwise. probe: an array of one entry, of the result's type and
@@ -338,10 +338,10 @@ def check_kept(source: Any, probe: Any, read: Callable[[Any], Any]) -> None:
     namespace = namespace_of(source)
     if namespace is None:
         return
-    made = read(namespace.from_dlpack(probe)).dtype
-    if made == probe.dtype:
+    found = read(namespace.from_dlpack(probe)).dtype
+    if found == probe.dtype:
         return
-    wide, narrow = (str(dtype).removeprefix("torch.") for dtype in (probe.dtype, made))
+    wide, narrow = (str(dtype).removeprefix("torch.") for dtype in (probe.dtype, found))
     library = getattr(namespace, "__name__", type(source).__name__)
     switch = "call jax.config.update('jax_enable_x64', True), " if library == "jax.numpy" else ""
     raise DTypeError(

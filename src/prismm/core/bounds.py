@@ -135,7 +135,7 @@ class ConventionalBound:
 
     def at(self, c: NDArray[Any], i: Any, j: Any) -> NDArray[np.float64]:
         """Bound of entries (i, j) of the result c, which may be slices."""
-        rows, columns = (_moduli(x) for x in rows_and_columns(self.a, self.b, i, j))
+        rows, columns = (_abs(x) for x in rows_and_columns(self.a, self.b, i, j))
         with np.errstate(over="ignore", invalid="ignore"):
             # The product of moduli is itself rounded: its own bound, (terms + 2) roundings, goes on top.
             size = (rows @ columns) * (1.0 + (self.terms + 4) * 2.0**-52)
@@ -146,7 +146,7 @@ class ConventionalBound:
                 size = _weighted(self.epilogue.alpha, size) * _UP
                 terms += 3
                 if self.epilogue.c is not None:
-                    size = size + _weighted(self.epilogue.beta, _moduli(self.epilogue.c[i, j])) * _UP
+                    size = size + _weighted(self.epilogue.beta, _abs(self.epilogue.c[i, j])) * _UP
                 # alpha enlarges what underflowed in AB.
                 enlarged = max(1.0, float(np.abs(self.epilogue.alpha)))
             lost = terms * self.result.smallest_subnormal * enlarged
@@ -162,7 +162,7 @@ def _alive(c: NDArray[Any]) -> NDArray[np.bool_]:
     return alive
 
 
-def _moduli(x: NDArray[Any]) -> NDArray[np.float64]:
+def _abs(x: NDArray[Any]) -> NDArray[np.float64]:
     """|x|, rounded up; of finite parts alone: a real part of a result that meets Inf or NaN has no error to bound."""
     parts = [np.where(np.isfinite(part), part, 0).astype(np.float64) for part in real_parts(np.asarray(x))]
     return np.abs(parts[0]) if len(parts) == 1 else np.hypot(*parts) * (1.0 + 2.0**-50)

@@ -68,7 +68,7 @@ class Setting:
 
     result: Format
     workers: int
-    memory: int
+    workspace_bytes: int
     engine: Any
     workspace: Arena | None = None
     further: bool = False

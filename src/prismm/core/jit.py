@@ -10,7 +10,7 @@ versions, and each kernel has a name and a single signature of its own: equal na
 That has to hold inside the files, too. A kernel's file brings the helpers that it calls, as symbols made of their
 module, qualified name and argument types, and a number that counts functions of the process that compiled it; where two
 files bring one symbol, the first one that is loaded serves both. So no two functions may share a name: those that a
-function makes are given one each (`_own_name`).
+function makes are given one each (`_checked_name`).
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ def _digest() -> str:
     for part in (numba.__version__, llvmlite.__version__, sys.version, sys.platform):
         digest.update(part.encode())
     package = Path(__file__).parents[1]
-    own = [Path(__file__).with_name(f"{name}.py") for name in ("jit", "kernel_files", "limbs", "pointers")]
-    for source in own + sorted(x for part in ("cpu", "numerics") for x in (package / part / "kernels").glob("*.py")):
+    shared = [Path(__file__).with_name(f"{name}.py") for name in ("jit", "kernel_files", "limbs", "pointers")]
+    for source in shared + sorted(x for part in ("cpu", "numerics") for x in (package / part / "kernels").glob("*.py")):
         digest.update(str(source.relative_to(package)).encode())
         digest.update(source.read_bytes())
     return digest.hexdigest()
@@ -70,7 +70,7 @@ def cache_folder() -> Path | None:
 _NAMED: dict[tuple[str, str], Callable[..., Any]] = {}
 
 
-def _own_name(function: Callable[..., Any]) -> Callable[..., Any]:
+def _checked_name(function: Callable[..., Any]) -> Callable[..., Any]:
     """The function, after a look that no other one has its name.
 
     Raises:
@@ -108,7 +108,7 @@ class Kernel:
     """A function compiled for one signature on its first call."""
 
     def __init__(self, function: Callable[..., Any], signature: str, fastmath: set[str]) -> None:
-        self.function = _own_name(function)
+        self.function = _checked_name(function)
         self.signature = signature
         self._fastmath = fastmath
         self._compiled: Any = None
@@ -154,12 +154,12 @@ def single(twin: Kernel, matrices: int = 1) -> Kernel:
 
 def device(function: Callable[..., Any]) -> Any:
     """Decorate a helper that kernels call; strict IEEE arithmetic, no contraction, no reassociation."""
-    return _dispatcher(_own_name(function))
+    return _dispatcher(_checked_name(function))
 
 
 def device_any_order(function: Callable[..., Any]) -> Any:
     """Decorate a reduction whose order of summation does not matter (exact sums, or bounds that hold for any order)."""
-    return _dispatcher(_own_name(function), {"reassoc", "contract"})
+    return _dispatcher(_checked_name(function), {"reassoc", "contract"})
 
 
 @intrinsic

@@ -2,7 +2,7 @@
 
 An accumulator is an int64 array of LIMBS limbs of 32 bits, whose lowest bit is 2^-BASE: it holds sums of products of
 float64 values, block scales included (2^-2420 to 2^2400). Additions leave carries where they fall (2^31 of them fit);
-`settle` moves them up. Only limbs from `lo` to `hi` are touched, and `clear` leaves all of them zero.
+`sign_and_magnitude` moves them up. Only limbs from `lo` to `hi` are touched, and `clear` leaves all of them zero.
 """
 
 import numpy as np
@@ -78,7 +78,7 @@ def carry(limbs, lo, hi):
 
 
 @device
-def settle(limbs, lo, hi):
+def sign_and_magnitude(limbs, lo, hi):
     """Sign and magnitude: all limbs from lo to hi + 1 into 0 … 2^32 - 1; whether the sum is negative."""
     keep_apart()
     carry(limbs, lo, hi)
@@ -92,7 +92,7 @@ def settle(limbs, lo, hi):
 
 @device
 def leading(limbs, lo, hi):
-    """(m, e, sticky) of settled limbs: m·2^e plus less than 2^e where sticky; m has 62 bits, or is 0."""
+    """(m, e, sticky) of limbs in sign and magnitude: m·2^e plus less than 2^e where sticky; m has 62 bits, or is 0."""
     keep_apart()
     top = hi + 1
     while top >= lo and limbs[top] == 0:

@@ -36,7 +36,7 @@ class Epilogue:
     beta: complex
     c: NDArray[Any] | None
 
-    def part(self, rows: Any) -> Epilogue:
+    def block(self, rows: Any) -> Epilogue:
         """The same for some rows of the result."""
         return Epilogue(self.alpha, self.beta, self.c[rows] if self.c is not None else None)
 
@@ -78,7 +78,7 @@ class Job:
     terms: int
     a_priori: bool
     workers: int
-    memory: int
+    workspace_bytes: int
     epilogue: Epilogue | None = None
     workspace: Arena | None = None
 

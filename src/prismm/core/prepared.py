@@ -68,10 +68,10 @@ class Prepared:
         """The type of a result for which this one would be asked for, by name."""
         return str(arrays.result_dtype([self.data], out_dtype).name)
 
-    def refuse(self, keyword: str, given: Any, own: Any) -> OperandError:
+    def refuse(self, keyword: str, given: Any, known: Any) -> OperandError:
         """The error for an option that contradicts what the operand was prepared for."""
         return OperandError(
-            f"the {self.side} operand was prepared with {keyword}={own!r}, not {given!r}; leave {keyword} out, or "
+            f"the {self.side} operand was prepared with {keyword}={known!r}, not {given!r}; leave {keyword} out, or "
             f"prepare it again"
         )
 

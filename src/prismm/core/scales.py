@@ -66,7 +66,7 @@ class Scales:
     terms: NDArray[np.float64]
     counts: NDArray[np.int64]
 
-    def part(self, start: int, stop: int) -> Scales:
+    def block(self, start: int, stop: int) -> Scales:
         """The scales of a range of rows or columns."""
         if start == 0 and stop == self.shift.size:
             return self

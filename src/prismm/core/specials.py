@@ -80,8 +80,8 @@ def patch(
 def patch_addend(out: NDArray[Any], epilogue: Any, keep: NDArray[np.bool_]) -> tuple[list[NDArray[np.bool_]], int]:
     """Set the real parts of alpha·AB + beta·C, with AB finite, that meet Inf or NaN in C: to beta·C.
 
-    A zero part of beta leaves that part of C alone. keep: entries already settled. Returns a mask per real part, and
-    the count.
+    A zero part of beta leaves that part of C alone. keep: entries that have their value. Returns a mask per real part,
+    and the count.
     """
     parts = _parts(out, 2 if np.iscomplexobj(out) else 1)
     masks = [np.zeros(out.shape, np.bool_) for _ in parts]

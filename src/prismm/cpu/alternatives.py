@@ -67,18 +67,18 @@ def _schemes(precision: int) -> tuple[Any, ...]:
 def candidates(problem: Problem, workers: int = 1) -> Iterator[Candidate]:
     """The composite schemes as candidates for this problem."""
     for scheme in _schemes(problem.result.precision):
-        made = scheme.implementation("cpu")
+        implementation = scheme.implementation("cpu")
         try:
-            engine = made.engine_for(None).name
-            made.check(problem.terms, problem.result)
+            engine = implementation.engine_for(None).name
+            implementation.check(problem.terms, problem.result)
         except PrismmError:
             continue
-        seconds = made.seconds(problem, engine, workers)
+        seconds = implementation.seconds(problem, engine, workers)
         emulated = engine.startswith(_EMULATED)
-        yield Candidate(scheme, engine, seconds, _meets(made, problem), scheme.reproducible, emulated)
+        yield Candidate(scheme, engine, seconds, _meets(implementation, problem), scheme.reproducible, emulated)
 
 
-def _meets(made: Any, problem: Problem) -> bool:
+def _meets(implementation: Any, problem: Problem) -> bool:
     """Whether the bound meets the target for any data: the implementation's own `relative_bound(k)`, if it has one,
     against what the target leaves of |a||b|.
     """
@@ -86,7 +86,7 @@ def _meets(made: Any, problem: Problem) -> bool:
         return False
     if problem.target is None or problem.goal == "fast":
         return True
-    relative = getattr(made, "relative_bound", None)
+    relative = getattr(implementation, "relative_bound", None)
     if relative is None:
         return False
     room = accuracy.slack(problem.target, problem.terms, problem.result)
@@ -96,8 +96,11 @@ def _meets(made: Any, problem: Problem) -> bool:
 @functools.cache
 def _contenders(precision: int) -> bool:
     """Whether a composite scheme for results of this precision has a bound for any data, and this machine its units."""
-    made = [scheme.implementation("cpu") for scheme in _schemes(precision)]
-    return any(hasattr(one, "relative_bound") and not one.engine_for(None).name.startswith(_EMULATED) for one in made)
+    implementations = [scheme.implementation("cpu") for scheme in _schemes(precision)]
+    return any(
+        hasattr(one, "relative_bound") and not one.engine_for(None).name.startswith(_EMULATED)
+        for one in implementations
+    )
 
 
 def weigh(problem: Problem, chosen: Chosen) -> Chosen:
@@ -117,8 +120,8 @@ def weigh(problem: Problem, chosen: Chosen) -> Chosen:
 
 
 def _seconds(scheme: Any, problem: Problem, workers: int) -> float:
-    made = implementation_of(scheme)
-    return made.seconds(problem, choose("cpu").name, workers)
+    implementation = implementation_of(scheme)
+    return implementation.seconds(problem, choose("cpu").name, workers)
 
 
 def alternatives(problem: Problem, scheme: Any, seconds: float, workers: int) -> tuple[Alternative, ...]:

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from prismm.core import arrays as interop
-from prismm.core import environment
+from prismm.core import arrays, environment
 from prismm.core.accuracy import Target
 from prismm.core.memory import workspace_limit
 from prismm.core.outcome import Job
@@ -72,7 +71,7 @@ class Call:
         """The scheme that was chosen, or asked for."""
         return self.implementation.scheme
 
-    def memory(self, operands: int, result: int) -> int:
+    def workspace_bytes(self, operands: int, result: int) -> int:
         """Bytes of workspace for a product of so many bytes of operands and result: the caller's, or its share."""
         if self.request.workspace is not None:
             return max(self.request.workspace.nbytes, MIN_WORKSPACE)
@@ -84,7 +83,7 @@ class Call:
         return make_plan(self)
 
 
-def as_array(x: Any, name: str) -> interop.Array:
+def as_array(x: Any, name: str) -> arrays.Array:
     """The operand normalised, whether prepared, normalised already, or raw."""
     if isinstance(x, Prepared):
         if x.is_cuda:
@@ -92,11 +91,11 @@ def as_array(x: Any, name: str) -> interop.Array:
                 f"{name} was prepared on a GPU; gemm and mixed devices need the CPU: prepare a copy there"
             )
         return x.array
-    return x if isinstance(x, interop.Array) else interop.normalise(x, name)
+    return x if isinstance(x, arrays.Array) else arrays.normalise(x, name)
 
 
 def normalise_call(
-    a: Any, b: Any, extra: tuple[complex, complex, interop.Array | None] | None, request: Request
+    a: Any, b: Any, extra: tuple[complex, complex, arrays.Array | None] | None, request: Request
 ) -> Call:
     """The call with everything checked and chosen, before any work on the data's size."""
     environment.check_arithmetic()
@@ -107,13 +106,13 @@ def normalise_call(
         named.append(("c", extra[2]))
     for name, array in named:
         check_apart(request, name, array.data)
-    family = interop.same_family(named)
+    family = arrays.same_family(named)
     x, y = named[0][1].data, named[1][1].data
-    shape = interop.product_shape(x.shape, y.shape)
-    arrays = [array.data for _, array in named]
-    dtype = interop.result_dtype(arrays, request.out_dtype)
+    shape = arrays.product_shape(x.shape, y.shape)
+    data = [array.data for _, array in named]
+    dtype = arrays.result_dtype(data, request.out_dtype)
     if family == "dlpack":
-        interop.check_kept(named[0][1].source, np.zeros(1, dtype), np.from_dlpack)
+        arrays.check_type_survives(named[0][1].source, np.zeros(1, dtype), np.from_dlpack)
     if extra is not None:
         check_scalars(extra[0], extra[1], dtype.kind == "c")
         if extra[0] == 0:
@@ -124,13 +123,13 @@ def normalise_call(
     k = x.shape[-1]
     x = x if x.ndim > 1 else x[None, :]
     y = y if y.ndim > 1 else y[:, None]
-    big = interop.big_integers(x) or interop.big_integers(y)
+    big = arrays.big_integers(x) or arrays.big_integers(y)
     if big:
         if isinstance(a, Prepared) or isinstance(b, Prepared):
             raise OperandError("a prepared operand meets integers beyond 2^53; pass both matrices unprepared")
-        x, y = interop.widened(x, y)
+        x, y = arrays.widened(x, y)
     summed = extra is not None and (extra[0] != 1 or extra[1] != 0)
-    made, engine, reasons, problem = select(
+    implementation, engine, reasons, problem = select(
         x,
         y,
         dtype,
@@ -144,7 +143,7 @@ def normalise_call(
     c = None
     if extra is not None and extra[2] is not None and extra[1] != 0:
         c = extra[2].data
-        if interop.big_integers(c):
+        if arrays.big_integers(c):
             raise DTypeError("c holds integers beyond 2^53; pass c.astype(float) if rounding them is meant")
         if dtype.kind == "c" and c.dtype.kind != "c":
             c = c.astype(np.complex128)
@@ -153,14 +152,14 @@ def normalise_call(
         except ValueError:
             raise ShapeError(f"c has shape {c.shape}, the product has shape {shape}; c must broadcast to it") from None
     inputs = [array.data for _, array in named]
-    made.check_target(problem, request.target)
+    implementation.check_target(problem, request.target)
     # Where several terms stand for an element, a sum that is rounded has them all.
-    terms = problem.terms if made.rounds_every_term else max(k, 1) * problem.parts
+    terms = problem.terms if implementation.rounds_every_term else max(k, 1) * problem.parts
     batch = tuple(np.broadcast_shapes(x.shape[:-2], y.shape[:-2])) if x.ndim > 2 or y.ndim > 2 else ()
     factors = extra[:2] if extra is not None and summed else None
     return Call(
-        x, y, c, factors, family, named[0][1].source, shape, dtype, made, engine, reasons, problem, request, batch, k,
-        left, right, terms, inputs,
+        x, y, c, factors, family, named[0][1].source, shape, dtype, implementation, engine, reasons, problem, request,
+        batch, k, left, right, terms, inputs,
     )  # fmt: skip
 
 
@@ -209,9 +208,9 @@ def select(
             problem = replace(problem, fits_float32=False)  # sums in float64 are no engine's
         chosen = auto.choose(problem, CpuColumn(), sample)
         scheme, reasons = chosen.scheme, chosen.reasons
-    made = implementation_of(scheme)
-    engine, why = made.engine(problem, request.engine, may_read_data=may_read_data)
-    return made, engine, (*reasons, *why), problem
+    implementation = implementation_of(scheme)
+    engine, why = implementation.engine(problem, request.engine, may_read_data=may_read_data)
+    return implementation, engine, (*reasons, *why), problem
 
 
 def make_plan(call: Call) -> Plan:
@@ -219,18 +218,18 @@ def make_plan(call: Call) -> Plan:
     a, b, problem, request, scheme, engine, dtype = (
         call.a, call.b, call.problem, call.request, call.scheme, call.engine, call.dtype
     )  # fmt: skip
-    batch, made = call.batch, call.implementation
+    batch, implementation = call.batch, call.implementation
     count = math.prod(batch)
-    limit = call.memory(a.nbytes + b.nbytes, problem.m * problem.n * dtype.itemsize)
-    blocks = made.blocks(
+    limit = call.workspace_bytes(a.nbytes + b.nbytes, problem.m * problem.n * dtype.itemsize)
+    blocks = implementation.blocks(
         problem, engine, Job(problem.result, request.target, problem.terms, False, request.threads, limit)
     )
-    seconds = made.seconds(problem, engine, request.threads)
+    seconds = implementation.seconds(problem, engine, request.threads)
     return Plan(
         m=problem.m, n=problem.n, k=call.k, batch=batch, operands=(a.dtype.name, b.dtype.name), result=dtype.name,
         target=request.target, scheme=scheme, engine=engine,
         reproducible=request.reproducible or bool(scheme.reproducible) or problem.rounded,
-        threads=request.threads, products=made.products(problem, engine) * count,
+        threads=request.threads, products=implementation.products(problem, engine) * count,
         row_panel=blocks.rows, column_block=blocks.columns, workspace_bytes=blocks.bytes,
         predicted_seconds=seconds * count, native_seconds=blas_seconds(problem, request.threads) * count,
         bound=bound_text(scheme, request.target, problem.result, problem.is_complex), reasons=call.reasons,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from prismm.core.bounds import _UP, _alive, _moduli, _weighted, half_ulp
+from prismm.core.bounds import _UP, _abs, _alive, _weighted, half_ulp
 from prismm.core.outcome import Epilogue
 from prismm.core.specials import layout
 from prismm.cpu.scaling import Units, bound_of, measure, scale
@@ -68,8 +68,8 @@ class CompositeBound:
                 y = np.abs(scale(layout(self.b[:, j], part, "right"), "right", 1)[0].data)
                 size = measure(x, y, True, False)
                 sizes.append((size.size + 2.0**-990) * size.up)
-            own = rows[:, i - piece.i0], columns[:, j - piece.j0]
-            parts.append(bound_of(gamma, *own, floor, size, tile_units, self.a.shape[1] * len(piece.terms)))
+            vectors = rows[:, i - piece.i0], columns[:, j - piece.j0]
+            parts.append(bound_of(gamma, *vectors, floor, size, tile_units, self.a.shape[1] * len(piece.terms)))
         units = np.maximum.reduce(parts)
         exponent = tile_units[0].exponent[:, None] + tile_units[1].exponent[None, :]
         if self.epilogue is not None:
@@ -85,6 +85,6 @@ class CompositeBound:
             # η more makes up for what ldexp rounds away where the bound is subnormal, or underflows.
             bound = np.where(units > 0.0, bound * _UP + 2.0**-1074, bound)
             if self.epilogue is not None and self.epilogue.c is not None:
-                added = _moduli(self.epilogue.c[np.ix_(i, j)])
+                added = _abs(self.epilogue.c[np.ix_(i, j)])
                 bound = bound + _weighted(self.epilogue.beta, added) * 2.0**-90 + 2.0**-1074
         return bound

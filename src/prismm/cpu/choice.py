@@ -23,8 +23,8 @@ DIRECT_WORK = 40_000
 """Products of at most this many multiply-adds go to the direct engine: no pipeline pays for itself there."""
 
 TINY_WORK = 300_000
-"""Up to so many multiply-adds one compiled call in double-double is faster still, where it settles every entry; so many
-may each product of a batch have for the direct engine.
+"""Up to so many multiply-adds one compiled call in double-double is faster still, where it certifies every entry; so
+many may each product of a batch have for the direct engine.
 """
 
 RESULTS = {53: ("float64", "complex128"), 24: ("float32", "complex64")}
@@ -157,10 +157,10 @@ def uncertified_share(problem: Problem, sample: Sample, moduli: int, engine: str
     rows = np.ascontiguousarray(a[:: -(-a.shape[0] // SAMPLE_ROWS)])
     columns = np.ascontiguousarray(b[:, :: -(-b.shape[1] // SAMPLE_COLUMNS)])
     out = np.empty((len(rows), columns.shape[1]), RESULTS[problem.result.precision][problem.is_complex])
-    job = Job(problem.result, problem.target, problem.terms, a_priori=True, workers=1, memory=1 << 30)
+    job = Job(problem.result, problem.target, problem.terms, a_priori=True, workers=1, workspace_bytes=1 << 30)
     product = Product(Splitter(moduli, choose(engine), a.shape[1], problem.is_complex, True, True), job, Outcome())
     product.run(rows, columns, out)
-    return sum(i.size for _, i, _ in product.open) / (out.size * (2 if problem.is_complex else 1))
+    return sum(i.size for _, i, _ in product.uncertified) / (out.size * (2 if problem.is_complex else 1))
 
 
 def measured_engine() -> bool:

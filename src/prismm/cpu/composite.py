@@ -10,7 +10,7 @@ from prismm.core.outcome import Job, Outcome
 from prismm.core.problem import Problem
 from prismm.cpu import flow
 from prismm.cpu.costs import composite_seconds
-from prismm.cpu.engines.named import own_or_default
+from prismm.cpu.engines.named import named_or_default
 from prismm.cpu.implementation import Blocks, Freedom
 from prismm.formats import Format
 
@@ -68,7 +68,7 @@ class CompositeImplementation:
 
     def engine(self, problem: Problem, name: str | None, *, may_read_data: bool) -> tuple[str, tuple[str, ...]]:
         """See `Implementation.engine`."""
-        found: str = own_or_default(name, self.engine_for).name
+        found: str = named_or_default(name, self.engine_for).name
         self.check(problem.terms, problem.result)
         return found, ()
 
@@ -89,7 +89,7 @@ class CompositeImplementation:
 
     def prepare(self, x: NDArray[Any], side: Side, job: Job, engine: str) -> flow.SplitOperand:
         """See `Implementation.prepare`."""
-        return flow.split_operand(self, x, side, job, own_or_default(engine, self.engine_for))
+        return flow.split_operand(self, x, side, job, named_or_default(engine, self.engine_for))
 
     def in_one_pass(
         self, a: NDArray[Any], b: NDArray[Any], out: NDArray[Any], job: Job, problem: Problem, engine: str,
@@ -102,4 +102,4 @@ class CompositeImplementation:
         right: Any = None, *, as_torch: bool = False,
     ) -> Outcome:  # fmt: skip
         """See `Implementation.run`."""
-        return flow.multiply(self, a, b, out, job, own_or_default(engine, self.engine_for), left, right)
+        return flow.multiply(self, a, b, out, job, named_or_default(engine, self.engine_for), left, right)

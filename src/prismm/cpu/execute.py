@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from prismm.core import arrays as interop
-from prismm.core import environment
+from prismm.core import arrays, environment
 from prismm.core import threads as pool
 from prismm.core.accuracy import MAGNITUDE, join_mode
 from prismm.core.memory import workspace_limit
@@ -35,35 +34,37 @@ def prepare(x: Any, side: Literal["left", "right"], request: Request) -> Prepare
     """`prismm.prepare` of a matrix in main memory."""
     environment.check_arithmetic()
     blas_threads.check_numpy()
-    array = interop.normalise(x, "x")
+    array = arrays.normalise(x, "x")
     if array.data.ndim != 2:
         raise ShapeError(f"x has shape {array.data.shape}; prepare takes a matrix of two dimensions")
-    if interop.big_integers(array.data):
+    if arrays.big_integers(array.data):
         raise DTypeError("x holds integers beyond 2^53, which are not prepared; pass them to matmul directly")
-    copy = interop.Array(
+    copy = arrays.Array(
         np.array(array.data, order="C"), array.family, array.source if array.family == "dlpack" else None
     )
-    dtype = interop.result_dtype([copy.data], request.out_dtype)
+    dtype = arrays.result_dtype([copy.data], request.out_dtype)
     if copy.family == "dlpack":
-        interop.check_kept(copy.source, np.zeros(1, dtype), np.from_dlpack)
+        arrays.check_type_survives(copy.source, np.zeros(1, dtype), np.from_dlpack)
     left, right = (copy.data, copy.data.T) if side == "left" else (copy.data.T, copy.data)
-    made, engine, _, _ = select(left, right, dtype, request, summed=False, terms_per_element=1, may_read_data=False)
+    implementation, engine, _, _ = select(
+        left, right, dtype, request, summed=False, terms_per_element=1, may_read_data=False
+    )
     split = None
     if copy.data.size:
         data = copy.data.astype(np.complex128) if dtype.kind == "c" and copy.data.dtype.kind != "c" else copy.data
-        memory = workspace_limit(2 * data.nbytes, data.nbytes)
-        job = Job(format_of(dtype), request.target, 1, False, request.threads, memory)
-        split = made.prepare(data, side, job, engine)
+        workspace_bytes = workspace_limit(2 * data.nbytes, data.nbytes)
+        job = Job(format_of(dtype), request.target, 1, False, request.threads, workspace_bytes)
+        split = implementation.prepare(data, side, job, engine)
     asked = dtype.name if request.out_dtype is not None else None
     return Prepared(
-        side, made.scheme, request.target, request.reproducible, engine, dtype.name, asked, copy, split
+        side, implementation.scheme, request.target, request.reproducible, engine, dtype.name, asked, copy, split
     )  # fmt: skip
 
 
 def run(
     a: Any,
     b: Any,
-    extra: tuple[complex, complex, interop.Array | None] | None,
+    extra: tuple[complex, complex, arrays.Array | None] | None,
     request: Request,
     out: Any,
     full_output: bool,
@@ -76,11 +77,11 @@ def run(
     scattered = target is not None and bool(call.batch) and not target.flags.c_contiguous
     fresh = target is None or scattered or any(np.may_share_memory(target, x) for x in call.inputs)
     result = np.empty(call.shape, call.dtype) if fresh or target is None else target
-    apart = call.problem.big_integers and not all(map(interop.alike_in_size, call.inputs[:2]))
+    apart = call.problem.big_integers and not all(map(arrays.alike_in_size, call.inputs[:2]))
     outcome, pieces = (_each_alone if apart else _multiply)(call, result, full_output)
     if target is not None and fresh:
         target[...] = result
-    answer = interop.as_caller(result, call.family, call.source) if out is None else out
+    answer = arrays.as_caller(result, call.family, call.source) if out is None else out
     outcome.time("total", time.perf_counter() - start)
     if not full_output:
         return answer
@@ -96,8 +97,8 @@ def _target_array(out: Any, call: Call) -> NDArray[Any] | None:
     """`out` as a NumPy view, checked."""
     if out is None:
         return None
-    interop.refuse_lazy(out)
-    array = interop.normalise(out, "out")
+    arrays.refuse_lazy(out)
+    array = arrays.normalise(out, "out")
     if array.family != call.family:
         raise OperandError(f"out is of kind {array.family}, the operands are of kind {call.family}; pass the same kind")
     if array.data.shape != call.shape:
@@ -111,7 +112,7 @@ def _target_array(out: Any, call: Call) -> NDArray[Any] | None:
         array.family == "numpy" and array.data.dtype is not out.dtype and not out.dtype.isnative
     ):
         raise OperandError("out is read-only or of foreign byte order; pass a writable native array")
-    if interop.overlaps_itself(array.data):
+    if arrays.overlaps_itself(array.data):
         raise OperandError(
             f"out has entries that share memory (shape {array.data.shape}, strides {array.data.strides}); pass one "
             f"with memory for each, such as np.empty(shape) or torch.empty(shape)"
@@ -147,21 +148,21 @@ def _multiply(call: Call, result: NDArray[Any], report: bool) -> tuple[Outcome, 
     whole = call.implementation.in_one_pass(a, b, view, job, call.problem, call.engine, freedom)
     stack = view.reshape(-1, m, n)
     if whole is not None and (whole.done is None or whole.done.all()):
-        part = whole.part
-        return whole.outcome, Pieces(len(stack), lambda p: Piece(stack[p], part(p)))
+        outcome_of = whole.outcome_of
+        return whole.outcome, Pieces(len(stack), lambda p: Piece(stack[p], outcome_of(p)))
     if not batch:
         outcome = _one(call, a, b, view, job)
         return outcome, [Piece(view, outcome)]
     a, b = (_broadcast(x, batch) for x in (a, b))
     if whole is None:
         return _each(call, list(np.ndindex(*batch)), a, b, view, addend)
-    done, part = whole.done, whole.part
+    done, outcome_of = whole.done, whole.outcome_of
     assert done is not None
     places = [tuple(map(int, at)) for at in np.argwhere(~done)]
     total, pieces = _each(call, places, a, b, view, addend)
     total.merge(whole.outcome)
     known = {int(np.ravel_multi_index(at, batch)): piece for at, piece in zip(places, pieces, strict=True)}
-    return total, Pieces(len(stack), lambda p: known[p] if p in known else Piece(stack[p], part(p)))
+    return total, Pieces(len(stack), lambda p: known[p] if p in known else Piece(stack[p], outcome_of(p)))
 
 
 def _each_alone(call: Call, result: NDArray[Any], report: bool) -> tuple[Outcome, Sequence[Piece]]:
@@ -175,10 +176,10 @@ def _each_alone(call: Call, result: NDArray[Any], report: bool) -> tuple[Outcome
     addend = call.c.reshape(view.shape) if call.c is not None else None
     total, pieces = Outcome(), list[Piece]()
     for at in np.ndindex(*call.batch):
-        left, right = (interop.Array(x[at], call.family, call.source) for x in (a, b))
+        left, right = (arrays.Array(x[at], call.family, call.source) for x in (a, b))
         extra = None
         if call.factors is not None:
-            extra = (*call.factors, None if addend is None else interop.Array(addend[at], call.family, call.source))
+            extra = (*call.factors, None if addend is None else arrays.Array(addend[at], call.family, call.source))
         outcome, found = _multiply(normalise_call(left, right, extra, call.request), view[at], report)
         total.merge(outcome)
         if report:
@@ -231,7 +232,7 @@ def _job(
         terms=call.terms + (3 if epilogue is not None else 0),
         a_priori=join_mode(target) == MAGNITUDE,
         workers=threads,
-        memory=call.memory(a.nbytes + b.nbytes, out.nbytes),
+        workspace_bytes=call.workspace_bytes(a.nbytes + b.nbytes, out.nbytes),
         epilogue=epilogue,
         workspace=call.request.workspace,
     )
@@ -239,12 +240,12 @@ def _job(
 
 def _one(call: Call, a: NDArray[Any], b: NDArray[Any], out: NDArray[Any], job: Job) -> Outcome:
     """One two-dimensional product by the plan's scheme."""
-    made = call.implementation
+    implementation = call.implementation
     if call.dtype.kind == "c":
         # A native product without a target keeps the operands' precision.
-        raw = made.keeps_precision and call.request.target is None
+        raw = implementation.keeps_precision and call.request.target is None
         a, b = (
             x if x.dtype.kind == "c" else x.astype(np.result_type(x, np.complex64) if raw else np.complex128)
             for x in (a, b)
         )
-    return made.run(a, b, out, job, call.engine, call.left, call.right, as_torch=call.family == "torch")
+    return implementation.run(a, b, out, job, call.engine, call.left, call.right, as_torch=call.family == "torch")

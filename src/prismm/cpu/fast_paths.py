@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 _PLAIN = frozenset(np.dtype(name) for name in arrays.RESULTS)
 _NOTHING64 = np.empty((0, 0))
 _NOTHING32 = np.empty((0, 0), np.float32)
-_NO_MARKS = np.empty((0, 0), np.uint8)
+_NO_FLAGS = np.empty((0, 0), np.uint8)
 
 
 SMALL_WORK = 1 << 27
@@ -268,12 +268,20 @@ def _small_recipe(
     target = parse_target(accuracy)
     a, b = np.broadcast_to(dtype.type(1), left), np.broadcast_to(dtype.type(1), right)
     request = Request(target, None, reproducible, None, None, workers)
-    made, engine, _, problem = select(a, b, dtype, request, summed=False, terms_per_element=1, may_read_data=True)
+    implementation, engine, _, problem = select(
+        a, b, dtype, request, summed=False, terms_per_element=1, may_read_data=True
+    )
     if engine == BLAS:  # no residues
         return None
-    memory = workspace_limit(a.size * dtype.itemsize + b.size * dtype.itemsize, problem.m * problem.n * dtype.itemsize)
+    workspace_bytes = workspace_limit(
+        a.size * dtype.itemsize + b.size * dtype.itemsize, problem.m * problem.n * dtype.itemsize
+    )
     a_priori = join_mode(target) == MAGNITUDE
-    return made.scheme, engine_named(engine), Job(problem.result, target, problem.terms, a_priori, workers, memory)
+    return (
+        implementation.scheme,
+        engine_named(engine),
+        Job(problem.result, target, problem.terms, a_priori, workers, workspace_bytes),
+    )
 
 
 @functools.lru_cache(maxsize=1024)
@@ -294,4 +302,4 @@ def _fast_tiny(a: NDArray[Any], b: NDArray[Any], accuracy: str) -> NDArray[Any] 
     parts, kind, real = (2, "complex128", out.real.dtype) if a.dtype.kind == "c" else (1, "float64", out.dtype)
     x, y, target = for_kernels(a, kind).view(np.float64), for_kernels(b, kind).view(np.float64), out.view(real)
     out64, out32 = (target, _NOTHING32) if real == np.float64 else (_NOTHING64, target)
-    return out if tiny_product(x, y, parts, *recipe, out64, out32, _NO_MARKS) == 0 else None
+    return out if tiny_product(x, y, parts, *recipe, out64, out32, _NO_FLAGS) == 0 else None

@@ -10,7 +10,7 @@ twice the inner dimension. The target decides what is certified:
 In every case entries for which ε leaves open whether the exact value overflows are recomputed, so that ±Inf appears
 exactly where RN(exact) overflows.
 
-gemm of the scheme's own value V is RN(alpha·V + beta·C) in every entry (`own_sums`), unless the exact sum disagrees
+gemm of the scheme's own value V is RN(alpha·V + beta·C) in every entry (`exact_sums`), unless the exact sum disagrees
 about infinity: then it is that, rounded. Neither depends on the tile. Of the sums only those are looked at that may
 overflow, by their ε or their tile's exponents; the others agree: both |alpha·AB| and |alpha·V| are at most 2^(E-3), E
 the exponent of the range's end, so that the exact sum is finite where the own one is below 2^(E-4).
@@ -91,10 +91,10 @@ def blocking(
 
     def problem() -> int:
         rows, columns = extent
-        own = 24 * k * (rows + columns) * parts + 40 * rows * columns * parts
-        return own + scheme.workspace(rows, columns, k, job.result) * parts
+        flow_bytes = 24 * k * (rows + columns) * parts + 40 * rows * columns * parts
+        return flow_bytes + scheme.workspace(rows, columns, k, job.result) * parts
 
-    while problem() > job.memory:
+    while problem() > job.workspace_bytes:
         free = [side for side in (0, 1) if not fixed[side] and extent[side] > granule[side]]
         if not free:
             break
@@ -126,7 +126,7 @@ def split_operand(scheme: Composite, x: NDArray[Any], side: Side, job: Job, engi
     count, k = x.shape if side == "left" else x.shape[::-1]
     parts = len(real_parts(x))
     step = blocking(scheme, count, count, k * parts, job, parts)[0 if side == "left" else 1]
-    setting = Setting(job.result, job.workers, job.memory, engine)
+    setting = Setting(job.result, job.workers, job.workspace_bytes, engine)
     blocks = []
     for start in range(0, count, step):
         vectors = x[start : start + step] if side == "left" else x[:, start : start + step]
@@ -180,7 +180,7 @@ class Flow:
                     rows.append(left_block.units)
                 if left_blocks is None and keep:
                     found.append(left_block)
-                    keep = sum(x.nbytes for x in found) <= self.job.memory // 2
+                    keep = sum(x.nbytes for x in found) <= self.job.workspace_bytes // 2
                     found = found if keep else []
                 # No name may hold a block while the next one is split.
                 del left_block
@@ -378,7 +378,7 @@ class Flow:
         tested: bool,
     ) -> NDArray[np.int32]:
         """Round the sums that are listed of some rows of a tile; returns those that may disagree about infinity."""
-        from prismm.cpu.own_sums import own_sums
+        from prismm.cpu.exact_sums import exact_sums
 
         i, j = np.divmod(listed.astype(np.int64), target.shape[1])
         of_tile = i + rows.start
@@ -388,12 +388,12 @@ class Flow:
         i, j, of_tile, listed = i[finite], j[finite], of_tile[finite], listed[finite]
         addends = [x[finite] for x in addends]
         exponent = left.units.exponent[of_tile] + right.units.exponent[j]
-        own = own_sums(joined, of_tile, j, exponent, addends, factors, self.job.result)
-        target[i, j] = own
-        return listed if tested else listed[np.abs(own) >= 2.0 ** (self.job.result.maxexp - 4)]
+        sums = exact_sums(joined, of_tile, j, exponent, addends, factors, self.job.result)
+        target[i, j] = sums
+        return listed if tested else listed[np.abs(sums) >= 2.0 ** (self.job.result.maxexp - 4)]
 
     def _spread(self, part: int, left: Block, right: Block, task: Any) -> None:
-        """task(rows) over a tile; what it lists is noted as open."""
+        """task(rows) over a tile; what it lists is noted as uncertified."""
         m, n = left.stop - left.start, right.stop - right.start
         step = max(1, _TILE // max(1, n))
         ranges = [slice(i, min(m, i + step)) for i in range(0, m, step)]
@@ -444,8 +444,8 @@ def multiply(
 
     outcome = Outcome()
     raw = job.target is None or job.target.kind == "fast"
-    own = raw and job.epilogue is not None and not job.epilogue.trivial
-    setting = Setting(job.result, job.workers, job.memory, engine, job.workspace, own)
+    further = raw and job.epilogue is not None and not job.epilogue.trivial
+    setting = Setting(job.result, job.workers, job.workspace_bytes, engine, job.workspace, further)
     flow = Flow(scheme, a, b, out, job, setting, outcome)
     rows, columns = flow.run(left, right)
     start = time.perf_counter()
@@ -459,8 +459,8 @@ def multiply(
         if mine:
             failed = Entries(part, np.concatenate([x[0] for x in mine]), np.concatenate([x[1] for x in mine]))
             entries.append(failed.keep(~(outside | masks[part])[failed.i, failed.j]))
-    settled = out.size * flow.parts - special - sum(e.i.size for e in entries)
-    outcome.count("value" if flow.mode == RAW else "certified", settled)
+    others = out.size * flow.parts - special - sum(e.i.size for e in entries)
+    outcome.count("value" if flow.mode == RAW else "certified", others)
     for failed in entries:
         if flow.mode == RAW:
             _agreeing(a, b, out, failed, job, outcome, flow.plain)
@@ -485,11 +485,11 @@ def _agreeing(
         exactly(a, b, out, failed, job, outcome)
         return
     target = real_parts(out)[failed.part]
-    own = target[failed.i, failed.j]
+    of_scheme = target[failed.i, failed.j]
     exactly(a, b, out, failed, job, Outcome())
     exact = target[failed.i, failed.j]
     infinite = np.isinf(exact)
-    agree = (infinite == np.isinf(own)) & (~infinite | (exact == own))
-    target[failed.i[agree], failed.j[agree]] = own[agree]
+    agree = (infinite == np.isinf(of_scheme)) & (~infinite | (exact == of_scheme))
+    target[failed.i[agree], failed.j[agree]] = of_scheme[agree]
     outcome.count("value", int(agree.sum()))
     outcome.count("exact", int((~agree).sum()))

@@ -32,12 +32,12 @@ class Pass(NamedTuple):
     Attributes:
         outcome: of the products that are done.
         done: which products of the batch; None for all.
-        part: the outcome of the p-th product, with its bound, for a report.
+        outcome_of: the outcome of the p-th product, with its bound, for a report.
     """
 
     outcome: Outcome
     done: NDArray[np.bool_] | None
-    part: Callable[[int], Outcome]
+    outcome_of: Callable[[int], Outcome]
 
 
 class Freedom(NamedTuple):

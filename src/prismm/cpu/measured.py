@@ -100,7 +100,7 @@ def measure(engine: str) -> Rates:
     a, b = rng.standard_normal((_ROWS, _LONG)), rng.standard_normal((_LONG, _COLUMNS))
     out = np.empty((_ROWS, _COLUMNS))
     chosen = choose(engine)
-    job = Job(FP64, parse_target("native"), _LONG, a_priori=True, workers=1, memory=1 << 30)
+    job = Job(FP64, parse_target("native"), _LONG, a_priori=True, workers=1, workspace_bytes=1 << 30)
     taken, elements = [], 0.0
     for k in (_SHORT, _LONG):
         splitter = Splitter(_MODULI, chosen, k, False, a_priori=True, levels=True)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def alternatives(
-    problem: Problem, scheme: Any, engine: str, tiny: bool, device: Device, slower: float
+    problem: Problem, scheme: Any, engine: str, tiny: bool, device: Device, host_factor: float
 ) -> tuple[Alternative, ...]:
     """What was not taken, fastest first; nothing for a result without entries.
 
@@ -54,7 +54,7 @@ def alternatives(
         if known is None and reason is not None and "predicted" in reason:
             reason = f"no rates of {device.name} are known"
         reason = reason or "another scheme was asked for"
-        found.append(Alternative(str(other), unit, predict(other, problem, rates, unit, slower), reason))
+        found.append(Alternative(str(other), unit, predict(other, problem, rates, unit, host_factor), reason))
     return tuple(sorted(found, key=lambda one: one.predicted_seconds))
 
 

@@ -8,7 +8,7 @@ import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from prismm.core import arrays as interop
+from prismm.core import arrays
 from prismm.core.arrays import lives_on_gpu
 from prismm.core.problem import Problem
 from prismm.core.request import check_prepared, check_request, check_sides
@@ -169,7 +169,7 @@ def real_operands(a: Any, b: Any, keywords: tuple[Any, ...]) -> tuple[torch.Tens
         return x, y, 1, keywords
     keywords = with_promoted(keywords, *raw)
     prepared = isinstance(a, PreparedOnDevice) or isinstance(b, PreparedOnDevice)
-    interop.product_shape(tuple(x.shape), tuple(y.shape))  # which are told as they are
+    arrays.product_shape(tuple(x.shape), tuple(y.shape))  # which are told as they are
     return *cuda_integers.widened(x, y, prepared), keywords
 
 
@@ -208,7 +208,7 @@ def normalise_call(
     for name, x in (("b", b), ("c", addend)):
         if x is not None and x.device != a.device:
             raise OperandError(f"a is on {a.device}, {name} is on {x.device}; move them to one device")
-    shape = interop.product_shape(tuple(a.shape), tuple(b.shape))
+    shape = arrays.product_shape(tuple(a.shape), tuple(b.shape))
     dtype = result_dtype([a, b, *([addend] if addend is not None else [])], request.out_dtype)
     left = tuple(a.shape) if a.ndim > 1 else (1, *a.shape)
     right = tuple(b.shape) if b.ndim > 1 else (*b.shape, 1)
@@ -250,7 +250,7 @@ def _is_strided_vector(a: torch.Tensor, b: torch.Tensor, m: int, n: int) -> bool
 
 def target_of(out: Any, call: GpuCall, device: torch.device) -> torch.Tensor:
     """`out`, checked."""
-    interop.refuse_lazy(out)
+    arrays.refuse_lazy(out)
     tensor = shared(out, "out") if lives_on_gpu(out) else None
     if tensor is None or tensor.device != device:
         raise OperandError(f"out is not on {device}, where the operands are; pass a tensor there")
@@ -263,16 +263,18 @@ def target_of(out: Any, call: GpuCall, device: torch.device) -> torch.Tensor:
 
 def as_caller(result: torch.Tensor, source: Any) -> Any:
     """The result as the kind of array that an operand is."""
-    namespace = None if hasattr(source, "is_cuda") else interop.namespace_of(source)
+    namespace = None if hasattr(source, "is_cuda") else arrays.namespace_of(source)
     return result if namespace is None else namespace.from_dlpack(result)
 
 
-def check_kept(call: GpuCall, source: Any, device: torch.device) -> None:
-    """`interop.check_kept`, for what `as_caller` would make of the result."""
+def check_type_survives(call: GpuCall, source: Any, device: torch.device) -> None:
+    """`arrays.check_type_survives`, for what `as_caller` would make of the result."""
     if not hasattr(source, "is_cuda"):
         import torch
 
-        interop.check_kept(source, torch.empty(1, dtype=call.dtype, device=device), torch.utils.dlpack.from_dlpack)
+        arrays.check_type_survives(
+            source, torch.empty(1, dtype=call.dtype, device=device), torch.utils.dlpack.from_dlpack
+        )
 
 
 def in_place(x: torch.Tensor, native: bool) -> bool:

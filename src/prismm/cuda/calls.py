@@ -20,7 +20,7 @@ from prismm.cuda import integers as cuda_integers
 from prismm.cuda import replay as cuda_replay
 from prismm.cuda.backend import (
     as_caller,
-    check_kept,
+    check_type_survives,
     memories_of,
     normalised,
     raw_tensor,
@@ -30,10 +30,10 @@ from prismm.cuda.backend import (
     target_of,
     with_promoted,
 )
-from prismm.cuda.execute import multiply, multiply_at_once
+from prismm.cuda.execute import multiply, multiply_fast
 from prismm.cuda.gemm import sum as cuda_gemm
 from prismm.cuda.operands import PreparedOnDevice, shared, tensor_of
-from prismm.cuda.replay import MOST_CALLS, PLAIN_ACCURACY, at_once, remember_call, remember_prepared_call
+from prismm.cuda.replay import MOST_CALLS, PLAIN_ACCURACY, fast_path, remember_call, remember_prepared_call
 from prismm.cuda.report import report_of
 from prismm.cuda.slices import count as slice_count
 from prismm.errors import ArgumentError, EngineError
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from prismm.cuda.backend import GpuCall
 
 
-__all__ = ["at_once", "explain", "forget", "gemm", "known", "matmul"]
+__all__ = ["explain", "fast_path", "forget", "gemm", "known", "matmul"]
 
 _CALLS: dict[Hashable, GpuCall] = {}
 """Calls that were normalised before, by all that the choice depends on."""
@@ -120,34 +120,34 @@ def _matmul(a: Any, b: Any, keywords: tuple[Any, ...], out: Any, full_output: bo
         _CALLS[key] = call
     if full_output and torch.cuda.is_current_stream_capturing():
         raise ArgumentError("full_output=True reads counts back, which a CUDA graph cannot capture; leave it out")
-    check_kept(call, a, x.device)
+    check_type_survives(call, a, x.device)
     if out is None:
         result = torch.empty(call.shape, dtype=call.dtype, device=x.device)
     else:
         result = target_of(out, call, x.device)
     if terms_per_element > 1:
-        own = raw_tensor(a, "a"), raw_tensor(b, "b")
-        if not all(map(cuda_integers.alike_in_size, own)):
-            report = _each_alone(call, *own, keywords, result, full_output, sum_, start)
+        given = raw_tensor(a, "a"), raw_tensor(b, "b")
+        if not all(map(cuda_integers.alike_in_size, given)):
+            report = _each_alone(call, *given, keywords, result, full_output, sum_, start)
             answer = as_caller(result, a) if out is None else out
             return (answer, report) if full_output else answer
-    made = None
+    execution = None
     if torch.cuda.current_device() != call.index:
         with torch.cuda.device(call.index):
-            made = multiply(call, x, y, result, memories, full_output, sum_)
+            execution = multiply(call, x, y, result, memories, full_output, sum_)
     elif (
         sum_
         or full_output
         or not (out is None or result.is_contiguous())
-        or not multiply_at_once(call, x, y, result, memories, owned=out is not None)
+        or not multiply_fast(call, x, y, result, memories, owned=out is not None)
     ):
-        made = multiply(call, x, y, result, memories, full_output, sum_)
+        execution = multiply(call, x, y, result, memories, full_output, sum_)
     elif memories:
         remember_prepared_call(call, (a, b), (x, y), keywords, out, result, memories)
     else:
         remember_call(call, (a, b), (x, y), keywords, out)
     answer = as_caller(result, a) if out is None else out
-    return (answer, report_of(call, made, (x.ndim > 1, y.ndim > 1), start, sum_)) if full_output else answer
+    return (answer, report_of(call, execution, (x.ndim > 1, y.ndim > 1), start, sum_)) if full_output else answer
 
 
 def _each_alone(
@@ -164,10 +164,10 @@ def _each_alone(
     for at in np.ndindex(*batch):
         x, y = (z[at] if z.ndim > 1 else z for z in (left, right))
         mine = sum_ if sum_ is None or addend is None else dataclasses.replace(sum_, addend=addend[at])
-        made = _matmul(x, y, keywords, result[at], full_output, mine)
+        answer = _matmul(x, y, keywords, result[at], full_output, mine)
         if full_output:
-            total.merge(made[1].outcome)
-            pieces += made[1].pieces
+            total.merge(answer[1].outcome)
+            pieces += answer[1].pieces
     out.copy_(result)  # which may overlap the operands
     total.time("total", time.perf_counter() - start)
     return Report(
@@ -195,5 +195,5 @@ def explain(a: Any, b: Any, keywords: tuple[Any, ...]) -> Plan:
     """`prismm.explain` of operands on a GPU."""
     x, y, terms_per_element, keywords = real_operands(a, b, (*keywords, None))
     call = normalised(a, b, x, y, request_of(keywords, a, b), terms_per_element=terms_per_element)
-    check_kept(call, a, x.device)
+    check_type_survives(call, a, x.device)
     return call.plan

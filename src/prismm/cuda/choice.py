@@ -28,7 +28,7 @@ from prismm.cuda.costs.predict import gpu_seconds, sum_seconds
 from prismm.cuda.costs.table import Rates, rates_of, usual_rates
 from prismm.cuda.device import BLAS, FP64, INT8, Device, spoiled_by
 from prismm.cuda.multiword.implementation import of_native_grade
-from prismm.cuda.native.seconds import checked_seconds, kernel_seconds, own_seconds, serves_directly
+from prismm.cuda.native.seconds import checked_seconds, cublas_seconds, kernel_seconds, serves_directly
 from prismm.cuda.native.tiny import is_conventional, of_residues, serves_batch
 from prismm.cuda.residues.seconds import Uncertified, entries_of, uncertified_seconds
 from prismm.formats import Format
@@ -151,7 +151,7 @@ class GpuColumn:
 
     def contenders(self, problem: Problem, moduli: int, rates: Rates) -> Contenders:
         """What may be taken for native grade, with the GPU's seconds."""
-        native, kernel = own_seconds(problem, rates) + checked_seconds(problem, rates), math.inf
+        native, kernel = cublas_seconds(problem, rates) + checked_seconds(problem, rates), math.inf
         # Of a vector and a strided matrix the kernel uses a sixteenth of its tiles.
         wasted = problem.strided_vector and problem.operand_bytes > _LITTLE
         if self.one_kernel and not wasted and serves_directly(problem, self.device):
@@ -231,9 +231,9 @@ def _moduli_for_spread(
 
 def _as_seen(moduli: int, left: Uncertified) -> str:
     """What a sample showed, for a reason."""
-    seen = f"; {moduli} moduli would leave {left.entries:.2g} of a sample's entries open"
+    seen = f"; {moduli} moduli would leave {left.entries:.2g} of a sample's entries uncertified"
     seen += f", {left.exact:.2g} to be made exact" if left.exact else ""
-    return seen + (f", and look twice at {left.strips:.2g} of all" if left.strips else "")
+    return seen + (f", and rejoin {left.strips:.2g} of all strips" if left.strips else "")
 
 
 def doubtful(spoiled: str, problem: Problem) -> str:

@@ -35,7 +35,7 @@ class Queued:
 
     Attributes:
         program: the launches.
-        counts: entries by how they were settled.
+        counts: entries by how they were certified.
         statistics: of rows and columns, where the implementation keeps them.
         unread: whether nothing reads the workspace, so that all calls may share one.
         products: where AB goes that gemm's sum is made from.
@@ -49,7 +49,7 @@ class Queued:
 
 
 @dataclass
-class Made:
+class Execution:
     """What was queued: the product's operands and result, (batch, ·, ·) each, and what a report reads back."""
 
     a: torch.Tensor
@@ -70,7 +70,7 @@ class Made:
 def multiply(
     call: GpuCall, a: torch.Tensor, b: torch.Tensor, result: torch.Tensor, memories: tuple[torch.Tensor, ...],
     full_output: bool, sum_: cuda_gemm.Sum | None = None,
-) -> Made | None:  # fmt: skip
+) -> Execution | None:  # fmt: skip
     """Queue a call's launches."""
     import torch
 
@@ -95,7 +95,7 @@ def multiply(
     if queued is None:
         queued = call.programs[key] = _queued(call, a, b, view, full_output, addend)
     memory = workspace.scratch_of(queued, view.device)
-    made = Made(a, b, view, queued, memory, memories, StageTimes())
+    execution = Execution(a, b, view, queued, memory, memories, StageTimes())
     stream, captured = stream_of(call)
     bases = [*addresses, memory.data_ptr()]
     if sum_ is not None:
@@ -104,15 +104,15 @@ def multiply(
     else:
         bases += [memory.data_ptr() for memory in memories]
     if full_output:
-        queued.program.run_in_stages(tuple(bases), stream, made.times.begin)
+        queued.program.run_in_stages(tuple(bases), stream, execution.times.begin)
     else:
         queued.program.run(tuple(bases), stream, captured)
     if whole is not result:
         result.copy_(whole)
-    return made if full_output else None
+    return execution if full_output else None
 
 
-def multiply_at_once(
+def multiply_fast(
     call: GpuCall, a: torch.Tensor, b: torch.Tensor, result: torch.Tensor, memories: tuple[torch.Tensor, ...],
     *, owned: bool,
 ) -> bool:  # fmt: skip

@@ -35,7 +35,8 @@ class Job:
         left, right: their rows and columns, in the program's bases.
         target: where the result goes.
         addend: gemm's C, or None.
-        counts: (4,) int64, entries by how they were settled, see `cuda.device.COUNTS`; behind them an implementation's
+        counts: (4,) int64, entries by how they were certified, see `cuda.device.COUNTS`; behind them an
+        implementation's
             own (`Implementation.counters`).
         config: of `Implementation.launch_config`.
         blocks: of `Implementation.blocks`.
@@ -68,9 +69,9 @@ class Implementation(Protocol):
     joins_sums: bool
     """Whether gemm's sum is made from unrounded products, by `queue_sum`; else from what `queue_product` rounds."""
     a_priori: bool
-    """Whether a theorem covers entries that nothing has settled otherwise."""
+    """Whether a theorem covers entries that nothing else has certified."""
     third_path: str
-    """How entries were settled that the third of a call's counts has."""
+    """How the entries of the third of a call's counts were certified."""
 
     def check(self, problem: Problem, engine: str | None, device: Device) -> str:
         """The engine that multiplies, where the caller asked for this one, or for none.

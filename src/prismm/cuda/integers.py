@@ -94,7 +94,7 @@ def widened(a: torch.Tensor, b: torch.Tensor, prepared: bool) -> tuple[torch.Ten
     wide = big(a), big(b)
     if any(wide) and prepared:
         raise OperandError("a prepared operand meets integers beyond 2^53; pass both matrices unprepared")
-    of_a, of_b = (high_low(x) if own else (_plain(x),) for x, own in zip((a, b), wide, strict=True))
+    of_a, of_b = (high_low(x) if is_wide else (_plain(x),) for x, is_wide in zip((a, b), wide, strict=True))
     if any(wide):
         # Inf and NaN are met by the high part alone, as in `interop.widened`.
         left = [x if p == 0 else _finite(x) for p in range(len(of_b)) for x in of_a]

@@ -24,9 +24,9 @@ def lay_out(
 
     batch, vectors, terms = shape
     across = strides[1] == 2 and strides[2] != 2
-    own = (batch, 2 * terms, vectors) if across else (batch, vectors, 2 * terms)
-    to = program.allocate(reals.dtype, *own)
-    found = (math.prod(own[1:]), 1, vectors) if across else (math.prod(own[1:]), 2 * terms, 1)
+    extents = (batch, 2 * terms, vectors) if across else (batch, vectors, 2 * terms)
+    to = program.allocate(reals.dtype, *extents)
+    found = (math.prod(extents[1:]), 1, vectors) if across else (math.prod(extents[1:]), 2 * terms, 1)
     some, elements = (layout.TILE, 1) if across else (1, layout.TILE)
     program.launch(
         layout.lay_out, (-(-2 * terms // elements) * -(-vectors // some), batch), reals, *strides, to, *found, vectors,

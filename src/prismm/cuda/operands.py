@@ -6,7 +6,7 @@ import functools
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from prismm.core import arrays as interop
+from prismm.core import arrays
 from prismm.core.arrays import lives_on_gpu
 from prismm.core.prepared import Prepared
 from prismm.cuda.launch.arguments import OUT, BufferView
@@ -42,8 +42,8 @@ class PreparedOnDevice(Prepared):
     @functools.cached_property
     def key(self) -> tuple[Any, ...]:
         """All that a product's choice and launches depend on."""
-        own = self.side, self.scheme, self.target, self.reproducible, self.engine, self.out_dtype, self.asked_dtype
-        return (*own, self.parts)
+        options = self.side, self.scheme, self.target, self.reproducible, self.engine, self.out_dtype, self.asked_dtype
+        return (*options, self.parts)
 
     @property
     def data(self) -> Any:
@@ -70,7 +70,7 @@ def shared(x: Any, name: str) -> torch.Tensor:
 
     if not lives_on_gpu(x):
         if not isinstance(x, torch.Tensor):
-            interop.normalise(x, name)  # says of what is no array how to make one
+            arrays.normalise(x, name)  # says of what is no array how to make one
         raise OperandError(
             f"one operand is on a GPU, {name} is a {type(x).__name__} that is not; move it there (torch.as_tensor("
             f"{name}, device='cuda')), or the other one to the CPU"
@@ -79,7 +79,7 @@ def shared(x: Any, name: str) -> torch.Tensor:
         tensor = x if isinstance(x, torch.Tensor) else torch.utils.dlpack.from_dlpack(x)
     except (BufferError, RuntimeError, TypeError, ValueError) as error:
         raise OperandError(f"{name} cannot be read through __dlpack__ ({error}); pass a torch tensor") from error
-    interop.refuse_traced(tensor, name)
+    arrays.refuse_traced(tensor, name)
     if tensor.requires_grad:
         tensor = tensor.detach()
     if tensor.layout is not torch.strided:
@@ -130,12 +130,12 @@ def numpy_dtype(dtype: torch.dtype) -> Any:
 
 
 def result_dtype(operands: list[torch.Tensor], out_dtype: Any) -> torch.dtype:
-    """`interop.result_dtype` of tensors."""
+    """`arrays.result_dtype` of tensors."""
     import numpy as np
     import torch
 
     empty = [np.empty(0, numpy_dtype(x.dtype)) for x in operands]
-    wanted = interop.result_dtype(empty, out_dtype)
+    wanted = arrays.result_dtype(empty, out_dtype)
     found: torch.dtype = getattr(torch, wanted.name)
     return found
 

@@ -125,18 +125,18 @@ def make_plan(problem: Problem, chosen: LaunchPlan, request: Request, device: De
     """
     scheme, blocks = chosen.scheme, chosen.blocks
     rates = rates_of(device.name) or usual_rates()
-    slower = host_speed.seconds() / rates.host_speed
+    host_factor = host_speed.seconds() / rates.host_speed
     if blocks.tiny:
-        seconds = rates.call.seconds(tiny_seconds(problem, rates), slower)
+        seconds = rates.call.seconds(tiny_seconds(problem, rates), host_factor)
     else:
-        seconds = predict(scheme, problem, rates, chosen.engine, slower, blocks.strassen)
+        seconds = predict(scheme, problem, rates, chosen.engine, host_factor, blocks.strassen)
     return Plan(
         m=problem.m, n=problem.n, k=problem.k // problem.terms_per_element, batch=problem.batch, operands=(left, right),
         result=problem.dtype, target=problem.target, scheme=scheme, engine=chosen.engine,
         reproducible=request.reproducible or bool(scheme.reproducible) or problem.rounded, threads=1,
         products=problem.count * (1 if blocks.tiny else implementation_of(scheme).products(problem)),
         row_panel=blocks.rows, column_block=blocks.columns, workspace_bytes=blocks.workspace, predicted_seconds=seconds,
-        native_seconds=native_seconds(problem, rates, slower),
+        native_seconds=native_seconds(problem, rates, host_factor),
         bound=bound_text(scheme, problem.target, problem.result, problem.is_complex), reasons=chosen.reasons,
-        alternatives=alternatives(problem, scheme, chosen.engine, blocks.tiny, device, slower),
+        alternatives=alternatives(problem, scheme, chosen.engine, blocks.tiny, device, host_factor),
     )  # fmt: skip

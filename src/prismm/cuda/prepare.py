@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal
 
-from prismm.core import arrays as interop
+from prismm.core import arrays
 from prismm.core.problem import Problem
 from prismm.cuda import integers as cuda_integers
 from prismm.cuda import plan as cuda_plan
@@ -69,7 +69,7 @@ def prepare(x: Any, side: Literal["left", "right"], request: Request) -> Prepare
                 "(torch.cuda.empty_cache()), or pass the matrix itself"
             ) from error
     asked = name_of(dtype) if request.out_dtype is not None else None
-    array = interop.Array(copy, "torch", None)  # type: ignore[arg-type]
+    array = arrays.Array(copy, "torch", None)  # type: ignore[arg-type]
     return PreparedOnDevice(
         side, chosen.scheme, request.target, request.reproducible, chosen.engine, name_of(dtype), asked, array, None,
         parts, memory, stream,

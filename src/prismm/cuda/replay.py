@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from prismm.core.environment import reader
 from prismm.cuda import device as cuda_device
 from prismm.cuda.device import default_engine
-from prismm.cuda.execute import multiply_at_once, run_in_workspace, spoils, stream_of
+from prismm.cuda.execute import multiply_fast, run_in_workspace, spoils, stream_of
 from prismm.cuda.operands import PreparedOnDevice
 from prismm.cuda.workspace import borrow, give_back
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 __all__ = [
     "PLAIN_ACCURACY",
     "Repeat",
-    "at_once",
+    "fast_path",
     "find",
     "forget",
     "remember",
@@ -232,9 +232,9 @@ _AT_ONCE: dict[Hashable, _Plain] = {}
 
 def _plain_key(a: torch.Tensor, b: torch.Tensor, keywords: tuple[Any, ...], out: torch.Tensor | None) -> Hashable:
     """All that a call of plain tensors depends on, but for settings and flags of the tensors."""
-    own = None if out is None else (type(out), out.dtype, out.shape, out.stride(), out.get_device())
+    of_out = None if out is None else (type(out), out.dtype, out.shape, out.stride(), out.get_device())
     return (
-        a.dtype, a.shape, a.stride(), a.get_device(), b.dtype, b.shape, b.stride(), b.get_device(), own, keywords,
+        a.dtype, a.shape, a.stride(), a.get_device(), b.dtype, b.shape, b.stride(), b.get_device(), of_out, keywords,
         type(keywords[0]), type(keywords[2]), type(keywords[5]),
     )  # fmt: skip
 
@@ -248,7 +248,7 @@ def _flagged(call: GpuCall, *tensors: torch.Tensor | None) -> bool:
     return False
 
 
-def at_once(a: Any, b: Any, keywords: tuple[Any, ...], out: Any) -> torch.Tensor | None:
+def fast_path(a: Any, b: Any, keywords: tuple[Any, ...], out: Any) -> torch.Tensor | None:
     """The fast path of `matmul`, for tensors like those of an earlier call; None where anything is out of the ordinary.
 
     A GPU that waits for the host loses the microseconds that a check takes, so flags and settings are asked for while
@@ -298,7 +298,7 @@ def _like_before(
     if _flagged(found.call, a, b, out) or (out is not None and not found.unchanged()):
         return None
     result = found.result(a) if out is None else out
-    if not multiply_at_once(found.call, a, b, result, (), owned=out is not None):
+    if not multiply_fast(found.call, a, b, result, (), owned=out is not None):
         return None
     # What other settings have made is thrown away.
     return result if out is not None or found.unchanged() else None
@@ -308,7 +308,9 @@ def remember_call(
     call: GpuCall, operands: tuple[Any, Any], tensors: tuple[torch.Tensor, torch.Tensor], keywords: tuple[Any, ...],
     out: Any,
 ) -> None:  # fmt: skip
-    """That `at_once` may take a call that was checked, if its operands went to the kernels as they are, unconverted."""
+    """That `fast_path` may take a call that was checked, if its operands went to the kernels as they are,
+    unconverted.
+    """
     import torch
 
     if call.spans is None or any(type(x) is not torch.Tensor for x in (*operands, *([] if out is None else [out]))):

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from prismm.cuda.backend import GpuCall
-    from prismm.cuda.execute import Made
+    from prismm.cuda.execute import Execution
 
 
 class OnDevice:
@@ -32,7 +32,11 @@ class OnDevice:
 
 
 def report_of(
-    call: GpuCall, made: Made | None, is_matrix: tuple[bool, bool], start: float, sum_: cuda_gemm.Sum | None = None
+    call: GpuCall,
+    execution: Execution | None,
+    is_matrix: tuple[bool, bool],
+    start: float,
+    sum_: cuda_gemm.Sum | None = None,
 ) -> Report:
     """The report of a call that was queued; waits for it.
 
@@ -46,23 +50,23 @@ def report_of(
     total = Outcome(products=call.plan.products)
     pieces = []
     target, implementation = call.request.target, call.implementation
-    if made is not None:
-        special, exact, third, *_ = made.read(made.queued.counts).tolist()
+    if execution is not None:
+        special, exact, third, *_ = execution.read(execution.queued.counts).tolist()
         outcome = Outcome()
         outcome.count("special", special)
         outcome.count("exact", exact)
         outcome.count(implementation.third_path, third)
         path = "value" if target is None or target.kind == "fast" else "certified"
         path = "a priori" if implementation.a_priori else path
-        outcome.count(path, made.out.numel() * (1 + made.out.is_complex()) - special - exact - third)
-        for stage, seconds in made.times.seconds().items():
+        outcome.count(path, execution.out.numel() * (1 + execution.out.is_complex()) - special - exact - third)
+        for stage, seconds in execution.times.seconds().items():
             outcome.time(stage, seconds)
-        outcome.split_left, outcome.split_right = made.queued.program.splits
+        outcome.split_left, outcome.split_right = execution.queued.program.splits
         total.merge(outcome)
-        for index in range(made.out.shape[0]):
-            own = Outcome()
-            own.bound = _bound(call, made, index, sum_)
-            pieces.append(Piece(OnDevice(made.out[index]), own))  # type: ignore[arg-type]
+        for index in range(execution.out.shape[0]):
+            of_piece = Outcome()
+            of_piece.bound = _bound(call, execution, index, sum_)
+            pieces.append(Piece(OnDevice(execution.out[index]), of_piece))  # type: ignore[arg-type]
     total.time("total", time.perf_counter() - start)
     rows_kept, columns_kept = is_matrix
     return Report(
@@ -71,32 +75,32 @@ def report_of(
     )  # fmt: skip
 
 
-def _bound(call: GpuCall, made: Made, index: int, sum_: cuda_gemm.Sum | None = None) -> Any:
+def _bound(call: GpuCall, execution: Execution, index: int, sum_: cuda_gemm.Sum | None = None) -> Any:
     """Of one matrix of a batch."""
     problem, target = call.problem, call.request.target
     if target is not None and target.kind == "correctly-rounded":
         return RoundedBound(problem.result)
-    left, right = (OnDevice(x[index % x.shape[0]]) for x in (made.a, made.b))
+    left, right = (OnDevice(x[index % x.shape[0]]) for x in (execution.a, execution.b))
     weight = sum_.weight(call.dtype.is_complex) if sum_ is not None else 1.0
-    statistics = _statistics(call, made, index)
-    own = call.implementation.bound(problem, call.chosen.engine, call.device, left, right, statistics, weight)
+    statistics = _statistics(call, execution, index)
+    product_bound = call.implementation.bound(problem, call.chosen.engine, call.device, left, right, statistics, weight)
     if sum_ is None or statistics is not None:
-        return own
+        return product_bound
     c = sum_.broadcast(call.shape, call.dtype)
-    third = None if c is None else OnDevice(c.reshape(made.out.shape)[index])
+    third = None if c is None else OnDevice(c.reshape(execution.out.shape)[index])
     terms = problem.terms if problem.reads_operands else 0
-    return cuda_gemm.bound(sum_, problem.result, left, right, third, terms, own)
+    return cuda_gemm.bound(sum_, problem.result, left, right, third, terms, product_bound)
 
 
-def _statistics(call: GpuCall, made: Made, index: int) -> tuple[torch.Tensor, torch.Tensor] | None:
+def _statistics(call: GpuCall, execution: Execution, index: int) -> tuple[torch.Tensor, torch.Tensor] | None:
     """Of the rows and columns of one matrix of a batch, where the implementation keeps them."""
     import torch
 
-    if made.queued.statistics is None:
+    if execution.queued.statistics is None:
         return None
     turn, index = divmod(index, call.chosen.blocks.batches)
     rows, columns = (
-        torch.cat([made.read(place)[index % place.shape[0]] for place in places], 1)
-        for places in made.queued.statistics[turn]
+        torch.cat([execution.read(place)[index % place.shape[0]] for place in places], 1)
+        for places in execution.queued.statistics[turn]
     )
     return rows, columns

@@ -212,11 +212,11 @@ def _columns(path: Path, stream: IO[bytes], header: Header) -> Iterator[tuple[Se
         if set(map(len, rows)) != {width} or b"%" in b"".join(texts):
             # Blank lines and comments may stand between entries; another width is an error.
             pairs = zip(numbers, rows, strict=True)
-            kept = [(i, row) for i, row in pairs if row and row[0][:1] != b"%"]
-            for i, row in kept:
+            content = [(i, row) for i, row in pairs if row and row[0][:1] != b"%"]
+            for i, row in content:
                 if len(row) != width:
                     _bad(path, i, f"{_show(b' '.join(row))} where {width} numbers belong")
-            numbers, rows = [i for i, _ in kept], [row for _, row in kept]
+            numbers, rows = [i for i, _ in content], [row for _, row in content]
         if rows:
             yield numbers, list(zip(*rows, strict=True))
 

@@ -21,7 +21,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatc
 
 from prismm.errors import ArgumentError, PrismmError
 from prismm.programs import gemms, places
-from prismm.programs.gemms import LEFT, Gemm, Made
+from prismm.programs.gemms import LEFT, Gemm, Method
 from prismm.programs.places import Place
 from prismm.programs.policy import Policy
 from prismm.programs.recipe import Recipe
@@ -101,7 +101,7 @@ class emulate:
         block.__exit__(kind, value, traceback)
         self.record.wall_seconds += time.perf_counter() - start
         if kind is None:
-            self.record.settle()
+            self.record.synchronize()
 
 
 @contextlib.contextmanager
@@ -150,7 +150,7 @@ class _Mode(TorchDispatchMode):
         what = gemms.hidden(func)
         if what is not None:
             place, _ = self._place(func)
-            if not place.own:
+            if not place.internal:
                 for mode in self._chain():
                     mode.owner.record.hide(func._schema.name.removeprefix("aten::"), place.module, place.where, what)
         result = func(*args, **kwargs)
@@ -160,7 +160,7 @@ class _Mode(TorchDispatchMode):
     def _product(self, func: Any, args: Any, kwargs: Any) -> Any:
         gemm = gemms.gemm_of(func, args, kwargs)
         place, backward = self._place(func, gemm)
-        if place.own:
+        if place.internal:
             return func(*args, **kwargs)
         decided, rule = self._decide(gemms.operator_of(func) or "", place, backward)
         recipe = _OFF if rule is None else decided.owner.policy.rules[rule].recipe
@@ -171,17 +171,17 @@ class _Mode(TorchDispatchMode):
                 clock.begin()
                 result = func(*args, **kwargs)
                 clock.stop()
-            made = LEFT
+            method = LEFT
             gemm = gemms.unchecked(func, args, kwargs)
         else:
             try:
                 with _busy():
-                    result, made = _made(gemm, recipe, clock)
+                    result, method = _multiplied(gemm, recipe, clock)
             except PrismmError as error:
                 error.add_note(f"in {gemm.operator} of module {place.module!r}, {place.where}")
                 raise
         for mode in self._chain():
-            mode._enter(gemm, place, backward, made, rule if mode is decided else None, reason, clock, result)
+            mode._enter(gemm, place, backward, method, rule if mode is decided else None, reason, clock, result)
         return result
 
     def _chain(self) -> list[_Mode]:
@@ -221,7 +221,7 @@ class _Mode(TorchDispatchMode):
         return places.here(self.owner.models), True
 
     def _enter(
-        self, gemm: Any, place: Place, backward: bool, made: Made, rule: int | None, reason: str, clock: _Clock,
+        self, gemm: Any, place: Place, backward: bool, method: Method, rule: int | None, reason: str, clock: _Clock,
         result: Any,
     ) -> None:  # fmt: skip
         record = self.owner.record
@@ -229,7 +229,7 @@ class _Mode(TorchDispatchMode):
         batch, m, k, n = gemm.shape
         call = Call(
             number, place.module, place.where, gemm.operator, backward, batch, m, k, n,
-            str(gemm.dtype).removeprefix("torch."), str(gemm.a.device), clock.seconds, made, rule, reason,
+            str(gemm.dtype).removeprefix("torch."), str(gemm.a.device), clock.seconds, method, rule, reason,
             self._sources([gemm.a, gemm.b, gemm.c]) if self.owner.dependencies else frozenset(),
         )  # fmt: skip
         if self.owner.dependencies:
@@ -253,9 +253,9 @@ class _Mode(TorchDispatchMode):
         found: frozenset[int] = frozenset()
         for value in values:
             if isinstance(value, torch.Tensor) and value.layout is torch.strided:
-                kept = self.owner._producers.get(value.untyped_storage()._cdata)
-                if kept is not None and not kept[0].expired():
-                    found |= kept[1]
+                producer = self.owner._producers.get(value.untyped_storage()._cdata)
+                if producer is not None and not producer[0].expired():
+                    found |= producer[1]
         return found
 
     def _produced(self, values: list[Any], calls: frozenset[int]) -> None:
@@ -265,13 +265,13 @@ class _Mode(TorchDispatchMode):
         for value in values:
             if isinstance(value, torch.Tensor) and value.layout is torch.strided:
                 storage = value.untyped_storage()
-                kept = self.owner._producers.get(storage._cdata)
-                made = calls if kept is None or kept[0].expired() else calls | kept[1]
+                producer = self.owner._producers.get(storage._cdata)
+                found = calls if producer is None or producer[0].expired() else calls | producer[1]
                 if len(self.owner._producers) >= _MOST:
-                    gone = [key for key, (kept, _) in self.owner._producers.items() if kept.expired()]
+                    gone = [key for key, (reference, _) in self.owner._producers.items() if reference.expired()]
                     for key in gone:
                         del self.owner._producers[key]
-                self.owner._producers[storage._cdata] = StorageWeakRef(storage), made
+                self.owner._producers[storage._cdata] = StorageWeakRef(storage), found
 
 
 def _written(func: Any, args: Any, kwargs: Any) -> list[Any]:
@@ -300,20 +300,20 @@ def _needs_grad(gemm: Any) -> bool:
     return isinstance(gemm, Gemm) and any(x.requires_grad for x in (gemm.a, gemm.b, gemm.c) if x is not None)
 
 
-def _made(gemm: Gemm, recipe: Recipe, clock: _Clock) -> tuple[Any, Made]:
+def _multiplied(gemm: Gemm, recipe: Recipe, clock: _Clock) -> tuple[Any, Method]:
     """The product by a recipe, written to its target if it has one."""
 
-    if recipe.looks:
+    if recipe.reads_data:
         clock.begin()
-        value, made, seconds = gemms.multiply_and_tell(gemm, recipe)
+        value, method, seconds = gemms.multiply_and_describe(gemm, recipe)
         clock.stop(seconds)
     else:
-        made = _described(gemm, recipe)
+        method = _described(gemm, recipe)
         clock.begin()
         value = gemms.multiply(gemm, recipe)
         clock.stop()
     if gemm.target is None:
-        return value, made
+        return value, method
     if gemm.target.shape != value.shape:
         if gemm.target.numel():
             warnings.warn(
@@ -323,24 +323,24 @@ def _made(gemm: Gemm, recipe: Recipe, clock: _Clock) -> tuple[Any, Made]:
             )
         gemm.target.resize_(value.shape)
     gemm.target.detach().copy_(value)
-    return gemm.target, made
+    return gemm.target, method
 
 
-_KNOWN: dict[Any, Made] = {}
+_KNOWN: dict[Any, Method] = {}
 """How products were made whose shapes and types decide that."""
 
 
-def _described(gemm: Gemm, recipe: Recipe) -> Made:
+def _described(gemm: Gemm, recipe: Recipe) -> Method:
     key = (
         gemm.operator, gemm.shape, gemm.a.dtype, gemm.dtype, gemm.a.device, gemm.plain, recipe,
         gemms.environment_key(),
     )  # fmt: skip
-    made = _KNOWN.get(key)
-    if made is None:
+    method = _KNOWN.get(key)
+    if method is None:
         if len(_KNOWN) >= 1 << 14:
             _KNOWN.clear()
-        made = _KNOWN[key] = gemms.describe(gemm, recipe)
-    return made
+        method = _KNOWN[key] = gemms.describe(gemm, recipe)
+    return method
 
 
 class _Clock:

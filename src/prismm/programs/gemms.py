@@ -111,7 +111,7 @@ class Gemm:
 
 
 @dataclass(frozen=True)
-class Made:
+class Method:
     """How a product was made: what a table says of it.
 
     bound: ε with |c - exact| <= ε·(|a||b|), η apart, or None; guarantee: the same in words.
@@ -124,7 +124,7 @@ class Made:
     guarantee: str
 
 
-LEFT = Made("torch", "torch", "off", None, "none")
+LEFT = Method("torch", "torch", "off", None, "none")
 """What a table says of a product that was left to torch."""
 
 
@@ -256,18 +256,18 @@ def multiply(gemm: Gemm, recipe: Recipe) -> torch.Tensor:
     return _result(gemm, recipe.keywords)[0]
 
 
-def multiply_and_tell(gemm: Gemm, recipe: Recipe) -> tuple[torch.Tensor, Made, float]:
+def multiply_and_describe(gemm: Gemm, recipe: Recipe) -> tuple[torch.Tensor, Method, float]:
     """The product, how it was made, and the seconds that it took without the telling."""
     value, report = _result(gemm, recipe.keywords | {"full_output": True})
-    return value, made_by(report.plan, not gemm.plain, gemm.a.is_cuda), float(report.timings.get("total", 0.0))
+    return value, method_of(report.plan, not gemm.plain, gemm.a.is_cuda), float(report.timings.get("total", 0.0))
 
 
-def describe(gemm: Gemm, recipe: Recipe) -> Made:
+def describe(gemm: Gemm, recipe: Recipe) -> Method:
     """How a product will be made whose recipe does not look at the data."""
     import prismm
 
     a, b = _operands(gemm)
-    return made_by(prismm.explain(a, b, **recipe.keywords), not gemm.plain, gemm.a.is_cuda)
+    return method_of(prismm.explain(a, b, **recipe.keywords), not gemm.plain, gemm.a.is_cuda)
 
 
 def _operands(gemm: Gemm) -> tuple[torch.Tensor, torch.Tensor]:
@@ -285,10 +285,10 @@ def _result(gemm: Gemm, keywords: dict[str, Any]) -> tuple[torch.Tensor, Any]:
 
     a, b = _operands(gemm)
     c = gemm.c.detach() if gemm.c is not None else None
-    told = "full_output" in keywords
+    with_report = "full_output" in keywords
     if gemm.plain or gemm.a.is_cuda:
         found = prismm.matmul(a, b, **keywords)
-        value, report = found if told else (found, None)
+        value, report = found if with_report else (found, None)
         if not gemm.plain:
             value = _epilogue(value, gemm)
     else:
@@ -297,7 +297,7 @@ def _result(gemm: Gemm, keywords: dict[str, Any]) -> tuple[torch.Tensor, Any]:
             b, c = b[:, None], c[..., None] if c is not None else None
         beta = gemm.beta if c is not None else 0
         found = prismm.gemm(a, b, c, alpha=gemm.alpha, beta=beta, **keywords)
-        value, report = found if told else (found, None)
+        value, report = found if with_report else (found, None)
         value = value[..., 0] if column else value
     return value if value.dtype == gemm.dtype else value.to(gemm.dtype), report
 
@@ -312,7 +312,7 @@ def _epilogue(product: torch.Tensor, gemm: Gemm) -> torch.Tensor:
     return value + (addend if beta == 1 else addend * beta)
 
 
-def made_by(plan: Plan, epilogue: bool, cuda: bool) -> Made:
+def method_of(plan: Plan, epilogue: bool, cuda: bool) -> Method:
     """What a plan says of a product, in a table's words."""
     from prismm.formats import format_of
     from prismm.schemes.names import scheme_name
@@ -331,16 +331,16 @@ def made_by(plan: Plan, epilogue: bool, cuda: bool) -> Made:
         assert target is not None and target.tolerance is not None
         bound, text = target.tolerance + u, f"{target.tolerance:.3g}·|a||b| + ½ ulp"
     else:
-        made: Any = None if cuda else scheme.implementation("cpu")
+        implementation: Any = None if cuda else scheme.implementation("cpu")
         if kind == "native" or getattr(scheme, "is_conventional", False):
             bound = terms * u
-        elif hasattr(made, "relative_bound") and plan.engine == made.engine_for(None).name:
-            relative = float(made.relative_bound(max(1, terms)))
+        elif hasattr(implementation, "relative_bound") and plan.engine == implementation.engine_for(None).name:
+            relative = float(implementation.relative_bound(max(1, terms)))
             bound = relative + u if math.isfinite(relative) else None
         text = "its own" if bound is None else f"{bound:.2e}·|a||b|"
     if epilogue and cuda:
         text += ", then alpha and beta in torch"
-    return Made(scheme_name(scheme) or str(scheme), plan.engine, str(target or "own"), bound, text)
+    return Method(scheme_name(scheme) or str(scheme), plan.engine, str(target or "own"), bound, text)
 
 
 @functools.lru_cache(maxsize=4096)

@@ -86,12 +86,12 @@ def whole_batch(model: torch.nn.Module, recipe: str | Recipe = "native reproduci
         for handle in handles:
             handle.remove()
     try:
-        made = {parameter: _gradient(parameter, rows, chosen) for parameter, rows in gathered.rows.items()}
+        gradients = {parameter: _gradient(parameter, rows, chosen) for parameter, rows in gathered.rows.items()}
     except BaseException:
         _restore(before)
         raise
     for parameter, gradient in before.items():
-        new = made.get(parameter, parameter.grad)
+        new = gradients.get(parameter, parameter.grad)
         parameter.grad = new if gradient is None else gradient if new is None else gradient + new
 
 
@@ -137,13 +137,13 @@ def _gradient(parameter: Any, rows: list[tuple[torch.Tensor, torch.Tensor]], rec
 
     g, x = (torch.cat(parts) for parts in zip(*rows, strict=True))
     with torch.no_grad(), _disable_current_modes(), outside_autocast():  # these products are not the program's
-        made: torch.Tensor = prismm.matmul(g.T, x, **recipe.keywords).to(parameter.dtype).reshape(parameter.shape)
+        gradient: torch.Tensor = prismm.matmul(g.T, x, **recipe.keywords).to(parameter.dtype).reshape(parameter.shape)
         # Under autocast gradients come narrower than inputs.
-        magnitude = (g.abs().T.to(made.dtype) @ x.abs().to(made.dtype)).reshape(parameter.shape)
-        usual = torch.zeros_like(made) if parameter.grad is None else parameter.grad
-        if bool(((made - usual).abs() > _FOREIGN * magnitude + torch.finfo(made.dtype).tiny).any()):
+        magnitude = (g.abs().T.to(gradient.dtype) @ x.abs().to(gradient.dtype)).reshape(parameter.shape)
+        usual = torch.zeros_like(gradient) if parameter.grad is None else parameter.grad
+        if bool(((gradient - usual).abs() > _FOREIGN * magnitude + torch.finfo(gradient.dtype).tiny).any()):
             raise PrismmError(
                 f"a weight of shape {tuple(parameter.shape)} is used outside its linear layer too, and its gradient is "
                 f"not one product; leave that layer out of the model that you pass"
             )
-    return made
+    return gradient

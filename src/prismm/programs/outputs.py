@@ -27,7 +27,7 @@ def leaves(output: Any) -> list[Any]:
     return found
 
 
-def kept(output: Any) -> Any:
+def copied(output: Any) -> Any:
     """The output with tensors of its own, which a later run cannot overwrite."""
     import copy
 

@@ -30,7 +30,7 @@ class Place:
 
     module: str
     where: str
-    own: bool = False
+    internal: bool = False
     """Whether prismm itself made the call."""
 
 
@@ -105,7 +105,7 @@ def here(models: tuple[torch.nn.Module, ...] = ()) -> Place:
 
     call = Module._wrapped_call_impl.__code__
     modules: list[Any] = []
-    where, own = "", False
+    where, internal = "", False
     frame: Any = sys._getframe(1)
     while frame is not None:
         code = frame.f_code
@@ -114,11 +114,11 @@ def here(models: tuple[torch.nn.Module, ...] = ()) -> Place:
         elif not where:
             kind = _kind(code.co_filename)
             if kind == "prismm":
-                own = True
+                internal = True
             elif kind == "user":
                 where = f"{os.path.basename(code.co_filename)}:{frame.f_lineno}"
         frame = frame.f_back
-    return Place(_name(modules, models), where, own)
+    return Place(_name(modules, models), where, internal)
 
 
 def _name(modules: list[Any], models: tuple[Any, ...]) -> str:

@@ -210,8 +210,10 @@ class Policy:
             if not fnmatch.filter(names, rule.module) and rule.module != "*":
                 some = ", ".join(repr(name) for name in names[:6]) + (", …" if len(names) > 6 else "")
                 raise ArgumentError(f"the policy names module {rule.module!r}, which the model lacks; it has {some}")
-        own = [name for name, module in model.named_modules() if any(True for _ in module.parameters(recurse=False))]
-        return [name for name in own if not any(rule._patterns[0].match(name) for rule in self.rules)]
+        with_parameters = [
+            name for name, module in model.named_modules() if any(True for _ in module.parameters(recurse=False))
+        ]
+        return [name for name in with_parameters if not any(rule._patterns[0].match(name) for rule in self.rules)]
 
     def to_dict(self) -> dict[str, Any]:
         """What `to_json` writes, as a dictionary."""

@@ -82,9 +82,17 @@ class Recipe:
         }
 
     @property
-    def looks(self) -> bool:
+    def reads_data(self) -> bool:
         """Whether what runs may depend on the operands' values, not on their shapes and types alone."""
         return not (self.reproducible or self.scheme not in (None, "auto") or self.accuracy in (None, "native", "fast"))
+
+    @property
+    def looks(self) -> bool:
+        """The former name of `reads_data`."""
+        import warnings
+
+        warnings.warn("Recipe.looks is now Recipe.reads_data", DeprecationWarning, stacklevel=2)
+        return self.reads_data
 
     @functools.cached_property
     def is_default(self) -> bool:

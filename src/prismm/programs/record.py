@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from prismm.programs.gemms import Made
+from prismm.programs.gemms import Method
 from prismm.programs.policy import Policy
 
 
@@ -43,7 +43,7 @@ class Call:
     dtype: str
     device: str
     seconds: float
-    made: Made
+    method: Method
     rule: int | None
     reason: str = ""
     after: frozenset[int] = frozenset()
@@ -53,8 +53,16 @@ class Call:
         """What calls of one row of the table share."""
         return (
             self.module, self.where, self.operator, self.backward, self.batch, self.m, self.k, self.n, self.dtype,
-            self.device, self.made, self.rule, self.reason,
+            self.device, self.method, self.rule, self.reason,
         )  # fmt: skip
+
+    @property
+    def made(self) -> Method:
+        """The former name of `method`."""
+        import warnings
+
+        warnings.warn("Call.made is now Call.method", DeprecationWarning, stacklevel=2)
+        return self.method
 
     @property
     def operations(self) -> int:
@@ -78,10 +86,10 @@ class Row:
     def to_dict(self) -> dict[str, Any]:
         """A dictionary that JSON can hold."""
         content = asdict(self.call)
-        made = content.pop("made")
+        method = content.pop("method")
         for key in ("index", "after"):
             content.pop(key)
-        return {**content, **made, "count": self.count, "seconds": self.seconds}
+        return {**content, **method, "count": self.count, "seconds": self.seconds}
 
 
 @dataclass
@@ -98,7 +106,7 @@ class Record:
     >>> import prismm, torch
     >>> with prismm.emulate("correctly-rounded") as record:
     ...     c = torch.ones(2, 3) @ torch.ones(3, 2)
-    >>> [(row.operator, row.m, row.k, row.n, row.count, row.made.guarantee) for row in record.rows]
+    >>> [(row.operator, row.m, row.k, row.n, row.count, row.method.guarantee) for row in record.rows]
     [('mm', 2, 3, 2, 1, '½ ulp')]
     """
 
@@ -135,11 +143,18 @@ class Record:
             count, _ = self.unseen.get((operator, module, where), (0, what))
             self.unseen[operator, module, where] = count + 1, what
 
-    def settle(self) -> Record:
+    def synchronize(self) -> Record:
         """Wait for the GPU, and read the times of what ran there."""
         with self._lock:
             self._read_events()
         return self
+
+    def settle(self) -> Record:
+        """The former name of `synchronize`."""
+        import warnings
+
+        warnings.warn("Record.settle is now Record.synchronize", DeprecationWarning, stacklevel=2)
+        return self.synchronize()
 
     def _read_events(self) -> None:
         from dataclasses import replace
@@ -162,7 +177,7 @@ class Record:
     @property
     def rows(self) -> list[Row]:
         """Products alike in one row each, the most seconds first."""
-        self.settle()
+        self.synchronize()
         return sorted((Row(*row) for row in self._rows.values()), key=lambda row: -row.seconds)
 
     @property
@@ -199,7 +214,7 @@ class Record:
     def __str__(self) -> str:
         lines = [
             f"{row.count} x {row.operator}{' backward' if row.backward else ''} {shape_text(row.call)} {row.dtype} "
-            f"{row.module or '-'} {row.where}: {row.made.scheme}, {row.made.guarantee}, {row.seconds * 1e3:.1f} ms"
+            f"{row.module or '-'} {row.where}: {row.method.scheme}, {row.method.guarantee}, {row.seconds * 1e3:.1f} ms"
             for row in self.rows
         ]
         lines += [f"not seen: {count} x {key[0]} {key[1]} {key[2]} ({what})" for key, (count, what) in self._hidden()]

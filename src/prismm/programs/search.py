@@ -145,7 +145,7 @@ class Search:
         trial = self.bench.measure(levels, self.count)
         good = self._good(trial)
         self.tell(
-            f"trial {len(self.tried)}: {self._words(levels)}: {_outcome(trial)}: {'kept' if good else 'too much'}"
+            f"trial {len(self.tried)}: {self._words(levels)}: {_outcome(trial)}: {'good' if good else 'too much'}"
         )
         return good
 
@@ -257,8 +257,8 @@ class Search:
     def _held_back(self, best: Levels, base: Levels) -> tuple[Levels, Trial]:
         """The fastest choice that kept the bound and keeps it on all inputs."""
         everything = len(self.bench.program.inputs)
-        kept = [x.levels for x in self.bench.known.values() if self._good(x)]
-        ahead = [best, *sorted((x for x in kept if self._time(x) >= self._time(best)), key=self._time), base]
+        good = [x.levels for x in self.bench.known.values() if self._good(x)]
+        ahead = [best, *sorted((x for x in good if self._time(x) >= self._time(best)), key=self._time), base]
         for levels in ahead:
             trial = self.bench.measure(levels, everything)
             whole = not trial.failure and len(trial.errors) == everything

@@ -15,7 +15,7 @@ from typing import Any
 from prismm.core import strict_json
 from prismm.errors import ArgumentError, FileError, PrismmError
 from prismm.programs.emulate import emulate
-from prismm.programs.outputs import digest, kept, same
+from prismm.programs.outputs import copied, digest, same
 from prismm.programs.policy import Policy
 from prismm.programs.recipe import Recipe
 from prismm.programs.sites import Site, policy_of, seconds_of, sites_of
@@ -112,7 +112,7 @@ class Trials:
     ) -> None:
         self.program, self.tolerance, self.state, self.say = program, tolerance, state, say
         say("reference run, twice")
-        self.references = [kept(program.run(0, Policy.of(reference))[0])]
+        self.references = [copied(program.run(0, Policy.of(reference))[0])]
         again, record = program.run(0, Policy.of(reference), dependencies=True)
         self.sites = sites_of(record)
         self._check_deterministic(again)
@@ -123,7 +123,7 @@ class Trials:
         self.ladders = [ladder(site) for site in self.sites]
         for index in range(1, len(program.inputs)):
             say(f"reference run of input {index + 1} of {len(program.inputs)}")
-            self.references.append(kept(program.run(index, Policy.of(reference))[0]))
+            self.references.append(copied(program.run(index, Policy.of(reference))[0]))
         self.identity = identity | {
             "tolerance": tolerance,
             "reference": str(Policy.of(reference).rules[0].recipe),

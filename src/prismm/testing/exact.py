@@ -106,7 +106,7 @@ class ExactProduct:
             ShapeError: if ``c`` has another shape.
             DTypeError: if ``c`` is not floating point, or real where the product is complex.
         """
-        return tuple(_settle(gap.rounded(FP64, "up"), part, x) for part, x, gap in self._compared(c))
+        return tuple(_with_specials(gap.rounded(FP64, "up"), part, x) for part, x, gap in self._compared(c))
 
     def error(self, c: NDArray[Any]) -> Floats:
         """|c − exact| rounded up; of complex entries the larger of the two parts' errors.
@@ -133,7 +133,7 @@ class ExactProduct:
         for part, x, gap in self._compared(c):
             met = np.where(np.isfinite(limit), ((room - gap).numerators >= 0).astype(bool), limit == np.inf)
             odd = ~np.isfinite(x)
-            verdict &= np.where(odd, _settle(np.zeros(self.shape), part, x) <= limit, met)
+            verdict &= np.where(odd, _with_specials(np.zeros(self.shape), part, x) <= limit, met)
         return verdict
 
     def ulps(self, c: NDArray[Any]) -> Floats:
@@ -151,7 +151,7 @@ class ExactProduct:
             units = [fmt.ulp_exponent(v) if np.isfinite(v) else 0 for v in nearest.ravel().tolist()]
             in_units = Dyadic(gap.numerators, gap.exponents - np.array(units, np.int64).reshape(self.shape))
             counted = np.where(finite, in_units.rounded(FP64, "up"), np.inf)
-            worst = np.maximum(worst, _settle(counted, part, x))
+            worst = np.maximum(worst, _with_specials(counted, part, x))
         return worst
 
     def magnitude(self, rounding: Side = "down") -> Floats:
@@ -344,7 +344,7 @@ def _finite(x: NDArray[Any]) -> NDArray[Any]:
     return clean
 
 
-def _settle(errors: Floats, exact: Dyadic, c: NDArray[Any]) -> Floats:
+def _with_specials(errors: Floats, exact: Dyadic, c: NDArray[Any]) -> Floats:
     """Errors with those of infinite and NaN entries of ``c`` put right."""
     fmt = format_of(c.dtype)
     for place in np.argwhere(~np.isfinite(c)):

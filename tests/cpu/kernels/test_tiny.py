@@ -23,13 +23,13 @@ def tiny(a, b, mode, precision, moduli=15):
     out, out32 = np.full(shape, np.nan), np.full(shape, np.nan, np.float32)
     whole = np.complex128 if parts == 2 else np.float64
     x, y = (np.ascontiguousarray(z, whole).view(np.float64) for z in (a, b))
-    marks = np.zeros(shape, np.uint8)
+    flags = np.zeros(shape, np.uint8)
     count = call(
         tiny_product, a=x, b=y, parts=parts, thresholds=splitter.thresholds, q=splitter.fraction_bits,
         levels=splitter.count_levels if mode == MAGNITUDE else 0, mode=mode, kappa=kappa(target, terms, fmt),
-        magnitude_kappa=magnitude_kappa(target, terms, fmt), precision=precision, out=out, out32=out32, marks=marks,
+        magnitude_kappa=magnitude_kappa(target, terms, fmt), precision=precision, out=out, out32=out32, flags=flags,
     )  # fmt: skip
-    assert marks.sum() == count
+    assert flags.sum() == count
     return (out if precision == 53 else out32.astype(np.float64)).view(whole), count
 
 

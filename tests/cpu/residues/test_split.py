@@ -151,11 +151,11 @@ def test_strides_and_neighbours_change_nothing(left, rng):
 def test_scales_are_cut_and_joined_without_loss(rng):
     x = rng.standard_normal((17, 6))
     _, whole = split(x, Splitter(8, INT8, 6, False, levels=True), True)
-    pieces = [whole.part(0, 5), whole.part(5, 6), whole.part(6, 6), whole.part(6, 17)]
+    pieces = [whole.block(0, 5), whole.block(5, 6), whole.block(6, 6), whole.block(6, 17)]
     joined = Scales.joined(pieces)
     for name in ("shift", "exponent", "terms", "counts"):
         assert np.array_equal(getattr(joined, name), getattr(whole, name))
-    assert whole.part(0, 17) is whole and Scales.joined([whole]) is whole
+    assert whole.block(0, 17) is whole and Scales.joined([whole]) is whole
     assert all(p.terms.flags.c_contiguous for p in pieces), "kernels want contiguous vectors"
     assert np.array_equal(whole.power, whole.shift + whole.exponent)
 

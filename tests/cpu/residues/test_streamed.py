@@ -21,7 +21,7 @@ pytestmark = pytest.mark.skipif(not vnni.supported(), reason="no AVX-512 VNNI")
 
 
 def job(dtype, workers, memory):
-    return Job(format_of(dtype), None, 1, a_priori=True, workers=workers, memory=memory)
+    return Job(format_of(dtype), None, 1, a_priori=True, workers=workers, workspace_bytes=memory)
 
 
 @pytest.mark.covering

@@ -33,7 +33,7 @@ from prismm.cuda.costs.table import Host, Line, Rates, committed
 from prismm.cuda.costs.tuning import Tuning
 from prismm.cuda.device import FP64 as FP64_UNIT
 from prismm.cuda.device import Device
-from prismm.cuda.native.seconds import checked_seconds, own_seconds
+from prismm.cuda.native.seconds import checked_seconds, cublas_seconds
 from prismm.cuda.residues import implementation as residues_implementation
 from prismm.cuda.residues.seconds import WHOLE, right_launches
 from prismm.errors import EngineError
@@ -119,7 +119,7 @@ class Machine:
         """What a GPU of these rates would take for a call; factor: of what each kernel takes more."""
         problem = problem_of(case.n, case.dtype, case.accuracy)
         kernels = {name: seconds * factor() for name, seconds in kernels_of(table, case).items()}
-        native = own_seconds(problem, table) * factor()
+        native = cublas_seconds(problem, table) * factor()
         whole = sum(kernels.values()) + ("finish_native" in kernels) * native
         return Subject(
             problem, case.scheme, lambda: self.call(whole), lambda: self.call(native, self.theirs),
@@ -164,7 +164,7 @@ def kernels_of(table, case: Case) -> dict[str, float]:
     right = table.right.seconds(elements, moduli) - (1.0 - launches) * table.right.launch
     kernels = {name: share * right for name, share in zip(RIGHT, (0.1, 0.2, 0.7), strict=False)}
     kernels["split_rows"] = table.left.seconds(elements, moduli)
-    kernels["join_quickly"] = (table.rounded if rounded else table.join).seconds(elements, moduli)
+    kernels["join_fast"] = (table.rounded if rounded else table.join).seconds(elements, moduli)
     looks = (Tuning().rejoin_rounded if rounded else 1) * elements if problem.result == FP64 else 0.0
     kernels["finish"] = table.finish.seconds(looks, 0)
     kernels["residue_product"] = whole - sum(kernels.values())
@@ -245,7 +245,7 @@ def check_predictions(machine, needs, choices, found, table, close):
     """What a calibration predicts beside what the machine takes, of calls of prismm and of torch."""
     machine.noise = lambda: 1.0
     for problem, (scheme, engine) in zip(needs, choices, strict=True):
-        gpu, own = gpu_seconds(scheme, problem, table, engine), own_seconds(problem, table)
+        gpu, own = gpu_seconds(scheme, problem, table, engine), cublas_seconds(problem, table)
         seconds = seconds_of(lambda gpu=gpu: machine.call(gpu))
         theirs = seconds_of(lambda own=own: machine.call(own, machine.theirs))
         assert predict(scheme, problem, found, engine) == pytest.approx(seconds, rel=close), (problem, scheme)
@@ -445,7 +445,7 @@ def test_cublas_cuts_long_inner_dimensions(n, k, dtype):
     # As measured: residues take three times as long as cuBLAS, or more.
     table = committed()["NVIDIA H200"]
     residues = gpu_seconds(Residues(14 if dtype == "float64" else 7), problem, table)
-    assert residues > 2 * own_seconds(problem, table)
+    assert residues > 2 * cublas_seconds(problem, table)
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32", "complex128", "complex64"])
@@ -461,7 +461,7 @@ def test_cublas_is_slower_where_rows_begin_at_odd_multiples_of_eight_bytes():
 
     def seconds(order, dtype, **others):
         problem = dataclasses.replace(problem_of(order, dtype, "native"), **others)
-        return own_seconds(problem, table) - table.launch
+        return cublas_seconds(problem, table) - table.launch
 
     for n in (1777, 3333):  # in tiles of 64 as many as of the next even order
         assert 1.15 < seconds(n, "float64") / seconds(n + 1, "float64") < 1.25

@@ -12,7 +12,7 @@ import pytest
 
 import prismm.cuda.costs.table
 from prismm.core import cache_files, strict_json
-from prismm.cuda.costs.table import Rates, committed, own_file, rates_of, read
+from prismm.cuda.costs.table import Rates, committed, rates_of, read, user_file
 from prismm.cuda.costs.tuning import Tuning
 from prismm.errors import ArgumentError, FileError
 
@@ -38,11 +38,11 @@ def test_the_committed_table_is_the_last_resort(tmp_path, monkeypatch):
     ours = committed()[H200]
     assert rates_of(H200) == ours
     assert rates_of("NVIDIA of tomorrow") is None
-    assert own_file(H200) is None and not (tmp_path / "cache").exists()
-    own = own_file(H200, make=True)
-    assert own is not None and own.name == "nvidia-h200.json" and own.parent.parent == tmp_path / "cache"
+    assert user_file(H200) is None and not (tmp_path / "cache").exists()
+    path = user_file(H200, make=True)
+    assert path is not None and path.name == "nvidia-h200.json" and path.parent.parent == tmp_path / "cache"
     mine = dataclasses.replace(ours, int8=1.0)
-    own.write_text(mine.to_json())
+    path.write_text(mine.to_json())
     assert rates_of(H200) == ours  # once a process
     rates_of.cache_clear()
     assert rates_of(H200) == mine
@@ -60,10 +60,10 @@ def test_the_committed_table_is_the_last_resort(tmp_path, monkeypatch):
 def test_a_table_that_another_user_may_have_written_does_not_count(part, monkeypatch, capfd, tmp_path):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     cache_files.tell.cache_clear()
-    own = own_file(H200, make=True)
-    assert own is not None
-    cache_files.write(own, dataclasses.replace(committed()[H200], int8=1.0).to_json().encode())
-    open_to_others = own if part == "file" else own.parent
+    path = user_file(H200, make=True)
+    assert path is not None
+    cache_files.write(path, dataclasses.replace(committed()[H200], int8=1.0).to_json().encode())
+    open_to_others = path if part == "file" else path.parent
     open_to_others.chmod(0o777)
     assert rates_of(H200) == committed()[H200]
     out, err = capfd.readouterr()
@@ -161,8 +161,8 @@ def test_files_that_cannot_be_read(tmp_path):
 def test_every_table_is_named_after_its_gpu():
     folder = Path(prismm.cuda.costs.table.__file__).parent
     for path in folder.glob("*.json"):
-        own = own_file(read(path).name, make=True)
-        assert own is not None and path.name == own.name
+        place = user_file(read(path).name, make=True)
+        assert place is not None and place.name == path.name
 
 
 def test_examples():

@@ -30,21 +30,20 @@ from triton.runtime import interpreter, jit
 
 from prismm.cuda.device import Device
 from prismm.cuda.multiword.kernels import (
-    product_sm90 as words_product_hopper,
+    product_sm90 as words_product_sm90,
 )
 from prismm.cuda.multiword.kernels import (
-    split_product_sm90 as words_direct_hopper,
+    split_product_sm90 as words_direct_sm90,
 )
 from prismm.cuda.multiword.kernels import (
-    split_sm90 as words_split_hopper,
+    split_sm90 as words_split_sm90,
 )
 from prismm.cuda.native.kernels import product as direct
-from prismm.cuda.native.kernels import product_sm90 as direct_hopper
-from prismm.cuda.residues.kernels import product_sm90 as product_hopper
+from prismm.cuda.native.kernels import product_sm90 as direct_sm90
+from prismm.cuda.residues.kernels import product_sm90, split_sm90
 from prismm.cuda.residues.kernels import split_fragments_sm90 as split_fragments
-from prismm.cuda.residues.kernels import split_sm90 as split_hopper
-from prismm.cuda.slices.kernels import product_sm90 as slice_product_hopper
-from prismm.cuda.tile_int8.kernels import product_sm90 as tile_product_hopper
+from prismm.cuda.slices.kernels import product_sm90 as slice_product_sm90
+from prismm.cuda.tile_int8.kernels import product_sm90 as tile_product_sm90
 from tests.cuda.harness import ptx
 
 _NUMPY = {tl.bfloat16: np.dtype(np.uint16)}
@@ -547,7 +546,7 @@ def interpreted_device(name: str) -> Device:
     """A device that has all that is written for sm_90 ("hopper"), for other GPUs of NVIDIA's, or for none ("any")."""
     if name == "hopper":
         interpret(
-            direct, product_hopper, direct_hopper, split_fragments, split_hopper, slice_product_hopper,
-            tile_product_hopper, words_product_hopper, words_split_hopper, words_direct_hopper,
+            direct, product_sm90, direct_sm90, split_fragments, split_sm90, slice_product_sm90,
+            tile_product_sm90, words_product_sm90, words_split_sm90, words_direct_sm90,
         )  # fmt: skip
     return Device("interpreter", name == "hopper", name != "any", 4)

@@ -12,9 +12,9 @@ import prismm
 from prismm.core.bounds import ConventionalBound
 from prismm.cuda.device import COUNTS, Device
 from prismm.cuda.native.kernels import product as direct
-from prismm.cuda.native.kernels import product_sm90 as direct_hopper
+from prismm.cuda.native.kernels import product_sm90 as direct_sm90
 from prismm.cuda.native.tiles import BY_GROUPS, TILES, Split
-from prismm.cuda.residues.kernels import product_sm90 as product_hopper
+from prismm.cuda.residues.kernels import product_sm90
 from prismm.formats import FP32, FP64
 from prismm.testing import HOSTILE, SPECIAL, exact_product
 from tests.cuda.harness.evidence import tell
@@ -55,7 +55,7 @@ def multiply(a: np.ndarray, b: np.ndarray, layouts: tuple[str, str], tile) -> tu
 
 
 def bounded(name: str, tile, dtype: str, layouts: tuple[str, str], shape: tuple[int, int, int]) -> int:
-    """Entries that are beyond their bound; of normal data nothing is to be settled."""
+    """Entries that are beyond their bound; of normal data nothing is to be recomputed."""
     a, b = HOSTILE[name](*shape, seed=7, dtype=np.dtype(dtype))
     c, counts = multiply(a, b, layouts, tile)
     exact = exact_product(a.astype(np.float64), b.astype(np.float64))
@@ -112,7 +112,7 @@ def batched(tile) -> int:
 
 
 def one_of_many(tile) -> int:
-    """One matrix of several for a whole batch of others, with entries to be settled: all are of that one."""
+    """One matrix of several for a whole batch of others, with entries to be recomputed: all are of that one."""
     rng, wrong = np.random.default_rng(6), 0
     for one in (0, 1):
         x, y = (torch.from_numpy(rng.integers(-9, 10, shape).astype(float)) for shape in ((3, 20, 32), (3, 32, 18)))
@@ -128,7 +128,7 @@ def one_of_many(tile) -> int:
 
 
 def main(share: str = "0/1") -> None:
-    interpret(product_hopper, direct, direct_hopper)
+    interpret(product_sm90, direct, direct_sm90)
     part, parts = map(int, share.split("/"))
     every = [(tile, x) for x in ("float64", "float32") for tile in TILES if tile.times(8 if x == "float64" else 4)]
     cases: list = []

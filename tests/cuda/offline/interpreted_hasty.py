@@ -14,15 +14,15 @@ import torch
 from triton.runtime.errors import InterpreterError
 
 from prismm.cuda.multiword.kernels import (
-    product_sm90 as words_product_hopper,
+    product_sm90 as words_product_sm90,
 )
 from prismm.cuda.multiword.kernels import (
-    split_product_sm90 as words_direct_hopper,
+    split_product_sm90 as words_direct_sm90,
 )
 from prismm.cuda.native.kernels import product as direct
-from prismm.cuda.native.kernels import product_sm90 as direct_hopper
+from prismm.cuda.native.kernels import product_sm90 as direct_sm90
 from prismm.cuda.native.tiles import BY_GROUPS, TILES
-from prismm.cuda.residues.kernels import product_sm90 as product_hopper
+from prismm.cuda.residues.kernels import product_sm90
 from tests.cuda.harness.evidence import tell
 from tests.cuda.harness.gluon_interpreter import interpret, interpreted_device
 from tests.cuda.offline import interpreted_words
@@ -38,28 +38,28 @@ CASES = [
     ("as it is", direct, "", ""),
     ("copies are not waited for", direct, "wait_group(STAGES - 2)", "wait_group(STAGES - 1)"),
     ("copies into what is read", direct, "(stage + STAGES - 1) % STAGES", "stage"),
-    ("groups as they are", direct_hopper, "", ""),
-    ("boxes are not waited for", direct_hopper, "mbarrier.wait(full.index(stage), phase, pred=", "(phase, "),
-    ("boxes are given back too early", direct_hopper, "mbarrier.wait(free.index(stage), phase)", "pass"),
-    ("results are written over", direct_hopper, "        tma.store_wait(0)\n        gl.thread", "        gl.thread"),
-    ("rows are not where they are read", direct_hopper, "v = [2, 4, 1, 8] if left", "v = [1, 4, 2, 8] if left"),
-    ("stages are not waited for", product_hopper, "mbarrier.wait(full.index(stage), phase)", "pass"),
-    ("sums are not waited for", product_hopper, "second = warpgroup_mma_wait(0, deps=(second,))", "pass"),
-    ("stages are given back too early", product_hopper, "warpgroup_mma_wait(2, deps=", "warpgroup_mma_wait(9, deps="),
-    ("words as they are", words_direct_hopper, "", ""),
-    ("elements are not waited for", words_direct_hopper, "mbarrier.wait(arrived, copied)", "pass"),
-    ("words are not waited for", words_direct_hopper, "mbarrier.wait(full.index(stage), phase)", "pass"),
-    ("words are written over", words_direct_hopper, "mbarrier.wait(free.index(stage), phase)", "pass"),
-    ("words are told of too early", words_direct_hopper, "full.index(made), count=1, pred", "full.index(stage), pred"),
-    ("high words do not wait for the others", words_direct_hopper, EARLY, EARLY.replace("wait(0", "wait(9")),
-    ("copied words as they are", words_product_hopper, "", ""),
-    ("copied words are not waited for", words_product_hopper, "mbarrier.wait(full.index(stage), phase)", "pass"),
-    ("copied words are written over", words_product_hopper, "mbarrier.wait(free.index(stage), phase)", "pass"),
-    ("a group writes over what the other one reads", words_product_hopper, "mbarrier.wait(done, told)", "pass"),
-    ("a tile has not left", words_product_hopper, GIVEN, GIVEN.removeprefix("tma.store_wait(0)")),
+    ("groups as they are", direct_sm90, "", ""),
+    ("boxes are not waited for", direct_sm90, "mbarrier.wait(full.index(stage), phase, pred=", "(phase, "),
+    ("boxes are given back too early", direct_sm90, "mbarrier.wait(free.index(stage), phase)", "pass"),
+    ("results are written over", direct_sm90, "        tma.store_wait(0)\n        gl.thread", "        gl.thread"),
+    ("rows are not where they are read", direct_sm90, "v = [2, 4, 1, 8] if left", "v = [1, 4, 2, 8] if left"),
+    ("stages are not waited for", product_sm90, "mbarrier.wait(full.index(stage), phase)", "pass"),
+    ("sums are not waited for", product_sm90, "second = warpgroup_mma_wait(0, deps=(second,))", "pass"),
+    ("stages are given back too early", product_sm90, "warpgroup_mma_wait(2, deps=", "warpgroup_mma_wait(9, deps="),
+    ("words as they are", words_direct_sm90, "", ""),
+    ("elements are not waited for", words_direct_sm90, "mbarrier.wait(arrived, copied)", "pass"),
+    ("words are not waited for", words_direct_sm90, "mbarrier.wait(full.index(stage), phase)", "pass"),
+    ("words are written over", words_direct_sm90, "mbarrier.wait(free.index(stage), phase)", "pass"),
+    ("words are told of too early", words_direct_sm90, "full.index(written), count=1, pred", "full.index(stage), pred"),
+    ("high words do not wait for the others", words_direct_sm90, EARLY, EARLY.replace("wait(0", "wait(9")),
+    ("copied words as they are", words_product_sm90, "", ""),
+    ("copied words are not waited for", words_product_sm90, "mbarrier.wait(full.index(stage), phase)", "pass"),
+    ("copied words are written over", words_product_sm90, "mbarrier.wait(free.index(stage), phase)", "pass"),
+    ("a group writes over what the other one reads", words_product_sm90, "mbarrier.wait(done, write_phase)", "pass"),
+    ("a tile has not left", words_product_sm90, GIVEN, GIVEN.removeprefix("tma.store_wait(0)")),
     (
         "a tile's stage is given back with its words",
-        words_product_hopper,
+        words_product_sm90,
         "pred=more)\n                " + GIVEN,
         "pred=True)",
     ),
@@ -88,7 +88,7 @@ def package_of(module: ModuleType) -> ModuleType:
 
 
 def wrong_entries(tile, *shapes) -> int:
-    """Of a product by a tile, with those that it had to settle."""
+    """Of a product by a tile, with those that it had to recompute."""
     a, b = (np.random.default_rng(x).integers(-9, 10, shape).astype(float) for x, shape in enumerate(shapes))
     c, counts = multiply(a, b.T.copy(), ("rows", "rows"), tile)
     return int((c != a @ b.T).sum()) + sum(counts)
@@ -108,10 +108,10 @@ def main() -> None:
     interpreted_words.DEVICE = dataclasses.replace(sm90, programs=1)
     checks = {
         direct: lambda: wrong_entries(TILES[5], (20, 150), (20, 150)),
-        direct_hopper: lambda: wrong_entries(BY_GROUPS[0], (520, 70), (2, 70)),
-        product_hopper: lambda: wrong_digits(left, right, sm90),
-        words_direct_hopper: lambda: wrong_sums_of_words(True),
-        words_product_hopper: lambda: wrong_sums_of_words(False),
+        direct_sm90: lambda: wrong_entries(BY_GROUPS[0], (520, 70), (2, 70)),
+        product_sm90: lambda: wrong_digits(left, right, sm90),
+        words_direct_sm90: lambda: wrong_sums_of_words(True),
+        words_product_sm90: lambda: wrong_sums_of_words(False),
     }
     for case, module, old, new in CASES:
         with tempfile.TemporaryDirectory() as folder:

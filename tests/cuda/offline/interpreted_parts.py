@@ -7,9 +7,9 @@ python -m tests.cuda.harness.interpreter parts
 import itertools
 
 from prismm.cuda.native.kernels import product as direct
-from prismm.cuda.native.kernels import product_sm90 as direct_hopper
+from prismm.cuda.native.kernels import product_sm90 as direct_sm90
 from prismm.cuda.native.tiles import BY_GROUPS, TILES, Split
-from prismm.cuda.residues.kernels import product_sm90 as product_hopper
+from prismm.cuda.residues.kernels import product_sm90
 from prismm.testing import SPECIAL
 from tests.cuda.harness.evidence import tell
 from tests.cuda.harness.gluon_interpreter import interpret
@@ -28,7 +28,7 @@ def split(tile, k: int, length: int) -> Split:
 
 
 def main() -> None:
-    interpret(product_hopper, direct, direct_hopper)
+    interpret(product_sm90, direct, direct_sm90)
     cases: list = []
     some = [TILES[0], TILES[4], TILES[5]]
     for turn, (tile, dtype, extents) in enumerate(itertools.product(some, ("float64", "float32"), EXTENTS)):

@@ -79,7 +79,7 @@ def special(name: str, dtype: str, target: str | None) -> int:
 
 
 def bounded(name: str, dtype: str, shape: tuple[int, int, int]) -> int:
-    """Entries beyond the bound of a conventional product; of normal data nothing is to be settled."""
+    """Entries beyond the bound of a conventional product; of normal data nothing is to be recomputed."""
     a, b = hostile(name, dtype, shape)
     c, counts = multiply(a, b, None)
     wrong = 0
@@ -112,7 +112,7 @@ def edges(dtype: str, target: str | None) -> int:
 
 
 def strided(dtype: str, target: str | None, layouts: tuple[str, str], one: int | None) -> int:
-    """Integers in other layouts, in several programs, one matrix for a batch among them; none is to be settled."""
+    """Integers in other layouts, in several programs, one matrix for a batch among them; none is to be recomputed."""
     rng = np.random.default_rng(5)
     a, b = (rng.integers(-9, 10, (37, 5, 6)), rng.integers(-9, 10, (37, 6, 3)))
     if dtype.startswith("complex"):

@@ -44,7 +44,7 @@ def multiply(a: np.ndarray, x: np.ndarray, *, left: bool) -> tuple[np.ndarray, l
 
 
 def bounded(name: str, dtype: str, size: tuple[int, int], left: bool) -> int:
-    """Entries that are beyond their bound; of normal data nothing is to be settled."""
+    """Entries that are beyond their bound; of normal data nothing is to be recomputed."""
     m, k = size
     a, x = HOSTILE[name](m, k, 1, seed=3, dtype=np.dtype(dtype))
     c, counts = multiply(a, x, left=left)

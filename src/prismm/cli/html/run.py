@@ -22,7 +22,7 @@ def run_page(record: Record, command: str) -> str:
     rows = record.rows
     title = f"Matrix products of {command}"
     parts = [tag("h1", title), tag("p", summary(record), ".", class_="lead")]
-    schemes = sorted({row.made.scheme for row in rows})
+    schemes = sorted({row.method.scheme for row in rows})
     parts.append(facts([("policy", _rules(record)), ("schemes", ", ".join(schemes) or "none")]))
     if rows:
         parts += [tag("h2", "Where the time goes"), _legend(), _chart(rows), tag("h2", "Every product")]
@@ -54,7 +54,7 @@ def _legend() -> Markup:
 
 
 def _kind(row: Row) -> str:
-    if row.made.engine == "torch":
+    if row.method.engine == "torch":
         return "zero"
     return "carry" if row.backward else "kept"
 
@@ -62,7 +62,7 @@ def _kind(row: Row) -> str:
 def _chart(rows: list[Row]) -> Markup:
     """Bars of seconds, the longest first; what is left over in one bar of its own."""
     drawn, others = rows[:_BARS], rows[_BARS:]
-    bars = [(_label(row), row.seconds, _kind(row), f"{row.count} x {row.made.scheme}") for row in drawn]
+    bars = [(_label(row), row.seconds, _kind(row), f"{row.count} x {row.method.scheme}") for row in drawn]
     if others:
         bars.append((f"{len(others)} more rows", sum(row.seconds for row in others), "zero", ""))
     longest = max(seconds for _, seconds, _, _ in bars) or 1.0

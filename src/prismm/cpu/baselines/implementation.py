@@ -155,9 +155,9 @@ class Implementation(CompositeImplementation):
             high[rows] = acc
 
         threads.spread(part, panels, setting.workers)
-        kept = self.scheme.pairs
-        dropped = [pair for pair in _pairs(self.scheme.words, 2 * self.scheme.words - 2) if pair not in kept]
-        additions = len(kept) * max(1, len(chunks))
+        chosen = self.scheme.pairs
+        dropped = [pair for pair in _pairs(self.scheme.words, 2 * self.scheme.words - 2) if pair not in chosen]
+        additions = len(chosen) * max(1, len(chunks))
         rounding = (additions + 2) * _U * (1.0 + 2.0**-10)
         rows = [left.residual, left.norm + left.residual, left.size * rounding]
         columns = [right.norm, right.residual, right.size]
@@ -167,4 +167,4 @@ class Implementation(CompositeImplementation):
         # Below 2^-126 a product of scales loses up to 2^-150 and has up to 2^31 to multiply.
         floor = 0.0 if least >= 2.0**-120 else additions * 2.0**-117
         up = 1.0 + 2.0**-40
-        return Joined(high, None, 0.0, np.stack(rows) * up, np.stack(columns) * up, floor, len(kept))
+        return Joined(high, None, 0.0, np.stack(rows) * up, np.stack(columns) * up, floor, len(chosen))

@@ -32,7 +32,7 @@ def names_variable(value: str | None) -> Iterator[None]:
         raise type(error)(f"PRISMM_ENGINE={value!r}: {error}") from None
 
 
-def own_or_default(name: str | None, engine_for: Callable[[str | None], Any]) -> Any:
+def named_or_default(name: str | None, engine_for: Callable[[str | None], Any]) -> Any:
     """engine_for(name); without a name that of ``PRISMM_ENGINE``, unless it names an engine of this machine that serves
     other schemes only.
     """

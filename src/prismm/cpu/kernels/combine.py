@@ -11,7 +11,7 @@ SQRT2 = 1.4142135623730954
 
 
 @device
-def sum_open(high, low, err, precision):
+def sum_uncertified(high, low, err, precision):
     """Whether numbers within err of high + low round differently, to 53 bits or to float32."""
     if precision == 53:
         return high + (low + err) != high or high + (low - err) != high
@@ -100,7 +100,7 @@ def combine(
             else:
                 covered = mode != 2 or bound == 0.0 or abs(high) - err >= bound * kappa
                 err += bound if mode == 1 else 0.0
-                listed = sum_open(high, low, err, precision) or (mode == 2 and not bound < top)
+                listed = sum_uncertified(high, low, err, precision) or (mode == 2 and not bound < top)
                 if not covered and not listed:
                     # Magnitudes say nothing of overflow within the bound.
                     power = row_power[i] + column_power[j]

@@ -136,9 +136,9 @@ def double_double_sums(rows, columns, ri, ci, alpha, addends, beta, precision, v
             if alpha[g] == 0.0:
                 continue
             start, stop = g * length, (g + 1) * length
-            own, total = _dot2(rows[ri[c], start:stop], columns[ci[c], start:stop], depth, p, e)
+            size_of_group, total = _dot2(rows[ri[c], start:stop], columns[ci[c], start:stop], depth, p, e)
             ok &= 2.0**-800 < total < 2.0**900
-            err += abs(alpha[g]) * own
+            err += abs(alpha[g]) * size_of_group
             x, tail = two_sum(p[0], e[0])
             high, low, size = add_scaled(high, low, size, alpha[g], x, tail)
         for g in range(beta.size):
@@ -258,12 +258,12 @@ def _round_bins(bins, lowest_bin, highest_bin, precision, lowest):
         e = top - 61 - _BASE
         drop = max(62 - precision, lowest - e)
         if drop <= 62:
-            kept = significand >> drop
+            head = significand >> drop
             rest = significand & ((np.int64(1) << drop) - 1)
             half = np.int64(1) << (drop - 1)
-            if rest > half or (rest == half and kept & 1):
-                kept += 1
-            value = np.float64(kept)
+            if rest > half or (rest == half and head & 1):
+                head += 1
+            value = np.float64(head)
             limit = 1024 if precision == 53 else 128
             value = np.inf if math.frexp(value)[1] + e + drop > limit else math.ldexp(value, e + drop)
         value = -value if negative else value

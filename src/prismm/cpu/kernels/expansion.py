@@ -170,14 +170,14 @@ def round_expansion(h, m, t, exponent, precision, lowest):
     drop = max(length - precision, lowest - e)
     if drop > 60:
         return math.copysign(0.0, h)
-    kept = significand >> drop
+    head = significand >> drop
     rest_bits = significand & ((np.int64(1) << drop) - 1)
     half = np.int64(1) << (drop - 1)
-    if rest_bits > half or (rest_bits == half and kept & 1):
-        kept += 1
+    if rest_bits > half or (rest_bits == half and head & 1):
+        head += 1
     e += drop
     top = 1024 if precision == 53 else 128
-    value = np.float64(kept)
+    value = np.float64(head)
     if math.frexp(value)[1] + e > top:
         return math.copysign(np.inf, h)
     return math.copysign(math.ldexp(value, e), h)

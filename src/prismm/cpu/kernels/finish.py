@@ -1,4 +1,4 @@
-"""Finish a strip: from the limbs of C' to rounded, certified, stored entries, and the list of those left open.
+"""Finish a strip: from the limbs of C' to rounded, certified, stored entries, and the list of those left uncertified.
 
 `mode` (`prismm.core.accuracy`) says what is tested. RAW: nothing; ROUNDING: that no number within the bound rounds
 elsewhere; MAGNITUDE: that the bound is small beside |a||b|; PAIR: nothing, the unscaled pair h, m + t is stored.
@@ -22,7 +22,7 @@ def bounds(n1a, da, n2a, fa, n1b, db, n2b, fb, terms, bound):
 
 @device
 def _store_plain(h, m, t, unit, shift, out, hard):
-    """out = h·2^(unit - shift) where that is normal, below the top two binades, and no tie is open; `hard` marks the
+    """out = h·2^(unit - shift) where that is normal, below the top two binades, and no tie is open; `hard` flags the
     rest.
     """
     bits = h.view(np.int64)
@@ -30,8 +30,8 @@ def _store_plain(h, m, t, unit, shift, out, hard):
     for j in range(h.size):
         field = (bits[j] >> 52) & 0x7FF
         moved = field + unit - shift[j]
-        open_tie = (t[j] != 0.0) & (h[j] + m[j] * (1.0 + 2.0**-50) != h[j])
-        hard[j] = np.uint8(((moved < 1) | (moved > 2044) | open_tie) & (h[j] != 0.0))
+        undecided_tie = (t[j] != 0.0) & (h[j] + m[j] * (1.0 + 2.0**-50) != h[j])
+        hard[j] = np.uint8(((moved < 1) | (moved > 2044) | undecided_tie) & (h[j] != 0.0))
         target[j] = bits[j] + ((unit - shift[j]) << 52) if h[j] != 0.0 else 0
 
 
@@ -39,7 +39,7 @@ def _store_plain(h, m, t, unit, shift, out, hard):
 def _store_odd(h, m, t, unit, shift, out, hard):
     """The same rounded to odd in 53 bits, so that a conversion to float32 rounds once (Boldo and Melquiond 2008).
 
-    `hard` marks values outside float64's normal range and those of float32's top two binades (2^126) or beyond.
+    `hard` flags values outside float64's normal range and those of float32's top two binades (2^126) or beyond.
     """
     bits = h.view(np.int64)
     target = out.view(np.int64)
@@ -89,7 +89,7 @@ def _test_magnitude(h, unit_bound, bound, kappa, fail):
 
 
 @device
-def _mark_reach(h, bound, unit_bound, unit, shift, top, reach, hard):
+def _flag_reach(h, bound, unit_bound, unit, shift, top, reach, hard):
     """Mark as hard what might overflow somewhere within its bound: |h| + bound in the top two binades or beyond."""
     for j in range(h.size):
         reach[j] = abs(h[j]) + bound[j] * unit_bound
@@ -104,7 +104,7 @@ def pigeonhole(row_counts, i, column_counts, j, k, power, needed, unit):
     """Whether |a||b| >= needed, since at least #{|a| >= α} + #{|b| >= β} - k of the k products are at least α·β.
 
     α = 2^(e-1-p) and β likewise, counted by `scale.scale_rows` for row i and column j; `power` is the sum of both e in
-    units of A'B', `needed` is in units of 2^unit. The third level is asked first: it settles most ordinary entries.
+    units of A'B', `needed` is in units of 2^unit. The third level is asked first: it certifies most ordinary entries.
     """
     levels = row_counts.shape[1]
     others = column_counts.shape[1]
@@ -190,10 +190,10 @@ def finish(
     first, second = words(flags, 0, (w + 7) // 8), words(flags, 1, (w + 7) // 8)
     if trouble != 0:
         for eight in range(first.size):
-            marks = first[eight] | second[eight]
-            while marks != 0:
-                lane = trailing_zeros(marks) >> 3
-                marks &= ~(np.int64(255) << (8 * lane))
+            lanes = first[eight] | second[eight]
+            while lanes != 0:
+                lane = trailing_zeros(lanes) >> 3
+                lanes &= ~(np.int64(255) << (8 * lane))
                 j = 8 * eight + lane
                 if j >= w:
                     break

@@ -45,7 +45,7 @@ def long_norms(x, exponent, q, norm2, norm1, counts):
 
 @kernel("void(float64[:,::1], int64[::1], uint8[::1])")
 def long_round(x, shift, inexact):
-    """x = RN(x·2^shift) by rows; marks the rows where that is inexact."""
+    """x = RN(x·2^shift) by rows; flags the rows where that is inexact."""
     for i in range(x.shape[0]):
         f = power_of_two(shift[i])
         row = contiguous_row(x, i, 0, x.shape[1])

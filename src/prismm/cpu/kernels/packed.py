@@ -125,7 +125,7 @@ def pack_rows(a, scale, bits, table, offset, q, first, out, residual2, tiny):
             # By address: counted references to so many short rows would cost as much as their residues.
             contiguous_row(flat, line, padded, pitch - padded)[:] = 0
             sums = contiguous_row(ends, line, pitch // 4 - chunks, chunks)
-            own = numbers + np.uint64(4 * which * count)
+            constants = numbers + np.uint64(4 * which * count)
             target = np.uint64(flat.ctypes.data + line * pitch)
             # The last chunk first: its lines may reach into the row's end, where the sums are to stand.
             for chunk in range(chunks - 1, -1, -1):
@@ -133,11 +133,11 @@ def pack_rows(a, scale, bits, table, offset, q, first, out, residual2, tiny):
                 groups = (min(padded, h0 + CHUNK) - h0) // 64
                 here, there = source + np.uint64(4 * count * h0), target + np.uint64(h0)
                 if count == 1:
-                    total = _row1(here, groups, own, offset[which], q[which], there)
+                    total = _row1(here, groups, constants, offset[which], q[which], there)
                 elif count == 2:
-                    total = _row2(here, groups, own, offset[which], q[which], there)
+                    total = _row2(here, groups, constants, offset[which], q[which], there)
                 else:
-                    total = _row3(here, groups, own, offset[which], q[which], there)
+                    total = _row3(here, groups, constants, offset[which], q[which], there)
                 sums[chunk] = np.int32(-128 * np.int64(total))
 
 

@@ -14,7 +14,7 @@ import math
 import numpy as np
 
 from prismm.core.jit import device, kernel
-from prismm.cpu.kernels.combine import sum_open
+from prismm.cpu.kernels.combine import sum_uncertified
 from prismm.cpu.kernels.expansion import add_scaled, round_expansion, two_sum
 from prismm.cpu.kernels.finish import ends
 
@@ -179,7 +179,7 @@ def round_and_test_sum(
             elif mode == 0:
                 # X lost less than 2^-1073 where it underflows in its own units.
                 err += (abs(factors[0]) + abs(factors[1])) * scale * 2.0**-1072
-                listed = sum_open(high, low, err, precision)
+                listed = sum_uncertified(high, low, err, precision)
             else:
                 covered = True
                 if mode == 2 and bound != 0.0 and slack < np.inf:
@@ -193,7 +193,7 @@ def round_and_test_sum(
                     least = max(least * (1.0 - 2.0**-30), abs(high) * (1.0 - 2.0**-40) - bound)
                     covered = (bound + err) * (1.0 + unit) * (1.0 + 2.0**-30) <= slack * least
                 err += bound if mode == 1 else 0.0
-                listed = sum_open(high, low, err, precision) or not covered
+                listed = sum_uncertified(high, low, err, precision) or not covered
             if precision == 53:
                 out[i, j] = high
             else:

@@ -24,7 +24,7 @@ def _round_row(c, a, b, factor, out, fail):
 
 @kernel("int64(float64[:,::1], float64[::1], float64[::1], float64, float32[:,:], int32[::1])")
 def round_to_float32(c, row_norm, column_norm, factor, out, failed):
-    """out = RN(c) where |exact - c| <= factor·row_norm_i·column_norm_j settles it; returns how many it does not.
+    """out = RN(c) where |exact - c| <= factor·row_norm_i·column_norm_j certifies it; returns how many it does not.
 
     An exact zero is +0, a negative value that underflows -0; an interval that holds both signs is open.
     """

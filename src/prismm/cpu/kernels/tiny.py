@@ -242,9 +242,9 @@ def _weave(y, n, out):
     "int64(float64[:,::1], float64[:,::1], int64, int64[::1], int64, int64, int64, float64, float64, int64, "
     "float64[:,::1], float32[:,::1], uint8[:,::1])"
 )
-def tiny_product(a, b, parts, thresholds, q, levels, mode, kappa, magnitude_kappa, precision, out, out32, marks):
-    """A product (m, k) by (k, n) into out (precision 53) or out32 (24); returns how many real parts are left open, and
-    sets them to 1 in `marks`, of out's shape or empty.
+def tiny_product(a, b, parts, thresholds, q, levels, mode, kappa, magnitude_kappa, precision, out, out32, flags):
+    """A product (m, k) by (k, n) into out (precision 53) or out32 (24); returns how many real parts are left
+    uncertified, and sets them to 1 in `flags`, of out's shape or empty.
 
     parts 2: complex operands and result as their real views, with rows (re, im, re, im, …). A complex element of b
     acts as [[re, im], [-im, re]], whose rows and columns hold its parts: the scales, norms and counts of both are those
@@ -379,8 +379,8 @@ def tiny_product(a, b, parts, thresholds, q, levels, mode, kappa, magnitude_kapp
                 if odd_row[i] or odd_column[c // parts]:
                     uncertified[c] = 1.0
                 count += np.int64(uncertified[c] != 0.0)
-                if marks.size:
-                    marks[i, c] = np.uint8(uncertified[c] != 0.0)
+                if flags.size:
+                    flags[i, c] = np.uint8(uncertified[c] != 0.0)
             if precision == 53:
                 target = contiguous_row(out, i, 0, whole)
                 for c in range(whole):
@@ -400,12 +400,12 @@ _product = tiny_product.device
     "float64, int64, float64[:,:,::1], float32[:,:,::1], uint8[:,:,::1], int64[::1])"
 )
 def tiny_products(
-    a, b, left, right, parts, thresholds, q, levels, mode, kappa, magnitude_kappa, precision, out, out32, marks, counts
+    a, b, left, right, parts, thresholds, q, levels, mode, kappa, magnitude_kappa, precision, out, out32, flags, counts
 ):  # fmt: skip
-    """`tiny_product` of a[left[p]] and b[right[p]] into place p of out, marks and counts, for all p."""
+    """`tiny_product` of a[left[p]] and b[right[p]] into place p of out, flags and counts, for all p."""
     no_out, no_out32 = np.empty((0, 0)), np.empty((0, 0), np.float32)
     for p in range(left.size):
         counts[p] = _product(
             a[left[p]], b[right[p]], parts, thresholds, q, levels, mode, kappa, magnitude_kappa, precision,
-            out[p] if precision == 53 else no_out, out32[p] if precision == 24 else no_out32, marks[p],
+            out[p] if precision == 53 else no_out, out32[p] if precision == 24 else no_out32, flags[p],
         )  # fmt: skip

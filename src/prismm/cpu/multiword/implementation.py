@@ -161,16 +161,16 @@ class Implementation(CompositeImplementation):
         coefficients: list[tuple[int, int, float]] = []
         chunk, accumulate = self.scheme.chunk_for(k), self.scheme.accumulate_format
         chunks = -(-k // chunk)
-        made: Accumulation = engine.accumulation(
+        accumulation: Accumulation = engine.accumulation(
             min(k, chunk), self.scheme.format, accumulate, math.ldexp(1.0, self.scheme.scale_exponent(k))
         )
         pairs = [(i, j) for i, j in self.scheme.pairs if left.present[i] and right.present[j]]
         between = chunks.bit_length() if chunks > 1 else 0
         unit = accumulate.unit_roundoff
-        growth = (1.0 + made.gamma) * math.exp((len(pairs) + between) * unit) * (1.0 + 2.0**-40)
+        growth = (1.0 + accumulation.gamma) * math.exp((len(pairs) + between) * unit) * (1.0 + 2.0**-40)
         for index, (i, j) in enumerate(pairs):
             follow = min(len(pairs) - index, len(pairs) - 1) + between
-            coefficients.append((i, j, (made.gamma + follow * unit) * growth))
+            coefficients.append((i, j, (accumulation.gamma + follow * unit) * growth))
         dropped = {(i, j) for i in range(rest) for j in range(rest)} - set(self.scheme.pairs)
         coefficients += [(i, j, 1.0) for i, j in dropped]
         gamma = 0.0
@@ -193,7 +193,7 @@ class Implementation(CompositeImplementation):
                 rows.append(x)
                 columns.append(y)
         up = 1.0 + 2.0**-30
-        floor = len(pairs) * chunks * made.floor * growth
+        floor = len(pairs) * chunks * accumulation.floor * growth
         return (
             gamma * up,
             np.ldexp(np.stack(rows) * up, -t),

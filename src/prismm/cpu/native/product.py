@@ -296,7 +296,7 @@ class Whole:
     def bound(self, a: NDArray[Any], b: NDArray[Any], at: tuple[int, ...]) -> ConventionalBound:
         """Of the product of a and b at that place."""
         unit = format_of(self.kind).unit_roundoff
-        epilogue = self.job.epilogue.part(at) if self.job.epilogue is not None and not self.plain else None
+        epilogue = self.job.epilogue.block(at) if self.job.epilogue is not None and not self.plain else None
         return ConventionalBound(self.job.result, a, b, self.job.terms, unit, epilogue)
 
 
@@ -345,8 +345,8 @@ def exactly_scaled(factor: complex, dtype: np.dtype[Any]) -> bool:
     """Whether rounding a factor to a type errs by at most u of its modulus: not below the normal numbers, nor beyond
     the largest one.
     """
-    own = np.finfo(dtype)
-    return factor == 0 or float(own.smallest_normal) <= finite_abs(factor) <= float(own.max)
+    info = np.finfo(dtype)
+    return factor == 0 or float(info.smallest_normal) <= finite_abs(factor) <= float(info.max)
 
 
 def _epilogue(ab: NDArray[Any], out: NDArray[Any], job: Job) -> None:

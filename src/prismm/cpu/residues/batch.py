@@ -55,17 +55,19 @@ class Stack:
     @staticmethod
     def of(x: NDArray[Any], batch: tuple[int, ...]) -> Stack:
         """The matrices of an array that broadcasts to this batch; axes that repeat them by a zero stride count once."""
-        own = tuple(1 if not stride else extent for extent, stride in zip(x.shape[:-2], x.strides[:-2], strict=True))
-        if own != x.shape[:-2]:
-            x = x[tuple(slice(0, extent) for extent in own)]
+        extents = tuple(
+            1 if not stride else extent for extent, stride in zip(x.shape[:-2], x.strides[:-2], strict=True)
+        )
+        if extents != x.shape[:-2]:
+            x = x[tuple(slice(0, extent) for extent in extents)]
         matrices = x.reshape(-1, *x.shape[-2:])
-        if own == batch:
+        if extents == batch:
             return Stack(matrices)
         if len(matrices) == 1:
             return Stack(matrices, np.zeros(math.prod(batch), np.int64))
-        return Stack(matrices, np.broadcast_to(np.arange(len(matrices)).reshape(own), batch).reshape(-1))
+        return Stack(matrices, np.broadcast_to(np.arange(len(matrices)).reshape(extents), batch).reshape(-1))
 
-    def part(self, p0: int, p1: int, rows: slice, kind: str) -> tuple[NDArray[Any], NDArray[np.int64]]:
+    def block(self, p0: int, p1: int, rows: slice, kind: str) -> tuple[NDArray[Any], NDArray[np.int64]]:
         """Contiguous matrices for the products from p0 to p1, and which of them each takes."""
         if self.index is None:
             return for_kernels(self.matrices[p0:p1, rows], kind), np.arange(p1 - p0)
@@ -177,19 +179,19 @@ class _Chunk:
         batch, job = self.batch, self.batch.job
         out = batch.out[self.p0 : self.p1, self.rows]
         kind = "complex128" if out.dtype.kind == "c" else "float64"
-        x, left = batch.a.part(self.p0, self.p1, self.rows, kind)
-        y, right = batch.b.part(self.p0, self.p1, slice(None), kind)
+        x, left = batch.a.block(self.p0, self.p1, self.rows, kind)
+        y, right = batch.b.block(self.p0, self.p1, slice(None), kind)
         plain = job.epilogue is None or job.epilogue.trivial
         recipe = None
         if job.target is not None:
             recipe = tiny_recipe(out.dtype, x.shape[2], batch.scheme.moduli, job.target, job.terms)
         if plain and recipe is not None and not batch.report and (recipe[3] == ROUNDING or recipe[4] > 0.0):
-            marks = _tiny(x, left, y, right, out, recipe)
-            if marks is None:
+            flags = _tiny(x, left, y, right, out, recipe)
+            if flags is None:
                 return
-            p, i = np.nonzero(marks.any(axis=(2, 3)))
+            p, i = np.nonzero(flags.any(axis=(2, 3)))
         else:
-            marks = None
+            flags = None
             p, i = (axis.reshape(-1) for axis in np.indices(out.shape[:2]))
         used, owner = np.unique(right[p], return_inverse=True)
         order = np.argsort(owner, kind="stable")
@@ -198,7 +200,7 @@ class _Chunk:
         rows, columns = x[left[p], i], np.ascontiguousarray(y[used].swapaxes(0, 1)).reshape(y.shape[1], -1)
         value = np.empty((p.size, out.shape[2]), out.dtype)
         if job.epilogue is not None and job.epilogue.c is not None:
-            job = replace(job, epilogue=job.epilogue.part((p + self.p0, i + self.rows.start)))
+            job = replace(job, epilogue=job.epilogue.block((p + self.p0, i + self.rows.start)))
         job = replace(job, workers=1)
         self.outcome = residues.multiply(batch.scheme, rows, columns, value, job, DIRECT, blocks=blocks)
         out[p, i] = value
@@ -210,7 +212,7 @@ class _Chunk:
         m, n = self.rows.stop - self.rows.start, self.batch.out.shape[2]
         first = int(self._place[p * m])
         u = int(self._owner[first])
-        return bound.rows.part(first, first + m), bound.columns.part(u * n, u * n + n)
+        return bound.rows.block(first, first + m), bound.columns.block(u * n, u * n + n)
 
 
 def _tiny(
@@ -238,14 +240,14 @@ def _tiny(
     direct = not turned and out.flags.c_contiguous
     value = out if direct else np.empty((count, m, n), out.dtype)
     real = value.view(value.real.dtype)
-    marks, counts = np.zeros(real.shape, np.uint8), np.empty(count, np.int64)
+    flags, counts = np.zeros(real.shape, np.uint8), np.empty(count, np.int64)
     nothing = np.empty((0, 0, 0), np.float32 if real.dtype == np.float64 else np.float64)
     both = (real, nothing) if real.dtype == np.float64 else (nothing, real)
     multiply = tiny_batch if in_lanes else tiny_products
-    multiply(x.view(np.float64), y.view(np.float64), left, right, parts, *recipe, *both, marks, counts)
+    multiply(x.view(np.float64), y.view(np.float64), left, right, parts, *recipe, *both, flags, counts)
     if not direct:
         out[...] = value.swapaxes(1, 2) if turned else value
     if not counts.any():
         return None
-    found = marks.view(np.bool_).reshape(count, m, n, parts)
+    found = flags.view(np.bool_).reshape(count, m, n, parts)
     return found.swapaxes(1, 2) if turned else found

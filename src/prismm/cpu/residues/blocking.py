@@ -57,9 +57,9 @@ class Tiling:
     bytes: int
 
 
-def tiling(m: int, n: int, splitter: Splitter, workers: int, memory: int) -> Tiling:
+def tiling(m: int, n: int, splitter: Splitter, workers: int, workspace_bytes: int) -> Tiling:
     """Cut so that residues of B, of one panel of A per worker and the products of one tile per worker fit in
-    `memory`.
+    `workspace_bytes`.
     """
     if isinstance(splitter.engine, DirectEngine):
         return Tiling(max(m, 1), max(n, 1), max(n, 1), 8 * splitter.limbs * splitter.terms * (m + n))
@@ -68,11 +68,11 @@ def tiling(m: int, n: int, splitter: Splitter, workers: int, memory: int) -> Til
     k = max(splitter.k, 1)
     block = min(COLUMN_BLOCK, max(n, 1))
     panel = _even(m, workers, ROW_PANEL)
-    while panel > 64 and workers * panel * count * (size * k + max(4, size) * block) > memory // 2:
+    while panel > 64 and workers * panel * count * (size * k + max(4, size) * block) > workspace_bytes // 2:
         panel = max(64, panel // 2)
     panel = _even(m, workers, panel)
     tile_bytes = workers * panel * count * (size * k + max(4, size) * block)
-    room = max(memory - tile_bytes, 0)
+    room = max(workspace_bytes - tile_bytes, 0)
     resident = max(block, room // (count * size * k) // block * block)
     resident = min(resident, max(n, 1))
     return Tiling(panel, block, resident, tile_bytes + resident * count * size * k)

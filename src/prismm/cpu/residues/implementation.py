@@ -71,7 +71,7 @@ class Implementation:
         """Panels of rows and blocks of columns; the direct engine takes the whole."""
         if engine == DIRECT.name:
             return Blocks(problem.m, problem.n, 0)
-        cut = tiling(problem.m, problem.n, self._splitter(problem, engine), job.workers, job.memory)
+        cut = tiling(problem.m, problem.n, self._splitter(problem, engine), job.workers, job.workspace_bytes)
         return Blocks(cut.row_panel, cut.column_block, cut.bytes)
 
     def prepare(self, x: NDArray[Any], side: Side, job: Job, engine: str) -> Any:

@@ -70,18 +70,18 @@ def multiply(scheme: Residues, a: NDArray[Any], b: NDArray[Any], out: NDArray[An
         tiny = inexact.astype(np.uint8)
         bound_terms(exponent, shift, q, norm2, norm1, np.zeros(exponent.size), tiny, splitter.terms, 1, terms)
     scales = Scales(shift, exponent, terms, counts)
-    entries = _Entries(work, dots, scales, job, kappa, magnitude_kappa)
+    entries = _EntrySums(work, dots, scales, job, kappa, magnitude_kappa)
     left: dict[tuple[int, bool], list[tuple[int, int]]] = {}
     for i, j in np.ndindex(*out.shape):
         for part, target in enumerate(real_parts(out)):
             value, state = entries.judge(i, j, part)
-            if state == _LEFT:
+            if state == _REFUSED:
                 return False
             target[i, j] = value
-            if state != _SURE:
+            if state != _CERTIFIED:
                 left.setdefault((part, state == _EXACT), []).append((i, j))
     m = out.shape[0]
-    both = scales.part(0, m), scales.part(m, exponent.size)
+    both = scales.block(0, m), scales.block(m, exponent.size)
     for (part, exact), places in left.items():
         i, j = np.array(places, np.int64).T
         if exact:
@@ -91,14 +91,14 @@ def multiply(scheme: Residues, a: NDArray[Any], b: NDArray[Any], out: NDArray[An
     return True
 
 
-_SURE, _OPEN, _EXACT, _LEFT = range(4)
+_CERTIFIED, _UNCERTIFIED, _EXACT, _REFUSED = range(4)
 """Of an entry: it has its value; it has the scheme's, which no certificate covers; only exact arithmetic has it; other
 engines have.
 """
 
 
 @dataclass(frozen=True)
-class _Entries:
+class _EntrySums:
     """The entries of a product, from the pieces' sums."""
 
     work: _Pieces
@@ -124,15 +124,15 @@ class _Entries:
         value = _rounded(values, error, size, scale, job)
         bound = float(bound_in_units(scales.terms[:, i], scales.terms[:, q], self.work.a, job))
         if value is None:
-            return 0.0, _EXACT if bound == 0.0 else _LEFT
+            return 0.0, _EXACT if bound == 0.0 else _REFUSED
         total, needed = abs(math.fsum(values)), bound * self.kappa
         if bound == 0.0 or total * (1.0 - 2.0**-50) >= needed:
-            return value, _SURE
+            return value, _CERTIFIED
         if total * (1.0 + 2.0**-50) >= needed or _exponent(total + bound) + scale > _highest(job):
-            return 0.0, _LEFT
+            return 0.0, _REFUSED
         power = int(scales.power[i] + scales.power[q])
         covered = _pigeonhole(scales.counts[i], scales.counts[q], terms, power, bound * self.magnitude_kappa)
-        return value, _SURE if covered else _OPEN
+        return value, _CERTIFIED if covered else _UNCERTIFIED
 
 
 def _exponent(x: float) -> int:
@@ -227,9 +227,9 @@ class _Pieces:
 
         def norms(x: NDArray[np.float64]) -> tuple[NDArray[np.int64], ...]:
             count = x.shape[0] * x.shape[1]
-            made = np.empty(count, np.int64), np.empty(count, np.int64), np.empty((count, levels), np.int64)
-            long_norms(x.reshape(count, -1), np.tile(exponent, x.shape[0]), q, *made)
-            return tuple(y.reshape(*x.shape[:2], *y.shape[1:]).sum(axis=0) for y in made)
+            found = np.empty(count, np.int64), np.empty(count, np.int64), np.empty((count, levels), np.int64)
+            long_norms(x.reshape(count, -1), np.tile(exponent, x.shape[0]), q, *found)
+            return tuple(y.reshape(*x.shape[:2], *y.shape[1:]).sum(axis=0) for y in found)
 
         pieces = self._each(norms)
         return tuple(np.sum([piece[which] for piece in pieces], axis=0) for which in range(3))
@@ -247,12 +247,12 @@ class _Pieces:
             if shift is not None:
                 long_round(x.reshape(-1, x.shape[2]), np.tile(shift, x.shape[0]), lost.reshape(-1))
             left, right = (np.ascontiguousarray(y).reshape(-1, x.shape[2]) for y in (x[:, :m], x[:, m:]))
-            made = np.empty((len(left), len(right), 3))
-            long_dots(left, right, made)
-            return made.reshape(self.parts, m, self.parts, n, 3), np.any(lost, axis=0)
+            products = np.empty((len(left), len(right), 3))
+            long_dots(left, right, products)
+            return products.reshape(self.parts, m, self.parts, n, 3), np.any(lost, axis=0)
 
         pieces = self._each(dots)
-        return np.stack([made for made, _ in pieces]), np.any([lost for _, lost in pieces], axis=0)
+        return np.stack([products for products, _ in pieces]), np.any([lost for _, lost in pieces], axis=0)
 
     def entry(self, dots: NDArray[np.float64], i: int, j: int, part: int) -> tuple[list[float], float]:
         """What adds up to a real part of an entry, and Σ of the magnitudes."""

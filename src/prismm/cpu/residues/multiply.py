@@ -58,12 +58,12 @@ def multiply(
     elif rows.nonfinite.any() or columns.nonfinite.any():
         for block_rows, block_columns in blocks.pieces():
             odd = rows.nonfinite[block_rows], columns.nonfinite[block_columns]
-            epilogue = job.epilogue.part(block_rows) if job.epilogue is not None else None
+            epilogue = job.epilogue.block(block_rows) if job.epilogue is not None else None
             special += patch(a[block_rows], b[:, block_columns], out[block_rows], *odd, epilogue)
     outcome.count("special", special)
     entries = []
     for part in range(parts):
-        mine = [(i, j) for p, i, j in work.open if p == part]
+        mine = [(i, j) for p, i, j in work.uncertified if p == part]
         if not mine:
             continue
         i, j = np.concatenate([x[0] for x in mine]), np.concatenate([x[1] for x in mine])
@@ -127,11 +127,11 @@ def _finite_where_exact(
         found = found.keep(finite)
         if found.i.size == 0:
             continue
-        own = value[found.place]
+        of_scheme = value[found.place]
         exactly(a, b, out, found, job, Outcome())
         exact = value[found.place]
-        same = (np.isinf(own) == np.isinf(exact)) & (np.isfinite(own) | (own == exact))
-        value[found.keep(same).place] = own[same]
+        same = (np.isinf(of_scheme) == np.isinf(exact)) & (np.isfinite(of_scheme) | (of_scheme == exact))
+        value[found.keep(same).place] = of_scheme[same]
         outcome.count("value", -int((~same).sum()))
         outcome.count("exact", int((~same).sum()))
 
@@ -198,7 +198,7 @@ def _with_more_moduli(
         r, c = np.searchsorted(i, e.i), np.searchsorted(j, e.j)
         real_parts(out)[e.part][e.i, e.j] = real_parts(piece)[e.part][r, c]
         uncertified_now = np.zeros((i.size, j.size), np.bool_)
-        for part, x, y in product.open:
+        for part, x, y in product.uncertified:
             if part == e.part:
                 uncertified_now[x, y] = True
         still_uncertified = uncertified_now[r, c]

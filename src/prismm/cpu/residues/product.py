@@ -46,7 +46,7 @@ class Product:
         self.job = job
         self.outcome = outcome
         self.blocks: Blocks | None = None
-        self.open: list[tuple[int, NDArray[np.int64], NDArray[np.int64]]] = []
+        self.uncertified: list[tuple[int, NDArray[np.int64], NDArray[np.int64]]] = []
         self.mode, self.kappa, self.magnitude_kappa = accuracy.join_test(job.target, job.terms, job.result)
 
     def run(
@@ -57,7 +57,9 @@ class Product:
         left: SplitLeft | None = None,
         right: SplitRight | None = None,
     ) -> tuple[Scales, Scales]:
-        """out = a @ b (or the epilogue's) up to the entries in `open`; returns the scales of rows and columns."""
+        """out = a @ b (or the epilogue's) up to the entries in `uncertified`; returns the scales of rows and
+        columns.
+        """
         m, n = out.shape
         if isinstance(self.splitter.engine, PackedEngine) and left is None and streamed.suits(m, n, self.job.workers):
             return streamed.run(self, a, b, out, right)
@@ -65,7 +67,7 @@ class Product:
             return self._columns(a, right, out, 0, left), right.scales
         if left is None and self._small(a, b):
             return self._split_both(a, b, out)
-        cut = tiling(out.shape[0], n, self.splitter, self.job.workers, self.job.memory)
+        cut = tiling(out.shape[0], n, self.splitter, self.job.workers, self.job.workspace_bytes)
         rows: Scales | None = None
         columns = []
         for j0 in range(0, n, cut.resident_columns):
@@ -126,7 +128,7 @@ class Product:
             self.outcome.time("split", time.perf_counter() - start)
             # Packed rows are read several at a time: only the last panel may end between, where `left_shape` has room.
             least = splitter.engine.row_step if isinstance(splitter.engine, PackedEngine) else 1
-            step = -(-tiling(m, n, splitter, workers, self.job.memory).row_panel // least) * least
+            step = -(-tiling(m, n, splitter, workers, self.job.workspace_bytes).row_panel // least) * least
             panels = [(i, min(m, i + step), both[0][:, :, i : i + step]) for i in range(0, m, step)]
             right = SplitRight(splitter, [(0, n, both[1])], scales[1])
             self._columns(a, right, out, 0, SplitLeft(splitter, panels, scales[0]))
@@ -140,7 +142,7 @@ class Product:
         if left is not None:
             panels: list[tuple[int, int, Any]] = list(left.panels)
         else:
-            step = tiling(m, out.shape[1], splitter, job.workers, job.memory).row_panel
+            step = tiling(m, out.shape[1], splitter, job.workers, job.workspace_bytes).row_panel
             panels = [(i, min(m, i + step), None) for i in range(0, m, step)]
         scales: list[Any] = [None] * len(panels)
         start = time.perf_counter()
@@ -154,13 +156,13 @@ class Product:
                     scales[index] = split_operand(a[i0:i1], splitter, residues, left=True)
                 else:
                     assert left is not None
-                    scales[index] = left.scales.part(i0, i1)
+                    scales[index] = left.scales.block(i0, i1)
                 widest = max((j1 - j0 for j0, j1, _ in right.blocks), default=0)
                 buffers = self.buffers(i1 - i0, widest, workspace)
                 for j0, j1, block in right.blocks:
                     tile = (i0, i1, j0, j1)
                     self.tile(
-                        residues, block, scales[index], right.scales.part(j0, j1), tile, out, first_column, buffers
+                        residues, block, scales[index], right.scales.block(j0, j1), tile, out, first_column, buffers
                     )
 
         spread(panel, list(range(len(panels))), job.workers, splitter)
@@ -214,7 +216,7 @@ class Product:
         if failed.size:
             i0, _, j0, j1 = tile
             i, j = np.divmod(failed.astype(np.int64), j1 - j0)
-            self.open.append((part, i + i0, j + j0 + first_column))
+            self.uncertified.append((part, i + i0, j + j0 + first_column))
 
     def _join(
         self,

@@ -45,13 +45,13 @@ def block_columns(n: int, splitter: Splitter, workers: int) -> int:
     return max(32, -(-n // blocks) + 31 & ~31)
 
 
-def rows_per_pass(m: int, splitter: Splitter, workers: int, memory: int, block: int) -> int:
+def rows_per_pass(m: int, splitter: Splitter, workers: int, workspace_bytes: int, block: int) -> int:
     """Rows of A whose residues exist at one time."""
     count = len(splitter.system.moduli) * splitter.residue_parts
     scratch = sum(math.prod(shape) * np.dtype(kind).itemsize for shape, kind in engine_scratch(splitter, m, block))
     fixed = workers * (count * block * (splitter.k + 4) + scratch)
     per_row = left_shape(splitter, 4)[3] * count
-    room = max(memory - fixed, 0) // per_row // 96 * 96
+    room = max(workspace_bytes - fixed, 0) // per_row // 96 * 96
     return min(m, max(96, room))
 
 
@@ -63,14 +63,14 @@ def suits(m: int, n: int, workers: int) -> bool:
 def run(
     product: Product, a: NDArray[Any], b: NDArray[Any], out: NDArray[Any], right: SplitRight | None
 ) -> tuple[Scales, Scales]:
-    """out = a @ b up to `product.open`; returns the scales of rows and columns."""
+    """out = a @ b up to `product.uncertified`; returns the scales of rows and columns."""
     splitter, job, outcome = product.splitter, product.job, product.outcome
     m, n = out.shape
     block = block_columns(n, splitter, job.workers)
     blocks: list[tuple[int, int, Any]] = [(j, min(n, j + block), None) for j in range(0, n, block)]
     if right is not None:
         blocks = list(right.blocks)
-    step = rows_per_pass(m, splitter, job.workers, job.memory, block)
+    step = rows_per_pass(m, splitter, job.workers, job.workspace_bytes, block)
     rows: list[Scales] = []
     columns: list[Any] = [None] * len(blocks)
     for i0 in range(0, m, step):
@@ -87,11 +87,11 @@ def run(
                         columns[which] = split_operand(b, splitter, residues, left=False, columns=(j0, j1))
                     else:
                         assert right is not None
-                        columns[which] = right.scales.part(j0, j1)
+                        columns[which] = right.scales.block(j0, j1)
                     buffers = product.buffers(left.last - left.first, j1 - j0, mine)
                     whole = left.whole()
                     for p0, p1, panel in whole.panels:
-                        scales = whole.scales.part(p0 - left.first, p1 - left.first)
+                        scales = whole.scales.block(p0 - left.first, p1 - left.first)
                         product.tile(panel, residues, scales, columns[which], (p0, p1, j0, j1), out, 0, buffers)
 
             # Pieces of A come first, so that whoever waits for them waits for workers that wait for nothing.

@@ -94,12 +94,14 @@ class Implementation(CompositeImplementation):
             for together in {layout.block, layout.block * layout.together}:
                 prove(engine, UNITS[self.scheme.unit], layout.bits, together, self.scheme.rounding)
         pairs = product_pairs(*used, d if fast else None)
-        memory = max(setting.memory - left.nbytes - right.nbytes, setting.memory // 4, 1 << 20)
+        workspace_bytes = max(
+            setting.workspace_bytes - left.nbytes - right.nbytes, setting.workspace_bytes // 4, 1 << 20
+        )
         with Workspace() as workspace:
             empty = setting.workspace.empty if setting.workspace is not None else workspace.empty
             found = multiply_slices(
                 left, right, pairs, engine, group=self.scheme.group, workers=setting.workers,
-                memory=memory, empty=empty, further=setting.further,
+                workspace_bytes=workspace_bytes, empty=empty, further=setting.further,
             )  # fmt: skip
         rows, columns = bound_terms(left, right, used, d if fast else None)
         no_remainder = not columns[0].any() and not rows[1].any()

@@ -83,24 +83,24 @@ def groups(left: Sliced, right: Sliced, pairs: list[Pair], group: bool) -> tuple
     most = (10**9 if layout.adaptive else layout.together) if group else 1
     runs: list[list[Pair]] = []
     skipped = sparse = 0
-    open_run = False
+    run_continues = False
     for p, q in order:
         share = float(np.float64(rows[p]) * columns[q])
         if share == 0.0:
             skipped += 1
-            open_run = False
+            run_continues = False
         elif share < _SPARSE:
             sparse += 1
             runs.append([(p, q)])
-            open_run = False
+            run_continues = False
         else:
-            last = runs[-1][-1] if open_run else (-2, -2)
+            last = runs[-1][-1] if run_continues else (-2, -2)
             follows = (last == (p, q - 1)) if layout.adaptive else (last == (p - 1, q + 1))
-            if open_run and follows and len(runs[-1]) < most:
+            if run_continues and follows and len(runs[-1]) < most:
                 runs[-1].append((p, q))
             else:
                 runs.append([(p, q)])
-                open_run = True
+                run_continues = True
     return [tuple(run) for run in runs], skipped, sparse
 
 
@@ -112,13 +112,13 @@ def multiply_slices(
     *,
     group: bool,
     workers: int,
-    memory: int,
+    workspace_bytes: int,
     empty: Any = None,
     further: bool = False,
 ) -> Multiplied:
     """Σ over the pairs of slice products with their weights, exactly, as high + low; further: and the rest.
 
-    Rows are taken in pieces that keep limbs and products within `memory`.
+    Rows are taken in pieces that keep limbs and products within `workspace_bytes`.
     """
     import numpy as np
 
@@ -139,7 +139,7 @@ def multiply_slices(
     rest: tuple[NDArray[np.float64], ...] = ()
     widest = max((len(run) for run in runs), default=1) if layout.adaptive else 1
     size = np.dtype(engine.sum_dtype).itemsize
-    rows, batch = piece_size(m, n, count, widest, len(runs) * layout.blocks, size, memory)
+    rows, batch = piece_size(m, n, count, widest, len(runs) * layout.blocks, size, workspace_bytes)
     flags = left_over = 0
     lost: list[tuple[NDArray[Any], ...]] = []
     calls = [(run, block) for block in range(layout.blocks) for run in runs]
@@ -187,14 +187,16 @@ def multiply_slices(
     )  # fmt: skip
 
 
-def piece_size(m: int, n: int, limbs: int, widest: int, products: int, size: int, memory: int) -> tuple[int, int]:
+def piece_size(
+    m: int, n: int, limbs: int, widest: int, products: int, size: int, workspace_bytes: int
+) -> tuple[int, int]:
     """Rows at a time, and products held before they are joined (at least the widest call)."""
     n, m = max(n, 1), max(m, 1)
     batch = max(widest, min(products, 16, 1 << 14))
-    rows = max(1, min(m, memory // (n * (8 * limbs + size * batch))))
+    rows = max(1, min(m, workspace_bytes // (n * (8 * limbs + size * batch))))
     if rows < min(m, 64):
         batch = widest
-        rows = max(1, min(m, memory // (n * (8 * limbs + size * batch))))
+        rows = max(1, min(m, workspace_bytes // (n * (8 * limbs + size * batch))))
     return rows, batch
 
 

@@ -239,8 +239,8 @@ class TileProduct:
         # Units of partial sums are at least 2^(e + e' - 88): 2^-149 or more where e + e' >= -61.
         floor = 0.0 if left.least + right.least >= -60 else 2.0 * steps * 2.0**-149
         notes = {"fallback tiles": self.fallen} if self.fallen else {}
-        made = products + (3 if self.fallen else 0)
-        return Joined(high, None, gamma, np.stack(rows), np.stack(columns), floor, made, notes)
+        count = products + (3 if self.fallen else 0)
+        return Joined(high, None, gamma, np.stack(rows), np.stack(columns), floor, count, notes)
 
 
 class _Room:

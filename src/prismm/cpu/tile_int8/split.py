@@ -149,7 +149,7 @@ def split_tiles(x: Scaled, vectors: int, width: int, count: int, pairs: bool, gi
     least = np.empty((tiles, steps), np.int64)
     energy = np.empty(v)
     stored = () if pairs else _room(v, steps, width, count)
-    own = np.empty((0 if pairs else v, steps), np.int64)
+    of_vectors = np.empty((0 if pairs else v, steps), np.int64)
     tiles_per_task = max(1, _VECTORS // vectors)
 
     def part(first: int) -> None:
@@ -158,8 +158,8 @@ def split_tiles(x: Scaled, vectors: int, width: int, count: int, pairs: bool, gi
         tile_exponents(data, undo, vectors, width, 7 * count - 1, first, last, exponents, least)
         vector_energies(data, i0, i1, energy)
         if stored:
-            own[i0:i1] = np.repeat(exponents[first:last], vectors, axis=0)[: i1 - i0] - undo[i0:i1, None]
-            pack_segments(data, own, width, spare_bits(width), count, x.side == "right", i0, i1, *stored)
+            of_vectors[i0:i1] = np.repeat(exponents[first:last], vectors, axis=0)[: i1 - i0] - undo[i0:i1, None]
+            pack_segments(data, of_vectors, width, spare_bits(width), count, x.side == "right", i0, i1, *stored)
 
     threads.spread(part, list(range(0, tiles, tiles_per_task)), workers)
     return TileOperand(x.side, data, undo, vectors, width, count, exponents, int(least.min(initial=1)), energy, *stored)

@@ -161,14 +161,14 @@ def _subject(case: Case) -> Subject:
     n, kind = case.n, getattr(torch, case.dtype)
     torch.manual_seed(n)
     a, b = (torch.randn(n, n, dtype=kind, device="cuda") for _ in range(2))
-    out, own = torch.empty_like(a), torch.empty_like(a)
+    out, by_cublas = torch.empty_like(a), torch.empty_like(a)
     cuda_calls.forget()
 
     def ours() -> None:
         prismm.matmul(a, b, out=out, scheme=case.scheme, accuracy=case.accuracy, engine=case.engine)
 
     def theirs() -> None:
-        torch.mm(a, b, out=own)
+        torch.mm(a, b, out=by_cublas)
 
     for _ in range(5):  # calls at addresses that were seen several times are one launch
         ours()
@@ -209,7 +209,7 @@ def _kernels_of(
     before: list[Callable[[], Any]] = []
     for name, run in _single_launches(call, a, b, out):
         found.append((name, run, functools.partial(_all_of, tuple(before))))
-        before = [*before, run] if name in REPAIR_KERNELS or name == "join_quickly" else [run]
+        before = [*before, run] if name in REPAIR_KERNELS or name == "join_fast" else [run]
     return found
 
 

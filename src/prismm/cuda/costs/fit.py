@@ -23,15 +23,15 @@ from prismm.cuda.costs.table import LONG, Host, Line, Rates
 from prismm.cuda.costs.tuning import Tuning
 from prismm.cuda.multiword import implementation as multiword
 from prismm.cuda.native import tiles as kernel_tiles
-from prismm.cuda.native.seconds import native_share, own_seconds, shape_of, uninterrupted, written_seconds
+from prismm.cuda.native.seconds import cublas_seconds, native_share, shape_of, uninterrupted, written_seconds
 from prismm.cuda.residues.seconds import residue_operations, right_launches
 from prismm.formats import FP64
 
 __all__ = ["LEFT", "REPAIR_KERNELS", "RIGHT", "Pair", "Timed", "fit"]
 
-LEFT = ("split_rows", "split_rows_at_once")
-RIGHT = ("largest_columns", "sum_columns", "split_columns", "split_columns_at_once")
-REPAIR_KERNELS = ("look_again", "finish", "magnitude_planes", "settle_open")
+LEFT = ("split_rows", "split_rows_fused")
+RIGHT = ("largest_columns", "sum_columns", "split_columns", "split_columns_fused")
+REPAIR_KERNELS = ("rejoin_tiles", "finish", "magnitude_planes", "repair_strips")
 """Kernels that split left and right operands, and that see to what a join leaves; `Timed.kernels` has their names."""
 _DIRECT = {"multiply_directly", "multiply_by_groups"}
 
@@ -129,7 +129,7 @@ def fit(
             take the GPU some times as long.
         memory, sustained, repair: measured otherwise; sustained None: from calls that took long.
         multiword_fused: operations and seconds of products of words that are cut where they are multiplied.
-        hopper: see `Rates`.
+        sm90: see `Rates`.
     """
     timed = list(timed)
     calls = [_typical(one) for one in timed if not one.problem.is_complex]
@@ -167,8 +167,8 @@ def fit(
             residues, lambda one: _sum(one, RIGHT), lambda problem: problem.k * problem.n,
             lambda one: right_launches(one.problem, one.scheme.moduli, processors, sm90=sm90),
         ),
-        join=_by_moduli(native, lambda one: one.phases["join_quickly"], lambda problem: problem.m * problem.n),
-        rounded=_by_moduli(rounded, lambda one: one.phases["join_quickly"], lambda problem: problem.m * problem.n),
+        join=_by_moduli(native, lambda one: one.phases["join_fast"], lambda problem: problem.m * problem.n),
+        rounded=_by_moduli(rounded, lambda one: one.phases["join_fast"], lambda problem: problem.m * problem.n),
         finish=Line(again[0], again[1], 0.0),
         repair=repair,
         multiword=statistics.median(
@@ -183,7 +183,7 @@ def fit(
         ),
         sm90=sm90,
     )  # fmt: skip
-    return _with_own_products(rates, calls)
+    return _with_native_rates(rates, calls)
 
 
 def _phase(calls: list[_Call], name: str) -> list[float]:
@@ -202,7 +202,7 @@ def _operations(one: _Call, processors: int) -> float:
     return multiword.operations(one.scheme, one.problem, processors, Tuning())
 
 
-def _with_own_products(rates: Rates, calls: list[_Call]) -> Rates:
+def _with_native_rates(rates: Rates, calls: list[_Call]) -> Rates:
     """With launch and rates of the GPU's own products: the rates by those that fill it; the launch, with what
     predictions leave out of short products, by the largest of these in float64, where one kernel is about as fast.
     """
@@ -210,9 +210,11 @@ def _with_own_products(rates: Rates, calls: list[_Call]) -> Rates:
     size = max((_size(one.problem) for one in short), default=min(_size(one.problem) for one in calls))
     small = [one for one in short or calls if _size(one.problem) == size]
     for _ in range(_TURNS):
-        rates = dataclasses.replace(rates, float64=_own_rate(calls, 53, rates), float32=_own_rate(calls, 24, rates))
+        rates = dataclasses.replace(
+            rates, float64=_native_rate(calls, 53, rates), float32=_native_rate(calls, 24, rates)
+        )
         bare = dataclasses.replace(rates, launch=0.0)
-        launch = statistics.median(one.native - own_seconds(one.problem, bare) for one in small)
+        launch = statistics.median(one.native - cublas_seconds(one.problem, bare) for one in small)
         rates = dataclasses.replace(rates, launch=max(_LEAST, launch))
     return rates
 
@@ -221,12 +223,12 @@ def _size(problem: Problem) -> int:
     return problem.m * problem.n * problem.k
 
 
-def _own_rate(calls: list[_Call], precision: int, rates: Rates) -> float:
+def _native_rate(calls: list[_Call], precision: int, rates: Rates) -> float:
     """Operations a second of the GPU's own products of a type."""
-    own = [one for one in calls if one.problem.result.precision == precision]
-    full = [one for one in own if native_share(one.problem, rates.processors, rates.tuning) > _FULL]
+    of_type = [one for one in calls if one.problem.result.precision == precision]
+    full = [one for one in of_type if native_share(one.problem, rates.processors, rates.tuning) > _FULL]
     found = []
-    for one in full or own:
+    for one in full or of_type:
         busy = one.native - rates.launch - written_seconds(one.problem, rates)
         seconds = uninterrupted(one.problem, max(busy, 1e-9), rates.processors, rates.tuning)
         found.append(2.0 * _size(one.problem) / seconds)

@@ -5,20 +5,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from prismm.cuda.implementation import implementation_of
-from prismm.cuda.native.seconds import own_seconds
+from prismm.cuda.native.seconds import cublas_seconds
 
 if TYPE_CHECKING:
     from prismm.core.problem import Problem
     from prismm.cuda.costs.table import Rates
 
 
-def native_seconds(problem: Problem, rates: Rates, slower: float = 1.0) -> float:
+def native_seconds(problem: Problem, rates: Rates, host_factor: float = 1.0) -> float:
     """Seconds that torch's call of the GPU's own product is expected to take on an idle GPU; arguments of `predict`."""
-    return rates.torch.seconds(own_seconds(problem, rates), slower)
+    return rates.torch.seconds(cublas_seconds(problem, rates), host_factor)
 
 
 def predict(
-    scheme: Any, problem: Problem, rates: Rates, engine: str | None = None, slower: float = 1.0,
+    scheme: Any, problem: Problem, rates: Rates, engine: str | None = None, host_factor: float = 1.0,
     strassen: bool | None = None,
 ) -> float:  # fmt: skip
     """Seconds that a call like earlier ones is expected to take while nothing else runs on the device.
@@ -31,7 +31,7 @@ def predict(
         slower: how many times as long the host takes as that of the table.
         strassen: whether products of residues are Strassen's; None for where that is predicted faster.
     """
-    return rates.call.seconds(gpu_seconds(scheme, problem, rates, engine, strassen), slower)
+    return rates.call.seconds(gpu_seconds(scheme, problem, rates, engine, strassen), host_factor)
 
 
 def gpu_seconds(

@@ -22,7 +22,7 @@ from prismm.core import cache_files, strict_json
 from prismm.cuda.costs.tuning import Tuning
 from prismm.errors import ArgumentError, FileError
 
-__all__ = ["Host", "Line", "Rates", "committed", "file_name", "own_file", "rates_of", "read", "usual_rates", "waves"]
+__all__ = ["Host", "Line", "Rates", "committed", "file_name", "rates_of", "read", "user_file", "usual_rates", "waves"]
 
 _FORMAT, _VERSION = "prismm rates", 5
 
@@ -48,7 +48,7 @@ class Line:
 LONG = 0.02
 """Seconds of products on the matrix unit after which power limits them."""
 
-_OWN_SHARE = 0.6
+_INSTRUCTIONS = 0.6
 """The share of a call's host time that is instructions: of two H200s' hosts one took 1.65 times as long for a call
 where a loop took 1.7 times as long, the other one 1.4 times where it took 1.8 times.
 """
@@ -67,11 +67,11 @@ class Host:
     before: float
     least: float
 
-    def seconds(self, gpu: float, slower: float = 1.0) -> float:
+    def seconds(self, gpu: float, host_factor: float = 1.0) -> float:
         """Of a call on an idle GPU, which works on it for so long, beside a host so many times as slow. Some of the
-        host's share is instructions, which go with its pace; the rest is on the way to the GPU.
+        host's share is instructions, which go with its speed; the rest is on the way to the GPU.
         """
-        share = 1.0 + _OWN_SHARE * (slower - 1.0)
+        share = 1.0 + _INSTRUCTIONS * (host_factor - 1.0)
         return max(share * self.least, share * self.before + gpu)
 
 
@@ -170,12 +170,12 @@ class Rates:
         for part in fields(cls):
             value = content.get(part.name)
             if part.type in _PARTS:
-                made, names, least = _PARTS[str(part.type)]
+                kind, names, least = _PARTS[str(part.type)]
                 if not isinstance(value, dict) or set(value) != set(names):
                     listed = " and ".join((", ".join(names[:-1]), names[-1]))
                     raise FileError(f"{source}: {part.name} is {value!r}, not {listed}")
                 numbers = {key: _number(source, f"{part.name}.{key}", x, least) for key, x in value.items()}
-                given[part.name] = made(**numbers)
+                given[part.name] = kind(**numbers)
             elif part.type == "Tuning":
                 given[part.name] = _tuning(source, {} if value is None else value)
             else:
@@ -297,7 +297,7 @@ def file_name(name: str) -> str:
     return "-".join("".join(x if x.isalnum() else " " for x in name.lower()).split()) + ".json"
 
 
-def own_file(name: str, make: bool = False) -> Path | None:
+def user_file(name: str, make: bool = False) -> Path | None:
     """Where ``prismm calibrate`` puts the table of a GPU of this name, those of other versions being elsewhere; None
     where there is no folder for it. make: whether that is made.
     """
@@ -318,11 +318,11 @@ def rates_of(name: str) -> Rates | None:
         if table.name != name:
             raise ArgumentError(f"PRISMM_RATES={asked!r} has the rates of {table.name}, this is {name}; unset it")
         return table
-    own = own_file(name)
-    return (None if own is None else _kept(own)) or committed().get(name)
+    path = user_file(name)
+    return (None if path is None else _read_user_table(path)) or committed().get(name)
 
 
-def _kept(path: Path) -> Rates | None:
+def _read_user_table(path: Path) -> Rates | None:
     """The table of the user's own in a file; None where there is none, or another user may have written it."""
     try:
         content = cache_files.read(path)

@@ -112,7 +112,7 @@ def recompute_flagged(
 
     statistics: of rows and columns, their matrices, and q.
     """
-    from prismm.cuda.gemm.kernels.repair import SPAN, settle
+    from prismm.cuda.gemm.kernels.repair import SPAN, recompute_exact
 
     a_strides, b_strides, strides = (
         tuple((2 if some.buffer.dtype.is_complex else 1) * step for step in some.strides) for some in (a, b, out)
@@ -121,7 +121,7 @@ def recompute_flagged(
     c_strides = tuple((2 if source.buffer.dtype.is_complex else 1) * step for step in source.strides)
     words = math.prod(flags.shape)
     program.launch(
-        settle, (min(8 * device.programs, -(-words // SPAN.value)),), a.buffer.reals(), *a_strides,
+        recompute_exact, (min(8 * device.programs, -(-words // SPAN.value)),), a.buffer.reals(), *a_strides,
         b.buffer.reals(), *b_strides, out.buffer.reals(), *strides, source.buffer.reals(), c_strides[1], c_strides[2],
         c_strides[0], flags, *statistics[:2], counts, *FACTORS, out.m, out.n, a.terms, statistics[4], flags.shape[3],
         out.batch, *statistics[2:4], BLOCK=LANES, num_warps=4, enable_fp_fusion=False, **fixed,

@@ -133,7 +133,7 @@ def spoilt(c: torch.Tensor, result: torch.Tensor) -> bool:
     return not same or result.is_complex()
 
 
-def bound(sum_: Sum, result: Format, a: Any, b: Any, c: Any, terms: int, own: Any) -> Any:
+def bound(sum_: Sum, result: Format, a: Any, b: Any, c: Any, terms: int, product_bound: Any) -> Any:
     """Of a sum from values.
 
     Args:
@@ -145,9 +145,9 @@ def bound(sum_: Sum, result: Format, a: Any, b: Any, c: Any, terms: int, own: An
     """
     if terms == 0:
         return RoundedBound(result)
-    if isinstance(own, ConventionalBound):
+    if isinstance(product_bound, ConventionalBound):
         return ConventionalBound(result, a, b, terms, result.unit_roundoff, Epilogue(sum_.alpha, sum_.beta, c))
-    return SumBound(result, a, b, terms, own, sum_.weight(True))
+    return SumBound(result, a, b, terms, product_bound, sum_.weight(True))
 
 
 @dataclass(frozen=True)
@@ -158,14 +158,14 @@ class SumBound:
     a: Any
     b: Any
     terms: int
-    own: Any
+    product_bound: Any
     weight: float
 
     def at(self, c: NDArray[Any], i: Any, j: Any) -> NDArray[np.float64]:
         """Bound of entries (i, j) of the result c, which may be slices."""
         value = c[i, j]
         zeros = np.broadcast_to(np.zeros((), value.dtype), c.shape)
-        before = self.own.at(zeros, i, j)
+        before = self.product_bound.at(zeros, i, j)
         rows, columns = (np.abs(x).astype(np.float64) for x in rows_and_columns(self.a, self.b, i, j))
         with np.errstate(over="ignore", invalid="ignore"):
             size = np.reshape((rows @ columns) * (1.0 + (self.terms + 4) * 2.0**-52), np.shape(value))

@@ -156,11 +156,11 @@ def round_limbs(sums, low_limb, high_limb, index, UNIT: tl.constexpr, PRECISION:
     e = 32 * (last - 1).to(tl.int64) - UNIT + length - 30
     drop = tl.maximum(62 - PRECISION, LOWEST - e)
     drop = tl.minimum(drop, 63)
-    kept = tl.where(drop == 63, 0, body >> tl.minimum(drop, 62))
-    rest = body - tl.where(drop == 63, 0, kept << tl.minimum(drop, 62))
+    head = tl.where(drop == 63, 0, body >> tl.minimum(drop, 62))
+    rest = body - tl.where(drop == 63, 0, head << tl.minimum(drop, 62))
     half = one << (drop - 1)
-    kept += ((rest > half) | ((rest == half) & ((kept & 1) == 1))).to(tl.int64)
-    value = from_integer(kept, e + drop, negative, PRECISION)
+    head += ((rest > half) | ((rest == half) & ((head & 1) == 1))).to(tl.int64)
+    value = from_integer(head, e + drop, negative, PRECISION)
     return tl.where(last < 0, 0.0, value)
 
 

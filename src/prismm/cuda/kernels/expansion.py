@@ -58,14 +58,14 @@ def expand(s0, s1, s2, s3, s4, product, quotient, LIMBS: tl.constexpr):
 
 
 @triton.jit
-def from_integer(kept, e, negative, PRECISION: tl.constexpr):
+def from_integer(head, e, negative, PRECISION: tl.constexpr):
     """±kept·2^e, exactly, as a float64, for 0 <= kept <= 2^53 and a multiple of the result's smallest number.
 
     From 2^1024 (precision 53) or 2^128 on: infinity.
     """
     half = tl.minimum(tl.maximum(e >> 1, -1000), 1000)
     other = tl.minimum(tl.maximum(e - half, -1000), 1000)
-    value = kept.to(tl.float64) * power_of_two(half) * power_of_two(other)
+    value = head.to(tl.float64) * power_of_two(half) * power_of_two(other)
     if PRECISION == 24:
         value = tl.where(value >= 340282366920938463463374607431768211456.0, float("inf"), value)
     return float_of(bits_of(value) | (negative.to(tl.int64) << 63))  # Triton's -x is 0 - x, which has no -0
@@ -98,12 +98,12 @@ def round_expansion(h, m, t, exponent, PRECISION: tl.constexpr):
     length = tl.where(significand >= (1 << 56), 57, tl.where(significand >= (1 << 55), 56, 55))
     drop = tl.maximum(length - PRECISION, LOWEST - e)
     drop = tl.minimum(drop, 60)  # so far out nothing but a signed zero is left
-    kept = significand >> drop
-    rest_bits = significand - (kept << drop)
+    head = significand >> drop
+    rest_bits = significand - (head << drop)
     one = significand * 0 + 1
     half = one << (drop - 1)
-    kept += ((rest_bits > half) | ((rest_bits == half) & ((kept & 1) == 1))).to(tl.int64)
-    value = from_integer(kept, e + drop, h < 0.0, PRECISION)
+    head += ((rest_bits > half) | ((rest_bits == half) & ((head & 1) == 1))).to(tl.int64)
+    value = from_integer(head, e + drop, h < 0.0, PRECISION)
     return tl.where(h == 0.0, 0.0, value)
 
 

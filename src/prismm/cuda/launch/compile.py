@@ -50,7 +50,7 @@ class Ready:
     parameters: Any
     slots: list[tuple[Any, int, int]]
     maps: list[tuple[Any, Tiled, dict[str, Any]]]
-    kept: list[Any]
+    alive: list[Any]
 
 
 _COMPILERS = 3
@@ -127,7 +127,7 @@ def load(compiled: Any, grid: tuple[int, int, int], arguments: tuple[Any, ...]) 
     meta = compiled.metadata
     if meta.global_scratch_size or meta.profile_scratch_size or meta.num_ctas != 1 or meta.launch_cooperative_grid:
         raise EngineError(f"{compiled.name} asks for what prismm's launches do not bring; use another Triton")
-    kept: list[Any] = []
+    alive: list[Any] = []
     slots: list[tuple[Any, int, int]] = []
     maps: list[tuple[Any, Tiled, dict[str, Any]]] = []
     tiles = iter(getattr(meta, "tensordesc_meta", None) or ())
@@ -139,25 +139,25 @@ def load(compiled: Any, grid: tuple[int, int, int], arguments: tuple[Any, ...]) 
             start = -ctypes.addressof(memory) % 64
             tile = (ctypes.c_char * 128).from_buffer(memory, start)
             maps.append((tile, value, next(tiles)))
-            kept += [tile, *map(ctypes.c_int32, value.shape), *map(ctypes.c_int64, value.strides)]
+            alive += [tile, *map(ctypes.c_int32, value.shape), *map(ctypes.c_int64, value.strides)]
         elif kind[0] == "*":
             address = ctypes.c_uint64(0 if isinstance(value, BufferView) else value.data_ptr())
             if isinstance(value, BufferView):
                 slots.append((address, value.base, value.offset))
-            kept.append(address)
+            alive.append(address)
         elif isinstance(value, Factor):
             pattern = ctypes.c_uint64(0)
             slots.append((pattern, FACTORS + value.index, 0))
-            kept.append(pattern)
+            alive.append(pattern)
         else:
-            kept.append(_TYPES[kind](value))
-    kept += [ctypes.c_uint64(0), ctypes.c_uint64(0)]
-    parameters = (ctypes.c_void_p * len(kept))(*map(ctypes.addressof, kept))
+            alive.append(_TYPES[kind](value))
+    alive += [ctypes.c_uint64(0), ctypes.c_uint64(0)]
+    parameters = (ctypes.c_void_p * len(alive))(*map(ctypes.addressof, alive))
     constants = [x for x in arguments if not isinstance(x, (BufferView, Tiled, Factor, int))]
     config = LaunchConfig(*grid, 32 * meta.num_warps, 1, 1, meta.shared)
     return Ready(
         ctypes.c_void_p(function_of(compiled)), config, ctypes.byref(config), parameters, slots, maps,
-        [*kept, *constants, compiled],
+        [*alive, *constants, compiled],
     )  # fmt: skip
 
 

@@ -205,5 +205,5 @@ def _new_handle() -> ctypes.c_void_p:
 
 def _check(code: int) -> None:
     if code:
-        told = (_library().cublasGetStatusString(code) or b"unknown error").decode()
-        raise EngineError(f"cuBLAS refused a product: {told} (status {code})")
+        message = (_library().cublasGetStatusString(code) or b"unknown error").decode()
+        raise EngineError(f"cuBLAS refused a product: {message} (status {code})")

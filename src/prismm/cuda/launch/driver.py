@@ -56,5 +56,5 @@ def check(code: int) -> None:
     if code:
         text = ctypes.c_char_p()
         driver().cuGetErrorString(code, ctypes.byref(text))
-        told = (text.value or b"unknown error").decode()
-        raise EngineError(f"the CUDA driver refused a launch: {told} (error {code})")
+        message = (text.value or b"unknown error").decode()
+        raise EngineError(f"the CUDA driver refused a launch: {message} (error {code})")

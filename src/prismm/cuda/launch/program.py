@@ -150,9 +150,9 @@ class Program:
         if not first or any(getattr(launch, "forked", False) for launch in self.launches[first:]):
             return None
         # Parameters are filled in for each program, so launches are its own.
-        own = [dataclasses.replace(x, ready=None) if isinstance(x, _Launch) else x for x in self.launches]
+        launches = [dataclasses.replace(x, ready=None) if isinstance(x, _Launch) else x for x in self.launches]
         prologue, epilogue = (
-            Program(self.alignments, some, self._taken, self._most) for some in (own[:first], own[first:])
+            Program(self.alignments, some, self._taken, self._most) for some in (launches[:first], launches[first:])
         )
         return prologue, epilogue
 
@@ -232,7 +232,7 @@ class Program:
             if known + 1 == _TURNS:
                 # Where the driver makes no graph of it, calls go on as before.
                 with contextlib.suppress(EngineError):
-                    self._replays[bases] = Replay(lambda own: self._queue(bases, own, True))
+                    self._replays[bases] = Replay(lambda capturing_stream: self._queue(bases, capturing_stream, True))
             if len(self._replays) > _MOST_REPLAYS:
                 once = (x for x, found in self._replays.items() if isinstance(found, int) and x != bases)
                 del self._replays[next(once, next(iter(self._replays)))]
@@ -320,10 +320,10 @@ class Program:
         ]
 
     def run_by_triton(
-        self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, *kept: torch.Tensor, factors: Sequence[int] = (),
+        self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, *others: torch.Tensor, factors: Sequence[int] = (),
         prepare: Callable[[torch.Tensor], Any] | None = None,
     ) -> torch.Tensor:  # fmt: skip
-        """Everything through Triton's own launches; returns the workspace. kept: the memory of LEFT, RIGHT and
+        """Everything through Triton's own launches; returns the workspace. others: the memory of LEFT, RIGHT and
         ADDEND; factors: patterns of float64 numbers; prepare: is given the workspace before anything runs.
         """
         import torch
@@ -331,7 +331,7 @@ class Program:
         workspace = torch.empty(self.workspace, dtype=torch.uint8, device=out.device)
         if prepare is not None:
             prepare(workspace)
-        reals = [torch.view_as_real(x) if x.is_complex() else x for x in (a, b, out, *kept)]
+        reals = [torch.view_as_real(x) if x.is_complex() else x for x in (a, b, out, *others)]
         bases = (*reals[:3], workspace, *reals[3:])
         for launch in self.launches:
             if isinstance(launch, _Join):
@@ -368,9 +368,9 @@ class Program:
         def compile_all(some: list[_Launch]) -> list[tuple[_Launch, Any]]:
             with triton_files():
                 with side_by_side():
-                    made = [self._compile(launch) for launch in reversed(some)][::-1]
+                    compiled = [self._compile(launch) for launch in reversed(some)][::-1]
                 # Of one that was not there before Triton gives a promise.
-                return [(x, y.result() if hasattr(y, "result") else y) for x, y in zip(some, made, strict=True)]
+                return [(x, y.result() if hasattr(y, "result") else y) for x, y in zip(some, compiled, strict=True)]
 
         # In a context of its own: after an error inside, Triton's mode would stay on, and every later kernel fail.
         return contextvars.copy_context().run(compile_all, list(launches))

@@ -31,12 +31,12 @@ _STAGES = {
     "combine": JOIN,
     "repair": REPAIR,
     "magnitudes": REPAIR,
-    "settle": REPAIR,
+    "recompute": REPAIR,
     "overflow": REPAIR,
 }
 """By the file of a kernel."""
 
-_OTHERS = {"put_part": JOIN, "add_quarters": SPLIT}
+_OTHERS = {"put_part": JOIN, "strassen_sums": SPLIT}
 """By the name of a kernel that does something else than others of its file."""
 
 

@@ -164,7 +164,7 @@ class WordsBound:
     result: Format
     a: Any
     b: Any
-    own: multiword_launches.Bound
+    constants: multiword_launches.Bound
     target: Target | None
 
     def at(self, c: NDArray[Any], i: Any, j: Any) -> NDArray[np.float64]:
@@ -172,10 +172,12 @@ class WordsBound:
         rows, columns = (np.abs(x).astype(np.float64) for x in rows_and_columns(self.a, self.b, i, j))
         value = c[i, j]
         with np.errstate(over="ignore", invalid="ignore"):
-            size = np.reshape((rows @ columns) * (1.0 + (self.own.terms + 4) * 2.0**-52), np.shape(value))
+            size = np.reshape((rows @ columns) * (1.0 + (self.constants.terms + 4) * 2.0**-52), np.shape(value))
             s, t = _scale(rows.max(1, initial=0.0)), _scale(columns.max(0, initial=0.0))
             largest = np.reshape(s[:, None] * t[None, :], np.shape(value))
-            bound = self.own.gamma * size + self.own.terms * (self.own.floor * largest + self.result.smallest_subnormal)
+            bound = self.constants.gamma * size + self.constants.terms * (
+                self.constants.floor * largest + self.result.smallest_subnormal
+            )
             bound = (bound + half_ulp(value, self.result)) * _UP
             return np.where(_alive(value), bound, 0.0)
 
@@ -311,5 +313,5 @@ class Implementation(Composite):
         words = word_format(self.scheme)
         assert words is not None
         direct = _is_fused(self.scheme, problem, device)
-        own = multiword_launches.bound(words, problem.terms, chunk_of(self.scheme), unit_of(device), direct)
-        return WordsBound(FP32, a, b, own, problem.target)
+        constants = multiword_launches.bound(words, problem.terms, chunk_of(self.scheme), unit_of(device), direct)
+        return WordsBound(FP32, a, b, constants, problem.target)

@@ -170,7 +170,7 @@ class LaunchConfig:
     least, reach: see `Bound`. raw: nothing is asked of an entry but that it is infinite where the exact one is. exact:
     repaired entries must be better than float64 sums. direct: one kernel cuts and multiplies, where it can
     (`directly`). summed: of a product that gemm adds C to, whose entries must err by less than 2^122
-    (`cuda.gemm.kernels.combine`): `reach` is 64 times that of `Bound`, and what is marked is repaired, raw or not.
+    (`cuda.gemm.kernels.combine`): `reach` is 64 times that of `Bound`, and what is flagged is repaired, raw or not.
     """
 
     words: WordFormat
@@ -270,7 +270,7 @@ def queue(
         to.launch(
             sm90.words_product, (min(device.programs, tiles),), described, out.data, result or described, scales,
             flags, m, n, pitch, batches, out.strides[1], out.batch_stride, -(-n // 32), *test,
-            *quick_test(config, pitch), WORDS=words.count, DOWN=down, CHUNK=config.chunk // depth, TILE=tile,
+            *fast_test(config, pitch), WORDS=words.count, DOWN=down, CHUNK=config.chunk // depth, TILE=tile,
             DEPTH=depth, STAGES=sm90.STAGES[words.count], GROUP=sm90.GROUP, EVEN=even, BRING=result is not None,
             **sm90.LAUNCH,
         )  # fmt: skip
@@ -329,7 +329,7 @@ def _queue_directly(
     to.launch(
         kernel.multiply_by_words, (min(device.programs, tiles),), left, right, out.data, flags, counts, m, n,
         a.shape[2], batches, int(a.shape[0] == 1), int(b.shape[0] == 1), out.strides[1], out.batch_stride,
-        -(-n // 32), pattern_of(config.least), pattern_of(config.reach), *quick_test(config, a.shape[2]),
+        -(-n // 32), pattern_of(config.least), pattern_of(config.reach), *fast_test(config, a.shape[2]),
         LEFT_ALONG=a.strides[2] == 1, RIGHT_ALONG=b.strides[2] != 1, AMPLIFIED=config.words.amplified,
         DOWN=2.0**-config.words.amplified, TILE=kernel.TILE, DEPTH=kernel.DEPTH, STAGES=kernel.STAGES,
         GROUP=kernel.GROUP, EVEN=n % 16 == 0 and out.strides[1] % 16 == 0 and out.batch_stride % 16 == 0,
@@ -347,7 +347,7 @@ def pattern_of(x: float) -> int:
     return int(bits) + int(near < x)
 
 
-def quick_test(config: LaunchConfig, terms: int) -> tuple[int, int]:
+def fast_test(config: LaunchConfig, terms: int) -> tuple[int, int]:
     """Patterns of far and slope = least/far, by which a kernel sees that entries are sure without testing what they add
     up to: |entry| >= largest·far·slope, and largest·far is no more than float32 has. far is a power of two, at least
     2·(terms·2^31 + reach): words and their products add up to less than terms·2^31·largest, so that this is below 2^127
@@ -380,9 +380,9 @@ def _split(
     }  # fmt: skip
     kernel: Any
     if device.sm90:
-        from prismm.cuda.multiword.kernels import split_sm90 as words_split_hopper
+        from prismm.cuda.multiword.kernels import split_sm90 as words_split_sm90
 
-        kernel, size, constants["num_warps"] = words_split_hopper.split_words, 32, chunk // 32
+        kernel, size, constants["num_warps"] = words_split_sm90.split_words, 32, chunk // 32
     else:
         from prismm.cuda.multiword.kernels import split as words_split
 
@@ -399,7 +399,7 @@ def repair(
     a: Matrices, b: Matrices, out: Matrices, flags: Any, counts: Any, raw: bool, exact: bool, device: Device,
     to: Program,
 ) -> None:  # fmt: skip
-    """Queue the repair of marked entries; raw, exact: as of `LaunchConfig`.
+    """Queue the repair of flagged entries; raw, exact: as of `LaunchConfig`.
 
     DENSE: with NVIDIA's FP64 matrix instructions, where Triton has them. WIDE is 1, 8 or 64: a kernel for each.
     """

@@ -14,9 +14,9 @@ from prismm.cuda.native.cublas import finish_native, multiply_natively, prove
 from prismm.cuda.native.launches import multiply_directly
 from prismm.cuda.native.seconds import (
     checked_seconds,
+    cublas_seconds,
     is_proved,
     kernel_seconds,
-    own_seconds,
     parts_bytes,
     serves_directly,
 )
@@ -77,10 +77,10 @@ class Implementation(Composite):
 
     def blocks(self, problem: Problem, engine: str, device: Device, cut: Cut) -> Blocks:
         """The whole."""
-        own = 0
+        workspace_bytes = 0
         if problem.reads_operands:
-            own = cublas.WORKSPACE if engine == BLAS else parts_bytes(problem, device)
-        return Blocks(problem.m, problem.n, own)
+            workspace_bytes = cublas.WORKSPACE if engine == BLAS else parts_bytes(problem, device)
+        return Blocks(problem.m, problem.n, workspace_bytes)
 
     def products(self, problem: Problem) -> int:
         """One."""
@@ -92,7 +92,7 @@ class Implementation(Composite):
         """Of the kernel, or of cuBLAS and the check for entries that are not finite."""
         if engine == FP64 or (self.scheme.compute == "float64" and problem.result.precision == 24):
             return kernel_seconds(problem, rates)
-        return own_seconds(problem, rates) + checked_seconds(problem, rates)
+        return cublas_seconds(problem, rates) + checked_seconds(problem, rates)
 
     def launch_config(self, problem: Problem, device: Device) -> None:
         """Nothing."""

@@ -33,8 +33,8 @@ on it is read further ahead; rows that keep a GPU busy in small programs.
 def multiply_directly(
     program: Program, out: Result, a: Vectors, b: Vectors, counts: BufferView, device: Device, tile: Tile | None = None
 ) -> None:  # fmt: skip
-    """Queue AB, contiguous, with what is not finite settled, in the way that is predicted fastest; in tiles like this
-    one, where one is given. counts: as for `native.cublas.finish_native`.
+    """Queue AB, contiguous, with entries that are not finite set, in the way that is predicted fastest; in tiles like
+    this one, where one is given. counts: as for `native.cublas.finish_native`.
     """
     size = a.buffer.dtype.itemsize
     matrix, x = (a, b) if b.vectors == 1 else (b, a)

@@ -83,7 +83,7 @@ def native_share(problem: Problem, processors: int, tuning: Tuning) -> float:
     return max(tiles.share(problem.m, problem.n, problem.count, processors) for tiles in native_tiles(problem, tuning))
 
 
-def own_seconds(problem: Problem, rates: Rates) -> float:
+def cublas_seconds(problem: Problem, rates: Rates) -> float:
     """Seconds that the GPU is expected to work on cuBLAS's product.
 
     Its tiles are full; where they are few, the inner dimension is cut so that they fill the GPU, at the price of
@@ -123,7 +123,7 @@ def written_seconds(problem: Problem, rates: Rates) -> float:
 
 
 def uninterrupted(problem: Problem, seconds: float, processors: int, tuning: Tuning) -> float:
-    """Seconds that a product would take if all processors were busy all the time: `own_seconds` backwards.
+    """Seconds that a product would take if all processors were busy all the time: `cublas_seconds` backwards.
 
     seconds: what it takes besides its launch.
     """

@@ -44,7 +44,7 @@ class TileTimes(NamedTuple):
 @dataclass(frozen=True)
 class Tile:
     """Rows, columns, and elements of the inner dimension in a step; warps up and along; steps in shared memory;
-    registers of a thread at most. double, single: the pace with operands in float64 and in float32; None where it is
+    registers of a thread at most. double, single: the speed with operands in float64 and in float32; None where it is
     none of theirs. groups: whether it is that of the kernel for Hopper (`cuda.native.kernels.product_sm90`).
     """
 
@@ -179,7 +179,7 @@ def work(tile: Tile, shape: Shape, processors: int) -> float:
 
 
 def _tiles(shape: Shape, shared: int, sm90: bool) -> list[Tile]:
-    """Those that so many bytes of shared memory hold; hopper: with `BY_GROUPS`."""
+    """Those that so many bytes of shared memory hold; sm90: with `BY_GROUPS`."""
     some = (*TILES, *BY_GROUPS) if sm90 and shape.paired else TILES
     return [
         tile
@@ -189,7 +189,7 @@ def _tiles(shape: Shape, shared: int, sm90: bool) -> list[Tile]:
 
 
 def tile_for(shape: Shape, processors: int, shared: int = _SHARED, *, sm90: bool = False) -> Tile:
-    """The tile that is predicted fastest, of those that so many bytes of shared memory hold. hopper: whether
+    """The tile that is predicted fastest, of those that so many bytes of shared memory hold. sm90: whether
     `BY_GROUPS` are some of them.
     """
     return min(_tiles(shape, shared, sm90), key=lambda tile: work(tile, shape, processors))
@@ -261,16 +261,16 @@ def has_vector_kernel(shape: Shape) -> bool:
     return min(shape.m, shape.n) == 1 and shape.k >= _LONG and not shape.apart
 
 
-def seconds_of(shape: Shape, processors: int, slower: float, memory: float, *, sm90: bool = False) -> float:
+def seconds_of(shape: Shape, processors: int, kernel_factor: float, memory: float, *, sm90: bool = False) -> float:
     """Seconds of the fastest way. slower: how many times as long its work takes as on an H200; memory: bytes a
     second.
     """
     if has_vector_kernel(shape):
         in_turn = 1e-6 * _TURN * shape.k / 1024
         reading = least_seconds(shape, memory) / (_CACHED_SHARE if shape.bytes(1, 1) <= _CACHE else _READ_SHARE)
-        return 1e-6 * slower * _VECTOR + max(reading, in_turn)
+        return 1e-6 * kernel_factor * _VECTOR + max(reading, in_turn)
     busy, _ = _faster_split(shape, processors, _SHARED, sm90)
-    return max(1e-6 * slower * busy, least_seconds(shape, memory))
+    return max(1e-6 * kernel_factor * busy, least_seconds(shape, memory))
 
 
 def least_seconds(shape: Shape, memory: float) -> float:

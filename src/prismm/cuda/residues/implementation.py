@@ -125,14 +125,14 @@ class Implementation(Composite):
         with program.fork() if None in job.prepared else contextlib.nullcontext():
             program.zero(job.counts)
         statistics = []
-        step, own = job.blocks.batches, iter(range(COUNTS, math.prod(job.counts.shape), 2))
+        step, counters = job.blocks.batches, iter(range(COUNTS, math.prod(job.counts.shape), 2))
         table = tables(self.scheme.moduli, job.a.device)
         for t in range(0, target.batch, step):
             # Only a report looks at statistics afterwards.
             with contextlib.nullcontext() if job.full_output else program.scope():
                 some = job.left.batch_slice(t, step), job.right.batch_slice(t, step), target.batch_slice(t, step)
                 addend = job.addend and job.addend.batch_slice(t, step)
-                statistics.append(_queue_some(job, table, *some, addend, own))
+                statistics.append(_queue_some(job, table, *some, addend, counters))
         return statistics
 
     queue_sum = queue
@@ -167,16 +167,16 @@ def split_program(
     for start in range(0, whole.vectors, step):
         some = whole.block(start, start + step)
         statistics = allocate_statistics(program, some)
-        made = split_vectors(program, some, statistics, table, device, left=side == "left", levels=True, measure=True)
-        splits.append(_of_side(made, LEFT if side == "left" else RIGHT))
+        split = split_vectors(program, some, statistics, table, device, left=side == "left", levels=True, measure=True)
+        splits.append(_of_side(split, LEFT if side == "left" else RIGHT))
     return program, PreparedParts(step, tuple(splits))
 
 
-def _of_side(made: SplitVectors, base: int) -> SplitVectors:
+def _of_side(split: SplitVectors, base: int) -> SplitVectors:
     def there(place: BufferView) -> BufferView:
         return dataclasses.replace(place, base=base)
 
-    return dataclasses.replace(made, planes=there(made.planes), statistics=there(made.statistics))
+    return dataclasses.replace(split, planes=there(split.planes), statistics=there(split.statistics))
 
 
 def _queue_tiny(job: Job, moduli: int) -> Statistics | None:
@@ -190,18 +190,24 @@ def _queue_tiny(job: Job, moduli: int) -> Statistics | None:
         return None
     found = []
     for t in range(0, job.target.batch, job.blocks.batches):
-        made = []
+        of_sides = []
         for x, left in ((job.left, True), (job.right, False)):
             some = x.batch_slice(t, job.blocks.batches)
-            made.append([allocate_statistics(program, some)])
+            of_sides.append([allocate_statistics(program, some)])
             with program.scope():
-                split_vectors(program, some, made[-1][0], table, device, left=left, levels=True, measure=True)
-        found.append((made[0], made[1]))
+                split_vectors(program, some, of_sides[-1][0], table, device, left=left, levels=True, measure=True)
+        found.append((of_sides[0], of_sides[1]))
     return found
 
 
 def _queue_some(
-    job: Job, table: Tables, left: Vectors, right: Vectors, target: Result, addend: Result | None, own: Iterator[int]
+    job: Job,
+    table: Tables,
+    left: Vectors,
+    right: Vectors,
+    target: Result,
+    addend: Result | None,
+    counters: Iterator[int],
 ) -> tuple[list[BufferView], list[BufferView]]:
     """Write down the product of some matrices of a batch.
 
@@ -209,7 +215,7 @@ def _queue_some(
         job: the whole product.
         table: of the moduli.
         left, right, target, addend: what of it is made.
-        own: which counters are a join's own.
+        counters: the counter of each join.
 
     Returns:
         Where the statistics of rows and columns stand, block by block.
@@ -219,12 +225,12 @@ def _queue_some(
     rows, columns, strassen = job.blocks.rows, job.blocks.columns, job.blocks.strassen
     column_blocks = [right.block(j, j + columns) for j in range(0, target.n, columns)]
     row_blocks = [left.block(i, i + rows) for i in range(0, target.m, rows)]
-    made = []
+    statistics_of = []
     for blocks, parts in ((row_blocks, job.prepared[0]), (column_blocks, job.prepared[1])):
-        made.append(
+        statistics_of.append(
             [x.statistics for x in parts.splits] if parts else [allocate_statistics(program, x) for x in blocks]
         )
-    of_rows, of_columns = made
+    of_rows, of_columns = statistics_of
 
     def split(x: Vectors, index: int, *, left: bool) -> SplitVectors:
         parts = job.prepared[0 if left else 1]
@@ -271,7 +277,7 @@ def _queue_some(
                             test, job.counts, device,
                         )  # fmt: skip
                     else:
-                        uncertified = job.counts.at(next(own), (1,), (1,))
+                        uncertified = job.counts.at(next(counters), (1,), (1,))
                         join_digits(
                             program,
                             digits,

@@ -101,7 +101,7 @@ def join_digits(
     row_pitch, plane = digits.shape[3], digits.shape[2] * digits.shape[3]
     even = strides[1] % 16 == 0 and strides[0] % 16 == 0 and out.n % 16 == 0
     program.launch(
-        join_fast.join_quickly, (blocks, strips, out.batch * parts), digits, reals, strides[1], strides[2], strides[0],
+        join_fast.join_fast, (blocks, strips, out.batch * parts), digits, reals, strides[1], strides[2], strides[0],
         flags, left.statistics, right.statistics, needed, out.m, out.n, left.terms, q, row_pitch, plane,
         strips * blocks, left.batch, right.batch, MODULI=table.moduli, MODE=test.mode,
         TESTED=test.magnitude_kappa > 0.0, PRECISION=test.precision, PARTS=parts, ROWS=rows, STRIP=strip, BLOCK=block,
@@ -114,7 +114,7 @@ def join_digits(
     third = second_pass_constants(table.moduli, parts, table.left.device)
     if test.precision == 53:
         program.launch(
-            repair.look_again, (min(REJOIN_PROGRAMS * device.programs, total),), reals, *strides, flags, digits,
+            repair.rejoin_tiles, (min(REJOIN_PROGRAMS * device.programs, total),), reals, *strides, flags, digits,
             left.statistics, right.statistics, table.reduction, third, out.m, out.n, q, row_pitch, plane, blocks, words,
             out.batch, left.batch, right.batch, MODULI=table.moduli, MODE=test.mode, PARTS=parts, TILE=rows,
             STRIP=strip, COLUMNS=block, num_warps=4, enable_fp_fusion=False,
@@ -164,8 +164,8 @@ def workspace_bytes(
     """
     planes = moduli * (3 if parts == 2 else 1)
     found = math.prod(digits_shape(rows, columns, planes)) + STATISTICS * 8 * (rows + columns)
-    for vectors, own in zip((rows, columns), split, strict=True):
-        found += math.prod(plane_shape(vectors, k, planes)) if own else 0
+    for vectors, needs_split in zip((rows, columns), split, strict=True):
+        found += math.prod(plane_shape(vectors, k, planes)) if needs_split else 0
     if summed:
         return found + 4 * parts * rows * -(-columns // 32)
     _, strip, block, _ = join_tile(test.mode)
@@ -233,7 +233,7 @@ def _recompute_uncertified(
     sums = program.allocate(torch.int32, programs, strip, 32 * width)
     high = program.allocate(torch.float64, programs, 2, UNCERTIFIED_ROWS, 32 * width)
     program.launch(
-        magnitudes.settle_open, (programs,), *where, flags, row_flags, *places, sums, high, left.statistics,
+        magnitudes.repair_strips, (programs,), *where, flags, row_flags, *places, sums, high, left.statistics,
         right.statistics, exact_constants, counts, uncertified, left.vectors, right.vectors, a.terms, depths,
         left.terms, q, blocks, words, batches, *batches_of, few, enough, MANY_UNCERTIFIED, PRECISION=test.precision,
         PARTS=parts, TILE=join_tile(test.mode)[0], STRIP=strip, HEIGHT=UNCERTIFIED_ROWS, COLUMNS=32 * width, SIDE=side,

@@ -9,7 +9,7 @@ from prismm.core.moduli import byte_tables
 from prismm.cuda.costs.table import waves
 from prismm.cuda.residues import strassen as cuda_strassen
 from prismm.cuda.residues.join import MOST_MAGNITUDES
-from prismm.cuda.residues.split import columns_at_once
+from prismm.cuda.residues.split import columns_fused
 
 if TYPE_CHECKING:
     from prismm.core.problem import Problem
@@ -126,5 +126,5 @@ def right_launches(problem: Problem, moduli: int, processors: int, *, sm90: bool
     if not sm90 or problem.is_complex:
         return 1.0
     size = max(1, problem.k) * problem.number_bytes
-    together = columns_at_once(problem.count, problem.n, size, byte_tables(moduli).dwords, processors)
+    together = columns_fused(problem.count, problem.n, size, byte_tables(moduli).dwords, processors)
     return 1 / 3 if together else 1.0

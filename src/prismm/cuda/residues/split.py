@@ -34,7 +34,7 @@ SPLIT_WARPS, SPLIT_COLUMNS, SPLIT_BYTES, SPLIT_TERMS = 4, 4, 1 << 14, 1 << 16
 stay in the L2 cache of a Hopper GPU, and elements that a vector must have less of.
 """
 
-SPLIT_KEPT = 1 << 15
+SPLIT_SHARED = 1 << 15
 """Bytes of columns that a program of `cuda.residues.kernels.split_sm90` keeps in shared memory, where they are no
 more."""
 
@@ -143,8 +143,8 @@ def split_vectors(
     k, parts = x.terms, x.parts
     shape = plane_shape(x.vectors, k, table.moduli * (3 if parts == 2 else 1))
     across = x.strides[1] == 1 and x.strides[2] != 1
-    at_once = _is_split_at_once(x, across, table, device)
-    if across and not at_once:
+    fused = _is_split_fused(x, across, table, device)
+    if across and not fused:
         program.zero(statistics)
     planes = program.allocate(torch.int8, x.batch, *shape)
     found = SplitVectors(planes, statistics, x.batch, x.vectors, parts * k)
@@ -157,7 +157,7 @@ def split_vectors(
         "MODULI": table.moduli, "MEASURE": measure, "WORDS": table.words, "PERMUTED": device.sm90 and not left,
         "enable_fp_fusion": False,
     }  # fmt: skip
-    if at_once:
+    if fused:
         factors = table.left_fragments if left else table.right_fragments
     else:
         factors = table.left if left else table.right
@@ -168,21 +168,21 @@ def split_vectors(
     )  # fmt: skip
     if not across and x.strides[2] != 1 and k > 1:
         raise EngineError("operands of these strides have to be copied first")
-    if at_once:
+    if fused:
         from prismm.cuda.residues.kernels import split_sm90 as sm90
 
         narrower = table.bits == NEARLY_ONE_WORD and x.buffer.dtype == torch.float32 and not measure
         groups = SPLIT_COLUMNS if across else 4 if table.words == 1 or narrower else 2
-        own: dict[str, Any] = {}
+        constants: dict[str, Any] = {}
         if across:
             tiles = 1 << (-(-k // (64 * SPLIT_WARPS)) - 1).bit_length()
-            kept = tiles * 64 * SPLIT_WARPS * groups * x.buffer.dtype.itemsize <= SPLIT_KEPT
-            own = {"KEPT": tiles if kept else 0, "maxnreg": 128}
+            fits = tiles * 64 * SPLIT_WARPS * groups * x.buffer.dtype.itemsize <= SPLIT_SHARED
+            constants = {"SHARED_TILES": tiles if fits else 0, "maxnreg": 128}
         program.launch(
-            sm90.split_columns_at_once if across else sm90.split_rows_at_once,
+            sm90.split_columns_fused if across else sm90.split_rows_fused,
             (-(-x.vectors // groups) if across else x.vectors, x.batch), reals, strides[2 if across else 1], strides[0],
             *common, WARPS=SPLIT_WARPS, GROUPS=groups, LEVELS=levels, NARROWER=narrower,
-            EVEN=x.even(2) and k % 16 == 0 if across else x.even(1), num_warps=SPLIT_WARPS, **own, **fixed,
+            EVEN=x.even(2) and k % 16 == 0 if across else x.even(1), num_warps=SPLIT_WARPS, **constants, **fixed,
         )  # fmt: skip
         return found
     if not across:
@@ -202,16 +202,16 @@ def split_vectors(
     return found
 
 
-def _is_split_at_once(x: Vectors, across: bool, table: Tables, device: Device) -> bool:
+def _is_split_fused(x: Vectors, across: bool, table: Tables, device: Device) -> bool:
     """Whether one launch measures and splits vectors: rows on a Hopper GPU, and columns that stay in its cache."""
     if not device.sm90 or x.parts == 2 or x.terms >= SPLIT_TERMS:
         return False
     if not across:
         return True
-    return columns_at_once(x.batch, x.vectors, x.terms * x.buffer.dtype.itemsize, table.words, device.programs)
+    return columns_fused(x.batch, x.vectors, x.terms * x.buffer.dtype.itemsize, table.words, device.programs)
 
 
-def columns_at_once(batch: int, vectors: int, size: int, words: int, programs: int) -> bool:
+def columns_fused(batch: int, vectors: int, size: int, words: int, programs: int) -> bool:
     """Whether one launch measures and splits real columns of so many bytes on a Hopper GPU: they stay in its cache, and
     keep it busy.
     """

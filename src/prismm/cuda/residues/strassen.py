@@ -69,18 +69,18 @@ def workspace_bytes(
     planes = moduli * (3 if parts == 2 else 1)
     whole = residues_join.workspace_bytes(rows, columns, k, moduli, parts, test, split, summed=summed)
     sizes = [math.prod(plane_shape(vectors, k, planes)) for vectors in (rows, columns)]
-    own = [size if some else 0 for size, some in zip(sizes, split, strict=True)]
+    split_bytes = [size if some else 0 for size, some in zip(sizes, split, strict=True)]
     pitch = plane_shape(rows, k, planes)[2]
     sums = [
         math.prod(sums_shape(vectors, pitch, planes, left=left)) for vectors, left in ((rows, True), (columns, False))
     ]
     statistics = STATISTICS * 8 * (rows + columns)
     held = 0 if summed else held_bytes(rows, columns, parts, 1, test, device)
-    joined = whole - statistics - sum(own) + held
+    joined = whole - statistics - sum(split_bytes) + held
     inner = 0 if split[1] else 1
-    outer = own[1 - inner] + sums[1 - inner]
+    outer = split_bytes[1 - inner] + sums[1 - inner]
     products = math.prod(products_shape(rows, columns, planes))
-    return statistics + outer + products + max(own[inner] + sums[inner], joined)
+    return statistics + outer + products + max(split_bytes[inner] + sums[inner], joined)
 
 
 def allocate_products(program: Program, rows: int, columns: int, planes: int) -> BufferView:
@@ -101,7 +101,7 @@ def add_strassen_sums(program: Program, x: SplitVectors, table: Tables, *, left:
     half, width = sums.shape[2] // 2, sums.shape[3] // 2
     rows, words, warps = TILE
     program.launch(
-        strassen.add_quarters, (-(-half // rows) * -(-width // (4 * words)), count), in_words(x.planes),
+        strassen.strassen_sums, (-(-half // rows) * -(-width // (4 * words)), count), in_words(x.planes),
         in_words(sums), table.reduction, x.vectors, half, x.plane // 4, pitch // 4, width // 4, RIGHT=not left,
         ROWS=rows, WORDS=words, num_warps=warps,
     )  # fmt: skip
@@ -119,7 +119,7 @@ def multiply_strassen(
     many, count, m, n = products.shape
     pitch = left.sums.shape[3] // 2
     program.launch(
-        sm90.residue_products_of_quarters, product_grid(m, n, many * count, device),
+        sm90.strassen_products, product_grid(m, n, many * count, device),
         described(program, left.planes, 64), described(program, right.planes, sm90.COLUMNS),
         described(program, left.sums, 64), described(program, right.sums, sm90.COLUMNS),
         in_words(products), table.reduction, m, n, left.planes.shape[2], right.planes.shape[2], pitch, n // 4,

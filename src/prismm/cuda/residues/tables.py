@@ -80,8 +80,8 @@ def fragments(rows: NDArray[np.int32], words: int) -> NDArray[np.int32]:
     moduli, group = len(rows), 16 if words == 3 else 8
     found = np.zeros((-(-moduli // group), 2, 4, 8, 8), dtype=np.int32)
     for t, row in enumerate(rows):
-        block, own, second = t // group, t % 8, t % group >= 8
-        sums, reductions = found[block, 0, :, own], found[block, 1, :, own]
+        block, lane, second = t // group, t % 8, t % group >= 8
+        sums, reductions = found[block, 0, :, lane], found[block, 1, :, lane]
         # The other eight rows are of the same moduli, unless they have moduli of their own.
         for half in (second,) if words == 3 else (False, True):
             sums[:, 2 * half : 2 * half + 2] = row[12]
@@ -168,10 +168,10 @@ def join_constants(moduli: int, test: CertificateTest, device: torch.device) -> 
     # bound <= ½‖A'‖₁ + ½‖B'‖₁ + K/4 <= √(K·P/2) + K/4, in units of a quarter of 2^(e+s+e+s).
     bound = math.sqrt(test.terms * half) + 0.25 * test.terms
     needed = [4.0 * bound * test.magnitude_kappa * (1 + 2.0**-20)]
-    made = [
+    tensors = [
         torch.tensor([float(x) for x in some], dtype=torch.float64).to(device) for some in (exact_constants, needed)
     ]
-    return made[0], made[1]
+    return tensors[0], tensors[1]
 
 
 @functools.cache

@@ -175,8 +175,8 @@ def _estimate(
             of_rest.append(rest.amax())
             shares.append(torch.stack(of_slices))
             left.append(torch.stack(of_rest))
-        told = torch.cat([torch.stack(shares).amax(0), torch.stack(left).amax(0)]).tolist()
-        share, over = told[:slices], told[slices:]
+        maxima = torch.cat([torch.stack(shares).amax(0), torch.stack(left).amax(0)]).tolist()
+        share, over = maxima[:slices], maxima[slices:]
         for p in range(slices):
             if over[p] == 0.0:
                 return max(p, 1), True

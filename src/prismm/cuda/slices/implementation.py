@@ -63,13 +63,13 @@ def _rounds(scheme: Slices, problem: Problem) -> bool:
 def _slices_and_groups(scheme: Slices, problem: Problem) -> tuple[int, int]:
     """d, and how many p + q are kept; of numbers of slices that are estimated from the data what even data need."""
     bits = digits_of(scheme, problem).bits
-    total, kept = _ROUNDED[problem.result.precision]
+    total, bits_of_result = _ROUNDED[problem.result.precision]
     enough = max(-(-total // bits), 2)
     # Of adaptive slices that are to certify on a grid no more than that takes.
     if scheme.mode == "CR" or (
         scheme.exponents == "adaptive" and _rounds(scheme, problem) and scheme.expected(problem.terms) > enough
     ):
-        return enough, min(max(-(-kept // bits), enough), 2 * enough - 1)
+        return enough, min(max(-(-bits_of_result // bits), enough), 2 * enough - 1)
     slices = scheme.expected(problem.terms)
     return slices, slices if scheme.fast else 2 * slices - 1
 
@@ -168,9 +168,9 @@ class Implementation(Composite):
         """Bytes for a block of the product; of complex operands with the real ones that are laid out."""
         laid_out = (rows + columns) * problem.k * problem.number_bytes if problem.is_complex else 0
         config = config_for(self.scheme, problem)
-        own = slices_config.workspace(config, rows, columns, problem.terms, problem.count, _ANY.programs)
+        slices_bytes = slices_config.workspace(config, rows, columns, problem.terms, problem.count, _ANY.programs)
         # gemm's sum asks for both products of complex numbers at once.
-        return (laid_out + own) * (problem.parts if problem.summed else 1)
+        return (laid_out + slices_bytes) * (problem.parts if problem.summed else 1)
 
     def launch_config(self, problem: Problem, device: Device) -> LaunchConfig:
         """Digits, slices and the test of a certificate."""

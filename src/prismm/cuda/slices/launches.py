@@ -221,8 +221,8 @@ def join_sums(
     from prismm.cuda.slices.kernels import pairs as slice_pairs
     from prismm.cuda.slices.kernels import repair as slice_repair
 
-    test, mark_pitch = config.test, -(-out.n // 32)
-    flags = program.allocate(torch.int32, out.batch, out.m, mark_pitch)
+    test, flag_pitch = config.test, -(-out.n // 32)
+    flags = program.allocate(torch.int32, out.batch, out.m, flag_pitch)
     strides = out.strides
     vectors = left.statistics, left.extras, right.statistics, right.extras, constants
     common = {
@@ -245,7 +245,7 @@ def join_sums(
         sums.row_pitch,
         sums.plane,
         sums.blocks,
-        mark_pitch,
+        flag_pitch,
         left.batch,
         right.batch,
     )
@@ -265,12 +265,12 @@ def join_sums(
             TRUNCATED=config.digits.truncated, **common, **slice_join.LAUNCH,
         )  # fmt: skip
     span = slice_repair.SIDE.value, slice_repair.SPAN.value
-    pieces = -(-out.m // span[0]) * -(-mark_pitch // span[1]) * out.batch
+    pieces = -(-out.m // span[0]) * -(-flag_pitch // span[1]) * out.batch
     a_batch, b_batch = (x.strides[0] if x.batch > 1 else 0 for x in (a, b))
     program.launch(
         slice_repair.repair_slices, (min(32 * device.programs, pieces),), a.buffer, a_batch, *a.strides[1:], b.buffer,
         b_batch, *b.strides[1:], out.buffer, *strides, flags, sums.low, sums.top, *vectors, counts, out.m, out.n,
-        a.terms, sums.row_pitch, sums.plane, sums.blocks, mark_pitch, out.batch, left.batch, right.batch,
+        a.terms, sums.row_pitch, sums.plane, sums.blocks, flag_pitch, out.batch, left.batch, right.batch,
         BLOCK=slice_repair.LANES, **fixed, **slice_repair.LAUNCH,
     )  # fmt: skip
 
@@ -303,13 +303,13 @@ def combine_sums(
         TESTED=test.magnitude_kappa > 0.0, ROWS=rows, BLOCK=columns, num_warps=warps, enable_fp_fusion=False, **fixed,
     )  # fmt: skip
     if test.mode == RAW:
-        _recompute_own(program, products, out, addend, a, b, flags, config, counts, device)
+        _recompute_flagged(program, products, out, addend, a, b, flags, config, counts, device)
         return
     statistics = left.statistics, right.statistics, left.batch, right.batch, slice_join.Q.value
     recompute_flagged(program, out, addend, a, b, flags, statistics, counts, device, PRODUCT=True, **fixed)
 
 
-def _recompute_own(
+def _recompute_flagged(
     program: Program,
     products: list[Real],
     out: Result,
@@ -321,9 +321,9 @@ def _recompute_own(
     counts: BufferView,
     device: Device,
 ) -> None:
-    """Set the entries of a sum of the scheme's own value that were marked."""
+    """Set the entries of a sum of the scheme's own value that were flagged."""
     from prismm.cuda.gemm.kernels.repair import SPAN
-    from prismm.cuda.slices.kernels import settle as slice_settle
+    from prismm.cuda.slices.kernels import recompute as recompute
 
     (left, right, sums), (_, _, sums_i) = products[0], products[-1]
     source = addend or out
@@ -334,7 +334,7 @@ def _recompute_own(
     a_batch, b_batch = (strides[0] if x.batch > 1 else 0 for x, strides in ((a, a_strides), (b, b_strides)))
     words = math.prod(flags.shape)
     program.launch(
-        slice_settle.settle_slices, (min(8 * device.programs, -(-words // SPAN.value)),), a.buffer.reals(),
+        recompute.recompute_slices, (min(8 * device.programs, -(-words // SPAN.value)),), a.buffer.reals(),
         a_batch, *a_strides[1:], b.buffer.reals(), b_batch, *b_strides[1:], out.buffer.reals(), *strides,
         source.buffer.reals(), c_strides[1], c_strides[2], c_strides[0], flags, sums.low, sums.top, sums_i.low,
         sums_i.top, left.statistics, left.extras, right.statistics, right.extras, counts, *FACTORS, out.m, out.n,

@@ -99,11 +99,11 @@ def multiply_slices(
 
     pair = 0
     for p in range(config.slices):
-        kept = min(config.slices, config.groups - p)
+        count = min(config.slices, config.groups - p)
         if batch == 1:
-            multiply(p, 0, pair, kept, (0, 1))
+            multiply(p, 0, pair, count, (0, 1))
         else:
-            for q in range(kept):
+            for q in range(count):
                 multiply(p, q, pair + q, batch, (int(left.batch == batch), int(right.batch == batch)))
-        pair += kept
+        pair += count
     return sums

@@ -55,15 +55,15 @@ def _queue_part(
         batch, rows, columns = x.shape
         turned = (0, 1, 2) if left else (0, 2, 1)  # matrices, vectors, elements
         shape, steps = ((x.shape[axis] for axis in turned), (x.strides[axis] for axis in turned))
-        place, own = lay_out(program, x.data, tuple(shape), tuple(steps), part, left=left)  # type: ignore[arg-type]
-        strides = tuple(own[axis] for axis in turned)
+        place, new_strides = lay_out(program, x.data, tuple(shape), tuple(steps), part, left=left)  # type: ignore[arg-type]
+        strides = tuple(new_strides[axis] for axis in turned)
         real = (batch, rows, 2 * columns) if left else (batch, 2 * rows, columns)
         sides.append(multiword_launches.Matrices(place, real, strides, False))  # type: ignore[arg-type]
     batch, m, n = out.shape
-    made = program.allocate(out.data.dtype, batch, m, n)
-    result = multiword_launches.Matrices(made, out.shape, (m * n, n, 1), False)
+    real_product = program.allocate(out.data.dtype, batch, m, n)
+    result = multiword_launches.Matrices(real_product, out.shape, (m * n, n, 1), False)
     tile_launches.queue(sides[0], sides[1], result, config, counts, device, program, clear)
-    put_part(program, made, out.data.at(part, (), ()), (out.batch_stride, *out.strides[1:]), out.shape)
+    put_part(program, real_product, out.data.at(part, (), ()), (out.batch_stride, *out.strides[1:]), out.shape)
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class TilesBound:
     result: Format
     a: Any
     b: Any
-    own: tile_launches.Bound
+    constants: tile_launches.Bound
     scheme: TileInt8
 
     def at(self, c: NDArray[Any], i: Any, j: Any) -> NDArray[np.float64]:
@@ -85,9 +85,9 @@ class TilesBound:
         if not np.iscomplexobj(value):
             return self._of_reals(value, i, j)
         found = []
-        for part, own in enumerate((value.real, value.imag)):
+        for part, real in enumerate((value.real, value.imag)):
             a, b = _Part(self.a, part, "left"), _Part(self.b, part, "right")
-            found.append(dataclasses.replace(self, a=a, b=b)._of_reals(own, i, j))
+            found.append(dataclasses.replace(self, a=a, b=b)._of_reals(real, i, j))
         return np.maximum(*found)
 
     def _of_reals(self, value: NDArray[Any], i: Any, j: Any) -> NDArray[np.float64]:
@@ -97,16 +97,16 @@ class TilesBound:
         some, x, lost = _vectors(self.a, i, count, tile_rows, width, left, self.scheme.scaling == "none", False)
         more, y, lost_too = _vectors(self.b, j, many, tile_columns, width, right, self.scheme.scaling == "none", True)
         with np.errstate(over="ignore", invalid="ignore"):
-            size = (np.abs(x) @ np.abs(y).T) * (1.0 + (self.own.terms + 4) * 2.0**-52)
+            size = (np.abs(x) @ np.abs(y).T) * (1.0 + (self.constants.terms + 4) * 2.0**-52)
             norm, norm_too = np.sqrt((x * x).sum(1)) * _UP, np.sqrt((y * y).sum(1)) * _UP
             mine, its = self._lost(lost[:, None], lost_too, more - some[:, None])
-            error = mine * norm_too + norm[:, None] * its + self.own.last * mine * its
-            steps = -(-self.own.terms // width)
-            bound = self.own.gamma * size + (1.0 + self.own.gamma) * error
+            error = mine * norm_too + norm[:, None] * its + self.constants.last * mine * its
+            steps = -(-self.constants.terms // width)
+            bound = self.constants.gamma * size + (1.0 + self.constants.gamma) * error
             bound = np.ldexp(bound, some[:, None] + more)
             # See `tile_launches`: a constant of the data's own units where those are not scaled.
             bound += np.where(size > 0.0, steps * (2.0**-127 if self.scheme.scaling == "none" else 0.0), 0.0)
-            bound = np.reshape(bound, np.shape(value)) + self.own.terms * self.result.smallest_subnormal
+            bound = np.reshape(bound, np.shape(value)) + self.constants.terms * self.result.smallest_subnormal
             bound = (bound + half_ulp(value, self.result)) * (1.0 + 2.0**-30)
             return np.where(np.isfinite(value), bound, 0.0)
 
@@ -239,8 +239,8 @@ class Implementation(Composite):
         entries = 128.0 * 128.0 * tiles
         products = 2.0 * entries * k * scheme.products / (tuning.tile_products * rates.int8)
         folds = entries * -(-k // scheme.tile[1]) * scheme.weights / (tuning.tile_folds * rates.int8)
-        made = (products + folds) * (tuning.tile_pairs if pairs else 1.0)
-        return seconds + made / waves(tiles, rates.processors)
+        multiplying = (products + folds) * (tuning.tile_pairs if pairs else 1.0)
+        return seconds + multiplying / waves(tiles, rates.processors)
 
     def bound(
         self, problem: Problem, engine: str, device: Device, a: Any, b: Any, statistics: Any, weight: float

@@ -116,7 +116,7 @@ class LaunchConfig:
 
     room, last, gamma: see `Bound`. raw: nothing is asked of an entry but that it is infinite where the exact one is.
     summed: of a product that gemm adds C to, whose entries must err by less than 2^122 (`cuda.gemm.kernels.combine`):
-    64 times what they err by is kept below 2^127, and what is marked is repaired, raw or not.
+    64 times what they err by is kept below 2^127, and what is flagged is repaired, raw or not.
     """
 
     scheme: TileInt8

@@ -3,7 +3,7 @@
 import numpy as np
 
 from prismm.core.jit import device
-from prismm.core.limbs import BASE, FLOOR, LIMBS, add, carry, clear, keep_apart, leading, settle
+from prismm.core.limbs import BASE, FLOOR, LIMBS, add, carry, clear, keep_apart, leading, sign_and_magnitude
 from prismm.numerics.kernels.dot_operands import decoded
 from prismm.numerics.kernels.dot_parameters import (
     ALIGNMENT,
@@ -107,7 +107,7 @@ def _cut_groups(p, count, quantum, terms, limbs):
                 terms[F + s] = 0
         if hi == 0:
             continue
-        negative = settle(limbs, lo, hi)
+        negative = sign_and_magnitude(limbs, lo, hi)
         lost = False
         for i in range(lo, hi + 2):
             e = 32 * (i - LIMBS) - BASE
@@ -176,7 +176,7 @@ def aligned_sum(p, present, total, fraction, minexp, count, kinds, a, b, terms, 
         if width < 64:
             units = _window(limbs, lo, hi, quantum, width)
         else:
-            negative = settle(limbs, lo, hi)
+            negative = sign_and_magnitude(limbs, lo, hi)
             m, e, sticky = leading(limbs, lo, hi)
             clear(limbs, lo, hi)
             return finish_sums(p, negative, m, e, sticky) if m != 0 else 0.0

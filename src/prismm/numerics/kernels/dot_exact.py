@@ -3,7 +3,7 @@
 import numpy as np
 
 from prismm.core.jit import device
-from prismm.core.limbs import add, bit_length, clear, keep_apart, leading, settle
+from prismm.core.limbs import add, bit_length, clear, keep_apart, leading, sign_and_magnitude
 from prismm.numerics.kernels.dot_operands import decoded
 from prismm.numerics.kernels.dot_parameters import (
     FINITE,
@@ -73,7 +73,7 @@ def exact_sum(p, present, total, count, kinds, terms, limbs):
         if terms[M + t] != 0 or terms[H + t] != 0:
             i, j = _add_wide(limbs, terms[H + t], terms[M + t], terms[E + t])
             lo, hi = min(lo, i), max(hi, j)
-    negative = settle(limbs, lo, hi)
+    negative = sign_and_magnitude(limbs, lo, hi)
     m, e, sticky = leading(limbs, lo, hi)
     clear(limbs, lo, hi)
     return finish_sums(p, negative, m, e, sticky) if m != 0 else 0.0

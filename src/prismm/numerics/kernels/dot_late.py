@@ -3,7 +3,7 @@
 import numpy as np
 
 from prismm.core.jit import device
-from prismm.core.limbs import FLOOR, add, bit_length, clear, keep_apart, leading, settle, units_of
+from prismm.core.limbs import FLOOR, add, bit_length, clear, keep_apart, leading, sign_and_magnitude, units_of
 from prismm.numerics.kernels.dot_aligned import shifted, wrapped
 from prismm.numerics.kernels.dot_operands import decoded
 from prismm.numerics.kernels.dot_parameters import (
@@ -113,7 +113,7 @@ def late_sum(p, order, base, c, a, b, terms, limbs):
     if m != 0:
         i = add(limbs, m < 0, abs(m), e)
         lo, hi = min(lo, i), max(hi, i + 2)
-    negative = settle(limbs, lo, hi)
+    negative = sign_and_magnitude(limbs, lo, hi)
     m, e, sticky = leading(limbs, lo, hi)
     clear(limbs, lo, hi)
     if m == 0:

@@ -117,16 +117,16 @@ def dot_of(p, order, a, b, d, k0, k1, terms, limbs):
         fraction, minexp = p[OUT_FRACTION], p[OUT_MINEXP]
         joined = 0.0
         for q in range(p[SEQUENCES]):
-            settled = False
+            only_zeros = False
             if join == AFTER:
                 present = False
             for first in range(q * length, (q + 1) * length, block):
                 if first > q * length and base + order[first - block] >= p[LENGTH]:
                     break  # zeros after a block of zeros: the sum is rounded already
                 last = last_place(p, order, first, block, base)
-                if last == 0 and settled:
+                if last == 0 and only_zeros:
                     continue  # groups
-                settled = last == 0 and first > q * length
+                only_zeros = last == 0 and first > q * length
                 count = enough(p, block, last)
                 done = False
                 if p[PLAIN]:

@@ -2,20 +2,20 @@
 
 X is joined from residues (`combine_digits`, the arithmetic and the decisions of `cpu.kernels.combine`, so that the bits
 are) or slices (`slices.kernels.combine`), or is a product that meets the "native" target already (`combine_values`).
-Entries that want more than twice float64's precision are marked by a bit, 32 columns a word, and not written: `settle`
+Entries that want more than twice float64's precision get a flag, a bit each, and are not written: `recompute_exact`
 sums those exactly, in limbs of 32 bits as `repair` does, alpha and beta·C included.
 
 **Of values.** Let |X - AB| <= K·u·|A||B| + K·η, with K·u <= 1/2. The sum is rounded once, by at most η/2 and
 u·|alpha·X + beta·C|, so it errs by at most (K + 2)·u·|alpha||A||B| + u·|beta||C| + (1 + u)·|alpha|·K·η + η in all. That
 is within the target of gemm, K + 3 instead of K, if |alpha| <= 1, or if |A||B|, which is at least (|X| - K·η)/1.5,
-exceeds 2K·η/u: entries with |alpha| > 1 and |X| < 8K·η/u are marked.
+exceeds 2K·η/u: entries with |alpha| > 1 and |X| < 8K·η/u are flagged.
 
 **Overflow.** The target says nothing of it, as X was rounded before C came to it: an entry is infinite exactly where
 the exact sum, rounded, is. A float32 X errs by at most E = K·2^104 + 2^122. Of cuBLAS's, all of whose partial sums are
 finite, that is 2K roundings by at most half an ulp of the largest number; other products are exact but for one
 rounding where they could err by 2^122 (`SPARE`). So entries within |alpha|·E of 2^128 - 2^103, from where
-on numbers round to infinity, are marked, and `cuda.gemm.sum.Sum` sees to it that |alpha|·E is at most 2^127 + 2^126. In
-float64 K·2^971, times |alpha| at most 2^1022, reaches that far from no sum below 2^900, and larger ones are marked.
+on numbers round to infinity, are flagged, and `cuda.gemm.sum.Sum` sees to it that |alpha|·E is at most 2^127 + 2^126.
+In float64 K·2^971, times |alpha| at most 2^1022, reaches that far from no sum below 2^900, and larger ones are flagged.
 
 Of real numbers C may be the result itself: an entry's C is read before the entry is written, by the one who writes it.
 
@@ -62,7 +62,7 @@ def add_term(high, low, size, nonzero, f, x, tail, counts):
 
 
 @triton.jit
-def _sum_open(high, low, err, PRECISION: tl.constexpr):
+def _sum_uncertified(high, low, err, PRECISION: tl.constexpr):
     """Whether numbers within err of high + low round differently, to 53 bits or to float32."""
     below = high + (low - err)
     above = high + (low + err)
@@ -74,13 +74,13 @@ def _sum_open(high, low, err, PRECISION: tl.constexpr):
 
 
 @triton.jit
-def mark(marked, marks, i, j, m, mark_pitch, ROWS: tl.constexpr, BLOCK: tl.constexpr):
-    """A bit an entry, in rows of mark_pitch words."""
-    flagged = tl.reshape(marked.to(tl.int32), [ROWS, BLOCK // 32, 32])
-    word = tl.sum(flagged << tl.arange(0, 32)[None, None, :], 2)
+def store_flags(flagged, flags, i, j, m, flag_pitch, ROWS: tl.constexpr, BLOCK: tl.constexpr):
+    """A bit an entry, in rows of flag_pitch words."""
+    bits = tl.reshape(flagged.to(tl.int32), [ROWS, BLOCK // 32, 32])
+    word = tl.sum(bits << tl.arange(0, 32)[None, None, :], 2)
     at = tl.min(j, 0) // 32 + tl.arange(0, BLOCK // 32)
-    inside = (i < m)[:, None] & (at < mark_pitch)[None, :]
-    tl.store(marks + i.to(tl.int64)[:, None] * mark_pitch + at[None, :], word, mask=inside)
+    inside = (i < m)[:, None] & (at < flag_pitch)[None, :]
+    tl.store(flags + i.to(tl.int64)[:, None] * flag_pitch + at[None, :], word, mask=inside)
 
 
 @triton.jit
@@ -107,8 +107,8 @@ def decided(
     f0, x1, t1, n1, f1, x2, t2, n2, f2, c1, f3, c2, bound, safe, kappa, MODE: tl.constexpr, PRECISION: tl.constexpr,
     PARTS: tl.constexpr,
 ):  # fmt: skip
-    """(value, marked, uncovered) of f0·X1 + f1·X2 + f2·C1 + f3·C2: `cpu.kernels.combine`, with its proof and its
-    decisions; uncovered: what is not marked otherwise, but whose own magnitude does not cover kappa times the bound.
+    """(value, flagged, uncovered) of f0·X1 + f1·X2 + f2·C1 + f3·C2: `cpu.kernels.combine`, with its proof and its
+    decisions; uncovered: what is not flagged otherwise, but whose own magnitude does not cover kappa times the bound.
     """
     high = tl.zeros(x1.shape, tl.float64)
     low = high
@@ -138,11 +138,11 @@ def decided(
     # Magnitudes say nothing of overflow within the bound: 2^1020, 2^126.
     reach = tl.abs(high) + bound
     far = ~(reach < (1.1235582092889474e307 if PRECISION == 53 else 8.507059173023462e37))
-    marked = unsafe | _sum_open(high, low, err, PRECISION) | (uncovered & far)
+    flagged = unsafe | _sum_uncertified(high, low, err, PRECISION) | (uncovered & far)
     if MODE == MAGNITUDE:
-        marked = marked | ~(bound < (1.1235582092889474e307 if PRECISION == 53 else 8.507059173023462e37))
-    marked = marked & ~(~nonzero & (bound == 0.0) & safe)
-    return high, marked, uncovered & ~marked
+        flagged = flagged | ~(bound < (1.1235582092889474e307 if PRECISION == 53 else 8.507059173023462e37))
+    flagged = flagged & ~(~nonzero & (bound == 0.0) & safe)
+    return high, flagged, uncovered & ~flagged
 
 
 @triton.jit
@@ -184,16 +184,16 @@ def tile_of(m, n, ROWS: tl.constexpr, BLOCK: tl.constexpr):
 @triton.jit(
     do_not_specialize=[
         "row_stride", "column_stride", "batch_step", "c_row", "c_column", "c_batch", "alpha", "alpha_i", "beta",
-        "beta_i", "m", "n", "k", "q", "row_pitch", "plane", "mark_pitch", "row_batches", "column_batches",
+        "beta_i", "m", "n", "k", "q", "row_pitch", "plane", "flag_pitch", "row_batches", "column_batches",
     ]
 )  # fmt: skip
 def combine_digits(
-    digits, out, row_stride, column_stride, batch_step, c, c_row, c_column, c_batch, marks, rows, columns, constants,
-    reduction, alpha, alpha_i, beta, beta_i, m, n, k, q, row_pitch, plane, mark_pitch, row_batches, column_batches,
+    digits, out, row_stride, column_stride, batch_step, c, c_row, c_column, c_batch, flags, rows, columns, constants,
+    reduction, alpha, alpha_i, beta, beta_i, m, n, k, q, row_pitch, plane, flag_pitch, row_batches, column_batches,
     MODULI: tl.constexpr, LIMBS: tl.constexpr, LEVELS: tl.constexpr, TESTED: tl.constexpr, MODE: tl.constexpr,
     PRECISION: tl.constexpr, PARTS: tl.constexpr, ADDEND: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """out = alpha·X + beta·C of ROWS rows and BLOCK columns where nothing is marked; marks (batch, parts, m, pitch).
+    """out = alpha·X + beta·C of ROWS rows and BLOCK columns where nothing is flagged; flags (batch, parts, m, pitch).
 
     digits, rows, columns, constants, reduction: as for `join_exact.join_tile`. c: C, whose strides may be 0. alpha,
     beta: the patterns of their parts. PARTS: 2 for complex numbers, out's and c's parts being neighbours. TESTED: that
@@ -230,45 +230,45 @@ def combine_digits(
     source = c + i.to(tl.int64)[:, None] * c_row + j.to(tl.int64)[None, :] * c_column
     f0, g0, f1, g1 = factor_of(alpha), factor_of(alpha_i), factor_of(beta), factor_of(beta_i)
     c0 = addend(source, inside, ADDEND)
-    marks += batch * PARTS * m * mark_pitch
+    flags += batch * PARTS * m * flag_pitch
     if PARTS == 1:
         x0, t0, n0 = _joined(at, plane, reduction, constants, read, exponent, safe, MODULI, LIMBS, REAL)
-        value, marked, uncovered = decided(
+        value, flagged, uncovered = decided(
             f0, x0, t0, n0, f0 * 0.0, x0, t0, n0, f1, c0, f0, c0, bound, safe, kappa, MODE, PRECISION, PARTS
         )  # fmt: skip
         if TESTED:
-            marked = marked | covered(
+            flagged = flagged | covered(
                 uncovered & inside, units, f0, f0 * 0.0, rows, columns, m, n, i, j, in_m, in_n, k, special, constants,
                 LEVELS,
             )  # fmt: skip
         if MODE == RAW:
-            marked = marked | ~(tl.abs(value) + first * tl.abs(f0) < TOP)
-        marked = (marked | special) & inside
-        tl.store(target, value if PRECISION == 53 else value.to(tl.float32), mask=inside & ~marked)
-        mark(marked, marks, i, j, m, mark_pitch, ROWS, BLOCK)
+            flagged = flagged | ~(tl.abs(value) + first * tl.abs(f0) < TOP)
+        flagged = (flagged | special) & inside
+        tl.store(target, value if PRECISION == 53 else value.to(tl.float32), mask=inside & ~flagged)
+        store_flags(flagged, flags, i, j, m, flag_pitch, ROWS, BLOCK)
     else:
         c1 = addend(source + 1, inside, ADDEND)
         x0, t0, n0 = _joined(at, plane, reduction, constants, read, exponent, safe, MODULI, LIMBS, REAL_PART)
         x1, t1, n1 = _joined(at, plane, reduction, constants, read, exponent, safe, MODULI, LIMBS, IMAGINARY_PART)
         for part in tl.static_range(PARTS):
             if part == 0:
-                value, marked, uncovered = decided(
+                value, flagged, uncovered = decided(
                     f0, x0, t0, n0, -g0, x1, t1, n1, f1, c0, -g1, c1, bound, safe, kappa, MODE, PRECISION, PARTS
                 )  # fmt: skip
             else:
-                value, marked, uncovered = decided(
+                value, flagged, uncovered = decided(
                     g0, x0, t0, n0, f0, x1, t1, n1, g1, c0, f1, c1, bound, safe, kappa, MODE, PRECISION, PARTS
                 )  # fmt: skip
             if TESTED:
-                marked = marked | covered(
+                flagged = flagged | covered(
                     uncovered & inside, units, f0, g0, rows, columns, m, n, i, j, in_m, in_n, k, special, constants,
                     LEVELS,
                 )  # fmt: skip
             if MODE == RAW:
-                marked = marked | ~(tl.abs(value) + first * (tl.abs(f0) + tl.abs(g0)) < TOP)
-            marked = (marked | special) & inside
-            tl.store(target + part, value if PRECISION == 53 else value.to(tl.float32), mask=inside & ~marked)
-            mark(marked, marks + part * m * mark_pitch, i, j, m, mark_pitch, ROWS, BLOCK)
+                flagged = flagged | ~(tl.abs(value) + first * (tl.abs(f0) + tl.abs(g0)) < TOP)
+            flagged = (flagged | special) & inside
+            tl.store(target + part, value if PRECISION == 53 else value.to(tl.float32), mask=inside & ~flagged)
+            store_flags(flagged, flags + part * m * flag_pitch, i, j, m, flag_pitch, ROWS, BLOCK)
 
 
 @triton.jit
@@ -304,12 +304,12 @@ def _rounded_total(f0, x0, f1, x1, f2, c0, f3, c1, PRECISION: tl.constexpr, PART
         high, low, rest, size = _add_exactly(high, low, rest, size, f1, x1)
         high, low, rest, size = _add_exactly(high, low, rest, size, f3, c1)
     high, low = two_sum(high, low)
-    marked = ~(size < 8.452712498170644e270) | ((rest != 0.0) & _sum_open(high, low, 2.0 * rest, PRECISION))
+    flagged = ~(size < 8.452712498170644e270) | ((rest != 0.0) & _sum_uncertified(high, low, 2.0 * rest, PRECISION))
     if PRECISION == 24:
         step = tl.where((low > 0.0) == (high > 0.0), 1, -1)
         odd = (low != 0.0) & ((bits_of(high) & 1) == 0)
         high = tl.where(odd, (bits_of(high) + step).to(tl.float64, bitcast=True), high)
-    return high, marked
+    return high, flagged
 
 
 @triton.jit
@@ -323,12 +323,12 @@ def _near_top(value, reach, PRECISION: tl.constexpr, PRODUCT: tl.constexpr):
 @triton.jit(
     do_not_specialize=[
         "row_stride", "column_stride", "batch_step", "c_row", "c_column", "c_batch", "alpha", "alpha_i", "beta",
-        "beta_i", "m", "n", "k", "mark_pitch",
+        "beta_i", "m", "n", "k", "flag_pitch",
     ]
 )  # fmt: skip
 def combine_values(
-    products, out, row_stride, column_stride, batch_step, c, c_row, c_column, c_batch, marks, alpha, alpha_i, beta,
-    beta_i, m, n, k, mark_pitch, PRODUCT: tl.constexpr, PRECISION: tl.constexpr, PARTS: tl.constexpr,
+    products, out, row_stride, column_stride, batch_step, c, c_row, c_column, c_batch, flags, alpha, alpha_i, beta,
+    beta_i, m, n, k, flag_pitch, PRODUCT: tl.constexpr, PRECISION: tl.constexpr, PARTS: tl.constexpr,
     ADDEND: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """The same of X = products (batch, m, n), contiguous, of out's type; PRODUCT: whether there is one (else it is 0).
@@ -351,21 +351,21 @@ def combine_values(
     small = tl.where(f0 * f0 + g0 * g0 > 1.0, small, small * 0.0)
     # k·2^104; 2^80 for roundings here.
     reach = (tl.abs(f0) + tl.abs(g0)) * (wide(k).to(tl.float64) * 20282409603651670423947251286016.0 + SPARE) + 2.0**80
-    marks += batch * PARTS * m * mark_pitch
+    flags += batch * PARTS * m * flag_pitch
     if PARTS == 1:
-        value, marked = _rounded_total(f0, x0, f0, x0, f1, c0, f0, c0, PRECISION, PARTS)
-        marked = (marked | (tl.abs(x0) < small) | _near_top(value, reach, PRECISION, PRODUCT)) & inside
-        tl.store(target, value if PRECISION == 53 else value.to(tl.float32), mask=inside & ~marked)
-        mark(marked, marks, i, j, m, mark_pitch, ROWS, BLOCK)
+        value, flagged = _rounded_total(f0, x0, f0, x0, f1, c0, f0, c0, PRECISION, PARTS)
+        flagged = (flagged | (tl.abs(x0) < small) | _near_top(value, reach, PRECISION, PRODUCT)) & inside
+        tl.store(target, value if PRECISION == 53 else value.to(tl.float32), mask=inside & ~flagged)
+        store_flags(flagged, flags, i, j, m, flag_pitch, ROWS, BLOCK)
     else:
         c1 = addend(source + 1, inside, ADDEND)
         x1 = addend(at + 1, inside, PRODUCT)
         tiny = (tl.abs(x0) < small) | (tl.abs(x1) < small)
         for part in tl.static_range(PARTS):
             if part == 0:
-                value, marked = _rounded_total(f0, x0, -g0, x1, f1, c0, -g1, c1, PRECISION, PARTS)
+                value, flagged = _rounded_total(f0, x0, -g0, x1, f1, c0, -g1, c1, PRECISION, PARTS)
             else:
-                value, marked = _rounded_total(g0, x0, f0, x1, g1, c0, f1, c1, PRECISION, PARTS)
-            marked = (marked | tiny | _near_top(value, reach, PRECISION, PRODUCT)) & inside
-            tl.store(target + part, value if PRECISION == 53 else value.to(tl.float32), mask=inside & ~marked)
-            mark(marked, marks + part * m * mark_pitch, i, j, m, mark_pitch, ROWS, BLOCK)
+                value, flagged = _rounded_total(g0, x0, f0, x1, g1, c0, f1, c1, PRECISION, PARTS)
+            flagged = (flagged | tiny | _near_top(value, reach, PRECISION, PRODUCT)) & inside
+            tl.store(target + part, value if PRECISION == 53 else value.to(tl.float32), mask=inside & ~flagged)
+            store_flags(flagged, flags + part * m * flag_pitch, i, j, m, flag_pitch, ROWS, BLOCK)

@@ -18,7 +18,15 @@ from prismm.cuda.kernels.exact import (
 )
 from prismm.cuda.kernels.fp64 import EXPONENT, LARGEST, LOW32, STATISTICS, bit_number, power_of_two, two_sum, wide
 from prismm.cuda.residues.kernels.join_exact import RAW, bound_terms
-from prismm.cuda.residues.kernels.repair import EXACT, KEPT, NATIVE, SPECIAL, error_of_sums, rounded_alike, sum_in_lanes
+from prismm.cuda.residues.kernels.repair import (
+    EXACT,
+    NATIVE,
+    SCHEME_VALUE,
+    SPECIAL,
+    error_of_sums,
+    rounded_alike,
+    sum_in_lanes,
+)
 
 UNIT_OF_SUMS = tl.constexpr(3232)
 """Exponent of the lowest limb's unit, negated: 101 limbs; alpha·a·b of subnormal numbers are multiples of 2^-3222."""
@@ -179,7 +187,7 @@ def _signed(f, x):
 
 
 @triton.jit
-def _settle(
+def _recompute_entry(
     a, a_step, b, b_step, target, c, part, i, j, rows, columns, counts, m, n, k, q, f0, g0, f2, g2, MODE: tl.constexpr,
     PRECISION: tl.constexpr, PARTS: tl.constexpr, ADDEND: tl.constexpr, PRODUCT: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
@@ -194,13 +202,15 @@ def _settle(
             c1 = tl.load(c + 1).to(tl.float64)
     a_shift = tl.full([], 0, tl.int32)
     b_shift = a_shift
-    looked = i >= 0
+    may_be_special = i >= 0
     if MODE != NATIVE:
         _, a_shift, _, _, _, _ = bound_terms(rows, m, i, i < m, 1, True)
         _, b_shift, _, _, _, _ = bound_terms(columns, n, j, j < n, 1, True)
-        looked = (tl.load(rows + LARGEST * m + i) >= EXPONENT) | (tl.load(columns + LARGEST * n + j) >= EXPONENT)
+        may_be_special = (tl.load(rows + LARGEST * m + i) >= EXPONENT) | (
+            tl.load(columns + LARGEST * n + j) >= EXPONENT
+        )
     if PRODUCT:
-        if looked:
+        if may_be_special:
             s0 = ieee_value(a, a_step, b, b_step, k, 0, PARTS, BLOCK)
             if PARTS == 2:
                 s1 = ieee_value(a, a_step, b, b_step, k, 1, PARTS, BLOCK)
@@ -230,15 +240,15 @@ def _settle(
         )  # fmt: skip
         path = tl.full([], EXACT, tl.int32)
         if MODE == RAW:
-            own = _exact(
+            of_scheme = _exact(
                 a, a_step, a_shift, b, b_step, b_shift, k, f0, f1, c0, f2, c1, f3, PRECISION, PARTS, PRODUCT, True,
                 BLOCK,
             )  # fmt: skip
             # Law 4: the scheme's own value, unless the exact one disagrees about infinity.
             infinite = tl.abs(value) == float("inf")
-            if (infinite == (tl.abs(own) == float("inf"))) & (~infinite | (own == value)):
-                value = own
-                path = tl.full([], KEPT, tl.int32)
+            if (infinite == (tl.abs(of_scheme) == float("inf"))) & (~infinite | (of_scheme == value)):
+                value = of_scheme
+                path = tl.full([], SCHEME_VALUE, tl.int32)
     tl.store(target + part, value if PRECISION == 53 else value.to(tl.float32))
     tl.atomic_add(counts + path, 1, sem="relaxed")
 
@@ -246,39 +256,39 @@ def _settle(
 @triton.jit(
     do_not_specialize=[
         "a_batch", "a_row", "a_step", "b_batch", "b_column", "b_step", "out_batch", "row_stride", "column_stride",
-        "c_row", "c_column", "c_batch", "alpha", "alpha_i", "beta", "beta_i", "m", "n", "k", "q", "mark_pitch",
+        "c_row", "c_column", "c_batch", "alpha", "alpha_i", "beta", "beta_i", "m", "n", "k", "q", "flag_pitch",
         "batches", "row_batches", "column_batches",
     ]
 )  # fmt: skip
-def settle(
+def recompute_exact(
     a, a_batch, a_row, a_step, b, b_batch, b_column, b_step, out, out_batch, row_stride, column_stride, c, c_row,
-    c_column, c_batch, marks, rows, columns, counts, alpha, alpha_i, beta, beta_i, m, n, k, q, mark_pitch, batches,
+    c_column, c_batch, flags, rows, columns, counts, alpha, alpha_i, beta, beta_i, m, n, k, q, flag_pitch, batches,
     row_batches, column_batches, MODE: tl.constexpr, PRECISION: tl.constexpr, PARTS: tl.constexpr, ADDEND: tl.constexpr,
     PRODUCT: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Set the flagged entries: what IEEE's sum gives where a term is not finite, RN of the exact sum elsewhere; in RAW
     that of rounded operands, as the scheme has it. MODE is NATIVE where there are no statistics of vectors.
-    counts[SPECIAL], [EXACT], [KEPT] grow by the numbers set.
+    counts[SPECIAL], [EXACT], [SCHEME_VALUE] grow by the numbers set.
     """
     f0, g0, f1, g1 = factor_of(alpha), factor_of(alpha_i), factor_of(beta), factor_of(beta_i)
     lanes = tl.arange(0, SPAN)
-    total = wide(batches) * PARTS * m * mark_pitch
+    total = wide(batches) * PARTS * m * flag_pitch
     for start in range(tl.program_id(0).to(tl.int64) * SPAN, total, tl.num_programs(0).to(tl.int64) * SPAN):
-        some = tl.load(marks + start + lanes, mask=start + lanes < total, other=0)
+        some = tl.load(flags + start + lanes, mask=start + lanes < total, other=0)
         left = tl.sum((some != 0).to(tl.int32), 0)
         at = tl.full([], -1, tl.int32)
         while left > 0:
             left -= 1
             at = tl.min(tl.where((some != 0) & (lanes > at), lanes, SPAN), 0)
-            word = tl.load(marks + start + at).to(tl.int64) & LOW32
-            row = (start + at) // mark_pitch
+            word = tl.load(flags + start + at).to(tl.int64) & LOW32
+            row = (start + at) // flag_pitch
             batch, part, i = row // m // PARTS, row // m % PARTS, row % m
-            j0 = (start + at) % mark_pitch * 32
+            j0 = (start + at) % flag_pitch * 32
             while word != 0:
                 lowest = word & -word
                 word = word ^ lowest
                 j = j0 + bit_number(lowest)
-                _settle(
+                _recompute_entry(
                     a + batch * a_batch + i * a_row, a_step, b + batch * b_batch + j * b_column, b_step,
                     out + batch * out_batch + i * row_stride + j * column_stride,
                     c + batch * c_batch + i * c_row + j * c_column, part, i, j,

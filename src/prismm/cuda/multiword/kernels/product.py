@@ -15,9 +15,9 @@ ROWS, COLUMNS = 128, 64
 LAUNCH = {"num_warps": 8, "num_stages": 3}
 
 
-@triton.jit(do_not_specialize=["m", "width", "row_step", "batch_stride", "mark_pitch", "least", "reach"])
+@triton.jit(do_not_specialize=["m", "width", "row_step", "batch_stride", "flag_pitch", "least", "reach"])
 def words_product(
-    words, out, scales, marks, m, width, pitch, row_step, batch_stride, mark_pitch, least, reach,
+    words, out, scales, flags, m, width, pitch, row_step, batch_stride, flag_pitch, least, reach,
     WORDS: tl.constexpr, DOWN: tl.constexpr, CHUNK: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
     DEPTH: tl.constexpr, GROUP: tl.constexpr, EVEN: tl.constexpr,
 ):  # fmt: skip
@@ -76,7 +76,7 @@ def words_product(
     bits = tl.where(inside & ~sure, 1, 0) << (j & 31)[None, :]
     word = tl.sum(tl.reshape(bits, [ROWS, COLUMNS // 32, 32]), 2)
     jw = column * (COLUMNS // 32) + tl.arange(0, COLUMNS // 32)
-    at_word = marks + (batch * m + i).to(tl.int64)[:, None] * mark_pitch + jw[None, :]
-    tl.store(at_word, word, mask=(i < m)[:, None] & (jw < mark_pitch)[None, :])
+    at_word = flags + (batch * m + i).to(tl.int64)[:, None] * flag_pitch + jw[None, :]
+    tl.store(at_word, word, mask=(i < m)[:, None] & (jw < flag_pitch)[None, :])
     target = out + batch.to(tl.int64) * even(batch_stride, EVEN) + i.to(tl.int64)[:, None] * row_stride + j[None, :]
     tl.store(target, acc, mask=inside)

@@ -17,7 +17,7 @@ Operations: 2·m·n·k a product of words, 3 of them for two words. Bytes: 2·(m
 them again. At n = 8192 FP16 words could take 4.3 ms at cuBLAS's rate on an H200 (764 TFLOP/s); measured: 4.7 ms,
 91 %, and 97 % at n = 4096. TF32 words 8.8 ms. Chunks of 256 cost 8 % more, of 128 20 %. GROUP 4 or 16: no difference.
 
-Of 64 products at n = 512, in chunks of one step, an H200 took 134 us. By parts taken out: marks 27, results written
+Of 64 products at n = 512, in chunks of one step, an H200 took 134 us. By parts taken out: flags 27, results written
 from registers 16, roundings 20; 72 are left, 67 at cuBLAS's rate. Scales were waited for at every chunk, and are read a
 chunk ahead now; results leave by TMA through the stage that the tile read last; that all is sure is told by a row's
 smallest entry: 110 us. Words of neighbours side by side in memory, so that boxes are whole lines, made no difference.
@@ -96,10 +96,10 @@ def _smaller(x, y):
 
 
 @gluon.jit
-def mark_tile(
-    acc, top_x, top_y, marks, batch, first_row, column, m, n, mark_pitch, least, reach, far, slope, TILE: gl.constexpr
+def flag_tile(
+    acc, top_x, top_y, flags, batch, first_row, column, m, n, flag_pitch, least, reach, far, slope, TILE: gl.constexpr
 ):
-    """The marks of 64 rows of a tile; top_x, top_y: largest scales of rows and columns.
+    """The flags of 64 rows of a tile; top_x, top_y: largest scales of rows and columns.
 
     Mostly all entries are sure, which a row's smallest one and the largest scales tell more cheaply than the test does:
     largest·far overflows where an entry might, slope is least/far, and NaN stays NaN.
@@ -123,8 +123,8 @@ def mark_tile(
         word = gl.convert_layout(gl.sum(bits.reshape([64, TILE // 32, 32]), 2), stored)
     iw = first_row + gl.arange(0, 64, layout=gl.SliceLayout(1, stored))
     jw = column * (TILE // 32) + gl.arange(0, TILE // 32, layout=gl.SliceLayout(0, stored))
-    at_word = marks + (batch * m + iw).to(gl.int64)[:, None] * mark_pitch + jw[None, :]
-    gl.store(at_word, word, mask=(iw < m)[:, None] & (jw < mark_pitch)[None, :])
+    at_word = flags + (batch * m + iw).to(gl.int64)[:, None] * flag_pitch + jw[None, :]
+    gl.store(at_word, word, mask=(iw < m)[:, None] & (jw < flag_pitch)[None, :])
 
 
 @gluon.jit
@@ -144,16 +144,16 @@ def _bring(acc, result, ring, place, batch, first_row, column, TILE: gl.constexp
     products are made, and `tma.store_wait` says when it has been.
     """
     layout: gl.constexpr = gl.NVMMASharedLayout(swizzle_byte_width=128, element_bitwidth=32, rank=3)
-    own = ring.index(place)._reinterpret(gl.float32, [1, 64, TILE], layout)
-    own.store(acc.reshape([1, 64, TILE]))
+    box = ring.index(place)._reinterpret(gl.float32, [1, 64, TILE], layout)
+    box.store(acc.reshape([1, 64, TILE]))
     fence_async_shared()
     gl.thread_barrier()
-    tma.async_copy_shared_to_global(result, [batch, first_row, column * TILE], own)
+    tma.async_copy_shared_to_global(result, [batch, first_row, column * TILE], box)
 
 
 @gluon.jit
 def _multiply(
-    WHICH: gl.constexpr, out, result, scales, marks, m, width, pitch, batches, row_step, batch_stride, mark_pitch,
+    WHICH: gl.constexpr, out, result, scales, flags, m, width, pitch, batches, row_step, batch_stride, flag_pitch,
     least, reach, far, slope, left_ring, right_ring, full, free, done, turn,
     WORDS: gl.constexpr, DOWN: gl.constexpr, CHUNK: gl.constexpr, TILE: gl.constexpr, DEPTH: gl.constexpr,
     STAGES: gl.constexpr, GROUP: gl.constexpr, INSTRUCTION: gl.constexpr, EVEN: gl.constexpr, BRING: gl.constexpr,
@@ -173,7 +173,7 @@ def _multiply(
     stage = 0
     phase = 0
     held = 0
-    told = 0
+    write_phase = 0
     turned = 1 - WHICH
     # A longer chunk needs stages that the other group gives back, so that turns would never end.
     IN_TURN: gl.constexpr = (CHUNK > 1) & (CHUNK < STAGES)
@@ -248,12 +248,12 @@ def _multiply(
         first_row = row * TILE + 64 * WHICH
         if BRING:
             mbarrier.arrive(done, count=1)
-        mark_tile(
-            acc, top_x, top_y, marks, batch, first_row, column, m, n, mark_pitch, least, reach, far, slope, TILE
+        flag_tile(
+            acc, top_x, top_y, flags, batch, first_row, column, m, n, flag_pitch, least, reach, far, slope, TILE
         )  # fmt: skip
         if BRING:
-            mbarrier.wait(done, told)
-            told ^= 1
+            mbarrier.wait(done, write_phase)
+            write_phase ^= 1
             ring = left_ring if WHICH == 0 else right_ring
             _bring(acc, result, ring, held * WORDS, batch, first_row, column, TILE)
         else:
@@ -265,21 +265,21 @@ def _multiply(
 
 @gluon.jit(
     do_not_specialize=[
-        "m", "width", "pitch", "batches", "row_step", "batch_stride", "mark_pitch", "least", "reach", "far",
+        "m", "width", "pitch", "batches", "row_step", "batch_stride", "flag_pitch", "least", "reach", "far",
         "slope",
     ]
 )  # fmt: skip
 def words_product(
-    words, out, result, scales, marks, m, width, pitch, batches, row_step, batch_stride, mark_pitch, least, reach,
+    words, out, result, scales, flags, m, width, pitch, batches, row_step, batch_stride, flag_pitch, least, reach,
     far, slope, WORDS: gl.constexpr, DOWN: gl.constexpr, CHUNK: gl.constexpr, TILE: gl.constexpr, DEPTH: gl.constexpr,
     STAGES: gl.constexpr, GROUP: gl.constexpr, EVEN: gl.constexpr, BRING: gl.constexpr,
 ):  # fmt: skip
-    """out (batches, m, width) = A·B, and a mark on every entry that is not sure.
+    """out (batches, m, width) = A·B, and a flag on every entry that is not sure.
 
     words: TMA descriptor of `split_words`'s rows, boxes (TILE, DEPTH); CHUNK in steps of DEPTH. EVEN: width and
     strides are multiples of 16. result: descriptor of out, boxes (1, 64, TILE), where BRING says that there is one. An
     entry is sure if least·largest <= |entry| and |entry| + reach·largest < 2^127, `largest` being the product of its
-    row's and its column's largest scales; far, slope: of `mark_tile`; all four numbers are patterns of float32.
+    row's and its column's largest scales; far, slope: of `flag_tile`; all four numbers are patterns of float32.
     """
     left_ring = gl.allocate_shared_memory(words.dtype, [STAGES * WORDS, TILE, DEPTH], words.layout)
     right_ring = gl.allocate_shared_memory(words.dtype, [STAGES * WORDS, TILE, DEPTH], words.layout)
@@ -299,12 +299,12 @@ def words_product(
     gl.warp_specialize(
         [
             (_multiply, (
-                0, out, result, scales, marks, m, width, pitch, batches, row_step, batch_stride, mark_pitch, least,
+                0, out, result, scales, flags, m, width, pitch, batches, row_step, batch_stride, flag_pitch, least,
                 reach, far, slope, left_ring, right_ring, full, free, done, turn, WORDS, DOWN, CHUNK, TILE, DEPTH,
                 STAGES, GROUP, INSTRUCTION, EVEN, BRING,
             )),
             (_multiply, (
-                1, out, result, scales, marks, m, width, pitch, batches, row_step, batch_stride, mark_pitch, least,
+                1, out, result, scales, flags, m, width, pitch, batches, row_step, batch_stride, flag_pitch, least,
                 reach, far, slope, left_ring, right_ring, full, free, done, turn, WORDS, DOWN, CHUNK, TILE, DEPTH,
                 STAGES, GROUP, INSTRUCTION, EVEN, BRING,
             )),

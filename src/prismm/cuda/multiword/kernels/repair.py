@@ -1,13 +1,13 @@
 """Repair of products of words: flagged entries are summed in float64, whose products of two float32 are exact.
 
-A tile of 64 x 64 entries with many marks is made by the FP64 matrix instructions, at the speed of a native float64
+A tile of 64 x 64 entries with many flags is made by the FP64 matrix instructions, at the speed of a native float64
 product; single flagged entries by a program of their own. Either sum errs by less than (k + 2)·2^-53·|a||b| (Jeannerod
 and Rump 2013, in any order), and cannot overflow: an entry whose row or column is not finite is what IEEE's sum gives,
 in any order, and one without any nonzero product is 0. Then one rounding. Where 64 times that error leaves undecided
 whether the entry overflows, or where a target asks for more (EXACT), the entry is summed exactly
 (`repair.exact_value`). In a tile |a||b| is taken for k times the largest magnitudes of a row and a column.
 
-A program reads the marks of 64 tiles at a time, 32 KiB of them, which a bit a tile sums up, and several share them
+A program reads the flags of 64 tiles at a time, 32 KiB of them, which a bit a tile sums up, and several share them
 where there are few: mostly none is set, and a check costs one read, whatever its size. Per repaired entry 8·k
 bytes and 4·k operations alone, k/4 bytes in a tile.
 """
@@ -17,7 +17,7 @@ import triton.language as tl
 
 from prismm.cuda.kernels.exact import exact_value
 
-SPECIAL, SUMMED, DOUBLE, KEPT = tl.constexpr(0), tl.constexpr(1), tl.constexpr(2), tl.constexpr(3)
+SPECIAL, SUMMED, DOUBLE, SCHEME_VALUE = tl.constexpr(0), tl.constexpr(1), tl.constexpr(2), tl.constexpr(3)
 """Which of `counts` grows: not finite, summed exactly, in float64, or left as it was."""
 
 TOP = tl.constexpr(3.4028235677973366e38)
@@ -27,11 +27,11 @@ SLACK = tl.constexpr(7.7e-15)
 """Above 64·2^-53, for roundings of a sum's error."""
 
 SIDE, TILES, MANY = tl.constexpr(64), tl.constexpr(64), tl.constexpr(48)
-"""Rows and columns of a tile, tiles that a program reads, marks from which a tile is made as one."""
+"""Rows and columns of a tile, tiles that a program reads, flags from which a tile is made as one."""
 
 
 @triton.jit
-def _settle(
+def _repair_entry(
     a, a_step, b, b_step, target, counts, k, part, PARTS: tl.constexpr, RAW: tl.constexpr, EXACT: tl.constexpr,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
@@ -61,26 +61,31 @@ def _settle(
     finite = value - value == 0.0
     # k < 2^23, so that the float64 sum errs by less than 2^-29 of it; 64 times that, for `combine.SPARE`.
     error = tl.sum(size, 0) * (2.0**-23)
-    open_top = (tl.abs(value) + error >= TOP) & (tl.abs(value) - error < TOP)
+    may_overflow = (tl.abs(value) + error >= TOP) & (tl.abs(value) - error < TOP)
     path = tl.where(finite, DOUBLE, SPECIAL)
-    if finite & (open_top | EXACT):
+    if finite & (may_overflow | EXACT):
         value = exact_value(a, a_step, b, b_step, k, part, PARTS, 24, BLOCK)
         path = path * 0 + SUMMED
     value = tl.where(finite & (tl.abs(value) >= TOP), tl.where(value > 0.0, float("inf"), float("-inf")), value)
     if RAW:
         # Law 4: the scheme's own value, unless the exact one disagrees about infinity.
-        own = tl.load(target).to(tl.float64)
+        of_scheme = tl.load(target).to(tl.float64)
         infinite = tl.abs(value) == float("inf")
-        if finite & (own == own) & (infinite == (tl.abs(own) == float("inf"))) & (~infinite | (own == value)):
-            value = own
-            path = path * 0 + KEPT
+        if (
+            finite
+            & (of_scheme == of_scheme)
+            & (infinite == (tl.abs(of_scheme) == float("inf")))
+            & (~infinite | (of_scheme == value))
+        ):
+            value = of_scheme
+            path = path * 0 + SCHEME_VALUE
     tl.store(target, value.to(tl.float32))
     tl.atomic_add(counts + path, 1, sem="relaxed")
 
 
 @triton.jit
 def _tile(
-    a, a_row, a_step, b, b_column, b_step, out, row_stride, counts, i0, j0, m, n, k, marked, PARTS: tl.constexpr,
+    a, a_row, a_step, b, b_column, b_step, out, row_stride, counts, i0, j0, m, n, k, flagged, PARTS: tl.constexpr,
     DEPTH: tl.constexpr,
 ):  # fmt: skip
     """The flagged entries of a tile by float64 products; returns those that may overflow, which are left: products that
@@ -115,8 +120,8 @@ def _tile(
     terms = k.to(tl.float64) * PARTS + 2.0
     error = (terms * terms * SLACK) * of_row.to(tl.float64)[:, None]
     error = error * of_column.to(tl.float64)[None, :]
-    left = marked & finite & ~(tl.abs(acc) + error < 1.7014118346046923e38)  # 2^127
-    done = marked & ~left
+    left = flagged & finite & ~(tl.abs(acc) + error < 1.7014118346046923e38)  # 2^127
+    done = flagged & ~left
     target = out + i.to(tl.int64)[:, None] * row_stride + j[None, :]
     tl.store(target, acc.to(tl.float32), mask=done)
     tl.atomic_add(counts + SPECIAL, tl.sum((done & ~finite).to(tl.int64)), sem="relaxed")
@@ -126,7 +131,7 @@ def _tile(
 
 @triton.jit
 def _piece(
-    a, a_row, a_step, b, b_column, b_step, out, row_stride, marks, counts, i0, j0, m, n, k, mark_pitch,
+    a, a_row, a_step, b, b_column, b_step, out, row_stride, flags, counts, i0, j0, m, n, k, flag_pitch,
     PARTS: tl.constexpr, RAW: tl.constexpr, EXACT: tl.constexpr, BLOCK: tl.constexpr, DEPTH: tl.constexpr,
     DENSE: tl.constexpr,
 ):  # fmt: skip
@@ -134,22 +139,22 @@ def _piece(
     i = i0 + tl.arange(0, SIDE)
     j = j0 + tl.arange(0, SIDE)
     word = tl.load(
-        marks + i.to(tl.int64)[:, None] * mark_pitch + (j // 32)[None, :], mask=(i < m)[:, None] & (j < n)[None, :],
+        flags + i.to(tl.int64)[:, None] * flag_pitch + (j // 32)[None, :], mask=(i < m)[:, None] & (j < n)[None, :],
         other=0,
     )  # fmt: skip
-    marked = ((word >> (j % 32)[None, :]) & 1) != 0
+    flagged = ((word >> (j % 32)[None, :]) & 1) != 0
     if DENSE and not RAW and not EXACT:
-        if tl.sum(marked.to(tl.int32)) >= MANY:
-            marked = _tile(
-                a, a_row, a_step, b, b_column, b_step, out, row_stride, counts, i0, j0, m, n, k, marked, PARTS, DEPTH
+        if tl.sum(flagged.to(tl.int32)) >= MANY:
+            flagged = _tile(
+                a, a_row, a_step, b, b_column, b_step, out, row_stride, counts, i0, j0, m, n, k, flagged, PARTS, DEPTH
             )
     index = tl.arange(0, SIDE)[:, None] * SIDE + tl.arange(0, SIDE)[None, :]
-    pending = tl.where(marked, index, SIDE * SIDE)
+    pending = tl.where(flagged, index, SIDE * SIDE)
     first = tl.min(pending)
     while first < SIDE * SIDE:
         row = (i0 + first // SIDE).to(tl.int64)
         column = (j0 + first % SIDE).to(tl.int64)
-        _settle(
+        _repair_entry(
             a + row * a_row, a_step, b + column // PARTS * b_column, b_step, out + row * row_stride + column, counts, k,
             (column % PARTS).to(tl.int32), PARTS, RAW, EXACT, BLOCK,
         )  # fmt: skip
@@ -160,22 +165,22 @@ def _piece(
 @triton.jit(
     do_not_specialize=[
         "a_row", "a_step", "a_batch", "b_column", "b_step", "b_batch", "row_stride", "batch_stride", "m", "n", "k",
-        "mark_pitch", "batches", "shares",
+        "flag_pitch", "batches", "shares",
     ]
 )  # fmt: skip
 def repair_words(
-    a, a_row, a_step, a_batch, b, b_column, b_step, b_batch, out, row_stride, batch_stride, marks, counts, m, n, k,
-    mark_pitch, batches, shares, PARTS: tl.constexpr, RAW: tl.constexpr, EXACT: tl.constexpr, BLOCK: tl.constexpr,
+    a, a_row, a_step, a_batch, b, b_column, b_step, b_batch, out, row_stride, batch_stride, flags, counts, m, n, k,
+    flag_pitch, batches, shares, PARTS: tl.constexpr, RAW: tl.constexpr, EXACT: tl.constexpr, BLOCK: tl.constexpr,
     DEPTH: tl.constexpr, DENSE: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
-    """Settle the flagged entries of out (batches, m, n); counts[SPECIAL], [SUMMED], [DOUBLE], [KEPT] grow.
+    """Set the flagged entries of out (batches, m, n); counts[SPECIAL], [SUMMED], [DOUBLE], [SCHEME_VALUE] grow.
 
     a, b, out, their strides and n: in real numbers, imaginary parts (PARTS is 2) one after the real ones. DENSE: tiles
-    with many marks are made at once. WIDE: neighbouring tiles that a program reads, so that TILES/WIDE lie on
+    with many flags are made at once. WIDE: neighbouring tiles that a program reads, so that TILES/WIDE lie on
     top of each other; shares: programs for the same tiles.
     """
     HIGH: tl.constexpr = TILES // WIDE
-    tall, wide = tl.cdiv(m, HIGH * SIDE), tl.cdiv(mark_pitch, 2 * WIDE)
+    tall, wide = tl.cdiv(m, HIGH * SIDE), tl.cdiv(flag_pitch, 2 * WIDE)
     share = tl.program_id(0) % shares
     rows, words = tl.arange(0, HIGH * SIDE), tl.arange(0, 2 * WIDE)
     tile = tl.arange(0, HIGH)[:, None] * WIDE + tl.arange(0, WIDE)[None, :]
@@ -183,19 +188,19 @@ def repair_words(
         batch = (block // (tall * wide)).to(tl.int64)
         i0 = block % (tall * wide) // wide * (HIGH * SIDE)
         w0 = block % wide * (2 * WIDE)
-        own = marks + batch * m * mark_pitch
+        matrix_flags = flags + batch * m * flag_pitch
         i, w = i0 + rows, w0 + words
         some = tl.load(
-            own + i.to(tl.int64)[:, None] * mark_pitch + w[None, :], mask=(i < m)[:, None] & (w < mark_pitch)[None, :],
-            other=0,
+            matrix_flags + i.to(tl.int64)[:, None] * flag_pitch + w[None, :], mask=(i < m)[:,
+            None] & (w < flag_pitch)[None, :], other=0,
         )  # fmt: skip
         of_tiles = tl.max(tl.max((some != 0).to(tl.int32).reshape(HIGH, SIDE, WIDE, 2), 3), 1)
-        marked = tl.sum(of_tiles.to(tl.int64) << tile)
-        if marked != 0:
+        flagged = tl.sum(of_tiles.to(tl.int64) << tile)
+        if flagged != 0:
             for x in range(share, TILES, shares):
-                if (marked >> x) & 1 != 0:
+                if (flagged >> x) & 1 != 0:
                     _piece(
                         a + batch * a_batch, a_row, a_step, b + batch * b_batch, b_column, b_step,
-                        out + batch * batch_stride, row_stride, own, counts, i0 + x // WIDE * SIDE,
-                        w0 * 32 + x % WIDE * SIDE, m, n, k, mark_pitch, PARTS, RAW, EXACT, BLOCK, DEPTH, DENSE,
+                        out + batch * batch_stride, row_stride, matrix_flags, counts, i0 + x // WIDE * SIDE,
+                        w0 * 32 + x % WIDE * SIDE, m, n, k, flag_pitch, PARTS, RAW, EXACT, BLOCK, DEPTH, DENSE,
                     )  # fmt: skip

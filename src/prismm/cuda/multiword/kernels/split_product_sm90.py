@@ -22,7 +22,7 @@ product: 177), of 256 at n = 256 91 (143), of 16 at n = 1024 263 (250): a tile t
 again for every 128 columns.
 
 Where the time goes, by samples of what warps wait for: groups that cut wait a seventh and a quarter of it for a stage,
-those that multiply a fifth for words, a fifth for the matrix unit, a tenth are results and marks. A group that cuts has
+those that multiply a fifth for words, a fifth for the matrix unit, a tenth are results and flags. A group that cuts has
 one warp for each scheduler, which takes 4 to 5 cycles an instruction: what counts is how many there are (570 a step). A
 tile's place, which takes integer divisions, is computed after a step's words, and not between two steps' copies: 155
 us for 170. Words that are told of late: 151.
@@ -45,14 +45,14 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 
 from prismm.cuda.kernels.fp64 import even
-from prismm.cuda.multiword.kernels.product_sm90 import mark_tile, place_of, store_tile
+from prismm.cuda.multiword.kernels.product_sm90 import flag_tile, place_of, store_tile
 from prismm.cuda.multiword.kernels.split_sm90 import scale_of
 from prismm.cuda.residues.kernels.product_sm90 import next_stage
 
 TILE, DEPTH, GROUP, STAGES = 128, 64, 8, 2
 """Rows and columns of a tile, terms of a step and chunk, rows of tiles in a strip; stages of words."""
 LAUNCH = {"num_warps": 4, "maxnreg": 128}
-OWN = gl.constexpr(
+SPLIT_LAYOUT = gl.constexpr(
     gl.DistributedLinearLayout(
         reg_bases=[[0, 1], [0, 2], [0, 4], [0, 8], [0, 16], [0, 32]],
         lane_bases=[[1, 0], [2, 0], [4, 0], [8, 0], [16, 0]],
@@ -125,7 +125,7 @@ def _cut(
     copied = 0
     stage = 0
     phase = 1
-    made = -1
+    written = -1
     steps = gl.cdiv(tiles - gl.program_id(0), gl.num_programs(0)) * gl.cdiv(k, DEPTH)
     for step in range(1, steps + 1):
         # Where the next step is.
@@ -134,15 +134,15 @@ def _cut(
             matrix, vector, term = next_matrix, next_vector, 0
         mbarrier.wait(arrived, copied)
         copied ^= 1
-        value = (read if ALONG else read.permute((1, 0))).load(OWN)
+        value = (read if ALONG else read.permute((1, 0))).load(SPLIT_LAYOUT)
         # The last step's words have arrived in shared memory meanwhile.
         fence_async_shared()
         gl.thread_barrier()
-        mbarrier.arrive(full.index(made), count=1, pred=made >= 0)
+        mbarrier.arrive(full.index(written), count=1, pred=written >= 0)
         _copy(source, matrix, vector, term, arrived, elements, step < steps, ALONG)
         # In parts, whose maxima are computed side by side.
         largest = gl.max(gl.max(_size(value).reshape([TILE, 4, DEPTH // 4]), 2), 1)
-        up, down = scale_of(gl.convert_layout(largest, gl.SliceLayout(1, OWN)))
+        up, down = scale_of(gl.convert_layout(largest, gl.SliceLayout(1, SPLIT_LAYOUT)))
         high, low = gl.inline_asm_elementwise(
             words_code(AMPLIFIED), "=r,=r,f,f,f,f", [value, up[:, None]], dtype=(gl.float16, gl.float16),
             is_pure=True, pack=2,
@@ -151,20 +151,20 @@ def _cut(
         words.index(2 * stage).store(high)
         words.index(2 * stage + 1).store(low)
         scales.index(stage).store(down)
-        made = stage
+        written = stage
         stage, phase = next_stage(stage, phase, STAGES)
         if term == 0:
             tile += gl.num_programs(0)
             next_matrix, next_vector = _place(tile, tiles, tiles_m, tiles_n, one, LEFT, TILE, GROUP)
     fence_async_shared()
     gl.thread_barrier()
-    mbarrier.arrive(full.index(made), count=1)
+    mbarrier.arrive(full.index(written), count=1)
 
 
 @gluon.jit
 def _multiply(
-    WHICH: gl.constexpr, out, marks, left_words, right_words, left_scales, right_scales, full, free, m, width, k,
-    batches, row_step, batch_stride, mark_pitch, least, reach, far, slope,
+    WHICH: gl.constexpr, out, flags, left_words, right_words, left_scales, right_scales, full, free, m, width, k,
+    batches, row_step, batch_stride, flag_pitch, least, reach, far, slope,
     DOWN: gl.constexpr, TILE: gl.constexpr, DEPTH: gl.constexpr, STAGES: gl.constexpr, GROUP: gl.constexpr,
     EVEN: gl.constexpr,
 ):  # fmt: skip
@@ -203,29 +203,29 @@ def _multiply(
             stage, phase = next_stage(stage, phase, STAGES)
         batch, row, column = place_of(tile, tiles_m, tiles_n, GROUP)
         first_row = row * TILE + 64 * WHICH
-        mark_tile(
-            acc, top_x, top_y, marks, batch, first_row, column, m, n, mark_pitch, least, reach, far, slope, TILE
+        flag_tile(
+            acc, top_x, top_y, flags, batch, first_row, column, m, n, flag_pitch, least, reach, far, slope, TILE
         )  # fmt: skip
         store_tile(acc, out, batch, first_row, column, m, n, row_step, batch_stride, TILE, EVEN)
 
 
 @gluon.jit(
     do_not_specialize=[
-        "m", "width", "k", "batches", "left_one", "right_one", "row_step", "batch_stride", "mark_pitch", "least",
+        "m", "width", "k", "batches", "left_one", "right_one", "row_step", "batch_stride", "flag_pitch", "least",
         "reach", "far", "slope",
     ]
 )  # fmt: skip
 def multiply_by_words(
-    left, right, out, marks, counts, m, width, k, batches, left_one, right_one, row_step, batch_stride, mark_pitch,
+    left, right, out, flags, counts, m, width, k, batches, left_one, right_one, row_step, batch_stride, flag_pitch,
     least, reach, far, slope,
     LEFT_ALONG: gl.constexpr, RIGHT_ALONG: gl.constexpr, AMPLIFIED: gl.constexpr, DOWN: gl.constexpr,
     TILE: gl.constexpr, DEPTH: gl.constexpr, STAGES: gl.constexpr, GROUP: gl.constexpr, EVEN: gl.constexpr,
     CLEAR: gl.constexpr,
 ):  # fmt: skip
-    """out (batches, m, width) = A·B of float32 matrices, and a mark on every entry that is not sure.
+    """out (batches, m, width) = A·B of float32 matrices, and a flag on every entry that is not sure.
 
     left, right: TMA descriptors of (batch, vectors, terms) in boxes (1, TILE, DEPTH), or (batch, terms, vectors) in
-    (1, DEPTH, TILE); ALONG: whether terms are neighbours; one: 1 where a matrix serves the whole batch. EVEN, marks
+    (1, DEPTH, TILE); ALONG: whether terms are neighbours; one: 1 where a matrix serves the whole batch. EVEN, flags
     and numbers from `least` on: as for `multiword.kernels.product_sm90.words_product`; counts, CLEAR: as for
     `words_split.split_words`. k >= 1.
     """
@@ -256,12 +256,12 @@ def multiply_by_words(
     gl.warp_specialize(
         [
             (_multiply, (
-                0, out, marks, left_words, right_words, left_scales, right_scales, full, free, m, width, k, batches,
-                row_step, batch_stride, mark_pitch, least, reach, far, slope, DOWN, TILE, DEPTH, STAGES, GROUP, EVEN,
+                0, out, flags, left_words, right_words, left_scales, right_scales, full, free, m, width, k, batches,
+                row_step, batch_stride, flag_pitch, least, reach, far, slope, DOWN, TILE, DEPTH, STAGES, GROUP, EVEN,
             )),
             (_multiply, (
-                1, out, marks, left_words, right_words, left_scales, right_scales, full, free, m, width, k, batches,
-                row_step, batch_stride, mark_pitch, least, reach, far, slope, DOWN, TILE, DEPTH, STAGES, GROUP, EVEN,
+                1, out, flags, left_words, right_words, left_scales, right_scales, full, free, m, width, k, batches,
+                row_step, batch_stride, flag_pitch, least, reach, far, slope, DOWN, TILE, DEPTH, STAGES, GROUP, EVEN,
             )),
             (_cut, (
                 left, left_one, left_elements, left_words, left_scales, arrived.index(0), full, free, m, width, k,

@@ -17,7 +17,7 @@ import triton.language as tl
 
 from prismm.cuda.kernels.exact import limb_numbers
 from prismm.cuda.kernels.fp64 import multiple, wide
-from prismm.cuda.kernels.uncertified import settle_open_entries
+from prismm.cuda.kernels.uncertified import recompute_uncertified
 from prismm.cuda.native.kernels.product import LARGE, SLACK, TOP
 
 
@@ -30,7 +30,7 @@ def multiply_by_a_vector(
     """out (batch, rows), contiguous: ROWS entries a program, in one matrix of a batch (axis 1). ONE: whether a step
     along the inner dimension is all; WHOLE: whether the last one is as long as the others; STAGES: steps that are on
     their way at once. TOGETHER: elements of which rows begin, and have, a multiple. counts: as for `repair.finish`.
-    LANES: elements that `repair.settle_native` reads at a time.
+    LANES: elements that `repair.recompute_native` reads at a time.
     """
     k, step = multiple(terms, TOGETHER), multiple(row_step, TOGETHER)
     batch, first = wide(tl.program_id(1)), tl.program_id(0) * ROWS
@@ -54,16 +54,16 @@ def multiply_by_a_vector(
             most = tl.maximum(most, tl.abs(y * z[None, :]))
     total = tl.sum(sums, 1)
     value = total if PRECISION == 53 else total.to(tl.float32)
-    open_ = ~(tl.abs(total) < LARGE)
+    recomputed = ~(tl.abs(total) < LARGE)
     if PRECISION == 24:
         # 64 times k²·2^-53 times the largest product of all these entries, as `direct` has it.
         scale = k.to(tl.float64) * k.to(tl.float64) * SLACK
         error = scale * tl.max(tl.ravel(most, can_reorder=True), 0).to(tl.float64)
-        open_ = ~(tl.abs(total) + error < TOP)
-    open_ = open_ & inside
-    tl.store(out + i, tl.where(open_, float("nan"), value), mask=inside)  # by which the open ones are found below
-    if tl.max(open_.to(tl.int32), 0) > 0:
-        settle_open_entries(
+        recomputed = ~(tl.abs(total) + error < TOP)
+    recomputed = recomputed & inside
+    tl.store(out + i, tl.where(recomputed, float("nan"), value), mask=inside)  # by which those are found below
+    if tl.max(recomputed.to(tl.int32), 0) > 0:
+        recompute_uncertified(
             matrix, row_step, 1, x, 0, x_step, out, counts, wide(first), wide(tl.minimum(first + ROWS, rows)), 1, k,
             tl.arange(0, LANES), limb_numbers(), PRECISION,
         )  # fmt: skip

@@ -29,7 +29,7 @@ from triton.experimental.gluon.language.nvidia.ampere import async_copy, mma_v2
 
 from prismm.cuda.kernels.exact import LIMBS_OF_SUMS
 from prismm.cuda.kernels.fp64 import even, wide
-from prismm.cuda.residues.kernels.repair import settle_native
+from prismm.cuda.residues.kernels.repair import recompute_native
 
 _INNER = gl.constexpr(16)
 """Inner dimension of an instruction."""
@@ -98,12 +98,12 @@ def _begin(buffer, pointers, inside):
 
 
 @gluon.jit
-def settle_tile(
+def recompute_tile(
     a, a_row, a_step, b, b_column, b_step, out, counts, i0, j0, m, n, k, ROWS: gl.constexpr, COLUMNS: gl.constexpr,
     WARPS: gl.constexpr, PRECISION: gl.constexpr,
 ):  # fmt: skip
     """Recompute exactly the entries of a tile of out, contiguous, that so many warps stored as NaN because they are
-    uncertified. a, b, counts: as for `repair.settle_native`.
+    uncertified. a, b, counts: as for `repair.recompute_native`.
     """
     gl.thread_barrier()  # others of them stored what is read here
     lanes = gl.arange(0, 32 * WARPS, gl.BlockedLayout([1], [32], [WARPS], [0]))
@@ -114,7 +114,7 @@ def settle_tile(
             at = out + wide(at_row) * n + at_column
             one = gl.load(at)
             if one != one:
-                settle_native(
+                recompute_native(
                     a + wide(at_row) * a_row, a_step, b + wide(at_column) * b_column, b_step, at, counts, k, 0, lanes,
                     index, PRECISION, 1,
                 )  # fmt: skip
@@ -201,12 +201,12 @@ def multiply_directly(
     value = sums
     if not PARTED:
         value = sums if PRECISION == 53 else sums.to(gl.float32)
-        open_ = ~(gl.abs(value) < LARGE)
+        recomputed = ~(gl.abs(value) < LARGE)
         if PRECISION == 24:
             scale = k.to(gl.float64) * k.to(gl.float64) * SLACK
             error = scale * of_row.to(gl.float64)[:, None] * of_column.to(gl.float64)[None, :]
-            open_ = ~(gl.abs(sums) + error < TOP)
-        value = gl.where(open_, float("nan"), value)  # by which the open ones are found below
+            recomputed = ~(gl.abs(sums) + error < TOP)
+        value = gl.where(recomputed, float("nan"), value)  # by which those are found below
     row = i0 + gl.arange(0, ROWS, gl.SliceLayout(1, MMA))
     column = j0 + gl.arange(0, COLUMNS, gl.SliceLayout(0, MMA))
     gl.store(
@@ -219,7 +219,7 @@ def multiply_directly(
             tile = (wide(place) * gl.num_programs(1) + gl.program_id(1)) * gl.num_programs(0) + gl.program_id(0)
             gl.store(tops + tile, gl.max(of_row, 0) * gl.max(of_column, 0))
     else:
-        if gl.max(gl.max(open_.to(gl.int32), 1), 0) > 0:
-            settle_tile(
+        if gl.max(gl.max(recomputed.to(gl.int32), 1), 0) > 0:
+            recompute_tile(
                 a, a_row, a_step, b, b_column, b_step, out, counts, i0, j0, m, n, k, ROWS, COLUMNS, WARPS, PRECISION
             )  # fmt: skip

@@ -31,7 +31,7 @@ from triton.experimental.gluon.language.nvidia.ampere import mma_v2
 from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared, mbarrier, tma
 
 from prismm.cuda.kernels.fp64 import magnitude_word, wide
-from prismm.cuda.native.kernels.product import LARGE, SLACK, TOP, largest_of_columns, largest_of_rows, settle_tile
+from prismm.cuda.native.kernels.product import LARGE, SLACK, TOP, largest_of_columns, largest_of_rows, recompute_tile
 from prismm.cuda.residues.kernels.product_sm90 import grouped, next_stage
 
 EDGE, STRIP = 64, 8
@@ -159,18 +159,18 @@ def _read(
 
 
 @gluon.jit
-def _bring(result, own, value, t, i0, j0, EDGE: gl.constexpr):
+def _bring(result, staging, value, t, i0, j0, EDGE: gl.constexpr):
     """A tile to where it belongs, by way of shared memory that nobody reads any more."""
-    own.store(value.reshape((1, EDGE, EDGE)))
+    staging.store(value.reshape((1, EDGE, EDGE)))
     fence_async_shared()
     gl.thread_barrier()
-    tma.async_copy_shared_to_global(result, [t, i0, j0], own)
+    tma.async_copy_shared_to_global(result, [t, i0, j0], staging)
 
 
 @gluon.jit
 def _multiply(
     GROUP: gl.constexpr, a, a_batch, a_row, a_step, b, b_batch, b_column, b_step, out, counts, row_tops, column_tops,
-    tops, result, own, left_ring, right_ring, full, free, m, n, k, length, parts, products, SINGLE: gl.constexpr,
+    tops, result, staging, left_ring, right_ring, full, free, m, n, k, length, parts, products, SINGLE: gl.constexpr,
     PARTED: gl.constexpr, LEFT_ALONG: gl.constexpr, RIGHT_ALONG: gl.constexpr, DOWN: gl.constexpr,
     ACROSS: gl.constexpr, EDGE: gl.constexpr, DEPTH: gl.constexpr, STAGES: gl.constexpr, STRIP: gl.constexpr,
 ):  # fmt: skip
@@ -234,30 +234,30 @@ def _multiply(
                 gl.store(row_tops + wide(t) * m + row, of_row, mask=row < m)
                 gl.store(column_tops + wide(t) * n + column, of_column, mask=column < n)
                 gl.store(tops + wide(tile) * (DOWN * ACROSS) + GROUP, gl.max(of_row, 0) * gl.max(of_column, 0))
-            _bring(result, own, value, t, i0, j0, EDGE)
+            _bring(result, staging, value, t, i0, j0, EDGE)
         else:
             if SINGLE:
                 scale = k.to(gl.float64) * k.to(gl.float64) * SLACK
                 error = scale * of_row.to(gl.float64)[:, None] * of_column.to(gl.float64)[None, :]
-                open_ = ~(gl.abs(sums) + error < TOP)
-                doubtful = gl.max(open_.to(gl.int32).reshape([EDGE * EDGE]), 0) > 0
+                recomputed = ~(gl.abs(sums) + error < TOP)
+                doubtful = gl.max(recomputed.to(gl.int32).reshape([EDGE * EDGE]), 0) > 0
                 value = sums.to(gl.float32)
             else:
                 doubtful = gl.max(magnitude_word(value).reshape([EDGE * EDGE]), 0) >= _LARGE_WORD
             if doubtful:
                 if not SINGLE:
-                    open_ = ~(gl.abs(value) < LARGE)
+                    recomputed = ~(gl.abs(value) < LARGE)
                 target = out + wide(t) * m * n
                 gl.store(
-                    target + row.to(gl.int64)[:, None] * n + column[None, :], gl.where(open_, float("nan"), value),
+                    target + row.to(gl.int64)[:, None] * n + column[None, :], gl.where(recomputed, float("nan"), value),
                     mask=(row < m)[:, None] & (column < n)[None, :],
                 )  # fmt: skip
-                settle_tile(
+                recompute_tile(
                     a + wide(t) * a_batch, a_row, a_step, b + wide(t) * b_batch, b_column, b_step, target, counts, i0,
                     j0, m, n, k, EDGE, EDGE, 4, 24 if SINGLE else 53,
                 )  # fmt: skip
             else:
-                _bring(result, own, value, t, i0, j0, EDGE)
+                _bring(result, staging, value, t, i0, j0, EDGE)
     tma.store_wait(0)
 
 

@@ -17,7 +17,7 @@ import triton.language as tl
 
 from prismm.cuda.kernels.exact import limb_numbers
 from prismm.cuda.kernels.fp64 import wide
-from prismm.cuda.kernels.uncertified import settle_open_entries
+from prismm.cuda.kernels.uncertified import recompute_uncertified
 from prismm.cuda.native.kernels.product import LARGE, SLACK, TOP
 
 
@@ -64,19 +64,19 @@ def add_parts(
         several += tl.load(sums + (batch * parts + start + p)[:, None] * size + entry[None, :], mask=there, other=0.0)
     total = tl.sum(several, 0)
     value = total if PRECISION == 53 else total.to(tl.float32)
-    open_ = ~(tl.abs(total) < LARGE)
+    recomputed = ~(tl.abs(total) < LARGE)
     if PRECISION == 24:
         scale = terms.to(tl.float64) * terms.to(tl.float64) * SLACK
-        open_ = ~(tl.abs(total) + scale * tl.max(most, 0).to(tl.float64) < TOP)
-        if tl.max((open_ & inside).to(tl.int32), 0) > 0:
+        recomputed = ~(tl.abs(total) + scale * tl.max(most, 0).to(tl.float64) < TOP)
+        if tl.max((recomputed & inside).to(tl.int32), 0) > 0:
             at = tl.minimum(entry, size - 1)
             of_row = _largest(row_tops, batch * parts, at // n, m, parts, TOGETHER)
             of_column = _largest(column_tops, batch * parts, at % n, n, parts, TOGETHER)
-            open_ = ~(tl.abs(total) + scale * of_row.to(tl.float64) * of_column.to(tl.float64) < TOP)
-    open_ = open_ & inside
-    tl.store(out + entry, tl.where(open_, float("nan"), value), mask=inside)  # by which the open ones are found below
-    if tl.max(open_.to(tl.int32), 0) > 0:
-        settle_open_entries(
+            recomputed = ~(tl.abs(total) + scale * of_row.to(tl.float64) * of_column.to(tl.float64) < TOP)
+    recomputed = recomputed & inside
+    tl.store(out + entry, tl.where(recomputed, float("nan"), value), mask=inside)  # by which those are found below
+    if tl.max(recomputed.to(tl.int32), 0) > 0:
+        recompute_uncertified(
             a, a_row, a_step, b, b_column, b_step, out, counts, first, tl.minimum(first + ENTRIES, size), n, terms,
             tl.arange(0, LANES), limb_numbers(), PRECISION,
         )  # fmt: skip

@@ -68,7 +68,7 @@ from prismm.cuda.kernels.fp64 import (
     wide,
 )
 from prismm.cuda.native.kernels.product import LARGE, TOP
-from prismm.cuda.residues.kernels.repair import BY_MAGNITUDE, EXACT, SPECIAL, magnitude_proves, settle_native
+from prismm.cuda.residues.kernels.repair import BY_MAGNITUDE, EXACT, SPECIAL, magnitude_proves, recompute_native
 from prismm.cuda.residues.kernels.scale import magnitude_factors, scale_exponent
 
 NATIVE, ROUNDED, SCALED = gl.constexpr(0), gl.constexpr(1), gl.constexpr(2)
@@ -151,7 +151,7 @@ def _add_pairs(s, c, t, d):
 
 
 @triton.jit
-def _settle_scaled(
+def _recompute_scaled(
     a, a_step, b, b_step, target, counts, k, part, q, thresholds, limit_bits, constants, lanes, index,
     PRECISION: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
@@ -371,9 +371,9 @@ def multiply_tiny(
     count = terms.to(gl.float64)
     if MODE == NATIVE:
         value = s
-        open_ = ~(gl.abs(s) < LARGE)
+        not_certified = ~(gl.abs(s) < LARGE)
         if PRECISION == 24:
-            open_ = ~(gl.abs(s) + size * (count * 2.220446049250313e-16) < TOP)  # 2^-52
+            not_certified = ~(gl.abs(s) + size * (count * 2.220446049250313e-16) < TOP)  # 2^-52
     else:
         doubled = count * count * (1.01 * 2.0**-106)
         if MODE == SCALED:
@@ -389,16 +389,16 @@ def multiply_tiny(
             f_column = gl.convert_layout(column_inexact, gl.SliceLayout(1, LAYOUT))[:, None, :]
             scale = down_row * down_column
         err = size * (count * (1.01 * 2.0**-53) if FUSED else doubled)
-        value, open_ = _decided(s, c, err, size, scale, PRECISION, MODE == SCALED)
-        if gl.max(gl.max(gl.max(open_.to(gl.int32), 2), 1), 0) > 0:
+        value, not_certified = _decided(s, c, err, size, scale, PRECISION, MODE == SCALED)
+        if gl.max(gl.max(gl.max(not_certified.to(gl.int32), 2), 1), 0) > 0:
             again, rest, more, exact = _sums_again(left, right, terms, zero, LAYOUT)
             if FUSED:
-                value, open_ = _decided(again, rest, more * doubled, more, scale, PRECISION, MODE == SCALED)
+                value, not_certified = _decided(again, rest, more * doubled, more, scale, PRECISION, MODE == SCALED)
             if MODE == SCALED:
                 again = again * scale
                 exact = exact & (_in_range(again, PRECISION) | (again == 0.0))
             value = gl.where(exact, again, value)
-            open_ = open_ & ~exact
+            not_certified = not_certified & ~exact
         if MODE == SCALED:
             bound = f_row * n_column + f_column * n_row + f_row * f_column * (0.25 * count)
             far = ~((gl.abs(s) + bound) * scale < (1.0715086071862673e301 if PRECISION == 53 else 4.253529586511731e37))
@@ -409,8 +409,8 @@ def multiply_tiny(
             surely = size * (1.0 - 9.313225746154785e-10)  # 2^-30
             surely -= (n_row * top_column + n_column * top_row) * (1.01 * 2.0**-6)
             doubt = doubt & ~((bound * by_magnitude <= surely) & (top_row >= 1048576.0) & (top_column >= 1048576.0))
-            open_ = open_ | far | (scale == 0.0)
-            doubt = doubt & ~open_
+            not_certified = not_certified | far | (scale == 0.0)
+            doubt = doubt & ~not_certified
             if gl.max(gl.max(gl.max(doubt.to(gl.int32), 2), 1), 0) > 0:
                 x = _read(
                     a, a_batch, a_row, a_step, batches, first, m, terms, MATRICES, ROWS, TERMS, COPY_A, ACROSS_A, WHOLE,
@@ -427,17 +427,17 @@ def multiply_tiny(
                     total > 0.0, total.to(gl.int32).to(gl.float64) * (top_row * top_column * (2.0**-14)), float("inf")
                 )
                 doubt = doubt & ~(bound * by_magnitude <= proof)
-            open_ = open_ | doubt
+            not_certified = not_certified | doubt
     g = first + gl.arange(0, MATRICES, gl.SliceLayout(1, gl.SliceLayout(2, LAYOUT)))
     i = gl.arange(0, ROWS, gl.SliceLayout(0, gl.SliceLayout(2, LAYOUT)))
     j = gl.arange(0, COLUMNS, gl.SliceLayout(0, gl.SliceLayout(1, LAYOUT)))
     inside = (g < batches)[:, None, None] & (i < m)[None, :, None] & (j < columns)[None, None, :]
-    open_ = open_ & inside
+    not_certified = not_certified & inside
     row = g.to(gl.int64)[:, None, None] * m + i[None, :, None]
-    value = gl.where(open_, float("nan"), value)  # by which the open ones are found below
+    value = gl.where(not_certified, float("nan"), value)  # by which those are found below
     gl.store(out + row * columns + j[None, None, :], value if PRECISION == 53 else value.to(gl.float32), mask=inside)
-    if gl.max(gl.max(gl.max(open_.to(gl.int32), 2), 1), 0) > 0:
-        _settle_open(
+    if gl.max(gl.max(gl.max(not_certified.to(gl.int32), 2), 1), 0) > 0:
+        _recompute_uncertified(
             a, a_batch, a_row, a_step, b, b_batch, b_column, b_step, out, counts, thresholds, constants,
             wide(first) * m * columns, wide(gl.minimum(first + MATRICES, batches)) * m * columns, m, n, k, q,
             limit_bits, MODE, PRECISION, PARTS, WARPS,
@@ -445,11 +445,11 @@ def multiply_tiny(
 
 
 @gluon.jit
-def _settle_open(
+def _recompute_uncertified(
     a, a_batch, a_row, a_step, b, b_batch, b_column, b_step, out, counts, thresholds, constants, start, end, m, n, k, q,
     limit_bits, MODE: gl.constexpr, PRECISION: gl.constexpr, PARTS: gl.constexpr, WARPS: gl.constexpr,
 ):  # fmt: skip
-    """Settle what is stored as NaN of the numbers start, …, end - 1."""
+    """Set what is stored as NaN of the numbers start, …, end - 1."""
     gl.thread_barrier()  # others stored what is read here
     SPAN: gl.constexpr = 32 * WARPS
     lanes = gl.arange(0, SPAN, gl.BlockedLayout([1], [32], [WARPS], [0]))
@@ -467,9 +467,9 @@ def _settle_open(
             x = a + row // m * a_batch + row % m * a_row
             y = b + row // m * b_batch + column * b_column
             if MODE == SCALED:
-                _settle_scaled(
+                _recompute_scaled(
                     x, a_step, y, b_step, out + position, counts, k, part, q, thresholds, limit_bits, constants, lanes,
                     index, PRECISION, PARTS,
                 )  # fmt: skip
             else:
-                settle_native(x, a_step, y, b_step, out + position, counts, k, part, lanes, index, PRECISION, PARTS)
+                recompute_native(x, a_step, y, b_step, out + position, counts, k, part, lanes, index, PRECISION, PARTS)

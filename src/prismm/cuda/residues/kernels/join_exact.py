@@ -3,7 +3,7 @@
 The arithmetic and the decisions are those of `cpu.kernels.join` and `cpu.kernels.finish`, so that the bits are. MODE
 (`prismm.core.accuracy`): RAW stores the value; ROUNDING tests that no number within the bound rounds elsewhere;
 MAGNITUDE
-that the bound is small beside |a||b|. What is left to `repair` is marked by a bit, 32 columns a word: rows or columns
+that the bound is small beside |a||b|. What is left to `repair` is flagged by a bit, 32 columns a word: rows or columns
 that are not finite, failed tests, and what needs more care than a shift of the exponent (ties that the tail decides,
 results outside the normal range or near its top), which would only cost registers here.
 
@@ -211,12 +211,13 @@ def expand_digits(
 
 @triton.jit
 def join_tile(
-    digits, out, row_stride, column_stride, marks, left_open, rows, columns, constants, reduction, m, n, i0, j0, k, q,
-    row_pitch, plane, MODULI: tl.constexpr, LIMBS: tl.constexpr, MODE: tl.constexpr, PRECISION: tl.constexpr,
-    PART: tl.constexpr, LEVELS: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, APART: tl.constexpr,
+    digits, out, row_stride, column_stride, entry_flags, uncertified_flags, rows, columns, constants, reduction, m, n,
+    i0, j0, k, q, row_pitch, plane, MODULI: tl.constexpr, LIMBS: tl.constexpr, MODE: tl.constexpr,
+    PRECISION: tl.constexpr, PART: tl.constexpr, LEVELS: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    APART: tl.constexpr,
 ):  # fmt: skip
-    """ROWS rows and BLOCK columns from (i0, j0) on: out, and marks (ROWS, BLOCK / 32). Returns whether there are marks,
-    and how many there are in left_open: APART, those of tests that only |a||b| leaves undecided go there.
+    """ROWS rows and BLOCK columns from (i0, j0) on: out, and flags (ROWS, BLOCK / 32). Returns whether there are any,
+    and how many there are in uncertified_flags: APART, those of tests that only |a||b| leaves undecided go there.
 
     constants (float64): kappa, magnitude kappa, the two of the quotient, P in five limbs, then the weights of every
     modulus in five limbs. k: terms, twice as many for complex numbers.
@@ -255,17 +256,17 @@ def join_tile(
     others = tl.full([], 0, tl.int32)
     if APART:
         apart = failed & ~hard & ~special & inside
-        store_marks(apart, left_open, ROWS, BLOCK)
+        store_flags(apart, uncertified_flags, ROWS, BLOCK)
         others = tl.sum(tl.sum(apart.to(tl.int32), 1), 0)
         failed = hard
-    return store_marks((failed | hard | special) & inside, marks, ROWS, BLOCK), others
+    return store_flags((failed | hard | special) & inside, entry_flags, ROWS, BLOCK), others
 
 
 @triton.jit
-def store_marks(marked, marks, ROWS: tl.constexpr, BLOCK: tl.constexpr):
+def store_flags(flagged, entry_flags, ROWS: tl.constexpr, BLOCK: tl.constexpr):
     """A bit an entry of a tile, 32 columns a word; returns whether there are any."""
-    flagged = tl.reshape(marked.to(tl.int32), [ROWS, BLOCK // 32, 32])
-    word = tl.sum(flagged << tl.arange(0, 32)[None, None, :], 2)
+    bits = tl.reshape(flagged.to(tl.int32), [ROWS, BLOCK // 32, 32])
+    word = tl.sum(bits << tl.arange(0, 32)[None, None, :], 2)
     words = tl.arange(0, BLOCK // 32)
-    tl.store(marks + tl.arange(0, ROWS)[:, None] * (BLOCK // 32) + words[None, :], word)
+    tl.store(entry_flags + tl.arange(0, ROWS)[:, None] * (BLOCK // 32) + words[None, :], word)
     return tl.max(tl.max((word != 0).to(tl.int32), 1), 0)

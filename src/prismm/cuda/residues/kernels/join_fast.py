@@ -142,7 +142,7 @@ def _pair_of_words(words, g: tl.constexpr, PRIMES: tl.constexpr, MODULI: tl.cons
 
 
 @triton.jit
-def expand_quickly(
+def expand_fast(
     words, at, plane, mask, SYSTEM: tl.constexpr, PRIMES: tl.constexpr, MODULI: tl.constexpr, PART: tl.constexpr,
     NVIDIA: tl.constexpr,
 ):  # fmt: skip
@@ -214,9 +214,9 @@ def _vectors(largest, shift, counts, inside, q, LEVELS: tl.constexpr):
     at least 2^(that - 1 - p), p = 0 to 4: of those that are not zero, whose products are.
     """
     inside = inside & (largest != 0)
-    own = tl.where(inside, exponent_above(largest).to(tl.int32) + shift, FAR)
+    exponents = tl.where(inside, exponent_above(largest).to(tl.int32) + shift, FAR)
     finite, least, most, power = tl.reduce(
-        ((largest < EXPONENT).to(tl.int32), tl.where(inside, shift, FAR), tl.where(inside, -shift, FAR), own), 0,
+        ((largest < EXPONENT).to(tl.int32), tl.where(inside, shift, FAR), tl.where(inside, -shift, FAR), exponents), 0,
         _four_least,
     )  # fmt: skip
     c0 = tl.full([], 0, tl.int32)
@@ -225,7 +225,7 @@ def _vectors(largest, shift, counts, inside, q, LEVELS: tl.constexpr):
     c3 = c0
     c4 = c0
     if LEVELS:
-        above = tl.where(inside, own - power, 0)
+        above = tl.where(inside, exponents - power, 0)
         last = tl.minimum(LAST_LEVEL, q - 1)
         c0, c1, c2, c3, c4 = tl.reduce(
             (
@@ -268,9 +268,9 @@ def _add_weighted(x, weights, s0, s1, s2):
 def expand_closely(
     at, plane, reduction, third, mask, MODULI: tl.constexpr, PART: tl.constexpr, AT_ONCE: tl.constexpr
 ):  # fmt: skip
-    """(h, low, zero) like `expand_quickly`, within E of three parts and 2^-52·|low|: the second sum is exact too.
+    """(h, low, zero) like `expand_fast`, within E of three parts and 2^-52·|low|: the second sum is exact too.
 
-    third: the constants of `expand_quickly` for three parts, in memory, as the moduli are in `reduction`. AT_ONCE: all
+    third: the constants of `expand_fast` for three parts, in memory, as the moduli are in `reduction`. AT_ONCE: all
     digits are asked for before any is used; else, where few tiles come and what they cost is the way of the
     instructions to the multiprocessor, those of one pair after another in a loop.
     """
@@ -305,7 +305,7 @@ def expand_closely(
 @triton.jit(
     do_not_specialize=["row_step", "batch_step", "m", "width", "k", "q", "word_plane", "row_batches", "column_batches"]
 )
-def join_quickly(
+def join_fast(
     digits, out, row_step, column_stride, batch_step, flags, rows, columns, needed, m, width, k, q, row_pitch, plane,
     word_plane, row_batches, column_batches, SYSTEM: tl.constexpr, PRIMES: tl.constexpr, MODULI: tl.constexpr,
     MODE: tl.constexpr, TESTED: tl.constexpr,
@@ -354,7 +354,7 @@ def join_quickly(
         hits = tl.maximum(hits, 0.0625 * _most(a4, b0, b1, b2, b3, b4, k))
         reach = hits * power_of_two(tl.minimum(power_a + power_b, 1000))
         ordinary = ordinary & (reach > tl.load(needed))
-    open_tiles = tl.full([], (1 << (STRIP // ROWS)) - 1, tl.int32)
+    not_certified_tiles = tl.full([], (1 << (STRIP // ROWS)) - 1, tl.int32)
     if ordinary:
         found = tl.zeros([ROWS, BLOCK], tl.int32)
         column_shift = tl.load(columns + SHIFT * n + j, mask=in_n, other=0).to(tl.int32)
@@ -379,24 +379,24 @@ def join_quickly(
                 words = following
                 after = tl.where(tile + 1 < STRIP // ROWS, i + ROWS, m)
                 following = _words(digits, after, fours, m, row_pitch, plane, MODULI)
-                open_ = _join_part(
+                not_certified = _join_part(
                     words, at, target, plane, read, inside, exponent, error, SYSTEM, PRIMES, MODULI, MODE, PRECISION,
                     REAL, NVIDIA,
                 )  # fmt: skip
             elif part == 0:
-                open_ = _join_part(
+                not_certified = _join_part(
                     (), at, target, plane, read, inside, exponent, error, SYSTEM, PRIMES, MODULI, MODE, PRECISION,
                     REAL_PART, NVIDIA,
                 )  # fmt: skip
             else:
-                open_ = _join_part(
+                not_certified = _join_part(
                     (), at, target, plane, read, inside, exponent, error, SYSTEM, PRIMES, MODULI, MODE, PRECISION,
                     IMAGINARY_PART, NVIDIA,
                 )  # fmt: skip
-            found |= (open_ & inside).to(tl.int32) << tile
-        open_tiles = tl.reduce(tl.reduce(found, 1, _or), 0, _or)
-        open_tiles = tl.where(open_tiles != 0, open_tiles | ORDINARY, 0)
-    tl.store(flags, open_tiles)
+            found |= (not_certified & inside).to(tl.int32) << tile
+        not_certified_tiles = tl.reduce(tl.reduce(found, 1, _or), 0, _or)
+        not_certified_tiles = tl.where(not_certified_tiles != 0, not_certified_tiles | ORDINARY, 0)
+    tl.store(flags, not_certified_tiles)
 
 
 @triton.jit
@@ -412,14 +412,14 @@ def _join_part(
     MODULI: tl.constexpr, MODE: tl.constexpr, PRECISION: tl.constexpr, PART: tl.constexpr, NVIDIA: tl.constexpr,
 ):  # fmt: skip
     """Store a tile's values; returns which are uncertified."""
-    r0, r1, zero = expand_quickly(words, at, plane, read, SYSTEM, PRIMES, MODULI, PART, NVIDIA)
-    settled = zero
+    r0, r1, zero = expand_fast(words, at, plane, read, SYSTEM, PRIMES, MODULI, PART, NVIDIA)
+    surely_zero = zero
     if MODE == ROUNDING:
-        settled = zero & (error == SYSTEM[3])
+        surely_zero = zero & (error == SYSTEM[3])
     if PRECISION == 53:
         h, low = fast_two_sum(r0, r1)
         tl.store(target, tl.where(zero, 0.0, _raised(h, exponent, NVIDIA)), mask=inside)
-        return (_open(h, low, error) | ~(tl.abs(h) >= SYSTEM[4])) & ~settled
+        return (_not_certified(h, low, error) | ~(tl.abs(h) >= SYSTEM[4])) & ~surely_zero
     else:
         # Ends moved by more than an ulp, so that they enclose C', and no end is a tie that C' is not.
         h = r0 + r1
@@ -427,11 +427,11 @@ def _join_part(
         first = _raised(h - away, exponent, NVIDIA).to(tl.float32)
         last = _raised(h + away, exponent, NVIDIA).to(tl.float32)
         tl.store(target, tl.where(zero, 0.0, first), mask=inside)
-        return ((first != last) | ~(tl.abs(h) >= 4.0 * error)) & ~settled
+        return ((first != last) | ~(tl.abs(h) >= 4.0 * error)) & ~surely_zero
 
 
 @triton.jit
-def _open(h, low, error):
+def _not_certified(h, low, error):
     """Whether numbers within `error` of h + low round elsewhere than to h."""
     return (h + (low + error) != h) | (h + (low - error) != h)
 
@@ -453,17 +453,17 @@ def join_closely(
     h, low, zero = expand_closely(at, plane, reduction, third, inside, MODULI, PART, AT_ONCE)
     h, low = two_sum(h, low)
     error = tl.load(third + 4) + tl.abs(low) * 8.881784197001252e-16  # 2^-50
-    settled = zero
+    surely_zero = zero
     if MODE == ROUNDING:
         second = _second_bound(rows, columns, m, n, i, j, in_m, in_n, q)
         error += second
-        settled = zero & (second == 0.0)
+        surely_zero = zero & (second == 0.0)
     shift = tl.load(rows + SHIFT * m + i, mask=in_m, other=0).to(tl.int32)
     column_shift = tl.load(columns + SHIFT * n + j, mask=in_n, other=0).to(tl.int32)
     target = out + i.to(tl.int64)[:, None] * row_stride + j.to(tl.int64)[None, :] * column_stride
     value = _raised(h, -(shift[:, None] + column_shift[None, :]), False)
     tl.store(target, tl.where(zero, 0.0, value), mask=inside)
-    return (_open(h, low, error) | ~(tl.abs(h) >= tl.load(third + 5))) & ~settled & inside
+    return (_not_certified(h, low, error) | ~(tl.abs(h) >= tl.load(third + 5))) & ~surely_zero & inside
 
 
 @triton.jit

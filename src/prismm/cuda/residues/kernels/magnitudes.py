@@ -3,7 +3,7 @@
 On data that spread over many binades neither an entry's own size nor the counts of large elements say enough of
 |a||b|, and a fifth of all entries, or nearly all, are uncertified. A CPU compares their bounds with products of 7-bit
 magnitudes, floor(|a|·2^(7-e)). Where there are more than a few, `magnitude_planes` writes those of all elements down,
-and `settle_open` multiplies them for the strips that need them, by matrix instructions. It recomputes only what they
+and `repair_strips` multiplies them for the strips that need them, by matrix instructions. It recomputes only what they
 leave uncertified: few entries one by one, rows with several in sums of whole rows. Integers, tests and correctly
 rounded values are the same on every path, so the bits are.
 
@@ -17,7 +17,7 @@ import triton.language as tl
 
 from prismm.cuda.kernels.exact import exact_value
 from prismm.cuda.kernels.fp64 import LOW32, NONFINITE, SHIFT, STATISTICS, bit_number, scaled, two_sum, wide
-from prismm.cuda.residues.kernels.join_exact import bound_of, bound_terms, store_marks
+from prismm.cuda.residues.kernels.join_exact import bound_of, bound_terms, store_flags
 from prismm.cuda.residues.kernels.repair import (
     BY_MAGNITUDE,
     EXACT,
@@ -88,15 +88,15 @@ def _write_planes(
     ]
 )  # fmt: skip
 def magnitude_planes(
-    a, a_batch, a_row, a_step, b, b_batch, b_column, b_step, rows, columns, left, right, opened, m, n, k, depths,
-    row_batches, column_batches, few, PARTS: tl.constexpr, A_ALONG: tl.constexpr, B_ALONG: tl.constexpr,
+    a, a_batch, a_row, a_step, b, b_batch, b_column, b_step, rows, columns, left, right, uncertified_count, m, n, k,
+    depths, row_batches, column_batches, few, PARTS: tl.constexpr, A_ALONG: tl.constexpr, B_ALONG: tl.constexpr,
     SIDE: tl.constexpr, DEPTH: tl.constexpr, VECTORS: tl.constexpr,
 ):  # fmt: skip
-    """Where opened, the number of uncertified entries, exceeds few: of the vectors of both operands floor(|x|·2^(7-e))
+    """Where the number of uncertified entries exceeds few: of the vectors of both operands floor(|x|·2^(7-e))
     and, in a plane of its own, 1 for what is not zero; int8, (matrices, parts, 2, vectors rounded up to SIDE,
     depths·DEPTH).
     """
-    if tl.load(opened) > few:
+    if tl.load(uncertified_count) > few:
         pitch = depths * DEPTH
         ours = tl.cdiv(m, SIDE) * (SIDE // VECTORS) * depths * row_batches
         theirs = tl.cdiv(n, SIDE) * (SIDE // VECTORS) * depths * column_batches
@@ -126,7 +126,7 @@ def _sums_of_strip(
     of_a, of_b = wide(tl.cdiv(m, SIDE) * SIDE) * pitch, wide(tl.cdiv(n, SIDE) * SIDE) * pitch
     x_at = left + (i0 + row).to(tl.int64)[:, None] * pitch + h[None, :]
     y_at = right + (j0 + column).to(tl.int64)[:, None] * pitch + h[None, :]
-    open_ = tl.reshape((pending[:, :, None] >> tl.arange(0, 32)[None, None, :]) & 1, [STRIP, COLUMNS])
+    not_certified = tl.reshape((pending[:, :, None] >> tl.arange(0, 32)[None, None, :]) & 1, [STRIP, COLUMNS])
     target = sums + row[:, None] * COLUMNS + column[None, :]
     asked = tl.full([], 1, tl.int32)
     for kind in range(0, 2):  # sizes, then what is not zero
@@ -138,7 +138,7 @@ def _sums_of_strip(
                     acc = tl.dot(tl.load(x + h0), tl.trans(tl.load(y + h0)), acc, out_dtype=tl.int32)
             if kind == 0:
                 tl.store(target, acc)
-                asked = tl.max(tl.max(tl.where(acc == 0, open_, 0), 1), 0)
+                asked = tl.max(tl.max(tl.where(acc == 0, not_certified, 0), 1), 0)
             else:
                 tl.debug_barrier()
                 tl.store(target, tl.where(acc != 0, -1, 0), mask=tl.load(target) == 0)
@@ -146,10 +146,10 @@ def _sums_of_strip(
 
 @triton.jit
 def _certify(
-    out, row_stride, column_stride, marks, sums, rows, columns, constants, counts, m, n, i0, j0, terms, q,
+    out, row_stride, column_stride, entry_flags, sums, rows, columns, constants, counts, m, n, i0, j0, terms, q,
     PRECISION: tl.constexpr, STRIP: tl.constexpr, COLUMNS: tl.constexpr, ROWS: tl.constexpr,
 ):  # fmt: skip
-    """Take from marks (STRIP, COLUMNS / 32) what sums prove; ROWS rows at a time, in few registers."""
+    """Take from entry_flags (STRIP, COLUMNS / 32) what sums prove; ROWS rows at a time, in few registers."""
     WIDTH: tl.constexpr = COLUMNS // 32
     column = tl.arange(0, COLUMNS)
     j = j0 + column
@@ -166,18 +166,18 @@ def _certify(
             0.25 * terms, True,
         )  # fmt: skip
         total = tl.load(sums + row[:, None] * COLUMNS + column[None, :])
-        words = tl.load(marks + row[:, None] * WIDTH + column[None, :] // 32)
-        open_ = (words >> (column[None, :] % 32)) & 1 != 0
+        words = tl.load(entry_flags + row[:, None] * WIDTH + column[None, :] // 32)
+        not_certified = (words >> (column[None, :] % 32)) & 1 != 0
         at = out + i.to(tl.int64)[:, None] * row_stride + j.to(tl.int64)[None, :] * column_stride
-        value = tl.load(at, mask=open_, other=0.0).to(tl.float64)
+        value = tl.load(at, mask=not_certified, other=0.0).to(tl.float64)
         exponent = -(row_shift[:, None] + column_shift[None, :])
         proved = magnitude_proves(
             tl.maximum(total, 0), total != 0, bound, row_e[:, None] + column_e[None, :], value, exponent, constants,
             PRECISION,
         )  # fmt: skip
-        done += tl.sum(tl.sum((open_ & proved).to(tl.int32), 1), 0).to(tl.int64)
+        done += tl.sum(tl.sum((not_certified & proved).to(tl.int32), 1), 0).to(tl.int64)
         tl.debug_barrier()
-        store_marks(open_ & ~proved, marks + r0 * WIDTH, ROWS, COLUMNS)
+        store_flags(not_certified & ~proved, entry_flags + r0 * WIDTH, ROWS, COLUMNS)
     tl.atomic_add(counts + BY_MAGNITUDE, done, sem="relaxed")
 
 
@@ -220,27 +220,27 @@ def _double_rows(
 
 @triton.jit
 def _set_exactly(
-    out, row_stride, column_stride, marks, high, low, rows, columns, counts, m, n, i0, j0, k, q,
+    out, row_stride, column_stride, entry_flags, high, low, rows, columns, counts, m, n, i0, j0, k, q,
     PRECISION: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
-    """Set flagged entries (ROWS, COLUMNS) whose rounding high + low decide, and take them from marks."""
+    """Set flagged entries (ROWS, COLUMNS) whose rounding high + low decide, and clear their flags."""
     WIDTH: tl.constexpr = COLUMNS // 32
     row, column = tl.arange(0, ROWS), tl.arange(0, COLUMNS)
     i, j = i0 + row, j0 + column
     row_shift = tl.load(rows + SHIFT * m + i, mask=i < m, other=0).to(tl.int32)
     column_shift = tl.load(columns + SHIFT * n + j, mask=j < n, other=0).to(tl.int32)
     magnitude = _norm(rows, m, i, q)[:, None] * _norm(columns, n, j, q)[None, :]
-    words = tl.load(marks + row[:, None] * WIDTH + column[None, :] // 32)
-    open_ = (words >> (column[None, :] % 32)) & 1 != 0
+    words = tl.load(entry_flags + row[:, None] * WIDTH + column[None, :] // 32)
+    not_certified = (words >> (column[None, :] % 32)) & 1 != 0
     index = row[:, None] * COLUMNS + column[None, :]
     exponent = -(row_shift[:, None] + column_shift[None, :])
     value, proved = decided(tl.load(high + index), tl.load(low + index), exponent, magnitude, 2 * (k + 1024), PRECISION)
     at = out + i.to(tl.int64)[:, None] * row_stride + j.to(tl.int64)[None, :] * column_stride
-    tl.store(at, value if PRECISION == 53 else value.to(tl.float32), mask=open_ & proved)
+    tl.store(at, value if PRECISION == 53 else value.to(tl.float32), mask=not_certified & proved)
     tl.debug_barrier()
-    store_marks(open_ & ~proved, marks, ROWS, COLUMNS)
+    store_flags(not_certified & ~proved, entry_flags, ROWS, COLUMNS)
     tl.atomic_add(
-        counts + EXACT, tl.sum(tl.sum((open_ & proved).to(tl.int32), 1), 0).to(tl.int64), sem="relaxed"
+        counts + EXACT, tl.sum(tl.sum((not_certified & proved).to(tl.int32), 1), 0).to(tl.int64), sem="relaxed"
     )  # fmt: skip
 
 
@@ -252,7 +252,7 @@ def _norm(stats, vectors, at, q):
 
 
 @triton.jit
-def _settle_entry(
+def _repair_entry(
     a, a_step, b, b_step, target, i, j, rows, columns, constants, counts, m, n, k, terms, q, part, judged,
     PRECISION: tl.constexpr, PARTS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
@@ -284,23 +284,23 @@ def _settle_entry(
         "many",
     ]
 )  # fmt: skip
-def settle_open(
-    a, a_batch, a_row, a_step, b, b_batch, b_column, b_step, out, out_batch, row_stride, column_stride, flags, marks,
-    left, right, sums, high, rows, columns, constants, counts, opened, m, n, k, depths, terms, q, blocks, words,
-    batches, row_batches, column_batches, few, few_of_all, many, PRECISION: tl.constexpr, PARTS: tl.constexpr,
-    TILE: tl.constexpr, STRIP: tl.constexpr, HEIGHT: tl.constexpr, COLUMNS: tl.constexpr, SIDE: tl.constexpr,
-    DEPTH: tl.constexpr, BLOCK: tl.constexpr,
+def repair_strips(
+    a, a_batch, a_row, a_step, b, b_batch, b_column, b_step, out, out_batch, row_stride, column_stride, flags,
+    entry_flags, left, right, sums, high, rows, columns, constants, counts, uncertified_count, m, n, k, depths, terms,
+    q, blocks, words, batches, row_batches, column_batches, few, few_of_all, many, PRECISION: tl.constexpr,
+    PARTS: tl.constexpr, TILE: tl.constexpr, STRIP: tl.constexpr, HEIGHT: tl.constexpr, COLUMNS: tl.constexpr,
+    SIDE: tl.constexpr, DEPTH: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Repair the entries that `repair.finish` left uncertified, opened of them, of finite rows and columns and of
+    """Repair the entries that `repair.finish` left uncertified, of finite rows and columns and of
     values within the normal range. counts[BY_MAGNITUDE] and [EXACT] grow by what was done.
 
-    flags, marks: a word a strip, a bit a TILE of rows with uncertified entries; a bit an entry of those tiles. left,
-    right: planes of `magnitude_planes`, where more than few_of_all entries were uncertified. sums: (programs, STRIP,
-    COLUMNS) int32, high: (programs, 2, HEIGHT, COLUMNS) float64 of workspace. few: entries of a strip that need no
-    planes; many: those of HEIGHT rows of it that are summed one by one.
+    flags, entry_flags: a word a strip, a bit a TILE of rows with uncertified entries; a bit an entry of those tiles.
+    left, right: planes of `magnitude_planes`, where more than few_of_all entries were uncertified. sums: (programs,
+    STRIP, COLUMNS) int32, high: (programs, 2, HEIGHT, COLUMNS) float64 of workspace. few: entries of a strip that need
+    no planes; many: those of HEIGHT rows of it that are summed one by one.
     """
     lanes = tl.arange(0, SPAN)
-    asked = tl.load(opened)
+    asked = tl.load(uncertified_count)
     if asked > 0:
         sums += tl.program_id(0) * (STRIP * COLUMNS)
         high += tl.program_id(0) * (2 * HEIGHT * COLUMNS)
@@ -317,10 +317,10 @@ def settle_open(
                         wide(tl.cdiv(m, SIDE) * SIDE) * (2 * PARTS),
                         wide(tl.cdiv(n, SIDE) * SIDE) * (2 * PARTS),
                     )
-                    _settle_strip(
+                    _repair_strip(
                         a + batch * a_batch, a_row, a_step, b + batch * b_batch, b_column, b_step,
                         out + batch * out_batch + part, row_stride, column_stride, tiles,
-                        marks + wide(w) * (STRIP * (COLUMNS // 32)),
+                        entry_flags + wide(w) * (STRIP * (COLUMNS // 32)),
                         left + batch % row_batches * of_a * (depths * DEPTH),
                         right + batch % column_batches * of_b * (depths * DEPTH), sums, high,
                         rows + batch % row_batches * STATISTICS * m, columns + batch % column_batches * STATISTICS * n,
@@ -331,9 +331,9 @@ def settle_open(
 
 
 @triton.jit
-def _settle_strip(
-    a, a_row, a_step, b, b_column, b_step, out, row_stride, column_stride, tiles, marks, left, right, sums, high, rows,
-    columns, constants, counts, m, n, i0, j0, k, depths, terms, q, part, few, many, PRECISION: tl.constexpr,
+def _repair_strip(
+    a, a_row, a_step, b, b_column, b_step, out, row_stride, column_stride, tiles, entry_flags, left, right, sums, high,
+    rows, columns, constants, counts, m, n, i0, j0, k, depths, terms, q, part, few, many, PRECISION: tl.constexpr,
     PARTS: tl.constexpr, TILE: tl.constexpr, STRIP: tl.constexpr, HEIGHT: tl.constexpr, COLUMNS: tl.constexpr,
     SIDE: tl.constexpr, DEPTH: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
@@ -341,21 +341,21 @@ def _settle_strip(
     row, word_at = tl.arange(0, STRIP), tl.arange(0, WIDTH)
     index = row[:, None] * WIDTH + word_at[None, :]
     joined = ((tiles >> (row // TILE)) & 1 != 0) & (i0 + row < m)
-    pending = tl.load(marks + index, mask=joined[:, None] & (word_at < WIDTH)[None, :], other=0)
+    pending = tl.load(entry_flags + index, mask=joined[:, None] & (word_at < WIDTH)[None, :], other=0)
     judged = tl.sum(tl.sum(_count(pending), 1), 0) > few
     if judged:
         tl.debug_barrier()
         _sums_of_strip(left, right, pending, sums, m, n, i0, j0, depths, part, PARTS, STRIP, COLUMNS, SIDE, DEPTH)
-        tl.store(marks + index, pending)
+        tl.store(entry_flags + index, pending)
         tl.debug_barrier()
         _certify(
-            out, row_stride, column_stride, marks, sums, rows, columns, constants, counts, m, n, i0, j0, terms, q,
+            out, row_stride, column_stride, entry_flags, sums, rows, columns, constants, counts, m, n, i0, j0, terms, q,
             PRECISION, STRIP, COLUMNS, TILE,
         )  # fmt: skip
         tl.debug_barrier()
         low = high + HEIGHT * COLUMNS
         for r0 in range(0, STRIP, HEIGHT):
-            some = tl.load(marks + (r0 + tl.arange(0, HEIGHT))[:, None] * WIDTH + word_at[None, :])
+            some = tl.load(entry_flags + (r0 + tl.arange(0, HEIGHT))[:, None] * WIDTH + word_at[None, :])
             if tl.sum(tl.sum(_count(some), 1), 0) > many:
                 tl.debug_barrier()
                 _double_rows(
@@ -365,11 +365,11 @@ def _settle_strip(
                 tl.debug_barrier()
                 for r in range(0, HEIGHT, TILE):
                     _set_exactly(
-                        out, row_stride, column_stride, marks + (r0 + r) * WIDTH, high + r * COLUMNS, low + r * COLUMNS,
-                        rows, columns, counts, m, n, i0 + r0 + r, j0, k, q, PRECISION, TILE, COLUMNS,
+                        out, row_stride, column_stride, entry_flags + (r0 + r) * WIDTH, high + r * COLUMNS,
+                        low + r * COLUMNS, rows, columns, counts, m, n, i0 + r0 + r, j0, k, q, PRECISION, TILE, COLUMNS,
                     )  # fmt: skip
                 tl.debug_barrier()
-        pending = tl.load(marks + index)
+        pending = tl.load(entry_flags + index)
     first = tl.min(tl.min(tl.where(pending != 0, index, STRIP * WIDTH), 1), 0)
     while first < STRIP * WIDTH:
         word = tl.sum(tl.sum(tl.where(index == first, pending, 0), 1), 0).to(tl.int64) & LOW32
@@ -379,7 +379,7 @@ def _settle_strip(
             lowest = word & -word
             word = word ^ lowest
             y = wide(j0 + first % WIDTH * 32) + bit_number(lowest)
-            _settle_entry(
+            _repair_entry(
                 a + x * a_row, a_step, b + y * b_column, b_step, out + x * row_stride + y * column_stride, x, y, rows,
                 columns, constants, counts, m, n, k, terms, q, part, judged, PRECISION, PARTS, BLOCK,
             )  # fmt: skip

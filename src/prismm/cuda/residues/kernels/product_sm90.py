@@ -13,7 +13,7 @@ at k = 2048, whose products are 16.4, 19.6 are left. In time that is less, as po
 gain: three sets of sums, so that the whole of a tile's second half waits for the next tile's instructions; AHEAD of 1
 and 3; a consumer that starts later; tiles that are as long as they are high; 192 rows.
 
-`residue_products_of_quarters` makes the seven products of `quarters`: the same tiles in the same turns, each from a
+`strassen_products` makes the seven products of `strassen`: the same tiles in the same turns, each from a
 quarter of an operand or of its sums, found by TMA from where that begins.
 
 Registers: 24 a thread for the feeder, 240 for the consumers (maxnreg 168 at launch holds the sum); shared memory 192
@@ -31,7 +31,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
-from prismm.cuda.residues.kernels import strassen as quarters
+from prismm.cuda.residues.kernels import strassen as strassen
 
 CONSUMERS, COLUMNS, DEPTH, STAGES, GROUP, AHEAD = 2, 256, 128, 4, 8, 2
 ROWS = 64 * CONSUMERS
@@ -59,8 +59,8 @@ def _reduction(sums: int) -> str:
 
 
 _OF_ONE, _OF_FOUR = gl.constexpr(_reduction(1)), gl.constexpr(_reduction(4))
-_LEFT_SUMS, _RIGHT_SUMS = gl.constexpr(quarters.LEFT_SUMS), gl.constexpr(quarters.RIGHT_SUMS)
-_SECOND_VECTORS, _SECOND_TERMS = gl.constexpr(quarters.SECOND_VECTORS), gl.constexpr(quarters.SECOND_TERMS)
+_LEFT_SUMS, _RIGHT_SUMS = gl.constexpr(strassen.LEFT_SUMS), gl.constexpr(strassen.RIGHT_SUMS)
+_SECOND_VECTORS, _SECOND_TERMS = gl.constexpr(strassen.SECOND_VECTORS), gl.constexpr(strassen.SECOND_TERMS)
 
 
 @gluon.jit
@@ -313,12 +313,12 @@ def residue_product(
 
 
 @gluon.jit(do_not_specialize=["moduli"])
-def residue_products_of_quarters(
+def strassen_products(
     left, right, left_sums, right_sums, digits, reduction, m, n, left_rows, right_rows, pitch, row_pitch, plane, moduli,
     PRODUCTS: gl.constexpr, CONSUMERS: gl.constexpr, COLUMNS: gl.constexpr, DEPTH: gl.constexpr, STAGES: gl.constexpr,
     GROUP: gl.constexpr, AHEAD: gl.constexpr, CHUNK: gl.constexpr, LONG: gl.constexpr,
 ):  # fmt: skip
-    """`residue_product` of P1 to P7 of `quarters`, in turn: m, n and pitch are of quarters, and so are digits.
+    """`residue_product` of P1 to P7 of `strassen`, in turn: m, n and pitch are of quarters, and so are digits.
 
     left, right: of an operand's planes; left_sums, right_sums: of its sums, in planes of 2·m and 2·n rows.
     """

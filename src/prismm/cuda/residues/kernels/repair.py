@@ -43,7 +43,7 @@ from prismm.cuda.residues.kernels.join_exact import (
     join_tile,
     judge,
     spread,
-    store_marks,
+    store_flags,
 )
 from prismm.cuda.residues.kernels.join_fast import ORDINARY, join_closely
 
@@ -51,7 +51,7 @@ NATIVE = tl.constexpr(3)
 """Marks of a native product: entries that are not finite, whatever their rows and columns hold."""
 
 
-SPECIAL, EXACT, BY_MAGNITUDE, KEPT = (tl.constexpr(i) for i in range(4))
+SPECIAL, EXACT, BY_MAGNITUDE, SCHEME_VALUE = (tl.constexpr(i) for i in range(4))
 """What kernels count: entries by the path that repaired them, and those left to `magnitudes`."""
 
 
@@ -163,13 +163,13 @@ def strip_of(w, words, blocks, PARTS: tl.constexpr, STRIP: tl.constexpr, COLUMNS
 @triton.jit(
     do_not_specialize=["out_batch", "row_stride", "m", "n", "q", "row_pitch", "plane", "blocks", "words", "batches"]
 )
-def look_again(
+def rejoin_tiles(
     out, out_batch, row_stride, column_stride, flags, digits, rows, columns, reduction, third, m, n, q, row_pitch,
     plane, blocks, words, batches, row_batches, column_batches, MODULI: tl.constexpr, MODE: tl.constexpr,
     PARTS: tl.constexpr, TILE: tl.constexpr, STRIP: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
     """Join the flagged tiles of ordinary strips to float64 from sums in three parts, and take back the flags of those
-    that are settled so. A kernel of few registers, of which many run at once; `finish` sees to the rest.
+    that are certified so. A kernel of few registers, of which many run at once; `finish` sees to the rest.
 
     Arguments are those of `finish`.
     """
@@ -185,7 +185,7 @@ def look_again(
                 bit = bit_number(lowest).to(tl.int32)
                 for which in tl.static_range(PARTS):
                     if part == which:
-                        open_ = join_closely(
+                        not_certified = join_closely(
                             digits + batch * wide(plane) * (MODULI if PARTS == 1 else 3 * MODULI),
                             out + batch * out_batch + part, row_stride, column_stride,
                             rows + batch % row_batches * STATISTICS * m,
@@ -193,7 +193,7 @@ def look_again(
                             i0 + bit * TILE, j0, q, row_pitch, plane, MODULI, MODE,
                             REAL if PARTS == 1 else REAL_PART + which, TILE, COLUMNS, True,
                         )  # fmt: skip
-                        others |= tl.where(tl.max(tl.max(open_.to(tl.int32), 1), 0) > 0, lowest, 0)
+                        others |= tl.where(tl.max(tl.max(not_certified.to(tl.int32), 1), 0) > 0, lowest, 0)
             tl.store(flags + w, tl.where(others != 0, others | ORDINARY, 0).to(tl.int32))
 
 
@@ -204,23 +204,25 @@ def look_again(
     ]
 )  # fmt: skip
 def finish(
-    a, a_batch, a_row, a_step, b, b_batch, b_column, b_step, out, out_batch, row_stride, column_stride, flags, marks,
-    left_open, digits, rows, columns, constants, reduction, third, counts, opened, m, n, k, terms, q, row_pitch, plane,
-    blocks, words, batches, row_batches, column_batches, MODULI: tl.constexpr, LIMBS: tl.constexpr, MODE: tl.constexpr,
-    PRECISION: tl.constexpr, PARTS: tl.constexpr, LEVELS: tl.constexpr, TILE: tl.constexpr, STRIP: tl.constexpr,
-    ROWS: tl.constexpr, COLUMNS: tl.constexpr, BLOCK: tl.constexpr, WORDS: tl.constexpr, APART: tl.constexpr,
+    a, a_batch, a_row, a_step, b, b_batch, b_column, b_step, out, out_batch, row_stride, column_stride, flags,
+    entry_flags, uncertified_flags, digits, rows, columns, constants, reduction, third, counts, uncertified_count, m,
+    n, k, terms, q, row_pitch, plane, blocks, words, batches, row_batches, column_batches, MODULI: tl.constexpr,
+    LIMBS: tl.constexpr, MODE: tl.constexpr, PRECISION: tl.constexpr, PARTS: tl.constexpr, LEVELS: tl.constexpr,
+    TILE: tl.constexpr, STRIP: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, BLOCK: tl.constexpr,
+    WORDS: tl.constexpr, APART: tl.constexpr,
 ):  # fmt: skip
-    """Join the flagged tiles and repair their uncertified entries. counts[SPECIAL], [EXACT], [BY_MAGNITUDE], [KEPT]
-    grow by what was done. APART: entries that only |a||b| leaves uncertified are left to `magnitudes.settle_open`, as
-    flags, a bit a TILE of rows, and as marks in left_open (words, STRIP, COLUMNS / 32); opened grows by their number.
+    """Join the flagged tiles and repair their uncertified entries. counts[SPECIAL], [EXACT], [BY_MAGNITUDE],
+    [SCHEME_VALUE] grow by what was done. APART: entries that only |a||b| leaves uncertified are left to
+    `magnitudes.repair_strips`, as flags, a bit a TILE of rows, and in uncertified_flags (words, STRIP,
+    COLUMNS / 32), a bit an entry; uncertified_count grows by their number.
 
     flags: a word a strip of STRIP rows and COLUMNS columns, by (batch, parts, strips, blocks): a bit a TILE of rows,
-    and whether the strip is ordinary. marks: (programs, max(TILE, ROWS), COLUMNS / 32) words of workspace. a, b:
+    and whether the strip is ordinary. entry_flags: (programs, max(TILE, ROWS), COLUMNS / 32) words of workspace. a, b:
     where complex, the real numbers behind them, imaginary parts one element after the real ones. digits, rows, columns,
     constants: as for `join_exact.join_tile`; third: as for `join_fast.join_closely`.
     """
     lanes = tl.arange(0, WORDS)
-    marks += tl.program_id(0) * ((TILE if TILE > ROWS else ROWS) * (COLUMNS // 32))
+    entry_flags += tl.program_id(0) * ((TILE if TILE > ROWS else ROWS) * (COLUMNS // 32))
     # Neighbouring strips tend to be uncertified together, so different programs take them.
     total = words * batches * PARTS
     step = tl.num_programs(0)
@@ -240,8 +242,8 @@ def finish(
                     bit = bit_number(lowest).to(tl.int32)
                     some_left = _finish_tile(
                         a + batch * a_batch, a_row, a_step, b + batch * b_batch, b_column, b_step,
-                        out + batch * out_batch + part, row_stride, column_stride, marks,
-                        left_open + (wide(w) * STRIP + bit * TILE) * (COLUMNS // 32),
+                        out + batch * out_batch + part, row_stride, column_stride, entry_flags,
+                        uncertified_flags + (wide(w) * STRIP + bit * TILE) * (COLUMNS // 32),
                         digits + batch * wide(plane) * (MODULI if PARTS == 1 else 3 * MODULI),
                         rows + batch % row_batches * STATISTICS * m, columns + batch % column_batches * STATISTICS * n,
                         constants, reduction, third, counts, m, n, i0 + bit * TILE, j0, k, terms, q,
@@ -253,58 +255,58 @@ def finish(
                 if APART:
                     tl.store(flags + w, others.to(tl.int32))
                     if how_many > 0:
-                        tl.atomic_add(opened, how_many, sem="relaxed")
+                        tl.atomic_add(uncertified_count, how_many, sem="relaxed")
 
 
 @triton.jit
 def _finish_tile(
-    a, a_row, a_step, b, b_column, b_step, out, row_stride, column_stride, marks, left_open, digits, rows, columns,
-    constants, reduction, third, counts, m, n, i_first, j0, k, terms, q, row_pitch, plane, part, ordinary,
-    MODULI: tl.constexpr, LIMBS: tl.constexpr, MODE: tl.constexpr, PRECISION: tl.constexpr, PARTS: tl.constexpr,
-    LEVELS: tl.constexpr, TILE: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, BLOCK: tl.constexpr,
-    APART: tl.constexpr,
+    a, a_row, a_step, b, b_column, b_step, out, row_stride, column_stride, entry_flags, uncertified_flags, digits,
+    rows, columns, constants, reduction, third, counts, m, n, i_first, j0, k, terms, q, row_pitch, plane, part,
+    ordinary, MODULI: tl.constexpr, LIMBS: tl.constexpr, MODE: tl.constexpr, PRECISION: tl.constexpr,
+    PARTS: tl.constexpr, LEVELS: tl.constexpr, TILE: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+    BLOCK: tl.constexpr, APART: tl.constexpr,
 ):  # fmt: skip
-    """Returns how many entries are marked in left_open."""
+    """Returns how many entries are flagged in uncertified_flags."""
     tl.debug_barrier()
     others = tl.full([], 0, tl.int32)
-    open_ = tl.full([], 1, tl.int32)
-    looked = ordinary & (i_first < 0)
+    not_certified = tl.full([], 1, tl.int32)
+    decided = ordinary & (i_first < 0)
     if PRECISION == 53:
         if ordinary:
             for which in tl.static_range(PARTS):
                 if part == which:
-                    marked = join_closely(
+                    needs_repair = join_closely(
                         digits, out, row_stride, column_stride, rows, columns, reduction, third, m, n, i_first, j0, q,
                         row_pitch, plane, MODULI, MODE, REAL if PARTS == 1 else REAL_PART + which, TILE, COLUMNS, False,
                     )  # fmt: skip
-                    open_ = store_marks(marked, marks, TILE, COLUMNS)
-            # Its marks are as good as those of `join_tile` where a rounding is asked for.
-            looked = ordinary & (MODE == ROUNDING)
-    if open_ > 0:
-        step = tl.where(looked, TILE, ROWS)
+                    not_certified = store_flags(needs_repair, entry_flags, TILE, COLUMNS)
+            # Its flags are as good as those of `join_tile` where a rounding is asked for.
+            decided = ordinary & (MODE == ROUNDING)
+    if not_certified > 0:
+        step = tl.where(decided, TILE, ROWS)
         for i0 in range(i_first, tl.minimum(i_first + TILE, m), step):
             tl.debug_barrier()
-            marked = open_
-            if not looked:
+            needs_repair = not_certified
+            if not decided:
                 for which in tl.static_range(PARTS):
                     if part == which:
-                        marked, some_left = join_tile(
-                            digits, out, row_stride, column_stride, marks,
-                            left_open + (i0 - i_first) * (COLUMNS // 32), rows, columns, constants, reduction, m, n, i0,
-                            j0, terms, q, row_pitch, plane, MODULI, LIMBS, MODE, PRECISION,
+                        needs_repair, some_left = join_tile(
+                            digits, out, row_stride, column_stride, entry_flags,
+                            uncertified_flags + (i0 - i_first) * (COLUMNS // 32), rows, columns, constants, reduction,
+                            m, n, i0, j0, terms, q, row_pitch, plane, MODULI, LIMBS, MODE, PRECISION,
                             REAL if PARTS == 1 else REAL_PART + which, LEVELS, ROWS, COLUMNS, APART,
                         )  # fmt: skip
                         others += some_left
-            if marked > 0:
+            if needs_repair > 0:
                 tl.debug_barrier()
                 for x in range(0, step * (COLUMNS // 32)):
-                    word = tl.load(marks + x).to(tl.int64) & LOW32
+                    word = tl.load(entry_flags + x).to(tl.int64) & LOW32
                     i = wide(i0 + x // (COLUMNS // 32))
                     while word != 0:
                         lowest = word & -word
                         word = word ^ lowest
                         j = j0 + x % (COLUMNS // 32) * 32 + bit_number(lowest)
-                        _settle(
+                        _repair_entry(
                             a + i * a_row, a_step, b + j * b_column, b_step, out + i * row_stride + j * column_stride,
                             digits + i * row_pitch + j, plane, i, j, rows, columns, constants, reduction, counts, m, n,
                             k, terms, q, part, MODULI, LIMBS, MODE, PRECISION, PARTS, BLOCK,
@@ -322,7 +324,7 @@ def finish_native(
     a, a_batch, a_row, a_step, b, b_batch, b_column, b_step, out, counts, found, m, n, k, total, chunks, programs,
     most, PRECISION: tl.constexpr, PARTS: tl.constexpr, CHUNK: tl.constexpr, BLOCK: tl.constexpr, LANES: tl.constexpr,
 ):  # fmt: skip
-    """Settle the entries of a native product that are not finite, or so large that rounding may have hidden that the
+    """Set the entries of a native product that are not finite, or so large that rounding may have hidden that the
     exact ones overflow. out: contiguous, so many real numbers in so many chunks. counts: as for `finish`. LANES > 0:
     nothing is read where `overflow.cannot_overflow` says so.
 
@@ -346,14 +348,14 @@ def finish_native(
                     entry, part = at // PARTS, (at % PARTS).to(tl.int32)
                     row = entry // n
                     batch, i, j = row // m, row % m, entry % n
-                    settle_native(
+                    recompute_native(
                         a + batch * a_batch + i * a_row, a_step, b + batch * b_batch + j * b_column, b_step, out + at,
                         counts, k, part, tl.arange(0, BLOCK), limb_numbers(), PRECISION, PARTS,
                     )  # fmt: skip
 
 
 @triton.jit
-def settle_native(
+def recompute_native(
     a, a_step, b, b_step, target, counts, k, part, lanes, index, PRECISION: tl.constexpr, PARTS: tl.constexpr
 ):  # fmt: skip
     """Set an entry of a native product, of a row and a column of k elements: what the defining sum gives where it meets
@@ -369,45 +371,45 @@ def settle_native(
 
 
 @triton.jit
-def _settle(
+def _repair_entry(
     a, a_step, b, b_step, target, digits, plane, i, j, rows, columns, constants, reduction, counts, m, n, k, terms, q,
     part, MODULI: tl.constexpr, LIMBS: tl.constexpr, MODE: tl.constexpr, PRECISION: tl.constexpr, PARTS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
-    own = tl.full([], 0.0, tl.float64)
+    candidate = tl.full([], 0.0, tl.float64)
     finite = (tl.load(rows + LARGEST * m + i) < EXPONENT) & (tl.load(columns + LARGEST * n + j) < EXPONENT)
     if not finite:
-        own = ieee_value(a, a_step, b, b_step, k, part, PARTS, BLOCK)
-    proved = own != 0.0
+        candidate = ieee_value(a, a_step, b, b_step, k, part, PARTS, BLOCK)
+    proved = candidate != 0.0
     path = tl.full([], SPECIAL, tl.int32)
     if MODE == ROUNDING:
         if not proved:
-            own, proved = doubled(
+            candidate, proved = doubled(
                 a, a_step, b, b_step, i, j, rows, columns, m, n, k, q, part, PRECISION, PARTS, BLOCK
             )  # fmt: skip
             path = tl.full([], EXACT, tl.int32)
     if not proved:
-        own, proved = _joined(
+        candidate, proved = _joined(
             a, a_step, b, b_step, digits, plane, i, j, rows, columns, constants, reduction, m, n, k, terms, q, part,
             MODULI, LIMBS, MODE, PRECISION, PARTS, BLOCK,
         )  # fmt: skip
         path = tl.full([], BY_MAGNITUDE, tl.int32)
     if MODE == MAGNITUDE:
         if not proved:  # its exact value, which twice the precision gives in a tenth of the time
-            own, proved = doubled(
+            candidate, proved = doubled(
                 a, a_step, b, b_step, i, j, rows, columns, m, n, k, q, part, PRECISION, PARTS, BLOCK
             )  # fmt: skip
             path = tl.full([], EXACT, tl.int32)
-    value = own
+    value = candidate
     if not proved:
         value = exact_value(a, a_step, b, b_step, k, part, PARTS, PRECISION, BLOCK)
         path = tl.full([], EXACT, tl.int32)
         if MODE == RAW:
             # Law 4: the scheme's own value, unless the exact one disagrees about infinity.
             infinite = tl.abs(value) == float("inf")
-            if (infinite == (tl.abs(own) == float("inf"))) & (~infinite | (own == value)):
-                value = own
-                path = tl.full([], KEPT, tl.int32)
+            if (infinite == (tl.abs(candidate) == float("inf"))) & (~infinite | (candidate == value)):
+                value = candidate
+                path = tl.full([], SCHEME_VALUE, tl.int32)
     tl.store(target, value if PRECISION == 53 else value.to(tl.float32))
     tl.atomic_add(counts + path, 1, sem="relaxed")
 

@@ -81,7 +81,7 @@ def shared_layout(WARPS, TILES):
 
 
 @gluon.constexpr_function
-def kept_layout(WARPS, GROUPS):
+def shared_tiles_layout(WARPS, GROUPS):
     """Of tiles in shared memory, so that eight threads' fours are in different banks where two columns are theirs."""
     groups = _bases(GROUPS, [0, 1, 0, 0])
     if len(groups) > 1:

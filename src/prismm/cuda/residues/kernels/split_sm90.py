@@ -20,11 +20,11 @@ neighbouring bytes of a plane.
 Instructions an element, of 14 residues in float64: 63 for the residues, 4 and 18 for the other two passes, where
 `split` has 121, 6 and 22. Bytes: 8 read, N written; 8 more from a cache twice. On an H200 rows at n = 2048 take 34 µs
 (`split`: 44), at n = 4096 128 (149; their bytes alone 95), of 20 residues 164 (193); columns at n = 2048 52 (59).
-Columns that are not long stay in shared memory between the passes, KEPT tiles of them: 28 instead of 31 of 7 residues
-in float32, where each pass would read 32 bytes for 16. Integers of eight moduli have at most 32 bits and a sign, which
-takes two words, but 31 where no element is nearly all of its vector: what a program's vectors need is told by their
-exponents and shifts, and with 31 bits those of float32 are made in float32, four elements an instruction. Rows at
-n = 2048 take 22 µs then, and 36 otherwise, columns 28 and 41. Longer columns do not stay in a cache, so that
+Columns that are not long stay in shared memory between the passes, SHARED_TILES tiles of them: 28 instead of 31 of 7
+residues in float32, where each pass would read 32 bytes for 16. Integers of eight moduli have at most 32 bits and a
+sign, which takes two words, but 31 where no element is nearly all of its vector: what a program's vectors need is told
+by their exponents and shifts, and with 31 bits those of float32 are made in float32, four elements an instruction. Rows
+at n = 2048 take 22 µs then, and 36 otherwise, columns 28 and 41. Longer columns do not stay in a cache, so that
 `split.split_columns` is as fast or faster. Alternatives without gain: residues alone, of columns that were measured
 before (126 instead of 117 µs at n = 4096); two or eight warps; 64 registers; eight columns of float32, which spill.
 """
@@ -60,13 +60,13 @@ from prismm.cuda.residues.kernels.split_fragments_sm90 import (
     fragment_layout,
     gathered,
     in_fours,
-    kept_layout,
     maximum_of_warps,
     of_quantities,
     plain_layout,
     put_in,
     residues_assembly,
     shared_layout,
+    shared_tiles_layout,
     spread_out,
     tile_layout,
     tile_shape,
@@ -162,7 +162,7 @@ def _words(y, bits, WORDS: gl.constexpr, MEASURE: gl.constexpr, SINGLE: gl.const
 
 
 @gluon.jit(do_not_specialize=["step", "batch_step", "vectors", "length", "terms", "q", "bits", "limit_bits"])
-def split_rows_at_once(
+def split_rows_fused(
     x, step, batch_step, stats, planes, thresholds, fragments, vectors, length, pitch, plane, terms, q, bits,
     limit_bits, MODULI: gl.constexpr, WARPS: gl.constexpr, GROUPS: gl.constexpr, LEVELS: gl.constexpr,
     MEASURE: gl.constexpr, WORDS: gl.constexpr, PERMUTED: gl.constexpr, NARROWER: gl.constexpr, EVEN: gl.constexpr,
@@ -178,26 +178,26 @@ def split_rows_at_once(
 
 
 @gluon.jit(do_not_specialize=["step", "batch_step", "vectors", "length", "terms", "q", "bits", "limit_bits"])
-def split_columns_at_once(
+def split_columns_fused(
     x, step, batch_step, stats, planes, thresholds, fragments, vectors, length, pitch, plane, terms, q, bits,
     limit_bits, MODULI: gl.constexpr, WARPS: gl.constexpr, GROUPS: gl.constexpr, LEVELS: gl.constexpr,
-    MEASURE: gl.constexpr, WORDS: gl.constexpr, PERMUTED: gl.constexpr, NARROWER: gl.constexpr, KEPT: gl.constexpr,
-    EVEN: gl.constexpr,
+    MEASURE: gl.constexpr, WORDS: gl.constexpr, PERMUTED: gl.constexpr, NARROWER: gl.constexpr,
+    SHARED_TILES: gl.constexpr, EVEN: gl.constexpr,
 ):  # fmt: skip
-    """The same of GROUPS columns of a row-major matrix a program. step: elements from a row to the next; KEPT: tiles of
-    them that shared memory holds, all or 0.
+    """The same of GROUPS columns of a row-major matrix a program. step: elements from a row to the next; SHARED_TILES:
+    tiles of them that shared memory holds, all or 0.
     """
     _split(
         x, step, batch_step, stats, planes, thresholds, fragments, vectors, length, pitch, plane, terms, q, bits,
-        limit_bits, MODULI, WARPS, GROUPS, True, LEVELS, MEASURE, WORDS, PERMUTED, NARROWER, KEPT, EVEN,
+        limit_bits, MODULI, WARPS, GROUPS, True, LEVELS, MEASURE, WORDS, PERMUTED, NARROWER, SHARED_TILES, EVEN,
     )  # fmt: skip
 
 
 @gluon.jit
 def _planes(
-    start, advance, inside, valid, kept, planes, fragments, h, k, first, n, exponent, shift, bits, pitch, plane,
+    start, advance, inside, valid, in_shared, planes, fragments, h, k, first, n, exponent, shift, bits, pitch, plane,
     MODULI: gl.constexpr, WARPS: gl.constexpr, GROUPS: gl.constexpr, ACROSS: gl.constexpr, MEASURE: gl.constexpr,
-    WORDS: gl.constexpr, PERMUTED: gl.constexpr, KEPT: gl.constexpr, NARROW: gl.constexpr,
+    WORDS: gl.constexpr, PERMUTED: gl.constexpr, SHARED_TILES: gl.constexpr, NARROW: gl.constexpr,
 ):  # fmt: skip
     """The residues of a program's vectors, by their exponents and shifts; returns what tells their residuals. NARROW:
     integers are made in float32.
@@ -247,11 +247,11 @@ def _planes(
     buffer = gl.allocate_shared_memory(gl.int32, [TILES, WARPS, 4, 64], shared_layout(WARPS, TILES))
     deviation = gl.zeros([WARPS, GROUPS, 16], gl.int64 if MEASURE else gl.int32, layout=PARTIAL)
     at = start
-    if not KEPT:
+    if not SHARED_TILES:
         following = gl.load(at, mask=inside & (h < k), other=0.0)
     for h0 in range(0, pitch, STEP):
-        if KEPT:
-            value = kept.index(h0 // STEP).load(L)
+        if SHARED_TILES:
+            value = in_shared.index(h0 // STEP).load(L)
         else:
             value = following
             at += advance
@@ -269,18 +269,18 @@ def _planes(
         for t in gl.static_range(0, MODULI, MODULI_AT_ONCE):
             starts, reductions = constants[t // MODULI_AT_ONCE]  # type: ignore[var-annotated]
             mask = there & (modulus + t < MODULI) if t + MODULI_AT_ONCE > MODULI else there
-            made = gl.inline_asm_elementwise(
+            four_residues = gl.inline_asm_elementwise(
                 _OF_TWO if TWO else _OF_ONE, RESIDUE_OPERANDS, [words, starts, reductions], dtype=gl.int32,
                 is_pure=True, pack=8,
             )  # fmt: skip
-            gl.store(target + t * quarter, made, mask=mask)
+            gl.store(target + t * quarter, four_residues, mask=mask)
             if AT_ONCE == 4:
                 mask = next_stored & (h0 + f_h + (0 if ACROSS else 128) < pitch)
                 mask = mask & (modulus + t < MODULI) if t + MODULI_AT_ONCE > MODULI else mask
-                made = gl.inline_asm_elementwise(
+                four_residues = gl.inline_asm_elementwise(
                     _OF_THE_NEXT, RESIDUE_OPERANDS, [words, starts, reductions], dtype=gl.int32, is_pure=True, pack=8
                 )  # fmt: skip
-                gl.store(target + (t * quarter + further), made, mask=mask)
+                gl.store(target + (t * quarter + further), four_residues, mask=mask)
         target += STEP // 4
     least = shift
     if ACROSS:
@@ -305,7 +305,7 @@ def _split(
     x, step, batch_step, stats, planes, thresholds, fragments, vectors, length, pitch, plane, terms, q, bits,
     limit_bits, MODULI: gl.constexpr, WARPS: gl.constexpr, GROUPS: gl.constexpr, ACROSS: gl.constexpr,
     LEVELS: gl.constexpr, MEASURE: gl.constexpr, WORDS: gl.constexpr, PERMUTED: gl.constexpr, NARROWER: gl.constexpr,
-    KEPT: gl.constexpr, EVEN: gl.constexpr,
+    SHARED_TILES: gl.constexpr, EVEN: gl.constexpr,
 ):  # fmt: skip
     STEP: gl.constexpr = 64 * WARPS if ACROSS else 64 * WARPS * GROUPS
     SINGLE: gl.constexpr = x.dtype.element_ty == gl.float32
@@ -344,12 +344,12 @@ def _split(
     # The largest magnitude: of float64 its upper word, which holds the exponent of normal numbers.
     upper = gl.zeros([WARPS, GROUPS, 16], gl.int32, layout=PARTIAL)
     at = start
-    kept = start  # of no account where none are kept
-    if KEPT:
+    in_shared = start  # of no account where none are kept
+    if SHARED_TILES:
         # A store waits for all warps to have made the one before, so the loads of some tiles come first.
-        TOGETHER: gl.constexpr = min(4, KEPT)
-        kept = gl.allocate_shared_memory(
-            x.dtype.element_ty, [KEPT, WARPS, GROUPS, 16, 4], kept_layout(WARPS, GROUPS)
+        TOGETHER: gl.constexpr = min(4, SHARED_TILES)
+        in_shared = gl.allocate_shared_memory(
+            x.dtype.element_ty, [SHARED_TILES, WARPS, GROUPS, 16, 4], shared_tiles_layout(WARPS, GROUPS)
         )  # fmt: skip
         for h0 in range(0, k, TOGETHER * STEP):
             values = ()
@@ -358,7 +358,7 @@ def _split(
                 values = values + (gl.load(at + t * advance, mask=mask, other=0.0),)  # type: ignore[assignment]  # noqa: RUF005
             for t in gl.static_range(TOGETHER):
                 upper = gl.maximum(upper, gl.max(magnitude_word(values[t]), 3))
-                kept.index(h0 // STEP + t).store(values[t])
+                in_shared.index(h0 // STEP + t).store(values[t])
             at += TOGETHER * advance
     else:
         for _ in range(0, whole_tiles, STEP):
@@ -403,9 +403,9 @@ def _split(
         levels = sums
         stop = gl.minimum(h1 + SHORT * STEP, k)
         middle = gl.maximum(gl.minimum(stop, whole_tiles), h1)
-        if KEPT:
+        if SHARED_TILES:
             for h0 in range(h1, stop, STEP):
-                value = kept.index(h0 // STEP).load(L)
+                value = in_shared.index(h0 // STEP).load(L)
                 squares, sums, levels = _measured(value, lift, factor, q, squares, sums, levels, LEVELS)
         else:
             for _ in range(h1, middle, STEP):
@@ -452,9 +452,9 @@ def _split(
     gl.static_assert(NORM1 == NORM2 + 1)
     gl.store(stats + whose + row * vectors, gl.where(good, found, 0), mask=some)
     shift = gl.where(finite, scale_exponent(largest, norm2, q, thresholds, limit_bits), -NONFINITE)
-    own = stats + j
-    gl.store(own + LARGEST * vectors, largest, mask=valid)
-    gl.store(own + SHIFT * vectors, shift, mask=valid)
+    statistics = stats + j
+    gl.store(statistics + LARGEST * vectors, largest, mask=valid)
+    gl.store(statistics + SHIFT * vectors, shift, mask=valid)
 
     # The residues. What is made of a vector that is not finite is of no account.
     shift = gl.where(finite, shift, 0)
@@ -468,13 +468,14 @@ def _split(
         narrow: gl.constexpr = False  # type: ignore[no-redef]
     if narrow:
         deviation = _planes(
-            start, advance, inside, valid, kept, planes, fragments + 512, h, k, first, n, exponent, shift,
-            bits * 0 + 31, pitch, plane, MODULI, WARPS, GROUPS, ACROSS, MEASURE, 1, PERMUTED, KEPT, True,
+            start, advance, inside, valid, in_shared, planes, fragments + 512, h, k, first, n, exponent, shift,
+            bits * 0 + 31, pitch, plane, MODULI, WARPS, GROUPS, ACROSS, MEASURE, 1, PERMUTED, SHARED_TILES, True,
         )  # fmt: skip
     else:
         deviation = _planes(
-            start, advance, inside, valid, kept, planes, fragments, h, k, first, n, exponent, shift, bits, pitch, plane,
-            MODULI, WARPS, GROUPS, ACROSS, MEASURE, WORDS, PERMUTED, KEPT, SINGLE and WORDS == 1 and not MEASURE,
+            start, advance, inside, valid, in_shared, planes, fragments, h, k, first, n, exponent, shift, bits, pitch,
+            plane, MODULI, WARPS, GROUPS, ACROSS, MEASURE, WORDS, PERMUTED, SHARED_TILES,
+            SINGLE and WORDS == 1 and not MEASURE,
         )  # fmt: skip
     if MEASURE:
         residual = total_of_warps(deviation, WARPS, GROUPS, ACROSS)
@@ -482,4 +483,4 @@ def _split(
         residual = residual_total(maximum_of_warps(deviation, WARPS, GROUPS, ACROSS).to(gl.int64), terms, MEASURE)
     if ACROSS:
         residual = gl.convert_layout(residual, COLUMNS)
-    gl.store(own + RESIDUAL * vectors, gl.where(finite, residual, 0), mask=valid)
+    gl.store(statistics + RESIDUAL * vectors, gl.where(finite, residual, 0), mask=valid)

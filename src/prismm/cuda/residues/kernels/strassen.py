@@ -69,11 +69,11 @@ def _assembly(inputs: int, steps: _Steps, signed: bool) -> str:
         lines.append(f"prmt.b32 q{x}e, w, 0, 0x4240; prmt.b32 q{x}o, w, 0, 0x4341;")
     for half in "eo":
         for target, first, sign, second, shift in steps:
-            own = f"{target}{half}"
-            lines.append(f"{'add' if sign == '+' else 'sub'}.s32 {own}, {first}{half}, {second}{half};")
+            register = f"{target}{half}"
+            lines.append(f"{'add' if sign == '+' else 'sub'}.s32 {register}, {first}{half}, {second}{half};")
             if shift:
-                lines.append(f"add.s32 {own}, {own}, {p if shift == 'p' else shift};")
-            lines += [f"add.u16x2 r, {own}, {minus}; min.u16x2 {own}, {own}, r;"] * (2 if signed else 1)
+                lines.append(f"add.s32 {register}, {register}, {p if shift == 'p' else shift};")
+            lines += [f"add.u16x2 r, {register}, {minus}; min.u16x2 {register}, {register}, r;"] * (2 if signed else 1)
     for x in range(4):
         lines.append(f"prmt.b32 w, s{x + 1}e, s{x + 1}o, 0x6240; xor.b32 ${x}, w, {0x80808080 if signed else 0:#x};")
     return " ".join(lines) + " }"
@@ -108,7 +108,7 @@ def _both_halves(p):
 
 
 @triton.jit(do_not_specialize=["vectors"])
-def add_quarters(
+def strassen_sums(
     planes, sums, reduction, vectors, half_vectors, plane, pitch, half_pitch, RIGHT: tl.constexpr, ROWS: tl.constexpr,
     WORDS: tl.constexpr,
 ):  # fmt: skip
@@ -133,13 +133,13 @@ def add_quarters(
         _OF_RIGHT if RIGHT else _OF_LEFT, "=r,=r,=r,=r,r,r,r,r,r,r", [q0, q1, q2, q3, p, minus],
         dtype=(tl.int32, tl.int32, tl.int32, tl.int32), is_pure=True, pack=1,
     )  # fmt: skip
-    own = wide(half_vectors) * half_pitch
-    at = sums + 4 * own * t + i.to(tl.int64)[:, None] * (2 * half_pitch) + j[None, :]
+    quarter = wide(half_vectors) * half_pitch
+    at = sums + 4 * quarter * t + i.to(tl.int64)[:, None] * (2 * half_pitch) + j[None, :]
     inside = (i < half_vectors)[:, None] & (j < half_pitch)[None, :]
     tl.store(at, s1, mask=inside)
     tl.store(at + half_pitch, s2, mask=inside)
-    tl.store(at + 2 * own, s3, mask=inside)
-    tl.store(at + 2 * own + half_pitch, s4, mask=inside)
+    tl.store(at + 2 * quarter, s3, mask=inside)
+    tl.store(at + 2 * quarter + half_pitch, s4, mask=inside)
 
 
 @triton.jit(do_not_specialize=["m"])
@@ -155,9 +155,9 @@ def add_products(
     p, minus = _both_halves(tl.load(reduction + 3 * t))
     i, j = _place(tl.program_id(0), half_pitch, ROWS, WORDS)
     inside = (i < half_m)[:, None] & (j < half_pitch)[None, :]
-    own = wide(half_m) * half_pitch
-    at = products + own * t + i.to(tl.int64)[:, None] * half_pitch + j[None, :]
-    step = own * tl.num_programs(1)
+    quarter = wide(half_m) * half_pitch
+    at = products + quarter * t + i.to(tl.int64)[:, None] * half_pitch + j[None, :]
+    step = quarter * tl.num_programs(1)
     found = ()
     for x in tl.static_range(PRODUCTS):
         found = found + (tl.load(at + step * x, mask=inside, other=0),)  # type: ignore[assignment]  # noqa: RUF005

@@ -1,9 +1,9 @@
 """The epilogue of gemm on products of slices: alpha·X + beta·C, rounded once and certified as a whole.
 
 X is joined from its digits exactly (`join.expand_slices`); the sum, its tests and the entries they leave uncertified
-are those of `gemm.kernels.combine`: flagged entries are not written, and `gemm.kernels.repair.settle` sums them
-exactly; in RAW `settle`, from all of V, where rounding or overflow is undecided. The bound of X is that of `join`. The
-two parts of a complex X are real products with vectors of their own, of which the larger bound counts.
+are those of `gemm.kernels.combine`: flagged entries are not written, and `gemm.kernels.repair.recompute_exact` sums
+them; in RAW `recompute_slices`, from all of V, where rounding or overflow is undecided. The bound of X is that of
+`join`. The two parts of a complex X are real products with vectors of their own, of which the larger bound counts.
 
 Per entry G + 3 bytes read (of β = 8), C read, 4 or 8 written, a bit; operations: those of the join and about 60.
 """
@@ -11,7 +11,7 @@ Per entry G + 3 bytes read (of β = 8), C read, 4 or 8 written, a bit; operation
 import triton
 import triton.language as tl
 
-from prismm.cuda.gemm.kernels.combine import addend, covered, decided, factor_of, mark, tile_of
+from prismm.cuda.gemm.kernels.combine import addend, covered, decided, factor_of, store_flags, tile_of
 from prismm.cuda.kernels.fp64 import NONFINITE, STATISTICS, power_of_two, wide
 from prismm.cuda.residues.kernels.join_exact import MAGNITUDE, RAW
 from prismm.cuda.slices.kernels.adaptive import CUTS
@@ -64,31 +64,31 @@ def _joined(
 @triton.jit(
     do_not_specialize=[
         "row_stride", "column_stride", "batch_step", "c_row", "c_column", "c_batch", "alpha", "alpha_i", "beta",
-        "beta_i", "m", "n", "terms", "row_pitch", "plane", "blocks", "mark_pitch", "row_batches", "column_batches",
+        "beta_i", "m", "n", "terms", "row_pitch", "plane", "blocks", "flag_pitch", "row_batches", "column_batches",
     ]
 )  # fmt: skip
 def combine_slices(
-    low, top, low_i, top_i, out, row_stride, column_stride, batch_step, c, c_row, c_column, c_batch, marks, rows,
+    low, top, low_i, top_i, out, row_stride, column_stride, batch_step, c, c_row, c_column, c_batch, flags, rows,
     row_extras, columns, column_extras, rows_i, row_extras_i, columns_i, column_extras_i, constants, alpha, alpha_i,
-    beta, beta_i, m, n, terms, row_pitch, plane, blocks, mark_pitch, row_batches, column_batches, SLICES: tl.constexpr,
+    beta, beta_i, m, n, terms, row_pitch, plane, blocks, flag_pitch, row_batches, column_batches, SLICES: tl.constexpr,
     GROUPS: tl.constexpr, BITS: tl.constexpr, TRUNCATED: tl.constexpr, ADAPTIVE: tl.constexpr, TESTED: tl.constexpr,
     MODE: tl.constexpr, PRECISION: tl.constexpr, PARTS: tl.constexpr, ADDEND: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """out = alpha·X + beta·C of ROWS rows and BLOCK columns where nothing is marked; marks (batch, parts, m, pitch).
+    """out = alpha·X + beta·C of ROWS rows and BLOCK columns where nothing is flagged; flags (batch, parts, m, pitch).
 
     low, top, rows, columns and the extras: as for `join.join_slices`; of complex numbers those of the real part,
     and of the imaginary one. The other arguments: as for `combine.combine_digits`. ADAPTIVE: top and the extras are
     the products and the cuts of `pairs.join_pairs`.
     """
-    KEPT_LOW: tl.constexpr = 0 if ADAPTIVE else GROUPS - 1
+    LOW_BLOCKS: tl.constexpr = 0 if ADAPTIVE else GROUPS - 1
     OF_VECTOR: tl.constexpr = CUTS * SLICES if ADAPTIVE else EXTRAS
     batches = tl.maximum(row_batches, column_batches)
     batch, i, j = tile_of(m, n, ROWS, BLOCK)
     out += batch * batch_step
     c += batch * c_batch
-    marks += batch * PARTS * m * mark_pitch
-    below, above = batch * blocks * KEPT_LOW * wide(plane), batch * blocks * wide(plane)
+    flags += batch * PARTS * m * flag_pitch
+    below, above = batch * blocks * LOW_BLOCKS * wide(plane), batch * blocks * wide(plane)
     r, s = (batch % row_batches) * STATISTICS * m, (batch % column_batches) * STATISTICS * n
     u, v = (batch % row_batches) * OF_VECTOR * m, (batch % column_batches) * OF_VECTOR * n
     in_m, in_n = i < m, j < n
@@ -120,17 +120,17 @@ def combine_slices(
             a0, a1, b0, b1 = f0, -g0, f1, -g1
         else:
             a0, a1, b0, b1 = g0, f0, g1, f1
-        value, marked, uncovered = decided(
+        value, flagged, uncovered = decided(
             a0, x0, t0, n0, a1, x1, t1, n1, b0, c0, b1, c1, bound if MODE != RAW else bound * 0.0, safe, kappa, MODE,
             PRECISION, PARTS,
         )  # fmt: skip
         if MODE == RAW:
-            marked = marked | ~(tl.abs(value) + bound * (tl.abs(a0) + tl.abs(a1)) < TOP)
+            flagged = flagged | ~(tl.abs(value) + bound * (tl.abs(a0) + tl.abs(a1)) < TOP)
         if MODE == MAGNITUDE and TESTED:
-            marked = marked | covered(
+            flagged = flagged | covered(
                 uncovered & inside, units, a0, a1, rows + r, columns + s, m, n, i, j, in_m, in_n, terms, special,
                 constants, LEVELS,
             )  # fmt: skip
-        marked = (marked | special) & inside
-        tl.store(target + part, value if PRECISION == 53 else value.to(tl.float32), mask=inside & ~marked)
-        mark(marked, marks + part * m * mark_pitch, i, j, m, mark_pitch, ROWS, BLOCK)
+        flagged = (flagged | special) & inside
+        tl.store(target + part, value if PRECISION == 53 else value.to(tl.float32), mask=inside & ~flagged)
+        store_flags(flagged, flags + part * m * flag_pitch, i, j, m, flag_pitch, ROWS, BLOCK)

@@ -386,21 +386,21 @@ def _ordinary(
 
 
 @triton.jit
-def store_marks(marked, marks, mark_pitch, i, m, j0, ROWS: tl.constexpr, BLOCK: tl.constexpr):
+def store_flags(flagged, flags, flag_pitch, i, m, j0, ROWS: tl.constexpr, BLOCK: tl.constexpr):
     """A bit an entry of a tile, 32 columns a word."""
-    flagged = tl.reshape(marked.to(tl.int32), [ROWS, BLOCK // 32, 32])
-    word = tl.sum(flagged << tl.arange(0, 32)[None, None, :], 2)
+    bits = tl.reshape(flagged.to(tl.int32), [ROWS, BLOCK // 32, 32])
+    word = tl.sum(bits << tl.arange(0, 32)[None, None, :], 2)
     at = j0 // 32 + tl.arange(0, BLOCK // 32)
-    inside = (i < m)[:, None] & (at < mark_pitch)[None, :]
-    tl.store(marks + i.to(tl.int64)[:, None] * mark_pitch + at[None, :], word, mask=inside)
+    inside = (i < m)[:, None] & (at < flag_pitch)[None, :]
+    tl.store(flags + i.to(tl.int64)[:, None] * flag_pitch + at[None, :], word, mask=inside)
 
 
 @triton.jit(
     do_not_specialize=["row_step", "batch_step", "m", "width", "terms", "blocks", "row_batches", "column_batches"]
 )
 def join_slices(
-    low, top, out, row_step, column_step, batch_step, marks, rows, row_extras, columns, column_extras, constants, m,
-    width, terms, row_pitch, plane, blocks, mark_pitch, row_batches, column_batches, SLICES: tl.constexpr,
+    low, top, out, row_step, column_step, batch_step, flags, rows, row_extras, columns, column_extras, constants, m,
+    width, terms, row_pitch, plane, blocks, flag_pitch, row_batches, column_batches, SLICES: tl.constexpr,
     GROUPS: tl.constexpr, BITS: tl.constexpr, TRUNCATED: tl.constexpr, MODE: tl.constexpr, TESTED: tl.constexpr,
     PRECISION: tl.constexpr, ROWS: tl.constexpr, STRIP: tl.constexpr, BLOCK: tl.constexpr, EVEN: tl.constexpr,
 ):  # fmt: skip
@@ -415,7 +415,7 @@ def join_slices(
     low += batch * blocks * (GROUPS - 1) * wide(plane)
     top += batch * blocks * wide(plane)
     out += batch * even(batch_step, EVEN)
-    marks += batch * m * mark_pitch
+    flags += batch * m * flag_pitch
     row_batch, column_batch = batch % row_batches, batch % column_batches
     rows += row_batch * STATISTICS * m
     row_extras += row_batch * EXTRAS * m
@@ -444,7 +444,7 @@ def join_slices(
             column_shift = tl.load(columns + SHIFT * n + j, mask=in_n, other=0).to(tl.int32)
             exponent = LIFT - (row_shift[:, None] + column_shift[None, :])
             value, hard, _ = judge(h, rest, tail, h * 0.0, exponent, constants, RAW, PRECISION)
-            marked = hard & inside
+            needs_repair = hard & inside
         else:
             bound, row_e, column_e, row_shift, column_shift = slice_bound(
                 rows, row_extras, columns, column_extras, m, n, i, j, in_m, in_n, terms, SLICES, GROUPS, BITS,
@@ -458,9 +458,9 @@ def join_slices(
                 least = bound * tl.load(constants + 1) * power_of_two(2 + LIFT - tl.where(special, 0, power))
                 covered = covered_products(rows, columns, m, n, i, j, in_m, in_n, terms)
                 failed = failed & ~((covered > 0.0) & (covered.to(tl.float64) >= least))
-            marked = (failed | hard | special) & inside
+            needs_repair = (failed | hard | special) & inside
         if PRECISION == 53:
             tl.store(target, value, mask=inside)
         else:
             tl.store(target, value.to(tl.float32), mask=inside)
-        store_marks(marked, marks, mark_pitch, i, m, j0, ROWS, BLOCK)
+        store_flags(needs_repair, flags, flag_pitch, i, m, j0, ROWS, BLOCK)

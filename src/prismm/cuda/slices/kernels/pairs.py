@@ -31,7 +31,7 @@ from prismm.cuda.kernels.exact import LIMBS_OF_SUMS, limb_numbers, round_limbs
 from prismm.cuda.kernels.fp64 import LOW32, NONFINITE, STATISTICS, bits_of, float_of, power_of_two, two_sum, wide
 from prismm.cuda.residues.kernels.join_exact import MAGNITUDE, bound_terms, judge
 from prismm.cuda.slices.kernels.adaptive import CUTS, FIRST, REST, WEIGHT
-from prismm.cuda.slices.kernels.join import Q, covered_products, signed, store_marks, unsigned
+from prismm.cuda.slices.kernels.join import Q, covered_products, signed, store_flags, unsigned
 
 ROWS, BLOCK = 4, 128
 LAUNCH = {"num_warps": 4, "enable_fp_fusion": False}
@@ -149,7 +149,7 @@ def pairs_bound(
 
 
 @triton.jit
-def pairs_open(h, low, tail, rest, whole, PRECISION: tl.constexpr):
+def pairs_uncertified(h, low, tail, rest, whole, PRECISION: tl.constexpr):
     """Whether `rest` leaves undecided how a sum rounds, to 53 bits or to 24, or its parts are no expansion."""
     err = 2.0 * rest + 2.0 * tl.abs(tail) + tl.abs(low) * 8.881784197001252e-16  # 2^-50
     if PRECISION == 53:
@@ -165,8 +165,8 @@ def pairs_open(h, low, tail, rest, whole, PRECISION: tl.constexpr):
 
 @triton.jit(do_not_specialize=["row_step", "batch_step", "m", "n", "terms", "blocks", "row_batches", "column_batches"])
 def join_pairs(
-    products, out, row_step, column_step, batch_step, marks, rows, row_cuts, columns, column_cuts, constants, m, n,
-    terms, row_pitch, plane, blocks, mark_pitch, row_batches, column_batches, SLICES: tl.constexpr,
+    products, out, row_step, column_step, batch_step, flags, rows, row_cuts, columns, column_cuts, constants, m, n,
+    terms, row_pitch, plane, blocks, flag_pitch, row_batches, column_batches, SLICES: tl.constexpr,
     GROUPS: tl.constexpr, MODE: tl.constexpr, TESTED: tl.constexpr, PRECISION: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
@@ -179,7 +179,7 @@ def join_pairs(
     batches = tl.num_programs(2)
     products += batch * blocks * wide(plane)
     out += batch * batch_step
-    marks += batch * m * mark_pitch
+    flags += batch * m * flag_pitch
     row_batch, column_batch = batch % row_batches, batch % column_batches
     rows += row_batch * STATISTICS * m
     row_cuts += row_batch * (CUTS * SLICES) * m
@@ -200,13 +200,13 @@ def join_pairs(
     special = (row_e >= NONFINITE)[:, None] | (column_e >= NONFINITE)[None, :]
     exponent = tl.where(special, 0, -(row_shift[:, None] + column_shift[None, :]))
     value, hard, failed = judge(h, low, tail, bound, exponent, constants, MODE, PRECISION)
-    hard = hard | pairs_open(h, low, tail, rest, whole, PRECISION)
+    hard = hard | pairs_uncertified(h, low, tail, rest, whole, PRECISION)
     if MODE == MAGNITUDE and TESTED:
         power = row_e[:, None] + row_shift[:, None] + column_e[None, :] + column_shift[None, :]
         least = bound * tl.load(constants + 1) * power_of_two(2 - tl.where(special, 0, power))
         covered = covered_products(rows, columns, m, n, i, j, in_m, in_n, terms)
         failed = failed & ~((covered > 0.0) & (covered.to(tl.float64) >= least))
-    marked = (failed | hard | special) & inside
+    flagged = (failed | hard | special) & inside
     target = out + i.to(tl.int64)[:, None] * row_step + j.to(tl.int64)[None, :] * wide(column_step)
     tl.store(target, value if PRECISION == 53 else value.to(tl.float32), mask=inside)
-    store_marks(marked, marks, mark_pitch, i, m, j0, ROWS, BLOCK)
+    store_flags(flagged, flags, flag_pitch, i, m, j0, ROWS, BLOCK)

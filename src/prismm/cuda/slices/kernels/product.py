@@ -32,9 +32,9 @@ TILES = {1: (128, 128, 64), 2: (128, 128, 64), 8: (64, 64, 16)}
 GROUP = 8
 
 
-def launch(size: int, hopper: bool) -> dict[str, int]:
+def launch(size: int, sm90: bool) -> dict[str, int]:
     """Warps and stages; a stage takes 16 KiB of shared memory, for FP16 32, of which not every GPU has more than 99."""
-    return {"num_warps": 4 if size == 8 else 8, "num_stages": 5 if hopper and size > 1 else 3}
+    return {"num_warps": 4 if size == 8 else 8, "num_stages": 5 if sm90 and size > 1 else 3}
 
 
 PADDED = 128

@@ -20,7 +20,7 @@ from prismm.cuda.residues.kernels.join_exact import MAGNITUDE, RAW, ROUNDING, ju
 from prismm.cuda.residues.kernels.repair import (
     BY_MAGNITUDE,
     EXACT,
-    KEPT,
+    SCHEME_VALUE,
     SPECIAL,
     doubled,
     magnitude_proves,
@@ -32,7 +32,7 @@ from prismm.cuda.slices.kernels.pairs import expand_pairs, pairs_bound, pairs_va
 from prismm.cuda.slices.kernels.split import EXTRAS
 
 SIDE, SPAN = tl.constexpr(32), tl.constexpr(8)
-"""Rows of a tile, words of marks that a program, of one warp, reads at once."""
+"""Rows of a tile, words of flags that a program, of one warp, reads at once."""
 
 LAUNCH = {"num_warps": 1, "enable_fp_fusion": False}
 LANES = 256
@@ -94,32 +94,32 @@ def _joined(
 
 
 @triton.jit
-def _settle(
+def _repair_entry(
     a, a_step, b, b_step, target, low, top, plane, blocks, batches, i, j, rows, row_extras, columns, column_extras,
     constants, counts, m, n, k, SLICES: tl.constexpr, GROUPS: tl.constexpr, BITS: tl.constexpr,
     TRUNCATED: tl.constexpr, ADAPTIVE: tl.constexpr, MODE: tl.constexpr, PRECISION: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    own = tl.full([], 0.0, tl.float64)
+    candidate = tl.full([], 0.0, tl.float64)
     finite = (tl.load(rows + LARGEST * m + i) < EXPONENT) & (tl.load(columns + LARGEST * n + j) < EXPONENT)
     if not finite:
-        own = ieee_value(a, a_step, b, b_step, k, 0, 1, BLOCK)
-    proved = own != 0.0
+        candidate = ieee_value(a, a_step, b, b_step, k, 0, 1, BLOCK)
+    proved = candidate != 0.0
     path = tl.full([], SPECIAL, tl.int32)
     if MODE == ROUNDING:
         if not proved:
-            own, proved = doubled(a, a_step, b, b_step, i, j, rows, columns, m, n, k, Q, 0, PRECISION, 1, BLOCK)
+            candidate, proved = doubled(a, a_step, b, b_step, i, j, rows, columns, m, n, k, Q, 0, PRECISION, 1, BLOCK)
             path = tl.full([], EXACT, tl.int32)
     if not proved:
-        own, proved = _joined(
+        candidate, proved = _joined(
             a, a_step, b, b_step, low, top, plane, blocks, batches, i, j, rows, row_extras, columns, column_extras,
             constants, m, n, k, SLICES, GROUPS, BITS, TRUNCATED, ADAPTIVE, MODE, PRECISION, BLOCK,
         )  # fmt: skip
-        path = tl.full([], KEPT if MODE == RAW else BY_MAGNITUDE, tl.int32)
+        path = tl.full([], SCHEME_VALUE if MODE == RAW else BY_MAGNITUDE, tl.int32)
     if MODE == MAGNITUDE:
         if not proved:  # its exact value, which twice the precision gives in a tenth of the time
-            own, proved = doubled(a, a_step, b, b_step, i, j, rows, columns, m, n, k, Q, 0, PRECISION, 1, BLOCK)
+            candidate, proved = doubled(a, a_step, b, b_step, i, j, rows, columns, m, n, k, Q, 0, PRECISION, 1, BLOCK)
             path = tl.full([], EXACT, tl.int32)
-    value = own
+    value = candidate
     if not proved:
         value = exact_value(a, a_step, b, b_step, k, 0, 1, PRECISION, BLOCK)
         path = tl.full([], EXACT, tl.int32)
@@ -130,30 +130,30 @@ def _settle(
 @triton.jit(
     do_not_specialize=[
         "a_batch", "a_row", "a_step", "b_batch", "b_column", "b_step", "out_batch", "row_step", "column_step", "m",
-        "n", "k", "row_pitch", "plane", "blocks", "mark_pitch", "batches", "row_batches", "column_batches",
+        "n", "k", "row_pitch", "plane", "blocks", "flag_pitch", "batches", "row_batches", "column_batches",
     ]
 )  # fmt: skip
 def repair_slices(
-    a, a_batch, a_row, a_step, b, b_batch, b_column, b_step, out, out_batch, row_step, column_step, marks, low, top,
-    rows, row_extras, columns, column_extras, constants, counts, m, n, k, row_pitch, plane, blocks, mark_pitch,
+    a, a_batch, a_row, a_step, b, b_batch, b_column, b_step, out, out_batch, row_step, column_step, flags, low, top,
+    rows, row_extras, columns, column_extras, constants, counts, m, n, k, row_pitch, plane, blocks, flag_pitch,
     batches, row_batches, column_batches, SLICES: tl.constexpr, GROUPS: tl.constexpr, BITS: tl.constexpr,
     TRUNCATED: tl.constexpr, ADAPTIVE: tl.constexpr, MODE: tl.constexpr, PRECISION: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Settle the flagged entries of out (batches, m, n); counts[SPECIAL], [EXACT], [BY_MAGNITUDE], [KEPT] grow by what
-    was done. low, top, rows, columns and the extras: as for `join.join_slices`; ADAPTIVE, top and the extras are
-    the products and the cuts of `pairs.join_pairs`.
+    """Settle the flagged entries of out (batches, m, n); counts[SPECIAL], [EXACT], [BY_MAGNITUDE], [SCHEME_VALUE] grow
+    by what was done. low, top, rows, columns and the extras: as for `join.join_slices`; ADAPTIVE, top and the extras
+    are the products and the cuts of `pairs.join_pairs`.
     """
-    KEPT_LOW: tl.constexpr = 0 if ADAPTIVE else GROUPS - 1
+    LOW_BLOCKS: tl.constexpr = 0 if ADAPTIVE else GROUPS - 1
     OF_VECTOR: tl.constexpr = CUTS * SLICES if ADAPTIVE else EXTRAS
-    tall, across = tl.cdiv(m, SIDE), tl.cdiv(mark_pitch, SPAN)
+    tall, across = tl.cdiv(m, SIDE), tl.cdiv(flag_pitch, SPAN)
     for block in range(tl.program_id(0), tall * across * batches, tl.num_programs(0)):
         batch = (block // (tall * across)).to(tl.int64)
         i0 = block % (tall * across) // across * SIDE
         w0 = block % across * SPAN
         i = i0 + tl.arange(0, SIDE)
         w = w0 + tl.arange(0, SPAN)
-        at = marks + batch * m * mark_pitch + i.to(tl.int64)[:, None] * mark_pitch + w[None, :]
-        pending = tl.load(at, mask=(i < m)[:, None] & (w < mark_pitch)[None, :], other=0)
+        at = flags + batch * m * flag_pitch + i.to(tl.int64)[:, None] * flag_pitch + w[None, :]
+        pending = tl.load(at, mask=(i < m)[:, None] & (w < flag_pitch)[None, :], other=0)
         index = tl.arange(0, SIDE)[:, None] * SPAN + tl.arange(0, SPAN)[None, :]
         first = tl.min(tl.where(pending != 0, index, SIDE * SPAN))
         while first < SIDE * SPAN:
@@ -166,10 +166,10 @@ def repair_slices(
                 bit = (lowest.to(tl.float64).to(tl.int64, bitcast=True) >> 52) - 1023
                 y = wide(w0 + first % SPAN) * 32 + bit
                 unit, entry = batch * blocks * wide(plane), x * row_pitch + y
-                _settle(
+                _repair_entry(
                     a + batch * a_batch + x * a_row, a_step, b + batch * b_batch + y * b_column, b_step,
                     out + batch * out_batch + x * row_step + y * column_step,
-                    low + unit * KEPT_LOW + entry, top + unit + entry, plane, blocks, batches, x, y,
+                    low + unit * LOW_BLOCKS + entry, top + unit + entry, plane, blocks, batches, x, y,
                     rows + batch % row_batches * STATISTICS * m, row_extras + batch % row_batches * OF_VECTOR * m,
                     columns + batch % column_batches * STATISTICS * n,
                     column_extras + batch % column_batches * OF_VECTOR * n, constants, counts, m, n, k, SLICES, GROUPS,

@@ -230,7 +230,7 @@ def slice_rows(
     finite = largest < EXPONENT
     lift, factor = magnitude_factors(exponent_of(largest), q)
     shift = tl.where(finite, slice_shift(largest, SLICES, BITS, BALANCED, TRUNCATED), -NONFINITE)
-    own_lift, own = scale_factors(tl.where(finite, shift, 0), largest)
+    slice_lift, slice_factor = scale_factors(tl.where(finite, shift, 0), largest)
     squares = tl.zeros([BLOCK // 4], tl.int64)
     total = tl.zeros([BLOCK // 4], tl.int64)
     deviation = tl.zeros([BLOCK // 4], tl.int64)
@@ -260,7 +260,7 @@ def slice_rows(
         target = block * (width // 4 * (SLICES - 1)) + word
         inside = 4 * word < pitch // SLICES
         if BALANCED:
-            first, second, last, some, d = digits_of(value * own_lift, own, SLICES, MEASURE, NVIDIA)
+            first, second, last, some, d = digits_of(value * slice_lift, slice_factor, SLICES, MEASURE, NVIDIA)
             nonzero += tl.sum(some, 1)
             seen |= tl.reduce(last, 1, _either).to(tl.int64)
             for at in tl.static_range(SLICES):
@@ -268,7 +268,7 @@ def slice_rows(
                 place = words + target + (at if REVERSED else SLICES - 1 - at) * (width // 4)
                 tl.store(place, four, mask=inside)
         else:
-            rest = value * own_lift * own
+            rest = value * slice_lift * slice_factor
             vanished = (rest == 0.0) & (value != 0.0)
             live = tl.zeros([BLOCK // 4, 4], tl.int32)
             for up in tl.static_range(SLICES - 1, -1, -1):

@@ -1,4 +1,4 @@
-"""The certificate of products of `TileInt8`: a mark on every entry that may be further off than its target allows.
+"""The certificate of products of `TileInt8`: a flag on every entry that may be further off than its target allows.
 
 `sum_tiles` joins what `split_tiles` found of each vector: four numbers, all in the vector's own units. `certify_tiles`
 reads each entry once and compares by them; the bounds stand in `cuda.tile_int8.launches`. Bytes: 4 an entry; 0.07 ms at
@@ -75,15 +75,15 @@ def _both(x, y):
 
 @triton.jit(
     do_not_specialize=[
-        "m", "width", "row_step", "batch_stride", "mark_pitch", "every", "room", "last", "gamma", "spare",
+        "m", "width", "row_step", "batch_stride", "flag_pitch", "every", "room", "last", "gamma", "spare",
     ]
 )  # fmt: skip
 def certify_tiles(
-    out, facts, shifts, marks, m, width, row_step, batch_stride, mark_pitch, every, room, last, gamma, spare,
+    out, facts, shifts, flags, m, width, row_step, batch_stride, flag_pitch, every, room, last, gamma, spare,
     RAW: tl.constexpr, GIVEN: tl.constexpr, PAIRS: tl.constexpr, RATIO: tl.constexpr, ROWS: tl.constexpr,
     COLUMNS: tl.constexpr, EVEN: tl.constexpr,
 ):  # fmt: skip
-    """A mark on every entry of out (batches, m, width) that is not sure; program axis 1 is the batch.
+    """A flag on every entry of out (batches, m, width) that is not sure; program axis 1 is the batch.
 
     An entry is sure if E <= room·max(L, |c| - E) and it is far from overflow, where E = lost·norm' + norm·lost' +
     last·lost·lost' and L = cap·over' + over·cap'; RAW: if it is far from overflow, which it is if |c| + spare·(E +
@@ -141,5 +141,5 @@ def certify_tiles(
     bits = tl.where(inside & ~sure, 1, 0) << (j & 31)[None, :]
     word = tl.sum(tl.reshape(bits, [ROWS, COLUMNS // 32, 32]), 2)
     jw = tl.program_id(0) % wide * (COLUMNS // 32) + tl.arange(0, COLUMNS // 32)
-    at_word = marks + left.to(tl.int64)[:, None] * mark_pitch + jw[None, :]
-    tl.store(at_word, word, mask=in_m[:, None] & (jw < mark_pitch)[None, :])
+    at_word = flags + left.to(tl.int64)[:, None] * flag_pitch + jw[None, :]
+    tl.store(at_word, word, mask=in_m[:, None] & (jw < flag_pitch)[None, :])

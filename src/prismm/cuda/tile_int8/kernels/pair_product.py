@@ -62,13 +62,13 @@ def tile_pair_product(
     row_stride = even(row_step, EVEN)
     batch, batches = tl.program_id(1), tl.num_programs(1)
     row, column = grouped(tl.program_id(0), tl.cdiv(m, ROWS), tl.cdiv(n, COLUMNS), GROUP)
-    own_i, own_j, h = tl.arange(0, ROWS), tl.arange(0, COLUMNS), tl.arange(0, WIDTH)
-    i, j = row * ROWS + own_i, column * COLUMNS + own_j
+    tile_i, tile_j, h = tl.arange(0, ROWS), tl.arange(0, COLUMNS), tl.arange(0, WIDTH)
+    i, j = row * ROWS + tile_i, column * COLUMNS + tile_j
     many, more = batches * m, batches * n
     all_rows = (many + more).to(tl.int64)
     a = elements + (batch * m + row * ROWS).to(tl.int64) * WIDTH
     b = elements + (many + batch * n + column * COLUMNS).to(tl.int64) * WIDTH
-    at_a, at_b = own_i[:, None] * WIDTH + h[None, :], own_j[None, :] * WIDTH + h[:, None]
+    at_a, at_b = tile_i[:, None] * WIDTH + h[None, :], tile_j[None, :] * WIDTH + h[:, None]
     in_m, in_n = (i < m)[:, None], (j < n)[None, :]
     row_weight = weights + batch * left_tiles + i // TILE_ROWS
     column_weight = weights + batches * left_tiles + batch * right_tiles + j // TILE_COLUMNS
@@ -96,8 +96,8 @@ def tile_pair_product(
                             _segment(right, RIGHT - 1 - (WEIGHTS - 1 - back - p)), total, out_dtype=tl.int32,
                         )  # fmt: skip
                 t = total.to(tl.float32) + t * 0.0078125
-            own = tl.where(tl.maximum(x[:, None], y[None, :]) == unit, unit, 0.0)
-            c = c + (t * own) * own
+            unit_of_entry = tl.where(tl.maximum(x[:, None], y[None, :]) == unit, unit, 0.0)
+            c = c + (t * unit_of_entry) * unit_of_entry
             unit = tl.maximum(tl.max(tl.where(x < unit, x, 0.0), 0), tl.max(tl.where(y < unit, y, 0.0), 0))
         a += all_rows * WIDTH
         b += all_rows * WIDTH

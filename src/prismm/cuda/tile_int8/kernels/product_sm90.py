@@ -229,9 +229,9 @@ def _multiply(
     R: gl.constexpr = min(TILE_ROWS, 64)
     C: gl.constexpr = min(TILE_COLUMNS, COLUMNS)
     SHAPE: gl.constexpr = [64 // R, R, COLUMNS // C, C]
-    own: gl.constexpr = entries_layout(COLUMNS, R, C)
-    of_rows: gl.constexpr = gl.SliceLayout(1, gl.SliceLayout(2, gl.SliceLayout(3, own)))
-    of_columns: gl.constexpr = gl.SliceLayout(0, gl.SliceLayout(1, gl.SliceLayout(3, own)))
+    of_entries: gl.constexpr = entries_layout(COLUMNS, R, C)
+    of_rows: gl.constexpr = gl.SliceLayout(1, gl.SliceLayout(2, gl.SliceLayout(3, of_entries)))
+    of_columns: gl.constexpr = gl.SliceLayout(0, gl.SliceLayout(1, gl.SliceLayout(3, of_entries)))
     LAST: gl.constexpr = WEIGHTS - 1
     n = _even(width, EVEN)
     row_stride = _even(row_step, EVEN)
@@ -256,7 +256,7 @@ def _multiply(
         row_weight = weights + (batch * left_each + first_row // TILE_ROWS) + tile_row
         near = column * (COLUMNS // TILE_COLUMNS) if TILE_COLUMNS <= COLUMNS else column * COLUMNS // TILE_COLUMNS
         column_weight = weights + (batches * left_each + batch * right_each + near) + tile_column
-        c = gl.zeros(SHAPE, gl.float32, own)
+        c = gl.zeros(SHAPE, gl.float32, of_entries)
         for _ in range(steps):
             x = gl.load(row_weight)
             y = gl.load(column_weight)
@@ -266,13 +266,13 @@ def _multiply(
             more = _sums(nothing, left_ring, right_ring, stage, WHICH, LAST, LEFT, RIGHT)
             sums = _sums(nothing, left_ring, right_ring, stage, WHICH, LAST - 1, LEFT, RIGHT)
             sums, more = warpgroup_mma_wait(0, deps=(sums, more))
-            t = _pair(_entries(sums, SHAPE, own), _entries(more, SHAPE, own))
+            t = _pair(_entries(sums, SHAPE, of_entries), _entries(more, SHAPE, of_entries))
             for back in gl.static_range(2, WEIGHTS):
                 sums = _sums(nothing, left_ring, right_ring, stage, WHICH, LAST - back, LEFT, RIGHT)
                 sums = warpgroup_mma_wait(0, deps=(sums,))
                 if back == LAST:
                     mbarrier.arrive(free.index(stage), count=1)
-                t = _fold(t, _entries(sums, SHAPE, own), fold_code(LAST - back, LEFT, RIGHT, WIDTH, back == 2))
+                t = _fold(t, _entries(sums, SHAPE, of_entries), fold_code(LAST - back, LEFT, RIGHT, WIDTH, back == 2))
             factor = x[:, None, None, None] * y[None, None, :, None]
             c = _add(t, gl.broadcast(factor, c)[0], c)
             stage, phase = next_stage(stage, phase, STAGES)

@@ -1,11 +1,11 @@
-"""gemm of a scheme's own value: RN(alpha·V + beta·C) of entries that `cpu.kernels.round_and_test` left open, from all
-of V.
+"""gemm of a scheme's own value: RN(alpha·V + beta·C) of entries that `cpu.kernels.round_and_test` left uncertified,
+from all of V.
 
 A value is more than two numbers where slices have more than 106 bits together, and C may cancel all that two hold. So
 the sum is made of all numbers that the scheme has of it, with products split in two (Dekker) and two-sums that lose
-nothing, in NumPy's arrays; where they still leave the rounding open, or numbers are so far from 1 that something might
-underflow, in Python's integers. Either way it is the exact sum, rounded once: a function of the entry's own row, column
-and C, whatever the tile.
+nothing, in NumPy's arrays; where they still leave the rounding undecided, or numbers are so far from 1 that something
+might underflow, in Python's integers. Either way it is the exact sum, rounded once: a function of the entry's own row,
+column and C, whatever the tile.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def _two_product(f: float, x: Floats) -> tuple[Floats, Floats]:
     return p, ((a * c - p) + a * d + b * c) + b * d
 
 
-def own_sums(
+def exact_sums(
     values: list[Joined], i: Index, j: Index, exponent: Index, addends: list[Floats], factors: Floats, result: Format
 ) -> Floats:
     """Entries (i, j) of Σ factors·(values·2^exponent, addends), rounded once to `result`, as float64 numbers.

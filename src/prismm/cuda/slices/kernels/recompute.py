@@ -7,9 +7,9 @@ The sum of the exact product is computed likewise, and taken where the two disag
 
 The vectors of both parts of a complex product hold the same magnitudes, so their shifts and exponents are the same.
 
-Programs walk over the flags, as `gemm.kernels.repair.settle` does. An uncertified entry reads G + 3 bytes (4 a pair).
-Each of these takes about 200 operations of 64 bits, on 256 limbs. The exact product reads 16·k bytes and takes 20·k
-operations for each limb that it touches. These figures are estimates.
+Programs walk over the flags, as `gemm.kernels.repair.recompute_exact` does. An uncertified entry reads G + 3 bytes (4 a
+pair). Each of these takes about 200 operations of 64 bits, on 256 limbs. The exact product reads 16·k bytes and takes
+20·k operations for each limb that it touches. These figures are estimates.
 """
 
 import triton
@@ -27,7 +27,7 @@ from prismm.cuda.gemm.kernels.repair import (
 )
 from prismm.cuda.kernels.exact import LIMBS_OF_SUMS, ieee_value, limb_numbers, round_limbs, significand
 from prismm.cuda.kernels.fp64 import EXPONENT, LARGEST, LOW32, SHIFT, STATISTICS, bit_number, wide
-from prismm.cuda.residues.kernels.repair import EXACT, KEPT, SPECIAL
+from prismm.cuda.residues.kernels.repair import EXACT, SCHEME_VALUE, SPECIAL
 from prismm.cuda.slices.kernels.adaptive import CUTS, FIRST
 from prismm.cuda.slices.kernels.split import EXTRAS
 
@@ -42,9 +42,9 @@ def _add_number(total, first, last, body, sign, e, word, position):
         below = tl.maximum(LEAST - position, 0)
         size = tl.abs(word) >> tl.minimum(below, 63)  # no bits are lost: the word has none there
         at = tl.maximum(position, LEAST) + e + UNIT_OF_SUMS
-        own = tl.where(word < 0, -sign, sign)
-        total = deposit_product(total, size & LOW32, body, own, at)
-        total = deposit_product(total, size >> 32, body, own, at + 32)
+        sign_of_product = tl.where(word < 0, -sign, sign)
+        total = deposit_product(total, size & LOW32, body, sign_of_product, at)
+        total = deposit_product(total, size >> 32, body, sign_of_product, at + 32)
         first = tl.minimum(first, at >> 5)
         last = tl.maximum(last, ((at + 59) >> 5) + 2)
     return total, first, last
@@ -84,7 +84,7 @@ def _add_value(
 
 
 @triton.jit
-def _settle(
+def _recompute_entry(
     a, a_step, b, b_step, target, c, part, i, j, low, top, low_i, top_i, plane, blocks, batches, rows, row_extras,
     columns, column_extras, counts, m, n, k, f0, g0, f2, g2, SLICES: tl.constexpr, GROUPS: tl.constexpr,
     BITS: tl.constexpr, ADAPTIVE: tl.constexpr, PRECISION: tl.constexpr, PARTS: tl.constexpr, ADDEND: tl.constexpr,
@@ -132,11 +132,11 @@ def _settle(
                 m, n, i, j, SLICES, GROUPS, BITS, ADAPTIVE,
             )  # fmt: skip
             total, first, last = add_product(total, first, last, f3, c1)
-        own = round_limbs(total, first, last, limb_numbers(), UNIT_OF_SUMS, PRECISION)
+        of_scheme = round_limbs(total, first, last, limb_numbers(), UNIT_OF_SUMS, PRECISION)
         infinite = tl.abs(value) == float("inf")
-        if (infinite == (tl.abs(own) == float("inf"))) & (~infinite | (own == value)):
-            value = own
-            path = tl.full([], KEPT, tl.int32)
+        if (infinite == (tl.abs(of_scheme) == float("inf"))) & (~infinite | (of_scheme == value)):
+            value = of_scheme
+            path = tl.full([], SCHEME_VALUE, tl.int32)
     tl.store(target + part, value if PRECISION == 53 else value.to(tl.float32))
     tl.atomic_add(counts + path, 1, sem="relaxed")
 
@@ -145,46 +145,47 @@ def _settle(
     do_not_specialize=[
         "a_batch", "a_row", "a_step", "b_batch", "b_column", "b_step", "out_batch", "row_stride", "column_stride",
         "c_row", "c_column", "c_batch", "alpha", "alpha_i", "beta", "beta_i", "m", "n", "k", "row_pitch", "plane",
-        "blocks", "mark_pitch", "batches", "row_batches", "column_batches",
+        "blocks", "flag_pitch", "batches", "row_batches", "column_batches",
     ]
 )  # fmt: skip
-def settle_slices(
+def recompute_slices(
     a, a_batch, a_row, a_step, b, b_batch, b_column, b_step, out, out_batch, row_stride, column_stride, c, c_row,
-    c_column, c_batch, marks, low, top, low_i, top_i, rows, row_extras, columns, column_extras, counts, alpha, alpha_i,
-    beta, beta_i, m, n, k, row_pitch, plane, blocks, mark_pitch, batches, row_batches, column_batches,
+    c_column, c_batch, flags, low, top, low_i, top_i, rows, row_extras, columns, column_extras, counts, alpha, alpha_i,
+    beta, beta_i, m, n, k, row_pitch, plane, blocks, flag_pitch, batches, row_batches, column_batches,
     SLICES: tl.constexpr, GROUPS: tl.constexpr, BITS: tl.constexpr, ADAPTIVE: tl.constexpr, PRECISION: tl.constexpr,
     PARTS: tl.constexpr, ADDEND: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Set the flagged entries. The sums, rows, columns and extras: as for `slices.kernels.combine.combine_slices`; the
-    other arguments as for `gemm.kernels.repair.settle`. counts[SPECIAL], [EXACT], [KEPT] grow by the numbers set.
+    other arguments as for `gemm.kernels.repair.recompute_exact`. counts[SPECIAL], [EXACT], [SCHEME_VALUE] grow by the
+    numbers set.
     """
-    KEPT_LOW: tl.constexpr = 0 if ADAPTIVE else GROUPS - 1
+    LOW_BLOCKS: tl.constexpr = 0 if ADAPTIVE else GROUPS - 1
     OF_VECTOR: tl.constexpr = CUTS * SLICES if ADAPTIVE else EXTRAS
     f0, g0, f1, g1 = factor_of(alpha), factor_of(alpha_i), factor_of(beta), factor_of(beta_i)
     lanes = tl.arange(0, SPAN)
-    total = wide(batches) * PARTS * m * mark_pitch
+    total = wide(batches) * PARTS * m * flag_pitch
     for start in range(tl.program_id(0).to(tl.int64) * SPAN, total, tl.num_programs(0).to(tl.int64) * SPAN):
-        some = tl.load(marks + start + lanes, mask=start + lanes < total, other=0)
+        some = tl.load(flags + start + lanes, mask=start + lanes < total, other=0)
         left = tl.sum((some != 0).to(tl.int32), 0)
         at = tl.full([], -1, tl.int32)
         while left > 0:
             left -= 1
             at = tl.min(tl.where((some != 0) & (lanes > at), lanes, SPAN), 0)
-            word = tl.load(marks + start + at).to(tl.int64) & LOW32
-            row = (start + at) // mark_pitch
+            word = tl.load(flags + start + at).to(tl.int64) & LOW32
+            row = (start + at) // flag_pitch
             batch, part, i = row // m // PARTS, row // m % PARTS, row % m
-            j0 = (start + at) % mark_pitch * 32
+            j0 = (start + at) % flag_pitch * 32
             unit, r, s = batch * blocks * wide(plane), batch % row_batches, batch % column_batches
             while word != 0:
                 lowest = word & -word
                 word = word ^ lowest
                 j = j0 + bit_number(lowest)
                 entry = i * row_pitch + j
-                _settle(
+                _recompute_entry(
                     a + batch * a_batch + i * a_row, a_step, b + batch * b_batch + j * b_column, b_step,
                     out + batch * out_batch + i * row_stride + j * column_stride,
-                    c + batch * c_batch + i * c_row + j * c_column, part, i, j, low + unit * KEPT_LOW + entry,
-                    top + unit + entry, low_i + unit * KEPT_LOW + entry, top_i + unit + entry, plane, blocks, batches,
+                    c + batch * c_batch + i * c_row + j * c_column, part, i, j, low + unit * LOW_BLOCKS + entry,
+                    top + unit + entry, low_i + unit * LOW_BLOCKS + entry, top_i + unit + entry, plane, blocks, batches,
                     rows + r * STATISTICS * m, row_extras + r * OF_VECTOR * m, columns + s * STATISTICS * n,
                     column_extras + s * OF_VECTOR * n, counts, m, n, k, f0, g0, f1, g1, SLICES, GROUPS, BITS, ADAPTIVE,
                     PRECISION, PARTS, ADDEND, BLOCK,
