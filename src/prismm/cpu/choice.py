@@ -31,7 +31,7 @@ RESULTS = {53: ("float64", "complex128"), 24: ("float32", "complex64")}
 """Types of real and complex results, by their precision, that residues of native grade are weighed for."""
 
 SAMPLE_ROWS, SAMPLE_COLUMNS = 48, 64
-"""Rows and columns, evenly apart, whose product says how many entries of native grade are left open."""
+"""Rows and columns, evenly apart, whose product says how many entries of native grade fail their certificate."""
 
 LEAST_SIDE = 192
 """Rows and columns below which residues are not weighed against BLAS: splits would take as long as products."""
@@ -146,7 +146,7 @@ def beats_blas(problem: Problem, sample: Sample) -> bool:
 
 
 def uncertified_share(problem: Problem, sample: Sample, moduli: int, engine: str) -> float:
-    """Share of the result's entries whose certificate of native grade residues leave open, by the product of a few
+    """Share of the result's entries whose certificate of native grade fails, by the product of a few
     rows and columns from all over the operands.
     """
     from prismm.core.outcome import Job, Outcome

@@ -17,20 +17,20 @@ def signed(value, q):
 
 
 def test_every_sum_is_reduced_exactly():
-    """All |r| < 2^19, for every modulus: 16 consecutive ones a call, whose first is the offset."""
+    """All |r| < 2^19, for every modulus: 64 consecutive ones a call, whose first is the offset."""
     row = residue.row_residues(1)
 
     @numba.njit
     def reduce(table, lanes, start, modulus, out):
         total = 0
-        for group in range(out.size // 16):
+        for group in range(out.size // 64):
             total += row(
-                np.uint64(lanes.ctypes.data), 64, 1, np.uint64(table.ctypes.data), np.int32(start + 16 * group),
-                modulus, np.uint64(out.ctypes.data + 16 * group),
+                np.uint64(lanes.ctypes.data), 1, np.uint64(table.ctypes.data), np.int32(start + 64 * group),
+                modulus, np.uint64(out.ctypes.data + 64 * group),
             )  # fmt: skip
         return total
 
-    table, lanes = np.ones(1, np.int32), np.arange(16, dtype=np.int32)
+    table, lanes = np.ones(1, np.int32), np.arange(64, dtype=np.int32)
     sums = np.arange(-(1 << 19), 1 << 19)
     for q in coprime_moduli(256, MAX_MODULI):
         out = np.full(sums.size, 99, np.int8)

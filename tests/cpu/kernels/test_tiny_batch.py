@@ -33,17 +33,17 @@ def both(a, b, left, right, mode, moduli, dtype):
     found = []
     for together in (True, False):
         out, out32 = np.full(shape, np.nan), np.full(shape, np.nan, np.float32)
-        marks, counts = np.zeros(shape, np.uint8), np.full(len(left), -1)
+        flags, counts = np.zeros(shape, np.uint8), np.full(len(left), -1)
         if together:
             call(
-                tiny_batch, a=x, b=y, left=left, right=right, out=out, out32=out32, uncertified=marks, counts=counts,
+                tiny_batch, a=x, b=y, left=left, right=right, out=out, out32=out32, uncertified=flags, counts=counts,
                 **given,
             )  # fmt: skip
         else:
             for p, (i, j) in enumerate(zip(left, right, strict=True)):
-                counts[p] = call(tiny_product, a=x[i], b=y[j], out=out[p], out32=out32[p], marks=marks[p], **given)
-        assert np.array_equal(counts, marks.sum(axis=(1, 2)))
-        found.append((out.view(np.int64) if precision == 53 else out32.view(np.int32), marks != 0))
+                counts[p] = call(tiny_product, a=x[i], b=y[j], out=out[p], out32=out32[p], flags=flags[p], **given)
+        assert np.array_equal(counts, flags.sum(axis=(1, 2)))
+        found.append((out.view(np.int64) if precision == 53 else out32.view(np.int32), flags != 0))
     return found
 
 

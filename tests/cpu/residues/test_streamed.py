@@ -1,4 +1,4 @@
-"""The VNNI engine's order of work: the same bits however rows and columns are cut, and what it counts."""
+"""The packed engines' order of work: the same bits however rows and columns are cut, and what it counts."""
 
 import threading
 
@@ -7,17 +7,20 @@ import pytest
 
 import prismm
 from prismm.core.outcome import Job
-from prismm.cpu.engines.integer import INT8, VNNI
+from prismm.cpu.engines.integer import AMX, INT8, VNNI, available
 from prismm.cpu.kernels import vnni
 from prismm.cpu.residues import streamed
 from prismm.cpu.residues.multiply import multiply
-from prismm.cpu.residues.product import TILE, Product
+from prismm.cpu.residues.product import Product
 from prismm.cpu.residues.split import Splitter
 from prismm.formats import format_of
 from prismm.schemes.residues import Residues
 from tests.judge import assert_same_bits
 
 pytestmark = pytest.mark.skipif(not vnni.supported(), reason="no AVX-512 VNNI")
+
+PACKED = [engine for engine in (VNNI, AMX) if available()[engine.name][0]]
+"""The packed engines of this machine."""
 
 
 def job(dtype, workers, memory):
@@ -35,17 +38,18 @@ def test_however_it_is_cut(dtype, workers, memory, rng):
         a, b = a + 1j * rng.standard_normal(a.shape), b + 1j * rng.standard_normal(b.shape)
     a, b = a.astype(dtype), b.astype(dtype)
     results = []
-    for engine in (VNNI, INT8):
+    for engine in (*PACKED, INT8):
         out = np.empty((500, 450), dtype)
         outcome = multiply(Residues(9), a, b, out, job(dtype, workers, memory), engine)
         results.append(out)
-        if engine is VNNI:
-            splitter = Splitter(9, VNNI, 70, dtype == "complex128")
+        if engine in PACKED:
+            splitter = Splitter(9, engine, 70, dtype == "complex128")
             block = streamed.block_columns(450, splitter, workers)
             turns = -(-500 // streamed.rows_per_pass(500, splitter, workers, memory, block))
             assert outcome.split_left == a.size and outcome.split_right == turns * b.size
             assert memory or turns > 1
-    assert_same_bits(*results)
+    for other in results[1:]:
+        assert_same_bits(results[0], other)
 
 
 @pytest.mark.parametrize("dtype", ["float64", "complex64"])
@@ -67,8 +71,9 @@ def test_a_tall_operand_is_joined_in_panels(dtype, rng, monkeypatch):
     c = rng.standard_normal((500, 140)).astype(dtype)
     for target in (None, "correctly-rounded"):
         given = {"scheme": Residues(10), "accuracy": target, "alpha": 1.5, "beta": -1.0, "threads": 2}
-        one, other = (prismm.gemm(a, b, c, engine=e, **given) for e in ("cpu:vnni", "cpu:int8"))
-        assert_same_bits(one, other)
+        expected = prismm.gemm(a, b, c, engine="cpu:int8", **given)
+        for engine in PACKED:
+            assert_same_bits(prismm.gemm(a, b, c, engine=engine.name, **given), expected)
     assert largest.count(2 * vnni.TILE_ROWS) >= 10
 
 
@@ -76,13 +81,14 @@ def test_a_tall_operand_is_joined_in_panels(dtype, rng, monkeypatch):
 def test_every_shape(shape, rng):
     m, k, n = shape
     a, b = rng.standard_normal((m, k)), rng.standard_normal((k, n))
-    results = [prismm.matmul(a, b, scheme=Residues(12), engine=e) for e in ("cpu:vnni", "cpu:int8")]
-    assert_same_bits(*results)
+    expected = prismm.matmul(a, b, scheme=Residues(12), engine="cpu:int8")
+    for engine in PACKED:
+        assert_same_bits(prismm.matmul(a, b, scheme=Residues(12), engine=engine.name), expected)
 
 
 @pytest.mark.parametrize(("m", "workers"), [(66, 2), (67, 2), (74, 2), (100, 3), (131, 4)])
-def test_panels_of_a_split_operand_leave_room_for_four_rows(m, workers, rng, monkeypatch):
-    """The kernel reads rows by four: a panel cut from a whole operand must not make it read past its end."""
+def test_panels_of_a_split_operand_leave_room_for_whole_steps(m, workers, rng, monkeypatch):
+    """Kernels read rows by four or sixteen: a panel cut from a whole operand must not make them read past its end."""
     seen = []
     columns = Product._columns
 
@@ -93,14 +99,17 @@ def test_panels_of_a_split_operand_leave_room_for_four_rows(m, workers, rng, mon
     monkeypatch.setattr(Product, "_columns", noted)
     a, b = rng.standard_normal((m, 20)), rng.standard_normal((20, 40))
     results = []
-    for engine in (VNNI, INT8):
+    for engine in (*PACKED, INT8):
+        seen.clear()
         out = np.empty((m, 40))
         multiply(Residues(9), a, b, out, job("float64", workers, 1 << 30), engine)
         results.append(out)
-        if engine is VNNI:
-            assert len(seen) == workers
-            assert all(i0 + -(-(i1 - i0) // 4) * 4 <= -(-m // 4) * 4 for i0, i1, _ in seen), seen
-    assert_same_bits(*results)
+        if engine in PACKED:
+            step = engine.row_step
+            assert 1 < len(seen) <= workers
+            assert all(i0 + -(-(i1 - i0) // step) * step <= -(-m // step) * step for i0, i1, _ in seen), seen
+    for other in results[1:]:
+        assert_same_bits(results[0], other)
 
 
 def test_blocks_are_even_and_fit():
@@ -111,10 +120,6 @@ def test_blocks_are_even_and_fit():
                 block = streamed.block_columns(n, splitter, workers)
                 assert block % 32 == 0 and block >= 32
                 assert block <= 96 or block * k * 15 <= streamed.PANEL_BYTES + 32 * k * 15
-
-
-def test_the_tile_is_the_kernels():
-    assert TILE == (vnni.TILE_ROWS, vnni.TILE_COLUMNS)
 
 
 @pytest.mark.parametrize("which", [0, 1, 2])

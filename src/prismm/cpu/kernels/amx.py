@@ -307,7 +307,7 @@ def _multiply(left, right, first, rows, panel, panels, begin, depth, tail, modul
     turn = np.int64(0)
     for which in range(count):
         _factors(modulus[which], tables[which])
-        base = left.ctypes.data + (which * left.shape[1] + first) * pitch + begin
+        base = left.ctypes.data + which * left.strides[0] + first * pitch + begin
         for p in range(panels):
             b = right.ctypes.data + which * right.strides[0] + (panel + p) * right.strides[1] + begin * PANEL
             turn = 1 - turn

@@ -104,5 +104,5 @@ prepare1, prepare2, prepare3 = (_prepare(dwords, False) for dwords in (1, 2, 3))
 """prepare1(source, pitch, rows, factors, residual, tiny, bits, out): of rows >= 1 of 32 elements at source, `pitch`
 bytes apart, times two factors each (two rows of 32, the first zero where a column counts as zero): the nearest integers
 plus 2^bits as dwords, 128 bytes a dword and row, to `out`; squares of the residuals onto 32 float64 at `residual`;
-bytes at `tiny` are set to 1 where a nonzero element scales to next to nothing. 1, 2 or 3 dwords; `single`: of float32."""
+bytes at `tiny` are set to 1 where a nonzero element scales to next to nothing. 1, 2 or 3 dwords; `single`: float32."""
 single1, single2, single3 = (_prepare(dwords, True) for dwords in (1, 2, 3))

@@ -69,7 +69,7 @@ def _exponents(lines, depth, lanes, exponent, odd, top):
     bits = lines.view(np.int64)
     largest = _line(top, 0, lanes)
     for i in range(exponent.shape[0]):
-        e, marks = _line(exponent, i, lanes), _line(odd, i, lanes)
+        e, flags = _line(exponent, i, lanes), _line(odd, i, lanes)
         for lane in range(lanes):
             largest[lane] = 0
         for h in range(depth):
@@ -81,12 +81,12 @@ def _exponents(lines, depth, lanes, exponent, odd, top):
             above = (largest[lane] >> 52) - 1022
             far = (largest[lane] != 0) & ((above < -_FAR) | (above > _FAR))
             e[lane] = 0 if far | (largest[lane] == 0) else above
-            marks[lane] = np.int64(far)
+            flags[lane] = np.int64(far)
             some |= np.int64(far)
         for h in range(depth if some else 0):
             x = _line(lines, i * depth + h, lanes)
             for lane in range(lanes):
-                x[lane] = 0.0 if marks[lane] != 0 else x[lane]
+                x[lane] = 0.0 if flags[lane] != 0 else x[lane]
 
 
 @device
