@@ -30,13 +30,12 @@ NAMES = frozenset(kind.name for kind in _KINDS)
 
 @dataclass(frozen=True)
 class Array:
-    """An operand as a NumPy array, and where it came from.
+    """An operand as a NumPy array.
 
     Attributes:
         data: a view, or an exact copy where no view exists.
         family: of what came in: "numpy", "torch", "jax", "dlpack", ….
-        source: what came in.
-    """
+        source: what came in."""
 
     data: NDArray[Any]
     family: str

@@ -53,8 +53,11 @@ def test_packed_residues_are_the_plain_ones(shape, moduli, dtype, rng):
     right = np.full(right_shape(splitter, n), 99, np.uint32)
     split_operand(b, splitter, right, left=False)
     assert np.array_equal(unpacked(right, k, n), plain(b, splitter, False)[0])
-    assert np.array_equal(scales.shift, known.shift) and np.array_equal(scales.terms, known.terms)
-    assert np.array_equal(scales.counts, known.counts)
+    assert np.array_equal(scales.shift, known.shift) and np.array_equal(scales.counts, known.counts)
+    # Sums of squares of residuals, whose order is the kernel's own, are upper bounds to 2^-28.
+    exact = [0, 2, 3]
+    assert np.array_equal(scales.terms[exact], known.terms[exact])
+    assert np.allclose(scales.terms[1], known.terms[1], rtol=(k + 2) * 2.0**-53, atol=0.0)
 
 
 @pytest.mark.covering("name")
@@ -100,7 +103,7 @@ def test_pieces_are_the_whole(dtype, rng):
 
 @pytest.mark.parametrize("dtype", ["float64", pytest.param("complex128", marks=pytest.mark.slow)])
 def test_sums_at_the_end_of_a_row_survive_its_residues(dtype, rng):
-    """Residues are written by sixteen, which may reach into the offsets at the row's end, for any number of chunks."""
+    """Residues are written in lines of 64, which may reach into the sums at the row's end, for any number of chunks."""
     chunk = vnni.CHUNK
     lengths = [*range(1, 200), *range(chunk - 20, chunk + 90), *range(2 * chunk - 3, 2 * chunk + 150, 3)]
     overlapping = 0
@@ -108,7 +111,7 @@ def test_sums_at_the_end_of_a_row_survive_its_residues(dtype, rng):
         splitter = Splitter(4, VNNI, k, dtype == "complex128")
         pitch = VNNI.pitch(k)
         chunks = -(-k // chunk)
-        overlapping += chunks > 1 and -(-k // 16) * 16 > pitch - 4 * chunks
+        overlapping += chunks > 1 and -(-k // 64) * 64 > pitch - 4 * chunks
         a = rng.integers(-9, 10, (1, k)) + (1j * rng.integers(-9, 10, (1, k)) if dtype == "complex128" else 0.0)
         left = np.full(left_shape(splitter, 1), 77, np.int8)
         split_operand(a, splitter, left, left=True)

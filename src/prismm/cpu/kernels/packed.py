@@ -104,7 +104,7 @@ def pack_rows(a, scale, bits, table, offset, q, first, out, residual2, tiny):
         factors[:] = 0.0
         if -(1 << 16) < scale[i] < 1 << 16:
             factors[0, :], factors[1, :] = two_factors(scale[i])
-        size = a.strides[1]
+        size = a.itemsize
         row = a.ctypes.data + i * a.strides[0]
         place = np.uint64(factors.ctypes.data)
         sums_at, small_at = np.uint64(residuals.ctypes.data), np.uint64(small.ctypes.data)
@@ -169,10 +169,10 @@ def pack_columns(b, start, scale, bits, table, offset, q, panel, out, residual2,
                 for x in range(32):
                     factors[0, x] = f1[32 * p + x]
                     factors[1, x] = f2[32 * p + x]
-                source = np.uint64(b.ctypes.data + h0 * b.strides[0] + (start + j0 + 32 * p) * b.strides[1])
+                source = np.uint64(b.ctypes.data + h0 * b.strides[0] + (start + j0 + 32 * p) * b.itemsize)
                 to = np.uint64(dwords.ctypes.data + p * _DEEP * count * 128)
                 _prepare_panel(
-                    source, b.strides[0], b.strides[1], deep, np.uint64(factors.ctypes.data),
+                    source, b.strides[0], b.itemsize, deep, np.uint64(factors.ctypes.data),
                     np.uint64(residual2.ctypes.data + 8 * (j0 + 32 * p)), np.uint64(tiny.ctypes.data + j0 + 32 * p),
                     bits, count, to,
                 )  # fmt: skip
