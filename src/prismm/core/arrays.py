@@ -19,10 +19,7 @@ if TYPE_CHECKING:
 RESULTS = ("float32", "float64", "complex64", "complex128")
 _KINDS = frozenset(
     np.dtype(name)
-    for name in (
-        *("float16", "float32", "float64", "complex64", "complex128"),
-        *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)),
-    )
+    for name in ("float16", *RESULTS, *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)))
 )
 
 NAMES = frozenset(kind.name for kind in _KINDS)
@@ -35,7 +32,8 @@ class Array:
     Attributes:
         data: a view, or an exact copy where no view exists.
         family: of what came in: "numpy", "torch", "jax", "dlpack", ….
-        source: what came in."""
+        source: what came in.
+    """
 
     data: NDArray[Any]
     family: str
