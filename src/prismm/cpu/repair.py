@@ -299,7 +299,7 @@ def exactly(
     path: str = "exact",
 ) -> None:
     """Set entries to the exactly rounded value of a·b (or of the epilogue's sum)."""
-    from prismm.cpu.kernels.dot import exact_dots
+    from prismm.cpu.kernels.exact import exact_dots
 
     target = real_parts(out)[entries.part]
     parts, alpha, beta, addends = _summands(out, entries, job)
