@@ -161,7 +161,13 @@ def repair(
     plain = job.epilogue is None or job.epilogue.trivial
     if plain and scales is not None:
         entries = _by_magnitude(a, b, target, entries, job, outcome, scales)
-    entries = _in_double_double(a, b, out, entries, job, outcome)
+    pairs = True
+    if plain and not entries.width:
+        from prismm.cpu.escalation import by_many_moduli
+
+        entries, pairs = by_many_moduli(a, b, out, entries, job, outcome)
+    if pairs:
+        entries = _in_double_double(a, b, out, entries, job, outcome)
     exactly(a, b, out, entries, job, outcome)
 
 

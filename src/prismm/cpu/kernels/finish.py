@@ -20,7 +20,7 @@ def bounds(n1a, da, n2a, fa, n1b, db, n2b, fb, terms, bound):
 
 
 @device
-def _store_plain(h, m, t, unit, shift, out, hard):
+def store_plain(h, m, t, unit, shift, out, hard):
     """out = h·2^(unit - shift) where that is normal, below the top two binades, and no tie is open; `hard` marks the
     rest.
     """
@@ -35,7 +35,7 @@ def _store_plain(h, m, t, unit, shift, out, hard):
 
 
 @device
-def _store_odd(h, m, t, unit, shift, out, hard):
+def store_odd(h, m, t, unit, shift, out, hard):
     """The same rounded to odd in 53 bits, so that a conversion to float32 rounds once (Boldo and Melquiond 2008).
 
     `hard` marks values outside float64's normal range and those of float32's top two binades (2^126) or beyond.
@@ -53,7 +53,7 @@ def _store_odd(h, m, t, unit, shift, out, hard):
 
 
 @device
-def _test_rounding(h, m, t, unit_bound, bound, fail):
+def test_rounding(h, m, t, unit_bound, bound, fail):
     """fail where some number within `bound` of h+m+t may round (to 53 bits) elsewhere than h."""
     for j in range(h.size):
         e = bound[j] * unit_bound
@@ -64,7 +64,7 @@ def _test_rounding(h, m, t, unit_bound, bound, fail):
 
 
 @device
-def _test_rounding32(h, m, t, unit_bound, bound, odd, fail):
+def test_rounding32(h, m, t, unit_bound, bound, odd, fail):
     """fail where some number within `bound` may round to another float32; the interval is widened by an ulp of float64
     at each end, so that an end which is itself a midpoint of float32 decides nothing. `odd` holds the scaled value."""
     for j in range(h.size):
@@ -143,7 +143,7 @@ def _overflow_uncertain(h, m, t, bound, exponent, precision, lowest):
 
 
 @device
-def _undecided(h, m, t, bound, exponent, precision, lowest):
+def undecided(h, m, t, bound, exponent, precision, lowest):
     """Whether numbers within `bound` of h + m + t round differently, at any exponent (subnormals, overflow, ties)."""
     if bound == 0.0:
         return np.uint8(0)
@@ -190,9 +190,9 @@ def finish(
     for j in range(w):
         shift[j] = row_shift[i] + column_shift[j0 + j]
     if precision == 53:
-        _store_plain(h, m, t, unit, shift, value, hard)
+        store_plain(h, m, t, unit, shift, value, hard)
     else:
-        _store_odd(h, m, t, unit, shift, value, hard)
+        store_odd(h, m, t, unit, shift, value, hard)
     unit_bound = power_of_two(-unit)
     if mode == 0:
         for j in range(w):
@@ -207,9 +207,9 @@ def finish(
             _test_magnitude(h, unit_bound, bound, kappa, fail)
             _mark_reach(h, bound, unit_bound, unit, shift, 2044 if precision == 53 else 1148, reach, hard)
         elif precision == 53:
-            _test_rounding(h, m, t, unit_bound, bound, fail)
+            test_rounding(h, m, t, unit_bound, bound, fail)
         else:
-            _test_rounding32(h, m, t, unit_bound, bound, value, fail)
+            test_rounding32(h, m, t, unit_bound, bound, value, fail)
     lowest = -1074 if precision == 53 else -149
     # Flags are taken by eight, so that entries in order cost nothing; those beyond w may be of an earlier strip.
     first, second = words(flags, 0, (w + 7) // 8), words(flags, 1, (w + 7) // 8)
@@ -234,7 +234,7 @@ def finish(
                         # 2: magnitudes say nothing of overflow
                         fail[j] = 2 * _overflow_uncertain(h[j], m[j], t[j], bound[j] * unit_bound, e, precision, lowest)
                 if mode == 1 and (hard[j] or fail[j]):
-                    fail[j] = _undecided(h[j], m[j], t[j], bound[j] * unit_bound, unit - shift[j], precision, lowest)
+                    fail[j] = undecided(h[j], m[j], t[j], bound[j] * unit_bound, unit - shift[j], precision, lowest)
                 if mode == 2 and fail[j] == 1:
                     needed = bound[j] * unit_bound * magnitude_kappa
                     power = row_power[i] + column_power[j0 + j]

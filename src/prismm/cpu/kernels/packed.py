@@ -17,16 +17,16 @@ from prismm.cpu.kernels.split import column_factors, prepare_across, round_row, 
 from prismm.cpu.kernels.vnni import CHUNK
 
 _DEEP, _WIDE = 32, 4
-_row1, _row2, _row3 = row_residues(1), row_residues(2), row_residues(3)
-_panel1, _panel2, _panel3 = panel_residues(1), panel_residues(2), panel_residues(3)
+_row1, _row2, _row3, _row4, _row5, _row6 = (row_residues(dwords) for dwords in range(1, 7))
+_panel1, _panel2, _panel3, _panel4, _panel5, _panel6 = (panel_residues(dwords) for dwords in range(1, 7))
 
 
 @device
 def _to_dwords(x, bits, dwords, first, count):
-    """x + 2^bits, with integers |x| < 2^bits <= 2^95 in float64, as `count` rows of dwords from `first` on, the lowest
-    dword first.
+    """x + 2^bits, with integers |x| < 2^bits <= 2^191 in float64, as `count` rows of dwords from `first` on, the lowest
+    dword first. Of more than two dwords x is spoiled.
 
-    Three dwords: x = x1·2^32 + x0 with 0 <= x0 < 2^32, both exact.
+    x = x1·2^32 + x0 with 0 <= x0 < 2^32, both exact; then x1 likewise.
     """
     low = contiguous_row(dwords, first, 0, x.size)
     if count == 1:
@@ -41,15 +41,16 @@ def _to_dwords(x, bits, dwords, first, count):
             low[h] = np.int32(y)
             high[h] = np.int32(y >> 32)
     else:
-        middle = contiguous_row(dwords, first + 1, 0, x.size)
-        high = contiguous_row(dwords, first + 2, 0, x.size)
-        offset = np.int64(1) << (bits - 32)
+        for d in range(count - 1):
+            dword = contiguous_row(dwords, first + d, 0, x.size)
+            for h in range(x.size):
+                x1 = np.floor(x[h] * 2.0**-32)
+                dword[h] = np.int32(np.int64(fma(-x1, 2.0**32, x[h])))
+                x[h] = x1
+        high = contiguous_row(dwords, first + count - 1, 0, x.size)
+        offset = np.int64(1) << (bits - 32 * (count - 1))
         for h in range(x.size):
-            x1 = np.floor(x[h] * 2.0**-32)
-            low[h] = np.int32(np.int64(fma(-x1, 2.0**32, x[h])))
-            y = np.int64(x1) + offset
-            middle[h] = np.int32(y)
-            high[h] = np.int32(y >> 32)
+            high[h] = np.int32(np.int64(x[h]) + offset)
 
 
 @kernel(
@@ -96,8 +97,14 @@ def pack_rows(a, scale, bits, table, offset, q, first, out, residual2, tiny):
                     total = _row1(here, 4 * padded, groups, own, offset[which], q[which], there)
                 elif table.shape[1] == 2:
                     total = _row2(here, 4 * padded, groups, own, offset[which], q[which], there)
-                else:
+                elif table.shape[1] == 3:
                     total = _row3(here, 4 * padded, groups, own, offset[which], q[which], there)
+                elif table.shape[1] == 4:
+                    total = _row4(here, 4 * padded, groups, own, offset[which], q[which], there)
+                elif table.shape[1] == 5:
+                    total = _row5(here, 4 * padded, groups, own, offset[which], q[which], there)
+                else:
+                    total = _row6(here, 4 * padded, groups, own, offset[which], q[which], there)
                 sums[chunk] = np.int32(-128 * np.int64(total))
 
 
@@ -145,8 +152,14 @@ def pack_columns(b, start, scale, bits, table, offset, q, panel, out, residual2,
                         _panel1(source, groups, numbers, offset[which], q[which], target)
                     elif count == 2:
                         _panel2(source, groups, numbers, offset[which], q[which], target)
-                    else:
+                    elif count == 3:
                         _panel3(source, groups, numbers, offset[which], q[which], target)
+                    elif count == 4:
+                        _panel4(source, groups, numbers, offset[which], q[which], target)
+                    elif count == 5:
+                        _panel5(source, groups, numbers, offset[which], q[which], target)
+                    else:
+                        _panel6(source, groups, numbers, offset[which], q[which], target)
 
 
 _scale_rows, _scale_columns, _bound_terms = scale_rows.device, scale_columns.device, bound_terms.device

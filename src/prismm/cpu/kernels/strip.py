@@ -51,7 +51,7 @@ def _product(b: Any, part: int, addresses: list[Any], offset: Any) -> Any:
     return b.fsub(b.fsub(values[2], values[0]), values[1])
 
 
-def _sums(part: int, limbs: int) -> Any:
+def limb_sums(part: int, limbs: int) -> Any:
     """The intrinsic for a part of the product (`join.REAL`, `DIFFERENCE`, `CROSS`) and so many limbs."""
 
     def codegen(context: Any, b: Any, signature: Any, args: Any) -> Any:
@@ -109,7 +109,7 @@ def _sums(part: int, limbs: int) -> Any:
 
 def _strip(part: int) -> Any:
     """See `strip_sums`."""
-    sums2, sums3, sums4, sums5 = (_sums(part, limbs) for limbs in (2, 3, 4, 5))
+    sums2, sums3, sums4, sums5 = (limb_sums(part, limbs) for limbs in (2, 3, 4, 5))
 
     def strip(c0: Any, c1: Any, c2: Any, i: Any, w: Any, limbs: Any, modulus: Any, reciprocal: Any,
               weights: Any, sums: Any) -> None:  # fmt: skip
