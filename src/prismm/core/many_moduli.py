@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 MOST_MODULI = 49
 """All pairwise coprime integers up to 256 that the greedy choice finds above 28: their product has 342 bits."""
 
-MOST_LIMBS = 9
+MOST_BITS = 286
+"""The most bits that one side may have: nine dwords with a sign and an offset."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,8 +90,8 @@ def many_moduli(moduli: int) -> ManyModuli:
 def byte_numbers(moduli: int, bits: int, *, left: bool) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
     """`moduli.ByteTables`' numbers and offsets of one operand of |A'| <= 2^bits.
 
-    The sum u of up to 24 bytes times numbers is below 24·255·128 < 2^20, so exact in float32. The computed u·(1/q) is off
-    by less than 2^-22·u/q < 1/(2q), so that it is rounded to the multiple of q next to u.
+    The sum u of up to 36 bytes times numbers is below 36·255·128 < 2^21, so exact in float32. The computed u·(1/q) is
+    off by less than 2^-22·u/q < 1/(2q), so that it is rounded to the multiple of q next to u.
     """
     import numpy as np
 
@@ -108,7 +109,7 @@ def byte_numbers(moduli: int, bits: int, *, left: bool) -> tuple[NDArray[np.int3
 
 
 def offset_bits(bits: int) -> int:
-    """The power of two that is added to A', |A'| <= 2^bits, so that all its bytes are of a number that is not negative."""
+    """The power of two that is added to A', |A'| <= 2^bits, so that all its bytes are of a positive number."""
     return bits + 1
 
 

@@ -5,8 +5,8 @@ zero anywhere, or `left` bits where it has more; columns likewise with `right`. 
 exactly. Where a row and a column keep all their bits, C' is the exact product: its rounding is proved, ties and zeros
 included. Elsewhere the bound of `Residues` and the rounding test decide.
 
-How many moduli, and whether at all, follows from these extents and a sample of the entries: what they are, exactly, says
-which systems would prove them. The value of an entry is RN(exact) whatever is chosen.
+How many moduli, and whether at all, follows from these extents and from the exact values of a sample of the entries,
+which say what systems would prove them. The value of an entry is RN(exact) whatever is chosen.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from prismm.core.many_moduli import MOST_MODULI, room
+from prismm.core.many_moduli import MOST_BITS, MOST_MODULI, room
 from prismm.core.outcome import Job, Outcome, for_kernels, real_parts
 from prismm.core.specials import layout
 from prismm.cpu import many_product
 from prismm.cpu.costs import DOUBLE_DOUBLE_SECONDS, EXACT_SECONDS, MANY_JOIN_SECONDS, rates_of
-from prismm.cpu.engines.integer import CpuEngine, DirectEngine, Float64Engine, choose
-from prismm.cpu.many_product import Extents
+from prismm.cpu.engines.integer import choose
+from prismm.cpu.many_product import ByteEngine, Extents, takes_bytes
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -50,6 +50,7 @@ def shared_bits(moduli: int, k: int, rows: int, columns: int) -> Choice:
     """The bits of the system, given to rows and columns that want so many: all, or what leaves no side less than the
     other for want.
     """
+    rows, columns = min(rows, MOST_BITS), min(columns, MOST_BITS)
     total = max(2, room(moduli) - max(k - 1, 0).bit_length())
     if rows + columns <= total:
         return Choice(moduli, rows, columns)
@@ -59,8 +60,8 @@ def shared_bits(moduli: int, k: int, rows: int, columns: int) -> Choice:
 
 @dataclass(frozen=True)
 class Block:
-    """The real product of the rows and columns of uncertified entries, without inner indices at which one of both is all
-    zero.
+    """The real product of the rows and columns of uncertified entries, without inner indices at which all elements of
+    either are zero.
     """
 
     i: NDArray[np.int64]
@@ -85,16 +86,16 @@ class Block:
     @property
     def k(self) -> int:
         """The inner dimension."""
-        return self.left.shape[1]
+        return int(self.left.shape[1])
 
-    def seconds(self, moduli: int, engine: CpuEngine, workers: int) -> float:
+    def seconds(self, moduli: int, engine: ByteEngine, workers: int) -> float:
         """Expected for the product by so many moduli."""
         rates, (m, k), n = rates_of(engine.name), self.left.shape, self.right.shape[1]
         split = (m + n) * k * moduli / rates.split
         join = m * n * (moduli / rates.join + MANY_JOIN_SECONDS)
-        return (m * n * k * moduli / rates.residue + split + join) / workers
+        return float(m * n * k * moduli / rates.residue + split + join) / workers
 
-    def choose(self, entries: Entries, job: Job, engine: CpuEngine) -> tuple[Choice | None, bool]:
+    def choose(self, entries: Entries, job: Job, engine: ByteEngine) -> tuple[Choice | None, bool]:
         """The moduli that promise to finish the entries soonest, if any; and whether double-double is worth trying on
         what is left.
         """
@@ -112,7 +113,8 @@ class Block:
         by_pairs = per_term * (DOUBLE_DOUBLE_SECONDS + float(undecided.mean()) * EXACT_SECONDS)
         otherwise = min(by_pairs, per_term * EXACT_SECONDS)
         best, found = otherwise, None
-        ulp = np.ldexp(1.0, np.maximum(np.frexp(value)[1] - precision, job.result.subnormal_exponent))
+        exponent = np.where(np.isfinite(value), np.frexp(value)[1], job.result.maxexp)
+        ulp = np.ldexp(1.0, np.maximum(exponent - precision, job.result.subnormal_exponent))
         for choice in self._choices():
             seconds = self.seconds(choice.moduli, engine, job.workers)
             if seconds >= best:
@@ -141,8 +143,8 @@ class Block:
         delta = (self.k / 12.0) ** 0.5
         bound = wide_rows * delta * np.sqrt(self.columns.norm2[c]) * np.ldexp(1.0, q)
         bound += wide_columns * delta * np.sqrt(self.rows.norm2[r]) * np.ldexp(1.0, p)
-        bound = np.ldexp(bound, self.rows.top[r] - p + self.columns.top[c] - q)
-        with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+        with np.errstate(all="ignore"):
+            bound = np.ldexp(bound, self.rows.top[r] - p + self.columns.top[c] - q)
             open_share = np.where(bound > 0.0, np.minimum(1.0, np.nan_to_num(2.0 * bound / ulp, nan=1.0)), 0.0)
         return 1.0 - np.where((value == 0.0) & (bound > 0.0), 1.0, open_share)
 
@@ -159,8 +161,10 @@ def by_many_moduli(
         return entries, True
     start = time.perf_counter()
     engine = choose("cpu")
+    if not takes_bytes(engine):
+        return entries, True
     block = Block.of(a, b, entries)
-    if isinstance(engine, DirectEngine | Float64Engine) or engine.largest_modulus < 256 or block.k == 0:
+    if block.k == 0:
         return entries, True
     choice, pairs = block.choose(entries, job, engine)
     if choice is None:

@@ -7,7 +7,7 @@ they are in the cache.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import numpy as np
 
@@ -15,7 +15,8 @@ from prismm.core import threads
 from prismm.core.many_moduli import ManyModuli, byte_numbers, many_moduli, offset_bits, part_numbers
 from prismm.core.outcome import Job
 from prismm.core.workspace import Workspace
-from prismm.cpu.engines.integer import CpuEngine, PackedEngine
+from prismm.cpu.engines.integer import CpuEngine, Int8Engine, PackedEngine
+from prismm.cpu.engines.simulated_integers import SimulatedInt8Engine
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -23,6 +24,14 @@ if TYPE_CHECKING:
 WIDEST = 384
 BLOCK_BYTES = 10 << 20
 """Columns, and bytes of residues, of a block of columns."""
+
+
+ByteEngine = PackedEngine | Int8Engine | SimulatedInt8Engine
+
+
+def takes_bytes(engine: CpuEngine) -> TypeGuard[ByteEngine]:
+    """Whether an engine multiplies residues modulo numbers up to 256."""
+    return isinstance(engine, ByteEngine) and engine.largest_modulus == 256
 
 
 @dataclass(frozen=True)
@@ -54,7 +63,8 @@ class Extents:
 
     def part(self, start: int, stop: int) -> Extents:
         """Of a range of them."""
-        return Extents(*(x[start:stop] for x in (self.top, self.low, self.norm1, self.norm2)))
+        part = slice(start, stop)
+        return Extents(self.top[part], self.low[part], self.norm1[part], self.norm2[part])
 
     def terms(self, most: int, k: int, residual2: Any, tiny: Any) -> NDArray[np.float64]:
         """The bound's vectors (`scale.bound_terms`) with at most so many bits.
@@ -99,13 +109,13 @@ class _Product:
     rows: Extents
     columns: Extents
     system: System
-    engine: CpuEngine
+    engine: ByteEngine
     workers: int
 
     @property
     def k(self) -> int:
         """The inner dimension."""
-        return self.left.shape[1]
+        return int(self.left.shape[1])
 
     def split_rows(self, i0: int, i1: int, workspace: Workspace) -> Part:
         """Of rows i0 … i1 - 1, by all workers."""
@@ -169,7 +179,7 @@ class _Product:
 
     def join(self, left: Part, right: Part, out: NDArray[Any], failed: NDArray[np.bool_], workspace: Workspace) -> None:
         """Multiply split rows and columns; out is their part of the result, `failed` what is not proved of it."""
-        from prismm.cpu.kernels import many
+        from prismm.cpu.kernels import many, vnni
 
         tables, (m, n) = self.system.tables, out.shape
         listed = np.empty(out.size, np.int32)
@@ -180,7 +190,7 @@ class _Product:
             left[2], right[2], self.k / 4.0, 53 if out.dtype == np.float64 else 24, out64, out32, listed,
         )  # fmt: skip
         if isinstance(self.engine, PackedEngine):
-            tiles = workspace.empty((many.TILE_ROWS, len(tables.moduli), many.TILE_COLUMNS), "int32")
+            tiles = workspace.empty((vnni.TILE_ROWS, len(tables.moduli), vnni.TILE_COLUMNS), "int32")
             count = many.many_product(left[0], right[0], self.k, tiles, *rest)
         else:
             products = np.empty((len(tables.moduli), m, n), np.int32)
@@ -193,7 +203,7 @@ class _Product:
 
 def multiply(
     left: NDArray[np.float64], right: NDArray[np.float64], rows: Extents, columns: Extents, system: System,
-    kind: np.dtype[Any], job: Job, engine: CpuEngine,
+    kind: np.dtype[Any], job: Job, engine: ByteEngine,
 ) -> tuple[NDArray[Any], NDArray[np.bool_]]:  # fmt: skip
     """left @ right, contiguous, correctly rounded to this type; and where that is not proved."""
     work = _Product(left, right, rows, columns, system, engine, job.workers)

@@ -18,7 +18,7 @@ from llvmlite import ir
 from numba.core import types
 from numba.extending import intrinsic
 
-from prismm.core.jit import bits_of, contiguous_part, device, float_of, fma, kernel
+from prismm.core.jit import bits_of, contiguous_part, device, float_of, fma, kernel, wide_vectors
 from prismm.core.limbs import bit_length
 
 CELL = 16
@@ -78,6 +78,7 @@ def _mantissa(bits, field, e):
 @device
 def _terms(mantissa, cell, column, pieces, place):
     """The four integers of each product, and its cell; returns the least and largest of these."""
+    wide_vectors()
     bits = column.view(np.int64)
     low = np.int64(_CELLS)
     high = np.int64(0)

@@ -23,8 +23,8 @@ def _lowest(bits):
 
 @kernel("void(float64[:,::1], int64[::1], int64[::1], float64[::1], float64[::1])")
 def extent_rows(x, top, low, norm1, norm2):
-    """Per row: the least e with |x| < 2^e, the largest l with x a multiple of 2^l (both 0 where it is zero), and the sums
-    of |x| and x² of the row times 2^-e, which is below 1.
+    """Per row: the least e with |x| < 2^e, the largest l with x a multiple of 2^l (both 0 where it is zero), and the
+    sums of |x| and x² of the row times 2^-e, which is below 1.
     """
     for i in range(x.shape[0]):
         row = contiguous_row(x, i, 0, x.shape[1])

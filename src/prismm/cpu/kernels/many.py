@@ -1,13 +1,14 @@
-"""Join residues of up to 49 moduli (`core.many_moduli`): the exact integer C' in up to nine limbs, one rounding, and the
-rounding test.
+"""Join residues of up to 49 moduli (`core.many_moduli`): the exact integer C' in up to nine limbs, one rounding, and
+the rounding test.
 
-As `join` does: S = Σ y_l·(P/q_l) in limbs of 40 bits, each below 2^53 in magnitude, C' = S - P·rint(S/P), carries that
-leave limbs of at most 2^39. Limbs above the five that `expand` takes are shifted out while the first is zero; what does
-not fit below them only breaks ties and decides a sign, so a quarter of the fifth limb's unit, with the sign of the first
-limb that is not zero there, stands for it. Leading limbs of ±1 may be followed by one of the other sign: five limbs hold
-159 bits of C' at least.
+As `join` does: S = Σ y_l·(P/q_l) in limbs of 40 bits, each below 2^53 in magnitude; C' = S - P·rint(S/P), unambiguous
+as the quotient is never near a half; carries that leave limbs of at most 2^39. Leading limbs that are zero are shifted
+out until five are left, those that `expand` takes. Of these the first is not zero, or |C'| < 2^200 and all limbs fit. A
+first limb of ±1 may be followed by one of the other sign, so five limbs hold at least 159 bits of C': what is below
+them breaks ties and decides a sign, no more. A quarter of the fifth limb's unit stands for it, with the sign of its
+first limb that is not zero, which is that of the whole rest.
 
-Per entry and modulus four bytes and 2 + limbs operations, per entry 150 with nine limbs.
+Per entry and modulus four bytes and 2 + limbs operations; per entry 150 with nine limbs.
 """
 
 import numpy as np

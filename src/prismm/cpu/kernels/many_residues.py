@@ -1,8 +1,8 @@
-"""Residues of integers of up to 191 bits modulo many numbers, plain and elementwise: for engines that take residues as
+"""Residues of integers of up to 286 bits modulo many numbers, plain and elementwise: for engines that take residues as
 they are, and the twin of `packed`.
 
 Each integer is cut into parts of 24 bits, x = Σ x_p·2^(24·p); its residue is that of Σ x_p·c_p, |x_p| <= 2^23 and |c_p|
-<= 128, so below 2^34 and exact. About 10 + 8·moduli operations an element.
+<= 128, so below 2^34 (12 of them) and exact. About 10 + 8·moduli operations an element.
 """
 
 import numpy as np

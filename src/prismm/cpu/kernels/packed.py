@@ -17,13 +17,15 @@ from prismm.cpu.kernels.split import column_factors, prepare_across, round_row, 
 from prismm.cpu.kernels.vnni import CHUNK
 
 _DEEP, _WIDE = 32, 4
-_row1, _row2, _row3, _row4, _row5, _row6 = (row_residues(dwords) for dwords in range(1, 7))
-_panel1, _panel2, _panel3, _panel4, _panel5, _panel6 = (panel_residues(dwords) for dwords in range(1, 7))
+_row1, _row2, _row3, _row4, _row5, _row6, _row7, _row8, _row9 = (row_residues(dwords) for dwords in range(1, 10))
+_panel1, _panel2, _panel3, _panel4, _panel5, _panel6, _panel7, _panel8, _panel9 = (
+    panel_residues(dwords) for dwords in range(1, 10)
+)
 
 
 @device
 def _to_dwords(x, bits, dwords, first, count):
-    """x + 2^bits, with integers |x| < 2^bits <= 2^191 in float64, as `count` rows of dwords from `first` on, the lowest
+    """x + 2^bits, with integers |x| < 2^bits <= 2^287 in float64, as `count` rows of dwords from `first` on, the lowest
     dword first. Of more than two dwords x is spoiled.
 
     x = x1·2^32 + x0 with 0 <= x0 < 2^32, both exact; then x1 likewise.
@@ -103,8 +105,14 @@ def pack_rows(a, scale, bits, table, offset, q, first, out, residual2, tiny):
                     total = _row4(here, 4 * padded, groups, own, offset[which], q[which], there)
                 elif table.shape[1] == 5:
                     total = _row5(here, 4 * padded, groups, own, offset[which], q[which], there)
-                else:
+                elif table.shape[1] == 6:
                     total = _row6(here, 4 * padded, groups, own, offset[which], q[which], there)
+                elif table.shape[1] == 7:
+                    total = _row7(here, 4 * padded, groups, own, offset[which], q[which], there)
+                elif table.shape[1] == 8:
+                    total = _row8(here, 4 * padded, groups, own, offset[which], q[which], there)
+                else:
+                    total = _row9(here, 4 * padded, groups, own, offset[which], q[which], there)
                 sums[chunk] = np.int32(-128 * np.int64(total))
 
 
@@ -158,8 +166,14 @@ def pack_columns(b, start, scale, bits, table, offset, q, panel, out, residual2,
                         _panel4(source, groups, numbers, offset[which], q[which], target)
                     elif count == 5:
                         _panel5(source, groups, numbers, offset[which], q[which], target)
-                    else:
+                    elif count == 6:
                         _panel6(source, groups, numbers, offset[which], q[which], target)
+                    elif count == 7:
+                        _panel7(source, groups, numbers, offset[which], q[which], target)
+                    elif count == 8:
+                        _panel8(source, groups, numbers, offset[which], q[which], target)
+                    else:
+                        _panel9(source, groups, numbers, offset[which], q[which], target)
 
 
 _scale_rows, _scale_columns, _bound_terms = scale_rows.device, scale_columns.device, bound_terms.device
