@@ -2,8 +2,6 @@
 RN(exact), and every path gives the same bits.
 """
 
-import dataclasses
-
 import numpy as np
 import pytest
 
@@ -12,7 +10,7 @@ from prismm.core.many_moduli import MOST_MODULI, room
 from prismm.core.outcome import Job, Outcome, real_parts
 from prismm.cpu import escalation, many_product, repair
 from prismm.cpu.engines.integer import ENGINES, FLOAT64, INT8, VNNI
-from prismm.cpu.escalation import Block, shared_bits
+from prismm.cpu.escalation import Block, Expansion, shared_bits
 from prismm.cpu.repair import Entries
 from prismm.formats import format_of
 from prismm.testing import HOSTILE, exact_product
@@ -103,18 +101,41 @@ def test_sums_of_the_largest_numbers_fit():
         assert_same_bits(value, exact_product(a, b).rounded("float64"))
 
 
+@pytest.mark.covering("name")
+@pytest.mark.parametrize("parts", [2, 3])
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("name", HOSTILE)
+def test_what_expansions_settle_is_correctly_rounded(name, dtype, parts, seed, rng):
+    for m, k, n in ((5, 1, 3), (9, 60, 300), (3, 700, 17)):
+        a, b = HOSTILE[name](m, k, n, seed, dtype)
+        wanted = exact_product(a, b).rounded(dtype)
+        asked = np.flatnonzero(rng.random(m * n) < 0.7)
+        block = Block.of(a, b, Entries(0, asked // n, asked % n))
+        if block.k == 0:
+            continue
+        value, failed = block.multiply(Expansion(parts), wanted.dtype, job(dtype, k), None)
+        sure = ~failed[block.r, block.c]
+        got, right = value[block.r, block.c], wanted[asked // n, asked % n]
+        assert_same_bits(np.where(sure, got, 0), np.where(sure, right, 0))
+        if name in ("normal", "phi2", "graded", "wide_rows"):
+            assert sure.mean() > 0.9
+
+
 def forced(way, monkeypatch):
     """Make `repair` take one way for all it can."""
     monkeypatch.setattr(escalation, "FEW_SECONDS", 0.0)
     chosen = escalation.Block.choose
 
-    def choose(self, entries, job, engine):
+    def choose(self, job, engine, tried):
         if way == "planned":
-            return chosen(self, entries, job, engine)
-        if way in ("double-double", "exact"):
-            return None, way == "double-double"
-        rows, columns = int(self.rows.bits.max()), int(self.columns.bits.max())
-        return dataclasses.replace(shared_bits(int(way), self.k, rows, columns), share=1.0), False
+            return chosen(self, job, engine, tried)
+        if tried or way in ("pairs", "exact"):
+            return None, way == "pairs"
+        if isinstance(way, Expansion):
+            return way, False
+        if engine is None:
+            return None, False
+        return shared_bits(way, self.k, int(self.rows.bits.max()), int(self.columns.bits.max())), False
 
     monkeypatch.setattr(escalation.Block, "choose", choose)
 
@@ -126,7 +147,7 @@ def test_every_way_gives_the_same_bits(name, dtype, seed, monkeypatch):
     usable(VNNI)
     a, b = HOSTILE[name](19, 41, 23, seed, dtype)
     wanted = exact_product(a, b).rounded(dtype)
-    for way in ("planned", "double-double", "exact", "20", "33", "49"):
+    for way in ("planned", "pairs", "exact", 20, 33, 49, Expansion(2), Expansion(3)):
         with monkeypatch.context() as patch:
             forced(way, patch)
             out, outcome = np.full(wanted.shape, 7, dtype), Outcome()
@@ -134,8 +155,8 @@ def test_every_way_gives_the_same_bits(name, dtype, seed, monkeypatch):
                 repair.repair(a, b, out, entries, job(dtype, 41), outcome)
             assert_same_bits(out, wanted)
             assert sum(outcome.paths.values()) == out.size * len(real_parts(out))
-            if way.isdigit():
-                assert "double-double" not in outcome.paths
+            if isinstance(way, Expansion):
+                assert set(outcome.paths) <= {way.path, "exact"}
 
 
 def test_only_listed_entries_are_touched_and_engines_without_bytes_leave_them(rng, seed, monkeypatch):
@@ -149,9 +170,25 @@ def test_only_listed_entries_are_touched_and_engines_without_bytes_leave_them(rn
         if not engine.prove().usable:
             continue
         with monkeypatch.context() as patch:
-            forced("49", patch)
+            forced(49, patch)
             patch.setattr(escalation, "choose", lambda _, engine=engine: engine)
             out, outcome = np.full(wanted.shape, 7.0), Outcome()
             repair.repair(a, b, out, entries, job("float64", 60), outcome)
         assert_same_bits(out, np.where(touched, wanted, 7.0))
         assert ("more moduli" in outcome.paths) == (engine.name in ("cpu:vnni", "cpu:int8"))
+
+
+def test_a_sample_knows_how_far_entries_are_from_another_rounding(rng):
+    """Ties and zeros are at no distance, near ties as far as what decides them, others up to half an ulp."""
+    k = 8
+    a, b = np.zeros((6, k)), np.ones((k, 1))
+    a[0, :2] = 2.0**53 + 2.0, 0.5
+    a[1, :2] = 2.0**53, 1.0  # a tie
+    a[2, :3] = 2.0**53, 1.0, 2.0**-600
+    a[3, :2] = 1.5, -1.5
+    a[4, :2] = 2.0**-1074, 2.0**-1073
+    a[5, :3] = 2.0**1023, 2.0**1023, -(2.0**969)  # next to the threshold of overflow
+    block = Block.of(a, b, everything(np.empty((6, 1)))[0])
+    sample = escalation._Sample.of(block, job("float64", k))
+    wanted = [0.5, 0.0, 2.0**-600, 0.0, 0.5 * 2.0**-1000, 2.0**969]
+    assert sample.distance.tolist() == np.ldexp(wanted, sample.scale - np.array([0, 0, 0, 0, 74, 0])).tolist()

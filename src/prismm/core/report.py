@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from prismm.core.plan import Plan
 
-_RECOMPUTED = ("lane dots", "float64", "double-double", "exact", "more moduli")
+_RECOMPUTED = ("lane dots", "float64", "double-double", "triple-double", "exact", "more moduli")
 
 
 @dataclass(frozen=True)
@@ -48,8 +48,8 @@ class Report:
     plan: the `Plan` that ran. products: low-precision matrix products. paths: real entries (a complex one counts
     twice) by how they were computed: "a priori" (a theorem covers them), "certified" (the join's own test), "value"
     (a scheme's own value, uncertified: without a target, or "fast"), "magnitude", "lane dots", "float64",
-    "double-double", "more moduli", "exact", "special" (Inf or NaN). timings: seconds per phase and in total. splits:
-    elements split in this call, left and right.
+    "double-double", "triple-double", "more moduli", "exact", "special" (Inf or NaN). timings: seconds per phase and in
+    total. splits: elements split in this call, left and right.
 
     >>> import numpy as np, prismm
     >>> c, report = prismm.matmul(np.eye(2), np.eye(2), accuracy="correctly-rounded", full_output=True)

@@ -1,12 +1,17 @@
-"""Many uncertified entries at once: their rows and columns multiplied again, exactly or nearly so, by up to 49 moduli.
+"""Many uncertified entries at once: their rows and columns multiplied again, in the way that promises to be fastest.
 
-Row i of A becomes A' = RN(2^s·a), with as many bits as it has from its largest element's first to the last that is not
-zero anywhere, or `left` bits where it has more; columns likewise with `right`. All |C'| <= k·2^(left + right) are found
-exactly. Where a row and a column keep all their bits, C' is the exact product: its rounding is proved, ties and zeros
-included. Elsewhere the bound of `Residues` and the rounding test decide.
+By up to 49 moduli (`many_product`): row i of A becomes A' = RN(2^s·a), with as many bits as there are from the first of
+its largest element to the last that is not zero anywhere, or `left` bits where these are more; columns likewise with
+`right`. All |C'| <= k·2^(left + right) are found exactly. Where a row and a column keep all their bits, C' is the exact
+product: its rounding is proved, ties and zeros included. Elsewhere the bound of `Residues` and the rounding test
+decide.
 
-How many moduli, and whether at all, follows from these extents and from the exact values of a sample of the entries,
-which say what systems would prove them. The value of an entry is RN(exact) whatever is chosen.
+In two or three times float64's precision (`kernels.expansions`): for rows and columns of any width, where not all of
+the terms cancels.
+
+Which way follows from the rows' and columns' extents, and from a sample of the entries: exactly how far each is from
+the next number that another rounding begins at. What no way is expected to settle in less time is recomputed one by
+one. The value of an entry is RN(exact) whatever is chosen.
 """
 
 from __future__ import annotations
@@ -17,11 +22,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from prismm.core import threads
 from prismm.core.many_moduli import MOST_BITS, MOST_MODULI, room
 from prismm.core.outcome import Job, Outcome, for_kernels, real_parts
 from prismm.core.specials import layout
 from prismm.cpu import many_product
-from prismm.cpu.costs import DOUBLE_DOUBLE_SECONDS, EXACT_SECONDS, MANY_JOIN_SECONDS, rates_of
+from prismm.cpu.costs import EXACT_SECONDS, EXPANSION_SECONDS, MANY_JOIN_SECONDS, PAIR_SECONDS, rates_of
 from prismm.cpu.engines.integer import choose
 from prismm.cpu.many_product import ByteEngine, Extents, takes_bytes
 
@@ -37,35 +43,58 @@ SAMPLE = 64
 
 
 @dataclass(frozen=True)
-class Choice:
-    """So many moduli, with bits for rows and for columns; the share of entries that they are expected to settle."""
+class Moduli:
+    """So many moduli, with bits for rows and for columns."""
 
     moduli: int
     left: int
     right: int
-    share: float = 0.0
+
+    path = "more moduli"
 
 
-def shared_bits(moduli: int, k: int, rows: int, columns: int) -> Choice:
+@dataclass(frozen=True)
+class Expansion:
+    """Sums in so many parts."""
+
+    parts: int
+
+    @property
+    def path(self) -> str:
+        """Its name in reports."""
+        return "double-double" if self.parts == 2 else "triple-double"
+
+
+Way = Moduli | Expansion
+
+
+def shared_bits(moduli: int, k: int, rows: int, columns: int) -> Moduli:
     """The bits of the system, given to rows and columns that want so many: all, or what leaves no side less than the
     other for want.
     """
     rows, columns = min(rows, MOST_BITS), min(columns, MOST_BITS)
     total = max(2, room(moduli) - max(k - 1, 0).bit_length())
     if rows + columns <= total:
-        return Choice(moduli, rows, columns)
+        return Moduli(moduli, rows, columns)
     left = min(rows, max(total // 2, total - columns))
-    return Choice(moduli, left, total - left)
+    return Moduli(moduli, left, total - left)
+
+
+def _used(index: NDArray[np.int64], count: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The numbers below `count` that occur, ascending, and which of them each is."""
+    marks = np.zeros(count, np.bool_)
+    marks[index] = True
+    return np.flatnonzero(marks), (np.cumsum(marks) - 1)[index]
 
 
 @dataclass(frozen=True)
 class Block:
     """The real product of the rows and columns of uncertified entries, without inner indices at which all elements of
-    either are zero.
+    either are zero; r, c: the entries in it.
     """
 
-    i: NDArray[np.int64]
-    j: NDArray[np.int64]
+    r: NDArray[np.int64]
+    c: NDArray[np.int64]
     left: NDArray[np.float64]
     right: NDArray[np.float64]
     rows: Extents
@@ -74,110 +103,192 @@ class Block:
     @staticmethod
     def of(a: NDArray[Any], b: NDArray[Any], entries: Entries) -> Block:
         """Of the entries of one real part."""
-        i, j = np.unique(entries.i), np.unique(entries.j)
+        (i, r), (j, c) = _used(entries.i, a.shape[0]), _used(entries.j, b.shape[1])
         left = layout(a if i.size == a.shape[0] else a[i], entries.part, "left")
         right = layout(b if j.size == b.shape[1] else b[:, j], entries.part, "right")
         alive = (left != 0).any(axis=0) & (right != 0).any(axis=1)
         if not alive.all():
             left, right = left[:, alive], right[alive]
         left, right = for_kernels(left), for_kernels(right)
-        return Block(i, j, left, right, Extents.of(left, rows=True), Extents.of(right, rows=False))
+        return Block(r, c, left, right, Extents.of(left, rows=True), Extents.of(right, rows=False))
 
     @property
     def k(self) -> int:
         """The inner dimension."""
         return int(self.left.shape[1])
 
-    def seconds(self, moduli: int, engine: ByteEngine, workers: int) -> float:
-        """Expected for the product by so many moduli."""
-        rates, (m, k), n = rates_of(engine.name), self.left.shape, self.right.shape[1]
-        split = (m + n) * k * moduli / rates.split
-        join = m * n * (moduli / rates.join + MANY_JOIN_SECONDS)
-        return float(m * n * k * moduli / rates.residue + split + join) / workers
+    @property
+    def entries(self) -> float:
+        """Of the whole product."""
+        return float(self.left.shape[0] * self.right.shape[1])
 
-    def choose(self, entries: Entries, job: Job, engine: ByteEngine) -> tuple[Choice | None, bool]:
-        """The moduli that promise to finish the entries soonest, if any; and whether double-double is worth trying on
-        what is left.
+    def seconds(self, way: Way, engine: ByteEngine | None, workers: int) -> float:
+        """Expected of a way for the whole product."""
+        if isinstance(way, Expansion):
+            return self.entries * (self.k * EXPANSION_SECONDS[way.parts] + MANY_JOIN_SECONDS) / workers
+        assert engine is not None
+        rates, size = rates_of(engine.name), float(sum(self.left.shape[:1] + self.right.shape[1:]))
+        split = size * self.k * way.moduli / rates.split
+        join = self.entries * (way.moduli / rates.join + MANY_JOIN_SECONDS)
+        return (self.entries * self.k * way.moduli / rates.residue + split + join) / workers
+
+    def choose(self, job: Job, engine: ByteEngine | None, tried: tuple[Way, ...]) -> tuple[Way | None, bool]:
+        """The way that promises to finish the entries soonest, with what it leaves recomputed one by one; None where
+        all should be. And whether these should be tried in double-double.
         """
-        from prismm.cpu.kernels.dot import double_double
-        from prismm.cpu.kernels.exact import exact_dots
-
-        count, precision = entries.i.size, job.result.precision
-        chosen = np.linspace(0, count - 1, min(SAMPLE, count)).astype(np.int64)
-        r, c = np.searchsorted(self.i, entries.i[chosen]), np.searchsorted(self.j, entries.j[chosen])
-        x, y, index = self.left[r], np.ascontiguousarray(self.right[:, c].T), np.arange(chosen.size)
-        value, undecided = np.empty(chosen.size), np.empty(chosen.size, np.uint8)
-        double_double(x, y, index, index, precision, value, undecided)
-        exact_dots(x, y, index, index, np.ones(1), np.empty((chosen.size, 0)), np.empty(0), precision, value)
-        per_term = count * max(self.k, 1) / job.workers
-        by_pairs = per_term * (DOUBLE_DOUBLE_SECONDS + float(undecided.mean()) * EXACT_SECONDS)
-        otherwise = min(by_pairs, per_term * EXACT_SECONDS)
-        best, found = otherwise, None
-        exponent = np.where(np.isfinite(value), np.frexp(value)[1], job.result.maxexp)
-        ulp = np.ldexp(1.0, np.maximum(exponent - precision, job.result.subnormal_exponent))
-        for choice in self._choices():
-            seconds = self.seconds(choice.moduli, engine, job.workers)
-            if seconds >= best:
-                break
-            share = float(self._settled(choice, r, c, value, ulp).mean())
-            seconds += (1.0 - share) * otherwise
+        sample = _Sample.of(self, job)
+        count = self.r.size
+        per_term = count * self.k / job.workers
+        pairs = per_term * (PAIR_SECONDS + (1.0 - sample.share(Expansion(2))) * EXACT_SECONDS)
+        rest = min(pairs, per_term * EXACT_SECONDS)
+        best, found = rest, None
+        ways: list[Way] = [Expansion(2), Expansion(3)]
+        for way in [*ways, *(self._systems(tried) if engine is not None else [])]:
+            seconds = self.seconds(way, engine, job.workers)
+            if way in tried or seconds >= best:
+                continue
+            seconds += (1.0 - sample.share(way)) * rest
             if seconds < best:
-                best, found = seconds, Choice(choice.moduli, choice.left, choice.right, share)
-        return found, by_pairs < per_term * EXACT_SECONDS
+                best, found = seconds, way
+        return found, pairs < per_term * EXACT_SECONDS
 
-    def _choices(self) -> list[Choice]:
-        """Numbers of moduli, ascending; the last one makes all exact if any does."""
+    def _systems(self, tried: tuple[Way, ...]) -> list[Way]:
+        """Systems of moduli, more of them than those before, up to one that makes all exact if any does."""
         rows, columns = int(self.rows.bits.max()), int(self.columns.bits.max())
-        found = []
-        for moduli in range(4, MOST_MODULI + 1):
-            choice = shared_bits(moduli, self.k, rows, columns)
-            found.append(choice)
-            if choice.left == rows and choice.right == columns:
+        found: list[Way] = []
+        least = max((way.moduli for way in tried if isinstance(way, Moduli)), default=3)
+        for moduli in range(least + 1, MOST_MODULI + 1):
+            way = shared_bits(moduli, self.k, rows, columns)
+            found.append(way)
+            if way.left == rows and way.right == columns:
                 break
         return found
 
-    def _settled(self, choice: Choice, r: Any, c: Any, value: Any, ulp: Any) -> NDArray[np.float64]:
-        """Of each entry (r, c): how likely it is settled; certain where it is exact."""
-        wide_rows, wide_columns = self.rows.bits[r] > choice.left, self.columns.bits[c] > choice.right
-        p, q = np.minimum(self.rows.bits[r], choice.left), np.minimum(self.columns.bits[c], choice.right)
-        delta = (self.k / 12.0) ** 0.5
-        bound = wide_rows * delta * np.sqrt(self.columns.norm2[c]) * np.ldexp(1.0, q)
-        bound += wide_columns * delta * np.sqrt(self.rows.norm2[r]) * np.ldexp(1.0, p)
-        with np.errstate(all="ignore"):
-            bound = np.ldexp(bound, self.rows.top[r] - p + self.columns.top[c] - q)
-            open_share = np.where(bound > 0.0, np.minimum(1.0, np.nan_to_num(2.0 * bound / ulp, nan=1.0)), 0.0)
-        return 1.0 - np.where((value == 0.0) & (bound > 0.0), 1.0, open_share)
+    def multiply(
+        self, way: Way, kind: np.dtype[Any], job: Job, engine: ByteEngine | None
+    ) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+        """The product, correctly rounded, at the entries; where that is not proved, or not wanted."""
+        if isinstance(way, Expansion):
+            return self._expanded(way.parts, kind, job)
+        assert engine is not None
+        system = many_product.System.of(way.moduli, way.left, way.right)
+        return many_product.multiply(self.left, self.right, self.rows, self.columns, system, kind, job, engine)
+
+    def _expanded(self, parts: int, kind: np.dtype[Any], job: Job) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+        from prismm.cpu.kernels.expansions import expanded_product
+
+        m, n = self.left.shape[0], self.right.shape[1]
+        out, failed = np.empty((m, n), kind), np.zeros((m, n), np.bool_)
+        wanted = np.zeros((m, n), np.uint8)
+        wanted[self.r, self.c] = 1
+        precision = 53 if kind == np.float64 else 24
+        step = max(1, min(256, -(-m // (2 * job.workers))))
+
+        def task(i0: int) -> None:
+            here = slice(i0, min(m, i0 + step))
+            piece = out[here]
+            out64 = piece if kind == np.float64 else np.empty((0, 0))
+            out32 = piece if kind == np.float32 else np.empty((0, 0), np.float32)
+            listed = np.empty(piece.size, np.int32)
+            count = expanded_product(
+                self.left[here], self.right, self.rows.top[here], self.columns.top, wanted[here], parts, precision, out64,
+                out32, listed,
+            )  # fmt: skip
+            failed[here][np.divmod(listed[:count].astype(np.int64), n)] = True
+
+        threads.spread(task, list(range(0, m, step)), job.workers)
+        return out, failed
 
 
-def by_many_moduli(
+@dataclass(frozen=True)
+class _Sample:
+    """Some entries of a block, whose rows and columns are scaled by powers of two that lose nothing: how far the sum is
+    from the next number at which another rounding begins, 0 for ties and zeros, and Σ|a·b|; both times 2^scale.
+    """
+
+    block: Block
+    r: NDArray[np.int64]
+    c: NDArray[np.int64]
+    scale: NDArray[np.int64]
+    distance: NDArray[np.float64]
+    size: NDArray[np.float64]
+
+    @staticmethod
+    @np.errstate(all="ignore")
+    def of(block: Block, job: Job) -> _Sample:
+        """Evenly spread."""
+        from prismm.cpu.kernels.exact import exact_dots
+
+        chosen = np.linspace(0, block.r.size - 1, min(SAMPLE, block.r.size)).astype(np.int64)
+        r, c = block.r[chosen], block.c[chosen]
+        s, t = (np.maximum(-x.top[i], -1074 - x.low[i]) for x, i in ((block.rows, r), (block.columns, c)))
+        x, y = np.ldexp(block.left[r], s[:, None]), np.ldexp(block.right[:, c], t).T.copy()
+        index, scale, result = np.arange(chosen.size), s + t, job.result
+
+        def less(*numbers: NDArray[np.float64]) -> NDArray[np.float64]:
+            """RN(the sum, less some numbers)."""
+            value = np.empty(chosen.size)
+            addends = np.stack(numbers, axis=1) if numbers else np.empty((chosen.size, 0))
+            exact_dots(
+                x, np.ascontiguousarray(y), index, index, np.ones(1), addends, np.full(len(numbers), -1.0), 53, value
+            )
+            return value
+
+        sums = less()
+        exponent = np.minimum(np.frexp(sums)[1] - scale, result.maxexp)
+        unit = np.maximum(exponent - result.precision, result.subnormal_exponent) + scale
+        most = np.ldexp(2.0 - 2.0 ** (1 - result.precision), result.maxexp - 1 + scale)
+        rounded = np.clip(np.ldexp(np.rint(np.ldexp(sums, -unit)), unit), -most, most)
+        half = np.copysign(np.ldexp(0.5, unit), less(rounded))
+        distance = np.where(rounded == 0.0, np.minimum(np.abs(sums), np.abs(less(half))), np.abs(less(rounded, half)))
+        return _Sample(block, r, c, scale, np.nan_to_num(distance), np.abs(x * y).sum(axis=1))
+
+    def share(self, way: Way) -> float:
+        """Of the entries, what a way settles."""
+        return float((self._bound(way) <= self.distance).mean())
+
+    def _bound(self, way: Way) -> NDArray[np.float64]:
+        """Of a way's sums; negative where they are exact."""
+        if isinstance(way, Expansion):
+            k = float(self.block.k)
+            return self.size * (2.0 * k * k * 2.0**-106 if way.parts == 2 else 4.0 * k**3 * 2.0**-159)
+        rows, columns, r, c = self.block.rows, self.block.columns, self.r, self.c
+        delta = (self.block.k / 12.0) ** 0.5
+        wide_rows, wide_columns = rows.bits[r] > way.left, columns.bits[c] > way.right
+        bound = wide_rows * delta * np.sqrt(columns.norm2[c]) * 2.0**-way.left
+        bound += wide_columns * delta * np.sqrt(rows.norm2[r]) * 2.0**-way.right
+        with np.errstate(over="ignore"):
+            bound = np.ldexp(bound, rows.top[r] + columns.top[c] + self.scale)
+        return np.where(wide_rows | wide_columns, bound, -1.0)
+
+
+def settle(
     a: NDArray[Any], b: NDArray[Any], out: NDArray[Any], entries: Entries, job: Job, outcome: Outcome
 ) -> tuple[Entries, bool]:
-    """Set the entries that some system of moduli proves, where that is expected to be the fastest; returns those that
-    are left, and whether double-double is worth trying on them.
+    """Set the entries that some way proves, as long as one is expected to pay; returns those that are left, and whether
+    double-double is worth trying on each of them.
 
     a, b: the operands; entries: of a whole product (no blocks) whose sum is AB itself.
     """
-    if entries.i.size * a.shape[1] * DOUBLE_DOUBLE_SECONDS / job.workers < FEW_SECONDS:
-        return entries, True
-    start = time.perf_counter()
-    engine = choose("cpu")
-    if not takes_bytes(engine):
-        return entries, True
-    block = Block.of(a, b, entries)
-    if block.k == 0:
-        return entries, True
-    choice, pairs = block.choose(entries, job, engine)
-    if choice is None:
-        return entries, pairs
     target = real_parts(out)[entries.part]
-    system = many_product.System.of(choice.moduli, choice.left, choice.right)
-    value, failed = many_product.multiply(
-        block.left, block.right, block.rows, block.columns, system, target.dtype, job, engine
-    )
-    r, c = np.searchsorted(block.i, entries.i), np.searchsorted(block.j, entries.j)
-    target[entries.place] = value[r, c]
-    still = failed[r, c]
-    outcome.products += choice.moduli
-    outcome.count("more moduli", int(still.size - np.count_nonzero(still)))
-    outcome.time("more moduli", time.perf_counter() - start)
-    return entries.keep(still), pairs
+    chosen = choose("cpu")
+    engine = chosen if takes_bytes(chosen) else None
+    tried: tuple[Way, ...] = ()
+    pairs = True
+    while entries.i.size * a.shape[1] * PAIR_SECONDS / job.workers >= FEW_SECONDS:
+        start = time.perf_counter()
+        block = Block.of(a, b, entries)
+        if block.k == 0:
+            break
+        way, pairs = block.choose(job, engine, tried)
+        if way is None:
+            break
+        value, failed = block.multiply(way, target.dtype, job, engine)
+        target[entries.place] = value[block.r, block.c]
+        still = failed[block.r, block.c]
+        if isinstance(way, Moduli):
+            outcome.products += way.moduli
+        outcome.count(way.path, int(still.size - np.count_nonzero(still)))
+        outcome.time(way.path, time.perf_counter() - start)
+        entries, tried = entries.keep(still), (*tried, way)
+    return entries, pairs

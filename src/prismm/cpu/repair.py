@@ -163,9 +163,9 @@ def repair(
         entries = _by_magnitude(a, b, target, entries, job, outcome, scales)
     pairs = True
     if plain and not entries.width:
-        from prismm.cpu.escalation import by_many_moduli
+        from prismm.cpu.escalation import settle
 
-        entries, pairs = by_many_moduli(a, b, out, entries, job, outcome)
+        entries, pairs = settle(a, b, out, entries, job, outcome)
     if pairs:
         entries = _in_double_double(a, b, out, entries, job, outcome)
     exactly(a, b, out, entries, job, outcome)

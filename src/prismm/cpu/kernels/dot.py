@@ -7,13 +7,14 @@ import math
 
 import numpy as np
 
-from prismm.core.jit import device, device_any_order, fma, kernel
+from prismm.core.jit import device, device_any_order, fma, kernel, wide_vectors
 from prismm.cpu.kernels.expansion import add_scaled, fast_two_sum, round_expansion, two_sum
 
 
 @device
 def _products(a, b, p, e):
     """p + e = a·b exactly, unless the product underflows."""
+    wide_vectors()
     for h in range(a.size):
         x = a[h] * b[h]
         p[h] = x
@@ -23,6 +24,7 @@ def _products(a, b, p, e):
 @device
 def _fold(p, e, half):
     """Add the upper half of the pairs to the lower half; two-sums, their errors gathered in e."""
+    wide_vectors()
     for h in range(half):
         s, r = two_sum(p[h], p[half + h])
         p[h] = s
@@ -31,6 +33,7 @@ def _fold(p, e, half):
 
 @device_any_order
 def _sum_abs(p):
+    wide_vectors()
     total = 0.0
     for h in range(p.size):
         total += abs(p[h])

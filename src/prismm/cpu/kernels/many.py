@@ -114,17 +114,47 @@ def _sink(sums, limbs, w, work, lead):
 
 
 @device
+def round_strip(h, m, t, unit, bound, shift, i, j0, precision, out, out32, failed, count, value, flags):
+    """out[i, j0 …] = RN((h + m + t)·2^(unit - shift)); entries are listed where a number within the bound of h + m + t
+    may round to another. Returns the new count of these; value and flags (2, ·) are scratch.
+    """
+    w = h.size
+    hard, fail = contiguous_row(flags, 0, 0, w), contiguous_row(flags, 1, 0, w)
+    if precision == 53:
+        store_plain(h, m, t, unit, shift, value, hard)
+        test_rounding(h, m, t, 1.0, bound, fail)
+    else:
+        store_odd(h, m, t, unit, shift, value, hard)
+        test_rounding32(h, m, t, 1.0, bound, value, fail)
+    lowest = -1074 if precision == 53 else -149
+    n = max(out.shape[1], out32.shape[1])
+    for j in range(w):
+        if hard[j] or fail[j]:
+            e = unit - shift[j]
+            if hard[j]:
+                value[j] = round_expansion(h[j], m[j], t[j], e, precision, lowest)
+            if undecided(h[j], m[j], t[j], bound[j], e, precision, lowest):
+                failed[count] = i * n + j0 + j
+                count += 1
+    if precision == 53:
+        for j in range(w):
+            out[i, j0 + j] = value[j]
+    else:
+        for j in range(w):
+            out32[i, j0 + j] = np.float32(value[j])
+    return count
+
+
+@device
 def _join_strip(
     c, i, row, j0, w, modulus, reciprocal, weights, product, quotient, row_shift, column_shift, row_terms,
     column_terms, terms, precision, out, out32, failed, count, sums, work, shifts, flags, nothing,
 ):  # fmt: skip
     """Join row i of c, row `row` of the result from column j0 on; returns the new count of listed entries."""
     limbs = weights.shape[1]
-    n = column_shift.size
     h, m, t = contiguous_row(work, 0, 0, w), contiguous_row(work, 1, 0, w), contiguous_row(work, 2, 0, w)
     bound, value = contiguous_row(work, 3, 0, w), contiguous_row(work, 4, 0, w)
     shift, lead = contiguous_row(shifts, 0, 0, w), contiguous_row(shifts, 1, 0, w)
-    hard, fail = contiguous_row(flags, 0, 0, w), contiguous_row(flags, 1, 0, w)
     _limb_sums(c, i, w, modulus, reciprocal, weights, sums)
     _take_off(sums, limbs, product, quotient, w, work)
     _sink(sums, limbs, w, work, lead)
@@ -141,28 +171,7 @@ def _join_strip(
     for j in range(w):
         bound[j] *= power_of_two(RADIX * lead[j] - unit)
         shift[j] = row_shift[row] + column_shift[j0 + j] + RADIX * lead[j]
-    if precision == 53:
-        store_plain(h, m, t, unit, shift, value, hard)
-        test_rounding(h, m, t, 1.0, bound, fail)
-    else:
-        store_odd(h, m, t, unit, shift, value, hard)
-        test_rounding32(h, m, t, 1.0, bound, value, fail)
-    lowest = -1074 if precision == 53 else -149
-    for j in range(w):
-        if hard[j] or fail[j]:
-            e = unit - shift[j]
-            if hard[j]:
-                value[j] = round_expansion(h[j], m[j], t[j], e, precision, lowest)
-            if undecided(h[j], m[j], t[j], bound[j], e, precision, lowest):
-                failed[count] = row * n + j0 + j
-                count += 1
-    if precision == 53:
-        for j in range(w):
-            out[row, j0 + j] = value[j]
-    else:
-        for j in range(w):
-            out32[row, j0 + j] = np.float32(value[j])
-    return count
+    return round_strip(h, m, t, unit, bound, shift, row, j0, precision, out, out32, failed, count, value, flags)
 
 
 @device
