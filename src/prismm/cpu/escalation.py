@@ -191,8 +191,8 @@ class Block:
             out32 = piece if kind == np.float32 else np.empty((0, 0), np.float32)
             listed = np.empty(piece.size, np.int32)
             count = expanded_product(
-                self.left[here], self.right, self.rows.top[here], self.columns.top, wanted[here], parts, precision, out64,
-                out32, listed,
+                self.left[here], self.right, self.rows.top[here], self.columns.top, wanted[here], parts, precision,
+                out64, out32, listed,
             )  # fmt: skip
             failed[here][np.divmod(listed[:count].astype(np.int64), n)] = True
 

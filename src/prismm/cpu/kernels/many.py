@@ -6,7 +6,7 @@ as the quotient is never near a half; carries that leave limbs of at most 2^39. 
 out until five are left, those that `expand` takes. Of these the first is not zero, or |C'| < 2^200 and all limbs fit. A
 first limb of ±1 may be followed by one of the other sign, so five limbs hold at least 159 bits of C': what is below
 them breaks ties and decides a sign, no more. A quarter of the fifth limb's unit stands for it, with the sign of its
-first limb that is not zero, which is that of the whole rest.
+first limb that is not zero, which is that of the whole rest; where C' has a bound, that grows by one such unit.
 
 Per entry and modulus four bytes and 2 + limbs operations; per entry 150 with nine limbs.
 """
@@ -76,12 +76,13 @@ def _take_off(sums, limbs, product, quotient, w, work):
 
 
 @device
-def _sink(sums, limbs, w, work, lead):
+def _sink(sums, limbs, w, work, lead, missing):
     """Shift leading zero limbs out, until five are left; lead: how many of each entry. The fifth one gets a quarter of
-    its unit for the rest.
+    its unit for the rest; missing: a bound of how wrong that is, in units of the third limb.
     """
     for j in range(w):
         lead[j] = 0
+        missing[j] = 0.0
     zero = contiguous_row(work, 0, 0, w)
     for x in range(limbs, _WINDOW):
         row = contiguous_row(sums, x, 0, w)
@@ -111,6 +112,7 @@ def _sink(sums, limbs, w, work, lead):
         last = contiguous_row(sums, _WINDOW - 1, 0, w)
         for j in range(w):
             last[j] += 0.25 if zero[j] > 0.0 else (-0.25 if zero[j] < 0.0 else 0.0)
+            missing[j] = _DOWN * _DOWN if zero[j] != 0.0 else 0.0
 
 
 @device
@@ -157,7 +159,7 @@ def _join_strip(
     shift, lead = contiguous_row(shifts, 0, 0, w), contiguous_row(shifts, 1, 0, w)
     _limb_sums(c, i, w, modulus, reciprocal, weights, sums)
     _take_off(sums, limbs, product, quotient, w, work)
-    _sink(sums, limbs, w, work, lead)
+    _sink(sums, limbs, w, work, lead, value)
     expand(
         contiguous_row(sums, 0, 0, w), contiguous_row(sums, 1, 0, w), contiguous_row(sums, 2, 0, w),
         contiguous_row(sums, 3, 0, w), contiguous_row(sums, 4, 0, w), RADIX, nothing, nothing, h, m, t,
@@ -169,7 +171,8 @@ def _join_strip(
         contiguous_row(column_terms, 2, j0, w), contiguous_row(column_terms, 3, j0, w), terms, bound,
     )  # fmt: skip
     for j in range(w):
-        bound[j] *= power_of_two(RADIX * lead[j] - unit)
+        # Exact numbers need no more of the rest than its sign.
+        bound[j] = bound[j] * power_of_two(RADIX * lead[j] - unit) + value[j] if bound[j] > 0.0 else 0.0
         shift[j] = row_shift[row] + column_shift[j0 + j] + RADIX * lead[j]
     return round_strip(h, m, t, unit, bound, shift, row, j0, precision, out, out32, failed, count, value, flags)
 
