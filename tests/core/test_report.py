@@ -18,6 +18,7 @@ ROADS = {
     "magnitude",
     "lane dots",
     "double-double",
+    "triple-double",
     "more moduli",
     "exact",
     "special",
@@ -85,7 +86,7 @@ def test_paths_are_taken(dtype, seed):
     c, report = prismm.matmul(a, b, scheme=prismm.Residues(7), full_output=True, **CORRECT)
     assert report.repaired > c.size // 4
     assert report.repaired == sum(
-        report.paths.get(path, 0) for path in ("lane dots", "double-double", "more moduli", "exact")
+        report.paths.get(path, 0) for path in ("lane dots", "double-double", "triple-double", "more moduli", "exact")
     )
     a, b = HOSTILE["lattice"](20, 30, 22, seed, dtype)
     c, report = prismm.matmul(a, b, scheme=prismm.Residues(7), full_output=True, **CORRECT)

@@ -252,6 +252,19 @@ def trailing_zeros(typingctx: Any, x: Any) -> Any:
 
 
 @intrinsic
+def wide_vectors(typingctx: Any) -> Any:
+    """In a kernel: loops over registers of 512 bits where the processor has them. LLVM prefers 256 on some, whose clock
+    used to fall with the former.
+    """
+
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        set.add(builder.function.attributes, '"prefer-vector-width"="512"')
+        return context.get_dummy_value()
+
+    return types.none(), codegen
+
+
+@intrinsic
 def bits_of(typingctx: Any, x: Any) -> Any:
     """The bit pattern of a float64."""
 

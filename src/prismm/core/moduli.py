@@ -140,7 +140,7 @@ class ResidueSystem:
     bias: float
 
 
-def _limbs(value: int, count: int) -> list[float]:
+def limbs_of(value: int, count: int) -> list[float]:
     """Limbs of 40 bits, the top one first."""
     return [float((value >> (LIMB_BITS * x)) & ((1 << LIMB_BITS) - 1)) for x in reversed(range(count))]
 
@@ -184,13 +184,13 @@ def residue_system(moduli: int, largest: int) -> ResidueSystem:
     if limbs > MAX_LIMBS:
         raise ValueError(f"{moduli} moduli need {limbs} limbs, more than {MAX_LIMBS}")
     weights = [
-        _limbs(((q_product // q) << (DIGIT_BITS * d)) % q_product, limbs) for q in chosen for d in range(digit_split)
+        limbs_of(((q_product // q) << (DIGIT_BITS * d)) % q_product, limbs) for q in chosen for d in range(digit_split)
     ]
     rows = -(-len(weights) // 4) * 4
     table = np.zeros((rows, MAX_LIMBS))
     table[: len(weights), :limbs] = weights
     product = np.zeros(MAX_LIMBS)
-    product[:limbs] = _limbs(q_product, limbs)
+    product[:limbs] = limbs_of(q_product, limbs)
     quotient = np.array([2.0 ** (LIMB_BITS * (limbs - 1)) / q_product, 2.0 ** (LIMB_BITS * (limbs - 2)) / q_product])
     q_array = np.ones(-(-count // 4) * 4)
     q_array[:count] = chosen

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from prismm.core.plan import Plan
 
-_RECOMPUTED = ("lane dots", "float64", "double-double", "exact", "more moduli")
+_RECOMPUTED = ("lane dots", "float64", "double-double", "triple-double", "exact", "more moduli")
 
 
 @dataclass(frozen=True)

@@ -41,6 +41,15 @@ PROCESSORS = {"znver5": {"cpu:vnni": Rates(3.6e11, split=4.8e9)}}
 
 CALL_SECONDS = 2.5e-4
 
+PAIR_SECONDS, EXACT_SECONDS = 1.3e-9, 3.0e-9
+"""Seconds that one worker takes for a term of a single entry (`cpu.kernels.dot`, `cpu.kernels.exact`)."""
+
+EXPANSION_SECONDS = {2: 4.5e-10, 3: 9.0e-10}
+"""Seconds for a term of many entries, in so many parts (`cpu.kernels.expansions`)."""
+
+MANY_JOIN_SECONDS = 2.0e-8
+"""Seconds to round and test one of many entries, beside the digits of each modulus."""
+
 COMPOSITE_RATES = {"cpu:blas": 2.5e10, "cpu:int8": 1.2e11, "simulated": 1.5e9}
 """Multiply-adds of parts that one worker makes in a second, sums between products included, by engine (all simulated
 ones under one name)."""

@@ -161,7 +161,13 @@ def repair(
     plain = job.epilogue is None or job.epilogue.trivial
     if plain and scales is not None:
         entries = _by_magnitude(a, b, target, entries, job, outcome, scales)
-    entries = _in_double_double(a, b, out, entries, job, outcome)
+    pairs = True
+    if plain and not entries.width:
+        from prismm.cpu.escalation import escalate
+
+        entries, pairs = escalate(a, b, out, entries, job, outcome)
+    if pairs:
+        entries = _in_double_double(a, b, out, entries, job, outcome)
     exactly(a, b, out, entries, job, outcome)
 
 
@@ -299,7 +305,7 @@ def exactly(
     path: str = "exact",
 ) -> None:
     """Set entries to the exactly rounded value of a·b (or of the epilogue's sum)."""
-    from prismm.cpu.kernels.dot import exact_dots
+    from prismm.cpu.kernels.exact import exact_dots
 
     target = real_parts(out)[entries.part]
     parts, alpha, beta, addends = _summands(out, entries, job)

@@ -6,7 +6,8 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from prismm.cpu.kernels.dot import double_double, double_double_sums, exact_dots, magnitude_dots, magnitudes
+from prismm.cpu.kernels.dot import double_double, double_double_sums, magnitude_dots, magnitudes
+from prismm.cpu.kernels.exact import exact_dots
 from prismm.cpu.kernels.expansion import round_expansion
 from prismm.formats import FP32, FP64
 from prismm.testing import HOSTILE, exact_product
@@ -94,6 +95,16 @@ def test_exact_dots_are_exactly_rounded(name, precision, rng):
         exact_dots(rows, columns, ri, ci, np.ones(1), np.empty((ri.size, 0)), np.empty(0), precision, value)
         wanted = rounded(rows, columns, precision) if k else np.zeros(ri.size)
         assert same_bits(value, wanted), (k, differing(value, wanted))
+
+
+def test_exact_sums_of_millions_of_equal_terms():
+    """Every term is the largest of its cell: sums are moved on before they could overflow."""
+    k = (1 << 22) + 700
+    for x, y in ((2.0**16 * (1 - 2.0**-53), 2.0**16 * (1 - 2.0**-53)), (-(2.0**1007), 2.0**-1007), (2.0**-1074, 1.5)):
+        value = np.full(1, np.nan)
+        rows, columns, index = np.full((1, k), x), np.full((1, k), y), np.zeros(1, np.int64)
+        exact_dots(rows, columns, index, index, np.ones(1), np.empty((1, 0)), np.empty(0), 53, value)
+        assert same_bits(value, np.array([rn(k * Fraction(x) * Fraction(y), FP64)]))
 
 
 def any_float(rng, shape):

@@ -7,18 +7,14 @@ import math
 
 import numpy as np
 
-from prismm.core.jit import device, device_any_order, fma, kernel
+from prismm.core.jit import device, device_any_order, fma, kernel, wide_vectors
 from prismm.cpu.kernels.expansion import add_scaled, fast_two_sum, round_expansion, two_sum
-
-_BASE = 3300
-_BINS = 6600
-_MASK27 = (1 << 27) - 1
-_MASK32 = (1 << 32) - 1
 
 
 @device
 def _products(a, b, p, e):
     """p + e = a·b exactly, unless the product underflows."""
+    wide_vectors()
     for h in range(a.size):
         x = a[h] * b[h]
         p[h] = x
@@ -28,6 +24,7 @@ def _products(a, b, p, e):
 @device
 def _fold(p, e, half):
     """Add the upper half of the pairs to the lower half; two-sums, their errors gathered in e."""
+    wide_vectors()
     for h in range(half):
         s, r = two_sum(p[h], p[half + h])
         p[h] = s
@@ -36,6 +33,7 @@ def _fold(p, e, half):
 
 @device_any_order
 def _sum_abs(p):
+    wide_vectors()
     total = 0.0
     for h in range(p.size):
         total += abs(p[h])
@@ -168,142 +166,6 @@ def gather_columns(b, columns, h0, h1, out):
     lines.
     """
     gather(b, columns, h0, h1, 8, out)
-
-
-@device
-def _parts(x):
-    """Finite x = (high·2^27 + low)·2^e with |high| < 2^26, 0 <= |low| < 2^27, both of x's sign."""
-    if x == 0.0:
-        return np.int64(0), np.int64(0), np.int64(0)
-    fraction, e = math.frexp(x)
-    e -= 53
-    if e < -1074:
-        fraction = math.ldexp(fraction, e + 1074)
-        e = -1074
-    m = np.int64(math.ldexp(fraction, 53))
-    sign = np.int64(1)
-    if m < 0:
-        m = -m
-        sign = np.int64(-1)
-    return sign * (m >> 27), sign * (m & _MASK27), np.int64(e)
-
-
-@device
-def _deposit(bins, position, v):
-    """Add v·2^position, |v| < 2^56, in two pieces below 2^32: 2^30 deposits fit in an int64 bin."""
-    bins[position] += v & _MASK32
-    bins[position + 32] += v >> 32
-
-
-@device
-def _deposit_product(bins, x, y, z):
-    """Add x·y·z exactly; returns the lowest bin used, or a large number for zero."""
-    if x == 0.0 or y == 0.0 or z == 0.0:
-        return _BINS
-    y1, y0, ye = _parts(y)
-    z1, z0, ze = _parts(z)
-    if x == 1.0 or x == -1.0:
-        position = ye + ze + _BASE
-        if x < 0.0:
-            y1 = -y1
-            y0 = -y0
-        _deposit(bins, position, y0 * z0)
-        _deposit(bins, position + 27, y1 * z0 + y0 * z1)
-        _deposit(bins, position + 54, y1 * z1)
-        return position
-    x1, x0, xe = _parts(x)
-    position = xe + ye + ze + _BASE
-    # x·y in base 2^27: four digits, the signs carried along.
-    t = x0 * y0
-    d0 = t & _MASK27
-    t = (t >> 27) + x1 * y0 + x0 * y1
-    d1 = t & _MASK27
-    t = (t >> 27) + x1 * y1
-    d2 = t & _MASK27
-    d3 = t >> 27
-    _deposit(bins, position, d0 * z0)
-    _deposit(bins, position + 27, d0 * z1 + d1 * z0)
-    _deposit(bins, position + 54, d1 * z1 + d2 * z0)
-    _deposit(bins, position + 81, d2 * z1 + d3 * z0)
-    _deposit(bins, position + 108, d3 * z1)
-    return position
-
-
-@device
-def _round_bins(bins, lowest_bin, highest_bin, precision, lowest):
-    """RN of Σ bins[i]·2^(i-base); clears the bins it read."""
-    stop = min(highest_bin + 200, bins.size)
-    carry = np.int64(0)
-    for i in range(lowest_bin, stop):
-        carry = (carry + bins[i]) >> 1
-    negative = carry < 0
-    carry = np.int64(0)
-    top = np.int64(-1)
-    for i in range(lowest_bin, stop):
-        carry += -bins[i] if negative else bins[i]
-        bins[i] = carry & 1
-        if bins[i]:
-            top = i
-        carry >>= 1
-    significand = np.int64(0)
-    value = 0.0
-    if top >= 0:
-        for d in range(61):
-            i = top - d
-            significand = 2 * significand + (bins[i] if i >= lowest_bin else 0)
-        sticky = np.int64(0)
-        for i in range(lowest_bin, top - 60):
-            sticky |= bins[i]
-        significand = 2 * significand + sticky
-        e = top - 61 - _BASE
-        drop = max(62 - precision, lowest - e)
-        if drop <= 62:
-            head = significand >> drop
-            rest = significand & ((np.int64(1) << drop) - 1)
-            half = np.int64(1) << (drop - 1)
-            if rest > half or (rest == half and head & 1):
-                head += 1
-            value = np.float64(head)
-            limit = 1024 if precision == 53 else 128
-            value = np.inf if math.frexp(value)[1] + e + drop > limit else math.ldexp(value, e + drop)
-        value = -value if negative else value
-    for i in range(lowest_bin, stop):
-        bins[i] = 0
-    return value
-
-
-@kernel(
-    "void(float64[:,::1], float64[:,::1], int64[::1], int64[::1], float64[::1], float64[:,::1], float64[::1], int64, "
-    "float64[::1])"
-)
-def exact_dots(rows, columns, ri, ci, alpha, addends, beta, precision, value):
-    """RN(Σ_g alpha_g·(segment g of row · segment g of column) + Σ_h beta_h·addends[c, h]), each entry exactly rounded.
-
-    Rows and columns hold len(alpha) segments of equal length. One bin per binary place (a long accumulator after
-    Kulisch); for finite input of any exponent.
-    """
-    k = rows.shape[1]
-    segments = alpha.size
-    length = k // segments
-    bins = np.zeros(_BINS, np.int64)
-    lowest = -1074 if precision == 53 else -149
-    for c in range(ri.size):
-        a = rows[ri[c]]
-        b = columns[ci[c]]
-        first = np.int64(_BINS)
-        last = np.int64(0)
-        for g in range(segments):
-            for h in range(g * length, (g + 1) * length):
-                position = _deposit_product(bins, alpha[g], a[h], b[h])
-                if position < _BINS:
-                    first = min(first, position)
-                    last = max(last, position)
-        for g in range(beta.size):
-            position = _deposit_product(bins, 1.0, beta[g], addends[c, g])
-            if position < _BINS:
-                first = min(first, position)
-                last = max(last, position)
-        value[c] = _round_bins(bins, first, last, precision, lowest) if first < _BINS else 0.0
 
 
 @kernel("void(float64[:,::1], int64[::1], uint8[:,::1])")

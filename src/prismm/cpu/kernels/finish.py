@@ -21,7 +21,7 @@ def bounds(n1a, da, n2a, fa, n1b, db, n2b, fb, terms, bound):
 
 
 @device
-def _store_plain(h, m, t, unit, shift, out, hard):
+def store_plain(h, m, t, unit, shift, out, hard):
     """out = h·2^(unit - shift) where that is normal, below the top two binades, and no tie is open; `hard` flags the
     rest.
     """
@@ -36,7 +36,7 @@ def _store_plain(h, m, t, unit, shift, out, hard):
 
 
 @device
-def _store_odd(h, m, t, unit, shift, out, hard):
+def store_odd(h, m, t, unit, shift, out, hard):
     """The same rounded to odd in 53 bits, so that a conversion to float32 rounds once (Boldo and Melquiond 2008).
 
     `hard` flags values outside float64's normal range and those of float32's top two binades (2^126) or beyond.
@@ -54,7 +54,7 @@ def _store_odd(h, m, t, unit, shift, out, hard):
 
 
 @device
-def _test_rounding(h, m, t, unit_bound, bound, fail):
+def test_rounding(h, m, t, unit_bound, bound, fail):
     """fail where some number within `bound` of h+m+t may round (to 53 bits) elsewhere than h."""
     for j in range(h.size):
         e = bound[j] * unit_bound
@@ -65,7 +65,7 @@ def _test_rounding(h, m, t, unit_bound, bound, fail):
 
 
 @device
-def _test_rounding32(h, m, t, unit_bound, bound, odd, fail):
+def test_rounding32(h, m, t, unit_bound, bound, odd, fail):
     """fail where some number within `bound` may round to another float32; the interval is widened by an ulp of float64
     at each end, so that an end which is itself a midpoint of float32 decides nothing. `odd` holds the scaled value."""
     for j in range(h.size):
@@ -144,7 +144,7 @@ def _overflow_uncertain(h, m, t, bound, exponent, precision, lowest):
 
 
 @device
-def _undecided(h, m, t, bound, exponent, precision, lowest):
+def undecided(h, m, t, bound, exponent, precision, lowest):
     """Whether numbers within `bound` of h + m + t round differently, at any exponent (subnormals, overflow, ties)."""
     if bound == 0.0:
         return np.uint8(0)
@@ -207,7 +207,7 @@ def finish(
                         fail[j] = 2 * _overflow_uncertain(h[j], m[j], t[j], bound[j] * unit_bound, e, precision, lowest)
                 if mode == 1 and (hard[j] or fail[j]):
                     e = unit - row_shift[i] - column_shift[j0 + j]
-                    fail[j] = _undecided(h[j], m[j], t[j], bound[j] * unit_bound, e, precision, lowest)
+                    fail[j] = undecided(h[j], m[j], t[j], bound[j] * unit_bound, e, precision, lowest)
                 if mode == 2 and fail[j] == 1:
                     needed = bound[j] * unit_bound * magnitude_kappa
                     power = row_power[i] + column_power[j0 + j]

@@ -18,16 +18,18 @@ from prismm.cpu.kernels.split import column_factors, prepare_across
 from prismm.cpu.kernels.vnni import CHUNK
 
 _DEEP, _WIDE = 32, 4
-_row1, _row2, _row3 = row_residues(1), row_residues(2), row_residues(3)
-_panel1, _panel2, _panel3 = panel_residues(1), panel_residues(2), panel_residues(3)
+_row1, _row2, _row3, _row_many = row_residues(1), row_residues(2), row_residues(3), row_residues(None)
+_panel1, _panel2, _panel3, _panel_many = (
+    panel_residues(1), panel_residues(2), panel_residues(3), panel_residues(None),
+)  # fmt: skip
 
 
 @device
 def _to_dwords(x, bits, dwords, first, count):
-    """x + 2^bits, with integers |x| < 2^bits <= 2^95 in float64, as `count` rows of dwords from `first` on, the lowest
-    dword first.
+    """x + 2^bits, with integers |x| < 2^bits <= 2^287 in float64, as `count` rows of dwords from `first` on, the lowest
+    dword first. Of more than two dwords x is spoiled.
 
-    Three dwords: x = x1·2^32 + x0 with 0 <= x0 < 2^32, both exact.
+    x = x1·2^32 + x0 with 0 <= x0 < 2^32, both exact; then x1 likewise.
     """
     full_width()
     low = contiguous_row(dwords, first, 0, x.size)
@@ -43,15 +45,16 @@ def _to_dwords(x, bits, dwords, first, count):
             low[h] = np.int32(y)
             high[h] = np.int32(y >> 32)
     else:
-        middle = contiguous_row(dwords, first + 1, 0, x.size)
-        high = contiguous_row(dwords, first + 2, 0, x.size)
-        offset = np.int64(1) << (bits - 32)
+        for d in range(count - 1):
+            dword = contiguous_row(dwords, first + d, 0, x.size)
+            for h in range(x.size):
+                x1 = np.floor(x[h] * 2.0**-32)
+                dword[h] = np.int32(np.int64(fma(-x1, 2.0**32, x[h])))
+                x[h] = x1
+        high = contiguous_row(dwords, first + count - 1, 0, x.size)
+        offset = np.int64(1) << (bits - 32 * (count - 1))
         for h in range(x.size):
-            x1 = np.floor(x[h] * 2.0**-32)
-            low[h] = np.int32(np.int64(fma(-x1, 2.0**32, x[h])))
-            y = np.int64(x1) + offset
-            middle[h] = np.int32(y)
-            high[h] = np.int32(y >> 32)
+            high[h] = np.int32(np.int64(x[h]) + offset)
 
 
 @device
@@ -70,6 +73,21 @@ def _prepare_panel(source, pitch, size, rows, factors, residual, tiny, bits, cou
         single2(source, pitch, rows, factors, residual, tiny, bits, to)
     else:
         single3(source, pitch, rows, factors, residual, tiny, bits, to)
+
+
+@device
+def _prepare_long_row(a, i, factors, residuals, small, bits, count, dwords):
+    """Row i of `a` in lines of 32, of any number of dwords, in loops: what is split again into many moduli."""
+    k = a.shape[1]
+    whole = np.empty(32)
+    for line in range((k + 31) // 32):
+        size = min(32, k - 32 * line)
+        whole[:] = 0.0
+        prepare_across(
+            contiguous_row(a, i, 32 * line, size), contiguous_row(factors, 0, 0, size),
+            contiguous_row(factors, 1, 0, size), whole, residuals, small,
+        )  # fmt: skip
+        _to_dwords(whole, bits, dwords, line * count, count)
 
 
 @kernel(
@@ -106,11 +124,13 @@ def pack_rows(a, scale, bits, table, offset, q, first, out, residual2, tiny):
             factors[0, :], factors[1, :] = two_factors(scale[i])
         size = a.itemsize
         row = a.ctypes.data + i * a.strides[0]
+        if count > 3:
+            _prepare_long_row(a, i, factors, residuals, small, bits, count, dwords)
         place = np.uint64(factors.ctypes.data)
         sums_at, small_at = np.uint64(residuals.ctypes.data), np.uint64(small.ctypes.data)
-        if lines > 0:
+        if lines > 0 and count <= 3:
             _prepare_panel(np.uint64(row), 32 * size, size, lines, place, sums_at, small_at, bits, count, source)
-        if rest > 0:
+        if rest > 0 and count <= 3:
             for h in range(rest):
                 end[0, h] = a[i, 32 * lines + h]
             to = source + np.uint64(128 * count * lines)
@@ -136,8 +156,10 @@ def pack_rows(a, scale, bits, table, offset, q, first, out, residual2, tiny):
                     total = _row1(here, groups, constants, offset[which], q[which], there)
                 elif count == 2:
                     total = _row2(here, groups, constants, offset[which], q[which], there)
-                else:
+                elif count == 3:
                     total = _row3(here, groups, constants, offset[which], q[which], there)
+                else:
+                    total = _row_many(here, count, groups, constants, offset[which], q[which], there)
                 sums[chunk] = np.int32(-128 * np.int64(total))
 
 
@@ -165,7 +187,7 @@ def pack_columns(b, start, scale, bits, table, offset, q, panel, out, residual2,
         column_factors(scale[j0 : j0 + n], f1[:n], f2[:n])
         for h0 in range(0, k, _DEEP):
             deep = min(_DEEP, k - h0)
-            for p in range(n // 32):
+            for p in range(n // 32 if count <= 3 else 0):
                 for x in range(32):
                     factors[0, x] = f1[32 * p + x]
                     factors[1, x] = f2[32 * p + x]
@@ -177,8 +199,8 @@ def pack_columns(b, start, scale, bits, table, offset, q, panel, out, residual2,
                     bits, count, to,
                 )  # fmt: skip
             for x in range(min(_DEEP, k + 3 - h0)):
-                # Rows beyond the matrix, and a last panel of fewer than 32 columns.
-                for p in range(n // 32 if x < deep else 0, panels):
+                # Rows beyond the matrix, a last panel of fewer than 32 columns, and all of many dwords.
+                for p in range(n // 32 if x < deep and count <= 3 else 0, panels):
                     p0 = 32 * p
                     size = min(n - p0, 32)
                     whole[:] = 0.0
@@ -200,8 +222,10 @@ def pack_columns(b, start, scale, bits, table, offset, q, panel, out, residual2,
                         _panel1(source, groups, numbers, offset[which], q[which], target)
                     elif count == 2:
                         _panel2(source, groups, numbers, offset[which], q[which], target)
-                    else:
+                    elif count == 3:
                         _panel3(source, groups, numbers, offset[which], q[which], target)
+                    else:
+                        _panel_many(source, count, groups, numbers, offset[which], q[which], target)
 
 
 _scale_rows, _scale_columns, _bound_terms = scale_rows.device, scale_columns.device, bound_terms.device

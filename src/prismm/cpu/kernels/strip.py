@@ -55,7 +55,7 @@ def _product(b: Any, part: int, addresses: list[Any], offset: Any, kind: Any) ->
     return b.fsub(b.fsub(values[2], values[0]), values[1])
 
 
-def _sums(part: int, limbs: int, digits: bool = False) -> Any:
+def limb_sums(part: int, limbs: int, digits: bool = False) -> Any:
     """The intrinsic for a part of the product (`join.REAL`, `DIFFERENCE`, `CROSS`) and so many limbs, from int32
     products or digits: `pitch` bytes from one modulus to the next, and for digits `across` from panel to panel.
     """
@@ -121,8 +121,8 @@ def _sums(part: int, limbs: int, digits: bool = False) -> Any:
 
 
 def _by_limbs(part: int, digits: bool) -> Any:
-    """The intrinsics of `_sums` in one helper."""
-    sums2, sums3, sums4, sums5 = (_sums(part, limbs, digits) for limbs in (2, 3, 4, 5))
+    """The intrinsics of `limb_sums` in one helper."""
+    sums2, sums3, sums4, sums5 = (limb_sums(part, limbs, digits) for limbs in (2, 3, 4, 5))
 
     def by_limbs(a0: Any, a1: Any, a2: Any, pitch: Any, across: Any, moduli: Any, w: Any, limbs: Any, modulus: Any,
                  reciprocal: Any, weights: Any, sums: Any) -> None:  # fmt: skip

@@ -10,12 +10,11 @@ import numpy as np
 from prismm.core import accuracy
 from prismm.core.accuracy import MAGNITUDE, RAW, ROUNDING
 from prismm.core.bounds import ResidueBound, RoundedBound
-from prismm.core.moduli import MAX_MODULI, operand_bits
 from prismm.core.outcome import Job, Outcome, real_parts
-from prismm.core.scales import Blocks, Scales
+from prismm.core.scales import Blocks
 from prismm.core.specials import patch, patch_addend
 from prismm.cpu.engines.integer import CpuEngine, DirectEngine
-from prismm.cpu.repair import Entries, bound_in_units, exactly, repair
+from prismm.cpu.repair import Entries, exactly, repair
 from prismm.cpu.residues.blocking import SplitLeft, SplitRight
 from prismm.cpu.residues.product import Product
 from prismm.cpu.residues.split import Splitter
@@ -86,7 +85,6 @@ def multiply(
     if job.target is None:
         _finite_where_exact(a, b, out, job, scheme_bound, masks, outcome)
     elif uncertified:
-        entries = _with_more_moduli(scheme, a, b, out, job, engine, entries, outcome, (rows, columns))
         for found in entries:
             repair(a, b, out, found, job, outcome, (rows, columns))
     outcome.time("repair", time.perf_counter() - start)
@@ -145,63 +143,3 @@ def _rounded(x: NDArray[Any], shift: NDArray[np.int64]) -> NDArray[Any]:
     whole = np.empty(x.shape, np.complex128)
     whole.real, whole.imag = parts
     return whole
-
-
-MANY = 4096
-
-
-def _with_more_moduli(
-    scheme: Residues,
-    a: NDArray[Any],
-    b: NDArray[Any],
-    out: NDArray[Any],
-    job: Job,
-    engine: CpuEngine,
-    entries: list[Any],
-    outcome: Outcome,
-    scales: tuple[Scales, Scales],
-) -> list[Any]:
-    """Many uncertified roundings: multiply their rows and columns again with more moduli, if that promises to
-    certify most of them.
-
-    Raising N by d moduli divides the bound of every inexact row and column by about 2^(3.8·d). An entry x stays open
-    with probability about 2ε·2^p/|x|.
-    """
-    assert job.target is not None
-    total = sum(e.i.size for e in entries)
-    if job.target.kind != "correctly-rounded" or total < MANY or scheme.moduli >= MAX_MODULI:
-        return entries
-    if isinstance(engine, DirectEngine) or (job.epilogue is not None and not job.epilogue.trivial):
-        return entries
-    i, j = np.unique(np.concatenate([e.i for e in entries])), np.unique(np.concatenate([e.j for e in entries]))
-    repair_cost = total * a.shape[1] * 3.4e-9
-    again_cost = 2.0 * i.size * j.size * a.shape[1] * MAX_MODULI / 4e11
-    if again_cost > 0.5 * repair_cost:
-        return entries
-    gain = 2.0 ** (operand_bits(scheme.moduli) - operand_bits(MAX_MODULI))
-    sample = entries[0].keep(np.arange(entries[0].i.size) % max(1, entries[0].i.size // 512) == 0)
-    bound = bound_in_units(scales[0].terms[:, sample.i], scales[1].terms[:, sample.j], a, job)
-    value = np.abs(real_parts(out)[sample.part][sample.i, sample.j].astype(np.float64))
-    size = np.ldexp(value, scales[0].shift[sample.i] + scales[1].shift[sample.j])
-    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        still = np.minimum(1.0, np.nan_to_num(2.0 * gain * bound * 2.0**job.result.precision / size, nan=1.0))
-    if float(np.mean(still)) > 0.5:
-        return entries
-    piece = np.empty((i.size, j.size), out.dtype)
-    again = Outcome()
-    product = Product(Splitter(MAX_MODULI, engine, a.shape[1], np.iscomplexobj(out)), job, again)
-    product.run(np.ascontiguousarray(a[i]), np.ascontiguousarray(b[:, j]), piece)
-    outcome.time("more moduli", sum(again.timings.values()))
-    outcome.products += len(product.splitter.system.moduli) * product.splitter.residue_parts
-    left = []
-    for e in entries:
-        r, c = np.searchsorted(i, e.i), np.searchsorted(j, e.j)
-        real_parts(out)[e.part][e.i, e.j] = real_parts(piece)[e.part][r, c]
-        uncertified_now = np.zeros((i.size, j.size), np.bool_)
-        for part, x, y in product.uncertified:
-            if part == e.part:
-                uncertified_now[x, y] = True
-        still_uncertified = uncertified_now[r, c]
-        outcome.count("more moduli", int((~still_uncertified).sum()))
-        left.append(Entries(e.part, e.i[still_uncertified], e.j[still_uncertified]))
-    return left

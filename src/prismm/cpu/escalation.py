@@ -1,0 +1,294 @@
+"""Many uncertified entries at once: their rows and columns multiplied again, in the way that promises to be fastest.
+
+By up to 49 moduli (`many_product`): row i of A becomes A' = RN(2^s·a), with as many bits as there are from the first of
+its largest element to the last that is not zero anywhere, or `left` bits where these are more; columns likewise with
+`right`. All |C'| <= k·2^(left + right) are found exactly. Where a row and a column keep all their bits, C' is the exact
+product: its rounding is proved, ties and zeros included. Elsewhere the bound of `Residues` and the rounding test
+decide.
+
+In two or three times float64's precision (`kernels.expansions`): for rows and columns of any width, where not all of
+the terms cancels.
+
+Which way follows from the rows' and columns' extents, and from a sample of the entries: exactly how far each is from
+the next number that another rounding begins at. What no way is expected to decide in less time is recomputed one by
+one. The value of an entry is RN(exact) whatever is chosen.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from prismm.core import threads
+from prismm.core.many_moduli import MOST_BITS, MOST_MODULI, room
+from prismm.core.outcome import Job, Outcome, for_kernels, real_parts
+from prismm.core.specials import layout
+from prismm.cpu import many_product
+from prismm.cpu.costs import EXACT_SECONDS, EXPANSION_SECONDS, MANY_JOIN_SECONDS, PAIR_SECONDS, rates_of
+from prismm.cpu.engines.integer import choose
+from prismm.cpu.many_product import ByteEngine, Extents, takes_bytes
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from prismm.cpu.repair import Entries
+
+FEW_SECONDS = 1e-3
+"""Repairs that take less are not worth a look."""
+
+SAMPLE = 64
+
+
+@dataclass(frozen=True)
+class Moduli:
+    """So many moduli, with bits for rows and for columns."""
+
+    moduli: int
+    left: int
+    right: int
+
+    path = "more moduli"
+
+
+@dataclass(frozen=True)
+class Expansion:
+    """Sums in so many parts."""
+
+    parts: int
+
+    @property
+    def path(self) -> str:
+        """Its name in reports."""
+        return "double-double" if self.parts == 2 else "triple-double"
+
+
+Way = Moduli | Expansion
+
+
+def shared_bits(moduli: int, k: int, rows: int, columns: int) -> Moduli:
+    """The bits of the system, given to rows and columns that want so many: all, or what leaves no side less than the
+    other for want.
+    """
+    rows, columns = min(rows, MOST_BITS), min(columns, MOST_BITS)
+    total = max(2, room(moduli) - max(k - 1, 0).bit_length())
+    if rows + columns <= total:
+        return Moduli(moduli, rows, columns)
+    left = min(rows, max(total // 2, total - columns))
+    return Moduli(moduli, left, total - left)
+
+
+def _used(index: NDArray[np.int64], count: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The numbers below `count` that occur, ascending, and which of them each is."""
+    flags = np.zeros(count, np.bool_)
+    flags[index] = True
+    return np.flatnonzero(flags), (np.cumsum(flags) - 1)[index]
+
+
+@dataclass(frozen=True)
+class Block:
+    """The real product of the rows and columns of uncertified entries, without inner indices at which all elements of
+    either are zero; r, c: the entries in it.
+    """
+
+    r: NDArray[np.int64]
+    c: NDArray[np.int64]
+    left: NDArray[np.float64]
+    right: NDArray[np.float64]
+    rows: Extents
+    columns: Extents
+
+    @staticmethod
+    def of(a: NDArray[Any], b: NDArray[Any], entries: Entries) -> Block:
+        """Of the entries of one real part."""
+        (i, r), (j, c) = _used(entries.i, a.shape[0]), _used(entries.j, b.shape[1])
+        left = layout(a if i.size == a.shape[0] else a[i], entries.part, "left")
+        right = layout(b if j.size == b.shape[1] else b[:, j], entries.part, "right")
+        alive = (left != 0).any(axis=0) & (right != 0).any(axis=1)
+        if not alive.all():
+            left, right = left[:, alive], right[alive]
+        left, right = for_kernels(left), for_kernels(right)
+        return Block(r, c, left, right, Extents.of(left, rows=True), Extents.of(right, rows=False))
+
+    @property
+    def k(self) -> int:
+        """The inner dimension."""
+        return int(self.left.shape[1])
+
+    @property
+    def entries(self) -> float:
+        """Of the whole product."""
+        return float(self.left.shape[0] * self.right.shape[1])
+
+    def seconds(self, way: Way, engine: ByteEngine | None, workers: int) -> float:
+        """Expected of a way for the whole product."""
+        if isinstance(way, Expansion):
+            return self.entries * (self.k * EXPANSION_SECONDS[way.parts] + MANY_JOIN_SECONDS) / workers
+        assert engine is not None
+        rates, size = rates_of(engine.name), float(sum(self.left.shape[:1] + self.right.shape[1:]))
+        split = size * self.k * way.moduli / rates.split
+        join = self.entries * (way.moduli / rates.join + MANY_JOIN_SECONDS)
+        return (self.entries * self.k * way.moduli / rates.residue + split + join) / workers
+
+    def choose(self, job: Job, engine: ByteEngine | None, tried: tuple[Way, ...]) -> tuple[Way | None, bool]:
+        """The way that promises to finish the entries soonest, with what it leaves recomputed one by one; None where
+        all should be. And whether these should be tried in double-double.
+        """
+        sample = _Sample.of(self, job)
+        count = self.r.size
+        per_term = count * self.k / job.workers
+        pairs = per_term * (PAIR_SECONDS + (1.0 - sample.share(Expansion(2))) * EXACT_SECONDS)
+        rest = min(pairs, per_term * EXACT_SECONDS)
+        best, found = rest, None
+        ways: list[Way] = [Expansion(2), Expansion(3)]
+        for way in [*ways, *(self._systems(tried) if engine is not None else [])]:
+            seconds = self.seconds(way, engine, job.workers)
+            if way in tried or seconds >= best:
+                continue
+            seconds += (1.0 - sample.share(way)) * rest
+            if seconds < best:
+                best, found = seconds, way
+        return found, pairs < per_term * EXACT_SECONDS
+
+    def _systems(self, tried: tuple[Way, ...]) -> list[Way]:
+        """Systems of moduli, more of them than those before, up to one that makes all exact if any does."""
+        rows, columns = int(self.rows.bits.max()), int(self.columns.bits.max())
+        found: list[Way] = []
+        least = max((way.moduli for way in tried if isinstance(way, Moduli)), default=3)
+        for moduli in range(least + 1, MOST_MODULI + 1):
+            way = shared_bits(moduli, self.k, rows, columns)
+            found.append(way)
+            if way.left == rows and way.right == columns:
+                break
+        return found
+
+    def multiply(
+        self, way: Way, kind: np.dtype[Any], job: Job, engine: ByteEngine | None
+    ) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+        """The product, correctly rounded, at the entries; where that is not proved, or not wanted."""
+        if isinstance(way, Expansion):
+            return self._expanded(way.parts, kind, job)
+        assert engine is not None
+        system = many_product.System.of(way.moduli, way.left, way.right)
+        return many_product.multiply(self.left, self.right, self.rows, self.columns, system, kind, job, engine)
+
+    def _expanded(self, parts: int, kind: np.dtype[Any], job: Job) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+        from prismm.cpu.kernels.expansions import expanded_product
+
+        m, n = self.left.shape[0], self.right.shape[1]
+        out, failed = np.empty((m, n), kind), np.zeros((m, n), np.bool_)
+        wanted = np.zeros((m, n), np.uint8)
+        wanted[self.r, self.c] = 1
+        precision = 53 if kind == np.float64 else 24
+        step = max(1, min(256, -(-m // (2 * job.workers))))
+
+        def task(i0: int) -> None:
+            here = slice(i0, min(m, i0 + step))
+            piece = out[here]
+            out64 = piece if kind == np.float64 else np.empty((0, 0))
+            out32 = piece if kind == np.float32 else np.empty((0, 0), np.float32)
+            listed = np.empty(piece.size, np.int32)
+            count = expanded_product(
+                self.left[here], self.right, self.rows.top[here], self.columns.top, wanted[here], parts, precision,
+                out64, out32, listed,
+            )  # fmt: skip
+            failed[here][np.divmod(listed[:count].astype(np.int64), n)] = True
+
+        threads.spread(task, list(range(0, m, step)), job.workers)
+        return out, failed
+
+
+@dataclass(frozen=True)
+class _Sample:
+    """Some entries of a block, whose rows and columns are scaled by powers of two that lose nothing: how far the sum is
+    from the next number at which another rounding begins, 0 for ties and zeros, and Σ|a·b|; both times 2^scale.
+    """
+
+    block: Block
+    r: NDArray[np.int64]
+    c: NDArray[np.int64]
+    scale: NDArray[np.int64]
+    distance: NDArray[np.float64]
+    size: NDArray[np.float64]
+
+    @staticmethod
+    @np.errstate(all="ignore")
+    def of(block: Block, job: Job) -> _Sample:
+        """Evenly spread."""
+        from prismm.cpu.kernels.exact import exact_dots
+
+        chosen = np.linspace(0, block.r.size - 1, min(SAMPLE, block.r.size)).astype(np.int64)
+        r, c = block.r[chosen], block.c[chosen]
+        s, t = (np.maximum(-x.top[i], -1074 - x.low[i]) for x, i in ((block.rows, r), (block.columns, c)))
+        x, y = np.ldexp(block.left[r], s[:, None]), np.ldexp(block.right[:, c], t).T.copy()
+        index, scale, result = np.arange(chosen.size), s + t, job.result
+
+        def less(*numbers: NDArray[np.float64]) -> NDArray[np.float64]:
+            """RN(the sum, less some numbers)."""
+            value = np.empty(chosen.size)
+            addends = np.stack(numbers, axis=1) if numbers else np.empty((chosen.size, 0))
+            exact_dots(
+                x, np.ascontiguousarray(y), index, index, np.ones(1), addends, np.full(len(numbers), -1.0), 53, value
+            )
+            return value
+
+        sums = less()
+        exponent = np.minimum(np.frexp(sums)[1] - scale, result.maxexp)
+        unit = np.maximum(exponent - result.precision, result.subnormal_exponent) + scale
+        most = np.ldexp(2.0 - 2.0 ** (1 - result.precision), result.maxexp - 1 + scale)
+        rounded = np.clip(np.ldexp(np.rint(np.ldexp(sums, -unit)), unit), -most, most)
+        half = np.copysign(np.ldexp(0.5, unit), less(rounded))
+        distance = np.where(rounded == 0.0, np.minimum(np.abs(sums), np.abs(less(half))), np.abs(less(rounded, half)))
+        return _Sample(block, r, c, scale, np.nan_to_num(distance), np.abs(x * y).sum(axis=1))
+
+    def share(self, way: Way) -> float:
+        """Of the entries, what a way decides."""
+        return float((self._bound(way) <= self.distance).mean())
+
+    def _bound(self, way: Way) -> NDArray[np.float64]:
+        """Of a way's sums; negative where they are exact."""
+        if isinstance(way, Expansion):
+            k = float(self.block.k)
+            return self.size * (2.0 * k * k * 2.0**-106 if way.parts == 2 else 4.0 * k**3 * 2.0**-159)
+        rows, columns, r, c = self.block.rows, self.block.columns, self.r, self.c
+        delta = (self.block.k / 12.0) ** 0.5
+        wide_rows, wide_columns = rows.bits[r] > way.left, columns.bits[c] > way.right
+        bound = wide_rows * delta * np.sqrt(columns.norm2[c]) * 2.0**-way.left
+        bound += wide_columns * delta * np.sqrt(rows.norm2[r]) * 2.0**-way.right
+        with np.errstate(over="ignore"):
+            bound = np.ldexp(bound, rows.top[r] + columns.top[c] + self.scale)
+        return np.where(wide_rows | wide_columns, bound, -1.0)
+
+
+def escalate(
+    a: NDArray[Any], b: NDArray[Any], out: NDArray[Any], entries: Entries, job: Job, outcome: Outcome
+) -> tuple[Entries, bool]:
+    """Set the entries that some way proves, as long as one is expected to pay; returns those that are left, and whether
+    double-double is worth trying on each of them.
+
+    a, b: the operands; entries: of a whole product (no blocks) whose sum is AB itself.
+    """
+    target = real_parts(out)[entries.part]
+    chosen = choose("cpu")
+    engine = chosen if takes_bytes(chosen) else None
+    tried: tuple[Way, ...] = ()
+    pairs = True
+    while entries.i.size * a.shape[1] * PAIR_SECONDS / job.workers >= FEW_SECONDS:
+        start = time.perf_counter()
+        block = Block.of(a, b, entries)
+        if block.k == 0:
+            break
+        way, pairs = block.choose(job, engine, tried)
+        if way is None:
+            break
+        value, failed = block.multiply(way, target.dtype, job, engine)
+        target[entries.place] = value[block.r, block.c]
+        still = failed[block.r, block.c]
+        if isinstance(way, Moduli):
+            outcome.products += way.moduli
+        outcome.count(way.path, int(still.size - np.count_nonzero(still)))
+        outcome.time(way.path, time.perf_counter() - start)
+        entries, tried = entries.keep(still), (*tried, way)
+    return entries, pairs

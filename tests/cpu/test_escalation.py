@@ -1,0 +1,194 @@
+"""Many uncertified entries: whatever system of moduli multiplies their rows and columns again, what it settles is
+RN(exact), and every path gives the same bits.
+"""
+
+import numpy as np
+import pytest
+
+from prismm.core.accuracy import Target
+from prismm.core.many_moduli import MOST_MODULI, room
+from prismm.core.outcome import Job, Outcome, real_parts
+from prismm.cpu import escalation, many_product, repair
+from prismm.cpu.engines.integer import ENGINES, FLOAT64, INT8, VNNI
+from prismm.cpu.escalation import Block, Expansion, shared_bits
+from prismm.cpu.repair import Entries
+from prismm.formats import format_of
+from prismm.testing import HOSTILE, exact_product
+from tests.judge import assert_same_bits
+
+RIGHT = Target("correctly-rounded")
+DTYPES = ["float64", "float32", "complex128", "complex64"]
+engines = pytest.mark.parametrize("engine", [VNNI, INT8], ids=lambda e: e.name)
+
+
+def job(dtype, k, workers=2, memory=1 << 30):
+    return Job(format_of(dtype), RIGHT, 2 * k if np.dtype(dtype).kind == "c" else k, False, workers, memory)
+
+
+def usable(engine):
+    if not engine.prove().usable:
+        pytest.skip(f"{engine.name} is not usable here")
+
+
+def everything(out):
+    i, j = (x.reshape(-1).astype(np.int64) for x in np.indices(out.shape))
+    return [Entries(part, i, j) for part in range(len(real_parts(out)))]
+
+
+@pytest.mark.covering("name")
+@engines
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", HOSTILE)
+def test_what_a_system_settles_is_correctly_rounded(name, dtype, engine, seed):
+    usable(engine)
+    m, k, n = 21, 37, 35
+    a, b = HOSTILE[name](m, k, n, seed, dtype)
+    wanted = exact_product(a, b).rounded(dtype)
+    for entries in everything(wanted):
+        block = Block.of(a, b, entries)
+        target = real_parts(wanted)[entries.part]
+        if block.k == 0:
+            assert not target.any()
+            continue
+        rows, columns = int(block.rows.bits.max()), int(block.columns.bits.max())
+        for moduli in (6, 14, 22, 31, 40, MOST_MODULI):
+            choice = shared_bits(moduli, block.k, rows, columns)
+            assert choice.left + choice.right + (block.k - 1).bit_length() <= room(moduli)
+            system = many_product.System.of(choice.moduli, choice.left, choice.right)
+            value, failed = many_product.multiply(
+                block.left, block.right, block.rows, block.columns, system, target.dtype, job(dtype, k), engine
+            )
+            assert_same_bits(np.where(failed, 0, value), np.where(failed, 0, target))
+            exact = (block.rows.bits <= choice.left)[:, None] & (block.columns.bits <= choice.right)[None, :]
+            assert not (failed & exact).any()
+
+
+@engines
+def test_panels_blocks_and_workers_change_nothing(engine, seed):
+    usable(engine)
+    a, b = HOSTILE["phi4"](230, 50, 450, seed)
+    block = Block.of(a, b, everything(a @ b)[0])
+    choice = shared_bits(16, 50, int(block.rows.bits.max()), int(block.columns.bits.max()))
+    system = many_product.System.of(choice.moduli, choice.left, choice.right)
+    found = [
+        many_product.multiply(
+            block.left, block.right, block.rows, block.columns, system, np.dtype(float), job("float64", 50, *given),
+            engine,
+        )
+        for given in ((1, 1 << 30), (2, 1 << 30), (3, 1 << 20))
+    ]  # fmt: skip
+    for value, failed in found[1:]:
+        assert_same_bits(value, found[0][0])
+        assert np.array_equal(failed, found[0][1])
+    assert 0 < found[0][1].mean() < 1
+
+
+def test_sums_of_the_largest_numbers_fit():
+    """Rows and columns of nothing but 2^bits - 1, the most that `shared_bits` lets in."""
+    usable(VNNI)
+    for k in (1, 2, 64, 100):
+        a, b = np.full((3, k), 2.0**53 - 1), np.full((k, 40), 2.0**53 - 1)
+        a[1], b[:, 1] = -a[1], -b[:, 1]
+        block = Block.of(a, b, everything(a @ b)[0])
+        least = next(m for m in range(2, 49) if room(m) >= 106 + (k - 1).bit_length())
+        choice = shared_bits(least, k, 53, 53)
+        assert (choice.left, choice.right) == (53, 53)
+        system = many_product.System.of(least, 53, 53)
+        value, failed = many_product.multiply(
+            block.left, block.right, block.rows, block.columns, system, np.dtype(float), job("float64", k), VNNI
+        )
+        assert not failed.any()
+        assert_same_bits(value, exact_product(a, b).rounded("float64"))
+
+
+@pytest.mark.covering("name")
+@pytest.mark.parametrize("parts", [2, 3])
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("name", HOSTILE)
+def test_what_expansions_settle_is_correctly_rounded(name, dtype, parts, seed, rng):
+    for m, k, n in ((5, 1, 3), (9, 60, 300), (3, 700, 17)):
+        a, b = HOSTILE[name](m, k, n, seed, dtype)
+        wanted = exact_product(a, b).rounded(dtype)
+        asked = np.flatnonzero(rng.random(m * n) < 0.7)
+        block = Block.of(a, b, Entries(0, asked // n, asked % n))
+        if block.k == 0:
+            continue
+        value, failed = block.multiply(Expansion(parts), wanted.dtype, job(dtype, k), None)
+        sure = ~failed[block.r, block.c]
+        got, right = value[block.r, block.c], wanted[asked // n, asked % n]
+        assert_same_bits(np.where(sure, got, 0), np.where(sure, right, 0))
+        if name in ("normal", "phi2", "graded", "wide_rows"):
+            assert sure.mean() > 0.9
+
+
+def forced(way, monkeypatch):
+    """Make `repair` take one way for all it can."""
+    monkeypatch.setattr(escalation, "FEW_SECONDS", 0.0)
+    chosen = escalation.Block.choose
+
+    def choose(self, job, engine, tried):
+        if way == "planned":
+            return chosen(self, job, engine, tried)
+        if tried or way in ("pairs", "exact"):
+            return None, way == "pairs"
+        if isinstance(way, Expansion):
+            return way, False
+        if engine is None:
+            return None, False
+        return shared_bits(way, self.k, int(self.rows.bits.max()), int(self.columns.bits.max())), False
+
+    monkeypatch.setattr(escalation.Block, "choose", choose)
+
+
+@pytest.mark.covering("name")
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", HOSTILE)
+def test_every_way_gives_the_same_bits(name, dtype, seed, monkeypatch):
+    usable(VNNI)
+    a, b = HOSTILE[name](19, 41, 23, seed, dtype)
+    wanted = exact_product(a, b).rounded(dtype)
+    for way in ("planned", "pairs", "exact", 20, 33, 49, Expansion(2), Expansion(3)):
+        with monkeypatch.context() as patch:
+            forced(way, patch)
+            out, outcome = np.full(wanted.shape, 7, dtype), Outcome()
+            for entries in everything(out):
+                repair.repair(a, b, out, entries, job(dtype, 41), outcome)
+            assert_same_bits(out, wanted)
+            assert sum(outcome.paths.values()) == out.size * len(real_parts(out))
+            if isinstance(way, Expansion):
+                assert set(outcome.paths) <= {way.path, "exact"}
+
+
+def test_only_listed_entries_are_touched_and_engines_without_bytes_leave_them(rng, seed, monkeypatch):
+    a, b = HOSTILE["graded"](40, 60, 50, seed)
+    wanted = exact_product(a, b).rounded("float64")
+    listed = np.flatnonzero(rng.random(2000) < 0.3)
+    entries = Entries(0, listed // 50, listed % 50)
+    touched = np.zeros(wanted.shape, bool)
+    touched[entries.place] = True
+    for engine in (*ENGINES.values(), FLOAT64):
+        if not engine.prove().usable:
+            continue
+        with monkeypatch.context() as patch:
+            forced(49, patch)
+            patch.setattr(escalation, "choose", lambda _, engine=engine: engine)
+            out, outcome = np.full(wanted.shape, 7.0), Outcome()
+            repair.repair(a, b, out, entries, job("float64", 60), outcome)
+        assert_same_bits(out, np.where(touched, wanted, 7.0))
+        assert ("more moduli" in outcome.paths) == (engine.name in ("cpu:amx", "cpu:vnni", "cpu:int8"))
+
+
+def test_a_sample_knows_how_far_entries_are_from_another_rounding(rng):
+    """Ties and zeros are at no distance, near ties as far as what decides them, others up to half an ulp."""
+    k = 8
+    a, b = np.zeros((6, k)), np.ones((k, 1))
+    a[0, :2] = 2.0**53 + 2.0, 0.5
+    a[1, :2] = 2.0**53, 1.0  # a tie
+    a[2, :3] = 2.0**53, 1.0, 2.0**-600
+    a[3, :2] = 1.5, -1.5
+    a[4, :2] = 2.0**-1074, 2.0**-1073
+    a[5, :3] = 2.0**1023, 2.0**1023, -(2.0**969)  # next to the threshold of overflow
+    block = Block.of(a, b, everything(np.empty((6, 1)))[0])
+    sample = escalation._Sample.of(block, job("float64", k))
+    wanted = [0.5, 0.0, 2.0**-600, 0.0, 0.5 * 2.0**-1000, 2.0**969]
+    assert sample.distance.tolist() == np.ldexp(wanted, sample.scale - np.array([0, 0, 0, 0, 74, 0])).tolist()
