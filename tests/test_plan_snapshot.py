@@ -1,7 +1,7 @@
 """Plans of some hundred problems on a CPU and on GPUs, as they are on record in plans.txt; see `tests.snapshot`.
 
-No GPU is needed, and the machine does not count: all engines of a CPU are there, at its usual rates, with four threads
-and 64 GiB; GPUs are pretended.
+No GPU is needed, and the machine does not count: all engines of a CPU are there but that of tiles, whose rates are
+measured, at its usual rates, with four threads and 64 GiB; GPUs are pretended.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from prismm.core.request import Request, check_request
 from prismm.cpu import alternatives, backend, costs
 from prismm.cpu.engines import integer as cpu
 from prismm.cpu.engines.base import Proof
+from prismm.cpu.kernels import amx
 from prismm.cuda import calls as cuda_calls
 from prismm.errors import PrismmError
 from tests.cuda.harness.pretended import FREE, GPUS, pretended
@@ -281,7 +282,8 @@ def usual_cpu() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PRISMM_THREADS", str(THREADS))
         patch.delenv("PRISMM_ENGINE", raising=False)
-        patch.setattr(cpu, "_proof", lambda name: Proof(True, "as on record"))
+        patch.setattr(cpu, "_proof", lambda name: Proof(name != "cpu:amx", "as on record"))
+        patch.setattr(amx, "supported", lambda: False)
         patch.setattr(costs, "PROCESSORS", {})
         patch.setattr(memory, "physical_memory", lambda: 64 << 30)
         for cache in caches:

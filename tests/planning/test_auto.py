@@ -21,7 +21,8 @@ from tests.judge import CORRECT, DTYPES, assert_same_bits, usable_engines
 
 def best() -> str:
     """The engine that "cpu" means here."""
-    return next(name for name in ("cpu:vnni", "cpu:int8", "cpu:int8-7bit", "cpu:float64") if name in usable_engines())
+    known = "cpu:amx", "cpu:vnni", "cpu:int8", "cpu:int8-7bit", "cpu:float64"
+    return next(name for name in known if name in usable_engines())
 
 
 def plan_of(dtype: str = "float64", k: int = 64, **keywords: Any) -> prismm.Plan:

@@ -60,7 +60,7 @@ class Setting:
     Attributes:
         result: the type that the caller gets.
         workers: threads.
-        memory: bytes of workspace that the scheme should stay within.
+        workspace_bytes: bytes of workspace that the scheme should stay within.
         engine: what `cpu.engines.floats.engine_for` or the scheme's own `engine_for` returned.
         workspace: the caller's workspace, for schemes with `takes_workspace`.
         further: whether something is added to the value before it is rounded, so that high and low do not suffice.

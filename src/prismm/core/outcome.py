@@ -68,7 +68,7 @@ class Job:
         a_priori: whether certificates come from integer norms alone, so that what is repaired depends on nothing but
             row, column and scheme.
         workers: threads.
-        memory: bytes of workspace that the product should stay within.
+        workspace_bytes: bytes of workspace that the product should stay within.
         epilogue: alpha, beta and C, or None for AB itself.
         workspace: the caller's workspace, if any.
     """
