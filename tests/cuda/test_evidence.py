@@ -3,11 +3,12 @@
 import json
 import os
 import shutil
+import signal
 from pathlib import Path
 
 import pytest
 
-from tests.cuda.harness import evidence
+from tests.cuda.harness import evidence, processes
 from tests.cuda.harness.evidence import EvidenceError, Recorder, code_of
 from tests.cuda.harness.processes import Server, facts
 
@@ -52,6 +53,28 @@ def test_cases_of_other_arguments_stay(tmp_path):
     evidence.write("module", "1/2", second, tmp_path)
     evidence.write("module", "0/2", {}, tmp_path)
     assert evidence.read("module", tmp_path) == second
+
+
+def test_whoever_asks_after_a_case_that_took_too_long_gets_no_answer_of_it(monkeypatch):
+    """A case that is interrupted leaves its answer in the pipe, for the next one to take as its own."""
+
+    def late(signum, frame):
+        raise TimeoutError
+
+    monkeypatch.setattr(processes, "_SERVERS", {})
+    server = processes._server("interpreter")
+    before = signal.signal(signal.SIGALRM, late)
+    timer = signal.setitimer(signal.ITIMER_REAL, 0.05)
+    try:
+        with pytest.raises(TimeoutError):
+            server.ask("interpreted_proofs", [CASES], False)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, *timer)
+        signal.signal(signal.SIGALRM, before)
+    assert server.ended
+    following = processes._server("interpreter")
+    assert following is not server and not following.ended
+    following.close()
 
 
 def test_comments_and_docstrings_are_no_part_of_a_source():

@@ -38,7 +38,8 @@ def unknown(name: str) -> ArgumentError:
     >>> print(unknown("cpu:int9"))
     unknown engine 'cpu:int9' (did you mean 'cpu:int8'?); pass 'cpu' or one of 'cpu:amx', 'cpu:vnni', \
 'cpu:int8', 'cpu:int8-7bit', 'cpu:float64', 'cpu:direct', 'cpu:blas', on a GPU 'cuda' or one of 'cuda:int8', \
-'cuda:blas', 'cuda:fp16', 'cuda:tf32', 'cuda:bf16', 'cuda:fp64', or 'simulated:NAME', such as 'simulated:volta' and 'simulated:a100'
+'cuda:blas', 'cuda:fp16', 'cuda:tf32', 'cuda:bf16', 'cuda:fp64', or 'simulated:NAME', such as 'simulated:volta' and \
+'simulated:a100'
     """
     cpu, cuda = (", ".join(map(repr, names)) for names in (CPU, CUDA))
     like = meant(name, [*_FIXED, *_simulated()])

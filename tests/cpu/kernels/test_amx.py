@@ -50,7 +50,7 @@ def operands(a, b, rng):
 
 def scratch(rows, panels, count, rng):
     digits = aligned((-(-rows // 48), panels, count, 48, 32), np.int8, None, rng)
-    return aligned((amx.scratch_bytes(rows),), np.int8, None, rng), np.zeros((count, 4), np.int32), digits
+    return aligned((amx.scratch_bytes(64),), np.int8, None, rng), np.zeros((count, 4), np.int32), digits
 
 
 def check(digits, a, b, moduli, rows=slice(None)):

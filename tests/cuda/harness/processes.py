@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import functools
 import json
 import os
 import subprocess
@@ -21,7 +20,7 @@ class Server:
     """A process of `tests.cuda.harness.server`."""
 
     def __init__(self, kind: str, folder: Path = evidence.FOLDER, **environment: str) -> None:
-        self.folder = folder
+        self.folder, self.ended = folder, False
         self._process = subprocess.Popen(
             [sys.executable, "-W", "ignore", "-m", "tests.cuda.harness.server", kind],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=evidence.ROOT,
@@ -33,21 +32,31 @@ class Server:
         """The cases of a module and which of them ran."""
         assert self._process.stdin is not None and self._process.stdout is not None
         request = {"module": module, "arguments": arguments, "fresh": fresh, "folder": str(self.folder)}
-        print(json.dumps(request), file=self._process.stdin, flush=True)
-        line = self._process.stdout.readline()
-        assert line, "the server ended"
-        found: dict[str, Any] = json.loads(line)
+        try:
+            print(json.dumps(request), file=self._process.stdin, flush=True)
+            line = self._process.stdout.readline()
+            assert line, "the server ended"
+            found: dict[str, Any] = json.loads(line)
+        except BaseException:
+            # The answer may still come, to whoever asks next: so nobody asks this process any more.
+            self.close()
+            raise
         return found
 
     def close(self) -> None:
         """End the process."""
+        self.ended = True
         self._process.kill()
         self._process.communicate()
 
 
-@functools.cache
+_SERVERS: dict[str, Server] = {}
+
+
 def _server(kind: str) -> Server:
-    return Server(kind)
+    if kind not in _SERVERS or _SERVERS[kind].ended:
+        _SERVERS[kind] = Server(kind)
+    return _SERVERS[kind]
 
 
 def facts(kind: str, module: str, *arguments: str, server: Server | None = None) -> list[dict[str, Any]]:

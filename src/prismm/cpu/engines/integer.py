@@ -196,11 +196,11 @@ class AmxEngine(PackedEngine):
 
     def scratch(self, parts: int, moduli: int, rows: int, columns: int, k: int) -> list[tuple[tuple[int, ...], str]]:
         """Digits of a block of rows, int32 tiles, and tables."""
-        from prismm.cpu.kernels.amx import PANEL, STRIP_ROWS, block_rows, scratch_bytes
+        from prismm.cpu.kernels.amx import PANEL, STRIP_ROWS, joined_strips, scratch_bytes
 
-        block = min(block_rows(self.pitch(k)), -(-max(rows, 1) // STRIP_ROWS) * STRIP_ROWS)
-        digits = (parts, block // STRIP_ROWS, -(-max(columns, 1) // PANEL), moduli, STRIP_ROWS, PANEL)
-        return [(digits, "int8"), ((scratch_bytes(block),), "int8"), ((moduli, 4), "int32")]
+        strips = joined_strips(rows, columns, moduli * parts)
+        digits = (parts, strips, -(-max(columns, 1) // PANEL), moduli, STRIP_ROWS, PANEL)
+        return [(digits, "int8"), ((scratch_bytes(self.pitch(k)),), "int8"), ((moduli, 4), "int32")]
 
     def fused(self) -> tuple[Any, Any]:
         """The kernels that multiply and join real and complex operands."""

@@ -45,14 +45,29 @@ BLOCK_BYTES = 720 << 10
 """Bytes of A that stay in an L2 cache of 2 MiB while the panels of a modulus pass by."""
 
 
-def block_rows(pitch: int) -> int:
-    """Rows of A of `pitch` bytes that are multiplied by all panels before the next ones: strips of 48."""
-    return max(1, min(BLOCK_BYTES // pitch // STRIP_ROWS, 20)) * STRIP_ROWS
+DIGIT_BYTES = 8 << 20
+"""Bytes of digits that wait for their join, in the L3 cache."""
 
 
-def scratch_bytes(rows: int) -> int:
-    """Bytes of scratch that `digits_of` needs for so many rows: their int32 tiles of two panels."""
-    return 2 * -(-rows // STRIP_ROWS) * STRIP_ROWS * PANEL * 4
+def block_strips(pitch: int) -> int:
+    """Strips of 48 rows of `pitch` bytes that are multiplied by all panels of a modulus before the next ones."""
+    return max(1, min(BLOCK_BYTES // pitch // STRIP_ROWS, 20))
+
+
+_block_strips = device(block_strips)
+
+
+def joined_strips(rows: int, columns: int, moduli: int) -> int:
+    """Strips whose digits of all moduli are made before they are joined: a modulus of B is then read from the L3 cache
+    once for all of them.
+    """
+    most = DIGIT_BYTES // (STRIP_ROWS * -(-max(columns, 1) // PANEL) * PANEL * moduli)
+    return max(1, min(-(-max(rows, 1) // STRIP_ROWS), most))
+
+
+def scratch_bytes(pitch: int) -> int:
+    """Bytes of scratch that `digits_of` needs for rows of so many bytes: int32 tiles of a block in two panels."""
+    return 2 * block_strips(pitch) * STRIP_ROWS * PANEL * 4
 
 
 _I8, _I16, _I32, _I64, _F32 = ir.IntType(8), ir.IntType(16), ir.IntType(32), ir.IntType(64), ir.FloatType()
@@ -297,6 +312,7 @@ def _multiply(left, right, first, rows, panel, panels, begin, depth, tail, modul
     passes = (steps + DEPTH - 1) // DEPTH
     share = (steps + passes - 1) // passes
     strips = (rows + STRIP_ROWS - 1) // STRIP_ROWS
+    block = _block_strips(pitch)
     size = STRIP_ROWS * PANEL
     # The tile that waits for its reduction; none at first.
     before = np.uint64(tiles.ctypes.data)
@@ -308,45 +324,48 @@ def _multiply(left, right, first, rows, panel, panels, begin, depth, tail, modul
     for which in range(count):
         _factors(modulus[which], tables[which])
         base = left.ctypes.data + which * left.strides[0] + first * pitch + begin
-        for p in range(panels):
-            b = right.ctypes.data + which * right.strides[0] + (panel + p) * right.strides[1] + begin * PANEL
-            turn = 1 - turn
-            for h in range(0, steps, share):
-                fresh = np.int64(h == 0)
-                last = h + share >= steps
-                n = min(share, steps - h)
-                here_b = np.uint64(b + 64 * PANEL * h)
-                for strip in range(strips):
-                    a = np.uint64(base + strip * STRIP_ROWS * pitch)
-                    here_a = a + np.uint64(64 * h)
-                    # One pass over k needs two tiles, which then stay in the L1 cache.
-                    slot = turn * strips + strip if passes > 1 else (turn * strips + strip) % 2
-                    here = np.uint64(tiles.ctypes.data + 4 * size * slot)
-                    ahead = here_b + np.uint64(right.strides[1] + 64 * AHEAD * strip * n)
-                    tall = min(3, (rows - strip * STRIP_ROWS + 15) // 16)
-                    if tall == 3:
-                        micro3(
-                            here_a, pitch, here_b, n, fresh, here, before, before_a, before_rows, tail, target, table,
-                            ahead,
-                        )  # fmt: skip
-                    elif tall == 2:
-                        _micro2(
-                            here_a, pitch, here_b, n, fresh, here, before, before_a, before_rows, tail, target, table,
-                            ahead,
-                        )  # fmt: skip
-                    else:
-                        _micro1(
-                            here_a, pitch, here_b, n, fresh, here, before, before_a, before_rows, tail, target, table,
-                            ahead,
-                        )  # fmt: skip
-                    before_rows = np.int64(0)
-                    if last:
-                        before, before_a, before_rows = here, a, 16 * tall
-                        table = np.uint64(tables.ctypes.data + 16 * which)
-                        target = np.uint64(digits.ctypes.data + ((strip * digits.shape[1] + p) * count + which) * size)
+        for s0 in range(0, strips, block):
+            for p in range(panels):
+                b = right.ctypes.data + which * right.strides[0] + (panel + p) * right.strides[1] + begin * PANEL
+                turn = 1 - turn
+                for h in range(0, steps, share):
+                    fresh = np.int64(h == 0)
+                    last = h + share >= steps
+                    n = min(share, steps - h)
+                    here_b = np.uint64(b + 64 * PANEL * h)
+                    for strip in range(s0, min(strips, s0 + block)):
+                        a = np.uint64(base + strip * STRIP_ROWS * pitch)
+                        here_a = a + np.uint64(64 * h)
+                        # One pass over k needs two tiles, which then stay in the L1 cache.
+                        slot = turn * block + strip - s0 if passes > 1 else (turn * block + strip - s0) % 2
+                        here = np.uint64(tiles.ctypes.data + 4 * size * slot)
+                        ahead = here_b + np.uint64(right.strides[1] + 64 * AHEAD * (strip - s0) * n)
+                        tall = min(3, (rows - strip * STRIP_ROWS + 15) // 16)
+                        if tall == 3:
+                            micro3(
+                                here_a, pitch, here_b, n, fresh, here, before, before_a, before_rows, tail, target,
+                                table, ahead,
+                            )  # fmt: skip
+                        elif tall == 2:
+                            _micro2(
+                                here_a, pitch, here_b, n, fresh, here, before, before_a, before_rows, tail, target,
+                                table, ahead,
+                            )  # fmt: skip
+                        else:
+                            _micro1(
+                                here_a, pitch, here_b, n, fresh, here, before, before_a, before_rows, tail, target,
+                                table, ahead,
+                            )  # fmt: skip
+                        before_rows = np.int64(0)
+                        if last:
+                            before, before_a, before_rows = here, a, 16 * tall
+                            table = np.uint64(tables.ctypes.data + 16 * which)
+                            target = np.uint64(
+                                digits.ctypes.data + ((strip * digits.shape[1] + p) * count + which) * size
+                            )
     # The last tile is reduced beside a product that nobody reads.
     here = np.uint64(tiles.ctypes.data)
-    here = here + np.uint64(4 * size * max(strips, 1)) if here == before else here
+    here = here + np.uint64(4 * size) if here == before else here
     a, b = np.uint64(left.ctypes.data + first * pitch), np.uint64(right.ctypes.data + panel * right.strides[1])
     one = np.int64(1)
     _micro1(a, pitch, b, one, one, here, before, before_a, before_rows, tail, target, table, b)
