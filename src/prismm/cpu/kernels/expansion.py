@@ -83,57 +83,6 @@ def expand(s0, s1, s2, s3, s4, radix, product, quotient, h, m, t):
 
 
 @device
-def expand_two(s0, s1, radix, product, quotient, h, m, t):
-    """`expand` for two limbs: h + m is all of C', still in units of a third limb."""
-    p0, p1 = product[0], product[1]
-    i0, i1 = quotient[0], quotient[1]
-    down = power_of_two(-radix)
-    up = power_of_two(radix)
-    above = up * up
-    for j in range(h.size):
-        q = -np.rint(fma(s0[j], i0, s1[j] * i1))
-        x1 = fma(q, p1, s1[j])
-        x0 = fma(q, p0, s0[j])
-        carry = np.rint(x1 * down)
-        x1 = fma(-carry, up, x1)
-        a, b = fast_two_sum((x0 + carry) * above, x1 * up)
-        h[j] = a
-        m[j] = b
-        t[j] = 0.0
-
-
-@device
-def expand_three(s0, s1, s2, radix, product, quotient, h, m, t):
-    """`expand` for three limbs: h + m + t is C' itself.
-
-    x0·2^80, x1·2^40 and x2, with |x1|, |x2| <= 2^39, are multiples of 2^80, 2^40 and 1, so the first sum is exact as
-    in `expand`, and its error b a multiple of 2^40. If a is 0, so is b. Otherwise |a| >= 2^40 exceeds b + x2, so the
-    last sum is exact too; what it leaves, m, is 0 or a multiple of ulp(b + x2), which is at least twice t.
-    """
-    p0, p1, p2 = product[0], product[1], product[2]
-    i0, i1 = quotient[0], quotient[1]
-    down = power_of_two(-radix)
-    up = power_of_two(radix)
-    above = up * up
-    for j in range(h.size):
-        q = -np.rint(fma(s0[j], i0, s1[j] * i1))
-        x2 = fma(q, p2, s2[j])
-        x1 = fma(q, p1, s1[j])
-        x0 = fma(q, p0, s0[j])
-        carry = np.rint(x2 * down)
-        x2 = fma(-carry, up, x2)
-        x1 += carry
-        carry = np.rint(x1 * down)
-        x1 = fma(-carry, up, x1)
-        a, b = fast_two_sum((x0 + carry) * above, x1 * up)
-        b, c = two_sum(b, x2)
-        a, b = fast_two_sum(a, b)
-        h[j] = a
-        m[j] = b
-        t[j] = c
-
-
-@device
 def round_expansion(h, m, t, exponent, precision, lowest):
     """RN((h + m + t)·2^exponent) to `precision` bits with least exponent `lowest`, ties to even, in plain integers.
 

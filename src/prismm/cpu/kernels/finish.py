@@ -81,25 +81,6 @@ def test_rounding32(h, m, t, unit_bound, bound, odd, fail):
 
 
 @device
-def _test_magnitude(h, unit_bound, bound, kappa, fail):
-    """fail unless |h| >= kappa·bound or the bound is zero: one product, so the same decision on every engine."""
-    for j in range(h.size):
-        e = bound[j] * unit_bound
-        fail[j] = np.uint8((abs(h[j]) < e * kappa) | ((e * kappa != e * kappa) & (e != 0.0)))
-
-
-@device
-def _flag_reach(h, bound, unit_bound, unit, shift, top, reach, hard):
-    """Mark as hard what might overflow somewhere within its bound: |h| + bound in the top two binades or beyond."""
-    for j in range(h.size):
-        reach[j] = abs(h[j]) + bound[j] * unit_bound
-    bits = reach.view(np.int64)
-    for j in range(h.size):
-        moved = ((bits[j] >> 52) & 0x7FF) + unit - shift[j]
-        hard[j] |= np.uint8((moved > top) & (bound[j] != 0.0))
-
-
-@device
 def pigeonhole(row_counts, i, column_counts, j, k, power, needed, unit):
     """Whether |a||b| >= needed, since at least #{|a| >= α} + #{|b| >= β} - k of the k products are at least α·β.
 

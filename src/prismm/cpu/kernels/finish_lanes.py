@@ -1,9 +1,13 @@
 """The loops of `finish` over a strip, eight entries at a time in registers: expansions, rounding, tests.
 
-Each is the same sequence of float64 operations as its slow twin in `finish` and `expansion`, lane by lane, but for one:
-where a float32 rounding is tested, the ends of the interval are scaled by adding to their exponents, so by exactly
-2^(unit - shift), where the twin multiplies by a quotient. A lane whose ends leave float64's range so differs in sign
-from the other end, or is no number, and fails the test; what fails is decided by exact arithmetic.
+C' = h + m + t as in `expansion.expand`. Of two limbs h + m is all of C', in units of a third limb. Of three, x0·2^80,
+x1·2^40 and x2, with |x1|, |x2| <= 2^39, are multiples of 2^80, 2^40 and 1, so the first sum is exact as in `expand`, and
+its error b a multiple of 2^40. If a is 0, so is b. Otherwise |a| >= 2^40 exceeds b + x2, so the last sum is exact too;
+what it leaves, m, is 0 or a multiple of ulp(b + x2), which is at least twice t.
+
+Where a float32 rounding is tested, the ends of the interval are scaled by adding to their exponents, so by exactly
+2^(unit - shift). A lane whose ends leave float64's range so differs in sign from the other end, or is no number, and
+fails the test; what fails is decided by exact arithmetic.
 """
 
 from __future__ import annotations
@@ -34,7 +38,7 @@ _BYTES = 64
 
 
 def _expanded(limbs: list[Lanes], product: list[Lanes], quotient: list[Lanes], radix: Any) -> list[Lanes]:
-    """h, m, t of `expansion.expand_two`, `expand_three` or `expand`, by the number of limbs."""
+    """h, m, t from two to five limbs."""
     b = limbs[0].b
     up, down = power_of_two(b, radix), power_of_two(b, b.sub(number(0), radix))
     q = -fma(limbs[0], quotient[0], limbs[1] * quotient[1]).rint()
@@ -50,7 +54,7 @@ def _expanded(limbs: list[Lanes], product: list[Lanes], quotient: list[Lanes], r
     if len(x) == 3:
         return [*fast_two_sum(high, low), rest]
     rest, last = two_sum(rest, x[3] * down)
-    last = last + x[4] * (down * down)
+    last = last + x[4] * (down * down) if len(x) == 5 else last
     high, low = fast_two_sum(high, low)
     low, rest = fast_two_sum(low, rest)
     rest, last = fast_two_sum(rest, last)
@@ -86,13 +90,13 @@ def _expansion(limbs: int) -> Any:
     return emit
 
 
-_expand2, _expand3, _expand5 = (_expansion(limbs) for limbs in (2, 3, 5))
+_expand2, _expand3, _expand4, _expand5 = (_expansion(limbs) for limbs in (2, 3, 4, 5))
 
 
 @device
 def expand_strip(sums, limbs, radix, product, quotient, work, w):
-    """h, m and t (rows 0, 1, 2 of `work`) of a strip of w entries from their limbs; whole eights are read and written,
-    and five limbs where there are more than three.
+    """h, m and t (rows 0, 1, 2 of `work`) of a strip of w entries from their limbs; whole eights are read and
+    written.
     """
     s, width = np.uint64(sums.ctypes.data), sums.strides[0]
     p, i = np.uint64(product.ctypes.data), np.uint64(quotient.ctypes.data)
@@ -101,6 +105,8 @@ def expand_strip(sums, limbs, radix, product, quotient, work, w):
         _expand2(s, width, radix, p, i, target, row, eights)
     elif limbs == 3:
         _expand3(s, width, radix, p, i, target, row, eights)
+    elif limbs == 4:
+        _expand4(s, width, radix, p, i, target, row, eights)
     else:
         _expand5(s, width, radix, p, i, target, row, eights)
 
@@ -114,7 +120,7 @@ class _Strip:
         self.nonzero = h.differs(0.0)
 
     def rounded(self, precision: int) -> tuple[Lanes, Lanes]:
-        """Value and mask `hard`: `finish._store_plain`, or for float32 `_store_odd`."""
+        """h·2^move and a mask `hard`: as `finish.store_plain`, or for float32 `store_odd`."""
         h, m, t = self.h, self.m, self.t
         bits = h.bits()
         if precision == 53:
@@ -132,7 +138,7 @@ class _Strip:
         return self.nonzero.where(value, bits - bits).floats(), hard
 
     def rounding_fails(self, e: Lanes, precision: int) -> Lanes:
-        """`finish._test_rounding`, and for float32 `_test_rounding32`."""
+        """Where some number within e of h + m + t may round elsewhere: `finish.test_rounding`, `test_rounding32`."""
         h, m, t = self.h, self.m, self.t
         err = fma(e, 1.0 + 2.0**-45, fma(t.magnitude(), 2.0, m.magnitude() * 2.0**-50))
         if precision == 53:
@@ -145,12 +151,12 @@ class _Strip:
         return ~same & e.differs(0.0)
 
     def magnitude_fails(self, e: Lanes, kappa: Lanes) -> Lanes:
-        """`finish._test_magnitude`."""
+        """Unless |h| >= kappa·e or e is 0: one product, so the same decision on every engine."""
         scaled = e * kappa
         return (self.h.magnitude() < scaled) | (scaled.differs(scaled) & e.differs(0.0))
 
     def reaches(self, e: Lanes, bound: Lanes, top: int) -> Lanes:
-        """`finish._mark_reach`."""
+        """Where some number within `bound` may overflow: |h| + e in the top two binades or beyond."""
         reach = (self.h.magnitude() + e).bits()
         return ((((reach >> 52) & 0x7FF) + self.move) > top) & bound.differs(0.0)
 
