@@ -11,9 +11,15 @@ import numpy as np
 import pytest
 
 import prismm
+from prismm.core.accuracy import parse_target
 from prismm.core.memory import workspace_limit
-from prismm.cpu import costs
+from prismm.core.problem import Problem
+from prismm.cpu import choice, costs, measured
+from prismm.cpu.engines import integer
+from prismm.cpu.engines.base import Proof
+from prismm.cpu.kernels import amx
 from prismm.errors import ArgumentError, PrismmError, ShapeError
+from prismm.formats import FP64
 from prismm.planning.moduli_count import _uncertified_share, moduli_for_rounding
 from prismm.testing import HOSTILE
 from tests.judge import CORRECT, DTYPES, assert_same_bits, usable_engines
@@ -197,3 +203,103 @@ def test_an_empty_inner_dimension_of_batches(keywords):
     for a, b in ((np.zeros((3, 0)), np.zeros((2, 0, 5))), (np.zeros((2, 3, 0)), np.zeros((0, 5)))):
         c = prismm.matmul(a, b, **keywords)
         assert c.shape == (2, 3, 5) and not c.any()
+
+
+@pytest.fixture
+def tile_unit(monkeypatch):
+    """A CPU with a tile unit that multiplies 40 times as fast as its BLAS, whatever this one is."""
+    rates = replace(costs.RATES["cpu:vnni"], residue=1.2e12, float64=3.0e10, float32=6.0e10, split=4e9, join=2e9)
+    found = {"rates": rates, "share": 0.0}
+    monkeypatch.setattr(amx, "supported", lambda: True)
+    monkeypatch.setattr(integer, "_proof", lambda name: Proof(True, "pretended"))
+    monkeypatch.setattr(measured, "rates", lambda engine: found["rates"])
+    monkeypatch.setattr(choice, "uncertified_share", lambda *_: found["share"])
+    integer._best.cache_clear()
+    costs.rates_of.cache_clear()
+    yield found
+    integer._best.cache_clear()
+    costs.rates_of.cache_clear()
+
+
+def of_size(m: int, k: int, n: int, dtype: str = "float64", **keywords: Any) -> prismm.Plan:
+    zeros = np.zeros((1, 1), dtype)
+    return prismm.explain(np.broadcast_to(zeros, (m, k)), np.broadcast_to(zeros, (k, n)), **keywords)
+
+
+def test_the_default_takes_residues_where_a_tile_unit_is_faster_than_blas(tile_unit):
+    for dtype, moduli in (("float64", 15), ("float32", 7), ("complex128", 15)):
+        plan = of_size(2048, 2048, 2048, dtype)
+        assert (plan.scheme, plan.engine) == (prismm.Residues(moduli), "cpu:amx"), dtype
+        assert "fewer seconds are predicted" in plan.reasons[0]
+        assert "Native(compute=None)" in [x.scheme for x in plan.alternatives]
+    assert of_size(2048, 2048, 2048, accuracy="fast").scheme == prismm.Residues(15)
+    # Small or thin products, those that an engine is asked for, and batches of small ones stay with BLAS.
+    for plan in (
+        of_size(500, 500, 500), of_size(1 << 14, 1 << 14, 8), of_size(100, 1 << 14, 1 << 13),
+        of_size(2048, 2048, 2048, engine="cpu:blas"),
+    ):  # fmt: skip
+        assert plan.scheme == prismm.Native()
+    assert of_size(2048, 2048, 2048, "float32", **CORRECT).engine == "cpu:amx"
+
+
+def test_the_default_stays_with_blas_where_residues_would_not_pay(tile_unit):
+    tile_unit["share"] = 0.5  # every other certificate fails, as where half of the terms are zeros
+    assert of_size(2048, 2048, 2048).scheme == prismm.Native()
+    tile_unit["share"] = 0.0
+    for slower in ({"residue": 5e11}, {"float64": 9e10}, {"join": 5e7}, {"split": 2e8}):
+        costs.rates_of.cache_clear()
+        tile_unit["rates"] = replace(
+            costs.RATES["cpu:vnni"], **({"residue": 1.2e12, "split": 4e9, "join": 2e9} | slower)
+        )
+        assert of_size(2048, 2048, 2048).scheme == prismm.Native(), slower
+
+
+def test_data_whose_certificates_fail_are_seen_in_a_sample(rng):
+    """Norms that say little of |a||b| leave certificates open; the share is that of the whole product."""
+    if "cpu:amx" not in usable_engines():
+        pytest.skip("no AMX tiles, or no leave to use them")
+    for dtype in ("float64", "complex128"):
+        a, b = rng.standard_normal((300, 200)).astype(dtype), rng.standard_normal((200, 250)).astype(dtype)
+        if dtype == "complex128":  # real numbers as complex ones: all imaginary parts are sums of zeros
+            expected = 0.5
+        else:
+            a[:, :100], b[:100], expected = 1e9 * a[:, :100], 0.0, 0.9  # the large half of a meets zeros
+        problem = of(a, b)
+        share = choice.uncertified_share(problem, choice.Sample(a, b, np.dtype(dtype)), 15, "cpu:amx")
+        assert share >= expected
+    a, b = rng.standard_normal((300, 200)), rng.standard_normal((200, 250))
+    assert choice.uncertified_share(of(a, b), choice.Sample(a, b, np.dtype("f8")), 15, "cpu:amx") == 0.0
+
+
+def of(a: np.ndarray, b: np.ndarray) -> Problem:
+    return Problem(
+        len(a), a.shape[1], b.shape[1], (), FP64, parse_target("native"), reproducible=False, one_type=True,
+        is_complex=a.dtype.kind == "c",
+    )  # fmt: skip
+
+
+@pytest.mark.skipif("cpu:amx" not in usable_engines(), reason="no AMX tiles, or no leave to use them")
+def test_rates_are_measured_once_and_kept_on_disk(monkeypatch, tmp_path):
+    monkeypatch.setattr(measured, "cache_folder", lambda: tmp_path)
+    measured._rates.cache_clear()
+    count = []
+    measure = measured.measure
+    monkeypatch.setattr(measured, "measure", lambda engine: count.append(engine) or measure(engine))
+    try:
+        first = measured._rates("cpu:amx", "here")
+        path = tmp_path / measured.FILE
+        assert path.exists() and count == ["cpu:amx"]
+        measured._rates.cache_clear()
+        assert measured._rates("cpu:amx", "here") == first and len(count) == 1
+        assert 1e11 < first.residue < 1e13 and first.float64 < first.float32
+        whole = path.read_bytes()
+        other = {"engine": "cpu:amx", "processor": "another", "rates": {}}
+        for spoiled in (b"", whole[:-20], whole.replace(b"here", b"else"), json.dumps(other).encode(), b"[1]",
+                        whole.replace(b'"residue": ', b'"residue": -')):  # fmt: skip
+            path.write_bytes(spoiled)
+            measured._rates.cache_clear()
+            measured._rates("cpu:amx", "here")
+        assert len(count) == 7
+        assert json.loads(path.read_bytes())["processor"] == "here"
+    finally:
+        measured._rates.cache_clear()

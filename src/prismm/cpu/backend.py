@@ -28,7 +28,7 @@ from prismm.cpu import blas_threads
 from prismm.cpu.alternatives import alternatives
 from prismm.cpu.choice import CpuColumn, Sample
 from prismm.cpu.costs import blas_seconds
-from prismm.cpu.engines.named import forced, refuse_simulated
+from prismm.cpu.engines.named import BLAS, forced, refuse_simulated
 from prismm.cpu.implementation import Implementation, implementation_of
 from prismm.errors import DTypeError, OperandError, ShapeError
 from prismm.formats import format_of
@@ -206,7 +206,8 @@ def select(
         refuse_simulated(request.engine, "prismm.Auto()")
         if problem.rounded and forced(request.engine) is not None:
             problem = replace(problem, fits_float32=False)  # sums in float64 are no engine's
-        chosen = auto.choose(problem, CpuColumn(), sample)
+        asked = BLAS if request.engine == BLAS else forced(request.engine)
+        chosen = auto.choose(problem, CpuColumn(), sample, asked)
         scheme, reasons = chosen.scheme, chosen.reasons
     implementation = implementation_of(scheme)
     engine, why = implementation.engine(problem, request.engine, may_read_data=may_read_data)

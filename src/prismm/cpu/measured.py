@@ -67,15 +67,18 @@ def _read(path: Path, engine: str, processor: str) -> Rates | None:
         return None
 
 
-def _seconds(run: Callable[[], Any]) -> float:
-    """Median of a few runs, after one that counts for nothing."""
-    run()
-    taken = []
-    for _ in range(_REPEATS):
-        start = time.perf_counter()
-        run()
-        taken.append(time.perf_counter() - start)
-    return statistics.median(taken)
+def _seconds(runs: dict[str, Callable[[], Any]]) -> dict[str, float]:
+    """Medians of a few rounds, in which each has its turn, after one that counts for nothing: what slows this machine
+    down for a while slows all of them.
+    """
+    taken: dict[str, list[float]] = {name: [] for name in runs}
+    for count in range(_REPEATS + 1):
+        for name, run in runs.items():
+            start = time.perf_counter()
+            run()
+            if count:
+                taken[name].append(time.perf_counter() - start)
+    return {name: statistics.median(times) for name, times in taken.items()}
 
 
 def measure(engine: str) -> Rates:
@@ -101,10 +104,10 @@ def measure(engine: str) -> Rates:
     out = np.empty((_ROWS, _COLUMNS))
     chosen = choose(engine)
     job = Job(FP64, parse_target("native"), _LONG, a_priori=True, workers=1, workspace_bytes=1 << 30)
-    taken, elements = [], 0.0
-    for k in (_SHORT, _LONG):
-        splitter = Splitter(_MODULI, chosen, k, False, a_priori=True, levels=True)
-        with Workspace() as workspace:
+    runs: dict[str, Callable[[], Any]] = {}
+    with Workspace() as workspace:
+        for k in (_SHORT, _LONG):
+            splitter = Splitter(_MODULI, chosen, k, False, a_priori=True, levels=True)
             left = workspace.empty(left_shape(splitter, _ROWS), residue_dtype(chosen, left=True))
             right = workspace.empty(right_shape(splitter, _COLUMNS), residue_dtype(chosen, left=False))
             x, y = np.ascontiguousarray(a[:, :k]), np.ascontiguousarray(b[:k])
@@ -113,16 +116,18 @@ def measure(engine: str) -> Rates:
             work = Product(splitter, job, Outcome())
             buffers = work.buffers(_ROWS, _COLUMNS, workspace)
             tile = (0, _ROWS, 0, _COLUMNS)
-            taken.append(_seconds(lambda: work.tile(left, right, rows, columns, tile, out, 0, buffers)))  # noqa: B023
-            elements = _seconds(lambda: split_operand(x, splitter, left, left=True))  # noqa: B023
-            elements += _seconds(lambda: split_operand(y, splitter, right, left=False))  # noqa: B023
+            runs[f"product {k}"] = functools.partial(work.tile, left, right, rows, columns, tile, out, 0, buffers)
+        runs["split left"] = functools.partial(split_operand, x, splitter, left, left=True)
+        runs["split right"] = functools.partial(split_operand, y, splitter, right, left=False)
+        for dtype in ("float64", "float32"):
+            runs[dtype] = functools.partial(np.matmul, a.astype(dtype), b.astype(dtype))
+        with threadpool_limits(1, user_api="blas"):
+            seconds = _seconds(runs)
     entries = _ROWS * _COLUMNS
-    products = (taken[1] - taken[0]) / (entries * (_LONG - _SHORT) * _MODULI)
-    join = max(taken[0] / (entries * _MODULI) - products * _SHORT, 1e-12)
-    native = {}
-    with threadpool_limits(1, user_api="blas"):
-        for name, dtype in (("float64", "f8"), ("float32", "f4")):
-            x, y = a.astype(dtype), b.astype(dtype)
-            native[name] = entries * _LONG / _seconds(lambda: x @ y)  # noqa: B023
-    split = (_ROWS + _COLUMNS) * _LONG * _MODULI / elements
-    return Rates(residue=1.0 / max(products, 1e-13), split=split, join=1.0 / join, **native)
+    long, short = (seconds[f"product {k}"] / (entries * _MODULI) for k in (_LONG, _SHORT))
+    # Of an entry and modulus: a share for each term, and one for the join, which is less than half of the long product.
+    term = min(max((long - short) / (_LONG - _SHORT), 0.5 * long / _LONG), long / _LONG)
+    join = max(long - term * _LONG, 0.01 * long)
+    split = (_ROWS + _COLUMNS) * _LONG * _MODULI / (seconds["split left"] + seconds["split right"])
+    native = {dtype: entries * _LONG / seconds[dtype] for dtype in ("float64", "float32")}
+    return Rates(residue=1.0 / term, split=split, join=1.0 / join, **native)

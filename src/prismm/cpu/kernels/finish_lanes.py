@@ -2,8 +2,8 @@
 
 C' = h + m + t as in `expansion.expand`. Of two limbs h + m is all of C', in units of a third limb. Of three, x0·2^80,
 x1·2^40 and x2, with |x1|, |x2| <= 2^39, are multiples of 2^80, 2^40 and 1, so the first sum is exact as in `expand`,
-and its error b a multiple of 2^40. If a is 0, so is b. Otherwise |a| >= 2^40 exceeds b + x2, so the last sum is exact too;
-what it leaves, m, is 0 or a multiple of ulp(b + x2), which is at least twice t.
+and its error b a multiple of 2^40. If a is 0, so is b. Otherwise |a| >= 2^40 exceeds b + x2, so the last sum is exact
+too; what it leaves, m, is 0 or a multiple of ulp(b + x2), which is at least twice t.
 
 Where a float32 rounding is tested, the ends of the interval are scaled by adding to their exponents, so by exactly
 2^(unit - shift). A lane whose ends leave float64's range so differs in sign from the other end, or is no number, and
