@@ -16,7 +16,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import json
-import statistics
 import time
 from collections.abc import Callable
 from dataclasses import asdict
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
 FILE = "rates.json"
 
 _MODULI, _ROWS, _COLUMNS, _SHORT, _LONG = 15, 672, 384, 512, 1536
-_REPEATS = 5
+_REPEATS = 8
 
 
 def rates(engine: str) -> Rates:
@@ -68,8 +67,8 @@ def _read(path: Path, engine: str, processor: str) -> Rates | None:
 
 
 def _seconds(runs: dict[str, Callable[[], Any]]) -> dict[str, float]:
-    """Medians of a few rounds, in which each has its turn, after one that counts for nothing: what slows this machine
-    down for a while slows all of them.
+    """Least seconds of a few rounds, in which each has its turn, after one that counts for nothing: what else runs here
+    only slows them down, and for a while all of them.
     """
     taken: dict[str, list[float]] = {name: [] for name in runs}
     for count in range(_REPEATS + 1):
@@ -78,7 +77,7 @@ def _seconds(runs: dict[str, Callable[[], Any]]) -> dict[str, float]:
             run()
             if count:
                 taken[name].append(time.perf_counter() - start)
-    return {name: statistics.median(times) for name, times in taken.items()}
+    return {name: min(times) for name, times in taken.items()}
 
 
 def measure(engine: str) -> Rates:
