@@ -67,16 +67,16 @@ def _read(path: Path, engine: str, processor: str) -> Rates | None:
 
 
 def _seconds(runs: dict[str, Callable[[], Any]]) -> dict[str, float]:
-    """Least seconds of a few rounds, in which each has its turn, after one that counts for nothing: what else runs here
-    only slows them down, and for a while all of them.
+    """Least processor time, in seconds, of a few rounds in which each has its turn, after one that counts for nothing:
+    what else runs here only slows them down.
     """
     taken: dict[str, list[float]] = {name: [] for name in runs}
     for count in range(_REPEATS + 1):
         for name, run in runs.items():
-            start = time.perf_counter()
+            start = time.thread_time()
             run()
             if count:
-                taken[name].append(time.perf_counter() - start)
+                taken[name].append(time.thread_time() - start)
     return {name: min(times) for name, times in taken.items()}
 
 
