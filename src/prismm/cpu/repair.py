@@ -190,6 +190,8 @@ def _by_magnitude(
     """Certify by magnitudes: κ·ε <= LB, all in integers and one product; or no product is nonzero, so the entry is
     0.
     """
+    from prismm.cpu.kernels.magnitude import certify
+
     assert job.target is not None
     rounding = job.target.kind == "correctly-rounded"
     factor = np.inf if rounding else accuracy.magnitude_kappa(job.target, job.terms, job.result)
@@ -201,20 +203,16 @@ def _by_magnitude(
         index, candidates = np.flatnonzero(zero), entries.keep(zero)
     rows, columns = scales
     for where, total, hit in _magnitude_sums(a, b, candidates, job, scales):
-        proved = hit == 0
+        proved = (hit == 0).view(np.uint8)
         if not rounding:
-            i, j = candidates.i[where], candidates.j[where]
-            value = target[candidates.keep(where).place]
-            power = rows.power[i] + columns.power[j] - 14
-            lower = np.ldexp(total.astype(np.float64), power)
-            bound = bound_in_units(rows.terms[:, i], columns.terms[:, j], a, job)
-            with np.errstate(invalid="ignore", over="ignore"):
-                proved |= bound * factor <= lower
-                # Near the top of the range the question is whether the exact value overflows: magnitudes cannot tell.
-                with np.errstate(over="ignore"):
-                    reach = np.abs(value.astype(np.float64)) + np.ldexp(bound, -(rows.shift[i] + columns.shift[j]))
-                proved &= reach < 2.0 ** (job.result.maxexp - 2)
-        done[index[where[proved]]] = True
+            here = candidates.keep(where)
+            terms = a.shape[1] * (2 if np.iscomplexobj(a) else 1) / 4.0
+            certify(
+                here.i, here.j, total, hit, target[here.place].astype(np.float64), rows.terms, columns.terms,
+                rows.power, columns.power, rows.shift, columns.shift, terms, factor, 2.0 ** (job.result.maxexp - 2),
+                proved,
+            )  # fmt: skip
+        done[index[where[proved.view(np.bool_)]]] = True
     outcome.count("magnitude", int(done.sum()))
     return entries.keep(~done)
 

@@ -6,7 +6,7 @@ elsewhere; MAGNITUDE: that the bound is small beside |a||b|; PAIR: nothing, the 
 
 import numpy as np
 
-from prismm.core.jit import contiguous_row, device, fma, power_of_two, trailing_zeros, words
+from prismm.core.jit import bits_of, contiguous_row, device, float_of, fma, power_of_two, trailing_zeros, words
 from prismm.cpu.kernels.expansion import expand, expand_three, expand_two, round_expansion, two_sum
 
 
@@ -50,6 +50,39 @@ def store_odd(h, m, t, unit, shift, out, hard):
         step = step if (rest != 0.0) & ((bits[j] & 1) == 0) else 0
         hard[j] = np.uint8(((moved < 2) | (moved > 1148)) & (h[j] != 0.0))
         target[j] = bits[j] + step + ((unit - shift[j]) << 52) if h[j] != 0.0 else 0
+
+
+@device
+def store_subnormal(h, m, t, unit, shift, unit_bound, bound, mode, out, hard, fail):
+    """What `store_plain` marked as below the normal numbers, where its rounding is clear, with one addition: `hard` no
+    longer marks it, and `fail` (where mode is ROUNDING) says that the bound leaves no doubt.
+
+    With G = 2^-1074 in units of h, |h| < 2^52·G, so 2^53·G - |h| is rounded to a multiple of G: their bit patterns, as
+    integers, differ by n = RN(|h|/G). Where ±(h + m + t) - n·G, and all within the bound of it, is below G/2 in
+    magnitude, and the sign is sure, n is right, and is the bit pattern of the result but for its sign. Beside a G
+    beyond 2^900 h is nothing.
+    """
+    bits = h.view(np.int64)
+    target = out.view(np.int64)
+    sign = np.int64(-1) << 63
+    tested = 1.0 if mode == 1 else 0.0
+    for j in range(h.size):
+        below = ((bits[j] >> 52) & 0x7FF) + unit - shift[j] < 1
+        e = min(max(shift[j] - unit - 1074, -960), 900)
+        g = float_of((e + 1023) << 52)
+        top = g * 2.0**53
+        size = abs(h[j])
+        left = top - size
+        n = bits_of(top) - bits_of(left)
+        rest = (size - (top - left)) + (m[j] if h[j] > 0.0 else -m[j])
+        err = fma(bound[j] * unit_bound * tested, 1.0 + 2.0**-45, fma(abs(t[j]), 2.0, abs(m[j]) * 2.0**-50))
+        clear = (abs(rest) * (1.0 + 2.0**-50) + err < 0.5 * g) & (size * 0.5 > abs(m[j]) + err)
+        clear &= below & (hard[j] != 0) & (e > -960)
+        target[j] = (n | (bits[j] & sign)) if clear else target[j]
+        hard[j] = np.uint8(0) if clear else hard[j]
+        # As of every entry that is not normal, what fails a test of magnitudes here is not tested by others.
+        failed = np.uint8(2) if (mode == 2) & (fail[j] != 0) else np.uint8(0)
+        fail[j] = failed if clear else fail[j]
 
 
 @device
@@ -108,11 +141,15 @@ def pigeonhole(row_counts, i, column_counts, j, k, power, needed, unit):
     levels = row_counts.shape[1]
     others = column_counts.shape[1]
     least = needed * power_of_two(unit + 2 - power)
+    if not least <= np.float64(k):
+        return False
     for x in range(levels):
         p = min(2, levels - 1) + x
         p -= levels if p >= levels else 0
         spare = row_counts[i, p] - k
         threshold = least * np.float64(np.int64(1) << p)
+        if np.float64(row_counts[i, p]) < threshold:
+            continue
         for y in range(others):
             r = min(2, others - 1) + y
             r -= others if r >= others else 0
@@ -149,6 +186,14 @@ def undecided(h, m, t, bound, exponent, precision, lowest):
         return np.uint8(0)
     low, high, signs_differ = ends(h, m, t, bound, exponent, precision, lowest)
     return np.uint8(low != high or signs_differ)
+
+
+@device
+def far_apart(h, bound, precision):
+    """Whether numbers within `bound` of h are more than four units of h's last place apart, so that a normal h has some
+    that round differently: `undecided` would say the same, later.
+    """
+    return bound > abs(h) * power_of_two(3 - precision)
 
 
 @device
@@ -217,6 +262,8 @@ def finish(
     for eight in range(first.size):
         trouble |= first[eight] | second[eight]
     if trouble != 0:
+        if precision == 53:
+            store_subnormal(h, m, t, unit, shift, unit_bound, bound, mode, value, hard, fail)
         for eight in range(first.size):
             marks = first[eight] | second[eight]
             while marks != 0:
@@ -233,7 +280,7 @@ def finish(
                     if mode == 2 and not fail[j]:
                         # 2: magnitudes say nothing of overflow
                         fail[j] = 2 * _overflow_uncertain(h[j], m[j], t[j], bound[j] * unit_bound, e, precision, lowest)
-                if mode == 1 and (hard[j] or fail[j]):
+                if mode == 1 and (hard[j] or not far_apart(h[j], bound[j] * unit_bound, precision)):
                     fail[j] = undecided(h[j], m[j], t[j], bound[j] * unit_bound, unit - shift[j], precision, lowest)
                 if mode == 2 and fail[j] == 1:
                     needed = bound[j] * unit_bound * magnitude_kappa

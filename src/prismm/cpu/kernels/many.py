@@ -15,7 +15,16 @@ import numpy as np
 
 from prismm.core.jit import contiguous_row, device, fma, kernel, power_of_two
 from prismm.cpu.kernels.expansion import expand, round_expansion
-from prismm.cpu.kernels.finish import bounds, store_odd, store_plain, test_rounding, test_rounding32, undecided
+from prismm.cpu.kernels.finish import (
+    bounds,
+    far_apart,
+    store_odd,
+    store_plain,
+    store_subnormal,
+    test_rounding,
+    test_rounding32,
+    undecided,
+)
 from prismm.cpu.kernels.join import RADIX, STRIP
 from prismm.cpu.kernels.strip import limb_sums
 from prismm.cpu.kernels.vnni import TILE_COLUMNS, TILE_ROWS, tile_products
@@ -130,12 +139,18 @@ def round_strip(h, m, t, unit, bound, shift, i, j0, precision, out, out32, faile
         test_rounding32(h, m, t, 1.0, bound, value, fail)
     lowest = -1074 if precision == 53 else -149
     n = max(out.shape[1], out32.shape[1])
+    trouble = np.uint8(0)
+    for j in range(w):
+        trouble |= hard[j]
+    if trouble and precision == 53:
+        store_subnormal(h, m, t, unit, shift, 1.0, bound, 1, value, hard, fail)
     for j in range(w):
         if hard[j] or fail[j]:
             e = unit - shift[j]
             if hard[j]:
                 value[j] = round_expansion(h[j], m[j], t[j], e, precision, lowest)
-            if undecided(h[j], m[j], t[j], bound[j], e, precision, lowest):
+            apart = not hard[j] and far_apart(h[j], bound[j], precision)
+            if apart or undecided(h[j], m[j], t[j], bound[j], e, precision, lowest):
                 failed[count] = i * n + j0 + j
                 count += 1
     if precision == 53:
