@@ -49,12 +49,13 @@ def joined(system, values, shift, rng, precision, bounds=None):
     whole = np.zeros((1, len(system.moduli), -(-n // 16) * 16), np.int32)
     whole[0, :, :n] = c[:, 0]
     rows, columns = bound_vectors(np.zeros(n) if bounds is None else np.asarray(bounds, np.float64))
+    nothing = np.empty((0, 0))
     out, out32, failed = np.full((1, n), np.nan), np.full((1, n), np.nan, np.float32), np.empty(n, np.int32)
     count = call(
         many.join_many, c=whole, modulus=system.modulus, reciprocal=system.reciprocal, weights=system.weights,
         product=system.product, quotient=system.quotient, row_shift=np.zeros(1, np.int64),
         column_shift=np.zeros(n, np.int64) + shift, row_terms=rows, column_terms=columns, terms=0.0,
-        precision=precision, out=out, out32=out32, failed=failed,
+        correction=nothing, error=nothing, precision=precision, out=out, out32=out32, failed=failed,
     )  # fmt: skip
     return (out if precision == 53 else out32.astype(np.float64))[0], set(failed[:count].tolist())
 
