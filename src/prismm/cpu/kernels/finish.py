@@ -59,8 +59,8 @@ def store_subnormal(h, m, t, unit, shift, unit_bound, bound, mode, out, hard, fa
 
     With G = 2^-1074 in units of h, |h| < 2^52·G, so 2^53·G - |h| is rounded to a multiple of G: their bit patterns, as
     integers, differ by n = RN(|h|/G). Where ±(h + m + t) - n·G, and all within the bound of it, is below G/2 in
-    magnitude, and the sign is sure, n is right, and is the bit pattern of the result but for its sign. Beside a G
-    beyond 2^900 h is nothing.
+    magnitude, and the sign is sure, n is right, and is the bit pattern of the result but for its sign. A G beyond
+    2^900 is taken for that: it leaves n = 0.
     """
     bits = h.view(np.int64)
     target = out.view(np.int64)
@@ -68,7 +68,8 @@ def store_subnormal(h, m, t, unit, shift, unit_bound, bound, mode, out, hard, fa
     tested = 1.0 if mode == 1 else 0.0
     for j in range(h.size):
         below = ((bits[j] >> 52) & 0x7FF) + unit - shift[j] < 1
-        e = min(max(shift[j] - unit - 1074, -960), 900)
+        wanted = shift[j] - unit - 1074
+        e = min(max(wanted, -960), 900)
         g = float_of((e + 1023) << 52)
         top = g * 2.0**53
         size = abs(h[j])
@@ -77,7 +78,7 @@ def store_subnormal(h, m, t, unit, shift, unit_bound, bound, mode, out, hard, fa
         rest = (size - (top - left)) + (m[j] if h[j] > 0.0 else -m[j])
         err = fma(bound[j] * unit_bound * tested, 1.0 + 2.0**-45, fma(abs(t[j]), 2.0, abs(m[j]) * 2.0**-50))
         clear = (abs(rest) * (1.0 + 2.0**-50) + err < 0.5 * g) & (size * 0.5 > abs(m[j]) + err)
-        clear &= below & (hard[j] != 0) & (e > -960)
+        clear &= below & (hard[j] != 0) & (wanted > -960) & ((wanted <= 900) | (n == 0))
         target[j] = (n | (bits[j] & sign)) if clear else target[j]
         hard[j] = np.uint8(0) if clear else hard[j]
         # As of every entry that is not normal, what fails a test of magnitudes here is not tested by others.

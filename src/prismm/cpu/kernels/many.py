@@ -177,6 +177,9 @@ def _correct(h, m, t, lead, unit, correction, error, bound, missing):
     error leaves the sign.
     """
     for j in range(h.size):
+        if correction[j] == 0.0 and error[j] == 0.0:
+            bound[j] = 0.0
+            continue
         power = RADIX * lead[j] - unit - UNIT
         e, b = np.ldexp(correction[j], power), np.ldexp(error[j], power)
         if correction[j] != 0.0 and abs(e) < 2.0**-900:
@@ -187,7 +190,8 @@ def _correct(h, m, t, lead, unit, correction, error, bound, missing):
             b = b * (1.0 + 2.0**-50) + 2.0**-1000
         exact = missing[j] == 0.0 and t[j] == 0.0
         low = t[j] + e
-        b += 0.0 if exact else missing[j] + (abs(t[j]) + abs(e)) * 2.0**-50
+        if not exact:
+            b += missing[j] + (abs(t[j]) + abs(e)) * 2.0**-50
         middle, low = two_sum(m[j], low)
         high, middle = two_sum(h[j], middle)
         middle, low = two_sum(middle, low)
