@@ -2,6 +2,9 @@
 RN(exact), and every path gives the same bits.
 """
 
+import dataclasses
+import itertools
+
 import numpy as np
 import pytest
 
@@ -51,10 +54,10 @@ def test_what_a_system_settles_is_correctly_rounded(name, dtype, engine, seed):
             assert not target.any()
             continue
         rows, columns = int(block.rows.bits.max()), int(block.columns.bits.max())
-        for moduli in (6, 14, 22, 31, 40, MOST_MODULI):
+        for moduli, corrected in itertools.product((6, 14, 22, 31, 40, MOST_MODULI), (False, True)):
             choice = shared_bits(moduli, block.k, rows, columns)
             assert choice.left + choice.right + (block.k - 1).bit_length() <= room(moduli)
-            system = many_product.System.of(choice.moduli, choice.left, choice.right)
+            system = many_product.System.of(choice.moduli, choice.left, choice.right, corrected=corrected)
             value, failed = many_product.multiply(
                 block.left, block.right, block.rows, block.columns, system, target.dtype, job(dtype, k), engine
             )
@@ -122,7 +125,7 @@ def test_what_expansions_settle_is_correctly_rounded(name, dtype, parts, seed, r
 
 
 def forced(way, monkeypatch):
-    """Make `repair` take one way for all it can."""
+    """Make `repair` take one way for all it can; a number of moduli, negative with a correction."""
     monkeypatch.setattr(escalation, "FEW_SECONDS", 0.0)
     chosen = escalation.Block.choose
 
@@ -135,7 +138,8 @@ def forced(way, monkeypatch):
             return way, False
         if engine is None:
             return None, False
-        return shared_bits(way, self.k, int(self.rows.bits.max()), int(self.columns.bits.max())), False
+        bits = int(self.rows.bits.max()), int(self.columns.bits.max())
+        return dataclasses.replace(shared_bits(abs(way), self.k, *bits), corrected=way < 0), False
 
     monkeypatch.setattr(escalation.Block, "choose", choose)
 
@@ -147,7 +151,7 @@ def test_every_way_gives_the_same_bits(name, dtype, seed, monkeypatch):
     usable(VNNI)
     a, b = HOSTILE[name](19, 41, 23, seed, dtype)
     wanted = exact_product(a, b).rounded(dtype)
-    for way in ("planned", "pairs", "exact", 20, 33, 49, Expansion(2), Expansion(3)):
+    for way in ("planned", "pairs", "exact", 20, 33, 49, -12, -30, Expansion(2), Expansion(3)):
         with monkeypatch.context() as patch:
             forced(way, patch)
             out, outcome = np.full(wanted.shape, 7, dtype), Outcome()
@@ -192,3 +196,18 @@ def test_a_sample_knows_how_far_entries_are_from_another_rounding(rng):
     sample = escalation._Sample.of(block, job("float64", k))
     wanted = [0.5, 0.0, 2.0**-600, 0.0, 0.5 * 2.0**-1000, 2.0**969]
     assert sample.distance.tolist() == np.ldexp(wanted, sample.scale - np.array([0, 0, 0, 0, 74, 0])).tolist()
+
+
+def test_near_ties_of_far_terms_are_settled_by_corrections(seed):
+    """Terms as low as 2^-600 decide; few of the rows and columns are exact in any system."""
+    usable(VNNI)
+    a, b = HOSTILE["near_ties"](60, 40, 50, seed)
+    block = Block.of(a, b, everything(a @ b)[0])
+    found = []
+    for corrected in (False, True):
+        choice = shared_bits(24, block.k, int(block.rows.bits.max()), int(block.columns.bits.max()))
+        way = dataclasses.replace(choice, corrected=corrected)
+        value, failed = block.multiply(way, np.dtype(float), job("float64", 40), VNNI)
+        assert_same_bits(np.where(failed, 0, value), np.where(failed, 0, exact_product(a, b).rounded("float64")))
+        found.append(failed.mean())
+    assert found[0] > 0.5 and found[1] < 0.05, found

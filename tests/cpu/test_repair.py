@@ -5,8 +5,11 @@ import pytest
 
 from prismm.core.accuracy import Target
 from prismm.core.outcome import Epilogue, Job, Outcome, real_parts
-from prismm.cpu.engines.integer import FLOAT64
-from prismm.cpu.repair import Entries, exactly, gathered, repair
+from prismm.cpu import repair as repair_module
+from prismm.cpu.engines.integer import FLOAT64, choose
+from prismm.cpu.kernels.magnitude import certify
+from prismm.cpu.many_product import takes_bytes
+from prismm.cpu.repair import Entries, bound_in_units, exactly, gathered, repair
 from prismm.cpu.residues.split import Splitter, split_operand
 from prismm.formats import format_of
 from prismm.testing import HOSTILE, exact_gemm, exact_product
@@ -99,6 +102,50 @@ def test_magnitudes_pass_an_entry_only_within_its_target(name, dtype, target, se
     assert np.array_equal(np.isfinite(out), finite)
     if name in ("normal", "uniform"):
         assert outcome.paths.get("magnitude", 0) > out.size // 2
+
+
+@pytest.mark.covering("name")
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", HOSTILE)
+def test_magnitudes_of_many_entries_are_those_of_each(name, dtype, seed, monkeypatch):
+    """Two products of bytes by an engine, and entry by entry: equal sums, and flags."""
+    if not takes_bytes(choose("cpu")):
+        pytest.skip("no engine multiplies bytes here")
+    a, b = HOSTILE[name](33, 70, 29, seed, dtype)
+    scales = scales_of(a, b, 9 if np.dtype(dtype).itemsize == 4 or dtype == "complex64" else 15, dtype)
+    for entries in everything(np.empty((33, 29), dtype)):
+        entries = entries.keep(np.flatnonzero((entries.i * 7 + entries.j) % 3 > 0))
+        found = []
+        for many in (0, 1 << 60):
+            monkeypatch.setattr(repair_module, "_MANY_MAGNITUDES", many)
+            sums = np.full((2, entries.i.size), -1)
+            for where, total, hit in repair_module._magnitude_sums(a, b, entries, job(dtype, RIGHT, 70), scales):
+                sums[:, where] = total, hit
+            found.append(sums)
+        assert np.array_equal(*found) and found[0].min() >= 0
+
+
+@pytest.mark.parametrize("k", [10, 4096])
+def test_certificates_by_magnitudes_are_the_written_ones(k, rng):
+    n = 3000
+    i, j = rng.integers(0, 50, n), rng.integers(0, 60, n)
+    left, right = (np.exp2(rng.integers(-40, 40, (4, count))) * rng.random((4, count)) for count in (50, 60))
+    for x in (left, right):
+        x[3] = rng.integers(0, 2, x.shape[1])
+        x[1] = np.where(x[3] == 0, 0.0, np.where(rng.random(x.shape[1]) < 0.5, 1e300, x[1]))
+    total, hit, value = rng.integers(0, 1 << 20, n), rng.integers(0, 2, n).astype(np.uint8), rng.standard_normal(n)
+    powers, shifts = rng.integers(40, 80, 110), rng.integers(-30, 30, 110)
+    proved = np.full(n, 9, np.uint8)
+    certify(
+        i, j, total, hit, value, left, right, powers[:50], powers[50:], shifts[:50], shifts[50:], k / 4.0, 1e-9, 2.0**9,
+        proved,
+    )  # fmt: skip
+    bound = bound_in_units(left[:, i], right[:, j], np.empty((0, k)), job("float64", RIGHT, k))
+    with np.errstate(over="ignore"):
+        lower = np.ldexp(total.astype(float), powers[i] + powers[50:][j] - 14)
+        reach = np.abs(value) + np.ldexp(bound, -(shifts[i] + shifts[50:][j]))
+    wanted = ((hit == 0) | (bound * 1e-9 <= lower)) & (reach < 2.0**9)
+    assert np.array_equal(proved, wanted) and 0 < wanted.mean() < 1
 
 
 def test_disjoint_operands_are_zero_by_their_flags(seed, rng):

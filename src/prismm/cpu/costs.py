@@ -44,6 +44,9 @@ CALL_SECONDS = 2.5e-4
 PAIR_SECONDS, EXACT_SECONDS = 1.3e-9, 3.0e-9
 """Seconds that one worker takes for a term of a single entry (`cpu.kernels.dot`, `cpu.kernels.exact`)."""
 
+CORRECTION_SECONDS = 2.5e-10
+"""Seconds for a term of what rounded operands leave out (`cpu.kernels.residuals`)."""
+
 EXPANSION_SECONDS = {2: 4.5e-10, 3: 9.0e-10}
 """Seconds for a term of many entries, in so many parts (`cpu.kernels.expansions`)."""
 

@@ -4,7 +4,8 @@ By up to 49 moduli (`many_product`): row i of A becomes A' = RN(2^s·a), with as
 its largest element to the last that is not zero anywhere, or `left` bits where these are more; columns likewise with
 `right`. All |C'| <= k·2^(left + right) are found exactly. Where a row and a column keep all their bits, C' is the exact
 product: its rounding is proved, ties and zeros included. Elsewhere the bound of `Residues` and the rounding test
-decide.
+decide. What A' and B' leave out of the product may be added in float64 (`kernels.residuals`): it decides near ties of
+terms that are far apart.
 
 In two or three times float64's precision (`kernels.expansions`): for rows and columns of any width, where not all of
 the terms cancels.
@@ -17,7 +18,7 @@ one. The value of an entry is RN(exact) whatever is chosen.
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,7 +28,14 @@ from prismm.core.many_moduli import MOST_BITS, MOST_MODULI, room
 from prismm.core.outcome import Job, Outcome, for_kernels, real_parts
 from prismm.core.specials import layout
 from prismm.cpu import many_product
-from prismm.cpu.costs import EXACT_SECONDS, EXPANSION_SECONDS, MANY_JOIN_SECONDS, PAIR_SECONDS, rates_of
+from prismm.cpu.costs import (
+    CORRECTION_SECONDS,
+    EXACT_SECONDS,
+    EXPANSION_SECONDS,
+    MANY_JOIN_SECONDS,
+    PAIR_SECONDS,
+    rates_of,
+)
 from prismm.cpu.engines.integer import choose
 from prismm.cpu.many_product import ByteEngine, Extents, takes_bytes
 
@@ -41,14 +49,18 @@ FEW_SECONDS = 1e-3
 
 SAMPLE = 64
 
+_CORRECTED = (10, 14, 18, 22, 28, 36)
+"""Numbers of moduli that are considered with a correction."""
+
 
 @dataclass(frozen=True)
 class Moduli:
-    """So many moduli, with bits for rows and for columns."""
+    """So many moduli, with bits for rows and for columns; corrected: what these leave out is added in float64."""
 
     moduli: int
     left: int
     right: int
+    corrected: bool = False
 
     path = "more moduli"
 
@@ -123,13 +135,13 @@ class Block:
         return float(self.left.shape[0] * self.right.shape[1])
 
     def seconds(self, way: Way, engine: ByteEngine | None, workers: int) -> float:
-        """Expected of a way for the whole product."""
+        """Expected of a way for the whole product, but for what a correction takes."""
         if isinstance(way, Expansion):
             return self.entries * (self.k * EXPANSION_SECONDS[way.parts] + MANY_JOIN_SECONDS) / workers
         assert engine is not None
         rates, size = rates_of(engine.name), float(sum(self.left.shape[:1] + self.right.shape[1:]))
         split = size * self.k * way.moduli / rates.split
-        join = self.entries * (way.moduli / rates.join + MANY_JOIN_SECONDS)
+        join = self.entries * (way.moduli / rates.join + MANY_JOIN_SECONDS * (3 if way.corrected else 1))
         return (self.entries * self.k * way.moduli / rates.residue + split + join) / workers
 
     def choose(self, job: Job, engine: ByteEngine | None, tried: tuple[Way, ...]) -> tuple[Way | None, bool]:
@@ -139,7 +151,7 @@ class Block:
         sample = _Sample.of(self, job)
         count = self.r.size
         per_term = count * self.k / job.workers
-        pairs = per_term * (PAIR_SECONDS + (1.0 - sample.share(Expansion(2))) * EXACT_SECONDS)
+        pairs = per_term * (PAIR_SECONDS + (1.0 - sample.share(Expansion(2))[0]) * EXACT_SECONDS)
         rest = min(pairs, per_term * EXACT_SECONDS)
         best, found = rest, None
         ways: list[Way] = [Expansion(2), Expansion(3)]
@@ -147,7 +159,8 @@ class Block:
             seconds = self.seconds(way, engine, job.workers)
             if way in tried or seconds >= best:
                 continue
-            seconds += (1.0 - sample.share(way)) * rest
+            share, terms = sample.share(way)
+            seconds += (1.0 - share) * rest + self.entries * terms * CORRECTION_SECONDS / job.workers
             if seconds < best:
                 best, found = seconds, way
         return found, pairs < per_term * EXACT_SECONDS
@@ -157,11 +170,16 @@ class Block:
         rows, columns = int(self.rows.bits.max()), int(self.columns.bits.max())
         found: list[Way] = []
         least = max((way.moduli for way in tried if isinstance(way, Moduli)), default=3)
+        exact = False
         for moduli in range(least + 1, MOST_MODULI + 1):
             way = shared_bits(moduli, self.k, rows, columns)
+            exact = way.left == rows and way.right == columns
             found.append(way)
-            if way.left == rows and way.right == columns:
+            if exact:
                 break
+        if not exact and not any(isinstance(way, Moduli) and way.corrected for way in tried):
+            for moduli in _CORRECTED:
+                found.append(replace(shared_bits(moduli, self.k, rows, columns), corrected=True))
         return found
 
     def multiply(
@@ -171,7 +189,7 @@ class Block:
         if isinstance(way, Expansion):
             return self._expanded(way.parts, kind, job)
         assert engine is not None
-        system = many_product.System.of(way.moduli, way.left, way.right)
+        system = many_product.System.of(way.moduli, way.left, way.right, corrected=way.corrected)
         return many_product.multiply(self.left, self.right, self.rows, self.columns, system, kind, job, engine)
 
     def _expanded(self, parts: int, kind: np.dtype[Any], job: Job) -> tuple[NDArray[Any], NDArray[np.bool_]]:
@@ -243,9 +261,25 @@ class _Sample:
         distance = np.where(rounded == 0.0, np.minimum(np.abs(sums), np.abs(less(half))), np.abs(less(rounded, half)))
         return _Sample(block, r, c, scale, np.nan_to_num(distance), np.abs(x * y).sum(axis=1))
 
-    def share(self, way: Way) -> float:
-        """Of the entries, what a way decides."""
-        return float((self._bound(way) <= self.distance).mean())
+    def share(self, way: Way) -> tuple[float, float]:
+        """Of the entries, what a way decides; and how many terms each one's correction has."""
+        if isinstance(way, Moduli) and way.corrected:
+            return self._corrected(way)
+        return float((self._bound(way) <= self.distance).mean()), 0.0
+
+    @np.errstate(all="ignore")
+    def _corrected(self, way: Moduli) -> tuple[float, float]:
+        rows, columns = self.block.rows, self.block.columns
+        p, q = np.minimum(rows.bits[self.r], way.left), np.minimum(columns.bits[self.c], way.right)
+        x = np.ldexp(self.block.left[self.r], (p - rows.top[self.r])[:, None])
+        y = np.ldexp(self.block.right[:, self.c].T, (q - columns.top[self.c])[:, None])
+        whole, dx, dy = np.rint(x), np.abs(x - np.rint(x)), np.abs(y - np.rint(y))
+        size = (dx * np.abs(y) + np.abs(whole) * dy).sum(axis=1)
+        scale = self.scale - (p - rows.top[self.r]) - (q - columns.top[self.c])
+        bound = np.ldexp(size * (2.0 * self.block.k * 2.0**-53), scale)
+        decided = (bound < self.distance) | (size == 0.0)
+        terms = float((dx != 0.0).sum(axis=1).mean()) + float((dy != 0.0).any(axis=0).sum())
+        return float(decided.mean()), terms
 
     def _bound(self, way: Way) -> NDArray[np.float64]:
         """Of a way's sums; negative where they are exact."""

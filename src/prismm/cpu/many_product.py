@@ -84,16 +84,19 @@ class Extents:
 
 @dataclass(frozen=True)
 class System:
-    """A system of moduli, and how many bits rows and columns keep."""
+    """A system of moduli, how many bits rows and columns keep, and whether what that leaves out of the product is added
+    in float64.
+    """
 
     tables: ManyModuli
     left: int
     right: int
+    corrected: bool = False
 
     @staticmethod
-    def of(moduli: int, left: int, right: int) -> System:
+    def of(moduli: int, left: int, right: int, *, corrected: bool = False) -> System:
         """So many moduli; k·2^(left + right) must be within their room."""
-        return System(many_moduli(moduli), left, right)
+        return System(many_moduli(moduli), left, right, corrected)
 
 
 Part = tuple["NDArray[Any]", "NDArray[np.int64]", "NDArray[np.float64]"]
@@ -177,7 +180,22 @@ class _Product:
         numbers = part_numbers(len(self.system.tables.moduli), bits, left=axis == 1)
         residues(rounded.reshape(-1), numbers, self.system.tables.modulus, out.reshape(len(out), -1))
 
-    def join(self, left: Part, right: Part, out: NDArray[Any], failed: NDArray[np.bool_], workspace: Workspace) -> None:
+    def correction(
+        self, rows: slice, columns: slice, left: Part, right: Part
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """What A' and B' leave out of a part of the product, and its error; empty where it is not to be added."""
+        if not self.system.corrected:
+            return np.empty((0, 0)), np.empty((0, 0))
+        from prismm.cpu.kernels.residuals import residual_product
+
+        value, error = np.empty((2, left[1].size, right[1].size))
+        residual_product(self.left[rows], self.right[:, columns], left[1], right[1], value, error)
+        return value, error
+
+    def join(
+        self, left: Part, right: Part, correction: tuple[Any, Any], out: NDArray[Any], failed: NDArray[np.bool_],
+        workspace: Workspace,
+    ) -> None:  # fmt: skip
         """Multiply split rows and columns; out is their part of the result, `failed` what is not proved of it."""
         from prismm.cpu.kernels import many, vnni
 
@@ -187,7 +205,7 @@ class _Product:
         out32 = out if out.dtype == np.float32 else np.empty((0, 0), np.float32)
         rest = (
             tables.modulus, tables.reciprocal, tables.weights, tables.product, tables.quotient, left[1], right[1],
-            left[2], right[2], self.k / 4.0, 53 if out.dtype == np.float64 else 24, out64, out32, listed,
+            left[2], right[2], self.k / 4.0, *correction, 53 if out.dtype == np.float64 else 24, out64, out32, listed,
         )  # fmt: skip
         if isinstance(self.engine, PackedEngine):
             tiles = workspace.empty((vnni.TILE_ROWS, len(tables.moduli), vnni.TILE_COLUMNS), "int32")
@@ -223,7 +241,8 @@ def multiply(
                 threads.limit_openmp()
                 with Workspace() as mine:
                     part = work.split_columns(j0, j1, mine)
-                    work.join(split, part, out[here, j0:j1], failed[here, j0:j1], mine)
+                    correction = work.correction(here, slice(j0, j1), split, part)
+                    work.join(split, part, correction, out[here, j0:j1], failed[here, j0:j1], mine)
 
             threads.spread(columns_of, list(range(0, n, width)), workers)
     return out, failed

@@ -14,14 +14,20 @@ import numpy as np
 
 from prismm.core import accuracy, threads
 from prismm.core.outcome import Job, Outcome, for_kernels, real_parts
-from prismm.core.specials import real_operands
+from prismm.core.specials import layout, real_operands
+from prismm.cpu.engines.base import INT8_BLOCK
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from prismm.core.composite import Side
     from prismm.core.scales import Scales
+    from prismm.cpu.many_product import ByteEngine
 
 _GATHER_BYTES = 32 << 20
+_MANY_MAGNITUDES = 1 << 22
+"""Products of magnitudes from which on an engine multiplies all of them."""
+
 _SLICE = 256
 
 
@@ -184,7 +190,7 @@ def _by_magnitude(
     """Certify by magnitudes: κ·ε <= LB, all in integers and one product; or no product is nonzero, so the entry is
     0.
     """
-    from prismm.cpu.kernels.dot import magnitude_dots, magnitudes
+    from prismm.cpu.kernels.magnitude import certify
 
     assert job.target is not None
     rounding = job.target.kind == "correctly-rounded"
@@ -196,7 +202,38 @@ def _by_magnitude(
         zero = target[entries.place] == 0
         index, candidates = np.flatnonzero(zero), entries.keep(zero)
     rows, columns = scales
-    for piece in gathered(a, b, candidates, (entries.part,), job.workers):
+    for where, total, hit in _magnitude_sums(a, b, candidates, job, scales):
+        proved = (hit == 0).view(np.uint8)
+        if not rounding:
+            here = candidates.keep(where)
+            terms = a.shape[1] * (2 if np.iscomplexobj(a) else 1) / 4.0
+            certify(
+                here.i, here.j, total, hit, target[here.place].astype(np.float64), rows.terms, columns.terms,
+                rows.power, columns.power, rows.shift, columns.shift, terms, factor, 2.0 ** (job.result.maxexp - 2),
+                proved,
+            )  # fmt: skip
+        done[index[where[proved.view(np.bool_)]]] = True
+    outcome.count("magnitude", int(done.sum()))
+    return entries.keep(~done)
+
+
+def _magnitude_sums(
+    a: NDArray[Any], b: NDArray[Any], entries: Entries, job: Job, scales: tuple[Scales, Scales]
+) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.uint8]]]:
+    """(which entries, the sums of the products of their 7-bit magnitudes, whether any product of elements is nonzero),
+    in pieces.
+    """
+    from prismm.cpu.engines.integer import choose
+    from prismm.cpu.kernels.dot import magnitude_dots, magnitudes
+    from prismm.cpu.many_product import takes_bytes
+
+    rows, columns = scales
+    engine = choose("cpu")
+    k = a.shape[1] * (2 if np.iscomplexobj(a) else 1)
+    if entries.i.size * k > _MANY_MAGNITUDES and k <= INT8_BLOCK and not entries.width and takes_bytes(engine):
+        yield from _magnitude_products(a, b, entries, scales, engine)
+        return
+    for piece in gathered(a, b, entries, (entries.part,), job.workers):
         left = np.empty(piece.rows.shape, np.uint8)
         right = np.empty(piece.columns.shape, np.uint8)
         magnitudes(piece.rows, rows.exponent[piece.row_index], left)
@@ -215,22 +252,39 @@ def _by_magnitude(
             magnitude_dots(left, right, piece.ri[s], piece.ci[s], total[s], hit[s])
 
         in_slices(dots, piece.ri.size, job.workers)
-        proved = hit == 0
-        if not rounding:
-            i, j = candidates.i[piece.where], candidates.j[piece.where]
-            value = target[candidates.keep(piece.where).place]
-            power = rows.power[i] + columns.power[j] - 14
-            lower = np.ldexp(total.astype(np.float64), power)
-            bound = bound_in_units(rows.terms[:, i], columns.terms[:, j], a, job)
-            with np.errstate(invalid="ignore", over="ignore"):
-                proved |= bound * factor <= lower
-                # Near the top of the range the question is whether the exact value overflows: magnitudes cannot tell.
-                with np.errstate(over="ignore"):
-                    reach = np.abs(value.astype(np.float64)) + np.ldexp(bound, -(rows.shift[i] + columns.shift[j]))
-                proved &= reach < 2.0 ** (job.result.maxexp - 2)
-        done[index[piece.where[proved]]] = True
-    outcome.count("magnitude", int(done.sum()))
-    return entries.keep(~done)
+        yield piece.where, total, hit
+
+
+def _magnitude_products(
+    a: NDArray[Any], b: NDArray[Any], entries: Entries, scales: tuple[Scales, Scales], engine: ByteEngine
+) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.uint8]]]:
+    """The same of many entries, as two products of bytes by an engine: of the magnitudes, and of ones and zeros."""
+    from prismm.cpu.kernels.dot import magnitudes
+
+    operands = []
+    sides: tuple[Side, Side] = ("left", "right")
+    for x, side, scale in zip((a, b), sides, scales, strict=True):
+        real = layout(x, entries.part, side)
+        vectors = for_kernels(real if side == "left" else real.T)
+        both = np.empty(vectors.shape, np.uint8)
+        magnitudes(vectors, scale.exponent, both)
+        bytes_of = np.stack([(both >> 1).view(np.int8), (both & 1).view(np.int8)])
+        operands.append(bytes_of if side == "left" else np.ascontiguousarray(bytes_of.transpose(0, 2, 1)))
+    left, right = operands
+    n = right.shape[2]
+    step = max(4, _GATHER_BYTES // (8 * max(n, 1)))
+    order = np.argsort(entries.i, kind="stable")
+    for i0 in range(0, left.shape[1], step):
+        lo, hi = np.searchsorted(entries.i, [i0, i0 + step], sorter=order)
+        where = order[lo:hi]
+        if where.size == 0:
+            continue
+        part = np.ascontiguousarray(left[:, i0 : i0 + step])
+        products = np.empty((2, part.shape[1], n), np.int32)
+        # So short a sum is never reduced.
+        engine.multiply(part, right, products, (256, 256))
+        total, hits = products[:, entries.i[where] - i0, entries.j[where]]
+        yield where, total.astype(np.int64), (hits != 0).view(np.uint8)
 
 
 def bound_in_units(rows: NDArray[np.float64], columns: NDArray[np.float64], a: NDArray[Any], job: Job) -> Any:

@@ -12,6 +12,7 @@ from prismm.cpu.engines.integer import VNNI
 from prismm.cpu.kernels import many, vnni
 from prismm.cpu.kernels.extent import extent_columns, extent_rows
 from prismm.cpu.kernels.many_residues import residues
+from prismm.cpu.kernels.residuals import UNIT, residual_product
 from prismm.formats import round_fraction
 from prismm.testing import HOSTILE
 from tests.cpu.kernels.harness import FORMATS, bound_vectors, call, differing, encode, hostile_integers, same_bits
@@ -42,19 +43,21 @@ def test_limbs_stay_exact_and_the_quotient_is_never_near_a_half(moduli):
     assert below / product + rounding < Fraction(1, 2**17)
 
 
-def joined(system, values, shift, rng, precision, bounds=None):
+def joined(system, values, shift, rng, precision, bounds=None, correction=None, error=None):
     """One row of integers through `join_many`: values and the listed entries."""
     n = len(values)
     c, _, _ = encode(system, values, 0, rng, wide=False)
     whole = np.zeros((1, len(system.moduli), -(-n // 16) * 16), np.int32)
     whole[0, :, :n] = c[:, 0]
     rows, columns = bound_vectors(np.zeros(n) if bounds is None else np.asarray(bounds, np.float64))
+    nothing = np.empty((0, 0))
+    given = (nothing, nothing) if correction is None else (correction[None], error[None])
     out, out32, failed = np.full((1, n), np.nan), np.full((1, n), np.nan, np.float32), np.empty(n, np.int32)
     count = call(
         many.join_many, c=whole, modulus=system.modulus, reciprocal=system.reciprocal, weights=system.weights,
         product=system.product, quotient=system.quotient, row_shift=np.zeros(1, np.int64),
         column_shift=np.zeros(n, np.int64) + shift, row_terms=rows, column_terms=columns, terms=0.0,
-        precision=precision, out=out, out32=out32, failed=failed,
+        correction=given[0], error=given[1], precision=precision, out=out, out32=out32, failed=failed,
     )  # fmt: skip
     return (out if precision == 53 else out32.astype(np.float64))[0], set(failed[:count].tolist())
 
@@ -159,3 +162,58 @@ def test_extents_are_those_of_the_elements(name, seed):
             scaled = [abs(v) / Fraction(2) ** int(top[i]) for v in exact]
             assert abs(Fraction(norm1[i]) - sum(scaled)) <= Fraction(1, 2**45)
             assert abs(Fraction(norm2[i]) - sum(v * v for v in scaled)) <= Fraction(1, 2**45)
+
+
+@precisions
+@pytest.mark.parametrize("moduli", [3, 13, 25, 37, 49])
+def test_corrections_of_any_size_decide_or_leave_open(moduli, precision, rng):
+    """C' + e for e far above C' to far below its last bit, at midpoints above all, exact or with an error."""
+    fmt = FORMATS[precision]
+    values = numbers(moduli, rng)
+    values += [
+        (2 * int(rng.integers(1 << (precision - 1), 1 << precision)) + 1) << int(rng.integers(0, 20)) for _ in range(99)
+    ]
+    values = [v for v in values if abs(v) <= 2 ** room(moduli)]
+    n = len(values)
+    size = np.exp2(rng.choice([-1560.0, -900, -400, -120, -60, 0, 40, 200], n) + rng.random(n))
+    e = np.ldexp(rng.choice([-1.0, 0.0, 1.0], n) * size, 650)
+    error = np.where(rng.random(n) < 0.4, 0.0, np.abs(e) * rng.choice([2.0**-40, 0.3, 0.7, 2.0], n))
+    error = np.where(e == 0.0, rng.choice([0.0, 2.0**-300], n), error)
+    error[(error == 0.0) & (e != 0.0)] = np.abs(e[(error == 0.0) & (e != 0.0)]) * 2.0**-44
+    binade = rng.choice([fmt.subnormal_exponent, fmt.subnormal_exponent + 9, fmt.minexp, 0, fmt.maxexp], n)
+    shifts = np.array([v.bit_length() for v in values]) - binade
+    out, listed = joined(many_moduli(moduli), values, shifts, rng, precision, correction=e, error=error)
+    settled = 0
+    for x, (v, s) in enumerate(zip(values, shifts.tolist(), strict=True)):
+        if x in listed:
+            continue
+        settled += e[x] != 0.0
+        for end in (-1, 0, 1):
+            exact = v + (Fraction(e[x]) + end * Fraction(error[x])) / 2**650
+            scaled = exact * 2**2400
+            assert scaled.denominator == 1
+            wanted = round_fraction(fmt, int(scaled), -s - 2400)
+            assert same_bits([out[x]], [wanted]), (v, e[x], error[x], s, out[x], wanted)
+        assert same_bits([out[x]], [wanted])
+    assert settled > n // 10
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_residual_products_are_within_their_error(name, seed, rng):
+    m, k, n = 4, 23, 5
+    a, b = (np.ascontiguousarray(x) for x in HOSTILE[name](m, k, n, seed))
+    tops = [np.frexp(np.abs(x).max(axis=axis))[1].astype(np.int64) for x, axis in ((a, 1), (b, 0))]
+    for bits in (3, 20, 60, 150):
+        s, t = bits - tops[0], bits - tops[1]
+        value, error = np.full((2, m, n), np.nan)
+        residual_product(a, b, s, t, value, error)
+        for i in range(m):
+            for j in range(n):
+                exact = Fraction(0)
+                for h in range(k):
+                    x = Fraction(float(a[i, h])) * Fraction(2) ** int(s[i])
+                    y = Fraction(float(b[h, j])) * Fraction(2) ** int(t[j])
+                    exact += x * y - round(x) * round(y)
+                missed = abs(Fraction(value[i, j]) - exact * 2**UNIT)
+                assert missed <= Fraction(error[i, j])
+                assert error[i, j] <= 2.0**700 * 4.0**bits

@@ -147,7 +147,7 @@ def _carry(digits, low, top):
 
 
 @device
-def _settle(digits, low, top):
+def _sign_and_magnitude(digits, low, top):
     """Make the number a magnitude; whether it was negative."""
     if digits[top] >= 0:
         return False
@@ -271,7 +271,7 @@ def exact_dots(rows, columns, ri, ci, alpha, addends, beta, precision, value):
         column = columns[ci[c]]
         if plain:
             low, top = _dot(mantissa, cell, column, pieces, place, cells, digits)
-            negative = _settle(digits, low, top)
+            negative = _sign_and_magnitude(digits, low, top)
             value[c] = _round_digits(digits, low, top, _LOWEST, negative, precision, lowest)
             continue
         first = np.int64(_SCALED_DIGITS)
@@ -285,5 +285,5 @@ def exact_dots(rows, columns, ri, ci, alpha, addends, beta, precision, value):
             least, most = _add_scaled(alpha[g] if g < segments else 1.0, digits, low, top, total)
             first, final = min(first, least), max(final, most)
         _carry(total, first, final + 5)
-        negative = _settle(total, first, final + 5)
+        negative = _sign_and_magnitude(total, first, final + 5)
         value[c] = _round_digits(total, first, final + 5, _SCALED, negative, precision, lowest)

@@ -26,6 +26,9 @@ from prismm.cpu.kernels.many import round_strip
 from prismm.cpu.kernels.scale import two_factors
 
 _WIDE = 256
+_STRIP = 1 << 17
+"""Columns at a time, and elements of them: 1 MB, that they stay in the cache while all rows meet them."""
+
 _TOP = 480
 _LEAST = 2.0**-450
 _LEFT_OUT = 2.0**32
@@ -97,13 +100,14 @@ def expanded_product(left, right, row_top, column_top, wanted, parts, precision,
     """
     m, k = left.shape
     n = right.shape[1]
-    scaled, row = np.empty((k, _WIDE)), np.empty(k)
+    wide = max(32, min(_WIDE, _STRIP // max(k, 1) // 32 * 32))
+    scaled, row = np.empty((k, wide)), np.empty(k)
     sums, work = np.empty((5, _WIDE)), np.empty((5, _WIDE))
     factors, cut = np.empty((2, _WIDE)), np.empty((1, _WIDE))
     shifts, flags = np.empty((1, _WIDE), np.int64), np.empty((2, _WIDE), np.uint8)
     count = np.int64(0)
-    for j0 in range(0, n, _WIDE):
-        w = min(n, j0 + _WIDE) - j0
+    for j0 in range(0, n, wide):
+        w = min(n, j0 + wide) - j0
         s, e = contiguous_row(sums, 0, 0, w), contiguous_row(sums, 1, 0, w)
         t, size, missed = contiguous_row(sums, 2, 0, w), contiguous_row(sums, 3, 0, w), contiguous_row(sums, 4, 0, w)
         high, low, rest = contiguous_row(work, 0, 0, w), contiguous_row(work, 1, 0, w), contiguous_row(work, 2, 0, w)

@@ -6,7 +6,7 @@ elsewhere; MAGNITUDE: that the bound is small beside |a||b|; PAIR: nothing, the 
 
 import numpy as np
 
-from prismm.core.jit import contiguous_row, device, fma, power_of_two, trailing_zeros, words
+from prismm.core.jit import bits_of, contiguous_row, device, float_of, fma, power_of_two, trailing_zeros, words
 from prismm.cpu.kernels.expansion import round_expansion, two_sum
 from prismm.cpu.kernels.finish_lanes import expand_strip, test_strip
 
@@ -54,6 +54,40 @@ def store_odd(h, m, t, unit, shift, out, hard):
 
 
 @device
+def store_subnormal(h, m, t, unit, shift, unit_bound, bound, mode, out, hard, fail):
+    """What `store_plain` marked as below the normal numbers, where its rounding is clear, with one addition: `hard` no
+    longer flags it, and `fail` (where mode is ROUNDING) says that the bound leaves no doubt.
+
+    With G = 2^-1074 in units of h, |h| < 2^52·G, so 2^53·G - |h| is rounded to a multiple of G: their bit patterns, as
+    integers, differ by n = RN(|h|/G). Where ±(h + m + t) - n·G, and all within the bound of it, is below G/2 in
+    magnitude, and the sign is sure, n is right, and is the bit pattern of the result but for its sign. A G beyond
+    2^900 is taken for that: it leaves n = 0.
+    """
+    bits = h.view(np.int64)
+    target = out.view(np.int64)
+    sign = np.int64(-1) << 63
+    tested = 1.0 if mode == 1 else 0.0
+    for j in range(h.size):
+        below = ((bits[j] >> 52) & 0x7FF) + unit - shift[j] < 1
+        wanted = shift[j] - unit - 1074
+        e = min(max(wanted, -960), 900)
+        g = float_of((e + 1023) << 52)
+        top = g * 2.0**53
+        size = abs(h[j])
+        left = top - size
+        n = bits_of(top) - bits_of(left)
+        rest = (size - (top - left)) + (m[j] if h[j] > 0.0 else -m[j])
+        err = fma(bound[j] * unit_bound * tested, 1.0 + 2.0**-45, fma(abs(t[j]), 2.0, abs(m[j]) * 2.0**-50))
+        clear = (abs(rest) * (1.0 + 2.0**-50) + err < 0.5 * g) & (size * 0.5 > abs(m[j]) + err)
+        clear &= below & (hard[j] != 0) & (wanted > -960) & ((wanted <= 900) | (n == 0))
+        target[j] = (n | (bits[j] & sign)) if clear else target[j]
+        hard[j] = np.uint8(0) if clear else hard[j]
+        # As of every entry that is not normal, what fails a test of magnitudes here is not tested by others.
+        failed = np.uint8(2) if (mode == 2) & (fail[j] != 0) else np.uint8(0)
+        fail[j] = failed if clear else fail[j]
+
+
+@device
 def test_rounding(h, m, t, unit_bound, bound, fail):
     """fail where some number within `bound` of h+m+t may round (to 53 bits) elsewhere than h."""
     for j in range(h.size):
@@ -90,11 +124,15 @@ def pigeonhole(row_counts, i, column_counts, j, k, power, needed, unit):
     levels = row_counts.shape[1]
     others = column_counts.shape[1]
     least = needed * power_of_two(unit + 2 - power)
+    if not least <= np.float64(k):
+        return False
     for x in range(levels):
         p = min(2, levels - 1) + x
         p -= levels if p >= levels else 0
         spare = row_counts[i, p] - k
         threshold = least * np.float64(np.int64(1) << p)
+        if np.float64(row_counts[i, p]) < threshold:
+            continue
         for y in range(others):
             r = min(2, others - 1) + y
             r -= others if r >= others else 0
@@ -134,9 +172,17 @@ def undecided(h, m, t, bound, exponent, precision, lowest):
 
 
 @device
+def far_apart(h, bound, precision):
+    """Whether numbers within `bound` of h are more than four units of h's last place apart, so that a normal h has some
+    that round differently: `undecided` would say the same, later.
+    """
+    return bound > abs(h) * power_of_two(3 - precision)
+
+
+@device
 def scratch(strip):
     """work, edge and flags of `finish`, for strips of up to that many entries, a multiple of 8."""
-    return np.empty((9, strip)), np.empty((1, 8), np.int64), np.zeros((2, strip + 7 & ~7), np.uint8)
+    return np.empty((9, strip)), np.empty((2, strip), np.int64), np.zeros((2, strip + 7 & ~7), np.uint8)
 
 
 @device
@@ -147,7 +193,7 @@ def finish(
 ):  # fmt: skip
     """From the limbs of a strip of w entries to rounded, tested, stored entries; returns the new count of failures.
 
-    work (9, ·), edge (1, 8) and flags (2, ·) are scratch. Rows are taken by address: a counted reference for each of
+    work (9, ·), edge (2, ·) and flags (2, ·) are scratch. Rows are taken by address: a counted reference for each of
     them would cost as much as the arithmetic.
     """
     h, m, t = contiguous_row(work, 0, 0, w), contiguous_row(work, 1, 0, w), contiguous_row(work, 2, 0, w)
@@ -170,6 +216,11 @@ def finish(
     # Flags are taken by eight, so that entries in order cost nothing; those beyond w may be of an earlier strip.
     first, second = words(flags, 0, (w + 7) // 8), words(flags, 1, (w + 7) // 8)
     if trouble != 0:
+        shift = contiguous_row(edge, 1, 0, w)
+        for j in range(w):
+            shift[j] = row_shift[i] + column_shift[j0 + j]
+        if precision == 53:
+            store_subnormal(h, m, t, unit, shift, unit_bound, bound, mode, value, hard, fail)
         for eight in range(first.size):
             lanes = first[eight] | second[eight]
             while lanes != 0:
@@ -179,16 +230,15 @@ def finish(
                 if j >= w:
                     break
                 if hard[j]:
-                    e = unit - row_shift[i] - column_shift[j0 + j]
+                    e = unit - shift[j]
                     if mode == 2 and fail[j]:
                         fail[j] = 2
                     value[j] = round_expansion(h[j], m[j], t[j], e, precision, lowest)
                     if mode == 2 and not fail[j]:
                         # 2: magnitudes say nothing of overflow
                         fail[j] = 2 * _overflow_uncertain(h[j], m[j], t[j], bound[j] * unit_bound, e, precision, lowest)
-                if mode == 1 and (hard[j] or fail[j]):
-                    e = unit - row_shift[i] - column_shift[j0 + j]
-                    fail[j] = undecided(h[j], m[j], t[j], bound[j] * unit_bound, e, precision, lowest)
+                if mode == 1 and (hard[j] or not far_apart(h[j], bound[j] * unit_bound, precision)):
+                    fail[j] = undecided(h[j], m[j], t[j], bound[j] * unit_bound, unit - shift[j], precision, lowest)
                 if mode == 2 and fail[j] == 1:
                     needed = bound[j] * unit_bound * magnitude_kappa
                     power = row_power[i] + column_power[j0 + j]

@@ -178,7 +178,7 @@ def _test(mode: int, precision: int) -> Any:
             h, m, t = (load(b, at(work, row, x)) for x in range(3))
             strip = _Strip(b, h, m, t, far - load(b, b.add(shifts, place), INTS))
             value, hard = strip.rounded(precision)
-            fail = hard & ~hard
+            fail, bound = hard & ~hard, Lanes(b, h._like(0.0))
             if mode:
                 n1b, db, n2b, fb = (load(b, at(columns, line, x)) for x in range(4))
                 e1 = fma(fa, n1b, fb * n1a) + fa * fb * terms
@@ -190,7 +190,7 @@ def _test(mode: int, precision: int) -> Any:
                 else:
                     fail = strip.magnitude_fails(e, kappa)
                     hard = hard | strip.reaches(e, bound, 2044 if precision == 53 else 1148)
-                bound.store(at(work, row, 3))
+            bound.store(at(work, row, 3))
             value.store(at(work, row, 4))
             here = b.mul(index, number(8))
             hard.store(b.add(flags, here), 1)

@@ -11,12 +11,24 @@ first limb that is not zero, which is that of the whole rest; where C' has a bou
 Per entry and modulus four bytes and 2 + limbs operations; per entry 150 with nine limbs.
 """
 
+import math
+
 import numpy as np
 
 from prismm.core.jit import contiguous_row, device, fma, kernel, power_of_two
-from prismm.cpu.kernels.expansion import expand, round_expansion
-from prismm.cpu.kernels.finish import bounds, store_odd, store_plain, test_rounding, test_rounding32, undecided
+from prismm.cpu.kernels.expansion import expand, round_expansion, two_sum
+from prismm.cpu.kernels.finish import (
+    bounds,
+    far_apart,
+    store_odd,
+    store_plain,
+    store_subnormal,
+    test_rounding,
+    test_rounding32,
+    undecided,
+)
 from prismm.cpu.kernels.join import RADIX, STRIP
+from prismm.cpu.kernels.residuals import UNIT
 from prismm.cpu.kernels.strip import limb_sums
 from prismm.cpu.kernels.vnni import TILE_COLUMNS, TILE_ROWS, tile_products
 
@@ -130,12 +142,22 @@ def round_strip(h, m, t, unit, bound, shift, i, j0, precision, out, out32, faile
         test_rounding32(h, m, t, 1.0, bound, value, fail)
     lowest = -1074 if precision == 53 else -149
     n = max(out.shape[1], out32.shape[1])
+    trouble = np.uint8(0)
+    for j in range(w):
+        trouble |= hard[j]
+    if trouble and precision == 53:
+        store_subnormal(h, m, t, unit, shift, 1.0, bound, 1, value, hard, fail)
     for j in range(w):
         if hard[j] or fail[j]:
             e = unit - shift[j]
             if hard[j]:
                 value[j] = round_expansion(h[j], m[j], t[j], e, precision, lowest)
-            if undecided(h[j], m[j], t[j], bound[j], e, precision, lowest):
+            # All within a bound below t are h + m and something of t's sign.
+            if t[j] != 0.0 and bound[j] < 0.5 * abs(t[j]):
+                value[j] = round_expansion(h[j], m[j], t[j], e, precision, lowest)
+                continue
+            apart = not hard[j] and far_apart(h[j], bound[j], precision)
+            if apart or undecided(h[j], m[j], t[j], bound[j], e, precision, lowest):
                 failed[count] = i * n + j0 + j
                 count += 1
     if precision == 53:
@@ -148,9 +170,41 @@ def round_strip(h, m, t, unit, bound, shift, i, j0, precision, out, out32, faile
 
 
 @device
+def _correct(h, m, t, lead, unit, correction, error, bound, missing):
+    """Add correction ± error, in units of 2^-`UNIT` of C', to h + m + t ± missing; the bound of what comes out.
+
+    Far below h + m, which end above 2^-240, nothing but the correction's sign counts: 2^-900 stands for it, where its
+    error leaves the sign.
+    """
+    for j in range(h.size):
+        if correction[j] == 0.0 and error[j] == 0.0:
+            bound[j] = 0.0
+            continue
+        power = RADIX * lead[j] - unit - UNIT
+        e, b = np.ldexp(correction[j], power), np.ldexp(error[j], power)
+        if correction[j] != 0.0 and abs(e) < 2.0**-900:
+            sure = error[j] < 0.5 * abs(correction[j])
+            e = math.copysign(2.0**-900, correction[j]) if sure else 0.0
+            b = 2.0**-902 if sure else 2.0**-899
+        elif error[j] > 0.0:
+            b = b * (1.0 + 2.0**-50) + 2.0**-1000
+        exact = missing[j] == 0.0 and t[j] == 0.0
+        low = t[j] + e
+        if not exact:
+            b += missing[j] + (abs(t[j]) + abs(e)) * 2.0**-50
+        middle, low = two_sum(m[j], low)
+        high, middle = two_sum(h[j], middle)
+        middle, low = two_sum(middle, low)
+        h[j] = high
+        m[j] = middle
+        t[j] = low
+        bound[j] = b
+
+
+@device
 def _join_strip(
     c, i, row, j0, w, modulus, reciprocal, weights, product, quotient, row_shift, column_shift, row_terms,
-    column_terms, terms, precision, out, out32, failed, count, sums, work, shifts, flags, nothing,
+    column_terms, terms, correction, error, precision, out, out32, failed, count, sums, work, shifts, flags, nothing,
 ):  # fmt: skip
     """Join row i of c, row `row` of the result from column j0 on; returns the new count of listed entries."""
     limbs = weights.shape[1]
@@ -165,6 +219,14 @@ def _join_strip(
         contiguous_row(sums, 3, 0, w), contiguous_row(sums, 4, 0, w), RADIX, nothing, nothing, h, m, t,
     )  # fmt: skip
     unit = RADIX * (limbs - 3)
+    for j in range(w):
+        shift[j] = row_shift[row] + column_shift[j0 + j] + RADIX * lead[j]
+    if correction.size > 0:
+        # `value` is needed no more once it is read.
+        _correct(
+            h, m, t, lead, unit, contiguous_row(correction, row, j0, w), contiguous_row(error, row, j0, w), bound, value
+        )
+        return round_strip(h, m, t, unit, bound, shift, row, j0, precision, out, out32, failed, count, value, flags)
     bounds(
         row_terms[0, row], row_terms[1, row], row_terms[2, row], row_terms[3, row],
         contiguous_row(column_terms, 0, j0, w), contiguous_row(column_terms, 1, j0, w),
@@ -173,7 +235,6 @@ def _join_strip(
     for j in range(w):
         # Exact numbers need no more of the rest than its sign.
         bound[j] = bound[j] * power_of_two(RADIX * lead[j] - unit) + value[j] if bound[j] > 0.0 else 0.0
-        shift[j] = row_shift[row] + column_shift[j0 + j] + RADIX * lead[j]
     return round_strip(h, m, t, unit, bound, shift, row, j0, precision, out, out32, failed, count, value, flags)
 
 
@@ -189,17 +250,21 @@ def _scratch():
 
 _TABLES = "float64[::1], float64[::1], float64[:,::1], float64[::1], float64[::1], "
 _REST = (
-    "int64[::1], int64[::1], float64[:,::1], float64[:,::1], float64, int64, float64[:,:], float32[:,:], int32[::1])"
+    "int64[::1], int64[::1], float64[:,::1], float64[:,::1], float64, float64[:,::1], float64[:,::1], int64, "
+    "float64[:,:], float32[:,:], int32[::1])"
 )
 
 
 @kernel("int64(int32[:,:,:], " + _TABLES + _REST)
 def join_many(
     c, modulus, reciprocal, weights, product, quotient, row_shift, column_shift, row_terms, column_terms, terms,
-    precision, out, out32, failed,
+    correction, error, precision, out, out32, failed,
 ):  # fmt: skip
     """Join integer products c (rows, moduli, columns), a multiple of 16 of these; the rest, and the count that is
     returned, as in `join.join_fused` with mode ROUNDING.
+
+    correction, error: what `residuals.residual_product` found of what A' and B' leave out, instead of the bound from
+    row_terms and column_terms; empty without.
     """
     n = column_shift.size
     sums, work, shifts, flags = _scratch()
@@ -210,8 +275,8 @@ def join_many(
             w = min(n, j0 + STRIP) - j0
             count = _join_strip(
                 c[:, :, j0:], i, i, j0, w, modulus, reciprocal, weights, product, quotient, row_shift, column_shift,
-                row_terms, column_terms, terms, precision, out, out32, failed, count, sums, work, shifts, flags,
-                nothing,
+                row_terms, column_terms, terms, correction, error, precision, out, out32, failed, count, sums, work,
+                shifts, flags, nothing,
             )  # fmt: skip
     return count
 
@@ -219,7 +284,7 @@ def join_many(
 @kernel("int64(int8[:,:,::1], uint32[:,:,:,::1], int64, int32[:,:,::1], " + _TABLES + _REST)
 def many_product(
     left, right, depth, tiles, modulus, reciprocal, weights, product, quotient, row_shift, column_shift, row_terms,
-    column_terms, terms, precision, out, out32, failed,
+    column_terms, terms, correction, error, precision, out, out32, failed,
 ):  # fmt: skip
     """Multiply packed residues left (moduli, m, pitch) and right (moduli, panels, depth/4, 32) and join them, tile by
     tile as in `fused.fused_product`; tiles (rows, moduli, columns of a tile) is scratch.
@@ -237,7 +302,7 @@ def many_product(
             for i in range(rows):
                 count = _join_strip(
                     tiles, i, i0 + i, j0, w, modulus, reciprocal, weights, product, quotient, row_shift, column_shift,
-                    row_terms, column_terms, terms, precision, out, out32, failed, count, sums, work, shifts, flags,
-                    nothing,
+                    row_terms, column_terms, terms, correction, error, precision, out, out32, failed, count, sums,
+                    work, shifts, flags, nothing,
                 )  # fmt: skip
     return count

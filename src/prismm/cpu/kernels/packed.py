@@ -278,14 +278,24 @@ def pack_residues(left, right, x, y):
     chunks = (k + CHUNK - 1) // CHUNK
     for which in range(count):
         for i in range(m):
-            row = x[which, i]
-            for h in range(k):
-                row[h] = left[which, i, h]
-                row.view(np.int32)[row.size // 4 - chunks + h // CHUNK] -= 128 * np.int32(left[which, i, h])
-        for h in range(k):
-            for j in range(n):
-                byte = np.uint32(np.int64(right[which, h, j]) + 128)
-                y[which, j // 32, h // 4, j % 32] |= byte << np.uint32(8 * (h % 4))
+            source, target = contiguous_row(left[which], i, 0, k), contiguous_row(x[which], i, 0, x.shape[2])
+            ends = target.view(np.int32)
+            for chunk in range(chunks):
+                total = np.int64(0)
+                for h in range(chunk * CHUNK, min(k, (chunk + 1) * CHUNK)):
+                    target[h] = source[h]
+                    total += source[h]
+                ends[ends.size - chunks + chunk] = np.int32(-128 * total)
+        whole = right[which]
+        for p in range(y.shape[1]):
+            w = min(n - 32 * p, 32)
+            for h in range(0, k, 4):
+                dwords = contiguous_row(y[which, p], h // 4, 0, w)
+                for g in range(h, min(k, h + 4)):
+                    row = contiguous_row(whole, g, 32 * p, w)
+                    shift = np.uint32(8 * (g - h))
+                    for j in range(w):
+                        dwords[j] |= np.uint32(np.int32(row[j]) + 128) << shift
 
 
 @kernel("void(int8[:,:,::1], int8[:,:,::1], int64, int64, int64, float64[::1], int8[:,:,::1])")
