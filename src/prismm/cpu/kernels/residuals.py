@@ -69,11 +69,11 @@ def residual_product(left, right, row_shift, column_shift, value, error):
         total, size = contiguous_row(sums, 0, 0, w), contiguous_row(sums, 1, 0, w)
         for i in range(m):
             g1, g2 = two_factors(row_shift[i])
-            correction = 0.0
+            missed_here = 0.0
             for h in range(k):
                 x = left[i, h] * g1 * g2
                 y = x if abs(x) >= _LEAST else 0.0
-                correction = 1.0 if (y == 0.0) & (left[i, h] != 0.0) else correction
+                missed_here = 1.0 if (y == 0.0) & (left[i, h] != 0.0) else missed_here
                 rounded[h] = np.rint(y) * _REST
                 rest[h] = (y - np.rint(y)) * _DELTA
             for j in range(w):
@@ -86,4 +86,4 @@ def residual_product(left, right, row_shift, column_shift, value, error):
                     _add(rounded[h], contiguous_row(delta, h, 0, w), total, size)
             for j in range(w):
                 value[i, j0 + j] = total[j]
-                error[i, j0 + j] = size[j] * terms + max(correction, missed[j]) * (k * _LEFT_OUT)
+                error[i, j0 + j] = size[j] * terms + max(missed_here, missed[j]) * (k * _LEFT_OUT)
