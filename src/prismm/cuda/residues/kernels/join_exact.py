@@ -53,6 +53,7 @@ def bound_terms(stats, vectors, at, inside, q, A_PRIORI: tl.constexpr):
     deviation = scale * 0.0
     norm2 = deviation
     if not A_PRIORI:
+        # Far above the roundings of a conversion, a root and a product, 2^-53 each.
         slack: tl.constexpr = 1.0 + 3.7252902984619140625e-09  # 2^-28
         norm2 = tl.sqrt(tl.load(stats + NORM2 * vectors + at, mask=inside, other=0).to(tl.float64)) * scale * slack
         deviation = tl.sqrt(residual.to(tl.float64)) * (0.0009765625 * slack)
@@ -97,6 +98,7 @@ def judge(h, low, tail, bound, exponent, constants, MODE: tl.constexpr, PRECISIO
     reached by one rounding: Boldo and Melquiond 2008). hard: undecided ties, results outside the normal range; in
     MAGNITUDE and RAW those within the bound of its top too. failed: the test of MODE is undecided.
     """
+    # Biased exponents, two binades below the top, where neither a rounding nor an end of its test overflows.
     TOP: tl.constexpr = 2044 if PRECISION == 53 else 1148
     moved = exponent_field(h) + exponent
     live = h != 0.0
@@ -170,8 +172,10 @@ def _add_digit(
 ):  # fmt: skip
     """The sums of five with what modulus t adds."""
     digit = digit_at(at, plane, t, reduction, read, MODULI, PART)
+    # By its pattern: a digit is below 2^52, so the subtraction is exact.
     d = float_of(digit.to(tl.int64) | 0x4330000000000000) - TWO52
     w = constants + (9 + 5 * t)
+    # A digit times a limb is below 2^48, and 22 of these below 2^53: no sum rounds.
     s0 = tl.fma(d, tl.load(w), s0)
     s1 = tl.fma(d, tl.load(w + 1), s1)
     if LIMBS >= 3:
@@ -240,9 +244,11 @@ def join_tile(
     )  # fmt: skip
     bound = bound * (2.0**-UNIT)
     special = (row_e >= NONFINITE)[:, None] | (column_e >= NONFINITE)[None, :]
+    # Repair sets special entries; 0 keeps `shifted` in its range meanwhile.
     exponent = tl.where(special, 0, UNIT - (row_shift[:, None] + column_shift[None, :]))
     value, hard, failed = judge(h, low, tail, bound, exponent, constants, MODE, PRECISION)
     if MODE == MAGNITUDE:
+        # A tile whose entries' own sizes certify them skips LEVELS² comparisons an entry.
         if tl.max(tl.max((failed & ~hard).to(tl.int32), 1), 0) > 0:
             power = row_e[:, None] + row_shift[:, None] + column_e[None, :] + column_shift[None, :]
             least = bound * tl.load(constants + 1) * power_of_two(UNIT + 2 - tl.where(special, 0, power))

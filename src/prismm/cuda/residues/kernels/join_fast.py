@@ -70,6 +70,7 @@ def _number(d, PART: tl.constexpr):
     if PART == REAL:
         pattern = d.to(tl.uint32, bitcast=True).to(tl.uint64) | 0x4330000000000000
         return pattern.to(tl.float64, bitcast=True) - TWO52
+    # A flipped sign bit adds 2^31, after which no number is negative.
     pattern = (d.to(tl.uint32, bitcast=True) ^ 0x80000000).to(tl.uint64) | 0x4330000000000000
     return pattern.to(tl.float64, bitcast=True) - (TWO52 + 2147483648.0)
 
@@ -160,8 +161,10 @@ def expand_fast(
             d = _pair(at, plane, g, mask, PRIMES, MODULI, PART)
             any_digit |= d
         x = _number(d, PART)
+        # The upper parts' sum is exact; only the lower one rounds, which E includes.
         s0 = tl.fma(x, _splat(x, SYSTEM[5 + 2 * g]), s0)
         s1 = tl.fma(x, _splat(x, SYSTEM[6 + 2 * g]), s1)
+    # Digits of a real product are not negative, nor are weights, so only zeros add up to 0.
     zero = s0 == 0.0 if PART == REAL else any_digit == 0
     q = nearest_of(s0 * SYSTEM[0], NVIDIA) if NVIDIA else nearest(s0 * SYSTEM[0])
     return tl.fma(q, _splat(q, -SYSTEM[1]), s0), tl.fma(q, _splat(q, -SYSTEM[2]), s1), zero
@@ -246,6 +249,7 @@ def _count_of(counts, inside, level, last):
     level = tl.minimum(level, last)
     found = tl.where(level == 0, counts[0], tl.where(level == 1, counts[1], counts[2]))
     found = tl.where(level >= 3, tl.where(level == 3, counts[3], counts[4]), found)
+    # 2^24 is above any count, so vectors beyond the end do not lower the minimum.
     return tl.where(inside, found, FAR * 16)
 
 
@@ -320,6 +324,7 @@ def join_fast(
     the least |h|, then the weights' two parts; PRIMES: the moduli.
     """
     LOWEST: tl.constexpr = -1022 if PRECISION == 53 else -126
+    # Eight binades below overflow: an entry's bound is below P and does not reach so far.
     TOP: tl.constexpr = 1016 if PRECISION == 53 else 120
     part = tl.program_id(2) % PARTS
     batch = (tl.program_id(2) // PARTS).to(tl.int64)
@@ -343,6 +348,8 @@ def join_fast(
     largest_b, shift_b, counts_b = _facts(columns, n, j, in_n, TESTED)
     finite_a, low_a, high_a, power_a, a0, a1, a2, a3, a4 = _vectors(largest_a, shift_a, counts_a, some < m, q, TESTED)
     finite_b, low_b, high_b, power_b, b0, b1, b2, b3, b4 = _vectors(largest_b, shift_b, counts_b, in_n, q, TESTED)
+    # An integer C' that is not 0 is at least 1 and below 2^HALF, so the largest s + t tells whether a result may be
+    # subnormal, and the least one whether it may be large.
     top = HALF - (low_a + low_b)
     ordinary = (finite_a > 0) & (finite_b > 0) & (high_a + high_b <= -LOWEST) & (top < TOP)
     if TESTED:
@@ -472,6 +479,7 @@ def _second_bound(rows, columns, m, n, i, j, in_m, in_n, q):
     deviation_a, norm_a = _norms(rows, m, i, in_m, q)
     deviation_b, norm_b = _norms(columns, n, j, in_n, q)
     second = deviation_a[:, None] * norm_b[None, :] + (norm_a + deviation_a)[:, None] * deviation_b[None, :]
+    # Above all roundings of the bound; what is too large only flags more.
     return second * (1.0 + 1e-9)
 
 

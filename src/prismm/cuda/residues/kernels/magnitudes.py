@@ -46,6 +46,7 @@ def _count(word):
 def _exponents(stats, vectors, at):
     """e of some vectors, 0 of those that are not finite."""
     e, _, _, _, _, _ = bound_terms(stats, vectors, at, at < vectors, 0, True)
+    # `repair.finish` has set the entries of such vectors; 0 only keeps their arithmetic in range.
     return tl.where(e < NONFINITE, e, 0)
 
 
@@ -69,7 +70,9 @@ def _write_planes(
             mask = (at < vectors)[:, None] & (h < k)[None, :]
             place = source + at.to(tl.int64)[:, None] * step + h.to(tl.int64)[None, :] * along
             value = tl.abs(tl.load(place, mask=mask, other=0.0).to(tl.float64))
+            # |x| < 2^e, so a magnitude is at most 127 and fits in a signed byte.
             size = scaled(value, 7 - e[:, None]).to(tl.int32).to(tl.int8)
+            # An element below 2^(e-7) has the magnitude 0, so only this plane can prove that an entry is exactly 0.
             some = (value != 0.0).to(tl.int8)
         else:
             mask = (at < vectors)[None, :] & (h < k)[:, None]
@@ -96,6 +99,7 @@ def magnitude_planes(
     and, in a plane of its own, 1 for what is not zero; int8, (matrices, parts, 2, vectors rounded up to SIDE,
     depths·DEPTH).
     """
+    # The count is read here and not by the host, which would have to wait for it.
     if tl.load(uncertified_count) > few:
         pitch = depths * DEPTH
         ours = tl.cdiv(m, SIDE) * (SIDE // VECTORS) * depths * row_batches
@@ -133,13 +137,17 @@ def _sums_of_strip(
         if asked > 0:
             acc = tl.zeros([STRIP, COLUMNS], tl.int32)
             for which in range(0, PARTS):
+                # |Re||Re| + |Im||Im| for a real part, |Re||Im| + |Im||Re| for an imaginary one: magnitudes are never
+                # subtracted.
                 x, y = x_at + of_a * (2 * which + kind), y_at + of_b * (2 * (which ^ part) + kind)
                 for h0 in range(0, pitch, DEPTH):
                     acc = tl.dot(tl.load(x + h0), tl.trans(tl.load(y + h0)), acc, out_dtype=tl.int32)
             if kind == 0:
                 tl.store(target, acc)
+                # A sum of 0 may stand for an exact 0 or for small products: only then is a second product made.
                 asked = tl.max(tl.max(tl.where(acc == 0, not_certified, 0), 1), 0)
             else:
+                # Another thread may have stored the sum that is read here.
                 tl.debug_barrier()
                 tl.store(target, tl.where(acc != 0, -1, 0), mask=tl.load(target) == 0)
 
@@ -176,6 +184,7 @@ def _certify(
             PRECISION,
         )  # fmt: skip
         done += tl.sum(tl.sum((not_certified & proved).to(tl.int32), 1), 0).to(tl.int64)
+        # All rows' flags have been read before any of their words is written.
         tl.debug_barrier()
         store_flags(not_certified & ~proved, entry_flags + r0 * WIDTH, ROWS, COLUMNS)
     tl.atomic_add(counts + BY_MAGNITUDE, done, sem="relaxed")
@@ -197,6 +206,7 @@ def _double_rows(
     s = tl.zeros([ROWS, COLUMNS], tl.float64)
     c = tl.zeros([ROWS, COLUMNS], tl.float64)
     for h0 in range(0, PARTS * k, AT_ONCE):
+        # Unrolled, so that several terms' loads are on their way at once.
         for some in tl.static_range(AT_ONCE):
             h = wide(h0 + some)
             if PARTS == 1:
@@ -234,6 +244,7 @@ def _set_exactly(
     not_certified = (words >> (column[None, :] % 32)) & 1 != 0
     index = row[:, None] * COLUMNS + column[None, :]
     exponent = -(row_shift[:, None] + column_shift[None, :])
+    # A complex entry adds up 2·k products, one after the other; the rest is room to spare.
     value, proved = decided(tl.load(high + index), tl.load(low + index), exponent, magnitude, 2 * (k + 1024), PRECISION)
     at = out + i.to(tl.int64)[:, None] * row_stride + j.to(tl.int64)[None, :] * column_stride
     tl.store(at, value if PRECISION == 53 else value.to(tl.float32), mask=not_certified & proved)
@@ -346,6 +357,7 @@ def _repair_strip(
     if judged:
         tl.debug_barrier()
         _sums_of_strip(left, right, pending, sums, m, n, i0, j0, depths, part, PARTS, STRIP, COLUMNS, SIDE, DEPTH)
+        # Nobody has written the words of tiles without flags: they become 0, as what follows reads the whole strip.
         tl.store(entry_flags + index, pending)
         tl.debug_barrier()
         _certify(

@@ -17,6 +17,7 @@ def reduced(acc, p, magic, bias):
     u = (acc + bias).to(tl.uint32, bitcast=True)
     q = tl.umulhi(u, tl.zeros_like(u) + magic.to(tl.uint32, bitcast=True))
     r = u - q * p.to(tl.uint32, bitcast=True)
+    # Where r is a residue already, r - p wraps to a large number: a minimum does the comparison.
     return tl.minimum(r, r - p.to(tl.uint32, bitcast=True))
 
 
@@ -53,6 +54,7 @@ def residue_product(
     for start in range(0, pitch, CHUNK):
         stop = tl.minimum(pitch, start + CHUNK)
         for h0 in range(start, stop, DEPTH):
+            # A short vector's pitch is a multiple of 32, not of DEPTH.
             inside = h[None, :] < pitch - h0
             x = tl.load(a + h0, mask=inside & (i < m)[:, None], other=0)
             y = tl.load(b + h0, mask=inside & (j < n)[:, None], other=0)

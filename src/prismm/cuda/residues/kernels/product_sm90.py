@@ -100,8 +100,11 @@ def _feed(
 ):  # fmt: skip
     tiles_m = gl.cdiv(m, 64 * CONSUMERS)
     tiles_n = gl.cdiv(n, COLUMNS)
+    # A tile's beginning and its end take AHEAD stages each, however short k is; beyond the pitch TMA fills in zeros,
+    # which add nothing.
     steps = gl.maximum(gl.cdiv(pitch, DEPTH), 2 * AHEAD)
     stage = 0
+    # All stages are free at first: a wait for the phase before the first one returns at once.
     phase = 1
     for tile in range(gl.program_id(0), tiles_m * tiles_n * moduli * batch, gl.num_programs(0)):
         plane = tile // (tiles_m * tiles_n)
@@ -119,6 +122,7 @@ def _feed(
             j = (t + matrix * right_step) * right_rows + column * COLUMNS
         for step in range(steps):
             mbarrier.wait(free.index(stage), phase)
+            # TMA counts whole boxes, also where they hang over a matrix.
             mbarrier.expect(full.index(stage), (64 * CONSUMERS + COLUMNS) * DEPTH)
             if QUARTERS:
                 h = start + step * DEPTH
@@ -172,6 +176,7 @@ def _store(sums, p, magic, bias, digits, plane, pitch, t, row, column, rows):
         block_bases=[],
         shape=[64, 32],
     )
+    # Since planes of the right operand are permuted, no value changes its thread: shared memory is left to the ring.
     words = gl.convert_layout(words, L, assert_trivial=True)
     i = row + gl.arange(0, 64, layout=gl.SliceLayout(1, L))
     j = column // 4 + gl.arange(0, 32, layout=gl.SliceLayout(0, L))
@@ -185,6 +190,7 @@ def _multiply(
     batch, CONSUMERS: gl.constexpr, COLUMNS: gl.constexpr, DEPTH: gl.constexpr, STAGES: gl.constexpr,
     GROUP: gl.constexpr, AHEAD: gl.constexpr, CHUNK: gl.constexpr, LONG: gl.constexpr,
 ):  # fmt: skip
+    # Triton 3.6 compiles no INT8 instruction of 256 columns; halves are multiplied apart here anyway.
     layout: gl.constexpr = gl.NVMMADistributedLayout(version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, 128, 32])
     WIDTH: gl.constexpr = COLUMNS // 2
     tiles_m = gl.cdiv(m, 64 * CONSUMERS)
@@ -194,6 +200,7 @@ def _multiply(
     phase = 0
     # The second half of the tile before is still to be stored.
     second = gl.zeros((64, WIDTH), gl.int32, layout)
+    # Before the first tile there is none: with 0 rows the mask of `_store` is empty.
     last_t, last_row, last_column, last_rows, last_p, last_magic, last_bias = 0, 0, 0, 0, 0, 0, 0
     for tile in range(gl.program_id(0), tiles_m * tiles_n * moduli * batch, gl.num_programs(0)):
         first = gl.zeros((64, WIDTH), gl.int32, layout)
@@ -206,6 +213,7 @@ def _multiply(
             second, last_p, last_magic, last_bias, digits, plane, row_pitch, last_t, last_row, last_column, last_rows
         )
         second = gl.zeros((64, WIDTH), gl.int32, layout)
+        # A stage is free only when both halves have read it, so the first ones are given back here.
         for x in gl.static_range(AHEAD):
             second = _begin(second, left_ring, right_ring, (again + x) % STAGES, PART, 1, CONSUMERS, WIDTH, x > 0)
             first, second = warpgroup_mma_wait(1, deps=(first, second))
@@ -229,6 +237,7 @@ def _multiply(
                 # All but the last products have read their stages.
                 mbarrier.arrive(free.index((stage + (STAGES - 1)) % STAGES), count=1)
                 stage, phase = next_stage(stage, phase, STAGES)
+            # Registers of sums may be touched only when no instruction still adds to them.
             if LONG:
                 first, second = warpgroup_mma_wait(0, deps=(first, second))
                 first, second = _reduced(first, p, magic, bias), _reduced(second, p, magic, bias)

@@ -76,7 +76,9 @@ def magnitude_proves(total, hit, bound, exponents, value, exponent, constants, P
     """Whether Σ of 7-bit magnitudes of vectors below 2^e, with the sum of their e, certifies a value within
     bound·2^exponent; where no product is not zero, it is exact. Magnitudes say nothing of overflow.
     """
+    # 2^1022 and 2^126, two binades below overflow: roundings of `reach` do not matter there.
     TOP: tl.constexpr = 4.49423283715579e307 if PRECISION == 53 else 8.507059173023462e37
+    # In units of the bound. 2^-14, since both factors were scaled by 2^(7-e).
     least = total.to(tl.float64) * power_of_two(exponents - exponent - 14)
     reach = tl.abs(value) + scaled(bound, tl.minimum(tl.maximum(exponent, -2000), 2000))
     return ((bound * tl.load(constants + 1) <= least) | ~hit) & (reach < TOP)
@@ -103,6 +105,7 @@ def error_of_sums(magnitude, steps):
 @triton.jit
 def rounded_alike(h, low, error, exponent, PRECISION: tl.constexpr):
     """(RN of a number within error of h + low, in units 2^exponent, whether that of all of them)."""
+    # 2^-51·|low| is above the roundings of these sums, so the ends enclose the number.
     below_h, below_low = two_sum(h, low - (error + tl.abs(low) * 4.440892098500626e-16))
     above_h, above_low = two_sum(h, low + (error + tl.abs(low) * 4.440892098500626e-16))
     first = round_expansion(below_h, below_low, below_low * 0.0, exponent, PRECISION)
@@ -115,6 +118,7 @@ def decided(s, c, exponent, magnitude, steps, PRECISION: tl.constexpr):
     """(value, proved): RN of sums s + c of products, in units 2^exponent, where their error decides it."""
     h, low = two_sum(s, c)
     value, alike = rounded_alike(h, low, error_of_sums(magnitude, steps), exponent, PRECISION)
+    # Far above what underflow may lose (`error_of_sums`); nearer to 0 exact limbs decide.
     return value, alike & (tl.abs(h) > 1e-100)
 
 
@@ -183,6 +187,7 @@ def rejoin_tiles(
                 lowest = word & -word
                 word = word ^ lowest
                 bit = bit_number(lowest).to(tl.int32)
+                # PART is a constant of the code that is inlined, so each part has a branch of its own.
                 for which in tl.static_range(PARTS):
                     if part == which:
                         not_certified = join_closely(
@@ -267,9 +272,11 @@ def _finish_tile(
     BLOCK: tl.constexpr, APART: tl.constexpr,
 ):  # fmt: skip
     """Returns how many entries are flagged in uncertified_flags."""
+    # Threads may still read flags of the tile before, which this one overwrites.
     tl.debug_barrier()
     others = tl.full([], 0, tl.int32)
     not_certified = tl.full([], 1, tl.int32)
+    # False, in the type that the branch below gives it.
     decided = ordinary & (i_first < 0)
     if PRECISION == 53:
         if ordinary:
@@ -298,6 +305,7 @@ def _finish_tile(
                         )  # fmt: skip
                         others += some_left
             if needs_repair > 0:
+                # Flags are read by all threads, and each was stored by one.
                 tl.debug_barrier()
                 for x in range(0, step * (COLUMNS // 32)):
                     word = tl.load(entry_flags + x).to(tl.int64) & LOW32
@@ -344,6 +352,7 @@ def finish_native(
             for position in range(first, tl.minimum(first + CHUNK, wide(total))):
                 at = wide(position)
                 one = tl.load(out + at)
+                # Negated, so that NaN is recomputed as well.
                 if ~(tl.abs(one) < LARGE):
                     entry, part = at // PARTS, (at % PARTS).to(tl.int32)
                     row = entry // n
@@ -433,6 +442,7 @@ def _joined(
                 d = digit_at(digits, plane, t, reduction, t >= 0, MODULI, REAL if PARTS == 1 else REAL_PART + which)
         d = d.to(tl.float64)
         w = constants + (9 + 5 * t)
+        # All five limbs, whatever LIMBS is: those that P does not take have weights of 0.
         s0 += d * tl.load(w)
         s1 += d * tl.load(w + 1)
         s2 += d * tl.load(w + 2)

@@ -66,6 +66,7 @@ def level_of(integer, q):
     """1 in the bits from 6·l on, l < 5, where 2^(q-1-l) < v <= 2^(q-l), which proves |x| > 2^(e-1-l); beyond bit 29 for
     smaller v. So 63 of them add up, field by field.
     """
+    # v <= 2^20 is exact in float32. The exponent is that of v - 1, so that v = 2^(q-l) still belongs to level l.
     field = tl.maximum(integer - 1, 0).to(tl.float32).to(tl.int32, bitcast=True) >> 23
     return (integer * 0 + 1) << tl.minimum(6 * (q + 126 - field), 30)
 
@@ -109,6 +110,7 @@ def largest_columns(
             pattern = bits_of(_column_tile(x, start + h0, j, stride, k, inside_n, ROWS))
             whole = tl.maximum(whole, pattern & MAGNITUDE)
         best = tl.max(whole, 0)
+    # Relaxed: no other program reads the result, only the next launch does.
     tl.atomic_max(stats + LARGEST * n + j // PARTS, best, mask=inside_n, sem="relaxed")
 
 
@@ -142,6 +144,7 @@ def sum_columns(
     squares = tl.zeros([ROWS, BLOCK], tl.int64)
     total = tl.zeros([ROWS, BLOCK], tl.int32)
     levels = tl.zeros([ROWS, BLOCK], tl.int32)
+    # A lane adds one level a tile to fields that hold 63.
     tl.static_assert(PIECE // ROWS < 64)
     if not EVEN:
         # Where rows begin anywhere the assembler lets each element of a tile wait for the one before, so that a tile is

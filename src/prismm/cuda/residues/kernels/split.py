@@ -71,8 +71,10 @@ def words_of_product(x, factor, bits, WORDS: tl.constexpr, MEASURE: tl.constexpr
         rest = tl.fma(top, -4294967296.0, y)
         z = nearest_of(rest, NVIDIA)
         delta = rest - z
+        # Underflow leaves no δ to measure, but the element is inexact all the same.
         vanished = (y == 0.0) & (x != 0.0)
         low = z.to(tl.int64)
+        # 2^bits makes the integer positive, so that its bytes are digits; the tables' offsets subtract it modulo p.
         high = top.to(tl.int64) + (low >> 32) + (tl.full([], 1, tl.int64) << (bits - 32))
         w0, w1, w2 = (low & LOW32).to(tl.int32), (high & LOW32).to(tl.int32), (high >> 32).to(tl.int32)
     else:
@@ -96,6 +98,7 @@ def residual_total(residual, terms, MEASURE: tl.constexpr):
     """An upper bound of Σ ceil(2^10·|δ|)², 0 only where all δ are: measured, or from |δ| <= 1/2."""
     if MEASURE:
         return residual
+    # K·(2^10·1/2)² = K·2^18.
     return tl.where(residual > 0, terms.to(tl.int64) << 18, 0)
 
 
@@ -169,6 +172,7 @@ def _reduced(total, c, NVIDIA: tl.constexpr):
     else:
         u = total.to(tl.uint32, bitcast=True)
         magic = tl.zeros_like(u) + c[3].to(tl.uint32, bitcast=True)
+        # The quotient may be one too small, since magic is 2^32/p rounded down: r is below 2p.
         r = total - tl.umulhi(u, magic).to(tl.int32, bitcast=True) * c[2]
         return r - tl.where(r >= c[2], c[2], 0)
 
@@ -182,11 +186,13 @@ def _both(x, y, c):
 @triton.jit
 def _word(r0, r1, r2, r3, NVIDIA: tl.constexpr):
     """Four residues as `_reduced` leaves them, as the bytes of one word, lowest first."""
+    # The higher bytes of a pattern are no part of the residue, so bytes are selected, not shifted together.
     if NVIDIA:
         return tl.inline_asm_elementwise(
             "{ .reg .b32 l, h; prmt.b32 l, $1, $2, 0x0040; prmt.b32 h, $3, $4, 0x0040; prmt.b32 $0, l, h, 0x5410; }",
             "=r,r,r,r,r", [r0, r1, r2, r3], dtype=tl.int32, is_pure=True, pack=1,
         )  # fmt: skip
+    # 0x80808080: a flipped top bit takes 128 from a byte.
     return (r0 | (r1 << 8) | (r2 << 16) | (r3 << 24)) ^ -2139062144
 
 
@@ -314,6 +320,7 @@ def split_rows(
     c2 = c0
     c3 = c0
     c4 = c0
+    # Eight blocks add at most 8·2·2 = 32 to a field of `level_of`, which holds 63.
     for h1 in range(0, k, 8 * BLOCK):
         levels = tl.zeros([BLOCK // 4, 2], tl.int32)
         for h in range(h1, tl.minimum(h1 + 8 * BLOCK, k), BLOCK):
@@ -321,6 +328,7 @@ def split_rows(
                 first, second = vector_pairs(start, h // 4 + fours, k, part, PARTS)
                 v = ceiling_of_product(tl.abs(first) * lift, factor, NVIDIA)
                 w = ceiling_of_product(tl.abs(second) * lift, factor, NVIDIA)
+                # No sum of squares wraps: q keeps K·4^q below 2^63 (`moduli.norm_fraction_bits`).
                 squares += v.to(tl.int64) * v
                 squares += w.to(tl.int64) * w
                 total += tl.sum(v + w, 1)
@@ -338,6 +346,7 @@ def split_rows(
     lift, factor = scale_factors(tl.where(finite, shift, 0), largest)
     row = (planes + plane_row(i, PERMUTED).to(tl.int64) * pitch).to(tl.pointer_type(tl.int32)) + lanes
     deviation = tl.zeros([FOURS], tl.int64)
+    # Up to the pitch, not to k: the product reads the padding too, where residues have to be 0.
     for h in range(0, pitch, 4 * FOURS * GROUPS):
         # Groups of a four a thread, so that a thread stores the words that it makes.
         words = ()
@@ -424,6 +433,8 @@ def split_columns(
         imaginaries, more = _words_of_four(x0, x1, x2, x3, lift, factor, bits, WORDS, MEASURE, NVIDIA)
         residual += more
     residual = tl.sum(residual, 0)
+    # Programs of other rows of the same columns meet here. A measured residual is a sum of parts; the a-priori bound is
+    # that of whole columns already, so the largest stands.
     if MEASURE:
         tl.atomic_add(stats + RESIDUAL * n, residual, mask=j < n, sem="relaxed")
     else:

@@ -23,6 +23,7 @@ def residues_assembly(first: int, two: bool) -> str:
     reductions = [[f"${24 + x}" for x in range(3)], [f"${24 + 4 * two + x}" for x in range(3)]]
     lines = ["{ .reg .b32 y<4>, q, l, h, r<32>;"]
     for j in range(8):
+        # Factors are signed and bytes of A' + 2^bits unsigned, a mix that the instruction takes as it is.
         lines.append(
             "mma.sync.aligned.m16n8k16.row.col.s32.s8.u8.s32 "
             f"{{y0, y1, y2, y3}}, {{{factors}}}, {{${8 + j}}}, {{{start}}};"
@@ -73,6 +74,7 @@ def fragment_layout(WARPS, TILES):
 @gluon.constexpr_function
 def shared_layout(WARPS, TILES):
     """Of the same words in shared memory, so that eight threads' fours are in different banks, written or read."""
+    # Lines of 64 words all begin in bank 0, so those of lanes 1 and 2 are turned by 4 and 16 words.
     offsets = [*_bases(64, [0, 0, 0, 1]), [0, 0, 1, 4], [0, 0, 2, 16], *_bases(WARPS, [0, 1, 0, 0])]
     tiles = _bases(TILES, [1, 0, 0, 0])
     if tiles:
@@ -94,6 +96,7 @@ def shared_tiles_layout(WARPS, GROUPS):
 @gluon.constexpr_function
 def _of_warps(WARPS, GROUPS, ACROSS):
     """Of what all warps found, in every thread: (WARPS,), or (columns, WARPS) with columns as in `tile_layout`."""
+    # Bases of 0 repeat a value in all lanes and warps, so that a load is also the broadcast.
     if not ACROSS:
         return gl.DistributedLinearLayout(_bases(WARPS, [1]), [[0]] * 5, _bases(WARPS, [0]), [], [WARPS])
     tile = tile_layout(WARPS, GROUPS, ACROSS)
@@ -192,5 +195,6 @@ def in_fours(w0, w1, w2, WORDS: gl.constexpr, TILES: gl.constexpr, WARPS: gl.con
     elif WORDS == 2:
         fours = gl.join(w0, w1).permute((0, 1, 4, 2, 3))
     else:
+        # The fourth word only fills the instruction's 16 bytes: its factors are 0 (`tables.fragments`).
         fours = gl.join(gl.join(w0, w2), gl.join(w1, w2)).permute((0, 1, 4, 5, 2, 3))
     return fours.reshape((WARPS, TILES, 4, 64)).permute((1, 0, 2, 3))

@@ -247,6 +247,7 @@ def _planes(
     buffer = gl.allocate_shared_memory(gl.int32, [TILES, WARPS, 4, 64], shared_layout(WARPS, TILES))
     deviation = gl.zeros([WARPS, GROUPS, 16], gl.int64 if MEASURE else gl.int32, layout=PARTIAL)
     at = start
+    # A tile is loaded one step ahead, so that its latency hides behind the residues of the tile before.
     if not SHARED_TILES:
         following = gl.load(at, mask=inside & (h < k), other=0.0)
     for h0 in range(0, pitch, STEP):
@@ -285,6 +286,7 @@ def _planes(
     least = shift
     if ACROSS:
         least = gl.min(gl.where(valid, shift, 0), 0)
+    # Only a scale below 1 can make a nonzero element underflow to 0, and then no δ shows the loss.
     if least < 0:  # elements may have vanished on the way
         at = start
         for h0 in range(0, k, STEP):
@@ -368,6 +370,7 @@ def _split(
             upper = gl.maximum(upper, gl.max(magnitude_word(gl.load(at, mask=inside & (h0 + h < k), other=0.0)), 3))
             at += advance
     most = maximum_of_warps(upper, WARPS, GROUPS, ACROSS)
+    # Statistics are float64 patterns whatever the operand's type; float32's subnormals are normal there.
     if SINGLE:
         largest = bits_of(most.to(gl.float32, bitcast=True).to(gl.float64))
     else:
@@ -435,6 +438,7 @@ def _split(
         put_in(parts, 4, (l23 & 0xFFFF).to(gl.int64))
         put_in(parts, 5, ((l23 >> 16) & 0xFFFF).to(gl.int64))
         put_in(parts, 6, warp_total(c4, ACROSS).to(gl.int64))
+    # Every thread needs ν for the scale; the other sums are only stored, so lanes share them.
     norm2 = gl.sum(gathered(norm2_of_warps, WARPS, GROUPS, ACROSS), 1 if ACROSS else 0)
     found = gl.sum(parts.load(of_quantities(WARPS, GROUPS, ACROSS)), 2 if ACROSS else 1)
     R: gl.constexpr = found.type.layout
@@ -467,6 +471,7 @@ def _split(
     else:
         narrow: gl.constexpr = False  # type: ignore[no-redef]
     if narrow:
+        # The narrow constants stand behind those of two words, which are one group: 2·4·8·8 integers.
         deviation = _planes(
             start, advance, inside, valid, in_shared, planes, fragments + 512, h, k, first, n, exponent, shift,
             bits * 0 + 31, pitch, plane, MODULI, WARPS, GROUPS, ACROSS, MEASURE, 1, PERMUTED, SHARED_TILES, True,

@@ -59,6 +59,8 @@ def _assembly(inputs: int, steps: _Steps, signed: bool) -> str:
     signed: a byte v stands for v + 128 in [0, p), so the sum of two is less by 128, and a difference more. With p
     besides, a half stays in [0, 3p), where two subtractions of p lead back; else in [0, 2p), where one does.
     """
+    # 32-bit sums serve two numbers: where one borrows from the other, `shift` gives back what was borrowed, since each
+    # half ends nonnegative.
     p, minus = f"${4 + inputs}", f"${5 + inputs}"
     names = [f"q{x}" for x in range(inputs)] + [step[0] for step in steps]
     lines = ["{ .reg .b32 w, r, more, less, " + ", ".join(f"{name}{half}" for name in names for half in "eo") + ";"]
@@ -66,6 +68,7 @@ def _assembly(inputs: int, steps: _Steps, signed: bool) -> str:
         lines.append(f"add.s32 more, {p}, 0x00800080; sub.s32 less, {p}, 0x00800080;")
     for x in range(inputs):
         lines.append(f"xor.b32 w, ${4 + x}, {0x80808080 if signed else 0:#x};")
+        # Even and odd bytes go to halves of two registers, since a sum of two needs nine bits and more.
         lines.append(f"prmt.b32 q{x}e, w, 0, 0x4240; prmt.b32 q{x}o, w, 0, 0x4341;")
     for half in "eo":
         for target, first, sign, second, shift in steps:
@@ -73,6 +76,7 @@ def _assembly(inputs: int, steps: _Steps, signed: bool) -> str:
             lines.append(f"{'add' if sign == '+' else 'sub'}.s32 {register}, {first}{half}, {second}{half};")
             if shift:
                 lines.append(f"add.s32 {register}, {register}, {p if shift == 'p' else shift};")
+            # A half below p wraps to a large number when p is subtracted, so the minimum leaves it as it is.
             lines += [f"add.u16x2 r, {register}, {minus}; min.u16x2 {register}, {register}, r;"] * (2 if signed else 1)
     for x in range(4):
         lines.append(f"prmt.b32 w, s{x + 1}e, s{x + 1}o, 0x6240; xor.b32 ${x}, w, {0x80808080 if signed else 0:#x};")
@@ -120,6 +124,7 @@ def strassen_sums(
     t = tl.program_id(1)
     p, minus = _both_halves(tl.load(reduction + 3 * t))
     i, j = _place(tl.program_id(0), half_pitch, ROWS, WORDS)
+    # Which rows of a permuted plane hold vectors is asked of the vector, not of the row.
     upper = (vector_at(i, RIGHT) < vectors) & (i < half_vectors)
     lower = (half_vectors + vector_at(i, RIGHT) < vectors) & (i < half_vectors)
     near, far = (j < pitch) & (j < half_pitch), half_pitch + j < pitch
