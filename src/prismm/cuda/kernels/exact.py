@@ -10,6 +10,7 @@ import triton.language as tl
 from prismm.cuda.kernels.expansion import from_integer
 from prismm.cuda.kernels.fp64 import LOW32, bits_of, nothing, rounded, scaled
 
+# Products lie between 2^-2148 and 2^2048, 132 limbs of 32 bits; Triton's tensors are powers of two long.
 LIMBS_OF_SUMS = tl.constexpr(256)
 
 
@@ -72,6 +73,8 @@ def exact_sums(
         r = position & 31
         low = mx * my
         high = tl.umulhi(mx.to(tl.uint64, bitcast=True), my.to(tl.uint64, bitcast=True)).to(tl.int64, bitcast=True)
+        # Five pieces below 2^32 in int64: 2^31 of them add up before a limb could wrap, so carries can wait for the
+        # end.
         part_of = (low & LOW32) << r
         p0 = part_of & LOW32
         part_of = (((low >> 32) & LOW32) << r) + (part_of >> 32)
@@ -127,6 +130,7 @@ def round_limbs(sums, low_limb, high_limb, index, UNIT: tl.constexpr, PRECISION:
     """RN of a number in limbs l in units of 2^(32·l - UNIT), as a float64. index: `limb_numbers`."""
     LOWEST: tl.constexpr = -1074 if PRECISION == 53 else -149
     lowest, highest = low_limb.to(tl.int32), high_limb.to(tl.int32)
+    # The carry out of the last limb fits in the next one, and the sign in the one above.
     top = tl.minimum(highest + 3, LIMBS_OF_SUMS)
     carry = nothing()
     digits = index.to(tl.int64) * 0

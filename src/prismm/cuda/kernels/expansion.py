@@ -17,9 +17,11 @@ def expand(s0, s1, s2, s3, s4, product, quotient, LIMBS: tl.constexpr):
 
     |m| <= ulp(h)/2; t has the sign of what is left, or is 0. Proofs stand in `cpu.kernels.expansion`.
     """
+    # Two limbs are enough: `norm_limit` keeps Σ/P away from halves by 2^-17.
     q = -nearest(tl.fma(s0, tl.load(quotient), s1 * tl.load(quotient + 1)))
     x0 = tl.fma(q, tl.load(product), s0)
     x1 = tl.fma(q, tl.load(product + 1), s1)
+    # Carries go from the lowest limb up, so that each one below the top ends within ±2^39.
     if LIMBS >= 3:
         x2 = tl.fma(q, tl.load(product + 2), s2)
         if LIMBS >= 4:
@@ -63,6 +65,7 @@ def from_integer(head, e, negative, PRECISION: tl.constexpr):
 
     From 2^1024 (precision 53) or 2^128 on: infinity.
     """
+    # Two factors, as 2^e alone may be out of float64's range.
     half = tl.minimum(tl.maximum(e >> 1, -1000), 1000)
     other = tl.minimum(tl.maximum(e - half, -1000), 1000)
     value = head.to(tl.float64) * power_of_two(half) * power_of_two(other)
@@ -85,6 +88,7 @@ def round_expansion(h, m, t, exponent, PRECISION: tl.constexpr):
     e = (pattern >> 52) - 1075 - 3
     rest = tl.where(m != 0.0, m, t)
     outward = (rest > 0.0) == (h > 0.0)
+    # ulp(h) is 2^(e + 3): the significand has three bits more than h.
     quarter = power_of_two(tl.maximum(e + 1, -1022))
     size = tl.abs(m)
     beyond = tl.where(m == 0.0, 0.0, tl.where(m > 0.0, t, -t))

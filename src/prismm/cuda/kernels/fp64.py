@@ -124,6 +124,7 @@ def exponent_above(bits):
 @triton.jit
 def scaled(x, e):
     """x·2^e by two factors, in the order that every engine takes: |e| <= 2000."""
+    # Neither power leaves the range of `power_of_two`; 2^e itself might.
     half = e >> 1
     return x * power_of_two(half) * power_of_two(e - half)
 
@@ -133,6 +134,7 @@ def rounded(x):
     """The integer nearest to x, ties to even."""
     size = tl.abs(x)
     near = (size + TWO52) - TWO52
+    # From 2^52 on every number is an integer, and the addition above might round it.
     return tl.where(size < TWO52, tl.where(x < 0, -near, near), x)
 
 

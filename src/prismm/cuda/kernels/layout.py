@@ -27,6 +27,7 @@ def straighten(x, x_batch, x_vector, x_step, to, vectors, k, SIDE: tl.constexpr)
     batch = tl.program_id(1).to(tl.int64)
     inside = (h < k)[:, None] & (i < vectors)[None, :]
     source = h.to(tl.int64)[:, None] * wide(x_step) + i.to(tl.int64)[None, :] * wide(x_vector)
+    # Loads run along neighbouring vectors and stores along neighbouring elements.
     value = tl.trans(tl.load(x + batch * x_batch + source, mask=inside, other=0.0))
     target = to + (batch * vectors + i.to(tl.int64))[:, None] * k + h[None, :]
     tl.store(target, value, mask=tl.trans(inside))

@@ -42,9 +42,11 @@ def cannot_overflow(found, programs, most, PRECISION: tl.constexpr, LANES: tl.co
     """Whether operands are finite and the sum of their largest biased exponents is at most `most`. LANES: programs at
     least.
     """
+    # Where the exponent begins in `magnitude_word`.
     SHIFT: tl.constexpr = 20 if PRECISION == 53 else 23
     INFINITE: tl.constexpr = 0x7FF if PRECISION == 53 else 0xFF
     lanes = tl.arange(0, LANES)
     left = tl.max(tl.load(found + lanes, mask=lanes < programs, other=0), 0) >> SHIFT
     right = tl.max(tl.load(found + programs + lanes, mask=lanes < programs, other=0), 0) >> SHIFT
+    # The sum alone would let Inf beside a small number pass.
     return (left < INFINITE) & (right < INFINITE) & (left + right <= most)

@@ -63,6 +63,7 @@ class Implementation(Composite):
         """INT8 units, for inner dimensions whose sums they hold."""
         if engine not in (None, "cuda", INT8):
             raise ArgumentError(f"engine={engine!r} multiplies floating-point numbers; {self.scheme} takes {INT8!r}")
+        # Counts of large elements are exact in float32 below 2^24 terms, and a complex element is two.
         if norm_fraction_bits(self.scheme.moduli, problem.terms) < 1 or problem.k >= 1 << 23:
             raise ArgumentError(
                 f"{self.scheme} holds too few bits for an inner dimension of {problem.k}; pass more moduli, or "
@@ -221,6 +222,7 @@ def _queue_some(
         Where the statistics of rows and columns stand, block by block.
     """
     program, device, test = job.program, job.device, job.config
+    # Tests of magnitude take bounds from integers alone (`bound_terms`): nobody would read measured residuals.
     fixed = {"levels": test.mode == MAGNITUDE, "measure": job.full_output or test.mode == ROUNDING}
     rows, columns, strassen = job.blocks.rows, job.blocks.columns, job.blocks.strassen
     column_blocks = [right.block(j, j + columns) for j in range(0, target.n, columns)]
@@ -260,6 +262,7 @@ def _queue_some(
                     # Nobody reads the planes of the inner operand any more once its products are there.
                     with program.scope() if products is not None else contextlib.nullcontext():
                         second = split(other, y, left=inner_left)
+                        # The outer operand's split, which was forked, is first needed here.
                         if y == 0:
                             program.join()
                         split_a, split_b = (first, second) if outer_left else (second, first)

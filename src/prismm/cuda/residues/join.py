@@ -112,6 +112,7 @@ def join_digits(
     words = strips * blocks
     total = words * out.batch * parts
     third = second_pass_constants(table.moduli, parts, table.left.device)
+    # float32 rounds 29 bits earlier: next to none of its entries stays undecided after two parts.
     if test.precision == 53:
         program.launch(
             repair.rejoin_tiles, (min(REJOIN_PROGRAMS * device.programs, total),), reals, *strides, flags, digits,
@@ -122,6 +123,7 @@ def join_digits(
     programs = min(finish_programs(device, test.mode), total)
     span = min(32, 1 << (-(-total // programs) - 1).bit_length())
     row_flags = program.allocate(torch.int32, programs, max(rows, FINISH_ROWS), block // 32)
+    # Where they are not separate, nothing is written there: any address will do.
     uncertified_flags = (
         program.allocate(torch.int32, out.batch, parts, strips, blocks, strip, block // 32) if separate else row_flags
     )
@@ -214,6 +216,7 @@ def _recompute_uncertified(
     depths = -(-a.terms // depth)
     batches_of = left.batch, right.batch
     words = strips * blocks
+    # To Triton a larger integer is an int64, and the kernel another one.
     enough = min(FEW_OF_STRIP * words * batches * parts, 2**31 - 1)
     if left.terms <= MOST_MAGNITUDES:
         few = FEW_UNCERTIFIED

@@ -71,6 +71,7 @@ def product_constants(pitch: int) -> dict[str, Any]:
     depth = sm90.DEPTH
     return {
         "CONSUMERS": sm90.CONSUMERS, "COLUMNS": sm90.COLUMNS, "DEPTH": depth, "STAGES": sm90.STAGES,
+        # A tile takes 2·AHEAD steps at least: AHEAD of 2 would fill up a short inner dimension with zeros.
         "GROUP": sm90.GROUP, "AHEAD": sm90.AHEAD if pitch > (2 * sm90.AHEAD - 1) * depth else 1,
         "CHUNK": product.CHUNK // depth, "LONG": pitch > product.CHUNK, **sm90.LAUNCH,
     }  # fmt: skip

@@ -77,6 +77,7 @@ def residue_seconds(moduli: int, problem: Problem, rates: Rates, strassen: bool 
     entries = float(count * m * n)
     join = rates.rounded if problem.rounded else rates.join
     seconds += join.seconds(entries * parts * (2 * parts - 1), moduli)
+    # float32 has no second pass: see `residues.join.join_digits`.
     again = entries if problem.result.precision == 53 else 0.0
     again *= (tuning.rejoin_complex if problem.is_complex else 1) * (tuning.rejoin_rounded if problem.rounded else 1)
     return seconds + rates.finish.seconds(again, 0)
@@ -107,6 +108,7 @@ def _strassen_seconds(problem: Problem, moduli: int, rates: Rates) -> float:
     """
     m, n, k = cuda_strassen.quarter(problem.m, problem.n, max(1, problem.k))
     products = replace(problem, m=m, n=n, k=k, batch=(*problem.batch, 7))
+    # m, n and k are of quarters: 2 bytes an element and 11/4 an entry of whole matrices are 8 and 11 here.
     moved = problem.count * moduli * (4.0 * k * 2 * (m + n) + 11.0 * m * n)
     added = 3 * rates.check + moved / rates.memory
     return _multiplied_seconds(residue_operations(products, moduli, rates.processors), rates) + added

@@ -144,6 +144,7 @@ def split_vectors(
     shape = plane_shape(x.vectors, k, table.moduli * (3 if parts == 2 else 1))
     across = x.strides[1] == 1 and x.strides[2] != 1
     fused = _is_split_fused(x, across, table, device)
+    # Several programs add to the statistics of such columns by atomic operations, from 0 on.
     if across and not fused:
         program.zero(statistics)
     planes = program.allocate(torch.int8, x.batch, *shape)
@@ -153,6 +154,7 @@ def split_vectors(
     program.count_split(x.elements, left=left)
     q = table.fraction_bits(parts * k)
     strides, reals = tuple(parts * step for step in x.strides), x.buffer.reals()
+    # PERMUTED is for the right operand alone: its vectors are the columns that a thread of the sm90 epilogue holds.
     fixed: dict[str, Any] = {
         "MODULI": table.moduli, "MEASURE": measure, "WORDS": table.words, "PERMUTED": device.sm90 and not left,
         "enable_fp_fusion": False,
@@ -172,6 +174,7 @@ def split_vectors(
         from prismm.cuda.residues.kernels import split_sm90 as sm90
 
         narrower = table.bits == NEARLY_ONE_WORD and x.buffer.dtype == torch.float32 and not measure
+        # A matrix instruction takes four elements of one word, or two of two: so many groups a thread has at least.
         groups = SPLIT_COLUMNS if across else 4 if table.words == 1 or narrower else 2
         constants: dict[str, Any] = {}
         if across:

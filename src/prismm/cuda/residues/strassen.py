@@ -70,6 +70,7 @@ def workspace_bytes(
     whole = residues_join.workspace_bytes(rows, columns, k, moduli, parts, test, split, summed=summed)
     sizes = [math.prod(plane_shape(vectors, k, planes)) for vectors in (rows, columns)]
     split_bytes = [size if some else 0 for size, some in zip(sizes, split, strict=True)]
+    # Both operands' planes have one pitch: it follows from k alone.
     pitch = plane_shape(rows, k, planes)[2]
     sums = [
         math.prod(sums_shape(vectors, pitch, planes, left=left)) for vectors, left in ((rows, True), (columns, False))
@@ -80,6 +81,8 @@ def workspace_bytes(
     inner = 0 if split[1] else 1
     outer = split_bytes[1 - inner] + sums[1 - inner]
     products = math.prod(products_shape(rows, columns, planes))
+    # The inner operand's planes are read for the last time before digits are allocated, so the larger of the two
+    # counts.
     return statistics + outer + products + max(split_bytes[inner] + sums[inner], joined)
 
 

@@ -63,6 +63,7 @@ def float_reduction(p: int, offset: int) -> tuple[int, int, int, int, int]:
     """What `cuda.residues.kernels.split` reduces x modulo p by in float32, |x| < 2^20, with c·p >= 2^23 + 2^20: the
     patterns of c·p + offset, 1/p, 3·2^22 - c, -p, and c·p.
     """
+    # A multiple of 256, so that the low byte of the pattern of c·p + r is r's.
     c = 256 * -(-((1 << 23) + (1 << 20)) // (256 * p))
     base = 0x4B000000 + c * p - (1 << 23)
     patterns = [int(np.float32(x).view(np.int32)) for x in (1.0 / p, 3.0 * (1 << 22) - c, -float(p))]
@@ -113,6 +114,7 @@ def tables(moduli: int, device: torch.device) -> Tables:
             floats = float_reduction(p, int(offsets[t]) % p)
             rows[side].append([*halves, *dwords, offset, p, (1 << 32) // p, *floats])
     reduction = [[p, (1 << 32) // p, p * -(-(1 << 30) // p)] for p in chosen]
+    # ν fits in an int64, so a threshold beyond that refuses nothing.
     thresholds = [min(t, 2**63 - 1) for t in shift_thresholds(moduli)]
     return Tables(
         moduli,
@@ -121,6 +123,7 @@ def tables(moduli: int, device: torch.device) -> Tables:
         residue_system(moduli, 256).limbs,
         torch.tensor(rows["left"], dtype=torch.int32).to(device),
         torch.tensor(rows["right"], dtype=torch.int32).to(device),
+        # A complex product has three planes a modulus, and a plane's number is its index here.
         torch.tensor(3 * reduction, dtype=torch.int32).to(device),
         torch.tensor(thresholds, dtype=torch.int64).to(device),
         (norm_limit(moduli) // 2).bit_length(),
