@@ -100,6 +100,7 @@ class GpuCall:
     @functools.cached_property
     def long(self) -> bool:
         """Whether the GPU works long enough on it that the host may queue it in two halves meanwhile."""
+        # cuBLAS's product writes the result itself, so little could be queued before there is one.
         return not self.native and self.problem.m * self.problem.n * self.problem.k * self.problem.count >= _LONG
 
     @functools.cached_property
@@ -125,8 +126,10 @@ def memories_of(a: Any, b: Any, device: torch.device) -> tuple[torch.Tensor, ...
     for x in (a, b):
         memory = x.memory if isinstance(x, PreparedOnDevice) else None
         if memory is None:
+            # A base is known by its place in the list: a side that is not prepared has one, too.
             memory = torch.empty(0, dtype=torch.uint8, device=device)
         elif x.stream != torch._C._cuda_getCurrentRawStream(memory.device.index):
+            # So the allocator gives their memory to nobody while this stream reads it.
             for tensor in (memory, x.data):
                 tensor.record_stream(torch.cuda.current_stream(memory.device))
         found.append(memory)
@@ -232,6 +235,7 @@ def normalise_call(
     left_parts, right_parts = prepared
     cut = left_parts.step if left_parts else None, right_parts.step if right_parts else None
     sample = None
+    # Prepared parts leave the planner no choice that data could decide.
     if cut == (None, None) and cuda_sample.worth_sampling(problem, a):
         sample = cuda_sample.DataSample(a, b, problem)
     chosen = cuda_plan.choose(problem, request, device, cut, sample)
@@ -264,6 +268,7 @@ def target_of(out: Any, call: GpuCall, device: torch.device) -> torch.Tensor:
 def as_caller(result: torch.Tensor, source: Any) -> Any:
     """The result as the kind of array that an operand is."""
     namespace = None if hasattr(source, "is_cuda") else arrays.namespace_of(source)
+    # DLPack shares the memory: nothing is copied.
     return result if namespace is None else namespace.from_dlpack(result)
 
 

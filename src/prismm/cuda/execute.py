@@ -77,19 +77,23 @@ def multiply(
     problem = call.problem
     if result.numel() == 0:
         return None
+    # The empty sum is 0, and no kernel has to serve an inner dimension of 0.
     if problem.k == 0 and sum_ is None:
         result.zero_()
         return None
     addend = sum_.broadcast(call.shape, call.dtype) if sum_ else None
     separate = not overlap(result, a, b) and not (addend is not None and cuda_gemm.spoilt(addend, result))
+    # Kernels still read operands when they have begun to write: what overlaps them is made elsewhere and copied.
     whole = result if result.is_contiguous() and separate else torch.empty_like(result).contiguous()
     view = whole.view(math.prod(problem.batch), problem.m, problem.n)
     if call.dtype.is_complex:
+        # complex128 holds every real operand exactly, whatever the result's type.
         a, b = (x if x.is_complex() else x.to(torch.complex128) for x in (a, b))
     a, b = (_matrices(x.reshape(shape), problem, call.native) for x, shape in ((a, call.left), (b, call.right)))
     addend = addend.reshape(view.shape) if addend is not None else None
     addresses = a.data_ptr(), b.data_ptr(), view.data_ptr()
     steps = () if addend is None else addend.stride()
+    # A program is compiled for what Triton may take for multiples of 16 bytes.
     key = full_output, addresses[0] % 16, addresses[1] % 16, addresses[2] % 16, *steps
     queued = call.programs.get(key)
     if queued is None:
@@ -99,6 +103,7 @@ def multiply(
     stream, captured = stream_of(call)
     bases = [*addresses, memory.data_ptr()]
     if sum_ is not None:
+        # ADDEND follows LEFT and RIGHT, which so have to be there, prepared or not.
         parts = [memory.data_ptr() for memory in memories] or [0, 0]
         bases += [*parts, addend.data_ptr() if addend is not None else 0, *sum_.patterns]
     else:
@@ -162,6 +167,7 @@ def run_in_workspace(call: GpuCall, queued: Queued, addresses: tuple[int, ...], 
     try:
         queued.program.run((*addresses, memory, *parts), stream, captured)
     finally:
+        # torch's allocator reuses memory in the stream's order, so launches need not have run yet.
         give_back(memory)
 
 
@@ -169,6 +175,7 @@ def _matrices(x: torch.Tensor, problem: Problem, native: bool) -> torch.Tensor:
     """The operand as (batch, ·, ·), (1, ·, ·) where one serves all, to be read where it is."""
     if problem.batch:
         x = x.expand(*problem.batch, *x.shape[-2:]).flatten(0, -3)
+        # A matrix that serves the whole batch is split once.
         x = x[:1] if x.stride(0) == 0 else x
     else:
         x = x[None]
@@ -213,6 +220,7 @@ def _queue_sum_of_values(call: GpuCall, job: Job) -> BufferView | None:
     program.zero(job.counts)
     products = None
     if problem.reads_operands:
+        # Outside the scope: the sum reads it when the product's workspace is free again.
         products = program.allocate(target.buffer.dtype, *target.extents)
         into = Result(products, *target.extents, (target.m * target.n, target.n, 1))
         with program.scope():

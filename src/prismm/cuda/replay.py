@@ -85,6 +85,7 @@ class Repeat:
             return None
         program, stream = self.program, here._cuda_getCurrentRawStream(self.index)
         if self.parts:
+            # Memory that is used on another stream has to be told to the allocator: `backend.memories_of` does.
             if any(x != stream for x in self.streams):
                 return None
             a, b = _tensor_of(a), _tensor_of(b)
@@ -157,9 +158,11 @@ def remember(
         return
     x, y = _tensor_of(a), _tensor_of(b)
     guards = TensorGuards(*_different(x, y, out), dynamic_dims_sizes=None, dynamic_dims_strides=None)
+    # A cache is no reason to keep a prepared operand's memory.
     prepared = tuple(weakref.ref(z) if type(z) is PreparedOnDevice else None for z in (a, b))
     parts = tuple(memory.data_ptr() for memory in memories)
     streams = tuple(z.stream for z in (a, b) if type(z) is PreparedOnDevice)
+    # All at once: an order of use would cost each hit.
     if len(_REPEATS) >= _MOST:
         _REPEATS.clear()
     some = _REPEATS.setdefault(_key(x, y, keywords, out), [])
@@ -176,6 +179,7 @@ def find(a: Any, b: Any, keywords: tuple[Any, ...], out: Any) -> Repeat | None:
     if type(keywords[0]) not in PLAIN_ACCURACY:
         return None
     x, y, tensor = _tensor_of(a), _tensor_of(b), torch.Tensor
+    # Exactly: a subclass may take torch's functions, and so the product, over.
     if type(x) is not tensor or type(y) is not tensor:
         return None
     try:
@@ -269,6 +273,7 @@ def fast_path(a: Any, b: Any, keywords: tuple[Any, ...], out: Any) -> torch.Tens
         found = _AT_ONCE.get(_plain_key(a, b, keywords, out))
     except (TypeError, RuntimeError, AttributeError):  # what cannot be hashed, or has no strides
         return None
+    # A launch goes to the current device's context.
     if found is None or torch._C._cuda_getDevice() != found.call.index:
         return None
     try:
@@ -295,6 +300,7 @@ def _like_before(
         result = _in_two_programs(found, a, b, out)
         if result is not None:
             return result
+    # The caller's memory must not be written under other settings; a result of our own can be thrown away afterwards.
     if _flagged(found.call, a, b, out) or (out is not None and not found.unchanged()):
         return None
     result = found.result(a) if out is None else out
@@ -354,6 +360,7 @@ def _in_two_programs(found: _Plain, a: torch.Tensor, b: torch.Tensor, out: torch
 
     call = found.call
     left, right = a.data_ptr(), b.data_ptr()
+    # The result's address is unknown yet: torch's allocations are aligned, which is checked below.
     queued = call.programs.get((False, left % 16, right % 16, 0))
     both = queued.program.prologue_and_epilogue if queued is not None else None
     if both is None:
@@ -364,9 +371,11 @@ def _in_two_programs(found: _Plain, a: torch.Tensor, b: torch.Tensor, out: torch
     stream, captured = stream_of(call)
     memory = borrow(prologue.workspace, stream)
     try:
+        # No launch of the prologue names the result, so its base may be anything.
         prologue.run((left, right, 0, memory), stream, captured)
         result = found.result(a) if out is None else out
         if _flagged(call, a, b, out) or not found.unchanged():
+            # The prologue wrote workspace alone: nothing has to be undone.
             found.changing = True
             return None
         if result.data_ptr() % 16:

@@ -86,6 +86,7 @@ def side_by_side() -> Iterator[None]:
 def as_tensor(place: BufferView, bases: tuple[torch.Tensor, ...]) -> torch.Tensor:
     """A tensor that begins at this place."""
     base = bases[place.base]
+    # Workspace and prepared parts are tensors of bytes; other bases have elements of their own.
     if WORKSPACE <= place.base <= RIGHT:
         return base[place.offset :].view(place.dtype)
     return base.as_strided((1,), (1,), base.storage_offset() + place.offset // place.dtype.itemsize)
@@ -135,10 +136,12 @@ def load(compiled: Any, grid: tuple[int, int, int], arguments: tuple[Any, ...]) 
         if kind == "constexpr":
             continue
         if isinstance(value, Tiled):
+            # The driver wants the 128 bytes of a descriptor aligned to 64.
             memory = ctypes.create_string_buffer(128 + 64)
             start = -ctypes.addressof(memory) % 64
             tile = (ctypes.c_char * 128).from_buffer(memory, start)
             maps.append((tile, value, next(tiles)))
+            # Shape and strides follow a descriptor as parameters of the kernel's own.
             alive += [tile, *map(ctypes.c_int32, value.shape), *map(ctypes.c_int64, value.strides)]
         elif kind[0] == "*":
             address = ctypes.c_uint64(0 if isinstance(value, BufferView) else value.data_ptr())
@@ -153,6 +156,7 @@ def load(compiled: Any, grid: tuple[int, int, int], arguments: tuple[Any, ...]) 
             alive.append(_TYPES[kind](value))
     alive += [ctypes.c_uint64(0), ctypes.c_uint64(0)]
     parameters = (ctypes.c_void_p * len(alive))(*map(ctypes.addressof, alive))
+    # Tensors are known to the launch by their addresses alone: something has to hold their memory.
     constants = [x for x in arguments if not isinstance(x, (BufferView, Tiled, Factor, int))]
     config = LaunchConfig(*grid, 32 * meta.num_warps, 1, 1, meta.shared)
     return Ready(
@@ -167,6 +171,8 @@ def encode_map(target: Any, address: int, tiled: Tiled, facts: dict[str, Any]) -
     from triton.backends.nvidia.driver import TMA_DTYPE_DEVICE_TO_HOST
 
     rank = len(tiled.shape)
+    # The driver counts axes from the contiguous one, torch from the outermost. The last arguments: no interleaving,
+    # lines of 128 bytes into the L2 cache, zeros beyond the ends, which products rely on.
     check(driver().cuTensorMapEncodeTiled(
         ctypes.addressof(target), TMA_DTYPE_DEVICE_TO_HOST[facts["elem_type"]], rank, address,
         (ctypes.c_uint64 * rank)(*reversed(tiled.shape)),

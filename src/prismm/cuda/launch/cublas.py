@@ -46,6 +46,7 @@ def leading(rows: int, columns: int, strides: tuple[int, int]) -> tuple[bool, in
     for by_rows, vectors, length, step, within in (
         (True, rows, columns, *strides), (False, columns, rows, strides[1], strides[0]),
     ):  # fmt: skip
+        # An axis of one element may have any stride, as nobody steps along it.
         if (length <= 1 or within == 1) and (vectors <= 1 or step >= max(1, length)):
             return by_rows, step if vectors > 1 else max(1, length)
     return None
@@ -122,6 +123,7 @@ class Gemm:
         slots = []
         for value, kind in zip(values, _kinds(name), strict=True):
             if isinstance(value, float):
+                # A complex scalar is two numbers, of which a real function reads the first.
                 arguments.append(ctypes.byref((real * 2)(value, 0.0)))
             elif isinstance(value, int):
                 arguments.append(kind(value))
@@ -144,6 +146,7 @@ class Gemm:
             slot.value = bases[place.base] + place.offset
         idle = _IDLE.setdefault(torch._C._cuda_getDevice(), [])
         try:
+            # A handle has one stream and one workspace at a time; `pop` gives it to one thread only.
             handle = idle.pop()
         except IndexError:
             handle = _new_handle()

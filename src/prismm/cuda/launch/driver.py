@@ -28,6 +28,7 @@ def driver() -> Any:
     """CUDA's driver. Its calls are short: they keep Python's lock."""
     cuda = ctypes.PyDLL("libcuda.so.1")
     pointer, word, integer = ctypes.c_void_p, ctypes.c_uint, ctypes.c_int
+    # ctypes passes a Python integer as a C int unless it is told: an address would lose its upper half.
     cuda.cuMemsetD8Async.argtypes = [pointer, ctypes.c_ubyte, ctypes.c_size_t, pointer]
     cuda.cuTensorMapEncodeTiled.argtypes = [
         pointer, integer, word, pointer, pointer, pointer, pointer, pointer, integer, integer, integer, integer,

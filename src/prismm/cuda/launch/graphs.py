@@ -70,6 +70,7 @@ def follow(later: int, earlier: int) -> None:
         check(cuda.cuEventRecord(event, earlier))
         check(cuda.cuStreamWaitEvent(later, event, 0))
     finally:
+        # The driver keeps the event until what waits for it has gone on.
         cuda.cuEventDestroy_v2(event)
 
 
@@ -87,8 +88,10 @@ class Replay:
         cuda = driver()
         stream, graph, ready = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p()
         with contextlib.ExitStack() as stack:
+            # Any other kind synchronises with the legacy default stream, which a capture does not allow.
             check(cuda.cuStreamCreate(ctypes.byref(stream), _NON_BLOCKING))
             stack.callback(cuda.cuStreamDestroy_v2, stream)
+            # Relaxed, so that what other threads ask of the driver meanwhile neither fails nor spoils the capture.
             check(cuda.cuStreamBeginCapture_v2(stream, _RELAXED))
             try:
                 queue(stream.value or 0)

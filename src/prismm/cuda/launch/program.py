@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 LONGEST_GRID = 65535
 """Programs along a grid's second and third extent; along the first, 2^31 - 1."""
 
+# Bytes, two lines: more than the 16 that Triton's vector loads and TMA ask of an address.
 _ALIGNED = 256
 
 _TURNS = 3
@@ -379,10 +380,12 @@ class Program:
         mocks: list[Any] = []
         for x in launch.arguments:
             if isinstance(x, BufferView):
+                # Triton compiles for addresses that are multiples of 16, or for others, for which 8 stands.
                 mocks.append(Pointer(x.dtype, 0 if self.aligned(x) else 8))
             elif isinstance(x, Tiled):
                 mocks.append(described_to_triton(x, Pointer(x.buffer.dtype, 0, x.shape)))
             elif isinstance(x, Factor):
+                # Any number that Triton takes for an int64: the type must not depend on a call's pattern.
                 mocks.append(1 << 40)
             else:
                 mocks.append(x)

@@ -67,5 +67,6 @@ class StageTimes:
             self._events[-1][1].synchronize()
         for (stage, start), (_, end) in zip(self._events, self._events[1:], strict=False):
             if stage is not None:
+                # CUDA's events count milliseconds.
                 found[stage] = found.get(stage, 0.0) + 1e-3 * float(start.elapsed_time(end))
         return found

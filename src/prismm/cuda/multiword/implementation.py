@@ -50,6 +50,7 @@ def word_format(scheme: Any) -> WordFormat | None:
     """The words of a scheme as a GPU has them, or None for a scheme that runs on a CPU."""
     if isinstance(scheme, ScaledHalf):
         plain = scheme.order == "term" and scheme.rounding == "nearest" and scheme.scale
+        # A piece is below 2^15, so what w_1 leaves is at most 8: times 2^13 it might be 2^16, which FP16 does not have.
         if plain and 0 <= scheme.sb <= 12 and scheme.chunk in multiword_launches.CHUNKS:
             return WordFormat("cuda:fp16", FP16, 2, scheme.sb)
     elif isinstance(scheme, Words):
@@ -121,6 +122,7 @@ def blocks_of(
     """The parts of z = x @ y that are made at once: so many rows and columns, and as many matrices of a batch as
     workspace has room for; each: bytes of workspace for one.
     """
+    # Matrices of a batch are a grid's second extent, which ends at 65535.
     step = min(max(1, BATCH_BYTES // each), 65535)
     for t in range(0, z.shape[0], step):
         for j in range(0, z.shape[2], columns):
@@ -172,6 +174,7 @@ class WordsBound:
         rows, columns = (np.abs(x).astype(np.float64) for x in rows_and_columns(self.a, self.b, i, j))
         value = c[i, j]
         with np.errstate(over="ignore", invalid="ignore"):
+            # K + 4 roundings at most: the product stays an upper bound.
             size = np.reshape((rows @ columns) * (1.0 + (self.constants.terms + 4) * 2.0**-52), np.shape(value))
             s, t = _scale(rows.max(1, initial=0.0)), _scale(columns.max(0, initial=0.0))
             largest = np.reshape(s[:, None] * t[None, :], np.shape(value))
@@ -184,6 +187,7 @@ class WordsBound:
 
 def _scale(largest: NDArray[np.float64]) -> NDArray[np.float64]:
     """2^(e - 15), largest < 2^e, of a vector whose pieces are scaled at most so much; 0 for 0."""
+    # Smaller pieces are scaled as if they reached 2^-100 (`kernels.split.scale_of`).
     e = np.maximum(np.frexp(largest)[1], -100)
     # The largest part of a complex number is at most its modulus.
     return np.where(largest > 0.0, np.ldexp(1.0, e - 15), 0.0)
@@ -215,6 +219,7 @@ def operations_directly(problem: Problem, processors: int, tuning: Tuning) -> fl
     """
     count = math.prod(problem.batch)
     tiles = -(-problem.m // 128) * -(-problem.n // 128) * count
+    # Three products of words, of two operations a term.
     return 6.0 * tiles * 128 * 128 * (max(1, problem.k) + tuning.multiword_ends) / waves(tiles, processors)
 
 

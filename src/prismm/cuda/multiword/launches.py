@@ -125,6 +125,7 @@ class Bound:
     @property
     def reach(self) -> float:
         """What error/largest cannot exceed."""
+        # |a||b| is below K·2^30·largest, since elements of pieces are below 2^15.
         return self.terms * (2.0**30 * self.gamma + self.floor) * _UP
 
 
@@ -143,8 +144,11 @@ def bound(words: WordFormat, terms: int, chunk: int, unit: str, direct: bool = F
     v = 2.0**-t
     model = engine(f"{unit}.{words.format.name}.fp32")
     depth = min(chunk, terms)
+    # Magnitudes of elements in a piece's units end at 2^15. Directly, the sum of the others is one addend more.
     high, high_floor = dot_bound(model, depth + (model.instruction_depth if direct else 0), 2.0**15)
+    # All other products of a chunk share an accumulator, so they are one long sum to the matrix unit.
     rest, rest_floor = dot_bound(model, depth * (words.products - 1), 2.0**15)
+    # Low words meet the unit amplified; its absolute error shrinks with their sum when that is scaled down.
     rest_floor *= 2.0**-words.amplified
     smaller = (1.0 + v) ** (2 * p) * (2.0 * v + (3.0 * v * v if p > 2 else 0.0))
     inner = high * ((1.0 + v) ** 2 + (smaller * (1.0 + rest) if direct else 0.0)) + rest * smaller
@@ -191,6 +195,7 @@ def config_for(
     found = bound(words, terms, chunk, unit, direct)
     raw = target is None or target.kind == "fast"
     tolerance = target.tolerance if target is not None and target.tolerance is not None else 1.0
+    # About twice the (K + 2)·2^-53 of repair's float64 sums: what asks for less is summed in limbs.
     exact = tolerance < (terms + 4) * 2.0**-52
     reach = 64.0 * found.reach if summed else found.reach
     return LaunchConfig(words, chunk, found.least(target), reach, raw, exact, direct, summed)
@@ -260,6 +265,7 @@ def queue(
 
         from prismm.cuda.multiword.kernels import product_sm90 as sm90
 
+        # Steps of 128 bytes: a row of shared memory's widest swizzle.
         depth, tile = 128 // words.bytes, sm90.TILE
         layout = gl.NVMMASharedLayout.get_default_for([tile, depth], (gl.float16, gl.float32, gl.bfloat16)[words.code])
         described = to.tiled(split, (words.count * vectors, pitch), (tile, depth), layout)
@@ -344,6 +350,7 @@ def pattern_of(x: float) -> int:
         return 0x7F800000
     (bits,) = struct.unpack("<i", struct.pack("<f", x))
     (near,) = struct.unpack("<f", struct.pack("<i", bits))
+    # Patterns of positive numbers grow with them, so one more is the next number above.
     return int(bits) + int(near < x)
 
 
@@ -354,6 +361,7 @@ def fast_test(config: LaunchConfig, terms: int) -> tuple[int, int]:
     with what `reach` adds. Where slope is rounded it is rounded up, and products by powers of two are exact.
     """
     largest = 2.0 * (terms * 2.0**31 + config.reach)
+    # No far, no fast test: slope is infinite then, and every tile is tested entry by entry.
     far = 2.0 ** math.frexp(largest)[1] if largest < FP32.max else math.inf
     return pattern_of(far), pattern_of(config.least / far if far < math.inf else math.inf)
 
@@ -386,6 +394,7 @@ def _split(
     else:
         from prismm.cuda.multiword.kernels import split as words_split
 
+        # A piece times its vectors is 8192 elements, 32 a thread of eight warps.
         kernel, size, constants["num_warps"] = words_split.split_words, 8192 // chunk, 8
         constants["VECTORS"] = size
     programs = [-(-count // size) * -(-pitch // chunk) for count in (m, n)]
@@ -412,6 +421,7 @@ def repair(
     side, tiles = words_repair.SIDE.value, words_repair.TILES.value
     wide = next(x for x in (1, 8, tiles) if x == tiles or x * side >= n)
     blocks = -(-m // (tiles // wide * side)) * -(-n // (wide * side)) * batches
+    # A few large blocks would leave most of the GPU idle where all their entries are flagged.
     shares = max(1, min(tiles, device.programs // blocks))
     to.launch(
         words_repair.repair_words, (min(4 * device.programs, blocks) * shares,), a.data, a.strides[1], a.strides[2],

@@ -63,6 +63,7 @@ def words_product(
             high = tl.dot(x0, y0, high)
         x = tl.load(row_scale, mask=i < m, other=0.0)
         y = tl.load(column_scale, mask=j < n, other=0.0)
+        # The row's scale first, as the bound's share of subnormal numbers has it (`multiword.launches`).
         acc = acc + (high + rest * DOWN) * x[:, None] * y[None, :]
         top_x = tl.maximum(top_x, x)
         top_y = tl.maximum(top_y, y)

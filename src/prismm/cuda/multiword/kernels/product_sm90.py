@@ -72,6 +72,7 @@ def _feed(
     tiles_n = gl.cdiv(n, TILE)
     steps = gl.cdiv(pitch, DEPTH)
     stage = 0
+    # All stages are free at first: a wait for the phase before the first one returns at once.
     phase = 1
     for tile in range(gl.program_id(0), tiles_m * tiles_n * batches, gl.num_programs(0)):
         batch, row, column = place_of(tile, tiles_m, tiles_n, GROUP)
@@ -174,6 +175,7 @@ def _multiply(
     phase = 0
     held = 0
     write_phase = 0
+    # Group 0 begins: it waits for a phase that counts as over, group 1 for group 0's first turn.
     turned = 1 - WHICH
     # A longer chunk needs stages that the other group gives back, so that turns would never end.
     IN_TURN: gl.constexpr = (CHUNK > 1) & (CHUNK < STAGES)
@@ -200,6 +202,7 @@ def _multiply(
             for step in range(start, gl.minimum(steps, start + CHUNK)):
                 mbarrier.wait(full.index(stage), phase)
                 at = stage * WORDS
+                # Products of the lowest words first, so that a large sum truncates as few of them as can be.
                 for total in gl.static_range(WORDS - 1):
                     for w in gl.static_range(WORDS - total):
                         rest = warpgroup_mma(
@@ -252,6 +255,7 @@ def _multiply(
             acc, top_x, top_y, flags, batch, first_row, column, m, n, flag_pitch, least, reach, far, slope, TILE
         )  # fmt: skip
         if BRING:
+            # Each group's result overwrites words that the other one may still multiply.
             mbarrier.wait(done, write_phase)
             write_phase ^= 1
             ring = left_ring if WHICH == 0 else right_ring

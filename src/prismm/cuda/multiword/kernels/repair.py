@@ -143,6 +143,7 @@ def _piece(
         other=0,
     )  # fmt: skip
     flagged = ((word >> (j % 32)[None, :]) & 1) != 0
+    # A tile takes float64 sums for all its flags: RAW keeps values that are good, and EXACT wants better sums.
     if DENSE and not RAW and not EXACT:
         if tl.sum(flagged.to(tl.int32)) >= MANY:
             flagged = _tile(

@@ -29,6 +29,7 @@ REAL, LEFT, RIGHT = tl.constexpr(0), tl.constexpr(1), tl.constexpr(2)
 def scale_of(largest):
     """(2^s, 2^-s or 0 where `largest` is 0): 2^14 <= largest·2^s < 2^15, s from -113 to 115."""
     field = largest.to(tl.int32, bitcast=True) >> 23
+    # From 26 on 2^-s is a normal float32; a piece with Inf or NaN is scaled as one of the largest finite number.
     field = tl.minimum(tl.maximum(field, 26), 254)
     up = ((268 - field) << 23).to(tl.float32, bitcast=True)
     down = ((field - 14) << 23).to(tl.float32, bitcast=True)
@@ -44,6 +45,8 @@ def word_of(x, FORMAT: tl.constexpr):
         return x.to(tl.bfloat16)
     else:
         bits = x.to(tl.int32, bitcast=True)
+        # Half a unit less 1, and 1 more where the last bit kept is odd: ties go to even. A carry into the exponent is
+        # right.
         near = (bits + 0xFFF + ((bits >> 13) & 1)) & -8192
         return tl.where(tl.abs(x) < float("inf"), near, bits).to(tl.float32, bitcast=True)
 
@@ -57,6 +60,7 @@ def _split(
     v = v0 + tl.arange(0, VECTORS)
     h = chunk * CHUNK + tl.arange(0, CHUNK)
     target = words + v.to(tl.int64)[:, None] * pitch + h[None, :]
+    # Up to the pitch: the product copies whole steps, where words beyond k have to be 0.
     stored = (v < count)[:, None] & (h < pitch)[None, :]
     if ACROSS:
         hs, vs = h[:, None], v[None, :]
@@ -84,6 +88,7 @@ def _split(
     for w in tl.static_range(WORDS):
         word = word_of(rest, FORMAT)
         tl.store(target + w * plane, tl.trans(word) if ACROSS else word, mask=stored)
+        # Exact: a number less its rounding has no bits below its last one, and UP is a power of two.
         rest = (rest - word.to(tl.float32)) * UP
 
 
@@ -108,6 +113,7 @@ def split_words(
     chunks = tl.cdiv(pitch, CHUNK)
     plane_a = batches.to(tl.int64) * rows * pitch
     plane_b = batches.to(tl.int64) * columns * pitch
+    # A multiple of 16 that Triton sees, so that scales of columns are as aligned as those of rows.
     left_vectors = (batches * rows + 15) // 16 * 16
     vectors = left_vectors + (batches * columns + 15) // 16 * 16
     if CLEAR:

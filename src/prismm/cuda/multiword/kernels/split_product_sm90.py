@@ -124,6 +124,7 @@ def _cut(
     term = 0
     copied = 0
     stage = 0
+    # Both stages are free at first.
     phase = 1
     written = -1
     steps = gl.cdiv(tiles - gl.program_id(0), gl.num_programs(0)) * gl.cdiv(k, DEPTH)
@@ -156,6 +157,8 @@ def _cut(
         if term == 0:
             tile += gl.num_programs(0)
             next_matrix, next_vector = _place(tile, tiles, tiles_m, tiles_n, one, LEFT, TILE, GROUP)
+    # Threads have stored the last words, but the matrix unit reads by the asynchronous proxy: fence, wait for all,
+    # tell.
     fence_async_shared()
     gl.thread_barrier()
     mbarrier.arrive(full.index(written), count=1)
@@ -188,6 +191,7 @@ def _multiply(
             high_y = right_words.index(2 * stage).permute((1, 0))
             low_y = right_words.index(2 * stage + 1).permute((1, 0))
             sums = gl.zeros((64, TILE), gl.float32, layout)
+            # Lower products first: they are truncated beside their like, not beside the high words' sums.
             sums = warpgroup_mma(high_x, low_y, sums, use_acc=False, is_async=True)
             sums = warpgroup_mma(low_x, high_y, sums, is_async=True)
             x = left_scales.index(stage).slice(64 * WHICH, 64).load(rows)
@@ -197,6 +201,8 @@ def _multiply(
             sums = warpgroup_mma(high_x, high_y, sums * DOWN, is_async=True)
             sums = warpgroup_mma_wait(0, deps=(sums,))
             y = right_scales.index(stage).load(columns)
+            # Scales are plain loads, which waiting for products does not cover: all threads have theirs when the stage
+            # is given back.
             gl.thread_barrier()
             mbarrier.arrive(free.index(stage), count=1)
             acc = acc + sums * x[:, None] * y[None, :]
@@ -246,6 +252,7 @@ def multiply_by_words(
     for side in gl.static_range(2):
         mbarrier.init(arrived.index(side), count=1)
     for stage in gl.static_range(STAGES):
+        # Two groups fill a stage, one an operand, and two empty it.
         mbarrier.init(full.index(stage), count=2)
         mbarrier.init(free.index(stage), count=2)
     fence_async_shared()

@@ -21,6 +21,7 @@ VECTORS = gl.constexpr(32)
 @gluon.constexpr_function
 def along_layout(chunk):
     """Threads of pieces (32, chunk) of contiguous vectors: 8 elements each, warps on top of each other."""
+    # Eight words of 16 bits are the 16 bytes that one store takes.
     lanes = min(32, chunk // 8)
     return gl.BlockedLayout([1, 8], [32 // lanes, lanes], [chunk // 32, 1], [1, 0])
 
@@ -36,6 +37,7 @@ def across_stored(chunk):
     """The same threads with their registers in the order in which they are stored."""
     warps = [[32 << x, 0] for x in range((chunk // 32).bit_length() - 1)]
     return gl.DistributedLinearLayout(
+        # Elements of a vector first: a store is as wide as neighbouring registers hold neighbouring words.
         reg_bases=[[1, 0], [2, 0], [4, 0], [0, 1], [0, 2]],
         lane_bases=[[0, 4], [0, 8], [0, 16], [8, 0], [16, 0]],
         warp_bases=warps,
@@ -91,6 +93,7 @@ def _split_along(
     for w in gl.static_range(WORDS):
         word = _word_of(rest, FORMAT)
         gl.store(target + w * plane, word, mask=stored)
+        # Exact, see `words_split`: the next word starts from all that this one leaves.
         rest = (rest - word.to(gl.float32)) * UP
 
 
@@ -133,6 +136,7 @@ def _split(
 ):  # fmt: skip
     if ACROSS:
         blocks = gl.cdiv(count, VECTORS)
+        # Neighbouring programs have neighbouring vectors, as these are neighbours in memory.
         chunk = program // blocks
         _split_across(
             x, inner, words, pitch, plane, scales + chunk.to(gl.int64) * vectors, count, k,
@@ -140,6 +144,7 @@ def _split(
         )  # fmt: skip
     else:
         chunks = gl.cdiv(pitch, CHUNK)
+        # Here neighbours in memory are the pieces of a vector.
         chunk = program % chunks
         _split_along(
             x, step, words, pitch, plane, scales + chunk.to(gl.int64) * vectors, count, k, program // chunks * VECTORS,
