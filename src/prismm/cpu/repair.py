@@ -168,7 +168,7 @@ def repair(
     if plain and scales is not None:
         entries = _by_magnitude(a, b, target, entries, job, outcome, scales)
     pairs = True
-    if plain and not entries.width:
+    if not entries.width:
         from prismm.cpu.escalation import escalate
 
         entries, pairs = escalate(a, b, out, entries, job, outcome)
