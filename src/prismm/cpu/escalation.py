@@ -38,7 +38,7 @@ from prismm.cpu.costs import (
     rates_of,
 )
 from prismm.cpu.engines.integer import choose
-from prismm.cpu.many_product import ByteEngine, Extents, takes_bytes
+from prismm.cpu.many_product import ByteEngine, Extents, of_integers, takes_bytes
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -321,7 +321,7 @@ def escalate(
     if summed is None:
         return entries, True
     alpha, addend = summed
-    chosen = choose("cpu")
+    chosen = of_integers(choose("cpu"))
     engine = chosen if takes_bytes(chosen) else None
     tried: tuple[Way, ...] = ()
     pairs = True

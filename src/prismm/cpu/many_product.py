@@ -15,7 +15,7 @@ from prismm.core import threads
 from prismm.core.many_moduli import ManyModuli, byte_numbers, many_moduli, offset_bits, part_numbers
 from prismm.core.outcome import Job
 from prismm.core.workspace import Workspace
-from prismm.cpu.engines.integer import CpuEngine, Int8Engine, PackedEngine
+from prismm.cpu.engines.integer import VNNI, AmxEngine, CpuEngine, Int8Engine, PackedEngine
 from prismm.cpu.engines.simulated_integers import SimulatedInt8Engine
 
 if TYPE_CHECKING:
@@ -27,6 +27,11 @@ BLOCK_BYTES = 10 << 20
 
 
 ByteEngine = PackedEngine | Int8Engine | SimulatedInt8Engine
+
+
+def of_integers(engine: CpuEngine) -> CpuEngine:
+    """The engine, or the one beside it whose products are the sums themselves: tiles leave residues of them."""
+    return VNNI if isinstance(engine, AmxEngine) else engine
 
 
 def takes_bytes(engine: CpuEngine) -> TypeGuard[ByteEngine]:
