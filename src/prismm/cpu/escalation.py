@@ -314,7 +314,7 @@ def escalate(
     double-double is worth trying on each of them.
 
     a, b: the operands; entries: of a whole product (no blocks). Of sums alpha·AB + beta·C those with real factors that
-    are powers of two are settled, unless these lose bits of A or C.
+    are powers of two are recomputed, unless these lose bits of A or C.
     """
     target = real_parts(out)[entries.part]
     summed = _summed(a, out, entries, job)
