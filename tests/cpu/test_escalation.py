@@ -10,13 +10,13 @@ import pytest
 
 from prismm.core.accuracy import Target
 from prismm.core.many_moduli import MOST_MODULI, room
-from prismm.core.outcome import Job, Outcome, real_parts
+from prismm.core.outcome import Epilogue, Job, Outcome, real_parts
 from prismm.cpu import escalation, many_product, repair
 from prismm.cpu.engines.integer import ENGINES, FLOAT64, INT8, VNNI
 from prismm.cpu.escalation import Block, Expansion, shared_bits
 from prismm.cpu.repair import Entries
 from prismm.formats import format_of
-from prismm.testing import HOSTILE, exact_product
+from prismm.testing import HOSTILE, exact_gemm, exact_product
 from tests.judge import assert_same_bits
 
 RIGHT = Target("correctly-rounded")
@@ -161,6 +161,45 @@ def test_every_way_gives_the_same_bits(name, dtype, seed, monkeypatch):
             assert sum(outcome.paths.values()) == out.size * len(real_parts(out))
             if isinstance(way, Expansion):
                 assert set(outcome.paths) <= {way.path, "exact"}
+
+
+@pytest.mark.covering("name")
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", HOSTILE)
+def test_sums_with_an_addend_are_rounded_once_whichever_way(name, dtype, seed, rng, monkeypatch):
+    """alpha·AB + beta·C with factors that are powers of two, and others; C that cancels AB, next to it, or far off."""
+    usable(VNNI)
+    m, k, n = 11, 26, 13
+    a, b = HOSTILE[name](m, k, n, seed, dtype)
+    product = exact_product(a, b).rounded(dtype)
+    near = np.where(np.isfinite(product), product, 1)
+    unit = float(np.finfo(dtype).eps)
+    with np.errstate(all="ignore"):
+        scattered = rng.standard_normal((m, n)) * np.exp2(rng.integers(-400, 400, (m, n)))
+        addends = {
+            "cancels": -near, "nearly": -(near * (1 + unit * rng.integers(-3, 4, (m, n)))).astype(dtype),
+            "elsewhere": np.where(np.isfinite(scattered.astype(dtype)), scattered, 1).astype(dtype), "none": None,
+        }  # fmt: skip
+    reached = set()
+    for (alpha, beta), (kind, c) in itertools.product(
+        ((1.0, 1.0), (-2.0, 2.0), (0.5, -4.0), (3.0, 1.0)), addends.items()
+    ):
+        if c is not None and not np.isfinite(c).all():
+            continue
+        wanted = exact_gemm(alpha, a, b, beta if c is not None else 0.0, c if c is not None else np.zeros_like(product))
+        wanted = wanted.rounded(dtype)
+        for way in ("planned", 24, 49):
+            with monkeypatch.context() as patch:
+                forced(way, patch)
+                out, outcome = np.full(wanted.shape, 7, dtype), Outcome()
+                work = dataclasses.replace(job(dtype, k), epilogue=Epilogue(alpha, beta if c is not None else 0.0, c))
+                for entries in everything(out):
+                    repair.repair(a, b, out, entries, work, outcome)
+            assert_same_bits(out, wanted, f"{kind}, {alpha}, {beta}, {way}")
+            reached |= {alpha} if "more moduli" in outcome.paths else set()
+    assert reached <= {1.0, -2.0, 0.5}
+    if name in ("normal", "phi2", "lattice"):
+        assert reached == {1.0, -2.0, 0.5}
 
 
 def test_only_listed_entries_are_touched_and_engines_without_bytes_leave_them(rng, seed, monkeypatch):

@@ -17,6 +17,7 @@ one. The value of an entry is RN(exact) whatever is chosen.
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -37,7 +38,7 @@ from prismm.cpu.costs import (
     rates_of,
 )
 from prismm.cpu.engines.integer import choose
-from prismm.cpu.many_product import ByteEngine, Extents, takes_bytes
+from prismm.cpu.many_product import ByteEngine, Extents, of_integers, takes_bytes
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -102,7 +103,7 @@ def _used(index: NDArray[np.int64], count: int) -> tuple[NDArray[np.int64], NDAr
 @dataclass(frozen=True)
 class Block:
     """The real product of the rows and columns of uncertified entries, without inner indices at which all elements of
-    either are zero; r, c: the entries in it.
+    either are zero; r, c: the entries in it; addend: what is added to each, if anything.
     """
 
     r: NDArray[np.int64]
@@ -111,18 +112,25 @@ class Block:
     right: NDArray[np.float64]
     rows: Extents
     columns: Extents
+    addend: NDArray[np.float64] | None = None
 
     @staticmethod
-    def of(a: NDArray[Any], b: NDArray[Any], entries: Entries) -> Block:
-        """Of the entries of one real part."""
+    def of(
+        a: NDArray[Any],
+        b: NDArray[Any],
+        entries: Entries,
+        alpha: float = 1.0,
+        addend: NDArray[np.float64] | None = None,
+    ) -> Block:
+        """Of the entries of one real part; alpha is a power of two that loses nothing of the rows' elements."""
         (i, r), (j, c) = _used(entries.i, a.shape[0]), _used(entries.j, b.shape[1])
         left = layout(a if i.size == a.shape[0] else a[i], entries.part, "left")
         right = layout(b if j.size == b.shape[1] else b[:, j], entries.part, "right")
         alive = (left != 0).any(axis=0) & (right != 0).any(axis=1)
         if not alive.all():
             left, right = left[:, alive], right[alive]
-        left, right = for_kernels(left), for_kernels(right)
-        return Block(r, c, left, right, Extents.of(left, rows=True), Extents.of(right, rows=False))
+        left, right = for_kernels(left if alpha == 1.0 else left * alpha), for_kernels(right)
+        return Block(r, c, left, right, Extents.of(left, rows=True), Extents.of(right, rows=False), addend)
 
     @property
     def k(self) -> int:
@@ -154,7 +162,7 @@ class Block:
         pairs = per_term * (PAIR_SECONDS + (1.0 - sample.share(Expansion(2))[0]) * EXACT_SECONDS)
         rest = min(pairs, per_term * EXACT_SECONDS)
         best, found = rest, None
-        ways: list[Way] = [Expansion(2), Expansion(3)]
+        ways: list[Way] = [Expansion(2), Expansion(3)] if self.addend is None else []
         for way in [*ways, *(self._systems(tried) if engine is not None else [])]:
             seconds = self.seconds(way, engine, job.workers)
             if way in tried or seconds >= best:
@@ -177,7 +185,7 @@ class Block:
             found.append(way)
             if exact:
                 break
-        if not exact and not any(isinstance(way, Moduli) and way.corrected for way in tried):
+        if self.addend is None and not exact and not any(isinstance(way, Moduli) and way.corrected for way in tried):
             for moduli in _CORRECTED:
                 found.append(replace(shared_bits(moduli, self.k, rows, columns), corrected=True))
         return found
@@ -190,7 +198,11 @@ class Block:
             return self._expanded(way.parts, kind, job)
         assert engine is not None
         system = many_product.System.of(way.moduli, way.left, way.right, corrected=way.corrected)
-        return many_product.multiply(self.left, self.right, self.rows, self.columns, system, kind, job, engine)
+        addend = None
+        if self.addend is not None:
+            addend = np.zeros((self.left.shape[0], self.right.shape[1]))
+            addend[self.r, self.c] = self.addend
+        return many_product.multiply(self.left, self.right, self.rows, self.columns, system, kind, job, engine, addend)
 
     def _expanded(self, parts: int, kind: np.dtype[Any], job: Job) -> tuple[NDArray[Any], NDArray[np.bool_]]:
         from prismm.cpu.kernels.expansions import expanded_product
@@ -242,14 +254,13 @@ class _Sample:
         s, t = (np.maximum(-x.top[i], -1074 - x.low[i]) for x, i in ((block.rows, r), (block.columns, c)))
         x, y = np.ldexp(block.left[r], s[:, None]), np.ldexp(block.right[:, c], t).T.copy()
         index, scale, result = np.arange(chosen.size), s + t, job.result
+        given = [] if block.addend is None else [np.ldexp(-block.addend[chosen], scale)]
 
         def less(*numbers: NDArray[np.float64]) -> NDArray[np.float64]:
             """RN(the sum, less some numbers)."""
-            value = np.empty(chosen.size)
-            addends = np.stack(numbers, axis=1) if numbers else np.empty((chosen.size, 0))
-            exact_dots(
-                x, np.ascontiguousarray(y), index, index, np.ones(1), addends, np.full(len(numbers), -1.0), 53, value
-            )
+            value, count = np.empty(chosen.size), len(given) + len(numbers)
+            addends = np.stack([*given, *numbers], axis=1) if count else np.empty((chosen.size, 0))
+            exact_dots(x, y, index, index, np.ones(1), addends, np.full(count, -1.0), 53, value)
             return value
 
         sums = less()
@@ -302,16 +313,21 @@ def escalate(
     """Set the entries that some way proves, as long as one is expected to pay; returns those that are left, and whether
     double-double is worth trying on each of them.
 
-    a, b: the operands; entries: of a whole product (no blocks) whose sum is AB itself.
+    a, b: the operands; entries: of a whole product (no blocks). Of sums alpha·AB + beta·C those with real factors that
+    are powers of two are recomputed, unless these lose bits of A or C.
     """
     target = real_parts(out)[entries.part]
-    chosen = choose("cpu")
+    summed = _summed(a, out, entries, job)
+    if summed is None:
+        return entries, True
+    alpha, addend = summed
+    chosen = of_integers(choose("cpu"))
     engine = chosen if takes_bytes(chosen) else None
     tried: tuple[Way, ...] = ()
     pairs = True
     while entries.i.size * a.shape[1] * PAIR_SECONDS / job.workers >= FEW_SECONDS:
         start = time.perf_counter()
-        block = Block.of(a, b, entries)
+        block = Block.of(a, b, entries, alpha, addend)
         if block.k == 0:
             break
         way, pairs = block.choose(job, engine, tried)
@@ -325,4 +341,26 @@ def escalate(
         outcome.count(way.path, int(still.size - np.count_nonzero(still)))
         outcome.time(way.path, time.perf_counter() - start)
         entries, tried = entries.keep(still), (*tried, way)
+        addend = addend[still] if addend is not None else None
     return entries, pairs
+
+
+@np.errstate(all="ignore")
+def _summed(
+    a: NDArray[Any], out: NDArray[Any], entries: Entries, job: Job
+) -> tuple[float, NDArray[np.float64] | None] | None:
+    """alpha and beta·C of the entries, where both factors are real, powers of two, and lose nothing; None elsewhere."""
+    if job.epilogue is None or job.epilogue.trivial:
+        return 1.0, None
+    alpha, beta, c = complex(job.epilogue.alpha), complex(job.epilogue.beta), job.epilogue.c
+    powers = all(abs(math.frexp(x.real)[0]) in (0.0, 0.5) and x.imag == 0.0 for x in (alpha, beta))
+    if not powers or alpha.real == 0.0:
+        return None
+    # Rows that are not finite have no entries here.
+    if any(((x * alpha.real / alpha.real != x) & np.isfinite(x)).any() for x in real_parts(a)):
+        return None
+    if c is None or beta.real == 0.0:
+        return alpha.real, None
+    given = real_parts(c)[entries.part][entries.place].astype(np.float64)
+    addend = given * beta.real
+    return (alpha.real, addend) if (addend / beta.real == given).all() else None

@@ -15,7 +15,7 @@ from prismm.core import threads
 from prismm.core.many_moduli import ManyModuli, byte_numbers, many_moduli, offset_bits, part_numbers
 from prismm.core.outcome import Job
 from prismm.core.workspace import Workspace
-from prismm.cpu.engines.integer import CpuEngine, Int8Engine, PackedEngine
+from prismm.cpu.engines.integer import VNNI, AmxEngine, CpuEngine, Int8Engine, PackedEngine
 from prismm.cpu.engines.simulated_integers import SimulatedInt8Engine
 
 if TYPE_CHECKING:
@@ -27,6 +27,11 @@ BLOCK_BYTES = 10 << 20
 
 
 ByteEngine = PackedEngine | Int8Engine | SimulatedInt8Engine
+
+
+def of_integers(engine: CpuEngine) -> CpuEngine:
+    """The engine, or the one beside it whose products are the sums themselves: tiles leave residues of them."""
+    return VNNI if isinstance(engine, AmxEngine) else engine
 
 
 def takes_bytes(engine: CpuEngine) -> TypeGuard[ByteEngine]:
@@ -114,6 +119,7 @@ class _Product:
     system: System
     engine: ByteEngine
     workers: int
+    addend: NDArray[np.float64] | None
 
     @property
     def k(self) -> int:
@@ -183,11 +189,15 @@ class _Product:
     def correction(
         self, rows: slice, columns: slice, left: Part, right: Part
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """What A' and B' leave out of a part of the product, and its error; empty where it is not to be added."""
+        """What is to be added to a part of the product of A' and B', what these leave out or the addend, and the error
+        that is left; both empty where nothing is.
+        """
+        from prismm.cpu.kernels.residuals import UNIT, residual_product
+
+        if self.addend is not None:
+            return _addend(self.addend[rows, columns], left, right, self.k, UNIT)
         if not self.system.corrected:
             return np.empty((0, 0)), np.empty((0, 0))
-        from prismm.cpu.kernels.residuals import residual_product
-
         value, error = np.empty((2, left[1].size, right[1].size))
         residual_product(self.left[rows], self.right[:, columns], left[1], right[1], value, error)
         return value, error
@@ -219,12 +229,31 @@ class _Product:
         failed[np.divmod(listed[:count].astype(np.int64), n)] = True
 
 
+@np.errstate(all="ignore")
+def _addend(
+    addend: NDArray[np.float64], left: Part, right: Part, k: int, unit: int
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """The addend in units of 2^-unit of C', and the bound of `Residues` for an error; without bounds where the former
+    has no float64.
+    """
+    value = np.ldexp(addend, left[1][:, None] + right[1][None, :] + unit)
+    rows, columns = left[2][:, :, None], right[2][:, None, :]
+    first = rows[3] * columns[0] + columns[3] * rows[0] + rows[3] * columns[3] * (k / 4.0)
+    second = rows[1] * columns[2] + (rows[2] + rows[1]) * columns[1]
+    error = np.ldexp(np.minimum(first, second) * (1.0 + 2.0**-40), unit)
+    lost = (addend != 0.0) & ~((np.abs(value) >= 2.0**-900) & (np.abs(value) <= 2.0**1000))
+    return np.where(lost, 0.0, value), np.where(lost | ~(error <= 2.0**1000), np.inf, error)
+
+
 def multiply(
     left: NDArray[np.float64], right: NDArray[np.float64], rows: Extents, columns: Extents, system: System,
-    kind: np.dtype[Any], job: Job, engine: ByteEngine,
+    kind: np.dtype[Any], job: Job, engine: ByteEngine, addend: NDArray[np.float64] | None = None,
 ) -> tuple[NDArray[Any], NDArray[np.bool_]]:  # fmt: skip
-    """left @ right, contiguous, correctly rounded to this type; and where that is not proved."""
-    work = _Product(left, right, rows, columns, system, engine, job.workers)
+    """left @ right, contiguous, plus the addend, correctly rounded to this type; and where that is not proved.
+
+    addend: (m, n), for a system that is not corrected.
+    """
+    work = _Product(left, right, rows, columns, system, engine, job.workers, addend)
     (m, k), n = left.shape, right.shape[1]
     count, workers = len(system.tables.moduli), job.workers
     width = max(32, min(WIDEST, BLOCK_BYTES // (count * max(k, 1)), -(-n // workers)) + 31 & ~31)

@@ -168,7 +168,7 @@ def repair(
     if plain and scales is not None:
         entries = _by_magnitude(a, b, target, entries, job, outcome, scales)
     pairs = True
-    if plain and not entries.width:
+    if not entries.width:
         from prismm.cpu.escalation import escalate
 
         entries, pairs = escalate(a, b, out, entries, job, outcome)
@@ -225,10 +225,10 @@ def _magnitude_sums(
     """
     from prismm.cpu.engines.integer import choose
     from prismm.cpu.kernels.dot import magnitude_dots, magnitudes
-    from prismm.cpu.many_product import takes_bytes
+    from prismm.cpu.many_product import of_integers, takes_bytes
 
     rows, columns = scales
-    engine = choose("cpu")
+    engine = of_integers(choose("cpu"))
     k = a.shape[1] * (2 if np.iscomplexobj(a) else 1)
     if entries.i.size * k > _MANY_MAGNITUDES and k <= INT8_BLOCK and not entries.width and takes_bytes(engine):
         yield from _magnitude_products(a, b, entries, scales, engine)

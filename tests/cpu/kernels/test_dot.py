@@ -99,8 +99,8 @@ def test_exact_dots_are_exactly_rounded(name, precision, rng):
 
 def test_exact_sums_of_millions_of_equal_terms():
     """Every term is the largest of its cell: sums are moved on before they could overflow."""
-    k = (1 << 22) + 700
-    for x, y in ((2.0**16 * (1 - 2.0**-53), 2.0**16 * (1 - 2.0**-53)), (-(2.0**1007), 2.0**-1007), (2.0**-1074, 1.5)):
+    k = (1 << 23) + 700
+    for x, y in ((2.0**17 * (1 - 2.0**-53), 2.0**17 * (1 - 2.0**-53)), (-(2.0**1007), 2.0**-1007)):
         value = np.full(1, np.nan)
         rows, columns, index = np.full((1, k), x), np.full((1, k), y), np.zeros(1, np.int64)
         exact_dots(rows, columns, index, index, np.ones(1), np.empty((1, 0)), np.empty(0), 53, value)

@@ -66,7 +66,6 @@ def store_subnormal(h, m, t, unit, shift, unit_bound, bound, mode, out, hard, fa
     bits = h.view(np.int64)
     target = out.view(np.int64)
     sign = np.int64(-1) << 63
-    tested = 1.0 if mode == 1 else 0.0
     for j in range(h.size):
         below = ((bits[j] >> 52) & 0x7FF) + unit - shift[j] < 1
         wanted = shift[j] - unit - 1074
@@ -77,7 +76,9 @@ def store_subnormal(h, m, t, unit, shift, unit_bound, bound, mode, out, hard, fa
         left = top - size
         n = bits_of(top) - bits_of(left)
         rest = (size - (top - left)) + (m[j] if h[j] > 0.0 else -m[j])
-        err = fma(bound[j] * unit_bound * tested, 1.0 + 2.0**-45, fma(abs(t[j]), 2.0, abs(m[j]) * 2.0**-50))
+        err = fma(
+            bound[j] * unit_bound if mode == 1 else 0.0, 1.0 + 2.0**-45, fma(abs(t[j]), 2.0, abs(m[j]) * 2.0**-50)
+        )
         clear = (abs(rest) * (1.0 + 2.0**-50) + err < 0.5 * g) & (size * 0.5 > abs(m[j]) + err)
         clear &= below & (hard[j] != 0) & (wanted > -960) & ((wanted <= 900) | (n == 0))
         target[j] = (n | (bits[j] & sign)) if clear else target[j]

@@ -185,7 +185,7 @@ def _correct(h, m, t, lead, unit, correction, error, bound, missing):
         if correction[j] != 0.0 and abs(e) < 2.0**-900:
             sure = error[j] < 0.5 * abs(correction[j])
             e = math.copysign(2.0**-900, correction[j]) if sure else 0.0
-            b = 2.0**-902 if sure else 2.0**-899
+            b = 2.0**-902 if sure else b * (1.0 + 2.0**-50) + 2.0**-899
         elif error[j] > 0.0:
             b = b * (1.0 + 2.0**-50) + 2.0**-1000
         exact = missing[j] == 0.0 and t[j] == 0.0
@@ -194,7 +194,11 @@ def _correct(h, m, t, lead, unit, correction, error, bound, missing):
             b += missing[j] + (abs(t[j]) + abs(e)) * 2.0**-50
         middle, low = two_sum(m[j], low)
         high, middle = two_sum(h[j], middle)
+        # What cancels leaves the rest to move up.
         middle, low = two_sum(middle, low)
+        high, middle = two_sum(high, middle)
+        middle, low = two_sum(middle, low)
+        high, middle = two_sum(high, middle)
         h[j] = high
         m[j] = middle
         t[j] = low
