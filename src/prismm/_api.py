@@ -13,7 +13,6 @@ import numpy as np
 
 from prismm.core import arrays
 from prismm.core import threads as pool
-from prismm.core.backend import torch_operators
 from prismm.core.plan import Plan
 from prismm.core.prepared import Prepared
 from prismm.core.request import check_request, finite_scalar, transposed
@@ -76,8 +75,10 @@ def matmul(
     """
     if type(a) is not np.ndarray or type(b) is not np.ndarray:
         if arrays.traced(a, b):
+            from prismm.programs import operators  # the one way up: torch's operators stand on this function
+
             asked = accuracy, scheme, reproducible, out_dtype, engine, threads
-            return torch_operators().matmul_of(a, b, asked, out, workspace, full_output)
+            return operators.matmul_of(a, b, asked, out, workspace, full_output)
         if not full_output and (gpu := sys.modules.get("prismm.cuda.calls")) is not None:
             keywords = accuracy, scheme, reproducible, out_dtype, engine, threads, workspace
             if (result := gpu.fast_path(a, b, keywords, out)) is not None:
@@ -244,5 +245,6 @@ def _aside(verb: str) -> Any:
     compiling = arrays.compiling()
     if not compiling and not arrays.transforming():
         return None
-    operators = torch_operators()
+    from prismm.programs import operators
+
     return operators.uncompiled(verb) if compiling else operators.beneath(globals()[verb])

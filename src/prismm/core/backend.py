@@ -48,11 +48,6 @@ def column_of(device: str) -> Column:
     return found
 
 
-def torch_operators() -> Any:
-    """The module of torch's operators, which stand on prismm's verbs and serve them where torch follows a product."""
-    return import_module("prismm.programs.operators")
-
-
 def simulated_engines() -> Any:
     """The module of simulated matrix units, which models of `numerics` make."""
     return import_module("prismm.cpu.engines.simulated")
