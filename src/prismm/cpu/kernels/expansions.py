@@ -130,7 +130,7 @@ def expanded_product(left, right, row_top, column_top, wanted, parts, precision,
                 target[j] = _scaled(source[j], f1[j], f2[j])
                 column_cut[j] = 1.0 if (target[j] == 0.0) & (source[j] != 0.0) else column_cut[j]
         for i in range(m):
-            # Rows without a wanted entry would cost as many terms as others.
+            # A row without a wanted entry would take as many terms as another.
             any_wanted = False
             for j in range(w):
                 any_wanted |= wanted[i, j0 + j] != 0

@@ -221,7 +221,7 @@ def finish(
     lowest = -1074 if precision == 53 else -149
     # Flags are taken by eight, so that entries in order cost nothing; those beyond w may be of an earlier strip.
     first, second = words(flags, 0, (w + 7) // 8), words(flags, 1, (w + 7) // 8)
-    # Nearly all strips have no flag: what follows may be slow.
+    # Nearly all strips have no flag: what follows may take its time.
     if trouble != 0:
         shift = contiguous_row(edge, 1, 0, w)
         for j in range(w):

@@ -118,8 +118,8 @@ class Lanes:
 
     def store(self, address: Any, align: int = 8) -> None:
         """To eight places from an address on; a mask as eight bytes of 0 and 1."""
-        # Rows begin at any element: LLVM must not count on the alignment of a whole vector.
         value = self.b.zext(self.value, _BYTES) if self.value.type == MASK else self.value
+        # Rows begin at any element: LLVM must not count on the alignment of a whole vector.
         self.b.store(value, self.b.inttoptr(address, value.type.as_pointer())).align = min(align, 8)
 
     def any(self) -> Any:
