@@ -332,8 +332,6 @@ def _multiply(left, right, first, rows, panel, panels, begin, depth, tail, modul
         for s0 in range(0, strips, block):
             for p in range(panels):
                 b = right.ctypes.data + which * right.strides[0] + (panel + p) * right.strides[1] + begin * PANEL
-                # Panels take turns with two sets of tiles: the last tile of one is reduced while the first of the next
-                # is written.
                 turn = 1 - turn
                 for h in range(0, steps, share):
                     fresh = np.int64(h == 0)

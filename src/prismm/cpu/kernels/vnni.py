@@ -27,6 +27,7 @@ from prismm.cpu.kernels.residue import declared, dot_function, dot_operand, ever
 
 # 24 sums of 16 lanes, two vectors of B and one of A fit in the 32 registers.
 ROWS, FEW_ROWS, COLUMNS = 12, 4, 32
+# The largest multiple of 64 for which 2^14·k stays below 2^31.
 CHUNK = 131_008
 # Steps of 4 in k whose 128 kB of a panel stay in the L2 cache while all rows of a tile meet them.
 DEEP = 1024
