@@ -72,6 +72,7 @@ def many_moduli(moduli: int) -> ManyModuli:
 
     chosen = coprime_moduli(256, moduli)
     whole = math.prod(chosen)
+    # At least two, which the quotient is taken from.
     limbs = max(2, -(-whole.bit_length() // LIMB_BITS))
     modulus = np.array(chosen, np.float64)
     return ManyModuli(
@@ -98,6 +99,7 @@ def byte_numbers(moduli: int, bits: int, *, left: bool) -> tuple[NDArray[np.int3
     chosen = coprime_moduli(256, moduli)
     whole = math.prod(chosen)
     dwords = -(-(bits + 2) // 32)
+    # One side carries (P/q)^-1, so that residues of the product are digits of the sum at once.
     factors = [pow(whole // q, -1, q) if left else 1 for q in chosen]
     numbers = [
         [symmetric(factor * 256**b, q) for b in range(4 * dwords)] for q, factor in zip(chosen, factors, strict=True)

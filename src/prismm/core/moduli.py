@@ -167,6 +167,7 @@ def residue_system(moduli: int, largest: int) -> ResidueSystem:
     chosen = coprime_moduli(largest, count)
     q_product = math.prod(chosen)
     bits = math.ceil(operand_bits(moduli) + 0.5)
+    # Residues are symmetric: in magnitude they have a bit less than the modulus.
     modulus_bits = (largest - 1).bit_length() - 1
     parts = 1
     while True:
@@ -180,18 +181,21 @@ def residue_system(moduli: int, largest: int) -> ResidueSystem:
     ]
     right = [[symmetric((1 << (part_bits * p)) % q, q) for p in range(parts)] for q in chosen]
     digit_split = 1 if largest <= 256 else -(-((largest - 1).bit_length() - 1) // DIGIT_BITS)
+    # At least two, which the quotient is taken from.
     limbs = max(2, -(-q_product.bit_length() // LIMB_BITS))
     if limbs > MAX_LIMBS:
         raise ValueError(f"{moduli} moduli need {limbs} limbs, more than {MAX_LIMBS}")
     weights = [
         limbs_of(((q_product // q) << (DIGIT_BITS * d)) % q_product, limbs) for q in chosen for d in range(digit_split)
     ]
+    # The join takes four digits at a time; rows of zeros fill the last group up.
     rows = -(-len(weights) // 4) * 4
     table = np.zeros((rows, MAX_LIMBS))
     table[: len(weights), :limbs] = weights
     product = np.zeros(MAX_LIMBS)
     product[:limbs] = limbs_of(q_product, limbs)
     quotient = np.array([2.0 ** (LIMB_BITS * (limbs - 1)) / q_product, 2.0 ** (LIMB_BITS * (limbs - 2)) / q_product])
+    # 1 stands where there is no modulus: its inverse is finite, and all digits are 0.
     q_array = np.ones(-(-count // 4) * 4)
     q_array[:count] = chosen
     return ResidueSystem(

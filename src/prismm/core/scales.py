@@ -70,6 +70,7 @@ class Scales:
         """The scales of a range of rows or columns."""
         if start == 0 and stop == self.shift.size:
             return self
+        # Copied where the kernels' types ask for contiguous vectors, which a range of columns is not.
         return Scales(
             self.shift[start:stop],
             self.exponent[start:stop],

@@ -42,6 +42,7 @@ FORKED = False
 
 def _forget() -> None:
     global _GUARD, FORKED
+    # The child has none of the parent's threads: teams are gone, and a lock that one of them held would stay held.
     FORKED = True
     _GUARD = threading.RLock()
     _TEAMS.clear()
@@ -151,6 +152,7 @@ class _Ticket:
         except BaseException as error:
             self.errors.append((index, error))
         finally:
+            # Counted before anybody is woken, who would not find it otherwise and wait on.
             self.ended.append(index)
             self._woken.put(None)
 
@@ -180,6 +182,7 @@ class _Team:
 
     def __init__(self, workers: int) -> None:
         self.used = time.monotonic()
+        # The usual team would be started anew after every pause.
         self.stays = workers == _processors()
         self.queues: list[SimpleQueue[tuple[_Ticket, int] | None]] = [SimpleQueue() for _ in range(workers)]
         places = _places(workers)
@@ -271,6 +274,7 @@ def run(
     task must not need OpenMP's limit, which is the workers' alone. stopped: is told of an interrupt of the caller, so
     that tasks end soon.
     """
+    # A worker that waited for its own team would wait for itself.
     if in_worker():
         return [task(w) for w in range(workers)]
     ticket = _Ticket(task, workers)
@@ -291,6 +295,7 @@ def run(
     finally:
         _LOCAL.worker = False
         _go_home()
+    # By index, since who failed first is a matter of chance.
     if ticket.errors:
         raise min(ticket.errors, key=lambda found: found[0])[1]
     return ticket.results

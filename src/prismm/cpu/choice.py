@@ -61,6 +61,7 @@ class Sample(NamedTuple):
 def is_tiny(problem: Problem) -> bool:
     """Whether the direct engine is the natural choice: for a product so small, or one of a batch."""
     work = problem.multiply_adds
+    # A complex product is four real ones to the direct engine.
     many = bool(problem.batch) and work * (4 if problem.is_complex else 1) <= TINY_WORK
     return work <= DIRECT_WORK or many
 
@@ -85,6 +86,7 @@ class CpuColumn:
             return None
         assert problem.target is not None and problem.target.tolerance is not None
         unit = problem.native_roundoff
+        # A conventional bound has K·η for products that underflow, for which a tolerance leaves no room.
         meets = native_meets(problem.target.tolerance, problem.terms, unit, problem.result.unit_roundoff)
         if not meets or not cannot_underflow(*sample):
             return None
@@ -138,8 +140,10 @@ def beats_blas(problem: Problem, sample: Sample) -> bool:
     engine = choose("cpu").name
     native = native_seconds(Native(), problem, 1)
     residues = residue_seconds(engine, problem, moduli, parts, 1)
+    # The sample is itself a product: it is asked only where speed alone does not decide.
     if residues >= MARGIN * native:
         return False
+    # "fast" certifies no entry, so that none is repaired.
     share = uncertified_share(problem, sample, moduli, engine) if problem.goal == "native" else 0.0
     entries = problem.m * problem.n * (2 if problem.is_complex else 1) * share
     return residues + entries * problem.terms / rates_of(engine).repair < MARGIN * native

@@ -69,6 +69,7 @@ class CompositeImplementation:
     def engine(self, problem: Problem, name: str | None, *, may_read_data: bool) -> tuple[str, tuple[str, ...]]:
         """See `Implementation.engine`."""
         found: str = named_or_default(name, self.engine_for).name
+        # An inner dimension that the scheme cannot take is refused here, before any work.
         self.check(problem.terms, problem.result)
         return found, ()
 

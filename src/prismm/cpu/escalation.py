@@ -86,15 +86,18 @@ def shared_bits(moduli: int, k: int, rows: int, columns: int) -> Moduli:
     other for want.
     """
     rows, columns = min(rows, MOST_BITS), min(columns, MOST_BITS)
+    # Sums of k products take log2(k) bits of the room.
     total = max(2, room(moduli) - max(k - 1, 0).bit_length())
     if rows + columns <= total:
         return Moduli(moduli, rows, columns)
+    # Half each, but what one side cannot use goes to the other.
     left = min(rows, max(total // 2, total - columns))
     return Moduli(moduli, left, total - left)
 
 
 def _used(index: NDArray[np.int64], count: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """The numbers below `count` that occur, ascending, and which of them each is."""
+    # Flags, not a sort: there are many more entries than rows.
     flags = np.zeros(count, np.bool_)
     flags[index] = True
     return np.flatnonzero(flags), (np.cumsum(flags) - 1)[index]
@@ -159,12 +162,14 @@ class Block:
         sample = _Sample.of(self, job)
         count = self.r.size
         per_term = count * self.k / job.workers
+        # One by one, double-double comes first, and what that leaves is summed exactly.
         pairs = per_term * (PAIR_SECONDS + (1.0 - sample.share(Expansion(2))[0]) * EXACT_SECONDS)
         rest = min(pairs, per_term * EXACT_SECONDS)
         best, found = rest, None
         ways: list[Way] = [Expansion(2), Expansion(3)] if self.addend is None else []
         for way in [*ways, *(self._systems(tried) if engine is not None else [])]:
             seconds = self.seconds(way, engine, job.workers)
+            # Too dear even if nothing were left over: the sample need not be asked.
             if way in tried or seconds >= best:
                 continue
             share, terms = sample.share(way)
@@ -177,6 +182,7 @@ class Block:
         """Systems of moduli, more of them than those before, up to one that makes all exact if any does."""
         rows, columns = int(self.rows.bits.max()), int(self.columns.bits.max())
         found: list[Way] = []
+        # As many as those that left these entries would leave them again.
         least = max((way.moduli for way in tried if isinstance(way, Moduli)), default=3)
         exact = False
         for moduli in range(least + 1, MOST_MODULI + 1):
@@ -212,6 +218,7 @@ class Block:
         wanted = np.zeros((m, n), np.uint8)
         wanted[self.r, self.c] = 1
         precision = 53 if kind == np.float64 else 24
+        # Two pieces a worker even out rows without a wanted entry.
         step = max(1, min(256, -(-m // (2 * job.workers))))
 
         def task(i0: int) -> None:
@@ -249,8 +256,10 @@ class _Sample:
         """Evenly spread."""
         from prismm.cpu.kernels.exact import exact_dots
 
+        # Evenly spread, not drawn: equal calls choose equally.
         chosen = np.linspace(0, block.r.size - 1, min(SAMPLE, block.r.size)).astype(np.int64)
         r, c = block.r[chosen], block.c[chosen]
+        # Largest elements are brought to 1, unless the lowest bit would then fall below 2^-1074.
         s, t = (np.maximum(-x.top[i], -1074 - x.low[i]) for x, i in ((block.rows, r), (block.columns, c)))
         x, y = np.ldexp(block.left[r], s[:, None]), np.ldexp(block.right[:, c], t).T.copy()
         index, scale, result = np.arange(chosen.size), s + t, job.result
@@ -266,6 +275,7 @@ class _Sample:
         sums = less()
         exponent = np.minimum(np.frexp(sums)[1] - scale, result.maxexp)
         unit = np.maximum(exponent - result.precision, result.subnormal_exponent) + scale
+        # Beyond the largest number the next rounding is Inf, which begins half a place further.
         most = np.ldexp(2.0 - 2.0 ** (1 - result.precision), result.maxexp - 1 + scale)
         rounded = np.clip(np.ldexp(np.rint(np.ldexp(sums, -unit)), unit), -most, most)
         half = np.copysign(np.ldexp(0.5, unit), less(rounded))
@@ -285,6 +295,7 @@ class _Sample:
         x = np.ldexp(self.block.left[self.r], (p - rows.top[self.r])[:, None])
         y = np.ldexp(self.block.right[:, self.c].T, (q - columns.top[self.c])[:, None])
         whole, dx, dy = np.rint(x), np.abs(x - np.rint(x)), np.abs(y - np.rint(y))
+        # As `kernels.residuals` bounds it, on the sample alone.
         size = (dx * np.abs(y) + np.abs(whole) * dy).sum(axis=1)
         scale = self.scale - (p - rows.top[self.r]) - (q - columns.top[self.c])
         bound = np.ldexp(size * (2.0 * self.block.k * 2.0**-53), scale)
@@ -298,6 +309,7 @@ class _Sample:
             k = float(self.block.k)
             return self.size * (2.0 * k * k * 2.0**-106 if way.parts == 2 else 4.0 * k**3 * 2.0**-159)
         rows, columns, r, c = self.block.rows, self.block.columns, self.r, self.c
+        # Expected, not guaranteed: a rounding error has the mean square 1/12.
         delta = (self.block.k / 12.0) ** 0.5
         wide_rows, wide_columns = rows.bits[r] > way.left, columns.bits[c] > way.right
         bound = wide_rows * delta * np.sqrt(columns.norm2[c]) * 2.0**-way.left

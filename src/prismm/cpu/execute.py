@@ -75,6 +75,7 @@ def run(
     target = _target_array(out, call)
     # All matrices of a batch are written as rows of one view, or stacked.
     scattered = target is not None and bool(call.batch) and not target.flags.c_contiguous
+    # Operands are read until the last tile is done: where the target may be one of them, it is written at the end.
     fresh = target is None or scattered or any(np.may_share_memory(target, x) for x in call.inputs)
     result = np.empty(call.shape, call.dtype) if fresh or target is None else target
     apart = call.problem.big_integers and not all(map(arrays.alike_in_size, call.inputs[:2]))
@@ -153,6 +154,7 @@ def _multiply(call: Call, result: NDArray[Any], report: bool) -> tuple[Outcome, 
     if not batch:
         outcome = _one(call, a, b, view, job)
         return outcome, [Piece(view, outcome)]
+    # From here on products are made one at a time, each with a matrix of its own on both sides.
     a, b = (_broadcast(x, batch) for x in (a, b))
     if whole is None:
         return _each(call, list(np.ndindex(*batch)), a, b, view, addend)
@@ -198,6 +200,7 @@ def _each(
 ) -> tuple[Outcome, list[Piece]]:  # fmt: skip
     """The products of a batch at some places, one by one; small ones by several workers, each a product at a time."""
     request, small = call.request, call.problem.m * call.problem.n * call.problem.k <= APART
+    # Room that the caller gave serves one product at a time.
     workers = min(request.threads, len(places)) if small and request.workspace is None else 1
     threads = 1 if workers > 1 else request.threads
     outcomes: list[Any] = [None] * len(places)
@@ -229,6 +232,7 @@ def _job(
     return Job(
         result=format_of(call.dtype),
         target=target,
+        # gemm's target counts three roundings more: of both factors and of the sum.
         terms=call.terms + (3 if epilogue is not None else 0),
         a_priori=join_mode(target) == MAGNITUDE,
         workers=threads,

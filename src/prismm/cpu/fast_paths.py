@@ -266,6 +266,7 @@ def _small_recipe(
     job that comes of it; None for another scheme.
     """
     target = parse_target(accuracy)
+    # Views of one element: below `SMALL_WORK` the choice reads shapes and types, and no data.
     a, b = np.broadcast_to(dtype.type(1), left), np.broadcast_to(dtype.type(1), right)
     request = Request(target, None, reproducible, None, None, workers)
     implementation, engine, _, problem = select(

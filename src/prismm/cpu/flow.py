@@ -91,6 +91,7 @@ def blocking(
 
     def problem() -> int:
         rows, columns = extent
+        # Three float64 for each element of the operands, and five for each entry.
         flow_bytes = 24 * k * (rows + columns) * parts + 40 * rows * columns * parts
         return flow_bytes + scheme.workspace(rows, columns, k, job.result) * parts
 
@@ -100,6 +101,7 @@ def blocking(
             break
         side = max(free, key=lambda side: (extent[side] > _WIDE, -side if extent[side] > _WIDE else extent[side]))
         half = -(-extent[side] // 2)
+        # Less by one at least, or the search would not end.
         extent[side] = min(extent[side] - 1, -(-half // granule[side]) * granule[side])
         extent[side] = max(granule[side], extent[side] // granule[side] * granule[side])
     return extent[0], extent[1], problem()
@@ -241,6 +243,7 @@ class Flow:
                     value.gamma, value.rows, value.columns, value.floor, sizes[part], (left.units, right.units),
                     self.inner,
                 )  # fmt: skip
+        # With an infinite slack this test is one for overflow alone.
         mode = MAGNITUDE if self.mode == RAW and tested and self.plain else self.mode
         if self.plain:
             for part, value in enumerate(joined):
@@ -272,6 +275,7 @@ class Flow:
         return measure(x, y, not low >= 2.0**-900, integers)
 
     def _magnitudes(self, block: Block, x: NDArray[Any], side: Side, part: int) -> NDArray[np.float64]:
+        # Blocks of a prepared operand have none: whether they would be asked for was not known.
         if block.magnitudes:
             return block.magnitudes[part]
         vectors = x[block.start : block.stop] if side == "left" else x[:, block.start : block.stop]
@@ -342,6 +346,7 @@ class Flow:
         adds = [nothing, nothing]
         if epilogue.c is not None:
             adds = [for_kernels(x) for x in real_parts(epilogue.c[place])] * (2 if self.parts == 1 else 1)
+        # Less by 2^-40: products by rounded factors must stay lower bounds.
         weights = np.array([finite_abs(epilogue.alpha), finite_abs(epilogue.beta)]) * (1.0 - 2.0**-40)
         for part, target in enumerate(real_parts(self.out[place])):
             factors = epilogue.factors(part, self.parts)

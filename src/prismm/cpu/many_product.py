@@ -77,9 +77,11 @@ class Extents:
         Sums of k numbers err by less than k·2^-53 relatively, and |A'| <= |2^s·a| + 1/2.
         """
         kept = np.minimum(self.bits, most)
+        # A residual so small that its square underflows has the flag alone.
         inexact = (residual2 > 0.0) | (tiny != 0)
         up = 1.0 + 2.0**-28 + k * 2.0**-52
         terms = np.empty((4, kept.size))
+        # ½ of at most ½ for each of k elements: A' may be larger than 2^s·a by so much.
         terms[0] = (0.5 * np.ldexp(self.norm1, kept) + inexact * (0.25 * k)) * up
         terms[1] = np.sqrt(residual2 + (tiny != 0) * (k * 2.0**-600)) * up
         terms[2] = (np.ldexp(np.sqrt(self.norm2), kept) + inexact * (0.5 * k**0.5)) * up
@@ -130,12 +132,14 @@ class _Product:
         """Of rows i0 … i1 - 1, by all workers."""
         count, height = len(self.system.tables.moduli), i1 - i0
         residual2, tiny = np.zeros(height), np.zeros(height, np.uint8)
+        # Not more bits than the row has: then it is exact, and its product as short as can be.
         shift = np.minimum(self.rows.bits, self.system.left)[i0:i1] - self.rows.top[i0:i1]
         step = max(4, -(-height // self.workers))
         pieces = [(x, min(height, x + step)) for x in range(0, height, step)]
         if isinstance(self.engine, PackedEngine):
             from prismm.cpu.kernels.packed import pack_rows
 
+            # The kernel takes four rows at a time.
             out = workspace.empty((count, -(-height // 4) * 4, self.engine.pitch(self.k)), "int8")
             numbers = byte_numbers(count, self.system.left, left=True)
 
@@ -178,6 +182,7 @@ class _Product:
         """Residues as they are; axis: that along which a row or column runs."""
         from prismm.cpu.kernels.many_residues import residues
 
+        # What underflows is flagged below.
         with np.errstate(under="ignore"):
             scaled = np.ldexp(x, shift)
         rounded = np.rint(scaled)
@@ -223,6 +228,7 @@ class _Product:
         else:
             products = np.empty((len(tables.moduli), m, n), np.int32)
             self.engine.multiply(left[0], right[0], products, tables.moduli)
+            # The join reads whole sixteens.
             whole = np.zeros((m, len(tables.moduli), -(-n // 16) * 16), np.int32)
             whole[:, :, :n] = products.transpose(1, 0, 2)
             count = many.join_many(whole, *rest)
@@ -256,8 +262,10 @@ def multiply(
     work = _Product(left, right, rows, columns, system, engine, job.workers, addend)
     (m, k), n = left.shape, right.shape[1]
     count, workers = len(system.tables.moduli), job.workers
+    # Whole panels of 32 columns, no more bytes than `BLOCK_BYTES`, and a block for every worker.
     width = max(32, min(WIDEST, BLOCK_BYTES // (count * max(k, 1)), -(-n // workers)) + 31 & ~31)
     room = max(job.workspace_bytes - workers * count * width * (k + 256), 0) // (count * (k + 128))
+    # Two tiles of the kernel, which has 48 rows, are the least that is worth a pass over all columns.
     height = max(96, min(m, room // 96 * 96))
     out, failed = np.empty((m, n), kind), np.zeros((m, n), np.bool_)
     for i0 in range(0, m, height):

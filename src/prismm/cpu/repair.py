@@ -81,6 +81,7 @@ def gathered(
     in_place = a.dtype == np.float64 and a.flags.c_contiguous and len(parts) == 1
     rows = np.arange(a.shape[0]) if in_place else np.unique(entries.i)
     row_step = max(1, rows.size) if in_place else step
+    # In order of rows, so that the entries of a piece are a range.
     order = np.arange(entries.i.size) if in_place else np.argsort(entries.i, kind="stable")
     sorted_i = entries.i if in_place else entries.i[order]
     for r0 in range(0, rows.size, row_step):
@@ -91,6 +92,7 @@ def gathered(
         for c0 in range(0, columns.size, step):
             chosen = columns[c0 : c0 + step]
             j = entries.j[here]
+            # Of many columns, only those that are met in this piece are gathered.
             where = here[(j >= chosen[0]) & (j <= chosen[-1])] if columns.size > step else here
             if where.size == 0:
                 continue
@@ -109,6 +111,7 @@ def gathered(
 
 def _columns(b: NDArray[Any], used: NDArray[np.int64], parts: tuple[int, ...], workers: int) -> NDArray[np.float64]:
     """The columns `used` of b as contiguous rows; in compiled code and in parallel where b is plain float64."""
+    # Too few elements to wake workers for, or not as the kernel reads them.
     if b.dtype != np.float64 or not b.flags.c_contiguous or used.size * b.shape[0] < 1 << 14:
         return _vectors(b[:, used], parts, left=False)
     from prismm.cpu.kernels.dot import gather_columns
@@ -116,6 +119,7 @@ def _columns(b: NDArray[Any], used: NDArray[np.int64], parts: tuple[int, ...], w
     k = b.shape[0]
     out = np.empty((used.size, k))
     source = for_kernels(b)
+    # A multiple of eight rows, a cache line of what is written: workers seldom share one.
     step = -(-k // workers) + 7 & ~7
     threads.spread(
         lambda h: gather_columns(source, used, h, min(k, h + step), out), list(range(0, k, max(8, step))), workers
@@ -129,6 +133,7 @@ def _vectors(x: NDArray[Any], parts: tuple[int, ...], *, left: bool) -> NDArray[
     """
     if not np.iscomplexobj(x):
         return for_kernels(x if left else x.T)
+    # `real_operands` lays out both operands, and only one is wanted.
     dummy = np.zeros((1, x.shape[1]) if left else (x.shape[0], 1), x.dtype)
     pieces = []
     for part in parts:
@@ -165,6 +170,7 @@ def repair(
         return
     target = real_parts(out)[entries.part]
     plain = job.epilogue is None or job.epilogue.trivial
+    # Magnitudes are of AB alone; with an epilogue the value at hand is another sum.
     if plain and scales is not None:
         entries = _by_magnitude(a, b, target, entries, job, outcome, scales)
     pairs = True
@@ -198,6 +204,7 @@ def _by_magnitude(
     done = np.zeros(entries.i.size, np.bool_)
     candidates = entries
     index = np.arange(entries.i.size)
+    # For correct rounding magnitudes prove zeros and nothing else.
     if rounding:
         zero = target[entries.place] == 0
         index, candidates = np.flatnonzero(zero), entries.keep(zero)
@@ -230,6 +237,7 @@ def _magnitude_sums(
     rows, columns = scales
     engine = of_integers(choose("cpu"))
     k = a.shape[1] * (2 if np.iscomplexobj(a) else 1)
+    # The sums stay within int32, and no modulus is involved: an engine of bytes takes magnitudes as they are.
     if entries.i.size * k > _MANY_MAGNITUDES and k <= INT8_BLOCK and not entries.width and takes_bytes(engine):
         yield from _magnitude_products(a, b, entries, scales, engine)
         return
@@ -272,6 +280,7 @@ def _magnitude_products(
         operands.append(bytes_of if side == "left" else np.ascontiguousarray(bytes_of.transpose(0, 2, 1)))
     left, right = operands
     n = right.shape[2]
+    # Rows at a time, so that both int32 products stay within the bytes of a piece.
     step = max(4, _GATHER_BYTES // (8 * max(n, 1)))
     order = np.argsort(entries.i, kind="stable")
     for i0 in range(0, left.shape[1], step):
@@ -289,6 +298,7 @@ def _magnitude_products(
 
 def bound_in_units(rows: NDArray[np.float64], columns: NDArray[np.float64], a: NDArray[Any], job: Job) -> Any:
     """The bound of `cpu.kernels.join`, entry by entry, from the vectors of matching rows and columns."""
+    # ½·½ for each of K terms: what two rounded elements leave out together.
     terms = a.shape[1] * (2 if np.iscomplexobj(a) else 1) / 4.0
     with np.errstate(over="ignore", invalid="ignore"):
         first = rows[3] * columns[0] + columns[3] * rows[0] + rows[3] * columns[3] * terms
@@ -321,6 +331,7 @@ def _in_double_double(
                 double_double_sums(*operands, alpha, added, beta, precision, value[s], undecided[s])
 
         in_slices(dots, piece.ri.size, job.workers)
+        # Values without proof are not stored: the entry keeps the scheme's until exact arithmetic has it.
         proved = undecided == 0
         chosen = piece.where[proved]
         target[entries.keep(chosen).place] = value[proved]

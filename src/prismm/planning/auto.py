@@ -60,10 +60,12 @@ class Auto:
 def choose(problem: Problem, column: Column, sample: Any = None, engine: str | None = None) -> Chosen:
     """What the table has for a problem. engine: the one that the caller asked for."""
     assert problem.target is not None
+    # First, as no data may be read here: bits must not depend on a neighbouring row.
     if problem.reproducible and problem.goal not in ("correctly-rounded", "tolerance"):
         reason = "reproducible, of native grade; the number of moduli follows from result type and K alone"
         return column.weigh(problem, Chosen(_of_native_grade(problem), engine, (reason,)))
     if problem.goal == "tolerance":
+        # The order of summation in a BLAS is its own, and so are its bits.
         native = None if problem.reproducible else column.native_within(problem, sample)
         return native or column.weigh(problem, _for_tolerance(problem, engine))
     if problem.rounded:

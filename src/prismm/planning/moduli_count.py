@@ -90,11 +90,13 @@ def moduli_for_sample(
         lasts.append(np.sort(last, axis=1))
     best = (math.inf, 0, 0.0)
     entries = problem.m * problem.n
+    # If all entries were repaired: 3.4 ns a term and 0.3 µs an entry.
     repair_seconds = (
         entries * (2 if problem.is_complex else 1) * (problem.k * (2 if problem.is_complex else 1) * 3.4e-9 + 3e-7)
     )
     for moduli in range(8 if problem.result.precision == 53 else 6, MAX_MODULI + 1):
         product_seconds = entries * problem.k * moduli * (3 if problem.is_complex else 1) / rate
+        # More moduli take longer still, however few entries they leave.
         if product_seconds > best[0]:
             break
         deltas, scaled = [], []

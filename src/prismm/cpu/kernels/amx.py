@@ -172,6 +172,7 @@ class _Reduction:
     def row(self, row: Any) -> None:
         b = self.b
         offset = self._load(b.add(self.rows, b.add(b.mul(row, self.pitch), self.tail)), _I32)
+        # Flipping the sign bit adds 2^31: the bytes are then those of a positive number, as ``vpdpbusd`` reads them.
         start = everywhere(b, b.xor(offset, ir.Constant(_I32, -(1 << 31))))
         for half in range(PANEL // 16):
             place = b.add(self.tile, b.add(b.mul(row, _number(4 * PANEL)), _number(64 * half)))
@@ -226,6 +227,7 @@ def _micro(tall: int) -> Any:
             _tile(b, "tileloadd64", [register], sums[register], _number(4 * PANEL))
         b.branch(blocks["begin"])
         b.position_at_end(blocks["begin"])
+        # Steps and rows to reduce go together as long as there are both; what is left of either has a loop of its own.
         pairs = b.udiv(before_rows, _number(_BESIDE))
         few = b.select(b.icmp_signed("<", steps, pairs), steps, pairs)
         none = b.icmp_signed("==", before_rows, _number(0))
@@ -295,10 +297,12 @@ def _factors(modulus, table):
         c = np.int64(-128) if c == 128 else c  # the same modulo 256
         word |= (c & 255) << (8 * b)
         power = power * 256 % q
+    # The 2^31 that made the sums positive comes off again here, modulo q.
     half = (np.int64(1) << 31) % q
     half = half - q if half > q // 2 else half
     table[0] = np.int32(word)
     table[1] = np.int32(-half)
+    # The upper half is 0, so that the upper 16 bits of a quotient, copies of its sign, count for nothing.
     table[2] = np.int32(-q & 65535)
     table.view(np.float32)[3] = np.float32(1.0 / modulus)
 
@@ -310,6 +314,7 @@ def _multiply(left, right, first, rows, panel, panels, begin, depth, tail, modul
     count = left.shape[0]
     steps = (depth + 63) // 64
     passes = (steps + DEPTH - 1) // DEPTH
+    # Passes of equal length: a short last one would load and store all sums for few steps.
     share = (steps + passes - 1) // passes
     strips = (rows + STRIP_ROWS - 1) // STRIP_ROWS
     block = _block_strips(pitch)
@@ -339,6 +344,8 @@ def _multiply(left, right, first, rows, panel, panels, begin, depth, tail, modul
                         # One pass over k needs two tiles, which then stay in the L1 cache.
                         slot = turn * block + strip - s0 if passes > 1 else (turn * block + strip - s0) % 2
                         here = np.uint64(tiles.ctypes.data + 4 * size * slot)
+                        # The strips of a block share the fetch of the next panel: each goes on where the one before it
+                        # ends.
                         ahead = here_b + np.uint64(right.strides[1] + 64 * AHEAD * (strip - s0) * n)
                         tall = min(3, (rows - strip * STRIP_ROWS + 15) // 16)
                         if tall == 3:
@@ -356,6 +363,7 @@ def _multiply(left, right, first, rows, panel, panels, begin, depth, tail, modul
                                 here_a, pitch, here_b, n, fresh, here, before, before_a, before_rows, tail, target,
                                 table, ahead,
                             )  # fmt: skip
+                        # Reduced just now: until another tile is complete there is nothing to do beside the products.
                         before_rows = np.int64(0)
                         if last:
                             before, before_a, before_rows = here, a, 16 * tall
@@ -378,6 +386,7 @@ def _add_digits(digits, more, rows, panels, modulus):
         for p in range(panels):
             for which in range(digits.shape[2]):
                 q = np.int32(modulus[which])
+                # For q = 256 the digit is -128 and never 128, which no byte holds.
                 high, low = (q - 1) // 2, -(q // 2)
                 for r in range(min(STRIP_ROWS, rows - strip * STRIP_ROWS)):
                     for j in range(PANEL):
@@ -401,6 +410,8 @@ def digits_of(left, right, first, rows, panel, panels, k, modulus, tiles, tables
     for chunk in range(chunks):
         begin = chunk * CHUNK
         depth = min(k - begin, CHUNK)
+        # The offsets stand at the end of each row; rows are handed over from `begin` on, so the distance counts from
+        # there.
         tail = pitch - 4 * (chunks - chunk) - begin
         if chunk == 0:
             _multiply(left, right, first, rows, panel, panels, begin, depth, tail, modulus, tiles, tables, digits)

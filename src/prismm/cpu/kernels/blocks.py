@@ -17,6 +17,7 @@ _combine = combine.device
 @device
 def _columns(x, start, stop):
     """Columns of a matrix as one of their own."""
+    # A slice of columns is not contiguous, which the types of the kernels ask for.
     y = np.empty((x.shape[0], stop - start))
     for i in range(x.shape[0]):
         for j in range(stop - start):
@@ -44,6 +45,7 @@ def direct_blocks(
             column_counts[j0:j1], k, mode, kappa, magnitude_kappa, precision, out[i0:i1], out32[i0:i1], low[i0:i1],
             failed[count:],
         )  # fmt: skip
+        # The kernel of a block counts rows from its own first one.
         for c in range(count, count + found):
             failed[c] += i0 * n
         count += found

@@ -39,12 +39,16 @@ def limb_rows(a, scale, limbs, out, residual2, tiny):
     k = a.shape[1]
     x = np.empty(k)
     for i in range(a.shape[0]):
+        # Rows with Inf or NaN have a scale far beyond (`scale.NONFINITE`): they count as zero, and their results are
+        # set later.
         ordinary = -(1 << 16) < scale[i] < 1 << 16
         f1, f2 = two_factors(scale[i]) if ordinary else (0.0, 0.0)
         for h in range(k):
+            # Two factors, one after the other: 2^scale alone may be beyond float64.
             y = a[i, h] * f1 * f2 if ordinary else 0.0
             r = np.rint(y)
             residual2[i] += (y - r) * (y - r)
+            # The square of so small a residual may underflow: `scale.bound_terms` counts 2^-600 for it instead.
             tiny[i] |= np.uint8((a[i, h] != 0.0) & ordinary & (abs(y) < 2.0**-300))
             x[h] = r
         for p in range(limbs):
@@ -54,6 +58,7 @@ def limb_rows(a, scale, limbs, out, residual2, tiny):
 @device
 def _peel(x, last, digit):
     """The lowest limb of x into `digit`, the rest back into x."""
+    # The top limb takes all that is left: it has no limb above it to carry into.
     keep = 0.0 if last else 1.0
     for h in range(x.size):
         carry = np.rint(x[h] * _DOWN) * keep
@@ -111,6 +116,7 @@ def _dot1(a, b):
 def _groups(left, right, i, j, start, stop, groups):
     """Add the products of a block of the inner dimension to the groups of entry (i, j)."""
     limbs = left.shape[1]
+    # Three limbs, those of tiny float64 products, have all nine products taken in one pass over the operands.
     if limbs == 3:
         s0, s1, s2, s3, s4 = _dot3(
             left[i, 0, start:stop], left[i, 1, start:stop], left[i, 2, start:stop],
@@ -147,6 +153,7 @@ def direct_product(
     groups = np.empty((2 * LIMBS, STRIP))
     sums = np.empty((LIMBS, STRIP))
     work, edge, flags = scratch(STRIP)
+    # The sums are C' itself: no multiple of a modulus is taken off.
     nothing = np.zeros(LIMBS)
     count = 0
     for i in range(m):
@@ -161,6 +168,7 @@ def direct_product(
                 for j in range(j0, j1):
                     _groups(left, right, i, j, start, stop, groups)
                 _carry(groups, min(used, groups.shape[0]), w)
+            # Two groups of 22 bits make a limb of 44; `finish` takes the top one first.
             for x in range(LIMBS):
                 for j in range(w):
                     sums[LIMBS - 1 - x, j] = fma(groups[2 * x + 1, j], _UP, groups[2 * x, j])

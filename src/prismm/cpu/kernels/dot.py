@@ -60,6 +60,7 @@ def _dot2(a, b, depth, p, e):
     """
     k = a.size
     _products(a, b, p, e) if k > 0 else None
+    # Leaves without a term are zeros, so that the tree is full.
     for h in range(k, p.size):
         p[h] = 0.0
         e[h] = 0.0
@@ -74,6 +75,7 @@ def _dot2(a, b, depth, p, e):
 @device
 def _decided(high, low, err, precision, lowest):
     """(RN of all numbers within err of high + low, whether they round alike)."""
+    # For the rounding of low - err and low + err themselves.
     err = err + abs(low) * 2.0**-52
     h0, m0 = two_sum(high, low - err)
     h1, m1 = two_sum(high, low + err)
@@ -102,6 +104,7 @@ def double_double(rows, columns, ri, ci, precision, value, undecided):
             continue
         high, low = fast_two_sum(p[0], e[0]) if abs(p[0]) >= abs(e[0]) else two_sum(p[0], e[0])
         undecided[c] = 1
+        # So far from the ends of the range no partial sum overflows, and neither errors nor their bound are subnormal.
         if total < 2.0**1000 and abs(high) > 2.0**-900:
             value[c], decided = _decided(high, low, err, precision, lowest)
             undecided[c] = not decided
@@ -137,6 +140,7 @@ def double_double_sums(rows, columns, ri, ci, alpha, addends, beta, precision, v
             size_of_group, total = _dot2(rows[ri[c], start:stop], columns[ci[c], start:stop], depth, p, e)
             ok &= 2.0**-800 < total < 2.0**900
             err += abs(alpha[g]) * size_of_group
+            # Not the fast form: where the products cancel, their errors may be larger than what is left of the sum.
             x, tail = two_sum(p[0], e[0])
             high, low, size = add_scaled(high, low, size, alpha[g], x, tail)
         for g in range(beta.size):
@@ -172,6 +176,7 @@ def gather_columns(b, columns, h0, h1, out):
 def magnitudes(rows, exponent, out):
     """2·floor(|a|·2^(7-e)) + (a != 0) as a byte, for rows with |a| < 2^e; zero rows and non-finite ones are 0."""
     for i in range(rows.shape[0]):
+        # Two factors, as 2^(7-e) of a subnormal row is beyond float64.
         half = (7 - exponent[i]) // 2
         f1 = math.ldexp(1.0, half) if exponent[i] < 1 << 16 else 0.0
         f2 = math.ldexp(1.0, 7 - exponent[i] - half) if exponent[i] < 1 << 16 else 0.0
@@ -189,6 +194,7 @@ def _magnitude_dot(a, b):
         x = np.int32(a[h])
         y = np.int32(b[h])
         total += (x >> 1) * (y >> 1)
+        # The lowest bit says "not zero", also of elements whose seven bits are 0.
         hits |= x & y & 1
     return total, hits
 
@@ -204,6 +210,7 @@ def magnitude_dots(rows, columns, ri, ci, total, hit):
         b = columns[ci[c]]
         total[c] = 0
         hit[c] = 0
+        # So many products of 7 bits add up to less than 2^30, within int32.
         for h in range(0, k, 1 << 16):
             t, s = _magnitude_dot(a[h : h + (1 << 16)], b[h : h + (1 << 16)])
             total[c] += t

@@ -60,6 +60,7 @@ def _take_apart(row, mantissa, cell):
     bits = row.view(np.int64)
     for h in range(row.size):
         field = (bits[h] >> 52) & 0x7FF
+        # Subnormals have the exponent of the least normal numbers.
         e = max(field, 1)
         mantissa[h] = _mantissa(bits[h], field, e)
         cell[h] = e >> 4
@@ -104,6 +105,7 @@ def _terms(mantissa, cell, column, pieces, place):
         r -= y1 - _M1
         # Both rests are at most 2^-73 and multiples of 2^-104.
         x0 = (p + r) + _M0
+        # The bits of such a sum less those of its constant are the integer that was cut off: no conversion is taken.
         pieces[4 * h] = bits_of(x0) - _B0
         pieces[4 * h + 1] = (bits_of(x1) - _B1) + (bits_of(y1) - _B1)
         pieces[4 * h + 2] = (bits_of(x2) - _B2) + (bits_of(y2) - _B2)
@@ -180,7 +182,9 @@ def _round_digits(digits, low, top, unit, negative, precision, lowest):
             y -= 1
         significand = 2 * significand + np.int64(sticky)
         e = 16 * x - unit + length - 62
+        # Below the normal numbers the last place is fixed, and more bits than the precision asks are dropped.
         drop = max(62 - precision, lowest - e)
+        # Where more is dropped, all 62 bits together are less than half of the least number, and the value is zero.
         if drop <= 62:
             kept = significand >> drop
             rest = significand & ((np.int64(1) << drop) - 1)
@@ -234,6 +238,7 @@ def _dot(mantissa, cell, column, pieces, place, cells, digits):
         )  # fmt: skip
         low, high = min(low, least), max(high, most)
         _deposit(pieces, here, cells)
+        # True once in 2^22 terms, before any sum of a cell can reach 2^63.
         if h0 & (_FLUSH - 1) == _FLUSH - _CHUNK:
             _flush(cells, low, high, digits)
     if low > high:
@@ -269,6 +274,7 @@ def exact_dots(rows, columns, ri, ci, alpha, addends, beta, precision, value):
             last = ri[c]
             _take_apart(rows[last], mantissa, cell)
         column = columns[ci[c]]
+        # A product alone is rounded where its digits stand: the wider ones are for sums with factors.
         if plain:
             low, top = _dot(mantissa, cell, column, pieces, place, cells, digits)
             negative = _sign_and_magnitude(digits, low, top)

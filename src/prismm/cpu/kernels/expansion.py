@@ -49,12 +49,15 @@ def expand(s0, s1, s2, s3, s4, radix, product, quotient, h, m, t):
     above = up * up
     below = down * down
     for j in range(h.size):
+        # The top two limbs are enough: the quotient is never as near to a half as the others could move it
+        # (`moduli.norm_limit`).
         q = -np.rint(fma(s0[j], i0, s1[j] * i1))
         x4 = fma(q, p4, s4[j])
         x3 = fma(q, p3, s3[j])
         x2 = fma(q, p2, s2[j])
         x1 = fma(q, p1, s1[j])
         x0 = fma(q, p0, s0[j])
+        # From the lowest limb up: the sums below are exact only for limbs of at most half the radix.
         carry = np.rint(x4 * down)
         x4 = fma(-carry, up, x4)
         x3 += carry
@@ -95,7 +98,9 @@ def round_expansion(h, m, t, exponent, precision, lowest):
         return 0.0
     fraction, e = math.frexp(abs(h))
     significand = np.int64(math.ldexp(fraction, 53)) * 8
+    # In eighths of the last place of h from here on.
     e -= 56
+    # Where m is not zero it dominates t, and has the sign of both together.
     rest = m if m != 0.0 else t
     if rest != 0.0:
         outward = (rest > 0.0) == (h > 0.0)
@@ -114,9 +119,11 @@ def round_expansion(h, m, t, exponent, precision, lowest):
             step = 5
         significand += step if outward else -step
     e += exponent
+    # The stand-in may have moved the significand into the binade below, or above.
     length = 56 if significand >= (np.int64(1) << 55) else 55
     length = 57 if significand >= (np.int64(1) << 56) else length
     drop = max(length - precision, lowest - e)
+    # The significand has at most 57 bits: it is less than half of the least number.
     if drop > 60:
         return math.copysign(0.0, h)
     head = significand >> drop

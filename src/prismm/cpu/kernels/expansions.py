@@ -69,6 +69,8 @@ def _renormalise(s, e, t, size, out, k, parts, h, m, rest, bound):
     u = 2.0**-53
     factor = 2.0 * k * (k + 2.0) * u * u if parts == 2 else 4.0 * k * k * (k + 2.0) * u * u * u
     for j in range(h.size):
+        # Two passes: after cancellation the errors may be larger than the sum, and the first pass only brings them into
+        # order.
         a, b = two_sum(s[j], e[j])
         b, c = two_sum(b, t[j])
         a, b = two_sum(a, b)
@@ -77,6 +79,7 @@ def _renormalise(s, e, t, size, out, k, parts, h, m, rest, bound):
         h[j] = a
         m[j] = b
         rest[j] = 0.0
+        # c is not kept, so it counts as an error.
         missing = size[j] * (factor * (1.0 + 2.0**-20)) + abs(c) + out[j] * (k * _LEFT_OUT)
         bound[j] = missing * (1.0 + 2.0**-50)
 
@@ -127,6 +130,7 @@ def expanded_product(left, right, row_top, column_top, wanted, parts, precision,
                 target[j] = _scaled(source[j], f1[j], f2[j])
                 column_cut[j] = 1.0 if (target[j] == 0.0) & (source[j] != 0.0) else column_cut[j]
         for i in range(m):
+            # A row without a wanted entry would take as many terms as another.
             any_wanted = False
             for j in range(w):
                 any_wanted |= wanted[i, j0 + j] != 0
@@ -145,6 +149,7 @@ def expanded_product(left, right, row_top, column_top, wanted, parts, precision,
                 missed[j] = max(row_cut, column_cut[j])
                 shift[j] = 2 * _TOP - row_top[i] - column_top[j0 + j]
             for h in range(k):
+                # Wide rows have many elements that count as zero: their terms are skipped.
                 if row[h] != 0.0:
                     if parts == 2:
                         _add_two(row[h], contiguous_row(scaled, h, 0, w), s, e, size)

@@ -17,6 +17,8 @@ def _lowest(bits):
     field = (bits >> 52) & 0x7FF
     m = bits & ((np.int64(1) << 52) - 1)
     m |= (np.int64(1) << 52) if field > 0 else 0
+    # The exponent field of the lowest bit as a float64 says where it is: no loop over bits, so the caller's loop
+    # vectorises.
     bit = (bits_of(np.float64(m & -m)) >> 52) - 1023
     return bit + max(field, 1) - 1075 if m != 0 else NOTHING
 
@@ -32,11 +34,13 @@ def extent_rows(x, top, low, norm1, norm2):
         largest = np.int64(0)
         least = np.int64(NOTHING)
         for h in range(bits.size):
+            # Without the sign bit patterns order like magnitudes.
             largest = max(largest, bits[h] & 0x7FFFFFFFFFFFFFFF)
             least = min(least, _lowest(bits[h]))
         e = exponent_above(largest)
         top[i] = e
         low[i] = least if largest > 0 else 0
+        # Two factors, as 2^-e of a subnormal row is beyond float64.
         f1, f2 = two_factors(-e)
         total = 0.0
         squares = 0.0

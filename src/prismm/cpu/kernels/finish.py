@@ -30,8 +30,10 @@ def store_plain(h, m, t, unit, shift, out, hard):
     for j in range(h.size):
         field = (bits[j] >> 52) & 0x7FF
         moved = field + unit - shift[j]
+        # Where m is half the last place of h, t decides which neighbour is the nearest.
         undecided_tie = (t[j] != 0.0) & (h[j] + m[j] * (1.0 + 2.0**-50) != h[j])
         hard[j] = np.uint8(((moved < 1) | (moved > 2044) | undecided_tie) & (h[j] != 0.0))
+        # Scaling adds to the exponent field, which is exact while the result is normal; zero has no such field.
         target[j] = bits[j] + ((unit - shift[j]) << 52) if h[j] != 0.0 else 0
 
 
@@ -94,6 +96,7 @@ def test_rounding(h, m, t, unit_bound, bound, fail):
     for j in range(h.size):
         e = bound[j] * unit_bound
         err = fma(e, 1.0 + 2.0**-45, fma(abs(t[j]), 2.0, abs(m[j]) * 2.0**-50))
+        # Without error or rest h is RN(h + m), ties included: a margin would have exactly those fail.
         err = 0.0 if (e == 0.0) & (t[j] == 0.0) else err
         ok = (h[j] + (m[j] + err) == h[j]) & (h[j] + (m[j] - err) == h[j])
         fail[j] = np.uint8(not ok)
@@ -125,6 +128,7 @@ def pigeonhole(row_counts, i, column_counts, j, k, power, needed, unit):
     levels = row_counts.shape[1]
     others = column_counts.shape[1]
     least = needed * power_of_two(unit + 2 - power)
+    # Not even all k products would do; this also refuses a bound that is no number.
     if not least <= np.float64(k):
         return False
     for x in range(levels):
@@ -132,6 +136,7 @@ def pigeonhole(row_counts, i, column_counts, j, k, power, needed, unit):
         p -= levels if p >= levels else 0
         spare = row_counts[i, p] - k
         threshold = least * np.float64(np.int64(1) << p)
+        # Hits are no more than the row's own count, whatever the column has.
         if np.float64(row_counts[i, p]) < threshold:
             continue
         for y in range(others):
@@ -203,6 +208,7 @@ def finish(
     n = column_shift.size
     unit = radix * (limbs - 3)
     expand_strip(sums, limbs, radix, product, quotient, work, w)
+    # The epilogue rounds and tests such pairs, together with its own terms.
     if mode == 3:
         for j in range(w):
             out[i, j0 + j] = h[j]
@@ -216,6 +222,7 @@ def finish(
     lowest = -1074 if precision == 53 else -149
     # Flags are taken by eight, so that entries in order cost nothing; those beyond w may be of an earlier strip.
     first, second = words(flags, 0, (w + 7) // 8), words(flags, 1, (w + 7) // 8)
+    # Nearly all strips have no flag: what follows may take its time.
     if trouble != 0:
         shift = contiguous_row(edge, 1, 0, w)
         for j in range(w):
@@ -248,6 +255,7 @@ def finish(
                 if fail[j]:
                     failed[count] = i * n + j0 + j
                     count += 1
+    # A row that is typed as contiguous is stored in vectors; real parts of complex results are strided.
     if precision == 53 and out.strides[1] == 8:
         row = contiguous_row(out, i, j0, w)
         for j in range(w):

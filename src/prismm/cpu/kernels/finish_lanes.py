@@ -101,6 +101,7 @@ def expand_strip(sums, limbs, radix, product, quotient, work, w):
     s, width = np.uint64(sums.ctypes.data), sums.strides[0]
     p, i = np.uint64(product.ctypes.data), np.uint64(quotient.ctypes.data)
     target, row, eights = np.uint64(work.ctypes.data), work.strides[0], (w + 7) // 8
+    # The number of limbs is a constant of each intrinsic, so that all of them stay in registers.
     if limbs == 2:
         _expand2(s, width, radix, p, i, target, row, eights)
     elif limbs == 3:
@@ -135,6 +136,7 @@ class _Strip:
             step = (rest.differs(0.0) & (bits & 1).equals(0)).where(step, bits - bits)
             hard = ((self.moved < 2) | (self.moved > 1148)) & self.nonzero
             value = bits + step + (self.move << 52)
+        # Zero has no exponent field to add to.
         return self.nonzero.where(value, bits - bits).floats(), hard
 
     def rounding_fails(self, e: Lanes, precision: int) -> Lanes:
@@ -142,6 +144,7 @@ class _Strip:
         h, m, t = self.h, self.m, self.t
         err = fma(e, 1.0 + 2.0**-45, fma(t.magnitude(), 2.0, m.magnitude() * 2.0**-50))
         if precision == 53:
+            # Without error or rest h is right even on a tie: a margin would have those fail.
             err = (e.equals(0.0) & t.equals(0.0)).where(0.0, err)
             return ~((h + (m + err)).equals(h) & (h + (m - err)).equals(h))
         low, high = h + (m - err), h + (m + err)
@@ -152,6 +155,7 @@ class _Strip:
 
     def magnitude_fails(self, e: Lanes, kappa: Lanes) -> Lanes:
         """Unless |h| >= kappa·e or e is 0: one product, so the same decision on every engine."""
+        # A bound of 0 passes whatever kappa is: times an infinite one it is no number.
         scaled = e * kappa
         return (self.h.magnitude() < scaled) | (scaled.differs(scaled) & e.differs(0.0))
 
@@ -184,6 +188,7 @@ def _test(mode: int, precision: int) -> Any:
                 e1 = fma(fa, n1b, fb * n1a) + fa * fb * terms
                 e2 = fma(da, n2b, (n2a + da) * db) * (1.0 + 2.0**-40)
                 bound = (e2 < e1).where(e2, e1)
+                # Bounds are in units of C', the expansion in those of the third limb.
                 e = bound * unit_bound
                 if mode == 1:
                     fail = strip.rounding_fails(e, precision)
@@ -195,6 +200,7 @@ def _test(mode: int, precision: int) -> Any:
             here = b.mul(index, number(8))
             hard.store(b.add(flags, here), 1)
             fail.store(b.add(b.add(flags, flag_line), here), 1)
+            # One number tells the caller whether any flag is worth reading.
             return b.or_(total, (hard | fail).any())
 
         return loop(b, eights, body)
@@ -222,6 +228,7 @@ def _tested(
     flag_line, eights,
 ):  # fmt: skip
     """The intrinsic of a mode and a precision."""
+    # Mode and precision are constants of each intrinsic: no branch is left in its loop.
     if mode == 0 and precision == 53:
         return _plain53(
             work, row, unit, row_shift, shifts, n1a, da, n2a, fa, columns, line, terms, kappa, flags, flag_line, eights

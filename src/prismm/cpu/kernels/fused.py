@@ -40,10 +40,12 @@ def fused_product(
     work, edge, flags = scratch(STRIP)
     c = tiles[0]
     count = np.int64(0)  # a constant would have `finish` compiled twice
+    # Columns outside: the panels of a block serve all rows before the next ones are read.
     for j0 in range(0, n, TILE_COLUMNS):
         w = min(n, j0 + TILE_COLUMNS) - j0
         for i0 in range(0, m, TILE_ROWS):
             rows = min(m, i0 + TILE_ROWS) - i0
+            # The last tile of a block fetches the first rows, with which the next block begins.
             following = i0 + rows if i0 + rows < m else 0
             tile_products(left[0], right[0], i0, rows, following, j0, w, depth, modulus, c)
             for i in range(rows):

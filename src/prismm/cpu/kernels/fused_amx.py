@@ -37,6 +37,8 @@ def fused_amx_product(
     count = np.int64(0)
     for i0 in range(0, m, block):
         rows = min(m, i0 + block) - i0
+        # Tiles are configured for the products alone: a switch of threads during the joins then saves no registers of
+        # tiles.
         configure()
         digits_of(left[0], right[0], i0, rows, zero, panels, depth, modulus, tiles, tables, d)
         release()
@@ -72,6 +74,7 @@ def fused_amx_complex_product(
     for i0 in range(0, m, block):
         rows = min(m, i0 + block) - i0
         configure()
+        # Both real parts are joined from all three products, so these come first.
         for part in range(3):
             digits_of(
                 left[part], right[part], i0, rows, zero, panels, depth, modulus, tiles, tables, digits[part]

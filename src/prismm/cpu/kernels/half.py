@@ -19,8 +19,10 @@ def _half(x, toward_zero):
     """x rounded to FP16's 11 bits, below 2^-14 to multiples of 2^-24; magnitudes from 65504 on are not cut."""
     a = abs(x)
     binade = max(bits_of(a) & _EXPONENT, _SMALLEST_NORMAL)
+    # The last place of 1.5·2^(e+42) is 2^(e-10), that of an FP16 number of the same binade.
     magic = 1.5 * float_of(binade + (np.int64(42) << 52))
     r = (a + magic) - magic
+    # Toward zero is one last place less wherever the nearest number is larger.
     r = r - float_of(binade - (np.int64(10) << 52)) if (toward_zero & (r > a)) else r
     return r if x >= 0.0 else -r
 

@@ -70,6 +70,7 @@ def _add(a, row, sums):
 @device
 def _join(sums, row_weight, column_weight, acc):
     for j in range(acc.size):
+        # The small terms come first, so that they are not rounded at the size of the large one.
         t = (sums[1, j] + sums[2, j]) * np.float32(2.0**-12) + sums[0, j]
         acc[j] = acc[j] + np.float32(np.float64(t) * (row_weight * column_weight[j]))
 
@@ -85,6 +86,7 @@ def half_products(left_high, left_low, left_weight, right_high, right_low, right
     """
     m, width = left_high.shape
     n = right_high.shape[0]
+    # Transposed once, so that the inner loops run along columns and fill vectors.
     high = np.empty((width, n), np.float32)
     low = np.empty((width, n), np.float32)
     for j in range(n):

@@ -62,6 +62,7 @@ def _fused(limbs):
             y3 = fma(-np.rint(v3 * r3), q3, v3)
             s0[j] += fma(y0, a0, fma(y1, a1, fma(y2, a2, y3 * a3)))
             s1[j] += fma(y0, b0, fma(y1, b1, fma(y2, b2, y3 * b3)))
+            # A constant of each version: no branch is left in the loop.
             if limbs >= 3:
                 s2[j] += fma(y0, d0, fma(y1, d1, fma(y2, d2, y3 * d3)))
             if limbs >= 4:
@@ -83,8 +84,10 @@ def sums_fused(c, start, w, limbs, modulus, reciprocal, weights, zero, sums):
     for x in range(limbs if limbs < 4 else sums.shape[0]):
         for j in range(w):
             sums[x, j] = 0.0
+    # Four moduli a pass, as each pass loads and stores all sums.
     for g in range(0, weights.shape[0], 4):
         c0 = contiguous_row(c, g, start, w)
+        # The last group is filled up with zeros, whose weights are zero as well.
         c1 = contiguous_row(c, g + 1, start, w) if g + 1 <= last else contiguous_row(zero, 0, 0, w)
         c2 = contiguous_row(c, g + 2, start, w) if g + 2 <= last else contiguous_row(zero, 0, 0, w)
         c3 = contiguous_row(c, g + 3, start, w) if g + 3 <= last else contiguous_row(zero, 0, 0, w)
@@ -142,6 +145,7 @@ def sums_of(c0, c1, c2, start, w, part, limbs, split, modulus, reciprocal, weigh
                     _combine(c0[which, start:stop], c1[which, start:stop], c2[which, start:stop], part, rest)
                     _reduce(rest, modulus[which], reciprocal[which])
                 for j in range(target.size):
+                    # The last digit keeps all that is left: there is none above it.
                     carry = np.rint(rest[j] * 2.0**-7) if d % split < split - 1 else 0.0
                     target[j] = fma(-carry, 128.0, rest[j])
                     rest[j] = carry

@@ -119,6 +119,7 @@ class Lanes:
     def store(self, address: Any, align: int = 8) -> None:
         """To eight places from an address on; a mask as eight bytes of 0 and 1."""
         value = self.b.zext(self.value, _BYTES) if self.value.type == MASK else self.value
+        # Rows begin at any element: LLVM must not count on the alignment of a whole vector.
         self.b.store(value, self.b.inttoptr(address, value.type.as_pointer())).align = min(align, 8)
 
     def any(self) -> Any:
@@ -154,6 +155,7 @@ def load(b: Any, address: Any, kind: Any = FLOATS) -> Lanes:
 
 def everywhere(b: Any, x: Any) -> Lanes:
     """A scalar, float64 or int64, in all lanes."""
+    # The pattern of LLVM for a broadcast, which it turns into one instruction.
     kind = ir.VectorType(x.type, COUNT)
     nothing = ir.Constant(kind, ir.Undefined)
     return Lanes(b, b.shuffle_vector(b.insert_element(nothing, x, ir.Constant(_I32, 0)), nothing, _FIRST))
@@ -171,6 +173,7 @@ def float_at(b: Any, address: Any, offset: int) -> Lanes:
 
 def power_of_two(b: Any, exponent: Any) -> Lanes:
     """2^exponent of a scalar int64, in all lanes."""
+    # An exponent field with an empty fraction: for normal powers alone.
     return everywhere(b, b.bitcast(b.shl(b.add(exponent, number(1023)), number(52)), _F64))
 
 
@@ -185,6 +188,7 @@ def loop(b: Any, count: Any, body: Any, start: Any = None) -> Any:
     total.add_incoming(number(0) if start is None else start, before)
     new = body(index, total)
     following = b.add(index, number(1))
+    # The body may have appended blocks of its own: the way back is from where it ended.
     index.add_incoming(following, b.block)
     total.add_incoming(new, b.block)
     b.cbranch(b.icmp_signed("<", following, count), again, done)

@@ -12,6 +12,7 @@ from prismm.cpu.kernels.expansion import two_sum
 from prismm.cpu.kernels.scale import count_row, largest_bits, scaled_up, sums, two_factors
 
 LANES = 64
+# Squares of integers of 20 bits: so many add up exactly in float64.
 PIECE = 8192
 
 
@@ -53,6 +54,7 @@ def long_round(x, shift, inexact):
         for h in range(row.size):
             scaled = row[h] * f
             rounded = np.rint(scaled)
+            # What underflows to zero equals its own rounding, and is lost all the same.
             lost |= np.int64((rounded != scaled) | ((rounded == 0.0) & (row[h] != 0.0)))
             row[h] = rounded
         inexact[i] = np.uint8(lost)
@@ -64,6 +66,7 @@ def _lanes(a, b, s, c, size):
     for h in range(0, a.size, LANES):
         x = contiguous_part(a, h, LANES)
         y = contiguous_part(b, h, LANES)
+        # Lanes do not wait for each other: one chain of two-sums would wait for every addition.
         for lane in range(LANES):
             p = x[lane] * y[lane]
             e = fma(x[lane], y[lane], -p)

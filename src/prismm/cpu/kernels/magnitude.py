@@ -26,6 +26,7 @@ def certify(
         first = f * n1b + fb * n1 + f * fb * terms
         second = (d * n2b + (n2 + d) * db) * (1.0 + 2.0**-40)
         bound = min(first, second)
+        # Magnitudes of 7 bits on both sides: a unit of their sum is 2^-14 of the two binades.
         lower = np.ldexp(np.float64(total[e]), row_power[r] + column_power[c] - 14)
         reach = abs(value[e]) + np.ldexp(bound, -(row_shift[r] + column_shift[c]))
         sure = (hit[e] == 0) | (bound * factor <= lower)

@@ -72,6 +72,7 @@ def _take_off(sums, limbs, product, quotient, w, work):
     first, second = contiguous_row(sums, 0, 0, w), contiguous_row(sums, 1, 0, w)
     i0, i1 = quotient[0], quotient[1]
     for j in range(w):
+        # The top two limbs are enough: the quotient is never closer to a half than 2^-18 (`many_moduli`).
         times[j] = -np.rint(fma(first[j], i0, second[j] * i1))
     upper = contiguous_row(sums, limbs - 1, 0, w)
     part = product[limbs - 1]
@@ -103,7 +104,9 @@ def _sink(sums, limbs, w, work, lead, missing):
     for _ in range(limbs - _WINDOW):
         first = contiguous_row(sums, 0, 0, w)
         for j in range(w):
+            # A copy, since the shift that it decides on overwrites the first limb.
             zero[j] = first[j]
+            # Each step at most one limb: entries of a strip cancel differently, and lanes take the same steps.
             lead[j] += np.int64(first[j] == 0.0)
         for x in range(limbs):
             here = contiguous_row(sums, x, 0, w)
@@ -141,10 +144,12 @@ def round_strip(h, m, t, unit, bound, shift, i, j0, precision, out, out32, faile
         store_odd(h, m, t, unit, shift, value, hard)
         test_rounding32(h, m, t, 1.0, bound, value, fail)
     lowest = -1074 if precision == 53 else -149
+    # One of the two is empty.
     n = max(out.shape[1], out32.shape[1])
     trouble = np.uint8(0)
     for j in range(w):
         trouble |= hard[j]
+    # Where one result is below the normal numbers most are: in vectors first, single entries for the rest.
     if trouble and precision == 53:
         store_subnormal(h, m, t, unit, shift, 1.0, bound, 1, value, hard, fail)
     for j in range(w):
@@ -187,7 +192,9 @@ def _correct(h, m, t, lead, unit, correction, error, bound, missing):
             e = math.copysign(2.0**-900, correction[j]) if sure else 0.0
             b = 2.0**-902 if sure else b * (1.0 + 2.0**-50) + 2.0**-899
         elif error[j] > 0.0:
+            # ldexp rounds where the error is that small.
             b = b * (1.0 + 2.0**-50) + 2.0**-1000
+        # Without t three numbers hold all there is, as two-sums lose nothing; otherwise t + e is rounded.
         exact = missing[j] == 0.0 and t[j] == 0.0
         low = t[j] + e
         if not exact:
@@ -301,6 +308,7 @@ def many_product(
         w = min(n, j0 + TILE_COLUMNS) - j0
         for i0 in range(0, m, TILE_ROWS):
             rows = min(m, i0 + TILE_ROWS) - i0
+            # The last tile of a block fetches the first rows, with which the next block begins.
             following = i0 + rows if i0 + rows < m else 0
             tile_products(left, right, i0, rows, following, j0, w, depth, modulus, tiles)
             for i in range(rows):

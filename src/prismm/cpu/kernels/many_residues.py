@@ -38,6 +38,7 @@ def residues(x, numbers, modulus, out):
             for p in range(numbers.shape[1]):
                 part = contiguous_row(parts, p, 0, w)
                 for h in range(w):
+                    # Exact in any order, so each number is taken through the whole strip at a time.
                     total[h] = fma(part[h], numbers[which, p], total[h])
             for h in range(w):
                 out[which, start + h] = np.int8(np.int32(fma(-np.rint(total[h] * r), q, total[h])))

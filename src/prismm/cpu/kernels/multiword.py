@@ -29,6 +29,7 @@ def _round(r, w, drop, toward_zero, smallest_normal, smallest_subnormal):
         x = r[j]
         t = (x + magic) - magic
         if toward_zero:
+            # Rounding to nearest may have gone away from zero, by one unit.
             t = t - np.copysign(smallest_subnormal, x) if abs(t) > abs(x) else t
         w[j] = t if abs(x) < smallest_normal else w[j]
 
@@ -63,6 +64,7 @@ def _split(x, start, stop, scale, drop, toward_zero, smallest_normal, smallest_s
     for i in range(start, stop):
         for j in range(n):
             r[j] = x[i, j] * scale
+            # Kept, as every word and rest is measured against the element itself.
             size[j] = abs(r[j])
         for word in range(words):
             _round(r, w, drop, toward_zero, smallest_normal, smallest_subnormal)

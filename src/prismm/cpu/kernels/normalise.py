@@ -22,10 +22,12 @@ def normalise(x, start, stop, first, second, left, out, lost, smallest):
         for j in range(n):
             v = i if left else j
             f, g = first[v], second[v]
+            # Selected, not multiplied by 0: Inf times 0 is no number.
             y = x[i, j] * f * g if f != 0.0 else 0.0
             out[i, j] = y
             if y != 0.0:
                 smallest[v] = min(smallest[v], abs(y))
+            # Undone in the opposite order, only what was rounded does not come back.
             if abs(y) < 2.0**-1022 and f != 0.0 and (y / g) / f != x[i, j]:
                 lost[v] = 1
                 smallest[v] = 0.0

@@ -34,6 +34,7 @@ def _to_dwords(x, bits, dwords, first, count):
     full_width()
     low = contiguous_row(dwords, first, 0, x.size)
     if count == 1:
+        # With 2^bits added all bytes are digits of a positive number; the table's offset takes it off modulo q.
         offset = np.int64(1) << bits
         for h in range(x.size):
             low[h] = np.int32(np.int64(x[h]) + offset)
@@ -100,6 +101,7 @@ def pack_rows(a, scale, bits, table, offset, q, first, out, residual2, tiny):
     """
     m, k = a.shape
     count = table.shape[1]
+    # The kernel packs 64 residues at a time.
     padded = (k + 63) // 64 * 64
     lines, rest = k // 32, k % 32
     # In lines of 32, all of whose dwords stand together; those beyond the matrix hold zeros.
@@ -131,6 +133,7 @@ def pack_rows(a, scale, bits, table, offset, q, first, out, residual2, tiny):
         if lines > 0 and count <= 3:
             _prepare_panel(np.uint64(row), 32 * size, size, lines, place, sums_at, small_at, bits, count, source)
         if rest > 0 and count <= 3:
+            # Copied, because reading a whole line of 32 would run past the row, and at the end past the matrix.
             for h in range(rest):
                 end[0, h] = a[i, 32 * lines + h]
             to = source + np.uint64(128 * count * lines)
@@ -198,6 +201,7 @@ def pack_columns(b, start, scale, bits, table, offset, q, panel, out, residual2,
                     np.uint64(residual2.ctypes.data + 8 * (j0 + 32 * p)), np.uint64(tiny.ctypes.data + j0 + 32 * p),
                     bits, count, to,
                 )  # fmt: skip
+            # Up to three rows more than there are: a dword holds four.
             for x in range(min(_DEEP, k + 3 - h0)):
                 # Rows beyond the matrix, a last panel of fewer than 32 columns, and all of many dwords.
                 for p in range(n // 32 if x < deep and count <= 3 else 0, panels):
@@ -214,6 +218,7 @@ def pack_columns(b, start, scale, bits, table, offset, q, panel, out, residual2,
             groups = min((k + 3) // 4, (h0 + _DEEP) // 4) - h0 // 4
             for p in range(panels):
                 source = np.uint64(dwords.ctypes.data + p * _DEEP * count * 128)
+                # All moduli while the dwords are in the cache.
                 for which in range(table.shape[0]):
                     place = ((which * out.shape[1] + panel + j0 // 32 + p) * out.shape[2] + h0 // 4) * 128
                     target = np.uint64(out.ctypes.data + place)
@@ -306,6 +311,7 @@ def add_packed_rows(x, y, first, last, k, modulus, out):
     for which in range(x.shape[0]):
         q = modulus[which]
         r = 1.0 / q
+        # A tie modulo 256 goes to -128, which a byte holds, and not to 128.
         bias = 2.0**-9 if q == 256.0 else 0.0
         for i in range(first, last):
             u = x[which, i]
@@ -319,6 +325,7 @@ def add_packed_rows(x, y, first, last, k, modulus, out):
                     o[h] = np.int8(np.int32(s))
                     total += np.int32(s)
                 o.view(np.int32)[pitch // 4 - chunks + chunk] = np.int32(-128 * total)
+            # Zeros, since the product reads whole steps of k.
             for h in range(k, pitch - 4 * chunks):
                 o[h] = 0
 
@@ -334,6 +341,7 @@ def add_packed_columns(x, y, modulus, out):
         v = y[which].view(np.uint8).reshape(-1)
         o = out[which].view(np.uint8).reshape(-1)
         for h in range(u.size):
+            # Both bytes are 128 more than their residues.
             s = np.int16(np.int16(u[h]) + np.int16(v[h]) - 256)
             s = np.int16(s - q) if s > high else s
             s = np.int16(s + q) if s < low else s
@@ -358,6 +366,7 @@ def pack_complex_left(
     m, k = real.shape
     norm2, norm1 = np.empty(m, np.int64), np.empty(m, np.int64)
     residual2, tiny = np.zeros(m), np.zeros(m, np.uint8)
+    # One scale for both parts of a row: its norm is that of the real sum behind an entry.
     _scale_rows(both, thresholds, q, exponent, shift, norm2, norm1, counts)
     _pack_rows(real, shift, bits, table, offset, modulus, first, out[0], residual2, tiny)
     _pack_rows(imag, shift, bits, table, offset, modulus, first, out[1], residual2, tiny)

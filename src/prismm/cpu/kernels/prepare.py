@@ -31,6 +31,7 @@ def _words(y: Lanes, dwords: int, offset: Lanes) -> list[Any]:
     def whole(x: Lanes) -> Lanes:
         return Lanes(b, b.fptosi(x.value, _INTS))
 
+    # An int64 holds two dwords; the upper ones of three come from x·2^-32.
     if dwords == 3:
         floor = declared(b.module, "llvm.floor.v8f64", _FLOATS, [_FLOATS])
         high = Lanes(b, b.call(floor, [(y * 2.0**-32).value]))
@@ -56,7 +57,9 @@ def _prepare(dwords: int, single: bool) -> Any:
         zero = Lanes(b, ir.Constant(_FLOATS, [0.0] * COUNT))
         f1 = [load(b, place(factors, v)) for v in range(_VECTORS)]
         f2 = [load(b, place(b.add(factors, number(8 * 32)), v)) for v in range(_VECTORS)]
+        # Columns that count as zero are selected, not multiplied by 0: Inf times 0 is no number.
         used = [f.differs(0.0) for f in f1]
+        # The loop helper carries one number; LLVM makes registers of these slots.
         slots = [b.alloca(_FLOATS) for _ in range(_VECTORS)]
         flags = [b.alloca(_I8) for _ in range(_VECTORS)]
         for v in range(_VECTORS):

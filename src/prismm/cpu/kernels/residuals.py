@@ -43,6 +43,7 @@ def residual_product(left, right, row_shift, column_shift, value, error):
     factors = np.empty((2, _WIDE))
     sums = np.empty((2, _WIDE))
     rounded, rest = np.empty(k), np.empty(k)
+    # An index may give a term to either sum, so there are up to 2k of them.
     terms = (2.0 * k + 2.0) * 2.0**-53 * (1.0 + 2.0**-20)
     for j0 in range(0, n, _WIDE):
         w = min(n, j0 + _WIDE) - j0

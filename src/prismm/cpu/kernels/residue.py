@@ -80,6 +80,7 @@ class _Modulus:
         self.numbers = [self._number(ir.Constant(_I64, 4 * d)) for d in range(dwords or 0)]
         self.offset = everywhere(b, offset)
         self.pair, kind = pair_function(b.module)
+        # The upper half is 0, so that the upper 16 bits of a quotient, copies of its sign, count for nothing.
         negative = b.and_(b.sub(ir.Constant(_I32, 0), b.fptosi(modulus, _I32)), ir.Constant(_I32, 65535))
         self.minus = b.bitcast(everywhere(b, negative), kind)
         self.kind = kind
@@ -104,6 +105,7 @@ class _Modulus:
     def residues_of_many(self, source: Any, places: list[int], dwords: Any) -> list[Any]:
         """Of vectors whose dword d stands at source + place·dwords + 128·d, for any number of dwords."""
         b = self.b
+        # All vectors share the loop over dwords, so that each dword of factors is loaded once for four.
         before, loop, done = b.block, b.append_basic_block("dwords"), b.append_basic_block("reduced")
         b.branch(loop)
         b.position_at_end(loop)
@@ -164,6 +166,7 @@ def row_residues(dwords: int | None) -> Any:
                 lines = [_load(b, source, b.add(start, ir.Constant(_I64, place)), _V32) for place in places]
                 four.append(numbers.residues(lines))
         packed = _bytes(b, four)
+        # Unsigned ones times signed bytes: their sum, which the end of the row holds.
         ones = b.bitcast(ir.Constant(_V8, [1] * 64), dot_operand())
         more = b.call(dot_function(b.module), [total, ones, b.bitcast(packed, dot_operand())])
         # From four of each vector in turn to each vector's sixteen in turn.
@@ -172,6 +175,7 @@ def row_residues(dwords: int | None) -> Any:
         place = b.inttoptr(b.add(out, b.mul(step, ir.Constant(_I64, 4 * LANES))), _V32.as_pointer())
         b.store(straight, place).align = 1
         following = b.add(step, ir.Constant(_I64, 1))
+        # `residues_of_many` appends blocks: the way back is from where the body ended.
         step.add_incoming(following, b.block)
         total.add_incoming(more, b.block)
         b.cbranch(b.icmp_signed("<", following, groups), loop, done)
@@ -232,6 +236,7 @@ def panel_residues(dwords: int | None) -> Any:
                     four.append(numbers.residues([_load(b, source, b.add(start, p), _V32) for p in places]))
             packed = _bytes(b, four)
             word = b.shuffle_vector(packed, packed, ir.Constant(ir.VectorType(_I32, 64), order))
+            # Flipping the top bit of every byte adds 128, from signed to unsigned.
             word = b.xor(b.bitcast(word, _V32), ir.Constant(_V32, [-0x7F7F7F80] * LANES))
             place = b.add(b.mul(step, ir.Constant(_I64, 128)), ir.Constant(_I64, 64 * half))
             b.store(word, b.inttoptr(b.add(out, place), _V32.as_pointer())).align = 4

@@ -38,6 +38,7 @@ def round_to_float32(c, row_norm, column_norm, factor, out, failed):
         for j in range(n):
             out[i, j] = rounded[j]
             trouble += np.int64(fail[j])
+        # Nearly all rows have no failure, and are not searched.
         if trouble:
             for j in range(n):
                 if fail[j]:
@@ -60,6 +61,7 @@ def add_residues_int8(x, y, modulus, out):
                 s = np.int16(u[h]) + np.int16(v[h])
                 s = s - q if s > high else s
                 s = s + q if s < -high - 1 else s
+                # An even modulus has the residue -q/2; those of an odd one end at -(q - 1)/2.
                 s = s + q if (s == -high - 1) & (q % 2 == 1) else s
                 o[h] = np.int8(s)
 
@@ -87,6 +89,7 @@ def fold_int32(total, block, modulus):
         x = total[i]
         y = block[i]
         for j in range(x.size):
+            # An int32 is exact in float64, and the error of its quotient far below 1/(2q).
             u = np.float64(x[j])
             v = np.float64(y[j])
             u = fma(-np.rint(u * r), modulus, u)

@@ -128,12 +128,14 @@ def scale_rows(a, thresholds, q, exponent, shift, norm2, norm1, counts):
             bits = max(bits, largest_bits(as_float64(a[i, h : h + _CHUNK], wide)))
         for p in range(counts.shape[1]):
             counts[i, p] = 0
+        # Inf and NaN have the largest patterns of all.
         if bits >= _EXPONENT_MASK:
             _store(i, NONFINITE, 0, q, 0, 0, exponent, shift, norm2, norm1)
         elif bits == 0:
             _store(i, 0, 0, q, 0, 0, exponent, shift, norm2, norm1)
         else:
             e = exponent_above(bits)
+            # Two factors, as 2^(q-e) of a subnormal row is beyond float64.
             f1, f2 = two_factors(q - e)
             squares = np.int64(0)
             total = np.int64(0)
@@ -169,6 +171,7 @@ def scale_columns(b, start, thresholds, q, exponent, shift, norm2, norm1, counts
     limit = np.empty(levels)
     for p in range(levels):
         limit[p] = np.ldexp(1.0, q - 1 - p)
+    # Strips of rows are contiguous; single columns would read a cache line for each element.
     for c0 in range(0, n, _COLUMNS):
         c1 = min(n, c0 + _COLUMNS)
         w = c1 - c0

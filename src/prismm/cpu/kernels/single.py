@@ -73,6 +73,7 @@ def lane_dots(rows, columns, ri, ci, row_norm, column_norm, value, undecided):
             lanes[lane] = 0.0
         for h in range(0, whole, LANES):
             _add_lanes(a[h : h + LANES], b[h : h + LANES], lanes)
+        # At most one term more for each lane, which the factor covers.
         for h in range(whole, k):
             lanes[h - whole] += np.float64(a[h]) * np.float64(b[h])
         half = LANES // 2
@@ -83,6 +84,7 @@ def lane_dots(rows, columns, ri, ci, row_norm, column_norm, value, undecided):
         err = factor * row_norm[ri[c]] * column_norm[ci[c]]
         low = lanes[0] - err
         high = lanes[0] + err
+        # An end that is a midpoint of float32 rounds to even and decides nothing.
         low -= abs(low) * 2.0**-51
         high += abs(high) * 2.0**-51
         below = np.float32(low)

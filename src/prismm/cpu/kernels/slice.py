@@ -89,12 +89,14 @@ def _greedy(
     r = np.empty(k)
     w = np.empty(k)
     one = np.empty(1)
+    # Digits to nearest reach 2^(bits-1), truncated ones 2^bits - 1.
     step = bits - 1 if nearest else bits
     for i in range(count):
         r[:] = x[i]
         norm[i] = _norm1(r)
         top = _largest(r, one)
         remainder[0, i] = top
+        # Digits to nearest have half the range, so that their grid begins one exponent higher.
         e = 0 if not nearest else 1
         last = 0
         for p in range(d):
@@ -104,10 +106,12 @@ def _greedy(
                 one[0] = top
                 e = exponent_above(one.view(np.int64)[0]) - step
                 f1, f2 = two_factors(-e)
+                # Rounding to nearest may carry into one bit more than a digit has.
                 if np.rint(top * f1 * f2) > largest:
                     e += 1
                 elif nearest and top * f1 * f2 == 0.5:
                     e -= 1  # one bit, and a tie: to even it would be 0, and never end
+            # Nothing is left: all further digits are zero, whatever their exponent.
             if top == 0.0:
                 w[:] = 0.0
                 exponent[p, i] = last if adaptive else e
@@ -175,6 +179,7 @@ def slice_float64(
 @device
 def _bytes(row, r, w, y, digit, e, d, constant):
     """Digits of all d <= 8 slices at once; r = what the last slice leaves."""
+    # The last slice first: rounded there once, the sum of all digits is the nearest that they can be.
     f1, f2 = two_factors(-e)
     g1, g2 = two_factors(e)
     for h in range(row.size):
@@ -251,6 +256,7 @@ def _carried(x, offset, block, vector_stride, slice_stride, block_stride, out, e
             _far_bytes(row, r, digit, start, d, constant)
         left = _largest(r, one)
         remainder[d, i] = left
+        # From the last slice up, as each bound asks whether all slices below are zero.
         for p in range(d - 1, -1, -1):
             exponent[p, i] = start - _CARRIED * (p + 1)
             magnitude[p, i] = _magnitude(digit[p])
@@ -259,6 +265,7 @@ def _carried(x, offset, block, vector_stride, slice_stride, block_stride, out, e
                     remainder[p + 1, i] = 0.0
                 else:
                     f1, f2 = two_factors(exponent[p, i])
+                    # 128/255, rounded up.
                     remainder[p + 1, i] = 0.50197 * f1 * f2 + left
             _store(digit[p], out, offset + i * vector_stride + p * slice_stride, block, block_stride)
 

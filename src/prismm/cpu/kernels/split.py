@@ -57,11 +57,13 @@ def cut(rounded, part_bits, parts):
 
 @device
 def _emit_int8(parts, c, q, r, bias, out):
+    # Moduli up to 256 take at most two parts (`moduli.MAX_MODULI`).
     if parts.shape[0] == 1:
         x0 = parts[0]
         c0 = c[0]
         for h in range(out.size):
             u = x0[h] * c0
+            # The conversion by way of int32 wraps 128 to -128, the same residue modulo 256.
             out[h] = np.int8(np.int32(fma(-np.rint(fma(u, r, bias)), q, u)))
     elif parts.shape[0] == 2:
         x0 = parts[0]
@@ -102,6 +104,7 @@ def split_rows_int8(a, scale, part_bits, c, q, r, bias, out, residual2, tiny):
             parts[:] = 0.0
         else:
             f1, f2 = two_factors(scale[i])
+            # Set, never cleared: both real parts of a complex row share the flag.
             if round_row(a[i], f1, f2, parts[0], residual) > 0:
                 tiny[i] = 1
             residual2[i] += squares(residual)
@@ -146,6 +149,7 @@ def prepare_across(row, f1, f2, rounded, residual2, tiny):
     full_width()
     for j in range(row.size):
         x = row[j] * f1[j] * f2[j]
+        # Selected, not multiplied: Inf times 0 is no number.
         x = 0.0 if f1[j] == 0.0 else x
         y = np.rint(x)
         rounded[j] = y
@@ -170,6 +174,7 @@ def split_columns_int8(b, start, scale, part_bits, c, q, r, bias, first, out, re
     f1 = np.empty(n)
     f2 = np.empty(n)
     column_factors(scale, f1, f2)
+    # B is read row by row, with a vector of scales: nothing is transposed.
     for h in range(k):
         prepare_across(b[h, start : start + n], f1, f2, parts[0], residual2, tiny)
         cut(parts[0], part_bits, parts)

@@ -83,6 +83,7 @@ def limb_sums(part: int, limbs: int, digits: bool = False) -> Any:
         new: list[list[Any]] = []
         for vector in range(_VECTORS):
             if digits:
+                # A panel of 32 columns holds two sixteens.
                 panel = b.mul(b.lshr(column, _number(1)), across)
                 place = b.add(panel, b.shl(b.and_(column, _number(1)), _number(4)))
                 place = b.add(place, _number(_LANES * vector))

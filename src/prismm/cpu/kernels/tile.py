@@ -75,6 +75,7 @@ def _integers(row, up, down, s, d):
 def _next_segment(s, unit, inverse, t):
     """t = s/unit toward zero, s = what is left."""
     for h in range(s.size):
+        # Toward zero: segments keep the sign of X, on which the bound of partial sums rests.
         q = np.trunc(s[h] * inverse)
         t[h] = q
         s[h] -= q * unit
@@ -133,6 +134,7 @@ def pack_segments(x, exponents, width, spare, count, backward, first, last, out,
             for p in range(count):
                 unit = np.ldexp(1.0, 7 * (count - 1 - p))
                 _next_segment(s[:w], unit, 1.0 / unit, t[:w])
+                # Right segments stand backwards, so that each sum over one weight is one product of slices.
                 place = count - 1 - p if backward else p
                 target = out[step, i, place * width : (place + 1) * width]
                 for h in range(w):
@@ -143,6 +145,7 @@ def pack_segments(x, exponents, width, spare, count, backward, first, last, out,
             for h in range(w):
                 t[h] *= down
             last2[i, step] = sum_of_squares(t[:w])
+            # A weight of 0 lets the join skip the row.
             weight[i, step] = np.ldexp(1.0, g - 6) if found else 0.0
 
 
@@ -176,6 +179,7 @@ def join_segments(sums, row_weight, column_weight, vectors, acc):
     r = np.empty(n, np.float32)
     for i in range(m):
         if row_weight[i] != 0.0:
+            # From the smallest weight up: small terms are not rounded at the size of the large ones.
             for j in range(n):
                 r[j] = sums[count - 1, i, j]
             for s in range(count - 2, -1, -1):

@@ -79,6 +79,7 @@ def sums(b: Any, k: Any, start: dict[Any, Any], factors: Callable[[Any], dict[An
         rest[c].add_incoming(after[c][1], loop)
     b.cbranch(b.icmp_signed("<", following, k), loop, done)
     b.position_at_end(done)
+    # σ comes off without error: both are multiples of its last place, and the difference is small beside it.
     return {c: (b.fsub(after[c][0], start[c]), after[c][1]) for c in start}
 
 
@@ -135,6 +136,7 @@ def round_and_test(s, c, sigma, factor, precision, shift, value, uncertified):
         below = high + (low - err)
         above = high + (low + err)
         size = abs(high)
+        # So far from the ends of the range scaling is exact, and nothing underflows.
         usual = (size > 2.0**-900) & (size < 2.0**900)
         scale = shift[j]
         s[j] = high
@@ -192,6 +194,7 @@ def _round_rows(a, shift, x, residual, tiny):
             scaled = source[h] * f
             rounded = np.rint(scaled)
             target[h] = rounded
+            # What underflows to zero equals its own rounding, and is told apart by the other flag.
             inexact |= np.int64(rounded != scaled)
             lost |= np.int64((rounded == 0.0) & (source[h] != 0.0))
         residual[i] = inexact
@@ -269,6 +272,7 @@ def tiny_product(a, b, parts, thresholds, q, levels, mode, kappa, magnitude_kapp
                 columns_of_b[2 * h, j] = b[h, 2 * j]
                 columns_of_b[2 * h + 1, j] = b[h, 2 * j + 1]
     width = (whole + COLUMNS - 1) // COLUMNS * COLUMNS
+    # Filled up with zeros, because `_dots` takes whole vectors of columns and pairs of rows.
     x = np.zeros(((m + ROWS - 1) // ROWS * ROWS, depth))
     y = np.zeros((depth, width))
     rounded = np.empty((depth, n)) if parts == 2 else y
@@ -288,6 +292,7 @@ def tiny_product(a, b, parts, thresholds, q, levels, mode, kappa, magnitude_kapp
         _scale_columns(columns_of_b, 0, thresholds, q, columns[0], columns[1], columns[2], columns[3], column_counts)
         up = np.empty(n)
         for i in range(m):
+            # Both scales together stay within float64's range, so that one factor each is enough.
             odd_row[i] = np.uint8(rows[0, i] >= NONFINITE or abs(rows[1, i]) > 400)
             row_power[i] = rows[0, i] + rows[1, i]
         for j in range(n):
@@ -297,6 +302,7 @@ def tiny_product(a, b, parts, thresholds, q, levels, mode, kappa, magnitude_kapp
         row_residual, column_residual = np.zeros(m), np.zeros(n)
         _round_rows(a, rows[1], x, row_residual, row_tiny)
         _round_columns(columns_of_b, up, rounded, column_residual, column_tiny)
+        # A priori: what is certified must depend on integers alone, as on every engine.
         _bound_terms(rows[0], rows[1], q, rows[2], rows[3], row_residual, row_tiny, depth, 1, row_terms)
         _bound_terms(
             columns[0], columns[1], q, columns[2], columns[3], column_residual, column_tiny, depth, 1, column_terms
@@ -321,6 +327,7 @@ def tiny_product(a, b, parts, thresholds, q, levels, mode, kappa, magnitude_kapp
     odd = np.uint8(0)
     for c in range(whole):
         j = c // parts
+        # σ must be far from the ends of the range.
         odd_column[j] |= np.uint8(abs(column_power[j]) > 480)
         odd |= odd_column[j]
         start[c] = 1.5 * power_of_two(column_power[j] + length)
@@ -363,12 +370,15 @@ def tiny_product(a, b, parts, thresholds, q, levels, mode, kappa, magnitude_kapp
                     contiguous_row(terms, 2, 0, whole), contiguous_row(terms, 3, 0, whole), depth / 4.0, bound,
                 )  # fmt: skip
                 doubts = uncovered(sums, bound, kappa, tail)
+            # Nearly all rows are done here; the rest is for single entries.
             for c in range(whole if found or doubts or odd or odd_row[i] else 0):
+                # No interval around zero shows that a sum is zero; that it has no terms does.
                 if uncertified[c] != 0.0 and sums[c] == 0.0 and no_products(x[i], y[:, c]):
                     uncertified[c] = 0.0
                     if mode == 2 and row_tiny[i] == 0 and column_tiny[c // parts] == 0:
                         tail[c] = 0.0  # nor have the operands themselves any
                 if doubts and tail[c] != 0.0:
+                    # Magnitudes say nothing of overflow.
                     size = (abs(sums[c]) + bound[c]) * scale[c]
                     far = size < (2.0**1000 if precision == 53 else 2.0**126)
                     power = row_power[i] + column_power[c // parts]

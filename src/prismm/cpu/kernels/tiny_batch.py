@@ -83,6 +83,7 @@ def _exponents(lines, depth, lanes, exponent, odd, top):
             e[lane] = 0 if far | (largest[lane] == 0) else above
             flags[lane] = np.int64(far)
             some |= np.int64(far)
+        # Nearly always there is none, which saves a pass over the elements.
         for h in range(depth if some else 0):
             x = _line(lines, i * depth + h, lanes)
             for lane in range(lanes):
@@ -133,6 +134,7 @@ def _round(lines, depth, lanes, limits, q, levels, exponent, shift, norm, inexac
             size[lane] = 0.5 * total[lane] * _power(t)
             s[lane] = t + q - e[lane]
             e[lane] = t + q
+            # From here on the scale of rounding; that of the norm is no longer needed.
             up[lane] = _power(s[lane])
         for h in range(depth):
             a = _line(lines, i * depth + h, lanes)
@@ -214,6 +216,7 @@ def tiny_batch(
     columns = np.empty((n * depth, pitch)) if parts == 2 else y
     row_power, column_power = np.empty((m, pitch), np.int64), np.empty((n, pitch), np.int64)
     row_odd, column_odd = np.empty((m, pitch), np.int64), np.empty((n, pitch), np.int64)
+    # Zeros where mode 1, which does not round operands, reads them.
     row_shift, column_shift = np.zeros((m, pitch), np.int64), np.zeros((n, pitch), np.int64)
     row_norm, column_norm = np.empty((m, pitch)), np.empty((n, pitch))
     row_inexact, column_inexact = np.empty((m, pitch)), np.empty((n, pitch))
@@ -246,6 +249,7 @@ def tiny_batch(
             _weave(columns, depth, lanes, n, y)
         for p in range(p0, p0 + here):
             counts[p] = 0
+        # The lines that `_round` worked in: nothing of it is needed any more.
         sigma, scale, bound, best = (
             _line(work, 0, lanes),
             _line(work, 1, lanes),

@@ -25,8 +25,11 @@ from numba.extending import intrinsic
 from prismm.core.jit import device, fma, kernel
 from prismm.cpu.kernels.residue import declared, dot_function, dot_operand, everywhere
 
+# 24 sums of 16 lanes, two vectors of B and one of A fit in the 32 registers.
 ROWS, FEW_ROWS, COLUMNS = 12, 4, 32
+# The largest multiple of 64 for which 2^14·k stays below 2^31.
 CHUNK = 131_008
+# Steps of 4 in k whose 128 kB of a panel stay in the L2 cache while all rows of a tile meet them.
 DEEP = 1024
 TILE_ROWS, TILE_COLUMNS = 48, 192
 
@@ -144,6 +147,7 @@ def _fold(tile, rows, columns, offset, pitch, modulus):
         start = np.int64(_int32_at(np.uint64(offset + i * pitch)))
         for j in range(columns):
             v = np.float64(row[j])
+            # Wraps as the hardware does: the offset belongs to the unsigned bytes of the next chunk.
             row[j] = np.int32(np.int64(fma(-np.rint(v * r), modulus, v)) + start)
 
 
@@ -187,6 +191,7 @@ def tile_product(left, first, rows, right, panel, panels, k, modulus, tile, next
                     place = np.uint64(out + (i * width + 32 * p) * 4)
                     ahead1 = np.uint64(following + i // ROWS * share * depth)
                     ahead2 = np.uint64(next_left + (p * blocks + i // ROWS) * rows_share * depth)
+                    # For eight rows or fewer, two calls of four waste less than one of twelve.
                     if rows - i > 2 * FEW_ROWS:
                         micro12(
                             start, pitch, offsets, block, depth, place, width, fresh, ahead1, share, ahead2, rows_share

@@ -32,6 +32,7 @@ def _add_short(products, product_stride, row_stride, position, limbs):
             y = limbs[i, position[c] // LIMB + 1]
             source = products[c * product_stride + i * row_stride : c * product_stride + i * row_stride + x.size]
             for j in range(x.size):
+                # The shift rounds down, so that it and the mask make up v of either sign.
                 v = np.int64(source[j])
                 x[j] += (v & _MASK) << s
                 y[j] += (v >> LIMB) << s
@@ -153,6 +154,7 @@ def finish_limbs(limbs, row_exponent, column_exponent, high, low):
             negative = limbs[i, count - 1, j] < 0
             if negative:
                 borrow = np.int64(0)
+                # Only the top limb has a sign: the others are digits, so that negating borrows.
                 for limb in range(count - 1):
                     v = borrow - limbs[i, limb, j]
                     borrow = v >> LIMB
@@ -184,6 +186,7 @@ def finish_limbs(limbs, row_exponent, column_exponent, high, low):
             unit = row_exponent[i] + column_exponent[j] + LIMB * (top - 5)
             a = np.ldexp(s, unit)
             b = np.ldexp(w, unit)
+            # Scaling is exact above; below, what does not come back has lost bits.
             if unit < -1074 and (np.ldexp(a, -unit) != s or np.ldexp(b, -unit) != w):
                 flags |= UNDERFLOW
             high[i, j] = a

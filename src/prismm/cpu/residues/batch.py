@@ -100,6 +100,7 @@ def multiply(
     if job.epilogue is not None and job.epilogue.c is not None:
         job = replace(job, epilogue=replace(job.epilogue, c=job.epilogue.c.reshape(-1, m, n)))
     work = _Batch(scheme, Stack.of(a, batch), Stack.of(b, batch), out.reshape(-1, m, n), job, report)
+    # Chunks are cut along rows: a wide product is cut along its columns as the rows of the transposed one.
     if n > m and n * (m + a.shape[-1]) > CHUNK:
         work = work.turned()
     return work.run()
@@ -131,11 +132,14 @@ class _Batch:
         count, m, n = self.out.shape
         k = self.a.matrices.shape[2]
         workers = self.job.workers
+        # Rough seconds: 1 µs a product and half a nanosecond a term.
         if count * (1e-6 + m * n * k * 0.5e-9) < ALONE:
             workers = 1
         rows = min(m, max(_LANES, CHUNK // (k + n + 1)))
+        # Of few products the rows are shared out as well, or workers would have nothing to do.
         if count < 2 * workers:
             rows = min(rows, max(_LANES, -(-m // (2 * workers))))
+        # Two chunks a worker even out what some of them take longer.
         together = max(1, min(-(-count // (2 * workers)), CHUNK // (m * k + k * n + m * n + 1)))
         chunks = [
             _Chunk(self, p, min(count, p + together), i, min(m, i + rows))
@@ -146,6 +150,7 @@ class _Batch:
             for chunk in chunks:
                 chunk.carry_out()
         else:
+            # The caller takes part: the kernels call no BLAS, so they do without the limit that workers have.
             threads.spread(lambda chunk: chunk.carry_out(), chunks, workers, joining=True)
         total = Outcome()
         for chunk in chunks:
@@ -185,6 +190,8 @@ class _Chunk:
         recipe = None
         if job.target is not None:
             recipe = tiny_recipe(out.dtype, x.shape[2], batch.scheme.moduli, job.target, job.terms)
+        # A report asks for the scales of all entries, which the tiny kernels do not keep. A kappa of 0 is "fast", which
+        # tests overflow alone, and is left to the join as well.
         if plain and recipe is not None and not batch.report and (recipe[3] == ROUNDING or recipe[4] > 0.0):
             flags = _tiny(x, left, y, right, out, recipe)
             if flags is None:
@@ -194,6 +201,7 @@ class _Chunk:
             flags = None
             p, i = (axis.reshape(-1) for axis in np.indices(out.shape[:2]))
         used, owner = np.unique(right[p], return_inverse=True)
+        # `Blocks` wants the rows of a block side by side.
         order = np.argsort(owner, kind="stable")
         p, i, owner = p[order], i[order], owner[order]
         blocks = Blocks(owner, out.shape[2])
@@ -237,6 +245,7 @@ def _tiny(
             np.ascontiguousarray(x.swapaxes(1, 2)), left
         )  # fmt: skip
         m, n = n, m
+    # The kernels write contiguous matrices alone.
     direct = not turned and out.flags.c_contiguous
     value = out if direct else np.empty((count, m, n), out.dtype)
     real = value.view(value.real.dtype)

@@ -62,14 +62,18 @@ def tiling(m: int, n: int, splitter: Splitter, workers: int, workspace_bytes: in
     `workspace_bytes`.
     """
     if isinstance(splitter.engine, DirectEngine):
+        # The direct engine takes the whole at once, as limbs in float64.
         return Tiling(max(m, 1), max(n, 1), max(n, 1), 8 * splitter.limbs * splitter.terms * (m + n))
     count = len(splitter.system.moduli) * splitter.residue_parts
+    # Bytes of a residue; an entry of a product takes at least the 4 of an int32.
     size = 1 if splitter.engine.largest_modulus <= 256 else 8
     k = max(splitter.k, 1)
     block = min(COLUMN_BLOCK, max(n, 1))
     panel = _even(m, workers, ROW_PANEL)
+    # Half of the memory is for panels and tiles, and the rest for residues of B.
     while panel > 64 and workers * panel * count * (size * k + max(4, size) * block) > workspace_bytes // 2:
         panel = max(64, panel // 2)
+    # Halves need not be even among the workers.
     panel = _even(m, workers, panel)
     tile_bytes = workers * panel * count * (size * k + max(4, size) * block)
     room = max(workspace_bytes - tile_bytes, 0)
@@ -133,7 +137,9 @@ def prepare_right(
         j1 = min(n, j0 + block)
         blocks.append((j0, j1, empty(right_shape(splitter, j1 - j0), residue_dtype(splitter.engine, left=False))))
         step = j1 - j0
+        # Complex blocks are not shared, as the residues of both parts' sum are made of the whole block.
         if not splitter.is_complex and not isinstance(splitter.engine, DirectEngine):
+            # Where every worker would have less than a block, several split one; a panel has 32 columns.
             step = max(64, -(-(j1 - j0) // workers) + 31 & ~31) if n <= workers * block else step
         pieces += [(len(blocks) - 1, c, min(j1, c + step)) for c in range(j0, j1, step)]
     scales: list[Any] = [None] * len(pieces)

@@ -47,6 +47,7 @@ class Implementation:
             )
         if asked is not None:
             return asked, (f"engine {asked} asked for by the caller",)
+        # Only here may shapes decide: prepared operands must get the same engine, whatever the partner.
         if may_read_data and (is_tiny(problem) or is_thin(problem)):
             how = "tiny" if is_tiny(problem) else "one operand is tiny"
             return DIRECT.name, (f"{how}: exact integer dot products beat any pipeline",)
@@ -96,6 +97,7 @@ class Implementation:
             report = freedom.report or (freedom.named and not again)
             outcome, part = batch_products.multiply(self.scheme, a, b, out, job, report=report)
             return Pass(outcome, None, part)
+        # Reports and named engines are about the ordinary pipeline, which this path goes around.
         if batch or not free or job.epilogue is not None or not long.suits(m, n, k):
             return None
         alike = np.iscomplexobj(a) == np.iscomplexobj(b) == np.iscomplexobj(out)

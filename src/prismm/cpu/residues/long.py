@@ -49,6 +49,7 @@ def multiply(scheme: Residues, a: NDArray[Any], b: NDArray[Any], out: NDArray[An
         return False
     work = _Pieces(a, b, parts, job.workers)
     exponent = work.exponents()
+    # Products of two such numbers are within 2^±800: neither they nor their errors leave float64's range.
     if exponent is None or int(np.abs(exponent).max()) > 400:
         return False
     shift = np.zeros_like(exponent)
@@ -58,6 +59,7 @@ def multiply(scheme: Residues, a: NDArray[Any], b: NDArray[Any], out: NDArray[An
     if mode == MAGNITUDE:
         q = splitter.fraction_bits
         norm2, norm1, counts = work.norms(exponent, q, splitter.count_levels)
+        # Thresholds decrease, so that as many fit as there are shifts that are allowed.
         fitting = np.count_nonzero(splitter.thresholds[:, None] >= norm2[None, :], axis=0)
         shift = np.maximum(fitting - 1, 0) + q - exponent
         if int(np.abs(shift).max()) > 400:
@@ -67,11 +69,13 @@ def multiply(scheme: Residues, a: NDArray[Any], b: NDArray[Any], out: NDArray[An
     if mode == MAGNITUDE:
         from prismm.cpu.kernels.scale import bound_terms
 
+        # A priori: that something was rounded counts, not by how much.
         tiny = inexact.astype(np.uint8)
         bound_terms(exponent, shift, q, norm2, norm1, np.zeros(exponent.size), tiny, splitter.terms, 1, terms)
     scales = Scales(shift, exponent, terms, counts)
     entries = _EntrySums(work, dots, scales, job, kappa, magnitude_kappa)
     left: dict[tuple[int, bool], list[tuple[int, int]]] = {}
+    # Entries are few, as `suits` ensures: Python's exact sums cost nothing beside the pieces.
     for i, j in np.ndindex(*out.shape):
         for part, target in enumerate(real_parts(out)):
             value, state = entries.judge(i, j, part)
@@ -118,16 +122,19 @@ class _EntrySums:
         q = self.work.a.shape[0] + j
         terms = self.work.a.shape[1] * self.work.parts
         values, size = self.work.entry(self.dots, i, j, part)
+        # Terms of a lane in a piece, and the lanes that are joined (`kernels.long.long_dots`).
         steps = _PIECE // 64 + 64
         error = size * (2 * steps * (steps + 1)) * 1.0001 * 2.0**-106 + terms * 2.0**-1070
         scale = -int(scales.shift[i] + scales.shift[q])
         value = _rounded(values, error, size, scale, job)
         bound = float(bound_in_units(scales.terms[:, i], scales.terms[:, q], self.work.a, job))
+        # Operands that lost nothing have an exact sum to round; the value of rounded ones is made by another engine.
         if value is None:
             return 0.0, _EXACT if bound == 0.0 else _REFUSED
         total, needed = abs(math.fsum(values)), bound * self.kappa
         if bound == 0.0 or total * (1.0 - 2.0**-50) >= needed:
             return value, _CERTIFIED
+        # So near the limit another engine's rounded test may say otherwise: it is asked.
         if total * (1.0 + 2.0**-50) >= needed or _exponent(total + bound) + scale > _highest(job):
             return 0.0, _REFUSED
         power = int(scales.power[i] + scales.power[q])
@@ -149,6 +156,7 @@ def _rounded(values: list[float], error: float, size: float, scale: int, job: Jo
     """RN(Σ values·2^scale) where all numbers within `error` of the sum round alike, far from the ends of the range."""
     if not 2.0**-900 < size < 2.0**1000:
         return None
+    # fsum rounds once and is monotone, so that the ends enclose all that is between.
     low, high = math.fsum([*values, -error]), math.fsum([*values, error])
     if job.result.precision == 24:
         low, high = low - abs(low) * 2.0**-51, high + abs(high) * 2.0**-51
@@ -192,6 +200,7 @@ class _Pieces:
 
         def one(piece: int) -> None:
             h0, h1 = starts[piece], min(k, starts[piece] + _PIECE)
+            # Zeros fill the lanes up.
             length = -(-(h1 - h0) // 64) * 64
             m, n = self.a.shape[0], self.b.shape[1]
             x = np.empty((self.parts, m + n, length))
@@ -212,6 +221,7 @@ class _Pieces:
         def largest(x: NDArray[np.float64]) -> NDArray[np.int64]:
             bits = np.empty(x.shape[:2], np.int64)
             long_largest(x.reshape(-1, x.shape[2]), bits.reshape(-1))
+            # Both real parts of a row share one exponent, as everywhere in the scheme.
             top: NDArray[np.int64] = bits.max(axis=0)
             return top
 

@@ -67,6 +67,7 @@ def multiply(
             continue
         i, j = np.concatenate([x[0] for x in mine]), np.concatenate([x[1] for x in mine])
         found = entries_at(part, i, j, blocks)
+        # Their rows or columns counted as zero here, and have their results from `patch`.
         found = found.keep(~(rows.nonfinite[found.i] | columns.nonfinite[found.j]))
         entries.append(found.keep(~masks[part][found.place]))
     uncertified = sum(e.i.size for e in entries)
@@ -115,6 +116,7 @@ def _finite_where_exact(
     differ.
     """
     top = 2.0 ** (job.result.maxexp - 3)
+    # One number first: where no bound reaches the top binades, none has to be evaluated.
     far = bound.exponent() > job.result.maxexp - 4
     reach = bound.at(np.where(np.isfinite(out), out, 0), slice(None), slice(None)) if far else 0.0
     for part, value in enumerate(real_parts(out)):
@@ -126,6 +128,7 @@ def _finite_where_exact(
         if found.i.size == 0:
             continue
         of_scheme = value[found.place]
+        # Counted below, since only some of these values stay.
         exactly(a, b, out, found, job, Outcome())
         exact = value[found.place]
         same = (np.isinf(of_scheme) == np.isinf(exact)) & (np.isfinite(of_scheme) | (of_scheme == exact))

@@ -61,6 +61,7 @@ class Product:
         columns.
         """
         m, n = out.shape
+        # `streamed` splits rows itself, in one piece; those that are split already stand in panels.
         if isinstance(self.splitter.engine, PackedEngine) and left is None and streamed.suits(m, n, self.job.workers):
             return streamed.run(self, a, b, out, right)
         if right is not None:
@@ -70,6 +71,7 @@ class Product:
         cut = tiling(out.shape[0], n, self.splitter, self.job.workers, self.job.workspace_bytes)
         rows: Scales | None = None
         columns = []
+        # A is split again for each of these ranges: the price of a small workspace.
         for j0 in range(0, n, cut.resident_columns):
             j1 = min(n, j0 + cut.resident_columns)
             with Workspace() as workspace:
@@ -79,6 +81,7 @@ class Product:
                 self.outcome.time("split", time.perf_counter() - start)
                 rows = self._columns(a, piece, out[:, j0:j1], j0, left)
                 columns.append(piece.scales)
+        # Without columns nothing has asked for the scales of the rows.
         if rows is None:
             rows = left.scales if left is not None else prepare_left(a, self.splitter, 1).scales
         return rows, Scales.joined(columns) if columns else no_scales()
@@ -149,6 +152,7 @@ class Product:
 
         def panel(index: int) -> None:
             i0, i1, residues = panels[index]
+            # The engine may call torch, whose team of threads each worker would start.
             threads.limit_openmp()
             with Workspace() as workspace:
                 if residues is None:
@@ -202,6 +206,7 @@ class Product:
             moduli = splitter.system.moduli
             shape = (len(moduli), i1 - i0, j1 - j0)
             for part, buffer in enumerate(buffers):
+                # From the start of the buffer, so that a narrow tile is contiguous, too.
                 product = buffer[: shape[0] * shape[1] * shape[2]].reshape(shape)
                 splitter.engine.multiply(residues[part], block[part], product, moduli)
                 products.append(product)
@@ -232,6 +237,7 @@ class Product:
         """
         residues, block, rows, columns = operands
         splitter, job = self.splitter, self.job
+        # Pairs are float64 for every result: the epilogue rounds them.
         precision = job.result.precision if mode != PAIR else 53
         head = (
             rows.shift, columns.shift, rows.terms, columns.terms, splitter.terms / 4.0, rows.power, columns.power,
@@ -281,6 +287,7 @@ class Product:
         from prismm.cpu.kernels import join
 
         tables = (system.limbs, system.digit_split, *numbers)
+        # The usual case has a kernel of its own, whose loops over limbs are unrolled.
         if splitter.engine.sum_dtype == "int32" and not splitter.is_complex and system.limbs <= 4:
             return [int(join.join_fused(products[0], *tables, *head, *stores[0]))]
         kernel = join.join_int32 if splitter.engine.sum_dtype == "int32" else join.join_float64
@@ -308,14 +315,17 @@ class Product:
         highs, lows = [np.empty(shape) for _ in targets], [np.empty(shape) for _ in targets]
         self._join(operands, products, highs, PAIR, lows)
         pairs = list(zip(highs, lows, strict=True))
+        # Pairs are in units of the third limb: of five of 44 bits by the direct engine, else of 40 bits.
         unit = 2 * 44 if isinstance(splitter.engine, DirectEngine) else 40 * (splitter.system.limbs - 3)
         for part, target in enumerate(targets):
             factors = job.epilogue.factors(part, len(targets))
             c = job.epilogue.c
+            # Never read: without C the factors of its parts are 0.
             nothing = np.zeros((1, 1))
             adds = [nothing, nothing]
             if c is not None:
                 inner = c[i0:i1, j0 + first_column : j1 + first_column]
+                # A real C stands for both parts, as the factor of the second is 0.
                 adds = [for_kernels(x) for x in real_parts(inner)] * (2 if len(targets) == 1 else 1)
             out64 = target if target.dtype == np.float64 else np.empty((0, 0))
             out32 = target if target.dtype == np.float32 else np.empty((0, 0), np.float32)

@@ -131,12 +131,14 @@ def split_operand(
 
     start, stop = columns or (0, x.shape[1])
     plain = x.dtype == _read_as(x.dtype, splitter.engine) and x.flags.c_contiguous
+    # Kernels of limbs have no first column to start at.
     plain = plain and not isinstance(splitter.engine, DirectEngine)
     if not left and not plain:
         # Only plain matrices are read in place.
         x, start, stop = x[:, start:stop], 0, stop - start
     parts = contiguous_parts(x, splitter.engine)
     twin = "_single" if parts[0].dtype == np.float32 else ""
+    # Both parts of a complex vector end to end: one norm, and so one scale for both.
     stacked = parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1 if left else 0)
     count = x.shape[0] if left else stop - start
     exponent, shift = np.empty((2, count), np.int64)
@@ -164,6 +166,8 @@ def split_operand(
     residual2, tiny = np.zeros(count), np.zeros(count, np.uint8)
     for index, part in enumerate(parts):
         _split_part(part, shift, splitter, out[index], residual2, tiny, left, start, first)
+    # Three real products make a complex one, so the sum of both parts is an operand as well. The direct engine takes
+    # the parts as one longer sum instead.
     if len(parts) == 2 and not isinstance(splitter.engine, DirectEngine):
         from prismm.cpu.kernels import rounding
 
@@ -172,6 +176,7 @@ def split_operand(
             rounding.add_residues_int8(out[0], out[1], modulus, out[2])
         else:
             rounding.add_residues_float64(out[0], out[1], modulus, out[2])
+    # Last, as the residuals are measured by the split itself.
     scale.bound_terms(exponent, shift, q, norm2, norm1, residual2, tiny, splitter.terms, int(splitter.a_priori), terms)
     return Scales(shift, exponent, terms, counts)
 

@@ -41,6 +41,7 @@ def block_columns(n: int, splitter: Splitter, workers: int) -> int:
     count = len(splitter.system.moduli) * splitter.residue_parts
     widest = max(96, min(WIDEST, PANEL_BYTES // (count * max(splitter.k, 1)) // 32 * 32))
     blocks = -(-n // widest)
+    # As many blocks for each worker: of one left over all others would wait for the end.
     blocks = -(-blocks // workers) * workers
     return max(32, -(-n // blocks) + 31 & ~31)
 
