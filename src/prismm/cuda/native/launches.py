@@ -43,12 +43,14 @@ def multiply_directly(
         multiply_by_a_vector(program, out, matrix, x, counts)
         return
     if tile is None:
+        # The kernel for Hopper copies by TMA, which asks for steps that are multiples of 16 bytes.
         sm90 = device.sm90 and describe(program, out, a, b) is not None
         split = faster_split(shape, device.programs, device.shared, sm90=sm90)
         if split is not None:
             multiply_in_parts(program, out, a, b, counts, split, device)
             return
         tile = tile_for(shape, device.programs, device.shared, sm90=sm90)
+    # Whole products write no magnitudes, so any pointer will do for them.
     _multiply(program, out, a, b, counts, Split(tile, 1, a.terms), (counts, counts, counts), device)
 
 
@@ -63,6 +65,7 @@ def _multiply(
     if tile.groups:
         _multiply_by_groups(program, out, a, b, counts, split, tops, device)
         return
+    # No contraction of products and sums anywhere: bounds count the roundings that the source shows.
     grid = -(-out.n // tile.columns), -(-out.m // tile.rows), out.batch
     even = a.terms % 16 == 0 and (split.parts == 1 or split.length % 16 == 0)
     program.launch(
@@ -89,12 +92,14 @@ def multiply_in_parts(
     single = a.buffer.dtype.itemsize == 4
     with program.scope():
         sums = program.allocate(torch.float64, every, out.m, out.n)
+        # Of float64 parts no magnitudes are kept: a sum that overflowed shows it.
         tops = (counts, counts, counts)
         if single:
             row_tops, column_tops, of_tiles = (program.allocate(torch.float32, every, x) for x in (out.m, out.n, tiles))
             tops = (row_tops, column_tops, of_tiles)
         into = Result(sums, every, out.m, out.n, (out.m * out.n, out.n, 1))
         _multiply(program, into, a, b, counts, split, tops, device)
+        # Powers of two for `arange`; parts beyond the last one are masked.
         together = min(256, 1 << (parts - 1).bit_length())
         entries = max(16, _ADDED // together)
         of_tops = max(32, min(1024, 1 << (parts * tiles - 1).bit_length())) if single else 32
@@ -122,8 +127,10 @@ def multiply_by_a_vector(program: Program, out: Result, matrix: Vectors, x: Vect
     of_batch, of_row, _ = _strides(matrix)
     of_x, _, x_step = _strides(x)
     together = 16 // size
+    # Vectors of 16 bytes need rows, matrices and lengths alike to be multiples of that.
     if matrix.terms % together or of_row % together or of_batch % together:
         together = 1
+    # Few registers let more small programs share a multiprocessor, whose bytes in flight decide the speed.
     program.launch(
         vector.multiply_by_a_vector, (-(-matrix.vectors // rows), out.batch), matrix.buffer, of_batch, of_row,
         x.buffer, of_x, x_step, out.buffer, counts, matrix.vectors, matrix.terms,
@@ -192,6 +199,7 @@ def tiled(
     together = 16 // size
     row = strides[1] if sizes[1] > 1 else -(-sizes[2] // together) * together
     matrix = strides[0] if sizes[0] > 1 else sizes[1] * row
+    # The largest steps are checked in bytes, as TMA counts them.
     if not program.aligned(place) or row % together or matrix % together or size * max(row, matrix) >= _LONGEST:
         return None
     return Tiled(place, sizes, (matrix, row, 1), box, layout)
@@ -206,8 +214,10 @@ def _multiply_by_groups(
 
     tile, single = split.tile, a.buffer.dtype.itemsize == 4
     described = describe(program, out, a, b)
+    # Tiles of groups are offered only where operands could be described.
     assert described is not None
     tiles = -(-out.m // tile.rows) * -(-out.n // tile.columns) * out.batch
+    # No program without a tile, as its consumers would wait for a first stage that never comes.
     program.launch(
         kernel.multiply_by_groups, (min(tiles, device.programs),), a.buffer, *_strides(a), b.buffer, *_strides(b),
         out.buffer, counts, *tops, *described, out.m, out.n, a.terms, split.length, split.parts, out.batch,

@@ -46,6 +46,7 @@ def deposit(total, x, sign, position):
     index = tl.arange(0, LIMBS_OF_SUMS)
     limb = position >> 5
     r = position & 31
+    # Both halves stay below 2^63 when they are shifted by up to 31 bits.
     low = (x & LOW32) << r
     high = (x >> 32) << r
     total += tl.where(index == limb, (low & LOW32) * sign, 0)
@@ -57,6 +58,7 @@ def deposit(total, x, sign, position):
 @triton.jit
 def deposit_product(total, d, significand_, sign, position):
     """sign·d·significand·2^position added to limbs, |d| < 2^32, significand < 2^53."""
+    # 27 bits, and 26: times the 32 of d each is below the 2^59 that `deposit` takes.
     total = deposit(total, d * (significand_ & 0x7FFFFFF), sign, position)
     return deposit(total, d * (significand_ >> 27), sign, position + 27)
 
@@ -76,6 +78,7 @@ def _add_scaled(total, first, last, factor, sums, lowest, highest):
         stop = tl.minimum(highest + 3, LIMBS_OF_SUMS)
         for limb in range(lowest.to(tl.int32), stop.to(tl.int32)):
             whole = limb_of(sums, limb_numbers(), limb) + carry
+            # Limbs may be negative: the shift rounds down, so that the carry has the sign and the word has none.
             carry = whole >> 32
             total = deposit_product(total, whole & LOW32, body, sign_of(factor), wide(limb) * 32 + e + AHEAD)
         total = deposit_product(total, carry, body, sign_of(factor), stop * 32 + e + AHEAD)
@@ -113,6 +116,7 @@ def _exact(
         sums = tl.zeros([LIMBS_OF_SUMS], tl.int64)
         low = tl.full([], LIMBS_OF_SUMS, tl.int64)
         high = tl.full([], 0, tl.int64)
+        # Nothing is read where alpha, or its part, is 0.
         if factor != 0.0:
             sums, low, high = exact_sums(
                 a, a_step, a_shift, b, b_step, b_shift, k, part, tl.arange(0, BLOCK), limb_numbers(), PARTS, ROUND
@@ -157,6 +161,7 @@ def _in_two(
         factor = f0 if part == 0 else f1
         s, c, steps = sum_in_lanes(a, a_step, a_shift, b, b_step, b_shift, k, part, PARTS, BLOCK)
         x, tail = two_sum(s, c)
+        # Exact: `safe` keeps powers of two from leaving the range.
         x, tail = x * scale, tail * scale
         high, low, size, nonzero = add_term(high, low, size, nonzero, factor, x, tail, x != 0.0)
         error += tl.abs(factor) * (error_of_sums(n2a * n2b, steps) * scale)
@@ -164,6 +169,7 @@ def _in_two(
     if PARTS == 2:
         high, low, size, nonzero = add_term(high, low, size, nonzero, f3, c1, 0.0, c1 != 0.0)
     high, low = two_sum(high, low)
+    # More than the roundings of the error itself.
     error = error * (1.0 + 1e-12) + size * 1.262177448353619e-29  # 2^-96
     value, alike = rounded_alike(high, low, error, tl.full([], 0, tl.int32), PRECISION)
     # 2^-800, 2^900
@@ -202,6 +208,7 @@ def _recompute_entry(
             c1 = tl.load(c + 1).to(tl.float64)
     a_shift = tl.full([], 0, tl.int32)
     b_shift = a_shift
+    # True: without statistics of the vectors any entry may be special.
     may_be_special = i >= 0
     if MODE != NATIVE:
         _, a_shift, _, _, _, _ = bound_terms(rows, m, i, i < m, 1, True)
@@ -215,6 +222,7 @@ def _recompute_entry(
             if PARTS == 2:
                 s1 = ieee_value(a, a_step, b, b_step, k, 1, PARTS, BLOCK)
     if PARTS == 2:
+        # (f + gi)·(X + Yi) has the parts f·X - g·Y and g·X + f·Y.
         real = part == 0
         f0, f1, f2, f3 = (
             tl.where(real, f0, g0),
@@ -234,6 +242,7 @@ def _recompute_entry(
                 a, a_step, b, b_step, i, j, rows, columns, m, n, k, q, f0, f1, c0, f2, c1, f3, PRECISION, PARTS, BLOCK
             )  # fmt: skip
             path = tl.full([], EXACT, tl.int32)
+    # Limb by limb comes last, as it alone always decides.
     if not proved:
         value = _exact(
             a, a_step, 0, b, b_step, 0, k, f0, f1, c0, f2, c1, f3, PRECISION, PARTS, PRODUCT, False, BLOCK
@@ -250,6 +259,7 @@ def _recompute_entry(
                 value = of_scheme
                 path = tl.full([], SCHEME_VALUE, tl.int32)
     tl.store(target + part, value if PRECISION == 53 else value.to(tl.float32))
+    # Counts are read after the launch, and additions have no order to keep.
     tl.atomic_add(counts + path, 1, sem="relaxed")
 
 
@@ -279,7 +289,9 @@ def recompute_exact(
         at = tl.full([], -1, tl.int32)
         while left > 0:
             left -= 1
+            # Triton has no break and no index into a tensor: the next flagged word is the least lane above the last.
             at = tl.min(tl.where((some != 0) & (lanes > at), lanes, SPAN), 0)
+            # Without the mask a word whose 32nd entry is flagged would extend its sign.
             word = tl.load(flags + start + at).to(tl.int64) & LOW32
             row = (start + at) // flag_pitch
             batch, part, i = row // m // PARTS, row // m % PARTS, row % m

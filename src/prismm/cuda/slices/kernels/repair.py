@@ -46,6 +46,7 @@ def _joined(
 ):  # fmt: skip
     """(value, proved) of one entry whose row and column are finite: joined once more, exactly."""
     LIFT: tl.constexpr = 0 if ADAPTIVE else BITS * (2 * SLICES - 1 - GROUPS)
+    # Tensors of one element, so that the functions of tiles serve one entry too.
     one = tl.arange(0, 1)
     inside = one == 0
     if ADAPTIVE:
@@ -63,6 +64,7 @@ def _joined(
             TRUNCATED, MODE,
         )  # fmt: skip
         h, m_part, t = expand_slices(low + one, top + one, plane, blocks, inside, GROUPS, BITS, TRUNCATED)
+    # Sums along axes of one element only take the axes away.
     bound = tl.sum(tl.sum(bound, 1), 0)
     a_e, b_e, shift = tl.sum(row_e, 0), tl.sum(column_e, 0), tl.sum(row_shift + column_shift, 0)
     h, rest, tail = tl.sum(h, 0), tl.sum(m_part, 0), tl.sum(t, 0)
@@ -77,6 +79,7 @@ def _joined(
     if MODE != ROUNDING:
         # Undecided also where some number within the bound overflows and another does not.
         err = spread(bound, rest, tail)
+        # What the parts do not hold may have either sign; twice, for its own rounding.
         if ADAPTIVE:
             err += 2.0 * lost
         below_h, below_low = two_sum(h, rest - err)
@@ -101,10 +104,12 @@ def _repair_entry(
 ):  # fmt: skip
     candidate = tl.full([], 0.0, tl.float64)
     finite = (tl.load(rows + LARGEST * m + i) < EXPONENT) & (tl.load(columns + LARGEST * n + j) < EXPONENT)
+    # An infinity or a NaN makes every entry of its vector infinite or NaN, so that 0 can stand for none.
     if not finite:
         candidate = ieee_value(a, a_step, b, b_step, k, 0, 1, BLOCK)
     proved = candidate != 0.0
     path = tl.full([], SPECIAL, tl.int32)
+    # The bound of slices has just left this rounding open, so twice the precision comes before another join.
     if MODE == ROUNDING:
         if not proved:
             candidate, proved = doubled(a, a_step, b, b_step, i, j, rows, columns, m, n, k, Q, 0, PRECISION, 1, BLOCK)
@@ -120,10 +125,12 @@ def _repair_entry(
             candidate, proved = doubled(a, a_step, b, b_step, i, j, rows, columns, m, n, k, Q, 0, PRECISION, 1, BLOCK)
             path = tl.full([], EXACT, tl.int32)
     value = candidate
+    # Limb by limb comes last, as it alone always decides.
     if not proved:
         value = exact_value(a, a_step, b, b_step, k, 0, 1, PRECISION, BLOCK)
         path = tl.full([], EXACT, tl.int32)
     tl.store(target, value if PRECISION == 53 else value.to(tl.float32))
+    # Counts are read after the launch, and additions have no order to keep.
     tl.atomic_add(counts + path, 1, sem="relaxed")
 
 
@@ -163,6 +170,7 @@ def repair_slices(
             while word != 0:
                 lowest = word & -word
                 word = word ^ lowest
+                # The bit's number from the exponent of its value, exact below 2^53: one conversion instead of a search.
                 bit = (lowest.to(tl.float64).to(tl.int64, bitcast=True) >> 52) - 1023
                 y = wide(w0 + first % SPAN) * 32 + bit
                 unit, entry = batch * blocks * wide(plane), x * row_pitch + y
