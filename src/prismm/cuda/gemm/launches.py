@@ -87,7 +87,6 @@ def combine_values(
         combine.combine_values, grid, source, *common, flags, *FACTORS, out.m, out.n, terms, flags.shape[3],
         ROWS=COMBINE_TILE[0], BLOCK=COMBINE_TILE[1], num_warps=COMBINE_TILE[2], enable_fp_fusion=False, **fixed,
     )  # fmt: skip
-    # No statistics, of one matrix each; q is 1.
     nothing = counts, counts, 1, 1, 1
     recompute_flagged(program, out, addend, a, b, flags, nothing, counts, device, MODE=repair.NATIVE.value, **fixed)
 
@@ -102,7 +101,6 @@ def combining(program: Program, out: Result, addend: Result | None) -> tuple[Buf
     # One extent, as the others of a grid end at 65535.
     grid = (-(-out.n // COMBINE_TILE[1]) * -(-out.m // COMBINE_TILE[0]) * out.batch,)
     common: list[Any] = []
-    # Without C the result's own place stands for it, unread.
     for some in (out, addend or out):
         step = 2 if some.buffer.dtype.is_complex else 1
         common += [some.buffer.reals(), step * some.strides[1], step * some.strides[2], step * some.strides[0]]

@@ -85,7 +85,6 @@ class Sum:
         """Whether |alpha| times what a product of so many terms errs by leaves overflow to be seen by its sums, if that
         is made from values: the figures are those of `cuda.gemm.kernels.combine`.
         """
-        # A part of the sum takes both parts of alpha.
         weight = abs(self.alpha.real) + abs(self.alpha.imag)
         if result.precision == 53:
             return weight * terms <= 2.0**51

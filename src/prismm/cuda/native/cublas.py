@@ -49,7 +49,6 @@ def prove(program: Program, a: Vectors, b: Vectors, device: Device) -> BufferVie
     programs = PROOF_PROGRAMS * device.programs
     found = program.allocate(torch.int32, 2, programs)
     sizes = (x.parts * x.batch * x.vectors * x.terms for x in (a, b))
-    # All reals of both operands are read without regard to rows, which is why they must have no gaps.
     program.launch(
         overflow.largest_magnitudes, (programs,), a.buffer.reals(), b.buffer.reals(), found, *sizes, CHUNK=PROOF_CHUNK,
         num_warps=4,

@@ -103,7 +103,6 @@ class Implementation(Composite):
     def queue(self, job: Job) -> None:
         """The product, then the entries that are not finite."""
         program, left, right, target = job.program, job.left, job.right, job.target
-        # Only results that report counts pay for their zeroing.
         if job.full_output:
             program.zero(job.counts)
         if job.blocks.tiny:

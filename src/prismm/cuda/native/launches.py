@@ -65,9 +65,9 @@ def _multiply(
     if tile.groups:
         _multiply_by_groups(program, out, a, b, counts, split, tops, device)
         return
-    # No contraction of products and sums anywhere: bounds count the roundings that the source shows.
     grid = -(-out.n // tile.columns), -(-out.m // tile.rows), out.batch
     even = a.terms % 16 == 0 and (split.parts == 1 or split.length % 16 == 0)
+    # No contraction of products and sums anywhere: bounds count the roundings that the source shows.
     program.launch(
         direct.multiply_directly, grid, a.buffer, *_strides(a), b.buffer, *_strides(b), out.buffer, counts, *tops,
         out.m, out.n, a.terms, split.length, split.parts, PRECISION=24 if single else 53, ROWS=tile.rows,
@@ -99,7 +99,6 @@ def multiply_in_parts(
             tops = (row_tops, column_tops, of_tiles)
         into = Result(sums, every, out.m, out.n, (out.m * out.n, out.n, 1))
         _multiply(program, into, a, b, counts, split, tops, device)
-        # Powers of two for `arange`; parts beyond the last one are masked.
         together = min(256, 1 << (parts - 1).bit_length())
         entries = max(16, _ADDED // together)
         of_tops = max(32, min(1024, 1 << (parts * tiles - 1).bit_length())) if single else 32
@@ -199,7 +198,6 @@ def tiled(
     together = 16 // size
     row = strides[1] if sizes[1] > 1 else -(-sizes[2] // together) * together
     matrix = strides[0] if sizes[0] > 1 else sizes[1] * row
-    # The largest steps are checked in bytes, as TMA counts them.
     if not program.aligned(place) or row % together or matrix % together or size * max(row, matrix) >= _LONGEST:
         return None
     return Tiled(place, sizes, (matrix, row, 1), box, layout)

@@ -93,7 +93,6 @@ def cublas_seconds(problem: Problem, rates: Rates) -> float:
     tile = tuning.native_tile
     # A vector is no tile, so a single row or column is not rounded up to one.
     m, n = (-(-x // tile) * tile if x > 1 else x for x in (problem.m, problem.n))
-    # Four real products make a complex one.
     multiplications = 4 if problem.is_complex else 1
     full = 2.0 * count * m * n * max(1, problem.k) * multiplications / rates.native(problem.result.precision)
     matrices = min(problem.m, problem.n, problem.k) > 1
@@ -105,7 +104,6 @@ def cublas_seconds(problem: Problem, rates: Rates) -> float:
         for tiles in native_tiles(problem, tuning)
     )
     if problem.k >= tuning.native_cut_from:
-        # Where k is long cuBLAS may cut it; it takes the faster way, and so does the prediction.
         once = min(once, full / _cut_share(problem, tuning) + tuning.native_cut_seconds)
     less, more = sorted((max(once, problem.operand_bytes / rates.memory), problem.result_bytes / rates.memory))
     return rates.launch + more + _seen(problem, tuning) * less

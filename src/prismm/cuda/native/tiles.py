@@ -221,7 +221,6 @@ def _best_split(shape: Shape, processors: int, shared: int, sm90: bool) -> tuple
             # Parts end with whole steps, so that only the last one has terms to mask.
             length = -(-steps // parts) * tile.depth
             split = Split(tile, -(-shape.k // length), length)
-            # Parts of all matrices share the grid's third extent.
             if split.parts * shape.matrices <= LONGEST_GRID:
                 found.append((_split_work(split, shape, processors), split))
     return min(found, key=lambda one: one[0], default=None)
@@ -230,7 +229,6 @@ def _best_split(shape: Shape, processors: int, shared: int, sm90: bool) -> tuple
 def _split_work(split: Split, shape: Shape, processors: int) -> float:
     """Microseconds of a split product, like `work`."""
     one = shape._replace(k=split.length, matrices=shape.matrices * split.parts)
-    # Each sum is 8 bytes, written once and read once.
     sums = 2.0 * 8 * split.parts * shape.matrices * shape.m * shape.n
     return (
         (1.0 if split.tile.groups else _APART) * work(split.tile, one, processors) + _ADDED[shape.size] + sums / _SUMS

@@ -121,7 +121,6 @@ def multiply_tiny(
     where, together = [], []
     for x in (a, b):
         steps = tuple(parts * step for step in (x.strides[0] if x.batch > 1 else 0, *x.strides[1:]))
-        # Kernels see real numbers, of which a complex element has two, so all its steps count twice.
         where.append((x.buffer.reals(), *steps))
         along = 16 // x.buffer.reals().dtype.itemsize
         apart = steps[0], steps[1] if x.strides[2] == 1 else steps[2]

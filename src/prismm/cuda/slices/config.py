@@ -202,5 +202,4 @@ def workspace(config: LaunchConfig, rows: int, columns: int, k: int, batch: int 
     if config.digits.adaptive:  # vectors that are copied first
         digits += 8 * k * (rows + columns)
     entries, statistics = rows * _ceil(columns, 64), 8 * (STATISTICS + extras) * (rows + columns)
-    # The last term is the flags, a bit an entry.
     return digits + statistics + cut.blocks * entries * config.entry_bytes + entries // 8

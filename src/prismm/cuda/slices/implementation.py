@@ -115,7 +115,6 @@ class SlicesBound:
     def _of_part(self, a: NDArray[Any], b: NDArray[Any], value: NDArray[Any]) -> NDArray[np.float64]:
         """Of real rows a and columns b, and their product."""
         bound = self.scheme.implementation("cpu").bound(a, b, self.slices)
-        # `_UP` covers the roundings of this sum in float64.
         bound = np.reshape(bound, np.shape(value)) + half_ulp(value, self.result) * _UP
         # Entries that are not finite have no error: they are IEEE's, or what the exact value rounds to.
         return np.where(np.isfinite(value), bound, 0.0)
@@ -262,7 +261,6 @@ class Implementation(Composite):
         sizes = {1: rates.int8, 2: tuning.slices_fp16 * rates.multiword, 8: tuning.slices_fp64 * rates.float64}
         seconds = rates.product + operations(config, problem, rates.processors) / sizes[config.digits.size]
         words = config.slices * config.digits.size
-        # The cost of slicing grows with the bytes of digits that it writes an element.
         for line, elements in ((rates.left, m * k), (rates.right, k * n)):
             seconds += line.seconds(float(count * elements), words)
         join = rates.join if config.test.mode == MAGNITUDE else rates.rounded

@@ -196,7 +196,6 @@ def multiply_slices(
     for x, rows in ((left, 64), (right, shape.COLUMNS)):
         layout = gl.NVMMASharedLayout.get_default_for([rows, shape.DEPTH], gl.int8)
         described.append(program.tiled(x.digits, (x.batch * x.digits.shape[1], pitch), (rows, shape.DEPTH), layout))
-    # A persistent grid: no more programs than run at once, each of which walks over tiles.
     tiles = -(-m // shape.ROWS) * -(-n // shape.COLUMNS) * units
     program.launch(
         sm90.slice_product, (min(device.programs, tiles),), *described, low, top, m, n, left.digits.shape[1],

@@ -34,7 +34,6 @@ def slice_vectors(
     from prismm.cuda.slices.kernels import adaptive as slice_adaptive
 
     slices, digits, pitch = config.slices, config.digits, cut.blocks * cut.width
-    # A row holds one slice: no groups, so no slices lie side by side in a block.
     statistics = program.allocate(torch.int64, x.batch, STATISTICS, x.vectors)
     cuts = program.allocate(torch.int64, x.batch, slice_adaptive.CUTS.value * slices, x.vectors)
     to = program.allocate(digits.dtype, slices * x.batch, -(-x.vectors // 64) * 64, pitch)

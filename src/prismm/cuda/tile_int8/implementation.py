@@ -103,7 +103,6 @@ class TilesBound:
             error = mine * norm_too + norm[:, None] * its + self.constants.last * mine * its
             steps = -(-self.constants.terms // width)
             bound = self.constants.gamma * size + (1.0 + self.constants.gamma) * error
-            # From units of both vectors' scales back to the data's.
             bound = np.ldexp(bound, some[:, None] + more)
             # See `tile_launches`: a constant of the data's own units where those are not scaled.
             bound += np.where(size > 0.0, steps * (2.0**-127 if self.scheme.scaling == "none" else 0.0), 0.0)
@@ -213,7 +212,7 @@ class Implementation(Composite):
         x, y, z = matrices_of(job.a, A), matrices_of(job.b, B), matrices_of_result(job.target)
         m, n, parts = min(rows, z.shape[1]), min(columns, z.shape[2]), 2 if z.is_complex else 1
         each = tile_launches.workspace(self.scheme, m, n, parts * x.shape[2])
-        # The first launch of a call sets the counts to 0; later blocks and parts add to them.
+        # The first block's launches set the counts to 0; later blocks and parts add to them.
         clear, program = True, job.program
         for left, right, result in blocks_of(x, y, z, rows, columns, each):
             for part in range(parts):

@@ -141,7 +141,6 @@ def workspace(scheme: TileInt8, rows: int, columns: int, k: int) -> int:
     tile_rows, width, tile_columns = scheme.tile
     left, right = scheme.segments
     steps = -(-k // width)
-    # Where pairs of tiles share an exponent, elements stay float32 numbers.
     left, right = (4, 4) if scheme.exponent == "pair" else (left, right)  # bytes an element
     planes = steps * width * (left * rows + right * columns)
     weights = 4 * steps * (-(-rows // tile_rows) + -(-columns // tile_columns) + 32)

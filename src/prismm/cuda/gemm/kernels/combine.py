@@ -327,7 +327,6 @@ def _near_top(value, reach, PRECISION: tl.constexpr, PRODUCT: tl.constexpr):
     """Where numbers within reach of a sum round to infinity in float32 and others do not."""
     if PRECISION == 24 and PRODUCT:
         return ~(tl.abs(tl.abs(value) - TOP) > reach)
-    # False but for NaN.
     return value != value
 
 
@@ -371,7 +370,6 @@ def combine_values(
     else:
         c1 = addend(source + 1, inside, ADDEND)
         x1 = addend(at + 1, inside, PRODUCT)
-        # Both parts of X enter each part of the sum.
         tiny = (tl.abs(x0) < small) | (tl.abs(x1) < small)
         for part in tl.static_range(PARTS):
             if part == 0:

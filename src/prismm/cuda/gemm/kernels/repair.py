@@ -116,7 +116,6 @@ def _exact(
         sums = tl.zeros([LIMBS_OF_SUMS], tl.int64)
         low = tl.full([], LIMBS_OF_SUMS, tl.int64)
         high = tl.full([], 0, tl.int64)
-        # Nothing is read where alpha, or its part, is 0.
         if factor != 0.0:
             sums, low, high = exact_sums(
                 a, a_step, a_shift, b, b_step, b_shift, k, part, tl.arange(0, BLOCK), limb_numbers(), PARTS, ROUND
@@ -169,7 +168,6 @@ def _in_two(
     if PARTS == 2:
         high, low, size, nonzero = add_term(high, low, size, nonzero, f3, c1, 0.0, c1 != 0.0)
     high, low = two_sum(high, low)
-    # More than the roundings of the error itself.
     error = error * (1.0 + 1e-12) + size * 1.262177448353619e-29  # 2^-96
     value, alike = rounded_alike(high, low, error, tl.full([], 0, tl.int32), PRECISION)
     # 2^-800, 2^900
@@ -242,7 +240,6 @@ def _recompute_entry(
                 a, a_step, b, b_step, i, j, rows, columns, m, n, k, q, f0, f1, c0, f2, c1, f3, PRECISION, PARTS, BLOCK
             )  # fmt: skip
             path = tl.full([], EXACT, tl.int32)
-    # Limb by limb comes last, as it alone always decides.
     if not proved:
         value = _exact(
             a, a_step, 0, b, b_step, 0, k, f0, f1, c0, f2, c1, f3, PRECISION, PARTS, PRODUCT, False, BLOCK
@@ -259,7 +256,6 @@ def _recompute_entry(
                 value = of_scheme
                 path = tl.full([], SCHEME_VALUE, tl.int32)
     tl.store(target + part, value if PRECISION == 53 else value.to(tl.float32))
-    # Counts are read after the launch, and additions have no order to keep.
     tl.atomic_add(counts + path, 1, sem="relaxed")
 
 
@@ -291,7 +287,6 @@ def recompute_exact(
             left -= 1
             # Triton has no break and no index into a tensor: the next flagged word is the least lane above the last.
             at = tl.min(tl.where((some != 0) & (lanes > at), lanes, SPAN), 0)
-            # Without the mask a word whose 32nd entry is flagged would extend its sign.
             word = tl.load(flags + start + at).to(tl.int64) & LOW32
             row = (start + at) // flag_pitch
             batch, part, i = row // m // PARTS, row // m % PARTS, row % m

@@ -113,7 +113,6 @@ def recompute_tile(
         if (at_row < m) & (at_column < n):
             at = out + wide(at_row) * n + at_column
             one = gl.load(at)
-            # Only NaN differs from itself.
             if one != one:
                 recompute_native(
                     a + wide(at_row) * a_row, a_step, b + wide(at_column) * b_column, b_step, at, counts, k, 0, lanes,
@@ -145,7 +144,6 @@ def multiply_directly(
     MMA: gl.constexpr = gl.NVMMADistributedLayout([2, 0], [UP, ALONG], [16, 8])
     place = gl.program_id(2)
     batch = place
-    # A part is a product of its own, of operands that begin further along the inner dimension.
     if PARTED:
         batch = place // parts
         start = (place - batch * parts) * length

@@ -126,7 +126,6 @@ def _feed(
         t = tile // (tiles_m * tiles_n)
         row, column = grouped(tile - t * (tiles_m * tiles_n), tiles_m, tiles_n, STRIP)
         matrix, start, end = _terms_of(t, k, length, parts, PARTED)
-        # A matrix that is broadcast is number 0 for every product.
         of_left, of_right = matrix * (1 - left_one), matrix * (1 - right_one)
         for first in range(start, end, DEPTH):
             mbarrier.wait(free.index(stage), phase)

@@ -61,7 +61,6 @@ def add_parts(
             most = tl.maximum(most, tl.where(one == one, one, float("inf")))
     several = tl.zeros([TOGETHER, ENTRIES], tl.float64)
     for start in range(0, TOGETHER if ONE else parts, TOGETHER):
-        # Parts that are not there add 0, which changes no sum.
         there = (start + p < parts)[:, None] & inside[None, :]
         several += tl.load(sums + (batch * parts + start + p)[:, None] * size + entry[None, :], mask=there, other=0.0)
     total = tl.sum(several, 0)
@@ -73,7 +72,6 @@ def add_parts(
         # Tiles' products of magnitudes are coarse, but few; those of rows and columns are read only where they do not
         # suffice.
         if tl.max((recomputed & inside).to(tl.int32), 0) > 0:
-            # Lanes beyond the last entry read the last one's magnitudes.
             at = tl.minimum(entry, size - 1)
             of_row = _largest(row_tops, batch * parts, at // n, m, parts, TOGETHER)
             of_column = _largest(column_tops, batch * parts, at % n, n, parts, TOGETHER)

@@ -84,7 +84,6 @@ def combine_slices(
     """
     LOW_BLOCKS: tl.constexpr = 0 if ADAPTIVE else GROUPS - 1
     OF_VECTOR: tl.constexpr = CUTS * SLICES if ADAPTIVE else EXTRAS
-    # The operand that is broadcast has one matrix.
     batches = tl.maximum(row_batches, column_batches)
     batch, i, j = tile_of(m, n, ROWS, BLOCK)
     out += batch * batch_step

@@ -117,7 +117,6 @@ def limbs(groups: int, bits: int, size: int, truncated: bool = False) -> list[in
     return found
 
 
-# Limbs are variables, s0 to s4 of `expand_slices`.
 MOST_LIMBS = 5
 
 
@@ -315,7 +314,6 @@ def covered_products(rows, columns, m, n, i, j, in_m, in_n, k):
         row = _level(rows, m, i, in_m, p) - k
         for r in tl.static_range(5):
             hits = row[:, None] + _level(columns, n, j, in_n, r)[None, :]
-            # The last threshold's distance is the one to 0, as large as the one before it.
             total += tl.maximum(hits, 0.0) * 0.5 ** ((p + 1 if p < 4 else 4) + (r + 1 if r < 4 else 4))
     # 25 terms in float32 round by far less than 1e-5 of their sum.
     return total * (1.0 - 1e-5)
@@ -472,7 +470,6 @@ def join_slices(
             special = (row_e >= NONFINITE)[:, None] | (column_e >= NONFINITE)[None, :]
             exponent = tl.where(special, 0, LIFT - (row_shift[:, None] + column_shift[None, :]))
             value, hard, failed = judge(h, rest, tail, bound, exponent, constants, MODE, PRECISION)
-            # An entry's own counts may prove what the strip's least counts have not.
             if MODE == MAGNITUDE and TESTED:
                 power = row_e[:, None] + row_shift[:, None] + column_e[None, :] + column_shift[None, :]
                 least = bound * tl.load(constants + 1) * power_of_two(2 + LIFT - tl.where(special, 0, power))

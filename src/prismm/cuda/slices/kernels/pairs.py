@@ -123,7 +123,6 @@ def pairs_value(
             position = x + y + exponent + UNIT_OF_SUMS
             for block in range(blocks):
                 word = tl.load(at + wide(plane) * block).to(tl.int64)
-                # Zeros would only widen the range of limbs that `round_limbs` goes through.
                 if word != 0:
                     size, sign = tl.abs(word), tl.where(word < 0, -1, 1).to(tl.int64)
                     total = deposit(total, size & LOW32, sign, position)
@@ -212,7 +211,6 @@ def join_pairs(
     hard = hard | pairs_uncertified(h, low, tail, rest, whole, PRECISION)
     if MODE == MAGNITUDE and TESTED:
         power = row_e[:, None] + row_shift[:, None] + column_e[None, :] + column_shift[None, :]
-        # The 2 makes units of 2^(e + f - 2), in which `covered_products` counts.
         least = bound * tl.load(constants + 1) * power_of_two(2 - tl.where(special, 0, power))
         covered = covered_products(rows, columns, m, n, i, j, in_m, in_n, terms)
         failed = failed & ~((covered > 0.0) & (covered.to(tl.float64) >= least))

@@ -49,7 +49,6 @@ def _feed(
             pairs, p, q = _run(GROUPS - 1 - back, SLICES)
             for h in range(0, pairs * width, DEPTH):
                 mbarrier.wait(free.index(stage), phase)
-                # Bytes, as digits have one each; the barrier opens once that many have arrived.
                 mbarrier.expect(full.index(stage), (64 * CONSUMERS + COLUMNS) * DEPTH)
                 for c in gl.static_range(CONSUMERS):
                     tma.async_copy_global_to_shared(

@@ -140,7 +140,6 @@ def _recompute_entry(
             value = of_scheme
             path = tl.full([], SCHEME_VALUE, tl.int32)
     tl.store(target + part, value if PRECISION == 53 else value.to(tl.float32))
-    # Counts are read after the launch, and additions have no order to keep.
     tl.atomic_add(counts + path, 1, sem="relaxed")
 
 

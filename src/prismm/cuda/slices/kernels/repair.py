@@ -64,7 +64,6 @@ def _joined(
             TRUNCATED, MODE,
         )  # fmt: skip
         h, m_part, t = expand_slices(low + one, top + one, plane, blocks, inside, GROUPS, BITS, TRUNCATED)
-    # Sums along axes of one element only take the axes away.
     bound = tl.sum(tl.sum(bound, 1), 0)
     a_e, b_e, shift = tl.sum(row_e, 0), tl.sum(column_e, 0), tl.sum(row_shift + column_shift, 0)
     h, rest, tail = tl.sum(h, 0), tl.sum(m_part, 0), tl.sum(t, 0)
@@ -125,12 +124,10 @@ def _repair_entry(
             candidate, proved = doubled(a, a_step, b, b_step, i, j, rows, columns, m, n, k, Q, 0, PRECISION, 1, BLOCK)
             path = tl.full([], EXACT, tl.int32)
     value = candidate
-    # Limb by limb comes last, as it alone always decides.
     if not proved:
         value = exact_value(a, a_step, b, b_step, k, 0, 1, PRECISION, BLOCK)
         path = tl.full([], EXACT, tl.int32)
     tl.store(target, value if PRECISION == 53 else value.to(tl.float32))
-    # Counts are read after the launch, and additions have no order to keep.
     tl.atomic_add(counts + path, 1, sem="relaxed")
 
 

@@ -157,7 +157,6 @@ def byte_of(slices, at: tl.constexpr):
 def _constant(SLICES: tl.constexpr):
     """128 in so many bytes."""
     if SLICES == 8:
-        # 0x80 in every byte is negative in integers of this length.
         return tl.full([], -9187201950435737472, tl.int64)
     elif SLICES == 4:
         return tl.full([], -2139062144, tl.int32)
@@ -285,7 +284,6 @@ def slice_rows(
                 live |= some
                 seen |= byte_of(tl.max(some, 1), up)
                 first = 4 * target + (up if REVERSED else SLICES - 1 - up) * width
-                # One element of a digit may be 2 or 8 bytes, so that four are no word and are stored each for itself.
                 place = row + first[:, None] + tl.arange(0, 4)[None, :]
                 tl.store(place, as_digit(peel, row), mask=inside[:, None])
             nonzero += tl.sum(live, 1)
@@ -374,7 +372,6 @@ def slice_columns(
     if BALANCED:
         seen = tl.reduce(tl.reduce(last, 2, _either), 0, _either).to(tl.int64)
     tl.atomic_or(extras + DIGITS * n, seen, mask=(j < n) & (nonzero > 0), sem="relaxed")
-    # All tiles of a column find the same shift; one writes it.
     if tl.program_id(1) == 0:
         tl.store(stats + SHIFT * n, shift, mask=j < n)
     if BALANCED:

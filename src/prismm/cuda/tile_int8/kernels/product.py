@@ -64,7 +64,6 @@ def tile_product(
         row_weight += batches * (left_tiles + right_tiles)
         column_weight += batches * (left_tiles + right_tiles)
     if not GIVEN:
-        # Sums are in units of both vectors' scales unless weights are in those of the data.
         e = tl.load(shifts + batch * m + i, mask=i < m, other=0)
         f = tl.load(shifts + many + batch * n + j, mask=j < n, other=0)
         # EMPTY and BROKEN are no exponents; cut to these ends they scale sums of 0.

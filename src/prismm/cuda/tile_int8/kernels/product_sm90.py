@@ -304,7 +304,6 @@ def tile_product(
     right_ring = gl.allocate_shared_memory(gl.int8, [STAGES * RIGHT, COLUMNS, WIDTH], right.layout)
     full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
     free = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
-    # A stage is full by the feeder's one arrival and its bytes, free once both consumers have arrived.
     for stage in gl.static_range(STAGES):
         mbarrier.init(full.index(stage), count=1)
         mbarrier.init(free.index(stage), count=2)
