@@ -144,8 +144,8 @@ class Implementation(CompositeImplementation):
         d = max(estimated.slices or 1 for estimated in found)
         for index in (0, 1):
             if sides[index].slices < d and not sides[index].ended:
-                source = sides[index].source
                 # The other side asked for more slices, and both sides take d.
+                source = sides[index].source
                 assert source is not None
                 sides[index] = cut(source, sides[index].layout, d, setting.workers, keep=True)
         return sides[0], sides[1], d, found[0].ended or found[1].ended

@@ -95,8 +95,8 @@ def combining(program: Program, out: Result, addend: Result | None) -> tuple[Buf
     """Flags, a grid of tiles, and the arguments for the result and C: places, strides of rows, columns, matrices."""
     import torch
 
-    # Each part of a complex entry has a flag of its own: one may be certified while the other is not.
     parts = 2 if out.buffer.dtype.is_complex else 1
+    # Each part of a complex entry has a flag of its own: one may be certified while the other is not.
     flags = program.allocate(torch.int32, out.batch, parts, out.m, -(-out.n // 32))
     # One extent, as the others of a grid end at 65535.
     grid = (-(-out.n // COMBINE_TILE[1]) * -(-out.m // COMBINE_TILE[0]) * out.batch,)

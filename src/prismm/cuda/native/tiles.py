@@ -183,9 +183,9 @@ def _tiles(shape: Shape, shared: int, sm90: bool) -> list[Tile]:
     """Those that so many bytes of shared memory hold; sm90: with `BY_GROUPS`."""
     some = (*TILES, *BY_GROUPS) if sm90 and shape.paired else TILES
     return [
-        # A grid's second extent counts rows of tiles.
         tile
         for tile in some
+        # A grid's second extent counts rows of tiles, and ends at LONGEST_GRID.
         if shape.m <= LONGEST_GRID * tile.rows and tile.shared(shape.size) <= shared and tile.times(shape.size)
     ]
 

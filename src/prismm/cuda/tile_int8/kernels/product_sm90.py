@@ -132,8 +132,8 @@ def _feed(
     tiles_n = gl.cdiv(n, COLUMNS)
     steps = gl.cdiv(depth, WIDTH)
     all_rows = batches * (LEFT * m + RIGHT * n)
-    # The ring begins empty: waiting for the phase before the first one returns at once.
     stage = 0
+    # The ring begins empty: waiting for the phase before the first one returns at once.
     phase = 1
     for tile in range(gl.program_id(0), tiles_m * tiles_n * batches, gl.num_programs(0)):
         batch, row, column = _place(tile, tiles_m, tiles_n, GROUP)
