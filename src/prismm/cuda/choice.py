@@ -158,7 +158,7 @@ class GpuColumn:
             kernel = kernel_seconds(problem, rates)
             kernel = kernel if SURE * kernel <= native else math.inf
         if problem.summed:
-            # Of these two alone: where residues are joined, their own seconds have the sum.
+            # Of these two alone: `gpu_seconds` counts the sum of the others.
             more = sum_seconds(problem, rates, joined=False)
             native, kernel = native + more, kernel + more
         # A product with a vector reads each element once: there is nothing to be gained by parts of it.

@@ -293,7 +293,7 @@ def _line(rows: Sequence[tuple[float, ...]], seconds: Sequence[float]) -> list[f
     for size in range(1, width + 1):
         for some in itertools.combinations(range(width), size):
             chosen = matrix[:, some]
-            # Columns, 1 and elements times moduli, differ by ten orders of magnitude; the solver wants them alike.
+            # Columns, 1 and elements times moduli, differ by many orders of magnitude; the solver wants them alike.
             scale = np.abs(chosen).max(axis=0)
             found = np.linalg.lstsq(chosen / scale, wanted, rcond=None)[0] / scale
             error = float(np.square(chosen @ found - wanted).sum())

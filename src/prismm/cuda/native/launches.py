@@ -67,7 +67,7 @@ def _multiply(
         return
     grid = -(-out.n // tile.columns), -(-out.m // tile.rows), out.batch
     even = a.terms % 16 == 0 and (split.parts == 1 or split.length % 16 == 0)
-    # No contraction of products and sums anywhere: bounds count the roundings that the source shows.
+    # No contraction of products and sums: the bound counts the roundings that the source shows.
     program.launch(
         direct.multiply_directly, grid, a.buffer, *_strides(a), b.buffer, *_strides(b), out.buffer, counts, *tops,
         out.m, out.n, a.terms, split.length, split.parts, PRECISION=24 if single else 53, ROWS=tile.rows,

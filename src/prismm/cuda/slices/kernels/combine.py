@@ -136,6 +136,6 @@ def combine_slices(
                 constants, LEVELS,
             )  # fmt: skip
         flagged = (flagged | special) & inside
-        # Flagged entries keep what they hold: C may be the result itself, and `repair` reads it once more.
+        # Flagged entries keep what they hold: C may be the result itself, and the repair reads it once more.
         tl.store(target + part, value if PRECISION == 53 else value.to(tl.float32), mask=inside & ~flagged)
         store_flags(flagged, flags + part * m * flag_pitch, i, j, m, flag_pitch, ROWS, BLOCK)
