@@ -51,6 +51,7 @@ def alternatives(
             continue
         seconds = gpu_seconds(other, problem, rates, unit)
         reason = _why_not(problem, other, unit) or _slower(seconds, taken, (other, unit), (scheme, engine))
+        # By another GPU's rates "predicted slower" would be said of a GPU that nobody has measured.
         if known is None and reason is not None and "predicted" in reason:
             reason = f"no rates of {device.name} are known"
         reason = reason or "another scheme was asked for"

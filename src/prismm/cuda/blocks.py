@@ -63,6 +63,7 @@ def blocks_within(
     limit = max(LARGE, torch.cuda.mem_get_info()[0] // 4)
     while workspace(rows, columns) > limit:
         free_rows, free_columns = 0 if cut[0] else rows, 0 if cut[1] else columns
+        # Blocks of one tile are as small as they get: if memory runs out, the call says so.
         if max(free_rows, free_columns) <= 128:
             break
         # Halve the longer side, in whole tiles of 128.

@@ -132,6 +132,7 @@ def _matmul(a: Any, b: Any, keywords: tuple[Any, ...], out: Any, full_output: bo
             answer = as_caller(result, a) if out is None else out
             return (answer, report) if full_output else answer
     execution = None
+    # Streams and launches go by the current device, which may be another one than the operands'.
     if torch.cuda.current_device() != call.index:
         with torch.cuda.device(call.index):
             execution = multiply(call, x, y, result, memories, full_output, sum_)
@@ -182,9 +183,11 @@ def gemm(
 ) -> Any:  # fmt: skip
     """`prismm.gemm` of operands on a GPU."""
     a, b = cuda_gemm.transposed(a, trans_a, "trans_a"), cuda_gemm.transposed(b, trans_b, "trans_b")
+    # A plain product takes matmul's launches, and so has its bits.
     if alpha == 1 and beta == 0:
         return matmul(a, b, keywords, out, full_output)
     addend = None
+    # A beta of 0 leaves C unread, as in BLAS: it may hold NaN.
     if beta != 0:
         addend = cuda_integers.exact(tensor_of(c, "c"), "c", "; pass c.double() if rounding them is meant")
         keywords = with_promoted(keywords, raw_tensor(a, "a"), raw_tensor(b, "b"), shared(c, "c"))

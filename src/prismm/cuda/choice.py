@@ -158,6 +158,7 @@ class GpuColumn:
             kernel = kernel_seconds(problem, rates)
             kernel = kernel if SURE * kernel <= native else math.inf
         if problem.summed:
+            # Of these two alone: `gpu_seconds` counts the sum of the others.
             more = sum_seconds(problem, rates, joined=False)
             native, kernel = native + more, kernel + more
         # A product with a vector reads each element once: there is nothing to be gained by parts of it.
@@ -207,6 +208,7 @@ def moduli_for_rounding(problem: Problem, rates: Rates) -> int:
         else:
             share = min(1.0, 2.0 ** (-13.7 + 1.82 * (43.02 - bits)) * (problem.terms / 2048) ** 1.83)
         uncertified = entries_of(problem) * share
+        # The first repair of a call costs as often as there is an entry to repair.
         repair = uncertified * problem.terms * rates.repair + min(1.0, uncertified) * rates.tuning.first_repair
         best = min(best, (gpu_seconds(Residues(moduli), problem, rates) + repair, moduli))
     return best[1]

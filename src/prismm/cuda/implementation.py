@@ -154,6 +154,7 @@ class Composite:
 
     def blocks(self, problem: Problem, engine: str, device: Device, cut: Cut) -> Blocks:
         """As large as memory allows, and as many products of a batch at once."""
+        # Blocks of prepared operands are no concern here: these schemes keep nothing of them.
         rows, columns, each = blocks_within(problem, lambda r, c: self.workspace(problem, r, c))
         together = max(1, min(problem.count, BATCH_BYTES // max(1, each)))
         return Blocks(rows, columns, each * together)

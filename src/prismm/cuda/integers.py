@@ -54,6 +54,7 @@ def big(x: torch.Tensor) -> bool:
             "64-bit integers are looked at for ones beyond 2^53, which a CUDA graph cannot capture; pass x.to(int32), "
             "or x.double() if rounding them is meant"
         )
+    # Unsigned integers from 2^63 on look negative, and are found by a least one of 0.
     least, most = torch.aminmax(x.view(torch.int64))
     return bool((most > _MOST) | (least < _least(x)))
 
@@ -76,6 +77,7 @@ def high_low(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     x = x.view(torch.int64)
     low = (x << 32) >> 32  # the last 32 bits, with a sign
     upper = x >> 32
+    # A negative low part has taken 2^32 from the number, which goes to the upper one.
     upper = (upper & 0xFFFFFFFF if unsigned else upper) + (low < 0)
     small = (x <= _MOST) & (x >= least)
     high = (upper.double() * 2.0**32).where(~small, x.where(small, 0).double())
@@ -97,6 +99,7 @@ def widened(a: torch.Tensor, b: torch.Tensor, prepared: bool) -> tuple[torch.Ten
     of_a, of_b = (high_low(x) if is_wide else (_plain(x),) for x, is_wide in zip((a, b), wide, strict=True))
     if any(wide):
         # Inf and NaN are met by the high part alone, as in `interop.widened`.
+        # Every part of one side meets every part of the other once.
         left = [x if p == 0 else _finite(x) for p in range(len(of_b)) for x in of_a]
         right = [x if p == 0 else _finite(x) for x in of_b for p in range(len(of_a))]
         return torch.cat(left, -1), torch.cat(right, -1 if b.ndim == 1 else -2), len(left)
@@ -129,5 +132,6 @@ def _least(x: torch.Tensor) -> int:
 def _plain(x: torch.Tensor) -> torch.Tensor:
     import torch
 
+    # None is beyond 2^53 here, so the view's sign bit is clear.
     x = x.view(torch.int64) if x.dtype == torch.uint64 else x
     return x.double() if any_integers(x) else x

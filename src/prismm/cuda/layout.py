@@ -28,6 +28,7 @@ def lay_out(
     to = program.allocate(reals.dtype, *extents)
     found = (math.prod(extents[1:]), 1, vectors) if across else (math.prod(extents[1:]), 2 * terms, 1)
     some, elements = (layout.TILE, 1) if across else (1, layout.TILE)
+    # (X + iY)·(Z + iW): the real part is [X, -Y] times [Z, W], the imaginary one [X, Y] times [W, Z].
     program.launch(
         layout.lay_out, (-(-2 * terms // elements) * -(-vectors // some), batch), reals, *strides, to, *found, vectors,
         terms, SWAPPED=not left and part == 1, NEGATED=left and part == 0, VECTORS=some, ELEMENTS=elements,
@@ -52,6 +53,7 @@ def put_part(program: Program, source: BufferView, to: BufferView, strides: Thre
     from prismm.cuda.kernels import layout
 
     batch, m, n = shape
+    # One extent, as the others of a grid end at 65535.
     program.launch(
         layout.put_part, (-(-n // layout.TILE) * m * batch,), source, to, *strides, m, n, BLOCK=layout.TILE, num_warps=4
     )

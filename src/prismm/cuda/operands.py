@@ -97,6 +97,7 @@ def tensor_of(x: Any, name: str) -> torch.Tensor:
     import torch
 
     tensor: torch.Tensor = x.data if isinstance(x, PreparedOnDevice) else shared(x, name)
+    # Negation and conjugation may be flags of a view, which kernels, reading memory, would miss.
     if tensor.dtype in (torch.float64, torch.float32):
         return tensor.resolve_neg()
     if tensor.dtype in (torch.complex128, torch.complex64):
@@ -134,6 +135,7 @@ def result_dtype(operands: list[torch.Tensor], out_dtype: Any) -> torch.dtype:
     import numpy as np
     import torch
 
+    # NumPy's rules decide, by empty arrays of the same types.
     empty = [np.empty(0, numpy_dtype(x.dtype)) for x in operands]
     wanted = arrays.result_dtype(empty, out_dtype)
     found: torch.dtype = getattr(torch, wanted.name)

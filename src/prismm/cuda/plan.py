@@ -59,6 +59,7 @@ def choose(
     try:
         return _choose(problem, request, default, column, cut, sample)
     except (ArgumentError, EngineError) as error:
+        # Where the call goes wrong without the variable too, that error is the caller's.
         _choose(problem, request, None, column, cut, sample)
         raise type(error)(f"PRISMM_ENGINE={default!r}: {error}") from None
 
@@ -78,6 +79,7 @@ def _choose(
         scheme, engine, reasons = choose_scheme(problem, column, sample, engine)
     implementation = implementation_of(scheme)
     if tiny:
+        # One kernel, in registers and shared memory: no workspace.
         blocks = implementation.blocks(problem, FP64, column.device, cut)
         return LaunchPlan(scheme, FP64, reasons, blocks._replace(workspace=0, tiny=True))
     from_values = problem.summed and not implementation.joins_sums
@@ -85,6 +87,7 @@ def _choose(
         _check_sum(implementation, problem)
     name = implementation.check(problem, engine, column.device)
     blocks = implementation.blocks(problem, name, column.device, cut)
+    # The rounded product stands in workspace until the sum has read it.
     if from_values:
         blocks = blocks._replace(workspace=blocks.workspace + problem.result_bytes)
     return LaunchPlan(scheme, name, (*reasons, *blocks.reasons), blocks)
@@ -130,6 +133,7 @@ def make_plan(problem: Problem, chosen: LaunchPlan, request: Request, device: De
         seconds = rates.call.seconds(tiny_seconds(problem, rates), host_factor)
     else:
         seconds = predict(scheme, problem, rates, chosen.engine, host_factor, blocks.strassen)
+    # k in the caller's elements, of which one of 64 bits may be several terms.
     return Plan(
         m=problem.m, n=problem.n, k=problem.k // problem.terms_per_element, batch=problem.batch, operands=(left, right),
         result=problem.dtype, target=problem.target, scheme=scheme, engine=chosen.engine,

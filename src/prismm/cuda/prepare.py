@@ -42,6 +42,7 @@ def prepare(x: Any, side: Literal["left", "right"], request: Request) -> Prepare
     kind = torch.complex128 if dtype.is_complex and not tensor.is_complex() else tensor.dtype
     device = device_of(tensor.device.index)
     rows, columns = tensor.shape
+    # Nothing is known of the other operand: as many vectors as this one has stand for it.
     m, k = (rows, columns) if side == "left" else (columns, rows)
     problem = Problem(
         m=m, n=m, k=k, batch=(), result=format_of(numpy_dtype(dtype)), target=request.target,
@@ -57,11 +58,13 @@ def prepare(x: Any, side: Literal["left", "right"], request: Request) -> Prepare
         stream = torch._C._cuda_getCurrentRawStream(tensor.device.index)
         try:
             copy = tensor.to(kind, copy=True)
+            # Kernels read vectors whose elements are neighbours, or that are neighbours themselves.
             copy = copy if 1 in copy.stride() else copy.contiguous()
             split = implementation_of(chosen.scheme).prepare(copy, side, device, STEP)
             if split is not None:
                 program, parts = split
                 memory = torch.empty(program.workspace, dtype=torch.uint8, device=copy.device)
+                # Bases of A, B and the result: a split reads one operand and writes to workspace alone.
                 program.run((*[copy.data_ptr()] * 3, memory.data_ptr()), stream)
         except torch.OutOfMemoryError as error:
             raise EngineError(

@@ -80,10 +80,12 @@ def _bound(call: GpuCall, execution: Execution, index: int, sum_: cuda_gemm.Sum 
     problem, target = call.problem, call.request.target
     if target is not None and target.kind == "correctly-rounded":
         return RoundedBound(problem.result)
+    # An operand of one matrix serves the whole batch.
     left, right = (OnDevice(x[index % x.shape[0]]) for x in (execution.a, execution.b))
     weight = sum_.weight(call.dtype.is_complex) if sum_ is not None else 1.0
     statistics = _statistics(call, execution, index)
     product_bound = call.implementation.bound(problem, call.chosen.engine, call.device, left, right, statistics, weight)
+    # With statistics the bound is the sum's already, alpha included.
     if sum_ is None or statistics is not None:
         return product_bound
     c = sum_.broadcast(call.shape, call.dtype)
@@ -98,6 +100,7 @@ def _statistics(call: GpuCall, execution: Execution, index: int) -> tuple[torch.
 
     if execution.queued.statistics is None:
         return None
+    # Statistics stand turn by turn, for as many matrices as are multiplied at once.
     turn, index = divmod(index, call.chosen.blocks.batches)
     rows, columns = (
         torch.cat([execution.read(place)[index % place.shape[0]] for place in places], 1)

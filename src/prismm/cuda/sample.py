@@ -54,6 +54,7 @@ class DataSample:
 
         _, kappa, magnitude_kappa = join_test(self._problem.target, self._problem.terms, self._problem.result)
         rows, columns = self._vectors
+        # Parts of complex numbers, the last axis, are paired again for the product.
         values = (
             torch.view_as_complex(rows) @ torch.view_as_complex(columns).mT if rows.ndim == 3 else rows @ columns.mT
         )

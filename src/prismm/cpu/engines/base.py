@@ -56,6 +56,7 @@ def add_blocks(
     from prismm.cpu.kernels.rounding import fold_int32
 
     for x, y, z, q in zip(left, right, out, moduli, strict=True):
+        # The first block goes to the result as it is: up to here no sum leaves INT32.
         product(x[:, :INT8_BLOCK], y[:INT8_BLOCK], z)
         for h in range(INT8_BLOCK, x.shape[1], INT8_BLOCK):
             block = np.empty_like(z)

@@ -64,6 +64,7 @@ class BlasEngine:
         """See `FloatEngine.refuse`."""
         if accumulate not in (FP32, FP64):
             return f"the CPU adds in fp32 or fp64, not in {accumulate.name or accumulate}"
+        # Products have to be exact: the bound k·u speaks of the roundings of sums alone.
         if 2 * inputs.precision > accumulate.precision:
             return f"products of {inputs.precision}-bit significands are not exact in {accumulate.name}"
         return None

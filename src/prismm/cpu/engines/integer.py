@@ -112,6 +112,7 @@ class PackedEngine:
         """Bytes of a left row: its residues, an int32 per chunk, and an odd number of cache lines in all."""
         from prismm.cpu.kernels.vnni import CHUNK
 
+        # An odd number of lines, so that rows do not fall on the same sets of a cache.
         lines = -(-(k + 4 * -(-k // CHUNK)) // 64)
         return 64 * (lines | 1)
 
@@ -138,6 +139,7 @@ class PackedEngine:
         from prismm.cpu.kernels import packed
 
         count, m, k = left.shape
+        # Zeros in the padding of rows and steps add nothing to sums.
         x = np.zeros((count, -(-m // self.row_step) * self.row_step, self.pitch(k)), np.int8)
         y = np.zeros((count, *self.panel_shape(right.shape[2], k)), np.uint32)
         packed.pack_residues(left, right, x, y)
@@ -275,6 +277,7 @@ class Float64Engine:
         from prismm.cpu.kernels.rounding import fold_float64
 
         k = left.shape[2]
+        # Products of 22-bit residues leave room for 512 terms below 2^53; the fold makes residues of sums again.
         for which, q in enumerate(moduli):
             np.matmul(left[which][:, :FLOAT64_BLOCK], right[which][:FLOAT64_BLOCK], out=out[which])
             for h in range(FLOAT64_BLOCK, k, FLOAT64_BLOCK):
@@ -322,6 +325,7 @@ def proof_of(engine: CpuEngine) -> Proof:
             return Proof(False, "torch is not installed")
         except RuntimeError as error:  # an interpreter that ends imports no more of it
             return Proof(False, f"torch cannot be imported: {error}")
+        # A private function of torch's, which a release may lack.
         if not hasattr(torch, "_int_mm"):
             return Proof(False, f"torch {torch.__version__} has no _int_mm")
     half = engine.largest_modulus // 2
@@ -347,6 +351,7 @@ def proof_of(engine: CpuEngine) -> Proof:
             except RuntimeError as error:
                 return Proof(False, f"the product failed: {error}")
             if isinstance(engine, AmxEngine):
+                # AMX's kernel leaves digits, so that sums agree modulo the modulus alone.
                 exact = not ((out[0] - expected) % 256).any()
             else:
                 exact = np.array_equal(out[0].astype(np.int64), expected)

@@ -54,6 +54,7 @@ def forced(name: str | None) -> str | None:
         ArgumentError, EngineError: for a name that is none here, or an engine that is not exact here.
     """
     default = os.environ.get("PRISMM_ENGINE") or "cpu"
+    # BLAS and simulated engines are for other schemes, so as a default they leave this choice free.
     if default == BLAS or default.startswith("simulated:"):
         default = "cpu"
     asked = default if name in (None, BLAS) else name

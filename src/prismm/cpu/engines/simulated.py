@@ -135,12 +135,14 @@ class SimulatedEngine:
 
         model = self._model(inputs, accumulate)
         for side, x in (("left", left), ("right", right)):
+            # What the format does not hold would be simulated as something that no device ever sees.
             count = int((encodings.foreign(x, inputs) | ~np.isfinite(x)).sum())
             if count:
                 raise EngineError(f"{count} elements of the {side} operand are no {_named(inputs)} values; round them")
         if left.shape[1] == 0:
             out = np.zeros((left.shape[0], right.shape[1]))
         else:
+            # A faster kernel serves some models; None says that this is none of them.
             found = products.columnwise(model, left, right, workers)
             out = products.gemm(model, left, right, None, 1, None, workers) if found is None else found
         return out.astype(np.float32) if isinstance(model.output, Format) and within(model.output, FP32) else out
@@ -215,6 +217,7 @@ def engine(name: str) -> SimulatedEngine:
     """
     short = name.removeprefix(SIMULATED)
     found = _generations().get(short) or _devices().get(short)
+    # Without its prefix a name is none of an engine's, though the catalogue may know it.
     if found is not None and name != short:
         return found
     if name != short and short.lower().endswith(".json"):

@@ -64,6 +64,7 @@ class SimulatedInt8Engine:
 
         from prismm.numerics import products
 
+        # Models run on float64, which holds the digits and sums of INT8 and INT32.
         x, y = (np.ascontiguousarray(z, np.float64) for z in (left, right))
         out[...] = products.gemm(self.model, x, y, None, 1, None, workers)
 

@@ -16,6 +16,7 @@ import sys
 
 from prismm.errors import EngineError
 
+# Linux's numbers on x86-64: of arch_prctl, of its requests for features of the state, and of the tiles' data.
 _ARCH_PRCTL = 158
 _GET_PERMISSION, _ASK_PERMISSION = 0x1022, 0x1023
 _TILE_DATA = 18
@@ -39,6 +40,7 @@ def refusal() -> str | None:
         if code == errno.ENOSPC:
             return "the system refused its tile registers: a thread's alternate signal stack is too small for them"
         return f"the system refused its tile registers ({errno.errorcode.get(code, code)})"
+    # Asked once more: a filter of system calls may answer 0 and do nothing.
     return None if _held(libc) else "the system did not give its tile registers, though it said so"
 
 

@@ -16,6 +16,7 @@ from prismm.errors import ArgumentError
 from prismm.formats import FP32, FP64
 from prismm.schemes.multiword import Words
 
+# Elements that a worker splits at a time, in whole rows.
 _ROWS = 1 << 18
 
 
@@ -72,6 +73,7 @@ class Implementation(CompositeImplementation):
         step = max(1, _ROWS // max(1, n))
         ranges = [(i, min(m, i + step)) for i in range(0, m, step)]
         vectors = m if left else n
+        # Rows are one worker's each, columns are everybody's: there each range of rows finds maxima of its own.
         excess = np.zeros((1 if left else len(ranges), self.scheme.words + 1, vectors))
         present = np.zeros((len(ranges), self.scheme.words + 1), np.uint8)
         factors = np.array(self.scheme._factors())
@@ -116,6 +118,7 @@ class Implementation(CompositeImplementation):
         while len(sums) > 1:
             last = sums.pop()
             sums[-1] = self._add(sums[-1], last)
+        # A power of two, so that the return to unscaled units is exact.
         scale = math.ldexp(1.0, -2 * self.scheme.scale_exponent(k))
         if sums:
             high = np.multiply(sums[0], scale, dtype=np.float64)
@@ -169,6 +172,7 @@ class Implementation(CompositeImplementation):
         unit = accumulate.unit_roundoff
         growth = (1.0 + accumulation.gamma) * math.exp((len(pairs) + between) * unit) * (1.0 + 2.0**-40)
         for index, (i, j) in enumerate(pairs):
+            # The first product has no addition of its own; each of the others has one, and all those that follow.
             follow = min(len(pairs) - index, len(pairs) - 1) + between
             coefficients.append((i, j, (accumulation.gamma + follow * unit) * growth))
         dropped = {(i, j) for i in range(rest) for j in range(rest)} - set(self.scheme.pairs)

@@ -57,6 +57,7 @@ class Implementation:
     def blocks(self, problem: Problem, engine: str, job: Job) -> Blocks:
         """The whole; copies in float64 where that is the precision asked for."""
         m, n, k = problem.m, problem.n, problem.k
+        # The right operand in float64, and panels of 1024 rows of the left one and the result.
         workspace = 8 * (k * n + min(m, 1024) * (n + k)) if self.scheme.compute == "float64" else 0
         return Blocks(m, n, workspace)
 
@@ -71,6 +72,7 @@ class Implementation:
         hold an entry that is not ordinary.
         """
         batch = out.shape[:-2]
+        # A single product is `run`'s, which also repairs.
         if not batch:
             return None
         start = time.perf_counter()
@@ -80,6 +82,7 @@ class Implementation:
         outcome = Outcome(products=count)
         outcome.count("a priori", count * out.shape[-2] * out.shape[-1] * (2 if out.dtype.kind == "c" else 1))
         outcome.time("multiply", time.perf_counter() - start)
+        # A matrix that is broadcast gets a place in the batch, so that bounds find it by index.
         x, y = (np.broadcast_to(z, (*batch, *z.shape[-2:])) for z in (a, b))
 
         def part(p: int) -> Outcome:

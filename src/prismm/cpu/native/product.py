@@ -100,6 +100,7 @@ def ordinary_product(a: NDArray[Any], b: NDArray[Any]) -> NDArray[Any] | None:
     if a.shape[0] * b.shape[1] < PIECE and not _long(a.shape[1], a.dtype):
         with np.errstate(all="ignore"):
             small: NDArray[Any] = np.matmul(a, b)
+            # Inf and NaN in either part reach the sum of squares.
             flat = small.reshape(-1) if small.dtype.kind != "c" else small.reshape(-1).view(small.real.dtype)
             return small if float(np.dot(flat, flat)) < math.inf else None
     with np.errstate(all="ignore"):
@@ -127,6 +128,7 @@ def ordinary_products(a: NDArray[Any], b: NDArray[Any], workers: int) -> NDArray
     def multiply_matrices(p: int) -> None:
         part = slice(p, p + step)
         with np.errstate(all="ignore"):
+            # One odd piece sends all to a closer look, so the rest need not be multiplied.
             if not odd and not _ordinary(a[part], b[part], np.matmul(a[part], b[part], out=c[part])):
                 odd.append(p)
 
@@ -198,6 +200,7 @@ def suspicious(c: NDArray[Any]) -> NDArray[np.bool_]:
     """
     limit = 2.0**1023 if c.dtype == np.float64 else 2.0**127
     with np.errstate(invalid="ignore"):
+        # Negated, so that NaN is suspicious too.
         found: NDArray[np.bool_] = ~(np.abs(c) < limit)
     return found
 
@@ -238,6 +241,7 @@ def multiply(
         outcome.bound = RoundedBound(job.result)
     else:
         outcome.count("a priori", out.size * len(real_parts(out)))
+        # A sum has to be looked at in any case: C may carry it beyond the end, though AB is ordinary.
         if not ordinary(x, y, out) or not plain:
             _overflowed(a, b, out, job, outcome, wide)
     outcome.time("repair", time.perf_counter() - start)
@@ -275,6 +279,7 @@ class Whole:
             product(x, y, self.out, as_torch=as_torch)
         else:
             _epilogue(product(x, y, as_torch=as_torch), self.out, job)
+        # All at once first, as few batches hold anything odd; then matrix by matrix.
         if self._ordinary(x, y, self.out):
             return np.ones(batch, np.bool_)
         x, y = (np.broadcast_to(z, (*batch, *z.shape[-2:])) for z in (x, y))
@@ -378,6 +383,7 @@ def _overflowed(
     masks, special = patch_addend(out, job.epilogue, outside)
     special += patch(a, b, out, rows, columns, job.epilogue)
     outcome.count("special", special)
+    # All entries have been counted as a priori; those that are set here are taken off again.
     outcome.count("a priori", -special)
     hidden = _hidden(a, b, out, job, wide=wide)
     for part, values in enumerate(real_parts(out)):

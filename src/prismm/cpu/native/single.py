@@ -21,6 +21,7 @@ from prismm.cpu.repair import Entries, in_slices, repair
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+# Rows that are widened and multiplied at a time, beside all of the right operand in float64.
 PANEL = 1024
 _UP = 1.0 + 2.0**-20
 """Covers the rounding of norms: their sums of exact squares are good to k·u for k < 2^32."""
@@ -80,6 +81,7 @@ def _widened_columns(
 
     wide = workspace.empty(b.shape, np.float64)
     pieces = _pieces(b.shape[0], workers)
+    # A row of sums for each piece of rows: workers would meet in the columns.
     energies = np.zeros((len(pieces), b.shape[1]))
     threads.spread(
         lambda p: widen_columns(b, *pieces[p], wide, energies[p]), list(range(len(pieces))), workers
@@ -106,6 +108,7 @@ def _rounded(
     from prismm.cpu.kernels.rounding import round_to_float32
 
     n = c.shape[1]
+    # The k roundings of the sum, and two for the test's own.
     factor = (k + 2) * 2.0**-53 * _UP
     pieces = _pieces(c.shape[0], workers)
     results: list[Any] = [None] * len(pieces)
@@ -137,10 +140,12 @@ def by_lanes(
     if entries.i.size == 0:
         return entries
     k = a.shape[1]
+    # Entries share columns, each of which is copied once.
     used, place = np.unique(entries.j, return_inverse=True)
     value, undecided = np.empty(entries.i.size, np.float32), np.empty(entries.i.size, np.uint8)
     with Workspace() as workspace:
         columns = workspace.empty((used.size, k), np.float32)
+        # Multiples of 16 elements, a line of the cache, so that workers hardly write to the same line.
         step = max(16, -(-k // workers) + 15 & ~15)
         threads.spread(
             lambda h: gather_single(b, used, h, min(k, h + step), columns), list(range(0, k, step)), workers

@@ -83,6 +83,7 @@ class Implementation(CompositeImplementation):
             shift = np.where(np.any(x.data, axis=x.axis), x.exponent, 0).astype(np.int64)
         high, low = np.empty(x.data.shape, np.float32), np.empty(x.data.shape, np.float32)
         squares = np.zeros((3, count))
+        # From 2^16 on there is no FP16 number, and words would be infinite.
         beyond = int(np.count_nonzero(shift > 16))
         if not beyond:
             kernel = half.split_rows if x.side == "left" else half.split_columns
@@ -111,6 +112,7 @@ class Implementation(CompositeImplementation):
         k = left.high.shape[1]
         chunk = self.scheme.chunk_for(k)
         slices = [slice(h, min(h + chunk, k)) for h in range(0, k, chunk)]
+        # Low words that are all zero add nothing, as of operands that are FP16 numbers themselves.
         lows = (bool(left.low_norm.any()), bool(right.low_norm.any()))
 
         def product(x: NDArray[np.float32], y: NDArray[np.float32], s: slice) -> NDArray[Any]:
@@ -178,6 +180,7 @@ class Implementation(CompositeImplementation):
         if self.scheme.scale:
             floor = math.ldexp(floor, -2 * (self.scheme.largest_exponent + 1))
         else:
+            # In the data's own units the floor differs from entry to entry: a row's unit times a column's.
             rows.append(floor * np.ldexp(1.0, -left.shift))
             columns.append(np.ldexp(1.0, -right.shift))
             floor = 0.0

@@ -53,6 +53,7 @@ def slice_share(
 
     threads.spread(weigh_vectors, list(range(0, count, step)), workers)
     with np.errstate(all="ignore"):
+        # Cut to float64's reach: shares so far from 1 decide alike.
         ratio = np.ldexp(used / whole, np.clip(sliced.exponent[p], -2000, 2000).astype(np.int32))
     return float(np.max(np.where(whole > 0, ratio, 0.0), initial=0.0))
 
@@ -74,6 +75,7 @@ def estimate(sliced: Sliced, weights: NDArray[np.float64], unit_roundoff: float,
     data = np.abs(sliced.source.data)
     whole = data @ weights if sliced.side == "left" else weights @ data
     for p in range(sliced.slices):
+        # The end is asked first: what has no rest is exact with p slices, whatever the tolerance says of shares.
         if not sliced.remainder[p].any():
             return Estimate(max(p, 1), ended=True)
         if slice_share(sliced, weights, whole, p, workers) <= tolerance:

@@ -77,6 +77,7 @@ def _multiply_int8(left: NDArray[np.int8], right: NDArray[np.int8], out: NDArray
     step = max(64, -(-m // workers))
 
     def rows(i: int) -> None:
+        # Workers share the processors, so that each one's OpenMP team is a single thread.
         threads.limit_openmp()
         torch._int_mm(x[i : i + step], y, out=z[i : i + step])
 
@@ -92,6 +93,7 @@ def engine_for_unit(unit: Unit, name: str | None) -> SliceEngine:
     """
     if name is not None and name.startswith("simulated:"):
         return _simulated(unit, name)
+    # INT8 products of oneDNN are not exact on every CPU, while float64 sums of digits are.
     if name in (None, "cpu") and unit.inputs is None:
         try:
             choose("cpu:int8")
@@ -139,10 +141,12 @@ def prove(engine: SliceEngine, unit: Unit, bits: int, k: int, rounding: Digits) 
 
     largest = unit.largest_digit(bits, rounding)
     low, high = -largest, largest
+    # INT8 has no digit of 128.
     if unit.inputs is None and rounding == "nearest":
         high = min(high, 127)
     rng = np.random.default_rng(20260102)
     rows = [np.full(k, high), np.full(k, low), np.where(np.arange(k) % 2 == 0, low, high)]
+    # One small term after, and before, many large ones: a sum that drops low bits misses it.
     rows.append(np.where(np.arange(k) == k - 1, -1, high))
     rows.append(np.where(np.arange(k) == 0, high, 1))
     rows += list(rng.integers(low, high + 1, (3, k)))

@@ -22,6 +22,7 @@ from prismm.schemes.slices import PRECISION, Slices
 
 _UP = 1.0 + 2.0**-40
 
+# What high and low together may lose of a value: two bits less than twice float64's precision.
 _JOIN_ERROR = 2.0**-104
 
 
@@ -69,6 +70,7 @@ class Implementation(CompositeImplementation):
             return cut_to_the_end(x, layout, setting.workers, empty=empty)
         if self.scheme.slices is not None:
             return cut(x, layout, self.scheme.slices, setting.workers, empty=empty)
+        # One slice more than even data need, by which the estimate can mostly tell.
         slices = expected_slices(layout.bits, x.k, PRECISION[self.scheme.mode]) + 1
         return cut(x, layout, slices, setting.workers, empty=empty, keep=True)
 
@@ -91,9 +93,11 @@ class Implementation(CompositeImplementation):
             used = left.used, right.used
             d = self.scheme.slices or max(used)
         if engine.float_engine is not None:
+            # A run of grouped pairs is one sum, along as many blocks as it has pairs, so that length is proved as well.
             for together in {layout.block, layout.block * layout.together}:
                 prove(engine, UNITS[self.scheme.unit], layout.bits, together, self.scheme.rounding)
         pairs = product_pairs(*used, d if fast else None)
+        # Slices take of the workspace first; products get a quarter of it at least, since tiny pieces would be slow.
         workspace_bytes = max(
             setting.workspace_bytes - left.nbytes - right.nbytes, setting.workspace_bytes // 4, 1 << 20
         )
@@ -133,12 +137,14 @@ class Implementation(CompositeImplementation):
                 source = sides[index].source
                 assert source is not None
                 more = 2 * sides[index].slices
+                # All slices are made anew: what the last one left, from which one more could begin, is not kept.
                 sides[index] = cut(source, sides[index].layout, more, setting.workers, keep=True)
                 estimated = estimate(sides[index], weights[1 - index], roundoff, setting.workers)
             found.append(estimated)
         d = max(estimated.slices or 1 for estimated in found)
         for index in (0, 1):
             if sides[index].slices < d and not sides[index].ended:
+                # The other side asked for more slices, and both sides take d.
                 source = sides[index].source
                 assert source is not None
                 sides[index] = cut(source, sides[index].layout, d, setting.workers, keep=True)

@@ -77,6 +77,7 @@ def groups(left: Sliced, right: Sliced, pairs: list[Pair], group: bool) -> tuple
     import numpy as np
 
     layout = left.layout
+    # The shares of vectors whose slice is not empty.
     rows = (left.magnitude > 0).mean(axis=1)
     columns = (right.magnitude > 0).mean(axis=1)
     order = sorted(pairs) if layout.adaptive else pairs
@@ -90,6 +91,7 @@ def groups(left: Sliced, right: Sliced, pairs: list[Pair], group: bool) -> tuple
             skipped += 1
             run_continues = False
         elif share < _SPARSE:
+            # A sparse product is compressed by itself, so it ends the run.
             sparse += 1
             runs.append([(p, q)])
             run_continues = False
@@ -146,6 +148,7 @@ def multiply_slices(
     for i0 in range(0, m, rows):
         i1 = min(m, i0 + rows)
         limbs = empty((i1 - i0, count, n), np.int64)
+        # Workspace comes with what was there before.
         limbs.reshape(-1)[:] = 0
         products = empty((batch * (i1 - i0) * n,), engine.sum_dtype)
         since = 0
@@ -168,6 +171,7 @@ def multiply_slices(
             rest = rest or (np.zeros((m, n)), np.zeros((m, n)))
             _take_out(limbs, low_rows[i0:i1], low_columns, high[i0:i1], low[i0:i1], workers)
             more = _finish(limbs, low_rows[i0:i1], low_columns, rest[0][i0:i1], rest[1][i0:i1], workers)
+            # The entries of `rest` decide now whether anything is left over.
             found = (found & weigh.UNDERFLOW) | more
             for x in rest:
                 x[i0:i1][high[i0:i1] < 0.0] *= -1.0
@@ -194,6 +198,7 @@ def piece_size(
     n, m = max(n, 1), max(m, 1)
     batch = max(widest, min(products, 16, 1 << 14))
     rows = max(1, min(m, workspace_bytes // (n * (8 * limbs + size * batch))))
+    # Products of a few rows leave the unit idle: rather fewer of them at a time.
     if rows < min(m, 64):
         batch = widest
         rows = max(1, min(m, workspace_bytes // (n * (8 * limbs + size * batch))))
@@ -238,6 +243,7 @@ def _multiply_batch(
         p, q = run[0]
         place = products[start * size :]
         rows, columns = left.magnitude[p, i0:i1] > 0, right.magnitude[q] > 0
+        # Rows and columns that are empty are left out, and their sums are 0.
         if len(run) == 1 and rows.mean() * columns.mean() < _SPARSE:
             out = place[:size].reshape(i1 - i0, n)
             out[...] = 0
@@ -291,6 +297,7 @@ def _add_batch(
         stride = n * len(run)
         place = products[start * size :]
 
+        # Bound now, as the loop assigns the names anew.
         def scatter_rows(
             a: int, b: int, place: Any = place, stride: int = stride, shifts: Any = shifts, across: Any = across
         ) -> None:
@@ -313,6 +320,7 @@ def _finish(
     flags: list[int] = []
 
     def finish_rows(a: int, b: int) -> None:
+        # A carry first: limbs hold sums of many products, while the kernel reads digits.
         weigh.carry(limbs[a:b])
         flags.append(weigh.finish_limbs(limbs[a:b], row_exponent[a:b], column_exponent, high[a:b], low[a:b]))
 

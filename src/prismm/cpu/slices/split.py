@@ -116,10 +116,12 @@ def cut(x: Scaled, layout: Layout, slices: int, workers: int, *, empty: Any = No
     nearest = layout.rounding == "nearest"
     largest = np.inf
     if nearest and layout.unit.inputs is None:
+        # INT8 has no 128: where a digit to nearest would be that, its slice begins a bit higher.
         largest = 127.0
 
     def piece(i0: int) -> None:
         i1 = min(count, i0 + _STRIP)
+        # Columns become rows strip by strip, so that one kernel reads both along the memory.
         rows = x.data[i0:i1] if left else np.ascontiguousarray(x.data[:, i0:i1].T)
         place = (block, vector_stride, slice_stride, block_stride, flat)
         found = (
@@ -136,12 +138,14 @@ def cut(x: Scaled, layout: Layout, slices: int, workers: int, *, empty: Any = No
 
     if x.k:
         threads.spread(piece, list(range(0, count, _STRIP)), workers)
+    # The kernel counts norms in units of 2^-NORM_BITS.
     norm *= 2.0**-kernels.NORM_BITS
     return sliced
 
 
 def cut_to_the_end(x: Scaled, layout: Layout, workers: int, *, empty: Any = None) -> Sliced:
     """Slice until nothing is left over: at most 1074 bits below the largest element, and 53 more."""
+    # Complete for all elements within 24 binades of the largest; data that spread further take another turn.
     guess = -(-(x.precision + 24) // layout.bits) + 1
     while True:
         sliced = cut(x, layout, guess, workers, empty=empty)
@@ -159,4 +163,5 @@ def held_by(layout: Layout, dtype: Any, sum_limit: int | None) -> Layout:
     unit = replace(layout.unit, dtype=dtype, sum_limit=limit)
     length = max(layout.k, 1)
     block = layout.block if sum_limit is None else min(length, limit // layout.largest_digit**2)
+    # Blocks of one length, as far as k allows, instead of a short last one.
     return replace(layout, unit=unit, block=-(-length // -(-length // block)))

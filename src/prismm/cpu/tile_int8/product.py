@@ -16,6 +16,7 @@ from prismm.cpu.tile_int8.split import Packed, TileOperand
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+# Rows and columns of a block, which is one worker's.
 _ROWS, _COLUMNS = 256, 512
 _U = 2.0**-24
 _UP = 1.0 + 2.0**-28
@@ -114,6 +115,7 @@ class TileProduct:
         ]
 
         def work(block: Block) -> None:
+            # Workers share the processors, so that each one's products run in a single thread.
             threads.limit_openmp()
             acc, found = self._block(block)
             high[block.i0 : block.i1, block.j0 : block.j1] = acc
@@ -133,6 +135,7 @@ class TileProduct:
                 if group.rows is None or group.columns is None:
                     self._add(group, np.arange(m), np.arange(n), block, step, acc, lost, room)
                 else:
+                    # The kernel adds to contiguous entries: a group's are gathered, and put back.
                     piece = np.ascontiguousarray(acc[np.ix_(group.rows, group.columns)])
                     self._add(group, group.rows, group.columns, block, step, piece, lost, room)
                     acc[np.ix_(group.rows, group.columns)] = piece
@@ -146,6 +149,8 @@ class TileProduct:
             return
         p = left.tiles[block.i0 // left.vectors : -(-block.i1 // left.vectors), step]
         q = right.tiles[block.j0 // right.vectors : -(-block.j1 // right.vectors), step]
+        # The larger exponent counts: first all left tiles up to e with right ones of e, then left ones of e with right
+        # ones below.
         cuts = [(e, p <= e, q == e) for e in np.unique(q)] + [(e, p == e, q < e) for e in np.unique(p)]
         for exponent, chosen_left, chosen_right in cuts:
             rows = np.flatnonzero(np.repeat(chosen_left, left.vectors)[: block.i1 - block.i0])
@@ -179,10 +184,12 @@ class TileProduct:
             sums = room.sums(group.left.segments, group.right.segments)
             weight = np.ascontiguousarray(group.right.weight)[None, :]
             if some:
+                # A weight of 0 leaves pairs that fall back to `_fall_back`.
                 weight = np.where(np.repeat(fall, right.vectors, axis=1)[:, : columns.size], 0.0, weight)
             join_segments(
                 sums, np.ascontiguousarray(group.left.weight), weight, left.vectors if some else rows.size, acc
             )
+            # A vector whose tiles all fall back loses nothing to segments.
             used = np.repeat(~fall.all(axis=1), left.vectors)[: rows.size]
             _note(lost.rows, rows, step, group.left.residual2 * used)
             _note(lost.last_rows, rows, step, group.left.last2 * used)
@@ -219,6 +226,7 @@ class TileProduct:
             _note(residual, where, step, residual2 * np.repeat(used, operand.vectors)[: chosen.size])
         half_products(*words, fall.astype(np.uint8), self.left.vectors, self.right.vectors, acc)
         with self.lock:
+            # Workers count at once, and an addition is no atomic step in Python.
             self.fallen += int(fall.sum())
 
     def _joined(self, high: NDArray[np.float64], lost: Lost, products: int, drops: bool) -> Joined:
@@ -227,6 +235,7 @@ class TileProduct:
         steps, width = left.steps, left.width
         inner = float(self.weights - 1)
         if self.fallen:
+            # A fallen pair's own roundings, of up to width + 1 additions, take the place of those of weights.
             inner = max(inner, width + 1.0) * (1.0 + 2.0**-8)
         gamma = ((steps - 1) * (1.0 + 2.0**-8 if self.fallen else 1.0) + inner) * _U * (1.0 + 2.0**-10)
         d_left, d_right = (np.sqrt(x.sum(axis=1)) * _UP for x in (lost.rows, lost.columns))

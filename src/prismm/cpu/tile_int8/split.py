@@ -141,6 +141,7 @@ def split_tiles(x: Scaled, vectors: int, width: int, count: int, pairs: bool, gi
     """
     from prismm.cpu.kernels.tile import pack_segments, tile_exponents, vector_energies
 
+    # Vectors are rows on both sides, so that one kernel serves them.
     data = for_kernels(x.data if x.side == "left" else x.data.T)
     v, k = data.shape
     undo = x.exponent.astype(np.int64) if given else np.zeros(v, np.int64)
@@ -150,14 +151,17 @@ def split_tiles(x: Scaled, vectors: int, width: int, count: int, pairs: bool, gi
     energy = np.empty(v)
     stored = () if pairs else _room(v, steps, width, count)
     of_vectors = np.empty((0 if pairs else v, steps), np.int64)
+    # Whole tiles, as a tile's exponent is the largest of all its vectors.
     tiles_per_task = max(1, _VECTORS // vectors)
 
     def part(first: int) -> None:
         last = min(tiles, first + tiles_per_task)
         i0, i1 = first * vectors, min(v, last * vectors)
+        # 7·count - 1 are the fraction bits of an element, to which its largest one may carry.
         tile_exponents(data, undo, vectors, width, 7 * count - 1, first, last, exponents, least)
         vector_energies(data, i0, i1, energy)
         if stored:
+            # Elements stand scaled: exponents of the data as given are taken to their units.
             of_vectors[i0:i1] = np.repeat(exponents[first:last], vectors, axis=0)[: i1 - i0] - undo[i0:i1, None]
             pack_segments(data, of_vectors, width, spare_bits(width), count, x.side == "right", i0, i1, *stored)
 

@@ -112,6 +112,7 @@ def measure(index: int, say: Callable[[str], None]) -> Rates:
     device = device_of(index)
     properties = torch.cuda.get_device_properties(index)
     free = torch.cuda.mem_get_info(index)[0]
+    # The bytes of forty matrices are more than operands, planes and results of any case.
     cases = [case for case in CASES if 40 * case.n**2 * (8 if case.dtype == "float64" else 4) <= free]
     timed: dict[Case, Timed] = {}
     with torch.cuda.device(index):
@@ -159,9 +160,11 @@ def _subject(case: Case) -> Subject:
     from prismm.cuda import calls as cuda_calls
 
     n, kind = case.n, getattr(torch, case.dtype)
+    # The same data every time, as the rate of products depends on them.
     torch.manual_seed(n)
     a, b = (torch.randn(n, n, dtype=kind, device="cuda") for _ in range(2))
     out, by_cublas = torch.empty_like(a), torch.empty_like(a)
+    # So that `known` has this call alone.
     cuda_calls.forget()
 
     def ours() -> None:
@@ -299,6 +302,7 @@ def _sustained(processors: int, free: int) -> float:
         for _ in range(count):
             product()
 
+    # Once untimed, so that clocks are where power leaves them.
     many()
     return residue_operations(call.problem, scheme.moduli, processors) * count / seconds_of(many)
 
@@ -330,6 +334,7 @@ def queued_seconds_of(call: Callable[[], Any], before: Callable[[], Any] | None 
         start.record()
         call()
         stop.record()
+        # The device has not come to the first event yet, so all was queued before it began.
         waiting = not start.query()
         stop.synchronize()
         if waiting:

@@ -134,6 +134,7 @@ def fit(
     timed = list(timed)
     calls = [_typical(one) for one in timed if not one.problem.is_complex]
     residues = [one for one in calls if "residue_product" in one.phases]
+    # Power limits the unit in longer products, so these would make the rate of short ones too low.
     short = [one for one in residues if one.phases["residue_product"] < LONG]
     products = _line([(1.0, _operations(one, processors)) for one in short], _phase(short, "residue_product"))
     int8 = 1.0 / products[1]
@@ -154,6 +155,7 @@ def fit(
     split = _line(
         [(1.0, math.prod(multiword.split_work(one.scheme, one.problem))) for one in wordy], _phase(wordy, "split_words")
     )
+    # A native product takes cuBLAS's time, reading the result once, and the check's launch.
     check = statistics.median(one.whole - one.native - one.problem.result_bytes / memory for one in cublas)
     check = max(_LEAST, check)
     ours, theirs, host_speed = _hosts(calls)
@@ -175,6 +177,7 @@ def fit(
             _operations(one, processors) / (one.phases["words_product"] - check - one.problem.result_bytes / memory)
             for one in brief
         ),
+        # A noisy time of the launch takes at most half away.
         multiword_fused=many / max(took - products[0], took / 2),
         multiword_split=Line(split[0], 0.0, split[1]),
         fp64_kernel=statistics.median(
@@ -210,6 +213,7 @@ def _with_native_rates(rates: Rates, calls: list[_Call]) -> Rates:
     size = max((_size(one.problem) for one in short), default=min(_size(one.problem) for one in calls))
     small = [one for one in short or calls if _size(one.problem) == size]
     for _ in range(_TURNS):
+        # Rates and launch are fitted in turn: each is what the other leaves of the times.
         rates = dataclasses.replace(
             rates, float64=_native_rate(calls, 53, rates), float32=_native_rate(calls, 24, rates)
         )
@@ -289,9 +293,11 @@ def _line(rows: Sequence[tuple[float, ...]], seconds: Sequence[float]) -> list[f
     for size in range(1, width + 1):
         for some in itertools.combinations(range(width), size):
             chosen = matrix[:, some]
+            # Columns, 1 and elements times moduli, differ by many orders of magnitude; the solver wants them alike.
             scale = np.abs(chosen).max(axis=0)
             found = np.linalg.lstsq(chosen / scale, wanted, rcond=None)[0] / scale
             error = float(np.square(chosen @ found - wanted).sum())
+            # Sizes go up, so a coefficient more has to be better than rounding.
             if (found >= 0.0).all() and error < least * (1.0 - 1e-9):
                 best, least = np.zeros(width), error
                 best[list(some)] = found

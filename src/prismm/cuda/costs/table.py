@@ -72,6 +72,7 @@ class Host:
         host's share is instructions, which go with its speed; the rest is on the way to the GPU.
         """
         share = 1.0 + _INSTRUCTIONS * (host_factor - 1.0)
+        # A short call waits for the host, a long one for the GPU, which begins before the host is done.
         return max(share * self.least, share * self.before + gpu)
 
 
@@ -169,6 +170,7 @@ class Rates:
         given: dict[str, Any] = {}
         for part in fields(cls):
             value = content.get(part.name)
+            # Annotations are strings here, and name the types of fields.
             if part.type in _PARTS:
                 kind, names, least = _PARTS[str(part.type)]
                 if not isinstance(value, dict) or set(value) != set(names):
@@ -246,6 +248,7 @@ def _plain(source: str, name: str, kind: str, value: Any, least: float = _POSITI
 
 
 def _number(source: str, name: str, value: Any, least: float = _POSITIVE) -> float:
+    # A bool is an int to Python, and NaN fails any comparison.
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not least <= value <= sys.float_info.max:
         raise FileError(f"{source}: {name} is {value!r}, not a number above 0")
     return float(value)
@@ -327,6 +330,7 @@ def _read_user_table(path: Path) -> Rates | None:
     try:
         content = cache_files.read(path)
     except FileError as error:
+        # A table that nobody named is an offer: without it the committed one serves, so this is no error.
         cache_files.tell(f"warning: a table of rates is not loaded: {error}")
         return None
     except OSError:

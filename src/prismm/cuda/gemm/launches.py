@@ -81,6 +81,7 @@ def combine_values(
         "PRECISION": precision, "PARTS": 2 if out.buffer.dtype.is_complex else 1, "ADDEND": addend is not None,
         "PRODUCT": products is not None,
     }  # fmt: skip
+    # Without a product nothing is read there, but the kernel takes a pointer.
     source = products.reals() if products is not None else common[0]
     program.launch(
         combine.combine_values, grid, source, *common, flags, *FACTORS, out.m, out.n, terms, flags.shape[3],
@@ -95,7 +96,9 @@ def combining(program: Program, out: Result, addend: Result | None) -> tuple[Buf
     import torch
 
     parts = 2 if out.buffer.dtype.is_complex else 1
+    # Each part of a complex entry has a flag of its own: one may be certified while the other is not.
     flags = program.allocate(torch.int32, out.batch, parts, out.m, -(-out.n // 32))
+    # One extent, as the others of a grid end at 65535.
     grid = (-(-out.n // COMBINE_TILE[1]) * -(-out.m // COMBINE_TILE[0]) * out.batch,)
     common: list[Any] = []
     for some in (out, addend or out):
@@ -119,6 +122,7 @@ def recompute_flagged(
     )
     source = addend or out
     c_strides = tuple((2 if source.buffer.dtype.is_complex else 1) * step for step in source.strides)
+    # How many entries are flagged stays on the GPU: programs walk over all flags, and none waits for the host.
     words = math.prod(flags.shape)
     program.launch(
         recompute_exact, (min(8 * device.programs, -(-words // SPAN.value)),), a.buffer.reals(), *a_strides,

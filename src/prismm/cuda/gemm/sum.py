@@ -50,6 +50,7 @@ class Sum:
     def key(self, k: int) -> Hashable:
         """All that launches and the choice of a scheme depend on, for an inner dimension."""
         c = self.addend
+        # Kernels are compiled and launched for C's strides, so they belong to the key; its values do not.
         layout = None if c is None else (c.dtype, c.shape, c.stride(), c.device)
         moderate = self._moderate
         bounded: Hashable = moderate and k <= _SHORT
@@ -64,6 +65,7 @@ class Sum:
     @property
     def patterns(self) -> tuple[int, ...]:
         """The parts of alpha and beta, as kernels take them."""
+        # Patterns, as a Python float would reach a Triton kernel in float32.
         parts = self.alpha.real, self.alpha.imag, self.beta.real, self.beta.imag
         return struct.unpack("4q", struct.pack("4d", *parts))
 
@@ -106,6 +108,7 @@ class Sum:
             raise ShapeError(
                 f"c has shape {tuple(c.shape)}, the product has shape {shape}; c must broadcast to it"
             ) from None
+        # Kernels read C's parts as neighbours, also of a real C that a complex sum is made with.
         return c.to(torch.complex128) if dtype.is_complex and not c.is_complex() else c
 
     def weight(self, is_complex: bool) -> float:
@@ -130,6 +133,7 @@ def spoilt(c: torch.Tensor, result: torch.Tensor) -> bool:
     if not overlap(c, result):
         return False
     same = c.data_ptr() == result.data_ptr() and c.stride() == result.stride() and c.dtype == result.dtype
+    # Both of C's parts enter each part of an entry, whose repair would find the other one overwritten.
     return not same or result.is_complex()
 
 
@@ -144,6 +148,7 @@ def bound(sum_: Sum, result: Format, a: Any, b: Any, c: Any, terms: int, product
         own: the bound of the product.
     """
     if terms == 0:
+        # Without a product only the rounding of beta·C is left.
         return RoundedBound(result)
     if isinstance(product_bound, ConventionalBound):
         return ConventionalBound(result, a, b, terms, result.unit_roundoff, Epilogue(sum_.alpha, sum_.beta, c))
@@ -164,10 +169,12 @@ class SumBound:
     def at(self, c: NDArray[Any], i: Any, j: Any) -> NDArray[np.float64]:
         """Bound of entries (i, j) of the result c, which may be slices."""
         value = c[i, j]
+        # X itself is not kept: its bound is asked at 0, and its rounding is added below, by |A||B|.
         zeros = np.broadcast_to(np.zeros((), value.dtype), c.shape)
         before = self.product_bound.at(zeros, i, j)
         rows, columns = (np.abs(x).astype(np.float64) for x in rows_and_columns(self.a, self.b, i, j))
         with np.errstate(over="ignore", invalid="ignore"):
+            # The factor covers the roundings of this product itself, in any order.
             size = np.reshape((rows @ columns) * (1.0 + (self.terms + 4) * 2.0**-52), np.shape(value))
             product = before + self.result.unit_roundoff * (size + before)
             found = (self.weight * product + half_ulp(value, self.result)) * _UP + 2.0**-1074

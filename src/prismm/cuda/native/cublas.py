@@ -32,6 +32,7 @@ def multiply_natively(program: Program, a: Vectors, b: Vectors, out: Result) -> 
     (batch, row, column), (right_batch, right_column, right_row) = a.strides, b.strides
     workspace = program.allocate(torch.uint8, cublas.WORKSPACE)
     gemm = cublas.Gemm(
+        # A matrix that is broadcast has a batch step of 0, whatever its tensor's stride says.
         a.buffer, b.buffer, out.buffer, (out.batch, out.m, out.n, a.terms), (batch if a.batch > 1 else 0, row, column),
         (right_batch if b.batch > 1 else 0, right_row, right_column), workspace,
     )  # fmt: skip
@@ -74,11 +75,13 @@ def finish_native(
     programs = found.shape[1] if found is not None else 0
     # Biased exponents E stand for |x| < 2^(E + 1 - bias).
     bias = 1023 if precision == 53 else 127
+    # Biased exponents that add up to at most this make products whose sum of k stays PROOF_SLACK binades below the end.
     most = 3 * bias - 2 - PROOF_SLACK - (parts * a.terms - 1).bit_length()
     total = parts * math.prod(out.extents)
     chunks = -(-total // chunk)
     a_strides, b_strides = (tuple(parts * step for step in some.strides) for some in (a, b))
     program.launch(
+        # Without a proof any pointer will do: LANES = 0 compiles its reading out.
         repair.finish_native, (min(8 * device.programs, chunks),), a.buffer.reals(), *a_strides, b.buffer.reals(),
         *b_strides, out.buffer.reals(), counts, found or counts, out.m, out.n, a.terms, total, chunks, programs, most,
         PRECISION=precision, PARTS=parts, CHUNK=chunk, BLOCK=LANES,

@@ -58,9 +58,11 @@ class Implementation(Composite):
                 f"Native() certifies accuracy 'native' and 'fast' on a GPU, not {problem.target}; leave scheme out"
             )
         in_float64 = single and scheme.compute == "float64"
+        # Without an engine the scheme's `compute` decides between float64's instructions and cuBLAS.
         if in_float64 if engine in (None, "cuda") else engine == FP64:
             if single and not in_float64:
                 raise ArgumentError(f"engine={FP64!r} multiplies float32 in float64: pass scheme=Native('float64')")
+            # Products without entries or terms launch nothing, so the kernel's limits do not concern them.
             nothing = min(problem.m, problem.n, problem.k, *problem.batch) == 0 or not problem.reads_operands
             if not nothing and not serves_directly(problem, device):
                 raise EngineError(
@@ -70,6 +72,7 @@ class Implementation(Composite):
             return FP64
         if in_float64:
             raise ArgumentError(f"engine={engine!r} multiplies float32 in float32: pass scheme=Native(), or {FP64!r}")
+        # Without a target, cuBLAS however it is set is what was asked for.
         spoiled = spoiled_by(problem)
         if spoiled is not None and problem.target is not None:
             raise EngineError(f"{spoiled}: a native product is not certain to keep {problem.result.name}; set it back")
@@ -109,6 +112,7 @@ class Implementation(Composite):
             multiply_directly(program, target, left, right, job.counts, job.device)
             return
         found = None
+        # Beside the product in a graph: operands are read while cuBLAS multiplies, and only the check waits for both.
         if is_proved(job.problem) and all(_is_whole(x) for x in (job.a, job.b)):
             with program.fork():
                 found = prove(program, left, right, job.device)

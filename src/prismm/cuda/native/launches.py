@@ -43,12 +43,14 @@ def multiply_directly(
         multiply_by_a_vector(program, out, matrix, x, counts)
         return
     if tile is None:
+        # The kernel for Hopper copies by TMA, which asks for steps that are multiples of 16 bytes.
         sm90 = device.sm90 and describe(program, out, a, b) is not None
         split = faster_split(shape, device.programs, device.shared, sm90=sm90)
         if split is not None:
             multiply_in_parts(program, out, a, b, counts, split, device)
             return
         tile = tile_for(shape, device.programs, device.shared, sm90=sm90)
+    # Whole products write no magnitudes, so any pointer will do for them.
     _multiply(program, out, a, b, counts, Split(tile, 1, a.terms), (counts, counts, counts), device)
 
 
@@ -65,6 +67,7 @@ def _multiply(
         return
     grid = -(-out.n // tile.columns), -(-out.m // tile.rows), out.batch
     even = a.terms % 16 == 0 and (split.parts == 1 or split.length % 16 == 0)
+    # No contraction of products and sums: the bound counts the roundings that the source shows.
     program.launch(
         direct.multiply_directly, grid, a.buffer, *_strides(a), b.buffer, *_strides(b), out.buffer, counts, *tops,
         out.m, out.n, a.terms, split.length, split.parts, PRECISION=24 if single else 53, ROWS=tile.rows,
@@ -89,6 +92,7 @@ def multiply_in_parts(
     single = a.buffer.dtype.itemsize == 4
     with program.scope():
         sums = program.allocate(torch.float64, every, out.m, out.n)
+        # Of float64 parts no magnitudes are kept: a sum that overflowed shows it.
         tops = (counts, counts, counts)
         if single:
             row_tops, column_tops, of_tiles = (program.allocate(torch.float32, every, x) for x in (out.m, out.n, tiles))
@@ -122,8 +126,10 @@ def multiply_by_a_vector(program: Program, out: Result, matrix: Vectors, x: Vect
     of_batch, of_row, _ = _strides(matrix)
     of_x, _, x_step = _strides(x)
     together = 16 // size
+    # Vectors of 16 bytes need rows, matrices and lengths alike to be multiples of that.
     if matrix.terms % together or of_row % together or of_batch % together:
         together = 1
+    # Few registers let more small programs share a multiprocessor, whose bytes in flight decide the speed.
     program.launch(
         vector.multiply_by_a_vector, (-(-matrix.vectors // rows), out.batch), matrix.buffer, of_batch, of_row,
         x.buffer, of_x, x_step, out.buffer, counts, matrix.vectors, matrix.terms,
@@ -206,8 +212,10 @@ def _multiply_by_groups(
 
     tile, single = split.tile, a.buffer.dtype.itemsize == 4
     described = describe(program, out, a, b)
+    # Tiles of groups are offered only where operands could be described.
     assert described is not None
     tiles = -(-out.m // tile.rows) * -(-out.n // tile.columns) * out.batch
+    # No program without a tile, as its consumers would wait for a first stage that never comes.
     program.launch(
         kernel.multiply_by_groups, (min(tiles, device.programs),), a.buffer, *_strides(a), b.buffer, *_strides(b),
         out.buffer, counts, *tops, *described, out.m, out.n, a.terms, split.length, split.parts, out.batch,

@@ -91,10 +91,12 @@ def cublas_seconds(problem: Problem, rates: Rates) -> float:
     """
     tuning, count = rates.tuning, problem.count
     tile = tuning.native_tile
+    # A vector is no tile, so a single row or column is not rounded up to one.
     m, n = (-(-x // tile) * tile if x > 1 else x for x in (problem.m, problem.n))
     multiplications = 4 if problem.is_complex else 1
     full = 2.0 * count * m * n * max(1, problem.k) * multiplications / rates.native(problem.result.precision)
     matrices = min(problem.m, problem.n, problem.k) > 1
+    # Rows of an odd number of float64 elements do not all begin at multiples of 16 bytes.
     if problem.result.precision == 53 and not problem.is_complex and matrices and (problem.n % 2 or problem.k % 2):
         full *= tuning.native_odd
     once = min(
@@ -145,6 +147,7 @@ def is_proved(problem: Problem) -> bool:
     """
     numbers = problem.parts * math.prod(problem.batch) * problem.m * problem.n
     few = 2 * problem.operand_bytes <= problem.result_bytes and problem.parts * problem.k <= PROOF_TERMS
+    # gemm's sum looks at all entries itself.
     return few and numbers >= _PROVED and not problem.summed
 
 

@@ -75,6 +75,7 @@ class Tile:
 
     def together(self, size: int) -> int:
         """How many programs a multiprocessor of an H100 or H200 holds."""
+        # The system keeps 1 KiB of shared memory a program for itself.
         most = _SHARED // (self.shared(size) + 1024)
         return max(1, min(most, _REGISTERS // (32 * self.warps * self.registers)))
 
@@ -184,6 +185,7 @@ def _tiles(shape: Shape, shared: int, sm90: bool) -> list[Tile]:
     return [
         tile
         for tile in some
+        # A grid's second extent counts rows of tiles, and ends at LONGEST_GRID.
         if shape.m <= LONGEST_GRID * tile.rows and tile.shared(shape.size) <= shared and tile.times(shape.size)
     ]
 
@@ -212,9 +214,11 @@ def _best_split(shape: Shape, processors: int, shared: int, sm90: bool) -> tuple
         tiles = -(-shape.m // tile.rows) * -(-shape.n // tile.columns) * shape.matrices
         steps = -(-shape.k // tile.depth)
         for together in range(1, tile.together(shape.size) + 1):
+            # No more parts than run at once: a second wave would take as long as the first.
             parts = min(processors * together // tiles, steps // _LEAST_STEPS)
             if parts < 2:
                 continue
+            # Parts end with whole steps, so that only the last one has terms to mask.
             length = -(-steps // parts) * tile.depth
             split = Split(tile, -(-shape.k // length), length)
             if split.parts * shape.matrices <= LONGEST_GRID:
@@ -253,6 +257,7 @@ def _faster_split(shape: Shape, processors: int, shared: int, sm90: bool) -> tup
     """Microseconds of the way that is taken, and the split, if it is one; a call's plan asks several times."""
     whole = work(tile_for(shape, processors, shared, sm90=sm90), shape, processors)
     best = _best_split(shape, processors, shared, sm90)
+    # Predictions are off by some percent, and parts take workspace besides: they have to be clearly faster.
     return best if best is not None and best[0] < _SURE * whole else (whole, None)
 
 

@@ -73,6 +73,7 @@ def tiny_seconds(problem: Problem, rates: Rates) -> float:
 
 def _power(x: int) -> int:
     """The least power of two that is no less, and no less than 2."""
+    # At least 2, as terms are added two at a time (`tiny.UNROLLED`).
     return max(2, 1 << (x - 1).bit_length())
 
 
@@ -108,12 +109,14 @@ def multiply_tiny(
     rows, columns, terms = _power(out.m), _power(parts * out.n), _power(parts * a.terms)
     matrices = matrices_of(rows, columns, terms)
     warps = max(2, matrices * rows * columns // EACH)
+    # Modes that scale nothing read neither, so any pointer will do.
     thresholds = constants = counts
     q = bits = 0
     if mode == tiny.SCALED.value:
         assert table is not None and test is not None
         thresholds, bits, q = table.thresholds, table.limit_bits, table.fraction_bits(test.terms)  # type: ignore[assignment]
         constants = join_constants(table.moduli, test, table.left.device)[0]  # type: ignore[assignment]
+    # In float32 sums in float64 decide nearly all entries; in float64 only twice the precision decides roundings.
     fused = single or mode == tiny.NATIVE.value
     where, together = [], []
     for x in (a, b):

@@ -69,6 +69,8 @@ class Digits:
         """Of what is stored of a sum for each group but the first: so many bits without a sign."""
         import torch
 
+        # Unsigned numbers of β bits in signed types: the sign bit of 16 or 32 bits must stay free, while bytes have
+        # none.
         return torch.uint8 if self.bits <= 8 else torch.int16 if self.bits < 16 else torch.int32
 
     @property
@@ -107,6 +109,7 @@ def refuse(digits: Digits, slices: int, groups: int, k: int) -> str | None:
     from prismm.cuda.slices.kernels import join as slice_join
     from prismm.cuda.slices.kernels import product as slice_product
 
+    # Neither the bits of a grid nor limbs of the join limit adaptive slices: no pair shares a weight with another.
     if digits.adaptive:
         if slices > MOST_ADAPTIVE:
             return f"a GPU has {MOST_ADAPTIVE} adaptive slices at most; pass fewer, or mode='CR'"
@@ -118,6 +121,7 @@ def refuse(digits: Digits, slices: int, groups: int, k: int) -> str | None:
         if len(slice_join.limbs(groups, digits.bits, digits.size, digits.truncated)) > slice_join.MOST_LIMBS:
             return "its sums have more bits than a GPU joins; pass fewer slices, or fast=True"
     longest, depth = digits.longest_sum, slice_product.TILES[digits.size][2]
+    # A step of the kernel multiplies `depth` terms before it can empty the unit's sum; terms beyond k are zeros.
     if longest < min(k, depth):
         most = slice_product.most_bits(digits.size, digits.truncated)
         return f"slices of {digits.bits} bits multiply {longest} terms at a time; pass bits={most} or less"
@@ -143,6 +147,7 @@ class LaunchConfig:
         """The longest block of the inner dimension."""
         from prismm.cuda.slices.kernels.product import widest
 
+        # Adaptive pairs are multiplied apart, so an accumulator takes one product of slices, not a group of them.
         together = 1 if self.digits.adaptive else self.slices
         return widest(together, self.digits.bits, self.digits.size, self.digits.truncated)
 
@@ -174,9 +179,12 @@ def cut_for(widest: int, tiles: int, k: int, programs: int) -> Cut:
     """
     from prismm.cuda.slices.kernels.product import PADDED
 
+    # Blocks beyond what accumulators ask for pay only while programs idle: each one writes sums of its own to be
+    # joined.
     blocks = max(-(-k // widest), min(programs // max(1, tiles), k // _SHORTEST), 1)
     # Of long vectors multiples of twice that: a grid has only so many tiles of columns (`LONGEST_GRID`).
     width = _ceil(-(-k // blocks), PADDED if k <= PADDED << 15 else 2 * PADDED)
+    # Widths are rounded up, so that fewer blocks may hold all of k; one more would multiply zeros only.
     return Cut(-(-k // width), width)
 
 
@@ -189,6 +197,7 @@ def workspace(config: LaunchConfig, rows: int, columns: int, k: int, batch: int 
     cut = config.cut(-(-rows // 128) * -(-columns // 256) * batch, k, programs)
     vectors = _ceil(rows, 64) + _ceil(columns, 64)
     digits = config.slices * cut.blocks * cut.width * vectors * config.digits.size
+    # Three numbers a slice (`adaptive.CUTS`), or three a vector (`split.EXTRAS`).
     extras = 3 * config.slices if config.digits.adaptive else 3
     if config.digits.adaptive:  # vectors that are copied first
         digits += 8 * k * (rows + columns)

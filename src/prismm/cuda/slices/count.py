@@ -55,6 +55,7 @@ def fix_slice_count(scheme: Slices, a: torch.Tensor, b: torch.Tensor) -> Slices:
     for left, right in _real_products(a, b):
         weights = _weights(left), _weights(right)
         for x, other in ((left, weights[1]), (right, weights[0])):
+            # One slice more than even data need mostly suffices; `_estimate` doubles the number where it does not.
             slices, at_end = _estimate(x, other, grid, tolerance, scheme.expected(k) + 1)
             most, ended = max(most, slices), ended or at_end
     return dataclasses.replace(scheme, slices=most, fast=scheme.fast and not ended)
@@ -71,8 +72,10 @@ def _real_products(a: torch.Tensor, b: torch.Tensor) -> Iterator[tuple[torch.Ten
         if not (x.is_complex() or y.is_complex()):
             yield x.abs(), y.abs()
             continue
+        # A real operand gets an imaginary part of 0, so that both sides have the same 2·k terms.
         x, y = (z if z.is_complex() else z.to(torch.complex128) for z in (x, y))
         left = torch.cat([x.real, x.imag], 1).abs()
+        # Magnitudes only: the minus sign of the real part's second half decides nothing here.
         yield left, torch.cat([y.real, y.imag], 1).abs()
         yield left, torch.cat([y.imag, y.real], 1).abs()
 
@@ -88,6 +91,7 @@ def _scaled(x: torch.Tensor) -> torch.Tensor:
     finite = torch.isfinite(top)
     exponent = torch.frexp(torch.where(finite, top, 0.0))[1].long()
     half = exponent >> 1
+    # Two factors, as 2^-exponent alone may leave float64's range: exponents reach from -1073 to 1024.
     scaled = x * _power(-half) * _power(half - exponent)
     return torch.where(finite, scaled, 0.0)
 
@@ -154,6 +158,8 @@ def _estimate(
 
     most = grid.most
     slices = min(slices, most)
+    # Every round takes a fixed number of slices and waits for the GPU once, at `tolist`; slice by slice it would wait d
+    # times.
     while True:
         shares, left = [], []
         for piece in _pieces(x):
@@ -171,6 +177,7 @@ def _estimate(
                 # Of sums that are tiny the share is not: the unit comes last.
                 used = _times(digits.abs() @ weights / whole, unit[:, 0])
                 of_slices.append(torch.where(whole > 0, used, 0.0).amax())
+                # Digits to nearest leave rests of both signs, of which the next unit needs the largest magnitude.
                 rest = rest.abs()
             of_rest.append(rest.amax())
             shares.append(torch.stack(of_slices))
@@ -178,6 +185,7 @@ def _estimate(
         maxima = torch.cat([torch.stack(shares).amax(0), torch.stack(left).amax(0)]).tolist()
         share, over = maxima[:slices], maxima[slices:]
         for p in range(slices):
+            # The end is asked first: what has no rest is exact with p slices, whatever the tolerance says of shares.
             if over[p] == 0.0:
                 return max(p, 1), True
             if share[p] <= tolerance:

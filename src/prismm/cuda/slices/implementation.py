@@ -116,6 +116,7 @@ class SlicesBound:
         """Of real rows a and columns b, and their product."""
         bound = self.scheme.implementation("cpu").bound(a, b, self.slices)
         bound = np.reshape(bound, np.shape(value)) + half_ulp(value, self.result) * _UP
+        # Entries that are not finite have no error: they are IEEE's, or what the exact value rounds to.
         return np.where(np.isfinite(value), bound, 0.0)
 
 
@@ -126,6 +127,7 @@ def config_for(scheme: Slices, problem: Problem) -> LaunchConfig:
     if target is not None and target.kind == "fast":
         target = None  # asks for no more than the scheme's own value
     precision = problem.result.precision
+    # gemm's target counts three terms more (`gemm.kernels.combine`).
     terms = problem.target_terms + (3 if problem.summed else 0)
     test = CertificateTest(*accuracy.join_test(target, terms, problem.result), problem.terms, precision)
     return LaunchConfig(slices, groups, test, digits_of(scheme, problem))
@@ -185,10 +187,13 @@ class Implementation(Composite):
         constants, maker = slice_launches.constants_of(config.test, job.a.device), _maker_of(config)
         terms = job.left.parts * job.left.terms
         step = _batches(slices_config.workspace(config, m, n, terms))
+        # Parts go one after the other, so that the workspace holds the sums of one real product only.
         for part, t in itertools.product(range(job.left.parts), range(0, target.batch, step)):
             some_a, some_b = job.left.batch_slice(t, step), job.right.batch_slice(t, step)
             some = target.batch_slice(t, step).reals(part)
             cut = config.cut(-(-m // 128) * -(-n // 256) * some.batch, terms, device.programs)
+            # Columns outside, rows inside: a block of columns is sliced once for all blocks of rows, whose slices are
+            # made anew.
             for j in range(0, target.n, columns):
                 with program.scope():
                     of_b = real_vectors(program, some_b.block(j, j + columns), part, left=False)
@@ -221,6 +226,7 @@ class Implementation(Composite):
             c = job.addend.batch_slice(t, step) if job.addend is not None else None
             cut = config.cut(-(-m // 128) * -(-n // 256) * some.batch, terms, device.programs)
 
+            # Both parts are sliced at once: an entry of gemm's sum combines the two real products.
             def slices_of(x: Vectors, cut: Cut = cut, *, left: bool) -> list[slice_launches.SlicedVectors]:
                 reals = (real_vectors(program, x, part, left=left) for part in parts)
                 return [maker.slice_vectors(program, real, config, cut, device, left=left) for real in reals]

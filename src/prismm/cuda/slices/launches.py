@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from prismm.cuda.views import Result, Vectors
 
 
+# Elements of a row that a program slices at a time, and its warps.
 _ROW_BLOCK = 1024, 4
 
 _COLUMN_TILE, _PEELED_TILE = (128, 32, 4), (64, 32, 8)
@@ -52,6 +53,7 @@ _COLUMN_TILE, _PEELED_TILE = (128, 32, 4), (64, 32, 8)
 one by one.
 """
 
+# The norms' unit, 2^-20 of the largest magnitude, which `join.Q` repeats for the kernels that read them.
 _FRACTION_BITS = 20
 
 
@@ -94,6 +96,7 @@ def slice_vectors(
     statistics = program.allocate(torch.int64, x.batch, STATISTICS, x.vectors)
     extras = program.allocate(torch.int64, x.batch, slice_split.EXTRAS.value, x.vectors)
     pitch = cut.blocks * config.slices * cut.width
+    # Rows are padded to 64, within which `split.plane_row` permutes those of right operands.
     digits = program.allocate(config.digits.dtype, x.batch, _ceil(x.vectors, 64), pitch)
     found = SlicedVectors(digits, statistics, extras, x.batch, x.vectors)
     if x.batch * x.vectors == 0:
@@ -116,6 +119,7 @@ def slice_vectors(
             EVEN=x.even(1), **fixed,
         )  # fmt: skip
         return found
+    # Tiles of a column add to its statistics by atomics, so both begin at 0.
     program.zero(statistics)
     program.zero(extras)
     measure_columns(program, x, statistics, _FRACTION_BITS, device, levels=mode == MAGNITUDE, exact=True)
@@ -162,6 +166,7 @@ def multiply_slices(
         raise EngineError(f"{device.name}: Triton multiplies no float64 matrices there; pass Slices('int8', ...)")
     batch, m, n = max(left.batch, right.batch), left.vectors, right.vectors
     units, pitch = batch * cut.blocks, left.digits.shape[2]
+    # Columns are padded to 64, so that threads store 16 neighbours without a mask an entry.
     low = program.allocate(config.digits.below, units, config.groups - 1, m, _ceil(n, 64))
     top = program.allocate(config.digits.top, units, m, _ceil(n, 64))
     sums = Sums(low, top, cut.blocks)
@@ -172,6 +177,7 @@ def multiply_slices(
         from prismm.cuda.slices.kernels import product
 
         rows, columns, depth = product.TILES[config.digits.size]
+        # The cap keeps SUM within 32 bits where FP64 units add even more terms of narrow digits exactly.
         longest = min(config.digits.longest_sum, 1 << 20)
         program.launch(
             product.slice_product, (-(-m // rows) * -(-n // columns), units), left.digits, right.digits, low, top, m,
@@ -249,6 +255,7 @@ def join_sums(
         left.batch,
         right.batch,
     )
+    # A kappa of 0 proves everything, and the counts of large elements need not be read.
     tested = test.mode == MAGNITUDE and test.magnitude_kappa > 0.0
     if config.digits.adaptive:
         tiles = -(-out.n // slice_pairs.BLOCK), -(-out.m // slice_pairs.ROWS), out.batch
@@ -258,6 +265,8 @@ def join_sums(
         )  # fmt: skip
     else:
         tiles = -(-out.n // slice_join.BLOCK), -(-out.m // slice_join.STRIP), out.batch
+        # Integers are no specialised arguments, so this flag tells the compiler that rows begin at multiples of 16
+        # entries.
         even = strides[1] % 16 == 0 and strides[0] % 16 == 0 and out.n % 16 == 0
         program.launch(
             slice_join.join_slices, tiles, sums.low, sums.top, *target, TESTED=tested, ROWS=slice_join.ROWS,
@@ -266,8 +275,10 @@ def join_sums(
         )  # fmt: skip
     span = slice_repair.SIDE.value, slice_repair.SPAN.value
     pieces = -(-out.m // span[0]) * -(-flag_pitch // span[1]) * out.batch
+    # A broadcast operand stays where it is from one matrix of the batch to the next.
     a_batch, b_batch = (x.strides[0] if x.batch > 1 else 0 for x in (a, b))
     program.launch(
+        # Programs of repair are one warp each, so that 32 of them share a multiprocessor and hide one another's reads.
         slice_repair.repair_slices, (min(32 * device.programs, pieces),), a.buffer, a_batch, *a.strides[1:], b.buffer,
         b_batch, *b.strides[1:], out.buffer, *strides, flags, sums.low, sums.top, *vectors, counts, out.m, out.n,
         a.terms, sums.row_pitch, sums.plane, sums.blocks, flag_pitch, out.batch, left.batch, right.batch,
@@ -302,6 +313,8 @@ def combine_sums(
         BITS=config.digits.bits, TRUNCATED=config.digits.truncated, ADAPTIVE=config.digits.adaptive,
         TESTED=test.magnitude_kappa > 0.0, ROWS=rows, BLOCK=columns, num_warps=warps, enable_fp_fusion=False, **fixed,
     )  # fmt: skip
+    # In RAW a flagged entry is still the scheme's own value, so V is joined once more; the other modes take the exact
+    # sum.
     if test.mode == RAW:
         _recompute_flagged(program, products, out, addend, a, b, flags, config, counts, device)
         return
@@ -326,8 +339,10 @@ def _recompute_flagged(
     from prismm.cuda.slices.kernels import recompute as recompute
 
     (left, right, sums), (_, _, sums_i) = products[0], products[-1]
+    # Without C any pointer will do: ADDEND keeps the kernel from reading it.
     source = addend or out
     a_strides, b_strides, strides, c_strides = (
+        # Kernels see real numbers, of which a complex element has two, so all its steps count twice.
         tuple((2 if some.buffer.dtype.is_complex else 1) * step for step in some.strides)
         for some in (a, b, out, source)
     )

@@ -41,6 +41,7 @@ def slice_vectors(
     if x.batch * x.vectors == 0:
         return found
     program.count_split(x.elements, left=left)
+    # The kernel passes over a vector d + 2 times, and across a row each pass would read whole sectors for one element.
     if x.strides[2] != 1 and x.terms > 1:
         x = _straight(program, x)
     block, warps = _BLOCK
@@ -84,6 +85,7 @@ def multiply_slices(
     top = program.allocate(config.digits.top, config.pairs * units, m, -(-n // 64) * 64)
     sums = Sums(top, top, cut.blocks)
     rows, columns, depth = product.TILES[config.digits.size]
+    # The cap keeps SUM within 32 bits where FP64 units add even more terms of narrow digits exactly.
     longest = min(config.digits.longest_sum, 1 << 20)
 
     def multiply(p: int, q: int, pair: int, matrices: int, strides: tuple[int, int]) -> None:
@@ -93,6 +95,7 @@ def multiply_slices(
         program.launch(
             product.slice_product, (-(-m // rows) * -(-n // columns), matrices * cut.blocks), *some, to, to, m, n,
             cut.width, pitch, left.plane, right.plane, *strides, sums.row_pitch, sums.plane, cut.blocks, SLICES=1,
+            # One slice and one group: nothing is carried or shifted, and `low` is never written.
             GROUPS=1, BITS=config.digits.bits, SUM=max(longest // depth, 1) * depth, ROWS=rows, COLUMNS=columns,
             DEPTH=depth, GROUP=product.GROUP, **product.launch(config.digits.size, device.sm90),
         )  # fmt: skip
@@ -101,9 +104,11 @@ def multiply_slices(
     for p in range(config.slices):
         count = min(config.slices, config.groups - p)
         if batch == 1:
+            # The right operand's slices lie like matrices of a batch, one step apart, so one launch serves all q.
             multiply(p, 0, pair, count, (0, 1))
         else:
             for q in range(count):
+                # Here that step goes from matrix to matrix, so each pair of slices takes a launch.
                 multiply(p, q, pair + q, batch, (int(left.batch == batch), int(right.batch == batch)))
         pair += count
     return sums

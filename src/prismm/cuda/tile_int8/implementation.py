@@ -137,12 +137,14 @@ def _vectors(
     source: Any, index: Any, count: int, tile: int, width: int, segments: int, given: bool, columns: bool
 ) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
     """(s, x·2^-s, D) of the vectors of an index; the tiles they stand in are read as a whole."""
+    # `range` turns a negative index and refuses one that is outside.
     chosen = np.arange(count)[index] if isinstance(index, slice) else np.array([range(count)[index]])
     if chosen.size == 0:
         return np.zeros(0, np.int64), np.zeros((0, 1)), np.zeros(0)
     first, last = int(chosen.min()) // tile * tile, min(count, (int(chosen.max()) // tile + 1) * tile)
     data = np.asarray(source[:, first:last].T if columns else source[first:last], np.float64)
     top = np.abs(data).max(1, initial=0.0)
+    # As in the kernels, a vector that is not finite counts as zeros, and changes no tile's exponent.
     data = np.where(np.isfinite(top)[:, None], data, 0.0)
     top = np.where(np.isfinite(top), top, 0.0)
     shift = np.frexp(top)[1].astype(np.int64)
@@ -155,6 +157,7 @@ def _vectors(
     significand, e = np.frexp(largest)
     # g is e - 1, or e where RN of the largest element carries.
     unit = np.where(largest > 0.0, np.ldexp(1.0, e - bits - 2 + (significand >= 1.0 - 2.0 ** (-bits - 2))), 0.0)
+    # D² adds the square of a tile's half unit for every element, width of them a step.
     lost = np.sqrt((unit * unit).sum(1) * width) * _UP
     lost = np.repeat(lost, tile)[: data.shape[0]]
     lost = (np.ldexp(lost, -shift) if given else lost) + 2.0**-90
@@ -209,6 +212,7 @@ class Implementation(Composite):
         x, y, z = matrices_of(job.a, A), matrices_of(job.b, B), matrices_of_result(job.target)
         m, n, parts = min(rows, z.shape[1]), min(columns, z.shape[2]), 2 if z.is_complex else 1
         each = tile_launches.workspace(self.scheme, m, n, parts * x.shape[2])
+        # The first block's launches set the counts to 0; later blocks and parts add to them.
         clear, program = True, job.program
         for left, right, result in blocks_of(x, y, z, rows, columns, each):
             for part in range(parts):
@@ -232,6 +236,7 @@ class Implementation(Composite):
         count = problem.count * parts
         pairs = scheme.exponent == "pair"
         left, right = (4, 4) if pairs else scheme.segments
+        # Elements of 4 bytes are read twice: by the survey, and by the split.
         moved = (8 * parts * (m + n) * k + (left * m + right * n) * k) * count
         seconds = 4 * rates.check * parts + moved / (tuning.tile_split * rates.memory)
         seconds += problem.result_bytes / (tuning.tile_certify * rates.memory)

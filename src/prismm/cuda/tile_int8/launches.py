@@ -131,6 +131,7 @@ def config_for(scheme: TileInt8, terms: int, target: Target | None, summed: bool
     """The problem of a product with an inner dimension of `terms`."""
     found = bound(scheme, terms)
     raw = (target is None or target.kind == "fast") and not scheme.fallback
+    # Above gamma by more than the kernel's float32 takes from it.
     gamma = found.gamma * (1.0 + 2.0**-10)
     return LaunchConfig(scheme, found.room(target, grade_of(scheme)), found.last, raw, gamma, summed)
 
@@ -144,6 +145,7 @@ def workspace(scheme: TileInt8, rows: int, columns: int, k: int) -> int:
     planes = steps * width * (left * rows + right * columns)
     weights = 4 * steps * (-(-rows // tile_rows) + -(-columns // tile_columns) + 32)
     pieces = 8 * (-(-k // 512) + -(-k // _LENGTH)) * (rows + columns)
+    # 24 bytes a vector: its shift, its cap, and four facts.
     return planes + weights + pieces + 24 * (rows + columns) + rows * columns // 8
 
 
@@ -172,11 +174,13 @@ def queue(
     steps, vectors = -(-k // width), batches * (m + n)
     pairs = scheme.exponent == "pair"
     all_rows = batches * (m + n if pairs else left * m + right * n)
+    # Rows of planes are counted in 32 bits by TMA and by the kernels.
     if steps * all_rows >= 1 << 31:
         raise EngineError(
             f"{scheme} cuts {m} x {k} x {n} into more pieces than a GPU addresses; pass a tile with a longer inner "
             "dimension, or multiply in blocks"
         )
+    # Multiples of 16, so that kernels read weights in whole vectors.
     left_tiles, right_tiles = _ceil(-(-m // tile_rows), 16), _ceil(-(-n // tile_columns), 16)
     all_tiles = batches * (left_tiles + right_tiles)
     planes = to.allocate(torch.float32 if pairs else torch.int8, steps * all_rows, width)
@@ -208,6 +212,7 @@ def queue(
         tile_split.scale_tiles, (-(-vectors // 128),), tops, sizes, shifts, caps, counts, vectors, surveyed, k,
         CLEAR=clear, BLOCK=128, num_warps=4, enable_fp_fusion=False,
     )  # fmt: skip
+    # Whole tiles a program, as a tile's exponent is the largest of all its vectors.
     block = max(64, tile_rows, tile_columns)
     programs = [-(-count // block) * pieces for count in (m, n)]
     given = scheme.scaling == "none"
@@ -222,6 +227,7 @@ def queue(
         (0, m, 0, left_tiles, tile_rows, left),
         (batches * m, n, batches * left_tiles, right_tiles, tile_columns, right),
     ):
+        # HALF: half a unit, 2^(g-f-1), of a tile whose weight is 2^(g-6).
         to.launch(
             tile_certify.sum_tiles, (-(-batches * count // 128),), squares, capped, shifts, caps, weights, facts, first,
             batches * count, vectors, count, k, pieces, tile0, tiles, all_tiles, TILE=tile, WIDTH=width,

@@ -56,6 +56,7 @@ def add_term(high, low, size, nonzero, f, x, tail, counts):
     """
     p = f * x
     total, r = two_sum(high, p)
+    # Of the tile's shape, as f is a scalar; 0 drops its term, as in BLAS, where 0·Inf would make it NaN.
     used = tl.zeros(x.shape, tl.float64) + f != 0.0
     low = tl.where(used, low + (r + (tl.fma(f, x, -p) + f * tail)), low)
     return tl.where(used, total, high), low, tl.where(used, size + tl.abs(p), size), nonzero | (used & counts)
@@ -68,6 +69,7 @@ def _sum_uncertified(high, low, err, PRECISION: tl.constexpr):
     above = high + (low + err)
     if PRECISION == 53:
         return (above != high) | (below != high)
+    # Widened, so that an end on a midpoint of float32 counts as undecided.
     below -= tl.abs(below) * 4.440892098500626e-16  # 2^-51
     above += tl.abs(above) * 4.440892098500626e-16
     return (below.to(tl.float32) != above.to(tl.float32)) | ((below > 0.0) != (above > 0.0))
@@ -90,6 +92,7 @@ def _joined(
 ):  # fmt: skip
     """X = high + low of a tile, and where it is not 0; 0 where it is not safe to scale it."""
     h, m, t = expand_digits(at, plane, reduction, constants, read, MODULI, LIMBS, PART, False)
+    # The inner `where` keeps `power_of_two` within its range in entries that the outer one drops.
     scale = tl.where(safe, power_of_two(tl.where(safe, exponent, 0)), 0.0)
     return h * scale, (m + t) * scale, h != 0.0
 
@@ -114,6 +117,7 @@ def decided(
     low = high
     size = high
     nonzero = high != 0.0
+    # In the CPU's order, on which `low` and so the decisions depend.
     high, low, size, nonzero = add_term(high, low, size, nonzero, f0, x1, t1, n1)
     if PARTS == 2:
         high, low, size, nonzero = add_term(high, low, size, nonzero, f1, x2, t2, n2)
@@ -130,9 +134,11 @@ def decided(
     unsafe = ~safe | ~(tl.abs(high) > 1.499696813895631e-241)
     if PRECISION == 24:
         unsafe = unsafe | (tl.abs(high) >= 1.7014118346046923e38)  # 2^127
+    # False everywhere: bounds are numbers.
     uncovered = bound != bound
     if MODE == MAGNITUDE:
         uncovered = (bound != 0.0) & ~(tl.abs(high) - err >= bound * kappa)
+    # Correct rounding is that of the exact sum, so X's own error counts; the other modes round the scheme's sum.
     if MODE == ROUNDING:
         err += bound
     # Magnitudes say nothing of overflow within the bound: 2^1020, 2^126.
@@ -141,6 +147,7 @@ def decided(
     flagged = unsafe | _sum_uncertified(high, low, err, PRECISION) | (uncovered & far)
     if MODE == MAGNITUDE:
         flagged = flagged | ~(bound < (1.1235582092889474e307 if PRECISION == 53 else 8.507059173023462e37))
+    # A sum of nothing is 0 exactly, though its size of 0 looks like underflow.
     flagged = flagged & ~(~nonzero & (bound == 0.0) & safe)
     return high, flagged, uncovered & ~flagged
 
@@ -155,6 +162,7 @@ def covered(
         row_e, row_shift, _, _, _, _ = bound_terms(rows, m, i, in_m, 1, True)
         column_e, column_shift, _, _, _, _ = bound_terms(columns, n, j, in_n, 1, True)
         power = row_e[:, None] + row_shift[:, None] + column_e[None, :] + column_shift[None, :]
+        # Two parts of a factor: their magnitudes add up to at most √2 times its own.
         needed = tl.load(constants + 1) * tl.where((f0 != 0.0) & (f1 != 0.0), 1.4142135623730954, 1.0)
         least = units * needed * power_of_two(2 - tl.where(special, 0, power))
         hits = large_products(rows, columns, m, n, i, j, in_m, in_n, k, LEVELS)
@@ -244,6 +252,7 @@ def combine_digits(
         if MODE == RAW:
             flagged = flagged | ~(tl.abs(value) + first * tl.abs(f0) < TOP)
         flagged = (flagged | special) & inside
+        # Flagged entries keep what they hold: C may be the result itself, and `recompute_exact` reads it once more.
         tl.store(target, value if PRECISION == 53 else value.to(tl.float32), mask=inside & ~flagged)
         store_flags(flagged, flags, i, j, m, flag_pitch, ROWS, BLOCK)
     else:
@@ -306,6 +315,7 @@ def _rounded_total(f0, x0, f1, x1, f2, c0, f3, c1, PRECISION: tl.constexpr, PART
     high, low = two_sum(high, low)
     flagged = ~(size < 8.452712498170644e270) | ((rest != 0.0) & _sum_uncertified(high, low, 2.0 * rest, PRECISION))
     if PRECISION == 24:
+        # To odd: the rounding to float32 that follows then sees that bits were lost, and the two roundings are one.
         step = tl.where((low > 0.0) == (high > 0.0), 1, -1)
         odd = (low != 0.0) & ((bits_of(high) & 1) == 0)
         high = tl.where(odd, (bits_of(high) + step).to(tl.float64, bitcast=True), high)

@@ -46,6 +46,7 @@ def deposit(total, x, sign, position):
     index = tl.arange(0, LIMBS_OF_SUMS)
     limb = position >> 5
     r = position & 31
+    # Both halves stay below 2^63 when they are shifted by up to 31 bits.
     low = (x & LOW32) << r
     high = (x >> 32) << r
     total += tl.where(index == limb, (low & LOW32) * sign, 0)
@@ -57,6 +58,7 @@ def deposit(total, x, sign, position):
 @triton.jit
 def deposit_product(total, d, significand_, sign, position):
     """sign·d·significand·2^position added to limbs, |d| < 2^32, significand < 2^53."""
+    # 27 bits, and 26: times the 32 of d each is below the 2^59 that `deposit` takes.
     total = deposit(total, d * (significand_ & 0x7FFFFFF), sign, position)
     return deposit(total, d * (significand_ >> 27), sign, position + 27)
 
@@ -76,6 +78,7 @@ def _add_scaled(total, first, last, factor, sums, lowest, highest):
         stop = tl.minimum(highest + 3, LIMBS_OF_SUMS)
         for limb in range(lowest.to(tl.int32), stop.to(tl.int32)):
             whole = limb_of(sums, limb_numbers(), limb) + carry
+            # Limbs may be negative: the shift rounds down, so that the carry has the sign and the word has none.
             carry = whole >> 32
             total = deposit_product(total, whole & LOW32, body, sign_of(factor), wide(limb) * 32 + e + AHEAD)
         total = deposit_product(total, carry, body, sign_of(factor), stop * 32 + e + AHEAD)
@@ -157,6 +160,7 @@ def _in_two(
         factor = f0 if part == 0 else f1
         s, c, steps = sum_in_lanes(a, a_step, a_shift, b, b_step, b_shift, k, part, PARTS, BLOCK)
         x, tail = two_sum(s, c)
+        # Exact: `safe` keeps powers of two from leaving the range.
         x, tail = x * scale, tail * scale
         high, low, size, nonzero = add_term(high, low, size, nonzero, factor, x, tail, x != 0.0)
         error += tl.abs(factor) * (error_of_sums(n2a * n2b, steps) * scale)
@@ -202,6 +206,7 @@ def _recompute_entry(
             c1 = tl.load(c + 1).to(tl.float64)
     a_shift = tl.full([], 0, tl.int32)
     b_shift = a_shift
+    # True: without statistics of the vectors any entry may be special.
     may_be_special = i >= 0
     if MODE != NATIVE:
         _, a_shift, _, _, _, _ = bound_terms(rows, m, i, i < m, 1, True)
@@ -215,6 +220,7 @@ def _recompute_entry(
             if PARTS == 2:
                 s1 = ieee_value(a, a_step, b, b_step, k, 1, PARTS, BLOCK)
     if PARTS == 2:
+        # (f + gi)·(X + Yi) has the parts f·X - g·Y and g·X + f·Y.
         real = part == 0
         f0, f1, f2, f3 = (
             tl.where(real, f0, g0),
@@ -279,6 +285,7 @@ def recompute_exact(
         at = tl.full([], -1, tl.int32)
         while left > 0:
             left -= 1
+            # Triton has no break and no index into a tensor: the next flagged word is the least lane above the last.
             at = tl.min(tl.where((some != 0) & (lanes > at), lanes, SPAN), 0)
             word = tl.load(flags + start + at).to(tl.int64) & LOW32
             row = (start + at) // flag_pitch

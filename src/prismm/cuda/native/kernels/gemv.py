@@ -39,7 +39,9 @@ def multiply_by_a_vector(
     out += batch * rows
     i, h = first + tl.arange(0, ROWS), tl.arange(0, BLOCK)
     inside = i < rows
+    # Rows beyond the last read the last one, so loads need no mask along the rows; their entries are not stored.
     at = matrix + tl.minimum(i, rows - 1).to(tl.int64)[:, None] * step + h[None, :]
+    # A lane adds terms of its own and the lanes are added once at the end: any order keeps the bound.
     sums = tl.zeros([ROWS, BLOCK], tl.float64)
     most = tl.zeros([ROWS, BLOCK], tl.float32)
     for start in tl.range(0, BLOCK if ONE else k, BLOCK, num_stages=STAGES):
@@ -51,9 +53,11 @@ def multiply_by_a_vector(
             y, z = tl.load(at + start, mask=there[None, :], other=0.0), tl.load(element, mask=there, other=0.0)
         sums += y.to(tl.float64) * z.to(tl.float64)[None, :]
         if PRECISION == 24:
+            # In float32, where a product that overflows is Inf and so sends the entries to exact sums.
             most = tl.maximum(most, tl.abs(y * z[None, :]))
     total = tl.sum(sums, 1)
     value = total if PRECISION == 53 else total.to(tl.float32)
+    # Negated, so that NaN is recomputed too.
     recomputed = ~(tl.abs(total) < LARGE)
     if PRECISION == 24:
         # 64 times k²·2^-53 times the largest product of all these entries, as `direct` has it.

@@ -164,6 +164,7 @@ def multiply_directly(
     in_m, in_n = (i < m)[:, None], (j < n)[None, :]
     of_a = _buffers(a.dtype.element_ty, ROWS, DEPTH, SHARED_A, STAGES)
     of_b = _buffers(b.dtype.element_ty, DEPTH, COLUMNS, SHARED_B, STAGES)
+    # One stage fewer than there are: the last is filled by the first step, as each step fills the one before it.
     for stage in gl.static_range(STAGES - 1):
         _begin(of_a[stage], left, in_m & (ha < k - stage * DEPTH)[None, :])
         _begin(of_b[stage], right, (hb < k - stage * DEPTH)[:, None] & in_n)
@@ -177,13 +178,17 @@ def multiply_directly(
     column_top = largest_of_columns(gl.zeros([_INNER, COLUMNS], gl.float32, OF_B), COLUMNS)
     for first in range(0, k, STAGES * DEPTH):
         for stage in gl.static_range(STAGES):
+            # The loop is unrolled by whole rounds of stages, of which the last may be cut short.
             rest = k - first - stage * DEPTH
             if rest > 0:
+                # All copies but the STAGES - 2 latest have landed, so this stage is there; its barrier frees the stage
+                # before as well.
                 async_copy.wait_group(STAGES - 2)
                 ahead: gl.constexpr = (stage + STAGES - 1) % STAGES
                 rest -= (STAGES - 1) * DEPTH
                 _begin(of_a[ahead], left, in_m & (ha < rest)[None, :])
                 _begin(of_b[ahead], right, (hb < rest)[:, None] & in_n)
+                # Groups are counted by `wait_group`, so one is committed even where masks copy nothing.
                 async_copy.commit_group()
                 left += a_on
                 right += b_on
@@ -194,6 +199,7 @@ def multiply_directly(
                         row_top = gl.maximum(row_top, largest_of_rows(x, ROWS))
                         column_top = gl.maximum(column_top, largest_of_columns(y, COLUMNS))
                     sums = mma_v2(x.to(gl.float64), y.to(gl.float64), sums)
+    # The conversions below use shared memory, into which no copy may land any more.
     async_copy.wait_group(0)
     if PRECISION == 24:
         of_row = gl.convert_layout(gl.max(row_top, 1), gl.SliceLayout(1, MMA))
@@ -201,6 +207,7 @@ def multiply_directly(
     value = sums
     if not PARTED:
         value = sums if PRECISION == 53 else sums.to(gl.float32)
+        # Negated, so that NaN is recomputed too.
         recomputed = ~(gl.abs(value) < LARGE)
         if PRECISION == 24:
             scale = k.to(gl.float64) * k.to(gl.float64) * SLACK

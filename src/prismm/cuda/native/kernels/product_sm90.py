@@ -120,6 +120,7 @@ def _feed(
     PIECES: gl.constexpr = DEPTH // INNER
     SIZE: gl.constexpr = 4 if SINGLE else 8
     stage = 0
+    # The ring begins empty: waiting for the phase before the first one returns at once.
     phase = 1
     for tile in range(gl.program_id(0), tiles_m * tiles_n * products, gl.num_programs(0)):
         t = tile // (tiles_m * tiles_n)
@@ -162,6 +163,8 @@ def _read(
 def _bring(result, staging, value, t, i0, j0, EDGE: gl.constexpr):
     """A tile to where it belongs, by way of shared memory that nobody reads any more."""
     staging.store(value.reshape((1, EDGE, EDGE)))
+    # TMA reads shared memory through another proxy: the fence shows it the stores, and the barrier waits for all
+    # threads'.
     fence_async_shared()
     gl.thread_barrier()
     tma.async_copy_shared_to_global(result, [t, i0, j0], staging)
@@ -181,6 +184,7 @@ def _multiply(
     row_in, column_in = gl.arange(0, EDGE, gl.SliceLayout(1, PLACED)), gl.arange(0, EDGE, gl.SliceLayout(0, PLACED))
     stage = 0
     phase = 0
+    # Every program has a tile, so that a first stage always comes.
     mbarrier.wait(full.index(0), 0)
     x, y = _read(left_ring, right_ring, 0, GROUP, DOWN, ACROSS, EDGE, SINGLE, LEFT_ALONG, RIGHT_ALONG)
     for tile in range(gl.program_id(0), tiles, gl.num_programs(0)):
@@ -194,6 +198,7 @@ def _multiply(
             column_top = largest_of_columns(gl.zeros([INNER, EDGE], gl.float32, _RIGHT), EDGE)
         for first in range(start, end, DEPTH):
             now = stage
+            # The last 16 terms of a step are multiplied below: the ones read ahead then belong to the next stage.
             for piece in gl.static_range(1, PIECES):
                 ahead_x, ahead_y = _read(
                     left_ring, right_ring, now * PIECES + piece, GROUP, DOWN, ACROSS, EDGE, SINGLE, LEFT_ALONG,
@@ -215,6 +220,7 @@ def _multiply(
                 column_top = gl.maximum(column_top, largest_of_columns(y, EDGE))
             sums = mma_v2(x.to(gl.float64), y.to(gl.float64), sums)
             x, y = ahead_x, ahead_y
+            # One arrival counts for the group, so all its warps must have read the stage.
             gl.thread_barrier()
             mbarrier.arrive(free.index(now), count=1)
         value = sums
@@ -243,10 +249,14 @@ def _multiply(
                 doubtful = gl.max(recomputed.to(gl.int32).reshape([EDGE * EDGE]), 0) > 0
                 value = sums.to(gl.float32)
             else:
+                # Upper words compare as magnitudes do, NaN above all numbers, without a comparison in float64 for each
+                # entry.
                 doubtful = gl.max(magnitude_word(value).reshape([EDGE * EDGE]), 0) >= _LARGE_WORD
             if doubtful:
                 if not SINGLE:
                     recomputed = ~(gl.abs(value) < LARGE)
+                # By threads, not TMA: `recompute_tile` reads these entries back, which a copy under way may not have
+                # written.
                 target = out + wide(t) * m * n
                 gl.store(
                     target + row.to(gl.int64)[:, None] * n + column[None, :], gl.where(recomputed, float("nan"), value),
@@ -258,6 +268,7 @@ def _multiply(
                 )  # fmt: skip
             else:
                 _bring(result, staging, value, t, i0, j0, EDGE)
+    # Shared memory has to last until the last copy has read it.
     tma.store_wait(0)
 
 
@@ -290,9 +301,11 @@ def multiply_by_groups(
     stored = gl.allocate_shared_memory(RESULT, [DOWN * ACROSS, 1, EDGE, EDGE], result.layout)
     full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
     free = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
+    # A stage is full by the feeder's one arrival and its bytes, free once each group has arrived.
     for stage in gl.static_range(STAGES):
         mbarrier.init(full.index(stage), count=1)
         mbarrier.init(free.index(stage), count=DOWN * ACROSS)
+    # TMA works through another proxy, to which initialised barriers are not visible before a fence.
     fence_async_shared()
     gl.warp_specialize(
         [
@@ -311,6 +324,7 @@ def multiply_by_groups(
                 SINGLE, PARTED, LEFT_ALONG, RIGHT_ALONG, DOWN, ACROSS, EDGE, DEPTH, STAGES, STRIP,
             )),
         ],
+        # Registers of a thread: 224 + 224 + 56 is what three times `maxnreg` = 168 gives at the launch.
         [4, 1],
         [224, 56],
     )  # fmt: skip

@@ -29,6 +29,7 @@ def _largest(x, first, at, step, parts, TOGETHER: tl.constexpr):
     for start in range(0, parts, TOGETHER):
         there = (start + p < parts)[:, None]
         one = tl.load(x + (first + start + p)[:, None] * step + at[None, :], mask=there, other=0.0)
+        # A maximum would drop NaN; Inf makes the test that follows fail, as it should.
         most = tl.maximum(most, tl.where(one == one, one, float("inf")))
     return tl.max(most, 0)
 
@@ -68,6 +69,8 @@ def add_parts(
     if PRECISION == 24:
         scale = terms.to(tl.float64) * terms.to(tl.float64) * SLACK
         recomputed = ~(tl.abs(total) + scale * tl.max(most, 0).to(tl.float64) < TOP)
+        # Tiles' products of magnitudes are coarse, but few; those of rows and columns are read only where they do not
+        # suffice.
         if tl.max((recomputed & inside).to(tl.int32), 0) > 0:
             at = tl.minimum(entry, size - 1)
             of_row = _largest(row_tops, batch * parts, at // n, m, parts, TOGETHER)

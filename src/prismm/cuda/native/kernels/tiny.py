@@ -139,6 +139,7 @@ def scale_of(x, q, thresholds, limit_bits, AXIS: tl.constexpr):
 @triton.jit
 def _factors_of(e, shift):
     """2^-s, 0 where that is not usual, and 2^(e+s)."""
+    # Below 450 each, so that a row's times a column's factor stays a normal number.
     usual = (e < NONFINITE) & (shift > -450) & (shift < 450)
     return tl.where(usual, power_of_two(tl.where(usual, -shift, 0)), 0.0), power_of_two(tl.where(usual, e + shift, 0))
 
@@ -238,6 +239,7 @@ def _sums(left, right, terms, zero, LAYOUT: gl.constexpr, FUSED: gl.constexpr, S
     multiply-additions, S if SIZES.
     """
     s, c, size = zero, zero, zero
+    # An odd number of terms reads one more, which is 0: TERMS is a power of two from 2 on.
     for first in range(0, terms, UNROLLED):
         for more in gl.static_range(UNROLLED):
             x, y = _factors(left, right, first + more, LAYOUT)
@@ -307,6 +309,7 @@ def _decided(s, c, err, size, scale, PRECISION: gl.constexpr, SHIFTED: gl.conste
         # Ends that are midpoints of float32 decide nothing.
         first = ((below - gl.abs(below) * 4.440892098500626e-16) * scale).to(gl.float32)  # 2^-51
         last = ((above + gl.abs(above) * 4.440892098500626e-16) * scale).to(gl.float32)
+        # Zeros of both signs are equal in float32, so signs are compared as well.
         certain = certain & (first == last) & ((below > 0.0) == (above > 0.0))
     return value, ~certain
 
@@ -358,6 +361,7 @@ def multiply_tiny(
     )  # fmt: skip
     of_a = gl.allocate_shared_memory(gl.float64, [TERMS, MATRICES, ROWS], SHARED)
     of_b = gl.allocate_shared_memory(gl.float64, [TERMS, MATRICES, COLUMNS], SHARED)
+    # The same memory with a layout of rank 2, which is what is left when a term is taken by its index.
     left = of_a._reinterpret(gl.float64, [TERMS, MATRICES, ROWS], OF_TERM)
     right = of_b._reinterpret(gl.float64, [TERMS, MATRICES, COLUMNS], OF_TERM)
     zero = gl.zeros([MATRICES, ROWS, COLUMNS], gl.float64, LAYOUT)
@@ -373,6 +377,7 @@ def multiply_tiny(
         value = s
         not_certified = ~(gl.abs(s) < LARGE)
         if PRECISION == 24:
+            # 2^-52 is 2·u: the bound k·u·S, and as much for the rounding of S and of this test.
             not_certified = ~(gl.abs(s) + size * (count * 2.220446049250313e-16) < TOP)  # 2^-52
     else:
         doubled = count * count * (1.01 * 2.0**-106)
@@ -390,6 +395,7 @@ def multiply_tiny(
             scale = down_row * down_column
         err = size * (count * (1.01 * 2.0**-53) if FUSED else doubled)
         value, not_certified = _decided(s, c, err, size, scale, PRECISION, MODE == SCALED)
+        # One undecided entry has all entries of the program summed again, as a program branches as a whole.
         if gl.max(gl.max(gl.max(not_certified.to(gl.int32), 2), 1), 0) > 0:
             again, rest, more, exact = _sums_again(left, right, terms, zero, LAYOUT)
             if FUSED:
@@ -412,6 +418,7 @@ def multiply_tiny(
             not_certified = not_certified | far | (scale == 0.0)
             doubt = doubt & ~not_certified
             if gl.max(gl.max(gl.max(doubt.to(gl.int32), 2), 1), 0) > 0:
+                # Elements are read again: keeping them in registers would slow all programs for a proof that few need.
                 x = _read(
                     a, a_batch, a_row, a_step, batches, first, m, terms, MATRICES, ROWS, TERMS, COPY_A, ACROSS_A, WHOLE,
                     TOGETHER_A, PARTS, False,

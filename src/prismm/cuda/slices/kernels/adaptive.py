@@ -76,6 +76,8 @@ def _unit_below(largest, e, BITS: tl.constexpr, TRUNCATED: tl.constexpr, CLIPPED
     by = exponent_above(bits_of(largest)).to(tl.int32) - STEP
     if not TRUNCATED:
         top = scaled(largest, -by)
+        # Only eight bits round up to 128; INT8 has no such digit, and without a common grid there is no carry to take
+        # it.
         one_more = nearest_of(top, NVIDIA) > 127.0
         if CLIPPED:
             by = tl.where(one_more, by + 1, by)
@@ -118,6 +120,7 @@ def slice_adaptively(
     squares = tl.zeros([BLOCK], tl.int64)
     total = tl.zeros([BLOCK], tl.int64)
     lost = tl.zeros([BLOCK], tl.int32)
+    # Five thresholds are five variables: Triton has no array of registers to index.
     c0 = tl.zeros([BLOCK], tl.int32)
     c1 = c0
     c2 = c0
@@ -127,7 +130,9 @@ def slice_adaptively(
     for h in range(0, k, BLOCK):
         value, y = _elements(start, h + lanes, k, finite, first, second)
         best = tl.maximum(best, tl.abs(y))
+        # Scaled back, an element that scaling rounded below the normal numbers differs from itself.
         lost |= (scaled(y, e) != value).to(tl.int32)
+        # Rounded up, as bounds grow with norms; integers, so that no order of the sum changes a bit of them.
         v = ceiling_of_product(tl.abs(value) * lift, factor, NVIDIA)
         squares += v.to(tl.int64) * v
         total += v
@@ -140,10 +145,12 @@ def slice_adaptively(
             c4 += some4
     left = tl.max(best, 0)
     top = _unit_below(left, 0, BITS, TRUNCATED, CLIPPED, NVIDIA)
+    # Loops of Triton carry tensors only, so 0 is one.
     before, unit = tl.full([], 0, tl.int32), top
     for p in range(SLICES):
         best = tl.zeros([BLOCK], tl.float64)
         weight = tl.zeros([BLOCK], tl.int64)
+        # Up to the pitch, not k: the product multiplies the padding, which must be zeros.
         for h in range(0, pitch, BLOCK):
             _, y = _elements(start, h + lanes, k, finite, first, second)
             # What the slices before leave, in their last unit; of the first, all.

@@ -56,6 +56,7 @@ def _joined(
         safe = safe & whole & (rest <= tl.abs(h) * 7.888609052210118e-31) & near
     else:
         h, middle, tail = expand_slices(low + at, top + at, plane, blocks, read, GROUPS, BITS, TRUNCATED)
+    # The inner `where` keeps `power_of_two` within its range in entries that the outer one drops.
     scale = tl.where(safe, power_of_two(tl.where(safe, LIFT - shift, 0)), 0.0)
     bound = tl.where(safe, units * scale, units)
     return h * scale, (middle + tail) * scale, h != 0.0, units * (2.0**LIFT), bound, special, safe
@@ -99,6 +100,7 @@ def combine_slices(
     source = c + i.to(tl.int64)[:, None] * c_row + j.to(tl.int64)[None, :] * c_column
     f0, g0, f1, g1 = factor_of(alpha), factor_of(alpha_i), factor_of(beta), factor_of(beta_i)
     kappa = tl.load(constants)
+    # Sums that stay four binades below the end of the range do not overflow, whatever their own roundings.
     TOP: tl.constexpr = 1.1235582092889474e307 if PRECISION == 53 else 2.1267647932558654e37  # 2^1020, 2^124
     x0, t0, n0, units, bound, special, safe = _joined(
         low + below, top + above, at, plane, blocks, batches, rows + r, row_extras + u, columns + s, column_extras + v,
@@ -121,6 +123,8 @@ def combine_slices(
         else:
             a0, a1, b0, b1 = g0, f0, g1, f1
         value, flagged, uncovered = decided(
+            # In RAW the sum is the scheme's own, whose rounding the bound has no part in; overflow is asked below, with
+            # the bound.
             a0, x0, t0, n0, a1, x1, t1, n1, b0, c0, b1, c1, bound if MODE != RAW else bound * 0.0, safe, kappa, MODE,
             PRECISION, PARTS,
         )  # fmt: skip
@@ -132,5 +136,6 @@ def combine_slices(
                 constants, LEVELS,
             )  # fmt: skip
         flagged = (flagged | special) & inside
+        # Flagged entries keep what they hold: C may be the result itself, and the repair reads it once more.
         tl.store(target + part, value if PRECISION == 53 else value.to(tl.float32), mask=inside & ~flagged)
         store_flags(flagged, flags + part * m * flag_pitch, i, j, m, flag_pitch, ROWS, BLOCK)

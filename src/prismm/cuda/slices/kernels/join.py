@@ -59,6 +59,8 @@ _FAR = tl.constexpr(1 << 20)
 @triton.jit
 def unsigned(word):
     """An integer in [0, 2^32), as int32, in float64."""
+    # As the significand of a number from 2^52 on: one OR and one subtraction, both exact, and no conversion of
+    # integers.
     pattern = word.to(tl.uint32, bitcast=True).to(tl.uint64) | 0x4330000000000000
     return pattern.to(tl.float64, bitcast=True) - 4503599627370496.0  # 2^52
 
@@ -66,6 +68,7 @@ def unsigned(word):
 @triton.jit
 def signed(word):
     """An int32 in float64."""
+    # The flipped sign bit adds 2^31, so that the pattern has no sign; the constant takes it off again.
     pattern = (word.to(tl.uint32, bitcast=True) ^ 0x80000000).to(tl.uint64) | 0x4330000000000000
     return pattern.to(tl.float64, bitcast=True) - 4503601774854144.0  # 2^52 + 2^31
 
@@ -108,6 +111,7 @@ def limbs(groups: int, bits: int, size: int, truncated: bool = False) -> list[in
     found = [0, with_top] if size == 8 else [with_top]
     left = groups - 1 - with_top
     while left > 0:
+        # 52 bits are what a significand with the exponent of 2^52 takes (`_limb`).
         found.append(min(left, 52 // bits))
         left -= found[-1]
     return found
@@ -119,6 +123,7 @@ MOST_LIMBS = 5
 @triton.jit
 def _carried(upper, x, WIDTH: tl.constexpr):
     """Both after what x has above 2^WIDTH went to the upper limb, whose unit that is."""
+    # To nearest, so that what stays is at most half of the upper limb's unit; the multiply-addition is exact.
     carry = nearest(x * (2.0**-WIDTH))
     return upper + carry, tl.fma(carry, -(2.0**WIDTH), x)
 
@@ -186,7 +191,9 @@ def expand_slices(
             s3 += _limb(at, plane, D, C - D, BITS, mask)
         if D > 0:
             s4 += _limb(at, plane, 0, D, BITS, mask)
+        # Limbs of a single block are within their bits; only sums over blocks have anything to carry.
         if blocks > 1:
+            # From the lowest limb up, so that a carry that comes in goes on with the limb's own.
             if D > 0:
                 s3, s4 = _carried(s3, s4, BITS * D)
             if C > 0:
@@ -221,6 +228,7 @@ def last_slice(extras, vectors, at, inside, SLICES: tl.constexpr):
     before these.
     """
     digits = tl.load(extras + DIGITS * vectors + at, mask=inside, other=0)
+    # The top bit alone, -2^63, is its own negative as an integer, and positive only as a float64.
     lowest = tl.abs((digits & -digits).to(tl.float64))
     byte = ((bits_of(lowest) >> 52) - 1023) >> 3
     return tl.where(digits == 0, SLICES - 9 if SLICES > 8 else 0, SLICES - 1 - byte).to(tl.int32)
@@ -238,6 +246,7 @@ def left_out(u, some, v, others, GROUPS: tl.constexpr, BITS: tl.constexpr, TRUNC
     """What the pairs that are not kept can amount to, in units of V; u, v: last slices; some, others: elements that are
     not 0.
     """
+    # A term is there only where both elements are not 0, so the fewer of them count.
     each = _pair(BITS, TRUNCATED) * tl.minimum(some, others).to(tl.float64)
     return tl.maximum(u + v + 1 - GROUPS, 0).to(tl.float64) * each
 
@@ -254,15 +263,19 @@ def slice_bound(
     column_e, column_shift, n1b, db, n2b, fb = bound_terms(columns, n, j, in_n, Q, A_PRIORI)
     quarter = 0.25 * terms
     if TRUNCATED:
+        # Toward zero residuals reach 1, not 1/2, so norms count twice; and |T| <= |A'| leaves no product of residuals
+        # over.
         n1a, n1b, quarter = 2.0 * n1a, 2.0 * n1b, 0.0 * terms
     bound = bound_of(
         n1a[:, None], da[:, None], n2a[:, None], fa[:, None], n1b[None, :], db[None, :], n2b[None, :], fb[None, :],
         quarter, A_PRIORI,
     )  # fmt: skip
     if not A_PRIORI:
+        # 2^-10: DEVIATION counts in units of that.
         sa = tl.load(row_extras + DEVIATION * m + i, mask=in_m, other=0).to(tl.float64) * 0.0009765625
         sb = tl.load(column_extras + DEVIATION * n + j, mask=in_n, other=0).to(tl.float64) * 0.0009765625
         top_a, top_b = _largest(row_e, row_shift), _largest(column_e, column_shift)
+        # |T_b| <= max|B'| + 1/2 stands for the digits of the column, so ΣδA·δB needs no term of its own.
         third = sa[:, None] * (top_b[None, :] + 0.5) + top_a[:, None] * sb[None, :]
         bound = tl.minimum(bound, third * (1.0 + 1e-12))
     bound = bound * (2.0**-LIFT)
@@ -272,6 +285,7 @@ def slice_bound(
         some = tl.load(row_extras + NONZERO * m + i, mask=in_m, other=0)
         others = tl.load(column_extras + NONZERO * n + j, mask=in_n, other=0)
         bound += left_out(u[:, None], some[:, None], v[None, :], others[None, :], GROUPS, BITS, TRUNCATED)
+        # More than the roundings of these few operations, each 2^-53, can take off.
         bound = bound * (1.0 + 1e-12)
     return bound, row_e, column_e, row_shift, column_shift
 
@@ -301,6 +315,7 @@ def covered_products(rows, columns, m, n, i, j, in_m, in_n, k):
         for r in tl.static_range(5):
             hits = row[:, None] + _level(columns, n, j, in_n, r)[None, :]
             total += tl.maximum(hits, 0.0) * 0.5 ** ((p + 1 if p < 4 else 4) + (r + 1 if r < 4 else 4))
+    # 25 terms in float32 round by far less than 1e-5 of their sum.
     return total * (1.0 - 1e-5)
 
 
@@ -425,6 +440,7 @@ def join_slices(
     j = j0 + tl.arange(0, BLOCK)
     in_n = j < n
     i0 = tl.program_id(1) * STRIP
+    # One test by the strip's extremes spares most entries their own bound.
     ordinary = _ordinary(
         rows, columns, m, n, i0 + tl.arange(0, STRIP), j, terms, constants, SLICES, GROUPS, BITS, TRUNCATED, TESTED,
         PRECISION,
@@ -433,6 +449,7 @@ def join_slices(
         i = i0 + tile + tl.arange(0, ROWS)
         in_m = i < m
         inside = in_m[:, None] & in_n[None, :]
+        # Columns from n to the pitch are allocated, and what they hold is never stored.
         read = in_m[:, None] & (j < row_pitch)[None, :]
         at = i.to(tl.int64)[:, None] * row_pitch + j[None, :]
         h, rest, tail = expand_slices(low + at, top + at, plane, blocks, read, GROUPS, BITS, TRUNCATED)

@@ -40,6 +40,7 @@ LAUNCH = {"num_warps": 4, "enable_fp_fusion": False}
 @triton.jit
 def _add(s0, s1, s2, s3, rest, t, near):
     """A number added to the sum; what does not fit, or is not near, to `rest` in magnitude."""
+    # `rest` itself is rounded; the factor 1 + 2^-40 of `expand_pairs` covers that.
     rest += tl.where(near, 0.0, tl.abs(t))
     s0, t = two_sum(s0, tl.where(near, t, 0.0))
     s1, t = two_sum(s1, t)
@@ -86,16 +87,19 @@ def expand_pairs(
             y = _cut(column_cuts, n, j, in_n, FIRST, q, SLICES)
             e = (x[:, None] + y[None, :]).to(tl.int32)
             near = e >= -900
+            # Far pairs are measured as if they began at 2^-900: larger than they are, so `rest` stays an upper bound.
             scale = power_of_two(tl.maximum(e, -900))
             for block in range(blocks):
                 word = tl.load(at + wide(plane) * block, mask=mask, other=0)
                 if word.dtype == tl.int64:
+                    # 63 bits are more than a significand holds; each half converts exactly.
                     upper, lower = signed((word >> 32).to(tl.int32)) * 4294967296.0, unsigned(word.to(tl.int32))
                     s0, s1, s2, s3, rest = _add(s0, s1, s2, s3, rest, upper * scale, near)
                     s0, s1, s2, s3, rest = _add(s0, s1, s2, s3, rest, lower * scale, near)
                 else:
                     s0, s1, s2, s3, rest = _add(s0, s1, s2, s3, rest, signed(word) * scale, near)
             at += wide(plane) * blocks * batches
+    # Nothing rests on the number of passes: `whole` tests what they leave.
     for _ in tl.static_range(4):
         s0, s1, s2, s3 = _pass(s0, s1, s2, s3)
     whole = (s0 + s1 == s0) & (s1 + s2 == s1) & (s2 + s3 == s2)
@@ -124,6 +128,7 @@ def pairs_value(
                     total = deposit(total, size & LOW32, sign, position)
                     total = deposit(total, size >> 32, sign, position + 32)
                     first = tl.minimum(first, position >> 5)
+                    # 64 bits that begin within a limb reach into the two above it, and `last` is one beyond.
                     last = tl.maximum(last, (position >> 5) + 3)
             at += wide(plane) * blocks * batches
     return round_limbs(total, first, last, limb_numbers(), UNIT_OF_SUMS, PRECISION)
@@ -139,12 +144,14 @@ def pairs_bound(
     row_e, row_shift, _, _, _, fa = bound_terms(rows, m, i, in_m, Q, True)
     column_e, column_shift, half, _, _, fb = bound_terms(columns, n, j, in_n, Q, True)
     left = float_of(_cut(row_cuts, m, i, in_m, REST, SLICES - 1, SLICES))
+    # The statistics' `half` is ½‖B'‖₁, as bounds of products of residues take it.
     bound = left[:, None] * (2.0 * half)[None, :]
     for p in range(SLICES):
         weight = float_of(_cut(row_cuts, m, i, in_m, WEIGHT, p, SLICES))
         others = float_of(_cut(column_cuts, n, j, in_n, REST, tl.minimum(SLICES, GROUPS - p) - 1, SLICES))
         bound += weight[:, None] * others[None, :]
     lost = (fa[:, None] + fb[None, :]) * (wide(terms).to(tl.float64) * 9.332636185032189e-302)  # 2^-1000
+    # More than the roundings of up to 257 additions and products of positive numbers.
     return (bound + lost) * (1.0 + 1e-9), row_e, column_e, row_shift, column_shift
 
 
@@ -159,6 +166,7 @@ def pairs_uncertified(h, low, tail, rest, whole, PRECISION: tl.constexpr):
         size, signed = tl.abs(h), tl.where(h < 0.0, -low, low)
         below, above = size + (signed - err), size + (signed + err)
         lower, upper = bits_of(below) - 268435458, bits_of(above) - 268435454  # 2^28, and 2 more or less
+        # A sum that may be 0 or turn its sign has no interval of patterns to compare.
         differ = ~(below > 0.0) | ((lower >> 29) != (upper >> 29))
     return ~whole | ((rest != 0.0) & differ)
 

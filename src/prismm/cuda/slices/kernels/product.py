@@ -29,6 +29,7 @@ from prismm.cuda.residues.kernels.product import grouped
 
 TILES = {1: (128, 128, 64), 2: (128, 128, 64), 8: (64, 64, 16)}
 """Rows, columns and depth of a tile, by the bytes of a digit."""
+# Rows of tiles that go together, so that the L2 cache still holds the operands they share.
 GROUP = 8
 
 
@@ -73,6 +74,7 @@ def widest(slices: int, bits: int = 8, size: int = 1, truncated: bool = False) -
     """
     top = 63 if size == 8 else 31
     terms = ((1 << top) - (1 << (top - bits)) - 2) // (slices * largest_digit(bits, truncated) ** 2)
+    # Multiples of twice PADDED, to which `cut_for` rounds the widths of long vectors: none then exceeds this.
     return max(terms // (2 * PADDED) * (2 * PADDED), PADDED)
 
 
@@ -114,6 +116,7 @@ def slice_product(
     for back in range(GROUPS):
         pairs, p, q = run(GROUPS - 1 - back, SLICES)
         for h0 in range(0, pairs * width, DEPTH):
+            # No mask along the terms: blocks are padded with zeros to multiples of every depth.
             x = tl.load(a + (p * width + h0), mask=(i < m)[:, None], other=0)
             y = tl.trans(tl.load(b + (q * width + h0), mask=(j < n)[:, None], other=0))
             if FLOATS:
@@ -124,10 +127,13 @@ def slice_product(
                     sums = tl.zeros([ROWS, COLUMNS], SUMS)
             else:
                 acc = tl.dot(x, y, acc, out_dtype=tl.int32)
+        # This group's sums have to be in before the shift, as the next group's have another weight.
         if FLOATS:
             acc += sums.to(acc.dtype)
             sums = tl.zeros([ROWS, COLUMNS], SUMS)
         if back < GROUPS - 1:
+            # In two's complement the low bits have no sign and the shift rounds down, so both together are the
+            # accumulator.
             to = low + (unit * (GROUPS - 1) + back) * plane
             tl.store(to + at, (acc & ((1 << BITS) - 1)).to(low.dtype.element_ty), mask=inside)
             acc = acc >> BITS

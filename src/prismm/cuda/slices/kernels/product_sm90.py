@@ -36,6 +36,7 @@ def _feed(
     tiles_m = gl.cdiv(m, 64 * CONSUMERS)
     tiles_n = gl.cdiv(n, COLUMNS)
     stage = 0
+    # The ring begins empty: waiting for the phase before the first one returns at once.
     phase = 1
     for tile in range(gl.program_id(0), tiles_m * tiles_n * units, gl.num_programs(0)):
         unit = tile // (tiles_m * tiles_n)
@@ -67,6 +68,7 @@ def _multiply(
     STAGES: gl.constexpr, GROUP: gl.constexpr,
 ):  # fmt: skip
     layout: gl.constexpr = gl.NVMMADistributedLayout(version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, 128, 32])
+    # Sixteen neighbouring columns a thread, so that it stores 16 bytes at once.
     stored: gl.constexpr = gl.DistributedLinearLayout(
         reg_bases=[[0, 1], [0, 2], [0, 4], [0, 8], [8, 0], [0, 64], [0, 128]],
         lane_bases=[[0, 16], [0, 32], [1, 0], [2, 0], [4, 0]],
@@ -84,6 +86,7 @@ def _multiply(
         i = row * (64 * CONSUMERS) + 64 * WHICH + gl.arange(0, 64, layout=gl.SliceLayout(1, stored))
         j = column * COLUMNS + gl.arange(0, COLUMNS, layout=gl.SliceLayout(0, stored))
         at = i.to(gl.int64) * row_pitch
+        # The pitch is a multiple of 64: a thread's 16 columns are inside together, and those beyond n are padding.
         inside = (i < m)[:, None] & (j < row_pitch)[None, :]
         acc = gl.zeros((64, COLUMNS), gl.int32, layout)
         for back in range(GROUPS):
@@ -94,14 +97,17 @@ def _multiply(
                     left_ring.index(stage * CONSUMERS + WHICH), right_ring.index(stage).permute((1, 0)), acc,
                     use_acc=True, is_async=True,
                 )  # fmt: skip
+                # One product stays in flight, so that the unit is busy while its operands' successors are awaited.
                 acc = warpgroup_mma_wait(1, deps=(acc,))
                 # All but the last product have read their stages.
                 mbarrier.arrive(free.index((stage + (STAGES - 1)) % STAGES), count=1, pred=step > 0)
                 stage, phase = next_stage(stage, phase, STAGES)
+            # The accumulator's registers are the unit's until nothing is in flight; bits are taken from them below.
             acc = warpgroup_mma_wait(0, deps=(acc,))
             mbarrier.arrive(free.index((stage + (STAGES - 1)) % STAGES), count=1)
             if back < GROUPS - 1:
                 byte = acc.to(gl.uint8)
+                # The columns go back from the order of `split.plane_row`.
                 byte = byte.reshape([64, COLUMNS // 64, 8, 4, 2]).permute([0, 1, 3, 2, 4]).reshape([64, COLUMNS])
                 byte = gl.convert_layout(byte, stored)
                 to = low + (unit.to(gl.int64) * (GROUPS - 1) + back) * plane + at
@@ -128,9 +134,11 @@ def slice_product(
     right_ring = gl.allocate_shared_memory(gl.int8, [STAGES, COLUMNS, DEPTH], right.layout)
     full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
     free = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
+    # A stage is full by the feeder's one arrival and its bytes, free once each consumer has arrived.
     for stage in gl.static_range(STAGES):
         mbarrier.init(full.index(stage), count=1)
         mbarrier.init(free.index(stage), count=CONSUMERS)
+    # TMA works through another proxy, to which initialised barriers are not visible before a fence.
     fence_async_shared()
     gl.warp_specialize(
         [
@@ -147,6 +155,7 @@ def slice_product(
                 right_step, blocks, units, SLICES, GROUPS, CONSUMERS, COLUMNS, DEPTH, STAGES, GROUP,
             )),
         ],
+        # Registers of a thread: 240 + 240 + 24 is what three times `maxnreg` = 168 gives at the launch.
         [4, 1],
         [240, 24],
     )  # fmt: skip

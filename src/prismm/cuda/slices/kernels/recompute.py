@@ -102,6 +102,7 @@ def _recompute_entry(
     f1 = f0
     f3 = f2
     if PARTS == 2:
+        # (f + gi)·(X + Yi) has the parts f·X - g·Y and g·X + f·Y.
         real = part == 0
         f0, f1, f2, f3 = (
             tl.where(real, f0, g0),
@@ -115,6 +116,7 @@ def _recompute_entry(
             s1 = ieee_value(a, a_step, b, b_step, k, 1, PARTS, BLOCK)
     value = special_sum(f0, s0, f1, s1, f2, c0, f3, c1, PARTS)
     path = tl.full([], SPECIAL, tl.int32)
+    # Infinite and NaN are never 0, so 0 says that no term is special.
     if value == 0.0:
         value = exact_total(a, a_step, b, b_step, k, f0, f1, c0, f2, c1, f3, PRECISION, PARTS, BLOCK)
         path = tl.full([], EXACT, tl.int32)
@@ -166,11 +168,14 @@ def recompute_slices(
     total = wide(batches) * PARTS * m * flag_pitch
     for start in range(tl.program_id(0).to(tl.int64) * SPAN, total, tl.num_programs(0).to(tl.int64) * SPAN):
         some = tl.load(flags + start + lanes, mask=start + lanes < total, other=0)
+        # Triton has no break and no index into a tensor, so the next flagged word is found as the least lane above the
+        # last.
         left = tl.sum((some != 0).to(tl.int32), 0)
         at = tl.full([], -1, tl.int32)
         while left > 0:
             left -= 1
             at = tl.min(tl.where((some != 0) & (lanes > at), lanes, SPAN), 0)
+            # Read once more by its place; without the mask a word whose 32nd entry is flagged would extend its sign.
             word = tl.load(flags + start + at).to(tl.int64) & LOW32
             row = (start + at) // flag_pitch
             batch, part, i = row // m // PARTS, row // m % PARTS, row % m

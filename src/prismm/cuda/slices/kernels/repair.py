@@ -46,6 +46,7 @@ def _joined(
 ):  # fmt: skip
     """(value, proved) of one entry whose row and column are finite: joined once more, exactly."""
     LIFT: tl.constexpr = 0 if ADAPTIVE else BITS * (2 * SLICES - 1 - GROUPS)
+    # Tensors of one element, so that the functions of tiles serve one entry too.
     one = tl.arange(0, 1)
     inside = one == 0
     if ADAPTIVE:
@@ -77,6 +78,7 @@ def _joined(
     if MODE != ROUNDING:
         # Undecided also where some number within the bound overflows and another does not.
         err = spread(bound, rest, tail)
+        # What the parts do not hold may have either sign; twice, for its own rounding.
         if ADAPTIVE:
             err += 2.0 * lost
         below_h, below_low = two_sum(h, rest - err)
@@ -101,10 +103,12 @@ def _repair_entry(
 ):  # fmt: skip
     candidate = tl.full([], 0.0, tl.float64)
     finite = (tl.load(rows + LARGEST * m + i) < EXPONENT) & (tl.load(columns + LARGEST * n + j) < EXPONENT)
+    # An infinity or a NaN makes every entry of its vector infinite or NaN, so that 0 can stand for none.
     if not finite:
         candidate = ieee_value(a, a_step, b, b_step, k, 0, 1, BLOCK)
     proved = candidate != 0.0
     path = tl.full([], SPECIAL, tl.int32)
+    # The bound of slices has just left this rounding open, so twice the precision comes before another join.
     if MODE == ROUNDING:
         if not proved:
             candidate, proved = doubled(a, a_step, b, b_step, i, j, rows, columns, m, n, k, Q, 0, PRECISION, 1, BLOCK)
@@ -163,6 +167,7 @@ def repair_slices(
             while word != 0:
                 lowest = word & -word
                 word = word ^ lowest
+                # The bit's number from the exponent of its value, exact below 2^53: one conversion instead of a search.
                 bit = (lowest.to(tl.float64).to(tl.int64, bitcast=True) >> 52) - 1023
                 y = wide(w0 + first % SPAN) * 32 + bit
                 unit, entry = batch * blocks * wide(plane), x * row_pitch + y

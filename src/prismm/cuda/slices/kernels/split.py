@@ -89,6 +89,7 @@ def packed(r, ORDER: tl.constexpr):
     x = tl.arange(0, 4)
     shift = 8 * x if ORDER else 8 * (2 * (x % 2) + x // 2)
     if len(r.shape) == 2:
+        # 0x80808080: a flipped top bit takes 128 off each byte.
         return tl.sum(r << shift[None, :], 1) ^ -2139062144
     else:
         return tl.sum(r << shift[None, None, :], 2) ^ -2139062144
@@ -109,6 +110,7 @@ def slice_shift(
     """s of a finite vector."""
     start = 0 if TRUNCATED else 1
     if BALANCED:
+        # A subnormal's pattern is its integer in units of 2^-1074, whose float64 has the same significand, normalised.
         normal = tl.where(largest < 0x10000000000000, bits_of(largest.to(tl.float64)), largest)
         start = tl.where((normal & 0xFFFFFFFFFFFFF) > 0xFC00000000000, 2, 1)  # 127/128
     return BITS * SLICES - start - exponent_of(largest)
@@ -126,6 +128,7 @@ def peeled(rest, at: tl.constexpr, BITS: tl.constexpr, TRUNCATED: tl.constexpr, 
 def _total(residual, k, MEASURE: tl.constexpr, TRUNCATED: tl.constexpr):
     """`split.residual_total`, for residuals of up to 1 where they are TRUNCATED."""
     total = residual_total(residual, k, MEASURE)
+    # Residuals count by their squares, so twice as large is four times as much.
     if TRUNCATED and not MEASURE:
         total = total << 2
     return total
@@ -170,6 +173,7 @@ def digits_of(x, factor, SLICES: tl.constexpr, MEASURE: tl.constexpr, NVIDIA: tl
     a bound of the residual, as of `split.words_of_product`. x, factor: as in `split.scale_factors`.
     """
     y = x * factor
+    # Scaled to 0, an element is all residual, though y and its rounding agree.
     vanished = (y == 0.0) & (x != 0.0)
     if SLICES > 8:
         # In units of 2^32 first: the rest is exact, and its nearest integer that of y, ties included.
@@ -242,9 +246,12 @@ def slice_rows(
     c2 = c0
     c3 = c0
     c4 = c0
+    # Over the padding too, which must be zeros: the product multiplies it.
     for h in range(0, pitch // SLICES, BLOCK):
         word = h // 4 + fours
+        # A vector that is not finite counts as zeros: its entries are repaired, and NaN would spoil integers and sums.
         value = tl.where(finite, vector_values(start, word, k, not BALANCED), 0.0)
+        # Rounded up, as bounds grow with norms; integers, so that no order of the sum changes a bit of them.
         v = ceiling_of_product(tl.abs(value) * lift, factor, NVIDIA)
         squares += tl.sum(v.to(tl.int64) * v, 1)
         total += tl.sum(v, 1)
@@ -346,16 +353,19 @@ def slice_columns(
             live = (peel != 0.0).to(tl.int32)
             some |= live
             seen |= byte_of(tl.max(tl.max(live, 2), 0), up)
+            # Transposed: digits of a column are neighbours in a row, while its elements were read across rows.
             turned = tl.reshape(tl.permute(as_digit(peel, digits), (1, 0, 2)), [BLOCK, ROWS])
             tl.store(target + (up if REVERSED else SLICES - 1 - up) * width, turned, mask=(j < n)[:, None])
         d = residual_of(rest, vanished, MEASURE, NVIDIA)
     residual = tl.sum(gathered(d, 2, MEASURE), 0)
+    # Tiles of a column meet in one number; most have no residual, and leave the memory alone.
     if MEASURE:
         tl.atomic_add(stats + RESIDUAL * n, residual, mask=(j < n) & (residual > 0), sem="relaxed")
         distance = tl.sum(tl.sum(d, 2), 0).to(tl.int64)
         tl.atomic_add(extras + DEVIATION * n, distance, mask=(j < n) & (residual > 0), sem="relaxed")
     else:
         at_most = _total(residual, k, MEASURE, TRUNCATED)
+        # Unmeasured, one residual in any tile makes the bound of the whole column, so the largest counts.
         tl.atomic_max(stats + RESIDUAL * n, at_most, mask=(j < n) & (residual > 0), sem="relaxed")
     nonzero = tl.sum(tl.sum(some, 2), 0).to(tl.int64)
     tl.atomic_add(extras + NONZERO * n, nonzero, mask=(j < n) & (nonzero > 0), sem="relaxed")

@@ -46,6 +46,7 @@ def tile_product(
         x = tl.load(row_weight, mask=i < m, other=0.0)
         y = tl.load(column_weight, mask=j < n, other=0.0)
         t = tl.zeros([ROWS, COLUMNS], tl.float32)
+        # In the CPU's order, the smallest weight first: every fold rounds, so another order has other bits.
         for back in tl.static_range(WEIGHTS):
             total = tl.zeros([ROWS, COLUMNS], tl.int32)
             for p in tl.static_range(LEFT):
@@ -55,6 +56,7 @@ def tile_product(
                         b + (WEIGHTS - 1 - back - p) * more.to(tl.int64) * WIDTH, mask=in_n, other=0
                     )  # fmt: skip
                     total = tl.dot(left, right, total, out_dtype=tl.int32)
+            # 2^-7, as weights are a segment of 7 bits apart.
             t = total.to(tl.float32) + t * 0.0078125
         c = c + t * (x[:, None] * y[None, :])
         a += all_rows * WIDTH
@@ -64,6 +66,7 @@ def tile_product(
     if not GIVEN:
         e = tl.load(shifts + batch * m + i, mask=i < m, other=0)
         f = tl.load(shifts + many + batch * n + j, mask=j < n, other=0)
+        # EMPTY and BROKEN are no exponents; cut to these ends they scale sums of 0.
         e = tl.minimum(tl.maximum(e, -256), 256)
         f = tl.minimum(tl.maximum(f, -256), 256)
         c = times(c, e[:, None] + f[None, :])

@@ -63,6 +63,7 @@ def entries_layout(columns, tile_rows, tile_columns):
     def base(i, j):
         return [i // tile_rows, i % tile_rows, j // tile_columns, j % tile_columns]
 
+    # The accumulator of `wgmma`: a thread has pairs of neighbouring columns, in rows that are 8 apart.
     wide = [1 << x for x in range(3, columns.bit_length() - 1)]
     return gl.DistributedLinearLayout(
         reg_bases=[base(0, 1), base(8, 0), *(base(0, j) for j in wide)],
@@ -132,6 +133,7 @@ def _feed(
     steps = gl.cdiv(depth, WIDTH)
     all_rows = batches * (LEFT * m + RIGHT * n)
     stage = 0
+    # The ring begins empty: waiting for the phase before the first one returns at once.
     phase = 1
     for tile in range(gl.program_id(0), tiles_m * tiles_n * batches, gl.num_programs(0)):
         batch, row, column = _place(tile, tiles_m, tiles_n, GROUP)
@@ -178,6 +180,7 @@ def _fold(t, sums, CODE: gl.constexpr):
 @gluon.jit
 def _pair(sums, more):
     """128·S + S' in float32."""
+    # Below 2^31: sums of up to four products of 128 terms are below 2^23.
     return gl.inline_asm_elementwise(
         "{ .reg .s32 i; mad.lo.s32 i, $1, 128, $2; cvt.rn.f32.s32 $0, i; }", "=f,r,r", [sums, more],
         dtype=gl.float32, is_pure=False, pack=1,
@@ -238,6 +241,7 @@ def _multiply(
     tiles_m = gl.cdiv(m, 128)
     tiles_n = gl.cdiv(n, COLUMNS)
     steps = gl.cdiv(depth, WIDTH)
+    # The launch pads both to 16; in this form the compiler knows it, and reads vectors.
     left_each = left_tiles // 16 * 16
     right_each = right_tiles // 16 * 16
     all_tiles = batches * (left_each + right_each)
@@ -270,6 +274,7 @@ def _multiply(
             for back in gl.static_range(2, WEIGHTS):
                 sums = _sums(nothing, left_ring, right_ring, stage, WHICH, LAST - back, LEFT, RIGHT)
                 sums = warpgroup_mma_wait(0, deps=(sums,))
+                # With the last weight's products every segment of the stage has been read.
                 if back == LAST:
                     mbarrier.arrive(free.index(stage), count=1)
                 t = _fold(t, _entries(sums, SHAPE, of_entries), fold_code(LAST - back, LEFT, RIGHT, WIDTH, back == 2))
@@ -302,6 +307,7 @@ def tile_product(
     for stage in gl.static_range(STAGES):
         mbarrier.init(full.index(stage), count=1)
         mbarrier.init(free.index(stage), count=2)
+    # TMA works through another proxy, to which initialised barriers are not visible before a fence.
     fence_async_shared()
     gl.warp_specialize(
         [
@@ -320,6 +326,7 @@ def tile_product(
                 STAGES, GROUP,
             )),
         ],
+        # Registers of a thread: 240 + 240 + 24 is what three times `maxnreg` = 168 gives at the launch.
         [4, 1],
         [240, 24],
     )  # fmt: skip

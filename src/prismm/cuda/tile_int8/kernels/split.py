@@ -66,6 +66,7 @@ def exponent(bits, FRACTION: tl.constexpr):
     """
     small = bits < 0x00800000
     x = bits.to(tl.float32, bitcast=True)
+    # A subnormal number times 2^24 is normal, so that its exponent can be read.
     bits = tl.where(small, (x * 16777216.0).to(tl.int32, bitcast=True), bits)
     e = (bits >> 23) - 127 - tl.where(small, 24, 0)
     if FRACTION < 23:
@@ -81,6 +82,7 @@ def _block(
     v = v0 + tl.arange(0, VECTORS)
     h = h0 + tl.arange(0, LENGTH)
     if ACROSS:
+        # Read along the memory, then turned, so that a warp's reads are neighbours for both kinds of strides.
         at = h.to(tl.int64)[:, None] * inner + v[None, :]
         return tl.trans(tl.load(x + at, mask=(h < k)[:, None] & (v < count)[None, :], other=0.0))
     else:
@@ -97,6 +99,7 @@ def _survey(
     size = tl.zeros([VECTORS], tl.float32)
     for part in range(0, SURVEY, LENGTH):
         value = tl.abs(_block(x, step, inner, count, k, v0, h0 + part, VECTORS, LENGTH, ACROSS))
+        # Patterns of magnitudes compare as these do, with Inf and NaN above all.
         top = tl.maximum(top, tl.max(value.to(tl.int32, bitcast=True), 1))
         size += tl.sum(value, 1)
     tl.store(tops + v, top, mask=v < count)
@@ -158,10 +161,12 @@ def scale_tiles(tops, sizes, shifts, caps, counts, vectors, pieces, depth, CLEAR
         top = tl.maximum(top, tl.load(tops + at, mask=v < vectors, other=0))
         size += tl.load(sizes + at, mask=v < vectors, other=0.0).to(tl.float64)
         at += vectors
+    # 0 has no exponent: 1 stands in for it, and the vector is EMPTY below.
     shift = exponent(tl.maximum(top, 1), 23) + 1
     # The mean of magnitudes below 2^s, by two factors that are in range.
     half = shift >> 1
     mean = size / depth * power(-half).to(tl.float64) * power(half - shift).to(tl.float64)
+    # A sum may overflow where no element does; the cap is then 0 and proves nothing, and the vector is split as usual.
     broken = (top >= 0x7F800000) | (mean - mean != 0.0)
     tl.store(caps + v, tl.where(broken, 0.0, 0.75 * mean).to(tl.float32), mask=v < vectors)
     shift = tl.where(top == 0, EMPTY, tl.where(top >= 0x7F800000, BROKEN, shift))
@@ -191,6 +196,7 @@ def _split(
     scaled = times(size, -shift[:, None])
     cap = tl.load(caps + v, mask=v < count, other=0.0)
     piece = (h0 // LENGTH).to(tl.int64) * vectors
+    # One number a piece, which `certify.sum_tiles` adds in order: atomics would change bits from run to run.
     tl.store(squares + piece + v, tl.sum(scaled * scaled, 1), mask=v < count)
     tl.store(capped + piece + v, tl.sum(tl.minimum(scaled, cap[:, None]), 1), mask=v < count)
     # Exponents of tiles.
@@ -225,6 +231,7 @@ def _split(
         up = tl.reshape(tl.broadcast_to(up[:, None, :], [TILES, TILE, STEPS]), [VECTORS, STEPS])
         if not GIVEN:
             up -= shift[:, None]
+        # Two factors, as 2^up alone may leave float32's range.
         last = up >> 1
         first = tl.minimum(tl.maximum(up - last, -126), 127)
         last = tl.minimum(tl.maximum(last, -126), 127)
