@@ -86,7 +86,6 @@ def side_by_side() -> Iterator[None]:
 def as_tensor(place: BufferView, bases: tuple[torch.Tensor, ...]) -> torch.Tensor:
     """A tensor that begins at this place."""
     base = bases[place.base]
-    # Workspace and prepared parts are tensors of bytes; other bases have elements of their own.
     if WORKSPACE <= place.base <= RIGHT:
         return base[place.offset :].view(place.dtype)
     return base.as_strided((1,), (1,), base.storage_offset() + place.offset // place.dtype.itemsize)
