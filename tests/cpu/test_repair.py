@@ -8,7 +8,7 @@ from prismm.core.outcome import Epilogue, Job, Outcome, real_parts
 from prismm.cpu import repair as repair_module
 from prismm.cpu.engines.integer import FLOAT64, choose
 from prismm.cpu.kernels.magnitude import certify
-from prismm.cpu.many_product import of_integers, takes_bytes
+from prismm.cpu.many_product import takes_bytes
 from prismm.cpu.repair import Entries, bound_in_units, exactly, gathered, repair
 from prismm.cpu.residues.split import Splitter, split_operand
 from prismm.formats import format_of
@@ -109,7 +109,7 @@ def test_magnitudes_pass_an_entry_only_within_its_target(name, dtype, target, se
 @pytest.mark.parametrize("name", HOSTILE)
 def test_magnitudes_of_many_entries_are_those_of_each(name, dtype, seed, monkeypatch):
     """Two products of bytes by an engine, and entry by entry: equal sums, and flags."""
-    if not takes_bytes(of_integers(choose("cpu"))):
+    if not takes_bytes(choose("cpu")):
         pytest.skip("no engine multiplies bytes here")
     a, b = HOSTILE[name](33, 70, 29, seed, dtype)
     scales = scales_of(a, b, 9 if np.dtype(dtype).itemsize == 4 or dtype == "complex64" else 15, dtype)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import json
 from dataclasses import replace
@@ -281,25 +282,19 @@ def of(a: np.ndarray, b: np.ndarray) -> Problem:
 @pytest.mark.skipif("cpu:amx" not in usable_engines(), reason="no AMX tiles, or no leave to use them")
 def test_rates_are_measured_once_and_kept_on_disk(monkeypatch, tmp_path):
     monkeypatch.setattr(measured, "cache_folder", lambda: tmp_path)
-    measured._rates.cache_clear()
     count = []
-    measure = measured.measure
-    monkeypatch.setattr(measured, "measure", lambda engine: count.append(engine) or measure(engine))
-    try:
-        first = measured._rates("cpu:amx", "here")
-        path = tmp_path / measured.FILE
-        assert path.exists() and count == ["cpu:amx"]
-        measured._rates.cache_clear()
-        assert measured._rates("cpu:amx", "here") == first and len(count) == 1
-        assert 1e11 < first.residue < 1e13 and first.float64 < first.float32
-        whole = path.read_bytes()
-        other = {"engine": "cpu:amx", "processor": "another", "rates": {}}
-        for spoiled in (b"", whole[:-20], whole.replace(b"here", b"else"), json.dumps(other).encode(), b"[1]",
-                        whole.replace(b'"residue": ', b'"residue": -')):  # fmt: skip
-            path.write_bytes(spoiled)
-            measured._rates.cache_clear()
-            measured._rates("cpu:amx", "here")
-        assert len(count) == 7
-        assert json.loads(path.read_bytes())["processor"] == "here"
-    finally:
-        measured._rates.cache_clear()
+    taken = functools.cache(measured.measure)  # they are measured once, whatever is asked for
+    monkeypatch.setattr(measured, "measure", lambda engine: count.append(engine) or taken(engine))
+    first = measured._rates("cpu:amx", "here")
+    path = tmp_path / measured.FILE
+    assert path.exists() and count == ["cpu:amx"]
+    assert measured._rates("cpu:amx", "here") == first and len(count) == 1
+    assert 1e11 < first.residue < 1e13 and first.float64 < first.float32
+    whole = path.read_bytes()
+    other = {"engine": "cpu:amx", "processor": "another", "rates": {}}
+    for spoiled in (b"", whole[:-20], whole.replace(b"here", b"else"), json.dumps(other).encode(), b"[1]",
+                    whole.replace(b'"residue": ', b'"residue": -')):  # fmt: skip
+        path.write_bytes(spoiled)
+        measured._rates("cpu:amx", "here")
+    assert len(count) == 7
+    assert json.loads(path.read_bytes())["processor"] == "here"

@@ -172,18 +172,6 @@ def _pointer(typingctx: Any, address: Any) -> Any:
     return types.voidptr(types.uintp), codegen
 
 
-@intrinsic
-def full_width(typingctx: Any) -> Any:
-    """In kernels: LLVM may use vectors of 512 bits in the caller, which it does not by itself on Intel's processors."""
-
-    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        # The set of attributes that llvmlite knows lacks those with values.
-        set.add(builder.function.attributes, '"prefer-vector-width"="512"')
-        return context.get_dummy_value()
-
-    return types.void(), codegen
-
-
 def contiguous_part(array: Any, i: Any, size: Any) -> Any:
     """In kernels: array[i : i + size] of a contiguous array, without a counted reference (two atomic operations, which
     cost as much as the arithmetic on a short row).
@@ -258,6 +246,7 @@ def wide_vectors(typingctx: Any) -> Any:
     """
 
     def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        # The set of attributes that llvmlite knows lacks those with values.
         set.add(builder.function.attributes, '"prefer-vector-width"="512"')
         return context.get_dummy_value()
 

@@ -99,7 +99,7 @@ def byte_numbers(moduli: int, bits: int, *, left: bool) -> tuple[NDArray[np.int3
     chosen = coprime_moduli(256, moduli)
     whole = math.prod(chosen)
     dwords = -(-(bits + 2) // 32)
-    # One side carries (P/q)^-1, so that residues of the product are digits of the sum at once.
+    # One side carries (P/q)^-1, so that residues of the product are themselves the digits of the sum.
     factors = [pow(whole // q, -1, q) if left else 1 for q in chosen]
     numbers = [
         [symmetric(factor * 256**b, q) for b in range(4 * dwords)] for q, factor in zip(chosen, factors, strict=True)

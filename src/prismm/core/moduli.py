@@ -118,10 +118,10 @@ class ResidueSystem:
         limbs: of 40 bits, that Q takes.
         modulus, reciprocal: (moduli,), q_l and 1/q_l.
         left, right: (moduli, parts), constants c with residue = Σ_p x_p·c_p mod q; `left` has (Q/q)^-1 folded in, so
-            that the product's residue is at once the digit of the Chinese remainder sum Σ_l digit_l·(Q/q_l).
+            that the product's residue is itself the digit of the Chinese remainder sum Σ_l digit_l·(Q/q_l).
         weights: (digits, 5), Q/q_l in `limbs` limbs, top first, then zeros.
         product: Q likewise.
-        quotient: what the top two limbs of a sum, over Q, are worth.
+        quotient: the units of a sum's top two limbs, divided by Q.
         bias: what is added before rint, so that no residue is +q/2 where bytes do not hold that.
     """
 

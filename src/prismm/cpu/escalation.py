@@ -1,4 +1,5 @@
-"""Many uncertified entries at once: their rows and columns multiplied again, in the way that promises to be fastest.
+"""Many uncertified entries together: their rows and columns are multiplied again, by the method that is expected to be
+fastest.
 
 By up to 49 moduli (`many_product`): row i of A becomes A' = RN(2^s·a), with as many bits as there are from the first of
 its largest element to the last that is not zero anywhere, or `left` bits where these are more; columns likewise with
@@ -38,7 +39,7 @@ from prismm.cpu.costs import (
     rates_of,
 )
 from prismm.cpu.engines.integer import choose
-from prismm.cpu.many_product import ByteEngine, Extents, of_integers, takes_bytes
+from prismm.cpu.many_product import ByteEngine, Extents, of_sums, takes_bytes
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -105,8 +106,10 @@ def _used(index: NDArray[np.int64], count: int) -> tuple[NDArray[np.int64], NDAr
 
 @dataclass(frozen=True)
 class Block:
-    """The real product of the rows and columns of uncertified entries, without inner indices at which all elements of
-    either are zero; r, c: the entries in it; addend: what is added to each, if anything.
+    """The real product of the rows and columns that hold uncertified entries.
+
+    Inner indices at which all elements of either operand are zero are left out. r, c: the entries' places in it;
+    addend: what is added to each of them, if anything.
     """
 
     r: NDArray[np.int64]
@@ -333,7 +336,7 @@ def escalate(
     if summed is None:
         return entries, True
     alpha, addend = summed
-    chosen = of_integers(choose("cpu"))
+    chosen = of_sums(choose("cpu"))
     engine = chosen if takes_bytes(chosen) else None
     tried: tuple[Way, ...] = ()
     pairs = True

@@ -104,10 +104,7 @@ def fast_batch(
     native_grade = accuracy is None or (isinstance(accuracy, str) and accuracy == "native")
     if native_grade and reproducible is False:
         environment.check_arithmetic()
-        work = math.prod(a.shape[-2:]) * b.shape[-1]
-        if work >= RESIDUE_WORK and measured_engine():
-            return None  # the planner weighs residues
-        if work >= blas_threads.SHARED_WORK:
+        if math.prod(a.shape[-2:]) * b.shape[-1] >= blas_threads.SHARED_WORK:
             blas_threads.check_numpy()
         try:
             return native.ordinary_products(a, b, threads.worker_count(workers))

@@ -29,8 +29,8 @@ BLOCK_BYTES = 10 << 20
 ByteEngine = PackedEngine | Int8Engine | SimulatedInt8Engine
 
 
-def of_integers(engine: CpuEngine) -> CpuEngine:
-    """The engine, or the one beside it whose products are the sums themselves: tiles leave residues of them."""
+def of_sums(engine: CpuEngine) -> CpuEngine:
+    """The engine whose kernel makes int32 sums here: that of tiles, whose own leaves digits, has VNNI's beside it."""
     return VNNI if isinstance(engine, AmxEngine) else engine
 
 

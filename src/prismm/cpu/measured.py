@@ -41,7 +41,6 @@ def rates(engine: str) -> Rates:
     return _rates(engine, binding.get_host_cpu_name())
 
 
-@functools.cache
 def _rates(engine: str, processor: str) -> Rates:
     folder = cache_folder()
     known = _read(folder / FILE, engine, processor) if folder is not None else None

@@ -232,10 +232,10 @@ def _magnitude_sums(
     """
     from prismm.cpu.engines.integer import choose
     from prismm.cpu.kernels.dot import magnitude_dots, magnitudes
-    from prismm.cpu.many_product import of_integers, takes_bytes
+    from prismm.cpu.many_product import takes_bytes
 
     rows, columns = scales
-    engine = of_integers(choose("cpu"))
+    engine = choose("cpu")
     k = a.shape[1] * (2 if np.iscomplexobj(a) else 1)
     # The sums stay within int32, and no modulus is involved: an engine of bytes takes magnitudes as they are.
     if entries.i.size * k > _MANY_MAGNITUDES and k <= INT8_BLOCK and not entries.width and takes_bytes(engine):

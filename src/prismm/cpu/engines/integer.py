@@ -212,14 +212,11 @@ class AmxEngine(PackedEngine):
         tile_permission.require()
         return fused_amx.fused_amx_product, fused_amx.fused_amx_complex_product
 
-    def multiply(
-        self,
-        left: NDArray[np.int8],
-        right: NDArray[np.int8],
-        out: NDArray[np.int32],
-        moduli: tuple[int, ...],
-    ) -> None:
-        """out[q] = left[q] (m, k) @ right[q] (k, n) modulo q, as digits: what products are joined from."""
+    def digits(self, left: NDArray[np.int8], right: NDArray[np.int8], modulus: int) -> NDArray[np.int8]:
+        """left (m, k) @ right (k, n) modulo a number, by the kernel that `fused` joins from: what is proved.
+
+        `multiply` gives sums, as the kernel of `PackedEngine` reads the same packed residues.
+        """
         import numpy as np
 
         from prismm.core.workspace import Workspace
@@ -227,20 +224,21 @@ class AmxEngine(PackedEngine):
         from prismm.cpu.kernels import amx
 
         tile_permission.require()
-        count, m, k = left.shape
-        n = right.shape[2]
-        a, b = self.packed(left, right)
+        m, k, n = *left.shape, right.shape[1]
+        found = np.empty((m, n), np.int8)
         with Workspace() as workspace:
-            x, y = workspace.empty(a.shape, np.int8), workspace.empty(b.shape, np.uint32)
-            x[...], y[...] = a, b
-            scratch = [workspace.empty(shape, dtype) for shape, dtype in self.scratch(1, count, m, n, k)]
-            step = scratch[0].shape[1] * amx.STRIP_ROWS
+            # Tiles start at cache lines, as arrays of a workspace do.
+            packed = self.packed(left[None], right[None])
+            x, y = (workspace.empty(residues.shape, residues.dtype) for residues in packed)
+            x[...], y[...] = packed
+            digits, tiles, tables = (workspace.empty(*each) for each in self.scratch(1, 1, m, n, k))
+            step = digits.shape[1] * amx.STRIP_ROWS
             for i in range(0, m, step):
                 rows = min(m, i + step) - i
-                piece = x[:, i : i + (-(-rows // 16) * 16)]
-                amx.tile_digits(piece, y, k, np.array(moduli, np.float64), scratch[1], scratch[2], scratch[0][0])
-                whole = scratch[0][0].transpose(2, 0, 3, 1, 4).reshape(count, step, -1)
-                out[:, i : i + rows] = whole[:, :rows, :n]
+                piece = x[:, i : i + (-(-rows // self.row_step) * self.row_step)]
+                amx.tile_digits(piece, y, k, np.array([modulus], np.float64), tiles, tables, digits[0])
+                found[i : i + rows] = digits[0, :, :, 0].transpose(0, 2, 1, 3).reshape(step, -1)[:rows, :n]
+        return found
 
 
 @dataclass(frozen=True)
@@ -350,11 +348,10 @@ def proof_of(engine: CpuEngine) -> Proof:
                 engine.multiply(left, right, out, (engine.largest_modulus,))
             except RuntimeError as error:
                 return Proof(False, f"the product failed: {error}")
+            exact = np.array_equal(out[0].astype(np.int64), expected)
             if isinstance(engine, AmxEngine):
-                # AMX's kernel leaves digits, so that sums agree modulo the modulus alone.
-                exact = not ((out[0] - expected) % 256).any()
-            else:
-                exact = np.array_equal(out[0].astype(np.int64), expected)
+                # The unit's own kernel leaves digits, which are sums modulo the modulus.
+                exact &= not ((engine.digits(left[0], right[0], 256) - expected) % 256).any()
             if not exact:
                 return Proof(False, f"inexact on extreme {engine.dtype} operands of shape ({m}, {k}) x ({k}, {n})")
     return Proof(True, "exact on extreme operands")

@@ -6,11 +6,11 @@ row, a panel of B as two tiles at a stride of 128 bytes. As there, Σ a·(b + 12
 the int32 sum where |Σ a·b| < 2^31, as k <= `vnni.CHUNK` ensures.
 
 A step of 64 in k takes 48 rows and 32 columns: three tiles of A and two of B (5 kB) for six products (96 cycles).
-Six sums leave two registers for operands: `ORDER` overwrites what was used last. Rows of A come from the L2 cache, by
-loads that leave the L1 cache alone (``tileloaddt1``), where `DEPTH` steps of a panel of B stay for all strips of 48
-rows; from the L2 cache both would come too slowly. The int32 sums wait in scratch between such depths, and are reduced
-modulo q while the next tile is multiplied: a dot product of bytes, a quotient in float32 and a multiply-add for 16 of
-them. Only bytes leave the kernel.
+Six sums leave two registers for operands; `ORDER` says which of these they hold when. Rows of A come from the L2
+cache, by loads that leave the L1 cache alone (``tileloaddt1``), where `DEPTH` steps of a panel of B stay for all strips
+of 48 rows; from the L2 cache both would come too slowly. The int32 sums wait in scratch between such depths, and are
+reduced modulo q while the next tile is multiplied: a dot product of bytes, a quotient in float32 and a multiply-add for
+16 of them. Only bytes leave the kernel.
 
 Reduction: with v + 2^31 as four unsigned bytes, u = Σ byte·(256^b mod q) - (2^31 mod q) has |u| <= 4·255·128 + 128 <
 2^17, since the factors are at most 128 in magnitude. u is exact in float32, and u·(1/q) there errs by at most
@@ -31,6 +31,7 @@ from numba.core.registry import cpu_target
 from numba.extending import intrinsic
 
 from prismm.core.jit import device, kernel
+from prismm.cpu.kernels.lanes import number
 from prismm.cpu.kernels.residue import declared, dot_function, dot_operand, everywhere, nearest_integers, pair_function
 from prismm.cpu.kernels.vnni import CHUNK
 
@@ -40,10 +41,8 @@ STRIP_ROWS, PANEL = 48, 32
 DEPTH = 16
 """Steps of 64 in k whose 2 kB of a panel, 32 kB in all, stay in an L1 cache of 48 kB."""
 
-
 BLOCK_BYTES = 720 << 10
 """Bytes of A that stay in an L2 cache of 2 MiB while the panels of a modulus pass by."""
-
 
 DIGIT_BYTES = 8 << 20
 """Bytes of digits that wait for their join, in the L3 cache."""
@@ -70,10 +69,8 @@ def scratch_bytes(pitch: int) -> int:
     return 2 * block_strips(pitch) * STRIP_ROWS * PANEL * 4
 
 
-_I8, _I16, _I32, _I64, _F32 = ir.IntType(8), ir.IntType(16), ir.IntType(32), ir.IntType(64), ir.FloatType()
-_V32, _V16, _VF, _B16 = (
-    ir.VectorType(_I32, 16), ir.VectorType(_I16, 32), ir.VectorType(_F32, 16), ir.VectorType(_I8, 16),
-)  # fmt: skip
+_I8, _I32, _I64, _F32 = ir.IntType(8), ir.IntType(32), ir.IntType(64), ir.FloatType()
+_V32, _VF, _B16 = ir.VectorType(_I32, 16), ir.VectorType(_F32, 16), ir.VectorType(_I8, 16)
 _POINTER = _I8.as_pointer()
 
 ORDER = {
@@ -96,10 +93,6 @@ def supported() -> bool:
     """Whether the CPU that Numba compiles for has AMX's INT8 tiles (the system may refuse them all the same)."""
     features = set(cpu_target.target_context.codegen()._get_host_cpu_features().split(","))
     return {"+amx-tile", "+amx-int8", "+avx512f", "+avx512bw", "+avx512dq", "+avx512vl", "+avx512vnni"} <= features
-
-
-def _number(x: int) -> Any:
-    return ir.Constant(_I64, x)
 
 
 def _pointer(b: Any, address: Any, kind: Any = _I8) -> Any:
@@ -159,7 +152,7 @@ class _Reduction:
 
     def __init__(self, b: Any, tile: Any, rows: Any, pitch: Any, tail: Any, target: Any, table: Any) -> None:
         self.b, self.tile, self.rows, self.pitch, self.tail, self.target = b, tile, rows, pitch, tail, target
-        fold, bias, minus, inverse = (self._load(b.add(table, _number(4 * x)), _I32) for x in range(4))
+        fold, bias, minus, inverse = (self._load(b.add(table, number(4 * x)), _I32) for x in range(4))
         self.fold, self.bias = b.bitcast(everywhere(b, fold), dot_operand()), everywhere(b, bias)
         self.minus = everywhere(b, minus)
         self.inverse = everywhere(b, b.bitcast(inverse, _F32))
@@ -175,13 +168,13 @@ class _Reduction:
         # Flipping the sign bit adds 2^31: the bytes are then those of a positive number, as ``vpdpbusd`` reads them.
         start = everywhere(b, b.xor(offset, ir.Constant(_I32, -(1 << 31))))
         for half in range(PANEL // 16):
-            place = b.add(self.tile, b.add(b.mul(row, _number(4 * PANEL)), _number(64 * half)))
+            place = b.add(self.tile, b.add(b.mul(row, number(4 * PANEL)), number(64 * half)))
             x = b.bitcast(b.add(self._load(place, _V32, 64), start), dot_operand())
             u = b.call(dot_function(b.module), [self.bias, x, self.fold])
             quotient = nearest_integers(b, b.fmul(b.sitofp(u, _VF), self.inverse))
             pair, kind = pair_function(b.module)
             u = b.call(pair, [u, b.bitcast(quotient, kind), b.bitcast(self.minus, kind)])
-            place = b.add(self.target, b.add(b.mul(row, _number(PANEL)), _number(16 * half)))
+            place = b.add(self.target, b.add(b.mul(row, number(PANEL)), number(16 * half)))
             b.store(b.trunc(u, _B16), _pointer(b, place, _B16)).align = 1
 
 
@@ -193,12 +186,12 @@ def _micro(tall: int) -> Any:
         prefetch = declared(b.module, "llvm.prefetch.p0", ir.VoidType(), [_POINTER, _I32, _I32, _I32])
         to_l2 = [ir.Constant(_I32, x) for x in (0, 2, 1)]  # a read, of data, for the L2 cache
         reduction = _Reduction(b, before, before_a, pitch, tail, target, table)
-        sixteen = b.mul(pitch, _number(16))
+        sixteen = b.mul(pitch, number(16))
 
         def step(index: Any) -> None:
-            x, y = b.add(a, b.mul(index, _number(64))), b.add(panel, b.mul(index, _number(64 * PANEL)))
+            x, y = b.add(a, b.mul(index, number(64))), b.add(panel, b.mul(index, number(64 * PANEL)))
             for line in range(AHEAD):
-                place = b.add(ahead, b.add(b.mul(index, _number(64 * AHEAD)), _number(64 * line)))
+                place = b.add(ahead, b.add(b.mul(index, number(64 * AHEAD)), number(64 * line)))
                 b.call(prefetch, [_pointer(b, place), *to_l2])
             held: dict[tuple[str, str], int] = {}
             for what in ORDER[tall].split():
@@ -208,37 +201,37 @@ def _micro(tall: int) -> Any:
                     continue
                 held[what[0], which] = int(last)
                 if what[0] == "a":
-                    _tile(b, "tileloaddt164", [int(last)], b.add(x, b.mul(sixteen, _number(int(which)))), pitch)
+                    _tile(b, "tileloaddt164", [int(last)], b.add(x, b.mul(sixteen, number(int(which)))), pitch)
                 else:
-                    _tile(b, "tileloadd64", [int(last)], b.add(y, _number(64 * int(which))), _number(4 * PANEL))
+                    _tile(b, "tileloadd64", [int(last)], b.add(y, number(64 * int(which))), number(4 * PANEL))
 
         names = "fresh", "more", "begin", "both", "between", "multiply", "rest", "reduce", "done"
         blocks = {x: b.append_basic_block(x) for x in names}
         sums = [
-            b.add(here, _number(16 * 4 * PANEL * (register // 2) + 64 * (register % 2))) for register in range(2 * tall)
+            b.add(here, number(16 * 4 * PANEL * (register // 2) + 64 * (register % 2))) for register in range(2 * tall)
         ]
-        b.cbranch(b.icmp_signed("!=", fresh, _number(0)), blocks["fresh"], blocks["more"])
+        b.cbranch(b.icmp_signed("!=", fresh, number(0)), blocks["fresh"], blocks["more"])
         b.position_at_end(blocks["fresh"])
         for register in range(2 * tall):
             _tile(b, "tilezero", [register])
         b.branch(blocks["begin"])
         b.position_at_end(blocks["more"])
         for register in range(2 * tall):
-            _tile(b, "tileloadd64", [register], sums[register], _number(4 * PANEL))
+            _tile(b, "tileloadd64", [register], sums[register], number(4 * PANEL))
         b.branch(blocks["begin"])
         b.position_at_end(blocks["begin"])
-        # Steps and rows to reduce go together as long as there are both; what is left of either has a loop of its own.
-        pairs = b.udiv(before_rows, _number(_BESIDE))
+        # One loop does steps and rows to reduce while there are both. What is left of either has a loop of its own.
+        pairs = b.udiv(before_rows, number(_BESIDE))
         few = b.select(b.icmp_signed("<", steps, pairs), steps, pairs)
-        none = b.icmp_signed("==", before_rows, _number(0))
+        none = b.icmp_signed("==", before_rows, number(0))
         b.cbranch(none, blocks["multiply"], blocks["both"])
         b.position_at_end(blocks["both"])
         i = b.phi(_I64)
-        i.add_incoming(_number(0), blocks["begin"])
+        i.add_incoming(number(0), blocks["begin"])
         step(i)
         for r in range(_BESIDE):
-            reduction.row(b.add(b.mul(i, _number(_BESIDE)), _number(r)))
-        after = b.add(i, _number(1))
+            reduction.row(b.add(b.mul(i, number(_BESIDE)), number(r)))
+        after = b.add(i, number(1))
         i.add_incoming(after, blocks["both"])
         b.cbranch(b.icmp_signed("<", after, few), blocks["both"], blocks["between"])
         b.position_at_end(blocks["between"])
@@ -246,24 +239,24 @@ def _micro(tall: int) -> Any:
         b.position_at_end(blocks["multiply"])
         i = b.phi(_I64)
         i.add_incoming(after, blocks["between"])
-        i.add_incoming(_number(0), blocks["begin"])
+        i.add_incoming(number(0), blocks["begin"])
         step(i)
-        following = b.add(i, _number(1))
+        following = b.add(i, number(1))
         i.add_incoming(following, blocks["multiply"])
         b.cbranch(b.icmp_signed("<", following, steps), blocks["multiply"], blocks["done"])
         b.position_at_end(blocks["rest"])
-        first = b.mul(after, _number(_BESIDE))
+        first = b.mul(after, number(_BESIDE))
         b.cbranch(b.icmp_signed("<", first, before_rows), blocks["reduce"], blocks["done"])
         b.position_at_end(blocks["reduce"])
         r = b.phi(_I64)
         r.add_incoming(first, blocks["rest"])
         reduction.row(r)
-        following = b.add(r, _number(1))
+        following = b.add(r, number(1))
         r.add_incoming(following, blocks["reduce"])
         b.cbranch(b.icmp_signed("<", following, before_rows), blocks["reduce"], blocks["done"])
         b.position_at_end(blocks["done"])
         for register in range(2 * tall):
-            _tile(b, "tilestored64", [register], sums[register], _number(4 * PANEL))
+            _tile(b, "tilestored64", [register], sums[register], number(4 * PANEL))
         return context.get_dummy_value()
 
     @intrinsic

@@ -140,7 +140,7 @@ def double_double_sums(rows, columns, ri, ci, alpha, addends, beta, precision, v
             size_of_group, total = _dot2(rows[ri[c], start:stop], columns[ci[c], start:stop], depth, p, e)
             ok &= 2.0**-800 < total < 2.0**900
             err += abs(alpha[g]) * size_of_group
-            # Not the fast form: where the products cancel, their errors may be larger than what is left of the sum.
+            # Dekker's fast two-sum would not do: where the products cancel, |e| may exceed |p|.
             x, tail = two_sum(p[0], e[0])
             high, low, size = add_scaled(high, low, size, alpha[g], x, tail)
         for g in range(beta.size):

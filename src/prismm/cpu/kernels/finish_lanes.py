@@ -100,16 +100,16 @@ def expand_strip(sums, limbs, radix, product, quotient, work, w):
     """
     s, width = np.uint64(sums.ctypes.data), sums.strides[0]
     p, i = np.uint64(product.ctypes.data), np.uint64(quotient.ctypes.data)
-    target, row, eights = np.uint64(work.ctypes.data), work.strides[0], (w + 7) // 8
+    given = s, width, radix, p, i, np.uint64(work.ctypes.data), work.strides[0], (w + 7) // 8
     # The number of limbs is a constant of each intrinsic, so that all of them stay in registers.
     if limbs == 2:
-        _expand2(s, width, radix, p, i, target, row, eights)
+        _expand2(*given)
     elif limbs == 3:
-        _expand3(s, width, radix, p, i, target, row, eights)
+        _expand3(*given)
     elif limbs == 4:
-        _expand4(s, width, radix, p, i, target, row, eights)
+        _expand4(*given)
     else:
-        _expand5(s, width, radix, p, i, target, row, eights)
+        _expand5(*given)
 
 
 class _Strip:
@@ -228,30 +228,15 @@ def _tested(
     flag_line, eights,
 ):  # fmt: skip
     """The intrinsic of a mode and a precision."""
+    given = (
+        work, row, unit, row_shift, shifts, n1a, da, n2a, fa, columns, line, terms, kappa, flags, flag_line, eights,
+    )  # fmt: skip
     # Mode and precision are constants of each intrinsic: no branch is left in its loop.
-    if mode == 0 and precision == 53:
-        return _plain53(
-            work, row, unit, row_shift, shifts, n1a, da, n2a, fa, columns, line, terms, kappa, flags, flag_line, eights
-        )
     if mode == 0:
-        return _plain24(
-            work, row, unit, row_shift, shifts, n1a, da, n2a, fa, columns, line, terms, kappa, flags, flag_line, eights
-        )
-    if mode == 1 and precision == 53:
-        return _rounding53(
-            work, row, unit, row_shift, shifts, n1a, da, n2a, fa, columns, line, terms, kappa, flags, flag_line, eights
-        )
+        return _plain53(*given) if precision == 53 else _plain24(*given)
     if mode == 1:
-        return _rounding24(
-            work, row, unit, row_shift, shifts, n1a, da, n2a, fa, columns, line, terms, kappa, flags, flag_line, eights
-        )
-    if precision == 53:
-        return _magnitude53(
-            work, row, unit, row_shift, shifts, n1a, da, n2a, fa, columns, line, terms, kappa, flags, flag_line, eights
-        )
-    return _magnitude24(
-        work, row, unit, row_shift, shifts, n1a, da, n2a, fa, columns, line, terms, kappa, flags, flag_line, eights
-    )
+        return _rounding53(*given) if precision == 53 else _rounding24(*given)
+    return _magnitude53(*given) if precision == 53 else _magnitude24(*given)
 
 
 @device

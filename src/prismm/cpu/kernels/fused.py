@@ -14,16 +14,16 @@ from prismm.cpu.kernels.strip import strip_sums, strip_sums_cross, strip_sums_di
 from prismm.cpu.kernels.vnni import TILE_COLUMNS, TILE_ROWS, tile_products
 
 _HEAD = "int8[:,:,:,:], uint32[:,:,:,:,::1], int64, int32[:,:,:,::1], "
-_TABLES = "int64, float64[::1], float64[::1], float64[:,::1], float64[::1], float64[::1], "
-_SCALES = (
+TABLES = "int64, float64[::1], float64[::1], float64[:,::1], float64[::1], float64[::1], "
+SCALES = (
     "int64[::1], int64[::1], float64[:,::1], float64[:,::1], float64, int64[::1], int64[::1], int64[:,::1], "
     "int64[:,::1], int64, "
 )
-_TEST = "int64, float64, float64, int64, "
-_OUT = "float64[:,:], float32[:,:], float64[:,::1], int32[::1]"
+TEST = "int64, float64, float64, int64, "
+OUT = "float64[:,:], float32[:,:], float64[:,::1], int32[::1]"
 
 
-@kernel("int64(" + _HEAD + _TABLES + _SCALES + _TEST + _OUT + ")")
+@kernel("int64(" + _HEAD + TABLES + SCALES + TEST + OUT + ")")
 def fused_product(
     left, right, depth, tiles, limbs, modulus, reciprocal, weights, product, quotient,
     row_shift, column_shift, row_terms, column_terms, terms, row_power, column_power, row_counts, column_counts, k,
@@ -59,7 +59,7 @@ def fused_product(
     return count
 
 
-@kernel("void(" + _HEAD + _TABLES + _SCALES + _TEST + _OUT + ", " + _OUT + ", int64[::1])")
+@kernel("void(" + _HEAD + TABLES + SCALES + TEST + OUT + ", " + OUT + ", int64[::1])")
 def fused_complex_product(
     left, right, depth, tiles, limbs, modulus, reciprocal, weights, product, quotient,
     row_shift, column_shift, row_terms, column_terms, terms, row_power, column_power, row_counts, column_counts, k,

@@ -10,14 +10,14 @@ import numpy as np
 from prismm.core.jit import kernel
 from prismm.cpu.kernels.amx import PANEL, STRIP_ROWS, configure, digits_of, release
 from prismm.cpu.kernels.finish import finish, scratch
-from prismm.cpu.kernels.fused import _OUT, _SCALES, _TABLES, _TEST
+from prismm.cpu.kernels.fused import OUT, SCALES, TABLES, TEST
 from prismm.cpu.kernels.join import RADIX, STRIP
 from prismm.cpu.kernels.strip import digit_sums, digit_sums_cross, digit_sums_difference
 
 _HEAD = "int8[:,:,:,:], uint32[:,:,:,:,::1], int64, int8[:,:,:,:,:,::1], int8[::1], int32[:,::1], "
 
 
-@kernel("int64(" + _HEAD + _TABLES + _SCALES + _TEST + _OUT + ")")
+@kernel("int64(" + _HEAD + TABLES + SCALES + TEST + OUT + ")")
 def fused_amx_product(
     left, right, depth, digits, tiles, tables, limbs, modulus, reciprocal, weights, product, quotient,
     row_shift, column_shift, row_terms, column_terms, terms, row_power, column_power, row_counts, column_counts, k,
@@ -54,7 +54,7 @@ def fused_amx_product(
     return count
 
 
-@kernel("void(" + _HEAD + _TABLES + _SCALES + _TEST + _OUT + ", " + _OUT + ", int64[::1])")
+@kernel("void(" + _HEAD + TABLES + SCALES + TEST + OUT + ", " + OUT + ", int64[::1])")
 def fused_amx_complex_product(
     left, right, depth, digits, tiles, tables, limbs, modulus, reciprocal, weights, product, quotient,
     row_shift, column_shift, row_terms, column_terms, terms, row_power, column_power, row_counts, column_counts, k,

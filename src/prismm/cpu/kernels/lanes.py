@@ -177,7 +177,7 @@ def power_of_two(b: Any, exponent: Any) -> Lanes:
     return everywhere(b, b.bitcast(b.shl(b.add(exponent, number(1023)), number(52)), _F64))
 
 
-def loop(b: Any, count: Any, body: Any, start: Any = None) -> Any:
+def loop(b: Any, count: Any, body: Any) -> Any:
     """body(index, total) for index 0, 1, … count - 1, count >= 1, which returns the new i64 total; the last total."""
     before = b.block
     again, done = b.append_basic_block("lanes"), b.append_basic_block("lanes_done")
@@ -185,7 +185,7 @@ def loop(b: Any, count: Any, body: Any, start: Any = None) -> Any:
     b.position_at_end(again)
     index, total = b.phi(_I64), b.phi(_I64)
     index.add_incoming(number(0), before)
-    total.add_incoming(number(0) if start is None else start, before)
+    total.add_incoming(number(0), before)
     new = body(index, total)
     following = b.add(index, number(1))
     # The body may have appended blocks of its own: the way back is from where it ended.

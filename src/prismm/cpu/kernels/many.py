@@ -44,25 +44,24 @@ def _limb_sums(c, i, w, modulus, reciprocal, weights, sums):
     limbs = weights.shape[1]
     row = c.ctypes.data + i * c.strides[0]
     pitch, none, moduli = c.strides[1], np.int64(0), c.shape[1]
-    q, r = modulus.ctypes.data, reciprocal.ctypes.data
-    table, line = weights.ctypes.data, weights.strides[0]
-    target, width, sixteens = sums.ctypes.data, sums.strides[0], (w + 15) // 16
+    tables = modulus.ctypes.data, reciprocal.ctypes.data, weights.ctypes.data, weights.strides[0]
+    given = (row, row, row, pitch, none, moduli, *tables, sums.ctypes.data, sums.strides[0], (w + 15) // 16)
     if limbs == 2:
-        _sums2(row, row, row, pitch, none, moduli, q, r, table, line, target, width, sixteens)
+        _sums2(*given)
     elif limbs == 3:
-        _sums3(row, row, row, pitch, none, moduli, q, r, table, line, target, width, sixteens)
+        _sums3(*given)
     elif limbs == 4:
-        _sums4(row, row, row, pitch, none, moduli, q, r, table, line, target, width, sixteens)
+        _sums4(*given)
     elif limbs == 5:
-        _sums5(row, row, row, pitch, none, moduli, q, r, table, line, target, width, sixteens)
+        _sums5(*given)
     elif limbs == 6:
-        _sums6(row, row, row, pitch, none, moduli, q, r, table, line, target, width, sixteens)
+        _sums6(*given)
     elif limbs == 7:
-        _sums7(row, row, row, pitch, none, moduli, q, r, table, line, target, width, sixteens)
+        _sums7(*given)
     elif limbs == 8:
-        _sums8(row, row, row, pitch, none, moduli, q, r, table, line, target, width, sixteens)
+        _sums8(*given)
     else:
-        _sums9(row, row, row, pitch, none, moduli, q, r, table, line, target, width, sixteens)
+        _sums9(*given)
 
 
 @device

@@ -10,7 +10,7 @@ Bytes: 8 read (4 by the `single` twins) and one written per element and modulus;
 
 import numpy as np
 
-from prismm.core.jit import contiguous_part, contiguous_row, device, fma, full_width, kernel, single
+from prismm.core.jit import contiguous_part, contiguous_row, device, fma, kernel, single, wide_vectors
 from prismm.cpu.kernels.prepare import prepare1, prepare2, prepare3, single1, single2, single3
 from prismm.cpu.kernels.residue import panel_residues, row_residues
 from prismm.cpu.kernels.scale import bound_terms, scale_columns, scale_rows, two_factors
@@ -31,7 +31,7 @@ def _to_dwords(x, bits, dwords, first, count):
 
     x = x1·2^32 + x0 with 0 <= x0 < 2^32, both exact; then x1 likewise.
     """
-    full_width()
+    wide_vectors()
     low = contiguous_row(dwords, first, 0, x.size)
     if count == 1:
         # With 2^bits added all bytes are digits of a positive number; the table's offset takes it off modulo q.
@@ -61,19 +61,13 @@ def _to_dwords(x, bits, dwords, first, count):
 @device
 def _prepare_panel(source, pitch, size, rows, factors, residual, tiny, bits, count, to):
     """`prepare1` and its like, by the bytes of an element and the number of dwords."""
-    if size == 8:
-        if count == 1:
-            prepare1(source, pitch, rows, factors, residual, tiny, bits, to)
-        elif count == 2:
-            prepare2(source, pitch, rows, factors, residual, tiny, bits, to)
-        else:
-            prepare3(source, pitch, rows, factors, residual, tiny, bits, to)
-    elif count == 1:
-        single1(source, pitch, rows, factors, residual, tiny, bits, to)
+    given = source, pitch, rows, factors, residual, tiny, bits, to
+    if count == 1:
+        prepare1(*given) if size == 8 else single1(*given)
     elif count == 2:
-        single2(source, pitch, rows, factors, residual, tiny, bits, to)
+        prepare2(*given) if size == 8 else single2(*given)
     else:
-        single3(source, pitch, rows, factors, residual, tiny, bits, to)
+        prepare3(*given) if size == 8 else single3(*given)
 
 
 @device
@@ -174,7 +168,7 @@ def pack_columns(b, start, scale, bits, table, offset, q, panel, out, residual2,
     """The right operand's residues of columns start, start + 1, … of `b` (k, N) scaled by 2^scale, written from `panel`
     on; Σδ² and flag are added per column.
     """
-    full_width()
+    wide_vectors()
     k = b.shape[0]
     count = table.shape[1]
     lines = np.zeros((1, 32))
@@ -247,7 +241,7 @@ def pack_left(
     """`scale.scale_rows`, `pack_rows` and `scale.bound_terms` of a real operand in one call: between calls a worker may
     have to wait for the interpreter, which takes longer than a small operand.
     """
-    full_width()
+    wide_vectors()
     norm2, norm1 = np.empty(a.shape[0], np.int64), np.empty(a.shape[0], np.int64)
     residual2, tiny = np.zeros(a.shape[0]), np.zeros(a.shape[0], np.uint8)
     _scale_rows(a, thresholds, q, exponent, shift, norm2, norm1, counts)
@@ -263,7 +257,7 @@ def pack_right(
     b, start, thresholds, q, bits, table, offset, modulus, panel, terms, a_priori, out, exponent, shift, counts, bounds
 ):  # fmt: skip
     """The same of columns start, start + 1, … of `b` (k, N), as many as `exponent` has."""
-    full_width()
+    wide_vectors()
     n = exponent.size
     norm2, norm1 = np.empty(n, np.int64), np.empty(n, np.int64)
     residual2, tiny = np.zeros(n), np.zeros(n, np.uint8)
@@ -362,7 +356,7 @@ def pack_complex_left(
     """`pack_left` of a complex operand: `both` has rows of real and imaginary parts; the residues of their sums go to
     out[2].
     """
-    full_width()
+    wide_vectors()
     m, k = real.shape
     norm2, norm1 = np.empty(m, np.int64), np.empty(m, np.int64)
     residual2, tiny = np.zeros(m), np.zeros(m, np.uint8)
@@ -383,7 +377,7 @@ def pack_complex_right(
     shift, counts, bounds,
 ):  # fmt: skip
     """The same of columns, which stand in `both` one part below the other."""
-    full_width()
+    wide_vectors()
     n = exponent.size
     norm2, norm1 = np.empty(n, np.int64), np.empty(n, np.int64)
     residual2, tiny = np.zeros(n), np.zeros(n, np.uint8)

@@ -16,9 +16,9 @@ from prismm.core.jit import (
     contiguous_row,
     device,
     device_any_order,
-    full_width,
     kernel,
     power_of_two,
+    wide_vectors,
 )
 
 _EXPONENT_MASK = 0x7FF0000000000000
@@ -45,7 +45,7 @@ def exponent_above(bits):
 @device_any_order
 def largest_bits(row):
     """Bits of max|x|, which order like the magnitudes themselves."""
-    full_width()
+    wide_vectors()
     bits = row.view(np.int64)
     largest = np.int64(0)
     for h in range(bits.size):
@@ -56,7 +56,7 @@ def largest_bits(row):
 @device
 def scaled_up(row, f1, f2, v):
     """v = ceil(|a|·f1·f2), in this order: f1·f2 alone may overflow. A nonzero element that underflows counts as 1."""
-    full_width()
+    wide_vectors()
     for h in range(row.size):
         x = np.ceil(abs(row[h]) * f1 * f2)
         v[h] = 1.0 if (x == 0.0 and row[h] != 0.0) else x
@@ -65,7 +65,7 @@ def scaled_up(row, f1, f2, v):
 @device_any_order
 def sums(v):
     """Σv² and Σv."""
-    full_width()
+    wide_vectors()
     squares = 0.0
     total = 0.0
     for h in range(v.size):
@@ -105,7 +105,7 @@ def _store(i, e, t, q, squares, total, exponent, shift, norm2, norm1):
 @device_any_order
 def count_row(row, threshold):
     """How many elements are larger."""
-    full_width()
+    wide_vectors()
     count = np.int64(0)
     for h in range(row.size):
         count += np.int64(row[h] > threshold)
@@ -118,7 +118,7 @@ def scale_rows(a, thresholds, q, exponent, shift, norm2, norm1, counts):
 
     counts (m, p): of so many elements it is proved that |a| > 2^(e-1), 2^(e-2), …; (m, 0) for none.
     """
-    full_width()
+    wide_vectors()
     m, k = a.shape
     v = np.empty(min(k, _CHUNK))
     wide = np.empty(min(k, _CHUNK))
@@ -156,7 +156,7 @@ def scale_columns(b, start, thresholds, q, exponent, shift, norm2, norm1, counts
     """The same per column start, start + 1, … of `b` (k, N), as many as `exponent` has; in strips of 256; counts (n,
     p).
     """
-    full_width()
+    wide_vectors()
     k = b.shape[0]
     n = exponent.size
     levels = counts.shape[1]

@@ -10,7 +10,7 @@ Bytes: 8 read and one written per element and modulus; about 6 flops per element
 
 import numpy as np
 
-from prismm.core.jit import device, device_any_order, fma, full_width, kernel
+from prismm.core.jit import device, device_any_order, fma, kernel, wide_vectors
 from prismm.cpu.kernels.scale import two_factors
 
 _TINY = 2.0**-300
@@ -19,7 +19,7 @@ _TINY = 2.0**-300
 @device
 def round_row(row, f1, f2, rounded, residual):
     """A' = RN(a·f1·f2), in this order, and the residual; returns how many nonzero elements scale to next to nothing."""
-    full_width()
+    wide_vectors()
     tiny = 0
     for h in range(row.size):
         x = row[h] * f1 * f2
@@ -33,7 +33,7 @@ def round_row(row, f1, f2, rounded, residual):
 @device_any_order
 def squares(x):
     """Σx²."""
-    full_width()
+    wide_vectors()
     total = 0.0
     for h in range(x.size):
         total += x[h] * x[h]
@@ -146,7 +146,7 @@ def column_factors(scale, f1, f2):
 @device
 def prepare_across(row, f1, f2, rounded, residual2, tiny):
     """`round_row` for one row of many columns, each with its own factors and residual."""
-    full_width()
+    wide_vectors()
     for j in range(row.size):
         x = row[j] * f1[j] * f2[j]
         # Selected, not multiplied: Inf times 0 is no number.

@@ -18,6 +18,7 @@ from numba.core import types
 from numba.extending import intrinsic
 
 from prismm.core.jit import device
+from prismm.cpu.kernels.lanes import float_at, number
 from prismm.cpu.kernels.residue import declared
 
 _LANES = 8
@@ -27,18 +28,13 @@ _V8, _V32, _VF = (ir.VectorType(kind, _LANES) for kind in (_I8, _I32, _F64))
 _NOTHING = ir.Constant(_VF, [0.0] * _LANES)
 
 
-def _number(x: int) -> Any:
-    return ir.Constant(_I64, x)
-
-
 def _at(b: Any, address: Any, offset: Any, kind: Any) -> Any:
     return b.inttoptr(b.add(address, offset), kind.as_pointer())
 
 
 def _everywhere(b: Any, address: Any, offset: Any) -> Any:
     """The float64 at address + offset in all lanes."""
-    lanes = b.insert_element(_NOTHING, b.load(_at(b, address, offset, _F64)), ir.Constant(_I32, 0))
-    return b.shuffle_vector(lanes, _NOTHING, ir.Constant(ir.VectorType(_I32, _LANES), [0] * _LANES))
+    return float_at(b, b.add(address, offset), 0).value
 
 
 def _product(b: Any, part: int, addresses: list[Any], offset: Any, kind: Any) -> Any:
@@ -70,25 +66,25 @@ def limb_sums(part: int, limbs: int, digits: bool = False) -> Any:
         b.branch(strip)
         b.position_at_end(strip)
         column = b.phi(_I64)
-        column.add_incoming(_number(0), before)
+        column.add_incoming(number(0), before)
         b.branch(loop)
         b.position_at_end(loop)
         which = b.phi(_I64)
-        which.add_incoming(_number(0), strip)
+        which.add_incoming(number(0), strip)
         totals = [[b.phi(_VF) for _ in range(limbs)] for _ in range(_VECTORS)]
-        q, r = (_everywhere(b, table, b.mul(which, _number(8))) for table in (modulus, reciprocal))
+        q, r = (_everywhere(b, table, b.mul(which, number(8))) for table in (modulus, reciprocal))
         place = b.mul(which, line)
-        numbers = [_everywhere(b, weights, b.add(place, _number(8 * x))) for x in range(limbs)]
-        following = b.add(which, _number(1))
+        numbers = [_everywhere(b, weights, b.add(place, number(8 * x))) for x in range(limbs)]
+        following = b.add(which, number(1))
         new: list[list[Any]] = []
         for vector in range(_VECTORS):
             if digits:
                 # A panel of 32 columns holds two sixteens.
-                panel = b.mul(b.lshr(column, _number(1)), across)
-                place = b.add(panel, b.shl(b.and_(column, _number(1)), _number(4)))
-                place = b.add(place, _number(_LANES * vector))
+                panel = b.mul(b.lshr(column, number(1)), across)
+                place = b.add(panel, b.shl(b.and_(column, number(1)), number(4)))
+                place = b.add(place, number(_LANES * vector))
             else:
-                place = b.add(b.mul(column, _number(4 * _LANES * _VECTORS)), _number(4 * _LANES * vector))
+                place = b.add(b.mul(column, number(4 * _LANES * _VECTORS)), number(4 * _LANES * vector))
             y = v = _product(b, part, products, b.add(b.mul(which, pitch), place), kind)
             if not digits or part:
                 y = b.call(fma, [b.fneg(b.call(nearest, [b.fmul(v, r)])), q, v])
@@ -100,10 +96,10 @@ def limb_sums(part: int, limbs: int, digits: bool = False) -> Any:
         b.cbranch(b.icmp_signed("<", following, moduli), loop, store)
         b.position_at_end(store)
         for vector in range(_VECTORS):
-            place = b.add(b.mul(column, _number(8 * _LANES * _VECTORS)), _number(8 * _LANES * vector))
+            place = b.add(b.mul(column, number(8 * _LANES * _VECTORS)), number(8 * _LANES * vector))
             for x in range(limbs):
-                b.store(new[vector][x], _at(b, sums, b.add(b.mul(width, _number(x)), place), _VF)).align = 8
-        after = b.add(column, _number(1))
+                b.store(new[vector][x], _at(b, sums, b.add(b.mul(width, number(x)), place), _VF)).align = 8
+        after = b.add(column, number(1))
         column.add_incoming(after, store)
         b.cbranch(b.icmp_signed("<", after, sixteens), strip, done)
         b.position_at_end(done)
@@ -127,16 +123,17 @@ def _by_limbs(part: int, digits: bool) -> Any:
 
     def by_limbs(a0: Any, a1: Any, a2: Any, pitch: Any, across: Any, moduli: Any, w: Any, limbs: Any, modulus: Any,
                  reciprocal: Any, weights: Any, sums: Any) -> None:  # fmt: skip
-        tables = (modulus.ctypes.data, reciprocal.ctypes.data, weights.ctypes.data, weights.strides[0])
-        target, width, sixteens = sums.ctypes.data, sums.strides[0], (w + 15) // 16
+        tables = modulus.ctypes.data, reciprocal.ctypes.data, weights.ctypes.data, weights.strides[0]
+        target = sums.ctypes.data, sums.strides[0], (w + 15) // 16
+        given = (a0, a1, a2, pitch, across, moduli, *tables, *target)
         if limbs == 2:
-            sums2(a0, a1, a2, pitch, across, moduli, *tables, target, width, sixteens)
+            sums2(*given)
         elif limbs == 3:
-            sums3(a0, a1, a2, pitch, across, moduli, *tables, target, width, sixteens)
+            sums3(*given)
         elif limbs == 4:
-            sums4(a0, a1, a2, pitch, across, moduli, *tables, target, width, sixteens)
+            sums4(*given)
         else:
-            sums5(a0, a1, a2, pitch, across, moduli, *tables, target, width, sixteens)
+            sums5(*given)
 
     by_limbs.__qualname__ = f"by_limbs_{part}_{digits}"  # `jit`: a name of its own
     return device(by_limbs)
