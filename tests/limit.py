@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
+from statistics import median
 
 import pytest
 
@@ -15,10 +17,28 @@ def cpu_seconds() -> float:
     return sum(os.times()[:4])
 
 
+_LOOP = 600_000
+_LOOP_SECONDS = 0.03
+"""CPU time of so many turns of `slowness`'s loop on an idle core of an Emerald Rapids at 3 GHz."""
+
+
+def slowness() -> float:
+    """How many times as long as on the reference core work takes here and now, at least 1: processors differ, and a
+    core whose other hardware thread is busy does half as much in the same CPU time.
+    """
+    taken = []
+    for _ in range(5):
+        began, total = time.process_time(), 0
+        for i in range(_LOOP):
+            total += i & 7
+        taken.append(time.process_time() - began)
+    return max(1.0, median(taken) / _LOOP_SECONDS)
+
+
 class FastLimit:
     """A plugin by which a test fails that is not marked slow and takes more than so many seconds of CPU time.
 
-    What fixtures take counts for nobody: several tests may share it.
+    They are seconds of a reference core. What fixtures take counts for nobody: several tests may share it.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -38,10 +58,12 @@ class FastLimit:
         """Judge it."""
         report = yield
         taken = item.stash.get(_SECONDS, 0.0)
-        if report.when == "call" and report.passed and taken > self.seconds and not item.get_closest_marker("slow"):
+        judged = report.when == "call" and report.passed and not item.get_closest_marker("slow")
+        if judged and taken > self.seconds and taken > self.seconds * (factor := slowness()):
             report.outcome = "failed"
             report.longrepr = (
-                f"{item.nodeid} took {taken:.1f} s of CPU time, a fast test at most {self.seconds:g} s: make it "
-                "cheaper or mark it slow (--fast-limit 0 lets all pass)"
+                f"{item.nodeid} took {taken:.1f} s of CPU time, a fast test at most {self.seconds:g} s of a core "
+                f"{factor:.2f} times as fast as this one: make it cheaper or mark it slow (--fast-limit 0 lets all "
+                "pass)"
             )
         return report

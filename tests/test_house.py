@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import functools
 import re
 import subprocess
 import sys
@@ -64,10 +63,10 @@ def test_words_have_one_meaning():
     assert not found, "\n".join(found[:40])
 
 
-@functools.cache
-def tree_of(path: Path) -> ast.Module:
-    """A module's syntax, for several tests."""
-    return ast.parse(path.read_text())
+@pytest.fixture(scope="module")
+def trees() -> dict[Path, ast.Module]:
+    """The syntax of every module."""
+    return {path: ast.parse(path.read_text()) for path in FILES}
 
 
 def identifiers(tree: ast.AST) -> Iterator[tuple[int, str]]:
@@ -87,14 +86,14 @@ def identifiers(tree: ast.AST) -> Iterator[tuple[int, str]]:
             yield line, (node.asname or node.name).rpartition(".")[2]
 
 
-def test_identifiers_have_one_meaning():
+def test_identifiers_have_one_meaning(trees):
     banned = re.compile("|".join(f"(?:{pattern})" for pattern in NAMES))
     found = [
         f"{path.relative_to(SOURCE)}:{line}: {name} -> "
         + next(better for pattern, better in NAMES.items() if re.fullmatch(pattern, name))
-        for path in FILES
+        for path, tree in trees.items()
         if path.relative_to(SOURCE).parts[0] in NAMED
-        for line, name in identifiers(tree_of(path))
+        for line, name in identifiers(tree)
         if banned.fullmatch(name)
     ]
     assert not found, "\n".join(found[:40])
@@ -109,11 +108,11 @@ def test_former_names_are_seen():
     assert {name for _, name in identifiers(alias)} == {"A", "self"}
 
 
-def test_no_scheme_is_told_apart_by_its_class():
+def test_no_scheme_is_told_apart_by_its_class(trees):
     """But in its own rooms: elsewhere its implementation answers."""
     found = []
-    for path in FILES:
-        for node in ast.walk(tree_of(path)):
+    for path, tree in trees.items():
+        for node in ast.walk(tree):
             if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "isinstance":
                 asked = {n.id for n in ast.walk(node.args[1]) if isinstance(n, ast.Name)}
                 asked |= {n.attr for n in ast.walk(node.args[1]) if isinstance(n, ast.Attribute)}

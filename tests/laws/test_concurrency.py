@@ -26,7 +26,7 @@ def test_eight_threads_at_once_give_the_sequential_bits(seed):
     for i, engine in enumerate(usable_engines()):
         for j, dtype in enumerate(("float64", "float32", "complex128")):
             a, b = HOSTILE["phi2"](48, 70, 50, seed + 10 * i + j, dtype)
-            for x, keywords in enumerate(CALLS):
+            for x, keywords in enumerate(CALLS[(i + j) % 2 :: 2]):
                 jobs.append((a, b, {**keywords, "engine": engine, "threads": 1 + (i + j + x) % 3}))
     expected = [prismm.matmul(a, b, **keywords) for a, b, keywords in jobs]
     right = prismm.prepare(jobs[0][1], reproducible=True)

@@ -488,7 +488,7 @@ def test_largest_digits_at_the_longest_block_lose_nothing(unit, exponents, round
             "nearest": (ones, 0.5 + sum(2.0 ** (-bits * p - 1) for p in range(1, 53 // bits))),
         }[rounding]
         for x in values:
-            left, right = scaled(np.full((2, k), x), "left"), scaled(np.full((k, 3), ones), "right")
+            left, right = scaled(np.full((1, k), x), "left"), scaled(np.full((k, 2), ones), "right")
             exact = exact_of(left, right).rounded(FP64)
             scheme = Slices(unit, "CR", exponents=exponents, rounding=rounding, bits=bits, group=group)
             np.testing.assert_array_equal(product(scheme, left, right).high, exact)

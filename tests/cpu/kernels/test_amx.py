@@ -222,6 +222,7 @@ print(np.array_equal(one, other))
 """
 
 
+@pytest.mark.slow
 @has_unit
 def test_a_system_that_refuses_means_no_such_engine():
     """A thread's alternate signal stack is too small for the tiles' state: a reason, another engine, no SIGILL."""
